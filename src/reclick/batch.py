@@ -32,3 +32,18 @@ class SessionBatch:
 
     def __len__(self) -> int:
         return len(self.query)
+
+    def slice(self, start: int, end: int) -> SessionBatch:
+        """Sessions start … end − 1, sharing the dictionaries."""
+        page, clicks = self.page[start : end + 1], self.clicks[start : end + 1]
+        return SessionBatch(
+            queries=self.queries,
+            ads=self.ads,
+            query=self.query[start:end],
+            ad=self.ad[page[0] : page[-1]],
+            page=page - page[0],
+            click=self.click[clicks[0] : clicks[-1]],
+            clicks=clicks - clicks[0],
+            weight=None if self.weight is None else self.weight[start:end],
+            rows=None if self.rows is None else self.rows.slice(start, end - start),
+        )

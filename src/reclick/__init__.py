@@ -1,0 +1,82 @@
+"""Reclick learns from click logs what users found attractive, what satisfied them, and what they click next, in whatever order they click."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+__version__ = "0.1.0"
+
+if TYPE_CHECKING:
+    from reclick.counts import Counts, count
+    from reclick.describe import describe
+    from reclick.errors import (
+        BadRowsError,
+        CannotAnswerError,
+        LogError,
+        NotFittedError,
+        ReclickError,
+        SettingError,
+        StoreError,
+    )
+    from reclick.logs import ReadSummary, SessionLog, read_ads, read_labels, read_sessions
+    from reclick.models import MODELS, ClickModel, MultiClick, load
+    from reclick.predict import predict
+    from reclick.simulate import simulate
+    from reclick.text import tokens
+
+# Where each public name lives. Modules are imported when a name is first used, so that `import reclick` and `reclick --help` are quick.
+_HOMES = {
+    "reclick.counts": ("Counts", "count"),
+    "reclick.describe": ("describe",),
+    "reclick.errors": (
+        "BadRowsError",
+        "CannotAnswerError",
+        "LogError",
+        "NotFittedError",
+        "ReclickError",
+        "SettingError",
+        "StoreError",
+    ),
+    "reclick.logs": ("ReadSummary", "SessionLog", "read_ads", "read_labels", "read_sessions"),
+    "reclick.models": ("MODELS", "ClickModel", "MultiClick", "load"),
+    "reclick.predict": ("predict",),
+    "reclick.simulate": ("simulate",),
+    "reclick.text": ("tokens",),
+}
+_HOME = {name: module for module, names in _HOMES.items() for name in names}
+
+__all__ = [
+    "MODELS",
+    "BadRowsError",
+    "CannotAnswerError",
+    "ClickModel",
+    "Counts",
+    "LogError",
+    "MultiClick",
+    "NotFittedError",
+    "ReadSummary",
+    "ReclickError",
+    "SessionLog",
+    "SettingError",
+    "StoreError",
+    "count",
+    "describe",
+    "load",
+    "predict",
+    "read_ads",
+    "read_labels",
+    "read_sessions",
+    "simulate",
+    "tokens",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME:
+        raise AttributeError(f"module 'reclick' has no attribute {name!r}. It has: {', '.join(__all__)}.")
+    return getattr(import_module(_HOME[name]), name)
+
+
+def __dir__() -> list[str]:
+    return [*__all__, "__version__"]

@@ -1,0 +1,161 @@
+"""One pass over batches of sessions, adding up everything the paper's estimates need."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from reclick.batch import Float64, Int32, Int64, SessionBatch
+from reclick.compiled import compiled
+from reclick.counts import Counts
+from reclick.interning import Interner
+from reclick.engines.tally import Tally, claim, find
+
+CHUNK = 8_192  # sessions between two looks at how full the tables are
+
+
+class Counter:
+    """Adds up batches and counts; `finish` gives the `Counts`.
+
+    Memory follows the number of distinct (query, ad) pairs and of distinct click lists a query, never the length of the log.
+    """
+
+    def __init__(self) -> None:
+        self._queries, self._ads, self._sequences = Interner(), Interner(), Interner()
+        self._pairs = Tally.empty(3)  # (query, ad) → impressions, clicks, last clicks
+        self._visits = Tally.empty(1)  # (query, click list) → sessions
+        self._lengths = Tally.empty(1)  # (page length, number of clicks) → sessions
+
+    def add_batch(self, batch: SessionBatch) -> None:
+        """Count every session of a batch."""
+        query = self._queries.codes(batch.queries)
+        ad = self._ads.codes(batch.ads)
+        sequence = self._sequences.codes_of_bytes(batch.clicks * 4, np.ascontiguousarray(batch.click, np.int32).view(np.uint8))
+        weight = np.zeros(0) if batch.weight is None else batch.weight  # none: every session counts once
+        pairs, visits, lengths = self._pairs, self._visits, self._lengths
+        for start in range(0, len(batch), CHUNK):
+            end = min(start + CHUNK, len(batch))
+            pairs.reserve(int(batch.page[end] - batch.page[start]))
+            visits.reserve(end - start)
+            lengths.reserve(end - start)
+            used = _count(
+                start, end, batch.query, batch.ad, batch.page, batch.click, batch.clicks, weight, query, ad, sequence,
+                pairs.keys, pairs.values, visits.keys, visits.values, lengths.keys, lengths.values,
+            )  # fmt: skip
+            pairs.used, visits.used, lengths.used = pairs.used + used[0], visits.used + used[1], lengths.used + used[2]
+
+    def add_counts(self, counts: Counts, sign: float = 1.0) -> None:
+        """Add counts made earlier, or take them away with sign −1."""
+        query, ad = self._queries.codes(counts.queries).astype(np.int64), self._ads.codes(counts.ads).astype(np.int64)
+        sequence = self._sequences.codes_of_bytes(counts.sequence_starts * 4, counts.sequence_clicks.view(np.uint8)).astype(np.int64)
+        pair_totals = np.stack([counts.impressions, counts.clicks, counts.last_clicks], axis=1)
+        self._pairs.add(query[counts.pair_query], ad[counts.pair_ad], sign * pair_totals)
+        self._visits.add(query[counts.visit_query], sequence[counts.visit_sequence], sign * counts.sessions[:, None])
+        length, number = np.nonzero(counts.lengths)
+        self._lengths.add(length, number, sign * counts.lengths[length, number][:, None])
+
+    def finish(self) -> Counts:
+        """The totals in their one canonical order, without what has come to nothing."""
+        pair_query, pair_ad, pair_totals = _nonzero(*self._pairs.totals())
+        visit_query, visit_sequence, (sessions,) = _nonzero(*self._visits.totals())
+        queries, query_code = _sorted_strings(self._queries, visit_query)
+        ads, ad_code = _sorted_strings(self._ads, pair_ad)
+        starts, clicks, sequence_code = _sorted_sequences(self._sequences, visit_sequence)
+        pair_query, pair_ad, pair = _sorted_pairs(query_code[pair_query], ad_code[pair_ad])
+        visit_query, visit_sequence, visit = _sorted_pairs(query_code[visit_query], sequence_code[visit_sequence])
+        return Counts(
+            queries=queries,
+            ads=ads,
+            pair_query=pair_query,
+            pair_ad=pair_ad,
+            impressions=pair_totals[0][pair],
+            clicks=pair_totals[1][pair],
+            last_clicks=pair_totals[2][pair],
+            sequence_starts=starts,
+            sequence_clicks=clicks,
+            visit_query=visit_query,
+            visit_sequence=visit_sequence,
+            sessions=sessions[visit],
+            lengths=_dense_lengths(self._lengths),
+        )
+
+
+def _nonzero(first: Int32, second: Int32, totals: Float64) -> tuple[Int32, Int32, Float64]:
+    """Keep the keys whose first total (impressions, sessions) is not nothing; rounding of decayed counts is nothing."""
+    keep = np.abs(totals[0]) > 1e-9
+    return first[keep], second[keep], totals[:, keep]
+
+
+def _sorted_pairs(first: Int32, second: Int32) -> tuple[Int32, Int32, Int64]:
+    """Two codes sorted by the first, then the second, and the order that sorts them."""
+    keys = (first.astype(np.int64) << 32) | second
+    order = np.argsort(keys)
+    return first[order], second[order], order
+
+
+def _sorted_strings(interner: Interner, used: Int32) -> tuple[pa.LargeStringArray, Int32]:
+    """The strings that occur, in order, and each old code's new one."""
+    old = _distinct(used, interner.size)
+    strings = interner.strings().take(pa.array(old))
+    order = pc.array_sort_indices(strings).to_numpy()
+    code = np.full(max(interner.size, 1), -1, np.int32)
+    code[old[order]] = np.arange(len(old), dtype=np.int32)
+    return strings.take(pa.array(order)), code
+
+
+def _distinct(codes: Int32, size: int) -> Int64:
+    """The codes that occur, in order."""
+    occurs = np.zeros(size, bool)
+    occurs[codes] = True
+    return np.flatnonzero(occurs)
+
+
+def _sorted_sequences(interner: Interner, used: Int32) -> tuple[Int64, Int32, Int32]:
+    """The click lists that occur, in order, as starts and positions; and each old code's new one."""
+    offsets, data = interner.slices()
+    positions, starts = data.view(np.int32), offsets // 4
+    old = sorted(_distinct(used, interner.size), key=lambda code: tuple(positions[starts[code] : starts[code + 1]]))
+    code = np.full(max(interner.size, 1), -1, np.int32)
+    code[old] = np.arange(len(old), dtype=np.int32)
+    lists = [positions[starts[c] : starts[c + 1]] for c in old]
+    new_starts = np.concatenate([[0], np.cumsum([len(clicks) for clicks in lists])]).astype(np.int64)
+    return new_starts, np.concatenate([np.zeros(0, np.int32), *lists]), code
+
+
+def _dense_lengths(tally: Tally) -> Float64:
+    length, number, (sessions,) = _nonzero(*tally.totals())
+    dense = np.zeros((length.max(initial=0) + 1, number.max(initial=0) + 1))
+    dense[length, number] = sessions
+    return dense
+
+
+@compiled
+def _count(
+    start: int, end: int, query: Int32, ad: Int32, page: Int64, click: Int32, clicks: Int64, weight: Float64,
+    query_code: Int32, ad_code: Int32, sequence: Int32,
+    pair_keys: Int64, pair_totals: Float64, visit_keys: Int64, visit_totals: Float64, length_keys: Int64, length_totals: Float64,
+) -> tuple[int, int, int]:  # fmt: skip
+    """Count sessions start … end − 1; the numbers of new pairs, visits and lengths."""
+    pairs = visits = lengths = 0
+    for s in range(start, end):
+        w = weight[s] if len(weight) else 1.0
+        q = query_code[query[s]]
+        for i in range(page[s], page[s + 1]):
+            a = ad_code[ad[i]]
+            slot = find(pair_keys, q, a)
+            pairs += claim(pair_keys, slot, q, a)
+            pair_totals[slot, 0] += w
+        for c in range(clicks[s], clicks[s + 1]):
+            slot = find(pair_keys, q, ad_code[ad[page[s] + click[c] - 1]])
+            pair_totals[slot, 1] += w
+            if c == clicks[s + 1] - 1:
+                pair_totals[slot, 2] += w
+        slot = find(visit_keys, q, sequence[s])
+        visits += claim(visit_keys, slot, q, sequence[s])
+        visit_totals[slot, 0] += w
+        length, number = page[s + 1] - page[s], clicks[s + 1] - clicks[s]
+        slot = find(length_keys, length, number)
+        lengths += claim(length_keys, slot, length, number)
+        length_totals[slot, 0] += w
+    return pairs, visits, lengths

@@ -1,0 +1,10 @@
+"""Every model by its name."""
+
+from __future__ import annotations
+
+from reclick.models.base import ClickModel, RankedSequence, load
+from reclick.models.multiclick import MultiClick
+
+MODELS: dict[str, type[ClickModel]] = {model.name: model for model in (MultiClick,)}
+
+__all__ = ["MODELS", "ClickModel", "MultiClick", "RankedSequence", "load"]

@@ -1,0 +1,95 @@
+"""Score a file of pages: every column of the input, with click probabilities, expected clicks and the likeliest click sequences."""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from reclick.batch import SessionBatch
+from reclick.counts import Progress
+from reclick.errors import LogError, SettingError
+from reclick.logs import as_log
+from reclick.models.base import ClickModel
+from reclick.sequences import ANY_LENGTH, Pages, click_probs, top_sequences_of_pages
+
+ADDED = ("click_prob", "expected_clicks", "sequences")
+ROW_GROUP = 16  # parts of the log to a row group of the output
+
+
+def predict(
+    model: ClickModel, pages: object, to: str | Path, *, top: int = 3, progress: Progress | None = None
+) -> int:
+    """Write a Parquet file with the pages and what the model expects on them; the number of pages written.
+
+    Added columns: `click_prob` (a list, one probability a position), `expected_clicks`, and `sequences`, the `top` likeliest click sequences with their
+    probabilities (none with top=0). The file appears when it is whole.
+    """
+    if top < 0:
+        raise SettingError(f"top: got {top}, expected 0 or more.")
+    log, to = as_log(pages, clicks_required=False), Path(to)
+    if to.is_dir() or not to.parent.is_dir():
+        raise LogError(f"{to} cannot be written: {'it is a folder' if to.is_dir() else f'{to.parent} is not a folder'}. Give the path of a Parquet file.")
+    beside = to.with_name(f".{to.name}.{os.getpid()}.writing")
+    try:
+        written = _write(model.answers(log, lambda part, parameters: _scored(part, parameters, top), with_rows=True, progress=progress), beside)
+        beside.replace(to)
+    except OSError as error:
+        advice = "The disk is full: free some space." if error.errno == errno.ENOSPC else "Give a path that can be written."
+        raise LogError(f"{to} cannot be written ({error}). {advice}") from error
+    finally:
+        beside.unlink(missing_ok=True)
+    return written
+
+
+def _write(parts: Iterator[pa.RecordBatch], path: Path) -> int:
+    writer, held, written = None, [], 0
+    try:
+        for part in parts:
+            writer = writer or pq.ParquetWriter(path, part.schema, compression="zstd")
+            held.append(part)
+            written += part.num_rows
+            if len(held) == ROW_GROUP:
+                writer.write_table(pa.Table.from_batches(held))
+                held = []
+        if writer and held:
+            writer.write_table(pa.Table.from_batches(held))
+    finally:
+        if writer:
+            writer.close()
+    return written
+
+
+def _scored(part: SessionBatch, pages: Pages, top: int) -> pa.RecordBatch:
+    """The part's own columns and ours beside them; a column of the input that has the name of one of ours gives way."""
+    rows = part.rows
+    names = [name for name in rows.schema.names if name not in ADDED]
+    probabilities = click_probs(pages)
+    columns = {name: rows.column(name) for name in names}
+    columns["click_prob"] = pa.ListArray.from_arrays(pages.page.astype(np.int32), probabilities)
+    columns["expected_clicks"] = pa.array(np.add.reduceat(probabilities, pages.page[:-1]))
+    if top:
+        columns["sequences"] = _sequences(pages, top)
+    return pa.RecordBatch.from_pydict(columns)
+
+
+def _sequences(pages: Pages, top: int) -> pa.ListArray:
+    """The likeliest sequences of each page, as a list of {clicks, probability}."""
+    asked = np.full(len(pages.table), ANY_LENGTH)
+    places, lengths, probabilities = top_sequences_of_pages(pages, asked, top)  # [session, place, step], [session, place], [session, place]
+    listed = probabilities > 0
+    sizes = lengths[listed]
+    steps = places[listed]
+    clicks = steps[np.arange(steps.shape[1]) < sizes[:, None]]
+    lists = pa.ListArray.from_arrays(_starts(sizes), clicks)
+    ranked = pa.StructArray.from_arrays([lists, pa.array(probabilities[listed])], names=["clicks", "probability"])
+    return pa.ListArray.from_arrays(_starts(listed.sum(axis=1)), ranked)
+
+
+def _starts(sizes: np.ndarray[tuple[int], np.dtype[np.generic]]) -> pa.Array:
+    return pa.array(np.concatenate([np.zeros(1, np.int64), np.cumsum(sizes)]).astype(np.int32))

@@ -1,0 +1,419 @@
+"""Click sequences of one page under sequential choice, and thin loops over many pages.
+
+State: k clicks so far, the last at position l (0 = start), some positions clicked. The next click is at free position j with
+P(j) = go · w_j / (outside + Σ w), w_j = θ_j γ_lj over free j; the rest ends the session. A reading says what "go" and "outside" are.
+
+The parameters of a page, in this order everywhere:
+    reading  a code of READINGS
+    theta    [position] attractiveness;  rho  [position] satisfaction
+    stop     [clicks so far] fatigue η, or the outside weight ω of "luce"
+    gamma    [last, position] where the eye goes; row 0 is the start; γ_ll is any finite number, never used
+The page's length is len(theta): stop and gamma may be longer, what lies beyond the page is not read.
+The loops over many pages release the GIL: run parts of a log in threads.
+Positions are from 1 in clicks and sequences, and index j - 1 in arrays. Clicks must be on the page: the caller has checked.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from reclick.compiled import compiled
+from reclick.errors import CannotAnswerError, SettingError
+
+if TYPE_CHECKING:
+    from reclick.batch import Float64, Int32, Int64
+
+READINGS = {"leftover": 0, "examination": 1, "normalised": 2, "luce": 3}
+LEFTOVER, EXAMINATION, NORMALISED, LUCE = 0, 1, 2, 3  # plain numbers, for the kernels
+MAX_EXACT = 12  # ads on a page, for exact marginals: 2^12 sets of clicks
+MAX_SET = 16  # clicks in a session, for the exact probability of a set: 2^16 subsets
+MAX_NODES = 5_000_000  # prefixes looked at in the search for the most likely sequences: about half a second
+ANY_LENGTH = -1
+
+
+class Pages(NamedTuple):
+    """Many pages, end to end: page s is theta[page[s] : page[s + 1]], and table[s] says which stop and gamma serve it."""
+
+    reading: int
+    theta: Float64  # [impression]
+    rho: Float64  # [impression]
+    stop: Float64  # [table, clicks so far]
+    gamma: Float64  # [table, last, position]
+    page: Int64  # [page + 1] where each page starts
+    table: Int64  # [page] the query's own row, or 0 for all
+
+
+@compiled
+def _share(reading: int, weight: float, sight: float, satisfied: float, stop: float) -> tuple[float, float]:
+    """Say what a reading means: (share, P(end)), where P(j) = share · w_j, weight = Σ θγ and sight = Σ γ over free positions."""
+    if weight < 1e-300:  # all clicked, 0/0, or too little to divide by: nothing left to click
+        return 0.0, 1.0
+    tired = 0.0 if reading == LUCE else stop
+    go = (1.0 - satisfied) * (1.0 - tired)
+    if reading == LEFTOVER:
+        outside = max(0.0, 1.0 - weight)
+    elif reading == EXAMINATION:
+        outside = max(0.0, sight - weight)
+    elif reading == LUCE:
+        outside = stop
+    else:
+        outside = 0.0
+    share = go / (outside + weight)
+    return share, min(1.0, satisfied + (1.0 - satisfied) * tired + share * outside)  # a sum, not 1 − Σ: exact when tiny
+
+
+@compiled
+def step(
+    reading: int, theta: Float64, rho: Float64, stop: Float64, gamma: Float64, k: int, last: int, free: Float64, out: Float64
+) -> float:
+    """Fill out[j] with P(next click is j), 0 for clicked ones, and return P(end). free is 1.0 where not clicked yet, else 0.0."""
+    weight = sight = 0.0
+    for j in range(len(theta)):
+        eye = gamma[last, j] * free[j]
+        out[j] = theta[j] * eye
+        weight += out[j]
+        sight += eye
+    share, end = _share(reading, weight, sight, rho[last - 1] if last > 0 else 0.0, stop[k])
+    for j in range(len(theta)):
+        out[j] *= share
+    return end
+
+
+@compiled
+def _walk(
+    reading: int, theta: Float64, rho: Float64, stop: Float64, gamma: Float64, clicks: Int32, chances: Float64, out: Float64
+) -> float:
+    """Follow the clicks: chances[k] = P(click k + 1 given those before), out = P(each next click), and return P(end here)."""
+    free = np.ones(len(theta))
+    last = 0
+    end = step(reading, theta, rho, stop, gamma, 0, last, free, out)
+    for k in range(len(clicks)):
+        last = clicks[k]
+        chances[k] = out[last - 1]
+        free[last - 1] = 0.0
+        end = step(reading, theta, rho, stop, gamma, k + 1, last, free, out)
+    return end
+
+
+@compiled
+def log_prob(reading: int, theta: Float64, rho: Float64, stop: Float64, gamma: Float64, clicks: Int32) -> float:
+    """Log of the probability of exactly these clicks in this order: Σ log P(click | before) + log P(end | all)."""
+    chances = np.empty(len(clicks))
+    end = _walk(reading, theta, rho, stop, gamma, clicks, chances, np.empty(len(theta)))
+    total = np.log(end)
+    for chance in chances:
+        total += np.log(chance)
+    return float(total)
+
+
+@compiled
+def next_click_prob(reading: int, theta: Float64, rho: Float64, stop: Float64, gamma: Float64, clicks: Int32, out: Float64) -> float:
+    """Fill out with P(next click is j given the clicks so far), 0 for clicked ones, and return P(end given the clicks so far)."""
+    return _walk(reading, theta, rho, stop, gamma, clicks, np.empty(len(clicks)), out)
+
+
+@compiled
+def _reach(reading: int, theta: Float64, rho: Float64, stop: Float64, gamma: Float64, members: Int32, scale: Float64) -> Float64:
+    """P(the first clicks are this set, this one last), for all subsets of the members: reach[set, index of last].
+
+    members[0] = 0 is the start and bit b of a set is members[b + 1]. P(j) at click k + 1 is divided by scale[k], against underflow.
+    """
+    n = len(theta)
+    size = len(members) - 1
+    free = np.ones(n)
+    onward = np.empty(n)  # [position] P(this set, then this position) / θ
+    reach = np.zeros((1 << size, size + 1))  # [set, index of last]
+    reach[0, 0] = 1.0
+    for chosen in range((1 << size) - 1):  # a set comes after its subsets; the full one leads nowhere
+        k = 0
+        for b in range(size):
+            free[members[b + 1] - 1] = 1.0 - ((chosen >> b) & 1)
+            k += (chosen >> b) & 1
+        onward[:] = 0.0
+        for b in range(size + 1):
+            if reach[chosen, b] <= 0.0:
+                continue
+            last = members[b]
+            weight = sight = 0.0
+            for j in range(n):
+                eye = gamma[last, j] * free[j]
+                weight += theta[j] * eye
+                sight += eye
+            share, _ = _share(reading, weight, sight, rho[last - 1] if last > 0 else 0.0, stop[k])
+            share *= reach[chosen, b] / scale[k]
+            for j in range(n):
+                onward[j] += share * gamma[last, j]
+        for b in range(size):
+            if not (chosen >> b) & 1:
+                j = members[b + 1] - 1
+                reach[chosen | (1 << b), b + 1] = theta[j] * onward[j]
+    return reach
+
+
+@compiled
+def click_prob(reading: int, theta: Float64, rho: Float64, stop: Float64, gamma: Float64, out: Float64) -> None:
+    """Fill out with P(position is clicked) = Σ over sets of P(the set was clicked and this position was its last click)."""
+    n = len(theta)
+    members = np.arange(n + 1).astype(np.int32)
+    reach = _reach(reading, theta, rho, stop, gamma, members, np.ones(n))
+    out[:] = 0.0
+    for chosen in range(1, 1 << n):
+        for j in range(n):
+            out[j] += reach[chosen, j + 1]
+
+
+@compiled
+def log_set_prob(reading: int, theta: Float64, rho: Float64, stop: Float64, gamma: Float64, clicks: Int32) -> float:
+    """Log of the probability that exactly these positions are clicked, in whatever order."""
+    m = len(clicks)
+    out = np.empty(len(theta))
+    scale = np.empty(m)
+    _walk(reading, theta, rho, stop, gamma, clicks, scale, out)
+    scale = np.maximum(scale, 1e-18)  # the given order may be impossible; 16 times this floor still cannot overflow
+    members = np.zeros(m + 1, np.int32)
+    members[1:] = clicks
+    reach = _reach(reading, theta, rho, stop, gamma, members, scale)
+    free = np.ones(len(theta))
+    for click in clicks:
+        free[click - 1] = 0.0
+    total = 0.0
+    for last in range(m + 1):
+        arrive = reach[(1 << m) - 1, last]
+        if arrive > 0.0:
+            total += arrive * step(reading, theta, rho, stop, gamma, m, members[last], free, out)
+    return float(np.log(total) + np.sum(np.log(scale)))
+
+
+@compiled
+def _insert(prob: float, path: Int32, length: int, sequences: Int32, lengths: Int32, probs: Float64) -> None:
+    """Put a sequence at its place in the list, best first; among equals the earlier one stays ahead; the last one falls out."""
+    place = len(probs) - 1
+    while place > 0 and probs[place - 1] < prob:
+        probs[place] = probs[place - 1]
+        lengths[place] = lengths[place - 1]
+        sequences[place] = sequences[place - 1]
+        place -= 1
+    probs[place] = prob
+    lengths[place] = length
+    sequences[place] = 0
+    for k in range(length):
+        sequences[place, k] = path[k + 1]
+
+
+@compiled
+def _search(
+    reading: int,
+    theta: Float64,
+    rho: Float64,
+    stop: Float64,
+    gamma: Float64,
+    length: int,
+    sequences: Int32,  # [place, step]
+    lengths: Int32,  # [place]
+    probs: Float64,  # [place]
+) -> int:
+    """Fill the list with the most likely complete sequences and return the prefixes looked at, more than MAX_NODES if it gave up.
+
+    Depth first, shorter sequences before longer ones and in lexicographic order, so a tie never displaces what is listed. A prefix
+    bounds its completions: one that is not above the last of a full list is left. When no prefix is that long, none is longer.
+    """
+    n = len(theta)
+    free = np.ones(n)
+    path = np.zeros(n + 1, np.int32)  # [depth] path[0] = 0 is the start
+    cursor = np.zeros(n + 1, np.int32)  # [depth] the next position to try
+    prefix = np.ones(n + 1)  # [depth] probability of the clicks so far
+    chance = np.empty((n + 1, n))  # [depth, position]
+    nodes = 0
+    for size in range(max(length, 0), (n if length == ANY_LENGTH else length) + 1):
+        alive = False
+        depth = 0
+        cursor[0] = 0
+        while depth >= 0:
+            if cursor[depth] == 0:
+                end = step(reading, theta, rho, stop, gamma, depth, path[depth], free, chance[depth])
+                nodes += 1
+                if nodes > MAX_NODES:
+                    return nodes
+                if depth == size:
+                    alive = True
+                    if prefix[depth] * end > probs[-1]:
+                        _insert(prefix[depth] * end, path, size, sequences, lengths, probs)
+                    cursor[depth] = n
+            j = cursor[depth]
+            while j < n and prefix[depth] * chance[depth, j] <= probs[-1]:
+                j += 1
+            if j < n:
+                cursor[depth] = j + 1
+                prefix[depth + 1] = prefix[depth] * chance[depth, j]
+                depth += 1
+                path[depth] = j + 1
+                free[j] = 0.0
+                cursor[depth] = 0
+            else:
+                if depth > 0:
+                    free[path[depth] - 1] = 1.0
+                depth -= 1
+        if not alive:
+            break
+    return nodes
+
+
+@compiled
+def sample(reading: int, theta: Float64, rho: Float64, stop: Float64, gamma: Float64, rng: np.random.Generator, out: Int32) -> int:
+    """Draw a session: the clicks go to out, padded with 0, and their number is returned."""
+    n = len(theta)
+    free = np.ones(n)
+    chance = np.empty(n)
+    out[:] = 0
+    last = 0
+    for k in range(n):
+        step(reading, theta, rho, stop, gamma, k, last, free, chance)
+        left = rng.random()
+        j = 0
+        while j < n and left >= chance[j]:
+            left -= chance[j]
+            j += 1
+        if j == n:
+            return k
+        last = j + 1
+        free[j] = 0.0
+        out[k] = last
+    return n
+
+
+@compiled
+def _page(pages: Pages, s: int) -> tuple[int, Float64, Float64, Float64, Float64]:
+    here = slice(pages.page[s], pages.page[s + 1])
+    t = pages.table[s]
+    return pages.reading, pages.theta[here], pages.rho[here], pages.stop[t], pages.gamma[t]
+
+
+@compiled
+def _each_log_prob(pages: Pages, click: Int32, clicks: Int64, out: Float64) -> None:
+    for s in range(len(out)):
+        out[s] = log_prob(*_page(pages, s), click[clicks[s] : clicks[s + 1]])
+
+
+@compiled
+def _each_log_set_prob(pages: Pages, click: Int32, clicks: Int64, out: Float64) -> None:
+    for s in range(len(out)):
+        out[s] = log_set_prob(*_page(pages, s), click[clicks[s] : clicks[s + 1]])
+
+
+@compiled
+def _each_click_prob(pages: Pages, out: Float64) -> None:
+    for s in range(len(pages.table)):
+        click_prob(*_page(pages, s), out[pages.page[s] : pages.page[s + 1]])
+
+
+@compiled
+def _each_next_click_prob(pages: Pages, click: Int32, clicks: Int64, out: Float64, end: Float64) -> None:
+    for s in range(len(end)):
+        end[s] = next_click_prob(*_page(pages, s), click[clicks[s] : clicks[s + 1]], out[pages.page[s] : pages.page[s + 1]])
+
+
+@compiled
+def _each_search(pages: Pages, length: Int64, sequences: Int32, lengths: Int32, probs: Float64) -> int:
+    """Search every page; return the one where the search gave up, or -1."""
+    for s in range(len(length)):
+        if _search(*_page(pages, s), length[s], sequences[s], lengths[s], probs[s]) > MAX_NODES:
+            return s
+    return -1
+
+
+@compiled
+def _each_sample(pages: Pages, rng: np.random.Generator, click: Int32, clicks: Int64) -> None:
+    for s in range(len(pages.table)):
+        room = click[clicks[s] : clicks[s] + pages.page[s + 1] - pages.page[s]]  # what is not used goes to the next session
+        clicks[s + 1] = clicks[s] + sample(*_page(pages, s), rng, room)
+
+
+def log_probs(pages: Pages, click: Int32, clicks: Int64) -> Float64:
+    """Answer log_prob for every session, its clicks being click[clicks[s] : clicks[s + 1]]: [session]."""
+    out = np.empty(len(pages.table))
+    _each_log_prob(pages, click, clicks, out)
+    return out
+
+
+def log_set_probs(pages: Pages, click: Int32, clicks: Int64) -> Float64:
+    """Answer log_set_prob for every session: [session]."""
+    check_set(int(np.diff(clicks).max(initial=0)))
+    out = np.empty(len(pages.table))
+    _each_log_set_prob(pages, click, clicks, out)
+    return out
+
+
+def click_probs(pages: Pages) -> Float64:
+    """Answer click_prob for every page, end to end: [impression]."""
+    check_exact(int(np.diff(pages.page).max(initial=0)))
+    out = np.empty(len(pages.theta))
+    _each_click_prob(pages, out)
+    return out
+
+
+def next_click_probs(pages: Pages, click: Int32, clicks: Int64) -> tuple[Float64, Float64]:
+    """Answer next_click_prob for every page after its clicks so far, end to end, with P(end): [impression], [session]."""
+    out, end = np.empty(len(pages.theta)), np.empty(len(pages.table))
+    _each_next_click_prob(pages, click, clicks, out, end)
+    return out, end
+
+
+def top_sequences_of_pages(pages: Pages, length: Int64, top: int) -> tuple[Int32, Int32, Float64]:
+    """Find the most likely complete sequences of every page, best first, of length[s] clicks (-1 = any).
+
+    Returns sequences [session, place, step] padded with 0, lengths [session, place] and probabilities [session, place]. Where a page has
+    fewer possible sequences than asked, the rest has length -1 and probability 0. Ties: shorter first, then lexicographic.
+    """
+    if top < 1:
+        raise SettingError(f"top = {top}: ask for at least 1 sequence.")
+    ads = np.diff(pages.page)
+    sequences = np.zeros((len(length), top, int(ads.max(initial=0))), np.int32)
+    lengths = np.full((len(length), top), -1, np.int32)
+    probs = np.zeros((len(length), top))
+    gave_up = _each_search(pages, length, sequences, lengths, probs)
+    if gave_up >= 0:
+        raise CannotAnswerError(
+            f"the {top} most likely sequences of page {gave_up}, of {ads[gave_up]} ads: more than {MAX_NODES:,} prefixes are nearly "
+            "as likely. Ask for fewer, for a smaller length, or cut the page; sample() works on any page."
+        )
+    return sequences, lengths, probs
+
+
+def top_sequences(
+    reading: int, theta: Float64, rho: Float64, stop: Float64, gamma: Float64, length: int, top: int
+) -> tuple[Int32, Int32, Float64]:
+    """Find the most likely complete sequences of one page: sequences [place, step] padded with 0, lengths and probabilities [place].
+
+    As many as asked, or as are possible if fewer.
+    """
+    pages = Pages(reading, theta, rho, stop[None], gamma[None], np.array([0, len(theta)]), np.zeros(1, np.int64))
+    sequences, lengths, probs = top_sequences_of_pages(pages, np.array([length]), top)
+    listed = int(np.count_nonzero(probs))
+    return sequences[0, :listed], lengths[0, :listed], probs[0, :listed]
+
+
+def samples(pages: Pages, rng: np.random.Generator) -> tuple[Int32, Int64]:
+    """Draw one session for every page: click [click] and clicks [session + 1], where each session's clicks start in click."""
+    click, clicks = np.empty(len(pages.theta), np.int32), np.zeros(len(pages.table) + 1, np.int64)
+    _each_sample(pages, rng, click, clicks)
+    return click[: clicks[-1]].copy(), clicks
+
+
+def check_exact(ads: int) -> None:
+    """Refuse a page too long for exact marginals."""
+    if ads > MAX_EXACT:
+        raise CannotAnswerError(
+            f"click probabilities of a page of {ads} ads: exact up to {MAX_EXACT}. Cut the page to its first {MAX_EXACT} ads, "
+            "or count the clicks of sample(), which works on any page."
+        )
+
+
+def check_set(clicks: int) -> None:
+    """Refuse a session with too many clicks for the exact probability of its click set."""
+    if clicks > MAX_SET:
+        raise CannotAnswerError(
+            f"the probability of a set of {clicks} clicks: exact up to {MAX_SET}. Leave such sessions out, or use log_prob, "
+            "the probability of the clicks in their order, which has no limit."
+        )

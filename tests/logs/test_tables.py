@@ -1,0 +1,111 @@
+from __future__ import annotations
+
+from typing import Any
+
+import duckdb
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pytest
+
+from logs.helpers import GOOD, SCHEMA, read_back, table
+from reclick.errors import LogError
+from reclick.logs import read_sessions
+
+MAKERS: dict[str, Any] = {
+    "Arrow table": table,
+    "Arrow batch": lambda: table().to_batches()[0],
+    "Arrow reader": lambda: table().to_reader(),
+    "pandas": lambda: pd.DataFrame(GOOD),
+    "pandas categorical": lambda: pd.DataFrame(GOOD).astype({"query": "category"}),
+    "pandas with an index": lambda: pd.DataFrame(GOOD, index=["x", "y", "z"]),
+    "Polars": lambda: pl.DataFrame(GOOD),
+    "Polars lazy": lambda: pl.DataFrame(GOOD).lazy(),
+    "Polars categorical": lambda: pl.DataFrame(GOOD).with_columns(pl.col("query").cast(pl.Categorical)),
+}
+
+
+@pytest.mark.parametrize("maker", MAKERS.values(), ids=MAKERS.keys())
+def test_a_table_of_every_library_is_read_any_number_of_times(maker: Any) -> None:
+    log = read_sessions(maker())
+    assert read_back(log) == GOOD
+    assert read_back(log) == GOOD
+    assert log.name == "table"
+    assert log.files == ()
+
+
+def test_a_duckdb_relation_is_read_on_its_own_connection() -> None:
+    connection = duckdb.connect()
+    connection.register("log", table())
+    log = read_sessions(connection.sql("select * from log"))
+    assert read_back(log) == GOOD
+    assert read_back(log) == GOOD
+    assert connection.sql("select 1").fetchall() == [(1,)]
+
+
+def test_a_duckdb_connection_is_free_again_when_reading_stops_early() -> None:
+    connection = duckdb.connect()
+    log = read_sessions(connection.sql("select 'q' || i as query, ['a', 'b'] as ads, [1] as clicks from range(2000000) t(i)"))
+    batches = log.batches()
+    next(batches)
+    batches.close()  # type: ignore[attr-defined]
+    assert connection.sql("select 1").fetchall() == [(1,)]
+
+
+LIST_TYPES = [
+    pa.list_(pa.string()),
+    pa.large_list(pa.large_string()),
+    pa.list_(pa.string(), 2),
+    pa.list_view(pa.string()),
+    pa.large_list_view(pa.string_view()),
+    pa.list_(pa.dictionary(pa.int8(), pa.string())),
+]
+
+
+@pytest.mark.parametrize("kind", LIST_TYPES, ids=str)
+def test_every_list_type_is_read_also_sliced_and_with_nulls(kind: pa.DataType) -> None:
+    pages = [["a", "b"], ["c", "d"], None, ["b", "a"], ["e", "f"]]
+    whole = pa.table({"query": list("vwxyz"), "ads": pa.array(pages, kind), "clicks": [[1], [2], [1], None, [2, 1]]})
+    log = read_sessions(whole.slice(1), on_error="drop")
+    assert [(row["query"], row["ads"], row["clicks"]) for row in read_back(log)] == [
+        ("w", ["c", "d"], [2]),
+        ("y", ["b", "a"], []),
+        ("z", ["e", "f"], [2, 1]),
+    ]
+    assert log.summary.dropped == {"no ads": 1}
+    assert log.summary.notes == {"clicks was null, read as no click": 1}
+    assert log.summary.examples["no ads"][0].row == 2
+
+
+def test_a_column_of_nothing_but_empty_lists_or_nulls_is_no_clicks() -> None:
+    for clicks in ([[], []], [None, None]):
+        log = read_sessions(pa.table({"query": ["q", "r"], "ads": [["a"], ["b"]], "clicks": clicks}))
+        assert [row["clicks"] for row in read_back(log)] == [[], []]
+
+
+def test_chunks_are_numbered_through() -> None:
+    chunked = pa.concat_tables([table(), table([{"query": "q", "ads": ["a"], "clicks": [9]}])])
+    with pytest.raises(LogError, match="row 4: position 9 on a page of 1 ad"):
+        read_back(read_sessions(chunked))
+
+
+def test_a_table_of_mixed_types_is_told() -> None:
+    with pytest.raises(LogError, match="mixes types"):
+        read_sessions(pd.DataFrame({"query": ["q", "r"], "ads": [["a"], "b"], "clicks": [[1], [1]]}))
+
+
+def test_something_else_is_refused_with_what_can_be_read() -> None:
+    with pytest.raises(LogError, match=r"Cannot read a int\. Give a path"):
+        read_sessions(5)
+
+
+def test_a_wrong_type_and_a_missing_column_are_told() -> None:
+    with pytest.raises(LogError, match="ads in the table: expected a list of text or whole-number ids, got string"):
+        read_sessions(pa.table({"query": ["q"], "ads": ["a"], "clicks": [[1]]}))
+    with pytest.raises(LogError, match=r"the table has no column clicks\. It has query, ads"):
+        read_sessions(table().drop_columns(["clicks"]))
+
+
+def test_an_empty_table_has_no_rows() -> None:
+    with pytest.raises(LogError, match="table has no rows"):
+        read_back(read_sessions(SCHEMA.empty_table()))
