@@ -63,8 +63,7 @@ class TextIndex:
 class WordRates:
     """Click rates of words, over the corpus and for each frequent query, and the attractiveness they give."""
 
-    def __init__(self, counts: Counts, text: TextIndex | None, *, frequent: float, strength: float) -> None:
-        self.strength = strength
+    def __init__(self, counts: Counts, text: TextIndex | None, *, frequent: float) -> None:
         self._counts = counts
         self._vocabulary = Interner()
         self._ads = self._token_lists(counts.ads, text, known_only=False)  # [ad of the counts]
@@ -87,7 +86,7 @@ class WordRates:
         _attractiveness(
             order, query, ad, ads.starts, ads.words, ads.many, self._frequent, self._pair_starts,
             counts.pair_ad, counts.impressions, counts.clicks, own.starts, own.words, own.many,
-            self._corpus, self.overall, self.strength, out,
+            self._corpus, self.overall, out,
         )  # fmt: skip
         return out
 
@@ -148,16 +147,7 @@ def _add_words(ads: Int32, impressions: Float64, clicks: Float64, starts: Int64,
 
 
 @compiled
-def _shrunk(word: Float64, mean: float, strength: float) -> float:
-    """A word's click rate, shrunk to a mean by a strength in impressions; the mean itself where the word was not shown."""
-    total = word[0] + strength
-    return (word[1] + strength * mean) / total if total > 0 else mean
-
-
-@compiled
-def _mean_rate(
-    start: int, end: int, words: Int32, many: Int32, own: Float64, corpus: Float64, overall: float, strength: float, out: Float64
-) -> None:
+def _mean_rate(start: int, end: int, words: Int32, many: Int32, own: Float64, corpus: Float64, overall: float, out: Float64) -> None:
     """Attractiveness of an ad, and the mean and deviation of its posterior.
 
     A word shown in n independent impressions (N² / Σ multiplicity² · impressions) has the Jeffreys posterior of n trials. Words of an ad are shown in the
@@ -169,21 +159,21 @@ def _mean_rate(
         return
     out[:] = 0.0
     length = 0
+    unclicked = 0.0
     for t in range(start, end):
         w = words[t]
-        base = overall if w < 0 else _shrunk(corpus[w], overall, strength)
-        seen = w >= 0 and corpus[w, 0] > 0
-        source = corpus
-        rate = base
-        if w >= 0 and own.shape[0] > 0 and own[w, 0] > 0:
-            rate = _shrunk(own[w], base, strength)
-            source = own
-        trials = source[w, 0] * source[w, 0] / source[w, 2] + strength if seen else strength
+        rate, trials = overall, 0.0
+        if w >= 0 and corpus[w, 0] > 0:
+            source = own if own.shape[0] > 0 and own[w, 0] > 0 else corpus
+            rate, trials = source[w, 1] / source[w, 0], source[w, 0] * source[w, 0] / source[w, 2]
         mean = (rate * trials + 0.5) / (trials + 1.0)
         length += many[t]
         out[0] += many[t] * rate
         out[1] += many[t] * mean
         out[2] += many[t] * np.sqrt(mean * (1.0 - mean) / (trials + 2.0))
+        unclicked += many[t] * overall / (trials + 1.0)
+    if out[0] == 0.0:  # no word of it was ever clicked: as after one more impression at the overall rate, for nothing is impossible
+        out[0] = unclicked
     out /= length
 
 
@@ -191,7 +181,7 @@ def _mean_rate(
 def _attractiveness(
     order: Int64, query: Int32, ad: Int32, starts: Int64, words: Int32, many: Int32, frequent: Bool, pair_starts: Int64,
     pair_ad: Int32, impressions: Float64, clicks: Float64, own_starts: Int64, own_words: Int32, own_many: Int32,
-    corpus: Float64, overall: float, strength: float, out: Float64,
+    corpus: Float64, overall: float, out: Float64,
 ) -> None:  # fmt: skip
     """Attractiveness of each pair, queries in order: a frequent query's words are added up once, used, and wiped."""
     rates = np.zeros((corpus.shape[0], 3))
@@ -206,7 +196,7 @@ def _attractiveness(
             _add_words(pair_ad[a:b], impressions[a:b], clicks[a:b], own_starts, own_words, own_many, rates)
         current = q
         own = rates if q >= 0 and frequent[q] else none
-        _mean_rate(starts[ad[i]], starts[ad[i] + 1], words, many, own, corpus, overall, strength, out[i])
+        _mean_rate(starts[ad[i]], starts[ad[i] + 1], words, many, own, corpus, overall, out[i])
 
 
 @compiled

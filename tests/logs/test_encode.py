@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -29,7 +30,7 @@ def test_lists_are_laid_end_to_end(values: list[list[int] | None], many: Any, st
     array = pa.array(values, many(pa.int32()))[start : max(len(values) - cut, 0)]
     flat, starts = encode_lists(array)
     wanted = [value or [] for value in array.to_pylist()]
-    assert [flat.to_pylist()[a:b] for a, b in zip(starts, starts[1:], strict=False)] == wanted
+    assert [flat.to_pylist()[a:b] for a, b in pairwise(starts)] == wanted
     assert starts[0] == 0
     assert starts[-1] == len(flat)
 

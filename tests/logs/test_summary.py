@@ -3,7 +3,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from logs.helpers import session, table
@@ -45,6 +45,7 @@ def test_as_text_it_is_a_table_with_the_first_examples() -> None:
     assert lines[3] == "    row 5: null"
 
 
+@settings(deadline=None)  # the first call compiles
 @given(st.lists(rows_of_all_kinds, min_size=1, max_size=20))
 def test_rows_are_kept_or_dropped_and_nothing_else(rows: list[dict[str, Any]]) -> None:
     log = read_sessions(table(rows), on_error="drop", max_ads=20)

@@ -78,7 +78,8 @@ def test_every_list_type_is_read_also_sliced_and_with_nulls(kind: pa.DataType) -
 
 
 def test_a_column_of_nothing_but_empty_lists_or_nulls_is_no_clicks() -> None:
-    for clicks in ([[], []], [None, None]):
+    columns: list[list[Any]] = [[[], []], [None, None]]
+    for clicks in columns:
         log = read_sessions(pa.table({"query": ["q", "r"], "ads": [["a"], ["b"]], "clicks": clicks}))
         assert [row["clicks"] for row in read_back(log)] == [[], []]
 

@@ -68,6 +68,8 @@ def encode_positions(values: pa.Array) -> Int32:
     numbers = _numpy(values.fill_null(0) if values.null_count else values)
     if numbers.dtype != np.int32:
         numbers = np.clip(numbers, -1 if numbers.dtype.kind == "i" else 0, min(2**31 - 1, np.iinfo(numbers.dtype).max)).astype(np.int32)
+    elif len(numbers) and numbers.min() == NULL:
+        numbers = np.maximum(numbers, np.int32(-1))
     if nulls is not None:
         numbers = np.where(nulls, NULL, numbers)
     return numbers

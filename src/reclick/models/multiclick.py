@@ -33,8 +33,8 @@ class MultiClick(ClickModel):
     """Several clicks in any order: attractiveness from words, satisfaction after a click, fatigue, and where the eye goes next.
 
     Settings: `reading` and `pooling` as in the docs; `strength`, pseudo-sessions of the prior of fatigue and transitions; `satisfaction_strength`, pseudo-clicks
-    of the prior of satisfaction (0: the paper's formula); `attractiveness_strength`, pseudo-impressions of each word's rate (0: the paper's formula);
-    `frequent`, sessions from which a query has word rates of its own; `floor`, how near to 0 an event that was never seen may come.
+    of the prior of satisfaction (0: the paper's formula); `frequent`, sessions from which a query has word rates of its own; `floor`, how near to 0 the
+    probability of an event that was never seen may come.
 
     >>> log = {"query": ["pizza"] * 3, "ads": [["a", "b"]] * 3, "clicks": [[1], [], [2, 1]]}
     >>> MultiClick().fit(log).click_prob({"query": ["pizza"], "ads": [["a", "b"]]}).round(3)
@@ -52,7 +52,6 @@ class MultiClick(ClickModel):
         pooling: str = "query",
         strength: float = 10.0,
         satisfaction_strength: float = 10.0,
-        attractiveness_strength: float = 0.0,
         frequent: float = 50,
         floor: float = 1e-6,
     ) -> None:
@@ -60,13 +59,11 @@ class MultiClick(ClickModel):
         _check_choice("pooling", pooling, POOLINGS)
         for name, value in (("strength", strength), ("satisfaction_strength", satisfaction_strength), ("frequent", frequent)):
             _check_range(name, value, 0, math.inf)
-        _check_range("attractiveness_strength", attractiveness_strength, 0, math.inf)
         _check_range("floor", floor, 1e-12, 0.1)
         self.reading = reading
         self.pooling = pooling
         self.strength = strength
         self.satisfaction_strength = satisfaction_strength
-        self.attractiveness_strength = attractiveness_strength
         self.frequent = frequent
         self.floor = floor
 
@@ -79,8 +76,7 @@ class MultiClick(ClickModel):
         """
         counts = as_counts(sessions, progress=progress)
         before = None if history is None else as_counts(history, progress=progress)
-        table = read_ads(ads) if ads is not None else getattr(sessions, "ads", None)
-        return self._learn(counts, None if before is None else _prior(before, self.floor), None if table is None else tokenise(table))
+        return self._learn(counts, None if before is None else _prior(before, self.floor), _text_given(sessions, ads))
 
     def update(
         self, sessions: object = None, *, forget: object = None, decay: float = 1.0, ads: object = None, progress: Progress | None = None
@@ -92,8 +88,7 @@ class MultiClick(ClickModel):
             counts = counts + as_counts(sessions, progress=progress)
         if forget is not None:
             counts = counts - as_counts(forget, progress=progress)
-        table = read_ads(ads) if ads is not None else getattr(sessions, "ads", None)
-        return self._learn(counts, self._history, _newer_text(self._text, None if table is None else tokenise(table)))
+        return self._learn(counts, self._history, _newer_text(self._text, _text_given(sessions, ads)))
 
     def _learn(self, counts: Counts, history: tuple[Habits, float] | None, text: AdTokens | None) -> Self:
         """Everything that follows from the counts, the prior and the text; loading a model runs the same code."""
@@ -106,7 +101,7 @@ class MultiClick(ClickModel):
         self._base = base
         self._events = QueryEvents.of(counts) if self.pooling == "query" else QueryEvents.none(len(counts.queries))
         self._text_index = TextIndex(text) if text is not None else None
-        self._words = WordRates(counts, self._text_index, frequent=self.frequent, strength=self.attractiveness_strength)
+        self._words = WordRates(counts, self._text_index, frequent=self.frequent)
         self._theta = np.ascontiguousarray(self._words.of_pairs()[:, 0])  # [pair]
         self._rho = self._satisfaction(counts.last_clicks, counts.clicks)  # [pair]
         self._pair_starts = np.searchsorted(counts.pair_query, np.arange(len(counts.queries) + 1)).astype(np.int64)
@@ -234,6 +229,12 @@ def _prior(counts: Counts, floor: float) -> tuple[Habits, float]:
     """The counts' own pooled estimate of η, γ and of how often a click is the last."""
     clicks = counts.clicks.sum()
     return estimate(counts, prior=None, strength=0.0, floor=floor), float(counts.last_clicks.sum() / clicks) if clicks else 0.5
+
+
+def _text_given(sessions: object, ads: object) -> AdTokens | None:
+    """The text of an ads table, or of the one the log was read with."""
+    table = read_ads(ads) if ads is not None else sessions.ads if isinstance(sessions, SessionLog) else None
+    return None if table is None else tokenise(table)
 
 
 def _newer_text(old: AdTokens | None, new: AdTokens | None) -> AdTokens | None:
