@@ -46,9 +46,15 @@ class Counts:
 
     def __sub__(self, other: Counts) -> Counts:
         result = _combined(self, other, -1.0)
-        if min(result.impressions.min(initial=0), result.sessions.min(initial=0), result.last_clicks.min(initial=0)) < -1e-9:
+        if not result._is_of_a_log():
             raise SettingError("Counts to subtract hold more than the counts they are taken from: subtract only what was added before.")
         return result
+
+    def _is_of_a_log(self) -> bool:
+        """Whether some log may have these counts: none negative, no more clicks than impressions, every query with ads and sessions."""
+        parts = (self.impressions - self.clicks, self.clicks - self.last_clicks, self.last_clicks, self.sessions, self.lengths)
+        least = min(float(part.min(initial=0)) for part in parts)
+        return least >= -1e-9 and np.array_equal(np.unique(self.pair_query), np.arange(len(self.queries)))
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Counts):

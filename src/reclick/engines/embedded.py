@@ -82,8 +82,8 @@ class Counter:
 
 
 def _nonzero(first: Int32, second: Int32, totals: Float64) -> tuple[Int32, Int32, Float64]:
-    """Keep the keys whose first total (impressions, sessions) is not nothing; rounding of decayed counts is nothing."""
-    keep = np.abs(totals[0]) > 1e-9
+    """Keep the keys of which any total is not nothing; rounding of decayed counts is nothing."""
+    keep = (np.abs(totals) > 1e-9).any(axis=0)
     return first[keep], second[keep], totals[:, keep]
 
 

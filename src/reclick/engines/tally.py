@@ -15,7 +15,10 @@ FULL = 0.7  # the share of slots used beyond which a table grows
 
 @dataclass(slots=True)
 class Tally:
-    """A hash table with open addressing; kernels add to its arrays and the owner makes room between calls."""
+    """A hash table with open addressing; kernels add to its arrays and the owner makes room between calls.
+
+    A slot's key and totals lie side by side, so that looking it up and adding to it touch one line of the cache.
+    """
 
     keys: Int64  # [slot] first << 32 | second, or EMPTY
     values: Float64  # [slot, total]
@@ -25,7 +28,10 @@ class Tally:
     def empty(cls, totals: int, room: int = 512) -> Tally:
         """A table of `totals` running totals a key, with room for this many keys."""
         slots = 1 << max(10, int(room / FULL).bit_length())
-        return cls(np.full(slots, EMPTY, np.int64), np.zeros((slots, totals)))
+        table = np.zeros((slots, 1 + totals))
+        keys = table.view(np.int64)[:, 0]
+        keys[:] = EMPTY
+        return cls(keys, table[:, 1:])
 
     def reserve(self, keys: int) -> None:
         """Make room for this many more keys."""
@@ -41,9 +47,8 @@ class Tally:
         self.used += _add_all(self.keys, self.values, first, second, values)
 
     def totals(self) -> tuple[Int32, Int32, Float64]:
-        """The two codes and the totals [total, key] of every key, sorted by the codes."""
+        """The two codes and the totals [total, key] of every key, in no order."""
         used = np.flatnonzero(self.keys != EMPTY)
-        used = used[np.argsort(self.keys[used])]
         keys = self.keys[used]
         return (keys >> 32).astype(np.int32), (keys & 0xFFFFFFFF).astype(np.int32), np.ascontiguousarray(self.values[used].T)
 

@@ -10,7 +10,7 @@ import io
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import chain, islice
+from itertools import chain
 
 import numpy as np
 import pyarrow as pa
@@ -132,7 +132,8 @@ def read_records(body: bytes, fields: int, delimiter: str, *, final: bool = True
 def _lines_used(lines: list[bytes], at: int) -> int:
     """Return how many lines a record takes until its quotes close: 0 when they never do, one more than there are when that is open."""
     quotes, size = 0, 0
-    for used, line in enumerate(islice(lines, at, at + MAX_RECORD_LINES), start=1):
+    for used in range(1, min(MAX_RECORD_LINES, len(lines) - at) + 1):
+        line = lines[at + used - 1]
         quotes += line.count(b'"')
         size += len(line)
         if quotes % 2 == 0:

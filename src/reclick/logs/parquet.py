@@ -104,7 +104,7 @@ def _batch_rows(file: pq.ParquetFile, columns: Sequence[str]) -> int:
         chunks = (meta.column(index) for index in range(meta.num_columns))
         size = sum(chunk.total_uncompressed_size for chunk in chunks if leaves.get(chunk.path_in_schema) in columns)
         widest = max(widest, size / max(meta.num_rows, 1))
-    return int(min(MAX_ROWS, max(1000, TARGET_BYTES / widest)))
+    return int(min(MAX_ROWS, max(16, TARGET_BYTES / widest)))
 
 
 def _damaged(where: str, error: Exception) -> LogError:

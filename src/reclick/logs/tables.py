@@ -35,7 +35,7 @@ class TableSource:
     def read(self, *, with_rows: bool) -> Iterator[Raw]:
         """Read in row order."""
         table = self.table if with_rows else self.table.select(list(dict.fromkeys(self.names.values())))
-        size = int(min(MAX_ROWS, max(1000, TARGET_BYTES * table.num_rows / max(table.nbytes, 1))))
+        size = int(min(MAX_ROWS, max(16, TARGET_BYTES * table.num_rows / max(table.nbytes, 1))))
         yield from number_batches(table.to_batches(max_chunksize=size), self.names, with_rows=with_rows)
 
 

@@ -49,7 +49,7 @@ class ClickModel(ABC):
         """Learn from sessions."""
 
     @abstractmethod
-    def relevance(self, pairs: object = None, *, level: float = 0.9) -> pa.Table:
+    def relevance(self, pairs: object = None, *, text: object = None, level: float = 0.9) -> pa.Table:
         """Attractiveness, satisfaction and their product for each (query, ad), with credible intervals."""
 
     @abstractmethod

@@ -130,17 +130,18 @@ class MultiClick(ClickModel):
         log = with_clicks(pages, clicks)
         return stacked(self.answers(log, _instantaneous))
 
-    def relevance(self, pairs: object = None, *, level: float = 0.9) -> pa.Table:
+    def relevance(self, pairs: object = None, *, text: object = None, level: float = 0.9) -> pa.Table:
         """Attractiveness θ, satisfaction ρ and their product for each (query, ad), with credible intervals and the support behind them.
 
-        `pairs` is a table with columns query and ad, by default all pairs of the training log. The intervals hold a share `level` of the posterior, equal
+        `pairs` is a table with columns query and ad, by default all pairs of the training log; `text` is an ads table for ads that the model has not seen.
+        The intervals hold a share `level` of the posterior, equal
         tails: of θ, a Beta matched to the mean of the words' Jeffreys posteriors, taken as fully dependent (so it is wide rather than narrow); of ρ, its
         Beta; of the product, a Beta matched to its mean and variance.
         """
         self._check_fitted()
         _check_range("level", level, 1e-6, 1 - 1e-6)
         queries, ads = (self.counts_.queries.take(self.counts_.pair_query), self.counts_.ads.take(self.counts_.pair_ad)) if pairs is None else as_pairs(pairs)
-        query, row, words = self._lookup(queries, ads)
+        row, words = self._lookup(queries, ads, self._text_with(None if text is None else read_ads(text)))
         known = row >= 0
         impressions, clicks, last = (np.where(known, total[row], 0.0) for total in self._pair_totals())
         theta, theta_mean = words[:, 0], words[:, 1]
@@ -151,13 +152,12 @@ class MultiClick(ClickModel):
         columns |= _with_interval("relevance", theta * rho, credible_interval(*product_beta(theta_mean, theta_strength, rho, rho_strength), level=level))
         return pa.table({**columns, "impressions": impressions, "clicks": clicks})
 
-    def _lookup(self, queries: pa.Array, ads: pa.Array) -> tuple[Int32, Int64, Float64]:
-        """For each (query, ad): the query's code, the pair's row (−1: unseen), and the words' answer."""
-        query, ad = self._queries.find(queries), self._ads.find(ads)
-        row = _pair_rows(query, ad, self._pair_starts, self.counts_.pair_ad)
-        distinct = ads.dictionary_encode()
-        tokens = self._words.tokens_of(distinct.dictionary, self._text_index)
-        return query, row, self._words.of(query, distinct.indices.to_numpy().astype(np.int32), tokens)
+    def _lookup(self, queries: pa.Array, ads: pa.Array, text: TextIndex | None) -> tuple[Int64, Float64]:
+        """For each (query, ad): the pair's row (−1: unseen), and the words' answer."""
+        query, distinct = self._queries.find(queries), ads.dictionary_encode()
+        row = _pair_rows(query, self._ads.find(ads), self._pair_starts, self.counts_.pair_ad)
+        tokens = self._words.tokens_of(distinct.dictionary, text)
+        return row, self._words.of(query, distinct.indices.to_numpy().astype(np.int32), tokens)
 
     def _pair_totals(self) -> tuple[Float64, Float64, Float64]:
         counts = self.counts_
@@ -166,11 +166,14 @@ class MultiClick(ClickModel):
         return counts.impressions, counts.clicks, counts.last_clicks
 
     def _context(self, log: SessionLog) -> TextIndex | None:
-        """The text of all ads that may be on the pages: the model's, and the log's for those new to it."""
-        if log.ads is None:
+        return self._text_with(log.ads)
+
+    def _text_with(self, ads: pa.Table | None) -> TextIndex | None:
+        """The text of all ads that may be asked about: the model's, and the table's for those new to it."""
+        if ads is None:
             return self._text_index
-        new = log.ads.filter(pa.array(self._ads.find(log.ads["ad"].combine_chunks()) < 0))
-        return TextIndex(tokenise(new)) if self._text_index is None else self._text_index.with_text(tokenise(new))
+        new = tokenise(ads.filter(pa.array(self._ads.find(ads["ad"].combine_chunks()) < 0)))
+        return TextIndex(new) if self._text_index is None else self._text_index.with_text(new)
 
     def _prepare(self, batch: SessionBatch, context: TextIndex | None) -> Callable[[int, int], Pages]:
         query = self._queries.find(batch.queries)[batch.query]  # [session]

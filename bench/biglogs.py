@@ -1,0 +1,67 @@
+"""Large made-up logs for measuring: Zipf over 200,000 queries, 500,000 ads, pages of 1 to 4."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+QUERIES, ADS, POOL = 200_000, 500_000, 8  # POOL: ads that compete for a query
+GROUP = 1_000_000  # rows of a row group
+
+
+def write_log(path: Path, sessions: int, *, seed: int, page: tuple[int, int] = (1, 4)) -> Path:
+    """Write a log, unless it is there already."""
+    if path.exists():
+        return path
+    path.parent.mkdir(parents=True, exist_ok=True)
+    rng = np.random.default_rng(seed)
+    beside = path.with_suffix(".writing")
+    first = _group(rng, 1, page)
+    with pq.ParquetWriter(beside, first.schema, compression="zstd", dictionary_pagesize_limit=64 << 20) as writer:
+        for start in range(0, sessions, GROUP):
+            writer.write_table(_group(rng, min(GROUP, sessions - start), page), row_group_size=GROUP)
+    beside.replace(path)
+    return path
+
+
+def _group(rng: np.random.Generator, sessions: int, page: tuple[int, int]) -> pa.Table:
+    weights = np.cumsum(1 / np.arange(1, QUERIES + 1))
+    query = np.searchsorted(weights, rng.random(sessions) * weights[-1]).astype(np.int32)
+    length = rng.integers(page[0], page[1] + 1, sessions)
+    session = np.repeat(np.arange(sessions), length)
+    place = np.arange(len(session)) - (np.cumsum(length) - length)[session]
+    slot = (rng.integers(0, POOL, sessions)[session] + place) % POOL
+    ad = ((query[session].astype(np.int64) * POOL + slot) * 2_654_435_761 % ADS).astype(np.int32)
+    click, many = _clicks(rng, length)
+    return pa.table(
+        {
+            "query": _strings("query words ", query),
+            "ads": pa.ListArray.from_arrays(_starts(length), _strings("ad-", ad)),
+            "clicks": pa.ListArray.from_arrays(_starts(many), pa.array(click)),
+        }
+    )
+
+
+def _clicks(rng: np.random.Generator, length: np.ndarray) -> tuple[np.ndarray, np.ndarray]:  # type: ignore[type-arg]
+    """About a third of the sessions clicked, a tenth of those more than once, a third of those backwards."""
+    sessions = len(length)
+    wish = (rng.random(sessions) < 0.35).astype(np.int64) * (1 + (rng.random(sessions) < 0.1) + (rng.random(sessions) < 0.01))
+    many = np.minimum(wish, length)
+    session = np.repeat(np.arange(sessions), many)
+    step = np.arange(len(session)) - (np.cumsum(many) - many)[session]
+    first = (rng.random(sessions) ** 2 * length).astype(np.int64)
+    stride = np.where(rng.random(sessions) < 0.3, length - 1, 1)  # length − 1 steps on is one step back
+    return ((first[session] + step * stride[session]) % length[session] + 1).astype(np.int32), many
+
+
+def _strings(prefix: str, codes: np.ndarray) -> pa.Array:  # type: ignore[type-arg]
+    distinct, back = np.unique(codes, return_inverse=True)
+    words = pa.array([f"{prefix}{code:07d}" for code in distinct.tolist()])
+    return words.take(pa.array(back))
+
+
+def _starts(sizes: np.ndarray) -> pa.Array:  # type: ignore[type-arg]
+    return pa.array(np.concatenate([[0], np.cumsum(sizes)]).astype(np.int32))

@@ -1,0 +1,47 @@
+"""Run a piece of Python in a process of its own, and tell how long it took and how much memory it needed."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+WORK = Path(__file__).parent / "work"
+
+TEMPLATE = """
+import json, resource, time
+{setup}
+start = time.perf_counter()
+{code}
+seconds = time.perf_counter() - start
+print(json.dumps([seconds, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024]))
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """Seconds of the code alone, and the peak memory of its whole process in MB."""
+
+    seconds: float
+    memory: float
+
+
+def measure(code: str, *, setup: str = "", runs: int = 2) -> Measured:
+    """The fastest of some runs, each in a fresh process; `setup` is not timed."""
+    results = [_run(TEMPLATE.format(setup=setup, code=code)) for _ in range(runs)]
+    return Measured(min(result.seconds for result in results), max(result.memory for result in results))
+
+
+def _run(program: str) -> Measured:
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise RuntimeError(done.stderr)
+    return Measured(*json.loads(done.stdout.splitlines()[-1]))
+
+
+def line(name: str, value: str, limit: str, good: bool) -> bool:
+    """Print a row: what, measured, its limit, and whether it holds."""
+    print(f"{name:<58} {value:>16}   {limit:<22} {'ok' if good else 'MISSED'}")
+    return good

@@ -1,0 +1,51 @@
+"""Scoring a file of pages, file to file; and a model of 10 M (query, ad) pairs: loading it and scoring with it."""
+
+from __future__ import annotations
+
+from bench.biglogs import write_log
+from bench.measure import WORK, line, measure
+
+PAGES = 1_000_000
+FIT = "import reclick as rc; model = rc.MultiClick().fit({log!r}); rc.predict(model, {{'query': ['q'], 'ads': [['a', 'b']]}}, {out!r}, top=0)"
+BIG = """
+import numpy as np, pyarrow as pa, reclick as rc
+from reclick.counts import Counts
+queries, ads, pairs = 1_000_000, 2_000_000, 10_000_000
+rng = np.random.default_rng(0)
+names = lambda prefix, many: pa.array([f"{prefix}{i:09d}" for i in range(many)], pa.large_string())
+query = np.repeat(np.arange(queries, dtype=np.int32), pairs // queries)
+ad = ((query.astype(np.int64) * 7 + np.tile(np.arange(10) * 104_729, queries)) % ads).astype(np.int32)
+key = np.unique((query.astype(np.int64) << 32) | ad)
+shown = rng.integers(1, 200, len(key)).astype(float)
+clicks = rng.binomial(shown.astype(int), 0.1).astype(float)
+visits = np.repeat(np.arange(queries, dtype=np.int32), 3)
+counts = Counts(
+    queries=names("query words ", queries), ads=names("ad", ads),
+    pair_query=(key >> 32).astype(np.int32), pair_ad=(key & 0xFFFFFFFF).astype(np.int32),
+    impressions=shown, clicks=clicks, last_clicks=rng.binomial(clicks.astype(int), 0.8).astype(float),
+    sequence_starts=np.array([0, 0, 1, 3]), sequence_clicks=np.array([1, 2, 1], np.int32),
+    visit_query=visits, visit_sequence=np.tile(np.arange(3, dtype=np.int32), queries), sessions=rng.integers(1, 90, len(visits)).astype(float),
+    lengths=np.array([[0.0] * 3] * 4 + [[4.0, 2.0, 1.0]]),
+)
+"""
+
+
+def main() -> bool:
+    """Print the table; whether every limit holds."""
+    log = str(write_log(WORK / "log10" / "day1.parquet", 10_000_000, seed=1))
+    pages = str(write_log(WORK / "pages4.parquet", PAGES, seed=9, page=(4, 4)))
+    out, folder = str(WORK / "scored.parquet"), str(WORK / "model")
+    print("\nPredicting: 1 M pages of 4 ads, Parquet to Parquet, model of 10 M sessions\n")
+    marginals = measure(f"rc.predict(model, {pages!r}, {out!r}, top=0)", setup=FIT.format(log=log, out=out), runs=1)
+    ranked = measure(f"rc.predict(model, {pages!r}, {out!r}, top=3)", setup=FIT.format(log=log, out=out), runs=1)
+    measure(f"rc.MultiClick().fit(counts).save({folder!r})", setup=BIG, runs=1)
+    big = measure(f"model = rc.load({folder!r})\nrc.predict(model, {pages!r}, {out!r})", setup="import reclick as rc", runs=1)
+    print(f"  a model of 10 M pairs: loaded and 1 M pages scored in {big.seconds:.1f} s\n")
+    rate, ranked_rate = PAGES / marginals.seconds, PAGES / ranked.seconds
+    return all(
+        [
+            line("pages a second, with marginals", f"{rate:,.0f}", "≥ 300,000", rate >= 300_000),
+            line("pages a second, with the 3 likeliest sequences too", f"{ranked_rate:,.0f}", "≥ 300,000", ranked_rate >= 300_000),
+            line("peak memory, model of 10 M pairs loaded and scoring", f"{big.memory:,.0f} MB", "≤ 3,000 MB", big.memory <= 3_000),
+        ]
+    )

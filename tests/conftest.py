@@ -1,0 +1,8 @@
+"""Settings of the test suite; that this file is here also lets every test import the helpers beside it."""
+
+from __future__ import annotations
+
+from hypothesis import settings
+
+settings.register_profile("reclick", deadline=None)  # the first call of a kernel compiles it
+settings.load_profile("reclick")
