@@ -1,0 +1,1 @@
+"""What measures speed, memory and accuracy; each prints a table with its limits."""

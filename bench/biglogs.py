@@ -45,7 +45,7 @@ def _group(rng: np.random.Generator, sessions: int, page: tuple[int, int]) -> pa
     )
 
 
-def _clicks(rng: np.random.Generator, length: np.ndarray) -> tuple[np.ndarray, np.ndarray]:  # type: ignore[type-arg]
+def _clicks(rng: np.random.Generator, length: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """About a third of the sessions clicked, a tenth of those more than once, a third of those backwards."""
     sessions = len(length)
     wish = (rng.random(sessions) < 0.35).astype(np.int64) * (1 + (rng.random(sessions) < 0.1) + (rng.random(sessions) < 0.01))
@@ -57,11 +57,11 @@ def _clicks(rng: np.random.Generator, length: np.ndarray) -> tuple[np.ndarray, n
     return ((first[session] + step * stride[session]) % length[session] + 1).astype(np.int32), many
 
 
-def _strings(prefix: str, codes: np.ndarray) -> pa.Array:  # type: ignore[type-arg]
+def _strings(prefix: str, codes: np.ndarray) -> pa.Array:
     distinct, back = np.unique(codes, return_inverse=True)
     words = pa.array([f"{prefix}{code:07d}" for code in distinct.tolist()])
     return words.take(pa.array(back))
 
 
-def _starts(sizes: np.ndarray) -> pa.Array:  # type: ignore[type-arg]
+def _starts(sizes: np.ndarray) -> pa.Array:
     return pa.array(np.concatenate([[0], np.cumsum(sizes)]).astype(np.int32))

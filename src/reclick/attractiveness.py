@@ -150,8 +150,9 @@ def _add_words(ads: Int32, impressions: Float64, clicks: Float64, starts: Int64,
 def _mean_rate(start: int, end: int, words: Int32, many: Int32, own: Float64, corpus: Float64, overall: float, out: Float64) -> None:
     """Attractiveness of an ad, and the mean and deviation of its posterior.
 
-    A word shown in n independent impressions (N² / Σ multiplicity² · impressions) has the Jeffreys posterior of n trials. Words of an ad are shown in the
-    same impressions, so their errors are taken as fully dependent: the deviation of the mean is the mean of the deviations, never less than the truth.
+    A word shown in n independent impressions (N² / Σ multiplicity² · impressions) has the Jeffreys posterior of n trials. Words of an ad are shown
+    in the same impressions, so their errors are taken as fully dependent: the deviation of the mean is the mean of the deviations, never less than
+    the truth.
     """
     if start == end:
         out[0] = out[1] = overall

@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
 
 import typer
 
@@ -125,7 +125,9 @@ def fit(
     model: Annotated[str, typer.Option(help="Which model: see `reclick models`.")] = "multiclick",
     history: Annotated[list[str] | None, typer.Option(help="An earlier log, or its counts, for the priors. Repeat for more.")] = None,
     ads: Ads = None,
-    settings: Annotated[list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="A setting of the model, e.g. reading=examination.")] = None,
+    settings: Annotated[
+        list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="A setting of the model, e.g. reading=examination.")
+    ] = None,
     update: Annotated[bool, typer.Option("--update", help="Add the logs to the model in --to instead of starting anew.")] = False,
     forget: Annotated[list[str] | None, typer.Option(help="With --update: a log, or its counts, to take away. Repeat for more.")] = None,
     decay: Annotated[float, typer.Option(help="With --update: let what was counted before fade by this factor.")] = 1.0,
@@ -212,12 +214,9 @@ def open_log(
 ) -> SessionLog:
     """Open a log as the options say."""
     from reclick.logs import read_sessions
-    from reclick.logs.raw import OnError as Choice
 
-    choice: Choice = on_error  # type: ignore[assignment]  (read_sessions refuses any other word)
-    return read_sessions(
-        paths, ads=ads, columns=_pairs("--column", column), on_error=choice, max_ads=max_ads, clicks_required=clicks_required
-    )
+    choice = cast(Literal["raise", "drop"], on_error)  # read_sessions refuses any other word
+    return read_sessions(paths, ads=ads, columns=_pairs("--column", column), on_error=choice, max_ads=max_ads, clicks_required=clicks_required)
 
 
 def add_up(paths: list[str], column: list[str] | None, on_error: str, max_ads: int) -> Counts:
@@ -248,7 +247,7 @@ def _new_model(name: str, settings: list[str] | None) -> ClickModel:
     return MODELS[name]().set_params(**given)
 
 
-def _continued(folder: str, name: str, history: list[str] | None, settings: list[str] | None) -> Any:
+def _continued(folder: str, name: str, history: list[str] | None, settings: list[str] | None) -> ClickModel:
     from reclick.errors import SettingError
     from reclick.models import load
 

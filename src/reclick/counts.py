@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -14,7 +14,6 @@ import pyarrow as pa
 from reclick import store
 from reclick.batch import Float64, Int32, Int64
 from reclick.errors import SettingError
-
 
 Progress = Callable[[int, int | None], object]  # rows done, rows in all when known
 
@@ -81,16 +80,16 @@ class Counts:
     @property
     def volumes(self) -> Float64:
         """Sessions of each query [query]."""
-        return np.bincount(self.visit_query, self.sessions, minlength=len(self.queries))
+        return np.bincount(self.visit_query, self.sessions, minlength=len(self.queries)).astype(np.float64)
 
     @property
     def max_ads(self) -> int:
         """The longest page."""
-        return self.lengths.shape[0] - 1
+        return int(self.lengths.shape[0]) - 1
 
     def per_sequence(self) -> Float64:
         """Sessions of each click list over all queries [sequence]."""
-        return np.bincount(self.visit_sequence, self.sessions, minlength=len(self.sequence_starts) - 1)
+        return np.bincount(self.visit_sequence, self.sessions, minlength=len(self.sequence_starts) - 1).astype(np.float64)
 
     def save(self, folder: str | Path) -> None:
         """Write the counts to a folder; a reader sees the old ones or the new ones, never half."""
@@ -179,7 +178,7 @@ def _combined(a: Counts, b: Counts, sign: float) -> Counts:
     return counter.finish()
 
 
-def _columns(table: pa.Table) -> dict[str, npt.NDArray[np.generic]]:
+def _columns(table: pa.Table) -> dict[str, npt.NDArray[Any]]:
     return {name: table[name].combine_chunks().to_numpy(zero_copy_only=False) for name in table.column_names}
 
 

@@ -68,7 +68,9 @@ def _compare(readings: dict[str, MultiClick], log: SessionLog) -> str:
         error = log_prob.std() / np.sqrt(len(log_prob))
         rows.append(f"{reading:<12} {log_prob.mean():>14.4f} ± {error:.4f} {model.expected_clicks(log).sum():>16,.0f}")
     observed = log.summary.clicks
-    return "\n".join([f"{'reading':<12} {'log-likelihood':>14} {'':>8} {'expected clicks':>16}", *rows, f"{'observed':<12} {'':>14} {'':>8} {observed:>16,}"])
+    return "\n".join(
+        [f"{'reading':<12} {'log-likelihood':>14} {'':>8} {'expected clicks':>16}", *rows, f"{'observed':<12} {'':>14} {'':>8} {observed:>16,}"]
+    )
 
 
 def _calibration(predictions: Path) -> str:
@@ -87,7 +89,7 @@ def _calibration(predictions: Path) -> str:
 
 def _first_clicks(model: MultiClick, log: SessionLog) -> str:
     """Accuracy of the likeliest first click among clicked sessions, with the standard error, beside always guessing the top."""
-    clicks = pa.concat_arrays([batch_clicks for batch_clicks in _clicks(log)])
+    clicks = pa.concat_arrays(list(_clicks(log)))
     clicked = pc.list_value_length(clicks).to_numpy() > 0
     first = pc.list_element(clicks.filter(pa.array(clicked)), 0).to_numpy()
     nothing: list[list[int]] = [[]] * len(clicks)
@@ -126,5 +128,8 @@ def _relevance_row(row: dict[str, float]) -> str:
 
 def _listing(to: Path) -> str:
     named = {"logs": "three weeks of sessions, the ads, and the truth behind them", "model": "the fitted model, for rc.load and reclick predict"}
-    named |= {"predictions.parquet": "week 3 with click probabilities and likeliest sequences", "relevance.parquet": "every (query, ad) with intervals"}
+    named |= {
+        "predictions.parquet": "week 3 with click probabilities and likeliest sequences",
+        "relevance.parquet": "every (query, ad) with intervals",
+    }
     return "\n".join(f"{to / name!s:<28} {what}" for name, what in named.items())

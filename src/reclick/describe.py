@@ -161,7 +161,10 @@ def _first_clicks_text(portrait: Portrait) -> str:
 def _distances_text(portrait: Portrait) -> str:
     if not portrait.distances:
         return "Distance between consecutive clicks (Figure 1)\n  no session has two clicks"
-    return _bars("Distance between consecutive clicks (Figure 1), negative = back up the page", {f"{move:+d}": share for move, share in sorted(portrait.distances.items())})
+    return _bars(
+        "Distance between consecutive clicks (Figure 1), negative = back up the page",
+        {f"{move:+d}": share for move, share in sorted(portrait.distances.items())},
+    )
 
 
 def _lengths_text(portrait: Portrait) -> str:

@@ -118,7 +118,7 @@ def _hash_block(slots: Int32, entries: Entries, arena: Bytes, offsets: Int64, da
         touched += entries[max(0, slots[np.int64(hashes[i] & mask)])].start
     for i in range(size):
         touched += arena[min(len(arena) - 1, entries[max(0, slots[np.int64(hashes[i] & mask)])].start)]
-    return touched  # returned so that the compiler keeps the reads
+    return int(touched)  # returned so that the compiler keeps the reads
 
 
 @compiled
@@ -137,9 +137,9 @@ def _slot(slots: Int32, entries: Entries, arena: Bytes, data: Bytes, start: int,
     while slots[slot] != EMPTY:
         entry = entries[slots[slot]]
         if entry.hash == value and entry.size == end - start and _same(arena, entry.start, data, start, end - start):
-            return slot
+            return int(slot)
         slot = (slot + 1) & mask
-    return slot
+    return int(slot)
 
 
 @compiled

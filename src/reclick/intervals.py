@@ -39,9 +39,7 @@ def credible_interval(mean: npt.ArrayLike, strength: npt.ArrayLike, level: float
     return np.where(s == 0.0, 0.0, low), np.where(s == 0.0, 1.0, high)
 
 
-def product_beta(
-    mean_x: npt.ArrayLike, strength_x: npt.ArrayLike, mean_y: npt.ArrayLike, strength_y: npt.ArrayLike
-) -> tuple[Float64, Float64]:
+def product_beta(mean_x: npt.ArrayLike, strength_x: npt.ArrayLike, mean_y: npt.ArrayLike, strength_y: npt.ArrayLike) -> tuple[Float64, Float64]:
     """Match a Beta to the product of two independent Betas by mean and variance: (mean, strength).
 
     With v = m (1 − m) / (s + 1): mean = m_x m_y, variance V = v_x v_y + v_x m_y² + v_y m_x², strength = mean (1 − mean) / V − 1.

@@ -6,6 +6,7 @@ import errno
 import os
 from collections.abc import Iterator
 from pathlib import Path
+from typing import cast
 
 import numpy as np
 import pyarrow as pa
@@ -22,19 +23,19 @@ ADDED = ("click_prob", "expected_clicks", "sequences")
 ROW_GROUP = 16  # parts of the log to a row group of the output
 
 
-def predict(
-    model: ClickModel, pages: object, to: str | Path, *, top: int = 3, progress: Progress | None = None
-) -> int:
+def predict(model: ClickModel, pages: object, to: str | Path, *, top: int = 3, progress: Progress | None = None) -> int:
     """Write a Parquet file with the pages and what the model expects on them; the number of pages written.
 
-    Added columns: `click_prob` (a list, one probability a position), `expected_clicks`, and `sequences`, the `top` likeliest click sequences with their
-    probabilities (none with top=0). The file appears when it is whole.
+    Added columns: `click_prob` (a list, one probability a position), `expected_clicks`, and `sequences`, the `top` likeliest click sequences with
+    their probabilities (none with top=0). The file appears when it is whole.
     """
     if top < 0:
         raise SettingError(f"top: got {top}, expected 0 or more.")
     log, to = as_log(pages, clicks_required=False), Path(to)
     if to.is_dir() or not to.parent.is_dir():
-        raise LogError(f"{to} cannot be written: {'it is a folder' if to.is_dir() else f'{to.parent} is not a folder'}. Give the path of a Parquet file.")
+        raise LogError(
+            f"{to} cannot be written: {'it is a folder' if to.is_dir() else f'{to.parent} is not a folder'}. Give the path of a Parquet file."
+        )
     beside = to.with_name(f".{to.name}.{os.getpid()}.writing")
     try:
         written = _write(model.answers(log, lambda part, parameters: _scored(part, parameters, top), with_rows=True, progress=progress), beside)
@@ -67,7 +68,7 @@ def _write(parts: Iterator[pa.RecordBatch], path: Path) -> int:
 
 def _scored(part: SessionBatch, pages: Pages, top: int) -> pa.RecordBatch:
     """The part's own columns and ours beside them; a column of the input that has the name of one of ours gives way."""
-    rows = part.rows
+    rows = cast(pa.RecordBatch, part.rows)
     names = [name for name in rows.schema.names if name not in ADDED]
     probabilities = click_probs(pages)
     columns = {name: rows.column(name) for name in names}

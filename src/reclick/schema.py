@@ -51,8 +51,7 @@ def check_mapping(columns: Mapping[str, str] | None, wanted: Sequence[Column]) -
     unknown = [name for name in mapping if name not in names and name not in UNREAD]
     if unknown:
         raise LogError(
-            f"columns= names {_listed(unknown)}, which Reclick does not know. "
-            f"It maps Reclick's names to yours; Reclick's are {_listed(names)}."
+            f"columns= names {_listed(unknown)}, which Reclick does not know. It maps Reclick's names to yours; Reclick's are {_listed(names)}."
         )
     return mapping
 
@@ -88,10 +87,7 @@ def check_types(schema: pa.Schema, wanted: Sequence[Column], names: Mapping[str,
 
 def wrong_type(column: Column, where: str, got: str) -> str:
     """Return the message for a column of the wrong type."""
-    return (
-        f"{column.name} in {where}: expected {EXPECTED[column.kind]}, got {got}. "
-        f'Give the right column with columns={{"{column.name}": ...}}.'
-    )
+    return f'{column.name} in {where}: expected {EXPECTED[column.kind]}, got {got}. Give the right column with columns={{"{column.name}": ...}}.'
 
 
 def is_text(got: pa.DataType) -> bool:

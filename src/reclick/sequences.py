@@ -65,9 +65,7 @@ def _share(reading: int, weight: float, sight: float, satisfied: float, stop: fl
 
 
 @compiled
-def step(
-    reading: int, theta: Float64, rho: Float64, stop: Float64, gamma: Float64, k: int, last: int, free: Float64, out: Float64
-) -> float:
+def step(reading: int, theta: Float64, rho: Float64, stop: Float64, gamma: Float64, k: int, last: int, free: Float64, out: Float64) -> float:
     """Fill out[j] with P(next click is j), 0 for clicked ones, and return P(end). free is 1.0 where not clicked yet, else 0.0."""
     weight = sight = 0.0
     for j in range(len(theta)):
@@ -82,9 +80,7 @@ def step(
 
 
 @compiled
-def _walk(
-    reading: int, theta: Float64, rho: Float64, stop: Float64, gamma: Float64, clicks: Int32, chances: Float64, out: Float64
-) -> float:
+def _walk(reading: int, theta: Float64, rho: Float64, stop: Float64, gamma: Float64, clicks: Int32, chances: Float64, out: Float64) -> float:
     """Follow the clicks: chances[k] = P(click k + 1 given those before), out = P(each next click), and return P(end here)."""
     free = np.ones(len(theta))
     last = 0
@@ -381,9 +377,7 @@ def top_sequences_of_pages(pages: Pages, length: Int64, top: int) -> tuple[Int32
     return sequences, lengths, probs
 
 
-def top_sequences(
-    reading: int, theta: Float64, rho: Float64, stop: Float64, gamma: Float64, length: int, top: int
-) -> tuple[Int32, Int32, Float64]:
+def top_sequences(reading: int, theta: Float64, rho: Float64, stop: Float64, gamma: Float64, length: int, top: int) -> tuple[Int32, Int32, Float64]:
     """Find the most likely complete sequences of one page: sequences [place, step] padded with 0, lengths and probabilities [place].
 
     As many as asked, or as are possible if fewer.

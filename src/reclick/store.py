@@ -1,7 +1,7 @@
 """A folder that holds a model or counts: manifest.json and Parquet files. No pickle.
 
-The manifest is the commit point. Data files carry their content's hash in their names and are written first; then the manifest is replaced in one step;
-then files it no longer names are removed. Whenever the writer is killed, the folder holds the last good state, whole.
+The manifest is the commit point. Data files carry their content's hash in their names and are written first; then the manifest is replaced in one
+step; then files it no longer names are removed. Whenever the writer is killed, the folder holds the last good state, whole.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import errno
 import hashlib
 import json
 import os
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,6 +24,8 @@ from reclick.errors import StoreError
 
 FORMAT = 1
 MANIFEST = "manifest.json"
+OURS = re.compile(r"\..*\.writing|.+-[0-9a-f]{16}\.parquet")  # files that a write makes beside the manifest
+ATTEMPTS = 20  # to read a folder that is being replaced again and again
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +46,7 @@ def write(folder: str | Path, *, kind: str, settings: dict[str, Any], tables: di
         try:
             files = {name: _write_table(folder, name, table) for name, table in tables.items()}
             manifest = {"kind": kind, "format": FORMAT, "reclick": _version(), "settings": settings, "files": files}
-            _replace(folder / MANIFEST, (json.dumps(manifest, indent=2, ensure_ascii=False) + "\n").encode())
+            _replace(folder / MANIFEST, _sealed(manifest))
         finally:
             _remove_unnamed(folder)
 
@@ -52,10 +55,17 @@ def read(folder: str | Path, *, kind: str | None = None) -> Stored:
     """Read a folder, refusing one that is incomplete, altered or of a newer format."""
     folder = Path(folder)
     manifest = _manifest(folder)
-    if kind is not None and manifest["kind"] != kind:
-        raise StoreError(f"{folder} holds a {manifest['kind']}, expected a {kind}.")
-    tables = {name: _read_table(folder, name, entry) for name, entry in manifest["files"].items()}
-    return Stored(manifest["kind"], manifest["settings"], tables)
+    for _ in range(ATTEMPTS):
+        if kind is not None and manifest["kind"] != kind:
+            raise StoreError(f"{folder} holds a {manifest['kind']}, expected a {kind}.")
+        try:
+            tables = {name: _read_table(folder, name, entry) for name, entry in manifest["files"].items()}
+            return Stored(manifest["kind"], manifest["settings"], tables)
+        except (StoreError, OSError):
+            before, manifest = manifest, _manifest(folder)
+            if manifest == before:
+                raise
+    raise StoreError(f"{folder} was written again at each of {ATTEMPTS} attempts to read it. Try again when the writer is done.")
 
 
 def is_stored(folder: object) -> bool:
@@ -105,7 +115,18 @@ def _manifest(folder: Path) -> dict[str, Any]:
     missing = {"kind", "settings", "files"} - set(manifest)
     if missing:
         raise StoreError(f"{path} lacks {', '.join(sorted(missing))}: it was altered. Fit and save again.")
+    if manifest.pop("sha256", None) != _seal(manifest):
+        raise StoreError(f"{path} was altered after it was saved (its contents do not match its hash). Fit and save again.")
     return dict(manifest)
+
+
+def _sealed(manifest: dict[str, Any]) -> bytes:
+    """The manifest as it is written, with a hash of itself, so that a change of any value is seen."""
+    return (json.dumps({**manifest, "sha256": _seal(manifest)}, indent=2, ensure_ascii=False) + "\n").encode()
+
+
+def _seal(manifest: dict[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(manifest, sort_keys=True).encode()).hexdigest()
 
 
 def _refuse_foreign(folder: Path, kind: str) -> None:
@@ -115,8 +136,7 @@ def _refuse_foreign(folder: Path, kind: str) -> None:
     if not folder.is_dir() or not any(folder.iterdir()):
         return
     if not (folder / MANIFEST).is_file():
-        leftovers = all(path.name.endswith(".writing") for path in folder.iterdir())
-        if not leftovers:
+        if not all(OURS.fullmatch(path.name) for path in folder.iterdir()):  # a first write that was killed may be done again
             raise StoreError(f"{folder} holds other files. Give a new or empty folder, or one that Reclick wrote.")
         return
     held = _manifest(folder)["kind"]
@@ -129,8 +149,7 @@ def _remove_unnamed(folder: Path) -> None:
     with contextlib.suppress(StoreError, OSError):
         named = {entry["file"] for entry in _manifest(folder)["files"].values()} if (folder / MANIFEST).is_file() else set()
         for path in folder.iterdir():
-            ours = path.suffix == ".writing" or (path.suffix == ".parquet" and "-" in path.stem)
-            if ours and path.name not in named:
+            if OURS.fullmatch(path.name) and path.name not in named:
                 path.unlink()
 
 

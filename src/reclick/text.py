@@ -120,9 +120,7 @@ class AdTokens:
         lists = _whole(tables["ads"]["tokens"], pa.large_list(pa.int32()))
         sizes = pc.list_value_length(lists).to_numpy(zero_copy_only=False)
         token = lists.flatten().to_numpy(zero_copy_only=False)
-        return cls(
-            _strings(tables["ads"]["ad"]), _strings(tables["vocabulary"]["word"]), _offsets(sizes), token.astype(np.int32, copy=False)
-        )
+        return cls(_strings(tables["ads"]["ad"]), _strings(tables["vocabulary"]["word"]), _offsets(sizes), token.astype(np.int32, copy=False))
 
 
 def tokenise(ads_table: pa.Table, *, stop_words: Collection[str] = STOP_WORDS, progress: Progress | None = None) -> AdTokens:
@@ -276,9 +274,7 @@ def _marks() -> Iterator[str]:
 def _refuse_bad_columns(table: pa.Table) -> None:
     for name in ("ad", *FIELDS):
         if name not in table.column_names:
-            raise LogError(
-                f"ads table: no column {name!r}, only {', '.join(table.column_names)}. It needs ad, title, description, display_url."
-            )
+            raise LogError(f"ads table: no column {name!r}, only {', '.join(table.column_names)}. It needs ad, title, description, display_url.")
         if table[name].null_count:
             raise LogError(f"ads table: {table[name].null_count} nulls in column {name!r}. Fill them with empty text, or drop those ads.")
 
@@ -290,9 +286,7 @@ def _refuse_bad_ids(ads: pa.StringArray) -> None:
     if repeats:
         counts = pc.value_counts(ads)
         example = counts.filter(pc.greater(counts.field("counts"), 1))[0].as_py()
-        raise LogError(
-            f"ads: {repeats} ids come again, such as {example['values']!r} ({example['counts']} times). Keep one row for each ad."
-        )
+        raise LogError(f"ads: {repeats} ids come again, such as {example['values']!r} ({example['counts']} times). Keep one row for each ad.")
 
 
 def _strings(column: pa.ChunkedArray) -> pa.StringArray:

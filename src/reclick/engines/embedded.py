@@ -9,8 +9,8 @@ import pyarrow.compute as pc
 from reclick.batch import Float64, Int32, Int64, SessionBatch
 from reclick.compiled import compiled
 from reclick.counts import Counts
-from reclick.interning import Interner
 from reclick.engines.tally import Tally, claim, find
+from reclick.interning import Interner
 
 CHUNK = 8_192  # sessions between two looks at how full the tables are
 

@@ -62,7 +62,7 @@ def find(keys: Int64, first: int, second: int) -> int:
     slot = np.int64(mixed >> np.uint64(32)) & mask  # the upper bits depend on both codes
     while keys[slot] != key and keys[slot] != EMPTY:
         slot = (slot + 1) & mask
-    return slot
+    return int(slot)
 
 
 @compiled

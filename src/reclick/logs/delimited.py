@@ -92,9 +92,7 @@ def read_sound(body: bytes, header: Sequence[str], delimiter: str) -> pa.RecordB
             io.BytesIO(body),
             read_options=arrow_csv.ReadOptions(column_names=[str(i) for i in range(len(header))], block_size=len(body) + 1),
             parse_options=arrow_csv.ParseOptions(delimiter=delimiter, newlines_in_values=True),
-            convert_options=arrow_csv.ConvertOptions(
-                column_types={str(i): pa.string() for i in range(len(header))}, strings_can_be_null=False
-            ),
+            convert_options=arrow_csv.ConvertOptions(column_types={str(i): pa.string() for i in range(len(header))}, strings_can_be_null=False),
         )
     except (pa.ArrowException, UnicodeDecodeError):
         return None

@@ -84,7 +84,7 @@ class SessionLog:
                 progress(done, total)
 
     def _scan(self, *, with_rows: bool) -> Iterator[tuple[SessionBatch | None, int]]:
-        from reclick.logs.clean import clean  # noqa: PLC0415, numba is imported when a kernel runs
+        from reclick.logs.clean import clean
 
         tally = Tally()
         for source in self._sources:

@@ -46,8 +46,7 @@ class ReadSummary:
         """Return plain values, as for JSON."""
         plain = {name: getattr(self, name) for name in self.__slots__}
         plain["examples"] = {
-            reason: [{"where": example.where, "row": example.row, "got": example.got} for example in found]
-            for reason, found in self.examples.items()
+            reason: [{"where": example.where, "row": example.row, "got": example.got} for example in found] for reason, found in self.examples.items()
         }
         return {**plain, "dropped": dict(self.dropped), "notes": dict(self.notes)}
 
@@ -131,8 +130,7 @@ def bad_rows_message(rows: int, dropped: dict[str, int], examples: dict[str, lis
     advice = " Raise max_ads= or cut such pages." if "page too long" in dropped else ""
     verb, them = ("is", "it") if bad == 1 else ("are", "such rows")
     return (
-        f"{bad:,} of {rows:,} rows of {name} {verb} bad: {reasons}.{advice} "
-        f'Drop {them} with on_error="drop" (on the command line --on-error drop).'
+        f'{bad:,} of {rows:,} rows of {name} {verb} bad: {reasons}.{advice} Drop {them} with on_error="drop" (on the command line --on-error drop).'
     )
 
 

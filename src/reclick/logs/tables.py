@@ -111,7 +111,7 @@ def _to_arrow(source: Any) -> pa.Table:
 
 
 def _through_narwhals(source: Any) -> pa.Table:
-    import narwhals as nw  # noqa: PLC0415, only frames without an Arrow stream need it
+    import narwhals as nw
 
     try:
         frame = nw.from_native(source)

@@ -17,7 +17,7 @@ import pyarrow as pa
 from reclick import sequences, store
 from reclick.batch import Float64, SessionBatch
 from reclick.counts import Progress
-from reclick.errors import NotFittedError, SettingError
+from reclick.errors import CannotAnswerError, NotFittedError, SettingError, StoreError
 from reclick.logs import SessionLog, as_log, replace_clicks
 from reclick.sequences import Pages
 
@@ -35,7 +35,8 @@ class RankedSequence(NamedTuple):
 class ClickModel(ABC):
     """What every click model answers. A model says how it is fitted and what its pages' parameters are; the verbs are here.
 
-    `pages` and `sessions` are a log from `read_sessions`, or anything it reads: a path, a table, or a dict of columns. Answers come in the log's order.
+    `pages` and `sessions` are a log from `read_sessions`, or anything it reads: a path, a table, or a dict of columns. Answers come in the log's
+    order.
     """
 
     name: ClassVar[str]
@@ -47,6 +48,12 @@ class ClickModel(ABC):
     @abstractmethod
     def fit(self, sessions: object, *, history: object = None, ads: object = None, progress: Progress | None = None) -> Self:
         """Learn from sessions."""
+
+    def update(
+        self, sessions: object = None, *, forget: object = None, decay: float = 1.0, ads: object = None, progress: Progress | None = None
+    ) -> Self:
+        """Continue from the last fit with new sessions, where the model can."""
+        raise CannotAnswerError(f"{type(self).__name__} cannot be updated: fit it again on all the sessions.")
 
     @abstractmethod
     def relevance(self, pairs: object = None, *, text: object = None, level: float = 0.9) -> pa.Table:
@@ -84,7 +91,7 @@ class ClickModel(ABC):
 
     def expected_clicks(self, pages: object) -> Float64:
         """Expected number of clicks on each page [session]."""
-        return np.nansum(self.click_prob(pages), axis=1)
+        return np.asarray(np.nansum(self.click_prob(pages), axis=1))
 
     def next_click_prob(self, pages: object, clicks: Sequence[Sequence[int]] | None = None) -> Float64:
         """Probability that each position is clicked next, given the clicks so far [session, position].
@@ -192,7 +199,7 @@ def load(folder: str | Path) -> ClickModel:
     stored = store.read(folder, kind="model")
     name = stored.settings.get("model")
     if name not in MODELS:
-        raise store.StoreError(f"{folder} holds the model {name!r}, which this Reclick does not know. Known: {', '.join(MODELS)}.")
+        raise StoreError(f"{folder} holds the model {name!r}, which this Reclick does not know. Known: {', '.join(MODELS)}.")
     model = MODELS[name](**stored.settings["settings"])
     return model._from_tables(stored.settings["values"], stored.tables)
 

@@ -22,7 +22,7 @@ class Habits:
     gamma: Float64  # [last, position]
 
     def extended(self, length: int) -> Habits:
-        """The same for pages of up to `length` ads: what was never seen is as rare as the rarest, and stopping as likely as at the last known step."""
+        """The same for pages of up to `length` ads: moves never seen are as rare as the rarest, stopping as likely as at the last known step."""
         known = self.gamma.shape[1]
         if length <= known:
             return self
@@ -57,7 +57,7 @@ def estimate(counts: Counts, *, prior: Habits | None, strength: float, floor: fl
 
 
 def _resized(eta: Float64, size: int) -> Float64:
-    return eta[np.minimum(np.arange(size), len(eta) - 1)]
+    return np.asarray(eta[np.minimum(np.arange(size), len(eta) - 1)])
 
 
 def _fatigue(exactly: Float64, more: Float64, floor: float) -> Float64:
@@ -66,7 +66,7 @@ def _fatigue(exactly: Float64, more: Float64, floor: float) -> Float64:
     eta = np.full(len(exactly), 0.5)
     for k in range(len(eta)):
         eta[k] = exactly[k] / reached[k] if reached[k] > 0 else eta[max(0, k - 1)]
-    return np.clip(eta, floor, 1 - floor)
+    return np.asarray(np.clip(eta, floor, 1 - floor))
 
 
 def _transitions(delta: Float64, floor: float) -> Float64:

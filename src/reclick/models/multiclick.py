@@ -1,7 +1,7 @@
 """MultiClick: the click model of arXiv 1401.0255, fitted by counting.
 
-Before click k + 1, the last click being at l: satisfied by it with probability ρ(q, d_l), tired with probability η_k, or else a click on a position j not
-clicked yet with propensity θ(q, d_j) · γ(l, j). The three readings of "propensity" are in reclick.sequences.
+Before click k + 1, the last click being at l: satisfied by it with probability ρ(q, d_l), tired with probability η_k, or else a click on a position
+j not clicked yet with propensity θ(q, d_j) · γ(l, j). The three readings of "propensity" are in reclick.sequences.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from reclick.intervals import credible_interval, product_beta
 from reclick.logs import SessionLog, as_pairs, read_ads
 from reclick.models.base import ClickModel, padded, stacked, with_clicks
 from reclick.models.habits import Habits, QueryEvents, estimate
-from reclick.sequences import READINGS, Pages, next_click_probs
+from reclick.sequences import READINGS, Pages
 from reclick.text import AdTokens, tokenise
 
 POOLINGS = ("query", "global")
@@ -32,9 +32,9 @@ POOLINGS = ("query", "global")
 class MultiClick(ClickModel):
     """Several clicks in any order: attractiveness from words, satisfaction after a click, fatigue, and where the eye goes next.
 
-    Settings: `reading` and `pooling` as in the docs; `strength`, pseudo-sessions of the prior of fatigue and transitions; `satisfaction_strength`, pseudo-clicks
-    of the prior of satisfaction (0: the paper's formula); `frequent`, sessions from which a query has word rates of its own; `floor`, how near to 0 the
-    probability of an event that was never seen may come.
+    Settings: `reading` and `pooling` as in the docs; `strength`, pseudo-sessions of the prior of fatigue and transitions; `satisfaction_strength`,
+    pseudo-clicks of the prior of satisfaction (0: the paper's formula); `frequent`, sessions from which a query has word rates of its own; `floor`,
+    how near to 0 the probability of an event that was never seen may come.
 
     >>> log = {"query": ["pizza"] * 3, "ads": [["a", "b"]] * 3, "clicks": [[1], [], [2, 1]]}
     >>> MultiClick().fit(log).click_prob({"query": ["pizza"], "ads": [["a", "b"]]}).round(3)
@@ -126,21 +126,23 @@ class MultiClick(ClickModel):
         return Habits(eta[0], gamma[0])
 
     def instantaneous_attractiveness(self, pages: object, clicks: Sequence[Sequence[int]] | None = None) -> Float64:
-        """θ (1 − η_k) (1 − ρ) of the ads left after the k clicks so far [session, position]: the externality of what was clicked; nan for the rest."""
+        """θ (1 − η_k) (1 − ρ) of the ads left after the k clicks so far [session, position]: the externality of what was clicked; else nan."""
         log = with_clicks(pages, clicks)
         return stacked(self.answers(log, _instantaneous))
 
     def relevance(self, pairs: object = None, *, text: object = None, level: float = 0.9) -> pa.Table:
         """Attractiveness θ, satisfaction ρ and their product for each (query, ad), with credible intervals and the support behind them.
 
-        `pairs` is a table with columns query and ad, by default all pairs of the training log; `text` is an ads table for ads that the model has not seen.
-        The intervals hold a share `level` of the posterior, equal
-        tails: of θ, a Beta matched to the mean of the words' Jeffreys posteriors, taken as fully dependent (so it is wide rather than narrow); of ρ, its
-        Beta; of the product, a Beta matched to its mean and variance.
+        `pairs` is a table with columns query and ad, by default all pairs of the training log; `text` is an ads table for ads that the model has
+        not seen. The intervals hold a share `level` of the posterior, equal tails: of θ, a Beta matched to the mean of the words' Jeffreys
+        posteriors, taken as fully dependent (so it is wide rather than narrow); of ρ, its Beta; of the product, a Beta matched to its mean and
+        variance.
         """
         self._check_fitted()
         _check_range("level", level, 1e-6, 1 - 1e-6)
-        queries, ads = (self.counts_.queries.take(self.counts_.pair_query), self.counts_.ads.take(self.counts_.pair_ad)) if pairs is None else as_pairs(pairs)
+        queries, ads = (
+            (self.counts_.queries.take(self.counts_.pair_query), self.counts_.ads.take(self.counts_.pair_ad)) if pairs is None else as_pairs(pairs)
+        )
         row, words = self._lookup(queries, ads, self._text_with(None if text is None else read_ads(text)))
         known = row >= 0
         impressions, clicks, last = (np.where(known, total[row], 0.0) for total in self._pair_totals())
@@ -149,7 +151,9 @@ class MultiClick(ClickModel):
         rho, rho_strength = self._satisfaction(last, clicks), clicks + self.satisfaction_strength
         columns = {"query": queries, "ad": ads, **_with_interval("attractiveness", theta, credible_interval(theta_mean, theta_strength, level=level))}
         columns |= _with_interval("satisfaction", rho, credible_interval(rho, rho_strength, level=level))
-        columns |= _with_interval("relevance", theta * rho, credible_interval(*product_beta(theta_mean, theta_strength, rho, rho_strength), level=level))
+        columns |= _with_interval(
+            "relevance", theta * rho, credible_interval(*product_beta(theta_mean, theta_strength, rho, rho_strength), level=level)
+        )
         return pa.table({**columns, "impressions": impressions, "clicks": clicks})
 
     def _lookup(self, queries: pa.Array, ads: pa.Array, text: TextIndex | None) -> tuple[Int64, Float64]:
