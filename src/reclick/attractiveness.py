@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from reclick.batch import Float64, Int32, Int64
 from reclick.compiled import compiled
@@ -102,10 +103,17 @@ class WordRates:
         """Each ad's words, or its id as its single token where there is no text of it."""
         codes = self._vocabulary.find if known_only else self._vocabulary.codes
         if text is None:
-            return TokenLists(np.arange(len(ads) + 1, dtype=np.int64), codes(ads), np.ones(len(ads), np.int32))
+            return TokenLists(np.arange(len(ads) + 1, dtype=np.int64), codes(_as_tokens(ads)), np.ones(len(ads), np.int32))
+        if not known_only:  # in alphabetical order, so that sums over words are the same to the last bit whatever order the text came in
+            codes(text.text.vocabulary.take(pc.array_sort_indices(text.text.vocabulary)))
         rows = text.rows(ads)
-        own = codes(ads.filter(pa.array(rows == UNKNOWN)))
+        own = codes(_as_tokens(ads.filter(pa.array(rows == UNKNOWN))))
         return TokenLists(*_gather(rows, text.text.offsets, text.text.token, codes(text.text.vocabulary), own))
+
+
+def _as_tokens(ads: pa.Array) -> pa.Array:
+    """Ids as tokens, told apart from words of the same spelling by a character that no word has."""
+    return pc.binary_join_element_wise("\0", ads.cast(pa.large_string()), "")
 
 
 @compiled
@@ -154,9 +162,8 @@ def _mean_rate(start: int, end: int, words: Int32, many: Int32, own: Float64, co
     in the same impressions, so their errors are taken as fully dependent: the deviation of the mean is the mean of the deviations, never less than
     the truth.
     """
-    if start == end:
-        out[0] = out[1] = overall
-        out[2] = 0.0
+    if start == end:  # nothing is known of it but the overall rate: as for one word never met
+        out[0], out[1], out[2] = overall, 0.5, np.sqrt(0.125)
         return
     out[:] = 0.0
     length = 0

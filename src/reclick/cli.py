@@ -3,19 +3,44 @@
 from __future__ import annotations
 
 import json
+import os
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
 
 import typer
+from typer.core import TyperGroup
 
 if TYPE_CHECKING:
     from reclick.counts import Counts
     from reclick.logs import SessionLog
     from reclick.models import ClickModel
 
+
+class Commands(TyperGroup):
+    """Errors become one clear line, Ctrl-C a quiet end, and a reader that went away (`| head`) no error at all."""
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run a command."""
+        from reclick.errors import ReclickError
+
+        try:
+            return super().invoke(ctx)
+        except ReclickError as error:
+            show_error(str(error))
+            sys.exit(2)
+        except KeyboardInterrupt:
+            show_error("stopped. Nothing was half-written: what was there before is unchanged.")
+            sys.exit(130)
+        except BrokenPipeError:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            sys.exit(0)
+
+
 app = typer.Typer(
+    cls=Commands,
     help="Learn from click logs what attracts, what satisfies, and what is clicked next, in whatever order.\n\n"
     "Start with:  reclick simulate --to logs   then   reclick fit logs/week2.parquet --ads logs/ads.parquet --to model",
     no_args_is_help=True,
@@ -113,6 +138,9 @@ def count(
 
     Example:  reclick count logs/2026-11-14.parquet --to counts/2026-11-14
     """
+    from reclick import store
+
+    store.check_target(to, "counts")
     counts = add_up(logs, column, on_error, max_ads)
     counts.save(to)
     typer.echo(f"{counts!r}\n{to}")
@@ -141,10 +169,12 @@ def fit(
 
     Each day after:  reclick fit logs/day8.parquet --update --forget counts/day1 --to model
     """
+    from reclick import store
     from reclick.errors import SettingError
 
     if not update and (forget or decay != 1.0):
         raise SettingError("--forget and --decay change a model that is there: give --update with them.")
+    store.check_target(to, "model")
     reader = (column, on_error, max_ads)
     chosen = _continued(to, model, history, settings) if update else _new_model(model, settings)
     counts = add_up(logs, *reader)
@@ -174,9 +204,10 @@ def predict(
     from reclick.models import load
     from reclick.predict import predict
 
+    loaded = load(model)
     log = open_log(pages, column, on_error, max_ads, ads, clicks_required=False)
     with working(f"Scoring {log.name}", log.num_rows) as progress:
-        written = predict(load(model), log, to, top=top, progress=progress)
+        written = predict(loaded, log, to, top=top, progress=progress)
     _tell_dropped(log)
     typer.echo(f"{written:,} pages scored\n{to}")
 
@@ -286,6 +317,9 @@ def working(what: str, total: int | None = None) -> Iterator[Callable[[int, int 
     """A progress bar on the terminal while something runs; silent when the output is not one."""
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
+    if not sys.stderr.isatty():
+        yield lambda done, known: None
+        return
     columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TimeRemainingColumn())
     with Progress(*columns, console=console(stderr=True), transient=True) as bar:
         task = bar.add_task(what, total=total)

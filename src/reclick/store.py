@@ -40,7 +40,7 @@ class Stored:
 def write(folder: str | Path, *, kind: str, settings: dict[str, Any], tables: dict[str, pa.Table]) -> None:
     """Write tables and settings to a folder; a killed run or a full disk leaves what was there before."""
     folder = Path(folder)
-    _refuse_foreign(folder, kind)
+    check_target(folder, kind)
     with _clear_errors(folder):
         folder.mkdir(parents=True, exist_ok=True)
         try:
@@ -129,8 +129,9 @@ def _seal(manifest: dict[str, Any]) -> str:
     return hashlib.sha256(json.dumps(manifest, sort_keys=True).encode()).hexdigest()
 
 
-def _refuse_foreign(folder: Path, kind: str) -> None:
+def check_target(folder: str | Path, kind: str) -> None:
     """Never write into somebody else's folder, nor over another kind of ours."""
+    folder = Path(folder)
     if folder.is_file():
         raise StoreError(f"{folder} is a file. Give a folder to write to.")
     if not folder.is_dir() or not any(folder.iterdir()):

@@ -131,8 +131,12 @@ class ClickModel(ABC):
         return {name: getattr(self, name) for name in inspect.signature(type(self).__init__).parameters if name != "self"}
 
     def set_params(self, **settings: Any) -> Self:
-        """Change settings; they take effect at the next fit."""
-        self.__init__(**{**self.get_params(), **_known(settings, self.get_params())})  # type: ignore[misc]
+        """Change settings; a fitted model forgets what it learnt with the old ones, and is to be fitted again."""
+        before = self.get_params()
+        changed = type(self)(**{**before, **_known(settings, before)})
+        if changed.get_params() != before:
+            vars(self).clear()
+            vars(self).update(vars(changed))
         return self
 
     def clone(self) -> Self:

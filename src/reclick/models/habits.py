@@ -22,14 +22,17 @@ class Habits:
     gamma: Float64  # [last, position]
 
     def extended(self, length: int) -> Habits:
-        """The same for pages of up to `length` ads: moves never seen are as rare as the rarest, stopping as likely as at the last known step."""
+        """The same for pages of up to `length` ads; what is added does not depend on `length`, as pages of all lengths are asked together.
+
+        A position never seen is as rare as the rarest; after it the eye goes as from the start; stopping is as likely as at the last known step.
+        """
         known = self.gamma.shape[1]
         if length <= known:
             return self
         eta = np.concatenate([self.eta, np.full(length - known, self.eta[-1])])
         gamma = np.full((length + 1, length), max(float(self.gamma[self.gamma > 0].min(initial=1.0)), 0.0))
         gamma[: known + 1, :known] = self.gamma
-        gamma[known + 1 :, :] = 1.0 / max(1, length - 1)
+        gamma[known + 1 :, :] = gamma[0]
         gamma[np.arange(1, length + 1), np.arange(length)] = 0.0
         return Habits(eta, gamma)
 
@@ -49,15 +52,13 @@ def estimate(counts: Counts, *, prior: Habits | None, strength: float, floor: fl
     """
     exactly, more, delta = pooled_events(counts)
     if prior is not None:
-        prior = prior.extended(delta.shape[1])
-        exactly = exactly + strength * _resized(prior.eta, len(exactly))
-        more = more + strength * (1 - _resized(prior.eta, len(more)))
-        delta = delta + strength * prior.gamma[: delta.shape[0], : delta.shape[1]]
+        length = max(delta.shape[1], prior.gamma.shape[1])
+        beyond = length - delta.shape[1]  # the prior may know longer pages than the counts
+        prior = prior.extended(length)
+        exactly = np.pad(exactly, (0, beyond)) + strength * prior.eta
+        more = np.pad(more, (0, beyond)) + strength * (1 - prior.eta)
+        delta = np.pad(delta, (0, beyond)) + strength * prior.gamma
     return Habits(_fatigue(exactly, more, floor), _transitions(delta, floor))
-
-
-def _resized(eta: Float64, size: int) -> Float64:
-    return np.asarray(eta[np.minimum(np.arange(size), len(eta) - 1)])
 
 
 def _fatigue(exactly: Float64, more: Float64, floor: float) -> Float64:

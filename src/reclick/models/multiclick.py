@@ -6,7 +6,7 @@ j not clicked yet with propensity θ(q, d_j) · γ(l, j). The three readings of 
 
 from __future__ import annotations
 
-import math
+import sys
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, Self
 
@@ -58,7 +58,7 @@ class MultiClick(ClickModel):
         _check_choice("reading", reading, [name for name in READINGS if name != "luce"])
         _check_choice("pooling", pooling, POOLINGS)
         for name, value in (("strength", strength), ("satisfaction_strength", satisfaction_strength), ("frequent", frequent)):
-            _check_range(name, value, 0, math.inf)
+            _check_range(name, value, 0, sys.float_info.max)
         _check_range("floor", floor, 1e-12, 0.1)
         self.reading = reading
         self.pooling = pooling
@@ -189,6 +189,7 @@ class MultiClick(ClickModel):
         theta[seen], rho[seen] = self._theta[row[seen]], self._rho[row[seen]]
         theta[~seen] = self._cold(query[session[~seen]], batch.ad[~seen], batch.ads, context)
         np.maximum(theta, self.floor, out=theta)
+        np.minimum(rho, 1 - self.floor, out=rho)
 
         def pages(start: int, end: int) -> Pages:
             first, last = batch.page[start], batch.page[end]

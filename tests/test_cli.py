@@ -1,0 +1,218 @@
+"""The command line as a user types it: every command, every kind of bad input, and being stopped in the middle."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import reclick as rc
+from reclick.__main__ import main
+
+Run = Callable[..., tuple[int, str, str]]
+
+ADS = [["a", "b", "c"], ["b", "a"]] * 30
+CLICKS: list[list[int]] = [[2, 1], [], [1], [2], [3], [1, 2]] * 10
+SCHEMA = pa.schema([("query", pa.string()), ("ads", pa.list_(pa.string())), ("clicks", pa.list_(pa.int32()))])
+
+
+@pytest.fixture
+def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Run:
+    """Run the command in a folder of its own: exit code, standard output, standard error."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "200")
+
+    def command(*words: str) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["reclick", *words])
+        try:
+            main()
+            code = 0
+        except SystemExit as left:
+            code = int(left.code or 0)
+        out, err = capsys.readouterr()
+        return code, out, err
+
+    return command
+
+
+def write_log(path: str, clicks: list[list[int]] | None = None, query: str = "shoes") -> str:
+    made = CLICKS if clicks is None else clicks
+    pages = [(["a", "b", "c"] if any(c > 2 for c in each) else ADS[i % 60]) for i, each in enumerate(made)]
+    pq.write_table(pa.table({"query": [query] * len(made), "ads": pages, "clicks": made}, schema=SCHEMA), path)
+    return path
+
+
+def test_help_names_every_command(run: Run) -> None:
+    code, out, _ = run("--help")
+    assert code == 0
+    assert all(word in out for word in ("simulate", "check", "describe", "count", "fit", "predict", "models", "demo"))
+
+
+@pytest.mark.parametrize("command", ["simulate", "check", "describe", "count", "fit", "predict"])
+def test_the_help_of_a_command_shows_an_example(run: Run, command: str) -> None:
+    code, out, _ = run(command, "--help")
+    assert code == 0
+    assert f"Example: reclick {command}" in " ".join(out.split())
+
+
+def test_from_simulation_to_predictions(run: Run) -> None:
+    assert run("simulate", "--to", "logs", "--sessions", "400", "--queries", "20")[0] == 0
+    assert run("check", "logs/week2.parquet")[0] == 0
+    code, out, _ = run("fit", "logs/week2.parquet", "--history", "logs/week1.parquet", "--ads", "logs/ads.parquet", "--to", "model")
+    assert code == 0
+    assert out.splitlines()[-1] == "model"
+    code, out, _ = run("predict", "model", "logs/week3.parquet", "--to", "scored.parquet", "--top", "2")
+    assert (code, out) == (0, "400 pages scored\nscored.parquet\n")
+    scored = pq.read_table("scored.parquet")
+    assert scored.column_names[-3:] == ["click_prob", "expected_clicks", "sequences"]
+    model = rc.load("model")
+    log = rc.read_sessions("logs/week3.parquet")
+    assert scored["expected_clicks"].to_pylist() == pytest.approx(model.expected_clicks(log).tolist(), rel=1e-12)
+
+
+def test_describe_prints_the_portrait_and_the_same_as_json(run: Run) -> None:
+    write_log("log.parquet")
+    code, out, _ = run("describe", "log.parquet")
+    assert code == 0
+    assert "Table 1" in out
+    assert "Figure 1" in out
+    portrait = json.loads(run("describe", "log.parquet", "--json")[1])
+    assert portrait["sessions"] == 60
+    assert portrait["multi_click_share"] == pytest.approx(20 / 50)
+    assert portrait["reverse_share"] == pytest.approx(10 / 20)
+
+
+def test_check_counts_bad_rows_and_exits_with_1(run: Run) -> None:
+    write_log("log.parquet", [[1], [7], []])
+    code, out, _ = run("check", "log.parquet")
+    assert code == 1
+    assert "click outside the page" in out
+
+
+def test_bad_rows_stop_a_fit_and_leave_nothing(run: Run) -> None:
+    write_log("log.parquet", [[1], [7], []])
+    code, _, err = run("fit", "log.parquet", "--to", "model")
+    assert code == 2
+    assert "row 2" in err
+    assert "drop" in err
+    assert not Path("model").exists()
+    code, _, err = run("fit", "log.parquet", "--to", "model", "--on-error", "drop")
+    assert code == 0
+    assert "click outside the page" in err  # nothing is dropped silently
+
+
+def test_a_daily_job_slides_exactly(run: Run) -> None:
+    days = [write_log("day1.parquet", [[1], [2, 1], []]), write_log("day2.parquet", query="hats"), write_log("day3.parquet", [[2], [], [1, 2]])]
+    for day in days:
+        assert run("count", day, "--to", f"counts/{day}")[0] == 0
+    assert run("fit", days[0], days[1], "--to", "model")[0] == 0
+    assert run("fit", days[2], "--update", "--forget", f"counts/{days[0]}", "--to", "model")[0] == 0
+    assert run("fit", f"counts/{days[1]}", days[2], "--to", "fresh")[0] == 0
+    slid, fresh = rc.load("model"), rc.load("fresh")
+    assert slid.counts_ == fresh.counts_  # type: ignore[attr-defined]
+    assert (slid.log_prob(days) == fresh.log_prob(days)).all()
+
+
+def test_update_keeps_the_settings_and_refuses_new_ones(run: Run) -> None:
+    log = write_log("log.parquet")
+    assert run("fit", log, "--to", "model", "--set", "reading=examination", "--set", "frequent=5")[0] == 0
+    assert run("fit", log, "--update", "--decay", "0.5", "--to", "model")[0] == 0
+    model = rc.load("model")
+    assert model.get_params()["reading"] == "examination"
+    assert model.counts_.total == 90  # type: ignore[attr-defined]
+    code, _, err = run("fit", log, "--update", "--set", "frequent=6", "--to", "model")
+    assert code == 2
+    assert "--set" in err
+
+
+def test_a_column_under_another_name(run: Run) -> None:
+    table = pq.read_table(write_log("log.parquet")).rename_columns(["search_term", "ads", "clicks"])
+    pq.write_table(table, "theirs.parquet")
+    assert run("check", "theirs.parquet")[0] == 2
+    assert run("check", "theirs.parquet", "--column", "query=search_term")[0] == 0
+
+
+def test_models_lists_name_and_settings(run: Run) -> None:
+    code, out, _ = run("models")
+    assert code == 0
+    assert "multiclick" in out
+    assert "reading='leftover'" in out
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (("fit", "nothing.parquet", "--to", "model"), "nothing.parquet does not exist"),
+        (("fit", "log.parquet", "--to", "model", "--model", "dbm"), "expected one of multiclick"),
+        (("fit", "log.parquet", "--to", "model", "--set", "reading=lefover"), "'leftover', 'examination', 'normalised'"),
+        (("fit", "log.parquet", "--to", "model", "--set", "redaing=x"), "Settings: reading"),
+        (("fit", "log.parquet", "--to", "model", "--set", "reading"), "NAME=VALUE"),
+        (("fit", "log.parquet", "--to", "model", "--decay", "0.9"), "--update"),
+        (("fit", "log.parquet", "--update", "--to", "nowhere"), "nowhere does not exist"),
+        (("fit", "log.parquet", "--to", "log.parquet"), "is a file"),
+        (("predict", "nowhere", "log.parquet", "--to", "x.parquet"), "nowhere does not exist"),
+        (("check", "log.parquet", "--column", "qeury=x"), "query, ads, clicks"),
+        (("check", "empty.parquet"), "empty"),
+        (("check", "cut.parquet"), "cut short"),
+    ],
+)
+def test_an_error_is_one_clear_line(run: Run, words: tuple[str, ...], told: str) -> None:
+    write_log("log.parquet")
+    Path("empty.parquet").touch()
+    Path("cut.parquet").write_bytes(Path("log.parquet").read_bytes()[:-20])
+    code, out, err = run(*words)
+    assert code == 2
+    assert out == ""
+    assert told in err
+    assert err.startswith("error: ")
+    assert "Traceback" not in err
+
+
+def start(*words: str) -> subprocess.Popen[str]:
+    return subprocess.Popen([sys.executable, "-m", "reclick", *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+@pytest.fixture
+def long_log(tmp_path: Path) -> str:
+    """A log of many files, so that counting it takes a while."""
+    folder = tmp_path / "long"
+    folder.mkdir()
+    write_log(str(folder / "part0.parquet"), CLICKS * 2000)
+    for part in range(1, 60):
+        (folder / f"part{part}.parquet").hardlink_to(folder / "part0.parquet")
+    return str(folder)
+
+
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL])
+def test_a_fit_stopped_in_the_middle_leaves_the_last_good_model(tmp_path: Path, long_log: str, how: signal.Signals) -> None:
+    model = tmp_path / "model"
+    rc.MultiClick().fit(write_log(str(tmp_path / "log.parquet"))).save(model)
+    before = {path.name: path.read_bytes() for path in model.iterdir()}
+    fitting = start("fit", long_log, "--to", str(model))
+    time.sleep(1.5)
+    fitting.send_signal(how)
+    _, err = fitting.communicate(timeout=60)
+    if how == signal.SIGINT and fitting.returncode == 130:
+        assert "stopped" in err
+        assert "Traceback" not in err
+    if fitting.returncode != 0:  # it may have been faster than the signal
+        assert {path.name: path.read_bytes() for path in model.iterdir()} == before
+    assert rc.load(model).fitted
+
+
+def test_output_cut_short_by_head_is_no_error(tmp_path: Path) -> None:
+    log = write_log(str(tmp_path / "log.parquet"))
+    describing = start("describe", log)
+    assert describing.stdout is not None
+    describing.stdout.close()
+    describing.stdout = None
+    _, err = describing.communicate(timeout=60)
+    assert (describing.returncode, err) == (0, "")
