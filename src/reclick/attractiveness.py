@@ -113,7 +113,8 @@ class WordRates:
 
 def _as_tokens(ads: pa.Array) -> pa.Array:
     """Ids as tokens, told apart from words of the same spelling by a character that no word has."""
-    return pc.binary_join_element_wise("\0", ads.cast(pa.large_string()), "")
+    mark, nothing = pa.scalar("\0", pa.large_string()), pa.scalar("", pa.large_string())
+    return pc.binary_join_element_wise(mark, ads.cast(pa.large_string()), nothing)
 
 
 @compiled

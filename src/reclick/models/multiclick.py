@@ -13,16 +13,15 @@ from typing import Any, ClassVar, Self
 import numpy as np
 import pyarrow as pa
 
-from reclick.attractiveness import TextIndex, WordRates
-from reclick.batch import Float64, Int32, Int64, SessionBatch
-from reclick.compiled import compiled
+from reclick.attractiveness import TextIndex
+from reclick.batch import Float64, SessionBatch
 from reclick.counts import Counts, Progress, as_counts
 from reclick.errors import SettingError
-from reclick.interning import Interner
 from reclick.intervals import credible_interval, product_beta
-from reclick.logs import SessionLog, as_pairs, read_ads
+from reclick.logs import SessionLog, read_ads
 from reclick.models.base import ClickModel, padded, stacked, with_clicks
 from reclick.models.habits import Habits, QueryEvents, estimate
+from reclick.models.pairs import Pairs
 from reclick.sequences import READINGS, Pages
 from reclick.text import AdTokens, tokenise
 
@@ -88,26 +87,21 @@ class MultiClick(ClickModel):
             counts = counts + as_counts(sessions, progress=progress)
         if forget is not None:
             counts = counts - as_counts(forget, progress=progress)
-        return self._learn(counts, self._history, _newer_text(self._text, _text_given(sessions, ads)))
+        return self._learn(counts, self._history, _newer_text(self._pairs.text, _text_given(sessions, ads)))
 
     def _learn(self, counts: Counts, history: tuple[Habits, float] | None, text: AdTokens | None) -> Self:
         """Everything that follows from the counts, the prior and the text; loading a model runs the same code."""
         prior, satisfied = history or _prior(counts, self.floor)
-        self._history, self._text = history, text
+        self._history = history
         self.counts_ = counts
         base = prior if self.pooling == "query" else estimate(counts, prior=prior, strength=self.strength, floor=self.floor)
         self.eta_, self.gamma_ = base.eta, base.gamma
         self.satisfaction_ = satisfied
         self._base = base
         self._events = QueryEvents.of(counts) if self.pooling == "query" else QueryEvents.none(len(counts.queries))
-        self._text_index = TextIndex(text) if text is not None else None
-        self._words = WordRates(counts, self._text_index, frequent=self.frequent)
-        self._theta = np.ascontiguousarray(self._words.of_pairs()[:, 0])  # [pair]
+        self._pairs = Pairs(counts, text, frequent=self.frequent)
+        self._theta = np.ascontiguousarray(self._pairs.words.of_pairs()[:, 0])  # [pair]
         self._rho = self._satisfaction(counts.last_clicks, counts.clicks)  # [pair]
-        self._pair_starts = np.searchsorted(counts.pair_query, np.arange(len(counts.queries) + 1)).astype(np.int64)
-        self._queries, self._ads = Interner(), Interner()
-        self._queries.codes(counts.queries)
-        self._ads.codes(counts.ads)
         return self
 
     def _satisfaction(self, last: Float64, clicks: Float64) -> Float64:
@@ -121,7 +115,7 @@ class MultiClick(ClickModel):
     def query_habits(self, query: str, length: int | None = None) -> Habits:
         """Fatigue η and transitions γ of one query, for pages of up to `length` ads; an unseen query gets `eta_` and `gamma_`."""
         self._check_fitted()
-        code = self._queries.find(pa.array([query])).astype(np.int64)
+        code = np.array([self._pairs.query_code(query)])
         eta, gamma = self._events.habits_of(code, self._base, self.strength, length or self.gamma_.shape[1])
         return Habits(eta[0], gamma[0])
 
@@ -140,54 +134,30 @@ class MultiClick(ClickModel):
         """
         self._check_fitted()
         _check_range("level", level, 1e-6, 1 - 1e-6)
-        queries, ads = (
-            (self.counts_.queries.take(self.counts_.pair_query), self.counts_.ads.take(self.counts_.pair_ad)) if pairs is None else as_pairs(pairs)
-        )
-        row, words = self._lookup(queries, ads, self._text_with(None if text is None else read_ads(text)))
-        known = row >= 0
-        impressions, clicks, last = (np.where(known, total[row], 0.0) for total in self._pair_totals())
-        theta, theta_mean = words[:, 0], words[:, 1]
-        theta_strength = theta_mean * (1 - theta_mean) / np.maximum(words[:, 2], 1e-12) ** 2 - 1
+        asked, counts = self._pairs.asked(pairs, text), self.counts_
+        impressions, clicks, last = (self._pairs.at(total, asked.row, 0.0) for total in (counts.impressions, counts.clicks, counts.last_clicks))
+        theta, theta_mean, deviation = asked.words.T
+        theta_strength = theta_mean * (1 - theta_mean) / np.maximum(deviation, 1e-12) ** 2 - 1
         rho, rho_strength = self._satisfaction(last, clicks), clicks + self.satisfaction_strength
-        columns = {"query": queries, "ad": ads, **_with_interval("attractiveness", theta, credible_interval(theta_mean, theta_strength, level=level))}
+        columns = {
+            "query": asked.queries,
+            "ad": asked.ads,
+            **_with_interval("attractiveness", theta, credible_interval(theta_mean, theta_strength, level=level)),
+        }
         columns |= _with_interval("satisfaction", rho, credible_interval(rho, rho_strength, level=level))
         columns |= _with_interval(
             "relevance", theta * rho, credible_interval(*product_beta(theta_mean, theta_strength, rho, rho_strength), level=level)
         )
         return pa.table({**columns, "impressions": impressions, "clicks": clicks})
 
-    def _lookup(self, queries: pa.Array, ads: pa.Array, text: TextIndex | None) -> tuple[Int64, Float64]:
-        """For each (query, ad): the pair's row (−1: unseen), and the words' answer."""
-        query, distinct = self._queries.find(queries), ads.dictionary_encode()
-        row = _pair_rows(query, self._ads.find(ads), self._pair_starts, self.counts_.pair_ad)
-        tokens = self._words.tokens_of(distinct.dictionary, text)
-        return row, self._words.of(query, distinct.indices.to_numpy().astype(np.int32), tokens)
-
-    def _pair_totals(self) -> tuple[Float64, Float64, Float64]:
-        counts = self.counts_
-        if len(counts.impressions) == 0:
-            return np.zeros(1), np.zeros(1), np.zeros(1)
-        return counts.impressions, counts.clicks, counts.last_clicks
-
     def _context(self, log: SessionLog) -> TextIndex | None:
-        return self._text_with(log.ads)
-
-    def _text_with(self, ads: pa.Table | None) -> TextIndex | None:
-        """The text of all ads that may be asked about: the model's, and the table's for those new to it."""
-        if ads is None:
-            return self._text_index
-        new = tokenise(ads.filter(pa.array(self._ads.find(ads["ad"].combine_chunks()) < 0)))
-        return TextIndex(new) if self._text_index is None else self._text_index.with_text(new)
+        return self._pairs.text_for(log)
 
     def _prepare(self, batch: SessionBatch, context: TextIndex | None) -> Callable[[int, int], Pages]:
-        query = self._queries.find(batch.queries)[batch.query]  # [session]
-        ad = self._ads.find(batch.ads)[batch.ad]  # [impression]
-        session = np.repeat(np.arange(len(batch), dtype=np.int64), np.diff(batch.page))
-        row = _pair_rows(query[session], ad, self._pair_starts, self.counts_.pair_ad)
-        theta, rho = np.empty(len(row)), np.full(len(row), self.satisfaction_)
-        seen = row >= 0
-        theta[seen], rho[seen] = self._theta[row[seen]], self._rho[row[seen]]
-        theta[~seen] = self._cold(query[session[~seen]], batch.ad[~seen], batch.ads, context)
+        found = self._pairs.find(batch)
+        query = found.query
+        theta = self._pairs.filled(self._theta, batch, found, context)
+        rho = self._pairs.at(self._rho, found.row, self.satisfaction_)
         np.maximum(theta, self.floor, out=theta)
         np.minimum(rho, 1 - self.floor, out=rho)
 
@@ -201,20 +171,12 @@ class MultiClick(ClickModel):
 
         return pages
 
-    def _cold(self, query: Int32, ad: Int32, ads: pa.Array, text: TextIndex | None) -> Float64:
-        """Attractiveness of pairs never seen together, from the words of the ad."""
-        query = np.where(self._words.is_frequent(query), query, -1).astype(np.int64)
-        distinct, back = np.unique((query << 32) | ad, return_inverse=True)
-        code, rows = np.unique((distinct & 0xFFFFFFFF).astype(np.int32), return_inverse=True)
-        tokens = self._words.tokens_of(ads.take(pa.array(code)), text)
-        return self._words.of((distinct >> 32).astype(np.int32), rows.astype(np.int32), tokens)[:, 0][back]
-
     # saving
 
     def _to_tables(self) -> tuple[dict[str, Any], dict[str, pa.Table]]:
         tables = {f"counts_{name}": table for name, table in self.counts_.to_tables().items()}
-        if self._text is not None:
-            tables |= {f"text_{name}": table for name, table in self._text.to_tables().items()}
+        if self._pairs.text is not None:
+            tables |= {f"text_{name}": table for name, table in self._pairs.text.to_tables().items()}
         if self._history is None:
             return {"history": None}, tables
         habits, satisfied = self._history
@@ -275,22 +237,3 @@ def _check_choice(name: str, value: object, choices: Sequence[str]) -> None:
 def _check_range(name: str, value: float, low: float, high: float) -> None:
     if not low <= value <= high:
         raise SettingError(f"{name}: got {value!r}, expected a number from {low:g} to {high:g}.")
-
-
-@compiled
-def _pair_rows(query: Int32, ad: Int32, pair_starts: Int64, pair_ad: Int32) -> Int64:
-    """The row of each (query, ad) among the pairs counted, −1 where it was never seen: a binary search among the query's ads."""
-    rows = np.full(len(ad), -1, np.int64)
-    for i in range(len(ad)):
-        if query[i] < 0 or ad[i] < 0:
-            continue
-        low, high = pair_starts[query[i]], pair_starts[query[i] + 1]
-        while low < high:
-            middle = (low + high) // 2
-            if pair_ad[middle] < ad[i]:
-                low = middle + 1
-            else:
-                high = middle
-        if low < pair_starts[query[i] + 1] and pair_ad[low] == ad[i]:
-            rows[i] = low
-    return rows
