@@ -53,6 +53,8 @@ def _write(parts: Iterator[pa.RecordBatch], path: Path) -> int:
     try:
         for part in parts:
             writer = writer or pq.ParquetWriter(path, part.schema, compression="zstd")
+            if not part.schema.equals(writer.schema):
+                raise LogError(_other_columns(writer.schema, part.schema))
             held.append(part)
             written += part.num_rows
             if len(held) == ROW_GROUP:
@@ -63,7 +65,15 @@ def _write(parts: Iterator[pa.RecordBatch], path: Path) -> int:
     finally:
         if writer:
             writer.close()
+    if not written:
+        raise LogError("There is no page to score: all rows of the log were dropped. `reclick check` says why.")
     return written
+
+
+def _other_columns(first: pa.Schema, other: pa.Schema) -> str:
+    """Say in what the columns of a file differ from those of the first one."""
+    differ = sorted({field.name for field in {*first} ^ {*other}})
+    return f"The files to score have other columns than the first of them ({', '.join(differ)}), and make no one table. Score them one by one."
 
 
 def _scored(part: SessionBatch, pages: Pages, top: int) -> pa.RecordBatch:

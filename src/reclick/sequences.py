@@ -1,12 +1,16 @@
 """Click sequences of one page under sequential choice, and thin loops over many pages.
 
+Two more codes are for models without such a product. CHAIN: gamma[l, j] itself is P(next click is j) after one at l, for j below l only, so
+clicks go down the page (theta = 1, rho = 0, stop = 0); marginals need no sets then, and pages may have any length. WALK: the eye steps forward or
+back from position to position until it clicks or stops.
+
 State: k clicks so far, the last at position l (0 = start), some positions clicked. The next click is at free position j with
 P(j) = go · w_j / (outside + Σ w), w_j = θ_j γ_lj over free j; the rest ends the session. A reading says what "go" and "outside" are.
 
 The parameters of a page, in this order everywhere:
     reading  a code of READINGS
     theta    [position] attractiveness;  rho  [position] satisfaction
-    stop     [clicks so far] fatigue η, or the outside weight ω of "luce"
+    stop     [clicks so far] fatigue η, or the outside weight ω of "luce"; for WALK the chances of a step forward and of one back
     gamma    [last, position] where the eye goes; row 0 is the start; γ_ll is any finite number, never used
 The page's length is len(theta): stop and gamma may be longer, what lies beyond the page is not read.
 The loops over many pages release the GIL: run parts of a log in threads.
@@ -26,7 +30,7 @@ if TYPE_CHECKING:
     from reclick.batch import Float64, Int32, Int64
 
 READINGS = {"leftover": 0, "examination": 1, "normalised": 2, "luce": 3}
-LEFTOVER, EXAMINATION, NORMALISED, LUCE = 0, 1, 2, 3  # plain numbers, for the kernels
+LEFTOVER, EXAMINATION, NORMALISED, LUCE, CHAIN, WALK = 0, 1, 2, 3, 4, 5  # plain numbers, for the kernels
 MAX_EXACT = 12  # ads on a page, for exact marginals: 2^12 sets of clicks
 MAX_SET = 16  # clicks in a session, for the exact probability of a set: 2^16 subsets
 MAX_NODES = 5_000_000  # prefixes looked at in the search for the most likely sequences: about half a second
@@ -52,7 +56,7 @@ def _share(reading: int, weight: float, sight: float, satisfied: float, stop: fl
         return 0.0, 1.0
     tired = 0.0 if reading == LUCE else stop
     go = (1.0 - satisfied) * (1.0 - tired)
-    if reading == LEFTOVER:
+    if reading in (LEFTOVER, CHAIN):
         outside = max(0.0, 1.0 - weight)
     elif reading == EXAMINATION:
         outside = max(0.0, sight - weight)
@@ -65,8 +69,44 @@ def _share(reading: int, weight: float, sight: float, satisfied: float, stop: fl
 
 
 @compiled
+def walk_visits(theta: Float64, forward: float, back: float, last: int, free: Float64, visits: Float64) -> None:
+    """Fill visits[i] with the expected looks at position i before the next click, for an eye that steps forward or back, or stops.
+
+    Looks come from the start (position 1, or a step from the last click) and from looks next door that led to no click:
+    v_i = s_i + v_{i−1} (1 − θ_{i−1}) α + v_{i+1} (1 − θ_{i+1}) γ, θ being 0 where clicked already: a band of three, solved there and back.
+    """
+    n = len(theta)
+    upper = np.empty(n)
+    for i in range(n):
+        start = 1.0 if last == 0 and i == 0 else forward if last > 0 and i == last else back if last > 0 and i == last - 2 else 0.0
+        from_left = (1.0 - theta[i - 1] * free[i - 1]) * forward if i > 0 else 0.0
+        from_right = (1.0 - theta[i + 1] * free[i + 1]) * back if i < n - 1 else 0.0
+        pivot = 1.0 - from_left * upper[i - 1] if i > 0 else 1.0
+        upper[i] = from_right / pivot
+        visits[i] = (start + from_left * visits[i - 1]) / pivot if i > 0 else start
+    for i in range(n - 2, -1, -1):
+        visits[i] += upper[i] * visits[i + 1]
+
+
+@compiled
+def walk_step(theta: Float64, forward: float, back: float, last: int, free: Float64, out: Float64) -> float:
+    """Fill out[j] with P(next click is j) = looks at j · θ_j, and return P(end): the steps that stop, or leave the page at either side."""
+    n = len(theta)
+    walk_visits(theta, forward, back, last, free, out)
+    stops = 1.0 - forward - back
+    end = 0.0 if last == 0 else stops + (forward if last == n else 0.0) + (back if last == 1 else 0.0)
+    for i in range(n):
+        leave = stops + (forward if i == n - 1 else 0.0) + (back if i == 0 else 0.0)
+        end += out[i] * (1.0 - theta[i] * free[i]) * leave
+        out[i] *= theta[i] * free[i]
+    return end
+
+
+@compiled
 def step(reading: int, theta: Float64, rho: Float64, stop: Float64, gamma: Float64, k: int, last: int, free: Float64, out: Float64) -> float:
     """Fill out[j] with P(next click is j), 0 for clicked ones, and return P(end). free is 1.0 where not clicked yet, else 0.0."""
+    if reading == WALK:
+        return walk_step(theta, stop[0], stop[1], last, free, out)
     weight = sight = 0.0
     for j in range(len(theta)):
         eye = gamma[last, j] * free[j]
@@ -119,7 +159,8 @@ def _reach(reading: int, theta: Float64, rho: Float64, stop: Float64, gamma: Flo
     n = len(theta)
     size = len(members) - 1
     free = np.ones(n)
-    onward = np.empty(n)  # [position] P(this set, then this position) / θ
+    onward = np.empty(n)  # [position] P(this set, then this position), but for the θ of a product w = θγ
+    chance = np.empty(n)
     reach = np.zeros((1 << size, size + 1))  # [set, index of last]
     reach[0, 0] = 1.0
     for chosen in range((1 << size) - 1):  # a set comes after its subsets; the full one leads nowhere
@@ -132,6 +173,11 @@ def _reach(reading: int, theta: Float64, rho: Float64, stop: Float64, gamma: Flo
             if reach[chosen, b] <= 0.0:
                 continue
             last = members[b]
+            if reading == WALK:
+                walk_step(theta, stop[0], stop[1], last, free, chance)
+                for j in range(n):
+                    onward[j] += chance[j] * reach[chosen, b] / scale[k]
+                continue
             weight = sight = 0.0
             for j in range(n):
                 eye = gamma[last, j] * free[j]
@@ -144,7 +190,7 @@ def _reach(reading: int, theta: Float64, rho: Float64, stop: Float64, gamma: Flo
         for b in range(size):
             if not (chosen >> b) & 1:
                 j = members[b + 1] - 1
-                reach[chosen | (1 << b), b + 1] = theta[j] * onward[j]
+                reach[chosen | (1 << b), b + 1] = onward[j] if reading == WALK else theta[j] * onward[j]
     return reach
 
 
@@ -152,6 +198,12 @@ def _reach(reading: int, theta: Float64, rho: Float64, stop: Float64, gamma: Flo
 def click_prob(reading: int, theta: Float64, rho: Float64, stop: Float64, gamma: Float64, out: Float64) -> None:
     """Fill out with P(position is clicked) = Σ over sets of P(the set was clicked and this position was its last click)."""
     n = len(theta)
+    if reading == CHAIN:
+        for j in range(n):
+            out[j] = gamma[0, j]
+            for i in range(j):
+                out[j] += out[i] * gamma[i + 1, j]
+        return
     members = np.arange(n + 1).astype(np.int32)
     reach = _reach(reading, theta, rho, stop, gamma, members, np.ones(n))
     out[:] = 0.0
@@ -163,6 +215,8 @@ def click_prob(reading: int, theta: Float64, rho: Float64, stop: Float64, gamma:
 @compiled
 def log_set_prob(reading: int, theta: Float64, rho: Float64, stop: Float64, gamma: Float64, clicks: Int32) -> float:
     """Log of the probability that exactly these positions are clicked, in whatever order."""
+    if reading == CHAIN:
+        return log_prob(reading, theta, rho, stop, gamma, np.sort(clicks))
     m = len(clicks)
     out = np.empty(len(theta))
     scale = np.empty(m)
@@ -335,7 +389,8 @@ def log_probs(pages: Pages, click: Int32, clicks: Int64) -> Float64:
 
 def log_set_probs(pages: Pages, click: Int32, clicks: Int64) -> Float64:
     """Answer log_set_prob for every session: [session]."""
-    check_set(int(np.diff(clicks).max(initial=0)))
+    if pages.reading != CHAIN:
+        check_set(int(np.diff(clicks).max(initial=0)))
     out = np.empty(len(pages.table))
     _each_log_set_prob(pages, click, clicks, out)
     return out
@@ -343,7 +398,8 @@ def log_set_probs(pages: Pages, click: Int32, clicks: Int64) -> Float64:
 
 def click_probs(pages: Pages) -> Float64:
     """Answer click_prob for every page, end to end: [impression]."""
-    check_exact(int(np.diff(pages.page).max(initial=0)))
+    if pages.reading != CHAIN:
+        check_exact(int(np.diff(pages.page).max(initial=0)))
     out = np.empty(len(pages.theta))
     _each_click_prob(pages, out)
     return out

@@ -1,4 +1,4 @@
-"""One pass over batches of sessions, adding up everything the paper's estimates need."""
+"""One pass over batches of sessions: counting them, or grouping equal ones."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from reclick.compiled import compiled
 from reclick.counts import Counts
 from reclick.engines.tally import Tally, claim, find
 from reclick.interning import Interner
+from reclick.sessions import Sessions
 
 CHUNK = 8_192  # sessions between two looks at how full the tables are
 
@@ -29,8 +30,7 @@ class Counter:
 
     def add_batch(self, batch: SessionBatch) -> None:
         """Count every session of a batch."""
-        query = self._queries.codes(batch.queries)
-        ad = self._ads.codes(batch.ads)
+        query, ad = self.codes(batch)
         sequence = self._sequences.codes_of_bytes(batch.clicks * 4, np.ascontiguousarray(batch.click, np.int32).view(np.uint8))
         weight = np.zeros(0) if batch.weight is None else batch.weight  # none: every session counts once
         pairs, visits, lengths = self._pairs, self._visits, self._lengths
@@ -44,6 +44,14 @@ class Counter:
                 pairs.keys, pairs.values, visits.keys, visits.values, lengths.keys, lengths.values,
             )  # fmt: skip
             pairs.used, visits.used, lengths.used = pairs.used + used[0], visits.used + used[1], lengths.used + used[2]
+
+    def codes(self, batch: SessionBatch) -> tuple[Int32, Int32]:
+        """This counter's codes of a batch's queries and ads."""
+        return self._queries.codes(batch.queries), self._ads.codes(batch.ads)
+
+    def sorted_codes(self, counts: Counts) -> tuple[Int32, Int32]:
+        """For each of this counter's codes of queries and of ads, the one in its finished counts; −1 where it came to nothing."""
+        return _inverse(self._queries.codes(counts.queries), self._queries.size), _inverse(self._ads.codes(counts.ads), self._ads.size)
 
     def add_counts(self, counts: Counts, sign: float = 1.0) -> None:
         """Add counts made earlier, or take them away with sign −1."""
@@ -81,10 +89,50 @@ class Counter:
         )
 
 
+class Grouper:
+    """Groups equal sessions (query, ads, clicks) with their weight; `finish` gives the `Sessions`. Memory follows the distinct sessions."""
+
+    def __init__(self) -> None:
+        self._counter = Counter()
+        self._sessions = Interner()  # the bytes of query, page length, ads, clicks
+        self._weight = np.zeros(1024)  # [session]
+
+    def add_batch(self, batch: SessionBatch) -> None:
+        """Group the sessions of a batch with those before."""
+        self._counter.add_batch(batch)
+        query, ad = self._counter.codes(batch)
+        packed, starts = _pack(batch.query, batch.ad, batch.page, batch.click, batch.clicks, query, ad)
+        session = self._sessions.codes_of_bytes(starts * 4, packed.view(np.uint8))
+        if self._sessions.size > len(self._weight):
+            self._weight = np.concatenate([self._weight, np.zeros(self._sessions.size * 3 // 2 - len(self._weight))])
+        self._weight[: self._sessions.size] += np.bincount(session, batch.weight, self._sessions.size)
+
+    def finish(self) -> Sessions:
+        """The distinct sessions, in the order of their queries."""
+        counts = self._counter.finish()
+        query, ad = self._counter.sorted_codes(counts)
+        offsets, data = self._sessions.slices()
+        starts = np.searchsorted(counts.pair_query, np.arange(len(counts.queries) + 1)).astype(np.int64)
+        weight = self._weight[: self._sessions.size]
+        packed, begin = data.view(np.int32), offsets // 4
+        code = query[packed[begin[:-1]]]
+        kept = np.flatnonzero((weight > 0) & (code >= 0))
+        order = kept[np.argsort(code[kept], kind="stable")]
+        pair, page, click, clicks = _unpack(order, packed, begin, query, ad, starts, counts.pair_ad)
+        return Sessions(counts, pair, page, click, clicks, weight[order])
+
+
 def _nonzero(first: Int32, second: Int32, totals: Float64) -> tuple[Int32, Int32, Float64]:
     """Keep the keys of which any total is not nothing; rounding of decayed counts is nothing."""
     keep = (np.abs(totals) > 1e-9).any(axis=0)
     return first[keep], second[keep], totals[:, keep]
+
+
+def _inverse(codes: Int32, size: int) -> Int32:
+    """Where each code stands in an array of codes, −1 where it does not."""
+    inverse = np.full(max(size, 1), -1, np.int32)
+    inverse[codes] = np.arange(len(codes), dtype=np.int32)
+    return inverse
 
 
 def _sorted_pairs(first: Int32, second: Int32) -> tuple[Int32, Int32, Int64]:
@@ -159,3 +207,47 @@ def _count(
         lengths += claim(length_keys, slot, length, number)
         length_totals[slot, 0] += w
     return pairs, visits, lengths
+
+
+@compiled
+def _pack(query: Int32, ad: Int32, page: Int64, click: Int32, clicks: Int64, query_code: Int32, ad_code: Int32) -> tuple[Int32, Int64]:
+    """Each session as a run of numbers: query, page length, ads, clicks; and where each run starts."""
+    packed = np.empty(2 * len(query) + len(ad) + len(click), np.int32)
+    starts = np.zeros(len(query) + 1, np.int64)
+    at = 0
+    for s in range(len(query)):
+        packed[at], packed[at + 1] = query_code[query[s]], page[s + 1] - page[s]
+        at += 2
+        for i in range(page[s], page[s + 1]):
+            packed[at] = ad_code[ad[i]]
+            at += 1
+        for c in range(clicks[s], clicks[s + 1]):
+            packed[at] = click[c]
+            at += 1
+        starts[s + 1] = at
+    return packed, starts
+
+
+@compiled
+def _unpack(
+    order: Int64, packed: Int32, begin: Int64, query_code: Int32, ad_code: Int32, starts: Int64, pair_ad: Int32
+) -> tuple[Int32, Int64, Int32, Int64]:
+    """The runs of `_pack`, in this order, with rows of the counts' pairs in place of ads."""
+    page, clicks = np.zeros(len(order) + 1, np.int64), np.zeros(len(order) + 1, np.int64)
+    for s in range(len(order)):
+        length = packed[begin[order[s]] + 1]
+        page[s + 1] = page[s] + length
+        clicks[s + 1] = clicks[s] + begin[order[s] + 1] - begin[order[s]] - 2 - length
+    pair, click = np.empty(page[-1], np.int32), np.empty(clicks[-1], np.int32)
+    for s in range(len(order)):
+        at = begin[order[s]]
+        q = query_code[packed[at]]
+        at += 2
+        for i in range(page[s], page[s + 1]):
+            first, last = starts[q], starts[q + 1]
+            pair[i] = first + np.searchsorted(pair_ad[first:last], ad_code[packed[at]])
+            at += 1
+        for c in range(clicks[s], clicks[s + 1]):
+            click[c] = packed[at]
+            at += 1
+    return pair, page, click, clicks

@@ -1,0 +1,88 @@
+"""Sessions: a log's sessions in memory, equal ones grouped with a weight, for models that look at a session as a whole."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+
+from reclick.batch import Float64, Int32, Int64
+from reclick.counts import Counts, Progress
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Sessions:
+    """Distinct sessions in the order of their queries. Pairs are rows of the counts' (query, ad) pairs."""
+
+    counts: Counts
+    pair: Int32  # [impression] page after page
+    page: Int64  # [session + 1] where each page starts in pair
+    click: Int32  # [click] positions from 1, in the order clicked
+    clicks: Int64  # [session + 1] where each session's clicks start in click
+    weight: Float64  # [session] how many sessions of the log are this one
+
+    def __len__(self) -> int:
+        return len(self.weight)
+
+    def __repr__(self) -> str:
+        return f"Sessions({len(self):,} distinct of {self.counts.total:,.0f}, {len(self.counts.impressions):,} pairs)"
+
+    @property
+    def max_ads(self) -> int:
+        """The longest page."""
+        return int(np.diff(self.page).max(initial=1))
+
+    def select(self, chosen: Int64) -> Sessions:
+        """Some of the sessions, with the same pairs: for cross-validation. The counts stay those of all."""
+        pages, clicks = np.diff(self.page)[chosen], np.diff(self.clicks)[chosen]
+        return Sessions(
+            counts=self.counts,
+            pair=self.pair[_ranges(self.page[chosen], pages)],
+            page=_starts(pages),
+            click=self.click[_ranges(self.clicks[chosen], clicks)],
+            clicks=_starts(clicks),
+            weight=self.weight[chosen],
+        )
+
+    def blocks(self, many: int) -> list[Sessions]:
+        """The same sessions in about `many` runs of equal size, to be worked on side by side."""
+        edges = np.linspace(0, len(self), many + 1).astype(np.int64)
+        return [self._run(int(start), int(end)) for start, end in pairwise(edges) if end > start]
+
+    def _run(self, start: int, end: int) -> Sessions:
+        page, clicks = self.page[start : end + 1], self.clicks[start : end + 1]
+        return Sessions(
+            counts=self.counts,
+            pair=self.pair[page[0] : page[-1]],
+            page=page - page[0],
+            click=self.click[clicks[0] : clicks[-1]],
+            clicks=clicks - clicks[0],
+            weight=self.weight[start:end],
+        )
+
+
+def as_sessions(sessions: object, *, progress: Progress | None = None) -> Sessions:
+    """Sessions as they are, or those of a log, grouped.
+
+    >>> as_sessions({"query": ["pizza"] * 3, "ads": [["a", "b"]] * 3, "clicks": [[2, 1], [], [2, 1]]})
+    Sessions(2 distinct of 3, 2 pairs)
+    """
+    if isinstance(sessions, Sessions):
+        return sessions
+    from reclick.engines.embedded import Grouper
+    from reclick.logs import as_log
+
+    grouper = Grouper()
+    for batch in as_log(sessions).batches(progress=progress):
+        grouper.add_batch(batch)
+    return grouper.finish()
+
+
+def _starts(sizes: Int64) -> Int64:
+    return np.concatenate([np.zeros(1, np.int64), np.cumsum(sizes)])
+
+
+def _ranges(starts: Int64, sizes: Int64) -> Int64:
+    """The indices starts[i] … starts[i] + sizes[i] − 1, end to end."""
+    return np.asarray(np.repeat(starts - _starts(sizes)[:-1], sizes) + np.arange(sizes.sum()))
