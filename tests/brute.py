@@ -63,6 +63,11 @@ def ads_table(texts: dict[str, str]) -> pa.Table:
     return pa.table({"ad": pa.array(list(texts), pa.string()), "title": pa.array(list(texts.values()), pa.string())})
 
 
+def assert_close(got: Any, expected: Any) -> None:
+    """Equal to 1e-10, absolute or relative."""
+    np.testing.assert_allclose(got, expected, rtol=1e-10, atol=1e-10)
+
+
 def all_sequences(n: int) -> Iterator[Clicks]:
     return itertools.chain.from_iterable(itertools.permutations(range(1, n + 1), m) for m in range(n + 1))
 
@@ -231,7 +236,7 @@ class Brute:
         """The probability of every click sequence of a page."""
         page = self.page(query, ads)
         chances: dict[Clicks, float] = {}
-        reach = {(): 1.0}
+        reach: dict[Clicks, float] = {(): 1.0}
         for clicks in all_sequences(len(ads)):
             following = self.following(page, clicks)
             for j, chance in following.items():

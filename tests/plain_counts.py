@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -38,19 +39,18 @@ def by_hand(sessions: Sequence[Session]) -> Plain:
 def in_plain(counts: Counts) -> Plain:
     queries, ads = counts.queries.to_pylist(), counts.ads.to_pylist()
     starts = counts.sequence_starts.tolist()
-    lists = [tuple(counts.sequence_clicks[a:b].tolist()) for a, b in zip(starts[:-1], starts[1:], strict=True)]
+    lists = [tuple(counts.sequence_clicks[a:b].tolist()) for a, b in itertools.pairwise(starts)]
     pairs = [(queries[q], ads[a]) for q, a in zip(counts.pair_query, counts.pair_ad, strict=True)]
     visits = [(queries[q], lists[s]) for q, s in zip(counts.visit_query, counts.visit_sequence, strict=True)]
     assert len(set(pairs)) == len(pairs)
     assert len(set(visits)) == len(visits)
     assert len(set(lists)) == len(lists)
     return Plain(
-        *(
-            Counter({pair: value for pair, value in zip(pairs, values.tolist(), strict=True) if value})
-            for values in (counts.impressions, counts.clicks, counts.last_clicks)
-        ),
+        +Counter(dict(zip(pairs, counts.impressions.tolist(), strict=True))),
+        +Counter(dict(zip(pairs, counts.clicks.tolist(), strict=True))),
+        +Counter(dict(zip(pairs, counts.last_clicks.tolist(), strict=True))),
         Counter(dict(zip(visits, counts.sessions.tolist(), strict=True))),
-        Counter({(n, m): value for n, row in enumerate(counts.lengths.tolist()) for m, value in enumerate(row) if value}),
+        +Counter({(n, m): value for n, row in enumerate(counts.lengths.tolist()) for m, value in enumerate(row)}),
     )
 
 
@@ -67,7 +67,7 @@ def check_canonical(counts: Counts) -> None:
     assert {a for _, a in pairs} == set(range(len(ads)))
     assert {s for _, s in visits} == set(range(len(counts.sequence_starts) - 1))
     starts = counts.sequence_starts.tolist()
-    lists = [tuple(counts.sequence_clicks[a:b].tolist()) for a, b in zip(starts[:-1], starts[1:], strict=True)]
+    lists = [tuple(counts.sequence_clicks[a:b].tolist()) for a, b in itertools.pairwise(starts)]
     assert lists == sorted(lists)
     assert (counts.impressions > 0).all()
     assert (counts.sessions > 0).all()

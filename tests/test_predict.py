@@ -162,7 +162,7 @@ def test_a_full_disk_leaves_no_file_and_keeps_an_older_one(
     to.write_bytes(OLD)
     with monkeypatch.context() as patched:
         patched.setattr(where, name, fail_with(errno.ENOSPC))
-        with pytest.raises(LogError, match="cannot be written .*The disk is full"):
+        with pytest.raises(LogError, match=r"cannot be written .*The disk is full"):
             predict(model, pages(5), to)
     assert [path.name for path in tmp_path.iterdir()] == ["out.parquet"]
     assert to.read_bytes() == OLD

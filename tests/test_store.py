@@ -207,7 +207,7 @@ def test_a_manifest_that_names_a_file_outside_the_folder_is_refused(folder: Path
     manifest = store._manifest(folder)
     manifest["files"]["one"]["file"] = name
     store._replace(folder / "manifest.json", store._sealed(manifest))  # even by someone who knows how to seal it
-    with pytest.raises(StoreError, match="outside the folder"):
+    with pytest.raises(StoreError, match=r"outside the folder|is incomplete: \.\. "):
         store.read(folder)
 
 

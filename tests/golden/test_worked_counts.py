@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from brute import Session, as_table
+from brute import Session, as_table, assert_close
 from plain_counts import in_plain
 
 import reclick as rc
@@ -48,7 +48,6 @@ HISTORY = as_table(
         Session("y", ("f", "g", "h"), ()),
     ]
 )
-CLOSE: dict[str, Any] = {"rtol": 0, "atol": 1e-10}
 
 
 def model(**settings: Any) -> rc.MultiClick:
@@ -90,52 +89,53 @@ def test_new_ads_have_the_printed_attractiveness() -> None:
 
 def test_new_ads_have_the_printed_attractiveness_on_a_page_too() -> None:
     fitted = rc.MultiClick(frequent=4).fit(LOG, ads=ADS)
-    pages = {"query": ["plumber", "sushi"], "ads": [["new plumber"], ["new sushi"]]}
-    log = rc.read_sessions(pa.table(pages), ads=NEW, clicks_required=False)
+    queries = ["plumber", "sushi"]
+    pages = pa.table({"query": queries, "ads": [["new plumber"], ["new sushi"]]})
+    log = rc.read_sessions(pages, ads=NEW, clicks_required=False)
     got = fitted.instantaneous_attractiveness(log, [[], []])[:, 0]
-    stop = [fitted.query_habits(query).eta[0] for query in pages["query"]]
+    stop = [fitted.query_habits(query).eta[0] for query in queries]
     assert (got / (1 - np.array(stop))).round(6).tolist() == list(COLD.values())
 
 
 def test_priors_from_history_by_hand_for_each_query() -> None:
     fitted = model()
-    np.testing.assert_allclose(fitted.eta_, [2 / 5, 1 / 3, 1, 1], **CLOSE)
-    np.testing.assert_allclose(fitted.gamma_, [[2 / 3, 1 / 3, 0], [0, 1, 0], [0, 0, 1], [1 / 2, 1 / 2, 0]], **CLOSE)
+    assert_close(fitted.eta_, [2 / 5, 1 / 3, 1, 1])
+    assert_close(fitted.gamma_, [[2 / 3, 1 / 3, 0], [0, 1, 0], [0, 0, 1], [1 / 2, 1 / 2, 0]])
     plumber, pizza, unseen = (fitted.query_habits(query) for query in ("plumber", "pizza", "sushi"))
     # plumber: β' = 1,2,1, β = 3,1,0, δ: 0→1 2, 0→2 1, 2→1 1; each prior is worth 10
-    np.testing.assert_allclose(plumber.eta, [(1 + 4) / 14, (2 + 10 / 3) / 13, 1, 1], **CLOSE)
-    np.testing.assert_allclose(plumber.gamma, [[2 / 3, 1 / 3, 0], [0, 1, 0], [1 / 11, 0, 10 / 11], [1 / 2, 1 / 2, 0]], **CLOSE)
+    assert_close(plumber.eta, [(1 + 4) / 14, (2 + 10 / 3) / 13, 1, 1])
+    assert_close(plumber.gamma, [[2 / 3, 1 / 3, 0], [0, 1, 0], [1 / 11, 0, 10 / 11], [1 / 2, 1 / 2, 0]])
     # pizza: β' = 1,0,2, β = 2,2,0, δ: 0→1 1, 0→3 1, 1→2 1, 3→1 1
-    np.testing.assert_allclose(pizza.eta, [(1 + 4) / 13, (10 / 3) / 12, 1, 1], **CLOSE)
+    assert_close(pizza.eta, [(1 + 4) / 13, (10 / 3) / 12, 1, 1])
     row = [(1 + 20 / 3) / 12, (10 / 3) / 12, 1 / 12]
-    np.testing.assert_allclose(pizza.gamma, [row, [0, 1, 0], [0, 0, 1], [6 / 11, 5 / 11, 0]], **CLOSE)
-    np.testing.assert_allclose(unseen.eta, fitted.eta_, **CLOSE)
-    np.testing.assert_allclose(unseen.gamma, fitted.gamma_, **CLOSE)
+    assert_close(pizza.gamma, [row, [0, 1, 0], [0, 0, 1], [6 / 11, 5 / 11, 0]])
+    assert_close(unseen.eta, fitted.eta_)
+    assert_close(unseen.gamma, fitted.gamma_)
 
 
 def test_priors_from_history_by_hand_for_all_queries_together() -> None:
     fitted = model(pooling="global")
     eta = [(2 + 4) / 17, (2 + 10 / 3) / 15, 1, 1]
     gamma = [[(3 + 20 / 3) / 15, (1 + 10 / 3) / 15, 1 / 15], [0, 1, 0], [1 / 11, 0, 10 / 11], [6 / 11, 5 / 11, 0]]
-    np.testing.assert_allclose(fitted.eta_, eta, **CLOSE)
-    np.testing.assert_allclose(fitted.gamma_, gamma, **CLOSE)
+    assert_close(fitted.eta_, eta)
+    assert_close(fitted.gamma_, gamma)
     for query in ("plumber", "pizza", "sushi"):
-        np.testing.assert_allclose(fitted.query_habits(query).eta, eta, **CLOSE)
-        np.testing.assert_allclose(fitted.query_habits(query).gamma, gamma, **CLOSE)
+        assert_close(fitted.query_habits(query).eta, eta)
+        assert_close(fitted.query_habits(query).gamma, gamma)
 
 
 def test_a_stronger_prior_by_hand() -> None:
     plumber = model(strength=20).query_habits("plumber")
-    np.testing.assert_allclose(plumber.eta, [(1 + 8) / 24, (2 + 20 / 3) / 23, 1, 1], **CLOSE)
-    np.testing.assert_allclose(plumber.gamma[2], [1 / 21, 0, 20 / 21], **CLOSE)
+    assert_close(plumber.eta, [(1 + 8) / 24, (2 + 20 / 3) / 23, 1, 1])
+    assert_close(plumber.gamma[2], [1 / 21, 0, 20 / 21])
 
 
 def test_without_history_the_prior_is_the_log_itself() -> None:
     fitted = rc.MultiClick(floor=1e-12).fit(LOG)
-    np.testing.assert_allclose(fitted.eta_, [2 / 7, 2 / 5, 1, 1], **CLOSE)
-    np.testing.assert_allclose(fitted.gamma_, [[3 / 5, 1 / 5, 1 / 5], [0, 1, 0], [1, 0, 0], [1, 0, 0]], **CLOSE)
+    assert_close(fitted.eta_, [2 / 7, 2 / 5, 1, 1])
+    assert_close(fitted.gamma_, [[3 / 5, 1 / 5, 1 / 5], [0, 1, 0], [1, 0, 0], [1, 0, 0]])
     assert fitted.satisfaction_ == 5 / 8
-    np.testing.assert_allclose(fitted.query_habits("plumber").eta, [(1 + 20 / 7) / 14, (2 + 4) / 13, 1, 1], **CLOSE)
+    assert_close(fitted.query_habits("plumber").eta, [(1 + 20 / 7) / 14, (2 + 4) / 13, 1, 1])
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ import itertools
 import math
 from collections import Counter
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,14 +14,13 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pytest
-from brute import Brute, Clicks, Session, ads_table, all_sequences, as_table, random_sessions
+from brute import Brute, Clicks, Session, ads_table, all_sequences, as_table, assert_close, random_sessions
 
 from reclick.counts import count
 from reclick.errors import BadRowsError, CannotAnswerError, LogError, NotFittedError, SettingError
 from reclick.logs import read_sessions
 from reclick.models import MODELS, ClickModel, MultiClick, base, load
 
-CLOSE = {"rtol": 1e-10, "atol": 1e-10}
 READINGS = ("leftover", "examination", "normalised")
 POOLINGS = ("query", "global")
 TEXTS = {"a": "red shoes", "b": "red red boots", "c": "blue boots sale", "d": "sale", "e": "", "f": "green shoes red", "z": "never seen words"}
@@ -56,18 +56,16 @@ class Case:
 
 SEEDED = [(reading, pooling, text, history) for reading in READINGS for pooling in POOLINGS for text in (False, True) for history in (False, True)]
 CASES: dict[str, Callable[[], Case]] = {
-    f"{reading}-{pooling}{'-text' * text}{'-history' * history}": (
-        lambda seed=seed, reading=reading, pooling=pooling, text=text, history=history: Case(seed, reading, pooling, text=text, history=history)
-    )  # type: ignore[misc]
+    f"{reading}-{pooling}{'-text' * text}{'-history' * history}": partial(Case, seed, reading, pooling, text=text, history=history)
     for seed, (reading, pooling, text, history) in enumerate(SEEDED)
 }
 CASES |= {
-    "weights": lambda: Case(50, "leftover", "query", text=True, weights=True, strength=3.0),
-    "weak priors": lambda: Case(51, "examination", "query", history=True, strength=0.5, satisfaction_strength=0.25, floor=1e-4),
-    "no satisfaction prior": lambda: Case(52, "normalised", "query", satisfaction_strength=0.0),
-    "no prior at all": lambda: Case(53, "leftover", "query", strength=0.0, satisfaction_strength=0.0),
-    "every query frequent": lambda: Case(54, "leftover", "global", text=True, frequent=0),
-    "no query frequent": lambda: Case(55, "leftover", "query", text=True, frequent=1e9),
+    "weights": partial(Case, 50, "leftover", "query", text=True, weights=True, strength=3.0),
+    "weak priors": partial(Case, 51, "examination", "query", history=True, strength=0.5, satisfaction_strength=0.25, floor=1e-4),
+    "no satisfaction prior": partial(Case, 52, "normalised", "query", satisfaction_strength=0.0),
+    "no prior at all": partial(Case, 53, "leftover", "query", strength=0.0, satisfaction_strength=0.0),
+    "every query frequent": partial(Case, 54, "leftover", "global", text=True, frequent=0),
+    "no query frequent": partial(Case, 55, "leftover", "query", text=True, frequent=1e9),
 }
 
 
@@ -78,7 +76,7 @@ def case(request: pytest.FixtureRequest) -> Case:
 
 def test_log_prob_equals_enumeration(case: Case) -> None:
     expected = [chances[s.path] for s, chances in zip(case.asked, case.distributions, strict=True)]
-    np.testing.assert_allclose(np.exp(case.model.log_prob(case.log)), expected, **CLOSE)
+    assert_close(np.exp(case.model.log_prob(case.log)), expected)
     possible = np.array(expected) > 0
     np.testing.assert_allclose(case.model.log_prob(case.log)[possible], np.log(np.array(expected)[possible]), rtol=1e-10)
 
@@ -87,24 +85,22 @@ def test_every_sequence_has_its_enumerated_probability_and_they_add_to_one(case:
     for s, chances in list(zip(case.asked, case.distributions, strict=True))[-6:]:
         every = [Session(s.query, s.ads, clicks) for clicks in all_sequences(len(s.ads))]
         got = np.exp(case.model.log_prob(read_sessions(as_table(every), ads=case.log.ads)))
-        np.testing.assert_allclose(got, list(chances.values()), **CLOSE)
+        assert_close(got, list(chances.values()))
         assert got.sum() == pytest.approx(1.0, abs=1e-12)
 
 
 def test_log_set_prob_adds_up_the_orders(case: Case) -> None:
-    expected = [
-        sum(chances[order] for order in itertools.permutations(s.path)) for s, chances in zip(case.asked, case.distributions, strict=True)
-    ]
-    np.testing.assert_allclose(np.exp(case.model.log_set_prob(case.log)), expected, **CLOSE)
+    expected = [sum(chances[order] for order in itertools.permutations(s.path)) for s, chances in zip(case.asked, case.distributions, strict=True)]
+    assert_close(np.exp(case.model.log_set_prob(case.log)), expected)
 
 
 def test_click_prob_equals_enumeration_and_adds_to_the_expected_clicks(case: Case) -> None:
     got = case.model.click_prob(case.log)
     for row, s in zip(got, case.asked, strict=True):
-        np.testing.assert_allclose(row[: len(s.ads)], case.brute.marginals(s.query, s.ads), **CLOSE)
+        assert_close(row[: len(s.ads)], case.brute.marginals(s.query, s.ads))
         assert np.isnan(row[len(s.ads) :]).all()
     expected = [sum(len(clicks) * p for clicks, p in chances.items()) for chances in case.distributions]
-    np.testing.assert_allclose(case.model.expected_clicks(case.log), expected, **CLOSE)
+    assert_close(case.model.expected_clicks(case.log), expected)
 
 
 def test_next_click_prob_equals_the_formula(case: Case) -> None:
@@ -115,7 +111,7 @@ def test_next_click_prob_equals_the_formula(case: Case) -> None:
         page = case.brute.page(s.query, s.ads)
         for answer, given in ((row, clicks), (own_row, s.path)):
             following = case.brute.following(page, given)
-            np.testing.assert_allclose(answer[: len(s.ads)], [following.get(j, 0.0) for j in range(1, len(s.ads) + 1)], **CLOSE)
+            assert_close(answer[: len(s.ads)], [following.get(j, 0.0) for j in range(1, len(s.ads) + 1)])
             assert np.isnan(answer[len(s.ads) :]).all()
 
 
@@ -125,8 +121,8 @@ def test_rank_sequences_lists_the_likeliest(case: Case) -> None:
         for length in (None, 0, 1, min(2, len(s.ads))):
             wanted = {clicks: p for clicks, p in chances.items() if p > 0 and (length is None or len(clicks) == length)}
             ranked = case.model.rank_sequences(s.query, s.ads, length=length, top=7, text=case.log.ads)
-            np.testing.assert_allclose([r.probability for r in ranked], sorted(wanted.values(), reverse=True)[:7], **CLOSE)
-            np.testing.assert_allclose([wanted[r.clicks] for r in ranked], [r.probability for r in ranked], **CLOSE)
+            assert_close([r.probability for r in ranked], sorted(wanted.values(), reverse=True)[:7])
+            assert_close([wanted[r.clicks] for r in ranked], [r.probability for r in ranked])
             assert len({r.clicks for r in ranked}) == len(ranked)
 
 
@@ -136,7 +132,7 @@ def test_instantaneous_attractiveness_equals_the_formula(case: Case) -> None:
         theta, rho, eta, _ = case.brute.page(s.query, s.ads)
         left = (1 - eta[len(s.path)]) * (1 - (rho[s.path[-1] - 1] if s.path else 0.0))
         expected = [math.nan if j in s.path else theta[j - 1] * left for j in range(1, len(s.ads) + 1)]
-        np.testing.assert_allclose(row[: len(s.ads)], expected, **CLOSE)
+        assert_close(row[: len(s.ads)], expected)
         assert np.isnan(row[len(s.ads) :]).all()
 
 
@@ -146,9 +142,9 @@ def test_relevance_equals_the_formulas_for_seen_and_unseen_pairs(case: Case) -> 
     got = case.model.relevance(asked, text=case.log.ads)
     assert got.select(["query", "ad"]).equals(asked.cast(got.select(["query", "ad"]).schema))
     theta, rho = [case.brute.theta(*pair) for pair in pairs], [case.brute.rho(*pair) for pair in pairs]
-    np.testing.assert_allclose(got["attractiveness"], theta, **CLOSE)
-    np.testing.assert_allclose(got["satisfaction"], rho, **CLOSE)
-    np.testing.assert_allclose(got["relevance"], np.multiply(theta, rho), **CLOSE)
+    assert_close(got["attractiveness"], theta)
+    assert_close(got["satisfaction"], rho)
+    assert_close(got["relevance"], np.multiply(theta, rho))
     for name in ("attractiveness", "satisfaction", "relevance"):
         low, high = np.array(got[f"{name}_low"]), np.array(got[f"{name}_high"])
         assert ((low >= 0) & (low <= high) & (high <= 1)).all()
@@ -158,8 +154,8 @@ def test_query_habits_equal_the_formulas(case: Case) -> None:
     for query, n in (("q", 3), ("r", 4), ("unseen", 6), ("s", 1)):
         habits = case.model.query_habits(query, n)
         eta, gamma = case.brute.habits(query, n)
-        np.testing.assert_allclose(habits.eta, eta[: n + 1], **CLOSE)
-        np.testing.assert_allclose(habits.gamma, [row[:n] for row in gamma[: n + 1]], **CLOSE)
+        assert_close(habits.eta, eta[: n + 1])
+        assert_close(habits.gamma, [row[:n] for row in gamma[: n + 1]])
         assert all(habits.gamma[j, j - 1] == 0 for j in range(1, n + 1))
 
 
@@ -496,7 +492,7 @@ def test_settings_that_make_no_sense_are_refused(settings: dict[str, Any], messa
 
 
 def test_an_unknown_setting_lists_the_known_ones() -> None:
-    with pytest.raises(SettingError, match="'strenght' is not a setting. Settings: reading, pooling, strength"):
+    with pytest.raises(SettingError, match=r"'strenght' is not a setting\. Settings: reading, pooling, strength"):
         MultiClick().set_params(strenght=3)
 
 

@@ -1,9 +1,10 @@
 """Draw sessions from known parameters, fit, and compare what counting can recover; and how often intervals hold the truth.
 
-Counting credits every stop to satisfaction and to fatigue at once, so it does not in general recover η and ρ. What it converges to is known:
-η̂_k → P(end | k clicks), γ̂_lj → P(j | a click follows one at l), ρ̂ → P(a click is the last). Where users are never satisfied, are all equally attracted
-and click at most twice, these are η and γ themselves (with two clicks at most, a click at l is followed by any position but l: nothing else is taken).
-Otherwise the limits are worked out here by enumeration. Tolerances: four standard errors of each share, as some twenty are compared at once (right code then fails one seed in a thousand; seeds are fixed).
+Counting credits every stop to satisfaction and to fatigue at once, so it does not in general recover η and ρ. What it converges to is
+known: η̂_k → P(end | k clicks), γ̂_lj → P(j | a click follows one at l), ρ̂ → P(a click is the last). Where users are never satisfied, find
+all ads equally attractive and click at most twice, these are η and γ themselves (with two clicks at most, a click at l is followed by any
+position but l: nothing else is taken). Otherwise the limits are worked out here by enumeration. Tolerances: four standard errors of each
+share, as some twenty are compared at once: right code fails one seed in a thousand, and seeds are fixed.
 """
 
 from __future__ import annotations

@@ -15,13 +15,20 @@ import numpy as np
 import pyarrow as pa
 
 from reclick import sequences, store
+from reclick.attractiveness import TextIndex
 from reclick.batch import Float64, SessionBatch
-from reclick.counts import Progress
+from reclick.counts import Counts, Progress, as_counts
 from reclick.errors import CannotAnswerError, NotFittedError, SettingError, StoreError
-from reclick.logs import SessionLog, as_log, replace_clicks
+from reclick.intervals import credible_interval, product_beta
+from reclick.logs import SessionLog, as_log, read_ads, replace_clicks
+from reclick.models.pairs import Asked, Pairs
+from reclick.models.priors import top_click_rate
 from reclick.sequences import Pages
+from reclick.sessions import Sessions, as_sessions
+from reclick.text import AdTokens, tokenise
 
 Answer = TypeVar("Answer")
+EDGE = 1e-6  # how near to 0 and 1 a prior mean may come
 PART = 16_384  # sessions answered at once by one thread
 
 
@@ -30,6 +37,22 @@ class RankedSequence(NamedTuple):
 
     clicks: tuple[int, ...]
     probability: float
+
+
+class Belief(NamedTuple):
+    """A value for each pair, and its posterior: a Beta of this mean and strength (the sum of its two parameters), or an interval of its own."""
+
+    value: Float64  # [pair] what the model uses
+    mean: Float64  # [pair]
+    strength: Float64  # [pair]
+    interval: Callable[[float], tuple[Float64, Float64]] | None = None  # level → low, high, where the posterior is no Beta
+
+
+class Beliefs(NamedTuple):
+    """What a model believes of some pairs."""
+
+    attractiveness: Belief
+    satisfaction: Belief | None = None
 
 
 class ClickModel(ABC):
@@ -42,12 +65,20 @@ class ClickModel(ABC):
     name: ClassVar[str]
     assumes: ClassVar[str]
     reference: ClassVar[str]
+    pair_values: ClassVar[tuple[str, ...]] = ()  # learnt values, one a pair
+    shared_values: ClassVar[tuple[str, ...]] = ()  # learnt values common to all pairs: numbers and arrays
+    _pairs: Pairs
 
     # fitting
 
-    @abstractmethod
     def fit(self, sessions: object, *, history: object = None, ads: object = None, progress: Progress | None = None) -> Self:
-        """Learn from sessions."""
+        """Learn from a log of sessions; the priors come from `history`, an earlier log (without one, from the sessions themselves).
+
+        `ads` is a table with the ads' text, by default the one given to `read_sessions`.
+        """
+        before = None if history is None else as_counts(history, progress=progress)
+        self._learn(self._gather(sessions, progress), before, text_given(sessions, ads))
+        return self
 
     def update(
         self, sessions: object = None, *, forget: object = None, decay: float = 1.0, ads: object = None, progress: Progress | None = None
@@ -55,26 +86,70 @@ class ClickModel(ABC):
         """Continue from the last fit with new sessions, where the model can."""
         raise CannotAnswerError(f"{type(self).__name__} cannot be updated: fit it again on all the sessions.")
 
-    @abstractmethod
-    def relevance(self, pairs: object = None, *, text: object = None, level: float = 0.9) -> pa.Table:
-        """Attractiveness, satisfaction and their product for each (query, ad), with credible intervals."""
+    def _gather(self, sessions: object, progress: Progress | None) -> Any:
+        """The sessions as this model learns from them: grouped, unless it needs less."""
+        return as_sessions(sessions, progress=progress)
+
+    def _learn(self, data: Any, history: Counts | None, text: AdTokens | None) -> None:
+        """Set `_pairs` and every learnt value: once with one prior mean for all pairs, and with "words" again with what the words say of each.
+
+        The words' click rates are over the looks that the first fit gave each pair, so that where an ad stood does not count against its words.
+        """
+        given = self.get_params().get("attractiveness_prior", "overall")
+        self.unseen_ = float(given) if isinstance(given, int | float) else top_click_rate(history or data.counts)
+        self._pairs = self._index(data.counts, text)
+        self._estimate(data, np.full(len(self._pairs), self.unseen_), history or data.counts)
+        if given == "words":
+            self._pairs = self._index(data.counts, text)
+            self._estimate(data, np.clip(self._pairs.words.of_pairs()[:, 0], EDGE, 1 - EDGE), history or data.counts)
+
+    def _estimate(self, sessions: Sessions, means: Float64, history: Counts) -> None:
+        """Set the learnt values, given the prior mean of each pair's attractiveness and the counts that other priors come from."""
+        raise NotImplementedError
 
     @abstractmethod
-    def _context(self, log: SessionLog) -> Any:
-        """What is needed once for a log, such as the text of its ads; `_prepare` gets it with every batch."""
-
-    @abstractmethod
-    def _prepare(self, batch: SessionBatch, context: Any) -> Callable[[int, int], Pages]:
+    def _prepare(self, batch: SessionBatch, text: TextIndex | None) -> Callable[[int, int], Pages]:
         """Look up a batch's queries and ads once; the result gives the parameters of the pages start … end − 1."""
 
-    @abstractmethod
-    def _to_tables(self) -> tuple[dict[str, Any], dict[str, pa.Table]]:
-        """What `save` writes beside the settings: plain values and tables."""
+    def _beliefs(self, asked: Asked) -> Beliefs:
+        """What is believed of some pairs: Betas of the learnt means, with the looks and clicks behind them and the priors as strength."""
+        prior = asked.words[:, 0] if self._pairs.unseen is None else np.full(len(asked.row), self._pairs.unseen)
+        learnt = vars(self)
+        seen = asked.row >= 0
+        theta = np.where(seen, self._pairs.at(learnt["theta_"], asked.row, 0.0), prior)
+        strength = self._pairs.at(learnt["exposure_"], asked.row, 0.0) + self.get_params()["attractiveness_strength"]
+        if "rho_" not in learnt:
+            return Beliefs(Belief(theta, theta, strength))
+        rho = self._pairs.at(learnt["rho_"], asked.row, learnt["satisfaction_"])
+        clicks = self._pairs.at(self._pairs.counts.clicks, asked.row, 0.0)
+        return Beliefs(Belief(theta, theta, strength), Belief(rho, rho, clicks + self.get_params()["satisfaction_strength"]))
 
-    @abstractmethod
-    def _from_tables(self, values: dict[str, Any], tables: dict[str, pa.Table]) -> Self:
-        """Take back what `_to_tables` gave."""
+    # relevance
 
+    def relevance(self, pairs: object = None, *, text: object = None, level: float = 0.9) -> pa.Table:
+        """Attractiveness θ, satisfaction ρ and their product for each (query, ad), with credible intervals and the support behind them.
+
+        `pairs` is a table with columns query and ad, by default all pairs of the training log; `text` is an ads table for ads that the model has
+        not seen. The intervals hold a share `level` of the posterior, equal tails; that of the product is a Beta matched to its mean and variance.
+        A model without satisfaction has nulls there, and its relevance is the attractiveness.
+        """
+        self._check_fitted()
+        check_range("level", level, 1e-6, 1 - 1e-6)
+        asked, counts = self._pairs.asked(pairs, text), self._pairs.counts
+        attractive, satisfied = self._beliefs(asked)
+        columns = {"query": asked.queries, "ad": asked.ads, **_with_interval("attractiveness", attractive, level)}
+        if satisfied is None:
+            nulls = pa.nulls(len(asked.row), pa.float64())
+            columns |= {"satisfaction": nulls, "satisfaction_low": nulls, "satisfaction_high": nulls}
+            columns |= _with_interval("relevance", attractive, level)
+        else:
+            columns |= _with_interval("satisfaction", satisfied, level)
+            product = product_beta(attractive.mean, attractive.strength, satisfied.mean, satisfied.strength)
+            columns |= _with_interval("relevance", Belief(attractive.value * satisfied.value, *product), level)
+        support = {"impressions": self._pairs.at(counts.impressions, asked.row, 0.0), "clicks": self._pairs.at(counts.clicks, asked.row, 0.0)}
+        return pa.table({**columns, **support})
+
+    # probabilities
     # probabilities
 
     def log_prob(self, sessions: object) -> Float64:
@@ -149,6 +224,31 @@ class ClickModel(ABC):
         values, tables = self._to_tables()
         store.write(folder, kind="model", settings={"model": self.name, "settings": self.get_params(), "values": values}, tables=tables)
 
+    def _to_tables(self) -> tuple[dict[str, Any], dict[str, pa.Table]]:
+        """What `save` writes beside the settings: plain values and tables."""
+        tables = {f"counts_{name}": table for name, table in self._pairs.counts.to_tables().items()}
+        if self._pairs.text is not None:
+            tables |= {f"text_{name}": table for name, table in self._pairs.text.to_tables().items()}
+        if self.pair_values:
+            tables["learnt"] = pa.table({name: getattr(self, name) for name in self.pair_values})
+        return {name: np.asarray(getattr(self, name)).tolist() for name in self.shared_values}, tables
+
+    def _from_tables(self, values: dict[str, Any], tables: dict[str, pa.Table]) -> Self:
+        """Take back what `_to_tables` gave."""
+        for name in self.pair_values:
+            setattr(self, name, tables["learnt"][name].combine_chunks().to_numpy(zero_copy_only=False).copy())
+        for name in self.shared_values:
+            setattr(self, name, np.array(values[name]) if isinstance(values[name], list) else values[name])
+        self._pairs = self._index(*saved_counts(tables))
+        return self
+
+    def _index(self, counts: Counts, text: AdTokens | None) -> Pairs:
+        """The pairs of the counts, as this model looks them up."""
+        words = self.get_params().get("attractiveness_prior", "words") == "words"
+        exposure = getattr(self, "exposure_", None)
+        ready = words and (exposure is not None or not hasattr(self, "unseen_"))
+        return Pairs(counts, text, frequent=self.get_params().get("frequent", 50), exposure=exposure, unseen=None if ready else self.unseen_)
+
     @property
     def fitted(self) -> bool:
         """Whether the model has learnt anything."""
@@ -183,11 +283,11 @@ class ClickModel(ABC):
         """
         self._check_fitted()
         log = as_log(pages, clicks_required=clicks)
-        context = self._context(log)
+        text = self._pairs.text_for(log)
         with ThreadPoolExecutor(threads or os.cpu_count()) as pool:
             for batch in log.batches(with_rows=with_rows, progress=progress):
                 parts = [(start, min(start + PART, len(batch))) for start in range(0, len(batch), PART)]
-                yield from pool.map(partial(_answer_part, batch, self._prepare(batch, context), answer), parts)
+                yield from pool.map(partial(_answer_part, batch, self._prepare(batch, text), answer), parts)
 
 
 def _answer_part(
@@ -206,6 +306,43 @@ def load(folder: str | Path) -> ClickModel:
         raise StoreError(f"{folder} holds the model {name!r}, which this Reclick does not know. Known: {', '.join(MODELS)}.")
     model = MODELS[name](**stored.settings["settings"])
     return model._from_tables(stored.settings["values"], stored.tables)
+
+
+def text_given(sessions: object, ads: object) -> AdTokens | None:
+    """The text of an ads table, or of the one the log was read with."""
+    table = read_ads(ads) if ads is not None else sessions.ads if isinstance(sessions, SessionLog) else None
+    return None if table is None else tokenise(table)
+
+
+def saved_counts(tables: dict[str, pa.Table]) -> tuple[Counts, AdTokens | None]:
+    """The counts and the text among a model's tables."""
+    counts = {name.removeprefix("counts_"): table for name, table in tables.items() if name.startswith("counts_")}
+    text = {name.removeprefix("text_"): table for name, table in tables.items() if name.startswith("text_")}
+    return Counts.from_tables(counts), AdTokens.from_tables(text) if text else None
+
+
+def check_choice(name: str, value: object, choices: Sequence[str]) -> None:
+    """Refuse a setting that is none of the choices."""
+    if value not in choices:
+        raise SettingError(f"{name}: got {value!r}, expected one of {', '.join(map(repr, choices))}.")
+
+
+def check_prior(name: str, value: object, choices: Sequence[str]) -> None:
+    """Refuse a prior that is neither one of the choices nor a probability."""
+    if isinstance(value, bool) or (value not in choices and not (isinstance(value, int | float) and 0 < value < 1)):
+        raise SettingError(f"{name}: got {value!r}, expected one of {', '.join(map(repr, choices))}, or a number between 0 and 1.")
+
+
+def check_range(name: str, value: object, low: float, high: float) -> None:
+    """Refuse a setting that is no number in a range."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not low <= value <= high:
+        raise SettingError(f"{name}: got {value!r}, expected a number from {low:g} to {high:g}.")
+
+
+def _with_interval(name: str, belief: Belief, level: float) -> dict[str, Any]:
+    own = belief.interval
+    low, high = own(level) if own is not None else credible_interval(belief.mean, belief.strength, level=level)
+    return {name: belief.value, f"{name}_low": low, f"{name}_high": high}
 
 
 def _known(settings: dict[str, Any], names: dict[str, Any]) -> dict[str, Any]:

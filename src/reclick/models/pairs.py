@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
@@ -35,11 +36,18 @@ class Asked(NamedTuple):
 class Pairs:
     """Pairs in the counts' order, with an index to find them and the word rates behind them."""
 
-    def __init__(self, counts: Counts, text: AdTokens | None, *, frequent: float) -> None:
+    def __init__(
+        self, counts: Counts, text: AdTokens | None, *, frequent: float, exposure: Float64 | None = None, unseen: float | None = None
+    ) -> None:
+        """Word rates are clicks over impressions, or over `exposure` [pair], the looks a model thinks each pair had.
+
+        Pairs never seen get what their words say, or `unseen` when it is given.
+        """
         self.counts = counts
         self.text = text
+        self.unseen = unseen
         self._text_index = TextIndex(text) if text is not None else None
-        self.words = WordRates(counts, self._text_index, frequent=frequent)
+        self.words = WordRates(counts if exposure is None else replace(counts, impressions=exposure), self._text_index, frequent=frequent)
         self._starts = np.searchsorted(counts.pair_query, np.arange(len(counts.queries) + 1)).astype(np.int64)
         self._queries, self._ads = Interner(), Interner()
         self._queries.codes(counts.queries)
@@ -64,8 +72,9 @@ class Pairs:
 
     def filled(self, values: Float64, batch: SessionBatch, found: Impressions, text: TextIndex | None) -> Float64:
         """A value a pair [pair] as a value an impression; for pairs never seen, the attractiveness that the words of the ad give."""
-        out = np.empty(len(found.row))
-        seen = found.row >= 0
+        if self.unseen is not None:
+            return self.at(values, found.row, self.unseen)
+        out, seen = np.empty(len(found.row)), found.row >= 0
         out[seen] = values[found.row[seen]]
         out[~seen] = self._cold(np.repeat(found.query, np.diff(batch.page))[~seen], batch.ad[~seen], batch.ads, text)
         return out
