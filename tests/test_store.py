@@ -360,7 +360,7 @@ def test_a_reader_sees_the_old_or_the_new_never_half(folder: Path) -> None:
 
     def keep_writing() -> None:
         number = 1
-        while not stop.is_set():
+        while not stop.wait(0.002):  # without a pause a reader may lose the race twenty times in a row, and says so
             number += 1
             write(folder, number)
 

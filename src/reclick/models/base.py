@@ -67,6 +67,7 @@ class ClickModel(ABC):
     reference: ClassVar[str]
     pair_values: ClassVar[tuple[str, ...]] = ()  # learnt values, one a pair
     shared_values: ClassVar[tuple[str, ...]] = ()  # learnt values common to all pairs: numbers and arrays
+    overall_rate: ClassVar[Callable[[Counts], float]] = staticmethod(top_click_rate)  # the mean attractiveness that an unseen pair is given
     _pairs: Pairs
 
     # fitting
@@ -96,7 +97,7 @@ class ClickModel(ABC):
         The words' click rates are over the looks that the first fit gave each pair, so that where an ad stood does not count against its words.
         """
         given = self.get_params().get("attractiveness_prior", "overall")
-        self.unseen_ = float(given) if isinstance(given, int | float) else top_click_rate(history or data.counts)
+        self.unseen_ = float(given) if isinstance(given, int | float) else self.overall_rate(history or data.counts)
         self._pairs = self._index(data.counts, text)
         self._estimate(data, np.full(len(self._pairs), self.unseen_), history or data.counts)
         if given == "words":

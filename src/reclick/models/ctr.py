@@ -12,7 +12,7 @@ from reclick.compiled import compiled
 from reclick.counts import Counts
 from reclick.models.base import ClickModel, check_prior, check_range
 from reclick.models.chain import chain_pages
-from reclick.models.priors import posterior
+from reclick.models.priors import click_rate, posterior
 from reclick.sequences import Pages
 from reclick.sessions import Sessions
 
@@ -30,6 +30,7 @@ class DCTR(ClickModel):
     reference: ClassVar[str] = "Craswell, Zoeter, Taylor, Ramsey 2008 (the baseline hypothesis)"
     pair_values: ClassVar[tuple[str, ...]] = ("theta_", "exposure_")
     shared_values: ClassVar[tuple[str, ...]] = ("unseen_",)
+    overall_rate: ClassVar[Callable[[Counts], float]] = staticmethod(click_rate)
 
     def __init__(self, *, attractiveness_prior: str | float = "overall", attractiveness_strength: float = 1.0, frequent: float = 50) -> None:
         check_prior("attractiveness_prior", attractiveness_prior, ("overall", "words"))

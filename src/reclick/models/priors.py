@@ -16,6 +16,11 @@ def top_click_rate(counts: Counts) -> float:
     return _share(counts.per_sequence()[on_top].sum(), counts.total)
 
 
+def click_rate(counts: Counts) -> float:
+    """How often an impression is clicked."""
+    return _share(counts.clicks.sum(), counts.impressions.sum())
+
+
 def last_click_rate(counts: Counts) -> float:
     """How often a click is the last of its session: the mean satisfaction."""
     return _share(counts.last_clicks.sum(), counts.clicks.sum())
