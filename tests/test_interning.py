@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reclick.interning import Interner, buffers
+from reclick.interning import EMPTY, ENTRY, Interner, _slot, buffers
 
 TYPES = (pa.string(), pa.large_string())
 ODD = ["", "\0", "\0\0", "a", "a\0", "👟", "👟👟", "حذاء", "é", "e\u0301", "x" * 70_000, "x" * 69_999 + "y"]
@@ -96,3 +96,10 @@ def test_what_is_returned_is_a_copy() -> None:
 def test_buffers_are_the_offsets_and_bytes_of_the_array(kind: pa.DataType) -> None:
     offsets, data = buffers(pa.array(["xx", "ab", "é"], kind).slice(1))
     assert [bytes(data[a:b]).decode() for a, b in itertools.pairwise(offsets)] == ["ab", "é"]
+
+
+def test_strings_of_one_hash_are_told_apart_by_their_bytes() -> None:
+    slots, entries, arena = np.full(8, EMPTY, np.int32), np.zeros(2, ENTRY), np.frombuffer(b"ab", np.uint8)
+    slots[5], entries[0] = 0, (5, 0, 2)
+    places = [_slot(slots, entries, arena, np.frombuffer(text, np.uint8), 0, len(text), np.uint64(5)) for text in (b"ab", b"ac", b"a", b"abc")]
+    assert places == [5, 6, 6, 6]

@@ -183,6 +183,8 @@ def fit(
     else:
         chosen.fit(counts, history=add_up(history, *reader) if history else None, ads=ads)
     chosen.save(to)
+    if chosen.advice:
+        typer.echo(f"note: {chosen.advice}", err=True)
     typer.echo(f"{chosen!r}\n{to}")
 
 
@@ -221,7 +223,7 @@ def models() -> None:
 
     table = Table(show_lines=True)
     for head in ("name", "assumes", "settings", "reference"):
-        table.add_column(head, overflow="fold")
+        table.add_column(head, overflow="fold", no_wrap=head in ("name", "settings"))
     for name, model in MODELS.items():
         settings = "\n".join(f"{setting}={value!r}" for setting, value in model().get_params().items())
         table.add_row(name, model.assumes, settings, model.reference)
@@ -317,6 +319,10 @@ def working(what: str, total: int | None = None) -> Iterator[Callable[[int, int 
     """A progress bar on the terminal while something runs; silent when the output is not one."""
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
+    from reclick.compiled import FIRST_RUN
+
+    if FIRST_RUN:
+        console(stderr=True).print("First run: compiling, which takes up to a minute once.", style="dim")
     if not sys.stderr.isatty():
         yield lambda done, known: None
         return

@@ -17,8 +17,8 @@ def compiled(function: Kernel) -> Kernel:
     return cast(Kernel, numba.njit(cache=True, nogil=True)(function))
 
 
-def forget_stale_kernels(package: Path) -> None:
-    """Remove kernels compiled from other sources than these.
+def forget_stale_kernels(package: Path) -> bool:
+    """Remove kernels compiled from other sources than these; whether none are left.
 
     A kernel holds the code of the kernels it calls, but numba looks only at its own file to see whether it is still good.
     """
@@ -27,11 +27,12 @@ def forget_stale_kernels(package: Path) -> None:
     stamp = package / "__pycache__" / "kernels.txt"
     with contextlib.suppress(OSError):  # a read-only installation never changes
         if stamp.is_file() and stamp.read_text() == fingerprint:
-            return
+            return False
         for kernel in package.rglob("__pycache__/*.nb[ic]"):
             kernel.unlink(missing_ok=True)
         stamp.parent.mkdir(exist_ok=True)
         stamp.write_text(fingerprint)
+    return True
 
 
-forget_stale_kernels(Path(__file__).parent)
+FIRST_RUN = forget_stale_kernels(Path(__file__).parent)  # whether kernels are still to be compiled

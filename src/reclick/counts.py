@@ -154,9 +154,10 @@ def count(sessions: object, *, progress: Progress | None = None) -> Counts:
     from reclick.engines.embedded import Counter  # kernels are compiled, so numba waits until it is needed
     from reclick.logs import as_log
 
-    counter = Counter()
-    for batch in as_log(sessions).batches(progress=progress):
+    counter, log = Counter(), as_log(sessions)
+    for batch in log.batches(progress=progress):
         counter.add_batch(batch)
+    log.refuse_nothing()
     return counter.finish()
 
 

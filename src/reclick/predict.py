@@ -31,6 +31,8 @@ def predict(model: ClickModel, pages: object, to: str | Path, *, top: int = 3, p
     """
     if top < 0:
         raise SettingError(f"top: got {top}, expected 0 or more.")
+    if Path(to).suffix.lower() not in {".parquet", ".pq"}:
+        raise SettingError(f"{to}: predictions are written as Parquet. Give a name that ends in .parquet.")
     log, to = as_log(pages, clicks_required=False), Path(to)
     if to.is_dir() or not to.parent.is_dir():
         raise LogError(

@@ -87,7 +87,7 @@ def check_types(schema: pa.Schema, wanted: Sequence[Column], names: Mapping[str,
 
 def wrong_type(column: Column, where: str, got: str) -> str:
     """Return the message for a column of the wrong type."""
-    return f'{column.name} in {where}: expected {EXPECTED[column.kind]}, got {got}. Give the right column with columns={{"{column.name}": ...}}.'
+    return f"{column.name} in {where}: expected {EXPECTED[column.kind]}, got {got}. Give the right column with {_naming(column.name)}."
 
 
 def is_text(got: pa.DataType) -> bool:
@@ -140,7 +140,12 @@ def _missing(canonical: str, name: str, available: Sequence[str], where: str) ->
     has = _listed(available[:30]) + (f" and {len(available) - 30} more" if len(available) > 30 else "")
     if name != canonical:
         return f'{where} has no column {name}, which columns= gives for "{canonical}". It has {has}.'
-    return f'{where} has no column {canonical}. It has {has}. Name the right one with columns={{"{canonical}": ...}}.'
+    other = " It looks like a table of ads: leave it out, e.g. with a glob." if canonical == "query" and {"ad", "title"} <= set(available) else ""
+    return f"{where} has no column {canonical}. It has {has}.{other} Name the right one with {_naming(canonical)}."
+
+
+def _naming(canonical: str) -> str:
+    return f'columns={{"{canonical}": ...}} (on the command line --column {canonical}=...)'
 
 
 def _listed(names: Sequence[str]) -> str:

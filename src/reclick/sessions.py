@@ -73,9 +73,10 @@ def as_sessions(sessions: object, *, progress: Progress | None = None) -> Sessio
     from reclick.engines.embedded import Grouper
     from reclick.logs import as_log
 
-    grouper = Grouper()
-    for batch in as_log(sessions).batches(progress=progress):
+    grouper, log = Grouper(), as_log(sessions)
+    for batch in log.batches(progress=progress):
         grouper.add_batch(batch)
+    log.refuse_nothing()
     return grouper.finish()
 
 

@@ -24,6 +24,7 @@ from reclick.errors import StoreError
 
 FORMAT = 1
 MANIFEST = "manifest.json"
+NAMES = {"model": "a model", "counts": "counts"}
 OURS = re.compile(r"\..*\.writing|.+-[0-9a-f]{16}\.parquet")  # files that a write makes beside the manifest
 ATTEMPTS = 20  # to read a folder that is being replaced again and again
 
@@ -57,7 +58,7 @@ def read(folder: str | Path, *, kind: str | None = None) -> Stored:
     manifest = _manifest(folder)
     for _ in range(ATTEMPTS):
         if kind is not None and manifest["kind"] != kind:
-            raise StoreError(f"{folder} holds a {manifest['kind']}, expected a {kind}.")
+            raise StoreError(f"{folder} holds {NAMES.get(manifest['kind'], manifest['kind'])}, expected {NAMES[kind]}.")
         try:
             tables = {name: _read_table(folder, name, entry) for name, entry in manifest["files"].items()}
             return Stored(manifest["kind"], manifest["settings"], tables)
@@ -142,7 +143,7 @@ def check_target(folder: str | Path, kind: str) -> None:
         return
     held = _manifest(folder)["kind"]
     if held != kind:
-        raise StoreError(f"{folder} holds a {held}; a {kind} would overwrite it. Give another folder.")
+        raise StoreError(f"{folder} holds {NAMES.get(held, held)}; {NAMES[kind]} would overwrite it. Give another folder.")
 
 
 def _remove_unnamed(folder: Path) -> None:

@@ -27,13 +27,13 @@ def test_the_rest_is_still_checked_after_the_first_bad_batch(tmp_path: Path, mon
     monkeypatch.setattr(tables, "MAX_ROWS", 2)
     log = read_sessions(table(SOME_BAD))
     seen = []
-    with pytest.raises(BadRowsError, match="3 of 10 rows of table are bad"):
+    with pytest.raises(BadRowsError, match="3 of 10 rows of the table are bad"):
         seen += [row for batch in log.batches() for row in [len(batch)]]
     assert log.summary.dropped == {"click outside the page": 2, "null ad": 1}
 
 
 def test_a_page_that_is_too_long_says_how_to_read_it() -> None:
-    with pytest.raises(BadRowsError, match=r"1 of 1 rows of table is bad: .*a page of 101 ads.*Raise max_ads= or cut such pages"):
+    with pytest.raises(BadRowsError, match=r"1 of 1 rows of the table is bad: .*a page of 101 ads.*Raise max_ads= \(--max-ads\) or cut such pages"):
         read_back(read_sessions(table([session(ads=["a"] * 101)])))
 
 

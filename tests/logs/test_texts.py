@@ -40,7 +40,7 @@ def test_an_ad_listed_twice_with_the_same_text_is_merged() -> None:
 
 def test_an_ad_listed_twice_with_different_text_is_a_bad_row(caplog: pytest.LogCaptureFixture) -> None:
     other = pa.concat_tables([ADS, ADS.slice(0, 1).set_column(1, "title", pa.array(["Boots"]))])
-    with pytest.raises(BadRowsError, match=r"1 of 3 rows of table is bad: 1 ad listed twice with different text \(row 3: 'a1'\)"):
+    with pytest.raises(BadRowsError, match=r"1 of 3 rows of the table is bad: 1 ad listed twice with different text \(row 3: 'a1'\)"):
         read_ads(other)
     with caplog.at_level(logging.WARNING, logger="reclick"):
         assert read_ads(other, on_error="drop").to_pylist() == PLAIN
@@ -78,7 +78,7 @@ def test_labels_are_numbers_and_bad_ones_are_told() -> None:
     labels = pa.table(
         {"query": ["q", "q", None, "r", "r"], "ad": ["a", "b", "a", "", "a"], "relevance": [3.0, None, 1.0, 1.0, float("nan")]}
     )
-    with pytest.raises(BadRowsError, match=r"4 of 5 rows of table are bad: 2 bad relevance .*1 no query .*1 no ad"):
+    with pytest.raises(BadRowsError, match=r"4 of 5 rows of the table are bad: 2 bad relevance .*1 no query .*1 no ad"):
         read_labels(labels)
     read = read_labels(labels, on_error="drop")
     assert read.to_pylist() == [{"query": "q", "ad": "a", "relevance": 3.0}]

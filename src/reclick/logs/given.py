@@ -1,4 +1,4 @@
-"""What a caller may give in place of an opened log: anything `read_sessions` reads, or plain columns."""
+"""What a caller may give in place of an opened log: anything `read_sessions` reads."""
 
 from __future__ import annotations
 
@@ -12,8 +12,6 @@ from reclick.errors import LogError
 from reclick.logs.sessions import SessionLog, read_sessions
 from reclick.logs.texts import read_pairs
 
-PLAIN = {"query": pa.string(), "ads": pa.list_(pa.string()), "clicks": pa.list_(pa.int64()), "ad": pa.string(), "weight": pa.float64()}
-
 
 def as_log(source: Any, *, ads: Any = None, clicks_required: bool = True) -> SessionLog:
     """The log itself, or one opened from a path, a table or a dict of columns.
@@ -22,7 +20,7 @@ def as_log(source: Any, *, ads: Any = None, clicks_required: bool = True) -> Ses
     1
     """
     if not isinstance(source, SessionLog):
-        return read_sessions(_plain(source), ads=ads, clicks_required=clicks_required)
+        return read_sessions(source, ads=ads, clicks_required=clicks_required)
     if clicks_required and not source.has_clicks:
         raise LogError(f"{source.name} has no clicks column. This needs the clicks; give a log that has them.")
     return source
@@ -46,15 +44,5 @@ def replace_clicks(log: SessionLog, clicks: Sequence[Sequence[int]]) -> SessionL
 
 def as_pairs(source: Any) -> tuple[pa.LargeStringArray, pa.LargeStringArray]:
     """The queries and the ads of a table of (query, ad) pairs."""
-    table = read_pairs(_plain(source))
+    table = read_pairs(source)
     return table["query"].combine_chunks().cast(pa.large_string()), table["ad"].combine_chunks().cast(pa.large_string())
-
-
-def _plain(source: Any) -> Any:
-    """A dict of columns as a table, so that empty lists have a type."""
-    if not isinstance(source, dict):
-        return source
-    try:
-        return pa.table({name: pa.array(values, PLAIN.get(name)) for name, values in source.items()})
-    except (pa.ArrowException, TypeError) as error:
-        raise LogError(f"The columns given do not make a table: {error}") from error

@@ -96,6 +96,11 @@ class SessionLog:
                 yield (None if refused or not checked.totals[KEPT] else checked.batch), tally.rows
         self._finish(tally)
 
+    def refuse_nothing(self) -> None:
+        """Raise when the last pass left no row: whatever is learnt from it would be learnt from nothing."""
+        if self.summary.kept == 0:
+            raise LogError(f"{self.name}: no row is left of {self.summary.rows:,}, all are bad. See `reclick check`, or log.summary.")
+
     def _finish(self, tally: Tally) -> None:
         if not tally.rows:
             raise LogError(f"{self.name} has no rows.")

@@ -127,8 +127,9 @@ def bad_rows_message(rows: int, dropped: dict[str, int], examples: dict[str, lis
     """Say how many rows are bad, why, where the first ones are, and what to do."""
     reasons = ", ".join(f"{count:,} {reason} ({tell(examples[reason][0], name)})" for reason, count in dropped.items())
     bad = sum(dropped.values())
-    advice = " Raise max_ads= or cut such pages." if "page too long" in dropped else ""
+    advice = " Raise max_ads= (--max-ads) or cut such pages." if "page too long" in dropped else ""
     verb, them = ("is", "it") if bad == 1 else ("are", "such rows")
+    name = "the table" if name == "table" else name
     return (
         f'{bad:,} of {rows:,} rows of {name} {verb} bad: {reasons}.{advice} Drop {them} with on_error="drop" (on the command line --on-error drop).'
     )

@@ -14,7 +14,8 @@ from reclick.logs.raw import MAX_ROWS, TARGET_BYTES, Raw
 from reclick.schema import Column, check_types, find_columns
 
 WHERE = "table"
-CHOICES = "a path, a glob, a folder, a list of files, or a pandas, Polars, Arrow or DuckDB table"
+CHOICES = "a path, a glob, a folder, a list of files, a pandas, Polars, Arrow or DuckDB table, or a dict of columns"
+PLAIN = {"query": pa.string(), "ads": pa.list_(pa.string()), "clicks": pa.list_(pa.int64()), "ad": pa.string(), "weight": pa.float64()}
 
 
 @dataclass(frozen=True)
@@ -104,10 +105,20 @@ def _to_arrow(source: Any) -> pa.Table:
         return source
     if isinstance(source, pa.RecordBatch):
         return pa.Table.from_batches([source])
+    if isinstance(source, dict):
+        return _plain(source)
     try:
         return _through_narwhals(source) if not hasattr(source, "__arrow_c_stream__") else _without_index(pa.table(source))
     except (pa.ArrowException, UnicodeEncodeError) as error:
         raise LogError(f"A column of the table mixes types, so it has no Arrow type: {error}. Make each column of one type.") from error
+
+
+def _plain(columns: dict[str, Any]) -> pa.Table:
+    """A dict of columns as a table, in which empty lists have a type."""
+    try:
+        return pa.table({name: pa.array(values, PLAIN.get(name)) for name, values in columns.items()})
+    except (pa.ArrowException, TypeError) as error:
+        raise LogError(f"The columns given do not make a table: {error}.") from error
 
 
 def _through_narwhals(source: Any) -> pa.Table:

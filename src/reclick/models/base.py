@@ -67,7 +67,6 @@ class ClickModel(ABC):
     reference: ClassVar[str]
     pair_values: ClassVar[tuple[str, ...]] = ()  # learnt values, one a pair
     shared_values: ClassVar[tuple[str, ...]] = ()  # learnt values common to all pairs: numbers and arrays
-    overall_rate: ClassVar[Callable[[Counts], float]] = staticmethod(top_click_rate)  # the mean attractiveness that an unseen pair is given
     _pairs: Pairs
 
     # fitting
@@ -103,6 +102,11 @@ class ClickModel(ABC):
         if given == "words":
             self._pairs = self._index(data.counts, text)
             self._estimate(data, np.clip(self._pairs.words.of_pairs()[:, 0], EDGE, 1 - EDGE), history or data.counts)
+
+    @staticmethod
+    def overall_rate(counts: Counts) -> float:
+        """The mean attractiveness, which a pair never seen is given."""
+        return top_click_rate(counts)
 
     def _estimate(self, sessions: Sessions, means: Float64, history: Counts) -> None:
         """Set the learnt values, given the prior mean of each pair's attractiveness and the counts that other priors come from."""
@@ -251,6 +255,11 @@ class ClickModel(ABC):
         return Pairs(counts, text, frequent=self.get_params().get("frequent", 50), exposure=exposure, unseen=None if ready else self.unseen_)
 
     @property
+    def advice(self) -> str:
+        """What a user of this model and these settings should know; empty when there is nothing."""
+        return ""
+
+    @property
     def fitted(self) -> bool:
         """Whether the model has learnt anything."""
         return any(name.endswith("_") and not name.startswith("_") for name in vars(self))
@@ -354,8 +363,9 @@ def _known(settings: dict[str, Any], names: dict[str, Any]) -> dict[str, Any]:
 
 
 def with_clicks(pages: object, clicks: Sequence[Sequence[int]] | None) -> SessionLog:
-    """The pages with these clicks so far, one list a page; with their own when None."""
-    return as_log(pages) if clicks is None else replace_clicks(as_log(pages, clicks_required=False), clicks)
+    """The pages with these clicks so far, one list a page; with their own when None, and none where they have no clicks column."""
+    log = as_log(pages, clicks_required=False)
+    return log if clicks is None else replace_clicks(log, clicks)
 
 
 def padded(part: SessionBatch, values: Float64) -> Float64:

@@ -30,7 +30,6 @@ class DCTR(ClickModel):
     reference: ClassVar[str] = "Craswell, Zoeter, Taylor, Ramsey 2008 (the baseline hypothesis)"
     pair_values: ClassVar[tuple[str, ...]] = ("theta_", "exposure_")
     shared_values: ClassVar[tuple[str, ...]] = ("unseen_",)
-    overall_rate: ClassVar[Callable[[Counts], float]] = staticmethod(click_rate)
 
     def __init__(self, *, attractiveness_prior: str | float = "overall", attractiveness_strength: float = 1.0, frequent: float = 50) -> None:
         check_prior("attractiveness_prior", attractiveness_prior, ("overall", "words"))
@@ -39,6 +38,11 @@ class DCTR(ClickModel):
         self.attractiveness_prior = attractiveness_prior
         self.attractiveness_strength = attractiveness_strength
         self.frequent = frequent
+
+    @staticmethod
+    def overall_rate(counts: Counts) -> float:
+        """Every impression counts: the click rate over all of them."""
+        return click_rate(counts)
 
     def _estimate(self, sessions: Sessions, means: Float64, history: Counts) -> None:
         counts = sessions.counts

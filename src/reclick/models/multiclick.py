@@ -117,6 +117,13 @@ class MultiClick(ClickModel):
 
     # answers
 
+    @property
+    def advice(self) -> str:
+        """The printed reading under-predicts; say so."""
+        if self.reading == "normalised":
+            return ""
+        return f"reading={self.reading} gives click probabilities far too low, though well ordered; those of reading=normalised are near the log's."
+
     def query_habits(self, query: str, length: int | None = None) -> Habits:
         """Fatigue η and transitions γ of one query, for pages of up to `length` ads; an unseen query gets `eta_` and `gamma_`."""
         self._check_fitted()
