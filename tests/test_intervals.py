@@ -115,3 +115,8 @@ def test_products_at_the_edges() -> None:
     assert strength.tolist() == [np.inf, np.inf, pytest.approx(0.0, abs=1e-12)]
     low, high = credible_interval(mean, strength)
     assert (low[:2].tolist(), high[:2].tolist()) == ([0.0, 0.25], [0.0, 0.25])
+
+
+def test_a_single_pair_of_numbers_is_no_special_case() -> None:
+    low, high = credible_interval(np.array([0.5]), np.array([2.0]), level=0.9)
+    assert (low[0], high[0]) == pytest.approx((0.05, 0.95), abs=1e-9)  # Beta(1, 1) is uniform

@@ -60,7 +60,7 @@ def beta_quantile(p: npt.ArrayLike, a: npt.ArrayLike, b: npt.ArrayLike) -> Float
     """Invert the Beta distribution: x with P(Beta(a, b) ≤ x) = p, elementwise; nan where p is not in [0, 1] or a, b are not above 0."""
     p, a, b = np.broadcast_arrays(np.asarray(p, np.float64), np.asarray(a, np.float64), np.asarray(b, np.float64))
     out = np.empty(p.size)
-    _quantiles(p.ravel(), a.ravel(), b.ravel(), out)
+    _quantiles(p.flatten(), a.flatten(), b.flatten(), out)
     return out.reshape(p.shape)
 
 
