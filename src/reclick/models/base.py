@@ -350,9 +350,10 @@ def check_range(name: str, value: object, low: float, high: float) -> None:
 
 
 def _with_interval(name: str, belief: Belief, level: float) -> dict[str, Any]:
+    """A value with its interval, which holds the value itself even where a printed formula goes to the edge (1 click of 1 is a rate of 1)."""
     own = belief.interval
     low, high = own(level) if own is not None else credible_interval(belief.mean, belief.strength, level=level)
-    return {name: belief.value, f"{name}_low": low, f"{name}_high": high}
+    return {name: belief.value, f"{name}_low": np.minimum(low, belief.value), f"{name}_high": np.maximum(high, belief.value)}
 
 
 def _known(settings: dict[str, Any], names: dict[str, Any]) -> dict[str, Any]:

@@ -187,9 +187,10 @@ class MultiClick(ClickModel):
 
 
 def _prior(counts: Counts, floor: float) -> tuple[Habits, float]:
-    """The counts' own pooled estimate of η, γ and of how often a click is the last."""
-    clicks = counts.clicks.sum()
-    return estimate(counts, prior=None, strength=0.0, floor=floor), float(counts.last_clicks.sum() / clicks) if clicks else 0.5
+    """The counts' own pooled estimate of η, γ and of how often a click is the last; where always or never, as after half a click more each way."""
+    last, clicks = float(counts.last_clicks.sum()), float(counts.clicks.sum())
+    satisfied = last / clicks if 0 < last < clicks else (last + 0.5) / (clicks + 1)
+    return estimate(counts, prior=None, strength=0.0, floor=floor), satisfied
 
 
 def _newer_text(old: AdTokens | None, new: AdTokens | None) -> AdTokens | None:
