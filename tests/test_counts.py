@@ -305,5 +305,5 @@ def test_a_model_folder_is_not_counts(tmp_path: Path) -> None:
     from reclick.models import MultiClick
 
     MultiClick().fit(as_table(sessions_of(1))).save(tmp_path / "model")
-    with pytest.raises(StoreError, match="holds a model, expected a counts"):
+    with pytest.raises(StoreError, match="holds a model, expected counts"):
         Counts.load(tmp_path / "model")

@@ -178,8 +178,12 @@ def test_an_interrupt_leaves_no_file(model: MultiClick, tmp_path: Path) -> None:
 
 
 def test_places_that_cannot_be_written_are_refused_before_any_work(model: MultiClick, tmp_path: Path) -> None:
+    (tmp_path / "folder.parquet").mkdir()
     with pytest.raises(LogError, match="it is a folder"):
-        predict(model, pages(5), tmp_path)
+        predict(model, pages(5), tmp_path / "folder.parquet")
+    (tmp_path / "folder.parquet").rmdir()
+    with pytest.raises(SettingError, match=r"Give a name that ends in \.parquet"):
+        predict(model, pages(5), tmp_path / "out.csv")
     with pytest.raises(LogError, match="is not a folder"):
         predict(model, pages(5), tmp_path / "nowhere" / "out.parquet")
     with pytest.raises(SettingError, match="top: got -1"):

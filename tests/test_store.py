@@ -213,7 +213,7 @@ def test_a_manifest_that_names_a_file_outside_the_folder_is_refused(folder: Path
 
 def test_counts_are_not_loaded_as_a_model(tmp_path: Path) -> None:
     count(as_table(random_sessions(np.random.default_rng(0), 9))).save(tmp_path / "counts")
-    with pytest.raises(StoreError, match="holds a counts, expected a model"):
+    with pytest.raises(StoreError, match="holds counts, expected a model"):
         load(tmp_path / "counts")
 
 
@@ -235,7 +235,7 @@ def test_a_file_is_not_written_over(tmp_path: Path) -> None:
 
 
 def test_one_kind_is_not_written_over_another(folder: Path) -> None:
-    with pytest.raises(StoreError, match="holds a counts; a model would overwrite it"):
+    with pytest.raises(StoreError, match="holds counts; a model would overwrite it"):
         write(folder, 2, kind="model")
     assert number_in(folder) == 1
 

@@ -155,8 +155,7 @@ def count(sessions: object, *, progress: Progress | None = None) -> Counts:
     from reclick.logs import as_log
 
     counter, log = Counter(), as_log(sessions)
-    for batch in log.batches(progress=progress):
-        counter.add_batch(batch)
+    counter.add_batches(log.batches(progress=progress))
     log.refuse_nothing()
     return counter.finish()
 

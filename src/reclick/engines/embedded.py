@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -11,6 +13,7 @@ from reclick.compiled import compiled
 from reclick.counts import Counts
 from reclick.engines.tally import Tally, claim, find
 from reclick.interning import Interner
+from reclick.logs.ahead import read_ahead
 from reclick.sessions import Sessions
 
 CHUNK = 8_192  # sessions between two looks at how full the tables are
@@ -28,10 +31,21 @@ class Counter:
         self._visits = Tally.empty(1)  # (query, click list) → sessions
         self._lengths = Tally.empty(1)  # (page length, number of clicks) → sessions
 
+    def add_batches(self, batches: Iterator[SessionBatch]) -> None:
+        """Count every session of a log; while one batch is counted, the next is coded and the one after that is read."""
+        for batch, codes in read_ahead((batch, self._codes(batch)) for batch in batches):
+            self._add(batch, *codes)
+
     def add_batch(self, batch: SessionBatch) -> None:
         """Count every session of a batch."""
-        query, ad = self.codes(batch)
-        sequence = self._sequences.codes_of_bytes(batch.clicks * 4, np.ascontiguousarray(batch.click, np.int32).view(np.uint8))
+        self._add(batch, *self._codes(batch))
+
+    def _codes(self, batch: SessionBatch) -> tuple[Int32, Int32, Int32]:
+        """This counter's codes of a batch's queries, ads and click lists."""
+        click = np.ascontiguousarray(batch.click, np.int32).view(np.uint8)
+        return *self.codes(batch), self._sequences.codes_of_bytes(batch.clicks * 4, click)
+
+    def _add(self, batch: SessionBatch, query: Int32, ad: Int32, sequence: Int32) -> None:
         weight = np.zeros(0) if batch.weight is None else batch.weight  # none: every session counts once
         pairs, visits, lengths = self._pairs, self._visits, self._lengths
         for start in range(0, len(batch), CHUNK):

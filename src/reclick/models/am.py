@@ -25,7 +25,7 @@ class AM(ClickModel):
     P(m | n) is PM's, with the same `number_strength`; θ and `frequent` are ICM's. Every other sequence has probability 0, and after clicks that are
     not the model's own it has nothing to say: no next click. Exact on pages of any length.
 
-    >>> log = {"query": ["pizza"] * 4, "ads": [["a", "b"]] * 4, "clicks": [[2], [], [1], [2, 1]]}
+    >>> log = {"query": ["pizza"] * 4, "ads": [["a", "b"]] * 4, "clicks": [[2], [], [2], [2, 1]]}
     >>> AM(number_strength=0).fit(log).click_prob({"query": ["pizza"], "ads": [["a", "b"]]})
     array([[0.25, 0.75]])
     """
@@ -33,6 +33,7 @@ class AM(ClickModel):
     name: ClassVar[str] = "am"
     assumes: ClassVar[str] = "clicks go from the most attractive ad down; words attract"
     reference: ClassVar[str] = "Govindaraj, Wang, Vishwanathan 2014, arXiv 1401.0255 (a baseline)"
+    ordered: ClassVar[bool] = True
     pair_values: ClassVar[tuple[str, ...]] = ("theta_",)
     shared_values: ClassVar[tuple[str, ...]] = ("numbers_", "pooled_")
 
@@ -92,10 +93,10 @@ def _order(pages: Pages) -> Int64:
 
 
 def _click_prob(part: SessionBatch, pages: Pages) -> Float64:
-    order, reached = _order(pages), np.cumprod(1 - pages.stop, axis=1)  # [page, step] P(that many clicks and one more)
-    out = np.empty(order.shape)
-    np.put_along_axis(out, order - 1, reached[:, : order.shape[1]], axis=1)
-    out[np.arange(out.shape[1]) >= np.diff(part.page)[:, None]] = np.nan
+    reached = np.cumprod(1 - pages.stop[:, :-1], axis=1)  # [page, step] P(a click at this step)
+    out = np.empty_like(reached)
+    np.put_along_axis(out, _order(pages) - 1, reached, axis=1)
+    out[np.arange(reached.shape[1]) >= np.diff(part.page)[:, None]] = np.nan
     return out
 
 

@@ -65,6 +65,8 @@ class ClickModel(ABC):
     name: ClassVar[str]
     assumes: ClassVar[str]
     reference: ClassVar[str]
+    ordered: ClassVar[bool] = False  # whether clicks may go back up the page; else a sequence that does has probability 0
+    satisfaction: ClassVar[bool] = False  # whether it learns how well each (query, ad) satisfies once clicked
     pair_values: ClassVar[tuple[str, ...]] = ()  # learnt values, one a pair
     shared_values: ClassVar[tuple[str, ...]] = ()  # learnt values common to all pairs: numbers and arrays
     _pairs: Pairs

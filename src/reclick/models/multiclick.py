@@ -51,6 +51,8 @@ class MultiClick(ClickModel):
     name: ClassVar[str] = "multiclick"
     assumes: ClassVar[str] = "clicks in any order; words attract; a click may satisfy; users tire"
     reference: ClassVar[str] = "Govindaraj, Wang, Vishwanathan 2014, arXiv 1401.0255"
+    ordered: ClassVar[bool] = True
+    satisfaction: ClassVar[bool] = True
 
     def __init__(
         self,

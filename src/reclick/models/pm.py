@@ -66,7 +66,9 @@ class PM(ClickModel):
         return stacked(self.answers(with_clicks(pages, clicks), lambda part, parameters: next_of_own(part, parameters, steps(part) + 1)))
 
     def _beliefs(self, asked: Asked) -> Beliefs:
-        raise CannotAnswerError("PM has no attractiveness of a (query, ad): it clicks from the top whatever stands there. AM clicks by attractiveness.")
+        raise CannotAnswerError(
+            "PM has no attractiveness of a (query, ad): it clicks from the top whatever stands there. AM clicks by attractiveness."
+        )
 
 
 def counted(sessions: object, progress: Progress | None) -> Counts:

@@ -1,0 +1,278 @@
+"""Sufficient cells: all that the models with P(click) = θ(q, d) · γ(state) need of a log, however long it is.
+
+The state of an impression says how likely it is looked at: its position (PBM), or its position and that of the click before it (UBM, BBM). A click
+tells that the ad was looked at, so of clicks only the totals by pair and by state matter; of the other impressions, how many each pair had in each
+state: its cells. EM then runs over cells. The complete data are E, looked at or not, and the click, if it was:
+
+    P(E | no click) = γ (1 − θ) / (1 − θγ),   θ = (clicks + s m) / (Σ P(E) + s),   γ = (Σ P(E) + s' m') / (impressions + s').
+
+Only products θγ can be learnt: twice the θ with half the γ is the same model. The priors, which have the top of the page looked at nearly always,
+settle the scale.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import sys
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from reclick.batch import Float64, Int32, Int64
+from reclick.compiled import compiled
+from reclick.counts import Counts
+from reclick.models.base import check_prior, check_range
+from reclick.models.chain import EDGE
+from reclick.models.em import Fit, Statistics, maximise_objective
+from reclick.models.priors import log_beta, posterior
+from reclick.sessions import Sessions
+
+FAR = 1e-2  # how near to 0 and 1 the prior mean of an examination may come
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Cells:
+    """Clicks by pair and by state, and impressions without a click by pair and state, those of a pair side by side.
+
+    With browsing, state = length · (position of the click before, 0 when none) + position − 1; without, state = position − 1.
+    """
+
+    clicks: Float64  # [pair]
+    clicked: Float64  # [state] impressions that were clicked
+    shown: Float64  # [state] impressions
+    starts: Int64  # [pair + 1] where each pair's cells start
+    state: Int32  # [cell]
+    skips: Float64  # [cell] impressions that were not clicked
+
+    @classmethod
+    def of(cls, sessions: Sessions, *, browsing: bool) -> Cells:
+        """Reduce sessions to cells, once."""
+        pairs, length = len(sessions.counts.impressions), sessions.max_ads
+        clicks, clicked, shown = np.zeros(pairs), *np.zeros((2, (length + 1) * length if browsing else length))
+        begin = np.concatenate([np.zeros(1, np.int64), np.cumsum(np.bincount(sessions.pair, minlength=pairs))])
+        state, skips = np.empty(len(sessions.pair), np.int32), np.empty(len(sessions.pair))
+        end = begin[:-1].copy()
+        _sort_skips(
+            sessions.pair, sessions.page, sessions.click, sessions.clicks, sessions.weight, length, browsing, clicks, clicked, shown, end, state, skips
+        )
+        starts = _merge_equal(begin, end, len(shown), state, skips)
+        return cls(clicks, clicked, shown, starts, state[: starts[-1]].copy(), skips[: starts[-1]].copy())
+
+    def to_table(self) -> pa.Table:
+        """The cells, for saving: a row for each pair, with its clicks and its list of (state, skips)."""
+        starts = self.starts.astype(np.int64)
+        lists = {"state": pa.LargeListArray.from_arrays(starts, self.state), "skips": pa.LargeListArray.from_arrays(starts, self.skips)}
+        return pa.table({"clicks": self.clicks, **lists})
+
+    @classmethod
+    def from_table(cls, table: pa.Table) -> Cells:
+        """Take back what `to_table` gave; the totals by state are not kept."""
+        state, skips = (table[name].combine_chunks() for name in ("state", "skips"))
+        clicks = table["clicks"].combine_chunks().to_numpy(zero_copy_only=False).copy()
+        starts = state.offsets.to_numpy().astype(np.int64)
+        flat = (values.values.to_numpy(zero_copy_only=False)[starts[0] : starts[-1]].copy() for values in (state, skips))
+        return cls(clicks, np.zeros(0), np.zeros(0), starts - starts[0], *flat)
+
+
+class Parameters(NamedTuple):
+    """What EM learns."""
+
+    theta: Float64  # [pair]
+    gamma: Float64  # [state]
+
+
+class Prior(NamedTuple):
+    """Prior means of θ and γ, and how many pseudo-looks and pseudo-impressions they are worth."""
+
+    theta: Float64  # [pair]
+    gamma: Float64  # [state]
+    theta_strength: float
+    gamma_strength: float
+
+
+def check_settings(
+    attractiveness_prior: object,
+    attractiveness_strength: object,
+    examination_prior: object,
+    examination_strength: object,
+    frequent: object,
+    max_iterations: object,
+    tolerance: object,
+) -> None:
+    """Refuse settings that make no sense."""
+    check_prior("attractiveness_prior", attractiveness_prior, ("overall", "words"))
+    check_range("attractiveness_strength", attractiveness_strength, 0, sys.float_info.max)
+    check_prior("examination_prior", examination_prior, ("overall",))
+    check_range("examination_strength", examination_strength, 0, sys.float_info.max)
+    check_range("frequent", frequent, 0, sys.float_info.max)
+    check_range("max_iterations", max_iterations, 1, sys.maxsize)
+    check_range("tolerance", tolerance, -sys.float_info.max, sys.float_info.max)
+
+
+def position_means(given: str | float, counts: Counts, length: int) -> Float64:
+    """Prior mean of the examination of each position: a number, or its click rate as a share of the first's, kept off 0 and 1 by 0.01."""
+    if not isinstance(given, str):
+        return np.full(length, float(given))
+    known = max(counts.max_ads, 1)
+    by_click = np.repeat(counts.per_sequence(), np.diff(counts.sequence_starts))
+    clicks = np.bincount(counts.sequence_clicks, by_click, known + 1)[1:]
+    shown = np.cumsum(counts.lengths.sum(axis=1)[::-1])[::-1][1:]
+    rates = clicks[: len(shown)] / np.maximum(shown, sys.float_info.min)
+    share = np.clip(rates / rates[0], FAR, 1 - FAR) if len(rates) and rates[0] > 0 else np.full(1, 1 - FAR)
+    return share[np.minimum(np.arange(length), len(share) - 1)]
+
+
+def browsing_means(means: Float64) -> Float64:
+    """Prior mean of the examination of each position after each last click [last, position]: below a click, as if the page began there."""
+    distance = np.arange(len(means)) - np.arange(len(means) + 1)[:, None]
+    return np.asarray(np.where(distance >= 0, means[np.maximum(distance, 0)], 0.0))
+
+
+def learn(cells: Cells, prior: Prior, sessions: float, *, max_iterations: int, tolerance: float) -> Fit[Parameters]:
+    """The θ and γ of highest posterior density, by EM from the prior means. A tolerance of 0 or less runs all the iterations."""
+
+    def expect(now: Parameters, pairs: tuple[int, int]) -> Statistics:
+        looks, seen = np.zeros(len(cells.clicks)), np.zeros(len(cells.shown))
+        total = _expect(*pairs, cells.clicks, cells.starts, cells.state, cells.skips, prior.theta, prior.theta_strength, *now, looks, seen)
+        return {"log_likelihood": total, "looks": looks, "seen": seen}
+
+    def maximise(found: Statistics) -> Parameters:
+        theta = np.empty(len(cells.clicks))
+        _shrink(cells.clicks, np.asarray(found["looks"]), prior.theta, prior.theta_strength, theta)
+        gamma = posterior(cells.clicked + np.asarray(found["seen"]), cells.shown, prior.gamma, prior.gamma_strength)
+        return Parameters(theta, np.clip(gamma, EDGE, 1 - EDGE))
+
+    reached = cells.shown > 0
+
+    def log_prior(now: Parameters) -> float:
+        """The part that is not in `expect`: of γ, with the clicks' own log γ."""
+        gamma = now.gamma[reached]
+        return float(cells.clicked[reached] @ np.log(gamma)) + log_beta(gamma, prior.gamma[reached], prior.gamma_strength)
+
+    return maximise_objective(
+        Parameters(*(np.clip(mean, EDGE, 1 - EDGE) for mean in (prior.theta, prior.gamma))),
+        _equal_parts(cells.starts, os.cpu_count() or 1),
+        expect,
+        maximise,
+        log_prior=log_prior,
+        sessions=sessions,
+        max_iterations=max_iterations,
+        tolerance=tolerance if tolerance > 0 else -math.inf,
+    )
+
+
+def _equal_parts(starts: Int64, many: int) -> list[tuple[int, int]]:
+    """Runs of pairs with about as much work each: that of a pair is a few of its cells'."""
+    work = starts + 4 * np.arange(len(starts))
+    edges = np.searchsorted(work, np.linspace(0, work[-1], many + 1))
+    return [(int(first), int(last)) for first, last in pairwise(edges)]
+
+
+@compiled
+def _sort_skips(
+    pair: Int32, page: Int64, click: Int32, clicks: Int64, weight: Float64, length: int, browsing: bool,
+    clicks_on: Float64, clicked: Float64, shown: Float64, end: Int64, state: Int32, skips: Float64,
+) -> None:  # fmt: skip
+    """Add up the clicks, and put the other impressions where their pair's begin, moving its end."""
+    marked = np.zeros(length, np.bool_)
+    for s in range(len(weight)):
+        for c in range(clicks[s], clicks[s + 1]):
+            marked[click[c] - 1] = True
+        row = 0
+        for j in range(page[s + 1] - page[s]):
+            p, at = pair[page[s] + j], row + j
+            shown[at] += weight[s]
+            if marked[j]:
+                marked[j] = False
+                clicks_on[p] += weight[s]
+                clicked[at] += weight[s]
+                row = (j + 1) * length if browsing else 0
+            else:
+                state[end[p]] = at
+                skips[end[p]] = weight[s]
+                end[p] += 1
+
+
+@compiled
+def _merge_equal(begin: Int64, end: Int64, states: int, state: Int32, skips: Float64) -> Int64:
+    """Add up what stands in the same state, pair after pair, in place; where each pair's cells start now."""
+    starts = np.zeros(len(begin), np.int64)
+    totals, met = np.zeros(states), np.empty(states, np.int32)
+    at = 0
+    for p in range(len(end)):
+        many = 0
+        for i in range(begin[p], end[p]):
+            if totals[state[i]] == 0.0:
+                met[many] = state[i]
+                many += 1
+            totals[state[i]] += skips[i]
+        for k in range(many):
+            state[at], skips[at] = met[k], totals[met[k]]
+            totals[met[k]] = 0.0
+            at += 1
+        starts[p + 1] = at
+    return starts
+
+
+@compiled
+def _expect(
+    first: int, last: int, clicks: Float64, starts: Int64, state: Int32, skips: Float64, mean: Float64, strength: float,
+    theta: Float64, gamma: Float64, looks: Float64, seen: Float64,
+) -> float:  # fmt: skip
+    """Fill the expected looks of pairs first … last − 1 and add those without a click by state; their log-posterior but for the clicks' log γ."""
+    total = 0.0
+    for p in range(first, last):
+        passed = 1.0 - theta[p]
+        looked = clicks[p]
+        product = 1.0  # of many chances, for one logarithm
+        for i in range(starts[p], starts[p + 1]):
+            eye = gamma[state[i]]
+            none = 1.0 - theta[p] * eye
+            look = skips[i] * eye * passed / none
+            looked += look
+            seen[state[i]] += look
+            if skips[i] != 1.0:
+                total += skips[i] * math.log(none)
+            else:
+                product *= none
+                if product < 1e-200:
+                    total += math.log(product)
+                    product = 1.0
+        looks[p] = looked
+        total += math.log(product) + (clicks[p] + strength * mean[p]) * math.log(theta[p]) + strength * (1.0 - mean[p]) * math.log(passed)
+    return total
+
+
+@compiled
+def _shrink(clicks: Float64, looks: Float64, mean: Float64, strength: float, out: Float64) -> None:
+    """(clicks + s m) / (looks + s), kept off 0 and 1; the mean where there is nothing."""
+    for p in range(len(out)):
+        total = looks[p] + strength
+        rate = (clicks[p] + strength * mean[p]) / total if total > 0.0 else mean[p]
+        out[p] = min(max(rate, EDGE), 1.0 - EDGE)
+
+
+@compiled
+def browse(page: Int64, theta: Float64, gamma: Float64, out: Float64) -> None:
+    """F[l, j] = θ_j γ_lj Π_{l < i < j} (1 − θ_i γ_li): every position below the last click is clicked or not on its own."""
+    for s in range(len(page) - 1):
+        n = page[s + 1] - page[s]
+        for last in range(n + 1):
+            none = 1.0
+            for j in range(last, n):
+                chance = theta[page[s] + j] * gamma[last, j]
+                out[s, last, j] = none * chance
+                none *= 1.0 - chance
+
+
+def longer(gamma: Float64, length: int) -> Float64:
+    """γ [last, position] for longer pages: a position beyond is looked at like the last known one, as far below the last click."""
+    known = gamma.shape[1]
+    last, position = np.indices((length + 1, length))
+    beyond = np.maximum(position - known + 1, 0)
+    moved = np.where(last > 0, np.maximum(last - beyond, 1), 0)
+    return np.ascontiguousarray(gamma[np.minimum(moved, known - 1), np.minimum(position, known - 1)])

@@ -1,0 +1,202 @@
+"""DBN, the dynamic Bayesian network: the user goes on until satisfied or tired."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import ClassVar, NamedTuple
+
+import numpy as np
+
+from reclick.attractiveness import TextIndex
+from reclick.batch import Float64, Int32, Int64, SessionBatch
+from reclick.compiled import compiled
+from reclick.counts import Counts
+from reclick.errors import SettingError
+from reclick.models.base import ClickModel, check_prior, check_range
+from reclick.models.cascade import TINY, Block, as_block, blocks, scan, silence
+from reclick.models.chain import EDGE, chain_pages
+from reclick.models.em import Fit, Statistics, maximise_objective
+from reclick.models.priors import last_click_rate, log_beta, posterior
+from reclick.sequences import Pages
+from reclick.sessions import Sessions
+
+GRID = (0.01, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.85, 0.9, 0.95, 0.97, 0.99, 1.0)  # what "cv" chooses among
+
+
+class Parameters(NamedTuple):
+    """What EM learns."""
+
+    theta: Float64  # [pair]
+    rho: Float64  # [pair]
+
+
+class DBN(ClickModel):
+    """P(click | looked at) = θ(q, d); P(go on) = λ (1 − ρ(q, d)) after a click, λ after none.
+
+    EM over what is hidden below the last click at l: was the user satisfied, and how far did she look? With B_i, the chance of no click from i on,
+    B_i = (1 − θ_i) (1 − λ + λ B_{i+1}), a session ends with S = ρ_l + (1 − ρ_l) (1 − λ + λ B_{l+1}); satisfied with ρ_l / S, and looks fall off
+    from λ (1 − ρ_l) B_{l+1} / S by λ B_{i+1} / (1 − λ + λ B_{i+1}) a position. Then θ = (clicks + a) / (expected looks + a + b) and
+    ρ = (expected satisfied + c) / (clicks + c + d).
+
+    λ is `continuation`, a number in (0, 1], or "cv": the one of 16 from 0.01 to 1 (`GRID`) that gives held-out sessions the highest log_set_prob in a
+    cross-validation with `folds` folds of distinct sessions drawn by `seed`. Then `cv_` [λ, (λ, log-probability a session)] has them all.
+
+    >>> log = {"query": ["pizza"] * 4, "ads": [["a", "b"]] * 4, "clicks": [[1], [1, 2], [], [2]]}
+    >>> model = DBN(continuation=0.9).fit(log)
+    >>> model.converged_, model.theta_.round(3)
+    (True, array([0.5  , 0.621]))
+    """
+
+    name: ClassVar[str] = "dbn"
+    assumes: ClassVar[str] = "the user scans down until an ad that was clicked satisfies, or tired at any position alike"
+    reference: ClassVar[str] = "Chapelle, Zhang 2009"
+    satisfaction: ClassVar[bool] = True
+    pair_values: ClassVar[tuple[str, ...]] = ("theta_", "exposure_", "rho_")
+    shared_values: ClassVar[tuple[str, ...]] = ("unseen_", "satisfaction_", "continuation_", "cv_")
+
+    def __init__(
+        self,
+        *,
+        continuation: str | float = "cv",
+        attractiveness_prior: str | float = "overall",
+        attractiveness_strength: float = 2.0,
+        satisfaction_prior: str | float = "overall",
+        satisfaction_strength: float = 1.0,
+        frequent: float = 50,
+        folds: int = 3,
+        seed: int = 0,
+        max_iterations: int = 100,
+        tolerance: float = 1e-5,
+    ) -> None:
+        if continuation != "cv":
+            if isinstance(continuation, str):
+                raise SettingError(f'continuation: got {continuation!r}, expected "cv" or a number above 0 and at most 1.')
+            check_range("continuation", continuation, sys.float_info.min, 1)
+        check_prior("attractiveness_prior", attractiveness_prior, ("overall", "words"))
+        check_range("attractiveness_strength", attractiveness_strength, 0, sys.float_info.max)
+        check_prior("satisfaction_prior", satisfaction_prior, ("overall",))
+        check_range("satisfaction_strength", satisfaction_strength, 0, sys.float_info.max)
+        check_range("frequent", frequent, 0, sys.float_info.max)
+        check_range("folds", folds, 2, 1000)
+        check_range("max_iterations", max_iterations, 1, sys.maxsize)
+        check_range("tolerance", tolerance, 0, sys.float_info.max)
+        self.continuation = continuation
+        self.attractiveness_prior = attractiveness_prior
+        self.attractiveness_strength = attractiveness_strength
+        self.satisfaction_prior = satisfaction_prior
+        self.satisfaction_strength = satisfaction_strength
+        self.frequent = frequent
+        self.folds = folds
+        self.seed = seed
+        self.max_iterations = max_iterations
+        self.tolerance = tolerance
+
+    def _estimate(self, sessions: Sessions, means: Float64, history: Counts) -> None:
+        given = self.satisfaction_prior
+        self.satisfaction_ = last_click_rate(history) if isinstance(given, str) else float(given)
+        start = Parameters(np.clip(means, EDGE, 1 - EDGE), np.full(len(means), self.satisfaction_))
+        self.cv_ = self._cross_validate(start, sessions, means) if isinstance(self.continuation, str) else None
+        self.continuation_ = float(self.cv_[self.cv_[:, 1].argmax(), 0]) if self.cv_ is not None else float(self.continuation)
+        fit = self._maximise(start, blocks(sessions), means, self.continuation_)
+        self.theta_, self.rho_ = fit.parameters
+        self.exposure_ = np.asarray(fit.statistics["looks"])
+        self.iterations_, self.converged_, self.objective_, self.message_ = len(fit.objective), fit.converged, fit.objective, fit.message
+
+    def _maximise(self, start: Parameters, parts: Sequence[Block], means: Float64, on: float) -> Fit[Parameters]:
+        def maximise(found: Statistics) -> Parameters:
+            clicks = np.asarray(found["clicks"])
+            theta = posterior(clicks, np.asarray(found["looks"]), means, self.attractiveness_strength)
+            rho = posterior(np.asarray(found["satisfied"]), clicks, self.satisfaction_, self.satisfaction_strength)
+            return Parameters(np.clip(theta, EDGE, 1 - EDGE), np.clip(rho, EDGE, 1 - EDGE))
+
+        def log_prior(now: Parameters) -> float:
+            attractive = log_beta(now.theta, means, self.attractiveness_strength)
+            return attractive + log_beta(now.rho, self.satisfaction_, self.satisfaction_strength)
+
+        return maximise_objective(
+            start,
+            parts,
+            partial(expect, on),
+            maximise,
+            log_prior=log_prior,
+            sessions=sum(float(part.sessions.weight.sum()) for part in parts),
+            max_iterations=self.max_iterations,
+            tolerance=self.tolerance,
+        )
+
+    def _cross_validate(self, start: Parameters, sessions: Sessions, means: Float64) -> Float64:
+        """Held-out log-probability a session of each λ [λ, 2]; within a fold each λ starts from where the one before it ended."""
+        folds = min(self.folds, len(sessions))
+        fold = np.random.default_rng(self.seed).permutation(len(sessions)) % max(folds, 1)
+        held = np.zeros(len(GRID))
+        for k in range(folds) if folds > 1 else ():
+            train, test = blocks(sessions.select(np.flatnonzero(fold != k))), as_block(sessions.select(np.flatnonzero(fold == k)))
+            now = start
+            for i, on in reversed(list(enumerate(GRID))):
+                now = self._maximise(now, train, means, on).parameters
+                held[i] += float(expect(on, now, test)["log_likelihood"])
+        return np.column_stack([GRID, held / max(float(sessions.weight.sum()), 1.0)])
+
+    def _prepare(self, batch: SessionBatch, text: TextIndex | None) -> Callable[[int, int], Pages]:
+        found = self._pairs.find(batch)
+        theta = self._pairs.filled(self.theta_, batch, found, text)
+        rho = self._pairs.at(self.rho_, found.row, self.satisfaction_)
+        return chain_pages(batch, scan, (theta, 1 - rho), (self.continuation_, self.continuation_))
+
+
+def expect(on: float, now: Parameters, block: Block) -> Statistics:
+    """Expected looks and satisfied clicks of a block under the parameters: what is certain, a pair at a time, and the tails, a session at a time."""
+    sessions, here = block.sessions, slice(block.first, block.first + len(block.looks))
+    looks, clicks, satisfied = np.zeros(len(now.theta)), np.zeros(len(now.theta)), np.zeros(len(now.theta))
+    looks[here], clicks[here] = block.looks, block.clicks
+    tails = _tails(sessions.pair, sessions.page, block.ends, sessions.weight, sessions.max_ads, on, *now, looks, satisfied)
+    certain = _certain(block.looks, block.clicks, block.last, now.theta[here], now.rho[here], on)
+    return {"log_likelihood": tails + certain, "looks": looks, "clicks": clicks, "satisfied": satisfied}
+
+
+@compiled
+def _certain(looks: Float64, clicks: Float64, last: Float64, theta: Float64, rho: Float64, on: float) -> float:
+    """Log-probability of all down to the last clicks: clicks, passes, and going on after each but the last."""
+    total = moves = 0.0
+    for p in range(len(looks)):
+        if looks[p] > 0.0:
+            total += clicks[p] * np.log(theta[p]) + (looks[p] - clicks[p]) * np.log1p(-theta[p])
+            moves += looks[p] - last[p]
+        if clicks[p] > last[p]:
+            total += (clicks[p] - last[p]) * np.log1p(-rho[p])
+    return float(total + moves * np.log(on))
+
+
+@compiled
+def _tails(
+    pair: Int32,
+    page: Int64,
+    ends: Int64,
+    weight: Float64,
+    longest: int,
+    on: float,
+    theta: Float64,
+    rho: Float64,
+    looks: Float64,
+    satisfied: Float64,
+) -> float:
+    """Add the expected looks below the last clicks, and the expected satisfied clicks; return the log-probability of the tails."""
+    total = 0.0
+    chance = np.empty(longest + 1)
+    for s in range(len(weight)):
+        ads, end = pair[page[s] : page[s + 1]], ends[s]
+        quiet = silence(ads, theta, on, end, chance)
+        look = weight[s]
+        if end > 0:
+            last = ads[end - 1]
+            go = (1.0 - rho[last]) * on * quiet
+            quiet = max(rho[last] + (1.0 - rho[last]) * (1.0 - on) + go, TINY)
+            satisfied[last] += weight[s] * rho[last] / quiet
+            look *= go / quiet
+        total += weight[s] * np.log(quiet)
+        for i in range(end, len(ads)):
+            looks[ads[i]] += look
+            look *= on * chance[i + 1] / (1.0 - on + on * chance[i + 1])
+    return total

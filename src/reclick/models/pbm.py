@@ -1,0 +1,90 @@
+"""PBM, the position-based model: an ad is clicked when it is looked at, which depends on its position alone, and attracts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, ClassVar, Self
+
+import numpy as np
+import pyarrow as pa
+
+from reclick.attractiveness import TextIndex
+from reclick.batch import Float64, SessionBatch
+from reclick.counts import Counts
+from reclick.models.base import Beliefs, ClickModel
+from reclick.models.bbm import with_posterior
+from reclick.models.cells import Cells, Prior, check_settings, learn, position_means
+from reclick.models.chain import chain_pages
+from reclick.models.ctr import independent_clicks
+from reclick.models.pairs import Asked
+from reclick.sequences import Pages
+from reclick.sessions import Sessions
+
+
+class PBM(ClickModel):
+    """P(click) = θ(q, d) · γ(position), each position on its own.
+
+    EM over the cells (pair, position), as in reclick.models.cells. The prior mean of γ, `examination_prior`, is a number, or "overall": the click
+    rate of the position as a share of the first one's, in the history or else in the log; it is worth `examination_strength` impressions. Only θγ can
+    be learnt: the priors settle the scale. Intervals of θ are those of its posterior given γ. A position beyond those of the log is looked at like
+    the last.
+
+    >>> log = {"query": ["pizza"] * 4, "ads": [["a", "b"]] * 2 + [["b", "a"]] * 2, "clicks": [[1], [], [1], []]}
+    >>> model = PBM().fit(log)
+    >>> model.gamma_.round(3), model.theta_.round(3)
+    (array([0.996, 0.012]), array([0.498, 0.498]))
+    """
+
+    name: ClassVar[str] = "pbm"
+    assumes: ClassVar[str] = "an ad is looked at or not by its position alone, and clicked if it attracts"
+    reference: ClassVar[str] = "Craswell, Zoeter, Taylor, Ramsey 2008; Richardson, Dominowska, Ragno 2007"
+    pair_values: ClassVar[tuple[str, ...]] = ("theta_", "exposure_", "prior_")
+    shared_values: ClassVar[tuple[str, ...]] = ("unseen_", "gamma_")
+
+    def __init__(
+        self,
+        *,
+        attractiveness_prior: str | float = "overall",
+        attractiveness_strength: float = 1.0,
+        examination_prior: str | float = "overall",
+        examination_strength: float = 1.0,
+        frequent: float = 50,
+        max_iterations: int = 100,
+        tolerance: float = 1e-5,
+    ) -> None:
+        check_settings(
+            attractiveness_prior, attractiveness_strength, examination_prior, examination_strength, frequent, max_iterations, tolerance
+        )
+        self.attractiveness_prior = attractiveness_prior
+        self.attractiveness_strength = attractiveness_strength
+        self.examination_prior = examination_prior
+        self.examination_strength = examination_strength
+        self.frequent = frequent
+        self.max_iterations = max_iterations
+        self.tolerance = tolerance
+
+    def _estimate(self, sessions: Sessions, means: Float64, history: Counts) -> None:
+        self._cells = Cells.of(sessions, browsing=False)
+        eye = position_means(self.examination_prior, history, sessions.max_ads)
+        prior = Prior(means, eye, self.attractiveness_strength, self.examination_strength)
+        fit = learn(self._cells, prior, float(sessions.weight.sum()), max_iterations=self.max_iterations, tolerance=self.tolerance)
+        self.prior_ = means
+        self.theta_, self.gamma_ = fit.parameters
+        self.exposure_ = np.asarray(fit.statistics["looks"])
+        self.iterations_, self.converged_, self.objective_, self.message_ = len(fit.objective), fit.converged, fit.objective, fit.message
+
+    def _prepare(self, batch: SessionBatch, text: TextIndex | None) -> Callable[[int, int], Pages]:
+        theta = self._pairs.filled(self.theta_, batch, self._pairs.find(batch), text)
+        position = np.arange(len(theta)) - np.repeat(batch.page[:-1], np.diff(batch.page))
+        return chain_pages(batch, independent_clicks, (theta * self.gamma_[np.minimum(position, len(self.gamma_) - 1)],))
+
+    def _beliefs(self, asked: Asked) -> Beliefs:
+        return with_posterior(super()._beliefs(asked), self._cells, asked.row, self.prior_, self.attractiveness_strength, self.gamma_)
+
+    def _to_tables(self) -> tuple[dict[str, Any], dict[str, pa.Table]]:
+        values, tables = super()._to_tables()
+        return values, {**tables, "cells": self._cells.to_table()}
+
+    def _from_tables(self, values: dict[str, Any], tables: dict[str, pa.Table]) -> Self:
+        self._cells = Cells.from_table(tables["cells"])
+        return super()._from_tables(values, tables)
