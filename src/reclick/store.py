@@ -110,14 +110,14 @@ def _manifest(folder: Path) -> dict[str, Any]:
         manifest = json.loads(path.read_bytes())
         number = int(manifest["format"])
     except (ValueError, KeyError, TypeError) as error:
-        raise StoreError(f"{path} cannot be read ({error}): it was altered. Fit and save again.") from error
+        raise StoreError(f"{path} cannot be read ({error}): it was altered. Fit again and save to a new folder.") from error
     if number > FORMAT:
         raise StoreError(f"{folder} has format {number}; this Reclick ({_version()}) reads up to {FORMAT}. Upgrade reclick to load it.")
     missing = {"kind", "settings", "files"} - set(manifest)
     if missing:
-        raise StoreError(f"{path} lacks {', '.join(sorted(missing))}: it was altered. Fit and save again.")
+        raise StoreError(f"{path} lacks {', '.join(sorted(missing))}: it was altered. Fit again and save to a new folder.")
     if manifest.pop("sha256", None) != _seal(manifest):
-        raise StoreError(f"{path} was altered after it was saved (its contents do not match its hash). Fit and save again.")
+        raise StoreError(f"{path} was altered after it was saved (its contents do not match its hash). Fit again and save to a new folder.")
     return dict(manifest)
 
 

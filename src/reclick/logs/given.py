@@ -29,6 +29,7 @@ def as_log(source: Any, *, ads: Any = None, clicks_required: bool = True) -> Ses
 def replace_clicks(log: SessionLog, clicks: Sequence[Sequence[int]]) -> SessionLog:
     """The same pages with other clicks, one list a page, in order; the pages are held in memory."""
     batches = list(log.batches())
+    log.refuse_nothing()
     pages = sum(len(batch) for batch in batches)
     if len(clicks) != pages:
         raise LogError(f"clicks: got {len(clicks)} lists for {pages} pages. Give one list of positions a page, [] for none so far.")

@@ -44,11 +44,11 @@ class UBM(ClickModel):
         self,
         *,
         attractiveness_prior: str | float = "overall",
-        attractiveness_strength: float = 1.0,
+        attractiveness_strength: float = 3.0,
         examination_prior: str | float = "overall",
         examination_strength: float = 1.0,
         frequent: float = 50,
-        max_iterations: int = 100,
+        max_iterations: int = 200,
         tolerance: float = 1e-5,
     ) -> None:
         check_settings(
