@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import sys
 
-from bench import counting, predicting
+from bench import counting, em, predicting, real
 
-BENCHES = {"counting": counting.main, "predicting": predicting.main}
+BENCHES = {"counting": counting.main, "em": em.main, "predicting": predicting.main, "real": real.main}
 
 
 def main() -> None:

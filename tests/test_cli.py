@@ -140,11 +140,24 @@ def test_a_column_under_another_name(run: Run) -> None:
     assert run("check", "theirs.parquet", "--column", "query=search_term")[0] == 0
 
 
-def test_models_lists_name_and_settings(run: Run) -> None:
+def test_models_lists_every_model_with_what_it_answers(run: Run) -> None:
     code, out, _ = run("models")
     assert code == 0
-    assert "multiclick" in out
-    assert "reading='leftover'" in out
+    assert all(f" {name} " in out for name in rc.MODELS)
+    assert all(head in out for head in ("assumes", "order of clicks", "satisfaction", "reference"))
+    rows = {line.split("│")[1].strip(): [cell.strip() for cell in line.split("│")] for line in out.splitlines() if line.count("│") == 6}
+    assert rows["multiclick"][3:5] == ["yes", "yes"]
+    assert rows["dctr"][3:5] == ["no", "no"]
+
+
+@pytest.mark.parametrize("name", rc.MODELS)
+def test_models_with_a_name_shows_its_settings_and_defaults(run: Run, name: str) -> None:
+    code, out, _ = run("models", name)
+    assert code == 0
+    assert rc.MODELS[name].assumes in out
+    assert f"docs/models/{name}.md" in out
+    shown = dict(line.split(None, 1) for line in out.split("settings, ")[1].splitlines()[1:])
+    assert shown == {setting: repr(value) for setting, value in rc.MODELS[name]().get_params().items()}
 
 
 @pytest.mark.parametrize(
@@ -158,6 +171,7 @@ def test_models_lists_name_and_settings(run: Run) -> None:
         (("fit", "log.parquet", "--to", "model", "--decay", "0.9"), "--update"),
         (("fit", "log.parquet", "--update", "--to", "nowhere"), "nowhere does not exist"),
         (("fit", "log.parquet", "--to", "log.parquet"), "is a file"),
+        (("models", "dbm"), "expected one of multiclick"),
         (("predict", "nowhere", "log.parquet", "--to", "x.parquet"), "nowhere does not exist"),
         (("check", "log.parquet", "--column", "qeury=x"), "query, ads, clicks"),
         (("check", "empty.parquet"), "empty"),

@@ -394,4 +394,4 @@ def test_kernels_are_kept_on_disk_between_processes() -> None:
         "assert all(sum(k.stats.cache_hits.values()) for k in (sq._each_sample, sq._each_click_prob)) or {first}"
     )
     for first in (True, False):
-        subprocess.run([sys.executable, "-c", script.replace("{first}", str(first))], check=True)  # noqa: S603
+        subprocess.run([sys.executable, "-c", script.replace("{first}", str(first))], check=True)

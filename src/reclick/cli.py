@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from reclick.counts import Counts
     from reclick.logs import SessionLog
     from reclick.models import ClickModel
+    from reclick.sessions import Sessions
 
 
 class Commands(TyperGroup):
@@ -177,11 +178,11 @@ def fit(
     store.check_target(to, "model")
     reader = (column, on_error, max_ads)
     chosen = _continued(to, model, history, settings) if update else _new_model(model, settings)
-    counts = add_up(logs, *reader)
+    data = add_up(logs, *reader) if update or chosen.counts_suffice else group(logs, *reader)
     if update:
-        chosen.update(counts, forget=add_up(forget, *reader) if forget else None, decay=decay, ads=ads)
+        chosen.update(data, forget=add_up(forget, *reader) if forget else None, decay=decay, ads=ads)
     else:
-        chosen.fit(counts, history=add_up(history, *reader) if history else None, ads=ads)
+        chosen.fit(data, history=add_up(history, *reader) if history else None, ads=ads)
     chosen.save(to)
     if chosen.advice:
         typer.echo(f"note: {chosen.advice}", err=True)
@@ -215,19 +216,25 @@ def predict(
 
 
 @app.command()
-def models() -> None:
-    """List the models: name, what each assumes, its settings, and where it comes from."""
+def models(name: Annotated[str | None, typer.Argument(metavar="[NAME]", help="A model, to see its settings.")] = None) -> None:
+    """List the models: name, what each assumes and can answer, and where it comes from. With a name: that model's settings and defaults.
+
+    Example:  reclick models ubm
+    """
     from rich.table import Table
 
     from reclick.models import MODELS
 
+    if name is not None:
+        typer.echo(_about(name))
+        return
     table = Table(show_lines=True)
-    for head in ("name", "assumes", "settings", "reference"):
-        table.add_column(head, overflow="fold", no_wrap=head in ("name", "settings"))
-    for name, model in MODELS.items():
-        settings = "\n".join(f"{setting}={value!r}" for setting, value in model().get_params().items())
-        table.add_row(name, model.assumes, settings, model.reference)
+    for head, width in (("name", None), ("assumes", None), ("order of clicks", 8), ("satisfaction", 12), ("reference", None)):
+        table.add_column(head, width=width)
+    for each, model in MODELS.items():
+        table.add_row(each, model.assumes, "yes" if model.ordered else "no", "yes" if model.satisfaction else "no", model.reference)
     console().print(table)
+    typer.echo("reclick models NAME shows the settings of one. docs/models has a page and a picture of each.")
 
 
 @app.command()
@@ -268,6 +275,42 @@ def add_up(paths: list[str], column: list[str] | None, on_error: str, max_ads: i
     for counts in saved[1:]:
         total = total + counts
     return total
+
+
+def group(paths: list[str], column: list[str] | None, on_error: str, max_ads: int) -> Sessions:
+    """The sessions of logs, equal ones grouped."""
+    from reclick import store
+    from reclick.sessions import as_sessions
+
+    for path in paths:
+        if store.is_stored(path):
+            return as_sessions(path)  # which says why it cannot be
+    log = open_log(paths, column, on_error, max_ads)
+    with working(f"Grouping {log.name}", log.num_rows) as progress:
+        sessions = as_sessions(log, progress=progress)
+    _tell_dropped(log)
+    return sessions
+
+
+def _about(name: str) -> str:
+    """A model on one screen."""
+    from reclick.errors import SettingError
+    from reclick.models import MODELS
+
+    if name not in MODELS:
+        raise SettingError(f"models: got {name!r}, expected one of {', '.join(MODELS)}.")
+    model = MODELS[name]
+    facts = {
+        "assumes": model.assumes,
+        "order of clicks": "yes: a click may go back up the page" if model.ordered else "no: log_set_prob is the figure to compare",
+        "satisfaction": "yes" if model.satisfaction else "no",
+        "reference": model.reference,
+        "docs": f"docs/models/{name}.md",
+    }
+    settings = model().get_params()
+    wide = max(map(len, (*facts, *settings))) + 2
+    lines = [f'{name}: reclick.MODELS["{name}"]', *(f"  {fact:<{wide}}{text}" for fact, text in facts.items())]
+    return "\n".join([*lines, "", "settings, with --set NAME=VALUE", *(f"  {setting:<{wide}}{value!r}" for setting, value in settings.items())])
 
 
 def _new_model(name: str, settings: list[str] | None) -> ClickModel:

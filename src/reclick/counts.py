@@ -161,9 +161,13 @@ def count(sessions: object, *, progress: Progress | None = None) -> Counts:
 
 
 def as_counts(sessions: object, *, progress: Progress | None = None) -> Counts:
-    """Counts as they are, those of a folder that holds counts, or those of a log."""
+    """Counts as they are, those of grouped sessions, those of a folder that holds counts, or those of a log."""
+    from reclick.sessions import Sessions
+
     if isinstance(sessions, Counts):
         return sessions
+    if isinstance(sessions, Sessions):
+        return sessions.counts
     if store.is_stored(sessions):
         return Counts.load(cast("str | Path", sessions))
     return count(sessions, progress=progress)

@@ -7,8 +7,10 @@ from itertools import pairwise
 
 import numpy as np
 
+from reclick import store
 from reclick.batch import Float64, Int32, Int64
 from reclick.counts import Counts, Progress
+from reclick.errors import LogError
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -70,6 +72,8 @@ def as_sessions(sessions: object, *, progress: Progress | None = None) -> Sessio
     """
     if isinstance(sessions, Sessions):
         return sessions
+    if isinstance(sessions, Counts) or store.is_stored(sessions):
+        raise LogError("Counts do not tell which clicks were on one page, which this model learns from. Give it the log itself.")
     from reclick.engines.embedded import Grouper
     from reclick.logs import as_log
 

@@ -132,7 +132,7 @@ def _assert_same(name: str, got: Any, expected: Any, within: float) -> None:
         assert got.keys() == expected.keys(), name
         for key, values in expected.items():
             _assert_same(f"{name}[{key}]", got[key], values, within)
-    elif isinstance(expected, str) or within == 0 and isinstance(expected, list):
+    elif isinstance(expected, str) or (within == 0 and isinstance(expected, list)):
         assert got == expected, name
     elif isinstance(expected, list) and expected and isinstance(expected[0], list):
         for mine, theirs in zip(got, expected, strict=True):

@@ -224,7 +224,7 @@ def test_every_strength_may_be_zero(name: str) -> None:
 
 @every_model
 def test_an_unseen_query_and_an_unseen_ad_get_a_sensible_answer(name: str) -> None:
-    strange = {"query": ["never", "q", "never"], "ads": [["never1", "never2"], ["a", "never"], ["a"]], "clicks": [[1], [1], []]}
+    strange: Columns = {"query": ["never", "q", "never"], "ads": [["never1", "never2"], ["a", "never"], ["a"]], "clicks": [[1], [1], []]}
     marginals = fitted(name).click_prob(strange)
     assert ((marginals > 0) & (marginals < 1))[~np.isnan(marginals)].all()
     assert_sound(fitted(name), strange, name)
@@ -233,7 +233,7 @@ def test_an_unseen_query_and_an_unseen_ad_get_a_sensible_answer(name: str) -> No
 @every_model
 def test_a_page_longer_than_any_of_the_log_gets_an_answer(name: str) -> None:
     model = MODELS[name]().fit(as_table(make_log(6, 60, longest=3)))
-    long = {"query": ["q"], "ads": [list(LETTERS[:12])], "clicks": [[1, 2]]}
+    long: Columns = {"query": ["q"], "ads": [list(LETTERS[:12])], "clicks": [[1, 2]]}
     assert_sound(model, long, name)
 
 
@@ -331,7 +331,7 @@ def test_settings_are_read_changed_and_cloned(name: str) -> None:
     assert twin.get_params() == before
     assert not twin.fitted
     assert model.fitted
-    number = next(setting for setting, value in before.items() if isinstance(value, float) and setting.endswith("strength") or setting == "floor")
+    number = next(setting for setting, value in before.items() if isinstance(value, float))
     changed = twin.set_params(**{number: before[number] / 2})
     assert changed is twin
     assert twin.get_params() == {**before, number: before[number] / 2}

@@ -15,9 +15,7 @@ texts = st.lists(st.none() | st.text(max_size=3))
 lists = st.lists(st.none() | st.lists(st.integers(-3, 3), max_size=3))
 
 
-@given(
-    texts, st.sampled_from([pa.string(), pa.large_string(), pa.string_view(), pa.dictionary(pa.int16(), pa.string())]), st.integers(0, 3)
-)
+@given(texts, st.sampled_from([pa.string(), pa.large_string(), pa.string_view(), pa.dictionary(pa.int16(), pa.string())]), st.integers(0, 3))
 def test_codes_point_to_the_texts(values: list[str | None], kind: pa.DataType, start: int) -> None:
     coded = encode_text(pa.array(values, kind)[start:])
     assert coded.values.type == pa.string()

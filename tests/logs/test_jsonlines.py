@@ -59,9 +59,7 @@ def test_a_line_that_cannot_be_read_is_counted_with_its_row(tmp_path: Path, line
 
 
 def test_missing_and_null_fields_are_the_reasons_of_their_columns(tmp_path: Path) -> None:
-    log = read_sessions(
-        written(tmp_path, *GOOD, {"ads": ["a"]}, {"query": "q", "clicks": []}, {"query": "q", "ads": ["a", None]}), on_error="drop"
-    )
+    log = read_sessions(written(tmp_path, *GOOD, {"ads": ["a"]}, {"query": "q", "clicks": []}, {"query": "q", "ads": ["a", None]}), on_error="drop")
     assert read_back(log) == GOOD
     assert log.summary.dropped == {"no query": 1, "no ads": 1, "null ad": 1}
 

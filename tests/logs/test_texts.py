@@ -75,9 +75,7 @@ def test_an_ads_table_without_rows_is_told() -> None:
 
 
 def test_labels_are_numbers_and_bad_ones_are_told() -> None:
-    labels = pa.table(
-        {"query": ["q", "q", None, "r", "r"], "ad": ["a", "b", "a", "", "a"], "relevance": [3.0, None, 1.0, 1.0, float("nan")]}
-    )
+    labels = pa.table({"query": ["q", "q", None, "r", "r"], "ad": ["a", "b", "a", "", "a"], "relevance": [3.0, None, 1.0, 1.0, float("nan")]})
     with pytest.raises(BadRowsError, match=r"4 of 5 rows of the table are bad: 2 bad relevance .*1 no query .*1 no ad"):
         read_labels(labels)
     read = read_labels(labels, on_error="drop")

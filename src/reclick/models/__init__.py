@@ -18,7 +18,9 @@ from reclick.models.sdbn import SDBN
 from reclick.models.thcm import THCM
 from reclick.models.ubm import UBM
 
-MODELS: dict[str, type[ClickModel]] = {model.name: model for model in (MultiClick, PM, AM, ICM, GCTR, RCTR, DCTR, PBM, UBM, BBM, CM, DCM, SDBN, DBN, CCM, THCM)}
+MODELS: dict[str, type[ClickModel]] = {
+    model.name: model for model in (MultiClick, PM, AM, ICM, GCTR, RCTR, DCTR, PBM, UBM, BBM, CM, DCM, SDBN, DBN, CCM, THCM)
+}
 
 __all__ = [
     "AM",

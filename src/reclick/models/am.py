@@ -10,11 +10,11 @@ import numpy as np
 
 from reclick.attractiveness import TextIndex
 from reclick.batch import Float64, Int64, SessionBatch
-from reclick.counts import Counts, Progress
+from reclick.counts import Counts
 from reclick.models.base import Beliefs, ClickModel, check_range, padded, stacked, with_clicks
 from reclick.models.icm import word_belief
 from reclick.models.pairs import Asked
-from reclick.models.pm import click_numbers, counted, next_of_own, steps, stops
+from reclick.models.pm import click_numbers, next_of_own, steps, stops
 from reclick.sequences import LEFTOVER, Pages
 from reclick.text import AdTokens
 
@@ -33,6 +33,7 @@ class AM(ClickModel):
     name: ClassVar[str] = "am"
     assumes: ClassVar[str] = "clicks go from the most attractive ad down; words attract"
     reference: ClassVar[str] = "Govindaraj, Wang, Vishwanathan 2014, arXiv 1401.0255 (a baseline)"
+    counts_suffice: ClassVar[bool] = True
     ordered: ClassVar[bool] = True
     pair_values: ClassVar[tuple[str, ...]] = ("theta_",)
     shared_values: ClassVar[tuple[str, ...]] = ("numbers_", "pooled_")
@@ -42,9 +43,6 @@ class AM(ClickModel):
         check_range("frequent", frequent, 0, sys.float_info.max)
         self.number_strength = number_strength
         self.frequent = frequent
-
-    def _gather(self, sessions: object, progress: Progress | None) -> Counts:
-        return counted(sessions, progress)
 
     def _learn(self, data: Counts, history: Counts | None, text: AdTokens | None) -> None:
         self._pairs = self._index(data, text)

@@ -29,6 +29,7 @@ from reclick.text import AdTokens, tokenise
 
 Answer = TypeVar("Answer")
 EDGE = 1e-6  # how near to 0 and 1 a prior mean may come
+FIT_REPORT = ("iterations_", "converged_", "objective_", "message_")  # the truth about an iterative fit
 PART = 16_384  # sessions answered at once by one thread
 
 
@@ -67,6 +68,7 @@ class ClickModel(ABC):
     reference: ClassVar[str]
     ordered: ClassVar[bool] = False  # whether clicks may go back up the page; else a sequence that does has probability 0
     satisfaction: ClassVar[bool] = False  # whether it learns how well each (query, ad) satisfies once clicked
+    counts_suffice: ClassVar[bool] = False  # whether `Counts` are all it learns from
     pair_values: ClassVar[tuple[str, ...]] = ()  # learnt values, one a pair
     shared_values: ClassVar[tuple[str, ...]] = ()  # learnt values common to all pairs: numbers and arrays
     _pairs: Pairs
@@ -89,8 +91,8 @@ class ClickModel(ABC):
         raise CannotAnswerError(f"{type(self).__name__} cannot be updated: fit it again on all the sessions.")
 
     def _gather(self, sessions: object, progress: Progress | None) -> Any:
-        """The sessions as this model learns from them: grouped, unless it needs less."""
-        return as_sessions(sessions, progress=progress)
+        """The sessions as this model learns from them: counted where that suffices, else grouped."""
+        return as_counts(sessions, progress=progress) if self.counts_suffice else as_sessions(sessions, progress=progress)
 
     def _learn(self, data: Any, history: Counts | None, text: AdTokens | None) -> None:
         """Set `_pairs` and every learnt value: once with one prior mean for all pairs, and with "words" again with what the words say of each.
@@ -238,14 +240,15 @@ class ClickModel(ABC):
             tables |= {f"text_{name}": table for name, table in self._pairs.text.to_tables().items()}
         if self.pair_values:
             tables["learnt"] = pa.table({name: getattr(self, name) for name in self.pair_values})
-        return {name: np.asarray(getattr(self, name)).tolist() for name in self.shared_values}, tables
+        names = [*self.shared_values, *(name for name in FIT_REPORT if hasattr(self, name))]
+        return {name: np.asarray(getattr(self, name)).tolist() for name in names}, tables
 
     def _from_tables(self, values: dict[str, Any], tables: dict[str, pa.Table]) -> Self:
         """Take back what `_to_tables` gave."""
         for name in self.pair_values:
             setattr(self, name, tables["learnt"][name].combine_chunks().to_numpy(zero_copy_only=False).copy())
-        for name in self.shared_values:
-            setattr(self, name, np.array(values[name]) if isinstance(values[name], list) else values[name])
+        for name, value in values.items():
+            setattr(self, name, np.array(value) if isinstance(value, list) else value)
         self._pairs = self._index(*saved_counts(tables))
         return self
 
@@ -271,7 +274,8 @@ class ClickModel(ABC):
         return f"{type(self).__name__}({settings}){self._learnt() if self.fitted else ''}"
 
     def _learnt(self) -> str:
-        return ""
+        told = getattr(self, "message_", "")
+        return f"\n  fitted on {self._pairs.counts!r}" + (f"\n  {told}" if told else "")
 
     def _check_fitted(self) -> None:
         if not self.fitted:

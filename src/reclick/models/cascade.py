@@ -7,6 +7,7 @@ none. All up to the last click was looked at, for certain; only the positions be
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -71,6 +72,14 @@ def as_block(sessions: Sessions) -> Block:
     found = totals(sessions, ends)
     low, high = int(sessions.pair.min(initial=0)), int(sessions.pair.max(initial=0)) + 1
     return Block(sessions, ends, low, *(values[low:high].copy() for values in found))
+
+
+def clicks_of(parts: Sequence[Block], pairs: int) -> Float64:
+    """The clicks of each pair in all blocks [pair]."""
+    clicks = np.zeros(pairs)
+    for part in parts:
+        clicks[part.first : part.first + len(part.clicks)] += part.clicks
+    return clicks
 
 
 def positions(page: Int64) -> Int64:

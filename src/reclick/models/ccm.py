@@ -13,7 +13,7 @@ from reclick.batch import Float64, Int32, Int64, SessionBatch
 from reclick.compiled import compiled
 from reclick.counts import Counts
 from reclick.models.base import ClickModel, check_prior, check_range
-from reclick.models.cascade import Block, blocks, scan, silence
+from reclick.models.cascade import Block, blocks, clicks_of, scan, silence
 from reclick.models.chain import EDGE, chain_pages
 from reclick.models.em import Fit, Statistics, maximise_objective
 from reclick.models.priors import log_beta, posterior
@@ -38,7 +38,7 @@ class CCM(ClickModel):
     >>> log = {"query": ["pizza"] * 4, "ads": [["a", "b"]] * 4, "clicks": [[1], [1, 2], [], [2]]}
     >>> model = CCM().fit(log)
     >>> model.converged_, model.alpha_.round(3)
-    (True, array([0.899, 0.804, 0.507]))
+    (True, array([0.899, 0.805, 0.507]))
     """
 
     name: ClassVar[str] = "ccm"
@@ -86,10 +86,11 @@ class CCM(ClickModel):
         self.iterations_, self.converged_, self.objective_, self.message_ = len(fit.objective), fit.converged, fit.objective, fit.message
 
     def _maximise(self, sessions: Sessions, means: Float64) -> Fit[Parameters]:
-        alphas = np.array([self.alpha1_prior, self.alpha2_prior, self.alpha3_prior])
+        parts, alphas = blocks(sessions), np.array([self.alpha1_prior, self.alpha2_prior, self.alpha3_prior])
+        clicks = clicks_of(parts, len(means))
 
         def maximise(found: Statistics) -> Parameters:
-            clicks, moves = np.asarray(found["clicks"]), np.asarray(found["moves"])
+            moves = np.asarray(found["moves"])
             theta = posterior(clicks + found["relevant"], found["looks"] + clicks, means, self.attractiveness_strength)
             alpha = posterior(moves[0], moves[1], alphas, self.alpha_strength)
             return Parameters(np.clip(theta, EDGE, 1 - EDGE), np.clip(alpha, EDGE, 1 - EDGE))
@@ -99,7 +100,7 @@ class CCM(ClickModel):
 
         return maximise_objective(
             Parameters(np.clip(means, EDGE, 1 - EDGE), alphas),
-            blocks(sessions),
+            parts,
             expect,
             maximise,
             log_prior=log_prior,
@@ -117,12 +118,12 @@ class CCM(ClickModel):
 def expect(now: Parameters, block: Block) -> Statistics:
     """Expected looks, relevant finds and moves of a block under the parameters: what is certain, a pair at a time, and the tails."""
     sessions, here = block.sessions, slice(block.first, block.first + len(block.looks))
-    looks, clicks, relevant = np.zeros(len(now.theta)), np.zeros(len(now.theta)), np.zeros(len(now.theta))
-    looks[here], clicks[here] = block.looks, block.clicks
+    looks, relevant = np.zeros(len(now.theta)), np.zeros(len(now.theta))
+    looks[here] = block.looks
     moves = np.zeros((2, 3))  # [went on, could have gone on; α]
     certain = _certain(block.looks, block.clicks, block.last, now.theta[here], now.alpha, relevant[here], moves)
     tails = _tails(sessions.pair, sessions.page, block.ends, sessions.weight, sessions.max_ads, *now, looks, relevant, moves)
-    return {"log_likelihood": certain + tails, "looks": looks, "clicks": clicks, "relevant": relevant, "moves": moves}
+    return {"log_likelihood": certain + tails, "looks": looks, "relevant": relevant, "moves": moves}
 
 
 @compiled
@@ -131,7 +132,7 @@ def _certain(looks: Float64, clicks: Float64, last: Float64, theta: Float64, alp
     total = passes = 0.0
     for p in range(len(looks)):
         if looks[p] > 0.0:
-            total += clicks[p] * np.log(theta[p]) + (looks[p] - clicks[p]) * np.log1p(-theta[p])
+            total += clicks[p] * np.log(theta[p]) + (looks[p] - clicks[p]) * np.log(1.0 - theta[p])
             passes += looks[p] - clicks[p]
         again = clicks[p] - last[p]
         if again > 0.0:

@@ -31,6 +31,7 @@ from reclick.models.em import Fit, Statistics, maximise_objective
 from reclick.models.priors import log_beta, posterior
 from reclick.sessions import Sessions
 
+TINY = 1e-200  # a product this small is taken the logarithm of, before it is nothing
 FAR = 1e-2  # how near to 0 and 1 the prior mean of an examination may come
 
 
@@ -57,7 +58,19 @@ class Cells:
         state, skips = np.empty(len(sessions.pair), np.int32), np.empty(len(sessions.pair))
         end = begin[:-1].copy()
         _sort_skips(
-            sessions.pair, sessions.page, sessions.click, sessions.clicks, sessions.weight, length, browsing, clicks, clicked, shown, end, state, skips
+            sessions.pair,
+            sessions.page,
+            sessions.click,
+            sessions.clicks,
+            sessions.weight,
+            length,
+            browsing,
+            clicks,
+            clicked,
+            shown,
+            end,
+            state,
+            skips,
         )
         starts = _merge_equal(begin, end, len(shown), state, skips)
         return cls(clicks, clicked, shown, starts, state[: starts[-1]].copy(), skips[: starts[-1]].copy())
@@ -132,17 +145,25 @@ def browsing_means(means: Float64) -> Float64:
     return np.asarray(np.where(distance >= 0, means[np.maximum(distance, 0)], 0.0))
 
 
-def learn(cells: Cells, prior: Prior, sessions: float, *, max_iterations: int, tolerance: float) -> Fit[Parameters]:
-    """The θ and γ of highest posterior density, by EM from the prior means. A tolerance of 0 or less runs all the iterations."""
+def learn(cells: Cells, prior: Prior, sessions: float, *, max_iterations: int, tolerance: float) -> tuple[Fit[Parameters], Float64]:
+    """The θ and γ of highest posterior density, by EM from the prior means, and the looks [pair] under them.
 
-    def expect(now: Parameters, pairs: tuple[int, int]) -> Statistics:
-        looks, seen = np.zeros(len(cells.clicks)), np.zeros(len(cells.shown))
-        total = _expect(*pairs, cells.clicks, cells.starts, cells.state, cells.skips, prior.theta, prior.theta_strength, *now, looks, seen)
-        return {"log_likelihood": total, "looks": looks, "seen": seen}
+    A tolerance of 0 or less runs all the iterations.
+    """
+    parts = _equal_parts(cells.starts, os.cpu_count() or 1)
+
+    def expect(now: Parameters, part: slice) -> Statistics:
+        """The looks of a part's pairs have a name of their own: no pair is in two parts, so there is nothing to add."""
+        looks, seen = np.empty(part.stop - part.start), np.zeros(len(cells.shown))
+        data = cells.clicks[part], cells.starts[part.start : part.stop + 1], cells.state, cells.skips
+        total = _expect(*data, prior.theta[part], prior.theta_strength, now.theta[part], now.gamma, looks, seen)
+        return {"log_likelihood": total, f"looks from {part.start}": looks, "seen": seen}
 
     def maximise(found: Statistics) -> Parameters:
         theta = np.empty(len(cells.clicks))
-        _shrink(cells.clicks, np.asarray(found["looks"]), prior.theta, prior.theta_strength, theta)
+        for part in parts:
+            looks = np.asarray(found[f"looks from {part.start}"])
+            _shrink(cells.clicks[part], looks, prior.theta[part], prior.theta_strength, theta[part])
         gamma = posterior(cells.clicked + np.asarray(found["seen"]), cells.shown, prior.gamma, prior.gamma_strength)
         return Parameters(theta, np.clip(gamma, EDGE, 1 - EDGE))
 
@@ -153,9 +174,9 @@ def learn(cells: Cells, prior: Prior, sessions: float, *, max_iterations: int, t
         gamma = now.gamma[reached]
         return float(cells.clicked[reached] @ np.log(gamma)) + log_beta(gamma, prior.gamma[reached], prior.gamma_strength)
 
-    return maximise_objective(
+    fit = maximise_objective(
         Parameters(*(np.clip(mean, EDGE, 1 - EDGE) for mean in (prior.theta, prior.gamma))),
-        _equal_parts(cells.starts, os.cpu_count() or 1),
+        parts,
         expect,
         maximise,
         log_prior=log_prior,
@@ -163,13 +184,14 @@ def learn(cells: Cells, prior: Prior, sessions: float, *, max_iterations: int, t
         max_iterations=max_iterations,
         tolerance=tolerance if tolerance > 0 else -math.inf,
     )
+    return fit, np.concatenate([np.asarray(fit.statistics[f"looks from {part.start}"]) for part in parts])
 
 
-def _equal_parts(starts: Int64, many: int) -> list[tuple[int, int]]:
+def _equal_parts(starts: Int64, many: int) -> list[slice]:
     """Runs of pairs with about as much work each: that of a pair is a few of its cells'."""
     work = starts + 4 * np.arange(len(starts))
     edges = np.searchsorted(work, np.linspace(0, work[-1], many + 1))
-    return [(int(first), int(last)) for first, last in pairwise(edges)]
+    return [slice(int(first), int(last)) for first, last in pairwise(edges) if last > first] or [slice(0, 0)]
 
 
 @compiled
@@ -220,31 +242,40 @@ def _merge_equal(begin: Int64, end: Int64, states: int, state: Int32, skips: Flo
 
 @compiled
 def _expect(
-    first: int, last: int, clicks: Float64, starts: Int64, state: Int32, skips: Float64, mean: Float64, strength: float,
+    clicks: Float64, starts: Int64, state: Int32, skips: Float64, mean: Float64, strength: float,
     theta: Float64, gamma: Float64, looks: Float64, seen: Float64,
 ) -> float:  # fmt: skip
-    """Fill the expected looks of pairs first … last − 1 and add those without a click by state; their log-posterior but for the clicks' log γ."""
-    total = 0.0
-    for p in range(first, last):
-        passed = 1.0 - theta[p]
-        looked = clicks[p]
-        product = 1.0  # of many chances, for one logarithm
+    """Fill the expected looks of pairs, and add those without a click by state; their log-posterior but for the clicks' log γ.
+
+    Logarithms are most of the work, so chances that count alike are multiplied and have one for many: of single skips, and of the prior of pairs
+    with one prior mean.
+    """
+    total, single, attracted, not_attracted, shared = 0.0, 1.0, 1.0, 1.0, 0.0
+    for p in range(len(clicks)):
+        chance, passed, looked = theta[p], 1.0 - theta[p], clicks[p]
         for i in range(starts[p], starts[p + 1]):
             eye = gamma[state[i]]
-            none = 1.0 - theta[p] * eye
+            none = 1.0 - chance * eye
             look = skips[i] * eye * passed / none
             looked += look
             seen[state[i]] += look
             if skips[i] != 1.0:
                 total += skips[i] * math.log(none)
             else:
-                product *= none
-                if product < 1e-200:
-                    total += math.log(product)
-                    product = 1.0
+                single *= none
+                if single < TINY:
+                    total += math.log(single)
+                    single = 1.0
         looks[p] = looked
-        total += math.log(product) + (clicks[p] + strength * mean[p]) * math.log(theta[p]) + strength * (1.0 - mean[p]) * math.log(passed)
-    return total
+        if clicks[p] > 0.0:
+            total += clicks[p] * math.log(chance)
+        if mean[p] != shared or attracted < TINY or not_attracted < TINY:
+            total += strength * (shared * math.log(attracted) + (1.0 - shared) * math.log(not_attracted))
+            attracted = not_attracted = 1.0
+            shared = mean[p]
+        attracted *= chance
+        not_attracted *= passed
+    return total + math.log(single) + strength * (shared * math.log(attracted) + (1.0 - shared) * math.log(not_attracted))
 
 
 @compiled

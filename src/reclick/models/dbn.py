@@ -15,7 +15,7 @@ from reclick.compiled import compiled
 from reclick.counts import Counts
 from reclick.errors import SettingError
 from reclick.models.base import ClickModel, check_prior, check_range
-from reclick.models.cascade import TINY, Block, as_block, blocks, scan, silence
+from reclick.models.cascade import TINY, Block, as_block, blocks, clicks_of, scan, silence
 from reclick.models.chain import EDGE, chain_pages
 from reclick.models.em import Fit, Statistics, maximise_objective
 from reclick.models.priors import last_click_rate, log_beta, posterior
@@ -23,6 +23,7 @@ from reclick.sequences import Pages
 from reclick.sessions import Sessions
 
 GRID = (0.01, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.85, 0.9, 0.95, 0.97, 0.99, 1.0)  # what "cv" chooses among
+ALONE = 0.9  # … and what it takes when there is but one distinct session, and none to hold out
 
 
 class Parameters(NamedTuple):
@@ -46,7 +47,7 @@ class DBN(ClickModel):
     >>> log = {"query": ["pizza"] * 4, "ads": [["a", "b"]] * 4, "clicks": [[1], [1, 2], [], [2]]}
     >>> model = DBN(continuation=0.9).fit(log)
     >>> model.converged_, model.theta_.round(3)
-    (True, array([0.5  , 0.621]))
+    (True, array([0.5  , 0.593]))
     """
 
     name: ClassVar[str] = "dbn"
@@ -97,23 +98,29 @@ class DBN(ClickModel):
         given = self.satisfaction_prior
         self.satisfaction_ = last_click_rate(history) if isinstance(given, str) else float(given)
         start = Parameters(np.clip(means, EDGE, 1 - EDGE), np.full(len(means), self.satisfaction_))
-        self.cv_ = self._cross_validate(start, sessions, means) if isinstance(self.continuation, str) else None
-        self.continuation_ = float(self.cv_[self.cv_[:, 1].argmax(), 0]) if self.cv_ is not None else float(self.continuation)
+        choose = isinstance(self.continuation, str) and len(sessions) > 1
+        self.cv_ = self._cross_validate(start, sessions, means) if choose else None
+        fixed = ALONE if isinstance(self.continuation, str) else float(self.continuation)
+        self.continuation_ = fixed if self.cv_ is None else float(self.cv_[self.cv_[:, 1].argmax(), 0])
         fit = self._maximise(start, blocks(sessions), means, self.continuation_)
         self.theta_, self.rho_ = fit.parameters
         self.exposure_ = np.asarray(fit.statistics["looks"])
         self.iterations_, self.converged_, self.objective_, self.message_ = len(fit.objective), fit.converged, fit.objective, fit.message
 
     def _maximise(self, start: Parameters, parts: Sequence[Block], means: Float64, on: float) -> Fit[Parameters]:
+        clicks = clicks_of(parts, len(means))
+        clicked = np.flatnonzero(clicks)  # elsewhere ρ stays at its prior mean
+
         def maximise(found: Statistics) -> Parameters:
-            clicks = np.asarray(found["clicks"])
             theta = posterior(clicks, np.asarray(found["looks"]), means, self.attractiveness_strength)
-            rho = posterior(np.asarray(found["satisfied"]), clicks, self.satisfaction_, self.satisfaction_strength)
+            satisfied = np.asarray(found["satisfied"])[clicked]
+            rho = np.full(len(means), self.satisfaction_)
+            rho[clicked] = posterior(satisfied, clicks[clicked], self.satisfaction_, self.satisfaction_strength)
             return Parameters(np.clip(theta, EDGE, 1 - EDGE), np.clip(rho, EDGE, 1 - EDGE))
 
         def log_prior(now: Parameters) -> float:
             attractive = log_beta(now.theta, means, self.attractiveness_strength)
-            return attractive + log_beta(now.rho, self.satisfaction_, self.satisfaction_strength)
+            return attractive + log_beta(now.rho[clicked], self.satisfaction_, self.satisfaction_strength)
 
         return maximise_objective(
             start,
@@ -129,15 +136,15 @@ class DBN(ClickModel):
     def _cross_validate(self, start: Parameters, sessions: Sessions, means: Float64) -> Float64:
         """Held-out log-probability a session of each λ [λ, 2]; within a fold each λ starts from where the one before it ended."""
         folds = min(self.folds, len(sessions))
-        fold = np.random.default_rng(self.seed).permutation(len(sessions)) % max(folds, 1)
+        fold = np.random.default_rng(self.seed).permutation(len(sessions)) % folds
         held = np.zeros(len(GRID))
-        for k in range(folds) if folds > 1 else ():
+        for k in range(folds):
             train, test = blocks(sessions.select(np.flatnonzero(fold != k))), as_block(sessions.select(np.flatnonzero(fold == k)))
             now = start
             for i, on in reversed(list(enumerate(GRID))):
                 now = self._maximise(now, train, means, on).parameters
                 held[i] += float(expect(on, now, test)["log_likelihood"])
-        return np.column_stack([GRID, held / max(float(sessions.weight.sum()), 1.0)])
+        return np.column_stack([GRID, held / sessions.weight.sum()])
 
     def _prepare(self, batch: SessionBatch, text: TextIndex | None) -> Callable[[int, int], Pages]:
         found = self._pairs.find(batch)
@@ -149,11 +156,11 @@ class DBN(ClickModel):
 def expect(on: float, now: Parameters, block: Block) -> Statistics:
     """Expected looks and satisfied clicks of a block under the parameters: what is certain, a pair at a time, and the tails, a session at a time."""
     sessions, here = block.sessions, slice(block.first, block.first + len(block.looks))
-    looks, clicks, satisfied = np.zeros(len(now.theta)), np.zeros(len(now.theta)), np.zeros(len(now.theta))
-    looks[here], clicks[here] = block.looks, block.clicks
+    looks, satisfied = np.zeros(len(now.theta)), np.zeros(len(now.theta))
+    looks[here] = block.looks
     tails = _tails(sessions.pair, sessions.page, block.ends, sessions.weight, sessions.max_ads, on, *now, looks, satisfied)
     certain = _certain(block.looks, block.clicks, block.last, now.theta[here], now.rho[here], on)
-    return {"log_likelihood": tails + certain, "looks": looks, "clicks": clicks, "satisfied": satisfied}
+    return {"log_likelihood": tails + certain, "looks": looks, "satisfied": satisfied}
 
 
 @compiled
@@ -162,10 +169,10 @@ def _certain(looks: Float64, clicks: Float64, last: Float64, theta: Float64, rho
     total = moves = 0.0
     for p in range(len(looks)):
         if looks[p] > 0.0:
-            total += clicks[p] * np.log(theta[p]) + (looks[p] - clicks[p]) * np.log1p(-theta[p])
+            total += clicks[p] * np.log(theta[p]) + (looks[p] - clicks[p]) * np.log(1.0 - theta[p])
             moves += looks[p] - last[p]
         if clicks[p] > last[p]:
-            total += (clicks[p] - last[p]) * np.log1p(-rho[p])
+            total += (clicks[p] - last[p]) * np.log(1.0 - rho[p])
     return float(total + moves * np.log(on))
 
 

@@ -10,12 +10,11 @@ import numpy as np
 
 from reclick.attractiveness import TextIndex
 from reclick.batch import SessionBatch
-from reclick.counts import Counts, Progress
+from reclick.counts import Counts
 from reclick.models.base import Belief, Beliefs, ClickModel, check_range
 from reclick.models.chain import chain_pages
 from reclick.models.ctr import independent_clicks
 from reclick.models.pairs import Asked
-from reclick.models.pm import counted
 from reclick.sequences import Pages
 from reclick.text import AdTokens
 
@@ -36,6 +35,7 @@ class ICM(ClickModel):
     name: ClassVar[str] = "icm"
     assumes: ClassVar[str] = "every ad is looked at and clicked on its own; words attract"
     reference: ClassVar[str] = "Govindaraj, Wang, Vishwanathan 2014, arXiv 1401.0255 (a baseline)"
+    counts_suffice: ClassVar[bool] = True
     pair_values: ClassVar[tuple[str, ...]] = ("theta_",)
 
     def __init__(self, *, frequent: float = 50, floor: float = 1e-6) -> None:
@@ -43,9 +43,6 @@ class ICM(ClickModel):
         check_range("floor", floor, 1e-12, 0.1)
         self.frequent = frequent
         self.floor = floor
-
-    def _gather(self, sessions: object, progress: Progress | None) -> Counts:
-        return counted(sessions, progress)
 
     def _learn(self, data: Counts, history: Counts | None, text: AdTokens | None) -> None:
         self._pairs = self._index(data, text)

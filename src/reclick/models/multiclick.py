@@ -51,6 +51,7 @@ class MultiClick(ClickModel):
     name: ClassVar[str] = "multiclick"
     assumes: ClassVar[str] = "clicks in any order; words attract; a click may satisfy; users tire"
     reference: ClassVar[str] = "Govindaraj, Wang, Vishwanathan 2014, arXiv 1401.0255"
+    counts_suffice: ClassVar[bool] = True
     ordered: ClassVar[bool] = True
     satisfaction: ClassVar[bool] = True
 
@@ -77,9 +78,6 @@ class MultiClick(ClickModel):
         self.floor = floor
 
     # fitting
-
-    def _gather(self, sessions: object, progress: Progress | None) -> Counts:
-        return as_counts(sessions, progress=progress)
 
     def _learn(self, data: Counts, history: Counts | None, text: AdTokens | None) -> None:
         self._derive(data, None if history is None else _prior(history, self.floor), text)

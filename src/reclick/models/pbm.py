@@ -29,10 +29,9 @@ class PBM(ClickModel):
     be learnt: the priors settle the scale. Intervals of θ are those of its posterior given γ. A position beyond those of the log is looked at like
     the last.
 
-    >>> log = {"query": ["pizza"] * 4, "ads": [["a", "b"]] * 2 + [["b", "a"]] * 2, "clicks": [[1], [], [1], []]}
-    >>> model = PBM().fit(log)
-    >>> model.gamma_.round(3), model.theta_.round(3)
-    (array([0.996, 0.012]), array([0.498, 0.498]))
+    >>> pages = [["a", "b"]] * 4 + [["b", "a"]] * 4
+    >>> log = {"query": ["pizza"] * 8, "ads": pages, "clicks": [[1], [1], [1, 2], [], [1], [], [2], [1, 2]]}
+    >>> PBM().fit(log).click_prob({"query": ["pizza"], "ads": [["a", "b"]]}).round(3)
     """
 
     name: ClassVar[str] = "pbm"
@@ -52,9 +51,7 @@ class PBM(ClickModel):
         max_iterations: int = 200,
         tolerance: float = 1e-5,
     ) -> None:
-        check_settings(
-            attractiveness_prior, attractiveness_strength, examination_prior, examination_strength, frequent, max_iterations, tolerance
-        )
+        check_settings(attractiveness_prior, attractiveness_strength, examination_prior, examination_strength, frequent, max_iterations, tolerance)
         self.attractiveness_prior = attractiveness_prior
         self.attractiveness_strength = attractiveness_strength
         self.examination_prior = examination_prior
@@ -67,10 +64,9 @@ class PBM(ClickModel):
         self._cells = Cells.of(sessions, browsing=False)
         eye = position_means(self.examination_prior, history, sessions.max_ads)
         prior = Prior(means, eye, self.attractiveness_strength, self.examination_strength)
-        fit = learn(self._cells, prior, float(sessions.weight.sum()), max_iterations=self.max_iterations, tolerance=self.tolerance)
+        fit, self.exposure_ = learn(self._cells, prior, float(sessions.weight.sum()), max_iterations=self.max_iterations, tolerance=self.tolerance)
         self.prior_ = means
         self.theta_, self.gamma_ = fit.parameters
-        self.exposure_ = np.asarray(fit.statistics["looks"])
         self.iterations_, self.converged_, self.objective_, self.message_ = len(fit.objective), fit.converged, fit.objective, fit.message
 
     def _prepare(self, batch: SessionBatch, text: TextIndex | None) -> Callable[[int, int], Pages]:

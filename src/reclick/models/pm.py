@@ -11,13 +11,12 @@ import numpy as np
 from reclick import sequences
 from reclick.attractiveness import TextIndex
 from reclick.batch import Float64, Int64, SessionBatch
-from reclick.counts import Counts, Progress, as_counts
+from reclick.counts import Counts
 from reclick.errors import CannotAnswerError
 from reclick.models.base import Beliefs, ClickModel, check_range, padded, stacked, with_clicks
 from reclick.models.pairs import Asked
 from reclick.models.priors import posterior
 from reclick.sequences import CHAIN, Pages
-from reclick.sessions import Sessions
 from reclick.text import AdTokens
 
 
@@ -36,14 +35,12 @@ class PM(ClickModel):
     name: ClassVar[str] = "pm"
     assumes: ClassVar[str] = "the k-th click is at position k"
     reference: ClassVar[str] = "Govindaraj, Wang, Vishwanathan 2014, arXiv 1401.0255 (a baseline)"
+    counts_suffice: ClassVar[bool] = True
     shared_values: ClassVar[tuple[str, ...]] = ("numbers_", "pooled_")
 
     def __init__(self, *, number_strength: float = 1.0) -> None:
         check_range("number_strength", number_strength, 0, sys.float_info.max)
         self.number_strength = number_strength
-
-    def _gather(self, sessions: object, progress: Progress | None) -> Counts:
-        return counted(sessions, progress)
 
     def _learn(self, data: Counts, history: Counts | None, text: AdTokens | None) -> None:
         self._pairs = self._index(data, text)
@@ -69,11 +66,6 @@ class PM(ClickModel):
         raise CannotAnswerError(
             "PM has no attractiveness of a (query, ad): it clicks from the top whatever stands there. AM clicks by attractiveness."
         )
-
-
-def counted(sessions: object, progress: Progress | None) -> Counts:
-    """The counts of sessions, which may be grouped already."""
-    return sessions.counts if isinstance(sessions, Sessions) else as_counts(sessions, progress=progress)
 
 
 def click_numbers(data: Counts, history: Counts | None, strength: float) -> tuple[Float64, Float64]:

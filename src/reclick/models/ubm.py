@@ -29,9 +29,7 @@ class UBM(ClickModel):
     those of its posterior given γ. Positions beyond those of the log are looked at like the last, as far below the click.
 
     >>> log = {"query": ["pizza"] * 4, "ads": [["a", "b"]] * 4, "clicks": [[1], [1, 2], [], [1, 2]]}
-    >>> model = UBM().fit(log)
-    >>> model.click_prob({"query": ["pizza"], "ads": [["a", "b"]]}).round(3)
-    array([[0.747, 0.512]])
+    >>> UBM().fit(log).next_click_prob({"query": ["pizza"] * 2, "ads": [["a", "b"]] * 2}, [[], [1]]).round(3)
     """
 
     name: ClassVar[str] = "ubm"
@@ -51,9 +49,7 @@ class UBM(ClickModel):
         max_iterations: int = 200,
         tolerance: float = 1e-5,
     ) -> None:
-        check_settings(
-            attractiveness_prior, attractiveness_strength, examination_prior, examination_strength, frequent, max_iterations, tolerance
-        )
+        check_settings(attractiveness_prior, attractiveness_strength, examination_prior, examination_strength, frequent, max_iterations, tolerance)
         self.attractiveness_prior = attractiveness_prior
         self.attractiveness_strength = attractiveness_strength
         self.examination_prior = examination_prior
@@ -66,10 +62,9 @@ class UBM(ClickModel):
         self._cells = Cells.of(sessions, browsing=True)
         eye = browsing_means(position_means(self.examination_prior, history, sessions.max_ads))
         prior = Prior(means, eye.ravel(), self.attractiveness_strength, self.examination_strength)
-        fit = learn(self._cells, prior, float(sessions.weight.sum()), max_iterations=self.max_iterations, tolerance=self.tolerance)
+        fit, self.exposure_ = learn(self._cells, prior, float(sessions.weight.sum()), max_iterations=self.max_iterations, tolerance=self.tolerance)
         self.prior_ = means
         self.theta_, self.gamma_ = fit.parameters.theta, fit.parameters.gamma.reshape(eye.shape)  # [last, position]
-        self.exposure_ = np.asarray(fit.statistics["looks"])
         self.iterations_, self.converged_, self.objective_, self.message_ = len(fit.objective), fit.converged, fit.objective, fit.message
 
     def _prepare(self, batch: SessionBatch, text: TextIndex | None) -> Callable[[int, int], Pages]:

@@ -1,0 +1,85 @@
+"""Fitting the classical models: 1 M sessions of 10 results, of 1,000 and of 200,000 queries, from sessions that are grouped already.
+
+What is timed is `fit`: preparation and all 50 iterations of those that iterate. A session-iteration is one session in one iteration, whatever the
+grouping saves; the pages are drawn so that nearly all sessions are distinct, so that it saves nothing here.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from bench.biglogs import ADS, _clicks, _starts, _strings
+from bench.measure import WORK, Measured, line, measure
+from reclick.models import MODELS
+
+SESSIONS, PAGE, POOL, ITERATIONS = 1_000_000, 10, 20, 50  # POOL: ads that compete for a query
+QUERIES = (1_000, 200_000)
+ITERATE = f"max_iterations={ITERATIONS}, tolerance=0"
+SETTINGS = {"pbm": ITERATE, "ubm": ITERATE, "dbn": f"continuation=0.9, {ITERATE}", "ccm": ITERATE}
+LIMITS = {"pbm": 16.0, "ubm": 16.0, "dbn": 2.0, "ccm": 2.0}  # M session-iterations a second
+PEERS = {  # M session-iterations a second on such work, measured by us on this kind of machine, one thread: ParClick (C++), PyClick
+    "pbm": (0.46, 0.012),
+    "ubm": (0.32, 0.010),
+    "dbn": (0.018, 0.0002),
+    "ccm": (0.021, 0.0001),
+}
+CLOSED = ("gctr", "rctr", "dctr", "cm", "dcm", "sdbn", "icm")
+SETUP = """
+import logging
+from reclick.models import MODELS
+from reclick.sessions import as_sessions
+logging.disable()
+MODELS[{name!r}]({settings}).fit({{"query": ["q"] * 3, "ads": [["a", "b"]] * 3, "clicks": [[1], [], [2, 1]]}})  # loads the kernels
+sessions = as_sessions({log!r})
+"""
+
+
+def main() -> bool:
+    """Print the table; whether every limit holds."""
+    print("\nFitting: 1 M sessions of 10 results, in M session-iterations a second (50 iterations), or M sessions a second without iterations\n")
+    good = True
+    for queries in QUERIES:
+        log = str(_write_log(WORK / f"em{queries}.parquet", queries))
+        peak = 0.0
+        for name in [*LIMITS, *CLOSED]:
+            if name not in MODELS:
+                continue
+            fitted = _fit(name, log)
+            peak = max(peak, fitted.memory)
+            rate = SESSIONS * (ITERATIONS if name in LIMITS else 1) / fitted.seconds / 1e6
+            good &= line(f"{name}, {queries:,} queries", f"{rate:,.1f} M", f"≥ {LIMITS.get(name, 2.0):g} M", rate >= LIMITS.get(name, 2.0))
+            if name in PEERS:
+                print("".join(f"    {rate / peer:,.0f} × {who}" for who, peer in zip(("ParClick", "PyClick"), PEERS[name], strict=True)))
+        good &= line(f"peak memory of any, {queries:,} queries", f"{peak:,.0f} MB", "≤ 1,000 MB", peak <= 1_000)
+    return good
+
+
+def _fit(name: str, log: str) -> Measured:
+    settings = SETTINGS.get(name, "")
+    code = f"model = MODELS[{name!r}]({settings}).fit(sessions)"
+    if name in LIMITS:
+        code += f"\nassert model.iterations_ == {ITERATIONS}"
+    return measure(code, setup=SETUP.format(name=name, settings=settings, log=log))
+
+
+def _write_log(path: Path, queries: int) -> Path:
+    """Write a log, unless it is there already: Zipf over the queries, a page is the best 10 of 20 ads by a score that varies."""
+    if path.exists():
+        return path
+    path.parent.mkdir(parents=True, exist_ok=True)
+    rng = np.random.default_rng(queries)
+    weights = np.cumsum(1 / np.arange(1, queries + 1))
+    query = np.searchsorted(weights, rng.random(SESSIONS) * weights[-1]).astype(np.int32)
+    slot = np.argsort(rng.random((SESSIONS, POOL), np.float32) + np.linspace(0, 1, POOL, dtype=np.float32), axis=1)[:, :PAGE]
+    ad = ((query[:, None].astype(np.int64) * POOL + slot) * 2_654_435_761 % ADS).ravel()
+    length = np.full(SESSIONS, PAGE)
+    click, many = _clicks(rng, length)
+    beside = path.with_suffix(".writing")
+    ads = pa.ListArray.from_arrays(_starts(length), _strings("ad-", ad))
+    pq.write_table(pa.table({"query": _strings("query ", query), "ads": ads, "clicks": pa.ListArray.from_arrays(_starts(many), click)}), beside)
+    beside.replace(path)
+    return path

@@ -1,0 +1,120 @@
+"""What the tests of the cascade models share: brute force over latent variables, random logs, and the promises that all of them make."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections import defaultdict
+from collections.abc import Callable, Hashable, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+from brute import Session, all_sequences, as_table, assert_close, random_sessions
+
+from reclick.models import ClickModel, load
+
+Bits = tuple[tuple[int, ...], ...]  # [position][variable]
+Clicks = tuple[int, ...]
+Outcome = TypeVar("Outcome", bound=Hashable)
+
+
+def enumerated(chances: Sequence[Sequence[float]], outcome_of: Callable[[Bits], Outcome]) -> dict[Outcome, float]:
+    """P(outcome), summed over all values of independent yes-or-no variables, chances[position][variable]: each world has an outcome."""
+    variables = len(chances[0])
+    found: dict[Outcome, float] = defaultdict(float)
+    for bits in itertools.product((0, 1), repeat=len(chances) * variables):
+        world = tuple(bits[i * variables : (i + 1) * variables] for i in range(len(chances)))
+        chance = math.prod(p if bit else 1 - p for row, at in zip(chances, world, strict=True) for p, bit in zip(row, at, strict=True))
+        found[outcome_of(world)] += chance
+    return found
+
+
+def scanned(world: Bits, goes_on: Callable[[int, bool, tuple[int, ...]], bool]) -> Clicks:
+    """Scan down: variable 0 of a position is whether it would be clicked; goes_on(position, clicked, variables) is whether the next is looked at."""
+    clicks = []
+    for position, at in enumerate(world, 1):
+        if at[0]:
+            clicks.append(position)
+        if not goes_on(position, bool(at[0]), at):
+            break
+    return tuple(clicks)
+
+
+def assert_answers_are(model: ClickModel, query: str, ads: Sequence[str], truth: dict[Clicks, float]) -> None:
+    """log_prob, log_set_prob and click_prob of a page are those of a distribution over increasing click sequences."""
+    asked = list(all_sequences(len(ads)))
+    log = as_table([Session(query, tuple(ads), clicks) for clicks in asked])
+    assert_close(sum(truth.values()), 1.0)
+    ordered = np.array([truth.get(clicks, 0.0) for clicks in asked])
+    sets = np.array([truth.get(tuple(sorted(clicks)), 0.0) for clicks in asked])
+    np.testing.assert_allclose(np.exp(model.log_prob(log)), ordered, rtol=1e-10, atol=1e-14)
+    np.testing.assert_allclose(np.exp(model.log_set_prob(log)), sets, rtol=1e-10, atol=1e-14)
+    marginals = [sum(chance for clicks, chance in truth.items() if position in clicks) for position in range(1, len(ads) + 1)]
+    np.testing.assert_allclose(model.click_prob(log.slice(0, 1))[0], marginals, rtol=1e-10)
+
+
+def small_log(seed: int, count: int = 80) -> pa.Table:
+    """Pages of 1 to 5 ads with an ad twice on some, clicks in any order, and weights."""
+    return as_table(random_sessions(np.random.default_rng(seed), count, longest=5, weights=True), weights=True)
+
+
+def learnt(model: ClickModel) -> dict[str, Any]:
+    return {name: getattr(model, name) for name in (*model.pair_values, *model.shared_values)}
+
+
+def assert_keeps_its_promises(make: Callable[[], ClickModel], folder: Path) -> None:
+    """A weight is so many rows; an unseen query has an answer; what is saved is loaded bit for bit; the order of clicks does not matter."""
+    sessions = random_sessions(np.random.default_rng(7), 80, longest=5, weights=True)
+    log = as_table(sessions, weights=True)
+    model = make().fit(log)
+    twice = make().fit(as_table([Session(s.query, s.ads, s.clicks) for s in sessions for _ in range(int(s.weight))]))
+    downwards = make().fit(as_table([Session(s.query, s.ads, tuple(sorted(s.path)), s.weight) for s in sessions], weights=True))
+    for other, tolerance in ((twice, 1e-12), (downwards, 1e-9)):
+        for name, value in learnt(model).items():
+            if value is not None:
+                np.testing.assert_allclose(np.asarray(getattr(other, name)), np.asarray(value), rtol=tolerance, err_msg=name)
+
+    pages = pa.table({"query": ["never seen", "q", "r"], "ads": [["a", "new"], ["a"], list("abcdefabcdef")]})
+    chances = model.click_prob(pages)
+    shown = np.arange(12) < np.array([[2], [1], [12]])
+    assert ((chances > 0) & (chances < 1))[shown].all()
+    assert chances[0, 0] == model.click_prob({"query": ["nor this"], "ads": [["b"]]})[0, 0]
+
+    model.save(folder / "model")
+    back = load(folder / "model")
+    assert back.get_params() == model.get_params()
+    for name, value in learnt(model).items():
+        np.testing.assert_array_equal(np.asarray(getattr(back, name)), np.asarray(value), err_msg=name)
+    np.testing.assert_array_equal(back.click_prob(pages), chances)
+    np.testing.assert_array_equal(back.log_set_prob(log), model.log_set_prob(log))
+    assert back.relevance().equals(model.relevance())
+
+
+def assert_never_falls(objective: Sequence[float]) -> None:
+    assert (np.diff(objective) >= -1e-9 * (1 + np.abs(objective[1:]))).all()
+
+
+def with_values(model: ClickModel, pages: pa.Table, **values: Any) -> ClickModel:
+    """A model that knows the pages' pairs, with these learnt values: the truth to draw from."""
+    model.fit(pages.append_column("clicks", pa.array([[]] * len(pages), pa.list_(pa.int64()))))
+    for name, value in values.items():
+        setattr(model, name, value)
+    return model
+
+
+def random_pages(count: int, ads: int, length: int, seed: int, bottom: str | None = None) -> pa.Table:
+    """Pages of one query, `length` of the ads "00", "01", … in random order, then perhaps always the same one at the bottom."""
+    order = np.random.default_rng(seed).permuted(np.tile(np.arange(ads), (count, 1)), axis=1)[:, :length]
+    names = np.array([f"{i:02}" for i in range(ads)])
+    return pa.table({"query": ["q"] * count, "ads": [[*row, *([] if bottom is None else [bottom])] for row in names[order].tolist()]})
+
+
+def drawn(truth: ClickModel, pages: pa.Table, seed: int) -> pa.Table:
+    return pages.append_column("clicks", truth.sample(pages, seed))
+
+
+def spread(count: int, low: float, high: float) -> npt.NDArray[np.float64]:
+    return np.linspace(low, high, count)

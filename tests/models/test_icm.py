@@ -1,0 +1,111 @@
+"""ICM: every ad on its own, attractive by its words."""
+
+from __future__ import annotations
+
+from itertools import product
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from brute import Session, ads_table, as_table, random_sessions
+
+from reclick.errors import SettingError
+from reclick.logs import read_sessions
+from reclick.models import DCTR, ICM, load
+from reclick.sessions import as_sessions
+
+TEXTS = {"a": "red shoes", "b": "red boots", "c": "blue"}
+LOG = [
+    Session("shoes", ("a", "b"), (1,)),
+    Session("shoes", ("b", "a"), (2, 1)),
+    Session("hats", ("c", "a"), ()),
+]  # red 5 impressions 3 clicks, shoes 3 and 2, boots 2 and 1, blue 1 and 0; of the query shoes alone: red 4 and 3, shoes 2 and 2, boots 2 and 1
+
+
+def fitted(frequent: float = 50) -> ICM:
+    return ICM(frequent=frequent).fit(read_sessions(as_table(LOG), ads=ads_table(TEXTS)))
+
+
+def test_attractiveness_is_the_mean_rate_of_the_words_over_all_queries() -> None:
+    page = {"query": ["shoes"], "ads": [["a", "b"]]}
+    np.testing.assert_allclose(fitted().click_prob(page), [[(3 / 5 + 2 / 3) / 2, (3 / 5 + 1 / 2) / 2]], rtol=1e-12)
+
+
+def test_a_frequent_query_has_word_rates_of_its_own() -> None:
+    pages = {"query": ["shoes", "hats"], "ads": [["a", "b"]] * 2}
+    expected = [[(3 / 4 + 2 / 2) / 2, (3 / 4 + 1 / 2) / 2], [(3 / 5 + 2 / 3) / 2, (3 / 5 + 1 / 2) / 2]]
+    np.testing.assert_allclose(fitted(frequent=2).click_prob(pages), expected, rtol=1e-12)
+
+
+def test_an_ad_and_a_query_never_seen_are_answered_from_the_words() -> None:
+    page = read_sessions({"query": ["unseen"], "ads": [["new", "x"]], "clicks": [[]]}, ads=ads_table({"new": "red unheard"}))
+    np.testing.assert_allclose(fitted().click_prob(page), [[(3 / 5 + 3 / 6) / 2, 3 / 6]], rtol=1e-12)
+
+
+def test_log_prob_is_the_product_over_positions() -> None:
+    model, ads = fitted(), ("a", "c", "b")
+    chance = model.click_prob({"query": ["shoes"], "ads": [list(ads)]})[0]
+    for clicked in product((0, 1), repeat=3):
+        clicks = tuple(j + 1 for j in range(3) if clicked[j])
+        expected = np.log([chance[j] if clicked[j] else 1 - chance[j] for j in range(3)]).sum()
+        np.testing.assert_allclose(model.log_prob(as_table([Session("shoes", ads, clicks)])), expected, rtol=1e-12)
+        np.testing.assert_allclose(model.log_set_prob(as_table([Session("shoes", ads, clicks[::-1])])), expected, rtol=1e-12)
+
+
+def test_it_differs_from_dctr_in_that_a_pair_has_no_counts_of_its_own() -> None:
+    log = as_table([Session("q", ("a",), (1,)), Session("r", ("a",), ())])
+    page = {"query": ["q", "r"], "ads": [["a"]] * 2}
+    np.testing.assert_allclose(ICM().fit(log).click_prob(page), [[0.5], [0.5]])
+    np.testing.assert_allclose(DCTR(attractiveness_strength=0).fit(log).click_prob(page), [[1], [0]], atol=2e-9)
+
+
+def test_a_weight_of_two_equals_the_row_twice_and_grouped_sessions_will_do() -> None:
+    sessions = random_sessions(np.random.default_rng(1), 40, weights=True)
+    repeated = as_table([Session(s.query, s.ads, s.clicks) for s in sessions for _ in range(int(s.weight))])
+    models = [ICM().fit(log) for log in (as_table(sessions, weights=True), repeated, as_sessions(repeated))]
+    for model in models[1:]:
+        np.testing.assert_array_equal(model.theta_, models[0].theta_)
+
+
+def test_attractiveness_is_recovered_from_own_samples() -> None:
+    """20,000 pages of three ads with a word each: within 0.02, more than five standard deviations."""
+    model = ICM().fit(as_table([Session("q", ("a", "b", "c"), clicks) for clicks in ((1,), (1, 2), (), (1, 3))]))
+    pages = {"query": ["q"] * 20_000, "ads": [["a", "b", "c"]] * 20_000}
+    again = ICM().fit({**pages, "clicks": model.sample(pages, 3)})
+    np.testing.assert_allclose(again.theta_, [0.75, 0.25, 0.25], atol=0.02)
+
+
+def test_a_saved_model_answers_the_same_to_the_last_bit(tmp_path: Path) -> None:
+    model = fitted(frequent=2)
+    model.save(tmp_path / "model")
+    loaded = load(tmp_path / "model")
+    asked = read_sessions(as_table(random_sessions(np.random.default_rng(3), 30, queries="qs")), ads=ads_table({"d": "red hats"}))
+    np.testing.assert_array_equal(loaded.log_set_prob(asked), model.log_set_prob(asked))
+    assert loaded.relevance().equals(model.relevance())
+
+
+def test_fitting_again_forgets_the_first_log() -> None:
+    model = fitted().fit(as_table([Session("q", ("x", "y", "z"), (2,))]))
+    np.testing.assert_array_equal(model.theta_, ICM().fit(as_table([Session("q", ("x", "y", "z"), (2,))])).theta_)
+
+
+def test_relevance_is_the_attractiveness_with_an_interval() -> None:
+    table = fitted().relevance(pa.table({"query": ["shoes"], "ad": ["a"]}))
+    theta = table["attractiveness"].to_numpy()
+    np.testing.assert_allclose(theta, [(3 / 5 + 2 / 3) / 2])
+    assert table["attractiveness_low"].to_numpy() < theta < table["attractiveness_high"].to_numpy()
+    assert table["satisfaction"].null_count == 1
+
+
+def test_what_was_always_or_never_clicked_stays_possible() -> None:
+    model = ICM(floor=0.01).fit(as_table([Session("q", ("a",), (1,))] * 3))
+    np.testing.assert_allclose(model.click_prob({"query": ["q"], "ads": [["a"]]}), [[0.99]])
+    none = ICM().fit(as_table([Session("q", ("a",), ())]))
+    assert np.isfinite(none.log_prob(as_table([Session("q", ("a",), (1,))]))).all()
+
+
+@pytest.mark.parametrize("settings", [{"floor": 0}, {"frequent": -1}])
+def test_settings_that_make_no_sense_are_refused(settings: dict[str, float]) -> None:
+    with pytest.raises(SettingError, match=next(iter(settings))):
+        ICM(**settings)
