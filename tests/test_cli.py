@@ -144,7 +144,7 @@ def test_models_lists_every_model_with_what_it_answers(run: Run) -> None:
     code, out, _ = run("models")
     assert code == 0
     assert all(f" {name} " in out for name in rc.MODELS)
-    assert all(head in out for head in ("assumes", "order of clicks", "satisfaction", "reference"))
+    assert all(head in out for head in ("assumes", "order of", "satisfaction", "reference"))
     rows = {line.split("│")[1].strip(): [cell.strip() for cell in line.split("│")] for line in out.splitlines() if line.count("│") == 6}
     assert rows["multiclick"][3:5] == ["yes", "yes"]
     assert rows["dctr"][3:5] == ["no", "no"]

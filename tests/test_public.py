@@ -37,7 +37,7 @@ def test_an_unknown_name_lists_the_right_ones() -> None:
 
 def loaded_by(statement: str) -> set[str]:
     code = f"import sys; {statement}; print('\\n'.join(sys.modules))"
-    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)  our own words
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     return {name.split(".")[0] for name in result.stdout.split()}
 
 

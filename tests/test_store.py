@@ -323,7 +323,7 @@ while True:
 
 def kill_a_writer(folder: Path, number: int, seconds: float) -> None:
     command = [sys.executable, "-c", WRITER, str(folder), str(Path(__file__).parent), str(number)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE) as writer:  our own words
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as writer:
         assert writer.stdout is not None
         writer.stdout.readline()
         time.sleep(seconds)

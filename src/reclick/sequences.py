@@ -1,7 +1,7 @@
 """Click sequences of one page under sequential choice, and thin loops over many pages.
 
 Two more codes are for models without such a product. CHAIN: gamma[l, j] itself is P(next click is j) after one at l, for j below l only, so
-clicks go down the page (theta = 1, rho = 0, stop = 0); marginals need no sets then, and pages may have any length. WALK: the eye steps forward or
+clicks go down the page (theta = 1, rho = 0); marginals need no sets then, and pages may have any length. WALK: the eye steps forward or
 back from position to position until it clicks or stops.
 
 State: k clicks so far, the last at position l (0 = start), some positions clicked. The next click is at free position j with
@@ -10,7 +10,8 @@ P(j) = go · w_j / (outside + Σ w), w_j = θ_j γ_lj over free j; the rest ends
 The parameters of a page, in this order everywhere:
     reading  a code of READINGS
     theta    [position] attractiveness;  rho  [position] satisfaction
-    stop     [clicks so far] fatigue η, or the outside weight ω of "luce"; for WALK the chances of a step forward and of one back
+    stop     [clicks so far] fatigue η, or the outside weight ω of "luce"; for WALK the chances of a step forward and of one back;
+             for CHAIN P(end) after each last click, 0 = start
     gamma    [last, position] where the eye goes; row 0 is the start; γ_ll is any finite number, never used
 The page's length is len(theta): stop and gamma may be longer, what lies beyond the page is not read.
 The loops over many pages release the GIL: run parts of a log in threads.
@@ -56,7 +57,7 @@ def _share(reading: int, weight: float, sight: float, satisfied: float, stop: fl
         return 0.0, 1.0
     tired = 0.0 if reading == LUCE else stop
     go = (1.0 - satisfied) * (1.0 - tired)
-    if reading in (LEFTOVER, CHAIN):
+    if reading == LEFTOVER:
         outside = max(0.0, 1.0 - weight)
     elif reading == EXAMINATION:
         outside = max(0.0, sight - weight)
@@ -107,6 +108,10 @@ def step(reading: int, theta: Float64, rho: Float64, stop: Float64, gamma: Float
     """Fill out[j] with P(next click is j), 0 for clicked ones, and return P(end). free is 1.0 where not clicked yet, else 0.0."""
     if reading == WALK:
         return walk_step(theta, stop[0], stop[1], last, free, out)
+    if reading == CHAIN:
+        for j in range(len(theta)):
+            out[j] = gamma[last, j] * free[j]
+        return float(stop[last])
     weight = sight = 0.0
     for j in range(len(theta)):
         eye = gamma[last, j] * free[j]

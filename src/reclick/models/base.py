@@ -99,11 +99,13 @@ class ClickModel(ABC):
 
         The words' click rates are over the looks that the first fit gave each pair, so that where an ad stood does not count against its words.
         """
+        vars(self).pop("word_exposure_", None)  # of an earlier fit
         given = self.get_params().get("attractiveness_prior", "overall")
         self.unseen_ = float(given) if isinstance(given, int | float) else self.overall_rate(history or data.counts)
         self._pairs = self._index(data.counts, text)
         self._estimate(data, np.full(len(self._pairs), self.unseen_), history or data.counts)
         if given == "words":
+            self.word_exposure_ = vars(self)["exposure_"]
             self._pairs = self._index(data.counts, text)
             self._estimate(data, np.clip(self._pairs.words.of_pairs()[:, 0], EDGE, 1 - EDGE), history or data.counts)
 
@@ -238,14 +240,15 @@ class ClickModel(ABC):
         tables = {f"counts_{name}": table for name, table in self._pairs.counts.to_tables().items()}
         if self._pairs.text is not None:
             tables |= {f"text_{name}": table for name, table in self._pairs.text.to_tables().items()}
-        if self.pair_values:
-            tables["learnt"] = pa.table({name: getattr(self, name) for name in self.pair_values})
+        learnt = {name: getattr(self, name) for name in (*self.pair_values, "word_exposure_") if hasattr(self, name)}
+        if learnt:
+            tables["learnt"] = pa.table(learnt)
         names = [*self.shared_values, *(name for name in FIT_REPORT if hasattr(self, name))]
         return {name: np.asarray(getattr(self, name)).tolist() for name in names}, tables
 
     def _from_tables(self, values: dict[str, Any], tables: dict[str, pa.Table]) -> Self:
         """Take back what `_to_tables` gave."""
-        for name in self.pair_values:
+        for name in tables["learnt"].column_names if "learnt" in tables else ():
             setattr(self, name, tables["learnt"][name].combine_chunks().to_numpy(zero_copy_only=False).copy())
         for name, value in values.items():
             setattr(self, name, np.array(value) if isinstance(value, list) else value)
@@ -254,10 +257,9 @@ class ClickModel(ABC):
 
     def _index(self, counts: Counts, text: AdTokens | None) -> Pairs:
         """The pairs of the counts, as this model looks them up."""
-        words = self.get_params().get("attractiveness_prior", "words") == "words"
-        exposure = getattr(self, "exposure_", None)
-        ready = words and (exposure is not None or not hasattr(self, "unseen_"))
-        return Pairs(counts, text, frequent=self.get_params().get("frequent", 50), exposure=exposure, unseen=None if ready else self.unseen_)
+        exposure = getattr(self, "word_exposure_", None)
+        unseen = getattr(self, "unseen_", None) if exposure is None else None
+        return Pairs(counts, text, frequent=self.get_params().get("frequent", 50), exposure=exposure, unseen=unseen)
 
     @property
     def advice(self) -> str:

@@ -88,15 +88,20 @@ def positions(page: Int64) -> Int64:
 
 
 @compiled
-def scan(page: Int64, theta: Float64, onward: Float64, clicked: float, passed: float, out: Float64) -> None:
+def scan(page: Int64, theta: Float64, onward: Float64, clicked: float, passed: float, out: Float64, end: Float64) -> None:
     """F[l, j] = start_l · Π_{l < i < j} (1 − θ_i) passed · θ_j, where start_l = clicked · onward_l is the chance of going on after a click at l."""
     for s in range(len(page) - 1):
         n = page[s + 1] - page[s]
-        for last in range(n + 1):
+        silent = 1.0  # the chance of no click from the next position on, when it is looked at
+        for last in range(n, -1, -1):
             look = clicked * onward[page[s] + last - 1] if last > 0 else 1.0
             for j in range(last, n):
                 out[s, last, j] = look * theta[page[s] + j]
                 look *= (1.0 - theta[page[s] + j]) * passed
+            on = clicked * onward[page[s] + last - 1] if last > 0 else 1.0
+            end[s, last] = 1.0 - on + on * silent
+            if last > 0:
+                silent = (1.0 - theta[page[s] + last - 1]) * (1.0 - passed + passed * silent)
 
 
 @compiled

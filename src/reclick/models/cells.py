@@ -288,7 +288,7 @@ def _shrink(clicks: Float64, looks: Float64, mean: Float64, strength: float, out
 
 
 @compiled
-def browse(page: Int64, theta: Float64, gamma: Float64, out: Float64) -> None:
+def browse(page: Int64, theta: Float64, gamma: Float64, out: Float64, end: Float64) -> None:
     """F[l, j] = θ_j γ_lj Π_{l < i < j} (1 − θ_i γ_li): every position below the last click is clicked or not on its own."""
     for s in range(len(page) - 1):
         n = page[s + 1] - page[s]
@@ -298,6 +298,7 @@ def browse(page: Int64, theta: Float64, gamma: Float64, out: Float64) -> None:
                 chance = theta[page[s] + j] * gamma[last, j]
                 out[s, last, j] = none * chance
                 none *= 1.0 - chance
+            end[s, last] = none
 
 
 def longer(gamma: Float64, length: int) -> Float64:

@@ -15,11 +15,15 @@ from reclick.batch import Float64, SessionBatch
 from reclick.sequences import CHAIN, Pages
 
 EDGE = 1e-9  # nothing is certain: a pair clicked 1 time of 1 may go unclicked
-Fill = Callable[..., None]  # fill(page, *values of impressions, *shared values, out)
+Fill = Callable[..., None]  # fill(page, *values of impressions, *shared values, out, end)
 
 
 def chain_pages(batch: SessionBatch, fill: Fill, impressions: Sequence[Float64], shared: Sequence[Any] = ()) -> Callable[[int, int], Pages]:
-    """What a model's `_prepare` gives: `fill` writes F [session, last, position] from probabilities of impressions and from shared values."""
+    """What a model's `_prepare` gives.
+
+    `fill` writes F [session, last, position] and P(end) [session, last], from probabilities of impressions and from shared values. P(end) is worked
+    out, not 1 − ΣF, so that a tiny one has its logarithm.
+    """
     return partial(_pages, batch, fill, impressions, shared)
 
 
@@ -28,6 +32,7 @@ def _pages(batch: SessionBatch, fill: Fill, impressions: Sequence[Float64], shar
     page = batch.page[start : end + 1] - first
     length = int(np.diff(page).max(initial=1))
     chances = np.zeros((end - start, length + 1, length))
-    fill(page, *(np.clip(values[first:last], EDGE, 1 - EDGE) for values in impressions), *shared, chances)
+    ends = np.ones((end - start, length + 1))
+    fill(page, *(np.clip(values[first:last], EDGE, 1 - EDGE) for values in impressions), *shared, chances, ends)
     size = last - first
-    return Pages(CHAIN, np.ones(size), np.zeros(size), np.zeros((end - start, length + 1)), chances, page, np.arange(end - start))
+    return Pages(CHAIN, np.ones(size), np.zeros(size), ends, chances, page, np.arange(end - start))

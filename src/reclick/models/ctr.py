@@ -151,7 +151,7 @@ def _by_rank(counts: Counts) -> tuple[Float64, Float64]:
 
 
 @compiled
-def independent_clicks(page: Int64, chance: Float64, out: Float64) -> None:
+def independent_clicks(page: Int64, chance: Float64, out: Float64, end: Float64) -> None:
     """F[l, j] = p_j Π_{l < i < j} (1 − p_i), every position being clicked on its own with p."""
     for s in range(len(page) - 1):
         n = page[s + 1] - page[s]
@@ -160,3 +160,4 @@ def independent_clicks(page: Int64, chance: Float64, out: Float64) -> None:
             for j in range(last, n):
                 out[s, last, j] = none * chance[page[s] + j]
                 none *= 1.0 - chance[page[s] + j]
+            end[s, last] = none

@@ -32,6 +32,7 @@ class PBM(ClickModel):
     >>> pages = [["a", "b"]] * 4 + [["b", "a"]] * 4
     >>> log = {"query": ["pizza"] * 8, "ads": pages, "clicks": [[1], [1], [1, 2], [], [1], [], [2], [1, 2]]}
     >>> PBM().fit(log).click_prob({"query": ["pizza"], "ads": [["a", "b"]]}).round(3)
+    array([[0.712, 0.321]])
     """
 
     name: ClassVar[str] = "pbm"

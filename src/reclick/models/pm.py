@@ -54,7 +54,7 @@ class PM(ClickModel):
             chances = np.zeros((len(stop), longest + 1, longest))  # [length, last, position]
             below = np.arange(longest)
             chances[:, below, below] = 1 - stop[:, :longest]
-            return Pages(CHAIN, np.ones(page[-1]), np.zeros(page[-1]), np.zeros_like(stop), chances, page, table)
+            return Pages(CHAIN, np.ones(page[-1]), np.zeros(page[-1]), stop, chances, page, table)
 
         return pages
 

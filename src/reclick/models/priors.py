@@ -30,7 +30,7 @@ def log_beta(value: Float64, mean: Float64 | float, strength: float) -> float:
     """Log-density, but for a constant, of the prior whose mode after c of n is (c + strength · mean) / (n + strength)."""
     if strength == 0:
         return 0.0
-    return float(strength * np.sum(mean * np.log(value) + (1 - mean) * np.log1p(-value)))
+    return float(strength * np.sum(mean * np.log(value) + (1 - mean) * np.log(1 - value)))
 
 
 def posterior(successes: Float64, trials: Float64, mean: Float64 | float, strength: float) -> Float64:

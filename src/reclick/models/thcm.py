@@ -20,7 +20,6 @@ from reclick.models.em import Statistics, maximise_objective
 from reclick.models.priors import log_beta, posterior
 from reclick.sequences import WALK, Pages, walk_visits
 from reclick.sessions import Sessions
-from reclick.text import AdTokens
 
 
 class Walk(NamedTuple):
@@ -84,11 +83,6 @@ class THCM(ClickModel):
         self.frequent = frequent
         self.max_iterations = max_iterations
         self.tolerance = tolerance
-
-    def _learn(self, data: Sessions, history: Counts | None, text: AdTokens | None) -> None:
-        super()._learn(data, history, text)
-        if self.attractiveness_prior == "words":  # of pairs never seen, the words over the final looks, which are the ones that are saved
-            self._pairs = self._index(data.counts, text)
 
     def _estimate(self, sessions: Sessions, means: Float64, history: Counts) -> None:
         clicks = sessions.counts.clicks

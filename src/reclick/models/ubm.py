@@ -30,6 +30,8 @@ class UBM(ClickModel):
 
     >>> log = {"query": ["pizza"] * 4, "ads": [["a", "b"]] * 4, "clicks": [[1], [1, 2], [], [1, 2]]}
     >>> UBM().fit(log).next_click_prob({"query": ["pizza"] * 2, "ads": [["a", "b"]] * 2}, [[], [1]]).round(3)
+    array([[0.747, 0.075],
+           [0.   , 0.683]])
     """
 
     name: ClassVar[str] = "ubm"
