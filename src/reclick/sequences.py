@@ -104,6 +104,23 @@ def walk_step(theta: Float64, forward: float, back: float, last: int, free: Floa
 
 
 @compiled
+def walk_marginals(theta: Float64, forward: float, back: float, out: Float64) -> None:
+    """Fill out with P(position is ever clicked) = reach θ / (1 − (1 − θ) return): the walk does not heed the clicks, each look may click anew."""
+    n = len(theta)
+    rise = 0.0  # P(from here the eye comes to the position above)
+    for i in range(n - 1, 0, -1):
+        rise = back / (1.0 - forward * rise)
+        out[i - 1] = forward * rise  # a return by way of the ads below; there is none below the last
+    out[n - 1] = 0.0
+    reach, fall = 1.0, 0.0  # P(the eye comes here), P(it comes here from the position above)
+    for i in range(n):
+        again = out[i] + back * fall
+        out[i] = reach * theta[i] / (1.0 - (1.0 - theta[i]) * again)
+        fall = forward / (1.0 - back * fall)
+        reach *= fall
+
+
+@compiled
 def step(reading: int, theta: Float64, rho: Float64, stop: Float64, gamma: Float64, k: int, last: int, free: Float64, out: Float64) -> float:
     """Fill out[j] with P(next click is j), 0 for clicked ones, and return P(end). free is 1.0 where not clicked yet, else 0.0."""
     if reading == WALK:
@@ -208,6 +225,9 @@ def click_prob(reading: int, theta: Float64, rho: Float64, stop: Float64, gamma:
             out[j] = gamma[0, j]
             for i in range(j):
                 out[j] += out[i] * gamma[i + 1, j]
+        return
+    if reading == WALK:
+        walk_marginals(theta, stop[0], stop[1], out)
         return
     members = np.arange(n + 1).astype(np.int32)
     reach = _reach(reading, theta, rho, stop, gamma, members, np.ones(n))
@@ -403,7 +423,7 @@ def log_set_probs(pages: Pages, click: Int32, clicks: Int64) -> Float64:
 
 def click_probs(pages: Pages) -> Float64:
     """Answer click_prob for every page, end to end: [impression]."""
-    if pages.reading != CHAIN:
+    if pages.reading not in (CHAIN, WALK):
         check_exact(int(np.diff(pages.page).max(initial=0)))
     out = np.empty(len(pages.theta))
     _each_click_prob(pages, out)

@@ -22,15 +22,15 @@ def one_pair(clicks: float, skips: list[float]) -> Cells:
 
 def found(clicks: float, eyes: list[float], skips: list[float], mean: float, strength: float) -> Float64:
     """Mean and quantiles."""
-    return posteriors(one_pair(clicks, skips), np.array([0]), np.array([mean]), strength, np.array(eyes, np.float64), SHARES)[0]
+    return posteriors(one_pair(clicks, skips), np.array([0]), np.array([mean]), strength, np.array(eyes, np.float64), SHARES).ravel()
 
 
 def dense(clicks: float, eyes: list[float], skips: list[float], mean: float, strength: float) -> Float64:
-    """The same by sums over half a million points of u = log θ / (1 − θ), around where the density is."""
+    """The same by sums over a hundred thousand points of u = log θ / (1 − θ), around where the density is."""
     a, b = (strength * mean + clicks, strength * (1 - mean)) if strength else (1.0 + clicks, 1.0)
     low, high = -40 - 60 / min(a, 1), 40 + 60 / min(b, 1)
     for _ in range(6):
-        u = np.linspace(low, high, 500_001)
+        u = np.linspace(low, high, 100_001)
         log = a * special.log_expit(u) + b * special.log_expit(-u)
         for eye, many in zip(eyes, skips, strict=True):
             log += many * np.log(1 - eye + eye * special.expit(-u))
@@ -76,7 +76,7 @@ def test_posterior_of_a_tiny_log_equals_integration_of_its_definition() -> None:
             return float(np.prod([chance if clicked else 1 - chance for chance, (_, _, clicked) in zip(chances, seen, strict=True)]))
 
         whole = integrate.quad(density, 0, 1, epsabs=0)[0]
-        assert row["attractiveness"] == pytest.approx(integrate.quad(lambda x: x * density(x), 0, 1, epsabs=0)[0] / whole, rel=1e-7)  # noqa: B023
+        assert row["attractiveness"] == pytest.approx(integrate.quad(lambda x: x * density(x), 0, 1, epsabs=0)[0] / whole, rel=1e-7)
         assert integrate.quad(density, 0, row["attractiveness_low"], epsabs=0)[0] / whole == pytest.approx(0.25, abs=1e-7)
         assert integrate.quad(density, row["attractiveness_high"], 1, epsabs=0)[0] / whole == pytest.approx(0.25, abs=1e-7)
 
@@ -115,10 +115,13 @@ def test_gamma_is_that_of_ubm_and_predictions_use_the_posterior_mean() -> None:
     assert np.exp(bbm.log_prob(as_table([Session(query, (ad,), (1,))])))[0] == pytest.approx(means[0] * bbm.gamma_[0, 0])
 
 
-def test_intervals_cover_what_simulated_sessions_were_made_with() -> None:
-    """Of 300 pairs, 90 % intervals hold the true θ of 84 to 96 % (γ_1 = 1 settles the scale)."""
+@pytest.mark.parametrize(("many", "tolerance"), [(9_000, 0.15), (60_000, 0.05)])
+def test_intervals_cover_what_simulated_sessions_were_made_with(many: int, tolerance: float) -> None:
+    """Of 300 pairs, 90 % intervals hold the true θ of 84 to 96 % (γ_1 = 1 settles the scale), with 90 or with 600 impressions each.
+
+    γ of a rare state is learnt from the θ of highest density, so with few impressions a pair it is a little high: 0.15, and 0.05 with more.
+    """
     rng = np.random.default_rng(0)
-    many = 9_000
     pages = {"query": [f"q{i % 60}" for i in range(many)], "ads": [rng.permutation(list("abcde"))[:3].tolist() for _ in range(many)]}
     truth = BBM(max_iterations=1).fit({**pages, "clicks": [[]] * many})
     truth.theta_ = rng.beta(0.9, 2.1, len(truth.theta_))
@@ -127,4 +130,4 @@ def test_intervals_cover_what_simulated_sessions_were_made_with() -> None:
     table = learnt.relevance()
     low, high = np.array(table["attractiveness_low"]), np.array(table["attractiveness_high"])
     assert 0.84 < ((low <= truth.theta_) & (truth.theta_ <= high)).mean() < 0.96
-    np.testing.assert_allclose(learnt.gamma_[[0, 0, 0, 1, 1, 2], [0, 1, 2, 1, 2, 2]], [1.0, 0.6, 0.3, 0.7, 0.4, 0.8], atol=0.08)
+    np.testing.assert_allclose(learnt.gamma_[[0, 0, 0, 1, 1, 2], [0, 1, 2, 1, 2, 2]], [1.0, 0.6, 0.3, 0.7, 0.4, 0.8], atol=tolerance)

@@ -203,7 +203,7 @@ def test_reverse_clicks_raise_the_chance_of_a_step_back() -> None:
 def test_an_unseen_query_gets_the_overall_rate_or_what_the_words_say() -> None:
     sessions = [Session("q", ("a", "b"), clicks) for clicks in ((1,), (1,), (), (1, 2))]
     asked = {"query": ["unseen"], "ads": [["x"]]}
-    assert THCM().fit(as_table(sessions)).click_prob(asked)[0, 0] == pytest.approx(0.75, abs=0.2)
+    assert THCM().fit(as_table(sessions)).click_prob(asked)[0, 0] == pytest.approx(0.75, rel=1e-12)
     log = read_sessions(as_table(sessions), ads=ads_table({"a": "good", "b": "poor"}))
     model = THCM(attractiveness_prior="words").fit(log)
     pages = read_sessions({"query": ["unseen"] * 2, "ads": [["x"], ["y"]]}, ads=ads_table({"x": "good", "y": "poor"}), clicks_required=False)
@@ -232,12 +232,13 @@ def test_a_saved_model_answers_the_same_to_the_last_bit(tmp_path: Path) -> None:
         assert loaded.relevance().equals(model.relevance())
 
 
-def test_relevance_has_wider_intervals_where_there_were_fewer_looks() -> None:
-    sessions = [Session("q", ("a", "b", "c"), clicks) for clicks in ((1,), (), (2,), (1,), ())] * 4
-    table = THCM().fit(as_table(sessions)).relevance().sort_by("ad")
-    width = np.asarray(table["attractiveness_high"]) - np.asarray(table["attractiveness_low"])
-    assert table["satisfaction"].null_count == 3
-    assert (width > 0).all()
+def test_relevance_has_narrower_intervals_after_more_sessions() -> None:
+    sessions = [Session("q", ("a", "b", "c"), clicks) for clicks in ((1,), (), (2,), (1, 3), (3,))]
+    few, many = (THCM().fit(as_table(sessions * times)).relevance() for times in (1, 16))
+    width = [np.asarray(table["attractiveness_high"]) - np.asarray(table["attractiveness_low"]) for table in (few, many)]
+    assert few["satisfaction"].null_count == 3
+    assert (width[1] > 0).all()
+    assert (width[1] < width[0] / 2).all()
 
 
 @pytest.mark.parametrize("settings", [{"forward_prior": 0.7, "back_prior": 0.4}, {"back_prior": 0}, {"step_strength": -1}, {"max_iterations": 0}])

@@ -38,7 +38,8 @@ def test_probabilities_equal_brute_force_over_looks_and_attractions() -> None:
     chances: dict[tuple[int, ...], float] = defaultdict(float)
     for attracts in itertools.product((0, 1), repeat=3):
         for looks in itertools.product((0, 1), repeat=3):
-            chance, clicks = 1.0, []
+            chance = 1.0
+            clicks: list[int] = []
             for j in range(3):
                 eye = gamma[clicks[-1] if clicks else 0, j]
                 chance *= (theta[j] if attracts[j] else 1 - theta[j]) * (eye if looks[j] else 1 - eye)

@@ -82,7 +82,7 @@ class BBM(ClickModel):
         prior = Prior(means, eye.ravel(), self.attractiveness_strength, self.examination_strength)
         fit, self.exposure_ = learn(self._cells, prior, float(sessions.weight.sum()), max_iterations=self.max_iterations, tolerance=self.tolerance)
         self.prior_ = means
-        self.gamma_ = fit.parameters.gamma.reshape(eye.shape)  # [last, position]
+        self.gamma_: Float64 = fit.parameters.gamma.reshape(eye.shape)  # [last, position]
         self.theta_ = posteriors(self._cells, np.arange(len(means)), means, self.attractiveness_strength, fit.parameters.gamma)[:, 0].copy()
         self.iterations_, self.converged_, self.objective_, self.message_ = len(fit.objective), fit.converged, fit.objective, fit.message
 

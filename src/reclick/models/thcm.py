@@ -14,7 +14,7 @@ from reclick.batch import Float64, Int32, Int64, SessionBatch
 from reclick.compiled import compiled
 from reclick.counts import Counts
 from reclick.errors import SettingError
-from reclick.models.base import ClickModel, check_prior, check_range, padded, stacked
+from reclick.models.base import ClickModel, check_prior, check_range
 from reclick.models.chain import EDGE
 from reclick.models.em import Statistics, maximise_objective
 from reclick.models.priors import log_beta, posterior
@@ -119,12 +119,8 @@ class THCM(ClickModel):
 
         return pages
 
-    def click_prob(self, pages: object) -> Float64:
-        """As every model's, on pages of any length."""
-        return stacked(self.answers(pages, lambda part, parameters: padded(part, _click_probs(parameters))))
-
     def _learnt(self) -> str:
-        return f"\n  forward_ = {self.forward_:.3f}  back_ = {self.back_:.3f}"
+        return f"{super()._learnt()}\n  forward_ = {self.forward_:.3f}  back_ = {self.back_:.3f}"
 
 
 def _possible(walk: Walk) -> Walk:
@@ -217,24 +213,3 @@ def _add_segment(
         steps[0] += moves * forward
         steps[1] += moves * back
         steps[2] += moves * stop
-
-
-@compiled
-def _click_probs(pages: Pages) -> Float64:
-    """P(position is ever clicked): it is reached, and one of the looks at it, each of which may be followed by another, clicks [impression]."""
-    forward, back = pages.stop[0, 0], pages.stop[0, 1]
-    out = np.empty(len(pages.theta))
-    for s in range(len(pages.table)):
-        first, end = pages.page[s], pages.page[s + 1]
-        rise = 0.0  # P(from here the eye comes to the position above)
-        for i in range(end - 1, first, -1):
-            rise = back / (1.0 - forward * rise)
-            out[i - 1] = forward * rise  # a return by way of the ads below; there is none below the last
-        out[end - 1] = 0.0
-        reach, fall = 1.0, 0.0  # P(the eye comes here), P(it comes here from the position above)
-        for i in range(first, end):
-            again = out[i] + back * fall
-            out[i] = reach * pages.theta[i] / (1.0 - (1.0 - pages.theta[i]) * again)
-            fall = forward / (1.0 - back * fall)
-            reach *= fall
-    return out

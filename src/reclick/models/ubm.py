@@ -66,7 +66,8 @@ class UBM(ClickModel):
         prior = Prior(means, eye.ravel(), self.attractiveness_strength, self.examination_strength)
         fit, self.exposure_ = learn(self._cells, prior, float(sessions.weight.sum()), max_iterations=self.max_iterations, tolerance=self.tolerance)
         self.prior_ = means
-        self.theta_, self.gamma_ = fit.parameters.theta, fit.parameters.gamma.reshape(eye.shape)  # [last, position]
+        self.theta_ = fit.parameters.theta
+        self.gamma_: Float64 = fit.parameters.gamma.reshape(eye.shape)  # [last, position]
         self.iterations_, self.converged_, self.objective_, self.message_ = len(fit.objective), fit.converged, fit.objective, fit.message
 
     def _prepare(self, batch: SessionBatch, text: TextIndex | None) -> Callable[[int, int], Pages]:
