@@ -15,6 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from reclick import pages as pg
 from reclick import sequences as sq
 from reclick.errors import CannotAnswerError, SettingError
 
@@ -78,7 +79,7 @@ def random_page(rng: np.random.Generator, n: int, extremes: float = 0.2) -> Page
     return Page(rates(n), rates(n), rates(n + 1), gamma)
 
 
-def pages_of(reading: str, pages: list[Page]) -> sq.Pages:
+def pages_of(reading: str, pages: list[Page]) -> pg.Pages:
     """Many pages in one, each with its own stop and gamma, wider than the page as a fitted model's are."""
     widest = max(len(page.theta) for page in pages)
     stop = np.full((len(pages), widest + 1), 0.77)
@@ -88,10 +89,10 @@ def pages_of(reading: str, pages: list[Page]) -> sq.Pages:
         stop[s, : n + 1], gamma[s, : n + 1, :n] = page.stop, page.gamma
     starts = np.cumsum([0] + [len(page.theta) for page in pages])
     theta, rho = (np.concatenate([page[i] for page in pages]) for i in (0, 1))
-    return sq.Pages(sq.READINGS[reading], theta, rho, stop, gamma, starts, np.arange(len(pages)))
+    return pg.Pages(sq.READINGS[reading], theta, rho, stop, gamma, starts, np.arange(len(pages)))
 
 
-def copies(reading: str, page: Page, times: int) -> sq.Pages:
+def copies(reading: str, page: Page, times: int) -> pg.Pages:
     """The same page many times."""
     one = pages_of(reading, [page])
     n = len(page.theta)
@@ -262,7 +263,7 @@ def brute_top(reading: str, page: Page, length: int, top: int) -> list[tuple[Cli
 @given(reading=readings, page=small_pages, length=st.integers(-1, 5), top=st.sampled_from([1, 3, 10, 200]))
 def test_the_most_likely_sequences_are_those_of_a_full_sort(reading: str, page: Page, length: int, top: int) -> None:
     expected = brute_top(reading, page, length, top)
-    found, lengths, probs = sq.top_sequences(sq.READINGS[reading], *page, length, top)
+    found, lengths, probs = pg.top_sequences(sq.READINGS[reading], *page, length, top)
     real = probs > 1e-13  # 1 − Σ in the brute force leaves dust where the kernel has 0
     assert len(expected) == real.sum()
     np.testing.assert_allclose(probs[real], [chance for _, chance in expected], atol=CLOSE, rtol=0)
@@ -280,7 +281,7 @@ def test_the_most_likely_sequences_are_those_of_a_full_sort(reading: str, page: 
 def test_ties_are_broken_by_length_and_then_lexicographically(reading: str, length: int) -> None:
     page = Page(np.full(4, 0.5), np.full(4, 0.5), np.array([0.5, 0.25, 0.5, 0.0, 1.0]), np.full((5, 4), 0.25))  # exact in float64
     expected = [c for c, _ in brute_top(reading, page, length, 1000)]
-    found, lengths, probs = sq.top_sequences(sq.READINGS[reading], *page, length, 1000)
+    found, lengths, probs = pg.top_sequences(sq.READINGS[reading], *page, length, 1000)
     got = [tuple(int(c) for c in sequence[:m]) for sequence, m in zip(found, lengths, strict=True)]
     assert len(np.unique(probs)) < len(probs)
     assert set(got) == set(expected)
@@ -292,18 +293,18 @@ def test_ties_are_broken_by_length_and_then_lexicographically(reading: str, leng
 
 def test_impossible_sequences_are_not_listed() -> None:
     page = Page(np.zeros(3), np.zeros(3), np.full(4, 0.5), np.full((4, 3), 1 / 3))
-    found, lengths, probs = sq.top_sequences(0, *page, -1, 5)
+    found, lengths, probs = pg.top_sequences(0, *page, -1, 5)
     assert (found.tolist(), lengths.tolist(), probs.tolist()) == ([[0, 0, 0]], [0], [1.0])
-    assert len(sq.top_sequences(0, *page, 1, 5)[2]) == 0
-    assert len(sq.top_sequences(0, *page, 4, 5)[2]) == 0
+    assert len(pg.top_sequences(0, *page, 1, 5)[2]) == 0
+    assert len(pg.top_sequences(0, *page, 4, 5)[2]) == 0
 
 
 def test_a_flat_long_page_is_refused_with_advice() -> None:
     page = Page(np.ones(12), np.zeros(12), np.zeros(13), np.full((13, 12), 1 / 12))
     with pytest.raises(CannotAnswerError, match=r"of 12 ads: more than 5,000,000 prefixes .* Ask for fewer"):
-        sq.top_sequences(sq.READINGS["normalised"], *page, -1, 1)
+        pg.top_sequences(sq.READINGS["normalised"], *page, -1, 1)
     with pytest.raises(SettingError, match="top = 0"):
-        sq.top_sequences(0, *page, -1, 0)
+        pg.top_sequences(0, *page, -1, 0)
 
 
 @pytest.mark.parametrize("reading", READINGS)
@@ -311,14 +312,14 @@ def test_samples_have_the_probabilities_of_the_model(reading: str) -> None:
     page = random_page(np.random.default_rng(5), 3, extremes=0.0)
     draws = 200_000
     many = copies(reading, page, draws)
-    click, clicks = sq.samples(many, np.random.default_rng(1))
+    click, clicks = pg.samples(many, np.random.default_rng(1))
     seen: dict[Clicks, int] = {}
     for s in range(draws):
         made = tuple(click[clicks[s] : clicks[s + 1]].tolist())
         seen[made] = seen.get(made, 0) + 1
     for made, chance in distribution(reading, page).items():
         assert abs(seen.get(made, 0) - draws * chance) <= 5 * math.sqrt(draws * chance * (1 - chance)) + 1e-9
-    again, _ = sq.samples(many, np.random.default_rng(1))
+    again, _ = pg.samples(many, np.random.default_rng(1))
     assert (again == click).all()
 
 
@@ -329,9 +330,9 @@ def test_many_pages_give_the_answers_of_each(reading: str) -> None:
     made: list[Clicks] = [(2, 1), (), (5, 1, 3), (4,)]
     code, many, (click, clicks) = sq.READINGS[reading], pages_of(reading, each), flatten(made)
     with np.errstate(all="raise"):
-        log_probs, log_sets = sq.log_probs(many, click, clicks), sq.log_set_probs(many, click, clicks)
-        marginal, (following, end) = sq.click_probs(many), sq.next_click_probs(many, click, clicks)
-        found, lengths, probs = sq.top_sequences_of_pages(many, np.array([-1, -1, 2, 9]), 4)
+        log_probs, log_sets = pg.log_probs(many, click, clicks), pg.log_set_probs(many, click, clicks)
+        marginal, (following, end) = pg.click_probs(many), pg.next_click_probs(many, click, clicks)
+        found, lengths, probs = pg.top_sequences_of_pages(many, np.array([-1, -1, 2, 9]), 4)
     for s, page in enumerate(each):
         here = slice(many.page[s], many.page[s + 1])
         out = np.empty(len(page.theta))
@@ -340,17 +341,17 @@ def test_many_pages_give_the_answers_of_each(reading: str) -> None:
         assert end[s] == sq.next_click_prob(code, *page, positions(made[s]), out)
         assert (following[here] == out).all()
         assert (marginal[here] == marginals(reading, page)).all()
-        one, m, chance = sq.top_sequences(code, *page, [-1, -1, 2, 9][s], 4)
+        one, m, chance = pg.top_sequences(code, *page, [-1, -1, 2, 9][s], 4)
         assert (found[s, : len(one), : len(page.theta)] == one).all()
         assert lengths[s].tolist() == m.tolist() + [-1] * (4 - len(m))
         assert probs[s].tolist() == chance.tolist() + [0.0] * (4 - len(m))
 
 
 def test_no_page_at_all_is_no_answer_at_all() -> None:
-    none = sq.Pages(0, np.empty(0), np.empty(0), np.empty((0, 1)), np.empty((0, 1, 0)), np.zeros(1, np.int64), np.empty(0, np.int64))
-    click, clicks = sq.samples(none, np.random.default_rng(0))
-    assert len(sq.log_probs(none, click, clicks)) == len(sq.log_set_probs(none, click, clicks)) == len(sq.click_probs(none)) == 0
-    assert len(sq.top_sequences_of_pages(none, np.empty(0, np.int64), 3)[2]) == 0
+    none = pg.Pages(0, np.empty(0), np.empty(0), np.empty((0, 1)), np.empty((0, 1, 0)), np.zeros(1, np.int64), np.empty(0, np.int64))
+    click, clicks = pg.samples(none, np.random.default_rng(0))
+    assert len(pg.log_probs(none, click, clicks)) == len(pg.log_set_probs(none, click, clicks)) == len(pg.click_probs(none)) == 0
+    assert len(pg.top_sequences_of_pages(none, np.empty(0, np.int64), 3)[2]) == 0
 
 
 @pytest.mark.parametrize("reading", READINGS)
@@ -361,14 +362,14 @@ def test_pages_of_twelve_are_exact_and_longer_ones_are_refused(reading: str) -> 
     first = next_click(reading, page, ())
     marginal = marginals(reading, page)
     assert all(marginal[j - 1] >= chance - CLOSE for j, chance in first.items())
-    click, _ = sq.samples(copies(reading, page, 100_000), np.random.default_rng(0))
+    click, _ = pg.samples(copies(reading, page, 100_000), np.random.default_rng(0))
     seen = np.bincount(click, minlength=13)[1:] / 100_000
     assert (np.abs(seen - marginal) <= 5 * np.sqrt(marginal * (1 - marginal) / 100_000)).all()
     with pytest.raises(CannotAnswerError, match="page of 13 ads: exact up to 12"):
-        sq.click_probs(pages_of(reading, [random_page(rng, 13)]))
+        pg.click_probs(pages_of(reading, [random_page(rng, 13)]))
     long, many_clicks = random_page(rng, 20), (positions(tuple(range(1, 18))), np.array([0, 17]))
     with pytest.raises(CannotAnswerError, match="set of 17 clicks: exact up to 16"):
-        sq.log_set_probs(pages_of(reading, [long]), *many_clicks)
+        pg.log_set_probs(pages_of(reading, [long]), *many_clicks)
 
 
 @pytest.mark.parametrize("reading", READINGS)
@@ -387,11 +388,11 @@ def test_the_codes_the_kernels_know_are_those_of_the_readings() -> None:
 
 def test_kernels_are_kept_on_disk_between_processes() -> None:
     script = (
-        "import numpy as np; from reclick import sequences as sq; "
+        "import numpy as np; from reclick import pages as pg; "
         "half, one = np.full(2, 0.5), np.zeros(1, np.int64); "
-        "p = sq.Pages(0, half, half, np.full((1, 3), 0.5), np.full((1, 3, 2), 0.5), np.array([0, 2]), one); "
-        "sq.samples(p, np.random.default_rng(0)); sq.click_probs(p); "
-        "assert all(sum(k.stats.cache_hits.values()) for k in (sq._each_sample, sq._each_click_prob)) or {first}"
+        "p = pg.Pages(0, half, half, np.full((1, 3), 0.5), np.full((1, 3, 2), 0.5), np.array([0, 2]), one); "
+        "pg.samples(p, np.random.default_rng(0)); pg.click_probs(p); "
+        "assert all(sum(k.stats.cache_hits.values()) for k in (pg._each_sample, pg._each_click_prob)) or {first}"
     )
     for first in (True, False):
         subprocess.run([sys.executable, "-c", script.replace("{first}", str(first))], check=True)

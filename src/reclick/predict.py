@@ -17,7 +17,8 @@ from reclick.counts import Progress
 from reclick.errors import LogError, SettingError
 from reclick.logs import as_log
 from reclick.models.base import ClickModel
-from reclick.sequences import ANY_LENGTH, Pages, click_probs, top_sequences_of_pages
+from reclick.pages import Pages, click_probs, top_sequences_of_pages
+from reclick.sequences import ANY_LENGTH
 
 ADDED = ("click_prob", "expected_clicks", "sequences")
 ROW_GROUP = 16  # parts of the log to a row group of the output

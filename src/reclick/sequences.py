@@ -1,4 +1,4 @@
-"""Click sequences of one page under sequential choice, and thin loops over many pages.
+"""Click sequences of one page under sequential choice: the kernels. reclick.pages runs them over many pages.
 
 Two more codes are for models without such a product. CHAIN: gamma[l, j] itself is P(next click is j) after one at l, for j below l only, so
 clicks go down the page (theta = 1, rho = 0); marginals need no sets then, and pages may have any length. WALK: the eye steps forward or
@@ -14,21 +14,19 @@ The parameters of a page, in this order everywhere:
              for CHAIN P(end) after each last click, 0 = start
     gamma    [last, position] where the eye goes; row 0 is the start; γ_ll is any finite number, never used
 The page's length is len(theta): stop and gamma may be longer, what lies beyond the page is not read.
-The loops over many pages release the GIL: run parts of a log in threads.
 Positions are from 1 in clicks and sequences, and index j - 1 in arrays. Clicks must be on the page: the caller has checked.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from reclick.compiled import compiled
-from reclick.errors import CannotAnswerError, SettingError
 
 if TYPE_CHECKING:
-    from reclick.batch import Float64, Int32, Int64
+    from reclick.batch import Float64, Int32
 
 READINGS = {"leftover": 0, "examination": 1, "normalised": 2, "luce": 3}
 LEFTOVER, EXAMINATION, NORMALISED, LUCE, CHAIN, WALK = 0, 1, 2, 3, 4, 5  # plain numbers, for the kernels
@@ -36,18 +34,6 @@ MAX_EXACT = 12  # ads on a page, for exact marginals: 2^12 sets of clicks
 MAX_SET = 16  # clicks in a session, for the exact probability of a set: 2^16 subsets
 MAX_NODES = 5_000_000  # prefixes looked at in the search for the most likely sequences: about half a second
 ANY_LENGTH = -1
-
-
-class Pages(NamedTuple):
-    """Many pages, end to end: page s is theta[page[s] : page[s + 1]], and table[s] says which stop and gamma serve it."""
-
-    reading: int
-    theta: Float64  # [impression]
-    rho: Float64  # [impression]
-    stop: Float64  # [table, clicks so far]
-    gamma: Float64  # [table, last, position]
-    page: Int64  # [page + 1] where each page starts
-    table: Int64  # [page] the query's own row, or 0 for all
 
 
 @compiled
@@ -278,7 +264,7 @@ def _insert(prob: float, path: Int32, length: int, sequences: Int32, lengths: In
 
 
 @compiled
-def _search(
+def search(
     reading: int,
     theta: Float64,
     rho: Float64,
@@ -356,139 +342,3 @@ def sample(reading: int, theta: Float64, rho: Float64, stop: Float64, gamma: Flo
         free[j] = 0.0
         out[k] = last
     return n
-
-
-@compiled
-def _page(pages: Pages, s: int) -> tuple[int, Float64, Float64, Float64, Float64]:
-    here = slice(pages.page[s], pages.page[s + 1])
-    t = pages.table[s]
-    return pages.reading, pages.theta[here], pages.rho[here], pages.stop[t], pages.gamma[t]
-
-
-@compiled
-def _each_log_prob(pages: Pages, click: Int32, clicks: Int64, out: Float64) -> None:
-    for s in range(len(out)):
-        out[s] = log_prob(*_page(pages, s), click[clicks[s] : clicks[s + 1]])
-
-
-@compiled
-def _each_log_set_prob(pages: Pages, click: Int32, clicks: Int64, out: Float64) -> None:
-    for s in range(len(out)):
-        out[s] = log_set_prob(*_page(pages, s), click[clicks[s] : clicks[s + 1]])
-
-
-@compiled
-def _each_click_prob(pages: Pages, out: Float64) -> None:
-    for s in range(len(pages.table)):
-        click_prob(*_page(pages, s), out[pages.page[s] : pages.page[s + 1]])
-
-
-@compiled
-def _each_next_click_prob(pages: Pages, click: Int32, clicks: Int64, out: Float64, end: Float64) -> None:
-    for s in range(len(end)):
-        end[s] = next_click_prob(*_page(pages, s), click[clicks[s] : clicks[s + 1]], out[pages.page[s] : pages.page[s + 1]])
-
-
-@compiled
-def _each_search(pages: Pages, length: Int64, sequences: Int32, lengths: Int32, probs: Float64) -> int:
-    """Search every page; return the one where the search gave up, or -1."""
-    for s in range(len(length)):
-        if _search(*_page(pages, s), length[s], sequences[s], lengths[s], probs[s]) > MAX_NODES:
-            return s
-    return -1
-
-
-@compiled
-def _each_sample(pages: Pages, rng: np.random.Generator, click: Int32, clicks: Int64) -> None:
-    for s in range(len(pages.table)):
-        room = click[clicks[s] : clicks[s] + pages.page[s + 1] - pages.page[s]]  # what is not used goes to the next session
-        clicks[s + 1] = clicks[s] + sample(*_page(pages, s), rng, room)
-
-
-def log_probs(pages: Pages, click: Int32, clicks: Int64) -> Float64:
-    """Answer log_prob for every session, its clicks being click[clicks[s] : clicks[s + 1]]: [session]."""
-    out = np.empty(len(pages.table))
-    _each_log_prob(pages, click, clicks, out)
-    return out
-
-
-def log_set_probs(pages: Pages, click: Int32, clicks: Int64) -> Float64:
-    """Answer log_set_prob for every session: [session]."""
-    if pages.reading != CHAIN:
-        check_set(int(np.diff(clicks).max(initial=0)))
-    out = np.empty(len(pages.table))
-    _each_log_set_prob(pages, click, clicks, out)
-    return out
-
-
-def click_probs(pages: Pages) -> Float64:
-    """Answer click_prob for every page, end to end: [impression]."""
-    if pages.reading not in (CHAIN, WALK):
-        check_exact(int(np.diff(pages.page).max(initial=0)))
-    out = np.empty(len(pages.theta))
-    _each_click_prob(pages, out)
-    return out
-
-
-def next_click_probs(pages: Pages, click: Int32, clicks: Int64) -> tuple[Float64, Float64]:
-    """Answer next_click_prob for every page after its clicks so far, end to end, with P(end): [impression], [session]."""
-    out, end = np.empty(len(pages.theta)), np.empty(len(pages.table))
-    _each_next_click_prob(pages, click, clicks, out, end)
-    return out, end
-
-
-def top_sequences_of_pages(pages: Pages, length: Int64, top: int) -> tuple[Int32, Int32, Float64]:
-    """Find the most likely complete sequences of every page, best first, of length[s] clicks (-1 = any).
-
-    Returns sequences [session, place, step] padded with 0, lengths [session, place] and probabilities [session, place]. Where a page has
-    fewer possible sequences than asked, the rest has length -1 and probability 0. Ties: shorter first, then lexicographic.
-    """
-    if top < 1:
-        raise SettingError(f"top = {top}: ask for at least 1 sequence.")
-    ads = np.diff(pages.page)
-    sequences = np.zeros((len(length), top, int(ads.max(initial=0))), np.int32)
-    lengths = np.full((len(length), top), -1, np.int32)
-    probs = np.zeros((len(length), top))
-    gave_up = _each_search(pages, length, sequences, lengths, probs)
-    if gave_up >= 0:
-        raise CannotAnswerError(
-            f"the {top} most likely sequences of page {gave_up}, of {ads[gave_up]} ads: more than {MAX_NODES:,} prefixes are nearly "
-            "as likely. Ask for fewer, for a smaller length, or cut the page; sample() works on any page."
-        )
-    return sequences, lengths, probs
-
-
-def top_sequences(reading: int, theta: Float64, rho: Float64, stop: Float64, gamma: Float64, length: int, top: int) -> tuple[Int32, Int32, Float64]:
-    """Find the most likely complete sequences of one page: sequences [place, step] padded with 0, lengths and probabilities [place].
-
-    As many as asked, or as are possible if fewer.
-    """
-    pages = Pages(reading, theta, rho, stop[None], gamma[None], np.array([0, len(theta)]), np.zeros(1, np.int64))
-    sequences, lengths, probs = top_sequences_of_pages(pages, np.array([length]), top)
-    listed = int(np.count_nonzero(probs))
-    return sequences[0, :listed], lengths[0, :listed], probs[0, :listed]
-
-
-def samples(pages: Pages, rng: np.random.Generator) -> tuple[Int32, Int64]:
-    """Draw one session for every page: click [click] and clicks [session + 1], where each session's clicks start in click."""
-    click, clicks = np.empty(len(pages.theta), np.int32), np.zeros(len(pages.table) + 1, np.int64)
-    _each_sample(pages, rng, click, clicks)
-    return click[: clicks[-1]].copy(), clicks
-
-
-def check_exact(ads: int) -> None:
-    """Refuse a page too long for exact marginals."""
-    if ads > MAX_EXACT:
-        raise CannotAnswerError(
-            f"click probabilities of a page of {ads} ads: exact up to {MAX_EXACT}. Cut the page to its first {MAX_EXACT} ads, "
-            "or count the clicks of sample(), which works on any page."
-        )
-
-
-def check_set(clicks: int) -> None:
-    """Refuse a session with too many clicks for the exact probability of its click set."""
-    if clicks > MAX_SET:
-        raise CannotAnswerError(
-            f"the probability of a set of {clicks} clicks: exact up to {MAX_SET}. Leave such sessions out, or use log_prob, "
-            "the probability of the clicks in their order, which has no limit."
-        )

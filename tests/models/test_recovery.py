@@ -15,9 +15,11 @@ import pyarrow as pa
 import pytest
 from brute import all_sequences
 
+from reclick import pages as pg
 from reclick import sequences as sq
 from reclick.models import MultiClick
-from reclick.sequences import READINGS, Pages
+from reclick.pages import Pages
+from reclick.sequences import READINGS
 from reclick.simulate import simulate
 
 Float64 = npt.NDArray[np.float64]
@@ -30,7 +32,7 @@ def drawn(reading: str, theta: Float64, rho: Float64, eta: Float64, count: int, 
     pages = Pages(
         READINGS[reading], np.tile(theta, count), np.tile(rho, count), eta[None], GAMMA[None], np.arange(count + 1) * 4, np.zeros(count, np.int64)
     )
-    click, clicks = sq.samples(pages, np.random.default_rng(seed))
+    click, clicks = pg.samples(pages, np.random.default_rng(seed))
     return pa.table(
         {
             "query": ["q"] * count,

@@ -15,7 +15,8 @@ from reclick.models.base import Beliefs, ClickModel, check_range, padded, stacke
 from reclick.models.icm import word_belief
 from reclick.models.pairs import Asked
 from reclick.models.pm import click_numbers, next_of_own, steps, stops
-from reclick.sequences import LEFTOVER, Pages
+from reclick.pages import Pages
+from reclick.sequences import LEFTOVER
 from reclick.text import AdTokens
 
 

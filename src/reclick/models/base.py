@@ -14,7 +14,7 @@ from typing import Any, ClassVar, NamedTuple, Self, TypeVar
 import numpy as np
 import pyarrow as pa
 
-from reclick import sequences, store
+from reclick import store
 from reclick.attractiveness import TextIndex
 from reclick.batch import Float64, SessionBatch
 from reclick.counts import Counts, Progress, as_counts
@@ -23,7 +23,8 @@ from reclick.intervals import credible_interval, product_beta
 from reclick.logs import SessionLog, as_log, read_ads, replace_clicks
 from reclick.models.pairs import Asked, Pairs
 from reclick.models.priors import top_click_rate
-from reclick.sequences import Pages
+from reclick.pages import Pages, click_probs, log_probs, log_set_probs, next_click_probs, samples, top_sequences_of_pages
+from reclick.sequences import ANY_LENGTH
 from reclick.sessions import Sessions, as_sessions
 from reclick.text import AdTokens, tokenise
 
@@ -165,15 +166,15 @@ class ClickModel(ABC):
 
     def log_prob(self, sessions: object) -> Float64:
         """Log-probability of each session's clicks in their order [session]."""
-        return _joined(self.answers(sessions, lambda part, pages: sequences.log_probs(pages, part.click, part.clicks), clicks=True))
+        return _joined(self.answers(sessions, lambda part, pages: log_probs(pages, part.click, part.clicks), clicks=True))
 
     def log_set_prob(self, sessions: object) -> Float64:
         """Log-probability that exactly the clicked positions are clicked, in whatever order [session]."""
-        return _joined(self.answers(sessions, lambda part, pages: sequences.log_set_probs(pages, part.click, part.clicks), clicks=True))
+        return _joined(self.answers(sessions, lambda part, pages: log_set_probs(pages, part.click, part.clicks), clicks=True))
 
     def click_prob(self, pages: object) -> Float64:
         """Probability that each position is clicked [session, position], nan beyond the page."""
-        return stacked(self.answers(pages, lambda part, parameters: padded(part, sequences.click_probs(parameters))))
+        return stacked(self.answers(pages, lambda part, parameters: padded(part, click_probs(parameters))))
 
     def expected_clicks(self, pages: object) -> Float64:
         """Expected number of clicks on each page [session]."""
@@ -185,7 +186,7 @@ class ClickModel(ABC):
         The clicks so far are `clicks`, one list a page, or else the log's own. What is missing to 1 is the probability that the session ends.
         """
         log = with_clicks(pages, clicks)
-        return stacked(self.answers(log, lambda part, parameters: padded(part, sequences.next_click_probs(parameters, part.click, part.clicks)[0])))
+        return stacked(self.answers(log, lambda part, parameters: padded(part, next_click_probs(parameters, part.click, part.clicks)[0])))
 
     def rank_sequences(
         self, query: str, ads: Sequence[str], *, length: int | None = None, top: int = 10, text: object = None
@@ -197,15 +198,15 @@ class ClickModel(ABC):
         if length is not None and not 0 <= length <= len(ads):
             raise SettingError(f"length: got {length}, expected 0 to {len(ads)}, the number of ads on the page.")
         page = as_log({"query": [query], "ads": [list(ads)]}, ads=text, clicks_required=False)
-        asked = np.array([sequences.ANY_LENGTH if length is None else length])
-        ((places, lengths, probabilities),) = self.answers(page, lambda _, pages: sequences.top_sequences_of_pages(pages, asked, top))
+        asked = np.array([ANY_LENGTH if length is None else length])
+        ((places, lengths, probabilities),) = self.answers(page, lambda _, pages: top_sequences_of_pages(pages, asked, top))
         listed = zip(places[0], lengths[0], probabilities[0], strict=True)
         return [RankedSequence(tuple(clicks[:many].tolist()), float(chance)) for clicks, many, chance in listed if chance > 0]
 
     def sample(self, pages: object, rng: np.random.Generator | int) -> pa.Array:
         """Draw a click sequence for each page: a list of positions a row."""
         generator = np.random.default_rng(rng)
-        draws = list(self.answers(pages, lambda _, parameters: sequences.samples(parameters, generator), threads=1))
+        draws = list(self.answers(pages, lambda _, parameters: samples(parameters, generator), threads=1))
         clicks = [click for click, _ in draws]
         sizes = np.concatenate([np.zeros(1, np.int64), *(np.diff(starts) for _, starts in draws)])
         return pa.ListArray.from_arrays(np.cumsum(sizes).astype(np.int32), np.concatenate([np.zeros(0, np.int32), *clicks]))

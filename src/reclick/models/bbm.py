@@ -28,7 +28,7 @@ from reclick.models.base import Beliefs, ClickModel
 from reclick.models.cells import Cells, Prior, browse, browsing_means, check_settings, learn, longer, position_means
 from reclick.models.chain import chain_pages
 from reclick.models.pairs import Asked
-from reclick.sequences import Pages
+from reclick.pages import Pages
 from reclick.sessions import Sessions
 
 DROP = 32.0  # the density is nothing at e^-32 of its height

@@ -17,7 +17,7 @@ from reclick.models.cascade import Block, blocks, clicks_of, scan, silence
 from reclick.models.chain import EDGE, chain_pages
 from reclick.models.em import Fit, Statistics, maximise_objective
 from reclick.models.priors import log_beta, posterior
-from reclick.sequences import Pages
+from reclick.pages import Pages
 from reclick.sessions import Sessions
 
 

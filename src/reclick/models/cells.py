@@ -232,10 +232,13 @@ def _merge_equal(begin: Int64, end: Int64, states: int, state: Int32, skips: Flo
                 met[many] = state[i]
                 many += 1
             totals[state[i]] += skips[i]
+        for first in (True, False):  # single skips first: `_expect` then guesses its branches better
+            for k in range(many):
+                if (totals[met[k]] == 1.0) == first:
+                    state[at], skips[at] = met[k], totals[met[k]]
+                    at += 1
         for k in range(many):
-            state[at], skips[at] = met[k], totals[met[k]]
             totals[met[k]] = 0.0
-            at += 1
         starts[p + 1] = at
     return starts
 
@@ -247,10 +250,10 @@ def _expect(
 ) -> float:  # fmt: skip
     """Fill the expected looks of pairs, and add those without a click by state; their log-posterior but for the clicks' log γ.
 
-    Logarithms are most of the work, so chances that count alike are multiplied and have one for many: of single skips, and of the prior of pairs
-    with one prior mean.
+    Logarithms are most of the work, so chances that count alike are multiplied and have one for many: of one or two skips, and of the prior of
+    pairs with one prior mean.
     """
-    total, single, attracted, not_attracted, shared = 0.0, 1.0, 1.0, 1.0, 0.0
+    total, few, attracted, not_attracted, shared = 0.0, 1.0, 1.0, 1.0, 0.0
     for p in range(len(clicks)):
         chance, passed, looked = theta[p], 1.0 - theta[p], clicks[p]
         for i in range(starts[p], starts[p + 1]):
@@ -259,13 +262,15 @@ def _expect(
             look = skips[i] * eye * passed / none
             looked += look
             seen[state[i]] += look
-            if skips[i] != 1.0:
-                total += skips[i] * math.log(none)
+            if skips[i] == 1.0:
+                few *= none
+            elif skips[i] == 2.0:
+                few *= none * none
             else:
-                single *= none
-                if single < TINY:
-                    total += math.log(single)
-                    single = 1.0
+                total += skips[i] * math.log(none)
+            if few < TINY:
+                total += math.log(few)
+                few = 1.0
         looks[p] = looked
         if clicks[p] > 0.0:
             total += clicks[p] * math.log(chance)
@@ -275,7 +280,7 @@ def _expect(
             shared = mean[p]
         attracted *= chance
         not_attracted *= passed
-    return total + math.log(single) + strength * (shared * math.log(attracted) + (1.0 - shared) * math.log(not_attracted))
+    return total + math.log(few) + strength * (shared * math.log(attracted) + (1.0 - shared) * math.log(not_attracted))
 
 
 @compiled

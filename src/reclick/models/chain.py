@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 
 from reclick.batch import Float64, SessionBatch
-from reclick.sequences import CHAIN, Pages
+from reclick.pages import Pages
+from reclick.sequences import CHAIN
 
 EDGE = 1e-9  # nothing is certain: a pair clicked 1 time of 1 may go unclicked
 Fill = Callable[..., None]  # fill(page, *values of impressions, *shared values, out, end)

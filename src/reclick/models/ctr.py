@@ -17,7 +17,7 @@ from reclick.models.base import Beliefs, ClickModel, check_prior, check_range
 from reclick.models.chain import chain_pages
 from reclick.models.pairs import Asked
 from reclick.models.priors import click_rate, posterior
-from reclick.sequences import Pages
+from reclick.pages import Pages
 from reclick.sessions import Sessions
 
 

@@ -19,7 +19,7 @@ from reclick.models.cascade import TINY, Block, as_block, blocks, clicks_of, sca
 from reclick.models.chain import EDGE, chain_pages
 from reclick.models.em import Fit, Statistics, maximise_objective
 from reclick.models.priors import last_click_rate, log_beta, posterior
-from reclick.sequences import Pages
+from reclick.pages import Pages
 from reclick.sessions import Sessions
 
 GRID = (0.01, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.85, 0.9, 0.95, 0.97, 0.99, 1.0)  # what "cv" chooses among

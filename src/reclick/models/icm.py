@@ -15,7 +15,7 @@ from reclick.models.base import Belief, Beliefs, ClickModel, check_range
 from reclick.models.chain import chain_pages
 from reclick.models.ctr import independent_clicks
 from reclick.models.pairs import Asked
-from reclick.sequences import Pages
+from reclick.pages import Pages
 from reclick.text import AdTokens
 
 

@@ -30,7 +30,8 @@ from reclick.models.base import (
 )
 from reclick.models.habits import Habits, QueryEvents, estimate
 from reclick.models.pairs import Asked
-from reclick.sequences import READINGS, Pages
+from reclick.pages import Pages
+from reclick.sequences import READINGS
 from reclick.text import AdTokens
 
 POOLINGS = ("query", "global")

@@ -17,7 +17,7 @@ from reclick.models.cells import Cells, Prior, check_settings, learn, position_m
 from reclick.models.chain import chain_pages
 from reclick.models.ctr import independent_clicks
 from reclick.models.pairs import Asked
-from reclick.sequences import Pages
+from reclick.pages import Pages
 from reclick.sessions import Sessions
 
 

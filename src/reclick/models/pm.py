@@ -8,7 +8,6 @@ from typing import ClassVar
 
 import numpy as np
 
-from reclick import sequences
 from reclick.attractiveness import TextIndex
 from reclick.batch import Float64, Int64, SessionBatch
 from reclick.counts import Counts
@@ -16,7 +15,8 @@ from reclick.errors import CannotAnswerError
 from reclick.models.base import Beliefs, ClickModel, check_range, padded, stacked, with_clicks
 from reclick.models.pairs import Asked
 from reclick.models.priors import posterior
-from reclick.sequences import CHAIN, Pages
+from reclick.pages import Pages, next_click_probs
+from reclick.sequences import CHAIN
 from reclick.text import AdTokens
 
 
@@ -107,7 +107,7 @@ def steps(part: SessionBatch) -> Int64:
 
 def next_of_own(part: SessionBatch, pages: Pages, own: Int64) -> Float64:
     """P(next click) [session, position], and zeros where a click so far is not the model's `own` [click]."""
-    out = padded(part, sequences.next_click_probs(pages, part.click, part.clicks)[0])
+    out = padded(part, next_click_probs(pages, part.click, part.clicks)[0])
     session = np.repeat(np.arange(len(part)), np.diff(part.clicks))
     strange = np.unique(session[part.click != own])
     out[strange] *= 0.0  # nan stays nan beyond the page

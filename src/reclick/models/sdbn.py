@@ -13,7 +13,7 @@ from reclick.models.base import ClickModel, check_prior, check_range
 from reclick.models.cascade import last_clicks, or_whole_page, scan, totals
 from reclick.models.chain import chain_pages
 from reclick.models.priors import last_click_rate, posterior
-from reclick.sequences import Pages
+from reclick.pages import Pages
 from reclick.sessions import Sessions
 
 

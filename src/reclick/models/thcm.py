@@ -18,7 +18,8 @@ from reclick.models.base import ClickModel, check_prior, check_range
 from reclick.models.chain import EDGE
 from reclick.models.em import Statistics, maximise_objective
 from reclick.models.priors import log_beta, posterior
-from reclick.sequences import WALK, Pages, walk_visits
+from reclick.pages import Pages
+from reclick.sequences import WALK, walk_visits
 from reclick.sessions import Sessions
 
 

@@ -16,7 +16,7 @@ from reclick.models.bbm import with_posterior
 from reclick.models.cells import Cells, Prior, browse, browsing_means, check_settings, learn, longer, position_means
 from reclick.models.chain import chain_pages
 from reclick.models.pairs import Asked
-from reclick.sequences import Pages
+from reclick.pages import Pages
 from reclick.sessions import Sessions
 
 
