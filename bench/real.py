@@ -21,9 +21,12 @@ import numpy.typing as npt
 from bench.measure import line
 
 Float64 = npt.NDArray[np.float64]
+Entry = tuple[str, str, dict[str, Any]]  # label, model, settings
 LOGS = ("yandex", "naver")
 LONGEST = 10
+NORMALISED: Entry = ("multiclick normalised", "multiclick", {"reading": "normalised"})  # beside the defaults of every model
 UBM_SET = {"yandex": -3.244, "naver": -1.525}  # log-probability of the click set a session, of a plain UBM
+WIDTH = 24
 COLUMNS = ("model", "log P(set)", "log P(sequence)", "perplexity", "by position", "conditional", "fit s", "iterations", "converged", "peak MB")
 
 
@@ -41,18 +44,19 @@ def _table(path: Path) -> bool:
         print(f"\nReal log {path.stem}: skipped, {path} is not there (set RECLICK_DATA to its folder)")
         return True
     print(f"\nReal log {path.stem}: training part to test part, pages of {LONGEST} results\n")
-    print(f"{COLUMNS[0]:<12}" + "".join(f"{head:>16}" for head in COLUMNS[1:]), flush=True)
+    print(f"{COLUMNS[0]:<{WIDTH}}" + "".join(f"{head:>16}" for head in COLUMNS[1:]), flush=True)
     found = {}
-    for name in MODELS:
-        found[name] = _in_own_process(path, name)
-        print(f"{name:<12}" + "".join(f"{cell:>16}" for cell in _cells(found[name])), flush=True)
+    entries: list[Entry] = [*((name, name, {}) for name in MODELS), NORMALISED]
+    for label, name, settings in entries:
+        found[label] = _in_own_process(path, name, settings)
+        print(f"{label:<{WIDTH}}" + "".join(f"{cell:>16}" for cell in _cells(found[label])), flush=True)
     reached, limit = found["ubm"]["set"], UBM_SET[path.stem]
     print()
     return line(f"UBM, log-probability of the click set, {path.stem}", f"{reached:.4f}", f"≥ {limit}", reached >= limit)
 
 
-def _in_own_process(path: Path, name: str) -> dict[str, Any]:
-    done = subprocess.run([sys.executable, "-m", "bench.real", str(path), name], capture_output=True, text=True, check=False)
+def _in_own_process(path: Path, name: str, settings: dict[str, Any]) -> dict[str, Any]:
+    done = subprocess.run([sys.executable, "-m", "bench.real", str(path), name, json.dumps(settings)], capture_output=True, text=True, check=False)
     if done.returncode:
         raise RuntimeError(done.stderr)
     answer: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
@@ -70,14 +74,15 @@ def _cells(found: dict[str, Any]) -> list[str]:
     return [*figures, *scores, f"{found['seconds']:.2f}", *loop, f"{found['memory']:.0f}"]
 
 
-def measure(path: str, name: str) -> dict[str, Any]:
-    """Fit one model and score it on the test part."""
+def measure(path: str, name: str, settings: str) -> dict[str, Any]:
+    """Fit one model, its settings being JSON, and score it on the test part."""
     from reclick.models import MODELS
 
     train, test = _part(path, "train"), _part(path, "test")
-    MODELS[name]().fit(train.slice(0, 50))  # compile, or load what is compiled
+    given = json.loads(settings)
+    MODELS[name](**given).fit(train.slice(0, 50))  # compile, or load what is compiled
     start = time.perf_counter()
-    model = MODELS[name]().fit(train)
+    model = MODELS[name](**given).fit(train)
     seconds = time.perf_counter() - start
     memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     sets, sequences = model.log_set_prob(test), model.log_prob(test)
@@ -123,4 +128,4 @@ def _surprise(chance: Float64, clicks: list[list[int]]) -> Float64:
 
 
 if __name__ == "__main__":
-    print(json.dumps(measure(*sys.argv[1:3])))
+    print(json.dumps(measure(*sys.argv[1:4])))

@@ -1,7 +1,8 @@
 """MultiClick in plain Python, straight from the mathematics: no arrays, no caches, everything again for every question.
 
-Beside the formulas it holds the choices that keep every event possible: rates are kept `floor` away from 0 and 1, an ad none of whose words was
-ever clicked has the rate of one more impression, and a page longer than any counted is met by `extend`.
+Beside the formulas it holds the choices that keep every event possible: rates are kept `floor` away from 0 and 1, a prior has 1e-6 pseudo-sessions at
+least and leaves a query's fatigue 1e-12 away from 0 and 1, an ad none of whose words was ever clicked has the rate of one more impression, and a page
+longer than any counted is met by `extend`.
 """
 
 from __future__ import annotations
@@ -165,15 +166,14 @@ class Brute:
     def shrunk(self, sessions: Sequence[Session], n: int) -> tuple[list[float], Rows]:
         """η and γ of these sessions with the prior's pseudo-counts, for pages of up to n ads; the prior itself where nothing is known."""
         eta, gamma = extend(*self.prior(), n)
+        strength = max(self.strength, 1e-6)
         for k, mean in enumerate(list(eta)):
             stopped, on = stops(sessions, k)
-            if stopped + on + self.strength > 0:
-                eta[k] = (stopped + self.strength * mean) / (stopped + on + self.strength)
+            eta[k] = min(max((stopped + strength * mean) / (stopped + on + strength), 1e-12), 1 - 1e-12)
         size = max(len(gamma[0]), longest_page(self.sessions))
         for last, row in enumerate(gamma):
-            total = sum(moves(sessions, last, j) for j in range(1, size + 1)) + self.strength
-            if total > 0:
-                gamma[last] = [(moves(sessions, last, j) + self.strength * mean) / total for j, mean in enumerate(row, 1)]
+            total = sum(moves(sessions, last, j) for j in range(1, size + 1)) + strength
+            gamma[last] = [(moves(sessions, last, j) + strength * mean) / total for j, mean in enumerate(row, 1)]
         return eta, gamma
 
     def kept_possible(self, eta: list[float], gamma: Rows) -> tuple[list[float], Rows]:

@@ -16,6 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from plain_counts import by_hand, check_canonical, in_plain
 
+import reclick as rc
 from reclick.counts import Counts, as_counts, count
 from reclick.engines import embedded
 from reclick.errors import LogError, SettingError, StoreError
@@ -307,3 +308,15 @@ def test_a_model_folder_is_not_counts(tmp_path: Path) -> None:
     MultiClick().fit(as_table(sessions_of(1))).save(tmp_path / "model")
     with pytest.raises(StoreError, match="holds a model, expected counts"):
         Counts.load(tmp_path / "model")
+
+
+def test_counts_that_have_nearly_faded_still_answer_and_slide() -> None:
+    old = rc.count({"query": ["q", "q"], "ads": [["x"], ["x"]], "clicks": [[], [1]]})
+    for _ in range(300):
+        old = old.decay(0.9)
+    day = rc.count({"query": ["z"], "ads": [["y"]], "clicks": [[1]]})
+    both = old + day
+    assert both.pair_query.tolist() == [0, 1]
+    assert both.queries.to_pylist() == ["q", "z"]
+    assert rc.MultiClick().fit(both).relevance().num_rows == 2
+    assert (both - day).total == pytest.approx(0, abs=1e-9)

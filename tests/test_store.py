@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import hashlib
 import json
 import os
 import signal
@@ -97,13 +98,38 @@ def test_the_same_content_is_written_to_the_same_bytes(folder: Path, tmp_path: P
     assert {path.name: path.read_bytes() for path in (tmp_path / "again").iterdir()} == before
 
 
-def test_files_of_others_in_the_folder_are_left_alone(folder: Path) -> None:
-    kept = ["README.md", "my-notes.parquet", "notes.parquet"]
-    for name in kept:
-        (folder / name).write_text("mine")
+DIGEST = hashlib.sha256(b"mine").hexdigest()[:16]
+THEIRS = [
+    "README.md",
+    "my-notes.parquet",
+    "notes.parquet",
+    f"x-{DIGEST}.parquet",
+    f"one-{'0' * 16}.parquet",
+    ".notes.writing",
+    ".scored.parquet.7.writing",
+]
+
+
+@pytest.mark.parametrize("name", THEIRS)
+def test_files_of_others_in_the_folder_are_left_alone(folder: Path, name: str) -> None:
+    (folder / name).write_text("mine")
     write(folder, 2)
     assert number_in(folder) == 2
-    assert set(kept) <= set(names(folder))
+    assert (folder / name).read_text() == "mine"
+    assert len(names(folder)) == 4
+
+
+@pytest.mark.parametrize("name", [f"one-{DIGEST}.parquet", ".one.7.writing", ".manifest.json.7.writing", ".lock"])
+def test_what_a_killed_write_left_is_removed(folder: Path, name: str) -> None:
+    (folder / name).write_text("mine")
+    write(folder, 2)
+    assert number_in(folder) == 2
+    assert len(names(folder)) == 3
+
+
+def test_data_of_a_table_that_is_no_longer_written_is_removed(folder: Path) -> None:
+    store.write(folder, kind="counts", settings={}, tables={"one": tables(1)["one"]})
+    assert [Path(name).suffix for name in names(folder)] == [".json", ".parquet"]
 
 
 # ---- refused to read
@@ -220,11 +246,12 @@ def test_counts_are_not_loaded_as_a_model(tmp_path: Path) -> None:
 # ---- refused to write
 
 
-def test_a_folder_with_other_files_is_not_written_to(tmp_path: Path) -> None:
-    (tmp_path / "thesis.tex").write_text("years of work")
+@pytest.mark.parametrize("name", ["thesis.tex", *THEIRS])
+def test_a_folder_with_other_files_is_not_written_to(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).write_text("years of work" if name == "thesis.tex" else "mine")
     with pytest.raises(StoreError, match="holds other files"):
         write(tmp_path)
-    assert names(tmp_path) == ["thesis.tex"]
+    assert names(tmp_path) == [name]
 
 
 def test_a_file_is_not_written_over(tmp_path: Path) -> None:
@@ -346,13 +373,106 @@ def test_a_killed_writer_leaves_a_whole_folder(folder: Path) -> None:
 def test_a_first_write_that_was_killed_can_be_done_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as patched:  # killed between the data and the manifest: nobody is left to clean up
         patched.setattr(store, "_replace", full_disk)
-        patched.setattr(store, "_remove_unnamed", lambda _: None)
+        patched.setattr(store, "_remove_unnamed", lambda *_: None)
         with pytest.raises(StoreError):
             write(tmp_path / "new")
     assert len(names(tmp_path / "new")) == 2
+    (tmp_path / "new" / ".lock").touch()
+    store.check_target(tmp_path / "new", "counts")
     write(tmp_path / "new", 2)
     assert number_in(tmp_path / "new") == 2
     assert len(names(tmp_path / "new")) == 3
+
+
+# ---- two writers
+
+
+def test_writes_that_overlap_take_turns(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    about_to_replace, go_on, replace = threading.Event(), threading.Event(), store._replace
+
+    def wait_once(path: Path, data: bytes) -> None:
+        if not about_to_replace.is_set():  # the first writer stops between its data and its manifest
+            about_to_replace.set()
+            assert go_on.wait(5)
+        replace(path, data)
+
+    monkeypatch.setattr(store, "_replace", wait_once)
+    writers = [threading.Thread(target=write, args=(folder, number)) for number in (2, 3)]
+    writers[0].start()
+    assert about_to_replace.wait(5)
+    writers[1].start()
+    writers[1].join(0.3)
+    assert number_in(folder) == 1
+    go_on.set()
+    for writer in writers:
+        writer.join()
+    assert number_in(folder) == 3
+    assert len(names(folder)) == 3
+
+
+HOLDER = """
+import sys, time
+from reclick import store
+with store.writing(sys.argv[1]):
+    print("held", flush=True)
+    time.sleep(60)
+"""
+
+
+def test_a_folder_held_by_another_process_is_refused_until_that_ends(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(store, "WAIT", 0.2)
+    with subprocess.Popen([sys.executable, "-c", HOLDER, str(folder)], stdout=subprocess.PIPE) as holder:
+        assert holder.stdout is not None
+        holder.stdout.readline()
+        with pytest.raises(StoreError, match="another process is writing to it, still after 0.2 seconds"):
+            write(folder, 2)
+        assert number_in(folder) == 1  # readers are not held up
+        holder.kill()
+    write(folder, 2)
+    assert number_in(folder) == 2
+    assert len(names(folder)) == 3
+
+
+def test_a_folder_that_is_held_can_be_written_by_its_holder(folder: Path) -> None:
+    with store.writing(folder), store.writing(str(folder)):
+        write(folder, 2)
+        write(folder, 3)
+        assert ".lock" in names(folder)
+    assert number_in(folder) == 3
+    assert ".lock" not in names(folder)
+
+
+def test_many_processes_that_add_lose_nothing(folder: Path) -> None:
+    adding = (
+        "import sys; sys.path.insert(0, sys.argv[2])\n"
+        "from pathlib import Path; from reclick import store; from test_store import number_in, write\n"
+        "folder = Path(sys.argv[1])\n"
+        "for _ in range(10):\n"
+        "    with store.writing(folder): write(folder, number_in(folder) + 1)\n"
+    )
+    command = [sys.executable, "-c", adding, str(folder), str(Path(__file__).parent)]
+    running = [subprocess.Popen(command) for _ in range(3)]
+    assert [process.wait(60) for process in running] == [0, 0, 0]
+    assert number_in(folder) == 31
+
+
+@pytest.mark.parametrize("code", [errno.ENOLCK, errno.EOPNOTSUPP])
+def test_a_file_system_without_locks_is_written_to_with_a_warning(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, code: int
+) -> None:
+    def no_locks(*_: object) -> None:
+        raise OSError(code, os.strerror(code))
+
+    monkeypatch.setattr("fcntl.flock", no_locks)
+    write(folder, 2)
+    assert number_in(folder) == 2
+    assert "has no file locks" in caplog.text
+
+
+def test_a_system_without_locks_is_written_to(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "fcntl", None)
+    write(folder, 2)
+    assert number_in(folder) == 2
 
 
 def test_a_reader_sees_the_old_or_the_new_never_half(folder: Path) -> None:

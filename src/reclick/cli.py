@@ -6,7 +6,7 @@ import json
 import os
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
 
@@ -14,6 +14,10 @@ import typer
 from typer.core import TyperGroup
 
 if TYPE_CHECKING:
+    from contextlib import AbstractContextManager
+
+    import pyarrow as pa
+
     from reclick.counts import Counts
     from reclick.logs import SessionLog
     from reclick.models import ClickModel
@@ -33,7 +37,7 @@ class Commands(TyperGroup):
             show_error(str(error))
             sys.exit(2)
         except KeyboardInterrupt:
-            show_error("stopped. Nothing was half-written: what was there before is unchanged.")
+            show_error("stopped. Every file is whole: a new one, or the one that was there before.")
             sys.exit(130)
         except BrokenPipeError:
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -175,15 +179,19 @@ def fit(
 
     if not update and (forget or decay != 1.0):
         raise SettingError("--forget and --decay change a model that is there: give --update with them.")
+    if not 0 < decay <= 1:
+        raise SettingError(f"--decay: got {decay:g}, expected a factor above 0 and at most 1, such as 0.9.")
     store.check_target(to, "model")
     reader = (column, on_error, max_ads)
-    chosen = _continued(to, model, history, settings) if update else _new_model(model, settings)
-    data = add_up(logs, *reader) if update or chosen.counts_suffice else group(logs, *reader)
-    if update:
-        chosen.update(data, forget=add_up(forget, *reader) if forget else None, decay=decay, ads=ads)
-    else:
-        chosen.fit(data, history=add_up(history, *reader) if history else None, ads=ads)
-    chosen.save(to)
+    with _held(to) if update else nullcontext():
+        chosen = _continued(to, model, history, settings) if update else _new_model(model, settings)
+        text = _read_ads(ads, on_error)
+        data = add_up(logs, *reader) if update or chosen.counts_suffice else group(logs, *reader)
+        if update:
+            chosen.update(data, forget=add_up(forget, *reader) if forget else None, decay=decay, ads=text)
+        else:
+            chosen.fit(data, history=add_up(history, *reader) if history else None, ads=text)
+        chosen.save(to)
     if chosen.advice:
         typer.echo(f"note: {chosen.advice}", err=True)
     typer.echo(f"{chosen!r}\n{to}")
@@ -234,7 +242,7 @@ def models(name: Annotated[str | None, typer.Argument(metavar="[NAME]", help="A 
     for each, model in MODELS.items():
         table.add_row(each, model.assumes, "yes" if model.ordered else "no", "yes" if model.satisfaction else "no", model.reference)
     console().print(table)
-    typer.echo("reclick models NAME shows the settings of one. docs/models has a page and a picture of each.")
+    typer.echo("reclick models NAME shows the settings of one. docs/models in the repository has a page and a picture of each.")
 
 
 @app.command()
@@ -305,7 +313,7 @@ def _about(name: str) -> str:
         "order of clicks": "yes: a click may go back up the page" if model.ordered else "no: log_set_prob is the figure to compare",
         "satisfaction": "yes" if model.satisfaction else "no",
         "reference": model.reference,
-        "docs": f"docs/models/{name}.md",
+        "docs": f"docs/models/{name}.md in the repository",
     }
     settings = model().get_params()
     wide = max(map(len, (*facts, *settings))) + 2
@@ -323,15 +331,32 @@ def _new_model(name: str, settings: list[str] | None) -> ClickModel:
     return MODELS[name]().set_params(**given)
 
 
+def _held(folder: str) -> AbstractContextManager[None]:
+    """Keep other writers away from a model that is to be loaded, changed and saved."""
+    from reclick import store
+
+    store.kind_of(folder)  # a folder that is no model's is refused before anything is put in it
+    return store.writing(folder)
+
+
+def _read_ads(ads: str | None, on_error: str) -> pa.Table | None:
+    """The ads' text, read before a log is counted, so that a bad row is told at once."""
+    from reclick.logs import read_ads
+
+    return None if ads is None else read_ads(ads, on_error=cast(Literal["raise", "drop"], on_error))
+
+
 def _continued(folder: str, name: str, history: list[str] | None, settings: list[str] | None) -> ClickModel:
     from reclick.errors import SettingError
-    from reclick.models import load
+    from reclick.models import ClickModel, load
 
     if history or settings:
         raise SettingError("--update continues a model with the history and settings it has: leave out --history and --set.")
     model = load(folder)
     if model.name != name:
         raise SettingError(f"{folder} holds the model {model.name!r}, not {name!r}: give --model {model.name}.")
+    if type(model).update is ClickModel.update:
+        model.update()  # which says why it cannot be
     return model
 
 

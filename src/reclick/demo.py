@@ -16,7 +16,7 @@ from reclick.describe import describe
 from reclick.logs import SessionLog, read_sessions
 from reclick.models import MultiClick
 from reclick.predict import predict
-from reclick.simulate import simulate
+from reclick.simulate import simulate, write_files
 
 Working = Callable[[str], AbstractContextManager[Progress]]
 SESSIONS = 100_000  # a week
@@ -40,7 +40,7 @@ def run(to: Path, *, working: Working) -> Iterator[str]:
         model.save(to / "model")
     with working("Predicting week 3"):
         predict(model, week3, to / "predictions.parquet")
-        pq.write_table(model.relevance(), to / "relevance.parquet", compression="zstd")
+        write_files(to, {"relevance.parquet": lambda path: pq.write_table(model.relevance(), path, compression="zstd")})
     for title, text in (
         ("The model", repr(model)),
         ("Week 3, never seen in training: the readings compared (a reading says what the paper's products mean)", _compare(readings, week3)),
@@ -51,8 +51,8 @@ def run(to: Path, *, working: Working) -> Iterator[str]:
     ):
         sections.append(_section(title, text))
         yield sections[-1]
-    report = to / "report.md"
-    report.write_text("# Reclick on three simulated weeks\n\n" + "\n".join(sections), encoding="utf-8")
+    text = "# Reclick on three simulated weeks\n\n" + "\n".join(sections)
+    (report,) = write_files(to, {"report.md": lambda path: path.write_text(text, encoding="utf-8")})
     yield f"Report: {report}"
 
 

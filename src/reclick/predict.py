@@ -12,12 +12,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from reclick.batch import SessionBatch
+from reclick.batch import Float64, SessionBatch
 from reclick.counts import Progress
 from reclick.errors import LogError, SettingError
 from reclick.logs import as_log
 from reclick.models.base import ClickModel
-from reclick.pages import Pages, click_probs, top_sequences_of_pages
+from reclick.pages import Pages, top_sequences_of_pages
 from reclick.sequences import ANY_LENGTH
 
 ADDED = ("click_prob", "expected_clicks", "sequences")
@@ -41,7 +41,12 @@ def predict(model: ClickModel, pages: object, to: str | Path, *, top: int = 3, p
         )
     beside = to.with_name(f".{to.name}.{os.getpid()}.writing")
     try:
-        written = _write(model.answers(log, lambda part, parameters: _scored(part, parameters, top), with_rows=True, progress=progress), beside)
+        written = _write(
+            model.answers(
+                log, lambda part, parameters: _scored(part, parameters, model.marginals(part, parameters), top), with_rows=True, progress=progress
+            ),
+            beside,
+        )
         beside.replace(to)
     except OSError as error:
         advice = "The disk is full: free some space." if error.errno == errno.ENOSPC else "Give a path that can be written."
@@ -79,11 +84,10 @@ def _other_columns(first: pa.Schema, other: pa.Schema) -> str:
     return f"The files to score have other columns than the first of them ({', '.join(differ)}), and make no one table. Score them one by one."
 
 
-def _scored(part: SessionBatch, pages: Pages, top: int) -> pa.RecordBatch:
+def _scored(part: SessionBatch, pages: Pages, probabilities: Float64, top: int) -> pa.RecordBatch:
     """The part's own columns and ours beside them; a column of the input that has the name of one of ours gives way."""
     rows = cast(pa.RecordBatch, part.rows)
     names = [name for name in rows.schema.names if name not in ADDED]
-    probabilities = click_probs(pages)
     columns = {name: rows.column(name) for name in names}
     columns["click_prob"] = pa.ListArray.from_arrays(pages.page.astype(np.int32), probabilities)
     columns["expected_clicks"] = pa.array(np.add.reduceat(probabilities, pages.page[:-1]))

@@ -155,7 +155,8 @@ def log_prob(reading: int, theta: Float64, rho: Float64, stop: Float64, gamma: F
 @compiled
 def next_click_prob(reading: int, theta: Float64, rho: Float64, stop: Float64, gamma: Float64, clicks: Int32, out: Float64) -> float:
     """Fill out with P(next click is j given the clicks so far), 0 for clicked ones, and return P(end given the clicks so far)."""
-    return _walk(reading, theta, rho, stop, gamma, clicks, np.empty(len(clicks)), out)
+    made = np.sort(clicks) if reading == CHAIN else clicks  # a chain goes down the page: what is clicked is above what comes next
+    return _walk(reading, theta, rho, stop, gamma, made, np.empty(len(clicks)), out)
 
 
 @compiled

@@ -9,7 +9,7 @@ import numpy as np
 
 from reclick import store
 from reclick.batch import Float64, Int32, Int64
-from reclick.counts import Counts, Progress
+from reclick.counts import Counts, Progress, refuse_weightless
 from reclick.errors import LogError
 
 
@@ -81,7 +81,9 @@ def as_sessions(sessions: object, *, progress: Progress | None = None) -> Sessio
     for batch in log.batches(progress=progress):
         grouper.add_batch(batch)
     log.refuse_nothing()
-    return grouper.finish()
+    grouped = grouper.finish()
+    refuse_weightless(grouped.counts, log.name)
+    return grouped
 
 
 def _starts(sizes: Int64) -> Int64:

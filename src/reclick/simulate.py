@@ -7,6 +7,7 @@ looks like. Fatigue and transitions are the same for all queries. So what a mode
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -24,7 +25,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from reclick.compiled import compiled
-from reclick.errors import SettingError
+from reclick.errors import SettingError, clear_write_errors
 from reclick.sequences import READINGS, sample
 from reclick.simulate_words import BRAND_ENDS, BRAND_STARTS, CALLS, KINDS, LINKS, TOPICS
 from reclick.text import AdTokens, tokenise
@@ -77,7 +78,7 @@ class Simulation:
         writers = {name: partial(pq.write_table, table, compression="zstd") for name, table in self._tables().items()}
         settings = {**self.truth.settings, "eta": self.truth.eta.tolist(), "gamma": self.truth.gamma.tolist()}
         text = json.dumps(settings, indent=2) + "\n"
-        return _write_all(folder, {**writers, "truth.json": lambda path: path.write_text(text, encoding="utf-8")})
+        return write_files(folder, {**writers, "truth.json": lambda path: path.write_text(text, encoding="utf-8")})
 
     def _tables(self) -> dict[str, pa.Table]:
         weeks = {f"week{number}.parquet": week for number, week in enumerate(self.weeks, start=1)}
@@ -124,7 +125,7 @@ class _Market:
 def simulate(
     sessions: int = 100_000,
     *,
-    weeks: int = 1,
+    weeks: int = 3,
     queries: int = 1_000,
     ads_per_query: int = 12,
     page: tuple[int, int] = (1, 4),
@@ -448,18 +449,16 @@ def _sentences(parts: list[Texts]) -> Texts:
 # ---- files
 
 
-def _write_all(folder: Path, writers: dict[str, Callable[[Path], object]]) -> list[Path]:
+def write_files(folder: Path, writers: dict[str, Callable[[Path], object]]) -> list[Path]:
     """Write every file beside its place, then move all of them there."""
-    folder.mkdir(parents=True, exist_ok=True)
     beside = {folder / name: folder / f".{name}.{uuid4().hex}" for name in writers}
-    try:
-        for (_, path), write in zip(beside.items(), writers.values(), strict=True):
+    with clear_write_errors(folder, "Every file there is whole."), contextlib.ExitStack() as cleaning:
+        folder.mkdir(parents=True, exist_ok=True)
+        for path, write in zip(beside.values(), writers.values(), strict=True):
+            cleaning.callback(path.unlink, missing_ok=True)
             write(path)
         for target, path in beside.items():
             path.replace(target)
-    finally:
-        for path in beside.values():
-            path.unlink(missing_ok=True)
     return list(beside)
 
 
@@ -475,11 +474,10 @@ def _refuse_other_weeks(folder: Path, weeks: int) -> None:
 
 
 def _refuse_bad_settings(settings: _Settings) -> None:
-    for name in ("sessions", "weeks", "queries", "ads_per_query"):
-        if getattr(settings, name) < 1:
-            raise SettingError(f"{name}={getattr(settings, name)}: it must be 1 or more.")
-    if settings.seed < 0:
-        raise SettingError(f"seed={settings.seed}: it must be 0 or more.")
+    for name, least in {"sessions": 1, "weeks": 1, "queries": 1, "ads_per_query": 1, "seed": 0}.items():
+        value = getattr(settings, name)
+        if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least:
+            raise SettingError(f"{name}={value!r}: it must be a whole number, {least} or more.")
     if settings.sessions > WEEK:
         raise SettingError(f"sessions={settings.sessions}: at most {WEEK} a week, one a millisecond.")
     if settings.reading not in GO_ON:

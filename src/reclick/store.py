@@ -1,7 +1,7 @@
 """A folder that holds a model or counts: manifest.json and Parquet files. No pickle.
 
 The manifest is the commit point. Data files carry their content's hash in their names and are written first; then the manifest is replaced in one
-step; then files it no longer names are removed. Whenever the writer is killed, the folder holds the last good state, whole.
+step; then files it no longer names are removed. Whenever the writer is killed, the folder holds the last good state, whole. Writers take turns.
 """
 
 from __future__ import annotations
@@ -10,9 +10,12 @@ import contextlib
 import errno
 import hashlib
 import json
+import logging
 import os
 import re
-from collections.abc import Iterator
+import threading
+import time
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,13 +23,20 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from reclick.errors import StoreError
+from reclick.errors import StoreError, clear_write_errors
+
+logger = logging.getLogger("reclick")
 
 FORMAT = 1
 MANIFEST = "manifest.json"
 NAMES = {"model": "a model", "counts": "counts"}
-OURS = re.compile(r"\..*\.writing|.+-[0-9a-f]{16}\.parquet")  # files that a write makes beside the manifest
+DATA = re.compile(r"(?P<table>.+)-(?P<digest>[0-9a-f]{16})\.parquet")
+HALF = re.compile(r"\.(?P<table>.+)\.\d+\.writing")  # a file in the making
+LOCK = ".lock"
+WAIT, PAUSE = 10.0, 0.05  # seconds: how long a writer waits for another, and how often it looks
 ATTEMPTS = 20  # to read a folder that is being replaced again and again
+
+_mine = threading.local()  # .folders: those that this thread holds
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,14 +52,40 @@ def write(folder: str | Path, *, kind: str, settings: dict[str, Any], tables: di
     """Write tables and settings to a folder; a killed run or a full disk leaves what was there before."""
     folder = Path(folder)
     check_target(folder, kind)
-    with _clear_errors(folder):
+    with clear_write_errors(folder):
         folder.mkdir(parents=True, exist_ok=True)
-        try:
-            files = {name: _write_table(folder, name, table) for name, table in tables.items()}
-            manifest = {"kind": kind, "format": FORMAT, "reclick": _version(), "settings": settings, "files": files}
-            _replace(folder / MANIFEST, _sealed(manifest))
-        finally:
-            _remove_unnamed(folder)
+        with writing(folder):
+            check_target(folder, kind, tables)
+            known = {*tables, *(_manifest(folder)["files"] if is_stored(folder) else ())}
+            try:
+                files = {name: _write_table(folder, name, table) for name, table in tables.items()}
+                manifest = {"kind": kind, "format": FORMAT, "reclick": _version(), "settings": settings, "files": files}
+                _replace(folder / MANIFEST, _sealed(manifest))
+            finally:
+                _remove_unnamed(folder, known)
+
+
+@contextlib.contextmanager
+def writing(folder: str | Path) -> Iterator[None]:
+    """Hold a folder that exists, so that nobody else writes to it: from loading a model, say, until the changed one is saved.
+
+    `write` holds it too, and may be called inside. Another writer, in this process or another, waits a little, then is refused. The system lets
+    go of the folder when the process ends, however it ends. Readers are never held up.
+    """
+    folder = Path(folder)
+    mine = _mine.__dict__.setdefault("folders", set())
+    here = folder.resolve()
+    if here in mine:
+        yield
+        return
+    with clear_write_errors(folder):
+        lock = _take(folder)
+    mine.add(here)
+    try:
+        yield
+    finally:
+        mine.discard(here)
+        _let_go(folder, lock)
 
 
 def read(folder: str | Path, *, kind: str | None = None) -> Stored:
@@ -130,15 +166,16 @@ def _seal(manifest: dict[str, Any]) -> str:
     return hashlib.sha256(json.dumps(manifest, sort_keys=True).encode()).hexdigest()
 
 
-def check_target(folder: str | Path, kind: str) -> None:
-    """Never write into somebody else's folder, nor over another kind of ours."""
+def check_target(folder: str | Path, kind: str, tables: Collection[str] | None = None) -> None:
+    """Never write into somebody else's folder, nor over another kind of ours; `tables` are the names that will be written, when they are known."""
     folder = Path(folder)
     if folder.is_file():
         raise StoreError(f"{folder} is a file. Give a folder to write to.")
     if not folder.is_dir() or not any(folder.iterdir()):
         return
     if not (folder / MANIFEST).is_file():
-        if not all(OURS.fullmatch(path.name) for path in folder.iterdir()):  # a first write that was killed may be done again
+        # A first write that was killed may be done again; one that is going on moves its files while we look.
+        if not all(path.name == LOCK or _is_ours(path, tables) or not path.exists() for path in folder.iterdir()):
             raise StoreError(f"{folder} holds other files. Give a new or empty folder, or one that Reclick wrote.")
         return
     held = _manifest(folder)["kind"]
@@ -146,12 +183,26 @@ def check_target(folder: str | Path, kind: str) -> None:
         raise StoreError(f"{folder} holds {NAMES.get(held, held)}; {NAMES[kind]} would overwrite it. Give another folder.")
 
 
-def _remove_unnamed(folder: Path) -> None:
+def _is_ours(path: Path, tables: Collection[str] | None) -> bool:
+    """Whether a write of these tables (None: of any) made this file: a data file is named after its table and its content."""
+    data = DATA.fullmatch(path.name)
+    found = data or HALF.fullmatch(path.name)
+    if found is None or not path.is_file():
+        return False
+    if tables is not None and found["table"] not in tables and (data or found["table"] != MANIFEST):
+        return False
+    try:
+        return data is None or _digest(path)[:16] == data["digest"]
+    except FileNotFoundError:
+        return False
+
+
+def _remove_unnamed(folder: Path, tables: Collection[str]) -> None:
     """Remove data files that the manifest does not name: of an earlier save, or of one that failed."""
     with contextlib.suppress(StoreError, OSError):
         named = {entry["file"] for entry in _manifest(folder)["files"].values()} if (folder / MANIFEST).is_file() else set()
         for path in folder.iterdir():
-            if OURS.fullmatch(path.name) and path.name not in named:
+            if path.name not in named and _is_ours(path, tables):
                 path.unlink()
 
 
@@ -172,14 +223,46 @@ def _digest(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-@contextlib.contextmanager
-def _clear_errors(folder: Path) -> Iterator[None]:
+def _take(folder: Path) -> int:
+    """An open lock file that is locked by us."""
+    path, deadline = folder / LOCK, time.monotonic() + WAIT
+    while True:
+        lock = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
+        if _locked(lock, folder) and _is_file_at(lock, path):  # else another holds it, or removed it while we waited
+            return lock
+        os.close(lock)
+        if time.monotonic() > deadline:
+            raise StoreError(f"{folder} cannot be written: another process is writing to it, still after {WAIT:g} seconds. Try again later.")
+        time.sleep(PAUSE)
+
+
+def _locked(lock: int, folder: Path) -> bool:
     try:
-        yield
+        import fcntl
+
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except ImportError:  # Windows
+        logger.debug("No file locks here: see to it that one process at a time writes to %s.", folder)
     except OSError as error:
-        full = error.errno in (errno.ENOSPC, errno.EDQUOT) or "No space left" in str(error)
-        advice = "The disk is full: free some space or give another folder." if full else "Give a folder that can be written."
-        raise StoreError(f"{folder} cannot be written ({error}). {advice} What was there before is unchanged.") from error
+        if error.errno not in (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP):  # a file system without locks
+            raise
+        logger.warning("%s has no file locks: see to it that one process at a time writes to it.", folder)
+    return True
+
+
+def _is_file_at(lock: int, path: Path) -> bool:
+    try:
+        return os.path.samestat(os.fstat(lock), path.stat())
+    except FileNotFoundError:
+        return False
+
+
+def _let_go(folder: Path, lock: int) -> None:
+    with contextlib.suppress(OSError):
+        (folder / LOCK).unlink()
+    os.close(lock)
 
 
 def _version() -> str:

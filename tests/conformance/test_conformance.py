@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from kit import (
     ADS,
@@ -424,3 +425,46 @@ def test_some_sets_are_impossible_only_where_that_is_said() -> None:
 def test_the_enumeration_is_complete() -> None:
     assert [len(all_sequences(n)) for n in range(1, 5)] == [2, 5, 16, 65]
     assert isinstance(enumerated(PAGES[3]), pa.Table)
+
+
+@every_model
+def test_a_fit_that_was_stopped_changes_nothing(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    log = {"query": ["q"] * 6, "ads": [["a", "b"]] * 6, "clicks": [[1], [2], [], [1, 2], [1], []]}
+    page = {"query": ["q"], "ads": [["a", "b"]]}
+    model = MODELS[name]().fit(log)
+    before = model.click_prob(page)
+
+    def stop(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(MODELS[name], "_learn", stop)
+    with pytest.raises(KeyboardInterrupt):
+        model.fit({"query": ["q"] * 2, "ads": [["c", "d"]] * 2, "clicks": [[2], [2]]})
+    assert (model.click_prob(page) == before).all()
+    fresh = MODELS[name]()
+    with pytest.raises(KeyboardInterrupt):
+        fresh.fit(log)
+    assert not fresh.fitted
+
+
+@every_model
+def test_what_is_clicked_next_below_does_not_depend_on_the_order_of_an_order_free_model(name: str) -> None:
+    if MODELS[name].ordered or name == "pm":
+        return
+    page = {"query": ["q"], "ads": [["a", "b", "c"]]}
+    model = fitted(name)
+    assert (model.next_click_prob(page, [[1, 2]]) == model.next_click_prob(page, [[2, 1]])).all()
+
+
+@every_model
+def test_a_file_of_long_pages_is_predicted_or_refused_like_click_prob(name: str, tmp_path: Path) -> None:
+    pages = {"query": ["q"] * 3, "ads": [[f"a{i}" for i in range(14)]] * 3}
+    model = fitted(name)
+    try:
+        expected = model.click_prob(pages)
+    except CannotAnswerError:
+        with pytest.raises(CannotAnswerError):
+            rc.predict(model, pages, tmp_path / "out.parquet", top=0)
+        return
+    rc.predict(model, pages, tmp_path / "out.parquet", top=0)
+    assert pq.read_table(tmp_path / "out.parquet")["click_prob"].to_pylist() == expected.tolist()

@@ -157,6 +157,7 @@ def test_with_no_tolerance_all_iterations_run(kind: type[CellModel], tolerance: 
     model = kind(tolerance=tolerance, max_iterations=3000).fit(log)
     assert model.iterations_ == 3000
     assert not model.converged_
+    assert model.message_.endswith(f"with tolerance {tolerance:g}, which asks for all of them: not converged")
 
 
 @every_kind
@@ -226,7 +227,10 @@ def test_a_fit_on_some_of_the_sessions_knows_nothing_of_the_others(kind: type[Ce
         ({"attractiveness_strength": -1}, "attractiveness_strength: got -1"),
         ({"examination_prior": 1.0}, "examination_prior: got 1.0"),
         ({"examination_strength": math.nan}, "examination_strength: got nan"),
-        ({"max_iterations": 0}, "max_iterations: got 0"),
+        ({"max_iterations": 0}, "max_iterations: got 0, expected a whole number of 1 or more"),
+        ({"max_iterations": 2.5}, "max_iterations: got 2.5"),
+        ({"max_iterations": True}, "max_iterations: got True"),
+        ({"frequent": -1}, "frequent: got -1"),
         ({"tolerance": math.inf}, "tolerance: got inf"),
     ],
 )

@@ -11,8 +11,10 @@ import pyarrow as pa
 import pytest
 from brute import Session, all_sequences, as_table, random_sessions
 
+from reclick.counts import count
 from reclick.errors import CannotAnswerError, SettingError
 from reclick.models import DCTR, GCTR, RCTR, ClickModel, load
+from reclick.sessions import as_sessions
 
 LOG = [
     Session("pizza", ("a", "b", "c"), (1,)),
@@ -76,6 +78,23 @@ def test_a_weight_of_two_equals_the_row_twice(model: type[ClickModel]) -> None:
     weighted, plain = model().fit(as_table(sessions, weights=True)), model().fit(as_table(repeated))
     pages = as_table(sessions)
     np.testing.assert_array_equal(weighted.click_prob(pages), plain.click_prob(pages))
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_counts_are_all_that_is_needed(model: type[ClickModel], tmp_path: Path) -> None:
+    sessions = random_sessions(np.random.default_rng(3), 40)
+    whole, one, other = as_table(sessions), count(as_table(sessions[:15])), count(as_table(sessions[15:]))
+    one.save(tmp_path / "day1")
+    expected = model().fit(whole, history=as_table(sessions[:15])).click_prob(PAGE)
+    np.testing.assert_array_equal(model().fit(one + other, history=tmp_path / "day1").click_prob(PAGE), expected)
+    np.testing.assert_array_equal(model().fit(as_sessions(whole), history=one).click_prob(PAGE), expected)
+    np.testing.assert_array_equal(model().fit(tmp_path / "day1").click_prob(PAGE), model().fit(as_table(sessions[:15])).click_prob(PAGE))
+
+
+def test_words_are_the_prior_of_counts_too() -> None:
+    texts = {"ad": ["a", "b", "c", "d", "x"], "title": ["red shoes", "blue shoes", "red hats", "hats", "red hats"]}
+    expected = DCTR(attractiveness_prior="words").fit(as_table(LOG), ads=texts).click_prob(PAGE)
+    np.testing.assert_array_equal(DCTR(attractiveness_prior="words").fit(count(as_table(LOG)), ads=texts).click_prob(PAGE), expected)
 
 
 @pytest.mark.parametrize("model", MODELS)

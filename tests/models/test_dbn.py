@@ -25,7 +25,7 @@ from cascades import (
 from reclick.errors import SettingError
 from reclick.models import DBN
 from reclick.models.cascade import as_block
-from reclick.models.dbn import GRID, Parameters, expect
+from reclick.models.dbn import GRID, Parameters, deal, expect
 from reclick.sessions import as_sessions
 
 LOG = {"query": ["q"] * 4, "ads": [["a", "b", "c"]] * 4, "clicks": [[1], [1, 2], [3, 1], []]}
@@ -138,6 +138,45 @@ def test_cross_validation_finds_the_continuation_and_says_what_it_saw() -> None:
     assert (other.cv_[:, 1] != model.cv_[:, 1]).any()
 
 
+def test_the_order_of_the_rows_changes_nothing_of_the_cross_validation() -> None:
+    log = small_log(5)
+    model = DBN(attractiveness_strength=0.5).fit(log)
+    for seed in range(3):
+        order = np.random.default_rng(seed).permutation(len(log["query"]))
+        shuffled = DBN(attractiveness_strength=0.5).fit({column: [values[i] for i in order] for column, values in log.items()})
+        np.testing.assert_array_equal(shuffled.cv_, model.cv_)
+        assert shuffled.continuation_ == model.continuation_
+
+
+def test_where_a_page_cannot_tell_the_continuation_the_order_of_the_rows_does_not_either() -> None:
+    rng = np.random.default_rng(6)
+    clicks = [[1] if click else [] for click in rng.random(60) < 0.4]
+    log = {"query": [f"q{i % 7}" for i in range(60)], "ads": [["abcde"[i % 5]] for i in range(60)], "clicks": clicks}  # pages of one ad
+    orders = [rng.permutation(60) for _ in range(5)]
+    chosen = {DBN().fit({column: [values[i] for i in order] for column, values in log.items()}).continuation_ for order in orders}
+    assert len(chosen) == 1
+
+
+def test_folds_are_of_equal_size_and_follow_from_the_sessions_themselves() -> None:
+    log = small_log(7)
+    back = {column: values[::-1] for column, values in log.items()}
+    dealt = [deal(as_sessions(rows), 3, 0) for rows in (log, back)]
+    for name in ("pair", "page", "click", "clicks", "weight"):
+        np.testing.assert_array_equal(*(getattr(sessions, name) for sessions, _ in dealt))
+    np.testing.assert_array_equal(dealt[0][1], dealt[1][1])
+    many = np.bincount(dealt[0][1])
+    assert many.max() - many.min() <= 1
+    assert (deal(as_sessions(log), 3, 1)[1] != dealt[0][1]).any()
+
+
+def test_the_copies_of_a_session_are_dealt_over_the_folds() -> None:
+    # with all copies of a session in one fold, the others would have nothing to learn these four from
+    log = {"query": ["q"] * 400, "ads": [["a", "b"]] * 400, "clicks": [[1]] * 100 + [[2]] * 50 + [[]] * 150 + [[1, 2]] * 100}
+    model = DBN(folds=2).fit(log)
+    assert model.cv_ is not None
+    assert model.cv_[:, 1].max() == pytest.approx(model.log_set_prob(log).mean(), abs=1e-3)
+
+
 def test_one_distinct_session_has_nothing_to_hold_out_and_is_fitted_all_the_same() -> None:
     model = DBN().fit({"query": ["q"], "ads": [["a", "b"]], "clicks": [[1]]})
     assert model.continuation_ == 0.9
@@ -151,7 +190,13 @@ def test_promises_are_kept(continuation: str | float, tmp_path: Path) -> None:
     assert np.isfinite(unsmoothed.click_prob(LOG)).all()
 
 
-@pytest.mark.parametrize("wrong", [{"continuation": 0}, {"continuation": 1.1}, {"continuation": "auto"}, {"continuation": True}, {"folds": 1}])
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"continuation": 0}, {"continuation": 1.1}, {"continuation": "auto"}, {"continuation": True}, {"folds": 1}, {"folds": 2.5}, {"seed": -1},
+        {"seed": 0.5}, {"seed": None}, {"max_iterations": 10.0}, {"max_iterations": True},
+    ],
+)  # fmt: skip
 def test_wrong_settings_are_refused(wrong: dict[str, Any]) -> None:
     with pytest.raises(SettingError, match=next(iter(wrong))):
         DBN(**wrong)

@@ -64,6 +64,7 @@ CASES |= {
     "weak priors": partial(Case, 51, "examination", "query", history=True, strength=0.5, satisfaction_strength=0.25, floor=1e-4),
     "no satisfaction prior": partial(Case, 52, "normalised", "query", satisfaction_strength=0.0),
     "no prior at all": partial(Case, 53, "leftover", "query", strength=0.0, satisfaction_strength=0.0),
+    "no prior at all, global": partial(Case, 56, "normalised", "global", history=True, strength=0.0, satisfaction_strength=0.0),
     "every query frequent": partial(Case, 54, "leftover", "global", text=True, frequent=0),
     "no query frequent": partial(Case, 55, "leftover", "query", text=True, frequent=1e9),
 }
@@ -79,6 +80,18 @@ def test_log_prob_equals_enumeration(case: Case) -> None:
     assert_close(np.exp(case.model.log_prob(case.log)), expected)
     possible = np.array(expected) > 0
     np.testing.assert_allclose(case.model.log_prob(case.log)[possible], np.log(np.array(expected)[possible]), rtol=1e-10)
+
+
+@pytest.mark.parametrize("reading", ["leftover", "examination", "normalised"])
+@pytest.mark.parametrize("pooling", ["query", "global"])
+@pytest.mark.parametrize("many", [1, 1_000_000])
+def test_without_a_prior_what_was_never_seen_is_still_possible(reading: str, pooling: str, many: float) -> None:
+    weighted = [Session("q", ("a", "b", "c"), (1,), many), Session("r", ("a", "b", "c"), (3, 2), many)]
+    model = MultiClick(reading=reading, pooling=pooling, strength=0, satisfaction_strength=0).fit(as_table(weighted, weights=True))
+    every = as_table([Session(query, ("a", "b", "c"), clicks) for query in ("q", "r", "never") for clicks in all_sequences(3)])
+    log_prob = model.log_prob(every)
+    assert np.isfinite(log_prob).all()
+    assert np.exp(log_prob).sum() == pytest.approx(3.0, abs=1e-9)
 
 
 def test_every_sequence_has_its_enumerated_probability_and_they_add_to_one(case: Case) -> None:

@@ -17,6 +17,7 @@ from reclick.logs.ahead import read_ahead
 from reclick.sessions import Sessions
 
 CHUNK = 8_192  # sessions between two looks at how full the tables are
+ROUNDING = 1e-9  # what the sum of decayed counts may be off by
 
 
 class Counter:
@@ -29,39 +30,37 @@ class Counter:
         self._queries, self._ads, self._sequences = Interner(), Interner(), Interner()
         self._pairs = Tally.empty(3)  # (query, ad) → impressions, clicks, last clicks
         self._visits = Tally.empty(1)  # (query, click list) → sessions
-        self._lengths = Tally.empty(1)  # (page length, number of clicks) → sessions
+        self._lengths = np.zeros((1, 1))  # [page length, number of clicks] sessions
+        self._nothing = 0.0  # a total up to this is none: what is added is kept however small, what is taken away may leave rounding
 
     def add_batches(self, batches: Iterator[SessionBatch]) -> None:
         """Count every session of a log; while one batch is counted, the next is coded and the one after that is read."""
         for batch, codes in read_ahead((batch, self._codes(batch)) for batch in batches):
             self._add(batch, *codes)
 
-    def add_batch(self, batch: SessionBatch) -> None:
-        """Count every session of a batch."""
-        self._add(batch, *self._codes(batch))
+    def add_batch(self, batch: SessionBatch) -> tuple[Int32, Int32]:
+        """Count every session of a batch; this counter's codes of the batch's queries and ads."""
+        query, ad, sequence = self._codes(batch)
+        self._add(batch, query, ad, sequence)
+        return query, ad
 
     def _codes(self, batch: SessionBatch) -> tuple[Int32, Int32, Int32]:
         """This counter's codes of a batch's queries, ads and click lists."""
         click = np.ascontiguousarray(batch.click, np.int32).view(np.uint8)
-        return *self.codes(batch), self._sequences.codes_of_bytes(batch.clicks * 4, click)
+        return self._queries.codes(batch.queries), self._ads.codes(batch.ads), self._sequences.codes_of_bytes(batch.clicks * 4, click)
 
     def _add(self, batch: SessionBatch, query: Int32, ad: Int32, sequence: Int32) -> None:
         weight = np.zeros(0) if batch.weight is None else batch.weight  # none: every session counts once
-        pairs, visits, lengths = self._pairs, self._visits, self._lengths
+        pairs, visits = self._pairs, self._visits
         for start in range(0, len(batch), CHUNK):
             end = min(start + CHUNK, len(batch))
             pairs.reserve(int(batch.page[end] - batch.page[start]))
             visits.reserve(end - start)
-            lengths.reserve(end - start)
-            used = _count(
-                start, end, batch.query, batch.ad, batch.page, batch.click, batch.clicks, weight, query, ad, sequence,
-                pairs.keys, pairs.values, visits.keys, visits.values, lengths.keys, lengths.values,
-            )  # fmt: skip
-            pairs.used, visits.used, lengths.used = pairs.used + used[0], visits.used + used[1], lengths.used + used[2]
-
-    def codes(self, batch: SessionBatch) -> tuple[Int32, Int32]:
-        """This counter's codes of a batch's queries and ads."""
-        return self._queries.codes(batch.queries), self._ads.codes(batch.ads)
+            pairs.used += _count_pairs(
+                start, end, batch.query, batch.ad, batch.page, batch.click, batch.clicks, weight, query, ad, pairs.keys, pairs.values
+            )
+            visits.used += _count_visits(start, end, batch.query, weight, query, sequence, visits.keys, visits.values)
+        self._lengths = _added(self._lengths, _length_table(batch))
 
     def sorted_codes(self, counts: Counts) -> tuple[Int32, Int32]:
         """For each of this counter's codes of queries and of ads, the one in its finished counts; −1 where it came to nothing."""
@@ -69,19 +68,19 @@ class Counter:
 
     def add_counts(self, counts: Counts, sign: float = 1.0) -> None:
         """Add counts made earlier, or take them away with sign −1."""
+        self._nothing = ROUNDING if sign < 0 else self._nothing
         query, ad = self._queries.codes(counts.queries).astype(np.int64), self._ads.codes(counts.ads).astype(np.int64)
         sequence = self._sequences.codes_of_bytes(counts.sequence_starts * 4, counts.sequence_clicks.view(np.uint8)).astype(np.int64)
         pair_totals = np.stack([counts.impressions, counts.clicks, counts.last_clicks], axis=1)
         self._pairs.add(query[counts.pair_query], ad[counts.pair_ad], sign * pair_totals)
         self._visits.add(query[counts.visit_query], sequence[counts.visit_sequence], sign * counts.sessions[:, None])
-        length, number = np.nonzero(counts.lengths)
-        self._lengths.add(length, number, sign * counts.lengths[length, number][:, None])
+        self._lengths = _added(self._lengths, sign * counts.lengths)
 
     def finish(self) -> Counts:
         """The totals in their one canonical order, without what has come to nothing."""
-        pair_query, pair_ad, pair_totals = _nonzero(*self._pairs.totals())
-        visit_query, visit_sequence, (sessions,) = _nonzero(*self._visits.totals())
-        queries, query_code = _sorted_strings(self._queries, visit_query)
+        visit_query, visit_sequence, (sessions,) = _nonzero(*self._visits.totals(), self._nothing)
+        pair_query, pair_ad, pair_totals = _nonzero(*self._pairs.totals(), self._nothing)
+        queries, query_code = _sorted_strings(self._queries, np.concatenate([visit_query, pair_query]))
         ads, ad_code = _sorted_strings(self._ads, pair_ad)
         starts, clicks, sequence_code = _sorted_sequences(self._sequences, visit_sequence)
         pair_query, pair_ad, pair = _sorted_pairs(query_code[pair_query], ad_code[pair_ad])
@@ -99,7 +98,7 @@ class Counter:
             visit_query=visit_query,
             visit_sequence=visit_sequence,
             sessions=sessions[visit],
-            lengths=_dense_lengths(self._lengths),
+            lengths=_trimmed(self._lengths, self._nothing),
         )
 
 
@@ -113,8 +112,7 @@ class Grouper:
 
     def add_batch(self, batch: SessionBatch) -> None:
         """Group the sessions of a batch with those before."""
-        self._counter.add_batch(batch)
-        query, ad = self._counter.codes(batch)
+        query, ad = self._counter.add_batch(batch)
         packed, starts = _pack(batch.query, batch.ad, batch.page, batch.click, batch.clicks, query, ad)
         session = self._sessions.codes_of_bytes(starts * 4, packed.view(np.uint8))
         if self._sessions.size > len(self._weight):
@@ -136,9 +134,9 @@ class Grouper:
         return Sessions(counts, pair, page, click, clicks, weight[order])
 
 
-def _nonzero(first: Int32, second: Int32, totals: Float64) -> tuple[Int32, Int32, Float64]:
-    """Keep the keys of which any total is not nothing; rounding of decayed counts is nothing."""
-    keep = (np.abs(totals) > 1e-9).any(axis=0)
+def _nonzero(first: Int32, second: Int32, totals: Float64, nothing: float) -> tuple[Int32, Int32, Float64]:
+    """Keep the keys of which any total is more than nothing."""
+    keep = (np.abs(totals) > nothing).any(axis=0)
     return first[keep], second[keep], totals[:, keep]
 
 
@@ -185,42 +183,63 @@ def _sorted_sequences(interner: Interner, used: Int32) -> tuple[Int64, Int32, In
     return new_starts, np.concatenate([np.zeros(0, np.int32), *lists]), code
 
 
-def _dense_lengths(tally: Tally) -> Float64:
-    length, number, (sessions,) = _nonzero(*tally.totals())
-    dense = np.zeros((length.max(initial=0) + 1, number.max(initial=0) + 1))
-    dense[length, number] = sessions
-    return dense
+def _length_table(batch: SessionBatch) -> Float64:
+    """Sessions by page length and number of clicks."""
+    length, number = np.diff(batch.page), np.diff(batch.clicks)
+    shape = int(length.max(initial=0)) + 1, int(number.max(initial=0)) + 1
+    return np.bincount(length * shape[1] + number, batch.weight, shape[0] * shape[1]).astype(np.float64).reshape(shape)
+
+
+def _added(a: Float64, b: Float64) -> Float64:
+    """The sum of two tables, the smaller one taken as zero beyond its edge."""
+    total = np.zeros((max(a.shape[0], b.shape[0]), max(a.shape[1], b.shape[1])))
+    total[: a.shape[0], : a.shape[1]] += a
+    total[: b.shape[0], : b.shape[1]] += b
+    return total
+
+
+def _trimmed(table: Float64, nothing: float) -> Float64:
+    """The table without rounding, and without the rows and columns beyond its last entry."""
+    table = np.where(np.abs(table) > nothing, table, 0.0)
+    rows, columns = np.flatnonzero(table.any(axis=1)), np.flatnonzero(table.any(axis=0))
+    return table[: rows.max(initial=0) + 1, : columns.max(initial=0) + 1].copy()
 
 
 @compiled
-def _count(
+def _count_pairs(
     start: int, end: int, query: Int32, ad: Int32, page: Int64, click: Int32, clicks: Int64, weight: Float64,
-    query_code: Int32, ad_code: Int32, sequence: Int32,
-    pair_keys: Int64, pair_totals: Float64, visit_keys: Int64, visit_totals: Float64, length_keys: Int64, length_totals: Float64,
-) -> tuple[int, int, int]:  # fmt: skip
-    """Count sessions start … end − 1; the numbers of new pairs, visits and lengths."""
-    pairs = visits = lengths = 0
+    query_code: Int32, ad_code: Int32, keys: Int64, totals: Float64,
+) -> int:  # fmt: skip
+    """Add the impressions and clicks of sessions start … end − 1 to their pairs; the number of new pairs."""
+    new = 0
     for s in range(start, end):
         w = weight[s] if len(weight) else 1.0
         q = query_code[query[s]]
         for i in range(page[s], page[s + 1]):
             a = ad_code[ad[i]]
-            slot = find(pair_keys, q, a)
-            pairs += claim(pair_keys, slot, q, a)
-            pair_totals[slot, 0] += w
+            slot = find(keys, q, a)
+            new += claim(keys, slot, q, a)
+            totals[slot, 0] += w
+    for s in range(start, end):
+        w = weight[s] if len(weight) else 1.0
         for c in range(clicks[s], clicks[s + 1]):
-            slot = find(pair_keys, q, ad_code[ad[page[s] + click[c] - 1]])
-            pair_totals[slot, 1] += w
+            slot = find(keys, query_code[query[s]], ad_code[ad[page[s] + click[c] - 1]])
+            totals[slot, 1] += w
             if c == clicks[s + 1] - 1:
-                pair_totals[slot, 2] += w
-        slot = find(visit_keys, q, sequence[s])
-        visits += claim(visit_keys, slot, q, sequence[s])
-        visit_totals[slot, 0] += w
-        length, number = page[s + 1] - page[s], clicks[s + 1] - clicks[s]
-        slot = find(length_keys, length, number)
-        lengths += claim(length_keys, slot, length, number)
-        length_totals[slot, 0] += w
-    return pairs, visits, lengths
+                totals[slot, 2] += w
+    return new
+
+
+@compiled
+def _count_visits(start: int, end: int, query: Int32, weight: Float64, query_code: Int32, sequence: Int32, keys: Int64, totals: Float64) -> int:
+    """Add sessions start … end − 1 to their queries and click lists; the number of new ones."""
+    new = 0
+    for s in range(start, end):
+        q = query_code[query[s]]
+        slot = find(keys, q, sequence[s])
+        new += claim(keys, slot, q, sequence[s])
+        totals[slot, 0] += weight[s] if len(weight) else 1.0
+    return new
 
 
 @compiled

@@ -126,6 +126,7 @@ def read_sessions(
 
     `source` is a path, a glob, a folder, a list of them, or a pandas, Polars, Arrow or DuckDB table. `columns` maps Reclick's
     names to yours: `columns={"query": "search_term"}`. With `clicks_required=False` a log without clicks is read as pages.
+    `on_error` is for the rows of the ads table too; one whose columns have other names is read with `read_ads` first.
     """
     check_on_error(on_error)
     if max_ads < 1:
@@ -134,5 +135,5 @@ def read_sessions(
         raise LogError("This log is open already. Give read_sessions its files or table.")
     wanted = SESSION_COLUMNS if clicks_required else PAGE_COLUMNS
     sources = open_sources(source, wanted, columns)
-    texts = None if ads is None else read_ads(ads)
+    texts = None if ads is None else read_ads(ads, on_error=on_error)
     return SessionLog(sources, ads=texts, on_error=on_error, max_ads=max_ads)

@@ -8,6 +8,7 @@ from functools import cached_property
 from typing import Any
 
 import pyarrow as pa
+from pyarrow import types as kind_of
 
 from reclick.errors import LogError
 from reclick.logs.raw import MAX_ROWS, TARGET_BYTES, Raw
@@ -51,7 +52,9 @@ class RelationSource:
 
     def read(self, *, with_rows: bool) -> Iterator[Raw]:
         """Read in the order DuckDB gives."""
-        reader = self.relation.to_arrow_reader(MAX_ROWS // 4)
+        # DuckDB 1.5 gave fetch_record_batch a new name.
+        name = "to_arrow_reader" if hasattr(self.relation, "to_arrow_reader") else "fetch_record_batch"
+        reader = getattr(self.relation, name)(MAX_ROWS // 4)
         try:
             yield from number_batches(reader, self.names, with_rows=with_rows)
         except (pa.ArrowException, OSError) as error:
@@ -116,9 +119,17 @@ def _to_arrow(source: Any) -> pa.Table:
 def _plain(columns: dict[str, Any]) -> pa.Table:
     """A dict of columns as a table, in which empty lists have a type."""
     try:
-        return pa.table({name: pa.array(values, PLAIN.get(name)) for name, values in columns.items()})
-    except (pa.ArrowException, TypeError) as error:
+        return pa.table({name: _typed(name, values) for name, values in columns.items()})
+    except (pa.ArrowException, TypeError, OverflowError, UnicodeEncodeError) as error:
         raise LogError(f"The columns given do not make a table: {error}.") from error
+
+
+def _typed(name: str, values: Any) -> pa.Array | pa.ChunkedArray:
+    """A column of the type its values have; where they have none (all are null, or empty lists), of the plain one."""
+    column = values if isinstance(values, pa.Array | pa.ChunkedArray) else pa.array(values)
+    kind = column.type
+    untyped = kind_of.is_null(kind) or (kind_of.is_list(kind) and kind_of.is_null(kind.value_type))
+    return column.cast(PLAIN[name]) if untyped and name in PLAIN else column
 
 
 def _through_narwhals(source: Any) -> pa.Table:

@@ -66,9 +66,10 @@ class AM(ClickModel):
 
     # the verbs that need no search among sets of clicks, there being one sequence of each length
 
-    def click_prob(self, pages: object) -> Float64:
+    def marginals(self, part: SessionBatch, pages: Pages) -> Float64:
         """As every model's: P(click on the k-th most attractive ad) = P(k clicks or more)."""
-        return stacked(self.answers(pages, _click_prob))
+        table = _click_prob(part, pages)
+        return np.asarray(table[~np.isnan(table)])
 
     def log_set_prob(self, sessions: object) -> Float64:
         """As every model's: that of the number of clicks m where they are on the m most attractive ads, else −inf."""

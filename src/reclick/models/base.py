@@ -25,12 +25,13 @@ from reclick.models.pairs import Asked, Pairs
 from reclick.models.priors import top_click_rate
 from reclick.pages import Pages, click_probs, log_probs, log_set_probs, next_click_probs, samples, top_sequences_of_pages
 from reclick.sequences import ANY_LENGTH
-from reclick.sessions import Sessions, as_sessions
+from reclick.sessions import as_sessions
 from reclick.text import AdTokens, tokenise
 
 Answer = TypeVar("Answer")
 EDGE = 1e-6  # how near to 0 and 1 a prior mean may come
 FIT_REPORT = ("iterations_", "converged_", "objective_", "message_")  # the truth about an iterative fit
+PART_BYTES = 64 << 20  # of the tables of a part
 PART = 16_384  # sessions answered at once by one thread
 
 
@@ -82,7 +83,14 @@ class ClickModel(ABC):
         `ads` is a table with the ads' text, by default the one given to `read_sessions`.
         """
         before = None if history is None else as_counts(history, progress=progress)
-        self._learn(self._gather(sessions, progress), before, text_given(sessions, ads))
+        fresh = self.clone()
+        fresh._learn(self._gather(sessions, progress), before, text_given(sessions, ads))
+        return self._become(fresh)
+
+    def _become(self, fresh: Self) -> Self:
+        """Take over all that another has learnt, at once: a fit that was stopped changes nothing."""
+        vars(self).clear()
+        vars(self).update(vars(fresh))
         return self
 
     def update(
@@ -100,22 +108,28 @@ class ClickModel(ABC):
 
         The words' click rates are over the looks that the first fit gave each pair, so that where an ad stood does not count against its words.
         """
-        vars(self).pop("word_exposure_", None)  # of an earlier fit
+        counts: Counts = data if isinstance(data, Counts) else data.counts
+        before = history or counts
         given = self.get_params().get("attractiveness_prior", "overall")
-        self.unseen_ = float(given) if isinstance(given, int | float) else self.overall_rate(history or data.counts)
-        self._pairs = self._index(data.counts, text)
-        self._estimate(data, np.full(len(self._pairs), self.unseen_), history or data.counts)
+        self.unseen_ = float(given) if isinstance(given, int | float) else self.overall_rate(before)
+        self._pairs = self._index(counts, text)
+        self._estimate(data, np.full(len(self._pairs), self.unseen_), before)
         if given == "words":
-            self.word_exposure_ = vars(self)["exposure_"]
-            self._pairs = self._index(data.counts, text)
-            self._estimate(data, np.clip(self._pairs.words.of_pairs()[:, 0], EDGE, 1 - EDGE), history or data.counts)
+            self.word_exposure_, self.word_clicks_ = self._looks_and_clicks()
+            self._pairs = self._index(counts, text)
+            self._estimate(data, np.clip(self._pairs.words.of_pairs()[:, 0], EDGE, 1 - EDGE), before)
+
+    def _looks_and_clicks(self) -> tuple[Float64, Float64]:
+        """The looks of each pair, and the successes among them: θ = (successes + prior) / (looks + strength), solved for the successes."""
+        theta, looks, strength = vars(self)["theta_"], vars(self)["exposure_"], self.get_params()["attractiveness_strength"]
+        return looks, np.clip(theta * (looks + strength) - strength * self.unseen_, 0.0, looks)
 
     @staticmethod
     def overall_rate(counts: Counts) -> float:
         """The mean attractiveness, which a pair never seen is given."""
         return top_click_rate(counts)
 
-    def _estimate(self, sessions: Sessions, means: Float64, history: Counts) -> None:
+    def _estimate(self, data: Any, means: Float64, history: Counts) -> None:
         """Set the learnt values, given the prior mean of each pair's attractiveness and the counts that other priors come from."""
         raise NotImplementedError
 
@@ -174,7 +188,11 @@ class ClickModel(ABC):
 
     def click_prob(self, pages: object) -> Float64:
         """Probability that each position is clicked [session, position], nan beyond the page."""
-        return stacked(self.answers(pages, lambda part, parameters: padded(part, click_probs(parameters))))
+        return stacked(self.answers(pages, lambda part, parameters: padded(part, self.marginals(part, parameters))))
+
+    def marginals(self, part: SessionBatch, pages: Pages) -> Float64:
+        """What `click_prob` answers, for a part of a log whose parameters are known, laid end to end [impression]."""
+        return click_probs(pages)
 
     def expected_clicks(self, pages: object) -> Float64:
         """Expected number of clicks on each page [session]."""
@@ -183,7 +201,8 @@ class ClickModel(ABC):
     def next_click_prob(self, pages: object, clicks: Sequence[Sequence[int]] | None = None) -> Float64:
         """Probability that each position is clicked next, given the clicks so far [session, position].
 
-        The clicks so far are `clicks`, one list a page, or else the log's own. What is missing to 1 is the probability that the session ends.
+        The clicks so far are `clicks`, one list a page, or else the log's own; to a model whose clicks go down the page they are all above the
+        next. What is missing to 1 is the probability that the session ends.
         """
         log = with_clicks(pages, clicks)
         return stacked(self.answers(log, lambda part, parameters: padded(part, next_click_probs(parameters, part.click, part.clicks)[0])))
@@ -241,7 +260,7 @@ class ClickModel(ABC):
         tables = {f"counts_{name}": table for name, table in self._pairs.counts.to_tables().items()}
         if self._pairs.text is not None:
             tables |= {f"text_{name}": table for name, table in self._pairs.text.to_tables().items()}
-        learnt = {name: getattr(self, name) for name in (*self.pair_values, "word_exposure_") if hasattr(self, name)}
+        learnt = {name: getattr(self, name) for name in (*self.pair_values, "word_exposure_", "word_clicks_") if hasattr(self, name)}
         if learnt:
             tables["learnt"] = pa.table(learnt)
         names = [*self.shared_values, *(name for name in FIT_REPORT if hasattr(self, name))]
@@ -258,9 +277,9 @@ class ClickModel(ABC):
 
     def _index(self, counts: Counts, text: AdTokens | None) -> Pairs:
         """The pairs of the counts, as this model looks them up."""
-        exposure = getattr(self, "word_exposure_", None)
-        unseen = getattr(self, "unseen_", None) if exposure is None else None
-        return Pairs(counts, text, frequent=self.get_params().get("frequent", 50), exposure=exposure, unseen=unseen)
+        looks = (self.word_exposure_, self.word_clicks_) if hasattr(self, "word_exposure_") else None
+        unseen = getattr(self, "unseen_", None) if looks is None else None
+        return Pairs(counts, text, frequent=self.get_params().get("frequent", 50), looks=looks, unseen=unseen)
 
     @property
     def advice(self) -> str:
@@ -305,8 +324,15 @@ class ClickModel(ABC):
         text = self._pairs.text_for(log)
         with ThreadPoolExecutor(threads or os.cpu_count()) as pool:
             for batch in log.batches(with_rows=with_rows, progress=progress):
-                parts = [(start, min(start + PART, len(batch))) for start in range(0, len(batch), PART)]
+                size = _part_size(batch)
+                parts = [(start, min(start + size, len(batch))) for start in range(0, len(batch), size)]
                 yield from pool.map(partial(_answer_part, batch, self._prepare(batch, text), answer), parts)
+
+
+def _part_size(batch: SessionBatch) -> int:
+    """How many sessions are answered at once: fewer when pages are long, for their tables grow with the square of the length."""
+    longest = int(np.diff(batch.page).max(initial=1))
+    return int(np.clip(PART_BYTES / (8 * longest * (longest + 1)), 1, PART))
 
 
 def _answer_part(

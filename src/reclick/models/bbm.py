@@ -25,8 +25,7 @@ from reclick.batch import Float64, Int32, Int64, SessionBatch
 from reclick.compiled import compiled
 from reclick.counts import Counts
 from reclick.models.base import Beliefs, ClickModel
-from reclick.models.cells import Cells, Prior, browse, browsing_means, check_settings, learn, longer, position_means
-from reclick.models.chain import chain_pages
+from reclick.models.cells import Cells, browse_pages, check_settings, learn_sessions
 from reclick.models.pairs import Asked
 from reclick.pages import Pages
 from reclick.sessions import Sessions
@@ -67,7 +66,6 @@ class BBM(ClickModel):
         max_iterations: int = 200,
         tolerance: float = 1e-5,
     ) -> None:
-        check_settings(attractiveness_prior, attractiveness_strength, examination_prior, examination_strength, frequent, max_iterations, tolerance)
         self.attractiveness_prior = attractiveness_prior
         self.attractiveness_strength = attractiveness_strength
         self.examination_prior = examination_prior
@@ -75,20 +73,18 @@ class BBM(ClickModel):
         self.frequent = frequent
         self.max_iterations = max_iterations
         self.tolerance = tolerance
+        check_settings(self.get_params())
 
     def _estimate(self, sessions: Sessions, means: Float64, history: Counts) -> None:
-        self._cells = Cells.of(sessions, browsing=True)
-        eye = browsing_means(position_means(self.examination_prior, history, sessions.max_ads))
-        prior = Prior(means, eye.ravel(), self.attractiveness_strength, self.examination_strength)
-        fit, self.exposure_ = learn(self._cells, prior, float(sessions.weight.sum()), max_iterations=self.max_iterations, tolerance=self.tolerance)
+        self._cells, fit, self.exposure_ = learn_sessions(sessions, means, history, self.get_params(), browsing=True)
         self.prior_ = means
-        self.gamma_: Float64 = fit.parameters.gamma.reshape(eye.shape)  # [last, position]
+        self.gamma_: Float64 = fit.parameters.gamma.reshape(-1, sessions.max_ads)  # [last, position]
         self.theta_ = posteriors(self._cells, np.arange(len(means)), means, self.attractiveness_strength, fit.parameters.gamma)[:, 0].copy()
         self.iterations_, self.converged_, self.objective_, self.message_ = len(fit.objective), fit.converged, fit.objective, fit.message
 
     def _prepare(self, batch: SessionBatch, text: TextIndex | None) -> Callable[[int, int], Pages]:
         theta = self._pairs.filled(self.theta_, batch, self._pairs.find(batch), text)
-        return chain_pages(batch, browse, (theta,), (longer(self.gamma_, int(np.diff(batch.page).max(initial=1))),))
+        return browse_pages(batch, theta, self.gamma_)
 
     def _beliefs(self, asked: Asked) -> Beliefs:
         return with_posterior(super()._beliefs(asked), self._cells, asked.row, self.prior_, self.attractiveness_strength, self.gamma_.ravel())

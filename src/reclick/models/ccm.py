@@ -82,7 +82,7 @@ class CCM(ClickModel):
     def _estimate(self, sessions: Sessions, means: Float64, history: Counts) -> None:
         fit = self._maximise(sessions, means)
         self.theta_, self.alpha_ = fit.parameters
-        self.exposure_ = np.asarray(fit.statistics["looks"])
+        self.exposure_ = np.asarray(fit.statistics["looks"]) + sessions.counts.clicks  # θ is tried at every look, and again at every click
         self.iterations_, self.converged_, self.objective_, self.message_ = len(fit.objective), fit.converged, fit.objective, fit.message
 
     def _maximise(self, sessions: Sessions, means: Float64) -> Fit[Parameters]:

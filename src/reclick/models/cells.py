@@ -15,20 +15,22 @@ from __future__ import annotations
 import math
 import os
 import sys
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
-from reclick.batch import Float64, Int32, Int64
+from reclick.batch import Float64, Int32, Int64, SessionBatch
 from reclick.compiled import compiled
 from reclick.counts import Counts
 from reclick.models.base import check_prior, check_range
-from reclick.models.chain import EDGE
-from reclick.models.em import Fit, Statistics, maximise_objective
+from reclick.models.chain import EDGE, chain_pages
+from reclick.models.em import Fit, Statistics, check_loop, maximise_objective
 from reclick.models.priors import log_beta, posterior
+from reclick.pages import Pages
 from reclick.sessions import Sessions
 
 TINY = 1e-200  # a product this small is taken the logarithm of, before it is nothing
@@ -107,23 +109,13 @@ class Prior(NamedTuple):
     gamma_strength: float
 
 
-def check_settings(
-    attractiveness_prior: object,
-    attractiveness_strength: object,
-    examination_prior: object,
-    examination_strength: object,
-    frequent: object,
-    max_iterations: object,
-    tolerance: object,
-) -> None:
-    """Refuse settings that make no sense."""
-    check_prior("attractiveness_prior", attractiveness_prior, ("overall", "words"))
-    check_range("attractiveness_strength", attractiveness_strength, 0, sys.float_info.max)
-    check_prior("examination_prior", examination_prior, ("overall",))
-    check_range("examination_strength", examination_strength, 0, sys.float_info.max)
-    check_range("frequent", frequent, 0, sys.float_info.max)
-    check_range("max_iterations", max_iterations, 1, sys.maxsize)
-    check_range("tolerance", tolerance, -sys.float_info.max, sys.float_info.max)
+def check_settings(settings: Mapping[str, object]) -> None:
+    """Refuse settings of PBM, UBM or BBM that make no sense."""
+    check_prior("attractiveness_prior", settings["attractiveness_prior"], ("overall", "words"))
+    check_prior("examination_prior", settings["examination_prior"], ("overall",))
+    for name in ("attractiveness_strength", "examination_strength", "frequent"):
+        check_range(name, settings[name], 0, sys.float_info.max)
+    check_loop(settings["max_iterations"], settings["tolerance"])
 
 
 def position_means(given: str | float, counts: Counts, length: int) -> Float64:
@@ -145,11 +137,21 @@ def browsing_means(means: Float64) -> Float64:
     return np.asarray(np.where(distance >= 0, means[np.maximum(distance, 0)], 0.0))
 
 
-def learn(cells: Cells, prior: Prior, sessions: float, *, max_iterations: int, tolerance: float) -> tuple[Fit[Parameters], Float64]:
-    """The θ and γ of highest posterior density, by EM from the prior means, and the looks [pair] under them.
+def learn_sessions(
+    sessions: Sessions, means: Float64, history: Counts, settings: Mapping[str, Any], *, browsing: bool
+) -> tuple[Cells, Fit[Parameters], Float64]:
+    """What PBM, UBM and BBM have in common: the cells of the sessions, the θ and γ learnt from them with these settings, and the looks [pair]."""
+    cells = Cells.of(sessions, browsing=browsing)
+    eye = position_means(settings["examination_prior"], history, sessions.max_ads)
+    prior = Prior(
+        means, browsing_means(eye).ravel() if browsing else eye, settings["attractiveness_strength"], settings["examination_strength"]
+    )
+    loop = {name: settings[name] for name in ("max_iterations", "tolerance")}
+    return cells, *learn(cells, prior, float(sessions.weight.sum()), **loop)
 
-    A tolerance of 0 or less runs all the iterations.
-    """
+
+def learn(cells: Cells, prior: Prior, sessions: float, *, max_iterations: int, tolerance: float) -> tuple[Fit[Parameters], Float64]:
+    """The θ and γ of highest posterior density, by EM from the prior means, and the looks [pair] under them."""
     parts = _equal_parts(cells.starts, os.cpu_count() or 1)
 
     def expect(now: Parameters, part: slice) -> Statistics:
@@ -182,7 +184,7 @@ def learn(cells: Cells, prior: Prior, sessions: float, *, max_iterations: int, t
         log_prior=log_prior,
         sessions=sessions,
         max_iterations=max_iterations,
-        tolerance=tolerance if tolerance > 0 else -math.inf,
+        tolerance=tolerance,
     )
     return fit, np.concatenate([np.asarray(fit.statistics[f"looks from {part.start}"]) for part in parts])
 
@@ -304,6 +306,11 @@ def browse(page: Int64, theta: Float64, gamma: Float64, out: Float64, end: Float
                 out[s, last, j] = none * chance
                 none *= 1.0 - chance
             end[s, last] = none
+
+
+def browse_pages(batch: SessionBatch, theta: Float64, gamma: Float64) -> Callable[[int, int], Pages]:
+    """What `_prepare` of UBM and BBM gives, from θ [impression] and γ [last, position]."""
+    return chain_pages(batch, browse, (theta,), (longer(gamma, int(np.diff(batch.page).max(initial=1))),))
 
 
 def longer(gamma: Float64, length: int) -> Float64:

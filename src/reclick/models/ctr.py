@@ -18,7 +18,6 @@ from reclick.models.chain import chain_pages
 from reclick.models.pairs import Asked
 from reclick.models.priors import click_rate, posterior
 from reclick.pages import Pages
-from reclick.sessions import Sessions
 
 
 class GCTR(ClickModel):
@@ -34,6 +33,7 @@ class GCTR(ClickModel):
     name: ClassVar[str] = "gctr"
     assumes: ClassVar[str] = "every impression is clicked at one rate"
     reference: ClassVar[str] = "Chuklin, Markov, de Rijke 2015, section 3.1 (the random click model)"
+    counts_suffice: ClassVar[bool] = True
     shared_values: ClassVar[tuple[str, ...]] = ("unseen_", "rate_")
 
     def __init__(self, *, rate_prior: str | float = "overall", rate_strength: float = 1.0) -> None:
@@ -47,8 +47,7 @@ class GCTR(ClickModel):
         """Every impression counts: the click rate over all of them."""
         return click_rate(counts)
 
-    def _estimate(self, sessions: Sessions, means: Float64, history: Counts) -> None:
-        counts = sessions.counts
+    def _estimate(self, counts: Counts, means: Float64, history: Counts) -> None:
         mean = _prior_mean(self.rate_prior, history)
         self.rate_ = float(posterior(counts.clicks.sum(), counts.impressions.sum(), mean, self.rate_strength))
 
@@ -73,6 +72,7 @@ class RCTR(ClickModel):
     name: ClassVar[str] = "rctr"
     assumes: ClassVar[str] = "each position is clicked at its own rate, whatever stands there"
     reference: ClassVar[str] = "Chuklin, Markov, de Rijke 2015, section 3.2"
+    counts_suffice: ClassVar[bool] = True
     shared_values: ClassVar[tuple[str, ...]] = ("unseen_", "rates_")
 
     def __init__(self, *, rate_prior: str | float = "overall", rate_strength: float = 1.0) -> None:
@@ -86,8 +86,8 @@ class RCTR(ClickModel):
         """Every impression counts: the click rate over all of them."""
         return click_rate(counts)
 
-    def _estimate(self, sessions: Sessions, means: Float64, history: Counts) -> None:
-        clicks, impressions = _by_rank(sessions.counts)
+    def _estimate(self, counts: Counts, means: Float64, history: Counts) -> None:
+        clicks, impressions = _by_rank(counts)
         self.rates_ = posterior(clicks, impressions, _prior_mean(self.rate_prior, history), self.rate_strength)  # [rank]
 
     def _prepare(self, batch: SessionBatch, text: TextIndex | None) -> Callable[[int, int], Pages]:
@@ -109,6 +109,7 @@ class DCTR(ClickModel):
     name: ClassVar[str] = "dctr"
     assumes: ClassVar[str] = "each ad is clicked at its own rate, wherever it stands"
     reference: ClassVar[str] = "Craswell, Zoeter, Taylor, Ramsey 2008 (the baseline hypothesis)"
+    counts_suffice: ClassVar[bool] = True
     pair_values: ClassVar[tuple[str, ...]] = ("theta_", "exposure_")
     shared_values: ClassVar[tuple[str, ...]] = ("unseen_",)
 
@@ -125,8 +126,7 @@ class DCTR(ClickModel):
         """Every impression counts: the click rate over all of them."""
         return click_rate(counts)
 
-    def _estimate(self, sessions: Sessions, means: Float64, history: Counts) -> None:
-        counts = sessions.counts
+    def _estimate(self, counts: Counts, means: Float64, history: Counts) -> None:
         self.exposure_ = counts.impressions
         self.theta_ = posterior(counts.clicks, counts.impressions, means, self.attractiveness_strength)
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import ClassVar, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from reclick.attractiveness import TextIndex
 from reclick.batch import Float64, Int32, Int64, SessionBatch
@@ -15,13 +17,14 @@ from reclick.compiled import compiled
 from reclick.counts import Counts
 from reclick.errors import SettingError
 from reclick.models.base import ClickModel, check_prior, check_range
-from reclick.models.cascade import TINY, Block, as_block, blocks, clicks_of, scan, silence
+from reclick.models.cascade import TINY, Block, as_block, blocks, clicks_of, positions, scan, silence
 from reclick.models.chain import EDGE, chain_pages
-from reclick.models.em import Fit, Statistics, maximise_objective
+from reclick.models.em import Fit, Statistics, check_loop, check_whole, maximise_objective
 from reclick.models.priors import last_click_rate, log_beta, posterior
 from reclick.pages import Pages
 from reclick.sessions import Sessions
 
+UInt64 = npt.NDArray[np.uint64]
 GRID = (0.01, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.85, 0.9, 0.95, 0.97, 0.99, 1.0)  # what "cv" chooses among
 ALONE = 0.9  # … and what it takes when there is but one distinct session, and none to hold out
 
@@ -42,7 +45,8 @@ class DBN(ClickModel):
     ρ = (expected satisfied + c) / (clicks + c + d).
 
     λ is `continuation`, a number in (0, 1], or "cv": the one of 16 from 0.01 to 1 (`GRID`) that gives held-out sessions the highest log_set_prob in a
-    cross-validation with `folds` folds of distinct sessions drawn by `seed`. Then `cv_` [λ, (λ, log-probability a session)] has them all.
+    cross-validation with `folds` folds. Then `cv_` [λ, (λ, log-probability a session)] has them all. A session seen w times is dealt out, ⌊w / folds⌋
+    to each fold and the rest one a fold; where that starts is drawn by `seed` and the session itself, so the order of the log's rows does not matter.
 
     >>> log = {"query": ["pizza"] * 4, "ads": [["a", "b"]] * 4, "clicks": [[1], [1, 2], [], [2]]}
     >>> model = DBN(continuation=0.9).fit(log)
@@ -80,9 +84,9 @@ class DBN(ClickModel):
         check_prior("satisfaction_prior", satisfaction_prior, ("overall",))
         check_range("satisfaction_strength", satisfaction_strength, 0, sys.float_info.max)
         check_range("frequent", frequent, 0, sys.float_info.max)
-        check_range("folds", folds, 2, 1000)
-        check_range("max_iterations", max_iterations, 1, sys.maxsize)
-        check_range("tolerance", tolerance, 0, sys.float_info.max)
+        check_whole("folds", folds, 2)
+        check_whole("seed", seed, 0)
+        check_loop(max_iterations, tolerance)
         self.continuation = continuation
         self.attractiveness_prior = attractiveness_prior
         self.attractiveness_strength = attractiveness_strength
@@ -136,10 +140,11 @@ class DBN(ClickModel):
     def _cross_validate(self, start: Parameters, sessions: Sessions, means: Float64) -> Float64:
         """Held-out log-probability a session of each λ [λ, 2]; within a fold each λ starts from where the one before it ended."""
         folds = min(self.folds, len(sessions))
-        fold = np.random.default_rng(self.seed).permutation(len(sessions)) % folds
+        sessions, first = deal(sessions, folds, self.seed)
         held = np.zeros(len(GRID))
         for k in range(folds):
-            train, test = blocks(sessions.select(np.flatnonzero(fold != k))), as_block(sessions.select(np.flatnonzero(fold == k)))
+            out = np.floor(sessions.weight / folds) + np.clip(sessions.weight % folds - (k - first) % folds, 0, 1)  # [session] of its weight
+            train, test = blocks(_weighted(sessions, sessions.weight - out)), as_block(_weighted(sessions, out))
             now = start
             for i, on in reversed(list(enumerate(GRID))):
                 now = self._maximise(now, train, means, on).parameters
@@ -151,6 +156,40 @@ class DBN(ClickModel):
         theta = self._pairs.filled(self.theta_, batch, found, text)
         rho = self._pairs.at(self.rho_, found.row, self.satisfaction_)
         return chain_pages(batch, scan, (theta, 1 - rho), (self.continuation_, self.continuation_))
+
+
+def deal(sessions: Sessions, folds: int, seed: int) -> tuple[Sessions, Int64]:
+    """The sessions in an order of their own, whatever that of the log's rows, and the fold [session] where the dealing of each starts, as many in each."""
+    mark = _marks(sessions, seed)
+    first = np.empty(len(sessions), np.int64)
+    first[np.argsort(mark)] = np.arange(len(sessions)) % folds
+    order = np.lexsort((mark, sessions.pair[sessions.page[:-1]]))  # queries stay together: their pairs are near in memory
+    return sessions.select(order), first[order]
+
+
+def _marks(sessions: Sessions, seed: int) -> UInt64:
+    """A number [session] that looks drawn at random, but follows from the seed, the pairs and the clicks."""
+    shown = _mixed(sessions.pair, positions(sessions.page), 2 * seed)
+    clicked = _mixed(sessions.click, positions(sessions.clicks), 2 * seed + 1)
+    return _sums(shown, sessions.page) + _sums(clicked, sessions.clicks)
+
+
+def _mixed(code: Int32, place: Int64, salt: int) -> UInt64:
+    """The bits of each code at its place, stirred (the finish of splitmix64)."""
+    bits = (code.astype(np.uint64) << np.uint64(32) | place.astype(np.uint64)) ^ np.uint64(salt * 0x9E3779B97F4A7C15 % 2**64)
+    for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
+        bits = (bits ^ bits >> np.uint64(shift)) * np.uint64(factor)
+    return bits ^ bits >> np.uint64(31)
+
+
+def _sums(values: UInt64, starts: Int64) -> UInt64:
+    """The sum of each run, overflow and all."""
+    return np.diff(np.concatenate([np.zeros(1, np.uint64), np.cumsum(values)])[starts])
+
+
+def _weighted(sessions: Sessions, weight: Float64) -> Sessions:
+    """The same sessions with other weights, without those of no weight."""
+    return replace(sessions, weight=weight).select(np.flatnonzero(weight > 0))
 
 
 def expect(on: float, now: Parameters, block: Block) -> Statistics:

@@ -7,7 +7,9 @@
 from __future__ import annotations
 
 import logging
+import math
 import os
+import sys
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -15,6 +17,8 @@ from functools import partial
 from typing import Any, Generic, TypeVar
 
 from reclick.batch import Float64
+from reclick.errors import SettingError
+from reclick.models.base import check_range
 
 Parameters = TypeVar("Parameters")
 Block = TypeVar("Block")
@@ -46,24 +50,42 @@ def maximise_objective(
     max_iterations: int,
     tolerance: float,
 ) -> Fit[Parameters]:
-    """Iterate until the objective gains less than `tolerance` a session, or the iterations run out, which it then says."""
+    """Iterate until the objective gains less than `tolerance` a session, or the iterations run out, which it then says.
+
+    A tolerance of 0 or less asks for all the iterations.
+    """
     parameters, objective = start, [float("-inf")]
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         for iteration in range(1, max_iterations + 1):
             statistics = _summed(pool.map(partial(expect, parameters), blocks))
             objective.append(float(statistics["log_likelihood"]) + log_prior(parameters))
+            if not math.isfinite(objective[-1]):
+                raise ArithmeticError(f"the objective is {objective[-1]} at iteration {iteration}: look for weights near the largest number, or a bug")
             gain = (objective[-1] - objective[-2]) / max(sessions, 1.0)
             if gain < -LOSS * (1 + abs(objective[-1])) / max(sessions, 1.0):
                 raise ArithmeticError(f"the objective fell by {-gain:.3g} a session at iteration {iteration}: this is a bug in the model")
-            if gain < tolerance:
+            if gain < tolerance and tolerance > 0:
                 return Fit(
                     parameters, statistics, tuple(objective[1:]), True, f"converged after {iteration} iterations, gain {gain:.1e} < {tolerance:g}"
                 )
             parameters = maximise(statistics)
         statistics = _summed(pool.map(partial(expect, parameters), blocks))
-    message = f"stopped after {max_iterations} iterations, gain {gain:.1e} > {tolerance:g}: not converged"
+    compared = f"> {tolerance:g}" if tolerance > 0 else f"with tolerance {tolerance:g}, which asks for all of them"
+    message = f"stopped after {max_iterations} iterations, gain {gain:.1e} {compared}: not converged"
     logger.warning("%s", message)
     return Fit(parameters, statistics, tuple(objective[1:]), False, message)
+
+
+def check_loop(max_iterations: object, tolerance: object) -> None:
+    """Refuse settings of the loop that make no sense; a tolerance may be negative."""
+    check_whole("max_iterations", max_iterations, 1)
+    check_range("tolerance", tolerance, -sys.float_info.max, sys.float_info.max)
+
+
+def check_whole(name: str, value: object, low: int) -> None:
+    """Refuse a setting that is no whole number from `low` on."""
+    if isinstance(value, bool) or not isinstance(value, int) or value < low:
+        raise SettingError(f"{name}: got {value!r}, expected a whole number of {low} or more.")
 
 
 def _summed(parts: Any) -> Statistics:

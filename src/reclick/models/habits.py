@@ -1,6 +1,7 @@
 """Fatigue and transitions: how users stop and where they look next, pooled and per query.
 
-η_k = (β'_k + α_k) / (β'_k + α_k + β_k + b_k) and γ_lj = (δ_lj + α_lj) / Σ_j (δ_lj + α_lj), the pseudo-counts α being a prior mean times a strength.
+η_k = (β'_k + α_k) / (β'_k + α_k + β_k + b_k) and γ_lj = (δ_lj + α_lj) / Σ_j (δ_lj + α_lj), the pseudo-counts α being a prior mean times a strength,
+which is never quite 0: nothing that can happen has probability 0.
 """
 
 from __future__ import annotations
@@ -12,6 +13,9 @@ import numpy as np
 from reclick.batch import Float64, Int32, Int64
 from reclick.compiled import compiled
 from reclick.counts import Counts
+
+WEAKEST = 1e-6  # pseudo-sessions: a prior has at least these, so that what a query has not done yet stays possible
+EDGE = 1e-12  # how near to 0 and 1 the fatigue of a query may come
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +58,7 @@ def estimate(counts: Counts, *, prior: Habits | None, strength: float, floor: fl
     if prior is not None:
         length = max(delta.shape[1], prior.gamma.shape[1])
         beyond = length - delta.shape[1]  # the prior may know longer pages than the counts
-        prior = prior.extended(length)
+        prior, strength = prior.extended(length), max(strength, WEAKEST)
         exactly = np.pad(exactly, (0, beyond)) + strength * prior.eta
         more = np.pad(more, (0, beyond)) + strength * (1 - prior.eta)
         delta = np.pad(delta, (0, beyond)) + strength * prior.gamma
@@ -115,7 +119,7 @@ class QueryEvents:
         base = base.extended(length)
         eta, gamma = np.empty((len(queries), length + 1)), np.empty((len(queries), length + 1, length))
         _shrink(
-            queries, base.eta, base.gamma, strength, self.stop_starts, self.stop_clicks, self.stop_sessions,
+            queries, base.eta, base.gamma, max(strength, WEAKEST), self.stop_starts, self.stop_clicks, self.stop_sessions,
             self.move_starts, self.move_from, self.move_to, self.move_sessions, eta, gamma,
         )  # fmt: skip
         return eta, gamma
@@ -178,7 +182,7 @@ def _shrink(
     move_starts: Int64, move_from: Int32, move_to: Int32, move_sessions: Float64,
     eta: Float64, gamma: Float64,
 ) -> None:  # fmt: skip
-    """The posterior means of each query, given the base as prior mean; the base itself where nothing was seen and the strength is 0."""
+    """The posterior means of each query, given the base as prior mean; the base itself where nothing was seen."""
     length = gamma.shape[2]
     totals = np.empty(length + 1)
     for i in range(len(queries)):
@@ -192,8 +196,7 @@ def _shrink(
             if move_from[e] <= length:
                 totals[move_from[e]] += move_sessions[e]
         for last in range(length + 1):
-            if totals[last] > 0:
-                gamma[i, last] *= strength / totals[last]
+            gamma[i, last] *= strength / totals[last]
         for e in range(move_starts[q], move_starts[q + 1]):
             if move_from[e] <= length and move_to[e] <= length:
                 gamma[i, move_from[e], move_to[e] - 1] += move_sessions[e] / totals[move_from[e]]
@@ -202,5 +205,5 @@ def _shrink(
             for e in range(stop_starts[q], stop_starts[q + 1]):
                 exactly += stop_sessions[e] if stop_clicks[e] == k else 0.0
                 more += stop_sessions[e] if stop_clicks[e] > k else 0.0
-            if exactly + more + strength > 0:
-                eta[i, k] = (exactly + strength * base_eta[k]) / (exactly + more + strength)
+            rate = (exactly + strength * base_eta[k]) / (exactly + more + strength)
+            eta[i, k] = min(max(rate, EDGE), 1.0 - EDGE)

@@ -93,7 +93,7 @@ class MultiClick(ClickModel):
             counts = counts + as_counts(sessions, progress=progress)
         if forget is not None:
             counts = counts - as_counts(forget, progress=progress)
-        return self._derive(counts, self._history, _newer_text(self._pairs.text, text_given(sessions, ads)))
+        return self._become(self.clone()._derive(counts, self._history, _newer_text(self._pairs.text, text_given(sessions, ads))))
 
     def _derive(self, counts: Counts, history: tuple[Habits, float] | None, text: AdTokens | None) -> Self:
         """Everything that follows from the counts, the prior and the text; loading a model runs the same code."""

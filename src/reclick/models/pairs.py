@@ -37,9 +37,9 @@ class Pairs:
     """Pairs in the counts' order, with an index to find them and the word rates behind them."""
 
     def __init__(
-        self, counts: Counts, text: AdTokens | None, *, frequent: float, exposure: Float64 | None = None, unseen: float | None = None
+        self, counts: Counts, text: AdTokens | None, *, frequent: float, looks: tuple[Float64, Float64] | None = None, unseen: float | None = None
     ) -> None:
-        """Word rates are clicks over impressions, or over `exposure` [pair], the looks a model thinks each pair had.
+        """Word rates are clicks over impressions, or those of `looks`: the looks a model thinks each pair had [pair], and the successes among them.
 
         Pairs never seen get what their words say, or `unseen` when it is given.
         """
@@ -47,7 +47,8 @@ class Pairs:
         self.text = text
         self.unseen = unseen
         self._text_index = TextIndex(text) if text is not None else None
-        self.words = WordRates(counts if exposure is None else replace(counts, impressions=exposure), self._text_index, frequent=frequent)
+        seen = counts if looks is None else replace(counts, impressions=looks[0], clicks=looks[1])
+        self.words = WordRates(seen, self._text_index, frequent=frequent)
         self._starts = np.searchsorted(counts.pair_query, np.arange(len(counts.queries) + 1)).astype(np.int64)
         self._queries, self._ads = Interner(), Interner()
         self._queries.codes(counts.queries)

@@ -13,7 +13,7 @@ from reclick.batch import Float64, SessionBatch
 from reclick.counts import Counts
 from reclick.models.base import Beliefs, ClickModel
 from reclick.models.bbm import with_posterior
-from reclick.models.cells import Cells, Prior, check_settings, learn, position_means
+from reclick.models.cells import Cells, check_settings, learn_sessions
 from reclick.models.chain import chain_pages
 from reclick.models.ctr import independent_clicks
 from reclick.models.pairs import Asked
@@ -52,7 +52,6 @@ class PBM(ClickModel):
         max_iterations: int = 200,
         tolerance: float = 1e-5,
     ) -> None:
-        check_settings(attractiveness_prior, attractiveness_strength, examination_prior, examination_strength, frequent, max_iterations, tolerance)
         self.attractiveness_prior = attractiveness_prior
         self.attractiveness_strength = attractiveness_strength
         self.examination_prior = examination_prior
@@ -60,12 +59,10 @@ class PBM(ClickModel):
         self.frequent = frequent
         self.max_iterations = max_iterations
         self.tolerance = tolerance
+        check_settings(self.get_params())
 
     def _estimate(self, sessions: Sessions, means: Float64, history: Counts) -> None:
-        self._cells = Cells.of(sessions, browsing=False)
-        eye = position_means(self.examination_prior, history, sessions.max_ads)
-        prior = Prior(means, eye, self.attractiveness_strength, self.examination_strength)
-        fit, self.exposure_ = learn(self._cells, prior, float(sessions.weight.sum()), max_iterations=self.max_iterations, tolerance=self.tolerance)
+        self._cells, fit, self.exposure_ = learn_sessions(sessions, means, history, self.get_params(), browsing=False)
         self.prior_ = means
         self.theta_, self.gamma_ = fit.parameters
         self.iterations_, self.converged_, self.objective_, self.message_ = len(fit.objective), fit.converged, fit.objective, fit.message

@@ -16,7 +16,7 @@ from reclick.counts import Counts
 from reclick.errors import SettingError
 from reclick.models.base import ClickModel, check_prior, check_range
 from reclick.models.chain import EDGE
-from reclick.models.em import Statistics, maximise_objective
+from reclick.models.em import Statistics, check_loop, maximise_objective
 from reclick.models.priors import log_beta, posterior
 from reclick.pages import Pages
 from reclick.sequences import WALK, walk_visits
@@ -74,8 +74,7 @@ class THCM(ClickModel):
         check_range("back_prior", back_prior, 1e-6, 1 - 1e-6)
         if forward_prior + back_prior > 1 - 1e-6:
             raise SettingError(f"forward_prior + back_prior: got {forward_prior + back_prior:g}, expected less than 1: the rest stops.")
-        check_range("max_iterations", max_iterations, 1, sys.maxsize)
-        check_range("tolerance", tolerance, 0, sys.float_info.max)
+        check_loop(max_iterations, tolerance)
         self.attractiveness_prior = attractiveness_prior
         self.attractiveness_strength = attractiveness_strength
         self.forward_prior = forward_prior
