@@ -1,10 +1,10 @@
 """Fitting the classical models: 1 M sessions of 10 results, of 1,000 and of 200,000 queries.
 
-What is timed, and held to a limit, is `fit(sessions)` of sessions that were read and grouped before (`as_sessions`), kernels being compiled: from there
+What is timed, and held to a limit, is `fit(sessions)` of sessions that were read and grouped before (`as_sessions`), kernels compiled: from there
 to a model that answers. For the models that iterate that is preparation and all 50 iterations, and the figure is session-iterations a second: one
-session in one iteration, whatever the grouping saves; the pages are drawn so that nearly all sessions are distinct, so that it saves nothing here. For
-those with a closed form it is sessions a second. Beside it, without a limit, stands the whole `fit(path)` of a closed form: reading the Parquet file,
-checking it, and counting or grouping its sessions included, which is nearly all of the time.
+session in one iteration, whatever the grouping saves; the pages are drawn so that nearly all sessions are distinct, and it saves nothing here. For
+those with a closed form the figure is sessions a second. Beside it, without a limit, stands that of the whole `fit(path)`: reading the Parquet file,
+checking it, and counting or grouping its sessions included.
 """
 
 from __future__ import annotations

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 import reclick as rc
+from reclick import cli as rc_cli
 from reclick.__main__ import main
 
 Run = Callable[..., tuple[int, str, str]]
@@ -76,6 +78,29 @@ def test_from_simulation_to_predictions(run: Run) -> None:
     model = rc.load("model")
     log = rc.read_sessions("logs/week3.parquet")
     assert scored["expected_clicks"].to_pylist() == pytest.approx(model.expected_clicks(log).tolist(), rel=1e-12)
+
+
+def test_a_full_disk_in_the_demo_is_one_clear_line(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object, **__: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("reclick.demo.SESSIONS", 300)
+    monkeypatch.setattr(Path, "write_text", full)  # truth.json and report.md
+    code, _, err = run("demo")
+    assert code == 2
+    assert "demo/logs cannot be written" in err
+    assert "The disk is full: free some space" in err
+    monkeypatch.setattr("reclick.simulate.Simulation.save", save_without_truth)
+    code, _, err = run("demo")
+    assert code == 2
+    assert "demo cannot be written" in err
+    assert not Path("demo/report.md").exists()
+
+
+def save_without_truth(market: Any, folder: Path) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, table in market._tables().items():
+        pq.write_table(table, folder / name)
 
 
 def test_describe_prints_the_portrait_and_the_same_as_json(run: Run) -> None:
@@ -144,6 +169,7 @@ def test_models_lists_every_model_with_what_it_answers(run: Run) -> None:
     code, out, _ = run("models")
     assert code == 0
     assert all(f" {name} " in out for name in rc.MODELS)
+    assert "docs/models in the repository" in out
     assert all(head in out for head in ("assumes", "order of", "satisfaction", "reference"))
     rows = {line.split("│")[1].strip(): [cell.strip() for cell in line.split("│")] for line in out.splitlines() if line.count("│") == 6}
     assert rows["multiclick"][3:5] == ["yes", "yes"]
@@ -155,7 +181,7 @@ def test_models_with_a_name_shows_its_settings_and_defaults(run: Run, name: str)
     code, out, _ = run("models", name)
     assert code == 0
     assert rc.MODELS[name].assumes in out
-    assert f"docs/models/{name}.md" in out
+    assert f"docs/models/{name}.md in the repository" in out
     shown = dict(line.split(None, 1) for line in out.split("settings, ")[1].splitlines()[1:])
     assert shown == {setting: repr(value) for setting, value in rc.MODELS[name]().get_params().items()}
 
@@ -169,7 +195,19 @@ def test_models_with_a_name_shows_its_settings_and_defaults(run: Run, name: str)
         (("fit", "log.parquet", "--to", "model", "--set", "redaing=x"), "Settings: reading"),
         (("fit", "log.parquet", "--to", "model", "--set", "reading"), "NAME=VALUE"),
         (("fit", "log.parquet", "--to", "model", "--decay", "0.9"), "--update"),
+        (("fit", "log.parquet", "--update", "--decay", "0", "--to", "nowhere"), "--decay: got 0, expected a factor above 0"),
+        (("fit", "log.parquet", "--update", "--decay", "nan", "--to", "nowhere"), "--decay: got nan"),
         (("fit", "log.parquet", "--update", "--to", "nowhere"), "nowhere does not exist"),
+        (("fit", "log.parquet", "--to", "/dev/null/x"), "/dev/null/x cannot be written"),
+        (("count", "log.parquet", "--to", "/dev/null/x"), "/dev/null/x cannot be written"),
+        (("simulate", "--sessions", "9", "--queries", "3", "--to", "/dev/null/x"), "/dev/null/x cannot be written"),
+        (("simulate", "--sessions", "9", "--queries", "3", "--to", "log.parquet"), "log.parquet cannot be written"),
+        (("simulate", "--sessions", "-5", "--to", "logs"), "sessions=-5: it must be a whole number, 1 or more"),
+        (("simulate", "--weeks", "0", "--to", "logs"), "weeks=0"),
+        (("simulate", "--queries", "-1", "--to", "logs"), "queries=-1"),
+        (("simulate", "--ads-per-query", "0", "--to", "logs"), "ads_per_query=0"),
+        (("simulate", "--seed", "-1", "--to", "logs"), "seed=-1"),
+        (("check", "log.parquet", "--max-ads", "-1"), "max_ads must be 1 or more, got -1"),
         (("fit", "log.parquet", "--to", "log.parquet"), "is a file"),
         (("models", "dbm"), "expected one of multiclick"),
         (("predict", "nowhere", "log.parquet", "--to", "x.parquet"), "nowhere does not exist"),
@@ -190,41 +228,135 @@ def test_an_error_is_one_clear_line(run: Run, words: tuple[str, ...], told: str)
     assert "Traceback" not in err
 
 
-def start(*words: str) -> subprocess.Popen[str]:
-    return subprocess.Popen([sys.executable, "-m", "reclick", *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+# ---- fit: what is refused before the log is read, and models that others use meanwhile
 
 
 @pytest.fixture
-def long_log(tmp_path: Path) -> str:
-    """A log of many files, so that counting it takes a while."""
-    folder = tmp_path / "long"
-    folder.mkdir()
-    write_log(str(folder / "part0.parquet"), CLICKS * 2000)
-    for part in range(1, 60):
-        (folder / f"part{part}.parquet").hardlink_to(folder / "part0.parquet")
-    return str(folder)
+def unread(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the test fail when a log is read."""
+
+    def fail(*_: object, **__: object) -> None:
+        raise AssertionError("the log was read")
+
+    monkeypatch.setattr("reclick.logs.sessions.SessionLog.batches", fail)
 
 
-@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL])
-def test_a_fit_stopped_in_the_middle_leaves_the_last_good_model(tmp_path: Path, long_log: str, how: signal.Signals) -> None:
-    model = tmp_path / "model"
-    rc.MultiClick().fit(write_log(str(tmp_path / "log.parquet"))).save(model)
+def write_ads(path: str) -> str:
+    pq.write_table(pa.table({"ad": ["a", None, "b"], "title": ["Shoes", "Nobody's", "Boots"]}), path)
+    return path
+
+
+@pytest.mark.usefixtures("unread")
+def test_bad_rows_of_the_ads_are_told_before_the_log_is_read(run: Run) -> None:
+    code, _, err = run("fit", write_log("log.parquet"), "--ads", write_ads("ads.parquet"), "--to", "model")
+    assert code == 2
+    assert "1 of 3 rows of ads.parquet is bad: 1 no ad (row 2: None)" in err
+
+
+def test_bad_rows_of_the_ads_are_dropped_as_the_message_says(run: Run, caplog: pytest.LogCaptureFixture) -> None:
+    log, ads = write_log("log.parquet"), write_ads("ads.parquet")
+    assert run("fit", log, "--ads", ads, "--on-error", "drop", "--to", "model")[0] == 0
+    assert "1 of 3 rows of ads.parquet is bad" in caplog.text  # nothing is dropped silently
+    assert run("fit", log, "--update", "--ads", ads, "--on-error", "drop", "--to", "model")[0] == 0
+    assert run("predict", "model", log, "--ads", ads, "--to", "scored.parquet")[0] == 2
+    assert run("predict", "model", log, "--ads", ads, "--on-error", "drop", "--to", "scored.parquet")[0] == 0
+
+
+def test_a_model_that_cannot_be_updated_is_refused_before_the_log_is_read(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    log = write_log("log.parquet")
+    assert run("fit", log, "--model", "pbm", "--to", "model")[0] == 0
+    monkeypatch.setattr("reclick.cli.add_up", None)
+    code, _, err = run("fit", log, "--model", "pbm", "--update", "--to", "model")
+    assert code == 2
+    assert "PBM cannot be updated: fit it again" in err
+    assert ".lock" not in {path.name for path in Path("model").iterdir()}
+
+
+def test_two_updates_at_once_are_both_counted_or_one_is_refused(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    log = write_log("log.parquet")
+    assert run("fit", log, "--to", "model")[0] == 0
+    monkeypatch.setattr("reclick.store.WAIT", 0.2)
+    others: list[str] = []
+    add_up = rc_cli.add_up
+
+    def meanwhile(*arguments: Any) -> Any:
+        """While one update counts, another process tries the same."""
+        trying = "from reclick import store; store.WAIT = 0.2; from reclick.__main__ import main; main()"
+        words = [sys.executable, "-c", trying, "fit", log, "--update", "--to", "model"]
+        others.append(subprocess.run(words, capture_output=True, text=True, check=False).stderr)
+        return add_up(*arguments)
+
+    monkeypatch.setattr(rc_cli, "add_up", meanwhile)
+    assert run("fit", log, "--update", "--to", "model")[0] == 0
+    assert ["another process is writing to it" in told for told in others] == [True]
+    assert rc.load("model").counts_.total == 120  # type: ignore[attr-defined]
+
+
+def test_an_update_of_nothing_leaves_nothing(run: Run) -> None:
+    log = write_log("log.parquet")
+    Path("mine").mkdir()
+    assert run("fit", log, "--update", "--to", "nowhere")[0] == 2
+    assert run("fit", log, "--update", "--to", "mine")[0] == 2
+    assert not Path("nowhere").exists()
+    assert list(Path("mine").iterdir()) == []
+
+
+# ---- stopped in the middle
+
+ENDLESS = """
+import sys
+from reclick.__main__ import main
+from reclick.engines import embedded
+
+count = embedded.Counter.add_batches
+
+def endless(batches):
+    for batch in batches:
+        for number in range(10**9):
+            if number == 20:  # the first ones are counted by now
+                print("counting", flush=True)
+            yield batch
+
+embedded.Counter.add_batches = lambda self, batches: count(self, endless(batches))
+main()
+"""
+
+
+def start(*words: str) -> subprocess.Popen[str]:
+    return subprocess.Popen([sys.executable, *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+@pytest.mark.parametrize(("how", "code"), [(signal.SIGINT, 130), (signal.SIGKILL, -9)])
+@pytest.mark.parametrize("update", [(), ("--update",)])
+def test_a_fit_stopped_in_the_middle_leaves_the_last_good_model(tmp_path: Path, how: signal.Signals, code: int, update: tuple[str, ...]) -> None:
+    model, log = tmp_path / "model", write_log(str(tmp_path / "log.parquet"))
+    rc.MultiClick().fit(log).save(model)
     before = {path.name: path.read_bytes() for path in model.iterdir()}
-    fitting = start("fit", long_log, "--to", str(model))
-    time.sleep(1.5)
+    fitting = start("-c", ENDLESS, "fit", log, "--to", str(model), *update)
+    assert fitting.stdout is not None
+    assert fitting.stdout.readline() == "counting\n"
     fitting.send_signal(how)
     _, err = fitting.communicate(timeout=60)
-    if how == signal.SIGINT and fitting.returncode == 130:
-        assert "stopped" in err
-        assert "Traceback" not in err
-    if fitting.returncode != 0:  # it may have been faster than the signal
-        assert {path.name: path.read_bytes() for path in model.iterdir()} == before
-    assert rc.load(model).fitted
+    assert fitting.returncode == code
+    assert {path.name: path.read_bytes() for path in model.iterdir() if path.name != ".lock"} == before
+    if how == signal.SIGINT:
+        assert err == "error: stopped. Every file is whole: a new one, or the one that was there before.\n"
+        assert not (model / ".lock").exists()
+    rc.load(model).save(model)  # whoever was killed does not hold it
+    assert not (model / ".lock").exists()
+
+
+def test_help_loads_nothing_heavy() -> None:
+    asking = "import atexit, sys; from reclick.__main__ import main; atexit.register(lambda: print(*sys.modules, file=sys.stderr)); main()"
+    asked = subprocess.run([sys.executable, "-c", asking, "--help"], capture_output=True, text=True, check=True)
+    loaded = set(asked.stderr.split())
+    assert "reclick.cli" in loaded
+    assert loaded.isdisjoint({"numba", "numpy", "pyarrow", "duckdb", "narwhals", "pandas", "polars", "rich.progress", "rich.live", "reclick.models"})
 
 
 def test_output_cut_short_by_head_is_no_error(tmp_path: Path) -> None:
     log = write_log(str(tmp_path / "log.parquet"))
-    describing = start("describe", log)
+    describing = start("-m", "reclick", "describe", log)
     assert describing.stdout is not None
     describing.stdout.close()
     describing.stdout = None

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import inspect
 import json
 from collections import Counter
 from datetime import datetime, timedelta
@@ -10,7 +11,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from reclick.errors import SettingError
+from reclick import cli
+from reclick.errors import SettingError, StoreError
 from reclick.simulate import Simulation, Truth, simulate
 from reclick.simulate_words import KINDS, TOPICS
 from reclick.text import tokens
@@ -61,7 +63,7 @@ def test_the_same_seed_gives_the_same_bytes(tmp_path: Path) -> None:
         simulate(500, weeks=2, queries=20, seed=3).save(tmp_path / name)
     for path in (tmp_path / "a").iterdir():
         assert path.read_bytes() == (tmp_path / "b" / path.name).read_bytes()
-    assert simulate(500, queries=20, seed=4).weeks[0] != simulate(500, queries=20, seed=3).weeks[0]
+    assert simulate(500, weeks=2, queries=20, seed=4).weeks[0] != simulate(500, weeks=2, queries=20, seed=3).weeks[0]
 
 
 def test_sessions_keep_the_contract(market: Simulation) -> None:
@@ -122,7 +124,7 @@ def test_satisfaction_does_not_depend_on_looks(market: Simulation) -> None:
 
 @pytest.mark.parametrize("reading", ["leftover", "examination", "normalised"])
 def test_clicks_on_a_page_follow_the_law(reading: str) -> None:
-    market = simulate(150_000, queries=1, ads_per_query=3, page=(3, 3), reading=reading, seed=11)
+    market = simulate(150_000, weeks=1, queries=1, ads_per_query=3, page=(3, 3), reading=reading, seed=11)
     pairs = {row["ad"]: (row["attractiveness"], row["satisfaction"]) for row in market.truth.pairs.to_pylist()}
     rows = [(tuple(row["ads"]), tuple(row["clicks"])) for row in market.weeks[0].select(["ads", "clicks"]).to_pylist()]
     page, count = Counter(ads for ads, _ in rows).most_common(1)[0]
@@ -138,7 +140,7 @@ def test_clicks_on_a_page_follow_the_law(reading: str) -> None:
 
 @pytest.mark.parametrize("reading", ["leftover", "examination", "normalised"])
 def test_the_log_looks_like_search_ads(reading: str) -> None:
-    found = portrait(simulate(60_000, reading=reading, seed=1).weeks[0])
+    found = portrait(simulate(60_000, weeks=1, reading=reading, seed=1).weeks[0])
     assert 0.25 < found["clicked"] < 0.40
     assert 0.07 < found["multiple"] < 0.14
     assert 0.22 < found["reverse"] < 0.38
@@ -207,9 +209,22 @@ def test_a_failed_save_leaves_what_was_there(tmp_path: Path, monkeypatch: pytest
         raise OSError("no space left on device")
 
     monkeypatch.setattr(Path, "write_text", fail)
-    with pytest.raises(OSError, match="no space left"):
+    with pytest.raises(StoreError, match=r"cannot be written .*The disk is full: free some space or give another folder\. Every file there is whole"):
         simulate(100, queries=5, seed=2).save(tmp_path)
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
+
+
+def test_a_folder_that_cannot_be_written_is_told(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(StoreError, match=r"file/logs cannot be written \(.*\)\. Give a folder that can be written"):
+        simulate(20, weeks=1, queries=2).save(tmp_path / "file" / "logs")
+
+
+def test_three_weeks_are_drawn_unless_told_otherwise_also_on_the_command_line() -> None:
+    options = inspect.signature(cli.simulate).parameters
+    for name, given in inspect.signature(simulate).parameters.items():
+        assert name == "page" or options[name].default == given.default
+    assert len(simulate(20, queries=2).weeks) == 3
 
 
 def test_two_simulations_are_not_mixed_in_one_folder(tmp_path: Path) -> None:
@@ -228,6 +243,9 @@ def test_two_simulations_are_not_mixed_in_one_folder(tmp_path: Path) -> None:
         ({"page": (3, 2)}, r"page=\(3, 2\)"),
         ({"page": (1, 13)}, "at most ads_per_query=12"),
         ({"seed": -1}, "seed=-1"),
+        ({"sessions": -5}, "sessions=-5"),
+        ({"sessions": 1e3}, r"sessions=1000\.0: it must be a whole number"),
+        ({"weeks": True}, "weeks=True"),
     ],
 )
 def test_senseless_settings_are_refused(settings: dict[str, object], message: str) -> None:

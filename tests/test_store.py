@@ -424,7 +424,7 @@ def test_a_folder_held_by_another_process_is_refused_until_that_ends(folder: Pat
     with subprocess.Popen([sys.executable, "-c", HOLDER, str(folder)], stdout=subprocess.PIPE) as holder:
         assert holder.stdout is not None
         holder.stdout.readline()
-        with pytest.raises(StoreError, match="another process is writing to it, still after 0.2 seconds"):
+        with pytest.raises(StoreError, match=r"another process is writing to it, still after 0\.2 seconds"):
             write(folder, 2)
         assert number_in(folder) == 1  # readers are not held up
         holder.kill()

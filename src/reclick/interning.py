@@ -35,14 +35,14 @@ class Interner:
         """The code of each string; new strings are added."""
         return self.codes_of_bytes(*buffers(strings))
 
-    def codes_of_bytes(self, offsets: Int64, data: Bytes) -> Int32:
-        """The code of each slice data[offsets[i]:offsets[i + 1]]; new ones are added."""
+    def codes_of_bytes(self, offsets: Int64, data: Bytes, *, width: int = 1) -> Int32:
+        """The code of each slice data[offsets[i]:offsets[i + 1]], its items being `width` bytes wide; new ones are added."""
         codes = np.empty(len(offsets) - 1, np.int32)
         done = 0
         while done < len(codes):
             end = min(len(codes), done + max(4096, self.size // 2))  # room for this many, not for all, as most are known
-            self._reserve(end - done, int(offsets[end] - offsets[done]))
-            self.size = _intern(self._slots, self._entries, self._arena, self.size, offsets[done : end + 1], data, codes[done:end])
+            self._reserve(end - done, int(offsets[end] - offsets[done]) * width)
+            self.size = _intern(self._slots, self._entries, self._arena, self.size, offsets[done : end + 1], width, data, codes[done:end])
             done = end
         return codes
 
@@ -50,7 +50,7 @@ class Interner:
         """The code of each string, -1 for one never met."""
         offsets, data = buffers(strings)
         codes = np.empty(len(strings), np.int32)
-        _find(self._slots, self._entries, self._arena, offsets, data, codes)
+        _find(self._slots, self._entries, self._arena, offsets, 1, data, codes)
         return codes
 
     def strings(self) -> pa.LargeStringArray:
@@ -105,13 +105,15 @@ def _hash(data: Bytes, start: int, end: int) -> np.uint64:
 
 
 @compiled
-def _hash_block(slots: Int32, entries: Entries, arena: Bytes, offsets: Int64, data: Bytes, first: int, hashes: npt.NDArray[np.uint64]) -> int:
+def _hash_block(
+    slots: Int32, entries: Entries, arena: Bytes, offsets: Int64, width: int, data: Bytes, first: int, hashes: npt.NDArray[np.uint64]
+) -> int:
     """Hash a block of strings and touch what looking them up will read: misses of the cache then overlap instead of queueing."""
     mask = np.uint64(len(slots) - 1)
     size = min(len(hashes), len(offsets) - 1 - first)
     touched = np.int64(0)
     for i in range(size):
-        hashes[i] = _hash(data, offsets[first + i], offsets[first + i + 1])
+        hashes[i] = _hash(data, offsets[first + i] * width, offsets[first + i + 1] * width)
     for i in range(size):
         touched += slots[np.int64(hashes[i] & mask)]
     for i in range(size):
@@ -143,12 +145,12 @@ def _slot(slots: Int32, entries: Entries, arena: Bytes, data: Bytes, start: int,
 
 
 @compiled
-def _intern(slots: Int32, entries: Entries, arena: Bytes, size: int, offsets: Int64, data: Bytes, codes: Int32) -> int:
+def _intern(slots: Int32, entries: Entries, arena: Bytes, size: int, offsets: Int64, width: int, data: Bytes, codes: Int32) -> int:
     hashes = np.empty(BLOCK, np.uint64)
     for first in range(0, len(codes), BLOCK):
-        _hash_block(slots, entries, arena, offsets, data, first, hashes)
+        _hash_block(slots, entries, arena, offsets, width, data, first, hashes)
         for i in range(first, min(first + BLOCK, len(codes))):
-            start, end, value = offsets[i], offsets[i + 1], hashes[i - first]
+            start, end, value = offsets[i] * width, offsets[i + 1] * width, hashes[i - first]
             slot = _slot(slots, entries, arena, data, start, end, value)
             if slots[slot] == EMPTY:
                 slots[slot] = size
@@ -164,12 +166,12 @@ def _intern(slots: Int32, entries: Entries, arena: Bytes, size: int, offsets: In
 
 
 @compiled
-def _find(slots: Int32, entries: Entries, arena: Bytes, offsets: Int64, data: Bytes, codes: Int32) -> None:
+def _find(slots: Int32, entries: Entries, arena: Bytes, offsets: Int64, width: int, data: Bytes, codes: Int32) -> None:
     hashes = np.empty(BLOCK, np.uint64)
     for first in range(0, len(codes), BLOCK):
-        _hash_block(slots, entries, arena, offsets, data, first, hashes)
+        _hash_block(slots, entries, arena, offsets, width, data, first, hashes)
         for i in range(first, min(first + BLOCK, len(codes))):
-            codes[i] = slots[_slot(slots, entries, arena, data, offsets[i], offsets[i + 1], hashes[i - first])]
+            codes[i] = slots[_slot(slots, entries, arena, data, offsets[i] * width, offsets[i + 1] * width, hashes[i - first])]
 
 
 @compiled

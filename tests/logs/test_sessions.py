@@ -83,6 +83,15 @@ def test_ads_are_read_with_the_log() -> None:
     assert read_sessions(table()).ads is None
 
 
+def test_bad_rows_of_the_ads_are_dropped_with_those_of_the_log() -> None:
+    ads = pa.table({"ad": ["a1", None], "title": ["Shoes", "Nobody's"]})
+    with pytest.raises(BadRowsError, match="1 of 2 rows of the table is bad: 1 no ad"):
+        read_sessions(table(), ads=ads)
+    log = read_sessions(table(), ads=ads, on_error="drop")
+    assert log.ads is not None
+    assert log.ads["ad"].to_pylist() == ["a1"]
+
+
 def test_a_log_of_nothing_but_bad_rows_gives_no_batches() -> None:
     log = read_sessions(table([session(None)]), on_error="drop")
     assert list(log.batches()) == []

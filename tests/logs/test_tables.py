@@ -52,6 +52,33 @@ def test_a_duckdb_connection_is_free_again_when_reading_stops_early() -> None:
     assert connection.sql("select 1").fetchall() == [(1,)]
 
 
+class DuckDBPyRelation:
+    """A relation as DuckDB had it before 1.5."""
+
+    def __init__(self, relation: Any) -> None:
+        self._relation = relation
+
+    def limit(self, rows: int) -> DuckDBPyRelation:
+        return DuckDBPyRelation(self._relation.limit(rows))
+
+    def to_arrow_table(self) -> pa.Table:
+        return self._relation.to_arrow_table()
+
+    def fetch_record_batch(self, rows: int) -> pa.RecordBatchReader:
+        return self._relation.to_arrow_reader(rows)
+
+
+DuckDBPyRelation.__module__ = "duckdb"
+
+
+def test_a_relation_of_an_older_duckdb_is_read() -> None:
+    connection = duckdb.connect()
+    connection.register("log", table())
+    log = read_sessions(DuckDBPyRelation(connection.sql("select * from log")))
+    assert read_back(log) == GOOD
+    assert read_back(log) == GOOD
+
+
 LIST_TYPES = [
     pa.list_(pa.string()),
     pa.large_list(pa.large_string()),
@@ -82,6 +109,32 @@ def test_a_column_of_nothing_but_empty_lists_or_nulls_is_no_clicks() -> None:
     for clicks in columns:
         log = read_sessions(pa.table({"query": ["q", "r"], "ads": [["a"], ["b"]], "clicks": clicks}))
         assert [row["clicks"] for row in read_back(log)] == [[], []]
+
+
+def test_a_dict_of_columns_is_read_like_a_table() -> None:
+    columns: list[dict[str, list[Any]]] = [
+        {"query": [1, 2], "ads": [[2, 3], [3]], "clicks": [[1, 2], []]},
+        {"query": ["q", None], "ads": [["a"], ["b"]], "clicks": [[], []]},
+        {"query": ["q", "r"], "ads": [["a"], []], "clicks": [None, None], "weight": [1, 0.5]},
+        {"query": ["q", "r"], "ads": [[7], [8]], "clicks": [[1], [1]], "weight": [None, 2]},
+    ]
+    for each in columns:
+        plain, arrow = read_sessions(each, on_error="drop"), read_sessions(pa.table(each), on_error="drop")
+        assert read_back(plain) == read_back(arrow)
+        assert plain.summary == arrow.summary
+    assert read_back(read_sessions(columns[0]))[0] == {"query": "1", "ads": ["2", "3"], "clicks": [1, 2]}
+
+
+def test_a_dict_of_arrow_columns_is_read() -> None:
+    whole = table()
+    assert read_back(read_sessions({name: whole[name] for name in whole.column_names})) == GOOD
+    assert read_back(read_sessions({name: whole[name].combine_chunks() for name in whole.column_names})) == GOOD
+
+
+@pytest.mark.parametrize("query", [[1, "a"], [2**70], ["\ud800"], [1, 2, 3], 5])
+def test_a_dict_that_is_no_table_is_told(query: Any) -> None:
+    with pytest.raises(LogError, match="The columns given do not make a table"):
+        read_sessions({"query": query, "ads": [["a"], ["b"]], "clicks": [[], []]})
 
 
 def test_chunks_are_numbered_through() -> None:

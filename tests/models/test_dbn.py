@@ -148,10 +148,10 @@ def test_the_order_of_the_rows_changes_nothing_of_the_cross_validation() -> None
         assert shuffled.continuation_ == model.continuation_
 
 
-def test_where_a_page_cannot_tell_the_continuation_the_order_of_the_rows_does_not_either() -> None:
+def test_where_pages_of_one_ad_cannot_tell_the_continuation_the_order_of_the_rows_does_not_either() -> None:
     rng = np.random.default_rng(6)
     clicks = [[1] if click else [] for click in rng.random(60) < 0.4]
-    log = {"query": [f"q{i % 7}" for i in range(60)], "ads": [["abcde"[i % 5]] for i in range(60)], "clicks": clicks}  # pages of one ad
+    log: dict[str, list[Any]] = {"query": [f"q{i % 7}" for i in range(60)], "ads": [["abcde"[i % 5]] for i in range(60)], "clicks": clicks}
     orders = [rng.permutation(60) for _ in range(5)]
     chosen = {DBN().fit({column: [values[i] for i in order] for column, values in log.items()}).continuation_ for order in orders}
     assert len(chosen) == 1

@@ -47,7 +47,7 @@ class Counter:
     def _codes(self, batch: SessionBatch) -> tuple[Int32, Int32, Int32]:
         """This counter's codes of a batch's queries, ads and click lists."""
         click = np.ascontiguousarray(batch.click, np.int32).view(np.uint8)
-        return self._queries.codes(batch.queries), self._ads.codes(batch.ads), self._sequences.codes_of_bytes(batch.clicks * 4, click)
+        return self._queries.codes(batch.queries), self._ads.codes(batch.ads), self._sequences.codes_of_bytes(batch.clicks, click, width=4)
 
     def _add(self, batch: SessionBatch, query: Int32, ad: Int32, sequence: Int32) -> None:
         weight = np.zeros(0) if batch.weight is None else batch.weight  # none: every session counts once
@@ -70,7 +70,7 @@ class Counter:
         """Add counts made earlier, or take them away with sign −1."""
         self._nothing = ROUNDING if sign < 0 else self._nothing
         query, ad = self._queries.codes(counts.queries).astype(np.int64), self._ads.codes(counts.ads).astype(np.int64)
-        sequence = self._sequences.codes_of_bytes(counts.sequence_starts * 4, counts.sequence_clicks.view(np.uint8)).astype(np.int64)
+        sequence = self._sequences.codes_of_bytes(counts.sequence_starts, counts.sequence_clicks.view(np.uint8), width=4).astype(np.int64)
         pair_totals = np.stack([counts.impressions, counts.clicks, counts.last_clicks], axis=1)
         self._pairs.add(query[counts.pair_query], ad[counts.pair_ad], sign * pair_totals)
         self._visits.add(query[counts.visit_query], sequence[counts.visit_sequence], sign * counts.sessions[:, None])
@@ -114,7 +114,7 @@ class Grouper:
         """Group the sessions of a batch with those before."""
         query, ad = self._counter.add_batch(batch)
         packed, starts = _pack(batch.query, batch.ad, batch.page, batch.click, batch.clicks, query, ad)
-        session = self._sessions.codes_of_bytes(starts * 4, packed.view(np.uint8))
+        session = self._sessions.codes_of_bytes(starts, packed.view(np.uint8), width=4)
         if self._sessions.size > len(self._weight):
             self._weight = np.concatenate([self._weight, np.zeros(self._sessions.size * 3 // 2 - len(self._weight))])
         self._weight[: self._sessions.size] += np.bincount(session, batch.weight, self._sessions.size)
@@ -185,9 +185,9 @@ def _sorted_sequences(interner: Interner, used: Int32) -> tuple[Int64, Int32, In
 
 def _length_table(batch: SessionBatch) -> Float64:
     """Sessions by page length and number of clicks."""
-    length, number = np.diff(batch.page), np.diff(batch.clicks)
-    shape = int(length.max(initial=0)) + 1, int(number.max(initial=0)) + 1
-    return np.bincount(length * shape[1] + number, batch.weight, shape[0] * shape[1]).astype(np.float64).reshape(shape)
+    table = np.zeros((_longest(batch.page) + 1, _longest(batch.clicks) + 1))
+    _count_lengths(batch.page, batch.clicks, np.zeros(0) if batch.weight is None else batch.weight, table)
+    return table
 
 
 def _added(a: Float64, b: Float64) -> Float64:
@@ -240,6 +240,21 @@ def _count_visits(start: int, end: int, query: Int32, weight: Float64, query_cod
         new += claim(keys, slot, q, sequence[s])
         totals[slot, 0] += weight[s] if len(weight) else 1.0
     return new
+
+
+@compiled
+def _longest(starts: Int64) -> int:
+    """The longest of runs laid end to end."""
+    longest = 0
+    for i in range(len(starts) - 1):
+        longest = max(longest, starts[i + 1] - starts[i])
+    return longest
+
+
+@compiled
+def _count_lengths(page: Int64, clicks: Int64, weight: Float64, table: Float64) -> None:
+    for s in range(len(page) - 1):
+        table[page[s + 1] - page[s], clicks[s + 1] - clicks[s]] += weight[s] if len(weight) else 1.0
 
 
 @compiled

@@ -143,9 +143,7 @@ def learn_sessions(
     """What PBM, UBM and BBM have in common: the cells of the sessions, the θ and γ learnt from them with these settings, and the looks [pair]."""
     cells = Cells.of(sessions, browsing=browsing)
     eye = position_means(settings["examination_prior"], history, sessions.max_ads)
-    prior = Prior(
-        means, browsing_means(eye).ravel() if browsing else eye, settings["attractiveness_strength"], settings["examination_strength"]
-    )
+    prior = Prior(means, browsing_means(eye).ravel() if browsing else eye, settings["attractiveness_strength"], settings["examination_strength"])
     loop = {name: settings[name] for name in ("max_iterations", "tolerance")}
     return cells, *learn(cells, prior, float(sessions.weight.sum()), **loop)
 

@@ -26,7 +26,7 @@ from reclick.sessions import Sessions
 
 UInt64 = npt.NDArray[np.uint64]
 GRID = (0.01, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.85, 0.9, 0.95, 0.97, 0.99, 1.0)  # what "cv" chooses among
-ALONE = 0.9  # … and what it takes when there is but one distinct session, and none to hold out
+ALONE = 0.9  # … and what it takes when all sessions are alike, and none can be held out
 
 
 class Parameters(NamedTuple):
@@ -45,8 +45,9 @@ class DBN(ClickModel):
     ρ = (expected satisfied + c) / (clicks + c + d).
 
     λ is `continuation`, a number in (0, 1], or "cv": the one of 16 from 0.01 to 1 (`GRID`) that gives held-out sessions the highest log_set_prob in a
-    cross-validation with `folds` folds. Then `cv_` [λ, (λ, log-probability a session)] has them all. A session seen w times is dealt out, ⌊w / folds⌋
-    to each fold and the rest one a fold; where that starts is drawn by `seed` and the session itself, so the order of the log's rows does not matter.
+    cross-validation with `folds` folds. Then `cv_` [λ, (λ, log-probability a session)] has them all. A page with the same
+    set clicked w times is dealt out, ⌊w / folds⌋ to each fold and the rest one a fold; where that starts is drawn by `seed` and the page and clicks
+    themselves, so the order of the log's rows does not matter.
 
     >>> log = {"query": ["pizza"] * 4, "ads": [["a", "b"]] * 4, "clicks": [[1], [1, 2], [], [2]]}
     >>> model = DBN(continuation=0.9).fit(log)
@@ -102,8 +103,7 @@ class DBN(ClickModel):
         given = self.satisfaction_prior
         self.satisfaction_ = last_click_rate(history) if isinstance(given, str) else float(given)
         start = Parameters(np.clip(means, EDGE, 1 - EDGE), np.full(len(means), self.satisfaction_))
-        choose = isinstance(self.continuation, str) and len(sessions) > 1
-        self.cv_ = self._cross_validate(start, sessions, means) if choose else None
+        self.cv_ = self._cross_validate(start, sessions, means) if isinstance(self.continuation, str) else None
         fixed = ALONE if isinstance(self.continuation, str) else float(self.continuation)
         self.continuation_ = fixed if self.cv_ is None else float(self.cv_[self.cv_[:, 1].argmax(), 0])
         fit = self._maximise(start, blocks(sessions), means, self.continuation_)
@@ -137,10 +137,12 @@ class DBN(ClickModel):
             tolerance=self.tolerance,
         )
 
-    def _cross_validate(self, start: Parameters, sessions: Sessions, means: Float64) -> Float64:
-        """Held-out log-probability a session of each λ [λ, 2]; within a fold each λ starts from where the one before it ended."""
-        folds = min(self.folds, len(sessions))
-        sessions, first = deal(sessions, folds, self.seed)
+    def _cross_validate(self, start: Parameters, sessions: Sessions, means: Float64) -> Float64 | None:
+        """Held-out log-probability a session of each λ [λ, 2], if there are two folds; within one each λ starts from where the one before it ended."""
+        sessions, first = deal(sessions, self.folds, self.seed)
+        folds = int(first.max(initial=0)) + 1
+        if folds == 1:
+            return None
         held = np.zeros(len(GRID))
         for k in range(folds):
             out = np.floor(sessions.weight / folds) + np.clip(sessions.weight % folds - (k - first) % folds, 0, 1)  # [session] of its weight
@@ -159,18 +161,18 @@ class DBN(ClickModel):
 
 
 def deal(sessions: Sessions, folds: int, seed: int) -> tuple[Sessions, Int64]:
-    """The sessions in an order of their own, whatever that of the log's rows, and the fold [session] where the dealing of each starts, as many in each."""
-    mark = _marks(sessions, seed)
-    first = np.empty(len(sessions), np.int64)
-    first[np.argsort(mark)] = np.arange(len(sessions)) % folds
-    order = np.lexsort((mark, sessions.pair[sessions.page[:-1]]))  # queries stay together: their pairs are near in memory
-    return sessions.select(order), first[order]
+    """The distinct pages with the sets clicked, in an order of their own, whatever that of rows and clicks, and the fold where dealing each starts."""
+    mark, one, group = np.unique(_marks(sessions, seed), return_index=True, return_inverse=True)
+    distinct = replace(sessions.select(one), weight=np.bincount(group, sessions.weight, len(mark)).astype(np.float64))
+    first = np.arange(len(mark)) % folds
+    order = np.lexsort((mark, distinct.pair[distinct.page[:-1]]))  # queries stay together: their pairs are near in memory
+    return distinct.select(order), first[order]
 
 
 def _marks(sessions: Sessions, seed: int) -> UInt64:
-    """A number [session] that looks drawn at random, but follows from the seed, the pairs and the clicks."""
+    """A number [session] that looks drawn at random, but follows from the seed, the pairs and the set clicked."""
     shown = _mixed(sessions.pair, positions(sessions.page), 2 * seed)
-    clicked = _mixed(sessions.click, positions(sessions.clicks), 2 * seed + 1)
+    clicked = _mixed(sessions.click, np.zeros(len(sessions.click), np.int64), 2 * seed + 1)
     return _sums(shown, sessions.page) + _sums(clicked, sessions.clicks)
 
 

@@ -60,7 +60,7 @@ def maximise_objective(
             statistics = _summed(pool.map(partial(expect, parameters), blocks))
             objective.append(float(statistics["log_likelihood"]) + log_prior(parameters))
             if not math.isfinite(objective[-1]):
-                raise ArithmeticError(f"the objective is {objective[-1]} at iteration {iteration}: look for weights near the largest number, or a bug")
+                raise ArithmeticError(f"the objective is {objective[-1]} at iteration {iteration}: weights too large to add, or a bug in the model")
             gain = (objective[-1] - objective[-2]) / max(sessions, 1.0)
             if gain < -LOSS * (1 + abs(objective[-1])) / max(sessions, 1.0):
                 raise ArithmeticError(f"the objective fell by {-gain:.3g} a session at iteration {iteration}: this is a bug in the model")

@@ -25,8 +25,8 @@ class PM(ClickModel):
 
     P(m | n) = (sessions with m clicks on n ads + s P₀(m)) / (sessions on n ads + s). P₀ is the same over pages of all lengths, numbers beyond the
     page left out, and its own prior is uniform; a page length never seen gets P₀. With a history both are first the history's alone, and its P(m | n)
-    then stands in the place of P₀ for the log's own n ads. s is `number_strength`, in sessions: with 0 a number never seen is impossible. After clicks
-    that are not the model's own it has nothing to say: no next click.
+    then takes the place of P₀ in the log's. s is `number_strength`, in sessions: with 0 a number never seen is impossible. After clicks that are not
+    the model's own it has nothing to say: no next click.
 
     >>> log = {"query": ["pizza"] * 4, "ads": [["a", "b"]] * 4, "clicks": [[1], [], [2], [2, 1]]}
     >>> PM(number_strength=0).fit(log).click_prob({"query": ["pizza"], "ads": [["a", "b"]]})
