@@ -64,8 +64,13 @@ class DuckDBPyRelation:
     def to_arrow_table(self) -> pa.Table:
         return self._relation.to_arrow_table()
 
-    def fetch_record_batch(self, rows: int) -> pa.RecordBatchReader:
-        return self._relation.to_arrow_reader(rows)
+    def project(self, columns: str) -> DuckDBPyRelation:
+        return DuckDBPyRelation(self._relation.project(columns))
+
+    def fetch_arrow_reader(self, rows: int) -> pa.RecordBatchReader:
+        assert self._relation is not None, "There is no query result"
+        relation, self._relation = self._relation, None
+        return relation.to_arrow_reader(rows)
 
 
 DuckDBPyRelation.__module__ = "duckdb"

@@ -142,26 +142,15 @@ def test_the_order_of_the_rows_changes_nothing_of_the_cross_validation() -> None
     log = small_log(5)
     model = DBN(attractiveness_strength=0.5).fit(log)
     for seed in range(3):
-        order = np.random.default_rng(seed).permutation(len(log["query"]))
-        shuffled = DBN(attractiveness_strength=0.5).fit({column: [values[i] for i in order] for column, values in log.items()})
+        shuffled = DBN(attractiveness_strength=0.5).fit(log.take(np.random.default_rng(seed).permutation(len(log))))
         np.testing.assert_array_equal(shuffled.cv_, model.cv_)
         assert shuffled.continuation_ == model.continuation_
 
 
-def test_where_pages_of_one_ad_cannot_tell_the_continuation_the_order_of_the_rows_does_not_either() -> None:
-    rng = np.random.default_rng(6)
-    clicks = [[1] if click else [] for click in rng.random(60) < 0.4]
-    log: dict[str, list[Any]] = {"query": [f"q{i % 7}" for i in range(60)], "ads": [["abcde"[i % 5]] for i in range(60)], "clicks": clicks}
-    orders = [rng.permutation(60) for _ in range(5)]
-    chosen = {DBN().fit({column: [values[i] for i in order] for column, values in log.items()}).continuation_ for order in orders}
-    assert len(chosen) == 1
-
-
 def test_folds_are_of_equal_size_and_follow_from_the_sessions_themselves() -> None:
     log = small_log(7)
-    back = {column: values[::-1] for column, values in log.items()}
-    dealt = [deal(as_sessions(rows), 3, 0) for rows in (log, back)]
-    for name in ("pair", "page", "click", "clicks", "weight"):
+    dealt = [deal(as_sessions(rows), 3, 0) for rows in (log, log.take(np.arange(len(log))[::-1]))]
+    for name in ("pair", "page", "clicks", "weight"):
         np.testing.assert_array_equal(*(getattr(sessions, name) for sessions, _ in dealt))
     np.testing.assert_array_equal(dealt[0][1], dealt[1][1])
     many = np.bincount(dealt[0][1])
@@ -170,15 +159,16 @@ def test_folds_are_of_equal_size_and_follow_from_the_sessions_themselves() -> No
 
 
 def test_the_copies_of_a_session_are_dealt_over_the_folds() -> None:
-    # with all copies of a session in one fold, the others would have nothing to learn these four from
+    # with all copies of a session in one fold, the other would not know that such sessions occur
     log = {"query": ["q"] * 400, "ads": [["a", "b"]] * 400, "clicks": [[1]] * 100 + [[2]] * 50 + [[]] * 150 + [[1, 2]] * 100}
     model = DBN(folds=2).fit(log)
     assert model.cv_ is not None
-    assert model.cv_[:, 1].max() == pytest.approx(model.log_set_prob(log).mean(), abs=1e-3)
+    assert model.cv_[:, 1].max() == pytest.approx(model.log_set_prob(log).mean(), abs=0.005)
 
 
-def test_one_distinct_session_has_nothing_to_hold_out_and_is_fitted_all_the_same() -> None:
-    model = DBN().fit({"query": ["q"], "ads": [["a", "b"]], "clicks": [[1]]})
+@pytest.mark.parametrize("clicks", [[[1]], [[1, 2], [2, 1]]])
+def test_sessions_all_alike_have_nothing_to_hold_out_and_are_fitted_all_the_same(clicks: list[list[int]]) -> None:
+    model = DBN().fit({"query": ["q"] * len(clicks), "ads": [["a", "b"]] * len(clicks), "clicks": clicks})
     assert model.continuation_ == 0.9
     assert model.cv_ is None
 

@@ -52,9 +52,7 @@ class RelationSource:
 
     def read(self, *, with_rows: bool) -> Iterator[Raw]:
         """Read in the order DuckDB gives."""
-        # DuckDB 1.5 gave fetch_record_batch a new name.
-        name = "to_arrow_reader" if hasattr(self.relation, "to_arrow_reader") else "fetch_record_batch"
-        reader = getattr(self.relation, name)(MAX_ROWS // 4)
+        reader = _reader(self.relation)
         try:
             yield from number_batches(reader, self.names, with_rows=with_rows)
         except (pa.ArrowException, OSError) as error:
@@ -70,6 +68,14 @@ def open_table(source: Any, wanted: Sequence[Column], mapping: dict[str, str]) -
         return RelationSource(source, _check(schema, wanted, mapping))
     schema, num_rows, load = _lazy(source) if _kind(source) == ("polars", "LazyFrame") else _eager(source)
     return TableSource(schema, _check(schema, wanted, mapping), load, num_rows)
+
+
+def _reader(relation: Any) -> Any:
+    """The batches of a relation, which is run anew."""
+    if hasattr(type(relation), "to_arrow_reader"):  # the type is asked, for a relation has its columns as attributes too
+        return relation.to_arrow_reader(MAX_ROWS // 4)
+    # Before DuckDB 1.5. A relation that was run gives nothing more; a new one on top of it does.
+    return relation.project("*").fetch_arrow_reader(MAX_ROWS // 4)
 
 
 def number_batches(batches: Any, names: dict[str, str], *, with_rows: bool) -> Iterator[Raw]:

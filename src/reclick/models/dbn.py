@@ -138,7 +138,7 @@ class DBN(ClickModel):
         )
 
     def _cross_validate(self, start: Parameters, sessions: Sessions, means: Float64) -> Float64 | None:
-        """Held-out log-probability a session of each λ [λ, 2], if there are two folds; within one each λ starts from where the one before it ended."""
+        """Held-out log-probability a session of each λ [λ, 2], if there are two folds; within one each λ starts where the one before it ended."""
         sessions, first = deal(sessions, self.folds, self.seed)
         folds = int(first.max(initial=0)) + 1
         if folds == 1:
@@ -161,7 +161,7 @@ class DBN(ClickModel):
 
 
 def deal(sessions: Sessions, folds: int, seed: int) -> tuple[Sessions, Int64]:
-    """The distinct pages with the sets clicked, in an order of their own, whatever that of rows and clicks, and the fold where dealing each starts."""
+    """Distinct pages with the set clicked, in an order that does not depend on the rows, and the fold [page] at which dealing out each starts."""
     mark, one, group = np.unique(_marks(sessions, seed), return_index=True, return_inverse=True)
     distinct = replace(sessions.select(one), weight=np.bincount(group, sessions.weight, len(mark)).astype(np.float64))
     first = np.arange(len(mark)) % folds
