@@ -13,7 +13,7 @@ import pytest
 from brute import Session, as_table, random_sessions
 
 from reclick import predict as predict_module
-from reclick.errors import BadRowsError, CannotAnswerError, LogError, NotFittedError, SettingError
+from reclick.errors import BadRowsError, CannotAnswerError, LogError, NotFittedError, SettingError, StoreError
 from reclick.logs import read_sessions
 from reclick.models import MultiClick, base
 from reclick.predict import predict
@@ -162,7 +162,7 @@ def test_a_full_disk_leaves_no_file_and_keeps_an_older_one(
     to.write_bytes(OLD)
     with monkeypatch.context() as patched:
         patched.setattr(where, name, fail_with(errno.ENOSPC))
-        with pytest.raises(LogError, match=r"cannot be written .*The disk is full"):
+        with pytest.raises(StoreError, match=r"cannot be written .*The disk is full"):
             predict(model, pages(5), to)
     assert [path.name for path in tmp_path.iterdir()] == ["out.parquet"]
     assert to.read_bytes() == OLD

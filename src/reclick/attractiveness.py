@@ -77,7 +77,13 @@ class WordRates:
 
     def of_pairs(self) -> Float64:
         """[pair, 3] of every pair counted: attractiveness, its posterior mean and its standard deviation."""
-        return self.of(self._counts.pair_query, self._counts.pair_ad, self._ads)
+        counts, frequent = self._counts, self.is_frequent(self._counts.pair_query)
+        every_ad = np.arange(len(counts.ads), dtype=np.int32)
+        out = self.of(np.full(len(every_ad), UNKNOWN, np.int32), every_ad, self._ads)[
+            counts.pair_ad
+        ]  # but for frequent queries, the ad alone says it
+        out[frequent] = self.of(counts.pair_query[frequent], counts.pair_ad[frequent], self._ads)
+        return out
 
     def of(self, query: Int32, ad: Int32, ads: TokenLists) -> Float64:
         """[pair, 3] of any pairs of a query code (−1: unseen) and a row of `ads`."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,7 +13,7 @@ import pyarrow.parquet as pq
 
 from reclick.batch import Float64, SessionBatch
 from reclick.counts import Progress
-from reclick.errors import LogError, SettingError
+from reclick.errors import LogError, SettingError, clear_write_errors
 from reclick.logs import as_log
 from reclick.models.base import ClickModel
 from reclick.pages import Pages, top_sequences_of_pages
@@ -41,16 +40,14 @@ def predict(model: ClickModel, pages: object, to: str | Path, *, top: int = 3, p
         )
     beside = to.with_name(f".{to.name}.{os.getpid()}.writing")
     try:
-        written = _write(
-            model.answers(
-                log, lambda part, parameters: _scored(part, parameters, model.marginals(part, parameters), top), with_rows=True, progress=progress
-            ),
-            beside,
-        )
-        beside.replace(to)
-    except OSError as error:
-        advice = "The disk is full: free some space." if error.errno == errno.ENOSPC else "Give a path that can be written."
-        raise LogError(f"{to} cannot be written ({error}). {advice}") from error
+        with clear_write_errors(to):
+            written = _write(
+                model.answers(
+                    log, lambda part, parameters: _scored(part, parameters, model.marginals(part, parameters), top), with_rows=True, progress=progress
+                ),
+                beside,
+            )
+            beside.replace(to)
     finally:
         beside.unlink(missing_ok=True)
     return written

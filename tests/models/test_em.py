@@ -13,7 +13,7 @@ from reclick.models import MODELS
 from reclick.models.em import Fit, check_whole, maximise_objective
 
 LOG = {"query": ["q"] * 2, "ads": [["a", "b"]] * 2, "clicks": [[1], []]}  # stands still to the last bit long before 1,000 iterations
-ITERATIVE = ["pbm", "ubm", "bbm", "dbn", "thcm"]
+ITERATIVE = ["pbm", "ubm", "bbm", "dbn", "thcm", "ccm"]
 
 
 def climbed(objective: Callable[[float], float], tolerance: float, iterations: int = 20) -> Fit[float]:

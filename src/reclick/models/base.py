@@ -271,7 +271,7 @@ class ClickModel(ABC):
         for name in tables["learnt"].column_names if "learnt" in tables else ():
             setattr(self, name, tables["learnt"][name].combine_chunks().to_numpy(zero_copy_only=False).copy())
         for name, value in values.items():
-            setattr(self, name, np.array(value) if isinstance(value, list) else value)
+            setattr(self, name, tuple(value) if name == "objective_" else np.array(value) if isinstance(value, list) else value)
         self._pairs = self._index(*saved_counts(tables))
         return self
 

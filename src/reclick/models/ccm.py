@@ -15,7 +15,7 @@ from reclick.counts import Counts
 from reclick.models.base import ClickModel, check_prior, check_range
 from reclick.models.cascade import Block, blocks, clicks_of, scan, silence
 from reclick.models.chain import EDGE, chain_pages
-from reclick.models.em import Fit, Statistics, maximise_objective
+from reclick.models.em import Fit, Statistics, check_loop, maximise_objective
 from reclick.models.priors import log_beta, posterior
 from reclick.pages import Pages
 from reclick.sessions import Sessions
@@ -67,8 +67,7 @@ class CCM(ClickModel):
         check_range("alpha3_prior", alpha3_prior, EDGE, 1 - EDGE)
         check_range("alpha_strength", alpha_strength, 0, sys.float_info.max)
         check_range("frequent", frequent, 0, sys.float_info.max)
-        check_range("max_iterations", max_iterations, 1, sys.maxsize)
-        check_range("tolerance", tolerance, 0, sys.float_info.max)
+        check_loop(max_iterations, tolerance)
         self.attractiveness_prior = attractiveness_prior
         self.attractiveness_strength = attractiveness_strength
         self.alpha1_prior = alpha1_prior

@@ -29,6 +29,7 @@ from reclick.models.base import (
     with_clicks,
 )
 from reclick.models.habits import Habits, QueryEvents, estimate
+from reclick.models.icm import word_belief
 from reclick.models.pairs import Asked
 from reclick.pages import Pages
 from reclick.sequences import READINGS
@@ -140,11 +141,10 @@ class MultiClick(ClickModel):
     def _beliefs(self, asked: Asked) -> Beliefs:
         """Of θ, a Beta matched to the mean of its words' Jeffreys posteriors, taken as fully dependent (so rather wide); of ρ, its Beta."""
         counts = self.counts_
-        theta, mean, deviation = asked.words.T
         clicks, last = self._pairs.at(counts.clicks, asked.row, 0.0), self._pairs.at(counts.last_clicks, asked.row, 0.0)
         rho = self._satisfaction(last, clicks)
         return Beliefs(
-            attractiveness=Belief(theta, mean, mean * (1 - mean) / np.maximum(deviation, 1e-12) ** 2 - 1),
+            attractiveness=word_belief(asked),
             satisfaction=Belief(rho, rho, clicks + self.satisfaction_strength),
         )
 
