@@ -117,7 +117,7 @@ def test_a_fit_is_where_one_more_step_changes_nothing() -> None:
     model = CCM(attractiveness_prior=0.3, max_iterations=5000, tolerance=1e-13).fit(log)
     found = expect(Parameters(model.theta_, model.alpha_), as_block(as_sessions(log)))
     clicks, looks, moves = as_sessions(log).counts.clicks, np.asarray(found["looks"]), np.asarray(found["moves"])
-    np.testing.assert_allclose(model.exposure_, looks, rtol=1e-10)
+    np.testing.assert_allclose(model.exposure_, looks + clicks, rtol=1e-10)
     np.testing.assert_allclose(model.theta_, (clicks + found["relevant"] + 2 * 0.3) / (looks + clicks + 2), rtol=1e-4)
     np.testing.assert_allclose(model.alpha_, (moves[0] + 10 * np.array([0.9, 0.8, 0.5])) / (moves[1] + 10), rtol=1e-3)
 

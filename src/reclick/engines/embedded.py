@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pyarrow as pa
@@ -80,11 +81,15 @@ class Counter:
         """The totals in their one canonical order, without what has come to nothing."""
         visit_query, visit_sequence, (sessions,) = _nonzero(*self._visits.totals(), self._nothing)
         pair_query, pair_ad, pair_totals = _nonzero(*self._pairs.totals(), self._nothing)
-        queries, query_code = _sorted_strings(self._queries, np.concatenate([visit_query, pair_query]))
-        ads, ad_code = _sorted_strings(self._ads, pair_ad)
+        with ThreadPoolExecutor(2) as pool:  # sorting does not hold the GIL
+            sorted_queries = pool.submit(_sorted_strings, self._queries, visit_query, pair_query)
+            sorted_ads = pool.submit(_sorted_strings, self._ads, pair_ad)
+        (queries, query_code), (ads, ad_code) = sorted_queries.result(), sorted_ads.result()
         starts, clicks, sequence_code = _sorted_sequences(self._sequences, visit_sequence)
-        pair_query, pair_ad, pair = _sorted_pairs(query_code[pair_query], ad_code[pair_ad])
-        visit_query, visit_sequence, visit = _sorted_pairs(query_code[visit_query], sequence_code[visit_sequence])
+        with ThreadPoolExecutor(2) as pool:
+            sorted_pairs = pool.submit(_sorted_pairs, query_code[pair_query], ad_code[pair_ad])
+            sorted_visits = pool.submit(_sorted_pairs, query_code[visit_query], sequence_code[visit_sequence])
+        (pair_query, pair_ad, pair), (visit_query, visit_sequence, visit) = sorted_pairs.result(), sorted_visits.result()
         return Counts(
             queries=queries,
             ads=ads,
@@ -136,6 +141,8 @@ class Grouper:
 
 def _nonzero(first: Int32, second: Int32, totals: Float64, nothing: float) -> tuple[Int32, Int32, Float64]:
     """Keep the keys of which any total is more than nothing."""
+    if totals[0].min(initial=1.0) > nothing:
+        return first, second, totals
     keep = (np.abs(totals) > nothing).any(axis=0)
     return first[keep], second[keep], totals[:, keep]
 
@@ -154,9 +161,9 @@ def _sorted_pairs(first: Int32, second: Int32) -> tuple[Int32, Int32, Int64]:
     return first[order], second[order], order
 
 
-def _sorted_strings(interner: Interner, used: Int32) -> tuple[pa.LargeStringArray, Int32]:
+def _sorted_strings(interner: Interner, *used: Int32) -> tuple[pa.LargeStringArray, Int32]:
     """The strings that occur, in order, and each old code's new one."""
-    old = _distinct(used, interner.size)
+    old = _distinct(interner.size, *used)
     strings = interner.strings().take(pa.array(old))
     order = pc.array_sort_indices(strings).to_numpy()
     code = np.full(max(interner.size, 1), -1, np.int32)
@@ -164,10 +171,11 @@ def _sorted_strings(interner: Interner, used: Int32) -> tuple[pa.LargeStringArra
     return strings.take(pa.array(order)), code
 
 
-def _distinct(codes: Int32, size: int) -> Int64:
+def _distinct(size: int, *used: Int32) -> Int64:
     """The codes that occur, in order."""
     occurs = np.zeros(size, bool)
-    occurs[codes] = True
+    for codes in used:
+        occurs[codes] = True
     return np.flatnonzero(occurs)
 
 
@@ -175,7 +183,7 @@ def _sorted_sequences(interner: Interner, used: Int32) -> tuple[Int64, Int32, In
     """The click lists that occur, in order, as starts and positions; and each old code's new one."""
     offsets, data = interner.slices()
     positions, starts = data.view(np.int32), offsets // 4
-    old = sorted(_distinct(used, interner.size), key=lambda code: tuple(positions[starts[code] : starts[code + 1]]))
+    old = sorted(_distinct(interner.size, used), key=lambda code: tuple(positions[starts[code] : starts[code + 1]]))
     code = np.full(max(interner.size, 1), -1, np.int32)
     code[old] = np.arange(len(old), dtype=np.int32)
     lists = [positions[starts[c] : starts[c + 1]] for c in old]

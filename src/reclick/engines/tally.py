@@ -48,9 +48,9 @@ class Tally:
 
     def totals(self) -> tuple[Int32, Int32, Float64]:
         """The two codes and the totals [total, key] of every key, in no order."""
-        used = np.flatnonzero(self.keys != EMPTY)
-        keys = self.keys[used]
-        return (keys >> 32).astype(np.int32), (keys & 0xFFFFFFFF).astype(np.int32), np.ascontiguousarray(self.values[used].T)
+        keys, values = np.empty(self.used, np.int64), np.empty((self.values.shape[1], self.used))
+        _copy(self.keys, self.values, keys, values)
+        return (keys >> 32).astype(np.int32), (keys & 0xFFFFFFFF).astype(np.int32), values
 
 
 @compiled
@@ -93,3 +93,15 @@ def _move(keys: Int64, values: Float64, new_keys: Int64, new_values: Float64) ->
             new_keys[slot] = keys[old]
             for t in range(values.shape[1]):
                 new_values[slot, t] = values[old, t]
+
+
+@compiled
+def _copy(keys: Int64, values: Float64, out_keys: Int64, out_values: Float64) -> None:
+    """The used slots, one after the other."""
+    used = 0
+    for slot in range(len(keys)):
+        if keys[slot] != EMPTY:
+            out_keys[used] = keys[slot]
+            for t in range(values.shape[1]):
+                out_values[t, used] = values[slot, t]
+            used += 1
