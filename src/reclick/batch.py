@@ -30,6 +30,11 @@ class SessionBatch:
     weight: Float64 | None = None  # [session], None when every session counts once
     rows: pa.RecordBatch | None = None  # the source's own columns for these sessions, when asked for
 
+    def __post_init__(self) -> None:
+        for array in (self.query, self.ad, self.page, self.click, self.clicks, self.weight):
+            if array is not None:
+                array.flags.writeable = False  # arrays over Arrow's memory are so already: kernels then meet one kind only, and compile once
+
     def __len__(self) -> int:
         return len(self.query)
 

@@ -84,7 +84,9 @@ def buffers(strings: pa.Array) -> tuple[Int64, Bytes]:
     if offsets is None or len(strings) == 0:
         return np.zeros(len(strings) + 1, np.int64), np.zeros(0, np.uint8)
     raw = np.frombuffer(offsets, np.int64 if wide else np.int32)[strings.offset : strings.offset + len(strings) + 1]
-    return raw.astype(np.int64), np.frombuffer(data, np.uint8) if data is not None else np.zeros(0, np.uint8)
+    starts = raw.astype(np.int64)
+    starts.flags.writeable = False  # as those of a batch's click lists are, so that kernels compile once
+    return starts, np.frombuffer(data, np.uint8) if data is not None else np.zeros(0, np.uint8)
 
 
 def _grown(array: npt.NDArray[Any], needed: int) -> npt.NDArray[Any]:
