@@ -28,7 +28,7 @@ class Measured:
     memory: float
 
 
-def measure(code: str, *, setup: str = "", runs: int = 2) -> Measured:
+def measure(code: str, *, setup: str = "", runs: int = 3) -> Measured:
     """The fastest of some runs, each in a fresh process; `setup` is not timed."""
     results = [_run(TEMPLATE.format(setup=setup, code=code)) for _ in range(runs)]
     return Measured(min(result.seconds for result in results), max(result.memory for result in results))

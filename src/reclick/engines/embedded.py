@@ -21,6 +21,21 @@ CHUNK = 8_192  # sessions between two looks at how full the tables are
 ROUNDING = 1e-9  # what the sum of decayed counts may be off by
 
 
+class LastCodes:
+    """Codes of a batch's dictionary, kept for the next batch: those of one Parquet row group all have the same dictionary."""
+
+    def __init__(self, interner: Interner) -> None:
+        self._interner = interner
+        self._strings: pa.Array | None = None
+        self._codes: Int32 = np.zeros(0, np.int32)
+
+    def of(self, strings: pa.Array) -> Int32:
+        """The code of each string; new strings are added."""
+        if self._strings is None or not strings.equals(self._strings):
+            self._strings, self._codes = strings, self._interner.codes(strings)
+        return self._codes
+
+
 class Counter:
     """Adds up batches and counts; `finish` gives the `Counts`.
 
@@ -29,6 +44,7 @@ class Counter:
 
     def __init__(self) -> None:
         self._queries, self._ads, self._sequences = Interner(), Interner(), Interner()
+        self._query_codes, self._ad_codes = LastCodes(self._queries), LastCodes(self._ads)
         self._pairs = Tally.empty(3)  # (query, ad) → impressions, clicks, last clicks
         self._visits = Tally.empty(1)  # (query, click list) → sessions
         self._lengths = np.zeros((1, 1))  # [page length, number of clicks] sessions
@@ -48,7 +64,8 @@ class Counter:
     def _codes(self, batch: SessionBatch) -> tuple[Int32, Int32, Int32]:
         """This counter's codes of a batch's queries, ads and click lists."""
         click = np.ascontiguousarray(batch.click, np.int32).view(np.uint8)
-        return self._queries.codes(batch.queries), self._ads.codes(batch.ads), self._sequences.codes_of_bytes(batch.clicks, click, width=4)
+        query, ad = self._query_codes.of(batch.queries), self._ad_codes.of(batch.ads)
+        return query, ad, self._sequences.codes_of_bytes(batch.clicks, click, width=4)
 
     def _add(self, batch: SessionBatch, query: Int32, ad: Int32, sequence: Int32) -> None:
         weight = np.zeros(0) if batch.weight is None else batch.weight  # none: every session counts once

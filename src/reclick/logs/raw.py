@@ -15,7 +15,7 @@ from reclick.schema import Column
 
 OnError = Literal["raise", "drop"]
 
-MAX_ROWS = 1_000_000  # of a batch
+MAX_ROWS = 250_000  # of a batch: fresh memory costs more than it takes to fill it
 TARGET_BYTES = 96 << 20  # of a batch, when rows are fat
 
 
