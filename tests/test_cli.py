@@ -90,7 +90,7 @@ def test_a_full_disk_in_the_demo_is_one_clear_line(run: Run, monkeypatch: pytest
     assert code == 2
     assert "demo/logs cannot be written" in err
     assert "The disk is full: free some space" in err
-    monkeypatch.setattr("reclick.simulate.Simulation.save", save_without_truth)
+    monkeypatch.setattr("reclick.simulation.Simulation.save", save_without_truth)
     code, _, err = run("demo")
     assert code == 2
     assert "demo cannot be written" in err

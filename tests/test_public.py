@@ -7,6 +7,7 @@ import importlib
 import pkgutil
 import subprocess
 import sys
+from types import ModuleType
 
 import pytest
 
@@ -68,3 +69,10 @@ def test_there_are_examples() -> None:
     finder = doctest.DocTestFinder(exclude_empty=True)
     tried = sum(len(test.examples) for name in MODULES if name != "reclick.__main__" for test in finder.find(importlib.import_module(name)))
     assert tried >= 20
+
+
+def test_a_public_name_is_never_hidden_by_a_module_of_that_name() -> None:
+    modules = {module.name for module in pkgutil.iter_modules(reclick.__path__)}
+    assert not modules & set(reclick.__all__)
+    for _ in range(2):  # a module imported by the first use must not stand in the way of the second
+        assert all(not isinstance(getattr(reclick, name), ModuleType) for name in reclick.__all__)

@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from reclick.__main__ import main
-from reclick.simulate import simulate
+from reclick.simulation import simulate
 
 ROOT = Path(__file__).parent.parent
 PAGES = ("README.md", "docs/multiclick.md", "docs/logs.md", "docs/command-line.md")

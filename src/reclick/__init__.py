@@ -9,7 +9,6 @@ __version__ = "0.1.0"
 
 if TYPE_CHECKING:
     from reclick.counts import Counts, count
-    from reclick.describe import describe
     from reclick.errors import (
         BadRowsError,
         CannotAnswerError,
@@ -21,14 +20,15 @@ if TYPE_CHECKING:
     )
     from reclick.logs import ReadSummary, SessionLog, read_ads, read_labels, read_sessions
     from reclick.models import MODELS, ClickModel, MultiClick, load
-    from reclick.predict import predict
-    from reclick.simulate import simulate
+    from reclick.portrait import describe
+    from reclick.scoring import predict
+    from reclick.simulation import simulate
     from reclick.text import tokens
 
 # Where each public name lives. Modules are imported when a name is first used, so that `import reclick` and `reclick --help` are quick.
 _HOMES = {
     "reclick.counts": ("Counts", "count"),
-    "reclick.describe": ("describe",),
+    "reclick.portrait": ("describe",),
     "reclick.errors": (
         "BadRowsError",
         "CannotAnswerError",
@@ -40,8 +40,8 @@ _HOMES = {
     ),
     "reclick.logs": ("ReadSummary", "SessionLog", "read_ads", "read_labels", "read_sessions"),
     "reclick.models": ("MODELS", "ClickModel", "MultiClick", "load"),
-    "reclick.predict": ("predict",),
-    "reclick.simulate": ("simulate",),
+    "reclick.scoring": ("predict",),
+    "reclick.simulation": ("simulate",),
     "reclick.text": ("tokens",),
 }
 _HOME = {name: module for module, names in _HOMES.items() for name in names}

@@ -90,7 +90,7 @@ def simulate(
 
     Example:  reclick simulate --to logs --sessions 50000
     """
-    from reclick.simulate import simulate
+    from reclick.simulation import simulate
 
     with working("Simulating"):
         written = simulate(sessions, weeks=weeks, queries=queries, ads_per_query=ads_per_query, reading=reading, seed=seed).save(to)
@@ -125,7 +125,7 @@ def describe(
 
     Example:  reclick describe logs/week2.parquet
     """
-    from reclick.describe import describe
+    from reclick.portrait import describe
 
     portrait = describe(add_up(logs, column, on_error, max_ads))
     typer.echo(json.dumps(portrait.to_dict(), indent=2) if as_json else str(portrait))
@@ -213,7 +213,7 @@ def predict(
     Example:  reclick predict model logs/week3.parquet --to predictions.parquet
     """
     from reclick.models import load
-    from reclick.predict import predict
+    from reclick.scoring import predict
 
     loaded = load(model)
     log = open_log(pages, column, on_error, max_ads, ads, clicks_required=False)

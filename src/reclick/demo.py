@@ -12,11 +12,11 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from reclick.counts import Progress, count
-from reclick.describe import describe
 from reclick.logs import SessionLog, read_sessions
 from reclick.models import MultiClick
-from reclick.predict import predict
-from reclick.simulate import simulate, write_files
+from reclick.portrait import describe
+from reclick.scoring import predict
+from reclick.simulation import simulate, write_files
 
 Working = Callable[[str], AbstractContextManager[Progress]]
 SESSIONS = 100_000  # a week

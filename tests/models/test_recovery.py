@@ -20,7 +20,7 @@ from reclick import sequences as sq
 from reclick.models import MultiClick
 from reclick.pages import Pages
 from reclick.sequences import READINGS
-from reclick.simulate import simulate
+from reclick.simulation import simulate
 
 Float64 = npt.NDArray[np.float64]
 GAMMA = np.array([[0.5, 0.3, 0.15, 0.05], [0.0, 0.6, 0.3, 0.1], [0.3, 0.0, 0.5, 0.2], [0.4, 0.3, 0.0, 0.3], [0.6, 0.3, 0.1, 0.0]])

@@ -13,7 +13,7 @@ from brute import as_table, random_sessions
 from plain_counts import Plain, in_plain
 
 from reclick.counts import count
-from reclick.simulate import simulate
+from reclick.simulation import simulate
 
 # A repeated click counts once, at its first time; an ad may stand twice on a page. Every session has a number of its own.
 NUMBERED = """

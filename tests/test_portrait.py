@@ -11,7 +11,7 @@ import pytest
 from brute import Session, as_table, random_sessions
 
 from reclick.counts import count
-from reclick.describe import describe
+from reclick.portrait import describe
 
 BUCKETS = ["0-10", "10-50", "50-100", "100-500", "500-1000", ">1000"]
 

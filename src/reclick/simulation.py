@@ -27,7 +27,7 @@ import pyarrow.parquet as pq
 from reclick.compiled import compiled
 from reclick.errors import SettingError, clear_write_errors
 from reclick.sequences import READINGS, sample
-from reclick.simulate_words import BRAND_ENDS, BRAND_STARTS, CALLS, KINDS, LINKS, TOPICS
+from reclick.simulation_words import BRAND_ENDS, BRAND_STARTS, CALLS, KINDS, LINKS, TOPICS
 from reclick.text import AdTokens, tokenise
 
 if TYPE_CHECKING:

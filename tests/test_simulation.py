@@ -13,8 +13,8 @@ import pytest
 
 from reclick import cli
 from reclick.errors import SettingError, StoreError
-from reclick.simulate import Simulation, Truth, simulate
-from reclick.simulate_words import KINDS, TOPICS
+from reclick.simulation import Simulation, Truth, simulate
+from reclick.simulation_words import KINDS, TOPICS
 from reclick.text import tokens
 
 Clicks = tuple[int, ...]

@@ -12,11 +12,11 @@ import pyarrow.parquet as pq
 import pytest
 from brute import Session, as_table, random_sessions
 
-from reclick import predict as predict_module
+from reclick import scoring as scoring_module
 from reclick.errors import BadRowsError, CannotAnswerError, LogError, NotFittedError, SettingError, StoreError
 from reclick.logs import read_sessions
 from reclick.models import MultiClick, base
-from reclick.predict import predict
+from reclick.scoring import predict
 
 OLD = b"an older file"
 
@@ -65,7 +65,7 @@ def test_many_parts_and_row_groups_keep_the_order(model: MultiClick, tmp_path: P
     table = pages(500)
     predict(model, table, tmp_path / "whole.parquet")
     monkeypatch.setattr(base, "PART", 7)
-    monkeypatch.setattr(predict_module, "ROW_GROUP", 3)
+    monkeypatch.setattr(scoring_module, "ROW_GROUP", 3)
     cut = pa.Table.from_batches(table.to_batches(max_chunksize=90))
     assert predict(model, cut, tmp_path / "cut.parquet") == 500
     assert pq.ParquetFile(tmp_path / "cut.parquet").metadata.num_row_groups > 10
@@ -136,7 +136,7 @@ def test_a_page_that_cannot_be_scored_leaves_no_file_and_keeps_an_older_one(
     model: MultiClick, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, older: bool
 ) -> None:
     monkeypatch.setattr(base, "PART", 5)
-    monkeypatch.setattr(predict_module, "ROW_GROUP", 1)
+    monkeypatch.setattr(scoring_module, "ROW_GROUP", 1)
     to = tmp_path / "out.parquet"
     if older:
         to.write_bytes(OLD)
