@@ -160,8 +160,7 @@ def count(sessions: object, *, progress: Progress | None = None) -> Counts:
     from reclick.engines.embedded import Counter  # kernels are compiled, so numba waits until it is needed
     from reclick.logs import as_log
 
-    log = as_log(sessions)
-    counter = Counter(log.num_rows or 0)
+    counter, log = Counter(), as_log(sessions)
     counter.add_batches(log.batches(progress=progress))
     log.refuse_nothing()
     return refuse_weightless(counter.finish(), log.name)

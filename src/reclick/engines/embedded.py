@@ -18,7 +18,6 @@ from reclick.logs.ahead import read_ahead
 from reclick.sessions import Sessions
 
 CHUNK = 8_192  # sessions between two looks at how full the tables are
-MOST_ROOM = 1 << 20  # keys that a table has room for from the start
 ROUNDING = 1e-9  # what the sum of decayed counts may be off by
 
 
@@ -43,13 +42,11 @@ class Counter:
     Memory follows the number of distinct (query, ad) pairs and of distinct click lists a query, never the length of the log.
     """
 
-    def __init__(self, sessions: int = 0) -> None:
-        """With about how many sessions to expect, so that a long log's tables need not grow step by step."""
-        room = min(max(512, sessions // 8), MOST_ROOM)
+    def __init__(self) -> None:
         self._queries, self._ads, self._sequences = Interner(), Interner(), Interner()
         self._query_codes, self._ad_codes = LastCodes(self._queries), LastCodes(self._ads)
-        self._pairs = Tally.empty(3, room)  # (query, ad) → impressions, clicks, last clicks
-        self._visits = Tally.empty(1, room // 2)  # (query, click list) → sessions
+        self._pairs = Tally.empty(3)  # (query, ad) → impressions, clicks, last clicks
+        self._visits = Tally.empty(1)  # (query, click list) → sessions
         self._lengths = np.zeros((1, 1))  # [page length, number of clicks] sessions
         self._nothing = 0.0  # a total up to this is none: what is added is kept however small, what is taken away may leave rounding
 
