@@ -12,12 +12,13 @@ import pyarrow.compute as pc
 from reclick.batch import Float64, Int32, Int64, SessionBatch
 from reclick.compiled import compiled
 from reclick.counts import Counts
-from reclick.engines.tally import Tally, claim, find
+from reclick.engines.tally import Tally, claim, key_of
 from reclick.interning import Interner
 from reclick.logs.ahead import read_ahead
 from reclick.sessions import Sessions
 
 CHUNK = 8_192  # sessions between two looks at how full the tables are
+TOGETHER = 64  # sessions whose keys are looked up together
 ROUNDING = 1e-9  # what the sum of decayed counts may be off by
 
 
@@ -31,7 +32,7 @@ class LastCodes:
 
     def of(self, strings: pa.Array) -> Int32:
         """The code of each string; new strings are added."""
-        if self._strings is None or not strings.equals(self._strings):
+        if strings is not self._strings:
             self._strings, self._codes = strings, self._interner.codes(strings)
         return self._codes
 
@@ -237,21 +238,23 @@ def _count_pairs(
 ) -> int:  # fmt: skip
     """Add the impressions and clicks of sessions start … end − 1 to their pairs; the number of new pairs."""
     new = 0
-    for s in range(start, end):
-        w = weight[s] if len(weight) else 1.0
-        q = query_code[query[s]]
-        for i in range(page[s], page[s + 1]):
-            a = ad_code[ad[i]]
-            slot = find(keys, q, a)
-            new += claim(keys, slot, q, a)
-            totals[slot, 0] += w
-    for s in range(start, end):
-        w = weight[s] if len(weight) else 1.0
-        for c in range(clicks[s], clicks[s + 1]):
-            slot = find(keys, query_code[query[s]], ad_code[ad[page[s] + click[c] - 1]])
-            totals[slot, 1] += w
-            if c == clicks[s + 1] - 1:
-                totals[slot, 2] += w
+    room = TOGETHER * _longest(page[start : end + 1])
+    wanted, slots = np.empty(room, np.int64), np.empty(room, np.int64)  # [impression of a few sessions]
+    for first in range(start, end, TOGETHER):
+        beyond, top = min(first + TOGETHER, end), page[first]
+        for s in range(first, beyond):
+            for i in range(page[s], page[s + 1]):
+                wanted[i - top] = key_of(query_code[query[s]], ad_code[ad[i]])
+        new += claim(keys, wanted[: page[beyond] - top], slots)
+        for s in range(first, beyond):
+            w = weight[s] if len(weight) else 1.0
+            for i in range(page[s], page[s + 1]):
+                totals[slots[i - top], 0] += w
+            for c in range(clicks[s], clicks[s + 1]):
+                slot = slots[page[s] - top + click[c] - 1]
+                totals[slot, 1] += w
+                if c == clicks[s + 1] - 1:
+                    totals[slot, 2] += w
     return new
 
 
@@ -259,11 +262,14 @@ def _count_pairs(
 def _count_visits(start: int, end: int, query: Int32, weight: Float64, query_code: Int32, sequence: Int32, keys: Int64, totals: Float64) -> int:
     """Add sessions start … end − 1 to their queries and click lists; the number of new ones."""
     new = 0
-    for s in range(start, end):
-        q = query_code[query[s]]
-        slot = find(keys, q, sequence[s])
-        new += claim(keys, slot, q, sequence[s])
-        totals[slot, 0] += weight[s] if len(weight) else 1.0
+    wanted, slots = np.empty(TOGETHER, np.int64), np.empty(TOGETHER, np.int64)  # [session]
+    for first in range(start, end, TOGETHER):
+        beyond = min(first + TOGETHER, end)
+        for s in range(first, beyond):
+            wanted[s - first] = key_of(query_code[query[s]], sequence[s])
+        new += claim(keys, wanted[: beyond - first], slots)
+        for s in range(first, beyond):
+            totals[slots[s - first], 0] += weight[s] if len(weight) else 1.0
     return new
 
 

@@ -10,6 +10,7 @@ from reclick.batch import Float64, Int32, Int64
 from reclick.compiled import compiled
 
 EMPTY = -1
+BLOCK = 128  # keys looked up together
 FULL = 0.7  # the share of slots used beyond which a table grows
 
 
@@ -54,42 +55,67 @@ class Tally:
 
 
 @compiled
-def find(keys: Int64, first: int, second: int) -> int:
-    """The slot of this key, or the empty slot where it belongs."""
-    key = (np.int64(first) << 32) | np.int64(second)
-    mask = np.int64(len(keys) - 1)
-    mixed = np.uint64(key) * np.uint64(0x9E3779B97F4A7C15)
-    slot = np.int64(mixed >> np.uint64(32)) & mask  # the upper bits depend on both codes
-    while keys[slot] != key and keys[slot] != EMPTY:
-        slot = (slot + 1) & mask
-    return int(slot)
+def key_of(first: int, second: int) -> int:
+    """Two codes as one key."""
+    return int((np.int64(first) << 32) | np.int64(second))
 
 
 @compiled
-def claim(keys: Int64, slot: int, first: int, second: int) -> int:
-    """Take an empty slot for this key; 1 when the key is new."""
-    if keys[slot] != EMPTY:
-        return 0
-    keys[slot] = (np.int64(first) << 32) | np.int64(second)
-    return 1
+def claim(keys: Int64, wanted: Int64, slots: Int64) -> int:
+    """Fill slots with the slot of each wanted key, an empty one becoming that of a new key; the number of new keys.
+
+    All are read before any is searched for: misses of the cache then overlap instead of queueing.
+    """
+    mask = np.int64(len(keys) - 1)
+    met = np.empty(len(wanted), np.int64)  # the key in the slot where each is first looked for
+    for i in range(len(wanted)):
+        slots[i] = _home(wanted[i]) & mask
+        met[i] = keys[slots[i]]
+    new = 0
+    for i in range(len(wanted)):
+        if met[i] == wanted[i]:
+            continue
+        slot = slots[i]
+        while keys[slot] != wanted[i]:
+            if keys[slot] == EMPTY:
+                keys[slot] = wanted[i]
+                new += 1
+                break
+            slot = (slot + 1) & mask
+        slots[i] = slot
+    return new
+
+
+@compiled
+def _home(key: int) -> int:
+    """Where a key is first looked for: the upper bits of the product depend on both codes."""
+    return int(np.int64((np.uint64(key) * np.uint64(0x9E3779B97F4A7C15)) >> np.uint64(32)))
 
 
 @compiled
 def _add_all(keys: Int64, values: Float64, first: Int64, second: Int64, rows: Float64) -> int:
     new = 0
-    for i in range(len(first)):
-        slot = find(keys, first[i], second[i])
-        new += claim(keys, slot, first[i], second[i])
-        for t in range(rows.shape[1]):
-            values[slot, t] += rows[i, t]
+    wanted, slots = np.empty(BLOCK, np.int64), np.empty(BLOCK, np.int64)
+    for start in range(0, len(first), BLOCK):
+        size = min(BLOCK, len(first) - start)
+        for i in range(size):
+            wanted[i] = key_of(first[start + i], second[start + i])
+        new += claim(keys, wanted[:size], slots)
+        for i in range(size):
+            for t in range(rows.shape[1]):
+                values[slots[i], t] += rows[start + i, t]
     return new
 
 
 @compiled
 def _move(keys: Int64, values: Float64, new_keys: Int64, new_values: Float64) -> None:
+    """Put every key of a table into a larger, empty one."""
+    mask = np.int64(len(new_keys) - 1)
     for old in range(len(keys)):
         if keys[old] != EMPTY:
-            slot = find(new_keys, keys[old] >> 32, keys[old] & 0xFFFFFFFF)
+            slot = _home(keys[old]) & mask
+            while new_keys[slot] != EMPTY:
+                slot = (slot + 1) & mask
             new_keys[slot] = keys[old]
             for t in range(values.shape[1]):
                 new_values[slot, t] = values[old, t]

@@ -13,9 +13,9 @@ from reclick.logs.kernels import check_rows, keep_clicks, keep_pages
 from reclick.logs.raw import Raw
 
 
-def clean(raw: Raw, max_ads: int) -> Checked:
-    """Check every row of a batch and return the good ones; nothing is copied when all are good."""
-    rows = _arrays(raw)
+def clean(raw: Raw, max_ads: int, last: Rows | None = None) -> Checked:
+    """Check every row of a batch and return the good ones; nothing is copied when all are good. `last` are the rows of the batch before."""
+    rows = _arrays(raw, last)
     reason = np.zeros(raw.length, np.uint8)
     totals = check_rows(
         rows.query.codes,
@@ -34,11 +34,12 @@ def clean(raw: Raw, max_ads: int) -> Checked:
     return Checked(batch, totals, reason, _null_clicks(raw, reason), rows)
 
 
-def _arrays(raw: Raw) -> Rows:
+def _arrays(raw: Raw, last: Rows | None) -> Rows:
     ads, page = encode_lists(raw.columns["ads"])
     click, clicks = encode_lists(raw.columns.get("clicks", pa.nulls(raw.length)))
     weight = encode_number(raw.columns["weight"]) if "weight" in raw.columns else np.zeros(0)
-    return Rows(encode_text(raw.columns["query"]), encode_text(ads), page, encode_positions(click), clicks, weight)
+    query, ad = encode_text(raw.columns["query"], last and last.query), encode_text(ads, last and last.ad)
+    return Rows(query, ad, page, encode_positions(click), clicks, weight)
 
 
 def _all_rows(rows: Rows, raw: Raw) -> SessionBatch:

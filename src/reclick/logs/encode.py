@@ -28,14 +28,16 @@ class Coded:
     faults: Byte  # [value] OK, EMPTY, TOO_LONG or NOT_TEXT
 
 
-def encode_text(column: pa.Array) -> Coded:
-    """Return the codes and the distinct values of texts or whole-number ids."""
+def encode_text(column: pa.Array, last: Coded | None = None) -> Coded:
+    """Return the codes and the distinct values of texts or whole-number ids; values that are the last ones again are not checked again."""
     if kind_of.is_null(column.type):
         return Coded(pa.array([], pa.string()), np.full(len(column), -1, np.int32), np.zeros(0, np.uint8))
     coded = column if kind_of.is_dictionary(column.type) else column.dictionary_encode()
     indices = coded.indices if coded.indices.type == pa.int32() else coded.indices.cast(pa.int32())
     if indices.null_count:
         indices = indices.fill_null(-1)
+    if last is not None and not last.faults.any() and coded.dictionary.equals(last.values):  # the batches of a Parquet row group have one dictionary
+        return Coded(last.values, _numpy(indices), last.faults)
     values, faults = _sound_values(coded.dictionary)
     return Coded(values, _numpy(indices), faults)
 

@@ -86,10 +86,11 @@ class SessionLog:
     def _scan(self, *, with_rows: bool) -> Iterator[tuple[SessionBatch | None, int]]:
         from reclick.logs.clean import clean
 
-        tally = Tally()
+        tally, last = Tally(), None
         for source in self._sources:
             for raw in source.read(with_rows=with_rows):
-                checked = clean(raw, self.max_ads)
+                checked = clean(raw, self.max_ads, last)
+                last = checked.rows
                 tally.add(raw, checked)
                 # After the first bad row the rest is only checked, so that the error tells of all of them.
                 refused = bool(tally.dropped) and self.on_error == "raise"
