@@ -78,8 +78,7 @@ def as_sessions(sessions: object, *, progress: Progress | None = None) -> Sessio
     from reclick.logs import as_log
 
     grouper, log = Grouper(), as_log(sessions)
-    for batch in log.batches(progress=progress):
-        grouper.add_batch(batch)
+    grouper.add_batches(log.batches(progress=progress))
     log.refuse_nothing()
     grouped = grouper.finish()
     refuse_weightless(grouped.counts, log.name)

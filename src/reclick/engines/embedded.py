@@ -53,22 +53,17 @@ class Counter:
 
     def add_batches(self, batches: Iterator[SessionBatch]) -> None:
         """Count every session of a log; while one batch is counted, the next is coded and the one after that is read."""
-        for batch, codes in read_ahead((batch, self._codes(batch)) for batch in batches):
-            self._add(batch, *codes)
+        for batch, codes in read_ahead((batch, self.codes(batch)) for batch in batches):
+            self.add(batch, *codes)
 
-    def add_batch(self, batch: SessionBatch) -> tuple[Int32, Int32]:
-        """Count every session of a batch; this counter's codes of the batch's queries and ads."""
-        query, ad, sequence = self._codes(batch)
-        self._add(batch, query, ad, sequence)
-        return query, ad
-
-    def _codes(self, batch: SessionBatch) -> tuple[Int32, Int32, Int32]:
+    def codes(self, batch: SessionBatch) -> tuple[Int32, Int32, Int32]:
         """This counter's codes of a batch's queries, ads and click lists."""
         click = np.ascontiguousarray(batch.click, np.int32).view(np.uint8)
         query, ad = self._query_codes.of(batch.queries), self._ad_codes.of(batch.ads)
         return query, ad, self._sequences.codes_of_bytes(batch.clicks, click, width=4)
 
-    def _add(self, batch: SessionBatch, query: Int32, ad: Int32, sequence: Int32) -> None:
+    def add(self, batch: SessionBatch, query: Int32, ad: Int32, sequence: Int32) -> None:
+        """Count every session of a batch, given the codes of its queries, ads and click lists."""
         weight = np.zeros(0) if batch.weight is None else batch.weight  # none: every session counts once
         pairs, visits = self._pairs, self._visits
         for start in range(0, len(batch), CHUNK):
@@ -133,9 +128,16 @@ class Grouper:
         self._sessions = Interner()  # the bytes of query, page length, ads, clicks
         self._weight = np.zeros(1024)  # [session]
 
-    def add_batch(self, batch: SessionBatch) -> None:
-        """Group the sessions of a batch with those before."""
-        query, ad = self._counter.add_batch(batch)
+    def add_batches(self, batches: Iterator[SessionBatch]) -> None:
+        """Group every session of a log; a batch is counted and grouped side by side, and the next one read meanwhile."""
+        with ThreadPoolExecutor(1) as pool:
+            for batch in batches:
+                query, ad, sequence = self._counter.codes(batch)
+                counted = pool.submit(self._counter.add, batch, query, ad, sequence)
+                self._add(batch, query, ad)
+                counted.result()
+
+    def _add(self, batch: SessionBatch, query: Int32, ad: Int32) -> None:
         packed, starts = _pack(batch.query, batch.ad, batch.page, batch.click, batch.clicks, query, ad)
         session = self._sessions.codes_of_bytes(starts, packed.view(np.uint8), width=4)
         if self._sessions.size > len(self._weight):
@@ -143,9 +145,10 @@ class Grouper:
         self._weight[: self._sessions.size] += np.bincount(session, batch.weight, self._sessions.size)
 
     def finish(self) -> Sessions:
-        """The distinct sessions, in the order of their queries."""
+        """The distinct sessions, in the order of their queries. The grouper is used up: its tables go before the sessions are laid out."""
         counts = self._counter.finish()
         query, ad = self._counter.sorted_codes(counts)
+        del self._counter
         offsets, data = self._sessions.slices()
         starts = np.searchsorted(counts.pair_query, np.arange(len(counts.queries) + 1)).astype(np.int64)
         weight = self._weight[: self._sessions.size]
@@ -153,7 +156,12 @@ class Grouper:
         code = query[packed[begin[:-1]]]
         kept = np.flatnonzero((weight > 0) & (code >= 0))
         order = kept[np.argsort(code[kept], kind="stable")]
-        pair, page, click, clicks = _unpack(order, packed, begin, query, ad, starts, counts.pair_ad)
+        page, clicks = _unpacked_starts(order, packed, begin)
+        pair, click = np.empty(page[-1], np.int32), np.empty(clicks[-1], np.int32)
+        with ThreadPoolExecutor(2) as pool:
+            for half in np.array_split(np.arange(len(order)), 2):
+                ends = (int(half[0]), int(half[-1]) + 1) if len(half) else (0, 0)
+                pool.submit(_unpack, *ends, order, packed, begin, query, ad, starts, counts.pair_ad, page, clicks, pair, click)
         return Sessions(counts, pair, page, click, clicks, weight[order])
 
 
@@ -308,25 +316,30 @@ def _pack(query: Int32, ad: Int32, page: Int64, click: Int32, clicks: Int64, que
 
 
 @compiled
-def _unpack(
-    order: Int64, packed: Int32, begin: Int64, query_code: Int32, ad_code: Int32, starts: Int64, pair_ad: Int32
-) -> tuple[Int32, Int64, Int32, Int64]:
-    """The runs of `_pack`, in this order, with rows of the counts' pairs in place of ads."""
+def _unpacked_starts(order: Int64, packed: Int32, begin: Int64) -> tuple[Int64, Int64]:
+    """Where the page and the clicks of each of `_pack`'s runs start, taken in this order."""
     page, clicks = np.zeros(len(order) + 1, np.int64), np.zeros(len(order) + 1, np.int64)
     for s in range(len(order)):
         length = packed[begin[order[s]] + 1]
         page[s + 1] = page[s] + length
         clicks[s + 1] = clicks[s] + begin[order[s] + 1] - begin[order[s]] - 2 - length
-    pair, click = np.empty(page[-1], np.int32), np.empty(clicks[-1], np.int32)
-    for s in range(len(order)):
+    return page, clicks
+
+
+@compiled
+def _unpack(
+    start: int, end: int, order: Int64, packed: Int32, begin: Int64, query_code: Int32, ad_code: Int32, starts: Int64, pair_ad: Int32,
+    page: Int64, clicks: Int64, pair: Int32, click: Int32,
+) -> None:  # fmt: skip
+    """Fill in the pages, as rows of the counts' pairs, and the clicks of the runs order[start] … order[end − 1]."""
+    for s in range(start, end):
         at = begin[order[s]]
         q = query_code[packed[at]]
         at += 2
+        first, last = starts[q], starts[q + 1]
         for i in range(page[s], page[s + 1]):
-            first, last = starts[q], starts[q + 1]
             pair[i] = first + np.searchsorted(pair_ad[first:last], ad_code[packed[at]])
             at += 1
         for c in range(clicks[s], clicks[s + 1]):
             click[c] = packed[at]
             at += 1
-    return pair, page, click, clicks
