@@ -55,10 +55,10 @@ def write_log(path: str, clicks: list[list[int]] | None = None, query: str = "sh
 def test_help_names_every_command(run: Run) -> None:
     code, out, _ = run("--help")
     assert code == 0
-    assert all(word in out for word in ("simulate", "check", "describe", "count", "fit", "predict", "models", "demo"))
+    assert all(word in out for word in ("simulate", "check", "describe", "count", "split", "fit", "predict", "evaluate", "models", "demo"))
 
 
-@pytest.mark.parametrize("command", ["simulate", "check", "describe", "count", "fit", "predict"])
+@pytest.mark.parametrize("command", ["simulate", "check", "describe", "count", "split", "fit", "predict", "evaluate"])
 def test_the_help_of_a_command_shows_an_example(run: Run, command: str) -> None:
     code, out, _ = run(command, "--help")
     assert code == 0
@@ -80,6 +80,34 @@ def test_from_simulation_to_predictions(run: Run) -> None:
     assert scored["expected_clicks"].to_pylist() == pytest.approx(model.expected_clicks(log).tolist(), rel=1e-12)
 
 
+def test_evaluating_three_weeks_writes_tables_and_a_report_and_a_second_run_is_the_same(run: Run) -> None:
+    assert run("simulate", "--to", "logs", "--sessions", "400", "--queries", "20")[0] == 0
+    asked = ("--ads", "logs/ads.parquet", "--labels", "logs/labels.parquet", "--models", "multiclick,dctr", "--resamples", "100", "--to", "results")
+    code, out, _ = run("evaluate", "logs/week1.parquet", "logs/week2.parquet", "logs/week3.parquet", *asked)
+    assert code == 0
+    assert "MultiClick" in out
+    assert "results/report.html" in out
+    first = Path("results/scores.parquet").read_bytes()
+    parts = ("--history", "results/parts/history.parquet", "--train", "results/parts/train.parquet", "--test", "results/parts/test.parquet")
+    assert run("evaluate", *parts, *asked)[0] == 0
+    assert Path("results/scores.parquet").read_bytes() == first
+
+
+def test_a_fitted_model_is_judged_by_its_folder(run: Run) -> None:
+    log = write_log("log.parquet")
+    assert run("fit", log, "--model", "ubm", "--to", "mine")[0] == 0
+    code, out, _ = run("evaluate", "--test", log, "--models", "mine", "--resamples", "50", "--to", "results")
+    assert code == 0
+    assert "mine" in out
+
+
+def test_a_log_is_split_by_cuts(run: Run) -> None:
+    assert run("simulate", "--to", "logs", "--sessions", "50", "--queries", "5")[0] == 0
+    code, out, _ = run("split", "logs/week1.parquet", "logs/week2.parquet", "logs/week3.parquet", "--to", "parts")
+    assert code == 0
+    assert [line.split()[:2] for line in out.splitlines()] == [["history", "50"], ["train", "50"], ["test", "50"]]
+
+
 def test_a_full_disk_in_the_demo_is_one_clear_line(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(*_: object, **__: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
@@ -93,8 +121,8 @@ def test_a_full_disk_in_the_demo_is_one_clear_line(run: Run, monkeypatch: pytest
     monkeypatch.setattr("reclick.simulation.Simulation.save", save_without_truth)
     code, _, err = run("demo")
     assert code == 2
-    assert "demo cannot be written" in err
-    assert not Path("demo/report.md").exists()
+    assert "demo/work/models cannot be written" in err
+    assert not Path("demo/report.html").exists()
 
 
 def save_without_truth(market: Any, folder: Path) -> None:
@@ -170,7 +198,7 @@ def test_models_lists_every_model_with_what_it_answers(run: Run) -> None:
     assert code == 0
     assert all(f" {name} " in out for name in rc.MODELS)
     assert "docs/models in the repository" in out
-    assert all(head in out for head in ("assumes", "order of", "satisfaction", "reference"))
+    assert all(head in out for head in ("assumes", "can tell", "satisfaction", "reference"))
     rows = {line.split("│")[1].strip(): [cell.strip() for cell in line.split("│")] for line in out.splitlines() if line.count("│") == 6}
     assert rows["multiclick"][3:5] == ["yes", "yes"]
     assert rows["dctr"][3:5] == ["no", "no"]
@@ -200,6 +228,10 @@ def test_models_with_a_name_shows_its_settings_and_defaults(run: Run, name: str)
         (("fit", "log.parquet", "--update", "--to", "nowhere"), "nowhere does not exist"),
         (("fit", "log.parquet", "--to", "/dev/null/x"), "/dev/null/x cannot be written"),
         (("count", "log.parquet", "--to", "/dev/null/x"), "/dev/null/x cannot be written"),
+        (("evaluate", "--to", "results"), "give --train and --test, or one LOG to split"),
+        (("evaluate", "--test", "log.parquet", "--models", "nobody"), "got 'nobody', expected one of"),
+        (("evaluate", "--test", "log.parquet", "--models", "ubm"), "UBM not fitted yet"),
+        (("split", "log.parquet", "--to", "parts"), "has no column 'timestamp' to split by"),
         (("simulate", "--sessions", "9", "--queries", "3", "--to", "/dev/null/x"), "/dev/null/x cannot be written"),
         (("simulate", "--sessions", "9", "--queries", "3", "--to", "log.parquet"), "log.parquet cannot be written"),
         (("simulate", "--sessions", "-5", "--to", "logs"), "sessions=-5: it must be a whole number, 1 or more"),
@@ -265,7 +297,7 @@ def test_bad_rows_of_the_ads_are_dropped_as_the_message_says(run: Run, caplog: p
 def test_a_model_that_cannot_be_updated_is_refused_before_the_log_is_read(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     log = write_log("log.parquet")
     assert run("fit", log, "--model", "pbm", "--to", "model")[0] == 0
-    monkeypatch.setattr("reclick.cli.add_up", None)
+    monkeypatch.setattr("reclick.cli.model_commands.add_up", None)
     code, _, err = run("fit", log, "--model", "pbm", "--update", "--to", "model")
     assert code == 2
     assert "PBM cannot be updated: fit it again" in err

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
         SettingError,
         StoreError,
     )
+    from reclick.evaluation import Evaluation, evaluate, split
     from reclick.logs import ReadSummary, SessionLog, read_ads, read_labels, read_sessions
     from reclick.models import MODELS, ClickModel, MultiClick, load
     from reclick.portrait import describe
@@ -38,6 +39,7 @@ _HOMES = {
         "SettingError",
         "StoreError",
     ),
+    "reclick.evaluation": ("Evaluation", "evaluate", "split"),
     "reclick.logs": ("ReadSummary", "SessionLog", "read_ads", "read_labels", "read_sessions"),
     "reclick.models": ("MODELS", "ClickModel", "MultiClick", "load"),
     "reclick.scoring": ("predict",),
@@ -52,6 +54,7 @@ __all__ = [
     "CannotAnswerError",
     "ClickModel",
     "Counts",
+    "Evaluation",
     "LogError",
     "MultiClick",
     "NotFittedError",
@@ -62,12 +65,14 @@ __all__ = [
     "StoreError",
     "count",
     "describe",
+    "evaluate",
     "load",
     "predict",
     "read_ads",
     "read_labels",
     "read_sessions",
     "simulate",
+    "split",
     "tokens",
 ]
 

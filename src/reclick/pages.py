@@ -1,17 +1,33 @@
 """Click sequences of many pages: the kernels of reclick.sequences, run over pages laid end to end.
 
-The loops release the GIL: run parts of a log in threads.
+The loops release the GIL: run parts of a log in threads. The functions without an underscore go by the type of the pages: pages of another kind than
+`Pages` register their own answers (`models/luce_kinds.py` does).
 """
 
 from __future__ import annotations
 
+from functools import singledispatch
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from reclick.compiled import compiled
 from reclick.errors import CannotAnswerError, SettingError
-from reclick.sequences import CHAIN, MAX_EXACT, MAX_NODES, MAX_SET, WALK, click_prob, log_prob, log_set_prob, next_click_prob, sample, search
+from reclick.sequences import (
+    CHAIN,
+    MAX_EXACT,
+    MAX_NODES,
+    MAX_RANKED,
+    MAX_SET,
+    WALK,
+    click_prob,
+    log_prob,
+    log_set_prob,
+    next_click_prob,
+    sample,
+    search,
+    standing,
+)
 
 if TYPE_CHECKING:
     from reclick.batch import Float64, Int32, Int64
@@ -27,6 +43,15 @@ class Pages(NamedTuple):
     gamma: Float64  # [table, last, position]
     page: Int64  # [page + 1] where each page starts
     table: Int64  # [page] the query's own row, or 0 for all
+
+
+class Standings(NamedTuple):
+    """How sessions stand among all click sequences of their page and length; sequences whose probabilities are nearly the same are tied."""
+
+    likelier: Int64  # [session] sequences likelier than the session's own
+    tied: Int64  # [session] those as likely, its own among them
+    likeliest: Int64  # [session] those that no other is likelier than
+    same_set: Int64  # [session] those of the likeliest that have the session's clicks, in whatever order
 
 
 @compiled
@@ -70,12 +95,20 @@ def _each_search(pages: Pages, length: Int64, sequences: Int32, lengths: Int32, 
 
 
 @compiled
+def _each_standing(pages: Pages, click: Int32, clicks: Int64, sessions: Int64, out: Int64) -> None:
+    for i in range(len(sessions)):
+        s = sessions[i]
+        standing(*_page(pages, s), click[clicks[s] : clicks[s + 1]], out[i])
+
+
+@compiled
 def _each_sample(pages: Pages, rng: np.random.Generator, click: Int32, clicks: Int64) -> None:
     for s in range(len(pages.table)):
         room = click[clicks[s] : clicks[s] + pages.page[s + 1] - pages.page[s]]  # what is not used goes to the next session
         clicks[s + 1] = clicks[s] + sample(*_page(pages, s), rng, room)
 
 
+@singledispatch
 def log_probs(pages: Pages, click: Int32, clicks: Int64) -> Float64:
     """Answer log_prob for every session, its clicks being click[clicks[s] : clicks[s + 1]]: [session]."""
     out = np.empty(len(pages.table))
@@ -83,6 +116,7 @@ def log_probs(pages: Pages, click: Int32, clicks: Int64) -> Float64:
     return out
 
 
+@singledispatch
 def log_set_probs(pages: Pages, click: Int32, clicks: Int64) -> Float64:
     """Answer log_set_prob for every session: [session]."""
     if pages.reading != CHAIN:
@@ -92,6 +126,7 @@ def log_set_probs(pages: Pages, click: Int32, clicks: Int64) -> Float64:
     return out
 
 
+@singledispatch
 def click_probs(pages: Pages) -> Float64:
     """Answer click_prob for every page, end to end: [impression]."""
     if pages.reading not in (CHAIN, WALK):
@@ -101,6 +136,7 @@ def click_probs(pages: Pages) -> Float64:
     return out
 
 
+@singledispatch
 def next_click_probs(pages: Pages, click: Int32, clicks: Int64) -> tuple[Float64, Float64]:
     """Answer next_click_prob for every page after its clicks so far, end to end, with P(end): [impression], [session]."""
     out, end = np.empty(len(pages.theta)), np.empty(len(pages.table))
@@ -108,6 +144,7 @@ def next_click_probs(pages: Pages, click: Int32, clicks: Int64) -> tuple[Float64
     return out, end
 
 
+@singledispatch
 def top_sequences_of_pages(pages: Pages, length: Int64, top: int) -> tuple[Int32, Int32, Float64]:
     """Find the most likely complete sequences of every page, best first, of length[s] clicks (-1 = any).
 
@@ -140,6 +177,16 @@ def top_sequences(reading: int, theta: Float64, rho: Float64, stop: Float64, gam
     return sequences[0, :listed], lengths[0, :listed], probs[0, :listed]
 
 
+@singledispatch
+def standings(pages: Pages, click: Int32, clicks: Int64, sessions: Int64) -> Standings:
+    """Rank the clicks of these sessions (their rows, each with a click or more) among all sequences of their length: [session]."""
+    check_ranked(np.diff(pages.page)[sessions], np.diff(clicks)[sessions])
+    out = np.empty((len(sessions), 4), np.int64)
+    _each_standing(pages, click, clicks, sessions, out)
+    return Standings(*out.T)
+
+
+@singledispatch
 def samples(pages: Pages, rng: np.random.Generator) -> tuple[Int32, Int64]:
     """Draw one session for every page: click [click] and clicks [session + 1], where each session's clicks start in click."""
     click, clicks = np.empty(len(pages.theta), np.int32), np.zeros(len(pages.table) + 1, np.int64)
@@ -162,4 +209,17 @@ def check_set(clicks: int) -> None:
         raise CannotAnswerError(
             f"the probability of a set of {clicks} clicks: exact up to {MAX_SET}. Leave such sessions out, or use log_prob, "
             "the probability of the clicks in their order, which has no limit."
+        )
+
+
+def check_ranked(ads: Int64, clicks: Int64) -> None:
+    """Refuse pages with too many sequences of a session's length to rank it among them exactly."""
+    sequences = np.ones(len(ads))
+    for k in range(int(clicks.max(initial=0))):
+        sequences *= np.where(k < clicks, ads - k, 1)
+    worst = int(sequences.argmax()) if len(ads) else 0
+    if len(ads) and sequences[worst] > MAX_RANKED:
+        raise CannotAnswerError(
+            f"the rank of {clicks[worst]} clicks on a page of {ads[worst]} ads: there are {sequences[worst]:,.0f} sequences as long, and it is exact "
+            f"up to {MAX_RANKED:,}. Cut the pages, or use log_prob, which has no limit."
         )

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 
+from reclick.batch import Float64, Int64
 from reclick.counts import Counts, Progress, as_counts
 
 VOLUMES = (0, 10, 50, 100, 500, 1000)  # lower ends of the paper's buckets of query volume
+VOLUME_NAMES = (*(f"{low}-{high}" for low, high in pairwise(VOLUMES)), f">{VOLUMES[-1]}")
 BAR = 32  # characters of the longest bar
 
 
@@ -75,6 +78,15 @@ def describe(sessions: object, *, progress: Progress | None = None) -> Portrait:
     )
 
 
+def volume_bucket(volumes: Float64) -> Int64:
+    """The bucket of each volume, an index into VOLUME_NAMES; a volume of exactly 10 is in 0-10, as in the paper's order.
+
+    >>> volume_bucket(np.array([0.0, 10.0, 10.5, 1001.0]))
+    array([0, 0, 1, 5])
+    """
+    return np.maximum(np.searchsorted(VOLUMES, volumes, side="left") - 1, 0)
+
+
 def _ratio(part: float, whole: float) -> float:
     return part / whole if whole else 0.0
 
@@ -110,8 +122,7 @@ def _distances(counts: Counts) -> dict[int, float]:
 
 def _by_volume(counts: Counts) -> tuple[VolumeRow, ...]:
     """Table 1. A query's volume is all its sessions; the shares are of its clicked ones."""
-    bucket = np.searchsorted(VOLUMES, counts.volumes, side="left") - 1  # a volume of exactly 10 is in 0-10, as in the paper's order
-    bucket = np.maximum(bucket, 0)
+    bucket = volume_bucket(counts.volumes)
     number = np.minimum(np.diff(counts.sequence_starts)[counts.visit_sequence], 4)
     table = np.zeros((len(VOLUMES), 5))
     np.add.at(table, (bucket[counts.visit_query], number), counts.sessions)
@@ -120,7 +131,7 @@ def _by_volume(counts: Counts) -> tuple[VolumeRow, ...]:
     reference = next((value for value in sums if value > 0), 1.0)
     return tuple(
         VolumeRow(
-            volume=f">{VOLUMES[b]}" if b == len(VOLUMES) - 1 else f"{VOLUMES[b]}-{VOLUMES[b + 1]}",
+            volume=VOLUME_NAMES[b],
             queries=int((bucket == b).sum()),
             sessions=float(sums[b]),
             relative=float(sums[b] / reference),

@@ -26,13 +26,15 @@ import numpy as np
 from reclick.compiled import compiled
 
 if TYPE_CHECKING:
-    from reclick.batch import Float64, Int32
+    from reclick.batch import Float64, Int32, Int64
 
 READINGS = {"leftover": 0, "examination": 1, "normalised": 2, "luce": 3}
 LEFTOVER, EXAMINATION, NORMALISED, LUCE, CHAIN, WALK = 0, 1, 2, 3, 4, 5  # plain numbers, for the kernels
 MAX_EXACT = 12  # ads on a page, for exact marginals: 2^12 sets of clicks
 MAX_SET = 16  # clicks in a session, for the exact probability of a set: 2^16 subsets
 MAX_NODES = 5_000_000  # prefixes looked at in the search for the most likely sequences: about half a second
+MAX_RANKED = 1_000_000  # sequences of one length, for the exact rank of one of them: some tenths of a second at the worst
+TIE = 1e-9  # probabilities that differ by no more than this share of the greater one are tied, so that rounding breaks no tie
 ANY_LENGTH = -1
 
 
@@ -320,6 +322,79 @@ def search(
         if not alive:
             break
     return nodes
+
+
+@compiled
+def _contest(reading: int, theta: Float64, rho: Float64, stop: Float64, gamma: Float64, clicks: Int32, chance: float) -> tuple[int, int, int, float]:
+    """Compare all possible sequences as long as the clicks with some chance: how many are above it, and how many are tied.
+
+    Returns, after those two, how many of the tied have the set of the clicks, and the greatest probability of all.
+    Depth first. A prefix bounds its completions: one that is below the chance is left, and so is an impossible one.
+    """
+    n, m = len(theta), len(clicks)
+    clicked = np.zeros(n, np.int64)
+    for click in clicks:
+        clicked[click - 1] = 1
+    free = np.ones(n)
+    path = np.zeros(m + 1, np.int32)  # [depth] path[0] = 0 is the start
+    cursor = np.zeros(m + 1, np.int32)  # [depth] the next position to try
+    inside = np.zeros(m + 1, np.int64)  # [depth] how many of the path are among the clicks
+    prefix = np.ones(m + 1)  # [depth] probability of the path
+    ahead = np.empty((m + 1, n))  # [depth, position]
+    above = tied = same = depth = 0
+    best = 0.0
+    low = chance * (1.0 - TIE)
+    step(reading, theta, rho, stop, gamma, 0, 0, free, ahead[0])
+    while depth >= 0:
+        j = cursor[depth]
+        while j < n and (prefix[depth] * ahead[depth, j] <= 0.0 or prefix[depth] * ahead[depth, j] < low):
+            j += 1
+        if j == n:
+            if depth > 0:
+                free[path[depth] - 1] = 1.0
+            depth -= 1
+            continue
+        cursor[depth] = j + 1
+        prefix[depth + 1] = prefix[depth] * ahead[depth, j]
+        inside[depth + 1] = inside[depth] + clicked[j]
+        depth += 1
+        path[depth] = j + 1
+        free[j] = 0.0
+        end = step(reading, theta, rho, stop, gamma, depth, path[depth], free, ahead[depth])
+        if depth < m:
+            cursor[depth] = 0
+            continue
+        cursor[depth] = n
+        found = prefix[depth] * end
+        best = max(best, found)
+        if found * (1.0 - TIE) > chance:
+            above += 1
+        elif found >= low:
+            tied += 1
+            same += inside[depth] == m
+    return above, tied, same, best
+
+
+@compiled
+def standing(reading: int, theta: Float64, rho: Float64, stop: Float64, gamma: Float64, clicks: Int32, out: Int64) -> None:
+    """Say how the clicks stand among all sequences of their length.
+
+    Fills out with the number of those that are likelier, of those as likely, itself among them, of the likeliest, and of those of the likeliest that
+    have the set of the clicks. Impossible sequences are tied with each other.
+    """
+    m = len(clicks)
+    chances = np.empty(m)
+    chance = float(_walk(reading, theta, rho, stop, gamma, clicks, chances, np.empty(len(theta))) * np.prod(chances))
+    above, tied, same, best = _contest(reading, theta, rho, stop, gamma, clicks, chance)
+    if chance <= 0.0:
+        sequences = orders = 1
+        for k in range(m):
+            sequences *= len(theta) - k
+            orders *= k + 1
+        tied, same = sequences - above, orders  # the orders of the set are all impossible too where nothing is above
+    out[0], out[1], out[2], out[3] = above, tied, tied, same
+    if above > 0:
+        _, out[2], out[3], _ = _contest(reading, theta, rho, stop, gamma, clicks, best)
 
 
 @compiled

@@ -29,7 +29,7 @@ logger = logging.getLogger("reclick")
 
 FORMAT = 1
 MANIFEST = "manifest.json"
-NAMES = {"model": "a model", "counts": "counts"}
+NAMES = {"model": "a model", "counts": "counts", "scores": "the scores of a model"}
 DATA = re.compile(r"(?P<table>.+)-(?P<digest>[0-9a-f]{16})\.parquet")
 HALF = re.compile(r"\.(?P<table>.+)\.\d+\.writing")  # a file in the making
 LOCK = ".lock"
@@ -108,6 +108,11 @@ def read(folder: str | Path, *, kind: str | None = None) -> Stored:
 def is_stored(folder: object) -> bool:
     """Whether this is the path of a folder that Reclick wrote."""
     return isinstance(folder, str | Path) and (Path(folder) / MANIFEST).is_file()
+
+
+def seal_of(folder: str | Path) -> str:
+    """A hash of all that a folder holds: its manifest names the hash of every file."""
+    return _seal(_manifest(Path(folder)))
 
 
 def kind_of(folder: str | Path) -> str:

@@ -104,7 +104,7 @@ def test_a_constant_satisfaction_and_fatigue_are_known_only_together() -> None:
 
 def test_attractive_ads_of_a_simulated_market_are_found() -> None:
     # Words are shared by ads and positions are not corrected for, so the level is not recovered; the order within a query is, mostly.
-    market = simulate(60_000, weeks=1, queries=15, page=(4, 4), reading="normalised", seed=5)
+    market = simulate(60_000, weeks=1, queries=15, page=(4, 4), seed=5)
     model = MultiClick().fit(market.weeks[0], ads=market.ads)
     truth = market.truth.pairs
     table = model.relevance(truth.select(["query", "ad"]))

@@ -69,6 +69,7 @@ class ClickModel(ABC):
     assumes: ClassVar[str]
     reference: ClassVar[str]
     ordered: ClassVar[bool] = False  # whether clicks may go back up the page; else a sequence that does has probability 0
+    attractiveness: ClassVar[bool] = True  # whether it knows how attractive each (query, ad) is; else `relevance` says why not
     satisfaction: ClassVar[bool] = False  # whether it learns how well each (query, ad) satisfies once clicked
     counts_suffice: ClassVar[bool] = False  # whether `Counts` are all it learns from
     pair_values: ClassVar[tuple[str, ...]] = ()  # learnt values, one a pair
@@ -176,7 +177,6 @@ class ClickModel(ABC):
         return pa.table({**columns, **support})
 
     # probabilities
-    # probabilities
 
     def log_prob(self, sessions: object) -> Float64:
         """Log-probability of each session's clicks in their order [session]."""
@@ -206,6 +206,12 @@ class ClickModel(ABC):
         """
         log = with_clicks(pages, clicks)
         return stacked(self.answers(log, lambda part, parameters: padded(part, next_click_probs(parameters, part.click, part.clicks)[0])))
+
+    def instantaneous_attractiveness(self, pages: object, clicks: Sequence[Sequence[int]] | None = None) -> Float64:
+        """What the clicks so far leave of the attractiveness of the other ads [session, position], where the model has fatigue."""
+        raise CannotAnswerError(
+            f"{type(self).__name__} has no fatigue, so clicks leave the attractiveness of other ads as it is: see relevance(). MultiClick has it."
+        )
 
     def rank_sequences(
         self, query: str, ads: Sequence[str], *, length: int | None = None, top: int = 10, text: object = None

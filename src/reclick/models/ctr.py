@@ -31,6 +31,7 @@ class GCTR(ClickModel):
     """
 
     name: ClassVar[str] = "gctr"
+    attractiveness: ClassVar[bool] = False
     assumes: ClassVar[str] = "every impression is clicked at one rate"
     reference: ClassVar[str] = "Chuklin, Markov, de Rijke 2015, section 3.1 (the random click model)"
     counts_suffice: ClassVar[bool] = True
@@ -70,6 +71,7 @@ class RCTR(ClickModel):
     """
 
     name: ClassVar[str] = "rctr"
+    attractiveness: ClassVar[bool] = False
     assumes: ClassVar[str] = "each position is clicked at its own rate, whatever stands there"
     reference: ClassVar[str] = "Chuklin, Markov, de Rijke 2015, section 3.2"
     counts_suffice: ClassVar[bool] = True

@@ -34,6 +34,7 @@ class PM(ClickModel):
     """
 
     name: ClassVar[str] = "pm"
+    attractiveness: ClassVar[bool] = False
     assumes: ClassVar[str] = "the k-th click is at position k"
     reference: ClassVar[str] = "Govindaraj, Wang, Vishwanathan 2014, arXiv 1401.0255 (a baseline)"
     counts_suffice: ClassVar[bool] = True

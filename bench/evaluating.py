@@ -1,0 +1,44 @@
+"""All metrics of one fitted model, with their intervals: 1 M test sessions of 4 ads, and how time grows to 4 M."""
+
+from __future__ import annotations
+
+from bench.biglogs import write_log
+from bench.measure import WORK, Measured, line, measure
+
+FIT = """
+import reclick as rc
+from reclick.metrics import QueryVolumes, reliability, score, tables
+counts = rc.count({log!r})
+model, volumes = rc.MultiClick().fit(counts), QueryVolumes(counts)
+del counts
+def evaluate(path):
+    sums = dict(MultiClick=score(model, path, volumes))
+    return tables(sums), reliability(sums)
+evaluate({small!r})  # kernels loaded
+"""
+
+
+def main() -> bool:
+    """Print the table; whether every limit holds."""
+    log = str(write_log(WORK / "log10" / "day1.parquet", 10_000_000, seed=1))
+    small = str(write_log(WORK / "small.parquet", 100_000, seed=0))
+    one = str(write_log(WORK / "pages4.parquet", 1_000_000, seed=9, page=(4, 4)))
+    four = str(write_log(WORK / "pages4-4m.parquet", 4_000_000, seed=10, page=(4, 4)))
+    setup = FIT.format(log=log, small=small)
+    print("\nEvaluating: all metrics of MultiClick fitted to 10 M sessions, with 1000 resamples, from Parquet\n")
+    million, millions = measure(f"evaluate({one!r})", setup=setup, runs=2), measure(f"evaluate({four!r})", setup=setup, runs=2)
+    _say("1 M sessions of 4 ads", million)
+    _say("4 M sessions of 4 ads", millions)
+    print()
+    return all(
+        [
+            line("all metrics, 1 M sessions of 4 ads", f"{million.seconds:.1f} s", "< 10 s", million.seconds < 10),
+            line("peak memory, 1 M, the fit included", f"{million.memory:,.0f} MB", "≤ 2,000 MB", million.memory <= 2_000),
+            line("peak memory, 4 M, the fit included", f"{millions.memory:,.0f} MB", "≤ 2,000 MB", millions.memory <= 2_000),
+            line("4 M / 1 M", f"{millions.seconds / million.seconds:.2f}×", "≤ 4.4×", millions.seconds <= 4.4 * million.seconds),
+        ]
+    )
+
+
+def _say(name: str, took: Measured) -> None:
+    print(f"  {name:<40} {took.seconds:>7.2f} s {took.memory:>8,.0f} MB")

@@ -1,0 +1,63 @@
+"""The command line: thin, and the only place that prints. Heavy imports wait until a command runs, so that --help is quick."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperGroup
+
+from reclick.cli.evaluation_commands import demo, evaluate
+from reclick.cli.log_commands import check, count, describe, simulate, split
+from reclick.cli.model_commands import fit, models, predict
+from reclick.cli.terminal import show_error
+
+
+class Commands(TyperGroup):
+    """Errors become one clear line, Ctrl-C a quiet end, and a reader that went away (`| head`) no error at all."""
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run a command."""
+        from reclick.errors import ReclickError
+
+        try:
+            return super().invoke(ctx)
+        except ReclickError as error:
+            show_error(str(error))
+            sys.exit(2)
+        except KeyboardInterrupt:
+            show_error("stopped. Every file is whole: a new one, or the one that was there before.")
+            sys.exit(130)
+        except BrokenPipeError:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            sys.exit(0)
+
+
+app = typer.Typer(
+    cls=Commands,
+    help="Learn from click logs what attracts, what satisfies, and what is clicked next, in whatever order.\n\n"
+    "Start with:  reclick simulate --to logs   then   reclick fit logs/week2.parquet --ads logs/ads.parquet --to model",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode="rich",
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+for command in (simulate, check, describe, count, split, fit, predict, evaluate, models, demo):
+    app.command()(command)
+
+
+def version(show: bool) -> None:
+    """Print the version and leave."""
+    if show:
+        from reclick import __version__
+
+        typer.echo(f"reclick {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(_: Annotated[bool, typer.Option("--version", callback=version, is_eager=True, help="Show the version.")] = False) -> None:
+    pass

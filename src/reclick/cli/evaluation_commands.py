@@ -1,0 +1,101 @@
+"""Commands that compare models."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from reclick.cli.model_commands import new_model
+from reclick.cli.opening import open_log, value
+from reclick.cli.options import Columns, MaxAds, OnError
+from reclick.cli.terminal import told
+
+if TYPE_CHECKING:
+    from reclick.models import ClickModel
+
+USUAL = "multiclick,dbn,icm,pm,am,ubm"
+
+
+def evaluate(
+    logs: Annotated[list[str] | None, typer.Argument(metavar="[LOG...]", help="A log to split, in place of --train and --test.")] = None,
+    to: Annotated[str, typer.Option(help="The folder to write to; a second run takes up what is done there.")] = "evaluation",
+    models: Annotated[str, typer.Option(help="Models to compare, with commas between: names of `reclick models`, or folders of models.")] = USUAL,
+    train: Annotated[list[str] | None, typer.Option(help="The log to fit on. Repeat for more files.")] = None,
+    test: Annotated[list[str] | None, typer.Option(help="The log to judge by. Repeat for more files.")] = None,
+    history: Annotated[list[str] | None, typer.Option(help="An earlier log, for the priors. Repeat for more files.")] = None,
+    ads: Annotated[str | None, typer.Option(help="A table with the ads' text: ad, title, description, display_url.")] = None,
+    labels: Annotated[str | None, typer.Option(help="Editors' labels: query, ad, relevance.")] = None,
+    by: Annotated[str, typer.Option(help="With LOG: the column to split by, times or the words history, train and test.")] = "timestamp",
+    cut: Annotated[list[str] | None, typer.Option(help="With LOG: where train starts; give it again for where test starts.")] = None,
+    level: Annotated[float, typer.Option(help="Of the intervals.")] = 0.95,
+    resamples: Annotated[int, typer.Option(help="Of the bootstrap.")] = 1000,
+    seed: Annotated[int, typer.Option(help="The same seed gives the same intervals.")] = 0,
+    column: Columns = None,
+    on_error: OnError = "raise",
+    max_ads: MaxAds = 100,
+) -> None:
+    """Compare models by every metric of the paper and more: tables as Parquet, a report as Markdown and HTML.
+
+    Example:  reclick evaluate --history logs/week1.parquet --train logs/week2.parquet --test logs/week3.parquet --ads logs/ads.parquet --to results
+
+    One log of three weeks:  reclick evaluate 'logs/week*.parquet' --ads logs/ads.parquet --to results
+    """
+    from reclick.evaluation import evaluate
+
+    reader = (column, on_error, max_ads)
+    with told() as progress:
+        parts = _split(logs, to, by, cut, reader, progress) if logs else _parts(history, train, test, reader)
+        found = evaluate(_chosen(models), **parts, ads=ads, labels=labels, folder=to, level=level, resamples=resamples, seed=seed, progress=progress)
+    found = replace(found, details={**found.details, "command": shlex.join(["reclick", *sys.argv[1:]])})
+    written = found.save(to)
+    typer.echo(found.to_markdown().split("\n## ")[0])
+    for path in written:
+        typer.echo(path)
+
+
+def demo(to: Annotated[str, typer.Option(help="The folder to write to.")] = "demo") -> None:
+    """Simulate three weeks, compare six models on the third, and write a report about it.
+
+    Example:  reclick demo --to demo
+    """
+    from reclick.demo import run
+
+    with told() as progress:
+        sections = run(Path(to), progress)
+        for section in sections:
+            typer.echo(section)
+
+
+def _chosen(names: str) -> dict[str, ClickModel]:
+    """Models by the name to show: new ones by their name, fitted ones by their folder."""
+    from reclick import store
+    from reclick.models import MODELS, load
+
+    chosen: dict[str, ClickModel] = {}
+    for name in filter(None, (part.strip() for part in names.split(","))):
+        folder = Path(name)
+        fitted = name not in MODELS and store.is_stored(folder)
+        chosen[folder.name if fitted else MODELS[name].__name__ if name in MODELS else name] = load(folder) if fitted else new_model(name, None)
+    return chosen
+
+
+def _parts(history: list[str] | None, train: list[str] | None, test: list[str] | None, reader: tuple[Any, ...]) -> dict[str, Any]:
+    from reclick.errors import SettingError
+
+    if not test:
+        raise SettingError("Nothing to judge by: give --train and --test, or one LOG to split.")
+    given = {"history": history, "train": train, "test": test}
+    return {part: open_log(paths, *reader) if paths else None for part, paths in given.items()}
+
+
+def _split(logs: list[str], to: str, by: str, cut: list[str] | None, reader: tuple[Any, ...], progress: Any) -> dict[str, Any]:
+    from reclick.evaluation import split
+
+    cuts = None if cut is None else [value(one) for one in cut]
+    parts = split(open_log(logs, *reader), Path(to) / "parts", by=by, cuts=cuts, progress=lambda done, total: progress("Splitting", done, total))
+    return parts._asdict()

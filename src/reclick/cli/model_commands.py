@@ -1,0 +1,168 @@
+"""Commands that fit, use and list models."""
+
+from __future__ import annotations
+
+from contextlib import nullcontext
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from reclick.cli.opening import add_up, group, named_values, open_log, read_text, tell_dropped, value
+from reclick.cli.options import Ads, Columns, Logs, MaxAds, OnError
+from reclick.cli.terminal import console, working
+
+if TYPE_CHECKING:
+    from contextlib import AbstractContextManager
+
+    from reclick.models import ClickModel
+
+
+def fit(
+    logs: Logs,
+    to: Annotated[str, typer.Option(help="The folder of the model.")],
+    model: Annotated[str, typer.Option(help="Which model: see `reclick models`.")] = "multiclick",
+    history: Annotated[list[str] | None, typer.Option(help="An earlier log, or its counts, for the priors. Repeat for more.")] = None,
+    ads: Ads = None,
+    settings: Annotated[
+        list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="A setting of the model, e.g. reading=examination.")
+    ] = None,
+    update: Annotated[bool, typer.Option("--update", help="Add the logs to the model in --to instead of starting anew.")] = False,
+    forget: Annotated[list[str] | None, typer.Option(help="With --update: a log, or its counts, to take away. Repeat for more.")] = None,
+    decay: Annotated[float, typer.Option(help="With --update: let what was counted before fade by this factor.")] = 1.0,
+    column: Columns = None,
+    on_error: OnError = "raise",
+    max_ads: MaxAds = 100,
+) -> None:
+    """Fit a model to logs, or to folders of counts, and save it.
+
+    Example:  reclick fit logs/week2.parquet --history logs/week1.parquet --ads logs/ads.parquet --to model
+
+    Each day after:  reclick fit logs/day8.parquet --update --forget counts/day1 --to model
+    """
+    from reclick import store
+    from reclick.errors import SettingError
+
+    if not update and (forget or decay != 1.0):
+        raise SettingError("--forget and --decay change a model that is there: give --update with them.")
+    if not 0 < decay <= 1:
+        raise SettingError(f"--decay: got {decay:g}, expected a factor above 0 and at most 1, such as 0.9.")
+    store.check_target(to, "model")
+    reader = (column, on_error, max_ads)
+    with _held(to) if update else nullcontext():
+        chosen = _continued(to, model, history, settings) if update else new_model(model, settings)
+        text = read_text(ads, on_error)
+        data = add_up(logs, *reader) if update or chosen.counts_suffice else group(logs, *reader)
+        if update:
+            chosen.update(data, forget=add_up(forget, *reader) if forget else None, decay=decay, ads=text)
+        else:
+            chosen.fit(data, history=add_up(history, *reader) if history else None, ads=text)
+        chosen.save(to)
+    if chosen.advice:
+        typer.echo(f"note: {chosen.advice}", err=True)
+    typer.echo(f"{chosen!r}\n{to}")
+
+
+def predict(
+    model: Annotated[str, typer.Argument(help="The folder of a model.")],
+    pages: Annotated[list[str], typer.Argument(metavar="PAGES...", help="Pages to score: a log, with or without clicks.")],
+    to: Annotated[str, typer.Option(help="The Parquet file to write.")],
+    top: Annotated[int, typer.Option(help="How many of the likeliest click sequences to list.")] = 3,
+    ads: Annotated[str | None, typer.Option(help="Text of ads that the model may not know.")] = None,
+    column: Columns = None,
+    on_error: OnError = "raise",
+    max_ads: MaxAds = 100,
+) -> None:
+    """Write the pages with click probabilities, expected clicks and the likeliest click sequences.
+
+    Example:  reclick predict model logs/week3.parquet --to predictions.parquet
+    """
+    from reclick.models import load
+    from reclick.scoring import predict
+
+    loaded = load(model)
+    log = open_log(pages, column, on_error, max_ads, ads, clicks_required=False)
+    with working(f"Scoring {log.name}", log.num_rows) as progress:
+        written = predict(loaded, log, to, top=top, progress=progress)
+    tell_dropped(log)
+    typer.echo(f"{written:,} pages scored\n{to}")
+
+
+def models(name: Annotated[str | None, typer.Argument(metavar="[NAME]", help="A model, to see its settings.")] = None) -> None:
+    """List the models: name, what each assumes and can answer, and where it comes from. With a name: that model's settings and defaults.
+
+    Example:  reclick models ubm
+    """
+    from rich.table import Table
+
+    from reclick.models import MODELS
+
+    if name is not None:
+        typer.echo(_about(name))
+        return
+    table = Table(show_lines=True)
+    for head, width in (("name", None), ("assumes", None), ("can tell", 15), ("reference", None)):
+        table.add_column(head, width=width)
+    for each, model in MODELS.items():
+        table.add_row(each, model.assumes, "\n".join(_can_tell(model)), model.reference)
+    console().print(table)
+    typer.echo("reclick models NAME shows the settings of one. docs/models in the repository has a page and a picture of each.")
+
+
+def _can_tell(model: type[ClickModel]) -> list[str]:
+    """What a model can tell beside the probability of clicks, which all can."""
+    told = {"order of clicks": model.ordered, "attractiveness": model.attractiveness, "satisfaction": model.satisfaction}
+    return [what for what, can in told.items() if can] or ["clicks only"]
+
+
+def _about(name: str) -> str:
+    """A model on one screen."""
+    from reclick.errors import SettingError
+    from reclick.models import MODELS
+
+    if name not in MODELS:
+        raise SettingError(f"models: got {name!r}, expected one of {', '.join(MODELS)}.")
+    model = MODELS[name]
+    facts = {
+        "assumes": model.assumes,
+        "order of clicks": "yes: a click may go back up the page" if model.ordered else "no: log_set_prob is the figure to compare",
+        "can tell": ", ".join(_can_tell(model)),
+        "reference": model.reference,
+        "docs": f"docs/models/{name}.md in the repository",
+    }
+    settings = model().get_params()
+    wide = max(map(len, (*facts, *settings))) + 2
+    lines = [f'{name}: reclick.MODELS["{name}"]', *(f"  {fact:<{wide}}{text}" for fact, text in facts.items())]
+    return "\n".join([*lines, "", "settings, with --set NAME=VALUE", *(f"  {setting:<{wide}}{value!r}" for setting, value in settings.items())])
+
+
+def new_model(name: str, settings: list[str] | None) -> ClickModel:
+    """A model by its name, with these settings, not fitted."""
+    from reclick.errors import SettingError
+    from reclick.models import MODELS
+
+    if name not in MODELS:
+        raise SettingError(f"--model: got {name!r}, expected one of {', '.join(MODELS)}.")
+    given = {key: value(text) for key, text in named_values("--set", settings).items()}
+    return MODELS[name]().set_params(**given)
+
+
+def _held(folder: str) -> AbstractContextManager[None]:
+    """Keep other writers away from a model that is to be loaded, changed and saved."""
+    from reclick import store
+
+    store.kind_of(folder)  # a folder that is no model's is refused before anything is put in it
+    return store.writing(folder)
+
+
+def _continued(folder: str, name: str, history: list[str] | None, settings: list[str] | None) -> ClickModel:
+    from reclick.errors import SettingError
+    from reclick.models import ClickModel, load
+
+    if history or settings:
+        raise SettingError("--update continues a model with the history and settings it has: leave out --history and --set.")
+    model = load(folder)
+    if model.name != name:
+        raise SettingError(f"{folder} holds the model {model.name!r}, not {name!r}: give --model {model.name}.")
+    if type(model).update is ClickModel.update:
+        model.update()  # which says why it cannot be
+    return model

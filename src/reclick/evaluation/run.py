@@ -1,0 +1,154 @@
+"""Fit what is not fitted, score every model on the test log, and compare. With a folder, what is done there already is not done again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+
+from reclick import __version__
+from reclick.errors import SettingError
+from reclick.evaluation import facts
+from reclick.evaluation.inputs import Inputs, Told, open_inputs, refuse_unfitted
+from reclick.evaluation.keeping import Kept, timed
+from reclick.evaluation.result import Evaluation
+from reclick.metrics import SESSION_METRICS, QueryVolumes, SessionSums, label_tables, least_relevant, relevance_scores, reliability, score, tables
+from reclick.metrics.estimates import check_bootstrap
+from reclick.models import MODELS, ClickModel
+from reclick.portrait import describe
+
+
+class Judged(NamedTuple):
+    """A fitted model with its sums over the test log, and how long it took."""
+
+    model: ClickModel
+    sums: SessionSums
+    seconds: dict[str, float]
+
+
+def evaluate(
+    models: Mapping[str, ClickModel] | Iterable[str],
+    test: object,
+    *,
+    train: object = None,
+    history: object = None,
+    labels: object = None,
+    ads: object = None,
+    folder: str | Path | None = None,
+    level: float = 0.95,
+    resamples: int = 1000,
+    seed: int = 0,
+    progress: Told | None = None,
+) -> Evaluation:
+    """Judge models on a test log by every metric of the paper and more, with paired bootstrap intervals at `level`.
+
+    `models` are models by the name to show, or names of `MODELS`. Those not fitted are fitted on `train`, with priors from `history`. Query volumes
+    are those in `train`. `labels` (query, ad, relevance) add the relevance metrics. With a `folder`, fitted models and sums are kept there, and a
+    second run on the same logs and settings takes them up. `progress(what, done, of how much or None)` is told how far things are.
+
+    >>> week = {"query": ["pizza"] * 4, "ads": [["a", "b"]] * 4, "clicks": [[1], [], [2, 1], [2]]}
+    >>> evaluate(["multiclick", "pbm"], week, train=week, resamples=100).value("PBM", "impossible")
+    0.25
+    """
+    chosen, tell = named(models), progress or _nobody
+    check_bootstrap(level, resamples)
+    refuse_unfitted([name for name, model in chosen.items() if not model.fitted], train)
+    inputs = open_inputs(test, train, history, ads, labels, tell)
+    kept = None if folder is None else Kept(Path(folder))
+    judged = {name: _judge(name, model, inputs, kept, seed, tell) for name, model in chosen.items()}
+    return _compare(judged, inputs, level, resamples, seed)
+
+
+def named(models: Mapping[str, ClickModel] | Iterable[str]) -> dict[str, ClickModel]:
+    """Models by the name to show; those asked for by their name in MODELS have their class's name."""
+    if isinstance(models, Mapping):
+        chosen = dict(models)
+    else:
+        names = [models] if isinstance(models, str) else list(models)
+        for name in names:
+            if name not in MODELS:
+                raise SettingError(f"models: got {name!r}, expected names among {', '.join(MODELS)}.")
+        chosen = {MODELS[name].__name__: MODELS[name]() for name in names}
+    if not chosen:
+        raise SettingError(f"models: got none. Give one or more of {', '.join(MODELS)}.")
+    return chosen
+
+
+def _nobody(what: str, done: int, total: int | None) -> None:
+    pass
+
+
+# ---- one model
+
+
+def _judge(name: str, model: ClickModel, inputs: Inputs, kept: Kept | None, seed: int, tell: Told) -> Judged:
+    """A model fitted, unless it is, and scored; or what an earlier run left of that."""
+    fit, score = partial(_fitted, name, model, inputs, tell), partial(_scored, name, inputs=inputs, seed=seed, tell=tell)
+    if kept is None:
+        fitted, fit_seconds = timed(fit)
+        sums, score_seconds = timed(partial(score, fitted))
+    else:
+        settings = {"model": model.name, "settings": model.get_params()}
+        given = None if model.fitted else {**settings, **inputs.key("ads", "train", "history")}
+        fitted, fit_seconds = kept.model(name, given, fit)
+        asked = {"seed": seed, "metrics": list(SESSION_METRICS), **inputs.key("ads", "test", "train")}
+        sums, score_seconds = kept.sums(name, asked, partial(score, fitted))
+    return Judged(fitted, sums, {"fit": fit_seconds, "score": score_seconds})
+
+
+def _fitted(name: str, model: ClickModel, inputs: Inputs, tell: Told) -> ClickModel:
+    if model.fitted or inputs.train is None:
+        return model
+    data = inputs.train.counts if model.counts_suffice else inputs.train.groups
+    tell(f"Fitting {name}", 0, None)
+    fitted = model.clone().fit(data, history=None if inputs.history is None else inputs.history.counts, ads=inputs.text)
+    tell(f"Fitting {name}", 1, 1)
+    return fitted
+
+
+def _scored(name: str, model: ClickModel, inputs: Inputs, seed: int, tell: Told) -> SessionSums:
+    volumes = None if inputs.train is None else QueryVolumes(inputs.train.counts)
+    return score(model, inputs.test.log, volumes, seed=seed, progress=partial(tell, f"Scoring {name}"))
+
+
+# ---- all models
+
+
+def _compare(judged: dict[str, Judged], inputs: Inputs, level: float, resamples: int, seed: int) -> Evaluation:
+    sums = {name: each.sums for name, each in judged.items()}
+    scores, differences = tables(sums, level=level, resamples=resamples, seed=seed)
+    curves = reliability(sums, level=level, resamples=resamples, seed=seed)
+    details = _details(judged, inputs) | {"level": level, "resamples": resamples, "seed": seed, "version": __version__}
+    if inputs.labels is not None:
+        pairs = {name: relevance_scores(each.model, inputs.labels, ads=inputs.text) for name, each in judged.items()}
+        found = label_tables(pairs, level=level, resamples=resamples, seed=seed)
+        joined = zip((scores, differences, curves), found, strict=True)
+        scores, differences, curves = (pa.concat_tables(both) for both in joined)
+        details["labels"] = {
+            "pairs": len(inputs.labels),
+            "queries": len(inputs.labels["query"].unique()),
+            "relevant_from": least_relevant(inputs.labels),
+        }
+    return Evaluation(scores, differences, curves, describe(inputs.test.counts), details)
+
+
+def _details(judged: dict[str, Judged], inputs: Inputs) -> dict[str, Any]:
+    logs = {"test": inputs.test, "train": inputs.train, "history": inputs.history}
+    counts = inputs.test.counts if inputs.train is None else inputs.train.counts
+    satisfied = next((each.model for each in judged.values() if each.model.satisfaction), None)
+    return {
+        "logs": {part: log.about() for part, log in logs.items() if log is not None},
+        "models": {name: _about(each) for name, each in judged.items()},
+        **facts.moves(inputs.test.counts),
+        "words": facts.words(counts, inputs.text),
+        "disagree": facts.disagreements(satisfied, inputs.text),
+    }
+
+
+def _about(judged: Judged) -> dict[str, Any]:
+    model = judged.model
+    told = {"settings": model.get_params(), "assumes": model.assumes, "fit": getattr(model, "message_", "")}
+    return {**told, "seconds": judged.seconds, "reasons": dict(judged.sums.reasons)}

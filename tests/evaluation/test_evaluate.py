@@ -1,0 +1,184 @@
+"""Evaluating models: what is scored, what is kept, and what is refused."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import reclick as rc
+from reclick.evaluation import keeping, run
+from reclick.models import MODELS
+
+ADS = pa.table(
+    {
+        "ad": ["a", "b", "c"],
+        "title": ["Cheap pizza", "Fresh pizza <b>now</b>", "Pasta"],
+        "description": ["delivered hot", "stone oven", "al dente"],
+        "display_url": ["a.example", "b.example", "c.example"],
+    }
+)
+LABELS = {"query": ["pizza", "pizza", "pasta", "pasta"], "ad": ["a", "b", "c", "a"], "relevance": [3, 1, 2, 0]}
+
+
+def week(many: int, *, unseen: bool = False) -> pa.Table:
+    """Sessions of two queries, or of three with one that no other week has."""
+    rows: list[tuple[str, list[str], list[int]]] = [
+        ("pizza", ["a", "b", "c"], [1]),
+        ("pizza", ["b", "a", "c"], [2, 1]),
+        ("pizza", ["a", "b"], []),
+        ("pasta", ["c", "a"], [1]),
+        ("pasta", ["c", "a", "b"], [1, 2]),
+    ]
+    rows = [rows[index % len(rows)] for index in range(many)] + ([("sushi", ["a", "c"], [2])] if unseen else [])
+    return pa.table({"query": [row[0] for row in rows], "ads": [row[1] for row in rows], "clicks": [row[2] for row in rows]})
+
+
+@pytest.fixture(scope="module")
+def evaluation() -> rc.Evaluation:
+    return rc.evaluate(
+        ["multiclick", "ubm", "pm"], week(60, unseen=True), train=week(40), history=week(20), ads=ADS, labels=LABELS, resamples=200, seed=3
+    )
+
+
+def test_every_model_has_every_metric_of_every_group(evaluation: rc.Evaluation) -> None:
+    rows = evaluation.scores.to_pylist()
+    groups = {name: {(row["metric"], row["sessions"], row["volume"]) for row in rows if row["model"] == name} for name in ("MultiClick", "UBM", "PM")}
+    assert groups["MultiClick"] == groups["UBM"] == groups["PM"]
+    assert len(groups["PM"]) == len([row for row in rows if row["model"] == "PM"])
+
+
+def test_scores_are_those_of_the_models_verbs(evaluation: rc.Evaluation) -> None:
+    model = MODELS["ubm"]().fit(week(40), history=week(20), ads=ADS)
+    assert evaluation.value("UBM", "log_set_likelihood") == pytest.approx(model.log_set_prob(week(60, unseen=True)).mean(), abs=1e-12)
+
+
+def test_the_test_log_keeps_queries_that_training_has_not_seen(evaluation: rc.Evaluation) -> None:
+    support = {row["volume"]: row["support"] for row in evaluation.scores.to_pylist() if row["model"] == "UBM" and row["metric"] == "log_likelihood"
+               and row["sessions"] == "all"}  # fmt: skip
+    assert support["all"] == 61
+    assert support["0-10"] == 1  # sushi, of which there is nothing in training
+
+
+def test_what_a_model_cannot_answer_is_null_and_has_a_reason(evaluation: rc.Evaluation) -> None:
+    assert evaluation.value("PM", "pr_auc") is None
+    assert evaluation.value("UBM", "pr_auc") is not None
+
+
+def test_labels_add_the_relevance_metrics_and_say_where_relevance_starts(evaluation: rc.Evaluation) -> None:
+    assert evaluation.details["labels"] == {"pairs": 4, "queries": 2, "relevant_from": 1.5}
+    assert {"reliability", "precision_recall"} == set(evaluation.curves["curve"].unique().to_pylist())
+
+
+def test_the_details_are_plain_values_that_json_can_hold(evaluation: rc.Evaluation) -> None:
+    details = json.loads(json.dumps(evaluation.details))
+    assert details["logs"]["test"] == {"name": "table", "sessions": 61, "dropped": {}}
+    assert details["models"]["PM"]["settings"] == MODELS["pm"]().get_params()
+    assert [sum(row) for row in details["transitions"]][:2] == pytest.approx([1, 1])
+    assert details["fatigue"][0] == pytest.approx(12 / 61)  # one session in five of sixty has no click
+
+
+def test_saving_writes_tables_json_and_both_reports(evaluation: rc.Evaluation, tmp_path: Path) -> None:
+    written = evaluation.save(tmp_path / "results")
+    assert sorted(path.name for path in written) == [
+        "curves.parquet", "differences.parquet", "evaluation.json", "report.html", "report.md", "scores.parquet",
+    ]  # fmt: skip
+    assert pq.read_table(tmp_path / "results" / "scores.parquet").equals(evaluation.scores)
+    assert "<b>now</b>" not in (tmp_path / "results" / "report.html").read_text(encoding="utf-8")
+    assert evaluation.to_html(tmp_path / "one.html").is_file()
+
+
+def test_the_same_seed_gives_the_same_tables_and_another_seed_other_intervals() -> None:
+    first, again, other = (rc.evaluate(["dctr", "pbm"], week(60), train=week(40), resamples=100, seed=seed) for seed in (1, 1, 2))
+    assert first.scores.equals(again.scores)
+    assert first.differences.equals(again.differences)
+    assert first.scores["value"].equals(other.scores["value"])
+    assert not first.scores["low"].equals(other.scores["low"])
+
+
+def test_a_second_run_in_the_same_folder_fits_and_scores_nothing_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: dict[str, Any] = {"test": week(60), "train": week(40), "ads": ADS, "folder": tmp_path, "resamples": 100}
+    first = rc.evaluate(["multiclick", "pbm"], **asked)
+
+    def refuse(*_: object, **__: object) -> None:
+        raise AssertionError("done again")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(run, "_fitted", refuse)
+        patched.setattr(run, "_scored", refuse)
+        again = rc.evaluate(["multiclick", "pbm"], **asked)
+        assert again.scores.equals(first.scores)
+        for changed in ({"train": week(41)}, {"test": week(61)}, {"seed": 1}, {"ads": ADS.slice(0, 2)}):
+            with pytest.raises(AssertionError, match="done again"):
+                rc.evaluate(["multiclick", "pbm"], **{**asked, **changed})
+        with pytest.raises(AssertionError, match="done again"):
+            rc.evaluate({"MultiClick": rc.MultiClick(reading="normalised")}, **asked)
+
+
+def test_a_run_that_was_stopped_goes_on_where_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: dict[str, Any] = {"test": week(60), "train": week(40), "folder": tmp_path, "resamples": 100}
+    fitted: list[str] = []
+    fit = run._fitted
+
+    def fit_until_ubm(name: str, *rest: Any) -> Any:
+        if name == "UBM" and "UBM" not in fitted:
+            fitted.append(name)
+            raise KeyboardInterrupt
+        fitted.append(name)
+        return fit(name, *rest)
+
+    monkeypatch.setattr(run, "_fitted", fit_until_ubm)
+    with pytest.raises(KeyboardInterrupt):
+        rc.evaluate(["pbm", "ubm"], **asked)
+    rc.evaluate(["pbm", "ubm"], **asked)
+    assert fitted == ["PBM", "UBM", "UBM"]
+
+
+def test_kept_results_that_were_altered_are_made_again(tmp_path: Path) -> None:
+    asked: dict[str, Any] = {"test": week(60), "train": week(40), "folder": tmp_path, "resamples": 100}
+    first = rc.evaluate(["pbm"], **asked)
+    for file in [*tmp_path.glob("models/*/*.parquet"), *tmp_path.glob("scores/*/*.parquet")]:
+        file.write_bytes(b"no longer Parquet")
+    assert rc.evaluate(["pbm"], **asked).scores.equals(first.scores)
+
+
+def test_a_name_cannot_lead_out_of_the_folder() -> None:
+    assert "/" not in keeping._plain("../../etc/passwd")
+    assert keeping._plain("a b") != keeping._plain("a-b")
+
+
+def test_fitted_models_need_no_training_log() -> None:
+    model = MODELS["ubm"]().fit(week(40))
+    assert rc.evaluate({"mine": model}, week(60), resamples=100).value("mine", "impossible") == pytest.approx(0.2)
+
+
+def test_progress_is_told_what_is_being_done() -> None:
+    told: list[str] = []
+    rc.evaluate(["ubm"], week(60), train=week(40), resamples=100, progress=lambda what, done, total: told.append(what))
+    assert {"Reading the test log", "Reading the training log", "Fitting UBM", "Scoring UBM"} <= set(told)
+
+
+@pytest.mark.parametrize(
+    ("models", "given", "message"),
+    [
+        (["ubm", "nobody"], {}, "got 'nobody', expected names among"),
+        ([], {}, "models: got none"),
+        (["ubm"], {"train": None}, "UBM not fitted yet. Give train="),
+        (["ubm"], {"level": 1.5}, "level: got 1.5"),
+        (["ubm"], {"resamples": -1}, "resamples: got -1"),
+        (["ubm"], {"test": None}, "test: got None"),
+    ],
+)
+def test_what_makes_no_sense_is_refused(models: list[str], given: dict[str, Any], message: str) -> None:
+    asked: dict[str, Any] = {"test": week(20), "train": week(20), **given}
+    with pytest.raises(rc.SettingError, match=message.replace("(", r"\(")):
+        rc.evaluate(models, **asked)
+
+
+def test_an_unknown_score_lists_the_known_ones(evaluation: rc.Evaluation) -> None:
+    with pytest.raises(KeyError, match="first_click_accuracy"):
+        evaluation.value("UBM", "accuracy")

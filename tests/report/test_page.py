@@ -1,0 +1,267 @@
+"""The page as text: everything that was measured is in it, and nothing that could harm or ask for anything."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from html import unescape
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from reclick.errors import StoreError
+from reclick.metrics import CURVES, DIFFERENCES, SCORES
+from reclick.report import render, write_html
+from reclick.report.wording import shown, written
+from report.made_up import MODELS, STRANGE, MadeUp, changed, compared, made_up, with_strangers
+
+SIXTEEN = [*MODELS, *(f"ModelNumber{n}" for n in range(10))]
+VOID = {"meta", "br", "hr"}
+SECTIONS = ("In short", "The log", "The paper's tables", "Reverse sessions", "Beyond the paper", "Words and ads", "How it was made")
+
+
+class Balance(HTMLParser):
+    """Sees whether every element that is opened is closed, and which names, attributes and ids there are."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__(convert_charrefs=True)
+        self.open: list[str] = []
+        self.tags: set[str] = set()
+        self.attributes: list[tuple[str, str]] = []
+        self.feed(page)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.add(tag)
+        self.attributes += [(name, value or "") for name, value in attrs]
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.add(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+
+def headings(page: str) -> list[str]:
+    return [unescape(re.sub("<[^>]+>", "", found)) for found in re.findall(r"<h2[^>]*>(.*?)</h2>", page)]
+
+
+def tables(page: str, caption: str) -> str:
+    """The table with this caption."""
+    (found,) = re.findall(rf'<table[^>]*><caption class="hidden">{re.escape(caption)}</caption>.*?</table>', page)
+    return str(found)
+
+
+def cells(page: str, caption: str, model: str) -> list[str]:
+    """The cells of a model in a table, with their markup."""
+    (row,) = re.findall(rf'<tr><th scope="row"><bdi>{re.escape(model)}</bdi></th>(.*?)</tr>', tables(page, caption))
+    return re.findall(r"<td[^>]*>.*?</td>", row)
+
+
+@pytest.fixture(scope="module")
+def page() -> str:
+    return render(*made_up().parts())
+
+
+def test_all_sections_stand_in_their_order(page: str) -> None:
+    assert tuple(headings(page)) == SECTIONS
+
+
+def test_every_metric_of_the_scores_appears_with_its_value() -> None:
+    evaluation = made_up()
+    page = render(*evaluation.parts())
+    for row in evaluation.keeping(volume="all").scores.to_pylist():
+        assert written(row["value"], row["metric"]) in page, row
+    for metric in set(evaluation.scores["metric"].to_pylist()):
+        assert f">{shown(metric).title}" in page or f">{shown(metric).head}<" in page, metric
+
+
+def test_a_metric_nobody_told_the_report_of_appears_under_its_own_name() -> None:
+    evaluation = made_up()
+    row = {"model": "DBN", "metric": "surprise@7", "sessions": "all", "volume": "all", "value": 0.12345, "support": 5.0}
+    grown = pa.concat_tables([evaluation.scores, pa.Table.from_pylist([row], SCORES)])
+    page = render(grown, *evaluation.parts()[1:])
+    assert "surprise@7" in page
+    assert "0.1235" in page or "0.1234" in page
+
+
+def test_the_best_is_bold_and_whoever_cannot_be_told_from_it_is_marked(page: str) -> None:
+    assert "<b>77.12</b>" in cells(page, "First-click accuracy", "MultiClick")[0]
+    assert 'class="tie"' in cells(page, "First-click accuracy", "UBM")[0]
+    other = cells(page, "First-click accuracy", "DBN")[0]
+    assert "<b>" not in other
+    assert 'class="tie"' not in other
+
+
+def test_lower_is_better_where_it_is(page: str) -> None:
+    assert "<b>1.1871 ± 0.31</b>" in cells(page, "Perplexity of a session", "UBM")[0]
+    assert sum("<b>" in cells(page, "Perplexity of a session", model)[0] for model in MODELS) == 1
+
+
+def test_the_papers_figure_stands_beside_ours_marked_as_theirs(page: str) -> None:
+    ours, theirs = cells(page, "First-click accuracy", "MultiClick")
+    assert "77.12" in ours
+    assert "[76.69,\u00a077.55]" in ours
+    assert theirs == '<td class="theirs">79.59</td>'
+    assert cells(page, "First-click accuracy", "UBM")[1] == '<td class="theirs"></td>'
+    assert "Bing, theirs" in tables(page, "First-click accuracy")
+    assert "1.25 ± 0.62" in tables(page, "Rank of the observed sequence")
+
+
+def test_no_answer_is_a_dash_that_says_why(page: str) -> None:
+    (cell, _) = cells(page, "Relevance against labels", "PM")
+    assert re.search(r'<abbr title="PM: no answer, since [^"]+">–</abbr>', cell)
+    assert "– ICM, PM and AM: no answer, since it gives no relevance of an ad." in page
+
+
+def test_a_reason_that_the_model_gave_is_the_one_that_is_shown() -> None:
+    evaluation = made_up()
+    evaluation.details["models"]["PM"]["reasons"] = {"pr_auc": "PM learns <nothing> of ads."}
+    page = render(*evaluation.parts())
+    assert "– PM: PM learns &lt;nothing&gt; of ads." in page
+
+
+def test_an_infinite_likelihood_stands_with_the_share_of_impossible_sessions(page: str) -> None:
+    cell = cells(page, "Likelihood of what happened", "UBM")[0]
+    assert "−∞" in cell
+    assert "2.74\u00a0% impossible" in cell
+
+
+def test_the_page_is_well_formed_small_and_without_script(page: str) -> None:
+    balance = Balance(page)
+    assert balance.open == []
+    assert not balance.tags & {"script", "link", "img", "iframe", "object", "embed", "form", "base"}
+    assert not [name for name, _ in balance.attributes if name.startswith("on") or name in {"src", "srcset", "style"}]
+    assert all(value.startswith("#") for name, value in balance.attributes if name == "href")
+    assert "http" not in page.replace("http-equiv", "")
+    assert "url(" not in page
+    assert "@import" not in page
+    assert len(page.encode()) < 2_000_000
+
+
+def test_a_strict_policy_refuses_whatever_is_not_in_the_file(page: str) -> None:
+    policy = "default-src 'none'; style-src 'unsafe-inline'; img-src data:; base-uri 'none'; form-action 'none'"
+    assert f'<meta http-equiv="Content-Security-Policy" content="{policy}">' in unescape(page)
+    assert page.startswith('<!doctype html>\n<html lang="en">')
+
+
+def test_every_drawing_has_a_title_a_description_and_its_numbers(page: str) -> None:
+    figures = re.findall(r"<figure>.*?</figure>", page, flags=re.DOTALL)
+    assert len(figures) > 50
+    for figure in figures:
+        assert re.search(
+            r'role="img" aria-labelledby="[^"]+" aria-describedby="[^"]+"><title id="[^"]+">[^<]+</title><desc id="[^"]+">[^<]+<', figure
+        )
+        assert "<details><summary>" in figure
+        assert "<table" in figure
+    ids = re.findall(r' id="([^"]+)"', page)
+    assert len(ids) == len(set(ids))
+
+
+def test_texts_of_a_log_are_escaped_and_lead_nowhere() -> None:
+    evaluation = with_strangers(made_up(["MultiClick", "<b>x</b>"]))
+    page = render(*evaluation.parts())
+    balance = Balance(page)
+    assert balance.open == []
+    assert not balance.tags & {"script", "img"}
+    assert all(value.startswith("#") for name, value in balance.attributes if name == "href")
+    assert not [name for name, _ in balance.attributes if name.startswith("on")]
+    assert "&lt;script&gt;alert(&quot;x&quot;)&lt;/script&gt;" in page
+    assert "<b>x</b>" not in page
+    assert "\x00" not in page
+    assert STRANGE[3] in page
+    assert STRANGE[4] in page
+
+
+@pytest.mark.parametrize(
+    ("left_out", "heading"),
+    [(("words", "disagree"), "Words and ads"), (("logs", "models", "version", "level", "resamples", "seed", "command"), "How it was made")],
+)
+def test_a_section_with_nothing_to_show_is_left_out(left_out: tuple[str, ...], heading: str) -> None:
+    found = headings(render(*made_up().without(*left_out).parts()))
+    assert found == [name for name in SECTIONS if name != heading]
+
+
+def test_details_may_be_missing_altogether() -> None:
+    found = headings(render(*replace(made_up(), details={}).parts()))
+    assert found == list(SECTIONS[:5])
+
+
+def test_no_reverse_sessions_no_labels_and_no_portrait_leave_their_parts_out() -> None:
+    bare = made_up(reverse=False, labels=False)
+    page = render(*replace(bare.without("transitions", "fatigue"), portrait=None).parts())
+    assert "Reverse sessions" not in headings(page)
+    assert "The log" not in headings(page)
+    assert "PR-AUC" not in page
+    assert "recall" not in page
+
+
+def test_a_metric_without_buckets_is_not_drawn_by_volume() -> None:
+    evaluation = made_up().keeping(volume="all")
+    page = render(*evaluation.parts())
+    assert "by query volume</title>" not in page
+    assert "First-click accuracy" in page
+
+
+def test_one_model_alone_is_reported_without_comparing() -> None:
+    page = render(*made_up(["MultiClick"]).parts())
+    assert "<h1>MultiClick evaluated on week3.parquet</h1>" in page
+    assert "There is nothing to compare" in page
+    assert "MultiClick alone answers: 77.12\u00a0%" in page
+
+
+def test_of_sixteen_models_all_stand_in_tables_and_eight_are_drawn() -> None:
+    page = render(*made_up(SIXTEEN).parts())
+    assert len(page.encode()) < 2_000_000
+    for model in SIXTEEN:
+        assert cells(page, "First-click accuracy", model)
+    assert "Drawn are the 8 models that do best overall" in page
+    legend = re.findall(r'<ul class="legend">(.*?)</ul>', page)[0]
+    assert legend.count("<li>") == 8
+    assert "MultiClick" in legend
+
+
+def test_no_scores_at_all_still_make_a_page() -> None:
+    empty = MadeUp(SCORES.empty_table(), DIFFERENCES.empty_table(), CURVES.empty_table(), None, {})
+    page = render(*empty.parts())
+    assert "There is nothing to compare" in page
+    assert Balance(page).open == []
+
+
+def test_what_is_infinite_or_not_a_number_does_not_break_a_drawing() -> None:
+    nothing: dict[str, float | None] = {"value": float("nan"), "low": float("nan"), "high": float("nan")}
+    endless: dict[str, float | None] = {"value": float("inf"), "low": float("inf"), "high": float("inf")}
+    evaluation = changed(made_up(), {("DBN", "perplexity"): nothing, ("ICM", "perplexity"): endless})
+    page = render(*evaluation.parts())
+    assert cells(page, "Perplexity of a session", "DBN")[0].endswith("–</abbr></td>")
+    assert "∞" in cells(page, "Perplexity of a session", "ICM")[0]
+    assert not re.search(r'(d|x|y|width|height)="[^"]*(nan|inf)', page)
+
+
+def test_without_intervals_nothing_is_called_a_tie() -> None:
+    page = render(*compared(made_up(), []).parts())
+    assert 'class="tie"' not in page
+    assert "No paired intervals were computed" in page
+
+
+def test_what_was_dropped_and_every_setting_can_be_read(page: str) -> None:
+    assert "click outside the page: 12; empty page: 3" in page
+    assert "<td>nothing</td>" in page
+    assert all(text in page for text in ("pooling=query", "strength=10", "<td>1,000</td>", "reclick evaluate logs/week3.parquet"))
+
+
+def test_the_file_is_whole_or_not_there(tmp_path: Path) -> None:
+    evaluation = made_up(["PM", "AM"])
+    path = write_html(evaluation, tmp_path / "new" / "report.html")
+    assert path.read_text(encoding="utf-8") == render(*evaluation.parts())
+    assert [found.name for found in path.parent.iterdir()] == ["report.html"]
+    (tmp_path / "folder").mkdir()
+    with pytest.raises(StoreError, match="cannot be written"):
+        write_html(evaluation, tmp_path / "folder")
+
+
+def test_the_same_evaluation_gives_the_same_page() -> None:
+    assert render(*made_up().parts()) == render(*made_up().parts())
