@@ -108,7 +108,7 @@ def test_the_papers_figure_stands_beside_ours_marked_as_theirs(page: str) -> Non
     assert theirs == '<td class="theirs">79.59</td>'
     assert cells(page, "First-click accuracy", "UBM")[1] == '<td class="theirs"></td>'
     assert "Bing, theirs" in tables(page, "First-click accuracy")
-    assert "1.25 ± 0.62" in tables(page, "Rank of the observed sequence")
+    assert "1.25\u00a0± 0.62" in tables(page, "Rank of the observed sequence")
 
 
 def test_no_answer_is_a_dash_that_says_why(page: str) -> None:
@@ -127,7 +127,8 @@ def test_a_reason_that_the_model_gave_is_the_one_that_is_shown() -> None:
 def test_an_infinite_likelihood_stands_with_the_share_of_impossible_sessions(page: str) -> None:
     cell = cells(page, "Likelihood of what happened", "UBM")[0]
     assert "−∞" in cell
-    assert "2.74\u00a0% impossible" in cell
+    assert "<small>2.74\u00a0% impossible" in cell
+    assert "<small>≤ 31.20\u00a0% impossible" in cells(page, "Likelihood of what happened", "PM")[1]
 
 
 def test_the_page_is_well_formed_small_and_without_script(page: str) -> None:
@@ -218,7 +219,7 @@ def test_of_sixteen_models_all_stand_in_tables_and_eight_are_drawn() -> None:
     assert len(page.encode()) < 2_000_000
     for model in SIXTEEN:
         assert cells(page, "First-click accuracy", model)
-    assert "Drawn are the 8 models that do best overall" in page
+    assert "Drawn are MultiClick and the models that do best overall, eight in all; " in page
     legend = re.findall(r'<ul class="legend">(.*?)</ul>', page)[0]
     assert legend.count("<li>") == 8
     assert "MultiClick" in legend
@@ -239,6 +240,14 @@ def test_what_is_infinite_or_not_a_number_does_not_break_a_drawing() -> None:
     assert cells(page, "Perplexity of a session", "DBN")[0].endswith("–</abbr></td>")
     assert "∞" in cells(page, "Perplexity of a session", "ICM")[0]
     assert not re.search(r'(d|x|y|width|height)="[^"]*(nan|inf)', page)
+
+
+def test_what_is_not_known_of_moves_and_fatigue_is_left_blank() -> None:
+    evaluation = made_up()
+    details = {**evaluation.details, "transitions": [[0.5, 0.5], [None, float("nan")], [1.0, None]], "fatigue": [0.5, 1.0, None, float("nan")]}
+    page = render(*replace(evaluation, details=details).parts())
+    assert '<tr><th scope="row">1</th><td></td><td></td></tr>' in tables(page, "Where the next click goes")
+    assert tables(page, "Fatigue").count("<tr>") == 3
 
 
 def test_without_intervals_nothing_is_called_a_tie() -> None:

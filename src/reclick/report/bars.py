@@ -9,7 +9,7 @@ from typing import NamedTuple
 from reclick.report.colours import LEVELS
 from reclick.report.lines import tick_texts
 from reclick.report.markup import Html, element, join
-from reclick.report.svg import TEXT, WIDTH, Scale, breadth, fitted, line, markers, rect, spread, text, ticks
+from reclick.report.svg import TEXT, WIDTH, Scale, breadth, drawable, fitted, line, markers, rect, spread, text, ticks
 
 ROW = 23  # height of a row
 NAMES = 86  # width of the names at the left
@@ -72,10 +72,10 @@ def _marks(across: Scale, *, percent: bool) -> list[tuple[float, str]]:
 
 def _dot_row(entry: Entry, across: Scale, y: float) -> Html:
     shapes = [text(0, y, fitted(entry.name, NAMES), class_="name"), text(WIDTH - 2, y, entry.written, "end", "value")]
-    if entry.value is not None and math.isfinite(entry.value):
-        if entry.low is not None and entry.high is not None and math.isfinite(entry.low) and math.isfinite(entry.high):
-            shapes.append(line(across(entry.low), y, across(entry.high), y, "whisker"))
-        shapes.append(markers([(across(entry.value), y)], 0, "mark"))
+    if value := drawable(entry.value):
+        if ends := drawable(entry.low, entry.high):
+            shapes.append(line(across(ends[0]), y, across(ends[1]), y, "whisker"))
+        shapes.append(markers([(across(value[0]), y)], 0, "mark"))
     return element("g", *shapes, class_=f"dot {entry.rank}")
 
 

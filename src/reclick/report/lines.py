@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from reclick.report.markup import Html, element, foreign, join
-from reclick.report.svg import TEXT, WIDTH, Scale, breadth, line, markers, polyline, spread, text, ticks, whiskers
+from reclick.report.svg import TEXT, WIDTH, Scale, breadth, drawable, line, markers, polyline, spread, text, ticks, whiskers
 
 RIGHT, TOP, BOTTOM = 12, 14, 42
 DODGE = 0.11  # of a category's width, between the models' points, so that whiskers do not hide each other
@@ -26,7 +26,7 @@ class Point:
     @property
     def heights(self) -> tuple[float, ...]:
         """The finite heights that the axis has to hold."""
-        return tuple(y for y in (self.y, self.low, self.high) if y is not None and math.isfinite(y))
+        return tuple(y for each in (self.y, self.low, self.high) for y in drawable(each) or ())
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,13 +104,9 @@ def _grid(x: Axis, y: Axis, across: Scale, up: Scale) -> list[Html]:
 def _draw(series: Series, across: Scale, up: Scale, marks: int) -> list[Html]:
     """A line broken where there is no finite value, whiskers, markers."""
     style = f"s{series.style + 1}"
-    there = [point if point.y is not None and math.isfinite(point.y) else None for point in series.points]
-    places = [None if point is None else (across(point.x), up(point.y or 0.0)) for point in there]
-    bars = [
-        (across(point.x), up(point.low), up(point.high))
-        for point in there
-        if point and point.low is not None and point.high is not None and math.isfinite(point.low) and math.isfinite(point.high)
-    ]
+    places = [(across(point.x), up(height[0])) if (height := drawable(point.y)) else None for point in series.points]
+    known = [(point.x, ends) for point in series.points if (ends := drawable(point.low, point.high)) and drawable(point.y)]
+    bars = [(across(x), up(low), up(high)) for x, (low, high) in known]
     marked = [place for place in places if place][:: math.ceil(len(places) / marks) or 1]
     shapes = [polyline(places, "line"), *([whiskers(bars, "whisker")] if bars else []), markers(marked, series.style, "mark")]
     return [element("g", *shapes, class_=style)]

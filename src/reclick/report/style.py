@@ -84,7 +84,7 @@ TABLES = """
 table{border-collapse:separate;border-spacing:0;font-size:.92rem;line-height:1.35;font-variant-numeric:tabular-nums lining-nums}
 th,td{padding:.5rem .6rem;text-align:right;vertical-align:top;border-top:1px solid var(--rule);white-space:nowrap}
 thead tr:first-child th{border-top:0}
-thead th{font-weight:500;white-space:normal;color:var(--muted);vertical-align:bottom;font-size:.85rem}
+thead th{font-weight:500;white-space:normal;color:var(--muted);vertical-align:bottom;font-size:.92em}
 thead tr+tr th{border-top:0;padding-top:0}
 th[scope=row],thead tr:first-child th:first-child{text-align:left;position:sticky;left:0;background:var(--panel);z-index:1}
 th[scope=row]{font-weight:600}
@@ -96,7 +96,7 @@ td b{font-weight:750}
 .tie{margin-left:.25em;color:var(--accent);font-weight:700}
 .theirs{background:var(--theirs)}
 td.theirs{white-space:normal;font-style:italic;color:var(--muted)}
-tfoot th,tfoot td{color:var(--muted);font-size:.8rem;font-weight:400}
+tfoot th,tfoot td{color:var(--muted);font-size:.87em;font-weight:400}
 abbr{text-decoration:none;cursor:help}
 table.plain{font-size:.82rem}
 table.plain th,table.plain td{padding:.3rem .7rem}
@@ -152,7 +152,7 @@ PRINT = """
  .frame{display:block;padding:0;max-width:none}
  header{padding-top:0}
  section{margin-top:1.5rem;padding-top:1.5rem}
- h2,h3,figcaption,.legend{break-after:avoid}
+ h2,h3,.about,figcaption,.legend{break-after:avoid}
  figure,tr,.tiles,.scroll,.beside{break-inside:avoid}
  table.words th,table.words td{min-width:0}
  tfoot{display:table-row-group}

@@ -29,6 +29,16 @@ class Scale:
         return self.start + ((value - self.low) / span if span else 0.5) * (self.end - self.start)
 
 
+def drawable(*values: float | None) -> list[float] | None:
+    """These numbers, when all are there and finite.
+
+    >>> drawable(0.1, 0.2), drawable(0.1, None), drawable(float("inf"))
+    ([0.1, 0.2], None, None)
+    """
+    found = [value for value in values if value is not None and math.isfinite(value)]
+    return found if len(found) == len(values) else None
+
+
 def ticks(low: float, high: float, most: int = 5) -> list[float]:
     """Round values between two ends, at most so many.
 

@@ -58,17 +58,12 @@ def theirs_text(figure: Theirs | None, metric: str) -> str:
     """A figure of the paper as the paper prints it, or nothing."""
     if figure is None:
         return ""
-    return written(figure.value, metric) + (f" ± {figure.deviation:.2f}" if figure.deviation is not None else "")
+    return written(figure.value, metric) + (f"\u00a0± {figure.deviation:.2f}" if figure.deviation is not None else "")
 
 
 def has_theirs(results: Results, at: At) -> bool:
     """Whether the paper prints this figure for any of the models."""
     return any(printed(model, at) for model in results.models)
-
-
-def impossible_share(results: Results, model: str, at: At) -> float | None:
-    """The share of sessions that a model holds for impossible, which is what makes a likelihood infinite."""
-    return results.score(model, at._replace(metric="impossible")).value
 
 
 def _heads(results: Results, places: Sequence[At], named: Sequence[str]) -> Iterator[Html]:
@@ -105,16 +100,16 @@ def _cell(results: Results, model: str, at: At, ranking: Ranking) -> Html:
     if model in ranking.tied:
         parts.append(element("span", MARK, class_="tie", title="cannot be told from the best"))
     parts.append(element("small", _below(results, model, at, score)))
-    kind = "best" if model in ranking.best else "tied" if model in ranking.tied else None
-    return element("td", *parts, class_=kind)
+    return element("td", *parts, class_="best" if model in ranking.best else None)
 
 
 def _below(results: Results, model: str, at: At, score: Score) -> str:
     """What stands under a value: its interval, or how many sessions make it infinite."""
     if score.value is None or not math.isinf(score.value):
         return interval(score.low, score.high, at.metric)
-    impossible = impossible_share(results, model, at)
-    return "" if impossible is None else f"{share(impossible, 2)} impossible"
+    impossible = results.score(model, at._replace(metric="impossible")).value
+    bound = "" if at.metric == "log_likelihood" else "≤ "  # clicks that are impossible in their order may be possible in another
+    return "" if impossible is None else f"{bound}{share(impossible, 2)} impossible"
 
 
 def _support_row(results: Results, places: Sequence[At]) -> Html:
@@ -141,5 +136,5 @@ def _notes(results: Results, places: Sequence[At]) -> Iterator[str]:
         for model in silent:
             mute.setdefault(_why(results, model, at), {})[model] = None
     yield from (f"{DASH} {listing(list(models))}: {why}" for why, models in mute.items())
-    if any(value == -math.inf for at in places for value in results.values(at).values()):
-        yield "−∞: the model gives some session that happened the probability 0; below it, the share of such sessions."
+    if any(math.isinf(value) for at in places for value in results.values(at).values()):
+        yield "∞: the model gives some session that happened the probability 0; below it, the share of such sessions."

@@ -10,7 +10,7 @@ from reclick.report.markup import Html, data_table, element, figure, foreign, jo
 from reclick.report.material import Material
 from reclick.report.results import At, Results
 from reclick.report.svg import drawing
-from reclick.report.wording import interval, listing, shown, written
+from reclick.report.wording import in_words, interval, listing, shown, written
 
 LABEL = "sessions of the query in training"
 
@@ -24,9 +24,8 @@ def volume_figures(material: Material, metrics: Sequence[str], sessions: str = "
 def key(material: Material) -> Html:
     """Which line is whose, and who is not drawn."""
     left_out = [model for model in material.results.models if model not in material.styles]
-    note = (
-        f"Drawn are the {len(material.styles)} models that do best overall; {listing(left_out)} stand in the numbers below each." if left_out else ""
-    )
+    drawn = f"{material.subject} and the models that do best overall" if material.subject else "the models that do best overall"
+    note = f"Drawn are {drawn}, {in_words(len(material.styles))} in all; {listing(left_out)} stand in the numbers below each." if left_out else ""
     return join([legend(dict(material.styles)), paragraph(note, class_="note")])
 
 

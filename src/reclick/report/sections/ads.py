@@ -15,7 +15,7 @@ from reclick.report.wording import amount, share
 MOST_QUERIES = 12
 MOST_WORDS = 8  # of each kind, a query
 MOST_ADS = 24
-ADS_A_DRAWING = 8
+ADS_A_DRAWING = 6
 
 
 def words_and_ads(material: Material) -> Section | None:
@@ -40,7 +40,7 @@ def _query(number: int, found: Mapping[str, Any]) -> Html:
     query = str(found["query"])
     entries = [(str(word), float(rate), kind) for kind, (word, rate, _) in kinds]
     shapes, height = rows(entries, top=max(rate for _, rate, _ in entries))
-    about = "Bars, most attractive first: " + ", ".join(f"{word} {share(rate)}" for word, rate, _ in entries) + "."
+    about = "Bars: " + ", ".join(f"{word} {share(rate)}" for word, rate, _ in entries) + "."
     named = {"attract": "most", "repel": "least"}
     numbers = ((foreign(str(word)), named[kind], share(rate, 2), amount(impressions)) for kind, (word, rate, impressions) in kinds)
     table = data_table(f"Words of {query}", ("Word", "Attracts", "Click rate", "Impressions"), numbers)
@@ -50,7 +50,7 @@ def _query(number: int, found: Mapping[str, Any]) -> Html:
 def _disagree(ads: Sequence[Mapping[str, Any]]) -> Html:
     if not ads:
         return Html("")
-    kept = _sorted(ads[:MOST_ADS])
+    kept = ads[:MOST_ADS]
     about = (
         "The ads whose look and landing page differ most: first those that attract more than they satisfy, last the opposite. "
         "Each side has its own scale, since the two are probabilities of different things."
@@ -59,12 +59,6 @@ def _disagree(ads: Sequence[Mapping[str, Any]]) -> Html:
     return join(
         [paragraph(about, class_="about"), element("div", *(_ads(number, group, ads) for number, group in enumerate(groups, start=1)), class_="figs")]
     )
-
-
-def _sorted(ads: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    """From more look than substance to more substance than look, each as a part of the largest there is."""
-    most = {name: max(float(ad[name]) for ad in ads) or 1.0 for name in ("attractiveness", "satisfaction")}
-    return sorted(ads, key=lambda ad: ad["satisfaction"] / most["satisfaction"] - ad["attractiveness"] / most["attractiveness"])
 
 
 def _ads(number: int, group: Sequence[Mapping[str, Any]], ads: Sequence[Mapping[str, Any]]) -> Html:

@@ -11,6 +11,7 @@ from reclick.report.lines import Point, Series, categories, numbers, plot
 from reclick.report.markup import Html, data_table, element, figure, join, paragraph, scrolling
 from reclick.report.material import Material
 from reclick.report.outline import Part, Section, section
+from reclick.report.results import number
 from reclick.report.svg import drawing
 from reclick.report.wording import amount, share
 
@@ -96,12 +97,12 @@ def _bars(title: str, note: str, shares: dict[str, float], theirs: Sequence[floa
     return figure(title, drawing(f"log {title}", title, about, 196, shapes), table, unit=note)
 
 
-def _transitions(table: list[list[float]] | None) -> Html:
+def _transitions(table: list[list[float | None]] | None) -> Html:
     """The heat map of moves: row 0 is the start of a session."""
     if not table or len(table) < 2:
         return Html("")
     positions = len(table) - 1
-    rows = [[None if place == last else value for place, value in enumerate(row[-positions:], start=1)] for last, row in enumerate(table)]
+    rows = [[None if place == last else number(value) for place, value in enumerate(row[-positions:], start=1)] for last, row in enumerate(table)]
     side, head = ["start", *map(str, range(1, positions + 1))], [str(n) for n in range(1, positions + 1)]
     shapes, height = heat(rows, side, head)
     title = "Where the next click goes"
@@ -114,13 +115,14 @@ def _transitions(table: list[list[float]] | None) -> Html:
     return figure(title, drawing("log transitions", title, about, height, shapes), numbers_, unit="% of next clicks, by the click before")
 
 
-def _fatigue(shares: list[float] | None) -> Html:
+def _fatigue(found: list[float | None] | None) -> Html:
+    shares = [value for value in map(number, found or []) if value is not None]  # beyond the last click ever made nothing is known
     if not shares:
         return Html("")
     names = [str(k) for k in range(len(shares))]
     points = tuple(Point(k, value) for k, value in enumerate(shares))
     title = "Fatigue"
-    shapes = plot([Series(title, 0, points)], categories("clicks so far", names), numbers("% that end there", shares, percent=True, ends=(0, 1)))
+    shapes = plot([Series(title, 0, points)], categories("clicks so far", names), numbers("% that end there", (), percent=True, ends=(0, 1)))
     about = "A line: " + ", ".join(f"after {k} clicks {share(value)}" for k, value in enumerate(shares)) + "."
     table = data_table(title, ("Clicks so far", "End there"), ((name, share(value, 2)) for name, value in zip(names, shares, strict=True)))
     note = "Of the sessions that come so far, the share that ends there"
