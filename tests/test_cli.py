@@ -310,7 +310,8 @@ def test_two_updates_at_once_are_both_counted_or_one_is_refused(run: Run, monkey
     assert run("fit", log, "--to", "model")[0] == 0
     monkeypatch.setattr("reclick.store.WAIT", 0.2)
     others: list[str] = []
-    add_up = rc_cli.add_up
+    from reclick.cli.opening import add_up
+
 
     def meanwhile(*arguments: Any) -> Any:
         """While one update counts, another process tries the same."""

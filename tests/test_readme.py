@@ -15,7 +15,7 @@ from reclick.__main__ import main
 from reclick.simulation import simulate
 
 ROOT = Path(__file__).parent.parent
-PAGES = ("README.md", "docs/multiclick.md", "docs/logs.md", "docs/command-line.md")
+PAGES = ("README.md", "docs/multiclick.md", "docs/logs.md", "docs/command-line.md", "docs/evaluation.md", "docs/simulation.md")
 ALL_PAGES = sorted(str(path.relative_to(ROOT)) for path in [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\]\((?!https?://)([^)#]*)(#[^)]*)?\)")
@@ -83,7 +83,7 @@ def test_the_page_has_something_to_run(page: str) -> None:
 
 def test_every_command_has_an_example() -> None:
     shown = {words[1] for words in command_lines("docs/command-line.md", "reclick")}
-    assert shown == {"simulate", "check", "describe", "count", "fit", "predict", "models", "demo"}
+    assert shown == {"simulate", "check", "describe", "count", "split", "fit", "predict", "evaluate", "models", "demo"}
 
 
 @pytest.mark.parametrize("page", ["README.md", "CONTRIBUTING.md"])

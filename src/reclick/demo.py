@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
@@ -76,8 +77,9 @@ def _cell(found: Evaluation, model: str, metric: str) -> str:
 
 
 def _query_sections(model: MultiClick) -> Iterator[tuple[str, str]]:
-    """The most frequent query: its ads with intervals, the likeliest sequences of its best four, and an ad nobody has seen."""
-    query = model.counts_.queries[int(model.counts_.volumes.argmax())].as_py()
+    """The most clicked query: its ads with intervals, the likeliest sequences of its best four, and an ad nobody has seen."""
+    counts = model.counts_
+    query = counts.queries[int(np.bincount(counts.pair_query, counts.clicks).argmax())].as_py()
     ads = model.relevance().filter(pc.field("query") == query).sort_by([("relevance", "descending")])
     yield f"The ads of {query!r}, with 90 % credible intervals", _relevance_text(ads)
     page = ads["ad"].to_pylist()[:4]

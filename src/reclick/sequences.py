@@ -229,7 +229,7 @@ def click_prob(reading: int, theta: Float64, rho: Float64, stop: Float64, gamma:
 @compiled
 def log_set_prob(reading: int, theta: Float64, rho: Float64, stop: Float64, gamma: Float64, clicks: Int32) -> float:
     """Log of the probability that exactly these positions are clicked, in whatever order."""
-    if reading == CHAIN:
+    if reading == CHAIN or len(clicks) < 2:  # one order only
         return log_prob(reading, theta, rho, stop, gamma, np.sort(clicks))
     m = len(clicks)
     out = np.empty(len(theta))

@@ -181,7 +181,7 @@ ANSWERS: dict[str, Callable[[ClickModel, Any], npt.NDArray[np.float64]]] = {
     "click_prob": lambda model, log: model.click_prob(log),
     "expected_clicks": lambda model, log: model.expected_clicks(log),
     "next_click_prob": lambda model, log: model.next_click_prob(log),
-    "instantaneous_attractiveness": lambda model, log: model.instantaneous_attractiveness(log),  # type: ignore[attr-defined]
+    "instantaneous_attractiveness": lambda model, log: model.instantaneous_attractiveness(log),
     "sample": lambda model, log: np.array(model.sample(log, 3).flatten(), float),
     "relevance": lambda model, _: np.stack([np.array(column) for column in model.relevance().columns[2:]]),
 }

@@ -116,6 +116,17 @@ def test_better_looking_ads_stand_higher(market: Simulation) -> None:
     assert best[0] < 0.8  # but not always
 
 
+def test_what_an_ad_says_matters_beside_where_it_stands(market: Simulation) -> None:
+    known = theta(market)
+    rows = [row for week in market.weeks for row in week.to_pylist() if row["clicks"] and len(row["ads"]) > 1]
+    ahead = np.array([known[row["query"], row["ads"][1]] - known[row["query"], row["ads"][0]] for row in rows])
+    first = np.array([row["clicks"][0] for row in rows])
+    better, worse = first[ahead > 0.4], first[ahead < -0.4]
+    assert len(better) > 500
+    assert np.mean(better == 2) > 1.2 * np.mean(better == 1)  # a much better second ad is clicked before the top one
+    assert np.mean(worse == 1) > 8 * np.mean(worse == 2)
+
+
 def test_a_brand_asked_for_by_name_is_mostly_on_top(market: Simulation) -> None:
     asked_for, brand = lookup(market.truth.queries, "query", "brand"), brand_of(market)
     rows = [row for row in market.weeks[0].to_pylist() if asked_for[row["query"]]]

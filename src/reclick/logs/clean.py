@@ -38,7 +38,8 @@ def _arrays(raw: Raw, last: Rows | None) -> Rows:
     ads, page = encode_lists(raw.columns["ads"])
     click, clicks = encode_lists(raw.columns.get("clicks", pa.nulls(raw.length)))
     weight = encode_number(raw.columns["weight"]) if "weight" in raw.columns else np.zeros(0)
-    query, ad = encode_text(raw.columns["query"], last and last.query), encode_text(ads, last and last.ad)
+    query = encode_text(raw.columns["query"], None if last is None else last.query)
+    ad = encode_text(ads, None if last is None else last.ad)
     return Rows(query, ad, page, encode_positions(click), clicks, weight)
 
 

@@ -15,14 +15,15 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from reclick.files import write_files
 from reclick.simulation import labels as editors
-from reclick.simulation.files import refuse_other_weeks, write_files
+from reclick.simulation.files import refuse_other_weeks
 from reclick.simulation.market import make_market
 from reclick.simulation.settings import Settings
 from reclick.simulation.truth import Truth, make_truth, name_pairs
 from reclick.simulation.weeks import draw_week
 
-__all__ = ["Simulation", "Truth", "simulate", "write_files"]
+__all__ = ["Simulation", "Truth", "simulate"]
 
 
 @dataclass(frozen=True, slots=True)

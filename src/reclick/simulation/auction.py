@@ -12,13 +12,13 @@ from reclick.compiled import compiled
 if TYPE_CHECKING:
     from reclick.batch import Float64, Int32, Int64
 
-NOISE = 0.25  # standard deviation, on the log of bid × estimated attractiveness
+NOISE = 1.0  # standard deviation, on the log of bid × estimated attractiveness
 
 
 def draw_sizes(page: tuple[int, int], there: Int64, rng: np.random.Generator) -> Int64:
-    """Draw the number of ads of each page, n with chance in proportion to n³, and never more than there are."""
+    """Draw the number of ads of each page, n with chance in proportion to n⁴, and never more than there are."""
     sizes = np.arange(page[0], page[1] + 1)
-    wanted: Int64 = rng.choice(sizes, len(there), p=sizes**3 / np.sum(sizes**3))
+    wanted: Int64 = rng.choice(sizes, len(there), p=sizes**4 / np.sum(sizes**4))
     return np.minimum(wanted, there)
 
 

@@ -20,9 +20,9 @@ from reclick.text import AdTokens, tokenise
 if TYPE_CHECKING:
     from reclick.batch import Float64, Int64
 
-EFFECT, PULL, TRUST = 0.5, 0.35, 0.5  # standard deviations of the words' effects, and of the brands' pull and trust
+EFFECT, PULL, TRUST = 0.5, 1.5, 0.5  # standard deviations of the words' effects, and of the brands' pull and trust
 OWN_EFFECT = 0.3  # of the words have an effect of their own in a topic
-MEAN, BEST = 2.0, 0.6
+MEAN, BEST = 10.0, 3.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,13 +35,14 @@ class Looks:
     brands: pa.Table  # brand, topic, pull, trust
 
 
-def make_looks(ads: pa.Table, topic: Int64, brand: Int64, rng: np.random.Generator) -> Looks:
-    """Draw the effects of words and brands, and add them up for each ad; brand is the number among all brands."""
+def make_looks(ads: pa.Table, topic: Int64, brand: Int64, known: int, rng: np.random.Generator) -> Looks:
+    """Draw the effects of words and brands, and add them up for each ad; brand is a number among all brands, the first of which are known."""
     tokens = _words_only(ads)
     everywhere = rng.normal(0.0, EFFECT, len(tokens.vocabulary))
     own = rng.random((len(TOPIC_NAMES), len(everywhere))) < OWN_EFFECT
     effects = np.where(own, rng.normal(0.0, EFFECT, own.shape), everywhere)  # [topic, word]
     pull, trust = rng.normal(0.0, PULL, len(brands())), rng.normal(0.0, TRUST, len(brands()))
+    pull[:known] = np.abs(pull[:known])  # users ask for them by name
     look = _sum_up(tokens, effects, topic) + pull[brand]
     return Looks(look - look.mean(), trust[brand], _word_table(tokens, effects, everywhere, topic), _brand_table(pull, trust))
 

@@ -26,10 +26,10 @@ if TYPE_CHECKING:
     from reclick.batch import Float64, Int32, Int64
     from reclick.simulation.settings import Settings
 
-BASE, MATCH, BY_NAME = -0.95, 0.35, 0.8
-CARE, HINT, FITS = 0.7, 0.2, 0.3  # care is a standard deviation, of what the landing page has beside its brand
-BID, ESTIMATE = 0.3, 0.15  # standard deviations of the logs of bids, and of the errors of estimated attractiveness
-OWN_NAME = 2.5  # how many times its usual bid a brand bids on its own name
+BASE, MATCH, BY_NAME = -3.6, 1.0, 2.5
+CARE, HINT, FITS = 0.7, 0.05, 0.3  # care is a standard deviation, of what the landing page has beside its brand
+BID, ESTIMATE = 0.5, 0.3  # standard deviations of the logs of bids, and of the errors of estimated attractiveness
+OWN_NAME = 8.0  # how many times its usual bid a brand bids on its own name
 ATTENTION = (12.0, 12.0)  # Beta of the share of a query's users who look at ads at all
 
 
@@ -56,7 +56,7 @@ def make_market(settings: Settings, rng: np.random.Generator) -> Market:
     made = make_advertising(queries, size, settings.weeks, rng)
     brand = made.brand * len(TOPIC_NAMES) + made.topic
     ads = write_ads(made.topic, made.modifier, made.detail, brands()[brand], rng)
-    looks = make_looks(ads, made.topic, brand, rng)
+    looks = make_looks(ads, made.topic, brand, houses(size) * len(TOPIC_NAMES), rng)
     match, named = _matches(queries, made)
     appeal = BASE + looks.look[made.pool] + MATCH * match + BY_NAME * named
     page = looks.trust + rng.normal(0.0, CARE, len(ads)) + HINT * looks.look

@@ -29,13 +29,13 @@ KINDS = ("one_click", "scanner", "comparer", "bot")
 
 MOOD = 0.75  # standard deviation
 DEMAND = (0.0, 0.0, 0.3)  # [kind] the worth of a landing page that satisfies half of them
-FROM_BELOW = 0.06  # chance that the eye comes back from the results below the ads, and goes up
-BOREDOM = (2.3, 0.5, 0.5)  # [kind] a session's chance to stop after an ad is U^(1 / BOREDOM), U uniform
+FROM_BELOW = 0.12  # chance that the eye comes back from the results below the ads, and goes up
+BOREDOM = (1.0, 0.3, 0.3)  # [kind] a session's chance to stop after an ad is U^(1 / BOREDOM), U uniform
 LET_DOWN = 0.15  # mean of what a scanner's bar rises by after a bad landing page
-NEARLY = 0.5  # mean of how much less than the last one an ad may look to a comparer who tries again
-EXPLORERS, FEWEST = 0.8, 0.08  # share of users who may click more than once, in rare queries and in very frequent ones
+NEARLY = 0.8  # mean of how much less than the last one an ad may look to a comparer who tries again
+EXPLORERS, FEWEST = 0.77, 0.08  # share of users who may click more than once, in rare queries and in very frequent ones
 KNOWN, STEEP = 660.0, 0.87  # volume at which their share is halfway between, and how fast it falls there
-SCANNERS = 0.32  # of them are scanners, the others comparers
+SCANNERS = 0.36  # of them are scanners, the others comparers
 
 
 def kind_shares(volume: Float64) -> Float64:
