@@ -87,9 +87,7 @@ def split(
     logs: Logs,
     to: Annotated[str, typer.Option(help="The folder to write to.")],
     by: Annotated[str, typer.Option(help="A column of times or numbers, or of the words history, train and test.")] = "timestamp",
-    cut: Annotated[
-        list[str] | None, typer.Option(help="Where train starts; give it again for where test starts.")
-    ] = None,
+    cut: Annotated[list[str] | None, typer.Option(help="Where train starts; give it again for where test starts.")] = None,
     ads: Ads = None,
     column: Columns = None,
     on_error: OnError = "raise",
