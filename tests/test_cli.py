@@ -312,7 +312,6 @@ def test_two_updates_at_once_are_both_counted_or_one_is_refused(run: Run, monkey
     others: list[str] = []
     from reclick.cli.opening import add_up
 
-
     def meanwhile(*arguments: Any) -> Any:
         """While one update counts, another process tries the same."""
         trying = "from reclick import store; store.WAIT = 0.2; from reclick.__main__ import main; main()"
