@@ -104,8 +104,16 @@ def multiclick() -> Graph:
     return Graph(nodes, edges, ("first click c₁", "second click c₂", "third click c₃"))
 
 
+def luceclick() -> Graph:
+    """As MultiClick, but the ads left compete with an outside option."""
+    graph = multiclick()
+    nodes = {key: node._replace(label=node.label.replace("η", "ω")) if node.kind == "P" else node for key, node in graph.nodes.items()}
+    return Graph(nodes, graph.edges, graph.heads)
+
+
 GRAPHS: dict[str, Graph] = {
     "multiclick": multiclick(),
+    "luceclick": luceclick(),
     "pm": Graph({**columns("C", {}), **shared("m")}, [Edge("P", f"C{i}", f"m ≥ {i}") for i in (1, 2, 3)]),
     "am": Graph(
         {**columns("CA", THETA), **shared("m")},
