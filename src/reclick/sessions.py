@@ -9,6 +9,7 @@ import numpy as np
 
 from reclick import store
 from reclick.batch import Float64, Int32, Int64
+from reclick.compiled import compiled
 from reclick.counts import Counts, Progress, refuse_weightless
 from reclick.errors import LogError
 
@@ -40,9 +41,9 @@ class Sessions:
         pages, clicks = np.diff(self.page)[chosen], np.diff(self.clicks)[chosen]
         return Sessions(
             counts=self.counts,
-            pair=self.pair[_ranges(self.page[chosen], pages)],
+            pair=_gathered(self.pair, self.page, chosen, int(pages.sum())),
             page=_starts(pages),
-            click=self.click[_ranges(self.clicks[chosen], clicks)],
+            click=_gathered(self.click, self.clicks, chosen, int(clicks.sum())),
             clicks=_starts(clicks),
             weight=self.weight[chosen],
         )
@@ -89,6 +90,13 @@ def _starts(sizes: Int64) -> Int64:
     return np.concatenate([np.zeros(1, np.int64), np.cumsum(sizes)])
 
 
-def _ranges(starts: Int64, sizes: Int64) -> Int64:
-    """The indices starts[i] … starts[i] + sizes[i] − 1, end to end."""
-    return np.asarray(np.repeat(starts - _starts(sizes)[:-1], sizes) + np.arange(sizes.sum()))
+@compiled
+def _gathered(values: Int32, starts: Int64, chosen: Int64, size: int) -> Int32:
+    """The runs values[starts[i]] … values[starts[i + 1] − 1] of the chosen i, end to end."""
+    out = np.empty(size, np.int32)
+    at = 0
+    for i in chosen:
+        for place in range(starts[i], starts[i + 1]):
+            out[at] = values[place]
+            at += 1
+    return out
