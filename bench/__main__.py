@@ -4,9 +4,16 @@ from __future__ import annotations
 
 import sys
 
-from bench import counting, em, evaluating, predicting, real
+from bench import counting, em, evaluating, luce, predicting, real
 
-BENCHES = {"counting": counting.main, "em": em.main, "evaluating": evaluating.main, "predicting": predicting.main, "real": real.main}
+BENCHES = {
+    "counting": counting.main,
+    "em": em.main,
+    "evaluating": evaluating.main,
+    "luce": luce.main,
+    "predicting": predicting.main,
+    "real": real.main,
+}
 
 
 def main() -> None:

@@ -1,7 +1,7 @@
 """Draw what fitting recovers and counting does not: `python docs/luceclick_figure.py` writes luceclick.svg beside this file.
 
-Sessions are drawn from known parameters: forty ads of one query, good ones mostly on top, as rankers place them. LuceClick and MultiClick are fitted; what they
-find of attractiveness and satisfaction is drawn against the truth.
+Sessions are drawn from known parameters: forty ads of one query, good ones mostly on top, as rankers place them. LuceClick and MultiClick are
+fitted; what they find of attractiveness and satisfaction is drawn against the truth.
 """
 
 from __future__ import annotations

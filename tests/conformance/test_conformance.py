@@ -248,7 +248,7 @@ def test_words_give_an_ad_never_seen_a_value_of_its_own(name: str) -> None:
     model = MODELS[name](attractiveness_prior="words").fit(log, ads=text)  # type: ignore[call-arg]
     page = rc.read_sessions({"query": ["q"] * 2, "ads": [["x1"], ["x2"]]}, ads=good, clicks_required=False)
     splendid, dull = model.click_prob(page)[:, 0]
-    assert splendid > 1.2 * dull
+    assert splendid / (1 - splendid) > 1.2 * dull / (1 - dull)  # as odds, which differ as much near 1 as near 0
     relevance = relevance_or_reason(model, {"query": ["q", "q"], "ad": ["x1", "x2"]}, good)
     assert not isinstance(relevance, str)
     assert relevance["attractiveness"][0].as_py() > 1.2 * relevance["attractiveness"][1].as_py()

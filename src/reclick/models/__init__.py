@@ -11,6 +11,7 @@ from reclick.models.ctr import DCTR, GCTR, RCTR
 from reclick.models.dbn import DBN
 from reclick.models.dcm import DCM
 from reclick.models.icm import ICM
+from reclick.models.luceclick import LuceClick
 from reclick.models.multiclick import MultiClick
 from reclick.models.pbm import PBM
 from reclick.models.pm import PM
@@ -19,7 +20,7 @@ from reclick.models.thcm import THCM
 from reclick.models.ubm import UBM
 
 MODELS: dict[str, type[ClickModel]] = {
-    model.name: model for model in (MultiClick, PM, AM, ICM, GCTR, RCTR, DCTR, PBM, UBM, BBM, CM, DCM, SDBN, DBN, CCM, THCM)
+    model.name: model for model in (MultiClick, LuceClick, PM, AM, ICM, GCTR, RCTR, DCTR, PBM, UBM, BBM, CM, DCM, SDBN, DBN, CCM, THCM)
 }
 
 __all__ = [
@@ -40,6 +41,7 @@ __all__ = [
     "THCM",
     "UBM",
     "ClickModel",
+    "LuceClick",
     "MultiClick",
     "RankedSequence",
     "load",

@@ -1,0 +1,173 @@
+"""What LuceClick decides by itself: strengths of priors and additions, by the likelihood of sessions held out of the training log.
+
+Sessions are dealt into folds by their own content, so the order of the log's rows does not matter and nothing is drawn at random. Of the strengths of
+a prior the strongest is taken that is not surely worse than the best; an addition is taken only where it surely gains. Sure is what is twice its
+standard error, or once for a strength. So drift, which held-out sessions of the same days do not show, is met with the stronger prior.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from reclick.batch import Float64, Int64
+from reclick.models.luce_fit import Fit, Memory, Options, Parameters, Problem
+from reclick.models.luce_kernels import marks
+from reclick.sessions import Sessions
+
+logger = logging.getLogger("reclick")
+FOLDS = 3
+FEWEST = 200  # sessions from which a log is asked at all
+PAGES = 100  # distinct pages from which whole pages are held out
+MOST = 20_000  # distinct sessions that decisions are made on; of a longer log, whole queries drawn by their content
+QUICK: dict[str, Any] = {"max_iterations": 50, "tolerance": 1e-5, "quiet": True}  # how far a fit goes that only decides
+FIRST: dict[str, Any] = {"max_iterations": 25, "tolerance": 1e-4, "quiet": True}  # … and one that only gives prior means
+SATISFIED = 0.3  # where the common satisfaction starts
+GRIDS: dict[str, tuple[Any, ...]] = {  # from the strongest; None is one value common to all
+    "query": (None, 8.0, 4.0, 2.0, 1.0, 0.5),
+    "attractiveness": (8.0, 4.0, 2.0, 1.0, 0.5),
+    "mix": (None, 30.0, 10.0, 3.0),
+    "kind": (16.0, 4.0, 1.0),
+    "satisfaction": (None, 30.0, 10.0, 5.0, 2.0),
+    "transition": (16.0, 4.0, 1.0),
+}
+DEFAULTS = Options(attractiveness=2.0, satisfaction=5.0, query=None, transition=4.0, kinds=1, kind=4.0, mix=10.0)
+MOST_KINDS = 4
+
+
+class Tried(NamedTuple):
+    """Options and how well they explain held-out sessions."""
+
+    options: Options
+    held_out: Float64  # [session] log-likelihood of each held-out session, fold after fold
+    weight: Float64  # [session]
+
+    @property
+    def mean(self) -> float:
+        """Log-likelihood a session."""
+        return float(np.average(self.held_out, weights=self.weight))
+
+    def sureness(self, other: Tried) -> float:
+        """The gain over the other, in standard errors of it."""
+        gain = self.held_out - other.held_out
+        mean = float(np.average(gain, weights=self.weight))
+        error = float(np.sqrt(np.sum(self.weight * (gain - mean) ** 2)) / self.weight.sum())
+        return mean / error if error > 0 else 0.0
+
+
+class Pooled(NamedTuple):
+    """A fit where satisfaction and the kinds' shares are common to all."""
+
+    parameters: Parameters
+    satisfied: float
+    shares: Float64  # [kind]
+    iterations: int
+
+
+def pool(sessions: Sessions, options: Options, means: Float64, satisfied: float | None = None) -> Pooled:
+    """The first stage of a fit: what is common to all, which then is the prior mean of each pair's and each query's own."""
+    shares = np.full(options.kinds, 1 / options.kinds)
+    problem = Problem(sessions, options._replace(satisfaction=None, mix=None), means, SATISFIED if satisfied is None else satisfied, shares)
+    done = problem.climb(problem.start(), **FIRST)
+    rho, shares = float(done.parameters.rho[0]), done.parameters.share[0]
+    return Pooled(done.parameters, rho if satisfied is None else satisfied, shares, len(done.objective))
+
+
+def fit(sessions: Sessions, options: Options, means: Float64, first: Pooled, memory: Memory | None = None, **loop: Any) -> Fit:
+    """The second stage of a fit."""
+    problem = Problem(sessions, options, means, first.satisfied, first.shares, memory)
+    return problem.climb(adapted(first.parameters, problem), **loop)
+
+
+def adapted(start: Parameters, problem: Problem) -> Parameters:
+    """Parameters of one fit as the start of another with the same pairs and kinds."""
+    fresh = problem.start()
+    spread = start.spread if len(start.spread) == len(fresh.spread) else fresh.spread
+    return start._replace(spread=spread, share=start.share if start.share.shape == fresh.share.shape else fresh.share)
+
+
+class Chooser:
+    """Folds of the training sessions, and the search over options; those given by the user are not touched."""
+
+    def __init__(self, sessions: Sessions, means: Float64, satisfied: float | None, fixed: dict[str, Any]) -> None:
+        self.means, self.satisfied, self.fixed = means, satisfied, fixed
+        self.folds = _dealt(_some(sessions)) if sessions.weight.sum() >= FEWEST else []
+        self.trials: dict[Options, Tried] = {}
+        self._pooled: dict[tuple[int, int], Pooled] = {}
+
+    def choose(self) -> Options:
+        """The options that the training log itself speaks for."""
+        now = DEFAULTS._replace(**self.fixed)
+        if len(self.folds) > 1:
+            for name in ("query", "attractiveness", "kinds", "mix", "kind", "satisfaction", "transition"):
+                if name not in self.fixed and (now.kinds > 1 or name not in ("mix", "kind")):
+                    now = self._kinds(now) if name == "kinds" else self._along(name, now)
+        return now
+
+    def _along(self, name: str, now: Options) -> Options:
+        """The strongest of a grid that is not surely worse than the best of it; an addition (from None) only if it surely gains."""
+        trials = [self.tried(now._replace(**{name: value})) for value in GRIDS[name]]
+        best = max(trials, key=lambda trial: trial.mean)
+        if GRIDS[name][0] is None and best.sureness(trials[0]) < 2:
+            return trials[0].options
+        return next(trial.options for trial in trials if best.sureness(trial) <= 1)
+
+    def _kinds(self, now: Options) -> Options:
+        """One more kind of users as long as it surely gains."""
+        while now.kinds < MOST_KINDS:
+            more = now._replace(kinds=now.kinds + 1)
+            if self.tried(more).sureness(self.tried(now)) < 2:
+                break
+            now = more
+        return now
+
+    def tried(self, options: Options) -> Tried:
+        """How well the options explain each fold, learnt from the others."""
+        if options not in self.trials:
+            parts = [self._held_out(k, options) for k in range(len(self.folds))]
+            self.trials[options] = Tried(options, np.concatenate(parts), np.concatenate([test.weight for _, test in self.folds]))
+            logger.debug("%s: %.5f", options, self.trials[options].mean)
+        return self.trials[options]
+
+    def _held_out(self, k: int, options: Options) -> Float64:
+        train, test = self.folds[k]
+        if (k, options.kinds) not in self._pooled:
+            self._pooled[k, options.kinds] = pool(train, options, self.means, self.satisfied)
+        done = fit(train, options, self.means, self._pooled[k, options.kinds], **QUICK)
+        return done.problem.score(done.parameters, test)
+
+
+def _some(sessions: Sessions) -> Sessions:
+    """The sessions, or whole queries of them that come to about `MOST`."""
+    if len(sessions) <= MOST:
+        return sessions
+    query = sessions.counts.pair_query[sessions.pair[sessions.page[:-1]]]
+    drawn = query.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15) >> np.uint64(33)
+    return sessions.select(np.flatnonzero(drawn < MOST / len(sessions) * 2**31))
+
+
+def _dealt(sessions: Sessions) -> list[tuple[Sessions, Sessions]]:
+    """(train, test) of each fold. Whole pages are held out, as tomorrow's pages will be new; of a log with few distinct pages, sessions.
+
+    A session that came w times is then dealt out, ⌊w / folds⌋ to each fold and the rest one a fold.
+    """
+    page = marks(sessions.pair, sessions.page, sessions.click[:0], np.zeros(len(sessions) + 1, np.int64))
+    if len(np.unique(page)) >= PAGES:
+        parts = [(np.flatnonzero(page % FOLDS != k), np.flatnonzero(page % FOLDS == k)) for k in range(FOLDS)]
+        return [(sessions.select(train), sessions.select(test)) for train, test in parts if len(train) and len(test)]
+    first = marks(sessions.pair, sessions.page, sessions.click, sessions.clicks) % FOLDS
+    folds = []
+    for k in range(FOLDS):
+        out = np.floor(sessions.weight / FOLDS) + np.clip(sessions.weight % FOLDS - (k - first) % FOLDS, 0, 1)  # [session] of its weight
+        if 0 < out.sum() < sessions.weight.sum():
+            folds.append((_weighted(sessions, sessions.weight - out), _weighted(sessions, out)))
+    return folds
+
+
+def _weighted(sessions: Sessions, weight: Float64) -> Sessions:
+    """The same sessions with other weights, without those of no weight."""
+    chosen: Int64 = np.flatnonzero(weight > 0)
+    return replace(sessions, weight=weight).select(chosen)

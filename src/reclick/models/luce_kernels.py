@@ -1,0 +1,183 @@
+"""What the sessions say under given parameters of LuceClick: one pass, and the steps that climb. The mathematics is told in luceclick.
+
+After k clicks, the last at l, a user of kind t weighs each free position with w_j = θ_j e_t(l, j), and the end with ω_t(k) f_q. The pass adds up how
+strongly each parameter was *pulled*, act · w / Z (act being the chance that the user was still choosing), beside how often it was chosen.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from reclick.batch import Float64, Int32, Int64
+from reclick.compiled import compiled
+
+FLOOR = 1e-12  # weights stay above
+SMALL = 1e-200  # a product of chances below this goes to the logarithm before it underflows
+
+
+@compiled
+def follow(  # noqa: PLR0912, PLR0915, one loop over the sessions, so that each is in the cache for all its sums
+    pair: Int32, page: Int64, click: Int32, clicks: Int64, weight: Float64, query: Int32,
+    theta: Float64, rho: Float64, eye: Float64, out: Float64, spread: Float64, share: Float64,
+    pulled: Float64, satisfied: Float64, eye_pulled: Float64, eye_chosen: Float64,
+    out_pulled: Float64, out_chosen: Float64, query_pulled: Float64, query_chosen: Float64, kind_chosen: Float64, known: Float64,
+    chance: Float64, likely: Float64, own: bool, mixed: bool,
+) -> float:  # fmt: skip
+    """Add the pulls and choices of all sessions to the statistics, and return their log-likelihood.
+
+    eye [kind, last, position], out [kind, clicks], spread [query] if it is every query's own, else [1], share [query, kind] if mixed, else [1, kind].
+    likely [session] gets each log-likelihood where it has room, and known [pair, 2] the information on log θ and on the logit of ρ.
+    chance [kind, clicks so far, position + 1] is room for one session; the last column is the end's.
+    """
+    kinds, n_most = eye.shape[0], chance.shape[2] - 1
+    free, pull, local = np.empty(n_most), np.empty(n_most), np.empty(n_most)
+    still = np.empty((kinds, chance.shape[1]))  # [kind, clicks so far] P(the user was choosing | what happened)
+    belief = np.empty(kinds)
+    total = 0.0
+    for s in range(len(weight)):
+        first, n = page[s], page[s + 1] - page[s]
+        begin, many = clicks[s], clicks[s + 1] - clicks[s]
+        f = spread[query[s]] if own else spread[0]
+        q = query[s] if mixed else 0
+        for j in range(n):
+            local[j] = theta[pair[first + j]]
+            pull[j] = 0.0
+        best = -np.inf
+        for t in range(kinds):
+            free[:n] = 1.0
+            product, logs, last = 1.0, 0.0, 0
+            for k in range(min(many + 1, n)):
+                outside = out[t, k] * f
+                z = outside
+                for j in range(n):
+                    w = local[j] * eye[t, last, j] * free[j]
+                    chance[t, k, j] = w
+                    z += w
+                for j in range(n):
+                    chance[t, k, j] /= z
+                chance[t, k, n_most] = outside / z
+                content = rho[pair[first + last - 1]] if last > 0 else 0.0
+                still[t, k] = 1.0
+                if k < many:
+                    last = click[begin + k]
+                    free[last - 1] = 0.0
+                    product *= (1.0 - content) * chance[t, k, last - 1]
+                else:
+                    leave = (1.0 - content) * chance[t, k, n_most]
+                    still[t, k] = leave / (content + leave)
+                    product *= content + leave
+                if product < SMALL:
+                    logs += np.log(max(product, 1e-300))
+                    product = 1.0
+            belief[t] = logs + np.log(product) + np.log(share[q, t])
+            best = max(best, belief[t])
+        sum_ = 0.0
+        for t in range(kinds):
+            belief[t] = np.exp(belief[t] - best)
+            sum_ += belief[t]
+        found = best + np.log(sum_)
+        total += weight[s] * found
+        if len(likely) > 0:
+            likely[s] = found
+        for t in range(kinds):
+            mass = weight[s] * belief[t] / sum_
+            if kinds > 1:
+                kind_chosen[q, t] += mass
+            last = 0
+            for k in range(min(many + 1, n)):
+                act = mass * still[t, k]
+                for j in range(n):
+                    v = act * chance[t, k, j]
+                    pull[j] += v
+                    eye_pulled[t, last, j] += v
+                out_pulled[t, k] += act * chance[t, k, n_most]
+                if len(known) > 0:
+                    for j in range(n):
+                        known[pair[first + j], 0] += act * chance[t, k, j] * (1.0 - chance[t, k, j])
+                    if last > 0:
+                        at = pair[first + last - 1]
+                        known[at, 1] += mass * _information(rho[at], chance[t, k, n_most], k < many)
+                if own:
+                    query_pulled[query[s]] += act * chance[t, k, n_most]
+                if k < many:
+                    eye_chosen[t, last, click[begin + k] - 1] += mass
+                    last = click[begin + k]
+                else:
+                    out_chosen[t, k] += act
+                    if own:
+                        query_chosen[query[s]] += act
+                    if last > 0:
+                        satisfied[pair[first + last - 1]] += mass - act
+        if many == n:  # nothing was left to choose: satisfied or not, the session ends
+            satisfied[pair[first + click[begin + many - 1] - 1]] += weight[s] * rho[pair[first + click[begin + many - 1] - 1]]
+        for j in range(n):
+            pulled[pair[first + j]] += pull[j]
+    return total
+
+
+@compiled
+def _information(rho: float, outside: float, went_on: bool) -> float:
+    """Minus the second derivative by the logit of ρ of log P(what followed the click): going on, or ending, satisfied or not."""
+    if went_on:
+        return rho * (1.0 - rho)
+    slope = (1.0 - outside) * rho * (1.0 - rho) / (outside + (1.0 - outside) * rho)
+    return slope * (slope - (1.0 - 2.0 * rho))
+
+
+@compiled
+def climb(value: Float64, chosen: Float64, pulled: Float64, strength: Float64, rate: Float64) -> Float64:
+    """The next value of weights x that stand in a product of two: the root y of chosen + s − pulled y² − rate x y = 0, times x.
+
+    The prior is worth s log x − rate x (a Gamma of mean s / rate). Of a product of two the logarithm is worth `chosen`, and its weight costs at most
+    pulled (y² + z²) / 2 where its factors move by y and z: so the objective cannot fall.
+    """
+    new = np.empty(len(value))
+    for i in range(len(value)):
+        x, q = value[i], pulled[i]
+        b, c = rate[i] * x, chosen[i] + strength[i]
+        if c == 0.0:
+            new[i] = FLOOR if q > 0.0 or b > 0.0 else x
+        elif q > 1e-300:
+            new[i] = max(x * 2.0 * c / (b + np.sqrt(b * b + 4.0 * q * c)), FLOOR)
+        else:
+            new[i] = max(x * c / b, FLOOR) if b > 0.0 else x
+    return new
+
+
+@compiled
+def leap(first: Float64, second: Float64, third: Float64, weight: Float64) -> tuple[float, float]:
+    """Squared lengths of a step and of the change between two steps, on the scale of logarithms, each parameter counting by its weight."""
+    step = bend = 0.0
+    for i in range(len(first)):
+        r = np.log(second[i] / first[i])
+        v = np.log(third[i] / second[i]) - r
+        step += weight[i] * r * r
+        bend += weight[i] * v * v
+    return step, bend
+
+
+@compiled
+def land(first: Float64, second: Float64, third: Float64, far: float, ceiling: float) -> Float64:
+    """Extrapolate: first · exp(2 a r + a² v), where two steps would lead if they went on to their limit (SQUAREM); a = far, and 1 is the third."""
+    out = np.empty(len(first))
+    for i in range(len(first)):
+        r = np.log(second[i] / first[i])
+        v = np.log(third[i] / second[i]) - r
+        out[i] = min(max(first[i] * np.exp(min(max(2.0 * far * r + far * far * v, -5.0), 5.0)), FLOOR), ceiling)
+    return out
+
+
+@compiled
+def marks(pair: Int32, page: Int64, click: Int32, clicks: Int64) -> Int64:
+    """A number [session] from 0 to 2³¹ − 1 that looks drawn at random but follows from the pairs shown and the clicks in their order."""
+    out = np.empty(len(page) - 1, np.int64)
+    for s in range(len(out)):
+        h = np.uint64(0x9E3779B97F4A7C15)
+        for i in range(page[s], page[s + 1]):
+            h = (h ^ np.uint64(pair[i] + 1)) * np.uint64(0xBF58476D1CE4E5B9)
+            h ^= h >> np.uint64(29)
+        for c in range(clicks[s], clicks[s + 1]):
+            h = (h ^ np.uint64(click[c] + 0x10000)) * np.uint64(0x94D049BB133111EB)
+            h ^= h >> np.uint64(32)
+        out[s] = np.int64(h >> np.uint64(33))
+    return out

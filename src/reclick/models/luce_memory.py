@@ -1,0 +1,85 @@
+"""What a fitted LuceClick keeps of its sessions, so that a new day can be added without them.
+
+Of the sessions only sums are kept: how often each weight was chosen, and its exposure, which is what a unit of it would have been pulled under the
+last fit. As a function of a weight x the old sessions are then worth chosen · log x − exposure · x. Its slope is exact in the point where they were
+fitted; further away it is an approximation, for what the other weights were is not remembered. Decay fades the sums.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pyarrow as pa
+
+from reclick.batch import Float64, Int32, Int64
+from reclick.counts import Counts
+from reclick.interning import Interner
+from reclick.models.luce_fit import Memory, Parameters, Problem
+from reclick.sessions import Sessions
+
+
+class Places:
+    """Where the queries and pairs of some counts stand in the counts of more."""
+
+    def __init__(self, part: Counts, whole: Counts) -> None:
+        self.query = _codes(whole.queries, part.queries)  # [query of the part]
+        key = _keys(self.query[part.pair_query], _codes(whole.ads, part.ads)[part.pair_ad])
+        self.pair: Int64 = np.searchsorted(_keys(whole.pair_query, whole.pair_ad), key)  # [pair of the part]
+        self.pairs, self.queries = len(whole.impressions), len(whole.queries)
+
+    def of_pairs(self, values: Float64, fill: Float64 | float) -> Float64:
+        """Values a pair of the part, as values a pair of the whole."""
+        out = np.array(np.broadcast_to(fill, self.pairs), np.float64)
+        out[self.pair] = values
+        return out
+
+    def of_queries(self, values: Float64, fill: Float64 | float) -> Float64:
+        """Values a query, likewise; one value common to all stays as it is."""
+        if len(values) != len(self.query):
+            return values
+        out = np.array(np.broadcast_to(fill, (self.queries, *values.shape[1:])), np.float64)
+        out[self.query] = values
+        return out
+
+
+def _codes(strings: pa.Array, asked: pa.Array) -> Int32:
+    index = Interner()
+    index.codes(strings)
+    return index.find(asked)
+
+
+def _keys(query: Int32, ad: Int32) -> Int64:
+    return (query.astype(np.int64) << 32) | ad
+
+
+def moved(sessions: Sessions, whole: Counts) -> Sessions:
+    """The same sessions, their pairs being rows of the counts of more."""
+    return replace(sessions, counts=whole, pair=Places(sessions.counts, whole).pair[sessions.pair].astype(np.int32))
+
+
+def faded(memory: Memory, decay: float, at: Places, problem: Problem) -> Memory:
+    """The memory times the decay, for more pairs and queries, and for longer pages."""
+    tables = [_widened(table, shape) for table, shape in zip(memory[3:7], (problem.eye.shape,) * 2 + (problem.out.shape,) * 2, strict=True)]
+    pairs = [at.of_pairs(values, 0.0) for values in memory[:3]]
+    queries = [at.of_queries(values, 0.0) if len(values) > 1 or at.queries == 1 else values for values in memory[7:]]
+    return Memory(*(decay * values for values in (*pairs, *tables, *queries)))
+
+
+def _widened(table: Float64, shape: tuple[int, ...]) -> Float64:
+    return np.pad(table, [(0, size - have) for size, have in zip(shape, table.shape, strict=True)])
+
+
+def carried(last: Parameters, at: Places, problem: Problem) -> Parameters:
+    """The parameters of the last fit as the start of the next: new pairs and queries at their prior means; habits anew where pages became longer."""
+    fresh = problem.start()
+    return Parameters(
+        theta=at.of_pairs(last.theta, problem.means * last.rare[problem.pair_class]),
+        rho=at.of_pairs(last.rho, problem.satisfied),
+        eye=last.eye if len(last.eye) == len(fresh.eye) else fresh.eye,
+        out=last.out if len(last.out) == len(fresh.out) else fresh.out,
+        spread=at.of_queries(last.spread, last.seldom[0]) if len(fresh.spread) > 1 else last.spread[:1],
+        share=at.of_queries(last.share, problem.shares) if len(fresh.share) > 1 else last.share[:1],
+        rare=last.rare,
+        seldom=last.seldom,
+    )

@@ -1,0 +1,329 @@
+"""LuceClick: clicks in any order, fitted jointly: a stop is satisfaction or fatigue and not both, a click is the merit of the ad or of its place."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from statistics import NormalDist
+from typing import Any, ClassVar, Self
+
+import numpy as np
+import pyarrow as pa
+
+from reclick.attractiveness import TextIndex
+from reclick.batch import Float64, SessionBatch
+from reclick.counts import Counts, Progress
+from reclick.errors import CannotAnswerError, SettingError
+from reclick.models.base import Belief, Beliefs, ClickModel, check_prior, check_range, text_given
+from reclick.models.em import check_loop, check_whole
+from reclick.models.luce_choice import Chooser, fit, pool
+from reclick.models.luce_fit import Fit, Memory, Options, Parameters, Problem
+from reclick.models.luce_kinds import Kinds
+from reclick.models.luce_memory import Places, carried, faded, moved
+from reclick.models.luce_text import LogLinear, LogLinearWords, chosen
+from reclick.models.multiclick import _newer_text as newer_text
+from reclick.models.pairs import Asked, Pairs
+from reclick.pages import Pages
+from reclick.sequences import LUCE
+from reclick.sessions import Sessions, as_sessions
+from reclick.text import AdTokens
+
+STRENGTHS = ("attractiveness", "satisfaction", "query", "transition", "kind", "mix")
+COMMON = ("satisfaction", "query", "mix")  # may be None: one value common to all
+SURE = 1e-9  # information below this is none
+FAR = 500.0  # logits beyond this are 0 or 1
+
+
+class LuceClick(ClickModel):
+    """Luce's choice among the ads that are left and "nothing more", until a click satisfies.
+
+    After k clicks, the last at l: satisfied with ρ(q, d_l), the session ends. Otherwise w_j = θ(q, d_j) γ(l, j) for every free position j, ω_k f_q
+    for the end, and P(j) = w_j / (ω_k f_q + Σ w). γ and ω may differ between kinds of users, whose shares may differ between queries. Fitted by EM
+    (satisfied at the end, or not; which kind) with steps in closed form for the rest, which never lower the objective. The scale is that of an ad
+    alone on top of a page: attractiveness is P(it is clicked) = θ / (1 + θ), to an average user.
+
+    Settings: strengths of priors in pseudo-clicks, of θ (`attractiveness_strength`), of ρ (`satisfaction_strength`), of f (`query_strength`), of γ
+    towards what its distance and row say (`transition_strength`), of how kinds differ (`kind_strength`) and of a query's shares of them
+    (`mix_strength`); None is one value common to all. `kinds` is a number. "auto", the default of all, lets the training log decide by held-out
+    likelihood (reclick.models.luce_choice); `options_` then tells.
+
+    >>> log = {"query": ["pizza"] * 4, "ads": [["a", "b"]] * 4, "clicks": [[1], [1, 2], [], [2]]}
+    >>> model = LuceClick(kinds=1).fit(log)
+    >>> model.converged_, model.theta_.round(2)
+    (True, array([0.9 , 0.73]))
+    """
+
+    name: ClassVar[str] = "luceclick"
+    assumes: ClassVar[str] = "ads compete with each other and with stopping; the eye jumps from click to click; a click may satisfy"
+    reference: ClassVar[str] = "Reclick; Luce 1959 (the choice axiom), Hunter 2004 (the steps)"
+    ordered: ClassVar[bool] = True
+    satisfaction: ClassVar[bool] = True
+    pair_values: ClassVar[tuple[str, ...]] = ("theta_", "rho_", "exposure_", "known_theta_", "known_rho_")
+    shared_values: ClassVar[tuple[str, ...]] = (
+        "unseen_",
+        "satisfaction_",
+        "gamma_",
+        "omega_",
+        "common_share_",
+        "options_",
+        "pooled_iterations_",
+        "rare_",
+        "seldom_",
+        "scale_",
+    )
+
+    def __init__(
+        self,
+        *,
+        attractiveness_prior: str | float = "overall",
+        attractiveness_strength: str | float = "auto",
+        satisfaction_prior: str | float = "overall",
+        satisfaction_strength: str | float | None = "auto",
+        query_strength: str | float | None = "auto",
+        transition_strength: str | float = "auto",
+        kinds: str | int = "auto",
+        kind_strength: str | float = "auto",
+        mix_strength: str | float | None = "auto",
+        frequent: float = 50,
+        max_iterations: int = 200,
+        tolerance: float = 1e-5,
+    ) -> None:
+        check_prior("attractiveness_prior", attractiveness_prior, ("overall", "words"))
+        check_prior("satisfaction_prior", satisfaction_prior, ("overall",))
+        self.attractiveness_prior = attractiveness_prior
+        self.attractiveness_strength = attractiveness_strength
+        self.satisfaction_prior = satisfaction_prior
+        self.satisfaction_strength = satisfaction_strength
+        self.query_strength = query_strength
+        self.transition_strength = transition_strength
+        self.kinds = kinds
+        self.kind_strength = kind_strength
+        self.mix_strength = mix_strength
+        self.frequent = frequent
+        self.max_iterations = max_iterations
+        self.tolerance = tolerance
+        for strength in STRENGTHS:
+            _check_strength(f"{strength}_strength", getattr(self, f"{strength}_strength"), none=strength in COMMON)
+        if kinds != "auto":
+            check_whole("kinds", kinds, 1)
+        check_range("frequent", frequent, 0, sys.float_info.max)
+        check_loop(max_iterations, tolerance)
+
+    # fitting
+
+    def _learn(self, data: Sessions, history: Counts | None, text: AdTokens | None) -> None:
+        """Fit with one prior mean for all pairs, and with "words" once more, with the prior means that words give: clicks over exposure."""
+        given = self.attractiveness_prior
+        self.unseen_ = 1.0
+        self._pairs = self._index(data.counts, text)
+        means = np.ones(len(self._pairs))
+        options = self._choose(data, means)
+        done = self._fit(data, options, means)
+        self._take(done, None if isinstance(given, str) else given / (1 - given) / float(done.parameters.rare[0]))
+        if given == "words":
+            self.word_exposure_, self.word_clicks_ = self.exposure_, self._pairs.counts.clicks
+            self._choose_text(data.counts, text)
+            self._pairs = self._index(data.counts, text)
+            overall = self._pairs.words.overall
+            self._take(self._fit(data, options, np.maximum(self._pairs.words.of_pairs()[:, 0], 1e-6) / overall), overall)
+
+    def _choose_text(self, counts: Counts, text: AdTokens | None) -> None:
+        """Let held-out ads decide between the mean of word rates and a log-linear model, which then has weights of words."""
+        words = Pairs(counts, text, frequent=self.frequent).words
+        exposure, clicks = (np.bincount(counts.pair_ad, x, len(counts.ads)).astype(np.float64) for x in (self.word_exposure_, self.word_clicks_))
+        query = np.zeros(len(counts.ads), np.int64)
+        query[counts.pair_ad[::-1]] = counts.pair_query[::-1]  # the first query of each ad
+        tokens = words.tokens_of(counts.ads, None if text is None else TextIndex(text))
+        model = chosen(tokens, exposure, clicks, int(tokens.words.max(initial=0)) + 1, query)
+        self.word_weights_, self.word_level_ = (model.weights, model.intercept) if isinstance(model, LogLinear) else (np.zeros(0), 0.0)
+
+    def _index(self, counts: Counts, text: AdTokens | None) -> Pairs:
+        pairs = super()._index(counts, text)
+        if hasattr(self, "word_exposure_") and len(self.word_weights_):
+            pairs.words = LogLinearWords(pairs.words, LogLinear(self.word_weights_, self.word_level_))
+        return pairs
+
+    def _choose(self, sessions: Sessions, means: Float64) -> Options:
+        """The options given, and for those that are "auto" what the log speaks for."""
+        names = [*((name, f"{name}_strength") for name in STRENGTHS), ("kinds", "kinds")]
+        fixed = {option: value for option, setting in names if (value := getattr(self, setting)) != "auto"}
+        return Chooser(sessions, means, self._satisfied(), fixed).choose()
+
+    def _satisfied(self) -> float | None:
+        return None if isinstance(self.satisfaction_prior, str) else float(self.satisfaction_prior)
+
+    def _fit(self, sessions: Sessions, options: Options, means: Float64) -> Fit:
+        first = pool(sessions, options, means, self._satisfied())
+        self.pooled_iterations_ = first.iterations
+        return fit(sessions, options, means, first, max_iterations=self.max_iterations, tolerance=self.tolerance)
+
+    def update(
+        self, sessions: object = None, *, forget: object = None, decay: float = 1.0, ads: object = None, progress: Progress | None = None
+    ) -> Self:
+        """Continue from the last fit with new sessions, the old ones faded by `decay`: they are not read again, sums of them are kept (luce_memory).
+
+        The options stay as they are; fit anew from time to time, for the sums are an approximation.
+        """
+        self._check_fitted()
+        if forget is not None:
+            raise CannotAnswerError("LuceClick cannot forget sessions it was fitted to: let them fade with decay=…, or fit it again without them.")
+        new = as_sessions(sessions, progress=progress)
+        return self._become(self.clone()._continue(self, new, decay, newer_text(self._pairs.text, text_given(sessions, ads))))
+
+    def _continue(self, last: Self, new: Sessions, decay: float, text: AdTokens | None) -> Self:
+        """Take over from a fitted model, with new sessions."""
+        before = last._pairs.counts
+        counts = before.decay(decay) + new.counts
+        at, sessions, options = Places(before, counts), moved(new, counts), Options(**last.options_)
+        self.unseen_, self.pooled_iterations_ = last.unseen_, 0
+        if self.attractiveness_prior == "words":
+            self.word_exposure_, self.word_clicks_ = at.of_pairs(last.exposure_, 0.0), at.of_pairs(before.clicks, 0.0)
+            self._choose_text(counts, text)
+        self._pairs = self._index(counts, text)
+        words = self._pairs.unseen is None
+        means = np.maximum(self._pairs.words.of_pairs()[:, 0], 1e-6) / last.scale_ if words else np.ones(len(self._pairs))
+        problem = Problem(sessions, options, means, last.satisfaction_, last.common_share_)
+        problem.part(counts.impressions, counts.volumes)
+        problem.remember(faded(last._memory, decay, at, problem))
+        start = Parameters(last.theta_ / last.scale_, last.rho_, last.eye_, last.out_, last.spread_, last.share_, last.rare_, last.seldom_)
+        done = problem.climb(carried(start, at, problem), max_iterations=self.max_iterations, tolerance=self.tolerance)
+        self._take(done, None if self.attractiveness_prior == "overall" else last.scale_)
+        return self
+
+    def _take(self, done: Fit, odds: float | None) -> None:
+        """Set what was learnt, on the scale of an ad alone on top: `odds` are those of a click on one of prior mean 1, if given."""
+        now, problem = done.parameters, done.problem
+        self.common_share_ = problem.shares if problem.options.mix is not None else now.share[0]
+        gamma, omega = problem.eye.table(now.eye), problem.out.table(now.out)
+        fixed = self.common_share_ @ omega[:, 0]
+        top = float(self.common_share_ @ (gamma[:, 0, 0] / omega[:, 0])) if odds is None else odds
+        self.theta_, self.unseen_, self.scale_ = now.theta * top, top, top
+        self.rare_, self.seldom_ = now.rare, now.seldom
+        if self._pairs.unseen is not None:
+            self.unseen_ = self._pairs.unseen = top * now.rare[0]
+        self.gamma_, self.omega_ = gamma / (top * fixed), omega / fixed
+        self.rho_, self.satisfaction_ = now.rho, float(now.rho[0]) if problem.options.satisfaction is None else problem.satisfied
+        self.spread_, self.share_ = now.spread, now.share
+        self.exposure_ = done.found.pulled / self.theta_
+        self.options_ = problem.options._asdict()
+        self.eye_, self.out_, self._memory = now.eye, now.out, problem.remembered(now, done.found)
+        self.known_theta_, self.known_rho_ = _information(done)
+        self.iterations_, self.converged_, self.objective_, self.message_ = len(done.objective), done.converged, done.objective, done.message
+
+    # answers
+
+    def _prepare(self, batch: SessionBatch, text: TextIndex | None) -> Callable[[int, int], Pages]:
+        found = self._pairs.find(batch)
+        seen = found.query >= 0
+        spread = np.full(len(batch), self.seldom_[0])
+        share = np.tile(self.common_share_, (len(batch), 1))
+        if self.options_["query"] is not None:
+            spread[seen] = self.spread_[found.query[seen]]
+        if self.options_["mix"] is not None:
+            share[seen] = self.share_[found.query[seen]]
+        theta = self._pairs.filled(self.theta_, batch, found, text) / np.repeat(spread, np.diff(batch.page))
+        rho = self._pairs.at(self.rho_, found.row, self.satisfaction_)
+        longest = int(np.diff(batch.page).max(initial=1))
+        gamma, omega = extended(self.gamma_, longest), np.pad(self.omega_, ((0, 0), (0, max(0, longest + 1 - self.omega_.shape[1]))), mode="edge")
+
+        def pages(start: int, end: int) -> Any:
+            first, last = batch.page[start], batch.page[end]
+            offsets = batch.page[start : end + 1] - first
+            one = Pages(LUCE, theta[first:last], rho[first:last], omega, gamma, offsets, np.zeros(end - start, np.int64))
+            return one if len(self.common_share_) == 1 else Kinds(one, share[start:end])
+
+        return pages
+
+    def _beliefs(self, asked: Asked) -> Beliefs:
+        """Normal posteriors of log θ, which is the logit of the attractiveness, and of the logit of ρ: Laplace's, from the observed information."""
+        unseen = asked.words[:, 0] if self._pairs.unseen is None else np.full(len(asked.row), self._pairs.unseen)
+        theta = np.where(asked.row >= 0, self._pairs.at(self.theta_, asked.row, 0.0), np.maximum(unseen, 1e-9))
+        rho = self._pairs.at(self.rho_, asked.row, self.satisfaction_)
+        prior = self.options_["attractiveness"], self.options_["satisfaction"]
+        known = self._pairs.at(self.known_theta_, asked.row, prior[0]), self._pairs.at(self.known_rho_, asked.row, prior[1] or np.inf)
+        return Beliefs(_belief(theta / (1 + theta), known[0]), _belief(rho, known[1]))
+
+    # saving
+
+    def _to_tables(self) -> tuple[dict[str, Any], dict[str, pa.Table]]:
+        values, tables = super()._to_tables()
+        if hasattr(self, "word_weights_"):
+            values |= {"word_weights_": self.word_weights_.tolist(), "word_level_": self.word_level_}
+        for name, arrays in self._beside().items():
+            tables[name] = pa.table({str(i): np.ravel(array) for i, array in enumerate(arrays)})
+        return {**values, "options_": self.options_}, tables
+
+    def _beside(self) -> dict[str, tuple[Float64, ...]]:
+        """What is saved beside the pairs' values: arrays that go together because they are equally long."""
+        memory = self._memory
+        return {
+            "luce_pairs": memory[:3],
+            "luce_eye": memory[3:5],
+            "luce_out": memory[5:7],
+            "luce_spread": (self.spread_, *memory[7:9]),
+            "luce_share": (self.share_, memory.kind_chosen),
+            "luce_eye_factors": (self.eye_,),
+            "luce_out_factors": (self.out_,),
+        }
+
+    def _from_tables(self, values: dict[str, Any], tables: dict[str, pa.Table]) -> Self:
+        super()._from_tables(values, tables)
+        saved = {name: [column.to_numpy().copy() for column in table.columns] for name, table in tables.items() if name.startswith("luce_")}
+        kinds = len(self.common_share_)
+        eye, out = ([x.reshape(like.shape) for x in saved[name]] for name, like in (("luce_eye", self.gamma_), ("luce_out", self.omega_)))
+        share, kind_chosen = (array.reshape(-1, kinds) for array in saved["luce_share"])
+        self.spread_, self.share_ = saved["luce_spread"][0], share
+        (self.eye_,), (self.out_,) = saved["luce_eye_factors"], saved["luce_out_factors"]
+        self._memory = Memory._make([*saved["luce_pairs"], *eye, *out, *saved["luce_spread"][1:], kind_chosen])
+        return self
+
+    def _learnt(self) -> str:
+        options = ", ".join(f"{name}={value}" for name, value in self.options_.items())
+        return f"{super()._learnt()}\n  {options}\n  satisfaction_ = {self.satisfaction_:.3f}  unseen_ = {self.unseen_:.3f}"
+
+
+def _check_strength(name: str, value: object, *, none: bool) -> None:
+    if value == "auto" or (none and value is None):
+        return
+    if isinstance(value, str) or value is None:
+        raise SettingError(f'{name}: got {value!r}, expected "auto", a number of 0 or more{" or None" if none else ""}.')
+    check_range(name, value, 0, sys.float_info.max)
+
+
+def _information(done: Fit) -> tuple[Float64, Float64]:
+    """The information on each pair's log θ and logit of ρ, of the sessions and of the priors: [pair], [pair]."""
+    now, problem = done.parameters, done.problem
+    known = problem.information(now)
+    yes, no = problem.satisfied_before()
+    certain = (yes + no) * now.rho * (1 - now.rho)
+    if problem.options.satisfaction is None:
+        rho = np.full(len(known), known[:, 1].sum() + certain.sum())
+    else:
+        certain = np.maximum(certain, problem.options.satisfaction * problem.satisfied * (1 - problem.satisfied) * (problem.clicks == 0))
+        rho = np.maximum(known[:, 1] + certain, certain / 2)  # the likelihood of an end is not concave everywhere
+    return np.maximum(known[:, 0] + problem.rate(now) * now.theta, SURE), np.maximum(rho, SURE)
+
+
+def _belief(value: Float64, known: Float64) -> Belief:
+    """A probability whose logit has a normal posterior of this information; as a Beta, the one of the same mean and variance."""
+    logit, error = np.log(value) - np.log1p(-value), 1 / np.sqrt(known)
+    spread = np.maximum(value * (1 - value) * error, 1e-12) ** 2
+
+    def interval(level: float) -> tuple[Float64, Float64]:
+        wide = NormalDist().inv_cdf(0.5 + level / 2) * error
+        low, high = (1 / (1 + np.exp(np.clip(side - logit, -FAR, FAR))) for side in (wide, -wide))
+        return low, high
+
+    return Belief(value, value, np.maximum(value * (1 - value) / spread - 1, 1e-3), interval)
+
+
+def extended(gamma: Float64, longest: int) -> Float64:
+    """Lengthen γ [kind, last, position] for pages longer than any learnt from: new positions are as the last, and so are jumps from them."""
+    known = gamma.shape[2]
+    if longest <= known:
+        return np.ascontiguousarray(gamma)
+    wide = np.pad(gamma, ((0, 0), (0, longest - known), (0, longest - known)), mode="edge")
+    for last in range(known + 1, longest + 1):
+        shift = last - known
+        wide[:, last, shift:] = wide[:, known, : longest - shift]
+    return np.ascontiguousarray(wide)
