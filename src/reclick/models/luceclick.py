@@ -50,7 +50,7 @@ class LuceClick(ClickModel):
     >>> log = {"query": ["pizza"] * 4, "ads": [["a", "b"]] * 4, "clicks": [[1], [1, 2], [], [2]]}
     >>> model = LuceClick(kinds=1).fit(log)
     >>> model.converged_, model.theta_.round(2)
-    (True, array([0.9 , 0.73]))
+    (True, array([1.77, 1.8 ]))
     """
 
     name: ClassVar[str] = "luceclick"
