@@ -104,6 +104,7 @@ def test_a_table_has_the_tokens_of_each_of_its_ads(rows: list[Row]) -> None:
 
 @given(TEXT)
 @example("İ\u0300")
+@example("İ\u0307")
 def test_tokens_of_tokens_are_the_same_tokens(copy: str) -> None:
     found = words(copy)
     assert words(" ".join(found)) == found

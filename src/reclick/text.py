@@ -55,6 +55,7 @@ TRADE_MARKS = "©®℠℡™"
 APOSTROPHES = "’‘‛ʼ＇´`"
 PLAIN = str.maketrans(dict.fromkeys(IGNORED) | {ord(sign): None for sign in TRADE_MARKS} | {ord(sign): "'" for sign in APOSTROPHES})
 ASCII_PLAIN = str.maketrans({"_": " ", "`": "'"})
+DOTTED = re.compile("i\u0307+")
 SCHEME = re.compile(r"[a-z][a-z0-9+.\-]*://|//")
 
 
@@ -227,7 +228,7 @@ def _words(text: str) -> list[str]:
 def _fold(text: str) -> str:
     """Fold case, compatibility forms and the dots of i; composed again at the end, because folding case may decompose."""
     folded = unicodedata.normalize("NFKC", text.translate(PLAIN)).casefold()
-    return unicodedata.normalize("NFKC", folded.translate(PLAIN).replace("ı", "i").replace("i\u0307", "i"))
+    return unicodedata.normalize("NFKC", DOTTED.sub("i", folded.translate(PLAIN).replace("ı", "i")))
 
 
 def _folded(stop_words: Collection[str]) -> frozenset[str]:
