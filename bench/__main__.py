@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import sys
 
-from bench import counting, em, evaluating, luce, predicting, real
+from bench import counting, em, evaluating, headlines, luce, predicting, real
 
 BENCHES = {
     "counting": counting.main,
     "em": em.main,
     "evaluating": evaluating.main,
+    "headlines": headlines.main,
     "luce": luce.main,
     "predicting": predicting.main,
     "real": real.main,

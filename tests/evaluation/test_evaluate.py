@@ -74,6 +74,13 @@ def test_labels_add_the_relevance_metrics_and_say_where_relevance_starts(evaluat
     assert {"reliability", "precision_recall"} == set(evaluation.curves["curve"].unique().to_pylist())
 
 
+def test_relevance_metrics_are_given_by_volume_too(evaluation: rc.Evaluation) -> None:
+    rows = [row for row in evaluation.scores.to_pylist() if row["model"] == "UBM" and row["metric"] == "roc_auc"]
+    assert {row["volume"]: row["support"] for row in rows} == {
+        "all": 4, "0-10": 0, "10-50": 4, "50-100": 0, "100-500": 0, "500-1000": 0, ">1000": 0,
+    }  # fmt: skip
+
+
 def test_the_details_are_plain_values_that_json_can_hold(evaluation: rc.Evaluation) -> None:
     details = json.loads(json.dumps(evaluation.details))
     assert details["logs"]["test"] == {"name": "table", "sessions": 61, "dropped": {}}

@@ -430,3 +430,16 @@ def test_a_number_as_prior_is_the_attractiveness_of_an_ad_never_seen() -> None:
 def test_a_wrong_setting_is_named(settings: dict[str, Any]) -> None:
     with pytest.raises(SettingError, match=next(iter(settings))):
         LuceClick(**settings)
+
+
+def test_a_long_log_is_asked_through_some_of_its_queries(monkeypatch: pytest.MonkeyPatch) -> None:
+    sessions = as_sessions(as_table([Session(f"q{i % 60}", ("a", "b", "c"), ((1,), (), (2, 1), (3,))[i // 60 % 4]) for i in range(960)]))
+    fixed = {"attractiveness": 1.0, "satisfaction": 5.0, "transition": 4.0, "kinds": 1, "kind": 4.0, "mix": None}
+    monkeypatch.setattr("reclick.models.luce_choice.MOST", len(sessions) // 2)
+    means = np.arange(1.0, len(sessions.counts.impressions) + 1)
+    chooser = Chooser(sessions, means, None, fixed)
+    train, _ = chooser.folds[0]
+    assert 10 < len(train.counts.queries) < 50
+    assert len(chooser.means) == len(train.counts.impressions) < len(means)
+    assert set(train.counts.queries.to_pylist()) < set(sessions.counts.queries.to_pylist())
+    assert isinstance(chooser.choose(), Options)

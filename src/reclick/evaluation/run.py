@@ -110,8 +110,12 @@ def _fitted(name: str, model: ClickModel, inputs: Inputs, tell: Told) -> ClickMo
 
 
 def _scored(name: str, model: ClickModel, inputs: Inputs, seed: int, tell: Told) -> SessionSums:
-    volumes = None if inputs.train is None else QueryVolumes(inputs.train.counts)
-    return score(model, inputs.test.log, volumes, seed=seed, progress=partial(tell, f"Scoring {name}"))
+    return score(model, inputs.test.log, _volumes(inputs), seed=seed, progress=partial(tell, f"Scoring {name}"))
+
+
+def _volumes(inputs: Inputs) -> QueryVolumes | None:
+    """The volumes of queries in training."""
+    return None if inputs.train is None else QueryVolumes(inputs.train.counts)
 
 
 # ---- all models
@@ -124,7 +128,7 @@ def _compare(judged: dict[str, Judged], inputs: Inputs, level: float, resamples:
     details = _details(judged, inputs) | {"level": level, "resamples": resamples, "seed": seed, "version": __version__}
     if inputs.labels is not None:
         pairs = {name: relevance_scores(each.model, inputs.labels, ads=inputs.text) for name, each in judged.items()}
-        found = label_tables(pairs, level=level, resamples=resamples, seed=seed)
+        found = label_tables(pairs, level=level, resamples=resamples, seed=seed, volumes=_volumes(inputs))
         joined = zip((scores, differences, curves), found, strict=True)
         scores, differences, curves = (pa.concat_tables(both) for both in joined)
         details["labels"] = {

@@ -12,6 +12,7 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
+import pyarrow as pa
 
 from reclick.batch import Float64, Int64
 from reclick.models.luce_fit import Fit, Memory, Options, Parameters, Problem
@@ -93,8 +94,9 @@ class Chooser:
     """Folds of the training sessions, and the search over options; those given by the user are not touched."""
 
     def __init__(self, sessions: Sessions, means: Float64, satisfied: float | None, fixed: dict[str, Any]) -> None:
-        self.means, self.satisfied, self.fixed = means, satisfied, fixed
-        self.folds = _dealt(_some(sessions)) if sessions.weight.sum() >= FEWEST else []
+        some, kept = _some(sessions)
+        self.means, self.satisfied, self.fixed = means[kept], satisfied, fixed
+        self.folds = _dealt(some) if sessions.weight.sum() >= FEWEST else []
         self.trials: dict[Options, Tried] = {}
         self._pooled: dict[tuple[int, int], Pooled] = {}
 
@@ -140,13 +142,23 @@ class Chooser:
         return done.problem.score(done.parameters, test)
 
 
-def _some(sessions: Sessions) -> Sessions:
-    """The sessions, or whole queries of them that come to about `MOST`."""
+def _some(sessions: Sessions) -> tuple[Sessions, Int64]:
+    """The sessions, or whole queries of them that come to about `MOST`; and the pairs they have, which then are numbered anew."""
     if len(sessions) <= MOST:
-        return sessions
+        return sessions, np.arange(len(sessions.counts.impressions))
     query = sessions.counts.pair_query[sessions.pair[sessions.page[:-1]]]
     drawn = query.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15) >> np.uint64(33)
-    return sessions.select(np.flatnonzero(drawn < MOST / len(sessions) * 2**31))
+    some = sessions.select(np.flatnonzero(drawn < MOST / len(sessions) * 2**31))
+    kept, pair = np.unique(some.pair.astype(np.int64), return_inverse=True)
+    asked, code = np.unique(sessions.counts.pair_query[kept], return_inverse=True)
+    counts = replace(
+        sessions.counts,
+        queries=sessions.counts.queries.take(pa.array(asked)),
+        pair_query=code.astype(np.int32),
+        pair_ad=sessions.counts.pair_ad[kept],
+        **{name: getattr(sessions.counts, name)[kept] for name in ("impressions", "clicks", "last_clicks")},
+    )  # but for the visits, which are not needed here
+    return replace(some, counts=counts, pair=pair.astype(np.int32)), kept
 
 
 def _dealt(sessions: Sessions) -> list[tuple[Sessions, Sessions]]:

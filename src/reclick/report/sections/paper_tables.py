@@ -77,9 +77,7 @@ def _relevance(material: Material) -> Html:
 def _labels_text(labels: dict[str, float]) -> str:
     parts = [f"{amount(labels[name])} {name}" for name in ("pairs", "queries") if name in labels]
     relevant = f"relevant from label {labels['relevant_from']}" if "relevant_from" in labels else ""
-    return (
-        "Labels: " + ", ".join(part for part in (*parts, relevant) if part) + ". The paper prints one area (AUC) beside its precision-recall curves."
-    )
+    return "Labels: " + ", ".join(part for part in (*parts, relevant) if part) + ". The paper prints one area, which it calls AUC."
 
 
 def _precision_recall(material: Material) -> Html:
