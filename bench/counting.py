@@ -21,6 +21,7 @@ DECODERS = {
     ),
     "polars": ("import polars", "polars.read_parquet({path!r}, columns={columns})"),
 }
+ROUNDS = 5
 WARM = """
 import reclick as rc
 rc.count(rc.read_sessions({small!r}))  # loads the compiled kernels, as the decoders' imports load theirs
@@ -37,14 +38,21 @@ def main() -> bool:
     decoded = {name: _decode(name, one) for name in DECODERS}
     for name, took in decoded.items():
         print(f"  decode with {name:<28} {took.seconds:>7.2f} s {took.memory:>8,.0f} MB")
-    fastest = min(took.seconds for took in decoded.values())
-    ten = measure(f"rc.count(rc.read_sessions({one!r}))", setup=WARM.format(small=small))
+    quickest = min(decoded, key=lambda name: decoded[name].seconds)
+    decodes, counts = [], []
+    for _ in range(ROUNDS):  # in turn, for the machine may be slower at one time than at another
+        decodes.append(_decode(quickest, one, runs=1))
+        counts.append(measure(f"rc.count(rc.read_sessions({one!r}))", setup=WARM.format(small=small), runs=1))
+    fastest = min(took.seconds for took in decodes)
+    ten = Measured(min(took.seconds for took in counts), max(took.memory for took in counts))
+    ratios = [count.seconds / decode.seconds for count, decode in zip(counts, decodes, strict=True)]
+    print(f"  count 10 M / decode with {quickest}, in turn: " + ", ".join(f"{ratio:.2f}" for ratio in ratios))
     forty = measure(f"rc.count(rc.read_sessions({str(WORK / 'log40')!r}))", setup=WARM.format(small=small))
     print(f"  count 10 M                               {ten.seconds:>7.2f} s {ten.memory:>8,.0f} MB   {10 / ten.seconds:,.1f} M sessions a second")
     print(f"  count 40 M                               {forty.seconds:>7.2f} s {forty.memory:>8,.0f} MB\n")
     return all(
         [
-            line("count 10 M / fastest decode", f"{ten.seconds / fastest:.2f}×", "≤ 4×", ten.seconds <= 4 * fastest),
+            line("count 10 M / fastest decode, the quickest of each", f"{ten.seconds / fastest:.2f}×", "≤ 4×", ten.seconds <= 4 * fastest),
             line("peak memory, 10 M", f"{ten.memory:,.0f} MB", "≤ 1,000 MB", ten.memory <= 1_000),
             line("peak memory, 40 M", f"{forty.memory:,.0f} MB", "≤ 1,000 MB", forty.memory <= 1_000),
             line("count 40 M / count 10 M", f"{forty.seconds / ten.seconds:.2f}×", "≤ 4.4×", forty.seconds <= 4.4 * ten.seconds),
@@ -52,6 +60,6 @@ def main() -> bool:
     )
 
 
-def _decode(name: str, path: str) -> Measured:
+def _decode(name: str, path: str, runs: int = 3) -> Measured:
     setup, code = DECODERS[name]
-    return measure(code.format(path=path, columns=COLUMNS), setup=setup)
+    return measure(code.format(path=path, columns=COLUMNS), setup=setup, runs=runs)

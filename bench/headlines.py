@@ -21,7 +21,7 @@ import pyarrow.parquet as pq
 from bench.measure import line
 from reclick.attractiveness import TextIndex, TokenLists
 from reclick.interning import Interner
-from reclick.models.luce_text import STRENGTHS, TextModel, chosen, path, word_means
+from reclick.models.luce.text import STRENGTHS, TextModel, chosen, path, word_means
 from reclick.text import STOP_WORDS, tokenise
 
 Float64 = npt.NDArray[np.float64]

@@ -1,14 +1,18 @@
-"""Fitting LuceClick: 1 M sessions of 10 results, of 1,000 and of 200,000 queries, and 4 M.
+"""Fitting LuceClick: 1 M sessions of 10 results, of 1,000 and of 200,000 queries, and 4 M; adding a day; and whether its intervals hold the truth.
 
 An iteration is one pass over all sessions with the step that follows; its time is that of a fit of 40 iterations, divided by them, of sessions that
 were read and grouped before, kernels compiled, with the options given (what "auto" decides is decided on a sample of 20,000 sessions, whatever the
-log's length; its time stands beside). The number of iterations is that to the default tolerance, both stages of a fit together.
+log's length; its time stands beside). The number of iterations is that to the default tolerance, both stages of a fit together. The day added is a
+tenth of the log, its sessions grouped before, as the others were.
+
+Intervals are asked about sessions drawn from known parameters: 1,200 ads of 200 queries, four of the six of a query on each page, in random order.
 """
 
 from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
@@ -16,6 +20,11 @@ import pyarrow.parquet as pq
 from bench import em
 from bench.em import _write_log
 from bench.measure import WORK, Measured, line, measure
+from reclick import pages as pg
+from reclick.batch import Float64
+from reclick.models import LuceClick
+from reclick.pages import Pages
+from reclick.sequences import LUCE
 
 OPTIONS = "attractiveness_strength=1.0, satisfaction_strength=5.0, query_strength=2.0, transition_strength=4.0, kinds=1"
 SETUP = """
@@ -28,7 +37,10 @@ MODELS["luceclick"]({options}).fit(small)  # loads the kernels
 sessions = as_sessions({log!r})
 """
 FIT = "MODELS['luceclick']({options}, max_iterations={many}, tolerance=0).fit(sessions)"
-LIMIT, MOST, MEMORY, LINEAR = 0.3, 40, 1_500, 1.25
+DAY = "model, day = MODELS['luceclick']({options}).fit(sessions), as_sessions({day!r})"
+LIMIT, MOST, MEMORY, LINEAR, FRACTION = 0.3, 40, 1_500, 1.25, 0.5
+QUERIES, ADS, SHOWN = 200, 6, 4
+IMPRESSIONS, LEVELS, OFF = (20, 200), (0.5, 0.9), 0.1  # of an ad; of the intervals; by which coverage may be off
 
 
 def main() -> bool:
@@ -44,9 +56,11 @@ def main() -> bool:
         good &= line(f"peak memory, {queries:,} queries", f"{whole.memory:,.0f} MB", f"≤ {MEMORY:,} MB", whole.memory <= MEMORY)
         decided, _ = _whole(log, "")
         print(f"    the whole fit {whole.seconds:.1f} s; with all settings decided by the log {decided.seconds:.1f} s")
+        good &= _updating(log, whole.seconds)
     small, large = (_iteration(str(_times(WORK / "em1000.parquet", many))) for many in (1, 4))
     times = large / small
-    return good & line("an iteration of 4 M sessions, as a multiple of 1 M's", f"{times:.2f}", f"≤ {4 * LINEAR:g}", times <= 4 * LINEAR)
+    good &= line("an iteration of 4 M sessions, as a multiple of 1 M's", f"{times:.2f}", f"≤ {4 * LINEAR:g}", times <= 4 * LINEAR)
+    return coverage() and good
 
 
 def _iteration(log: str) -> float:
@@ -74,3 +88,51 @@ def _times(path: Path, many: int) -> Path:
         pq.write_table(whole, to.with_suffix(".writing"))
         to.with_suffix(".writing").replace(to)
     return to
+
+
+def _updating(log: str, whole: float) -> bool:
+    """Add the last tenth of the log to a model of the rest, against the fit of all of it."""
+    before, day = _parted(Path(log))
+    done = measure("model.update(day)", setup=SETUP.format(options=OPTIONS, log=before) + DAY.format(options=OPTIONS, day=day), runs=1)
+    share = done.seconds / whole
+    return line("an update with a tenth of the log, of the whole fit", f"{share:.2f}", f"≤ {FRACTION}", share <= FRACTION)
+
+
+def _parted(path: Path) -> tuple[str, str]:
+    """The log in two files: all but the last tenth of its rows, and that."""
+    table, files = pq.read_table(path), [path.with_name(f"{path.stem}-{name}.parquet") for name in ("before", "day")]
+    cut = len(table) * 9 // 10
+    for part, to in zip((table.slice(0, cut), table.slice(cut)), files, strict=True):
+        pq.write_table(part, to)
+    return str(files[0]), str(files[1])
+
+
+def coverage() -> bool:
+    """Print how often the intervals of the default settings hold the truth; whether that is near what they say."""
+    print("\nShare of intervals that hold the truth, in simulation.\n")
+    good = True
+    for impressions in IMPRESSIONS:
+        log, asked, truth = _drawn(impressions, np.random.default_rng(impressions))
+        model = LuceClick().fit(log)
+        for level in LEVELS:
+            table = model.relevance(asked, level=level)
+            for name, true in truth.items():
+                share = float(np.mean((table[f"{name}_low"].to_numpy() <= true) & (true <= table[f"{name}_high"].to_numpy())))
+                good &= line(f"{name}, {impressions} impressions an ad", f"{share:.1%}", f"{level:.0%} ± {OFF:.0%}", abs(share - level) <= OFF)
+    return good
+
+
+def _drawn(impressions: int, rng: np.random.Generator) -> tuple[pa.Table, dict[str, list[str]], dict[str, Float64]]:
+    """Sessions, the pairs to ask about, and their true attractiveness and satisfaction."""
+    count = QUERIES * ADS * impressions // SHOWN
+    theta, rho = rng.gamma(2.0, 0.5, (QUERIES, ADS)), rng.beta(3.0, 5.0, (QUERIES, ADS))  # weights where a first look at the top is worth 1
+    query, shown = rng.integers(0, QUERIES, count), np.argsort(rng.random((count, ADS)), axis=1)[:, :SHOWN]
+    far = np.abs(np.arange(SHOWN) - np.arange(SHOWN + 1)[:, None] + (np.arange(SHOWN + 1) > 0)[:, None])
+    gamma, omega = 0.7 ** far[None], np.array([[1.0, 0.8, 0.9, 1.0, 1.0]])
+    pulls, pleases = (values[query[:, None], shown].ravel() for values in (theta, rho))
+    click, clicks = pg.samples(Pages(LUCE, pulls, pleases, omega, gamma, np.arange(count + 1) * SHOWN, np.zeros(count, np.int64)), rng)
+    ads = pa.ListArray.from_arrays(pa.array(np.arange(count + 1, dtype=np.int32) * SHOWN), pa.array([f"ad{i}" for i in shown.ravel()]))
+    lists = pa.ListArray.from_arrays(pa.array(clicks.astype(np.int32)), pa.array(click))
+    asked = {"query": [f"q{q}" for q in range(QUERIES) for _ in range(ADS)], "ad": [f"ad{i}" for _ in range(QUERIES) for i in range(ADS)]}
+    truth = {"attractiveness": (theta / (1 + theta)).ravel(), "satisfaction": rho.ravel()}
+    return pa.table({"query": [f"q{q}" for q in query], "ads": ads, "clicks": lists}), asked, truth

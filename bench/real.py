@@ -1,7 +1,8 @@
 """Every model on two real logs, from the training part to the test part; each in a process of its own.
 
 The logs are not part of the project: they are looked for in $RECLICK_DATA, or in shared/data next to the checkout. Pages are cut to their first ten
-results, and clicks beyond are dropped.
+results, then to their first four, and clicks beyond are dropped. LuceClick is then set against the best of its rivals, figure by figure, on the same
+resamples of the test sessions (`rc.evaluate`).
 """
 
 from __future__ import annotations
@@ -23,44 +24,69 @@ from bench.measure import line
 Float64 = npt.NDArray[np.float64]
 Entry = tuple[str, str, dict[str, Any]]  # label, model, settings
 LOGS = ("yandex", "naver")
-LONGEST = 10
+CUTS = (10, 4)  # results that are left of a page
 NORMALISED: Entry = ("multiclick normalised", "multiclick", {"reading": "normalised"})  # beside the defaults of every model
-UBM_SET = {"yandex": -3.244, "naver": -1.525}  # log-probability of the click set a session, of a plain UBM
+FLOORS = {  # log-probability a session, of pages of ten results
+    ("ubm", "set"): {"yandex": -3.244, "naver": -1.525},
+    ("luceclick", "sequence"): {"yandex": -3.625, "naver": -1.520},
+    ("luceclick", "set"): {"yandex": -3.15, "naver": -1.48},
+}
+RIVALS = ("luceclick", "ubm", "thcm", "ccm", "dbn", "pbm")  # those after the first are the best of the others by one figure or another
+FIGURES = ("log_likelihood", "log_set_likelihood", "perplexity", "first_click_accuracy")
 WIDTH = 24
-COLUMNS = ("model", "log P(set)", "log P(sequence)", "perplexity", "by position", "conditional", "fit s", "iterations", "converged", "peak MB")
+COLUMNS = (
+    "model", "log P(set)", "log P(sequence)", "perplexity", "by position", "conditional", "first click", "fit s", "iterations", "converged", "peak MB"
+)  # fmt: skip
 
 
 def main() -> bool:
-    """Print a table for each log; whether every limit holds. Without the logs there is nothing to hold."""
+    """Print a table for each log and cut; whether every limit holds. Without the logs there is nothing to hold."""
     folder = Path(os.environ.get("RECLICK_DATA", Path(__file__).parents[2] / "shared" / "data"))
-    held = [_table(folder / f"{name}.parquet") for name in LOGS]  # all of them, also after a miss
+    held = [_log(folder / f"{name}.parquet", longest) for longest in CUTS for name in LOGS]  # all of them, also after a miss
     return all(held)
 
 
-def _table(path: Path) -> bool:
-    from reclick.models import MODELS
-
+def _log(path: Path, longest: int) -> bool:
     if not path.exists():
         print(f"\nReal log {path.stem}: skipped, {path} is not there (set RECLICK_DATA to its folder)")
         return True
-    print(f"\nReal log {path.stem}: training part to test part, pages of {LONGEST} results\n")
+    print(f"\nReal log {path.stem}: training part to test part, pages of {longest} results\n")
+    good = table(path, longest)
+    return against(path, longest) and good
+
+
+def table(path: Path, longest: int) -> bool:
+    """Print a row for each model; whether the floors are reached."""
+    from reclick.models import MODELS
+
     print(f"{COLUMNS[0]:<{WIDTH}}" + "".join(f"{head:>16}" for head in COLUMNS[1:]), flush=True)
     found = {}
     entries: list[Entry] = [*((name, name, {}) for name in MODELS), NORMALISED]
     for label, name, settings in entries:
-        found[label] = _in_own_process(path, name, settings)
+        found[label] = _in_own_process(str(path), str(longest), name, json.dumps(settings))
         print(f"{label:<{WIDTH}}" + "".join(f"{cell:>16}" for cell in _cells(found[label])), flush=True)
-    reached, limit = found["ubm"]["set"], UBM_SET[path.stem]
     print()
-    return line(f"UBM, log-probability of the click set, {path.stem}", f"{reached:.4f}", f"≥ {limit}", reached >= limit)
+    good = True
+    for (name, figure), floor in FLOORS.items() if longest == CUTS[0] else ():
+        value, limit = found[name][figure], floor[path.stem]
+        good &= line(f"{name}, log P({figure})", f"{value:.4f}", f"≥ {limit}", value >= limit)
+    return good
 
 
-def _in_own_process(path: Path, name: str, settings: dict[str, Any]) -> dict[str, Any]:
-    done = subprocess.run([sys.executable, "-m", "bench.real", str(path), name, json.dumps(settings)], capture_output=True, text=True, check=False)
+def against(path: Path, longest: int) -> bool:
+    """Print how LuceClick stands to the best of its rivals; whether it is nowhere surely behind, and ahead in likelihood."""
+    good = True
+    for figure, ours, rival, theirs, better, low, high in _in_own_process(str(path), str(longest), "rivals"):
+        name = f"{figure} {ours:.4f}, {rival} {theirs:.4f}"
+        good &= line(name, f"{better:+.4f}", f"{low:+.4f} … {high:+.4f}", low > 0 if "likelihood" in figure else high >= 0)
+    return good
+
+
+def _in_own_process(*arguments: str) -> Any:
+    done = subprocess.run([sys.executable, "-m", "bench.real", *arguments], capture_output=True, text=True, check=False)
     if done.returncode:
         raise RuntimeError(done.stderr)
-    answer: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-    return answer
+    return json.loads(done.stdout.splitlines()[-1])
 
 
 def _cells(found: dict[str, Any]) -> list[str]:
@@ -69,16 +95,16 @@ def _cells(found: dict[str, Any]) -> list[str]:
         f"−inf ({share:.0%})" if share else f"{value:.4f}"
         for value, share in ((found["set"], found["set_impossible"]), (found["sequence"], found["sequence_impossible"]))
     ]
-    scores = [f"{found[key]:.4f}" for key in ("perplexity", "by_position", "conditional")]
+    scores = [f"{found[key]:.4f}" for key in ("perplexity", "by_position", "conditional", "first_click")]
     loop = ["" if found[key] is None else str(found[key]) for key in ("iterations", "converged")]
     return [*figures, *scores, f"{found['seconds']:.2f}", *loop, f"{found['memory']:.0f}"]
 
 
-def measure(path: str, name: str, settings: str) -> dict[str, Any]:
+def measure(path: str, longest: int, name: str, settings: str) -> dict[str, Any]:
     """Fit one model, its settings being JSON, and score it on the test part."""
     from reclick.models import MODELS
 
-    train, test = _part(path, "train"), _part(path, "test")
+    train, test = part(path, "train", longest), part(path, "test", longest)
     given = json.loads(settings)
     MODELS[name](**given).fit(train.slice(0, 50))  # compile, or load what is compiled
     start = time.perf_counter()
@@ -86,9 +112,9 @@ def measure(path: str, name: str, settings: str) -> dict[str, Any]:
     seconds = time.perf_counter() - start
     memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     sets, sequences = model.log_set_prob(test), model.log_prob(test)
-    marginals = model.click_prob(test)
+    marginals, clicks = model.click_prob(test), test["clicks"].to_pylist()
     positions = np.count_nonzero(~np.isnan(marginals))
-    surprise = _surprise(marginals, test["clicks"].to_pylist())  # [session, position]
+    surprise = _surprise(marginals, clicks)  # [session, position]
     return {
         "set": float(sets.mean()),
         "set_impossible": float(np.isneginf(sets).mean()),
@@ -97,6 +123,7 @@ def measure(path: str, name: str, settings: str) -> dict[str, Any]:
         "perplexity": float(2 ** np.nanmean(surprise)),
         "by_position": float(np.mean(2 ** np.nanmean(surprise, axis=0))),
         "conditional": float(np.exp(-sets.sum() / positions)),
+        "first_click": _first_clicks(model.next_click_prob(test, [[]] * len(test)), clicks),
         "seconds": seconds,
         "iterations": getattr(model, "iterations_", None),
         "converged": getattr(model, "converged_", None),
@@ -104,7 +131,29 @@ def measure(path: str, name: str, settings: str) -> dict[str, Any]:
     }
 
 
-def _part(path: str, split: str) -> Any:
+def compare(path: str, longest: int) -> list[tuple[str, float, str, float, float, float, float]]:
+    """For each figure: it, ours, the best of the rivals' and its name, by how much ours is better, and the ends of the 95 % interval of that."""
+    from reclick import evaluate
+    from reclick.metrics import SESSION_METRICS
+
+    found = evaluate(RIVALS, part(path, "test", longest), train=part(path, "train", longest))
+    ours, *others = list(found.details["models"])
+    rows = []
+    for figure in FIGURES:
+        sign = 1.0 if SESSION_METRICS[figure].better == "higher" else -1.0
+        better = {row["model"]: sign * row["value"] for row in found.scores.to_pylist() if _overall(row, figure)}
+        rival = max(others, key=better.__getitem__)
+        (row,) = (row for row in found.differences.to_pylist() if _overall(row, figure) and (row["model"], row["against"]) == (ours, rival))
+        ends = sorted(sign * row[end] for end in ("low", "high"))
+        rows.append((figure, sign * better[ours], rival, sign * better[rival], sign * row["difference"], *ends))
+    return rows
+
+
+def _overall(row: dict[str, Any], figure: str) -> bool:
+    return (row["metric"], row["sessions"], row["volume"]) == (figure, "all", "all")
+
+
+def part(path: str, split: str, longest: int) -> Any:
     """The training or the test part as an Arrow table, pages and clicks cut."""
     import pyarrow as pa
     import pyarrow.compute as pc
@@ -112,10 +161,10 @@ def _part(path: str, split: str) -> Any:
 
     table = pq.read_table(path, columns=["query", "ads", "clicks"], filters=[("split", "=", split)]).combine_chunks()
     clicks, session = pc.list_flatten(table["clicks"]), pc.list_parent_indices(table["clicks"]).to_numpy()
-    kept = clicks.to_numpy() <= LONGEST
+    kept = clicks.to_numpy() <= longest
     starts = np.concatenate([[0], np.cumsum(np.bincount(session[kept], minlength=len(table)))])
     lists = pa.ListArray.from_arrays(pa.array(starts.astype(np.int32)), clicks.combine_chunks().filter(pa.array(kept)))
-    return pa.table({"query": table["query"], "ads": pc.list_slice(table["ads"], 0, LONGEST), "clicks": lists})
+    return pa.table({"query": table["query"], "ads": pc.list_slice(table["ads"], 0, longest), "clicks": lists})
 
 
 def _surprise(chance: Float64, clicks: list[list[int]]) -> Float64:
@@ -127,5 +176,14 @@ def _surprise(chance: Float64, clicks: list[list[int]]) -> Float64:
         return np.asarray(-np.log2(np.where(clicked, chance, 1 - chance)))
 
 
+def _first_clicks(chance: Float64, clicks: list[list[int]]) -> float:
+    """The share of clicked sessions whose first click is where it was likeliest; of k places tied, each is a k-th of a hit."""
+    rows = [session for session, positions in enumerate(clicks) if positions]
+    first = np.array([clicks[session][0] for session in rows]) - 1
+    tied = chance[rows] >= np.nanmax(chance[rows], axis=1, keepdims=True) * (1 - 1e-9)
+    return float(np.mean(tied[np.arange(len(rows)), first] / tied.sum(axis=1)))
+
+
 if __name__ == "__main__":
-    print(json.dumps(measure(*sys.argv[1:4])))
+    where, cut, *asked = sys.argv[1:]
+    print(json.dumps(compare(where, int(cut)) if asked == ["rivals"] else measure(where, int(cut), *asked)))

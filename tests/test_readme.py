@@ -15,7 +15,7 @@ from reclick.__main__ import main
 from reclick.simulation import simulate
 
 ROOT = Path(__file__).parent.parent
-PAGES = ("README.md", "docs/multiclick.md", "docs/logs.md", "docs/command-line.md", "docs/evaluation.md", "docs/luceclick.md", "docs/simulation.md")
+PAGES = ("README.md", "docs/multiclick.md", "docs/logs.md", "docs/command-line.md", "docs/evaluation.md", "docs/exports.md", "docs/cleaning.md", "docs/luceclick.md", "docs/simulation.md")
 ALL_PAGES = sorted(str(path.relative_to(ROOT)) for path in [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\]\((?!https?://)([^)#]*)(#[^)]*)?\)")
@@ -58,6 +58,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder with a log of eight days, as a reader would have; the commands of the page make the rest."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("reclick.demo.SESSIONS", 2_000)
+    (tmp_path / "examples").symlink_to(ROOT / "examples")
     (tmp_path / "logs").mkdir()
     for number, day in enumerate(simulate(300, weeks=8, queries=20).weeks, start=1):
         pq.write_table(day, tmp_path / "logs" / f"day{number}.parquet")

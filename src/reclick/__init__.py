@@ -19,8 +19,9 @@ if TYPE_CHECKING:
         StoreError,
     )
     from reclick.evaluation import Evaluation, evaluate, split
-    from reclick.logs import ReadSummary, SessionLog, read_ads, read_labels, read_sessions
-    from reclick.models import MODELS, ClickModel, MultiClick, load
+    from reclick.exports import export, judgments, propensities, to_ir_measures, to_ranx
+    from reclick.logs import Cleaning, ReadSummary, SessionLog, convert, read_ads, read_labels, read_sessions, sessions_from_events
+    from reclick.models import MODELS, ClickModel, LuceClick, MultiClick, load
     from reclick.portrait import describe
     from reclick.scoring import predict
     from reclick.simulation import simulate
@@ -40,8 +41,9 @@ _HOMES = {
         "StoreError",
     ),
     "reclick.evaluation": ("Evaluation", "evaluate", "split"),
-    "reclick.logs": ("ReadSummary", "SessionLog", "read_ads", "read_labels", "read_sessions"),
-    "reclick.models": ("MODELS", "ClickModel", "MultiClick", "load"),
+    "reclick.exports": ("export", "judgments", "propensities", "to_ir_measures", "to_ranx"),
+    "reclick.logs": ("Cleaning", "ReadSummary", "SessionLog", "convert", "read_ads", "read_labels", "read_sessions", "sessions_from_events"),
+    "reclick.models": ("MODELS", "ClickModel", "LuceClick", "MultiClick", "load"),
     "reclick.scoring": ("predict",),
     "reclick.simulation": ("simulate",),
     "reclick.text": ("tokens",),
@@ -52,10 +54,12 @@ __all__ = [
     "MODELS",
     "BadRowsError",
     "CannotAnswerError",
+    "Cleaning",
     "ClickModel",
     "Counts",
     "Evaluation",
     "LogError",
+    "LuceClick",
     "MultiClick",
     "NotFittedError",
     "ReadSummary",
@@ -63,16 +67,23 @@ __all__ = [
     "SessionLog",
     "SettingError",
     "StoreError",
+    "convert",
     "count",
     "describe",
     "evaluate",
+    "export",
+    "judgments",
     "load",
     "predict",
+    "propensities",
     "read_ads",
     "read_labels",
     "read_sessions",
+    "sessions_from_events",
     "simulate",
     "split",
+    "to_ir_measures",
+    "to_ranx",
     "tokens",
 ]
 

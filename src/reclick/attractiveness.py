@@ -1,7 +1,8 @@
 """Attractiveness from words: θ(q, d) = the mean over the ad's tokens of the word's click rate N̂_w / N_w.
 
-A frequent query has word rates of its own; any other query uses those of the whole corpus. Words come from (query, ad) totals joined with the ad's
-tokens, one query at a time, so no table of (query, word) is ever built.
+A frequent query has word rates of its own; any other query uses those of the whole corpus. With a prior of strength s a rate over n impressions is
+(n · rate + s · overall) / (n + s), overall being the click rate of the corpus. Words come from (query, ad) totals joined with the ad's tokens, one
+query at a time, so no table of (query, word) is ever built.
 """
 
 from __future__ import annotations
@@ -62,10 +63,11 @@ class TextIndex:
 
 
 class WordRates:
-    """Click rates of words, over the corpus and for each frequent query, and the attractiveness they give."""
+    """Click rates of words, over the corpus and for each frequent query, with a prior of `strength` impressions, and the attractiveness they give."""
 
-    def __init__(self, counts: Counts, text: TextIndex | None, *, frequent: float) -> None:
+    def __init__(self, counts: Counts, text: TextIndex | None, *, frequent: float, strength: float = 0.0) -> None:
         self._counts = counts
+        self._strength = float(strength)
         self._vocabulary = Interner()
         self._ads = self._token_lists(counts.ads, text, known_only=False)  # [ad of the counts]
         self._pair_starts = np.searchsorted(counts.pair_query, np.arange(len(counts.queries) + 1)).astype(np.int64)
@@ -93,7 +95,7 @@ class WordRates:
         _attractiveness(
             order, query, ad, ads.starts, ads.words, ads.many, self._frequent, self._pair_starts,
             counts.pair_ad, counts.impressions, counts.clicks, own.starts, own.words, own.many,
-            self._corpus, self.overall, out,
+            self._corpus, self.overall, self._strength, out,
         )  # fmt: skip
         return out
 
@@ -162,7 +164,17 @@ def _add_words(ads: Int32, impressions: Float64, clicks: Float64, starts: Int64,
 
 
 @compiled
-def _mean_rate(start: int, end: int, words: Int32, many: Int32, own: Float64, corpus: Float64, overall: float, out: Float64) -> None:
+def _shrunk(rate: float, trials: float, overall: float, strength: float) -> tuple[float, float, float]:
+    """The rate of a word after the impressions of its prior, and the mean and deviation of the Jeffreys posterior of all these trials."""
+    if strength > 0.0:
+        rate = (rate * trials + strength * overall) / (trials + strength)
+        trials += strength
+    mean = (rate * trials + 0.5) / (trials + 1.0)
+    return rate, mean, np.sqrt(mean * (1.0 - mean) / (trials + 2.0))
+
+
+@compiled
+def _mean_rate(start: int, end: int, words: Int32, many: Int32, own: Float64, corpus: Float64, overall: float, strength: float, out: Float64) -> None:
     """Attractiveness of an ad, and the mean and deviation of its posterior.
 
     A word shown in n independent impressions (N² / Σ multiplicity² · impressions) has the Jeffreys posterior of n trials. Words of an ad are shown
@@ -170,24 +182,25 @@ def _mean_rate(start: int, end: int, words: Int32, many: Int32, own: Float64, co
     the truth.
     """
     if start == end:  # nothing is known of it but the overall rate: as for one word never met
-        out[0], out[1], out[2] = overall, 0.5, np.sqrt(0.125)
+        out[0], out[1], out[2] = _shrunk(overall, 0.0, overall, strength)
         return
     out[:] = 0.0
     length = 0
-    unclicked = 0.0
+    clicked = unclicked = 0.0
     for t in range(start, end):
         w = words[t]
         rate, trials = overall, 0.0
         if w >= 0 and corpus[w, 0] > 0:
             source = own if own.shape[0] > 0 and own[w, 0] > 0 else corpus
             rate, trials = source[w, 1] / source[w, 0], source[w, 0] * source[w, 0] / source[w, 2]
-        mean = (rate * trials + 0.5) / (trials + 1.0)
+        value, mean, deviation = _shrunk(rate, trials, overall, strength)
         length += many[t]
-        out[0] += many[t] * rate
+        out[0] += many[t] * value
         out[1] += many[t] * mean
-        out[2] += many[t] * np.sqrt(mean * (1.0 - mean) / (trials + 2.0))
+        out[2] += many[t] * deviation
+        clicked += many[t] * rate
         unclicked += many[t] * overall / (trials + 1.0)
-    if out[0] == 0.0:  # no word of it was ever clicked: as after one more impression at the overall rate, for nothing is impossible
+    if clicked == 0.0 and strength < 1.0:  # no word of it was ever clicked: as with a prior of one impression, for nothing is impossible
         out[0] = unclicked
     out /= length
 
@@ -196,7 +209,7 @@ def _mean_rate(start: int, end: int, words: Int32, many: Int32, own: Float64, co
 def _attractiveness(
     order: Int64, query: Int32, ad: Int32, starts: Int64, words: Int32, many: Int32, frequent: Bool, pair_starts: Int64,
     pair_ad: Int32, impressions: Float64, clicks: Float64, own_starts: Int64, own_words: Int32, own_many: Int32,
-    corpus: Float64, overall: float, out: Float64,
+    corpus: Float64, overall: float, strength: float, out: Float64,
 ) -> None:  # fmt: skip
     """Attractiveness of each pair, queries in order: a frequent query's words are added up once, used, and wiped."""
     rates = np.zeros((corpus.shape[0], 3))
@@ -211,7 +224,7 @@ def _attractiveness(
             _add_words(pair_ad[a:b], impressions[a:b], clicks[a:b], own_starts, own_words, own_many, rates)
         current = q
         own = rates if q >= 0 and frequent[q] else none
-        _mean_rate(starts[ad[i]], starts[ad[i] + 1], words, many, own, corpus, overall, out[i])
+        _mean_rate(starts[ad[i]], starts[ad[i] + 1], words, many, own, corpus, overall, strength, out[i])
 
 
 @compiled

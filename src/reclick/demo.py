@@ -15,12 +15,12 @@ from reclick.evaluation import Evaluation, evaluate
 from reclick.evaluation.inputs import Told
 from reclick.files import write_files
 from reclick.logs import read_sessions
-from reclick.models import MODELS, ClickModel, MultiClick, load
+from reclick.models import MODELS, ClickModel, LuceClick, MultiClick, load
 from reclick.scoring import predict
 from reclick.simulation import simulate
 
 SESSIONS = 60_000  # a week
-OTHERS = ("dbn", "icm", "pm", "am", "ubm")
+OTHERS = ("luceclick", "dbn", "icm", "pm", "am", "ubm")
 CALIBRATED = "MultiClick, normalised"  # the reading whose click probabilities are near the observed rates
 COLD_AD = {"ad": ["new-ad"], "title": ["Bonded Insured Experts"], "description": ["Free quote, same day"], "display_url": ["new.example"]}
 HEADLINE = {
@@ -52,7 +52,8 @@ def run(to: Path, progress: Told) -> Iterator[str]:
     model.save(to / "model")
     predict(load(to / "model"), weeks[2], to / "predictions.parquet", progress=partial(progress, "Predicting week 3"))
     write_files(to, {"relevance.parquet": lambda path: pq.write_table(model.relevance(), path, compression="zstd")})
-    for title, text in (*_query_sections(model), ("What was written", _listing(to))):
+    luce = LuceClick().fit(weeks[1], history=weeks[0])
+    for title, text in (*_query_sections(model, luce), ("What was written", _listing(to))):
         yield _section(title, text)
     yield f"Report: {to / 'report.html'}"
 
@@ -76,13 +77,15 @@ def _cell(found: Evaluation, model: str, metric: str) -> str:
     return f"{text:>11}"
 
 
-def _query_sections(model: MultiClick) -> Iterator[tuple[str, str]]:
-    """The most clicked query: its ads with intervals, the likeliest sequences of its best four, and an ad nobody has seen."""
+def _query_sections(model: MultiClick, luce: LuceClick) -> Iterator[tuple[str, str]]:
+    """The most clicked query: its ads with intervals by both models, the likeliest sequences of its best four, and an ad nobody has seen."""
     counts = model.counts_
     query = counts.queries[int(np.bincount(counts.pair_query, counts.clicks).argmax())].as_py()
     ads = model.relevance().filter(pc.field("query") == query).sort_by([("relevance", "descending")])
     yield f"The ads of {query!r}, with 90 % credible intervals", _relevance_text(ads)
     page = ads["ad"].to_pylist()[:4]
+    same = luce.relevance({"query": [query] * len(ads), "ad": ads["ad"]})
+    yield "The same ads by LuceClick, which takes where they stood out of their attractiveness", _relevance_text(same)
     ranked = model.rank_sequences(query, page, top=8)
     rows = [f"{sequence.probability:>7.2%}  {' → '.join(map(str, sequence.clicks)) or 'no click'}" for sequence in ranked]
     yield f"The likeliest clicks on a page of its best four ({', '.join(page)})", "\n".join(rows)

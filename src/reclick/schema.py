@@ -11,13 +11,15 @@ from pyarrow import types as kind_of
 
 from reclick.errors import LogError
 
-TEXT, IDS, POSITIONS, NUMBER = "text", "ids", "positions", "number"
+TEXT, IDS, POSITIONS, NUMBER, TIME, FLAG = "text", "ids", "positions", "number", "time", "flag"
 
 EXPECTED = {
     TEXT: "text or whole-number ids",
     IDS: "a list of text or whole-number ids",
     POSITIONS: "a list of whole numbers",
     NUMBER: "a number",
+    TIME: "a time (a timestamp, a date, a number or text)",
+    FLAG: "true or false, or a number that is 0 for false",
 }
 
 
@@ -133,7 +135,19 @@ def is_number(got: pa.DataType) -> bool:
     return bool(kind_of.is_integer(got) or kind_of.is_floating(got) or kind_of.is_decimal(got) or kind_of.is_null(got))
 
 
-ACCEPTS: dict[str, Callable[[Any], bool]] = {TEXT: is_text, IDS: is_ids, POSITIONS: is_positions, NUMBER: is_number}
+def is_time(got: pa.DataType) -> bool:
+    """Whether every value may be a time, as it is written."""
+    if kind_of.is_dictionary(got):
+        return is_time(got.value_type)
+    return bool(is_string(got) or is_number(got) or kind_of.is_timestamp(got) or kind_of.is_date(got))
+
+
+def is_flag(got: pa.DataType) -> bool:
+    """Whether every value says yes or no."""
+    return bool(kind_of.is_boolean(got) or is_number(got))
+
+
+ACCEPTS: dict[str, Callable[[Any], bool]] = {TEXT: is_text, IDS: is_ids, POSITIONS: is_positions, NUMBER: is_number, TIME: is_time, FLAG: is_flag}
 
 
 def _missing(canonical: str, name: str, available: Sequence[str], where: str) -> str:

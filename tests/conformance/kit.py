@@ -75,9 +75,9 @@ def as_table(log: Columns) -> pa.Table:
 
 
 @cache
-def fitted(name: str) -> ClickModel:
-    """The model with its defaults, fitted to the log once for all tests; they must not change it."""
-    return MODELS[name]().fit(as_table(LOG), ads=ADS)
+def fitted(name: str, **settings: Any) -> ClickModel:
+    """The model, by default with its defaults, fitted to the log once for all tests; they must not change it."""
+    return MODELS[name](**settings).fit(as_table(LOG), ads=ADS)
 
 
 def enumerated(page: Page) -> pa.Table:

@@ -33,6 +33,7 @@ from kit import (
     probabilities,
     relevance_or_reason,
 )
+from latents import ORACLES
 
 import reclick as rc
 from reclick.errors import CannotAnswerError, NotFittedError, SettingError
@@ -43,6 +44,15 @@ WORDS = [name for name in MODELS if "attractiveness_prior" in MODELS[name]().get
 PAGE_IDS = [f"{page.query}-{''.join(ad[0] for ad in page.ads)}" for page in PAGES]
 every_model = pytest.mark.parametrize("name", MODELS)
 every_page = pytest.mark.parametrize("page", PAGES, ids=PAGE_IDS)
+SMALL_PAGES = [page for page in (*PAGES, Page("s", ("d", "d")), Page("q", ("never", "b", "new"))) if len(page.ads) <= 3]
+OTHER_SETTINGS: list[tuple[str, dict[str, Any]]] = [  # where something that is hidden may not matter with the defaults
+    *(("multiclick", {"reading": reading, "pooling": "global"}) for reading in ("examination", "normalised")),
+    ("luceclick", {**{f"{name}_strength": 3.0 for name in ("attractiveness", "satisfaction", "query", "transition", "kind", "mix")}, "kinds": 2}),
+    ("am", {"number_strength": 0.0, "frequent": 15}),
+    ("icm", {"frequent": 15, "word_strength": 3.0}),
+    ("dbn", {"continuation": 0.7}),
+    ("sdbn", {"satisfaction_prior": 0.2}),
+]
 VERBS: dict[str, Any] = {
     "log_prob": lambda model: model.log_prob(LOG),
     "log_set_prob": lambda model: model.log_set_prob(LOG),
@@ -57,6 +67,21 @@ VERBS: dict[str, Any] = {
 
 
 # probabilities
+
+
+def test_every_model_has_a_brute_force_of_its_own() -> None:
+    assert set(ORACLES) == set(MODELS)
+
+
+@pytest.mark.parametrize("page", SMALL_PAGES, ids=lambda page: f"{page.query}-{''.join(ad[0] for ad in page.ads)}")
+@pytest.mark.parametrize(("name", "settings"), [*((name, {}) for name in MODELS), *OTHER_SETTINGS])
+def test_probabilities_equal_brute_force_over_what_is_hidden(name: str, settings: dict[str, Any], page: Page) -> None:
+    truth, sequences = ORACLES[name](fitted(name, **settings), *page), all_sequences(len(page.ads))
+    ordered = [truth.get(clicks, 0.0) for clicks in sequences]
+    sets = [sum(truth.get(order, 0.0) for order in itertools.permutations(clicks)) for clicks in sequences]
+    assert sum(ordered) == pytest.approx(1, abs=1e-12)
+    for got, expected in ((fitted(name, **settings).log_prob, ordered), (fitted(name, **settings).log_set_prob, sets)):
+        np.testing.assert_allclose(np.exp(got(enumerated(page))), expected, rtol=1e-10, atol=1e-12)
 
 
 @every_page
@@ -332,7 +357,7 @@ def test_settings_are_read_changed_and_cloned(name: str) -> None:
     assert twin.get_params() == before
     assert not twin.fitted
     assert model.fitted
-    number = next(setting for setting, value in before.items() if isinstance(value, float))
+    number = next(setting for setting, value in before.items() if isinstance(value, float) and value)
     changed = twin.set_params(**{number: before[number] / 2})
     assert changed is twin
     assert twin.get_params() == {**before, number: before[number] / 2}
@@ -346,7 +371,7 @@ def test_settings_are_read_changed_and_cloned(name: str) -> None:
 @every_model
 def test_changing_a_setting_of_a_fitted_model_makes_it_forget(name: str) -> None:
     model = MODELS[name]().fit(SMALL_LOGS["one session with a click"])
-    number = next(setting for setting, value in model.get_params().items() if isinstance(value, float))
+    number = next(setting for setting, value in model.get_params().items() if isinstance(value, float) and value)
     assert model.set_params(**{number: model.get_params()[number]}).fitted
     assert not model.set_params(**{number: model.get_params()[number] / 2}).fitted
 

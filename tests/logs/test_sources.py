@@ -48,7 +48,7 @@ def test_formats_may_be_mixed_in_one_folder(tmp_path: Path) -> None:
 
 def test_a_list_of_paths_keeps_its_order(tmp_path: Path) -> None:
     paths = [write_parquet(tmp_path / "b.parquet"), write_parquet(tmp_path / "a.parquet")]
-    assert read_sessions(paths).files == tuple(map(str, paths))
+    assert find_files(paths) == list(map(str, paths))
 
 
 def test_a_missing_file_is_told(tmp_path: Path) -> None:

@@ -31,7 +31,6 @@ def test_a_table_of_every_library_is_read_any_number_of_times(maker: Any) -> Non
     assert read_back(log) == GOOD
     assert read_back(log) == GOOD
     assert log.name == "table"
-    assert log.files == ()
 
 
 def test_a_duckdb_relation_is_read_on_its_own_connection() -> None:

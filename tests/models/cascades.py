@@ -1,59 +1,17 @@
-"""What the tests of the cascade models share: brute force over latent variables, random logs, and the promises that all of them make."""
+"""What the tests of the cascade models share: random logs, draws from known parameters, and the promises that all of them make."""
 
 from __future__ import annotations
 
-import itertools
-import math
-from collections import defaultdict
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-from brute import Session, all_sequences, as_table, assert_close, random_sessions
+from brute import Session, as_table, random_sessions
 
 from reclick.models import ClickModel, load
-
-Bits = tuple[tuple[int, ...], ...]  # [position][variable]
-Clicks = tuple[int, ...]
-Outcome = TypeVar("Outcome", bound=Hashable)
-
-
-def enumerated(chances: Sequence[Sequence[float]], outcome_of: Callable[[Bits], Outcome]) -> dict[Outcome, float]:
-    """P(outcome), summed over all values of independent yes-or-no variables, chances[position][variable]: each world has an outcome."""
-    variables = len(chances[0])
-    found: dict[Outcome, float] = defaultdict(float)
-    for bits in itertools.product((0, 1), repeat=len(chances) * variables):
-        world = tuple(bits[i * variables : (i + 1) * variables] for i in range(len(chances)))
-        chance = math.prod(p if bit else 1 - p for row, at in zip(chances, world, strict=True) for p, bit in zip(row, at, strict=True))
-        found[outcome_of(world)] += chance
-    return found
-
-
-def scanned(world: Bits, goes_on: Callable[[int, bool, tuple[int, ...]], bool]) -> Clicks:
-    """Scan down: variable 0 of a position is whether it would be clicked; goes_on(position, clicked, variables) is whether the next is looked at."""
-    clicks = []
-    for position, at in enumerate(world, 1):
-        if at[0]:
-            clicks.append(position)
-        if not goes_on(position, bool(at[0]), at):
-            break
-    return tuple(clicks)
-
-
-def assert_answers_are(model: ClickModel, query: str, ads: Sequence[str], truth: dict[Clicks, float]) -> None:
-    """log_prob, log_set_prob and click_prob of a page are those of a distribution over increasing click sequences."""
-    asked = list(all_sequences(len(ads)))
-    log = as_table([Session(query, tuple(ads), clicks) for clicks in asked])
-    assert_close(sum(truth.values()), 1.0)
-    ordered = np.array([truth.get(clicks, 0.0) for clicks in asked])
-    sets = np.array([truth.get(tuple(sorted(clicks)), 0.0) for clicks in asked])
-    np.testing.assert_allclose(np.exp(model.log_prob(log)), ordered, rtol=1e-10, atol=1e-14)
-    np.testing.assert_allclose(np.exp(model.log_set_prob(log)), sets, rtol=1e-10, atol=1e-14)
-    marginals = [sum(chance for clicks, chance in truth.items() if position in clicks) for position in range(1, len(ads) + 1)]
-    np.testing.assert_allclose(model.click_prob(log.slice(0, 1))[0], marginals, rtol=1e-10)
 
 
 def small_log(seed: int, count: int = 80) -> pa.Table:

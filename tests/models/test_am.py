@@ -11,7 +11,7 @@ from brute import Session, ads_table, all_sequences, as_table, random_sessions
 
 from reclick.errors import SettingError
 from reclick.logs import read_sessions
-from reclick.models import AM, ICM, PM, ClickModel, load
+from reclick.models import AM, ICM, ClickModel, load
 from reclick.sessions import as_sessions
 
 LOG = [
@@ -42,23 +42,6 @@ def test_among_equals_the_higher_position_comes_first() -> None:
     model = AM(number_strength=0).fit(as_table(LOG))
     np.testing.assert_allclose(model.click_prob({"query": ["q"], "ads": [["a", "a"]]}), [[3 / 4, 1 / 4]])
     np.testing.assert_allclose(model.click_prob({"query": ["new"], "ads": [["x", "y"]]}), [[3 / 4, 1 / 4]])
-
-
-@pytest.mark.parametrize("strength", [0.0, 2.0])
-def test_every_verb_equals_enumeration_of_the_one_sequence_of_each_length(strength: float) -> None:
-    rng = np.random.default_rng(4)
-    train = as_table(random_sessions(rng, 60))
-    model, numbers = AM(number_strength=strength, frequent=15).fit(train), PM(number_strength=strength).fit(train)
-    for s in random_sessions(rng, 12, queries="qrsu", ads="abcdefxy"):
-        n, order = len(s.ads), own_order(model, s.query, s.ads)
-        chance = {order[:m]: numbers.numbers_[n, m] for m in range(n + 1)}
-        every = list(all_sequences(n))
-        table = as_table([Session(s.query, s.ads, clicks) for clicks in every])
-        np.testing.assert_allclose(np.exp(model.log_prob(table)), [chance.get(clicks, 0.0) for clicks in every], rtol=1e-12, atol=1e-15)
-        sets = [sum(p for own, p in chance.items() if set(own) == set(clicks)) for clicks in every]
-        np.testing.assert_allclose(np.exp(model.log_set_prob(table)), sets, rtol=1e-12, atol=1e-15)
-        marginal = [sum(p for own, p in chance.items() if j in own) for j in range(1, n + 1)]
-        np.testing.assert_allclose(model.click_prob(table)[0], marginal, rtol=1e-12, atol=1e-15)
 
 
 def test_what_it_answers_by_itself_equals_what_the_kernels_answer() -> None:
@@ -95,6 +78,21 @@ def test_a_new_ad_is_placed_by_its_words() -> None:
     assert marginal[2] > marginal[1] > marginal[0]
 
 
+def test_a_lucky_word_is_first_unless_words_have_a_prior() -> None:
+    rows = [Session("q", ("tried", "other"), (1,))] * 8 + [Session("q", ("tried", "other"), ())] * 2 + [Session("q", ("lucky",), (1,))]
+    page = {"query": ["q"], "ads": [["tried", "lucky"]]}  # 8 of 10 and 1 of 1; in all 9 of 21
+    first = [int(AM(word_strength=strength).fit(as_table(rows)).click_prob(page)[0].argmax()) for strength in (0, 2)]
+    assert first == [1, 0]  # with 2: (8 + 6 / 7) / 12 and (1 + 6 / 7) / 3
+    relevance = AM(word_strength=2).fit(as_table(rows)).relevance({"query": ["q", "q"], "ad": ["tried", "lucky"]})
+    np.testing.assert_allclose(relevance["attractiveness"], [(8 + 6 / 7) / 12, (1 + 6 / 7) / 3], rtol=1e-12)
+
+
+def test_with_ever_more_prior_all_ads_are_alike_and_clicked_from_the_top() -> None:
+    model = AM(number_strength=0, word_strength=1e300).fit(as_table(LOG))
+    np.testing.assert_allclose(model.relevance()["attractiveness"], 1 / 2, rtol=1e-12)
+    np.testing.assert_allclose(model.click_prob({"query": ["q"], "ads": [["a", "b"]]}), [[3 / 4, 1 / 4]])
+
+
 def test_a_weight_of_two_equals_the_row_twice_and_grouped_sessions_will_do() -> None:
     sessions = random_sessions(np.random.default_rng(1), 40, weights=True)
     repeated = as_table([Session(s.query, s.ads, s.clicks) for s in sessions for _ in range(int(s.weight))])
@@ -113,7 +111,7 @@ def test_numbers_and_order_are_recovered_from_own_samples() -> None:
 
 
 def test_a_saved_model_answers_the_same_to_the_last_bit(tmp_path: Path) -> None:
-    model = AM(frequent=2).fit(as_table(LOG), history=as_table([Session("q", ("a", "b", "c"), (1,))]))
+    model = AM(frequent=2, word_strength=1.5).fit(as_table(LOG), history=as_table([Session("q", ("a", "b", "c"), (1,))]))
     model.save(tmp_path / "model")
     loaded = load(tmp_path / "model")
     asked = as_table(random_sessions(np.random.default_rng(3), 30, longest=7))
@@ -122,7 +120,7 @@ def test_a_saved_model_answers_the_same_to_the_last_bit(tmp_path: Path) -> None:
     assert loaded.relevance().equals(model.relevance())
 
 
-@pytest.mark.parametrize("settings", [{"number_strength": -1}, {"frequent": -1}])
+@pytest.mark.parametrize("settings", [{"number_strength": -1}, {"frequent": -1}, {"word_strength": -1}])
 def test_settings_that_make_no_sense_are_refused(settings: dict[str, float]) -> None:
     with pytest.raises(SettingError, match=next(iter(settings))):
         AM(**settings)

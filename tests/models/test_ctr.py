@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from itertools import product
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pytest
-from brute import Session, all_sequences, as_table, random_sessions
+from brute import Session, as_table, random_sessions
 
 from reclick.counts import count
 from reclick.errors import CannotAnswerError, SettingError
@@ -54,21 +53,6 @@ def test_the_overall_prior_comes_from_the_history(model: type[ClickModel], expec
     before = as_table([Session("old", ("x",) * 5, (3,))])
     fitted = model().fit(as_table(LOG), history=before)
     np.testing.assert_allclose(fitted.click_prob({"query": ["pizza"], "ads": [["c", "a"]]}), [expected], rtol=1e-12)
-
-
-@pytest.mark.parametrize("model", MODELS)
-def test_log_prob_is_the_product_over_positions_for_clicks_down_the_page(model: type[ClickModel]) -> None:
-    fitted = model().fit(as_table(LOG))
-    chance = fitted.click_prob({"query": ["pizza"], "ads": [["a", "c", "b"]]})[0]
-    for clicked in product((0, 1), repeat=3):
-        clicks = tuple(j + 1 for j in range(3) if clicked[j])
-        expected = np.log([chance[j] if clicked[j] else 1 - chance[j] for j in range(3)]).sum()
-        session = as_table([Session("pizza", ("a", "c", "b"), clicks), Session("pizza", ("a", "c", "b"), clicks[::-1])])
-        np.testing.assert_allclose(fitted.log_prob(session)[0], expected, rtol=1e-12)
-        np.testing.assert_allclose(fitted.log_set_prob(session), [expected] * 2, rtol=1e-12)
-        assert len(clicks) < 2 or fitted.log_prob(session)[1] == -np.inf
-    every = as_table([Session("pizza", ("a", "c", "b"), clicks) for clicks in all_sequences(3)])
-    assert np.exp(fitted.log_prob(every)).sum() == pytest.approx(1, abs=1e-12)
 
 
 @pytest.mark.parametrize("model", MODELS)

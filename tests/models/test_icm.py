@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from itertools import product
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 import pytest
 from brute import Session, ads_table, as_table, random_sessions
+from scipy import stats
 
 from reclick.errors import SettingError
 from reclick.logs import read_sessions
@@ -23,8 +23,8 @@ LOG = [
 ]  # red 5 impressions 3 clicks, shoes 3 and 2, boots 2 and 1, blue 1 and 0; of the query shoes alone: red 4 and 3, shoes 2 and 2, boots 2 and 1
 
 
-def fitted(frequent: float = 50) -> ICM:
-    return ICM(frequent=frequent).fit(read_sessions(as_table(LOG), ads=ads_table(TEXTS)))
+def fitted(**settings: float) -> ICM:
+    return ICM(**settings).fit(read_sessions(as_table(LOG), ads=ads_table(TEXTS)))
 
 
 def test_attractiveness_is_the_mean_rate_of_the_words_over_all_queries() -> None:
@@ -43,14 +43,43 @@ def test_an_ad_and_a_query_never_seen_are_answered_from_the_words() -> None:
     np.testing.assert_allclose(fitted().click_prob(page), [[(3 / 5 + 3 / 6) / 2, 3 / 6]], rtol=1e-12)
 
 
-def test_log_prob_is_the_product_over_positions() -> None:
-    model, ads = fitted(), ("a", "c", "b")
-    chance = model.click_prob({"query": ["shoes"], "ads": [list(ads)]})[0]
-    for clicked in product((0, 1), repeat=3):
-        clicks = tuple(j + 1 for j in range(3) if clicked[j])
-        expected = np.log([chance[j] if clicked[j] else 1 - chance[j] for j in range(3)]).sum()
-        np.testing.assert_allclose(model.log_prob(as_table([Session("shoes", ads, clicks)])), expected, rtol=1e-12)
-        np.testing.assert_allclose(model.log_set_prob(as_table([Session("shoes", ads, clicks[::-1])])), expected, rtol=1e-12)
+REPEATED = {"a": "red red", "b": "blue", "e": ""}
+SELDOM = [Session("q", ("a", "b"), (1,)), Session("q", ("a", "b"), ()), Session("q", ("a",), ())]  # red 1 of 3, blue 0 of 2, in all 1 of 5
+
+
+def seldom(word_strength: float) -> ICM:
+    return ICM(word_strength=word_strength).fit(as_table(SELDOM), ads=ads_table(REPEATED))
+
+
+def test_the_prior_adds_impressions_at_the_overall_rate_to_every_word() -> None:
+    pages = {"query": ["q"], "ads": [["a", "b", "e", "unseen"]]}
+    np.testing.assert_allclose(seldom(2).click_prob(pages), [[(1 + 2 / 5) / (3 + 2), (0 + 2 / 5) / (2 + 2), 1 / 5, 1 / 5]], rtol=1e-12)
+    own = fitted(frequent=2, word_strength=2).click_prob({"query": ["shoes", "hats"], "ads": [["a"], ["c"]]})  # the overall rate is 1 / 2
+    np.testing.assert_allclose(own, [[((3 + 1) / (4 + 2) + (2 + 1) / (2 + 2)) / 2], [(0 + 1) / (1 + 2)]], rtol=1e-12)
+
+
+def test_without_a_strength_rates_are_those_of_the_paper_and_with_ever_more_all_come_to_the_overall_one() -> None:
+    pages = {"query": ["q"], "ads": [["a", "b", "e", "unseen"]]}
+    thetas = np.array([seldom(strength).click_prob(pages)[0] for strength in (0, 1, 2, 50, 1e300)])
+    np.testing.assert_allclose(thetas[0], [1 / 3, 1 / 5 / 3, 1 / 5, 1 / 5], rtol=1e-12)
+    assert (np.abs(np.diff(np.abs(thetas - 1 / 5), axis=0)[1:, :2]) > 0).all()
+    assert (np.diff(np.abs(thetas - 1 / 5), axis=0) <= 1e-15).all()
+    np.testing.assert_allclose(thetas[-1], 1 / 5, rtol=1e-12)
+
+
+def test_an_ad_none_of_whose_words_was_clicked_has_the_prior_of_one_impression_at_least() -> None:
+    rates = [seldom(strength).click_prob({"query": ["q"], "ads": [["b"]]})[0, 0] for strength in (0, 1e-9, 0.5, 1)]
+    np.testing.assert_allclose(rates, 1 / 5 / 3, rtol=1e-12)
+
+
+def test_the_interval_of_a_word_is_that_of_its_impressions_and_those_of_the_prior() -> None:
+    for strength in (0, 2, 40):
+        table = seldom(strength).relevance({"query": ["q", "q"], "ad": ["a", "e"]}, level=0.8)
+        for row, (clicks, trials) in zip(table.to_pylist(), ((1, 3), (0, 0)), strict=True):
+            beta = stats.beta(clicks + strength / 5 + 0.5, trials - clicks + strength * 4 / 5 + 0.5)
+            assert [row["attractiveness_low"], row["attractiveness_high"]] == pytest.approx(beta.ppf([0.1, 0.9]).tolist(), rel=1e-7)
+    table = seldom(1e300).relevance()
+    assert [*table["attractiveness_low"].to_pylist(), *table["attractiveness_high"].to_pylist()] == pytest.approx([1 / 5] * 4, rel=1e-6)
 
 
 def test_it_differs_from_dctr_in_that_a_pair_has_no_counts_of_its_own() -> None:
@@ -77,7 +106,7 @@ def test_attractiveness_is_recovered_from_own_samples() -> None:
 
 
 def test_a_saved_model_answers_the_same_to_the_last_bit(tmp_path: Path) -> None:
-    model = fitted(frequent=2)
+    model = fitted(frequent=2, word_strength=1.5)
     model.save(tmp_path / "model")
     loaded = load(tmp_path / "model")
     asked = read_sessions(as_table(random_sessions(np.random.default_rng(3), 30, queries="qs")), ads=ads_table({"d": "red hats"}))
@@ -105,7 +134,7 @@ def test_what_was_always_or_never_clicked_stays_possible() -> None:
     assert np.isfinite(none.log_prob(as_table([Session("q", ("a",), (1,))]))).all()
 
 
-@pytest.mark.parametrize("settings", [{"floor": 0}, {"frequent": -1}])
+@pytest.mark.parametrize("settings", [{"floor": 0}, {"frequent": -1}, {"word_strength": -1}])
 def test_settings_that_make_no_sense_are_refused(settings: dict[str, float]) -> None:
     with pytest.raises(SettingError, match=next(iter(settings))):
         ICM(**settings)

@@ -18,10 +18,12 @@ from reclick.attractiveness import TokenLists
 from reclick.batch import Float64
 from reclick.errors import CannotAnswerError, SettingError
 from reclick.models import LuceClick, MultiClick, load
-from reclick.models.luce_choice import Chooser
-from reclick.models.luce_fit import Options, Problem
-from reclick.models.luce_kinds import Kinds
-from reclick.models.luce_text import LogLinear, chosen, log_linear, word_means
+from reclick.models.luce.choice import Chooser
+from reclick.models.luce.climbing import climb
+from reclick.models.luce.kinds import Kinds
+from reclick.models.luce.parameters import Options
+from reclick.models.luce.problem import Problem
+from reclick.models.luce.text import LogLinear, chosen, log_linear, word_means
 from reclick.pages import Pages
 from reclick.sequences import LUCE
 from reclick.sessions import as_sessions
@@ -47,21 +49,6 @@ def worked(kinds: int = 1) -> LuceClick:
     return model
 
 
-def by_hand(clicks: Clicks, gamma: Float64, omega: Float64) -> float:
-    """P(clicks) straight from the definition."""
-    chance, done, last = 1.0, set[int](), 0
-    for k, click in enumerate((*clicks, 0)):
-        satisfied = RHO[last - 1] if last else 0.0
-        weights = {j: THETA[j - 1] * gamma[last][j - 1] for j in (1, 2, 3) if j not in done}
-        z = omega[k] + sum(weights.values())
-        if click == 0:
-            return chance * (satisfied + (1 - satisfied) * (omega[k] / z if weights else 1.0))
-        chance *= (1 - satisfied) * weights[click] / z
-        done.add(click)
-        last = click
-    return chance
-
-
 def page_of(sequences: list[Clicks]) -> pa.Table:
     return as_table([Session("q", ("a", "b", "c"), clicks) for clicks in sequences])
 
@@ -73,15 +60,6 @@ def test_the_worked_example_comes_out_to_the_printed_digits() -> None:
     asked: list[Clicks] = [(), (1,), (1, 2), (2, 1), (3, 1, 2)]
     assert np.exp(worked().log_prob(page_of(asked))).round(6).tolist() == [0.537634, 0.285347, 0.062687, 0.006452, 0.000839]
     assert worked().click_prob(page_of([()]))[0].round(6).tolist() == [0.388816, 0.147545, 0.054833]
-
-
-@pytest.mark.parametrize("kinds", [1, 2])
-def test_every_sequence_has_the_probability_of_the_definition(kinds: int) -> None:
-    model, sequences = worked(kinds), list(all_sequences(3))
-    parts = [(share, model.gamma_[t], model.omega_[t]) for t, share in enumerate(model.common_share_)]
-    expected = [sum(share * by_hand(clicks, gamma, omega) for share, gamma, omega in parts) for clicks in sequences]
-    np.testing.assert_allclose(np.exp(model.log_prob(page_of(sequences))), expected, rtol=1e-12)
-    assert sum(expected) == pytest.approx(1, abs=1e-12)
 
 
 def test_kinds_of_users_are_summed_in_every_answer() -> None:
@@ -154,11 +132,11 @@ def problem(sessions: list[Session], options: Options) -> Problem:
 @pytest.mark.parametrize("options", [Options(), Options(query=2.0), Options(kinds=2, mix=3.0, query=1.0)])
 def test_where_the_climb_ends_the_objective_is_flat_in_every_weight(options: Options) -> None:
     made = problem(random_sessions(np.random.default_rng(5), 120), options)
-    top = made.climb(made.start(), max_iterations=20_000, tolerance=1e-13, quiet=True).parameters
+    top = climb(made, made.start(), max_iterations=20_000, tolerance=1e-13, quiet=True).parameters
     with ThreadPoolExecutor(1) as pool:
 
         def objective(at: Any) -> float:
-            return made.expect(at, pool).log_likelihood + made.log_prior(at)
+            return made.passes.expect(at, pool).log_likelihood + made.log_prior(at)
 
         for name in ("theta", "eye", "out", *(["spread"] if options.query else [])):
             values = getattr(top, name)
@@ -172,7 +150,7 @@ def test_a_pass_pulls_each_weight_by_its_chance_where_the_user_still_chooses() -
     eye, out = np.ones(made.eye.starts[-1]), np.ones(made.out.starts[-1])
     now = made.start()._replace(theta=np.array(THETA), rho=np.array(RHO), eye=eye, out=out)
     with ThreadPoolExecutor(1) as pool:
-        found = made.expect(now, pool)
+        found = made.passes.expect(now, pool)
     first, second = 1 + 1.0, 1 + 0.7  # the sum of weights at the start, and with b gone
     leave = 0.4 / second  # unsatisfied and out
     still = leave / (0.6 + leave)
@@ -435,7 +413,7 @@ def test_a_wrong_setting_is_named(settings: dict[str, Any]) -> None:
 def test_a_long_log_is_asked_through_some_of_its_queries(monkeypatch: pytest.MonkeyPatch) -> None:
     sessions = as_sessions(as_table([Session(f"q{i % 60}", ("a", "b", "c"), ((1,), (), (2, 1), (3,))[i // 60 % 4]) for i in range(960)]))
     fixed = {"attractiveness": 1.0, "satisfaction": 5.0, "transition": 4.0, "kinds": 1, "kind": 4.0, "mix": None}
-    monkeypatch.setattr("reclick.models.luce_choice.MOST", len(sessions) // 2)
+    monkeypatch.setattr("reclick.models.luce.choice.MOST", len(sessions) // 2)
     means = np.arange(1.0, len(sessions.counts.impressions) + 1)
     chooser = Chooser(sessions, means, None, fixed)
     train, _ = chooser.folds[0]

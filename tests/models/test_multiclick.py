@@ -19,7 +19,7 @@ from brute import Brute, Clicks, Session, ads_table, all_sequences, as_table, as
 from reclick.counts import count
 from reclick.errors import BadRowsError, CannotAnswerError, LogError, NotFittedError, SettingError
 from reclick.logs import read_sessions
-from reclick.models import MODELS, ClickModel, MultiClick, base, load
+from reclick.models import ICM, MODELS, ClickModel, MultiClick, base, load
 
 READINGS = ("leftover", "examination", "normalised")
 POOLINGS = ("query", "global")
@@ -252,7 +252,7 @@ def test_samples_follow_the_probabilities() -> None:
 def test_saving_and_loading_changes_no_bit_of_an_answer(tmp_path: Path, pooling: str, history: bool, text: bool) -> None:
     rng = np.random.default_rng(3)
     train, before = random_sessions(rng, 90), random_sessions(rng, 50, longest=5)
-    model = MultiClick(pooling=pooling, frequent=20, strength=1 / 3, satisfaction_strength=0.7)
+    model = MultiClick(pooling=pooling, frequent=20, strength=1 / 3, satisfaction_strength=0.7, word_strength=0.3)
     model.fit(as_table(train), history=as_table(before) if history else None, ads=ads_table(TEXTS) if text else None)
     model.save(tmp_path / "model")
     loaded = load(tmp_path / "model")
@@ -388,6 +388,21 @@ def test_an_ad_without_words_has_the_overall_rate_and_a_wide_interval() -> None:
     assert row["attractiveness_high"] > 0.95
 
 
+def test_words_may_have_a_prior_which_is_that_of_icm() -> None:
+    rng = np.random.default_rng(16)
+    one, two = as_table(random_sessions(rng, 50)), as_table(random_sessions(rng, 50))
+    both, texts = pa.concat_tables([one, two]), ads_table(TEXTS)
+    pairs = {"query": ["q", "r", "unseen", "q"], "ad": ["a", "b", "c", "x"]}
+    for strength in (0.0, 3.0):
+        theirs = ICM(word_strength=strength, frequent=20).fit(both, ads=texts).relevance(pairs, text=ads_table(NEW_TEXTS))
+        updated = MultiClick(word_strength=strength, frequent=20).fit(one, ads=texts).update(two)
+        for name in ("attractiveness", "attractiveness_low", "attractiveness_high"):
+            np.testing.assert_array_equal(updated.relevance(pairs, text=ads_table(NEW_TEXTS))[name], theirs[name])
+        assert_same_model(updated, MultiClick(word_strength=strength, frequent=20).fit(both, ads=texts))
+    weak, strong = (fitted(word_strength=strength).relevance()["attractiveness"].to_numpy() for strength in (0.0, 3.0))
+    assert np.ptp(strong) < np.ptp(weak)
+
+
 # ---- nothing is impossible
 
 
@@ -447,10 +462,11 @@ def test_long_pages_add_to_one_by_sampling() -> None:
 
 
 def test_settings_are_given_back_cloned_and_changed() -> None:
-    model = MultiClick(reading="normalised", pooling="global", strength=3.0, satisfaction_strength=0.0, frequent=7, floor=1e-4)
+    model = MultiClick(reading="normalised", pooling="global", strength=3.0, satisfaction_strength=0.0, frequent=7, word_strength=2.0, floor=1e-4)
     settings = model.get_params()
     assert settings == {
-        "reading": "normalised", "pooling": "global", "strength": 3.0, "satisfaction_strength": 0.0, "frequent": 7, "floor": 1e-4,
+        "reading": "normalised", "pooling": "global", "strength": 3.0, "satisfaction_strength": 0.0, "frequent": 7, "word_strength": 2.0,
+        "floor": 1e-4,
     }  # fmt: skip
     model.fit(as_table(random_sessions(np.random.default_rng(0), 20)))
     copy = model.clone()
@@ -475,7 +491,7 @@ def test_settings_changed_after_a_fit_take_effect_at_the_next_one() -> None:
 
 def test_a_model_shows_its_settings_and_what_it_learnt() -> None:
     assert repr(MultiClick(strength=3)) == (
-        "MultiClick(reading='leftover', pooling='query', strength=3, satisfaction_strength=10.0, frequent=50, floor=1e-06)"
+        "MultiClick(reading='leftover', pooling='query', strength=3, satisfaction_strength=10.0, frequent=50, word_strength=0.0, floor=1e-06)"
     )
     shown = repr(fitted())
     assert "fitted on Counts(80 sessions, 3 queries, 6 ads" in shown
@@ -493,6 +509,7 @@ def test_a_model_shows_its_settings_and_what_it_learnt() -> None:
         ({"strength": math.inf}, "strength: got inf"),
         ({"strength": math.nan}, "strength: got nan"),
         ({"frequent": -1}, "frequent: got -1"),
+        ({"word_strength": -1}, "word_strength: got -1"),
         ({"floor": 0.0}, "floor: got 0.0"),
         ({"floor": 0.2}, "floor: got 0.2"),
     ],

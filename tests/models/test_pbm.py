@@ -1,9 +1,6 @@
-"""PBM: a hand-worked example, brute force over what is hidden, its posterior, and recovery of what simulated data were made with."""
+"""PBM: a hand-worked example, its posterior, and recovery of what simulated data were made with. Brute force is in tests/conformance."""
 
 from __future__ import annotations
-
-import itertools
-from collections import defaultdict
 
 import numpy as np
 import pytest
@@ -22,20 +19,6 @@ def test_two_ads_that_change_places_by_hand() -> None:
     np.testing.assert_allclose(model.click_prob({"query": ["q"] * 2, "ads": [["a", "b"], ["b", "a"]]}), [[0.8, 0.2], [0.4, 0.4]], atol=1e-4)
     assert model.gamma_[1] / model.gamma_[0] == pytest.approx(0.5, abs=1e-3)
     assert model.theta_[1] / model.theta_[0] == pytest.approx(0.5, abs=1e-3)
-
-
-def test_probabilities_equal_brute_force_over_looks_and_attractions() -> None:
-    model = PBM().fit(as_table([Session("q", ("a", "b", "c"), clicks) for clicks in [(1,), (2, 1), (3,), (), (1, 2, 3), (2,)]]))
-    chances: dict[tuple[int, ...], float] = defaultdict(float)
-    for attracts in itertools.product((0, 1), repeat=3):
-        for looks in itertools.product((0, 1), repeat=3):
-            chance = 1.0
-            for j in range(3):
-                chance *= model.theta_[j] if attracts[j] else 1 - model.theta_[j]
-                chance *= model.gamma_[j] if looks[j] else 1 - model.gamma_[j]
-            chances[tuple(j + 1 for j in range(3) if attracts[j] and looks[j])] += chance
-    log = as_table([Session("q", ("a", "b", "c"), clicks) for clicks in chances])
-    np.testing.assert_allclose(np.exp(model.log_prob(log)), list(chances.values()), rtol=1e-12)
 
 
 def test_intervals_hold_their_share_of_the_posterior_by_numerical_integration() -> None:

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 from brute import Clicks, Session, ads_table, all_sequences, as_table, random_sessions
+from worlds import walked
 
 from reclick.batch import Float64
 from reclick.errors import SettingError
@@ -21,26 +22,6 @@ from reclick.sessions import as_sessions
 
 THETA = (0.5, 0.2, 0.7)
 WALKS = [(0.6, 0.2), (0.45, 0.54), (0.05, 0.9), (0.9, 0.02), (0.5, 0.5)]
-
-
-def followed(theta: tuple[float, ...], forward: float, back: float) -> dict[Clicks, float]:
-    """P(each click sequence): all walks at once, look after look, until less than 1e-13 of them still go on."""
-    going: dict[tuple[int, Clicks], float] = {(1, ()): 1.0}  # (position looked at, clicks so far)
-    ended: dict[Clicks, float] = defaultdict(float)
-    while sum(going.values()) > 1e-13:
-        then: dict[tuple[int, Clicks], float] = defaultdict(float)
-        for (position, clicks), mass in going.items():
-            chance = theta[position - 1]
-            clicked = ((*clicks, position), mass * chance), (clicks, mass * (1 - chance))
-            for after, looked in clicked if position not in clicks else ((clicks, mass),):
-                for to, step in ((position + 1, forward), (position - 1, back)):
-                    if 1 <= to <= len(theta):
-                        then[to, after] += looked * step
-                    else:
-                        ended[after] += looked * step
-                ended[after] += looked * (1 - forward - back)
-        going = then
-    return ended
 
 
 def made(theta: tuple[float, ...], forward: float, back: float) -> tuple[THCM, tuple[str, ...]]:
@@ -66,7 +47,7 @@ def test_a_worked_example_of_two_ads() -> None:
 def test_every_verb_equals_the_walks_followed_step_by_step(forward: float, back: float) -> None:
     for size in (1, 2, 3):
         model, ads = made(THETA[:size], forward, back)
-        chances, every = followed(THETA[:size], forward, back), list(all_sequences(size))
+        chances, every = walked(THETA[:size], forward, back), list(all_sequences(size))
         table = as_table([Session("q", ads, clicks) for clicks in every])
         got = np.exp(model.log_prob(table))
         np.testing.assert_allclose(got, [chances[clicks] for clicks in every], atol=1e-12)

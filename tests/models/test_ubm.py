@@ -1,9 +1,6 @@
-"""UBM: hand-worked cells, brute force over what is hidden, and recovery of what simulated data were made with."""
+"""UBM: hand-worked cells, and recovery of what simulated data were made with. Brute force is in tests/conformance."""
 
 from __future__ import annotations
-
-import itertools
-from collections import defaultdict
 
 import numpy as np
 import pytest
@@ -30,31 +27,6 @@ def test_what_follows_a_click_depends_on_which_click_it_was() -> None:
     model = UBM(**EXACT).fit(as_table([Session("q", ("a", "b", "c"), clicks) for clicks in rows]))  # type: ignore[arg-type]
     following = model.next_click_prob({"query": ["q"] * 3, "ads": [["a", "b", "c"]] * 3}, [[1], [2], [1, 2]])
     np.testing.assert_allclose(following[:, 2], [4 / 7 * 1 / 4, 3 / 4, 3 / 4], atol=1e-4)
-
-
-def test_probabilities_equal_brute_force_over_looks_and_attractions() -> None:
-    model = UBM().fit(as_table([Session("q", ("a", "b", "c"), clicks) for clicks in [(1,), (2, 1), (3,), (), (1, 2, 3), (2,)]]))
-    theta, gamma = model.theta_, model.gamma_
-    chances: dict[tuple[int, ...], float] = defaultdict(float)
-    for attracts in itertools.product((0, 1), repeat=3):
-        for looks in itertools.product((0, 1), repeat=3):
-            chance = 1.0
-            clicks: list[int] = []
-            for j in range(3):
-                eye = gamma[clicks[-1] if clicks else 0, j]
-                chance *= (theta[j] if attracts[j] else 1 - theta[j]) * (eye if looks[j] else 1 - eye)
-                if attracts[j] and looks[j]:
-                    clicks.append(j + 1)
-            chances[tuple(clicks)] += chance
-    sets = list(chances)
-    assert len(sets) == 8
-    log = as_table([Session("q", ("a", "b", "c"), clicks) for clicks in sets])
-    np.testing.assert_allclose(np.exp(model.log_prob(log)), [chances[clicks] for clicks in sets], rtol=1e-12)
-    marginal = [sum(chance for clicks, chance in chances.items() if j in clicks) for j in (1, 2, 3)]
-    np.testing.assert_allclose(model.click_prob(log)[0], marginal, rtol=1e-12)
-    backwards = as_table([Session("q", ("a", "b", "c"), (3, 1))])
-    assert model.log_prob(backwards)[0] == -np.inf
-    assert np.exp(model.log_set_prob(backwards)[0]) == pytest.approx(chances[1, 3])
 
 
 def test_the_parameters_of_simulated_sessions_are_recovered() -> None:

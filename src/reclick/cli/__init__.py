@@ -10,6 +10,8 @@ import typer
 from typer.core import TyperGroup
 
 from reclick.cli.evaluation_commands import demo, evaluate
+from reclick.cli.export_commands import export
+from reclick.cli.format_commands import convert, formats
 from reclick.cli.log_commands import check, count, describe, simulate, split
 from reclick.cli.model_commands import fit, models, predict
 from reclick.cli.terminal import show_error
@@ -45,7 +47,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for command in (simulate, check, describe, count, split, fit, predict, evaluate, models, demo):
+for command in (simulate, convert, check, describe, count, split, fit, predict, export, evaluate, models, formats, demo):
     app.command()(command)
 
 

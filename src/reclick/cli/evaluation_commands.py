@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from reclick.cli.model_commands import new_model
-from reclick.cli.opening import open_log, value
-from reclick.cli.options import Columns, MaxAds, OnError
+from reclick.cli.opening import How, open_log, value
+from reclick.cli.options import Columns, FormatName, MaxAds, OnError
 from reclick.cli.terminal import told
 
 if TYPE_CHECKING:
     from reclick.models import ClickModel
 
-USUAL = "multiclick,dbn,icm,pm,am,ubm"
+USUAL = "luceclick,multiclick,dbn,icm,pm,am,ubm"
 
 
 def evaluate(
@@ -35,6 +35,7 @@ def evaluate(
     level: Annotated[float, typer.Option(help="Of the intervals.")] = 0.95,
     resamples: Annotated[int, typer.Option(help="Of the bootstrap.")] = 1000,
     seed: Annotated[int, typer.Option(help="The same seed gives the same intervals.")] = 0,
+    format: FormatName = None,
     column: Columns = None,
     on_error: OnError = "raise",
     max_ads: MaxAds = 100,
@@ -47,9 +48,9 @@ def evaluate(
     """
     from reclick.evaluation import evaluate
 
-    reader = (column, on_error, max_ads)
+    how = How(column, on_error, max_ads, format)
     with told() as progress:
-        parts = _split(logs, to, by, cut, reader, progress) if logs else _parts(history, train, test, reader)
+        parts = _split(logs, to, by, cut, how, progress) if logs else _parts(history, train, test, how)
         found = evaluate(_chosen(models), **parts, ads=ads, labels=labels, folder=to, level=level, resamples=resamples, seed=seed, progress=progress)
     found = replace(found, details={**found.details, "command": shlex.join(["reclick", *sys.argv[1:]])})
     written = found.save(to)
@@ -59,7 +60,7 @@ def evaluate(
 
 
 def demo(to: Annotated[str, typer.Option(help="The folder to write to.")] = "demo") -> None:
-    """Simulate three weeks, compare six models on the third, and write a report about it.
+    """Simulate three weeks, compare eight models on the third, and write a report about it.
 
     Example:  reclick demo --to demo
     """
@@ -84,18 +85,18 @@ def _chosen(names: str) -> dict[str, ClickModel]:
     return chosen
 
 
-def _parts(history: list[str] | None, train: list[str] | None, test: list[str] | None, reader: tuple[Any, ...]) -> dict[str, Any]:
+def _parts(history: list[str] | None, train: list[str] | None, test: list[str] | None, how: How) -> dict[str, Any]:
     from reclick.errors import SettingError
 
     if not test:
         raise SettingError("Nothing to judge by: give --train and --test, or one LOG to split.")
     given = {"history": history, "train": train, "test": test}
-    return {part: open_log(paths, *reader) if paths else None for part, paths in given.items()}
+    return {part: open_log(paths, how) if paths else None for part, paths in given.items()}
 
 
-def _split(logs: list[str], to: str, by: str, cut: list[str] | None, reader: tuple[Any, ...], progress: Any) -> dict[str, Any]:
+def _split(logs: list[str], to: str, by: str, cut: list[str] | None, how: How, progress: Any) -> dict[str, Any]:
     from reclick.evaluation import split
 
     cuts = None if cut is None else [value(one) for one in cut]
-    parts = split(open_log(logs, *reader), Path(to) / "parts", by=by, cuts=cuts, progress=lambda done, total: progress("Splitting", done, total))
+    parts = split(open_log(logs, how), Path(to) / "parts", by=by, cuts=cuts, progress=lambda done, total: progress("Splitting", done, total))
     return parts._asdict()

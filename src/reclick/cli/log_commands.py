@@ -7,8 +7,8 @@ from typing import Annotated
 
 import typer
 
-from reclick.cli.opening import add_up, open_log
-from reclick.cli.options import Ads, Columns, Logs, MaxAds, OnError
+from reclick.cli.opening import How, add_up, open_log
+from reclick.cli.options import Ads, Columns, FormatName, Logs, MaxAds, OnError
 from reclick.cli.terminal import working
 
 
@@ -33,12 +33,12 @@ def simulate(
         typer.echo(path)
 
 
-def check(logs: Logs, column: Columns = None, max_ads: MaxAds = 100) -> None:
+def check(logs: Logs, format: FormatName = None, column: Columns = None, max_ads: MaxAds = 100) -> None:
     """Read a log to the end and say what is in it: rows kept, rows dropped by reason with examples. Exit code 1 when any row is bad.
 
     Example:  reclick check 'logs/week2/*.parquet' --column query=search_term
     """
-    log = open_log(logs, column, "drop", max_ads)
+    log = open_log(logs, How(column, "drop", max_ads, format))
     with working(f"Checking {log.name}", log.num_rows) as progress:
         for _ in log.batches(progress=progress):
             pass
@@ -49,6 +49,7 @@ def check(logs: Logs, column: Columns = None, max_ads: MaxAds = 100) -> None:
 
 def describe(
     logs: Logs,
+    format: FormatName = None,
     column: Columns = None,
     on_error: OnError = "raise",
     max_ads: MaxAds = 100,
@@ -60,13 +61,14 @@ def describe(
     """
     from reclick.portrait import describe
 
-    portrait = describe(add_up(logs, column, on_error, max_ads))
+    portrait = describe(add_up(logs, How(column, on_error, max_ads, format)).data)
     typer.echo(json.dumps(portrait.to_dict(), indent=2) if as_json else str(portrait))
 
 
 def count(
     logs: Logs,
     to: Annotated[str, typer.Option(help="The folder to write the counts to.")],
+    format: FormatName = None,
     column: Columns = None,
     on_error: OnError = "raise",
     max_ads: MaxAds = 100,
@@ -78,7 +80,7 @@ def count(
     from reclick import store
 
     store.check_target(to, "counts")
-    counts = add_up(logs, column, on_error, max_ads)
+    counts = add_up(logs, How(column, on_error, max_ads, format)).data
     counts.save(to)
     typer.echo(f"{counts!r}\n{to}")
 
@@ -89,6 +91,7 @@ def split(
     by: Annotated[str, typer.Option(help="A column of times or numbers, or of the words history, train and test.")] = "timestamp",
     cut: Annotated[list[str] | None, typer.Option(help="Where train starts; give it again for where test starts.")] = None,
     ads: Ads = None,
+    format: FormatName = None,
     column: Columns = None,
     on_error: OnError = "raise",
     max_ads: MaxAds = 100,
@@ -100,7 +103,7 @@ def split(
     from reclick.cli.opening import value
     from reclick.evaluation import split
 
-    log = open_log(logs, column, on_error, max_ads, ads)
+    log = open_log(logs, How(column, on_error, max_ads, format), ads)
     with working(f"Splitting {log.name}", log.num_rows) as progress:
         parts = split(log, to, by=by, cuts=None if cut is None else [value(one) for one in cut], progress=progress)
     for name, part in zip(parts._fields, parts, strict=True):

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from reclick.cli.opening import add_up, group, named_values, open_log, read_text, tell_dropped, value
-from reclick.cli.options import Ads, Columns, Logs, MaxAds, OnError
+from reclick.cli.opening import How, add_up, group, named_values, open_log, read_text, tell_dropped, value
+from reclick.cli.options import Ads, Columns, FormatName, Logs, MaxAds, OnError
 from reclick.cli.terminal import console, working
 
 if TYPE_CHECKING:
@@ -29,6 +29,7 @@ def fit(
     update: Annotated[bool, typer.Option("--update", help="Add the logs to the model in --to instead of starting anew.")] = False,
     forget: Annotated[list[str] | None, typer.Option(help="With --update: a log, or its counts, to take away. Repeat for more.")] = None,
     decay: Annotated[float, typer.Option(help="With --update: let what was counted before fade by this factor.")] = 1.0,
+    format: FormatName = None,
     column: Columns = None,
     on_error: OnError = "raise",
     max_ads: MaxAds = 100,
@@ -47,15 +48,16 @@ def fit(
     if not 0 < decay <= 1:
         raise SettingError(f"--decay: got {decay:g}, expected a factor above 0 and at most 1, such as 0.9.")
     store.check_target(to, "model")
-    reader = (column, on_error, max_ads)
+    how = How(column, on_error, max_ads, format)
     with _held(to) if update else nullcontext():
         chosen = _continued(to, model, history, settings) if update else new_model(model, settings)
         text = read_text(ads, on_error)
-        data = add_up(logs, *reader) if update or chosen.counts_suffice else group(logs, *reader)
+        read = add_up(logs, how) if update or chosen.counts_suffice else group(logs, how)
+        text = read.ads if text is None else text
         if update:
-            chosen.update(data, forget=add_up(forget, *reader) if forget else None, decay=decay, ads=text)
+            chosen.update(read.data, forget=add_up(forget, how).data if forget else None, decay=decay, ads=text)
         else:
-            chosen.fit(data, history=add_up(history, *reader) if history else None, ads=text)
+            chosen.fit(read.data, history=add_up(history, how).data if history else None, ads=text)
         chosen.save(to)
     if chosen.advice:
         typer.echo(f"note: {chosen.advice}", err=True)
@@ -68,6 +70,7 @@ def predict(
     to: Annotated[str, typer.Option(help="The Parquet file to write.")],
     top: Annotated[int, typer.Option(help="How many of the likeliest click sequences to list.")] = 3,
     ads: Annotated[str | None, typer.Option(help="Text of ads that the model may not know.")] = None,
+    format: FormatName = None,
     column: Columns = None,
     on_error: OnError = "raise",
     max_ads: MaxAds = 100,
@@ -80,7 +83,7 @@ def predict(
     from reclick.scoring import predict
 
     loaded = load(model)
-    log = open_log(pages, column, on_error, max_ads, ads, clicks_required=False)
+    log = open_log(pages, How(column, on_error, max_ads, format), ads, clicks_required=False)
     with working(f"Scoring {log.name}", log.num_rows) as progress:
         written = predict(loaded, log, to, top=top, progress=progress)
     tell_dropped(log)

@@ -3,59 +3,92 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any, Literal, cast
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, cast
 
 from reclick.cli.terminal import console, working
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from reclick.counts import Counts
     from reclick.logs import SessionLog
-    from reclick.sessions import Sessions
 
 
-def open_log(
-    paths: list[str], column: list[str] | None, on_error: str, max_ads: int, ads: str | None = None, *, clicks_required: bool = True
-) -> SessionLog:
-    """Open a log as the options say."""
+class How(NamedTuple):
+    """How the options say that a log is to be read."""
+
+    column: list[str] | None = None
+    on_error: str = "raise"
+    max_ads: int = 100
+    format: str | None = None
+
+
+class Read(NamedTuple):
+    """What was read of logs, and the text of ads that came with them."""
+
+    data: Any  # Counts or Sessions
+    ads: pa.Table | None = None
+
+
+def open_log(paths: list[str], how: How, ads: str | None = None, *, clicks_required: bool = True) -> SessionLog:
+    """Open a log as the options say; one of another format is turned into sessions first, and it is said which it was taken for."""
     from reclick.logs import read_sessions
 
-    choice = cast(Literal["raise", "drop"], on_error)  # read_sessions refuses any other word
-    return read_sessions(paths, ads=ads, columns=named_values("--column", column), on_error=choice, max_ads=max_ads, clicks_required=clicks_required)
+    choice = cast(Literal["raise", "drop"], how.on_error)  # read_sessions refuses any other word
+    columns = named_values("--column", how.column)
+    with working("Reading " + " ".join(paths)) as progress:
+        log = read_sessions(
+            paths,
+            ads=ads,
+            format=how.format,
+            columns=columns,
+            on_error=choice,
+            max_ads=how.max_ads,
+            clicks_required=clicks_required,
+            progress=progress,
+        )
+    tell_format(log, how.format)
+    return log
 
 
-def add_up(paths: list[str], column: list[str] | None, on_error: str, max_ads: int) -> Counts:
+def tell_format(log: SessionLog, asked: str | None) -> None:
+    """Say what a log was taken for, when nobody said what it is."""
+    if asked is None and log.origin is not None and log.origin.format not in {None, "sessions"}:
+        console(stderr=True).print(f"{log.name}: read as {log.origin.format}. If it is something else, say so with --format.", markup=False, highlight=False)
+
+
+def add_up(paths: list[str], how: How) -> Read:
     """The counts of logs and of folders of counts together."""
     from reclick import store
     from reclick.counts import Counts, count
 
     saved = [Counts.load(path) for path in paths if store.is_stored(path)]
     logs = [path for path in paths if not store.is_stored(path)]
+    ads = None
     if logs:
-        log = open_log(logs, column, on_error, max_ads)
+        log = open_log(logs, how)
         with working(f"Counting {log.name}", log.num_rows) as progress:
             saved.append(count(log, progress=progress))
         tell_dropped(log)
+        ads = log.ads
     total = saved[0]
     for counts in saved[1:]:
         total = total + counts
-    return total
+    return Read(total, ads)
 
 
-def group(paths: list[str], column: list[str] | None, on_error: str, max_ads: int) -> Sessions:
+def group(paths: list[str], how: How) -> Read:
     """The sessions of logs, equal ones grouped."""
     from reclick import store
     from reclick.sessions import as_sessions
 
     for path in paths:
         if store.is_stored(path):
-            return as_sessions(path)  # which says why it cannot be
-    log = open_log(paths, column, on_error, max_ads)
+            return Read(as_sessions(path))  # which says why it cannot be
+    log = open_log(paths, how)
     with working(f"Grouping {log.name}", log.num_rows) as progress:
         sessions = as_sessions(log, progress=progress)
     tell_dropped(log)
-    return sessions
+    return Read(sessions, log.ads)
 
 
 def read_text(ads: str | None, on_error: str) -> pa.Table | None:

@@ -20,10 +20,10 @@ from reclick.batch import SessionBatch
 from reclick.counts import Progress
 from reclick.errors import LogError, SettingError, clear_write_errors
 from reclick.logs import SessionLog, as_log, read_sessions
+from reclick.logs.rewriting import session_table
 
 PARTS = ("history", "train", "test")
 WEEK = np.timedelta64(7, "D")
-OURS = ("query", "ads", "clicks", "weight")
 Cut = str | int | float | date | datetime
 Part = npt.NDArray[np.int64]  # [session] place in PARTS
 
@@ -83,7 +83,7 @@ def _write(log: SessionLog, by: str, part_of: Callable[[pa.Array], Part], beside
         writers: dict[int, pq.ParquetWriter] = {}
         written = [0] * len(PARTS)
         for batch in log.batches(with_rows=True, progress=progress):
-            table, part = _table(batch), part_of(_column(batch, by, log))
+            table, part = session_table(batch), part_of(_column(batch, by, log))
             for place in np.unique(part).tolist():
                 if place not in writers:
                     writers[place] = opened.enter_context(pq.ParquetWriter(beside[place], table.schema, compression="zstd"))
@@ -91,17 +91,6 @@ def _write(log: SessionLog, by: str, part_of: Callable[[pa.Array], Part], beside
                 writers[place].write_table(rows)
                 written[place] += len(rows)
     return written
-
-
-def _table(batch: SessionBatch) -> pa.Table:
-    """The sessions in Reclick's own columns, and every other column of the log beside them."""
-    ads = pa.LargeListArray.from_arrays(batch.page, batch.ads.take(pa.array(batch.ad)))
-    columns = {"query": batch.queries.take(pa.array(batch.query)), "ads": ads, "clicks": pa.LargeListArray.from_arrays(batch.clicks, batch.click)}
-    if batch.weight is not None:
-        columns["weight"] = pa.array(batch.weight)
-    rows = batch.rows
-    others = [] if rows is None else [name for name in rows.schema.names if name not in OURS]
-    return pa.table({**columns, **{name: rows.column(name) for name in others}})  # type: ignore[union-attr]
 
 
 def _column(batch: SessionBatch, by: str, log: SessionLog) -> pa.Array:

@@ -9,9 +9,10 @@ from typing import TypeVar
 
 Item = TypeVar("Item")
 END = object()
+DEPTH = 3  # items kept ready: the time an item takes varies, and neither side should wait for the other
 
 
-def read_ahead(items: Iterator[Item], depth: int = 1) -> Iterator[Item]:
+def read_ahead(items: Iterator[Item], depth: int = DEPTH) -> Iterator[Item]:
     """Yield the items in their order; errors come through, and the thread ends when the consumer stops, however it stops."""
     ready: queue.Queue[object] = queue.Queue(depth)
     stop = threading.Event()

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from reclick.logs.raw import Raw, short, without
-from reclick.schema import IDS, NUMBER, POSITIONS, Column
+from reclick.schema import FLAG, IDS, NUMBER, POSITIONS, TIME, Column
 
 Value = Any  # what a cell or a JSON field holds after parsing: str, list, float or None
 
@@ -55,8 +55,41 @@ def as_number(value: Value) -> float | None:
     raise UnreadableError(f"expected a number, got {short(value)}")
 
 
-AS_KIND: dict[str, Callable[[Value], Any]] = {"text": as_text, IDS: as_ids, POSITIONS: as_positions, NUMBER: as_number}
-ARROW = {"text": pa.string(), IDS: pa.list_(pa.string()), POSITIONS: pa.list_(pa.int64()), NUMBER: pa.float64()}
+def as_time(value: Value) -> str | None:
+    """Return a JSON value as the text of a time."""
+    if value is None or isinstance(value, str):
+        return value or None
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return str(value)
+    raise UnreadableError(f"expected a time, got {short(value)}")
+
+
+def as_flag(value: Value) -> bool | None:
+    """Return a JSON value as true or false; a number is false when it is 0 or less."""
+    if value is None or isinstance(value, bool):
+        return value
+    if isinstance(value, int | float):
+        return value > 0
+    raise UnreadableError(f"expected true or false, got {short(value)}")
+
+
+AS_KIND: dict[str, Callable[[Value], Any]] = {
+    "text": as_text,
+    IDS: as_ids,
+    POSITIONS: as_positions,
+    NUMBER: as_number,
+    TIME: as_time,
+    FLAG: as_flag,
+}
+ARROW = {
+    "text": pa.string(),
+    IDS: pa.list_(pa.string()),
+    POSITIONS: pa.list_(pa.int64()),
+    NUMBER: pa.float64(),
+    TIME: pa.string(),  # as it is written
+    FLAG: pa.bool_(),
+}
+WORDS = {"true": True, "t": True, "yes": True, "y": True, "false": False, "f": False, "no": False, "n": False}
 
 
 def parse_cell(kind: str, cell: str) -> Any:
@@ -68,6 +101,10 @@ def parse_cell(kind: str, cell: str) -> Any:
     if kind == NUMBER:
         return _parse_number(cell)
     text = cell.strip()
+    if kind == TIME:
+        return as_time(text)
+    if kind == FLAG:
+        return _parse_flag(text)
     if text.startswith("["):
         return AS_KIND[kind](_parse_json(text))
     parts = text.split("|") if text else []
@@ -109,6 +146,10 @@ def _parse_fast(cells: pa.Array, kind: str) -> pa.Array | None:
     try:
         if kind == NUMBER:
             return pc.if_else(pc.equal(cells, ""), None, cells).cast(pa.float64())
+        if kind == TIME:
+            return pc.if_else(pc.equal(cells, ""), None, cells)
+        if kind == FLAG:
+            return None
         if pc.any(pc.match_substring_regex(cells, r"[\[\s]")).as_py():
             return None
         empty = pc.equal(cells, "")
@@ -142,6 +183,10 @@ def _parse_number(cell: str) -> float | None:
         return float(cell) if cell.strip() else None
     except ValueError as error:
         raise UnreadableError(f"expected a number, got {short(cell)}") from error
+
+
+def _parse_flag(text: str) -> bool | None:
+    return WORDS[text.lower()] if text.lower() in WORDS else as_flag(_parse_number(text))
 
 
 def _parse_json(text: str) -> Value:

@@ -9,7 +9,8 @@ import numpy as np
 import pyarrow as pa
 
 from reclick.errors import LogError
-from reclick.logs.sessions import SessionLog, read_sessions
+from reclick.logs.reading import read_sessions
+from reclick.logs.sessions import SessionLog
 from reclick.logs.texts import read_pairs
 
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import io
 import json
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any
@@ -17,7 +17,7 @@ from reclick.errors import LogError
 from reclick.logs.cells import ARROW, AS_KIND, UnreadableError
 from reclick.logs.raw import Raw, short
 from reclick.logs.textfile import read_blocks
-from reclick.schema import IDS, TEXT, Column, find_columns, wrong_type
+from reclick.schema import IDS, TEXT, TIME, Column, find_columns, wrong_type
 
 LOOKED_AT = 100  # lines at the start, to learn the columns
 
@@ -46,16 +46,8 @@ class JsonLinesSource:
             yield self._with_rows(raw, lines) if with_rows else raw
 
     def _sound(self, block: bytes, lines: list[bytes], done: int) -> Raw | None:
-        try:
-            table = arrow_json.read_json(
-                io.BytesIO(block),
-                read_options=arrow_json.ReadOptions(block_size=len(block) + 1),
-                parse_options=arrow_json.ParseOptions(explicit_schema=self.schema, unexpected_field_behavior="ignore"),
-            )
-            table.validate(full=True)
-        except (pa.ArrowException, UnicodeDecodeError):
-            return None
-        if table.num_rows != len(lines):
+        table = parse_block(block, self.schema)
+        if table is None or table.num_rows != len(lines):
             return None
         columns = {name: _one_array(table.column(theirs)) for name, theirs in self.names.items()}
         return Raw(self.where, done + 1, columns, table.num_rows)
@@ -83,6 +75,31 @@ class JsonLinesSource:
         return Raw(raw.where, raw.first, raw.columns, raw.length, raw.numbers, raw.unreadable, rows)
 
 
+def parse_block(block: bytes, schema: pa.Schema, *, threads: bool = True) -> pa.Table | None:
+    """Let Arrow parse lines of JSON objects, in one piece; other fields are passed over. None when anything is not as the schema says."""
+    try:
+        table = arrow_json.read_json(
+            pa.BufferReader(block),
+            read_options=arrow_json.ReadOptions(use_threads=threads, block_size=len(block) + 1),
+            parse_options=arrow_json.ParseOptions(explicit_schema=schema, unexpected_field_behavior="ignore"),
+        )
+        table.validate(full=True)
+    except (pa.ArrowException, UnicodeDecodeError):
+        return None
+    return table
+
+
+def parse_object(line: bytes) -> dict[str, Any]:
+    """Return the JSON object of a line, or raise UnreadableError."""
+    try:
+        item = json.loads(line)
+    except (ValueError, RecursionError) as error:
+        raise UnreadableError(f"not JSON: {short(line[:200].decode(errors='replace'))}") from error
+    if not isinstance(item, dict):
+        raise UnreadableError(f"expected a JSON object, got {short(item)}")
+    return item
+
+
 def open_jsonlines(path: str, where: str, wanted: Sequence[Column], mapping: dict[str, str]) -> JsonLinesSource:
     """Read the first lines of a file of JSON lines and check the columns they show."""
     objects = list(_first_objects(path, where))
@@ -101,12 +118,8 @@ def open_jsonlines(path: str, where: str, wanted: Sequence[Column], mapping: dic
 def _first_objects(path: str, where: str) -> Iterator[dict[str, Any]]:
     lines = (line for block in read_blocks(path, where, block=1 << 16) for line in block.split(b"\n") if line.strip())
     for line in islice(lines, LOOKED_AT):
-        try:
-            item = json.loads(line)
-        except (ValueError, RecursionError):
-            continue
-        if isinstance(item, dict):
-            yield item
+        with suppress(UnreadableError):
+            yield parse_object(line)
 
 
 def _check_kind(column: Column, values: list[Any], where: str) -> None:
@@ -127,18 +140,13 @@ def _arrow_type(kind: str, name: str, objects: list[dict[str, Any]]) -> pa.DataT
     """Return the type Arrow reads a column with: ids that are whole numbers are read as such."""
     value = next((item[name] for item in objects if item.get(name)), None)
     first = value[0] if isinstance(value, list) else value
-    if not isinstance(first, int) or kind not in {TEXT, IDS}:
+    if not isinstance(first, int) or isinstance(first, bool) or kind not in {TEXT, IDS, TIME}:
         return ARROW[kind]
-    return pa.int64() if kind == TEXT else pa.list_(pa.int64())
+    return pa.list_(pa.int64()) if kind == IDS else pa.int64()
 
 
 def _parse_line(line: bytes, names: dict[str, str], kinds: dict[str, str]) -> list[Any]:
-    try:
-        item = json.loads(line)
-    except (ValueError, RecursionError) as error:
-        raise UnreadableError(f"not JSON: {short(line[:200].decode(errors='replace'))}") from error
-    if not isinstance(item, dict):
-        raise UnreadableError(f"expected a JSON object, got {short(item)}")
+    item = parse_object(line)
     return [_parse_field(name, kinds[name], item.get(theirs)) for name, theirs in names.items()]
 
 

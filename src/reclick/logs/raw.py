@@ -16,7 +16,7 @@ from reclick.schema import Column
 OnError = Literal["raise", "drop"]
 
 MAX_ROWS = 250_000  # of a batch: fresh memory costs more than it takes to fill it
-TARGET_BYTES = 96 << 20  # of a batch, when rows are fat
+TARGET_BYTES = 32 << 20  # of a batch, when rows are fat: a few are kept ready
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,48 +2,65 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
 from reclick.batch import SessionBatch
-from reclick.errors import BadRowsError, LogError, SettingError
+from reclick.errors import BadRowsError, LogError
 from reclick.logs.ahead import read_ahead
-from reclick.logs.raw import OnError, Source, check_on_error
+from reclick.logs.raw import OnError, Source
 from reclick.logs.reasons import KEPT
-from reclick.logs.sources import open_sources
-from reclick.logs.summary import ReadSummary, Tally, bad_rows_message
-from reclick.logs.texts import read_ads
-from reclick.schema import PAGE_COLUMNS, SESSION_COLUMNS
+from reclick.logs.summary import Example, ReadSummary, Tally, bad_rows_message
 
 Progress = Callable[[int, int | None], object]  # rows done, rows in all when known
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Where a log's file of sessions was made from, and what was found then."""
+
+    name: str
+    format: str | None
+    dropped: dict[str, int]
+    examples: dict[str, list[Example]]
+    notes: dict[str, int]
+
+    def added_to(self, summary: ReadSummary) -> ReadSummary:
+        """The summary of a pass over the file, with what was dropped and noted when the file was made."""
+        return replace(
+            summary,
+            rows=summary.rows + sum(self.dropped.values()),
+            dropped={**self.dropped, **summary.dropped},
+            examples={**self.examples, **summary.examples},
+            notes={**self.notes, **summary.notes},
+        )
 
 
 class SessionLog:
     """A log whose columns are right; its rows are read and checked at every pass.
 
-    >>> log = read_sessions(pa.table({"query": ["shoes"], "ads": [["a", "b"]], "clicks": [[2, 1]]}))
+    >>> import reclick as rc
+    >>> log = rc.read_sessions({"query": ["shoes"], "ads": [["a", "b"]], "clicks": [[2, 1]]})
     >>> [batch.click.tolist() for batch in log.batches()], log.summary.reverse_sessions
     ([[2, 1]], 1)
     """
 
-    def __init__(self, sources: list[Source], *, ads: pa.Table | None, on_error: OnError, max_ads: int) -> None:
+    def __init__(self, sources: list[Source], *, ads: pa.Table | None, on_error: OnError, max_ads: int, origin: Origin | None = None) -> None:
         self.ads = ads
         self.on_error = on_error
         self.max_ads = max_ads
+        self.origin = origin
         self._sources = sources
         self._summary: ReadSummary | None = None
 
     @property
     def name(self) -> str:
         """A short description for messages: `week2.parquet`, `4 files`, `table`."""
+        if self.origin is not None:
+            return self.origin.name
         return self._sources[0].where if len(self._sources) == 1 else f"{len(self._sources)} files"
-
-    @property
-    def files(self) -> tuple[str, ...]:
-        """The paths of the files read; empty for a table."""
-        return tuple(source.path for source in self._sources if hasattr(source, "path"))
 
     @property
     def num_rows(self) -> int | None:
@@ -105,36 +122,10 @@ class SessionLog:
     def _finish(self, tally: Tally) -> None:
         if not tally.rows:
             raise LogError(f"{self.name} has no rows.")
-        self._summary = tally.finish()
+        self._summary = tally.finish() if self.origin is None else self.origin.added_to(tally.finish())
         if tally.dropped and self.on_error == "raise":
             raise BadRowsError(bad_rows_message(tally.rows, self._summary.dropped, self._summary.examples, self.name))
 
     def __repr__(self) -> str:
         rows = "" if self.num_rows is None else f", {self.num_rows:,} rows"
         return f"SessionLog({self.name}{rows})"
-
-
-def read_sessions(
-    source: Any,
-    *,
-    ads: Any = None,
-    columns: Mapping[str, str] | None = None,
-    on_error: OnError = "raise",
-    max_ads: int = 100,
-    clicks_required: bool = True,
-) -> SessionLog:
-    """Open a log of sessions: find its files and check its columns. Rows are read when they are used.
-
-    `source` is a path, a glob, a folder, a list of them, or a pandas, Polars, Arrow or DuckDB table. `columns` maps Reclick's
-    names to yours: `columns={"query": "search_term"}`. With `clicks_required=False` a log without clicks is read as pages.
-    `on_error` is for the rows of the ads table too; one whose columns have other names is read with `read_ads` first.
-    """
-    check_on_error(on_error)
-    if max_ads < 1:
-        raise SettingError(f"max_ads must be 1 or more, got {max_ads}.")
-    if isinstance(source, SessionLog):
-        raise LogError("This log is open already. Give read_sessions its files or table.")
-    wanted = SESSION_COLUMNS if clicks_required else PAGE_COLUMNS
-    sources = open_sources(source, wanted, columns)
-    texts = None if ads is None else read_ads(ads, on_error=on_error)
-    return SessionLog(sources, ads=texts, on_error=on_error, max_ads=max_ads)

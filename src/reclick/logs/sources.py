@@ -35,15 +35,17 @@ FORMATS: dict[str, Opener] = {
 def open_sources(source: object, wanted: Sequence[Column], columns: Mapping[str, str] | None) -> list[Source]:
     """Open every file of a source, or a table; columns and types are checked here, rows are not read."""
     mapping = check_mapping(columns, wanted)
-    if not _is_paths(source):
+    if not is_paths(source):
         return [open_table(source, wanted, mapping)]
     files = find_files(source)
-    short_names = _short_names(files)
-    return [_opener(file)(file, where, wanted, mapping) for file, where in zip(files, short_names, strict=True)]
+    names = short_names(files)
+    return [_opener(file)(file, where, wanted, mapping) for file, where in zip(files, names, strict=True)]
 
 
-def find_files(source: object) -> list[str]:
+def find_files(source: object, *, any_name: bool = False) -> list[str]:
     """Return the files a path, glob or folder stands for, sorted; those of a list, in the list's order.
+
+    Of a folder those whose names end as tables' do, or with `any_name` all that are not hidden.
 
     >>> find_files("no/such/file.csv")
     Traceback (most recent call last):
@@ -52,34 +54,35 @@ def find_files(source: object) -> list[str]:
     if isinstance(source, list | tuple):
         if not source:
             raise LogError("The list of files to read is empty.")
-        return [file for item in source for file in find_files(item)]
+        return [file for item in source for file in find_files(item, any_name=any_name)]
     path = os.fspath(source)  # type: ignore[call-overload]
     if Path(path).is_dir():
-        return _below(path)
+        return _below(path, any_name)
     if Path(path).exists():
         return [_not_empty(path)]
     if has_magic(path):
-        return _matches(path)
+        return _matches(path, any_name)
     raise LogError(f"{path} does not exist.")
 
 
-def _is_paths(source: object) -> bool:
+def is_paths(source: object) -> bool:
+    """Whether it is a path or a list of them, and not a table."""
     if isinstance(source, list | tuple):
         return all(isinstance(item, str | os.PathLike) for item in source)
     return isinstance(source, str | os.PathLike)
 
 
-def _matches(pattern: str) -> list[str]:
+def _matches(pattern: str, any_name: bool) -> list[str]:
     found = sorted(glob(pattern, recursive=True))  # noqa: PTH207, Path.glob takes no absolute pattern
     if not found:
         raise LogError(f"No file matches {pattern}.")
-    files = [file for path in found for file in (_below(path) if Path(path).is_dir() else [_not_empty(path)])]
+    files = [file for path in found for file in (_below(path, any_name) if Path(path).is_dir() else [_not_empty(path)])]
     return list(dict.fromkeys(files))  # "**" gives a folder and the files in it
 
 
-def _below(folder: str) -> list[str]:
+def _below(folder: str, any_name: bool) -> list[str]:
     paths = (str(path) for path in sorted(Path(folder).rglob("*")) if not _hidden(path.relative_to(folder)) and path.is_file())
-    files = [_not_empty(path) for path in paths if _suffix(path)]
+    files = [_not_empty(path) for path in paths if any_name or _suffix(path)]
     if not files:
         raise LogError(f"The folder {folder} holds no file to read. Reclick reads {_listed_formats()}.")
     return files
@@ -112,7 +115,7 @@ def _listed_formats() -> str:
     return ", ".join(FORMATS)
 
 
-def _short_names(files: Iterable[str]) -> list[str]:
+def short_names(files: Iterable[str]) -> list[str]:
     """Return the file names alone when they differ, else the whole paths (day=1/part-0.parquet, day=2/part-0.parquet)."""
     paths = list(files)
     names = [Path(path).name for path in paths]

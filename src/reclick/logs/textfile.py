@@ -17,19 +17,24 @@ BOM = b"\xef\xbb\xbf"
 
 def read_blocks(path: str, where: str, *, block: int | None = None) -> Iterator[bytes]:
     """Yield the file's bytes in blocks of whole lines; the last one ends with the file."""
-    rest, started = b"", False
     try:
         with _open(path) as file:
-            while data := file.read(block or BLOCK):
-                data = rest + data if started else data.removeprefix(BOM)
-                started = True
-                end = data.rfind(b"\n") + 1
-                rest = data[end:]
-                if end:
-                    yield data[:end]
-                _check_length(rest, where)
+            yield from whole_lines(file, where, block or BLOCK)
     except (OSError, EOFError, zlib.error) as error:
         raise LogError(f"{where} cannot be read to the end: {error}. Write or copy it again.") from error
+
+
+def whole_lines(file: IO[bytes], where: str, block: int) -> Iterator[bytes]:
+    """Yield the bytes of an open file in blocks of whole lines, without the mark of UTF-8 at its start."""
+    rest, started = b"", False
+    while data := file.read(block):
+        data = rest + data if started else data.removeprefix(BOM)
+        started = True
+        end = data.rfind(b"\n") + 1
+        rest = data[end:]
+        if end:
+            yield data[:end]
+        _check_length(rest, where)
     if rest:
         yield rest
 

@@ -23,8 +23,8 @@ from reclick.text import AdTokens
 class AM(ClickModel):
     """Clicks go by attractiveness θ(q, d) from words, descending, ties from the top: that one sequence of m clicks has P(m clicks | page of n ads).
 
-    P(m | n) is PM's, with the same `number_strength`; θ and `frequent` are ICM's. Every other sequence has probability 0, and after clicks that are
-    not the model's own it has nothing to say: no next click. Exact on pages of any length.
+    P(m | n) is PM's, with the same `number_strength`; θ, `frequent` and `word_strength` are ICM's. Every other sequence has probability 0, and after
+    clicks that are not the model's own it has nothing to say: no next click. Exact on pages of any length.
 
     >>> log = {"query": ["pizza"] * 4, "ads": [["a", "b"]] * 4, "clicks": [[2], [], [2], [2, 1]]}
     >>> AM(number_strength=0).fit(log).click_prob({"query": ["pizza"], "ads": [["a", "b"]]})
@@ -39,11 +39,12 @@ class AM(ClickModel):
     pair_values: ClassVar[tuple[str, ...]] = ("theta_",)
     shared_values: ClassVar[tuple[str, ...]] = ("numbers_", "pooled_")
 
-    def __init__(self, *, number_strength: float = 1.0, frequent: float = 50) -> None:
-        check_range("number_strength", number_strength, 0, sys.float_info.max)
-        check_range("frequent", frequent, 0, sys.float_info.max)
+    def __init__(self, *, number_strength: float = 1.0, frequent: float = 50, word_strength: float = 0.0) -> None:
+        for name, value in (("number_strength", number_strength), ("frequent", frequent), ("word_strength", word_strength)):
+            check_range(name, value, 0, sys.float_info.max)
         self.number_strength = number_strength
         self.frequent = frequent
+        self.word_strength = word_strength
 
     def _learn(self, data: Counts, history: Counts | None, text: AdTokens | None) -> None:
         self._pairs = self._index(data, text)

@@ -285,7 +285,9 @@ class ClickModel(ABC):
         """The pairs of the counts, as this model looks them up."""
         looks = (self.word_exposure_, self.word_clicks_) if hasattr(self, "word_exposure_") else None
         unseen = getattr(self, "unseen_", None) if looks is None else None
-        return Pairs(counts, text, frequent=self.get_params().get("frequent", 50), looks=looks, unseen=unseen)
+        settings = self.get_params()
+        words = {"frequent": settings.get("frequent", 50), "word_strength": settings.get("word_strength", 0.0)}
+        return Pairs(counts, text, looks=looks, unseen=unseen, **words)
 
     @property
     def advice(self) -> str:

@@ -24,8 +24,8 @@ class ICM(ClickModel):
 
     As a distribution over clicks this is DCTR. What differs is θ: the paper's baseline takes it from words alone, so ICM keeps no counts of its own
     for a pair, and an ad never seen is answered like any other. In a log without text the ad's id is its one word: θ is then the ad's rate over all
-    queries, or over the query's own impressions when the query has `frequent` sessions or more. `floor` is how near to 0 and 1 θ may come. A history
-    is not used.
+    queries, or over the query's own impressions when the query has `frequent` sessions or more. `word_strength` is how many impressions at the click
+    rate of the whole log each word has beside its own; 0 is the paper's formula. `floor` is how near to 0 and 1 θ may come. A history is not used.
 
     >>> log = {"query": ["pizza"] * 4, "ads": [["a", "b"]] * 4, "clicks": [[1], [], [1], [1, 2]]}
     >>> ICM().fit(log).click_prob({"query": ["sushi"], "ads": [["b", "a"]]})
@@ -38,10 +38,12 @@ class ICM(ClickModel):
     counts_suffice: ClassVar[bool] = True
     pair_values: ClassVar[tuple[str, ...]] = ("theta_",)
 
-    def __init__(self, *, frequent: float = 50, floor: float = 1e-6) -> None:
+    def __init__(self, *, frequent: float = 50, word_strength: float = 0.0, floor: float = 1e-6) -> None:
         check_range("frequent", frequent, 0, sys.float_info.max)
+        check_range("word_strength", word_strength, 0, sys.float_info.max)
         check_range("floor", floor, 1e-12, 0.1)
         self.frequent = frequent
+        self.word_strength = word_strength
         self.floor = floor
 
     def _learn(self, data: Counts, history: Counts | None, text: AdTokens | None) -> None:

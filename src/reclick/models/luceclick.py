@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from statistics import NormalDist
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -14,13 +13,17 @@ from reclick.attractiveness import TextIndex
 from reclick.batch import Float64, SessionBatch
 from reclick.counts import Counts, Progress
 from reclick.errors import CannotAnswerError, SettingError
-from reclick.models.base import Belief, Beliefs, ClickModel, check_prior, check_range, text_given
+from reclick.models.base import Beliefs, ClickModel, check_prior, check_range, text_given
 from reclick.models.em import check_loop, check_whole
-from reclick.models.luce_choice import Chooser, fit, pool
-from reclick.models.luce_fit import Fit, Memory, Options, Parameters, Problem
-from reclick.models.luce_kinds import Kinds
-from reclick.models.luce_memory import Places, carried, faded, moved
-from reclick.models.luce_text import LogLinear, LogLinearWords, chosen
+from reclick.models.luce.beliefs import belief, information
+from reclick.models.luce.choice import Chooser, fit, pool
+from reclick.models.luce.climbing import Fit, climb
+from reclick.models.luce.kinds import Kinds
+from reclick.models.luce.levels import extended
+from reclick.models.luce.memory import Places, carried, faded, moved
+from reclick.models.luce.parameters import Memory, Options, Parameters
+from reclick.models.luce.problem import Problem
+from reclick.models.luce.text import LogLinear, LogLinearWords, chosen
 from reclick.models.multiclick import _newer_text as newer_text
 from reclick.models.pairs import Asked, Pairs
 from reclick.pages import Pages
@@ -30,8 +33,6 @@ from reclick.text import AdTokens
 
 STRENGTHS = ("attractiveness", "satisfaction", "query", "transition", "kind", "mix")
 COMMON = ("satisfaction", "query", "mix")  # may be None: one value common to all
-SURE = 1e-9  # information below this is none
-FAR = 500.0  # logits beyond this are 0 or 1
 
 
 class LuceClick(ClickModel):
@@ -45,7 +46,7 @@ class LuceClick(ClickModel):
     Settings: strengths of priors in pseudo-clicks, of θ (`attractiveness_strength`), of ρ (`satisfaction_strength`), of f (`query_strength`), of γ
     towards what its distance and row say (`transition_strength`), of how kinds differ (`kind_strength`) and of a query's shares of them
     (`mix_strength`); None is one value common to all. `kinds` is a number. "auto", the default of all, lets the training log decide by held-out
-    likelihood (reclick.models.luce_choice); `options_` then tells.
+    likelihood (reclick.models.luce.choice); `options_` then tells.
 
     >>> log = {"query": ["pizza"] * 4, "ads": [["a", "b"]] * 4, "clicks": [[1], [1, 2], [], [2]]}
     >>> model = LuceClick(kinds=1).fit(log)
@@ -160,7 +161,7 @@ class LuceClick(ClickModel):
     def update(
         self, sessions: object = None, *, forget: object = None, decay: float = 1.0, ads: object = None, progress: Progress | None = None
     ) -> Self:
-        """Continue from the last fit with new sessions, the old ones faded by `decay`: they are not read again, sums of them are kept (luce_memory).
+        """Continue from the last fit with new sessions, the old ones faded by `decay`: they are not read again, sums of them are kept (luce.memory).
 
         The options stay as they are; fit anew from time to time, for the sums are an approximation.
         """
@@ -186,7 +187,7 @@ class LuceClick(ClickModel):
         problem.part(counts.impressions, counts.volumes)
         problem.remember(faded(last._memory, decay, at, problem))
         start = Parameters(last.theta_ / last.scale_, last.rho_, last.eye_, last.out_, last.spread_, last.share_, last.rare_, last.seldom_)
-        done = problem.climb(carried(start, at, problem), max_iterations=self.max_iterations, tolerance=self.tolerance)
+        done = climb(problem, carried(start, at, problem), max_iterations=self.max_iterations, tolerance=self.tolerance)
         self._take(done, None if self.attractiveness_prior == "overall" else last.scale_)
         return self
 
@@ -207,7 +208,7 @@ class LuceClick(ClickModel):
         self.exposure_ = done.found.pulled / self.theta_
         self.options_ = problem.options._asdict()
         self.eye_, self.out_, self._memory = now.eye, now.out, problem.remembered(now, done.found)
-        self.known_theta_, self.known_rho_ = _information(done)
+        self.known_theta_, self.known_rho_ = information(done)
         self.iterations_, self.converged_, self.objective_, self.message_ = len(done.objective), done.converged, done.objective, done.message
 
     # answers
@@ -241,7 +242,7 @@ class LuceClick(ClickModel):
         rho = self._pairs.at(self.rho_, asked.row, self.satisfaction_)
         prior = self.options_["attractiveness"], self.options_["satisfaction"]
         known = self._pairs.at(self.known_theta_, asked.row, prior[0]), self._pairs.at(self.known_rho_, asked.row, prior[1] or np.inf)
-        return Beliefs(_belief(theta / (1 + theta), known[0]), _belief(rho, known[1]))
+        return Beliefs(belief(theta / (1 + theta), known[0]), belief(rho, known[1]))
 
     # saving
 
@@ -288,42 +289,3 @@ def _check_strength(name: str, value: object, *, none: bool) -> None:
     if isinstance(value, str) or value is None:
         raise SettingError(f'{name}: got {value!r}, expected "auto", a number of 0 or more{" or None" if none else ""}.')
     check_range(name, value, 0, sys.float_info.max)
-
-
-def _information(done: Fit) -> tuple[Float64, Float64]:
-    """The information on each pair's log θ and logit of ρ, of the sessions and of the priors: [pair], [pair]."""
-    now, problem = done.parameters, done.problem
-    known = problem.information(now)
-    yes, no = problem.satisfied_before()
-    certain = (yes + no) * now.rho * (1 - now.rho)
-    if problem.options.satisfaction is None:
-        rho = np.full(len(known), known[:, 1].sum() + certain.sum())
-    else:
-        certain = np.maximum(certain, problem.options.satisfaction * problem.satisfied * (1 - problem.satisfied) * (problem.clicks == 0))
-        rho = np.maximum(known[:, 1] + certain, certain / 2)  # the likelihood of an end is not concave everywhere
-    return np.maximum(known[:, 0] + problem.rate(now) * now.theta, SURE), np.maximum(rho, SURE)
-
-
-def _belief(value: Float64, known: Float64) -> Belief:
-    """A probability whose logit has a normal posterior of this information; as a Beta, the one of the same mean and variance."""
-    logit, error = np.log(value) - np.log1p(-value), 1 / np.sqrt(known)
-    spread = np.maximum(value * (1 - value) * error, 1e-12) ** 2
-
-    def interval(level: float) -> tuple[Float64, Float64]:
-        wide = NormalDist().inv_cdf(0.5 + level / 2) * error
-        low, high = (1 / (1 + np.exp(np.clip(side - logit, -FAR, FAR))) for side in (wide, -wide))
-        return low, high
-
-    return Belief(value, value, np.maximum(value * (1 - value) / spread - 1, 1e-3), interval)
-
-
-def extended(gamma: Float64, longest: int) -> Float64:
-    """Lengthen γ [kind, last, position] for pages longer than any learnt from: new positions are as the last, and so are jumps from them."""
-    known = gamma.shape[2]
-    if longest <= known:
-        return np.ascontiguousarray(gamma)
-    wide = np.pad(gamma, ((0, 0), (0, longest - known), (0, longest - known)), mode="edge")
-    for last in range(known + 1, longest + 1):
-        shift = last - known
-        wide[:, last, shift:] = wide[:, known, : longest - shift]
-    return np.ascontiguousarray(wide)

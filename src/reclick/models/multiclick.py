@@ -42,8 +42,9 @@ class MultiClick(ClickModel):
     """Several clicks in any order: attractiveness from words, satisfaction after a click, fatigue, and where the eye goes next.
 
     Settings: `reading` and `pooling` as in the docs; `strength`, pseudo-sessions of the prior of fatigue and transitions; `satisfaction_strength`,
-    pseudo-clicks of the prior of satisfaction (0: the paper's formula); `frequent`, sessions from which a query has word rates of its own; `floor`,
-    how near to 0 the probability of an event that was never seen may come.
+    pseudo-clicks of the prior of satisfaction (0: the paper's formula); `frequent`, sessions from which a query has word rates of its own;
+    `word_strength`, pseudo-impressions of the prior of each word's rate (0: the paper's formula); `floor`, how near to 0 the probability of an event
+    that was never seen may come.
 
     >>> log = {"query": ["pizza"] * 3, "ads": [["a", "b"]] * 3, "clicks": [[1], [], [2, 1]]}
     >>> MultiClick().fit(log).click_prob({"query": ["pizza"], "ads": [["a", "b"]]}).round(3)
@@ -65,11 +66,13 @@ class MultiClick(ClickModel):
         strength: float = 10.0,
         satisfaction_strength: float = 10.0,
         frequent: float = 50,
+        word_strength: float = 0.0,
         floor: float = 1e-6,
     ) -> None:
         check_choice("reading", reading, [name for name in READINGS if name != "luce"])
         check_choice("pooling", pooling, POOLINGS)
-        for name, value in (("strength", strength), ("satisfaction_strength", satisfaction_strength), ("frequent", frequent)):
+        amounts = {"strength": strength, "satisfaction_strength": satisfaction_strength, "frequent": frequent, "word_strength": word_strength}
+        for name, value in amounts.items():
             check_range(name, value, 0, sys.float_info.max)
         check_range("floor", floor, 1e-12, 0.1)
         self.reading = reading
@@ -77,6 +80,7 @@ class MultiClick(ClickModel):
         self.strength = strength
         self.satisfaction_strength = satisfaction_strength
         self.frequent = frequent
+        self.word_strength = word_strength
         self.floor = floor
 
     # fitting

@@ -37,18 +37,25 @@ class Pairs:
     """Pairs in the counts' order, with an index to find them and the word rates behind them."""
 
     def __init__(
-        self, counts: Counts, text: AdTokens | None, *, frequent: float, looks: tuple[Float64, Float64] | None = None, unseen: float | None = None
+        self,
+        counts: Counts,
+        text: AdTokens | None,
+        *,
+        frequent: float,
+        word_strength: float = 0.0,
+        looks: tuple[Float64, Float64] | None = None,
+        unseen: float | None = None,
     ) -> None:
         """Word rates are clicks over impressions, or those of `looks`: the looks a model thinks each pair had [pair], and the successes among them.
 
-        Pairs never seen get what their words say, or `unseen` when it is given.
+        Their prior is worth `word_strength` impressions. Pairs never seen get what their words say, or `unseen` when it is given.
         """
         self.counts = counts
         self.text = text
         self.unseen = unseen
         self._text_index = TextIndex(text) if text is not None else None
         seen = counts if looks is None else replace(counts, impressions=looks[0], clicks=looks[1])
-        self.words = WordRates(seen, self._text_index, frequent=frequent)
+        self.words = WordRates(seen, self._text_index, frequent=frequent, strength=word_strength)
         self._starts = np.searchsorted(counts.pair_query, np.arange(len(counts.queries) + 1)).astype(np.int64)
         self._queries, self._ads = Interner(), Interner()
         self._queries.codes(counts.queries)

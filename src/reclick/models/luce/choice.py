@@ -15,8 +15,10 @@ import numpy as np
 import pyarrow as pa
 
 from reclick.batch import Float64, Int64
-from reclick.models.luce_fit import Fit, Memory, Options, Parameters, Problem
-from reclick.models.luce_kernels import marks
+from reclick.models.luce.climbing import Fit, climb
+from reclick.models.luce.kernels import marks
+from reclick.models.luce.parameters import Memory, Options, Parameters
+from reclick.models.luce.problem import Problem
 from reclick.sessions import Sessions
 
 logger = logging.getLogger("reclick")
@@ -72,7 +74,7 @@ def pool(sessions: Sessions, options: Options, means: Float64, satisfied: float 
     """The first stage of a fit: what is common to all, which then is the prior mean of each pair's and each query's own."""
     shares = np.full(options.kinds, 1 / options.kinds)
     problem = Problem(sessions, options._replace(satisfaction=None, mix=None), means, SATISFIED if satisfied is None else satisfied, shares)
-    done = problem.climb(problem.start(), **FIRST)
+    done = climb(problem, problem.start(), **FIRST)
     rho, shares = float(done.parameters.rho[0]), done.parameters.share[0]
     return Pooled(done.parameters, rho if satisfied is None else satisfied, shares, len(done.objective))
 
@@ -80,7 +82,7 @@ def pool(sessions: Sessions, options: Options, means: Float64, satisfied: float 
 def fit(sessions: Sessions, options: Options, means: Float64, first: Pooled, memory: Memory | None = None, **loop: Any) -> Fit:
     """The second stage of a fit."""
     problem = Problem(sessions, options, means, first.satisfied, first.shares, memory)
-    return problem.climb(adapted(first.parameters, problem), **loop)
+    return climb(problem, adapted(first.parameters, problem), **loop)
 
 
 def adapted(start: Parameters, problem: Problem) -> Parameters:
@@ -139,7 +141,7 @@ class Chooser:
         if (k, options.kinds) not in self._pooled:
             self._pooled[k, options.kinds] = pool(train, options, self.means, self.satisfied)
         done = fit(train, options, self.means, self._pooled[k, options.kinds], **QUICK)
-        return done.problem.score(done.parameters, test)
+        return done.problem.passes.score(done.parameters, test)
 
 
 def _some(sessions: Sessions) -> tuple[Sessions, Int64]:

@@ -15,7 +15,8 @@ import pyarrow as pa
 from reclick.batch import Float64, Int32, Int64
 from reclick.counts import Counts
 from reclick.interning import Interner
-from reclick.models.luce_fit import Memory, Parameters, Problem
+from reclick.models.luce.parameters import Memory, Parameters
+from reclick.models.luce.problem import Problem
 from reclick.sessions import Sessions
 
 

@@ -125,7 +125,7 @@ def _information(rho: float, outside: float, went_on: bool) -> float:
 
 
 @compiled
-def climb(value: Float64, chosen: Float64, pulled: Float64, strength: Float64, rate: Float64) -> Float64:
+def raise_weights(value: Float64, chosen: Float64, pulled: Float64, strength: Float64, rate: Float64) -> Float64:
     """The next value of weights x that stand in a product of two: the root y of chosen + s − pulled y² − rate x y = 0, times x.
 
     The prior is worth s log x − rate x (a Gamma of mean s / rate). Of a product of two the logarithm is worth `chosen`, and its weight costs at most

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from reclick.batch import Float64, Int64
-from reclick.models.luce_kernels import climb
+from reclick.models.luce.kernels import raise_weights
 
 SWEEPS = 3  # rounds over the levels in one step
 
@@ -51,7 +51,7 @@ class Levels:
                 moved = self._moved(new, factors, skip=i)
                 demand = np.bincount(index, pulled * moved * moved, size).astype(np.float64)
                 strength = np.full(size, self.strength[i])
-                new[here] = climb(factors[here], np.bincount(index, chosen, size).astype(np.float64), demand, strength, strength)
+                new[here] = raise_weights(factors[here], np.bincount(index, chosen, size).astype(np.float64), demand, strength, strength)
         return new
 
     def _moved(self, new: Float64, old: Float64, skip: int) -> Float64:
@@ -90,3 +90,15 @@ def out_levels(kinds: int, most: int, kind: float) -> Levels:
     if kinds > 1:
         parts += [(2 * t + some, kind), (t * (most + 1) + k, kind)]
     return _levels((kinds, most + 1), parts)
+
+
+def extended(gamma: Float64, longest: int) -> Float64:
+    """Lengthen γ [kind, last, position] for pages longer than any learnt from: new positions are as the last, and so are jumps from them."""
+    known = gamma.shape[2]
+    if longest <= known:
+        return np.ascontiguousarray(gamma)
+    wide = np.pad(gamma, ((0, 0), (0, longest - known), (0, longest - known)), mode="edge")
+    for last in range(known + 1, longest + 1):
+        shift = last - known
+        wide[:, last, shift:] = wide[:, known, : longest - shift]
+    return np.ascontiguousarray(wide)

@@ -1,0 +1,56 @@
+"""The command that writes judgments and propensities for other tools."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal, cast
+
+import typer
+
+from reclick.cli.opening import How, open_log, tell_dropped, value
+from reclick.cli.options import Columns, MaxAds, OnError
+from reclick.cli.terminal import working
+
+
+def export(
+    model: Annotated[str, typer.Argument(help="The folder of a model.")],
+    to: Annotated[str, typer.Option(help="The file to write.")],
+    format_: Annotated[
+        str | None, typer.Option("--format", metavar="NAME", help="qrels, quepid, opensearch, letor, parquet or propensities; else the ending tells.")
+    ] = None,
+    cuts: Annotated[str, typer.Option(help="Cut points between grades: numbers with commas between, or quantiles of the pairs.")] = "quartiles",
+    by: Annotated[str, typer.Option(help="What is graded: relevance, attractiveness or satisfaction.")] = "relevance",
+    bound: Annotated[str, typer.Option(help="Grade the lower end of its interval (low) or the value itself (value).")] = "low",
+    min_support: Annotated[float, typer.Option(help="Impressions that a pair must have to be graded.")] = 10.0,
+    level: Annotated[float, typer.Option(help="Of the intervals.")] = 0.9,
+    pairs: Annotated[str | None, typer.Option(help="A table of query and ad: only these; else all pairs of the model.")] = None,
+    features: Annotated[str | None, typer.Option(help="With letor: a table of query, ad and numbers.")] = None,
+    log: Annotated[list[str] | None, typer.Option(help="With propensities: the pages they are means over. Repeat for more files.")] = None,
+    name: Annotated[str | None, typer.Option(help="With opensearch: the name of the judgment list.")] = None,
+    column: Columns = None,
+    on_error: OnError = "raise",
+    max_ads: MaxAds = 100,
+) -> None:
+    """Write graded judgments of a model's (query, ad) pairs for another tool, or its click propensities.
+
+    Example:  reclick export model --to judgments.qrels --cuts 0.05,0.2,0.5 --min-support 20
+
+    For unbiased learning to rank:  reclick export model --to propensities.csv --format propensities --log logs/week2.parquet
+    """
+    from reclick.exports import export
+    from reclick.models import load
+
+    pages = open_log(log, How(column, on_error, max_ads), clicks_required=False) if log else None
+    with working("Exporting") as progress:
+        found = export(
+            load(model), to, format=format_, pairs=pairs, cuts=_cuts(cuts), by=by, bound=bound, min_support=min_support, level=level,
+            features=features, log=pages, name=name, on_error=cast(Literal["raise", "drop"], on_error), progress=progress,
+        )  # fmt: skip
+    if pages is not None:
+        tell_dropped(pages)
+    typer.echo(str(found))
+
+
+def _cuts(text: str) -> object:
+    """Numbers with commas between as a tuple; any other text as it is."""
+    parts = [value(part) for part in text.split(",")]
+    return tuple(parts) if all(isinstance(part, int | float) for part in parts) else text

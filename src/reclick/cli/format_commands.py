@@ -1,0 +1,77 @@
+"""Commands that bring other people's logs in."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal, cast
+
+import typer
+
+from reclick.cli.opening import How, named_values, tell_format
+from reclick.cli.options import Columns, FormatName, Logs, MaxAds, OnError
+from reclick.cli.terminal import console, working
+
+
+def convert(
+    logs: Logs,
+    to: Annotated[str, typer.Option(help="The Parquet file of sessions to write.")],
+    format: FormatName = None,
+    first: Annotated[int | None, typer.Option(help="Cut pages to their first ads.")] = None,
+    normalise: Annotated[bool, typer.Option("--normalise", help="Make one query of spellings that differ in case, spaces or Unicode form.")] = False,
+    max_clicks: Annotated[int | None, typer.Option(help="Leave out sessions with more clicks.")] = None,
+    max_pages_per_hour: Annotated[int | None, typer.Option(help="Leave out users who saw more pages in an hour: bots.")] = None,
+    max_clicks_per_hour: Annotated[int | None, typer.Option(help="Leave out users who clicked more often in an hour: bots.")] = None,
+    reload_seconds: Annotated[float | None, typer.Option(help="The same page shown to a user again within this time is one page.")] = None,
+    column: Columns = None,
+    on_error: OnError = "raise",
+    max_ads: MaxAds = 100,
+) -> None:
+    """Turn a log of any format into a Parquet file of sessions, cleaned as asked, and say what was kept, left out and why.
+
+    Example:  reclick convert queries.ndjson events.ndjson --format ubi --to sessions.parquet
+    """
+    from reclick.logs import convert
+    from reclick.logs.cleaning import Cleaning
+
+    steps = {
+        "first": first,
+        "normalise": normalise,
+        "max_clicks": max_clicks,
+        "max_pages_per_hour": max_pages_per_hour,
+        "max_clicks_per_hour": max_clicks_per_hour,
+        "reload_seconds": reload_seconds,
+    }
+    how = How(column, on_error, max_ads, format)
+    with working("Converting " + " ".join(logs)) as progress:
+        log = convert(
+            logs,
+            to,
+            format=how.format,
+            columns=named_values("--column", how.column),
+            on_error=cast(Literal["raise", "drop"], how.on_error),
+            max_ads=how.max_ads,
+            cleaning=Cleaning(**steps) if any(value is not None and value is not False for value in steps.values()) else None,
+            progress=progress,
+        )
+    tell_format(log, format)
+    typer.echo(f"{log.summary}\n{to}")
+    if log.ads is not None:
+        typer.echo(f"{to.removesuffix('.parquet').removesuffix('.pq')}.ads.parquet")
+
+
+def formats() -> None:
+    """List the formats that are read: name, what it is, what is kept and lost.
+
+    Example:  reclick formats
+    """
+    from rich.table import Table
+
+    from reclick.logs.formats.known import FORMATS
+
+    table = Table(show_lines=True)
+    for head in ("name", "format", "what is read"):
+        table.add_column(head)
+    table.add_row("sessions", "Reclick's own columns", "Parquet, CSV or JSON lines with query, ads and clicks.")
+    for each in FORMATS.values():
+        table.add_row(each.name, each.title, each.about)
+    console().print(table)
+    typer.echo("docs/formats in the repository has a page on each.")

@@ -1,0 +1,209 @@
+"""Read records from lines of JSON objects: in large pieces where all is sound, line by line around what is not."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from reclick.batch import Int64
+from reclick.engines.json_fields import JsonFields, Keys
+from reclick.logs.ahead import read_ahead
+from reclick.logs.cells import UnreadableError, as_text
+from reclick.logs.formats.files import LogFile
+from reclick.logs.formats.format import Found
+from reclick.logs.formats.records import ARROW, THERE, WHEN, WHOLE, Field, numbered, pick, whole_numbers
+from reclick.logs.jsonlines import parse_object
+from reclick.logs.raw import short
+from reclick.logs.summary import NOT_READABLE
+from reclick.logs.times import as_times
+from reclick.schema import IDS, TEXT
+
+Record = dict[str, Any]
+FEW = 200  # lines: a piece with something wrong is halved down to this, then read line by line
+STEP = 1 << 18  # bytes searched for the ends of lines at a time: what fits a cache
+WRAPPER = "_source"  # the document in a search hit, as exports of an index write it
+
+
+class Piece(NamedTuple):
+    """Records read from some lines."""
+
+    records: pa.Table
+    line: Int64  # [record] its line
+    bad: list[tuple[int, str]]  # the lines that are not readable, and what was got
+
+
+def read_json(file: LogFile, fields: Sequence[Field], found: Found) -> Iterator[pa.Table]:
+    """The records of a file, with their lines' numbers as `number`; lines that are not readable go to `found`."""
+    for piece in read_ahead(_pieces(file, fields, found)):
+        for line, got in piece.bad:
+            found.bad(NOT_READABLE, file.where, line, got)
+        yield numbered(piece.records, piece.line)
+
+
+def read_objects(file: LogFile, found: Found) -> Iterator[tuple[int, Record]]:
+    """The objects of a file as they are, with their lines' numbers: for records of no fixed shape."""
+    for number, line in file.lines(found.advance):
+        try:
+            yield number, parse_object(line)
+        except UnreadableError as error:
+            found.bad(NOT_READABLE, file.where, number, str(error))
+
+
+def first_objects(file: LogFile, many: int = 20) -> list[Record]:
+    """The first objects of a file, unwrapped, to recognise it by; none when it holds no JSON lines."""
+    found = []
+    for line in file.head.split(b"\n")[:many]:
+        with suppress(UnreadableError):
+            found.append(_unwrapped(parse_object(line)))
+    return found
+
+
+def plain_text(value: Any) -> str | None:
+    """Return a JSON value as text: a string, or a whole number as its digits."""
+    found = as_text(value)
+    try:
+        (found or "").encode()
+    except UnicodeEncodeError as error:  # half a surrogate pair ("\ud83d") is legal JSON and not text
+        raise UnreadableError(f"not text: {short(value)}") from error
+    return found
+
+
+def _pieces(file: LogFile, fields: Sequence[Field], found: Found) -> Iterator[Piece]:
+    first = 1
+    with RecordReader(fields) as reader:
+        for block in file.blocks(found.advance):
+            lines, place, many = split_lines(block)
+            if len(lines):
+                yield from reader.read(lines, first + place)
+            first += many
+
+
+class RecordReader:
+    """Reads fields from lines.
+
+    >>> with RecordReader([Field("ad", TEXT, (("object", "id"),))]) as reader:
+    ...     (piece,) = reader.read(pa.array([b'{"object": {"id": 1}}', b'{"object": {"id": "b"}}', b"[]"]), np.arange(3))
+    >>> piece.records["ad"].to_pylist(), piece.bad
+    (['1', 'b'], [(2, 'expected a JSON object, got []')])
+    """
+
+    def __init__(self, fields: Sequence[Field]) -> None:
+        self.fields = fields
+        self._taken = [replace(field, places=((field.name,),)) for field in fields]
+        self._takers: dict[Keys, JsonFields] = {}
+
+    def __enter__(self) -> RecordReader:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for taker in self._takers.values():
+            taker.close()
+
+    def read(self, lines: pa.BinaryArray, number: Int64) -> Iterator[Piece]:
+        """Read lines of these numbers, in as few pieces as can be."""
+        quick = self._quick(lines)
+        if quick is not None:
+            yield Piece(quick, number, [])
+        elif len(lines) <= FEW:
+            yield self._one_by_one(lines, number)
+        else:
+            middle = len(lines) // 2
+            yield from self.read(lines[:middle], number[:middle])
+            yield from self.read(lines[middle:], number[middle:])
+
+    def _quick(self, lines: pa.BinaryArray) -> pa.Table | None:
+        """All lines at once; None when any of them wants a closer look."""
+        inside = (WRAPPER,) if f'"{WRAPPER}"'.encode() in lines[0].as_py() else ()
+        if inside not in self._takers:
+            self._takers[inside] = _taker(self.fields, inside)
+        batch = self._takers[inside].take(lines.view(pa.string()))
+        return None if batch is None else pick(batch, self._taken, "")
+
+    def _one_by_one(self, lines: pa.BinaryArray, number: Int64) -> Piece:
+        rows: list[list[Any]] = []
+        kept: list[int] = []
+        bad: list[tuple[int, str]] = []
+        for line, data in zip(number.tolist(), lines.to_pylist(), strict=True):
+            try:
+                item = _unwrapped(parse_object(data))
+                rows.append([_value(item, field) for field in self.fields])
+                kept.append(line)
+            except UnreadableError as error:
+                bad.append((line, str(error)))
+        columns = {field.name: _array([row[place] for row in rows], field.kind) for place, field in enumerate(self.fields)}
+        return Piece(pa.table(columns), np.asarray(kept, np.int64), bad)
+
+
+def split_lines(block: bytes) -> tuple[pa.BinaryArray, Int64, int]:
+    r"""The lines of a block that are not blank, their places in it from 0, and how many lines it has.
+
+    >>> lines, place, many = split_lines(b"{}\n\n{}\n")
+    >>> lines.to_pylist(), place.tolist(), many
+    ([b'{}\n', b'{}\n'], [0, 2], 3)
+    """
+    data = np.frombuffer(block, np.uint8)
+    ends = [start + 1 + np.flatnonzero(data[start : start + STEP] == ord("\n")) for start in range(0, len(data), STEP)]
+    bounds = np.concatenate([[0], *ends, [len(data)]]).astype(np.int32)[: None if data[-1] != ord("\n") else -1]
+    lines = pa.Array.from_buffers(pa.binary(), len(bounds) - 1, [None, pa.py_buffer(bounds), pa.py_buffer(block)])
+    doubtful = np.flatnonzero(data[bounds[:-1]] <= ord(" "))
+    blank = [place for place in doubtful.tolist() if not lines[place].as_py().strip()]
+    place = np.delete(np.arange(len(lines)), blank)
+    return lines.take(pa.array(place)) if blank else lines, place, len(lines)
+
+
+def _taker(fields: Sequence[Field], inside: Keys) -> JsonFields:
+    """What takes the fields' values from lines."""
+    of_kind = {kind: {field.name: [(*inside, *keys) for keys in field.places] for field in fields if field.kind == kind} for kind in ARROW}
+    return JsonFields(of_kind[TEXT] | of_kind[WHOLE] | of_kind[WHEN], of_kind[IDS], of_kind[THERE])
+
+
+def _unwrapped(item: Record) -> Record:
+    inner = item.get(WRAPPER)
+    return inner if isinstance(inner, dict) else item
+
+
+def _value(item: Record, field: Field) -> Any:
+    """The value at the first place that has one."""
+    for keys in field.places:
+        try:
+            value = _at(item, keys)
+            if value is not None and value != "":
+                return AS_KIND[field.kind](value)
+        except UnreadableError as error:
+            raise UnreadableError(f"{'.'.join(keys)}: {error}") from error
+    return False if field.kind == THERE else None
+
+
+def _at(item: Any, keys: Keys) -> Any:
+    for key in keys:
+        if item is None:
+            return None
+        if not isinstance(item, dict):
+            raise UnreadableError(f"expected an object, got {short(item)}")
+        item = item.get(key)
+    return item
+
+
+def _scalar(value: Any) -> str | None:
+    return json.dumps(value) if isinstance(value, bool | float) else plain_text(value)
+
+
+def _ids(value: Any) -> list[str | None]:
+    if not isinstance(value, list):
+        raise UnreadableError(f"expected a list, got {short(value)}")
+    return [_scalar(each) for each in value]
+
+
+AS_KIND: dict[str, Callable[[Any], Any]] = {TEXT: _scalar, IDS: _ids, WHOLE: _scalar, WHEN: _scalar, THERE: lambda _: True}
+
+
+def _array(values: list[Any], kind: str) -> pa.Array:
+    if kind == WHOLE:
+        return whole_numbers(pa.array(values, pa.string()))
+    return as_times(pa.array(values, pa.string())) if kind == WHEN else pa.array(values, ARROW[kind])

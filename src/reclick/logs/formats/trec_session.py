@@ -1,0 +1,36 @@
+"""The XML of the TREC Session track: what users asked, the results they saw with titles and snippets, and what they clicked."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pyarrow as pa
+
+from reclick.logs.formats.files import LogFile
+from reclick.logs.formats.format import Columns, Format, Found, batched
+from reclick.logs.formats.session_xml import Layout, read_pages
+
+LAYOUT = Layout(
+    query="query",
+    ads=("clueweb12id", "clueweb09id", "url"),
+    may_be_empty=True,
+    asides={"currentquery": "a current query, for which no results were shown"},
+)
+SIGNS = (b"<clueweb12id", b"<clueweb09id", b"<sessiontrack20")
+
+
+def _recognises(files: list[LogFile]) -> bool:
+    return bool(files) and all(b"<session " in file.head and any(sign in file.head for sign in SIGNS) for file in files)
+
+
+def _read(files: list[LogFile], found: Found, columns: Columns) -> Iterator[pa.RecordBatch]:
+    return batched(page for file in files for page in read_pages(file, found, LAYOUT))
+
+
+TREC_SESSION = Format(
+    name="trec_session",
+    title="TREC Session track (2011 to 2014)",
+    about="XML. Keeps queries, results with their titles and snippets, clicks in order; loses topics, dwell times and the current query.",
+    recognises=_recognises,
+    read=_read,
+)

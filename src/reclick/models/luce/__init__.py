@@ -1,0 +1,16 @@
+"""The parts of LuceClick, the model in reclick.models.luceclick.
+
+In reading order:
+- parameters: the options, the parameters, and the sums of a pass
+- levels: weights that are products of factors, from what is common to what is each one's own
+- kernels: one pass over the sessions, and the steps in closed form: the compiled loops
+- passes: a pass over all sessions, in blocks side by side (the E step)
+- problem: sessions, priors and memory: the objective, and where to start
+- steps: the step that climbs it, and the leap ahead (the M step)
+- climbing: the loop of steps and leaps
+- choice: the two stages of a fit, and what the training log decides
+- memory: what is kept of old sessions for an update
+- beliefs: how sure the model is of what it learnt
+- kinds: what is answered of pages whose users are of several kinds
+- text: what the words of an ad say
+"""

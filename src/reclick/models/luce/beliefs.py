@@ -1,0 +1,41 @@
+"""How sure LuceClick is of what it learnt: normal posteriors on the scale of logits, from the observed information (Laplace)."""
+
+from __future__ import annotations
+
+from statistics import NormalDist
+
+import numpy as np
+
+from reclick.batch import Float64
+from reclick.models.base import Belief
+from reclick.models.luce.climbing import Fit
+
+SURE = 1e-9  # information below this is none
+FAR = 500.0  # logits beyond this are 0 or 1
+
+
+def information(done: Fit) -> tuple[Float64, Float64]:
+    """The information on each pair's log θ and logit of ρ, of the sessions and of the priors: [pair], [pair]."""
+    now, problem = done.parameters, done.problem
+    known = problem.passes.information(now)
+    yes, no = problem.satisfied_before()
+    certain = (yes + no) * now.rho * (1 - now.rho)
+    if problem.options.satisfaction is None:
+        rho = np.full(len(known), known[:, 1].sum() + certain.sum())
+    else:
+        certain = np.maximum(certain, problem.options.satisfaction * problem.satisfied * (1 - problem.satisfied) * (problem.clicks == 0))
+        rho = np.maximum(known[:, 1] + certain, certain / 2)  # the likelihood of an end is not concave everywhere
+    return np.maximum(known[:, 0] + problem.rate(now) * now.theta, SURE), np.maximum(rho, SURE)
+
+
+def belief(value: Float64, known: Float64) -> Belief:
+    """A probability whose logit has a normal posterior of this information; as a Beta, the one of the same mean and variance."""
+    logit, error = np.log(value) - np.log1p(-value), 1 / np.sqrt(known)
+    spread = np.maximum(value * (1 - value) * error, 1e-12) ** 2
+
+    def interval(level: float) -> tuple[Float64, Float64]:
+        wide = NormalDist().inv_cdf(0.5 + level / 2) * error
+        low, high = (1 / (1 + np.exp(np.clip(side - logit, -FAR, FAR))) for side in (wide, -wide))
+        return low, high
+
+    return Belief(value, value, np.maximum(value * (1 - value) / spread - 1, 1e-3), interval)

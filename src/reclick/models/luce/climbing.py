@@ -1,0 +1,99 @@
+"""The loop that fits LuceClick: steps in closed form, and leaps ahead that are not taken where the objective would fall."""
+
+from __future__ import annotations
+
+import logging
+import math
+import os
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+from reclick.models.em import LOSS
+from reclick.models.luce.parameters import Found, Parameters
+from reclick.models.luce.problem import Problem
+from reclick.models.luce.steps import leapt, maximise
+
+logger = logging.getLogger("reclick")
+AT_FIRST, FAR = 4.0, 64.0  # the longest leap, in steps, at first and ever
+
+
+@dataclass(frozen=True, slots=True)
+class Fit:
+    """Where the climb stopped, and the truth about why."""
+
+    parameters: Parameters
+    found: Found  # under these parameters
+    objective: tuple[float, ...]
+    converged: bool
+    message: str
+    problem: Problem
+
+
+def climb(problem: Problem, start: Parameters, *, max_iterations: int, tolerance: float, quiet: bool = False) -> Fit:
+    """Step until a step gains less than `tolerance` a session, or the iterations run out, which it then says.
+
+    After every second step a leap to where the two seem to lead (SQUAREM); where the objective would be lower there, the leap is not taken.
+    """
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        way = _Way(problem, pool, start)
+        while len(way.objective) < max_iterations:
+            stepped = way.go()
+            if stepped and tolerance > 0 and way.gain < tolerance:
+                return way.end(True, f"converged after {len(way.objective)} iterations, gain {way.gain:.1e} < {tolerance:g}")
+    compared = f"> {tolerance:g}" if tolerance > 0 else f"with tolerance {tolerance:g}, which asks for all of them"
+    message = f"stopped after {len(way.objective)} iterations, gain {way.gain:.1e} {compared}: not converged"
+    if not quiet:
+        logger.warning("%s", message)
+    return way.end(False, message)
+
+
+class _Way:
+    """The way up so far."""
+
+    def __init__(self, problem: Problem, pool: ThreadPoolExecutor, start: Parameters) -> None:
+        self.problem, self.pool = problem, pool
+        self.objective: list[float] = []
+        self.trail = [start]  # the last points that plain steps have led through
+        self.found, self.value = self._look(start)
+        self.objective.append(self.value)
+        self.longest, self.gain = AT_FIRST, math.inf
+
+    def go(self) -> bool:
+        """Go a step, or after two of them a leap; whether it was a step."""
+        then = maximise(self.problem, self.trail[-1], self.found)
+        if len(self.trail) == 2 and self._leap(then):
+            return False
+        self._arrive([*self.trail, then], *self._look(then))
+        return True
+
+    def _leap(self, then: Parameters) -> bool:
+        """Leap, unless it would lead down: then shorter leaps for now, and a new trail."""
+        first, second = self.trail
+        ahead, far = leapt(self.problem, first, second, then, self.longest)
+        found, value = self._look(ahead)
+        if far > 1.0 and value < self.value:
+            self.longest, self.trail = max(2.0, self.longest / 2), []
+            return False
+        self.longest = min(FAR, self.longest * 2) if far == self.longest else self.longest
+        self._arrive([ahead], found, value)
+        return True
+
+    def _look(self, now: Parameters) -> tuple[Found, float]:
+        """What the sessions say there, and the objective."""
+        found = self.problem.passes.expect(now, self.pool)
+        value = found.log_likelihood + self.problem.log_prior(now)
+        if not math.isfinite(value):
+            raise ArithmeticError(f"the objective is {value} at iteration {len(self.objective)}: weights too large to add, or a bug in the model")
+        return found, value
+
+    def _arrive(self, trail: list[Parameters], found: Found, value: float) -> None:
+        sessions = max(self.problem.total, 1.0)
+        self.gain = (value - self.value) / sessions
+        if self.gain < -LOSS * (1 + abs(value)) / sessions:
+            raise ArithmeticError(f"the objective fell by {-self.gain:.3g} a session at iteration {len(self.objective)}: this is a bug in the model")
+        self.trail, self.found, self.value = trail, found, value
+        self.objective.append(value)
+
+    def end(self, converged: bool, message: str) -> Fit:
+        """The fit that this way has led to."""
+        return Fit(self.trail[-1], self.found, tuple(self.objective), converged, message, self.problem)

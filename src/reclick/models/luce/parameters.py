@@ -1,0 +1,63 @@
+"""What LuceClick fits: the options, the parameters, and the sums that a pass over the sessions leaves."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from reclick.batch import Float64
+
+
+class Options(NamedTuple):
+    """What is fitted, and how strongly each prior holds; None: common to all."""
+
+    attractiveness: float = 2.0
+    satisfaction: float | None = 5.0
+    query: float | None = None  # the outside option of each query
+    transition: float = 2.0
+    kinds: int = 1
+    kind: float = 4.0  # how each kind of user differs
+    mix: float | None = None  # the kinds of each query's users
+
+
+class Parameters(NamedTuple):
+    """What is learnt. Factors are those of `Levels`."""
+
+    theta: Float64  # [pair]
+    rho: Float64  # [pair]
+    eye: Float64  # [factor]
+    out: Float64  # [factor]
+    spread: Float64  # [query] or [1]
+    share: Float64  # [query or 1, kind]
+    rare: Float64  # [how often] prior mean of θ, as a multiple, of pairs shown so often
+    seldom: Float64  # [how often] prior mean of f of queries asked so often
+
+
+class Found(NamedTuple):
+    """What a pass adds up: how strongly each weight was pulled, and how often it was chosen."""
+
+    log_likelihood: float
+    pulled: Float64  # [pair]
+    satisfied: Float64  # [pair]
+    eye_pulled: Float64  # [kind, last, position]
+    eye_chosen: Float64
+    out_pulled: Float64  # [kind, clicks so far]
+    out_chosen: Float64
+    query_pulled: Float64  # [query] or [1]
+    query_chosen: Float64
+    kind_chosen: Float64  # [query or 1, kind]
+    known: Float64  # [pair, 2] information on log θ and the logit of ρ, where asked for
+
+
+class Memory(NamedTuple):
+    """What earlier sessions said, as it is kept: of each weight how often it was chosen, and its exposure (the pull of a unit of it)."""
+
+    chosen: Float64  # [pair]
+    exposure: Float64  # [pair]
+    satisfied: Float64  # [pair]
+    eye_chosen: Float64  # [kind, last, position]
+    eye_exposure: Float64
+    out_chosen: Float64  # [kind, clicks so far]
+    out_exposure: Float64
+    query_chosen: Float64  # [query] or [1]
+    query_exposure: Float64
+    kind_chosen: Float64  # [query or 1, kind]

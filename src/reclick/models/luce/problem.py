@@ -1,0 +1,135 @@
+"""What a fit of LuceClick is to explain: sessions, under priors and what is remembered of earlier ones. Their objective, and where to start."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from reclick.batch import Float64
+from reclick.compiled import compiled
+from reclick.models.luce.parameters import Found, Memory, Options, Parameters
+from reclick.models.luce.passes import Passes, clicks_of_pairs, how_often
+from reclick.sessions import Sessions
+
+POOLED = 1.0  # clicks that the prior of a satisfaction common to all is worth
+OFTEN = (1.5, 4.5, 20.5, 100.5)  # impressions of a pair, or sessions of a query, that part the rare from the frequent
+
+
+class Problem:
+    """Sessions to be explained, options, and prior means."""
+
+    def __init__(self, sessions: Sessions, options: Options, means: Float64, satisfied: float, shares: Float64, memory: Memory | None = None) -> None:
+        """`means` [pair] are prior means of θ; `satisfied` is that of ρ; `shares` [kind] those of the kinds; `memory` is of earlier sessions."""
+        self.options = options if options.kinds > 1 else options._replace(mix=None)
+        self.means, self.satisfied, self.shares = means, satisfied, shares
+        self.passes = Passes(sessions, self.options)
+        self.eye, self.out, self.queries = self.passes.eye, self.passes.out, self.passes.queries
+        self.total = float(sessions.weight.sum())
+        self.clicks = clicks_of_pairs(sessions)
+        self.part(*how_often(sessions))
+        self.remember(self.forgotten() if memory is None else memory)
+
+    # priors
+
+    def part(self, impressions: Float64, volumes: Float64) -> None:
+        """Part the pairs by how often they were shown, and the queries by how often they were asked; the largest class has prior mean 1."""
+        self.pair_class, self.query_class = np.searchsorted(OFTEN, impressions), np.searchsorted(OFTEN, volumes)
+        self.pair_sizes, self.query_sizes = (np.bincount(each, minlength=len(OFTEN) + 1) for each in (self.pair_class, self.query_class))
+        weights = np.bincount(self.pair_class, self.clicks, len(OFTEN) + 1), np.bincount(self.query_class, volumes, len(OFTEN) + 1)
+        self.pair_most, self.query_most = int(weights[0].argmax()), int(weights[1].argmax())
+
+    def rate(self, now: Parameters) -> Float64:
+        """The rate of the Gamma prior of each θ [pair], the memory included."""
+        return np.asarray(self.options.attractiveness / (self.means * now.rare[self.pair_class]) + self.old.exposure)
+
+    def query_rate(self, now: Parameters) -> Float64:
+        """The rate of the Gamma prior of each f [query], likewise."""
+        return np.asarray((self.options.query or 0.0) / now.seldom[self.query_class] + self.old.query_exposure)
+
+    def satisfied_before(self) -> tuple[Float64, Float64]:
+        """What the prior and the memory say of ρ: pseudo-clicks that satisfied, and that did not [pair]; if it is common, the first has them."""
+        old, strength = self.old, self.options.satisfaction
+        if strength is None:
+            yes, no = np.zeros(len(self.clicks)), np.zeros(len(self.clicks))
+            yes[0] = POOLED * self.satisfied + old.satisfied.sum()
+            no[0] = POOLED * (1 - self.satisfied) + (old.chosen - old.satisfied).sum()
+            return yes, no
+        clicked = strength * ((self.clicks > 0) | (old.chosen > 0))  # elsewhere ρ stays at its prior mean
+        return clicked * self.satisfied + old.satisfied, clicked * (1 - self.satisfied) + old.chosen - old.satisfied
+
+    def mixed_before(self) -> Float64:
+        """What the prior and the memory say of the shares, in pseudo-sessions [query or 1, kind]."""
+        return self.old.kind_chosen + (1.0 if self.options.mix is None else self.options.mix) * self.shares
+
+    def log_prior(self, now: Parameters) -> float:
+        """Log-density of the parameters under their priors, but for a constant: with the log-likelihood it is the objective."""
+        options = self.options
+        old, eye, out = self.old, self.eye.table(now.eye), self.out.table(now.out)
+        value = _log_gamma(now.theta, self.strength, self.rate(now)) - options.attractiveness * float(self.pair_sizes @ np.log(now.rare))
+        value += self.eye.log_prior(now.eye) + self.out.log_prior(now.out)
+        value += float(np.sum(old.eye_chosen * np.log(eye) - old.eye_exposure * eye) + np.sum(old.out_chosen * np.log(out) - old.out_exposure * out))
+        value += _log_beta(now.rho, *self.satisfied_before())
+        if options.query is not None:
+            value += _log_gamma(now.spread, options.query + old.query_chosen, self.query_rate(now))
+            value -= options.query * float(self.query_sizes @ np.log(now.seldom))
+        if options.kinds > 1:
+            value += float(np.sum(self.mixed_before() * np.log(now.share)))
+        return value
+
+    # memory
+
+    def remember(self, memory: Memory) -> None:
+        """Take what earlier sessions said into account."""
+        self.old = memory
+        self.strength = self.options.attractiveness + memory.chosen
+
+    def forgotten(self) -> Memory:
+        """A memory of nothing."""
+        none = self.passes.nothing(len(self.means), self.queries)
+        pairs, queries = np.zeros((3, len(self.means))), np.zeros((2, len(none.query_chosen)))
+        return Memory(pairs[0], pairs[1], pairs[2], *none[3:7], queries[0], queries[1], none.kind_chosen)
+
+    def remembered(self, now: Parameters, found: Found) -> Memory:
+        """What this fit leaves for the next, the memory that it began with included."""
+        old, eye, out = self.old, self.eye.table(now.eye), self.out.table(now.out)
+        return Memory(
+            self.clicks + old.chosen, found.pulled / now.theta + old.exposure, found.satisfied + old.satisfied,
+            found.eye_chosen + old.eye_chosen, found.eye_pulled / eye + old.eye_exposure,
+            found.out_chosen + old.out_chosen, found.out_pulled / out + old.out_exposure,
+            found.query_chosen + old.query_chosen, found.query_pulled / now.spread + old.query_exposure, found.kind_chosen + old.kind_chosen,
+        )  # fmt: skip
+
+    # the start
+
+    def start(self) -> Parameters:
+        """Where nothing is known; kinds of users start apart: the first leave soon, and the third, fifth … go up rather than down."""
+        options = self.options
+        eye, out = np.ones(self.eye.starts[-1]), np.ones(self.out.starts[-1])
+        if options.kinds > 1:
+            longest = self.eye.shape[2]
+            patience = np.geomspace(2.0, 0.5, options.kinds)
+            out[self.out.starts[2] : self.out.starts[3]] = np.repeat(patience, 2)
+            jumps = eye[self.eye.starts[3] : self.eye.starts[4]].reshape(options.kinds, -1)
+            jumps[2::2, longest : 2 * longest] *= 2.0
+        spread = np.ones(self.queries if options.query is not None else 1)
+        share = np.tile(self.shares, (self.queries if options.mix is not None else 1, 1))
+        alike = np.ones(len(OFTEN) + 1)
+        return Parameters(self.means.copy(), np.full(len(self.means), self.satisfied), eye, out, spread, share, alike, alike)
+
+
+@compiled
+def _log_gamma(value: Float64, strength: Float64, rate: Float64) -> float:
+    """Σ s log x − rate x: the Gamma prior of x, on the scale of its logarithm."""
+    total = 0.0
+    for i in range(len(value)):
+        total += strength[i] * np.log(value[i]) - rate[i] * value[i]
+    return total
+
+
+@compiled
+def _log_beta(value: Float64, yes: Float64, no: Float64) -> float:
+    """Σ yes log x + no log (1 − x)."""
+    total = 0.0
+    for i in range(len(value)):
+        if yes[i] + no[i] > 0.0:
+            total += yes[i] * np.log(value[i]) + no[i] * np.log(1.0 - value[i])
+    return total

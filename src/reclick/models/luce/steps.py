@@ -1,0 +1,85 @@
+"""The step that climbs LuceClick's objective, in closed form, and the leap to where two steps seem to lead."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from reclick.batch import Float64, Int64
+from reclick.compiled import compiled
+from reclick.models.chain import EDGE
+from reclick.models.luce.kernels import land, leap, raise_weights
+from reclick.models.luce.parameters import Found, Parameters
+from reclick.models.luce.problem import OFTEN, Problem
+
+HIGHEST = (1e12, 1 - EDGE, 1e12, 1e12, 1e12, 1.0, 1e12, 1e12)  # that a leap may lead to, of each of the parameters
+
+
+def maximise(problem: Problem, now: Parameters, found: Found) -> Parameters:
+    """The step up from the parameters that the statistics were found under."""
+    options, old = problem.options, problem.old
+    theta = raise_weights(now.theta, problem.clicks, found.pulled, problem.strength, problem.rate(now))
+    spread = now.spread
+    if options.query is not None:
+        spread = raise_weights(spread, found.query_chosen, found.query_pulled, options.query + old.query_chosen, problem.query_rate(now))
+    eye, out = problem.eye.table(now.eye), problem.out.table(now.out)
+    return Parameters(
+        theta=theta,
+        rho=_satisfaction(problem, found.satisfied),
+        eye=problem.eye.climbed(now.eye, found.eye_chosen + old.eye_chosen, found.eye_pulled + old.eye_exposure * eye),
+        out=problem.out.climbed(now.out, found.out_chosen + old.out_chosen, found.out_pulled + old.out_exposure * out),
+        spread=spread,
+        share=_shares(problem, found.kind_chosen),
+        rare=_class_means(theta / problem.means, problem.pair_class, problem.pair_most) if options.attractiveness else now.rare,
+        seldom=_class_means(spread, problem.query_class, problem.query_most) if options.query else now.seldom,
+    )
+
+
+def _satisfaction(problem: Problem, satisfied: Float64) -> Float64:
+    """ρ = (expected satisfied + prior) / (clicks + prior), of each pair or of all."""
+    yes, no = problem.satisfied_before()
+    if problem.options.satisfaction is None:
+        common = (satisfied.sum() + yes.sum()) / (problem.clicks.sum() + yes.sum() + no.sum())
+        return np.full(len(problem.clicks), np.clip(common, EDGE, 1 - EDGE))
+    return _posterior(satisfied + yes, problem.clicks - satisfied + no, problem.satisfied)
+
+
+@compiled
+def _posterior(yes: Float64, no: Float64, mean: float) -> Float64:
+    """The share of yes, kept off 0 and 1; the mean where there is neither."""
+    out = np.empty(len(yes))
+    for i in range(len(yes)):
+        value = yes[i] / (yes[i] + no[i]) if yes[i] + no[i] > 0.0 else mean
+        out[i] = min(max(value, EDGE), 1.0 - EDGE)
+    return out
+
+
+def _shares(problem: Problem, chosen: Float64) -> Float64:
+    """The kinds' shares, of each query's users or of all."""
+    if problem.options.kinds == 1:
+        return np.ones((1, 1))
+    counts = np.maximum(chosen + problem.mixed_before(), EDGE)
+    return np.asarray(counts / counts.sum(axis=1, keepdims=True))
+
+
+def _class_means(values: Float64, of: Int64, most: int) -> Float64:
+    """The mean of each class, the best mean of a Gamma prior of its values; 1 where there are none, and in the largest, for the scale is free."""
+    sizes, sums = np.bincount(of, minlength=len(OFTEN) + 1), np.bincount(of, values, len(OFTEN) + 1)
+    means = np.where(sizes > 0, sums / np.maximum(sizes, 1), 1.0)
+    means[most] = 1.0
+    return np.asarray(means)
+
+
+def leapt(problem: Problem, first: Parameters, second: Parameters, third: Parameters, longest: float) -> tuple[Parameters, float]:
+    """Where the two steps lead (SQUAREM), and how many steps long the leap is."""
+    weights = [problem.clicks + 1.0, problem.clicks + 1.0, problem.eye.strengths() + 1.0, problem.out.strengths() + 1.0]
+    lengths = np.zeros(2)
+    for a, b, c, w in zip(first[:4], second[:4], third[:4], weights, strict=True):
+        lengths += leap(a, b, c, w)
+    far = float(np.clip(math.sqrt(lengths[0] / lengths[1]) if lengths[1] > 0 else 1.0, 1.0, longest))
+    if far == 1.0:
+        return third, far
+    points = zip(first, second, third, HIGHEST, strict=True)
+    landed = Parameters(*(land(a.ravel(), b.ravel(), c.ravel(), far, top).reshape(a.shape) for a, b, c, top in points))
+    return landed._replace(share=landed.share / landed.share.sum(axis=1, keepdims=True)), far

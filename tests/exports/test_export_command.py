@@ -1,0 +1,99 @@
+"""`reclick export` as a user types it."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from exports.made_up import LOG, RED
+from reclick.__main__ import main
+from reclick.models import DCTR, PBM
+
+Run = Callable[..., tuple[int, str, str]]
+BY_HAND = ("--cuts", "0.2,0.5,0.7", "--bound", "value", "--min-support", "2")
+
+
+@pytest.fixture
+def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Run:
+    """Run the command in a folder with two models and a log: exit code, standard output, standard error."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "200")
+    DCTR(attractiveness_strength=0).fit(LOG).save("rates")
+    PBM().fit(LOG).save("pbm")
+    pq.write_table(pa.table(LOG), "log.parquet")
+
+    def command(*words: str) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["reclick", "export", *words])
+        with pytest.raises(SystemExit) as left:
+            main()
+        out, err = capsys.readouterr()
+        return int(left.value.code or 0), out, err
+
+    return command
+
+
+def test_it_says_what_it_wrote_and_what_it_left_out(run: Run) -> None:
+    code, out, _ = run("rates", "--to", "x.qrels", *BY_HAND)
+    assert code == 0
+    assert out.splitlines() == [
+        "TREC qrels, told by .qrels: 3 pairs, 2 queries",
+        "grades         0: 0   1: 1   2: 1   3: 1",
+        "cut points     0.2, 0.5, 0.7 on relevance",
+        "left out       1 pairs shown less than 2 times",
+        "x.qrels",
+        "x.queries.tsv",
+    ]
+    assert Path("x.qrels").read_text(encoding="utf-8").endswith("red%20shoes 0 b 1\n")
+
+
+@pytest.mark.parametrize("ending", ["csv", "json", "letor", "parquet"])
+def test_every_format_by_its_ending(run: Run, ending: str) -> None:
+    assert run("rates", "--to", f"out/x.{ending}", "--min-support", "1")[0] == 0
+    assert Path(f"out/x.{ending}").stat().st_size > 0
+
+
+def test_options_of_single_formats(run: Run) -> None:
+    pq.write_table(pa.table({"query": [RED], "ad": ["a"], "f": [2.5]}), "features.parquet")
+    assert run("rates", "--to", "x.letor", "--features", "features.parquet", *BY_HAND)[0] == 0
+    assert Path("x.letor").read_text(encoding="utf-8").splitlines()[-1] == "3 qid:1 1:2.5 # a red shoes"
+    assert run("rates", "--to", "x.json", "--name", "May", "--pairs", "features.parquet", *BY_HAND)[0] == 0
+    assert Path("x.json").read_text(encoding="utf-8").startswith('{"name": "May"')
+
+
+def test_propensities(run: Run) -> None:
+    assert run("pbm", "--to", "p.csv", "--format", "propensities") == (0, "click propensities: 2 positions\np.csv\n", "")
+    assert run("rates", "--to", "p.csv", "--format", "propensities", "--log", "log.parquet")[0] == 0
+    head, *rows = (line.split(",") for line in Path("p.csv").read_text(encoding="utf-8").splitlines())
+    assert head == ["position", "propensity", "impressions"]
+    assert [float(cell) for row in rows for cell in row] == pytest.approx([1, 1, 9, 2, 1, 4])
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (("rates", "--to", "x.txt"), "the ending does not tell the format"),
+        (("rates", "--to", "x.csv", "--cuts", "0.5,0.1"), "cuts: got (0.5, 0.1), expected numbers that grow"),
+        (("rates", "--to", "x.csv", "--cuts", "some"), "cuts: got 'some'"),
+        (("rates", "--to", "x.csv", "--min-support", "99"), "No pair is left to be judged"),
+        (("nowhere", "--to", "x.csv"), "nowhere does not exist"),
+        (("rates", "--to", "p.csv", "--format", "propensities"), "give a log with log= (on the command line --log)"),
+        (("rates", "--to", "x.csv", "--on-error", "maybe"), 'on_error must be "raise" or "drop"'),
+    ],
+)
+def test_errors_are_one_clear_line(run: Run, words: tuple[str, ...], told: str) -> None:
+    code, out, err = run(*words)
+    assert (code, out) == (2, "")
+    assert err.startswith("error: ")
+    assert told in err
+    assert not Path("x.csv").exists()
+
+
+def test_the_help_shows_an_example(run: Run) -> None:
+    code, out, _ = run("--help")
+    assert code == 0
+    assert "Example: reclick export model --to judgments.qrels" in " ".join(out.split())

@@ -1,0 +1,151 @@
+"""Judgments: what is graded, what is left out, and that evidence counts."""
+
+from __future__ import annotations
+
+import json
+import logging
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from exports.made_up import BY_HAND, LEFT_OUT, LOG, ODD, RED, rates
+from reclick.errors import CannotAnswerError, NotFittedError, SettingError
+from reclick.exports import judgments
+from reclick.exports.judging import Judged
+from reclick.exports.rules import Rule
+from reclick.exports.slices import PairSlices
+from reclick.models import DBN, DCTR, MODELS, PBM
+
+WITH_RELEVANCE = [name for name, model in MODELS.items() if model.attractiveness]
+SURE_OF_RARE = ("luceclick",)  # it learns from rare pairs what rare pairs are like, and so may be sure of one that it saw once
+# "many" is clicked 900 times of 1,000, "other" 100 of 1,000, "once" 1 of 1; below them one ad for all, clicked now and then, with and without.
+SHOWN = ["many"] * 1000 + ["once"] + ["other"] * 1000
+FIRST = [i % 10 != 0 for i in range(1000)] + [True] + [i % 10 == 0 for i in range(1000)]
+EVIDENCE: dict[str, list[Any]] = {
+    "query": ["q"] * 2001,
+    "ads": [[ad, "below"] for ad in SHOWN],
+    "clicks": [[1] * first + [2] * (i % 7 == 0 if first else i % 3 == 0) for i, first in enumerate(FIRST)],
+}
+
+
+def graded(table: pa.Table) -> dict[tuple[str, str], int]:
+    return {(row["query"], row["ad"]): row["grade"] for row in table.to_pylist()}
+
+
+def test_grades_by_hand() -> None:
+    table = judgments(rates(), **BY_HAND)
+    assert graded(table) == {(RED, "a"): 3, (RED, "b"): 1, (ODD, "a"): 2}
+    assert table.column_names == ["query", "ad", "relevance", "low", "high", "support", "grade"]
+    assert pa.types.is_integer(table.schema.field("grade").type)
+    assert sorted(table["relevance"].to_pylist()) == [0.25, 0.5, 0.75]
+    assert table["support"].to_pylist() == [4, 4, 4]
+
+
+@pytest.mark.parametrize("name", WITH_RELEVANCE)
+@pytest.mark.parametrize("cuts", ["halves", (0.01, 0.1, 0.2, 0.3, 0.6, 0.8)])
+def test_one_click_of_one_does_not_outrank_nine_hundred_of_a_thousand(name: str, cuts: object) -> None:
+    model = MODELS[name]().fit(EVIDENCE)
+    found = graded(judgments(model, cuts=cuts))
+    assert ("q", "once") not in found
+    assert found["q", "many"] > found["q", "other"]
+    if name not in SURE_OF_RARE:  # they keep it even where no support is asked for
+        found = graded(judgments(model, cuts=cuts, min_support=1))
+        assert found["q", "once"] <= found["q", "many"]
+
+
+def test_the_value_itself_would_have_outranked_it() -> None:
+    model = DCTR(attractiveness_strength=0.1).fit(EVIDENCE)
+    cuts = np.arange(1, 100) / 100
+    by_value, by_low = (graded(judgments(model, cuts=cuts, bound=bound, min_support=1)) for bound in ("value", "low"))
+    assert by_value["q", "once"] > by_value["q", "many"]
+    assert by_low["q", "once"] < by_low["q", "many"]
+
+
+def test_without_a_prior_the_support_rule_protects() -> None:
+    model = DCTR(attractiveness_strength=0).fit(EVIDENCE)
+    low = {row["ad"]: row["low"] for row in judgments(model, min_support=1).to_pylist()}
+    assert low["once"] == 1.0  # the printed formula is sure of 1 of 1
+    assert ("q", "once") not in graded(judgments(model))
+
+
+def test_what_is_left_out_is_counted_and_told(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.WARNING, "reclick"):
+        table = judgments(rates(), **BY_HAND)
+    assert caplog.messages == ["judgments: 1 pairs left out, shown less than 2 times."]
+    kept = json.loads(table.schema.metadata[b"reclick"])
+    assert kept == {
+        "model": "dctr", "by": "relevance", "bound": "value", "level": 0.9, "min_support": 2, "cuts": [0.2, 0.5, 0.7], "quantiles": None,
+        "left_out": LEFT_OUT,
+    }  # fmt: skip
+
+
+def test_quantiles_are_of_the_pairs_that_are_graded_and_are_kept() -> None:
+    table = judgments(rates(), cuts="halves", bound="value", min_support=2)
+    kept = json.loads(table.schema.metadata[b"reclick"])
+    assert (kept["quantiles"], kept["cuts"]) == ("halves", [0.5])
+    assert graded(table) == {(RED, "a"): 1, (RED, "b"): 0, (ODD, "a"): 1}
+
+
+def test_pairs_of_a_table_are_judged_once_each_and_by_query() -> None:
+    asked = {"query": [RED, ODD, RED, RED, "never"], "ad": ["b", "a", "a", "b", "x"]}
+    table = judgments(rates(), pairs=asked, **BY_HAND)
+    assert [(row["query"], row["ad"]) for row in table.to_pylist()] == [(ODD, "a"), (RED, "a"), (RED, "b")]
+    assert json.loads(table.schema.metadata[b"reclick"])["left_out"] == {"shown less than 2 times": 1}
+
+
+def test_unseen_pairs_are_judged_only_when_no_support_is_asked_for() -> None:
+    table = judgments(DCTR().fit(LOG), pairs={"query": [RED], "ad": ["never"]}, min_support=0)
+    assert table["support"].to_pylist() == [0.0]
+
+
+def test_a_model_can_be_judged_by_what_satisfied() -> None:
+    table = judgments(DBN().fit(LOG), by="satisfaction", min_support=1)
+    assert "satisfaction" in table.column_names
+    with pytest.raises(CannotAnswerError, match="PBM learns no satisfaction"):
+        judgments(PBM().fit(LOG), by="satisfaction")
+
+
+def test_nothing_left_to_judge_is_an_error_that_says_why() -> None:
+    for cuts in ("quartiles", (0.5,)):
+        with pytest.raises(SettingError, match=r"No pair is left to be judged: 4 shown less than 100 times\. .*min_support"):
+            judgments(rates(), cuts=cuts, min_support=100)
+
+
+@pytest.mark.parametrize("name", ["gctr", "rctr", "pm"])
+def test_a_model_without_relevance_says_so(name: str) -> None:
+    with pytest.raises(CannotAnswerError, match="has no attractiveness"):
+        judgments(MODELS[name]().fit(LOG))
+
+
+def test_a_model_that_is_not_fitted_says_so() -> None:
+    with pytest.raises(NotFittedError):
+        judgments(DCTR())
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 100])
+def test_slices_hold_every_pair_once_and_no_query_twice(size: int) -> None:
+    model = rates()
+    for _ in range(2):
+        slices = list(PairSlices(model, size=size))
+        assert pa.concat_tables(slices).equals(model.relevance().select(["query", "ad"]))
+        queries = [set(part["query"].to_pylist()) for part in slices]
+        assert sum(map(len, queries)) == len(set.union(*queries))
+    assert len(PairSlices(model, size=size)) == 4
+
+
+@pytest.mark.parametrize("name", ["dbn", "multiclick", "luceclick"])
+def test_slices_say_what_the_whole_says(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = MODELS[name]().fit(LOG)
+    whole = model.relevance()
+    monkeypatch.setattr("reclick.exports.judging.PairSlices", lambda model, pairs: PairSlices(model, pairs, size=1))
+    parts = list(Judged(model, rule=Rule(cuts=(0.5,))).tables())
+    assert len(parts) == 2
+    assert pa.concat_tables(parts).drop_columns(["grade"]).equals(whole)
+
+
+def test_progress_covers_both_passes() -> None:
+    told: list[tuple[int, int | None]] = []
+    judgments(rates(), min_support=1, progress=lambda done, total: told.append((done, total)))
+    assert told == [(4, 8), (8, 8)]

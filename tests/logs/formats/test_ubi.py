@@ -1,0 +1,303 @@
+"""User Behavior Insights: a log written by hand from the description of version 1.3.0, its bad lines, and any log written and read back."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from logs.formats.line_logs import EVERY_START, Shown, faults, log, pages, pages_shown, read, started
+from reclick.errors import LogError
+from reclick.logs.formats.files import LogFile, with_members
+from reclick.logs.formats.ubi import UBI
+
+START = datetime(2025, 2, 18, 9, tzinfo=UTC)
+
+
+def query(key: str, text: str | None, hits: list[Any] | None, *, spelt: str = "query_response_hit_ids", **more: Any) -> dict[str, Any]:
+    return {
+        "application": "shop",
+        "query_id": key,
+        "client_id": "c-1",
+        "user_query": text,
+        "timestamp": "2025-02-18T09:00:00.000Z",
+        "query_attributes": {"experiment": "b", "page": 1},
+        spelt: hits,
+    } | more
+
+
+def event(action: str, key: str | None, ad: Any = None, ordinal: Any = None, second: float = 0, **more: Any) -> dict[str, Any]:
+    return {
+        "application": "shop",
+        "action_name": action,
+        "query_id": key,
+        "session_id": "s-1",
+        "timestamp": (START + timedelta(seconds=second)).isoformat(timespec="milliseconds"),
+        "message_type": None,
+        "event_attributes": {"object": {"object_id": ad, "object_id_field": "sku"}, "position": {"ordinal": ordinal, "x": 120, "y": 44}},
+    } | more
+
+
+QUERIES = [query("q-1", "running shoes", ["a", "b", "c"]), query("q-2", "boots", ["d", "e"])]
+EVENTS = [
+    event("impression", "q-1", "a", 1, 1),
+    event("click", "q-1", "c", 3, 9),
+    event("click", "q-1", "b", 2, 5),
+    event("view", "q-1", "b", 2, 6),
+    event("add_to_cart", "q-1", "b", 2, 8),
+]
+
+
+def lines(folder: Path, *records: dict[str, Any] | str, name: str = "ubi.ndjson") -> LogFile:
+    return log(folder, *(record if isinstance(record, str) else json.dumps(record) for record in records), name=name)
+
+
+def test_pages_are_the_hits_of_queries_with_their_clicks_in_the_order_of_time(tmp_path: Path) -> None:
+    rows, found = read(UBI, lines(tmp_path, *EVENTS, name="events.ndjson"), lines(tmp_path, *QUERIES, name="queries.ndjson"))
+    assert rows == [
+        {
+            "session_id": "q-1",
+            "user": "c-1",
+            "timestamp": START.replace(tzinfo=None),
+            "query": "running shoes",
+            "ads": ["a", "b", "c"],
+            "clicks": [2, 3],
+        },
+        {"session_id": "q-2", "user": "c-1", "timestamp": START.replace(tzinfo=None), "query": "boots", "ads": ["d", "e"], "clicks": []},
+    ]
+    assert not found.faults.dropped
+    assert found.notes == {"'view' event, neither a click nor an impression": 1, "'add_to_cart' event, neither a click nor an impression": 1}
+
+
+SAME = [("running shoes", ["a", "b", "c"], [2, 3]), ("boots", ["d", "e"], [])]
+
+
+@pytest.mark.parametrize("spelt", ["query_response_objects_ids", "query_response_object_ids"])
+def test_other_spellings_of_the_hits_are_read(tmp_path: Path, spelt: str) -> None:
+    renamed = [query("q-1", "running shoes", ["a", "b", "c"], spelt=spelt), query("q-2", "boots", ["d", "e"], spelt=spelt)]
+    assert pages(read(UBI, lines(tmp_path, *renamed, *EVENTS))[0]) == SAME
+
+
+def flat(record: dict[str, Any]) -> dict[str, Any]:
+    """A record with dotted names, as exports write nested fields."""
+    out: dict[str, Any] = {}
+    for name, value in record.items():
+        out |= {f"{name}.{inner}": deep for inner, deep in flat(value).items()} if isinstance(value, dict) else {name: value}
+    return out
+
+
+def top_level(record: dict[str, Any]) -> dict[str, Any]:
+    attributes = record.pop("event_attributes", None)
+    return record | ({"object_id": attributes["object"]["object_id"], "position": attributes["position"]["ordinal"]} if attributes else {})
+
+
+def from_0(record: dict[str, Any]) -> dict[str, Any]:
+    if "event_attributes" in record:
+        record["event_attributes"]["position"]["ordinal"] -= 1
+    return record
+
+
+def ordinal_as_text(record: dict[str, Any]) -> dict[str, Any]:
+    if "event_attributes" in record:
+        record["event_attributes"]["position"]["ordinal"] = str(record["event_attributes"]["position"]["ordinal"])
+    return record
+
+
+WRITERS: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
+    "nested": lambda record: record,
+    "flat": flat,
+    "top level": top_level,
+    "from 0": from_0,
+    "hits of a search": lambda record: {"_index": "ubi", "_id": "1", "_source": record},
+    "times as numbers": lambda record: record | {"timestamp": int(datetime.fromisoformat(record["timestamp"]).timestamp() * 1000)},
+    "ordinals as text": ordinal_as_text,
+    "actions in capitals": lambda record: record | ({"action_name": record["action_name"].upper()} if "action_name" in record else {}),
+}
+
+
+@pytest.mark.parametrize("writer", WRITERS)
+def test_the_ways_of_writing_records_make_no_difference(tmp_path: Path, writer: str) -> None:
+    records = [WRITERS[writer](record) for record in json.loads(json.dumps(QUERIES + EVENTS))]
+    file = lines(tmp_path, *records)
+    assert UBI.recognises([file])
+    rows, found = read(UBI, file)
+    assert pages(rows) == SAME
+    assert not found.faults.dropped
+
+
+@pytest.mark.parametrize("writer", ["nested", "flat", "top level"])
+def test_parquet_is_read_nested_or_flat_in_one_file_or_two(tmp_path: Path, writer: str) -> None:
+    queries, events = ([WRITERS[writer](record) for record in json.loads(json.dumps(some))] for some in (QUERIES, EVENTS))
+    files = []
+    for name, records in {"queries.parquet": queries, "events.parquet": events, "both.parquet": queries + events}.items():
+        columns = {key: None for record in records for key in record}
+        pq.write_table(pa.table({key: [record.get(key) for record in records] for key in columns}), tmp_path / name)
+        files.append(LogFile(str(tmp_path / name), name))
+    assert UBI.recognises(files)
+    assert pages(read(UBI, *files[:2])[0]) == SAME
+    assert pages(read(UBI, files[2])[0]) == SAME
+
+
+def test_gzipped_files_archives_and_bulk_requests_are_read(tmp_path: Path) -> None:
+    import zipfile
+
+    bulk = [line for record in QUERIES + EVENTS for line in ({"index": {"_index": "ubi"}}, record)]
+    file = lines(tmp_path, *bulk, name="bulk.ndjson.gz")
+    with zipfile.ZipFile(tmp_path / "ubi.zip", "w") as archive:
+        archive.write(file.path, "bulk.ndjson.gz")
+    for files in ([file], with_members([str(tmp_path / "ubi.zip")], ["ubi.zip"])):
+        assert UBI.recognises(files)
+        rows, found = read(UBI, *files)
+        assert pages(rows) == SAME
+        assert not found.faults.dropped
+
+
+def test_whole_number_ids_are_text_on_both_sides(tmp_path: Path) -> None:
+    records = [query("1", "shoes", [7, 8]), event("click", "1", 8, 2), query("2", "shoes", ["7"]), event("click", "2", 7, 1)]
+    assert pages(read(UBI, lines(tmp_path, *records))[0]) == [("shoes", ["7", "8"], [2]), ("shoes", ["7"], [1])]
+
+
+def test_without_hits_the_impressions_are_the_page(tmp_path: Path) -> None:
+    shown = [event("impression", "q-1", ad, place, place, user_query="shoes") for place, ad in [(2, "c"), (0, "a"), (1, "b"), (1, "b")]]
+    rows, found = read(UBI, lines(tmp_path, *shown, event("click", "q-1", "c", 2, 9), event("click", "q-1", None, 1, 10), event("impression", "q-1")))
+    assert pages(rows) == [("shoes", ["a", "b", "c"], [3, 2])]
+    assert rows[0]["user"] == "s-1"
+    assert found.notes == {"impression of no object, set aside": 1, "ad shown again on its page at its position, counted once": 1}
+
+
+def test_the_object_decides_and_the_ordinal_tells_which_of_two_equal_ones(tmp_path: Path) -> None:
+    records = [
+        query("q-1", "shoes", ["a", "b", "a"]),
+        event("click", "q-1", "a", 2, 1),
+        event("click", "q-1", "b", 1, 2),
+        event("click", "q-1", "a", 0, 3),
+    ]
+    assert pages(read(UBI, lines(tmp_path, *records))[0]) == [("shoes", ["a", "b", "a"], [3, 2, 1])]
+
+
+def test_mixed_ordinals_are_told(tmp_path: Path) -> None:
+    from_zero = [event("click", "q-1", ad, place, place) for place, ad in enumerate("abc")]
+    rows, found = read(UBI, lines(tmp_path, QUERIES[0], *from_zero, event("click", "q-1", "b", 2, 8), event("click", "q-1", "c", 33, 9)))
+    assert pages(rows) == [("running shoes", ["a", "b", "c"], [1, 2, 3, 2, 3])]
+    assert found.notes == {
+        "click whose position counts from 1, where the log counts from 0; its ad decided": 1,
+        "click whose position is not where its ad stands; the ad decided": 1,
+    }
+
+
+def test_what_a_session_cannot_hold_is_counted(tmp_path: Path) -> None:
+    records = [
+        query("q-1", "running shoes", ["a"]),
+        query("q-2", "nothing to be found", []),
+        query("q-3", "not recorded", None),
+        query("q-1", "again", ["b"]),
+        event("click", None, "a", 1, 1),
+        event("impression", "", "a", 1, 1),
+        event("click", "q-1", "a", 1, 2),
+        event("click", "q-1", "a", 1, 2),
+        event("click", "q-1"),
+        event("click", "q-1", "a", 1, timestamp=None),
+        event("purchase", "q-1", "a", 1, 7),
+    ]
+    rows, found = read(UBI, lines(tmp_path, *records))
+    assert pages(rows) == [("running shoes", ["a"], [1, 1])]
+    assert not found.faults.dropped
+    assert found.notes == {
+        "event with no query_id, set aside": 2,
+        "click on no object, set aside": 1,
+        "click without a time, put after the others of its page": 1,
+        "'purchase' event, neither a click nor an impression": 1,
+        "query without results, set aside": 2,
+        "page recorded again, the first kept": 1,
+        "click recorded again at the same time, counted once": 1,
+    }
+
+
+def test_made_up_actions_do_not_fill_the_notes(tmp_path: Path) -> None:
+    _, found = read(UBI, lines(tmp_path, QUERIES[0], *[event(f"action-{place}", "q-1") for place in range(200)]))
+    assert len(found.notes) < 40
+    assert sum(found.notes.values()) == 200
+
+
+def test_bad_records_are_told_and_the_rest_is_kept(tmp_path: Path) -> None:
+    bad: list[dict[str, Any] | str] = [
+        '{"query_id": "q-9", "user_query": "cut sh',
+        {"query_id": "q-9"},
+        query("", "no id", ["a"]),
+        event("click", "unknown", "a", 1),
+        event("click", "q-1", "z", 1),
+        query("q-5", "", ["a"]),
+        event("click", "q-5", "a", 1),
+        query("q-6", "hits", "a,b"),  # type: ignore[arg-type]
+    ]
+    rows, found = read(UBI, lines(tmp_path, *QUERIES, *bad, *EVENTS))
+    assert pages(rows) == SAME
+    assert faults(found) == {
+        "not readable": [3, 10],
+        "neither a query nor an event": [4],
+        "no page key": [5],
+        "click without a page": [6],
+        "click on an ad not shown": [7],
+        "no query": [8],
+    }
+    examples = found.faults.examples
+    assert examples["no page key"][0].got == "query 'no id', ads ['a']"
+    assert examples["click on an ad not shown"][0].got == "page 'q-1', ad 'z' at position 1"
+    assert examples["not readable"][1].got == "query_response_hit_ids: expected a list, got 'a,b'"
+
+
+def test_names_of_objects_are_the_text_of_ads(tmp_path: Path) -> None:
+    named = event("click", "q-1", "a", 1)
+    named["event_attributes"]["object"] |= {"name": "Road runner 3", "description": "A shoe"}
+    described = event("impression", "q-1", "b", 2)
+    described["event_attributes"]["object"] |= {"description": "A boot"}
+    _, found = read(UBI, lines(tmp_path, *QUERIES, named, described))
+    assert found.texts == {"a": ("Road runner 3", "", ""), "b": ("A boot", "", "")}
+
+
+def test_a_query_file_that_is_cut_short_is_refused(tmp_path: Path) -> None:
+    file = lines(tmp_path, *QUERIES * 500, name="queries.ndjson.gz")
+    Path(file.path).write_bytes(Path(file.path).read_bytes()[:-40])
+    with pytest.raises(LogError, match=r"queries\.ndjson\.gz cannot be read to the end"):
+        read(UBI, file)
+
+
+def test_it_recognises_its_own_logs_and_no_others(tmp_path: Path) -> None:
+    own = [lines(tmp_path, *EVENTS, name="events.ndjson"), lines(tmp_path, *QUERIES, name="queries.ndjson")]
+    assert UBI.recognises(own)
+    assert all(UBI.recognises([file]) for file in own)
+    for place, text in enumerate(EVERY_START.values()):
+        other = started(tmp_path, text, f"other-{place}.json")
+        assert not UBI.recognises([other])
+        assert not UBI.recognises([*own, other])
+    assert not UBI.recognises([])
+    assert not UBI.recognises([LogFile(str(tmp_path / "missing.ndjson"), "missing.ndjson")])
+    pq.write_table(pa.table({"query_id": ["1"], "doc_ids": [["a"]], "clicks": [[0]]}), tmp_path / "arrays.parquet")
+    assert not UBI.recognises([LogFile(str(tmp_path / "arrays.parquet"), "arrays.parquet")])
+
+
+@settings(max_examples=40)  # each opens a database
+@given(sessions=st.lists(pages_shown, max_size=6), first=st.integers(0, 1), shuffled=st.randoms(), shown=st.booleans())
+def test_any_sessions_written_as_ubi_come_back(sessions: list[Shown], first: int, shuffled: Any, shown: bool) -> None:
+    records: list[dict[str, Any]] = []
+    for place, (text, ads, clicks) in enumerate(sessions):
+        if shown:
+            records += [event("impression", f"q-{place}", ad, slot + first, user_query=text) for slot, ad in enumerate(ads)]
+        else:
+            records.append(query(f"q-{place}", text, ads))
+        records += [event("click", f"q-{place}", ads[slot - 1], slot - 1 + first, step) for step, slot in enumerate(clicks, start=1)]
+    shuffled.shuffle(records)
+    with TemporaryDirectory() as folder:
+        rows, found = read(UBI, lines(Path(folder), *records))
+    assert {row["session_id"]: (row["query"], row["ads"], row["clicks"]) for row in rows} == {f"q-{i}": each for i, each in enumerate(sessions)}
+    assert not found.faults.dropped
+    assert not found.notes

@@ -1,0 +1,236 @@
+"""Logs of other formats become files of sessions: what is kept, what is told, and what is never half-written."""
+
+from __future__ import annotations
+
+import io
+import tarfile
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import reclick as rc
+from reclick.errors import BadRowsError, LogError, SettingError
+from reclick.logs import convert, read_sessions
+from reclick.logs.cleaning import Cleaning
+from reclick.logs.formats.known import FORMATS
+from reclick.logs.formats.files import LogFile, with_members
+from reclick.logs.formats.format import Columns, Format, Found, Session, batched
+
+GOOD = {"query": ["shoes", "hats"], "ads": [["a", "b"], ["c"]], "clicks": [[2, 1], []]}
+
+
+def _sessions(files: list[LogFile], found: Found) -> Iterator[Session]:
+    """`query;a,b;2,1`, a line a page; a line that starts with ! is a record without a page."""
+    for file in files:
+        for number, line in file.lines(found.advance):
+            if line.startswith(b"#"):
+                found.note("comment, set aside")
+                continue
+            parts = line.decode().split(";")
+            if len(parts) != 3:
+                found.bad("not readable", file.where, number, repr(line.decode()))
+                continue
+            found.text(parts[1].split(",")[0], title=f"Best {parts[0]}")
+            yield Session(parts[0], parts[1].split(","), [int(c) for c in parts[2].split(",") if c], session_id=str(number))
+
+
+def _read(files: list[LogFile], found: Found, _: Columns) -> Iterator[pa.RecordBatch]:
+    return batched(_sessions(files, found))
+
+
+TOY = Format("toy", "A format of the tests", "One page a line.", lambda files: all(file.head.startswith(b"#toy") for file in files), _read)
+TEXT = "#toy\nshoes;a,b;2,1\nhats;c;\n"
+
+
+@pytest.fixture(autouse=True)
+def _toy(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(FORMATS, "toy", TOY)
+
+
+def written(folder: Path, text: str = TEXT, name: str = "log.toy") -> Path:
+    path = folder / name
+    path.write_text(text)
+    return path
+
+
+def columns(log: rc.SessionLog) -> dict[str, Any]:
+    table = pa.concat_tables(pa.Table.from_batches([batch.rows]) for batch in log.batches(with_rows=True) if batch.rows is not None)
+    return {name: table[name].to_pylist() for name in GOOD}
+
+
+def test_a_named_format_is_read_into_sessions(tmp_path: Path) -> None:
+    log = read_sessions(written(tmp_path), format="toy")
+    assert columns(log) == GOOD
+    assert log.name == "log.toy"
+    assert log.origin is not None
+    assert log.origin.format == "toy"
+    assert log.summary.notes == {"comment, set aside": 1}
+    assert log.summary.reverse_sessions == 1
+
+
+def test_a_format_nobody_named_is_recognised(tmp_path: Path) -> None:
+    log = read_sessions(written(tmp_path))
+    assert log.origin is not None
+    assert log.origin.format == "toy"
+
+
+def test_what_no_format_recognises_keeps_the_first_error(tmp_path: Path) -> None:
+    with pytest.raises(LogError, match="does not tell the format"):
+        read_sessions(written(tmp_path, "something else"))
+
+
+def test_reclicks_own_columns_are_asked_for_by_their_name(tmp_path: Path) -> None:
+    with pytest.raises(LogError, match="does not tell the format"):
+        read_sessions(written(tmp_path), format="sessions")
+
+
+def test_an_unknown_format_lists_the_known_ones(tmp_path: Path) -> None:
+    with pytest.raises(SettingError, match=r"there is no 'ubbi'\. There are sessions, .*toy"):
+        read_sessions(written(tmp_path), format="ubbi")
+
+
+def test_a_table_has_no_format() -> None:
+    with pytest.raises(LogError, match="got a dict"):
+        read_sessions(GOOD, format="toy")
+
+
+def test_columns_are_refused_where_the_format_fixes_them(tmp_path: Path) -> None:
+    with pytest.raises(SettingError, match="those of the format toy are fixed"):
+        read_sessions(written(tmp_path), format="toy", columns={"query": "q"})
+
+
+def test_the_text_of_ads_comes_with_the_log(tmp_path: Path) -> None:
+    log = read_sessions(written(tmp_path), format="toy")
+    assert log.ads is not None
+    assert log.ads.to_pydict()["title"] == ["Best shoes", "Best hats"]
+
+
+def test_given_text_wins_over_the_logs_own(tmp_path: Path) -> None:
+    log = read_sessions(written(tmp_path), format="toy", ads={"ad": ["a"], "title": ["Mine"]})
+    assert log.ads is not None
+    assert log.ads["title"].to_pylist() == ["Mine"]
+
+
+def test_a_bad_record_stops_the_reading_and_writes_nothing(tmp_path: Path) -> None:
+    path = written(tmp_path, TEXT + "broken\n")
+    with pytest.raises(BadRowsError, match=r"1 of 3 rows of log\.toy is bad: 1 not readable \(row 4: 'broken'\)"):
+        convert(path, tmp_path / "out.parquet", format="toy")
+    assert sorted(each.name for each in tmp_path.iterdir()) == ["log.toy"]
+
+
+def test_dropped_records_are_in_the_summary_and_parts_add_up(tmp_path: Path) -> None:
+    log = convert(written(tmp_path, TEXT + "broken\nshoes;a;5\n"), tmp_path / "out.parquet", format="toy", on_error="drop")
+    assert log.summary.dropped == {"not readable": 1, "click outside the page": 1}
+    assert log.summary.rows == log.summary.kept + sum(log.summary.dropped.values()) == 4
+    assert pq.read_table(tmp_path / "out.parquet").num_rows == 2
+
+
+def test_repeated_clicks_are_written_once_and_still_told(tmp_path: Path) -> None:
+    log = convert(written(tmp_path, "#toy\nshoes;a,b;2,2,1\n"), tmp_path / "out.parquet", format="toy")
+    assert columns(log)["clicks"] == [[2, 1]]
+    assert log.summary.notes["repeated click"] == 1
+
+
+def test_a_log_of_nothing_but_bad_records_says_so(tmp_path: Path) -> None:
+    with pytest.raises(BadRowsError, match="1 not readable"):
+        convert(written(tmp_path, "broken\n"), tmp_path / "out.parquet", format="toy")
+    with pytest.raises(LogError, match="no session is left of 1 rows"):
+        convert(written(tmp_path, "broken\n"), tmp_path / "out.parquet", format="toy", on_error="drop")
+
+
+def test_converted_sessions_and_the_text_beside_them_read_back_the_same(tmp_path: Path) -> None:
+    convert(written(tmp_path), tmp_path / "out.parquet", format="toy")
+    log = read_sessions(tmp_path / "out.parquet", ads=tmp_path / "out.ads.parquet")
+    assert columns(log) == GOOD
+    assert pq.read_table(tmp_path / "out.parquet")["session_id"].to_pylist() == ["2", "3"]
+
+
+def test_own_columns_are_converted_with_their_further_ones(tmp_path: Path) -> None:
+    table = pa.table({**GOOD, "note": ["x", "y"]}).rename_columns(["search", "ads", "clicks", "note"])
+    convert(table, tmp_path / "out.parquet", columns={"query": "search"})
+    assert pq.read_table(tmp_path / "out.parquet").to_pydict() == {**GOOD, "search": GOOD["query"], "note": ["x", "y"]}
+
+
+def test_a_converted_log_replaces_the_older_one_and_leaves_nothing_else(tmp_path: Path) -> None:
+    for _ in range(2):
+        convert(GOOD, tmp_path / "out.parquet")
+    assert [each.name for each in tmp_path.iterdir()] == ["out.parquet"]
+
+
+@pytest.mark.parametrize("name", ["out.csv", "nowhere/out.parquet", "folder.parquet"])
+def test_a_target_that_cannot_be_is_told_before_anything_is_read(tmp_path: Path, name: str) -> None:
+    (tmp_path / "folder.parquet").mkdir()
+    with pytest.raises((LogError, SettingError), match="Parquet"):
+        convert(GOOD, tmp_path / name)
+
+
+def test_a_temporary_file_goes_with_its_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    log = read_sessions(GOOD, cleaning=Cleaning(first=1))
+    assert log.summary.longest_page == 1
+    assert list(tmp_path.iterdir())
+    del log
+    assert not list(tmp_path.iterdir())
+
+
+def test_cleaning_is_counted_in_the_summary() -> None:
+    log = read_sessions(GOOD, cleaning=Cleaning(first=1))
+    assert columns(log) == {"query": ["shoes", "hats"], "ads": [["a"], ["c"]], "clicks": [[1], []]}
+    assert log.summary.notes
+
+
+def test_progress_tells_of_bytes_and_of_their_end(tmp_path: Path) -> None:
+    seen: list[tuple[int, int | None]] = []
+    read_sessions(written(tmp_path), format="toy", progress=lambda done, total: seen.append((done, total)))
+    assert seen[-1] == (len(TEXT), len(TEXT))
+
+
+def archives(folder: Path) -> Iterator[Path]:
+    """Archives whose members try to climb out of the folder."""
+    with zipfile.ZipFile(folder / "log.zip", "w") as archive:
+        archive.writestr("../../climbed.toy", TEXT)
+    for name in ("log.tar", "log.tar.gz", "log.tgz"):
+        with tarfile.open(folder / name, "w:gz" if "gz" in name else "w") as tar:
+            member = tarfile.TarInfo("../../climbed.toy")
+            member.size = len(TEXT)
+            tar.addfile(member, io.BytesIO(TEXT.encode()))
+    return folder.glob("log.*")
+
+
+def test_archives_are_read_in_place_and_write_nowhere(tmp_path: Path) -> None:
+    inner = tmp_path / "a" / "b"
+    inner.mkdir(parents=True)
+    for path in archives(inner):
+        assert columns(read_sessions(path, format="toy")) == GOOD, path
+    assert {path.name for path in tmp_path.rglob("*") if path.is_file()} == {"log.zip", "log.tar", "log.tar.gz", "log.tgz"}
+
+
+def test_a_broken_archive_is_told(tmp_path: Path) -> None:
+    (tmp_path / "log.zip").write_bytes(b"PK not an archive")
+    with pytest.raises(LogError, match="not a sound archive"):
+        read_sessions(tmp_path / "log.zip", format="toy")
+
+
+def test_an_archive_cut_short_is_told(tmp_path: Path) -> None:
+    whole = next(path for path in archives(tmp_path) if path.name == "log.tar.gz").read_bytes()
+    (tmp_path / "cut.tar.gz").write_bytes(whole[: len(whole) // 2])
+    with pytest.raises(LogError, match=r"cut\.tar\.gz"):
+        read_sessions(tmp_path / "cut.tar.gz", format="toy")
+
+
+def test_hidden_members_are_left_alone(tmp_path: Path) -> None:
+    with zipfile.ZipFile(tmp_path / "log.zip", "w") as archive:
+        archive.writestr("__MACOSX/log.toy", "junk")
+        archive.writestr("log.toy", TEXT)
+    assert [file.where for file in with_members([str(tmp_path / "log.zip")], ["log.zip"])] == ["log.zip/log.toy"]
+
+
+def test_lines_are_numbered_with_blank_ones_and_lose_their_ends(tmp_path: Path) -> None:
+    path = tmp_path / "x.txt"
+    path.write_bytes(b"\xef\xbb\xbfone\r\n\r\ntwo\n\nthree")
+    assert list(LogFile(str(path), "x.txt").lines()) == [(1, b"one"), (3, b"two"), (5, b"three")]

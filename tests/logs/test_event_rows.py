@@ -1,0 +1,70 @@
+"""Keys of several columns, and columns of times and flags in every kind of file."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from reclick.logs.cells import UnreadableError, as_flag, as_time, parse_cell
+from reclick.logs.event_rows import EventRows, first_part, joined
+from reclick.logs.formats.format import Found
+from reclick.logs.raw import Raw
+from reclick.schema import FLAG, TIME, is_flag, is_time
+
+parts = st.text(st.sampled_from("ab|\\\n "), max_size=4)
+
+
+@given(st.lists(st.tuples(parts, parts), unique=True, min_size=1))
+def test_different_parts_never_give_the_same_key_and_the_first_comes_back(pairs: list[tuple[str, str]]) -> None:
+    columns = [pa.array([pair[place] for pair in pairs], pa.string()) for place in (0, 1)]
+    keys = joined(columns)
+    assert len(set(keys.to_pylist())) == len(pairs)
+    assert first_part(keys).to_pylist() == [first for first, _ in pairs]
+
+
+def test_a_key_with_a_part_missing_is_none() -> None:
+    assert joined([pa.array(["a", None]), pa.array(["b", "c"])]).to_pylist() == ["a|b", None]
+
+
+def test_rows_found_bad_are_told_once_and_left_out() -> None:
+    found = Found()
+    columns = {"id": pa.array(["a", None, "c"]), "position": pa.array([1.0, 2.5, None])}
+    rows = EventRows(Raw("f", 5, columns, 3, unreadable=[(9, "what")]), 0, "file", found)
+    table = rows.table({"key": rows.key(["id"]), "position": rows.position(needed=True)})
+    assert table.to_pydict() == {"key": ["a"], "position": [1], "file": [0], "number": [5]}
+    assert found.faults.dropped == {"not readable": 1, "no page key": 1, "no position": 1}
+    assert found.faults.examples["no position"][0].row == 7
+
+
+@pytest.mark.parametrize(
+    "kind", [pa.timestamp("s"), pa.date32(), pa.int32(), pa.float64(), pa.string_view(), pa.dictionary(pa.int8(), pa.string()), pa.null()]
+)
+def test_a_time_may_be_of_many_types(kind: pa.DataType) -> None:
+    assert is_time(kind)
+
+
+def test_other_types_are_no_times_and_no_flags() -> None:
+    assert not is_time(pa.bool_())
+    assert not is_time(pa.list_(pa.int64()))
+    assert is_flag(pa.bool_())
+    assert is_flag(pa.int8())
+    assert not is_flag(pa.string())
+
+
+def test_times_stay_as_they_are_written_and_nothing_is_none() -> None:
+    assert [parse_cell(TIME, cell) for cell in ("2024-01-01", " 17 ", "")] == ["2024-01-01", "17", None]
+    assert [as_time(value) for value in (5, 2.5, "", None)] == ["5", "2.5", None, None]
+    with pytest.raises(UnreadableError, match="expected a time, got True"):
+        as_time(True)
+
+
+def test_flags_are_words_or_numbers() -> None:
+    assert [parse_cell(FLAG, cell) for cell in ("1", "0", "2", "True", " f ", "")] == [True, False, True, True, False, None]
+    assert [as_flag(value) for value in (True, 0, 1.0, None)] == [True, False, True, None]
+    for wrong in ("perhaps", "x1"):
+        with pytest.raises(UnreadableError):
+            parse_cell(FLAG, wrong)
+    with pytest.raises(UnreadableError, match="expected true or false, got 'yes'"):
+        as_flag("yes")

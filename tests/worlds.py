@@ -1,0 +1,69 @@
+"""Brute force over what is hidden: a world is one value of every hidden variable, and what the user does in it is plain."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections import defaultdict
+from collections.abc import Callable, Hashable, Sequence
+from typing import TypeVar
+
+from brute import Clicks
+
+Bits = tuple[tuple[int, ...], ...]  # [position][variable]
+Outcome = TypeVar("Outcome", bound=Hashable)
+
+
+def enumerated(chances: Sequence[Sequence[float]], outcome_of: Callable[[Bits], Outcome]) -> dict[Outcome, float]:
+    """P(outcome), summed over all values of independent yes-or-no variables, chances[position][variable]: each world has an outcome."""
+    found: dict[Outcome, float] = defaultdict(float)
+    for world in itertools.product(*(itertools.product((0, 1), repeat=len(row)) for row in chances)):
+        chance = math.prod(p if bit else 1 - p for row, at in zip(chances, world, strict=True) for p, bit in zip(row, at, strict=True))
+        found[outcome_of(world)] += chance
+    return found
+
+
+def scanned(world: Bits, goes_on: Callable[[int, bool, tuple[int, ...]], bool]) -> Clicks:
+    """Scan down: variable 0 of a position is whether it would be clicked; goes_on(position, clicked, variables) is whether the next is looked at."""
+    clicks = []
+    for position, at in enumerate(world, 1):
+        if at[0]:
+            clicks.append(position)
+        if not goes_on(position, bool(at[0]), at):
+            break
+    return tuple(clicks)
+
+
+def satisfied_or_tired(_: int, clicked: bool, at: tuple[int, ...]) -> bool:
+    """Whether DBN's user goes on. Variables: attracted, satisfied, patient."""
+    return not (clicked and at[1]) and bool(at[2])
+
+
+def deciding(clicked: bool, relevant: int) -> int:
+    """Which of CCM's three α decides."""
+    return 0 if not clicked else 1 + relevant
+
+
+def relevant_or_not(_: int, clicked: bool, at: tuple[int, ...]) -> bool:
+    """Whether CCM's user goes on. Variables: attracted, found relevant, and whether each α would go on."""
+    return bool(at[2 + deciding(clicked, at[1])])
+
+
+def walked(theta: Sequence[float], forward: float, back: float) -> dict[Clicks, float]:
+    """P(each click sequence) of THCM: all walks of the eye at once, look after look, until less than 1e-13 of them still go on."""
+    going: dict[tuple[int, Clicks], float] = {(1, ()): 1.0}  # (position looked at, clicks so far)
+    ended: dict[Clicks, float] = defaultdict(float)
+    while sum(going.values()) > 1e-13:
+        then: dict[tuple[int, Clicks], float] = defaultdict(float)
+        for (position, clicks), mass in going.items():
+            chance = theta[position - 1]
+            clicked = ((*clicks, position), mass * chance), (clicks, mass * (1 - chance))
+            for after, looked in clicked if position not in clicks else ((clicks, mass),):
+                for to, step in ((position + 1, forward), (position - 1, back)):
+                    if 1 <= to <= len(theta):
+                        then[to, after] += looked * step
+                    else:
+                        ended[after] += looked * step
+                ended[after] += looked * (1 - forward - back)
+        going = then
+    return ended
