@@ -2,11 +2,13 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+CORE := $(VENV)/.core
 READY := $(VENV)/.ready
+INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable
 
 .PHONY: demo test check format bench clean
 
-demo: $(READY)  ## simulate three weeks of clicks, fit, predict, and say where everything was written
+demo: $(CORE)  ## simulate three weeks of clicks, fit, predict, and say where everything was written
 	$(BIN)/reclick demo --to demo
 
 test: $(READY)  ## the whole test suite
@@ -27,7 +29,11 @@ bench: $(READY)  ## speed, memory and accuracy, each with its limit beside it
 clean:
 	rm -rf $(VENV) demo build dist .mypy_cache .pytest_cache .ruff_cache
 
-$(READY): pyproject.toml constraints.txt
+$(CORE): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
+	$(INSTALL) .
+	touch $(CORE)
+
+$(READY): $(CORE)
+	$(INSTALL) '.[dev]'
 	touch $(READY)

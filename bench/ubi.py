@@ -21,9 +21,9 @@ from bench.measure import WORK, line, measure
 QUERIES, POOL, PAGE = 200_000, 24, 10  # POOL: ads that compete for a query
 CHUNK = 20_000  # pages made at a time
 CLICKED, MORE, KEYLESS = 0.35, 0.15, 0.01  # pages clicked, of those clicked again, events with no query_id
-CONVERT = """
-from reclick.logs.convert import convert
-convert({log!r}, {to!r}, format="ubi")
+WARM = """
+import reclick as rc
+rc.convert({{"query": ["q"], "ads": [["a"]], "clicks": [[1]]}}, {to!r})  # loads the compiled kernels
 """
 
 
@@ -34,7 +34,7 @@ def main() -> bool:
     made = _make(folder, int(size * 1e9))
     to = WORK / "ubi-sessions.parquet"
     print(f"\nUBI: {made.events / 1e6:.1f} M events, {made.pages / 1e6:.2f} M pages of {PAGE}, {size:g} GB of JSON lines\n")
-    took = measure(CONVERT.format(log=str(folder / "*.ndjson"), to=str(to)), runs=1)
+    took = measure(f"rc.convert({str(folder / '*.ndjson')!r}, {str(to)!r}, format='ubi')", setup=WARM.format(to=str(to)), runs=1)
     pages, clicks = _count(to)
     to.unlink()
     speed = made.events / took.seconds
@@ -93,9 +93,10 @@ def _events(rng: np.random.Generator, start: np.ndarray) -> tuple[np.ndarray, np
     """Every ad is shown, some are clicked and then viewed: page, slot from 0, time and action of each event."""
     page, slot = np.repeat(np.arange(CHUNK), PAGE), np.tile(np.arange(PAGE), CHUNK)
     clicked = np.flatnonzero(rng.random(CHUNK) < CLICKED)
-    again = clicked[rng.random(len(clicked)) < MORE]
-    clicks = np.concatenate([clicked, again])
-    at = (rng.random(len(clicks)) ** 2 * PAGE).astype(np.int64)
+    again = rng.random(len(clicked)) < MORE
+    clicks = np.concatenate([clicked, clicked[again]])
+    at = (rng.random(len(clicked)) ** 2 * PAGE).astype(np.int64)
+    at = np.concatenate([at, (at[again] + rng.integers(1, PAGE, again.sum())) % PAGE])
     when = start[clicks] + 3000 + rng.integers(0, 60_000, len(clicks))
     action = np.repeat(["impression", "click", "view"], [len(page), len(clicks), len(clicks)])
     return (

@@ -15,7 +15,17 @@ from reclick.__main__ import main
 from reclick.simulation import simulate
 
 ROOT = Path(__file__).parent.parent
-PAGES = ("README.md", "docs/multiclick.md", "docs/logs.md", "docs/command-line.md", "docs/evaluation.md", "docs/exports.md", "docs/cleaning.md", "docs/luceclick.md", "docs/simulation.md")
+PAGES = (
+    "README.md",
+    "docs/multiclick.md",
+    "docs/logs.md",
+    "docs/command-line.md",
+    "docs/evaluation.md",
+    "docs/exports.md",
+    "docs/cleaning.md",
+    "docs/luceclick.md",
+    "docs/simulation.md",
+)
 ALL_PAGES = sorted(str(path.relative_to(ROOT)) for path in [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\]\((?!https?://)([^)#]*)(#[^)]*)?\)")

@@ -39,7 +39,7 @@ PAIR_COLUMNS = (Column("query", TEXT), Column("ad", TEXT))
 LABEL_COLUMNS = (*PAIR_COLUMNS, Column("relevance", NUMBER))
 
 # Known but not read: a mapping may name them, so that one mapping serves every tool.
-UNREAD = ("session_id", "timestamp")
+UNREAD = ("session_id", "timestamp", "user")
 
 
 def check_mapping(columns: Mapping[str, str] | None, wanted: Sequence[Column]) -> dict[str, str]:

@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from reclick.engines import cleaning_sql
+from reclick.engines import bounded, cleaning_sql
 from reclick.engines.cleaning_sql import cleaned, seen_again
 from reclick.errors import LogError, StoreError
 from reclick.logs import read_sessions
@@ -68,7 +68,7 @@ def test_a_user_with_too_many_pages_goes_with_all_sessions_of_the_log() -> None:
     rows += [page("bot", 48 * HOUR), page("ann", 49 * HOUR)]
     kept, found = clean(rows, Cleaning(max_pages_per_hour=3))
     assert ids(kept) == [4, 5, 6, 8]
-    assert found.notes == {"user with more than 3 pages in an hour": 1, "session of a user with more than 3 pages in an hour, removed": 5}
+    assert found.notes == {"user over 3 pages an hour": 1, "session of a user over the limit, removed": 5}
 
 
 def test_the_hour_is_any_60_minutes_not_one_of_the_clock() -> None:
@@ -90,15 +90,15 @@ def test_clicks_are_counted_too_and_either_limit_is_enough() -> None:
     assert ids(clean(rows, Cleaning(max_clicks_per_hour=2))[0]) == [2, 3, 4]
     kept, found = clean([*rows, page("ann", 0, clicks=(1, 2))], Cleaning(max_clicks_per_hour=2, max_pages_per_hour=2))
     assert ids(kept) == [5]
-    assert found.notes["session of a user with more than 2 pages or 2 clicks in an hour, removed"] == 5
-    assert found.notes["user with more than 2 pages or 2 clicks in an hour"] == 2
+    assert found.notes["session of a user over the limit, removed"] == 5
+    assert found.notes["user over 2 pages or 2 clicks an hour"] == 2
 
 
 def test_users_are_judged_by_all_they_did_before_sessions_are_shortened() -> None:
     rows = [page("bot", 0, ads="abcd", clicks=(3, 4)), page("bot", 1, ads="abcd", clicks=(3, 4)), page("ann", 0, ads="abcd", clicks=(4, 1))]
     kept, found = clean(rows, Cleaning(max_clicks_per_hour=3, first=2))
     assert kept.select(["session_id", "ads", "clicks"]).to_pylist() == [{"session_id": "2", "ads": ["a", "b"], "clicks": [1]}]
-    assert found.notes["click beyond the first 2 ads, taken out"] == 1  # those of the bot went with its sessions
+    assert found.notes["click below the first 2, taken out"] == 1  # those of the bot went with its sessions
 
 
 def test_a_row_counts_as_many_pages_as_its_weight_says() -> None:
@@ -115,13 +115,13 @@ def test_a_page_seen_again_gives_its_clicks_to_the_first() -> None:
     assert ids(kept) == [0, 1]
     assert kept["clicks"].to_pylist() == [[2, 1], [1]]
     assert kept["timestamp"].cast(pa.int64()).to_pylist() == [NOON, NOON + 5_000]
-    assert found.notes == {"page seen again within 30 seconds, its clicks moved to the first, removed": 2}
+    assert found.notes == {"page seen again within 30 s, removed": 2, "click moved to the page seen first": 1}
 
 
 def test_a_position_clicked_before_and_after_the_reload_is_kept_once() -> None:
     kept, found = clean([page("ann", 0, clicks=(2, 1)), page("ann", 1, clicks=(1, 2, 2))], Cleaning(reload_seconds=1))
     assert kept["clicks"].to_pylist() == [[2, 1]]
-    assert found.notes["click on a position clicked before the page was seen again, kept once"] == 3
+    assert found.notes["repeated click on a page seen again"] == 3
 
 
 def test_a_reload_of_a_reload_is_one_with_the_first_as_long_as_each_is_soon_enough() -> None:
@@ -178,7 +178,7 @@ def test_rows_without_user_or_time_are_kept_and_told() -> None:
     rows = [page(None, 0), page("ann", None), page("", 0), page("", 1), page("", 2), page("ann", 0)]
     kept, found = clean(rows, Cleaning(max_pages_per_hour=1, reload_seconds=30))
     assert ids(kept) == [0, 1, 2, 3, 4, 5]
-    assert found.notes == {"session without a user or a time, not judged as a bot's or a reload": 5}
+    assert found.notes == {"session without user or time, not judged": 5}
 
 
 def test_bad_rows_are_not_merged_away() -> None:
@@ -243,7 +243,7 @@ def test_names_that_look_like_patterns_are_names(tmp_path: Path) -> None:
 
 
 def test_no_room_is_said_clearly_and_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cleaning_sql, "MEMORY", "1MB")
+    monkeypatch.setattr(bounded, "MEMORY", "1MB")
     rows = table([page(f"u{number}", number, query=f"query {number}") for number in range(60_000)])
     pq.write_table(rows, tmp_path / "a.parquet")
     with pytest.raises(StoreError, match=r"the log cannot be sorted there .*Free some space"):
@@ -336,7 +336,7 @@ def test_cleaning_twice_is_cleaning_once(rows: list[Row], cleaning: Cleaning) ->
     if judgeable(once.to_pylist()) or not cleaning.whole_log:
         twice, found = clean(once, cleaning)
         assert twice.equals(once)
-        assert set(found.notes) <= {"session without a user or a time, not judged as a bot's or a reload"}
+        assert set(found.notes) <= {"session without user or time, not judged"}
 
 
 @given(st.lists(st.tuples(st.integers(0, 1), st.integers(0, 1), st.integers(0, 20)), max_size=12), st.lists(st.integers(0, 12)), st.integers(1, 5))

@@ -97,9 +97,8 @@ def test_the_first_of_a_page_recorded_again_that_has_ads_is_kept() -> None:
 def test_ads_shown_on_whole_pages_are_passed_over_whenever_they_come(pages_first: bool, sample: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(joining, "SAMPLE", sample)
     shown = [{"key": key, "ad": ad, "position": place, "query": "shown"} for key in "pr" for place, ad in enumerate("xyz")]
-    kinds = (
-        {"pages": [page("p", ["a", "b"], "whole")], "shown": shown} if pages_first else {"shown": shown, "pages": [page("p", ["a", "b"], "whole")]}
-    )
+    kinds: dict[str, Any] = {"shown": shown, "pages": [page("p", ["a", "b"], "whole")]}
+    kinds = {kind: kinds[kind] for kind in sorted(kinds, reverse=not pages_first)}
     rows = joined(first=None, clicks=[click("p", "b", 2), click("r", "z", 2)], **kinds)
     assert sorted((row["query"], row["ads"], row["clicks"]) for row in rows) == [("shown", ["x", "y", "z"], [3]), ("whole", ["a", "b"], [2])]
 
@@ -201,7 +200,7 @@ def by_hand(pages: list[tuple[str, list[str]]], clicks: list[tuple[str, str | No
     """The clicks of each page that has ads, and how many clicks have no page or no ad shown."""
     first: dict[str, list[str]] = {}
     for key, page_ads in pages:
-        first.setdefault(key, page_ads)
+        first[key] = first.get(key) or page_ads
     made: dict[str, list[tuple[float, int, int]]] = {key: [] for key, page_ads in first.items() if page_ads}
     seen, no_page, not_shown = set(), 0, 0
     for number, (key, ad, position, time) in enumerate(clicks):

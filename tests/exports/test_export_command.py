@@ -46,7 +46,7 @@ def test_it_says_what_it_wrote_and_what_it_left_out(run: Run) -> None:
         "cut points     0.2, 0.5, 0.7 on relevance",
         "left out       1 pairs shown less than 2 times",
         "x.qrels",
-        "x.queries.tsv",
+        "x.qrels.queries.tsv",
     ]
     assert Path("x.qrels").read_text(encoding="utf-8").endswith("red%20shoes 0 b 1\n")
 

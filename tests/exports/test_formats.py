@@ -30,9 +30,9 @@ def test_qrels_by_hand(tmp_path: Path) -> None:
     found = export(rates(), tmp_path / "judgments.qrels", **BY_HAND)
     text = (tmp_path / "judgments.qrels").read_bytes().decode()
     assert text == "50%25%20off%09pizza 0 a 2\nred%20shoes 0 a 3\nred%20shoes 0 b 1\n"
-    assert (tmp_path / "judgments.queries.tsv").read_bytes().decode() == "50%25%20off%09pizza\t50%25 off%09pizza\nred%20shoes\tred shoes\n"
+    assert (tmp_path / "judgments.qrels.queries.tsv").read_bytes().decode() == "50%25%20off%09pizza\t50%25 off%09pizza\nred%20shoes\tred shoes\n"
     assert found == Exported(
-        files=(tmp_path / "judgments.qrels", tmp_path / "judgments.queries.tsv"),
+        files=(tmp_path / "judgments.qrels", tmp_path / "judgments.qrels.queries.tsv"),
         rows=3,
         format="TREC qrels, told by .qrels",
         queries=2,
@@ -72,7 +72,7 @@ def test_letor_with_features_by_hand(tmp_path: Path) -> None:
         "3 qid:2 2:1e-7 # a red shoes\n"
         "1 qid:2 1:2 2:0.1 # b red shoes\n"
     )
-    assert (tmp_path / "judgments.queries.tsv").read_bytes().decode() == "1\t50%25 off%09pizza\n2\tred shoes\n"
+    assert (tmp_path / "judgments.letor.queries.tsv").read_bytes().decode() == "1\t50%25 off%09pizza\n2\tred shoes\n"
 
 
 def test_parquet_has_every_pair_and_what_the_grades_were_made_with(tmp_path: Path) -> None:
@@ -113,7 +113,7 @@ def test_odd_texts_come_back_from_qrels(tmp_path: Path, pairs: list[tuple[str, s
     with (tmp_path / "x.qrels").open(encoding="utf-8", newline="\n") as file:
         rows = [line.split() for line in file]
     assert sorted((unquote(query), ad) for query, zero, ad, grade in rows) == sorted(pairs)
-    with (tmp_path / "x.queries.tsv").open(encoding="utf-8", newline="\n") as file:
+    with (tmp_path / "x.qrels.queries.tsv").open(encoding="utf-8", newline="\n") as file:
         listed = dict(line.removesuffix("\n").split("\t") for line in file)
     assert {query: unquote(text) for query, text in listed.items()} == {query: unquote(query) for query, *_ in rows}
 
@@ -218,7 +218,7 @@ def test_text_that_quepid_or_a_spreadsheet_reads_wrong_is_told(tmp_path: Path) -
 def test_the_ending_tells_the_format_and_any_name_may_be_given_one(tmp_path: Path) -> None:
     assert export(rates(), tmp_path / "x.csv", **BY_HAND).format == "Quepid CSV, told by .csv"
     found = export(rates(), tmp_path / "judgments.txt", format="qrels", **BY_HAND)
-    assert (found.format, found.files[1].name) == ("TREC qrels", "judgments.queries.tsv")
+    assert (found.format, found.files[1].name) == ("TREC qrels", "judgments.txt.queries.tsv")
     assert (tmp_path / "judgments.txt").read_text(encoding="utf-8").startswith("50%25")
 
 
@@ -269,5 +269,5 @@ def test_what_is_said_at_the_end(tmp_path: Path) -> None:
         "cut points     0.2, 0.5, 0.7 on relevance",
         "left out       1 pairs shown less than 2 times",
         str(tmp_path / "x.qrels"),
-        str(tmp_path / "x.queries.tsv"),
+        str(tmp_path / "x.qrels.queries.tsv"),
     ]

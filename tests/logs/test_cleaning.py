@@ -45,8 +45,8 @@ def test_pages_are_cut_and_the_clicks_beyond_are_counted() -> None:
     assert cut.schema == SESSIONS
     assert found.notes == {
         "page cut to its first 2 ads": 3,
-        "session with clicks beyond the first 2 ads": 2,
-        "click beyond the first 2 ads, taken out": 3,
+        "session with clicks below the first 2": 2,
+        "click below the first 2, taken out": 3,
     }
 
 
@@ -70,7 +70,7 @@ def test_queries_are_written_in_one_way() -> None:
     batch = rows_of(("Red  Shoes", ADS, []), (" red shoes\u3000", ADS, [1]), ("red shoes", ADS, []), (None, ADS, []), ("ＲＥＤ shoes", ADS, []))
     spelt = Cleaning(normalise=True).batch(batch, found)
     assert spelt.column("query").to_pylist() == ["red shoes", "red shoes", "red shoes", None, "red shoes"]
-    assert found.notes == {"query normalised: it is one with other ways to write it": 3}
+    assert found.notes == {"query normalised, spellings become one": 3}
 
 
 def test_a_query_of_white_space_is_left_and_told() -> None:
@@ -234,7 +234,7 @@ def test_a_batch_is_cleaned_as_plain_python_does_and_its_counts_add_up(rows: lis
     kept = cleaning.batch(batch, found)
     assert plain(kept) == [row for row in (cleaned_plainly(row, cleaning) for row in rows) if row is not None]
     assert kept.num_rows + removed(found) == batch.num_rows
-    lost = sum(many for note, many in found.notes.items() if note.startswith("click beyond"))
+    lost = sum(many for note, many in found.notes.items() if note.startswith("click below"))
     staying = [row for row in rows if cleaning.max_clicks is None or len(row[2] or []) <= cleaning.max_clicks]
     assert sum(len(row[2] or []) for row in plain(kept)) + lost == sum(len(row[2] or []) for row in staying)
 

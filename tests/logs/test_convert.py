@@ -17,9 +17,9 @@ import reclick as rc
 from reclick.errors import BadRowsError, LogError, SettingError
 from reclick.logs import convert, read_sessions
 from reclick.logs.cleaning import Cleaning
-from reclick.logs.formats.known import FORMATS
 from reclick.logs.formats.files import LogFile, with_members
 from reclick.logs.formats.format import Columns, Format, Found, Session, batched
+from reclick.logs.formats.known import FORMATS
 
 GOOD = {"query": ["shoes", "hats"], "ads": [["a", "b"], ["c"]], "clicks": [[2, 1], []]}
 
@@ -182,6 +182,26 @@ def test_cleaning_is_counted_in_the_summary() -> None:
     log = read_sessions(GOOD, cleaning=Cleaning(first=1))
     assert columns(log) == {"query": ["shoes", "hats"], "ads": [["a"], ["c"]], "clicks": [[1], []]}
     assert log.summary.notes
+
+
+def test_pages_are_cut_before_they_are_too_long() -> None:
+    log = read_sessions({"query": ["q"], "ads": [[f"a{i}" for i in range(150)]], "clicks": [[2, 120]]}, cleaning=Cleaning(first=10))
+    assert log.summary.longest_page == 10
+    assert columns(log)["clicks"] == [[2]]
+
+
+def test_cleaning_that_leaves_nothing_says_so_and_writes_nothing(tmp_path: Path) -> None:
+    table = pa.table({**GOOD, "user": ["u", "u"], "timestamp": pa.array([1_700_000_000_000, 1_700_000_001_000], pa.timestamp("ms"))})
+    with pytest.raises(LogError, match="no session is left"):
+        convert(table, tmp_path / "out.parquet", cleaning=Cleaning(max_pages_per_hour=1))
+    assert not list(tmp_path.iterdir())
+
+
+def test_users_and_times_under_other_names_are_found_by_the_cleaning(tmp_path: Path) -> None:
+    table = pa.table({**GOOD, "visitor": ["u", "v"], "at": pa.array([1_700_000_000_000, 1_700_000_001_000], pa.timestamp("ms"))})
+    log = convert(table, tmp_path / "out.parquet", columns={"user": "visitor", "timestamp": "at"}, cleaning=Cleaning(max_pages_per_hour=5))
+    assert log.summary.kept == 2
+    assert {"user", "timestamp"} <= set(pq.read_schema(tmp_path / "out.parquet").names)
 
 
 def test_progress_tells_of_bytes_and_of_their_end(tmp_path: Path) -> None:

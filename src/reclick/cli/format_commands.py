@@ -32,14 +32,14 @@ def convert(
     from reclick.logs import convert
     from reclick.logs.cleaning import Cleaning
 
-    steps = {
-        "first": first,
-        "normalise": normalise,
-        "max_clicks": max_clicks,
-        "max_pages_per_hour": max_pages_per_hour,
-        "max_clicks_per_hour": max_clicks_per_hour,
-        "reload_seconds": reload_seconds,
-    }
+    cleaning = Cleaning(
+        first=first,
+        normalise=normalise,
+        max_clicks=max_clicks,
+        max_pages_per_hour=max_pages_per_hour,
+        max_clicks_per_hour=max_clicks_per_hour,
+        reload_seconds=reload_seconds,
+    )
     how = How(column, on_error, max_ads, format)
     with working("Converting " + " ".join(logs)) as progress:
         log = convert(
@@ -49,7 +49,7 @@ def convert(
             columns=named_values("--column", how.column),
             on_error=cast(Literal["raise", "drop"], how.on_error),
             max_ads=how.max_ads,
-            cleaning=Cleaning(**steps) if any(value is not None and value is not False for value in steps.values()) else None,
+            cleaning=None if cleaning == Cleaning() else cleaning,
             progress=progress,
         )
     tell_format(log, format)

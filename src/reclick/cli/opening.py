@@ -53,7 +53,9 @@ def open_log(paths: list[str], how: How, ads: str | None = None, *, clicks_requi
 def tell_format(log: SessionLog, asked: str | None) -> None:
     """Say what a log was taken for, when nobody said what it is."""
     if asked is None and log.origin is not None and log.origin.format not in {None, "sessions"}:
-        console(stderr=True).print(f"{log.name}: read as {log.origin.format}. If it is something else, say so with --format.", markup=False, highlight=False)
+        console(stderr=True).print(
+            f"{log.name}: read as {log.origin.format}. If it is something else, say so with --format.", markup=False, highlight=False
+        )
 
 
 def add_up(paths: list[str], how: How) -> Read:

@@ -6,9 +6,8 @@ DuckDB holds a narrow row for each session (who, when, how much) and spills it t
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -21,7 +20,8 @@ import pyarrow.parquet as pq
 from pyarrow import types as kind_of
 
 from reclick.engines import cleaning_statements as sql
-from reclick.errors import LogError, StoreError, clear_write_errors
+from reclick.engines.bounded import bounded_engine, raise_clearly
+from reclick.errors import LogError, clear_write_errors
 from reclick.files import write_files
 from reclick.logs.cleaning import replace_column
 from reclick.logs.encode import encode_number
@@ -33,8 +33,6 @@ if TYPE_CHECKING:
     from reclick.logs.cleaning import Cleaning
     from reclick.logs.formats.format import Found
 
-MEMORY = "384MB"
-MOST_THREADS = 4  # each needs memory of its own
 BATCH = 50_000  # sessions
 ALL_ADS = 2**31 - 1
 LOOKS = {"query": pa.string(), "ads": pa.list_(pa.string())}
@@ -73,7 +71,7 @@ class _WholeLog:
         rows = self.file.metadata.num_rows
         if rows and not judged:
             raise LogError(f"No session of the log has both a user and a time, by which bots and reloads are told. {WAY_OUT}")
-        self.found.note("session without a user or a time, not judged as a bot's or a reload", rows - judged)
+        self.found.note("session without user or time, not judged", rows - judged)
 
     def find_bots(self) -> None:
         """Find the users who do too much in an hour, and their rows."""
@@ -85,8 +83,8 @@ class _WholeLog:
         self.engine.execute(sql.FIND_BOTS, limits)
         self.engine.execute(sql.FIND_BOT_ROWS)
         told = " or ".join(f"{limit:,} {name}" for name, limit in most.items() if limit is not None)
-        self.found.note(f"user with more than {told} in an hour", self._one("SELECT count(*) FROM bot"))
-        self.found.note(f"session of a user with more than {told} in an hour, removed", self._one("SELECT count(*) FROM bot_row"))
+        self.found.note(f"user over {told} an hour", self._one("SELECT count(*) FROM bot"))
+        self.found.note("session of a user over the limit, removed", self._one("SELECT count(*) FROM bot_row"))
 
     def find_reloads(self) -> None:
         """Find the pages that were seen again, and the clicks to move to where they were first seen."""
@@ -102,8 +100,8 @@ class _WholeLog:
             if len(places):
                 self._given(sql.ADD_MOVED, _judged(batch.take(pa.array(places)), places + start))
         self.engine.execute(sql.ADD_MORE)
-        note = f"page seen again within {seconds:g} seconds, its clicks moved to the first, removed"
-        self.found.note(note, self._one("SELECT count(*) FROM again"))
+        self.found.note(f"page seen again within {seconds:g} s, removed", self._one("SELECT count(*) FROM again"))
+        self.found.note("click moved to the page seen first", self._one("SELECT coalesce(sum(many), 0) FROM more"))
 
     def write(self, path: Path) -> None:
         """Write what is left, a row group for each of the file."""
@@ -136,7 +134,7 @@ class _WholeLog:
         own = [each or [] for each in clicks.take(pa.array(places)).to_pylist()]
         once = [list(dict.fromkeys(before + after)) for before, after in zip(own, more["clicks"].to_pylist(), strict=True)]
         given = sum(map(len, own)) + pc.sum(more["many"]).as_py()
-        self.found.note("click on a position clicked before the page was seen again, kept once", given - sum(map(len, once)))
+        self.found.note("repeated click on a page seen again", given - sum(map(len, once)))
         source = np.arange(batch.num_rows)
         source[places] = batch.num_rows + np.arange(len(places))
         return replace_column(batch, "clicks", pa.concat_arrays([clicks, pa.array(once, clicks.type)]).take(pa.array(source)))
@@ -184,15 +182,12 @@ def seen_again(pages: Iterable[pa.RecordBatch], within: int) -> Iterator[pa.Tabl
 @contextmanager
 def _engine(folder: Path) -> Iterator[Any]:
     """An engine that spills to a hidden folder in this one, which has room for a log."""
-    import duckdb
-
-    config = {"memory_limit": MEMORY, "preserve_insertion_order": "false", "threads": str(min(MOST_THREADS, os.cpu_count() or 1))}
-    try:
-        with TemporaryDirectory(prefix=".reclick-", dir=folder) as spilled, duckdb.connect(config={**config, "temp_directory": spilled}) as engine:
+    with TemporaryDirectory(prefix=".reclick-", dir=folder) as spilled, closing(bounded_engine(Path(spilled))) as engine:
+        try:
             yield engine
-    except (duckdb.IOException, duckdb.OutOfMemoryException) as error:
-        what = str(error).splitlines()[0]
-        raise StoreError(f"{folder}: the log cannot be sorted there ({what}). Free some space, or give another folder.") from error
+        except Exception as error:
+            raise_clearly(error, folder)
+            raise
 
 
 def _check_columns(schema: pa.Schema) -> None:

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, Self
+from typing import Self
 
 import pyarrow as pa
 
+from reclick.engines.bounded import bounded_engine, raise_clearly
 from reclick.engines.buckets import Buckets
 from reclick.logs.formats.format import Found
-
-MEMORY = "384MB"
 
 
 class Dealt:
@@ -26,16 +25,16 @@ class Dealt:
 
     def __init__(self, folder: Path, schema: pa.Schema, many: int) -> None:
         """`folder` is for the buckets, which are this many."""
-        import duckdb
-
-        self.engine: Any = duckdb.connect(config={"memory_limit": MEMORY, "temp_directory": str(folder), "preserve_insertion_order": "false"})
+        self.folder, self.engine = folder, bounded_engine(folder)
         self._rows = Buckets(folder, "rows", schema, many)
 
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
         self.engine.close()
+        self._rows.close()
+        raise_clearly(error, self.folder)
 
     def add(self, table: pa.Table) -> None:
         """Add rows; a column that is missing is null."""

@@ -13,7 +13,6 @@ import pyarrow as pa
 Keys = tuple[str, ...]  # the keys that lead to a value
 Places = Mapping[str, Sequence[Keys]]  # a field's name -> where its value may stand; the first place that has one counts
 NONE: Places = MappingProxyType({})
-PIECES = 8  # that lines are parsed in at the same time
 LIST = """'["VARCHAR"]'"""
 
 
@@ -31,7 +30,7 @@ class JsonFields:
         """`scalars` are text and numbers, `lists` are lists of them, `objects` are objects, which are given as their text."""
         import duckdb
 
-        self._engine: Any = duckdb.connect()
+        self._engine: Any = duckdb.connect(config={"threads": 1})  # which keeps the order of the lines; whoever wants more opens several
         self._failures = (duckdb.Error, UnicodeDecodeError)
         self._scalars, self._lists = list(scalars), list(lists)
         self._statement = _statement({**scalars, **objects}, lists)
@@ -41,8 +40,7 @@ class JsonFields:
 
         None when a line is not JSON, has none of the fields, or has something else in their places: such lines want a closer look.
         """
-        size = 1 + len(lines) // PIECES
-        self._engine.register("given", pa.table({"line": pa.chunked_array([lines[start : start + size] for start in range(0, len(lines), size)])}))
+        self._engine.register("given", pa.table({"line": lines}))
         try:
             table = self._engine.sql(self._statement).to_arrow_table().combine_chunks()
         except self._failures:

@@ -30,9 +30,9 @@ class KnownKeys:
         """Remember keys."""
         if self.many >= self.most or not len(keys):
             return
-        new = np.unique(_hashes(keys))
+        new = np.sort(_hashes(keys))
         while self._sorted and len(self._sorted[-1]) < 4 * len(new):
-            new = np.union1d(self._sorted.pop(), new)
+            new = np.sort(np.concatenate([self._sorted.pop(), new]), kind="stable")  # which merges what is sorted already
         self._sorted.append(new)
         self.many = sum(len(some) for some in self._sorted)
 
@@ -44,7 +44,8 @@ class KnownKeys:
         for some in self._sorted:
             place = np.minimum(np.searchsorted(some, hashes), len(some) - 1)
             found[:-1] |= some[place] == hashes
-        return found[coded.indices.fill_null(-1).to_numpy()]
+        known: Bools = found[coded.indices.fill_null(-1).to_numpy()]
+        return known
 
 
 def _hashes(keys: pa.Array) -> Int64:

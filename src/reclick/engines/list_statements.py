@@ -89,6 +89,9 @@ WITH nameless AS (SELECT p.visit, p.page FROM showing s JOIN page p USING (showi
 SELECT visit, page, ad, position, "time", origin FROM clicked ANTI JOIN nameless USING (visit, page) ORDER BY origin, place
 """
 
+NO_QUERY_CLICKS = """
+SELECT count(*) FROM clicked SEMI JOIN (SELECT p.visit, p.page FROM showing s JOIN page p USING (showing) WHERE s.query < 0) USING (visit, page)
+"""
 AGAIN = "SELECT sum(times - 1)::BIGINT FROM once"
 NO_TERM = "SELECT count(*) FROM slotted WHERE said < 0 AND query >= 0"
 NO_QUERY = "SELECT count(*) FROM slotted WHERE query < 0"

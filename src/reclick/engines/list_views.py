@@ -35,6 +35,7 @@ NOTES = {
     "event recorded again, kept once": sql.AGAIN,
     "ad shown in a list without a search term, the list taken as the query": sql.NO_TERM,
     "ad shown in a list without a search term and without a name, set aside": sql.NO_QUERY,
+    "click in a list without a search term and without a name, set aside": sql.NO_QUERY_CLICKS,
     "ad shown without an index, its place in the event taken": sql.NO_INDEX,
 }
 # Texts are numbers in SQL, which sorts and groups those several times faster. A list may stand for a term, so these two share their numbers.

@@ -135,7 +135,7 @@ def judgments(
     >>> from reclick.models import DCTR
     >>> found = judgments(DCTR().fit(log), cuts=(0.25, 0.5, 0.75), min_support=1)
     >>> found.select(["ad", "grade"]).to_pylist()
-    [{'ad': 'a', 'grade': 3}, {'ad': 'b', 'grade': 1}]
+    [{'ad': 'a', 'grade': 3}, {'ad': 'b', 'grade': 2}]
     """
     judged = Judged(model, pairs, Rule(as_cuts(cuts), by, bound, min_support, level), progress=progress)
     columns = {"query": "query", "ad": "ad", by: by, "low": f"{by}_low", "high": f"{by}_high", "support": "impressions", "grade": "grade"}

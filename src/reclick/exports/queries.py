@@ -21,8 +21,8 @@ Rows = Callable[[pa.Table, pa.Array], pa.Array]  # pairs, and the id of each one
 
 
 def write_with_queries(job: Job, tables: Iterator[pa.Table], ids: Ids, rows: Rows, head: str = "") -> list[Path]:
-    """Write a line a pair, and beside the file one named *.queries.tsv with a line a query: its id, a tab, and its text."""
-    queries = job.to.with_suffix(".queries.tsv")
+    """Write a line a pair, and beside the file another, *.queries.tsv, with a line a query: its id, a tab, and its text."""
+    queries = f"{job.to.name}.queries.tsv"
     with ExitStack() as stack:
         opened: list[BinaryIO] = []
 
@@ -35,7 +35,7 @@ def write_with_queries(job: Job, tables: Iterator[pa.Table], ids: Ids, rows: Row
         def open_list(path: Path) -> None:
             opened.append(stack.enter_context(path.open("wb")))
 
-        return write_files(job.to.parent, {queries.name: open_list, job.to.name: write})[::-1]
+        return write_files(job.to.parent, {queries: open_list, job.to.name: write})[::-1]
 
 
 def _write(tables: Iterator[pa.Table], ids: Ids, rows: Rows, file: BinaryIO, listed: BinaryIO) -> None:

@@ -112,7 +112,7 @@ def _normalise(batch: pa.RecordBatch, found: Found) -> pa.RecordBatch:
     changed = _rows([_is_better(query, better) for query, better in zip(written, plain, strict=True)], coded.codes)
     if not changed.any():
         return batch
-    found.note("query normalised: it is one with other ways to write it", int(changed.sum()))
+    found.note("query normalised, spellings become one", int(changed.sum()))
     known = pa.array(coded.codes, mask=coded.codes < 0)
     return replace_column(batch, "query", pc.if_else(pa.array(changed), pa.array(plain, pa.string()).take(known), column.cast(pa.string())))
 
@@ -143,8 +143,8 @@ def _cut_pages(batch: pa.RecordBatch, first: int, found: Found) -> pa.RecordBatc
     position, session = encode_positions(click), np.repeat(np.arange(len(length)), np.diff(clicks))  # [click]
     lost = (position > first) & (position <= length[session])  # a click outside the whole page stays, to be told as what it is
     found.note(f"page cut to its first {first:,} ads", int((length > first).sum()))
-    found.note(f"session with clicks beyond the first {first:,} ads", len(np.unique(session[lost])))
-    found.note(f"click beyond the first {first:,} ads, taken out", int(lost.sum()))
+    found.note(f"session with clicks below the first {first:,}", len(np.unique(session[lost])))
+    found.note(f"click below the first {first:,}, taken out", int(lost.sum()))
     shown = np.arange(len(ads)) - np.repeat(page[:-1], length) < first
     cut = replace_column(batch, "ads", _some_values(batch.column("ads"), ads, page, shown))
     return replace_column(cut, "clicks", _some_values(batch.column("clicks"), click, clicks, ~lost)) if lost.any() else cut

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +20,7 @@ from reclick.logs.rewriting import numbered, rewrite
 from reclick.logs.sessions import Progress, SessionLog
 from reclick.logs.sources import find_files, is_paths, open_sources, short_names
 from reclick.logs.texts import read_ads
-from reclick.schema import PAGE_COLUMNS, SESSION_COLUMNS, Column
+from reclick.schema import PAGE_COLUMNS, SESSION_COLUMNS, UNREAD, Column
 
 if TYPE_CHECKING:
     from reclick.logs.cleaning import Cleaning
@@ -127,18 +128,32 @@ def _opened(
             raise error from None
         logger.info("%s is read as %s.", source, chosen.name)
         return _of_format(files, chosen, columns, to, **options)
-    return _own(sources, to, **options)
+    return _own(sources, to, {theirs: ours for ours, theirs in (columns or {}).items() if ours in UNREAD}, **options)
 
 
 def _own(
-    sources: list[Source], to: str | Path | None, *, on_error: OnError, max_ads: int, cleaning: Cleaning | None, progress: Progress | None
+    sources: list[Source],
+    to: str | Path | None,
+    unread: dict[str, str],
+    *,
+    on_error: OnError,
+    max_ads: int,
+    cleaning: Cleaning | None,
+    progress: Progress | None,
 ) -> SessionLog:
     """A log in Reclick's columns; it is written anew only to be cleaned, or where it is to go."""
     log = SessionLog(sources, ads=None, on_error=on_error, max_ads=max_ads)
     if to is None and cleaning is None:
         return log
-    raws = _told((raw for source in sources for raw in source.read(with_rows=True)), log.num_rows, progress)
+    raws = _told((_renamed(raw, unread) for source in sources for raw in source.read(with_rows=True)), log.num_rows, progress)
     return rewrite(raws, Found(), name=log.name, to=to, format=OWN, on_error=on_error, max_ads=max_ads, cleaning=cleaning)
+
+
+def _renamed(raw: Raw, names: dict[str, str]) -> Raw:
+    """The rows with Reclick's names for columns that are not read here, but by who cleans or splits the file."""
+    if raw.rows is None or not names:
+        return raw
+    return replace(raw, rows=raw.rows.rename_columns([names.get(name, name) for name in raw.rows.schema.names]))
 
 
 def _told(raws: Iterator[Raw], total: int | None, progress: Progress | None) -> Iterator[Raw]:

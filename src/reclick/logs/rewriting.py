@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 OURS = ("query", "ads", "clicks", "weight")
 GROUP_ROWS = 200_000
 FILE = "sessions.parquet"
+ANY_LENGTH = 2**31 - 1
 
 
 def rewrite(
@@ -60,10 +61,11 @@ def rewrite(
     beside = target.with_name(f".{target.name}.{uuid4().hex}")
     try:
         with clear_write_errors(target):
-            written = _write(_clean_tables(read_ahead(raws), max_ads, tally), beside, found, cleaning)
+            longest = ANY_LENGTH if cleaning is not None and cleaning.first is not None else max_ads  # pages are cut after the check
+            written = _write(_clean_tables(read_ahead(raws), longest, tally), beside, found, cleaning)
             _refuse(name, tally, found, written, on_error)
             if cleaning is not None and cleaning.whole_log:
-                _clean_whole(beside, cleaning, found)
+                _refuse(name, tally, found, _clean_whole(beside, cleaning, found), on_error)
             beside.replace(target)
     finally:
         beside.unlink(missing_ok=True)
@@ -137,8 +139,8 @@ def _gathered(tables: Iterator[pa.Table]) -> Iterator[pa.Table]:
         yield pa.concat_tables(held)
 
 
-def _clean_whole(path: Path, cleaning: Cleaning, found: Found) -> None:
-    """Clean over the whole log what was written, in place."""
+def _clean_whole(path: Path, cleaning: Cleaning, found: Found) -> int:
+    """Clean over the whole log what was written, in place; the number of rows left."""
     from reclick.engines.cleaning_sql import cleaned
 
     after = path.with_name(f"{path.name}.cleaned")
@@ -147,6 +149,7 @@ def _clean_whole(path: Path, cleaning: Cleaning, found: Found) -> None:
         after.replace(path)
     finally:
         after.unlink(missing_ok=True)
+    return int(pq.read_metadata(path).num_rows)
 
 
 def _refuse(name: str, tally: Tally, found: Found, written: int, on_error: OnError) -> None:

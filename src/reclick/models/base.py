@@ -56,6 +56,7 @@ class Beliefs(NamedTuple):
 
     attractiveness: Belief
     satisfaction: Belief | None = None
+    relevance: Belief | None = None  # of their product, where the model knows it better than as a Beta matched to it
 
 
 class ClickModel(ABC):
@@ -157,22 +158,22 @@ class ClickModel(ABC):
         """Attractiveness θ, satisfaction ρ and their product for each (query, ad), with credible intervals and the support behind them.
 
         `pairs` is a table with columns query and ad, by default all pairs of the training log; `text` is an ads table for ads that the model has
-        not seen. The intervals hold a share `level` of the posterior, equal tails; that of the product is a Beta matched to its mean and variance.
+        not seen. The intervals hold a share `level` of the posterior, equal tails; that of the product is a Beta matched to its mean and variance,
+        unless the model's own docs say otherwise.
         A model without satisfaction has nulls there, and its relevance is the attractiveness.
         """
         self._check_fitted()
         check_range("level", level, 1e-6, 1 - 1e-6)
         asked, counts = self._pairs.asked(pairs, text), self._pairs.counts
-        attractive, satisfied = self._beliefs(asked)
+        attractive, satisfied, relevant = self._beliefs(asked)
         columns = {"query": asked.queries, "ad": asked.ads, **_with_interval("attractiveness", attractive, level)}
         if satisfied is None:
             nulls = pa.nulls(len(asked.row), pa.float64())
             columns |= {"satisfaction": nulls, "satisfaction_low": nulls, "satisfaction_high": nulls}
-            columns |= _with_interval("relevance", attractive, level)
+            columns |= {f"relevance{end}": columns[f"attractiveness{end}"] for end in ("", "_low", "_high")}
         else:
             columns |= _with_interval("satisfaction", satisfied, level)
-            product = product_beta(attractive.mean, attractive.strength, satisfied.mean, satisfied.strength)
-            columns |= _with_interval("relevance", Belief(attractive.value * satisfied.value, *product), level)
+            columns |= _with_interval("relevance", relevant or _product(attractive, satisfied), level)
         support = {"impressions": self._pairs.at(counts.impressions, asked.row, 0.0), "clicks": self._pairs.at(counts.clicks, asked.row, 0.0)}
         return pa.table({**columns, **support})
 
@@ -390,6 +391,10 @@ def check_range(name: str, value: object, low: float, high: float) -> None:
     """Refuse a setting that is no number in a range."""
     if isinstance(value, bool) or not isinstance(value, int | float) or not low <= value <= high:
         raise SettingError(f"{name}: got {value!r}, expected a number from {low:g} to {high:g}.")
+
+
+def _product(attractive: Belief, satisfied: Belief) -> Belief:
+    return Belief(attractive.value * satisfied.value, *product_beta(attractive.mean, attractive.strength, satisfied.mean, satisfied.strength))
 
 
 def _with_interval(name: str, belief: Belief, level: float) -> dict[str, Any]:

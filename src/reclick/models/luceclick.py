@@ -15,7 +15,7 @@ from reclick.counts import Counts, Progress
 from reclick.errors import CannotAnswerError, SettingError
 from reclick.models.base import Beliefs, ClickModel, check_prior, check_range, text_given
 from reclick.models.em import check_loop, check_whole
-from reclick.models.luce.beliefs import belief, information
+from reclick.models.luce.beliefs import belief, information, product_belief
 from reclick.models.luce.choice import Chooser, fit, pool
 from reclick.models.luce.climbing import Fit, climb
 from reclick.models.luce.kinds import Kinds
@@ -242,7 +242,8 @@ class LuceClick(ClickModel):
         rho = self._pairs.at(self.rho_, asked.row, self.satisfaction_)
         prior = self.options_["attractiveness"], self.options_["satisfaction"]
         known = self._pairs.at(self.known_theta_, asked.row, prior[0]), self._pairs.at(self.known_rho_, asked.row, prior[1] or np.inf)
-        return Beliefs(belief(theta / (1 + theta), known[0]), belief(rho, known[1]))
+        attractive = theta / (1 + theta)
+        return Beliefs(belief(attractive, known[0]), belief(rho, known[1]), product_belief(attractive, known[0], rho, known[1]))
 
     # saving
 

@@ -205,7 +205,10 @@ def test_an_event_without_items_is_bad(tmp_path: Path) -> None:
 def test_a_list_that_names_nothing_is_set_aside_with_its_clicks(ga4: Any) -> None:
     rows, found = ga4([view(1, item("a", 1, of=None), item("b", 2, of=None)), click(2, item("b", 2, of=None)), view(3, item("c", 1), **SEARCHED)])
     assert shown(rows) == [("shoes", ["c"], [])]
-    assert found.notes == {"ad shown in a list without a search term and without a name, set aside": 2}
+    assert found.notes == {
+        "ad shown in a list without a search term and without a name, set aside": 2,
+        "click in a list without a search term and without a name, set aside": 1,
+    }
     assert not found.faults.dropped
 
 

@@ -56,6 +56,8 @@ def test_a_session_out_of_order_is_sorted_with_its_user_first(tmp_path: Path) ->
     assert pages(rows) == [("192", ["632", "309", "319"], [3, 1]), ("192", ["309", "632"], [2])]
     assert [row["user"] for row in rows] == ["123123", "123123"]
     assert found.notes == {SORTED: 1}
+    rows, found = read(YANDEX_PERSONALIZED, log(tmp_path, SAMPLE[7], SAMPLE[6]))
+    assert (rows[0]["user"], found.notes) == ("9", {SORTED: 1})
 
 
 @pytest.mark.parametrize(
@@ -78,6 +80,7 @@ def test_a_session_out_of_order_is_sorted_with_its_user_first(tmp_path: Path) ->
         (fields(1, 5, "Q", 1, 6, 8, "10,1", ""), "not readable"),
         (fields(1, 5, "T", 1, 6, 8), "no ads"),
         (fields(1, 5, "X", 1, 6, 8, "10,1"), "not readable"),
+        (fields(1, 5, "X", 1), "not readable"),
         (fields(1, "M", 3, 77), "user twice"),
         (fields(1, "M", 3, ""), "not readable"),
         (fields(1, "M", 3, 77, 5), "not readable"),

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import random
-from functools import partialmethod
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -97,7 +96,8 @@ def test_blank_lines_other_line_ends_and_gzip_are_read(tmp_path: Path) -> None:
         rows, found = read(YANDEX_RELEVANCE, log(tmp_path, *SAMPLE, name=name, end=end))
         assert rows == expected
         assert not found.faults.dropped
-    assert read(YANDEX_RELEVANCE, started(tmp_path, "\n".join(SAMPLE)))[0] == expected
+    for end in ("", "\r"):
+        assert read(YANDEX_RELEVANCE, started(tmp_path, "\n".join(SAMPLE) + end))[0] == expected
 
 
 def test_a_session_may_run_on_into_the_next_file(tmp_path: Path) -> None:
@@ -107,7 +107,7 @@ def test_a_session_may_run_on_into_the_next_file(tmp_path: Path) -> None:
 
 
 def test_line_numbers_count_over_blocks_and_all_bytes_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(LogFile, "blocks", partialmethod(LogFile.blocks, block=50))
+    monkeypatch.setattr(tabbed, "BLOCK", 50)
     file = log(tmp_path, *SAMPLE, b"\xff", *SAMPLE, "broken", *SAMPLE)
     rows, found = read(YANDEX_RELEVANCE, file)
     assert len(rows) == 9
@@ -139,6 +139,8 @@ def test_every_file_must_look_like_it_and_a_bad_line_does_not_hide_it(tmp_path: 
     own = log(tmp_path, "broken", *SAMPLE)
     assert YANDEX_RELEVANCE.recognises([own, log(tmp_path, *SAMPLE, name="b.txt", end=b"\r\n")])
     assert not YANDEX_RELEVANCE.recognises([own, started(tmp_path, EVERY_START["plain"], "c.txt")])
+    assert not YANDEX_RELEVANCE.recognises([log(tmp_path, "broken", SAMPLE[0], name="d.txt")])
+    assert YANDEX_RELEVANCE.recognises([started(tmp_path, SAMPLE[0], "e.txt")])
     assert not YANDEX_RELEVANCE.recognises([])
     assert not YANDEX_RELEVANCE.recognises([LogFile(str(tmp_path / "nowhere"), "nowhere")])
 

@@ -73,7 +73,7 @@ def to_sessions(batch: pa.RecordBatch, where: str, found: Found) -> pa.RecordBat
     fault = np.zeros(batch.num_rows, np.int8)
     slots = _slots(batch)
     padding = _padding(batch, slots, fault)
-    _mark(fault, slots.row[padding & (slots.clicks != 0)], CLICK_ON_PADDING)
+    _mark(fault, slots.row[padding & (np.nan_to_num(slots.clicks) != 0)], CLICK_ON_PADDING)
     if padding.any():
         slots = slots.take(np.flatnonzero(~padding))
     slots, moved = _sorted(slots)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
-from itertools import accumulate, chain
 from operator import itemgetter
 
 import pyarrow as pa
@@ -26,33 +25,38 @@ WITHOUT_TIME = {ABOUT_SESSION: -1}  # before all that happens in the session
 Line = tuple[int, str, int, list[str]]  # the time since the session began, the file, the number of the line in it, the fields
 
 
-# session_id, user, query, results with a tab before and after each, clicks: in tuples of texts and numbers, which the garbage collector leaves alone
-Page = tuple[str, str | None, str, str, tuple[int, ...]]
+Page = tuple[str, str | None, str, str, list[int]]  # session_id, user, query, results with a tab before and after each, clicks
 
 
 def read_by_session(files: list[LogFile], found: Found, most: int, pages_of: Callable[[list[Line], Found], list[Page]]) -> Iterator[pa.RecordBatch]:
     """Give the lines of each session, split at `most` tabs, to `pages_of`, and gather its pages into batches."""
-    pages: list[Page] = []
+    cells, clicks, ends = _nothing()
     for lines in _sessions(files, found, most):
-        pages += pages_of(lines, found)
-        if len(pages) >= BATCH:
-            yield _batch(pages)
-            pages = []
-    if pages:
-        yield _batch(pages)
+        for session, user, query, results, clicked in pages_of(lines, found):
+            cells += (session, user, query, results)  # flat: a tuple a page would keep the garbage collector busy
+            clicks += clicked
+            ends.append(len(clicks))
+        if len(ends) > BATCH:
+            yield _batch(cells, clicks, ends)
+            cells, clicks, ends = _nothing()
+    if cells:
+        yield _batch(cells, clicks, ends)
 
 
-def _batch(pages: list[Page]) -> pa.RecordBatch:
+def _nothing() -> tuple[list[str | None], list[int], list[int]]:
+    return [], [], [0]
+
+
+def _batch(cells: list[str | None], clicks: list[int], ends: list[int]) -> pa.RecordBatch:
     """The pages as sessions without times. Arrow splits the results of all pages at once, far faster than Python page by page."""
-    sessions, users, queries, results, clicks = zip(*pages, strict=True)
-    ends = pa.array(accumulate(map(len, clicks), initial=0), pa.int32())
+    sessions, users, queries, results = (pa.array(cells[first::4], pa.string()) for first in range(4))
     columns = [
-        pa.array(sessions, pa.string()),
-        pa.array(users, pa.string()),
-        pa.nulls(len(pages), pa.timestamp("ms")),
-        pa.array(queries, pa.string()),
-        pc.split_pattern(pc.utf8_trim(pa.array(results, pa.string()), "\t"), "\t"),
-        pa.ListArray.from_arrays(ends, pa.array(list(chain.from_iterable(clicks)), pa.int32())),
+        sessions,
+        users,
+        pa.nulls(len(queries), pa.timestamp("ms")),
+        queries,
+        pc.split_pattern(pc.utf8_trim(results, "\t"), "\t"),
+        pa.ListArray.from_arrays(pa.array(ends, pa.int32()), pa.array(clicks, pa.int32())),
     ]
     return pa.RecordBatch.from_arrays(columns, schema=SESSIONS)
 

@@ -58,7 +58,7 @@ def _pages(lines: list[Line], found: Found) -> list[Page]:
             bad_line(line, fault, found)
     if not user:
         found.note(NO_USER)
-    return [(f"{fields[0]}.{key}", user or None, page[0], page[1], tuple(page[2])) for key, page in shown.items() if page]
+    return [(f"{fields[0]}.{key}", user or None, *page) for key, page in shown.items() if page]
 
 
 def _user_fault(fields: list[str], user: str) -> str:
@@ -69,35 +69,27 @@ def _user_fault(fields: list[str], user: str) -> str:
 
 def _page(fields: list[str], shown: Shown, found: Found) -> str:
     """Add a page; what is wrong with the line, if anything."""
-    fault = _page_fault(fields, shown)
-    if fault:
-        return fault
-    *_, kind, key, query, _, results = fields
-    urls = _urls(results)
+    kind, key = fields[2:4]
+    if kind not in {"Q", "T"}:
+        return NOT_READABLE
+    if not key or key in shown:
+        return KEY_TWICE if key else NO_KEY
+    if len(fields) <= BEFORE_RESULTS or not fields[4]:
+        return NO_ADS if len(fields) >= OF_CLICK and fields[4] else NO_QUERY
+    urls = _urls(fields[BEFORE_RESULTS])
     if not urls:
         return NOT_READABLE
     if kind == "T":
         found.note(TEST_PAGE)
-    shown[key] = (query, urls, []) if kind == "Q" else None
+    shown[key] = (fields[4], urls, []) if kind == "Q" else None
     return ""
-
-
-def _page_fault(fields: list[str], shown: Shown) -> str:
-    if fields[2] not in {"Q", "T"}:
-        return NOT_READABLE
-    if not fields[3] or fields[3] in shown:
-        return KEY_TWICE if fields[3] else NO_KEY
-    if len(fields) < OF_CLICK or not fields[4]:
-        return NO_QUERY
-    return "" if len(fields) > BEFORE_RESULTS else NO_ADS
 
 
 def _urls(results: str) -> str:
     """The URLIDs of the pairs of URLID and DomainID, with a tab before and after each; nothing when they are not all pairs."""
     parts = results.replace("\t", ",").split(",")
-    if "" in parts or len(parts) != 2 * results.count(","):
-        return ""
-    return "\t".join(["", *parts[::2], ""])
+    urls = "\t".join(["", *parts[::2], ""])
+    return urls if len(parts) == 2 * results.count(",") and "\t\t" not in urls else ""
 
 
 def _click(fields: list[str], shown: Shown, found: Found) -> str:

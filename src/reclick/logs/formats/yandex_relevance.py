@@ -46,7 +46,7 @@ def _pages(lines: list[Line], found: Found) -> list[Page]:
         fault = _click(fields, shown) if fields[2] == "C" else _page(fields, shown)
         if fault:
             bad_line(line, fault, found)
-    return [(f"{fields[0]}.{place}", None, query, results, tuple(clicks)) for place, (query, results, clicks) in enumerate(shown)]
+    return [(f"{fields[0]}.{place}", None, query, results, clicks) for place, (query, results, clicks) in enumerate(shown)]
 
 
 def _page(fields: list[str], shown: list[Shown]) -> str:

@@ -39,3 +39,14 @@ def belief(value: Float64, known: Float64) -> Belief:
         return low, high
 
     return Belief(value, value, np.maximum(value * (1 - value) / spread - 1, 1e-3), interval)
+
+
+def product_belief(first: Float64, known_first: Float64, second: Float64, known_second: Float64) -> Belief:
+    """The product m of two probabilities with normal logits: its logit is taken as normal too.
+
+    A logit's error σ moves log p by (1 − p) σ, the two errors add in squares, and log m by ε moves the logit of m by ε / (1 − m).
+    """
+    product = first * second
+    spread = (1 - first) ** 2 / known_first + (1 - second) ** 2 / known_second
+    with np.errstate(divide="ignore"):
+        return belief(product, (1 - product) ** 2 / spread)
