@@ -6,10 +6,11 @@ import numpy as np
 import pytest
 
 import reclick as rc
+from reclick.batch import Float64
 from reclick.models.luce.beliefs import belief, product_belief
 
 
-def sigmoid(x: np.ndarray) -> np.ndarray:  # type: ignore[type-arg]
+def sigmoid(x: Float64) -> Float64:
     return np.asarray(1 / (1 + np.exp(-x)))
 
 

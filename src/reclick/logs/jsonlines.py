@@ -75,12 +75,12 @@ class JsonLinesSource:
         return Raw(raw.where, raw.first, raw.columns, raw.length, raw.numbers, raw.unreadable, rows)
 
 
-def parse_block(block: bytes, schema: pa.Schema, *, threads: bool = True) -> pa.Table | None:
+def parse_block(block: bytes, schema: pa.Schema) -> pa.Table | None:
     """Let Arrow parse lines of JSON objects, in one piece; other fields are passed over. None when anything is not as the schema says."""
     try:
         table = arrow_json.read_json(
             pa.BufferReader(block),
-            read_options=arrow_json.ReadOptions(use_threads=threads, block_size=len(block) + 1),
+            read_options=arrow_json.ReadOptions(block_size=len(block) + 1),
             parse_options=arrow_json.ParseOptions(explicit_schema=schema, unexpected_field_behavior="ignore"),
         )
         table.validate(full=True)

@@ -20,8 +20,8 @@ def page(query: object, ads: str, clicks: str, times: str, *mouse: str) -> str:
 
 SAMPLE = [
     page(0, "0 1 2", "0 0 0", "-1 -1 -1"),
-    page(1, "10 11 12", "1 1 1", "1393568878.027 1393568686.284 1393568804.314", *["342 380 409"] * 6),
-    page(1, "12 11 10", "0 0 1", "-1 -1 1393519764.968 "),
+    page(1, "10 11 12", "1 1 1", "1400000300.25 1400000100.5 1400000200.75", *["5 6 7"] * 6),
+    page(1, "12 11 10", "0 0 1", "-1 -1 1400000400.5 "),
 ]
 
 
@@ -39,13 +39,13 @@ def test_clicks_of_one_moment_are_taken_from_the_top_down(tmp_path: Path) -> Non
 
 
 def test_the_files_beside_it_name_queries_and_results(tmp_path: Path) -> None:
-    queries = log(tmp_path, fields("汉字英雄", 0, 1, 0), fields("red shoes", 1, 2, 1), name="query_id")
+    queries = log(tmp_path, fields("红鞋", 0, 1, 0), fields("red shoes", 1, 2, 1), name="query_id")
     urls = log(tmp_path, fields("http://a.example/?q=1", 10), fields("http://b.example/", 11), name="url_id.txt")
     intents = log(tmp_path, fields(0, 1), fields(1, 1), name="query_class")
     files = [intents, queries, log(tmp_path, *SAMPLE[:2], name="test_data"), log(tmp_path, SAMPLE[2], name="train_data"), urls]
     assert SOGOU.recognises(files)
     rows, found = read(SOGOU, *files)
-    assert [row["query"] for row in rows] == ["汉字英雄", "red shoes", "red shoes"]
+    assert [row["query"] for row in rows] == ["红鞋", "red shoes", "red shoes"]
     assert found.ads is not None
     assert found.ads.select(["ad", "display_url"]).to_pydict() == {"ad": ["10", "11"], "display_url": ["http://a.example/?q=1", "http://b.example/"]}
     assert found.notes == {"query_class file, not read": 1}
@@ -93,8 +93,8 @@ def test_a_log_without_measures_of_the_mouse_is_read_when_asked_for(tmp_path: Pa
 @pytest.mark.parametrize(
     "line",
     [
-        fields("00:00:00", "2982199", "[360安全卫士]", "8 3", "shop.example/a.html").encode("gbk"),
-        fields("20111230000005", "57375476", "奇艺高清", 1, 1, "http://shop.example/"),
+        fields("00:00:00", "555001", "[红鞋]", "8 3", "shop.example/a.html").encode("gbk"),
+        fields("20200102030405", "9b1f", "红鞋", 1, 1, "http://shop.example/"),
     ],
 )
 def test_sogouq_is_refused_with_the_reason(tmp_path: Path, line: str | bytes) -> None:
@@ -130,7 +130,7 @@ def beginnings(order: list[int]) -> st.SearchStrategy[list[int]]:
 def test_what_is_written_is_read_back(shown: list[Shown]) -> None:
     lines = []
     for query, ads, clicks in shown:
-        times = [f"{1393568686.284 + clicks.index(at):.3f}" if at in clicks else "-1" for at in range(1, len(ads) + 1)]
+        times = [f"{1400000100.5 + clicks.index(at):.3f}" if at in clicks else "-1" for at in range(1, len(ads) + 1)]
         flags = ["1" if at in clicks else "0" for at in range(1, len(ads) + 1)]
         lines.append(page(query, " ".join(ads), " ".join(flags), " ".join(times), *[" ".join(["0"] * len(ads))] * 6))
     with TemporaryDirectory() as folder:

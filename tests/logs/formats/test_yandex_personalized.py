@@ -14,24 +14,24 @@ from reclick.logs.formats.tabbed import SORTED
 from reclick.logs.formats.yandex_personalized import YANDEX_PERSONALIZED
 
 SAMPLE = [
-    fields(744, "M", 23, 123123),
-    fields(744, 0, "Q", 0, 192, "4857,3847", "632,23", "309,28", "319,38"),
-    fields(744, 14, "C", 0, 319),
-    fields(744, 20, "Q", 1, 192, "4857,3847", "309,28", "632,23"),
-    fields(744, 25, "C", 0, 632),
-    fields(744, 31, "C", 1, 632),
-    fields(745, "M", 23, 9),
-    fields(745, 0, "Q", 0, 7, 4857, "632,23"),
+    fields(50, "M", 23, 900),
+    fields(50, 0, "Q", 0, 30, "1,2", "61,23", "62,28", "63,38"),
+    fields(50, 14, "C", 0, 63),
+    fields(50, 20, "Q", 1, 30, "1,2", "62,28", "61,23"),
+    fields(50, 25, "C", 0, 61),
+    fields(50, 31, "C", 1, 61),
+    fields(51, "M", 23, 9),
+    fields(51, 0, "Q", 0, 7, 1, "61,23"),
 ]
 
 
 def test_each_query_is_a_page_and_clicks_name_theirs(tmp_path: Path) -> None:
     rows, found = read(YANDEX_PERSONALIZED, log(tmp_path, *SAMPLE))
-    assert pages(rows) == [("192", ["632", "309", "319"], [3, 1]), ("192", ["309", "632"], [2]), ("7", ["632"], [])]
+    assert pages(rows) == [("30", ["61", "62", "63"], [3, 1]), ("30", ["62", "61"], [2]), ("7", ["61"], [])]
     assert [(row["session_id"], row["user"], row["timestamp"]) for row in rows] == [
-        ("744.0", "123123", None),
-        ("744.1", "123123", None),
-        ("745.0", "9", None),
+        ("50.0", "900", None),
+        ("50.1", "900", None),
+        ("51.0", "9", None),
     ]
     assert not found.faults.dropped
     assert not found.notes
@@ -53,8 +53,8 @@ def test_a_session_without_its_user_is_kept_and_told(tmp_path: Path) -> None:
 
 def test_a_session_out_of_order_is_sorted_with_its_user_first(tmp_path: Path) -> None:
     rows, found = read(YANDEX_PERSONALIZED, log(tmp_path, *SAMPLE[5::-1]))
-    assert pages(rows) == [("192", ["632", "309", "319"], [3, 1]), ("192", ["309", "632"], [2])]
-    assert [row["user"] for row in rows] == ["123123", "123123"]
+    assert pages(rows) == [("30", ["61", "62", "63"], [3, 1]), ("30", ["62", "61"], [2])]
+    assert [row["user"] for row in rows] == ["900", "900"]
     assert found.notes == {SORTED: 1}
     rows, found = read(YANDEX_PERSONALIZED, log(tmp_path, SAMPLE[7], SAMPLE[6]))
     assert (rows[0]["user"], found.notes) == ("9", {SORTED: 1})

@@ -16,22 +16,22 @@ from reclick.logs.formats.format import Found
 from reclick.logs.formats.yandex_relevance import YANDEX_RELEVANCE
 
 SAMPLE = [
-    fields(10, 0, "Q", 364, 2, 67, 21, 38, 18, 45, 51, 41, 31, 14, 49),
-    fields(10, 103, "C", 21),
-    fields(10, 955, "Q", 100, 2, 1, 21, 3),
-    fields(10, 960, "C", 3),
-    fields(10, 970, "C", 67),
-    fields(10, 980, "C", 21),
-    fields(11, 0, "Q", 364, 1, 67, 21),
+    fields(10, 0, "Q", 300, 2, 61, 62, 63, 64, 65, 66, 67, 68, 69, 70),
+    fields(10, 5, "C", 62),
+    fields(10, 8, "Q", 100, 2, 1, 62, 3),
+    fields(10, 9, "C", 3),
+    fields(10, 11, "C", 61),
+    fields(10, 12, "C", 62),
+    fields(11, 0, "Q", 300, 1, 61, 62),
 ]
 
 
 def test_each_query_is_a_page_with_its_region_and_its_clicks(tmp_path: Path) -> None:
     rows, found = read(YANDEX_RELEVANCE, log(tmp_path, *SAMPLE))
     assert pages(rows) == [
-        ("364_2", ["67", "21", "38", "18", "45", "51", "41", "31", "14", "49"], [2, 1]),
-        ("100_2", ["1", "21", "3"], [3, 2]),
-        ("364_1", ["67", "21"], []),
+        ("300_2", ["61", "62", "63", "64", "65", "66", "67", "68", "69", "70"], [2, 1]),
+        ("100_2", ["1", "62", "3"], [3, 2]),
+        ("300_1", ["61", "62"], []),
     ]
     assert [row["session_id"] for row in rows] == ["10.0", "10.1", "11.0"]
     assert {(row["user"], row["timestamp"]) for row in rows} == {(None, None)}
@@ -96,8 +96,8 @@ def test_blank_lines_other_line_ends_and_gzip_are_read(tmp_path: Path) -> None:
         rows, found = read(YANDEX_RELEVANCE, log(tmp_path, *SAMPLE, name=name, end=end))
         assert rows == expected
         assert not found.faults.dropped
-    for end in ("", "\r"):
-        assert read(YANDEX_RELEVANCE, started(tmp_path, "\n".join(SAMPLE) + end))[0] == expected
+    for last in ("", "\r"):
+        assert read(YANDEX_RELEVANCE, started(tmp_path, "\n".join(SAMPLE) + last))[0] == expected
 
 
 def test_a_session_may_run_on_into_the_next_file(tmp_path: Path) -> None:
