@@ -1,7 +1,7 @@
 """Click sequences of many pages: the kernels of reclick.sequences, run over pages laid end to end.
 
 The loops release the GIL: run parts of a log in threads. The functions without an underscore go by the type of the pages: pages of another kind than
-`Pages` register their own answers (`models/luce_kinds.py` does).
+`Pages` register their own answers (`models/luce/kinds.py` does).
 """
 
 from __future__ import annotations

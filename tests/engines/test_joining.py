@@ -77,6 +77,22 @@ def test_an_ad_shown_again_at_its_position_is_shown_once_and_at_another_twice() 
     assert found.notes == {"ad shown again on its page at its position, counted once": 1}
 
 
+def test_two_ads_at_one_position_are_two_pages_under_one_key_and_bad() -> None:
+    found = Found()
+    shown = [
+        {"key": key, "query": "q", "ad": ad, "position": place} for key, ad, place in (("p", "a", 1), ("p", "b", 2), ("p", "c", 1), ("r", "a", 1))
+    ]
+    rows = joined(shown=shown, clicks=[click("p", "c"), click("r", "a")], found=found)
+    assert clicks_of(rows) == {"r": [1]}
+    assert dict(found.faults.dropped) == {"two ads at one position, two pages with one key": 1}
+    assert "page 'p'" in found.faults.examples["two ads at one position, two pages with one key"][0].got
+
+
+def test_a_row_without_a_key_is_for_the_format_to_tell_of() -> None:
+    with pytest.raises(ValueError, match="without a key"):
+        joined(pages=[page(None, ["a"])])  # type: ignore[arg-type]
+
+
 def test_a_whole_page_comes_before_the_ads_shown_and_a_whole_page_without_ads_after_them() -> None:
     shown = [{"key": key, "ad": "x", "position": 1, "query": "other", "user": "u", "time": 1717243200_000_000} for key in "pr"]
     rows = joined(pages=[page("p", ["a"], user="v"), page("r", [], "mine")], shown=shown)

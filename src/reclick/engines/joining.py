@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from reclick.engines import joining_statements as sql
+from reclick.engines.bounded import bounded_engine, raise_clearly
 from reclick.engines.buckets import Buckets
 from reclick.engines.known_keys import KnownKeys
 from reclick.logs.formats.format import SESSIONS, Found
@@ -42,6 +43,7 @@ KINDS = {"pages": PAGES, "shown": SHOWN, "clicks": CLICKS}
 STORED = {kind: pa.schema([*list(schema)[:-2], pa.field("place", pa.int64())]) for kind, schema in KINDS.items()}
 
 NO_PAGE, NOT_SHOWN, NO_ADS, NO_QUERY = "click without a page", "click on an ad not shown", "no ads", "no query"
+TWO_PAGES = "two ads at one position, two pages with one key"
 
 
 class PageJoin:
@@ -62,30 +64,31 @@ class PageJoin:
         self, folder: Path, files: list[LogFile], size: int, *, first: int | None = 1, allowed: Mapping[str, str] = MappingProxyType({})
     ) -> None:
         """`folder` is for the buckets, `files` are named in messages, `size` is the log's, in bytes."""
-        import duckdb
-
         self.files = [file.where for file in files] or ["table"]
         self.first, self.allowed = first, allowed
         self.many = max(1, size // BUCKET_BYTES)
         self._added = dict.fromkeys(KINDS, 0)
         self._whole = KnownKeys()
         self._placed = False  # whether any click has a position
-        self._engine: Any = duckdb.connect(config={"memory_limit": "384MB", "temp_directory": str(folder), "preserve_insertion_order": "false"})
+        self._folder, self._engine = folder, bounded_engine(folder)
         self._buckets = {kind: Buckets(folder, kind, schema, self.many) for kind, schema in STORED.items()}
 
     def __enter__(self) -> PageJoin:
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
         self._engine.close()
         for buckets in self._buckets.values():
             buckets.close()
+        raise_clearly(error, self._folder)
 
     def add(self, kind: str, table: pa.Table) -> None:
         """Add rows of "pages", "shown" (one ad a row) or "clicks"; a column that is missing is null, rows without a place are numbered."""
         if not table.num_rows:
             return
         rows = self._stored(kind, table)
+        if rows["key"].null_count:
+            raise ValueError(f"{kind}: a row without a key; the reader of a format tells of those itself.")
         if kind == "pages":
             self._whole.add(_one(rows["key"]).filter(pc.greater(pc.list_value_length(_one(rows["ads"])), 0)))
         elif kind == "shown":
@@ -132,7 +135,7 @@ class PageJoin:
     def _tell(self, found: Found, first: int) -> None:
         for known, reason in ((False, NO_PAGE), (True, NOT_SHOWN)):
             self._refuse(found, reason, self._rows(sql.LOST_CLICKS, {"known": known}), _clicked)
-        for reason, statement in ((NO_ADS, sql.NO_ADS), (NO_QUERY, sql.NO_QUERY)):
+        for reason, statement in ((NO_ADS, sql.NO_ADS), (NO_QUERY, sql.NO_QUERY), (TWO_PAGES, sql.TWO_PAGES)):
             self._refuse(found, reason, self._rows(statement), lambda key: f"page {short(key)}")
         pages, shown, clicks = self._rows(sql.AGAIN)[0]
         found.note("page recorded again, the first kept", pages or 0)

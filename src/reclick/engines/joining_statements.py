@@ -18,12 +18,13 @@ WITH kept AS (
     FROM needed GROUP BY key, ad, position
 ), built AS (
     SELECT key, arg_min(query, place) AS query, list(ad ORDER BY position, place) AS ads, list(position ORDER BY position, place) AS positions,
-        min("time") AS "time", arg_min("user", place) AS "user", min(place) AS place, sum(times - 1) AS again
+        min("time") AS "time", arg_min("user", place) AS "user", min(place) AS place, sum(times - 1) AS again,
+        count(position) > count(DISTINCT position) AS mixed
     FROM once GROUP BY key
 )
 SELECT key, coalesce(nullif(w.query, ''), nullif(b.query, '')) AS query, coalesce(b.ads, w.ads) AS ads, b.positions,
     coalesce(w."time", b."time") AS "time", coalesce(w."user", b."user") AS "user", coalesce(w.place, b.place) AS place,
-    coalesce(w.times - 1, 0) AS again, coalesce(b.again, 0) AS shown_again
+    coalesce(w.times - 1, 0) AS again, coalesce(b.again, 0) AS shown_again, coalesce(b.mixed, false) AS mixed
 FROM whole w FULL JOIN built b USING (key)
 """
 
@@ -49,11 +50,12 @@ FROM named
 JOINED = """
 WITH made AS (SELECT key, list(slot::INTEGER ORDER BY "time" NULLS LAST, place) AS clicks FROM placed WHERE slot IS NOT NULL GROUP BY key)
 SELECT p.key AS session_id, p."user", p."time", p.query, p.ads, coalesce(m.clicks, []::INTEGER[]) AS clicks
-FROM page p LEFT JOIN made m ON p.key = m.key WHERE len(p.ads) > 0 AND p.query IS NOT NULL ORDER BY p.place
+FROM page p LEFT JOIN made m ON p.key = m.key WHERE len(p.ads) > 0 AND p.query IS NOT NULL AND NOT p.mixed ORDER BY p.place
 """
 
 LOST_CLICKS = "SELECT place, key, ad, position, count(*) OVER () AS many FROM placed WHERE slot IS NULL AND known = $known ORDER BY place LIMIT 3"
 NO_ADS = "SELECT place, key, count(*) OVER () AS many FROM page WHERE ads IS NULL OR len(ads) = 0 ORDER BY place LIMIT 3"
+TWO_PAGES = "SELECT place, key, count(*) OVER () AS many FROM page WHERE mixed ORDER BY place LIMIT 3"
 NO_QUERY = "SELECT place, key, count(*) OVER () AS many FROM page WHERE query IS NULL AND len(ads) > 0 ORDER BY place LIMIT 3"
 AGAIN = "SELECT sum(again)::BIGINT, sum(shown_again)::BIGINT, (SELECT sum(times - 1)::BIGINT FROM placed) FROM page"
 

@@ -14,7 +14,7 @@ from reclick import pages as pg
 from reclick.batch import Float64, Int32, Int64
 from reclick.compiled import compiled
 from reclick.pages import Pages, Standings
-from reclick.sequences import TIE, step
+from reclick.sequences import mixed_prob, mixed_standing
 
 
 class Kinds(Pages):
@@ -112,23 +112,6 @@ def _some(pages: Kinds, chosen: Int64) -> Kinds:
 
 
 @compiled
-def _chance(pages: Pages, share: Float64, s: int, clicks: Int32, free: Float64, out: Float64) -> float:
-    """P(exactly these clicks in this order) on page s."""
-    here = slice(pages.page[s], pages.page[s + 1])
-    total = 0.0
-    for t in range(len(share)):
-        free[:], last, prefix = 1.0, 0, share[t]
-        for k in range(len(clicks) + 1):
-            end = step(pages.reading, pages.theta[here], pages.rho[here], pages.stop[t], pages.gamma[t], k, last, free, out)
-            if k < len(clicks):
-                last = clicks[k]
-                prefix *= out[last - 1]
-                free[last - 1] = 0.0
-        total += prefix * end
-    return total
-
-
-@compiled
 def _before(a: Int32, many_a: int, b: Int32, many_b: int) -> int:
     """−1 where sequence a comes before b: shorter first, then in lexicographic order; 0 where they are the same."""
     if many_a != many_b:
@@ -144,8 +127,7 @@ def _best(pages: Pages, share: Float64, places: Int32, sizes: Int32, sequences: 
     """The best of some sequences of each page, each listed once."""
     top = probs.shape[1]
     for s in range(len(share)):
-        n = pages.page[s + 1] - pages.page[s]
-        free, out = np.empty(n), np.empty(n)
+        here = slice(pages.page[s], pages.page[s + 1])
         for c in range(sizes.shape[1]):
             many = sizes[s, c]
             if many < 0:
@@ -153,7 +135,9 @@ def _best(pages: Pages, share: Float64, places: Int32, sizes: Int32, sequences: 
             again = False
             for d in range(c):
                 again |= sizes[s, d] == many and _before(places[s, c], many, places[s, d], many) == 0
-            chance = 0.0 if again else _chance(pages, share[s], s, places[s, c, :many], free, out)
+            if again:
+                continue
+            chance = mixed_prob(pages.reading, pages.theta[here], pages.rho[here], pages.stop, pages.gamma, share[s], places[s, c, :many])
             at = top
             while at > 0 and chance > 0.0:
                 tie = probs[s, at - 1] == chance and _before(places[s, c], many, sequences[s, at - 1], lengths[s, at - 1]) < 0
@@ -180,58 +164,6 @@ def _(pages: Kinds, click: Int32, clicks: Int64, sessions: Int64) -> Standings:
 def _each_standing(pages: Pages, share: Float64, click: Int32, clicks: Int64, sessions: Int64, out: Int64) -> None:
     for i in range(len(sessions)):
         s = sessions[i]
+        here = slice(pages.page[s], pages.page[s + 1])
         made = click[clicks[s] : clicks[s + 1]]
-        n = pages.page[s + 1] - pages.page[s]
-        chance = _chance(pages, share[s], s, made, np.empty(n), np.empty(n))
-        above, tied, same, best = _contest(pages, share[s], s, made, chance)
-        out[i, 0], out[i, 1], out[i, 2], out[i, 3] = above, tied, tied, same
-        if above > 0:
-            _, out[i, 2], out[i, 3], _ = _contest(pages, share[s], s, made, best)
-
-
-@compiled
-def _contest(pages: Pages, share: Float64, s: int, clicks: Int32, chance: float) -> tuple[int, int, int, float]:
-    """Count the sequences as long as the clicks above a chance, those tied with it, those of them with the clicks' set; and the greatest chance."""
-    here = slice(pages.page[s], pages.page[s + 1])
-    theta, rho = pages.theta[here], pages.rho[here]
-    n, m, kinds = len(theta), len(clicks), len(share)
-    clicked = np.zeros(n, np.int64)
-    for click in clicks:
-        clicked[click - 1] = 1
-    free, path, cursor = np.ones(n), np.zeros(m + 1, np.int32), np.zeros(m + 1, np.int32)
-    inside = np.zeros(m + 1, np.int64)
-    prefix, ends, ahead = np.empty((m + 1, kinds)), np.empty(kinds), np.empty((m + 1, kinds, n))
-    prefix[0] = share
-    for t in range(kinds):
-        step(pages.reading, theta, rho, pages.stop[t], pages.gamma[t], 0, 0, free, ahead[0, t])
-    above = tied = same = depth = 0
-    best, low = 0.0, chance * (1.0 - TIE)
-    while depth >= 0:
-        j = cursor[depth]
-        while j < n and (free[j] == 0.0 or np.sum(prefix[depth] * ahead[depth, :, j]) < low):
-            j += 1
-        if j == n:
-            if depth > 0:
-                free[path[depth] - 1] = 1.0
-            depth -= 1
-            continue
-        cursor[depth] = j + 1
-        prefix[depth + 1] = prefix[depth] * ahead[depth, :, j]
-        inside[depth + 1] = inside[depth] + clicked[j]
-        depth += 1
-        path[depth] = j + 1
-        free[j] = 0.0
-        for t in range(kinds):
-            ends[t] = step(pages.reading, theta, rho, pages.stop[t], pages.gamma[t], depth, path[depth], free, ahead[depth, t])
-        if depth < m:
-            cursor[depth] = 0
-            continue
-        cursor[depth] = n
-        found = np.sum(prefix[depth] * ends)
-        best = max(best, found)
-        if found * (1.0 - TIE) > chance:
-            above += 1
-        elif found >= low:
-            tied += 1
-            same += inside[depth] == m
-    return above, tied, same, best
+        mixed_standing(pages.reading, pages.theta[here], pages.rho[here], pages.stop, pages.gamma, share[s], made, out[i])
