@@ -42,3 +42,11 @@ def test_what_was_clicked_more_often_has_the_higher_lower_end_even_where_satisfa
     table = rc.LuceClick().fit(many).relevance()
     low = dict(zip(table["ad"].to_pylist(), table["relevance_low"].to_pylist(), strict=True))
     assert low["a"] > 2 * low["b"] > 0
+
+
+def test_a_satisfaction_common_to_all_has_a_wide_interval_seen_or_not() -> None:
+    log = {"query": ["q"] * 400, "ads": [["a", "b"]] * 400, "clicks": [[1], [], [2], [2, 1]] * 100}
+    model = rc.LuceClick(satisfaction_strength=None, attractiveness_strength=1.0, transition_strength=1.0, kinds=1, query_strength=None).fit(log)
+    for row in model.relevance({"query": ["q", "q"], "ad": ["a", "never"]}).to_pylist():
+        odds = [row[name] / (1 - row[name]) for name in ("satisfaction_low", "satisfaction", "satisfaction_high")]
+        assert odds[1] / odds[0] == pytest.approx(odds[2] / odds[1]) == pytest.approx(np.exp(1.6449), rel=1e-3)

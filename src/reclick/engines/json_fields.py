@@ -3,58 +3,108 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
-from types import MappingProxyType
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 Keys = tuple[str, ...]  # the keys that lead to a value
-Places = Mapping[str, Sequence[Keys]]  # a field's name -> where its value may stand; the first place that has one counts
-NONE: Places = MappingProxyType({})
-LIST = """'["VARCHAR"]'"""
+Bools = npt.NDArray[np.bool_]
+
+IN_LISTS = """SELECT json_transform(line, '["VARCHAR"]') AS found FROM given"""
+NO_OBJECTS = "SELECT count(*) FROM given WHERE json_type(line, $path) <> 'OBJECT'"
 
 
 class JsonFields:
-    """The values of fields of JSON objects.
+    """The values at some places of JSON objects.
 
-    >>> fields = JsonFields({"ad": [("object", "id"), ("id",)]}, {"ads": [("hits",)]})
+    >>> fields = JsonFields([("object", "id"), ("id",)], [("hits",)])
     >>> fields.take(pa.array(['{"object": {"id": 7}}', '{"id": "b", "hits": ["a", 1]}'])).to_pydict()
-    {'ad': ['7', 'b'], 'ads': [None, ['a', '1']]}
+    {'$."object"."id"': ['7', None], '$."id"': [None, 'b'], '$."hits"': [None, ['a', '1']]}
     >>> fields.take(pa.array(['{"object": {"id": 7}}', '{"object": ']))
     >>> fields.close()
     """
 
-    def __init__(self, scalars: Places, lists: Places = NONE, objects: Places = NONE) -> None:
+    def __init__(self, scalars: Sequence[Keys], lists: Sequence[Keys] = (), objects: Sequence[Keys] = ()) -> None:
         """`scalars` are text and numbers, `lists` are lists of them, `objects` are objects, which are given as their text."""
         import duckdb
 
         self._engine: Any = duckdb.connect(config={"threads": 1})  # which keeps the order of the lines; whoever wants more opens several
         self._failures = (duckdb.Error, UnicodeDecodeError)
-        self._scalars, self._lists = list(scalars), list(lists)
-        self._statement = _statement({**scalars, **objects}, lists)
+        self._scalars, self._lists, self._places = list(scalars), list(lists), [*scalars, *lists, *objects]
+        self._ways = sorted({keys[:many] for keys in self._places for many in range(1, len(keys))})  # the objects on the way
+        self._statement = _statement(self._places)
 
     def take(self, lines: pa.Array) -> pa.RecordBatch | None:
-        """A column for each field, of text or lists of text; null where there is nothing.
+        """A column for each place, named by its path, of text or lists of text; null where there is nothing.
 
         None when a line is not JSON, has none of the fields, or has something else in their places: such lines want a closer look.
         """
-        self._engine.register("given", pa.table({"line": lines}))
         try:
-            table = self._engine.sql(self._statement).to_arrow_table().combine_chunks()
+            batch = self._ask(self._statement, lines)
+            values = {keys: _at(batch, keys) for keys in self._places}
+            if any(_holds_json(values[keys]) for keys in self._scalars) or not _any_valid(list(values.values())).all():
+                return None
+            if any(self._is_no_object(way, lines, batch, values) for way in self._ways):
+                return None
+            values |= {keys: self._in_lists(values[keys]) for keys in self._lists}
         except self._failures:
             return None
-        finally:
-            self._engine.unregister("given")
-        (batch,) = table.to_batches()
-        texts = [*(batch.column(name) for name in self._scalars), *(batch.column(name).flatten() for name in self._lists)]
-        odd = batch.column("odd").true_count or any(_holds_json(values) for values in texts)
-        return None if odd else batch.drop_columns(["odd"])
+        whole = all(found is not None for found in values.values())
+        return pa.RecordBatch.from_pydict({path_of(keys): found for keys, found in values.items()}) if whole else None
 
     def close(self) -> None:
         """Let go of the engine."""
         self._engine.close()
+
+    def _ask(self, statement: str, lines: pa.Array, params: dict[str, str] | None = None) -> pa.RecordBatch:
+        self._engine.register("given", pa.table({"line": lines}))
+        try:
+            table = self._engine.sql(statement, params=params or {}).to_arrow_table()
+        finally:
+            self._engine.unregister("given")
+        return pa.RecordBatch.from_arrays([column.combine_chunks() for column in table.columns], schema=table.schema)
+
+    def _is_no_object(self, way: Keys, lines: pa.Array, batch: pa.RecordBatch, values: dict[Keys, pa.Array]) -> bool:
+        """Whether something else stands where an object should, which looks like an object with nothing in it."""
+        there = _any_valid([_at(batch, way)])
+        if not there.any():
+            return False
+        doubtful = there & ~_any_valid([found for keys, found in values.items() if keys[: len(way)] == way])
+        return bool(doubtful.any() and self._ask(NO_OBJECTS, lines.filter(pa.array(doubtful)), {"path": path_of(way)})[0][0].as_py())
+
+    def _in_lists(self, text: pa.Array) -> pa.Array | None:
+        """The lists of which this is the text; None when something is no list."""
+        if text.null_count == len(text):
+            return pa.nulls(len(text), pa.list_(pa.string()))
+        lists = self._ask(IN_LISTS, text)[0]
+        return None if lists.null_count > text.null_count or _holds_json(lists.flatten()) else lists
+
+
+def path_of(keys: Keys) -> str:
+    """The JSON path of a place."""
+    return "$" + "".join(f'."{key}"' for key in keys)
+
+
+def _statement(places: Sequence[Keys]) -> str:
+    structure: dict[str, Any] = {}
+    for *way, last in places:
+        node = structure
+        for key in way:
+            node = node.setdefault(key, {})
+        node[last] = "VARCHAR"  # the text of whatever stands there
+    quoted = json.dumps(structure).replace("'", "''")
+    return " ".join(["SELECT unnest(json_transform(line,", f"'{quoted}'", ")) FROM given"])
+
+
+def _at(batch: pa.RecordBatch, keys: Keys) -> pa.Array:
+    values = batch.column(keys[0])
+    for key in keys[1:]:
+        values = pc.struct_field(values, key)
+    return values
 
 
 def _holds_json(values: pa.StringArray) -> bool:
@@ -68,49 +118,11 @@ def _holds_json(values: pa.StringArray) -> bool:
     return bool(np.any((first == ord("{")) | (first == ord("["))))
 
 
-def _statement(scalars: Places, lists: Places) -> str:
-    structure: dict[str, Any] = {}
-    places = [keys for some in (scalars, lists) for field in some.values() for keys in field]
-    for *way, last in places:
-        node = structure
-        for key in way:
-            node = node.setdefault(key, {})
-        node[last] = "VARCHAR"  # the text of whatever stands there
-    columns = {name: _first(field) for name, field in scalars.items()}
-    columns |= {name: f"json_transform({_first(field)}, {LIST})" for name, field in lists.items()}
-    odd = [
-        f"coalesce({', '.join(_value(keys) for keys in places)}) IS NULL",
-        *(
-            f"CASE WHEN {_value(keys)} IS NOT NULL THEN NOT starts_with({_value(keys)}, '[') ELSE false END"
-            for field in lists.values()
-            for keys in field
-        ),
-        *(_is_no_object(way, places) for way in sorted({keys[:many] for keys in places for many in range(1, len(keys))})),
-    ]
-    named = [f'{column} AS "{name}"' for name, column in columns.items()]
-    parsed = " ".join(["(SELECT line, json_transform(line,", _quoted(json.dumps(structure)), ") AS x FROM given)"])
-    return " ".join(["SELECT", ", ".join(named), ",", " OR ".join(odd), "AS odd FROM", parsed])
-
-
-def _first(field: Sequence[Keys]) -> str:
-    """The value at the first place that has one; empty text is none where there is another place to look."""
-    if len(field) == 1:
-        return _value(field[0])
-    filled = [f"nullif({_value(keys)}, '')" for keys in field]
-    return f"coalesce({', '.join(filled)})"
-
-
-def _is_no_object(way: Keys, places: Sequence[Keys]) -> str:
-    """Whether something else stands where an object should; to be looked at only where nothing was found in it."""
-    inside = [_value(keys) for keys in places if keys[: len(way)] == way]
-    path = _quoted("$" + "".join(f'."{key}"' for key in way))
-    empty = f"{_value(way)} IS NOT NULL AND coalesce({', '.join(inside)}) IS NULL"
-    return f"CASE WHEN {empty} THEN json_type(line, {path}) <> 'OBJECT' ELSE false END"
-
-
-def _value(keys: Keys) -> str:
-    return "x" + "".join(f'."{key}"' for key in keys)
-
-
-def _quoted(text: str) -> str:
-    return "'" + text.replace("'", "''") + "'"
+def _any_valid(columns: Sequence[pa.Array]) -> Bools:
+    """Which rows have a value in any of the columns."""
+    full = next((column for column in columns if column.null_count == 0), None)
+    chosen = [column for column in columns if column.null_count < len(column)] if full is None else [full]
+    found = np.zeros(len(columns[0]), np.bool_)
+    for column in chosen:
+        found |= column.is_valid().to_numpy(zero_copy_only=False)
+    return found

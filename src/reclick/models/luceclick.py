@@ -15,7 +15,7 @@ from reclick.counts import Counts, Progress
 from reclick.errors import CannotAnswerError, SettingError
 from reclick.models.base import Beliefs, ClickModel, check_prior, check_range, text_given
 from reclick.models.em import check_loop, check_whole
-from reclick.models.luce.beliefs import belief, information, product_belief
+from reclick.models.luce.beliefs import HARDLY_KNOWN, belief, information, product_belief
 from reclick.models.luce.choice import Chooser, fit, pool
 from reclick.models.luce.climbing import Fit, climb
 from reclick.models.luce.kinds import Kinds
@@ -241,9 +241,10 @@ class LuceClick(ClickModel):
         theta = np.where(asked.row >= 0, self._pairs.at(self.theta_, asked.row, 0.0), np.maximum(unseen, 1e-9))
         rho = self._pairs.at(self.rho_, asked.row, self.satisfaction_)
         prior = self.options_["attractiveness"], self.options_["satisfaction"]
-        known = self._pairs.at(self.known_theta_, asked.row, prior[0]), self._pairs.at(self.known_rho_, asked.row, prior[1] or np.inf)
+        known_theta = self._pairs.at(self.known_theta_, asked.row, prior[0])
+        known_rho = np.full(len(rho), HARDLY_KNOWN) if prior[1] is None else self._pairs.at(self.known_rho_, asked.row, prior[1])
         attractive = theta / (1 + theta)
-        return Beliefs(belief(attractive, known[0]), belief(rho, known[1]), product_belief(attractive, known[0], rho, known[1]))
+        return Beliefs(belief(attractive, known_theta), belief(rho, known_rho), product_belief(attractive, known_theta, rho, known_rho))
 
     # saving
 

@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from reclick.batch import Int64
-from reclick.engines.json_fields import JsonFields, Keys
+from reclick.engines.json_fields import JsonFields, Keys, path_of
 from reclick.logs.cells import UnreadableError, as_text
 from reclick.logs.formats.files import LogFile
 from reclick.logs.formats.format import Found
@@ -116,14 +116,13 @@ class RecordReader:
 
     def __init__(self, fields: Sequence[Field]) -> None:
         self.fields = fields
-        self._taken = [replace(field, places=((field.name,),)) for field in fields]
-        self._takers: dict[Keys, JsonFields] = {}
+        self._takers: dict[Keys, tuple[JsonFields, list[Field]]] = {}
 
     def __enter__(self) -> RecordReader:
         return self
 
     def __exit__(self, *_: object) -> None:
-        for taker in self._takers.values():
+        for taker, _fields in self._takers.values():
             taker.close()
 
     def read(self, lines: pa.BinaryArray, number: Int64) -> Iterator[Piece]:
@@ -143,8 +142,9 @@ class RecordReader:
         inside = (WRAPPER,) if f'"{WRAPPER}"'.encode() in lines[0].as_py() else ()
         if inside not in self._takers:
             self._takers[inside] = _taker(self.fields, inside)
-        batch = self._takers[inside].take(lines.view(pa.string()))
-        return None if batch is None else pick(batch, self._taken, "")
+        taker, fields = self._takers[inside]
+        batch = taker.take(lines.view(pa.string()))
+        return None if batch is None else pick(batch, fields, "")
 
     def _one_by_one(self, lines: pa.BinaryArray, number: Int64) -> Piece:
         rows: list[list[Any]] = []
@@ -178,10 +178,12 @@ def split_lines(block: bytes) -> tuple[pa.BinaryArray, Int64, int]:
     return lines.take(pa.array(place)) if blank else lines, place, len(lines)
 
 
-def _taker(fields: Sequence[Field], inside: Keys) -> JsonFields:
-    """What takes the fields' values from lines."""
-    of_kind = {kind: {field.name: [(*inside, *keys) for keys in field.places] for field in fields if field.kind == kind} for kind in ARROW}
-    return JsonFields(of_kind[TEXT] | of_kind[WHOLE] | of_kind[WHEN], of_kind[IDS], of_kind[THERE])
+def _taker(fields: Sequence[Field], inside: Keys) -> tuple[JsonFields, list[Field]]:
+    """What takes the fields' values from lines, and the fields as they come from there."""
+    placed = [replace(field, places=tuple((*inside, *keys) for keys in field.places)) for field in fields]
+    of_kind = {kind: [keys for field in placed if field.kind == kind for keys in field.places] for kind in ARROW}
+    taker = JsonFields([*of_kind[TEXT], *of_kind[WHOLE], *of_kind[WHEN]], of_kind[IDS], of_kind[THERE])
+    return taker, [replace(field, places=tuple((path_of(keys),) for keys in field.places)) for field in placed]
 
 
 def _unwrapped(item: Record) -> Record:

@@ -12,6 +12,7 @@ from reclick.models.luce.climbing import Fit
 
 SURE = 1e-9  # information below this is none
 FAR = 500.0  # logits beyond this are 0 or 1
+HARDLY_KNOWN = 1.0  # information on the logit of a satisfaction common to all: sessions that end are nearly as well explained by fatigue
 
 
 def information(done: Fit) -> tuple[Float64, Float64]:
