@@ -20,7 +20,7 @@ from reclick.scoring import predict
 from reclick.simulation import simulate
 
 SESSIONS = 60_000  # a week
-OTHERS = ("luceclick", "dbn", "icm", "pm", "am", "ubm")
+OTHERS = ("dbn", "icm", "pm", "am", "ubm")
 CALIBRATED = "MultiClick, normalised"  # the reading whose click probabilities are near the observed rates
 COLD_AD = {"ad": ["new-ad"], "title": ["Bonded Insured Experts"], "description": ["Free quote, same day"], "display_url": ["new.example"]}
 HEADLINE = {
@@ -42,17 +42,17 @@ def run(to: Path, progress: Told) -> Iterator[str]:
     simulate(SESSIONS, weeks=3, seed=0).save(logs)
     progress("Simulating three weeks", 3, 3)
     weeks = [read_sessions(logs / f"week{week}.parquet", ads=logs / "ads.parquet") for week in (1, 2, 3)]
-    models: dict[str, ClickModel] = {"MultiClick": MultiClick(), CALIBRATED: MultiClick(reading="normalised")}
+    model = MultiClick(reading="normalised").fit(weeks[1], history=weeks[0])
+    luce = LuceClick().fit(weeks[1], history=weeks[0])
+    models: dict[str, ClickModel] = {"MultiClick": MultiClick(), CALIBRATED: model, "LuceClick": luce}
     models |= {MODELS[name].__name__: MODELS[name]() for name in OTHERS}
     found = evaluate(models, weeks[2], train=weeks[1], history=weeks[0], labels=logs / "labels.parquet", folder=to / "work", progress=progress)
     found.save(to)
     yield _section("Week 3 of three simulated weeks, never seen in training", str(found.portrait))
     yield _section("The models compared (week 1 as history, week 2 to train, week 3 to test)", _headline(found))
-    model = MultiClick(reading="normalised").fit(weeks[1], history=weeks[0])
     model.save(to / "model")
     predict(load(to / "model"), weeks[2], to / "predictions.parquet", progress=partial(progress, "Predicting week 3"))
     write_files(to, {"relevance.parquet": lambda path: pq.write_table(model.relevance(), path, compression="zstd")})
-    luce = LuceClick().fit(weeks[1], history=weeks[0])
     for title, text in (*_query_sections(model, luce), ("What was written", _listing(to))):
         yield _section(title, text)
     yield f"Report: {to / 'report.html'}"

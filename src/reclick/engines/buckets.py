@@ -10,7 +10,8 @@ import numpy as np
 import pyarrow as pa
 
 ROWS = 400_000  # gathered before they are dealt and written
-BYTES = 48 << 20
+BYTES = 32 << 20
+TABLES = 64  # small ones, which lie scattered in memory that cannot be used again
 
 BUCKET_OF = "SELECT (hash(key) % $many)::USMALLINT AS bucket FROM given"
 
@@ -30,11 +31,15 @@ class Buckets:
 
     def add(self, table: pa.Table) -> None:
         """Add rows of the schema."""
+        if not table.num_rows:
+            return
         self._gathered.append(table)
         self._rows += table.num_rows
         self._bytes += table.nbytes
         if self._rows >= ROWS or self._bytes >= BYTES:
             self.write()
+        elif len(self._gathered) >= TABLES:
+            self._gathered = [pa.concat_tables(self._gathered).combine_chunks()]
 
     def write(self) -> None:
         """Write what was gathered; to be done once more before the first bucket is read."""

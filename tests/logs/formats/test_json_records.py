@@ -138,7 +138,7 @@ def test_only_the_neighbourhood_of_a_bad_line_is_read_line_by_line(tmp_path: Pat
 
 
 def test_numbers_go_on_over_blocks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(LogFile.blocks, "__kwdefaults__", {"block": 64})
+    monkeypatch.setattr(json_records, "BLOCK", 64)
     lines = [{"id": f"a{place}"} if place % 5 else b"" for place in range(40)]
     rows, bad = read(written(tmp_path, *lines, b"{", {"id": "last"}))
     assert [row["number"] for row in rows] == [place + 1 for place in range(40) if place % 5] + [42]

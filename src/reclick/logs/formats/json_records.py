@@ -28,6 +28,7 @@ from reclick.schema import IDS, TEXT
 
 Record = dict[str, Any]
 FEW = 200  # lines: a piece with something wrong is halved down to this, then read line by line
+BLOCK = 8 << 20  # bytes parsed at a time
 WORKERS = 2
 STEP = 1 << 18  # bytes searched for the ends of lines at a time: what fits a cache
 WRAPPER = "_source"  # the document in a search hit, as exports of an index write it
@@ -44,7 +45,7 @@ class Piece(NamedTuple):
 def read_json(file: LogFile, fields: Sequence[Field], found: Found) -> Iterator[pa.Table]:
     """The records of a file, with their lines' numbers as `number`; lines that are not readable go to `found`."""
     first = 1
-    for pieces, many in _read_blocks(file.blocks(found.advance), fields):
+    for pieces, many in _read_blocks(file.blocks(found.advance, block=BLOCK), fields):
         for piece in pieces:
             for line, got in piece.bad:
                 found.bad(NOT_READABLE, file.where, first + line, got)
