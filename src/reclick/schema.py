@@ -155,7 +155,8 @@ def _missing(canonical: str, name: str, available: Sequence[str], where: str) ->
     if name != canonical:
         return f'{where} has no column {name}, which columns= gives for "{canonical}". It has {has}.'
     other = " It looks like a table of ads: leave it out, e.g. with a glob." if canonical == "query" and {"ad", "title"} <= set(available) else ""
-    return f"{where} has no column {canonical}. It has {has}.{other} Name the right one with {_naming(canonical)}."
+    advice = f"Name the right one with {_naming(canonical)}, or the log's format, if it has another (`reclick formats`)."
+    return f"{where} has no column {canonical}. It has {has}.{other} {advice}"
 
 
 def _naming(canonical: str) -> str:

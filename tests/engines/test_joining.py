@@ -285,3 +285,13 @@ def test_many_known_keys_lie_in_few_arrays_and_have_a_limit() -> None:
         assert len(known._sorted) <= 6
     assert known.many == 5000
     assert known.has(pa.array(["k0", "k4999", "k5000"])).tolist() == [True, True, False]
+
+
+def test_a_sample_of_the_ads_shown_is_kept_of_the_first_batch_however_large(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(joining, "SAMPLE", 3)
+    pages = [page(f"p{i}", ["a", "b", "c", "d"]) for i in range(4)]
+    shown = [{"key": f"p{i}", "query": "q", "ad": ad, "position": place} for i in range(4) for place, ad in enumerate("abcd", start=1)]
+    clicks = [click(f"p{i}", None, 3, 1) for i in range(4)] + [click("p0", None, 0, 2)]
+    found = Found()
+    assert clicks_of(joined(pages=pages, shown=shown, clicks=clicks, first=None, found=found)) == {f"p{i}": [3] for i in range(4)}
+    assert found.faults.dropped["click on an ad not shown"] == 1

@@ -23,6 +23,7 @@ def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp
     """Run the command in a folder with two models and a log: exit code, standard output, standard error."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "200")
+    monkeypatch.setattr("reclick.compiled.FIRST_RUN", False)  # whatever was compiled before
     DCTR(attractiveness_strength=0).fit(LOG).save("rates")
     PBM().fit(LOG).save("pbm")
     pq.write_table(pa.table(LOG), "log.parquet")

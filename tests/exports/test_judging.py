@@ -85,7 +85,20 @@ def test_quantiles_are_of_the_pairs_that_are_graded_and_are_kept() -> None:
     table = judgments(rates(), cuts="halves", bound="value", min_support=2)
     kept = json.loads(table.schema.metadata[b"reclick"])
     assert (kept["quantiles"], kept["cuts"]) == ("halves", [0.5])
-    assert graded(table) == {(RED, "a"): 1, (RED, "b"): 0, (ODD, "a"): 1}
+    assert graded(table) == {(RED, "a"): 1, (RED, "b"): 0, (ODD, "a"): 0}  # 0.75, 0.25, and 0.5, which does not pass the half
+
+
+def test_pairs_without_a_click_are_at_the_bottom_and_do_not_move_the_quantiles() -> None:
+    log = {"query": ["q"] * 60, "ads": [["a", "b", "c", "d", "e", "f"]] * 60, "clicks": [[1], [2], [1], []] * 15}
+    found = graded(judgments(MODELS["dctr"]().fit(log)))
+    assert [found["q", ad] for ad in "abcdef"] == [3, 0, 0, 0, 0, 0]
+
+
+def test_a_log_without_a_click_has_no_quantiles_to_grade_by() -> None:
+    log = {"query": ["q"] * 20, "ads": [["a", "b"]] * 20, "clicks": [[]] * 20}
+    with pytest.raises(SettingError, match="was clicked"):
+        judgments(MODELS["dctr"]().fit(log))
+    assert set(judgments(MODELS["dctr"]().fit(log), cuts=(0.5,))["grade"].to_pylist()) == {0}
 
 
 def test_pairs_of_a_table_are_judged_once_each_and_by_query() -> None:
@@ -96,7 +109,7 @@ def test_pairs_of_a_table_are_judged_once_each_and_by_query() -> None:
 
 
 def test_unseen_pairs_are_judged_only_when_no_support_is_asked_for() -> None:
-    table = judgments(DCTR().fit(LOG), pairs={"query": [RED], "ad": ["never"]}, min_support=0)
+    table = judgments(DCTR().fit(LOG), pairs={"query": [RED], "ad": ["never"]}, min_support=0, cuts=(0.5,))
     assert table["support"].to_pylist() == [0.0]
 
 

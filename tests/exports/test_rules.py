@@ -30,8 +30,8 @@ def test_quantiles_share_the_pairs_evenly_whatever_the_figures() -> None:
 def test_equal_figures_get_equal_grades_even_at_a_quantile() -> None:
     figures = np.array([0.0] * 90 + [0.5] * 10)
     rule = Rule()
-    assert rule.cut_points(figures) == (0.0, 0.0, 0.0)
-    assert rule.grades(figures, rule.cut_points(figures)).tolist() == [3] * 100
+    assert rule.cut_points(figures) == (0.0,)
+    assert rule.grades(figures, rule.cut_points(figures)).tolist() == [0] * 90 + [1] * 10
 
 
 def test_the_figure_is_a_column_of_relevance() -> None:

@@ -18,7 +18,7 @@ from reclick.errors import BadRowsError, LogError, SettingError
 from reclick.logs import convert, read_sessions
 from reclick.logs.cleaning import Cleaning
 from reclick.logs.formats.files import LogFile, with_members
-from reclick.logs.formats.format import Columns, Format, Found, Session, batched
+from reclick.logs.formats.format import Columns, Format, Found, Session, StoppedError, batched
 from reclick.logs.formats.known import FORMATS
 
 GOOD = {"query": ["shoes", "hats"], "ads": [["a", "b"], ["c"]], "clicks": [[2, 1], []]}
@@ -202,6 +202,59 @@ def test_users_and_times_under_other_names_are_found_by_the_cleaning(tmp_path: P
     log = convert(table, tmp_path / "out.parquet", columns={"user": "visitor", "timestamp": "at"}, cleaning=Cleaning(max_pages_per_hour=5))
     assert log.summary.kept == 2
     assert {"user", "timestamp"} <= set(pq.read_schema(tmp_path / "out.parquet").names)
+
+
+def test_a_first_beyond_the_longest_page_is_refused() -> None:
+    with pytest.raises(SettingError, match=r"first = 200 .* max_ads = 100"):
+        read_sessions(GOOD, cleaning=Cleaning(first=200))
+    with pytest.raises(SettingError, match="got a dict"):
+        read_sessions(GOOD, cleaning={"first": 2})  # type: ignore[arg-type]
+
+
+def test_a_log_is_not_converted_onto_itself(tmp_path: Path) -> None:
+    pq.write_table(pa.table(GOOD), tmp_path / "log.parquet")
+    with pytest.raises(SettingError, match="is the log itself"):
+        convert(tmp_path, tmp_path / "log.parquet", cleaning=Cleaning(first=1))
+    assert pq.read_table(tmp_path / "log.parquet").num_rows == 2
+
+
+def test_text_of_an_older_log_does_not_stay_beside_a_newer_one(tmp_path: Path) -> None:
+    convert(written(tmp_path), tmp_path / "out.parquet", format="toy")
+    assert (tmp_path / "out.ads.parquet").exists()
+    convert(GOOD, tmp_path / "out.parquet")
+    assert not (tmp_path / "out.ads.parquet").exists()
+
+
+def test_files_with_other_further_columns_make_one_file(tmp_path: Path) -> None:
+    pq.write_table(pa.table({**GOOD, "x": [1, 2]}), tmp_path / "a.parquet")
+    pq.write_table(pa.table({**GOOD, "y": ["u", "v"]}), tmp_path / "b.parquet")
+    assert convert([tmp_path / "a.parquet", tmp_path / "b.parquet"], tmp_path / "out.parquet").summary.kept == 4
+    pq.write_table(pa.table({**GOOD, "x": [[1], [2]]}), tmp_path / "b.parquet")
+    with pytest.raises(LogError, match="different types in different files"):
+        convert([tmp_path / "a.parquet", tmp_path / "b.parquet"], tmp_path / "out.parquet")
+
+
+def test_rows_are_those_read_also_when_some_are_cleaned_away() -> None:
+    log = read_sessions({**GOOD, "clicks": [[2, 1], []]}, cleaning=Cleaning(max_clicks=1))
+    assert (log.summary.rows, log.summary.kept) == (2, 1)
+
+
+def test_a_reading_that_nobody_waits_for_ends_at_once() -> None:
+    found = Found()
+    found.advance(1)
+    found.stop()
+    with pytest.raises(StoppedError):
+        found.advance(1)
+
+
+def test_two_members_of_one_name_are_refused(tmp_path: Path) -> None:
+    with tarfile.open(tmp_path / "log.tar", "w") as tar:
+        for _ in range(2):
+            member = tarfile.TarInfo("log.toy")
+            member.size = len(TEXT)
+            tar.addfile(member, io.BytesIO(TEXT.encode()))
+    with pytest.raises(LogError, match=r"holds log\.toy twice"):
+        read_sessions(tmp_path / "log.tar", format="toy")
 
 
 def test_progress_tells_of_bytes_and_of_their_end(tmp_path: Path) -> None:

@@ -60,7 +60,7 @@ def evaluate(
 
 
 def demo(to: Annotated[str, typer.Option(help="The folder to write to.")] = "demo") -> None:
-    """Simulate three weeks, compare eight models on the third, and write a report about it.
+    """Simulate three weeks, compare seven models on the third, and write a report about it.
 
     Example:  reclick demo --to demo
     """

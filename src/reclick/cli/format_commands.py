@@ -6,7 +6,7 @@ from typing import Annotated, Literal, cast
 
 import typer
 
-from reclick.cli.opening import How, named_values, tell_format
+from reclick.cli.opening import How, named_values, tell_format, tell_no_clicks
 from reclick.cli.options import Columns, FormatName, Logs, MaxAds, OnError
 from reclick.cli.terminal import console, working
 
@@ -31,6 +31,7 @@ def convert(
     """
     from reclick.logs import convert
     from reclick.logs.cleaning import Cleaning
+    from reclick.logs.reading import ads_path
 
     cleaning = Cleaning(
         first=first,
@@ -53,9 +54,10 @@ def convert(
             progress=progress,
         )
     tell_format(log, format)
+    tell_no_clicks(log)
     typer.echo(f"{log.summary}\n{to}")
     if log.ads is not None:
-        typer.echo(f"{to.removesuffix('.parquet').removesuffix('.pq')}.ads.parquet")
+        typer.echo(str(ads_path(to)))
 
 
 def formats() -> None:

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from reclick.cli.opening import How, add_up, open_log
+from reclick.cli.opening import How, add_up, open_log, tell_no_clicks
 from reclick.cli.options import Ads, Columns, FormatName, Logs, MaxAds, OnError
 from reclick.cli.terminal import working
 
@@ -43,6 +43,7 @@ def check(logs: Logs, format: FormatName = None, column: Columns = None, max_ads
         for _ in log.batches(progress=progress):
             pass
     typer.echo(str(log.summary))
+    tell_no_clicks(log)
     if log.summary.dropped:
         raise typer.Exit(1)
 

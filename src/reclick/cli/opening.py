@@ -120,5 +120,12 @@ def value(text: str) -> Any:
 
 def tell_dropped(log: SessionLog) -> None:
     """Say what was dropped or is worth knowing of a log that was read."""
+    tell_no_clicks(log)
     if log.summary.dropped or log.summary.notes:
         console(stderr=True).print(str(log.summary), markup=False, highlight=False)
+
+
+def tell_no_clicks(log: SessionLog) -> None:
+    """Say that there is nothing to learn from: most often a file of clicks was left out."""
+    if log.has_clicks and not log.summary.clicks:
+        console(stderr=True).print(f"warning: {log.name} has no click. Were all its files given, and are clicks called clicks there?", markup=False)

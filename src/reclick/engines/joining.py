@@ -112,7 +112,7 @@ class PageJoin:
 
     def _needed(self, rows: pa.Table) -> pa.Table:
         """The ads shown on pages that are not known yet; a page that was added whole needs none, but some to learn the first position from."""
-        if self.first is None and self._added["shown"] < SAMPLE:
+        if self.first is None and self._added["shown"] - len(rows) < SAMPLE:  # those before these
             return rows
         known = self._whole.has(_one(rows["key"]))
         return rows.filter(pa.array(~known)) if known.any() else rows

@@ -97,13 +97,20 @@ class Judged:
             self.left_out[self.rule.unsupported] += grades.null_count
 
     def _figures(self) -> Float64:
-        """The figure of every pair that is to be graded."""
-        parts = [_numbers(table, self.rule.figure)[self.rule.supported(_numbers(table, "impressions"))] for table in self._relevance()]
-        figures = np.concatenate(parts)
-        if not len(figures):
+        """The figure of every pair that is to be graded and was clicked: without a click, figures differ by hardly more than support."""
+        figures, supported = [], 0
+        for table in self._relevance():
+            kept = self.rule.supported(_numbers(table, "impressions"))
+            supported += int(kept.sum())
+            figures.append(_numbers(table, self.rule.figure)[kept & (_numbers(table, "clicks") > 0)])
+        if not supported:
             self.left_out[self.rule.unsupported] = len(self._slices)
             self.refuse_nothing()
-        return figures
+        if not sum(map(len, figures)):
+            raise SettingError(
+                "None of the pairs to be judged was clicked, so quantiles mean nothing. Give cut points: cuts=(0.05, 0.2), --cuts 0.05,0.2."
+            )
+        return np.concatenate(figures)
 
     def _relevance(self) -> Iterator[pa.Table]:
         passes = 2 if isinstance(self.rule.cuts, str) else 1

@@ -51,15 +51,17 @@ class Rule:
         return f"{self.by}{BOUNDS[self.bound]}"
 
     def cut_points(self, figures: Float64) -> tuple[float, ...]:
-        """The cut points as numbers: those given, or the quantiles of the figures of the pairs to be graded."""
+        """The cut points as numbers: those given, or the quantiles of the figures of the pairs that were clicked."""
         if not isinstance(self.cuts, str):
             return self.cuts
         parts = QUANTILES[self.cuts]
-        return tuple(np.quantile(figures, np.arange(1, parts) / parts).tolist())
+        return tuple(np.unique(np.quantile(figures, np.arange(1, parts) / parts)).tolist())
 
     def grades(self, figures: Float64, cut_points: Sequence[float]) -> Int32:
-        """How many cut points each figure reaches, from 0 [pair]."""
-        return np.searchsorted(np.asarray(cut_points, np.float64), figures, side="right").astype(np.int32)
+        """How many cut points each figure reaches, from 0 [pair]; quantiles it must pass, so that pairs that are all alike are all at the bottom."""
+        cuts = np.asarray(cut_points, np.float64)
+        reached = np.searchsorted(cuts, figures, side="left") if isinstance(self.cuts, str) else np.searchsorted(cuts, figures, side="right")
+        return reached.astype(np.int32)
 
     def supported(self, impressions: Float64) -> npt.NDArray[np.bool_]:
         """Which pairs were shown often enough [pair]."""

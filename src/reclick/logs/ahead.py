@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import queue
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TypeVar
 
 Item = TypeVar("Item")
@@ -12,8 +12,11 @@ END = object()
 DEPTH = 3  # items kept ready: the time an item takes varies, and neither side should wait for the other
 
 
-def read_ahead(items: Iterator[Item], depth: int = DEPTH) -> Iterator[Item]:
-    """Yield the items in their order; errors come through, and the thread ends when the consumer stops, however it stops."""
+def read_ahead(items: Iterator[Item], depth: int = DEPTH, on_stop: Callable[[], object] = lambda: None) -> Iterator[Item]:
+    """Yield the items in their order; errors come through, and the thread ends when the consumer stops, however it stops.
+
+    `on_stop` is called then: whoever makes an item for long can be told to give up.
+    """
     ready: queue.Queue[object] = queue.Queue(depth)
     stop = threading.Event()
     failed: list[BaseException] = []
@@ -24,6 +27,7 @@ def read_ahead(items: Iterator[Item], depth: int = DEPTH) -> Iterator[Item]:
             yield item  # type: ignore[misc]
     finally:
         stop.set()
+        on_stop()
         _drain(ready)
         worker.join()
     if failed:

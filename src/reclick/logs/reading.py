@@ -6,13 +6,14 @@ import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from reclick.errors import LogError, SettingError
 from reclick.files import write_files
+from reclick.logs.cleaning import Cleaning
 from reclick.logs.formats.files import LogFile, with_members
 from reclick.logs.formats.format import Format, Found
 from reclick.logs.raw import OnError, Raw, Source, check_on_error
@@ -21,9 +22,6 @@ from reclick.logs.sessions import Progress, SessionLog
 from reclick.logs.sources import find_files, is_paths, open_sources, short_names
 from reclick.logs.texts import read_ads
 from reclick.schema import PAGE_COLUMNS, SESSION_COLUMNS, UNREAD, Column
-
-if TYPE_CHECKING:
-    from reclick.logs.cleaning import Cleaning
 
 logger = logging.getLogger("reclick")
 OWN = "sessions"  # the name of Reclick's own format
@@ -78,10 +76,16 @@ def convert(
     1
     """
     options = _checked_options(on_error, max_ads, cleaning, progress)
+    if is_paths(source) and Path(to).resolve() in {Path(path).resolve() for path in find_files(source, any_name=True)}:
+        raise SettingError(f"{to} is the log itself, which would be lost. Give another file to write to.")
     log = _opened(source, format, columns, SESSION_COLUMNS, to, **options)
-    if log.ads is not None:
-        _write_ads(log.ads, Path(to))
+    _write_ads(log.ads, ads_path(to))
     return log
+
+
+def ads_path(sessions: str | Path) -> Path:
+    """Where the text of ads goes that comes with a file of sessions."""
+    return Path(sessions).with_suffix(".ads.parquet")
 
 
 def find_format(name: str) -> Format:
@@ -93,9 +97,9 @@ def find_format(name: str) -> Format:
     """
     from reclick.logs.formats.known import FORMATS
 
-    if name not in FORMATS:
+    if name.lower() not in FORMATS:
         raise SettingError(f"format: there is no {name!r}. There are {', '.join([OWN, *FORMATS])}.")
-    return FORMATS[name]
+    return FORMATS[name.lower()]
 
 
 def recognise(files: list[LogFile]) -> Format | None:
@@ -110,6 +114,10 @@ def _checked_options(on_error: OnError, max_ads: int, cleaning: Cleaning | None,
     check_on_error(on_error)
     if max_ads < 1:
         raise SettingError(f"max_ads must be 1 or more, got {max_ads}.")
+    if cleaning is not None and not isinstance(cleaning, Cleaning):
+        raise SettingError(f"cleaning: got a {type(cleaning).__name__}, expected rc.Cleaning(...), such as rc.Cleaning(first=10).")
+    if cleaning is not None and cleaning.first is not None and cleaning.first > max_ads:
+        raise SettingError(f"first = {cleaning.first} leaves pages that are longer than max_ads = {max_ads}. Raise max_ads (--max-ads) to it.")
     return {"on_error": on_error, "max_ads": max_ads, "cleaning": cleaning, "progress": progress}
 
 
@@ -153,7 +161,9 @@ def _renamed(raw: Raw, names: dict[str, str]) -> Raw:
     """The rows with Reclick's names for columns that are not read here, but by who cleans or splits the file."""
     if raw.rows is None or not names:
         return raw
-    return replace(raw, rows=raw.rows.rename_columns([names.get(name, name) for name in raw.rows.schema.names]))
+    meant = {ours: theirs for theirs, ours in names.items()}
+    kept = [name for name in raw.rows.schema.names if meant.get(name, name) == name]  # a column of ours that is not the one meant goes
+    return replace(raw, rows=raw.rows.select(kept).rename_columns([names.get(name, name) for name in kept]))
 
 
 def _told(raws: Iterator[Raw], total: int | None, progress: Progress | None) -> Iterator[Raw]:
@@ -170,7 +180,7 @@ def _of_format(
 ) -> SessionLog:
     if columns and not chosen.takes_columns:
         raise SettingError(f"columns= (--column) is for logs whose columns may have any name; those of the format {chosen.name} are fixed.")
-    found = Found(advance=_advancing(files, progress))
+    found = Found(told=_advancing(files, progress))
     name = files[0].where if len(files) == 1 else f"{len(files)} files"
     raws = numbered(chosen.read(files, found, columns or {}), name)
     return rewrite(raws, found, name=name, to=to, format=chosen.name, **options)
@@ -199,5 +209,9 @@ def _files(source: object) -> list[LogFile]:
     return with_members(paths, short_names(paths))
 
 
-def _write_ads(ads: pa.Table, sessions: Path) -> None:
-    write_files(sessions.parent, {f"{sessions.stem}.ads.parquet": lambda path: pq.write_table(ads, path)})
+def _write_ads(ads: pa.Table | None, path: Path) -> None:
+    """Write the text beside its sessions; that of older sessions goes."""
+    if ads is None:
+        path.unlink(missing_ok=True)
+    else:
+        write_files(path.parent, {path.name: lambda beside: pq.write_table(ads, beside)})

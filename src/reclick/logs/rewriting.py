@@ -30,7 +30,9 @@ if TYPE_CHECKING:
 OURS = ("query", "ads", "clicks", "weight")
 GROUP_ROWS = 200_000
 FILE = "sessions.parquet"
+WRONG_FORMAT = "Is it the right format (`reclick formats` lists them), and are all its files given?"
 ANY_LENGTH = 2**31 - 1
+OTHER_COLUMNS = "a further column has different types in different files, so they do not make one file. Leave it out, or convert them one by one"
 
 
 def rewrite(
@@ -62,7 +64,7 @@ def rewrite(
     try:
         with clear_write_errors(target):
             longest = ANY_LENGTH if cleaning is not None and cleaning.first is not None else max_ads  # pages are cut after the check
-            written = _write(_clean_tables(read_ahead(raws), longest, tally), beside, found, cleaning)
+            written = _write(_clean_tables(read_ahead(raws, on_stop=found.stop), longest, tally), beside, found, cleaning, name)
             _refuse(name, tally, found, written, on_error)
             if cleaning is not None and cleaning.whole_log:
                 _refuse(name, tally, found, _clean_whole(beside, cleaning, found), on_error)
@@ -111,14 +113,14 @@ def _plain(table: pa.Table) -> pa.Table:
     return table.cast(pa.schema(kinds))
 
 
-def _write(tables: Iterator[pa.Table], path: Path, found: Found, cleaning: Cleaning | None) -> int:
+def _write(tables: Iterator[pa.Table], path: Path, found: Found, cleaning: Cleaning | None, name: str) -> int:
     """Write the tables, gathered to row groups; the number of rows written."""
     writer, written = None, 0
     try:
-        for group in _gathered(tables):
+        for group in _gathered(tables, name):
             rows = group if cleaning is None else pa.Table.from_batches([cleaning.batch(group.combine_chunks().to_batches()[0], found)])
             writer = writer or pq.ParquetWriter(path, rows.schema, compression="zstd")
-            writer.write_table(rows.cast(writer.schema), row_group_size=GROUP_ROWS)
+            writer.write_table(_like(writer.schema, rows, name), row_group_size=GROUP_ROWS)
             written += rows.num_rows
     finally:
         if writer is not None:
@@ -126,17 +128,34 @@ def _write(tables: Iterator[pa.Table], path: Path, found: Found, cleaning: Clean
     return written
 
 
-def _gathered(tables: Iterator[pa.Table]) -> Iterator[pa.Table]:
+def _gathered(tables: Iterator[pa.Table], name: str) -> Iterator[pa.Table]:
     held: list[pa.Table] = []
     rows = 0
     for table in tables:
         held.append(table)
         rows += table.num_rows
         if rows >= GROUP_ROWS:
-            yield pa.concat_tables(held)
+            yield _together(held, name)
             held, rows = [], 0
     if held:
-        yield pa.concat_tables(held)
+        yield _together(held, name)
+
+
+def _together(tables: list[pa.Table], name: str) -> pa.Table:
+    """The tables as one: a column that some lack is null there."""
+    try:
+        return pa.concat_tables(tables, promote_options="permissive")
+    except pa.ArrowException as error:
+        raise LogError(f"{name}: {OTHER_COLUMNS} ({error}).") from error
+
+
+def _like(schema: pa.Schema, rows: pa.Table, name: str) -> pa.Table:
+    """The rows with the columns that the first of the file had; one that came later is left out, one that is missing is null."""
+    try:
+        columns = [rows[field.name].cast(field.type) if field.name in rows.column_names else pa.nulls(len(rows), field.type) for field in schema]
+    except pa.ArrowException as error:
+        raise LogError(f"{name}: {OTHER_COLUMNS} ({error}).") from error
+    return pa.table(columns, schema=schema)
 
 
 def _clean_whole(path: Path, cleaning: Cleaning, found: Found) -> int:
@@ -156,11 +175,12 @@ def _refuse(name: str, tally: Tally, found: Found, written: int, on_error: OnErr
     """Stop when rows are bad and may not be, and when nothing is left."""
     dropped, examples = _dropped(tally, found)
     rows = tally.rows + sum(found.faults.dropped.values())
+    nothing = "" if written else f" No session could be made of it. {WRONG_FORMAT}"
     if dropped and on_error == "raise":
-        raise BadRowsError(bad_rows_message(rows, dropped, examples, name))
+        raise BadRowsError(bad_rows_message(rows, dropped, examples, name) + nothing)
     if not written:
-        notes = "".join(f" {count:,} {note}." for note, count in found.notes.items())
-        raise LogError(f"{name}: no session is left of {rows:,} rows.{notes} Is it the right format? See `reclick check`.")
+        notes = "".join(f" {count:,} × {note}." for note, count in found.notes.items())
+        raise LogError(f"{name}: no session is left of {rows:,} rows.{notes}{'' if tally.totals[KEPT] else f' {WRONG_FORMAT}'}")
 
 
 def _dropped(tally: Tally, found: Found) -> tuple[dict[str, int], dict[str, list[Example]]]:
@@ -173,7 +193,8 @@ def _origin(name: str, format: str | None, tally: Tally, found: Found) -> Origin
     """What a pass over the new file cannot find again: what was dropped, and what was put right."""
     dropped, examples = _dropped(tally, found)
     righted = {note: count for note, count in tally.finish().notes.items() if note in {REPEATED_CLICK_NOTE, NULL_CLICKS_NOTE}}
-    return Origin(name, format, dropped, examples, {**found.notes, **righted})
+    rows = tally.rows + sum(found.faults.dropped.values())
+    return Origin(name, format, rows, dropped, examples, {**found.notes, **righted})
 
 
 def _target(path: Path) -> Path:

@@ -23,6 +23,7 @@ class Origin:
 
     name: str
     format: str | None
+    rows: int  # good and bad
     dropped: dict[str, int]
     examples: dict[str, list[Example]]
     notes: dict[str, int]
@@ -31,7 +32,7 @@ class Origin:
         """The summary of a pass over the file, with what was dropped and noted when the file was made."""
         return replace(
             summary,
-            rows=summary.rows + sum(self.dropped.values()),
+            rows=self.rows,
             dropped={**self.dropped, **summary.dropped},
             examples={**self.examples, **summary.examples},
             notes={**self.notes, **summary.notes},

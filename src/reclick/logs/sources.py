@@ -102,7 +102,10 @@ def _not_empty(path: str) -> str:
 def _opener(path: str) -> Opener:
     suffix = _suffix(path)
     if not suffix:
-        raise LogError(f"{path}: the ending of the name does not tell the format. Reclick reads {_listed_formats()}.")
+        raise LogError(
+            f"{path}: the ending of the name does not tell the format. Reclick reads {_listed_formats()},"
+            " and other formats of logs by their names (`reclick formats`)."
+        )
     return FORMATS[suffix]
 
 

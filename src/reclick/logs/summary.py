@@ -28,7 +28,7 @@ class Example:
 
 @dataclass(frozen=True, slots=True)
 class ReadSummary:
-    """What a full pass over a log found; rows = kept + everything dropped."""
+    """What a full pass over a log found; rows = kept + everything dropped (+ what was asked to be cleaned away, told in the notes)."""
 
     rows: int
     kept: int
@@ -146,5 +146,5 @@ def tell(example: Example, name: str = "") -> str:
 
 
 def _line(label: str, count: int, whole: int | None = None) -> str:
-    share = f"  {count / whole:7.2%}" if whole else ""
+    share = f"  {count / whole:7.2%}" if whole and count <= whole else ""  # a note may count other things than sessions
     return f"{label:<48}{count:>16,}{share}"

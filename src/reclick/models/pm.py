@@ -66,7 +66,7 @@ class PM(ClickModel):
 
     def _beliefs(self, asked: Asked) -> Beliefs:
         raise CannotAnswerError(
-            "PM has no attractiveness of a (query, ad): it clicks from the top whatever stands there. AM clicks by attractiveness."
+            "PM has no attractiveness of a (query, ad): it clicks from the top whatever stands there. Ask another model, such as UBM or LuceClick."
         )
 
 

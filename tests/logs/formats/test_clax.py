@@ -277,7 +277,7 @@ def test_a_damaged_file_and_one_in_an_archive_are_errors(tmp_path: Path) -> None
 def test_progress_is_told_in_bytes(tmp_path: Path) -> None:
     for path in (write_parquet(tmp_path, [FINE] * 4), write_lines(tmp_path, [FINE] * 4)):
         told: list[int] = []
-        list(CLAX.read([LogFile(str(path), path.name)], Found(advance=told.append), {}))
+        list(CLAX.read([LogFile(str(path), path.name)], Found(told=told.append), {}))
         assert sum(told) == path.stat().st_size
 
 
@@ -329,3 +329,9 @@ def _padded(query: str, ads: list[str], clicks: set[int], random: Any, told_by: 
         row["positions"] = [slot[1] for slot in slots]
     extra = {"mask": [place < filled for place in range(len(slots))], "n": filled}
     return row | {name: value for name, value in extra.items() if name == told_by}
+
+
+def test_a_null_click_in_the_padding_is_nothing(read: Any) -> None:
+    rows, found = read([{"query_id": 1, "doc_ids": [3, 4, -1], "clicks": [1, 0, None]}])
+    assert pages(rows) == [("1", ["3", "4"], [1])]
+    assert not faults(found)

@@ -83,7 +83,7 @@ def test_records_come_one_by_one_with_their_lines_attributes_and_text(log: Path)
 
 def test_progress_is_told_in_bytes(log: Path) -> None:
     told: list[int] = []
-    list(read_records(LogFile(str(log), "log.xml"), "s", Found(advance=told.append)))
+    list(read_records(LogFile(str(log), "log.xml"), "s", Found(told=told.append)))
     assert sum(told) == len(GOOD)
 
 
@@ -165,7 +165,7 @@ def test_a_text_of_a_hundred_megabytes_is_refused_in_little_memory_and_the_next_
 def test_a_tag_or_comment_of_a_hundred_megabytes_is_a_break_after_a_few(start: bytes) -> None:
     file = Bytes("x", "x", parts=(b"<log><s><q>a</q></s>\n" + start, b"y" * 65_536), times=1600)
     told: list[int] = []
-    found = Found(advance=told.append)
+    found = Found(told=told.append)
     assert queries(list(read_records(file, "s", found))) == ["a"]
     assert faults(found) == [(2, "a tag or comment of more than 4 MB; what follows in the file is not read")]
     assert sum(told) < 8 << 20

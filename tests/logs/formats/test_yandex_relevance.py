@@ -113,7 +113,7 @@ def test_line_numbers_count_over_blocks_and_all_bytes_are_told(tmp_path: Path, m
     assert len(rows) == 9
     assert faults(found) == {"not readable": [8, 16]}
     told: list[int] = []
-    list(YANDEX_RELEVANCE.read([file], Found(advance=told.append), {}))
+    list(YANDEX_RELEVANCE.read([file], Found(told=told.append), {}))
     assert sum(told) == Path(file.path).stat().st_size
 
 

@@ -127,6 +127,9 @@ def _members(path: str, where: str) -> list[str] | None:
 
 
 def _shown(members: list[str], where: str) -> list[str]:
+    twice = sorted({member for member in members if members.count(member) > 1}) if len(set(members)) < len(members) else []
+    if twice:
+        raise LogError(f"{where} holds {twice[0]} twice, so it is not clear which is meant. Unpack it and give the files.")
     kept = [member for member in members if not any(part.startswith((".", "_")) and part not in {".", ".."} for part in Path(member).parts)]
     if not kept:
         raise LogError(f"{where} holds no file to read.")

@@ -38,6 +38,10 @@ class Session(NamedTuple):
     timestamp: int | None = None  # milliseconds since 1970, UTC
 
 
+class StoppedError(Exception):
+    """The reading was stopped from outside."""
+
+
 @dataclass(slots=True)
 class Found:
     """What a reader finds besides sessions.
@@ -49,7 +53,18 @@ class Found:
     faults: Tally = field(default_factory=Tally)
     notes: Counter[str] = field(default_factory=Counter)
     texts: dict[str, tuple[str, str, str]] = field(default_factory=dict)  # ad -> title, description, display_url
-    advance: Callable[[int], object] = lambda _: None  # told of the bytes read
+    told: Callable[[int], object] = lambda _: None  # of the bytes read
+    stopped: bool = False
+
+    def advance(self, more: int) -> None:
+        """Tell of so many more bytes read; readers call it often, so here a reading that nobody waits for any more ends."""
+        if self.stopped:
+            raise StoppedError
+        self.told(more)
+
+    def stop(self) -> None:
+        """Have the reader give up at its next `advance`."""
+        self.stopped = True
 
     def bad(self, reason: str, where: str, number: int, got: str) -> None:
         """Count a bad record; `number` is its line or row in the file, from 1."""

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import ExitStack, suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import replace
-from queue import SimpleQueue
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,6 +13,7 @@ import pyarrow as pa
 
 from reclick.batch import Int64
 from reclick.engines.json_fields import JsonFields, Keys, path_of
+from reclick.logs.ahead import read_ahead
 from reclick.logs.cells import UnreadableError, as_text
 from reclick.logs.formats.files import LogFile
 from reclick.logs.formats.format import Found
@@ -28,8 +26,7 @@ from reclick.schema import IDS, TEXT
 
 Record = dict[str, Any]
 FEW = 200  # lines: a piece with something wrong is halved down to this, then read line by line
-BLOCK = 8 << 20  # bytes parsed at a time
-WORKERS = 2
+BLOCK = 16 << 20  # bytes parsed at a time
 STEP = 1 << 18  # bytes searched for the ends of lines at a time: what fits a cache
 WRAPPER = "_source"  # the document in a search hit, as exports of an index write it
 
@@ -44,13 +41,10 @@ class Piece(NamedTuple):
 
 def read_json(file: LogFile, fields: Sequence[Field], found: Found) -> Iterator[pa.Table]:
     """The records of a file, with their lines' numbers as `number`; lines that are not readable go to `found`."""
-    first = 1
-    for pieces, many in _read_blocks(file.blocks(found.advance, block=BLOCK), fields):
-        for piece in pieces:
-            for line, got in piece.bad:
-                found.bad(NOT_READABLE, file.where, first + line, got)
-            yield numbered(piece.records, first + piece.line)
-        first += many
+    for piece in read_ahead(_pieces(file, fields, found)):
+        for line, got in piece.bad:
+            found.bad(NOT_READABLE, file.where, line, got)
+        yield numbered(piece.records, piece.line)
 
 
 def read_objects(file: LogFile, found: Found) -> Iterator[tuple[int, Record]]:
@@ -81,29 +75,14 @@ def plain_text(value: Any) -> str | None:
     return found
 
 
-def _read_blocks(blocks: Iterable[bytes], fields: Sequence[Field]) -> Iterator[tuple[list[Piece], int]]:
-    """The records of each block, by their lines from 0, and how many lines it has: in the order of the blocks, a few of them in work at a time."""
-    free: SimpleQueue[RecordReader] = SimpleQueue()
-    waiting: deque[Future[tuple[list[Piece], int]]] = deque()
-    with ExitStack() as stack:
-        for _ in range(WORKERS):
-            free.put(stack.enter_context(RecordReader(fields)))
-        pool = stack.enter_context(ThreadPoolExecutor(WORKERS))
-        for block in blocks:
-            waiting.append(pool.submit(_read_block, block, free))
-            if len(waiting) > WORKERS:
-                yield waiting.popleft().result()
-        while waiting:
-            yield waiting.popleft().result()
-
-
-def _read_block(block: bytes, free: SimpleQueue[RecordReader]) -> tuple[list[Piece], int]:
-    lines, place, many = split_lines(block)
-    reader = free.get()
-    try:
-        return list(reader.read(lines, place)) if len(lines) else [], many
-    finally:
-        free.put(reader)
+def _pieces(file: LogFile, fields: Sequence[Field], found: Found) -> Iterator[Piece]:
+    first = 1
+    with RecordReader(fields) as reader:
+        for block in file.blocks(found.advance, block=BLOCK):
+            lines, place, many = split_lines(block)
+            if len(lines):
+                yield from reader.read(lines, first + place)
+            first += many
 
 
 class RecordReader:

@@ -30,8 +30,12 @@ FIELDS = (
     Field("ads", IDS, tuple((name,) for name in HITS)),
     Field("time", WHEN, (("timestamp",), ("@timestamp",))),
     Field("user", TEXT, (("client_id",), ("user_id",), ("session_id",))),
-    Field("ad", TEXT, (*nested(*OBJECT, "object_id"), ("object.object_id",), ("object_id",))),
-    Field("position", WHOLE, (*nested(*POSITION, "ordinal"), ("position.ordinal",), ("position",), ("ordinal",))),
+    Field("ad", TEXT, (*nested(*OBJECT, "object_id"), ("event_attributes", "object.object_id"), ("object.object_id",), ("object_id",))),
+    Field(
+        "position",
+        WHOLE,
+        (*nested(*POSITION, "ordinal"), ("event_attributes", "position.ordinal"), ("position.ordinal",), ("position",), ("ordinal",)),
+    ),
     Field("title", TEXT, (*nested(*OBJECT, "name"), *nested(*OBJECT, "description"))),
     Field("instruction", THERE, (("index",), ("create",))),  # the line before each document of a _bulk request
 )
