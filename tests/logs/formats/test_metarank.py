@@ -149,6 +149,14 @@ def test_what_is_wrong_in_an_event_is_said(tmp_path: Path, event: dict[str, Any]
     assert [example.got for example in found.faults.examples["not readable"]] == [got]
 
 
+def test_a_time_that_is_none_is_told(tmp_path: Path) -> None:
+    rows, found = read(
+        METARANK, lines(tmp_path, ranking("r1", "socks", ["a", "b"]), interaction("r1", "a", 1, timestamp="soon"), interaction("r1", "b", 2))
+    )
+    assert [row["clicks"] for row in rows] == [[2]]
+    assert [(example.row, example.got) for example in found.faults.examples["not readable"]] == [(2, "timestamp: no time: 'soon'")]
+
+
 def test_rows_are_added_in_pieces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(metarank, "BATCH", 2)
     events = [each for place in range(5) for each in (ranking(f"r{place}", "q", ["a", "b"]), interaction(f"r{place}", "b", 1))]

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from reclick.engines.joining import KINDS, PageJoin, join_pages
 from reclick.logs.cells import UnreadableError, as_ids, as_time
@@ -104,8 +105,17 @@ class _Events:
         """Add the rows kept."""
         for kind, rows in self.gathered.items():
             columns = {field.name: pa.array([row.get(field.name) for row in rows], _given(field)) for field in KINDS[kind]}
-            self.join.add(kind, pa.table({**columns, "time": as_times(columns["time"]), "file": pa.repeat(self.file, len(rows))}))
+            times = as_times(columns["time"])
+            table = pa.table({**columns, "time": times, "file": pa.repeat(self.file, len(rows))})
+            self.join.add(kind, table.filter(self.timed(columns["time"], times, columns["number"])))
             self.gathered[kind] = []
+
+    def timed(self, written: pa.Array, times: pa.Array, numbers: pa.Array) -> pa.Array:
+        """Which rows have a time, or none written; one that is written and is no time is bad."""
+        lost = pc.and_(written.is_valid(), times.is_null())
+        for text, number in zip(written.filter(lost).to_pylist(), numbers.filter(lost).to_pylist(), strict=True):
+            self.found.bad(NOT_READABLE, self.where, number, f"timestamp: no time: {short(text)}")
+        return pc.invert(lost)
 
 
 TAKE = {"ranking": _Events.take_ranking, "interaction": _Events.take_interaction, "item": _Events.take_item, "user": _Events.take_user}
