@@ -5,12 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import reduce
-from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 from pyarrow import types as kind_of
 
 from reclick.batch import Int64
@@ -18,12 +16,12 @@ from reclick.engines.json_fields import Keys
 from reclick.errors import LogError
 from reclick.logs.formats.files import LogFile
 from reclick.logs.formats.format import Found
+from reclick.logs.formats.parquet_batches import parquet_batches
 from reclick.logs.times import TIME, as_times
 from reclick.schema import IDS, TEXT, is_ids, is_number, is_string, is_text
 
 WHOLE, WHEN, THERE = "a whole number", "a time", "an object"  # THERE: whether an object stands there, whatever is in it
 ARROW = {TEXT: pa.string(), IDS: pa.list_(pa.string()), WHOLE: pa.int64(), WHEN: TIME, THERE: pa.bool_()}
-ROWS = 50_000  # of a batch of Parquet
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,20 +57,9 @@ def pick(batch: pa.RecordBatch, fields: Sequence[Field], where: str) -> pa.Table
 
 def read_parquet(file: LogFile, fields: Sequence[Field], found: Found) -> Iterator[pa.Table]:
     """The records of a Parquet file, with their rows' numbers from 1 as `number`."""
-    if file.member is not None:
-        raise LogError(f"{file.where} is Parquet inside an archive, which cannot be read in place. Unpack it.")
     names = [".".join(keys) for field in fields for keys in field.places]
-    try:
-        with pq.ParquetFile(file.path, pre_buffer=False) as source:
-            first, share = 1, Path(file.path).stat().st_size / max(source.metadata.num_rows, 1)
-            for batch in source.iter_batches(ROWS, columns=names):
-                yield numbered(pick(batch, fields, file.where), np.arange(first, first + batch.num_rows))
-                first += batch.num_rows
-                found.advance(int(share * batch.num_rows))
-    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
-        raise LogError(
-            f"{file.where} cannot be read as Parquet: it is cut short, damaged or not Parquet ({error}). Write or copy it again."
-        ) from error
+    for first, batch in parquet_batches(file, found, lambda _: names):
+        yield numbered(pick(batch, fields, file.where), np.arange(first, first + batch.num_rows))
 
 
 def numbered(records: pa.Table, numbers: Int64) -> pa.Table:
