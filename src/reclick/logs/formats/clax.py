@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import io
 import json
 from collections.abc import Iterator
 from itertools import islice
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.json as arrow_json
 import pyarrow.parquet as pq
 from pyarrow import types as kind_of
 
@@ -19,6 +17,7 @@ from reclick.logs.formats.files import LogFile
 from reclick.logs.formats.format import BATCH, Columns, Format, Found
 from reclick.logs.formats.padded import to_sessions
 from reclick.logs.formats.parquet_batches import parquet_batches
+from reclick.logs.jsonlines import parse_block
 from reclick.logs.raw import short
 from reclick.logs.summary import NOT_READABLE
 from reclick.schema import is_list, is_text
@@ -147,16 +146,8 @@ def _arrow_type(ours: str, theirs: str, objects: list[dict[str, Any]]) -> pa.Dat
 
 def _sound(block: bytes, lines: list[tuple[int, bytes]], names: dict[str, str], schema: pa.Schema) -> pa.RecordBatch | None:
     """The block as Arrow reads it; None when any line needs a closer look."""
-    try:
-        table = arrow_json.read_json(
-            io.BytesIO(block),
-            read_options=arrow_json.ReadOptions(block_size=len(block) + 1),
-            parse_options=arrow_json.ParseOptions(explicit_schema=schema, unexpected_field_behavior="ignore"),
-        )
-        table.validate(full=True)
-    except (pa.ArrowException, UnicodeDecodeError):
-        return None
-    if table.num_rows != len(lines):
+    table = parse_block(block, schema)
+    if table is None or table.num_rows != len(lines):
         return None
     numbers = pa.array([number for number, _ in lines], pa.int64())
     arrays = [numbers, *(table.column(theirs).combine_chunks() for theirs in names.values())]
