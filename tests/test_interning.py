@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reclick.interning import EMPTY, ENTRY, Interner, _slot, buffers
+from reclick.interning import EMPTY, Interner, _append, _empty, _slot, buffers
 
 TYPES = (pa.string(), pa.large_string())
 ODD = ["", "\0", "\0\0", "a", "a\0", "👟", "👟👟", "حذاء", "é", "e\u0301", "x" * 70_000, "x" * 69_999 + "y"]
@@ -99,7 +99,22 @@ def test_buffers_are_the_offsets_and_bytes_of_the_array(kind: pa.DataType) -> No
 
 
 def test_strings_of_one_hash_are_told_apart_by_their_bytes() -> None:
-    slots, entries, arena = np.full(8, EMPTY, np.int32), np.zeros(2, ENTRY), np.frombuffer(b"ab", np.uint8)
-    slots[5], entries[0] = 0, (5, 0, 2)
-    places = [_slot(slots, entries, arena, np.frombuffer(text, np.uint8), 0, len(text), np.uint64(5)) for text in (b"ab", b"ac", b"a", b"abc")]
-    assert places == [5, 6, 6, 6]
+    slots, arena, data = _empty(8), np.zeros(16, np.int32), np.frombuffer(b"ab", np.uint8)
+    text = arena.view(np.uint8)
+    slots[4] = 5, 0  # the first slot of the line that the hash 5 belongs to
+    assert _append(arena, text, 0, 0, data, 0, 2) == 3  # words: code, size and the bytes
+    places = [_slot(slots, arena, text, np.frombuffer(each, np.uint8), 0, len(each), 5) for each in (b"ab", b"ac", b"a", b"abc")]
+    assert places == [4, 5, 5, 5]
+    assert slots[5, 1] == EMPTY
+
+
+def test_a_full_line_goes_on_in_the_next_and_round_the_end() -> None:
+    slots, arena = _empty(8), np.zeros(64, np.int32)
+    text, end, places = arena.view(np.uint8), 0, []
+    for code, each in enumerate((b"a", b"b", b"c", b"d", b"e", b"f")):
+        data = np.frombuffer(each, np.uint8)
+        slot = _slot(slots, arena, text, data, 0, 1, 7)
+        slots[slot] = 7, end
+        end = _append(arena, text, end, code, data, 0, 1)
+        places.append(slot)
+    assert places == [4, 5, 6, 7, 0, 1]

@@ -2,24 +2,26 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
 from reclick.batch import Int32, Int64
+from reclick.cachelines import SLOTS, aligned, place_in_line
 from reclick.compiled import compiled
 
 Bytes = npt.NDArray[np.uint8]
 EMPTY = -1
-ENTRY = np.dtype([("hash", np.uint64), ("start", np.int64), ("size", np.int64)])
-Entries = npt.NDArray[Any]  # [code] records of ENTRY
+FULL = 0.6  # the share of slots used beyond which a table grows
 BLOCK = 128  # strings looked up together, so that their memory accesses overlap
+WORD = 4  # bytes
+HEAD = 2  # words before each string: its code and its size
 
 
 class Interner:
     """Gives every distinct string a code 0, 1, 2 … in the order first met.
+
+    A slot holds a string's hash and where it stands in the arena, there after its code and its size: to look it up is to visit two places.
 
     >>> Interner().codes(pa.array(["b", "a", "b"]))
     array([0, 1, 0], dtype=int32)
@@ -27,9 +29,9 @@ class Interner:
 
     def __init__(self) -> None:
         self.size = 0
-        self._slots = np.full(1024, EMPTY, np.int32)  # [slot] code or EMPTY; open addressing
-        self._entries: Entries = np.zeros(513, ENTRY)  # [code], and one more for where the next string starts
-        self._arena: Bytes = np.zeros(1 << 14, np.uint8)  # every distinct string, end to end
+        self._end = 0  # words of the arena that are used
+        self._slots = _empty(1024)  # [slot] hash, and place in the arena or EMPTY; open addressing
+        self._arena: Int32 = np.zeros(1 << 12, np.int32)  # every distinct string: code, size, and bytes filled up to whole words
 
     def codes(self, strings: pa.Array) -> Int32:
         """The code of each string; new strings are added."""
@@ -42,7 +44,7 @@ class Interner:
         while done < len(codes):
             end = min(len(codes), done + max(4096, self.size // 2))  # room for this many, not for all, as most are known
             self._reserve(end - done, int(offsets[end] - offsets[done]) * width)
-            self.size = _intern(self._slots, self._entries, self._arena, self.size, offsets[done : end + 1], width, data, codes[done:end])
+            self._look_up(offsets[done : end + 1], width, data, codes[done:end], add=True)
             done = end
         return codes
 
@@ -50,7 +52,7 @@ class Interner:
         """The code of each string, -1 for one never met."""
         offsets, data = buffers(strings)
         codes = np.empty(len(strings), np.int32)
-        _find(self._slots, self._entries, self._arena, offsets, 1, data, codes)
+        self._look_up(offsets, 1, data, codes, add=False)
         return codes
 
     def strings(self) -> pa.LargeStringArray:
@@ -60,20 +62,27 @@ class Interner:
 
     def slices(self) -> tuple[Int64, Bytes]:
         """Every string by its code, as offsets and bytes of their own."""
-        offsets = self._entries["start"][: self.size + 1].copy()
-        return offsets, self._arena[: offsets[-1]].copy()
+        offsets = _offsets(self._arena, self.size)
+        data = np.empty(offsets[-1], np.uint8)
+        _copy(self._arena, self._arena.view(np.uint8), offsets, data)
+        return offsets, data
+
+    def _look_up(self, offsets: Int64, width: int, data: Bytes, codes: Int32, *, add: bool) -> None:
+        """Fill in the codes; a string never met gets a new one, or −1."""
+        arena = self._arena
+        self.size, self._end = _look_up(self._slots, arena, arena.view(np.uint8), self.size, self._end, offsets, width, data, codes, add)
 
     def _reserve(self, strings: int, size: int) -> None:
         """Make room for this many more strings of this many bytes in all."""
-        needed = self.size + strings
-        if needed + 1 > len(self._entries):
-            self._entries = _grown(self._entries, needed + 1)
-        held = int(self._entries["start"][self.size])
-        if held + size > len(self._arena):
-            self._arena = _grown(self._arena, held + size)
-        if 2 * needed > len(self._slots):
-            self._slots = np.full(1 << (2 * needed - 1).bit_length(), EMPTY, np.int32)
-            _rebuild(self._slots, self._entries, self.size)
+        words = self._end + strings * (HEAD + 1) + size // WORD
+        if words > len(self._arena):
+            bigger = np.zeros(max(words, len(self._arena) * 3 // 2), np.int32)
+            bigger[: self._end] = self._arena[: self._end]
+            self._arena = bigger
+        if self.size + strings > FULL * len(self._slots):
+            bigger_slots = _empty(1 << int((self.size + strings) / FULL).bit_length())
+            _move(self._slots, bigger_slots)
+            self._slots = bigger_slots
 
 
 def buffers(strings: pa.Array) -> tuple[Int64, Bytes]:
@@ -89,98 +98,125 @@ def buffers(strings: pa.Array) -> tuple[Int64, Bytes]:
     return starts, np.frombuffer(data, np.uint8) if data is not None else np.zeros(0, np.uint8)
 
 
-def _grown(array: npt.NDArray[Any], needed: int) -> npt.NDArray[Any]:
-    bigger = np.zeros(max(needed, len(array) * 3 // 2), array.dtype)
-    bigger[: len(array)] = array
-    return bigger
+def _empty(slots: int) -> Int64:
+    table = aligned(slots)
+    table[:, 1] = EMPTY
+    return table
 
 
 @compiled
-def _hash(data: Bytes, start: int, end: int) -> np.uint64:
+def _hash(data: Bytes, start: int, end: int) -> int:
     """FNV-1a with a final mix, so that the low bits used for slots depend on every byte."""
     value = np.uint64(14695981039346656037)
     for i in range(start, end):
         value = (value ^ np.uint64(data[i])) * np.uint64(1099511628211)
     value ^= value >> np.uint64(32)
     value *= np.uint64(0x9E3779B97F4A7C15)
-    return value ^ (value >> np.uint64(29))
+    return np.int64(value ^ (value >> np.uint64(29)))  # type: ignore[return-value]
 
 
 @compiled
-def _hash_block(
-    slots: Int32, entries: Entries, arena: Bytes, offsets: Int64, width: int, data: Bytes, first: int, hashes: npt.NDArray[np.uint64]
-) -> int:
-    """Hash a block of strings and touch what looking them up will read: misses of the cache then overlap instead of queueing."""
-    mask = np.uint64(len(slots) - 1)
-    size = min(len(hashes), len(offsets) - 1 - first)
-    touched = np.int64(0)
-    for i in range(size):
-        hashes[i] = _hash(data, offsets[first + i] * width, offsets[first + i + 1] * width)
-    for i in range(size):
-        touched += slots[np.int64(hashes[i] & mask)]
-    for i in range(size):
-        touched += entries[max(0, slots[np.int64(hashes[i] & mask)])].start
-    for i in range(size):
-        touched += arena[min(len(arena) - 1, entries[max(0, slots[np.int64(hashes[i] & mask)])].start)]
-    return int(touched)  # returned so that the compiler keeps the reads
+def _look_up(
+    slots: Int64, arena: Int32, text: Bytes, size: int, end: int, offsets: Int64, width: int, data: Bytes, codes: Int32, add: bool
+) -> tuple[int, int]:
+    """Fill in the codes of strings, a block at a time: misses of the cache then overlap instead of queueing. The new size and end."""
+    hashes, places = np.empty(BLOCK, np.int64), np.empty(BLOCK, np.int64)
+    for first in range(0, len(codes), BLOCK):
+        many = min(BLOCK, len(codes) - first)
+        for i in range(many):
+            hashes[i] = _hash(data, offsets[first + i] * width, offsets[first + i + 1] * width)
+        _guess(slots, arena, hashes[:many], places, codes[first : first + many])
+        for i in range(many):
+            start, stop = offsets[first + i] * width, offsets[first + i + 1] * width
+            if places[i] != EMPTY and _same(arena, text, places[i], data, start, stop):
+                continue
+            slot = _slot(slots, arena, text, data, start, stop, hashes[i])
+            if slots[slot, 1] == EMPTY and add:
+                slots[slot, 0], slots[slot, 1] = hashes[i], end
+                end = _append(arena, text, end, size, data, start, stop)
+                size += 1
+            codes[first + i] = arena[slots[slot, 1]] if slots[slot, 1] != EMPTY else EMPTY
+    return size, end
 
 
 @compiled
-def _same(arena: Bytes, at: int, data: Bytes, start: int, length: int) -> bool:
-    for i in range(length):  # noqa: SIM110  (a plain loop compiles to a plain loop)
-        if arena[at + i] != data[start + i]:
+def _guess(slots: Int64, arena: Int32, hashes: Int64, places: Int64, codes: Int32) -> None:
+    """Where in the arena strings of these hashes stand, and their codes: nearly always right; EMPTY where none is in the line that it belongs to."""
+    keys = slots[:, 0]
+    mask = np.int64(len(slots) - 1) & -SLOTS
+    for i in range(len(hashes)):
+        places[i] = keys[hashes[i] & mask]
+    for i in range(len(hashes)):
+        home = hashes[i] & mask
+        place = place_in_line(keys, home, places[i], hashes[i])
+        places[i] = slots[home + place, 1] if place >= 0 else EMPTY
+    for i in range(len(hashes)):
+        codes[i] = arena[places[i]] if places[i] != EMPTY else EMPTY
+
+
+@compiled
+def _same(arena: Int32, text: Bytes, place: int, data: Bytes, start: int, end: int) -> bool:
+    """Whether the string at a place of the arena is data[start:end]."""
+    if arena[place + 1] != end - start:
+        return False
+    at = (place + HEAD) * WORD
+    for i in range(end - start):  # noqa: SIM110  (a plain loop compiles to a plain loop)
+        if text[at + i] != data[start + i]:
             return False
     return True
 
 
 @compiled
-def _slot(slots: Int32, entries: Entries, arena: Bytes, data: Bytes, start: int, end: int, value: np.uint64) -> int:
+def _slot(slots: Int64, arena: Int32, text: Bytes, data: Bytes, start: int, end: int, value: int) -> int:
     """The slot that holds this string, or the empty slot where it belongs."""
     mask = np.int64(len(slots) - 1)
-    slot = np.int64(value) & mask
-    while slots[slot] != EMPTY:
-        entry = entries[slots[slot]]
-        if entry.hash == value and entry.size == end - start and _same(arena, entry.start, data, start, end - start):
+    slot = value & mask & -SLOTS
+    while slots[slot, 1] != EMPTY:
+        if slots[slot, 0] == value and _same(arena, text, slots[slot, 1], data, start, end):
             return int(slot)
         slot = (slot + 1) & mask
     return int(slot)
 
 
 @compiled
-def _intern(slots: Int32, entries: Entries, arena: Bytes, size: int, offsets: Int64, width: int, data: Bytes, codes: Int32) -> int:
-    hashes = np.empty(BLOCK, np.uint64)
-    for first in range(0, len(codes), BLOCK):
-        _hash_block(slots, entries, arena, offsets, width, data, first, hashes)
-        for i in range(first, min(first + BLOCK, len(codes))):
-            start, end, value = offsets[i] * width, offsets[i + 1] * width, hashes[i - first]
-            slot = _slot(slots, entries, arena, data, start, end, value)
-            if slots[slot] == EMPTY:
-                slots[slot] = size
-                at = entries[size].start
-                entries[size].hash = value
-                entries[size].size = end - start
-                entries[size + 1].start = at + end - start
-                for b in range(end - start):
-                    arena[at + b] = data[start + b]
-                size += 1
-            codes[i] = slots[slot]
-    return size
+def _append(arena: Int32, text: Bytes, end: int, code: int, data: Bytes, start: int, stop: int) -> int:
+    """Write a new string at the end of the arena; the new end."""
+    arena[end], arena[end + 1] = code, stop - start
+    at = (end + HEAD) * WORD
+    for i in range(stop - start):
+        text[at + i] = data[start + i]
+    return int(end + HEAD + (stop - start + WORD - 1) // WORD)
 
 
 @compiled
-def _find(slots: Int32, entries: Entries, arena: Bytes, offsets: Int64, width: int, data: Bytes, codes: Int32) -> None:
-    hashes = np.empty(BLOCK, np.uint64)
-    for first in range(0, len(codes), BLOCK):
-        _hash_block(slots, entries, arena, offsets, width, data, first, hashes)
-        for i in range(first, min(first + BLOCK, len(codes))):
-            codes[i] = slots[_slot(slots, entries, arena, data, offsets[i] * width, offsets[i + 1] * width, hashes[i - first])]
+def _move(slots: Int64, bigger: Int64) -> None:
+    """Put every string of a table into a larger, empty one."""
+    mask = np.int64(len(bigger) - 1)
+    for old in range(len(slots)):
+        if slots[old, 1] != EMPTY:
+            slot = slots[old, 0] & mask & -SLOTS
+            while bigger[slot, 1] != EMPTY:
+                slot = (slot + 1) & mask
+            bigger[slot, 0], bigger[slot, 1] = slots[old, 0], slots[old, 1]
 
 
 @compiled
-def _rebuild(slots: Int32, entries: Entries, size: int) -> None:
-    mask = np.int64(len(slots) - 1)
+def _offsets(arena: Int32, size: int) -> Int64:
+    """Where each string starts when they are laid end to end, without anything between."""
+    offsets = np.zeros(size + 1, np.int64)
+    place = 0
     for code in range(size):
-        slot = np.int64(entries[code].hash) & mask
-        while slots[slot] != EMPTY:
-            slot = (slot + 1) & mask
-        slots[slot] = code
+        offsets[code + 1] = offsets[code] + arena[place + 1]
+        place += HEAD + (arena[place + 1] + WORD - 1) // WORD
+    return offsets
+
+
+@compiled
+def _copy(arena: Int32, text: Bytes, offsets: Int64, data: Bytes) -> None:
+    """Lay the strings end to end."""
+    place = 0
+    for code in range(len(offsets) - 1):
+        at = (place + HEAD) * WORD
+        for i in range(arena[place + 1]):
+            data[offsets[code] + i] = text[at + i]
+        place += HEAD + (arena[place + 1] + WORD - 1) // WORD

@@ -15,7 +15,7 @@ ROWS = st.lists(st.tuples(CODES, CODES, st.integers(-5, 5), st.integers(0, 5)), 
 
 def add(tally: Tally, rows: list[tuple[int, int, int, int]]) -> None:
     columns = np.array(rows, np.int64).reshape(-1, 4)
-    tally.add(columns[:, 0], columns[:, 1], columns[:, 2:].astype(float))
+    tally.add(columns[:, 0], columns[:, 1], columns[:, 2].astype(float), columns[:, 3:].astype(float))
 
 
 def totals(tally: Tally) -> dict[tuple[int, int], tuple[float, ...]]:
@@ -25,7 +25,7 @@ def totals(tally: Tally) -> dict[tuple[int, int], tuple[float, ...]]:
 
 @given(st.lists(ROWS, max_size=5))
 def test_totals_are_those_of_a_dict(batches: list[list[tuple[int, int, int, int]]]) -> None:
-    tally, known = Tally.empty(2), dict[tuple[int, int], tuple[float, float]]()
+    tally, known = Tally.empty(others=1), dict[tuple[int, int], tuple[float, float]]()
     for rows in batches:
         add(tally, rows)
         for first, second, one, two in rows:
@@ -37,11 +37,11 @@ def test_totals_are_those_of_a_dict(batches: list[list[tuple[int, int, int, int]
 
 
 def test_totals_survive_growth() -> None:
-    tally = Tally.empty(1)
+    tally = Tally.empty()
     rng = np.random.default_rng(0)
     first, second = rng.integers(0, 300, (2, 60_000))
     for part in np.array_split(np.arange(60_000), 7):
-        tally.add(first[part], second[part], np.ones((len(part), 1)))
+        tally.add(first[part], second[part], np.ones(len(part)), np.zeros((len(part), 0)))
     keys, times = np.unique(first * 300 + second, return_counts=True)
     assert {a * 300 + b: value for (a, b), (value,) in totals(tally).items()} == dict(zip(keys.tolist(), times.tolist(), strict=True))
     assert tally.used <= 0.7 * len(tally.keys)
@@ -52,11 +52,11 @@ def test_codes_in_a_row_do_not_pile_up(swap: bool) -> None:
     # Each key alone in its run of slots, nearly: a hash that ignored one of the codes would take minutes here, not milliseconds.
     many = np.arange(200_000)
     one = np.zeros_like(many)
-    tally = Tally.empty(1)
-    tally.add(*((many, one) if swap else (one, many)), np.ones((len(many), 1)))
+    tally = Tally.empty()
+    tally.add(*((many, one) if swap else (one, many)), np.ones(len(many)), np.zeros((len(many), 0)))
     assert tally.used == len(many)
 
 
 def test_an_empty_table_has_no_totals() -> None:
-    first, second, values = Tally.empty(3).totals()
+    first, second, values = Tally.empty(others=2).totals()
     assert (len(first), len(second), values.shape) == (0, 0, (3, 0))

@@ -12,9 +12,10 @@ import pyarrow.compute as pc
 from reclick.batch import Float64, Int32, Int64, SessionBatch
 from reclick.compiled import compiled
 from reclick.counts import Counts
-from reclick.engines.tally import Tally, claim, key_of
+from reclick.engines.tally import Tally, add_block, key_of
 from reclick.interning import Interner
 from reclick.logs.ahead import read_ahead
+from reclick.logs.kernels import keep_pages
 from reclick.sessions import Sessions
 
 CHUNK = 8_192  # sessions between two looks at how full the tables are
@@ -30,11 +31,11 @@ class LastCodes:
         self._strings: pa.Array | None = None
         self._codes: Int32 = np.zeros(0, np.int32)
 
-    def of(self, strings: pa.Array) -> Int32:
-        """The code of each string; new strings are added."""
+    def of(self, strings: pa.Array, index: Int32) -> Int32:
+        """The code of strings[i] for each i of the index; new strings are added."""
         if strings is not self._strings:
             self._strings, self._codes = strings, self._interner.codes(strings)
-        return self._codes
+        return _taken(self._codes, index)
 
 
 class Counter:
@@ -46,8 +47,8 @@ class Counter:
     def __init__(self) -> None:
         self._queries, self._ads, self._sequences = Interner(), Interner(), Interner()
         self._query_codes, self._ad_codes = LastCodes(self._queries), LastCodes(self._ads)
-        self._pairs = Tally.empty(3)  # (query, ad) → impressions, clicks, last clicks
-        self._visits = Tally.empty(1)  # (query, click list) → sessions
+        self._pairs = Tally.empty(others=2)  # (query, ad) → impressions; clicks, last clicks
+        self._visits = Tally.empty()  # (query, click list) → sessions
         self._lengths = np.zeros((1, 1))  # [page length, number of clicks] sessions
         self._nothing = 0.0  # a total up to this is none: what is added is kept however small, what is taken away may leave rounding
 
@@ -57,23 +58,30 @@ class Counter:
             self.add(batch, *codes)
 
     def codes(self, batch: SessionBatch) -> tuple[Int32, Int32, Int32]:
-        """This counter's codes of a batch's queries, ads and click lists."""
-        click = np.ascontiguousarray(batch.click, np.int32).view(np.uint8)
-        query, ad = self._query_codes.of(batch.queries), self._ad_codes.of(batch.ads)
-        return query, ad, self._sequences.codes_of_bytes(batch.clicks, click, width=4)
+        """This counter's codes of the query of each session, of the ad of each impression and of the clicks of each session."""
+        query, ad = self._query_codes.of(batch.queries, batch.query), self._ad_codes.of(batch.ads, batch.ad)
+        return query, ad, self._sequence_codes(batch.clicks, np.ascontiguousarray(batch.click, np.int32))
+
+    def _sequence_codes(self, clicks: Int64, click: Int32) -> Int32:
+        """The code of each session's click list; none and one click, which nearly all have, need no search."""
+        last = int(click.max(initial=0))
+        short = self._sequences.codes_of_bytes(np.maximum(np.arange(-1, last + 1), 0), np.arange(1, last + 1, dtype=np.int32).view(np.uint8), width=4)
+        codes = _codes_of_short(clicks, click, short)
+        longer = np.flatnonzero(codes < 0)
+        positions, starts = keep_pages(longer, click, clicks, int((clicks[longer + 1] - clicks[longer]).sum()))
+        codes[longer] = self._sequences.codes_of_bytes(starts, positions.view(np.uint8), width=4)
+        return codes
 
     def add(self, batch: SessionBatch, query: Int32, ad: Int32, sequence: Int32) -> None:
-        """Count every session of a batch, given the codes of its queries, ads and click lists."""
+        """Count every session of a batch, given its codes."""
         weight = np.zeros(0) if batch.weight is None else batch.weight  # none: every session counts once
         pairs, visits = self._pairs, self._visits
         for start in range(0, len(batch), CHUNK):
             end = min(start + CHUNK, len(batch))
             pairs.reserve(int(batch.page[end] - batch.page[start]))
             visits.reserve(end - start)
-            pairs.used += _count_pairs(
-                start, end, batch.query, batch.ad, batch.page, batch.click, batch.clicks, weight, query, ad, pairs.keys, pairs.values
-            )
-            visits.used += _count_visits(start, end, batch.query, weight, query, sequence, visits.keys, visits.values)
+            pairs.used += _count_pairs(start, end, query, ad, batch.page, batch.click, batch.clicks, weight, pairs.keys, pairs.total, pairs.others)
+            visits.used += _count_visits(start, end, query, sequence, weight, visits.keys, visits.total)
         self._lengths = _added(self._lengths, _length_table(batch))
 
     def sorted_codes(self, counts: Counts) -> tuple[Int32, Int32]:
@@ -85,9 +93,9 @@ class Counter:
         self._nothing = ROUNDING if sign < 0 else self._nothing
         query, ad = self._queries.codes(counts.queries).astype(np.int64), self._ads.codes(counts.ads).astype(np.int64)
         sequence = self._sequences.codes_of_bytes(counts.sequence_starts, counts.sequence_clicks.view(np.uint8), width=4).astype(np.int64)
-        pair_totals = np.stack([counts.impressions, counts.clicks, counts.last_clicks], axis=1)
-        self._pairs.add(query[counts.pair_query], ad[counts.pair_ad], sign * pair_totals)
-        self._visits.add(query[counts.visit_query], sequence[counts.visit_sequence], sign * counts.sessions[:, None])
+        clicks, none = np.stack([counts.clicks, counts.last_clicks], axis=1), np.zeros((len(counts.sessions), 0))
+        self._pairs.add(query[counts.pair_query], ad[counts.pair_ad], sign * counts.impressions, sign * clicks)
+        self._visits.add(query[counts.visit_query], sequence[counts.visit_sequence], sign * counts.sessions, none)
         self._lengths = _added(self._lengths, sign * counts.lengths)
 
     def finish(self) -> Counts:
@@ -138,7 +146,7 @@ class Grouper:
                 counted.result()
 
     def _add(self, batch: SessionBatch, query: Int32, ad: Int32) -> None:
-        packed, starts = _pack(batch.query, batch.ad, batch.page, batch.click, batch.clicks, query, ad)
+        packed, starts = _pack(query, ad, batch.page, batch.click, batch.clicks)
         session = self._sessions.codes_of_bytes(starts, packed.view(np.uint8), width=4)
         if self._sessions.size > len(self._weight):
             self._weight = np.concatenate([self._weight, np.zeros(self._sessions.size * 3 // 2 - len(self._weight))])
@@ -182,8 +190,12 @@ def _inverse(codes: Int32, size: int) -> Int32:
 
 def _sorted_pairs(first: Int32, second: Int32) -> tuple[Int32, Int32, Int64]:
     """Two codes sorted by the first, then the second, and the order that sorts them."""
-    keys = (first.astype(np.int64) << 32) | second
-    order = np.argsort(keys)
+    places = np.arange(len(first))
+    low, high = len(first).bit_length(), int(second.max(initial=0)).bit_length()
+    if int(first.max(initial=0)).bit_length() + high + low < 64:  # a number that holds its own place is sorted far sooner than places by a number
+        order = np.sort((first.astype(np.int64) << (high + low)) | (second.astype(np.int64) << low) | places) & ((1 << low) - 1)
+    else:
+        order = np.argsort((first.astype(np.int64) << 32) | second)
     return first[order], second[order], order
 
 
@@ -240,44 +252,63 @@ def _trimmed(table: Float64, nothing: float) -> Float64:
 
 
 @compiled
+def _taken(codes: Int32, index: Int32) -> Int32:
+    """codes[index], in a pass of its own: what it reads stays in the cache, out of which the tables would push it."""
+    out = np.empty(len(index), np.int32)
+    for i in range(len(index)):
+        out[i] = codes[index[i]]
+    return out
+
+
+@compiled
+def _codes_of_short(clicks: Int64, click: Int32, short: Int32) -> Int32:
+    """The code of click lists without a click, short[0], and of one click, short[its position]; −1 of longer ones."""
+    codes = np.empty(len(clicks) - 1, np.int32)
+    for s in range(len(codes)):
+        many = clicks[s + 1] - clicks[s]
+        codes[s] = -1 if many > 1 else short[click[clicks[s]] if many == 1 else 0]
+    return codes
+
+
+@compiled
 def _count_pairs(
     start: int, end: int, query: Int32, ad: Int32, page: Int64, click: Int32, clicks: Int64, weight: Float64,
-    query_code: Int32, ad_code: Int32, keys: Int64, totals: Float64,
+    keys: Int64, impressions: Float64, others: Float64,
 ) -> int:  # fmt: skip
     """Add the impressions and clicks of sessions start … end − 1 to their pairs; the number of new pairs."""
     new = 0
     room = TOGETHER * _longest(page[start : end + 1])
-    wanted, slots = np.empty(room, np.int64), np.empty(room, np.int64)  # [impression of a few sessions]
+    wanted, more, slots = np.empty(room, np.int64), np.ones(room), np.empty(room, np.int64)  # [impression of a few sessions]
     for first in range(start, end, TOGETHER):
         beyond, top = min(first + TOGETHER, end), page[first]
         for s in range(first, beyond):
             for i in range(page[s], page[s + 1]):
-                wanted[i - top] = key_of(query_code[query[s]], ad_code[ad[i]])
-        new += claim(keys, wanted[: page[beyond] - top], slots)
+                wanted[i - top] = key_of(query[s], ad[i])
+                if len(weight):
+                    more[i - top] = weight[s]
+        size = page[beyond] - top
+        new += add_block(keys, impressions, wanted[:size], more[:size], slots)
         for s in range(first, beyond):
-            w = weight[s] if len(weight) else 1.0
-            for i in range(page[s], page[s + 1]):
-                totals[slots[i - top], 0] += w
             for c in range(clicks[s], clicks[s + 1]):
-                slot = slots[page[s] - top + click[c] - 1]
-                totals[slot, 1] += w
+                at = page[s] - top + click[c] - 1
+                others[slots[at], 0] += more[at]
                 if c == clicks[s + 1] - 1:
-                    totals[slot, 2] += w
+                    others[slots[at], 1] += more[at]
     return new
 
 
 @compiled
-def _count_visits(start: int, end: int, query: Int32, weight: Float64, query_code: Int32, sequence: Int32, keys: Int64, totals: Float64) -> int:
+def _count_visits(start: int, end: int, query: Int32, sequence: Int32, weight: Float64, keys: Int64, sessions: Float64) -> int:
     """Add sessions start … end − 1 to their queries and click lists; the number of new ones."""
     new = 0
-    wanted, slots = np.empty(TOGETHER, np.int64), np.empty(TOGETHER, np.int64)  # [session]
+    wanted, more, slots = np.empty(TOGETHER, np.int64), np.ones(TOGETHER), np.empty(TOGETHER, np.int64)  # [session]
     for first in range(start, end, TOGETHER):
-        beyond = min(first + TOGETHER, end)
-        for s in range(first, beyond):
-            wanted[s - first] = key_of(query_code[query[s]], sequence[s])
-        new += claim(keys, wanted[: beyond - first], slots)
-        for s in range(first, beyond):
-            totals[slots[s - first], 0] += weight[s] if len(weight) else 1.0
+        size = min(first + TOGETHER, end) - first
+        for i in range(size):
+            wanted[i] = key_of(query[first + i], sequence[first + i])
+            if len(weight):
+                more[i] = weight[first + i]
+        new += add_block(keys, sessions, wanted[:size], more[:size], slots)
     return new
 
 
@@ -297,16 +328,16 @@ def _count_lengths(page: Int64, clicks: Int64, weight: Float64, table: Float64) 
 
 
 @compiled
-def _pack(query: Int32, ad: Int32, page: Int64, click: Int32, clicks: Int64, query_code: Int32, ad_code: Int32) -> tuple[Int32, Int64]:
+def _pack(query: Int32, ad: Int32, page: Int64, click: Int32, clicks: Int64) -> tuple[Int32, Int64]:
     """Each session as a run of numbers: query, page length, ads, clicks; and where each run starts."""
     packed = np.empty(2 * len(query) + len(ad) + len(click), np.int32)
     starts = np.zeros(len(query) + 1, np.int64)
     at = 0
     for s in range(len(query)):
-        packed[at], packed[at + 1] = query_code[query[s]], page[s + 1] - page[s]
+        packed[at], packed[at + 1] = query[s], page[s + 1] - page[s]
         at += 2
         for i in range(page[s], page[s + 1]):
-            packed[at] = ad_code[ad[i]]
+            packed[at] = ad[i]
             at += 1
         for c in range(clicks[s], clicks[s + 1]):
             packed[at] = click[c]

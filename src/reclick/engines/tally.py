@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from reclick.batch import Float64, Int32, Int64
+from reclick.cachelines import SLOTS, aligned, place_in_line
 from reclick.compiled import compiled
 
 EMPTY = -1
@@ -18,40 +19,41 @@ FULL = 0.7  # the share of slots used beyond which a table grows
 class Tally:
     """A hash table with open addressing; kernels add to its arrays and the owner makes room between calls.
 
-    A slot's key and totals lie side by side, so that looking it up and adding to it touch one line of the cache.
+    A key is looked for in the whole line of the cache that it belongs to, then in the next. Its first total lies beside it, so that most of what is
+    added touches one line; the other totals, which fewer keys have, lie apart.
     """
 
     keys: Int64  # [slot] first << 32 | second, or EMPTY
-    values: Float64  # [slot, total]
+    total: Float64  # [slot] the first total
+    others: Float64  # [slot, other total]
     used: int = 0
 
     @classmethod
-    def empty(cls, totals: int, room: int = 512) -> Tally:
-        """A table of `totals` running totals a key, with room for this many keys."""
+    def empty(cls, others: int = 0, room: int = 512) -> Tally:
+        """A table of one total a key and so many others, with room for this many keys."""
         slots = 1 << max(10, int(room / FULL).bit_length())
-        table = np.zeros((slots, 1 + totals))
-        keys = table.view(np.int64)[:, 0]
-        keys[:] = EMPTY
-        return cls(keys, table[:, 1:])
+        table = aligned(slots)
+        table[:, 0] = EMPTY
+        return cls(table[:, 0], table.view(np.float64)[:, 1], np.zeros((slots, others)))
 
     def reserve(self, keys: int) -> None:
         """Make room for this many more keys."""
         if self.used + keys <= FULL * len(self.keys):
             return
-        bigger = Tally.empty(self.values.shape[1], self.used + keys)
-        _move(self.keys, self.values, bigger.keys, bigger.values)
-        self.keys, self.values = bigger.keys, bigger.values
+        bigger = Tally.empty(self.others.shape[1], self.used + keys)
+        _move(self.keys, self.total, self.others, bigger.keys, bigger.total, bigger.others)
+        self.keys, self.total, self.others = bigger.keys, bigger.total, bigger.others
 
-    def add(self, first: Int64, second: Int64, values: Float64) -> None:
-        """Add a row of totals for each pair of codes."""
+    def add(self, first: Int64, second: Int64, total: Float64, others: Float64) -> None:
+        """Add a total, and a row of the others, for each pair of codes."""
         self.reserve(len(first))
-        self.used += _add_all(self.keys, self.values, first, second, values)
+        self.used += _add_all(self.keys, self.total, self.others, first, second, total, others)
 
     def totals(self) -> tuple[Int32, Int32, Float64]:
-        """The two codes and the totals [total, key] of every key, in no order."""
-        keys, values = np.empty(self.used, np.int64), np.empty((self.values.shape[1], self.used))
-        _copy(self.keys, self.values, keys, values)
-        return (keys >> 32).astype(np.int32), (keys & 0xFFFFFFFF).astype(np.int32), values
+        """The two codes and all totals [total, key] of every key, in no order."""
+        first, second, values = np.empty(self.used, np.int32), np.empty(self.used, np.int32), np.empty((1 + self.others.shape[1], self.used))
+        _copy(self.keys, self.total, self.others, first, second, values)
+        return first, second, values
 
 
 @compiled
@@ -61,73 +63,82 @@ def key_of(first: int, second: int) -> int:
 
 
 @compiled
-def claim(keys: Int64, wanted: Int64, slots: Int64) -> int:
-    """Fill slots with the slot of each wanted key, an empty one becoming that of a new key; the number of new keys.
+def add_block(keys: Int64, total: Float64, wanted: Int64, more: Float64, slots: Int64) -> int:
+    """Add to the total of each wanted key, fill slots with where it is, and return the number of new keys.
 
-    All are read before any is searched for: misses of the cache then overlap instead of queueing.
+    All are read before any is searched for: misses of the cache then overlap instead of queueing. A line is searched without a branch.
     """
-    mask = np.int64(len(keys) - 1)
-    met = np.empty(len(wanted), np.int64)  # the key in the slot where each is first looked for
+    mask = len(keys) - 1
+    met = np.empty(len(wanted), np.int64)  # the first key of the line that each belongs to
     for i in range(len(wanted)):
-        slots[i] = _home(wanted[i]) & mask
+        slots[i] = _home(wanted[i], mask)
         met[i] = keys[slots[i]]
     new = 0
     for i in range(len(wanted)):
-        if met[i] == wanted[i]:
-            continue
-        slot = slots[i]
-        while keys[slot] != wanted[i]:
-            if keys[slot] == EMPTY:
-                keys[slot] = wanted[i]
-                new += 1
-                break
-            slot = (slot + 1) & mask
+        home, key = slots[i], wanted[i]
+        place = place_in_line(keys, home, met[i], key)
+        slot = home + place
+        if place < 0:
+            slot = _slot(keys, key, home)
+            new += keys[slot] == EMPTY
+            keys[slot] = key
+        total[slot] += more[i]
         slots[i] = slot
     return new
 
 
 @compiled
-def _home(key: int) -> int:
-    """Where a key is first looked for: the upper bits of the product depend on both codes."""
-    return int(np.int64((np.uint64(key) * np.uint64(0x9E3779B97F4A7C15)) >> np.uint64(32)))
+def _home(key: int, mask: int) -> int:
+    """The first slot of the line that a key belongs to: the upper bits of the product depend on both codes."""
+    return int((np.int64((np.uint64(key) * np.uint64(0x9E3779B97F4A7C15)) >> np.uint64(32)) * SLOTS) & mask)
 
 
 @compiled
-def _add_all(keys: Int64, values: Float64, first: Int64, second: Int64, rows: Float64) -> int:
+def _slot(keys: Int64, key: int, home: int) -> int:
+    """The slot that holds a key, or the empty one where it belongs."""
+    mask = len(keys) - 1
+    slot = home
+    while keys[slot] != key and keys[slot] != EMPTY:
+        slot = (slot + 1) & mask
+    return slot
+
+
+@compiled
+def _add_all(keys: Int64, total: Float64, others: Float64, first: Int64, second: Int64, more: Float64, more_others: Float64) -> int:
     new = 0
     wanted, slots = np.empty(BLOCK, np.int64), np.empty(BLOCK, np.int64)
     for start in range(0, len(first), BLOCK):
         size = min(BLOCK, len(first) - start)
         for i in range(size):
             wanted[i] = key_of(first[start + i], second[start + i])
-        new += claim(keys, wanted[:size], slots)
+        new += add_block(keys, total, wanted[:size], more[start : start + size], slots)
         for i in range(size):
-            for t in range(rows.shape[1]):
-                values[slots[i], t] += rows[start + i, t]
+            for t in range(others.shape[1]):
+                others[slots[i], t] += more_others[start + i, t]
     return new
 
 
 @compiled
-def _move(keys: Int64, values: Float64, new_keys: Int64, new_values: Float64) -> None:
+def _move(keys: Int64, total: Float64, others: Float64, new_keys: Int64, new_total: Float64, new_others: Float64) -> None:
     """Put every key of a table into a larger, empty one."""
-    mask = np.int64(len(new_keys) - 1)
+    mask = len(new_keys) - 1
     for old in range(len(keys)):
         if keys[old] != EMPTY:
-            slot = _home(keys[old]) & mask
-            while new_keys[slot] != EMPTY:
-                slot = (slot + 1) & mask
+            slot = _slot(new_keys, keys[old], _home(keys[old], mask))
             new_keys[slot] = keys[old]
-            for t in range(values.shape[1]):
-                new_values[slot, t] = values[old, t]
+            new_total[slot] = total[old]
+            for t in range(others.shape[1]):
+                new_others[slot, t] = others[old, t]
 
 
 @compiled
-def _copy(keys: Int64, values: Float64, out_keys: Int64, out_values: Float64) -> None:
+def _copy(keys: Int64, total: Float64, others: Float64, first: Int32, second: Int32, values: Float64) -> None:
     """The used slots, one after the other."""
     used = 0
     for slot in range(len(keys)):
         if keys[slot] != EMPTY:
-            out_keys[used] = keys[slot]
-            for t in range(values.shape[1]):
-                out_values[t, used] = values[slot, t]
+            first[used], second[used] = keys[slot] >> 32, keys[slot] & 0xFFFFFFFF
+            values[0, used] = total[slot]
+            for t in range(others.shape[1]):
+                values[1 + t, used] = others[slot, t]
             used += 1

@@ -53,8 +53,9 @@ def encode_lists(column: pa.Array) -> tuple[pa.Array, Int64]:
         return pa.array([], pa.null()), np.zeros(len(column) + 1, np.int64)
     plain = kind_of.is_list(column.type) or kind_of.is_large_list(column.type)
     if plain and not column.null_count:
-        starts = np.asarray(column.offsets, np.int64)
-        return column.flatten(), starts - starts[0]
+        starts = column.offsets.to_numpy().astype(np.int64)
+        starts -= starts[0]  # in place: fresh memory costs more than it takes to fill it
+        return column.flatten(), starts
     # Not by cast: Arrow's from a sliced list_view is wrong. flatten leaves out what lies under nulls.
     lengths = pc.list_value_length(column).fill_null(0)
     starts = np.zeros(len(column) + 1, np.int64)

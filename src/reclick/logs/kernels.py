@@ -49,12 +49,13 @@ def check_rows(
     """Write every row's reason and return the totals; `weight` is empty when sessions have none."""
     totals = np.zeros(NUM_TOTALS, np.int64)
     clicked = np.zeros(min(max_ads, len(ad)) + 1, np.int32)  # [position] the last row that clicked it, from 1
-    shown = np.zeros(len(ad_fault), np.int32)  # [ad] the last row that showed it, from 1
+    twice = pages_that_repeat(ad, len(ad_fault), page)
+    sound_queries, sound_ads = all_sound(query, query_fault), all_sound(ad, ad_fault)
     for row in range(len(query)):
         start, end = page[row], page[row + 1]
-        why = query_reason(query[row], query_fault)
+        why = 0 if sound_queries else query_reason(query[row], query_fault)
         if why == 0:
-            why = page_reason(ad, ad_fault, start, end, max_ads)
+            why = page_reason(ad, ad_fault, sound_ads, start, end, max_ads)
         if why == 0 and len(weight) > 0 and not 0.0 <= weight[row] < np.inf:
             why = BAD_WEIGHT
         made, reverse = 0, False
@@ -71,7 +72,7 @@ def check_rows(
         totals[MULTI] += made > 1
         totals[REVERSE] += reverse
         totals[LONGEST] = max(totals[LONGEST], end - start)
-        totals[REPEATED_AD] += shows_twice(ad, start, end, shown, row + 1)
+        totals[REPEATED_AD] += twice[row]
         totals[REPEATED_CLICK] += repeats > 0
         totals[REPEATS] += repeats
     return totals
@@ -88,13 +89,22 @@ def query_reason(code: int, fault: Byte) -> int:
 
 
 @compiled
-def page_reason(ad: Int32, fault: Byte, start: int, end: int, max_ads: int) -> int:
+def all_sound(codes: Int32, fault: Byte) -> bool:
+    """Return whether none is null and none has a fault, as in nearly every batch: no row then needs to be looked at for it."""
+    least = np.int32(0)
+    for i in range(len(codes)):
+        least = min(least, codes[i])
+    return bool(least == 0 and not fault.any())
+
+
+@compiled
+def page_reason(ad: Int32, fault: Byte, sound: bool, start: int, end: int, max_ads: int) -> int:
     """Return why a page is bad, 0 when it is not."""
     if end == start:
         return NO_ADS
     if end - start > max_ads:
         return PAGE_TOO_LONG
-    for i in range(start, end):
+    for i in range(start, start if sound else end):
         if ad[i] < 0 or fault[ad[i]] == EMPTY:
             return NULL_AD
         if fault[ad[i]] != OK:
@@ -120,19 +130,40 @@ def read_clicks(click: Int32, start: int, end: int, length: int, clicked: Int32,
 
 
 @compiled
-def shows_twice(ad: Int32, start: int, end: int, shown: Int32, stamp: int) -> bool:
-    """Return whether a page shows an ad twice."""
-    if end - start <= SHORT_PAGE:
-        for i in range(start + 1, end):
-            for j in range(start, i):
-                if ad[i] == ad[j]:
-                    return True
-        return False
-    for i in range(start, end):
-        if shown[ad[i]] == stamp:
-            return True
-        shown[ad[i]] = stamp
-    return False
+def pages_that_repeat(ad: Int32, num_ads: int, page: Int64) -> Byte:
+    """Return for each page whether it shows an ad twice."""
+    twice = np.zeros(len(page) - 1, np.uint8)
+    longest = 0
+    for row in range(len(twice)):
+        longest = max(longest, page[row + 1] - page[row])
+    if longest <= SHORT_PAGE:
+        mark_near(ad, page, longest, twice)
+    else:
+        mark_anywhere(ad, num_ads, page, twice)
+    return twice
+
+
+@compiled
+def mark_near(ad: Int32, page: Int64, longest: int, twice: Byte) -> None:
+    """Mark pages with an ad twice, none longer than `longest`: equal ads are first looked for as if all pages were one, which is quick."""
+    for distance in range(1, longest):
+        row = 0
+        for i in range(distance, len(ad)):
+            if ad[i] == ad[i - distance]:
+                while page[row + 1] <= i:
+                    row += 1
+                twice[row] |= i - distance >= page[row]
+
+
+@compiled
+def mark_anywhere(ad: Int32, num_ads: int, page: Int64, twice: Byte) -> None:
+    """Mark pages with an ad twice, of any length."""
+    shown = np.zeros(num_ads, np.int32)  # [ad] the last row that showed it, from 1
+    for row in range(len(twice)):
+        for i in range(page[row], page[row + 1]):
+            if ad[i] >= 0:
+                twice[row] |= shown[ad[i]] == row + 1
+                shown[ad[i]] = row + 1
 
 
 @compiled
