@@ -42,7 +42,7 @@ class Interner:
         codes = np.empty(len(offsets) - 1, np.int32)
         done = 0
         while done < len(codes):
-            end = min(len(codes), done + max(4096, self.size // 2))  # room for this many, not for all, as most are known
+            end = min(len(codes), done + max(4096, self.size // 16))  # room for this many, not for all, as most are known
             self._reserve(end - done, int(offsets[end] - offsets[done]) * width)
             self._look_up(offsets[done : end + 1], width, data, codes[done:end], add=True)
             done = end

@@ -7,7 +7,6 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from reclick.batch import Float64, Int32, Int64, SessionBatch
 from reclick.compiled import compiled
@@ -17,6 +16,7 @@ from reclick.interning import Interner
 from reclick.logs.ahead import read_ahead
 from reclick.logs.kernels import keep_pages
 from reclick.sessions import Sessions
+from reclick.string_order import string_order
 
 CHUNK = 8_192  # sessions between two looks at how full the tables are
 TOGETHER = 64  # sessions whose keys are looked up together
@@ -100,30 +100,30 @@ class Counter:
 
     def finish(self) -> Counts:
         """The totals in their one canonical order, without what has come to nothing."""
-        visit_query, visit_sequence, (sessions,) = _nonzero(*self._visits.totals(), self._nothing)
-        pair_query, pair_ad, pair_totals = _nonzero(*self._pairs.totals(), self._nothing)
+        pairs, visits = self._pairs.slots(self._nothing), self._visits.slots(self._nothing)
+        (pair_query, pair_ad), (visit_query, visit_sequence) = self._pairs.codes(pairs), self._visits.codes(visits)
+        starts, clicks, sequence_code = _sorted_sequences(self._sequences, visit_sequence)
         with ThreadPoolExecutor(2) as pool:  # sorting does not hold the GIL
             sorted_queries = pool.submit(_sorted_strings, self._queries, visit_query, pair_query)
             sorted_ads = pool.submit(_sorted_strings, self._ads, pair_ad)
-        (queries, query_code), (ads, ad_code) = sorted_queries.result(), sorted_ads.result()
-        starts, clicks, sequence_code = _sorted_sequences(self._sequences, visit_sequence)
-        with ThreadPoolExecutor(2) as pool:
+            (queries, query_code), (ads, ad_code) = sorted_queries.result(), sorted_ads.result()
             sorted_pairs = pool.submit(_sorted_pairs, query_code[pair_query], ad_code[pair_ad])
             sorted_visits = pool.submit(_sorted_pairs, query_code[visit_query], sequence_code[visit_sequence])
         (pair_query, pair_ad, pair), (visit_query, visit_sequence, visit) = sorted_pairs.result(), sorted_visits.result()
+        pairs, visits = pairs[pair], visits[visit]
         return Counts(
             queries=queries,
             ads=ads,
             pair_query=pair_query,
             pair_ad=pair_ad,
-            impressions=pair_totals[0][pair],
-            clicks=pair_totals[1][pair],
-            last_clicks=pair_totals[2][pair],
+            impressions=self._pairs.total[pairs],
+            clicks=self._pairs.others[pairs, 0],
+            last_clicks=self._pairs.others[pairs, 1],
             sequence_starts=starts,
             sequence_clicks=clicks,
             visit_query=visit_query,
             visit_sequence=visit_sequence,
-            sessions=sessions[visit],
+            sessions=self._visits.total[visits],
             lengths=_trimmed(self._lengths, self._nothing),
         )
 
@@ -173,14 +173,6 @@ class Grouper:
         return Sessions(counts, pair, page, click, clicks, weight[order])
 
 
-def _nonzero(first: Int32, second: Int32, totals: Float64, nothing: float) -> tuple[Int32, Int32, Float64]:
-    """Keep the keys of which any total is more than nothing."""
-    if totals[0].min(initial=1.0) > nothing:
-        return first, second, totals
-    keep = (np.abs(totals) > nothing).any(axis=0)
-    return first[keep], second[keep], totals[:, keep]
-
-
 def _inverse(codes: Int32, size: int) -> Int32:
     """Where each code stands in an array of codes, −1 where it does not."""
     inverse = np.full(max(size, 1), -1, np.int32)
@@ -203,7 +195,7 @@ def _sorted_strings(interner: Interner, *used: Int32) -> tuple[pa.LargeStringArr
     """The strings that occur, in order, and each old code's new one."""
     old = _distinct(interner.size, *used)
     strings = interner.strings().take(pa.array(old))
-    order = pc.array_sort_indices(strings).to_numpy()
+    order = string_order(strings)
     code = np.full(max(interner.size, 1), -1, np.int32)
     code[old[order]] = np.arange(len(old), dtype=np.int32)
     return strings.take(pa.array(order)), code

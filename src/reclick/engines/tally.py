@@ -49,11 +49,17 @@ class Tally:
         self.reserve(len(first))
         self.used += _add_all(self.keys, self.total, self.others, first, second, total, others)
 
-    def totals(self) -> tuple[Int32, Int32, Float64]:
-        """The two codes and all totals [total, key] of every key, in no order."""
-        first, second, values = np.empty(self.used, np.int32), np.empty(self.used, np.int32), np.empty((1 + self.others.shape[1], self.used))
-        _copy(self.keys, self.total, self.others, first, second, values)
-        return first, second, values
+    def slots(self, nothing: float = 0.0) -> Int64:
+        """The slots of the keys of which any total is more than nothing, in no order."""
+        slots = np.flatnonzero(self.keys != EMPTY)
+        if self.total[slots].min(initial=np.inf) > nothing:
+            return slots
+        return slots[(np.abs(self.total[slots]) > nothing) | (np.abs(self.others[slots]) > nothing).any(axis=1)]
+
+    def codes(self, slots: Int64) -> tuple[Int32, Int32]:
+        """The two codes of the keys in these slots."""
+        keys = self.keys[slots]
+        return (keys >> 32).astype(np.int32), (keys & 0xFFFFFFFF).astype(np.int32)
 
 
 @compiled
@@ -129,16 +135,3 @@ def _move(keys: Int64, total: Float64, others: Float64, new_keys: Int64, new_tot
             new_total[slot] = total[old]
             for t in range(others.shape[1]):
                 new_others[slot, t] = others[old, t]
-
-
-@compiled
-def _copy(keys: Int64, total: Float64, others: Float64, first: Int32, second: Int32, values: Float64) -> None:
-    """The used slots, one after the other."""
-    used = 0
-    for slot in range(len(keys)):
-        if keys[slot] != EMPTY:
-            first[used], second[used] = keys[slot] >> 32, keys[slot] & 0xFFFFFFFF
-            values[0, used] = total[slot]
-            for t in range(others.shape[1]):
-                values[1 + t, used] = others[slot, t]
-            used += 1
