@@ -246,6 +246,16 @@ def test_batches_and_chunks_of_any_size_give_the_same_counts(monkeypatch: pytest
     assert count(pa.Table.from_batches(table.to_batches(max_chunksize=17))) == expected
 
 
+@pytest.mark.parametrize("most", [9, 2**31 - 1])
+def test_pairs_are_sorted_by_the_first_code_and_then_the_second(most: int) -> None:
+    rng = np.random.default_rng(0)
+    first, second = rng.integers(0, most, (2, 500), endpoint=True).astype(np.int32)
+    in_first, in_second, order = embedded._sorted_pairs(first, second)
+    assert list(zip(in_first.tolist(), in_second.tolist(), strict=True)) == sorted(zip(first.tolist(), second.tolist(), strict=True))
+    np.testing.assert_array_equal(first[order], in_first)
+    np.testing.assert_array_equal(np.sort(order), np.arange(500))
+
+
 def test_a_large_log_of_many_pairs_is_counted_exactly() -> None:
     rng = np.random.default_rng(11)
     size = 60_000  # sessions of one ad, more pairs and click lists than any table starts with
