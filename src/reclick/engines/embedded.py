@@ -182,10 +182,14 @@ def _inverse(codes: Int32, size: int) -> Int32:
 
 def _sorted_pairs(first: Int32, second: Int32) -> tuple[Int32, Int32, Int64]:
     """Two codes sorted by the first, then the second, and the order that sorts them."""
-    places = np.arange(len(first))
-    low, high = len(first).bit_length(), int(second.max(initial=0)).bit_length()
-    if int(first.max(initial=0)).bit_length() + high + low < 64:  # a number that holds its own place is sorted far sooner than places by a number
-        order = np.sort((first.astype(np.int64) << (high + low)) | (second.astype(np.int64) << low) | places) & ((1 << low) - 1)
+    bits = [int(largest).bit_length() for largest in (first.max(initial=0), second.max(initial=0), len(first))]
+    if sum(bits) < 64:  # a number that holds its own place is sorted far sooner than places by a number
+        order = first.astype(np.int64)
+        for more, width in ((second, bits[1]), (np.arange(len(first)), bits[2])):
+            order <<= width
+            order |= more
+        order.sort()
+        order &= (1 << bits[2]) - 1
     else:
         order = np.argsort((first.astype(np.int64) << 32) | second)
     return first[order], second[order], order

@@ -12,7 +12,7 @@ from reclick.compiled import compiled
 
 EMPTY = -1
 BLOCK = 128  # keys looked up together
-FULL = 0.7  # the share of slots used beyond which a table grows
+FULL = 0.8  # the share of slots used beyond which a table grows
 
 
 @dataclass(slots=True)
