@@ -339,9 +339,9 @@ def test_an_update_of_nothing_leaves_nothing(run: Run) -> None:
 ENDLESS = """
 import sys
 from reclick.__main__ import main
-from reclick.engines import embedded
+from reclick.engines import counter
 
-count = embedded.Counter.add_batches
+count = counter.Counter.add_batches
 
 def endless(batches):
     for batch in batches:
@@ -350,7 +350,7 @@ def endless(batches):
                 print("counting", flush=True)
             yield batch
 
-embedded.Counter.add_batches = lambda self, batches: count(self, endless(batches))
+counter.Counter.add_batches = lambda self, batches: count(self, endless(batches))
 main()
 """
 

@@ -18,7 +18,8 @@ from plain_counts import by_hand, check_canonical, in_plain
 
 import reclick as rc
 from reclick.counts import Counts, as_counts, count
-from reclick.engines import embedded
+from reclick.engines import counter
+from reclick.engines.ordering import sorted_pairs
 from reclick.errors import LogError, SettingError, StoreError
 
 SEEDS = st.integers(0, 2**32)
@@ -29,7 +30,7 @@ def sessions_of(seed: int, size: int = 40, *, weights: bool = False) -> list[Ses
 
 
 def counted(sessions: list[Session], *, weights: bool = False) -> Counts:
-    return count(as_table(sessions, weights=weights)) if sessions else embedded.Counter().finish()
+    return count(as_table(sessions, weights=weights)) if sessions else counter.Counter().finish()
 
 
 @given(SEEDS, st.booleans())
@@ -55,7 +56,7 @@ def test_counts_of_a_log_are_the_sum_over_any_split_in_any_order(seed: int, cut:
 def test_counts_of_many_days_add_in_any_grouping(seed: int, cuts: list[int]) -> None:
     sessions = sessions_of(seed, 60)
     days = [counted(sessions[a:b]) for a, b in zip([0, *sorted(cuts)], [*sorted(cuts), 60], strict=True)]
-    left, right = embedded.Counter().finish(), embedded.Counter().finish()
+    left, right = counter.Counter().finish(), counter.Counter().finish()
     for day in days:
         left = left + day
     for day in reversed(days):
@@ -87,7 +88,7 @@ def test_queries_ads_and_click_lists_of_a_day_taken_away_are_gone() -> None:
 def test_counts_less_themselves_are_empty() -> None:
     counts = counted(sessions_of(3))
     nothing = counts - counts
-    assert nothing == embedded.Counter().finish()
+    assert nothing == counter.Counter().finish()
     assert (nothing.total, len(nothing.queries), len(nothing.ads), nothing.max_ads) == (0, 0, 0, 0)
     assert nothing + counts == counts == counts + nothing
     assert repr(nothing) == "Counts(0 sessions, 0 queries, 0 ads, 0 pairs)"
@@ -207,7 +208,7 @@ def test_saved_counts_are_loaded_as_they_were(tmp_path_factory: pytest.TempPathF
 
 
 def test_empty_counts_are_saved_and_loaded(tmp_path: Path) -> None:
-    nothing = embedded.Counter().finish()
+    nothing = counter.Counter().finish()
     nothing.save(tmp_path / "counts")
     assert Counts.load(tmp_path / "counts") == nothing
     assert Counts.load(tmp_path / "counts") + counted(sessions_of(1)) == counted(sessions_of(1))
@@ -241,7 +242,7 @@ def test_every_format_of_a_log_gives_the_same_counts(tmp_path: Path) -> None:
 def test_batches_and_chunks_of_any_size_give_the_same_counts(monkeypatch: pytest.MonkeyPatch) -> None:
     table = as_table(sessions_of(10, 500))
     expected = count(table)
-    monkeypatch.setattr(embedded, "CHUNK", 13)
+    monkeypatch.setattr(counter, "CHUNK", 13)
     assert count(table) == expected
     assert count(pa.Table.from_batches(table.to_batches(max_chunksize=17))) == expected
 
@@ -250,7 +251,7 @@ def test_batches_and_chunks_of_any_size_give_the_same_counts(monkeypatch: pytest
 def test_pairs_are_sorted_by_the_first_code_and_then_the_second(most: int) -> None:
     rng = np.random.default_rng(0)
     first, second = rng.integers(0, most, (2, 500), endpoint=True).astype(np.int32)
-    in_first, in_second, order = embedded._sorted_pairs(first, second)
+    in_first, in_second, order = sorted_pairs(first, second)
     assert list(zip(in_first.tolist(), in_second.tolist(), strict=True)) == sorted(zip(first.tolist(), second.tolist(), strict=True))
     np.testing.assert_array_equal(first[order], in_first)
     np.testing.assert_array_equal(np.sort(order), np.arange(500))

@@ -157,7 +157,7 @@ def count(sessions: object, *, progress: Progress | None = None) -> Counts:
     >>> count({"query": ["pizza"], "ads": [["a", "b"]], "clicks": [[2, 1]]})
     Counts(1 sessions, 1 queries, 2 ads, 2 pairs)
     """
-    from reclick.engines.embedded import Counter  # kernels are compiled, so numba waits until it is needed
+    from reclick.engines.counter import Counter  # kernels are compiled, so numba waits until it is needed
     from reclick.logs import as_log
 
     counter, log = Counter(), as_log(sessions)
@@ -187,7 +187,7 @@ def as_counts(sessions: object, *, progress: Progress | None = None) -> Counts:
 
 
 def _combined(a: Counts, b: Counts, sign: float) -> Counts:
-    from reclick.engines.embedded import Counter
+    from reclick.engines.counter import Counter
 
     counter = Counter()
     counter.add_counts(a)

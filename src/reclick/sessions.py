@@ -75,7 +75,7 @@ def as_sessions(sessions: object, *, progress: Progress | None = None) -> Sessio
         return sessions
     if isinstance(sessions, Counts) or store.is_stored(sessions):
         raise LogError("Counts do not tell which clicks were on one page, which this model learns from. Give it the log itself.")
-    from reclick.engines.embedded import Grouper
+    from reclick.engines.grouper import Grouper
     from reclick.logs import as_log
 
     grouper, log = Grouper(), as_log(sessions)

@@ -1,1 +1,1 @@
-"""An engine answers "count": the same `Counts` from every engine. One is embedded; another is one file here."""
+"""An engine answers "count": the same `Counts` from every engine. One is here; another would be beside it."""

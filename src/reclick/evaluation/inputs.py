@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from reclick.batch import SessionBatch
 from reclick.counts import Counts, Progress
-from reclick.engines.embedded import Counter
+from reclick.engines.counter import Counter
 from reclick.errors import SettingError
 from reclick.logs import SessionLog, as_log, read_ads, read_labels
 from reclick.sessions import Sessions, as_sessions

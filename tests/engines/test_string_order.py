@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reclick.string_order import string_order
+from reclick.engines.string_order import string_order
 
 ALIKE = st.text(st.sampled_from("\0a\x7fé👟"), max_size=20)  # strings that share their first bytes, end in zeros, or begin one another
 
