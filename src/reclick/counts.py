@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any, cast
@@ -14,9 +13,9 @@ import pyarrow as pa
 from reclick import store
 from reclick.batch import Float64, Int32, Int64
 from reclick.errors import LogError, SettingError
+from reclick.logs.sessions import Progress
 
 TRACE = 1e-6  # sessions: what decay may leave of a query in one table and not in another
-Progress = Callable[[int, int | None], object]  # rows done, rows in all when known
 
 
 @dataclass(frozen=True, eq=False)

@@ -12,7 +12,7 @@ from reclick.batch import Float64, Int32, Int64, SessionBatch
 from reclick.counts import Counts
 from reclick.engines.counting_kernels import codes_of_short, count_lengths, count_pairs, count_visits, longest_of, taken
 from reclick.engines.ordering import sorted_pairs, sorted_sequences, sorted_strings
-from reclick.engines.tally import Tally
+from reclick.engines.totals import Totals
 from reclick.interning import Interner
 from reclick.logs.ahead import read_ahead
 from reclick.logs.kernels import keep_pages
@@ -45,8 +45,8 @@ class Counter:
     def __init__(self) -> None:
         self._queries, self._ads, self._sequences = Interner(), Interner(), Interner()
         self._query_codes, self._ad_codes = LastCodes(self._queries), LastCodes(self._ads)
-        self._pairs = Tally.empty(others=2)  # (query, ad) → impressions; clicks, last clicks
-        self._visits = Tally.empty()  # (query, click list) → sessions
+        self._pairs = Totals.empty(others=2)  # (query, ad) → impressions; clicks, last clicks
+        self._visits = Totals.empty()  # (query, click list) → sessions
         self._lengths = np.zeros((1, 1))  # [page length, number of clicks] sessions
         self._nothing = 0.0  # a total up to this is none: what is added is kept however small, what is taken away may leave rounding
 

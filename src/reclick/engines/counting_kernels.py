@@ -6,7 +6,7 @@ import numpy as np
 
 from reclick.batch import Float64, Int32, Int64
 from reclick.compiled import compiled
-from reclick.engines.tally import add_block, key_of
+from reclick.engines.totals import add_block, key_of
 
 TOGETHER = 64  # sessions whose keys are looked up together
 

@@ -16,7 +16,7 @@ FULL = 0.8  # the share of slots used beyond which a table grows
 
 
 @dataclass(slots=True)
-class Tally:
+class Totals:
     """A hash table with open addressing; kernels add to its arrays and the owner makes room between calls.
 
     A key is looked for in the whole line of the cache that it belongs to, then in the next. Its first total lies beside it, so that most of what is
@@ -29,7 +29,7 @@ class Tally:
     used: int = 0
 
     @classmethod
-    def empty(cls, others: int = 0, room: int = 512) -> Tally:
+    def empty(cls, others: int = 0, room: int = 512) -> Totals:
         """A table of one total a key and so many others, with room for this many keys."""
         slots = 1 << max(10, int(room / FULL).bit_length())
         table = aligned(slots)
@@ -40,7 +40,7 @@ class Tally:
         """Make room for this many more keys."""
         if self.used + keys <= FULL * len(self.keys):
             return
-        bigger = Tally.empty(self.others.shape[1], self.used + keys)
+        bigger = Totals.empty(self.others.shape[1], self.used + keys)
         _move(self.keys, self.total, self.others, bigger.keys, bigger.total, bigger.others)
         self.keys, self.total, self.others = bigger.keys, bigger.total, bigger.others
 

@@ -7,47 +7,47 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reclick.engines.tally import Tally
+from reclick.engines.totals import Totals
 
 CODES = st.sampled_from([0, 1, 2, 1023, 1024, 2**31 - 2, 2**31 - 1])
 ROWS = st.lists(st.tuples(CODES, CODES, st.integers(-5, 5), st.integers(0, 5)), max_size=40)
 
 
-def add(tally: Tally, rows: list[tuple[int, int, int, int]]) -> None:
+def add(table: Totals, rows: list[tuple[int, int, int, int]]) -> None:
     columns = np.array(rows, np.int64).reshape(-1, 4)
-    tally.add(columns[:, 0], columns[:, 1], columns[:, 2].astype(float), columns[:, 3:].astype(float))
+    table.add(columns[:, 0], columns[:, 1], columns[:, 2].astype(float), columns[:, 3:].astype(float))
 
 
-def totals(tally: Tally) -> dict[tuple[int, int], tuple[float, ...]]:
-    slots = tally.slots(nothing=-1.0)
-    first, second = tally.codes(slots)
-    rows = np.column_stack([tally.total[slots], tally.others[slots]]).tolist()
+def totals(table: Totals) -> dict[tuple[int, int], tuple[float, ...]]:
+    slots = table.slots(nothing=-1.0)
+    first, second = table.codes(slots)
+    rows = np.column_stack([table.total[slots], table.others[slots]]).tolist()
     return {key: tuple(row) for key, row in zip(zip(first.tolist(), second.tolist(), strict=True), rows, strict=True)}
 
 
 @given(st.lists(ROWS, max_size=5))
 def test_totals_are_those_of_a_dict(batches: list[list[tuple[int, int, int, int]]]) -> None:
-    tally, known = Tally.empty(others=1), dict[tuple[int, int], tuple[float, float]]()
+    table, known = Totals.empty(others=1), dict[tuple[int, int], tuple[float, float]]()
     for rows in batches:
-        add(tally, rows)
+        add(table, rows)
         for first, second, one, two in rows:
             before = known.get((first, second), (0.0, 0.0))
             known[first, second] = (before[0] + one, before[1] + two)
-    assert totals(tally) == known
-    assert len(tally.slots(nothing=-1.0)) == len(known)
-    assert len(tally.slots()) == sum(any(row) for row in known.values())
-    assert tally.used == len(known)
+    assert totals(table) == known
+    assert len(table.slots(nothing=-1.0)) == len(known)
+    assert len(table.slots()) == sum(any(row) for row in known.values())
+    assert table.used == len(known)
 
 
 def test_totals_survive_growth() -> None:
-    tally = Tally.empty()
+    table = Totals.empty()
     rng = np.random.default_rng(0)
     first, second = rng.integers(0, 300, (2, 60_000))
     for part in np.array_split(np.arange(60_000), 7):
-        tally.add(first[part], second[part], np.ones(len(part)), np.zeros((len(part), 0)))
+        table.add(first[part], second[part], np.ones(len(part)), np.zeros((len(part), 0)))
     keys, times = np.unique(first * 300 + second, return_counts=True)
-    assert {a * 300 + b: value for (a, b), (value,) in totals(tally).items()} == dict(zip(keys.tolist(), times.tolist(), strict=True))
-    assert tally.used <= 0.8 * len(tally.keys)
+    assert {a * 300 + b: value for (a, b), (value,) in totals(table).items()} == dict(zip(keys.tolist(), times.tolist(), strict=True))
+    assert table.used <= 0.8 * len(table.keys)
 
 
 @pytest.mark.parametrize("swap", [False, True])
@@ -55,10 +55,10 @@ def test_codes_in_a_row_do_not_pile_up(swap: bool) -> None:
     # Each key alone in its run of slots, nearly: a hash that ignored one of the codes would take minutes here, not milliseconds.
     many = np.arange(200_000)
     one = np.zeros_like(many)
-    tally = Tally.empty()
-    tally.add(*((many, one) if swap else (one, many)), np.ones(len(many)), np.zeros((len(many), 0)))
-    assert tally.used == len(many)
+    table = Totals.empty()
+    table.add(*((many, one) if swap else (one, many)), np.ones(len(many)), np.zeros((len(many), 0)))
+    assert table.used == len(many)
 
 
 def test_an_empty_table_has_no_totals() -> None:
-    assert totals(Tally.empty(others=2)) == {}
+    assert totals(Totals.empty(others=2)) == {}
