@@ -147,6 +147,12 @@ def test_other_names_are_given_by_columns(read: Any) -> None:
     assert pages(rows) == [("x", ["5", "4"], [1])]
 
 
+def test_a_name_that_is_none_of_reclicks_is_refused_with_those_that_are(read: Any) -> None:
+    known = "Reclick's are query, ads, clicks, positions, mask, n, session_id"
+    with pytest.raises(LogError, match=rf"columns= names postions, which Reclick does not know\..*{known}"):
+        read([{"query_id": "7", "doc_ids": [1], "clicks": [1], "place": [1]}], {"postions": "place"})
+
+
 BAD: list[tuple[str, Row]] = [
     ("no query", {"query_id": None}),
     ("no query", {"query_id": ""}),

@@ -20,7 +20,9 @@ from reclick.logs.formats import json_records
 from reclick.logs.formats.files import LogFile
 from reclick.logs.formats.format import Found
 from reclick.logs.formats.json_records import RecordReader, first_objects, read_json, read_objects, split_lines
-from reclick.logs.formats.records import THERE, WHEN, WHOLE, Field, nested, read_parquet
+from reclick.logs.formats.misread import as_written
+from reclick.logs.formats.parquet_records import read_parquet
+from reclick.logs.formats.records import THERE, WHEN, WHOLE, Field, nested
 from reclick.schema import IDS, TEXT
 
 FIELDS = (
@@ -30,10 +32,11 @@ FIELDS = (
     Field("time", WHEN, (("timestamp",),)),
     Field("marked", THERE, (("index",), ("create",))),
 )
-NOTHING: dict[str, Any] = {"ad": None, "ads": None, "position": None, "time": None, "marked": False}
+WRITTEN: dict[str, Any] = {as_written("position"): None, as_written("time"): None}
+NOTHING: dict[str, Any] = {"ad": None, "ads": None, "position": None, "time": None, "marked": False} | WRITTEN
 NOON = datetime(2024, 6, 1, 12)
 FULL = {"object": {"id": "a"}, "hits": ["a", "b"], "position": {"ordinal": 3}, "timestamp": "2024-06-01T12:00:00Z", "other": [{"deep": 1}]}
-FULL_ROW = {"ad": "a", "ads": ["a", "b"], "position": 3, "time": NOON, "marked": False}
+FULL_ROW = {"ad": "a", "ads": ["a", "b"], "position": 3, "time": NOON, "marked": False} | WRITTEN
 
 
 def read(file: LogFile) -> tuple[list[dict[str, Any]], list[tuple[int, str]]]:
@@ -71,12 +74,21 @@ def test_fields_come_out_flat_with_the_lines_they_stood_in(tmp_path: Path, name:
         ({"hits": []}, {"ads": []}),
         ({"position.ordinal": "4"}, {"position": 4}),
         ({"position": {"ordinal": 4.0}}, {"position": 4}),
-        ({"position": {"ordinal": 4.5}}, {}),
-        ({"position": {"ordinal": "top"}}, {}),
+        ({"position": {"ordinal": 4.5}}, {as_written("position"): "4.5"}),
+        ({"position": {"ordinal": "top"}}, {as_written("position"): "top"}),
+        ({"position": {"ordinal": ""}}, {as_written("position"): ""}),
+        ({"position": {"ordinal": ""}, "position.ordinal": 4}, {"position": 4}),
+        ({"position": {"ordinal": True}}, {as_written("position"): "true"}),
+        ({"position": {"ordinal": {"index": 4}}}, {"position": 4}),
+        ({"position": {"ordinal": {"index": "top"}}}, {as_written("position"): "top"}),
+        ({"position": {"ordinal": {"index": None}}}, {}),
+        ({"position": {}}, {}),
         ({"timestamp": 1717243200000}, {"time": NOON}),
         ({"timestamp": 1717243200.0}, {"time": NOON}),
         ({"timestamp": "1717243200"}, {"time": NOON}),
-        ({"timestamp": "soon"}, {}),
+        ({"timestamp": "soon"}, {as_written("time"): "soon"}),
+        ({"timestamp": ""}, {as_written("time"): ""}),
+        ({"timestamp": None}, {}),
         ({"id": 1.5}, {"ad": "1.5"}),
         ({"id": True}, {"ad": "true"}),
         ({"id": "[a]"}, {"ad": "[a]"}),
@@ -117,6 +129,17 @@ def test_a_line_that_cannot_be_read_is_told_and_the_others_are_kept(tmp_path: Pa
     assert rows == [FULL_ROW | {"number": 1}, NOTHING | {"ad": "last", "number": 4}]
     assert [number for number, _ in bad] == [3]
     assert got in bad[0][1]
+
+
+def test_ordinals_may_be_objects_with_an_index_in_some_records_or_in_all(tmp_path: Path) -> None:
+    indexed = [{"position": {"ordinal": {"index": place}}} for place in range(3)]
+    assert [row["position"] for row in read(written(tmp_path, *indexed))[0]] == [0, 1, 2]
+    assert [row["position"] for row in read(written(tmp_path, *indexed, {"position": {"ordinal": 3}}))[0]] == [0, 1, 2, 3]
+    rows, bad = read(written(tmp_path, *indexed, {"position": {"ordinal": {}}}, {"position": {"ordinal": {"place": 4}}}, {"id": "last"}))
+    assert [row["position"] for row in rows] == [0, 1, 2, None]
+    assert bad == [(4, "position.ordinal: expected text, got {}"), (5, "position.ordinal: expected text, got {'place': 4}")]
+    broken = read(written(tmp_path, *indexed, b'{"id": "\xff"}', {"id": "last"}))
+    assert ([row["position"] for row in broken[0]], len(broken[1])) == ([0, 1, 2, None], 1)
 
 
 def test_only_the_neighbourhood_of_a_bad_line_is_read_line_by_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -181,6 +204,12 @@ def parquet(folder: Path, columns: dict[str, Any], name: str = "log.parquet") ->
         ({"id": pa.array(["a"]).dictionary_encode(), "hits": pa.array([["a"]], pa.large_list(pa.large_string()))}, {"ad": "a", "ads": ["a"]}),
         ({"id": pa.array([7.0])}, {"ad": "7"}),
         ({"timestamp": pa.array([NOON], pa.timestamp("ms", "UTC"))}, {"time": NOON}),
+        ({"position": [{"ordinal": "top"}], "timestamp": ["soon"]}, {as_written("position"): "top", as_written("time"): "soon"}),
+        ({"position.ordinal": [4.5]}, {as_written("position"): "4.5"}),
+        ({"position": [{"ordinal": ""}], "position.ordinal": ["4"]}, {"position": 4}),
+        ({"position.ordinal": [""], "timestamp": [""]}, {as_written("position"): "", as_written("time"): ""}),
+        ({"position.ordinal": [float("nan")], "timestamp": pa.array([None], pa.string())}, {}),
+        ({"position": ["top"], "other": [1]}, {}),
         ({"other": [1]}, {}),
     ],
 )
@@ -201,6 +230,8 @@ def test_damaged_parquet_and_parquet_in_an_archive_are_refused(tmp_path: Path) -
         read(LogFile(str(tmp_path / "logs.zip"), "logs.zip/log.parquet", "log.parquet"))
 
 
+NONE = ["", "top", "{", "1 2", 2.5]  # neither whole numbers nor, the first ones, times
+ordinals = st.integers(0, 9).map(lambda index: {"index": index})  # of old
 texts = st.one_of(st.none(), st.text(st.characters(exclude_categories=["Cs"]), max_size=5), st.integers(-(2**70), 2**70))
 records = st.fixed_dictionaries(
     {},
@@ -208,7 +239,10 @@ records = st.fixed_dictionaries(
         "object": st.one_of(st.none(), st.fixed_dictionaries({}, optional={"id": texts, "more": st.booleans()})),
         "id": texts,
         "hits": st.one_of(st.none(), st.lists(texts, max_size=3)),
-        "position": st.fixed_dictionaries({"ordinal": st.one_of(st.none(), st.integers(-9, 10**6), st.integers(0, 9).map(str))}),
+        "position": st.fixed_dictionaries(
+            {"ordinal": st.one_of(st.none(), st.integers(-9, 10**6), st.integers(0, 9).map(str), st.sampled_from(NONE), ordinals)}
+        ),
+        "timestamp": st.one_of(st.none(), st.just("2024-06-01T12:00:00Z"), st.sampled_from(NONE[:4])),
         "noise": st.recursive(st.none(), lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.text(max_size=2), inner, max_size=2)),
     },
 )
@@ -217,11 +251,15 @@ records = st.fixed_dictionaries(
 def expected(record: dict[str, Any]) -> dict[str, Any]:
     inner = (record.get("object") or {}).get("id")
     ad = inner if inner not in (None, "") else record.get("id")
-    hits, ordinal = record.get("hits"), record.get("position", {}).get("ordinal")
+    hits, ordinal, time = record.get("hits"), record.get("position", {}).get("ordinal"), record.get("timestamp")
+    ordinal = ordinal["index"] if isinstance(ordinal, dict) else ordinal
     return NOTHING | {
         "ad": None if ad in (None, "") else str(ad),
         "ads": None if hits is None else [None if hit is None else str(hit) for hit in hits],
-        "position": None if ordinal is None else int(ordinal),
+        "position": None if ordinal is None or ordinal in NONE else int(ordinal),
+        as_written("position"): (ordinal if isinstance(ordinal, str) else json.dumps(ordinal)) if ordinal in NONE else None,
+        "time": None if time is None or time in NONE else NOON,
+        as_written("time"): time if time in NONE else None,
     }
 
 

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from reclick.errors import LogError
 from reclick.logs.formats.files import LogFile
 from reclick.logs.formats.format import Found
 from reclick.logs.formats.tiangong import TIANGONG
@@ -75,6 +76,11 @@ def test_pages_are_read_with_query_ids_and_clicks_in_the_order_of_time(tmp_path:
 def test_the_words_of_the_query_can_be_asked_for(tmp_path: Path) -> None:
     rows, _ = read(written(tmp_path, LOG), columns={"query": "query"})
     assert [row["query"] for row in rows] == ["北京天气", "天气"]
+
+
+def test_a_name_that_is_none_of_reclicks_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(LogError, match=r"columns= names qurey, which Reclick does not know\..*Reclick's are query"):
+        read(written(tmp_path, LOG), columns={"qurey": "query"})
 
 
 def test_clicks_without_times_stay_in_the_order_of_the_log(tmp_path: Path) -> None:

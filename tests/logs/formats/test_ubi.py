@@ -106,6 +106,13 @@ def from_0(record: dict[str, Any]) -> dict[str, Any]:
     return record
 
 
+def ordinal_as_index(record: dict[str, Any]) -> dict[str, Any]:
+    """As versions before 1.3 write it."""
+    if "event_attributes" in record:
+        record["event_attributes"]["position"]["ordinal"] = {"index": record["event_attributes"]["position"]["ordinal"]}
+    return record
+
+
 def ordinal_as_text(record: dict[str, Any]) -> dict[str, Any]:
     if "event_attributes" in record:
         record["event_attributes"]["position"]["ordinal"] = str(record["event_attributes"]["position"]["ordinal"])
@@ -120,6 +127,7 @@ WRITERS: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
     "hits of a search": lambda record: {"_index": "ubi", "_id": "1", "_source": record},
     "times as numbers": lambda record: record | {"timestamp": int(datetime.fromisoformat(record["timestamp"]).timestamp() * 1000)},
     "ordinals as text": ordinal_as_text,
+    "ordinals of version 1.0": ordinal_as_index,
     "actions in capitals": lambda record: record | ({"action_name": record["action_name"].upper()} if "action_name" in record else {}),
 }
 
@@ -161,6 +169,16 @@ def test_gzipped_files_archives_and_bulk_requests_are_read(tmp_path: Path) -> No
         assert not found.faults.dropped
 
 
+@pytest.mark.parametrize("indent", [None, 2])
+def test_a_file_that_is_one_array_is_read_and_recognised(tmp_path: Path, indent: int | None) -> None:
+    (tmp_path / "ubi.json").write_text(json.dumps([*QUERIES, *EVENTS, event("click", "q-1", "a", "top")], indent=indent), encoding="utf-8")
+    file = LogFile(str(tmp_path / "ubi.json"), "ubi.json")
+    assert UBI.recognises([file])
+    rows, found = read(UBI, file)
+    assert pages(rows) == SAME
+    assert faults(found) == {"not readable": [len(QUERIES) + len(EVENTS) + 1]}  # its place in the array
+
+
 def test_whole_number_ids_are_text_on_both_sides(tmp_path: Path) -> None:
     records = [query("1", "shoes", [7, 8]), event("click", "1", 8, 2), query("2", "shoes", ["7"]), event("click", "2", 7, 1)]
     assert pages(read(UBI, lines(tmp_path, *records))[0]) == [("shoes", ["7", "8"], [2]), ("shoes", ["7"], [1])]
@@ -172,6 +190,32 @@ def test_without_hits_the_impressions_are_the_page(tmp_path: Path) -> None:
     assert pages(rows) == [("shoes", ["a", "b", "c"], [3, 2])]
     assert rows[0]["user"] == "s-1"
     assert found.notes == {"impression of no object, set aside": 1, "ad shown again on its page at its position, counted once": 1}
+
+
+@pytest.mark.parametrize("hits", [None, []])
+@pytest.mark.parametrize("last", [False, True])
+def test_a_query_without_hits_gets_the_ads_of_its_impressions(tmp_path: Path, hits: list[str] | None, last: bool) -> None:
+    bare = query("q-1", "shoes", hits, timestamp="2025-02-18T08:00:00Z")
+    shown = [event("impression", "q-1", ad, place, place) for place, ad in [(2, "b"), (1, "a"), (3, "c")]]
+    clicks = [event("click", "q-1", "c", 3, 9), event("click", "q-1", "a", 1, 12)]
+    rows, found = read(UBI, lines(tmp_path, *([*shown, *clicks, bare] if last else [bare, *clicks, *shown])))
+    assert pages(rows) == [("shoes", ["a", "b", "c"], [3, 1])]
+    assert (rows[0]["user"], rows[0]["timestamp"]) == ("c-1", datetime(2025, 2, 18, 8))
+    assert not found.faults.dropped
+    assert not found.notes
+
+
+def test_impressions_without_a_position_come_last_in_the_order_of_the_log(tmp_path: Path) -> None:
+    shown = [event("impression", "q-1", ad, position, user_query="shoes") for ad, position in [("z", None), ("a", None), ("c", 2), ("b", 1)]]
+    rows, _ = read(UBI, lines(tmp_path, *shown, event("click", "q-1", "a", None, 5)))
+    assert pages(rows) == [("shoes", ["b", "c", "z", "a"], [4])]
+
+
+def test_views_are_no_impressions_even_with_an_object_and_a_position(tmp_path: Path) -> None:
+    viewed = [event("view", "q-1", "a", 1, 3), event("view", "q-1")]
+    rows, found = read(UBI, lines(tmp_path, query("q-1", "shoes", None), *viewed))
+    assert not rows
+    assert found.notes == {"query without results, set aside": 1, "'view' event, neither a click nor an impression": 2}
 
 
 def test_the_object_decides_and_the_ordinal_tells_which_of_two_equal_ones(tmp_path: Path) -> None:
@@ -255,6 +299,56 @@ def test_bad_records_are_told_and_the_rest_is_kept(tmp_path: Path) -> None:
     assert examples["not readable"][1].got == "query_response_hit_ids: expected a list, got 'a,b'"
 
 
+NO_POSITION = "position: expected a whole number, got "
+NO_TIME = "timestamp: expected a time, got "
+
+
+@pytest.mark.parametrize(
+    ("bad", "got"),
+    [
+        (event("click", "q-1", "a", "top"), NO_POSITION + "'top'"),
+        (event("click", "q-1", "a", ""), NO_POSITION + "''"),
+        (event("click", "q-1", "a", 1.5), NO_POSITION + "'1.5'"),
+        (event("click", "q-1", None, "top"), NO_POSITION + "'top'"),
+        (event("click", "q-1", "a", {}), "event_attributes.position.ordinal: expected text, got {}"),
+        (event("click", "q-1", "a", {"index": "top"}), NO_POSITION + "'top'"),
+        (event("click", "q-1", "a", 1, timestamp="soon"), NO_TIME + "'soon'"),
+        (event("click", "q-1", "a", 1, timestamp=""), NO_TIME + "''"),
+        (event("click", "q-1", "a", 1, timestamp={}), "timestamp: expected text, got {}"),
+        (event("impression", "q-1", "a", "top"), NO_POSITION + "'top'"),
+        (event("impression", "q-1", "a", "top", timestamp="soon"), NO_POSITION + "'top'"),
+        (query("q-9", "boots", ["a"], timestamp="soon"), NO_TIME + "'soon'"),
+    ],
+)
+def test_a_position_or_a_time_that_is_none_makes_a_record_bad(tmp_path: Path, bad: dict[str, Any], got: str) -> None:
+    rows, found = read(UBI, lines(tmp_path, *QUERIES, bad, *EVENTS))
+    assert pages(rows) == SAME
+    assert [(each.row, each.got) for each in found.faults.examples["not readable"]] == [(3, got)]
+    assert found.faults.dropped == {"not readable": 1}
+
+
+@pytest.mark.parametrize("name", ["ubi.ndjson", "ubi.parquet"])
+def test_positions_and_times_that_nobody_asks_for_may_be_anything(tmp_path: Path, name: str) -> None:
+    other = [event("add_to_cart", "q-1", "a", "top", timestamp="soon"), event("click", None, "a", "", timestamp="")]
+    records = [flat(ordinal_as_text(each)) | {"position": ""} for each in json.loads(json.dumps([*QUERIES, *EVENTS, *other]))]
+    file = lines(tmp_path, *records, name=name)
+    if file.is_parquet:
+        columns = {key: None for record in records for key in record}
+        pq.write_table(pa.table({key: [record.get(key) for record in records] for key in columns}), tmp_path / name)
+    rows, found = read(UBI, file)
+    assert pages(rows) == SAME
+    assert not found.faults.dropped
+
+
+def test_positions_and_times_that_are_none_are_told_in_parquet(tmp_path: Path) -> None:
+    records = [flat(each) for each in [*QUERIES, event("click", "q-1", "a", "top"), event("click", "q-1", "a", "1", timestamp="soon")]]
+    columns = {key: None for record in records for key in record}
+    pq.write_table(pa.table({key: [record.get(key) for record in records] for key in columns}), tmp_path / "ubi.parquet")
+    rows, found = read(UBI, LogFile(str(tmp_path / "ubi.parquet"), "ubi.parquet"))
+    assert pages(rows) == [("running shoes", ["a", "b", "c"], []), ("boots", ["d", "e"], [])]
+    assert [(each.row, each.got) for each in found.faults.examples["not readable"]] == [(3, NO_POSITION + "'top'"), (4, NO_TIME + "'soon'")]
+
+
 def test_names_of_objects_are_the_text_of_ads(tmp_path: Path) -> None:
     named = event("click", "q-1", "a", 1)
     named["event_attributes"]["object"] |= {"name": "Road runner 3", "description": "A shoe"}
@@ -269,6 +363,15 @@ def test_a_query_file_that_is_cut_short_is_refused(tmp_path: Path) -> None:
     Path(file.path).write_bytes(Path(file.path).read_bytes()[:-40])
     with pytest.raises(LogError, match=r"queries\.ndjson\.gz cannot be read to the end"):
         read(UBI, file)
+
+
+def test_the_example_log_shows_what_is_set_aside() -> None:
+    folder = Path(__file__).parents[3] / "examples" / "ubi"
+    rows, found = read(UBI, *(LogFile(str(path), path.name) for path in sorted(folder.glob("*.ndjson"))))
+    assert len(rows) == 700
+    assert sum(len(row["clicks"]) for row in rows) == 129
+    assert not found.faults.dropped
+    assert found.notes == {"event with no query_id, set aside": 1, "'add_to_cart' event, neither a click nor an impression": 1}
 
 
 def test_it_recognises_its_own_logs_and_no_others(tmp_path: Path) -> None:
@@ -286,12 +389,21 @@ def test_it_recognises_its_own_logs_and_no_others(tmp_path: Path) -> None:
 
 
 @settings(max_examples=40)  # each opens a database
-@given(sessions=st.lists(pages_shown, max_size=6), first=st.integers(0, 1), shuffled=st.randoms(), shown=st.booleans())
-def test_any_sessions_written_as_ubi_come_back(sessions: list[Shown], first: int, shuffled: Any, shown: bool) -> None:
-    records: list[dict[str, Any]] = []
+@given(
+    sessions=st.lists(pages_shown, max_size=6),
+    first=st.integers(0, 1),
+    shuffled=st.randoms(),
+    shown=st.sampled_from(["hits", "impressions", "impressions of a query"]),
+    broken=st.lists(st.sampled_from(["top", "", 0.5]), max_size=3),
+)
+def test_any_sessions_written_as_ubi_come_back(sessions: list[Shown], first: int, shuffled: Any, shown: str, broken: list[Any]) -> None:
+    records: list[dict[str, Any]] = [event("click", "q-0", "a", position) for position in broken]
     for place, (text, ads, clicks) in enumerate(sessions):
-        if shown:
-            records += [event("impression", f"q-{place}", ad, slot + first, user_query=text) for slot, ad in enumerate(ads)]
+        if shown == "impressions of a query":
+            records.append(query(f"q-{place}", text, None))
+        if shown != "hits":
+            told: dict[str, Any] = {} if shown == "impressions of a query" else {"user_query": text}
+            records += [event("impression", f"q-{place}", ad, slot + first, **told) for slot, ad in enumerate(ads)]
         else:
             records.append(query(f"q-{place}", text, ads))
         records += [event("click", f"q-{place}", ads[slot - 1], slot - 1 + first, step) for step, slot in enumerate(clicks, start=1)]
@@ -299,5 +411,5 @@ def test_any_sessions_written_as_ubi_come_back(sessions: list[Shown], first: int
     with TemporaryDirectory() as folder:
         rows, found = read(UBI, lines(Path(folder), *records))
     assert {row["session_id"]: (row["query"], row["ads"], row["clicks"]) for row in rows} == {f"q-{i}": each for i, each in enumerate(sessions)}
-    assert not found.faults.dropped
+    assert sum(found.faults.dropped.values()) == found.faults.dropped.get("not readable", 0) == len(broken)
     assert not found.notes

@@ -20,7 +20,7 @@ from reclick.logs.formats.parquet_batches import parquet_batches
 from reclick.logs.jsonlines import parse_block
 from reclick.logs.raw import short
 from reclick.logs.summary import NOT_READABLE
-from reclick.schema import is_list, is_text
+from reclick.schema import TEXT, Column, check_mapping, is_list, is_text
 
 # Reclick's name -> the log's, the first that is there.
 NAMES = {
@@ -52,6 +52,7 @@ def _names_in(file: LogFile) -> set[str]:
 
 
 def _read(files: list[LogFile], found: Found, columns: Columns) -> Iterator[pa.RecordBatch]:
+    check_mapping(columns, [Column(name, TEXT) for name in NAMES])  # the names alone: types are checked with the files
     for file in files:
         batches = _parquet(file, found, columns) if file.is_parquet else _json_lines(file, found, columns)
         for batch in batches:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -10,13 +11,17 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from reclick.batch import Int64
 from reclick.engines.json_fields import JsonFields, Keys, path_of
+from reclick.errors import LogError
 from reclick.logs.ahead import read_ahead
 from reclick.logs.cells import UnreadableError, as_text
 from reclick.logs.formats.files import LogFile
 from reclick.logs.formats.format import Found
+from reclick.logs.formats.json_array import as_lines
+from reclick.logs.formats.misread import MEASURED, with_misread
 from reclick.logs.formats.records import ARROW, THERE, WHEN, WHOLE, Field, numbered, pick, whole_numbers
 from reclick.logs.jsonlines import parse_object
 from reclick.logs.raw import short
@@ -29,6 +34,9 @@ FEW = 200  # lines: a piece with something wrong is halved down to this, then re
 BLOCK = 16 << 20  # bytes parsed at a time
 STEP = 1 << 18  # bytes searched for the ends of lines at a time: what fits a cache
 WRAPPER = "_source"  # the document in a search hit, as exports of an index write it
+ORDINAL, INDEX = "ordinal", "index"  # User Behavior Insights before 1.3 wrote {"ordinal": {"index": 3}}
+OBJECT = rf'"{ORDINAL}"\s*:\s*\{{\s*'
+INDEXED = rf'{OBJECT}"{INDEX}"'
 
 
 class Piece(NamedTuple):
@@ -40,7 +48,7 @@ class Piece(NamedTuple):
 
 
 def read_json(file: LogFile, fields: Sequence[Field], found: Found) -> Iterator[pa.Table]:
-    """The records of a file, with their lines' numbers as `number`; lines that are not readable go to `found`."""
+    """The records of a file, with what was misread, and their lines' numbers as `number`; lines that are not readable go to `found`."""
     for piece in read_ahead(_pieces(file, fields, found)):
         for line, got in piece.bad:
             found.bad(NOT_READABLE, file.where, line, got)
@@ -49,7 +57,7 @@ def read_json(file: LogFile, fields: Sequence[Field], found: Found) -> Iterator[
 
 def read_objects(file: LogFile, found: Found) -> Iterator[tuple[int, Record]]:
     """The objects of a file as they are, with their lines' numbers: for records of no fixed shape."""
-    for number, line in file.lines(found.advance):
+    for number, line in as_lines(file).lines(found.advance):
         try:
             yield number, parse_object(line)
         except UnreadableError as error:
@@ -58,10 +66,11 @@ def read_objects(file: LogFile, found: Found) -> Iterator[tuple[int, Record]]:
 
 def first_objects(file: LogFile, many: int = 20) -> list[Record]:
     """The first objects of a file, unwrapped, to recognise it by; none when it holds no JSON lines."""
-    found = []
-    for line in file.head.split(b"\n")[:many]:
-        with suppress(UnreadableError):
-            found.append(_unwrapped(parse_object(line)))
+    found: list[Record] = []
+    with suppress(LogError):  # of an array that is broken: reading it tells
+        for line in as_lines(file).head.split(b"\n")[:many]:
+            with suppress(UnreadableError):
+                found.append(_unwrapped(parse_object(line)))
     return found
 
 
@@ -78,7 +87,7 @@ def plain_text(value: Any) -> str | None:
 def _pieces(file: LogFile, fields: Sequence[Field], found: Found) -> Iterator[Piece]:
     first = 1
     with RecordReader(fields) as reader:
-        for block in file.blocks(found.advance, block=BLOCK):
+        for block in as_lines(file).blocks(found.advance, block=BLOCK):
             lines, place, many = split_lines(block)
             if len(lines):
                 yield from reader.read(lines, first + place)
@@ -96,7 +105,7 @@ class RecordReader:
 
     def __init__(self, fields: Sequence[Field]) -> None:
         self.fields = fields
-        self._takers: dict[Keys, tuple[JsonFields, list[Field]]] = {}
+        self._takers: dict[tuple[Keys, bool], tuple[JsonFields, list[Field]]] = {}
 
     def __enter__(self) -> RecordReader:
         return self
@@ -119,12 +128,18 @@ class RecordReader:
 
     def _quick(self, lines: pa.BinaryArray) -> pa.Table | None:
         """All lines at once; None when any of them wants a closer look."""
-        inside = (WRAPPER,) if f'"{WRAPPER}"'.encode() in lines[0].as_py() else ()
-        if inside not in self._takers:
-            self._takers[inside] = _taker(self.fields, inside)
-        taker, fields = self._takers[inside]
+        first = lines[0].as_py()
+        shape = ((WRAPPER,) if f'"{WRAPPER}"'.encode() in first else (), re.search(INDEXED.encode(), first) is not None)
+        if shape[1] and _matches(lines, OBJECT) > _matches(lines, INDEXED):  # an ordinal without an index
+            return None
+        if shape not in self._takers:
+            self._takers[shape] = _taker(self.fields, *shape)
+        taker, fields = self._takers[shape]
         batch = taker.take(lines.view(pa.string()))
-        return None if batch is None else pick(batch, fields, "")
+        if batch is None:
+            return None
+        given = {field.name: [batch.column(path) for (path,) in field.places] for field in fields if field.kind in MEASURED}
+        return with_misread(pick(batch, fields, ""), given)
 
     def _one_by_one(self, lines: pa.BinaryArray, number: Int64) -> Piece:
         rows: list[list[Any]] = []
@@ -137,8 +152,10 @@ class RecordReader:
                 kept.append(line)
             except UnreadableError as error:
                 bad.append((line, str(error)))
-        columns = {field.name: _array([row[place] for row in rows], field.kind) for place, field in enumerate(self.fields)}
-        return Piece(pa.table(columns), np.asarray(kept, np.int64), bad)
+        values = {field: _array([row[place] for row in rows], field.kind) for place, field in enumerate(self.fields)}
+        records = pa.table({field.name: _measured(given, field.kind) for field, given in values.items()})
+        records = with_misread(records, {field.name: [given] for field, given in values.items() if field.kind in MEASURED})
+        return Piece(records, np.asarray(kept, np.int64), bad)
 
 
 def split_lines(block: bytes) -> tuple[pa.BinaryArray, Int64, int]:
@@ -158,12 +175,20 @@ def split_lines(block: bytes) -> tuple[pa.BinaryArray, Int64, int]:
     return lines.take(pa.array(place)) if blank else lines, place, len(lines)
 
 
-def _taker(fields: Sequence[Field], inside: Keys) -> tuple[JsonFields, list[Field]]:
+def _taker(fields: Sequence[Field], inside: Keys, indexed: bool) -> tuple[JsonFields, list[Field]]:
     """What takes the fields' values from lines, and the fields as they come from there."""
-    placed = [replace(field, places=tuple((*inside, *keys) for keys in field.places)) for field in fields]
+    deeper = (INDEX,) if indexed else ()
+    placed = [
+        replace(field, places=tuple((*inside, *keys, *(deeper if keys[1:] and keys[-1] == ORDINAL else ())) for keys in field.places))
+        for field in fields
+    ]
     of_kind = {kind: [keys for field in placed if field.kind == kind for keys in field.places] for kind in ARROW}
     taker = JsonFields([*of_kind[TEXT], *of_kind[WHOLE], *of_kind[WHEN]], of_kind[IDS], of_kind[THERE])
     return taker, [replace(field, places=tuple((path_of(keys),) for keys in field.places)) for field in placed]
+
+
+def _matches(lines: pa.BinaryArray, pattern: str) -> int:
+    return int(pc.sum(pc.match_substring_regex(lines, pattern)).as_py())
 
 
 def _unwrapped(item: Record) -> Record:
@@ -172,7 +197,8 @@ def _unwrapped(item: Record) -> Record:
 
 
 def _value(item: Record, field: Field) -> Any:
-    """The value at the first place that has one."""
+    """The value at the first place that has one; empty text is none, but for a number or a time."""
+    nothing = False if field.kind == THERE else None
     for keys in field.places:
         try:
             value = _at(item, keys)
@@ -180,7 +206,8 @@ def _value(item: Record, field: Field) -> Any:
                 return AS_KIND[field.kind](value)
         except UnreadableError as error:
             raise UnreadableError(f"{'.'.join(keys)}: {error}") from error
-    return False if field.kind == THERE else None
+        nothing = value if field.kind in MEASURED and value == "" else nothing
+    return nothing
 
 
 def _at(item: Any, keys: Keys) -> Any:
@@ -197,16 +224,24 @@ def _scalar(value: Any) -> str | None:
     return json.dumps(value) if isinstance(value, bool | float) else plain_text(value)
 
 
+def _whole(value: Any) -> str | None:
+    return _scalar(value[INDEX] if isinstance(value, dict) and INDEX in value else value)
+
+
 def _ids(value: Any) -> list[str | None]:
     if not isinstance(value, list):
         raise UnreadableError(f"expected a list, got {short(value)}")
     return [_scalar(each) for each in value]
 
 
-AS_KIND: dict[str, Callable[[Any], Any]] = {TEXT: _scalar, IDS: _ids, WHOLE: _scalar, WHEN: _scalar, THERE: lambda _: True}
+AS_KIND: dict[str, Callable[[Any], Any]] = {TEXT: _scalar, IDS: _ids, WHOLE: _whole, WHEN: _scalar, THERE: lambda _: True}
 
 
 def _array(values: list[Any], kind: str) -> pa.Array:
+    return pa.array(values, pa.string() if kind in MEASURED else ARROW[kind])
+
+
+def _measured(given: pa.Array, kind: str) -> pa.Array:
     if kind == WHOLE:
-        return whole_numbers(pa.array(values, pa.string()))
-    return as_times(pa.array(values, pa.string())) if kind == WHEN else pa.array(values, ARROW[kind])
+        return whole_numbers(given)
+    return as_times(given) if kind == WHEN else given

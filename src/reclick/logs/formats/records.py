@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import reduce
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import types as kind_of
@@ -14,9 +13,6 @@ from pyarrow import types as kind_of
 from reclick.batch import Int64
 from reclick.engines.json_fields import Keys
 from reclick.errors import LogError
-from reclick.logs.formats.files import LogFile
-from reclick.logs.formats.format import Found
-from reclick.logs.formats.parquet_batches import parquet_batches
 from reclick.logs.times import TIME, as_times
 from reclick.schema import IDS, TEXT, is_ids, is_number, is_string, is_text
 
@@ -53,13 +49,6 @@ def pick(batch: pa.RecordBatch, fields: Sequence[Field], where: str) -> pa.Table
     {'ad': ['7', 'b']}
     """
     return pa.table({field.name: _column(batch, field, where) for field in fields})
-
-
-def read_parquet(file: LogFile, fields: Sequence[Field], found: Found) -> Iterator[pa.Table]:
-    """The records of a Parquet file, with their rows' numbers from 1 as `number`."""
-    names = [".".join(keys) for field in fields for keys in field.places]
-    for first, batch in parquet_batches(file, found, lambda _: names):
-        yield numbered(pick(batch, fields, file.where), np.arange(first, first + batch.num_rows))
 
 
 def numbered(records: pa.Table, numbers: Int64) -> pa.Table:

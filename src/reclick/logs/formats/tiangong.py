@@ -10,6 +10,7 @@ import pyarrow as pa
 from reclick.logs.formats.files import LogFile
 from reclick.logs.formats.format import Columns, Format, Found, Session, batched
 from reclick.logs.formats.session_xml import Layout, read_pages
+from reclick.schema import TEXT, Column, check_mapping
 
 SIGNS = (b"<session ", b"<interaction ", b"<query_id>", b"<docid>")
 LABEL = re.compile(rb"\d+[ \t]+\d+[ \t]+q\d+[ \t]+d\d+[ \t]+\d+\s")  # sample, session, query, result, grade
@@ -24,7 +25,8 @@ def _recognises(files: list[LogFile]) -> bool:
 
 def _read(files: list[LogFile], found: Found, columns: Columns) -> Iterator[pa.RecordBatch]:
     # The labels name queries by id, so the id is the query; the words are taken with columns={"query": "query"}.
-    layout = Layout(query=columns.get("query", "query_id"), ads=("docid",), asides={"relevance": WEAK_LABELS})
+    names = check_mapping(columns, [Column("query", TEXT)])
+    layout = Layout(query=names.get("query", "query_id"), ads=("docid",), asides={"relevance": WEAK_LABELS})
     return batched(page for file in files for page in _pages(file, found, layout))
 
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import numpy.typing as npt
@@ -13,9 +14,11 @@ from reclick.engines.joining import KINDS, NO_ADS, PageJoin, join_pages
 from reclick.logs.formats.files import LogFile
 from reclick.logs.formats.format import Columns, Format, Found
 from reclick.logs.formats.json_records import first_objects, read_json
-from reclick.logs.formats.records import THERE, WHEN, WHOLE, Field, nested, read_parquet
+from reclick.logs.formats.misread import as_written
+from reclick.logs.formats.parquet_records import read_parquet
+from reclick.logs.formats.records import THERE, WHEN, WHOLE, Field, nested
 from reclick.logs.raw import short
-from reclick.logs.summary import KEPT_EXAMPLES
+from reclick.logs.summary import KEPT_EXAMPLES, NOT_READABLE
 from reclick.schema import IDS, TEXT
 
 Bools = npt.NDArray[np.bool_]
@@ -42,6 +45,7 @@ FIELDS = (
 CLICKS, IMPRESSIONS = {"click", "click_through"}, {"impression"}
 NAMED = 30  # other actions told of by name; logs may make up any number of them
 NO_KEY, UNKNOWN = "no page key", "neither a query nor an event"
+MISREAD = {"position": "position: expected a whole number", "time": "timestamp: expected a time"}
 ALLOWED = {NO_ADS: "query without results, set aside"}
 
 
@@ -94,13 +98,15 @@ class _Records:
         query = (self.has("query") | self.has("ads")) & ~event
         self.refuse(UNKNOWN, ~(event | query | _mask(self.records["instruction"])))
         self.refuse(NO_KEY, query & ~keyed)
-        self.add(join, "pages", query & keyed)
+        self.add(join, "pages", self.sound(query & keyed, "time"))
         self.note("event with no query_id, set aside", event & ~keyed)
         self.add_events(join, np.where(event & keyed, action, -1), names)
 
     def add_events(self, join: PageJoin, action: Codes, names: list[str]) -> None:
         """Add clicks, and impressions of single objects; count the rest by name."""
         click, impression = _is_one_of(CLICKS, action, names), _is_one_of(IMPRESSIONS, action, names)
+        other, sound = (action >= 0) & ~click & ~impression, self.sound(click | impression, "position", "time")
+        click, impression = click & sound, impression & sound
         aimed, seen = click & (self.has("ad") | self.has("position")), impression & self.has("ad")
         self.note("click on no object, set aside", click & ~aimed)
         self.note("impression of no object, set aside", impression & ~seen)
@@ -108,7 +114,7 @@ class _Records:
         self.add(join, "shown", seen)
         self.add(join, "clicks", aimed)
         self.keep_titles(action >= 0)
-        for code, many in enumerate(np.bincount(action[(action >= 0) & ~click & ~impression])):
+        for code, many in enumerate(np.bincount(action[other])):
             self.found.note(self.told(names[code]), int(many))
 
     def told(self, name: str) -> str:
@@ -125,10 +131,20 @@ class _Records:
         """Count records as a note."""
         self.found.note(what, int(which.sum()))
 
-    def refuse(self, reason: str, which: Bools) -> None:
+    def sound(self, which: Bools, *names: str) -> Bools:
+        """Which of these records have no position or time that is none; the others are bad."""
+        for name in names:
+            written = self.records[as_written(name)]
+            if written.null_count < len(written):
+                wrong = which & _mask(written.is_valid())
+                self.refuse(NOT_READABLE, wrong, partial(_misread, name, written))
+                which = which & ~wrong
+        return which
+
+    def refuse(self, reason: str, which: Bools, got: Callable[[int], str] | None = None) -> None:
         """Count records as bad."""
-        rows = np.flatnonzero(which)
-        first = [(self.where, self.records["number"][row].as_py(), self.described(row)) for row in rows[:KEPT_EXAMPLES].tolist()]
+        rows, got = np.flatnonzero(which), got or self.described
+        first = [(self.where, self.records["number"][row].as_py(), got(row)) for row in rows[:KEPT_EXAMPLES].tolist()]
         self.found.bad_many(reason, len(rows), first)
 
     def described(self, row: int) -> str:
@@ -154,6 +170,10 @@ class _Records:
 
 def _is_one_of(wanted: set[str], action: Codes, names: list[str]) -> Bools:
     return np.isin(action, [code for code, name in enumerate(names) if name in wanted])
+
+
+def _misread(name: str, written: pa.Array, row: int) -> str:
+    return f"{MISREAD[name]}, got {short(written[row].as_py())}"
 
 
 def _mask(values: pa.Array) -> Bools:
