@@ -26,7 +26,7 @@ from reclick import pages as pg
 from reclick.batch import Float64
 from reclick.models import LuceClick
 from reclick.pages import Pages
-from reclick.sequences import LUCE
+from reclick.sequences.readings import LUCE
 
 OPTIONS = "attractiveness_strength=1.0, satisfaction_strength=5.0, query_strength=2.0, transition_strength=4.0, kinds=1"
 SETUP = """

@@ -15,7 +15,7 @@ from reclick import pages as pg
 from reclick.batch import Float64
 from reclick.models import LuceClick, MultiClick
 from reclick.pages import Pages
-from reclick.sequences import LUCE
+from reclick.sequences.readings import LUCE
 
 ADS, PAGE, COUNT = 40, 5, 60_000
 SIZE, LEFT, TOP, GAP = 250, 50, 40, 70

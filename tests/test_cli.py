@@ -18,6 +18,8 @@ import pytest
 import reclick as rc
 from reclick.__main__ import main
 from reclick.cli import model_commands as rc_cli
+from reclick.cli.wording import in_options
+from reclick.logs.formats.known import FORMATS
 
 Run = Callable[..., tuple[int, str, str]]
 
@@ -99,6 +101,10 @@ def test_a_fitted_model_is_judged_by_its_folder(run: Run) -> None:
     code, out, _ = run("evaluate", "--test", log, "--models", "mine", "--resamples", "50", "--to", "results")
     assert code == 0
     assert "mine" in out
+    assert run("fit", log, "--model", "ubm", "--to", "other/mine")[0] == 0
+    code, out, _ = run("evaluate", "--test", log, "--models", "mine,other/mine", "--resamples", "50", "--to", "both")
+    assert code == 0
+    assert "# Two fits of one click model compared on log.parquet\n\nmine and other/mine, judged on 60 test sessions." in out
 
 
 def test_a_log_is_split_by_cuts(run: Run) -> None:
@@ -220,7 +226,10 @@ def test_models_with_a_name_shows_its_settings_and_defaults(run: Run, name: str)
     [
         (("fit", "nothing.parquet", "--to", "model"), "nothing.parquet does not exist"),
         (("fit", "log.parquet", "--to", "model", "--model", "dbm"), "expected one of multiclick"),
-        (("fit", "log.parquet", "--to", "model", "--set", "reading=lefover"), "'leftover', 'examination', 'normalised'"),
+        (
+            ("fit", "log.parquet", "--to", "model", "--set", "reading=lefover"),
+            "--set reading: got 'lefover', expected one of 'leftover', 'examination', 'normalised'",
+        ),
         (("fit", "log.parquet", "--to", "model", "--set", "redaing=x"), "Settings: reading"),
         (("fit", "log.parquet", "--to", "model", "--set", "reading"), "NAME=VALUE"),
         (("fit", "log.parquet", "--to", "model", "--decay", "0.9"), "--update"),
@@ -230,17 +239,30 @@ def test_models_with_a_name_shows_its_settings_and_defaults(run: Run, name: str)
         (("fit", "log.parquet", "--to", "/dev/null/x"), "/dev/null/x cannot be written"),
         (("count", "log.parquet", "--to", "/dev/null/x"), "/dev/null/x cannot be written"),
         (("evaluate", "--to", "results"), "give --train and --test, or one LOG to split"),
-        (("evaluate", "--test", "log.parquet", "--models", "nobody"), "got 'nobody', expected one of"),
-        (("evaluate", "--test", "log.parquet", "--models", "ubm"), "UBM not fitted yet"),
+        (("evaluate", "--test", "log.parquet", "--models", "nobody"), "--models: got 'nobody', expected one of"),
+        (("evaluate", "--test", "log.parquet", "--models", "ubm"), "UBM not fitted yet. Give --train, a log"),
         (("split", "log.parquet", "--to", "parts"), "has no column 'timestamp' to split by"),
         (("simulate", "--sessions", "9", "--queries", "3", "--to", "/dev/null/x"), "/dev/null/x cannot be written"),
         (("simulate", "--sessions", "9", "--queries", "3", "--to", "log.parquet"), "log.parquet cannot be written"),
-        (("simulate", "--sessions", "-5", "--to", "logs"), "sessions=-5: it must be a whole number, 1 or more"),
-        (("simulate", "--weeks", "0", "--to", "logs"), "weeks=0"),
-        (("simulate", "--queries", "-1", "--to", "logs"), "queries=-1"),
-        (("simulate", "--ads-per-query", "0", "--to", "logs"), "ads_per_query=0"),
-        (("simulate", "--seed", "-1", "--to", "logs"), "seed=-1"),
-        (("check", "log.parquet", "--max-ads", "-1"), "max_ads must be 1 or more, got -1"),
+        (("simulate", "--sessions", "-5", "--to", "logs"), "--sessions -5: it must be a whole number, 1 or more"),
+        (("simulate", "--weeks", "0", "--to", "logs"), "--weeks 0"),
+        (("simulate", "--queries", "-1", "--to", "logs"), "--queries -1"),
+        (("simulate", "--ads-per-query", "0", "--to", "logs"), "--ads-per-query 0"),
+        (("simulate", "--seed", "-1", "--to", "logs"), "--seed -1"),
+        (("check", "log.parquet", "--max-ads", "-1"), "--max-ads must be 1 or more, got -1"),
+        (("check", "log.parquet", "--column", "query=nope"), 'no column nope, which --column gives for "query"'),
+        (("check", "log.parquet", "--format", "nope"), "--format: there is no 'nope'"),
+        (("describe", "log.parquet", "--on-error", "no"), '--on-error must be "raise" or "drop"'),
+        (("split", "log.parquet", "--to", "parts", "--by", "query", "--cut", "1"), "--cut: got 1, expected 2"),
+        (("split", "log.parquet", "--to", "parts", "--by", "week"), "Name the column with --by."),
+        (("convert", "log.parquet", "--to", "new/x.parquet", "--first", "0"), "--first: got 0, expected a whole number of 1 or more.\n"),
+        (("convert", "log.parquet", "--to", "x.parquet", "--max-pages-per-hour", "9"), "Leave out --max-pages-per-hour, --max-clicks-per-hour and"),
+        (("convert", "bad.parquet", "--to", "new/x.parquet"), "Drop it with --on-error drop."),
+        (("export", "log.parquet", "--to", "new/x.qrels"), "log.parquet is a file, not the folder of a model"),
+        (("evaluate", "--test", "log.parquet", "--models", "ubm", "--seed", "-1"), "--seed: got -1"),
+        (("evaluate", "log.parquet", "--test", "log.parquet"), "give it alone, or --history, --train and --test without it"),
+        (("evaluate", "--test", "log.parquet", "--cut", "5"), "--by and --cut say how a LOG is split"),
+        (("formats", "nope"), "expected one of sessions, ubi"),
         (("fit", "log.parquet", "--to", "log.parquet"), "is a file"),
         (("models", "dbm"), "expected one of multiclick"),
         (("predict", "nowhere", "log.parquet", "--to", "x.parquet"), "nowhere does not exist"),
@@ -251,6 +273,7 @@ def test_models_with_a_name_shows_its_settings_and_defaults(run: Run, name: str)
 )
 def test_an_error_is_one_clear_line(run: Run, words: tuple[str, ...], told: str) -> None:
     write_log("log.parquet")
+    write_log("bad.parquet", [[1], [7], []])
     Path("empty.parquet").touch()
     Path("cut.parquet").write_bytes(Path("log.parquet").read_bytes()[:-20])
     code, out, err = run(*words)
@@ -259,6 +282,56 @@ def test_an_error_is_one_clear_line(run: Run, words: tuple[str, ...], told: str)
     assert told in err
     assert err.splitlines()[-1].startswith("error: ")  # a first run says before that it compiles
     assert "Traceback" not in err
+    assert not Path("new").exists()  # a command that fails leaves no new folder
+
+
+@pytest.mark.parametrize(
+    ("message", "told"),
+    [
+        ("max_ads.parquet does not exist.", "max_ads.parquet does not exist."),
+        ("log.csv row 3: 'first=2' is no number.", "log.csv row 3: 'first=2' is no number."),
+        ("logs/first=1/x.parquet is empty.", "logs/first=1/x.parquet is empty."),
+        ("A first click, and test: nothing.", "A first click, and test: nothing."),
+        ("Give max_ads=7 or first=….", "Give --max-ads 7 or --first."),
+        ('Name it with columns={"ad": ...} (on the command line --column ad=...).', "Name it with --column ad=...."),
+    ],
+)
+def test_only_arguments_become_options_never_what_is_the_users(message: str, told: str) -> None:
+    assert in_options(message, {"max_ads": "--max-ads", "first": "--first", "test": "--test"}) == told
+
+
+def test_a_command_makes_the_folder_it_writes_to(run: Run) -> None:
+    log = write_log("log.parquet")
+    assert run("fit", log, "--to", "a/b/model")[0] == 0
+    assert run("count", log, "--to", "c/d/counts")[0] == 0
+    assert run("simulate", "--sessions", "9", "--queries", "3", "--to", "e/f/logs")[0] == 0
+    assert run("split", "e/f/logs/week1.parquet", "e/f/logs/week2.parquet", "--to", "g/h/parts")[0] == 0
+    assert run("convert", log, "--to", "i/j/sessions.parquet")[0] == 0
+    assert run("predict", "a/b/model", log, "--to", "k/l/scored.parquet")[0] == 0
+    assert run("export", "a/b/model", "--to", "m/n/judgments.qrels", "--min-support", "1")[0] == 0
+    assert run("evaluate", "--test", log, "--models", "a/b/model", "--resamples", "50", "--to", "o/p/results")[0] == 0
+    made = ("i/j/sessions.parquet", "k/l/scored.parquet", "m/n/judgments.qrels", "o/p/results/report.html", "g/h/parts/test.parquet")
+    assert [name for name in made if not Path(name).is_file()] == []
+
+
+def test_formats_fit_a_small_terminal_and_one_is_told_in_full(run: Run) -> None:
+    code, out, _ = run("formats")
+    assert code == 0
+    assert [line.split()[0] for line in out.split("\n\n")[0].splitlines()] == ["sessions", *FORMATS]
+    assert out.splitlines()[-1].endswith("reclick convert LOG --format ubi --to sessions.parquet")
+    told = {name: run("formats", name)[1] for name in ("sessions", *FORMATS)}
+    assert all(FORMATS[name].about in " ".join(told[name].split()) for name in FORMATS)
+    assert max(len(line) for text in (out, *told.values()) for line in text.splitlines()) < 80
+
+
+def test_the_demo_names_every_file_it_wrote(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("reclick.demo.SESSIONS", 300)
+    code, out, _ = run("demo", "--to", "shown")
+    assert code == 0
+    named = {Path(line.split()[0]) for line in out.split("What was written")[1].splitlines() if line.startswith("shown/")}
+    assert all(path.exists() for path in named)
+    files = [path for path in Path("shown").rglob("*") if path.is_file()]
+    assert [path for path in files if named.isdisjoint({path, *path.parents})] == []
 
 
 # ---- fit: what is refused before the log is read, and models that others use meanwhile

@@ -15,7 +15,7 @@ from brute import Session, as_table, random_sessions
 from reclick import scoring as scoring_module
 from reclick.errors import BadRowsError, CannotAnswerError, LogError, NotFittedError, SettingError, StoreError
 from reclick.logs import read_sessions
-from reclick.models import MultiClick, base
+from reclick.models import MultiClick, answers
 from reclick.scoring import predict
 
 OLD = b"an older file"
@@ -64,7 +64,7 @@ def test_no_sequences_are_listed_when_none_are_asked_for(model: MultiClick, tmp_
 def test_many_parts_and_row_groups_keep_the_order(model: MultiClick, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     table = pages(500)
     predict(model, table, tmp_path / "whole.parquet")
-    monkeypatch.setattr(base, "PART", 7)
+    monkeypatch.setattr(answers, "PART", 7)
     monkeypatch.setattr(scoring_module, "ROW_GROUP", 3)
     cut = pa.Table.from_batches(table.to_batches(max_chunksize=90))
     assert predict(model, cut, tmp_path / "cut.parquet") == 500
@@ -135,7 +135,7 @@ def test_files_with_other_columns_than_the_first_are_refused(model: MultiClick, 
 def test_a_page_that_cannot_be_scored_leaves_no_file_and_keeps_an_older_one(
     model: MultiClick, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, older: bool
 ) -> None:
-    monkeypatch.setattr(base, "PART", 5)
+    monkeypatch.setattr(answers, "PART", 5)
     monkeypatch.setattr(scoring_module, "ROW_GROUP", 1)
     to = tmp_path / "out.parquet"
     if older:

@@ -6,6 +6,7 @@ import errno
 import hashlib
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -142,8 +143,28 @@ def test_a_missing_folder_is_refused(tmp_path: Path) -> None:
 
 def test_a_folder_without_a_manifest_is_refused(folder: Path) -> None:
     (folder / "manifest.json").unlink()
-    with pytest.raises(StoreError, match=r"has no manifest\.json: it is not a Reclick folder, or it was half deleted"):
+    with pytest.raises(StoreError, match=r"has no manifest\.json: it is not a Reclick folder, or it was half deleted\. Give a folder that save\(\)"):
         store.read(folder)
+
+
+def test_a_folder_of_logs_is_named_as_what_it_looks_like(tmp_path: Path) -> None:
+    for name in ("week1.parquet", "week2.parquet", "week3.csv", "ads.parquet", "notes.txt"):
+        (tmp_path / name).touch()
+    with pytest.raises(StoreError, match=r"It holds ads\.parquet, week1\.parquet, week2\.parquet and 1 more: if that is a log, fit a model to it"):
+        store.read(tmp_path)
+
+
+def test_a_folder_around_a_model_leads_to_the_model_inside(folder: Path) -> None:
+    with pytest.raises(StoreError, match=re.escape(f"There is one inside: {folder}.")):
+        store.read(folder.parent)
+
+
+def test_a_file_in_place_of_a_folder_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "log.parquet").touch()
+    with pytest.raises(
+        StoreError, match=r"log\.parquet is a file, not the folder of a model or of counts\. Give a folder that save\(\), `reclick fit"
+    ):
+        store.read(tmp_path / "log.parquet")
 
 
 @pytest.mark.parametrize("place", [0, 1])

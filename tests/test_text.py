@@ -118,14 +118,12 @@ def test_capitals_and_small_letters_meet_in_every_alphabet_with_cases() -> None:
     assert [letter for letter in letters if words(f"b{letter}b".upper()) != words(f"b{letter}b".lower())] == []
 
 
-def test_codes_are_shared_between_ads_and_progress_is_told() -> None:
-    told: list[tuple[int, int]] = []
-    found = tokenise(table([("Cheap plumber", "", "a.example"), ("plumber", "cheap cheap", "")]), progress=lambda *at: told.append(at))
+def test_codes_are_shared_between_ads() -> None:
+    found = tokenise(table([("Cheap plumber", "", "a.example"), ("plumber", "cheap cheap", "")]))
     assert found.vocabulary.to_pylist() == ["cheap", "plumber", "a.example"]
     assert found.offsets.tolist() == [0, 3, 6]
     assert found.token.tolist() == [0, 1, 2, 1, 0, 0]
     assert [str(found.offsets.dtype), str(found.token.dtype)] == ["int64", "int32"]
-    assert told == [(2, 2)]
 
 
 def test_blocks_do_not_show(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -153,11 +151,6 @@ def test_saving_as_tables_keeps_everything() -> None:
     assert [str(back.offsets.dtype), str(back.token.dtype)] == ["int64", "int32"]
 
 
-def test_without_text_an_ad_is_its_id() -> None:
-    found = AdTokens.from_ids(pa.array(["x", "The Y"]))
-    assert [found.words(0), found.words(1)] == [["x"], ["The Y"]]
-
-
 def test_a_bad_table_is_refused() -> None:
     ads = table([("a", "b", "c"), ("a", "b", "c")])
     with pytest.raises(LogError, match="no column 'title'"):
@@ -166,8 +159,8 @@ def test_a_bad_table_is_refused() -> None:
         tokenise(ads.set_column(1, "title", pa.array(["a", None])))
     with pytest.raises(LogError, match=r"such as 'x' \(2 times\)"):
         tokenise(ads.set_column(0, "ad", pa.array(["x", "x"])))
-    with pytest.raises(LogError, match="1 null ids"):
-        AdTokens.from_ids(pa.array(["x", None]))
+    with pytest.raises(LogError, match="1 nulls in column 'ad'"):
+        tokenise(ads.set_column(0, "ad", pa.array(["x", None])))
 
 
 def test_a_piece_of_text_is_read_once_however_many_ads_hold_it(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -23,6 +23,29 @@ SESSIONS = 60_000  # a week
 OTHERS = ("dbn", "icm", "pm", "am", "ubm")
 CALIBRATED = "MultiClick, normalised"  # the reading whose click probabilities are near the observed rates
 COLD_AD = {"ad": ["new-ad"], "title": ["Bonded Insured Experts"], "description": ["Free quote, same day"], "display_url": ["new.example"]}
+WRITTEN = {  # every file, or the folder that it is in, and what it is
+    "report.html": "the report: open it in a browser",
+    "report.md": "its main tables as Markdown",
+    "scores.parquet": "every model by every metric, overall and by query volume, with intervals",
+    "differences.parquet": "how far each two models are apart, with intervals",
+    "curves.parquet": "reliability and precision-recall curves",
+    "evaluation.json": "the portrait of week 3, the models' settings, times and seeds",
+    "model": "MultiClick, fitted, for rc.load and reclick predict",
+    "predictions.parquet": "week 3 with click probabilities and likeliest sequences",
+    "relevance.parquet": "every (query, ad) with intervals",
+    "logs/week1.parquet": "the sessions of week 1: the history",
+    "logs/week2.parquet": "the sessions of week 2: to train on",
+    "logs/week3.parquet": "the sessions of week 3: to test on",
+    "logs/ads.parquet": "the text of the ads",
+    "logs/labels.parquet": "editors' grades of (query, ad) pairs",
+    "logs/truth.parquet": "the true attractiveness and satisfaction of each pair",
+    "logs/truth_words.parquet": "the true effect of each word",
+    "logs/truth_brands.parquet": "how much each brand draws, and how good its pages are",
+    "logs/truth_queries.parquet": "each query's topic, share of sessions and kinds of users",
+    "logs/truth_sessions.parquet": "the kind of user of each session",
+    "logs/truth.json": "the settings of the simulation",
+    "work": "the models and scores of the comparison; may be deleted, a second run makes them again",
+}
 HEADLINE = {
     "first_click_accuracy": ("first click", "{:.1%}"),
     "sequence_accuracy@2": ("2 clicks", "{:.1%}"),
@@ -104,13 +127,5 @@ def _relevance_row(row: dict[str, float]) -> str:
 
 
 def _listing(to: Path) -> str:
-    named = {
-        "logs": "three weeks of sessions, the ads, editors' labels, and the truth behind them",
-        "model": "MultiClick, fitted, for rc.load and reclick predict",
-        "predictions.parquet": "week 3 with click probabilities and likeliest sequences",
-        "relevance.parquet": "every (query, ad) with intervals",
-        "scores.parquet": "every model by every metric, overall and by query volume, with intervals",
-        "report.md": "the main tables as Markdown",
-        "report.html": "the report: open it in a browser",
-    }
-    return "\n".join(f"{to / name!s:<28} {what}" for name, what in named.items())
+    wide = max(len(str(to / name)) for name in WRITTEN)
+    return "\n".join(f"{to / name!s:<{wide}}  {what}" for name, what in WRITTEN.items())

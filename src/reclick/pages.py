@@ -13,21 +13,11 @@ import numpy as np
 
 from reclick.compiled import compiled
 from reclick.errors import CannotAnswerError, SettingError
-from reclick.sequences import (
-    CHAIN,
-    MAX_EXACT,
-    MAX_NODES,
-    MAX_RANKED,
-    MAX_SET,
-    WALK,
-    click_prob,
-    log_prob,
-    log_set_prob,
-    next_click_prob,
-    sample,
-    search,
-    standing,
-)
+from reclick.sequences.click_sets import MAX_EXACT, MAX_SET, click_prob, log_set_prob
+from reclick.sequences.likeliest import MAX_NODES, search
+from reclick.sequences.ranks import MAX_RANKED, standing
+from reclick.sequences.readings import CHAIN, WALK
+from reclick.sequences.stepping import log_prob, next_click_prob, sample
 
 if TYPE_CHECKING:
     from reclick.batch import Float64, Int32, Int64
@@ -164,17 +154,6 @@ def top_sequences_of_pages(pages: Pages, length: Int64, top: int) -> tuple[Int32
             "as likely. Ask for fewer, for a smaller length, or cut the page; sample() works on any page."
         )
     return sequences, lengths, probs
-
-
-def top_sequences(reading: int, theta: Float64, rho: Float64, stop: Float64, gamma: Float64, length: int, top: int) -> tuple[Int32, Int32, Float64]:
-    """Find the most likely complete sequences of one page: sequences [place, step] padded with 0, lengths and probabilities [place].
-
-    As many as asked, or as are possible if fewer.
-    """
-    pages = Pages(reading, theta, rho, stop[None], gamma[None], np.array([0, len(theta)]), np.zeros(1, np.int64))
-    sequences, lengths, probs = top_sequences_of_pages(pages, np.array([length]), top)
-    listed = int(np.count_nonzero(probs))
-    return sequences[0, :listed], lengths[0, :listed], probs[0, :listed]
 
 
 @singledispatch

@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 
 from reclick.batch import Float64, Int64
-from reclick.counts import Counts, Progress, as_counts
+from reclick.counts import Counts, as_counts
+from reclick.logs.sessions import Progress
 
 VOLUMES = (0, 10, 50, 100, 500, 1000)  # lower ends of the paper's buckets of query volume
 VOLUME_NAMES = (*(f"{low}-{high}" for low, high in pairwise(VOLUMES)), f">{VOLUMES[-1]}")

@@ -12,12 +12,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from reclick.batch import Float64, SessionBatch
-from reclick.counts import Progress
 from reclick.errors import LogError, SettingError, clear_write_errors
 from reclick.logs import as_log
+from reclick.logs.sessions import Progress
 from reclick.models.base import ClickModel
 from reclick.pages import Pages, top_sequences_of_pages
-from reclick.sequences import ANY_LENGTH
+from reclick.sequences.likeliest import ANY_LENGTH
 
 ADDED = ("click_prob", "expected_clicks", "sequences")
 ROW_GROUP = 16  # parts of the log to a row group of the output

@@ -10,8 +10,9 @@ import numpy as np
 from reclick import store
 from reclick.batch import Float64, Int32, Int64
 from reclick.compiled import compiled
-from reclick.counts import Counts, Progress, refuse_weightless
+from reclick.counts import Counts, refuse_weightless
 from reclick.errors import LogError
+from reclick.logs.sessions import Progress
 
 
 @dataclass(frozen=True, slots=True, eq=False)

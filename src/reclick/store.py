@@ -29,7 +29,10 @@ logger = logging.getLogger("reclick")
 
 FORMAT = 1
 MANIFEST = "manifest.json"
+WANTED = "Give a folder that save(), `reclick fit --to` or `reclick count --to` wrote."
+LOGS = frozenset({".parquet", ".pq", ".csv", ".tsv", ".jsonl", ".ndjson", ".json"})  # endings of files that may be a log
 NAMES = {"model": "a model", "counts": "counts", "scores": "the scores of a model"}
+WRITERS = {"model": ", which save() and `reclick fit --to` write", "counts": ", which save() and `reclick count --to` write"}
 DATA = re.compile(r"(?P<table>.+)-(?P<digest>[0-9a-f]{16})\.parquet")
 HALF = re.compile(r"\.(?P<table>.+)\.\d+\.writing")  # a file in the making
 LOCK = ".lock"
@@ -94,7 +97,8 @@ def read(folder: str | Path, *, kind: str | None = None) -> Stored:
     manifest = _manifest(folder)
     for _ in range(ATTEMPTS):
         if kind is not None and manifest["kind"] != kind:
-            raise StoreError(f"{folder} holds {NAMES.get(manifest['kind'], manifest['kind'])}, expected {NAMES[kind]}.")
+            held = NAMES.get(manifest["kind"], manifest["kind"])
+            raise StoreError(f"{folder} holds {held}, expected {NAMES[kind]}{WRITERS.get(kind, '')}.")
         try:
             tables = {name: _read_table(folder, name, entry) for name, entry in manifest["files"].items()}
             return Stored(manifest["kind"], manifest["settings"], tables)
@@ -144,9 +148,9 @@ def _read_table(folder: Path, name: str, entry: dict[str, Any]) -> pa.Table:
 def _manifest(folder: Path) -> dict[str, Any]:
     path = folder / MANIFEST
     if not folder.exists():
-        raise StoreError(f"{folder} does not exist. Give the folder that was saved with save() or `reclick fit --to`.")
+        raise StoreError(f"{folder} does not exist. {WANTED}")
     if not path.is_file():
-        raise StoreError(f"{folder} has no {MANIFEST}: it is not a Reclick folder, or it was half deleted.")
+        raise StoreError(f"{_no_manifest(folder)} {WANTED}")
     try:
         manifest = json.loads(path.read_bytes())
         number = int(manifest["format"])
@@ -160,6 +164,21 @@ def _manifest(folder: Path) -> dict[str, Any]:
     if manifest.pop("sha256", None) != _seal(manifest):
         raise StoreError(f"{path} was altered after it was saved (its contents do not match its hash). Fit again and save to a new folder.")
     return dict(manifest)
+
+
+def _no_manifest(folder: Path) -> str:
+    """What is there in place of a model or counts: a file, a folder around one, a log, or something else."""
+    if folder.is_file():
+        return f"{folder} is a file, not the folder of a model or of counts."
+    told = f"{folder} has no {MANIFEST}: it is not a Reclick folder, or it was half deleted."
+    inside = sorted(path.parent for path in folder.glob(f"*/{MANIFEST}"))
+    if inside:
+        return f"{told} There is one inside: {', '.join(map(str, inside))}."
+    found = sorted(path.name for path in folder.iterdir() if path.suffix.lower() in LOGS and not DATA.fullmatch(path.name))
+    if found:
+        more = f" and {len(found) - 3} more" if len(found) > 3 else ""
+        return f"{told} It holds {', '.join(found[:3])}{more}: if that is a log, fit a model to it first, with `reclick fit`."
+    return told
 
 
 def _sealed(manifest: dict[str, Any]) -> bytes:

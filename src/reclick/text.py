@@ -30,8 +30,6 @@ import pyarrow.compute as pc
 from reclick.batch import Int32, Int64
 from reclick.errors import LogError
 
-Progress = Callable[[int, int], None]  # (done, total)
-
 FUNCTION_WORDS = """
     a an the this that these those
     i me my mine we us our ours you your yours he him his she her hers it its they them their theirs
@@ -47,7 +45,7 @@ FUNCTION_WORDS = """
 """
 STOP_WORDS = frozenset(FUNCTION_WORDS.split())
 FIELDS = ("title", "description", "display_url")
-BLOCK = 65_536  # ads to a block: large enough to be fast, small enough to report progress
+BLOCK = 65_536  # ads to a block: large enough to be fast, small enough for memory
 
 IGNORED = [0xAD, 0x34F, 0x61C, *range(0x180B, 0x1810), *range(0x200C, 0x2010), *range(0x202A, 0x202F), *range(0x2060, 0x2070)]
 IGNORED += [*range(0xFE00, 0xFE10), 0xFEFF, *range(0xE0000, 0xE0200)]
@@ -85,28 +83,14 @@ class AdTokens:
     def words(self, ad: int) -> list[str]:
         """Return the tokens of the ad in row `ad`.
 
-        >>> AdTokens.from_ids(pa.array(["x", "y"])).words(1)
-        ['y']
+        >>> AdTokens(pa.array(["x", "y"]), pa.array(["fast", "plumber"]), np.array([0, 1, 3]), np.array([0, 1, 0], np.int32)).words(1)
+        ['plumber', 'fast']
         """
         codes = self.token[self.offsets[ad] : self.offsets[ad + 1]]
         return [self.vocabulary[code].as_py() for code in codes.tolist()]
 
-    @classmethod
-    def from_ids(cls, ads: pa.StringArray) -> AdTokens:
-        """Take each ad's id as its single token, for a log without ad text.
-
-        >>> AdTokens.from_ids(pa.array(["x", "y"])).token.tolist()
-        [0, 1]
-        """
-        _refuse_bad_ids(ads)
-        return cls(ads, ads, np.arange(len(ads) + 1, dtype=np.int64), np.arange(len(ads), dtype=np.int32))
-
     def to_tables(self) -> dict[str, pa.Table]:
-        """Return the tables `ads` (ad, tokens) and `vocabulary` (word) that `from_tables` takes back.
-
-        >>> sorted(AdTokens.from_ids(pa.array(["x"])).to_tables())
-        ['ads', 'vocabulary']
-        """
+        """Return the tables `ads` (ad, tokens) and `vocabulary` (word) that `from_tables` takes back."""
         lists = pa.LargeListArray.from_arrays(pa.array(self.offsets), pa.array(self.token))
         return {"ads": pa.table({"ad": self.ads, "tokens": lists}), "vocabulary": pa.table({"word": self.vocabulary})}
 
@@ -114,9 +98,9 @@ class AdTokens:
     def from_tables(cls, tables: Mapping[str, pa.Table]) -> AdTokens:
         """Rebuild from the tables of `to_tables`.
 
-        >>> kept = AdTokens.from_ids(pa.array(["x", "y"]))
+        >>> kept = AdTokens(pa.array(["x"]), pa.array(["fast", "plumber"]), np.array([0, 2]), np.array([0, 1], np.int32))
         >>> AdTokens.from_tables(kept.to_tables()).words(0)
-        ['x']
+        ['fast', 'plumber']
         """
         lists = _whole(tables["ads"]["tokens"], pa.large_list(pa.int32()))
         sizes = pc.list_value_length(lists).to_numpy(zero_copy_only=False)
@@ -124,7 +108,7 @@ class AdTokens:
         return cls(_strings(tables["ads"]["ad"]), _strings(tables["vocabulary"]["word"]), _offsets(sizes), token.astype(np.int32, copy=False))
 
 
-def tokenise(ads_table: pa.Table, *, stop_words: Collection[str] = STOP_WORDS, progress: Progress | None = None) -> AdTokens:
+def tokenise(ads_table: pa.Table, *, stop_words: Collection[str] = STOP_WORDS) -> AdTokens:
     """Tokenise every ad of a table with string columns ad, title, description, display_url.
 
     No token crosses white space, so each distinct piece between spaces is read once, however many ads hold it.
@@ -135,15 +119,13 @@ def tokenise(ads_table: pa.Table, *, stop_words: Collection[str] = STOP_WORDS, p
     """
     _refuse_bad_columns(ads_table)
     ids = _strings(ads_table["ad"])
-    _refuse_bad_ids(ids)
+    _refuse_repeated(ids)
     codes = _Codes(stop_words)
     sizes, token = [np.zeros(0, np.int64)], [np.zeros(0, np.int32)]
     for start in range(0, len(ids), BLOCK):
         block_sizes, block_token = _code_block(ads_table.slice(start, BLOCK), codes)
         sizes.append(block_sizes)
         token.append(block_token)
-        if progress is not None:
-            progress(min(start + BLOCK, len(ids)), len(ids))
     return AdTokens(ids, codes.vocabulary(), _offsets(np.concatenate(sizes)), np.concatenate(token))
 
 
@@ -280,9 +262,7 @@ def _refuse_bad_columns(table: pa.Table) -> None:
             raise LogError(f"ads table: {table[name].null_count} nulls in column {name!r}. Fill them with empty text, or drop those ads.")
 
 
-def _refuse_bad_ids(ads: pa.StringArray) -> None:
-    if ads.null_count:
-        raise LogError(f"ads: {ads.null_count} null ids. Drop those ads.")
+def _refuse_repeated(ads: pa.StringArray) -> None:
     repeats = len(ads) - pc.count_distinct(ads).as_py()
     if repeats:
         counts = pc.value_counts(ads)

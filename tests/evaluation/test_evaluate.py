@@ -177,6 +177,7 @@ def test_progress_is_told_what_is_being_done() -> None:
         (["ubm"], {"train": None}, "UBM not fitted yet. Give train="),
         (["ubm"], {"level": 1.5}, "level: got 1.5"),
         (["ubm"], {"resamples": -1}, "resamples: got -1"),
+        (["ubm"], {"seed": -1}, "seed: got -1"),
         (["ubm"], {"test": None}, "test: got None"),
     ],
 )

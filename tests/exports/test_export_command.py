@@ -82,8 +82,8 @@ def test_propensities(run: Run) -> None:
         (("rates", "--to", "x.csv", "--cuts", "some"), "cuts: got 'some'"),
         (("rates", "--to", "x.csv", "--min-support", "99"), "No pair is left to be judged"),
         (("nowhere", "--to", "x.csv"), "nowhere does not exist"),
-        (("rates", "--to", "p.csv", "--format", "propensities"), "give a log with log= (on the command line --log)"),
-        (("rates", "--to", "x.csv", "--on-error", "maybe"), 'on_error must be "raise" or "drop"'),
+        (("rates", "--to", "p.csv", "--format", "propensities"), "give a log with --log."),
+        (("rates", "--to", "x.csv", "--on-error", "maybe"), '--on-error must be "raise" or "drop"'),
     ],
 )
 def test_errors_are_one_clear_line(run: Run, words: tuple[str, ...], told: str) -> None:

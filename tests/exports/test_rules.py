@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import inspect
+from collections.abc import Callable
+from dataclasses import fields
+
 import numpy as np
 import pytest
 
+from reclick.cli.export_commands import export as export_command
 from reclick.errors import SettingError
-from reclick.exports.rules import Rule, as_cuts
+from reclick.exports import export, judgments
+from reclick.exports.rules import Grading, Rule, as_cuts
 
 
 def test_a_figure_that_reaches_a_cut_point_is_above_it() -> None:
@@ -66,3 +72,17 @@ def test_cut_points_may_be_given_as_any_sequence_of_numbers(given: object, kept:
 def test_cut_points_that_are_no_numbers_are_refused(given: object) -> None:
     with pytest.raises(SettingError, match="cuts: got"):
         Rule(cuts=as_cuts(given))
+
+
+@pytest.mark.parametrize("function", [judgments, export, export_command])
+def test_the_options_of_a_rule_are_those_of_every_function_and_of_the_command(function: Callable[..., object]) -> None:
+    rule = {each.name: each.default for each in fields(Rule)}
+    shown = {name: each.default for name, each in inspect.signature(function).parameters.items()}
+    assert shown.items() >= rule.items()
+    assert "grading" not in shown
+    assert list(Grading.__annotations__) == list(rule)
+
+
+def test_an_unknown_option_is_refused_by_its_name() -> None:
+    with pytest.raises(TypeError, match="min_suport"):
+        Rule.of(min_suport=3)  # type: ignore[call-arg]

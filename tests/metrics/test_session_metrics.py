@@ -17,7 +17,7 @@ from reclick.metrics import SESSION_METRICS, QueryVolumes, SessionSums, score, t
 from reclick.metrics.answers import PartAnswers
 from reclick.models import MODELS, ClickModel
 from reclick.pages import Pages
-from reclick.sequences import LEFTOVER, READINGS
+from reclick.sequences.readings import LEFTOVER, READINGS
 
 TRAINING = plain.random_log(0, 160, queries="qqqqqqqqqqqqqqrrs")  # t and u are never seen
 MODELS_TRIED = ("multiclick", "thcm", "am", "pm", "dbn", "pbm", "cm", "gctr", "dctr")

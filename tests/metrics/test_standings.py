@@ -9,9 +9,9 @@ import pytest
 
 from metrics.plain import tied
 from reclick import pages as pg
-from reclick import sequences as sq
 from reclick.batch import Float64
 from reclick.errors import CannotAnswerError
+from reclick.sequences import ranks, readings, stepping
 
 Parameters = tuple[int, Float64, Float64, Float64, Float64]
 SIZES = [(n, m) for n in range(1, 7) for m in range(1, min(n, 4) + 1)]  # of pages, and of sessions on them
@@ -24,10 +24,10 @@ def coarse_page(rng: np.random.Generator, reading: int, n: int) -> Parameters:
     if rng.random() < 0.3:
         theta[:], rho[:], stop[:], gamma[:] = 0.3, 0.5, 0.2, 1.0
     gamma /= np.maximum(gamma.sum(axis=1, keepdims=True), 1e-300)
-    if reading == sq.CHAIN:  # down the page only, and the rest ends the session
+    if reading == readings.CHAIN:  # down the page only, and the rest ends the session
         gamma = np.where(np.arange(n) >= np.arange(n + 1)[:, None], gamma * 0.7, 0.0)
         return reading, np.ones(n), np.zeros(n), 1 - gamma.sum(axis=1), gamma
-    if reading == sq.WALK:
+    if reading == readings.WALK:
         return reading, theta, rho, np.array([0.6, 0.3]), gamma
     return reading, theta, rho, stop, gamma
 
@@ -35,10 +35,10 @@ def coarse_page(rng: np.random.Generator, reading: int, n: int) -> Parameters:
 def chances_of(page: Parameters, m: int) -> dict[tuple[int, ...], float]:
     sequences = itertools.permutations(range(1, len(page[1]) + 1), m)
     with np.errstate(divide="ignore"):
-        return {clicks: float(np.exp(sq.log_prob(*page, np.array(clicks, np.int32)))) for clicks in sequences}
+        return {clicks: float(np.exp(stepping.log_prob(*page, np.array(clicks, np.int32)))) for clicks in sequences}
 
 
-@pytest.mark.parametrize("reading", [sq.LEFTOVER, sq.EXAMINATION, sq.NORMALISED, sq.LUCE, sq.CHAIN, sq.WALK])
+@pytest.mark.parametrize("reading", [readings.LEFTOVER, readings.EXAMINATION, readings.NORMALISED, readings.LUCE, readings.CHAIN, readings.WALK])
 def test_standings_are_those_of_the_sorted_sequences(reading: int) -> None:
     rng = np.random.default_rng(reading)
     impossible = all_impossible = ties = 0
@@ -56,14 +56,14 @@ def test_standings_are_those_of_the_sorted_sequences(reading: int) -> None:
                 sum(set(each) == set(clicks) for each in best),
             ]
             out = np.zeros(4, np.int64)
-            sq.standing(*page, np.array(clicks, np.int32), out)
+            ranks.standing(*page, np.array(clicks, np.int32), out)
             assert out.tolist() == expected, (page, clicks)
             impossible += mine == 0
             all_impossible += top == 0
             ties += expected[1] > 1 and mine > 0
     assert impossible > 10
-    assert ties > 10 or reading == sq.WALK  # a walk tells all positions apart
-    assert all_impossible > 0 or reading in (sq.LUCE, sq.WALK, sq.NORMALISED)
+    assert ties > 10 or reading == readings.WALK  # a walk tells all positions apart
+    assert all_impossible > 0 or reading in (readings.LUCE, readings.WALK, readings.NORMALISED)
 
 
 def test_rounding_breaks_no_tie() -> None:
@@ -72,14 +72,14 @@ def test_rounding_breaks_no_tie() -> None:
     assert len({float(t * g) for t, g in zip(theta, gamma[0], strict=True)}) > 1
     out = np.zeros(4, np.int64)
     for click in (1, 2, 3):
-        sq.standing(sq.LEFTOVER, theta, np.zeros(3), np.zeros(4), gamma, np.array([click], np.int32), out)
+        ranks.standing(readings.LEFTOVER, theta, np.zeros(3), np.zeros(4), gamma, np.array([click], np.int32), out)
         assert out.tolist() == [0, 3, 3, 1]
 
 
 def long_page(n: int, m: int) -> tuple[pg.Pages, np.ndarray, np.ndarray]:
     rng = np.random.default_rng(n)
     gamma = rng.random((n + 1, n)) / n
-    pages = pg.Pages(sq.LEFTOVER, rng.random(n), rng.random(n), np.full((1, n + 1), 0.1), gamma[None], np.array([0, n]), np.zeros(1, np.int64))
+    pages = pg.Pages(readings.LEFTOVER, rng.random(n), rng.random(n), np.full((1, n + 1), 0.1), gamma[None], np.array([0, n]), np.zeros(1, np.int64))
     return pages, np.arange(m, 0, -1, dtype=np.int32), np.array([0, m])
 
 

@@ -10,7 +10,8 @@ import pytest
 
 from reclick.errors import SettingError
 from reclick.models import MODELS
-from reclick.models.em import Fit, check_whole, maximise_objective
+from reclick.models.checks import check_whole
+from reclick.models.em import Fit, maximise_objective
 
 LOG = {"query": ["q"] * 2, "ads": [["a", "b"]] * 2, "clicks": [[1], []]}  # stands still to the last bit long before 1,000 iterations
 ITERATIVE = ["pbm", "ubm", "bbm", "dbn", "thcm", "ccm"]

@@ -25,7 +25,7 @@ from reclick.models.luce.parameters import Options
 from reclick.models.luce.problem import Problem
 from reclick.models.luce.text import LogLinear, chosen, log_linear, word_means
 from reclick.pages import Pages
-from reclick.sequences import LUCE
+from reclick.sequences.readings import LUCE
 from reclick.sessions import as_sessions
 
 THETA, RHO = (0.5, 0.3, 0.2), (0.4, 0.6, 0.2)

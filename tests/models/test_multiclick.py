@@ -19,7 +19,7 @@ from brute import Brute, Clicks, Session, ads_table, all_sequences, as_table, as
 from reclick.counts import count
 from reclick.errors import BadRowsError, CannotAnswerError, LogError, NotFittedError, SettingError
 from reclick.logs import read_sessions
-from reclick.models import ICM, MODELS, ClickModel, MultiClick, base, load
+from reclick.models import ICM, MODELS, ClickModel, MultiClick, answers, load
 
 READINGS = ("leftover", "examination", "normalised")
 POOLINGS = ("query", "global")
@@ -213,7 +213,7 @@ def test_answers_come_in_the_order_of_the_log_over_many_parts_and_threads(answer
     model = fitted()
     table = as_table(random_sessions(np.random.default_rng(1), 300, queries="qrstu"))
     whole = ANSWERS[answer](model, table)
-    monkeypatch.setattr(base, "PART", 7)
+    monkeypatch.setattr(answers, "PART", 7)
     cut = pa.Table.from_batches(table.to_batches(max_chunksize=31))
     np.testing.assert_allclose(ANSWERS[answer](model, cut), whole, rtol=1e-13)
     if answer not in {"relevance", "sample"}:

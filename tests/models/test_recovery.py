@@ -16,10 +16,10 @@ import pytest
 from brute import all_sequences
 
 from reclick import pages as pg
-from reclick import sequences as sq
 from reclick.models import MultiClick
 from reclick.pages import Pages
-from reclick.sequences import READINGS
+from reclick.sequences import stepping
+from reclick.sequences.readings import READINGS
 from reclick.simulation import simulate
 
 Float64 = npt.NDArray[np.float64]
@@ -46,7 +46,7 @@ def limits(reading: str, theta: Float64, rho: Float64, eta: Float64) -> tuple[Fl
     """P(exactly k clicks), P(more than k), expected transitions a session, and P(a click is the last), by enumeration."""
     exactly, moves, clicks = np.zeros(5), np.zeros((5, 4)), 0.0
     for sequence in all_sequences(4):
-        chance = np.exp(sq.log_prob(READINGS[reading], theta, rho, eta, GAMMA, np.array(sequence, np.int32)))
+        chance = np.exp(stepping.log_prob(READINGS[reading], theta, rho, eta, GAMMA, np.array(sequence, np.int32)))
         exactly[len(sequence)] += chance
         clicks += chance * len(sequence)
         for last, to in zip((0, *sequence), sequence, strict=False):

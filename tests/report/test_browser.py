@@ -67,6 +67,7 @@ KINDS = {
     "sixteen models": made_up([*MODELS, *(f"ModelNumber{n}" for n in range(10))]),
     "pages of ten": with_long_pages(made_up(MODELS[:2])),
     "one model": made_up(MODELS[:1]),
+    "long names": made_up(["MultiClick", "MultiClick, normalised", "model-2026-11-14-strength10-leftover", "a model of many plain words"]),
 }
 
 

@@ -14,7 +14,7 @@ from reclick.report.lines import tick_texts
 from reclick.report.markup import Html, element, join, safe
 from reclick.report.paper import BY_VOLUME, FIGURES, FIRST_CLICKS
 from reclick.report.results import At, Difference, read_results
-from reclick.report.svg import breadth, fitted, ticks
+from reclick.report.svg import breadth, fitted, folded, ticks
 from reclick.report.wording import margin, signed, written
 from report.made_up import MODELS, STRANGE, made_up, with_strangers
 
@@ -127,3 +127,25 @@ def test_the_lines_of_models_differ_in_more_than_colour() -> None:
     from reclick.report.svg import MARKERS
 
     assert len(set(MARKERS)) == len(set(DASHES)) == len(SERIES_LIGHT) == len(SERIES_DARK)
+
+
+def test_a_name_too_long_for_a_line_takes_two_and_keeps_both_its_ends() -> None:
+    assert folded("MultiClick, normalised", 86) == ("MultiClick,", "normalised")
+    dated = [folded(f"model-2026-11-{day}-strength10-leftover", 112) for day in (14, 15)]
+    assert dated[0] != dated[1]
+    assert folded("A" * 70, 86) == ("AAAA…AAAA",)
+
+
+@given(st.text(max_size=60), st.floats(20, 300))
+def test_a_folded_text_is_one_or_two_lines_no_wider_than_their_room(text: str, width: float) -> None:
+    found = folded(text, width)
+    assert len(found) in (1, 2)
+    assert all(breadth(line) <= width or line == "…" for line in found)
+
+
+def test_a_title_counts_a_model_with_two_settings_once() -> None:
+    evaluation = made_up(["MultiClick", "MultiClick, normalised", "DBN"])
+    for name, kind in zip(evaluation.details["models"], ("multiclick", "multiclick", "dbn"), strict=True):
+        evaluation.details["models"][name]["model"] = kind
+    text = markdown(evaluation.scores, evaluation.differences, evaluation.portrait, evaluation.details)
+    assert text.startswith("# Three fits of two click models compared on week3.parquet\n")

@@ -15,6 +15,7 @@ from reclick.cli.format_commands import convert, formats
 from reclick.cli.log_commands import check, count, describe, simulate, split
 from reclick.cli.model_commands import fit, models, predict
 from reclick.cli.terminal import show_error
+from reclick.cli.wording import in_options, options_of
 
 
 class Commands(TyperGroup):
@@ -27,7 +28,7 @@ class Commands(TyperGroup):
         try:
             return super().invoke(ctx)
         except ReclickError as error:
-            show_error(str(error))
+            show_error(in_options(str(error), options_of(self.get_command(ctx, ctx.invoked_subcommand))))
             sys.exit(2)
         except KeyboardInterrupt:
             show_error("stopped. Every file is whole: a new one, or the one that was there before.")

@@ -48,6 +48,7 @@ def evaluate(
     """
     from reclick.evaluation import evaluate
 
+    _refuse_both(logs, [*(history or ()), *(train or ()), *(test or ())], split_told=cut is not None or by != "timestamp")
     how = How(column, on_error, max_ads, format)
     with told() as progress:
         parts = _split(logs, to, by, cut, how, progress) if logs else _parts(history, train, test, how)
@@ -73,7 +74,7 @@ def demo(to: Annotated[str, typer.Option(help="The folder to write to.")] = "dem
 
 
 def _chosen(names: str) -> dict[str, ClickModel]:
-    """Models by the name to show: new ones by their name, fitted ones by their folder."""
+    """Models by the name to show: new ones by their name, fitted ones by their folder, with its path where two have the same."""
     from reclick import store
     from reclick.models import MODELS, load
 
@@ -81,8 +82,19 @@ def _chosen(names: str) -> dict[str, ClickModel]:
     for name in filter(None, (part.strip() for part in names.split(","))):
         folder = Path(name)
         fitted = name not in MODELS and store.is_stored(folder)
-        chosen[folder.name if fitted else MODELS[name].__name__ if name in MODELS else name] = load(folder) if fitted else new_model(name, None)
+        shown = folder.name if fitted else MODELS[name].__name__ if name in MODELS else name
+        chosen[name if shown in chosen else shown] = load(folder) if fitted else new_model(name, None, option="--models")
     return chosen
+
+
+def _refuse_both(logs: list[str] | None, parts: list[str], *, split_told: bool) -> None:
+    """Refuse options that would be without effect: parts of a log that is to be split, or how to split where nothing is."""
+    from reclick.errors import SettingError
+
+    if logs and parts:
+        raise SettingError("A LOG is split into its own history, train and test: give it alone, or --history, --train and --test without it.")
+    if split_told and not logs:
+        raise SettingError("--by and --cut say how a LOG is split: give one, or leave them out.")
 
 
 def _parts(history: list[str] | None, train: list[str] | None, test: list[str] | None, how: How) -> dict[str, Any]:

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from textwrap import wrap
 from typing import Annotated, Literal, cast
 
 import typer
 
 from reclick.cli.opening import How, named_values, tell_format, tell_no_clicks
 from reclick.cli.options import Columns, FormatName, Logs, MaxAds, OnError
-from reclick.cli.terminal import console, working
+from reclick.cli.terminal import working
+from reclick.cli.writing import folder_of
+
+OWN = ("sessions", "Reclick's own columns", "Parquet, CSV or JSON lines, a page a row, with the columns query, ads and clicks.")
+WIDE = 79  # columns of a small terminal
 
 
 def convert(
@@ -42,7 +47,7 @@ def convert(
         reload_seconds=reload_seconds,
     )
     how = How(column, on_error, max_ads, format)
-    with working("Converting " + " ".join(logs)) as progress:
+    with folder_of(to), working("Converting " + " ".join(logs)) as progress:
         log = convert(
             logs,
             to,
@@ -60,20 +65,35 @@ def convert(
         typer.echo(str(ads_path(to)))
 
 
-def formats() -> None:
-    """List the formats that are read: name, what it is, what is kept and lost.
+def formats(name: Annotated[str | None, typer.Argument(metavar="[NAME]", help="A format, to see what is read of it.")] = None) -> None:
+    """List the formats that are read. With a name: what is kept of that format, and what is lost.
 
-    Example:  reclick formats
+    Example:  reclick formats ubi
     """
-    from rich.table import Table
-
+    from reclick.errors import SettingError
     from reclick.logs.formats.known import FORMATS
 
-    table = Table(show_lines=True)
-    for head in ("name", "format", "what is read"):
-        table.add_column(head)
-    table.add_row("sessions", "Reclick's own columns", "Parquet, CSV or JSON lines with query, ads and clicks.")
-    for each in FORMATS.values():
-        table.add_row(each.name, each.title, each.about)
-    console().print(table)
-    typer.echo("docs/formats in the repository has a page on each.")
+    if name is None:
+        typer.echo("\n".join(_listed({OWN[0]: OWN[1], **{each.name: each.title for each in FORMATS.values()}})))
+        return
+    if name not in FORMATS and name != OWN[0]:
+        raise SettingError(f"formats: got {name!r}, expected one of {OWN[0]}, {', '.join(FORMATS)}.")
+    told = OWN if name == OWN[0] else (name, FORMATS[name].title, FORMATS[name].about)
+    typer.echo("\n".join(_about(*told)))
+
+
+def _listed(titles: dict[str, str]) -> list[str]:
+    """A line a format, and what to do next."""
+    wide = max(map(len, titles)) + 2
+    return [
+        *(f"{name:<{wide}}{title}" for name, title in titles.items()),
+        "",
+        "What is read of one:  reclick formats ubi",
+        "To read a log of it:  reclick convert LOG --format ubi --to sessions.parquet",
+    ]
+
+
+def _about(name: str, title: str, about: str) -> list[str]:
+    """A format on a few lines."""
+    page = "docs/logs.md" if name == OWN[0] else f"docs/formats/{name}.md"
+    return [f"{name}: {title}", "", *wrap(about, WIDE), "", f"More: {page} in the repository", f"Read one:  reclick check LOG --format {name}"]

@@ -10,6 +10,7 @@ import typer
 from reclick.cli.opening import How, add_up, group, named_values, open_log, read_text, tell_dropped, value
 from reclick.cli.options import Ads, Columns, FormatName, Logs, MaxAds, OnError
 from reclick.cli.terminal import console, working
+from reclick.cli.writing import folder_of
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
@@ -84,7 +85,7 @@ def predict(
 
     loaded = load(model)
     log = open_log(pages, How(column, on_error, max_ads, format), ads, clicks_required=False)
-    with working(f"Scoring {log.name}", log.num_rows) as progress:
+    with folder_of(to), working(f"Scoring {log.name}", log.num_rows) as progress:
         written = predict(loaded, log, to, top=top, progress=progress)
     tell_dropped(log)
     typer.echo(f"{written:,} pages scored\n{to}")
@@ -138,15 +139,18 @@ def _about(name: str) -> str:
     return "\n".join([*lines, "", "settings, with --set NAME=VALUE", *(f"  {setting:<{wide}}{value!r}" for setting, value in settings.items())])
 
 
-def new_model(name: str, settings: list[str] | None) -> ClickModel:
+def new_model(name: str, settings: list[str] | None, *, option: str = "--model") -> ClickModel:
     """A model by its name, with these settings, not fitted."""
     from reclick.errors import SettingError
     from reclick.models import MODELS
 
     if name not in MODELS:
-        raise SettingError(f"--model: got {name!r}, expected one of {', '.join(MODELS)}.")
+        raise SettingError(f"{option}: got {name!r}, expected one of {', '.join(MODELS)}{', or the folder of a model' * (option != '--model')}.")
     given = {key: value(text) for key, text in named_values("--set", settings).items()}
-    return MODELS[name]().set_params(**given)
+    try:
+        return MODELS[name]().set_params(**given)
+    except SettingError as error:
+        raise SettingError(f"--set {error}") from error
 
 
 def _held(folder: str) -> AbstractContextManager[None]:

@@ -11,10 +11,11 @@ import numpy as np
 import pyarrow as pa
 
 from reclick.batch import SessionBatch
-from reclick.counts import Counts, Progress
+from reclick.counts import Counts
 from reclick.engines.counter import Counter
 from reclick.errors import SettingError
 from reclick.logs import SessionLog, as_log, read_ads, read_labels
+from reclick.logs.sessions import Progress
 from reclick.sessions import Sessions, as_sessions
 
 Told = Callable[[str, int, int | None], object]  # what is being done, how far, of how much when known

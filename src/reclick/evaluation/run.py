@@ -55,6 +55,8 @@ def evaluate(
     """
     chosen, tell = named(models), progress or _nobody
     check_bootstrap(level, resamples)
+    if seed < 0:
+        raise SettingError(f"seed: got {seed}, expected a whole number, 0 or more.")
     refuse_unfitted([name for name, model in chosen.items() if not model.fitted], train)
     inputs = open_inputs(test, train, history, ads, labels, tell)
     kept = None if folder is None else Kept(Path(folder))
@@ -154,5 +156,5 @@ def _details(judged: dict[str, Judged], inputs: Inputs) -> dict[str, Any]:
 
 def _about(judged: Judged) -> dict[str, Any]:
     model = judged.model
-    told = {"settings": model.get_params(), "assumes": model.assumes, "fit": getattr(model, "message_", "")}
+    told = {"model": model.name, "settings": model.get_params(), "assumes": model.assumes, "fit": getattr(model, "message_", "")}
     return {**told, "seconds": judged.seconds, "reasons": dict(judged.sums.reasons)}

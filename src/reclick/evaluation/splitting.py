@@ -17,15 +17,17 @@ import pyarrow.parquet as pq
 from pyarrow import types as kind_of
 
 from reclick.batch import SessionBatch
-from reclick.counts import Progress
 from reclick.errors import LogError, SettingError, clear_write_errors
 from reclick.logs import SessionLog, as_log, read_sessions
 from reclick.logs.rewriting import session_table
+from reclick.logs.sessions import Progress
 
 PARTS = ("history", "train", "test")
 WEEK = np.timedelta64(7, "D")
 Cut = str | int | float | date | datetime
 Part = npt.NDArray[np.int64]  # [session] place in PARTS
+
+CUTS = "Give cuts=(where train starts, where test starts) (on the command line --cut where train starts and --cut where test starts)."
 
 
 class Split(NamedTuple):
@@ -112,7 +114,7 @@ def _part_of(log: SessionLog, by: str, cuts: Sequence[Cut] | None) -> Callable[[
     if cuts is not None and len(cuts) != 2:
         raise SettingError(f"cuts: got {len(cuts)}, expected 2: where train starts, and where test starts.")
     if cuts is None and (kind_of.is_integer(first.type) or kind_of.is_floating(first.type)):
-        raise SettingError(f"{by} holds numbers, of which nobody can say what a week is. Give cuts=(where train starts, where test starts).")
+        raise SettingError(f"{by} holds numbers, of which nobody can say what a week is. {CUTS}")
     edges = _last_weeks(log, by) if cuts is None else [_as_time(pa.array([cut]), by)[0] for cut in cuts]
     if not edges[0] < edges[1]:
         raise SettingError(f"cuts: train starts at {edges[0]}, test at {edges[1]}. Test comes after train.")
@@ -148,4 +150,4 @@ def _last_weeks(log: SessionLog, by: str) -> list[np.datetime64]:
 def _refuse_empty(sessions: list[int], log: SessionLog, by: str) -> None:
     for part, many in zip(PARTS[1:], sessions[1:], strict=True):
         if not many:
-            raise LogError(f"{log.name}: no session is in {part} when split by {by}. Give cuts=(where train starts, where test starts).")
+            raise LogError(f"{log.name}: no session is in {part} when split by {by}. {CUTS}")

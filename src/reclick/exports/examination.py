@@ -12,12 +12,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from reclick.batch import Float64, Int64, SessionBatch
-from reclick.counts import Progress
 from reclick.errors import CannotAnswerError, SettingError
 from reclick.exports.job import Exported, Job
 from reclick.exports.lines import column, joined, write_rows
 from reclick.files import write_files
 from reclick.logs import as_log
+from reclick.logs.sessions import Progress
 from reclick.models.base import ClickModel
 from reclick.models.pbm import PBM
 from reclick.pages import Pages

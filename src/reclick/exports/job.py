@@ -6,10 +6,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from reclick.counts import Progress
 from reclick.exports.judging import Judged
 from reclick.exports.rules import Rule
 from reclick.logs.raw import OnError
+from reclick.logs.sessions import Progress
 from reclick.models.base import ClickModel
 
 

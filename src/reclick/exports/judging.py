@@ -7,17 +7,17 @@ import logging
 from collections import Counter
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from reclick.batch import Float64
-from reclick.counts import Progress
 from reclick.errors import CannotAnswerError, SettingError
-from reclick.exports.rules import LEVEL, MIN_SUPPORT, Rule, as_cuts
+from reclick.exports.rules import Grading, Rule, takes_grading
 from reclick.exports.slices import PairSlices, side_by_side
+from reclick.logs.sessions import Progress
 from reclick.models.base import ClickModel
 
 logger = logging.getLogger("reclick")
@@ -108,7 +108,8 @@ class Judged:
             self.refuse_nothing()
         if not sum(map(len, figures)):
             raise SettingError(
-                "None of the pairs to be judged was clicked, so quantiles mean nothing. Give cut points: cuts=(0.05, 0.2), --cuts 0.05,0.2."
+                "None of the pairs to be judged was clicked, so quantiles mean nothing. "
+                "Give cut points: cuts=(0.05, 0.2) (on the command line --cuts 0.05,0.2)."
             )
         return np.concatenate(figures)
 
@@ -121,17 +122,8 @@ class Judged:
             yield table
 
 
-def judgments(
-    model: ClickModel,
-    *,
-    pairs: object = None,
-    cuts: object = "quartiles",
-    by: str = "relevance",
-    bound: str = "low",
-    min_support: float = MIN_SUPPORT,
-    level: float = LEVEL,
-    progress: Progress | None = None,
-) -> pa.Table:
+@takes_grading
+def judgments(model: ClickModel, *, pairs: object = None, progress: Progress | None = None, **grading: Unpack[Grading]) -> pa.Table:
     """Graded pairs as a table: query, ad, the value graded by, low, high, support (impressions) and grade, from 0.
 
     `pairs` is a table with columns query and ad, by default all pairs of the training log. `cuts` are the cut points, `by` the value and `bound` the
@@ -144,7 +136,8 @@ def judgments(
     >>> found.select(["ad", "grade"]).to_pylist()
     [{'ad': 'a', 'grade': 3}, {'ad': 'b', 'grade': 2}]
     """
-    judged = Judged(model, pairs, Rule(as_cuts(cuts), by, bound, min_support, level), progress=progress)
+    rule = Rule.of(**grading)
+    judged, by = Judged(model, pairs, rule, progress=progress), rule.by
     columns = {"query": "query", "ad": "ad", by: by, "low": f"{by}_low", "high": f"{by}_high", "support": "impressions", "grade": "grade"}
     table = pa.concat_tables([part.select(list(columns.values())) for part in judged.graded()]).rename_columns(list(columns))
     for reason, many in judged.left_out.items():

@@ -2,22 +2,34 @@
 
 from __future__ import annotations
 
+import inspect
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields
+from typing import Any, TypedDict, TypeVar, Unpack
 
 import numpy as np
 import numpy.typing as npt
 
 from reclick.batch import Float64, Int32
 from reclick.errors import SettingError
-from reclick.models.base import check_choice, check_range
+from reclick.models.checks import check_choice, check_range
 
 VALUES = ("relevance", "attractiveness", "satisfaction")
 BOUNDS = {"low": "_low", "value": ""}  # which figure is graded, and what its column's name ends in
 QUANTILES = {"halves": 2, "terciles": 3, "quartiles": 4, "quintiles": 5, "deciles": 10}  # cut points that the log itself gives: equal shares
-MIN_SUPPORT = 10.0
-LEVEL = 0.9
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+
+class Grading(TypedDict, total=False):
+    """How to grade, as the options of `judgments` and `export`: the fields of a rule, whose defaults hold for what is left out."""
+
+    cuts: object
+    by: str
+    bound: str
+    min_support: float
+    level: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,8 +46,18 @@ class Rule:
     cuts: str | tuple[float, ...] = "quartiles"
     by: str = "relevance"
     bound: str = "low"
-    min_support: float = MIN_SUPPORT
-    level: float = LEVEL
+    min_support: float = 10.0
+    level: float = 0.9
+
+    @classmethod
+    def of(cls, **grading: Unpack[Grading]) -> Rule:
+        """The rule that these options make.
+
+        >>> Rule.of(cuts=[0.1, 0.5]).cuts, Rule.of().min_support
+        ((0.1, 0.5), 10.0)
+        """
+        given: dict[str, Any] = {**grading}
+        return cls(**given | {"cuts": as_cuts(given["cuts"])} if "cuts" in given else given)
 
     def __post_init__(self) -> None:
         check_choice("by", self.by, VALUES)
@@ -73,6 +95,15 @@ class Rule:
         return f"shown less than {self.min_support:g} time{'s' * (self.min_support != 1)}"
 
 
+def takes_grading(function: Function) -> Function:
+    """Show the options of a rule and their defaults in the signature of a function that takes them, as help() and notebooks read it."""
+    own = inspect.signature(function)
+    named = [each for each in own.parameters.values() if each.kind is not each.VAR_KEYWORD]
+    shown = [inspect.Parameter(each.name, inspect.Parameter.KEYWORD_ONLY, default=each.default, annotation=each.type) for each in fields(Rule)]
+    function.__signature__ = own.replace(parameters=[*named, *shown])  # type: ignore[attr-defined]  # inspect looks for it
+    return function
+
+
 def as_cuts(given: object) -> str | tuple[float, ...]:
     """Cut points as a rule keeps them: the name of quantiles, or a tuple of numbers.
 
@@ -87,4 +118,5 @@ def as_cuts(given: object) -> str | tuple[float, ...]:
 def _check_cuts(cuts: object) -> None:
     numbers = isinstance(cuts, tuple) and bool(cuts) and all(isinstance(cut, float) and math.isfinite(cut) for cut in cuts)
     if not (isinstance(cuts, tuple) and numbers and list(cuts) == sorted(set(cuts))):
-        raise SettingError(f"cuts: got {cuts!r}, expected numbers that grow, such as (0.05, 0.2, 0.5), or one of {', '.join(map(repr, QUANTILES))}.")
+        example = "cuts=(0.05, 0.2, 0.5) (on the command line 0.05,0.2,0.5)"
+        raise SettingError(f"cuts: got {cuts!r}, expected numbers that grow, such as {example}, or one of {', '.join(map(repr, QUANTILES))}.")

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, Unpack
 
-from reclick.counts import Progress
 from reclick.errors import SettingError
 from reclick.exports.examination import write_propensities
 from reclick.exports.job import Exported, Job
@@ -16,9 +15,11 @@ from reclick.exports.opensearch import write_opensearch
 from reclick.exports.parquet import write_parquet
 from reclick.exports.qrels import write_qrels
 from reclick.exports.quepid import write_quepid
-from reclick.exports.rules import LEVEL, MIN_SUPPORT, Rule, as_cuts
+from reclick.exports.rules import Grading, Rule, takes_grading
 from reclick.logs.raw import OnError, check_on_error
-from reclick.models.base import ClickModel, check_choice
+from reclick.logs.sessions import Progress
+from reclick.models.base import ClickModel
+from reclick.models.checks import check_choice
 
 
 class Format(NamedTuple):
@@ -39,22 +40,19 @@ FORMATS: dict[str, Format] = {
 }
 
 
+@takes_grading
 def export(
     model: ClickModel,
     to: str | Path,
     *,
     format: str | None = None,
     pairs: object = None,
-    cuts: object = "quartiles",
-    by: str = "relevance",
-    bound: str = "low",
-    min_support: float = MIN_SUPPORT,
-    level: float = LEVEL,
     features: object = None,
     log: object = None,
     name: str | None = None,
     on_error: OnError = "raise",
     progress: Progress | None = None,
+    **grading: Unpack[Grading],
 ) -> Exported:
     """Write judgments, or propensities, in the format of another tool; the file appears when it is whole. Returns what was written and left out.
 
@@ -69,8 +67,7 @@ def export(
     _refuse_unused(chosen, features=features, log=log, name=name)
     if to.is_dir():
         raise SettingError(f"{to} is a folder. Give the path of a file.")
-    rule = Rule(as_cuts(cuts), by, bound, min_support, level)
-    found = FORMATS[chosen].write(Job(model, to, rule, pairs, features, log, name, on_error, progress))
+    found = FORMATS[chosen].write(Job(model, to, Rule.of(**grading), pairs, features, log, name, on_error, progress))
     return replace(found, format=FORMATS[chosen].title + (f", told by {to.suffix}" if format is None else ""))
 
 

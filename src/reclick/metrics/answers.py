@@ -11,7 +11,7 @@ import numpy.typing as npt
 from reclick.batch import Float64, Int32, Int64, SessionBatch
 from reclick.models.base import ClickModel
 from reclick.pages import Pages, Standings, log_probs, log_set_probs, next_click_probs, standings
-from reclick.sequences import TIE
+from reclick.sequences.ranks import TIE
 
 Mask = npt.NDArray[np.bool_]
 NO_CLICK: Int32 = np.zeros(0, np.int32)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from reclick.models.am import AM
-from reclick.models.base import ClickModel, RankedSequence, load
+from reclick.models.answers import RankedSequence
+from reclick.models.base import ClickModel
 from reclick.models.bbm import BBM
 from reclick.models.ccm import CCM
 from reclick.models.cm import CM
@@ -15,6 +16,7 @@ from reclick.models.luceclick import LuceClick
 from reclick.models.multiclick import MultiClick
 from reclick.models.pbm import PBM
 from reclick.models.pm import PM
+from reclick.models.saving import load
 from reclick.models.sdbn import SDBN
 from reclick.models.thcm import THCM
 from reclick.models.ubm import UBM

@@ -11,12 +11,16 @@ import numpy as np
 from reclick.attractiveness import TextIndex
 from reclick.batch import Float64, Int64, SessionBatch
 from reclick.counts import Counts
-from reclick.models.base import Beliefs, ClickModel, check_range, padded, stacked, with_clicks
+from reclick.models.answers import padded, stacked
+from reclick.models.base import ClickModel
+from reclick.models.beliefs import Beliefs
+from reclick.models.checks import check_range
+from reclick.models.given import with_clicks
 from reclick.models.icm import word_belief
 from reclick.models.pairs import Asked
 from reclick.models.pm import click_numbers, next_of_own, steps, stops
 from reclick.pages import Pages
-from reclick.sequences import LEFTOVER
+from reclick.sequences.readings import LEFTOVER
 from reclick.text import AdTokens
 
 

@@ -7,9 +7,8 @@ import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple, Self, TypeVar
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import pyarrow as pa
@@ -17,46 +16,24 @@ import pyarrow as pa
 from reclick import store
 from reclick.attractiveness import TextIndex
 from reclick.batch import Float64, SessionBatch
-from reclick.counts import Counts, Progress, as_counts
-from reclick.errors import CannotAnswerError, NotFittedError, SettingError, StoreError
-from reclick.intervals import credible_interval, product_beta
-from reclick.logs import SessionLog, as_log, read_ads, replace_clicks
+from reclick.counts import Counts, as_counts
+from reclick.errors import CannotAnswerError, NotFittedError, SettingError
+from reclick.logs import as_log
+from reclick.logs.sessions import Progress
+from reclick.models.answers import Answer, RankedSequence, answer_parts, click_lists, joined, padded, stacked
+from reclick.models.beliefs import Belief, Beliefs
+from reclick.models.checks import check_names, check_range
+from reclick.models.given import text_given, with_clicks
 from reclick.models.pairs import Asked, Pairs
 from reclick.models.priors import top_click_rate
+from reclick.models.saving import saved_counts, tables_of_counts
 from reclick.pages import Pages, click_probs, log_probs, log_set_probs, next_click_probs, samples, top_sequences_of_pages
-from reclick.sequences import ANY_LENGTH
+from reclick.sequences.likeliest import ANY_LENGTH
 from reclick.sessions import as_sessions
-from reclick.text import AdTokens, tokenise
+from reclick.text import AdTokens
 
-Answer = TypeVar("Answer")
 EDGE = 1e-6  # how near to 0 and 1 a prior mean may come
 FIT_REPORT = ("iterations_", "converged_", "objective_", "message_")  # the truth about an iterative fit
-PART_BYTES = 64 << 20  # of the tables of a part
-PART = 16_384  # sessions answered at once by one thread
-
-
-class RankedSequence(NamedTuple):
-    """A click sequence and its probability."""
-
-    clicks: tuple[int, ...]
-    probability: float
-
-
-class Belief(NamedTuple):
-    """A value for each pair, and its posterior: a Beta of this mean and strength (the sum of its two parameters), or an interval of its own."""
-
-    value: Float64  # [pair] what the model uses
-    mean: Float64  # [pair]
-    strength: Float64  # [pair]
-    interval: Callable[[float], tuple[Float64, Float64]] | None = None  # level → low, high, where the posterior is no Beta
-
-
-class Beliefs(NamedTuple):
-    """What a model believes of some pairs."""
-
-    attractiveness: Belief
-    satisfaction: Belief | None = None
-    relevance: Belief | None = None  # of their product, where the model knows it better than as a Beta matched to it
 
 
 class ClickModel(ABC):
@@ -90,7 +67,7 @@ class ClickModel(ABC):
         return self._become(fresh)
 
     def _become(self, fresh: Self) -> Self:
-        """Take over all that another has learnt, at once: a fit that was stopped changes nothing."""
+        """Take over all that another is set to and has learnt, at once: a fit that was stopped changes nothing."""
         vars(self).clear()
         vars(self).update(vars(fresh))
         return self
@@ -165,27 +142,19 @@ class ClickModel(ABC):
         self._check_fitted()
         check_range("level", level, 1e-6, 1 - 1e-6)
         asked, counts = self._pairs.asked(pairs, text), self._pairs.counts
-        attractive, satisfied, relevant = self._beliefs(asked)
-        columns = {"query": asked.queries, "ad": asked.ads, **_with_interval("attractiveness", attractive, level)}
-        if satisfied is None:
-            nulls = pa.nulls(len(asked.row), pa.float64())
-            columns |= {"satisfaction": nulls, "satisfaction_low": nulls, "satisfaction_high": nulls}
-            columns |= {f"relevance{end}": columns[f"attractiveness{end}"] for end in ("", "_low", "_high")}
-        else:
-            columns |= _with_interval("satisfaction", satisfied, level)
-            columns |= _with_interval("relevance", relevant or _product(attractive, satisfied), level)
+        believed = self._beliefs(asked).columns(level)
         support = {"impressions": self._pairs.at(counts.impressions, asked.row, 0.0), "clicks": self._pairs.at(counts.clicks, asked.row, 0.0)}
-        return pa.table({**columns, **support})
+        return pa.table({"query": asked.queries, "ad": asked.ads, **believed, **support})
 
     # probabilities
 
     def log_prob(self, sessions: object) -> Float64:
         """Log-probability of each session's clicks in their order [session]."""
-        return _joined(self.answers(sessions, lambda part, pages: log_probs(pages, part.click, part.clicks), clicks=True))
+        return joined(self.answers(sessions, lambda part, pages: log_probs(pages, part.click, part.clicks), clicks=True))
 
     def log_set_prob(self, sessions: object) -> Float64:
         """Log-probability that exactly the clicked positions are clicked, in whatever order [session]."""
-        return _joined(self.answers(sessions, lambda part, pages: log_set_probs(pages, part.click, part.clicks), clicks=True))
+        return joined(self.answers(sessions, lambda part, pages: log_set_probs(pages, part.click, part.clicks), clicks=True))
 
     def click_prob(self, pages: object) -> Float64:
         """Probability that each position is clicked [session, position], nan beyond the page."""
@@ -232,10 +201,7 @@ class ClickModel(ABC):
     def sample(self, pages: object, rng: np.random.Generator | int) -> pa.Array:
         """Draw a click sequence for each page: a list of positions a row."""
         generator = np.random.default_rng(rng)
-        draws = list(self.answers(pages, lambda _, parameters: samples(parameters, generator), threads=1))
-        clicks = [click for click, _ in draws]
-        sizes = np.concatenate([np.zeros(1, np.int64), *(np.diff(starts) for _, starts in draws)])
-        return pa.ListArray.from_arrays(np.cumsum(sizes).astype(np.int32), np.concatenate([np.zeros(0, np.int32), *clicks]))
+        return click_lists(self.answers(pages, lambda _, parameters: samples(parameters, generator), threads=1))
 
     # settings, printing, saving
 
@@ -246,11 +212,9 @@ class ClickModel(ABC):
     def set_params(self, **settings: Any) -> Self:
         """Change settings; a fitted model forgets what it learnt with the old ones, and is to be fitted again."""
         before = self.get_params()
-        changed = type(self)(**{**before, **_known(settings, before)})
-        if changed.get_params() != before:
-            vars(self).clear()
-            vars(self).update(vars(changed))
-        return self
+        check_names(settings, before)
+        changed = type(self)(**{**before, **settings})
+        return self if changed.get_params() == before else self._become(changed)
 
     def clone(self) -> Self:
         """A new model with the same settings, not fitted."""
@@ -264,9 +228,7 @@ class ClickModel(ABC):
 
     def _to_tables(self) -> tuple[dict[str, Any], dict[str, pa.Table]]:
         """What `save` writes beside the settings: plain values and tables."""
-        tables = {f"counts_{name}": table for name, table in self._pairs.counts.to_tables().items()}
-        if self._pairs.text is not None:
-            tables |= {f"text_{name}": table for name, table in self._pairs.text.to_tables().items()}
+        tables = tables_of_counts(self._pairs.counts, self._pairs.text)
         learnt = {name: getattr(self, name) for name in (*self.pair_values, "word_exposure_", "word_clicks_") if hasattr(self, name)}
         if learnt:
             tables["learnt"] = pa.table(learnt)
@@ -333,105 +295,4 @@ class ClickModel(ABC):
         text = self._pairs.text_for(log)
         with ThreadPoolExecutor(threads or os.cpu_count()) as pool:
             for batch in log.batches(with_rows=with_rows, progress=progress):
-                size = _part_size(batch)
-                parts = [(start, min(start + size, len(batch))) for start in range(0, len(batch), size)]
-                yield from pool.map(partial(_answer_part, batch, self._prepare(batch, text), answer), parts)
-
-
-def _part_size(batch: SessionBatch) -> int:
-    """How many sessions are answered at once: fewer when pages are long, for their tables grow with the square of the length."""
-    longest = int(np.diff(batch.page).max(initial=1))
-    return int(np.clip(PART_BYTES / (8 * longest * (longest + 1)), 1, PART))
-
-
-def _answer_part(
-    batch: SessionBatch, parameters: Callable[[int, int], Pages], answer: Callable[[SessionBatch, Pages], Answer], part: tuple[int, int]
-) -> Answer:
-    return answer(batch.slice(*part), parameters(*part))
-
-
-def load(folder: str | Path) -> ClickModel:
-    """Load a model that was saved; it answers the same, to the last bit."""
-    from reclick.models import MODELS
-
-    stored = store.read(folder, kind="model")
-    name = stored.settings.get("model")
-    if name not in MODELS:
-        raise StoreError(f"{folder} holds the model {name!r}, which this Reclick does not know. Known: {', '.join(MODELS)}.")
-    model = MODELS[name](**stored.settings["settings"])
-    return model._from_tables(stored.settings["values"], stored.tables)
-
-
-def text_given(sessions: object, ads: object) -> AdTokens | None:
-    """The text of an ads table, or of the one the log was read with."""
-    table = read_ads(ads) if ads is not None else sessions.ads if isinstance(sessions, SessionLog) else None
-    return None if table is None else tokenise(table)
-
-
-def saved_counts(tables: dict[str, pa.Table]) -> tuple[Counts, AdTokens | None]:
-    """The counts and the text among a model's tables."""
-    counts = {name.removeprefix("counts_"): table for name, table in tables.items() if name.startswith("counts_")}
-    text = {name.removeprefix("text_"): table for name, table in tables.items() if name.startswith("text_")}
-    return Counts.from_tables(counts), AdTokens.from_tables(text) if text else None
-
-
-def check_choice(name: str, value: object, choices: Sequence[str]) -> None:
-    """Refuse a setting that is none of the choices."""
-    if value not in choices:
-        raise SettingError(f"{name}: got {value!r}, expected one of {', '.join(map(repr, choices))}.")
-
-
-def check_prior(name: str, value: object, choices: Sequence[str]) -> None:
-    """Refuse a prior that is neither one of the choices nor a probability."""
-    if isinstance(value, bool) or (value not in choices and not (isinstance(value, int | float) and 0 < value < 1)):
-        raise SettingError(f"{name}: got {value!r}, expected one of {', '.join(map(repr, choices))}, or a number between 0 and 1.")
-
-
-def check_range(name: str, value: object, low: float, high: float) -> None:
-    """Refuse a setting that is no number in a range."""
-    if isinstance(value, bool) or not isinstance(value, int | float) or not low <= value <= high:
-        raise SettingError(f"{name}: got {value!r}, expected a number from {low:g} to {high:g}.")
-
-
-def _product(attractive: Belief, satisfied: Belief) -> Belief:
-    return Belief(attractive.value * satisfied.value, *product_beta(attractive.mean, attractive.strength, satisfied.mean, satisfied.strength))
-
-
-def _with_interval(name: str, belief: Belief, level: float) -> dict[str, Any]:
-    """A value with its interval, which holds the value itself even where a printed formula goes to the edge (1 click of 1 is a rate of 1)."""
-    own = belief.interval
-    low, high = own(level) if own is not None else credible_interval(belief.mean, belief.strength, level=level)
-    return {name: belief.value, f"{name}_low": np.minimum(low, belief.value), f"{name}_high": np.maximum(high, belief.value)}
-
-
-def _known(settings: dict[str, Any], names: dict[str, Any]) -> dict[str, Any]:
-    for name in settings:
-        if name not in names:
-            raise SettingError(f"{name!r} is not a setting. Settings: {', '.join(names)}.")
-    return settings
-
-
-def with_clicks(pages: object, clicks: Sequence[Sequence[int]] | None) -> SessionLog:
-    """The pages with these clicks so far, one list a page; with their own when None, and none where they have no clicks column."""
-    log = as_log(pages, clicks_required=False)
-    return log if clicks is None else replace_clicks(log, clicks)
-
-
-def padded(part: SessionBatch, values: Float64) -> Float64:
-    """Values of impressions laid end to end, as [session, position] with nan beyond the page."""
-    sizes = np.diff(part.page)
-    out = np.full((len(part), int(sizes.max(initial=0))), np.nan)
-    out[np.arange(out.shape[1]) < sizes[:, None]] = values
-    return out
-
-
-def _joined(parts: Iterator[Float64]) -> Float64:
-    return np.concatenate([np.zeros(0), *parts])
-
-
-def stacked(parts: Iterator[Float64]) -> Float64:
-    """Parts of different widths as one array, nan beyond."""
-    arrays = list(parts)
-    width = max((part.shape[1] for part in arrays), default=0)
-    filled = [np.pad(part, ((0, 0), (0, width - part.shape[1])), constant_values=np.nan) for part in arrays]
-    return np.concatenate(filled) if filled else np.zeros((0, 0))
+                yield from answer_parts(pool, batch, self._prepare(batch, text), answer)

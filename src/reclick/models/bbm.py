@@ -24,7 +24,8 @@ from reclick.attractiveness import TextIndex
 from reclick.batch import Float64, Int32, Int64, SessionBatch
 from reclick.compiled import compiled
 from reclick.counts import Counts
-from reclick.models.base import Beliefs, ClickModel
+from reclick.models.base import ClickModel
+from reclick.models.beliefs import Beliefs
 from reclick.models.cells import Cells, browse_pages, check_settings, learn_sessions
 from reclick.models.pairs import Asked
 from reclick.pages import Pages

@@ -26,8 +26,8 @@ import pyarrow as pa
 from reclick.batch import Float64, Int32, Int64, SessionBatch
 from reclick.compiled import compiled
 from reclick.counts import Counts
-from reclick.models.base import check_prior, check_range
 from reclick.models.chain import EDGE, chain_pages
+from reclick.models.checks import check_prior, check_range
 from reclick.models.em import Fit, Statistics, check_loop, maximise_objective
 from reclick.models.priors import log_beta, posterior
 from reclick.pages import Pages

@@ -13,7 +13,7 @@ import numpy as np
 
 from reclick.batch import Float64, SessionBatch
 from reclick.pages import Pages
-from reclick.sequences import CHAIN
+from reclick.sequences.readings import CHAIN
 
 EDGE = 1e-9  # nothing is certain: a pair clicked 1 time of 1 may go unclicked
 Fill = Callable[..., None]  # fill(page, *values of impressions, *shared values, out, end)

@@ -9,9 +9,10 @@ from typing import ClassVar
 from reclick.attractiveness import TextIndex
 from reclick.batch import Float64, SessionBatch
 from reclick.counts import Counts
-from reclick.models.base import ClickModel, check_prior, check_range
+from reclick.models.base import ClickModel
 from reclick.models.cascade import first_clicks, or_whole_page, scan, totals
 from reclick.models.chain import chain_pages
+from reclick.models.checks import check_prior, check_range
 from reclick.models.priors import posterior
 from reclick.pages import Pages
 from reclick.sessions import Sessions

@@ -13,8 +13,10 @@ from reclick.batch import Float64, Int64, SessionBatch
 from reclick.compiled import compiled
 from reclick.counts import Counts
 from reclick.errors import CannotAnswerError
-from reclick.models.base import Beliefs, ClickModel, check_prior, check_range
+from reclick.models.base import ClickModel
+from reclick.models.beliefs import Beliefs
 from reclick.models.chain import chain_pages
+from reclick.models.checks import check_prior, check_range
 from reclick.models.pairs import Asked
 from reclick.models.priors import click_rate, posterior
 from reclick.pages import Pages

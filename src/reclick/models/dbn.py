@@ -16,10 +16,11 @@ from reclick.batch import Float64, Int32, Int64, SessionBatch
 from reclick.compiled import compiled
 from reclick.counts import Counts
 from reclick.errors import SettingError
-from reclick.models.base import ClickModel, check_prior, check_range
+from reclick.models.base import ClickModel
 from reclick.models.cascade import TINY, Block, as_block, blocks, clicks_of, positions, scan, silence
 from reclick.models.chain import EDGE, chain_pages
-from reclick.models.em import Fit, Statistics, check_loop, check_whole, maximise_objective
+from reclick.models.checks import check_prior, check_range, check_whole
+from reclick.models.em import Fit, Statistics, check_loop, maximise_objective
 from reclick.models.priors import last_click_rate, log_beta, posterior
 from reclick.pages import Pages
 from reclick.sessions import Sessions

@@ -11,9 +11,10 @@ import numpy as np
 from reclick.attractiveness import TextIndex
 from reclick.batch import Float64, SessionBatch
 from reclick.counts import Counts
-from reclick.models.base import ClickModel, check_prior, check_range
+from reclick.models.base import ClickModel
 from reclick.models.cascade import last_clicks, or_whole_page, positions, scan, totals
 from reclick.models.chain import chain_pages
+from reclick.models.checks import check_prior, check_range
 from reclick.models.priors import last_click_rate, posterior
 from reclick.pages import Pages
 from reclick.sessions import Sessions

@@ -17,8 +17,7 @@ from functools import partial
 from typing import Any, Generic, TypeVar
 
 from reclick.batch import Float64
-from reclick.errors import SettingError
-from reclick.models.base import check_range
+from reclick.models.checks import check_range, check_whole
 
 Parameters = TypeVar("Parameters")
 Block = TypeVar("Block")
@@ -80,12 +79,6 @@ def check_loop(max_iterations: object, tolerance: object) -> None:
     """Refuse settings of the loop that make no sense; a tolerance may be negative."""
     check_whole("max_iterations", max_iterations, 1)
     check_range("tolerance", tolerance, -sys.float_info.max, sys.float_info.max)
-
-
-def check_whole(name: str, value: object, low: int) -> None:
-    """Refuse a setting that is no whole number from `low` on."""
-    if isinstance(value, bool) or not isinstance(value, int) or value < low:
-        raise SettingError(f"{name}: got {value!r}, expected a whole number of {low} or more.")
 
 
 def _summed(parts: Any) -> Statistics:

@@ -11,8 +11,10 @@ import numpy as np
 from reclick.attractiveness import TextIndex
 from reclick.batch import SessionBatch
 from reclick.counts import Counts
-from reclick.models.base import Belief, Beliefs, ClickModel, check_range
+from reclick.models.base import ClickModel
+from reclick.models.beliefs import Belief, Beliefs
 from reclick.models.chain import chain_pages
+from reclick.models.checks import check_range
 from reclick.models.ctr import independent_clicks
 from reclick.models.pairs import Asked
 from reclick.pages import Pages

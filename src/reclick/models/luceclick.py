@@ -11,10 +11,14 @@ import pyarrow as pa
 
 from reclick.attractiveness import TextIndex
 from reclick.batch import Float64, SessionBatch
-from reclick.counts import Counts, Progress
+from reclick.counts import Counts
 from reclick.errors import CannotAnswerError, SettingError
-from reclick.models.base import Beliefs, ClickModel, check_prior, check_range, text_given
-from reclick.models.em import check_loop, check_whole
+from reclick.logs.sessions import Progress
+from reclick.models.base import ClickModel
+from reclick.models.beliefs import Beliefs
+from reclick.models.checks import check_prior, check_range, check_whole
+from reclick.models.em import check_loop
+from reclick.models.given import newer_text, text_given
 from reclick.models.luce.beliefs import HARDLY_KNOWN, belief, information, product_belief
 from reclick.models.luce.choice import Chooser, fit, pool
 from reclick.models.luce.climbing import Fit, climb
@@ -24,10 +28,9 @@ from reclick.models.luce.memory import Places, carried, faded, moved
 from reclick.models.luce.parameters import Memory, Options, Parameters
 from reclick.models.luce.problem import Problem
 from reclick.models.luce.text import LogLinear, LogLinearWords, chosen
-from reclick.models.multiclick import _newer_text as newer_text
 from reclick.models.pairs import Asked, Pairs
 from reclick.pages import Pages
-from reclick.sequences import LUCE
+from reclick.sequences.readings import LUCE
 from reclick.sessions import Sessions, as_sessions
 from reclick.text import AdTokens
 

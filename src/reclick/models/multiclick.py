@@ -1,7 +1,7 @@
 """MultiClick: the click model of arXiv 1401.0255, fitted by counting.
 
 Before click k + 1, the last click being at l: satisfied by it with probability ρ(q, d_l), tired with probability η_k, or else a click on a position
-j not clicked yet with propensity θ(q, d_j) · γ(l, j). The three readings of "propensity" are in reclick.sequences.
+j not clicked yet with propensity θ(q, d_j) · γ(l, j). The three readings of "propensity" are in reclick.sequences.readings.
 """
 
 from __future__ import annotations
@@ -15,24 +15,19 @@ import pyarrow as pa
 
 from reclick.attractiveness import TextIndex
 from reclick.batch import Float64, SessionBatch
-from reclick.counts import Counts, Progress, as_counts
-from reclick.models.base import (
-    Belief,
-    Beliefs,
-    ClickModel,
-    check_choice,
-    check_range,
-    padded,
-    saved_counts,
-    stacked,
-    text_given,
-    with_clicks,
-)
+from reclick.counts import Counts, as_counts
+from reclick.logs.sessions import Progress
+from reclick.models.answers import padded, stacked
+from reclick.models.base import ClickModel
+from reclick.models.beliefs import Belief, Beliefs
+from reclick.models.checks import check_choice, check_range
+from reclick.models.given import newer_text, text_given, with_clicks
 from reclick.models.habits import Habits, QueryEvents, estimate
 from reclick.models.icm import word_belief
 from reclick.models.pairs import Asked
+from reclick.models.saving import saved_counts
 from reclick.pages import Pages
-from reclick.sequences import READINGS
+from reclick.sequences.readings import READINGS
 from reclick.text import AdTokens
 
 POOLINGS = ("query", "global")
@@ -98,7 +93,7 @@ class MultiClick(ClickModel):
             counts = counts + as_counts(sessions, progress=progress)
         if forget is not None:
             counts = counts - as_counts(forget, progress=progress)
-        return self._become(self.clone()._derive(counts, self._history, _newer_text(self._pairs.text, text_given(sessions, ads))))
+        return self._become(self.clone()._derive(counts, self._history, newer_text(self._pairs.text, text_given(sessions, ads))))
 
     def _derive(self, counts: Counts, history: tuple[Habits, float] | None, text: AdTokens | None) -> Self:
         """Everything that follows from the counts, the prior and the text; loading a model runs the same code."""
@@ -196,13 +191,6 @@ def _prior(counts: Counts, floor: float) -> tuple[Habits, float]:
     last, clicks = float(counts.last_clicks.sum()), float(counts.clicks.sum())
     satisfied = last / clicks if 0 < last < clicks else (last + 0.5) / (clicks + 1)
     return estimate(counts, prior=None, strength=0.0, floor=floor), satisfied
-
-
-def _newer_text(old: AdTokens | None, new: AdTokens | None) -> AdTokens | None:
-    """The text of all ads; where both have an ad, the newer text of it."""
-    if old is None or new is None:
-        return new or old
-    return TextIndex(new).with_text(old).text
 
 
 def _instantaneous(part: SessionBatch, pages: Pages) -> Float64:

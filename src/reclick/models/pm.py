@@ -12,11 +12,15 @@ from reclick.attractiveness import TextIndex
 from reclick.batch import Float64, Int64, SessionBatch
 from reclick.counts import Counts
 from reclick.errors import CannotAnswerError
-from reclick.models.base import Beliefs, ClickModel, check_range, padded, stacked, with_clicks
+from reclick.models.answers import padded, stacked
+from reclick.models.base import ClickModel
+from reclick.models.beliefs import Beliefs
+from reclick.models.checks import check_range
+from reclick.models.given import with_clicks
 from reclick.models.pairs import Asked
 from reclick.models.priors import posterior
 from reclick.pages import Pages, next_click_probs
-from reclick.sequences import CHAIN
+from reclick.sequences.readings import CHAIN
 from reclick.text import AdTokens
 
 

@@ -14,12 +14,14 @@ from reclick.batch import Float64, Int32, Int64, SessionBatch
 from reclick.compiled import compiled
 from reclick.counts import Counts
 from reclick.errors import SettingError
-from reclick.models.base import ClickModel, check_prior, check_range
+from reclick.models.base import ClickModel
 from reclick.models.chain import EDGE
+from reclick.models.checks import check_prior, check_range
 from reclick.models.em import Statistics, check_loop, maximise_objective
 from reclick.models.priors import log_beta, posterior
 from reclick.pages import Pages
-from reclick.sequences import WALK, walk_visits
+from reclick.sequences.eye_walk import walk_visits
+from reclick.sequences.readings import WALK
 from reclick.sessions import Sessions
 
 

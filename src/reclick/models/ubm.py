@@ -10,8 +10,9 @@ import pyarrow as pa
 from reclick.attractiveness import TextIndex
 from reclick.batch import Float64, SessionBatch
 from reclick.counts import Counts
-from reclick.models.base import Beliefs, ClickModel
+from reclick.models.base import ClickModel
 from reclick.models.bbm import with_posterior
+from reclick.models.beliefs import Beliefs
 from reclick.models.cells import Cells, browse_pages, check_settings, learn_sessions
 from reclick.models.pairs import Asked
 from reclick.pages import Pages

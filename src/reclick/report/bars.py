@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from itertools import accumulate
 from typing import NamedTuple
 
 from reclick.report.colours import LEVELS
 from reclick.report.lines import tick_texts
 from reclick.report.markup import Html, element, join
-from reclick.report.svg import TEXT, WIDTH, Scale, breadth, drawable, fitted, line, markers, rect, spread, text, ticks
+from reclick.report.svg import TEXT, WIDTH, Scale, breadth, drawable, fitted, folded, line, markers, rect, spread, text, ticks
 
 ROW = 23  # height of a row
-NAMES = 86  # width of the names at the left
+LINE = 11.5  # height of a line of a name that takes two
+NAMES, LONG_NAMES = 86, 112  # width of the names at the left, and where one needs more
 FIGURES = 56  # width of the figures at the right
 
 
@@ -49,13 +51,18 @@ def columns(names: Sequence[str], shares: Sequence[float], theirs: Sequence[floa
 def dots(entries: Sequence[Entry], *, percent: bool) -> tuple[Html, float]:
     """A row a model: its name, its value as a dot with its interval, and its value in figures. Returns the shapes and their height."""
     finite = [v for entry in entries for v in (entry.value, entry.low, entry.high) if v is not None and math.isfinite(v)]
-    across = Scale(*spread(finite), NAMES + 8, WIDTH - FIGURES - 8)
-    floor = ROW * len(entries)
+    names = [folded(entry.name, NAMES) for entry in entries]
+    if any("…" in line for lines in names for line in lines):
+        names = [folded(entry.name, LONG_NAMES) for entry in entries]
+    left = max([float(NAMES), *(breadth(line) for lines in names for line in lines)])
+    across = Scale(*spread(finite), left + 8, WIDTH - FIGURES - 8)
+    heights = [ROW + LINE * (len(lines) - 1) for lines in names]
+    floor = sum(heights)
     shapes = []
     for mark, label in _marks(across, percent=percent) if finite else []:
         shapes += [line(across(mark), 0, across(mark), floor, "grid"), text(across(mark), floor + 11, label, "middle", "tick")]
-    for place, entry in enumerate(entries):
-        shapes.append(_dot_row(entry, across, (place + 0.5) * ROW))
+    for entry, lines, height, end in zip(entries, names, heights, accumulate(heights), strict=True):
+        shapes.append(_dot_row(entry, lines, across, end - height / 2))
     return join(shapes), floor + 20
 
 
@@ -70,8 +77,10 @@ def _marks(across: Scale, *, percent: bool) -> list[tuple[float, str]]:
     return [(marks[0], labels[0])]
 
 
-def _dot_row(entry: Entry, across: Scale, y: float) -> Html:
-    shapes = [text(0, y, fitted(entry.name, NAMES), class_="name"), text(WIDTH - 2, y, entry.written, "end", "value")]
+def _dot_row(entry: Entry, lines: Sequence[str], across: Scale, y: float) -> Html:
+    first = y - LINE * (len(lines) - 1) / 2
+    shapes = [text(0, first + LINE * place, part, class_="name") for place, part in enumerate(lines)]
+    shapes.append(text(WIDTH - 2, y, entry.written, "end", "value"))
     if value := drawable(entry.value):
         if ends := drawable(entry.low, entry.high):
             shapes.append(line(across(ends[0]), y, across(ends[1]), y, "whisker"))

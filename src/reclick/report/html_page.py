@@ -48,11 +48,19 @@ def title_of(material: Material) -> str:
     """What the report is about."""
     models = material.results.models
     name = _test_log(material).get("name")
-    if len(models) < 2:
-        done = f"{models[0]} evaluated" if models else "Nothing evaluated"
-    else:
-        done = f"{in_words(len(models)).capitalize()} click models compared"
-    return done + (f" on {name}" if name else "")
+    on = f" on {name}" if name else ""
+    if not models:
+        return f"Nothing evaluated{on}"
+    return f"{models[0]} evaluated{on}" if len(models) == 1 else f"{_counted(material).capitalize()} compared{on}"
+
+
+def _counted(material: Material) -> str:
+    """How many models there are; one that comes more than once, with other settings say, is one model and two fits."""
+    names, known = material.results.models, material.details.get("models") or {}
+    kinds = {(known.get(name) or {}).get("model") or name for name in names}
+    if len(kinds) == len(names):
+        return f"{in_words(len(names))} click models"
+    return f"{in_words(len(names))} fits of {in_words(len(kinds))} click model{'s' * (len(kinds) > 1)}"
 
 
 def subtitle_of(material: Material) -> str:

@@ -143,6 +143,29 @@ def fitted(content: str, width: float, size: float = TEXT) -> str:
     return content.rstrip() + "…"
 
 
+def folded(content: str, width: float) -> tuple[str, ...]:
+    """A text on one line where it fits, else on two; what is still too long loses its middle, for names differ at their ends.
+
+    >>> folded("MultiClick, normalised", 86), folded("DBN", 86)
+    (('MultiClick,', 'normalised'), ('DBN',))
+    """
+    content = " ".join(content.split())
+    breaks = [place for place in range(1, len(content)) if content[place - 1] in " -_/,"]
+    if breadth(content) <= width or not breaks:
+        return (_narrowed(content, width),)
+    best = min(((content[:place].rstrip(), content[place:].lstrip()) for place in breaks), key=lambda lines: max(map(breadth, lines)))
+    return tuple(_narrowed(line, width) for line in best)
+
+
+def _narrowed(content: str, width: float) -> str:
+    """A text whose middle is cut out so that it is no wider than this."""
+    short, kept = content, len(content)
+    while kept > 0 and breadth(short) > width:
+        kept -= 1
+        short = content[: (kept + 1) // 2].rstrip() + "…" + content[len(content) - kept // 2 :].lstrip()
+    return short
+
+
 def _em(character: str) -> float:
     if unicodedata.east_asian_width(character) in "WF":
         return 1.05

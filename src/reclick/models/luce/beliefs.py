@@ -7,7 +7,7 @@ from statistics import NormalDist
 import numpy as np
 
 from reclick.batch import Float64
-from reclick.models.base import Belief
+from reclick.models.beliefs import Belief
 from reclick.models.luce.climbing import Fit
 
 SURE = 1e-9  # information below this is none

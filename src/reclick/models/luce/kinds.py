@@ -14,7 +14,8 @@ from reclick import pages as pg
 from reclick.batch import Float64, Int32, Int64
 from reclick.compiled import compiled
 from reclick.pages import Pages, Standings
-from reclick.sequences import mixed_prob, mixed_standing
+from reclick.sequences.ranks import mixed_standing
+from reclick.sequences.stepping import mixed_prob
 
 
 class Kinds(Pages):
