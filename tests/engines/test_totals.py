@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from reclick.engines import totals as totals_module
 from reclick.engines.totals import Totals
 
 CODES = st.sampled_from([0, 1, 2, 1023, 1024, 2**31 - 2, 2**31 - 1])
@@ -39,7 +40,9 @@ def test_totals_are_those_of_a_dict(batches: list[list[tuple[int, int, int, int]
     assert table.used == len(known)
 
 
-def test_totals_survive_growth() -> None:
+@pytest.mark.parametrize("step", [100, totals_module.STEP])
+def test_totals_survive_growth(step: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(totals_module, "STEP", step)
     table = Totals.empty()
     rng = np.random.default_rng(0)
     first, second = rng.integers(0, 300, (2, 60_000))

@@ -12,6 +12,7 @@ from reclick.compiled import compiled
 
 EMPTY = -1
 BLOCK = 128  # keys looked up together
+STEP = 1 << 16  # keys that room is made for at a time
 FULL = 0.8  # the share of slots used beyond which a table grows
 
 
@@ -46,8 +47,11 @@ class Totals:
 
     def add(self, first: Int64, second: Int64, total: Float64, others: Float64) -> None:
         """Add a total, and a row of the others, for each pair of codes."""
-        self.reserve(len(first))
-        self.used += _add_all(self.keys, self.total, self.others, first, second, total, others)
+        step = len(first) if self.used == 0 else STEP  # with keys here already, most of those to come may be known: no room is made for all
+        for start in range(0, len(first), max(step, 1)):
+            some = slice(start, start + step)
+            self.reserve(len(first[some]))
+            self.used += _add_all(self.keys, self.total, self.others, first[some], second[some], total[some], others[some])
 
     def slots(self, nothing: float = 0.0) -> Int64:
         """The slots of the keys of which any total is more than nothing, in no order."""
