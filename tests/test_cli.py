@@ -262,7 +262,7 @@ def test_models_with_a_name_shows_its_settings_and_defaults(run: Run, name: str)
         (("evaluate", "--test", "log.parquet", "--models", "ubm", "--seed", "-1"), "--seed: got -1"),
         (("evaluate", "log.parquet", "--test", "log.parquet"), "give it alone, or --history, --train and --test without it"),
         (("evaluate", "--test", "log.parquet", "--cut", "5"), "--by and --cut say how a LOG is split"),
-        (("formats", "nope"), "expected one of sessions, ubi"),
+        (("formats", "nope"), "There are sessions, ubi"),
         (("fit", "log.parquet", "--to", "log.parquet"), "is a file"),
         (("models", "dbm"), "expected one of multiclick"),
         (("predict", "nowhere", "log.parquet", "--to", "x.parquet"), "nowhere does not exist"),

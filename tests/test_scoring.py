@@ -177,6 +177,14 @@ def test_an_interrupt_leaves_no_file(model: MultiClick, tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_missing_folder_is_made_and_goes_again_after_an_error(model: MultiClick, tmp_path: Path) -> None:
+    with pytest.raises(NotFittedError):
+        predict(MultiClick(), pages(5), tmp_path / "new" / "deep" / "out.parquet")
+    assert list(tmp_path.iterdir()) == []
+    predict(model, pages(5), tmp_path / "new" / "deep" / "out.parquet")
+    assert (tmp_path / "new" / "deep" / "out.parquet").is_file()
+
+
 def test_places_that_cannot_be_written_are_refused_before_any_work(model: MultiClick, tmp_path: Path) -> None:
     (tmp_path / "folder.parquet").mkdir()
     with pytest.raises(LogError, match="it is a folder"):
@@ -184,8 +192,6 @@ def test_places_that_cannot_be_written_are_refused_before_any_work(model: MultiC
     (tmp_path / "folder.parquet").rmdir()
     with pytest.raises(SettingError, match=r"Give a name that ends in \.parquet"):
         predict(model, pages(5), tmp_path / "out.csv")
-    with pytest.raises(LogError, match="is not a folder"):
-        predict(model, pages(5), tmp_path / "nowhere" / "out.parquet")
     with pytest.raises(SettingError, match="top: got -1"):
         predict(model, pages(5), tmp_path / "out.parquet", top=-1)
     with pytest.raises(NotFittedError):

@@ -112,7 +112,7 @@ def _hash(data: Bytes, start: int, end: int) -> int:
         value = (value ^ np.uint64(data[i])) * np.uint64(1099511628211)
     value ^= value >> np.uint64(32)
     value *= np.uint64(0x9E3779B97F4A7C15)
-    return np.int64(value ^ (value >> np.uint64(29)))  # type: ignore[return-value]
+    return int(np.int64(value ^ (value >> np.uint64(29))))
 
 
 @compiled

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import cast
@@ -12,7 +11,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from reclick.batch import Float64, SessionBatch
-from reclick.errors import LogError, SettingError, clear_write_errors
+from reclick.errors import LogError, SettingError
+from reclick.files import whole_file
 from reclick.logs import as_log
 from reclick.logs.sessions import Progress
 from reclick.models.base import ClickModel
@@ -34,23 +34,15 @@ def predict(model: ClickModel, pages: object, to: str | Path, *, top: int = 3, p
     if Path(to).suffix.lower() not in {".parquet", ".pq"}:
         raise SettingError(f"{to}: predictions are written as Parquet. Give a name that ends in .parquet.")
     log, to = as_log(pages, clicks_required=False), Path(to)
-    if to.is_dir() or not to.parent.is_dir():
-        raise LogError(
-            f"{to} cannot be written: {'it is a folder' if to.is_dir() else f'{to.parent} is not a folder'}. Give the path of a Parquet file."
+    if to.is_dir():
+        raise LogError(f"{to} cannot be written: it is a folder. Give the path of a Parquet file.")
+    with whole_file(to) as beside:
+        return _write(
+            model.answers(
+                log, lambda part, parameters: _scored(part, parameters, model.marginals(part, parameters), top), with_rows=True, progress=progress
+            ),
+            beside,
         )
-    beside = to.with_name(f".{to.name}.{os.getpid()}.writing")
-    try:
-        with clear_write_errors(to):
-            written = _write(
-                model.answers(
-                    log, lambda part, parameters: _scored(part, parameters, model.marginals(part, parameters), top), with_rows=True, progress=progress
-                ),
-                beside,
-            )
-            beside.replace(to)
-    finally:
-        beside.unlink(missing_ok=True)
-    return written
 
 
 def _write(parts: Iterator[pa.RecordBatch], path: Path) -> int:

@@ -162,7 +162,14 @@ def test_a_converted_log_replaces_the_older_one_and_leaves_nothing_else(tmp_path
     assert [each.name for each in tmp_path.iterdir()] == ["out.parquet"]
 
 
-@pytest.mark.parametrize("name", ["out.csv", "nowhere/out.parquet", "folder.parquet"])
+def test_a_missing_folder_is_made_and_goes_again_after_an_error(tmp_path: Path) -> None:
+    with pytest.raises(BadRowsError):
+        rc.convert({"query": [None], "ads": [["a"]], "clicks": [[1]]}, tmp_path / "new" / "out.parquet")
+    assert list(tmp_path.iterdir()) == []
+    assert rc.convert({"query": ["q"], "ads": [["a"]], "clicks": [[1]]}, tmp_path / "new" / "out.parquet").num_rows == 1
+
+
+@pytest.mark.parametrize("name", ["out.csv", "folder.parquet"])
 def test_a_target_that_cannot_be_is_told_before_anything_is_read(tmp_path: Path, name: str) -> None:
     (tmp_path / "folder.parquet").mkdir()
     with pytest.raises((LogError, SettingError), match="Parquet"):

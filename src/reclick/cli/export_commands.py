@@ -9,7 +9,6 @@ import typer
 from reclick.cli.opening import How, open_log, tell_dropped, value
 from reclick.cli.options import Columns, MaxAds, OnError
 from reclick.cli.terminal import working
-from reclick.cli.writing import folder_of
 
 
 def export(
@@ -41,7 +40,7 @@ def export(
     from reclick.models import load
 
     pages = open_log(log, How(column, on_error, max_ads), clicks_required=False) if log else None
-    with folder_of(to), working("Exporting") as progress:
+    with working("Exporting") as progress:
         found = export(
             load(model), to, format=format_, pairs=pairs, cuts=_cuts(cuts), by=by, bound=bound, min_support=min_support, level=level,
             features=features, log=pages, name=name, on_error=cast(Literal["raise", "drop"], on_error), progress=progress,

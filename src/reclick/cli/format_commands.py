@@ -10,7 +10,6 @@ import typer
 from reclick.cli.opening import How, named_values, tell_format, tell_no_clicks
 from reclick.cli.options import Columns, FormatName, Logs, MaxAds, OnError
 from reclick.cli.terminal import working
-from reclick.cli.writing import folder_of
 
 OWN = ("sessions", "Reclick's own columns", "Parquet, CSV or JSON lines, a page a row, with the columns query, ads and clicks.")
 WIDE = 79  # columns of a small terminal
@@ -47,7 +46,7 @@ def convert(
         reload_seconds=reload_seconds,
     )
     how = How(column, on_error, max_ads, format)
-    with folder_of(to), working("Converting " + " ".join(logs)) as progress:
+    with working("Converting " + " ".join(logs)) as progress:
         log = convert(
             logs,
             to,
@@ -70,16 +69,17 @@ def formats(name: Annotated[str | None, typer.Argument(metavar="[NAME]", help="A
 
     Example:  reclick formats ubi
     """
-    from reclick.errors import SettingError
     from reclick.logs.formats.known import FORMATS
+    from reclick.logs.reading import find_format
 
     if name is None:
         typer.echo("\n".join(_listed({OWN[0]: OWN[1], **{each.name: each.title for each in FORMATS.values()}})))
         return
-    if name not in FORMATS and name != OWN[0]:
-        raise SettingError(f"formats: got {name!r}, expected one of {OWN[0]}, {', '.join(FORMATS)}.")
-    told = OWN if name == OWN[0] else (name, FORMATS[name].title, FORMATS[name].about)
-    typer.echo("\n".join(_about(*told)))
+    if name == OWN[0]:
+        typer.echo("\n".join(_about(*OWN)))
+        return
+    known = find_format(name)
+    typer.echo("\n".join(_about(known.name, known.title, known.about)))
 
 
 def _listed(titles: dict[str, str]) -> list[str]:

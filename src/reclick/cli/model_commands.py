@@ -10,7 +10,6 @@ import typer
 from reclick.cli.opening import How, add_up, group, named_values, open_log, read_text, tell_dropped, value
 from reclick.cli.options import Ads, Columns, FormatName, Logs, MaxAds, OnError
 from reclick.cli.terminal import console, working
-from reclick.cli.writing import folder_of
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
@@ -85,7 +84,7 @@ def predict(
 
     loaded = load(model)
     log = open_log(pages, How(column, on_error, max_ads, format), ads, clicks_required=False)
-    with folder_of(to), working(f"Scoring {log.name}", log.num_rows) as progress:
+    with working(f"Scoring {log.name}", log.num_rows) as progress:
         written = predict(loaded, log, to, top=top, progress=progress)
     tell_dropped(log)
     typer.echo(f"{written:,} pages scored\n{to}")

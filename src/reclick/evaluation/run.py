@@ -18,6 +18,7 @@ from reclick.evaluation.result import Evaluation
 from reclick.metrics import SESSION_METRICS, QueryVolumes, SessionSums, label_tables, least_relevant, relevance_scores, reliability, score, tables
 from reclick.metrics.estimates import check_bootstrap
 from reclick.models import MODELS, ClickModel
+from reclick.models.checks import check_whole
 from reclick.portrait import describe
 
 
@@ -55,8 +56,7 @@ def evaluate(
     """
     chosen, tell = named(models), progress or _nobody
     check_bootstrap(level, resamples)
-    if seed < 0:
-        raise SettingError(f"seed: got {seed}, expected a whole number, 0 or more.")
+    check_whole("seed", seed, 0)
     refuse_unfitted([name for name, model in chosen.items() if not model.fitted], train)
     inputs = open_inputs(test, train, history, ads, labels, tell)
     kept = None if folder is None else Kept(Path(folder))

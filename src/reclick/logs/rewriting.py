@@ -7,14 +7,14 @@ from pathlib import Path
 from shutil import rmtree
 from tempfile import mkdtemp
 from typing import TYPE_CHECKING
-from uuid import uuid4
 from weakref import finalize
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from reclick.batch import SessionBatch
-from reclick.errors import BadRowsError, LogError, SettingError, clear_write_errors
+from reclick.errors import BadRowsError, LogError, SettingError
+from reclick.files import whole_file
 from reclick.logs.ahead import read_ahead
 from reclick.logs.formats.format import WEIGHTED, Found
 from reclick.logs.parquet import open_parquet
@@ -60,17 +60,12 @@ def rewrite(
         finalize(log, rmtree, folder, ignore_errors=True)
         return log
     target, tally = _target(Path(to)), Tally()
-    beside = target.with_name(f".{target.name}.{uuid4().hex}")
-    try:
-        with clear_write_errors(target):
-            longest = ANY_LENGTH if cleaning is not None and cleaning.first is not None else max_ads  # pages are cut after the check
-            written = _write(_clean_tables(read_ahead(raws, on_stop=found.stop), longest, tally), beside, found, cleaning, name)
-            _refuse(name, tally, found, written, on_error)
-            if cleaning is not None and cleaning.whole_log:
-                _refuse(name, tally, found, _clean_whole(beside, cleaning, found), on_error)
-            beside.replace(target)
-    finally:
-        beside.unlink(missing_ok=True)
+    longest = ANY_LENGTH if cleaning is not None and cleaning.first is not None else max_ads  # pages are cut after the check
+    with whole_file(target) as beside:
+        written = _write(_clean_tables(read_ahead(raws, on_stop=found.stop), longest, tally), beside, found, cleaning, name)
+        _refuse(name, tally, found, written, on_error)
+        if cleaning is not None and cleaning.whole_log:
+            _refuse(name, tally, found, _clean_whole(beside, cleaning, found), on_error)
     source = open_parquet(str(target), name, SESSION_COLUMNS, {})
     return SessionLog([source], ads=found.ads, on_error=on_error, max_ads=max_ads, origin=_origin(name, format, tally, found))
 
@@ -200,6 +195,6 @@ def _origin(name: str, format: str | None, tally: Tally, found: Found) -> Origin
 def _target(path: Path) -> Path:
     if path.suffix.lower() not in {".parquet", ".pq"}:
         raise SettingError(f"{path}: sessions are written as Parquet. Give a name that ends in .parquet.")
-    if path.is_dir() or not path.parent.is_dir():
-        raise LogError(f"{path} cannot be written: it is a folder, or {path.parent} is not there. Give the path of a Parquet file.")
+    if path.is_dir():
+        raise LogError(f"{path} cannot be written: it is a folder. Give the path of a Parquet file.")
     return path
