@@ -379,6 +379,16 @@ def test_an_update_lets_old_days_fade_and_takes_in_new_queries_ads_and_longer_pa
         kept.update(new, forget=old)
 
 
+def test_what_an_update_remembers_of_queries_adds_up_when_there_was_one_query_and_now_are_more() -> None:
+    old = {"query": ["q"] * 40, "ads": [["a", "b"]] * 40, "clicks": [[1], [], [1, 2], [2]] * 10}
+    new = {"query": ["q", "r", "s", "r"] * 10, "ads": [["a", "b", "c"]] * 40, "clicks": [[2], [], [3, 1], [1]] * 10}
+    model = LuceClick(**{**PLAIN, "query_strength": 2.0, "kinds": 2, "mix_strength": 2.0}).fit(old).update(new, decay=0.5)
+    memory = model._memory
+    assert memory.query_chosen.shape == (3,)
+    assert memory.query_chosen.sum() == pytest.approx(memory.out_chosen.sum(), rel=1e-9)
+    assert memory.kind_chosen.sum(axis=1) == pytest.approx([40 * 0.5 + 10, 20, 10], rel=1e-9)
+
+
 def test_unseen_queries_and_ads_get_what_is_common_to_all() -> None:
     model = LuceClick(**RICH).fit(as_table(random_sessions(np.random.default_rng(9), 200)))
     strange = {"query": ["never", "never"], "ads": [["x", "y"], ["a", "x"]], "clicks": [[2], [1, 2]]}

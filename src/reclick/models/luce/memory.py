@@ -36,9 +36,7 @@ class Places:
         return out
 
     def of_queries(self, values: Float64, fill: Float64 | float) -> Float64:
-        """Values a query, likewise; one value common to all stays as it is."""
-        if len(values) != len(self.query):
-            return values
+        """Values a query, likewise."""
         out = np.array(np.broadcast_to(fill, (self.queries, *values.shape[1:])), np.float64)
         out[self.query] = values
         return out
@@ -63,7 +61,8 @@ def faded(memory: Memory, decay: float, at: Places, problem: Problem) -> Memory:
     """The memory times the decay, for more pairs and queries, and for longer pages."""
     tables = [_widened(table, shape) for table, shape in zip(memory[3:7], (problem.eye.shape,) * 2 + (problem.out.shape,) * 2, strict=True)]
     pairs = [at.of_pairs(values, 0.0) for values in memory[:3]]
-    queries = [at.of_queries(values, 0.0) if len(values) > 1 or at.queries == 1 else values for values in memory[7:]]
+    own, mixed = problem.passes.own, problem.passes.mixed  # else the values are common to all queries
+    queries = [at.of_queries(values, 0.0) if each else values for values, each in zip(memory[7:], (own, own, mixed), strict=True)]
     return Memory(*(decay * values for values in (*pairs, *tables, *queries)))
 
 
@@ -79,8 +78,8 @@ def carried(last: Parameters, at: Places, problem: Problem) -> Parameters:
         rho=at.of_pairs(last.rho, problem.satisfied),
         eye=last.eye if len(last.eye) == len(fresh.eye) else fresh.eye,
         out=last.out if len(last.out) == len(fresh.out) else fresh.out,
-        spread=at.of_queries(last.spread, last.seldom[0]) if len(fresh.spread) > 1 else last.spread[:1],
-        share=at.of_queries(last.share, problem.shares) if len(fresh.share) > 1 else last.share[:1],
+        spread=at.of_queries(last.spread, last.seldom[0]) if problem.passes.own else last.spread,
+        share=at.of_queries(last.share, problem.shares) if problem.passes.mixed else last.share,
         rare=last.rare,
         seldom=last.seldom,
     )
