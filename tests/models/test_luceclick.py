@@ -132,7 +132,7 @@ def problem(sessions: list[Session], options: Options) -> Problem:
 @pytest.mark.parametrize("options", [Options(), Options(query=2.0), Options(kinds=2, mix=3.0, query=1.0)])
 def test_where_the_climb_ends_the_objective_is_flat_in_every_weight(options: Options) -> None:
     made = problem(random_sessions(np.random.default_rng(5), 120), options)
-    top = climb(made, made.start(), max_iterations=20_000, tolerance=1e-13, quiet=True).parameters
+    top = climb(made, made.fresh(), max_iterations=20_000, tolerance=1e-13, quiet=True).parameters
     with ThreadPoolExecutor(1) as pool:
 
         def objective(at: Any) -> float:
@@ -148,7 +148,7 @@ def test_where_the_climb_ends_the_objective_is_flat_in_every_weight(options: Opt
 def test_a_pass_pulls_each_weight_by_its_chance_where_the_user_still_chooses() -> None:
     made = problem([Session("q", ("a", "b", "c"), (2,))], Options())
     eye, out = np.ones(made.eye.starts[-1]), np.ones(made.out.starts[-1])
-    now = made.start()._replace(theta=np.array(THETA), rho=np.array(RHO), eye=eye, out=out)
+    now = made.fresh()._replace(theta=np.array(THETA), rho=np.array(RHO), eye=eye, out=out)
     with ThreadPoolExecutor(1) as pool:
         found = made.passes.expect(now, pool)
     first, second = 1 + 1.0, 1 + 0.7  # the sum of weights at the start, and with b gone
@@ -221,7 +221,7 @@ def test_the_log_decides_for_kinds_of_users_only_where_there_are_some() -> None:
     mixed = as_sessions(drawn(PULL, PLEASE, two, when, 6_000, 3, np.array([0.5, 0.5])))
     alike = as_sessions(drawn(PULL, PLEASE, WHERE, WHEN, 6_000, 4))
     fixed = {"query": None, "attractiveness": 1.0, "satisfaction": 5.0, "transition": 4.0, "kind": 4.0, "mix": None}
-    chosen = [Chooser(sessions, np.ones(6), None, fixed).choose().kinds for sessions in (mixed, alike)]
+    chosen = [Chooser(sessions, np.ones(6), fixed).choose().kinds for sessions in (mixed, alike)]
     assert chosen[0] > 1
     assert chosen[1] == 1
 
@@ -425,7 +425,7 @@ def test_a_long_log_is_asked_through_some_of_its_queries(monkeypatch: pytest.Mon
     fixed = {"attractiveness": 1.0, "satisfaction": 5.0, "transition": 4.0, "kinds": 1, "kind": 4.0, "mix": None}
     monkeypatch.setattr("reclick.models.luce.choice.MOST", len(sessions) // 2)
     means = np.arange(1.0, len(sessions.counts.impressions) + 1)
-    chooser = Chooser(sessions, means, None, fixed)
+    chooser = Chooser(sessions, means, fixed)
     train, _ = chooser.folds[0]
     assert 10 < len(train.counts.queries) < 50
     assert len(chooser.means) == len(train.counts.impressions) < len(means)

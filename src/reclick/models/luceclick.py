@@ -22,6 +22,7 @@ from reclick.models.given import newer_text, text_given
 from reclick.models.luce.beliefs import HARDLY_KNOWN, belief, information, product_belief
 from reclick.models.luce.choice import Chooser, fit, pool
 from reclick.models.luce.climbing import Fit, climb
+from reclick.models.luce.counted import Counted, count_sessions
 from reclick.models.luce.kinds import Kinds
 from reclick.models.luce.levels import extended
 from reclick.models.luce.memory import Places, carried, faded, moved
@@ -50,6 +51,9 @@ class LuceClick(ClickModel):
     towards what its distance and row say (`transition_strength`), of how kinds differ (`kind_strength`) and of a query's shares of them
     (`mix_strength`); None is one value common to all. `kinds` is a number. "auto", the default of all, lets the training log decide by held-out
     likelihood (reclick.models.luce.choice); `options_` then tells.
+
+    A fit starts at what counting says, of the sessions and of the `history` if there is one. The priors are learnt from the sessions alone, so a
+    history changes where the climb starts and not what it climbs.
 
     >>> log = {"query": ["pizza"] * 4, "ads": [["a", "b"]] * 4, "clicks": [[1], [1, 2], [], [2]]}
     >>> model = LuceClick(kinds=1).fit(log)
@@ -90,7 +94,7 @@ class LuceClick(ClickModel):
         mix_strength: str | float | None = "auto",
         frequent: float = 50,
         max_iterations: int = 200,
-        tolerance: float = 1e-5,
+        tolerance: float = 1e-6,
     ) -> None:
         check_prior("attractiveness_prior", attractiveness_prior, ("overall", "words"))
         check_prior("satisfaction_prior", satisfaction_prior, ("overall",))
@@ -121,15 +125,16 @@ class LuceClick(ClickModel):
         self.unseen_ = 1.0
         self._pairs = self._index(data.counts, text)
         means = np.ones(len(self._pairs))
-        options = self._choose(data, means)
-        done = self._fit(data, options, means)
+        options, counted = self._choose(data, means), _counted(data, history)
+        done = self._fit(data, options, means, counted)
         self._take(done, None if isinstance(given, str) else given / (1 - given) / float(done.parameters.rare[0]))
         if given == "words":
             self.word_exposure_, self.word_clicks_ = self.exposure_, self._pairs.counts.clicks
             self._choose_text(data.counts, text)
             self._pairs = self._index(data.counts, text)
             overall = self._pairs.words.overall
-            self._take(self._fit(data, options, np.maximum(self._pairs.words.of_pairs()[:, 0], 1e-6) / overall), overall)
+            means = np.maximum(self._pairs.words.of_pairs()[:, 0], 1e-6) / overall
+            self._take(self._fit(data, options, means, counted), overall)
 
     def _choose_text(self, counts: Counts, text: AdTokens | None) -> None:
         """Let held-out ads decide between the mean of word rates and a log-linear model, which then has weights of words."""
@@ -151,15 +156,14 @@ class LuceClick(ClickModel):
         """The options given, and for those that are "auto" what the log speaks for."""
         names = [*((name, f"{name}_strength") for name in STRENGTHS), ("kinds", "kinds")]
         fixed = {option: value for option, setting in names if (value := getattr(self, setting)) != "auto"}
-        return Chooser(sessions, means, self._satisfied(), fixed).choose()
+        if not isinstance(self.satisfaction_prior, str):
+            fixed["satisfied"] = float(self.satisfaction_prior)
+        return Chooser(sessions, means, fixed).choose()
 
-    def _satisfied(self) -> float | None:
-        return None if isinstance(self.satisfaction_prior, str) else float(self.satisfaction_prior)
-
-    def _fit(self, sessions: Sessions, options: Options, means: Float64) -> Fit:
-        first = pool(sessions, options, means, self._satisfied())
+    def _fit(self, sessions: Sessions, options: Options, means: Float64, counted: Counted) -> Fit:
+        first = pool(sessions, options, means, counted)
         self.pooled_iterations_ = first.iterations
-        return fit(sessions, options, means, first, max_iterations=self.max_iterations, tolerance=self.tolerance)
+        return fit(sessions, options, means, counted, first, max_iterations=self.max_iterations, tolerance=self.tolerance)
 
     def update(
         self, sessions: object = None, *, forget: object = None, decay: float = 1.0, ads: object = None, progress: Progress | None = None
@@ -286,6 +290,18 @@ class LuceClick(ClickModel):
     def _learnt(self) -> str:
         options = ", ".join(f"{name}={value}" for name, value in self.options_.items())
         return f"{super()._learnt()}\n  {options}\n  satisfaction_ = {self.satisfaction_:.3f}  unseen_ = {self.unseen_:.3f}"
+
+
+def _counted(sessions: Sessions, history: Counts | None) -> Counted:
+    """What was counted of the sessions; of their pairs also what a history counted, which does not tell where they stood."""
+    counted = count_sessions(sessions)
+    if history is None:
+        return counted
+    both = sessions.counts + history
+    at = Places(sessions.counts, both).pair
+    clicks, shown, last = (getattr(both, name)[at] - getattr(sessions.counts, name) for name in ("clicks", "impressions", "last_clicks"))
+    rate = history.clicks.sum() / max(history.impressions.sum(), 1.0)
+    return counted._replace(clicks=counted.clicks + clicks, expected=counted.expected + rate * shown, last_clicks=counted.last_clicks + last)
 
 
 def _check_strength(name: str, value: object, *, none: bool) -> None:

@@ -5,7 +5,8 @@ In reading order:
 - levels: weights that are products of factors, from what is common to what is each one's own
 - kernels: one pass over the sessions, and the steps in closed form: the compiled loops
 - passes: a pass over all sessions, in blocks side by side (the E step)
-- problem: sessions, priors and memory: the objective, and where to start
+- problem: sessions, priors and memory: the objective
+- counted: what counting says, where a fit starts
 - steps: the step that climbs it, and the leap ahead (the M step)
 - climbing: the loop of steps and leaps
 - choice: the two stages of a fit, and what the training log decides

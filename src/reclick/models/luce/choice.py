@@ -1,8 +1,9 @@
 """What LuceClick decides by itself: strengths of priors and additions, by the likelihood of sessions held out of the training log.
 
 Sessions are dealt into folds by their own content, so the order of the log's rows does not matter and nothing is drawn at random. Of the strengths of
-a prior the strongest is taken that is not surely worse than the best; an addition is taken only where it surely gains. Sure is what is twice its
-standard error, or once for a strength. So drift, which held-out sessions of the same days do not show, is met with the stronger prior.
+a prior the strongest is taken that is not surely worse than the best, and of its means the best; an addition is taken only where it surely gains.
+Sure is what is twice its standard error, or once for a strength. So drift, which held-out sessions of the same days do not show, is met with the
+stronger prior.
 """
 
 from __future__ import annotations
@@ -16,8 +17,9 @@ import pyarrow as pa
 
 from reclick.batch import Float64, Int64
 from reclick.models.luce.climbing import Fit, climb
+from reclick.models.luce.counted import Counted, count_sessions, counted_start
 from reclick.models.luce.kernels import marks
-from reclick.models.luce.parameters import Memory, Options, Parameters
+from reclick.models.luce.parameters import Options, Parameters
 from reclick.models.luce.problem import Problem
 from reclick.sessions import Sessions
 
@@ -37,6 +39,7 @@ GRIDS: dict[str, tuple[Any, ...]] = {  # from the strongest; None is one value c
     "satisfaction": (None, 30.0, 10.0, 5.0, 2.0),
     "transition": (16.0, 4.0, 1.0),
 }
+MEANS = (0.1, 0.3, 0.5, 0.7, 0.9)  # of the prior of satisfaction
 DEFAULTS = Options(attractiveness=2.0, satisfaction=5.0, query=None, transition=4.0, kinds=1, kind=4.0, mix=10.0)
 MOST_KINDS = 4
 
@@ -65,40 +68,43 @@ class Pooled(NamedTuple):
     """A fit where satisfaction and the kinds' shares are common to all."""
 
     parameters: Parameters
-    satisfied: float
-    shares: Float64  # [kind]
     iterations: int
 
 
-def pool(sessions: Sessions, options: Options, means: Float64, satisfied: float | None = None) -> Pooled:
+def pool(sessions: Sessions, options: Options, means: Float64, counted: Counted) -> Pooled:
     """The first stage of a fit: what is common to all, which then is the prior mean of each pair's and each query's own."""
     shares = np.full(options.kinds, 1 / options.kinds)
-    problem = Problem(sessions, options._replace(satisfaction=None, mix=None), means, SATISFIED if satisfied is None else satisfied, shares)
-    done = climb(problem, problem.start(), **FIRST)
-    rho, shares = float(done.parameters.rho[0]), done.parameters.share[0]
-    return Pooled(done.parameters, rho if satisfied is None else satisfied, shares, len(done.objective))
+    problem = Problem(sessions, options._replace(satisfaction=None, mix=None), means, SATISFIED, shares)
+    done = climb(problem, counted_start(problem, counted), **FIRST)
+    return Pooled(done.parameters, len(done.objective))
 
 
-def fit(sessions: Sessions, options: Options, means: Float64, first: Pooled, memory: Memory | None = None, **loop: Any) -> Fit:
+def fit(sessions: Sessions, options: Options, means: Float64, counted: Counted, first: Pooled, **loop: Any) -> Fit:
     """The second stage of a fit."""
-    problem = Problem(sessions, options, means, first.satisfied, first.shares, memory)
-    return climb(problem, adapted(first.parameters, problem), **loop)
+    common = first.parameters
+    satisfied = float(common.rho[0]) if options.satisfied is None else options.satisfied
+    problem = Problem(sessions, options, means, satisfied, common.share[0])
+    return climb(problem, _second_start(problem, counted, common), **loop)
 
 
-def adapted(start: Parameters, problem: Problem) -> Parameters:
-    """Parameters of one fit as the start of another with the same pairs and kinds."""
-    fresh = problem.start()
-    spread = start.spread if len(start.spread) == len(fresh.spread) else fresh.spread
-    return start._replace(spread=spread, share=start.share if start.share.shape == fresh.share.shape else fresh.share)
+def _second_start(problem: Problem, counted: Counted, first: Parameters) -> Parameters:
+    """Where the first stage ended; what was common there and now is each pair's or query's own: as it was counted, or as nothing is known."""
+    fresh, strength = problem.fresh(), problem.options.satisfaction
+    return first._replace(
+        rho=first.rho if strength is None else counted.satisfaction(problem.satisfied, strength),
+        spread=first.spread if len(first.spread) == len(fresh.spread) else fresh.spread,
+        share=first.share if first.share.shape == fresh.share.shape else fresh.share,
+    )
 
 
 class Chooser:
     """Folds of the training sessions, and the search over options; those given by the user are not touched."""
 
-    def __init__(self, sessions: Sessions, means: Float64, satisfied: float | None, fixed: dict[str, Any]) -> None:
+    def __init__(self, sessions: Sessions, means: Float64, fixed: dict[str, Any]) -> None:
         some, kept = _some(sessions)
-        self.means, self.satisfied, self.fixed = means[kept], satisfied, fixed
+        self.means, self.fixed = means[kept], fixed
         self.folds = _dealt(some) if sessions.weight.sum() >= FEWEST else []
+        self.counted = [count_sessions(train) for train, _ in self.folds]
         self.trials: dict[Options, Tried] = {}
         self._pooled: dict[tuple[int, int], Pooled] = {}
 
@@ -106,10 +112,21 @@ class Chooser:
         """The options that the training log itself speaks for."""
         now = DEFAULTS._replace(**self.fixed)
         if len(self.folds) > 1:
-            for name in ("query", "attractiveness", "kinds", "mix", "kind", "satisfaction", "transition"):
+            for name in ("query", "attractiveness", "satisfied", "satisfaction", "kinds", "mix", "kind", "transition"):
                 if name not in self.fixed and (now.kinds > 1 or name not in ("mix", "kind")):
-                    now = self._kinds(now) if name == "kinds" else self._along(name, now)
+                    now = self._decided(name, now)
         return now
+
+    def _decided(self, name: str, now: Options) -> Options:
+        if name == "kinds":
+            return self._kinds(now)
+        return self._satisfied(now) if name == "satisfied" else self._along(name, now)
+
+    def _satisfied(self, now: Options) -> Options:
+        """The best of the prior means of satisfaction, if each pair has its own."""
+        if now.satisfaction is None:
+            return now
+        return max((self.tried(now._replace(satisfied=mean)) for mean in MEANS), key=lambda trial: trial.mean).options
 
     def _along(self, name: str, now: Options) -> Options:
         """The strongest of a grid that is not surely worse than the best of it; an addition (from None) only if it surely gains."""
@@ -139,8 +156,8 @@ class Chooser:
     def _held_out(self, k: int, options: Options) -> Float64:
         train, test = self.folds[k]
         if (k, options.kinds) not in self._pooled:
-            self._pooled[k, options.kinds] = pool(train, options, self.means, self.satisfied)
-        done = fit(train, options, self.means, self._pooled[k, options.kinds], **QUICK)
+            self._pooled[k, options.kinds] = pool(train, options, self.means, self.counted[k])
+        done = fit(train, options, self.means, self.counted[k], self._pooled[k, options.kinds], **QUICK)
         return done.problem.passes.score(done.parameters, test)
 
 

@@ -72,7 +72,7 @@ def _widened(table: Float64, shape: tuple[int, ...]) -> Float64:
 
 def carried(last: Parameters, at: Places, problem: Problem) -> Parameters:
     """The parameters of the last fit as the start of the next: new pairs and queries at their prior means; habits anew where pages became longer."""
-    fresh = problem.start()
+    fresh = problem.fresh()
     return Parameters(
         theta=at.of_pairs(last.theta, problem.means * last.rare[problem.pair_class]),
         rho=at.of_pairs(last.rho, problem.satisfied),

@@ -12,6 +12,7 @@ class Options(NamedTuple):
 
     attractiveness: float = 2.0
     satisfaction: float | None = 5.0
+    satisfied: float | None = None  # the prior mean of ρ; None: what the first stage of a fit finds common to all
     query: float | None = None  # the outside option of each query
     transition: float = 2.0
     kinds: int = 1

@@ -1,4 +1,4 @@
-"""What a fit of LuceClick is to explain: sessions, under priors and what is remembered of earlier ones. Their objective, and where to start."""
+"""What a fit of LuceClick is to explain: sessions, under priors and what is remembered of earlier ones. Their objective."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ OFTEN = (1.5, 4.5, 20.5, 100.5)  # impressions of a pair, or sessions of a query
 class Problem:
     """Sessions to be explained, options, and prior means."""
 
-    def __init__(self, sessions: Sessions, options: Options, means: Float64, satisfied: float, shares: Float64, memory: Memory | None = None) -> None:
-        """`means` [pair] are prior means of θ; `satisfied` is that of ρ; `shares` [kind] those of the kinds; `memory` is of earlier sessions."""
+    def __init__(self, sessions: Sessions, options: Options, means: Float64, satisfied: float, shares: Float64) -> None:
+        """`means` [pair] are prior means of θ; `satisfied` is that of ρ; `shares` [kind] those of the kinds."""
         self.options = options if options.kinds > 1 else options._replace(mix=None)
         self.means, self.satisfied, self.shares = means, satisfied, shares
         self.passes = Passes(sessions, self.options)
@@ -26,7 +26,7 @@ class Problem:
         self.total = float(sessions.weight.sum())
         self.clicks = clicks_of_pairs(sessions)
         self.part(*how_often(sessions))
-        self.remember(self.forgotten() if memory is None else memory)
+        self.remember(self.forgotten())
 
     # priors
 
@@ -98,9 +98,9 @@ class Problem:
             found.query_chosen + old.query_chosen, found.query_pulled / now.spread + old.query_exposure, found.kind_chosen + old.kind_chosen,
         )  # fmt: skip
 
-    # the start
+    # parameters
 
-    def start(self) -> Parameters:
+    def fresh(self) -> Parameters:
         """Where nothing is known; kinds of users start apart: the first leave soon, and the third, fifth … go up rather than down."""
         options = self.options
         eye, out = np.ones(self.eye.starts[-1]), np.ones(self.out.starts[-1])
