@@ -12,15 +12,14 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from brute import Clicks, Session, all_sequences, as_table, random_sessions
+from luce_world import PLEASE, PULL, WHEN, WHERE, drawn
 
 from reclick import pages as pg
 from reclick.attractiveness import TokenLists
 from reclick.batch import Float64
 from reclick.errors import CannotAnswerError, SettingError
 from reclick.models import LuceClick, MultiClick, load
-from reclick.models.luce.choice import Chooser
 from reclick.models.luce.climbing import climb
-from reclick.models.luce.kinds import Kinds
 from reclick.models.luce.parameters import Options
 from reclick.models.luce.problem import Problem
 from reclick.models.luce.text import LogLinear, chosen, log_linear, word_means
@@ -163,27 +162,6 @@ def test_a_pass_pulls_each_weight_by_its_chance_where_the_user_still_chooses() -
 # ---- recovery
 
 
-def drawn(theta: Float64, rho: Float64, gamma: Float64, omega: Float64, count: int, seed: int, share: Float64 | None = None) -> pa.Table:
-    """Sessions of pages of four of the ads of one query, placed at random; of one kind of users, or of several with these shares."""
-    rng = np.random.default_rng(seed)
-    shown = np.argsort(rng.random((count, len(theta))), axis=1)[:, :4]
-    pages = Pages(LUCE, theta[shown].ravel(), rho[shown].ravel(), omega, gamma, np.arange(count + 1) * 4, np.zeros(count, np.int64))
-    click, clicks = pg.samples(pages if share is None else Kinds(pages, np.tile(share, (count, 1))), rng)
-    ads = pa.array([f"ad{i}" for i in shown.ravel()])
-    return pa.table(
-        {
-            "query": ["q"] * count,
-            "ads": pa.ListArray.from_arrays(pa.array(np.arange(count + 1, dtype=np.int32) * 4), ads),
-            "clicks": pa.ListArray.from_arrays(pa.array(clicks.astype(np.int32)), pa.array(click)),
-        }
-    )
-
-
-WHERE = np.array([[[1.0, 0.5, 0.3, 0.2], [0.3, 0.9, 0.5, 0.3], [0.6, 0.3, 0.9, 0.4], [0.3, 0.5, 0.3, 0.8], [0.6, 0.4, 0.3, 0.3]]])
-WHEN = np.array([[1.0, 0.8, 0.9, 1.0, 1.0]])
-PULL, PLEASE = np.array([0.2, 0.4, 0.8, 1.6, 3.0, 0.5]), np.array([0.2, 0.5, 0.3, 0.6, 0.4, 0.1])
-
-
 def test_attractiveness_transitions_and_satisfaction_are_recovered_where_counting_is_biased() -> None:
     log = drawn(PULL, PLEASE, WHERE, WHEN, 60_000, 1)
     model = LuceClick(**{**PLAIN, "satisfaction_strength": 1.0}, tolerance=1e-8, max_iterations=2000).fit(log)
@@ -213,17 +191,6 @@ def test_position_bias_does_not_enter_attractiveness_but_does_enter_click_rates(
     assert model.theta_[0] / model.theta_[1] == pytest.approx(1, abs=0.1)
     rates = np.array(counted.relevance({"query": ["q", "q"], "ad": ["a", "b"]})["attractiveness"])
     assert rates[0] / rates[1] > 1.5
-
-
-def test_the_log_decides_for_kinds_of_users_only_where_there_are_some() -> None:
-    two = np.concatenate([WHERE, WHERE[:, :, ::-1] ** 3])
-    when = np.concatenate([WHEN * 3, WHEN / 6])
-    mixed = as_sessions(drawn(PULL, PLEASE, two, when, 6_000, 3, np.array([0.5, 0.5])))
-    alike = as_sessions(drawn(PULL, PLEASE, WHERE, WHEN, 6_000, 4))
-    fixed = {"query": None, "attractiveness": 1.0, "satisfaction": 5.0, "transition": 4.0, "kind": 4.0, "mix": None}
-    chosen = [Chooser(sessions, np.ones(6), fixed).choose().kinds for sessions in (mixed, alike)]
-    assert chosen[0] > 1
-    assert chosen[1] == 1
 
 
 # ---- intervals
@@ -418,16 +385,3 @@ def test_a_number_as_prior_is_the_attractiveness_of_an_ad_never_seen() -> None:
 def test_a_wrong_setting_is_named(settings: dict[str, Any]) -> None:
     with pytest.raises(SettingError, match=next(iter(settings))):
         LuceClick(**settings)
-
-
-def test_a_long_log_is_asked_through_some_of_its_queries(monkeypatch: pytest.MonkeyPatch) -> None:
-    sessions = as_sessions(as_table([Session(f"q{i % 60}", ("a", "b", "c"), ((1,), (), (2, 1), (3,))[i // 60 % 4]) for i in range(960)]))
-    fixed = {"attractiveness": 1.0, "satisfaction": 5.0, "transition": 4.0, "kinds": 1, "kind": 4.0, "mix": None}
-    monkeypatch.setattr("reclick.models.luce.choice.MOST", len(sessions) // 2)
-    means = np.arange(1.0, len(sessions.counts.impressions) + 1)
-    chooser = Chooser(sessions, means, fixed)
-    train, _ = chooser.folds[0]
-    assert 10 < len(train.counts.queries) < 50
-    assert len(chooser.means) == len(train.counts.impressions) < len(means)
-    assert set(train.counts.queries.to_pylist()) < set(sessions.counts.queries.to_pylist())
-    assert isinstance(chooser.choose(), Options)

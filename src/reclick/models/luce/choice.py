@@ -27,6 +27,7 @@ logger = logging.getLogger("reclick")
 FOLDS = 3
 FEWEST = 200  # sessions from which a log is asked at all
 PAGES = 100  # distinct pages from which whole pages are held out
+AGAIN = 30  # sessions of a page from which it is held to come again
 MOST = 20_000  # distinct sessions that decisions are made on; of a longer log, whole queries drawn by their content
 QUICK: dict[str, Any] = {"max_iterations": 50, "tolerance": 1e-5, "quiet": True}  # how far a fit goes that only decides
 FIRST: dict[str, Any] = {"max_iterations": 25, "tolerance": 1e-4, "quiet": True}  # … and one that only gives prior means
@@ -181,18 +182,19 @@ def _some(sessions: Sessions) -> tuple[Sessions, Int64]:
 
 
 def _dealt(sessions: Sessions) -> list[tuple[Sessions, Sessions]]:
-    """(train, test) of each fold. Whole pages are held out, as tomorrow's pages will be new; of a log with few distinct pages, sessions.
+    """(train, test) of each fold. A page that came seldom is held out whole, as tomorrow's seldom pages will be new.
 
-    A session that came w times is then dealt out, ⌊w / folds⌋ to each fold and the rest one a fold.
+    One that came often will come again, so its sessions are dealt, and so are all of a log with few distinct pages: of a session that came w times
+    ⌊w / folds⌋ to each fold, and the rest one a fold.
     """
     page = marks(sessions.pair, sessions.page, sessions.click[:0], np.zeros(len(sessions) + 1, np.int64))
-    if len(np.unique(page)) >= PAGES:
-        parts = [(np.flatnonzero(page % FOLDS != k), np.flatnonzero(page % FOLDS == k)) for k in range(FOLDS)]
-        return [(sessions.select(train), sessions.select(test)) for train, test in parts if len(train) and len(test)]
+    pages, which = np.unique(page, return_inverse=True)
+    often = (np.bincount(which, sessions.weight)[which] >= AGAIN) | (len(pages) < PAGES)  # [session]
     first = marks(sessions.pair, sessions.page, sessions.click, sessions.clicks) % FOLDS
     folds = []
     for k in range(FOLDS):
-        out = np.floor(sessions.weight / FOLDS) + np.clip(sessions.weight % FOLDS - (k - first) % FOLDS, 0, 1)  # [session] of its weight
+        dealt = np.floor(sessions.weight / FOLDS) + np.clip(sessions.weight % FOLDS - (k - first) % FOLDS, 0, 1)
+        out = np.where(often, dealt, np.where(page % FOLDS == k, sessions.weight, 0.0))  # [session] of its weight
         if 0 < out.sum() < sessions.weight.sum():
             folds.append((_weighted(sessions, sessions.weight - out), _weighted(sessions, out)))
     return folds

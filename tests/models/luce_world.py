@@ -1,0 +1,32 @@
+"""A world of LuceClick's own, to draw sessions from."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+
+from reclick import pages as pg
+from reclick.batch import Float64
+from reclick.models.luce.kinds import Kinds
+from reclick.pages import Pages
+from reclick.sequences.readings import LUCE
+
+WHERE = np.array([[[1.0, 0.5, 0.3, 0.2], [0.3, 0.9, 0.5, 0.3], [0.6, 0.3, 0.9, 0.4], [0.3, 0.5, 0.3, 0.8], [0.6, 0.4, 0.3, 0.3]]])
+WHEN = np.array([[1.0, 0.8, 0.9, 1.0, 1.0]])
+PULL, PLEASE = np.array([0.2, 0.4, 0.8, 1.6, 3.0, 0.5]), np.array([0.2, 0.5, 0.3, 0.6, 0.4, 0.1])
+
+
+def drawn(theta: Float64, rho: Float64, gamma: Float64, omega: Float64, count: int, seed: int, share: Float64 | None = None) -> pa.Table:
+    """Sessions of pages of four of the ads of one query, placed at random; of one kind of users, or of several with these shares."""
+    rng = np.random.default_rng(seed)
+    shown = np.argsort(rng.random((count, len(theta))), axis=1)[:, :4]
+    pages = Pages(LUCE, theta[shown].ravel(), rho[shown].ravel(), omega, gamma, np.arange(count + 1) * 4, np.zeros(count, np.int64))
+    click, clicks = pg.samples(pages if share is None else Kinds(pages, np.tile(share, (count, 1))), rng)
+    ads = pa.array([f"ad{i}" for i in shown.ravel()])
+    return pa.table(
+        {
+            "query": ["q"] * count,
+            "ads": pa.ListArray.from_arrays(pa.array(np.arange(count + 1, dtype=np.int32) * 4), ads),
+            "clicks": pa.ListArray.from_arrays(pa.array(clicks.astype(np.int32)), pa.array(click)),
+        }
+    )

@@ -1,0 +1,78 @@
+"""What LuceClick decides by itself, from sessions held out of the training log."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from brute import Session, as_table
+from luce_world import PLEASE, PULL, WHEN, WHERE, drawn
+
+from reclick.models.luce.choice import AGAIN, FOLDS, PAGES, Chooser
+from reclick.models.luce.kernels import marks
+from reclick.models.luce.parameters import Options
+from reclick.sessions import Sessions, as_sessions
+
+GIVEN = {"query": None, "attractiveness": 1.0, "satisfaction": 5.0, "transition": 4.0, "kinds": 1, "kind": 4.0, "mix": None}
+
+
+def sessions_by_page(sessions: Sessions) -> dict[int, float]:
+    """How many sessions each page has."""
+    page = marks(sessions.pair, sessions.page, sessions.click[:0], np.zeros(len(sessions) + 1, np.int64))
+    return {int(each): float(sessions.weight[page == each].sum()) for each in np.unique(page)}
+
+
+def test_pages_that_came_seldom_are_held_out_whole_and_those_that_came_often_are_dealt() -> None:
+    rows = [Session(f"q{i}", ("a", "b"), ((1,), (), (2,))[k % 3]) for i in range(2 * PAGES) for k in range(3 if i else 10 * AGAIN)]
+    folds = Chooser(as_sessions(as_table(rows)), np.ones(4 * PAGES), GIVEN).folds
+    assert len(folds) == FOLDS
+    held: dict[int, int] = {}
+    for train, test in folds:
+        assert train.weight.sum() + test.weight.sum() == len(rows)
+        known, new = sessions_by_page(train), sessions_by_page(test)
+        often = [page for page, many in known.items() if many > AGAIN]
+        assert len(often) == 1
+        assert new[often[0]] == pytest.approx(10 * AGAIN / FOLDS, abs=3)
+        assert known.keys() & new.keys() == set(often)
+        for page in new.keys() - set(often):
+            held[page] = held.get(page, 0) + 1
+    assert len(held) == 2 * PAGES - 1
+    assert set(held.values()) == {1}
+
+
+def test_a_log_with_few_pages_has_its_sessions_dealt() -> None:
+    rows = [Session(f"q{i % 20}", ("a", "b"), ((1,), (), (2,))[i // 20 % 3]) for i in range(240)]
+    for train, test in Chooser(as_sessions(as_table(rows)), np.ones(40), GIVEN).folds:
+        assert sessions_by_page(train).keys() >= sessions_by_page(test).keys()
+
+
+@pytest.mark.parametrize("rho", [0.1, 0.8])
+def test_the_log_decides_the_prior_mean_of_satisfaction(rho: float) -> None:
+    sessions = as_sessions(drawn(PULL, np.full(6, rho), WHERE, WHEN, 6_000, 6))
+    chosen = Chooser(sessions, np.ones(6), GIVEN).choose().satisfied
+    assert chosen is not None
+    assert chosen == pytest.approx(rho, abs=0.2001)
+    assert Chooser(sessions, np.ones(6), {**GIVEN, "satisfied": 0.33}).choose().satisfied == 0.33
+
+
+def test_the_log_decides_for_kinds_of_users_only_where_there_are_some() -> None:
+    two = np.concatenate([WHERE, WHERE[:, :, ::-1] ** 3])
+    when = np.concatenate([WHEN * 3, WHEN / 6])
+    mixed = as_sessions(drawn(PULL, PLEASE, two, when, 6_000, 3, np.array([0.5, 0.5])))
+    alike = as_sessions(drawn(PULL, PLEASE, WHERE, WHEN, 6_000, 4))
+    fixed = {name: value for name, value in GIVEN.items() if name != "kinds"}
+    chosen = [Chooser(sessions, np.ones(6), fixed).choose().kinds for sessions in (mixed, alike)]
+    assert chosen[0] > 1
+    assert chosen[1] == 1
+
+
+def test_a_long_log_is_asked_through_some_of_its_queries(monkeypatch: pytest.MonkeyPatch) -> None:
+    sessions = as_sessions(as_table([Session(f"q{i % 60}", ("a", "b", "c"), ((1,), (), (2, 1), (3,))[i // 60 % 4]) for i in range(960)]))
+    fixed = {"attractiveness": 1.0, "satisfaction": 5.0, "transition": 4.0, "kinds": 1, "kind": 4.0, "mix": None}
+    monkeypatch.setattr("reclick.models.luce.choice.MOST", len(sessions) // 2)
+    means = np.arange(1.0, len(sessions.counts.impressions) + 1)
+    chooser = Chooser(sessions, means, fixed)
+    train, _ = chooser.folds[0]
+    assert 10 < len(train.counts.queries) < 50
+    assert len(chooser.means) == len(train.counts.impressions) < len(means)
+    assert set(train.counts.queries.to_pylist()) < set(sessions.counts.queries.to_pylist())
+    assert isinstance(chooser.choose(), Options)
