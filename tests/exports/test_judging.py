@@ -20,11 +20,11 @@ from reclick.models import DBN, DCTR, MODELS, PBM
 
 WITH_RELEVANCE = [name for name, model in MODELS.items() if model.attractiveness]
 SURE_OF_RARE = ("luceclick",)  # it learns from rare pairs what rare pairs are like, and so may be sure of one that it saw once
-# "many" is clicked 900 times of 1,000, "other" 100 of 1,000, "once" 1 of 1; below them one ad for all, clicked now and then, with and without.
-SHOWN = ["many"] * 1000 + ["once"] + ["other"] * 1000
-FIRST = [i % 10 != 0 for i in range(1000)] + [True] + [i % 10 == 0 for i in range(1000)]
+# "many" is clicked 900 times of 1,000, "other" 100, "poor" 50, "once" 1 of 1; below them one ad for all, clicked now and then, with and without.
+SHOWN = ["many"] * 1000 + ["once"] + ["other"] * 1000 + ["poor"] * 1000
+FIRST = [i % 10 != 0 for i in range(1000)] + [True] + [i % 10 == 0 for i in range(1000)] + [i % 20 == 0 for i in range(1000)]
 EVIDENCE: dict[str, list[Any]] = {
-    "query": ["q"] * 2001,
+    "query": ["q"] * 3001,
     "ads": [[ad, "below"] for ad in SHOWN],
     "clicks": [[1] * first + [2] * (i % 7 == 0 if first else i % 3 == 0) for i, first in enumerate(FIRST)],
 }

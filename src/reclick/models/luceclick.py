@@ -58,7 +58,7 @@ class LuceClick(ClickModel):
     >>> log = {"query": ["pizza"] * 4, "ads": [["a", "b"]] * 4, "clicks": [[1], [1, 2], [], [2]]}
     >>> model = LuceClick(kinds=1).fit(log)
     >>> model.converged_, model.theta_.round(2)
-    (True, array([1.77, 1.8 ]))
+    (True, array([1.77, 1.81]))
     """
 
     name: ClassVar[str] = "luceclick"
