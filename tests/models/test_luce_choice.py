@@ -54,6 +54,12 @@ def test_the_log_decides_the_prior_mean_of_satisfaction(rho: float) -> None:
     assert Chooser(sessions, np.ones(6), {**GIVEN, "satisfied": 0.33}).choose().satisfied == 0.33
 
 
+def test_where_nothing_tells_of_satisfaction_its_prior_mean_is_left_to_the_fit() -> None:
+    for clicks in ((), (1,)):
+        sessions = as_sessions(as_table([Session(f"q{i % 150}", ("a",), clicks) for i in range(300)]))
+        assert Chooser(sessions, np.ones(150), GIVEN).choose().satisfied is None
+
+
 def test_the_log_decides_for_kinds_of_users_only_where_there_are_some() -> None:
     two = np.concatenate([WHERE, WHERE[:, :, ::-1] ** 3])
     when = np.concatenate([WHEN * 3, WHEN / 6])

@@ -29,10 +29,14 @@ def problem(sessions: Sessions, **options: Any) -> Problem:
 
 def test_pairs_are_counted_as_the_log_is() -> None:
     for log in (LOG, as_table(random_sessions(np.random.default_rng(2), 300))):
-        counted, counts = count_sessions(as_sessions(log)), count(log)
+        sessions, counts = as_sessions(log), count(log)
+        counted, shown, many = count_sessions(sessions), np.diff(sessions.page), np.diff(sessions.clicks)
         np.testing.assert_allclose(counted.clicks, counts.clicks)
-        np.testing.assert_allclose(counted.last_clicks, counts.last_clicks)
         assert counted.expected.sum() == pytest.approx(counts.clicks.sum())
+        full = sessions.weight[many == shown].sum()  # after the last click on such a page nothing is left
+        assert counted.followed.sum() == pytest.approx(counts.clicks.sum() - full)
+        assert counted.last_clicks.sum() == pytest.approx(counts.last_clicks.sum() - full)
+        assert (counted.last_clicks <= counts.last_clicks).all()
 
 
 def test_steps_and_expected_clicks_by_hand() -> None:
@@ -45,6 +49,9 @@ def test_steps_and_expected_clicks_by_hand() -> None:
     np.testing.assert_allclose(steps.many_ended, [1, 1, 0])
     # of four on top three were clicked, of three below one
     np.testing.assert_allclose(counted.expected, [2 * 3 / 4 + 1 / 3, 3 / 4 + 2 / 3, 3 / 4])
+    # pairs (q, a), (q, b), (r, a): b was clicked with a left, and last once; a after b, and alone on its page
+    np.testing.assert_allclose(counted.followed, [0, 2, 0])
+    np.testing.assert_allclose(counted.last_clicks, [0, 1, 0])
 
 
 def test_a_fold_is_counted_without_the_sessions_held_out_of_it() -> None:
@@ -54,7 +61,7 @@ def test_a_fold_is_counted_without_the_sessions_held_out_of_it() -> None:
 
 
 def test_the_start_of_pairs_by_hand() -> None:
-    counted = Counted(np.array([6.0, 2.0, 0.0]), np.array([2.0, 6.0, 0.0]), np.array([3.0, 1.0, 0.0]), NONE)
+    counted = Counted(np.array([6.0, 2.0, 0.0]), np.array([2.0, 6.0, 0.0]), np.array([6.0, 2.0, 0.0]), np.array([3.0, 1.0, 0.0]), NONE)
     np.testing.assert_allclose(counted.attractiveness(np.ones(3), 2.0), [8 / 4, 4 / 8, 1])
     np.testing.assert_allclose(counted.satisfaction(0.3, 5.0), [0.3, 0.3, 0.3])  # half of all clicks were the last, and half of each ad's
     more = counted._replace(last_clicks=np.array([4.0, 0.0, 0.0]))
@@ -63,7 +70,7 @@ def test_the_start_of_pairs_by_hand() -> None:
 
 def test_no_pair_starts_where_it_could_not_leave() -> None:
     for clicks in (np.zeros(2), np.array([0.0, 5.0])):
-        counted = Counted(clicks, np.array([5.0, 5.0]), clicks, NONE)
+        counted = Counted(clicks, np.array([5.0, 5.0]), clicks, clicks, NONE)
         theta, rho = counted.attractiveness(np.ones(2), 0.0), counted.satisfaction(0.999, 0.0)
         assert (theta > 0).all()
         assert ((rho > 0) & (rho < 1)).all()
@@ -94,13 +101,22 @@ def test_logs_without_clicks_or_where_all_is_clicked_still_have_a_start() -> Non
         assert all(np.isfinite(values).all() and (values > 0).all() for values in start)
 
 
+def test_an_ad_alone_on_its_page_starts_with_the_prior_mean_of_satisfaction() -> None:
+    sessions = as_sessions({"query": ["q"] * 4, "ads": [["a"], ["a"], ["b", "c"], ["b", "c"]], "clicks": [[1], [1], [1], [1, 2]]})
+    assert count_sessions(sessions).satisfaction(0.4, 2.0)[0] == pytest.approx(0.4)
+
+
 @pytest.mark.parametrize("kept", [False, True])
-def test_a_history_is_where_the_climb_starts_and_not_what_it_climbs(kept: bool) -> None:
+@pytest.mark.parametrize("settings", [{}, {"kinds": 2, "mix_strength": 3.0}, {"satisfaction_prior": "overall"}])
+def test_a_history_is_where_the_climb_starts_and_not_what_it_climbs(kept: bool, settings: dict[str, Any]) -> None:
     before, now = simulate(3_000, weeks=2, queries=40, seed=5).weeks
     history: Any = MultiClick().fit(before).counts_ if kept else before
-    settings: dict[str, Any] = {**PLAIN, "satisfaction_prior": 0.3, "tolerance": 1e-9, "max_iterations": 3000}
-    alone, after = LuceClick(**settings).fit(now), LuceClick(**settings).fit(now, history=history)
+    given: dict[str, Any] = {**PLAIN, "satisfaction_prior": 0.3, "tolerance": 1e-9, "max_iterations": 3000, **settings}
+    alone, after = LuceClick(**given).fit(now), LuceClick(**given).fit(now, history=history)
     assert after.objective_[0] != alone.objective_[0]
     assert after.converged_
-    assert after.objective_[-1] == pytest.approx(alone.objective_[-1], rel=1e-6)
-    np.testing.assert_allclose(after.theta_, alone.theta_, rtol=0.02)
+    assert after.options_ == alone.options_
+    np.testing.assert_array_equal(after.common_share_, alone.common_share_)
+    assert after.satisfaction_ == alone.satisfaction_
+    assert after.objective_[-1] == pytest.approx(alone.objective_[-1], rel=1e-5)
+    np.testing.assert_allclose(after.theta_, alone.theta_, rtol=0.05)

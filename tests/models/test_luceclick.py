@@ -26,6 +26,7 @@ from reclick.models.luce.text import LogLinear, chosen, log_linear, word_means
 from reclick.pages import Pages
 from reclick.sequences.readings import LUCE
 from reclick.sessions import as_sessions
+from reclick.simulation import simulate
 
 THETA, RHO = (0.5, 0.3, 0.2), (0.4, 0.6, 0.2)
 GAMMA = np.array([[0.7, 0.2, 0.1], [0.0, 0.7, 0.3], [0.4, 0.0, 0.6], [0.3, 0.7, 0.0]])
@@ -344,6 +345,23 @@ def test_an_update_lets_old_days_fade_and_takes_in_new_queries_ads_and_longer_pa
     assert set(kept.relevance()["ad"].to_pylist()) == {"a", "b", "c"}
     with pytest.raises(CannotAnswerError, match="fade"):
         kept.update(new, forget=old)
+
+
+@pytest.mark.parametrize("settings", [{}, {"kinds": 2, "mix_strength": 3.0}])
+@pytest.mark.parametrize("seed", range(3))
+def test_an_update_climbs_though_pairs_and_queries_become_more_frequent_ones(seed: int, settings: dict[str, Any], tmp_path: Path) -> None:
+    weeks = simulate(600, weeks=3, queries=20, seed=seed).weeks
+    given = {**PLAIN, "query_strength": 2.0, "satisfaction_prior": 0.5, **settings}
+    model = LuceClick(**given).fit(weeks[0])
+    model.save(tmp_path / "model")
+    loaded = load(tmp_path / "model")
+    assert isinstance(loaded, LuceClick)
+    for each in (model, loaded):
+        for week in weeks[1:]:
+            each.update(week, decay=0.9)  # the class whose prior mean is 1 would change: it stays
+        assert each.rare_[model.largest_[0]] == 1.0
+        assert each.seldom_[model.largest_[1]] == 1.0
+        assert (np.diff(each.objective_) > -1e-9 * 600).all()
 
 
 def test_what_an_update_remembers_of_queries_adds_up_when_there_was_one_query_and_now_are_more() -> None:

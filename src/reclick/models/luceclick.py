@@ -14,7 +14,7 @@ from reclick.batch import Float64, SessionBatch
 from reclick.counts import Counts
 from reclick.errors import CannotAnswerError, SettingError
 from reclick.logs.sessions import Progress
-from reclick.models.base import ClickModel
+from reclick.models.base import EDGE, ClickModel
 from reclick.models.beliefs import Beliefs
 from reclick.models.checks import check_prior, check_range, check_whole
 from reclick.models.em import check_loop
@@ -77,6 +77,7 @@ class LuceClick(ClickModel):
         "pooled_iterations_",
         "rare_",
         "seldom_",
+        "largest_",
         "scale_",
     )
 
@@ -125,8 +126,8 @@ class LuceClick(ClickModel):
         self.unseen_ = 1.0
         self._pairs = self._index(data.counts, text)
         means = np.ones(len(self._pairs))
-        options, counted = self._choose(data, means), _counted(data, history)
-        done = self._fit(data, options, means, counted)
+        options = self._choose(data, means)
+        done = self._fit(data, options, means, history)
         self._take(done, None if isinstance(given, str) else given / (1 - given) / float(done.parameters.rare[0]))
         if given == "words":
             self.word_exposure_, self.word_clicks_ = self.exposure_, self._pairs.counts.clicks
@@ -134,7 +135,7 @@ class LuceClick(ClickModel):
             self._pairs = self._index(data.counts, text)
             overall = self._pairs.words.overall
             means = np.maximum(self._pairs.words.of_pairs()[:, 0], 1e-6) / overall
-            self._take(self._fit(data, options, means, counted), overall)
+            self._take(self._fit(data, options, means, history), overall)
 
     def _choose_text(self, counts: Counts, text: AdTokens | None) -> None:
         """Let held-out ads decide between the mean of word rates and a log-linear model, which then has weights of words."""
@@ -160,9 +161,14 @@ class LuceClick(ClickModel):
             fixed["satisfied"] = float(self.satisfaction_prior)
         return Chooser(sessions, means, fixed).choose()
 
-    def _fit(self, sessions: Sessions, options: Options, means: Float64, counted: Counted) -> Fit:
+    def _fit(self, sessions: Sessions, options: Options, means: Float64, history: Counts | None) -> Fit:
+        counted = count_sessions(sessions)
         first = pool(sessions, options, means, counted)
         self.pooled_iterations_ = first.iterations
+        if history is not None:
+            known = _with_history(counted, sessions.counts, history)
+            first = first.moved(known.attractiveness(means, options.attractiveness) / counted.attractiveness(means, options.attractiveness))
+            counted = known
         return fit(sessions, options, means, counted, first, max_iterations=self.max_iterations, tolerance=self.tolerance)
 
     def update(
@@ -191,7 +197,7 @@ class LuceClick(ClickModel):
         words = self._pairs.unseen is None
         means = np.maximum(self._pairs.words.of_pairs()[:, 0], 1e-6) / last.scale_ if words else np.ones(len(self._pairs))
         problem = Problem(sessions, options, means, last.satisfaction_, last.common_share_)
-        problem.part(counts.impressions, counts.volumes)
+        problem.part(counts.impressions, counts.volumes, (int(last.largest_[0]), int(last.largest_[1])))
         problem.remember(faded(last._memory, decay, at, problem))
         start = Parameters(last.theta_ / last.scale_, last.rho_, last.eye_, last.out_, last.spread_, last.share_, last.rare_, last.seldom_)
         done = climb(problem, carried(start, at, problem), max_iterations=self.max_iterations, tolerance=self.tolerance)
@@ -206,7 +212,7 @@ class LuceClick(ClickModel):
         fixed = self.common_share_ @ omega[:, 0]
         top = float(self.common_share_ @ (gamma[:, 0, 0] / omega[:, 0])) if odds is None else odds
         self.theta_, self.unseen_, self.scale_ = now.theta * top, top, top
-        self.rare_, self.seldom_ = now.rare, now.seldom
+        self.rare_, self.seldom_, self.largest_ = now.rare, now.seldom, problem.largest
         if self._pairs.unseen is not None:
             self.unseen_ = self._pairs.unseen = top * now.rare[0]
         self.gamma_, self.omega_ = gamma / (top * fixed), omega / fixed
@@ -292,16 +298,18 @@ class LuceClick(ClickModel):
         return f"{super()._learnt()}\n  {options}\n  satisfaction_ = {self.satisfaction_:.3f}  unseen_ = {self.unseen_:.3f}"
 
 
-def _counted(sessions: Sessions, history: Counts | None) -> Counted:
-    """What was counted of the sessions; of their pairs also what a history counted, which does not tell where they stood."""
-    counted = count_sessions(sessions)
-    if history is None:
-        return counted
-    both = sessions.counts + history
-    at = Places(sessions.counts, both).pair
-    clicks, shown, last = (getattr(both, name)[at] - getattr(sessions.counts, name) for name in ("clicks", "impressions", "last_clicks"))
-    rate = history.clicks.sum() / max(history.impressions.sum(), 1.0)
-    return counted._replace(clicks=counted.clicks + clicks, expected=counted.expected + rate * shown, last_clicks=counted.last_clicks + last)
+def _with_history(counted: Counted, counts: Counts, history: Counts) -> Counted:
+    """What was counted of the sessions' pairs, and what a history counted of them, which does not tell where they stood."""
+    both = counts + history
+    at = Places(counts, both).pair
+    clicks, shown, last = (getattr(both, name)[at] - getattr(counts, name) for name in ("clicks", "impressions", "last_clicks"))
+    rate = history.clicks.sum() / max(history.impressions.sum(), EDGE)
+    return counted._replace(
+        clicks=counted.clicks + clicks,
+        expected=counted.expected + rate * shown,
+        followed=counted.followed + clicks,
+        last_clicks=counted.last_clicks + last,
+    )
 
 
 def _check_strength(name: str, value: object, *, none: bool) -> None:

@@ -31,7 +31,7 @@ AGAIN = 30  # sessions of a page from which it is held to come again
 MOST = 20_000  # distinct sessions that decisions are made on; of a longer log, whole queries drawn by their content
 QUICK: dict[str, Any] = {"max_iterations": 50, "tolerance": 1e-5, "quiet": True}  # how far a fit goes that only decides
 FIRST: dict[str, Any] = {"max_iterations": 25, "tolerance": 1e-4, "quiet": True}  # … and one that only gives prior means
-SATISFIED = 0.3  # where the common satisfaction starts
+SATISFIED = 0.3  # where the common satisfaction of the first stage starts, and its prior mean there
 GRIDS: dict[str, tuple[Any, ...]] = {  # from the strongest; None is one value common to all
     "query": (None, 8.0, 4.0, 2.0, 1.0, 0.5),
     "attractiveness": (8.0, 4.0, 2.0, 1.0, 0.5),
@@ -41,6 +41,7 @@ GRIDS: dict[str, tuple[Any, ...]] = {  # from the strongest; None is one value c
     "transition": (16.0, 4.0, 1.0),
 }
 MEANS = (0.1, 0.3, 0.5, 0.7, 0.9)  # of the prior of satisfaction
+SAME = 1e-9  # a session, by which log-likelihoods differ through rounding
 DEFAULTS = Options(attractiveness=2.0, satisfaction=5.0, query=None, transition=4.0, kinds=1, kind=4.0, mix=10.0)
 MOST_KINDS = 4
 
@@ -70,6 +71,10 @@ class Pooled(NamedTuple):
 
     parameters: Parameters
     iterations: int
+
+    def moved(self, by: Float64) -> Pooled:
+        """The same but for θ, times `by` [pair]."""
+        return self._replace(parameters=self.parameters._replace(theta=self.parameters.theta * by))
 
 
 def pool(sessions: Sessions, options: Options, means: Float64, counted: Counted) -> Pooled:
@@ -124,10 +129,11 @@ class Chooser:
         return self._satisfied(now) if name == "satisfied" else self._along(name, now)
 
     def _satisfied(self, now: Options) -> Options:
-        """The best of the prior means of satisfaction, if each pair has its own."""
+        """The best of the prior means of satisfaction, if each pair has its own and the log can tell."""
         if now.satisfaction is None:
             return now
-        return max((self.tried(now._replace(satisfied=mean)) for mean in MEANS), key=lambda trial: trial.mean).options
+        trials = sorted((self.tried(now._replace(satisfied=mean)) for mean in MEANS), key=lambda trial: trial.mean)
+        return trials[-1].options if trials[-1].mean - trials[0].mean > SAME else now
 
     def _along(self, name: str, now: Options) -> Options:
         """The strongest of a grid that is not surely worse than the best of it; an addition (from None) only if it surely gains."""

@@ -14,7 +14,6 @@ from reclick.compiled import compiled
 from reclick.models.chain import EDGE
 from reclick.models.luce.levels import Levels, eye_levels, out_levels
 from reclick.models.luce.parameters import Parameters
-from reclick.models.luce.passes import clicks_of_pairs
 from reclick.models.luce.problem import Problem
 from reclick.sessions import Sessions
 
@@ -34,11 +33,12 @@ class Steps(NamedTuple):
 
 
 class Counted(NamedTuple):
-    """Clicks of each pair [pair], those that an average pair would have had in its places, and those that were the last; and all users' steps."""
+    """What was counted of each pair [pair], and all users' steps."""
 
     clicks: Float64
-    expected: Float64
-    last_clicks: Float64
+    expected: Float64  # clicks that an average pair would have had in its places
+    followed: Float64  # clicks that left another ad to click
+    last_clicks: Float64  # of these, the last
     steps: Steps
 
     def attractiveness(self, means: Float64, strength: float) -> Float64:
@@ -49,8 +49,8 @@ class Counted(NamedTuple):
     def satisfaction(self, mean: float, strength: float) -> Float64:
         """The mean, times a pair's share of last clicks over that of all, shrunk [pair]."""
         strength = max(strength, LEAST)
-        overall = max(float(self.last_clicks.sum() / max(self.clicks.sum(), 1.0)), EDGE)
-        return np.clip(mean * (self.last_clicks / overall + strength) / (self.clicks + strength), EDGE, 1 - EDGE)
+        overall = max(float(self.last_clicks.sum() / max(self.followed.sum(), EDGE)), EDGE)
+        return np.clip(mean * (self.last_clicks / overall + strength) / (self.followed + strength), EDGE, 1 - EDGE)
 
 
 def count_sessions(sessions: Sessions) -> Counted:
@@ -58,23 +58,28 @@ def count_sessions(sessions: Sessions) -> Counted:
     pairs, longest = len(sessions.counts.impressions), max(sessions.counts.max_ads, 1)
     steps = Steps(*_count_steps(sessions.page, sessions.click, sessions.clicks, sessions.weight, longest))
     shown = np.bincount(np.diff(sessions.page), sessions.weight, longest + 1)[::-1].cumsum()[::-1][1:]  # [position]
-    rate = steps.chosen.sum(axis=0) / np.maximum(shown, 1.0)
-    expected, last_clicks = _count_pairs(sessions.pair, sessions.page, sessions.click, sessions.clicks, sessions.weight, rate, pairs)
-    return Counted(clicks_of_pairs(sessions), expected, last_clicks, steps)
+    rate = steps.chosen.sum(axis=0) / np.maximum(shown, EDGE)
+    return Counted(*_count_pairs(sessions.pair, sessions.page, sessions.click, sessions.clicks, sessions.weight, rate, pairs), steps)
 
 
 @compiled
 def _count_pairs(
     pair: Int32, page: Int64, click: Int32, clicks: Int64, weight: Float64, rate: Float64, pairs: int
-) -> tuple[Float64, Float64]:  # fmt: skip
-    """The clicks of an average pair in each one's places, where `rate` is that of a position, and last clicks."""
-    expected, last_clicks = np.zeros(pairs), np.zeros(pairs)
+) -> tuple[Float64, Float64, Float64, Float64]:  # fmt: skip
+    """The four counts of each pair; `rate` [position] is that of an average pair."""
+    clicked, expected, followed, last_clicks = np.zeros(pairs), np.zeros(pairs), np.zeros(pairs), np.zeros(pairs)
     for s in range(len(weight)):
+        n, many = page[s + 1] - page[s], clicks[s + 1] - clicks[s]
         for i in range(page[s], page[s + 1]):
             expected[pair[i]] += weight[s] * rate[i - page[s]]
-        if clicks[s + 1] > clicks[s]:
-            last_clicks[pair[page[s] + click[clicks[s + 1] - 1] - 1]] += weight[s]
-    return expected, last_clicks
+        for k in range(many):
+            at = pair[page[s] + click[clicks[s] + k] - 1]
+            clicked[at] += weight[s]
+            if k + 1 < n:
+                followed[at] += weight[s]
+                if k + 1 == many:
+                    last_clicks[at] += weight[s]
+    return clicked, expected, followed, last_clicks
 
 
 @compiled
@@ -129,7 +134,7 @@ def _habits(problem: Problem, steps: Steps) -> tuple[Float64, Float64]:
 
 
 def _share(ended: Float64, left: Float64) -> float:
-    return float(np.clip(ended.sum() / max(ended.sum() + left.sum(), 1.0), SURELY, 1 - SURELY))
+    return float(np.clip(ended.sum() / max(ended.sum() + left.sum(), EDGE), SURELY, 1 - SURELY))
 
 
 def _solved(levels: Levels, chosen: Float64, exposure: Float64) -> Float64:

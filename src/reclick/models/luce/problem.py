@@ -30,12 +30,15 @@ class Problem:
 
     # priors
 
-    def part(self, impressions: Float64, volumes: Float64) -> None:
-        """Part the pairs by how often they were shown, and the queries by how often they were asked; the largest class has prior mean 1."""
+    def part(self, impressions: Float64, volumes: Float64, largest: tuple[int, int] | None = None) -> None:
+        """Part the pairs by how often they were shown, and the queries by how often they were asked.
+
+        The largest class of each has prior mean 1; an update gives those of the first fit, as its memory is on their scale.
+        """
         self.pair_class, self.query_class = np.searchsorted(OFTEN, impressions), np.searchsorted(OFTEN, volumes)
         self.pair_sizes, self.query_sizes = (np.bincount(each, minlength=len(OFTEN) + 1) for each in (self.pair_class, self.query_class))
         weights = np.bincount(self.pair_class, self.clicks, len(OFTEN) + 1), np.bincount(self.query_class, volumes, len(OFTEN) + 1)
-        self.pair_most, self.query_most = int(weights[0].argmax()), int(weights[1].argmax())
+        self.largest = largest or (int(weights[0].argmax()), int(weights[1].argmax()))
 
     def rate(self, now: Parameters) -> Float64:
         """The rate of the Gamma prior of each θ [pair], the memory included."""

@@ -31,8 +31,8 @@ def maximise(problem: Problem, now: Parameters, found: Found) -> Parameters:
         out=problem.out.climbed(now.out, found.out_chosen + old.out_chosen, found.out_pulled + old.out_exposure * out),
         spread=spread,
         share=_shares(problem, found.kind_chosen),
-        rare=_class_means(theta / problem.means, problem.pair_class, problem.pair_most) if options.attractiveness else now.rare,
-        seldom=_class_means(spread, problem.query_class, problem.query_most) if options.query else now.seldom,
+        rare=_class_means(theta / problem.means, problem.pair_class, problem.largest[0]) if options.attractiveness else now.rare,
+        seldom=_class_means(spread, problem.query_class, problem.largest[1]) if options.query else now.seldom,
     )
 
 
