@@ -94,7 +94,7 @@ class LuceClick(ClickModel):
         kind_strength: str | float = "auto",
         mix_strength: str | float | None = "auto",
         frequent: float = 50,
-        max_iterations: int = 200,
+        max_iterations: int = 500,
         tolerance: float = 1e-6,
     ) -> None:
         check_prior("attractiveness_prior", attractiveness_prior, ("overall", "words"))
