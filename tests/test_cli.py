@@ -180,6 +180,17 @@ def test_a_daily_job_slides_exactly(run: Run) -> None:
     assert (slid.log_prob(days) == fresh.log_prob(days)).all()
 
 
+def test_a_model_that_learns_from_sessions_is_updated_from_the_log(run: Run) -> None:
+    run("simulate", "--to", "logs", "--sessions", "300")
+    assert run("fit", "logs/week1.parquet", "--model", "luceclick", "--set", "kinds=1", "--to", "model")[0] == 0
+    code, _, err = run("fit", "logs/week2.parquet", "--update", "--model", "multiclick", "--to", "model")
+    assert code == 2
+    assert "leave out --model" in err
+    code, out, _ = run("fit", "logs/week2.parquet", "--update", "--decay", "0.9", "--to", "model")
+    assert code == 0
+    assert "fitted on Counts(570 sessions" in out
+
+
 def test_update_keeps_the_settings_and_refuses_new_ones(run: Run) -> None:
     log = write_log("log.parquet")
     assert run("fit", log, "--to", "model", "--set", "reading=examination", "--set", "frequent=5")[0] == 0

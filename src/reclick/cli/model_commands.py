@@ -20,7 +20,9 @@ if TYPE_CHECKING:
 def fit(
     logs: Logs,
     to: Annotated[str, typer.Option(help="The folder of the model.")],
-    model: Annotated[str, typer.Option(help="Which model: see `reclick models`.")] = "multiclick",
+    model: Annotated[
+        str | None, typer.Option(help="Which model: see `reclick models`. By default multiclick; with --update the one in --to.")
+    ] = None,
     history: Annotated[list[str] | None, typer.Option(help="An earlier log, or its counts, for the priors. Repeat for more.")] = None,
     ads: Ads = None,
     settings: Annotated[
@@ -50,9 +52,9 @@ def fit(
     store.check_target(to, "model")
     how = How(column, on_error, max_ads, format)
     with _held(to) if update else nullcontext():
-        chosen = _continued(to, model, history, settings) if update else new_model(model, settings)
+        chosen = _continued(to, model, history, settings) if update else new_model(model or "multiclick", settings)
         text = read_text(ads, on_error)
-        read = add_up(logs, how) if update or chosen.counts_suffice else group(logs, how)
+        read = add_up(logs, how) if chosen.counts_suffice else group(logs, how)
         text = read.ads if text is None else text
         if update:
             chosen.update(read.data, forget=add_up(forget, how).data if forget else None, decay=decay, ads=text)
@@ -160,15 +162,15 @@ def _held(folder: str) -> AbstractContextManager[None]:
     return store.writing(folder)
 
 
-def _continued(folder: str, name: str, history: list[str] | None, settings: list[str] | None) -> ClickModel:
+def _continued(folder: str, name: str | None, history: list[str] | None, settings: list[str] | None) -> ClickModel:
     from reclick.errors import SettingError
     from reclick.models import ClickModel, load
 
     if history or settings:
         raise SettingError("--update continues a model with the history and settings it has: leave out --history and --set.")
     model = load(folder)
-    if model.name != name:
-        raise SettingError(f"{folder} holds the model {model.name!r}, not {name!r}: give --model {model.name}.")
+    if name not in (None, model.name):
+        raise SettingError(f"{folder} holds the model {model.name!r}, not {name!r}: leave out --model, or give --model {model.name}.")
     if type(model).update is ClickModel.update:
         model.update()  # which says why it cannot be
     return model
