@@ -16,12 +16,20 @@ WHEN = np.array([[1.0, 0.8, 0.9, 1.0, 1.0]])
 PULL, PLEASE = np.array([0.2, 0.4, 0.8, 1.6, 3.0, 0.5]), np.array([0.2, 0.5, 0.3, 0.6, 0.4, 0.1])
 
 
-def drawn(theta: Float64, rho: Float64, gamma: Float64, omega: Float64, count: int, seed: int, share: Float64 | None = None) -> pa.Table:
-    """Sessions of pages of four of the ads of one query, placed at random; of one kind of users, or of several with these shares."""
+def drawn(
+    theta: Float64, rho: Float64, gamma: Float64, omega: Float64, count: int, seed: int, share: Float64 | None = None, tastes: Float64 | None = None
+) -> pa.Table:
+    """Sessions of pages of four of the ads of one query, placed at random; of one kind of users, or of several with these shares.
+
+    `tastes` [kind, ad] are multiples of theta.
+    """
     rng = np.random.default_rng(seed)
     shown = np.argsort(rng.random((count, len(theta))), axis=1)[:, :4]
     pages = Pages(LUCE, theta[shown].ravel(), rho[shown].ravel(), omega, gamma, np.arange(count + 1) * 4, np.zeros(count, np.int64))
-    click, clicks = pg.samples(pages if share is None else Kinds(pages, np.tile(share, (count, 1))), rng)
+    if share is not None:
+        tastes = np.ones((len(share), len(theta))) if tastes is None else tastes
+        pages = Kinds(pages, np.tile(share, (count, 1)), (tastes * theta)[:, shown.ravel()])
+    click, clicks = pg.samples(pages, rng)
     ads = pa.array([f"ad{i}" for i in shown.ravel()])
     return pa.table(
         {

@@ -34,18 +34,22 @@ OMEGA = np.array([0.5, 0.4, 0.3, 0.2])
 PLAIN: dict[str, Any] = {
     "attractiveness_strength": 1.0, "satisfaction_strength": 5.0, "query_strength": None, "transition_strength": 4.0, "kinds": 1
 }  # fmt: skip
-RICH: dict[str, Any] = {**PLAIN, "query_strength": 2.0, "kinds": 3, "kind_strength": 4.0, "mix_strength": 3.0}
+RICH: dict[str, Any] = {**PLAIN, "query_strength": 2.0, "kinds": 3, "kind_strength": 4.0, "mix_strength": 3.0, "taste_strength": 3.0}
 
 
 def worked(kinds: int = 1) -> LuceClick:
-    """A model that was fitted, and then given the parameters of the worked example; a second kind of users goes up the page and stops late."""
+    """A model that was fitted, and then given the parameters of the worked example.
+
+    A second kind of users goes up the page, stops late, and likes other ads than the first.
+    """
     log = {"query": ["q"] * 3, "ads": [["a", "b", "c"]] * 3, "clicks": [[1], [], [2, 1]]}
     model = LuceClick(**{**PLAIN, "kinds": kinds}).fit(log)
     model.theta_, model.rho_ = np.array(THETA), np.array(RHO)
     model.gamma_ = np.stack([GAMMA, GAMMA[:, ::-1] + 0.1])[:kinds]
     model.omega_ = np.stack([OMEGA, OMEGA / 3])[:kinds]
     model.common_share_ = np.array([0.7, 0.3]) if kinds == 2 else np.ones(1)
-    model.options_ = {**model.options_, "query": None, "mix": None}
+    model.options_ = {**model.options_, "query": None, "mix": None, "taste": None if kinds == 1 else 1.0}
+    model.leaning_, model.taste_ = model.common_share_, np.array([[1.0, 0.2], [0.5, 3.0], [2.0, 1.0]])
     return model
 
 
@@ -129,7 +133,7 @@ def problem(sessions: list[Session], options: Options) -> Problem:
     return Problem(grouped, options, np.ones(len(grouped.counts.impressions)), 0.3, np.full(options.kinds, 1 / options.kinds))
 
 
-@pytest.mark.parametrize("options", [Options(), Options(query=2.0), Options(kinds=2, mix=3.0, query=1.0)])
+@pytest.mark.parametrize("options", [Options(), Options(query=2.0), Options(kinds=2, mix=3.0, query=1.0), Options(kinds=2, taste=2.0)])
 def test_where_the_climb_ends_the_objective_is_flat_in_every_weight(options: Options) -> None:
     made = problem(random_sessions(np.random.default_rng(5), 120), options)
     top = climb(made, made.fresh(), max_iterations=20_000, tolerance=1e-13, quiet=True).parameters
@@ -138,10 +142,11 @@ def test_where_the_climb_ends_the_objective_is_flat_in_every_weight(options: Opt
         def objective(at: Any) -> float:
             return made.passes.expect(at, pool).log_likelihood + made.log_prior(at)
 
-        for name in ("theta", "eye", "out", *(["spread"] if options.query else [])):
+        for name in ("theta", "eye", "out", *(["spread"] if options.query else []), *(["taste"] if options.taste else [])):
             values = getattr(top, name)
-            for i in range(0, len(values), max(1, len(values) // 7)):
-                moved = [top._replace(**{name: values * np.where(np.arange(len(values)) == i, factor, 1.0)}) for factor in (1.001, 1 / 1.001)]
+            for i in range(0, values.size, max(1, values.size // 7)):
+                here = (np.arange(values.size) == i).reshape(values.shape)
+                moved = [top._replace(**{name: values * np.where(here, factor, 1.0)}) for factor in (1.001, 1 / 1.001)]
                 assert abs(objective(moved[0]) - objective(moved[1])) / 0.002 < 2e-2, (name, i)
 
 
@@ -155,7 +160,7 @@ def test_a_pass_pulls_each_weight_by_its_chance_where_the_user_still_chooses() -
     leave = 0.4 / second  # unsatisfied and out
     still = leave / (0.6 + leave)
     assert found.log_likelihood == pytest.approx(np.log(0.3 / first) + np.log(0.6 + leave))
-    np.testing.assert_allclose(found.pulled, [0.5 / first + still * 0.5 / second, 0.3 / first, 0.2 / first + still * 0.2 / second])
+    np.testing.assert_allclose(found.pulled_by_all, [0.5 / first + still * 0.5 / second, 0.3 / first, 0.2 / first + still * 0.2 / second])
     np.testing.assert_allclose(found.satisfied, [0, 1 - still, 0])
     np.testing.assert_allclose(found.out_chosen[0, :2], [0, still])
 

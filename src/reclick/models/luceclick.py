@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from reclick.attractiveness import TextIndex
-from reclick.batch import Float64, SessionBatch
+from reclick.batch import Float64, Int64, SessionBatch
 from reclick.counts import Counts
 from reclick.errors import CannotAnswerError, SettingError
 from reclick.logs.sessions import Progress
@@ -35,21 +35,21 @@ from reclick.sequences.readings import LUCE
 from reclick.sessions import Sessions, as_sessions
 from reclick.text import AdTokens
 
-STRENGTHS = ("attractiveness", "satisfaction", "query", "transition", "kind", "mix")
-COMMON = ("satisfaction", "query", "mix")  # may be None: one value common to all
+STRENGTHS = ("attractiveness", "satisfaction", "query", "transition", "kind", "mix", "taste")
+COMMON = ("satisfaction", "query", "mix", "taste")  # may be None: one value common to all
 
 
 class LuceClick(ClickModel):
     """Luce's choice among the ads that are left and "nothing more", until a click satisfies.
 
     After k clicks, the last at l: satisfied with ρ(q, d_l), the session ends. Otherwise w_j = θ(q, d_j) γ(l, j) for every free position j, ω_k f_q
-    for the end, and P(j) = w_j / (ω_k f_q + Σ w). γ and ω may differ between kinds of users, whose shares may differ between queries. Fitted by EM
+    for the end, and P(j) = w_j / (ω_k f_q + Σ w). γ, ω and θ may differ between kinds of users, whose shares may differ between queries. Fitted by EM
     (satisfied at the end, or not; which kind) with steps in closed form for the rest, which never lower the objective. The scale is that of an ad
     alone on top of a page: attractiveness is P(it is clicked) = θ / (1 + θ), to an average user.
 
     Settings: strengths of priors in pseudo-clicks, of θ (`attractiveness_strength`), of ρ (`satisfaction_strength`), of f (`query_strength`), of γ
-    towards what its distance and row say (`transition_strength`), of how kinds differ (`kind_strength`) and of a query's shares of them
-    (`mix_strength`); None is one value common to all. `kinds` is a number. "auto", the default of all, lets the training log decide by held-out
+    towards what its distance and row say (`transition_strength`), of how kinds differ in γ and ω (`kind_strength`) and in θ (`taste_strength`), and of
+    a query's shares of them (`mix_strength`); None is one value common to all. `kinds` is a number. "auto", the default of all, lets the training log decide by held-out
     likelihood (reclick.models.luce.choice); `options_` then tells.
 
     A fit starts at what counting says, of the sessions and of the `history` if there is one. The priors are learnt from the sessions alone, so a
@@ -79,6 +79,7 @@ class LuceClick(ClickModel):
         "seldom_",
         "largest_",
         "scale_",
+        "leaning_",
     )
 
     def __init__(
@@ -93,6 +94,7 @@ class LuceClick(ClickModel):
         kinds: str | int = "auto",
         kind_strength: str | float = "auto",
         mix_strength: str | float | None = "auto",
+        taste_strength: str | float | None = "auto",
         frequent: float = 50,
         max_iterations: int = 500,
         tolerance: float = 1e-6,
@@ -108,6 +110,7 @@ class LuceClick(ClickModel):
         self.kinds = kinds
         self.kind_strength = kind_strength
         self.mix_strength = mix_strength
+        self.taste_strength = taste_strength
         self.frequent = frequent
         self.max_iterations = max_iterations
         self.tolerance = tolerance
@@ -199,7 +202,8 @@ class LuceClick(ClickModel):
         problem = Problem(sessions, options, means, last.satisfaction_, last.common_share_)
         problem.part(counts.impressions, counts.volumes, (int(last.largest_[0]), int(last.largest_[1])))
         problem.remember(faded(last._memory, decay, at, problem))
-        start = Parameters(last.theta_ / last.scale_, last.rho_, last.eye_, last.out_, last.spread_, last.share_, last.rare_, last.seldom_)
+        theta = last.theta_ / last.scale_ / last._to_all()
+        start = Parameters(theta, last.rho_, last.eye_, last.out_, last.spread_, last.share_, last.rare_, last.seldom_, last.taste_)
         done = climb(problem, carried(start, at, problem), max_iterations=self.max_iterations, tolerance=self.tolerance)
         self._take(done, None if self.attractiveness_prior == "overall" else last.scale_)
         return self
@@ -207,22 +211,28 @@ class LuceClick(ClickModel):
     def _take(self, done: Fit, odds: float | None) -> None:
         """Set what was learnt, on the scale of an ad alone on top: `odds` are those of a click on one of prior mean 1, if given."""
         now, problem = done.parameters, done.problem
+        self.options_ = problem.options._asdict()
         self.common_share_ = problem.shares if problem.options.mix is not None else now.share[0]
         gamma, omega = problem.eye.table(now.eye), problem.out.table(now.out)
         fixed = self.common_share_ @ omega[:, 0]
         top = float(self.common_share_ @ (gamma[:, 0, 0] / omega[:, 0])) if odds is None else odds
-        self.theta_, self.unseen_, self.scale_ = now.theta * top, top, top
+        leaning = self.common_share_ * gamma[:, 0, 0] / omega[:, 0]
+        self.leaning_, self.taste_ = leaning / leaning.sum(), now.taste
+        self.theta_, self.unseen_, self.scale_ = now.theta * top * self._to_all(), top, top
         self.rare_, self.seldom_, self.largest_ = now.rare, now.seldom, problem.largest
         if self._pairs.unseen is not None:
             self.unseen_ = self._pairs.unseen = top * now.rare[0]
         self.gamma_, self.omega_ = gamma / (top * fixed), omega / fixed
         self.rho_, self.satisfaction_ = now.rho, float(now.rho[0]) if problem.options.satisfaction is None else problem.satisfied
         self.spread_, self.share_ = now.spread, now.share
-        self.exposure_ = done.found.pulled / self.theta_
-        self.options_ = problem.options._asdict()
+        self.exposure_ = done.found.pulled_by_all / self.theta_
         self.eye_, self.out_, self._memory = now.eye, now.out, problem.remembered(now, done.found)
-        self.known_theta_, self.known_rho_ = information(done)
+        self.known_theta_, self.known_rho_ = information(done, self.leaning_)
         self.iterations_, self.converged_, self.objective_, self.message_ = len(done.objective), done.converged, done.objective, done.message
+
+    def _to_all(self) -> Float64 | float:
+        """What kinds of users find attractive, as a multiple of θ, to an average user [pair]."""
+        return 1.0 if self.options_["taste"] is None else np.asarray(self.taste_ @ self.leaning_)
 
     # answers
 
@@ -244,9 +254,20 @@ class LuceClick(ClickModel):
             first, last = batch.page[start], batch.page[end]
             offsets = batch.page[start : end + 1] - first
             one = Pages(LUCE, theta[first:last], rho[first:last], omega, gamma, offsets, np.zeros(end - start, np.int64))
-            return one if len(self.common_share_) == 1 else Kinds(one, share[start:end])
+            if len(self.common_share_) == 1:
+                return one
+            return Kinds(one, share[start:end], self._tastes(found.row[first:last]) * one.theta)
 
         return pages
+
+    def _tastes(self, row: Int64) -> Float64:
+        """θ to each kind of users over θ to an average user [kind, impression]; 1 where the pair was never seen."""
+        tastes = np.ones((len(self.common_share_), len(row)))
+        if self.options_["taste"] is not None:
+            seen = row >= 0
+            taste = self.taste_[row[seen]]
+            tastes[:, seen] = (taste / (taste @ self.leaning_)[:, None]).T
+        return tastes
 
     def _beliefs(self, asked: Asked) -> Beliefs:
         """Normal posteriors of log θ, which is the logit of the attractiveness, and of the logit of ρ: Laplace's, from the observed information."""
@@ -278,6 +299,7 @@ class LuceClick(ClickModel):
             "luce_out": memory[5:7],
             "luce_spread": (self.spread_, *memory[7:9]),
             "luce_share": (self.share_, memory.kind_chosen),
+            "luce_tastes": (self.taste_, *memory[10:]),
             "luce_eye_factors": (self.eye_,),
             "luce_out_factors": (self.out_,),
         }
@@ -288,9 +310,10 @@ class LuceClick(ClickModel):
         kinds = len(self.common_share_)
         eye, out = ([x.reshape(like.shape) for x in saved[name]] for name, like in (("luce_eye", self.gamma_), ("luce_out", self.omega_)))
         share, kind_chosen = (array.reshape(-1, kinds) for array in saved["luce_share"])
+        self.taste_, *tastes = (array.reshape(-1, 1 if self.options_["taste"] is None else kinds) for array in saved["luce_tastes"])
         self.spread_, self.share_ = saved["luce_spread"][0], share
         (self.eye_,), (self.out_,) = saved["luce_eye_factors"], saved["luce_out_factors"]
-        self._memory = Memory._make([*saved["luce_pairs"], *eye, *out, *saved["luce_spread"][1:], kind_chosen])
+        self._memory = Memory._make([*saved["luce_pairs"], *eye, *out, *saved["luce_spread"][1:], kind_chosen, *tastes])
         return self
 
     def _learnt(self) -> str:

@@ -34,7 +34,7 @@ def _contest(
     Returns, after those two, how many of the tied have the set of the clicks, and the greatest probability of all. Users as in mixed_prob.
     Depth first. A prefix bounds its completions: one that is below the chance is left, and so is an impossible one.
     """
-    n, m, kinds = len(theta), len(clicks), len(share)
+    n, m, kinds = theta.shape[1], len(clicks), len(share)
     clicked = np.zeros(n, np.int64)
     for click in clicks:
         clicked[click - 1] = 1
@@ -50,7 +50,7 @@ def _contest(
     low = chance * (1.0 - TIE)
     prefix[0] = share
     for t in range(kinds):
-        step(reading, theta, rho, stop[t], gamma[t], 0, 0, free, ahead[0, t])
+        step(reading, theta[t], rho, stop[t], gamma[t], 0, 0, free, ahead[0, t])
     _onward(prefix[0], ahead[0], onward[0])
     while depth >= 0:
         j = cursor[depth]
@@ -70,7 +70,7 @@ def _contest(
         free[j] = 0.0
         found = 0.0
         for t in range(kinds):
-            found += prefix[depth, t] * step(reading, theta, rho, stop[t], gamma[t], depth, path[depth], free, ahead[depth, t])
+            found += prefix[depth, t] * step(reading, theta[t], rho, stop[t], gamma[t], depth, path[depth], free, ahead[depth, t])
         if depth < m:
             _onward(prefix[depth], ahead[depth], onward[depth])
             cursor[depth] = 0
@@ -98,7 +98,7 @@ def mixed_standing(reading: int, theta: Float64, rho: Float64, stop: Float64, ga
     if chance <= 0.0:
         sequences = orders = 1
         for k in range(m):
-            sequences *= len(theta) - k
+            sequences *= theta.shape[1] - k
             orders *= k + 1
         tied, same = sequences - above, orders  # the orders of the set are all impossible too where nothing is above
     out[0], out[1], out[2], out[3] = above, tied, tied, same
@@ -109,4 +109,4 @@ def mixed_standing(reading: int, theta: Float64, rho: Float64, stop: Float64, ga
 @compiled
 def standing(reading: int, theta: Float64, rho: Float64, stop: Float64, gamma: Float64, clicks: Int32, out: Int64) -> None:
     """Say how the clicks stand among all sequences of their length: as mixed_standing, with users of one kind."""
-    mixed_standing(reading, theta, rho, np.expand_dims(stop, 0), np.expand_dims(gamma, 0), np.ones(1), clicks, out)
+    mixed_standing(reading, np.expand_dims(theta, 0), rho, np.expand_dims(stop, 0), np.expand_dims(gamma, 0), np.ones(1), clicks, out)

@@ -15,18 +15,37 @@ FAR = 500.0  # logits beyond this are 0 or 1
 HARDLY_KNOWN = 1.0  # information on the logit of a satisfaction common to all: sessions that end are nearly as well explained by fatigue
 
 
-def information(done: Fit) -> tuple[Float64, Float64]:
-    """The information on each pair's log θ and logit of ρ, of the sessions and of the priors: [pair], [pair]."""
+def information(done: Fit, leaning: Float64) -> tuple[Float64, Float64]:
+    """The information on each pair's log attractiveness to all users and logit of ρ, of the sessions and of the priors: [pair], [pair].
+
+    `leaning` [kind] is how much each kind counts in the attractiveness to all.
+    """
     now, problem = done.parameters, done.problem
     known = problem.passes.information(now)
     yes, no = problem.satisfied_before()
     certain = (yes + no) * now.rho * (1 - now.rho)
     if problem.options.satisfaction is None:
-        rho = np.full(len(known), known[:, 1].sum() + certain.sum())
+        rho = np.full(len(known), known[:, 0].sum() + certain.sum())
     else:
         certain = np.maximum(certain, problem.options.satisfaction * problem.satisfied * (1 - problem.satisfied) * (problem.clicks == 0))
-        rho = np.maximum(known[:, 1] + certain, certain / 2)  # the likelihood of an end is not concave everywhere
-    return np.maximum(known[:, 0] + problem.rate(now) * now.theta, SURE), np.maximum(rho, SURE)
+        rho = np.maximum(known[:, 0] + certain, certain / 2)  # the likelihood of an end is not concave everywhere
+    return np.maximum(_attractiveness(done, known[:, 1:], leaning), SURE), np.maximum(rho, SURE)
+
+
+def _attractiveness(done: Fit, told: Float64, leaning: Float64) -> Float64:
+    """1 / the variance of log Σ_t leaning_t θ φ_t [pair]; `told` is what the sessions tell of log θ φ_t, of each kind if tastes differ.
+
+    The observed information of (log θ, log φ_1 …) is an arrow: its head what is told in all and θ's prior, its shaft what is told of a kind and φ_t's
+    prior, and beside them what is told of the kind. So its inverse, from both sides times the slopes (1, the kind's part in the sum …), is in closed form.
+    """
+    now, problem = done.parameters, done.problem
+    head = told.sum(axis=1) + problem.rate(now) * now.theta
+    if not problem.passes.tasted:
+        return np.asarray(head)
+    shaft = np.maximum(told + problem.tasted_before()[1] * now.taste, SURE)
+    slope = leaning * now.taste / (now.taste @ leaning)[:, None]
+    rest = np.maximum(head - (told**2 / shaft).sum(axis=1), SURE)
+    return np.asarray(1 / ((slope**2 / shaft).sum(axis=1) + (1 - (told * slope / shaft).sum(axis=1)) ** 2 / rest))
 
 
 def belief(value: Float64, known: Float64) -> Belief:

@@ -35,15 +35,16 @@ SATISFIED = 0.3  # where the common satisfaction of the first stage starts, and 
 GRIDS: dict[str, tuple[Any, ...]] = {  # from the strongest; None is one value common to all
     "query": (None, 8.0, 4.0, 2.0, 1.0, 0.5),
     "attractiveness": (8.0, 4.0, 2.0, 1.0, 0.5),
-    "mix": (None, 30.0, 10.0, 3.0),
-    "kind": (16.0, 4.0, 1.0),
+    "mix": (None, 10.0, 3.0),
+    "kind": (16.0, 4.0),
+    "taste": (None, 8.0, 3.0, 1.0),
     "satisfaction": (None, 30.0, 10.0, 5.0, 2.0),
     "transition": (16.0, 4.0, 1.0),
 }
 MEANS = (0.1, 0.3, 0.5, 0.7, 0.9)  # of the prior of satisfaction
 SAME = 1e-9  # a session, by which log-likelihoods differ through rounding
-DEFAULTS = Options(attractiveness=2.0, satisfaction=5.0, query=None, transition=4.0, kinds=1, kind=4.0, mix=10.0)
-MOST_KINDS = 4
+DEFAULTS = Options(attractiveness=2.0, satisfaction=5.0, query=None, transition=4.0, kinds=1, kind=4.0, mix=10.0, taste=3.0)
+MOST_KINDS = 6
 
 
 class Tried(NamedTuple):
@@ -80,7 +81,7 @@ class Pooled(NamedTuple):
 def pool(sessions: Sessions, options: Options, means: Float64, counted: Counted) -> Pooled:
     """The first stage of a fit: what is common to all, which then is the prior mean of each pair's and each query's own."""
     shares = np.full(options.kinds, 1 / options.kinds)
-    problem = Problem(sessions, options._replace(satisfaction=None, mix=None), means, SATISFIED, shares)
+    problem = Problem(sessions, options._replace(satisfaction=None, mix=None, taste=None), means, SATISFIED, shares)
     done = climb(problem, counted_start(problem, counted), **FIRST)
     return Pooled(done.parameters, len(done.objective))
 
@@ -100,6 +101,7 @@ def _second_start(problem: Problem, counted: Counted, first: Parameters) -> Para
         rho=first.rho if strength is None else counted.satisfaction(problem.satisfied, strength),
         spread=first.spread if len(first.spread) == len(fresh.spread) else fresh.spread,
         share=first.share if first.share.shape == fresh.share.shape else fresh.share,
+        taste=fresh.taste,
     )
 
 
@@ -118,8 +120,8 @@ class Chooser:
         """The options that the training log itself speaks for."""
         now = DEFAULTS._replace(**self.fixed)
         if len(self.folds) > 1:
-            for name in ("query", "attractiveness", "satisfied", "satisfaction", "kinds", "mix", "kind", "transition"):
-                if name not in self.fixed and (now.kinds > 1 or name not in ("mix", "kind")):
+            for name in ("query", "attractiveness", "satisfied", "satisfaction", "transition", "kinds", "mix", "kind", "taste"):
+                if name not in self.fixed and (now.kinds > 1 or name not in ("mix", "kind", "taste")):
                     now = self._decided(name, now)
         return now
 

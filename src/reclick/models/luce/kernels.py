@@ -1,6 +1,6 @@
 """What the sessions say under given parameters of LuceClick: one pass, and the steps that climb. The mathematics is told in luceclick.
 
-After k clicks, the last at l, a user of kind t weighs each free position with w_j = θ_j e_t(l, j), and the end with ω_t(k) f_q. The pass adds up how
+After k clicks, the last at l, a user of kind t weighs each free position with w_j = θ_j φ_jt e_t(l, j), and the end with ω_t(k) f_q. The pass adds up how
 strongly each parameter was *pulled*, act · w / Z (act being the chance that the user was still choosing), beside how often it was chosen.
 """
 
@@ -12,21 +12,23 @@ from reclick.batch import Float64, Int32, Int64
 from reclick.compiled import compiled
 
 FLOOR = 1e-12  # weights stay above
+SWEEPS = 3  # rounds over the factors of a weight in one step
 SMALL = 1e-200  # a product of chances below this goes to the logarithm before it underflows
 
 
 @compiled
 def follow(  # noqa: PLR0912, PLR0915, one loop over the sessions, so that each is in the cache for all its sums
     pair: Int32, page: Int64, click: Int32, clicks: Int64, weight: Float64, query: Int32,
-    theta: Float64, rho: Float64, eye: Float64, out: Float64, spread: Float64, share: Float64,
+    theta: Float64, taste: Float64, rho: Float64, eye: Float64, out: Float64, spread: Float64, share: Float64,
     pulled: Float64, satisfied: Float64, eye_pulled: Float64, eye_chosen: Float64,
-    out_pulled: Float64, out_chosen: Float64, query_pulled: Float64, query_chosen: Float64, kind_chosen: Float64, known: Float64,
-    chance: Float64, likely: Float64, own: bool, mixed: bool,
+    out_pulled: Float64, out_chosen: Float64, query_pulled: Float64, query_chosen: Float64, kind_chosen: Float64, taste_chosen: Float64,
+    known: Float64, chance: Float64, likely: Float64, own: bool, mixed: bool, tasted: bool,
 ) -> float:  # fmt: skip
     """Add the pulls and choices of all sessions to the statistics, and return their log-likelihood.
 
-    eye [kind, last, position], out [kind, clicks], spread [query] if it is every query's own, else [1], share [query, kind] if mixed, else [1, kind].
-    likely [session] gets each log-likelihood where it has room, and known [pair, 2] the information on log θ and on the logit of ρ.
+    eye [kind, last, position], out [kind, clicks], spread [query] if it is every query's own, else [1], share [query, kind] if mixed, else [1, kind],
+    taste [pair, kind] if tasted. likely [session] gets each log-likelihood where it has room, and known the information on the logit of ρ, then on
+    log θ, of each kind if tasted.
     chance [kind, clicks so far, position + 1] is room for one session; the last column is the end's.
     """
     kinds, n_most = eye.shape[0], chance.shape[2] - 1
@@ -45,6 +47,9 @@ def follow(  # noqa: PLR0912, PLR0915, one loop over the sessions, so that each 
         best = -np.inf
         for t in range(kinds):
             free[:n] = 1.0
+            if tasted:
+                for j in range(n):
+                    local[j] = theta[pair[first + j]] * taste[pair[first + j], t]
             product, logs, last = 1.0, 0.0, 0
             for k in range(min(many + 1, n)):
                 outside = out[t, k] * f
@@ -93,25 +98,29 @@ def follow(  # noqa: PLR0912, PLR0915, one loop over the sessions, so that each 
                 out_pulled[t, k] += act * chance[t, k, n_most]
                 if len(known) > 0:
                     for j in range(n):
-                        known[pair[first + j], 0] += act * chance[t, k, j] * (1.0 - chance[t, k, j])
+                        known[pair[first + j], 1 + t * tasted] += act * chance[t, k, j] * (1.0 - chance[t, k, j])
                     if last > 0:
                         at = pair[first + last - 1]
-                        known[at, 1] += mass * _information(rho[at], chance[t, k, n_most], k < many)
+                        known[at, 0] += mass * _information(rho[at], chance[t, k, n_most], k < many)
                 if own:
                     query_pulled[query[s]] += act * chance[t, k, n_most]
                 if k < many:
                     eye_chosen[t, last, click[begin + k] - 1] += mass
                     last = click[begin + k]
+                    if tasted:
+                        taste_chosen[pair[first + last - 1], t] += mass
                 else:
                     out_chosen[t, k] += act
                     if own:
                         query_chosen[query[s]] += act
                     if last > 0:
                         satisfied[pair[first + last - 1]] += mass - act
+            if tasted or t == kinds - 1:
+                for j in range(n):
+                    pulled[pair[first + j], t * tasted] += pull[j]
+                    pull[j] = 0.0
         if many == n:  # nothing was left to choose: satisfied or not, the session ends
             satisfied[pair[first + click[begin + many - 1] - 1]] += weight[s] * rho[pair[first + click[begin + many - 1] - 1]]
-        for j in range(n):
-            pulled[pair[first + j]] += pull[j]
     return total
 
 
@@ -133,15 +142,37 @@ def raise_weights(value: Float64, chosen: Float64, pulled: Float64, strength: Fl
     """
     new = np.empty(len(value))
     for i in range(len(value)):
-        x, q = value[i], pulled[i]
-        b, c = rate[i] * x, chosen[i] + strength[i]
-        if c == 0.0:
-            new[i] = FLOOR if q > 0.0 or b > 0.0 else x
-        elif q > 1e-300:
-            new[i] = max(x * 2.0 * c / (b + np.sqrt(b * b + 4.0 * q * c)), FLOOR)
-        else:
-            new[i] = max(x * c / b, FLOOR) if b > 0.0 else x
+        new[i] = _raised(value[i], chosen[i], pulled[i], strength[i], rate[i])
     return new
+
+
+@compiled
+def _raised(x: float, chosen: float, pulled: float, strength: float, rate: float) -> float:
+    b, c = rate * x, chosen + strength
+    if c == 0.0:
+        return FLOOR if pulled > 0.0 or b > 0.0 else x
+    if pulled > 1e-300:
+        return max(x * 2.0 * c / (b + np.sqrt(b * b + 4.0 * pulled * c)), FLOOR)
+    return max(x * c / b, FLOOR) if b > 0.0 else x
+
+
+@compiled
+def raise_tastes(
+    theta: Float64, taste: Float64, chosen: Float64, pulled: Float64, strength: Float64, rate: Float64, taste_strength: Float64, taste_rate: Float64
+) -> tuple[Float64, Float64]:
+    """The next θ [pair] and φ [pair, kind]: as raise_weights, of weights θ φ, where the one moves by how far the other has moved so far."""
+    new, tastes = theta.copy(), taste.copy()
+    for i in range(len(theta)):
+        total = chosen[i].sum()
+        for _ in range(SWEEPS):
+            demand = 0.0
+            for t in range(taste.shape[1]):
+                demand += pulled[i, t] * (tastes[i, t] / taste[i, t]) ** 2
+            new[i] = _raised(theta[i], total, demand, strength[i], rate[i])
+            moved = (new[i] / theta[i]) ** 2
+            for t in range(taste.shape[1]):
+                tastes[i, t] = _raised(taste[i, t], chosen[i, t], pulled[i, t] * moved, taste_strength[i, t], taste_rate[i, t])
+    return new, tastes
 
 
 @compiled

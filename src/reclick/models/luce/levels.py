@@ -11,9 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from reclick.batch import Float64, Int64
-from reclick.models.luce.kernels import raise_weights
-
-SWEEPS = 3  # rounds over the levels in one step
+from reclick.models.luce.kernels import SWEEPS, raise_weights
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,7 +31,7 @@ class Places:
 
     def of_pairs(self, values: Float64, fill: Float64 | float) -> Float64:
         """Values a pair of the part, as values a pair of the whole."""
-        out = np.array(np.broadcast_to(fill, self.pairs), np.float64)
+        out = np.array(np.broadcast_to(fill, (self.pairs, *values.shape[1:])), np.float64)
         out[self.pair] = values
         return out
 
@@ -62,8 +62,9 @@ def faded(memory: Memory, decay: float, at: Places, problem: Problem) -> Memory:
     tables = [_widened(table, shape) for table, shape in zip(memory[3:7], (problem.eye.shape,) * 2 + (problem.out.shape,) * 2, strict=True)]
     pairs = [at.of_pairs(values, 0.0) for values in memory[:3]]
     own, mixed = problem.passes.own, problem.passes.mixed  # else the values are common to all queries
-    queries = [at.of_queries(values, 0.0) if each else values for values, each in zip(memory[7:], (own, own, mixed), strict=True)]
-    return Memory(*(decay * values for values in (*pairs, *tables, *queries)))
+    queries = [at.of_queries(values, 0.0) if each else values for values, each in zip(memory[7:10], (own, own, mixed), strict=True)]
+    tastes = [at.of_pairs(values, 0.0) if problem.passes.tasted else values for values in memory[10:]]
+    return Memory(*(decay * values for values in (*pairs, *tables, *queries, *tastes)))
 
 
 def _widened(table: Float64, shape: tuple[int, ...]) -> Float64:
@@ -82,4 +83,5 @@ def carried(last: Parameters, at: Places, problem: Problem) -> Parameters:
         share=at.of_queries(last.share, problem.shares) if problem.passes.mixed else last.share,
         rare=last.rare,
         seldom=last.seldom,
+        taste=at.of_pairs(last.taste, 1.0) if problem.passes.tasted else last.taste,
     )

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+import numpy as np
+
 from reclick.batch import Float64
 
 
@@ -18,6 +20,7 @@ class Options(NamedTuple):
     kinds: int = 1
     kind: float = 4.0  # how each kind of user differs
     mix: float | None = None  # the kinds of each query's users
+    taste: float | None = None  # what each kind of user finds attractive
 
 
 class Parameters(NamedTuple):
@@ -31,13 +34,14 @@ class Parameters(NamedTuple):
     share: Float64  # [query or 1, kind]
     rare: Float64  # [how often] prior mean of θ, as a multiple, of pairs shown so often
     seldom: Float64  # [how often] prior mean of f of queries asked so often
+    taste: Float64  # [pair, kind] by what a kind's θ differs from that of all; or [1, 1]
 
 
 class Found(NamedTuple):
     """What a pass adds up: how strongly each weight was pulled, and how often it was chosen."""
 
     log_likelihood: float
-    pulled: Float64  # [pair]
+    pulled: Float64  # [pair, kind] if tastes differ, else [pair, 1]
     satisfied: Float64  # [pair]
     eye_pulled: Float64  # [kind, last, position]
     eye_chosen: Float64
@@ -46,7 +50,13 @@ class Found(NamedTuple):
     query_pulled: Float64  # [query] or [1]
     query_chosen: Float64
     kind_chosen: Float64  # [query or 1, kind]
-    known: Float64  # [pair, 2] information on log θ and the logit of ρ, where asked for
+    taste_chosen: Float64  # [pair, kind] or [1, 1]
+    known: Float64  # [pair, 1 + kind or 1] information on the logit of ρ and on log θ, where asked for
+
+    @property
+    def pulled_by_all(self) -> Float64:
+        """How strongly each pair was pulled, by whatever kind of users [pair]."""
+        return np.asarray(self.pulled.sum(axis=1))
 
 
 class Memory(NamedTuple):
@@ -62,3 +72,5 @@ class Memory(NamedTuple):
     query_chosen: Float64  # [query] or [1]
     query_exposure: Float64
     kind_chosen: Float64  # [query or 1, kind]
+    taste_chosen: Float64  # [pair, kind] or [1, 1]
+    taste_exposure: Float64

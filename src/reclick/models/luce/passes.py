@@ -45,12 +45,13 @@ class Passes:
     """Sessions that are passed over, and the tables of where the eye goes and when users stop."""
 
     def __init__(self, sessions: Sessions, options: Options) -> None:
-        self.own, self.mixed, self.kinds = options.query is not None, options.mix is not None, options.kinds
+        self.own, self.mixed, self.tasted, self.kinds = options.query is not None, options.mix is not None, options.taste is not None, options.kinds
         self.blocks = [as_block(part) for part in sessions.blocks(os.cpu_count() or 1)]
         self.pairs, self.queries = len(sessions.counts.impressions), len(sessions.counts.queries)
         longest = max(sessions.counts.max_ads, 1)
         self.eye: Levels = eye_levels(options.kinds, longest, options.transition, options.kind)
         self.out: Levels = out_levels(options.kinds, longest, options.kind)
+        self.tastes = options.kinds if self.tasted else 1
         self.room = (options.kinds, longest + 1, longest + 1)  # of one session, in a pass
 
     def expect(self, now: Parameters, pool: ThreadPoolExecutor) -> Found:
@@ -72,6 +73,8 @@ class Passes:
             found.query_pulled[block.queries] += part.query_pulled
             found.query_chosen[block.queries] += part.query_chosen
         found.kind_chosen[block.queries if self.mixed else slice(0, 1)] += part.kind_chosen
+        if self.tasted:
+            found.taste_chosen[block.pairs] += part.taste_chosen
         return found._replace(log_likelihood=found.log_likelihood + part.log_likelihood)
 
     def nothing(self, pairs: int, queries: int) -> Found:
@@ -79,12 +82,13 @@ class Passes:
         own, mixed = queries if self.own else 1, queries if self.mixed else 1
         eye, out, kinds = self.eye.shape, self.out.shape, np.zeros((mixed, self.kinds))
         tables = np.zeros(eye), np.zeros(eye), np.zeros(out), np.zeros(out)
-        return Found(0.0, np.zeros(pairs), np.zeros(pairs), *tables, np.zeros(own), np.zeros(own), kinds, np.zeros((0, 2)))
+        pulled, tastes = np.zeros((pairs, self.tastes)), np.zeros((pairs if self.tasted else 1, self.tastes))
+        return Found(0.0, pulled, np.zeros(pairs), *tables, np.zeros(own), np.zeros(own), kinds, tastes, np.zeros((0, 2)))
 
     def information(self, now: Parameters) -> Float64:
-        """What the sessions tell of each pair's log θ and logit of ρ [pair, 2], all else being known."""
+        """What the sessions tell of each pair's logit of ρ and log θ, the latter of each kind if tastes differ, all else being known."""
         tables = self.eye.table(now.eye), self.out.table(now.out)
-        known = np.zeros((self.pairs, 2))
+        known = np.zeros((self.pairs, 1 + self.tastes))
         for block in self.blocks:
             known[block.pairs] += self._pass(now, *tables, block, informed=True).known
         return known
@@ -99,11 +103,11 @@ class Passes:
         pairs = block.pairs.stop - block.pairs.start
         part = self.nothing(pairs, block.queries.stop - block.queries.start)
         if informed:
-            part = part._replace(known=np.zeros((pairs, 2)))
+            part = part._replace(known=np.zeros((pairs, 1 + self.tastes)))
         total = follow(
-            *block[:6], now.theta[block.pairs], now.rho[block.pairs], eye, out,
+            *block[:6], now.theta[block.pairs], now.taste[block.pairs] if self.tasted else now.taste, now.rho[block.pairs], eye, out,
             now.spread[block.queries] if self.own else now.spread, now.share[block.queries] if self.mixed else now.share,
-            *part[1:], np.empty(self.room), np.zeros(0) if likely is None else likely, self.own, self.mixed,
+            *part[1:], np.empty(self.room), np.zeros(0) if likely is None else likely, self.own, self.mixed, self.tasted,
         )  # fmt: skip
         return part._replace(log_likelihood=total)
 

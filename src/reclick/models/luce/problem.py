@@ -19,7 +19,7 @@ class Problem:
 
     def __init__(self, sessions: Sessions, options: Options, means: Float64, satisfied: float, shares: Float64) -> None:
         """`means` [pair] are prior means of θ; `satisfied` is that of ρ; `shares` [kind] those of the kinds."""
-        self.options = options if options.kinds > 1 else options._replace(mix=None)
+        self.options = options if options.kinds > 1 else options._replace(mix=None, taste=None)
         self.means, self.satisfied, self.shares = means, satisfied, shares
         self.passes = Passes(sessions, self.options)
         self.eye, self.out, self.queries = self.passes.eye, self.passes.out, self.passes.queries
@@ -63,6 +63,11 @@ class Problem:
         """What the prior and the memory say of the shares, in pseudo-sessions [query or 1, kind]."""
         return self.old.kind_chosen + (1.0 if self.options.mix is None else self.options.mix) * self.shares
 
+    def tasted_before(self) -> tuple[Float64, Float64]:
+        """What the prior and the memory say of tastes: strengths and rates of their Gamma priors [pair, kind]."""
+        strength = self.options.taste or 0.0
+        return strength + self.old.taste_chosen, strength + self.old.taste_exposure
+
     def log_prior(self, now: Parameters) -> float:
         """Log-density of the parameters under their priors, but for a constant: with the log-likelihood it is the objective."""
         options = self.options
@@ -76,6 +81,8 @@ class Problem:
             value -= options.query * float(self.query_sizes @ np.log(now.seldom))
         if options.kinds > 1:
             value += float(np.sum(self.mixed_before() * np.log(now.share)))
+        if options.taste is not None:
+            value += _log_gamma(now.taste.ravel(), *(before.ravel() for before in self.tasted_before()))
         return value
 
     # memory
@@ -89,16 +96,18 @@ class Problem:
         """A memory of nothing."""
         none = self.passes.nothing(len(self.means), self.queries)
         pairs, queries = np.zeros((3, len(self.means))), np.zeros((2, len(none.query_chosen)))
-        return Memory(pairs[0], pairs[1], pairs[2], *none[3:7], queries[0], queries[1], none.kind_chosen)
+        tastes = np.zeros((2, *none.taste_chosen.shape))
+        return Memory(pairs[0], pairs[1], pairs[2], *none[3:7], queries[0], queries[1], none.kind_chosen, tastes[0], tastes[1])
 
     def remembered(self, now: Parameters, found: Found) -> Memory:
         """What this fit leaves for the next, the memory that it began with included."""
         old, eye, out = self.old, self.eye.table(now.eye), self.out.table(now.out)
         return Memory(
-            self.clicks + old.chosen, found.pulled / now.theta + old.exposure, found.satisfied + old.satisfied,
+            self.clicks + old.chosen, found.pulled_by_all / now.theta + old.exposure, found.satisfied + old.satisfied,
             found.eye_chosen + old.eye_chosen, found.eye_pulled / eye + old.eye_exposure,
             found.out_chosen + old.out_chosen, found.out_pulled / out + old.out_exposure,
             found.query_chosen + old.query_chosen, found.query_pulled / now.spread + old.query_exposure, found.kind_chosen + old.kind_chosen,
+            found.taste_chosen + old.taste_chosen, found.pulled / now.taste + old.taste_exposure if self.passes.tasted else old.taste_exposure,
         )  # fmt: skip
 
     # parameters
@@ -115,8 +124,8 @@ class Problem:
             jumps[2::2, longest : 2 * longest] *= 2.0
         spread = np.ones(self.queries if options.query is not None else 1)
         share = np.tile(self.shares, (self.queries if options.mix is not None else 1, 1))
-        alike = np.ones(len(OFTEN) + 1)
-        return Parameters(self.means.copy(), np.full(len(self.means), self.satisfied), eye, out, spread, share, alike, alike)
+        alike, taste = np.ones(len(OFTEN) + 1), np.ones((len(self.means) if self.passes.tasted else 1, self.passes.tastes))
+        return Parameters(self.means.copy(), np.full(len(self.means), self.satisfied), eye, out, spread, share, alike, alike, taste)
 
 
 @compiled

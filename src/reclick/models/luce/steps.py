@@ -9,17 +9,17 @@ import numpy as np
 from reclick.batch import Float64, Int64
 from reclick.compiled import compiled
 from reclick.models.chain import EDGE
-from reclick.models.luce.kernels import land, leap, raise_weights
+from reclick.models.luce.kernels import land, leap, raise_tastes, raise_weights
 from reclick.models.luce.parameters import Found, Parameters
 from reclick.models.luce.problem import OFTEN, Problem
 
-HIGHEST = (1e12, 1 - EDGE, 1e12, 1e12, 1e12, 1.0, 1e12, 1e12)  # that a leap may lead to, of each of the parameters
+HIGHEST = (1e12, 1 - EDGE, 1e12, 1e12, 1e12, 1.0, 1e12, 1e12, 1e12)  # that a leap may lead to, of each of the parameters
 
 
 def maximise(problem: Problem, now: Parameters, found: Found) -> Parameters:
     """The step up from the parameters that the statistics were found under."""
     options, old = problem.options, problem.old
-    theta = raise_weights(now.theta, problem.clicks, found.pulled, problem.strength, problem.rate(now))
+    theta, taste = _attractiveness(problem, now, found)
     spread = now.spread
     if options.query is not None:
         spread = raise_weights(spread, found.query_chosen, found.query_pulled, options.query + old.query_chosen, problem.query_rate(now))
@@ -33,7 +33,15 @@ def maximise(problem: Problem, now: Parameters, found: Found) -> Parameters:
         share=_shares(problem, found.kind_chosen),
         rare=_class_means(theta / problem.means, problem.pair_class, problem.largest[0]) if options.attractiveness else now.rare,
         seldom=_class_means(spread, problem.query_class, problem.largest[1]) if options.query else now.seldom,
+        taste=taste,
     )
+
+
+def _attractiveness(problem: Problem, now: Parameters, found: Found) -> tuple[Float64, Float64]:
+    """θ, and by what it differs between kinds of users."""
+    if problem.passes.tasted:
+        return raise_tastes(now.theta, now.taste, found.taste_chosen, found.pulled, problem.strength, problem.rate(now), *problem.tasted_before())
+    return raise_weights(now.theta, problem.clicks, found.pulled_by_all, problem.strength, problem.rate(now)), now.taste
 
 
 def _satisfaction(problem: Problem, satisfied: Float64) -> Float64:
