@@ -48,9 +48,9 @@ class LuceClick(ClickModel):
     alone on top of a page: attractiveness is P(it is clicked) = θ / (1 + θ), to an average user.
 
     Settings: strengths of priors in pseudo-clicks, of θ (`attractiveness_strength`), of ρ (`satisfaction_strength`), of f (`query_strength`), of γ
-    towards what its distance and row say (`transition_strength`), of how kinds differ in γ and ω (`kind_strength`) and in θ (`taste_strength`), and of
-    a query's shares of them (`mix_strength`); None is one value common to all. `kinds` is a number. "auto", the default of all, lets the training log decide by held-out
-    likelihood (reclick.models.luce.choice); `options_` then tells.
+    towards what its distance and row say (`transition_strength`), of how kinds differ in γ and ω (`kind_strength`) and in θ (`taste_strength`), of
+    a query's shares of them (`mix_strength`); None is one value common to all. `kinds` is a number. "auto", the default of all, lets the training
+    log decide by held-out likelihood (reclick.models.luce.choice); `options_` then tells.
 
     A fit starts at what counting says, of the sessions and of the `history` if there is one. The priors are learnt from the sessions alone, so a
     history changes where the climb starts and not what it climbs.

@@ -36,7 +36,8 @@ def _attractiveness(done: Fit, told: Float64, leaning: Float64) -> Float64:
     """1 / the variance of log Σ_t leaning_t θ φ_t [pair]; `told` is what the sessions tell of log θ φ_t, of each kind if tastes differ.
 
     The observed information of (log θ, log φ_1 …) is an arrow: its head what is told in all and θ's prior, its shaft what is told of a kind and φ_t's
-    prior, and beside them what is told of the kind. So its inverse, from both sides times the slopes (1, the kind's part in the sum …), is in closed form.
+    prior, and beside them what is told of the kind. So its inverse, times the slopes (1, the kind's part in the sum …) from both sides, is in closed
+    form.
     """
     now, problem = done.parameters, done.problem
     head = told.sum(axis=1) + problem.rate(now) * now.theta

@@ -1,7 +1,7 @@
 """What the sessions say under given parameters of LuceClick: one pass, and the steps that climb. The mathematics is told in luceclick.
 
-After k clicks, the last at l, a user of kind t weighs each free position with w_j = θ_j φ_jt e_t(l, j), and the end with ω_t(k) f_q. The pass adds up how
-strongly each parameter was *pulled*, act · w / Z (act being the chance that the user was still choosing), beside how often it was chosen.
+After k clicks, the last at l, a user of kind t weighs each free position with w_j = θ_j φ_jt e_t(l, j), and the end with ω_t(k) f_q. The pass adds
+up how strongly each parameter was *pulled*, act · w / Z (act being the chance that the user was still choosing), beside how often it was chosen.
 """
 
 from __future__ import annotations

@@ -126,9 +126,7 @@ def _before(a: Int32, many_a: int, b: Int32, many_b: int) -> int:
 
 
 @compiled
-def _best(
-    pages: Pages, share: Float64, thetas: Float64, places: Int32, sizes: Int32, sequences: Int32, lengths: Int32, probs: Float64
-) -> None:
+def _best(pages: Pages, share: Float64, thetas: Float64, places: Int32, sizes: Int32, sequences: Int32, lengths: Int32, probs: Float64) -> None:
     """The best of some sequences of each page, each listed once."""
     top = probs.shape[1]
     for s in range(len(share)):
