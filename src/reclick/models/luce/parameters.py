@@ -56,7 +56,7 @@ class Found(NamedTuple):
     @property
     def pulled_by_all(self) -> Float64:
         """How strongly each pair was pulled, by whatever kind of users [pair]."""
-        return np.asarray(self.pulled.sum(axis=1))
+        return self.pulled[:, 0] if self.pulled.shape[1] == 1 else np.asarray(self.pulled.sum(axis=1))
 
 
 class Memory(NamedTuple):
