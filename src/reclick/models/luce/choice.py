@@ -2,8 +2,8 @@
 
 Sessions are dealt into folds by their own content, so the order of the log's rows does not matter and nothing is drawn at random. Of the strengths of
 a prior the strongest is taken that is not surely worse than the best, and of its means the best; an addition is taken only where it surely gains.
-Sure is what is twice its standard error, or once for a strength. So drift, which held-out sessions of the same days do not show, is met with the
-stronger prior.
+Sure is what is twice its standard error, or once for a strength; tastes, which have values for every pair, have to gain more. So drift, which
+held-out sessions of the same days do not show, is met with the stronger prior.
 """
 
 from __future__ import annotations
@@ -37,14 +37,17 @@ GRIDS: dict[str, tuple[Any, ...]] = {  # from the strongest; None is one value c
     "attractiveness": (8.0, 4.0, 2.0, 1.0, 0.5),
     "mix": (None, 10.0, 3.0),
     "kind": (16.0, 4.0),
-    "taste": (None, 8.0, 3.0, 1.0),
+    "taste": (None, 20.0, 8.0, 3.0),
     "satisfaction": (None, 30.0, 10.0, 5.0, 2.0),
     "transition": (16.0, 4.0, 1.0),
 }
 MEANS = (0.1, 0.3, 0.5, 0.7, 0.9)  # of the prior of satisfaction
+SURELY = 2.0  # standard errors that an addition has to gain
+LEAST = {"taste": 0.002}  # … and a session, where it has values for every pair: less does not last to the next week, and first clicks pay for it
 SAME = 1e-9  # a session, by which log-likelihoods differ through rounding
-DEFAULTS = Options(attractiveness=2.0, satisfaction=5.0, query=None, transition=4.0, kinds=1, kind=4.0, mix=10.0, taste=3.0)
+DEFAULTS = Options(attractiveness=2.0, satisfaction=5.0, query=None, transition=4.0, kinds=1, kind=4.0, mix=10.0)
 MOST_KINDS = 6
+TASTE = 8.0  # the strength that tastes are tried with at first
 
 
 class Tried(NamedTuple):
@@ -65,6 +68,11 @@ class Tried(NamedTuple):
         mean = float(np.average(gain, weights=self.weight))
         error = float(np.sqrt(np.sum(self.weight * (gain - mean) ** 2)) / self.weight.sum())
         return mean / error if error > 0 else 0.0
+
+
+def _earns(more: Tried, less: Tried, least: float = 0.0) -> bool:
+    """Whether an addition earns its place."""
+    return more.sureness(less) >= SURELY and more.mean - less.mean >= least
 
 
 class Pooled(NamedTuple):
@@ -128,6 +136,8 @@ class Chooser:
     def _decided(self, name: str, now: Options) -> Options:
         if name == "kinds":
             return self._kinds(now)
+        if name == "taste":
+            return self._taste(now)
         return self._satisfied(now) if name == "satisfied" else self._along(name, now)
 
     def _satisfied(self, now: Options) -> Options:
@@ -141,17 +151,25 @@ class Chooser:
         """The strongest of a grid that is not surely worse than the best of it; an addition (from None) only if it surely gains."""
         trials = [self.tried(now._replace(**{name: value})) for value in GRIDS[name]]
         best = max(trials, key=lambda trial: trial.mean)
-        if GRIDS[name][0] is None and best.sureness(trials[0]) < 2:
+        if GRIDS[name][0] is None and not _earns(best, trials[0], LEAST.get(name, 0.0)):
             return trials[0].options
         return next(trial.options for trial in trials if best.sureness(trial) <= 1)
 
+    def _taste(self, now: Options) -> Options:
+        """Tastes of the kinds of users that there are; where they have them, it may take more kinds to tell them."""
+        then = self._along("taste", now)
+        return then if then.taste is None or "kinds" in self.fixed else self._kinds(then)
+
     def _kinds(self, now: Options) -> Options:
-        """One more kind of users as long as it surely gains."""
+        """One more kind of users as long as it surely gains; two that differ in their tastes, where they differ in nothing else."""
         while now.kinds < MOST_KINDS:
             more = now._replace(kinds=now.kinds + 1)
-            if self.tried(more).sureness(self.tried(now)) < 2:
+            if not _earns(self.tried(more), self.tried(now)):
                 break
             now = more
+        tasting = now._replace(kinds=2, taste=TASTE)
+        if now.kinds == 1 and "taste" not in self.fixed and _earns(self.tried(tasting), self.tried(now), LEAST["taste"]):
+            return tasting
         return now
 
     def tried(self, options: Options) -> Tried:

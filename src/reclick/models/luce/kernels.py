@@ -152,7 +152,7 @@ def _raised(x: float, chosen: float, pulled: float, strength: float, rate: float
     if c == 0.0:
         return FLOOR if pulled > 0.0 or b > 0.0 else x
     if pulled > 1e-300:
-        return max(x * 2.0 * c / (b + np.sqrt(b * b + 4.0 * pulled * c)), FLOOR)
+        return float(max(x * 2.0 * c / (b + np.sqrt(b * b + 4.0 * pulled * c)), FLOOR))
     return max(x * c / b, FLOOR) if b > 0.0 else x
 
 
