@@ -7,7 +7,8 @@ import pytest
 from brute import Session, as_table
 from luce_world import PLEASE, PULL, WHEN, WHERE, drawn
 
-from reclick.models.luce.choice import AGAIN, FOLDS, PAGES, Chooser
+from reclick.models import LuceClick
+from reclick.models.luce.choice import AGAIN, DEFAULTS, FOLDS, LEAST, PAGES, Chooser, Tried, _earns
 from reclick.models.luce.kernels import marks
 from reclick.models.luce.parameters import Options
 from reclick.sessions import Sessions, as_sessions
@@ -82,3 +83,19 @@ def test_a_long_log_is_asked_through_some_of_its_queries(monkeypatch: pytest.Mon
     assert len(chooser.means) == len(train.counts.impressions) < len(means)
     assert set(train.counts.queries.to_pylist()) < set(sessions.counts.queries.to_pylist())
     assert isinstance(chooser.choose(), Options)
+
+
+def test_an_addition_has_to_gain_surely_and_where_it_has_values_for_every_pair_enough() -> None:
+    none, some = np.full(400, -1.0), np.full(400, -1.0) + 0.001 + 0.001 * np.tile([1.0, -1.0], 200)  # a gain of .001 ± .00005
+    less, more = (Tried(DEFAULTS, held_out, np.ones(400)) for held_out in (none, some))
+    assert more.sureness(less) == pytest.approx(20)
+    assert _earns(more, less)
+    assert not _earns(more, less, least=LEAST["taste"])
+    assert not _earns(less, more)
+
+
+def test_what_the_user_says_of_tastes_is_kept() -> None:
+    log = drawn(PULL, PLEASE, WHERE, WHEN, 400, seed=8)
+    assert LuceClick(kinds=2, taste_strength=5.0).fit(log).options_["taste"] == 5.0
+    assert LuceClick(kinds=2, taste_strength=None).fit(log).options_["taste"] is None
+    assert LuceClick(kinds=1, taste_strength=5.0).fit(log).options_["taste"] is None  # there are no kinds to differ
