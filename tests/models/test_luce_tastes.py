@@ -11,8 +11,7 @@ from luce_world import PLEASE, WHEN, WHERE, drawn
 
 from reclick.batch import Float64
 from reclick.models import LuceClick
-from reclick.models.luce.beliefs import information
-from reclick.models.luce.climbing import climb
+from reclick.models.luce.beliefs import of_all, slopes, to_all
 from reclick.models.luce.parameters import Options
 from reclick.models.luce.problem import Problem
 from reclick.sessions import as_sessions
@@ -64,12 +63,39 @@ def test_the_log_decides_for_tastes_where_users_have_them(tastes: Float64 | None
     assert (model.options_["kinds"] > 1 and model.options_["taste"] is not None) == told
 
 
-def test_attractiveness_is_that_to_an_average_user() -> None:
-    model = LuceClick(kinds=2, taste_strength=3.0, **SETTINGS).fit(sessions(3_000, seed=5))
-    theta = model._tastes(np.arange(len(model.theta_))) * model.theta_  # [kind, pair]
-    odds = model.common_share_ @ (theta * (model.gamma_[:, 0, 0] / model.omega_[:, 0])[:, None])
-    np.testing.assert_allclose(odds, model.theta_, rtol=1e-12)
+def test_attractiveness_is_the_chance_of_a_click_if_the_ad_stood_alone() -> None:
+    """Also where tastes differ, where odds that are averaged would put first what half of the users like much."""
+    model = LuceClick(kinds=2, taste_strength=3.0, **SETTINGS).fit(sessions(30_000, seed=5))
+    ads = [f"ad{i}" for i in range(6)]
+    alone = model.click_prob({"query": ["q"] * 6, "ads": [[ad] for ad in ads], "clicks": [[]] * 6})[:, 0]
+    told = model.relevance({"query": ["q"] * 6, "ad": ads})["attractiveness"].to_numpy()
+    np.testing.assert_allclose(told, alone, rtol=1e-9)
+    np.testing.assert_allclose(told, HALVES @ (ALIKE * APART / (1 + ALIKE * APART)), atol=0.03)
     assert (model._tastes(np.array([-1])) == 1).all()
+
+
+@pytest.mark.parametrize("taste", [None, 1.0])
+def test_a_pair_never_seen_is_the_least_known(taste: float | None) -> None:
+    log = {"query": ["q"] * 401, "ads": [["a", "b"]] * 400 + [["a", "rare"]], "clicks": [[1], [], [2], [2, 1]] * 100 + [[]]}
+    model = LuceClick(kinds=2, taste_strength=taste, **SETTINGS).fit(log)
+    table = model.relevance({"query": ["q"] * 3, "ad": ["a", "rare", "never"]})
+    low, high = (np.log(p / (1 - p)) for p in (table[f"attractiveness_{end}"].to_numpy() for end in ("low", "high")))
+    often, once, never = high - low
+    assert often < 0.5 * once
+    assert never > 0.9 * once
+
+
+@pytest.mark.parametrize("taste", [None, 3.0])
+def test_an_update_with_next_to_nothing_leaves_what_is_known_of_the_ads(taste: float | None) -> None:
+    model = LuceClick(kinds=2, taste_strength=taste, **SETTINGS).fit(sessions(3_000, seed=8))
+    before, exposure = model.known_theta_.copy(), model.exposure_.copy()
+    for _ in range(2):
+        model.update({"query": ["q"], "ads": [["ad0", "ad1"]], "clicks": [[]]})
+    np.testing.assert_allclose(model.known_theta_, before, rtol=0.05)
+    np.testing.assert_allclose(model.exposure_, exposure, rtol=0.05)
+    memory = model._memory.taste_chosen.sum()
+    model.update({"query": ["q"], "ads": [["ad0", "ad1"]], "clicks": [[]]}, decay=0.5)
+    assert model._memory.taste_chosen.sum() == pytest.approx(memory / 2, rel=0.01)
 
 
 def test_an_ad_that_is_new_in_an_update_is_to_the_taste_of_all_at_first() -> None:
@@ -82,14 +108,26 @@ def test_an_ad_that_is_new_in_an_update_is_to_the_taste_of_all_at_first() -> Non
 
 
 def test_the_information_is_the_inverse_of_the_variance_by_plain_algebra() -> None:
-    grouped = as_sessions(sessions(400, seed=7))
-    made = Problem(grouped, Options(kinds=2, taste=2.0), np.ones(len(grouped.counts.impressions)), 0.3, HALVES)
-    done = climb(made, made.fresh(), max_iterations=50, tolerance=0, quiet=True)
-    now, leaning = done.parameters, np.array([0.6, 0.4])
-    told = made.passes.information(now)[:, 1:]
-    found, _ = information(done, leaning)
-    for i in range(len(found)):
-        exact = np.diag([told[i].sum() + made.rate(now)[i] * now.theta[i], *(told[i] + 2.0 * now.taste[i])])
+    rng = np.random.default_rng(7)
+    told, shaft, odds = (rng.gamma(2.0, size=(5, 3)) for _ in range(3))
+    head, leaning = rng.gamma(2.0, size=5), np.array([0.5, 0.3, 0.2])
+
+    def logit(log_weights: Float64) -> float:
+        chance = to_all(np.exp(log_weights)[None], leaning)[0]
+        return float(np.log(chance / (1 - chance)))
+
+    found = of_all(told, head, shaft, slopes(odds, leaning))
+    for i in range(5):
+        exact = np.diag([told[i].sum() + head[i], *(told[i] + shaft[i])])
         exact[0, 1:] = exact[1:, 0] = told[i]
-        slope = np.array([1.0, *(leaning * now.taste[i] / (leaning @ now.taste[i]))])
-        assert 1 / found[i] == pytest.approx(slope @ np.linalg.inv(exact) @ slope)
+        at, tiny = np.log(odds[i]), 1e-6 * np.eye(3)
+        slope = np.array([logit(at + move) - logit(at - move) for move in (np.full(3, 1e-6), *tiny)]) / 2e-6
+        assert 1 / found[i] == pytest.approx(slope @ np.linalg.inv(exact) @ slope, rel=1e-6)
+
+
+def test_what_a_pass_tells_of_the_kinds_is_not_mixed_up() -> None:
+    """Of users nearly all of the second kind, the first kind's weights are told next to nothing."""
+    grouped = as_sessions(sessions(300, seed=9))
+    made = Problem(grouped, Options(kinds=2, taste=2.0), np.ones(len(grouped.counts.impressions)), 0.3, HALVES)
+    told = made.passes.information(made.fresh()._replace(share=np.array([[1e-6, 1 - 1e-6]])))[:, 1:]
+    assert told[:, 0].max() < 1e-3 < told[:, 1].min()

@@ -379,8 +379,32 @@ def test_what_an_update_remembers_of_queries_adds_up_when_there_was_one_query_an
     assert memory.kind_chosen.sum(axis=1) == pytest.approx([40 * 0.5 + 10, 20, 10], rel=1e-9)
 
 
+def test_one_new_ad_without_a_click_does_not_speak_for_all_that_were_never_seen() -> None:
+    log = {"query": ["q"] * 400, "ads": [["a", "b"]] * 400, "clicks": [[1], [], [2], [2, 1]] * 100}
+    model = LuceClick(**PLAIN).fit(log)
+    before = model.relevance({"query": ["q"], "ad": ["never"]})["attractiveness"][0].as_py()
+    model.update({"query": ["q"], "ads": [["a", "new"]], "clicks": [[]]})
+    assert model.relevance({"query": ["q"], "ad": ["never"]})["attractiveness"][0].as_py() == pytest.approx(before, rel=0.2)
+
+
+def test_words_say_the_same_of_a_new_ad_after_many_updates_with_days_that_are_alike() -> None:
+    rng = np.random.default_rng(12)
+    ads = {"ad": [f"a{i}" for i in range(12)] + ["new"], "title": [f"{'cheap' if i % 2 else 'fine'} w{i}" for i in range(12)] + ["cheap new"]}
+
+    def day() -> dict[str, list[Any]]:
+        shown = [rng.permutation(12)[:3] for _ in range(600)]
+        clicks = [[int(j) + 1 for j, i in enumerate(page) if rng.random() < (0.3 if i % 2 else 0.05)][:1] for page in shown]
+        return {"query": ["q"] * 600, "ads": [[f"a{i}" for i in page] for page in shown], "clicks": clicks}
+
+    model = LuceClick(attractiveness_prior="words", **PLAIN).fit(day(), ads=ads)
+    said = [model.relevance({"query": ["q"], "ad": ["new"]})["attractiveness"][0].as_py()]
+    for _ in range(3):
+        said.append(model.update(day()).relevance({"query": ["q"], "ad": ["new"]})["attractiveness"][0].as_py())
+    assert max(said) < 1.5 * min(said)
+
+
 def test_unseen_queries_and_ads_get_what_is_common_to_all() -> None:
-    model = LuceClick(**RICH).fit(as_table(random_sessions(np.random.default_rng(9), 200)))
+    model = LuceClick(**{**RICH, "taste_strength": None}).fit(as_table(random_sessions(np.random.default_rng(9), 200)))
     strange = {"query": ["never", "never"], "ads": [["x", "y"], ["a", "x"]], "clicks": [[2], [1, 2]]}
     assert np.isfinite(model.log_prob(strange)).all()
     table = model.relevance({"query": ["never"], "ad": ["x"]})

@@ -19,7 +19,7 @@ from reclick.models.beliefs import Beliefs
 from reclick.models.checks import check_prior, check_range, check_whole
 from reclick.models.em import check_loop
 from reclick.models.given import newer_text, text_given
-from reclick.models.luce.beliefs import HARDLY_KNOWN, belief, information, product_belief
+from reclick.models.luce.beliefs import HARDLY_KNOWN, belief, information, of_all, product_belief, slopes, to_all
 from reclick.models.luce.choice import Chooser, fit, pool
 from reclick.models.luce.climbing import Fit, climb
 from reclick.models.luce.counted import Counted, count_sessions
@@ -45,7 +45,7 @@ class LuceClick(ClickModel):
     After k clicks, the last at l: satisfied with ρ(q, d_l), the session ends. Otherwise w_j = θ(q, d_j) γ(l, j) for every free position j, ω_k f_q
     for the end, and P(j) = w_j / (ω_k f_q + Σ w). γ, ω and θ may differ between kinds of users, whose shares may differ between queries. Fitted by EM
     (satisfied at the end, or not; which kind) with steps in closed form for the rest, which never lower the objective. The scale is that of an ad
-    alone on top of a page: attractiveness is P(it is clicked) = θ / (1 + θ), to an average user.
+    alone on top of a page: attractiveness is P(it is clicked) = θ / (1 + θ), to an average user; where tastes differ, its mean over the kinds.
 
     Settings: strengths of priors in pseudo-clicks, of θ (`attractiveness_strength`), of ρ (`satisfaction_strength`), of f (`query_strength`), of γ
     towards what its distance and row say (`transition_strength`), of how kinds differ in γ and ω (`kind_strength`) and in θ (`taste_strength`), of
@@ -118,6 +118,8 @@ class LuceClick(ClickModel):
             _check_strength(f"{strength}_strength", getattr(self, f"{strength}_strength"), none=strength in COMMON)
         if kinds != "auto":
             check_whole("kinds", kinds, 1)
+        if taste_strength == 0:
+            raise SettingError('taste_strength: got 0, expected "auto", a number above 0, or None for kinds of users who find the same attractive.')
         check_range("frequent", frequent, 0, sys.float_info.max)
         check_loop(max_iterations, tolerance)
 
@@ -225,9 +227,9 @@ class LuceClick(ClickModel):
         self.gamma_, self.omega_ = gamma / (top * fixed), omega / fixed
         self.rho_, self.satisfaction_ = now.rho, float(now.rho[0]) if problem.options.satisfaction is None else problem.satisfied
         self.spread_, self.share_ = now.spread, now.share
-        self.exposure_ = done.found.pulled_by_all / self.theta_
-        self.eye_, self.out_, self._memory = now.eye, now.out, problem.remembered(now, done.found)
-        self.known_theta_, self.known_rho_ = information(done, self.leaning_)
+        self.known_theta_, self.known_rho_, told = information(done, self.common_share_, top * self.leaning_ / self.common_share_)
+        self.eye_, self.out_, self._memory = now.eye, now.out, problem.remembered(now, done.found, told)
+        self.exposure_ = self._memory.exposure / (top * self._to_all())
         self.iterations_, self.converged_, self.objective_, self.message_ = len(done.objective), done.converged, done.objective, done.message
 
     def _to_all(self) -> Float64 | float:
@@ -269,16 +271,28 @@ class LuceClick(ClickModel):
             tastes[:, seen] = (taste / (taste @ self.leaning_)[:, None]).T
         return tastes
 
+    def _odds(self, theta: Float64, row: Int64) -> Float64:
+        """The odds of a click of each kind of users on an ad that stands alone on top [pair asked for, kind]."""
+        return np.asarray((self._tastes(row) * theta).T * self.leaning_ / self.common_share_)
+
     def _beliefs(self, asked: Asked) -> Beliefs:
         """Normal posteriors of log θ, which is the logit of the attractiveness, and of the logit of ρ: Laplace's, from the observed information."""
         unseen = asked.words[:, 0] if self._pairs.unseen is None else np.full(len(asked.row), self._pairs.unseen)
         theta = np.where(asked.row >= 0, self._pairs.at(self.theta_, asked.row, 0.0), np.maximum(unseen, 1e-9))
         rho = self._pairs.at(self.rho_, asked.row, self.satisfaction_)
-        prior = self.options_["attractiveness"], self.options_["satisfaction"]
-        known_theta = self._pairs.at(self.known_theta_, asked.row, prior[0])
-        known_rho = np.full(len(rho), HARDLY_KNOWN) if prior[1] is None else self._pairs.at(self.known_rho_, asked.row, prior[1])
-        attractive = theta / (1 + theta)
+        strength = self.options_["satisfaction"]
+        known_theta = self._pairs.at(self.known_theta_, asked.row, self._known_unseen())
+        known_rho = np.full(len(rho), HARDLY_KNOWN) if strength is None else self._pairs.at(self.known_rho_, asked.row, strength)
+        attractive = theta / (1 + theta) if self.options_["taste"] is None else to_all(self._odds(theta, asked.row), self.common_share_)
         return Beliefs(belief(attractive, known_theta), belief(rho, known_rho), product_belief(attractive, known_theta, rho, known_rho))
+
+    def _known_unseen(self) -> float:
+        """The information on the logit of the attractiveness of a pair never seen: that of the priors."""
+        strength, taste = self.options_["attractiveness"], self.options_["taste"]
+        if taste is None:
+            return float(strength)
+        slope = slopes(self._odds(np.full(1, self.unseen_), np.full(1, -1)), self.common_share_)
+        return float(of_all(np.zeros(slope.shape), np.full(1, strength), np.full(slope.shape, taste), slope)[0])
 
     # saving
 
@@ -299,7 +313,8 @@ class LuceClick(ClickModel):
             "luce_out": memory[5:7],
             "luce_spread": (self.spread_, *memory[7:9]),
             "luce_share": (self.share_, memory.kind_chosen),
-            "luce_tastes": (self.taste_, *memory[10:]),
+            "luce_tastes": (self.taste_, *memory[10:12]),
+            "luce_told": (memory.told,),
             "luce_eye_factors": (self.eye_,),
             "luce_out_factors": (self.out_,),
         }
@@ -310,10 +325,12 @@ class LuceClick(ClickModel):
         kinds = len(self.common_share_)
         eye, out = ([x.reshape(like.shape) for x in saved[name]] for name, like in (("luce_eye", self.gamma_), ("luce_out", self.omega_)))
         share, kind_chosen = (array.reshape(-1, kinds) for array in saved["luce_share"])
-        self.taste_, *tastes = (array.reshape(-1, 1 if self.options_["taste"] is None else kinds) for array in saved["luce_tastes"])
+        shape = -1, 1 if self.options_["taste"] is None else kinds
+        self.taste_, *tastes = (array.reshape(shape) for array in saved["luce_tastes"])
+        told = saved["luce_told"][0].reshape(shape)
         self.spread_, self.share_ = saved["luce_spread"][0], share
         (self.eye_,), (self.out_,) = saved["luce_eye_factors"], saved["luce_out_factors"]
-        self._memory = Memory._make([*saved["luce_pairs"], *eye, *out, *saved["luce_spread"][1:], kind_chosen, *tastes])
+        self._memory = Memory._make([*saved["luce_pairs"], *eye, *out, *saved["luce_spread"][1:], kind_chosen, *tastes, told])
         return self
 
     def _learnt(self) -> str:

@@ -15,13 +15,14 @@ FAR = 500.0  # logits beyond this are 0 or 1
 HARDLY_KNOWN = 1.0  # information on the logit of a satisfaction common to all: sessions that end are nearly as well explained by fatigue
 
 
-def information(done: Fit, leaning: Float64) -> tuple[Float64, Float64]:
-    """The information on each pair's log attractiveness to all users and logit of ρ, of the sessions and of the priors: [pair], [pair].
+def information(done: Fit, share: Float64, scale: Float64) -> tuple[Float64, Float64, Float64]:
+    """The information on each pair's logit of the attractiveness to all users and of ρ [pair], and what sessions told of log θ, old ones included.
 
-    `leaning` [kind] is how much each kind counts in the attractiveness to all.
+    `share` [kind] is that of all users; `scale` [kind] times a weight are the odds of a click if the ad stood alone on top.
     """
     now, problem = done.parameters, done.problem
     known = problem.passes.information(now)
+    told = known[:, 1:] + problem.old.told
     yes, no = problem.satisfied_before()
     certain = (yes + no) * now.rho * (1 - now.rho)
     if problem.options.satisfaction is None:
@@ -29,24 +30,34 @@ def information(done: Fit, leaning: Float64) -> tuple[Float64, Float64]:
     else:
         certain = np.maximum(certain, problem.options.satisfaction * problem.satisfied * (1 - problem.satisfied) * (problem.clicks == 0))
         rho = np.maximum(known[:, 0] + certain, certain / 2)  # the likelihood of an end is not concave everywhere
-    return np.maximum(_attractiveness(done, known[:, 1:], leaning), SURE), np.maximum(rho, SURE)
-
-
-def _attractiveness(done: Fit, told: Float64, leaning: Float64) -> Float64:
-    """1 / the variance of log Σ_t leaning_t θ φ_t [pair]; `told` is what the sessions tell of log θ φ_t, of each kind if tastes differ.
-
-    The observed information of (log θ, log φ_1 …) is an arrow: its head what is told in all and θ's prior, its shaft what is told of a kind and φ_t's
-    prior, and beside them what is told of the kind. So its inverse, times the slopes (1, the kind's part in the sum …) from both sides, is in closed
-    form.
-    """
-    now, problem = done.parameters, done.problem
-    head = told.sum(axis=1) + problem.rate(now) * now.theta
+    head = problem.prior_rate(now) * now.theta
     if not problem.passes.tasted:
-        return np.asarray(head)
-    shaft = np.maximum(told + problem.tasted_before()[1] * now.taste, SURE)
-    slope = leaning * now.taste / (now.taste @ leaning)[:, None]
-    rest = np.maximum(head - (told**2 / shaft).sum(axis=1), SURE)
-    return np.asarray(1 / ((slope**2 / shaft).sum(axis=1) + (1 - (told * slope / shaft).sum(axis=1)) ** 2 / rest))
+        return np.maximum(told[:, 0] + head, SURE), np.maximum(rho, SURE), told
+    theta = of_all(told, head, (problem.options.taste or 0.0) * now.taste, slopes(scale * now.theta[:, None] * now.taste, share))
+    return np.maximum(theta, SURE), np.maximum(rho, SURE), told
+
+
+def to_all(odds: Float64, share: Float64) -> Float64:
+    """The attractiveness to all users [pair], from the odds of a click to each kind [pair, kind]."""
+    return np.asarray((odds / (1 + odds)) @ share)
+
+
+def slopes(odds: Float64, share: Float64) -> Float64:
+    """By how much the logit of the attractiveness to all moves with the logit of that to each kind [pair, kind]."""
+    chance, average = odds / (1 + odds), to_all(odds, share)
+    return np.asarray(share * chance * (1 - chance) / (average * (1 - average))[:, None])
+
+
+def of_all(told: Float64, head: Float64, shaft: Float64, slope: Float64) -> Float64:
+    """1 / the variance of the logit of the attractiveness to all [pair], where log θ + log φ_t is that to kind t.
+
+    `told` [pair, kind] is the information of the sessions on log θ φ_t, `head` [pair] and `shaft` [pair, kind] that of the priors on log θ and on
+    log φ_t, the kinds of users being taken as known. Together they are an arrow: the head told in all and θ's prior, the shaft told of a kind and
+    φ_t's prior, and beside them what is told of the kind. So its inverse, times the slopes from both sides, is in closed form.
+    """
+    shaft = np.maximum(told + shaft, SURE)
+    rest = np.maximum(told.sum(axis=1) + head - (told**2 / shaft).sum(axis=1), SURE)
+    return np.asarray(1 / ((slope**2 / shaft).sum(axis=1) + (slope.sum(axis=1) - (told * slope / shaft).sum(axis=1)) ** 2 / rest))
 
 
 def belief(value: Float64, known: Float64) -> Belief:

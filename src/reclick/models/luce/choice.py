@@ -151,14 +151,22 @@ class Chooser:
         """The strongest of a grid that is not surely worse than the best of it; an addition (from None) only if it surely gains."""
         trials = [self.tried(now._replace(**{name: value})) for value in GRIDS[name]]
         best = max(trials, key=lambda trial: trial.mean)
-        if GRIDS[name][0] is None and not _earns(best, trials[0], LEAST.get(name, 0.0)):
-            return trials[0].options
+        if GRIDS[name][0] is None:
+            none, least = trials[0], LEAST.get(name, 0.0)
+            if not _earns(best, none, least):
+                return none.options
+            trials = [trial for trial in trials[1:] if _earns(trial, none, least)]
         return next(trial.options for trial in trials if best.sureness(trial) <= 1)
 
     def _taste(self, now: Options) -> Options:
         """Tastes of the kinds of users that there are; where they have them, it may take more kinds to tell them."""
         then = self._along("taste", now)
-        return then if then.taste is None or "kinds" in self.fixed else self._kinds(then)
+        if "kinds" in self.fixed:
+            return then
+        if then.taste is not None:
+            return self._kinds(then)
+        alone = then._replace(kinds=1)
+        return alone if now.taste is not None and not _earns(self.tried(then), self.tried(alone)) else then
 
     def _kinds(self, now: Options) -> Options:
         """One more kind of users as long as it surely gains; two that differ in their tastes, where they differ in nothing else."""

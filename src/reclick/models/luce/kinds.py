@@ -19,7 +19,7 @@ from reclick.sequences.stepping import mixed_prob
 
 
 class Kinds(Pages):
-    """Pages for users of several kinds: row t of `stop` and `gamma` is the t-th kind's."""
+    """Pages for users of several kinds: row t of `stop`, `gamma` and `thetas` is the t-th kind's."""
 
     share: Float64  # [page, kind]
     thetas: Float64  # [kind, impression]

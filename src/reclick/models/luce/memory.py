@@ -2,7 +2,8 @@
 
 Of the sessions only sums are kept: how often each weight was chosen, and its exposure, which is what a unit of it would have been pulled under the
 last fit. As a function of a weight x the old sessions are then worth chosen · log x − exposure · x. Its slope is exact in the point where they were
-fitted; further away it is an approximation, for what the other weights were is not remembered. Decay fades the sums.
+fitted; further away it is an approximation, for what the other weights were is not remembered: where kinds of users have tastes, a pull is an
+exposure of θ and of φ. What the sessions told of each θ is kept beside, for the intervals. Decay fades the sums.
 """
 
 from __future__ import annotations
@@ -63,8 +64,8 @@ def faded(memory: Memory, decay: float, at: Places, problem: Problem) -> Memory:
     pairs = [at.of_pairs(values, 0.0) for values in memory[:3]]
     own, mixed = problem.passes.own, problem.passes.mixed  # else the values are common to all queries
     queries = [at.of_queries(values, 0.0) if each else values for values, each in zip(memory[7:10], (own, own, mixed), strict=True)]
-    tastes = [at.of_pairs(values, 0.0) if problem.passes.tasted else values for values in memory[10:]]
-    return Memory(*(decay * values for values in (*pairs, *tables, *queries, *tastes)))
+    tastes = [at.of_pairs(values, 0.0) if problem.passes.tasted else values for values in memory[10:12]]
+    return Memory(*(decay * values for values in (*pairs, *tables, *queries, *tastes, at.of_pairs(memory.told, 0.0))))
 
 
 def _widened(table: Float64, shape: tuple[int, ...]) -> Float64:

@@ -51,7 +51,7 @@ class Found(NamedTuple):
     query_chosen: Float64
     kind_chosen: Float64  # [query or 1, kind]
     taste_chosen: Float64  # [pair, kind] or [1, 1]
-    known: Float64  # [pair, 1 + kind or 1] information on the logit of ρ and on log θ, where asked for
+    known: Float64  # information on the logit of ρ [pair, 0] and on log θ [pair, 1] or, if tastes differ, [pair, 1 + kind]; where asked for
 
     @property
     def pulled_by_all(self) -> Float64:
@@ -74,3 +74,4 @@ class Memory(NamedTuple):
     kind_chosen: Float64  # [query or 1, kind]
     taste_chosen: Float64  # [pair, kind] or [1, 1]
     taste_exposure: Float64
+    told: Float64  # [pair, kind] if tastes differ, else [pair, 1]: information on log θ

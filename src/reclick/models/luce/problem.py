@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 
-from reclick.batch import Float64
+from reclick.batch import Float64, Int64
 from reclick.compiled import compiled
 from reclick.models.luce.parameters import Found, Memory, Options, Parameters
 from reclick.models.luce.passes import Passes, clicks_of_pairs, how_often
 from reclick.sessions import Sessions
 
 POOLED = 1.0  # clicks that the prior of a satisfaction common to all is worth
+AS_ALL = 1.0  # pairs, or queries, that are added to each class with the mean of the largest: else a few without a click would speak for all unseen
 OFTEN = (1.5, 4.5, 20.5, 100.5)  # impressions of a pair, or sessions of a query, that part the rare from the frequent
 
 
@@ -42,7 +43,11 @@ class Problem:
 
     def rate(self, now: Parameters) -> Float64:
         """The rate of the Gamma prior of each θ [pair], the memory included."""
-        return np.asarray(self.options.attractiveness / (self.means * now.rare[self.pair_class]) + self.old.exposure)
+        return np.asarray(self.prior_rate(now) + self.old.exposure)
+
+    def prior_rate(self, now: Parameters) -> Float64:
+        """The rate of the Gamma prior of each θ [pair], without the memory."""
+        return np.asarray(self.options.attractiveness / (self.means * now.rare[self.pair_class]))
 
     def query_rate(self, now: Parameters) -> Float64:
         """The rate of the Gamma prior of each f [query], likewise."""
@@ -72,13 +77,13 @@ class Problem:
         """Log-density of the parameters under their priors, but for a constant: with the log-likelihood it is the objective."""
         options = self.options
         old, eye, out = self.old, self.eye.table(now.eye), self.out.table(now.out)
-        value = _log_gamma(now.theta, self.strength, self.rate(now)) - options.attractiveness * float(self.pair_sizes @ np.log(now.rare))
+        value = _log_gamma(now.theta, self.strength, self.rate(now)) - options.attractiveness * _log_means(now.rare, self.pair_sizes)
         value += self.eye.log_prior(now.eye) + self.out.log_prior(now.out)
         value += float(np.sum(old.eye_chosen * np.log(eye) - old.eye_exposure * eye) + np.sum(old.out_chosen * np.log(out) - old.out_exposure * out))
         value += _log_beta(now.rho, *self.satisfied_before())
         if options.query is not None:
             value += _log_gamma(now.spread, options.query + old.query_chosen, self.query_rate(now))
-            value -= options.query * float(self.query_sizes @ np.log(now.seldom))
+            value -= options.query * _log_means(now.seldom, self.query_sizes)
         if options.kinds > 1:
             value += float(np.sum(self.mixed_before() * np.log(now.share)))
         if options.taste is not None:
@@ -97,17 +102,18 @@ class Problem:
         none = self.passes.nothing(len(self.means), self.queries)
         pairs, queries = np.zeros((3, len(self.means))), np.zeros((2, len(none.query_chosen)))
         tastes = np.zeros((2, *none.taste_chosen.shape))
-        return Memory(pairs[0], pairs[1], pairs[2], *none[3:7], queries[0], queries[1], none.kind_chosen, tastes[0], tastes[1])
+        told = np.zeros((len(self.means), self.passes.tastes))
+        return Memory(pairs[0], pairs[1], pairs[2], *none[3:7], queries[0], queries[1], none.kind_chosen, tastes[0], tastes[1], told)
 
-    def remembered(self, now: Parameters, found: Found) -> Memory:
-        """What this fit leaves for the next, the memory that it began with included."""
+    def remembered(self, now: Parameters, found: Found, told: Float64) -> Memory:
+        """What this fit leaves for the next, the memory that it began with included, as it is in `told`, the information on log θ."""
         old, eye, out = self.old, self.eye.table(now.eye), self.out.table(now.out)
         return Memory(
             self.clicks + old.chosen, found.pulled_by_all / now.theta + old.exposure, found.satisfied + old.satisfied,
             found.eye_chosen + old.eye_chosen, found.eye_pulled / eye + old.eye_exposure,
             found.out_chosen + old.out_chosen, found.out_pulled / out + old.out_exposure,
             found.query_chosen + old.query_chosen, found.query_pulled / now.spread + old.query_exposure, found.kind_chosen + old.kind_chosen,
-            found.taste_chosen + old.taste_chosen, found.pulled / now.taste + old.taste_exposure if self.passes.tasted else old.taste_exposure,
+            found.taste_chosen + old.taste_chosen, found.pulled / now.taste + old.taste_exposure if self.passes.tasted else old.taste_exposure, told,
         )  # fmt: skip
 
     # parameters
@@ -126,6 +132,11 @@ class Problem:
         share = np.tile(self.shares, (self.queries if options.mix is not None else 1, 1))
         alike, taste = np.ones(len(OFTEN) + 1), np.ones((len(self.means) if self.passes.tasted else 1, self.passes.tastes))
         return Parameters(self.means.copy(), np.full(len(self.means), self.satisfied), eye, out, spread, share, alike, alike, taste)
+
+
+def _log_means(means: Float64, sizes: Int64) -> float:
+    """What the means of classes cost, each of so many values and of `AS_ALL` that are 1."""
+    return float((sizes + AS_ALL) @ np.log(means) + AS_ALL * np.sum(1 / means))
 
 
 @compiled

@@ -11,7 +11,7 @@ from reclick.compiled import compiled
 from reclick.models.chain import EDGE
 from reclick.models.luce.kernels import land, leap, raise_tastes, raise_weights
 from reclick.models.luce.parameters import Found, Parameters
-from reclick.models.luce.problem import OFTEN, Problem
+from reclick.models.luce.problem import AS_ALL, OFTEN, Problem
 
 HIGHEST = (1e12, 1 - EDGE, 1e12, 1e12, 1e12, 1.0, 1e12, 1e12, 1e12)  # that a leap may lead to, of each of the parameters
 
@@ -72,9 +72,9 @@ def _shares(problem: Problem, chosen: Float64) -> Float64:
 
 
 def _class_means(values: Float64, of: Int64, most: int) -> Float64:
-    """The mean of each class, the best mean of a Gamma prior of its values; 1 where there are none, and in the largest, for the scale is free."""
+    """The mean of each class and of some values of 1, the best mean of a Gamma prior of them; 1 in the largest, for the scale is free."""
     sizes, sums = np.bincount(of, minlength=len(OFTEN) + 1), np.bincount(of, values, len(OFTEN) + 1)
-    means = np.where(sizes > 0, sums / np.maximum(sizes, 1), 1.0)
+    means = (sums + AS_ALL) / (sizes + AS_ALL)
     means[most] = 1.0
     return np.asarray(means)
 
