@@ -37,10 +37,10 @@ PLAIN: dict[str, Any] = {
 RICH: dict[str, Any] = {**PLAIN, "query_strength": 2.0, "kinds": 3, "kind_strength": 4.0, "mix_strength": 3.0, "taste_strength": 3.0}
 
 
-def worked(kinds: int = 1) -> LuceClick:
+def worked(kinds: int = 1, tasted: bool = True) -> LuceClick:
     """A model that was fitted, and then given the parameters of the worked example.
 
-    A second kind of users goes up the page, stops late, and likes other ads than the first.
+    A second kind of users goes up the page, stops late, and if `tasted` likes other ads than the first.
     """
     log = {"query": ["q"] * 3, "ads": [["a", "b", "c"]] * 3, "clicks": [[1], [], [2, 1]]}
     model = LuceClick(**{**PLAIN, "kinds": kinds}).fit(log)
@@ -48,7 +48,7 @@ def worked(kinds: int = 1) -> LuceClick:
     model.gamma_ = np.stack([GAMMA, GAMMA[:, ::-1] + 0.1])[:kinds]
     model.omega_ = np.stack([OMEGA, OMEGA / 3])[:kinds]
     model.common_share_ = np.array([0.7, 0.3]) if kinds == 2 else np.ones(1)
-    model.options_ = {**model.options_, "query": None, "mix": None, "taste": None if kinds == 1 else 1.0}
+    model.options_ = {**model.options_, "query": None, "mix": None, "taste": 1.0 if kinds > 1 and tasted else None}
     model.leaning_, model.taste_ = model.common_share_, np.array([[1.0, 0.2], [0.5, 3.0], [2.0, 1.0]])
     return model
 
@@ -66,8 +66,14 @@ def test_the_worked_example_comes_out_to_the_printed_digits() -> None:
     assert worked().click_prob(page_of([()]))[0].round(6).tolist() == [0.388816, 0.147545, 0.054833]
 
 
-def test_kinds_of_users_are_summed_in_every_answer() -> None:
-    model, sequences = worked(2), list(all_sequences(3))
+@pytest.mark.parametrize("tasted", [False, True])
+def test_kinds_of_users_are_summed_in_every_answer(tasted: bool) -> None:
+    model, sequences = worked(2, tasted), list(all_sequences(3))
+    theta, taste = np.array(THETA), np.array([[1.0, 0.2], [0.5, 3.0], [2.0, 1.0]]) if tasted else np.ones((3, 2))
+    weights = theta[:, None] * taste / (taste @ [0.7, 0.3])[:, None]  # [ad, kind]
+    gone = [weights[:, t] @ model.gamma_[t, 0] for t in (0, 1)]
+    empty = sum(share * omega / (omega + each) for share, omega, each in zip((0.7, 0.3), model.omega_[:, 0], gone, strict=True))
+    assert np.exp(model.log_prob(page_of([()])))[0] == pytest.approx(empty)
     chance = dict(zip(sequences, np.exp(model.log_prob(page_of(sequences))).tolist(), strict=True))
     marginals = [sum(p for clicks, p in chance.items() if j in clicks) for j in (1, 2, 3)]
     np.testing.assert_allclose(model.click_prob(page_of([()]))[0], marginals, rtol=1e-10)
