@@ -83,6 +83,8 @@ def test_a_pair_never_seen_is_the_least_known(taste: float | None) -> None:
     often, once, never = high - low
     assert often < 0.5 * once
     assert never > 0.9 * once
+    widths = (table["satisfaction_high"].to_numpy() - table["satisfaction_low"].to_numpy())[1:]
+    assert widths[0] == pytest.approx(widths[1], rel=1e-6)  # neither was ever clicked
 
 
 @pytest.mark.parametrize("taste", [None, 3.0])

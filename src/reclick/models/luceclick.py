@@ -280,9 +280,9 @@ class LuceClick(ClickModel):
         unseen = asked.words[:, 0] if self._pairs.unseen is None else np.full(len(asked.row), self._pairs.unseen)
         theta = np.where(asked.row >= 0, self._pairs.at(self.theta_, asked.row, 0.0), np.maximum(unseen, 1e-9))
         rho = self._pairs.at(self.rho_, asked.row, self.satisfaction_)
-        strength = self.options_["satisfaction"]
+        strength, mean = self.options_["satisfaction"], self.satisfaction_
         known_theta = self._pairs.at(self.known_theta_, asked.row, self._known_unseen())
-        known_rho = np.full(len(rho), HARDLY_KNOWN) if strength is None else self._pairs.at(self.known_rho_, asked.row, strength)
+        known_rho = np.full(len(rho), HARDLY_KNOWN) if strength is None else self._pairs.at(self.known_rho_, asked.row, strength * mean * (1 - mean))
         attractive = theta / (1 + theta) if self.options_["taste"] is None else to_all(self._odds(theta, asked.row), self.common_share_)
         return Beliefs(belief(attractive, known_theta), belief(rho, known_rho), product_belief(attractive, known_theta, rho, known_rho))
 
