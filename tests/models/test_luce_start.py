@@ -88,7 +88,7 @@ def test_counts_start_higher_and_lead_to_the_same_top(kinds: int) -> None:
     assert cold.converged
     total = cold.objective[-1] - cold.objective[0]
     assert warm.objective[0] > cold.objective[0] + 0.9 * total
-    within = [next(i for i, value in enumerate(each.objective) if value > cold.objective[-1] - 0.002 * len(sessions)) for each in fits]
+    within = [next(i for i, value in enumerate(each.objective) if value > cold.objective[-1] - 0.005 * len(sessions)) for each in fits]
     assert within[0] <= within[1]
     assert warm.objective[-1] == pytest.approx(cold.objective[-1], abs=2e-5 * sessions.weight.sum())
 
