@@ -118,8 +118,6 @@ class LuceClick(ClickModel):
             _check_strength(f"{strength}_strength", getattr(self, f"{strength}_strength"), none=strength in COMMON)
         if kinds != "auto":
             check_whole("kinds", kinds, 1)
-        if taste_strength == 0:
-            raise SettingError('taste_strength: got 0, expected "auto", a number above 0, or None for kinds of users who find the same attractive.')
         check_range("frequent", frequent, 0, sys.float_info.max)
         check_loop(max_iterations, tolerance)
 
