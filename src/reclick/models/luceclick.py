@@ -202,7 +202,7 @@ class LuceClick(ClickModel):
         problem = Problem(sessions, options, means, last.satisfaction_, last.common_share_)
         problem.part(counts.impressions, counts.volumes, (int(last.largest_[0]), int(last.largest_[1])))
         problem.remember(faded(last._memory, decay, at, problem))
-        theta = last.theta_ / last.scale_ / last._to_all()
+        theta = last.theta_ / last.scale_ / last._mean_taste()
         start = Parameters(theta, last.rho_, last.eye_, last.out_, last.spread_, last.share_, last.rare_, last.seldom_, last.taste_)
         done = climb(problem, carried(start, at, problem), max_iterations=self.max_iterations, tolerance=self.tolerance)
         self._take(done, None if self.attractiveness_prior == "overall" else last.scale_)
@@ -215,10 +215,10 @@ class LuceClick(ClickModel):
         self.common_share_ = problem.shares if problem.options.mix is not None else now.share[0]
         gamma, omega = problem.eye.table(now.eye), problem.out.table(now.out)
         fixed = self.common_share_ @ omega[:, 0]
-        top = float(self.common_share_ @ (gamma[:, 0, 0] / omega[:, 0])) if odds is None else odds
         leaning = self.common_share_ * gamma[:, 0, 0] / omega[:, 0]
+        top = float(leaning.sum()) if odds is None else odds
         self.leaning_, self.taste_ = leaning / leaning.sum(), now.taste
-        self.theta_, self.unseen_, self.scale_ = now.theta * top * self._to_all(), top, top
+        self.theta_, self.unseen_, self.scale_ = now.theta * top * self._mean_taste(), top, top
         self.rare_, self.seldom_, self.largest_ = now.rare, now.seldom, problem.largest
         if self._pairs.unseen is not None:
             self.unseen_ = self._pairs.unseen = top * now.rare[0]
@@ -227,11 +227,11 @@ class LuceClick(ClickModel):
         self.spread_, self.share_ = now.spread, now.share
         self.known_theta_, self.known_rho_, told = information(done, self.common_share_, top * self.leaning_ / self.common_share_)
         self.eye_, self.out_, self._memory = now.eye, now.out, problem.remembered(now, done.found, told)
-        self.exposure_ = self._memory.exposure / (top * self._to_all())
+        self.exposure_ = self._memory.exposure / (top * self._mean_taste())
         self.iterations_, self.converged_, self.objective_, self.message_ = len(done.objective), done.converged, done.objective, done.message
 
-    def _to_all(self) -> Float64 | float:
-        """What kinds of users find attractive, as a multiple of θ, to an average user [pair]."""
+    def _mean_taste(self) -> Float64 | float:
+        """The mean of the kinds' tastes, each counting by its odds of a click [pair]."""
         return 1.0 if self.options_["taste"] is None else np.asarray(self.taste_ @ self.leaning_)
 
     # answers
@@ -274,7 +274,7 @@ class LuceClick(ClickModel):
         return np.asarray((self._tastes(row) * theta).T * self.leaning_ / self.common_share_)
 
     def _beliefs(self, asked: Asked) -> Beliefs:
-        """Normal posteriors of log θ, which is the logit of the attractiveness, and of the logit of ρ: Laplace's, from the observed information."""
+        """Normal posteriors of the logits of the attractiveness and of ρ: Laplace's, the kinds of users being taken as known."""
         unseen = asked.words[:, 0] if self._pairs.unseen is None else np.full(len(asked.row), self._pairs.unseen)
         theta = np.where(asked.row >= 0, self._pairs.at(self.theta_, asked.row, 0.0), np.maximum(unseen, 1e-9))
         rho = self._pairs.at(self.rho_, asked.row, self.satisfaction_)
@@ -311,7 +311,7 @@ class LuceClick(ClickModel):
             "luce_out": memory[5:7],
             "luce_spread": (self.spread_, *memory[7:9]),
             "luce_share": (self.share_, memory.kind_chosen),
-            "luce_tastes": (self.taste_, *memory[10:12]),
+            "luce_tastes": (self.taste_, memory.taste_chosen, memory.taste_exposure),
             "luce_told": (memory.told,),
             "luce_eye_factors": (self.eye_,),
             "luce_out_factors": (self.out_,),

@@ -1,4 +1,4 @@
-"""How sure LuceClick is of what it learnt: normal posteriors on the scale of logits, from the observed information (Laplace)."""
+"""How sure LuceClick is of what it learnt: normal posteriors of logits, from what sessions and priors tell (Laplace)."""
 
 from __future__ import annotations
 

@@ -64,7 +64,7 @@ def faded(memory: Memory, decay: float, at: Places, problem: Problem) -> Memory:
     pairs = [at.of_pairs(values, 0.0) for values in memory[:3]]
     own, mixed = problem.passes.own, problem.passes.mixed  # else the values are common to all queries
     queries = [at.of_queries(values, 0.0) if each else values for values, each in zip(memory[7:10], (own, own, mixed), strict=True)]
-    tastes = [at.of_pairs(values, 0.0) if problem.passes.tasted else values for values in memory[10:12]]
+    tastes = [at.of_pairs(values, 0.0) if problem.passes.tasted else values for values in (memory.taste_chosen, memory.taste_exposure)]
     return Memory(*(decay * values for values in (*pairs, *tables, *queries, *tastes, at.of_pairs(memory.told, 0.0))))
 
 
