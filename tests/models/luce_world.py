@@ -1,6 +1,8 @@
-"""A world of LuceClick's own, to draw sessions from."""
+"""A world of LuceClick's own, to draw sessions from, and settings to fit it with."""
 
 from __future__ import annotations
+
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -14,6 +16,12 @@ from reclick.sequences.readings import LUCE
 WHERE = np.array([[[1.0, 0.5, 0.3, 0.2], [0.3, 0.9, 0.5, 0.3], [0.6, 0.3, 0.9, 0.4], [0.3, 0.5, 0.3, 0.8], [0.6, 0.4, 0.3, 0.3]]])
 WHEN = np.array([[1.0, 0.8, 0.9, 1.0, 1.0]])
 PULL, PLEASE = np.array([0.2, 0.4, 0.8, 1.6, 3.0, 0.5]), np.array([0.2, 0.5, 0.3, 0.6, 0.4, 0.1])
+
+# Settings that leave nothing to the log: without any addition, and with all.
+PLAIN: dict[str, Any] = {
+    "attractiveness_strength": 1.0, "satisfaction_strength": 5.0, "query_strength": None, "transition_strength": 4.0, "kinds": 1
+}  # fmt: skip
+RICH: dict[str, Any] = {**PLAIN, "query_strength": 2.0, "kinds": 3, "kind_strength": 4.0, "mix_strength": 3.0, "taste_strength": 3.0}
 
 
 def drawn(

@@ -5,36 +5,27 @@ from __future__ import annotations
 import itertools
 import logging
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pytest
 from brute import Clicks, Session, all_sequences, as_table, random_sessions
-from luce_world import PLEASE, PULL, WHEN, WHERE, drawn
+from luce_world import PLAIN, PLEASE, PULL, RICH, WHEN, WHERE, drawn
 
 from reclick import pages as pg
-from reclick.attractiveness import TokenLists
-from reclick.batch import Float64
 from reclick.errors import CannotAnswerError, SettingError
-from reclick.models import LuceClick, MultiClick, load
+from reclick.models import LuceClick, MultiClick
 from reclick.models.luce.climbing import climb
 from reclick.models.luce.parameters import Options
 from reclick.models.luce.problem import Problem
-from reclick.models.luce.text import LogLinear, chosen, log_linear, word_means
 from reclick.pages import Pages
 from reclick.sequences.readings import LUCE
 from reclick.sessions import as_sessions
-from reclick.simulation import simulate
 
 THETA, RHO = (0.5, 0.3, 0.2), (0.4, 0.6, 0.2)
 GAMMA = np.array([[0.7, 0.2, 0.1], [0.0, 0.7, 0.3], [0.4, 0.0, 0.6], [0.3, 0.7, 0.0]])
 OMEGA = np.array([0.5, 0.4, 0.3, 0.2])
-PLAIN: dict[str, Any] = {
-    "attractiveness_strength": 1.0, "satisfaction_strength": 5.0, "query_strength": None, "transition_strength": 4.0, "kinds": 1
-}  # fmt: skip
-RICH: dict[str, Any] = {**PLAIN, "query_strength": 2.0, "kinds": 3, "kind_strength": 4.0, "mix_strength": 3.0, "taste_strength": 3.0}
 
 
 def worked(kinds: int = 1, tasted: bool = True) -> LuceClick:
@@ -244,76 +235,7 @@ def test_intervals_hold_the_truth_as_often_as_they_say(level: float) -> None:
         assert abs(float(((low <= truth) & (truth <= high)).mean()) - level) < 0.08, name
 
 
-# ---- text
-
-
-def headlines(rng: np.random.Generator, ads: int, words: int, spread: float) -> tuple[TokenLists, Float64]:
-    """Ads of eight words each, and their true rates: the product of what each word does."""
-    text = np.stack([rng.choice(words, 8, replace=False) for _ in range(ads)])
-    effect = rng.normal(0, spread, words)
-    tokens = TokenLists(np.arange(ads + 1) * 8, text.ravel().astype(np.int32), np.ones(8 * ads, np.int32))
-    return tokens, np.exp(effect[text].sum(axis=1) - 1)
-
-
-def test_a_log_linear_text_model_finds_the_effects_of_words_and_is_chosen_where_they_multiply() -> None:
-    rng = np.random.default_rng(11)
-    tokens, rate = headlines(rng, 3_000, 200, 0.3)
-    exposure = rng.uniform(20, 200, 3_000)
-    clicks = rng.poisson(exposure * rate).astype(np.float64)
-    model = chosen(tokens, exposure, clicks, 200, np.arange(3_000))
-    assert isinstance(model, LogLinear)
-    means = word_means(tokens, exposure, clicks, 200)
-    errors = [np.log(each.rate(tokens)) - np.log(rate) for each in (model, means)]
-    assert np.std(errors[0]) < 0.1 < np.std(errors[1])
-
-
-def test_where_words_say_nothing_the_text_models_say_the_overall_rate() -> None:
-    rng = np.random.default_rng(12)
-    tokens, _ = headlines(rng, 500, 400, 0.0)
-    exposure = rng.uniform(1, 5, 500)
-    clicks = rng.poisson(exposure * 0.4).astype(np.float64)
-    rate = chosen(tokens, exposure, clicks, 400, np.arange(500)).rate(tokens)
-    assert np.abs(rate / (clicks.sum() / exposure.sum()) - 1).max() < 0.35
-    nothing = TokenLists(np.array([0, 1]), np.array([-1], np.int32), np.ones(1, np.int32))
-    for model in (word_means(tokens, exposure, clicks, 400), log_linear(tokens, exposure, clicks, 400, 1e9)):
-        assert model.rate(nothing)[0] == pytest.approx(clicks.sum() / exposure.sum(), rel=0.01)
-
-
-def test_the_slope_of_the_log_linear_objective_is_zero_where_it_is_fitted() -> None:
-    rng = np.random.default_rng(13)
-    tokens, rate = headlines(rng, 300, 50, 0.4)
-    exposure = np.full(300, 40.0)
-    clicks = rng.poisson(exposure * rate).astype(np.float64)
-    model = log_linear(tokens, exposure, clicks, 50, 5.0)
-    left = (clicks - exposure * model.rate(tokens)) / np.sqrt(8)
-    slope = np.bincount(tokens.words, np.repeat(left, 8), 50) - 5.0 * model.weights
-    assert np.abs(slope).max() < 0.05
-    assert abs(left.sum()) < 1e-6
-
-
-def test_words_are_the_prior_of_ads_never_seen_without_the_bias_of_where_they_stood(tmp_path: Path) -> None:
-    # Words are equally good; "low" ads stand below, where nobody looks. Click rates blame the word, exposure does not.
-    rng, count = np.random.default_rng(14), 12_000
-    gamma = np.array([[[1.0, 0.2], [0.5, 0.5], [0.5, 0.5]]])
-    pages = Pages(LUCE, np.full(2 * count, 0.6), np.zeros(2 * count), np.ones((1, 3)), gamma, np.arange(count + 1) * 2, np.zeros(count, np.int64))
-    click, clicks = pg.samples(pages, rng)
-    low = rng.random(count) < 0.85  # … most of the time
-    ads = [[f"h{i % 9}", f"l{i % 7}"] if below else [f"l{i % 7}", f"h{i % 9}"] for i, below in enumerate(low)]
-    text = {"ad": [f"h{i}" for i in range(9)] + [f"l{i}" for i in range(7)] + ["new-h", "new-l"]}
-    text["title"] = [("high" if "h" in ad else "low") + f" {ad[-1]}" for ad in text["ad"]]
-    text |= {"description": [""] * 18, "display_url": [""] * 18}
-    lists = pa.ListArray.from_arrays(pa.array(clicks.astype(np.int32)), pa.array(click))
-    log = pa.table({"query": ["q"] * count, "ads": ads, "clicks": lists})
-    model = LuceClick(**PLAIN, attractiveness_prior="words").fit(log, ads=text)
-    asked = {"query": ["q", "q"], "ad": ["new-h", "new-l"]}
-    ours, counted = (each.relevance(asked, text=text)["attractiveness"].to_numpy() for each in (model, MultiClick().fit(log, ads=text)))
-    assert ours[0] / ours[1] == pytest.approx(1, abs=0.15)
-    assert counted[0] / counted[1] > 1.25
-    model.save(tmp_path / "model")
-    assert load(tmp_path / "model").relevance(asked, text=text) == model.relevance(asked, text=text)
-
-
-# ---- life with it
+# ---- what is given to it
 
 
 def test_a_weight_of_two_equals_the_row_twice_with_every_addition() -> None:
@@ -322,91 +244,6 @@ def test_a_weight_of_two_equals_the_row_twice_with_every_addition() -> None:
     weighted = LuceClick(**RICH).fit(as_table([Session(s.query, s.ads, s.clicks, 2.0) for s in sessions], weights=True))
     np.testing.assert_allclose(weighted.theta_, twice.theta_, rtol=1e-9)
     np.testing.assert_allclose(weighted.gamma_, twice.gamma_, rtol=1e-9)
-
-
-def test_a_saved_model_with_every_addition_answers_the_same_to_the_last_bit_and_can_be_updated(tmp_path: Path) -> None:
-    log, day = (as_table(random_sessions(np.random.default_rng(seed), 150)) for seed in (7, 8))
-    model = LuceClick(**RICH).fit(log)
-    model.save(tmp_path / "model")
-    again = load(tmp_path / "model")
-    assert again.log_prob(day).tobytes() == model.log_prob(day).tobytes()
-    assert again.relevance() == model.relevance()
-    assert again.update(day).log_prob(log).tobytes() == model.update(day).log_prob(log).tobytes()
-
-
-def test_an_update_comes_near_to_a_fit_of_both_days_in_fewer_iterations() -> None:
-    one, two = drawn(PULL, PLEASE, WHERE, WHEN, 8_000, 5), drawn(PULL, PLEASE, WHERE, WHEN, 8_000, 6)
-    whole = LuceClick(**PLAIN).fit(pa.concat_tables([one, two]))
-    updated = LuceClick(**PLAIN).fit(one).update(two)
-    assert updated.iterations_ <= whole.iterations_
-    probe = drawn(PULL, PLEASE, WHERE, WHEN, 4_000, 7)
-    alone = LuceClick(**PLAIN).fit(one).log_prob(probe).mean()
-    assert updated.log_prob(probe).mean() > whole.log_prob(probe).mean() - 5e-4
-    assert updated.log_prob(probe).mean() > alone - 1e-4
-    assert updated.relevance()["impressions"].to_numpy().sum() == pytest.approx(16_000 * 4)
-
-
-def test_an_update_lets_old_days_fade_and_takes_in_new_queries_ads_and_longer_pages() -> None:
-    old = {"query": ["q"] * 40, "ads": [["a", "b"]] * 40, "clicks": [[1]] * 40}
-    new = {"query": ["q", "r"] * 20, "ads": [["a", "b", "c"]] * 40, "clicks": [[2]] * 40}
-    kept, faded = (LuceClick(**{**PLAIN, "query_strength": 2.0}).fit(old).update(new, decay=decay) for decay in (1.0, 0.05))
-    page = {"query": ["q"], "ads": [["a", "b", "c"]]}
-    assert faded.click_prob(page)[0, 0] < kept.click_prob(page)[0, 0]
-    assert faded.click_prob(page)[0, 1] > kept.click_prob(page)[0, 1]
-    assert set(kept.relevance()["ad"].to_pylist()) == {"a", "b", "c"}
-    with pytest.raises(CannotAnswerError, match="fade"):
-        kept.update(new, forget=old)
-
-
-@pytest.mark.parametrize("settings", [{}, {"kinds": 2, "mix_strength": 3.0}])
-@pytest.mark.parametrize("seed", range(3))
-def test_an_update_climbs_though_pairs_and_queries_become_more_frequent_ones(seed: int, settings: dict[str, Any], tmp_path: Path) -> None:
-    weeks = simulate(600, weeks=3, queries=20, seed=seed).weeks
-    given = {**PLAIN, "query_strength": 2.0, "satisfaction_prior": 0.5, **settings}
-    model = LuceClick(**given).fit(weeks[0])
-    model.save(tmp_path / "model")
-    loaded = load(tmp_path / "model")
-    assert isinstance(loaded, LuceClick)
-    for each in (model, loaded):
-        for week in weeks[1:]:
-            each.update(week, decay=0.9)  # the class whose prior mean is 1 would change: it stays
-        assert each.rare_[model.largest_[0]] == 1.0
-        assert each.seldom_[model.largest_[1]] == 1.0
-        assert (np.diff(each.objective_) > -1e-9 * 600).all()
-
-
-def test_what_an_update_remembers_of_queries_adds_up_when_there_was_one_query_and_now_are_more() -> None:
-    old = {"query": ["q"] * 40, "ads": [["a", "b"]] * 40, "clicks": [[1], [], [1, 2], [2]] * 10}
-    new = {"query": ["q", "r", "s", "r"] * 10, "ads": [["a", "b", "c"]] * 40, "clicks": [[2], [], [3, 1], [1]] * 10}
-    model = LuceClick(**{**PLAIN, "query_strength": 2.0, "kinds": 2, "mix_strength": 2.0}).fit(old).update(new, decay=0.5)
-    memory = model._memory
-    assert memory.query_chosen.shape == (3,)
-    assert memory.query_chosen.sum() == pytest.approx(memory.out_chosen.sum(), rel=1e-9)
-    assert memory.kind_chosen.sum(axis=1) == pytest.approx([40 * 0.5 + 10, 20, 10], rel=1e-9)
-
-
-def test_one_new_ad_without_a_click_does_not_speak_for_all_that_were_never_seen() -> None:
-    log = {"query": ["q"] * 400, "ads": [["a", "b"]] * 400, "clicks": [[1], [], [2], [2, 1]] * 100}
-    model = LuceClick(**PLAIN).fit(log)
-    before = model.relevance({"query": ["q"], "ad": ["never"]})["attractiveness"][0].as_py()
-    model.update({"query": ["q"], "ads": [["a", "new"]], "clicks": [[]]})
-    assert model.relevance({"query": ["q"], "ad": ["never"]})["attractiveness"][0].as_py() == pytest.approx(before, rel=0.2)
-
-
-def test_words_say_the_same_of_a_new_ad_after_many_updates_with_days_that_are_alike() -> None:
-    rng = np.random.default_rng(12)
-    ads = {"ad": [f"a{i}" for i in range(12)] + ["new"], "title": [f"{'cheap' if i % 2 else 'fine'} w{i}" for i in range(12)] + ["cheap new"]}
-
-    def day() -> dict[str, list[Any]]:
-        shown = [rng.permutation(12)[:3] for _ in range(600)]
-        clicks = [[int(j) + 1 for j, i in enumerate(page) if rng.random() < (0.3 if i % 2 else 0.05)][:1] for page in shown]
-        return {"query": ["q"] * 600, "ads": [[f"a{i}" for i in page] for page in shown], "clicks": clicks}
-
-    model = LuceClick(attractiveness_prior="words", **PLAIN).fit(day(), ads=ads)
-    said = [model.relevance({"query": ["q"], "ad": ["new"]})["attractiveness"][0].as_py()]
-    for _ in range(3):
-        said.append(model.update(day()).relevance({"query": ["q"], "ad": ["new"]})["attractiveness"][0].as_py())
-    assert max(said) < 1.5 * min(said)
 
 
 def test_unseen_queries_and_ads_get_what_is_common_to_all() -> None:
@@ -433,7 +270,8 @@ def test_a_number_as_prior_is_the_attractiveness_of_an_ad_never_seen() -> None:
 
 
 @pytest.mark.parametrize(
-    "settings", [{"kinds": 0}, {"kinds": 1.5}, {"attractiveness_strength": None}, {"query_strength": "much"}, {"mix_strength": -1}]
+    "settings",
+    [{"kinds": 0}, {"kinds": 1.5}, {"attractiveness_strength": None}, {"query_strength": "much"}, {"mix_strength": -1}, {"taste_strength": 1e300}],
 )
 def test_a_wrong_setting_is_named(settings: dict[str, Any]) -> None:
     with pytest.raises(SettingError, match=next(iter(settings))):

@@ -37,6 +37,7 @@ from reclick.text import AdTokens
 
 STRENGTHS = ("attractiveness", "satisfaction", "query", "transition", "kind", "mix", "taste")
 COMMON = ("satisfaction", "query", "mix", "taste")  # may be None: one value common to all
+STRONGEST = 1e12  # pseudo-clicks; what is stronger drowns the sessions in rounding
 
 
 class LuceClick(ClickModel):
@@ -129,8 +130,8 @@ class LuceClick(ClickModel):
         self.unseen_ = 1.0
         self._pairs = self._index(data.counts, text)
         means = np.ones(len(self._pairs))
-        options = self._choose(data, means)
-        done = self._fit(data, options, means, history)
+        options, counted = self._choose(data, means), count_sessions(data)
+        done = self._fit(data, options, means, counted, history)
         self._take(done, None if isinstance(given, str) else given / (1 - given) / float(done.parameters.rare[0]))
         if given == "words":
             self.word_exposure_, self.word_clicks_ = self.exposure_, self._pairs.counts.clicks
@@ -138,7 +139,7 @@ class LuceClick(ClickModel):
             self._pairs = self._index(data.counts, text)
             overall = self._pairs.words.overall
             means = np.maximum(self._pairs.words.of_pairs()[:, 0], 1e-6) / overall
-            self._take(self._fit(data, options, means, history), overall)
+            self._take(self._fit(data, options, means, counted, history), overall)
 
     def _choose_text(self, counts: Counts, text: AdTokens | None) -> None:
         """Let held-out ads decide between the mean of word rates and a log-linear model, which then has weights of words."""
@@ -164,8 +165,7 @@ class LuceClick(ClickModel):
             fixed["satisfied"] = float(self.satisfaction_prior)
         return Chooser(sessions, means, fixed).choose()
 
-    def _fit(self, sessions: Sessions, options: Options, means: Float64, history: Counts | None) -> Fit:
-        counted = count_sessions(sessions)
+    def _fit(self, sessions: Sessions, options: Options, means: Float64, counted: Counted, history: Counts | None) -> Fit:
         first = pool(sessions, options, means, counted)
         self.pooled_iterations_ = first.iterations
         if history is not None:
@@ -355,4 +355,4 @@ def _check_strength(name: str, value: object, *, none: bool) -> None:
         return
     if isinstance(value, str) or value is None:
         raise SettingError(f'{name}: got {value!r}, expected "auto", a number of 0 or more{" or None" if none else ""}.')
-    check_range(name, value, 0, sys.float_info.max)
+    check_range(name, value, 0, STRONGEST)
