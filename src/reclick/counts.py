@@ -13,7 +13,7 @@ import pyarrow as pa
 from reclick import store
 from reclick.batch import Float64, Int32, Int64
 from reclick.errors import LogError, SettingError
-from reclick.logs.sessions import Progress
+from reclick.progress import Progress
 
 TRACE = 1e-6  # sessions: what decay may leave of a query in one table and not in another
 

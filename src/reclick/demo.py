@@ -12,10 +12,10 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from reclick.evaluation import Evaluation, evaluate
-from reclick.evaluation.inputs import Told
 from reclick.files import write_files
 from reclick.logs import read_sessions
 from reclick.models import MODELS, ClickModel, LuceClick, MultiClick, load
+from reclick.progress import Told
 from reclick.scoring import predict
 from reclick.simulation import simulate
 

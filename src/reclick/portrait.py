@@ -10,7 +10,7 @@ import numpy as np
 
 from reclick.batch import Float64, Int64
 from reclick.counts import Counts, as_counts
-from reclick.logs.sessions import Progress
+from reclick.progress import Progress
 
 VOLUMES = (0, 10, 50, 100, 500, 1000)  # lower ends of the paper's buckets of query volume
 VOLUME_NAMES = (*(f"{low}-{high}" for low, high in pairwise(VOLUMES)), f">{VOLUMES[-1]}")

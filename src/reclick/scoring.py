@@ -14,9 +14,9 @@ from reclick.batch import Float64, SessionBatch
 from reclick.errors import LogError, SettingError
 from reclick.files import whole_file
 from reclick.logs import as_log
-from reclick.logs.sessions import Progress
 from reclick.models.base import ClickModel
 from reclick.pages import Pages, top_sequences_of_pages
+from reclick.progress import Progress
 from reclick.sequences.likeliest import ANY_LENGTH
 
 ADDED = ("click_prob", "expected_clicks", "sequences")

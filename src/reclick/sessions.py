@@ -12,7 +12,7 @@ from reclick.batch import Float64, Int32, Int64
 from reclick.compiled import compiled
 from reclick.counts import Counts, refuse_weightless
 from reclick.errors import LogError
-from reclick.logs.sessions import Progress
+from reclick.progress import Progress
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from contextlib import nullcontext
+from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from reclick.cli.opening import How, add_up, group, named_values, open_log, read_text, tell_dropped, value
 from reclick.cli.options import Ads, Columns, FormatName, Logs, MaxAds, OnError
-from reclick.cli.terminal import console, working
+from reclick.cli.terminal import console, told, working
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from contextlib import AbstractContextManager
 
     from reclick.models import ClickModel
@@ -56,14 +57,26 @@ def fit(
         text = read_text(ads, on_error)
         read = add_up(logs, how) if chosen.counts_suffice else group(logs, how)
         text = read.ads if text is None else text
-        if update:
-            chosen.update(read.data, forget=add_up(forget, how).data if forget else None, decay=decay, ads=text)
-        else:
-            chosen.fit(read.data, history=add_up(history, how).data if history else None, ads=text)
+        beside = forget if update else history
+        other = add_up(beside, how).data if beside else None
+        with _fitting(chosen):
+            if update:
+                chosen.update(read.data, forget=other, decay=decay, ads=text)
+            else:
+                chosen.fit(read.data, history=other, ads=text)
         chosen.save(to)
     if chosen.advice:
         typer.echo(f"note: {chosen.advice}", err=True)
     typer.echo(f"{chosen!r}\n{to}")
+
+
+@contextmanager
+def _fitting(model: ClickModel) -> Iterator[None]:
+    """Bars of how far a fit is."""
+    from reclick.progress import listening
+
+    with told() as tell, listening(lambda what, done, total: tell(f"Fitting {model.name}: {what}", done, total)):
+        yield
 
 
 def predict(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import cache
 from typing import Any
 
 import typer
@@ -23,10 +24,7 @@ def told() -> Iterator[Callable[[str, int, int | None], None]]:
     """A progress bar for each thing that is being done, by its name; silent when the output is not a terminal."""
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-    from reclick.compiled import FIRST_RUN
-
-    if FIRST_RUN:
-        console(stderr=True).print("First run: compiling, which takes a minute or two once.", style="dim")
+    _tell_first_run()
     if not sys.stderr.isatty():
         yield lambda what, done, total: None
         return
@@ -40,6 +38,15 @@ def told() -> Iterator[Callable[[str, int, int | None], None]]:
             bars.update(tasks[what], completed=done, total=total)
 
         yield tell
+
+
+@cache
+def _tell_first_run() -> None:
+    """Say once that kernels are still to be compiled, if they are."""
+    from reclick.compiled import FIRST_RUN
+
+    if FIRST_RUN:
+        console(stderr=True).print("First run: compiling, which takes a minute or two once.", style="dim")
 
 
 def console(*, stderr: bool = False) -> Any:

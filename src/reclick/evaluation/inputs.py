@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import cached_property, partial
 from typing import Any, NamedTuple
 
@@ -15,10 +15,8 @@ from reclick.counts import Counts
 from reclick.engines.counter import Counter
 from reclick.errors import SettingError
 from reclick.logs import SessionLog, as_log, read_ads, read_labels
-from reclick.logs.sessions import Progress
+from reclick.progress import Progress, Told
 from reclick.sessions import Sessions, as_sessions
-
-Told = Callable[[str, int, int | None], object]  # what is being done, how far, of how much when known
 
 
 class Log:

@@ -12,7 +12,7 @@ import pyarrow as pa
 from reclick import __version__
 from reclick.errors import SettingError
 from reclick.evaluation import facts
-from reclick.evaluation.inputs import Inputs, Told, open_inputs, refuse_unfitted
+from reclick.evaluation.inputs import Inputs, open_inputs, refuse_unfitted
 from reclick.evaluation.keeping import Kept, timed
 from reclick.evaluation.result import Evaluation
 from reclick.metrics import SESSION_METRICS, QueryVolumes, SessionSums, label_tables, least_relevant, relevance_scores, reliability, score, tables
@@ -20,6 +20,7 @@ from reclick.metrics.estimates import check_bootstrap
 from reclick.models import MODELS, ClickModel
 from reclick.models.checks import check_whole
 from reclick.portrait import describe
+from reclick.progress import Told, listening, nobody
 
 
 class Judged(NamedTuple):
@@ -54,7 +55,7 @@ def evaluate(
     >>> evaluate(["multiclick", "pbm"], week, train=week, resamples=100).value("PBM", "impossible")
     0.25
     """
-    chosen, tell = named(models), progress or _nobody
+    chosen, tell = named(models), progress or nobody
     check_bootstrap(level, resamples)
     check_whole("seed", seed, 0)
     refuse_unfitted([name for name, model in chosen.items() if not model.fitted], train)
@@ -77,10 +78,6 @@ def named(models: Mapping[str, ClickModel] | Iterable[str]) -> dict[str, ClickMo
     if not chosen:
         raise SettingError(f"models: got none. Give one or more of {', '.join(MODELS)}.")
     return chosen
-
-
-def _nobody(what: str, done: int, total: int | None) -> None:
-    pass
 
 
 # ---- one model
@@ -106,7 +103,8 @@ def _fitted(name: str, model: ClickModel, inputs: Inputs, tell: Told) -> ClickMo
         return model
     data = inputs.train.counts if model.counts_suffice else inputs.train.groups
     tell(f"Fitting {name}", 0, None)
-    fitted = model.clone().fit(data, history=None if inputs.history is None else inputs.history.counts, ads=inputs.text)
+    with listening(lambda what, done, total: tell(f"Fitting {name}", done, total)):
+        fitted = model.clone().fit(data, history=None if inputs.history is None else inputs.history.counts, ads=inputs.text)
     tell(f"Fitting {name}", 1, 1)
     return fitted
 

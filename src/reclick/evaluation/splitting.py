@@ -20,7 +20,7 @@ from reclick.batch import SessionBatch
 from reclick.errors import LogError, SettingError, clear_write_errors
 from reclick.logs import SessionLog, as_log, read_sessions
 from reclick.logs.rewriting import session_table
-from reclick.logs.sessions import Progress
+from reclick.progress import Progress
 
 PARTS = ("history", "train", "test")
 WEEK = np.timedelta64(7, "D")

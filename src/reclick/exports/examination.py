@@ -17,10 +17,10 @@ from reclick.exports.job import Exported, Job
 from reclick.exports.lines import column, joined, write_rows
 from reclick.files import write_files
 from reclick.logs import as_log
-from reclick.logs.sessions import Progress
 from reclick.models.base import ClickModel
 from reclick.models.pbm import PBM
 from reclick.pages import Pages
+from reclick.progress import Progress
 
 
 def propensities(model: ClickModel, log: object = None, *, progress: Progress | None = None) -> pa.Table:

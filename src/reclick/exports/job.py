@@ -9,8 +9,8 @@ from pathlib import Path
 from reclick.exports.judging import Judged
 from reclick.exports.rules import Rule
 from reclick.logs.raw import OnError
-from reclick.logs.sessions import Progress
 from reclick.models.base import ClickModel
+from reclick.progress import Progress
 
 
 @dataclass(frozen=True)

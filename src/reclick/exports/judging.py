@@ -17,8 +17,8 @@ from reclick.batch import Float64
 from reclick.errors import CannotAnswerError, SettingError
 from reclick.exports.rules import Grading, Rule, takes_grading
 from reclick.exports.slices import PairSlices, side_by_side
-from reclick.logs.sessions import Progress
 from reclick.models.base import ClickModel
+from reclick.progress import Progress
 
 logger = logging.getLogger("reclick")
 

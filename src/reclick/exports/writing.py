@@ -17,9 +17,9 @@ from reclick.exports.qrels import write_qrels
 from reclick.exports.quepid import write_quepid
 from reclick.exports.rules import Grading, Rule, takes_grading
 from reclick.logs.raw import OnError, check_on_error
-from reclick.logs.sessions import Progress
 from reclick.models.base import ClickModel
 from reclick.models.checks import check_choice
+from reclick.progress import Progress
 
 
 class Format(NamedTuple):

@@ -18,9 +18,10 @@ from reclick.logs.formats.files import LogFile, with_members
 from reclick.logs.formats.format import Format, Found
 from reclick.logs.raw import OnError, Raw, Source, check_on_error
 from reclick.logs.rewriting import numbered, rewrite
-from reclick.logs.sessions import Progress, SessionLog
+from reclick.logs.sessions import SessionLog
 from reclick.logs.sources import find_files, is_paths, open_sources, short_names
 from reclick.logs.texts import read_ads
+from reclick.progress import Progress
 from reclick.schema import PAGE_COLUMNS, SESSION_COLUMNS, UNREAD, Column
 
 logger = logging.getLogger("reclick")

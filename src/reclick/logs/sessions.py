@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 import pyarrow as pa
@@ -13,8 +13,7 @@ from reclick.logs.ahead import read_ahead
 from reclick.logs.raw import OnError, Source
 from reclick.logs.reasons import KEPT
 from reclick.logs.summary import Example, ReadSummary, Tally, bad_rows_message
-
-Progress = Callable[[int, int | None], object]  # rows done, rows in all when known
+from reclick.progress import Progress
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,13 +11,13 @@ from reclick.batch import Float64, Int64, SessionBatch
 from reclick.compiled import compiled
 from reclick.errors import CannotAnswerError
 from reclick.logs import as_log
-from reclick.logs.sessions import Progress
 from reclick.metrics.answers import PartAnswers
 from reclick.metrics.of_sessions import SESSION_METRICS
 from reclick.metrics.sums import CHUNKS, COLUMNS, WIDTH, SessionSums, chunk_of
 from reclick.metrics.volumes import QueryVolumes
 from reclick.models.base import ClickModel
 from reclick.pages import Pages
+from reclick.progress import Progress
 
 
 class PartColumns(NamedTuple):

@@ -19,7 +19,6 @@ from reclick.batch import Float64, SessionBatch
 from reclick.counts import Counts, as_counts
 from reclick.errors import CannotAnswerError, NotFittedError, SettingError
 from reclick.logs import as_log
-from reclick.logs.sessions import Progress
 from reclick.models.answers import Answer, RankedSequence, answer_parts, click_lists, joined, padded, stacked
 from reclick.models.beliefs import Belief, Beliefs
 from reclick.models.checks import check_names, check_range
@@ -28,6 +27,7 @@ from reclick.models.pairs import Asked, Pairs
 from reclick.models.priors import top_click_rate
 from reclick.models.saving import saved_counts, tables_of_counts
 from reclick.pages import Pages, click_probs, log_probs, log_set_probs, next_click_probs, samples, top_sequences_of_pages
+from reclick.progress import Progress
 from reclick.sequences.likeliest import ANY_LENGTH
 from reclick.sessions import as_sessions
 from reclick.text import AdTokens

@@ -18,6 +18,7 @@ from typing import Any, Generic, TypeVar
 
 from reclick.batch import Float64
 from reclick.models.checks import check_range, check_whole
+from reclick.progress import tell
 
 Parameters = TypeVar("Parameters")
 Block = TypeVar("Block")
@@ -56,6 +57,7 @@ def maximise_objective(
     parameters, objective = start, [float("-inf")]
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         for iteration in range(1, max_iterations + 1):
+            tell("iterations", iteration)
             statistics = _summed(pool.map(partial(expect, parameters), blocks))
             objective.append(float(statistics["log_likelihood"]) + log_prior(parameters))
             if not math.isfinite(objective[-1]):

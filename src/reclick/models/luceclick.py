@@ -13,7 +13,6 @@ from reclick.attractiveness import TextIndex
 from reclick.batch import Float64, Int64, SessionBatch
 from reclick.counts import Counts
 from reclick.errors import CannotAnswerError, SettingError
-from reclick.logs.sessions import Progress
 from reclick.models.base import EDGE, ClickModel
 from reclick.models.beliefs import Beliefs
 from reclick.models.checks import check_prior, check_range, check_whole
@@ -31,6 +30,7 @@ from reclick.models.luce.problem import Problem
 from reclick.models.luce.text import LogLinear, LogLinearWords, chosen
 from reclick.models.pairs import Asked, Pairs
 from reclick.pages import Pages
+from reclick.progress import Progress
 from reclick.sequences.readings import LUCE
 from reclick.sessions import Sessions, as_sessions
 from reclick.text import AdTokens

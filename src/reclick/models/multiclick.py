@@ -16,7 +16,6 @@ import pyarrow as pa
 from reclick.attractiveness import TextIndex
 from reclick.batch import Float64, SessionBatch
 from reclick.counts import Counts, as_counts
-from reclick.logs.sessions import Progress
 from reclick.models.answers import padded, stacked
 from reclick.models.base import ClickModel
 from reclick.models.beliefs import Belief, Beliefs
@@ -27,6 +26,7 @@ from reclick.models.icm import word_belief
 from reclick.models.pairs import Asked
 from reclick.models.saving import saved_counts
 from reclick.pages import Pages
+from reclick.progress import Progress
 from reclick.sequences.readings import READINGS
 from reclick.text import AdTokens
 

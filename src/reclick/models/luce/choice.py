@@ -21,6 +21,7 @@ from reclick.models.luce.counted import Counted, count_sessions, counted_start
 from reclick.models.luce.kernels import marks
 from reclick.models.luce.parameters import Options, Parameters
 from reclick.models.luce.problem import Problem
+from reclick.progress import tell
 from reclick.sessions import Sessions
 
 logger = logging.getLogger("reclick")
@@ -186,6 +187,7 @@ class Chooser:
             parts = [self._held_out(k, options) for k in range(len(self.folds))]
             self.trials[options] = Tried(options, np.concatenate(parts), np.concatenate([test.weight for _, test in self.folds]))
             logger.debug("%s: %.5f", options, self.trials[options].mean)
+            tell("settings tried", len(self.trials))
         return self.trials[options]
 
     def _held_out(self, k: int, options: Options) -> Float64:

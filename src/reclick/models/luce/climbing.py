@@ -12,6 +12,7 @@ from reclick.models.em import LOSS
 from reclick.models.luce.parameters import Found, Parameters
 from reclick.models.luce.problem import Problem
 from reclick.models.luce.steps import leapt, maximise
+from reclick.progress import tell
 
 logger = logging.getLogger("reclick")
 AT_FIRST, FAR = 4.0, 64.0  # the longest leap, in steps, at first and ever
@@ -38,6 +39,8 @@ def climb(problem: Problem, start: Parameters, *, max_iterations: int, tolerance
         way = _Way(problem, pool, start)
         while len(way.objective) < max_iterations:
             stepped = way.go()
+            if not quiet:
+                tell("iterations", len(way.objective))
             if stepped and tolerance > 0 and way.gain < tolerance:
                 return way.end(True, f"converged after {len(way.objective)} iterations, gain {way.gain:.1e} < {tolerance:g}")
     compared = f"> {tolerance:g}" if tolerance > 0 else f"with tolerance {tolerance:g}, which asks for all of them"
