@@ -94,6 +94,30 @@ def test_an_addition_has_to_gain_surely_and_where_it_has_values_for_every_pair_e
     assert not _earns(less, more)
 
 
+@pytest.mark.parametrize(
+    ("name", "best", "loss", "taken"),
+    [
+        ("attractiveness", 4.0, 0.01, 2.0),
+        ("attractiveness", 1.0, 0.01, 2.0),
+        ("attractiveness", 8.0, 0.5, 8.0),
+        ("attractiveness", 0.5, 0.5, 0.5),
+        ("transition", 1.0, 0.01, 16.0),
+        ("transition", 1.0, 0.5, 1.0),
+    ],
+)
+def test_where_the_log_cannot_tell_the_prior_of_attractiveness_is_moderate_and_another_strong(
+    name: str, best: float, loss: float, taken: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    noise = np.tile([1.0, -1.0], 200)  # the mean of 400 has a standard error of .05
+
+    def tried(_: Chooser, options: Options) -> Tried:
+        return Tried(options, abs(np.log(getattr(options, name) / best)) * (noise - loss), np.ones(400))
+
+    monkeypatch.setattr(Chooser, "tried", tried)
+    chooser = Chooser(as_sessions(as_table([Session("q", ("a",), ())])), np.ones(1), {})
+    assert getattr(chooser._along(name, DEFAULTS), name) == taken
+
+
 def test_what_the_user_says_of_tastes_is_kept() -> None:
     log = drawn(PULL, PLEASE, WHERE, WHEN, 400, seed=8)
     assert LuceClick(kinds=2, taste_strength=5.0).fit(log).options_["taste"] == 5.0

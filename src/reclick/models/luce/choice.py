@@ -1,14 +1,15 @@
 """What LuceClick decides by itself: strengths of priors and additions, by the likelihood of sessions held out of the training log.
 
 Sessions are dealt into folds by their own content, so the order of the log's rows does not matter and nothing is drawn at random. Of the strengths of
-a prior the strongest is taken that is not surely worse than the best, and of its means the best; an addition is taken only where it surely gains.
-Sure is what is twice its standard error, or once for a strength; tastes, which have values for every pair, have to gain more. So drift, which
-held-out sessions of the same days do not show, is met with the stronger prior.
+a prior that are not surely worse than the best the strongest is taken (of attractiveness the nearest to moderate), and of its means the best; an
+addition is taken only where it surely gains. Sure is what is twice its standard error, or once for a strength; tastes, which have values for every
+pair, have to gain more. So drift, which held-out sessions of the same days do not show, is met with the stronger prior.
 """
 
 from __future__ import annotations
 
 import logging
+import math
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -74,6 +75,11 @@ class Tried(NamedTuple):
 def _earns(more: Tried, less: Tried, least: float = 0.0) -> bool:
     """Whether an addition earns its place."""
     return more.sureness(less) >= SURELY and more.mean - less.mean >= least
+
+
+def _from_moderate(options: Options) -> float:
+    """How many times θ's prior is stronger or weaker than by default; a log too small to tell would else have it ever stronger."""
+    return abs(math.log(options.attractiveness / DEFAULTS.attractiveness))
 
 
 class Pooled(NamedTuple):
@@ -149,7 +155,7 @@ class Chooser:
         return trials[-1].options if trials[-1].mean - trials[0].mean > SAME else now
 
     def _along(self, name: str, now: Options) -> Options:
-        """The strongest of a grid that is not surely worse than the best of it; an addition (from None) only if it surely gains."""
+        """Of what is not surely worse than the best of a grid the strongest, or the nearest to moderate; an addition only if it surely gains."""
         trials = [self.tried(now._replace(**{name: value})) for value in GRIDS[name]]
         best = max(trials, key=lambda trial: trial.mean)
         if GRIDS[name][0] is None:
@@ -157,7 +163,8 @@ class Chooser:
             if not _earns(best, none, least):
                 return none.options
             trials = [trial for trial in trials[1:] if _earns(trial, none, least)]
-        return next(trial.options for trial in trials if best.sureness(trial) <= 1)
+        fair = [trial.options for trial in trials if best.sureness(trial) <= 1]
+        return min(fair, key=_from_moderate) if name == "attractiveness" else fair[0]
 
     def _taste(self, now: Options) -> Options:
         """Tastes of the kinds of users that there are; where they have them, it may take more kinds to tell them."""
