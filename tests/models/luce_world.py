@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 
 from reclick import pages as pg
-from reclick.batch import Float64
+from reclick.batch import Float64, Int32, Int64
 from reclick.models.luce.kinds import Kinds
 from reclick.pages import Pages
 from reclick.sequences.readings import LUCE
@@ -37,12 +37,22 @@ def drawn(
     if share is not None:
         tastes = np.ones((len(share), len(theta))) if tastes is None else tastes
         pages = Kinds(pages, np.tile(share, (count, 1)), (tastes * theta)[:, shown.ravel()])
-    click, clicks = pg.samples(pages, rng)
-    ads = pa.array([f"ad{i}" for i in shown.ravel()])
+    return _table(np.full(count, "q"), shown, *pg.samples(pages, rng))
+
+
+def drawn_of_queries(theta: Float64, rho: Float64, gamma: Float64, omega: Float64, count: int, rng: np.random.Generator) -> pa.Table:
+    """Sessions of pages of four of the ads of a query, placed at random; theta and rho [query, ad]."""
+    query, shown = rng.integers(0, len(theta), count), np.argsort(rng.random((count, theta.shape[1])), axis=1)[:, :4]
+    weights, pleases = (values[query[:, None], shown].ravel() for values in (theta, rho))
+    pages = Pages(LUCE, weights, pleases, omega, gamma, np.arange(count + 1) * 4, np.zeros(count, np.int64))
+    return _table(np.array([f"q{q}" for q in query]), shown, *pg.samples(pages, rng))
+
+
+def _table(query: Any, shown: Int64, click: Int32, clicks: Int64) -> pa.Table:
     return pa.table(
         {
-            "query": ["q"] * count,
-            "ads": pa.ListArray.from_arrays(pa.array(np.arange(count + 1, dtype=np.int32) * 4), ads),
+            "query": query,
+            "ads": pa.ListArray.from_arrays(pa.array(np.arange(len(query) + 1, dtype=np.int32) * 4), pa.array([f"ad{i}" for i in shown.ravel()])),
             "clicks": pa.ListArray.from_arrays(pa.array(clicks.astype(np.int32)), pa.array(click)),
         }
     )

@@ -1,40 +1,139 @@
-"""Intervals of LuceClick: probabilities whose logits have normal posteriors, and their products."""
+"""Intervals of LuceClick: what sessions tell of all the ads of a query together, and whether intervals hold the truth."""
 
 from __future__ import annotations
 
+from itertools import product
+from typing import Any
+
 import numpy as np
+import pyarrow as pa
 import pytest
+from brute import Session, as_table, random_sessions
+from luce_world import PLAIN, WHEN, WHERE, drawn_of_queries
 
 import reclick as rc
 from reclick.batch import Float64
-from reclick.models.luce.beliefs import belief, product_belief
+from reclick.intervals import credible_interval
+from reclick.models.luce import curvature
+from reclick.models.luce.curvature import variances
+from reclick.models.luce.parameters import Options, Parameters
+from reclick.models.luce.problem import Problem
+from reclick.sessions import Sessions, as_sessions
+
+BEFORE = 0.7  # what is known of each log θ before the sessions, and of each log f
 
 
-def sigmoid(x: Float64) -> Float64:
-    return np.asarray(1 / (1 + np.exp(-x)))
+def problem_of(log: pa.Table, options: Options) -> Problem:
+    sessions = as_sessions(log)
+    return Problem(sessions, options, np.ones(len(sessions.counts.impressions)), 0.3, np.full(options.kinds, 1 / options.kinds))
 
 
-def logit(p: float) -> float:
-    return float(np.log(p / (1 - p)))
+def somewhere(problem: Problem, rho: float, seed: int = 4) -> Parameters:
+    """Parameters drawn at random, but for one ρ."""
+    rng, fresh = np.random.default_rng(seed), problem.fresh()
+    eye, spread, theta = (rng.gamma(3.0, 1 / 3, len(values)) for values in (fresh.eye, fresh.spread, fresh.theta))
+    return fresh._replace(theta=theta, rho=np.full(len(theta), rho), eye=eye, spread=spread)
 
 
-@pytest.mark.parametrize(("theta", "rho", "known"), [(0.3, 0.8, (40.0, 60.0)), (0.05, 0.9, (3.0, 50.0)), (0.9, 0.6, (300.0, 8.0))])
-def test_the_interval_of_a_product_holds_what_draws_of_it_do(theta: float, rho: float, known: tuple[float, float]) -> None:
-    rng = np.random.default_rng(0)
-    draws = sigmoid(rng.normal(logit(theta), known[0] ** -0.5, 200_000)) * sigmoid(rng.normal(logit(rho), known[1] ** -0.5, 200_000))
-    found = product_belief(np.array([theta]), np.array([known[0]]), np.array([rho]), np.array([known[1]]))
-    assert found.interval is not None
-    (low,), (high,) = found.interval(0.9)
-    assert np.mean((draws >= low) & (draws <= high)) == pytest.approx(0.9, abs=0.03)
-    assert np.mean(draws < low) == pytest.approx(0.05, abs=0.03)
+def told(problem: Problem, now: Parameters) -> Float64:
+    """What the sessions tell of each log θ [pair]."""
+    before = np.full((len(now.theta), problem.passes.tastes), BEFORE)
+    return problem.passes.information(now, before, np.full(len(now.spread), BEFORE))[:, 1]
 
 
-def test_a_product_with_a_certain_one_has_the_other_ones_interval() -> None:
-    sure = product_belief(np.array([0.3]), np.array([40.0]), np.array([1.0]), np.array([np.inf]))
-    alone = belief(np.array([0.3]), np.array([40.0]))
-    assert sure.interval is not None
-    assert alone.interval is not None
-    np.testing.assert_allclose(sure.interval(0.9), alone.interval(0.9), rtol=1e-12)
+def by_differences(problem: Problem, sessions: Sessions, now: Parameters, own: bool) -> Float64:
+    """The same by the definition: minus the second derivatives of the log-likelihood by every log θ and log f, inverted."""
+    pairs, many = len(now.theta), len(now.theta) + own * len(now.spread)
+
+    def log_likelihood(moved: Float64) -> float:
+        spread = now.spread * np.exp(moved[pairs:]) if own else now.spread
+        return float(problem.passes.score(now._replace(theta=now.theta * np.exp(moved[:pairs]), spread=spread), sessions) @ sessions.weight)
+
+    step, unit, matrix = 1e-3, np.eye(many), np.empty((many, many))
+    for i, j in product(range(many), repeat=2):
+        corners = [a * b * log_likelihood(step * (a * unit[i] + b * unit[j])) for a in (1, -1) for b in (1, -1)]
+        matrix[i, j] = -sum(corners) / (4 * step * step)
+    return np.asarray(1 / np.diag(np.linalg.inv(matrix + BEFORE * np.eye(many)))[:pairs] - BEFORE)
+
+
+@pytest.mark.parametrize("own", [False, True])
+def test_what_is_known_of_an_ad_is_by_the_curvature_of_all_weights_of_its_query(own: bool) -> None:
+    log = as_table(random_sessions(np.random.default_rng(2), 60))
+    problem = problem_of(log, Options(query=2.0 if own else None))
+    now = somewhere(problem, rho=0.0)  # where nobody is satisfied every choice is seen
+    np.testing.assert_allclose(told(problem, now), by_differences(problem, as_sessions(log), now, own), rtol=1e-4)
+
+
+@pytest.mark.parametrize("rho", [0.3, 0.7])
+def test_an_end_of_which_nobody_knows_why_tells_less(rho: float) -> None:
+    # Every session that one page can have, each as likely as it is, so that the sum is the expected information.
+    every = [Session("q", ("a", "b"), clicks, 1.0) for clicks in ((), (1,), (2,), (1, 2), (2, 1))]
+    problem = problem_of(as_table(every, weights=True), Options(query=2.0))
+    now = somewhere(problem, rho)
+    likely = np.exp(problem.passes.score(now, as_sessions(as_table(every, weights=True))))
+    assert likely.sum() == pytest.approx(1)
+    order = as_sessions(as_table(every, weights=True))
+    weighed = Sessions(order.counts, order.pair, order.page, order.click, order.clicks, 500 * likely)
+    again = Problem(weighed, Options(query=2.0), np.ones(2), 0.3, np.ones(1))
+    np.testing.assert_allclose(told(again, now), by_differences(again, weighed, now, own=True), rtol=1e-4)
+
+
+def test_runs_of_queries_tell_the_same_whatever_room_there_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    problem = problem_of(as_table(random_sessions(np.random.default_rng(5), 200)), Options(query=2.0, kinds=2, mix=3.0, taste=2.0))
+    now = somewhere(problem, 0.4)
+    whole = told(problem, now)
+    monkeypatch.setattr("reclick.models.luce.passes.ROOM", 1)
+    np.testing.assert_allclose(told(problem, now), whole, rtol=1e-12)
+
+
+def test_beyond_the_ads_that_are_unknown_together_the_neighbours_are_taken_as_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    problem = problem_of(as_table(random_sessions(np.random.default_rng(6), 200)), Options())
+    now = somewhere(problem, 0.2)
+    together = told(problem, now)
+    monkeypatch.setattr(curvature, "TOGETHER", 1)
+    nearly = told(problem, now)
+    monkeypatch.setattr(curvature, "TOGETHER", 0)
+    alone = told(problem, now)
+    assert (together <= nearly * (1 + 1e-9)).all()
+    assert (nearly <= alone * (1 + 1e-9)).all()
+    assert together.sum() < 0.95 * alone.sum()
+
+
+def test_variances_are_the_diagonal_of_the_inverse() -> None:
+    rng = np.random.default_rng(1)
+    for size in (1, 2, 7, 30):
+        half = rng.normal(size=(size, size))
+        matrix = half @ half.T + 0.1 * np.eye(size)
+        np.testing.assert_allclose(variances(matrix.copy()), np.diag(np.linalg.inv(matrix)), rtol=1e-6)
+
+
+CASES: dict[str, tuple[float, float | None]] = {"many leave at once": (1.0, None), "hardly any leave": (0.1, None), "each query its own": (1.0, 3.0)}
+
+
+@pytest.mark.parametrize("level", [0.5, 0.9])
+@pytest.mark.parametrize("case", CASES)
+def test_intervals_hold_the_truth_as_often_as_they_say(case: str, level: float) -> None:
+    # θ, ρ and f from the priors themselves; 600 ads of 100 queries, some hundred impressions each.
+    outside, own = CASES[case]
+    rng = np.random.default_rng(8)
+    queries, ads = 100, 6
+    theta, rho = rng.gamma(2.0, 0.5, (queries, ads)), rng.beta(3.0, 5.0, (queries, ads))
+    f = np.ones(queries) if own is None else rng.gamma(own, 1 / own, queries)
+    log = drawn_of_queries(theta / f[:, None], rho, WHERE, outside * WHEN, 20_000, rng)
+    given: dict[str, Any] = {
+        **PLAIN,
+        "attractiveness_strength": 2.0,
+        "satisfaction_strength": 8.0,
+        "satisfaction_prior": 0.375,
+        "query_strength": own,
+    }
+    model = rc.LuceClick(**given).fit(log)
+    asked = {"query": [f"q{q}" for q in range(queries) for _ in range(ads)], "ad": [f"ad{i}" for _ in range(queries) for i in range(ads)]}
+    table, odds = model.relevance(asked, level=level), theta.ravel() / outside
+    truths = {"attractiveness": odds / (1 + odds), "satisfaction": rho.ravel(), "relevance": odds / (1 + odds) * rho.ravel()}
+    for name, truth in truths.items():
+        low, high = table[f"{name}_low"].to_numpy(), table[f"{name}_high"].to_numpy()
+        assert np.mean((low <= truth) & (truth <= high)) == pytest.approx(level, abs=0.05 if name == "attractiveness" else 0.09), name
 
 
 def test_what_was_clicked_more_often_has_the_higher_lower_end_even_where_satisfaction_is_not_known() -> None:
@@ -44,9 +143,9 @@ def test_what_was_clicked_more_often_has_the_higher_lower_end_even_where_satisfa
     assert low["a"] > 2 * low["b"] > 0
 
 
-def test_a_satisfaction_common_to_all_has_a_wide_interval_seen_or_not() -> None:
+def test_a_satisfaction_common_to_all_is_known_as_if_two_clicks_had_told_it_seen_or_not() -> None:
     log = {"query": ["q"] * 400, "ads": [["a", "b"]] * 400, "clicks": [[1], [], [2], [2, 1]] * 100}
     model = rc.LuceClick(satisfaction_strength=None, attractiveness_strength=1.0, transition_strength=1.0, kinds=1, query_strength=None).fit(log)
+    low, high = credible_interval(model.satisfaction_, 2.0)
     for row in model.relevance({"query": ["q", "q"], "ad": ["a", "never"]}).to_pylist():
-        odds = [row[name] / (1 - row[name]) for name in ("satisfaction_low", "satisfaction", "satisfaction_high")]
-        assert odds[1] / odds[0] == pytest.approx(odds[2] / odds[1]) == pytest.approx(np.exp(1.6449), rel=1e-3)
+        assert (row["satisfaction_low"], row["satisfaction_high"]) == pytest.approx((float(low), float(high)), rel=1e-6)

@@ -196,45 +196,6 @@ def test_position_bias_does_not_enter_attractiveness_but_does_enter_click_rates(
     assert rates[0] / rates[1] > 1.5
 
 
-# ---- intervals
-
-
-@pytest.mark.parametrize("level", [0.5, 0.9])
-def test_intervals_hold_the_truth_as_often_as_they_say(level: float) -> None:
-    # θ of each ad from the prior itself, ρ likewise; 150 ads of 40 queries, some hundred impressions each. Tolerance: 0.06 on shares of 150 and more.
-    rng = np.random.default_rng(8)
-    queries, ads, count = 40, 6, 24_000
-    theta = rng.gamma(2.0, 0.5, (queries, ads))
-    rho = rng.beta(3.0, 5.0, (queries, ads))
-    query = rng.integers(0, queries, count)
-    shown = np.argsort(rng.random((count, ads)), axis=1)[:, :4]
-    pages = Pages(
-        LUCE,
-        theta[query[:, None], shown].ravel(),
-        rho[query[:, None], shown].ravel(),
-        WHEN,
-        WHERE,
-        np.arange(count + 1) * 4,
-        np.zeros(count, np.int64),
-    )
-    click, clicks = pg.samples(pages, rng)
-    log = pa.table(
-        {
-            "query": [f"q{q:02}" for q in query],
-            "ads": pa.ListArray.from_arrays(pa.array(np.arange(count + 1, dtype=np.int32) * 4), pa.array([f"ad{i}" for i in shown.ravel()])),
-            "clicks": pa.ListArray.from_arrays(pa.array(clicks.astype(np.int32)), pa.array(click)),
-        }
-    )
-    model = LuceClick(**{**PLAIN, "attractiveness_strength": 2.0, "satisfaction_strength": 8.0}, tolerance=1e-7, max_iterations=1000).fit(log)
-    asked = {"query": [f"q{q:02}" for q in range(queries) for _ in range(ads)], "ad": [f"ad{i}" for _ in range(queries) for i in range(ads)]}
-    table = model.relevance(asked, level=level)
-    scale = float(np.exp(np.mean(np.log(model.theta_) - np.log(theta.ravel()))))
-    odds = theta.ravel() * scale
-    for name, truth in (("attractiveness", odds / (1 + odds)), ("satisfaction", rho.ravel())):
-        low, high = np.array(table[f"{name}_low"]), np.array(table[f"{name}_high"])
-        assert abs(float(((low <= truth) & (truth <= high)).mean()) - level) < 0.08, name
-
-
 # ---- what is given to it
 
 

@@ -26,7 +26,6 @@ class Beliefs(NamedTuple):
 
     attractiveness: Belief
     satisfaction: Belief | None = None
-    relevance: Belief | None = None  # of their product, where the model knows it better than as a Beta matched to it
 
     def columns(self, level: float) -> dict[str, Any]:
         """Attractiveness, satisfaction and their product, each with its interval [pair].
@@ -38,7 +37,7 @@ class Beliefs(NamedTuple):
             nulls = pa.nulls(len(self.attractiveness.value), pa.float64())
             satisfied = dict.fromkeys(("satisfaction", "satisfaction_low", "satisfaction_high"), nulls)
             return {**attractive, **satisfied, **{f"relevance{end}": attractive[f"attractiveness{end}"] for end in ("", "_low", "_high")}}
-        relevant = self.relevance or _product(self.attractiveness, self.satisfaction)
+        relevant = _product(self.attractiveness, self.satisfaction)
         return {**attractive, **_with_interval("satisfaction", self.satisfaction, level), **_with_interval("relevance", relevant, level)}
 
 

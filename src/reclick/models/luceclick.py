@@ -18,7 +18,7 @@ from reclick.models.beliefs import Beliefs
 from reclick.models.checks import check_prior, check_range, check_whole
 from reclick.models.em import check_loop
 from reclick.models.given import newer_text, text_given
-from reclick.models.luce.beliefs import HARDLY_KNOWN, belief, information, of_all, product_belief, slopes, to_all
+from reclick.models.luce.beliefs import HARDLY_KNOWN, belief, information, of_all, slopes, to_all
 from reclick.models.luce.choice import Chooser, fit, pool
 from reclick.models.luce.climbing import Fit, climb
 from reclick.models.luce.counted import Counted, count_sessions
@@ -274,15 +274,16 @@ class LuceClick(ClickModel):
         return np.asarray((self._tastes(row) * theta).T * self.leaning_ / self.common_share_)
 
     def _beliefs(self, asked: Asked) -> Beliefs:
-        """Normal posteriors of the logits of the attractiveness and of ρ: Laplace's, the kinds of users being taken as known."""
+        """Betas from the information on the logits of the attractiveness and of ρ (Laplace), the kinds of users being taken as known."""
         unseen = asked.words[:, 0] if self._pairs.unseen is None else np.full(len(asked.row), self._pairs.unseen)
         theta = np.where(asked.row >= 0, self._pairs.at(self.theta_, asked.row, 0.0), np.maximum(unseen, 1e-9))
         rho = self._pairs.at(self.rho_, asked.row, self.satisfaction_)
         strength, mean = self.options_["satisfaction"], self.satisfaction_
         known_theta = self._pairs.at(self.known_theta_, asked.row, self._known_unseen())
-        known_rho = np.full(len(rho), HARDLY_KNOWN) if strength is None else self._pairs.at(self.known_rho_, asked.row, strength * mean * (1 - mean))
+        certain = HARDLY_KNOWN if strength is None else strength
+        known_rho = self._pairs.at(self.known_rho_, asked.row, certain * mean * (1 - mean))
         attractive = theta / (1 + theta) if self.options_["taste"] is None else to_all(self._odds(theta, asked.row), self.common_share_)
-        return Beliefs(belief(attractive, known_theta), belief(rho, known_rho), product_belief(attractive, known_theta, rho, known_rho))
+        return Beliefs(belief(attractive, known_theta), belief(rho, known_rho))
 
     def _known_unseen(self) -> float:
         """The information on the logit of the attractiveness of a pair never seen: that of the priors."""

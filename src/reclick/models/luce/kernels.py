@@ -10,6 +10,7 @@ import numpy as np
 
 from reclick.batch import Float64, Int32, Int64
 from reclick.compiled import compiled
+from reclick.models.luce.curvature import add_choice, of_satisfaction
 
 FLOOR = 1e-12  # weights stay above
 SWEEPS = 3  # rounds over the factors of a weight in one step
@@ -22,17 +23,16 @@ def follow(  # noqa: PLR0912, PLR0915, one loop over the sessions, so that each 
     theta: Float64, taste: Float64, rho: Float64, eye: Float64, out: Float64, spread: Float64, share: Float64,
     pulled: Float64, satisfied: Float64, eye_pulled: Float64, eye_chosen: Float64,
     out_pulled: Float64, out_chosen: Float64, query_pulled: Float64, query_chosen: Float64, kind_chosen: Float64, taste_chosen: Float64,
-    known: Float64, chance: Float64, likely: Float64, own: bool, mixed: bool, tasted: bool,
+    row: Int64, size: Int64, start: Int64, matrix: Float64, told: Float64, chance: Float64, likely: Float64, own: bool, mixed: bool, tasted: bool,
 ) -> float:  # fmt: skip
     """Add the pulls and choices of all sessions to the statistics, and return their log-likelihood.
 
     eye [kind, last, position], out [kind, clicks], spread [query] if it is every query's own, else [1], share [query, kind] if mixed, else [1, kind],
-    taste [pair, kind] if tasted. likely [session] gets each log-likelihood where it has room, and known the information on the logit of ρ, then on
-    log θ, of each kind if tasted.
+    taste [pair, kind] if tasted. likely [session] gets each log-likelihood where it has room, and `Curvature` what the sessions tell of the pairs.
     chance [kind, clicks so far, position + 1] is room for one session; the last column is the end's.
     """
     kinds, n_most = eye.shape[0], chance.shape[2] - 1
-    free, pull, local = np.empty(n_most), np.empty(n_most), np.empty(n_most)
+    free, pull, local, alone, rows = np.empty(n_most), np.empty(n_most), np.empty(n_most), np.empty(n_most), np.empty(n_most, np.int64)
     still = np.empty((kinds, chance.shape[1]))  # [kind, clicks so far] P(the user was choosing | what happened)
     belief = np.empty(kinds)
     total = 0.0
@@ -96,12 +96,16 @@ def follow(  # noqa: PLR0912, PLR0915, one loop over the sessions, so that each 
                     pull[j] += v
                     eye_pulled[t, last, j] += v
                 out_pulled[t, k] += act * chance[t, k, n_most]
-                if len(known) > 0:
-                    for j in range(n):
-                        known[pair[first + j], 1 + t * tasted] += act * chance[t, k, j] * (1.0 - chance[t, k, j])
+                if len(told) > 0:
+                    content = rho[pair[first + last - 1]] if last > 0 else 0.0
                     if last > 0:
-                        at = pair[first + last - 1]
-                        known[at, 0] += mass * _information(rho[at], chance[t, k, n_most], k < many)
+                        told[pair[first + last - 1], 0] += mass * of_satisfaction(content, chance[t, k, n_most], k < many)
+                    for j in range(n):
+                        rows[j], alone[j] = row[pair[first + j]], 0.0
+                    many_rows = size[query[s]]
+                    add_choice(start[query[s]] + t * tasted * many_rows**2, many_rows, matrix, rows, alone, n, chance[t, k], content, act, own)
+                    for j in range(n):
+                        told[pair[first + j], 1 + t * tasted] += alone[j]
                 if own:
                     query_pulled[query[s]] += act * chance[t, k, n_most]
                 if k < many:
@@ -122,15 +126,6 @@ def follow(  # noqa: PLR0912, PLR0915, one loop over the sessions, so that each 
         if many == n:  # nothing was left to choose: satisfied or not, the session ends
             satisfied[pair[first + click[begin + many - 1] - 1]] += weight[s] * rho[pair[first + click[begin + many - 1] - 1]]
     return total
-
-
-@compiled
-def _information(rho: float, outside: float, went_on: bool) -> float:
-    """Minus the second derivative by the logit of ρ of log P(what followed the click): going on, or ending, satisfied or not."""
-    if went_on:
-        return rho * (1.0 - rho)
-    slope = (1.0 - outside) * rho * (1.0 - rho) / (outside + (1.0 - outside) * rho)
-    return slope * (slope - (1.0 - 2.0 * rho))
 
 
 @compiled

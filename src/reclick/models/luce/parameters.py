@@ -51,7 +51,6 @@ class Found(NamedTuple):
     query_chosen: Float64
     kind_chosen: Float64  # [query or 1, kind]
     taste_chosen: Float64  # [pair, kind] or [1, 1]
-    known: Float64  # information on the logit of ρ [pair, 0] and on log θ [pair, 1] or, if tastes differ, [pair, 1 + kind]; where asked for
 
     @property
     def pulled_by_all(self) -> Float64:
