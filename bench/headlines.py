@@ -41,9 +41,9 @@ def main() -> bool:
     found = np.array([_ordered(table, seed) for seed in SEEDS]).mean(axis=0)
     print(f"\nHeadlines: pairs of a test ordered rightly, mean of {len(SEEDS)} random splits of the tests\n")
     good = line("mean of word rates over impressions", f"{found[0]:.1%}", f"≥ {MEANS:.1%}", found[0] >= MEANS)
-    print(f"{'mean of word rates over exposure':<58} {found[1]:>16.1%}")
+    print(f"{'mean of word rates over exposure':<70} {found[1]:>10.1%}")
     for strength, share in zip(STRENGTHS, found[3:], strict=True):
-        print(f"{f'log-linear, strength {strength:g}':<58} {share:>16.1%}")
+        print(f"{f'log-linear, strength {strength:g}':<70} {share:>10.1%}")
     return good & line("the text model chosen inside the training tests", f"{found[2]:.1%}", f"≥ {BEST:.1%}", found[2] >= BEST)
 
 

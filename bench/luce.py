@@ -5,7 +5,8 @@ were read and grouped before, kernels compiled, with the options given (what "au
 log's length; its time stands beside). The number of iterations is that to the default tolerance, both stages of a fit together. The day added is a
 tenth of the log, its sessions grouped before, as the others were.
 
-Intervals are asked about sessions drawn from known parameters: 1,200 ads of 200 queries, four of the six of a query on each page, in random order.
+Intervals are asked about sessions drawn from known parameters: 1,200 ads of 200 queries, four of the six of a query on each page, in random order;
+users who find nothing leave as readily as they click an average ad, or a tenth of that, or as readily as it is drawn for each query.
 """
 
 from __future__ import annotations
@@ -42,7 +43,8 @@ FIT = "MODELS['luceclick']({options}, max_iterations={many}, tolerance=0).fit(se
 DAY = "model, day = MODELS['luceclick']({options}).fit(sessions), as_sessions({day!r})"
 LIMIT, MOST, MEMORY, LINEAR, FRACTION = 0.3, 40, 1_500, 1.25, 0.5
 QUERIES, ADS, SHOWN = 200, 6, 4
-DRAWS, IMPRESSIONS, LEVELS, OFF = 10, (20, 200), (0.5, 0.9), 0.1  # logs; of an ad; of the intervals; by which coverage may be off
+DRAWS, IMPRESSIONS, LEVELS, OFF = 5, (20, 200), (0.5, 0.9), 0.1  # logs; of an ad; of the intervals; by which coverage may be off
+WORLDS = {"leaving as one ad": (1.0, None), "hardly leaving": (0.1, None), "each query its own": (1.0, 3.0)}  # the outside option; its spread
 
 
 def main() -> bool:
@@ -117,18 +119,18 @@ def coverage() -> bool:
     """
     print(f"\nShare of intervals that hold the truth, {DRAWS} logs drawn of each kind.\n")
     good = True
-    for impressions in IMPRESSIONS:
+    for impressions, world in product(IMPRESSIONS, WORLDS):
         shares: dict[tuple[str, float], list[float]] = defaultdict(list)
         for seed in range(DRAWS):
-            log, asked, truth = _drawn(impressions, np.random.default_rng(seed))
+            log, asked, truth = _drawn(impressions, *WORLDS[world], np.random.default_rng(seed))
             model = LuceClick().fit(log)
             for name, level in product(truth, LEVELS):
                 common = name == "satisfaction" and model.options_["satisfaction"] is None
                 shares[f"{name}, one for all" if common else name, level].append(_held(model.relevance(asked, level=level), name, truth[name]))
         for (name, level), each in shares.items():
-            share, told = float(np.mean(each)), f"{name}, {impressions} impressions an ad, {len(each)} logs"
+            share, told = float(np.mean(each)), f"{name}, {impressions} impressions an ad, {world}, {len(each)} logs"
             if impressions < max(IMPRESSIONS) or "one for all" in name:
-                print(f"{told:<58} {share:>16.1%}   {level:.0%}")
+                print(f"{told:<70} {share:>10.1%}   {level:.0%}")
             else:
                 good &= line(told, f"{share:.1%}", f"{level:.0%} ± {OFF:.0%}", abs(share - level) <= OFF)
     return good
@@ -139,17 +141,20 @@ def _held(table: pa.Table, name: str, truth: Float64) -> float:
     return float(np.mean((table[f"{name}_low"].to_numpy() <= truth) & (truth <= table[f"{name}_high"].to_numpy())))
 
 
-def _drawn(impressions: int, rng: np.random.Generator) -> tuple[pa.Table, dict[str, list[str]], dict[str, Float64]]:
+def _drawn(
+    impressions: int, outside: float, own: float | None, rng: np.random.Generator
+) -> tuple[pa.Table, dict[str, list[str]], dict[str, Float64]]:
     """Sessions, the pairs to ask about, and their true attractiveness and satisfaction."""
     count = QUERIES * ADS * impressions // SHOWN
     theta, rho = rng.gamma(2.0, 0.5, (QUERIES, ADS)), rng.beta(3.0, 5.0, (QUERIES, ADS))  # weights where a first look at the top is worth 1
     query, shown = rng.integers(0, QUERIES, count), np.argsort(rng.random((count, ADS)), axis=1)[:, :SHOWN]
     far = np.abs(np.arange(SHOWN) - np.arange(SHOWN + 1)[:, None] + (np.arange(SHOWN + 1) > 0)[:, None])
-    gamma, omega = 0.7 ** far[None], np.array([[1.0, 0.8, 0.9, 1.0, 1.0]])
-    pulls, pleases = (values[query[:, None], shown].ravel() for values in (theta, rho))
+    gamma, omega = 0.7 ** far[None], outside * np.array([[1.0, 0.8, 0.9, 1.0, 1.0]])
+    f = np.ones(QUERIES) if own is None else rng.gamma(own, 1 / own, QUERIES)
+    pulls, pleases = (values[query[:, None], shown].ravel() for values in (theta / f[:, None], rho))
     click, clicks = pg.samples(Pages(LUCE, pulls, pleases, omega, gamma, np.arange(count + 1) * SHOWN, np.zeros(count, np.int64)), rng)
     ads = pa.ListArray.from_arrays(pa.array(np.arange(count + 1, dtype=np.int32) * SHOWN), pa.array([f"ad{i}" for i in shown.ravel()]))
     lists = pa.ListArray.from_arrays(pa.array(clicks.astype(np.int32)), pa.array(click))
     asked = {"query": [f"q{q}" for q in range(QUERIES) for _ in range(ADS)], "ad": [f"ad{i}" for _ in range(QUERIES) for i in range(ADS)]}
-    truth = {"attractiveness": (theta / (1 + theta)).ravel(), "satisfaction": rho.ravel()}
+    truth = {"attractiveness": (theta / (outside + theta)).ravel(), "satisfaction": rho.ravel()}
     return pa.table({"query": [f"q{q}" for q in query], "ads": ads, "clicks": lists}), asked, truth

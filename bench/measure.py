@@ -43,5 +43,5 @@ def _run(program: str) -> Measured:
 
 def line(name: str, value: str, limit: str, good: bool) -> bool:
     """Print a row: what, measured, its limit, and whether it holds."""
-    print(f"{name:<58} {value:>16}   {limit:<22} {'ok' if good else 'MISSED'}")
+    print(f"{name:<70} {value:>10}   {limit:<22} {'ok' if good else 'MISSED'}")
     return good
