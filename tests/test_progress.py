@@ -63,5 +63,9 @@ def test_nobody_is_told_after_listening_or_where_another_listens() -> None:
 
 def test_an_evaluation_tells_how_far_its_fits_are() -> None:
     said: list[tuple[str, int, int | None]] = []
-    evaluate({"U": looping("ubm", 3)}, LOG, train=LOG, resamples=100, progress=lambda *told: said.append(told))
-    assert [told[1:] for told in said if told[0] == "Fitting U"] == [(0, None), (1, None), (2, None), (3, None), (1, 1)]
+    models = {"U": looping("ubm", 3), "L": LuceClick(kinds=1, satisfaction_strength=5.0, transition_strength=4.0)}
+    evaluate(models, LOG, train=LOG, resamples=100, progress=lambda *told: said.append(told))
+    assert [told[1:] for told in said if told[0] == "Fitting U"] == [(0, None), (1, None), (2, None), (3, None), (4, 4)]
+    luce = [told[1:] for told in said if told[0] == "Fitting L"]
+    assert [done for done, _ in luce] == list(range(len(luce)))  # settings tried, then iterations, and never back
+    assert luce[-1] == (len(luce) - 1, len(luce) - 1)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -54,14 +53,6 @@ class Sessions:
         """The same sessions in about `many` runs of equal size, to be worked on side by side."""
         edges = np.linspace(0, len(self), many + 1).astype(np.int64)
         return [self._run(int(start), int(end)) for start, end in pairwise(edges) if end > start]
-
-    def of_queries(self, room: Int64, most: int) -> Iterator[Sessions]:
-        """The same sessions in runs of whole queries, which together take up to `most` of what each takes [query], or are one."""
-        query = self.counts.pair_query[self.pair[self.page[:-1]]]
-        asked, first = np.unique(query, return_index=True)
-        run = np.cumsum(room[asked]) // most
-        edges = np.append(first[np.flatnonzero(np.diff(run, prepend=-1))], len(self))
-        return (self._run(int(start), int(end)) for start, end in pairwise(edges))
 
     def _run(self, start: int, end: int) -> Sessions:
         page, clicks = self.page[start : end + 1], self.clicks[start : end + 1]

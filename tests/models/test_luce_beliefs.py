@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import product
 from typing import Any
 
@@ -14,8 +15,7 @@ from luce_world import PLAIN, WHEN, WHERE, drawn_of_queries
 import reclick as rc
 from reclick.batch import Float64
 from reclick.intervals import credible_interval
-from reclick.models.luce import curvature
-from reclick.models.luce.curvature import variances
+from reclick.models.luce.curvature import compared, together
 from reclick.models.luce.parameters import Options, Parameters
 from reclick.models.luce.problem import Problem
 from reclick.sessions import Sessions, as_sessions
@@ -37,8 +37,9 @@ def somewhere(problem: Problem, rho: float, seed: int = 4) -> Parameters:
 
 def told(problem: Problem, now: Parameters) -> Float64:
     """What the sessions tell of each log θ [pair]."""
-    before = np.full((len(now.theta), problem.passes.tastes), BEFORE)
-    return problem.passes.information(now, before, np.full(len(now.spread), BEFORE))[:, 1]
+    found, before, own = problem.passes.information(now), np.full(len(now.theta), BEFORE), problem.passes.own
+    query_before = np.full(len(now.spread), BEFORE)
+    return together(found.end.sum(axis=1), found.ads.sum(axis=1), before, problem.pair_query, query_before, own) - BEFORE
 
 
 def by_differences(problem: Problem, sessions: Sessions, now: Parameters, own: bool) -> Float64:
@@ -57,54 +58,88 @@ def by_differences(problem: Problem, sessions: Sessions, now: Parameters, own: b
 
 
 @pytest.mark.parametrize("own", [False, True])
-def test_what_is_known_of_an_ad_is_by_the_curvature_of_all_weights_of_its_query(own: bool) -> None:
-    log = as_table(random_sessions(np.random.default_rng(2), 60))
+def test_of_two_ads_of_a_query_is_known_what_the_curvature_of_all_its_weights_says(own: bool) -> None:
+    rng = np.random.default_rng(2)
+    pages = [("a", "b"), ("b", "a"), ("a",), ("b",)]
+    rows = [Session(f"q{rng.integers(3)}", pages[rng.integers(4)], ((), (1,))[rng.integers(2)]) for _ in range(80)]
+    log = as_table([*rows, Session("q1", ("a", "b"), (2, 1)), Session("q2", ("b", "a"), (1, 2))])
     problem = problem_of(log, Options(query=2.0 if own else None))
     now = somewhere(problem, rho=0.0)  # where nobody is satisfied every choice is seen
     np.testing.assert_allclose(told(problem, now), by_differences(problem, as_sessions(log), now, own), rtol=1e-4)
 
 
+@pytest.mark.parametrize("own", [False, True])
+def test_of_more_ads_some_of_them_twice_on_a_page_it_is_known_nearly_so(own: bool) -> None:
+    log = as_table(random_sessions(np.random.default_rng(2), 60))
+    problem = problem_of(log, Options(query=2.0 if own else None))
+    now = somewhere(problem, rho=0.0)
+    exact, found = by_differences(problem, as_sessions(log), now, own), told(problem, now)
+    comparisons = problem.passes.information(now)
+    alone = (comparisons.end + comparisons.ads)[:, 0]  # as if all others were known
+    np.testing.assert_allclose(found, exact, rtol=0.03)
+    assert np.abs(found - exact).sum() < 0.15 * np.abs(alone - exact).sum()
+
+
 @pytest.mark.parametrize("rho", [0.3, 0.7])
 def test_an_end_of_which_nobody_knows_why_tells_less(rho: float) -> None:
-    # Every session that one page can have, each as likely as it is, so that the sum is the expected information.
-    every = [Session("q", ("a", "b"), clicks, 1.0) for clicks in ((), (1,), (2,), (1, 2), (2, 1))]
-    problem = problem_of(as_table(every, weights=True), Options(query=2.0))
+    # Every session that a page can have, each as likely as it is, so that the sum is the expected information.
+    every = as_sessions(as_table([Session("q", ("a", "b"), clicks) for clicks in ((), (1,), (2,), (1, 2), (2, 1))]))
+    problem = Problem(every, Options(query=2.0), np.ones(2), 0.3, np.ones(1))
     now = somewhere(problem, rho)
-    likely = np.exp(problem.passes.score(now, as_sessions(as_table(every, weights=True))))
+    likely = np.exp(problem.passes.score(now, every))
     assert likely.sum() == pytest.approx(1)
-    order = as_sessions(as_table(every, weights=True))
-    weighed = Sessions(order.counts, order.pair, order.page, order.click, order.clicks, 500 * likely)
+    weighed = replace(every, weight=500 * likely)
     again = Problem(weighed, Options(query=2.0), np.ones(2), 0.3, np.ones(1))
     np.testing.assert_allclose(told(again, now), by_differences(again, weighed, now, own=True), rtol=1e-4)
 
 
-def test_runs_of_queries_tell_the_same_whatever_room_there_is(monkeypatch: pytest.MonkeyPatch) -> None:
-    problem = problem_of(as_table(random_sessions(np.random.default_rng(5), 200)), Options(query=2.0, kinds=2, mix=3.0, taste=2.0))
-    now = somewhere(problem, 0.4)
-    whole = told(problem, now)
-    monkeypatch.setattr("reclick.models.luce.passes.ROOM", 1)
-    np.testing.assert_allclose(told(problem, now), whole, rtol=1e-12)
+def test_comparisons_between_ads_add_up_to_what_each_was_compared() -> None:
+    rng = np.random.default_rng(3)
+    for size in (2, 3, 8):
+        between = np.triu(rng.gamma(1.0, size=(size, size)), 1)
+        ads = (between + between.T).sum(axis=1)
+        c = compared(ads)
+        np.testing.assert_allclose(c * (c.sum() - c), ads, rtol=0.02)
+    assert compared(np.zeros(3)).tolist() == [0, 0, 0]
 
 
-def test_beyond_the_ads_that_are_unknown_together_the_neighbours_are_taken_as_known(monkeypatch: pytest.MonkeyPatch) -> None:
-    problem = problem_of(as_table(random_sessions(np.random.default_rng(6), 200)), Options())
-    now = somewhere(problem, 0.2)
-    together = told(problem, now)
-    monkeypatch.setattr(curvature, "TOGETHER", 1)
-    nearly = told(problem, now)
-    monkeypatch.setattr(curvature, "TOGETHER", 0)
-    alone = told(problem, now)
-    assert (together <= nearly * (1 + 1e-9)).all()
-    assert (nearly <= alone * (1 + 1e-9)).all()
-    assert together.sum() < 0.95 * alone.sum()
+# ---- a day after the other
 
 
-def test_variances_are_the_diagonal_of_the_inverse() -> None:
-    rng = np.random.default_rng(1)
-    for size in (1, 2, 7, 30):
-        half = rng.normal(size=(size, size))
-        matrix = half @ half.T + 0.1 * np.eye(size)
-        np.testing.assert_allclose(variances(matrix.copy()), np.diag(np.linalg.inv(matrix)), rtol=1e-6)
+@pytest.mark.parametrize("own", [None, 2.0])
+def test_as_much_is_known_after_an_update_as_after_one_fit_of_both_days(own: float | None) -> None:
+    rng = np.random.default_rng(5)
+    theta, rho = rng.gamma(2.0, 0.5, (30, 6)), rng.beta(3.0, 5.0, (30, 6))
+    days = [drawn_of_queries(theta, rho, WHERE, 0.3 * WHEN, 4_000, rng) for _ in range(2)]
+    given: dict[str, Any] = {**PLAIN, "query_strength": own, "satisfaction_prior": 0.375}
+    whole, updated = rc.LuceClick(**given).fit(pa.concat_tables(days)), rc.LuceClick(**given).fit(days[0]).update(days[1])
+    np.testing.assert_allclose(updated.known_theta_, whole.known_theta_, rtol=0.15)
+    np.testing.assert_allclose(np.median(updated.known_rho_ / whole.known_rho_), 1, atol=0.1)
+    known = updated.known_rho_.copy()
+    updated.update({"query": ["q0"], "ads": [["ad0"]], "clicks": [[]]})  # which tells nothing of satisfaction
+    np.testing.assert_allclose(updated.known_rho_, known, rtol=0.05)
+
+
+def test_tastes_that_are_all_alike_tell_as_much_as_none() -> None:
+    rng = np.random.default_rng(6)
+    theta, rho = rng.gamma(2.0, 0.5, (20, 6)), rng.beta(3.0, 5.0, (20, 6))
+    log = drawn_of_queries(theta, rho, WHERE, 0.3 * WHEN, 3_000, rng)
+    given: dict[str, Any] = {**PLAIN, "query_strength": 2.0, "kinds": 3, "kind_strength": 16.0, "mix_strength": None}
+    none, alike = (rc.LuceClick(**given, taste_strength=taste).fit(log).known_theta_ for taste in (None, 1e6))
+    np.testing.assert_allclose(alike, none, rtol=0.02)
+
+
+# ---- what is shown
+
+
+@pytest.mark.parametrize("strength", [0.0, 0.01])
+def test_where_next_to_nothing_is_known_the_interval_says_so(strength: float) -> None:
+    log = {"query": ["q", "q"], "ads": [["a"], ["b"]], "clicks": [[1], []]}
+    given: dict[str, Any] = {**PLAIN, "attractiveness_strength": strength, "satisfaction_strength": strength}
+    for row in rc.LuceClick(**given).fit(log).relevance().to_pylist():
+        for name in ("attractiveness", "satisfaction"):
+            assert row[f"{name}_low"] <= row[name] <= row[f"{name}_high"]
+            assert row[f"{name}_high"] - row[f"{name}_low"] > 0.5
 
 
 CASES: dict[str, tuple[float, float | None]] = {"many leave at once": (1.0, None), "hardly any leave": (0.1, None), "each query its own": (1.0, 3.0)}
@@ -143,9 +178,9 @@ def test_what_was_clicked_more_often_has_the_higher_lower_end_even_where_satisfa
     assert low["a"] > 2 * low["b"] > 0
 
 
-def test_a_satisfaction_common_to_all_is_known_as_if_two_clicks_had_told_it_seen_or_not() -> None:
+def test_a_satisfaction_common_to_all_is_known_as_if_six_clicks_had_told_it_seen_or_not() -> None:
     log = {"query": ["q"] * 400, "ads": [["a", "b"]] * 400, "clicks": [[1], [], [2], [2, 1]] * 100}
     model = rc.LuceClick(satisfaction_strength=None, attractiveness_strength=1.0, transition_strength=1.0, kinds=1, query_strength=None).fit(log)
-    low, high = credible_interval(model.satisfaction_, 2.0)
+    low, high = credible_interval(model.satisfaction_, 6.0)
     for row in model.relevance({"query": ["q", "q"], "ad": ["a", "never"]}).to_pylist():
         assert (row["satisfaction_low"], row["satisfaction_high"]) == pytest.approx((float(low), float(high)), rel=1e-6)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Mapping
 from functools import partial
 from pathlib import Path
@@ -102,10 +103,12 @@ def _fitted(name: str, model: ClickModel, inputs: Inputs, tell: Told) -> ClickMo
     if model.fitted or inputs.train is None:
         return model
     data = inputs.train.counts if model.counts_suffice else inputs.train.groups
+    steps = itertools.count(1)  # settings tried and iterations, all in one
     tell(f"Fitting {name}", 0, None)
-    with listening(lambda what, done, total: tell(f"Fitting {name}", done, total)):
+    with listening(lambda what, done, total: tell(f"Fitting {name}", next(steps), None)):
         fitted = model.clone().fit(data, history=None if inputs.history is None else inputs.history.counts, ads=inputs.text)
-    tell(f"Fitting {name}", 1, 1)
+    done = next(steps)
+    tell(f"Fitting {name}", done, done)
     return fitted
 
 

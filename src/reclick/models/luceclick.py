@@ -25,7 +25,7 @@ from reclick.models.luce.counted import Counted, count_sessions
 from reclick.models.luce.kinds import Kinds
 from reclick.models.luce.levels import extended
 from reclick.models.luce.memory import Places, carried, faded, moved
-from reclick.models.luce.parameters import Memory, Options, Parameters
+from reclick.models.luce.parameters import Memory, Options, Parameters, Told
 from reclick.models.luce.problem import Problem
 from reclick.models.luce.text import LogLinear, LogLinearWords, chosen
 from reclick.models.pairs import Asked, Pairs
@@ -313,7 +313,8 @@ class LuceClick(ClickModel):
             "luce_spread": (self.spread_, *memory[7:9]),
             "luce_share": (self.share_, memory.kind_chosen),
             "luce_tastes": (self.taste_, memory.taste_chosen, memory.taste_exposure),
-            "luce_told": (memory.told,),
+            "luce_told": (memory.told.satisfaction,),
+            "luce_compared": memory.told[1:],
             "luce_eye_factors": (self.eye_,),
             "luce_out_factors": (self.out_,),
         }
@@ -326,7 +327,7 @@ class LuceClick(ClickModel):
         share, kind_chosen = (array.reshape(-1, kinds) for array in saved["luce_share"])
         shape = -1, 1 if self.options_["taste"] is None else kinds
         self.taste_, *tastes = (array.reshape(shape) for array in saved["luce_tastes"])
-        told = saved["luce_told"][0].reshape(shape)
+        told = Told(*saved["luce_told"], *(array.reshape(shape) for array in saved["luce_compared"]))
         self.spread_, self.share_ = saved["luce_spread"][0], share
         (self.eye_,), (self.out_,) = saved["luce_eye_factors"], saved["luce_out_factors"]
         self._memory = Memory._make([*saved["luce_pairs"], *eye, *out, *saved["luce_spread"][1:], kind_chosen, *tastes, told])

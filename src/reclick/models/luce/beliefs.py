@@ -7,32 +7,38 @@ import numpy as np
 from reclick.batch import Float64
 from reclick.models.beliefs import Belief
 from reclick.models.luce.climbing import Fit
+from reclick.models.luce.curvature import together
+from reclick.models.luce.parameters import Parameters, Told
+from reclick.models.luce.problem import Problem
 
 SURE = 1e-9  # information below this is none
-HARDLY_KNOWN = 2.0  # clicks that the belief in a satisfaction common to all is worth: sessions that end are nearly as well explained by fatigue
+LEAST = 0.5  # parameters of a Beta are at least
+HARDLY_KNOWN = 6.0  # clicks that the belief in a satisfaction common to all is worth: sessions that end are nearly as well explained by fatigue
 
 
-def information(done: Fit, share: Float64, scale: Float64) -> tuple[Float64, Float64, Float64]:
-    """The information on each pair's logit of the attractiveness to all users and of ρ [pair], and what sessions told of log θ, old ones included.
+def information(done: Fit, share: Float64, scale: Float64) -> tuple[Float64, Float64, Told]:
+    """The information on each pair's logit of the attractiveness to all users and of ρ [pair], and what sessions told, old ones included.
 
     `share` [kind] is that of all users; `scale` [kind] times a weight are the odds of a click if the ad stood alone on top.
     """
     now, problem = done.parameters, done.problem
-    head, shaft = problem.prior_rate(now) * now.theta, (problem.options.taste or 0.0) * now.taste
-    before = head[:, None] if not problem.passes.tasted else head[:, None] * shaft / np.maximum(head[:, None] + shaft, SURE)
-    known = problem.passes.information(now, before + problem.old.told, problem.query_rate(now) * now.spread)
-    told = known[:, 1:] + problem.old.told
-    yes, no = problem.satisfied_before()
-    certain = (yes + no) * now.rho * (1 - now.rho)
-    if problem.options.satisfaction is None:
-        rho = HARDLY_KNOWN * now.rho * (1 - now.rho)
-    else:
-        certain = np.maximum(certain, problem.options.satisfaction * problem.satisfied * (1 - problem.satisfied) * (problem.clicks == 0))
-        rho = np.maximum(known[:, 0] + certain, certain / 2)  # the likelihood of an end is not concave everywhere
-    if not problem.passes.tasted:
-        return np.maximum(told[:, 0] + head, SURE), np.maximum(rho, SURE), told
-    theta = of_all(told, head, shaft, slopes(scale * now.theta[:, None] * now.taste, share))
+    told = Told(*(new + old for new, old in zip(problem.passes.information(now), problem.old.told, strict=True)))
+    certain = now.rho * (1 - now.rho) * (HARDLY_KNOWN if problem.options.satisfaction is None else problem.options.satisfaction)
+    rho = certain if problem.options.satisfaction is None else np.maximum(told.satisfaction + certain, certain / 2)  # an end may curve the other way
+    theta = _of_theta(now, problem, told, share, scale)
     return np.maximum(theta, SURE), np.maximum(rho, SURE), told
+
+
+def _of_theta(now: Parameters, problem: Problem, told: Told, share: Float64, scale: Float64) -> Float64:
+    """The information on each pair's logit of the attractiveness to all users [pair]."""
+    options, head = problem.options, problem.prior_rate(now) * now.theta
+    f = (options.query or 0.0) / now.seldom[problem.query_class] * now.spread
+    known = together(told.end.sum(axis=1), told.ads.sum(axis=1), head, problem.pair_query, f, options.query is not None)
+    if options.taste is None:
+        return known
+    alone = told.end + told.ads  # as if the other ads were known; together they tell less
+    alone *= (np.maximum(known - head, 0.0) / np.maximum(alone.sum(axis=1), SURE))[:, None]
+    return of_all(alone, head, options.taste * now.taste, slopes(scale * now.theta[:, None] * now.taste, share))
 
 
 def to_all(odds: Float64, share: Float64) -> Float64:
@@ -43,7 +49,7 @@ def to_all(odds: Float64, share: Float64) -> Float64:
 def slopes(odds: Float64, share: Float64) -> Float64:
     """By how much the logit of the attractiveness to all moves with the logit of that to each kind [pair, kind]."""
     chance, average = odds / (1 + odds), to_all(odds, share)
-    return np.asarray(share * chance * (1 - chance) / (average * (1 - average))[:, None])
+    return np.asarray(share * chance * (1 - chance) / np.maximum(average * (1 - average), SURE)[:, None])
 
 
 def of_all(told: Float64, head: Float64, shaft: Float64, slope: Float64) -> Float64:
@@ -59,5 +65,9 @@ def of_all(told: Float64, head: Float64, shaft: Float64, slope: Float64) -> Floa
 
 
 def belief(value: Float64, known: Float64) -> Belief:
-    """A probability of this information on its logit: the Beta that on the scale of logits has its top there and is as curved."""
-    return Belief(value, value, known / np.maximum(value * (1 - value), SURE))
+    """A probability of this information on its logit: the Beta that on the scale of logits has its top there and is as curved.
+
+    Where next to nothing is known its parameters are ½, so that it says so.
+    """
+    yes, no = (np.maximum(known / np.maximum(other, SURE), LEAST) for other in (1 - value, value))
+    return Belief(value, yes / (yes + no), yes + no)

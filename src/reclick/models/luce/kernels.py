@@ -10,7 +10,7 @@ import numpy as np
 
 from reclick.batch import Float64, Int32, Int64
 from reclick.compiled import compiled
-from reclick.models.luce.curvature import add_choice, of_satisfaction
+from reclick.models.luce.curvature import of_satisfaction
 
 FLOOR = 1e-12  # weights stay above
 SWEEPS = 3  # rounds over the factors of a weight in one step
@@ -23,18 +23,19 @@ def follow(  # noqa: PLR0912, PLR0915, one loop over the sessions, so that each 
     theta: Float64, taste: Float64, rho: Float64, eye: Float64, out: Float64, spread: Float64, share: Float64,
     pulled: Float64, satisfied: Float64, eye_pulled: Float64, eye_chosen: Float64,
     out_pulled: Float64, out_chosen: Float64, query_pulled: Float64, query_chosen: Float64, kind_chosen: Float64, taste_chosen: Float64,
-    row: Int64, size: Int64, start: Int64, matrix: Float64, told: Float64, chance: Float64, likely: Float64, own: bool, mixed: bool, tasted: bool,
+    known: Float64, chance: Float64, likely: Float64, own: bool, mixed: bool, tasted: bool,
 ) -> float:  # fmt: skip
     """Add the pulls and choices of all sessions to the statistics, and return their log-likelihood.
 
     eye [kind, last, position], out [kind, clicks], spread [query] if it is every query's own, else [1], share [query, kind] if mixed, else [1, kind],
-    taste [pair, kind] if tasted. likely [session] gets each log-likelihood where it has room, and `Curvature` what the sessions tell of the pairs.
+    taste [pair, kind] if tasted. likely [session] gets each log-likelihood where it has room, and known what is told of the pairs, in the columns
+    of `Told`.
     chance [kind, clicks so far, position + 1] is room for one session; the last column is the end's.
     """
     kinds, n_most = eye.shape[0], chance.shape[2] - 1
-    free, pull, local, alone, rows = np.empty(n_most), np.empty(n_most), np.empty(n_most), np.empty(n_most), np.empty(n_most, np.int64)
+    free, pull, local = np.empty(n_most), np.empty(n_most), np.empty(n_most)
     still = np.empty((kinds, chance.shape[1]))  # [kind, clicks so far] P(the user was choosing | what happened)
-    belief = np.empty(kinds)
+    belief, itself = np.empty(kinds), np.zeros(len(theta) if len(known) > 0 else 0)
     total = 0.0
     for s in range(len(weight)):
         first, n = page[s], page[s + 1] - page[s]
@@ -96,16 +97,21 @@ def follow(  # noqa: PLR0912, PLR0915, one loop over the sessions, so that each 
                     pull[j] += v
                     eye_pulled[t, last, j] += v
                 out_pulled[t, k] += act * chance[t, k, n_most]
-                if len(told) > 0:
-                    content = rho[pair[first + last - 1]] if last > 0 else 0.0
+                if len(known) > 0:
+                    content, end = rho[pair[first + last - 1]] if last > 0 else 0.0, chance[t, k, n_most]
                     if last > 0:
-                        told[pair[first + last - 1], 0] += mass * of_satisfaction(content, chance[t, k, n_most], k < many)
+                        known[pair[first + last - 1], 0] += mass * of_satisfaction(content, end, k < many)
+                    over = content + (1.0 - content) * end
+                    # Whether an end was chosen, or the user satisfied, is not seen: comparisons with the end tell less, of ads with each other more.
+                    hidden = 1.0 + (end * content / over if over > 0.0 else 0.0)
                     for j in range(n):
-                        rows[j], alone[j] = row[pair[first + j]], 0.0
-                    many_rows = size[query[s]]
-                    add_choice(start[query[s]] + t * tasted * many_rows**2, many_rows, matrix, rows, alone, n, chance[t, k], content, act, own)
+                        itself[pair[first + j]] += chance[t, k, j]  # an ad that stands there twice is not compared with itself
                     for j in range(n):
-                        told[pair[first + j], 1 + t * tasted] += alone[j]
+                        at, v = pair[first + j], chance[t, k, j]
+                        known[at, 1 + t * tasted] += act * v * (1.0 - hidden * (1.0 - end))
+                        known[at, 1 + known.shape[1] // 2 + t * tasted] += act * v * hidden * (1.0 - end - itself[at])
+                    for j in range(n):
+                        itself[pair[first + j]] = 0.0
                 if own:
                     query_pulled[query[s]] += act * chance[t, k, n_most]
                 if k < many:

@@ -3,7 +3,7 @@
 Of the sessions only sums are kept: how often each weight was chosen, and its exposure, which is what a unit of it would have been pulled under the
 last fit. As a function of a weight x the old sessions are then worth chosen · log x − exposure · x. Its slope is exact in the point where they were
 fitted; further away it is an approximation, for what the other weights were is not remembered: where kinds of users have tastes, a pull is an
-exposure of θ and of φ. What the sessions told of each θ is kept beside, for the intervals. Decay fades the sums.
+exposure of θ and of φ. What the sessions told of each pair is kept beside, for the intervals. Decay fades the sums.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import pyarrow as pa
 from reclick.batch import Float64, Int32, Int64
 from reclick.counts import Counts
 from reclick.interning import Interner
-from reclick.models.luce.parameters import Memory, Parameters
+from reclick.models.luce.parameters import Memory, Parameters, Told
 from reclick.models.luce.problem import Problem
 from reclick.sessions import Sessions
 
@@ -65,7 +65,8 @@ def faded(memory: Memory, decay: float, at: Places, problem: Problem) -> Memory:
     own, mixed = problem.passes.own, problem.passes.mixed  # else the values are common to all queries
     queries = [at.of_queries(values, 0.0) if each else values for values, each in zip(memory[7:10], (own, own, mixed), strict=True)]
     tastes = [at.of_pairs(values, 0.0) if problem.passes.tasted else values for values in (memory.taste_chosen, memory.taste_exposure)]
-    return Memory(*(decay * values for values in (*pairs, *tables, *queries, *tastes, at.of_pairs(memory.told, 0.0))))
+    told = Told(*(decay * at.of_pairs(values, 0.0) for values in memory.told))
+    return Memory._make([*(decay * values for values in (*pairs, *tables, *queries, *tastes)), told])
 
 
 def _widened(table: Float64, shape: tuple[int, ...]) -> Float64:

@@ -9,13 +9,11 @@ from typing import NamedTuple
 import numpy as np
 
 from reclick.batch import Float64, Int32, Int64
-from reclick.models.luce.curvature import NOBODY, Curvature, rows_of_pairs, take_inverses
 from reclick.models.luce.kernels import follow
 from reclick.models.luce.levels import Levels, eye_levels, out_levels
-from reclick.models.luce.parameters import Found, Options, Parameters
+from reclick.models.luce.parameters import Found, Options, Parameters, Told
 from reclick.sessions import Sessions
 
-ROOM = 2_000_000  # cells of the matrices of queries that are kept at a time, by each of the workers
 TABLES = ("eye_pulled", "eye_chosen", "out_pulled", "out_chosen")  # what is not of pairs or queries
 
 
@@ -48,7 +46,6 @@ class Passes:
 
     def __init__(self, sessions: Sessions, options: Options) -> None:
         self.own, self.mixed, self.tasted, self.kinds = options.query is not None, options.mix is not None, options.taste is not None, options.kinds
-        self.sessions = sessions
         self.blocks = [as_block(part) for part in sessions.blocks(os.cpu_count() or 1)]
         self.pairs, self.queries = len(sessions.counts.impressions), len(sessions.counts.queries)
         longest = max(sessions.counts.max_ads, 1)
@@ -86,30 +83,15 @@ class Passes:
         eye, out, kinds = self.eye.shape, self.out.shape, np.zeros((mixed, self.kinds))
         tables = np.zeros(eye), np.zeros(eye), np.zeros(out), np.zeros(out)
         pulled, tastes = np.zeros((pairs, self.tastes)), np.zeros((pairs if self.tasted else 1, self.tastes))
-        return Found(0.0, pulled, np.zeros(pairs), *tables, np.zeros(own), np.zeros(own), kinds, tastes)
+        return Found(0.0, pulled, np.zeros(pairs), *tables, np.zeros(own), np.zeros(own), kinds, tastes, np.zeros((0, 2)))
 
-    def information(self, now: Parameters, before: Float64, query_before: Float64) -> Float64:
-        """What the sessions tell of each pair's logit of ρ [pair, 0] and log θ [pair, 1], the latter of each kind if tastes differ [pair, 1 + kind].
-
-        Without them as much is known of log θ as `before` [pair, kind or 1] says, and of each log f as `query_before` [query or 1].
-        """
+    def information(self, now: Parameters) -> Told:
+        """What the sessions tell of each pair."""
         tables = self.eye.table(now.eye), self.out.table(now.out)
-        row, size = rows_of_pairs(self.sessions.counts.pair_query, how_often(self.sessions)[0], self.queries)
-        size += self.own
-        cells, told = self.tastes * size**2, np.zeros((self.pairs, 1 + self.tastes))
-
-        def tell(part: Sessions) -> None:
-            block = as_block(part)
-            here, pairs = cells[block.queries], block.pairs
-            curvature = Curvature(row[pairs], size[block.queries], np.cumsum(here) - here, np.zeros(here.sum()), told[pairs])
-            self._pass(now, *tables, block, curvature=curvature)
-            query = self.sessions.counts.pair_query[pairs].astype(np.int64) - block.queries.start
-            take_inverses(*curvature, query, before[pairs], query_before[block.queries] if self.own else query_before, self.own)
-
-        workers = os.cpu_count() or 1
-        with ThreadPoolExecutor(workers) as pool:
-            list(pool.map(tell, self.sessions.of_queries(cells, min(ROOM, int(cells.sum()) // workers + 1))))
-        return told
+        known = np.zeros((self.pairs, 1 + 2 * self.tastes))
+        for block in self.blocks:
+            known[block.pairs] += self._pass(now, *tables, block, informed=True).known
+        return Told(known[:, 0], known[:, 1 : 1 + self.tastes], known[:, 1 + self.tastes :])
 
     def score(self, now: Parameters, sessions: Sessions) -> Float64:
         """The log-likelihood of each of other sessions of the same pairs [session]."""
@@ -117,12 +99,15 @@ class Passes:
         self._pass(now, self.eye.table(now.eye), self.out.table(now.out), as_block(sessions), likely)
         return likely
 
-    def _pass(self, now: Parameters, eye: Float64, out: Float64, block: Block, likely: Float64 | None = None, curvature: Curvature = NOBODY) -> Found:
-        part = self.nothing(block.pairs.stop - block.pairs.start, block.queries.stop - block.queries.start)
+    def _pass(self, now: Parameters, eye: Float64, out: Float64, block: Block, likely: Float64 | None = None, informed: bool = False) -> Found:
+        pairs = block.pairs.stop - block.pairs.start
+        part = self.nothing(pairs, block.queries.stop - block.queries.start)
+        if informed:
+            part = part._replace(known=np.zeros((pairs, 1 + 2 * self.tastes)))
         total = follow(
             *block[:6], now.theta[block.pairs], now.taste[block.pairs] if self.tasted else now.taste, now.rho[block.pairs], eye, out,
             now.spread[block.queries] if self.own else now.spread, now.share[block.queries] if self.mixed else now.share,
-            *part[1:], *curvature, np.empty(self.room), np.zeros(0) if likely is None else likely, self.own, self.mixed, self.tasted,
+            *part[1:], np.empty(self.room), np.zeros(0) if likely is None else likely, self.own, self.mixed, self.tasted,
         )  # fmt: skip
         return part._replace(log_likelihood=total)
 
