@@ -202,6 +202,7 @@ class LuceClick(ClickModel):
         problem = Problem(sessions, options, means, last.satisfaction_, last.common_share_)
         problem.part(counts.impressions, counts.volumes, (int(last.largest_[0]), int(last.largest_[1])))
         problem.remember(faded(last._memory, decay, at, problem))
+        problem.total = counts.total  # the objective is of the old sessions too
         theta = last.theta_ / last.scale_ / last._mean_taste()
         start = Parameters(theta, last.rho_, last.eye_, last.out_, last.spread_, last.share_, last.rare_, last.seldom_, last.taste_)
         done = climb(problem, carried(start, at, problem), max_iterations=self.max_iterations, tolerance=self.tolerance)
