@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import os
+import pty
+import subprocess
+import sys
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow.parquet as pq
 import pytest
 from brute import as_table, random_sessions
 
@@ -69,3 +75,22 @@ def test_an_evaluation_tells_how_far_its_fits_are() -> None:
     luce = [told[1:] for told in said if told[0] == "Fitting L"]
     assert [done for done, _ in luce] == list(range(len(luce)))  # settings tried, then iterations, and never back
     assert luce[-1] == (len(luce) - 1, len(luce) - 1)
+
+
+def test_on_a_terminal_the_command_shows_settings_and_iterations(tmp_path: Path) -> None:
+    pq.write_table(LOG, tmp_path / "log.parquet")
+    command = [sys.executable, "-m", "reclick", "fit", "log.parquet", "--model", "luceclick", "--set", "kinds=1", "--to", "model"]
+    ours, theirs = pty.openpty()
+    with subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=theirs, env={**os.environ, "TERM": "xterm", "COLUMNS": "200"}):
+        os.close(theirs)
+        shown = b"".join(iter(lambda: _read(ours), b"")).decode()
+    os.close(ours)
+    assert "Fitting luceclick: settings tried" in shown
+    assert "Fitting luceclick: iterations" in shown
+
+
+def _read(terminal: int) -> bytes:
+    try:
+        return os.read(terminal, 65536)
+    except OSError:  # Linux says so when nobody writes any more
+        return b""
