@@ -11,6 +11,7 @@ In reading order:
 - climbing: the loop of steps and leaps
 - choice: the two stages of a fit, and what the training log decides
 - memory: what is kept of old sessions for an update
+- curvature: what is known of ads that are unknown together
 - beliefs: how sure the model is of what it learnt
 - kinds: what is answered of pages whose users are of several kinds
 - text: what the words of an ad say
