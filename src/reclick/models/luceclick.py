@@ -25,7 +25,7 @@ from reclick.models.luce.counted import Counted, count_sessions
 from reclick.models.luce.kinds import Kinds
 from reclick.models.luce.levels import extended
 from reclick.models.luce.memory import Places, carried, faded, moved
-from reclick.models.luce.parameters import Memory, Options, Parameters, Told
+from reclick.models.luce.parameters import Evidence, Memory, Options, Parameters
 from reclick.models.luce.problem import Problem
 from reclick.models.luce.text import LogLinear, LogLinearWords, chosen
 from reclick.models.pairs import Asked, Pairs
@@ -328,7 +328,7 @@ class LuceClick(ClickModel):
         share, kind_chosen = (array.reshape(-1, kinds) for array in saved["luce_share"])
         shape = -1, 1 if self.options_["taste"] is None else kinds
         self.taste_, *tastes = (array.reshape(shape) for array in saved["luce_tastes"])
-        told = Told(*saved["luce_told"], *(array.reshape(shape) for array in saved["luce_compared"]))
+        told = Evidence(*saved["luce_told"], *(array.reshape(shape) for array in saved["luce_compared"]))
         self.spread_, self.share_ = saved["luce_spread"][0], share
         (self.eye_,), (self.out_,) = saved["luce_eye_factors"], saved["luce_out_factors"]
         self._memory = Memory._make([*saved["luce_pairs"], *eye, *out, *saved["luce_spread"][1:], kind_chosen, *tastes, told])

@@ -8,7 +8,7 @@ from reclick.batch import Float64
 from reclick.models.beliefs import Belief
 from reclick.models.luce.climbing import Fit
 from reclick.models.luce.curvature import together
-from reclick.models.luce.parameters import Parameters, Told
+from reclick.models.luce.parameters import Evidence, Parameters
 from reclick.models.luce.problem import Problem
 
 SURE = 1e-9  # information below this is none
@@ -16,20 +16,20 @@ LEAST = 0.5  # parameters of a Beta are at least
 HARDLY_KNOWN = 6.0  # clicks that the belief in a satisfaction common to all is worth: sessions that end are nearly as well explained by fatigue
 
 
-def information(done: Fit, share: Float64, scale: Float64) -> tuple[Float64, Float64, Told]:
+def information(done: Fit, share: Float64, scale: Float64) -> tuple[Float64, Float64, Evidence]:
     """The information on each pair's logit of the attractiveness to all users and of ρ [pair], and what sessions told, old ones included.
 
     `share` [kind] is that of all users; `scale` [kind] times a weight are the odds of a click if the ad stood alone on top.
     """
     now, problem = done.parameters, done.problem
-    told = Told(*(new + old for new, old in zip(problem.passes.information(now), problem.old.told, strict=True)))
+    told = Evidence(*(new + old for new, old in zip(problem.passes.information(now), problem.old.told, strict=True)))
     certain = now.rho * (1 - now.rho) * (HARDLY_KNOWN if problem.options.satisfaction is None else problem.options.satisfaction)
     rho = certain if problem.options.satisfaction is None else np.maximum(told.satisfaction + certain, certain / 2)  # an end may curve the other way
     theta = _of_theta(now, problem, told, share, scale)
     return np.maximum(theta, SURE), np.maximum(rho, SURE), told
 
 
-def _of_theta(now: Parameters, problem: Problem, told: Told, share: Float64, scale: Float64) -> Float64:
+def _of_theta(now: Parameters, problem: Problem, told: Evidence, share: Float64, scale: Float64) -> Float64:
     """The information on each pair's logit of the attractiveness to all users [pair]."""
     options, head = problem.options, problem.prior_rate(now) * now.theta
     f = (options.query or 0.0) / now.seldom[problem.query_class] * now.spread

@@ -29,7 +29,7 @@ def follow(  # noqa: PLR0912, PLR0915, one loop over the sessions, so that each 
 
     eye [kind, last, position], out [kind, clicks], spread [query] if it is every query's own, else [1], share [query, kind] if mixed, else [1, kind],
     taste [pair, kind] if tasted. likely [session] gets each log-likelihood where it has room, and known what is told of the pairs, in the columns
-    of `Told`.
+    of `Evidence`.
     chance [kind, clicks so far, position + 1] is room for one session; the last column is the end's.
     """
     kinds, n_most = eye.shape[0], chance.shape[2] - 1

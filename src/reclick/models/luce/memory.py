@@ -16,7 +16,7 @@ import pyarrow as pa
 from reclick.batch import Float64, Int32, Int64
 from reclick.counts import Counts
 from reclick.interning import Interner
-from reclick.models.luce.parameters import Memory, Parameters, Told
+from reclick.models.luce.parameters import Evidence, Memory, Parameters
 from reclick.models.luce.problem import Problem
 from reclick.sessions import Sessions
 
@@ -65,7 +65,7 @@ def faded(memory: Memory, decay: float, at: Places, problem: Problem) -> Memory:
     own, mixed = problem.passes.own, problem.passes.mixed  # else the values are common to all queries
     queries = [at.of_queries(values, 0.0) if each else values for values, each in zip(memory[7:10], (own, own, mixed), strict=True)]
     tastes = [at.of_pairs(values, 0.0) if problem.passes.tasted else values for values in (memory.taste_chosen, memory.taste_exposure)]
-    told = Told(*(decay * at.of_pairs(values, 0.0) for values in memory.told))
+    told = Evidence(*(decay * at.of_pairs(values, 0.0) for values in memory.told))
     return Memory._make([*(decay * values for values in (*pairs, *tables, *queries, *tastes)), told])
 
 

@@ -51,7 +51,7 @@ class Found(NamedTuple):
     query_chosen: Float64
     kind_chosen: Float64  # [query or 1, kind]
     taste_chosen: Float64  # [pair, kind] or [1, 1]
-    known: Float64  # what is told of the pairs, where asked for: the columns of `Told`
+    known: Float64  # what is told of the pairs, where asked for: the columns of `Evidence`
 
     @property
     def pulled_by_all(self) -> Float64:
@@ -59,7 +59,7 @@ class Found(NamedTuple):
         return self.pulled[:, 0] if self.pulled.shape[1] == 1 else np.asarray(self.pulled.sum(axis=1))
 
 
-class Told(NamedTuple):
+class Evidence(NamedTuple):
     """What sessions tell of each pair: information on the logit of ρ, and on log θ, of each kind if tastes differ, by what it was compared with."""
 
     satisfaction: Float64  # [pair]
@@ -82,4 +82,4 @@ class Memory(NamedTuple):
     kind_chosen: Float64  # [query or 1, kind]
     taste_chosen: Float64  # [pair, kind] or [1, 1]
     taste_exposure: Float64
-    told: Told
+    told: Evidence

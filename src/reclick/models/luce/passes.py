@@ -11,7 +11,7 @@ import numpy as np
 from reclick.batch import Float64, Int32, Int64
 from reclick.models.luce.kernels import follow
 from reclick.models.luce.levels import Levels, eye_levels, out_levels
-from reclick.models.luce.parameters import Found, Options, Parameters, Told
+from reclick.models.luce.parameters import Evidence, Found, Options, Parameters
 from reclick.sessions import Sessions
 
 TABLES = ("eye_pulled", "eye_chosen", "out_pulled", "out_chosen")  # what is not of pairs or queries
@@ -85,13 +85,13 @@ class Passes:
         pulled, tastes = np.zeros((pairs, self.tastes)), np.zeros((pairs if self.tasted else 1, self.tastes))
         return Found(0.0, pulled, np.zeros(pairs), *tables, np.zeros(own), np.zeros(own), kinds, tastes, np.zeros((0, 2)))
 
-    def information(self, now: Parameters) -> Told:
+    def information(self, now: Parameters) -> Evidence:
         """What the sessions tell of each pair."""
         tables = self.eye.table(now.eye), self.out.table(now.out)
         known = np.zeros((self.pairs, 1 + 2 * self.tastes))
         for block in self.blocks:
             known[block.pairs] += self._pass(now, *tables, block, informed=True).known
-        return Told(known[:, 0], known[:, 1 : 1 + self.tastes], known[:, 1 + self.tastes :])
+        return Evidence(known[:, 0], known[:, 1 : 1 + self.tastes], known[:, 1 + self.tastes :])
 
     def score(self, now: Parameters, sessions: Sessions) -> Float64:
         """The log-likelihood of each of other sessions of the same pairs [session]."""

@@ -6,7 +6,7 @@ import numpy as np
 
 from reclick.batch import Float64, Int64
 from reclick.compiled import compiled
-from reclick.models.luce.parameters import Found, Memory, Options, Parameters, Told
+from reclick.models.luce.parameters import Evidence, Found, Memory, Options, Parameters
 from reclick.models.luce.passes import Passes, clicks_of_pairs, how_often
 from reclick.sessions import Sessions
 
@@ -103,10 +103,10 @@ class Problem:
         none = self.passes.nothing(len(self.means), self.queries)
         pairs, queries = np.zeros((3, len(self.means))), np.zeros((2, len(none.query_chosen)))
         tastes = np.zeros((2, *none.taste_chosen.shape))
-        told = Told(pairs[2], *np.zeros((2, len(self.means), self.passes.tastes)))
+        told = Evidence(np.zeros(len(self.means)), *np.zeros((2, len(self.means), self.passes.tastes)))
         return Memory(pairs[0], pairs[1], pairs[2], *none[3:7], queries[0], queries[1], none.kind_chosen, tastes[0], tastes[1], told)
 
-    def remembered(self, now: Parameters, found: Found, told: Told) -> Memory:
+    def remembered(self, now: Parameters, found: Found, told: Evidence) -> Memory:
         """What this fit leaves for the next, the memory that it began with included, as it is in `told`."""
         old, eye, out = self.old, self.eye.table(now.eye), self.out.table(now.out)
         return Memory(
