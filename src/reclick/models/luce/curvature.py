@@ -57,7 +57,7 @@ def _of_query(end: Float64, ads: Float64, before: Float64, outside: float) -> Fl
 
 @compiled
 def compared(ads: Float64) -> Float64:
-    """C with c_i Σ_{j ≠ i} c_j = ads_i, as nearly as it can be."""
+    """The values c with c_i Σ_{j ≠ i} c_j = ads_i, as nearly as they can be found."""
     total = ads.sum()
     if total <= 0.0:
         return np.zeros(len(ads))
