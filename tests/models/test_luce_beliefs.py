@@ -18,6 +18,7 @@ from reclick.intervals import credible_interval
 from reclick.models.luce.curvature import compared, together
 from reclick.models.luce.parameters import Options, Parameters
 from reclick.models.luce.problem import Problem
+from reclick.models.luce.satisfaction import EXACT
 from reclick.sessions import Sessions, as_sessions
 
 BEFORE = 0.7  # what is known of each log θ before the sessions, and of each log f
@@ -32,7 +33,7 @@ def somewhere(problem: Problem, rho: float, seed: int = 4) -> Parameters:
     """Parameters drawn at random, but for one ρ."""
     rng, fresh = np.random.default_rng(seed), problem.fresh()
     eye, spread, theta = (rng.gamma(3.0, 1 / 3, len(values)) for values in (fresh.eye, fresh.spread, fresh.theta))
-    return fresh._replace(theta=theta, rho=np.full(len(theta), rho), eye=eye, spread=spread)
+    return fresh._replace(theta=theta, rho=np.full(len(theta), rho), eye=eye, spread=spread, loose=np.full(len(theta), EXACT))
 
 
 def told(problem: Problem, now: Parameters) -> Float64:

@@ -19,6 +19,7 @@ from reclick.models import LuceClick, MultiClick
 from reclick.models.luce.climbing import climb
 from reclick.models.luce.parameters import Options
 from reclick.models.luce.problem import Problem
+from reclick.models.luce.satisfaction import EXACT
 from reclick.pages import Pages
 from reclick.sequences.readings import LUCE
 from reclick.sessions import as_sessions
@@ -139,7 +140,7 @@ def test_where_the_climb_ends_the_objective_is_flat_in_every_weight(options: Opt
         def objective(at: Any) -> float:
             return made.passes.expect(at, pool).log_likelihood + made.log_prior(at)
 
-        for name in ("theta", "eye", "out", *(["spread"] if options.query else []), *(["taste"] if options.taste else [])):
+        for name in ("theta", "rho", "loose", "eye", "out", *(["spread"] if options.query else []), *(["taste"] if options.taste else [])):
             values = getattr(top, name)
             for i in range(0, values.size, max(1, values.size // 7)):
                 here = (np.arange(values.size) == i).reshape(values.shape)
@@ -150,7 +151,7 @@ def test_where_the_climb_ends_the_objective_is_flat_in_every_weight(options: Opt
 def test_a_pass_pulls_each_weight_by_its_chance_where_the_user_still_chooses() -> None:
     made = problem([Session("q", ("a", "b", "c"), (2,))], Options())
     eye, out = np.ones(made.eye.starts[-1]), np.ones(made.out.starts[-1])
-    now = made.fresh()._replace(theta=np.array(THETA), rho=np.array(RHO), eye=eye, out=out)
+    now = made.fresh()._replace(theta=np.array(THETA), rho=np.array(RHO), eye=eye, out=out, loose=np.full(3, EXACT))
     with ThreadPoolExecutor(1) as pool:
         found = made.passes.expect(now, pool)
     first, second = 1 + 1.0, 1 + 0.7  # the sum of weights at the start, and with b gone

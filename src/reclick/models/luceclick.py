@@ -27,6 +27,7 @@ from reclick.models.luce.levels import extended
 from reclick.models.luce.memory import Places, carried, faded, moved
 from reclick.models.luce.parameters import Evidence, Memory, Options, Parameters
 from reclick.models.luce.problem import Problem
+from reclick.models.luce.satisfaction import mean_of
 from reclick.models.luce.text import LogLinear, LogLinearWords, chosen
 from reclick.models.pairs import Asked, Pairs
 from reclick.pages import Pages
@@ -204,7 +205,8 @@ class LuceClick(ClickModel):
         problem.remember(faded(last._memory, decay, at, problem))
         problem.total = counts.total  # the objective is of the old sessions too
         theta = last.theta_ / last.scale_ / last._mean_taste()
-        start = Parameters(theta, last.rho_, last.eye_, last.out_, last.spread_, last.share_, last.rare_, last.seldom_, last.taste_)
+        habits = last.eye_, last.out_, last.spread_, last.share_, last.rare_, last.seldom_, last.taste_
+        start = Parameters(theta, last.rho_, *habits, loose=1 / last.known_rho_)
         done = climb(problem, carried(start, at, problem), max_iterations=self.max_iterations, tolerance=self.tolerance)
         self._take(done, None if self.attractiveness_prior == "overall" else last.scale_)
         return self
@@ -224,7 +226,8 @@ class LuceClick(ClickModel):
         if self._pairs.unseen is not None:
             self.unseen_ = self._pairs.unseen = top * now.rare[0]
         self.gamma_, self.omega_ = gamma / (top * fixed), omega / fixed
-        self.rho_, self.satisfaction_ = now.rho, float(now.rho[0]) if problem.options.satisfaction is None else problem.satisfied
+        self.rho_ = mean_of(now.rho, now.loose)
+        self.satisfaction_ = float(now.rho[0]) if problem.options.satisfaction is None else problem.satisfied
         self.spread_, self.share_ = now.spread, now.share
         self.known_theta_, self.known_rho_, told = information(done, self.common_share_, top * self.leaning_ / self.common_share_)
         self.eye_, self.out_, self._memory = now.eye, now.out, problem.remembered(now, done.found, told)
@@ -308,14 +311,13 @@ class LuceClick(ClickModel):
         """What is saved beside the pairs' values: arrays that go together because they are equally long."""
         memory = self._memory
         return {
-            "luce_pairs": memory[:3],
-            "luce_eye": memory[3:5],
-            "luce_out": memory[5:7],
-            "luce_spread": (self.spread_, *memory[7:9]),
+            "luce_pairs": memory[:5],
+            "luce_eye": memory[5:7],
+            "luce_out": memory[7:9],
+            "luce_spread": (self.spread_, *memory[9:11]),
             "luce_share": (self.share_, memory.kind_chosen),
             "luce_tastes": (self.taste_, memory.taste_chosen, memory.taste_exposure),
-            "luce_told": (memory.told.satisfaction,),
-            "luce_compared": memory.told[1:],
+            "luce_told": memory.told,
             "luce_eye_factors": (self.eye_,),
             "luce_out_factors": (self.out_,),
         }
@@ -328,7 +330,7 @@ class LuceClick(ClickModel):
         share, kind_chosen = (array.reshape(-1, kinds) for array in saved["luce_share"])
         shape = -1, 1 if self.options_["taste"] is None else kinds
         self.taste_, *tastes = (array.reshape(shape) for array in saved["luce_tastes"])
-        told = Evidence(*saved["luce_told"], *(array.reshape(shape) for array in saved["luce_compared"]))
+        told = Evidence(*(array.reshape(shape) for array in saved["luce_told"]))
         self.spread_, self.share_ = saved["luce_spread"][0], share
         (self.eye_,), (self.out_,) = saved["luce_eye_factors"], saved["luce_out_factors"]
         self._memory = Memory._make([*saved["luce_pairs"], *eye, *out, *saved["luce_spread"][1:], kind_chosen, *tastes, told])

@@ -23,8 +23,8 @@ def information(done: Fit, share: Float64, scale: Float64) -> tuple[Float64, Flo
     """
     now, problem = done.parameters, done.problem
     told = Evidence(*(new + old for new, old in zip(problem.passes.information(now), problem.old.told, strict=True)))
-    certain = now.rho * (1 - now.rho) * (HARDLY_KNOWN if problem.options.satisfaction is None else problem.options.satisfaction)
-    rho = certain if problem.options.satisfaction is None else np.maximum(told.satisfaction + certain, certain / 2)  # an end may curve the other way
+    common = problem.options.satisfaction is None
+    rho = now.rho * (1 - now.rho) * HARDLY_KNOWN if common else problem.known_satisfaction(now.rho, done.found.doubt)
     theta = _of_theta(now, problem, told, share, scale)
     return np.maximum(theta, SURE), np.maximum(rho, SURE), told
 

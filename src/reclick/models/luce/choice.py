@@ -112,11 +112,13 @@ def fit(sessions: Sessions, options: Options, means: Float64, counted: Counted, 
 def _second_start(problem: Problem, counted: Counted, first: Parameters) -> Parameters:
     """Where the first stage ended; what was common there and now is each pair's or query's own: as it was counted, or as nothing is known."""
     fresh, strength = problem.fresh(), problem.options.satisfaction
+    rho = first.rho if strength is None else counted.satisfaction(problem.satisfied, strength)
     return first._replace(
-        rho=first.rho if strength is None else counted.satisfaction(problem.satisfied, strength),
+        rho=rho,
         spread=first.spread if len(first.spread) == len(fresh.spread) else fresh.spread,
         share=first.share if first.share.shape == fresh.share.shape else fresh.share,
         taste=fresh.taste,
+        loose=problem.loose(rho),
     )
 
 

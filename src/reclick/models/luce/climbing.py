@@ -63,10 +63,15 @@ class _Way:
 
     def go(self) -> bool:
         """Go a step, or after two of them a leap; whether it was a step."""
-        then = maximise(self.problem, self.trail[-1], self.found)
+        now = self.trail[-1]
+        then = maximise(self.problem, now, self.found)
         if len(self.trail) == 2 and self._leap(then):
             return False
-        self._arrive([*self.trail, then], *self._look(then))
+        found, value = self._look(then)
+        if value < self.value - self._rounding(value):  # ρ and how loose it is were moved at once; a step of the others alone cannot lead down
+            then = then._replace(loose=now.loose)
+            found, value = self._look(then)
+        self._arrive([*self.trail, then], found, value)
         return True
 
     def _leap(self, then: Parameters) -> bool:
@@ -92,10 +97,14 @@ class _Way:
     def _arrive(self, trail: list[Parameters], found: Found, value: float) -> None:
         sessions = max(self.problem.total, 1.0)
         self.gain = (value - self.value) / sessions
-        if self.gain < -LOSS * (1 + abs(value)) / sessions:
+        if value < self.value - self._rounding(value):
             raise ArithmeticError(f"the objective fell by {-self.gain:.3g} a session at iteration {len(self.objective)}: this is a bug in the model")
         self.trail, self.found, self.value = trail, found, value
         self.objective.append(value)
+
+    @staticmethod
+    def _rounding(value: float) -> float:
+        return LOSS * (1 + abs(value))
 
     def end(self, converged: bool, message: str) -> Fit:
         """The fit that this way has led to."""

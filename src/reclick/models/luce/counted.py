@@ -115,26 +115,28 @@ def counted_start(problem: Problem, counted: Counted) -> Parameters:
 def _habits(problem: Problem, steps: Steps) -> tuple[Float64, Float64]:
     """The factors of γ and ω that are common to all kinds, as the rates of going on and of ending say where all ads are of weight 1.
 
-    Let the outside option weigh 1: its chance is then 1 / Z, the exposure of one choice of the weights beside it. At the start it is the share of
-    sessions that end there; after a click it is what satisfaction leaves of this share.
+    Let the outside option weigh 1, at the start and after a click: its chance is then 1 / Z, the exposure of one choice of the weights beside it, and
+    it is the share of sessions that end there, of which satisfaction takes its own. After k clicks this share is another, and so Z is.
     """
-    satisfied, options = problem.satisfied, problem.options
-    at_first = _share(steps.many_ended[:1], steps.many_left[:1])
-    leave = float(np.clip((_share(steps.many_ended[1:], steps.many_left[1:]) - satisfied) / (1 - satisfied), SURELY, 1 - SURELY))
-    still = (1 - satisfied) * leave / (satisfied + (1 - satisfied) * leave)  # P(not satisfied | ended after a click)
-    rates, acts = np.full(len(steps.chosen), leave), np.full(len(steps.chosen), still)
-    rates[0], acts[0] = at_first, 1.0
-    longest = len(steps.chosen) - 1
-    eye = eye_levels(1, longest, options.transition, options.kind)
-    out = out_levels(1, longest, options.kind)
+    options, longest = problem.options, len(steps.chosen) - 1
+    satisfied = np.where(np.arange(longest + 1) > 0, problem.satisfied, 0.0)
+    ended, went_on = steps.many_ended, steps.many_left
+    overall = np.full(longest + 1, ended[1:].sum() / max((ended + went_on)[1:].sum(), EDGE))
+    overall[0] = ended[0] / max(ended[0] + went_on[0], EDGE)
+    leave, act = _tired(overall, satisfied)
+    leave_then, act_then = _tired((ended + LEAST * overall) / (ended + went_on + LEAST), satisfied)
+    exposure = leave * (1 - leave_then) / (1 - leave)  # 1 / (ω + the weights beside it)
+    eye, out = eye_levels(1, longest, options.transition, options.kind), out_levels(1, longest, options.kind)
     return (
-        _solved(eye, steps.chosen, rates[:, None] * (steps.left + acts[:, None] * steps.ended)),
-        _solved(out, acts * steps.many_ended, rates * (steps.many_left + acts * steps.many_ended)),
+        _solved(eye, steps.chosen, leave[:, None] * (steps.left + act[:, None] * steps.ended)),
+        _solved(out, act_then * ended, exposure * (went_on + act_then * ended)),
     )
 
 
-def _share(ended: Float64, left: Float64) -> float:
-    return float(np.clip(ended.sum() / max(ended.sum() + left.sum(), EDGE), SURELY, 1 - SURELY))
+def _tired(share: Float64, satisfied: Float64) -> tuple[Float64, Float64]:
+    """P(ends | not satisfied) and P(not satisfied | ended), where this share of sessions ends and so many are satisfied."""
+    leave = np.clip((np.clip(share, SURELY, 1 - SURELY) - satisfied) / (1 - satisfied), SURELY, 1 - SURELY)
+    return leave, (1 - satisfied) * leave / (satisfied + (1 - satisfied) * leave)
 
 
 def _solved(levels: Levels, chosen: Float64, exposure: Float64) -> Float64:

@@ -66,12 +66,3 @@ def compared(ads: Float64) -> Float64:
         others = c.sum() - c
         c = np.sqrt(c * ads / np.maximum(others, NOTHING))
     return c
-
-
-@compiled
-def of_satisfaction(rho: float, end: float, went_on: bool) -> float:
-    """What is told of the logit of ρ: minus the second derivative of log P(what followed the click), going on, or ending, satisfied or not."""
-    if went_on:
-        return rho * (1.0 - rho)
-    slope = (1.0 - end) * rho * (1.0 - rho) / (end + (1.0 - end) * rho)
-    return slope * (slope - (1.0 - 2.0 * rho))

@@ -10,7 +10,6 @@ import numpy as np
 
 from reclick.batch import Float64, Int32, Int64
 from reclick.compiled import compiled
-from reclick.models.luce.curvature import of_satisfaction
 
 FLOOR = 1e-12  # weights stay above
 SWEEPS = 3  # rounds over the factors of a weight in one step
@@ -20,8 +19,8 @@ SMALL = 1e-200  # a product of chances below this goes to the logarithm before i
 @compiled
 def follow(  # noqa: PLR0912, PLR0915, one loop over the sessions, so that each is in the cache for all its sums
     pair: Int32, page: Int64, click: Int32, clicks: Int64, weight: Float64, query: Int32,
-    theta: Float64, taste: Float64, rho: Float64, eye: Float64, out: Float64, spread: Float64, share: Float64,
-    pulled: Float64, satisfied: Float64, eye_pulled: Float64, eye_chosen: Float64,
+    theta: Float64, taste: Float64, rho: Float64, loose: Float64, eye: Float64, out: Float64, spread: Float64, share: Float64,
+    pulled: Float64, satisfied: Float64, doubt: Float64, eye_pulled: Float64, eye_chosen: Float64,
     out_pulled: Float64, out_chosen: Float64, query_pulled: Float64, query_chosen: Float64, kind_chosen: Float64, taste_chosen: Float64,
     known: Float64, chance: Float64, likely: Float64, own: bool, mixed: bool, tasted: bool,
 ) -> float:  # fmt: skip
@@ -85,6 +84,19 @@ def follow(  # noqa: PLR0912, PLR0915, one loop over the sessions, so that each 
         total += weight[s] * found
         if len(likely) > 0:
             likely[s] = found
+        if 0 < many < n:  # what is not known of ρ makes it likelier that fatigue ended the session, or less so
+            no = 0.0
+            for t in range(kinds):
+                no += belief[t] / sum_ * still[t, many]
+            at, yes = pair[first + click[begin + many - 1] - 1], 1.0 - no
+            doubt[at] += weight[s] * yes * no
+            total += weight[s] * 0.5 * loose[at] * yes * no
+            tilt = 0.5 * loose[at] * (no - yes)
+            for t in range(kinds):
+                tired = still[t, many] * (1.0 - tilt * yes)
+                either = tired + (1.0 - still[t, many]) * (1.0 + tilt * no)
+                still[t, many] = tired / either
+                belief[t] *= either
         for t in range(kinds):
             mass = weight[s] * belief[t] / sum_
             if kinds > 1:
@@ -99,8 +111,6 @@ def follow(  # noqa: PLR0912, PLR0915, one loop over the sessions, so that each 
                 out_pulled[t, k] += act * chance[t, k, n_most]
                 if len(known) > 0:
                     content, end = rho[pair[first + last - 1]] if last > 0 else 0.0, chance[t, k, n_most]
-                    if last > 0:
-                        known[pair[first + last - 1], 0] += mass * of_satisfaction(content, end, k < many)
                     over = content + (1.0 - content) * end
                     # Whether an end was chosen, or the user satisfied, is not seen: comparisons with the end tell less, of ads with each other more.
                     hidden = 1.0 + (end * content / over if over > 0.0 else 0.0)
@@ -108,8 +118,8 @@ def follow(  # noqa: PLR0912, PLR0915, one loop over the sessions, so that each 
                         itself[pair[first + j]] += chance[t, k, j]  # an ad that stands there twice is not compared with itself
                     for j in range(n):
                         at, v = pair[first + j], chance[t, k, j]
-                        known[at, 1 + t * tasted] += act * v * (1.0 - hidden * (1.0 - end))
-                        known[at, 1 + known.shape[1] // 2 + t * tasted] += act * v * hidden * (1.0 - end - itself[at])
+                        known[at, t * tasted] += act * v * (1.0 - hidden * (1.0 - end))
+                        known[at, known.shape[1] // 2 + t * tasted] += act * v * hidden * (1.0 - end - itself[at])
                     for j in range(n):
                         itself[pair[first + j]] = 0.0
                 if own:
@@ -129,8 +139,6 @@ def follow(  # noqa: PLR0912, PLR0915, one loop over the sessions, so that each 
                 for j in range(n):
                     pulled[pair[first + j], t * tasted] += pull[j]
                     pull[j] = 0.0
-        if many == n:  # nothing was left to choose: satisfied or not, the session ends
-            satisfied[pair[first + click[begin + many - 1] - 1]] += weight[s] * rho[pair[first + click[begin + many - 1] - 1]]
     return total
 
 
@@ -181,6 +189,8 @@ def leap(first: Float64, second: Float64, third: Float64, weight: Float64) -> tu
     """Squared lengths of a step and of the change between two steps, on the scale of logarithms, each parameter counting by its weight."""
     step = bend = 0.0
     for i in range(len(first)):
+        if first[i] == second[i] == third[i]:
+            continue
         r = np.log(second[i] / first[i])
         v = np.log(third[i] / second[i]) - r
         step += weight[i] * r * r
@@ -191,8 +201,10 @@ def leap(first: Float64, second: Float64, third: Float64, weight: Float64) -> tu
 @compiled
 def land(first: Float64, second: Float64, third: Float64, far: float, ceiling: float) -> Float64:
     """Extrapolate: first · exp(2 a r + a² v), where two steps would lead if they went on to their limit (SQUAREM); a = far, and 1 is the third."""
-    out = np.empty(len(first))
+    out = first.copy()
     for i in range(len(first)):
+        if first[i] == second[i] == third[i]:
+            continue
         r = np.log(second[i] / first[i])
         v = np.log(third[i] / second[i]) - r
         out[i] = min(max(first[i] * np.exp(min(max(2.0 * far * r + far * far * v, -5.0), 5.0)), FLOOR), ceiling)

@@ -18,6 +18,7 @@ from reclick.counts import Counts
 from reclick.interning import Interner
 from reclick.models.luce.parameters import Evidence, Memory, Parameters
 from reclick.models.luce.problem import Problem
+from reclick.models.luce.satisfaction import EXACT, centre_of
 from reclick.sessions import Sessions
 
 
@@ -60,10 +61,10 @@ def moved(sessions: Sessions, whole: Counts) -> Sessions:
 
 def faded(memory: Memory, decay: float, at: Places, problem: Problem) -> Memory:
     """The memory times the decay, for more pairs and queries, and for longer pages."""
-    tables = [_widened(table, shape) for table, shape in zip(memory[3:7], (problem.eye.shape,) * 2 + (problem.out.shape,) * 2, strict=True)]
-    pairs = [at.of_pairs(values, 0.0) for values in memory[:3]]
+    tables = [_widened(table, shape) for table, shape in zip(memory[5:9], (problem.eye.shape,) * 2 + (problem.out.shape,) * 2, strict=True)]
+    pairs = [at.of_pairs(values, 0.0) for values in memory[:5]]
     own, mixed = problem.passes.own, problem.passes.mixed  # else the values are common to all queries
-    queries = [at.of_queries(values, 0.0) if each else values for values, each in zip(memory[7:10], (own, own, mixed), strict=True)]
+    queries = [at.of_queries(values, 0.0) if each else values for values, each in zip(memory[9:12], (own, own, mixed), strict=True)]
     tastes = [at.of_pairs(values, 0.0) if problem.passes.tasted else values for values in (memory.taste_chosen, memory.taste_exposure)]
     told = Evidence(*(decay * at.of_pairs(values, 0.0) for values in memory.told))
     return Memory._make([*(decay * values for values in (*pairs, *tables, *queries, *tastes)), told])
@@ -74,11 +75,15 @@ def _widened(table: Float64, shape: tuple[int, ...]) -> Float64:
 
 
 def carried(last: Parameters, at: Places, problem: Problem) -> Parameters:
-    """The parameters of the last fit as the start of the next: new pairs and queries at their prior means; habits anew where pages became longer."""
+    """The parameters of the last fit as the start of the next: new pairs and queries at their prior means; habits anew where pages became longer.
+
+    Of ρ the last fit gives the mean.
+    """
     fresh = problem.fresh()
+    loose = np.where(fresh.loose > EXACT, at.of_pairs(last.loose, fresh.loose), EXACT)
     return Parameters(
         theta=at.of_pairs(last.theta, problem.means * last.rare[problem.pair_class]),
-        rho=at.of_pairs(last.rho, problem.satisfied),
+        rho=centre_of(at.of_pairs(last.rho, problem.satisfied), loose),
         eye=last.eye if len(last.eye) == len(fresh.eye) else fresh.eye,
         out=last.out if len(last.out) == len(fresh.out) else fresh.out,
         spread=at.of_queries(last.spread, last.seldom[0]) if problem.passes.own else last.spread,
@@ -86,4 +91,5 @@ def carried(last: Parameters, at: Places, problem: Problem) -> Parameters:
         rare=last.rare,
         seldom=last.seldom,
         taste=at.of_pairs(last.taste, 1.0) if problem.passes.tasted else last.taste,
+        loose=loose,
     )

@@ -27,7 +27,7 @@ class Parameters(NamedTuple):
     """What is learnt. Factors are those of `Levels`."""
 
     theta: Float64  # [pair]
-    rho: Float64  # [pair]
+    rho: Float64  # [pair] the centre of its logit's distribution
     eye: Float64  # [factor]
     out: Float64  # [factor]
     spread: Float64  # [query] or [1]
@@ -35,6 +35,7 @@ class Parameters(NamedTuple):
     rare: Float64  # [how often] prior mean of θ, as a multiple, of pairs shown so often
     seldom: Float64  # [how often] prior mean of f of queries asked so often
     taste: Float64  # [pair, kind] by what a kind's θ differs from that of all; or [1, 1]
+    loose: Float64  # [pair] variance of the logit of ρ
 
 
 class Found(NamedTuple):
@@ -42,7 +43,8 @@ class Found(NamedTuple):
 
     log_likelihood: float
     pulled: Float64  # [pair, kind] if tastes differ, else [pair, 1]
-    satisfied: Float64  # [pair]
+    satisfied: Float64  # [pair] expected number of clicks that satisfied, of those that left another ad to click
+    doubt: Float64  # [pair] … and its variance, under ρ
     eye_pulled: Float64  # [kind, last, position]
     eye_chosen: Float64
     out_pulled: Float64  # [kind, clicks so far]
@@ -60,9 +62,8 @@ class Found(NamedTuple):
 
 
 class Evidence(NamedTuple):
-    """What sessions tell of each pair: information on the logit of ρ, and on log θ, of each kind if tastes differ, by what it was compared with."""
+    """What sessions tell of each pair: information on log θ, of each kind if tastes differ, by what it was compared with."""
 
-    satisfaction: Float64  # [pair]
     end: Float64  # [pair, kind or 1] choices between it and the end
     ads: Float64  # [pair, kind or 1] choices between it and other ads
 
@@ -72,7 +73,9 @@ class Memory(NamedTuple):
 
     chosen: Float64  # [pair]
     exposure: Float64  # [pair]
-    satisfied: Float64  # [pair]
+    followed: Float64  # [pair] clicks that left another ad to click
+    satisfied: Float64  # [pair] of these, the expected number that satisfied
+    doubt: Float64  # [pair] … and its variance
     eye_chosen: Float64  # [kind, last, position]
     eye_exposure: Float64
     out_chosen: Float64  # [kind, clicks so far]

@@ -12,6 +12,7 @@ from reclick.batch import Float64, Int32, Int64
 from reclick.models.luce.kernels import follow
 from reclick.models.luce.levels import Levels, eye_levels, out_levels
 from reclick.models.luce.parameters import Evidence, Found, Options, Parameters
+from reclick.models.luce.satisfaction import mean_of
 from reclick.sessions import Sessions
 
 TABLES = ("eye_pulled", "eye_chosen", "out_pulled", "out_chosen")  # what is not of pairs or queries
@@ -66,6 +67,7 @@ class Passes:
         """With the sums of a block."""
         found.pulled[block.pairs] += part.pulled
         found.satisfied[block.pairs] += part.satisfied
+        found.doubt[block.pairs] += part.doubt
         for name in TABLES:
             total: Float64 = getattr(found, name)
             total += getattr(part, name)
@@ -83,19 +85,20 @@ class Passes:
         eye, out, kinds = self.eye.shape, self.out.shape, np.zeros((mixed, self.kinds))
         tables = np.zeros(eye), np.zeros(eye), np.zeros(out), np.zeros(out)
         pulled, tastes = np.zeros((pairs, self.tastes)), np.zeros((pairs if self.tasted else 1, self.tastes))
-        return Found(0.0, pulled, np.zeros(pairs), *tables, np.zeros(own), np.zeros(own), kinds, tastes, np.zeros((0, 2)))
+        return Found(0.0, pulled, np.zeros(pairs), np.zeros(pairs), *tables, np.zeros(own), np.zeros(own), kinds, tastes, np.zeros((0, 2)))
 
     def information(self, now: Parameters) -> Evidence:
         """What the sessions tell of each pair."""
         tables = self.eye.table(now.eye), self.out.table(now.out)
-        known = np.zeros((self.pairs, 1 + 2 * self.tastes))
+        known = np.zeros((self.pairs, 2 * self.tastes))
         for block in self.blocks:
             known[block.pairs] += self._pass(now, *tables, block, informed=True).known
-        return Evidence(known[:, 0], known[:, 1 : 1 + self.tastes], known[:, 1 + self.tastes :])
+        return Evidence(known[:, : self.tastes], known[:, self.tastes :])
 
     def score(self, now: Parameters, sessions: Sessions) -> Float64:
         """The log-likelihood of each of other sessions of the same pairs [session]."""
         likely = np.empty(len(sessions))
+        now = now._replace(rho=mean_of(now.rho, now.loose), loose=np.zeros(len(now.loose)))  # not one session tells of ρ
         self._pass(now, self.eye.table(now.eye), self.out.table(now.out), as_block(sessions), likely)
         return likely
 
@@ -103,20 +106,24 @@ class Passes:
         pairs = block.pairs.stop - block.pairs.start
         part = self.nothing(pairs, block.queries.stop - block.queries.start)
         if informed:
-            part = part._replace(known=np.zeros((pairs, 1 + 2 * self.tastes)))
+            part = part._replace(known=np.zeros((pairs, 2 * self.tastes)))
         total = follow(
-            *block[:6], now.theta[block.pairs], now.taste[block.pairs] if self.tasted else now.taste, now.rho[block.pairs], eye, out,
-            now.spread[block.queries] if self.own else now.spread, now.share[block.queries] if self.mixed else now.share,
+            *block[:6], now.theta[block.pairs], now.taste[block.pairs] if self.tasted else now.taste, now.rho[block.pairs], now.loose[block.pairs],
+            eye, out, now.spread[block.queries] if self.own else now.spread, now.share[block.queries] if self.mixed else now.share,
             *part[1:], np.empty(self.room), np.zeros(0) if likely is None else likely, self.own, self.mixed, self.tasted,
         )  # fmt: skip
         return part._replace(log_likelihood=total)
 
 
-def clicks_of_pairs(sessions: Sessions) -> Float64:
-    """Clicks of each pair [pair]."""
-    impression = np.repeat(sessions.page[:-1], np.diff(sessions.clicks)) + sessions.click - 1
-    weight = np.repeat(sessions.weight, np.diff(sessions.clicks))
-    return np.bincount(sessions.pair[impression], weight, len(sessions.counts.impressions)).astype(np.float64)
+def clicks_of_pairs(sessions: Sessions) -> tuple[Float64, Float64]:
+    """Clicks of each pair, and those of them that left another ad to click [pair]."""
+    many = np.diff(sessions.clicks)
+    impression = np.repeat(sessions.page[:-1], many) + sessions.click - 1
+    weight = np.repeat(sessions.weight, many)
+    clicks = np.bincount(sessions.pair[impression], weight, len(sessions.counts.impressions)).astype(np.float64)
+    full = (many > 0) & (many == np.diff(sessions.page))
+    last = sessions.pair[impression[sessions.clicks[1:][full] - 1]]
+    return clicks, np.asarray(clicks - np.bincount(last, sessions.weight[full], len(clicks)))
 
 
 def how_often(sessions: Sessions) -> tuple[Float64, Float64]:

@@ -8,6 +8,7 @@ from reclick.batch import Float64, Int64
 from reclick.compiled import compiled
 from reclick.models.luce.parameters import Evidence, Found, Memory, Options, Parameters
 from reclick.models.luce.passes import Passes, clicks_of_pairs, how_often
+from reclick.models.luce.satisfaction import EXACT, LEAST, known_of, log_belief
 from reclick.sessions import Sessions
 
 POOLED = 1.0  # clicks that the prior of a satisfaction common to all is worth
@@ -22,11 +23,12 @@ class Problem:
         """`means` [pair] are prior means of θ; `satisfied` is that of ρ; `shares` [kind] those of the kinds."""
         self.options = options if options.kinds > 1 else options._replace(mix=None, taste=None)
         self.means, self.satisfied, self.shares = means, satisfied, shares
+        self.least_known = max((self.options.satisfaction or 0.0) * satisfied * (1 - satisfied), LEAST)  # of the logit of a ρ
         self.passes = Passes(sessions, self.options)
         self.eye, self.out, self.queries = self.passes.eye, self.passes.out, self.passes.queries
         self.pair_query = sessions.counts.pair_query
         self.total = float(sessions.weight.sum())
-        self.clicks = clicks_of_pairs(sessions)
+        self.clicks, self.followed = clicks_of_pairs(sessions)
         self.part(*how_often(sessions))
         self.remember(self.forgotten())
 
@@ -54,16 +56,16 @@ class Problem:
         """The rate of the Gamma prior of each f [query], likewise."""
         return np.asarray((self.options.query or 0.0) / now.seldom[self.query_class] + self.old.query_exposure)
 
-    def satisfied_before(self) -> tuple[Float64, Float64]:
+    def _satisfied_before(self) -> tuple[Float64, Float64]:
         """What the prior and the memory say of ρ: pseudo-clicks that satisfied, and that did not [pair]; if it is common, the first has them."""
         old, strength = self.old, self.options.satisfaction
         if strength is None:
-            yes, no = np.zeros(len(self.clicks)), np.zeros(len(self.clicks))
+            yes, no = np.zeros((2, len(self.followed)))
             yes[0] = POOLED * self.satisfied + old.satisfied.sum()
-            no[0] = POOLED * (1 - self.satisfied) + (old.chosen - old.satisfied).sum()
+            no[0] = POOLED * (1 - self.satisfied) + (old.followed - old.satisfied).sum()
             return yes, no
-        clicked = strength * ((self.clicks > 0) | (old.chosen > 0))  # elsewhere ρ stays at its prior mean
-        return clicked * self.satisfied + old.satisfied, clicked * (1 - self.satisfied) + old.chosen - old.satisfied
+        told = strength * ((self.followed > 0) | (old.followed > 0))  # elsewhere ρ stays at its prior mean
+        return told * self.satisfied + old.satisfied, told * (1 - self.satisfied) + old.followed - old.satisfied
 
     def mixed_before(self) -> Float64:
         """What the prior and the memory say of the shares, in pseudo-sessions [query or 1, kind]."""
@@ -81,7 +83,7 @@ class Problem:
         value = _log_gamma(now.theta, self.strength, self.rate(now)) - options.attractiveness * _log_means(now.rare, self.pair_sizes)
         value += self.eye.log_prior(now.eye) + self.out.log_prior(now.out)
         value += float(np.sum(old.eye_chosen * np.log(eye) - old.eye_exposure * eye) + np.sum(old.out_chosen * np.log(out) - old.out_exposure * out))
-        value += _log_beta(now.rho, *self.satisfied_before())
+        value += self._log_satisfaction(now)
         if options.query is not None:
             value += _log_gamma(now.spread, options.query + old.query_chosen, self.query_rate(now))
             value -= options.query * _log_means(now.seldom, self.query_sizes)
@@ -91,26 +93,39 @@ class Problem:
             value += _log_gamma(now.taste.ravel(), *(before.ravel() for before in self.tasted_before()))
         return value
 
+    def _log_satisfaction(self, now: Parameters) -> float:
+        if self.options.satisfaction is None:
+            return float(self.yes[0] * np.log(now.rho[0]) + self.no[0] * np.log(1 - now.rho[0]))
+        return log_belief(now.rho, now.loose, self.yes, self.no, self.followed, self.old.doubt)
+
+    def known_satisfaction(self, rho: Float64, doubt: Float64) -> Float64:
+        """What is known of the logit of each ρ [pair], where the sessions leave so much in doubt."""
+        return known_of(rho, self.yes, self.no, self.followed, doubt + self.old.doubt, self.least_known)
+
     # memory
 
     def remember(self, memory: Memory) -> None:
         """Take what earlier sessions said into account."""
         self.old = memory
         self.strength = self.options.attractiveness + memory.chosen
+        self.yes, self.no = self._satisfied_before()
 
     def forgotten(self) -> Memory:
         """A memory of nothing."""
         none = self.passes.nothing(len(self.means), self.queries)
-        pairs, queries = np.zeros((3, len(self.means))), np.zeros((2, len(none.query_chosen)))
+        chosen, exposure, followed, satisfied, doubt = np.zeros((5, len(self.means)))
+        queries = np.zeros((2, len(none.query_chosen)))
         tastes = np.zeros((2, *none.taste_chosen.shape))
-        told = Evidence(np.zeros(len(self.means)), *np.zeros((2, len(self.means), self.passes.tastes)))
-        return Memory(pairs[0], pairs[1], pairs[2], *none[3:7], queries[0], queries[1], none.kind_chosen, tastes[0], tastes[1], told)
+        told = Evidence(*np.zeros((2, len(self.means), self.passes.tastes)))
+        tables = chosen, exposure, followed, satisfied, doubt, *none[4:8]
+        return Memory(*tables, queries[0], queries[1], none.kind_chosen, tastes[0], tastes[1], told)
 
     def remembered(self, now: Parameters, found: Found, told: Evidence) -> Memory:
         """What this fit leaves for the next, the memory that it began with included, as it is in `told`."""
         old, eye, out = self.old, self.eye.table(now.eye), self.out.table(now.out)
         return Memory(
-            self.clicks + old.chosen, found.pulled_by_all / now.theta + old.exposure, found.satisfied + old.satisfied,
+            self.clicks + old.chosen, found.pulled_by_all / now.theta + old.exposure,
+            self.followed + old.followed, found.satisfied + old.satisfied, found.doubt + old.doubt,
             found.eye_chosen + old.eye_chosen, found.eye_pulled / eye + old.eye_exposure,
             found.out_chosen + old.out_chosen, found.out_pulled / out + old.out_exposure,
             found.query_chosen + old.query_chosen, found.query_pulled / now.spread + old.query_exposure, found.kind_chosen + old.kind_chosen,
@@ -132,7 +147,14 @@ class Problem:
         spread = np.ones(self.queries if options.query is not None else 1)
         share = np.tile(self.shares, (self.queries if options.mix is not None else 1, 1))
         alike, taste = np.ones(len(OFTEN) + 1), np.ones((len(self.means) if self.passes.tasted else 1, self.passes.tastes))
-        return Parameters(self.means.copy(), np.full(len(self.means), self.satisfied), eye, out, spread, share, alike, alike, taste)
+        rho = np.full(len(self.means), self.satisfied)
+        return Parameters(self.means.copy(), rho, eye, out, spread, share, alike, alike, taste, self.loose(rho))
+
+    def loose(self, rho: Float64) -> Float64:
+        """The variance of the logit of each ρ [pair], nothing being in doubt; none if ρ is common to all, or was never told of."""
+        if self.options.satisfaction is None:
+            return np.full(len(rho), EXACT)
+        return np.where(self.yes + self.no + self.followed > 0, 1 / self.known_satisfaction(rho, np.zeros(len(rho))), EXACT)
 
 
 def _log_means(means: Float64, sizes: Int64) -> float:
@@ -146,14 +168,4 @@ def _log_gamma(value: Float64, strength: Float64, rate: Float64) -> float:
     total = 0.0
     for i in range(len(value)):
         total += strength[i] * np.log(value[i]) - rate[i] * value[i]
-    return total
-
-
-@compiled
-def _log_beta(value: Float64, yes: Float64, no: Float64) -> float:
-    """Σ yes log x + no log (1 − x)."""
-    total = 0.0
-    for i in range(len(value)):
-        if yes[i] + no[i] > 0.0:
-            total += yes[i] * np.log(value[i]) + no[i] * np.log(1.0 - value[i])
     return total

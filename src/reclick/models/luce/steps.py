@@ -7,26 +7,27 @@ import math
 import numpy as np
 
 from reclick.batch import Float64, Int64
-from reclick.compiled import compiled
 from reclick.models.chain import EDGE
 from reclick.models.luce.kernels import land, leap, raise_tastes, raise_weights
 from reclick.models.luce.parameters import Found, Parameters
 from reclick.models.luce.problem import AS_ALL, OFTEN, Problem
+from reclick.models.luce.satisfaction import LEAST, raise_satisfaction
 
-HIGHEST = (1e12, 1 - EDGE, 1e12, 1e12, 1e12, 1.0, 1e12, 1e12, 1e12)  # that a leap may lead to, of each of the parameters
+HIGHEST = (1e12, 1 - EDGE, 1e12, 1e12, 1e12, 1.0, 1e12, 1e12, 1e12, 1 / LEAST)  # that a leap may lead to, of each of the parameters
 
 
 def maximise(problem: Problem, now: Parameters, found: Found) -> Parameters:
     """The step up from the parameters that the statistics were found under."""
     options, old = problem.options, problem.old
     theta, taste = _attractiveness(problem, now, found)
+    rho, loose = _satisfaction(problem, now, found)
     spread = now.spread
     if options.query is not None:
         spread = raise_weights(spread, found.query_chosen, found.query_pulled, options.query + old.query_chosen, problem.query_rate(now))
     eye, out = problem.eye.table(now.eye), problem.out.table(now.out)
     return Parameters(
         theta=theta,
-        rho=_satisfaction(problem, found.satisfied),
+        rho=rho,
         eye=problem.eye.climbed(now.eye, found.eye_chosen + old.eye_chosen, found.eye_pulled + old.eye_exposure * eye),
         out=problem.out.climbed(now.out, found.out_chosen + old.out_chosen, found.out_pulled + old.out_exposure * out),
         spread=spread,
@@ -34,6 +35,7 @@ def maximise(problem: Problem, now: Parameters, found: Found) -> Parameters:
         rare=_class_means(theta / problem.means, problem.pair_class, problem.largest[0]) if options.attractiveness else now.rare,
         seldom=_class_means(spread, problem.query_class, problem.largest[1]) if options.query else now.seldom,
         taste=taste,
+        loose=loose,
     )
 
 
@@ -44,23 +46,13 @@ def _attractiveness(problem: Problem, now: Parameters, found: Found) -> tuple[Fl
     return raise_weights(now.theta, problem.clicks, found.pulled_by_all, problem.strength, problem.rate(now)), now.taste
 
 
-def _satisfaction(problem: Problem, satisfied: Float64) -> Float64:
-    """ρ = (expected satisfied + prior) / (clicks + prior), of each pair or of all."""
-    yes, no = problem.satisfied_before()
+def _satisfaction(problem: Problem, now: Parameters, found: Found) -> tuple[Float64, Float64]:
+    """ρ, whose mean is (expected satisfied + prior) / (clicks + prior), of each pair or of all, and how loose it is."""
+    yes, no, clicks = problem.yes, problem.no, problem.followed
     if problem.options.satisfaction is None:
-        common = (satisfied.sum() + yes.sum()) / (problem.clicks.sum() + yes.sum() + no.sum())
-        return np.full(len(problem.clicks), np.clip(common, EDGE, 1 - EDGE))
-    return _posterior(satisfied + yes, problem.clicks - satisfied + no, problem.satisfied)
-
-
-@compiled
-def _posterior(yes: Float64, no: Float64, mean: float) -> Float64:
-    """The share of yes, kept off 0 and 1; the mean where there is neither."""
-    out = np.empty(len(yes))
-    for i in range(len(yes)):
-        value = yes[i] / (yes[i] + no[i]) if yes[i] + no[i] > 0.0 else mean
-        out[i] = min(max(value, EDGE), 1.0 - EDGE)
-    return out
+        common = (found.satisfied.sum() + yes[0]) / (clicks.sum() + yes[0] + no[0])
+        return np.full(len(clicks), np.clip(common, EDGE, 1 - EDGE)), now.loose
+    return raise_satisfaction(now.rho, now.loose, yes, no, clicks, found.satisfied, found.doubt + problem.old.doubt, problem.least_known)
 
 
 def _shares(problem: Problem, chosen: Float64) -> Float64:
