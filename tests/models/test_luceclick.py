@@ -143,6 +143,8 @@ def test_where_the_climb_ends_the_objective_is_flat_in_every_weight(options: Opt
         for name in ("theta", "rho", "loose", "eye", "out", *(["spread"] if options.query else []), *(["taste"] if options.taste else [])):
             values = getattr(top, name)
             for i in range(0, values.size, max(1, values.size // 7)):
+                if name == "loose" and values[i] >= 1 / made.least_known:
+                    continue  # as loose as the prior: no looser, though the objective would gain
                 here = (np.arange(values.size) == i).reshape(values.shape)
                 moved = [top._replace(**{name: values * np.where(here, factor, 1.0)}) for factor in (1.001, 1 / 1.001)]
                 assert abs(objective(moved[0]) - objective(moved[1])) / 0.002 < 2e-2, (name, i)
