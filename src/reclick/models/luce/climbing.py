@@ -79,7 +79,7 @@ class _Way:
         first, second = self.trail
         ahead, far = leapt(self.problem, first, second, then, self.longest)
         found, value = self._look(ahead)
-        if far > 1.0 and value < self.value:
+        if value < self.value:
             self.longest, self.trail = max(2.0, self.longest / 2), []
             return False
         self.longest = min(FAR, self.longest * 2) if far == self.longest else self.longest
