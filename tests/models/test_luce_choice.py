@@ -13,7 +13,7 @@ from reclick.models.luce.kernels import marks
 from reclick.models.luce.parameters import Options
 from reclick.sessions import Sessions, as_sessions
 
-GIVEN = {"query": None, "attractiveness": 1.0, "satisfaction": 5.0, "transition": 4.0, "kinds": 1, "kind": 4.0, "mix": None}
+GIVEN = {"query": None, "attractiveness": 1.0, "satisfaction": 5.0, "transition": 4.0, "kinds": 1, "kind": 4.0, "mix": None, "position": None}
 
 
 def sessions_by_page(sessions: Sessions) -> dict[int, float]:
@@ -74,7 +74,7 @@ def test_the_log_decides_for_kinds_of_users_only_where_there_are_some() -> None:
 
 def test_a_long_log_is_asked_through_some_of_its_queries(monkeypatch: pytest.MonkeyPatch) -> None:
     sessions = as_sessions(as_table([Session(f"q{i % 60}", ("a", "b", "c"), ((1,), (), (2, 1), (3,))[i // 60 % 4]) for i in range(960)]))
-    fixed = {"attractiveness": 1.0, "satisfaction": 5.0, "transition": 4.0, "kinds": 1, "kind": 4.0, "mix": None}
+    fixed = {"attractiveness": 1.0, "satisfaction": 5.0, "transition": 4.0, "kinds": 1, "kind": 4.0, "mix": None, "position": None}
     monkeypatch.setattr("reclick.models.luce.choice.MOST", len(sessions) // 2)
     means = np.arange(1.0, len(sessions.counts.impressions) + 1)
     chooser = Chooser(sessions, means, fixed)

@@ -18,7 +18,14 @@ from reclick.sessions import Sessions, as_sessions
 from reclick.simulation import simulate
 
 LOG = {"query": ["q", "q", "q", "r"], "ads": [["a", "b"], ["b", "a"], ["a", "b"], ["a"]], "clicks": [[2, 1], [1], [], [1]]}
-PLAIN: dict[str, Any] = {"attractiveness_strength": 2.0, "satisfaction_strength": 5.0, "query_strength": None, "transition_strength": 4.0, "kinds": 1}
+PLAIN: dict[str, Any] = {
+    "attractiveness_strength": 2.0,
+    "satisfaction_strength": 5.0,
+    "query_strength": None,
+    "transition_strength": 4.0,
+    "kinds": 1,
+    "position_strength": None,
+}
 NONE = Steps(*np.zeros((5, 1)))
 
 

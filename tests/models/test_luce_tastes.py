@@ -18,7 +18,7 @@ from reclick.sessions import as_sessions
 
 SETTINGS: dict[str, Any] = {
     "attractiveness_strength": 1.0, "satisfaction_strength": 5.0, "query_strength": None, "transition_strength": 4.0,
-    "kind_strength": 16.0, "mix_strength": None,
+    "kind_strength": 16.0, "mix_strength": None, "position_strength": None,
 }  # fmt: skip
 ALIKE = np.array([0.8, 0.5, 0.8, 0.5, 0.4, 0.4])
 APART = np.array([[3.0, 3.0, 0.1, 0.1, 1.0, 1.0], [0.1, 0.1, 3.0, 3.0, 1.0, 1.0]])  # ads 0 and 1 are for the ones, 2 and 3 for the others

@@ -160,7 +160,7 @@ def test_a_pass_pulls_each_weight_by_its_chance_where_the_user_still_chooses() -
     leave = 0.4 / second  # unsatisfied and out
     still = leave / (0.6 + leave)
     assert found.log_likelihood == pytest.approx(np.log(0.3 / first) + np.log(0.6 + leave))
-    np.testing.assert_allclose(found.pulled_by_all, [0.5 / first + still * 0.5 / second, 0.3 / first, 0.2 / first + still * 0.2 / second])
+    np.testing.assert_allclose(found.pulled[:, 0], [0.5 / first + still * 0.5 / second, 0.3 / first, 0.2 / first + still * 0.2 / second])
     np.testing.assert_allclose(found.satisfied, [0, 1 - still, 0])
     np.testing.assert_allclose(found.out_chosen[0, :2], [0, still])
 

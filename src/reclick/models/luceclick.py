@@ -28,16 +28,17 @@ from reclick.models.luce.memory import Places, carried, faded, moved
 from reclick.models.luce.parameters import Evidence, Memory, Options, Parameters
 from reclick.models.luce.problem import Problem
 from reclick.models.luce.satisfaction import mean_of
+from reclick.models.luce.spots import Spots, positions_of, worth_elsewhere
 from reclick.models.luce.text import LogLinear, LogLinearWords, chosen
-from reclick.models.pairs import Asked, Pairs
+from reclick.models.pairs import Asked, Impressions, Pairs
 from reclick.pages import Pages
 from reclick.progress import Progress
 from reclick.sequences.readings import LUCE
 from reclick.sessions import Sessions, as_sessions
 from reclick.text import AdTokens
 
-STRENGTHS = ("attractiveness", "satisfaction", "query", "transition", "kind", "mix", "taste")
-COMMON = ("satisfaction", "query", "mix", "taste")  # may be None: one value common to all
+STRENGTHS = ("attractiveness", "satisfaction", "query", "transition", "kind", "mix", "taste", "position")
+COMMON = ("satisfaction", "query", "mix", "taste", "position")  # may be None: one value common to all
 STRONGEST = 1e12  # pseudo-clicks; what is stronger drowns the sessions in rounding
 
 
@@ -97,6 +98,7 @@ class LuceClick(ClickModel):
         kind_strength: str | float = "auto",
         mix_strength: str | float | None = "auto",
         taste_strength: str | float | None = "auto",
+        position_strength: str | float | None = "auto",
         frequent: float = 50,
         max_iterations: int = 500,
         tolerance: float = 1e-6,
@@ -113,6 +115,7 @@ class LuceClick(ClickModel):
         self.kind_strength = kind_strength
         self.mix_strength = mix_strength
         self.taste_strength = taste_strength
+        self.position_strength = position_strength
         self.frequent = frequent
         self.max_iterations = max_iterations
         self.tolerance = tolerance
@@ -192,7 +195,7 @@ class LuceClick(ClickModel):
         """Take over from a fitted model, with new sessions."""
         before = last._pairs.counts
         counts = before.decay(decay) + new.counts
-        at, sessions, options = Places(before, counts), moved(new, counts), Options(**last.options_)
+        at, sessions, options = Places(before, counts, last.spots_), moved(new, counts), Options(**last.options_)
         self.unseen_, self.pooled_iterations_ = last.unseen_, 0
         if self.attractiveness_prior == "words":
             self.word_exposure_, self.word_clicks_ = at.of_pairs(last.exposure_, 0.0), at.of_pairs(before.clicks, 0.0)
@@ -200,13 +203,13 @@ class LuceClick(ClickModel):
         self._pairs = self._index(counts, text)
         words = self._pairs.unseen is None
         means = np.maximum(self._pairs.words.of_pairs()[:, 0], 1e-6) / last.scale_ if words else np.ones(len(self._pairs))
-        problem = Problem(sessions, options, means, last.satisfaction_, last.common_share_)
+        problem = Problem(sessions, options, means, last.satisfaction_, last.common_share_, at.spots)
         problem.part(counts.impressions, counts.volumes, (int(last.largest_[0]), int(last.largest_[1])))
         problem.remember(faded(last._memory, decay, at, problem))
         problem.total = counts.total  # the objective is of the old sessions too
         theta = last.theta_ / last.scale_ / last._mean_taste()
         habits = last.eye_, last.out_, last.spread_, last.share_, last.rare_, last.seldom_, last.taste_
-        start = Parameters(theta, last.rho_, *habits, loose=1 / last.known_rho_)
+        start = Parameters(theta, last.rho_, *habits, loose=1 / last.known_rho_, worth=last.worth_)
         done = climb(problem, carried(start, at, problem), max_iterations=self.max_iterations, tolerance=self.tolerance)
         self._take(done, None if self.attractiveness_prior == "overall" else last.scale_)
         return self
@@ -229,6 +232,7 @@ class LuceClick(ClickModel):
         self.rho_ = mean_of(now.rho, now.loose)
         self.satisfaction_ = float(now.rho[0]) if problem.options.satisfaction is None else problem.satisfied
         self.spread_, self.share_ = now.spread, now.share
+        self.worth_, self.spots_ = now.worth, problem.passes.spots.key
         self.known_theta_, self.known_rho_, told = information(done, self.common_share_, top * self.leaning_ / self.common_share_)
         self.eye_, self.out_, self._memory = now.eye, now.out, problem.remembered(now, done.found, told)
         self.exposure_ = self._memory.exposure / (top * self._mean_taste())
@@ -250,6 +254,8 @@ class LuceClick(ClickModel):
         if self.options_["mix"] is not None:
             share[seen] = self.share_[found.query[seen]]
         theta = self._pairs.filled(self.theta_, batch, found, text) / np.repeat(spread, np.diff(batch.page))
+        if self.options_["position"] is not None:
+            theta *= self._worth(found, batch.page)
         rho = self._pairs.at(self.rho_, found.row, self.satisfaction_)
         longest = int(np.diff(batch.page).max(initial=1))
         gamma, omega = extended(self.gamma_, longest), np.pad(self.omega_, ((0, 0), (0, max(0, longest + 1 - self.omega_.shape[1]))), mode="edge")
@@ -263,6 +269,11 @@ class LuceClick(ClickModel):
             return Kinds(one, share[start:end], self._tastes(found.row[first:last]) * one.theta)
 
         return pages
+
+    def _worth(self, found: Impressions, page: Int64) -> Float64:
+        """What the position of each impression is worth to its query and ad; 1 where nothing was seen there."""
+        query = np.repeat(found.query, np.diff(page)).astype(np.int64)
+        return worth_elsewhere(self.worth_, Spots(self.spots_), self.gamma_.shape[2], query, found.row, positions_of(page))
 
     def _tastes(self, row: Int64) -> Float64:
         """θ to each kind of users over θ to an average user [kind, impression]; 1 where the pair was never seen."""
@@ -307,7 +318,7 @@ class LuceClick(ClickModel):
             tables[name] = pa.table({str(i): np.ravel(array) for i, array in enumerate(arrays)})
         return {**values, "options_": self.options_}, tables
 
-    def _beside(self) -> dict[str, tuple[Float64, ...]]:
+    def _beside(self) -> dict[str, tuple[Float64 | Int64, ...]]:
         """What is saved beside the pairs' values: arrays that go together because they are equally long."""
         memory = self._memory
         return {
@@ -317,6 +328,8 @@ class LuceClick(ClickModel):
             "luce_spread": (self.spread_, *memory[9:11]),
             "luce_share": (self.share_, memory.kind_chosen),
             "luce_tastes": (self.taste_, memory.taste_chosen, memory.taste_exposure),
+            "luce_worth": (self.worth_,),
+            "luce_spots": (self.spots_, memory.spot_chosen, memory.spot_exposure),
             "luce_told": memory.told,
             "luce_eye_factors": (self.eye_,),
             "luce_out_factors": (self.out_,),
@@ -332,8 +345,9 @@ class LuceClick(ClickModel):
         self.taste_, *tastes = (array.reshape(shape) for array in saved["luce_tastes"])
         told = Evidence(*(array.reshape(shape) for array in saved["luce_told"]))
         self.spread_, self.share_ = saved["luce_spread"][0], share
+        (self.worth_,), (self.spots_, *spots) = saved["luce_worth"], saved["luce_spots"]
         (self.eye_,), (self.out_,) = saved["luce_eye_factors"], saved["luce_out_factors"]
-        self._memory = Memory._make([*saved["luce_pairs"], *eye, *out, *saved["luce_spread"][1:], kind_chosen, *tastes, told])
+        self._memory = Memory._make([*saved["luce_pairs"], *eye, *out, *saved["luce_spread"][1:], kind_chosen, *tastes, *spots, told])
         return self
 
     def _learnt(self) -> str:

@@ -10,6 +10,7 @@ from reclick.models.luce.climbing import Fit
 from reclick.models.luce.curvature import together
 from reclick.models.luce.parameters import Evidence, Parameters
 from reclick.models.luce.problem import Problem
+from reclick.models.luce.spots import share_told
 
 SURE = 1e-9  # information below this is none
 LEAST = 0.5  # parameters of a Beta are at least
@@ -23,10 +24,20 @@ def information(done: Fit, share: Float64, scale: Float64) -> tuple[Float64, Flo
     """
     now, problem = done.parameters, done.problem
     told = Evidence(*(new + old for new, old in zip(problem.passes.information(now), problem.old.told, strict=True)))
+    shown = problem.spot_exposure(now, done.found) + problem.old.spot_exposure
     common = problem.options.satisfaction is None
     rho = now.rho * (1 - now.rho) * HARDLY_KNOWN if common else problem.known_satisfaction(now.rho, done.found.doubt)
-    theta = _of_theta(now, problem, told, share, scale)
+    theta = _of_theta(now, problem, _of_attractiveness(told, problem, shown), share, scale)
     return np.maximum(theta, SURE), np.maximum(rho, SURE), told
+
+
+def _of_attractiveness(told: Evidence, problem: Problem, shown: Float64) -> Evidence:
+    """Of what sessions tell of a pair, what tells of its θ and not of what its positions are worth."""
+    strength = problem.options.position
+    if strength is None:
+        return told
+    left = share_told((told.end + told.ads).sum(axis=1), shown, problem.passes.spots.pair, strength)
+    return Evidence(told.end * left[:, None], told.ads * left[:, None])
 
 
 def _of_theta(now: Parameters, problem: Problem, told: Evidence, share: Float64, scale: Float64) -> Float64:

@@ -31,7 +31,7 @@ FEWEST = 200  # sessions from which a log is asked at all
 PAGES = 100  # distinct pages from which whole pages are held out
 AGAIN = 30  # sessions of a page from which it is held to come again
 MOST = 20_000  # distinct sessions that decisions are made on; of a longer log, whole queries drawn by their content
-QUICK: dict[str, Any] = {"max_iterations": 50, "tolerance": 1e-5, "quiet": True}  # how far a fit goes that only decides
+QUICK: dict[str, Any] = {"max_iterations": 100, "tolerance": 1e-5, "quiet": True}  # how far a fit goes that only decides
 FIRST: dict[str, Any] = {"max_iterations": 25, "tolerance": 1e-4, "quiet": True}  # … and one that only gives prior means
 SATISFIED = 0.3  # where the common satisfaction of the first stage starts, and its prior mean there
 GRIDS: dict[str, tuple[Any, ...]] = {  # from the strongest; None is one value common to all
@@ -40,6 +40,7 @@ GRIDS: dict[str, tuple[Any, ...]] = {  # from the strongest; None is one value c
     "mix": (None, 10.0, 3.0),
     "kind": (16.0, 4.0),
     "taste": (None, 20.0, 8.0, 3.0),
+    "position": (None, 30.0, 10.0),
     "satisfaction": (None, 30.0, 10.0, 5.0, 2.0),
     "transition": (16.0, 4.0, 1.0),
 }
@@ -96,7 +97,7 @@ class Pooled(NamedTuple):
 def pool(sessions: Sessions, options: Options, means: Float64, counted: Counted) -> Pooled:
     """The first stage of a fit: what is common to all, which then is the prior mean of each pair's and each query's own."""
     shares = np.full(options.kinds, 1 / options.kinds)
-    problem = Problem(sessions, options._replace(satisfaction=None, mix=None, taste=None), means, SATISFIED, shares)
+    problem = Problem(sessions, options._replace(satisfaction=None, mix=None, taste=None, position=None), means, SATISFIED, shares)
     done = climb(problem, counted_start(problem, counted), **FIRST)
     return Pooled(done.parameters, len(done.objective))
 
@@ -119,6 +120,7 @@ def _second_start(problem: Problem, counted: Counted, first: Parameters) -> Para
         share=first.share if first.share.shape == fresh.share.shape else fresh.share,
         taste=fresh.taste,
         loose=problem.loose(rho),
+        worth=fresh.worth,
     )
 
 
@@ -137,7 +139,7 @@ class Chooser:
         """The options that the training log itself speaks for."""
         now = DEFAULTS._replace(**self.fixed)
         if len(self.folds) > 1:
-            for name in ("query", "attractiveness", "satisfied", "satisfaction", "transition", "kinds", "mix", "kind", "taste"):
+            for name in ("query", "attractiveness", "satisfied", "satisfaction", "transition", "kinds", "mix", "kind", "taste", "position"):
                 if name not in self.fixed and (now.kinds > 1 or name not in ("mix", "kind", "taste")):
                     now = self._decided(name, now)
         return now
@@ -179,16 +181,18 @@ class Chooser:
         return alone if now.taste is not None and not _earns(self.tried(then), self.tried(alone)) else then
 
     def _kinds(self, now: Options) -> Options:
-        """One more kind of users as long as it surely gains; two that differ in their tastes, where they differ in nothing else."""
-        while now.kinds < MOST_KINDS:
-            more = now._replace(kinds=now.kinds + 1)
-            if not _earns(self.tried(more), self.tried(now)):
-                break
+        """More kinds of users as long as one more, or two, surely gain; two that differ in their tastes, where they differ in nothing else."""
+        while more := next((kinds for kinds in self._more_kinds(now) if _earns(self.tried(kinds), self.tried(now))), None):
             now = more
         tasting = now._replace(kinds=2, taste=TASTE)
         if now.kinds == 1 and "taste" not in self.fixed and _earns(self.tried(tasting), self.tried(now), LEAST["taste"]):
             return tasting
         return now
+
+    @staticmethod
+    def _more_kinds(now: Options) -> list[Options]:
+        """One kind of users more, and two: a third may have to part from two others at once."""
+        return [now._replace(kinds=kinds) for kinds in (now.kinds + 1, now.kinds + 2) if kinds <= MOST_KINDS]
 
     def tried(self, options: Options) -> Tried:
         """How well the options explain each fold, learnt from the others."""

@@ -1,7 +1,8 @@
 """What the sessions say under given parameters of LuceClick: one pass, and the steps that climb. The mathematics is told in luceclick.
 
-After k clicks, the last at l, a user of kind t weighs each free position with w_j = θ_j φ_jt e_t(l, j), and the end with ω_t(k) f_q. The pass adds
-up how strongly each parameter was *pulled*, act · w / Z (act being the chance that the user was still choosing), beside how often it was chosen.
+After k clicks, the last at l, a user of kind t weighs each free position with w_j = θ_j φ_jt e_t(l, j), θ being that of the ad at its position (its
+spot), and the end with ω_t(k) f_q. The pass adds up how strongly each parameter was *pulled*, act · w / Z (act being the chance that the user was
+still choosing), beside how often it was chosen.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ SMALL = 1e-200  # a product of chances below this goes to the logarithm before i
 
 @compiled
 def follow(  # noqa: PLR0912, PLR0915, one loop over the sessions, so that each is in the cache for all its sums
-    pair: Int32, page: Int64, click: Int32, clicks: Int64, weight: Float64, query: Int32,
+    pair: Int32, page: Int64, click: Int32, clicks: Int64, weight: Float64, query: Int32, spot: Int32,
     theta: Float64, taste: Float64, rho: Float64, loose: Float64, eye: Float64, out: Float64, spread: Float64, share: Float64,
     pulled: Float64, satisfied: Float64, doubt: Float64, eye_pulled: Float64, eye_chosen: Float64,
     out_pulled: Float64, out_chosen: Float64, query_pulled: Float64, query_chosen: Float64, kind_chosen: Float64, taste_chosen: Float64,
@@ -26,15 +27,15 @@ def follow(  # noqa: PLR0912, PLR0915, one loop over the sessions, so that each 
 ) -> float:  # fmt: skip
     """Add the pulls and choices of all sessions to the statistics, and return their log-likelihood.
 
-    eye [kind, last, position], out [kind, clicks], spread [query] if it is every query's own, else [1], share [query, kind] if mixed, else [1, kind],
-    taste [pair, kind] if tasted. likely [session] gets each log-likelihood where it has room, and known what is told of the pairs, in the columns
-    of `Evidence`.
+    theta [spot], eye [kind, last, position], out [kind, clicks], spread [query] if it is every query's own, else [1], share [query, kind] if mixed,
+    else [1, kind], taste [pair, kind] if tasted. likely [session] gets each log-likelihood where it has room, and known what is told of the pairs, in
+    the columns of `Evidence`.
     chance [kind, clicks so far, position + 1] is room for one session; the last column is the end's.
     """
     kinds, n_most = eye.shape[0], chance.shape[2] - 1
     free, pull, local = np.empty(n_most), np.empty(n_most), np.empty(n_most)
     still = np.empty((kinds, chance.shape[1]))  # [kind, clicks so far] P(the user was choosing | what happened)
-    belief, itself = np.empty(kinds), np.zeros(len(theta) if len(known) > 0 else 0)
+    belief, itself = np.empty(kinds), np.zeros(len(known))
     total = 0.0
     for s in range(len(weight)):
         first, n = page[s], page[s + 1] - page[s]
@@ -42,14 +43,14 @@ def follow(  # noqa: PLR0912, PLR0915, one loop over the sessions, so that each 
         f = spread[query[s]] if own else spread[0]
         q = query[s] if mixed else 0
         for j in range(n):
-            local[j] = theta[pair[first + j]]
+            local[j] = theta[spot[first + j]]
             pull[j] = 0.0
         best = -np.inf
         for t in range(kinds):
             free[:n] = 1.0
             if tasted:
                 for j in range(n):
-                    local[j] = theta[pair[first + j]] * taste[pair[first + j], t]
+                    local[j] = theta[spot[first + j]] * taste[pair[first + j], t]
             product, logs, last = 1.0, 0.0, 0
             for k in range(min(many + 1, n)):
                 outside = out[t, k] * f
@@ -137,7 +138,7 @@ def follow(  # noqa: PLR0912, PLR0915, one loop over the sessions, so that each 
                         satisfied[pair[first + last - 1]] += mass - act
             if tasted or t == kinds - 1:
                 for j in range(n):
-                    pulled[pair[first + j], t * tasted] += pull[j]
+                    pulled[spot[first + j], t * tasted] += pull[j]
                     pull[j] = 0.0
     return total
 

@@ -19,17 +19,20 @@ from reclick.interning import Interner
 from reclick.models.luce.parameters import Evidence, Memory, Parameters
 from reclick.models.luce.problem import Problem
 from reclick.models.luce.satisfaction import EXACT, centre_of
+from reclick.models.luce.spots import NONE, Spots, keys
 from reclick.sessions import Sessions
 
 
 class Places:
-    """Where the queries and pairs of some counts stand in the counts of more."""
+    """Where the queries and pairs of some counts stand in the counts of more, and the spots of these pairs."""
 
-    def __init__(self, part: Counts, whole: Counts) -> None:
+    def __init__(self, part: Counts, whole: Counts, spots: Int64 = NONE) -> None:
+        """`spots` are the keys of the part's spots."""
         self.query = _codes(whole.queries, part.queries)  # [query of the part]
         key = _keys(self.query[part.pair_query], _codes(whole.ads, part.ads)[part.pair_ad])
         self.pair: Int64 = np.searchsorted(_keys(whole.pair_query, whole.pair_ad), key)  # [pair of the part]
         self.pairs, self.queries = len(whole.impressions), len(whole.queries)
+        self.spots = keys(self.pair[Spots(spots).pair], Spots(spots).position)  # [spot of the part] its key in the whole
 
     def of_pairs(self, values: Float64, fill: Float64 | float) -> Float64:
         """Values a pair of the part, as values a pair of the whole."""
@@ -41,6 +44,12 @@ class Places:
         """Values a query, likewise."""
         out = np.array(np.broadcast_to(fill, (self.queries, *values.shape[1:])), np.float64)
         out[self.query] = values
+        return out
+
+    def of_spots(self, values: Float64, whole: Spots, fill: float) -> Float64:
+        """Values a spot of the part, as values a spot of the whole."""
+        out = np.full(len(whole.key), fill)
+        out[whole.find(self.spots)] = values
         return out
 
 
@@ -66,8 +75,9 @@ def faded(memory: Memory, decay: float, at: Places, problem: Problem) -> Memory:
     own, mixed = problem.passes.own, problem.passes.mixed  # else the values are common to all queries
     queries = [at.of_queries(values, 0.0) if each else values for values, each in zip(memory[9:12], (own, own, mixed), strict=True)]
     tastes = [at.of_pairs(values, 0.0) if problem.passes.tasted else values for values in (memory.taste_chosen, memory.taste_exposure)]
+    spots = [at.of_spots(values, problem.passes.spots, 0.0) for values in (memory.spot_chosen, memory.spot_exposure)]
     told = Evidence(*(decay * at.of_pairs(values, 0.0) for values in memory.told))
-    return Memory._make([*(decay * values for values in (*pairs, *tables, *queries, *tastes)), told])
+    return Memory._make([*(decay * values for values in (*pairs, *tables, *queries, *tastes, *spots)), told])
 
 
 def _widened(table: Float64, shape: tuple[int, ...]) -> Float64:
@@ -92,4 +102,14 @@ def carried(last: Parameters, at: Places, problem: Problem) -> Parameters:
         seldom=last.seldom,
         taste=at.of_pairs(last.taste, 1.0) if problem.passes.tasted else last.taste,
         loose=loose,
+        worth=_carried_worth(last.worth, at, problem),
     )
+
+
+def _carried_worth(worth: Float64, at: Places, problem: Problem) -> Float64:
+    """What positions are worth, for more queries, spots, and longer pages."""
+    if not problem.passes.placed:
+        return worth
+    of_queries = at.of_queries(worth[: len(worth) - len(at.spots)].reshape(len(at.query), -1), 1.0)
+    wide = np.pad(of_queries, ((0, 0), (0, problem.passes.longest - of_queries.shape[1])), constant_values=1.0)
+    return np.append(wide, at.of_spots(worth[len(worth) - len(at.spots) :], problem.passes.spots, 1.0))

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-import numpy as np
-
 from reclick.batch import Float64
 
 
@@ -21,6 +19,7 @@ class Options(NamedTuple):
     kind: float = 4.0  # how each kind of user differs
     mix: float | None = None  # the kinds of each query's users
     taste: float | None = None  # what each kind of user finds attractive
+    position: float | None = None  # what positions are worth to each query and ad
 
 
 class Parameters(NamedTuple):
@@ -36,13 +35,14 @@ class Parameters(NamedTuple):
     seldom: Float64  # [how often] prior mean of f of queries asked so often
     taste: Float64  # [pair, kind] by what a kind's θ differs from that of all; or [1, 1]
     loose: Float64  # [pair] variance of the logit of ρ
+    worth: Float64  # [factor] what positions are worth to a query and to an ad of it; or [0]
 
 
 class Found(NamedTuple):
     """What a pass adds up: how strongly each weight was pulled, and how often it was chosen."""
 
     log_likelihood: float
-    pulled: Float64  # [pair, kind] if tastes differ, else [pair, 1]
+    pulled: Float64  # [spot, kind] if tastes differ, else [spot, 1]; spots are pairs if positions are worth the same to all
     satisfied: Float64  # [pair] expected number of clicks that satisfied, of those that left another ad to click
     doubt: Float64  # [pair] … and its variance, under ρ
     eye_pulled: Float64  # [kind, last, position]
@@ -54,11 +54,6 @@ class Found(NamedTuple):
     kind_chosen: Float64  # [query or 1, kind]
     taste_chosen: Float64  # [pair, kind] or [1, 1]
     known: Float64  # what is told of the pairs, where asked for: the columns of `Evidence`
-
-    @property
-    def pulled_by_all(self) -> Float64:
-        """How strongly each pair was pulled, by whatever kind of users [pair]."""
-        return self.pulled[:, 0] if self.pulled.shape[1] == 1 else np.asarray(self.pulled.sum(axis=1))
 
 
 class Evidence(NamedTuple):
@@ -85,4 +80,6 @@ class Memory(NamedTuple):
     kind_chosen: Float64  # [query or 1, kind]
     taste_chosen: Float64  # [pair, kind] or [1, 1]
     taste_exposure: Float64
+    spot_chosen: Float64  # [spot] or [0]
+    spot_exposure: Float64
     told: Evidence

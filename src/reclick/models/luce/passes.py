@@ -13,13 +13,14 @@ from reclick.models.luce.kernels import follow
 from reclick.models.luce.levels import Levels, eye_levels, out_levels
 from reclick.models.luce.parameters import Evidence, Found, Options, Parameters
 from reclick.models.luce.satisfaction import mean_of
+from reclick.models.luce.spots import NONE, Spots, keys, positions_of, spots_of, worth_elsewhere, worth_levels
 from reclick.sessions import Sessions
 
 TABLES = ("eye_pulled", "eye_chosen", "out_pulled", "out_chosen")  # what is not of pairs or queries
 
 
 class Block(NamedTuple):
-    """A run of sessions whose pairs and queries are numbered from its first."""
+    """A run of sessions whose pairs, queries and spots are numbered from its first."""
 
     pair: Int32
     page: Int64
@@ -27,29 +28,38 @@ class Block(NamedTuple):
     clicks: Int64
     weight: Float64
     query: Int32
+    spot: Int32
     pairs: slice
     queries: slice
+    spots: slice
 
 
-def as_block(part: Sessions) -> Block:
-    """A block of sessions; it has its own pairs and queries, as sessions and pairs are in the order of their queries."""
+def as_block(part: Sessions, spots: Spots | None) -> Block:
+    """A block of sessions; it has its own pairs, queries and spots, as all are in the order of the queries. Spots are pairs if there are none."""
     query = part.counts.pair_query[part.pair[part.page[:-1]]]
     lowest, highest = int(part.pair.min()), int(part.pair.max()) + 1
-    queries = slice(int(query[0]), int(query[-1]) + 1)
-    return Block(
-        part.pair - np.int32(lowest), part.page, part.click, part.clicks, part.weight, (query - query[0]).astype(np.int32),
-        slice(lowest, highest), queries,
-    )  # fmt: skip
+    pair, pairs, queries = part.pair - np.int32(lowest), slice(lowest, highest), slice(int(query[0]), int(query[-1]) + 1)
+    spot, places = pair, pairs
+    if spots is not None:
+        at = spots.find(keys(part.pair, positions_of(part.page)))
+        places = slice(int(at.min()), int(at.max()) + 1)
+        spot = (at - places.start).astype(np.int32)
+    number = (query - query[0]).astype(np.int32)
+    return Block(pair, part.page, part.click, part.clicks, part.weight, number, spot, pairs, queries, places)
 
 
 class Passes:
-    """Sessions that are passed over, and the tables of where the eye goes and when users stop."""
+    """Sessions that are passed over, and the tables of where the eye goes, when users stop, and what positions are worth."""
 
-    def __init__(self, sessions: Sessions, options: Options) -> None:
+    def __init__(self, sessions: Sessions, options: Options, earlier: Int64 = NONE) -> None:
+        """`earlier` are keys of spots that need not be among the sessions'."""
         self.own, self.mixed, self.tasted, self.kinds = options.query is not None, options.mix is not None, options.taste is not None, options.kinds
-        self.blocks = [as_block(part) for part in sessions.blocks(os.cpu_count() or 1)]
-        self.pairs, self.queries = len(sessions.counts.impressions), len(sessions.counts.queries)
-        longest = max(sessions.counts.max_ads, 1)
+        self.pairs, self.queries, self.pair_query = len(sessions.counts.impressions), len(sessions.counts.queries), sessions.counts.pair_query
+        self.longest = longest = max(sessions.counts.max_ads, 1)
+        self.placed = options.position is not None
+        self.spots = spots_of(sessions, earlier) if self.placed else Spots(NONE)
+        self.worth: Levels = worth_levels(self.spots, self.pair_query, self.queries if self.placed else 0, longest, options.position or 0.0)
+        self.blocks = [as_block(part, self.spots if self.placed else None) for part in sessions.blocks(os.cpu_count() or 1)]
         self.eye: Levels = eye_levels(options.kinds, longest, options.transition, options.kind)
         self.out: Levels = out_levels(options.kinds, longest, options.kind)
         self.tastes = options.kinds if self.tasted else 1
@@ -57,15 +67,15 @@ class Passes:
 
     def expect(self, now: Parameters, pool: ThreadPoolExecutor) -> Found:
         """What all sessions add up to under the parameters."""
-        tables = self.eye.table(now.eye), self.out.table(now.out)
-        found = self.nothing(self.pairs, self.queries)
+        tables = self._weights(now)
+        found = self.nothing(self.pairs, self.queries, len(self.spots.key) if self.placed else self.pairs)
         for block, part in zip(self.blocks, pool.map(lambda block: self._pass(now, *tables, block), self.blocks), strict=True):
             found = self._added(found, part, block)
         return found
 
     def _added(self, found: Found, part: Found, block: Block) -> Found:
         """With the sums of a block."""
-        found.pulled[block.pairs] += part.pulled
+        found.pulled[block.spots] += part.pulled
         found.satisfied[block.pairs] += part.satisfied
         found.doubt[block.pairs] += part.doubt
         for name in TABLES:
@@ -79,17 +89,35 @@ class Passes:
             found.taste_chosen[block.pairs] += part.taste_chosen
         return found._replace(log_likelihood=found.log_likelihood + part.log_likelihood)
 
-    def nothing(self, pairs: int, queries: int) -> Found:
-        """Room for what is added up, over so many pairs and queries."""
+    def _weights(self, now: Parameters) -> tuple[Float64, Float64, Float64]:
+        """θ [spot], γ and ω."""
+        theta = now.theta[self.spots.pair] * self.worth.table(now.worth) if self.placed else now.theta
+        return theta, self.eye.table(now.eye), self.out.table(now.out)
+
+    def of_pairs(self, values: Float64) -> Float64:
+        """Sums of [spot, kind] by pair."""
+        if not self.placed:
+            return values
+        return np.stack([np.bincount(self.spots.pair, column, self.pairs) for column in values.T], axis=1).astype(np.float64)
+
+    def clicks_of_spots(self, sessions: Sessions) -> Float64:
+        """Clicks of each spot."""
+        many = np.diff(sessions.clicks)
+        pair = sessions.pair[np.repeat(sessions.page[:-1], many) + sessions.click - 1]
+        at = self.spots.find(keys(pair, sessions.click.astype(np.int64) - 1)) if self.placed else NONE
+        return np.bincount(at, np.repeat(sessions.weight, many)[: len(at)], len(self.spots.key)).astype(np.float64)
+
+    def nothing(self, pairs: int, queries: int, spots: int) -> Found:
+        """Room for what is added up, over so many pairs, queries and spots."""
         own, mixed = queries if self.own else 1, queries if self.mixed else 1
         eye, out, kinds = self.eye.shape, self.out.shape, np.zeros((mixed, self.kinds))
         tables = np.zeros(eye), np.zeros(eye), np.zeros(out), np.zeros(out)
-        pulled, tastes = np.zeros((pairs, self.tastes)), np.zeros((pairs if self.tasted else 1, self.tastes))
+        pulled, tastes = np.zeros((spots, self.tastes)), np.zeros((pairs if self.tasted else 1, self.tastes))
         return Found(0.0, pulled, np.zeros(pairs), np.zeros(pairs), *tables, np.zeros(own), np.zeros(own), kinds, tastes, np.zeros((0, 2)))
 
     def information(self, now: Parameters) -> Evidence:
         """What the sessions tell of each pair."""
-        tables = self.eye.table(now.eye), self.out.table(now.out)
+        tables = self._weights(now)
         known = np.zeros((self.pairs, 2 * self.tastes))
         for block in self.blocks:
             known[block.pairs] += self._pass(now, *tables, block, informed=True).known
@@ -99,16 +127,23 @@ class Passes:
         """The log-likelihood of each of other sessions of the same pairs [session]."""
         likely = np.empty(len(sessions))
         now = now._replace(rho=mean_of(now.rho, now.loose), loose=np.zeros(len(now.loose)))  # not one session tells of ρ
-        self._pass(now, self.eye.table(now.eye), self.out.table(now.out), as_block(sessions), likely)
+        theta, eye, out = self._weights(now)
+        spots = spots_of(sessions) if self.placed else None
+        if spots is not None:
+            query = self.pair_query[spots.pair].astype(np.int64)
+            theta = now.theta[spots.pair] * worth_elsewhere(now.worth, self.spots, self.longest, query, spots.pair, spots.position)
+        self._pass(now, theta, eye, out, as_block(sessions, spots), likely)
         return likely
 
-    def _pass(self, now: Parameters, eye: Float64, out: Float64, block: Block, likely: Float64 | None = None, informed: bool = False) -> Found:
+    def _pass(
+        self, now: Parameters, theta: Float64, eye: Float64, out: Float64, block: Block, likely: Float64 | None = None, informed: bool = False
+    ) -> Found:
         pairs = block.pairs.stop - block.pairs.start
-        part = self.nothing(pairs, block.queries.stop - block.queries.start)
+        part = self.nothing(pairs, block.queries.stop - block.queries.start, block.spots.stop - block.spots.start)
         if informed:
             part = part._replace(known=np.zeros((pairs, 2 * self.tastes)))
         total = follow(
-            *block[:6], now.theta[block.pairs], now.taste[block.pairs] if self.tasted else now.taste, now.rho[block.pairs], now.loose[block.pairs],
+            *block[:7], theta[block.spots], now.taste[block.pairs] if self.tasted else now.taste, now.rho[block.pairs], now.loose[block.pairs],
             eye, out, now.spread[block.queries] if self.own else now.spread, now.share[block.queries] if self.mixed else now.share,
             *part[1:], np.empty(self.room), np.zeros(0) if likely is None else likely, self.own, self.mixed, self.tasted,
         )  # fmt: skip

@@ -9,6 +9,7 @@ from reclick.compiled import compiled
 from reclick.models.luce.parameters import Evidence, Found, Memory, Options, Parameters
 from reclick.models.luce.passes import Passes, clicks_of_pairs, how_often
 from reclick.models.luce.satisfaction import EXACT, LEAST, known_of, log_belief
+from reclick.models.luce.spots import NONE
 from reclick.sessions import Sessions
 
 POOLED = 1.0  # clicks that the prior of a satisfaction common to all is worth
@@ -19,16 +20,17 @@ OFTEN = (1.5, 4.5, 20.5, 100.5)  # impressions of a pair, or sessions of a query
 class Problem:
     """Sessions to be explained, options, and prior means."""
 
-    def __init__(self, sessions: Sessions, options: Options, means: Float64, satisfied: float, shares: Float64) -> None:
-        """`means` [pair] are prior means of θ; `satisfied` is that of ρ; `shares` [kind] those of the kinds."""
+    def __init__(self, sessions: Sessions, options: Options, means: Float64, satisfied: float, shares: Float64, earlier: Int64 = NONE) -> None:
+        """`means` [pair] are prior means of θ; `satisfied` is that of ρ; `shares` [kind] those of the kinds; `earlier` are keys of old spots."""
         self.options = options if options.kinds > 1 else options._replace(mix=None, taste=None)
         self.means, self.satisfied, self.shares = means, satisfied, shares
         self.least_known = max((self.options.satisfaction or 0.0) * satisfied * (1 - satisfied), LEAST)  # of the logit of a ρ
-        self.passes = Passes(sessions, self.options)
-        self.eye, self.out, self.queries = self.passes.eye, self.passes.out, self.passes.queries
+        self.passes = Passes(sessions, self.options, earlier)
+        self.eye, self.out, self.worth, self.queries = self.passes.eye, self.passes.out, self.passes.worth, self.passes.queries
         self.pair_query = sessions.counts.pair_query
         self.total = float(sessions.weight.sum())
         self.clicks, self.followed = clicks_of_pairs(sessions)
+        self.spot_clicks = self.passes.clicks_of_spots(sessions)
         self.part(*how_often(sessions))
         self.remember(self.forgotten())
 
@@ -82,8 +84,10 @@ class Problem:
         old, eye, out = self.old, self.eye.table(now.eye), self.out.table(now.out)
         value = _log_gamma(now.theta, self.strength, self.rate(now)) - options.attractiveness * _log_means(now.rare, self.pair_sizes)
         value += self.eye.log_prior(now.eye) + self.out.log_prior(now.out)
-        value += float(np.sum(old.eye_chosen * np.log(eye) - old.eye_exposure * eye) + np.sum(old.out_chosen * np.log(out) - old.out_exposure * out))
+        value += _log_memory(old.eye_chosen, old.eye_exposure, eye) + _log_memory(old.out_chosen, old.out_exposure, out)
         value += self._log_satisfaction(now)
+        if options.position is not None:
+            value += self.worth.log_prior(now.worth) + _log_memory(old.spot_chosen, old.spot_exposure, self.worth.table(now.worth))
         if options.query is not None:
             value += _log_gamma(now.spread, options.query + old.query_chosen, self.query_rate(now))
             value -= options.query * _log_means(now.seldom, self.query_sizes)
@@ -112,25 +116,32 @@ class Problem:
 
     def forgotten(self) -> Memory:
         """A memory of nothing."""
-        none = self.passes.nothing(len(self.means), self.queries)
+        none = self.passes.nothing(len(self.means), self.queries, len(self.spot_clicks))
         chosen, exposure, followed, satisfied, doubt = np.zeros((5, len(self.means)))
         queries = np.zeros((2, len(none.query_chosen)))
         tastes = np.zeros((2, *none.taste_chosen.shape))
         told = Evidence(*np.zeros((2, len(self.means), self.passes.tastes)))
+        spots = np.zeros((2, len(self.spot_clicks)))
         tables = chosen, exposure, followed, satisfied, doubt, *none[4:8]
-        return Memory(*tables, queries[0], queries[1], none.kind_chosen, tastes[0], tastes[1], told)
+        return Memory(*tables, queries[0], queries[1], none.kind_chosen, tastes[0], tastes[1], spots[0], spots[1], told)
 
     def remembered(self, now: Parameters, found: Found, told: Evidence) -> Memory:
         """What this fit leaves for the next, the memory that it began with included, as it is in `told`."""
         old, eye, out = self.old, self.eye.table(now.eye), self.out.table(now.out)
+        pulled = self.passes.of_pairs(found.pulled)
         return Memory(
-            self.clicks + old.chosen, found.pulled_by_all / now.theta + old.exposure,
+            self.clicks + old.chosen, pulled.sum(axis=1) / now.theta + old.exposure,
             self.followed + old.followed, found.satisfied + old.satisfied, found.doubt + old.doubt,
             found.eye_chosen + old.eye_chosen, found.eye_pulled / eye + old.eye_exposure,
             found.out_chosen + old.out_chosen, found.out_pulled / out + old.out_exposure,
             found.query_chosen + old.query_chosen, found.query_pulled / now.spread + old.query_exposure, found.kind_chosen + old.kind_chosen,
-            found.taste_chosen + old.taste_chosen, found.pulled / now.taste + old.taste_exposure if self.passes.tasted else old.taste_exposure, told,
+            found.taste_chosen + old.taste_chosen, pulled / now.taste + old.taste_exposure if self.passes.tasted else old.taste_exposure,
+            self.spot_clicks + old.spot_chosen, self.spot_exposure(now, found) + old.spot_exposure, told,
         )  # fmt: skip
+
+    def spot_exposure(self, now: Parameters, found: Found) -> Float64:
+        """What a unit of each spot's worth was pulled [spot]."""
+        return np.asarray(found.pulled.sum(axis=1) / self.worth.table(now.worth)) if self.passes.placed else np.zeros(0)
 
     # parameters
 
@@ -148,7 +159,7 @@ class Problem:
         share = np.tile(self.shares, (self.queries if options.mix is not None else 1, 1))
         alike, taste = np.ones(len(OFTEN) + 1), np.ones((len(self.means) if self.passes.tasted else 1, self.passes.tastes))
         rho = np.full(len(self.means), self.satisfied)
-        return Parameters(self.means.copy(), rho, eye, out, spread, share, alike, alike, taste, self.loose(rho))
+        return Parameters(self.means.copy(), rho, eye, out, spread, share, alike, alike, taste, self.loose(rho), np.ones(self.worth.starts[-1]))
 
     def loose(self, rho: Float64) -> Float64:
         """The variance of the logit of each ρ [pair], nothing being in doubt; none if ρ is common to all, or was never told of."""
@@ -160,6 +171,11 @@ class Problem:
 def _log_means(means: Float64, sizes: Int64) -> float:
     """What the means of classes cost, each of so many values and of `AS_ALL` that are 1."""
     return float((sizes + AS_ALL) @ np.log(means) + AS_ALL * np.sum(1 / means))
+
+
+def _log_memory(chosen: Float64, exposure: Float64, weight: Float64) -> float:
+    """What remembered sessions say of weights."""
+    return float(np.sum(chosen * np.log(weight) - exposure * weight))
 
 
 @compiled

@@ -13,13 +13,13 @@ from reclick.models.luce.parameters import Found, Parameters
 from reclick.models.luce.problem import AS_ALL, OFTEN, Problem
 from reclick.models.luce.satisfaction import LEAST, raise_satisfaction
 
-HIGHEST = (1e12, 1 - EDGE, 1e12, 1e12, 1e12, 1.0, 1e12, 1e12, 1e12, 1 / LEAST)  # that a leap may lead to, of each of the parameters
+HIGHEST = (1e12, 1 - EDGE, 1e12, 1e12, 1e12, 1.0, 1e12, 1e12, 1e12, 1 / LEAST, 1e12)  # that a leap may lead to, of each of the parameters
 
 
 def maximise(problem: Problem, now: Parameters, found: Found) -> Parameters:
     """The step up from the parameters that the statistics were found under."""
     options, old = problem.options, problem.old
-    theta, taste = _attractiveness(problem, now, found)
+    theta, taste = _attractiveness(problem, now, problem.passes.of_pairs(found.pulled), found.taste_chosen)
     rho, loose = _satisfaction(problem, now, found)
     spread = now.spread
     if options.query is not None:
@@ -36,14 +36,25 @@ def maximise(problem: Problem, now: Parameters, found: Found) -> Parameters:
         seldom=_class_means(spread, problem.query_class, problem.largest[1]) if options.query else now.seldom,
         taste=taste,
         loose=loose,
+        worth=_worth(problem, now, found, theta / now.theta, taste / now.taste),
     )
 
 
-def _attractiveness(problem: Problem, now: Parameters, found: Found) -> tuple[Float64, Float64]:
-    """θ, and by what it differs between kinds of users."""
+def _attractiveness(problem: Problem, now: Parameters, pulled: Float64, taste_chosen: Float64) -> tuple[Float64, Float64]:
+    """θ, and by what it differs between kinds of users; `pulled` is [pair, kind]."""
     if problem.passes.tasted:
-        return raise_tastes(now.theta, now.taste, found.taste_chosen, found.pulled, problem.strength, problem.rate(now), *problem.tasted_before())
-    return raise_weights(now.theta, problem.clicks, found.pulled_by_all, problem.strength, problem.rate(now)), now.taste
+        return raise_tastes(now.theta, now.taste, taste_chosen, pulled, problem.strength, problem.rate(now), *problem.tasted_before())
+    return raise_weights(now.theta, problem.clicks, pulled[:, 0], problem.strength, problem.rate(now)), now.taste
+
+
+def _worth(problem: Problem, now: Parameters, found: Found, theta_moved: Float64, taste_moved: Float64) -> Float64:
+    """What positions are worth, given how far θ [pair] and tastes [pair or 1, kind] have moved."""
+    if not problem.passes.placed:
+        return now.worth
+    old, pair = problem.old, problem.passes.spots.pair
+    moved = theta_moved[pair, None] * (taste_moved[pair] if problem.passes.tasted else taste_moved)
+    remembered = old.spot_exposure * problem.worth.table(now.worth)
+    return problem.worth.climbed(now.worth, problem.spot_clicks + old.spot_chosen, (found.pulled * moved**2).sum(axis=1) + remembered)
 
 
 def _satisfaction(problem: Problem, now: Parameters, found: Found) -> tuple[Float64, Float64]:
