@@ -29,7 +29,10 @@ from reclick.models import LuceClick
 from reclick.pages import Pages
 from reclick.sequences.readings import LUCE
 
-OPTIONS = "attractiveness_strength=1.0, satisfaction_strength=5.0, satisfaction_prior=0.3, query_strength=2.0, transition_strength=4.0, kinds=1"
+OPTIONS = (
+    "attractiveness_strength=1.0, satisfaction_strength=5.0, satisfaction_prior=0.3, query_strength=2.0, transition_strength=4.0, kinds=1, "
+    "position_strength=None"
+)
 SETUP = """
 import logging
 from reclick.models import MODELS

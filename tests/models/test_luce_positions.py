@@ -133,7 +133,7 @@ def test_a_session_held_out_is_scored_as_it_is_answered() -> None:
 def test_the_first_click_is_by_attractiveness_and_worth() -> None:
     log, _ = drawn_with_worth(steep_and_flat(), 4_000, seed=1)
     model = LuceClick(**{**PLAIN, "position_strength": 10.0}).fit(log)
-    page = {"query": ["q1", "q1", "never"], "ads": [["ad0", "ad1", "new"], ["ad1", "ad0", "ad2"], ["ad0", "ad1", "ad2"]], "clicks": [[], [], []]}
+    page: dict[str, Any] = {"query": ["q1", "q1", "never"], "ads": [["ad0", "ad1", "new"], ["ad1", "ad0", "ad2"], ["ad0", "ad1", "ad2"]], "clicks": [[], [], []]}
     counts, longest = model._pairs.counts, 4
     code = counts.queries.to_pylist().index("q1")
     row = {ad: i for i, ad in enumerate(counts.ads.take(pa.array(counts.pair_ad)).to_pylist()) if counts.pair_query[i] == code}

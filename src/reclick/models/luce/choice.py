@@ -78,6 +78,12 @@ def _earns(more: Tried, less: Tried, least: float = 0.0) -> bool:
     return more.sureness(less) >= SURELY and more.mean - less.mean >= least
 
 
+def _top(x: Float64, y: list[float]) -> float:
+    """Where the parabola through three points has its top; the second is the highest."""
+    rise, fall = (y[1] - y[0]) / (x[1] - x[0]), (y[1] - y[2]) / (x[2] - x[1])
+    return float((x[0] + x[1]) / 2 + rise * (x[2] - x[0]) / (2 * (rise + fall)))
+
+
 def _from_moderate(options: Options) -> float:
     """How many times θ's prior is stronger or weaker than by default; a log too small to tell would else have it ever stronger."""
     return abs(math.log(options.attractiveness / DEFAULTS.attractiveness))
@@ -152,11 +158,17 @@ class Chooser:
         return self._satisfied(now) if name == "satisfied" else self._along(name, now)
 
     def _satisfied(self, now: Options) -> Options:
-        """The best of the prior means of satisfaction, if each pair has its own and the log can tell."""
+        """The best prior mean of satisfaction, if each pair has its own and the log can tell: the top of a parabola through the best three."""
         if now.satisfaction is None:
             return now
-        trials = sorted((self.tried(now._replace(satisfied=mean)) for mean in MEANS), key=lambda trial: trial.mean)
-        return trials[-1].options if trials[-1].mean - trials[0].mean > SAME else now
+        values = [self.tried(now._replace(satisfied=mean)).mean for mean in MEANS]
+        if max(values) - min(values) <= SAME:
+            return now
+        best = int(np.argmax(values))
+        if best in (0, len(MEANS) - 1):
+            return now._replace(satisfied=MEANS[best])
+        logit = _top(np.log(np.divide(MEANS, np.subtract(1, MEANS)))[best - 1 : best + 2], values[best - 1 : best + 2])
+        return now._replace(satisfied=round(1 / (1 + math.exp(-logit)), 3))
 
     def _along(self, name: str, now: Options) -> Options:
         """Of what is not surely worse than the best of a grid the strongest, or the nearest to moderate; an addition only if it surely gains."""
