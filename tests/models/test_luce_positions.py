@@ -44,7 +44,8 @@ def drawn_with_worth(worth: Float64, count: int, seed: int) -> tuple[pa.Table, F
 
 def steep_and_flat() -> Float64:
     """Half of the queries have users who look further down than others do, and half of them users who do not [query, ad, position]."""
-    return np.where(np.arange(QUERIES) % 2, 3.0, 1 / 3)[:, None, None] ** np.array([-0.5, 0.0, 0.5, 0.5]) * np.ones((1, ADS, 1))
+    further = np.where(np.arange(QUERIES) % 2, 3.0, 1 / 3)[:, None, None] ** np.array([-0.5, 0.0, 0.5, 0.5])
+    return np.broadcast_to(further, (QUERIES, ADS, 4))
 
 
 def problem_of(log: object, options: Options) -> Problem:
@@ -133,7 +134,11 @@ def test_a_session_held_out_is_scored_as_it_is_answered() -> None:
 def test_the_first_click_is_by_attractiveness_and_worth() -> None:
     log, _ = drawn_with_worth(steep_and_flat(), 4_000, seed=1)
     model = LuceClick(**{**PLAIN, "position_strength": 10.0}).fit(log)
-    page: dict[str, Any] = {"query": ["q1", "q1", "never"], "ads": [["ad0", "ad1", "new"], ["ad1", "ad0", "ad2"], ["ad0", "ad1", "ad2"]], "clicks": [[], [], []]}
+    page: dict[str, Any] = {
+        "query": ["q1", "q1", "never"],
+        "ads": [["ad0", "ad1", "new"], ["ad1", "ad0", "ad2"], ["ad0", "ad1", "ad2"]],
+        "clicks": [[], [], []],
+    }
     counts, longest = model._pairs.counts, 4
     code = counts.queries.to_pylist().index("q1")
     row = {ad: i for i, ad in enumerate(counts.ads.take(pa.array(counts.pair_ad)).to_pylist()) if counts.pair_query[i] == code}
