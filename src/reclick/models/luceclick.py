@@ -46,14 +46,16 @@ class LuceClick(ClickModel):
     """Luce's choice among the ads that are left and "nothing more", until a click satisfies.
 
     After k clicks, the last at l: satisfied with ρ(q, d_l), the session ends. Otherwise w_j = θ(q, d_j) γ(l, j) for every free position j, ω_k f_q
-    for the end, and P(j) = w_j / (ω_k f_q + Σ w). γ, ω and θ may differ between kinds of users, whose shares may differ between queries. Fitted by EM
-    (satisfied at the end, or not; which kind) with steps in closed form for the rest, which never lower the objective. The scale is that of an ad
-    alone on top of a page: attractiveness is P(it is clicked) = θ / (1 + θ), to an average user; where tastes differ, its mean over the kinds.
+    for the end, and P(j) = w_j / (ω_k f_q + Σ w). γ, ω and θ may differ between kinds of users, whose shares may differ between queries, and what a
+    position is worth between queries and ads. Fitted by EM (satisfied at the end, or not; which kind) with steps in closed form for the rest, which
+    never lower the objective. The scale is that of an ad alone on top of a page: attractiveness is P(it is clicked) = θ / (1 + θ), to an average
+    user, in a place that is worth to the ad what it is worth to all; where tastes differ, its mean over the kinds.
 
     Settings: strengths of priors in pseudo-clicks, of θ (`attractiveness_strength`), of ρ (`satisfaction_strength`), of f (`query_strength`), of γ
     towards what its distance and row say (`transition_strength`), of how kinds differ in γ and ω (`kind_strength`) and in θ (`taste_strength`), of
-    a query's shares of them (`mix_strength`); None is one value common to all. `kinds` is a number. "auto", the default of all, lets the training
-    log decide by held-out likelihood (reclick.models.luce.choice); `options_` then tells.
+    a query's shares of them (`mix_strength`), of what positions are worth to a query or ad (`position_strength`); None is one value common to all.
+    `kinds` is a number. "auto", the default of all, lets the training log decide by held-out likelihood (reclick.models.luce.choice); `options_` then
+    tells.
 
     A fit starts at what counting says, of the sessions and of the `history` if there is one. The priors are learnt from the sessions alone, so a
     history changes where the climb starts and not what it climbs.

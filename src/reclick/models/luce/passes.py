@@ -101,11 +101,13 @@ class Passes:
         return np.stack([np.bincount(self.spots.pair, column, self.pairs) for column in values.T], axis=1).astype(np.float64)
 
     def clicks_of_spots(self, sessions: Sessions) -> Float64:
-        """Clicks of each spot."""
+        """Clicks of each spot; none if spots are pairs."""
+        if not self.placed:
+            return np.zeros(0)
         many = np.diff(sessions.clicks)
         pair = sessions.pair[np.repeat(sessions.page[:-1], many) + sessions.click - 1]
-        at = self.spots.find(keys(pair, sessions.click.astype(np.int64) - 1)) if self.placed else NONE
-        return np.bincount(at, np.repeat(sessions.weight, many)[: len(at)], len(self.spots.key)).astype(np.float64)
+        at = self.spots.find(keys(pair, sessions.click.astype(np.int64) - 1))
+        return np.bincount(at, np.repeat(sessions.weight, many), len(self.spots.key)).astype(np.float64)
 
     def nothing(self, pairs: int, queries: int, spots: int) -> Found:
         """Room for what is added up, over so many pairs, queries and spots."""
