@@ -47,9 +47,8 @@ def test_a_log_with_few_pages_has_its_sessions_dealt() -> None:
 
 
 def test_the_top_of_a_parabola_by_hand() -> None:
-    x = np.array([-1.0, 0.0, 2.0])
-    assert _top(x, [-((at - 0.4) ** 2) for at in x]) == pytest.approx(0.4)
-    assert _top(x, [-3 * (at + 0.2) ** 2 + 7 for at in x]) == pytest.approx(-0.2)
+    assert _top(*(-((at - 0.4) ** 2) for at in (-1, 0, 1))) == pytest.approx(0.4)
+    assert _top(*(-3 * (at + 0.2) ** 2 + 7 for at in (-1, 0, 1))) == pytest.approx(-0.2)
 
 
 def test_two_kinds_more_are_tried_where_one_more_does_not_gain(monkeypatch: pytest.MonkeyPatch) -> None:

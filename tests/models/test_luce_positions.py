@@ -25,10 +25,13 @@ from reclick.sessions import as_sessions
 QUERIES, ADS = 12, 6
 
 
-def drawn_with_worth(worth: Float64, count: int, seed: int) -> tuple[pa.Table, Float64]:
-    """Sessions of queries whose ads are worth `worth` [query, ad, position] times their attractiveness, placed at random; and the attractiveness."""
-    rng = np.random.default_rng(seed)
-    theta = rng.gamma(3.0, 0.3, (QUERIES, ADS))
+def drawn_with_worth(worth: Float64, count: int, seed: int, day: int = 0) -> tuple[pa.Table, Float64]:
+    """Sessions of queries whose ads are worth `worth` [query, ad, position] times their attractiveness, placed at random; and the attractiveness.
+
+    Days differ in nothing but chance.
+    """
+    theta = np.random.default_rng(seed).gamma(3.0, 0.3, (QUERIES, ADS))
+    rng = np.random.default_rng([seed, day])
     query, shown = rng.integers(0, QUERIES, count), np.argsort(rng.random((count, ADS)), axis=1)[:, :4]
     weights = (theta[query[:, None], shown] * worth[query[:, None], shown, np.arange(4)]).ravel()
     pages = Pages(LUCE, weights, np.full(4 * count, 0.3), WHEN, WHERE, np.arange(count + 1) * 4, np.zeros(count, np.int64))
@@ -171,9 +174,8 @@ def test_what_positions_are_worth_is_recovered_and_attractiveness_with_it() -> N
     counts = with_it._pairs.counts
     ad = [int(name.removeprefix("ad")) for name in counts.ads.take(pa.array(counts.pair_ad)).to_pylist()]
     exact = theta[np.array(order)[counts.pair_query], ad]
-    errors = [np.std(np.log(model.theta_ / exact)) for model in (with_it, without)]
-    assert errors[0] < errors[1]
-    probe, _ = drawn_with_worth(truth, 40_000, seed=3)
+    assert np.std(np.log(with_it.theta_ / exact)) < 0.15
+    probe, _ = drawn_with_worth(truth, 10_000, seed=3, day=1)
     assert with_it.log_prob(probe).mean() > without.log_prob(probe).mean() + 0.01
 
 
@@ -208,8 +210,7 @@ def _names(model: LuceClick) -> list[tuple[str, str, int]]:
 
 
 def test_an_update_comes_near_to_a_fit_of_both_days() -> None:
-    one, two, probe = (drawn_with_worth(steep_and_flat(), 6_000, seed)[0] for seed in (4, 4, 4))
-    one, two = one.slice(0, 3_000), two.slice(3_000)
+    one, two, probe = (drawn_with_worth(steep_and_flat(), 3_000, seed=4, day=day)[0] for day in range(3))
     given = {**PLAIN, "position_strength": 10.0}
     whole, updated = LuceClick(**given).fit(pa.concat_tables([one, two])), LuceClick(**given).fit(one).update(two)
     assert updated.log_prob(probe).mean() > whole.log_prob(probe).mean() - 2e-3

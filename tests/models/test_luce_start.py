@@ -127,3 +127,11 @@ def test_a_history_is_where_the_climb_starts_and_not_what_it_climbs(kept: bool, 
     assert after.satisfaction_ == alone.satisfaction_
     assert after.objective_[-1] == pytest.approx(alone.objective_[-1], rel=1e-5)
     np.testing.assert_allclose(after.theta_, alone.theta_, rtol=0.05)
+
+
+def test_a_history_says_nothing_of_the_satisfaction_of_an_ad_that_the_log_has_no_click_of() -> None:
+    log = {"query": ["q"] * 40, "ads": [["a", "b", "c"]] * 40, "clicks": [[1], [2, 1], [], [2]] * 10}
+    history = {"query": ["q"] * 100, "ads": [["a", "b", "c"]] * 100, "clicks": [[3, 1]] * 100}
+    given: dict[str, Any] = {**PLAIN, "satisfaction_prior": 0.3}
+    with_it, without = LuceClick(**given).fit(log, history=history), LuceClick(**given).fit(log)
+    assert with_it.rho_[2] == without.rho_[2] == pytest.approx(0.3)

@@ -27,7 +27,7 @@ from reclick.models.luce.levels import extended
 from reclick.models.luce.memory import Places, carried, faded, moved
 from reclick.models.luce.parameters import Evidence, Memory, Options, Parameters
 from reclick.models.luce.problem import Problem
-from reclick.models.luce.satisfaction import mean_of
+from reclick.models.luce.satisfaction import known_before, mean_of
 from reclick.models.luce.spots import Spots, positions_of, worth_elsewhere
 from reclick.models.luce.text import LogLinear, LogLinearWords, chosen
 from reclick.models.pairs import Asked, Impressions, Pairs
@@ -297,8 +297,8 @@ class LuceClick(ClickModel):
         rho = self._pairs.at(self.rho_, asked.row, self.satisfaction_)
         strength, mean = self.options_["satisfaction"], self.satisfaction_
         known_theta = self._pairs.at(self.known_theta_, asked.row, self._known_unseen())
-        certain = HARDLY_KNOWN if strength is None else strength
-        known_rho = self._pairs.at(self.known_rho_, asked.row, certain * mean * (1 - mean))
+        never = HARDLY_KNOWN * mean * (1 - mean) if strength is None else known_before(strength, mean)
+        known_rho = self._pairs.at(self.known_rho_, asked.row, never)
         attractive = theta / (1 + theta) if self.options_["taste"] is None else to_all(self._odds(theta, asked.row), self.common_share_)
         return Beliefs(belief(attractive, known_theta), belief(rho, known_rho))
 

@@ -4,6 +4,7 @@ In reading order:
 - parameters: the options, the parameters, and the sums of a pass
 - levels: weights that are products of factors, from what is common to what is each one's own
 - spots: what a position is worth to a query and to an ad of it
+- satisfaction: what is believed of each ρ, a distribution
 - kernels: one pass over the sessions, and the steps in closed form: the compiled loops
 - passes: a pass over all sessions, in blocks side by side (the E step)
 - problem: sessions, priors and memory: the objective

@@ -2,8 +2,8 @@
 
 Sessions are dealt into folds by their own content, so the order of the log's rows does not matter and nothing is drawn at random. Of the strengths of
 a prior that are not surely worse than the best the strongest is taken (of attractiveness the nearest to moderate), and of its means the best; an
-addition is taken only where it surely gains. Sure is what is twice its standard error, or once for a strength; tastes, which have values for every
-pair, have to gain more. So drift, which held-out sessions of the same days do not show, is met with the stronger prior.
+addition is taken only where it surely gains. Sure is what is twice its standard error, or once for a strength; tastes have to gain more, as small
+gains of theirs did not last to the next week. So drift, which held-out sessions of the same days do not show, is met with the stronger prior.
 """
 
 from __future__ import annotations
@@ -34,6 +34,7 @@ MOST = 20_000  # distinct sessions that decisions are made on; of a longer log, 
 QUICK: dict[str, Any] = {"max_iterations": 100, "tolerance": 1e-5, "quiet": True}  # how far a fit goes that only decides
 FIRST: dict[str, Any] = {"max_iterations": 25, "tolerance": 1e-4, "quiet": True}  # … and one that only gives prior means
 SATISFIED = 0.3  # where the common satisfaction of the first stage starts, and its prior mean there
+ORDER = ("query", "attractiveness", "satisfied", "satisfaction", "satisfied", "transition", "kinds", "mix", "kind", "taste", "position")
 GRIDS: dict[str, tuple[Any, ...]] = {  # from the strongest; None is one value common to all
     "query": (None, 8.0, 4.0, 2.0, 1.0, 0.5),
     "attractiveness": (8.0, 4.0, 2.0, 1.0, 0.5),
@@ -44,9 +45,9 @@ GRIDS: dict[str, tuple[Any, ...]] = {  # from the strongest; None is one value c
     "satisfaction": (None, 30.0, 10.0, 5.0, 2.0),
     "transition": (16.0, 4.0, 1.0),
 }
-MEANS = (0.1, 0.3, 0.5, 0.7, 0.9)  # of the prior of satisfaction
+TENTHS = (1, 3, 5, 7, 9)  # that the prior mean of satisfaction is tried at before its strength is decided; then between them
 SURELY = 2.0  # standard errors that an addition has to gain
-LEAST = {"taste": 0.002}  # … and a session, where it has values for every pair: less does not last to the next week, and first clicks pay for it
+LEAST = {"taste": 0.002}  # … and a session: less does not last to the next week, and first clicks pay for it
 SAME = 1e-9  # a session, by which log-likelihoods differ through rounding
 DEFAULTS = Options(attractiveness=2.0, satisfaction=5.0, query=None, transition=4.0, kinds=1, kind=4.0, mix=10.0)
 MOST_KINDS = 6
@@ -78,10 +79,9 @@ def _earns(more: Tried, less: Tried, least: float = 0.0) -> bool:
     return more.sureness(less) >= SURELY and more.mean - less.mean >= least
 
 
-def _top(x: Float64, y: list[float]) -> float:
-    """Where the parabola through three points has its top; the second is the highest."""
-    rise, fall = (y[1] - y[0]) / (x[1] - x[0]), (y[1] - y[2]) / (x[2] - x[1])
-    return float((x[0] + x[1]) / 2 + rise * (x[2] - x[0]) / (2 * (rise + fall)))
+def _top(before: float, at: float, after: float) -> float:
+    """Where the parabola through the values at −1, 0 and 1 has its top; the value at 0 is the highest."""
+    return (after - before) / (2 * max(2 * at - before - after, SAME))
 
 
 def _from_moderate(options: Options) -> float:
@@ -119,7 +119,8 @@ def fit(sessions: Sessions, options: Options, means: Float64, counted: Counted, 
 def _second_start(problem: Problem, counted: Counted, first: Parameters) -> Parameters:
     """Where the first stage ended; what was common there and now is each pair's or query's own: as it was counted, or as nothing is known."""
     fresh, strength = problem.fresh(), problem.options.satisfaction
-    rho = first.rho if strength is None else counted.satisfaction(problem.satisfied, strength)
+    told = problem.yes + problem.no + problem.followed > 0  # of the others, which only a history may tell of, ρ is its prior mean and stays so
+    rho = first.rho if strength is None else np.where(told, counted.satisfaction(problem.satisfied, strength), problem.satisfied)
     return first._replace(
         rho=rho,
         spread=first.spread if len(first.spread) == len(fresh.spread) else fresh.spread,
@@ -145,7 +146,7 @@ class Chooser:
         """The options that the training log itself speaks for."""
         now = DEFAULTS._replace(**self.fixed)
         if len(self.folds) > 1:
-            for name in ("query", "attractiveness", "satisfied", "satisfaction", "transition", "kinds", "mix", "kind", "taste", "position"):
+            for name in ORDER:
                 if name not in self.fixed and (now.kinds > 1 or name not in ("mix", "kind", "taste")):
                     now = self._decided(name, now)
         return now
@@ -155,20 +156,30 @@ class Chooser:
             return self._kinds(now)
         if name == "taste":
             return self._taste(now)
-        return self._satisfied(now) if name == "satisfied" else self._along(name, now)
+        if name == "satisfied":
+            return self._satisfied(now) if now.satisfied is None else self._satisfied_finely(now)
+        return self._along(name, now)
 
     def _satisfied(self, now: Options) -> Options:
-        """The best prior mean of satisfaction, if each pair has its own and the log can tell: the top of a parabola through the best three."""
+        """The best of a few prior means of satisfaction, if each pair has its own and the log can tell."""
         if now.satisfaction is None:
             return now
-        values = [self.tried(now._replace(satisfied=mean)).mean for mean in MEANS]
-        if max(values) - min(values) <= SAME:
+        trials = sorted((self.tried(now._replace(satisfied=tenths / 10)) for tenths in TENTHS), key=lambda trial: trial.mean)
+        return trials[-1].options if trials[-1].mean - trials[0].mean > SAME else now
+
+    def _satisfied_finely(self, now: Options) -> Options:
+        """The best prior mean of satisfaction with the strength that it has now: a tenth up or down as long as that gains, then between tenths."""
+        if now.satisfied is None or now.satisfaction is None:
             return now
-        best = int(np.argmax(values))
-        if best in (0, len(MEANS) - 1):
-            return now._replace(satisfied=MEANS[best])
-        logit = _top(np.log(np.divide(MEANS, np.subtract(1, MEANS)))[best - 1 : best + 2], values[best - 1 : best + 2])
-        return now._replace(satisfied=round(1 / (1 + math.exp(-logit)), 3))
+
+        def gain(tenths: int) -> float:
+            return self.tried(now._replace(satisfied=tenths / 10)).mean
+
+        best = round(10 * now.satisfied)
+        while (better := max(range(max(best - 1, TENTHS[0]), min(best + 1, TENTHS[-1]) + 1), key=gain)) != best:
+            best = better
+        inside = TENTHS[0] < best < TENTHS[-1]
+        return now._replace(satisfied=round((best + _top(gain(best - 1), gain(best), gain(best + 1)) if inside else best) / 10, 3))
 
     def _along(self, name: str, now: Options) -> Options:
         """Of what is not surely worse than the best of a grid the strongest, or the nearest to moderate; an addition only if it surely gains."""

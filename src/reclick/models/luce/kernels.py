@@ -25,7 +25,7 @@ def follow(  # noqa: PLR0912, PLR0915, one loop over the sessions, so that each 
     out_pulled: Float64, out_chosen: Float64, query_pulled: Float64, query_chosen: Float64, kind_chosen: Float64, taste_chosen: Float64,
     known: Float64, chance: Float64, likely: Float64, own: bool, mixed: bool, tasted: bool,
 ) -> float:  # fmt: skip
-    """Add the pulls and choices of all sessions to the statistics, and return their log-likelihood.
+    """Add the pulls and choices of all sessions to the statistics, and return their log-likelihood, and what ρ being uncertain adds to it.
 
     theta [spot], eye [kind, last, position], out [kind, clicks], spread [query] if it is every query's own, else [1], share [query, kind] if mixed,
     else [1, kind], taste [pair, kind] if tasted. likely [session] gets each log-likelihood where it has room, and known what is told of the pairs, in

@@ -41,7 +41,7 @@ class Parameters(NamedTuple):
 class Found(NamedTuple):
     """What a pass adds up: how strongly each weight was pulled, and how often it was chosen."""
 
-    log_likelihood: float
+    log_likelihood: float  # and what ρ being uncertain adds to it (reclick.models.luce.satisfaction)
     pulled: Float64  # [spot, kind] if tastes differ, else [spot, 1]; spots are pairs if positions are worth the same to all
     satisfied: Float64  # [pair] expected number of clicks that satisfied, of those that left another ad to click
     doubt: Float64  # [pair] … and its variance, under ρ

@@ -35,7 +35,7 @@ class Block(NamedTuple):
 
 
 def as_block(part: Sessions, spots: Spots | None) -> Block:
-    """A block of sessions; it has its own pairs, queries and spots, as all are in the order of the queries. Spots are pairs if there are none."""
+    """A block of sessions, and the runs of pairs, queries and spots that it has, as all are in the order of the queries. Without spots, pairs."""
     query = part.counts.pair_query[part.pair[part.page[:-1]]]
     lowest, highest = int(part.pair.min()), int(part.pair.max()) + 1
     pair, pairs, queries = part.pair - np.int32(lowest), slice(lowest, highest), slice(int(query[0]), int(query[-1]) + 1)

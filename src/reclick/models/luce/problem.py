@@ -8,7 +8,7 @@ from reclick.batch import Float64, Int64
 from reclick.compiled import compiled
 from reclick.models.luce.parameters import Evidence, Found, Memory, Options, Parameters
 from reclick.models.luce.passes import Passes, clicks_of_pairs, how_often
-from reclick.models.luce.satisfaction import EXACT, LEAST, known_of, log_belief
+from reclick.models.luce.satisfaction import EXACT, known_before, known_of, log_belief
 from reclick.models.luce.spots import NONE
 from reclick.sessions import Sessions
 
@@ -24,7 +24,7 @@ class Problem:
         """`means` [pair] are prior means of θ; `satisfied` is that of ρ; `shares` [kind] those of the kinds; `earlier` are keys of old spots."""
         self.options = options if options.kinds > 1 else options._replace(mix=None, taste=None)
         self.means, self.satisfied, self.shares = means, satisfied, shares
-        self.least_known = max((self.options.satisfaction or 0.0) * satisfied * (1 - satisfied), LEAST)  # of the logit of a ρ
+        self.least_known = known_before(self.options.satisfaction or 0.0, satisfied)  # of the logit of a ρ
         self.passes = Passes(sessions, self.options, earlier)
         self.eye, self.out, self.worth, self.queries = self.passes.eye, self.passes.out, self.passes.worth, self.passes.queries
         self.pair_query = sessions.counts.pair_query

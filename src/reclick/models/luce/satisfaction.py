@@ -49,9 +49,14 @@ def _centre_of(mean: float, variance: float) -> float:
     return min(max(c, EDGE), 1.0 - EDGE)
 
 
+def known_before(strength: float, mean: float) -> float:
+    """What is known of ρ's logit before any click: what the prior tells, or `LEAST`."""
+    return max(strength * mean * (1 - mean), LEAST)
+
+
 @compiled
 def known_of(centre: Float64, yes: Float64, no: Float64, clicks: Float64, doubt: Float64, least: float) -> Float64:
-    """What is known of ρ's logit by the prior's pseudo-clicks and by clicks, less Σ r (1 − r), the `doubt`; and no less than the prior tells."""
+    """What is known of ρ's logit by the prior's pseudo-clicks and by clicks, less Σ r (1 − r), the `doubt`; and no less than `least`."""
     out = np.empty(len(centre))
     for i in range(len(centre)):
         out[i] = max((yes[i] + no[i] + clicks[i]) * centre[i] * (1.0 - centre[i]) - doubt[i], least)

@@ -11,9 +11,9 @@ from reclick.models.chain import EDGE
 from reclick.models.luce.kernels import land, leap, raise_tastes, raise_weights
 from reclick.models.luce.parameters import Found, Parameters
 from reclick.models.luce.problem import AS_ALL, OFTEN, Problem
-from reclick.models.luce.satisfaction import LEAST, raise_satisfaction
+from reclick.models.luce.satisfaction import raise_satisfaction
 
-HIGHEST = (1e12, 1 - EDGE, 1e12, 1e12, 1e12, 1.0, 1e12, 1e12, 1e12, 1 / LEAST, 1e12)  # that a leap may lead to, of each of the parameters
+HIGHEST = (1e12, 1 - EDGE, 1e12, 1e12, 1e12, 1.0, 1e12, 1e12, 1e12, 1e12, 1e12)  # that a leap may lead to, of each of the parameters
 
 
 def maximise(problem: Problem, now: Parameters, found: Found) -> Parameters:
@@ -93,4 +93,5 @@ def leapt(problem: Problem, first: Parameters, second: Parameters, third: Parame
         return third, far
     points = zip(first, second, third, HIGHEST, strict=True)
     landed = Parameters(*(land(a.ravel(), b.ravel(), c.ravel(), far, top).reshape(a.shape) for a, b, c, top in points))
-    return landed._replace(share=landed.share / landed.share.sum(axis=1, keepdims=True)), far
+    loose = np.minimum(landed.loose, 1 / problem.least_known)
+    return landed._replace(share=landed.share / landed.share.sum(axis=1, keepdims=True), loose=loose), far
