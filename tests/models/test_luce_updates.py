@@ -11,7 +11,7 @@ import pytest
 from brute import as_table, random_sessions
 from luce_world import PLAIN, PLEASE, PULL, RICH, WHEN, WHERE, drawn
 
-from reclick.errors import CannotAnswerError
+from reclick.errors import CannotAnswerError, StoreError
 from reclick.models import LuceClick, load
 from reclick.simulation import simulate
 
@@ -24,6 +24,14 @@ def test_a_saved_model_with_every_addition_answers_the_same_to_the_last_bit_and_
     assert again.log_prob(day).tobytes() == model.log_prob(day).tobytes()
     assert again.relevance() == model.relevance()
     assert again.update(day).log_prob(log).tobytes() == model.update(day).log_prob(log).tobytes()
+
+
+def test_a_model_saved_by_a_reclick_that_kept_other_sums_is_refused() -> None:
+    model = LuceClick(**PLAIN).fit(as_table(random_sessions(np.random.default_rng(7), 20)))
+    values, tables = model._to_tables()
+    for other in ({name: table for name, table in tables.items() if name != "luce_spots"}, tables | {"luce_told": tables["luce_told"].select([0])}):
+        with pytest.raises(StoreError, match="Fit it again"):
+            LuceClick(**PLAIN)._from_tables(values, other)
 
 
 def test_an_update_comes_near_to_a_fit_of_both_days_in_fewer_iterations() -> None:

@@ -12,7 +12,7 @@ import pyarrow as pa
 from reclick.attractiveness import TextIndex
 from reclick.batch import Float64, Int64, SessionBatch
 from reclick.counts import Counts
-from reclick.errors import CannotAnswerError, SettingError
+from reclick.errors import CannotAnswerError, SettingError, StoreError
 from reclick.models.base import EDGE, ClickModel
 from reclick.models.beliefs import Beliefs
 from reclick.models.checks import check_prior, check_range, check_whole
@@ -39,6 +39,10 @@ from reclick.text import AdTokens
 
 STRENGTHS = ("attractiveness", "satisfaction", "query", "transition", "kind", "mix", "taste", "position")
 COMMON = ("satisfaction", "query", "mix", "taste", "position")  # may be None: one value common to all
+SAVED = {  # tables beside the pairs' values, and their columns
+    "luce_pairs": 5, "luce_eye": 2, "luce_out": 2, "luce_spread": 3, "luce_share": 2, "luce_tastes": 3, "luce_worth": 1, "luce_spots": 3,
+    "luce_told": 2, "luce_eye_factors": 1, "luce_out_factors": 1,
+}  # fmt: skip
 STRONGEST = 1e12  # pseudo-clicks; what is stronger drowns the sessions in rounding
 
 
@@ -338,6 +342,8 @@ class LuceClick(ClickModel):
         }
 
     def _from_tables(self, values: dict[str, Any], tables: dict[str, pa.Table]) -> Self:
+        if {name: table.num_columns for name, table in tables.items() if name.startswith("luce_")} != SAVED:
+            raise StoreError("The saved LuceClick is of another Reclick, which kept other sums of its sessions. Fit it again.")
         super()._from_tables(values, tables)
         saved = {name: [column.to_numpy().copy() for column in table.columns] for name, table in tables.items() if name.startswith("luce_")}
         kinds = len(self.common_share_)
