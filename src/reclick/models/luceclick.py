@@ -215,8 +215,8 @@ class LuceClick(ClickModel):
         problem.total = counts.total  # the objective is of the old sessions too
         theta = last.theta_ / last.scale_ / last._mean_taste()
         habits = last.eye_, last.out_, last.spread_, last.share_, last.rare_, last.seldom_, last.taste_
-        start = Parameters(theta, last.rho_, *habits, loose=1 / last.known_rho_, worth=last.worth_)
-        done = climb(problem, carried(start, at, problem), max_iterations=self.max_iterations, tolerance=self.tolerance)
+        ended = Parameters(theta, last.rho_, *habits, loose=1 / last.known_rho_, worth=last.worth_)  # but for ρ, of which this is the mean
+        done = climb(problem, carried(ended, at, problem), max_iterations=self.max_iterations, tolerance=self.tolerance)
         self._take(done, None if self.attractiveness_prior == "overall" else last.scale_)
         return self
 

@@ -129,12 +129,12 @@ class Passes:
         """The log-likelihood of each of other sessions of the same pairs [session]."""
         likely = np.empty(len(sessions))
         now = now._replace(rho=mean_of(now.rho, now.loose), loose=np.zeros(len(now.loose)))  # not one session tells of ρ
-        theta, eye, out = self._weights(now)
-        spots = spots_of(sessions) if self.placed else None
-        if spots is not None:
+        theta, spots = now.theta, None
+        if self.placed:
+            spots = spots_of(sessions)
             query = self.pair_query[spots.pair].astype(np.int64)
             theta = now.theta[spots.pair] * worth_elsewhere(now.worth, self.spots, self.longest, query, spots.pair, spots.position)
-        self._pass(now, theta, eye, out, as_block(sessions, spots), likely)
+        self._pass(now, theta, self.eye.table(now.eye), self.out.table(now.out), as_block(sessions, spots), likely)
         return likely
 
     def _pass(
