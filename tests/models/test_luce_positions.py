@@ -15,6 +15,7 @@ from luce_world import PLAIN, RICH, WHEN, WHERE
 from reclick import pages as pg
 from reclick.batch import Float64
 from reclick.models import LuceClick, load
+from reclick.models.luce.kernels import raise_worth
 from reclick.models.luce.parameters import Found, Options, Parameters
 from reclick.models.luce.problem import Problem
 from reclick.models.luce.spots import Spots, keys, positions_of, share_told, spots_of, worth_elsewhere
@@ -103,6 +104,19 @@ def test_what_a_pass_finds_of_spots_is_the_slope_of_the_likelihood_in_their_wort
         mine = made.worth.index[level] == factor
         assert (high - low) / 2e-4 == pytest.approx((made.spot_clicks - found.pulled.sum(axis=1))[mine].sum(), abs=1e-5)
     assert table.shape == made.spot_clicks.shape
+
+
+@pytest.mark.parametrize("options", [Options(position=3.0), Options(position=2.0, kinds=2, taste=2.0)])
+def test_a_step_of_worths_is_that_of_levels(options: Options) -> None:
+    """The compiled loop over spots, against the levels' own, given how far the others have moved."""
+    made = problem_of(as_table(random_sessions(np.random.default_rng(1), 60)), options)
+    rng, now = np.random.default_rng(3), somewhere(made, 2)
+    found, spots = found_at(made, now), made.passes.spots
+    moved, old = rng.gamma(20.0, 0.05, (len(now.theta), found.pulled.shape[1])), rng.gamma(2.0, size=len(spots.key))
+    of_query, starts = made.worth.index[0], made.worth.starts
+    stepped = raise_worth(now.worth, of_query, starts[1], made.spot_clicks, found.pulled, moved, spots.pair, old, made.worth.strength[0])
+    pulled = (found.pulled * moved[spots.pair] ** 2).sum(axis=1) + old * made.worth.table(now.worth)
+    np.testing.assert_allclose(stepped, made.worth.climbed(now.worth, made.spot_clicks, pulled), rtol=1e-12)
 
 
 @pytest.mark.parametrize("seed", range(4))

@@ -36,7 +36,7 @@ def _of_attractiveness(told: Evidence, problem: Problem, shown: Float64) -> Evid
     strength = problem.options.position
     if strength is None:
         return told
-    left = share_told((told.end + told.ads).sum(axis=1), shown, problem.passes.spots.pair, strength)
+    left = share_told((told.end + told.ads).sum(axis=1), shown, problem.passes.spot_pair, strength)
     return Evidence(told.end * left[:, None], told.ads * left[:, None])
 
 

@@ -186,6 +186,34 @@ def raise_tastes(
 
 
 @compiled
+def raise_worth(
+    worth: Float64, of_query: Int64, size: int, chosen: Float64, pulled: Float64, moved: Float64, pair: Int64, exposure: Float64, strength: float
+) -> Float64:
+    """The next worth of positions to queries [: size] and to ads [size :, a spot each]: as raise_weights, the one by how far the other has moved.
+
+    of_query, pair, chosen and pulled [spot, kind] are of spots; moved [pair, kind] is how far θ and tastes have moved so far, and a unit of a spot's
+    worth was pulled by `exposure` [spot] before these sessions.
+    """
+    new, many = worth.copy(), len(of_query)
+    demand, wanted, asked = np.empty(many), np.zeros(size), np.empty(size)
+    for i in range(many):
+        demand[i] = exposure[i] * worth[of_query[i]] * worth[size + i]
+        wanted[of_query[i]] += chosen[i]
+        for t in range(pulled.shape[1]):
+            demand[i] += pulled[i, t] * moved[pair[i], t] ** 2
+    for _ in range(SWEEPS):
+        asked[:] = 0.0
+        for i in range(many):
+            asked[of_query[i]] += demand[i] * (new[size + i] / worth[size + i]) ** 2
+        for q in range(size):
+            new[q] = _raised(worth[q], wanted[q], asked[q], strength, strength)
+        for i in range(many):
+            far = new[of_query[i]] / worth[of_query[i]]
+            new[size + i] = _raised(worth[size + i], chosen[i], demand[i] * far * far, strength, strength)
+    return new
+
+
+@compiled
 def leap(first: Float64, second: Float64, third: Float64, weight: Float64) -> tuple[float, float]:
     """Squared lengths of a step and of the change between two steps, on the scale of logarithms, each parameter counting by its weight."""
     step = bend = 0.0

@@ -58,6 +58,7 @@ class Passes:
         self.longest = longest = max(sessions.counts.max_ads, 1)
         self.placed = options.position is not None
         self.spots = spots_of(sessions, earlier) if self.placed else Spots(NONE)
+        self.spot_pair = self.spots.pair
         self.worth: Levels = worth_levels(self.spots, self.pair_query, self.queries if self.placed else 0, longest, options.position or 0.0)
         self.blocks = [as_block(part, self.spots if self.placed else None) for part in sessions.blocks(os.cpu_count() or 1)]
         self.eye: Levels = eye_levels(options.kinds, longest, options.transition, options.kind)
@@ -91,14 +92,14 @@ class Passes:
 
     def _weights(self, now: Parameters) -> tuple[Float64, Float64, Float64]:
         """θ [spot], γ and ω."""
-        theta = now.theta[self.spots.pair] * self.worth.table(now.worth) if self.placed else now.theta
+        theta = now.theta[self.spot_pair] * self.worth.table(now.worth) if self.placed else now.theta
         return theta, self.eye.table(now.eye), self.out.table(now.out)
 
     def of_pairs(self, values: Float64) -> Float64:
         """Sums of [spot, kind] by pair."""
         if not self.placed:
             return values
-        return np.stack([np.bincount(self.spots.pair, column, self.pairs) for column in values.T], axis=1).astype(np.float64)
+        return np.stack([np.bincount(self.spot_pair, column, self.pairs) for column in values.T], axis=1).astype(np.float64)
 
     def clicks_of_spots(self, sessions: Sessions) -> Float64:
         """Clicks of each spot; none if spots are pairs."""

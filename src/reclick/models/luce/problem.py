@@ -174,8 +174,8 @@ def _log_means(means: Float64, sizes: Int64) -> float:
 
 
 def _log_memory(chosen: Float64, exposure: Float64, weight: Float64) -> float:
-    """What remembered sessions say of weights."""
-    return float(np.sum(chosen * np.log(weight) - exposure * weight))
+    """What remembered sessions say of weights, if there are any."""
+    return 0.0 if not exposure.any() else float(np.sum(chosen * np.log(weight) - exposure * weight))
 
 
 @compiled

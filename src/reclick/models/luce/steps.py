@@ -8,7 +8,7 @@ import numpy as np
 
 from reclick.batch import Float64, Int64
 from reclick.models.chain import EDGE
-from reclick.models.luce.kernels import land, leap, raise_tastes, raise_weights
+from reclick.models.luce.kernels import land, leap, raise_tastes, raise_weights, raise_worth
 from reclick.models.luce.parameters import Found, Parameters
 from reclick.models.luce.problem import AS_ALL, OFTEN, Problem
 from reclick.models.luce.satisfaction import raise_satisfaction
@@ -51,10 +51,11 @@ def _worth(problem: Problem, now: Parameters, found: Found, theta_moved: Float64
     """What positions are worth, given how far θ [pair] and tastes [pair or 1, kind] have moved."""
     if not problem.passes.placed:
         return now.worth
-    old, pair = problem.old, problem.passes.spots.pair
-    moved = theta_moved[pair, None] * (taste_moved[pair] if problem.passes.tasted else taste_moved)
-    remembered = old.spot_exposure * problem.worth.table(now.worth)
-    return problem.worth.climbed(now.worth, problem.spot_clicks + old.spot_chosen, (found.pulled * moved**2).sum(axis=1) + remembered)
+    old, levels = problem.old, problem.worth
+    return raise_worth(
+        now.worth, levels.index[0], levels.starts[1], problem.spot_clicks + old.spot_chosen, found.pulled, theta_moved[:, None] * taste_moved,
+        problem.passes.spot_pair, old.spot_exposure, levels.strength[0],
+    )  # fmt: skip
 
 
 def _satisfaction(problem: Problem, now: Parameters, found: Found) -> tuple[Float64, Float64]:
