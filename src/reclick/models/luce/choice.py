@@ -34,7 +34,7 @@ MOST = 20_000  # distinct sessions that decisions are made on; of a longer log, 
 QUICK: dict[str, Any] = {"max_iterations": 100, "tolerance": 1e-5, "quiet": True}  # how far a fit goes that only decides
 FIRST: dict[str, Any] = {"max_iterations": 25, "tolerance": 1e-4, "quiet": True}  # … and one that only gives prior means
 SATISFIED = 0.3  # where the common satisfaction of the first stage starts, and its prior mean there
-ORDER = ("query", "attractiveness", "satisfied", "satisfaction", "satisfied", "transition", "kinds", "mix", "kind", "taste", "position")
+DECISIONS = ("query", "attractiveness", "satisfied", "satisfaction", "satisfied", "transition", "kinds", "mix", "kind", "taste", "position")
 GRIDS: dict[str, tuple[Any, ...]] = {  # from the strongest; None is one value common to all
     "query": (None, 8.0, 4.0, 2.0, 1.0, 0.5),
     "attractiveness": (8.0, 4.0, 2.0, 1.0, 0.5),
@@ -146,7 +146,7 @@ class Chooser:
         """The options that the training log itself speaks for."""
         now = DEFAULTS._replace(**self.fixed)
         if len(self.folds) > 1:
-            for name in ORDER:
+            for name in DECISIONS:
                 if name not in self.fixed and (now.kinds > 1 or name not in ("mix", "kind", "taste")):
                     now = self._decided(name, now)
         return now
