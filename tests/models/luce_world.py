@@ -45,7 +45,7 @@ def drawn(
     pages = Pages(LUCE, theta[shown].ravel(), rho[shown].ravel(), omega, gamma, np.arange(count + 1) * 4, np.zeros(count, np.int64))
     if share is not None:
         tastes = np.ones((len(share), len(theta))) if tastes is None else tastes
-        pages = Kinds(pages, np.tile(share, (count, 1)), (tastes * theta)[:, shown.ravel()])
+        pages = Kinds(pages, np.tile(share, (count, 1)), (tastes * theta)[:, shown.ravel()], np.tile(pages.rho, (len(share), 1)))
     return _table(np.full(count, "q"), shown, *pg.samples(pages, rng))
 
 

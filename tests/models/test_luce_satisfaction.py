@@ -50,8 +50,8 @@ def test_a_mean_has_one_centre_however_loose() -> None:
 
 def test_an_end_tells_less_than_going_on_and_never_less_than_the_prior_is_known() -> None:
     ones = np.ones(1)
-    assert known_of(0.4 * ones, 2 * ones, 3 * ones, 7 * ones, 1.5 * ones, 0.5)[0] == pytest.approx(12 * 0.24 - 1.5)
-    assert known_of(0.01 * ones, 2 * ones, 3 * ones, 7 * ones, 0.05 * ones, 1.05)[0] == 1.05
+    assert known_of(0.4 * ones, 2 * ones, 3 * ones, 7 * ones[:, None], ones, 1.5 * ones, 0.5)[0] == pytest.approx(12 * 0.24 - 1.5)
+    assert known_of(0.01 * ones, 2 * ones, 3 * ones, 7 * ones[:, None], ones, 0.05 * ones, 1.05)[0] == 1.05
 
 
 # ---- a pass

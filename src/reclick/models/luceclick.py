@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from reclick.attractiveness import TextIndex
-from reclick.batch import Float64, Int64, SessionBatch
+from reclick.batch import Float64, Int32, Int64, SessionBatch
 from reclick.counts import Counts
 from reclick.errors import CannotAnswerError, SettingError, StoreError
 from reclick.models.base import EDGE, ClickModel
@@ -27,7 +27,8 @@ from reclick.models.luce.levels import extended
 from reclick.models.luce.memory import Places, carried, faded, moved
 from reclick.models.luce.parameters import Evidence, Memory, Options, Parameters
 from reclick.models.luce.problem import Problem
-from reclick.models.luce.satisfaction import known_before, mean_of
+from reclick.models.luce.readiness import SIDES, unsure_before
+from reclick.models.luce.satisfaction import known_before, mean_of, satisfaction_of
 from reclick.models.luce.spots import Spots, positions_of, worth_elsewhere
 from reclick.models.luce.text import LogLinear, LogLinearWords, chosen
 from reclick.models.pairs import Asked, Impressions, Pairs
@@ -40,8 +41,8 @@ from reclick.text import AdTokens
 STRENGTHS = ("attractiveness", "satisfaction", "query", "transition", "kind", "mix", "taste", "position")
 COMMON = ("satisfaction", "query", "mix", "taste", "position")  # may be None: one value common to all
 SAVED = {  # tables beside the pairs' values, and their columns
-    "luce_pairs": 5, "luce_eye": 2, "luce_out": 2, "luce_spread": 3, "luce_share": 2, "luce_tastes": 3, "luce_worth": 1, "luce_spots": 3,
-    "luce_told": 2, "luce_eye_factors": 1, "luce_out_factors": 1,
+    "luce_pairs": 5, "luce_eye": 2, "luce_out": 2, "luce_spread": 4, "luce_share": 2, "luce_tastes": 3, "luce_worth": 1, "luce_spots": 3,
+    "luce_ease": 2, "luce_told": 2, "luce_eye_factors": 1, "luce_out_factors": 1,
 }  # fmt: skip
 STRONGEST = 1e12  # pseudo-clicks; what is stronger drowns the sessions in rounding
 
@@ -89,6 +90,7 @@ class LuceClick(ClickModel):
         "largest_",
         "scale_",
         "leaning_",
+        "ease_",
     )
 
     def __init__(
@@ -215,7 +217,8 @@ class LuceClick(ClickModel):
         problem.total = counts.total  # the objective is of the old sessions too
         theta = last.theta_ / last.scale_ / last._mean_taste()
         habits = last.eye_, last.out_, last.spread_, last.share_, last.rare_, last.seldom_, last.taste_
-        ended = Parameters(theta, last.rho_, *habits, loose=1 / last.known_rho_, worth=last.worth_)  # but for ρ, of which this is the mean
+        # Of ρ this is the mean.
+        ended = Parameters(theta, last.rho_, *habits, loose=1 / last.known_rho_, worth=last.worth_, ease=last.ease_)
         done = climb(problem, carried(ended, at, problem), max_iterations=self.max_iterations, tolerance=self.tolerance)
         self._take(done, None if self.attractiveness_prior == "overall" else last.scale_)
         return self
@@ -235,11 +238,12 @@ class LuceClick(ClickModel):
         if self._pairs.unseen is not None:
             self.unseen_ = self._pairs.unseen = top * now.rare[0]
         self.gamma_, self.omega_ = gamma / (top * fixed), omega / fixed
-        self.rho_ = mean_of(now.rho, now.loose)
+        self.rho_, self.ease_ = mean_of(now.rho, now.loose), now.ease
         self.satisfaction_ = float(now.rho[0]) if problem.options.satisfaction is None else problem.satisfied
         self.spread_, self.share_ = now.spread, now.share
         self.worth_, self.spots_ = now.worth, problem.passes.spots.key
         self.known_theta_, self.known_rho_, told = information(done, self.common_share_, top * self.leaning_ / self.common_share_)
+        self.unsure_ = problem.unsure(now, told) if problem.options.query is not None else np.zeros(1)
         self.eye_, self.out_, self._memory = now.eye, now.out, problem.remembered(now, done.found, told)
         self.exposure_ = self._memory.exposure / (top * self._mean_taste())
         self.iterations_, self.converged_, self.objective_, self.message_ = len(done.objective), done.converged, done.objective, done.message
@@ -253,28 +257,40 @@ class LuceClick(ClickModel):
     def _prepare(self, batch: SessionBatch, text: TextIndex | None) -> Callable[[int, int], Pages]:
         found = self._pairs.find(batch)
         seen = found.query >= 0
-        spread = np.full(len(batch), self.seldom_[0])
         share = np.tile(self.common_share_, (len(batch), 1))
-        if self.options_["query"] is not None:
-            spread[seen] = self.spread_[found.query[seen]]
         if self.options_["mix"] is not None:
             share[seen] = self.share_[found.query[seen]]
-        theta = self._pairs.filled(self.theta_, batch, found, text) / np.repeat(spread, np.diff(batch.page))
+        theta = self._pairs.filled(self.theta_, batch, found, text)
         if self.options_["position"] is not None:
             theta *= self._worth(found, batch.page)
         rho = self._pairs.at(self.rho_, found.row, self.satisfaction_)
+        stops = self._stops(found.query)  # [side, session]
         longest = int(np.diff(batch.page).max(initial=1))
         gamma, omega = extended(self.gamma_, longest), np.pad(self.omega_, ((0, 0), (0, max(0, longest + 1 - self.omega_.shape[1]))), mode="edge")
+        gamma, omega = np.tile(gamma, (len(stops), 1, 1)), np.tile(omega, (len(stops), 1))  # a row for each side and kind
 
         def pages(start: int, end: int) -> Any:
             first, last = batch.page[start], batch.page[end]
             offsets = batch.page[start : end + 1] - first
-            one = Pages(LUCE, theta[first:last], rho[first:last], omega, gamma, offsets, np.zeros(end - start, np.int64))
-            if len(self.common_share_) == 1:
+            ready = theta[first:last] / np.repeat(stops[:, start:end], np.diff(offsets), axis=1)  # [side, impression]
+            one = Pages(LUCE, ready[0], rho[first:last], omega, gamma, offsets, np.zeros(end - start, np.int64))
+            if len(omega) == 1:
                 return one
-            return Kinds(one, share[start:end], self._tastes(found.row[first:last]) * one.theta)
+            thetas = (ready[:, None] * self._tastes(found.row[first:last])).reshape(len(omega), -1)
+            rhos = np.tile(satisfaction_of(one.rho, self.ease_[:, None]), (len(stops), 1))
+            return Kinds(one, np.tile(share[start:end], len(stops)) / len(stops), thetas, rhos)
 
         return pages
+
+    def _stops(self, query: Int32) -> Float64:
+        """How readily the users of each session's query stop, f, as far to each side as it is not known [side, session]; one row where it is."""
+        seen, strength = query >= 0, self.options_["query"]
+        stops = np.full(len(query), self.seldom_[0])
+        if strength is None:
+            return stops[None]
+        unsure = np.full(len(query), unsure_before(strength))
+        stops[seen], unsure[seen] = self.spread_[query[seen]], self.unsure_[query[seen]]
+        return np.asarray(stops * np.exp(np.outer(SIDES, unsure)))
 
     def _worth(self, found: Impressions, page: Int64) -> Float64:
         """What the position of each impression is worth to its query and ad; 1 where nothing was seen there."""
@@ -304,7 +320,9 @@ class LuceClick(ClickModel):
         never = HARDLY_KNOWN * mean * (1 - mean) if strength is None else known_before(strength, mean)
         known_rho = self._pairs.at(self.known_rho_, asked.row, never)
         attractive = theta / (1 + theta) if self.options_["taste"] is None else to_all(self._odds(theta, asked.row), self.common_share_)
-        return Beliefs(belief(attractive, known_theta), belief(rho, known_rho))
+        odds = (rho / (1 - rho))[:, None] * self.ease_
+        known_rho = known_rho / slopes(odds, self.common_share_).sum(axis=1) ** 2
+        return Beliefs(belief(attractive, known_theta), belief(to_all(odds, self.common_share_), known_rho))
 
     def _known_unseen(self) -> float:
         """The information on the logit of the attractiveness of a pair never seen: that of the priors."""
@@ -331,11 +349,12 @@ class LuceClick(ClickModel):
             "luce_pairs": memory[:5],
             "luce_eye": memory[5:7],
             "luce_out": memory[7:9],
-            "luce_spread": (self.spread_, *memory[9:11]),
+            "luce_spread": (self.spread_, self.unsure_, *memory[9:11]),
             "luce_share": (self.share_, memory.kind_chosen),
             "luce_tastes": (self.taste_, memory.taste_chosen, memory.taste_exposure),
             "luce_worth": (self.worth_,),
             "luce_spots": (self.spots_, memory.spot_chosen, memory.spot_exposure),
+            "luce_ease": (memory.ease_chosen, memory.ease_exposure),
             "luce_told": memory.told,
             "luce_eye_factors": (self.eye_,),
             "luce_out_factors": (self.out_,),
@@ -352,10 +371,10 @@ class LuceClick(ClickModel):
         shape = -1, 1 if self.options_["taste"] is None else kinds
         self.taste_, *tastes = (array.reshape(shape) for array in saved["luce_tastes"])
         told = Evidence(*(array.reshape(shape) for array in saved["luce_told"]))
-        self.spread_, self.share_ = saved["luce_spread"][0], share
+        (self.spread_, self.unsure_, *spread), self.share_ = saved["luce_spread"], share
         (self.worth_,), (self.spots_, *spots) = saved["luce_worth"], saved["luce_spots"]
         (self.eye_,), (self.out_,) = saved["luce_eye_factors"], saved["luce_out_factors"]
-        self._memory = Memory._make([*saved["luce_pairs"], *eye, *out, *saved["luce_spread"][1:], kind_chosen, *tastes, *spots, told])
+        self._memory = Memory._make([*saved["luce_pairs"], *eye, *out, *spread, kind_chosen, *tastes, *spots, *saved["luce_ease"], told])
         return self
 
     def _learnt(self) -> str:

@@ -50,7 +50,7 @@ def _contest(
     low = chance * (1.0 - TIE)
     prefix[0] = share
     for t in range(kinds):
-        step(reading, theta[t], rho, stop[t], gamma[t], 0, 0, free, ahead[0, t])
+        step(reading, theta[t], rho[t], stop[t], gamma[t], 0, 0, free, ahead[0, t])
     _onward(prefix[0], ahead[0], onward[0])
     while depth >= 0:
         j = cursor[depth]
@@ -70,7 +70,7 @@ def _contest(
         free[j] = 0.0
         found = 0.0
         for t in range(kinds):
-            found += prefix[depth, t] * step(reading, theta[t], rho, stop[t], gamma[t], depth, path[depth], free, ahead[depth, t])
+            found += prefix[depth, t] * step(reading, theta[t], rho[t], stop[t], gamma[t], depth, path[depth], free, ahead[depth, t])
         if depth < m:
             _onward(prefix[depth], ahead[depth], onward[depth])
             cursor[depth] = 0
@@ -109,4 +109,7 @@ def mixed_standing(reading: int, theta: Float64, rho: Float64, stop: Float64, ga
 @compiled
 def standing(reading: int, theta: Float64, rho: Float64, stop: Float64, gamma: Float64, clicks: Int32, out: Int64) -> None:
     """Say how the clicks stand among all sequences of their length: as mixed_standing, with users of one kind."""
-    mixed_standing(reading, np.expand_dims(theta, 0), rho, np.expand_dims(stop, 0), np.expand_dims(gamma, 0), np.ones(1), clicks, out)
+    one = np.ones(1)
+    mixed_standing(
+        reading, np.expand_dims(theta, 0), np.expand_dims(rho, 0), np.expand_dims(stop, 0), np.expand_dims(gamma, 0), one, clicks, out
+    )  # fmt: skip

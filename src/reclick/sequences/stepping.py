@@ -69,11 +69,11 @@ def next_click_prob(reading: int, theta: Float64, rho: Float64, stop: Float64, g
 
 @compiled
 def mixed_prob(reading: int, theta: Float64, rho: Float64, stop: Float64, gamma: Float64, share: Float64, clicks: Int32) -> float:
-    """P(exactly these clicks in this order) of users of several kinds: theta, stop and gamma have a row for each kind, share[t] are of kind t."""
+    """P(exactly these clicks in this order) of users of several kinds: theta, rho, stop and gamma have a row for each kind, share[t] are of it."""
     chances, out = np.empty(len(clicks)), np.empty(theta.shape[1])
     total = 0.0
     for t in range(len(share)):
-        end = follow(reading, theta[t], rho, stop[t], gamma[t], clicks, chances, out)
+        end = follow(reading, theta[t], rho[t], stop[t], gamma[t], clicks, chances, out)
         total += share[t] * end * np.prod(chances)
     return total
 

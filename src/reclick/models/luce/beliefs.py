@@ -26,7 +26,7 @@ def information(done: Fit, share: Float64, scale: Float64) -> tuple[Float64, Flo
     told = Evidence(*(new + old for new, old in zip(problem.passes.information(now), problem.old.told, strict=True)))
     shown = problem.spot_exposure(now, done.found) + problem.old.spot_exposure
     common = problem.options.satisfaction is None
-    rho = now.rho * (1 - now.rho) * HARDLY_KNOWN if common else problem.known_satisfaction(now.rho, done.found.doubt)
+    rho = now.rho * (1 - now.rho) * HARDLY_KNOWN if common else problem.known_satisfaction(now, done.found)
     theta = _of_theta(now, problem, _of_attractiveness(told, problem, shown), share, scale)
     return np.maximum(theta, SURE), np.maximum(rho, SURE), told
 
@@ -43,7 +43,7 @@ def _of_attractiveness(told: Evidence, problem: Problem, shown: Float64) -> Evid
 def _of_theta(now: Parameters, problem: Problem, told: Evidence, share: Float64, scale: Float64) -> Float64:
     """The information on each pair's logit of the attractiveness to all users [pair]."""
     options, head = problem.options, problem.prior_rate(now) * now.theta
-    f = (options.query or 0.0) / now.seldom[problem.query_class] * now.spread
+    f = problem.known_readiness(now)
     known = together(told.end.sum(axis=1), told.ads.sum(axis=1), head, problem.pair_query, f, options.query is not None)
     if options.taste is None:
         return known

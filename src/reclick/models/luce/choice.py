@@ -231,7 +231,7 @@ class Chooser:
         if (k, options.kinds) not in self._pooled:
             self._pooled[k, options.kinds] = pool(train, options, self.means, self.counted[k])
         done = fit(train, options, self.means, self.counted[k], self._pooled[k, options.kinds], **QUICK)
-        return done.problem.passes.score(done.parameters, test)
+        return done.problem.score(done.parameters, test)
 
 
 def _some(sessions: Sessions) -> tuple[Sessions, Int64]:

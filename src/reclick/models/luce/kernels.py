@@ -1,8 +1,8 @@
 """What the sessions say under given parameters of LuceClick: one pass, and the steps that climb. The mathematics is told in luceclick.
 
 After k clicks, the last at l, a user of kind t weighs each free position with w_j = θ_j φ_jt e_t(l, j), θ being that of the ad at its position (its
-spot), and the end with ω_t(k) f_q. The pass adds up how strongly each parameter was *pulled*, act · w / Z (act being the chance that the user was
-still choosing), beside how often it was chosen.
+spot), and the end with ω_t(k) f_q; a click satisfies her with the odds of ρ times ς_t. The pass adds up how strongly each parameter was *pulled*,
+act · w / Z (act being the chance that the user was still choosing), beside how often it was chosen.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import numpy as np
 
 from reclick.batch import Float64, Int32, Int64
 from reclick.compiled import compiled
+from reclick.models.luce.satisfaction import satisfaction_of
 
 FLOOR = 1e-12  # weights stay above
 SWEEPS = 3  # rounds over the factors of a weight in one step
@@ -20,22 +21,24 @@ SMALL = 1e-200  # a product of chances below this goes to the logarithm before i
 @compiled
 def follow(  # noqa: PLR0912, PLR0915, one loop over the sessions, so that each is in the cache for all its sums
     pair: Int32, page: Int64, click: Int32, clicks: Int64, weight: Float64, query: Int32, spot: Int32,
-    theta: Float64, taste: Float64, rho: Float64, loose: Float64, eye: Float64, out: Float64, spread: Float64, share: Float64,
+    theta: Float64, taste: Float64, rho: Float64, loose: Float64, ease: Float64, eye: Float64, out: Float64, spread: Float64, share: Float64,
     pulled: Float64, satisfied: Float64, doubt: Float64, eye_pulled: Float64, eye_chosen: Float64,
     out_pulled: Float64, out_chosen: Float64, query_pulled: Float64, query_chosen: Float64, kind_chosen: Float64, taste_chosen: Float64,
-    known: Float64, chance: Float64, likely: Float64, own: bool, mixed: bool, tasted: bool,
+    asked: Float64, ease_chosen: Float64, ease_pulled: Float64,
+    known: Float64, chance: Float64, likely: Float64, own: bool, mixed: bool, tasted: bool, eased: bool,
 ) -> float:  # fmt: skip
     """Add the pulls and choices of all sessions to the statistics, and return their log-likelihood, and what ρ being uncertain adds to it.
 
     theta [spot], eye [kind, last, position], out [kind, clicks], spread [query] if it is every query's own, else [1], share [query, kind] if mixed,
-    else [1, kind], taste [pair, kind] if tasted. likely [session] gets each log-likelihood where it has room, and known what is told of the pairs, in
-    the columns of `Evidence`.
+    else [1, kind], taste [pair, kind] if tasted, ease [kind], asked [pair, kind] if eased. likely [session] gets each log-likelihood where it has
+    room, and known what is told of the pairs, in the columns of `Evidence`.
     chance [kind, clicks so far, position + 1] is room for one session; the last column is the end's.
     """
     kinds, n_most = eye.shape[0], chance.shape[2] - 1
     free, pull, local = np.empty(n_most), np.empty(n_most), np.empty(n_most)
     still = np.empty((kinds, chance.shape[1]))  # [kind, clicks so far] P(the user was choosing | what happened)
-    belief, itself = np.empty(kinds), np.zeros(len(known))
+    content = np.zeros((kinds, chance.shape[1]))  # [kind, clicks so far] P(satisfied by the last click)
+    belief, doubtful, itself = np.empty(kinds), np.zeros(kinds), np.zeros(len(known))
     total = 0.0
     for s in range(len(weight)):
         first, n = page[s], page[s + 1] - page[s]
@@ -51,7 +54,7 @@ def follow(  # noqa: PLR0912, PLR0915, one loop over the sessions, so that each 
             if tasted:
                 for j in range(n):
                     local[j] = theta[spot[first + j]] * taste[pair[first + j], t]
-            product, logs, last = 1.0, 0.0, 0
+            product, logs, last, at = 1.0, 0.0, 0, 0
             for k in range(min(many + 1, n)):
                 outside = out[t, k] * f
                 z = outside
@@ -62,16 +65,25 @@ def follow(  # noqa: PLR0912, PLR0915, one loop over the sessions, so that each 
                 for j in range(n):
                     chance[t, k, j] /= z
                 chance[t, k, n_most] = outside / z
-                content = rho[pair[first + last - 1]] if last > 0 else 0.0
-                still[t, k] = 1.0
+                content[t, k], still[t, k] = 0.0, 1.0
+                if last > 0:  # what is not known of ρ makes what follows the click likelier, or less so
+                    at = pair[first + last - 1]
+                    content[t, k] = satisfaction_of(rho[at], ease[t])
+                    logs -= 0.5 * loose[at] * content[t, k] * (1.0 - content[t, k])
+                c = content[t, k]
                 if k < many:
                     last = click[begin + k]
                     free[last - 1] = 0.0
-                    product *= (1.0 - content) * chance[t, k, last - 1]
+                    product *= (1.0 - c) * chance[t, k, last - 1]
                 else:
-                    leave = (1.0 - content) * chance[t, k, n_most]
-                    still[t, k] = leave / (content + leave)
-                    product *= content + leave
+                    leave = (1.0 - c) * chance[t, k, n_most]
+                    still[t, k] = leave / (c + leave)
+                    product *= c + leave
+                    if last > 0:
+                        no, yes = still[t, k], 1.0 - still[t, k]
+                        doubtful[t] = yes * no
+                        logs += 0.5 * loose[at] * yes * no
+                        still[t, k] -= 0.5 * loose[at] * yes * no * (no - yes)
                 if product < SMALL:
                     logs += np.log(max(product, 1e-300))
                     product = 1.0
@@ -85,19 +97,6 @@ def follow(  # noqa: PLR0912, PLR0915, one loop over the sessions, so that each 
         total += weight[s] * found
         if len(likely) > 0:
             likely[s] = found
-        if 0 < many < n:  # what is not known of ρ makes it likelier that fatigue ended the session, or less so
-            no = 0.0
-            for t in range(kinds):
-                no += belief[t] / sum_ * still[t, many]
-            at, yes = pair[first + click[begin + many - 1] - 1], 1.0 - no
-            doubt[at] += weight[s] * yes * no
-            total += weight[s] * 0.5 * loose[at] * yes * no
-            tilt = 0.5 * loose[at] * (no - yes)
-            for t in range(kinds):
-                tired = still[t, many] * (1.0 - tilt * yes)
-                either = tired + (1.0 - still[t, many]) * (1.0 + tilt * no)
-                still[t, many] = tired / either
-                belief[t] *= either
         for t in range(kinds):
             mass = weight[s] * belief[t] / sum_
             if kinds > 1:
@@ -105,16 +104,20 @@ def follow(  # noqa: PLR0912, PLR0915, one loop over the sessions, so that each 
             last = 0
             for k in range(min(many + 1, n)):
                 act = mass * still[t, k]
+                if eased and last > 0:
+                    at, c = pair[first + last - 1], content[t, k]
+                    asked[at, t] += mass
+                    ease_pulled[t] += mass * (c + 0.5 * loose[at] * c * (1.0 - c) * (1.0 - 2.0 * c))
                 for j in range(n):
                     v = act * chance[t, k, j]
                     pull[j] += v
                     eye_pulled[t, last, j] += v
                 out_pulled[t, k] += act * chance[t, k, n_most]
                 if len(known) > 0:
-                    content, end = rho[pair[first + last - 1]] if last > 0 else 0.0, chance[t, k, n_most]
-                    over = content + (1.0 - content) * end
+                    c, end = content[t, k], chance[t, k, n_most]
+                    over = c + (1.0 - c) * end
                     # Whether an end was chosen, or the user satisfied, is not seen: comparisons with the end tell less, of ads with each other more.
-                    hidden = 1.0 + (end * content / over if over > 0.0 else 0.0)
+                    hidden = 1.0 + (end * c / over if over > 0.0 else 0.0)
                     for j in range(n):
                         itself[pair[first + j]] += chance[t, k, j]  # an ad that stands there twice is not compared with itself
                     for j in range(n):
@@ -135,7 +138,10 @@ def follow(  # noqa: PLR0912, PLR0915, one loop over the sessions, so that each 
                     if own:
                         query_chosen[query[s]] += act
                     if last > 0:
-                        satisfied[pair[first + last - 1]] += mass - act
+                        at = pair[first + last - 1]
+                        satisfied[at] += mass - act
+                        doubt[at] += mass * doubtful[t]
+                        ease_chosen[t] += mass - act
             if tasted or t == kinds - 1:
                 for j in range(n):
                     pulled[spot[first + j], t * tasted] += pull[j]

@@ -1,7 +1,7 @@
 """Pages whose users are of several kinds: what `reclick.pages` answers of `Pages`, answered of a mixture of them.
 
-A user is of one kind from the first click to the last, so P(clicks) = Σ_t share_t P_t(clicks). Kinds differ in where the eye goes, in when they stop
-and in what attracts them; satisfaction is the same to all. Importing this module makes the functions of reclick.pages know such pages.
+A user is of one kind from the first click to the last, so P(clicks) = Σ_t share_t P_t(clicks). Kinds differ in where the eye goes, in when they stop,
+in what attracts and in what satisfies them. Importing this module makes the functions of reclick.pages know such pages.
 """
 
 from __future__ import annotations
@@ -19,25 +19,29 @@ from reclick.sequences.stepping import mixed_prob
 
 
 class Kinds(Pages):
-    """Pages for users of several kinds: row t of `stop`, `gamma` and `thetas` is the t-th kind's."""
+    """Pages for users of several kinds: row t of `stop`, `gamma`, `thetas` and `rhos` is the t-th kind's."""
 
     share: Float64  # [page, kind]
     thetas: Float64  # [kind, impression]
+    rhos: Float64  # [kind, impression]
 
-    def __new__(cls, pages: Pages, share: Float64, thetas: Float64) -> Self:
-        """The pages, whose `theta` and `table` do not matter, how many of their users are of each kind, and what attracts these."""
+    def __new__(cls, pages: Pages, share: Float64, thetas: Float64, rhos: Float64) -> Self:
+        """The pages, whose `theta`, `rho` and `table` do not matter, how many users are of each kind, and what attracts and satisfies these."""
         kinds = super().__new__(cls, *pages)
-        kinds.share, kinds.thetas = share, thetas
+        kinds.share, kinds.thetas, kinds.rhos = share, thetas, rhos
         return kinds
 
     def of(self, kind: Int64) -> Pages:
         """The pages as users of a kind see them [page]."""
-        impression = np.repeat(kind, np.diff(self.page))
-        return Pages(*self)._replace(table=kind, theta=self.thetas[impression, np.arange(len(impression))])
+        impression = np.repeat(kind, np.diff(self.page)), np.arange(self.thetas.shape[1])
+        return Pages(*self)._replace(table=kind, theta=self.thetas[impression], rho=self.rhos[impression])
 
     def each(self) -> list[Pages]:
         """The pages as each kind of users sees them."""
-        return [Pages(*self)._replace(table=np.full(len(self.table), t), theta=self.thetas[t]) for t in range(len(self.thetas))]
+        one, pages = Pages(*self), len(self.table)
+        return [
+            one._replace(table=np.full(pages, t), theta=theta, rho=rho) for t, (theta, rho) in enumerate(zip(self.thetas, self.rhos, strict=True))
+        ]
 
 
 def _mixed(kinds: Kinds, logs: list[Float64]) -> Float64:
@@ -97,7 +101,7 @@ def _(pages: Kinds, length: Int64, top: int) -> tuple[Int32, Int32, Float64]:
         places, sizes = np.concatenate([found for found, _, _ in lists], axis=1), np.concatenate([size for _, size, _ in lists], axis=1)
         wide = np.zeros((len(left), top, sequences.shape[2]), np.int32)
         short, chance = np.full((len(left), top), -1, np.int32), np.zeros((len(left), top))
-        _best(Pages(*part), part.share, part.thetas, places, sizes, wide[:, :, : places.shape[2]], short, chance)
+        _best(Pages(*part), part.share, part.thetas, part.rhos, places, sizes, wide[:, :, : places.shape[2]], short, chance)
         done = (chance[:, -1] >= beyond) | (beyond <= 0)
         at = left[done]
         sequences[at], lengths[at], probs[at] = wide[done], short[done], chance[done]
@@ -111,7 +115,7 @@ def _some(pages: Kinds, chosen: Int64) -> Kinds:
     starts = np.concatenate([np.zeros(1, np.int64), np.cumsum(sizes)])
     at = np.repeat(one.page[chosen] - starts[:-1], sizes) + np.arange(starts[-1])
     some = one._replace(theta=one.theta[at], rho=one.rho[at], page=starts, table=one.table[chosen])
-    return Kinds(some, pages.share[chosen], np.ascontiguousarray(pages.thetas[:, at]))
+    return Kinds(some, pages.share[chosen], *(np.ascontiguousarray(values[:, at]) for values in (pages.thetas, pages.rhos)))
 
 
 @compiled
@@ -126,12 +130,14 @@ def _before(a: Int32, many_a: int, b: Int32, many_b: int) -> int:
 
 
 @compiled
-def _best(pages: Pages, share: Float64, thetas: Float64, places: Int32, sizes: Int32, sequences: Int32, lengths: Int32, probs: Float64) -> None:
+def _best(
+    pages: Pages, share: Float64, thetas: Float64, rhos: Float64, places: Int32, sizes: Int32, sequences: Int32, lengths: Int32, probs: Float64
+) -> None:
     """The best of some sequences of each page, each listed once."""
     top = probs.shape[1]
     for s in range(len(share)):
         here = slice(pages.page[s], pages.page[s + 1])
-        theta = np.ascontiguousarray(thetas[:, here])
+        theta, rho = np.ascontiguousarray(thetas[:, here]), np.ascontiguousarray(rhos[:, here])
         for c in range(sizes.shape[1]):
             many = sizes[s, c]
             if many < 0:
@@ -141,7 +147,7 @@ def _best(pages: Pages, share: Float64, thetas: Float64, places: Int32, sizes: I
                 again |= sizes[s, d] == many and _before(places[s, c], many, places[s, d], many) == 0
             if again:
                 continue
-            chance = mixed_prob(pages.reading, theta, pages.rho[here], pages.stop, pages.gamma, share[s], places[s, c, :many])
+            chance = mixed_prob(pages.reading, theta, rho, pages.stop, pages.gamma, share[s], places[s, c, :many])
             at = top
             while at > 0 and chance > 0.0:
                 tie = probs[s, at - 1] == chance and _before(places[s, c], many, sequences[s, at - 1], lengths[s, at - 1]) < 0
@@ -160,15 +166,15 @@ def _best(pages: Pages, share: Float64, thetas: Float64, places: Int32, sizes: I
 def _(pages: Kinds, click: Int32, clicks: Int64, sessions: Int64) -> Standings:
     pg.check_ranked(np.diff(pages.page)[sessions], np.diff(clicks)[sessions])
     out = np.empty((len(sessions), 4), np.int64)
-    _each_standing(Pages(*pages), pages.share, pages.thetas, click, clicks, sessions, out)
+    _each_standing(Pages(*pages), pages.share, pages.thetas, pages.rhos, click, clicks, sessions, out)
     return Standings(*out.T)
 
 
 @compiled
-def _each_standing(pages: Pages, share: Float64, thetas: Float64, click: Int32, clicks: Int64, sessions: Int64, out: Int64) -> None:
+def _each_standing(pages: Pages, share: Float64, thetas: Float64, rhos: Float64, click: Int32, clicks: Int64, sessions: Int64, out: Int64) -> None:
     for i in range(len(sessions)):
         s = sessions[i]
         here = slice(pages.page[s], pages.page[s + 1])
         made = click[clicks[s] : clicks[s + 1]]
-        theta = np.ascontiguousarray(thetas[:, here])
-        mixed_standing(pages.reading, theta, pages.rho[here], pages.stop, pages.gamma, share[s], made, out[i])
+        theta, rho = np.ascontiguousarray(thetas[:, here]), np.ascontiguousarray(rhos[:, here])
+        mixed_standing(pages.reading, theta, rho, pages.stop, pages.gamma, share[s], made, out[i])

@@ -78,7 +78,8 @@ def faded(memory: Memory, decay: float, at: Places, problem: Problem) -> Memory:
     tastes = [at.of_pairs(values, 0.0) if problem.passes.tasted else values for values in (memory.taste_chosen, memory.taste_exposure)]
     spots = [at.of_spots(values, problem.passes.spots, 0.0) for values in (memory.spot_chosen, memory.spot_exposure)]
     told = Evidence(*(decay * at.of_pairs(values, 0.0) for values in memory.told))
-    return Memory._make([*(decay * values for values in (*pairs, *tables, *queries, *tastes, *spots)), told])
+    eases = memory.ease_chosen, memory.ease_exposure
+    return Memory._make([*(decay * values for values in (*pairs, *tables, *queries, *tastes, *spots, *eases)), told])
 
 
 def _widened(table: Float64, shape: tuple[int, ...]) -> Float64:
@@ -104,6 +105,7 @@ def carried(last: Parameters, at: Places, problem: Problem) -> Parameters:
         taste=at.of_pairs(last.taste, 1.0) if problem.passes.tasted else last.taste,
         loose=loose,
         worth=_carried_worth(last.worth, at, problem),
+        ease=last.ease,
     )
 
 

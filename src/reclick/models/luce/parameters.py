@@ -36,6 +36,7 @@ class Parameters(NamedTuple):
     taste: Float64  # [pair, kind] by what a kind's θ differs from that of all; or [1, 1]
     loose: Float64  # [pair] variance of the logit of ρ
     worth: Float64  # [factor] what positions are worth to a query and to an ad of it; or [0]
+    ease: Float64  # [kind] by what a kind's odds of being satisfied differ from ρ's
 
 
 class Found(NamedTuple):
@@ -53,6 +54,9 @@ class Found(NamedTuple):
     query_chosen: Float64
     kind_chosen: Float64  # [query or 1, kind]
     taste_chosen: Float64  # [pair, kind] or [1, 1]
+    asked: Float64  # [pair, kind] expected number of clicks that left another ad to click, if kinds differ in being satisfied; or [1, 1]
+    ease_chosen: Float64  # [kind] expected number of clicks that satisfied
+    ease_pulled: Float64  # [kind] … and that would be expected to, whatever happened then; 0 if kinds do not differ in it
     known: Float64  # what is told of the pairs, where asked for: the columns of `Evidence`
 
 
@@ -68,7 +72,7 @@ class Memory(NamedTuple):
 
     chosen: Float64  # [pair]
     exposure: Float64  # [pair]
-    followed: Float64  # [pair] clicks that left another ad to click
+    followed: Float64  # [pair] clicks that left another ad to click, each as many as it is worth if ς = 1
     satisfied: Float64  # [pair] of these, the expected number that satisfied
     doubt: Float64  # [pair] … and its variance
     eye_chosen: Float64  # [kind, last, position]
@@ -82,4 +86,6 @@ class Memory(NamedTuple):
     taste_exposure: Float64
     spot_chosen: Float64  # [spot] or [0]
     spot_exposure: Float64
+    ease_chosen: Float64  # [kind]
+    ease_exposure: Float64
     told: Evidence

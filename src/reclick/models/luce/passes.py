@@ -16,7 +16,7 @@ from reclick.models.luce.satisfaction import mean_of
 from reclick.models.luce.spots import NONE, Spots, keys, positions_of, spots_of, worth_elsewhere, worth_levels
 from reclick.sessions import Sessions
 
-TABLES = ("eye_pulled", "eye_chosen", "out_pulled", "out_chosen")  # what is not of pairs or queries
+TABLES = ("eye_pulled", "eye_chosen", "out_pulled", "out_chosen", "ease_chosen", "ease_pulled")  # what is not of pairs or queries
 
 
 class Block(NamedTuple):
@@ -57,6 +57,7 @@ class Passes:
         self.pairs, self.queries, self.pair_query = len(sessions.counts.impressions), len(sessions.counts.queries), sessions.counts.pair_query
         self.longest = longest = max(sessions.counts.max_ads, 1)
         self.placed = options.position is not None
+        self.eased = options.kinds > 1 and options.satisfaction is not None
         self.spots = spots_of(sessions, earlier) if self.placed else Spots(NONE)
         self.spot_pair = self.spots.pair
         self.worth: Levels = worth_levels(self.spots, self.pair_query, self.queries if self.placed else 0, longest, options.position or 0.0)
@@ -88,6 +89,8 @@ class Passes:
         found.kind_chosen[block.queries if self.mixed else slice(0, 1)] += part.kind_chosen
         if self.tasted:
             found.taste_chosen[block.pairs] += part.taste_chosen
+        if self.eased:
+            found.asked[block.pairs] += part.asked
         return found._replace(log_likelihood=found.log_likelihood + part.log_likelihood)
 
     def _weights(self, now: Parameters) -> tuple[Float64, Float64, Float64]:
@@ -113,10 +116,11 @@ class Passes:
     def nothing(self, pairs: int, queries: int, spots: int) -> Found:
         """Room for what is added up, over so many pairs, queries and spots."""
         own, mixed = queries if self.own else 1, queries if self.mixed else 1
-        eye, out, kinds = self.eye.shape, self.out.shape, np.zeros((mixed, self.kinds))
-        tables = np.zeros(eye), np.zeros(eye), np.zeros(out), np.zeros(out)
-        pulled, tastes = np.zeros((spots, self.tastes)), np.zeros((pairs if self.tasted else 1, self.tastes))
-        return Found(0.0, pulled, np.zeros(pairs), np.zeros(pairs), *tables, np.zeros(own), np.zeros(own), kinds, tastes, np.zeros((0, 2)))
+        eye, out, ease = np.zeros((2, *self.eye.shape)), np.zeros((2, *self.out.shape)), np.zeros((2, self.kinds))
+        satisfied, spread = np.zeros((2, pairs)), np.zeros((2, own))
+        tastes, asked = np.zeros((pairs if self.tasted else 1, self.tastes)), np.zeros((pairs, self.kinds) if self.eased else (1, 1))
+        shares, known = np.zeros((mixed, self.kinds)), np.zeros((0, 2))
+        return Found._make([0.0, np.zeros((spots, self.tastes)), *satisfied, *eye, *out, *spread, shares, tastes, asked, *ease, known])
 
     def information(self, now: Parameters) -> Evidence:
         """What the sessions tell of each pair."""
@@ -147,8 +151,8 @@ class Passes:
             part = part._replace(known=np.zeros((pairs, 2 * self.tastes)))
         total = follow(
             *block[:7], theta[block.spots], now.taste[block.pairs] if self.tasted else now.taste, now.rho[block.pairs], now.loose[block.pairs],
-            eye, out, now.spread[block.queries] if self.own else now.spread, now.share[block.queries] if self.mixed else now.share,
-            *part[1:], np.empty(self.room), np.zeros(0) if likely is None else likely, self.own, self.mixed, self.tasted,
+            now.ease, eye, out, now.spread[block.queries] if self.own else now.spread, now.share[block.queries] if self.mixed else now.share,
+            *part[1:], np.empty(self.room), np.zeros(0) if likely is None else likely, self.own, self.mixed, self.tasted, self.eased,
         )  # fmt: skip
         return part._replace(log_likelihood=total)
 

@@ -8,7 +8,8 @@ from reclick.batch import Float64, Int64
 from reclick.compiled import compiled
 from reclick.models.luce.parameters import Evidence, Found, Memory, Options, Parameters
 from reclick.models.luce.passes import Passes, clicks_of_pairs, how_often
-from reclick.models.luce.satisfaction import EXACT, known_before, known_of, log_belief
+from reclick.models.luce.readiness import SIDES, log_mean, unsure_of
+from reclick.models.luce.satisfaction import EXACT, expected_of, known_before, known_of, log_belief, mean_of
 from reclick.models.luce.spots import NONE
 from reclick.sessions import Sessions
 
@@ -86,6 +87,8 @@ class Problem:
         value += self.eye.log_prior(now.eye) + self.out.log_prior(now.out)
         value += _log_memory(old.eye_chosen, old.eye_exposure, eye) + _log_memory(old.out_chosen, old.out_exposure, out)
         value += self._log_satisfaction(now)
+        if self.passes.eased:
+            value += options.kind * float(np.sum(np.log(now.ease) - now.ease)) + _log_memory(old.ease_chosen, old.ease_exposure, now.ease)
         if options.position is not None:
             value += self.worth.log_prior(now.worth) + _log_memory(old.spot_chosen, old.spot_exposure, self.worth.table(now.worth))
         if options.query is not None:
@@ -102,9 +105,30 @@ class Problem:
             return float(self.yes[0] * np.log(now.rho[0]) + self.no[0] * np.log(1 - now.rho[0]))
         return log_belief(now.rho, now.loose, self.yes, self.no, self.followed, self.old.doubt)
 
-    def known_satisfaction(self, rho: Float64, doubt: Float64) -> Float64:
-        """What is known of the logit of each ρ [pair], where the sessions leave so much in doubt."""
-        return known_of(rho, self.yes, self.no, self.followed, doubt + self.old.doubt, self.least_known)
+    def asked(self, found: Found) -> Float64:
+        """Clicks that left another ad to click, by users of each kind if kinds differ in being satisfied [pair, kind or 1]."""
+        return found.asked if self.passes.eased else self.followed[:, None]
+
+    def known_satisfaction(self, now: Parameters, found: Found) -> Float64:
+        """What is known of the logit of each ρ [pair]."""
+        return known_of(now.rho, self.yes, self.no, self.asked(found), now.ease, found.doubt + self.old.doubt, self.least_known)
+
+    # what is not known
+
+    def unsure(self, now: Parameters, told: Evidence) -> Float64:
+        """The deviation of log f of each query, where queries have their own, and these sessions told so much [query]."""
+        return unsure_of(told.end.sum(axis=1), self.pair_query, self.known_readiness(now))
+
+    def known_readiness(self, now: Parameters) -> Float64:
+        """What the prior tells of log f [query]."""
+        return np.asarray((self.options.query or 0.0) / now.seldom[self.query_class] * now.spread)
+
+    def score(self, now: Parameters, sessions: Sessions) -> Float64:
+        """The log-likelihood of each of other sessions of the same pairs [session], as the model would answer."""
+        if self.options.query is None:
+            return self.passes.score(now, sessions)
+        unsure = self.unsure(now, self.passes.information(now))
+        return log_mean([self.passes.score(now._replace(spread=now.spread * np.exp(side * unsure)), sessions) for side in SIDES])
 
     # memory
 
@@ -121,9 +145,9 @@ class Problem:
         queries = np.zeros((2, len(none.query_chosen)))
         tastes = np.zeros((2, *none.taste_chosen.shape))
         told = Evidence(*np.zeros((2, len(self.means), self.passes.tastes)))
-        spots = np.zeros((2, len(self.spot_clicks)))
+        spots, eases = np.zeros((2, len(self.spot_clicks))), np.zeros((2, self.options.kinds))
         tables = chosen, exposure, followed, satisfied, doubt, *none[4:8]
-        return Memory(*tables, queries[0], queries[1], none.kind_chosen, tastes[0], tastes[1], spots[0], spots[1], told)
+        return Memory._make([*tables, *queries, none.kind_chosen, *tastes, *spots, *eases, told])
 
     def remembered(self, now: Parameters, found: Found, told: Evidence) -> Memory:
         """What this fit leaves for the next, the memory that it began with included, as it is in `told`."""
@@ -131,13 +155,20 @@ class Problem:
         pulled = self.passes.of_pairs(found.pulled)
         return Memory(
             self.clicks + old.chosen, pulled.sum(axis=1) / now.theta + old.exposure,
-            self.followed + old.followed, found.satisfied + old.satisfied, found.doubt + old.doubt,
+            self._worth_of_clicks(now, found) + old.followed, found.satisfied + old.satisfied, found.doubt + old.doubt,
             found.eye_chosen + old.eye_chosen, found.eye_pulled / eye + old.eye_exposure,
             found.out_chosen + old.out_chosen, found.out_pulled / out + old.out_exposure,
             found.query_chosen + old.query_chosen, found.query_pulled / now.spread + old.query_exposure, found.kind_chosen + old.kind_chosen,
             found.taste_chosen + old.taste_chosen, pulled / now.taste + old.taste_exposure if self.passes.tasted else old.taste_exposure,
-            self.spot_clicks + old.spot_chosen, self.spot_exposure(now, found) + old.spot_exposure, told,
+            self.spot_clicks + old.spot_chosen, self.spot_exposure(now, found) + old.spot_exposure,
+            found.ease_chosen + old.ease_chosen, found.ease_pulled / now.ease + old.ease_exposure, told,
         )  # fmt: skip
+
+    def _worth_of_clicks(self, now: Parameters, found: Found) -> Float64:
+        """How many clicks of users whose ς is 1 would be expected to satisfy as often as those that were made [pair]."""
+        if not self.passes.eased:
+            return self.followed
+        return np.asarray(expected_of(now.rho, now.loose, found.asked, now.ease) / mean_of(now.rho, now.loose))
 
     def spot_exposure(self, now: Parameters, found: Found) -> Float64:
         """What a unit of each spot's worth was pulled [spot]."""
@@ -159,13 +190,15 @@ class Problem:
         share = np.tile(self.shares, (self.queries if options.mix is not None else 1, 1))
         alike, taste = np.ones(len(OFTEN) + 1), np.ones((len(self.means) if self.passes.tasted else 1, self.passes.tastes))
         rho = np.full(len(self.means), self.satisfied)
-        return Parameters(self.means.copy(), rho, eye, out, spread, share, alike, alike, taste, self.loose(rho), np.ones(self.worth.starts[-1]))
+        worth, ease = np.ones(self.worth.starts[-1]), np.ones(options.kinds)
+        return Parameters(self.means.copy(), rho, eye, out, spread, share, alike, alike, taste, self.loose(rho), worth, ease)
 
     def loose(self, rho: Float64) -> Float64:
         """The variance of the logit of each ρ [pair], nothing being in doubt; none if ρ is common to all, or was never told of."""
         if self.options.satisfaction is None:
             return np.full(len(rho), EXACT)
-        return np.where(self.yes + self.no + self.followed > 0, 1 / self.known_satisfaction(rho, np.zeros(len(rho))), EXACT)
+        known = known_of(rho, self.yes, self.no, self.followed[:, None], np.ones(1), np.zeros(len(rho)), self.least_known)
+        return np.where(self.yes + self.no + self.followed > 0, 1 / known, EXACT)
 
 
 def _log_means(means: Float64, sizes: Int64) -> float:

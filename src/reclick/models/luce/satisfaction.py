@@ -10,6 +10,11 @@ c = 1 / (1 + e^−x), the variance v, and r = P(satisfied | the session ended) u
 - so 1 / v = clicks · c (1 − c) − Σ r (1 − r), the prior's pseudo-clicks among them, and E ρ = (Σ P(satisfied) + prior) / (clicks + prior) as ever.
 
 For v ≤ 4 an end is convex in x less the logarithm of the chance of stopping, so its tangent is below it and the steps cannot lower the objective.
+
+Where users are of several kinds, a click satisfies those of kind t with the odds of ρ times ς_t: there are users whom hardly anything satisfies, and
+long sessions are theirs. Which kind a user is of and what ρ is are taken as independent given the clicks, so all of the above is said of each kind,
+with x + log ς_t in the place of x, and the objective has the logarithm of its sum over the kinds. A click is worth a convex function of ς_t too, so
+that the best ς_t for its tangent is in closed form; then all x are set to their best given ς.
 """
 
 from __future__ import annotations
@@ -23,6 +28,8 @@ from reclick.models.chain import EDGE
 LEAST = 0.5  # that is known of a logit: a variance is at most 2
 EXACT = 1e-12  # the variance of what is not uncertain
 ROUNDS = 6  # of Newton's method, from a point where it is nearly right
+FARTHEST = 4.0  # logits that a centre moves in one step
+NEAR = 1e-9  # … and that do not matter
 
 
 @compiled
@@ -55,26 +62,67 @@ def known_before(strength: float, mean: float) -> float:
 
 
 @compiled
-def known_of(centre: Float64, yes: Float64, no: Float64, clicks: Float64, doubt: Float64, least: float) -> Float64:
+def satisfaction_of(rho: Float64, ease: Float64) -> Float64:
+    """The satisfaction of users of a kind, whose odds are those of ρ times ς."""
+    return rho * ease / (1.0 - rho + rho * ease)
+
+
+@compiled
+def expected_of(centre: Float64, variance: Float64, asked: Float64, ease: Float64) -> Float64:
+    """How many clicks are expected to satisfy [pair], of clicks by users of each kind, `asked` [pair, kind]."""
+    out = np.zeros(len(centre))
+    for i in range(len(centre)):
+        for t in range(asked.shape[1]):
+            c = satisfaction_of(centre[i], ease[t])
+            out[i] += asked[i, t] * (c + 0.5 * variance[i] * c * (1.0 - c) * (1.0 - 2.0 * c))
+    return out
+
+
+@compiled
+def known_of(centre: Float64, yes: Float64, no: Float64, asked: Float64, ease: Float64, doubt: Float64, least: float) -> Float64:
     """What is known of ρ's logit by the prior's pseudo-clicks and by clicks, less Σ r (1 − r), the `doubt`; and no less than `least`."""
     out = np.empty(len(centre))
     for i in range(len(centre)):
-        out[i] = max((yes[i] + no[i] + clicks[i]) * centre[i] * (1.0 - centre[i]) - doubt[i], least)
+        told = (yes[i] + no[i]) * centre[i] * (1.0 - centre[i])
+        for t in range(asked.shape[1]):
+            c = satisfaction_of(centre[i], ease[t])
+            told += asked[i, t] * c * (1.0 - c)
+        out[i] = max(told - doubt[i], least)
     return out
 
 
 @compiled
 def raise_satisfaction(
-    centre: Float64, variance: Float64, yes: Float64, no: Float64, clicks: Float64, satisfied: Float64, doubt: Float64, least: float
-) -> tuple[Float64, Float64]:
-    """The next centres and variances; where nothing is told they stay."""
-    centres, variances, known = centre.copy(), variance.copy(), known_of(centre, yes, no, clicks, doubt, least)
+    centre: Float64, variance: Float64, yes: Float64, no: Float64, asked: Float64, ease: Float64, satisfied: Float64
+) -> Float64:  # fmt: skip
+    """The next centres [pair], under which as many clicks are expected to satisfy as did; where nothing is told they stay."""
+    centres, many = centre.copy(), yes + no + asked.sum(axis=1)
     for i in range(len(centre)):
-        many = yes[i] + no[i] + clicks[i]
-        if many > 0.0:
-            centres[i] = _centre_of((yes[i] + satisfied[i]) / many, variance[i])
-            variances[i] = 1.0 / known[i]
-    return centres, variances
+        if many[i] > 0.0 and asked.shape[1] == 1:
+            centres[i] = _centre_of((yes[i] + satisfied[i]) / many[i], variance[i])
+        elif many[i] > 0.0:
+            centres[i] = _best_centre(centre[i], variance[i], yes[i] + satisfied[i], yes[i] + no[i], asked[i], ease)
+    return centres
+
+
+@compiled
+def _best_centre(centre: float, variance: float, wanted: float, before: float, asked: Float64, ease: Float64) -> float:
+    """Where as many as wanted are expected to satisfy, of `before` pseudo-clicks and of the clicks of each kind (Newton, bracketed)."""
+    x = np.log(centre / (1.0 - centre))
+    low, high = x - FARTHEST, x + FARTHEST
+    for _ in range(2 * ROUNDS):
+        odds, short, slope = np.exp(x), wanted, 0.0
+        for t in range(-1, len(asked)):
+            many, o = (before, odds) if t < 0 else (asked[t], odds * ease[t])
+            c = o / (1.0 + o)
+            short -= many * (c + 0.5 * variance * c * (1.0 - c) * (1.0 - 2.0 * c))
+            slope += many * c * (1.0 - c) * (1.0 + 0.5 * variance * (1.0 - 6.0 * c * (1.0 - c)))
+        low, high = (x, high) if short > 0.0 else (low, x)
+        step = short / max(slope, 1e-300)
+        if abs(step) < NEAR:
+            break
+        x = x + step if low <= x + step <= high else 0.5 * (low + high)
+    return float(min(max(1.0 / (1.0 + np.exp(-x)), EDGE), 1.0 - EDGE))
 
 
 @compiled
@@ -82,7 +130,7 @@ def log_belief(centre: Float64, variance: Float64, yes: Float64, no: Float64, cl
     """What the prior and the memory say, and all else of the objective that is not a sum over sessions."""
     total = 0.0
     for i in range(len(centre)):
-        c, v, many = centre[i], variance[i], yes[i] + no[i] + clicks[i]
-        if many > 0.0:
-            total += yes[i] * np.log(c) + no[i] * np.log(1.0 - c) - 0.5 * v * (many * c * (1.0 - c) - doubt[i]) + 0.5 * np.log(v)
+        c, v, before = centre[i], variance[i], yes[i] + no[i]
+        if before + clicks[i] > 0.0:
+            total += yes[i] * np.log(c) + no[i] * np.log(1.0 - c) - 0.5 * v * (before * c * (1.0 - c) - doubt[i]) + 0.5 * np.log(v)
     return total

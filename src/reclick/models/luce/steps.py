@@ -8,19 +8,20 @@ import numpy as np
 
 from reclick.batch import Float64, Int64
 from reclick.models.chain import EDGE
-from reclick.models.luce.kernels import land, leap, raise_tastes, raise_weights, raise_worth
+from reclick.models.luce.kernels import FLOOR, land, leap, raise_tastes, raise_weights, raise_worth
 from reclick.models.luce.parameters import Found, Parameters
 from reclick.models.luce.problem import AS_ALL, OFTEN, Problem
 from reclick.models.luce.satisfaction import raise_satisfaction
 
-HIGHEST = (1e12, 1 - EDGE, 1e12, 1e12, 1e12, 1.0, 1e12, 1e12, 1e12, 1e12, 1e12)  # that a leap may lead to, of each of the parameters
+HIGHEST = (1e12, 1 - EDGE, 1e12, 1e12, 1e12, 1.0, 1e12, 1e12, 1e12, 1e12, 1e12, 1e12)  # that a leap may lead to, of each of the parameters
 
 
 def maximise(problem: Problem, now: Parameters, found: Found) -> Parameters:
     """The step up from the parameters that the statistics were found under."""
     options, old = problem.options, problem.old
     theta, taste = _attractiveness(problem, now, problem.passes.of_pairs(found.pulled), found.taste_chosen)
-    rho, loose = _satisfaction(problem, now, found)
+    ease = _ease(problem, now, found)
+    rho, loose = _satisfaction(problem, now, found, ease)
     spread = now.spread
     if options.query is not None:
         spread = raise_weights(spread, found.query_chosen, found.query_pulled, options.query + old.query_chosen, problem.query_rate(now))
@@ -37,6 +38,7 @@ def maximise(problem: Problem, now: Parameters, found: Found) -> Parameters:
         taste=taste,
         loose=loose,
         worth=_worth(problem, now, found, theta / now.theta, taste / now.taste),
+        ease=ease,
     )
 
 
@@ -58,13 +60,24 @@ def _worth(problem: Problem, now: Parameters, found: Found, theta_moved: Float64
     )  # fmt: skip
 
 
-def _satisfaction(problem: Problem, now: Parameters, found: Found) -> tuple[Float64, Float64]:
+def _ease(problem: Problem, now: Parameters, found: Found) -> Float64:
+    """How easily each kind of users is satisfied."""
+    if not problem.passes.eased:
+        return now.ease
+    old, strength = problem.old, problem.options.kind
+    new = (found.ease_chosen + old.ease_chosen + strength) / np.maximum(found.ease_pulled / now.ease + old.ease_exposure + strength, FLOOR)
+    return np.maximum(new, FLOOR)
+
+
+def _satisfaction(problem: Problem, now: Parameters, found: Found, ease: Float64) -> tuple[Float64, Float64]:
     """ρ, whose mean is (expected satisfied + prior) / (clicks + prior), of each pair or of all, and how loose it is."""
     yes, no, clicks = problem.yes, problem.no, problem.followed
     if problem.options.satisfaction is None:
         common = (found.satisfied.sum() + yes[0]) / (clicks.sum() + yes[0] + no[0])
         return np.full(len(clicks), np.clip(common, EDGE, 1 - EDGE)), now.loose
-    return raise_satisfaction(now.rho, now.loose, yes, no, clicks, found.satisfied, found.doubt + problem.old.doubt, problem.least_known)
+    told = yes + no + clicks > 0
+    rho = raise_satisfaction(now.rho, now.loose, yes, no, problem.asked(found), ease, found.satisfied)
+    return rho, np.where(told, 1 / problem.known_satisfaction(now, found), now.loose)
 
 
 def _shares(problem: Problem, chosen: Float64) -> Float64:
