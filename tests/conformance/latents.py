@@ -7,6 +7,7 @@ user is of.
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -159,16 +160,20 @@ def multiclick(model: Any, query: str, ads: Ads) -> Distribution:
 
 
 def luceclick(model: Any, query: str, ads: Ads) -> Distribution:
-    """Each kind of users for itself, as many as there are among the query's."""
+    """Each kind of users for itself, as many as there are among the query's, and each of two halves that stop less and more readily."""
     queries = model._pairs.counts.queries.to_pylist()
     own = queries.index(query) if query in queries else None
-    stops = model.seldom_[0] if own is None or model.options_["query"] is None else model.spread_[own]
+    strength = model.options_["query"]
+    stops = model.seldom_[0] if own is None or strength is None else model.spread_[own]
+    unsure = 0.0 if strength is None else min(strength**-0.5, 1.0) if own is None else model.unsure_[own]
     shares = model.common_share_ if own is None or model.options_["mix"] is None else model.share_[own]
     theta, rho = theta_of(model, query, ads), rho_of(model, query, ads)
     found: Distribution = defaultdict(float)
-    for share, gamma, omega in zip(shares, model.gamma_, model.omega_, strict=True):
-        for clicks, p in choosing(partial(luce_choice, theta, rho, gamma.tolist(), (omega * stops).tolist())).items():
-            found[clicks] += share * p
+    for share, gamma, omega, ease in zip(shares, model.gamma_, model.omega_, model.ease_, strict=True):
+        satisfied = [1 / (1 + (1 - each) / (each * ease)) for each in rho]
+        for readily in (stops / math.exp(unsure), stops * math.exp(unsure)):
+            for clicks, p in choosing(partial(luce_choice, theta, satisfied, gamma.tolist(), (omega * readily).tolist())).items():
+                found[clicks] += share * p / 2
     return found
 
 

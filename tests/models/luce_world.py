@@ -10,6 +10,7 @@ import pyarrow as pa
 from reclick import pages as pg
 from reclick.batch import Float64, Int32, Int64
 from reclick.models.luce.kinds import Kinds
+from reclick.models.luce.satisfaction import satisfaction_of
 from reclick.pages import Pages
 from reclick.sequences.readings import LUCE
 
@@ -34,18 +35,27 @@ RICH: dict[str, Any] = {
 
 
 def drawn(
-    theta: Float64, rho: Float64, gamma: Float64, omega: Float64, count: int, seed: int, share: Float64 | None = None, tastes: Float64 | None = None
+    theta: Float64,
+    rho: Float64,
+    gamma: Float64,
+    omega: Float64,
+    count: int,
+    seed: int,
+    share: Float64 | None = None,
+    tastes: Float64 | None = None,
+    eases: Float64 | None = None,
 ) -> pa.Table:
     """Sessions of pages of four of the ads of one query, placed at random; of one kind of users, or of several with these shares.
 
-    `tastes` [kind, ad] are multiples of theta.
+    `tastes` [kind, ad] are multiples of theta, `eases` [kind] of the odds of rho.
     """
     rng = np.random.default_rng(seed)
     shown = np.argsort(rng.random((count, len(theta))), axis=1)[:, :4]
     pages = Pages(LUCE, theta[shown].ravel(), rho[shown].ravel(), omega, gamma, np.arange(count + 1) * 4, np.zeros(count, np.int64))
     if share is not None:
         tastes = np.ones((len(share), len(theta))) if tastes is None else tastes
-        pages = Kinds(pages, np.tile(share, (count, 1)), (tastes * theta)[:, shown.ravel()], np.tile(pages.rho, (len(share), 1)))
+        rhos = satisfaction_of(pages.rho, (np.ones(len(share)) if eases is None else eases)[:, None])
+        pages = Kinds(pages, np.tile(share, (count, 1)), (tastes * theta)[:, shown.ravel()], rhos)
     return _table(np.full(count, "q"), shown, *pg.samples(pages, rng))
 
 

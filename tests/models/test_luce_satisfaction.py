@@ -16,7 +16,7 @@ from reclick.models import LuceClick
 from reclick.models.luce.parameters import Found, Options, Parameters
 from reclick.models.luce.passes import clicks_of_pairs
 from reclick.models.luce.problem import Problem
-from reclick.models.luce.satisfaction import EXACT, LEAST, centre_of, known_of, mean_of
+from reclick.models.luce.satisfaction import EXACT, LEAST, centre_of, known_of, mean_of, satisfaction_of
 from reclick.sessions import as_sessions
 
 
@@ -63,7 +63,7 @@ def test_a_loose_satisfaction_tilts_the_end_by_hand() -> None:
     found = found_at(made, now)
     ended = 0.4 + 0.6 / 2  # b is as attractive as the end
     r = 0.4 / ended
-    assert found.log_likelihood == pytest.approx(3 * (np.log(1 / 3) + np.log(ended) + 0.25 * r * (1 - r)))
+    assert found.log_likelihood == pytest.approx(3 * (np.log(1 / 3) + np.log(ended) + 0.25 * (r * (1 - r) - 0.4 * 0.6)))
     np.testing.assert_allclose(found.satisfied, [3 * (r + 0.25 * r * (1 - r) * (1 - 2 * r)), 0])
     np.testing.assert_allclose(found.doubt, [3 * r * (1 - r), 0])
     np.testing.assert_allclose(found.out_chosen[0, 1], 3 - found.satisfied[0])
@@ -85,10 +85,12 @@ def test_a_click_that_leaves_nothing_to_choose_tells_nothing_of_satisfaction() -
 def test_what_a_pass_finds_is_the_slope_of_the_objective_in_every_parameter(options: Options) -> None:
     made = problem(as_table(random_sessions(np.random.default_rng(3), 60)), options)
     rng, fresh = np.random.default_rng(4), made.fresh()
-    weights = {name: getattr(fresh, name) * rng.gamma(9.0, 1 / 9, getattr(fresh, name).shape) for name in ("theta", "eye", "out", "taste")}
+    weights = {name: getattr(fresh, name) * rng.gamma(9.0, 1 / 9, getattr(fresh, name).shape) for name in ("theta", "eye", "out", "taste", "ease")}
     loose = np.where(fresh.loose > EXACT, rng.uniform(0.1, 1.5, len(fresh.rho)), EXACT)
+    weights["ease"] = weights["ease"] if made.passes.eased else fresh.ease
     now = fresh._replace(**weights, rho=rng.uniform(0.2, 0.7, len(fresh.rho)), loose=loose)
     found = found_at(made, now)
+    asked, satisfied = made.asked(found), satisfaction_of(now.rho[:, None], now.ease)  # [pair, kind]
 
     def slope(**moved: tuple[Float64, Float64]) -> float:
         """Of the sums over sessions, from values a little lower to values a little higher."""
@@ -99,10 +101,14 @@ def test_what_a_pass_finds_is_the_slope_of_the_objective_in_every_parameter(opti
         unit = 1e-4 * (np.arange(len(now.theta)) == i)
         chosen = found.taste_chosen[i].sum() if options.taste else made.clicks[i]
         assert slope(theta=(now.theta * np.exp(-unit), now.theta * np.exp(unit))) == pytest.approx(chosen - found.pulled[i].sum(), abs=1e-5)
-        c = now.rho[i]
         moved = [1 / (1 + np.exp(-(np.log(now.rho / (1 - now.rho)) + sign * unit))) for sign in (-1, 1)]
-        assert slope(rho=(moved[0], moved[1])) == pytest.approx(found.satisfied[i] - made.followed[i] * c, abs=1e-5)
-        assert slope(loose=(now.loose - unit, now.loose + unit)) == pytest.approx(found.doubt[i] / 2 * (now.loose[i] > EXACT), abs=1e-5)
+        assert slope(rho=(moved[0], moved[1])) == pytest.approx(found.satisfied[i] - asked[i] @ mean_of(satisfied[i], now.loose[i]), abs=1e-5)
+        told = found.doubt[i] - asked[i] @ (satisfied[i] * (1 - satisfied[i]))
+        assert slope(loose=(now.loose - unit, now.loose + unit)) == pytest.approx(told / 2, abs=1e-5)
+    for t in range(options.kinds if made.passes.eased else 0):
+        unit = 1e-4 * (np.arange(options.kinds) == t)
+        moved = [now.ease * np.exp(sign * unit) for sign in (-1, 1)]
+        assert slope(ease=(moved[0], moved[1])) == pytest.approx(found.ease_chosen[t] - found.ease_pulled[t], abs=1e-5)
     some = 1e-4 * (np.arange(len(now.out)) == 1)  # the factor of every end after a click
     chosen = found.out_chosen[:, 1:].sum() - found.out_pulled[:, 1:].sum()
     assert slope(out=(now.out * np.exp(-some), now.out * np.exp(some))) == pytest.approx(chosen, abs=1e-5)

@@ -19,7 +19,7 @@ from reclick.models import LuceClick, MultiClick
 from reclick.models.luce.climbing import climb
 from reclick.models.luce.parameters import Options
 from reclick.models.luce.problem import Problem
-from reclick.models.luce.satisfaction import EXACT
+from reclick.models.luce.satisfaction import EXACT, satisfaction_of
 from reclick.pages import Pages
 from reclick.sequences.readings import LUCE
 from reclick.sessions import as_sessions
@@ -32,7 +32,7 @@ OMEGA = np.array([0.5, 0.4, 0.3, 0.2])
 def worked(kinds: int = 1, tasted: bool = True) -> LuceClick:
     """A model that was fitted, and then given the parameters of the worked example.
 
-    A second kind of users goes up the page, stops late, and if `tasted` likes other ads than the first.
+    A second kind of users goes up the page, stops late, is hardly satisfied, and if `tasted` likes other ads than the first.
     """
     log = {"query": ["q"] * 3, "ads": [["a", "b", "c"]] * 3, "clicks": [[1], [], [2, 1]]}
     model = LuceClick(**{**PLAIN, "kinds": kinds}).fit(log)
@@ -42,6 +42,7 @@ def worked(kinds: int = 1, tasted: bool = True) -> LuceClick:
     model.common_share_ = np.array([0.7, 0.3]) if kinds == 2 else np.ones(1)
     model.options_ = {**model.options_, "query": None, "mix": None, "taste": 1.0 if kinds > 1 and tasted else None}
     model.leaning_, model.taste_ = model.common_share_, np.array([[1.0, 0.2], [0.5, 3.0], [2.0, 1.0]])
+    model.ease_ = np.array([1.0, 0.2])[:kinds]
     return model
 
 
@@ -140,7 +141,7 @@ def test_where_the_climb_ends_the_objective_is_flat_in_every_weight(options: Opt
         def objective(at: Any) -> float:
             return made.passes.expect(at, pool).log_likelihood + made.log_prior(at)
 
-        for name in ("theta", "rho", "loose", "eye", "out", *(["spread"] if options.query else []), *(["taste"] if options.taste else [])):
+        for name in ("theta", "rho", "loose", "eye", "out", *(["spread"] if options.query else []), *(["taste", "ease"] if options.taste else [])):
             values = getattr(top, name)
             for i in range(0, values.size, max(1, values.size // 7)):
                 if name == "loose" and values[i] >= 1 / made.least_known:
@@ -216,7 +217,9 @@ def test_unseen_queries_and_ads_get_what_is_common_to_all() -> None:
     assert np.isfinite(model.log_prob(strange)).all()
     table = model.relevance({"query": ["never"], "ad": ["x"]})
     assert table["attractiveness"][0].as_py() == pytest.approx(model.unseen_ / (1 + model.unseen_))
-    assert table["satisfaction"][0].as_py() == pytest.approx(model.satisfaction_)
+    assert table["satisfaction"][0].as_py() == pytest.approx(
+        float(model.common_share_ @ satisfaction_of(np.full(model.options_["kinds"], model.satisfaction_), model.ease_))
+    )
 
 
 def test_rare_queries_and_pairs_have_prior_means_of_their_own() -> None:

@@ -74,7 +74,7 @@ class Memory(NamedTuple):
     exposure: Float64  # [pair]
     followed: Float64  # [pair] clicks that left another ad to click, each as many as it is worth if ς = 1
     satisfied: Float64  # [pair] of these, the expected number that satisfied
-    doubt: Float64  # [pair] … and its variance
+    doubt: Float64  # [pair] … and its variance, with what such clicks would tell too much
     eye_chosen: Float64  # [kind, last, position]
     eye_exposure: Float64
     out_chosen: Float64  # [kind, clicks so far]

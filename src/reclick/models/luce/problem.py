@@ -9,7 +9,7 @@ from reclick.compiled import compiled
 from reclick.models.luce.parameters import Evidence, Found, Memory, Options, Parameters
 from reclick.models.luce.passes import Passes, clicks_of_pairs, how_often
 from reclick.models.luce.readiness import SIDES, log_mean, unsure_of
-from reclick.models.luce.satisfaction import EXACT, expected_of, known_before, known_of, log_belief, mean_of
+from reclick.models.luce.satisfaction import EXACT, as_if_alike, known_before, known_of, log_belief
 from reclick.models.luce.spots import NONE
 from reclick.sessions import Sessions
 
@@ -153,9 +153,11 @@ class Problem:
         """What this fit leaves for the next, the memory that it began with included, as it is in `told`."""
         old, eye, out = self.old, self.eye.table(now.eye), self.out.table(now.out)
         pulled = self.passes.of_pairs(found.pulled)
+        alike = self.followed, np.zeros(len(self.followed))
+        followed, more = as_if_alike(now.rho, now.loose, found.asked, now.ease) if self.passes.eased else alike
         return Memory(
             self.clicks + old.chosen, pulled.sum(axis=1) / now.theta + old.exposure,
-            self._worth_of_clicks(now, found) + old.followed, found.satisfied + old.satisfied, found.doubt + old.doubt,
+            followed + old.followed, found.satisfied + old.satisfied, found.doubt + more + old.doubt,
             found.eye_chosen + old.eye_chosen, found.eye_pulled / eye + old.eye_exposure,
             found.out_chosen + old.out_chosen, found.out_pulled / out + old.out_exposure,
             found.query_chosen + old.query_chosen, found.query_pulled / now.spread + old.query_exposure, found.kind_chosen + old.kind_chosen,
@@ -163,12 +165,6 @@ class Problem:
             self.spot_clicks + old.spot_chosen, self.spot_exposure(now, found) + old.spot_exposure,
             found.ease_chosen + old.ease_chosen, found.ease_pulled / now.ease + old.ease_exposure, told,
         )  # fmt: skip
-
-    def _worth_of_clicks(self, now: Parameters, found: Found) -> Float64:
-        """How many clicks of users whose ς is 1 would be expected to satisfy as often as those that were made [pair]."""
-        if not self.passes.eased:
-            return self.followed
-        return np.asarray(expected_of(now.rho, now.loose, found.asked, now.ease) / mean_of(now.rho, now.loose))
 
     def spot_exposure(self, now: Parameters, found: Found) -> Float64:
         """What a unit of each spot's worth was pulled [spot]."""

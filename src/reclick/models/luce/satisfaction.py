@@ -68,14 +68,19 @@ def satisfaction_of(rho: Float64, ease: Float64) -> Float64:
 
 
 @compiled
-def expected_of(centre: Float64, variance: Float64, asked: Float64, ease: Float64) -> Float64:
-    """How many clicks are expected to satisfy [pair], of clicks by users of each kind, `asked` [pair, kind]."""
-    out = np.zeros(len(centre))
+def as_if_alike(centre: Float64, variance: Float64, asked: Float64, ease: Float64) -> tuple[Float64, Float64]:
+    """How many clicks of users whose ς is 1 would satisfy as many as the clicks of each kind's, `asked` [pair, kind]; and what they tell too much."""
+    clicks, more = np.zeros(len(centre)), np.zeros(len(centre))
     for i in range(len(centre)):
+        known = 0.0
         for t in range(asked.shape[1]):
             c = satisfaction_of(centre[i], ease[t])
-            out[i] += asked[i, t] * (c + 0.5 * variance[i] * c * (1.0 - c) * (1.0 - 2.0 * c))
-    return out
+            clicks[i] += asked[i, t] * (c + 0.5 * variance[i] * c * (1.0 - c) * (1.0 - 2.0 * c))
+            known += asked[i, t] * c * (1.0 - c)
+        c = centre[i]
+        clicks[i] /= c + 0.5 * variance[i] * c * (1.0 - c) * (1.0 - 2.0 * c)
+        more[i] = clicks[i] * c * (1.0 - c) - known
+    return clicks, more
 
 
 @compiled
