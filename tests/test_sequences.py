@@ -354,6 +354,20 @@ def test_many_pages_give_the_answers_of_each(reading: str) -> None:
         assert probs[s].tolist() == chance.tolist() + [0.0] * (4 - len(m))
 
 
+@pytest.mark.parametrize("reading", READINGS)
+def test_pages_that_are_equal_are_told_from_those_that_nearly_are(reading: str) -> None:
+    rng = np.random.default_rng(12)
+    long, other, short = random_page(rng, pg.AGAIN + 1, extremes=0.0), random_page(rng, pg.AGAIN, extremes=0.0), random_page(rng, 3)
+    nudged = [long._replace(**{name: getattr(long, name) * np.where(np.arange(pg.AGAIN + 1) == 2, 1 - 1e-9, 1.0)}) for name in ("theta", "rho")]
+    wandering = long._replace(gamma=long.gamma * 0.9)
+    each = [long, short, other, long, nudged[0], wandering, other, nudged[1], long, short]
+    many = pages_of(reading, each)
+    marginal = pg.click_probs(many)
+    for s, page in enumerate(each):
+        assert (marginal[many.page[s] : many.page[s + 1]] == marginals(reading, page)).all()
+    assert len({marginal[many.page[s] : many.page[s + 1]].tobytes() for s in (0, 3, 4, 5, 7, 8)}) == 4
+
+
 def test_no_page_at_all_is_no_answer_at_all() -> None:
     none = pg.Pages(0, np.empty(0), np.empty(0), np.empty((0, 1)), np.empty((0, 1, 0)), np.zeros(1, np.int64), np.empty(0, np.int64))
     click, clicks = pg.samples(none, np.random.default_rng(0))

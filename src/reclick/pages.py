@@ -23,6 +23,9 @@ if TYPE_CHECKING:
     from reclick.batch import Float64, Int32, Int64
 
 
+AGAIN = 7  # ads on a page from which it takes longer to answer a page again than to find out that it is the same
+
+
 class Pages(NamedTuple):
     """Many pages, end to end: page s is theta[page[s] : page[s + 1]], and table[s] says which stop and gamma serve it."""
 
@@ -119,11 +122,37 @@ def log_set_probs(pages: Pages, click: Int32, clicks: Int64) -> Float64:
 @singledispatch
 def click_probs(pages: Pages) -> Float64:
     """Answer click_prob for every page, end to end: [impression]."""
+    longest = int(np.diff(pages.page).max(initial=0))
     if pages.reading not in (CHAIN, WALK):
-        check_exact(int(np.diff(pages.page).max(initial=0)))
+        check_exact(longest)
+        if longest >= AGAIN:
+            return _click_probs_of_distinct(pages)
     out = np.empty(len(pages.theta))
     _each_click_prob(pages, out)
     return out
+
+
+def _click_probs_of_distinct(pages: Pages) -> Float64:
+    """The same, found once for pages that are equal: logs show few pages often, and the sets of clicks of a long page are many."""
+    sizes = np.diff(pages.page)
+    place = np.arange(pages.page[-1]) - np.repeat(pages.page[:-1], sizes)
+    rows = np.full((len(sizes), 2 * int(sizes.max()) + 1), np.nan)
+    rows[:, -1] = pages.table
+    session = np.repeat(np.arange(len(sizes)), sizes)
+    rows[session, 2 * place], rows[session, 2 * place + 1] = pages.theta, pages.rho
+    _, first, which = np.unique(rows.view(f"V{rows.itemsize * rows.shape[1]}")[:, 0], return_index=True, return_inverse=True)
+    some, _ = selected(pages, first)
+    found = np.empty(len(some.theta))
+    _each_click_prob(some, found)
+    return np.asarray(found[some.page[which][session] + place])
+
+
+def selected(pages: Pages, chosen: Int64) -> tuple[Pages, Int64]:
+    """Some of the pages, and which impressions these are."""
+    sizes = np.diff(pages.page)[chosen]
+    starts = np.concatenate([np.zeros(1, np.int64), np.cumsum(sizes)])
+    at = np.repeat(pages.page[chosen] - starts[:-1], sizes) + np.arange(starts[-1])
+    return pages._replace(theta=pages.theta[at], rho=pages.rho[at], page=starts, table=pages.table[chosen]), at
 
 
 @singledispatch

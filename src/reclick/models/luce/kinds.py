@@ -111,10 +111,7 @@ def _(pages: Kinds, length: Int64, top: int) -> tuple[Int32, Int32, Float64]:
 
 def _some(pages: Kinds, chosen: Int64) -> Kinds:
     """Some of the pages."""
-    one, sizes = Pages(*pages), np.diff(pages.page)[chosen]
-    starts = np.concatenate([np.zeros(1, np.int64), np.cumsum(sizes)])
-    at = np.repeat(one.page[chosen] - starts[:-1], sizes) + np.arange(starts[-1])
-    some = one._replace(theta=one.theta[at], rho=one.rho[at], page=starts, table=one.table[chosen])
+    some, at = pg.selected(Pages(*pages), chosen)
     return Kinds(some, pages.share[chosen], *(np.ascontiguousarray(values[:, at]) for values in (pages.thetas, pages.rhos)))
 
 
