@@ -167,14 +167,28 @@ def luceclick(model: Any, query: str, ads: Ads) -> Distribution:
     stops = model.seldom_[0] if own is None or strength is None else model.spread_[own]
     unsure = 0.0 if strength is None else min(strength**-0.5, 1.0) if own is None else model.unsure_[own]
     shares = model.common_share_ if own is None or model.options_["mix"] is None else model.share_[own]
-    theta, rho = theta_of(model, query, ads), rho_of(model, query, ads)
+    theta, rho = theta_of(model, query, ads), learnt(model, "rho_", query, ads, model._unseen_rho())
+    loose = learnt(model, "loose_", query, ads, 0.0)
     found: Distribution = defaultdict(float)
     for share, gamma, omega, ease in zip(shares, model.gamma_, model.omega_, model.ease_, strict=True):
-        satisfied = [1 / (1 + (1 - each) / (each * ease)) for each in rho]
+        satisfied = rho if len(shares) == 1 else [satisfied_of(*each, ease) for each in zip(rho, loose, strict=True)]
         for readily in (stops / math.exp(unsure), stops * math.exp(unsure)):
             for clicks, p in choosing(partial(luce_choice, theta, satisfied, gamma.tolist(), (omega * readily).tolist())).items():
                 found[clicks] += share * p / 2
     return found
+
+
+def satisfied_of(rho: float, variance: float, ease: float) -> float:
+    """The mean satisfaction of users whose odds are `ease` times those of others, to whom it is ρ; its logit is uncertain."""
+
+    def mean(centre: float) -> float:
+        return centre + variance / 2 * centre * (1 - centre) * (1 - 2 * centre)
+
+    low, high = 0.0, 1.0
+    for _ in range(60):
+        middle = (low + high) / 2
+        low, high = (middle, high) if mean(middle) < rho else (low, middle)
+    return mean(low * ease / (1 - low + low * ease))
 
 
 def luce_choice(theta: list[float], rho: list[float], gamma: Rows, outside: list[float], clicks: Clicks) -> dict[int, float]:

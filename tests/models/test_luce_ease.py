@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from luce_world import PLAIN, PLEASE, PULL, WHEN, WHERE, drawn
+from luce_world import PLAIN, PLEASE, PULL, WHEN, WHERE, drawn, drawn_of_queries
 
 from reclick.models import LuceClick
-from reclick.models.luce.satisfaction import as_if_alike, mean_of, raise_satisfaction, satisfaction_of
+from reclick.models.luce.satisfaction import as_if_alike, base_of, before_clicks, mean_of, pulled_of, raise_satisfaction, satisfaction_of
 
 TWO: dict[str, Any] = {**PLAIN, "kinds": 2, "kind_strength": 4.0, "mix_strength": None, "taste_strength": None}
 HALVES = np.array([0.5, 0.5])
@@ -44,27 +44,74 @@ def test_long_sessions_come_as_often_as_they_did() -> None:
     assert model.click_prob(log).sum() == pytest.approx(sum(map(len, log["clicks"].to_pylist())), rel=0.01)
 
 
-def test_where_all_are_satisfied_alike_the_kinds_hardly_differ() -> None:
-    model = LuceClick(**TWO).fit(sessions(20_000, 4, np.ones(2)))
-    satisfied = satisfaction_of(model.rho_[:, None], model.ease_)
-    assert np.abs(satisfied @ model.common_share_ - model.relevance()["satisfaction"].to_numpy()).max() < 1e-12
-    assert model.rho_.mean() == pytest.approx(PLEASE.mean(), abs=0.12)
+@pytest.mark.parametrize("eases", [np.ones(2), EASES])
+def test_the_level_of_satisfaction_is_held_by_its_prior_however_many_ads_there_are(eases: Any) -> None:
+    # With a prior of users whose ς is 1, all ς together moved the level: it was .13 too low, and 73 % of the intervals held the truth.
+    rng = np.random.default_rng(3)
+    theta, rho = rng.gamma(2.0, 0.5, (150, 6)), rng.beta(3.0, 5.0, (150, 6))
+    log, clickers = drawn_by_kinds(theta, rho, eases, 9_000, rng)
+    truth = satisfaction_of(rho[:, :, None], eases) @ clickers
+    mean = float(truth.mean())
+    given = {**TWO, "attractiveness_strength": 2.0, "satisfaction_strength": 8.0, "satisfaction_prior": mean}
+    told = LuceClick(**given, max_iterations=1500).fit(log).relevance()
+    of = [
+        (int(query.removeprefix("q")), int(ad.removeprefix("ad")))
+        for query, ad in zip(told["query"].to_pylist(), told["ad"].to_pylist(), strict=True)
+    ]
+    asked = np.array([truth[pair] for pair in of])
+    low, value, high = (told[f"satisfaction{end}"].to_numpy() for end in ("_low", "", "_high"))
+    assert value.mean() == pytest.approx(mean, abs=0.03)
+    assert np.mean((low <= asked) & (asked <= high)) > 0.8
 
 
-def test_the_satisfaction_told_is_the_mean_over_the_users_and_its_interval_is_that_of_the_mean() -> None:
+def drawn_by_kinds(theta: Any, rho: Any, eases: Any, count: int, rng: np.random.Generator) -> tuple[pa.Table, Any]:
+    """Sessions of many queries, half of them of each kind of users, and whose clicks they are."""
+    each = [drawn_of_queries(theta, satisfaction_of(rho, np.full(rho.shape, ease)), WHERE, WHEN, count // 2, rng) for ease in eases]
+    clicks = np.array([sum(map(len, log["clicks"].to_pylist())) for log in each])
+    return pa.concat_tables(each), clicks / clicks.sum()
+
+
+def test_the_satisfaction_told_is_that_of_an_average_click_and_its_interval_is_that_of_the_mean() -> None:
     model = LuceClick(**TWO).fit(sessions(4_000, seed=5))
-    asked = {"query": ["q"] * 6, "ad": [f"ad{i}" for i in range(6)]}
-    model.known_rho_ = 1e6 * np.ones(6)  # next to certain: the interval is as wide as its slope says
-    told, low, high = (model.relevance(asked, level=0.9)[f"satisfaction{end}"].to_numpy() for end in ("", "_low", "_high"))
+    model.known_rho_, model.loose_ = np.full(6, 1e6), np.full(6, 1e-6)  # next to certain: the interval is as wide as its slope says
+    table = model.relevance(level=0.9)
+    told, low, high = (table[f"satisfaction{end}"].to_numpy() for end in ("", "_low", "_high"))
 
     def to_all(rho: Any) -> Any:
-        return satisfaction_of(rho[:, None], model.ease_) @ model.common_share_
+        return satisfaction_of(rho[:, None], model.ease_) @ model.clickers_
 
-    rho = np.sort(model.rho_)
-    np.testing.assert_allclose(np.sort(told), to_all(rho), rtol=1e-12)
-    logit = np.log(rho / (1 - rho))
+    assert model.clickers_.sum() == pytest.approx(1)
+    np.testing.assert_allclose(told, to_all(model.rho_), rtol=1e-5)
+    logit = np.log(model.rho_ / (1 - model.rho_))
     ends = [to_all(1 / (1 + np.exp(-logit - sign * 1.6449e-3))) for sign in (-1, 1)]
-    np.testing.assert_allclose(np.sort(high - low), np.sort(ends[1] - ends[0]), rtol=1e-3)
+    np.testing.assert_allclose(high - low, ends[1] - ends[0], rtol=2e-3)
+
+
+def test_an_ad_never_clicked_is_told_the_prior_mean() -> None:
+    model = LuceClick(**TWO, satisfaction_prior=0.3).fit(sessions(20_000, seed=8))
+    assert model.ease_.min() < 0.8 * model.ease_.max()
+    assert model.relevance({"query": ["q"], "ad": ["never"]})["satisfaction"][0].as_py() == pytest.approx(0.3)
+    clickers, ease = np.array([0.2, 0.8]), np.array([5.0, 0.1])
+    base = base_of(0.3, clickers, ease)
+    assert clickers @ [base * s / (1 - base + base * s) for s in ease] == pytest.approx(0.3)
+
+
+@pytest.mark.parametrize("clicks", [[[]] * 5, [[1]] * 5])
+def test_where_no_click_tells_of_a_kind_it_stays_as_it_was(clicks: list[list[int]]) -> None:
+    nothing = {"query": ["q"] * 5, "ads": [["a"]] * 5, "clicks": clicks}  # a click leaves nothing to choose
+    model = LuceClick(**{**TWO, "kind_strength": 0.0}, satisfaction_prior=0.3).fit(nothing)
+    assert model.ease_.tolist() == [1, 1]
+    assert model.relevance()["satisfaction"][0].as_py() == pytest.approx(0.3)
+
+
+def test_the_pseudo_clicks_of_the_prior_are_of_the_kinds_that_make_them_likely_by_hand() -> None:
+    centre, variance, clickers, ease = np.array([0.5]), np.array([1e-12]), np.array([0.6, 0.4]), np.array([3.0, 1 / 3])
+    worth, asked, pleased = before_clicks(centre, variance, np.array([2.0]), np.array([5.0]), clickers, ease)
+    good, bad = 0.6 * 0.75 + 0.4 * 0.25, 0.6 * 0.25 + 0.4 * 0.75
+    assert worth == pytest.approx(2 * np.log(good) + 5 * np.log(bad))
+    np.testing.assert_allclose(pleased, [2 * 0.45 / good, 2 * 0.1 / good])
+    np.testing.assert_allclose(asked[0] - pleased, [5 * 0.15 / bad, 5 * 0.3 / bad])
+    np.testing.assert_allclose(pulled_of(centre, variance, asked, ease), asked[0] * [0.75, 0.25])
 
 
 def test_a_centre_is_where_as_many_clicks_satisfy_as_did_whatever_the_start() -> None:
@@ -95,4 +142,4 @@ def test_an_update_with_next_to_nothing_leaves_what_is_known_of_satisfaction() -
     before = model.ease_.copy(), model.rho_.copy(), model.known_rho_.copy()
     model.update({"query": ["q"], "ads": [["ad0", "ad1"]], "clicks": [[]]})
     for old, new in zip(before, (model.ease_, model.rho_, model.known_rho_), strict=True):
-        np.testing.assert_allclose(new, old, rtol=0.03)
+        np.testing.assert_allclose(new, old, rtol=2e-3)

@@ -47,8 +47,8 @@ def test_a_query_asked_often_is_surer_than_one_asked_once_and_that_than_one_neve
     unsure = dict(zip(model._pairs.counts.queries.to_pylist(), model.unsure_, strict=True))
     assert unsure["often"] < 0.2 < unsure["once"] < unsure_before(4.0) * 1.2
     strange = {"query": ["never"], "ads": [["c"]]}
-    ((stops),) = {tuple(model._stops(np.array([-1], np.int32))[:, 0])}
-    assert stops == pytest.approx([model.seldom_[0] * np.exp(side / 2) for side in (-1, 1)])
+    stops = model._stops(np.array([-1], np.int32))[:, 0]
+    assert stops.tolist() == pytest.approx([model.seldom_[0] * np.exp(side / 2) for side in (-1, 1)])
     weight = model.unseen_ * model.gamma_[0, 0, 0]
     assert model.click_prob(strange)[0, 0] == pytest.approx(np.mean([weight / (weight + model.omega_[0, 0] * each) for each in stops]))
 

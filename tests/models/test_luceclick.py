@@ -19,7 +19,7 @@ from reclick.models import LuceClick, MultiClick
 from reclick.models.luce.climbing import climb
 from reclick.models.luce.parameters import Options
 from reclick.models.luce.problem import Problem
-from reclick.models.luce.satisfaction import EXACT, satisfaction_of
+from reclick.models.luce.satisfaction import EXACT
 from reclick.pages import Pages
 from reclick.sequences.readings import LUCE
 from reclick.sessions import as_sessions
@@ -217,9 +217,7 @@ def test_unseen_queries_and_ads_get_what_is_common_to_all() -> None:
     assert np.isfinite(model.log_prob(strange)).all()
     table = model.relevance({"query": ["never"], "ad": ["x"]})
     assert table["attractiveness"][0].as_py() == pytest.approx(model.unseen_ / (1 + model.unseen_))
-    assert table["satisfaction"][0].as_py() == pytest.approx(
-        float(model.common_share_ @ satisfaction_of(np.full(model.options_["kinds"], model.satisfaction_), model.ease_))
-    )
+    assert table["satisfaction"][0].as_py() == pytest.approx(model.satisfaction_)
 
 
 def test_rare_queries_and_pairs_have_prior_means_of_their_own() -> None:

@@ -28,7 +28,7 @@ from reclick.models.luce.memory import Places, carried, faded, moved
 from reclick.models.luce.parameters import Evidence, Memory, Options, Parameters
 from reclick.models.luce.problem import Problem
 from reclick.models.luce.readiness import SIDES, unsure_before
-from reclick.models.luce.satisfaction import known_before, mean_of, satisfaction_of
+from reclick.models.luce.satisfaction import EXACT, base_of, centre_of, known_before, mean_of, satisfaction_of
 from reclick.models.luce.spots import Spots, positions_of, worth_elsewhere
 from reclick.models.luce.text import LogLinear, LogLinearWords, chosen
 from reclick.models.pairs import Asked, Impressions, Pairs
@@ -42,7 +42,7 @@ STRENGTHS = ("attractiveness", "satisfaction", "query", "transition", "kind", "m
 COMMON = ("satisfaction", "query", "mix", "taste", "position")  # may be None: one value common to all
 SAVED = {  # tables beside the pairs' values, and their columns
     "luce_pairs": 5, "luce_eye": 2, "luce_out": 2, "luce_spread": 4, "luce_share": 2, "luce_tastes": 3, "luce_worth": 1, "luce_spots": 3,
-    "luce_ease": 2, "luce_told": 2, "luce_eye_factors": 1, "luce_out_factors": 1,
+    "luce_ease": 3, "luce_told": 2, "luce_eye_factors": 1, "luce_out_factors": 1,
 }  # fmt: skip
 STRONGEST = 1e12  # pseudo-clicks; what is stronger drowns the sessions in rounding
 
@@ -76,7 +76,7 @@ class LuceClick(ClickModel):
     reference: ClassVar[str] = "Reclick; Luce 1959 (the choice axiom), Hunter 2004 (the steps)"
     ordered: ClassVar[bool] = True
     satisfaction: ClassVar[bool] = True
-    pair_values: ClassVar[tuple[str, ...]] = ("theta_", "rho_", "exposure_", "known_theta_", "known_rho_")
+    pair_values: ClassVar[tuple[str, ...]] = ("theta_", "rho_", "loose_", "exposure_", "known_theta_", "known_rho_")
     shared_values: ClassVar[tuple[str, ...]] = (
         "unseen_",
         "satisfaction_",
@@ -91,6 +91,7 @@ class LuceClick(ClickModel):
         "scale_",
         "leaning_",
         "ease_",
+        "clickers_",
     )
 
     def __init__(
@@ -215,10 +216,11 @@ class LuceClick(ClickModel):
         problem.part(counts.impressions, counts.volumes, (int(last.largest_[0]), int(last.largest_[1])))
         problem.remember(faded(last._memory, decay, at, problem))
         problem.total = counts.total  # the objective is of the old sessions too
+        problem.clickers = last.clickers_  # until the first pass
         theta = last.theta_ / last.scale_ / last._mean_taste()
         habits = last.eye_, last.out_, last.spread_, last.share_, last.rare_, last.seldom_, last.taste_
-        # Of ρ this is the mean.
-        ended = Parameters(theta, last.rho_, *habits, loose=1 / last.known_rho_, worth=last.worth_, ease=last.ease_)
+        mean = last.rho_  # from which `carried` finds the centre
+        ended = Parameters(theta, mean, *habits, loose=1 / last.known_rho_, worth=last.worth_, ease=last.ease_)
         done = climb(problem, carried(ended, at, problem), max_iterations=self.max_iterations, tolerance=self.tolerance)
         self._take(done, None if self.attractiveness_prior == "overall" else last.scale_)
         return self
@@ -238,8 +240,10 @@ class LuceClick(ClickModel):
         if self._pairs.unseen is not None:
             self.unseen_ = self._pairs.unseen = top * now.rare[0]
         self.gamma_, self.omega_ = gamma / (top * fixed), omega / fixed
-        self.rho_, self.ease_ = mean_of(now.rho, now.loose), now.ease
+        self.rho_, self.loose_, self.ease_, self.clickers_ = mean_of(now.rho, now.loose), now.loose, now.ease, problem.clickers
         self.satisfaction_ = float(now.rho[0]) if problem.options.satisfaction is None else problem.satisfied
+        if problem.passes.eased:
+            self.rho_[~problem.told()] = self._unseen_rho()
         self.spread_, self.share_ = now.spread, now.share
         self.worth_, self.spots_ = now.worth, problem.passes.spots.key
         self.known_theta_, self.known_rho_, told = information(done, self.common_share_, top * self.leaning_ / self.common_share_)
@@ -263,7 +267,7 @@ class LuceClick(ClickModel):
         theta = self._pairs.filled(self.theta_, batch, found, text)
         if self.options_["position"] is not None:
             theta *= self._worth(found, batch.page)
-        rho = self._pairs.at(self.rho_, found.row, self.satisfaction_)
+        rhos = self._satisfactions(found.row)
         stops = self._stops(found.query)  # [side, session]
         longest = int(np.diff(batch.page).max(initial=1))
         gamma, omega = extended(self.gamma_, longest), np.pad(self.omega_, ((0, 0), (0, max(0, longest + 1 - self.omega_.shape[1]))), mode="edge")
@@ -273,12 +277,11 @@ class LuceClick(ClickModel):
             first, last = batch.page[start], batch.page[end]
             offsets = batch.page[start : end + 1] - first
             ready = theta[first:last] / np.repeat(stops[:, start:end], np.diff(offsets), axis=1)  # [side, impression]
-            one = Pages(LUCE, ready[0], rho[first:last], omega, gamma, offsets, np.zeros(end - start, np.int64))
+            one = Pages(LUCE, ready[0], rhos[0, first:last], omega, gamma, offsets, np.zeros(end - start, np.int64))
             if len(omega) == 1:
                 return one
             thetas = (ready[:, None] * self._tastes(found.row[first:last])).reshape(len(omega), -1)
-            rhos = np.tile(satisfaction_of(one.rho, self.ease_[:, None]), (len(stops), 1))
-            return Kinds(one, np.tile(share[start:end], len(stops)) / len(stops), thetas, rhos)
+            return Kinds(one, np.tile(share[start:end], len(stops)) / len(stops), thetas, np.tile(rhos[:, first:last], (len(stops), 1)))
 
         return pages
 
@@ -291,6 +294,17 @@ class LuceClick(ClickModel):
         unsure = np.full(len(query), unsure_before(strength))
         stops[seen], unsure[seen] = self.spread_[query[seen]], self.unsure_[query[seen]]
         return np.asarray(stops * np.exp(np.outer(SIDES, unsure)))
+
+    def _satisfactions(self, row: Int64) -> Float64:
+        """The satisfaction of users of each kind [kind, impression]."""
+        rho, loose = self._pairs.at(self.rho_, row, self._unseen_rho()), self._pairs.at(self.loose_, row, EXACT)
+        if len(self.ease_) == 1:
+            return rho[None]
+        return np.asarray(mean_of(satisfaction_of(centre_of(rho, loose), self.ease_[:, None]), loose))
+
+    def _unseen_rho(self) -> float:
+        """The ρ of a pair never clicked."""
+        return self.satisfaction_ if len(self.ease_) == 1 else base_of(self.satisfaction_, self.clickers_, self.ease_)
 
     def _worth(self, found: Impressions, page: Int64) -> Float64:
         """What the position of each impression is worth to its query and ad; 1 where nothing was seen there."""
@@ -314,15 +328,17 @@ class LuceClick(ClickModel):
         """Betas from the information on the logits of the attractiveness and of ρ (Laplace), the kinds of users being taken as known."""
         unseen = asked.words[:, 0] if self._pairs.unseen is None else np.full(len(asked.row), self._pairs.unseen)
         theta = np.where(asked.row >= 0, self._pairs.at(self.theta_, asked.row, 0.0), np.maximum(unseen, 1e-9))
-        rho = self._pairs.at(self.rho_, asked.row, self.satisfaction_)
         strength, mean = self.options_["satisfaction"], self.satisfaction_
         known_theta = self._pairs.at(self.known_theta_, asked.row, self._known_unseen())
         never = HARDLY_KNOWN * mean * (1 - mean) if strength is None else known_before(strength, mean)
         known_rho = self._pairs.at(self.known_rho_, asked.row, never)
         attractive = theta / (1 + theta) if self.options_["taste"] is None else to_all(self._odds(theta, asked.row), self.common_share_)
-        odds = (rho / (1 - rho))[:, None] * self.ease_
-        known_rho = known_rho / slopes(odds, self.common_share_).sum(axis=1) ** 2
-        return Beliefs(belief(attractive, known_theta), belief(to_all(odds, self.common_share_), known_rho))
+        each = self._satisfactions(asked.row)
+        rho = each[0]
+        if len(each) > 1:
+            rho = self.clickers_ @ each
+            known_rho = known_rho * (rho * (1 - rho) / (self.clickers_ @ (each * (1 - each)))) ** 2
+        return Beliefs(belief(attractive, known_theta), belief(rho, known_rho))
 
     def _known_unseen(self) -> float:
         """The information on the logit of the attractiveness of a pair never seen: that of the priors."""
@@ -354,7 +370,7 @@ class LuceClick(ClickModel):
             "luce_tastes": (self.taste_, memory.taste_chosen, memory.taste_exposure),
             "luce_worth": (self.worth_,),
             "luce_spots": (self.spots_, memory.spot_chosen, memory.spot_exposure),
-            "luce_ease": (memory.ease_chosen, memory.ease_exposure),
+            "luce_ease": (memory.ease_chosen, memory.ease_exposure, memory.asked),
             "luce_told": memory.told,
             "luce_eye_factors": (self.eye_,),
             "luce_out_factors": (self.out_,),

@@ -4,7 +4,8 @@ In reading order:
 - parameters: the options, the parameters, and the sums of a pass
 - levels: weights that are products of factors, from what is common to what is each one's own
 - spots: what a position is worth to a query and to an ad of it
-- satisfaction: what is believed of each ρ, a distribution
+- satisfaction: what is believed of each ρ, a distribution, and how easily each kind of users is satisfied
+- readiness: what is not known of how readily a query's users stop
 - kernels: one pass over the sessions, and the steps in closed form: the compiled loops
 - passes: a pass over all sessions, in blocks side by side (the E step)
 - problem: sessions, priors and memory: the objective

@@ -119,8 +119,8 @@ def fit(sessions: Sessions, options: Options, means: Float64, counted: Counted, 
 def _second_start(problem: Problem, counted: Counted, first: Parameters) -> Parameters:
     """Where the first stage ended; what was common there and now is each pair's or query's own: as it was counted, or as nothing is known."""
     fresh, strength = problem.fresh(), problem.options.satisfaction
-    told = problem.yes + problem.no + problem.followed > 0  # of the others, which only a history may tell of, ρ is its prior mean and stays so
-    rho = first.rho if strength is None else np.where(told, counted.satisfaction(problem.satisfied, strength), problem.satisfied)
+    # Of pairs that only a history may tell of, ρ is its prior mean and stays so.
+    rho = first.rho if strength is None else np.where(problem.told(), counted.satisfaction(problem.satisfied, strength), problem.satisfied)
     return first._replace(
         rho=rho,
         spread=first.spread if len(first.spread) == len(fresh.spread) else fresh.spread,

@@ -99,8 +99,11 @@ class _Way:
         self.gain = (value - self.value) / sessions
         if value < self.value - self._rounding(value):
             raise ArithmeticError(f"the objective fell by {-self.gain:.3g} a session at iteration {len(self.objective)}: this is a bug in the model")
-        self.trail, self.found, self.value = trail, found, value
-        self.objective.append(value)
+        gained = value - self.value
+        self.trail, self.found = trail, found
+        self.objective.append(self.objective[-1] + gained)
+        self.problem.whose_clicks(found)  # which moves what the prior is worth, and so where the next gain is counted from
+        self.value = found.log_likelihood + self.problem.log_prior(trail[-1])
 
     @staticmethod
     def _rounding(value: float) -> float:

@@ -38,6 +38,7 @@ def follow(  # noqa: PLR0912, PLR0915, one loop over the sessions, so that each 
     free, pull, local = np.empty(n_most), np.empty(n_most), np.empty(n_most)
     still = np.empty((kinds, chance.shape[1]))  # [kind, clicks so far] P(the user was choosing | what happened)
     content = np.zeros((kinds, chance.shape[1]))  # [kind, clicks so far] P(satisfied by the last click)
+    fitting = len(likely) == 0  # else sessions are scored: one does not tell of ρ, whose mean counts
     belief, doubtful, itself = np.empty(kinds), np.zeros(kinds), np.zeros(len(known))
     total = 0.0
     for s in range(len(weight)):
@@ -68,8 +69,10 @@ def follow(  # noqa: PLR0912, PLR0915, one loop over the sessions, so that each 
                 content[t, k], still[t, k] = 0.0, 1.0
                 if last > 0:  # what is not known of ρ makes what follows the click likelier, or less so
                     at = pair[first + last - 1]
-                    content[t, k] = satisfaction_of(rho[at], ease[t])
-                    logs -= 0.5 * loose[at] * content[t, k] * (1.0 - content[t, k])
+                    c = satisfaction_of(rho[at], ease[t])
+                    spare = 0.5 * loose[at] * c * (1.0 - c)
+                    content[t, k] = c if fitting else c + spare * (1.0 - 2.0 * c)
+                    logs -= spare * fitting
                 c = content[t, k]
                 if k < many:
                     last = click[begin + k]
@@ -79,7 +82,7 @@ def follow(  # noqa: PLR0912, PLR0915, one loop over the sessions, so that each 
                     leave = (1.0 - c) * chance[t, k, n_most]
                     still[t, k] = leave / (c + leave)
                     product *= c + leave
-                    if last > 0:
+                    if last > 0 and fitting:
                         no, yes = still[t, k], 1.0 - still[t, k]
                         doubtful[t] = yes * no
                         logs += 0.5 * loose[at] * yes * no
@@ -141,7 +144,7 @@ def follow(  # noqa: PLR0912, PLR0915, one loop over the sessions, so that each 
                         at = pair[first + last - 1]
                         satisfied[at] += mass - act
                         doubt[at] += mass * doubtful[t]
-                        ease_chosen[t] += mass - act
+                        ease_chosen[t] += (mass - act) * eased
             if tasted or t == kinds - 1:
                 for j in range(n):
                     pulled[spot[first + j], t * tasted] += pull[j]

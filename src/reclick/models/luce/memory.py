@@ -78,7 +78,7 @@ def faded(memory: Memory, decay: float, at: Places, problem: Problem) -> Memory:
     tastes = [at.of_pairs(values, 0.0) if problem.passes.tasted else values for values in (memory.taste_chosen, memory.taste_exposure)]
     spots = [at.of_spots(values, problem.passes.spots, 0.0) for values in (memory.spot_chosen, memory.spot_exposure)]
     told = Evidence(*(decay * at.of_pairs(values, 0.0) for values in memory.told))
-    eases = memory.ease_chosen, memory.ease_exposure
+    eases = memory.ease_chosen, memory.ease_exposure, memory.asked
     return Memory._make([*(decay * values for values in (*pairs, *tables, *queries, *tastes, *spots, *eases)), told])
 
 

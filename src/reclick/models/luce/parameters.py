@@ -88,4 +88,5 @@ class Memory(NamedTuple):
     spot_exposure: Float64
     ease_chosen: Float64  # [kind]
     ease_exposure: Float64
+    asked: Float64  # [kind] clicks that left another ad to click
     told: Evidence

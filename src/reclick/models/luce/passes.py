@@ -12,7 +12,6 @@ from reclick.batch import Float64, Int32, Int64
 from reclick.models.luce.kernels import follow
 from reclick.models.luce.levels import Levels, eye_levels, out_levels
 from reclick.models.luce.parameters import Evidence, Found, Options, Parameters
-from reclick.models.luce.satisfaction import mean_of
 from reclick.models.luce.spots import NONE, Spots, keys, positions_of, spots_of, worth_elsewhere, worth_levels
 from reclick.sessions import Sessions
 
@@ -133,7 +132,6 @@ class Passes:
     def score(self, now: Parameters, sessions: Sessions) -> Float64:
         """The log-likelihood of each of other sessions of the same pairs [session]."""
         likely = np.empty(len(sessions))
-        now = now._replace(rho=mean_of(now.rho, now.loose), loose=np.zeros(len(now.loose)))  # not one session tells of ρ
         theta, spots = now.theta, None
         if self.placed:
             spots = spots_of(sessions)

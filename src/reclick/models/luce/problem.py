@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import numpy as np
+from numpy.typing import NDArray
 
 from reclick.batch import Float64, Int64
 from reclick.compiled import compiled
 from reclick.models.luce.parameters import Evidence, Found, Memory, Options, Parameters
 from reclick.models.luce.passes import Passes, clicks_of_pairs, how_often
 from reclick.models.luce.readiness import SIDES, log_mean, unsure_of
-from reclick.models.luce.satisfaction import EXACT, as_if_alike, known_before, known_of, log_belief
+from reclick.models.luce.satisfaction import EXACT, as_if_alike, before_clicks, known_before, known_of, log_belief
 from reclick.models.luce.spots import NONE
 from reclick.sessions import Sessions
 
@@ -33,6 +34,7 @@ class Problem:
         self.clicks, self.followed = clicks_of_pairs(sessions)
         self.spot_clicks = self.passes.clicks_of_spots(sessions)
         self.part(*how_often(sessions))
+        self.clickers = shares  # [kind] whose clicks are, for the prior of satisfaction
         self.remember(self.forgotten())
 
     # priors
@@ -67,8 +69,16 @@ class Problem:
             yes[0] = POOLED * self.satisfied + old.satisfied.sum()
             no[0] = POOLED * (1 - self.satisfied) + (old.followed - old.satisfied).sum()
             return yes, no
-        told = strength * ((self.followed > 0) | (old.followed > 0))  # elsewhere ρ stays at its prior mean
-        return told * self.satisfied + old.satisfied, told * (1 - self.satisfied) + old.followed - old.satisfied
+        known = np.zeros(len(self.followed)) if self.passes.eased else self.pseudo_clicks()
+        return known * self.satisfied + old.satisfied, known * (1 - self.satisfied) + old.followed - old.satisfied
+
+    def pseudo_clicks(self) -> Float64:
+        """How many pseudo-clicks the prior of ρ is worth [pair]: none where nothing else is told, as ρ stays at its prior mean there."""
+        return np.asarray((self.options.satisfaction or 0.0) * self.told())
+
+    def told(self) -> NDArray[np.bool_]:
+        """Whether sessions tell of ρ [pair]."""
+        return np.asarray((self.followed > 0) | (self.old.followed > 0))
 
     def mixed_before(self) -> Float64:
         """What the prior and the memory say of the shares, in pseudo-sessions [query or 1, kind]."""
@@ -103,15 +113,28 @@ class Problem:
     def _log_satisfaction(self, now: Parameters) -> float:
         if self.options.satisfaction is None:
             return float(self.yes[0] * np.log(now.rho[0]) + self.no[0] * np.log(1 - now.rho[0]))
-        return log_belief(now.rho, now.loose, self.yes, self.no, self.followed, self.old.doubt)
+        value = log_belief(now.rho, now.loose, self.yes, self.no, self.told(), self.old.doubt)
+        return value + self.before_clicks(now)[0] if self.passes.eased else value
 
-    def asked(self, found: Found) -> Float64:
-        """Clicks that left another ad to click, by users of each kind if kinds differ in being satisfied [pair, kind or 1]."""
-        return found.asked if self.passes.eased else self.followed[:, None]
+    def before_clicks(self, now: Parameters) -> tuple[float, Float64, Float64]:
+        """Where kinds differ in being satisfied: what the prior's pseudo-clicks are worth, whose they are, and how many satisfied."""
+        many = self.pseudo_clicks()
+        return before_clicks(now.rho, now.loose, many * self.satisfied, many * (1 - self.satisfied), self.clickers, now.ease)
+
+    def whose_clicks(self, found: Found) -> None:
+        """Take the kinds' shares of all clicks, for the prior of satisfaction, from the last pass."""
+        clicks = self._clicks_of_kinds(found)
+        if self.passes.eased and clicks.sum() > 0:
+            self.clickers = clicks / clicks.sum()
+
+    def _clicks_of_kinds(self, found: Found) -> Float64:
+        """Clicks that left another ad to click [kind], old ones included."""
+        return np.asarray(found.asked.sum(axis=0) + self.old.asked)
 
     def known_satisfaction(self, now: Parameters, found: Found) -> Float64:
         """What is known of the logit of each ρ [pair]."""
-        return known_of(now.rho, self.yes, self.no, self.asked(found), now.ease, found.doubt + self.old.doubt, self.least_known)
+        asked = found.asked + self.before_clicks(now)[1] if self.passes.eased else self.followed[:, None]
+        return known_of(now.rho, self.yes, self.no, asked, now.ease, found.doubt + self.old.doubt, self.least_known)
 
     # what is not known
 
@@ -145,7 +168,7 @@ class Problem:
         queries = np.zeros((2, len(none.query_chosen)))
         tastes = np.zeros((2, *none.taste_chosen.shape))
         told = Evidence(*np.zeros((2, len(self.means), self.passes.tastes)))
-        spots, eases = np.zeros((2, len(self.spot_clicks))), np.zeros((2, self.options.kinds))
+        spots, eases = np.zeros((2, len(self.spot_clicks))), np.zeros((3, self.options.kinds))
         tables = chosen, exposure, followed, satisfied, doubt, *none[4:8]
         return Memory._make([*tables, *queries, none.kind_chosen, *tastes, *spots, *eases, told])
 
@@ -163,7 +186,7 @@ class Problem:
             found.query_chosen + old.query_chosen, found.query_pulled / now.spread + old.query_exposure, found.kind_chosen + old.kind_chosen,
             found.taste_chosen + old.taste_chosen, pulled / now.taste + old.taste_exposure if self.passes.tasted else old.taste_exposure,
             self.spot_clicks + old.spot_chosen, self.spot_exposure(now, found) + old.spot_exposure,
-            found.ease_chosen + old.ease_chosen, found.ease_pulled / now.ease + old.ease_exposure, told,
+            found.ease_chosen + old.ease_chosen, found.ease_pulled / now.ease + old.ease_exposure, self._clicks_of_kinds(found), told,
         )  # fmt: skip
 
     def spot_exposure(self, now: Parameters, found: Found) -> Float64:
@@ -193,8 +216,9 @@ class Problem:
         """The variance of the logit of each ρ [pair], nothing being in doubt; none if ρ is common to all, or was never told of."""
         if self.options.satisfaction is None:
             return np.full(len(rho), EXACT)
-        known = known_of(rho, self.yes, self.no, self.followed[:, None], np.ones(1), np.zeros(len(rho)), self.least_known)
-        return np.where(self.yes + self.no + self.followed > 0, 1 / known, EXACT)
+        clicks = self.followed + self.pseudo_clicks() * self.passes.eased
+        known = known_of(rho, self.yes, self.no, clicks[:, None], np.ones(1), np.zeros(len(rho)), self.least_known)
+        return np.where(self.told(), 1 / known, EXACT)
 
 
 def _log_means(means: Float64, sizes: Int64) -> float:

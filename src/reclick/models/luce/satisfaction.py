@@ -14,12 +14,15 @@ For v ≤ 4 an end is convex in x less the logarithm of the chance of stopping, 
 Where users are of several kinds, a click satisfies those of kind t with the odds of ρ times ς_t: there are users whom hardly anything satisfies, and
 long sessions are theirs. Which kind a user is of and what ρ is are taken as independent given the clicks, so all of the above is said of each kind,
 with x + log ς_t in the place of x, and the objective has the logarithm of its sum over the kinds. A click is worth a convex function of ς_t too, so
-that the best ς_t for its tangent is in closed form; then all x are set to their best given ς.
+that the best ς_t for its tangent is in closed form; then all x are set to their best given ς. The prior speaks of the satisfaction of an average
+click: its pseudo-clicks are of users of all kinds, each kind in its share of all clicks. If they were of users with ς = 1, all ς together could lower
+or raise the level that the prior holds.
 """
 
 from __future__ import annotations
 
 import numpy as np
+from numpy.typing import NDArray
 
 from reclick.batch import Float64
 from reclick.compiled import compiled
@@ -65,6 +68,50 @@ def known_before(strength: float, mean: float) -> float:
 def satisfaction_of(rho: Float64, ease: Float64) -> Float64:
     """The satisfaction of users of a kind, whose odds are those of ρ times ς."""
     return rho * ease / (1.0 - rho + rho * ease)
+
+
+@compiled
+def before_clicks(
+    centre: Float64, variance: Float64, yes: Float64, no: Float64, clickers: Float64, ease: Float64
+) -> tuple[float, Float64, Float64]:  # fmt: skip
+    """What the prior's pseudo-clicks are worth, whose they are [pair, kind], and how many satisfied [kind]; `clickers` [kind] is 1 in all."""
+    kinds, worth = len(clickers), 0.0
+    asked, pleased = np.zeros((len(centre), kinds)), np.zeros(kinds)
+    good, bad = np.empty(kinds), np.empty(kinds)
+    for i in range(len(centre)):
+        if yes[i] + no[i] == 0.0:
+            continue
+        for t in range(kinds):
+            c = satisfaction_of(centre[i], ease[t])
+            weight = clickers[t] * np.exp(-0.5 * variance[i] * c * (1.0 - c))
+            good[t], bad[t] = weight * c, weight * (1.0 - c)
+        all_good, all_bad = good.sum(), bad.sum()
+        worth += yes[i] * np.log(all_good) + no[i] * np.log(all_bad)
+        for t in range(kinds):
+            asked[i, t] = yes[i] * good[t] / all_good + no[i] * bad[t] / all_bad
+            pleased[t] += yes[i] * good[t] / all_good
+    return worth, asked, pleased
+
+
+@compiled
+def pulled_of(centre: Float64, variance: Float64, asked: Float64, ease: Float64) -> Float64:
+    """How many clicks of users of each kind would be expected to satisfy [kind], of those asked [pair, kind]."""
+    out = np.zeros(len(ease))
+    for i in range(len(centre)):
+        for t in range(len(ease)):
+            if asked[i, t] > 0.0:
+                c = satisfaction_of(centre[i], ease[t])
+                out[t] += asked[i, t] * (c + 0.5 * variance[i] * c * (1.0 - c) * (1.0 - 2.0 * c))
+    return out
+
+
+def base_of(mean: float, clickers: Float64, ease: Float64) -> float:
+    """The ρ whose satisfaction of an average click is this."""
+    low, high = 0.0, 1.0
+    for _ in range(60):
+        middle = (low + high) / 2
+        low, high = (middle, high) if clickers @ satisfaction_of(np.full(len(ease), middle), ease) < mean else (low, middle)
+    return (low + high) / 2
 
 
 @compiled
@@ -131,11 +178,11 @@ def _best_centre(centre: float, variance: float, wanted: float, before: float, a
 
 
 @compiled
-def log_belief(centre: Float64, variance: Float64, yes: Float64, no: Float64, clicks: Float64, doubt: Float64) -> float:
-    """What the prior and the memory say, and all else of the objective that is not a sum over sessions."""
+def log_belief(centre: Float64, variance: Float64, yes: Float64, no: Float64, told: NDArray[np.bool_], doubt: Float64) -> float:
+    """What pseudo-clicks of users with ς = 1 say, and all else of the objective that is not a sum over clicks."""
     total = 0.0
     for i in range(len(centre)):
         c, v, before = centre[i], variance[i], yes[i] + no[i]
-        if before + clicks[i] > 0.0:
+        if told[i]:
             total += yes[i] * np.log(c) + no[i] * np.log(1.0 - c) - 0.5 * v * (before * c * (1.0 - c) - doubt[i]) + 0.5 * np.log(v)
     return total

@@ -11,7 +11,7 @@ from reclick.models.chain import EDGE
 from reclick.models.luce.kernels import FLOOR, land, leap, raise_tastes, raise_weights, raise_worth
 from reclick.models.luce.parameters import Found, Parameters
 from reclick.models.luce.problem import AS_ALL, OFTEN, Problem
-from reclick.models.luce.satisfaction import raise_satisfaction
+from reclick.models.luce.satisfaction import pulled_of, raise_satisfaction
 
 HIGHEST = (1e12, 1 - EDGE, 1e12, 1e12, 1e12, 1.0, 1e12, 1e12, 1e12, 1e12, 1e12, 1e12)  # that a leap may lead to, of each of the parameters
 
@@ -20,8 +20,7 @@ def maximise(problem: Problem, now: Parameters, found: Found) -> Parameters:
     """The step up from the parameters that the statistics were found under."""
     options, old = problem.options, problem.old
     theta, taste = _attractiveness(problem, now, problem.passes.of_pairs(found.pulled), found.taste_chosen)
-    ease = _ease(problem, now, found)
-    rho, loose = _satisfaction(problem, now, found, ease)
+    rho, loose, ease = _satisfaction(problem, now, found)
     spread = now.spread
     if options.query is not None:
         spread = raise_weights(spread, found.query_chosen, found.query_pulled, options.query + old.query_chosen, problem.query_rate(now))
@@ -60,24 +59,26 @@ def _worth(problem: Problem, now: Parameters, found: Found, theta_moved: Float64
     )  # fmt: skip
 
 
-def _ease(problem: Problem, now: Parameters, found: Found) -> Float64:
-    """How easily each kind of users is satisfied."""
-    if not problem.passes.eased:
-        return now.ease
-    old, strength = problem.old, problem.options.kind
-    new = (found.ease_chosen + old.ease_chosen + strength) / np.maximum(found.ease_pulled / now.ease + old.ease_exposure + strength, FLOOR)
-    return np.maximum(new, FLOOR)
-
-
-def _satisfaction(problem: Problem, now: Parameters, found: Found, ease: Float64) -> tuple[Float64, Float64]:
-    """ρ, whose mean is (expected satisfied + prior) / (clicks + prior), of each pair or of all, and how loose it is."""
-    yes, no, clicks = problem.yes, problem.no, problem.followed
+def _satisfaction(problem: Problem, now: Parameters, found: Found) -> tuple[Float64, Float64, Float64]:
+    """ρ, whose mean is (expected satisfied + prior) / (clicks + prior), of each pair or of all, how loose it is, and each kind's ς."""
+    yes, no, clicks, ease = problem.yes, problem.no, problem.followed, now.ease
     if problem.options.satisfaction is None:
         common = (found.satisfied.sum() + yes[0]) / (clicks.sum() + yes[0] + no[0])
-        return np.full(len(clicks), np.clip(common, EDGE, 1 - EDGE)), now.loose
-    told = yes + no + clicks > 0
-    rho = raise_satisfaction(now.rho, now.loose, yes, no, problem.asked(found), ease, found.satisfied)
-    return rho, np.where(told, 1 / problem.known_satisfaction(now, found), now.loose)
+        return np.full(len(clicks), np.clip(common, EDGE, 1 - EDGE)), now.loose, ease
+    asked, satisfied = clicks[:, None], found.satisfied
+    if problem.passes.eased:
+        _, before, pleased = problem.before_clicks(now)
+        asked, satisfied = found.asked + before, satisfied + problem.pseudo_clicks() * problem.satisfied
+        ease = _ease(problem, now, found.ease_chosen + pleased, found.ease_pulled + pulled_of(now.rho, now.loose, before, ease))
+    rho = raise_satisfaction(now.rho, now.loose, yes, no, asked, ease, satisfied)
+    return rho, np.where(problem.told(), 1 / problem.known_satisfaction(now, found), now.loose), ease
+
+
+def _ease(problem: Problem, now: Parameters, chosen: Float64, pulled: Float64) -> Float64:
+    """How easily each kind of users is satisfied; where nothing tells of a kind it stays."""
+    old, strength = problem.old, problem.options.kind
+    wanted, exposure = chosen + old.ease_chosen + strength, pulled / now.ease + old.ease_exposure + strength
+    return np.where(exposure > 0, np.maximum(wanted / np.maximum(exposure, FLOOR), FLOOR), now.ease)
 
 
 def _shares(problem: Problem, chosen: Float64) -> Float64:
