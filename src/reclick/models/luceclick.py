@@ -51,16 +51,18 @@ class LuceClick(ClickModel):
     """Luce's choice among the ads that are left and "nothing more", until a click satisfies.
 
     After k clicks, the last at l: satisfied with ρ(q, d_l), the session ends. Otherwise w_j = θ(q, d_j) γ(l, j) for every free position j, ω_k f_q
-    for the end, and P(j) = w_j / (ω_k f_q + Σ w). γ, ω and θ may differ between kinds of users, whose shares may differ between queries, and what a
-    position is worth between queries and ads. Fitted by EM (satisfied at the end, or not; which kind) with steps in closed form for the rest, which
-    never lower the objective. The scale is that of an ad alone on top of a page: attractiveness is P(it is clicked) = θ / (1 + θ), to an average
-    user, in a place that is worth to the ad what it is worth to all; where tastes differ, its mean over the kinds.
+    for the end, and P(j) = w_j / (ω_k f_q + Σ w). γ, ω, θ and ρ may differ between kinds of users, whose shares may differ between queries, and
+    what a position is worth between queries and ads. Of f what is answered is a mean, as it is not known for sure
+    (reclick.models.luce.readiness). Fitted by EM (satisfied at the end, or not; which kind) with steps in closed form for the rest, which never
+    lower the objective. The scale is that of an ad alone on top of a page: attractiveness is P(it is clicked) = θ / (1 + θ), to an average user,
+    in a place that is worth to the ad what it is worth to all; where tastes differ, its mean over the kinds. Satisfaction is that of an average
+    click; `rho_` is that of users whose `ease_` is 1.
 
     Settings: strengths of priors in pseudo-clicks, of θ (`attractiveness_strength`), of ρ (`satisfaction_strength`), of f (`query_strength`), of γ
-    towards what its distance and row say (`transition_strength`), of how kinds differ in γ and ω (`kind_strength`) and in θ (`taste_strength`), of
-    a query's shares of them (`mix_strength`), of what positions are worth to a query or ad (`position_strength`); None is one value common to all.
-    `kinds` is a number. "auto", the default of all, lets the training log decide by held-out likelihood (reclick.models.luce.choice); `options_` then
-    tells.
+    towards what its distance and row say (`transition_strength`), of how kinds differ in γ, ω and ρ (`kind_strength`) and in θ
+    (`taste_strength`), of a query's shares of them (`mix_strength`), of what positions are worth to a query or ad (`position_strength`); None is
+    one value common to all. `kinds` is a number. "auto", the default of all, lets the training log decide by held-out likelihood
+    (reclick.models.luce.choice); `options_` then tells.
 
     A fit starts at what counting says, of the sessions and of the `history` if there is one. The priors are learnt from the sessions alone, so a
     history changes where the climb starts and not what it climbs.
@@ -336,6 +338,7 @@ class LuceClick(ClickModel):
         each = self._satisfactions(asked.row)
         rho = each[0]
         if len(each) > 1:
+            each = np.clip(each, EDGE, 1 - EDGE)
             rho = self.clickers_ @ each
             known_rho = known_rho * (rho * (1 - rho) / (self.clickers_ @ (each * (1 - each)))) ** 2
         return Beliefs(belief(attractive, known_theta), belief(rho, known_rho))

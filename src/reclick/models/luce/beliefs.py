@@ -72,7 +72,8 @@ def of_all(told: Float64, head: Float64, shaft: Float64, slope: Float64) -> Floa
     """
     shaft = np.maximum(told + shaft, SURE)
     rest = np.maximum(told.sum(axis=1) + head - (told**2 / shaft).sum(axis=1), SURE)
-    return np.asarray(1 / ((slope**2 / shaft).sum(axis=1) + (slope.sum(axis=1) - (told * slope / shaft).sum(axis=1)) ** 2 / rest))
+    variance = (slope**2 / shaft).sum(axis=1) + (slope.sum(axis=1) - (told * slope / shaft).sum(axis=1)) ** 2 / rest
+    return np.asarray(1 / np.maximum(variance, SURE))  # 0 if no kind would ever click, or every one
 
 
 def belief(value: Float64, known: Float64) -> Belief:

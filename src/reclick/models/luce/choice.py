@@ -149,6 +149,8 @@ class Chooser:
             for name in DECISIONS:
                 if name not in self.fixed and (now.kinds > 1 or name not in ("mix", "kind", "taste")):
                     now = self._decided(name, now)
+            if now.kinds > 1 and "satisfied" not in self.fixed:
+                now = self._decided("satisfied", now)  # once more, as kinds of users differ in it
         return now
 
     def _decided(self, name: str, now: Options) -> Options:

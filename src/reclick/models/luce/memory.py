@@ -2,9 +2,9 @@
 
 Of the sessions only sums are kept: how often each weight was chosen, and its exposure, which is what a unit of it would have been pulled under the
 last fit. As a function of a weight x the old sessions are then worth chosen · log x − exposure · x. Its slope is exact in the point where they were
-fitted; further away it is an approximation, for what the other weights were is not remembered: where kinds of users have tastes, or positions a
-worth of their own, a pull is an exposure of θ and of these. What the sessions told of each pair is kept beside, for the intervals. Decay fades the
-sums.
+fitted; further away it is an approximation, for what the other weights were is not remembered: where kinds of users have tastes, or positions a worth
+of their own, a pull is an exposure of θ and of these, and where kinds differ in being satisfied a click tells of ρ and of ς. What the sessions told
+of each pair is kept beside, for the intervals. Decay fades the sums.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
 Of a query that was asked a few times its sessions tell little of f, and of one never asked only the prior does. If f was taken as known, answers
 would be too sure: of a query whose users may stop half as readily, or twice, fewer clicks would be expected than come. So log f is taken to be
-normal, with the variance that sessions and prior leave, and what is answered is the mean over two points, one deviation to each side (Gauss and
-Hermite's rule, right for cubics). A user then is of a kind and of a side.
+normal, with the variance that sessions and prior leave where the θ of the query are known, and what is answered is the mean over two points, one
+deviation to each side (Gauss and Hermite's rule, right for cubics). A user then is of a kind and of a side.
 """
 
 from __future__ import annotations
