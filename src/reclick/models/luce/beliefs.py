@@ -23,7 +23,7 @@ def information(done: Fit, share: Float64, scale: Float64) -> tuple[Float64, Flo
     `share` [kind] is that of all users; `scale` [kind] times a weight are the odds of a click if the ad stood alone on top.
     """
     now, problem = done.parameters, done.problem
-    told = Evidence(*(new + old for new, old in zip(problem.passes.information(now), problem.old.told, strict=True)))
+    told = problem.told_of_pairs(now)
     shown = problem.spot_exposure(now, done.found) + problem.old.spot_exposure
     common = problem.options.satisfaction is None
     rho = now.rho * (1 - now.rho) * HARDLY_KNOWN if common else problem.known_satisfaction(now, done.found)

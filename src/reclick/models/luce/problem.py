@@ -146,11 +146,15 @@ class Problem:
         """What the prior tells of log f [query]."""
         return np.asarray((self.options.query or 0.0) / now.seldom[self.query_class] * now.spread)
 
+    def told_of_pairs(self, now: Parameters) -> Evidence:
+        """What sessions told of each pair, old ones included."""
+        return Evidence(*(new + old for new, old in zip(self.passes.information(now), self.old.told, strict=True)))
+
     def score(self, now: Parameters, sessions: Sessions) -> Float64:
         """The log-likelihood of each of other sessions of the same pairs [session], as the model would answer."""
         if self.options.query is None:
             return self.passes.score(now, sessions)
-        unsure = self.unsure(now, self.passes.information(now))
+        unsure = self.unsure(now, self.told_of_pairs(now))
         return log_mean([self.passes.score(now._replace(spread=now.spread * np.exp(side * unsure)), sessions) for side in SIDES])
 
     # memory
