@@ -14,6 +14,7 @@ from reclick.models.luce.satisfaction import EXACT, as_if_alike, before_clicks, 
 from reclick.models.luce.spots import NONE
 from reclick.sessions import Sessions
 
+EASE = 3.0  # times the strength of how kinds differ, which the prior of ς is worth: weaker, and small logs part kinds by it that are alike
 POOLED = 1.0  # clicks that the prior of a satisfaction common to all is worth
 AS_ALL = 1.0  # pairs, or queries, that are added to each class with the mean of the largest: else a few without a click would speak for all unseen
 OFTEN = (1.5, 4.5, 20.5, 100.5)  # impressions of a pair, or sessions of a query, that part the rare from the frequent
@@ -98,7 +99,7 @@ class Problem:
         value += _log_memory(old.eye_chosen, old.eye_exposure, eye) + _log_memory(old.out_chosen, old.out_exposure, out)
         value += self._log_satisfaction(now)
         if self.passes.eased:
-            value += options.kind * float(np.sum(np.log(now.ease) - now.ease)) + _log_memory(old.ease_chosen, old.ease_exposure, now.ease)
+            value += EASE * options.kind * float(np.sum(np.log(now.ease) - now.ease)) + _log_memory(old.ease_chosen, old.ease_exposure, now.ease)
         if options.position is not None:
             value += self.worth.log_prior(now.worth) + _log_memory(old.spot_chosen, old.spot_exposure, self.worth.table(now.worth))
         if options.query is not None:

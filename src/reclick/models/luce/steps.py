@@ -10,7 +10,7 @@ from reclick.batch import Float64, Int64
 from reclick.models.chain import EDGE
 from reclick.models.luce.kernels import FLOOR, land, leap, raise_tastes, raise_weights, raise_worth
 from reclick.models.luce.parameters import Found, Parameters
-from reclick.models.luce.problem import AS_ALL, OFTEN, Problem
+from reclick.models.luce.problem import AS_ALL, EASE, OFTEN, Problem
 from reclick.models.luce.satisfaction import pulled_of, raise_satisfaction
 
 HIGHEST = (1e12, 1 - EDGE, 1e12, 1e12, 1e12, 1.0, 1e12, 1e12, 1e12, 1e12, 1e12, 1e12)  # that a leap may lead to, of each of the parameters
@@ -76,7 +76,7 @@ def _satisfaction(problem: Problem, now: Parameters, found: Found) -> tuple[Floa
 
 def _ease(problem: Problem, now: Parameters, chosen: Float64, pulled: Float64) -> Float64:
     """How easily each kind of users is satisfied; where nothing tells of a kind it stays."""
-    old, strength = problem.old, problem.options.kind
+    old, strength = problem.old, EASE * problem.options.kind
     wanted, exposure = chosen + old.ease_chosen + strength, pulled / now.ease + old.ease_exposure + strength
     return np.where(exposure > 0, np.maximum(wanted / np.maximum(exposure, FLOOR), FLOOR), now.ease)
 
