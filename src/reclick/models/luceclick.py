@@ -28,7 +28,7 @@ from reclick.models.luce.memory import Places, carried, faded, moved
 from reclick.models.luce.parameters import Evidence, Memory, Options, Parameters
 from reclick.models.luce.problem import Problem
 from reclick.models.luce.readiness import SIDES, unsure_before
-from reclick.models.luce.satisfaction import EXACT, base_of, centre_of, known_before, mean_of, satisfaction_of
+from reclick.models.luce.satisfaction import EXACT, centre_of, known_before, mean_of, satisfaction_of
 from reclick.models.luce.spots import Spots, positions_of, worth_elsewhere
 from reclick.models.luce.text import LogLinear, LogLinearWords, chosen
 from reclick.models.pairs import Asked, Impressions, Pairs
@@ -244,8 +244,6 @@ class LuceClick(ClickModel):
         self.gamma_, self.omega_ = gamma / (top * fixed), omega / fixed
         self.rho_, self.loose_, self.ease_, self.clickers_ = mean_of(now.rho, now.loose), now.loose, now.ease, problem.clickers
         self.satisfaction_ = float(now.rho[0]) if problem.options.satisfaction is None else problem.satisfied
-        if problem.passes.eased:
-            self.rho_[~problem.told()] = self._unseen_rho()
         self.spread_, self.share_ = now.spread, now.share
         self.worth_, self.spots_ = now.worth, problem.passes.spots.key
         self.known_theta_, self.known_rho_, told = information(done, self.common_share_, top * self.leaning_ / self.common_share_)
@@ -299,14 +297,10 @@ class LuceClick(ClickModel):
 
     def _satisfactions(self, row: Int64) -> Float64:
         """The satisfaction of users of each kind [kind, impression]."""
-        rho, loose = self._pairs.at(self.rho_, row, self._unseen_rho()), self._pairs.at(self.loose_, row, EXACT)
+        rho, loose = self._pairs.at(self.rho_, row, self.satisfaction_), self._pairs.at(self.loose_, row, EXACT)
         if len(self.ease_) == 1:
             return rho[None]
         return np.asarray(mean_of(satisfaction_of(centre_of(rho, loose), self.ease_[:, None]), loose))
-
-    def _unseen_rho(self) -> float:
-        """The ρ of a pair never clicked."""
-        return self.satisfaction_ if len(self.ease_) == 1 else base_of(self.satisfaction_, self.clickers_, self.ease_)
 
     def _worth(self, found: Impressions, page: Int64) -> Float64:
         """What the position of each impression is worth to its query and ad; 1 where nothing was seen there."""

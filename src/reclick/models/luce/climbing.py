@@ -100,10 +100,10 @@ class _Way:
         if value < self.value - self._rounding(value):
             raise ArithmeticError(f"the objective fell by {-self.gain:.3g} a session at iteration {len(self.objective)}: this is a bug in the model")
         gained = value - self.value
-        self.trail, self.found = trail, found
+        here = self.problem.levelled(trail[-1], found)  # the sessions say the same there, and where the next gain is counted from is new
+        self.trail, self.found = [*trail[:-1], here], found
         self.objective.append(self.objective[-1] + gained)
-        self.problem.whose_clicks(found)  # which moves what the prior is worth, and so where the next gain is counted from
-        self.value = found.log_likelihood + self.problem.log_prior(trail[-1])
+        self.value = value if here is trail[-1] else found.log_likelihood + self.problem.log_prior(here)
 
     @staticmethod
     def _rounding(value: float) -> float:

@@ -7,14 +7,14 @@ from numpy.typing import NDArray
 
 from reclick.batch import Float64, Int64
 from reclick.compiled import compiled
+from reclick.models.chain import EDGE
 from reclick.models.luce.parameters import Evidence, Found, Memory, Options, Parameters
 from reclick.models.luce.passes import Passes, clicks_of_pairs, how_often
 from reclick.models.luce.readiness import SIDES, log_mean, unsure_of
-from reclick.models.luce.satisfaction import EXACT, as_if_alike, before_clicks, known_before, known_of, log_belief
+from reclick.models.luce.satisfaction import EXACT, as_if_alike, known_before, known_of, log_belief, satisfaction_of
 from reclick.models.luce.spots import NONE
 from reclick.sessions import Sessions
 
-EASE = 3.0  # times the strength of how kinds differ, which the prior of ς is worth: weaker, and small logs part kinds by it that are alike
 POOLED = 1.0  # clicks that the prior of a satisfaction common to all is worth
 AS_ALL = 1.0  # pairs, or queries, that are added to each class with the mean of the largest: else a few without a click would speak for all unseen
 OFTEN = (1.5, 4.5, 20.5, 100.5)  # impressions of a pair, or sessions of a query, that part the rare from the frequent
@@ -35,7 +35,7 @@ class Problem:
         self.clicks, self.followed = clicks_of_pairs(sessions)
         self.spot_clicks = self.passes.clicks_of_spots(sessions)
         self.part(*how_often(sessions))
-        self.clickers = shares  # [kind] whose clicks are, for the prior of satisfaction
+        self.clickers = shares  # [kind] the kinds' shares of all clicks
         self.remember(self.forgotten())
 
     # priors
@@ -70,12 +70,8 @@ class Problem:
             yes[0] = POOLED * self.satisfied + old.satisfied.sum()
             no[0] = POOLED * (1 - self.satisfied) + (old.followed - old.satisfied).sum()
             return yes, no
-        known = np.zeros(len(self.followed)) if self.passes.eased else self.pseudo_clicks()
+        known = (strength or 0.0) * self.told()  # elsewhere ρ stays at its prior mean
         return known * self.satisfied + old.satisfied, known * (1 - self.satisfied) + old.followed - old.satisfied
-
-    def pseudo_clicks(self) -> Float64:
-        """How many pseudo-clicks the prior of ρ is worth [pair]: none where nothing else is told, as ρ stays at its prior mean there."""
-        return np.asarray((self.options.satisfaction or 0.0) * self.told())
 
     def told(self) -> NDArray[np.bool_]:
         """Whether sessions tell of ρ [pair]."""
@@ -99,7 +95,7 @@ class Problem:
         value += _log_memory(old.eye_chosen, old.eye_exposure, eye) + _log_memory(old.out_chosen, old.out_exposure, out)
         value += self._log_satisfaction(now)
         if self.passes.eased:
-            value += EASE * options.kind * float(np.sum(np.log(now.ease) - now.ease)) + _log_memory(old.ease_chosen, old.ease_exposure, now.ease)
+            value += options.kind * float(np.sum(np.log(now.ease) - now.ease)) + _log_memory(old.ease_chosen, old.ease_exposure, now.ease)
         if options.position is not None:
             value += self.worth.log_prior(now.worth) + _log_memory(old.spot_chosen, old.spot_exposure, self.worth.table(now.worth))
         if options.query is not None:
@@ -114,19 +110,16 @@ class Problem:
     def _log_satisfaction(self, now: Parameters) -> float:
         if self.options.satisfaction is None:
             return float(self.yes[0] * np.log(now.rho[0]) + self.no[0] * np.log(1 - now.rho[0]))
-        value = log_belief(now.rho, now.loose, self.yes, self.no, self.told(), self.old.doubt)
-        return value + self.before_clicks(now)[0] if self.passes.eased else value
+        return log_belief(now.rho, now.loose, self.yes, self.no, self.told(), self.old.doubt)
 
-    def before_clicks(self, now: Parameters) -> tuple[float, Float64, Float64]:
-        """Where kinds differ in being satisfied: what the prior's pseudo-clicks are worth, whose they are, and how many satisfied."""
-        many = self.pseudo_clicks()
-        return before_clicks(now.rho, now.loose, many * self.satisfied, many * (1 - self.satisfied), self.clickers, now.ease)
-
-    def whose_clicks(self, found: Found) -> None:
-        """Take the kinds' shares of all clicks, for the prior of satisfaction, from the last pass."""
+    def levelled(self, now: Parameters, found: Found) -> Parameters:
+        """The same, with the mean of log ς over the clicks, which are counted anew, at 0: what all ς have in common is put into ρ."""
         clicks = self._clicks_of_kinds(found)
-        if self.passes.eased and clicks.sum() > 0:
-            self.clickers = clicks / clicks.sum()
+        if not self.passes.eased or clicks.sum() == 0:
+            return now
+        self.clickers = clicks / clicks.sum()
+        level = np.exp(self.clickers @ np.log(now.ease))
+        return now._replace(ease=now.ease / level, rho=np.clip(satisfaction_of(now.rho, level), EDGE, 1 - EDGE))
 
     def _clicks_of_kinds(self, found: Found) -> Float64:
         """Clicks that left another ad to click [kind], old ones included."""
@@ -134,7 +127,7 @@ class Problem:
 
     def known_satisfaction(self, now: Parameters, found: Found) -> Float64:
         """What is known of the logit of each ρ [pair]."""
-        asked = found.asked + self.before_clicks(now)[1] if self.passes.eased else self.followed[:, None]
+        asked = found.asked if self.passes.eased else self.followed[:, None]
         return known_of(now.rho, self.yes, self.no, asked, now.ease, found.doubt + self.old.doubt, self.least_known)
 
     # what is not known
@@ -221,8 +214,7 @@ class Problem:
         """The variance of the logit of each ρ [pair], nothing being in doubt; none if ρ is common to all, or was never told of."""
         if self.options.satisfaction is None:
             return np.full(len(rho), EXACT)
-        clicks = self.followed + self.pseudo_clicks() * self.passes.eased
-        known = known_of(rho, self.yes, self.no, clicks[:, None], np.ones(1), np.zeros(len(rho)), self.least_known)
+        known = known_of(rho, self.yes, self.no, self.followed[:, None], np.ones(1), np.zeros(len(rho)), self.least_known)
         return np.where(self.told(), 1 / known, EXACT)
 
 

@@ -14,9 +14,8 @@ For v ≤ 4 an end is convex in x less the logarithm of the chance of stopping, 
 Where users are of several kinds, a click satisfies those of kind t with the odds of ρ times ς_t: there are users whom hardly anything satisfies, and
 long sessions are theirs. Which kind a user is of and what ρ is are taken as independent given the clicks, so all of the above is said of each kind,
 with x + log ς_t in the place of x, and the objective has the logarithm of its sum over the kinds. A click is worth a convex function of ς_t too, so
-that the best ς_t for its tangent is in closed form; then all x are set to their best given ς. The prior speaks of the satisfaction of an average
-click: its pseudo-clicks are of users of all kinds, each kind in its share of all clicks. If they were of users with ς = 1, all ς together could lower
-or raise the level that the prior holds.
+that the best ς_t for its tangent is in closed form; then all x are set to their best given ς. The mean of log ς over all clicks is 0: else all ς
+together could lower or raise the level that the prior of ρ holds.
 """
 
 from __future__ import annotations
@@ -33,6 +32,7 @@ EXACT = 1e-12  # the variance of what is not uncertain
 ROUNDS = 6  # of Newton's method, from a point where it is nearly right
 FARTHEST = 4.0  # logits that a centre moves in one step
 NEAR = 1e-9  # … and that do not matter
+LOWEST = 1e-6  # that ς may be
 
 
 @compiled
@@ -71,50 +71,6 @@ def satisfaction_of(rho: Float64, ease: Float64) -> Float64:
 
 
 @compiled
-def before_clicks(
-    centre: Float64, variance: Float64, yes: Float64, no: Float64, clickers: Float64, ease: Float64
-) -> tuple[float, Float64, Float64]:  # fmt: skip
-    """What the prior's pseudo-clicks are worth, whose they are [pair, kind], and how many satisfied [kind]; `clickers` [kind] is 1 in all."""
-    kinds, worth = len(clickers), 0.0
-    asked, pleased = np.zeros((len(centre), kinds)), np.zeros(kinds)
-    good, bad = np.empty(kinds), np.empty(kinds)
-    for i in range(len(centre)):
-        if yes[i] + no[i] == 0.0:
-            continue
-        for t in range(kinds):
-            c = satisfaction_of(centre[i], ease[t])
-            weight = clickers[t] * np.exp(-0.5 * variance[i] * c * (1.0 - c))
-            good[t], bad[t] = weight * c, weight * (1.0 - c)
-        all_good, all_bad = good.sum(), bad.sum()
-        worth += yes[i] * np.log(all_good) + no[i] * np.log(all_bad)
-        for t in range(kinds):
-            asked[i, t] = yes[i] * good[t] / all_good + no[i] * bad[t] / all_bad
-            pleased[t] += yes[i] * good[t] / all_good
-    return worth, asked, pleased
-
-
-@compiled
-def pulled_of(centre: Float64, variance: Float64, asked: Float64, ease: Float64) -> Float64:
-    """How many clicks of users of each kind would be expected to satisfy [kind], of those asked [pair, kind]."""
-    out = np.zeros(len(ease))
-    for i in range(len(centre)):
-        for t in range(len(ease)):
-            if asked[i, t] > 0.0:
-                c = satisfaction_of(centre[i], ease[t])
-                out[t] += asked[i, t] * (c + 0.5 * variance[i] * c * (1.0 - c) * (1.0 - 2.0 * c))
-    return out
-
-
-def base_of(mean: float, clickers: Float64, ease: Float64) -> float:
-    """The ρ whose satisfaction of an average click is this."""
-    low, high = 0.0, 1.0
-    for _ in range(60):
-        middle = (low + high) / 2
-        low, high = (middle, high) if clickers @ satisfaction_of(np.full(len(ease), middle), ease) < mean else (low, middle)
-    return (low + high) / 2
-
-
-@compiled
 def as_if_alike(centre: Float64, variance: Float64, asked: Float64, ease: Float64) -> tuple[Float64, Float64]:
     """How many clicks of users whose ς is 1 would satisfy as many as the clicks of each kind's, `asked` [pair, kind]; and what they tell too much."""
     clicks, more = np.zeros(len(centre)), np.zeros(len(centre))
@@ -141,6 +97,19 @@ def known_of(centre: Float64, yes: Float64, no: Float64, asked: Float64, ease: F
             told += asked[i, t] * c * (1.0 - c)
         out[i] = max(told - doubt[i], least)
     return out
+
+
+def raise_ease(wanted: Float64, exposure: Float64, clickers: Float64, now: Float64) -> Float64:
+    """The best ς [kind] for `wanted` log ς − `exposure` ς, where the mean of log ς over the clicks, whose shares are `clickers`, is 0 (bisection)."""
+    told = (exposure > 0) & (wanted > 0)
+    if not told.all():
+        return now
+    low, high = -wanted.sum() * FARTHEST, float((wanted / np.maximum(clickers, 1e-12)).min())  # of what the level costs
+    for _ in range(100):
+        middle = (low + high) / 2
+        ease = np.maximum(wanted - middle * clickers, 1e-300) / exposure
+        low, high = (middle, high) if clickers @ np.log(ease) > 0 else (low, middle)
+    return np.asarray(np.maximum((wanted - low * clickers) / exposure, LOWEST))
 
 
 @compiled

@@ -8,10 +8,10 @@ import numpy as np
 
 from reclick.batch import Float64, Int64
 from reclick.models.chain import EDGE
-from reclick.models.luce.kernels import FLOOR, land, leap, raise_tastes, raise_weights, raise_worth
+from reclick.models.luce.kernels import land, leap, raise_tastes, raise_weights, raise_worth
 from reclick.models.luce.parameters import Found, Parameters
-from reclick.models.luce.problem import AS_ALL, EASE, OFTEN, Problem
-from reclick.models.luce.satisfaction import pulled_of, raise_satisfaction
+from reclick.models.luce.problem import AS_ALL, OFTEN, Problem
+from reclick.models.luce.satisfaction import raise_ease, raise_satisfaction
 
 HIGHEST = (1e12, 1 - EDGE, 1e12, 1e12, 1e12, 1.0, 1e12, 1e12, 1e12, 1e12, 1e12, 1e12)  # that a leap may lead to, of each of the parameters
 
@@ -65,20 +65,13 @@ def _satisfaction(problem: Problem, now: Parameters, found: Found) -> tuple[Floa
     if problem.options.satisfaction is None:
         common = (found.satisfied.sum() + yes[0]) / (clicks.sum() + yes[0] + no[0])
         return np.full(len(clicks), np.clip(common, EDGE, 1 - EDGE)), now.loose, ease
-    asked, satisfied = clicks[:, None], found.satisfied
+    asked = found.asked if problem.passes.eased else clicks[:, None]
     if problem.passes.eased:
-        _, before, pleased = problem.before_clicks(now)
-        asked, satisfied = found.asked + before, satisfied + problem.pseudo_clicks() * problem.satisfied
-        ease = _ease(problem, now, found.ease_chosen + pleased, found.ease_pulled + pulled_of(now.rho, now.loose, before, ease))
-    rho = raise_satisfaction(now.rho, now.loose, yes, no, asked, ease, satisfied)
+        old, strength = problem.old, problem.options.kind
+        wanted, exposure = found.ease_chosen + old.ease_chosen + strength, found.ease_pulled / now.ease + old.ease_exposure + strength
+        ease = raise_ease(wanted, exposure, problem.clickers, now.ease)
+    rho = raise_satisfaction(now.rho, now.loose, yes, no, asked, ease, found.satisfied)
     return rho, np.where(problem.told(), 1 / problem.known_satisfaction(now, found), now.loose), ease
-
-
-def _ease(problem: Problem, now: Parameters, chosen: Float64, pulled: Float64) -> Float64:
-    """How easily each kind of users is satisfied; where nothing tells of a kind it stays."""
-    old, strength = problem.old, EASE * problem.options.kind
-    wanted, exposure = chosen + old.ease_chosen + strength, pulled / now.ease + old.ease_exposure + strength
-    return np.where(exposure > 0, np.maximum(wanted / np.maximum(exposure, FLOOR), FLOOR), now.ease)
 
 
 def _shares(problem: Problem, chosen: Float64) -> Float64:
