@@ -167,7 +167,7 @@ def luceclick(model: Any, query: str, ads: Ads) -> Distribution:
     stops = model.seldom_[0] if own is None or strength is None else model.spread_[own]
     unsure = 0.0 if strength is None else min(strength**-0.5, 1.0) if own is None else model.unsure_[own]
     shares = model.common_share_ if own is None or model.options_["mix"] is None else model.share_[own]
-    theta, rho = theta_of(model, query, ads), learnt(model, "rho_", query, ads, model._unseen_rho())
+    theta, rho = theta_of(model, query, ads), rho_of(model, query, ads)
     loose = learnt(model, "loose_", query, ads, 0.0)
     found: Distribution = defaultdict(float)
     for share, gamma, omega, ease in zip(shares, model.gamma_, model.omega_, model.ease_, strict=True):

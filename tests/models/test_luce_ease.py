@@ -10,7 +10,7 @@ import pytest
 from luce_world import PLAIN, PLEASE, PULL, WHEN, WHERE, drawn, drawn_of_queries
 
 from reclick.models import LuceClick
-from reclick.models.luce.satisfaction import as_if_alike, base_of, before_clicks, mean_of, pulled_of, raise_satisfaction, satisfaction_of
+from reclick.models.luce.satisfaction import as_if_alike, mean_of, raise_ease, raise_satisfaction, satisfaction_of
 
 TWO: dict[str, Any] = {**PLAIN, "kinds": 2, "kind_strength": 4.0, "mix_strength": None, "taste_strength": None}
 HALVES = np.array([0.5, 0.5])
@@ -29,10 +29,10 @@ def lengths(log: pa.Table) -> Any:
 def test_users_whom_hardly_anything_satisfies_are_told_from_the_others() -> None:
     model = LuceClick(**TWO, tolerance=1e-7, max_iterations=3000).fit(sessions(40_000, seed=1))
     assert model.converged_
-    assert model.ease_.max() / model.ease_.min() > 8
+    assert model.ease_.max() / model.ease_.min() > 5
     satisfied = satisfaction_of(model.rho_[:, None], np.sort(model.ease_))  # [pair, kind]
     order = np.argsort([int(ad.removeprefix("ad")) for ad in model._pairs.counts.ads.take(pa.array(model._pairs.counts.pair_ad)).to_pylist()])
-    np.testing.assert_allclose(satisfied[order], satisfaction_of(PLEASE[:, None], np.sort(EASES)), atol=0.12)
+    np.testing.assert_allclose(satisfied[order], satisfaction_of(PLEASE[:, None], np.sort(EASES)), atol=0.2)
 
 
 def test_long_sessions_come_as_often_as_they_did() -> None:
@@ -87,13 +87,25 @@ def test_the_satisfaction_told_is_that_of_an_average_click_and_its_interval_is_t
     np.testing.assert_allclose(high - low, ends[1] - ends[0], rtol=2e-3)
 
 
-def test_an_ad_never_clicked_is_told_the_prior_mean() -> None:
-    model = LuceClick(**TWO, satisfaction_prior=0.3).fit(sessions(20_000, seed=8))
-    assert model.ease_.min() < 0.8 * model.ease_.max()
-    assert model.relevance({"query": ["q"], "ad": ["never"]})["satisfaction"][0].as_py() == pytest.approx(0.3)
-    clickers, ease = np.array([0.2, 0.8]), np.array([5.0, 0.1])
-    base = base_of(0.3, clickers, ease)
-    assert clickers @ [base * s / (1 - base + base * s) for s in ease] == pytest.approx(0.3)
+def test_kinds_that_are_alike_stay_so_and_the_mean_over_the_clicks_is_1() -> None:
+    rng = np.random.default_rng(4)
+    theta, rho = rng.gamma(2.0, 0.5, (150, 6)), rng.beta(3.0, 5.0, (150, 6))
+    log = drawn_of_queries(theta, rho, WHERE, WHEN, 9_000, rng)
+    model = LuceClick(**{**TWO, "satisfaction_strength": 8.0, "satisfaction_prior": 0.375}).fit(log)
+    assert model.clickers_ @ np.log(model.ease_) == pytest.approx(0, abs=1e-12)
+    np.testing.assert_allclose(model.ease_, 1, atol=0.4)
+
+
+def test_the_best_ease_is_that_of_all_whose_mean_logarithm_over_the_clicks_is_0() -> None:
+    rng = np.random.default_rng(9)
+    for _ in range(20):
+        wanted, exposure, clickers = rng.gamma(2.0, 20.0, 3), rng.gamma(2.0, 20.0, 3), rng.dirichlet([2.0, 2.0, 2.0])
+        ease = raise_ease(wanted, exposure, clickers, np.ones(3))
+        assert clickers @ np.log(ease) == pytest.approx(0, abs=1e-9)
+        for _ in range(20):
+            move = rng.normal(size=3)
+            other = ease * np.exp(0.05 * (move - clickers @ move))
+            assert wanted @ np.log(other) - exposure @ other <= wanted @ np.log(ease) - exposure @ ease
 
 
 @pytest.mark.parametrize("clicks", [[[]] * 5, [[1]] * 5])
@@ -102,16 +114,6 @@ def test_where_no_click_tells_of_a_kind_it_stays_as_it_was(clicks: list[list[int
     model = LuceClick(**{**TWO, "kind_strength": 0.0}, satisfaction_prior=0.3).fit(nothing)
     assert model.ease_.tolist() == [1, 1]
     assert model.relevance()["satisfaction"][0].as_py() == pytest.approx(0.3)
-
-
-def test_the_pseudo_clicks_of_the_prior_are_of_the_kinds_that_make_them_likely_by_hand() -> None:
-    centre, variance, clickers, ease = np.array([0.5]), np.array([1e-12]), np.array([0.6, 0.4]), np.array([3.0, 1 / 3])
-    worth, asked, pleased = before_clicks(centre, variance, np.array([2.0]), np.array([5.0]), clickers, ease)
-    good, bad = 0.6 * 0.75 + 0.4 * 0.25, 0.6 * 0.25 + 0.4 * 0.75
-    assert worth == pytest.approx(2 * np.log(good) + 5 * np.log(bad))
-    np.testing.assert_allclose(pleased, [2 * 0.45 / good, 2 * 0.1 / good])
-    np.testing.assert_allclose(asked[0] - pleased, [5 * 0.15 / bad, 5 * 0.3 / bad])
-    np.testing.assert_allclose(pulled_of(centre, variance, asked, ease), asked[0] * [0.75, 0.25])
 
 
 def test_a_centre_is_where_as_many_clicks_satisfy_as_did_whatever_the_start() -> None:

@@ -19,7 +19,7 @@ from reclick.models import LuceClick, MultiClick
 from reclick.models.luce.climbing import climb
 from reclick.models.luce.parameters import Options
 from reclick.models.luce.problem import Problem
-from reclick.models.luce.satisfaction import EXACT
+from reclick.models.luce.satisfaction import EXACT, satisfaction_of
 from reclick.pages import Pages
 from reclick.sequences.readings import LUCE
 from reclick.sessions import as_sessions
@@ -141,7 +141,7 @@ def test_where_the_climb_ends_the_objective_is_flat_in_every_weight(options: Opt
         def objective(at: Any) -> float:
             return made.passes.expect(at, pool).log_likelihood + made.log_prior(at)
 
-        for name in ("theta", "rho", "loose", "eye", "out", *(["spread"] if options.query else []), *(["taste", "ease"] if options.taste else [])):
+        for name in ("theta", "rho", "loose", "eye", "out", *(["spread"] if options.query else []), *(["taste"] if options.taste else [])):
             values = getattr(top, name)
             for i in range(0, values.size, max(1, values.size // 7)):
                 if name == "loose" and values[i] >= 1 / made.least_known:
@@ -149,6 +149,9 @@ def test_where_the_climb_ends_the_objective_is_flat_in_every_weight(options: Opt
                 here = (np.arange(values.size) == i).reshape(values.shape)
                 moved = [top._replace(**{name: values * np.where(here, factor, 1.0)}) for factor in (1.001, 1 / 1.001)]
                 assert abs(objective(moved[0]) - objective(moved[1])) / 0.002 < 2e-2, (name, i)
+        for t in range(options.kinds - 1):  # whose mean over the clicks stays
+            step = 0.001 * ((np.arange(options.kinds) == t) - made.clickers[t])
+            assert abs(objective(top._replace(ease=top.ease * np.exp(step))) - objective(top._replace(ease=top.ease * np.exp(-step)))) / 0.002 < 2e-2
 
 
 def test_a_pass_pulls_each_weight_by_its_chance_where_the_user_still_chooses() -> None:
@@ -217,7 +220,8 @@ def test_unseen_queries_and_ads_get_what_is_common_to_all() -> None:
     assert np.isfinite(model.log_prob(strange)).all()
     table = model.relevance({"query": ["never"], "ad": ["x"]})
     assert table["attractiveness"][0].as_py() == pytest.approx(model.unseen_ / (1 + model.unseen_))
-    assert table["satisfaction"][0].as_py() == pytest.approx(model.satisfaction_)
+    each = satisfaction_of(np.full(len(model.ease_), model.satisfaction_), model.ease_)  # [kind]
+    assert table["satisfaction"][0].as_py() == pytest.approx(float(model.clickers_ @ each))
 
 
 def test_rare_queries_and_pairs_have_prior_means_of_their_own() -> None:

@@ -119,7 +119,8 @@ class Problem:
             return now
         self.clickers = clicks / clicks.sum()
         level = np.exp(self.clickers @ np.log(now.ease))
-        return now._replace(ease=now.ease / level, rho=np.clip(satisfaction_of(now.rho, level), EDGE, 1 - EDGE))
+        rho = np.clip(satisfaction_of(now.rho, level), EDGE, 1 - EDGE)
+        return now._replace(ease=now.ease / level, rho=np.where(self.told(), rho, now.rho))
 
     def _clicks_of_kinds(self, found: Found) -> Float64:
         """Clicks that left another ad to click [kind], old ones included."""
