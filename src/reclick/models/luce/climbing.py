@@ -111,4 +111,5 @@ class _Way:
 
     def end(self, converged: bool, message: str) -> Fit:
         """The fit that this way has led to."""
-        return Fit(self.trail[-1], self.found, tuple(self.objective), converged, message, self.problem)
+        below = self.value - self.objective[-1]  # the last is the objective there, those before are by what was gained since below it
+        return Fit(self.trail[-1], self.found, tuple(each + below for each in self.objective), converged, message, self.problem)
