@@ -8,7 +8,7 @@ from brute import Session, as_table
 from luce_world import PLEASE, PULL, WHEN, WHERE, drawn
 
 from reclick.models import LuceClick
-from reclick.models.luce.choice import AGAIN, DEFAULTS, FOLDS, LEAST, PAGES, Chooser, Tried, _earns, _top
+from reclick.models.luce.choice import AGAIN, DEFAULTS, FOLDS, LASTING, PAGES, WORTHWHILE, Chooser, Tried, _earns, _top
 from reclick.models.luce.kernels import marks
 from reclick.models.luce.parameters import Options
 from reclick.sessions import Sessions, as_sessions
@@ -97,13 +97,14 @@ def test_a_long_log_is_asked_through_some_of_its_queries(monkeypatch: pytest.Mon
     assert isinstance(chooser.choose(), Options)
 
 
-def test_an_addition_has_to_gain_surely_and_where_it_has_values_for_every_pair_enough() -> None:
-    none, some = np.full(400, -1.0), np.full(400, -1.0) + 0.001 + 0.001 * np.tile([1.0, -1.0], 200)  # a gain of .001 ± .00005
-    less, more = (Tried(DEFAULTS, held_out, np.ones(400)) for held_out in (none, some))
-    assert more.sureness(less) == pytest.approx(20)
-    assert _earns(more, less)
-    assert not _earns(more, less, least=LEAST["taste"])
-    assert not _earns(less, more)
+def test_an_addition_has_to_gain_and_where_it_has_values_for_every_pair_more_but_not_surely() -> None:
+    def tried(gain: float) -> Tried:
+        return Tried(DEFAULTS, -1.0 + gain + np.tile([1.0, -1.0], 200), np.ones(400))  # whose noise is far larger than any gain
+
+    none, hardly, some, much = (tried(gain) for gain in (0.0, WORTHWHILE / 2, 2 * WORTHWHILE, 2 * LASTING))
+    assert [_earns(more, none) for more in (none, hardly, some, much)] == [False, False, True, True]
+    assert [_earns(more, none, LASTING) for more in (none, hardly, some, much)] == [False, False, False, True]
+    assert not _earns(none, some)
 
 
 @pytest.mark.parametrize(

@@ -41,13 +41,13 @@ GRIDS: dict[str, tuple[Any, ...]] = {  # from the strongest; None is one value c
     "mix": (None, 10.0, 3.0),
     "kind": (16.0, 4.0),
     "taste": (None, 20.0, 8.0, 3.0),
-    "position": (None, 30.0, 10.0),
+    "position": (None, 100.0, 30.0, 10.0),
     "satisfaction": (None, 30.0, 10.0, 5.0, 2.0),
     "transition": (16.0, 4.0, 1.0),
 }
 TENTHS = (1, 3, 5, 7, 9)  # that the prior mean of satisfaction is tried at before its strength is decided; then between them
-SURELY = 2.0  # standard errors that an addition has to gain
-LEAST = {"taste": 0.002}  # … and a session: less does not last to the next week, and first clicks pay for it
+WORTHWHILE = 0.0003  # what an addition has to gain a session: less is not worth what it costs
+LASTING = 0.002  # … and tastes: less does not last to the next week, and first clicks pay for it
 SAME = 1e-9  # a session, by which log-likelihoods differ through rounding
 DEFAULTS = Options(attractiveness=2.0, satisfaction=5.0, query=None, transition=4.0, kinds=1, kind=4.0, mix=10.0)
 MOST_KINDS = 6
@@ -74,9 +74,9 @@ class Tried(NamedTuple):
         return mean / error if error > 0 else 0.0
 
 
-def _earns(more: Tried, less: Tried, least: float = 0.0) -> bool:
-    """Whether an addition earns its place."""
-    return more.sureness(less) >= SURELY and more.mean - less.mean >= least
+def _earns(more: Tried, less: Tried, least: float = WORTHWHILE) -> bool:
+    """Whether an addition earns its place: whether it gains so much a session, surely or not, for a small log is sure of nothing."""
+    return more.mean - less.mean >= least
 
 
 def _top(before: float, at: float, after: float) -> float:
@@ -188,7 +188,7 @@ class Chooser:
         trials = [self.tried(now._replace(**{name: value})) for value in GRIDS[name]]
         best = max(trials, key=lambda trial: trial.mean)
         if GRIDS[name][0] is None:
-            none, least = trials[0], LEAST.get(name, 0.0)
+            none, least = trials[0], LASTING if name == "taste" else WORTHWHILE
             if not _earns(best, none, least):
                 return none.options
             trials = [trial for trial in trials[1:] if _earns(trial, none, least)]
@@ -210,7 +210,7 @@ class Chooser:
         while more := next((kinds for kinds in self._more_kinds(now) if _earns(self.tried(kinds), self.tried(now))), None):
             now = more
         tasting = now._replace(kinds=2, taste=TASTE)
-        if now.kinds == 1 and "taste" not in self.fixed and _earns(self.tried(tasting), self.tried(now), LEAST["taste"]):
+        if now.kinds == 1 and "taste" not in self.fixed and _earns(self.tried(tasting), self.tried(now), LASTING):
             return tasting
         return now
 
