@@ -1,9 +1,10 @@
 """What LuceClick decides by itself: strengths of priors and additions, by the likelihood of sessions held out of the training log.
 
 Sessions are dealt into folds by their own content, so the order of the log's rows does not matter and nothing is drawn at random. Of the strengths of
-a prior that are not surely worse than the best the strongest is taken (of attractiveness the nearest to moderate), and of its means the best; an
-addition is taken only where it surely gains. Sure is what is twice its standard error, or once for a strength; tastes have to gain more, as small
-gains of theirs did not last to the next week. So drift, which held-out sessions of the same days do not show, is met with the stronger prior.
+a prior that are within a standard error of the best the strongest is taken (of attractiveness the nearest to moderate), and of its means the best. So
+drift, which held-out sessions of the same days do not show, is met with the stronger prior. An addition is taken where it gains enough a session to
+be worth its cost, and tastes where they gain more, as small gains of theirs did not last to the next week. Whether a gain is sure is not asked: a
+small log is sure of nothing, and users and queries do differ.
 """
 
 from __future__ import annotations
@@ -184,7 +185,7 @@ class Chooser:
         return now._replace(satisfied=round((best + _top(gain(best - 1), gain(best), gain(best + 1)) if inside else best) / 10, 3))
 
     def _along(self, name: str, now: Options) -> Options:
-        """Of what is not surely worse than the best of a grid the strongest, or the nearest to moderate; an addition only if it surely gains."""
+        """Of what is not surely worse than the best of a grid the strongest, or the nearest to moderate; an addition only if it is worth its cost."""
         trials = [self.tried(now._replace(**{name: value})) for value in GRIDS[name]]
         best = max(trials, key=lambda trial: trial.mean)
         if GRIDS[name][0] is None:
@@ -206,7 +207,7 @@ class Chooser:
         return alone if now.taste is not None and not _earns(self.tried(then), self.tried(alone)) else then
 
     def _kinds(self, now: Options) -> Options:
-        """More kinds of users as long as one more, or two, surely gain; two that differ in their tastes, where they differ in nothing else."""
+        """More kinds of users as long as one more, or two, are worth it; two that differ in their tastes, where they differ in nothing else."""
         while more := next((kinds for kinds in self._more_kinds(now) if _earns(self.tried(kinds), self.tried(now))), None):
             now = more
         tasting = now._replace(kinds=2, taste=TASTE)
