@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from bench import counting, em, evaluating, headlines, luce, predicting, real, ubi
+from bench import counting, em, evaluating, headlines, luce, predicting, real, small, ubi
 
 BENCHES = {
     "counting": counting.main,
@@ -14,6 +14,7 @@ BENCHES = {
     "luce": luce.main,
     "predicting": predicting.main,
     "real": real.main,
+    "small": small.main,
     "ubi": ubi.main,
 }
 

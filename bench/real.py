@@ -41,9 +41,13 @@ COLUMNS = (
 
 def main() -> bool:
     """Print a table for each log and cut; whether every limit holds. Without the logs there is nothing to hold."""
-    folder = Path(os.environ.get("RECLICK_DATA", Path(__file__).parents[2] / "shared" / "data"))
-    held = [_log(folder / f"{name}.parquet", longest) for longest in CUTS for name in LOGS]  # all of them, also after a miss
+    held = [_log(data_folder() / f"{name}.parquet", longest) for longest in CUTS for name in LOGS]  # all of them, also after a miss
     return all(held)
+
+
+def data_folder() -> Path:
+    """Where the logs are looked for."""
+    return Path(os.environ.get("RECLICK_DATA", Path(__file__).parents[2] / "shared" / "data"))
 
 
 def _log(path: Path, longest: int) -> bool:
@@ -114,16 +118,16 @@ def measure(path: str, longest: int, name: str, settings: str) -> dict[str, Any]
     sets, sequences = model.log_set_prob(test), model.log_prob(test)
     marginals, clicks = model.click_prob(test), test["clicks"].to_pylist()
     positions = np.count_nonzero(~np.isnan(marginals))
-    surprise = _surprise(marginals, clicks)  # [session, position]
+    bits = surprise(marginals, clicks)  # [session, position]
     return {
         "set": float(sets.mean()),
         "set_impossible": float(np.isneginf(sets).mean()),
         "sequence": float(sequences.mean()),
         "sequence_impossible": float(np.isneginf(sequences).mean()),
-        "perplexity": float(2 ** np.nanmean(surprise)),
-        "by_position": float(np.mean(2 ** np.nanmean(surprise, axis=0))),
+        "perplexity": float(2 ** np.nanmean(bits)),
+        "by_position": float(np.mean(2 ** np.nanmean(bits, axis=0))),
         "conditional": float(np.exp(-sets.sum() / positions)),
-        "first_click": _first_clicks(model.next_click_prob(test, [[]] * len(test)), clicks),
+        "first_click": float(np.nanmean(first_hits(model.next_click_prob(test, [[]] * len(test)), clicks))),
         "seconds": seconds,
         "iterations": getattr(model, "iterations_", None),
         "converged": getattr(model, "converged_", None),
@@ -167,7 +171,7 @@ def part(path: str, split: str, longest: int) -> Any:
     return pa.table({"query": table["query"], "ads": pc.list_slice(table["ads"], 0, longest), "clicks": lists})
 
 
-def _surprise(chance: Float64, clicks: list[list[int]]) -> Float64:
+def surprise(chance: Float64, clicks: list[list[int]]) -> Float64:
     """−log₂ of the probability given to what happened at each position [session, position]; nan beyond the page."""
     clicked = np.zeros(chance.shape, bool)
     for session, positions in enumerate(clicks):
@@ -176,12 +180,12 @@ def _surprise(chance: Float64, clicks: list[list[int]]) -> Float64:
         return np.asarray(-np.log2(np.where(clicked, chance, 1 - chance)))
 
 
-def _first_clicks(chance: Float64, clicks: list[list[int]]) -> float:
-    """The share of clicked sessions whose first click is where it was likeliest; of k places tied, each is a k-th of a hit."""
-    rows = [session for session, positions in enumerate(clicks) if positions]
-    first = np.array([clicks[session][0] for session in rows]) - 1
-    tied = chance[rows] >= np.nanmax(chance[rows], axis=1, keepdims=True) * (1 - 1e-9)
-    return float(np.mean(tied[np.arange(len(rows)), first] / tied.sum(axis=1)))
+def first_hits(chance: Float64, clicks: list[list[int]]) -> Float64:
+    """Whether the first click is where it was likeliest [session]; of k places tied, each is a k-th of a hit. nan without a click."""
+    tied = chance >= np.nanmax(chance, axis=1, keepdims=True) * (1 - 1e-9)
+    first = np.array([positions[0] - 1 if positions else 0 for positions in clicks])
+    hits = tied[np.arange(len(clicks)), first] / tied.sum(axis=1)
+    return np.where([bool(positions) for positions in clicks], hits, np.nan)
 
 
 if __name__ == "__main__":
