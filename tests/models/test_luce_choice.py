@@ -99,9 +99,11 @@ def test_a_long_log_is_asked_through_some_of_its_queries(monkeypatch: pytest.Mon
 
 def test_an_addition_has_to_gain_and_where_it_has_values_for_every_pair_more_but_not_surely() -> None:
     def tried(gain: float) -> Tried:
-        return Tried(DEFAULTS, -1.0 + gain + np.tile([1.0, -1.0], 200), np.ones(400))  # whose noise is far larger than any gain
+        return Tried(DEFAULTS, -1.0 + gain + np.tile([0.1, -0.1], 200), np.ones(400))  # a mean with a standard error of .005, far more than the gains
 
-    none, hardly, some, much = (tried(gain) for gain in (0.0, WORTHWHILE / 2, 2 * WORTHWHILE, 2 * LASTING))
+    none = Tried(DEFAULTS, np.full(400, -1.0), np.ones(400))
+    hardly, some, much = (tried(gain) for gain in (WORTHWHILE / 2, 2 * WORTHWHILE, 2 * LASTING))
+    assert much.sureness(none) < 1
     assert [_earns(more, none) for more in (none, hardly, some, much)] == [False, False, True, True]
     assert [_earns(more, none, LASTING) for more in (none, hardly, some, much)] == [False, False, False, True]
     assert not _earns(none, some)
@@ -136,3 +138,50 @@ def test_what_the_user_says_of_tastes_is_kept() -> None:
     assert LuceClick(kinds=2, taste_strength=5.0).fit(log).options_["taste"] == 5.0
     assert LuceClick(kinds=2, taste_strength=None).fit(log).options_["taste"] is None
     assert LuceClick(kinds=1, taste_strength=5.0).fit(log).options_["taste"] is None  # there are no kinds to differ
+
+
+@pytest.mark.parametrize(
+    ("name", "gains", "taken"),
+    [
+        ("position", {100.0: 0.5, 30.0: 0.9, 10.0: 0.0}, None),  # in what an addition has to gain: nothing gains as much
+        ("position", {100.0: 0.5, 30.0: 2.0, 10.0: 0.0}, 30.0),  # the only one that does
+        ("position", {100.0: 2.0, 30.0: 2.1, 10.0: 0.0}, 100.0),  # of two that do, and that the log cannot tell apart, the stronger
+        ("taste", {20.0: 2.0, 8.0: 3.0, 3.0: 0.0}, None),  # enough for others, not for tastes
+        ("taste", {20.0: 2.0, 8.0: 1.1 * LASTING / WORTHWHILE, 3.0: 0.0}, 8.0),
+    ],
+)
+def test_an_addition_is_as_strong_as_the_log_allows_where_it_earns_its_place(
+    name: str, gains: dict[float, float], taken: float | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    noise = np.tile([0.1, -0.1], 200)
+
+    def tried(_: Chooser, options: Options) -> Tried:
+        value = getattr(options, name)
+        return Tried(options, np.zeros(400) if value is None else gains[value] * WORTHWHILE + value * noise, np.ones(400))
+
+    monkeypatch.setattr(Chooser, "tried", tried)
+    chooser = Chooser(as_sessions(as_table([Session("q", ("a",), ())])), np.ones(1), {})
+    assert getattr(chooser._along(name, DEFAULTS), name) == taken
+
+
+@pytest.mark.parametrize(("gain", "kinds"), [(WORTHWHILE / 2, 1), (2 * WORTHWHILE, 3)])
+def test_kinds_of_users_have_to_earn_their_place_with_what_was_decided_of_them(gain: float, kinds: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Chooser, "tried", lambda _, options: Tried(options, np.full(400, gain * (options.kinds > 1)), np.ones(400)))
+    chooser = Chooser(as_sessions(as_table([Session("q", ("a",), ())])), np.ones(1), {})
+    assert chooser._taste(DEFAULTS._replace(kinds=3)).kinds == kinds
+
+
+def test_a_log_of_one_query_is_not_asked_how_queries_differ() -> None:
+    sessions = as_sessions(drawn(PULL, PLEASE, WHERE, WHEN, 600, seed=9))
+    assert len(sessions.counts.queries) == 1
+    options = Chooser(sessions, np.ones(6), {}).choose()
+    assert (options.query, options.mix) == (None, None)
+    assert Chooser(sessions, np.ones(6), {"query": 4.0}).choose().query == 4.0
+
+
+def test_where_satisfaction_is_common_to_all_no_prior_mean_of_it_is_decided() -> None:
+    sessions = as_sessions(drawn(PULL, np.full(6, 0.4), WHERE, WHEN, 600, seed=9))
+    fixed = {name: value for name, value in GIVEN.items() if name != "satisfaction"}
+    options = Chooser(sessions, np.ones(6), {**fixed, "satisfaction": None}).choose()
+    assert (options.satisfaction, options.satisfied) == (None, None)
+    assert Chooser(sessions, np.ones(6), {**fixed, "satisfaction": None, "satisfied": 0.3}).choose().satisfied == 0.3

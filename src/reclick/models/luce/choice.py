@@ -137,7 +137,8 @@ class Chooser:
 
     def __init__(self, sessions: Sessions, means: Float64, fixed: dict[str, Any]) -> None:
         some, kept = _some(sessions)
-        self.means, self.fixed = means[kept], fixed
+        self.means = means[kept]
+        self.fixed = fixed if len(some.counts.queries) > 1 else {"query": None, "mix": None} | fixed  # one query does not differ from others
         self.folds = _dealt(some) if sessions.weight.sum() >= FEWEST else []
         self.counted = [count_sessions(train) for train, _ in self.folds]
         self.trials: dict[Options, Tried] = {}
@@ -152,7 +153,8 @@ class Chooser:
                     now = self._decided(name, now)
             if now.kinds > 1 and "satisfied" not in self.fixed:
                 now = self._decided("satisfied", now)  # once more, as kinds of users differ in it
-        return now
+        common = now.satisfaction is None and "satisfied" not in self.fixed
+        return now._replace(satisfied=None) if common else now  # a mean that was decided is that of each pair's own
 
     def _decided(self, name: str, now: Options) -> Options:
         if name == "kinds":
@@ -197,14 +199,17 @@ class Chooser:
         return min(fair, key=_from_moderate) if name == "attractiveness" else fair[0]
 
     def _taste(self, now: Options) -> Options:
-        """Tastes of the kinds of users that there are; where they have them, it may take more kinds to tell them."""
+        """Tastes of the kinds of users that there are; where they have them, it may take more kinds to tell them.
+
+        Kinds were taken before their shares, strength and tastes were decided: in the end they have to earn their place with these.
+        """
         then = self._along("taste", now)
         if "kinds" in self.fixed:
             return then
         if then.taste is not None:
-            return self._kinds(then)
+            then = self._kinds(then)
         alone = then._replace(kinds=1)
-        return alone if now.taste is not None and not _earns(self.tried(then), self.tried(alone)) else then
+        return then if _earns(self.tried(then), self.tried(alone), WORTHWHILE if then.taste is None else LASTING) else alone
 
     def _kinds(self, now: Options) -> Options:
         """More kinds of users as long as one more, or two, are worth it; two that differ in their tastes, where they differ in nothing else."""
