@@ -104,7 +104,7 @@ def test_a_fitted_model_is_judged_by_its_folder(run: Run) -> None:
     assert run("fit", log, "--model", "ubm", "--to", "other/mine")[0] == 0
     code, out, _ = run("evaluate", "--test", log, "--models", "mine,other/mine", "--resamples", "50", "--to", "both")
     assert code == 0
-    assert "# Two fits of one click model compared on log.parquet\n\nmine and other/mine, judged on 60 test sessions." in out
+    assert "Two fits of one click model compared on log.parquet: mine and other/mine, judged on 60 test sessions." in out
 
 
 def test_a_log_is_split_by_cuts(run: Run) -> None:

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from reclick.evaluation import Evaluation, evaluate
+from reclick.evaluation import evaluate
 from reclick.files import write_files
 from reclick.logs import read_sessions
 from reclick.models import MODELS, ClickModel, LuceClick, MultiClick, load
@@ -46,16 +46,6 @@ WRITTEN = {  # every file, or the folder that it is in, and what it is
     "logs/truth.json": "the settings of the simulation",
     "work": "the models and scores of the comparison; may be deleted, a second run makes them again",
 }
-HEADLINE = {
-    "first_click_accuracy": ("first click", "{:.1%}"),
-    "sequence_accuracy@2": ("2 clicks", "{:.1%}"),
-    "top_accuracy@2": ("top 2", "{:.1%}"),
-    "perplexity": ("perplexity", "{:.4f}"),
-    "log_likelihood": ("sequence", "{:.4f}"),
-    "log_set_likelihood": ("set", "{:.4f}"),
-    "calibration_error": ("calibration", "{:.4f}"),
-    "roc_auc": ("ROC-AUC", "{:.4f}"),
-}
 
 
 def run(to: Path, progress: Told) -> Iterator[str]:
@@ -72,7 +62,7 @@ def run(to: Path, progress: Told) -> Iterator[str]:
     found = evaluate(models, weeks[2], train=weeks[1], history=weeks[0], labels=logs / "labels.parquet", folder=to / "work", progress=progress)
     found.save(to)
     yield _section("Week 3 of three simulated weeks, never seen in training", str(found.portrait))
-    yield _section("The models compared (week 1 as history, week 2 to train, week 3 to test)", _headline(found))
+    yield _section("The models compared (week 1 as history, week 2 to train, week 3 to test)", str(found))
     model.save(to / "model")
     predict(load(to / "model"), weeks[2], to / "predictions.parquet", progress=partial(progress, "Predicting week 3"))
     write_files(to, {"relevance.parquet": lambda path: pq.write_table(model.relevance(), path, compression="zstd")})
@@ -83,21 +73,6 @@ def run(to: Path, progress: Told) -> Iterator[str]:
 
 def _section(title: str, text: str) -> str:
     return f"{title}\n{'─' * len(title)}\n{text}\n"
-
-
-def _headline(found: Evaluation) -> str:
-    """The main metrics, a row a model; a dash where a model cannot answer. Intervals and all else are in the report."""
-    models = found.scores["model"].unique().to_pylist()
-    wide = max(map(len, models))
-    head = " ".join([" " * wide, *(f"{name:>11}" for name, _ in HEADLINE.values())])
-    rows = [" ".join([f"{model:<{wide}}", *(_cell(found, model, metric) for metric in HEADLINE)]) for model in models]
-    return "\n".join([head, *rows, "", found.to_markdown().split("\n\n")[2]])
-
-
-def _cell(found: Evaluation, model: str, metric: str) -> str:
-    value = found.value(model, metric)
-    text = "–" if value is None else HEADLINE[metric][1].format(value).replace("-inf", "−∞")
-    return f"{text:>11}"
 
 
 def _query_sections(model: MultiClick, luce: LuceClick) -> Iterator[tuple[str, str]]:

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from reclick.report import markdown
+from reclick.report import text as text_page
 from reclick.report.colours import DARK, HEAT_DARK, HEAT_LIGHT, LIGHT, SERIES_DARK, SERIES_LIGHT, contrast, heat
 from reclick.report.lines import tick_texts
 from reclick.report.markup import Html, element, join, safe
@@ -112,6 +113,20 @@ def test_markdown_has_the_headline_and_the_main_tables() -> None:
     widths = {block: {line.replace("\\|", "").count("|") for line in block.splitlines() if line.startswith("|")} for block in text.split("\n\n")}
     assert all(len(counts) <= 1 for counts in widths.values())
     assert [model for model in MODELS if model not in text] == []
+
+
+def test_plain_text_has_a_row_a_model_and_says_who_is_best_at_what() -> None:
+    evaluation = made_up()
+    page = text_page(evaluation.scores, evaluation.differences, evaluation.portrait, evaluation.details)
+    compared, table, verdict, *_, answers = page.split("\n\n")
+    assert compared.startswith("Six click models compared on week3.parquet: ")
+    head, *rows = table.splitlines()
+    assert [row.split()[0] for row in rows] == list(MODELS)
+    assert {len(row) for row in rows} == {len(head)}
+    assert "MultiClick" in verdict
+    assert answers.startswith("The first click. ")
+    assert "\\" not in page
+    assert "77.1%" in next(row for row in rows if row.startswith("MultiClick"))
 
 
 def test_markdown_takes_no_text_of_a_log_for_its_own() -> None:

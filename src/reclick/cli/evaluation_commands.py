@@ -55,7 +55,7 @@ def evaluate(
         found = evaluate(_chosen(models), **parts, ads=ads, labels=labels, folder=to, level=level, resamples=resamples, seed=seed, progress=progress)
     found = replace(found, details={**found.details, "command": shlex.join(["reclick", *sys.argv[1:]])})
     written = found.save(to)
-    typer.echo(found.to_markdown().split("\n## ")[0])
+    typer.echo(f"{found}\n")
     for path in written:
         typer.echo(path)
 

@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 
 from reclick.files import write_files
 from reclick.portrait import Portrait
-from reclick.report import markdown, render, write_html
+from reclick.report import markdown, render, text, write_html
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,10 +48,14 @@ class Evaluation:
         """Write the tables as Parquet, the rest as JSON, and the report as Markdown and HTML; each file appears when it is whole."""
         tables = {"scores.parquet": self.scores, "differences.parquet": self.differences, "curves.parquet": self.curves}
         known = json.dumps({"portrait": self.portrait.to_dict(), "details": self.details}, indent=2, ensure_ascii=False) + "\n"
-        page = render(self.scores, self.differences, self.curves, self.portrait, self.details)
-        texts = {"evaluation.json": known, "report.md": self.to_markdown(), "report.html": page}
+        html = render(self.scores, self.differences, self.curves, self.portrait, self.details)
+        pages = {"evaluation.json": known, "report.md": self.to_markdown(), "report.html": html}
         writers = {name: partial(pq.write_table, table, compression="zstd") for name, table in tables.items()}
-        return write_files(Path(folder), {**writers, **{name: partial(Path.write_text, data=text, encoding="utf-8") for name, text in texts.items()}})
+        return write_files(Path(folder), {**writers, **{name: partial(Path.write_text, data=page, encoding="utf-8") for name, page in pages.items()}})
+
+    def __str__(self) -> str:
+        """The main metrics, a row a model, and who is best at what."""
+        return text(self.scores, self.differences, self.portrait, self.details)
 
     def __repr__(self) -> str:
         models = ", ".join(self.scores["model"].unique().to_pylist())
