@@ -67,6 +67,13 @@ def test_the_help_of_a_command_shows_an_example(run: Run, command: str) -> None:
     assert f"Example: reclick {command}" in " ".join(out.split())
 
 
+def test_a_log_without_a_click_is_warned_of_where_it_is_learnt_from_and_not_where_it_is_predicted(run: Run) -> None:
+    log, pages = write_log("log.parquet"), write_log("pages.parquet", [[], []])
+    assert "has no click" in run("fit", pages, "--to", "none")[2]
+    assert run("fit", log, "--to", "model")[0] == 0
+    assert run("predict", "model", pages, "--to", "scored.parquet")[2] == ""
+
+
 def test_from_simulation_to_predictions(run: Run) -> None:
     assert run("simulate", "--to", "logs", "--sessions", "400", "--queries", "20")[0] == 0
     assert run("check", "logs/week2.parquet")[0] == 0

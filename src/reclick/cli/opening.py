@@ -70,6 +70,7 @@ def add_up(paths: list[str], how: How) -> Read:
         log = open_log(logs, how)
         with working(f"Counting {log.name}", log.num_rows) as progress:
             saved.append(count(log, progress=progress))
+        tell_no_clicks(log)
         tell_dropped(log)
         ads = log.ads
     total = saved[0]
@@ -89,6 +90,7 @@ def group(paths: list[str], how: How) -> Read:
     log = open_log(paths, how)
     with working(f"Grouping {log.name}", log.num_rows) as progress:
         sessions = as_sessions(log, progress=progress)
+    tell_no_clicks(log)
     tell_dropped(log)
     return Read(sessions, log.ads)
 
@@ -120,7 +122,6 @@ def value(text: str) -> Any:
 
 def tell_dropped(log: SessionLog) -> None:
     """Say what was dropped or is worth knowing of a log that was read."""
-    tell_no_clicks(log)
     if log.summary.dropped or log.summary.notes:
         console(stderr=True).print(str(log.summary), markup=False, highlight=False)
 
