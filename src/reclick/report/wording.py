@@ -95,8 +95,20 @@ def with_unit(value: float | None, metric: str) -> str:
 
 
 def interval(low: float | None, high: float | None, metric: str) -> str:
-    """An interval, or nothing where there is none."""
-    return "" if low is None or high is None else f"[{written(low, metric)},\u00a0{written(high, metric)}]"
+    """An interval, or nothing where there is none.
+
+    >>> interval(0.00003, 0.0024, "calibration_error").split()
+    ['[0.00003,', '0.0024]']
+    """
+    return "" if low is None or high is None else f"[{_end(low, metric)},\u00a0{_end(high, metric)}]"
+
+
+def _end(value: float, metric: str) -> str:
+    """An end of an interval: with another digit where it would be written as 0 and is not, for 0 would be a tie."""
+    text, known = written(value, metric), shown(metric)
+    if value == 0 or any(digit in text for digit in "123456789∞"):
+        return text
+    return signed(value * (100 if known.percent else 1), known.digits + 1)
 
 
 def margin(difference: float, metric: str) -> str:
