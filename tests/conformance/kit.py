@@ -122,8 +122,8 @@ def all_answers(model: ClickModel, log: Columns = LOG) -> dict[str, Any]:
 
 
 def rounding(model: ClickModel) -> float:
-    """How far sums in another order may lead apart: the many iterations of LuceClick add to it."""
-    return 1e-7 if model.name == "luceclick" else 1e-9
+    """How far sums in another order may lead apart: the many iterations of LuceClick add to it, most where users are of several kinds."""
+    return 1e-6 if model.name == "luceclick" else 1e-9
 
 
 def assert_same(got: dict[str, Any], expected: dict[str, Any], within: float, *, but: tuple[str, ...] = ()) -> None:

@@ -177,11 +177,3 @@ def test_a_log_of_one_query_is_not_asked_how_queries_differ() -> None:
     options = Chooser(sessions, np.ones(6), {}).choose()
     assert (options.query, options.mix) == (None, None)
     assert Chooser(sessions, np.ones(6), {"query": 4.0}).choose().query == 4.0
-
-
-def test_where_satisfaction_is_common_to_all_no_prior_mean_of_it_is_decided() -> None:
-    sessions = as_sessions(drawn(PULL, np.full(6, 0.4), WHERE, WHEN, 600, seed=9))
-    fixed = {name: value for name, value in GIVEN.items() if name != "satisfaction"}
-    options = Chooser(sessions, np.ones(6), {**fixed, "satisfaction": None}).choose()
-    assert (options.satisfaction, options.satisfied) == (None, None)
-    assert Chooser(sessions, np.ones(6), {**fixed, "satisfaction": None, "satisfied": 0.3}).choose().satisfied == 0.3

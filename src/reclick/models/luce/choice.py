@@ -153,8 +153,7 @@ class Chooser:
                     now = self._decided(name, now)
             if now.kinds > 1 and "satisfied" not in self.fixed:
                 now = self._decided("satisfied", now)  # once more, as kinds of users differ in it
-        common = now.satisfaction is None and "satisfied" not in self.fixed
-        return now._replace(satisfied=None) if common else now  # a mean that was decided is that of each pair's own
+        return now
 
     def _decided(self, name: str, now: Options) -> Options:
         if name == "kinds":
