@@ -20,9 +20,13 @@ def write_log(path: Path, sessions: int, *, seed: int, page: tuple[int, int] = (
     rng = np.random.default_rng(seed)
     beside = path.with_suffix(".writing")
     first = _group(rng, 1, page)
-    with pq.ParquetWriter(beside, first.schema, compression="zstd", dictionary_pagesize_limit=64 << 20) as writer:
+    with pq.ParquetWriter(
+        beside, first.schema, compression="zstd", dictionary_pagesize_limit=64 << 20
+    ) as writer:
         for start in range(0, sessions, GROUP):
-            writer.write_table(_group(rng, min(GROUP, sessions - start), page), row_group_size=GROUP)
+            writer.write_table(
+                _group(rng, min(GROUP, sessions - start), page), row_group_size=GROUP
+            )
     beside.replace(path)
     return path
 
@@ -48,12 +52,16 @@ def _group(rng: np.random.Generator, sessions: int, page: tuple[int, int]) -> pa
 def _clicks(rng: np.random.Generator, length: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """About a third of the sessions clicked, a tenth of those more than once, a third of those backwards."""
     sessions = len(length)
-    wish = (rng.random(sessions) < 0.35).astype(np.int64) * (1 + (rng.random(sessions) < 0.1) + (rng.random(sessions) < 0.01))
+    wish = (rng.random(sessions) < 0.35).astype(np.int64) * (
+        1 + (rng.random(sessions) < 0.1) + (rng.random(sessions) < 0.01)
+    )
     many = np.minimum(wish, length)
     session = np.repeat(np.arange(sessions), many)
     step = np.arange(len(session)) - (np.cumsum(many) - many)[session]
     first = (rng.random(sessions) ** 2 * length).astype(np.int64)
-    stride = np.where(rng.random(sessions) < 0.3, length - 1, 1)  # length − 1 steps on is one step back
+    stride = np.where(
+        rng.random(sessions) < 0.3, length - 1, 1
+    )  # length − 1 steps on is one step back
     return ((first[session] + step * stride[session]) % length[session] + 1).astype(np.int32), many
 
 

@@ -42,20 +42,43 @@ def main() -> bool:
     decodes, counts = [], []
     for _ in range(ROUNDS):  # in turn, for the machine may be slower at one time than at another
         decodes.append(_decode(quickest, one, runs=1))
-        counts.append(measure(f"rc.count(rc.read_sessions({one!r}))", setup=WARM.format(small=small), runs=1))
+        counts.append(
+            measure(f"rc.count(rc.read_sessions({one!r}))", setup=WARM.format(small=small), runs=1)
+        )
     fastest = min(took.seconds for took in decodes)
     ten = Measured(min(took.seconds for took in counts), max(took.memory for took in counts))
     ratios = [count.seconds / decode.seconds for count, decode in zip(counts, decodes, strict=True)]
-    print(f"  count 10 M / decode with {quickest}, in turn: " + ", ".join(f"{ratio:.2f}" for ratio in ratios))
-    forty = measure(f"rc.count(rc.read_sessions({str(WORK / 'log40')!r}))", setup=WARM.format(small=small))
-    print(f"  count 10 M                               {ten.seconds:>7.2f} s {ten.memory:>8,.0f} MB   {10 / ten.seconds:,.1f} M sessions a second")
-    print(f"  count 40 M                               {forty.seconds:>7.2f} s {forty.memory:>8,.0f} MB\n")
+    print(
+        f"  count 10 M / decode with {quickest}, in turn: "
+        + ", ".join(f"{ratio:.2f}" for ratio in ratios)
+    )
+    forty = measure(
+        f"rc.count(rc.read_sessions({str(WORK / 'log40')!r}))", setup=WARM.format(small=small)
+    )
+    print(
+        f"  count 10 M                               {ten.seconds:>7.2f} s {ten.memory:>8,.0f} MB   {10 / ten.seconds:,.1f} M sessions a second"
+    )
+    print(
+        f"  count 40 M                               {forty.seconds:>7.2f} s {forty.memory:>8,.0f} MB\n"
+    )
     return all(
         [
-            line("count 10 M / fastest decode, the quickest of each", f"{ten.seconds / fastest:.2f}×", "≤ 4×", ten.seconds <= 4 * fastest),
+            line(
+                "count 10 M / fastest decode, the quickest of each",
+                f"{ten.seconds / fastest:.2f}×",
+                "≤ 4×",
+                ten.seconds <= 4 * fastest,
+            ),
             line("peak memory, 10 M", f"{ten.memory:,.0f} MB", "≤ 1,000 MB", ten.memory <= 1_000),
-            line("peak memory, 40 M", f"{forty.memory:,.0f} MB", "≤ 1,000 MB", forty.memory <= 1_000),
-            line("count 40 M / count 10 M", f"{forty.seconds / ten.seconds:.2f}×", "≤ 4.4×", forty.seconds <= 4.4 * ten.seconds),
+            line(
+                "peak memory, 40 M", f"{forty.memory:,.0f} MB", "≤ 1,000 MB", forty.memory <= 1_000
+            ),
+            line(
+                "count 40 M / count 10 M",
+                f"{forty.seconds / ten.seconds:.2f}×",
+                "≤ 4.4×",
+                forty.seconds <= 4.4 * ten.seconds,
+            ),
         ]
     )
 

@@ -34,7 +34,7 @@ CLOSED = ("gctr", "rctr", "dctr", "cm", "dcm", "sdbn", "icm")
 SETUP = """
 import logging
 from reclick.models import MODELS
-from reclick.sessions import as_sessions
+from reclick.data.grouped_sessions import as_sessions
 logging.disable()
 small = {{"query": ["q"] * 3, "ads": [["a", "b"]] * 3, "clicks": [[1], [], [2, 1]]}}
 MODELS[{name!r}]({settings}).fit(small)  # loads the kernels
@@ -44,8 +44,12 @@ sessions = {sessions}
 
 def main() -> bool:
     """Print the table; whether every limit holds."""
-    print("\nFitting 1 M sessions of 10 results: M session-iterations a second (50 iterations), or M sessions a second where there are none.")
-    print("Timed: fit() of sessions read and grouped before. Beside it, of closed forms: fit() from the Parquet file.\n")
+    print(
+        "\nFitting 1 M sessions of 10 results: M session-iterations a second (50 iterations), or M sessions a second where there are none."
+    )
+    print(
+        "Timed: fit() of sessions read and grouped before. Beside it, of closed forms: fit() from the Parquet file.\n"
+    )
     good = True
     for queries in QUERIES:
         log = str(_write_log(WORK / f"em{queries}.parquet", queries))
@@ -56,13 +60,30 @@ def main() -> bool:
             fitted = _fit(name, f"as_sessions({log!r})")
             peak = max(peak, fitted.memory)
             rate = SESSIONS * (ITERATIONS if name in LIMITS else 1) / fitted.seconds / 1e6
-            good &= line(f"{name}, {queries:,} queries", f"{rate:,.1f} M", f"≥ {LIMITS.get(name, 2.0):g} M", rate >= LIMITS.get(name, 2.0))
+            good &= line(
+                f"{name}, {queries:,} queries",
+                f"{rate:,.1f} M",
+                f"≥ {LIMITS.get(name, 2.0):g} M",
+                rate >= LIMITS.get(name, 2.0),
+            )
             if name in CLOSED:
                 whole = _fit(name, repr(log))
-                print(f"    from the file, reading and counting or grouping it included: {SESSIONS / whole.seconds / 1e6:,.2f} M sessions a second")
+                print(
+                    f"    from the file, reading and counting or grouping it included: {SESSIONS / whole.seconds / 1e6:,.2f} M sessions a second"
+                )
             if name in PEERS:
-                print("".join(f"    {rate / peer:,.0f} × {who}" for who, peer in zip(("ParClick", "PyClick"), PEERS[name], strict=True)))
-        good &= line(f"peak memory of any, {queries:,} queries", f"{peak:,.0f} MB", "≤ 1,000 MB", peak <= 1_000)
+                print(
+                    "".join(
+                        f"    {rate / peer:,.0f} × {who}"
+                        for who, peer in zip(("ParClick", "PyClick"), PEERS[name], strict=True)
+                    )
+                )
+        good &= line(
+            f"peak memory of any, {queries:,} queries",
+            f"{peak:,.0f} MB",
+            "≤ 1,000 MB",
+            peak <= 1_000,
+        )
     return good
 
 
@@ -83,12 +104,23 @@ def _write_log(path: Path, queries: int) -> Path:
     rng = np.random.default_rng(queries)
     weights = np.cumsum(1 / np.arange(1, queries + 1))
     query = np.searchsorted(weights, rng.random(SESSIONS) * weights[-1]).astype(np.int32)
-    slot = np.argsort(rng.random((SESSIONS, POOL), np.float32) + np.linspace(0, 1, POOL, dtype=np.float32), axis=1)[:, :PAGE]
+    slot = np.argsort(
+        rng.random((SESSIONS, POOL), np.float32) + np.linspace(0, 1, POOL, dtype=np.float32), axis=1
+    )[:, :PAGE]
     ad = ((query[:, None].astype(np.int64) * POOL + slot) * 2_654_435_761 % ADS).ravel()
     length = np.full(SESSIONS, PAGE)
     click, many = _clicks(rng, length)
     beside = path.with_suffix(".writing")
     ads = pa.ListArray.from_arrays(_starts(length), _strings("ad-", ad))
-    pq.write_table(pa.table({"query": _strings("query ", query), "ads": ads, "clicks": pa.ListArray.from_arrays(_starts(many), click)}), beside)
+    pq.write_table(
+        pa.table(
+            {
+                "query": _strings("query ", query),
+                "ads": ads,
+                "clicks": pa.ListArray.from_arrays(_starts(many), click),
+            }
+        ),
+        beside,
+    )
     beside.replace(path)
     return path

@@ -25,17 +25,42 @@ def main() -> bool:
     one = str(write_log(WORK / "pages4.parquet", 1_000_000, seed=9, page=(4, 4)))
     four = str(write_log(WORK / "pages4-4m.parquet", 4_000_000, seed=10, page=(4, 4)))
     setup = FIT.format(log=log, small=small)
-    print("\nEvaluating: all metrics of MultiClick fitted to 10 M sessions, with 1000 resamples, from Parquet\n")
-    million, millions = measure(f"evaluate({one!r})", setup=setup, runs=2), measure(f"evaluate({four!r})", setup=setup, runs=2)
+    print(
+        "\nEvaluating: all metrics of MultiClick fitted to 10 M sessions, with 1000 resamples, from Parquet\n"
+    )
+    million, millions = (
+        measure(f"evaluate({one!r})", setup=setup, runs=2),
+        measure(f"evaluate({four!r})", setup=setup, runs=2),
+    )
     _say("1 M sessions of 4 ads", million)
     _say("4 M sessions of 4 ads", millions)
     print()
     return all(
         [
-            line("all metrics, 1 M sessions of 4 ads", f"{million.seconds:.1f} s", "< 10 s", million.seconds < 10),
-            line("peak memory, 1 M, the fit included", f"{million.memory:,.0f} MB", "≤ 2,000 MB", million.memory <= 2_000),
-            line("peak memory, 4 M, the fit included", f"{millions.memory:,.0f} MB", "≤ 2,000 MB", millions.memory <= 2_000),
-            line("4 M / 1 M", f"{millions.seconds / million.seconds:.2f}×", "≤ 4.4×", millions.seconds <= 4.4 * million.seconds),
+            line(
+                "all metrics, 1 M sessions of 4 ads",
+                f"{million.seconds:.1f} s",
+                "< 10 s",
+                million.seconds < 10,
+            ),
+            line(
+                "peak memory, 1 M, the fit included",
+                f"{million.memory:,.0f} MB",
+                "≤ 2,000 MB",
+                million.memory <= 2_000,
+            ),
+            line(
+                "peak memory, 4 M, the fit included",
+                f"{millions.memory:,.0f} MB",
+                "≤ 2,000 MB",
+                millions.memory <= 2_000,
+            ),
+            line(
+                "4 M / 1 M",
+                f"{millions.seconds / million.seconds:.2f}×",
+                "≤ 4.4×",
+                millions.seconds <= 4.4 * million.seconds,
+            ),
         ]
     )
 

@@ -19,60 +19,101 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from bench.measure import line
-from reclick.attractiveness import TextIndex, TokenLists
-from reclick.interning import Interner
-from reclick.models.luce.text import STRENGTHS, TextModel, chosen, path, word_means
-from reclick.text import STOP_WORDS, tokenise
+from reclick.data.string_index import Interner
+from reclick.text.poisson_regression import STRENGTHS, TextModel, chosen, path, word_means
+from reclick.text.tokens import STOP_WORDS, tokenise
+from reclick.text.word_rates import TextIndex, TokenLists
 
 Float64 = npt.NDArray[np.float64]
 Int64 = npt.NDArray[np.int64]
 SEEDS = (0, 1, 2)
 SURE = 1.96  # standard errors that the rates of a pair differ by
-MEANS, BEST = 0.545, 0.575  # what the mean of word rates and the model chosen order rightly, at least
+MEANS, BEST = (
+    0.545,
+    0.575,
+)  # what the mean of word rates and the model chosen order rightly, at least
 
 
 def main() -> bool:
     """Print a table; whether every limit holds. Without the archive there is nothing to hold."""
-    path = Path(os.environ.get("RECLICK_DATA", Path(__file__).parents[2] / "shared" / "data")) / "upworthy.parquet"
+    path = (
+        Path(os.environ.get("RECLICK_DATA", Path(__file__).parents[2] / "shared" / "data"))
+        / "upworthy.parquet"
+    )
     if not path.exists():
         print(f"\nHeadlines: skipped, {path} is not there (set RECLICK_DATA to its folder)")
         return True
     table = pq.read_table(path)
     found = np.array([_ordered(table, seed) for seed in SEEDS]).mean(axis=0)
-    print(f"\nHeadlines: pairs of a test ordered rightly, mean of {len(SEEDS)} random splits of the tests\n")
-    good = line("mean of word rates over impressions", f"{found[0]:.1%}", f"≥ {MEANS:.1%}", found[0] >= MEANS)
+    print(
+        f"\nHeadlines: pairs of a test ordered rightly, mean of {len(SEEDS)} random splits of the tests\n"
+    )
+    good = line(
+        "mean of word rates over impressions",
+        f"{found[0]:.1%}",
+        f"≥ {MEANS:.1%}",
+        found[0] >= MEANS,
+    )
     print(f"{'mean of word rates over exposure':<70} {found[1]:>10.1%}")
     for strength, share in zip(STRENGTHS, found[3:], strict=True):
         print(f"{f'log-linear, strength {strength:g}':<70} {share:>10.1%}")
-    return good & line("the text model chosen inside the training tests", f"{found[2]:.1%}", f"≥ {BEST:.1%}", found[2] >= BEST)
+    return good & line(
+        "the text model chosen inside the training tests",
+        f"{found[2]:.1%}",
+        f"≥ {BEST:.1%}",
+        found[2] >= BEST,
+    )
 
 
 def _ordered(table: pa.Table, seed: int) -> list[float]:
     """The shares of one split: of word rates over impressions, over exposure, of the model chosen, and of each log-linear one."""
     tests, test = np.unique(table["test"].to_numpy(), return_inverse=True)
     train = (np.random.default_rng(seed).random(len(tests)) < 0.8)[test]
-    impressions, clicks = (table[name].to_numpy().astype(np.float64) for name in ("impressions", "clicks"))
+    impressions, clicks = (
+        table[name].to_numpy().astype(np.float64) for name in ("impressions", "clicks")
+    )
     exposure = impressions * (np.bincount(test, clicks) / np.bincount(test, impressions))[test]
     plain, some = _tokens(table, STOP_WORDS)
     tokens, words = _tokens(table, ())
     shown, clicked = exposure * train, clicks * train
     first, second = _pairs(test, impressions, clicks, ~train)
-    paper = _rightly(word_means(plain, impressions * train, clicked, some).rate(plain), clicks / impressions, first, second)
+    paper = _rightly(
+        word_means(plain, impressions * train, clicked, some).rate(plain),
+        clicks / impressions,
+        first,
+        second,
+    )
     models: list[TextModel] = [word_means(tokens, shown, clicked, words)]
-    models.append(chosen(_rows(tokens, np.flatnonzero(train)), exposure[train], clicks[train], words, test[train]))
+    models.append(
+        chosen(
+            _rows(tokens, np.flatnonzero(train)), exposure[train], clicks[train], words, test[train]
+        )
+    )
     models += path(tokens, shown, clicked, words)
-    return [paper, *(_rightly(model.rate(tokens), clicks / impressions, first, second) for model in models)]
+    return [
+        paper,
+        *(_rightly(model.rate(tokens), clicks / impressions, first, second) for model in models),
+    ]
 
 
 def _tokens(table: pa.Table, stop_words: Collection[str]) -> tuple[TokenLists, int]:
     """The tokens of all headlines without the stop words, and how many distinct ones there are."""
     filled = {name: pc.fill_null(table[name], "") for name in ("ad", "title", "description")}
-    text = tokenise(pa.table({**filled, "display_url": pa.array([""] * len(table))}), stop_words=stop_words)
+    text = tokenise(
+        pa.table({**filled, "display_url": pa.array([""] * len(table))}), stop_words=stop_words
+    )
     index, vocabulary = TextIndex(text), Interner()
     codes, rows = vocabulary.codes(text.vocabulary), index.rows(table["ad"].combine_chunks())
-    lists = [np.unique(codes[text.token[text.offsets[row] : text.offsets[row + 1]]], return_counts=True) for row in rows]
+    lists = [
+        np.unique(codes[text.token[text.offsets[row] : text.offsets[row + 1]]], return_counts=True)
+        for row in rows
+    ]
     starts = np.concatenate([[0], np.cumsum([len(words) for words, _ in lists])]).astype(np.int64)
-    tokens = TokenLists(starts, np.concatenate([w for w, _ in lists]).astype(np.int32), np.concatenate([m for _, m in lists]).astype(np.int32))
+    tokens = TokenLists(
+        starts,
+        np.concatenate([w for w, _ in lists]).astype(np.int32),
+        np.concatenate([m for _, m in lists]).astype(np.int32),
+    )
     return tokens, vocabulary.size
 
 
@@ -83,7 +124,9 @@ def _rows(tokens: TokenLists, rows: Int64) -> TokenLists:
     return TokenLists(starts, tokens.words[at], tokens.many[at])
 
 
-def _pairs(test: Int64, impressions: Float64, clicks: Float64, held: npt.NDArray[np.bool_]) -> tuple[Int64, Int64]:
+def _pairs(
+    test: Int64, impressions: Float64, clicks: Float64, held: npt.NDArray[np.bool_]
+) -> tuple[Int64, Int64]:
     """Pairs of held-out headlines of one test whose click rates differ significantly."""
     pairs = []
     for rows in np.split(np.argsort(test, kind="stable"), np.cumsum(np.bincount(test))[:-1]):

@@ -31,11 +31,15 @@ class Measured:
 def measure(code: str, *, setup: str = "", runs: int = 3) -> Measured:
     """The fastest of some runs, each in a fresh process; `setup` is not timed."""
     results = [_run(TEMPLATE.format(setup=setup, code=code)) for _ in range(runs)]
-    return Measured(min(result.seconds for result in results), max(result.memory for result in results))
+    return Measured(
+        min(result.seconds for result in results), max(result.memory for result in results)
+    )
 
 
 def _run(program: str) -> Measured:
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=False
+    )
     if done.returncode:
         raise RuntimeError(done.stderr)
     return Measured(*json.loads(done.stdout.splitlines()[-1]))

@@ -9,7 +9,7 @@ PAGES = 1_000_000
 FIT = "import reclick as rc; model = rc.MultiClick().fit({log!r}); rc.predict(model, {small!r}, {out!r}, top={top})"  # kernels loaded
 BIG = """
 import numpy as np, pyarrow as pa, reclick as rc
-from reclick.counts import Counts
+from reclick.data.counts import Counts
 queries, ads, pairs = 1_000_000, 2_000_000, 10_000_000
 rng = np.random.default_rng(0)
 names = lambda prefix, many: pa.array([f"{prefix}{i:09d}" for i in range(many)], pa.large_string())
@@ -37,16 +37,38 @@ def main() -> bool:
     pages = str(write_log(WORK / "pages4.parquet", PAGES, seed=9, page=(4, 4)))
     out, folder = str(WORK / "scored.parquet"), str(WORK / "model")
     print("\nPredicting: 1 M pages of 4 ads, Parquet to Parquet, model of 10 M sessions\n")
-    marginals = measure(f"rc.predict(model, {pages!r}, {out!r}, top=0)", setup=FIT.format(log=log, out=out, small=small, top=0), runs=2)
-    ranked = measure(f"rc.predict(model, {pages!r}, {out!r}, top=3)", setup=FIT.format(log=log, out=out, small=small, top=3), runs=1)
+    marginals = measure(
+        f"rc.predict(model, {pages!r}, {out!r}, top=0)",
+        setup=FIT.format(log=log, out=out, small=small, top=0),
+        runs=2,
+    )
+    ranked = measure(
+        f"rc.predict(model, {pages!r}, {out!r}, top=3)",
+        setup=FIT.format(log=log, out=out, small=small, top=3),
+        runs=1,
+    )
     measure(f"rc.MultiClick().fit(counts).save({folder!r})", setup=BIG, runs=1)
-    big = measure(f"model = rc.load({folder!r})\nrc.predict(model, {pages!r}, {out!r})", setup="import reclick as rc", runs=1)
+    big = measure(
+        f"model = rc.load({folder!r})\nrc.predict(model, {pages!r}, {out!r})",
+        setup="import reclick as rc",
+        runs=1,
+    )
     print(f"  a model of 10 M pairs: loaded and 1 M pages scored in {big.seconds:.1f} s\n")
     rate, ranked_rate = PAGES / marginals.seconds, PAGES / ranked.seconds
     return all(
         [
             line("pages a second, with marginals", f"{rate:,.0f}", "≥ 300,000", rate >= 300_000),
-            line("pages a second, with the 3 likeliest sequences too", f"{ranked_rate:,.0f}", "(no limit)", True),
-            line("peak memory, model of 10 M pairs loaded and scoring", f"{big.memory:,.0f} MB", "≤ 3,000 MB", big.memory <= 3_000),
+            line(
+                "pages a second, with the 3 likeliest sequences too",
+                f"{ranked_rate:,.0f}",
+                "(no limit)",
+                True,
+            ),
+            line(
+                "peak memory, model of 10 M pairs loaded and scoring",
+                f"{big.memory:,.0f} MB",
+                "≤ 3,000 MB",
+                big.memory <= 3_000,
+            ),
         ]
     )

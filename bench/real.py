@@ -25,13 +25,24 @@ Float64 = npt.NDArray[np.float64]
 Entry = tuple[str, str, dict[str, Any]]  # label, model, settings
 LOGS = ("yandex", "naver")
 CUTS = (10, 4)  # results that are left of a page
-NORMALISED: Entry = ("multiclick normalised", "multiclick", {"reading": "normalised"})  # beside the defaults of every model
+NORMALISED: Entry = (
+    "multiclick normalised",
+    "multiclick",
+    {"reading": "normalised"},
+)  # beside the defaults of every model
 FLOORS = {  # log-probability a session, of pages of ten results
     ("ubm", "set"): {"yandex": -3.244, "naver": -1.525},
     ("luceclick", "sequence"): {"yandex": -3.625, "naver": -1.520},
     ("luceclick", "set"): {"yandex": -3.15, "naver": -1.48},
 }
-RIVALS = ("luceclick", "ubm", "thcm", "ccm", "dbn", "pbm")  # those after the first are the best of the others by one figure or another
+RIVALS = (
+    "luceclick",
+    "ubm",
+    "thcm",
+    "ccm",
+    "dbn",
+    "pbm",
+)  # those after the first are the best of the others by one figure or another
 FIGURES = ("log_likelihood", "log_set_likelihood", "perplexity", "first_click_accuracy")
 WIDTH = 24
 COLUMNS = (
@@ -41,7 +52,9 @@ COLUMNS = (
 
 def main() -> bool:
     """Print a table for each log and cut; whether every limit holds. Without the logs there is nothing to hold."""
-    held = [_log(data_folder() / f"{name}.parquet", longest) for longest in CUTS for name in LOGS]  # all of them, also after a miss
+    held = [
+        _log(data_folder() / f"{name}.parquet", longest) for longest in CUTS for name in LOGS
+    ]  # all of them, also after a miss
     return all(held)
 
 
@@ -52,7 +65,9 @@ def data_folder() -> Path:
 
 def _log(path: Path, longest: int) -> bool:
     if not path.exists():
-        print(f"\nReal log {path.stem}: skipped, {path} is not there (set RECLICK_DATA to its folder)")
+        print(
+            f"\nReal log {path.stem}: skipped, {path} is not there (set RECLICK_DATA to its folder)"
+        )
         return True
     print(f"\nReal log {path.stem}: training part to test part, pages of {longest} results\n")
     good = table(path, longest)
@@ -68,7 +83,10 @@ def table(path: Path, longest: int) -> bool:
     entries: list[Entry] = [*((name, name, {}) for name in MODELS), NORMALISED]
     for label, name, settings in entries:
         found[label] = _in_own_process(str(path), str(longest), name, json.dumps(settings))
-        print(f"{label:<{WIDTH}}" + "".join(f"{cell:>16}" for cell in _cells(found[label])), flush=True)
+        print(
+            f"{label:<{WIDTH}}" + "".join(f"{cell:>16}" for cell in _cells(found[label])),
+            flush=True,
+        )
     print()
     good = True
     for (name, figure), floor in FLOORS.items() if longest == CUTS[0] else ():
@@ -80,14 +98,26 @@ def table(path: Path, longest: int) -> bool:
 def against(path: Path, longest: int) -> bool:
     """Print how LuceClick stands to the best of its rivals; whether it is nowhere surely behind, and ahead in likelihood."""
     good = True
-    for figure, ours, rival, theirs, better, low, high in _in_own_process(str(path), str(longest), "rivals"):
+    for figure, ours, rival, theirs, better, low, high in _in_own_process(
+        str(path), str(longest), "rivals"
+    ):
         name = f"{figure} {ours:.4f}, {rival} {theirs:.4f}"
-        good &= line(name, f"{better:+.4f}", f"{low:+.4f} … {high:+.4f}", low > 0 if "likelihood" in figure else high >= 0)
+        good &= line(
+            name,
+            f"{better:+.4f}",
+            f"{low:+.4f} … {high:+.4f}",
+            low > 0 if "likelihood" in figure else high >= 0,
+        )
     return good
 
 
 def _in_own_process(*arguments: str) -> Any:
-    done = subprocess.run([sys.executable, "-m", "bench.real", *arguments], capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [sys.executable, "-m", "bench.real", *arguments],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     if done.returncode:
         raise RuntimeError(done.stderr)
     return json.loads(done.stdout.splitlines()[-1])
@@ -97,9 +127,14 @@ def _cells(found: dict[str, Any]) -> list[str]:
     """One row of the table; where some test session is impossible under the model, its share in place of the mean."""
     figures = [
         f"−inf ({share:.0%})" if share else f"{value:.4f}"
-        for value, share in ((found["set"], found["set_impossible"]), (found["sequence"], found["sequence_impossible"]))
+        for value, share in (
+            (found["set"], found["set_impossible"]),
+            (found["sequence"], found["sequence_impossible"]),
+        )
     ]
-    scores = [f"{found[key]:.4f}" for key in ("perplexity", "by_position", "conditional", "first_click")]
+    scores = [
+        f"{found[key]:.4f}" for key in ("perplexity", "by_position", "conditional", "first_click")
+    ]
     loop = ["" if found[key] is None else str(found[key]) for key in ("iterations", "converged")]
     return [*figures, *scores, f"{found['seconds']:.2f}", *loop, f"{found['memory']:.0f}"]
 
@@ -127,7 +162,9 @@ def measure(path: str, longest: int, name: str, settings: str) -> dict[str, Any]
         "perplexity": float(2 ** np.nanmean(bits)),
         "by_position": float(np.mean(2 ** np.nanmean(bits, axis=0))),
         "conditional": float(np.exp(-sets.sum() / positions)),
-        "first_click": float(np.nanmean(first_hits(model.next_click_prob(test, [[]] * len(test)), clicks))),
+        "first_click": float(
+            np.nanmean(first_hits(model.next_click_prob(test, [[]] * len(test)), clicks))
+        ),
         "seconds": seconds,
         "iterations": getattr(model, "iterations_", None),
         "converged": getattr(model, "converged_", None),
@@ -145,11 +182,28 @@ def compare(path: str, longest: int) -> list[tuple[str, float, str, float, float
     rows = []
     for figure in FIGURES:
         sign = 1.0 if SESSION_METRICS[figure].better == "higher" else -1.0
-        better = {row["model"]: sign * row["value"] for row in found.scores.to_pylist() if _overall(row, figure)}
+        better = {
+            row["model"]: sign * row["value"]
+            for row in found.scores.to_pylist()
+            if _overall(row, figure)
+        }
         rival = max(others, key=better.__getitem__)
-        (row,) = (row for row in found.differences.to_pylist() if _overall(row, figure) and (row["model"], row["against"]) == (ours, rival))
+        (row,) = (
+            row
+            for row in found.differences.to_pylist()
+            if _overall(row, figure) and (row["model"], row["against"]) == (ours, rival)
+        )
         ends = sorted(sign * row[end] for end in ("low", "high"))
-        rows.append((figure, sign * better[ours], rival, sign * better[rival], sign * row["difference"], *ends))
+        rows.append(
+            (
+                figure,
+                sign * better[ours],
+                rival,
+                sign * better[rival],
+                sign * row["difference"],
+                *ends,
+            )
+        )
     return rows
 
 
@@ -163,12 +217,21 @@ def part(path: str, split: str, longest: int) -> Any:
     import pyarrow.compute as pc
     import pyarrow.parquet as pq
 
-    table = pq.read_table(path, columns=["query", "ads", "clicks"], filters=[("split", "=", split)]).combine_chunks()
-    clicks, session = pc.list_flatten(table["clicks"]), pc.list_parent_indices(table["clicks"]).to_numpy()
+    table = pq.read_table(
+        path, columns=["query", "ads", "clicks"], filters=[("split", "=", split)]
+    ).combine_chunks()
+    clicks, session = (
+        pc.list_flatten(table["clicks"]),
+        pc.list_parent_indices(table["clicks"]).to_numpy(),
+    )
     kept = clicks.to_numpy() <= longest
     starts = np.concatenate([[0], np.cumsum(np.bincount(session[kept], minlength=len(table)))])
-    lists = pa.ListArray.from_arrays(pa.array(starts.astype(np.int32)), clicks.combine_chunks().filter(pa.array(kept)))
-    return pa.table({"query": table["query"], "ads": pc.list_slice(table["ads"], 0, longest), "clicks": lists})
+    lists = pa.ListArray.from_arrays(
+        pa.array(starts.astype(np.int32)), clicks.combine_chunks().filter(pa.array(kept))
+    )
+    return pa.table(
+        {"query": table["query"], "ads": pc.list_slice(table["ads"], 0, longest), "clicks": lists}
+    )
 
 
 def surprise(chance: Float64, clicks: list[list[int]]) -> Float64:
@@ -190,4 +253,8 @@ def first_hits(chance: Float64, clicks: list[list[int]]) -> Float64:
 
 if __name__ == "__main__":
     where, cut, *asked = sys.argv[1:]
-    print(json.dumps(compare(where, int(cut)) if asked == ["rivals"] else measure(where, int(cut), *asked)))
+    print(
+        json.dumps(
+            compare(where, int(cut)) if asked == ["rivals"] else measure(where, int(cut), *asked)
+        )
+    )

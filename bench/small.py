@@ -14,24 +14,37 @@ import numpy as np
 
 from bench.measure import line
 from bench.real import CUTS, LOGS, data_folder, first_hits, part, surprise
-from reclick.batch import Float64
+from reclick.data.batch import Float64
 
-SIZES, DRAWS, JUDGED = (300, 1_000, 3_000), 3, 6_000  # sessions to learn from; samples of each; sessions that each is judged on
+SIZES, DRAWS, JUDGED = (
+    (300, 1_000, 3_000),
+    3,
+    6_000,
+)  # sessions to learn from; samples of each; sessions that each is judged on
 RIVALS = ("ubm", "bbm", "ccm", "dbn", "dcm", "pbm", "thcm")
-HIGHER, TOLD = {"in order": True, "click set": True, "perplexity": False, "first click": True}, "first click"
+HIGHER, TOLD = (
+    {"in order": True, "click set": True, "perplexity": False, "first click": True},
+    "first click",
+)
 
 
 def main() -> bool:
     """Print a row for each log, size and figure; whether every limit holds. Without the logs there is nothing to hold."""
-    held = [_log(data_folder() / f"{name}.parquet", longest) for longest, name in product(CUTS, LOGS)]
+    held = [
+        _log(data_folder() / f"{name}.parquet", longest) for longest, name in product(CUTS, LOGS)
+    ]
     return all(held)
 
 
 def _log(path: Path, longest: int) -> bool:
     if not path.exists():
-        print(f"\nSmall logs of {path.stem}: skipped, {path} is not there (set RECLICK_DATA to its folder)")
+        print(
+            f"\nSmall logs of {path.stem}: skipped, {path} is not there (set RECLICK_DATA to its folder)"
+        )
         return True
-    print(f"\nSmall logs of {path.stem}, pages of {longest} results: LuceClick, the best of its rivals, and the difference with its standard error\n")
+    print(
+        f"\nSmall logs of {path.stem}, pages of {longest} results: LuceClick, the best of its rivals, and the difference with its standard error\n"
+    )
     log = part(str(path), "train", longest)
     held = [_size(log, size, path.stem) for size in SIZES]
     return all(held)
@@ -40,17 +53,31 @@ def _log(path: Path, longest: int) -> bool:
 def _size(log: Any, size: int, name: str) -> bool:
     """One size of log: figures of all draws together."""
     draws = [np.random.default_rng(seed).permutation(len(log)) for seed in range(DRAWS)]
-    judged = {model: [_judged(model, log.take(d[:size]), log.take(d[size : size + JUDGED])) for d in draws] for model in ("luceclick", *RIVALS)}
+    judged = {
+        model: [
+            _judged(model, log.take(d[:size]), log.take(d[size : size + JUDGED])) for d in draws
+        ]
+        for model in ("luceclick", *RIVALS)
+    }
     good = True
     for figure, higher in HIGHER.items():
-        values = {model: np.concatenate([each[figure] for each in found]) for model, found in judged.items()}
-        values = {model: each if higher else -each for model, each in values.items() if not np.isneginf(each).any()}
+        values = {
+            model: np.concatenate([each[figure] for each in found])
+            for model, found in judged.items()
+        }
+        values = {
+            model: each if higher else -each
+            for model, each in values.items()
+            if not np.isneginf(each).any()
+        }
         ours = values.pop("luceclick")
         rival = max(values, key=lambda model: float(np.nanmean(values[model])))
         gain = (ours - values[rival])[~np.isnan(ours)]
         error = float(gain.std() / np.sqrt(len(gain)))
         told = f"{name} {size:,}, {figure} {_told(ours, higher)}, {rival} {_told(values[rival], higher)}"
-        limit, held = ("told", True) if figure == TOLD else ("≥ −2 errors", gain.mean() >= -2 * error)
+        limit, held = (
+            ("told", True) if figure == TOLD else ("≥ −2 errors", gain.mean() >= -2 * error)
+        )
         good &= line(told, f"{gain.mean():+.4f} ± {error:.4f}", limit, held)
     return good
 

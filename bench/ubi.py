@@ -20,7 +20,11 @@ from bench.measure import WORK, line, measure
 
 QUERIES, POOL, PAGE = 200_000, 24, 10  # POOL: ads that compete for a query
 CHUNK = 20_000  # pages made at a time
-CLICKED, MORE, KEYLESS = 0.35, 0.15, 0.01  # pages clicked, of those clicked again, events with no query_id
+CLICKED, MORE, KEYLESS = (
+    0.35,
+    0.15,
+    0.01,
+)  # pages clicked, of those clicked again, events with no query_id
 WARM = """
 import reclick as rc
 rc.convert({{"query": ["q"], "ads": [["a"]], "clicks": [[1]]}}, {to!r})  # loads the compiled kernels
@@ -33,8 +37,14 @@ def main() -> bool:
     folder = WORK / f"ubi-{size:g}"
     made = _make(folder, int(size * 1e9))
     to = WORK / "ubi-sessions.parquet"
-    print(f"\nUBI: {made.events / 1e6:.1f} M events, {made.pages / 1e6:.2f} M pages of {PAGE}, {size:g} GB of JSON lines\n")
-    took = measure(f"rc.convert({str(folder / '*.ndjson')!r}, {str(to)!r}, format='ubi')", setup=WARM.format(to=str(to)), runs=1)
+    print(
+        f"\nUBI: {made.events / 1e6:.1f} M events, {made.pages / 1e6:.2f} M pages of {PAGE}, {size:g} GB of JSON lines\n"
+    )
+    took = measure(
+        f"rc.convert({str(folder / '*.ndjson')!r}, {str(to)!r}, format='ubi')",
+        setup=WARM.format(to=str(to)),
+        runs=1,
+    )
     pages, clicks = _count(to)
     to.unlink()
     speed = made.events / took.seconds
@@ -66,30 +76,46 @@ def _make(folder: Path, size: int) -> Made:
         return Made(**json.loads(known.read_text()))
     folder.mkdir(parents=True, exist_ok=True)
     rng, made = np.random.default_rng(6), Made()
-    with (folder / "queries.ndjson").open("wb") as queries, (folder / "events.ndjson").open("wb") as events:
+    with (
+        (folder / "queries.ndjson").open("wb") as queries,
+        (folder / "events.ndjson").open("wb") as events,
+    ):
         while made.size < size:
             _write_chunk(rng, made, queries, events)
     known.write_text(json.dumps(made.__dict__))
     return made
 
 
-def _write_chunk(rng: np.random.Generator, made: Made, queries: IO[bytes], events: IO[bytes]) -> None:
+def _write_chunk(
+    rng: np.random.Generator, made: Made, queries: IO[bytes], events: IO[bytes]
+) -> None:
     weights = np.cumsum(1 / np.arange(1, QUERIES + 1))
     query = np.searchsorted(weights, rng.random(CHUNK) * weights[-1])
-    ad = query[:, None] * POOL + (rng.integers(0, POOL, CHUNK)[:, None] + np.arange(PAGE)) % POOL  # [page, slot]
+    ad = (
+        query[:, None] * POOL + (rng.integers(0, POOL, CHUNK)[:, None] + np.arange(PAGE)) % POOL
+    )  # [page, slot]
     start = 1_717_236_000_000 + made.pages * 50 + rng.integers(0, 1_000_000, CHUNK)
-    ids = {"key": _uuids(rng), "user": _uuids(rng), "session": _uuids(rng), "query": _words("query words ", query)}
+    ids = {
+        "key": _uuids(rng),
+        "user": _uuids(rng),
+        "session": _uuids(rng),
+        "query": _words("query words ", query),
+    }
     made.size += _write(queries, _query_lines(ids, start, _words("product-", ad.ravel())))
     page, slot, time, action = _events(rng, start)
     order = np.argsort(time, kind="stable")
     keyless = rng.random(len(order)) < KEYLESS * (action[order] == "view")
-    lines = _event_lines(ids, page[order], ad[page, slot][order], slot[order], time[order], action[order], keyless)
+    lines = _event_lines(
+        ids, page[order], ad[page, slot][order], slot[order], time[order], action[order], keyless
+    )
     made.size += _write(events, lines)
     made.events, made.pages = made.events + CHUNK + len(lines), made.pages + CHUNK
     made.clicks += int((action == "click").sum())
 
 
-def _events(rng: np.random.Generator, start: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+def _events(
+    rng: np.random.Generator, start: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     """Every ad is shown, some are clicked and then viewed: page, slot from 0, time and action of each event."""
     page, slot = np.repeat(np.arange(CHUNK), PAGE), np.tile(np.arange(PAGE), CHUNK)
     clicked = np.flatnonzero(rng.random(CHUNK) < CLICKED)
@@ -109,7 +135,9 @@ def _events(rng: np.random.Generator, start: np.ndarray) -> tuple[np.ndarray, np
 
 def _query_lines(ids: dict[str, pa.Array], start: np.ndarray, ads: pa.Array) -> pa.Array:
     quoted = pc.binary_join_element_wise('"', ads, '"', "")
-    hits = pc.binary_join(pa.ListArray.from_arrays(np.arange(0, len(ads) + 1, PAGE, dtype=np.int32), quoted), ",")
+    hits = pc.binary_join(
+        pa.ListArray.from_arrays(np.arange(0, len(ads) + 1, PAGE, dtype=np.int32), quoted), ","
+    )
     return _joined(
         '{"application":"shop","query_id":"', ids["key"], '","client_id":"', ids["user"], '","user_query":"', ids["query"],
         '","timestamp":"', _times(start), '","query_attributes":{"page":1},"query_response_hit_ids":[', hits, "]}\n",
@@ -117,9 +145,17 @@ def _query_lines(ids: dict[str, pa.Array], start: np.ndarray, ads: pa.Array) -> 
 
 
 def _event_lines(
-    ids: dict[str, pa.Array], page: np.ndarray, ad: np.ndarray, slot: np.ndarray, time: np.ndarray, action: np.ndarray, keyless: np.ndarray
+    ids: dict[str, pa.Array],
+    page: np.ndarray,
+    ad: np.ndarray,
+    slot: np.ndarray,
+    time: np.ndarray,
+    action: np.ndarray,
+    keyless: np.ndarray,
 ) -> pa.Array:
-    key, user, session, query = (ids[name].take(pa.array(page)) for name in ("key", "user", "session", "query"))
+    key, user, session, query = (
+        ids[name].take(pa.array(page)) for name in ("key", "user", "session", "query")
+    )
     keyed = pc.if_else(pa.array(keyless), "null", pc.binary_join_element_wise('"', key, '"', ""))
     return _joined(
         '{"application":"shop","action_name":"', pa.array(action), '","query_id":', keyed, ',"session_id":"', session, '","client_id":"', user,
@@ -133,7 +169,9 @@ def _joined(*parts: str | pa.Array) -> pa.Array:
 
 
 def _times(millis: np.ndarray) -> pa.Array:
-    return pc.replace_substring(pa.array(millis).cast(pa.timestamp("ms", "UTC")).cast(pa.string()), " ", "T")
+    return pc.replace_substring(
+        pa.array(millis).cast(pa.timestamp("ms", "UTC")).cast(pa.string()), " ", "T"
+    )
 
 
 def _uuids(rng: np.random.Generator) -> pa.Array:
@@ -143,12 +181,16 @@ def _uuids(rng: np.random.Generator) -> pa.Array:
 
 
 def _words(prefix: str, codes: np.ndarray) -> pa.Array:
-    return pc.binary_join_element_wise(prefix, pc.utf8_lpad(pa.array(codes).cast(pa.string()), 7, "0"), "")
+    return pc.binary_join_element_wise(
+        prefix, pc.utf8_lpad(pa.array(codes).cast(pa.string()), 7, "0"), ""
+    )
 
 
 def _write(file: IO[bytes], lines: pa.Array) -> int:
     """Write the text of an array as it lies in memory."""
-    start, end = np.frombuffer(lines.buffers()[1], np.int32)[[lines.offset, lines.offset + len(lines)]]
+    start, end = np.frombuffer(lines.buffers()[1], np.int32)[
+        [lines.offset, lines.offset + len(lines)]
+    ]
     return file.write(memoryview(lines.buffers()[2])[start:end])
 
 

@@ -34,7 +34,13 @@ class Session:
 
 
 def random_sessions(
-    rng: np.random.Generator, count: int, *, queries: str = "qrs", ads: str = "abcdef", longest: int = 4, weights: bool = False
+    rng: np.random.Generator,
+    count: int,
+    *,
+    queries: str = "qrs",
+    ads: str = "abcdef",
+    longest: int = 4,
+    weights: bool = False,
 ) -> list[Session]:
     """Small logs with everything in them: ads twice on a page, clicks twice on an ad, pages of all lengths."""
     sessions = []
@@ -46,7 +52,9 @@ def random_sessions(
         if many and rng.random() < 0.2:
             clicks = np.append(clicks, rng.choice(clicks))
         weight = float(rng.integers(1, 4)) if weights else 1.0
-        sessions.append(Session(str(rng.choice(list(queries))), page, tuple(clicks.tolist()), weight))
+        sessions.append(
+            Session(str(rng.choice(list(queries))), page, tuple(clicks.tolist()), weight)
+        )
     return sessions
 
 
@@ -61,7 +69,12 @@ def as_table(sessions: Sequence[Session], *, weights: bool = False) -> pa.Table:
 
 def ads_table(texts: dict[str, str]) -> pa.Table:
     """Ads whose titles are plain words, so that their tokens are the words and nothing else."""
-    return pa.table({"ad": pa.array(list(texts), pa.string()), "title": pa.array(list(texts.values()), pa.string())})
+    return pa.table(
+        {
+            "ad": pa.array(list(texts), pa.string()),
+            "title": pa.array(list(texts.values()), pa.string()),
+        }
+    )
 
 
 def assert_close(got: Any, expected: Any) -> None:
@@ -70,7 +83,9 @@ def assert_close(got: Any, expected: Any) -> None:
 
 
 def all_sequences(n: int) -> Iterator[Clicks]:
-    return itertools.chain.from_iterable(itertools.permutations(range(1, n + 1), m) for m in range(n + 1))
+    return itertools.chain.from_iterable(
+        itertools.permutations(range(1, n + 1), m) for m in range(n + 1)
+    )
 
 
 def stops(sessions: Sequence[Session], k: int) -> tuple[float, float]:
@@ -154,7 +169,9 @@ class Brute:
         source = self.sessions if self.history is None else self.history
         n = longest_page(source)
         eta = fatigue([stops(source, k) for k in range(n + 1)], self.floor)
-        return eta, transitions([[moves(source, last, j) for j in range(1, n + 1)] for last in range(n + 1)], self.floor)
+        return eta, transitions(
+            [[moves(source, last, j) for j in range(1, n + 1)] for last in range(n + 1)], self.floor
+        )
 
     def habits(self, query: str, n: int) -> tuple[list[float], Rows]:
         """η and γ for a page of n ads of this query."""
@@ -169,22 +186,33 @@ class Brute:
         strength = max(self.strength, 1e-6)
         for k, mean in enumerate(list(eta)):
             stopped, on = stops(sessions, k)
-            eta[k] = min(max((stopped + strength * mean) / (stopped + on + strength), 1e-12), 1 - 1e-12)
+            eta[k] = min(
+                max((stopped + strength * mean) / (stopped + on + strength), 1e-12), 1 - 1e-12
+            )
         size = max(len(gamma[0]), longest_page(self.sessions))
         for last, row in enumerate(gamma):
             total = sum(moves(sessions, last, j) for j in range(1, size + 1)) + strength
-            gamma[last] = [(moves(sessions, last, j) + strength * mean) / total for j, mean in enumerate(row, 1)]
+            gamma[last] = [
+                (moves(sessions, last, j) + strength * mean) / total
+                for j, mean in enumerate(row, 1)
+            ]
         return eta, gamma
 
     def kept_possible(self, eta: list[float], gamma: Rows) -> tuple[list[float], Rows]:
-        return [min(max(rate, self.floor), 1 - self.floor) for rate in eta], transitions(gamma, self.floor)
+        return [min(max(rate, self.floor), 1 - self.floor) for rate in eta], transitions(
+            gamma, self.floor
+        )
 
     # satisfaction and attractiveness
 
     def overall_satisfaction(self) -> float:
         source = self.sessions if self.history is None else self.history
         clicked = [s for s in source if s.path]
-        return sum(s.weight for s in clicked) / sum(s.weight * len(s.path) for s in clicked) if clicked else 0.5
+        return (
+            sum(s.weight for s in clicked) / sum(s.weight * len(s.path) for s in clicked)
+            if clicked
+            else 0.5
+        )
 
     def rho(self, query: str, ad: str) -> float:
         last, other = clicks_on(self.sessions, query, ad)
@@ -226,7 +254,9 @@ class Brute:
 
     # what follows from them
 
-    def page(self, query: str, ads: Sequence[str]) -> tuple[list[float], list[float], list[float], Rows]:
+    def page(
+        self, query: str, ads: Sequence[str]
+    ) -> tuple[list[float], list[float], list[float], Rows]:
         """θ, ρ, η, γ."""
         theta = [max(self.theta(query, ad), self.floor) for ad in ads]
         rho = [min(self.rho(query, ad), 1 - self.floor) for ad in ads]
@@ -244,7 +274,9 @@ class Brute:
             chances[clicks] = reach[clicks] * (1 - sum(following.values()))
         return chances
 
-    def following(self, page: tuple[list[float], list[float], list[float], Rows], clicks: Clicks) -> dict[int, float]:
+    def following(
+        self, page: tuple[list[float], list[float], list[float], Rows], clicks: Clicks
+    ) -> dict[int, float]:
         """P(next click is j given the clicks so far)."""
         theta, rho, eta, gamma = page
         last = clicks[-1] if clicks else 0
@@ -252,7 +284,9 @@ class Brute:
         on = (1 - (rho[last - 1] if last else 0.0)) * (1 - eta[len(clicks)])
         propensity = {j: theta[j - 1] * gamma[last][j - 1] for j in free}
         below = {
-            "leftover": max(1.0, sum(propensity.values())),  # above 1 only where `extend` gave the eye more than one place to be
+            "leftover": max(
+                1.0, sum(propensity.values())
+            ),  # above 1 only where `extend` gave the eye more than one place to be
             "examination": sum(gamma[last][j - 1] for j in free),
             "normalised": sum(propensity.values()),
         }[self.reading]
@@ -260,4 +294,6 @@ class Brute:
 
     def marginals(self, query: str, ads: Sequence[str]) -> list[float]:
         chances = self.distribution(query, ads)
-        return [sum(p for clicks, p in chances.items() if j in clicks) for j in range(1, len(ads) + 1)]
+        return [
+            sum(p for clicks, p in chances.items() if j in clicks) for j in range(1, len(ads) + 1)
+        ]

@@ -10,7 +10,7 @@ from typing import Any
 
 from brute import Session
 
-from reclick.counts import Counts
+from reclick.data.counts import Counts
 
 
 @dataclass
@@ -41,7 +41,10 @@ def in_plain(counts: Counts) -> Plain:
     starts = counts.sequence_starts.tolist()
     lists = [tuple(counts.sequence_clicks[a:b].tolist()) for a, b in itertools.pairwise(starts)]
     pairs = [(queries[q], ads[a]) for q, a in zip(counts.pair_query, counts.pair_ad, strict=True)]
-    visits = [(queries[q], lists[s]) for q, s in zip(counts.visit_query, counts.visit_sequence, strict=True)]
+    visits = [
+        (queries[q], lists[s])
+        for q, s in zip(counts.visit_query, counts.visit_sequence, strict=True)
+    ]
     assert len(set(pairs)) == len(pairs)
     assert len(set(visits)) == len(visits)
     assert len(set(lists)) == len(lists)
@@ -50,7 +53,13 @@ def in_plain(counts: Counts) -> Plain:
         +Counter(dict(zip(pairs, counts.clicks.tolist(), strict=True))),
         +Counter(dict(zip(pairs, counts.last_clicks.tolist(), strict=True))),
         Counter(dict(zip(visits, counts.sessions.tolist(), strict=True))),
-        +Counter({(n, m): value for n, row in enumerate(counts.lengths.tolist()) for m, value in enumerate(row)}),
+        +Counter(
+            {
+                (n, m): value
+                for n, row in enumerate(counts.lengths.tolist())
+                for m, value in enumerate(row)
+            }
+        ),
     )
 
 

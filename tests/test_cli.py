@@ -19,13 +19,15 @@ import reclick as rc
 from reclick.__main__ import main
 from reclick.cli import model_commands as rc_cli
 from reclick.cli.wording import in_options
-from reclick.logs.formats.known import FORMATS
+from reclick.logs.formats.registry import FORMATS
 
 Run = Callable[..., tuple[int, str, str]]
 
 ADS = [["a", "b", "c"], ["b", "a"]] * 30
 CLICKS: list[list[int]] = [[2, 1], [], [1], [2], [3], [1, 2]] * 10
-SCHEMA = pa.schema([("query", pa.string()), ("ads", pa.list_(pa.string())), ("clicks", pa.list_(pa.int32()))])
+SCHEMA = pa.schema(
+    [("query", pa.string()), ("ads", pa.list_(pa.string())), ("clicks", pa.list_(pa.int32()))]
+)
 
 
 @pytest.fixture
@@ -49,25 +51,48 @@ def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp
 
 def write_log(path: str, clicks: list[list[int]] | None = None, query: str = "shoes") -> str:
     made = CLICKS if clicks is None else clicks
-    pages = [(["a", "b", "c"] if any(c > 2 for c in each) else ADS[i % 60]) for i, each in enumerate(made)]
-    pq.write_table(pa.table({"query": [query] * len(made), "ads": pages, "clicks": made}, schema=SCHEMA), path)
+    pages = [
+        (["a", "b", "c"] if any(c > 2 for c in each) else ADS[i % 60])
+        for i, each in enumerate(made)
+    ]
+    pq.write_table(
+        pa.table({"query": [query] * len(made), "ads": pages, "clicks": made}, schema=SCHEMA), path
+    )
     return path
 
 
 def test_help_names_every_command(run: Run) -> None:
     code, out, _ = run("--help")
     assert code == 0
-    assert all(word in out for word in ("simulate", "check", "describe", "count", "split", "fit", "predict", "evaluate", "models", "demo"))
+    assert all(
+        word in out
+        for word in (
+            "simulate",
+            "check",
+            "describe",
+            "count",
+            "split",
+            "fit",
+            "predict",
+            "evaluate",
+            "models",
+            "demo",
+        )
+    )
 
 
-@pytest.mark.parametrize("command", ["simulate", "check", "describe", "count", "split", "fit", "predict", "evaluate"])
+@pytest.mark.parametrize(
+    "command", ["simulate", "check", "describe", "count", "split", "fit", "predict", "evaluate"]
+)
 def test_the_help_of_a_command_shows_an_example(run: Run, command: str) -> None:
     code, out, _ = run(command, "--help")
     assert code == 0
     assert f"Example: reclick {command}" in " ".join(out.split())
 
 
-def test_a_log_without_a_click_is_warned_of_where_it_is_learnt_from_and_not_where_it_is_predicted(run: Run) -> None:
+def test_a_log_without_a_click_is_warned_of_where_it_is_learnt_from_and_not_where_it_is_predicted(
+    run: Run,
+) -> None:
     log, pages = write_log("log.parquet"), write_log("pages.parquet", [[], []])
     assert "has no click" in run("fit", pages, "--to", "none")[2]
     assert run("fit", log, "--to", "model")[0] == 0
@@ -77,27 +102,62 @@ def test_a_log_without_a_click_is_warned_of_where_it_is_learnt_from_and_not_wher
 def test_from_simulation_to_predictions(run: Run) -> None:
     assert run("simulate", "--to", "logs", "--sessions", "400", "--queries", "20")[0] == 0
     assert run("check", "logs/week2.parquet")[0] == 0
-    code, out, _ = run("fit", "logs/week2.parquet", "--history", "logs/week1.parquet", "--ads", "logs/ads.parquet", "--to", "model")
+    code, out, _ = run(
+        "fit",
+        "logs/week2.parquet",
+        "--history",
+        "logs/week1.parquet",
+        "--ads",
+        "logs/ads.parquet",
+        "--to",
+        "model",
+    )
     assert code == 0
     assert out.splitlines()[-1] == "model"
-    code, out, _ = run("predict", "model", "logs/week3.parquet", "--to", "scored.parquet", "--top", "2")
+    code, out, _ = run(
+        "predict", "model", "logs/week3.parquet", "--to", "scored.parquet", "--top", "2"
+    )
     assert (code, out) == (0, "400 pages scored\nscored.parquet\n")
     scored = pq.read_table("scored.parquet")
     assert scored.column_names[-3:] == ["click_prob", "expected_clicks", "sequences"]
     model = rc.load("model")
     log = rc.read_sessions("logs/week3.parquet")
-    assert scored["expected_clicks"].to_pylist() == pytest.approx(model.expected_clicks(log).tolist(), rel=1e-12)
+    assert scored["expected_clicks"].to_pylist() == pytest.approx(
+        model.expected_clicks(log).tolist(), rel=1e-12
+    )
 
 
-def test_evaluating_three_weeks_writes_tables_and_a_report_and_a_second_run_is_the_same(run: Run) -> None:
+def test_evaluating_three_weeks_writes_tables_and_a_report_and_a_second_run_is_the_same(
+    run: Run,
+) -> None:
     assert run("simulate", "--to", "logs", "--sessions", "400", "--queries", "20")[0] == 0
-    asked = ("--ads", "logs/ads.parquet", "--labels", "logs/labels.parquet", "--models", "multiclick,dctr", "--resamples", "100", "--to", "results")
-    code, out, _ = run("evaluate", "logs/week1.parquet", "logs/week2.parquet", "logs/week3.parquet", *asked)
+    asked = (
+        "--ads",
+        "logs/ads.parquet",
+        "--labels",
+        "logs/labels.parquet",
+        "--models",
+        "multiclick,dctr",
+        "--resamples",
+        "100",
+        "--to",
+        "results",
+    )
+    code, out, _ = run(
+        "evaluate", "logs/week1.parquet", "logs/week2.parquet", "logs/week3.parquet", *asked
+    )
     assert code == 0
     assert "MultiClick" in out
     assert "results/report.html" in out
     first = Path("results/scores.parquet").read_bytes()
-    parts = ("--history", "results/parts/history.parquet", "--train", "results/parts/train.parquet", "--test", "results/parts/test.parquet")
+    parts = (
+        "--history",
+        "results/parts/history.parquet",
+        "--train",
+        "results/parts/train.parquet",
+        "--test",
+        "results/parts/test.parquet",
+    )
     assert run("evaluate", *parts, *asked)[0] == 0
     assert Path("results/scores.parquet").read_bytes() == first
 
@@ -105,27 +165,50 @@ def test_evaluating_three_weeks_writes_tables_and_a_report_and_a_second_run_is_t
 def test_a_fitted_model_is_judged_by_its_folder(run: Run) -> None:
     log = write_log("log.parquet")
     assert run("fit", log, "--model", "ubm", "--to", "mine")[0] == 0
-    code, out, _ = run("evaluate", "--test", log, "--models", "mine", "--resamples", "50", "--to", "results")
+    code, out, _ = run(
+        "evaluate", "--test", log, "--models", "mine", "--resamples", "50", "--to", "results"
+    )
     assert code == 0
     assert "mine" in out
     assert run("fit", log, "--model", "ubm", "--to", "other/mine")[0] == 0
-    code, out, _ = run("evaluate", "--test", log, "--models", "mine,other/mine", "--resamples", "50", "--to", "both")
+    code, out, _ = run(
+        "evaluate",
+        "--test",
+        log,
+        "--models",
+        "mine,other/mine",
+        "--resamples",
+        "50",
+        "--to",
+        "both",
+    )
     assert code == 0
-    assert "Two fits of one click model compared on log.parquet: mine and other/mine, judged on 60 test sessions." in out
+    assert (
+        "Two fits of one click model compared on log.parquet: mine and other/mine, judged on 60 test sessions."
+        in out
+    )
 
 
 def test_a_log_is_split_by_cuts(run: Run) -> None:
     assert run("simulate", "--to", "logs", "--sessions", "50", "--queries", "5")[0] == 0
-    code, out, _ = run("split", "logs/week1.parquet", "logs/week2.parquet", "logs/week3.parquet", "--to", "parts")
+    code, out, _ = run(
+        "split", "logs/week1.parquet", "logs/week2.parquet", "logs/week3.parquet", "--to", "parts"
+    )
     assert code == 0
-    assert [line.split()[:2] for line in out.splitlines()] == [["history", "50"], ["train", "50"], ["test", "50"]]
+    assert [line.split()[:2] for line in out.splitlines()] == [
+        ["history", "50"],
+        ["train", "50"],
+        ["test", "50"],
+    ]
 
 
-def test_a_full_disk_in_the_demo_is_one_clear_line(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_in_the_demo_is_one_clear_line(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def full(*_: object, **__: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr("reclick.demo.SESSIONS", 300)
+    monkeypatch.setattr("reclick.cli.demo.SESSIONS", 300)
     monkeypatch.setattr(Path, "write_text", full)  # truth.json and report.md
     code, _, err = run("demo")
     assert code == 2
@@ -176,7 +259,11 @@ def test_bad_rows_stop_a_fit_and_leave_nothing(run: Run) -> None:
 
 
 def test_a_daily_job_slides_exactly(run: Run) -> None:
-    days = [write_log("day1.parquet", [[1], [2, 1], []]), write_log("day2.parquet", query="hats"), write_log("day3.parquet", [[2], [], [1, 2]])]
+    days = [
+        write_log("day1.parquet", [[1], [2, 1], []]),
+        write_log("day2.parquet", query="hats"),
+        write_log("day3.parquet", [[2], [], [1, 2]]),
+    ]
     for day in days:
         assert run("count", day, "--to", f"counts/{day}")[0] == 0
     assert run("fit", days[0], days[1], "--to", "model")[0] == 0
@@ -189,8 +276,15 @@ def test_a_daily_job_slides_exactly(run: Run) -> None:
 
 def test_a_model_that_learns_from_sessions_is_updated_from_the_log(run: Run) -> None:
     run("simulate", "--to", "logs", "--sessions", "300")
-    assert run("fit", "logs/week1.parquet", "--model", "luceclick", "--set", "kinds=1", "--to", "model")[0] == 0
-    code, _, err = run("fit", "logs/week2.parquet", "--update", "--model", "multiclick", "--to", "model")
+    assert (
+        run(
+            "fit", "logs/week1.parquet", "--model", "luceclick", "--set", "kinds=1", "--to", "model"
+        )[0]
+        == 0
+    )
+    code, _, err = run(
+        "fit", "logs/week2.parquet", "--update", "--model", "multiclick", "--to", "model"
+    )
     assert code == 2
     assert "leave out --model" in err
     code, out, _ = run("fit", "logs/week2.parquet", "--update", "--decay", "0.9", "--to", "model")
@@ -200,7 +294,10 @@ def test_a_model_that_learns_from_sessions_is_updated_from_the_log(run: Run) -> 
 
 def test_update_keeps_the_settings_and_refuses_new_ones(run: Run) -> None:
     log = write_log("log.parquet")
-    assert run("fit", log, "--to", "model", "--set", "reading=examination", "--set", "frequent=5")[0] == 0
+    assert (
+        run("fit", log, "--to", "model", "--set", "reading=examination", "--set", "frequent=5")[0]
+        == 0
+    )
     assert run("fit", log, "--update", "--decay", "0.5", "--to", "model")[0] == 0
     model = rc.load("model")
     assert model.get_params()["reading"] == "examination"
@@ -236,7 +333,9 @@ def test_models_with_a_name_shows_its_settings_and_defaults(run: Run, name: str)
     assert rc.MODELS[name].assumes in out
     assert f"docs/models/{name}.md in the repository" in out
     shown = dict(line.split(None, 1) for line in out.split("settings, ")[1].splitlines()[1:])
-    assert shown == {setting: repr(value) for setting, value in rc.MODELS[name]().get_params().items()}
+    assert shown == {
+        setting: repr(value) for setting, value in rc.MODELS[name]().get_params().items()
+    }
 
 
 @pytest.mark.parametrize(
@@ -251,35 +350,80 @@ def test_models_with_a_name_shows_its_settings_and_defaults(run: Run, name: str)
         (("fit", "log.parquet", "--to", "model", "--set", "redaing=x"), "Settings: reading"),
         (("fit", "log.parquet", "--to", "model", "--set", "reading"), "NAME=VALUE"),
         (("fit", "log.parquet", "--to", "model", "--decay", "0.9"), "--update"),
-        (("fit", "log.parquet", "--update", "--decay", "0", "--to", "nowhere"), "--decay: got 0, expected a factor above 0"),
-        (("fit", "log.parquet", "--update", "--decay", "nan", "--to", "nowhere"), "--decay: got nan"),
+        (
+            ("fit", "log.parquet", "--update", "--decay", "0", "--to", "nowhere"),
+            "--decay: got 0, expected a factor above 0",
+        ),
+        (
+            ("fit", "log.parquet", "--update", "--decay", "nan", "--to", "nowhere"),
+            "--decay: got nan",
+        ),
         (("fit", "log.parquet", "--update", "--to", "nowhere"), "nowhere does not exist"),
         (("fit", "log.parquet", "--to", "/dev/null/x"), "/dev/null/x cannot be written"),
         (("count", "log.parquet", "--to", "/dev/null/x"), "/dev/null/x cannot be written"),
         (("evaluate", "--to", "results"), "give --train and --test, or one LOG to split"),
-        (("evaluate", "--test", "log.parquet", "--models", "nobody"), "--models: got 'nobody', expected one of"),
-        (("evaluate", "--test", "log.parquet", "--models", "ubm"), "UBM not fitted yet. Give --train, a log"),
+        (
+            ("evaluate", "--test", "log.parquet", "--models", "nobody"),
+            "--models: got 'nobody', expected one of",
+        ),
+        (
+            ("evaluate", "--test", "log.parquet", "--models", "ubm"),
+            "UBM not fitted yet. Give --train, a log",
+        ),
         (("split", "log.parquet", "--to", "parts"), "has no column 'timestamp' to split by"),
-        (("simulate", "--sessions", "9", "--queries", "3", "--to", "/dev/null/x"), "/dev/null/x cannot be written"),
-        (("simulate", "--sessions", "9", "--queries", "3", "--to", "log.parquet"), "log.parquet cannot be written"),
-        (("simulate", "--sessions", "-5", "--to", "logs"), "--sessions -5: it must be a whole number, 1 or more"),
+        (
+            ("simulate", "--sessions", "9", "--queries", "3", "--to", "/dev/null/x"),
+            "/dev/null/x cannot be written",
+        ),
+        (
+            ("simulate", "--sessions", "9", "--queries", "3", "--to", "log.parquet"),
+            "log.parquet cannot be written",
+        ),
+        (
+            ("simulate", "--sessions", "-5", "--to", "logs"),
+            "--sessions -5: it must be a whole number, 1 or more",
+        ),
         (("simulate", "--weeks", "0", "--to", "logs"), "--weeks 0"),
         (("simulate", "--queries", "-1", "--to", "logs"), "--queries -1"),
         (("simulate", "--ads-per-query", "0", "--to", "logs"), "--ads-per-query 0"),
         (("simulate", "--seed", "-1", "--to", "logs"), "--seed -1"),
         (("check", "log.parquet", "--max-ads", "-1"), "--max-ads must be 1 or more, got -1"),
-        (("check", "log.parquet", "--column", "query=nope"), 'no column nope, which --column gives for "query"'),
+        (
+            ("check", "log.parquet", "--column", "query=nope"),
+            'no column nope, which --column gives for "query"',
+        ),
         (("check", "log.parquet", "--format", "nope"), "--format: there is no 'nope'"),
         (("describe", "log.parquet", "--on-error", "no"), '--on-error must be "raise" or "drop"'),
-        (("split", "log.parquet", "--to", "parts", "--by", "query", "--cut", "1"), "--cut: got 1, expected 2"),
+        (
+            ("split", "log.parquet", "--to", "parts", "--by", "query", "--cut", "1"),
+            "--cut: got 1, expected 2",
+        ),
         (("split", "log.parquet", "--to", "parts", "--by", "week"), "Name the column with --by."),
-        (("convert", "log.parquet", "--to", "new/x.parquet", "--first", "0"), "--first: got 0, expected a whole number of 1 or more.\n"),
-        (("convert", "log.parquet", "--to", "x.parquet", "--max-pages-per-hour", "9"), "Leave out --max-pages-per-hour, --max-clicks-per-hour and"),
+        (
+            ("convert", "log.parquet", "--to", "new/x.parquet", "--first", "0"),
+            "--first: got 0, expected a whole number of 1 or more.\n",
+        ),
+        (
+            ("convert", "log.parquet", "--to", "x.parquet", "--max-pages-per-hour", "9"),
+            "Leave out --max-pages-per-hour, --max-clicks-per-hour and",
+        ),
         (("convert", "bad.parquet", "--to", "new/x.parquet"), "Drop it with --on-error drop."),
-        (("export", "log.parquet", "--to", "new/x.qrels"), "log.parquet is a file, not the folder of a model"),
-        (("evaluate", "--test", "log.parquet", "--models", "ubm", "--seed", "-1"), "--seed: got -1"),
-        (("evaluate", "log.parquet", "--test", "log.parquet"), "give it alone, or --history, --train and --test without it"),
-        (("evaluate", "--test", "log.parquet", "--cut", "5"), "--by and --cut say how a LOG is split"),
+        (
+            ("export", "log.parquet", "--to", "new/x.qrels"),
+            "log.parquet is a file, not the folder of a model",
+        ),
+        (
+            ("evaluate", "--test", "log.parquet", "--models", "ubm", "--seed", "-1"),
+            "--seed: got -1",
+        ),
+        (
+            ("evaluate", "log.parquet", "--test", "log.parquet"),
+            "give it alone, or --history, --train and --test without it",
+        ),
+        (
+            ("evaluate", "--test", "log.parquet", "--cut", "5"),
+            "--by and --cut say how a LOG is split",
+        ),
         (("formats", "nope"), "There are sessions, ubi"),
         (("fit", "log.parquet", "--to", "log.parquet"), "is a file"),
         (("models", "dbm"), "expected one of multiclick"),
@@ -311,11 +455,16 @@ def test_an_error_is_one_clear_line(run: Run, words: tuple[str, ...], told: str)
         ("logs/first=1/x.parquet is empty.", "logs/first=1/x.parquet is empty."),
         ("A first click, and test: nothing.", "A first click, and test: nothing."),
         ("Give max_ads=7 or first=….", "Give --max-ads 7 or --first."),
-        ('Name it with columns={"ad": ...} (on the command line --column ad=...).', "Name it with --column ad=...."),
+        (
+            'Name it with columns={"ad": ...} (on the command line --column ad=...).',
+            "Name it with --column ad=....",
+        ),
     ],
 )
 def test_only_arguments_become_options_never_what_is_the_users(message: str, told: str) -> None:
-    assert in_options(message, {"max_ads": "--max-ads", "first": "--first", "test": "--test"}) == told
+    assert (
+        in_options(message, {"max_ads": "--max-ads", "first": "--first", "test": "--test"}) == told
+    )
 
 
 def test_a_command_makes_the_folder_it_writes_to(run: Run) -> None:
@@ -323,12 +472,34 @@ def test_a_command_makes_the_folder_it_writes_to(run: Run) -> None:
     assert run("fit", log, "--to", "a/b/model")[0] == 0
     assert run("count", log, "--to", "c/d/counts")[0] == 0
     assert run("simulate", "--sessions", "9", "--queries", "3", "--to", "e/f/logs")[0] == 0
-    assert run("split", "e/f/logs/week1.parquet", "e/f/logs/week2.parquet", "--to", "g/h/parts")[0] == 0
+    assert (
+        run("split", "e/f/logs/week1.parquet", "e/f/logs/week2.parquet", "--to", "g/h/parts")[0]
+        == 0
+    )
     assert run("convert", log, "--to", "i/j/sessions.parquet")[0] == 0
     assert run("predict", "a/b/model", log, "--to", "k/l/scored.parquet")[0] == 0
     assert run("export", "a/b/model", "--to", "m/n/judgments.qrels", "--min-support", "1")[0] == 0
-    assert run("evaluate", "--test", log, "--models", "a/b/model", "--resamples", "50", "--to", "o/p/results")[0] == 0
-    made = ("i/j/sessions.parquet", "k/l/scored.parquet", "m/n/judgments.qrels", "o/p/results/report.html", "g/h/parts/test.parquet")
+    assert (
+        run(
+            "evaluate",
+            "--test",
+            log,
+            "--models",
+            "a/b/model",
+            "--resamples",
+            "50",
+            "--to",
+            "o/p/results",
+        )[0]
+        == 0
+    )
+    made = (
+        "i/j/sessions.parquet",
+        "k/l/scored.parquet",
+        "m/n/judgments.qrels",
+        "o/p/results/report.html",
+        "g/h/parts/test.parquet",
+    )
     assert [name for name in made if not Path(name).is_file()] == []
 
 
@@ -343,10 +514,14 @@ def test_formats_fit_a_small_terminal_and_one_is_told_in_full(run: Run) -> None:
 
 
 def test_the_demo_names_every_file_it_wrote(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("reclick.demo.SESSIONS", 300)
+    monkeypatch.setattr("reclick.cli.demo.SESSIONS", 300)
     code, out, _ = run("demo", "--to", "shown")
     assert code == 0
-    named = {Path(line.split()[0]) for line in out.split("What was written")[1].splitlines() if line.startswith("shown/")}
+    named = {
+        Path(line.split()[0])
+        for line in out.split("What was written")[1].splitlines()
+        if line.startswith("shown/")
+    }
     assert all(path.exists() for path in named)
     files = [path for path in Path("shown").rglob("*") if path.is_file()]
     assert [path for path in files if named.isdisjoint({path, *path.parents})] == []
@@ -362,31 +537,44 @@ def unread(monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(*_: object, **__: object) -> None:
         raise AssertionError("the log was read")
 
-    monkeypatch.setattr("reclick.logs.sessions.SessionLog.batches", fail)
+    monkeypatch.setattr("reclick.logs.session_log.SessionLog.batches", fail)
 
 
 def write_ads(path: str) -> str:
-    pq.write_table(pa.table({"ad": ["a", None, "b"], "title": ["Shoes", "Nobody's", "Boots"]}), path)
+    pq.write_table(
+        pa.table({"ad": ["a", None, "b"], "title": ["Shoes", "Nobody's", "Boots"]}), path
+    )
     return path
 
 
 @pytest.mark.usefixtures("unread")
 def test_bad_rows_of_the_ads_are_told_before_the_log_is_read(run: Run) -> None:
-    code, _, err = run("fit", write_log("log.parquet"), "--ads", write_ads("ads.parquet"), "--to", "model")
+    code, _, err = run(
+        "fit", write_log("log.parquet"), "--ads", write_ads("ads.parquet"), "--to", "model"
+    )
     assert code == 2
     assert "1 of 3 rows of ads.parquet is bad: 1 no ad (row 2: None)" in err
 
 
-def test_bad_rows_of_the_ads_are_dropped_as_the_message_says(run: Run, caplog: pytest.LogCaptureFixture) -> None:
+def test_bad_rows_of_the_ads_are_dropped_as_the_message_says(
+    run: Run, caplog: pytest.LogCaptureFixture
+) -> None:
     log, ads = write_log("log.parquet"), write_ads("ads.parquet")
     assert run("fit", log, "--ads", ads, "--on-error", "drop", "--to", "model")[0] == 0
     assert "1 of 3 rows of ads.parquet is bad" in caplog.text  # nothing is dropped silently
     assert run("fit", log, "--update", "--ads", ads, "--on-error", "drop", "--to", "model")[0] == 0
     assert run("predict", "model", log, "--ads", ads, "--to", "scored.parquet")[0] == 2
-    assert run("predict", "model", log, "--ads", ads, "--on-error", "drop", "--to", "scored.parquet")[0] == 0
+    assert (
+        run("predict", "model", log, "--ads", ads, "--on-error", "drop", "--to", "scored.parquet")[
+            0
+        ]
+        == 0
+    )
 
 
-def test_a_model_that_cannot_be_updated_is_refused_before_the_log_is_read(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_model_that_cannot_be_updated_is_refused_before_the_log_is_read(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
     log = write_log("log.parquet")
     assert run("fit", log, "--model", "pbm", "--to", "model")[0] == 0
     monkeypatch.setattr("reclick.cli.model_commands.add_up", None)
@@ -396,16 +584,20 @@ def test_a_model_that_cannot_be_updated_is_refused_before_the_log_is_read(run: R
     assert ".lock" not in {path.name for path in Path("model").iterdir()}
 
 
-def test_two_updates_at_once_are_both_counted_or_one_is_refused(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_two_updates_at_once_are_both_counted_or_one_is_refused(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
     log = write_log("log.parquet")
     assert run("fit", log, "--to", "model")[0] == 0
-    monkeypatch.setattr("reclick.store.WAIT", 0.2)
+    monkeypatch.setattr("reclick.runtime.artifact.WAIT", 0.2)
     others: list[str] = []
-    from reclick.cli.opening import add_up
+    from reclick.cli.inputs import add_up
 
     def meanwhile(*arguments: Any) -> Any:
         """While one update counts, another process tries the same."""
-        trying = "from reclick import store; store.WAIT = 0.2; from reclick.__main__ import main; main()"
+        trying = (
+            "from reclick import store; store.WAIT = 0.2; from reclick.__main__ import main; main()"
+        )
         words = [sys.executable, "-c", trying, "fit", log, "--update", "--to", "model"]
         others.append(subprocess.run(words, capture_output=True, text=True, check=False).stderr)
         return add_up(*arguments)
@@ -430,7 +622,7 @@ def test_an_update_of_nothing_leaves_nothing(run: Run) -> None:
 ENDLESS = """
 import sys
 from reclick.__main__ import main
-from reclick.engines import counter
+from reclick.engines.local import counter
 
 count = counter.Counter.add_batches
 
@@ -447,12 +639,16 @@ main()
 
 
 def start(*words: str) -> subprocess.Popen[str]:
-    return subprocess.Popen([sys.executable, *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    return subprocess.Popen(
+        [sys.executable, *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
 
 
 @pytest.mark.parametrize(("how", "code"), [(signal.SIGINT, 130), (signal.SIGKILL, -9)])
 @pytest.mark.parametrize("update", [(), ("--update",)])
-def test_a_fit_stopped_in_the_middle_leaves_the_last_good_model(tmp_path: Path, how: signal.Signals, code: int, update: tuple[str, ...]) -> None:
+def test_a_fit_stopped_in_the_middle_leaves_the_last_good_model(
+    tmp_path: Path, how: signal.Signals, code: int, update: tuple[str, ...]
+) -> None:
     model, log = tmp_path / "model", write_log(str(tmp_path / "log.parquet"))
     rc.MultiClick().fit(log).save(model)
     before = {path.name: path.read_bytes() for path in model.iterdir()}
@@ -462,9 +658,14 @@ def test_a_fit_stopped_in_the_middle_leaves_the_last_good_model(tmp_path: Path, 
     fitting.send_signal(how)
     _, err = fitting.communicate(timeout=60)
     assert fitting.returncode == code
-    assert {path.name: path.read_bytes() for path in model.iterdir() if path.name != ".lock"} == before
+    assert {
+        path.name: path.read_bytes() for path in model.iterdir() if path.name != ".lock"
+    } == before
     if how == signal.SIGINT:
-        assert err.splitlines()[-1] == "error: stopped. Every file is whole: a new one, or the one that was there before."
+        assert (
+            err.splitlines()[-1]
+            == "error: stopped. Every file is whole: a new one, or the one that was there before."
+        )
         assert "Traceback" not in err
         assert not (model / ".lock").exists()
     rc.load(model).save(model)  # whoever was killed does not hold it
@@ -473,10 +674,25 @@ def test_a_fit_stopped_in_the_middle_leaves_the_last_good_model(tmp_path: Path, 
 
 def test_help_loads_nothing_heavy() -> None:
     asking = "import atexit, sys; from reclick.__main__ import main; atexit.register(lambda: print(*sys.modules, file=sys.stderr)); main()"
-    asked = subprocess.run([sys.executable, "-c", asking, "--help"], capture_output=True, text=True, check=True)
+    asked = subprocess.run(
+        [sys.executable, "-c", asking, "--help"], capture_output=True, text=True, check=True
+    )
     loaded = set(asked.stderr.split())
     assert "reclick.cli" in loaded
-    assert loaded.isdisjoint({"numba", "numpy", "pyarrow", "duckdb", "narwhals", "pandas", "polars", "rich.progress", "rich.live", "reclick.models"})
+    assert loaded.isdisjoint(
+        {
+            "numba",
+            "numpy",
+            "pyarrow",
+            "duckdb",
+            "narwhals",
+            "pandas",
+            "polars",
+            "rich.progress",
+            "rich.live",
+            "reclick.models",
+        }
+    )
 
 
 def test_output_cut_short_by_head_is_no_error(tmp_path: Path) -> None:

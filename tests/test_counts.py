@@ -17,9 +17,9 @@ from hypothesis import strategies as st
 from plain_counts import by_hand, check_canonical, in_plain
 
 import reclick as rc
-from reclick.counts import Counts, as_counts, count
-from reclick.engines import counter
-from reclick.engines.ordering import sorted_pairs
+from reclick.data.counts import Counts, as_counts, count
+from reclick.engines.local import counter
+from reclick.engines.local.canonical_order import sorted_pairs
 from reclick.errors import LogError, SettingError, StoreError
 
 SEEDS = st.integers(0, 2**32)
@@ -44,7 +44,9 @@ def test_counts_are_those_made_by_hand(seed: int, weights: bool) -> None:
 
 @given(SEEDS, st.integers(0, 40), st.booleans())
 @settings(max_examples=40)
-def test_counts_of_a_log_are_the_sum_over_any_split_in_any_order(seed: int, cut: int, weights: bool) -> None:
+def test_counts_of_a_log_are_the_sum_over_any_split_in_any_order(
+    seed: int, cut: int, weights: bool
+) -> None:
     sessions = sessions_of(seed, weights=weights)
     one, two = counted(sessions[:cut], weights=weights), counted(sessions[cut:], weights=weights)
     whole = counted(sessions, weights=weights)
@@ -55,7 +57,9 @@ def test_counts_of_a_log_are_the_sum_over_any_split_in_any_order(seed: int, cut:
 @settings(max_examples=25)
 def test_counts_of_many_days_add_in_any_grouping(seed: int, cuts: list[int]) -> None:
     sessions = sessions_of(seed, 60)
-    days = [counted(sessions[a:b]) for a, b in zip([0, *sorted(cuts)], [*sorted(cuts), 60], strict=True)]
+    days = [
+        counted(sessions[a:b]) for a, b in zip([0, *sorted(cuts)], [*sorted(cuts), 60], strict=True)
+    ]
     left, right = counter.Counter().finish(), counter.Counter().finish()
     for day in days:
         left = left + day
@@ -99,12 +103,18 @@ MORE = {
     "a query": ([Session("q", ("a",), (1,))], [Session("r", ("a",), (1,))]),
     "an ad": ([Session("q", ("a",), (1,))], [Session("q", ("b",), (1,))]),
     "clicks": ([Session("q", ("a",), ())], [Session("q", ("a",), (1,))]),
-    "the click on the other ad of the same page": ([Session("q", ("a", "b"), (1,))], [Session("q", ("b", "a"), (1,))]),
+    "the click on the other ad of the same page": (
+        [Session("q", ("a", "b"), (1,))],
+        [Session("q", ("b", "a"), (1,))],
+    ),
     "a click before the last, where impressions are left": (
         [Session("q", ("a", "b", "c"), (1, 3)), Session("q", ("b", "a", "c"), ())],
         [Session("q", ("b", "a", "c"), (1, 3))],
     ),
-    "a click before the last for a last one": ([Session("q", ("a", "b"), (1, 2))], [Session("q", ("b", "a"), (1, 2))]),
+    "a click before the last for a last one": (
+        [Session("q", ("a", "b"), (1, 2))],
+        [Session("q", ("b", "a"), (1, 2))],
+    ),
     "pages of another length": (
         [Session("q", ("a", "a"), ()), Session("q", ("a", "a"), ())],
         [Session("q", ("a", "a", "a"), ()), Session("q", ("a",), ())],
@@ -133,7 +143,9 @@ def test_a_row_of_weight_two_is_the_row_twice(seed: int) -> None:
     sessions = sessions_of(seed, 20)
     twice = [replace(s, weight=2.0) for s in sessions]
     assert counted(twice, weights=True) == counted(sessions + sessions)
-    assert counted([replace(s, weight=3.0) for s in sessions], weights=True) == counted(sessions) + counted(sessions) + counted(sessions)
+    assert counted([replace(s, weight=3.0) for s in sessions], weights=True) == counted(
+        sessions
+    ) + counted(sessions) + counted(sessions)
 
 
 @given(SEEDS)
@@ -188,13 +200,17 @@ def test_decayed_days_add_up_and_can_be_taken_away() -> None:
 
 @pytest.mark.parametrize("factor", [0.0, -0.5, 1.0001, float("nan"), float("inf")])
 def test_a_decay_that_is_no_share_is_refused(factor: float) -> None:
-    with pytest.raises(SettingError, match=r"decay: got .*, expected a factor above 0 and at most 1"):
+    with pytest.raises(
+        SettingError, match=r"decay: got .*, expected a factor above 0 and at most 1"
+    ):
         counted(sessions_of(1)).decay(factor)
 
 
 @given(SEEDS, st.booleans())
 @settings(max_examples=15)
-def test_saved_counts_are_loaded_as_they_were(tmp_path_factory: pytest.TempPathFactory, seed: int, weights: bool) -> None:
+def test_saved_counts_are_loaded_as_they_were(
+    tmp_path_factory: pytest.TempPathFactory, seed: int, weights: bool
+) -> None:
     folder = tmp_path_factory.mktemp("counts")
     counts = counted(sessions_of(seed, weights=weights), weights=weights)
     counts.save(folder)
@@ -202,7 +218,11 @@ def test_saved_counts_are_loaded_as_they_were(tmp_path_factory: pytest.TempPathF
     assert loaded == counts
     for field in fields(Counts):
         before, after = getattr(counts, field.name), getattr(loaded, field.name)
-        assert (after.type, len(after)) == (before.type, len(before)) if isinstance(before, pa.Array) else after.dtype == before.dtype
+        assert (
+            (after.type, len(after)) == (before.type, len(before))
+            if isinstance(before, pa.Array)
+            else after.dtype == before.dtype
+        )
     assert loaded + counts == counts + counts
     assert as_counts(folder) == as_counts(str(folder)) == counts
 
@@ -226,7 +246,9 @@ def test_every_format_of_a_log_gives_the_same_counts(tmp_path: Path) -> None:
     pq.write_table(table, tmp_path / "log.parquet", row_group_size=7)
     pq.write_table(table.slice(0, 100), tmp_path / "part1.parquet")
     pq.write_table(table.slice(100), tmp_path / "part2.parquet", row_group_size=50)
-    (tmp_path / "log.jsonl").write_text("".join(json.dumps(row) + "\n" for row in table.to_pylist()))
+    (tmp_path / "log.jsonl").write_text(
+        "".join(json.dumps(row) + "\n" for row in table.to_pylist())
+    )
     with (tmp_path / "log.csv").open("w", newline="") as file:
         writer = csv.writer(file)
         writer.writerow(["query", "ads", "clicks"])
@@ -239,7 +261,9 @@ def test_every_format_of_a_log_gives_the_same_counts(tmp_path: Path) -> None:
     assert in_plain(expected) == by_hand(sessions)
 
 
-def test_batches_and_chunks_of_any_size_give_the_same_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_batches_and_chunks_of_any_size_give_the_same_counts(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     table = as_table(sessions_of(10, 500))
     expected = count(table)
     monkeypatch.setattr(counter, "CHUNK", 13)
@@ -252,7 +276,9 @@ def test_pairs_are_sorted_by_the_first_code_and_then_the_second(most: int) -> No
     rng = np.random.default_rng(0)
     first, second = rng.integers(0, most, (2, 500), endpoint=True).astype(np.int32)
     in_first, in_second, order = sorted_pairs(first, second)
-    assert list(zip(in_first.tolist(), in_second.tolist(), strict=True)) == sorted(zip(first.tolist(), second.tolist(), strict=True))
+    assert list(zip(in_first.tolist(), in_second.tolist(), strict=True)) == sorted(
+        zip(first.tolist(), second.tolist(), strict=True)
+    )
     np.testing.assert_array_equal(first[order], in_first)
     np.testing.assert_array_equal(np.sort(order), np.arange(500))
 
@@ -260,7 +286,11 @@ def test_pairs_are_sorted_by_the_first_code_and_then_the_second(most: int) -> No
 def test_a_large_log_of_many_pairs_is_counted_exactly() -> None:
     rng = np.random.default_rng(11)
     size = 60_000  # sessions of one ad, more pairs and click lists than any table starts with
-    query, ad, clicked = rng.integers(0, 3_000, size), rng.integers(0, 900, size), rng.random(size) < 0.3
+    query, ad, clicked = (
+        rng.integers(0, 3_000, size),
+        rng.integers(0, 900, size),
+        rng.random(size) < 0.3,
+    )
     table = pa.table(
         {
             "query": [f"q{i}" for i in query],
@@ -272,8 +302,15 @@ def test_a_large_log_of_many_pairs_is_counted_exactly() -> None:
     keys, impressions = np.unique(query * 1_000 + ad, return_counts=True)
     clicks = np.bincount(np.searchsorted(keys, query * 1_000 + ad), clicked, len(keys))
     plain = in_plain(counts)
-    assert plain.impressions == {(f"q{k // 1_000}", f"a{k % 1_000}"): n for k, n in zip(keys.tolist(), impressions.tolist(), strict=True)}
-    assert plain.clicks == {(f"q{k // 1_000}", f"a{k % 1_000}"): n for k, n in zip(keys.tolist(), clicks.tolist(), strict=True) if n}
+    assert plain.impressions == {
+        (f"q{k // 1_000}", f"a{k % 1_000}"): n
+        for k, n in zip(keys.tolist(), impressions.tolist(), strict=True)
+    }
+    assert plain.clicks == {
+        (f"q{k // 1_000}", f"a{k % 1_000}"): n
+        for k, n in zip(keys.tolist(), clicks.tolist(), strict=True)
+        if n
+    }
     check_canonical(counts)
     assert count(table.slice(0, 20_000)) + count(table.slice(20_000)) == counts
 
@@ -290,7 +327,10 @@ def test_totals_of_counts_are_those_of_the_log() -> None:
     counts = counted(sessions, weights=True)
     plain = by_hand(sessions)
     assert counts.total == sum(s.weight for s in sessions)
-    volumes = {query: sum(s.weight for s in sessions if s.query == query) for query in sorted({s.query for s in sessions})}
+    volumes = {
+        query: sum(s.weight for s in sessions if s.query == query)
+        for query in sorted({s.query for s in sessions})
+    }
     assert dict(zip(counts.queries.to_pylist(), counts.volumes.tolist(), strict=True)) == volumes
     assert counts.max_ads == max(len(s.ads) for s in sessions)
     assert counts.per_sequence().sum() == counts.total

@@ -24,7 +24,9 @@ def text_of(name: str) -> str:
 def rows_under(text: str, head: str) -> list[list[str]]:
     """The cells of the table whose first line starts with `head`."""
     lines = text.split(head, 1)[1].splitlines()[2:]
-    table = lines[: next((i for i, line in enumerate(lines) if not line.startswith("|")), len(lines))]
+    table = lines[
+        : next((i for i, line in enumerate(lines) if not line.startswith("|")), len(lines))
+    ]
     return [[cell.strip() for cell in line.strip("|").split(" | ")] for line in table]
 
 
@@ -39,7 +41,10 @@ def draw() -> ModuleType:
 
 @every_model
 def test_the_page_states_every_setting_with_its_default(name: str) -> None:
-    written = {row[0].strip("` "): ast.literal_eval(row[1].strip("`")) for row in rows_under(text_of(name), "| setting | default |")}
+    written = {
+        row[0].strip("` "): ast.literal_eval(row[1].strip("`"))
+        for row in rows_under(text_of(name), "| setting | default |")
+    }
     assert written == MODELS[name]().get_params()
 
 
@@ -47,7 +52,15 @@ def test_the_page_states_every_setting_with_its_default(name: str) -> None:
 def test_the_page_has_a_formula_and_says_what_it_can_and_cannot_answer(name: str) -> None:
     text = text_of(name)
     assert text.count("$$") == 2
-    for needed in ("**Assumes.**", "## Fitting", "- Can: ", "- Cannot: ", "- Use it for: ", "## Reference", f"]({name}.svg)"):
+    for needed in (
+        "**Assumes.**",
+        "## Fitting",
+        "- Can: ",
+        "- Cannot: ",
+        "- Use it for: ",
+        "## Reference",
+        f"]({name}.svg)",
+    ):
         assert needed in text
     assert ("with the order of clicks" in text) == MODELS[name].ordered
     assert ("| satisfaction |" in text) == MODELS[name].satisfaction
@@ -65,7 +78,9 @@ def test_the_picture_is_the_one_that_the_script_draws(name: str) -> None:
     picture = (DOCS / f"{name}.svg").read_text(encoding="utf-8")
     assert picture == draw().svg(name)
     assert ET.fromstring(picture).tag == "{http://www.w3.org/2000/svg}svg"  # noqa: S314, the file is ours
-    assert "http" not in picture.replace("http://www.w3.org/2000/svg", "")  # nothing is loaded from elsewhere
+    assert "http" not in picture.replace(
+        "http://www.w3.org/2000/svg", ""
+    )  # nothing is loaded from elsewhere
 
 
 def test_there_is_no_page_or_picture_of_a_model_that_is_not_there() -> None:
@@ -78,7 +93,13 @@ def test_the_table_of_models_is_that_of_the_code() -> None:
     rows = rows_under((DOCS / "README.md").read_text(encoding="utf-8"), "| name | assumes |")
     answers = {True: "yes", False: "no"}
     expected = [
-        [f"[{name}]({name}.md)", model.assumes, answers[model.ordered], answers[model.satisfaction], model.reference]
+        [
+            f"[{name}]({name}.md)",
+            model.assumes,
+            answers[model.ordered],
+            answers[model.satisfaction],
+            model.reference,
+        ]
         for name, model in MODELS.items()
     ]
     assert sorted([*row[:4], row[5].strip("| ")] for row in rows) == sorted(expected)

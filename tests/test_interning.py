@@ -10,18 +10,37 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reclick.interning import EMPTY, Interner, _append, _empty, _slot, buffers
+from reclick.data.string_index import EMPTY, Interner, _append, _empty, _slot, buffers
 
 TYPES = (pa.string(), pa.large_string())
-ODD = ["", "\0", "\0\0", "a", "a\0", "👟", "👟👟", "حذاء", "é", "e\u0301", "x" * 70_000, "x" * 69_999 + "y"]
+ODD = [
+    "",
+    "\0",
+    "\0\0",
+    "a",
+    "a\0",
+    "👟",
+    "👟👟",
+    "حذاء",
+    "é",
+    "e\u0301",
+    "x" * 70_000,
+    "x" * 69_999 + "y",
+]
 
 
 def dict_codes(strings: list[str], known: dict[str, int]) -> list[int]:
     return [known.setdefault(text, len(known)) for text in strings]
 
 
-@given(st.lists(st.lists(st.text(max_size=3), max_size=30), max_size=6), st.lists(st.text(max_size=3), max_size=20), st.sampled_from(TYPES))
-def test_codes_are_those_of_a_dict(batches: list[list[str]], asked: list[str], kind: pa.DataType) -> None:
+@given(
+    st.lists(st.lists(st.text(max_size=3), max_size=30), max_size=6),
+    st.lists(st.text(max_size=3), max_size=20),
+    st.sampled_from(TYPES),
+)
+def test_codes_are_those_of_a_dict(
+    batches: list[list[str]], asked: list[str], kind: pa.DataType
+) -> None:
     interner, known = Interner(), dict[str, int]()
     for batch in batches:
         assert interner.codes(pa.array(batch, kind)).tolist() == dict_codes(batch, known)
@@ -44,7 +63,9 @@ def test_codes_stay_the_same_while_the_tables_grow() -> None:
     texts = [f"query number {i}" for i in range(50_000)]
     for start in range(0, len(texts), 7_001):  # past many growths, from within and between calls
         part = texts[start : start + 7_001]
-        assert interner.codes(pa.array(part + part)).tolist() == 2 * list(range(start, start + len(part)))
+        assert interner.codes(pa.array(part + part)).tolist() == 2 * list(
+            range(start, start + len(part))
+        )
     assert interner.find(pa.array(texts)).tolist() == list(range(len(texts)))
     assert interner.find(pa.array([text + "x" for text in texts])).max() == -1
     assert interner.strings().to_pylist() == texts
@@ -103,7 +124,10 @@ def test_strings_of_one_hash_are_told_apart_by_their_bytes() -> None:
     text = arena.view(np.uint8)
     slots[4] = 5, 0  # the first slot of the line that the hash 5 belongs to
     assert _append(arena, text, 0, 0, data, 0, 2) == 3  # words: code, size and the bytes
-    places = [_slot(slots, arena, text, np.frombuffer(each, np.uint8), 0, len(each), 5) for each in (b"ab", b"ac", b"a", b"abc")]
+    places = [
+        _slot(slots, arena, text, np.frombuffer(each, np.uint8), 0, len(each), 5)
+        for each in (b"ab", b"ac", b"a", b"abc")
+    ]
     assert places == [4, 5, 5, 5]
     assert slots[5, 1] == EMPTY
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from scipy import special
 
 from reclick.errors import SettingError
-from reclick.intervals import beta_quantile, credible_interval, product_beta
+from reclick.fitting.beta import beta_quantile, credible_interval, product_beta
 
 
 def check_against_scipy(p: object, a: object, b: object) -> None:
@@ -38,7 +38,9 @@ def test_quantiles_equal_scipy_on_whole_and_half_parameters() -> None:
 
 @settings(deadline=None, max_examples=300)
 @given(p=st.floats(1e-6, 1 - 1e-6), log_a=st.floats(-3, 9), log_b=st.floats(-3, 9))
-def test_quantiles_equal_scipy_wherever_hypothesis_looks(p: float, log_a: float, log_b: float) -> None:
+def test_quantiles_equal_scipy_wherever_hypothesis_looks(
+    p: float, log_a: float, log_b: float
+) -> None:
     check_against_scipy(np.array([p]), np.array([10**log_a]), np.array([10**log_b]))
 
 
@@ -90,9 +92,13 @@ def test_a_level_outside_zero_and_one_is_refused() -> None:
 
 @pytest.mark.parametrize("x", [(0.05, 20.0), (0.1, 100.0), (0.3, 5.0), (0.5, 200.0), (0.9, 2.0)])
 @pytest.mark.parametrize("y", [(0.4, 3.0), (0.5, 20.0), (0.6, 10.0), (0.95, 100.0)])
-def test_the_beta_of_a_product_has_its_moments_and_nearly_its_quantiles(x: tuple[float, float], y: tuple[float, float]) -> None:
+def test_the_beta_of_a_product_has_its_moments_and_nearly_its_quantiles(
+    x: tuple[float, float], y: tuple[float, float]
+) -> None:
     rng = np.random.default_rng(0)
-    draws = rng.beta(x[0] * x[1], (1 - x[0]) * x[1], 400_000) * rng.beta(y[0] * y[1], (1 - y[0]) * y[1], 400_000)
+    draws = rng.beta(x[0] * x[1], (1 - x[0]) * x[1], 400_000) * rng.beta(
+        y[0] * y[1], (1 - y[0]) * y[1], 400_000
+    )
     mean, strength = product_beta(*x, *y)
     assert mean == pytest.approx(draws.mean(), abs=5 * draws.std() / 400_000**0.5)
     assert mean * (1 - mean) / (strength + 1) == pytest.approx(draws.var(), rel=0.02)
@@ -110,7 +116,9 @@ def test_a_product_with_a_certain_one_is_the_other() -> None:
 
 
 def test_products_at_the_edges() -> None:
-    mean, strength = product_beta([0.0, 0.5, 0.4], [10.0, np.inf, 0.0], [0.5, 0.5, 0.5], [10.0, np.inf, 0.0])
+    mean, strength = product_beta(
+        [0.0, 0.5, 0.4], [10.0, np.inf, 0.0], [0.5, 0.5, 0.5], [10.0, np.inf, 0.0]
+    )
     assert mean.tolist() == [0.0, 0.25, 0.2]
     assert strength.tolist() == [np.inf, np.inf, pytest.approx(0.0, abs=1e-12)]
     low, high = credible_interval(mean, strength)

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from brute import Session, as_table, random_sessions
 
-from reclick.counts import count
-from reclick.portrait import describe
+from reclick.data.counts import count
+from reclick.profile import describe
 
 BUCKETS = ["0-10", "10-50", "50-100", "100-500", "500-1000", ">1000"]
 
@@ -39,7 +39,9 @@ def test_totals_and_shares_are_the_obvious_ones(seed: int, weights: bool) -> Non
 
 @pytest.mark.parametrize("weights", [False, True])
 def test_tables_and_figure_are_the_obvious_ones(weights: bool) -> None:
-    sessions = random_sessions(np.random.default_rng(9), 150, queries="q", weights=weights, longest=5)
+    sessions = random_sessions(
+        np.random.default_rng(9), 150, queries="q", weights=weights, longest=5
+    )
     portrait = describe(as_table(sessions, weights=weights))
     first, distance, length = Counter[int](), Counter[int](), Counter[int]()
     for s in sessions:
@@ -49,29 +51,49 @@ def test_tables_and_figure_are_the_obvious_ones(weights: bool) -> None:
         for a, b in itertools.pairwise(s.path):
             distance[b - a] += int(s.weight)
     assert portrait.first_clicks == pytest.approx([first[j] / first.total() for j in range(1, 6)])
-    assert portrait.distances == pytest.approx({d: n / distance.total() for d, n in distance.items()})
+    assert portrait.distances == pytest.approx(
+        {d: n / distance.total() for d, n in distance.items()}
+    )
     assert list(portrait.distances) == sorted(portrait.distances)
-    assert portrait.page_lengths == pytest.approx({n: many / length.total() for n, many in sorted(length.items())})
+    assert portrait.page_lengths == pytest.approx(
+        {n: many / length.total() for n, many in sorted(length.items())}
+    )
     (row,) = (row for row in portrait.by_volume if row.queries)
-    by_clicks = Counter({m: sum(s.weight for s in sessions if min(len(s.path), 4) == m) for m in range(1, 5)})
+    by_clicks = Counter(
+        {m: sum(s.weight for s in sessions if min(len(s.path), 4) == m) for m in range(1, 5)}
+    )
     assert row.sessions == by_clicks.total()
     assert row.shares == pytest.approx([by_clicks[m] / by_clicks.total() for m in range(1, 5)])
 
 
 def test_queries_fall_into_the_buckets_of_the_paper() -> None:
     volumes = [1, 10, 11, 50, 51, 100, 101, 500, 501, 1000, 1001, 5000]
-    sessions = [Session(f"q{volume}", ("a", "b"), (1,), float(volume - 0.5 * (volume > 1))) for volume in volumes]
+    sessions = [
+        Session(f"q{volume}", ("a", "b"), (1,), float(volume - 0.5 * (volume > 1)))
+        for volume in volumes
+    ]
     sessions += [Session(f"q{volume}", ("a", "b"), (), 0.5) for volume in volumes if volume > 1]
     rows = describe(as_table(sessions, weights=True)).by_volume
     assert [row.volume for row in rows] == BUCKETS
     assert [row.queries for row in rows] == [2] * 6
-    assert [row.sessions for row in rows] == [1 + 9.5, 10.5 + 49.5, 50.5 + 99.5, 100.5 + 499.5, 500.5 + 999.5, 1000.5 + 4999.5]
+    assert [row.sessions for row in rows] == [
+        1 + 9.5,
+        10.5 + 49.5,
+        50.5 + 99.5,
+        100.5 + 499.5,
+        500.5 + 999.5,
+        1000.5 + 4999.5,
+    ]
     assert [row.relative for row in rows] == pytest.approx([row.sessions / 10.5 for row in rows])
     assert all(row.shares == (1, 0, 0, 0) for row in rows)
 
 
 def test_five_clicks_count_as_four_or_more() -> None:
-    sessions = [Session("q", tuple("abcde"), (1, 2, 3, 4, 5)), Session("q", tuple("abcde"), (5, 4, 3, 2)), Session("q", ("a",), (1,))]
+    sessions = [
+        Session("q", tuple("abcde"), (1, 2, 3, 4, 5)),
+        Session("q", tuple("abcde"), (5, 4, 3, 2)),
+        Session("q", ("a",), (1,)),
+    ]
     assert describe(as_table(sessions)).by_volume[0].shares == pytest.approx((1 / 3, 0, 0, 2 / 3))
 
 
@@ -103,10 +125,15 @@ def test_the_text_shows_numbers_and_bars() -> None:
     assert "    2   0.00%" in lines
     assert f"    3  25.00% {'█' * 11}" in lines
     assert f"   -2 100.00% {'█' * 32}" in lines
-    assert any(line.split() == ["0-10", "1", "4", "1.00", "75.00%", "25.00%", "0.00%", "0.00%"] for line in lines)
+    assert any(
+        line.split() == ["0-10", "1", "4", "1.00", "75.00%", "25.00%", "0.00%", "0.00%"]
+        for line in lines
+    )
 
 
 def test_the_portrait_is_plain_values_for_json() -> None:
-    plain = json.loads(json.dumps(describe(as_table(random_sessions(np.random.default_rng(1), 30))).to_dict()))
+    plain = json.loads(
+        json.dumps(describe(as_table(random_sessions(np.random.default_rng(1), 30))).to_dict())
+    )
     assert plain["sessions"] == 30
     assert plain["by_volume"][0]["volume"] == "0-10"

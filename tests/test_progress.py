@@ -16,7 +16,7 @@ from brute import as_table, random_sessions
 
 from reclick.evaluation import evaluate
 from reclick.models import MODELS, LuceClick
-from reclick.progress import listening
+from reclick.runtime.progress import listening
 
 LOG = as_table(random_sessions(np.random.default_rng(3), 300))
 LOOPS = [name for name, model in MODELS.items() if "max_iterations" in model().get_params()]
@@ -69,19 +69,48 @@ def test_nobody_is_told_after_listening_or_where_another_listens() -> None:
 
 def test_an_evaluation_tells_how_far_its_fits_are() -> None:
     said: list[tuple[str, int, int | None]] = []
-    models = {"U": looping("ubm", 3), "L": LuceClick(kinds=1, satisfaction_strength=5.0, transition_strength=4.0)}
+    models = {
+        "U": looping("ubm", 3),
+        "L": LuceClick(kinds=1, satisfaction_strength=5.0, transition_strength=4.0),
+    }
     evaluate(models, LOG, train=LOG, resamples=100, progress=lambda *told: said.append(told))
-    assert [told[1:] for told in said if told[0] == "Fitting U"] == [(0, None), (1, None), (2, None), (3, None), (4, 4)]
+    assert [told[1:] for told in said if told[0] == "Fitting U"] == [
+        (0, None),
+        (1, None),
+        (2, None),
+        (3, None),
+        (4, 4),
+    ]
     luce = [told[1:] for told in said if told[0] == "Fitting L"]
-    assert [done for done, _ in luce] == list(range(len(luce)))  # settings tried, then iterations, and never back
+    assert [done for done, _ in luce] == list(
+        range(len(luce))
+    )  # settings tried, then iterations, and never back
     assert luce[-1] == (len(luce) - 1, len(luce) - 1)
 
 
 def test_on_a_terminal_the_command_shows_settings_and_iterations(tmp_path: Path) -> None:
     pq.write_table(LOG, tmp_path / "log.parquet")
-    command = [sys.executable, "-m", "reclick", "fit", "log.parquet", "--model", "luceclick", "--set", "kinds=1", "--to", "model"]
+    command = [
+        sys.executable,
+        "-m",
+        "reclick",
+        "fit",
+        "log.parquet",
+        "--model",
+        "luceclick",
+        "--set",
+        "kinds=1",
+        "--to",
+        "model",
+    ]
     ours, theirs = pty.openpty()
-    with subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=theirs, env={**os.environ, "TERM": "xterm", "COLUMNS": "200"}):
+    with subprocess.Popen(
+        command,
+        cwd=tmp_path,
+        stdout=subprocess.DEVNULL,
+        stderr=theirs,
+        env={**os.environ, "TERM": "xterm", "COLUMNS": "200"},
+    ):
         os.close(theirs)
         shown = b"".join(iter(lambda: _read(ours), b"")).decode()
     os.close(ours)

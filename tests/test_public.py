@@ -13,7 +13,9 @@ import pytest
 
 import reclick
 
-MODULES = sorted(["reclick", *(module.name for module in pkgutil.walk_packages(reclick.__path__, "reclick."))])
+MODULES = sorted(
+    ["reclick", *(module.name for module in pkgutil.walk_packages(reclick.__path__, "reclick."))]
+)
 
 
 @pytest.mark.parametrize("name", reclick.__all__)
@@ -32,22 +34,31 @@ def test_public_names_are_sorted_and_listed_once() -> None:
 
 
 def test_an_unknown_name_lists_the_right_ones() -> None:
-    with pytest.raises(AttributeError, match=r"module 'reclick' has no attribute 'Multiclick'\. It has: MODELS, .*MultiClick"):
+    with pytest.raises(
+        AttributeError,
+        match=r"module 'reclick' has no attribute 'Multiclick'\. It has: MODELS, .*MultiClick",
+    ):
         _ = reclick.Multiclick
 
 
 def loaded_by(statement: str) -> set[str]:
     code = f"import sys; {statement}; print('\\n'.join(sys.modules))"
-    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    result = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    )
     return {name.split(".")[0] for name in result.stdout.split()}
 
 
 def test_importing_reclick_loads_nothing_heavy() -> None:
-    assert loaded_by("import reclick").isdisjoint({"numba", "pyarrow", "duckdb", "numpy", "pandas", "polars", "scipy", "rich", "typer"})
+    assert loaded_by("import reclick").isdisjoint(
+        {"numba", "pyarrow", "duckdb", "numpy", "pandas", "polars", "scipy", "rich", "typer"}
+    )
 
 
 def test_reading_does_not_load_frames_that_the_caller_did_not() -> None:
-    loaded = loaded_by("import reclick; reclick.count({'query': ['q'], 'ads': [['a']], 'clicks': [[1]]})")
+    loaded = loaded_by(
+        "import reclick; reclick.count({'query': ['q'], 'ads': [['a']], 'clicks': [[1]]})"
+    )
     assert "numba" in loaded
     assert loaded.isdisjoint({"polars", "duckdb", "sklearn", "rich"})
 
@@ -67,7 +78,12 @@ def test_examples_in_docstrings_are_true(name: str) -> None:
 
 def test_there_are_examples() -> None:
     finder = doctest.DocTestFinder(exclude_empty=True)
-    tried = sum(len(test.examples) for name in MODULES if name != "reclick.__main__" for test in finder.find(importlib.import_module(name)))
+    tried = sum(
+        len(test.examples)
+        for name in MODULES
+        if name != "reclick.__main__"
+        for test in finder.find(importlib.import_module(name))
+    )
     assert tried >= 20
 
 

@@ -27,7 +27,9 @@ PAGES = (
     "docs/luceclick.md",
     "docs/simulation.md",
 )
-ALL_PAGES = sorted(str(path.relative_to(ROOT)) for path in [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
+ALL_PAGES = sorted(
+    str(path.relative_to(ROOT)) for path in [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")]
+)
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\]\((?!https?://)([^)#]*)(#[^)]*)?\)")
 
@@ -68,7 +70,7 @@ def run_shell(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder with a log of eight days, as a reader would have; the commands of the page make the rest."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("reclick.demo.SESSIONS", 2_000)
+    monkeypatch.setattr("reclick.cli.demo.SESSIONS", 2_000)
     (tmp_path / "examples").symlink_to(ROOT / "examples")
     (tmp_path / "logs").mkdir()
     for number, day in enumerate(simulate(300, weeks=8, queries=20).weeks, start=1):
@@ -78,7 +80,9 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.mark.usefixtures("folder")
 @pytest.mark.parametrize("page", PAGES)
-def test_everything_on_the_page_runs_in_reading_order(page: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_everything_on_the_page_runs_in_reading_order(
+    page: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     names: dict[str, object] = {}
     for language, text in blocks(page):
         if language == "python":
@@ -95,12 +99,16 @@ def test_the_page_has_something_to_run(page: str) -> None:
 
 def test_every_command_has_an_example() -> None:
     shown = {words[1] for words in command_lines("docs/command-line.md", "reclick")}
-    assert shown == {command.callback.__name__ for command in app.registered_commands if command.callback}
+    assert shown == {
+        command.callback.__name__ for command in app.registered_commands if command.callback
+    }
 
 
 @pytest.mark.parametrize("page", ["README.md", "CONTRIBUTING.md"])
 def test_every_make_target_named_is_in_the_makefile(page: str) -> None:
-    targets = set(re.findall(r"^(\w+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
+    targets = set(
+        re.findall(r"^(\w+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE)
+    )
     named = {words[1] for words in command_lines(page, "make")}
     assert named
     assert named <= targets
@@ -108,7 +116,9 @@ def test_every_make_target_named_is_in_the_makefile(page: str) -> None:
 
 @pytest.mark.parametrize("page", ALL_PAGES)
 def test_links_lead_to_files_that_are_there(page: str) -> None:
-    linked = [target for target, _ in LINK.findall((ROOT / page).read_text(encoding="utf-8")) if target]
+    linked = [
+        target for target, _ in LINK.findall((ROOT / page).read_text(encoding="utf-8")) if target
+    ]
     assert [target for target in linked if not ((ROOT / page).parent / target).exists()] == []
 
 
@@ -117,5 +127,9 @@ def test_links_within_the_docs_lead_to_headings(page: str) -> None:
     text = (ROOT / page).read_text(encoding="utf-8")
     for target, anchor in LINK.findall(text):
         if anchor:
-            other = text if not target else ((ROOT / page).parent / target).read_text(encoding="utf-8")
-            assert anchor in {anchor_of(line) for line in other.splitlines() if line.startswith("#")}
+            other = (
+                text if not target else ((ROOT / page).parent / target).read_text(encoding="utf-8")
+            )
+            assert anchor in {
+                anchor_of(line) for line in other.splitlines() if line.startswith("#")
+            }

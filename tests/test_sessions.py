@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 import reclick as rc
+from reclick.data.grouped_sessions import Sessions, as_sessions
 from reclick.errors import LogError
-from reclick.sessions import Sessions, as_sessions
 
 LOG: dict[str, list[Any]] = {
     "query": ["b", "a", "b", "b", "a"],
@@ -26,7 +26,9 @@ def read_back(sessions: Sessions) -> dict[tuple[str, tuple[str, ...], tuple[int,
         pairs = sessions.pair[sessions.page[s] : sessions.page[s + 1]]
         query = counts.queries[int(counts.pair_query[pairs[0]])].as_py()
         ads = tuple(counts.ads[int(ad)].as_py() for ad in counts.pair_ad[pairs])
-        found[query, ads, tuple(sessions.click[sessions.clicks[s] : sessions.clicks[s + 1]].tolist())] = float(sessions.weight[s])
+        found[
+            query, ads, tuple(sessions.click[sessions.clicks[s] : sessions.clicks[s + 1]].tolist())
+        ] = float(sessions.weight[s])
     return found
 
 
@@ -50,13 +52,26 @@ def test_sessions_come_in_the_order_of_their_queries() -> None:
 
 
 def test_a_tiny_weight_is_kept_with_its_pair() -> None:
-    sessions = as_sessions({"query": ["p", "q", "q"], "ads": [["z"], ["a"], ["z"]], "clicks": [[1], [1], [1]], "weight": [1, 1, 1e-10]})
-    assert read_back(sessions) == {("p", ("z",), (1,)): 1, ("q", ("a",), (1,)): 1, ("q", ("z",), (1,)): 1e-10}
+    sessions = as_sessions(
+        {
+            "query": ["p", "q", "q"],
+            "ads": [["z"], ["a"], ["z"]],
+            "clicks": [[1], [1], [1]],
+            "weight": [1, 1, 1e-10],
+        }
+    )
+    assert read_back(sessions) == {
+        ("p", ("z",), (1,)): 1,
+        ("q", ("a",), (1,)): 1,
+        ("q", ("z",), (1,)): 1e-10,
+    }
 
 
 def test_a_session_of_weight_0_is_as_if_not_there() -> None:
     with_none = {name: [*values, values[0]] for name, values in LOG.items()}
-    assert read_back(as_sessions({**with_none, "query": [*LOG["query"], "new"], "weight": [1.0] * 5 + [0.0]})) == read_back(as_sessions(LOG))
+    assert read_back(
+        as_sessions({**with_none, "query": [*LOG["query"], "new"], "weight": [1.0] * 5 + [0.0]})
+    ) == read_back(as_sessions(LOG))
 
 
 def test_a_log_of_weight_0_is_refused() -> None:
@@ -75,4 +90,7 @@ def test_blocks_and_selections_hold_what_they_say() -> None:
     for block in sessions.blocks(3):
         joined |= read_back(block)
     assert joined == read_back(sessions)
-    assert read_back(sessions.select(np.array([2, 0]))) == {("b", ("x", "y"), (2, 1)): 2, ("a", ("x",), ()): 1}
+    assert read_back(sessions.select(np.array([2, 0]))) == {
+        ("b", ("x", "y"), (2, 1)): 2,
+        ("a", ("x",), ()): 1,
+    }

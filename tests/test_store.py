@@ -21,25 +21,28 @@ import pyarrow.parquet as pq
 import pytest
 from brute import as_table, random_sessions
 
-from reclick import store
-from reclick.counts import Counts, count
+from reclick.data.counts import Counts, count
 from reclick.errors import StoreError
 from reclick.models import MultiClick, load
+from reclick.runtime import artifact
 
 Tables = dict[str, pa.Table]
 
 
 def tables(number: int) -> Tables:
-    return {"one": pa.table({"x": [number, 2, 3]}), "two": pa.table({"text": ["a", "é", "👟"], "y": np.full(3, float(number))})}
+    return {
+        "one": pa.table({"x": [number, 2, 3]}),
+        "two": pa.table({"text": ["a", "é", "👟"], "y": np.full(3, float(number))}),
+    }
 
 
 def write(folder: Path, number: int = 1, kind: str = "counts") -> None:
-    store.write(folder, kind=kind, settings={"number": number}, tables=tables(number))
+    artifact.write(folder, kind=kind, settings={"number": number}, tables=tables(number))
 
 
 def number_in(folder: Path) -> int:
     """The number written, after a check that all parts are of one and the same write."""
-    stored = store.read(folder, kind="counts")
+    stored = artifact.read(folder, kind="counts")
     number = int(stored.settings["number"])
     assert stored.tables.keys() == tables(number).keys()
     assert all(stored.tables[name].equals(table) for name, table in tables(number).items())
@@ -63,21 +66,27 @@ def folder(tmp_path: Path) -> Path:
 
 def test_what_was_written_is_read(folder: Path) -> None:
     assert number_in(folder) == 1
-    assert store.kind_of(folder) == "counts"
-    assert store.is_stored(folder)
-    assert store.is_stored(str(folder))
-    assert not store.is_stored(folder.parent)
-    assert not store.is_stored(tables(1))
+    assert artifact.kind_of(folder) == "counts"
+    assert artifact.is_stored(folder)
+    assert artifact.is_stored(str(folder))
+    assert not artifact.is_stored(folder.parent)
+    assert not artifact.is_stored(tables(1))
 
 
 def test_a_folder_holds_a_manifest_and_parquet_only(folder: Path) -> None:
     assert {Path(name).suffix for name in names(folder)} == {".json", ".parquet"}
     for path in folder.iterdir():
-        assert path.read_bytes()[:4] == b"PAR1" if path.suffix == ".parquet" else json.loads(path.read_text())["format"] == 1
+        assert (
+            path.read_bytes()[:4] == b"PAR1"
+            if path.suffix == ".parquet"
+            else json.loads(path.read_text())["format"] == 1
+        )
 
 
 def test_a_model_is_saved_without_pickle(tmp_path: Path) -> None:
-    MultiClick().fit(as_table(random_sessions(np.random.default_rng(0), 50))).save(tmp_path / "model")
+    MultiClick().fit(as_table(random_sessions(np.random.default_rng(0), 50))).save(
+        tmp_path / "model"
+    )
     for path in (tmp_path / "model").iterdir():
         assert path.suffix in {".json", ".parquet"}
         assert not path.read_bytes().startswith(b"\x80")
@@ -120,7 +129,9 @@ def test_files_of_others_in_the_folder_are_left_alone(folder: Path, name: str) -
     assert len(names(folder)) == 4
 
 
-@pytest.mark.parametrize("name", [f"one-{DIGEST}.parquet", ".one.7.writing", ".manifest.json.7.writing", ".lock"])
+@pytest.mark.parametrize(
+    "name", [f"one-{DIGEST}.parquet", ".one.7.writing", ".manifest.json.7.writing", ".lock"]
+)
 def test_what_a_killed_write_left_is_removed(folder: Path, name: str) -> None:
     (folder / name).write_text("mine")
     write(folder, 2)
@@ -129,7 +140,7 @@ def test_what_a_killed_write_left_is_removed(folder: Path, name: str) -> None:
 
 
 def test_data_of_a_table_that_is_no_longer_written_is_removed(folder: Path) -> None:
-    store.write(folder, kind="counts", settings={}, tables={"one": tables(1)["one"]})
+    artifact.write(folder, kind="counts", settings={}, tables={"one": tables(1)["one"]})
     assert [Path(name).suffix for name in names(folder)] == [".json", ".parquet"]
 
 
@@ -138,40 +149,49 @@ def test_data_of_a_table_that_is_no_longer_written_is_removed(folder: Path) -> N
 
 def test_a_missing_folder_is_refused(tmp_path: Path) -> None:
     with pytest.raises(StoreError, match="nowhere does not exist"):
-        store.read(tmp_path / "nowhere")
+        artifact.read(tmp_path / "nowhere")
 
 
 def test_a_folder_without_a_manifest_is_refused(folder: Path) -> None:
     (folder / "manifest.json").unlink()
-    with pytest.raises(StoreError, match=r"has no manifest\.json: it is not a Reclick folder, or it was half deleted\. Give a folder that save\(\)"):
-        store.read(folder)
+    with pytest.raises(
+        StoreError,
+        match=r"has no manifest\.json: it is not a Reclick folder, or it was half deleted\. Give a folder that save\(\)",
+    ):
+        artifact.read(folder)
 
 
 def test_a_folder_of_logs_is_named_as_what_it_looks_like(tmp_path: Path) -> None:
     for name in ("week1.parquet", "week2.parquet", "week3.csv", "ads.parquet", "notes.txt"):
         (tmp_path / name).touch()
-    with pytest.raises(StoreError, match=r"It holds ads\.parquet, week1\.parquet, week2\.parquet and 1 more: if that is a log, fit a model to it"):
-        store.read(tmp_path)
+    with pytest.raises(
+        StoreError,
+        match=r"It holds ads\.parquet, week1\.parquet, week2\.parquet and 1 more: if that is a log, fit a model to it",
+    ):
+        artifact.read(tmp_path)
 
 
 def test_a_folder_around_a_model_leads_to_the_model_inside(folder: Path) -> None:
     with pytest.raises(StoreError, match=re.escape(f"There is one inside: {folder}.")):
-        store.read(folder.parent)
+        artifact.read(folder.parent)
 
 
 def test_a_file_in_place_of_a_folder_is_refused(tmp_path: Path) -> None:
     (tmp_path / "log.parquet").touch()
     with pytest.raises(
-        StoreError, match=r"log\.parquet is a file, not the folder of a model or of counts\. Give a folder that save\(\), `reclick fit"
+        StoreError,
+        match=r"log\.parquet is a file, not the folder of a model or of counts\. Give a folder that save\(\), `reclick fit",
     ):
-        store.read(tmp_path / "log.parquet")
+        artifact.read(tmp_path / "log.parquet")
 
 
 @pytest.mark.parametrize("place", [0, 1])
 def test_a_half_deleted_folder_is_refused(folder: Path, place: int) -> None:
     sorted(folder.glob("*.parquet"))[place].unlink()
-    with pytest.raises(StoreError, match=r"is incomplete: (one|two)-\w+\.parquet \((one|two)\) is missing"):
-        store.read(folder)
+    with pytest.raises(
+        StoreError, match=r"is incomplete: (one|two)-\w+\.parquet \((one|two)\) is missing"
+    ):
+        artifact.read(folder)
 
 
 def test_an_altered_byte_anywhere_in_the_data_is_refused(folder: Path) -> None:
@@ -180,7 +200,7 @@ def test_an_altered_byte_anywhere_in_the_data_is_refused(folder: Path) -> None:
         for at in range(0, len(whole), 97):
             path.write_bytes(whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1 :])
             with pytest.raises(StoreError, match="was altered after it was saved"):
-                store.read(folder)
+                artifact.read(folder)
         path.write_bytes(whole)
     assert number_in(folder) == 1
 
@@ -191,14 +211,17 @@ def test_a_truncated_or_longer_file_is_refused(folder: Path) -> None:
     for changed in (whole[:-1], b"", whole + b"\0"):
         path.write_bytes(changed)
         with pytest.raises(StoreError, match="was altered after it was saved"):
-            store.read(folder)
+            artifact.read(folder)
 
 
-@pytest.mark.parametrize("text", ["", "{", "[]", "null", "7", '"text"', '{"format": "one"}', '{"format": null}', "{}", "\xff"])
+@pytest.mark.parametrize(
+    "text",
+    ["", "{", "[]", "null", "7", '"text"', '{"format": "one"}', '{"format": null}', "{}", "\xff"],
+)
 def test_a_broken_manifest_is_refused(folder: Path, text: str) -> None:
     (folder / "manifest.json").write_text(text, encoding="latin-1")
     with pytest.raises(StoreError, match=r"manifest\.json .*altered"):
-        store.read(folder)
+        artifact.read(folder)
 
 
 def test_a_byte_altered_in_the_manifest_is_refused(folder: Path) -> None:
@@ -209,7 +232,7 @@ def test_a_byte_altered_in_the_manifest_is_refused(folder: Path) -> None:
             continue
         path.write_bytes(whole[:at] + bytes([byte ^ 1]) + whole[at + 1 :])
         with pytest.raises(StoreError):
-            store.read(folder)
+            artifact.read(folder)
     path.write_bytes(whole)
     assert number_in(folder) == 1
 
@@ -221,41 +244,57 @@ def test_a_manifest_that_lacks_a_part_is_refused(folder: Path, missing: str) -> 
     del manifest[missing]
     path.write_text(json.dumps(manifest))
     with pytest.raises(StoreError, match=missing):
-        store.read(folder)
+        artifact.read(folder)
 
 
-@pytest.mark.parametrize("files", [[], None, {"one": {}}, {"one": {"file": 3}}, {"one": "x.parquet"}, {}])
-def test_a_manifest_with_other_files_than_were_saved_is_refused(folder: Path, files: object) -> None:
+@pytest.mark.parametrize(
+    "files", [[], None, {"one": {}}, {"one": {"file": 3}}, {"one": "x.parquet"}, {}]
+)
+def test_a_manifest_with_other_files_than_were_saved_is_refused(
+    folder: Path, files: object
+) -> None:
     change_manifest(folder, files=files)
     with pytest.raises(StoreError, match="altered"):
-        store.read(folder)
+        artifact.read(folder)
 
 
 def test_settings_changed_by_hand_are_refused(tmp_path: Path) -> None:
-    MultiClick().fit(as_table(random_sessions(np.random.default_rng(0), 50))).save(tmp_path / "model")
+    MultiClick().fit(as_table(random_sessions(np.random.default_rng(0), 50))).save(
+        tmp_path / "model"
+    )
     text = (tmp_path / "model" / "manifest.json").read_text()
     assert '"strength": 10.0' in text
-    (tmp_path / "model" / "manifest.json").write_text(text.replace('"strength": 10.0', '"strength": 11.0'))
+    (tmp_path / "model" / "manifest.json").write_text(
+        text.replace('"strength": 10.0', '"strength": 11.0')
+    )
     with pytest.raises(StoreError, match="altered"):
         load(tmp_path / "model")
 
 
 def test_a_newer_format_is_refused_with_both_numbers(folder: Path) -> None:
     change_manifest(folder, format=2, unheard_of=[])
-    with pytest.raises(StoreError, match=r"has format 2; this Reclick \(.*\) reads up to 1\. Upgrade reclick"):
-        store.read(folder)
+    with pytest.raises(
+        StoreError, match=r"has format 2; this Reclick \(.*\) reads up to 1\. Upgrade reclick"
+    ):
+        artifact.read(folder)
     with pytest.raises(StoreError, match="has format 2"):
         write(folder, 2)
 
 
-@pytest.mark.parametrize("name", ["../secret.parquet", "/etc/hostname", "inner/../../secret.parquet", "..", "."])
-def test_a_manifest_that_names_a_file_outside_the_folder_is_refused(folder: Path, name: str) -> None:
+@pytest.mark.parametrize(
+    "name", ["../secret.parquet", "/etc/hostname", "inner/../../secret.parquet", "..", "."]
+)
+def test_a_manifest_that_names_a_file_outside_the_folder_is_refused(
+    folder: Path, name: str
+) -> None:
     pq.write_table(pa.table({"secret": [1]}), folder.parent / "secret.parquet")
-    manifest = store._manifest(folder)
+    manifest = artifact._manifest(folder)
     manifest["files"]["one"]["file"] = name
-    store._replace(folder / "manifest.json", store._sealed(manifest))  # even by someone who knows how to seal it
+    artifact._replace(
+        folder / "manifest.json", artifact._sealed(manifest)
+    )  # even by someone who knows how to seal it
     with pytest.raises(StoreError, match=r"outside the folder|is incomplete: \.\. "):
-        store.read(folder)
+        artifact.read(folder)
 
 
 def test_counts_are_not_loaded_as_a_model(tmp_path: Path) -> None:
@@ -313,16 +352,31 @@ def after(calls: int, action: Any) -> Any:
     return failing
 
 
-FAILURES = [(pq, "write_table", 0), (pq, "write_table", 1), (os, "fsync", 0), (os, "fsync", 1), (os, "fsync", 2)]
-FAILURES += [(Path, "replace", 0), (Path, "replace", 1), (Path, "replace", 2), (Path, "write_bytes", 0)]
+FAILURES = [
+    (pq, "write_table", 0),
+    (pq, "write_table", 1),
+    (os, "fsync", 0),
+    (os, "fsync", 1),
+    (os, "fsync", 2),
+]
+FAILURES += [
+    (Path, "replace", 0),
+    (Path, "replace", 1),
+    (Path, "replace", 2),
+    (Path, "write_bytes", 0),
+]
 
 
 @pytest.mark.parametrize(("where", "name", "calls"), FAILURES)
-def test_a_full_disk_leaves_what_was_there(folder: Path, monkeypatch: pytest.MonkeyPatch, where: Any, name: str, calls: int) -> None:
+def test_a_full_disk_leaves_what_was_there(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, where: Any, name: str, calls: int
+) -> None:
     before = names(folder)
     with monkeypatch.context() as patched:
         patched.setattr(where, name, after(calls, getattr(where, name)))
-        with pytest.raises(StoreError, match=r"cannot be written .*The disk is full: free some space"):
+        with pytest.raises(
+            StoreError, match=r"cannot be written .*The disk is full: free some space"
+        ):
             write(folder, 2)
     assert number_in(folder) == 1
     assert names(folder) == before
@@ -331,7 +385,9 @@ def test_a_full_disk_leaves_what_was_there(folder: Path, monkeypatch: pytest.Mon
 
 
 @pytest.mark.parametrize(("where", "name", "calls"), FAILURES)
-def test_a_full_disk_at_the_first_write_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: Any, name: str, calls: int) -> None:
+def test_a_full_disk_at_the_first_write_leaves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: Any, name: str, calls: int
+) -> None:
     with monkeypatch.context() as patched:
         patched.setattr(where, name, after(calls, getattr(where, name)))
         with pytest.raises(StoreError, match="The disk is full"):
@@ -341,7 +397,9 @@ def test_a_full_disk_at_the_first_write_leaves_nothing(tmp_path: Path, monkeypat
     assert number_in(tmp_path / "new") == 1
 
 
-def test_a_write_that_is_interrupted_leaves_what_was_there(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_write_that_is_interrupted_leaves_what_was_there(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def interrupt(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
@@ -391,15 +449,19 @@ def test_a_killed_writer_leaves_a_whole_folder(folder: Path) -> None:
     assert len(names(folder)) == 3  # whatever the killed left is gone
 
 
-def test_a_first_write_that_was_killed_can_be_done_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with monkeypatch.context() as patched:  # killed between the data and the manifest: nobody is left to clean up
-        patched.setattr(store, "_replace", full_disk)
-        patched.setattr(store, "_remove_unnamed", lambda *_: None)
+def test_a_first_write_that_was_killed_can_be_done_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with (
+        monkeypatch.context() as patched
+    ):  # killed between the data and the manifest: nobody is left to clean up
+        patched.setattr(artifact, "_replace", full_disk)
+        patched.setattr(artifact, "_remove_unnamed", lambda *_: None)
         with pytest.raises(StoreError):
             write(tmp_path / "new")
     assert len(names(tmp_path / "new")) == 2
     (tmp_path / "new" / ".lock").touch()
-    store.check_target(tmp_path / "new", "counts")
+    artifact.check_target(tmp_path / "new", "counts")
     write(tmp_path / "new", 2)
     assert number_in(tmp_path / "new") == 2
     assert len(names(tmp_path / "new")) == 3
@@ -409,15 +471,17 @@ def test_a_first_write_that_was_killed_can_be_done_again(tmp_path: Path, monkeyp
 
 
 def test_writes_that_overlap_take_turns(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    about_to_replace, go_on, replace = threading.Event(), threading.Event(), store._replace
+    about_to_replace, go_on, replace = threading.Event(), threading.Event(), artifact._replace
 
     def wait_once(path: Path, data: bytes) -> None:
-        if not about_to_replace.is_set():  # the first writer stops between its data and its manifest
+        if (
+            not about_to_replace.is_set()
+        ):  # the first writer stops between its data and its manifest
             about_to_replace.set()
             assert go_on.wait(5)
         replace(path, data)
 
-    monkeypatch.setattr(store, "_replace", wait_once)
+    monkeypatch.setattr(artifact, "_replace", wait_once)
     writers = [threading.Thread(target=write, args=(folder, number)) for number in (2, 3)]
     writers[0].start()
     assert about_to_replace.wait(5)
@@ -433,19 +497,25 @@ def test_writes_that_overlap_take_turns(folder: Path, monkeypatch: pytest.Monkey
 
 HOLDER = """
 import sys, time
-from reclick import store
-with store.writing(sys.argv[1]):
+from reclick.runtime import artifact
+with artifact.writing(sys.argv[1]):
     print("held", flush=True)
     time.sleep(60)
 """
 
 
-def test_a_folder_held_by_another_process_is_refused_until_that_ends(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(store, "WAIT", 0.2)
-    with subprocess.Popen([sys.executable, "-c", HOLDER, str(folder)], stdout=subprocess.PIPE) as holder:
+def test_a_folder_held_by_another_process_is_refused_until_that_ends(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(artifact, "WAIT", 0.2)
+    with subprocess.Popen(
+        [sys.executable, "-c", HOLDER, str(folder)], stdout=subprocess.PIPE
+    ) as holder:
         assert holder.stdout is not None
         holder.stdout.readline()
-        with pytest.raises(StoreError, match=r"another process is writing to it, still after 0\.2 seconds"):
+        with pytest.raises(
+            StoreError, match=r"another process is writing to it, still after 0\.2 seconds"
+        ):
             write(folder, 2)
         assert number_in(folder) == 1  # readers are not held up
         holder.kill()
@@ -455,7 +525,7 @@ def test_a_folder_held_by_another_process_is_refused_until_that_ends(folder: Pat
 
 
 def test_a_folder_that_is_held_can_be_written_by_its_holder(folder: Path) -> None:
-    with store.writing(folder), store.writing(str(folder)):
+    with artifact.writing(folder), artifact.writing(str(folder)):
         write(folder, 2)
         write(folder, 3)
         assert ".lock" in names(folder)
@@ -469,7 +539,7 @@ def test_many_processes_that_add_lose_nothing(folder: Path) -> None:
         "from pathlib import Path; from reclick import store; from test_store import number_in, write\n"
         "folder = Path(sys.argv[1])\n"
         "for _ in range(10):\n"
-        "    with store.writing(folder): write(folder, number_in(folder) + 1)\n"
+        "    with artifact.writing(folder): write(folder, number_in(folder) + 1)\n"
     )
     command = [sys.executable, "-c", adding, str(folder), str(Path(__file__).parent)]
     running = [subprocess.Popen(command) for _ in range(3)]
@@ -490,7 +560,9 @@ def test_a_file_system_without_locks_is_written_to_with_a_warning(
     assert "has no file locks" in caplog.text
 
 
-def test_a_system_without_locks_is_written_to(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_system_without_locks_is_written_to(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setitem(sys.modules, "fcntl", None)
     write(folder, 2)
     assert number_in(folder) == 2
@@ -501,7 +573,9 @@ def test_a_reader_sees_the_old_or_the_new_never_half(folder: Path) -> None:
 
     def keep_writing() -> None:
         number = 1
-        while not stop.wait(0.002):  # without a pause a reader may lose the race twenty times in a row, and says so
+        while not stop.wait(
+            0.002
+        ):  # without a pause a reader may lose the race twenty times in a row, and says so
             number += 1
             write(folder, number)
 
@@ -524,7 +598,10 @@ def test_counts_and_models_are_stored_this_way(tmp_path: Path) -> None:
     counts = count(as_table(random_sessions(np.random.default_rng(0), 30)))
     counts.save(tmp_path / "counts")
     MultiClick().fit(counts).save(tmp_path / "model")
-    assert (store.kind_of(tmp_path / "counts"), store.kind_of(tmp_path / "model")) == ("counts", "model")
+    assert (artifact.kind_of(tmp_path / "counts"), artifact.kind_of(tmp_path / "model")) == (
+        "counts",
+        "model",
+    )
     next((tmp_path / "model").glob("counts_pairs*")).unlink()
     with pytest.raises(StoreError, match="incomplete"):
         load(tmp_path / "model")

@@ -5,9 +5,9 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from reclick import text
 from reclick.errors import LogError
-from reclick.text import STOP_WORDS, AdTokens, tokenise, tokens
+from reclick.text import tokens as tokens_module
+from reclick.text.tokens import STOP_WORDS, AdTokens, tokenise, tokens
 
 Row = tuple[str, str, str]
 
@@ -17,7 +17,9 @@ def words(copy: str) -> list[str]:
 
 
 def table(rows: list[Row]) -> pa.Table:
-    title, description, url = (pa.array([row[field] for row in rows], pa.string()) for field in range(3))
+    title, description, url = (
+        pa.array([row[field] for row in rows], pa.string()) for field in range(3)
+    )
     ids = pa.array([f"ad{row}" for row in range(len(rows))], pa.string())
     return pa.table({"ad": ids, "title": title, "description": description, "display_url": url})
 
@@ -89,7 +91,10 @@ def test_stop_words_are_function_words_and_can_be_chosen() -> None:
     assert 100 <= len(STOP_WORDS) <= 180
     assert STOP_WORDS.isdisjoint({"off", "now", "no", "same", "free", "more", "best"})
     assert tokens("the DER Klempner", "", "", stop_words=["Der"]) == ["the", "klempner"]
-    assert tokenise(table([("the DER Klempner", "", "")]), stop_words=["Der"]).words(0) == ["the", "klempner"]
+    assert tokenise(table([("the DER Klempner", "", "")]), stop_words=["Der"]).words(0) == [
+        "the",
+        "klempner",
+    ]
 
 
 ODD = "abIiİıßſﬁ’'´.,/:%$€0５½_- \t\n\u00a0\u0301\u0307\u034f\u200b\u200c\u200d\ufe0f\u2028\x00\x1fνΣहि東🔥™"
@@ -112,10 +117,14 @@ def test_tokens_of_tokens_are_the_same_tokens(copy: str) -> None:
 
 
 def test_capitals_and_small_letters_meet_in_every_alphabet_with_cases() -> None:
-    letters = [chr(code) for code in range(0x250, 0x590) if chr(code).isalpha() and chr(code) != "\u0345"]
+    letters = [
+        chr(code) for code in range(0x250, 0x590) if chr(code).isalpha() and chr(code) != "\u0345"
+    ]
     letters += [chr(code) for code in range(0x1E00, 0x2000) if chr(code).isalpha()]
     letters += [chr(code) for code in range(0x41, 0x250) if chr(code).isalpha()]
-    assert [letter for letter in letters if words(f"b{letter}b".upper()) != words(f"b{letter}b".lower())] == []
+    assert [
+        letter for letter in letters if words(f"b{letter}b".upper()) != words(f"b{letter}b".lower())
+    ] == []
 
 
 def test_codes_are_shared_between_ads() -> None:
@@ -129,7 +138,7 @@ def test_codes_are_shared_between_ads() -> None:
 def test_blocks_do_not_show(monkeypatch: pytest.MonkeyPatch) -> None:
     rows = [(f"Word{row} plumber", "fast" * (row % 2), f"b{row % 3}.example") for row in range(10)]
     whole = tokenise(table(rows))
-    monkeypatch.setattr(text, "BLOCK", 3)
+    monkeypatch.setattr(tokens_module, "BLOCK", 3)
     parts = tokenise(pa.concat_tables([table(rows)[:4], table(rows)[4:]]))
     assert [parts.words(ad) for ad in range(10)] == [whole.words(ad) for ad in range(10)]
 
@@ -146,7 +155,11 @@ def test_other_string_types_and_no_ads_at_all_are_fine() -> None:
 def test_saving_as_tables_keeps_everything() -> None:
     kept = tokenise(table([("Fast plumber", "", "a.example"), ("", "", ""), ("fast", "fast", "")]))
     back = AdTokens.from_tables(kept.to_tables())
-    assert [back.words(ad) for ad in range(3)] == [["fast", "plumber", "a.example"], [], ["fast", "fast"]]
+    assert [back.words(ad) for ad in range(3)] == [
+        ["fast", "plumber", "a.example"],
+        [],
+        ["fast", "fast"],
+    ]
     assert back.to_tables() == kept.to_tables()
     assert [str(back.offsets.dtype), str(back.token.dtype)] == ["int64", "int32"]
 
@@ -163,15 +176,17 @@ def test_a_bad_table_is_refused() -> None:
         tokenise(ads.set_column(0, "ad", pa.array(["x", None])))
 
 
-def test_a_piece_of_text_is_read_once_however_many_ads_hold_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_piece_of_text_is_read_once_however_many_ads_hold_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     read: list[str] = []
-    find_words = text._words
+    find_words = tokens_module._words
 
     def note(piece: str) -> list[str]:
         read.append(piece)
         return find_words(piece)
 
-    monkeypatch.setattr(text, "_words", note)
-    monkeypatch.setattr(text, "BLOCK", 4)
+    monkeypatch.setattr(tokens_module, "_words", note)
+    monkeypatch.setattr(tokens_module, "BLOCK", 4)
     tokenise(table([("Fast plumber", f"Number {row % 2}", "a.example") for row in range(20)]))
     assert sorted(read) == ["0", "1", "Fast", "Number", "plumber"]

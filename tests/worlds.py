@@ -14,11 +14,19 @@ Bits = tuple[tuple[int, ...], ...]  # [position][variable]
 Outcome = TypeVar("Outcome", bound=Hashable)
 
 
-def enumerated(chances: Sequence[Sequence[float]], outcome_of: Callable[[Bits], Outcome]) -> dict[Outcome, float]:
+def enumerated(
+    chances: Sequence[Sequence[float]], outcome_of: Callable[[Bits], Outcome]
+) -> dict[Outcome, float]:
     """P(outcome), summed over all values of independent yes-or-no variables, chances[position][variable]: each world has an outcome."""
     found: dict[Outcome, float] = defaultdict(float)
-    for world in itertools.product(*(itertools.product((0, 1), repeat=len(row)) for row in chances)):
-        chance = math.prod(p if bit else 1 - p for row, at in zip(chances, world, strict=True) for p, bit in zip(row, at, strict=True))
+    for world in itertools.product(
+        *(itertools.product((0, 1), repeat=len(row)) for row in chances)
+    ):
+        chance = math.prod(
+            p if bit else 1 - p
+            for row, at in zip(chances, world, strict=True)
+            for p, bit in zip(row, at, strict=True)
+        )
         found[outcome_of(world)] += chance
     return found
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
-    from reclick.counts import Counts, count
+    from reclick.data.counts import Counts, count
     from reclick.errors import (
         BadRowsError,
         CannotAnswerError,
@@ -20,17 +20,26 @@ if TYPE_CHECKING:
     )
     from reclick.evaluation import Evaluation, evaluate, split
     from reclick.exports import export, judgments, propensities, to_ir_measures, to_ranx
-    from reclick.logs import Cleaning, ReadSummary, SessionLog, convert, read_ads, read_labels, read_sessions, sessions_from_events
+    from reclick.logs import (
+        Cleaning,
+        ReadSummary,
+        SessionLog,
+        convert,
+        read_ads,
+        read_labels,
+        read_sessions,
+        sessions_from_events,
+    )
     from reclick.models import MODELS, ClickModel, LuceClick, MultiClick, load
-    from reclick.portrait import describe
-    from reclick.scoring import predict
+    from reclick.predictor import predict
+    from reclick.profile import describe
     from reclick.simulation import simulate
-    from reclick.text import tokens
+    from reclick.text.tokens import tokens
 
 # Where each public name lives. Modules are imported when a name is first used, so that `import reclick` and `reclick --help` are quick.
 _HOMES = {
-    "reclick.counts": ("Counts", "count"),
-    "reclick.portrait": ("describe",),
+    "reclick.data.counts": ("Counts", "count"),
+    "reclick.profile": ("describe",),
     "reclick.errors": (
         "BadRowsError",
         "CannotAnswerError",
@@ -42,11 +51,20 @@ _HOMES = {
     ),
     "reclick.evaluation": ("Evaluation", "evaluate", "split"),
     "reclick.exports": ("export", "judgments", "propensities", "to_ir_measures", "to_ranx"),
-    "reclick.logs": ("Cleaning", "ReadSummary", "SessionLog", "convert", "read_ads", "read_labels", "read_sessions", "sessions_from_events"),
+    "reclick.logs": (
+        "Cleaning",
+        "ReadSummary",
+        "SessionLog",
+        "convert",
+        "read_ads",
+        "read_labels",
+        "read_sessions",
+        "sessions_from_events",
+    ),
     "reclick.models": ("MODELS", "ClickModel", "LuceClick", "MultiClick", "load"),
-    "reclick.scoring": ("predict",),
+    "reclick.predictor": ("predict",),
     "reclick.simulation": ("simulate",),
-    "reclick.text": ("tokens",),
+    "reclick.text.tokens": ("tokens",),
 }
 _HOME = {name: module for module, names in _HOMES.items() for name in names}
 
@@ -90,7 +108,9 @@ __all__ = [
 
 def __getattr__(name: str) -> Any:
     if name not in _HOME:
-        raise AttributeError(f"module 'reclick' has no attribute {name!r}. It has: {', '.join(__all__)}.")
+        raise AttributeError(
+            f"module 'reclick' has no attribute {name!r}. It has: {', '.join(__all__)}."
+        )
     return getattr(import_module(_HOME[name]), name)
 
 

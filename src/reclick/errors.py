@@ -41,7 +41,9 @@ class MissingExtraError(ReclickError, ImportError):
 
 
 @contextmanager
-def clear_write_errors(where: str | PathLike[str], after: str = "What was there before is unchanged.") -> Iterator[None]:
+def clear_write_errors(
+    where: str | PathLike[str], after: str = "What was there before is unchanged."
+) -> Iterator[None]:
     """Say what to do when the system cannot write, and what state that leaves.
 
     >>> with clear_write_errors("model"):
@@ -54,5 +56,9 @@ folder. What was there before is unchanged.
         yield
     except OSError as error:
         full = error.errno in (errno.ENOSPC, errno.EDQUOT) or "no space left" in str(error).lower()
-        advice = "The disk is full: free some space or give another folder." if full else "Give a folder that can be written."
+        advice = (
+            "The disk is full: free some space or give another folder."
+            if full
+            else "Give a folder that can be written."
+        )
         raise StoreError(f"{where} cannot be written ({error}). {advice} {after}") from error

@@ -26,7 +26,11 @@ Distribution = dict[Clicks, float]
 def learnt(model: Any, name: str, query: str, ads: Ads, unseen: float) -> list[float]:
     """The values of the pairs of a page, which stand in the order of the counts; `unseen` where the pair was never seen."""
     counts = model._pairs.counts
-    pairs = zip(counts.queries.take(counts.pair_query).to_pylist(), counts.ads.take(counts.pair_ad).to_pylist(), strict=True)
+    pairs = zip(
+        counts.queries.take(counts.pair_query).to_pylist(),
+        counts.ads.take(counts.pair_ad).to_pylist(),
+        strict=True,
+    )
     values = dict(zip(pairs, getattr(model, name).tolist(), strict=True))
     return [values.get((query, ad), unseen) for ad in ads]
 
@@ -41,14 +45,20 @@ def rho_of(model: Any, query: str, ads: Ads) -> list[float]:
 
 def from_words(model: Any, query: str, ads: Ads) -> list[float]:
     """Attractiveness of models that have it from words, for pairs seen and unseen alike."""
-    return list(model.relevance({"query": [query] * len(ads), "ad": list(ads)})["attractiveness"].to_pylist())
+    return list(
+        model.relevance({"query": [query] * len(ads), "ad": list(ads)})[
+            "attractiveness"
+        ].to_pylist()
+    )
 
 
 # positions clicked each on its own, where all of their variables say yes
 
 
 def each_alone(chances: Sequence[Sequence[float]]) -> Distribution:
-    return enumerated(chances, lambda world: tuple(position for position, at in enumerate(world, 1) if all(at)))
+    return enumerated(
+        chances, lambda world: tuple(position for position, at in enumerate(world, 1) if all(at))
+    )
 
 
 def gctr(model: Any, query: str, ads: Ads) -> Distribution:
@@ -64,7 +74,12 @@ def dctr(model: Any, query: str, ads: Ads) -> Distribution:
 
 
 def icm(model: Any, query: str, ads: Ads) -> Distribution:
-    return each_alone([(min(max(theta, model.floor), 1 - model.floor),) for theta in from_words(model, query, ads)])
+    return each_alone(
+        [
+            (min(max(theta, model.floor), 1 - model.floor),)
+            for theta in from_words(model, query, ads)
+        ]
+    )
 
 
 def pbm(model: Any, query: str, ads: Ads) -> Distribution:
@@ -87,7 +102,9 @@ def browsed(world: Bits) -> Clicks:
 
 def ubm(model: Any, query: str, ads: Ads) -> Distribution:
     theta, gamma = theta_of(model, query, ads), model.gamma_.tolist()
-    return enumerated([(theta[r], *(gamma[above][r] for above in range(r + 1))) for r in range(len(ads))], browsed)
+    return enumerated(
+        [(theta[r], *(gamma[above][r] for above in range(r + 1))) for r in range(len(ads))], browsed
+    )
 
 
 def bbm(model: Any, query: str, ads: Ads) -> Distribution:
@@ -99,28 +116,42 @@ def bbm(model: Any, query: str, ads: Ads) -> Distribution:
 
 
 def cm(model: Any, query: str, ads: Ads) -> Distribution:
-    return enumerated([(theta,) for theta in theta_of(model, query, ads)], partial(scanned, goes_on=lambda _, clicked, at: not clicked))
+    return enumerated(
+        [(theta,) for theta in theta_of(model, query, ads)],
+        partial(scanned, goes_on=lambda _, clicked, at: not clicked),
+    )
 
 
 def dcm(model: Any, query: str, ads: Ads) -> Distribution:
     """Attracted, would go on after a click."""
     chances = list(zip(theta_of(model, query, ads), model.continuation_.tolist(), strict=False))
-    return enumerated(chances, partial(scanned, goes_on=lambda _, clicked, at: not clicked or bool(at[1])))
+    return enumerated(
+        chances, partial(scanned, goes_on=lambda _, clicked, at: not clicked or bool(at[1]))
+    )
 
 
 def sdbn(model: Any, query: str, ads: Ads) -> Distribution:
     """As DBN's users, who are patient here."""
-    chances = [(theta, rho, 1.0) for theta, rho in zip(theta_of(model, query, ads), rho_of(model, query, ads), strict=True)]
+    chances = [
+        (theta, rho, 1.0)
+        for theta, rho in zip(theta_of(model, query, ads), rho_of(model, query, ads), strict=True)
+    ]
     return enumerated(chances, partial(scanned, goes_on=satisfied_or_tired))
 
 
 def dbn(model: Any, query: str, ads: Ads) -> Distribution:
-    chances = [(theta, rho, model.continuation_) for theta, rho in zip(theta_of(model, query, ads), rho_of(model, query, ads), strict=True)]
+    chances = [
+        (theta, rho, model.continuation_)
+        for theta, rho in zip(theta_of(model, query, ads), rho_of(model, query, ads), strict=True)
+    ]
     return enumerated(chances, partial(scanned, goes_on=satisfied_or_tired))
 
 
 def ccm(model: Any, query: str, ads: Ads) -> Distribution:
-    return enumerated([(theta, theta, *model.alpha_.tolist()) for theta in theta_of(model, query, ads)], partial(scanned, goes_on=relevant_or_not))
+    return enumerated(
+        [(theta, theta, *model.alpha_.tolist()) for theta in theta_of(model, query, ads)],
+        partial(scanned, goes_on=relevant_or_not),
+    )
 
 
 # clicks in any order
@@ -132,7 +163,9 @@ def thcm(model: Any, query: str, ads: Ads) -> Distribution:
 
 def pm(model: Any, query: str, ads: Ads) -> Distribution:
     """Hidden is how many clicks there will be."""
-    return {tuple(range(1, many + 1)): model.numbers_[len(ads), many] for many in range(len(ads) + 1)}
+    return {
+        tuple(range(1, many + 1)): model.numbers_[len(ads), many] for many in range(len(ads) + 1)
+    }
 
 
 def am(model: Any, query: str, ads: Ads) -> Distribution:
@@ -146,14 +179,18 @@ def choosing(following: Callable[[Clicks], dict[int, float]], clicks: Clicks = (
     ahead = following(clicks)
     found = {clicks: 1 - sum(ahead.values())}
     for position, chance in ahead.items():
-        found |= {whole: chance * p for whole, p in choosing(following, (*clicks, position)).items()}
+        found |= {
+            whole: chance * p for whole, p in choosing(following, (*clicks, position)).items()
+        }
     return found
 
 
 def multiclick(model: Any, query: str, ads: Ads) -> Distribution:
     theta = [max(value, model.floor) for value in from_words(model, query, ads)]
     asked = {"query": [query] * len(ads), "ad": list(ads)}
-    rho = [min(value, 1 - model.floor) for value in model.relevance(asked)["satisfaction"].to_pylist()]
+    rho = [
+        min(value, 1 - model.floor) for value in model.relevance(asked)["satisfaction"].to_pylist()
+    ]
     habits = model.query_habits(query, len(ads))
     page = theta, rho, habits.eta.tolist(), habits.gamma.tolist()
     return choosing(partial(Brute([], reading=model.reading).following, page))
@@ -165,15 +202,27 @@ def luceclick(model: Any, query: str, ads: Ads) -> Distribution:
     own = queries.index(query) if query in queries else None
     strength = model.options_["query"]
     stops = model.seldom_[0] if own is None or strength is None else model.spread_[own]
-    unsure = 0.0 if strength is None else min(strength**-0.5, 1.0) if own is None else model.unsure_[own]
-    shares = model.common_share_ if own is None or model.options_["mix"] is None else model.share_[own]
+    unsure = (
+        0.0 if strength is None else min(strength**-0.5, 1.0) if own is None else model.unsure_[own]
+    )
+    shares = (
+        model.common_share_ if own is None or model.options_["mix"] is None else model.share_[own]
+    )
     theta, rho = theta_of(model, query, ads), rho_of(model, query, ads)
     loose = learnt(model, "loose_", query, ads, 0.0)
     found: Distribution = defaultdict(float)
-    for share, gamma, omega, ease in zip(shares, model.gamma_, model.omega_, model.ease_, strict=True):
-        satisfied = rho if len(shares) == 1 else [satisfied_of(*each, ease) for each in zip(rho, loose, strict=True)]
+    for share, gamma, omega, ease in zip(
+        shares, model.gamma_, model.omega_, model.ease_, strict=True
+    ):
+        satisfied = (
+            rho
+            if len(shares) == 1
+            else [satisfied_of(*each, ease) for each in zip(rho, loose, strict=True)]
+        )
         for readily in (stops / math.exp(unsure), stops * math.exp(unsure)):
-            for clicks, p in choosing(partial(luce_choice, theta, satisfied, gamma.tolist(), (omega * readily).tolist())).items():
+            for clicks, p in choosing(
+                partial(luce_choice, theta, satisfied, gamma.tolist(), (omega * readily).tolist())
+            ).items():
                 found[clicks] += share * p / 2
     return found
 
@@ -191,11 +240,15 @@ def satisfied_of(rho: float, variance: float, ease: float) -> float:
     return mean(low * ease / (1 - low + low * ease))
 
 
-def luce_choice(theta: list[float], rho: list[float], gamma: Rows, outside: list[float], clicks: Clicks) -> dict[int, float]:
+def luce_choice(
+    theta: list[float], rho: list[float], gamma: Rows, outside: list[float], clicks: Clicks
+) -> dict[int, float]:
     """P(next click): not satisfied by the last one, and then a choice among the ads that are left and nothing more."""
     last = clicks[-1] if clicks else 0
     unsatisfied = 1 - rho[last - 1] if last else 1.0
-    weights = {j: theta[j - 1] * gamma[last][j - 1] for j in range(1, len(theta) + 1) if j not in clicks}
+    weights = {
+        j: theta[j - 1] * gamma[last][j - 1] for j in range(1, len(theta) + 1) if j not in clicks
+    }
     all_of_them = outside[len(clicks)] + sum(weights.values())
     return {j: unsatisfied * weight / all_of_them for j, weight in weights.items()}
 

@@ -45,10 +45,28 @@ WORDS = [name for name in MODELS if "attractiveness_prior" in MODELS[name]().get
 PAGE_IDS = [f"{page.query}-{''.join(ad[0] for ad in page.ads)}" for page in PAGES]
 every_model = pytest.mark.parametrize("name", MODELS)
 every_page = pytest.mark.parametrize("page", PAGES, ids=PAGE_IDS)
-SMALL_PAGES = [page for page in (*PAGES, Page("s", ("d", "d")), Page("q", ("never", "b", "new"))) if len(page.ads) <= 3]
-OTHER_SETTINGS: list[tuple[str, dict[str, Any]]] = [  # where something that is hidden may not matter with the defaults
-    *(("multiclick", {"reading": reading, "pooling": "global"}) for reading in ("examination", "normalised")),
-    ("luceclick", {**{f"{name}_strength": 3.0 for name in ("attractiveness", "satisfaction", "query", "transition", "kind", "mix")}, "kinds": 2}),
+SMALL_PAGES = [
+    page
+    for page in (*PAGES, Page("s", ("d", "d")), Page("q", ("never", "b", "new")))
+    if len(page.ads) <= 3
+]
+OTHER_SETTINGS: list[
+    tuple[str, dict[str, Any]]
+] = [  # where something that is hidden may not matter with the defaults
+    *(
+        ("multiclick", {"reading": reading, "pooling": "global"})
+        for reading in ("examination", "normalised")
+    ),
+    (
+        "luceclick",
+        {
+            **{
+                f"{name}_strength": 3.0
+                for name in ("attractiveness", "satisfaction", "query", "transition", "kind", "mix")
+            },
+            "kinds": 2,
+        },
+    ),
     ("am", {"number_strength": 0.0, "frequent": 15}),
     ("icm", {"frequent": 15, "word_strength": 3.0}),
     ("dbn", {"continuation": 0.7}),
@@ -74,14 +92,24 @@ def test_every_model_has_a_brute_force_of_its_own() -> None:
     assert set(ORACLES) == set(MODELS)
 
 
-@pytest.mark.parametrize("page", SMALL_PAGES, ids=lambda page: f"{page.query}-{''.join(ad[0] for ad in page.ads)}")
+@pytest.mark.parametrize(
+    "page", SMALL_PAGES, ids=lambda page: f"{page.query}-{''.join(ad[0] for ad in page.ads)}"
+)
 @pytest.mark.parametrize(("name", "settings"), [*((name, {}) for name in MODELS), *OTHER_SETTINGS])
-def test_probabilities_equal_brute_force_over_what_is_hidden(name: str, settings: dict[str, Any], page: Page) -> None:
+def test_probabilities_equal_brute_force_over_what_is_hidden(
+    name: str, settings: dict[str, Any], page: Page
+) -> None:
     truth, sequences = ORACLES[name](fitted(name, **settings), *page), all_sequences(len(page.ads))
     ordered = [truth.get(clicks, 0.0) for clicks in sequences]
-    sets = [sum(truth.get(order, 0.0) for order in itertools.permutations(clicks)) for clicks in sequences]
+    sets = [
+        sum(truth.get(order, 0.0) for order in itertools.permutations(clicks))
+        for clicks in sequences
+    ]
     assert sum(ordered) == pytest.approx(1, abs=1e-12)
-    for got, expected in ((fitted(name, **settings).log_prob, ordered), (fitted(name, **settings).log_set_prob, sets)):
+    for got, expected in (
+        (fitted(name, **settings).log_prob, ordered),
+        (fitted(name, **settings).log_set_prob, sets),
+    ):
         np.testing.assert_allclose(np.exp(got(enumerated(page))), expected, rtol=1e-10, atol=1e-12)
 
 
@@ -95,29 +123,43 @@ def test_probabilities_of_all_click_sequences_add_to_one(name: str, page: Page) 
 @every_model
 def test_a_marginal_is_the_sum_over_the_sequences_with_that_click(name: str, page: Page) -> None:
     chance = probabilities(fitted(name), page)
-    sums = [sum(p for clicks, p in chance.items() if j in clicks) for j in range(1, len(page.ads) + 1)]
+    sums = [
+        sum(p for clicks, p in chance.items() if j in clicks) for j in range(1, len(page.ads) + 1)
+    ]
     assert fitted(name).click_prob(pages_table((page,)))[0] == pytest.approx(sums, abs=1e-9)
-    assert fitted(name).expected_clicks(pages_table((page,)))[0] == pytest.approx(sum(sums), abs=1e-9)
+    assert fitted(name).expected_clicks(pages_table((page,)))[0] == pytest.approx(
+        sum(sums), abs=1e-9
+    )
 
 
 @every_page
 @every_model
-def test_the_probability_of_a_set_is_the_sum_over_its_orders_and_any_of_them_asks_for_it(name: str, page: Page) -> None:
+def test_the_probability_of_a_set_is_the_sum_over_its_orders_and_any_of_them_asks_for_it(
+    name: str, page: Page
+) -> None:
     chance = probabilities(fitted(name), page)
-    sums = [sum(chance[order] for order in itertools.permutations(sorted(clicks))) for clicks in chance]
-    assert np.exp(fitted(name).log_set_prob(enumerated(page))) == pytest.approx(sums, abs=1e-12, rel=1e-9)
+    sums = [
+        sum(chance[order] for order in itertools.permutations(sorted(clicks))) for clicks in chance
+    ]
+    assert np.exp(fitted(name).log_set_prob(enumerated(page))) == pytest.approx(
+        sums, abs=1e-12, rel=1e-9
+    )
 
 
 @every_page
 @every_model
-def test_the_next_click_is_the_ratio_of_sums_over_sequences_with_that_prefix(name: str, page: Page) -> None:
+def test_the_next_click_is_the_ratio_of_sums_over_sequences_with_that_prefix(
+    name: str, page: Page
+) -> None:
     chance = probabilities(fitted(name), page)
     begun: dict[tuple[int, ...], float] = {}
     for clicks, p in chance.items():
         for many in range(len(clicks) + 1):
             begun[clicks[:many]] = begun.get(clicks[:many], 0.0) + p
     asked = [clicks for clicks in chance if begun[clicks] > 1e-14]
-    got = fitted(name).next_click_prob(pages_table((page,) * len(asked)), [list(clicks) for clicks in asked])
+    got = fitted(name).next_click_prob(
+        pages_table((page,) * len(asked)), [list(clicks) for clicks in asked]
+    )
     for clicks, row in zip(asked, got, strict=True):
         ratios = [begun.get((*clicks, j), 0.0) / begun[clicks] for j in range(1, len(page.ads) + 1)]
         assert row == pytest.approx(ratios, abs=1e-7), clicks
@@ -129,7 +171,10 @@ def test_ranking_lists_the_true_best_sequences(name: str, page: Page) -> None:
     chance = probabilities(fitted(name), page)
     for length in (None, *range(len(page.ads) + 1)):
         listed = fitted(name).rank_sequences(page.query, page.ads, length=length, top=5)
-        best = sorted((p for clicks, p in chance.items() if p > 0 and length in (None, len(clicks))), reverse=True)[:5]
+        best = sorted(
+            (p for clicks, p in chance.items() if p > 0 and length in (None, len(clicks))),
+            reverse=True,
+        )[:5]
         assert [each.probability for each in listed] == pytest.approx(best, rel=1e-9)
         assert [chance[each.clicks] for each in listed] == pytest.approx(best, rel=1e-9)
         assert len({each.clicks for each in listed}) == len(listed)
@@ -138,7 +183,12 @@ def test_ranking_lists_the_true_best_sequences(name: str, page: Page) -> None:
 @every_model
 def test_samples_come_as_often_as_they_are_likely(name: str) -> None:
     page, many = PAGES[2], 20_000
-    drawn = [tuple(clicks) for clicks in fitted(name).sample(pages_table((page,) * many), np.random.default_rng(3)).to_pylist()]
+    drawn = [
+        tuple(clicks)
+        for clicks in fitted(name)
+        .sample(pages_table((page,) * many), np.random.default_rng(3))
+        .to_pylist()
+    ]
     for clicks, p in probabilities(fitted(name), page).items():
         off = abs(drawn.count(clicks) / many - p)
         assert off <= 5 * np.sqrt(p * (1 - p) / many) + 1e-9, clicks
@@ -158,8 +208,15 @@ def test_answers_are_finite_or_a_stated_impossibility(name: str) -> None:
 
 
 @every_model
-def test_an_order_free_model_holds_a_click_back_up_the_page_impossible_and_an_ordered_one_does_not(name: str) -> None:
-    falling = [p for page in PAGES for clicks, p in probabilities(fitted(name), page).items() if list(clicks) != sorted(clicks)]
+def test_an_order_free_model_holds_a_click_back_up_the_page_impossible_and_an_ordered_one_does_not(
+    name: str,
+) -> None:
+    falling = [
+        p
+        for page in PAGES
+        for clicks, p in probabilities(fitted(name), page).items()
+        if list(clicks) != sorted(clicks)
+    ]
     assert any(p > 0 for p in falling) == fitted(name).ordered
 
 
@@ -195,29 +252,58 @@ def test_a_model_with_an_objective_has_the_settings_of_an_iterative_one(name: st
 @every_model
 def test_a_weight_of_two_equals_the_row_twice(name: str) -> None:
     small = make_log(1, 120, longest=6)
-    twice = {column: [value for i, value in enumerate(values) for _ in range(1 + i % 2)] for column, values in small.items()}
-    weighted = MODELS[name]().fit(as_table({**small, "weight": [1.0 + i % 2 for i in range(120)]}), ads=ADS)
-    assert_same(all_answers(weighted, small), all_answers(MODELS[name]().fit(as_table(twice), ads=ADS), small), rounding(weighted), but=("sample",))
+    twice = {
+        column: [value for i, value in enumerate(values) for _ in range(1 + i % 2)]
+        for column, values in small.items()
+    }
+    weighted = MODELS[name]().fit(
+        as_table({**small, "weight": [1.0 + i % 2 for i in range(120)]}), ads=ADS
+    )
+    assert_same(
+        all_answers(weighted, small),
+        all_answers(MODELS[name]().fit(as_table(twice), ads=ADS), small),
+        rounding(weighted),
+        but=("sample",),
+    )
 
 
 @every_model
 def test_the_order_of_the_rows_does_not_matter(name: str) -> None:
     order = np.random.default_rng(4).permutation(len(LOG["query"]))
     shuffled = {column: [values[i] for i in order] for column, values in LOG.items()}
-    assert_same(all_answers(MODELS[name]().fit(as_table(shuffled), ads=ADS)), all_answers(fitted(name)), rounding(fitted(name)), but=("sample",))
+    assert_same(
+        all_answers(MODELS[name]().fit(as_table(shuffled), ads=ADS)),
+        all_answers(fitted(name)),
+        rounding(fitted(name)),
+        but=("sample",),
+    )
 
 
 @every_model
 def test_fitting_again_gives_the_same_to_the_last_bit(name: str) -> None:
-    assert_same(all_answers(MODELS[name]().fit(as_table(LOG), ads=ADS)), all_answers(fitted(name)), 0)
+    assert_same(
+        all_answers(MODELS[name]().fit(as_table(LOG), ads=ADS)), all_answers(fitted(name)), 0
+    )
 
 
 SMALL_LOGS: dict[str, Columns] = {
-    "no click at all": {"query": ["q"] * 3, "ads": [["a", "b", "c"], ["b"], ["a", "b"]], "clicks": [[], [], []]},
-    "every position clicked": {"query": ["q"] * 3, "ads": [["a", "b", "c"], ["b"], ["a", "b"]], "clicks": [[1, 2, 3], [1], [1, 2]]},
+    "no click at all": {
+        "query": ["q"] * 3,
+        "ads": [["a", "b", "c"], ["b"], ["a", "b"]],
+        "clicks": [[], [], []],
+    },
+    "every position clicked": {
+        "query": ["q"] * 3,
+        "ads": [["a", "b", "c"], ["b"], ["a", "b"]],
+        "clicks": [[1, 2, 3], [1], [1, 2]],
+    },
     "one session without a click": {"query": ["q"], "ads": [["a", "b"]], "clicks": [[]]},
     "one session with a click": {"query": ["q"], "ads": [["a", "b"]], "clicks": [[2]]},
-    "one session with all clicked backwards": {"query": ["q"], "ads": [["a", "b", "c"]], "clicks": [[3, 2, 1]]},
+    "one session with all clicked backwards": {
+        "query": ["q"],
+        "ads": [["a", "b", "c"]],
+        "clicks": [[3, 2, 1]],
+    },
     "one page of one ad": {"query": ["q"], "ads": [["a"]], "clicks": [[1]]},
 }
 
@@ -251,7 +337,11 @@ def test_every_strength_may_be_zero(name: str) -> None:
 
 @every_model
 def test_an_unseen_query_and_an_unseen_ad_get_a_sensible_answer(name: str) -> None:
-    strange: Columns = {"query": ["never", "q", "never"], "ads": [["never1", "never2"], ["a", "never"], ["a"]], "clicks": [[1], [1], []]}
+    strange: Columns = {
+        "query": ["never", "q", "never"],
+        "ads": [["never1", "never2"], ["a", "never"], ["a"]],
+        "clicks": [[1], [1], []],
+    }
     marginals = fitted(name).click_prob(strange)
     assert ((marginals > 0) & (marginals < 1))[~np.isnan(marginals)].all()
     assert_sound(fitted(name), strange, name)
@@ -266,15 +356,40 @@ def test_a_page_longer_than_any_of_the_log_gets_an_answer(name: str) -> None:
 
 @pytest.mark.parametrize("name", WORDS)
 def test_words_give_an_ad_never_seen_a_value_of_its_own(name: str) -> None:
-    good = {"ad": ["x1", "x2"], "title": ["splendid thing", "dull thing"], "description": ["", ""], "display_url": ["x1.example", "x2.example"]}
-    seen = {"ad": ["g1", "g2", "b1", "b2"], "title": ["splendid one", "splendid two", "dull one", "dull two"]}
-    rows = [(pair, clicks) for pair, clicks in ((["g1", "b1"], [1]), (["b2", "g2"], [2]), (["g2", "b1"], [1]), (["b1", "g1"], [])) for _ in range(10)]
-    log = {"query": ["q"] * 40, "ads": [ads for ads, _ in rows], "clicks": [clicks for _, clicks in rows]}
+    good = {
+        "ad": ["x1", "x2"],
+        "title": ["splendid thing", "dull thing"],
+        "description": ["", ""],
+        "display_url": ["x1.example", "x2.example"],
+    }
+    seen = {
+        "ad": ["g1", "g2", "b1", "b2"],
+        "title": ["splendid one", "splendid two", "dull one", "dull two"],
+    }
+    rows = [
+        (pair, clicks)
+        for pair, clicks in (
+            (["g1", "b1"], [1]),
+            (["b2", "g2"], [2]),
+            (["g2", "b1"], [1]),
+            (["b1", "g1"], []),
+        )
+        for _ in range(10)
+    ]
+    log = {
+        "query": ["q"] * 40,
+        "ads": [ads for ads, _ in rows],
+        "clicks": [clicks for _, clicks in rows],
+    }
     text = {**seen, "description": [""] * 4, "display_url": [f"{ad}.example" for ad in seen["ad"]]}
     model = MODELS[name](attractiveness_prior="words").fit(log, ads=text)  # type: ignore[call-arg]
-    page = rc.read_sessions({"query": ["q"] * 2, "ads": [["x1"], ["x2"]]}, ads=good, clicks_required=False)
+    page = rc.read_sessions(
+        {"query": ["q"] * 2, "ads": [["x1"], ["x2"]]}, ads=good, clicks_required=False
+    )
     splendid, dull = model.click_prob(page)[:, 0]
-    assert splendid / (1 - splendid) > 1.2 * dull / (1 - dull)  # as odds, which differ as much near 1 as near 0
+    assert splendid / (1 - splendid) > 1.2 * dull / (
+        1 - dull
+    )  # as odds, which differ as much near 1 as near 0
     relevance = relevance_or_reason(model, {"query": ["q", "q"], "ad": ["x1", "x2"]}, good)
     assert not isinstance(relevance, str)
     assert relevance["attractiveness"][0].as_py() > 1.2 * relevance["attractiveness"][1].as_py()
@@ -296,7 +411,9 @@ def test_relevance_has_its_columns_or_a_reason(name: str) -> None:
     assert table.column_names == ["query", "ad", *bounds, "impressions", "clicks"]
     assert (table["satisfaction"].null_count == 0) == model.satisfaction
     for value in values if model.satisfaction else ("attractiveness", "relevance"):
-        middle, low, high = (table[column].to_numpy() for column in (value, f"{value}_low", f"{value}_high"))
+        middle, low, high = (
+            table[column].to_numpy() for column in (value, f"{value}_low", f"{value}_high")
+        )
         assert ((low >= 0) & (low <= middle) & (middle <= high) & (high <= 1)).all()
     assert sum(table["impressions"].to_pylist()) == sum(len(ads) for ads in LOG["ads"])
     assert sum(table["clicks"].to_pylist()) == sum(len(clicks) for clicks in LOG["clicks"])
@@ -327,13 +444,22 @@ def test_a_saved_model_answers_the_same_to_the_last_bit(name: str, tmp_path: Pat
     assert type(again) is MODELS[name]
     assert again.get_params() == fitted(name).get_params()
     assert_same(all_answers(again), all_answers(fitted(name)), 0)
-    assert [again.rank_sequences(*page) for page in PAGES] == [fitted(name).rank_sequences(*page) for page in PAGES]
-    assert again.click_prob(pages_table()).tobytes() == fitted(name).click_prob(pages_table()).tobytes()
+    assert [again.rank_sequences(*page) for page in PAGES] == [
+        fitted(name).rank_sequences(*page) for page in PAGES
+    ]
+    assert (
+        again.click_prob(pages_table()).tobytes()
+        == fitted(name).click_prob(pages_table()).tobytes()
+    )
 
 
 @pytest.mark.parametrize("name", WORDS)
-def test_a_saved_model_with_a_words_prior_answers_the_same_to_the_last_bit(name: str, tmp_path: Path) -> None:
-    model = MODELS[name](attractiveness_prior="words").fit(as_table(make_log(7, 80, longest=4)), ads=ADS)  # type: ignore[call-arg]
+def test_a_saved_model_with_a_words_prior_answers_the_same_to_the_last_bit(
+    name: str, tmp_path: Path
+) -> None:
+    model = MODELS[name](attractiveness_prior="words").fit(  # type: ignore[call-arg]
+        as_table(make_log(7, 80, longest=4)), ads=ADS
+    )
     model.save(tmp_path / "model")
     assert_same(all_answers(rc.load(tmp_path / "model")), all_answers(model), 0)
 
@@ -345,7 +471,9 @@ def test_a_saved_model_with_a_words_prior_answers_the_same_to_the_last_bit(name:
 def test_settings_are_keyword_only_with_immutable_defaults(name: str) -> None:
     settings = list(inspect.signature(MODELS[name]).parameters.values())
     assert all(each.kind is inspect.Parameter.KEYWORD_ONLY for each in settings)
-    assert all(isinstance(each.default, str | int | float | bool | tuple | None) for each in settings)
+    assert all(
+        isinstance(each.default, str | int | float | bool | tuple | None) for each in settings
+    )
     assert MODELS[name]().get_params() == {each.name: each.default for each in settings}
 
 
@@ -358,7 +486,9 @@ def test_settings_are_read_changed_and_cloned(name: str) -> None:
     assert twin.get_params() == before
     assert not twin.fitted
     assert model.fitted
-    number = next(setting for setting, value in before.items() if isinstance(value, float) and value)
+    number = next(
+        setting for setting, value in before.items() if isinstance(value, float) and value
+    )
     changed = twin.set_params(**{number: before[number] / 2})
     assert changed is twin
     assert twin.get_params() == {**before, number: before[number] / 2}
@@ -372,7 +502,11 @@ def test_settings_are_read_changed_and_cloned(name: str) -> None:
 @every_model
 def test_changing_a_setting_of_a_fitted_model_makes_it_forget(name: str) -> None:
     model = MODELS[name]().fit(SMALL_LOGS["one session with a click"])
-    number = next(setting for setting, value in model.get_params().items() if isinstance(value, float) and value)
+    number = next(
+        setting
+        for setting, value in model.get_params().items()
+        if isinstance(value, float) and value
+    )
     assert model.set_params(**{number: model.get_params()[number]}).fitted
     assert not model.set_params(**{number: model.get_params()[number] / 2}).fitted
 
@@ -380,7 +514,9 @@ def test_changing_a_setting_of_a_fitted_model_makes_it_forget(name: str) -> None
 @every_model
 def test_the_repr_shows_the_settings(name: str) -> None:
     for model in (MODELS[name](), fitted(name)):
-        settings = ", ".join(f"{setting}={value!r}" for setting, value in model.get_params().items())
+        settings = ", ".join(
+            f"{setting}={value!r}" for setting, value in model.get_params().items()
+        )
         assert repr(model).startswith(f"{type(model).__name__}({settings})")
 
 
@@ -424,7 +560,10 @@ def test_answering_changes_nothing_in_the_model(name: str) -> None:
     first = all_answers(model)
     assert_same(all_answers(model), first, 0)
     for key, value in before.items():
-        assert np.array_equal(np.asarray(getattr(model, key), object), np.asarray(value, object)) or getattr(model, key) == value
+        assert (
+            np.array_equal(np.asarray(getattr(model, key), object), np.asarray(value, object))
+            or getattr(model, key) == value
+        )
 
 
 @every_model
@@ -445,7 +584,10 @@ def test_clicks_come_from_any_kind_of_input(name: str) -> None:
 
 def test_some_sets_are_impossible_only_where_that_is_said() -> None:
     assert set(SOME_SETS_IMPOSSIBLE) <= set(MODELS)
-    assert all(np.isneginf(fitted(name).log_set_prob(enumerated(PAGES[3]))).any() for name in SOME_SETS_IMPOSSIBLE)
+    assert all(
+        np.isneginf(fitted(name).log_set_prob(enumerated(PAGES[3]))).any()
+        for name in SOME_SETS_IMPOSSIBLE
+    )
 
 
 def test_the_enumeration_is_complete() -> None:
@@ -474,7 +616,9 @@ def test_a_fit_that_was_stopped_changes_nothing(name: str, monkeypatch: pytest.M
 
 
 @every_model
-def test_what_is_clicked_next_below_does_not_depend_on_the_order_of_an_order_free_model(name: str) -> None:
+def test_what_is_clicked_next_below_does_not_depend_on_the_order_of_an_order_free_model(
+    name: str,
+) -> None:
     if MODELS[name].ordered or name == "pm":
         return
     page = {"query": ["q"], "ads": [["a", "b", "c"]]}
@@ -483,7 +627,9 @@ def test_what_is_clicked_next_below_does_not_depend_on_the_order_of_an_order_fre
 
 
 @every_model
-def test_a_file_of_long_pages_is_predicted_or_refused_like_click_prob(name: str, tmp_path: Path) -> None:
+def test_a_file_of_long_pages_is_predicted_or_refused_like_click_prob(
+    name: str, tmp_path: Path
+) -> None:
     pages = {"query": ["q"] * 3, "ads": [[f"a{i}" for i in range(14)]] * 3}
     model = fitted(name)
     try:

@@ -7,9 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reclick.engines.string_order import string_order
+from reclick.engines.local.string_order import string_order
 
-ALIKE = st.text(st.sampled_from("\0a\x7fé👟"), max_size=20)  # strings that share their first bytes, end in zeros, or begin one another
+ALIKE = st.text(
+    st.sampled_from("\0a\x7fé👟"), max_size=20
+)  # strings that share their first bytes, end in zeros, or begin one another
 
 
 def in_order(texts: list[str], kind: pa.DataType) -> list[str]:
@@ -17,8 +19,13 @@ def in_order(texts: list[str], kind: pa.DataType) -> list[str]:
 
 
 @pytest.mark.parametrize("kind", [pa.string(), pa.large_string()])
-@given(start=st.sampled_from(["", "ad-", "https://www.shop.example/"]), ends=st.lists(ALIKE | st.text(max_size=12), max_size=60))
-def test_strings_come_in_the_order_of_their_bytes(start: str, ends: list[str], kind: pa.DataType) -> None:
+@given(
+    start=st.sampled_from(["", "ad-", "https://www.shop.example/"]),
+    ends=st.lists(ALIKE | st.text(max_size=12), max_size=60),
+)
+def test_strings_come_in_the_order_of_their_bytes(
+    start: str, ends: list[str], kind: pa.DataType
+) -> None:
     texts = [start + end for end in ends]
     assert in_order(texts, kind) == sorted(texts, key=str.encode)
 

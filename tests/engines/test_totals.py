@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reclick.engines import totals as totals_module
-from reclick.engines.totals import Totals
+from reclick.engines.local import hash_table as totals_module
+from reclick.engines.local.hash_table import Totals
 
 CODES = st.sampled_from([0, 1, 2, 1023, 1024, 2**31 - 2, 2**31 - 1])
 ROWS = st.lists(st.tuples(CODES, CODES, st.integers(-5, 5), st.integers(0, 5)), max_size=40)
@@ -16,14 +16,19 @@ ROWS = st.lists(st.tuples(CODES, CODES, st.integers(-5, 5), st.integers(0, 5)), 
 
 def add(table: Totals, rows: list[tuple[int, int, int, int]]) -> None:
     columns = np.array(rows, np.int64).reshape(-1, 4)
-    table.add(columns[:, 0], columns[:, 1], columns[:, 2].astype(float), columns[:, 3:].astype(float))
+    table.add(
+        columns[:, 0], columns[:, 1], columns[:, 2].astype(float), columns[:, 3:].astype(float)
+    )
 
 
 def totals(table: Totals) -> dict[tuple[int, int], tuple[float, ...]]:
     slots = table.slots(nothing=-1.0)
     first, second = table.codes(slots)
     rows = np.column_stack([table.total[slots], table.others[slots]]).tolist()
-    return {key: tuple(row) for key, row in zip(zip(first.tolist(), second.tolist(), strict=True), rows, strict=True)}
+    return {
+        key: tuple(row)
+        for key, row in zip(zip(first.tolist(), second.tolist(), strict=True), rows, strict=True)
+    }
 
 
 @given(st.lists(ROWS, max_size=5))
@@ -49,7 +54,9 @@ def test_totals_survive_growth(step: int, monkeypatch: pytest.MonkeyPatch) -> No
     for part in np.array_split(np.arange(60_000), 7):
         table.add(first[part], second[part], np.ones(len(part)), np.zeros((len(part), 0)))
     keys, times = np.unique(first * 300 + second, return_counts=True)
-    assert {a * 300 + b: value for (a, b), (value,) in totals(table).items()} == dict(zip(keys.tolist(), times.tolist(), strict=True))
+    assert {a * 300 + b: value for (a, b), (value,) in totals(table).items()} == dict(
+        zip(keys.tolist(), times.tolist(), strict=True)
+    )
     assert table.used <= 0.8 * len(table.keys)
 
 

@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import reclick as rc
-from reclick.evaluation import keeping, run
+from reclick.evaluation import cache, run
 from reclick.models import MODELS
 
 ADS = pa.table(
@@ -22,7 +22,11 @@ ADS = pa.table(
         "display_url": ["a.example", "b.example", "c.example"],
     }
 )
-LABELS = {"query": ["pizza", "pizza", "pasta", "pasta"], "ad": ["a", "b", "c", "a"], "relevance": [3, 1, 2, 0]}
+LABELS = {
+    "query": ["pizza", "pizza", "pasta", "pasta"],
+    "ad": ["a", "b", "c", "a"],
+    "relevance": [3, 1, 2, 0],
+}
 
 
 def week(many: int, *, unseen: bool = False) -> pa.Table:
@@ -34,27 +38,49 @@ def week(many: int, *, unseen: bool = False) -> pa.Table:
         ("pasta", ["c", "a"], [1]),
         ("pasta", ["c", "a", "b"], [1, 2]),
     ]
-    rows = [rows[index % len(rows)] for index in range(many)] + ([("sushi", ["a", "c"], [2])] if unseen else [])
-    return pa.table({"query": [row[0] for row in rows], "ads": [row[1] for row in rows], "clicks": [row[2] for row in rows]})
+    rows = [rows[index % len(rows)] for index in range(many)] + (
+        [("sushi", ["a", "c"], [2])] if unseen else []
+    )
+    return pa.table(
+        {
+            "query": [row[0] for row in rows],
+            "ads": [row[1] for row in rows],
+            "clicks": [row[2] for row in rows],
+        }
+    )
 
 
 @pytest.fixture(scope="module")
 def evaluation() -> rc.Evaluation:
     return rc.evaluate(
-        ["multiclick", "ubm", "pm"], week(60, unseen=True), train=week(40), history=week(20), ads=ADS, labels=LABELS, resamples=200, seed=3
+        ["multiclick", "ubm", "pm"],
+        week(60, unseen=True),
+        train=week(40),
+        history=week(20),
+        ads=ADS,
+        labels=LABELS,
+        resamples=200,
+        seed=3,
     )
 
 
 def test_every_model_has_every_metric_of_every_group(evaluation: rc.Evaluation) -> None:
     rows = evaluation.scores.to_pylist()
-    groups = {name: {(row["metric"], row["sessions"], row["volume"]) for row in rows if row["model"] == name} for name in ("MultiClick", "UBM", "PM")}
+    groups = {
+        name: {
+            (row["metric"], row["sessions"], row["volume"]) for row in rows if row["model"] == name
+        }
+        for name in ("MultiClick", "UBM", "PM")
+    }
     assert groups["MultiClick"] == groups["UBM"] == groups["PM"]
     assert len(groups["PM"]) == len([row for row in rows if row["model"] == "PM"])
 
 
 def test_scores_are_those_of_the_models_verbs(evaluation: rc.Evaluation) -> None:
     model = MODELS["ubm"]().fit(week(40), history=week(20), ads=ADS)
-    assert evaluation.value("UBM", "log_set_likelihood") == pytest.approx(model.log_set_prob(week(60, unseen=True)).mean(), abs=1e-12)
+    assert evaluation.value("UBM", "log_set_likelihood") == pytest.approx(
+        model.log_set_prob(week(60, unseen=True)).mean(), abs=1e-12
+    )
 
 
 def test_the_test_log_keeps_queries_that_training_has_not_seen(evaluation: rc.Evaluation) -> None:
@@ -69,13 +95,21 @@ def test_what_a_model_cannot_answer_is_null_and_has_a_reason(evaluation: rc.Eval
     assert evaluation.value("UBM", "pr_auc") is not None
 
 
-def test_labels_add_the_relevance_metrics_and_say_where_relevance_starts(evaluation: rc.Evaluation) -> None:
+def test_labels_add_the_relevance_metrics_and_say_where_relevance_starts(
+    evaluation: rc.Evaluation,
+) -> None:
     assert evaluation.details["labels"] == {"pairs": 4, "queries": 2, "relevant_from": 1.5}
-    assert {"reliability", "precision_recall"} == set(evaluation.curves["curve"].unique().to_pylist())
+    assert {"reliability", "precision_recall"} == set(
+        evaluation.curves["curve"].unique().to_pylist()
+    )
 
 
 def test_relevance_metrics_are_given_by_volume_too(evaluation: rc.Evaluation) -> None:
-    rows = [row for row in evaluation.scores.to_pylist() if row["model"] == "UBM" and row["metric"] == "roc_auc"]
+    rows = [
+        row
+        for row in evaluation.scores.to_pylist()
+        if row["model"] == "UBM" and row["metric"] == "roc_auc"
+    ]
     assert {row["volume"]: row["support"] for row in rows} == {
         "all": 4, "0-10": 0, "10-50": 4, "50-100": 0, "100-500": 0, "500-1000": 0, ">1000": 0,
     }  # fmt: skip
@@ -86,10 +120,14 @@ def test_the_details_are_plain_values_that_json_can_hold(evaluation: rc.Evaluati
     assert details["logs"]["test"] == {"name": "table", "sessions": 61, "dropped": {}}
     assert details["models"]["PM"]["settings"] == MODELS["pm"]().get_params()
     assert [sum(row) for row in details["transitions"]][:2] == pytest.approx([1, 1])
-    assert details["fatigue"][0] == pytest.approx(12 / 61)  # one session in five of sixty has no click
+    assert details["fatigue"][0] == pytest.approx(
+        12 / 61
+    )  # one session in five of sixty has no click
 
 
-def test_saving_writes_tables_json_and_both_reports(evaluation: rc.Evaluation, tmp_path: Path) -> None:
+def test_saving_writes_tables_json_and_both_reports(
+    evaluation: rc.Evaluation, tmp_path: Path
+) -> None:
     written = evaluation.save(tmp_path / "results")
     assert sorted(path.name for path in written) == [
         "curves.parquet", "differences.parquet", "evaluation.json", "report.html", "report.md", "scores.parquet",
@@ -100,15 +138,26 @@ def test_saving_writes_tables_json_and_both_reports(evaluation: rc.Evaluation, t
 
 
 def test_the_same_seed_gives_the_same_tables_and_another_seed_other_intervals() -> None:
-    first, again, other = (rc.evaluate(["dctr", "pbm"], week(60), train=week(40), resamples=100, seed=seed) for seed in (1, 1, 2))
+    first, again, other = (
+        rc.evaluate(["dctr", "pbm"], week(60), train=week(40), resamples=100, seed=seed)
+        for seed in (1, 1, 2)
+    )
     assert first.scores.equals(again.scores)
     assert first.differences.equals(again.differences)
     assert first.scores["value"].equals(other.scores["value"])
     assert not first.scores["low"].equals(other.scores["low"])
 
 
-def test_a_second_run_in_the_same_folder_fits_and_scores_nothing_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: dict[str, Any] = {"test": week(60), "train": week(40), "ads": ADS, "folder": tmp_path, "resamples": 100}
+def test_a_second_run_in_the_same_folder_fits_and_scores_nothing_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: dict[str, Any] = {
+        "test": week(60),
+        "train": week(40),
+        "ads": ADS,
+        "folder": tmp_path,
+        "resamples": 100,
+    }
     first = rc.evaluate(["multiclick", "pbm"], **asked)
 
     def refuse(*_: object, **__: object) -> None:
@@ -119,15 +168,27 @@ def test_a_second_run_in_the_same_folder_fits_and_scores_nothing_again(tmp_path:
         patched.setattr(run, "_scored", refuse)
         again = rc.evaluate(["multiclick", "pbm"], **asked)
         assert again.scores.equals(first.scores)
-        for changed in ({"train": week(41)}, {"test": week(61)}, {"seed": 1}, {"ads": ADS.slice(0, 2)}):
+        for changed in (
+            {"train": week(41)},
+            {"test": week(61)},
+            {"seed": 1},
+            {"ads": ADS.slice(0, 2)},
+        ):
             with pytest.raises(AssertionError, match="done again"):
                 rc.evaluate(["multiclick", "pbm"], **{**asked, **changed})
         with pytest.raises(AssertionError, match="done again"):
             rc.evaluate({"MultiClick": rc.MultiClick(reading="normalised")}, **asked)
 
 
-def test_a_run_that_was_stopped_goes_on_where_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: dict[str, Any] = {"test": week(60), "train": week(40), "folder": tmp_path, "resamples": 100}
+def test_a_run_that_was_stopped_goes_on_where_it_was(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: dict[str, Any] = {
+        "test": week(60),
+        "train": week(40),
+        "folder": tmp_path,
+        "resamples": 100,
+    }
     fitted: list[str] = []
     fit = run._fitted
 
@@ -146,7 +207,12 @@ def test_a_run_that_was_stopped_goes_on_where_it_was(tmp_path: Path, monkeypatch
 
 
 def test_kept_results_that_were_altered_are_made_again(tmp_path: Path) -> None:
-    asked: dict[str, Any] = {"test": week(60), "train": week(40), "folder": tmp_path, "resamples": 100}
+    asked: dict[str, Any] = {
+        "test": week(60),
+        "train": week(40),
+        "folder": tmp_path,
+        "resamples": 100,
+    }
     first = rc.evaluate(["pbm"], **asked)
     for file in [*tmp_path.glob("models/*/*.parquet"), *tmp_path.glob("scores/*/*.parquet")]:
         file.write_bytes(b"no longer Parquet")
@@ -154,19 +220,32 @@ def test_kept_results_that_were_altered_are_made_again(tmp_path: Path) -> None:
 
 
 def test_a_name_cannot_lead_out_of_the_folder() -> None:
-    assert "/" not in keeping._plain("../../etc/passwd")
-    assert keeping._plain("a b") != keeping._plain("a-b")
+    assert "/" not in cache._plain("../../etc/passwd")
+    assert cache._plain("a b") != cache._plain("a-b")
 
 
 def test_fitted_models_need_no_training_log() -> None:
     model = MODELS["ubm"]().fit(week(40))
-    assert rc.evaluate({"mine": model}, week(60), resamples=100).value("mine", "impossible") == pytest.approx(0.2)
+    assert rc.evaluate({"mine": model}, week(60), resamples=100).value(
+        "mine", "impossible"
+    ) == pytest.approx(0.2)
 
 
 def test_progress_is_told_what_is_being_done() -> None:
     told: list[str] = []
-    rc.evaluate(["ubm"], week(60), train=week(40), resamples=100, progress=lambda what, done, total: told.append(what))
-    assert {"Reading the test log", "Reading the training log", "Fitting UBM", "Scoring UBM"} <= set(told)
+    rc.evaluate(
+        ["ubm"],
+        week(60),
+        train=week(40),
+        resamples=100,
+        progress=lambda what, done, total: told.append(what),
+    )
+    assert {
+        "Reading the test log",
+        "Reading the training log",
+        "Fitting UBM",
+        "Scoring UBM",
+    } <= set(told)
 
 
 @pytest.mark.parametrize(
@@ -181,7 +260,9 @@ def test_progress_is_told_what_is_being_done() -> None:
         (["ubm"], {"test": None}, "test: got None"),
     ],
 )
-def test_what_makes_no_sense_is_refused(models: list[str], given: dict[str, Any], message: str) -> None:
+def test_what_makes_no_sense_is_refused(
+    models: list[str], given: dict[str, Any], message: str
+) -> None:
     asked: dict[str, Any] = {"test": week(20), "train": week(20), **given}
     with pytest.raises(rc.SettingError, match=message.replace("(", r"\(")):
         rc.evaluate(models, **asked)

@@ -28,7 +28,9 @@ GRADES = {"red%20shoes": {"a": 3, "b": 1}, "50%25%20off%09pizza": {"a": 2}}
 IN_PYTHON = {unquote(query): ads for query, ads in GRADES.items()}
 # One query ranked the wrong way round. nDCG = (1 + 3 / log2 3) / (3 + 1 / log2 3); the other is right: 1.
 RUN = {"red%20shoes": {"a": 1.0, "b": 2.0}, "50%25%20off%09pizza": {"a": 1.0}}
-ranx_compiles = pytest.mark.filterwarnings("ignore::numba.core.errors.NumbaTypeSafetyWarning")  # its own kernels, at their first run
+ranx_compiles = pytest.mark.filterwarnings(
+    "ignore::numba.core.errors.NumbaTypeSafetyWarning"
+)  # its own kernels, at their first run
 NDCG = (1 + (1 + 3 / np.log2(3)) / (3 + 1 / np.log2(3))) / 2
 
 
@@ -50,7 +52,9 @@ def test_ir_measures_reads_qrels_and_scores_a_run(qrels: Path) -> None:
     assert {(qrel.query_id, qrel.doc_id, qrel.relevance) for qrel in read} == {
         (q, ad, grade) for q, ads in GRADES.items() for ad, grade in ads.items()
     }
-    assert ir_measures.calc_aggregate([ir_measures.nDCG], read, RUN)[ir_measures.nDCG] == pytest.approx(NDCG)
+    assert ir_measures.calc_aggregate([ir_measures.nDCG], read, RUN)[
+        ir_measures.nDCG
+    ] == pytest.approx(NDCG)
 
 
 @ranx_compiles
@@ -64,41 +68,63 @@ def test_ir_measures_takes_the_objects() -> None:
     made = to_ir_measures(judgments(rates(), **BY_HAND))
     assert all(isinstance(qrel, ir_measures.Qrel) for qrel in made)
     run = {unquote(query): ads for query, ads in RUN.items()}
-    assert ir_measures.calc_aggregate([ir_measures.nDCG], made, run)[ir_measures.nDCG] == pytest.approx(NDCG)
+    assert ir_measures.calc_aggregate([ir_measures.nDCG], made, run)[
+        ir_measures.nDCG
+    ] == pytest.approx(NDCG)
 
 
 @ranx_compiles
 def test_ranx_takes_the_object() -> None:
     made = to_ranx(judgments(rates(), **BY_HAND))
     assert made.to_dict() == IN_PYTHON
-    assert ranx.evaluate(made, ranx.Run({unquote(query): ads for query, ads in RUN.items()}), "ndcg") == pytest.approx(NDCG)
+    assert ranx.evaluate(
+        made, ranx.Run({unquote(query): ads for query, ads in RUN.items()}), "ndcg"
+    ) == pytest.approx(NDCG)
 
 
 @pytest.mark.parametrize(("library", "make"), [("ir_measures", to_ir_measures), ("ranx", to_ranx)])
-def test_without_the_library_the_pip_line_is_shown(library: str, make: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_the_library_the_pip_line_is_shown(
+    library: str, make: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setitem(sys.modules, library, None)
-    with pytest.raises(MissingExtraError, match=rf"{library} is not installed\. Install it with: pip install 'reclick\[exports\]'"):
+    with pytest.raises(
+        MissingExtraError,
+        match=rf"{library} is not installed\. Install it with: pip install 'reclick\[exports\]'",
+    ):
         make(judgments(rates(), **BY_HAND))
 
 
 def test_another_table_is_refused() -> None:
-    with pytest.raises(SettingError, match=r"The table has no grade: give the one from judgments\(\)"):
+    with pytest.raises(
+        SettingError, match=r"The table has no grade: give the one from judgments\(\)"
+    ):
         to_ir_measures(rates().relevance())
 
 
-@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@settings(
+    max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None
+)
 @given(st.lists(st.tuples(TEXTS, WORDS), min_size=1, max_size=6, unique=True))
-def test_odd_queries_come_back_from_every_reader_of_qrels(tmp_path: Path, pairs: list[tuple[str, str]]) -> None:
+def test_odd_queries_come_back_from_every_reader_of_qrels(
+    tmp_path: Path, pairs: list[tuple[str, str]]
+) -> None:
     path = export(shown_once(pairs), tmp_path / "x.qrels", cuts=(0.5,), min_support=0).files[0]
     with path.open(encoding="utf-8", newline="\n") as file:
         parsed = pytrec_eval.parse_qrel(file)
-    assert sorted((unquote(query), ad) for query, ads in parsed.items() for ad in ads) == sorted(pairs)
+    assert sorted((unquote(query), ad) for query, ads in parsed.items() for ad in ads) == sorted(
+        pairs
+    )
     read = ir_measures.read_trec_qrels(str(path))  # type: ignore[no-untyped-call]
     assert sorted((unquote(qrel.query_id), qrel.doc_id) for qrel in read) == sorted(pairs)
 
 
 def test_scikit_learn_reads_letor_and_gives_the_numbers_back(tmp_path: Path) -> None:
-    features = {"query": [RED, RED, ODD], "ad": ["a", "b", "a"], "x": [0.1, 1 / 3, 1e-300], "y": [2.0, None, 7.0]}
+    features = {
+        "query": [RED, RED, ODD],
+        "ad": ["a", "b", "a"],
+        "x": [0.1, 1 / 3, 1e-300],
+        "y": [2.0, None, 7.0],
+    }
     path = export(rates(), tmp_path / "train.letor", features=features, **BY_HAND).files[0]
     read, grades, query = load_svmlight_file(str(path), query_id=True, zero_based=False)
     assert grades.tolist() == [2, 3, 1]
@@ -106,9 +132,13 @@ def test_scikit_learn_reads_letor_and_gives_the_numbers_back(tmp_path: Path) -> 
     assert read.toarray().tolist() == [[1e-300, 7.0], [0.1, 2.0], [1 / 3, 0.0]]
 
 
-@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@settings(
+    max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None
+)
 @given(st.lists(st.tuples(TEXTS, WORDS), min_size=1, max_size=6, unique=True))
-def test_scikit_learn_reads_letor_whatever_the_queries_are(tmp_path: Path, pairs: list[tuple[str, str]]) -> None:
+def test_scikit_learn_reads_letor_whatever_the_queries_are(
+    tmp_path: Path, pairs: list[tuple[str, str]]
+) -> None:
     model = shown_once(pairs)
     path = export(model, tmp_path / "x.letor", cuts=(0.5,), min_support=0).files[0]
     read, _, query = load_svmlight_file(str(path), query_id=True, zero_based=False, n_features=6)
@@ -142,13 +172,24 @@ def check_opensearch(body: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("name", ["dbn", "multiclick", "pbm"])
 def test_opensearch_gets_its_documented_schema(tmp_path: Path, name: str) -> None:
-    log = {"query": [f"q{i % 5}" for i in range(50)], "ads": [["a", "b"], ["c", "a", "b"]] * 25, "clicks": [[1], [2, 1], [], [1], [2]] * 10}
+    log = {
+        "query": [f"q{i % 5}" for i in range(50)],
+        "ads": [["a", "b"], ["c", "a", "b"]] * 25,
+        "clicks": [[1], [2, 1], [], [1], [2]] * 10,
+    }
     model = MODELS[name]().fit(log)
     path = export(model, tmp_path / "x.json", min_support=1).files[0]
     body = json.loads(path.read_bytes())
     check_opensearch(body)
-    written = {(entry["query"], rating["docId"]): int(rating["rating"]) for entry in body["judgmentRatings"] for rating in entry["ratings"]}
-    assert written == {(row["query"], row["ad"]): row["grade"] for row in judgments(model, min_support=1).to_pylist()}
+    written = {
+        (entry["query"], rating["docId"]): int(rating["rating"])
+        for entry in body["judgmentRatings"]
+        for rating in entry["ratings"]
+    }
+    assert written == {
+        (row["query"], row["ad"]): row["grade"]
+        for row in judgments(model, min_support=1).to_pylist()
+    }
 
 
 def read_as_quepid(text: str) -> list[list[str]]:
@@ -167,8 +208,14 @@ def test_quepid_gets_its_documented_columns(tmp_path: Path) -> None:
 
 
 def test_parquet_is_read_by_duckdb(tmp_path: Path) -> None:
-    model = DBN().fit({"query": ["q"] * 12, "ads": [["a", "b"]] * 12, "clicks": [[1], [1], [2], []] * 3})
+    model = DBN().fit(
+        {"query": ["q"] * 12, "ads": [["a", "b"]] * 12, "clicks": [[1], [1], [2], []] * 3}
+    )
     path = export(model, tmp_path / "x.parquet", cuts="halves").files[0]
-    found = duckdb.read_parquet(str(path)).project("ad, grade, relevance_low <= relevance AND relevance <= relevance_high").order("ad")
+    found = (
+        duckdb.read_parquet(str(path))
+        .project("ad, grade, relevance_low <= relevance AND relevance <= relevance_high")
+        .order("ad")
+    )
     assert found.fetchall() == [("a", 1, True), ("b", 0, True)]
     assert [str(kind) for kind in found.types] == ["VARCHAR", "INTEGER", "BOOLEAN"]

@@ -28,7 +28,11 @@ def shares(table: Any) -> list[float]:
 
 def test_a_cascade_by_hand() -> None:
     # Users stop at their first click: an ad below another is looked at when that was not clicked. a is clicked 4 of 5 times, b 1 of 4 looks.
-    log = {"query": ["q"] * 6, "ads": [["a", "b"]] * 5 + [["b"]], "clicks": [[1], [1], [1], [1], [2], []]}
+    log = {
+        "query": ["q"] * 6,
+        "ads": [["a", "b"]] * 5 + [["b"]],
+        "clicks": [[1], [1], [1], [1], [2], []],
+    }
     model = CM(attractiveness_strength=0).fit(log)
     attractive = dict(zip(("a", "b"), model.relevance()["attractiveness"].to_pylist(), strict=True))
     assert attractive == {"a": 0.8, "b": 0.5}
@@ -40,9 +44,15 @@ def test_a_cascade_by_hand() -> None:
 
 
 def test_sessions_count_by_their_weight() -> None:
-    log = {"query": ["q"] * 6, "ads": [["a", "b"]] * 5 + [["b"]], "clicks": [[1], [1], [1], [1], [2], []]}
+    log = {
+        "query": ["q"] * 6,
+        "ads": [["a", "b"]] * 5 + [["b"]],
+        "clicks": [[1], [1], [1], [1], [2], []],
+    }
     model = CM(attractiveness_strength=0).fit(log)
-    weighted = propensities(model, {"query": ["q"] * 2, "ads": [["a", "b"], ["b", "a"]], "weight": [3.0, 1.0]})
+    weighted = propensities(
+        model, {"query": ["q"] * 2, "ads": [["a", "b"], ["b", "a"]], "weight": [3.0, 1.0]}
+    )
     assert shares(weighted) == pytest.approx([1, (3 * 0.2 * 0.5 + 0.5 * 0.8) / (3 * 0.5 + 0.8)])
     assert weighted["impressions"].to_pylist() == [4.0, 4.0]
 
@@ -83,7 +93,10 @@ def test_a_model_that_cannot_say_why_not() -> None:
     for name in ("gctr", "rctr", "pm"):
         with pytest.raises(CannotAnswerError, match=r"has no propensities: .* attractiveness"):
             propensities(MODELS[name]().fit(PAGES), PAGES)
-    with pytest.raises(SettingError, match=r"DCTR's propensities are means over pages: give a log with log= .*--log"):
+    with pytest.raises(
+        SettingError,
+        match=r"DCTR's propensities are means over pages: give a log with log= .*--log",
+    ):
         propensities(rates())
     with pytest.raises(NotFittedError):
         propensities(PBM())
@@ -99,7 +112,9 @@ def test_they_are_written_as_csv_or_parquet(tmp_path: Path) -> None:
         rows = list(csv.DictReader(file))
     assert [float(row["propensity"]) for row in rows] == shares(propensities(model, PAGES))
     assert [row["position"] for row in rows] == ["1", "2", "3"]
-    assert (tmp_path / "p.csv").read_text(encoding="utf-8").splitlines()[0] == "position,propensity,impressions"
+    assert (tmp_path / "p.csv").read_text(encoding="utf-8").splitlines()[
+        0
+    ] == "position,propensity,impressions"
     assert str(found).splitlines() == ["click propensities: 3 positions", str(tmp_path / "p.csv")]
     export(model, tmp_path / "p.parquet", format="propensities")
     assert pq.read_table(tmp_path / "p.parquet").equals(propensities(model))

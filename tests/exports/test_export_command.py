@@ -23,7 +23,9 @@ def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp
     """Run the command in a folder with two models and a log: exit code, standard output, standard error."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "200")
-    monkeypatch.setattr("reclick.compiled.FIRST_RUN", False)  # whatever was compiled before
+    monkeypatch.setattr(
+        "reclick.runtime.jit.cache_is_empty", lambda: False
+    )  # whatever was compiled before
     DCTR(attractiveness_strength=0).fit(LOG).save("rates")
     PBM().fit(LOG).save("pbm")
     pq.write_table(pa.table(LOG), "log.parquet")
@@ -61,15 +63,27 @@ def test_every_format_by_its_ending(run: Run, ending: str) -> None:
 def test_options_of_single_formats(run: Run) -> None:
     pq.write_table(pa.table({"query": [RED], "ad": ["a"], "f": [2.5]}), "features.parquet")
     assert run("rates", "--to", "x.letor", "--features", "features.parquet", *BY_HAND)[0] == 0
-    assert Path("x.letor").read_text(encoding="utf-8").splitlines()[-1] == "3 qid:1 1:2.5 # a red shoes"
-    assert run("rates", "--to", "x.json", "--name", "May", "--pairs", "features.parquet", *BY_HAND)[0] == 0
+    assert (
+        Path("x.letor").read_text(encoding="utf-8").splitlines()[-1]
+        == "3 qid:1 1:2.5 # a red shoes"
+    )
+    assert (
+        run("rates", "--to", "x.json", "--name", "May", "--pairs", "features.parquet", *BY_HAND)[0]
+        == 0
+    )
     assert Path("x.json").read_text(encoding="utf-8").startswith('{"name": "May"')
 
 
 def test_propensities(run: Run) -> None:
-    assert run("pbm", "--to", "p.csv", "--format", "propensities") == (0, "click propensities: 2 positions\np.csv\n", "")
+    assert run("pbm", "--to", "p.csv", "--format", "propensities") == (
+        0,
+        "click propensities: 2 positions\np.csv\n",
+        "",
+    )
     assert run("rates", "--to", "p.csv", "--format", "propensities", "--log", "log.parquet")[0] == 0
-    head, *rows = (line.split(",") for line in Path("p.csv").read_text(encoding="utf-8").splitlines())
+    head, *rows = (
+        line.split(",") for line in Path("p.csv").read_text(encoding="utf-8").splitlines()
+    )
     assert head == ["position", "propensity", "impressions"]
     assert [float(cell) for row in rows for cell in row] == pytest.approx([1, 1, 9, 2, 1, 4])
 
@@ -78,7 +92,10 @@ def test_propensities(run: Run) -> None:
     ("words", "told"),
     [
         (("rates", "--to", "x.txt"), "the ending does not tell the format"),
-        (("rates", "--to", "x.csv", "--cuts", "0.5,0.1"), "cuts: got (0.5, 0.1), expected numbers that grow"),
+        (
+            ("rates", "--to", "x.csv", "--cuts", "0.5,0.1"),
+            "cuts: got (0.5, 0.1), expected numbers that grow",
+        ),
         (("rates", "--to", "x.csv", "--cuts", "some"), "cuts: got 'some'"),
         (("rates", "--to", "x.csv", "--min-support", "99"), "No pair is left to be judged"),
         (("nowhere", "--to", "x.csv"), "nowhere does not exist"),

@@ -13,20 +13,29 @@ import pytest
 from exports.made_up import BY_HAND, LEFT_OUT, LOG, ODD, RED, rates
 from reclick.errors import CannotAnswerError, NotFittedError, SettingError
 from reclick.exports import judgments
-from reclick.exports.judging import Judged
-from reclick.exports.rules import Rule
-from reclick.exports.slices import PairSlices
+from reclick.exports.grading import Rule
+from reclick.exports.judgment_table import Judged
+from reclick.exports.pair_batches import PairSlices
 from reclick.models import DBN, DCTR, MODELS, PBM
 
 WITH_RELEVANCE = [name for name, model in MODELS.items() if model.attractiveness]
-SURE_OF_RARE = ("luceclick",)  # it learns from rare pairs what rare pairs are like, and so may be sure of one that it saw once
+SURE_OF_RARE = (
+    "luceclick",
+)  # it learns from rare pairs what rare pairs are like, and so may be sure of one that it saw once
 # "many" is clicked 900 times of 1,000, "other" 100, "poor" 50, "once" 1 of 1; below them one ad for all, clicked now and then, with and without.
 SHOWN = ["many"] * 1000 + ["once"] + ["other"] * 1000 + ["poor"] * 1000
-FIRST = [i % 10 != 0 for i in range(1000)] + [True] + [i % 10 == 0 for i in range(1000)] + [i % 20 == 0 for i in range(1000)]
+FIRST = (
+    [i % 10 != 0 for i in range(1000)]
+    + [True]
+    + [i % 10 == 0 for i in range(1000)]
+    + [i % 20 == 0 for i in range(1000)]
+)
 EVIDENCE: dict[str, list[Any]] = {
     "query": ["q"] * 3001,
     "ads": [[ad, "below"] for ad in SHOWN],
-    "clicks": [[1] * first + [2] * (i % 7 == 0 if first else i % 3 == 0) for i, first in enumerate(FIRST)],
+    "clicks": [
+        [1] * first + [2] * (i % 7 == 0 if first else i % 3 == 0) for i, first in enumerate(FIRST)
+    ],
 }
 
 
@@ -45,7 +54,9 @@ def test_grades_by_hand() -> None:
 
 @pytest.mark.parametrize("name", WITH_RELEVANCE)
 @pytest.mark.parametrize("cuts", ["halves", (0.01, 0.1, 0.2, 0.3, 0.6, 0.8)])
-def test_one_click_of_one_does_not_outrank_nine_hundred_of_a_thousand(name: str, cuts: object) -> None:
+def test_one_click_of_one_does_not_outrank_nine_hundred_of_a_thousand(
+    name: str, cuts: object
+) -> None:
     model = MODELS[name]().fit(EVIDENCE)
     found = graded(judgments(model, cuts=cuts))
     assert ("q", "once") not in found
@@ -58,7 +69,10 @@ def test_one_click_of_one_does_not_outrank_nine_hundred_of_a_thousand(name: str,
 def test_the_value_itself_would_have_outranked_it() -> None:
     model = DCTR(attractiveness_strength=0.1).fit(EVIDENCE)
     cuts = np.arange(1, 100) / 100
-    by_value, by_low = (graded(judgments(model, cuts=cuts, bound=bound, min_support=1)) for bound in ("value", "low"))
+    by_value, by_low = (
+        graded(judgments(model, cuts=cuts, bound=bound, min_support=1))
+        for bound in ("value", "low")
+    )
     assert by_value["q", "once"] > by_value["q", "many"]
     assert by_low["q", "once"] < by_low["q", "many"]
 
@@ -85,11 +99,19 @@ def test_quantiles_are_of_the_pairs_that_are_graded_and_are_kept() -> None:
     table = judgments(rates(), cuts="halves", bound="value", min_support=2)
     kept = json.loads(table.schema.metadata[b"reclick"])
     assert (kept["quantiles"], kept["cuts"]) == ("halves", [0.5])
-    assert graded(table) == {(RED, "a"): 1, (RED, "b"): 0, (ODD, "a"): 0}  # 0.75, 0.25, and 0.5, which does not pass the half
+    assert graded(table) == {
+        (RED, "a"): 1,
+        (RED, "b"): 0,
+        (ODD, "a"): 0,
+    }  # 0.75, 0.25, and 0.5, which does not pass the half
 
 
 def test_pairs_without_a_click_are_at_the_bottom_and_do_not_move_the_quantiles() -> None:
-    log = {"query": ["q"] * 60, "ads": [["a", "b", "c", "d", "e", "f"]] * 60, "clicks": [[1], [2], [1], []] * 15}
+    log = {
+        "query": ["q"] * 60,
+        "ads": [["a", "b", "c", "d", "e", "f"]] * 60,
+        "clicks": [[1], [2], [1], []] * 15,
+    }
     found = graded(judgments(MODELS["dctr"]().fit(log)))
     assert [found["q", ad] for ad in "abcdef"] == [3, 0, 0, 0, 0, 0]
 
@@ -104,12 +126,20 @@ def test_a_log_without_a_click_has_no_quantiles_to_grade_by() -> None:
 def test_pairs_of_a_table_are_judged_once_each_and_by_query() -> None:
     asked = {"query": [RED, ODD, RED, RED, "never"], "ad": ["b", "a", "a", "b", "x"]}
     table = judgments(rates(), pairs=asked, **BY_HAND)
-    assert [(row["query"], row["ad"]) for row in table.to_pylist()] == [(ODD, "a"), (RED, "a"), (RED, "b")]
-    assert json.loads(table.schema.metadata[b"reclick"])["left_out"] == {"shown less than 2 times": 1}
+    assert [(row["query"], row["ad"]) for row in table.to_pylist()] == [
+        (ODD, "a"),
+        (RED, "a"),
+        (RED, "b"),
+    ]
+    assert json.loads(table.schema.metadata[b"reclick"])["left_out"] == {
+        "shown less than 2 times": 1
+    }
 
 
 def test_unseen_pairs_are_judged_only_when_no_support_is_asked_for() -> None:
-    table = judgments(DCTR().fit(LOG), pairs={"query": [RED], "ad": ["never"]}, min_support=0, cuts=(0.5,))
+    table = judgments(
+        DCTR().fit(LOG), pairs={"query": [RED], "ad": ["never"]}, min_support=0, cuts=(0.5,)
+    )
     assert table["support"].to_pylist() == [0.0]
 
 
@@ -122,7 +152,10 @@ def test_a_model_can_be_judged_by_what_satisfied() -> None:
 
 def test_nothing_left_to_judge_is_an_error_that_says_why() -> None:
     for cuts in ("quartiles", (0.5,)):
-        with pytest.raises(SettingError, match=r"No pair is left to be judged: 4 shown less than 100 times\. .*min_support"):
+        with pytest.raises(
+            SettingError,
+            match=r"No pair is left to be judged: 4 shown less than 100 times\. .*min_support",
+        ):
             judgments(rates(), cuts=cuts, min_support=100)
 
 
@@ -152,7 +185,10 @@ def test_slices_hold_every_pair_once_and_no_query_twice(size: int) -> None:
 def test_slices_say_what_the_whole_says(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     model = MODELS[name]().fit(LOG)
     whole = model.relevance()
-    monkeypatch.setattr("reclick.exports.judging.PairSlices", lambda model, pairs: PairSlices(model, pairs, size=1))
+    monkeypatch.setattr(
+        "reclick.exports.judgment_table.PairSlices",
+        lambda model, pairs: PairSlices(model, pairs, size=1),
+    )
     parts = list(Judged(model, rule=Rule(cuts=(0.5,))).tables())
     assert len(parts) == 2
     assert pa.concat_tables(parts).drop_columns(["grade"]).equals(whole)

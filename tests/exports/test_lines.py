@@ -13,8 +13,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from exports.made_up import TEXTS
-from reclick.exports.lines import IN_JSON, ONE_LINE, ONE_WORD, WHITE, escaped, for_each_query, joined, write_rows
 from reclick.exports.quepid import in_csv
+from reclick.exports.text_rows import (
+    IN_JSON,
+    ONE_LINE,
+    ONE_WORD,
+    WHITE,
+    escaped,
+    for_each_query,
+    joined,
+    write_rows,
+)
 
 
 def test_white_space_is_what_python_splits_at() -> None:
@@ -38,7 +47,9 @@ def test_a_text_on_one_line_comes_back_and_keeps_its_spaces(texts: list[str]) ->
 
 @given(st.lists(TEXTS, min_size=1))
 def test_a_text_in_json_comes_back(texts: list[str]) -> None:
-    assert [json.loads(f'"{text}"') for text in escaped(pa.array(texts), IN_JSON).to_pylist()] == texts
+    assert [
+        json.loads(f'"{text}"') for text in escaped(pa.array(texts), IN_JSON).to_pylist()
+    ] == texts
 
 
 @given(st.lists(TEXTS, min_size=1))
@@ -50,7 +61,9 @@ def test_a_text_in_a_cell_comes_back(texts: list[str]) -> None:
 
 def test_slices_of_arrays_are_written_as_they_are() -> None:
     file = io.BytesIO()
-    write_rows(file, joined(pa.array(["a", "b", "c", "d"]).slice(1, 2), pa.array([1, 2, 3]).slice(1), "\n"))
+    write_rows(
+        file, joined(pa.array(["a", "b", "c", "d"]).slice(1, 2), pa.array([1, 2, 3]).slice(1), "\n")
+    )
     write_rows(file, pa.array(["x", "y", "z"], pa.large_string()).slice(2))
     assert file.getvalue() == b"b2\nc3\nz"
 
@@ -62,5 +75,10 @@ def test_each_query_is_worked_out_once() -> None:
         asked.append(queries.to_pylist())
         return joined(queries, "!")
 
-    assert for_each_query(pa.array(["a", "a", "b", "a"]), change).to_pylist() == ["a!", "a!", "b!", "a!"]
+    assert for_each_query(pa.array(["a", "a", "b", "a"]), change).to_pylist() == [
+        "a!",
+        "a!",
+        "b!",
+        "a!",
+    ]
     assert asked == [["a", "b"]]

@@ -28,7 +28,9 @@ class Market:
         self.attractive = 0.05 + 0.6 * self.features[..., 0] ** 2  # [query, ad]
         self.query = np.repeat(np.arange(queries), sessions)  # [session]
         noise = rng.normal(0, 0.35, (len(self.query), ADS))
-        self.page = np.argsort(-(self.features[self.query, :, 1] + noise), axis=1)  # [session, position] ads
+        self.page = np.argsort(
+            -(self.features[self.query, :, 1] + noise), axis=1
+        )  # [session, position] ads
         chance = LOOKS * np.take_along_axis(self.attractive[self.query], self.page, axis=1)
         self.clicked = rng.random(chance.shape) < chance  # [session, position]
 
@@ -43,7 +45,9 @@ class Market:
         """Of the ranking, against true attractiveness."""
         scores = np.asarray(ranker.predict(self.features.reshape(-1, 2))).reshape(-1, ADS)
         discount = 1 / np.log2(np.arange(2, ADS + 2))
-        ranked = np.take_along_axis(self.attractive, np.argsort(-scores, axis=1, kind="stable"), axis=1)
+        ranked = np.take_along_axis(
+            self.attractive, np.argsort(-scores, axis=1, kind="stable"), axis=1
+        )
         return float(np.mean(ranked @ discount / (-np.sort(-self.attractive, axis=1) @ discount)))
 
 
@@ -53,7 +57,15 @@ def trained(market: Market, weight: Float64) -> lightgbm.LGBMRanker:
     features = market.features[market.query[one, None], market.page[one]].reshape(-1, 2)
     labels = market.clicked[one].reshape(-1).astype(int)
     weights = np.repeat(weight[market.clicked[one].argmax(axis=1)], POSITIONS)
-    ranker = lightgbm.LGBMRanker(n_estimators=30, num_leaves=8, random_state=0, n_jobs=1, deterministic=True, force_row_wise=True, verbose=-1)
+    ranker = lightgbm.LGBMRanker(
+        n_estimators=30,
+        num_leaves=8,
+        random_state=0,
+        n_jobs=1,
+        deterministic=True,
+        force_row_wise=True,
+        verbose=-1,
+    )
     return ranker.fit(features, labels, group=np.full(len(one), POSITIONS), sample_weight=weights)
 
 
@@ -73,8 +85,12 @@ def test_the_propensities_are_near_those_the_clicks_were_drawn_with(propensity: 
     np.testing.assert_allclose(propensity, LOOKS, atol=0.05)
 
 
-def test_weighted_by_propensity_the_ranker_ranks_better(market: Market, propensity: Float64) -> None:
+def test_weighted_by_propensity_the_ranker_ranks_better(
+    market: Market, propensity: Float64
+) -> None:
     fresh = Market(queries=300, sessions=1, seed=4)
-    plain, weighted = (fresh.ndcg(trained(market, weight)) for weight in (np.ones(POSITIONS), 1 / propensity))
+    plain, weighted = (
+        fresh.ndcg(trained(market, weight)) for weight in (np.ones(POSITIONS), 1 / propensity)
+    )
     assert weighted > plain + 0.02
     assert weighted > 0.97

@@ -12,7 +12,7 @@ import pytest
 from reclick.cli.export_commands import export as export_command
 from reclick.errors import SettingError
 from reclick.exports import export, judgments
-from reclick.exports.rules import Grading, Rule, as_cuts
+from reclick.exports.grading import Grading, Rule, as_cuts
 
 
 def test_a_figure_that_reaches_a_cut_point_is_above_it() -> None:
@@ -27,7 +27,13 @@ def test_quartiles_are_the_quartiles_of_the_figures() -> None:
 
 def test_quantiles_share_the_pairs_evenly_whatever_the_figures() -> None:
     figures = np.random.default_rng(0).beta(0.3, 5, 10_000)
-    for cuts, many in {"halves": 2, "terciles": 3, "quartiles": 4, "quintiles": 5, "deciles": 10}.items():
+    for cuts, many in {
+        "halves": 2,
+        "terciles": 3,
+        "quartiles": 4,
+        "quintiles": 5,
+        "deciles": 10,
+    }.items():
         rule = Rule(cuts=cuts)
         shares = np.bincount(rule.grades(figures, rule.cut_points(figures))) / len(figures)
         assert shares == pytest.approx(np.full(many, 1 / many), abs=0.001)
@@ -41,7 +47,11 @@ def test_equal_figures_get_equal_grades_even_at_a_quantile() -> None:
 
 
 def test_the_figure_is_a_column_of_relevance() -> None:
-    assert (Rule().figure, Rule(bound="value").figure, Rule(by="attractiveness").figure) == ("relevance_low", "relevance", "attractiveness_low")
+    assert (Rule().figure, Rule(bound="value").figure, Rule(by="attractiveness").figure) == (
+        "relevance_low",
+        "relevance",
+        "attractiveness_low",
+    )
 
 
 @pytest.mark.parametrize(
@@ -52,7 +62,10 @@ def test_the_figure_is_a_column_of_relevance() -> None:
         ({"cuts": ()}, "numbers that grow"),
         ({"cuts": (0.1, float("nan"))}, "numbers that grow"),
         ({"cuts": "percentiles"}, "'halves', 'terciles', 'quartiles'"),
-        ({"by": "clicks"}, "by: got 'clicks', expected one of 'relevance', 'attractiveness', 'satisfaction'"),
+        (
+            {"by": "clicks"},
+            "by: got 'clicks', expected one of 'relevance', 'attractiveness', 'satisfaction'",
+        ),
         ({"bound": "high"}, "bound: got 'high', expected one of 'low', 'value'"),
         ({"min_support": -1}, "min_support: got -1"),
         ({"level": 90}, "level: got 90"),
@@ -63,7 +76,15 @@ def test_settings_that_make_no_sense_are_refused(settings: dict[str, object], to
         Rule(**settings)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize(("given", "kept"), [([0.1, 0.5], (0.1, 0.5)), ((0, 1), (0.0, 1.0)), (np.array([0.25]), (0.25,)), ("deciles", "deciles")])
+@pytest.mark.parametrize(
+    ("given", "kept"),
+    [
+        ([0.1, 0.5], (0.1, 0.5)),
+        ((0, 1), (0.0, 1.0)),
+        (np.array([0.25]), (0.25,)),
+        ("deciles", "deciles"),
+    ],
+)
 def test_cut_points_may_be_given_as_any_sequence_of_numbers(given: object, kept: object) -> None:
     assert as_cuts(given) == kept
 
@@ -75,7 +96,9 @@ def test_cut_points_that_are_no_numbers_are_refused(given: object) -> None:
 
 
 @pytest.mark.parametrize("function", [judgments, export, export_command])
-def test_the_options_of_a_rule_are_those_of_every_function_and_of_the_command(function: Callable[..., object]) -> None:
+def test_the_options_of_a_rule_are_those_of_every_function_and_of_the_command(
+    function: Callable[..., object],
+) -> None:
     rule = {each.name: each.default for each in fields(Rule)}
     shown = {name: each.default for name, each in inspect.signature(function).parameters.items()}
     assert shown.items() >= rule.items()

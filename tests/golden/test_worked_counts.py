@@ -11,8 +11,8 @@ from brute import Session, as_table, assert_close
 from plain_counts import in_plain
 
 import reclick as rc
-from reclick.counts import count
-from reclick.models.habits import pooled_events
+from reclick.data.counts import count
+from reclick.models.kernels.stops_and_transitions import pooled_events
 
 ABC, DE = ("a", "b", "c"), ("d", "e")
 LOG = as_table(
@@ -34,8 +34,20 @@ ADS = pa.table(
         "display_url": ["a.example", "b.example", "https://c.example/", "d.example", "E.example"],
     }
 )
-NEW = pa.table({"ad": ["new plumber", "new sushi"], "title": ["Insured cheap", "Fresh"], "description": ["unseen", "cheap"]})
-THETA = {("plumber", "a"): 0.446429, ("plumber", "b"): 0.428571, ("plumber", "c"): 0.142857, ("pizza", "d"): 0.611111, ("pizza", "e"): 0.420635}
+NEW = pa.table(
+    {
+        "ad": ["new plumber", "new sushi"],
+        "title": ["Insured cheap", "Fresh"],
+        "description": ["unseen", "cheap"],
+    }
+)
+THETA = {
+    ("plumber", "a"): 0.446429,
+    ("plumber", "b"): 0.428571,
+    ("plumber", "c"): 0.142857,
+    ("pizza", "d"): 0.611111,
+    ("pizza", "e"): 0.420635,
+}
 COLD = {("plumber", "new plumber"): 0.481481, ("sushi", "new sushi"): 0.547619}
 
 # An earlier week: β' = 2,1,2 and β = 3,2,0, so η = 2/5, 1/3, 1; δ: 0→1 2, 0→2 1, 1→2 1, 2→3 1; of 5 clicks 3 are the last.
@@ -64,8 +76,17 @@ def test_stops_and_transitions_are_the_printed_ones() -> None:
 
 def test_last_and_other_clicks_are_the_printed_ones() -> None:
     plain = in_plain(count(LOG))
-    assert plain.last_clicks == {("plumber", "a"): 2, ("plumber", "b"): 1, ("pizza", "d"): 1, ("pizza", "e"): 1}
-    assert plain.clicks - plain.last_clicks == {("plumber", "b"): 1, ("pizza", "d"): 1, ("pizza", "a"): 1}
+    assert plain.last_clicks == {
+        ("plumber", "a"): 2,
+        ("plumber", "b"): 1,
+        ("pizza", "d"): 1,
+        ("pizza", "e"): 1,
+    }
+    assert plain.clicks - plain.last_clicks == {
+        ("plumber", "b"): 1,
+        ("pizza", "d"): 1,
+        ("pizza", "a"): 1,
+    }
 
 
 @pytest.mark.parametrize("reading", ["leftover", "normalised"])
@@ -78,13 +99,20 @@ def test_attractiveness_has_the_printed_digits(reading: str) -> None:
 
 def test_the_log_may_bring_its_text() -> None:
     log = rc.read_sessions(LOG, ads=ADS)
-    assert rc.MultiClick(frequent=4).fit(log).relevance().equals(rc.MultiClick(frequent=4).fit(LOG, ads=ADS).relevance())
+    assert (
+        rc.MultiClick(frequent=4)
+        .fit(log)
+        .relevance()
+        .equals(rc.MultiClick(frequent=4).fit(LOG, ads=ADS).relevance())
+    )
 
 
 def test_new_ads_have_the_printed_attractiveness() -> None:
     fitted = rc.MultiClick(frequent=4).fit(LOG, ads=ADS)
     pairs = pa.table({"query": [query for query, _ in COLD], "ad": [ad for _, ad in COLD]})
-    assert np.array(fitted.relevance(pairs, text=NEW)["attractiveness"]).round(6).tolist() == list(COLD.values())
+    assert np.array(fitted.relevance(pairs, text=NEW)["attractiveness"]).round(6).tolist() == list(
+        COLD.values()
+    )
 
 
 def test_new_ads_have_the_printed_attractiveness_on_a_page_too() -> None:
@@ -104,7 +132,9 @@ def test_priors_from_history_by_hand_for_each_query() -> None:
     plumber, pizza, unseen = (fitted.query_habits(query) for query in ("plumber", "pizza", "sushi"))
     # plumber: β' = 1,2,1, β = 3,1,0, δ: 0→1 2, 0→2 1, 2→1 1; each prior is worth 10
     assert_close(plumber.eta, [(1 + 4) / 14, (2 + 10 / 3) / 13, 1, 1])
-    assert_close(plumber.gamma, [[2 / 3, 1 / 3, 0], [0, 1, 0], [1 / 11, 0, 10 / 11], [1 / 2, 1 / 2, 0]])
+    assert_close(
+        plumber.gamma, [[2 / 3, 1 / 3, 0], [0, 1, 0], [1 / 11, 0, 10 / 11], [1 / 2, 1 / 2, 0]]
+    )
     # pizza: β' = 1,0,2, β = 2,2,0, δ: 0→1 1, 0→3 1, 1→2 1, 3→1 1
     assert_close(pizza.eta, [(1 + 4) / 13, (10 / 3) / 12, 1, 1])
     row = [(1 + 20 / 3) / 12, (10 / 3) / 12, 1 / 12]
@@ -116,7 +146,12 @@ def test_priors_from_history_by_hand_for_each_query() -> None:
 def test_priors_from_history_by_hand_for_all_queries_together() -> None:
     fitted = model(pooling="global")
     eta = [(2 + 4) / 17, (2 + 10 / 3) / 15, 1, 1]
-    gamma = [[(3 + 20 / 3) / 15, (1 + 10 / 3) / 15, 1 / 15], [0, 1, 0], [1 / 11, 0, 10 / 11], [6 / 11, 5 / 11, 0]]
+    gamma = [
+        [(3 + 20 / 3) / 15, (1 + 10 / 3) / 15, 1 / 15],
+        [0, 1, 0],
+        [1 / 11, 0, 10 / 11],
+        [6 / 11, 5 / 11, 0],
+    ]
     assert_close(fitted.eta_, eta)
     assert_close(fitted.gamma_, gamma)
     for query in ("plumber", "pizza", "sushi"):
@@ -142,15 +177,44 @@ def test_without_history_the_prior_is_the_log_itself() -> None:
     ("strength", "expected"),
     [
         # the history's rate is 3/5; (pizza, a) was clicked, not last; (plumber, c) and (sushi, z) never
-        (10, {("plumber", "a"): 8 / 12, ("plumber", "b"): 7 / 12, ("pizza", "a"): 6 / 11, ("plumber", "c"): 3 / 5, ("sushi", "z"): 3 / 5}),
-        (0, {("plumber", "a"): 1, ("plumber", "b"): 1 / 2, ("pizza", "a"): 0, ("plumber", "c"): 3 / 5, ("sushi", "z"): 3 / 5}),
-        (5, {("plumber", "a"): 5 / 7, ("plumber", "b"): 4 / 7, ("pizza", "a"): 3 / 6, ("plumber", "c"): 3 / 5, ("sushi", "z"): 3 / 5}),
+        (
+            10,
+            {
+                ("plumber", "a"): 8 / 12,
+                ("plumber", "b"): 7 / 12,
+                ("pizza", "a"): 6 / 11,
+                ("plumber", "c"): 3 / 5,
+                ("sushi", "z"): 3 / 5,
+            },
+        ),
+        (
+            0,
+            {
+                ("plumber", "a"): 1,
+                ("plumber", "b"): 1 / 2,
+                ("pizza", "a"): 0,
+                ("plumber", "c"): 3 / 5,
+                ("sushi", "z"): 3 / 5,
+            },
+        ),
+        (
+            5,
+            {
+                ("plumber", "a"): 5 / 7,
+                ("plumber", "b"): 4 / 7,
+                ("pizza", "a"): 3 / 6,
+                ("plumber", "c"): 3 / 5,
+                ("sushi", "z"): 3 / 5,
+            },
+        ),
     ],
 )
 def test_satisfaction_by_hand(strength: float, expected: dict[tuple[str, str], float]) -> None:
     fitted = model(satisfaction_strength=strength)
     pairs = pa.table({"query": [query for query, _ in expected], "ad": [ad for _, ad in expected]})
-    np.testing.assert_allclose(fitted.relevance(pairs)["satisfaction"], list(expected.values()), rtol=1e-14)
+    np.testing.assert_allclose(
+        fitted.relevance(pairs)["satisfaction"], list(expected.values()), rtol=1e-14
+    )
 
 
 def test_nobody_clicks_the_same_position_again() -> None:

@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from reclick.sequences import click_sets, stepping
+from reclick.clicks import set_probability, step
 
 THETA = np.array([0.5, 0.3, 0.2])
 RHO = np.array([0.4, 0.6, 0.2])
@@ -33,18 +33,24 @@ MARGINALS = {
     "normalised": (0.590963, 0.251674, 0.102070),
     "luce": (0.388816, 0.147545, 0.054833),
 }
-PERPLEXITY = {"leftover": 4.119126, "examination": 4.115169, "normalised": 1.956378}  # of a session with clicks {1, 2}
+PERPLEXITY = {
+    "leftover": 4.119126,
+    "examination": 4.115169,
+    "normalised": 1.956378,
+}  # of a session with clicks {1, 2}
 
 
 def click_prob(reading: str) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
     out = np.empty(3)
-    click_sets.click_prob(*PAGES[reading], out)
+    set_probability.click_prob(*PAGES[reading], out)
     return out
 
 
 @pytest.mark.parametrize("reading", PAGES)
 def test_sequences_have_the_printed_probabilities(reading: str) -> None:
-    got = [math.exp(stepping.log_prob(*PAGES[reading], np.array(clicks, np.int32))) for clicks in SEQUENCES]
+    got = [
+        math.exp(step.log_prob(*PAGES[reading], np.array(clicks, np.int32))) for clicks in SEQUENCES
+    ]
     assert [round(p, 6) for p in got] == list(PROBABILITIES[reading])
 
 
@@ -63,6 +69,10 @@ def test_a_session_has_the_printed_perplexity(reading: str) -> None:
 def test_a_sequence_by_hand() -> None:
     # leftover, clicks 2 then 1: (1−η0) θ2 γ02 · (1−ρ2)(1−η1) θ1 γ21 · (1 − (1−ρ1)(1−η2) θ3 γ13)
     by_hand = 0.7 * 0.3 * 0.2 * (0.4 * 0.5 * 0.5 * 0.4) * (1 - 0.6 * 0.4 * 0.2 * 0.3)
-    assert math.exp(stepping.log_prob(*PAGES["leftover"], np.array([2, 1], np.int32))) == pytest.approx(by_hand, rel=1e-13)
+    assert math.exp(step.log_prob(*PAGES["leftover"], np.array([2, 1], np.int32))) == pytest.approx(
+        by_hand, rel=1e-13
+    )
     # luce, no click: ω0 / (ω0 + Σ θ γ0)
-    assert math.exp(stepping.log_prob(*PAGES["luce"], np.array([], np.int32))) == pytest.approx(0.5 / (0.5 + 0.35 + 0.06 + 0.02), rel=1e-13)
+    assert math.exp(step.log_prob(*PAGES["luce"], np.array([], np.int32))) == pytest.approx(
+        0.5 / (0.5 + 0.35 + 0.06 + 0.02), rel=1e-13
+    )

@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from reclick.batch import SessionBatch
+from reclick.data.batch import SessionBatch
 from reclick.logs import SessionLog
 
 GOOD: list[dict[str, Any]] = [
@@ -16,15 +16,25 @@ GOOD: list[dict[str, Any]] = [
     {"query": "حذاء", "ads": ["a2"], "clicks": []},
     {"query": "shoes 👟", "ads": ["a3", "a1"], "clicks": [1]},
 ]
-SCHEMA = pa.schema([("query", pa.string()), ("ads", pa.list_(pa.string())), ("clicks", pa.list_(pa.int32()))])
+SCHEMA = pa.schema(
+    [("query", pa.string()), ("ads", pa.list_(pa.string())), ("clicks", pa.list_(pa.int32()))]
+)
 
 
 def table(rows: list[dict[str, Any]] | None = None, schema: pa.Schema = SCHEMA) -> pa.Table:
     return pa.Table.from_pylist(GOOD if rows is None else rows, schema=schema)
 
 
-def session(query: str | None = "q", ads: list[str | None] | None = None, clicks: list[int | None] | None = None) -> dict[str, Any]:
-    return {"query": query, "ads": ["a", "b"] if ads is None else ads, "clicks": [] if clicks is None else clicks}
+def session(
+    query: str | None = "q",
+    ads: list[str | None] | None = None,
+    clicks: list[int | None] | None = None,
+) -> dict[str, Any]:
+    return {
+        "query": query,
+        "ads": ["a", "b"] if ads is None else ads,
+        "clicks": [] if clicks is None else clicks,
+    }
 
 
 def write_parquet(path: Path, rows: list[dict[str, Any]] | None = None, **options: Any) -> Path:

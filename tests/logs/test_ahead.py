@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from reclick.logs.ahead import read_ahead
+from reclick.runtime.prefetch import read_ahead
 
 
 def running() -> int:

@@ -11,16 +11,18 @@ from hypothesis import strategies as st
 
 from logs.helpers import SCHEMA, read_back, session, sessions, table
 from reclick.logs import read_sessions
-from reclick.logs.clean import clean
-from reclick.logs.raw import Raw
-from reclick.logs.reasons import REASONS
+from reclick.logs.files.source import Raw
+from reclick.logs.validation.reasons import REASONS
+from reclick.logs.validation.validate import clean
 
 MAX_ADS = 20
 
 
 def checked(rows: list[dict[str, Any]], max_ads: int = MAX_ADS) -> Any:
     (batch,) = table(rows).combine_chunks().to_batches()
-    return clean(Raw("table", 1, {name: batch.column(name) for name in SCHEMA.names}, len(rows)), max_ads)
+    return clean(
+        Raw("table", 1, {name: batch.column(name) for name in SCHEMA.names}, len(rows)), max_ads
+    )
 
 
 def plain_reason(row: dict[str, Any]) -> str:
@@ -46,8 +48,12 @@ ads = st.sampled_from(["a", "b", "c", "d", "e", "f"])
 rows_of_all_kinds = st.fixed_dictionaries(
     {
         "query": st.sampled_from(["q", "q", "r", "s", "", None]),
-        "ads": st.none() | st.lists(ads, max_size=5) | st.lists(ads | st.sampled_from(["", None]), max_size=25),
-        "clicks": st.none() | st.lists(st.integers(1, 4), max_size=6) | st.lists(st.none() | st.integers(-1, 30), max_size=3),
+        "ads": st.none()
+        | st.lists(ads, max_size=5)
+        | st.lists(ads | st.sampled_from(["", None]), max_size=25),
+        "clicks": st.none()
+        | st.lists(st.integers(1, 4), max_size=6)
+        | st.lists(st.none() | st.integers(-1, 30), max_size=3),
     }
 )
 
@@ -81,14 +87,20 @@ def test_nothing_is_copied_when_every_row_is_good() -> None:
     batch = pa.record_batch(
         {
             "query": pa.array(["q", "r"]).dictionary_encode(),
-            "ads": pa.ListArray.from_arrays(pa.array([0, 1, 3], pa.int32()), pa.array(["a", "b", "c"]).dictionary_encode()),
+            "ads": pa.ListArray.from_arrays(
+                pa.array([0, 1, 3], pa.int32()), pa.array(["a", "b", "c"]).dictionary_encode()
+            ),
             "clicks": pa.array([[1], [2]], pa.list_(pa.int32())),
         }
     )
-    result = clean(Raw("table", 1, {name: batch.column(name) for name in batch.schema.names}, 2), 100)
+    result = clean(
+        Raw("table", 1, {name: batch.column(name) for name in batch.schema.names}, 2), 100
+    )
     codes = batch["ads"].values.indices.to_numpy(zero_copy_only=True)
     assert np.shares_memory(result.batch.ad, codes)
-    assert np.shares_memory(result.batch.click, batch["clicks"].values.to_numpy(zero_copy_only=True))
+    assert np.shares_memory(
+        result.batch.click, batch["clicks"].values.to_numpy(zero_copy_only=True)
+    )
 
 
 BAD: list[tuple[dict[str, Any], str, str]] = [
@@ -107,8 +119,12 @@ BAD: list[tuple[dict[str, Any], str, str]] = [
 ]
 
 
-@pytest.mark.parametrize(("row", "reason", "got"), BAD, ids=[f"{reason}, {got}" for _, reason, got in BAD])
-def test_a_bad_row_is_told_and_the_others_are_kept(row: dict[str, Any], reason: str, got: str) -> None:
+@pytest.mark.parametrize(
+    ("row", "reason", "got"), BAD, ids=[f"{reason}, {got}" for _, reason, got in BAD]
+)
+def test_a_bad_row_is_told_and_the_others_are_kept(
+    row: dict[str, Any], reason: str, got: str
+) -> None:
     log = read_sessions(table([session("good", clicks=[2]), row, session("fine")]), on_error="drop")
     assert [kept["query"] for kept in read_back(log)] == ["good", "fine"]
     assert log.summary.dropped == {reason: 1}
@@ -133,7 +149,9 @@ def test_a_weight_of_nought_is_good() -> None:
 
 
 def test_a_repeated_click_is_kept_once_at_its_first_time_and_counted() -> None:
-    log = read_sessions(table([session(ads=["a", "b", "c"], clicks=[3, 1, 3, 1, 2]), session(clicks=[1])]))
+    log = read_sessions(
+        table([session(ads=["a", "b", "c"], clicks=[3, 1, 3, 1, 2]), session(clicks=[1])])
+    )
     assert [row["clicks"] for row in read_back(log)] == [[3, 1, 2], [1]]
     assert log.summary.notes == {"repeated click": 1}
     assert log.summary.clicks == 4

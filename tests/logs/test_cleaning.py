@@ -12,14 +12,17 @@ from hypothesis import strategies as st
 
 from reclick.errors import SettingError
 from reclick.logs.cleaning import Cleaning, normalised
-from reclick.logs.formats.format import SESSIONS, WEIGHTED, Found
+from reclick.logs.formats.base import SESSIONS, WEIGHTED, Found
 from reclick.simulation import simulate
 
 ADS = ["a", "b", "c", "d"]
 
 
 def rows_of(*rows: tuple[str | None, list[str] | None, list[int] | None]) -> pa.RecordBatch:
-    return pa.RecordBatch.from_pylist([{"query": query, "ads": ads, "clicks": clicks} for query, ads, clicks in rows], schema=SESSIONS)
+    return pa.RecordBatch.from_pylist(
+        [{"query": query, "ads": ads, "clicks": clicks} for query, ads, clicks in rows],
+        schema=SESSIONS,
+    )
 
 
 def plain(batch: pa.RecordBatch) -> list[tuple[Any, Any, Any]]:
@@ -39,9 +42,16 @@ def test_nothing_asked_leaves_the_batch_as_it_is() -> None:
 
 def test_pages_are_cut_and_the_clicks_beyond_are_counted() -> None:
     found = Found()
-    batch = rows_of(("q", ADS, [4, 1, 3, 2]), ("q", ["a", "b"], [2]), ("r", ADS, [3]), ("r", ADS, []))
+    batch = rows_of(
+        ("q", ADS, [4, 1, 3, 2]), ("q", ["a", "b"], [2]), ("r", ADS, [3]), ("r", ADS, [])
+    )
     cut = Cleaning(first=2).batch(batch, found)
-    assert plain(cut) == [("q", ["a", "b"], [1, 2]), ("q", ["a", "b"], [2]), ("r", ["a", "b"], []), ("r", ["a", "b"], [])]
+    assert plain(cut) == [
+        ("q", ["a", "b"], [1, 2]),
+        ("q", ["a", "b"], [2]),
+        ("r", ["a", "b"], []),
+        ("r", ["a", "b"], []),
+    ]
     assert cut.schema == SESSIONS
     assert found.notes == {
         "page cut to its first 2 ads": 3,
@@ -52,43 +62,80 @@ def test_pages_are_cut_and_the_clicks_beyond_are_counted() -> None:
 
 def test_a_click_outside_the_whole_page_is_not_hidden_by_the_cut() -> None:
     batch = rows_of(("q", ADS, [9, 3, 0, 1]), ("q", ["a"], [3]))
-    assert plain(Cleaning(first=2).batch(batch, Found())) == [("q", ["a", "b"], [9, 0, 1]), ("q", ["a"], [3])]
+    assert plain(Cleaning(first=2).batch(batch, Found())) == [
+        ("q", ["a", "b"], [9, 0, 1]),
+        ("q", ["a"], [3]),
+    ]
 
 
 def test_null_lists_stay_null_when_others_are_cut() -> None:
     batch = rows_of(("q", None, None), ("q", ADS, None), ("q", ADS, [3, 1]), (None, [], []))
-    assert plain(Cleaning(first=1).batch(batch, Found())) == [("q", None, None), ("q", ["a"], None), ("q", ["a"], [1]), (None, [], [])]
+    assert plain(Cleaning(first=1).batch(batch, Found())) == [
+        ("q", None, None),
+        ("q", ["a"], None),
+        ("q", ["a"], [1]),
+        (None, [], []),
+    ]
 
 
 def test_a_slice_of_a_batch_is_cut_as_a_batch_of_its_own() -> None:
     batch = rows_of(("p", ADS, [1, 4]), ("q", ADS, [4, 2]), ("r", ["a"], [1]))
-    assert plain(Cleaning(first=3).batch(batch.slice(1), Found())) == [("q", ["a", "b", "c"], [2]), ("r", ["a"], [1])]
+    assert plain(Cleaning(first=3).batch(batch.slice(1), Found())) == [
+        ("q", ["a", "b", "c"], [2]),
+        ("r", ["a"], [1]),
+    ]
 
 
 def test_queries_are_written_in_one_way() -> None:
     found = Found()
-    batch = rows_of(("Red  Shoes", ADS, []), (" red shoes\u3000", ADS, [1]), ("red shoes", ADS, []), (None, ADS, []), ("ＲＥＤ shoes", ADS, []))
+    batch = rows_of(
+        ("Red  Shoes", ADS, []),
+        (" red shoes\u3000", ADS, [1]),
+        ("red shoes", ADS, []),
+        (None, ADS, []),
+        ("ＲＥＤ shoes", ADS, []),
+    )
     spelt = Cleaning(normalise=True).batch(batch, found)
-    assert spelt.column("query").to_pylist() == ["red shoes", "red shoes", "red shoes", None, "red shoes"]
+    assert spelt.column("query").to_pylist() == [
+        "red shoes",
+        "red shoes",
+        "red shoes",
+        None,
+        "red shoes",
+    ]
     assert found.notes == {"query normalised, spellings become one": 3}
 
 
 def test_a_query_of_white_space_is_left_and_told() -> None:
     found = Found()
-    assert plain(Cleaning(normalise=True).batch(rows_of((" \t", ADS, []), ("", ADS, [])), found)) == [(" \t", ADS, []), ("", ADS, [])]
+    assert plain(
+        Cleaning(normalise=True).batch(rows_of((" \t", ADS, []), ("", ADS, [])), found)
+    ) == [(" \t", ADS, []), ("", ADS, [])]
     assert found.notes == {"query of white space only, left as it is": 1}
 
 
 def test_a_query_that_would_grow_beyond_what_readers_take_stays() -> None:
     long = "\ufdfa" * 8_000  # each of 18 letters when written plainly
     found = Found()
-    assert Cleaning(normalise=True).batch(rows_of((long, ADS, [])), found).column("query").to_pylist() == [long]
+    assert Cleaning(normalise=True).batch(rows_of((long, ADS, [])), found).column(
+        "query"
+    ).to_pylist() == [long]
     assert not found.notes
 
 
 def test_queries_that_are_not_utf8_are_left_to_the_reader() -> None:
-    query = pa.Array.from_buffers(pa.string(), 2, [None, pa.array([0, 2, 3], pa.int32()).buffers()[1], pa.py_buffer(b"\xff\xfeA")])
-    batch = pa.record_batch({"query": query, "ads": pa.array([["a"], ["a"]]), "clicks": pa.array([[], [1]], pa.list_(pa.int32()))})
+    query = pa.Array.from_buffers(
+        pa.string(),
+        2,
+        [None, pa.array([0, 2, 3], pa.int32()).buffers()[1], pa.py_buffer(b"\xff\xfeA")],
+    )
+    batch = pa.record_batch(
+        {
+            "query": query,
+            "ads": pa.array([["a"], ["a"]]),
+            "clicks": pa.array([[], [1]], pa.list_(pa.int32())),
+        }
+    )
     spelt = Cleaning(normalise=True).batch(batch, Found()).column("query").cast(pa.binary())
     assert spelt.to_pylist() == [b"\xff\xfe", b"a"]
 
@@ -130,7 +177,10 @@ def test_a_normalised_query_stays_as_it_is(query: str) -> None:
 def test_long_sessions_go_judged_by_the_clicks_recorded_not_by_those_left_after_the_cut() -> None:
     found = Found()
     batch = rows_of(("q", ADS, [1, 2, 3]), ("q", ADS, [4, 3, 2, 1]), ("q", ADS, None))
-    assert plain(Cleaning(first=2, max_clicks=3).batch(batch, found)) == [("q", ["a", "b"], [1, 2]), ("q", ["a", "b"], None)]
+    assert plain(Cleaning(first=2, max_clicks=3).batch(batch, found)) == [
+        ("q", ["a", "b"], [1, 2]),
+        ("q", ["a", "b"], None),
+    ]
     assert found.notes["session with more than 3 clicks, removed"] == 1
     assert found.notes["page cut to its first 2 ads"] == 2  # of those that stay
 
@@ -138,26 +188,50 @@ def test_long_sessions_go_judged_by_the_clicks_recorded_not_by_those_left_after_
 def test_further_columns_and_weights_are_kept_as_they_are() -> None:
     schema = WEIGHTED.append(pa.field("country", pa.dictionary(pa.int8(), pa.string())))
     rows = [
-        {"session_id": "1", "query": "Q", "ads": ADS, "clicks": [4], "weight": 2.5, "country": "de"},
-        {"session_id": "2", "query": "Q", "ads": ADS, "clicks": [1, 2, 3], "weight": 1.0, "country": None},
+        {
+            "session_id": "1",
+            "query": "Q",
+            "ads": ADS,
+            "clicks": [4],
+            "weight": 2.5,
+            "country": "de",
+        },
+        {
+            "session_id": "2",
+            "query": "Q",
+            "ads": ADS,
+            "clicks": [1, 2, 3],
+            "weight": 1.0,
+            "country": None,
+        },
     ]
     batch = pa.RecordBatch.from_pylist(rows, schema=schema)
     kept = Cleaning(first=3, max_clicks=2, normalise=True).batch(batch, Found())
     assert kept.schema == schema
     nothing = {"user": None, "timestamp": None}
-    assert kept.to_pylist() == [{**rows[0], **nothing, "query": "q", "ads": ["a", "b", "c"], "clicks": []}]
+    assert kept.to_pylist() == [
+        {**rows[0], **nothing, "query": "q", "ads": ["a", "b", "c"], "clicks": []}
+    ]
 
 
 def test_large_lists_keep_their_type() -> None:
-    kinds = {"query": pa.large_string(), "ads": pa.large_list(pa.string()), "clicks": pa.large_list(pa.int64())}
-    batch = pa.RecordBatch.from_pylist([{"query": "Q", "ads": ADS, "clicks": [4, 1]}], schema=pa.schema(list(kinds.items())))
+    kinds = {
+        "query": pa.large_string(),
+        "ads": pa.large_list(pa.string()),
+        "clicks": pa.large_list(pa.int64()),
+    }
+    batch = pa.RecordBatch.from_pylist(
+        [{"query": "Q", "ads": ADS, "clicks": [4, 1]}], schema=pa.schema(list(kinds.items()))
+    )
     cut = Cleaning(first=2, normalise=True).batch(batch, Found())
     assert {field.name: field.type for field in cut.schema} == kinds
     assert plain(cut) == [("q", ["a", "b"], [1])]
 
 
 def test_an_empty_batch_stays_empty() -> None:
-    batch = SESSIONS.empty_table().combine_chunks().to_batches() or [pa.RecordBatch.from_pylist([], schema=SESSIONS)]
+    batch = SESSIONS.empty_table().combine_chunks().to_batches() or [
+        pa.RecordBatch.from_pylist([], schema=SESSIONS)
+    ]
     assert Cleaning(first=1, normalise=True, max_clicks=1).batch(batch[0], Found()).num_rows == 0
 
 
@@ -167,16 +241,23 @@ def test_shortening_waits_for_the_steps_that_see_the_whole_log() -> None:
     assert plain(cleaning.shorten(rows_of(("q", ADS, [2])), Found())) == [("q", ["a"], [])]
 
 
-@pytest.mark.parametrize("name", ["first", "max_clicks", "max_pages_per_hour", "max_clicks_per_hour"])
+@pytest.mark.parametrize(
+    "name", ["first", "max_clicks", "max_pages_per_hour", "max_clicks_per_hour"]
+)
 @pytest.mark.parametrize("value", [0, -1, 1.5, True, "3", float("nan")])
 def test_a_limit_that_is_no_whole_number_is_refused(name: str, value: object) -> None:
-    with pytest.raises(SettingError, match=f"^{name}: got {value!r}, expected a whole number of 1 or more, or None"):
+    with pytest.raises(
+        SettingError, match=f"^{name}: got {value!r}, expected a whole number of 1 or more, or None"
+    ):
         Cleaning(**{name: value})  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("value", [0, 0.0001, -3, float("inf"), float("nan"), True, "30"])
 def test_reload_seconds_that_make_no_sense_are_refused(value: Any) -> None:
-    with pytest.raises(SettingError, match=r"^reload_seconds: got .*, expected a number of seconds, such as 30, or None"):
+    with pytest.raises(
+        SettingError,
+        match=r"^reload_seconds: got .*, expected a number of seconds, such as 30, or None",
+    ):
         Cleaning(reload_seconds=value)
 
 
@@ -223,24 +304,40 @@ def cleaned_plainly(row: tuple[Any, Any, Any], cleaning: Cleaning) -> tuple[Any,
         query = normalised(query) or query
     first = cleaning.first
     if first is not None and ads is not None:
-        clicks = clicks if clicks is None else [click for click in clicks if not first < click <= len(ads)]
+        clicks = (
+            clicks
+            if clicks is None
+            else [click for click in clicks if not first < click <= len(ads)]
+        )
         ads = ads[:first]
     return query, ads, clicks
 
 
 @given(st.lists(sessions, max_size=8), cleanings)
-def test_a_batch_is_cleaned_as_plain_python_does_and_its_counts_add_up(rows: list[tuple[Any, Any, Any]], cleaning: Cleaning) -> None:
+def test_a_batch_is_cleaned_as_plain_python_does_and_its_counts_add_up(
+    rows: list[tuple[Any, Any, Any]], cleaning: Cleaning
+) -> None:
     found, batch = Found(), rows_of(*rows)
     kept = cleaning.batch(batch, found)
-    assert plain(kept) == [row for row in (cleaned_plainly(row, cleaning) for row in rows) if row is not None]
+    assert plain(kept) == [
+        row for row in (cleaned_plainly(row, cleaning) for row in rows) if row is not None
+    ]
     assert kept.num_rows + removed(found) == batch.num_rows
     lost = sum(many for note, many in found.notes.items() if note.startswith("click below"))
-    staying = [row for row in rows if cleaning.max_clicks is None or len(row[2] or []) <= cleaning.max_clicks]
-    assert sum(len(row[2] or []) for row in plain(kept)) + lost == sum(len(row[2] or []) for row in staying)
+    staying = [
+        row
+        for row in rows
+        if cleaning.max_clicks is None or len(row[2] or []) <= cleaning.max_clicks
+    ]
+    assert sum(len(row[2] or []) for row in plain(kept)) + lost == sum(
+        len(row[2] or []) for row in staying
+    )
 
 
 @given(st.lists(sessions, max_size=8), cleanings)
-def test_cleaning_twice_is_cleaning_once(rows: list[tuple[Any, Any, Any]], cleaning: Cleaning) -> None:
+def test_cleaning_twice_is_cleaning_once(
+    rows: list[tuple[Any, Any, Any]], cleaning: Cleaning
+) -> None:
     once = cleaning.batch(rows_of(*rows), Found())
     found = Found()
     assert cleaning.batch(once, found).equals(once)

@@ -17,9 +17,9 @@ import reclick as rc
 from reclick.errors import BadRowsError, LogError, SettingError
 from reclick.logs import convert, read_sessions
 from reclick.logs.cleaning import Cleaning
-from reclick.logs.formats.files import LogFile, with_members
-from reclick.logs.formats.format import Columns, Format, Found, Session, StoppedError, batched
-from reclick.logs.formats.known import FORMATS
+from reclick.logs.files.archive import LogFile, with_members
+from reclick.logs.formats.base import Columns, Format, Found, Session, StoppedError, batched
+from reclick.logs.formats.registry import FORMATS
 
 GOOD = {"query": ["shoes", "hats"], "ads": [["a", "b"], ["c"]], "clicks": [[2, 1], []]}
 
@@ -36,14 +36,25 @@ def _sessions(files: list[LogFile], found: Found) -> Iterator[Session]:
                 found.bad("not readable", file.where, number, repr(line.decode()))
                 continue
             found.text(parts[1].split(",")[0], title=f"Best {parts[0]}")
-            yield Session(parts[0], parts[1].split(","), [int(c) for c in parts[2].split(",") if c], session_id=str(number))
+            yield Session(
+                parts[0],
+                parts[1].split(","),
+                [int(c) for c in parts[2].split(",") if c],
+                session_id=str(number),
+            )
 
 
 def _read(files: list[LogFile], found: Found, _: Columns) -> Iterator[pa.RecordBatch]:
     return batched(_sessions(files, found))
 
 
-TOY = Format("toy", "A format of the tests", "One page a line.", lambda files: all(file.head.startswith(b"#toy") for file in files), _read)
+TOY = Format(
+    "toy",
+    "A format of the tests",
+    "One page a line.",
+    lambda files: all(file.head.startswith(b"#toy") for file in files),
+    _read,
+)
 TEXT = "#toy\nshoes;a,b;2,1\nhats;c;\n"
 
 
@@ -59,7 +70,11 @@ def written(folder: Path, text: str = TEXT, name: str = "log.toy") -> Path:
 
 
 def columns(log: rc.SessionLog) -> dict[str, Any]:
-    table = pa.concat_tables(pa.Table.from_batches([batch.rows]) for batch in log.batches(with_rows=True) if batch.rows is not None)
+    table = pa.concat_tables(
+        pa.Table.from_batches([batch.rows])
+        for batch in log.batches(with_rows=True)
+        if batch.rows is not None
+    )
     return {name: table[name].to_pylist() for name in GOOD}
 
 
@@ -118,20 +133,29 @@ def test_given_text_wins_over_the_logs_own(tmp_path: Path) -> None:
 
 def test_a_bad_record_stops_the_reading_and_writes_nothing(tmp_path: Path) -> None:
     path = written(tmp_path, TEXT + "broken\n")
-    with pytest.raises(BadRowsError, match=r"1 of 3 rows of log\.toy is bad: 1 not readable \(row 4: 'broken'\)"):
+    with pytest.raises(
+        BadRowsError, match=r"1 of 3 rows of log\.toy is bad: 1 not readable \(row 4: 'broken'\)"
+    ):
         convert(path, tmp_path / "out.parquet", format="toy")
     assert sorted(each.name for each in tmp_path.iterdir()) == ["log.toy"]
 
 
 def test_dropped_records_are_in_the_summary_and_parts_add_up(tmp_path: Path) -> None:
-    log = convert(written(tmp_path, TEXT + "broken\nshoes;a;5\n"), tmp_path / "out.parquet", format="toy", on_error="drop")
+    log = convert(
+        written(tmp_path, TEXT + "broken\nshoes;a;5\n"),
+        tmp_path / "out.parquet",
+        format="toy",
+        on_error="drop",
+    )
     assert log.summary.dropped == {"not readable": 1, "click outside the page": 1}
     assert log.summary.rows == log.summary.kept + sum(log.summary.dropped.values()) == 4
     assert pq.read_table(tmp_path / "out.parquet").num_rows == 2
 
 
 def test_repeated_clicks_are_written_once_and_still_told(tmp_path: Path) -> None:
-    log = convert(written(tmp_path, "#toy\nshoes;a,b;2,2,1\n"), tmp_path / "out.parquet", format="toy")
+    log = convert(
+        written(tmp_path, "#toy\nshoes;a,b;2,2,1\n"), tmp_path / "out.parquet", format="toy"
+    )
     assert columns(log)["clicks"] == [[2, 1]]
     assert log.summary.notes["repeated click"] == 1
 
@@ -140,7 +164,9 @@ def test_a_log_of_nothing_but_bad_records_says_so(tmp_path: Path) -> None:
     with pytest.raises(BadRowsError, match="1 not readable"):
         convert(written(tmp_path, "broken\n"), tmp_path / "out.parquet", format="toy")
     with pytest.raises(LogError, match="no session is left of 1 rows"):
-        convert(written(tmp_path, "broken\n"), tmp_path / "out.parquet", format="toy", on_error="drop")
+        convert(
+            written(tmp_path, "broken\n"), tmp_path / "out.parquet", format="toy", on_error="drop"
+        )
 
 
 def test_converted_sessions_and_the_text_beside_them_read_back_the_same(tmp_path: Path) -> None:
@@ -151,9 +177,15 @@ def test_converted_sessions_and_the_text_beside_them_read_back_the_same(tmp_path
 
 
 def test_own_columns_are_converted_with_their_further_ones(tmp_path: Path) -> None:
-    table = pa.table({**GOOD, "note": ["x", "y"]}).rename_columns(["search", "ads", "clicks", "note"])
+    table = pa.table({**GOOD, "note": ["x", "y"]}).rename_columns(
+        ["search", "ads", "clicks", "note"]
+    )
     convert(table, tmp_path / "out.parquet", columns={"query": "search"})
-    assert pq.read_table(tmp_path / "out.parquet").to_pydict() == {**GOOD, "search": GOOD["query"], "note": ["x", "y"]}
+    assert pq.read_table(tmp_path / "out.parquet").to_pydict() == {
+        **GOOD,
+        "search": GOOD["query"],
+        "note": ["x", "y"],
+    }
 
 
 def test_a_converted_log_replaces_the_older_one_and_leaves_nothing_else(tmp_path: Path) -> None:
@@ -164,9 +196,16 @@ def test_a_converted_log_replaces_the_older_one_and_leaves_nothing_else(tmp_path
 
 def test_a_missing_folder_is_made_and_goes_again_after_an_error(tmp_path: Path) -> None:
     with pytest.raises(BadRowsError):
-        rc.convert({"query": [None], "ads": [["a"]], "clicks": [[1]]}, tmp_path / "new" / "out.parquet")
+        rc.convert(
+            {"query": [None], "ads": [["a"]], "clicks": [[1]]}, tmp_path / "new" / "out.parquet"
+        )
     assert list(tmp_path.iterdir()) == []
-    assert rc.convert({"query": ["q"], "ads": [["a"]], "clicks": [[1]]}, tmp_path / "new" / "out.parquet").num_rows == 1
+    assert (
+        rc.convert(
+            {"query": ["q"], "ads": [["a"]], "clicks": [[1]]}, tmp_path / "new" / "out.parquet"
+        ).num_rows
+        == 1
+    )
 
 
 @pytest.mark.parametrize("name", ["out.csv", "folder.parquet"])
@@ -176,7 +215,9 @@ def test_a_target_that_cannot_be_is_told_before_anything_is_read(tmp_path: Path,
         convert(GOOD, tmp_path / name)
 
 
-def test_a_temporary_file_goes_with_its_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_temporary_file_goes_with_its_log(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     log = read_sessions(GOOD, cleaning=Cleaning(first=1))
     assert log.summary.longest_page == 1
@@ -192,21 +233,41 @@ def test_cleaning_is_counted_in_the_summary() -> None:
 
 
 def test_pages_are_cut_before_they_are_too_long() -> None:
-    log = read_sessions({"query": ["q"], "ads": [[f"a{i}" for i in range(150)]], "clicks": [[2, 120]]}, cleaning=Cleaning(first=10))
+    log = read_sessions(
+        {"query": ["q"], "ads": [[f"a{i}" for i in range(150)]], "clicks": [[2, 120]]},
+        cleaning=Cleaning(first=10),
+    )
     assert log.summary.longest_page == 10
     assert columns(log)["clicks"] == [[2]]
 
 
 def test_cleaning_that_leaves_nothing_says_so_and_writes_nothing(tmp_path: Path) -> None:
-    table = pa.table({**GOOD, "user": ["u", "u"], "timestamp": pa.array([1_700_000_000_000, 1_700_000_001_000], pa.timestamp("ms"))})
+    table = pa.table(
+        {
+            **GOOD,
+            "user": ["u", "u"],
+            "timestamp": pa.array([1_700_000_000_000, 1_700_000_001_000], pa.timestamp("ms")),
+        }
+    )
     with pytest.raises(LogError, match="no session is left"):
         convert(table, tmp_path / "out.parquet", cleaning=Cleaning(max_pages_per_hour=1))
     assert not list(tmp_path.iterdir())
 
 
 def test_users_and_times_under_other_names_are_found_by_the_cleaning(tmp_path: Path) -> None:
-    table = pa.table({**GOOD, "visitor": ["u", "v"], "at": pa.array([1_700_000_000_000, 1_700_000_001_000], pa.timestamp("ms"))})
-    log = convert(table, tmp_path / "out.parquet", columns={"user": "visitor", "timestamp": "at"}, cleaning=Cleaning(max_pages_per_hour=5))
+    table = pa.table(
+        {
+            **GOOD,
+            "visitor": ["u", "v"],
+            "at": pa.array([1_700_000_000_000, 1_700_000_001_000], pa.timestamp("ms")),
+        }
+    )
+    log = convert(
+        table,
+        tmp_path / "out.parquet",
+        columns={"user": "visitor", "timestamp": "at"},
+        cleaning=Cleaning(max_pages_per_hour=5),
+    )
     assert log.summary.kept == 2
     assert {"user", "timestamp"} <= set(pq.read_schema(tmp_path / "out.parquet").names)
 
@@ -235,7 +296,12 @@ def test_text_of_an_older_log_does_not_stay_beside_a_newer_one(tmp_path: Path) -
 def test_files_with_other_further_columns_make_one_file(tmp_path: Path) -> None:
     pq.write_table(pa.table({**GOOD, "x": [1, 2]}), tmp_path / "a.parquet")
     pq.write_table(pa.table({**GOOD, "y": ["u", "v"]}), tmp_path / "b.parquet")
-    assert convert([tmp_path / "a.parquet", tmp_path / "b.parquet"], tmp_path / "out.parquet").summary.kept == 4
+    assert (
+        convert(
+            [tmp_path / "a.parquet", tmp_path / "b.parquet"], tmp_path / "out.parquet"
+        ).summary.kept
+        == 4
+    )
     pq.write_table(pa.table({**GOOD, "x": [[1], [2]]}), tmp_path / "b.parquet")
     with pytest.raises(LogError, match="different types in different files"):
         convert([tmp_path / "a.parquet", tmp_path / "b.parquet"], tmp_path / "out.parquet")
@@ -266,7 +332,9 @@ def test_two_members_of_one_name_are_refused(tmp_path: Path) -> None:
 
 def test_progress_tells_of_bytes_and_of_their_end(tmp_path: Path) -> None:
     seen: list[tuple[int, int | None]] = []
-    read_sessions(written(tmp_path), format="toy", progress=lambda done, total: seen.append((done, total)))
+    read_sessions(
+        written(tmp_path), format="toy", progress=lambda done, total: seen.append((done, total))
+    )
     assert seen[-1] == (len(TEXT), len(TEXT))
 
 
@@ -287,7 +355,12 @@ def test_archives_are_read_in_place_and_write_nowhere(tmp_path: Path) -> None:
     inner.mkdir(parents=True)
     for path in archives(inner):
         assert columns(read_sessions(path, format="toy")) == GOOD, path
-    assert {path.name for path in tmp_path.rglob("*") if path.is_file()} == {"log.zip", "log.tar", "log.tar.gz", "log.tgz"}
+    assert {path.name for path in tmp_path.rglob("*") if path.is_file()} == {
+        "log.zip",
+        "log.tar",
+        "log.tar.gz",
+        "log.tgz",
+    }
 
 
 def test_a_broken_archive_is_told(tmp_path: Path) -> None:
@@ -307,7 +380,9 @@ def test_hidden_members_are_left_alone(tmp_path: Path) -> None:
     with zipfile.ZipFile(tmp_path / "log.zip", "w") as archive:
         archive.writestr("__MACOSX/log.toy", "junk")
         archive.writestr("log.toy", TEXT)
-    assert [file.where for file in with_members([str(tmp_path / "log.zip")], ["log.zip"])] == ["log.zip/log.toy"]
+    assert [file.where for file in with_members([str(tmp_path / "log.zip")], ["log.zip"])] == [
+        "log.zip/log.toy"
+    ]
 
 
 def test_lines_are_numbered_with_blank_ones_and_lose_their_ends(tmp_path: Path) -> None:

@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 
 from logs.helpers import GOOD, read_back
 from reclick.errors import BadRowsError, LogError
-from reclick.logs import ReadSummary, read_sessions, textfile
-from reclick.logs.delimited import read_records, read_sound
+from reclick.logs import ReadSummary, read_sessions
+from reclick.logs.files import blocks
+from reclick.logs.files.csv import read_records, read_sound
 
 HEADER = "query,ads,clicks\n"
 
@@ -47,11 +48,20 @@ def test_the_header_tells_the_delimiter(tmp_path: Path, delimiter: str) -> None:
 
 
 def test_a_byte_order_mark_is_not_part_of_the_first_name(tmp_path: Path) -> None:
-    assert len(read_back(read_sessions(written(tmp_path, b"\xef\xbb\xbf" + HEADER.encode() + b"q,a,1\n")))) == 1
+    assert (
+        len(
+            read_back(
+                read_sessions(written(tmp_path, b"\xef\xbb\xbf" + HEADER.encode() + b"q,a,1\n"))
+            )
+        )
+        == 1
+    )
 
 
 def test_a_cell_may_hold_line_breaks_delimiters_and_quotes(tmp_path: Path) -> None:
-    rows = read_back(read_sessions(written(tmp_path, HEADER + '"two\nlines, ""quoted""",a|b,1\nnext,a,\n')))
+    rows = read_back(
+        read_sessions(written(tmp_path, HEADER + '"two\nlines, ""quoted""",a|b,1\nnext,a,\n'))
+    )
     assert [row["query"] for row in rows] == ['two\nlines, "quoted"', "next"]
 
 
@@ -64,13 +74,17 @@ def test_a_broken_quote_costs_one_row(tmp_path: Path) -> None:
 
 
 def test_two_broken_quotes_do_not_swallow_the_rows_between_them(tmp_path: Path) -> None:
-    good, summary = dropped(written(tmp_path, HEADER + 'q1,a,1\n"q2,a,1\nq3,a,1\n"q4,a,1\nq5,a,1\n'))
+    good, summary = dropped(
+        written(tmp_path, HEADER + 'q1,a,1\n"q2,a,1\nq3,a,1\n"q4,a,1\nq5,a,1\n')
+    )
     assert good == ["q1", "q3", "q5"]
     assert summary.dropped == {"not readable": 2}
 
 
 def test_broken_quotes_among_sound_ones_cost_their_own_rows(tmp_path: Path) -> None:
-    body = "".join(f'"q{i}","[""a"",""b""]",1\n' if i % 50 else f'"q{i},a|b,1\n' for i in range(1, 1001))
+    body = "".join(
+        f'"q{i}","[""a"",""b""]",1\n' if i % 50 else f'"q{i},a|b,1\n' for i in range(1, 1001)
+    )
     good, summary = dropped(written(tmp_path, HEADER + body))
     assert good == [f"q{i}" for i in range(1, 1001) if i % 50]
     assert summary.dropped == {"not readable": 20}
@@ -90,7 +104,9 @@ def test_broken_quotes_among_sound_ones_cost_their_own_rows(tmp_path: Path) -> N
         (b"q\xff,a,1", "not UTF-8"),
     ],
 )
-def test_a_line_that_cannot_be_read_is_counted_with_its_row(tmp_path: Path, line: bytes, got: str) -> None:
+def test_a_line_that_cannot_be_read_is_counted_with_its_row(
+    tmp_path: Path, line: bytes, got: str
+) -> None:
     path = written(tmp_path, HEADER.encode() + b"q1,a,1\n" + line + b"\nq3,a,7\n")
     good, summary = dropped(path)
     assert good == ["q1"]
@@ -119,20 +135,33 @@ def test_an_empty_page_and_an_empty_ad_are_bad_rows(tmp_path: Path) -> None:
 
 
 def test_nul_bytes_do_not_crash(tmp_path: Path) -> None:
-    assert [row["query"] for row in read_back(read_sessions(written(tmp_path, HEADER + "q\0r,a,1\n")))] == ["q\0r"]
+    assert [
+        row["query"] for row in read_back(read_sessions(written(tmp_path, HEADER + "q\0r,a,1\n")))
+    ] == ["q\0r"]
 
 
-def test_a_file_read_in_small_blocks_gives_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    body = "".join(f'"q{i}\nx",a|b,{1 + i % 3}\n' if i % 3 else f'"q{i},a|b,1\n' if i % 5 == 0 else f"q{i},a|b,1\n" for i in range(300))
+def test_a_file_read_in_small_blocks_gives_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    body = "".join(
+        f'"q{i}\nx",a|b,{1 + i % 3}\n'
+        if i % 3
+        else f'"q{i},a|b,1\n'
+        if i % 5 == 0
+        else f"q{i},a|b,1\n"
+        for i in range(300)
+    )
     path = written(tmp_path, HEADER + body)
     whole = dropped(path)
     for size in (17, 64, 500):
-        monkeypatch.setattr(textfile, "BLOCK", size)
+        monkeypatch.setattr(blocks, "BLOCK", size)
         assert dropped(path) == whole
 
 
 def test_a_cut_gzip_is_told(tmp_path: Path) -> None:
-    path = written(tmp_path, gzip.compress((HEADER + "q,a,1\n" * 100_000).encode())[:-200], "a.csv.gz")
+    path = written(
+        tmp_path, gzip.compress((HEADER + "q,a,1\n" * 100_000).encode())[:-200], "a.csv.gz"
+    )
     with pytest.raises(LogError, match=r"a\.csv\.gz cannot be read to the end"):
         read_back(read_sessions(path))
 
@@ -143,7 +172,9 @@ def test_a_header_alone_has_no_rows(tmp_path: Path) -> None:
 
 
 def test_a_missing_column_lists_those_there_are(tmp_path: Path) -> None:
-    with pytest.raises(LogError, match=r"a\.csv has no column query\. It has term, ads, clicks\..*columns="):
+    with pytest.raises(
+        LogError, match=r"a\.csv has no column query\. It has term, ads, clicks\..*columns="
+    ):
         read_sessions(written(tmp_path, "term,ads,clicks\nq,a,1\n"))
 
 

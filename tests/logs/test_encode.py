@@ -9,22 +9,45 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reclick.logs.encode import EMPTY, NULL, TOO_LONG, encode_lists, encode_number, encode_positions, encode_text
+from reclick.logs.validation.encode import (
+    EMPTY,
+    NULL,
+    TOO_LONG,
+    encode_lists,
+    encode_number,
+    encode_positions,
+    encode_text,
+)
 
 texts = st.lists(st.none() | st.text(max_size=3))
 lists = st.lists(st.none() | st.lists(st.integers(-3, 3), max_size=3))
 
 
-@given(texts, st.sampled_from([pa.string(), pa.large_string(), pa.string_view(), pa.dictionary(pa.int16(), pa.string())]), st.integers(0, 3))
+@given(
+    texts,
+    st.sampled_from(
+        [pa.string(), pa.large_string(), pa.string_view(), pa.dictionary(pa.int16(), pa.string())]
+    ),
+    st.integers(0, 3),
+)
 def test_codes_point_to_the_texts(values: list[str | None], kind: pa.DataType, start: int) -> None:
     coded = encode_text(pa.array(values, kind)[start:])
     assert coded.values.type == pa.string()
     assert coded.codes.dtype == np.int32
-    assert [None if code < 0 else coded.values[int(code)].as_py() for code in coded.codes] == values[start:]
+    assert [
+        None if code < 0 else coded.values[int(code)].as_py() for code in coded.codes
+    ] == values[start:]
 
 
-@given(lists, st.sampled_from([pa.list_, pa.large_list, pa.list_view, pa.large_list_view]), st.integers(0, 3), st.integers(0, 2))
-def test_lists_are_laid_end_to_end(values: list[list[int] | None], many: Any, start: int, cut: int) -> None:
+@given(
+    lists,
+    st.sampled_from([pa.list_, pa.large_list, pa.list_view, pa.large_list_view]),
+    st.integers(0, 3),
+    st.integers(0, 2),
+)
+def test_lists_are_laid_end_to_end(
+    values: list[list[int] | None], many: Any, start: int, cut: int
+) -> None:
     array = pa.array(values, many(pa.int32()))[start : max(len(values) - cut, 0)]
     flat, starts = encode_lists(array)
     wanted = [value or [] for value in array.to_pylist()]
@@ -34,12 +57,16 @@ def test_lists_are_laid_end_to_end(values: list[list[int] | None], many: Any, st
 
 
 def test_what_lies_under_a_null_list_is_left_out() -> None:
-    array = pa.ListArray.from_arrays(pa.array([0, 2, 4]), pa.array([1, 2, 3, 4]), mask=pa.array([True, False]))
+    array = pa.ListArray.from_arrays(
+        pa.array([0, 2, 4]), pa.array([1, 2, 3, 4]), mask=pa.array([True, False])
+    )
     flat, starts = encode_lists(array)
     assert (flat.to_pylist(), starts.tolist()) == ([3, 4], [0, 0, 2])
 
 
-@pytest.mark.parametrize("kind", [pa.int8(), pa.uint8(), pa.int16(), pa.int32(), pa.uint32(), pa.int64(), pa.uint64()])
+@pytest.mark.parametrize(
+    "kind", [pa.int8(), pa.uint8(), pa.int16(), pa.int32(), pa.uint32(), pa.int64(), pa.uint64()]
+)
 def test_positions_of_every_width_keep_nulls_apart(kind: pa.DataType) -> None:
     assert encode_positions(pa.array([1, None, 3], kind)).tolist() == [1, NULL, 3]
 
@@ -67,6 +94,10 @@ def test_a_null_in_a_dictionary_is_empty_text() -> None:
 
 
 def test_numbers_of_every_type_become_floats() -> None:
-    for array in (pa.array([1, None], pa.int8()), pa.array([1, None], pa.float32()), pa.array([1, None], pa.decimal128(5, 2))):
+    for array in (
+        pa.array([1, None], pa.int8()),
+        pa.array([1, None], pa.float32()),
+        pa.array([1, None], pa.decimal128(5, 2)),
+    ):
         assert np.array_equal(encode_number(array), [1.0, np.nan], equal_nan=True)
     assert np.isnan(encode_number(pa.nulls(1))).all()

@@ -7,17 +7,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reclick.logs.cells import UnreadableError, as_flag, as_time, parse_cell
-from reclick.logs.event_rows import EventRows, first_part, joined
-from reclick.logs.formats.format import Found
-from reclick.logs.raw import Raw
-from reclick.schema import FLAG, TIME, is_flag, is_time
+from reclick.data.schema import FLAG, TIME, is_flag, is_time
+from reclick.logs.assembly.event_rows import EventRows, first_part, joined
+from reclick.logs.files.cell_parsing import UnreadableError, as_flag, as_time, parse_cell
+from reclick.logs.files.source import Raw
+from reclick.logs.formats.base import Found
 
 parts = st.text(st.sampled_from("ab|\\\n "), max_size=4)
 
 
 @given(st.lists(st.tuples(parts, parts), unique=True, min_size=1))
-def test_different_parts_never_give_the_same_key_and_the_first_comes_back(pairs: list[tuple[str, str]]) -> None:
+def test_different_parts_never_give_the_same_key_and_the_first_comes_back(
+    pairs: list[tuple[str, str]],
+) -> None:
     columns = [pa.array([pair[place] for pair in pairs], pa.string()) for place in (0, 1)]
     keys = joined(columns)
     assert len(set(keys.to_pylist())) == len(pairs)
@@ -39,7 +41,16 @@ def test_rows_found_bad_are_told_once_and_left_out() -> None:
 
 
 @pytest.mark.parametrize(
-    "kind", [pa.timestamp("s"), pa.date32(), pa.int32(), pa.float64(), pa.string_view(), pa.dictionary(pa.int8(), pa.string()), pa.null()]
+    "kind",
+    [
+        pa.timestamp("s"),
+        pa.date32(),
+        pa.int32(),
+        pa.float64(),
+        pa.string_view(),
+        pa.dictionary(pa.int8(), pa.string()),
+        pa.null(),
+    ],
 )
 def test_a_time_may_be_of_many_types(kind: pa.DataType) -> None:
     assert is_time(kind)
@@ -54,14 +65,25 @@ def test_other_types_are_no_times_and_no_flags() -> None:
 
 
 def test_times_stay_as_they_are_written_and_nothing_is_none() -> None:
-    assert [parse_cell(TIME, cell) for cell in ("2024-01-01", " 17 ", "")] == ["2024-01-01", "17", None]
+    assert [parse_cell(TIME, cell) for cell in ("2024-01-01", " 17 ", "")] == [
+        "2024-01-01",
+        "17",
+        None,
+    ]
     assert [as_time(value) for value in (5, 2.5, "", None)] == ["5", "2.5", None, None]
     with pytest.raises(UnreadableError, match="expected a time, got True"):
         as_time(True)
 
 
 def test_flags_are_words_or_numbers() -> None:
-    assert [parse_cell(FLAG, cell) for cell in ("1", "0", "2", "True", " f ", "")] == [True, False, True, True, False, None]
+    assert [parse_cell(FLAG, cell) for cell in ("1", "0", "2", "True", " f ", "")] == [
+        True,
+        False,
+        True,
+        True,
+        False,
+        None,
+    ]
     assert [as_flag(value) for value in (True, 0, 1.0, None)] == [True, False, True, None]
     for wrong in ("perhaps", "x1"):
         with pytest.raises(UnreadableError):

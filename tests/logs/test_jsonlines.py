@@ -13,7 +13,9 @@ from reclick.logs import read_sessions
 
 
 def written(tmp_path: Path, *lines: Any, name: str = "a.jsonl") -> Path:
-    data = b"".join((line if isinstance(line, bytes) else json.dumps(line).encode()) + b"\n" for line in lines)
+    data = b"".join(
+        (line if isinstance(line, bytes) else json.dumps(line).encode()) + b"\n" for line in lines
+    )
     (tmp_path / name).write_bytes(gzip.compress(data) if name.endswith(".gz") else data)
     return tmp_path / name
 
@@ -26,7 +28,9 @@ def test_one_object_per_line_is_read(tmp_path: Path, name: str) -> None:
 def test_whole_number_ids_become_text_also_next_to_text(tmp_path: Path) -> None:
     rows = read_back(read_sessions(written(tmp_path, {"query": 5, "ads": [1, 2], "clicks": [1]})))
     assert rows == [{"query": "5", "ads": ["1", "2"], "clicks": [1]}]
-    mixed = read_back(read_sessions(written(tmp_path, {"query": 5, "ads": [1, "b"], "clicks": [2.0]})))
+    mixed = read_back(
+        read_sessions(written(tmp_path, {"query": 5, "ads": [1, "b"], "clicks": [2.0]}))
+    )
     assert mixed == [{"query": "5", "ads": ["1", "b"], "clicks": [2]}]
 
 
@@ -42,12 +46,17 @@ def test_whole_number_ids_become_text_also_next_to_text(tmp_path: Path) -> None:
         (b'{"query": "q", "ads": ["a"], "clicks": 1}', "clicks: expected a list"),
         (b'{"query": "q", "ads": ["a"], "clicks": ["1"]}', "clicks: expected whole numbers"),
         (b'{"query": "q", "ads": ["a"], "clicks": [true]}', "clicks: expected whole numbers"),
-        (b'{"query": "q", "ads": ["a"], "clicks": [1], "weight": "2"}', "weight: expected a number"),
+        (
+            b'{"query": "q", "ads": ["a"], "clicks": [1], "weight": "2"}',
+            "weight: expected a number",
+        ),
         (b'{"query": "\xff", "ads": ["a"], "clicks": [1]}', "not JSON"),
         (b'{"query": "\\ud83d", "ads": ["a"], "clicks": [1]}', "query: not text"),
     ],
 )
-def test_a_line_that_cannot_be_read_is_counted_with_its_row(tmp_path: Path, line: bytes, got: str) -> None:
+def test_a_line_that_cannot_be_read_is_counted_with_its_row(
+    tmp_path: Path, line: bytes, got: str
+) -> None:
     first = session("first", clicks=[1]) | {"weight": 1}
     path = written(tmp_path, first, line, session("third", ["a"], [7]) | {"weight": 1})
     log = read_sessions(path, on_error="drop")
@@ -59,13 +68,27 @@ def test_a_line_that_cannot_be_read_is_counted_with_its_row(tmp_path: Path, line
 
 
 def test_missing_and_null_fields_are_the_reasons_of_their_columns(tmp_path: Path) -> None:
-    log = read_sessions(written(tmp_path, *GOOD, {"ads": ["a"]}, {"query": "q", "clicks": []}, {"query": "q", "ads": ["a", None]}), on_error="drop")
+    log = read_sessions(
+        written(
+            tmp_path,
+            *GOOD,
+            {"ads": ["a"]},
+            {"query": "q", "clicks": []},
+            {"query": "q", "ads": ["a", None]},
+        ),
+        on_error="drop",
+    )
     assert read_back(log) == GOOD
     assert log.summary.dropped == {"no query": 1, "no ads": 1, "null ad": 1}
 
 
 def test_far_off_positions_are_outside_the_page(tmp_path: Path) -> None:
-    log = read_sessions(written(tmp_path, session(clicks=[10**30]), session(clicks=[-(10**30)]), session(clicks=[2**40])), on_error="drop")
+    log = read_sessions(
+        written(
+            tmp_path, session(clicks=[10**30]), session(clicks=[-(10**30)]), session(clicks=[2**40])
+        ),
+        on_error="drop",
+    )
     assert log.summary.dropped == {"click outside the page": 3}
 
 
@@ -78,12 +101,19 @@ def test_a_file_that_is_not_json_lines_is_told(tmp_path: Path, text: bytes) -> N
 
 def test_a_column_of_the_wrong_kind_is_told_before_reading(tmp_path: Path) -> None:
     path = written(tmp_path, {"query": "q", "ads": ["a"], "clicks": "1"})
-    with pytest.raises(LogError, match=r"clicks in a\.jsonl: expected a list of whole numbers, got string"):
+    with pytest.raises(
+        LogError, match=r"clicks in a\.jsonl: expected a list of whole numbers, got string"
+    ):
         read_sessions(path)
 
 
 def test_rows_carry_other_columns_as_text(tmp_path: Path) -> None:
-    path = written(tmp_path, GOOD[0] | {"device": "phone", "tags": [1]}, b"oops", GOOD[1] | {"device": None})
+    path = written(
+        tmp_path, GOOD[0] | {"device": "phone", "tags": [1]}, b"oops", GOOD[1] | {"device": None}
+    )
     (batch,) = read_sessions(path, on_error="drop").batches(with_rows=True)
     assert batch.rows is not None
-    assert batch.rows.to_pylist() == [GOOD[0] | {"device": "phone", "tags": "[1]"}, GOOD[1] | {"device": None, "tags": None}]
+    assert batch.rows.to_pylist() == [
+        GOOD[0] | {"device": "phone", "tags": "[1]"},
+        GOOD[1] | {"device": None, "tags": None},
+    ]

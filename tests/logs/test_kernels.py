@@ -7,24 +7,35 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reclick.logs.kernels import SHORT_PAGE, all_sound, pages_that_repeat
+from reclick.logs.validation.kernels import SHORT_PAGE, all_sound, pages_that_repeat
 
 SHORT = st.lists(st.integers(0, 6), max_size=5)
 LONG = st.lists(st.integers(0, 60), min_size=SHORT_PAGE + 1, max_size=SHORT_PAGE + 8)
 
 
 @given(st.lists(SHORT, min_size=1, max_size=30), st.lists(LONG, max_size=2))
-def test_a_page_repeats_when_it_has_fewer_ads_than_places(short: list[list[int]], long: list[list[int]]) -> None:
+def test_a_page_repeats_when_it_has_fewer_ads_than_places(
+    short: list[list[int]], long: list[list[int]]
+) -> None:
     pages = short + long  # with a long page every page is looked at in another way
     ad = np.array([ad for page in pages for ad in page], np.int32)
     starts = np.concatenate([[0], np.cumsum([len(page) for page in pages])]).astype(np.int64)
-    assert pages_that_repeat(ad, 61, starts).tolist() == [len(set(page)) < len(page) for page in pages]
+    assert pages_that_repeat(ad, 61, starts).tolist() == [
+        len(set(page)) < len(page) for page in pages
+    ]
 
 
 def test_equal_ads_of_neighbouring_pages_are_no_repeat() -> None:
-    assert pages_that_repeat(np.array([0, 1, 0, 1, 2, 2], np.int32), 3, np.array([0, 2, 4, 5, 5, 6])).tolist() == [0, 0, 0, 0, 0]
+    assert pages_that_repeat(
+        np.array([0, 1, 0, 1, 2, 2], np.int32), 3, np.array([0, 2, 4, 5, 5, 6])
+    ).tolist() == [0, 0, 0, 0, 0]
 
 
-@pytest.mark.parametrize(("codes", "faults", "sound"), [([0, 1], [0, 0], True), ([0, -1], [0, 0], False), ([0, 0], [0, 1], False), ([], [], True)])
-def test_a_batch_is_sound_without_nulls_and_faults(codes: list[int], faults: list[int], sound: bool) -> None:
+@pytest.mark.parametrize(
+    ("codes", "faults", "sound"),
+    [([0, 1], [0, 0], True), ([0, -1], [0, 0], False), ([0, 0], [0, 1], False), ([], [], True)],
+)
+def test_a_batch_is_sound_without_nulls_and_faults(
+    codes: list[int], faults: list[int], sound: bool
+) -> None:
     assert all_sound(np.array(codes, np.int32), np.array(faults, np.uint8)) is sound

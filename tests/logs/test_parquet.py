@@ -9,9 +9,15 @@ import pytest
 
 from logs.helpers import GOOD, SCHEMA, read_back, session, table, write_parquet
 from reclick.errors import LogError
-from reclick.logs import parquet, read_sessions
+from reclick.logs import read_sessions
+from reclick.logs.files import parquet
 
-MANY = [session(f"query {i % 70}", [f"ad{(i + j) % 90}" for j in range(1 + i % 4)], [1] if i % 3 else []) for i in range(5000)]
+MANY = [
+    session(
+        f"query {i % 70}", [f"ad{(i + j) % 90}" for j in range(1 + i % 4)], [1] if i % 3 else []
+    )
+    for i in range(5000)
+]
 
 
 @pytest.mark.parametrize(
@@ -34,7 +40,9 @@ def test_every_layout_of_the_file_gives_the_same_sessions(
     assert log.num_rows == 5000
 
 
-def test_a_batch_that_arrow_cannot_build_coded_is_read_as_text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_batch_that_arrow_cannot_build_coded_is_read_as_text(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(parquet, "SMALL_GROUP", 0)
     monkeypatch.setattr(parquet, "_batch_rows", lambda file, columns: 900)
     real = pq.ParquetFile.iter_batches
@@ -49,25 +57,38 @@ def test_a_batch_that_arrow_cannot_build_coded_is_read_as_text(tmp_path: Path, m
     assert read_back(read_sessions(write_parquet(tmp_path / "a.parquet", MANY))) == MANY
 
 
-@pytest.mark.parametrize("text", [pa.string(), pa.large_string(), pa.dictionary(pa.int32(), pa.string())])
+@pytest.mark.parametrize(
+    "text", [pa.string(), pa.large_string(), pa.dictionary(pa.int32(), pa.string())]
+)
 @pytest.mark.parametrize("many", [pa.list_, pa.large_list])
 def test_large_and_dictionary_types_are_read(tmp_path: Path, text: pa.DataType, many: Any) -> None:
     schema = pa.schema([("query", text), ("ads", many(text)), ("clicks", many(pa.int64()))])
-    pq.write_table(table().cast(schema) if not pa.types.is_dictionary(text) else table(), tmp_path / "a.parquet")
+    pq.write_table(
+        table().cast(schema) if not pa.types.is_dictionary(text) else table(),
+        tmp_path / "a.parquet",
+    )
     assert read_back(read_sessions(tmp_path / "a.parquet")) == GOOD
 
 
 def test_whole_number_ids_become_text(tmp_path: Path) -> None:
-    pq.write_table(pa.table({"query": [7], "ads": [[10, 20]], "clicks": [[2]]}), tmp_path / "a.parquet")
-    assert read_back(read_sessions(tmp_path / "a.parquet")) == [{"query": "7", "ads": ["10", "20"], "clicks": [2]}]
+    pq.write_table(
+        pa.table({"query": [7], "ads": [[10, 20]], "clicks": [[2]]}), tmp_path / "a.parquet"
+    )
+    assert read_back(read_sessions(tmp_path / "a.parquet")) == [
+        {"query": "7", "ads": ["10", "20"], "clicks": [2]}
+    ]
 
 
 def test_rows_keep_their_columns_and_types(tmp_path: Path) -> None:
     path = tmp_path / "a.parquet"
-    whole = table([session(), session("bad", [None]), session("r")]).append_column("extra", pa.array([1, 2, 3]))
+    whole = table([session(), session("bad", [None]), session("r")]).append_column(
+        "extra", pa.array([1, 2, 3])
+    )
     pq.write_table(whole, path)
     rows = [batch.rows for batch in read_sessions(path, on_error="drop").batches(with_rows=True)]
-    assert [row for batch in rows if batch is not None for row in batch.to_pylist()] == whole.take([0, 2]).to_pylist()
+    assert [row for batch in rows if batch is not None for row in batch.to_pylist()] == whole.take(
+        [0, 2]
+    ).to_pylist()
     assert rows[0] is not None
     assert rows[0].schema.remove_metadata() == whole.schema
 
@@ -97,7 +118,9 @@ def test_a_damaged_page_is_told(tmp_path: Path, codec: str) -> None:
 
 
 def test_a_wrong_type_is_told_before_any_row_is_read(tmp_path: Path) -> None:
-    pq.write_table(pa.table({"query": ["q"], "ads": [["a"]], "clicks": ["1"]}), tmp_path / "week2.parquet")
+    pq.write_table(
+        pa.table({"query": ["q"], "ads": [["a"]], "clicks": ["1"]}), tmp_path / "week2.parquet"
+    )
     message = r'clicks in week2\.parquet: expected a list of whole numbers, got string\. Give the right column with columns=\{"clicks": \.\.\.\}'
     with pytest.raises(LogError, match=message):
         read_sessions(tmp_path / "week2.parquet")
@@ -106,7 +129,10 @@ def test_a_wrong_type_is_told_before_any_row_is_read(tmp_path: Path) -> None:
 def test_text_that_is_not_utf8_is_a_bad_row(tmp_path: Path) -> None:
     broken = pa.array([b"ok", b"\xff\xfe"]).cast(pa.binary())
     query = pa.StringArray.from_buffers(2, *broken.buffers()[1:])
-    pq.write_table(pa.table({"query": query, "ads": [["a"], ["a"]], "clicks": [[1], [1]]}), tmp_path / "a.parquet")
+    pq.write_table(
+        pa.table({"query": query, "ads": [["a"], ["a"]], "clicks": [[1], [1]]}),
+        tmp_path / "a.parquet",
+    )
     log = read_sessions(tmp_path / "a.parquet", on_error="drop")
     assert [row["query"] for row in read_back(log)] == ["ok"]
     assert log.summary.dropped == {"not readable": 1}

@@ -4,9 +4,9 @@ import pyarrow as pa
 import pytest
 
 from logs.helpers import GOOD, read_back, table
+from reclick.data.schema import is_ids, is_number, is_positions, is_text
 from reclick.errors import LogError
 from reclick.logs import read_sessions
-from reclick.schema import is_ids, is_number, is_positions, is_text
 
 
 def test_a_mapping_renames_other_peoples_columns() -> None:
@@ -17,25 +17,38 @@ def test_a_mapping_renames_other_peoples_columns() -> None:
 
 def test_a_mapping_wins_over_a_column_of_the_canonical_name() -> None:
     both = table().append_column("term", pa.array(["x", "y", "z"]))
-    assert [row["query"] for row in read_back(read_sessions(both, columns={"query": "term"}))] == ["x", "y", "z"]
+    assert [row["query"] for row in read_back(read_sessions(both, columns={"query": "term"}))] == [
+        "x",
+        "y",
+        "z",
+    ]
 
 
 def test_an_unknown_canonical_name_lists_the_right_ones() -> None:
-    with pytest.raises(LogError, match=r"names querry, which Reclick does not know.*query, ads, clicks, weight"):
+    with pytest.raises(
+        LogError, match=r"names querry, which Reclick does not know.*query, ads, clicks, weight"
+    ):
         read_sessions(table(), columns={"querry": "q"})
 
 
 def test_a_mapped_column_that_is_missing_lists_those_there_are() -> None:
-    with pytest.raises(LogError, match=r'the table has no column w, which columns= gives for "weight"\. It has query, ads, clicks'):
+    with pytest.raises(
+        LogError,
+        match=r'the table has no column w, which columns= gives for "weight"\. It has query, ads, clicks',
+    ):
         read_sessions(table(), columns={"weight": "w"})
 
 
 def test_columns_that_reclick_does_not_read_may_be_mapped() -> None:
-    assert read_back(read_sessions(table(), columns={"session_id": "sid", "timestamp": "t"})) == GOOD
+    assert (
+        read_back(read_sessions(table(), columns={"session_id": "sid", "timestamp": "t"})) == GOOD
+    )
 
 
 def test_two_columns_of_one_name_are_refused() -> None:
-    twice = pa.Table.from_arrays([*table().columns, table()["query"]], names=["query", "ads", "clicks", "query"])
+    twice = pa.Table.from_arrays(
+        [*table().columns, table()["query"]], names=["query", "ads", "clicks", "query"]
+    )
     with pytest.raises(LogError, match="two columns named query"):
         read_sessions(twice)
 

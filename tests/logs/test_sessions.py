@@ -8,9 +8,13 @@ import pytest
 
 from logs.helpers import GOOD, read_back, session, table, write_parquet
 from reclick.errors import BadRowsError, LogError, SettingError
-from reclick.logs import parquet, read_sessions, tables
+from reclick.logs import read_sessions
+from reclick.logs.files import memory, parquet
 
-SOME_BAD = [session(f"q{i}", clicks=[7] if i in {4, 8} else [1]) if i != 6 else session("q6", [None]) for i in range(10)]
+SOME_BAD = [
+    session(f"q{i}", clicks=[7] if i in {4, 8} else [1]) if i != 6 else session("q6", [None])
+    for i in range(10)
+]
 
 
 def test_bad_rows_stop_the_reading_with_all_of_them_told(tmp_path: Path) -> None:
@@ -23,8 +27,10 @@ def test_bad_rows_stop_the_reading_with_all_of_them_told(tmp_path: Path) -> None
     )
 
 
-def test_the_rest_is_still_checked_after_the_first_bad_batch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tables, "MAX_ROWS", 2)
+def test_the_rest_is_still_checked_after_the_first_bad_batch(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(memory, "MAX_ROWS", 2)
     log = read_sessions(table(SOME_BAD))
     seen = []
     with pytest.raises(BadRowsError, match="3 of 10 rows of the table are bad"):
@@ -33,7 +39,10 @@ def test_the_rest_is_still_checked_after_the_first_bad_batch(tmp_path: Path, mon
 
 
 def test_a_page_that_is_too_long_says_how_to_read_it() -> None:
-    with pytest.raises(BadRowsError, match=r"1 of 1 rows of the table is bad: .*a page of 101 ads.*Raise max_ads= \(--max-ads\) or cut such pages"):
+    with pytest.raises(
+        BadRowsError,
+        match=r"1 of 1 rows of the table is bad: .*a page of 101 ads.*Raise max_ads= \(--max-ads\) or cut such pages",
+    ):
         read_back(read_sessions(table([session(ads=["a"] * 101)])))
 
 
@@ -51,15 +60,17 @@ def test_every_pass_makes_its_own_summary() -> None:
     assert log.summary is not first
 
 
-def test_a_pass_that_stops_early_leaves_no_summary_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tables, "MAX_ROWS", 1)
+def test_a_pass_that_stops_early_leaves_no_summary_of_its_own(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(memory, "MAX_ROWS", 1)
     log = read_sessions(table())
     next(log.batches())
     assert log.summary.rows == 3
 
 
 def test_progress_is_told_after_each_batch(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tables, "MAX_ROWS", 2)
+    monkeypatch.setattr(memory, "MAX_ROWS", 2)
     calls: list[tuple[int, int | None]] = []
     log = read_sessions(table(SOME_BAD), on_error="drop")
     for _ in log.batches(progress=lambda done, total: calls.append((done, total))):
@@ -115,4 +126,7 @@ def test_rows_of_a_table_come_with_its_sessions() -> None:
 
 
 def test_the_name_says_what_is_read(tmp_path: Path) -> None:
-    assert repr(read_sessions(write_parquet(tmp_path / "week1.parquet"))) == "SessionLog(week1.parquet, 3 rows)"
+    assert (
+        repr(read_sessions(write_parquet(tmp_path / "week1.parquet")))
+        == "SessionLog(week1.parquet, 3 rows)"
+    )

@@ -8,7 +8,7 @@ import pytest
 from logs.helpers import GOOD, read_back, write_parquet
 from reclick.errors import LogError
 from reclick.logs import read_sessions
-from reclick.logs.sources import find_files
+from reclick.logs.files.discover import find_files
 
 CSV = "query,ads,clicks\nshoes,a1|a2|a3,2|1\nحذاء,a2,\nshoes 👟,a3|a1,1\n"
 
@@ -16,13 +16,26 @@ CSV = "query,ads,clicks\nshoes,a1|a2|a3,2|1\nحذاء,a2,\nshoes 👟,a3|a1,1\n"
 def test_a_glob_gives_its_files_sorted(tmp_path: Path) -> None:
     for name in ("b.parquet", "a.parquet", "c.csv"):
         write_parquet(tmp_path / name)
-    assert [Path(file).name for file in find_files(f"{tmp_path}/*.parquet")] == ["a.parquet", "b.parquet"]
+    assert [Path(file).name for file in find_files(f"{tmp_path}/*.parquet")] == [
+        "a.parquet",
+        "b.parquet",
+    ]
 
 
 def test_a_folder_gives_every_file_below_it_but_hidden_ones(tmp_path: Path) -> None:
-    for name in ("day=2/part-0.parquet", "day=1/part-0.parquet", "_temporary/x.parquet", ".crc/y.parquet", "_SUCCESS", "notes.txt"):
+    for name in (
+        "day=2/part-0.parquet",
+        "day=1/part-0.parquet",
+        "_temporary/x.parquet",
+        ".crc/y.parquet",
+        "_SUCCESS",
+        "notes.txt",
+    ):
         write_parquet(tmp_path / name)
-    assert find_files(tmp_path) == [str(tmp_path / "day=1/part-0.parquet"), str(tmp_path / "day=2/part-0.parquet")]
+    assert find_files(tmp_path) == [
+        str(tmp_path / "day=1/part-0.parquet"),
+        str(tmp_path / "day=2/part-0.parquet"),
+    ]
 
 
 def test_a_recursive_glob_gives_each_file_once(tmp_path: Path) -> None:
@@ -86,6 +99,8 @@ def test_an_empty_list_is_told() -> None:
 
 def test_files_of_the_same_name_are_told_apart_by_their_folders(tmp_path: Path) -> None:
     for day in ("1", "2"):
-        write_parquet(tmp_path / day / "part.parquet", [{"query": "q", "ads": ["a"], "clicks": [int(day)]}])
+        write_parquet(
+            tmp_path / day / "part.parquet", [{"query": "q", "ads": ["a"], "clicks": [int(day)]}]
+        )
     with pytest.raises(LogError, match=r"2/part\.parquet row 1: position 2 on a page of 1 ad\)"):
         read_back(read_sessions(tmp_path))

@@ -25,7 +25,9 @@ def test_the_totals_are_those_of_the_kept_rows() -> None:
         "rows": 9,
         "kept": 4,
         "dropped": {"no query": 5},
-        "examples": {"no query": [{"where": "table", "row": row, "got": "null"} for row in (5, 6, 7)]},
+        "examples": {
+            "no query": [{"where": "table", "row": row, "got": "null"} for row in (5, 6, 7)]
+        },
         "notes": {"repeated click": 1, "repeated ad": 1, "clicks was null, read as no click": 1},
         "impressions": 9,
         "clicks": 3,
@@ -53,4 +55,7 @@ def test_rows_are_kept_or_dropped_and_nothing_else(rows: list[dict[str, Any]]) -
     assert log.summary.rows == len(rows)
     assert log.summary.kept == kept
     assert kept + sum(log.summary.dropped.values()) == len(rows)
-    assert all(len(found) == min(log.summary.dropped[reason], 3) for reason, found in log.summary.examples.items())
+    assert all(
+        len(found) == min(log.summary.dropped[reason], 3)
+        for reason, found in log.summary.examples.items()
+    )

@@ -21,7 +21,9 @@ MAKERS: dict[str, Any] = {
     "pandas with an index": lambda: pd.DataFrame(GOOD, index=["x", "y", "z"]),
     "Polars": lambda: pl.DataFrame(GOOD),
     "Polars lazy": lambda: pl.DataFrame(GOOD).lazy(),
-    "Polars categorical": lambda: pl.DataFrame(GOOD).with_columns(pl.col("query").cast(pl.Categorical)),
+    "Polars categorical": lambda: pl.DataFrame(GOOD).with_columns(
+        pl.col("query").cast(pl.Categorical)
+    ),
 }
 
 
@@ -44,7 +46,11 @@ def test_a_duckdb_relation_is_read_on_its_own_connection() -> None:
 
 def test_a_duckdb_connection_is_free_again_when_reading_stops_early() -> None:
     connection = duckdb.connect()
-    log = read_sessions(connection.sql("select 'q' || i as query, ['a', 'b'] as ads, [1] as clicks from range(2000000) t(i)"))
+    log = read_sessions(
+        connection.sql(
+            "select 'q' || i as query, ['a', 'b'] as ads, [1] as clicks from range(2000000) t(i)"
+        )
+    )
     batches = log.batches()
     next(batches)
     batches.close()  # type: ignore[attr-defined]
@@ -96,7 +102,13 @@ LIST_TYPES = [
 @pytest.mark.parametrize("kind", LIST_TYPES, ids=str)
 def test_every_list_type_is_read_also_sliced_and_with_nulls(kind: pa.DataType) -> None:
     pages = [["a", "b"], ["c", "d"], None, ["b", "a"], ["e", "f"]]
-    whole = pa.table({"query": list("vwxyz"), "ads": pa.array(pages, kind), "clicks": [[1], [2], [1], None, [2, 1]]})
+    whole = pa.table(
+        {
+            "query": list("vwxyz"),
+            "ads": pa.array(pages, kind),
+            "clicks": [[1], [2], [1], None, [2, 1]],
+        }
+    )
     log = read_sessions(whole.slice(1), on_error="drop")
     assert [(row["query"], row["ads"], row["clicks"]) for row in read_back(log)] == [
         ("w", ["c", "d"], [2]),
@@ -111,7 +123,9 @@ def test_every_list_type_is_read_also_sliced_and_with_nulls(kind: pa.DataType) -
 def test_a_column_of_nothing_but_empty_lists_or_nulls_is_no_clicks() -> None:
     columns: list[list[Any]] = [[[], []], [None, None]]
     for clicks in columns:
-        log = read_sessions(pa.table({"query": ["q", "r"], "ads": [["a"], ["b"]], "clicks": clicks}))
+        log = read_sessions(
+            pa.table({"query": ["q", "r"], "ads": [["a"], ["b"]], "clicks": clicks})
+        )
         assert [row["clicks"] for row in read_back(log)] == [[], []]
 
 
@@ -123,16 +137,28 @@ def test_a_dict_of_columns_is_read_like_a_table() -> None:
         {"query": ["q", "r"], "ads": [[7], [8]], "clicks": [[1], [1]], "weight": [None, 2]},
     ]
     for each in columns:
-        plain, arrow = read_sessions(each, on_error="drop"), read_sessions(pa.table(each), on_error="drop")
+        plain, arrow = (
+            read_sessions(each, on_error="drop"),
+            read_sessions(pa.table(each), on_error="drop"),
+        )
         assert read_back(plain) == read_back(arrow)
         assert plain.summary == arrow.summary
-    assert read_back(read_sessions(columns[0]))[0] == {"query": "1", "ads": ["2", "3"], "clicks": [1, 2]}
+    assert read_back(read_sessions(columns[0]))[0] == {
+        "query": "1",
+        "ads": ["2", "3"],
+        "clicks": [1, 2],
+    }
 
 
 def test_a_dict_of_arrow_columns_is_read() -> None:
     whole = table()
     assert read_back(read_sessions({name: whole[name] for name in whole.column_names})) == GOOD
-    assert read_back(read_sessions({name: whole[name].combine_chunks() for name in whole.column_names})) == GOOD
+    assert (
+        read_back(
+            read_sessions({name: whole[name].combine_chunks() for name in whole.column_names})
+        )
+        == GOOD
+    )
 
 
 @pytest.mark.parametrize("query", [[1, "a"], [2**70], ["\ud800"], [1, 2, 3], 5])
@@ -149,7 +175,9 @@ def test_chunks_are_numbered_through() -> None:
 
 def test_a_table_of_mixed_types_is_told() -> None:
     with pytest.raises(LogError, match="mixes types"):
-        read_sessions(pd.DataFrame({"query": ["q", "r"], "ads": [["a"], "b"], "clicks": [[1], [1]]}))
+        read_sessions(
+            pd.DataFrame({"query": ["q", "r"], "ads": [["a"], "b"], "clicks": [[1], [1]]})
+        )
 
 
 def test_something_else_is_refused_with_what_can_be_read() -> None:
@@ -158,7 +186,9 @@ def test_something_else_is_refused_with_what_can_be_read() -> None:
 
 
 def test_a_wrong_type_and_a_missing_column_are_told() -> None:
-    with pytest.raises(LogError, match="ads in the table: expected a list of text or whole-number ids, got string"):
+    with pytest.raises(
+        LogError, match="ads in the table: expected a list of text or whole-number ids, got string"
+    ):
         read_sessions(pa.table({"query": ["q"], "ads": ["a"], "clicks": [[1]]}))
     with pytest.raises(LogError, match=r"the table has no column clicks\. It has query, ads"):
         read_sessions(table().drop_columns(["clicks"]))

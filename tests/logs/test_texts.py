@@ -11,7 +11,14 @@ import pytest
 from reclick.errors import BadRowsError, LogError
 from reclick.logs import read_ads, read_labels
 
-ADS = pa.table({"ad": ["a1", "a2"], "title": ["Shoes 👟", None], "description": ["Run", "حذاء"], "display_url": ["x.com", ""]})
+ADS = pa.table(
+    {
+        "ad": ["a1", "a2"],
+        "title": ["Shoes 👟", None],
+        "description": ["Run", "حذاء"],
+        "display_url": ["x.com", ""],
+    }
+)
 PLAIN = [
     {"ad": "a1", "title": "Shoes 👟", "description": "Run", "display_url": "x.com"},
     {"ad": "a2", "title": "", "description": "حذاء", "display_url": ""},
@@ -20,7 +27,9 @@ PLAIN = [
 
 def test_ads_are_read_from_every_format(tmp_path: Path) -> None:
     pq.write_table(ADS, tmp_path / "ads.parquet")
-    (tmp_path / "ads.csv").write_text("ad,title,description,display_url\na1,Shoes 👟,Run,x.com\na2,,حذاء,\n")
+    (tmp_path / "ads.csv").write_text(
+        "ad,title,description,display_url\na1,Shoes 👟,Run,x.com\na2,,حذاء,\n"
+    )
     (tmp_path / "ads.jsonl").write_text(
         '{"ad": "a1", "title": "Shoes 👟", "description": "Run", "display_url": "x.com"}\n{"ad": "a2", "description": "حذاء"}\n'
     )
@@ -30,7 +39,9 @@ def test_ads_are_read_from_every_format(tmp_path: Path) -> None:
 
 
 def test_ads_may_be_whole_numbers_in_a_frame_with_other_names() -> None:
-    read = read_ads(pd.DataFrame({"id": [7], "headline": ["Shoes"]}), columns={"ad": "id", "title": "headline"})
+    read = read_ads(
+        pd.DataFrame({"id": [7], "headline": ["Shoes"]}), columns={"ad": "id", "title": "headline"}
+    )
     assert read.to_pylist() == [{"ad": "7", "title": "Shoes", "description": "", "display_url": ""}]
 
 
@@ -38,9 +49,14 @@ def test_an_ad_listed_twice_with_the_same_text_is_merged() -> None:
     assert read_ads(pa.concat_tables([ADS, ADS])).to_pylist() == PLAIN
 
 
-def test_an_ad_listed_twice_with_different_text_is_a_bad_row(caplog: pytest.LogCaptureFixture) -> None:
+def test_an_ad_listed_twice_with_different_text_is_a_bad_row(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     other = pa.concat_tables([ADS, ADS.slice(0, 1).set_column(1, "title", pa.array(["Boots"]))])
-    with pytest.raises(BadRowsError, match=r"1 of 3 rows of the table is bad: 1 ad listed twice with different text \(row 3: 'a1'\)"):
+    with pytest.raises(
+        BadRowsError,
+        match=r"1 of 3 rows of the table is bad: 1 ad listed twice with different text \(row 3: 'a1'\)",
+    ):
         read_ads(other)
     with caplog.at_level(logging.WARNING, logger="reclick"):
         assert read_ads(other, on_error="drop").to_pylist() == PLAIN
@@ -66,7 +82,9 @@ def test_text_that_is_not_utf8_is_told() -> None:
     broken = pa.StringArray.from_buffers(2, *raw.buffers()[1:])
     with pytest.raises(BadRowsError, match="not UTF-8"):
         read_ads(pa.table({"ad": ["a", "b"], "title": broken}))
-    assert read_ads(pa.table({"ad": ["a", "b"], "title": broken}), on_error="drop")["ad"].to_pylist() == ["b"]
+    assert read_ads(pa.table({"ad": ["a", "b"], "title": broken}), on_error="drop")[
+        "ad"
+    ].to_pylist() == ["b"]
 
 
 def test_an_ads_table_without_rows_is_told() -> None:
@@ -75,8 +93,17 @@ def test_an_ads_table_without_rows_is_told() -> None:
 
 
 def test_labels_are_numbers_and_bad_ones_are_told() -> None:
-    labels = pa.table({"query": ["q", "q", None, "r", "r"], "ad": ["a", "b", "a", "", "a"], "relevance": [3.0, None, 1.0, 1.0, float("nan")]})
-    with pytest.raises(BadRowsError, match=r"4 of 5 rows of the table are bad: 2 bad relevance .*1 no query .*1 no ad"):
+    labels = pa.table(
+        {
+            "query": ["q", "q", None, "r", "r"],
+            "ad": ["a", "b", "a", "", "a"],
+            "relevance": [3.0, None, 1.0, 1.0, float("nan")],
+        }
+    )
+    with pytest.raises(
+        BadRowsError,
+        match=r"4 of 5 rows of the table are bad: 2 bad relevance .*1 no query .*1 no ad",
+    ):
         read_labels(labels)
     read = read_labels(labels, on_error="drop")
     assert read.to_pylist() == [{"query": "q", "ad": "a", "relevance": 3.0}]

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reclick.logs.times import TIME, as_times, real_times
+from reclick.logs.timestamps import TIME, as_times, real_times
 
 NOON = datetime(2024, 6, 1, 12, 0)
 SECONDS = int(NOON.replace(tzinfo=UTC).timestamp())
@@ -36,7 +36,16 @@ def test_every_way_of_writing_noon_is_noon(values: list[Any]) -> None:
     assert as_times(pa.array(values)).to_pylist() == [NOON] * len(values)
 
 
-@pytest.mark.parametrize("kind", [pa.timestamp("s"), pa.timestamp("ms"), pa.timestamp("us"), pa.timestamp("ns"), pa.timestamp("ms", "UTC")])
+@pytest.mark.parametrize(
+    "kind",
+    [
+        pa.timestamp("s"),
+        pa.timestamp("ms"),
+        pa.timestamp("us"),
+        pa.timestamp("ns"),
+        pa.timestamp("ms", "UTC"),
+    ],
+)
 def test_timestamps_are_taken_as_they_are(kind: pa.DataType) -> None:
     assert as_times(pa.array([NOON, None], kind)).to_pylist() == [NOON, None]
 
@@ -62,10 +71,15 @@ def test_empty_text_beside_numbers_is_null() -> None:
 
 
 def test_numbers_that_are_none_are_null() -> None:
-    assert as_times(pa.array([float("nan"), float("inf"), None, float(SECONDS), 1e300])).to_pylist() == [None, None, None, NOON, None]
+    assert as_times(
+        pa.array([float("nan"), float("inf"), None, float(SECONDS), 1e300])
+    ).to_pylist() == [None, None, None, NOON, None]
 
 
-@pytest.mark.parametrize("kind", [pa.string(), pa.int64(), pa.float64(), pa.null(), pa.timestamp("ms"), pa.large_string()])
+@pytest.mark.parametrize(
+    "kind",
+    [pa.string(), pa.int64(), pa.float64(), pa.null(), pa.timestamp("ms"), pa.large_string()],
+)
 def test_no_values_and_nulls_alone_are_read(kind: pa.DataType) -> None:
     assert as_times(pa.array([], kind)).to_pylist() == []
     assert as_times(pa.nulls(2, kind)).equals(pa.nulls(2, TIME))
@@ -82,9 +96,17 @@ def test_numbers_that_only_tell_the_order_are_no_real_times() -> None:
     assert real_times(ordered).to_pylist() == [None, None, NOON]
 
 
-@given(st.lists(st.datetimes(datetime(1975, 1, 1), datetime(2200, 1, 1)), min_size=1), st.sampled_from([0, 2, -7]))
+@given(
+    st.lists(st.datetimes(datetime(1975, 1, 1), datetime(2200, 1, 1)), min_size=1),
+    st.sampled_from([0, 2, -7]),
+)
 def test_text_gives_back_the_times_it_was_written_from(times: list[datetime], hours: int) -> None:
-    there = [(time.replace(tzinfo=UTC) + timedelta(hours=hours)).replace(tzinfo=None) for time in times]
-    text = [f"{time.isoformat()}{hours:+03d}:00" if place % 2 else f"{times[place].isoformat()}Z" for place, time in enumerate(there)]
+    there = [
+        (time.replace(tzinfo=UTC) + timedelta(hours=hours)).replace(tzinfo=None) for time in times
+    ]
+    text = [
+        f"{time.isoformat()}{hours:+03d}:00" if place % 2 else f"{times[place].isoformat()}Z"
+        for place, time in enumerate(there)
+    ]
     assert as_times(pa.array(text)).to_pylist() == times
     assert as_times(pa.array([time.isoformat() for time in times])).to_pylist() == times

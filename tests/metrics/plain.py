@@ -14,7 +14,14 @@ import pyarrow as pa
 from reclick.models import ClickModel
 
 Clicks = tuple[int, ...]
-BUCKETS = {"0-10": 10, "10-50": 50, "50-100": 100, "100-500": 500, "500-1000": 1000, ">1000": math.inf}  # name → the highest volume in it
+BUCKETS = {
+    "0-10": 10,
+    "10-50": 50,
+    "50-100": 100,
+    "100-500": 500,
+    "500-1000": 1000,
+    ">1000": math.inf,
+}  # name → the highest volume in it
 
 
 @dataclass(frozen=True)
@@ -38,7 +45,9 @@ class Seen:
         return {clicks: p for clicks, p in self.chances.items() if len(clicks) == length}
 
 
-def random_log(seed: int, sessions: int, *, longest: int = 6, queries: str = "qrstu") -> dict[str, list[Any]]:
+def random_log(
+    seed: int, sessions: int, *, longest: int = 6, queries: str = "qrstu"
+) -> dict[str, list[Any]]:
     """Pages of all lengths, ads twice on a page, click lists of all lengths in any order, weights with some zeros."""
     rng = np.random.default_rng(seed)
     log: dict[str, list[Any]] = {"query": [], "ads": [], "clicks": [], "weight": []}
@@ -53,12 +62,19 @@ def random_log(seed: int, sessions: int, *, longest: int = 6, queries: str = "qr
 
 
 def as_table(log: dict[str, list[Any]]) -> pa.Table:
-    types = {"query": pa.string(), "ads": pa.list_(pa.string()), "clicks": pa.list_(pa.int64()), "weight": pa.float64()}
+    types = {
+        "query": pa.string(),
+        "ads": pa.list_(pa.string()),
+        "clicks": pa.list_(pa.int64()),
+        "weight": pa.float64(),
+    }
     return pa.table({name: pa.array(values, types[name]) for name, values in log.items()})
 
 
 def all_sequences(n: int) -> list[Clicks]:
-    return [clicks for many in range(n + 1) for clicks in itertools.permutations(range(1, n + 1), many)]
+    return [
+        clicks for many in range(n + 1) for clicks in itertools.permutations(range(1, n + 1), many)
+    ]
 
 
 def seen_by(model: ClickModel, log: dict[str, list[Any]]) -> list[Seen]:
@@ -70,8 +86,23 @@ def seen_by(model: ClickModel, log: dict[str, list[Any]]) -> list[Seen]:
             asked["ads"].append(ads)
             asked["clicks"].append(list(clicks))
     chances = iter(np.exp(model.log_prob(as_table(asked))).tolist())
-    pages = zip(log["query"], log["ads"], log["clicks"], log.get("weight", [1.0] * len(log["query"])), strict=True)
-    return [Seen(q, tuple(ads), tuple(clicks), w, {each: next(chances) for each in all_sequences(len(ads))}) for q, ads, clicks, w in pages]
+    pages = zip(
+        log["query"],
+        log["ads"],
+        log["clicks"],
+        log.get("weight", [1.0] * len(log["query"])),
+        strict=True,
+    )
+    return [
+        Seen(
+            q,
+            tuple(ads),
+            tuple(clicks),
+            w,
+            {each: next(chances) for each in all_sequences(len(ads))},
+        )
+        for q, ads, clicks, w in pages
+    ]
 
 
 def tied(a: float, b: float) -> bool:
@@ -79,7 +110,10 @@ def tied(a: float, b: float) -> bool:
 
 
 def first_hit(s: Seen) -> float:
-    steps = [math.fsum(p for clicks, p in s.chances.items() if clicks[:1] == (j,)) for j in range(1, len(s.ads) + 1)]
+    steps = [
+        math.fsum(p for clicks, p in s.chances.items() if clicks[:1] == (j,))
+        for j in range(1, len(s.ads) + 1)
+    ]
     best = [j for j, p in enumerate(steps, 1) if tied(p, max(steps))]
     return 1 / len(best) if s.clicks[0] in best else 0.0
 
@@ -122,7 +156,9 @@ def session_perplexity(s: Seen) -> float:
 
 
 def log_set(s: Seen) -> float:
-    return log_or_minus_infinity(math.fsum(s.chances[order] for order in itertools.permutations(s.clicks)))
+    return log_or_minus_infinity(
+        math.fsum(s.chances[order] for order in itertools.permutations(s.clicks))
+    )
 
 
 def mean(values: Sequence[tuple[float, float]]) -> tuple[float, float, float]:
@@ -155,7 +191,14 @@ def calibration(sessions: Iterable[Seen]) -> tuple[float, float, float]:
     for each in bins.values():
         inside = sum(w for w, _, _ in each)
         if inside:
-            error += inside / total * abs(sum(w * q for w, q, _ in each) / inside - sum(w * c for w, _, c in each) / inside)
+            error += (
+                inside
+                / total
+                * abs(
+                    sum(w * q for w, q, _ in each) / inside
+                    - sum(w * c for w, _, c in each) / inside
+                )
+            )
     return error, math.nan, total
 
 
@@ -170,9 +213,15 @@ def metrics_of(sessions: list[Seen]) -> dict[str, tuple[float, float, float]]:
             out[f"top_accuracy@{m}"] = mean([(s.weight, set_hit(s)) for s in those])
     out["perplexity"] = mean([(s.weight, session_perplexity(s)) for s in sessions])
     for r in range(1, 11):
-        out[f"perplexity@{r}"] = perplexity_of([(s.weight, log2_at(s, r)) for s in sessions if len(s.ads) >= r])
-    out["conditional_perplexity"] = perplexity_of([(s.weight * len(s.ads), log_set(s) / math.log(2) / len(s.ads)) for s in sessions])
-    out["log_likelihood"] = mean([(s.weight, log_or_minus_infinity(s.chances[s.clicks])) for s in sessions])
+        out[f"perplexity@{r}"] = perplexity_of(
+            [(s.weight, log2_at(s, r)) for s in sessions if len(s.ads) >= r]
+        )
+    out["conditional_perplexity"] = perplexity_of(
+        [(s.weight * len(s.ads), log_set(s) / math.log(2) / len(s.ads)) for s in sessions]
+    )
+    out["log_likelihood"] = mean(
+        [(s.weight, log_or_minus_infinity(s.chances[s.clicks])) for s in sessions]
+    )
     out["log_set_likelihood"] = mean([(s.weight, log_set(s)) for s in sessions])
     out["impossible"] = mean([(s.weight, float(s.chances[s.clicks] == 0)) for s in sessions])
     out["calibration_error"] = calibration(sessions)
@@ -183,12 +232,19 @@ def bucket(volume: float) -> str:
     return next(name for name, highest in BUCKETS.items() if volume <= highest)
 
 
-def by_group(sessions: list[Seen], volumes: dict[str, float]) -> dict[tuple[str, str, str], tuple[float, float, float]]:
+def by_group(
+    sessions: list[Seen], volumes: dict[str, float]
+) -> dict[tuple[str, str, str], tuple[float, float, float]]:
     """Every metric of every group: (metric, sessions, volume)."""
     out: dict[tuple[str, str, str], tuple[float, float, float]] = {}
     for kind in ("all", "reverse"):
         for volume in ("all", *BUCKETS):
-            those = [s for s in sessions if (kind == "all" or s.reverse) and volume in ("all", bucket(volumes.get(s.query, 0.0)))]
+            those = [
+                s
+                for s in sessions
+                if (kind == "all" or s.reverse)
+                and volume in ("all", bucket(volumes.get(s.query, 0.0)))
+            ]
             out |= {(metric, kind, volume): value for metric, value in metrics_of(those).items()}
     return out
 

@@ -11,12 +11,12 @@ import pyarrow as pa
 import pytest
 
 from metrics import plain
-from reclick.batch import Float64
+from reclick.data.batch import Float64
 from reclick.errors import SettingError
 from reclick.metrics import SESSION_METRICS, SessionSums, reliability, score, tables
-from reclick.metrics.estimates import draws, interval
+from reclick.metrics.bootstrap import draws, interval
 from reclick.metrics.metric import mean_columns
-from reclick.metrics.scored import PartColumns, Totals
+from reclick.metrics.score import PartColumns, Totals
 from reclick.models import MODELS
 
 LOG = plain.random_log(5, 60, longest=4)
@@ -28,7 +28,14 @@ def scored(*names: str) -> dict[str, SessionSums]:
 
 
 def row(table: pa.Table, **where: str) -> dict[str, Any]:
-    (found,) = [each for each in table.to_pylist() if all(each[key] == value for key, value in {"sessions": "all", "volume": "all", **where}.items())]
+    (found,) = [
+        each
+        for each in table.to_pylist()
+        if all(
+            each[key] == value
+            for key, value in {"sessions": "all", "volume": "all", **where}.items()
+        )
+    ]
     return dict(found)
 
 
@@ -36,20 +43,31 @@ def test_an_interval_is_of_the_metric_of_resampled_sessions() -> None:
     """Each resample is scored by the slow definitions, session by session."""
     model = MODELS["multiclick"]().fit(TABLE)
     sessions = plain.seen_by(model, LOG)
-    sampled = [plain.metrics_of(plain.repeated(sessions, times.astype(int).tolist())) for times in draws(60, 15, seed=3)]
+    sampled = [
+        plain.metrics_of(plain.repeated(sessions, times.astype(int).tolist()))
+        for times in draws(60, 15, seed=3)
+    ]
     scores, _ = tables({"it": score(model, TABLE)}, level=0.5, resamples=15, seed=3)
     for metric in SESSION_METRICS:
-        values = sorted(value for value, _, _ in (each[metric] for each in sampled) if not math.isnan(value))
+        values = sorted(
+            value for value, _, _ in (each[metric] for each in sampled) if not math.isnan(value)
+        )
         if len(values) == 15:
             told = row(scores, metric=metric)
-            assert told["low"] == pytest.approx(values[3], rel=1e-9)  # the quarter of 0 … 14, rounded outwards
+            assert told["low"] == pytest.approx(
+                values[3], rel=1e-9
+            )  # the quarter of 0 … 14, rounded outwards
             assert told["high"] == pytest.approx(values[11], rel=1e-9)
 
 
 def test_a_difference_is_resampled_in_pairs() -> None:
     sums = scored("multiclick", "dctr", "pbm")
     scores, differences = tables({**sums, "again": sums["pbm"]}, resamples=200)
-    assert [(each["model"], each["against"]) for each in differences.to_pylist() if each["metric"] == "perplexity" and each["sessions"] == "all"] == [
+    assert [
+        (each["model"], each["against"])
+        for each in differences.to_pylist()
+        if each["metric"] == "perplexity" and each["sessions"] == "all"
+    ] == [
         ("multiclick", "dctr"),
         ("multiclick", "pbm"),
         ("multiclick", "again"),
@@ -77,20 +95,33 @@ def test_the_same_seed_gives_the_same_intervals_and_another_gives_others() -> No
 
 def test_a_wider_level_gives_a_wider_interval() -> None:
     sums = scored("multiclick")
-    narrow, wide = (row(tables(sums, level=level)[0], metric="log_likelihood") for level in (0.5, 0.99))
+    narrow, wide = (
+        row(tables(sums, level=level)[0], metric="log_likelihood") for level in (0.5, 0.99)
+    )
     assert wide["low"] < narrow["low"] < narrow["value"] < narrow["high"] < wide["high"]
 
 
-def test_an_impossible_session_makes_the_value_and_the_lower_end_infinite_and_nothing_else() -> None:
-    log = {"query": ["q"] * 40, "ads": [["a", "b"]] * 40, "clicks": [[1]] * 20 + [[]] * 19 + [[2, 1]]}
+def test_an_impossible_session_makes_the_value_and_the_lower_end_infinite_and_nothing_else() -> (
+    None
+):
+    log = {
+        "query": ["q"] * 40,
+        "ads": [["a", "b"]] * 40,
+        "clicks": [[1]] * 20 + [[]] * 19 + [[2, 1]],
+    }
     model = MODELS["dbn"]().fit(log)
-    scores, differences = tables({"dbn": score(model, log), "multi": score(MODELS["multiclick"]().fit(log), log)})
+    scores, differences = tables(
+        {"dbn": score(model, log), "multi": score(MODELS["multiclick"]().fit(log), log)}
+    )
     told = row(scores, model="dbn", metric="log_likelihood")
     assert told["value"] == told["low"] == -math.inf
     assert -math.inf < told["high"] < 0  # e⁻¹ of the resamples are without that session
     assert told["deviation"] is None
     assert row(scores, model="dbn", metric="impossible")["value"] == pytest.approx(1 / 40)
-    assert row(differences, model="dbn", against="multi", metric="log_likelihood")["difference"] == -math.inf
+    assert (
+        row(differences, model="dbn", against="multi", metric="log_likelihood")["difference"]
+        == -math.inf
+    )
     assert math.isfinite(row(scores, model="dbn", metric="log_set_likelihood")["low"])
     _, twice = tables({"dbn": score(model, log), "again": score(model, log)})
     assert row(twice, metric="log_likelihood")["difference"] is None  # of two infinite values
@@ -133,7 +164,9 @@ def test_the_reliability_curve_is_the_rate_of_clicks_in_each_bin() -> None:
     bins: dict[int, list[tuple[float, float, bool]]] = {}
     for s in plain.seen_by(model, LOG):
         for j in range(1, len(s.ads) + 1):
-            bins.setdefault(min(int(s.marginal(j) * 20), 19), []).append((s.weight, s.marginal(j), j in s.clicks))
+            bins.setdefault(min(int(s.marginal(j) * 20), 19), []).append(
+                (s.weight, s.marginal(j), j in s.clicks)
+            )
     filled = [bins[b] for b in sorted(bins) if sum(w for w, _, _ in bins[b]) > 0]
     assert len(curve) == len(filled)
     for told, those in zip(curve, filled, strict=True):
@@ -159,16 +192,27 @@ def simulated(sessions: int, logs: int) -> Iterator[dict[str, SessionSums]]:
     """Two models whose sessions are known: log-likelihoods are −gamma variables that share a part, log2 probabilities are of coins of 0.3."""
     rng = np.random.default_rng(sessions)
     for _ in range(logs):
-        common, own, weight = rng.gamma(1.0, 1.0, sessions), rng.gamma(1.0, 0.5, (2, sessions)), rng.choice([1.0, 2.0], sessions)
+        common, own, weight = (
+            rng.gamma(1.0, 1.0, sessions),
+            rng.gamma(1.0, 0.5, (2, sessions)),
+            rng.choice([1.0, 2.0], sessions),
+        )
         clicked = rng.random(sessions) < 0.3
         position = mean_columns(weight, np.log2(np.where(clicked, 0.2, 0.8)))
         yield {
-            name: sums_of({"log_likelihood": mean_columns(weight, -common - (1 + i) * own[i]), "perplexity@1": position})
+            name: sums_of(
+                {
+                    "log_likelihood": mean_columns(weight, -common - (1 + i) * own[i]),
+                    "perplexity@1": position,
+                }
+            )
             for i, name in enumerate(("one", "other"))
         }
 
 
-@pytest.mark.parametrize(("sessions", "logs"), [(250, 400), (3000, 200)])  # a session a chunk, and several
+@pytest.mark.parametrize(
+    ("sessions", "logs"), [(250, 400), (3000, 200)]
+)  # a session a chunk, and several
 def test_intervals_hold_the_truth_as_often_as_they_say(sessions: int, logs: int) -> None:
     truths = {
         "a mean": -1.5,  # E = 1 + 0.5

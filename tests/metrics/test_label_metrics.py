@@ -14,8 +14,14 @@ import pytest
 import reclick as rc
 from metrics.plain import bucket
 from reclick.errors import LogError, SettingError
-from reclick.metrics import LABEL_METRICS, QueryVolumes, label_tables, least_relevant, relevance_scores
-from reclick.metrics.estimates import draws
+from reclick.metrics import (
+    LABEL_METRICS,
+    QueryVolumes,
+    label_tables,
+    least_relevant,
+    relevance_scores,
+)
+from reclick.metrics.bootstrap import draws
 from reclick.models import MODELS
 
 Pair = tuple[str, float, float]  # query, label, score
@@ -24,7 +30,13 @@ LOG = {
     "ads": [["a", "b"]] * 6 + [["b", "c", "d"]] * 4,
     "clicks": [[1], [], [1, 2], [1], [2], [], [3], [], [1, 3], [3, 1]],
 }
-LABELS = rc.read_labels({"query": ["pizza", "pizza", "shoes", "shoes", "never"], "ad": ["a", "b", "c", "d", "a"], "relevance": [2, 0, 1, 2, 0]})
+LABELS = rc.read_labels(
+    {
+        "query": ["pizza", "pizza", "shoes", "shoes", "never"],
+        "ad": ["a", "b", "c", "d", "a"],
+        "relevance": [2, 0, 1, 2, 0],
+    }
+)
 
 
 def average_precision(pairs: list[Pair], least: float) -> float:
@@ -53,18 +65,27 @@ def ndcg_of_query(pairs: list[tuple[float, float]], k: int) -> float:
     """The mean over all orders of the ads that the scores allow."""
 
     def dcg(labels: list[float]) -> float:
-        return sum(max(2**label - 1, 0) / math.log2(place + 1) for place, label in enumerate(labels[:k], 1))
+        return sum(
+            max(2**label - 1, 0) / math.log2(place + 1) for place, label in enumerate(labels[:k], 1)
+        )
 
     best = dcg(sorted((label for label, _ in pairs), reverse=True))
     if best == 0:
         return math.nan
-    orders = [order for order in itertools.permutations(pairs) if all(a[1] >= b[1] for a, b in itertools.pairwise(order))]
+    orders = [
+        order
+        for order in itertools.permutations(pairs)
+        if all(a[1] >= b[1] for a, b in itertools.pairwise(order))
+    ]
     return fmean(dcg([label for label, _ in order]) for order in orders) / best
 
 
 def ndcgs(pairs: list[Pair], k: int) -> list[float]:
     queries = sorted({query for query, _, _ in pairs})
-    each = [ndcg_of_query([(label, score) for one, label, score in pairs if one == query], k) for query in queries]
+    each = [
+        ndcg_of_query([(label, score) for one, label, score in pairs if one == query], k)
+        for query in queries
+    ]
     return [value for value in each if not math.isnan(value)]
 
 
@@ -84,13 +105,22 @@ def random_pairs(seed: int, queries: int = 12, levels: int = 5) -> list[Pair]:
     for q in range(queries):
         for _ in range(int(rng.integers(1, 8))):
             label = float(rng.integers(0, 5)) if rng.random() < 0.8 and q else 0.0
-            pairs.append((f"q{q}", label, float(np.round((label / 4 + rng.random()) * levels / 2) / levels)))
+            pairs.append(
+                (f"q{q}", label, float(np.round((label / 4 + rng.random()) * levels / 2) / levels))
+            )
     return [pairs[i] for i in rng.permutation(len(pairs))]
 
 
 def as_scores(pairs: list[Pair]) -> pa.Table:
     query, label, score = (list(column) for column in zip(*pairs, strict=True))
-    return pa.table({"query": query, "ad": [f"a{i}" for i in range(len(pairs))], "relevance": label, "score": score})
+    return pa.table(
+        {
+            "query": query,
+            "ad": [f"a{i}" for i in range(len(pairs))],
+            "relevance": label,
+            "score": score,
+        }
+    )
 
 
 def told(table: pa.Table, volume: str = "all") -> dict[str, dict[str, Any]]:
@@ -116,7 +146,11 @@ def test_intervals_are_of_the_metrics_of_resampled_queries() -> None:
     order = list(dict.fromkeys(query for query, _, _ in pairs))
     sampled = []
     for times in draws(len(order), 15, seed=2).astype(int):
-        copies = [(f"{q} {copy}", label, score) for q, label, score in pairs for copy in range(times[order.index(q)])]
+        copies = [
+            (f"{q} {copy}", label, score)
+            for q, label, score in pairs
+            for copy in range(times[order.index(q)])
+        ]
         sampled.append(plain_metrics(copies, 2.0))
     found = told(label_tables({"it": as_scores(pairs)}, level=0.5, resamples=15, seed=2).scores)
     for metric in LABEL_METRICS:
@@ -143,32 +177,49 @@ def test_models_are_compared_on_the_same_resamples() -> None:
     table = as_scores(random_pairs(1, queries=40))
     other = table.set_column(3, "score", pa.array(np.random.default_rng(0).random(len(table))))
     found = label_tables({"good": table, "same": table, "random": other, "none": None})
-    by_pair = {(row["model"], row["against"], row["metric"]): row for row in found.differences.to_pylist()}
+    by_pair = {
+        (row["model"], row["against"], row["metric"]): row for row in found.differences.to_pylist()
+    }
     same, better = by_pair["good", "same", "roc_auc"], by_pair["good", "random", "roc_auc"]
     assert (same["difference"], same["low"], same["high"]) == (0, 0, 0)
     assert 0 < better["low"] < better["difference"] < better["high"]
     assert by_pair["random", "none", "pr_auc"]["difference"] is None
-    assert [row["value"] for row in found.scores.to_pylist() if row["model"] == "none"] == [None] * len(LABEL_METRICS)
-    assert label_tables({"good": table}, seed=3).scores.equals(label_tables({"good": table}, seed=3).scores)
+    assert [row["value"] for row in found.scores.to_pylist() if row["model"] == "none"] == [
+        None
+    ] * len(LABEL_METRICS)
+    assert label_tables({"good": table}, seed=3).scores.equals(
+        label_tables({"good": table}, seed=3).scores
+    )
 
 
 def test_nothing_relevant_or_everything_is_no_area() -> None:
     table = as_scores(random_pairs(2))
-    nothing, everything = (told(label_tables({"it": table}, relevant_from=least).scores) for least in (5.0, 0.0))
-    assert nothing["pr_auc"]["value"] is nothing["roc_auc"]["value"] is everything["roc_auc"]["value"] is None
+    nothing, everything = (
+        told(label_tables({"it": table}, relevant_from=least).scores) for least in (5.0, 0.0)
+    )
+    assert (
+        nothing["pr_auc"]["value"]
+        is nothing["roc_auc"]["value"]
+        is everything["roc_auc"]["value"]
+        is None
+    )
     assert everything["pr_auc"]["value"] == 1
 
 
 def test_by_volume_each_bucket_is_as_if_alone() -> None:
     pairs = random_pairs(3, queries=30)
     queries = [f"q{q}" for q in range(30) for _ in range(q * 4)]  # volumes 0, 4, 8, …
-    volumes = QueryVolumes(rc.count({"query": queries, "ads": [["a"]] * len(queries), "clicks": [[]] * len(queries)}))
+    volumes = QueryVolumes(
+        rc.count({"query": queries, "ads": [["a"]] * len(queries), "clicks": [[]] * len(queries)})
+    )
     found = label_tables({"it": as_scores(pairs)}, volumes=volumes, resamples=20).scores
     for name in volumes.names:
         those = [pair for pair in pairs if bucket(4.0 * int(pair[0][1:])) == name]
         for metric, row in told(found, name).items():
             expected = plain_metrics(those, 2.0)[metric] if those else math.nan
-            assert (math.nan if row["value"] is None else row["value"]) == pytest.approx(expected, nan_ok=True), (name, metric)
+            assert (math.nan if row["value"] is None else row["value"]) == pytest.approx(
+                expected, nan_ok=True
+            ), (name, metric)
 
 
 def test_the_scores_of_a_model_are_its_relevance() -> None:
@@ -176,14 +227,19 @@ def test_the_scores_of_a_model_are_its_relevance() -> None:
     table = relevance_scores(model, LABELS)
     assert table is not None
     assert table.select(["query", "ad", "relevance"]).equals(LABELS)
-    assert table["score"].to_pylist() == model.relevance(LABELS.select(["query", "ad"]))["relevance"].to_pylist()
+    assert (
+        table["score"].to_pylist()
+        == model.relevance(LABELS.select(["query", "ad"]))["relevance"].to_pylist()
+    )
     assert relevance_scores(MODELS["pm"]().fit(LOG), LABELS) is None
 
 
 def test_models_without_a_relevance_have_nulls_and_no_curve() -> None:
     found = label_tables({"pm": None, "gctr": None})
     assert [row["value"] for row in found.scores.to_pylist()] == [None] * 2 * len(LABEL_METRICS)
-    assert [row["difference"] for row in found.differences.to_pylist()] == [None] * len(LABEL_METRICS)
+    assert [row["difference"] for row in found.differences.to_pylist()] == [None] * len(
+        LABEL_METRICS
+    )
     assert len(found.curves) == 0
 
 
@@ -218,7 +274,14 @@ def test_intervals_hold_the_truth_as_often_as_they_say_when_pairs_of_a_query_are
     for _ in range(logs):
         label = (rng.random(100) < 0.5)[query]
         score = label + math.sqrt(0.5) * (rng.normal(size=100)[query] + rng.normal(size=600))
-        table = pa.table({"query": [f"q{q}" for q in query], "ad": ["a"] * 600, "relevance": label.astype(float), "score": score})
+        table = pa.table(
+            {
+                "query": [f"q{q}" for q in query],
+                "ad": ["a"] * 600,
+                "relevance": label.astype(float),
+                "score": score,
+            }
+        )
         row = told(label_tables({"it": table}, level=0.9, resamples=250, seed=0).scores)["roc_auc"]
         held += row["low"] <= truth <= row["high"]
     assert abs(held / logs - 0.9) <= 3 * math.sqrt(0.9 * 0.1 / logs), held

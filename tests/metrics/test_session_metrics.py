@@ -11,13 +11,13 @@ import pytest
 
 import reclick as rc
 from metrics import plain
-from reclick.batch import Float64, SessionBatch
+from reclick.clicks.choice import LEFTOVER, READINGS
+from reclick.clicks.distribution import Pages
+from reclick.data.batch import Float64, SessionBatch
 from reclick.logs import as_log
 from reclick.metrics import SESSION_METRICS, QueryVolumes, SessionSums, score, tables
-from reclick.metrics.answers import PartAnswers
+from reclick.metrics.predictions import PartAnswers
 from reclick.models import MODELS, ClickModel
-from reclick.pages import Pages
-from reclick.sequences.readings import LEFTOVER, READINGS
 
 TRAINING = plain.random_log(0, 160, queries="qqqqqqqqqqqqqqrrs")  # t and u are never seen
 MODELS_TRIED = ("multiclick", "thcm", "am", "pm", "dbn", "pbm", "cm", "gctr", "dctr")
@@ -40,11 +40,16 @@ def training_volumes() -> QueryVolumes:
 
 def rows(table: pa.Table) -> dict[tuple[str, str, str], dict[str, Any]]:
     """Rows by metric, sessions and volume; null is nan."""
-    plain_rows: list[dict[str, Any]] = [{key: math.nan if value is None else value for key, value in row.items()} for row in table.to_pylist()]
+    plain_rows: list[dict[str, Any]] = [
+        {key: math.nan if value is None else value for key, value in row.items()}
+        for row in table.to_pylist()
+    ]
     return {(row["metric"], row["sessions"], row["volume"]): row for row in plain_rows}
 
 
-def assert_as_defined(sums: SessionSums, sessions: list[plain.Seen], volumes: dict[str, float]) -> None:
+def assert_as_defined(
+    sums: SessionSums, sessions: list[plain.Seen], volumes: dict[str, float]
+) -> None:
     told = rows(tables({"it": sums}, resamples=0)[0])
     expected = plain.by_group(sessions, volumes)
     absent = {key for key in expected if expected[key[0], "all", "all"][2] == 0}
@@ -54,7 +59,9 @@ def assert_as_defined(sums: SessionSums, sessions: list[plain.Seen], volumes: di
         assert row["value"] == pytest.approx(value, rel=1e-9, abs=1e-9, nan_ok=True), key
         assert row["support"] == pytest.approx(support, rel=1e-12), key
         if SESSION_METRICS[key[0]].deviation:
-            assert row["deviation"] == pytest.approx(deviation, rel=1e-6, abs=1e-6, nan_ok=True), key
+            assert row["deviation"] == pytest.approx(deviation, rel=1e-6, abs=1e-6, nan_ok=True), (
+                key
+            )
         else:
             assert math.isnan(row["deviation"])
 
@@ -63,38 +70,78 @@ def assert_as_defined(sums: SessionSums, sessions: list[plain.Seen], volumes: di
 @pytest.mark.parametrize("name", MODELS_TRIED)
 def test_every_metric_of_every_group_is_what_its_definition_says(name: str, seed: int) -> None:
     model, log = fitted(name), plain.random_log(seed, 90)
-    assert_as_defined(score(model, plain.as_table(log), training_volumes()), plain.seen_by(model, log), volumes_of(TRAINING))
+    assert_as_defined(
+        score(model, plain.as_table(log), training_volumes()),
+        plain.seen_by(model, log),
+        volumes_of(TRAINING),
+    )
 
 
 def test_a_log_of_one_session_without_clicks_has_nothing_to_say_of_clicks() -> None:
     model = fitted("multiclick")
-    log: dict[str, list[Any]] = {"query": ["q"], "ads": [["a", "b"]], "clicks": [[]], "weight": [1.0]}
+    log: dict[str, list[Any]] = {
+        "query": ["q"],
+        "ads": [["a", "b"]],
+        "clicks": [[]],
+        "weight": [1.0],
+    }
     sums = score(model, plain.as_table(log), training_volumes())
     assert_as_defined(sums, plain.seen_by(model, log), volumes_of(TRAINING))
     told = rows(tables({"it": sums})[0])
     assert "rank@1" not in {metric for metric, _, _ in told}
-    assert math.isnan(told["log_likelihood", "all", "all"]["low"])  # one session tells nothing of its spread
+    assert math.isnan(
+        told["log_likelihood", "all", "all"]["low"]
+    )  # one session tells nothing of its spread
 
 
 def test_sessions_of_more_than_four_clicks_count_in_all_but_the_ranks() -> None:
-    log: dict[str, list[Any]] = {"query": ["q"] * 2, "ads": [list("abcdef")] * 2, "clicks": [[2, 1, 3, 6, 5], [1]]}
+    log: dict[str, list[Any]] = {
+        "query": ["q"] * 2,
+        "ads": [list("abcdef")] * 2,
+        "clicks": [[2, 1, 3, 6, 5], [1]],
+    }
     told = rows(tables({"it": score(fitted("multiclick"), plain.as_table(log))})[0])
     supports = {metric: row["support"] for (metric, kind, _), row in told.items() if kind == "all"}
-    assert supports["first_click_accuracy"] == supports["log_likelihood"] == supports["log_set_likelihood"] == supports["impossible"] == 2
+    assert (
+        supports["first_click_accuracy"]
+        == supports["log_likelihood"]
+        == supports["log_set_likelihood"]
+        == supports["impossible"]
+        == 2
+    )
     assert supports["rank@1"] == 1
     assert not supports.keys() & {"rank@2", "rank@3", "rank@4", "sequence_accuracy@4"}
 
 
 def worked_page(clicks: list[list[int]], reading: str = "leftover") -> PartAnswers:
     """Pages of section 6 of the mathematics, with these clicks."""
-    (batch,) = as_log({"query": ["q"] * len(clicks), "ads": [["a", "b", "c"]] * len(clicks), "clicks": clicks}).batches()
+    (batch,) = as_log(
+        {"query": ["q"] * len(clicks), "ads": [["a", "b", "c"]] * len(clicks), "clicks": clicks}
+    ).batches()
     gamma = np.array([[0.7, 0.2, 0.1], [0, 0.7, 0.3], [0.4, 0, 0.6], [0.3, 0.7, 0]])
-    return answers_of(batch, READINGS[reading], [0.5, 0.3, 0.2], [0.4, 0.6, 0.2], [0.3, 0.5, 0.6, 1.0], gamma)
+    return answers_of(
+        batch, READINGS[reading], [0.5, 0.3, 0.2], [0.4, 0.6, 0.2], [0.3, 0.5, 0.6, 1.0], gamma
+    )
 
 
-def answers_of(batch: SessionBatch, reading: int, theta: list[float], rho: list[float], stop: list[float], gamma: Float64) -> PartAnswers:
+def answers_of(
+    batch: SessionBatch,
+    reading: int,
+    theta: list[float],
+    rho: list[float],
+    stop: list[float],
+    gamma: Float64,
+) -> PartAnswers:
     many = len(batch)
-    pages = Pages(reading, np.tile(theta, many), np.tile(rho, many), np.array([stop]), gamma[None], batch.page, np.zeros(many, np.int64))
+    pages = Pages(
+        reading,
+        np.tile(theta, many),
+        np.tile(rho, many),
+        np.array([stop]),
+        gamma[None],
+        batch.page,
+        np.zeros(many, np.int64),
+    )
     return PartAnswers(MODELS["multiclick"](), batch, pages)
 
 
@@ -105,7 +152,10 @@ def value(metric: str, answers: PartAnswers) -> float:
     return float(each.value(columns.sum(axis=0)))
 
 
-@pytest.mark.parametrize(("reading", "expected"), [("leftover", 4.119126), ("examination", 4.115169), ("normalised", 1.956378)])
+@pytest.mark.parametrize(
+    ("reading", "expected"),
+    [("leftover", 4.119126), ("examination", 4.115169), ("normalised", 1.956378)],
+)
 def test_the_perplexity_of_the_worked_example_is_as_worked(reading: str, expected: float) -> None:
     assert value("perplexity", worked_page([[1, 2]], reading)) == pytest.approx(expected, abs=1e-6)
 
@@ -119,7 +169,9 @@ def test_the_ranks_of_the_worked_example_are_as_worked() -> None:
         assert value("sequence_accuracy@2", answers) == (place == 1)
         assert value("top_accuracy@2", answers) == (clicks in {(1, 2), (2, 1)})
     assert value("rank@2", worked_page([list(clicks) for clicks in ranks])) == 3.5
-    assert value("first_click_accuracy", worked_page([[1], [2, 1], [1, 3], []])) == pytest.approx(2 / 3)
+    assert value("first_click_accuracy", worked_page([[1], [2, 1], [1, 3], []])) == pytest.approx(
+        2 / 3
+    )
 
 
 def test_likelihoods_of_the_worked_example_are_as_worked() -> None:
@@ -127,13 +179,19 @@ def test_likelihoods_of_the_worked_example_are_as_worked() -> None:
     chances, sets = [0.699, 0.225155, 0.015139, 0.001656], [0.699, 0.225155, 0.016795, 0.016795]
     assert value("log_likelihood", answers) == pytest.approx(np.mean(np.log(chances)), abs=1e-4)
     assert value("log_set_likelihood", answers) == pytest.approx(np.mean(np.log(sets)), abs=1e-4)
-    assert value("conditional_perplexity", answers) == pytest.approx(2 ** (-np.sum(np.log2(sets)) / 12), abs=1e-4)
-    assert value("perplexity@1", answers) == pytest.approx(2 ** -((math.log2(1 - 0.247606) + 3 * math.log2(0.247606)) / 4), abs=1e-5)
+    assert value("conditional_perplexity", answers) == pytest.approx(
+        2 ** (-np.sum(np.log2(sets)) / 12), abs=1e-4
+    )
+    assert value("perplexity@1", answers) == pytest.approx(
+        2 ** -((math.log2(1 - 0.247606) + 3 * math.log2(0.247606)) / 4), abs=1e-5
+    )
 
 
 def test_ads_that_are_all_alike_share_every_place() -> None:
     gamma = np.full((4, 3), 1 / 3)
-    (batch,) = as_log({"query": ["q"] * 2, "ads": [["a", "b", "c"]] * 2, "clicks": [[3], [2, 1]]}).batches()
+    (batch,) = as_log(
+        {"query": ["q"] * 2, "ads": [["a", "b", "c"]] * 2, "clicks": [[3], [2, 1]]}
+    ).batches()
     answers = answers_of(batch, LEFTOVER, [0.2] * 3, [0.1] * 3, [0.3] * 4, gamma)
     assert value("first_click_accuracy", answers) == pytest.approx(1 / 3)
     assert value("sequence_accuracy@1", answers) == pytest.approx(1 / 3)

@@ -16,7 +16,9 @@ from reclick.models import ClickModel, load
 
 def small_log(seed: int, count: int = 80) -> pa.Table:
     """Pages of 1 to 5 ads with an ad twice on some, clicks in any order, and weights."""
-    return as_table(random_sessions(np.random.default_rng(seed), count, longest=5, weights=True), weights=True)
+    return as_table(
+        random_sessions(np.random.default_rng(seed), count, longest=5, weights=True), weights=True
+    )
 
 
 def learnt(model: ClickModel) -> dict[str, Any]:
@@ -28,14 +30,30 @@ def assert_keeps_its_promises(make: Callable[[], ClickModel], folder: Path) -> N
     sessions = random_sessions(np.random.default_rng(7), 80, longest=5, weights=True)
     log = as_table(sessions, weights=True)
     model = make().fit(log)
-    twice = make().fit(as_table([Session(s.query, s.ads, s.clicks) for s in sessions for _ in range(int(s.weight))]))
-    downwards = make().fit(as_table([Session(s.query, s.ads, tuple(sorted(s.path)), s.weight) for s in sessions], weights=True))
+    twice = make().fit(
+        as_table(
+            [Session(s.query, s.ads, s.clicks) for s in sessions for _ in range(int(s.weight))]
+        )
+    )
+    downwards = make().fit(
+        as_table(
+            [Session(s.query, s.ads, tuple(sorted(s.path)), s.weight) for s in sessions],
+            weights=True,
+        )
+    )
     for other, tolerance in ((twice, 1e-12), (downwards, 1e-9)):
         for name, value in learnt(model).items():
             if value is not None:
-                np.testing.assert_allclose(np.asarray(getattr(other, name)), np.asarray(value), rtol=tolerance, err_msg=name)
+                np.testing.assert_allclose(
+                    np.asarray(getattr(other, name)),
+                    np.asarray(value),
+                    rtol=tolerance,
+                    err_msg=name,
+                )
 
-    pages = pa.table({"query": ["never seen", "q", "r"], "ads": [["a", "new"], ["a"], list("abcdefabcdef")]})
+    pages = pa.table(
+        {"query": ["never seen", "q", "r"], "ads": [["a", "new"], ["a"], list("abcdefabcdef")]}
+    )
     chances = model.click_prob(pages)
     shown = np.arange(12) < np.array([[2], [1], [12]])
     assert ((chances > 0) & (chances < 1))[shown].all()
@@ -45,7 +63,9 @@ def assert_keeps_its_promises(make: Callable[[], ClickModel], folder: Path) -> N
     back = load(folder / "model")
     assert back.get_params() == model.get_params()
     for name, value in learnt(model).items():
-        np.testing.assert_array_equal(np.asarray(getattr(back, name)), np.asarray(value), err_msg=name)
+        np.testing.assert_array_equal(
+            np.asarray(getattr(back, name)), np.asarray(value), err_msg=name
+        )
     np.testing.assert_array_equal(back.click_prob(pages), chances)
     np.testing.assert_array_equal(back.log_set_prob(log), model.log_set_prob(log))
     assert back.relevance().equals(model.relevance())
@@ -63,11 +83,20 @@ def with_values(model: ClickModel, pages: pa.Table, **values: Any) -> ClickModel
     return model
 
 
-def random_pages(count: int, ads: int, length: int, seed: int, bottom: str | None = None) -> pa.Table:
+def random_pages(
+    count: int, ads: int, length: int, seed: int, bottom: str | None = None
+) -> pa.Table:
     """Pages of one query, `length` of the ads "00", "01", … in random order, then perhaps always the same one at the bottom."""
-    order = np.random.default_rng(seed).permuted(np.tile(np.arange(ads), (count, 1)), axis=1)[:, :length]
+    order = np.random.default_rng(seed).permuted(np.tile(np.arange(ads), (count, 1)), axis=1)[
+        :, :length
+    ]
     names = np.array([f"{i:02}" for i in range(ads)])
-    return pa.table({"query": ["q"] * count, "ads": [[*row, *([] if bottom is None else [bottom])] for row in names[order].tolist()]})
+    return pa.table(
+        {
+            "query": ["q"] * count,
+            "ads": [[*row, *([] if bottom is None else [bottom])] for row in names[order].tolist()],
+        }
+    )
 
 
 def drawn(truth: ClickModel, pages: pa.Table, seed: int) -> pa.Table:

@@ -7,14 +7,24 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from reclick import pages as pg
-from reclick.batch import Float64, Int32, Int64
-from reclick.models.luce.kinds import Kinds
+from reclick.clicks import distribution as pg
+from reclick.clicks.choice import LUCE
+from reclick.clicks.distribution import Pages
+from reclick.clicks.mixture import Kinds
+from reclick.data.batch import Float64, Int32, Int64
 from reclick.models.luce.satisfaction import satisfaction_of
-from reclick.pages import Pages
-from reclick.sequences.readings import LUCE
 
-WHERE = np.array([[[1.0, 0.5, 0.3, 0.2], [0.3, 0.9, 0.5, 0.3], [0.6, 0.3, 0.9, 0.4], [0.3, 0.5, 0.3, 0.8], [0.6, 0.4, 0.3, 0.3]]])
+WHERE = np.array(
+    [
+        [
+            [1.0, 0.5, 0.3, 0.2],
+            [0.3, 0.9, 0.5, 0.3],
+            [0.6, 0.3, 0.9, 0.4],
+            [0.3, 0.5, 0.3, 0.8],
+            [0.6, 0.4, 0.3, 0.3],
+        ]
+    ]
+)
 WHEN = np.array([[1.0, 0.8, 0.9, 1.0, 1.0]])
 PULL, PLEASE = np.array([0.2, 0.4, 0.8, 1.6, 3.0, 0.5]), np.array([0.2, 0.5, 0.3, 0.6, 0.4, 0.1])
 
@@ -51,19 +61,41 @@ def drawn(
     """
     rng = np.random.default_rng(seed)
     shown = np.argsort(rng.random((count, len(theta))), axis=1)[:, :4]
-    pages = Pages(LUCE, theta[shown].ravel(), rho[shown].ravel(), omega, gamma, np.arange(count + 1) * 4, np.zeros(count, np.int64))
+    pages = Pages(
+        LUCE,
+        theta[shown].ravel(),
+        rho[shown].ravel(),
+        omega,
+        gamma,
+        np.arange(count + 1) * 4,
+        np.zeros(count, np.int64),
+    )
     if share is not None:
         tastes = np.ones((len(share), len(theta))) if tastes is None else tastes
-        rhos = satisfaction_of(pages.rho, (np.ones(len(share)) if eases is None else eases)[:, None])
+        rhos = satisfaction_of(
+            pages.rho, (np.ones(len(share)) if eases is None else eases)[:, None]
+        )
         pages = Kinds(pages, np.tile(share, (count, 1)), (tastes * theta)[:, shown.ravel()], rhos)
     return _table(np.full(count, "q"), shown, *pg.samples(pages, rng))
 
 
-def drawn_of_queries(theta: Float64, rho: Float64, gamma: Float64, omega: Float64, count: int, rng: np.random.Generator) -> pa.Table:
+def drawn_of_queries(
+    theta: Float64,
+    rho: Float64,
+    gamma: Float64,
+    omega: Float64,
+    count: int,
+    rng: np.random.Generator,
+) -> pa.Table:
     """Sessions of pages of four of the ads of a query, placed at random; theta and rho [query, ad]."""
-    query, shown = rng.integers(0, len(theta), count), np.argsort(rng.random((count, theta.shape[1])), axis=1)[:, :4]
+    query, shown = (
+        rng.integers(0, len(theta), count),
+        np.argsort(rng.random((count, theta.shape[1])), axis=1)[:, :4],
+    )
     weights, pleases = (values[query[:, None], shown].ravel() for values in (theta, rho))
-    pages = Pages(LUCE, weights, pleases, omega, gamma, np.arange(count + 1) * 4, np.zeros(count, np.int64))
+    pages = Pages(
+        LUCE, weights, pleases, omega, gamma, np.arange(count + 1) * 4, np.zeros(count, np.int64)
+    )
     return _table(np.array([f"q{q}" for q in query]), shown, *pg.samples(pages, rng))
 
 
@@ -71,7 +103,10 @@ def _table(query: Any, shown: Int64, click: Int32, clicks: Int64) -> pa.Table:
     return pa.table(
         {
             "query": query,
-            "ads": pa.ListArray.from_arrays(pa.array(np.arange(len(query) + 1, dtype=np.int32) * 4), pa.array([f"ad{i}" for i in shown.ravel()])),
+            "ads": pa.ListArray.from_arrays(
+                pa.array(np.arange(len(query) + 1, dtype=np.int32) * 4),
+                pa.array([f"ad{i}" for i in shown.ravel()]),
+            ),
             "clicks": pa.ListArray.from_arrays(pa.array(clicks.astype(np.int32)), pa.array(click)),
         }
     )

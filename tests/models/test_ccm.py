@@ -8,14 +8,22 @@ from typing import Any
 import numpy as np
 import pytest
 from brute import Clicks
-from cascades import assert_keeps_its_promises, assert_never_falls, drawn, random_pages, small_log, spread, with_values
+from cascades import (
+    assert_keeps_its_promises,
+    assert_never_falls,
+    drawn,
+    random_pages,
+    small_log,
+    spread,
+    with_values,
+)
 from worlds import Bits, deciding, enumerated, relevant_or_not, scanned
 
+from reclick.data.grouped_sessions import as_sessions
 from reclick.errors import SettingError
 from reclick.models import CCM
-from reclick.models.cascade import as_block
 from reclick.models.ccm import Parameters, expect
-from reclick.sessions import as_sessions
+from reclick.models.kernels.cascade import as_block
 
 LOG = {"query": ["q"] * 4, "ads": [["a", "b", "c"]] * 4, "clicks": [[1], [1, 2], [3, 1], []]}
 ALPHA = np.array([0.8, 0.7, 0.3])
@@ -39,7 +47,12 @@ def test_expectations_are_worked_out_by_hand() -> None:
 
 def test_the_expectations_are_those_of_brute_force() -> None:
     theta, weight = (0.5, 0.3, 0.6), {(): 3.0, (1,): 2.0, (2,): 1.0, (1, 3): 2.0, (1, 2): 1.0}
-    log = {"query": ["q"] * 5, "ads": [["a", "b", "c"]] * 5, "clicks": [list(c) for c in weight], "weight": list(weight.values())}
+    log = {
+        "query": ["q"] * 5,
+        "ads": [["a", "b", "c"]] * 5,
+        "clicks": [list(c) for c in weight],
+        "weight": list(weight.values()),
+    }
     chances = [(t, t, *ALPHA) for t in theta]
 
     def story(world: Bits) -> tuple[Clicks, tuple[tuple[int, int, int, bool], ...]]:
@@ -69,13 +82,17 @@ def test_the_expectations_are_those_of_brute_force() -> None:
     np.testing.assert_allclose(found["looks"], looks)
     np.testing.assert_allclose(found["relevant"], relevant)
     np.testing.assert_allclose(found["moves"], moves)
-    np.testing.assert_allclose(found["log_likelihood"], sum(many * np.log(total[c]) for c, many in weight.items()))
+    np.testing.assert_allclose(
+        found["log_likelihood"], sum(many * np.log(total[c]) for c, many in weight.items())
+    )
 
 
 @pytest.mark.parametrize("strength", [0, 0.1, 3])
 def test_the_objective_never_falls_and_convergence_is_told_truly(strength: float) -> None:
     log = small_log(3)
-    model = CCM(attractiveness_strength=strength, alpha_strength=strength, max_iterations=2000).fit(log)
+    model = CCM(attractiveness_strength=strength, alpha_strength=strength, max_iterations=2000).fit(
+        log
+    )
     assert_never_falls(model.objective_)
     assert model.converged_
     assert model.iterations_ == len(model.objective_) < 2000
@@ -89,10 +106,18 @@ def test_a_fit_is_where_one_more_step_changes_nothing() -> None:
     log = small_log(4)
     model = CCM(attractiveness_prior=0.3, max_iterations=5000, tolerance=1e-13).fit(log)
     found = expect(Parameters(model.theta_, model.alpha_), as_block(as_sessions(log)))
-    clicks, looks, moves = as_sessions(log).counts.clicks, np.asarray(found["looks"]), np.asarray(found["moves"])
+    clicks, looks, moves = (
+        as_sessions(log).counts.clicks,
+        np.asarray(found["looks"]),
+        np.asarray(found["moves"]),
+    )
     np.testing.assert_allclose(model.exposure_, looks + clicks, rtol=1e-10)
-    np.testing.assert_allclose(model.theta_, (clicks + found["relevant"] + 2 * 0.3) / (looks + clicks + 2), rtol=1e-4)
-    np.testing.assert_allclose(model.alpha_, (moves[0] + 10 * np.array([0.9, 0.8, 0.5])) / (moves[1] + 10), rtol=1e-3)
+    np.testing.assert_allclose(
+        model.theta_, (clicks + found["relevant"] + 2 * 0.3) / (looks + clicks + 2), rtol=1e-4
+    )
+    np.testing.assert_allclose(
+        model.alpha_, (moves[0] + 10 * np.array([0.9, 0.8, 0.5])) / (moves[1] + 10), rtol=1e-3
+    )
 
 
 def test_parameters_are_recovered_from_its_own_samples() -> None:
@@ -106,7 +131,9 @@ def test_parameters_are_recovered_from_its_own_samples() -> None:
 
 
 def test_a_strong_prior_holds_the_alphas_where_it_says() -> None:
-    model = CCM(alpha1_prior=0.6, alpha2_prior=0.5, alpha3_prior=0.4, alpha_strength=1e9).fit(small_log(5))
+    model = CCM(alpha1_prior=0.6, alpha2_prior=0.5, alpha3_prior=0.4, alpha_strength=1e9).fit(
+        small_log(5)
+    )
     np.testing.assert_allclose(model.alpha_, [0.6, 0.5, 0.4], atol=1e-5)
 
 
@@ -116,7 +143,10 @@ def test_promises_are_kept(tmp_path: Path) -> None:
     assert np.isfinite(unsmoothed.click_prob(LOG)).all()
 
 
-@pytest.mark.parametrize("wrong", [{"alpha1_prior": 0}, {"alpha2_prior": 1}, {"alpha3_prior": "overall"}, {"alpha_strength": -1}])
+@pytest.mark.parametrize(
+    "wrong",
+    [{"alpha1_prior": 0}, {"alpha2_prior": 1}, {"alpha3_prior": "overall"}, {"alpha_strength": -1}],
+)
 def test_wrong_settings_are_refused(wrong: dict[str, Any]) -> None:
     with pytest.raises(SettingError, match=next(iter(wrong))):
         CCM(**wrong)

@@ -11,10 +11,18 @@ import numpy as np
 import pytest
 from brute import Session, ads_table, as_table, random_sessions
 
+from reclick.data.grouped_sessions import Sessions, as_sessions
 from reclick.errors import SettingError
 from reclick.models import BBM, PBM, UBM, load
-from reclick.models.cells import Cells, Parameters, Prior, browsing_means, learn, longer, position_means
-from reclick.sessions import Sessions, as_sessions
+from reclick.models.kernels.examination_em import (
+    Cells,
+    Parameters,
+    Prior,
+    browsing_means,
+    learn,
+    longer,
+    position_means,
+)
 
 CellModel = PBM | UBM | BBM
 KINDS: tuple[type[CellModel], ...] = (PBM, UBM, BBM)
@@ -25,7 +33,10 @@ def named(cells: Cells, sessions: Sessions, length: int) -> dict[tuple[str, str,
     """Skips by (query, ad, position, last click)."""
     counts, found = sessions.counts, {}
     for pair in range(len(cells.clicks)):
-        names = counts.queries[counts.pair_query[pair]].as_py(), counts.ads[counts.pair_ad[pair]].as_py()
+        names = (
+            counts.queries[counts.pair_query[pair]].as_py(),
+            counts.ads[counts.pair_ad[pair]].as_py(),
+        )
         for cell in range(cells.starts[pair], cells.starts[pair + 1]):
             last, position = divmod(int(cells.state[cell]), length)
             found[(*names, position + 1, last)] = float(cells.skips[cell])
@@ -35,10 +46,20 @@ def named(cells: Cells, sessions: Sessions, length: int) -> dict[tuple[str, str,
 
 def test_two_sessions_by_hand() -> None:
     # After the click on b at position 2, c at 3 has 2 for its last click; without it, 0.
-    log = {"query": ["q"] * 3, "ads": [["a", "b", "c"]] * 3, "clicks": [[2], [2], []], "weight": [1.0, 2.0, 5.0]}
+    log = {
+        "query": ["q"] * 3,
+        "ads": [["a", "b", "c"]] * 3,
+        "clicks": [[2], [2], []],
+        "weight": [1.0, 2.0, 5.0],
+    }
     sessions = as_sessions(log)
     cells = Cells.of(sessions, browsing=True)
-    expected = {("q", "a", 1, 0): 8.0, ("q", "b", 2, 0): 5.0, ("q", "c", 3, 2): 3.0, ("q", "c", 3, 0): 5.0}
+    expected = {
+        ("q", "a", 1, 0): 8.0,
+        ("q", "b", 2, 0): 5.0,
+        ("q", "c", 3, 2): 3.0,
+        ("q", "c", 3, 0): 5.0,
+    }
     assert named(cells, sessions, 3) == expected
     assert cells.clicks.tolist() == [0.0, 3.0, 0.0]
     assert cells.clicked.reshape(4, 3).tolist() == [[0, 3, 0], [0, 0, 0], [0, 0, 0], [0, 0, 0]]
@@ -67,14 +88,18 @@ def test_cells_equal_counting_in_plain_python(browsing: bool) -> None:
 
 
 def test_cells_come_back_from_their_table() -> None:
-    cells = Cells.of(as_sessions(as_table(random_sessions(np.random.default_rng(4), 50))), browsing=True)
+    cells = Cells.of(
+        as_sessions(as_table(random_sessions(np.random.default_rng(4), 50))), browsing=True
+    )
     back = Cells.from_table(cells.to_table())
     for name in ("clicks", "starts", "state", "skips"):
         assert np.array_equal(getattr(back, name), getattr(cells, name))
 
 
 def test_one_iteration_equals_the_formulas() -> None:
-    sessions = as_sessions({"query": ["q"] * 6, "ads": [["a", "b"]] * 6, "clicks": [[1], [1], [2], [], [], []]})
+    sessions = as_sessions(
+        {"query": ["q"] * 6, "ads": [["a", "b"]] * 6, "clicks": [[1], [1], [2], [], [], []]}
+    )
     cells = Cells.of(sessions, browsing=False)
     prior = Prior(np.array([0.4, 0.2]), np.array([0.9, 0.5]), 2.0, 3.0)
     fit, looks = learn(cells, prior, 6.0, max_iterations=1, tolerance=0)
@@ -96,23 +121,40 @@ def test_the_objective_is_the_log_posterior_whatever_the_weights_and_prior_means
     table = as_table(random_sessions(rng, 400, weights=True, queries="qrstuvw"), weights=True)
     sessions = as_sessions(table)
     cells = Cells.of(sessions, browsing=True)
-    for means in (np.full(len(cells.clicks), 0.3), rng.uniform(0.1, 0.9, len(cells.clicks)), np.repeat([0.001, 0.999], 50)[: len(cells.clicks)]):
+    for means in (
+        np.full(len(cells.clicks), 0.3),
+        rng.uniform(0.1, 0.9, len(cells.clicks)),
+        np.repeat([0.001, 0.999], 50)[: len(cells.clicks)],
+    ):
         prior = Prior(means, browsing_means(np.full(4, 0.6)).ravel(), 1.5, 2.5)
         fit, _ = learn(cells, prior, 1.0, max_iterations=1, tolerance=0)
         theta, gamma = Parameters(means, prior.gamma)
         each = theta[np.repeat(np.arange(len(theta)), np.diff(cells.starts))] * gamma[cells.state]
         shown = cells.shown > 0
-        expected = cells.clicks @ np.log(theta) + cells.clicked[shown] @ np.log(gamma[shown]) + cells.skips @ np.log1p(-each)
-        expected += 1.5 * np.sum(means * np.log(means) + (1 - means) * np.log1p(-means)) + 2.5 * shown.sum() * (
-            0.6 * math.log(0.6) + 0.4 * math.log(0.4)
+        expected = (
+            cells.clicks @ np.log(theta)
+            + cells.clicked[shown] @ np.log(gamma[shown])
+            + cells.skips @ np.log1p(-each)
         )
+        expected += 1.5 * np.sum(
+            means * np.log(means) + (1 - means) * np.log1p(-means)
+        ) + 2.5 * shown.sum() * (0.6 * math.log(0.6) + 0.4 * math.log(0.4))
         assert fit.objective[0] == pytest.approx(expected, rel=1e-10)
 
 
 def test_prior_means_of_examination_are_click_rates_by_position_as_a_share_of_the_first() -> None:
-    sessions = as_sessions({"query": ["q"] * 4, "ads": [["a", "b"]] * 2 + [["a"]] * 2, "clicks": [[2, 1], [], [1], []]})
-    assert position_means("overall", sessions.counts, 4).tolist() == [0.99, 0.99, 0.99, 0.99]  # 1/2 at both
-    sessions = as_sessions({"query": ["q"] * 4, "ads": [["a", "b"]] * 4, "clicks": [[2, 1], [1], [1], [1]]})
+    sessions = as_sessions(
+        {"query": ["q"] * 4, "ads": [["a", "b"]] * 2 + [["a"]] * 2, "clicks": [[2, 1], [], [1], []]}
+    )
+    assert position_means("overall", sessions.counts, 4).tolist() == [
+        0.99,
+        0.99,
+        0.99,
+        0.99,
+    ]  # 1/2 at both
+    sessions = as_sessions(
+        {"query": ["q"] * 4, "ads": [["a", "b"]] * 4, "clicks": [[2, 1], [1], [1], [1]]}
+    )
     assert position_means("overall", sessions.counts, 3).tolist() == [0.99, 0.25, 0.25]
     assert position_means(0.3, sessions.counts, 2).tolist() == [0.3, 0.3]
     after = browsing_means(np.array([0.9, 0.5, 0.2]))
@@ -135,7 +177,9 @@ def test_positions_beyond_those_learnt_are_looked_at_like_the_last_as_far_below_
 
 @every_kind
 @pytest.mark.parametrize("seed", range(3))
-def test_the_objective_never_falls_and_convergence_is_told_truly(kind: type[CellModel], seed: int) -> None:
+def test_the_objective_never_falls_and_convergence_is_told_truly(
+    kind: type[CellModel], seed: int
+) -> None:
     log = as_table(random_sessions(np.random.default_rng(seed), 200))
     done = kind(tolerance=1e-7, max_iterations=5000).fit(log)
     objective = np.array(done.objective_)
@@ -153,11 +197,17 @@ def test_the_objective_never_falls_and_convergence_is_told_truly(kind: type[Cell
 @every_kind
 @pytest.mark.parametrize("tolerance", [0, -1.0])
 def test_with_no_tolerance_all_iterations_run(kind: type[CellModel], tolerance: float) -> None:
-    log = {"query": ["q"] * 2, "ads": [["a", "b"]] * 2, "clicks": [[1], []]}  # stands still to the last bit long before
+    log = {
+        "query": ["q"] * 2,
+        "ads": [["a", "b"]] * 2,
+        "clicks": [[1], []],
+    }  # stands still to the last bit long before
     model = kind(tolerance=tolerance, max_iterations=3000).fit(log)
     assert model.iterations_ == 3000
     assert not model.converged_
-    assert model.message_.endswith(f"with tolerance {tolerance:g}, which asks for all of them: not converged")
+    assert model.message_.endswith(
+        f"with tolerance {tolerance:g}, which asks for all of them: not converged"
+    )
 
 
 @every_kind
@@ -172,9 +222,15 @@ def test_a_weight_of_two_equals_the_row_twice(kind: type[CellModel]) -> None:
 
 @every_kind
 @pytest.mark.parametrize("prior", ["overall", "words", 0.2])
-def test_a_loaded_model_answers_the_same_to_the_last_bit(kind: type[CellModel], prior: str | float, tmp_path: Path) -> None:
+def test_a_loaded_model_answers_the_same_to_the_last_bit(
+    kind: type[CellModel], prior: str | float, tmp_path: Path
+) -> None:
     rng = np.random.default_rng(8)
-    texts = ads_table({"a": "red shoes", "b": "blue shoes", "c": "red hats", "d": "hats"}) if prior == "words" else None
+    texts = (
+        ads_table({"a": "red shoes", "b": "blue shoes", "c": "red hats", "d": "hats"})
+        if prior == "words"
+        else None
+    )
     model = kind(attractiveness_prior=prior).fit(as_table(random_sessions(rng, 80)), ads=texts)
     model.save(tmp_path / "model")
     loaded = load(tmp_path / "model")
@@ -182,16 +238,25 @@ def test_a_loaded_model_answers_the_same_to_the_last_bit(kind: type[CellModel], 
     assert np.array_equal(loaded.log_set_prob(asked), model.log_set_prob(asked))
     assert np.array_equal(loaded.click_prob(asked), model.click_prob(asked), equal_nan=True)
     assert loaded.relevance().equals(model.relevance())
-    assert loaded.relevance({"query": ["q"], "ad": ["a"]}, level=0.5).equals(model.relevance({"query": ["q"], "ad": ["a"]}, level=0.5))
+    assert loaded.relevance({"query": ["q"], "ad": ["a"]}, level=0.5).equals(
+        model.relevance({"query": ["q"], "ad": ["a"]}, level=0.5)
+    )
 
 
 @every_kind
-@pytest.mark.parametrize("settings", [{}, {"attractiveness_strength": 0, "examination_strength": 0}, {"attractiveness_prior": 0.5}])
-def test_unseen_queries_and_longer_pages_are_answered_and_probabilities_add_to_one(kind: type[CellModel], settings: dict[str, Any]) -> None:
+@pytest.mark.parametrize(
+    "settings",
+    [{}, {"attractiveness_strength": 0, "examination_strength": 0}, {"attractiveness_prior": 0.5}],
+)
+def test_unseen_queries_and_longer_pages_are_answered_and_probabilities_add_to_one(
+    kind: type[CellModel], settings: dict[str, Any]
+) -> None:
     model = kind(**settings).fit(as_table(random_sessions(np.random.default_rng(9), 60, longest=2)))
     sets = [tuple(j + 1 for j in range(4) if chosen >> j & 1) for chosen in range(16)]
     for query in ("q", "never seen"):
-        log_prob = model.log_set_prob(as_table([Session(query, ("a", "b", "a", "z"), clicks) for clicks in sets]))
+        log_prob = model.log_set_prob(
+            as_table([Session(query, ("a", "b", "a", "z"), clicks) for clicks in sets])
+        )
         assert np.isfinite(log_prob).all()
         assert np.exp(log_prob).sum() == pytest.approx(1.0, abs=1e-12)
     row = model.relevance({"query": ["never seen"], "ad": ["a"]}).to_pylist()[0]
@@ -203,10 +268,18 @@ def test_unseen_queries_and_longer_pages_are_answered_and_probabilities_add_to_o
 def test_logs_without_a_click_or_with_nothing_else_can_be_fitted(kind: type[CellModel]) -> None:
     for clicks in ([], [1, 2]):
         for strength in (0, 3):
-            model = kind(attractiveness_strength=strength, examination_strength=strength).fit(as_table([Session("q", ("a", "b"), tuple(clicks))] * 5))
+            model = kind(attractiveness_strength=strength, examination_strength=strength).fit(
+                as_table([Session("q", ("a", "b"), tuple(clicks))] * 5)
+            )
             table = model.relevance()
-            assert np.isfinite(model.log_set_prob(as_table([Session("q", ("a", "b"), (2,)), Session("q", ("b", "c"), ())]))).all()
-            assert (np.array(table["attractiveness_low"]) <= np.array(table["attractiveness_high"])).all()
+            assert np.isfinite(
+                model.log_set_prob(
+                    as_table([Session("q", ("a", "b"), (2,)), Session("q", ("b", "c"), ())])
+                )
+            ).all()
+            assert (
+                np.array(table["attractiveness_low"]) <= np.array(table["attractiveness_high"])
+            ).all()
 
 
 @every_kind
@@ -214,7 +287,11 @@ def test_a_fit_on_some_of_the_sessions_knows_nothing_of_the_others(kind: type[Ce
     sessions = as_sessions(as_table(random_sessions(np.random.default_rng(10), 60)))
     chosen = sessions.select(np.flatnonzero(np.arange(len(sessions)) % 2 == 0))
     cells = Cells.of(chosen, browsing=kind is not PBM)
-    assert cells.shown.sum() == (chosen.weight * np.diff(chosen.page)).sum() < sessions.counts.impressions.sum()
+    assert (
+        cells.shown.sum()
+        == (chosen.weight * np.diff(chosen.page)).sum()
+        < sessions.counts.impressions.sum()
+    )
     assert cells.clicks.sum() == (chosen.weight * np.diff(chosen.clicks)).sum()
     assert np.isfinite(kind().fit(chosen).objective_).all()
 
@@ -234,6 +311,8 @@ def test_a_fit_on_some_of_the_sessions_knows_nothing_of_the_others(kind: type[Ce
         ({"tolerance": math.inf}, "tolerance: got inf"),
     ],
 )
-def test_settings_that_make_no_sense_are_refused(kind: type[CellModel], settings: dict[str, Any], message: str) -> None:
+def test_settings_that_make_no_sense_are_refused(
+    kind: type[CellModel], settings: dict[str, Any], message: str
+) -> None:
     with pytest.raises(SettingError, match=message):
         kind(**settings)

@@ -12,7 +12,11 @@ from reclick.errors import SettingError
 from reclick.models import CM
 
 # a is looked at in all 5 sessions, b in the four where a was not clicked before it; the second click of [1, 2] is not of this model
-LOG = {"query": ["q"] * 5, "ads": [["a", "b"]] * 4 + [["b", "a"]], "clicks": [[1, 2], [2], [], [2], [2]]}
+LOG = {
+    "query": ["q"] * 5,
+    "ads": [["a", "b"]] * 4 + [["b", "a"]],
+    "clicks": [[1, 2], [2], [], [2], [2]],
+}
 
 
 def test_attractiveness_is_first_clicks_over_looks_down_to_the_first_click() -> None:
@@ -22,7 +26,9 @@ def test_attractiveness_is_first_clicks_over_looks_down_to_the_first_click() -> 
 
 
 def test_the_prior_adds_looks_at_its_mean() -> None:
-    np.testing.assert_allclose(CM(attractiveness_prior=0.25, attractiveness_strength=4).fit(LOG).theta_, [3 / 9, 3 / 8])
+    np.testing.assert_allclose(
+        CM(attractiveness_prior=0.25, attractiveness_strength=4).fit(LOG).theta_, [3 / 9, 3 / 8]
+    )
     overall = CM(attractiveness_strength=1).fit(LOG)
     assert overall.unseen_ == pytest.approx(1 / 5)  # the click rate of the top position
     np.testing.assert_allclose(overall.theta_, [2.2 / 6, 2.2 / 5])

@@ -10,10 +10,10 @@ import pyarrow as pa
 import pytest
 from brute import Session, as_table, random_sessions
 
-from reclick.counts import count
+from reclick.data.counts import count
+from reclick.data.grouped_sessions import as_sessions
 from reclick.errors import CannotAnswerError, SettingError
 from reclick.models import DCTR, GCTR, RCTR, ClickModel, load
-from reclick.sessions import as_sessions
 
 LOG = [
     Session("pizza", ("a", "b", "c"), (1,)),
@@ -32,27 +32,47 @@ def strengthless(model: type[ClickModel], **settings: Any) -> ClickModel:
 
 @pytest.mark.parametrize(
     ("model", "expected"),
-    [(GCTR, [4 / 9, 4 / 9, 4 / 9, 4 / 9]), (RCTR, [3 / 4, 1 / 3, 0, 0]), (DCTR, [0, 2 / 3, 1 / 3, 4 / 9])],
+    [
+        (GCTR, [4 / 9, 4 / 9, 4 / 9, 4 / 9]),
+        (RCTR, [3 / 4, 1 / 3, 0, 0]),
+        (DCTR, [0, 2 / 3, 1 / 3, 4 / 9]),
+    ],
 )
-def test_rates_without_a_prior_are_clicks_over_impressions(model: type[ClickModel], expected: list[float]) -> None:
-    np.testing.assert_allclose(strengthless(model).fit(as_table(LOG)).click_prob(PAGE), [expected], atol=2e-9)
+def test_rates_without_a_prior_are_clicks_over_impressions(
+    model: type[ClickModel], expected: list[float]
+) -> None:
+    np.testing.assert_allclose(
+        strengthless(model).fit(as_table(LOG)).click_prob(PAGE), [expected], atol=2e-9
+    )
 
 
 @pytest.mark.parametrize(
     ("model", "expected"),
-    [(GCTR, [5 / 11] * 4), (RCTR, [4 / 6, 2 / 5, 1 / 4, 1 / 4]), (DCTR, [1 / 4, 3 / 5, 2 / 5, 1 / 2])],
+    [
+        (GCTR, [5 / 11] * 4),
+        (RCTR, [4 / 6, 2 / 5, 1 / 4, 1 / 4]),
+        (DCTR, [1 / 4, 3 / 5, 2 / 5, 1 / 2]),
+    ],
 )
-def test_a_prior_of_a_half_with_strength_two_adds_one_click_to_two_impressions(model: type[ClickModel], expected: list[float]) -> None:
+def test_a_prior_of_a_half_with_strength_two_adds_one_click_to_two_impressions(
+    model: type[ClickModel], expected: list[float]
+) -> None:
     name = "attractiveness" if model is DCTR else "rate"
     fitted = model(**{f"{name}_prior": 0.5, f"{name}_strength": 2}).fit(as_table(LOG))
     np.testing.assert_allclose(fitted.click_prob(PAGE), [expected], rtol=1e-12)
 
 
-@pytest.mark.parametrize(("model", "expected"), [(GCTR, [(4 + 0.2) / 10] * 2), (RCTR, [(3 + 0.2) / 5, (1 + 0.2) / 4])])
-def test_the_overall_prior_comes_from_the_history(model: type[ClickModel], expected: list[float]) -> None:
+@pytest.mark.parametrize(
+    ("model", "expected"), [(GCTR, [(4 + 0.2) / 10] * 2), (RCTR, [(3 + 0.2) / 5, (1 + 0.2) / 4])]
+)
+def test_the_overall_prior_comes_from_the_history(
+    model: type[ClickModel], expected: list[float]
+) -> None:
     before = as_table([Session("old", ("x",) * 5, (3,))])
     fitted = model().fit(as_table(LOG), history=before)
-    np.testing.assert_allclose(fitted.click_prob({"query": ["pizza"], "ads": [["c", "a"]]}), [expected], rtol=1e-12)
+    np.testing.assert_allclose(
+        fitted.click_prob({"query": ["pizza"], "ads": [["c", "a"]]}), [expected], rtol=1e-12
+    )
 
 
 @pytest.mark.parametrize("model", MODELS)
@@ -67,18 +87,35 @@ def test_a_weight_of_two_equals_the_row_twice(model: type[ClickModel]) -> None:
 @pytest.mark.parametrize("model", MODELS)
 def test_counts_are_all_that_is_needed(model: type[ClickModel], tmp_path: Path) -> None:
     sessions = random_sessions(np.random.default_rng(3), 40)
-    whole, one, other = as_table(sessions), count(as_table(sessions[:15])), count(as_table(sessions[15:]))
+    whole, one, other = (
+        as_table(sessions),
+        count(as_table(sessions[:15])),
+        count(as_table(sessions[15:])),
+    )
     one.save(tmp_path / "day1")
     expected = model().fit(whole, history=as_table(sessions[:15])).click_prob(PAGE)
-    np.testing.assert_array_equal(model().fit(one + other, history=tmp_path / "day1").click_prob(PAGE), expected)
-    np.testing.assert_array_equal(model().fit(as_sessions(whole), history=one).click_prob(PAGE), expected)
-    np.testing.assert_array_equal(model().fit(tmp_path / "day1").click_prob(PAGE), model().fit(as_table(sessions[:15])).click_prob(PAGE))
+    np.testing.assert_array_equal(
+        model().fit(one + other, history=tmp_path / "day1").click_prob(PAGE), expected
+    )
+    np.testing.assert_array_equal(
+        model().fit(as_sessions(whole), history=one).click_prob(PAGE), expected
+    )
+    np.testing.assert_array_equal(
+        model().fit(tmp_path / "day1").click_prob(PAGE),
+        model().fit(as_table(sessions[:15])).click_prob(PAGE),
+    )
 
 
 def test_words_are_the_prior_of_counts_too() -> None:
-    texts = {"ad": ["a", "b", "c", "d", "x"], "title": ["red shoes", "blue shoes", "red hats", "hats", "red hats"]}
+    texts = {
+        "ad": ["a", "b", "c", "d", "x"],
+        "title": ["red shoes", "blue shoes", "red hats", "hats", "red hats"],
+    }
     expected = DCTR(attractiveness_prior="words").fit(as_table(LOG), ads=texts).click_prob(PAGE)
-    np.testing.assert_array_equal(DCTR(attractiveness_prior="words").fit(count(as_table(LOG)), ads=texts).click_prob(PAGE), expected)
+    np.testing.assert_array_equal(
+        DCTR(attractiveness_prior="words").fit(count(as_table(LOG)), ads=texts).click_prob(PAGE),
+        expected,
+    )
 
 
 @pytest.mark.parametrize("model", MODELS)
@@ -92,14 +129,18 @@ def test_rates_are_recovered_from_own_samples(model: type[ClickModel]) -> None:
 
 
 @pytest.mark.parametrize("model", MODELS)
-def test_a_saved_model_answers_the_same_to_the_last_bit(model: type[ClickModel], tmp_path: Path) -> None:
+def test_a_saved_model_answers_the_same_to_the_last_bit(
+    model: type[ClickModel], tmp_path: Path
+) -> None:
     sessions = random_sessions(np.random.default_rng(2), 60, longest=6)
     fitted = model().fit(as_table(sessions[:40]), history=as_table(sessions[40:]))
     fitted.save(tmp_path / "model")
     loaded = load(tmp_path / "model")
     assert type(loaded) is model
     assert loaded.get_params() == fitted.get_params()
-    np.testing.assert_array_equal(loaded.log_set_prob(as_table(sessions)), fitted.log_set_prob(as_table(sessions)))
+    np.testing.assert_array_equal(
+        loaded.log_set_prob(as_table(sessions)), fitted.log_set_prob(as_table(sessions))
+    )
     np.testing.assert_array_equal(loaded.click_prob(PAGE), fitted.click_prob(PAGE))
 
 
@@ -117,14 +158,22 @@ def test_rates_of_no_pair_say_so_when_asked_for_relevance(model: type[ClickModel
 
 
 def test_relevance_of_dctr_is_its_rate_with_an_interval_around_it() -> None:
-    table = DCTR().fit(as_table(LOG)).relevance(pa.table({"query": ["pizza", "pizza"], "ad": ["a", "unseen"]}))
+    table = (
+        DCTR()
+        .fit(as_table(LOG))
+        .relevance(pa.table({"query": ["pizza", "pizza"], "ad": ["a", "unseen"]}))
+    )
     np.testing.assert_allclose(table["attractiveness"], [(2 + 4 / 9) / 4, 4 / 9])
     assert table["satisfaction"].null_count == 2
     assert (table["attractiveness_low"].to_numpy() < table["attractiveness"].to_numpy()).all()
 
 
-@pytest.mark.parametrize("settings", [{"rate_prior": "words"}, {"rate_prior": 1.0}, {"rate_strength": -1}])
+@pytest.mark.parametrize(
+    "settings", [{"rate_prior": "words"}, {"rate_prior": 1.0}, {"rate_strength": -1}]
+)
 @pytest.mark.parametrize("model", [GCTR, RCTR])
-def test_settings_that_make_no_sense_are_refused(model: type[ClickModel], settings: dict[str, Any]) -> None:
+def test_settings_that_make_no_sense_are_refused(
+    model: type[ClickModel], settings: dict[str, Any]
+) -> None:
     with pytest.raises(SettingError, match=next(iter(settings))):
         model(**settings)

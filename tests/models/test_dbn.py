@@ -8,14 +8,22 @@ from typing import Any
 import numpy as np
 import pytest
 from brute import Clicks
-from cascades import assert_keeps_its_promises, assert_never_falls, drawn, random_pages, small_log, spread, with_values
+from cascades import (
+    assert_keeps_its_promises,
+    assert_never_falls,
+    drawn,
+    random_pages,
+    small_log,
+    spread,
+    with_values,
+)
 from worlds import Bits, enumerated, satisfied_or_tired, scanned
 
+from reclick.data.grouped_sessions import as_sessions
 from reclick.errors import SettingError
 from reclick.models import DBN
-from reclick.models.cascade import as_block
 from reclick.models.dbn import GRID, Parameters, deal, expect
-from reclick.sessions import as_sessions
+from reclick.models.kernels.cascade import as_block
 
 LOG = {"query": ["q"] * 4, "ads": [["a", "b", "c"]] * 4, "clicks": [[1], [1, 2], [3, 1], []]}
 
@@ -27,16 +35,30 @@ def clicks_of(world: Bits) -> Clicks:
 def test_expected_looks_and_satisfied_clicks_are_worked_out_by_hand() -> None:
     # two ads, θ = (.5, .4), ρ = (.2, .3), λ = .9. Clicked 1: S = .2 + .8 (.1 + .9 · .6) = .712, a look at 2 with .8 · .9 · .6 / S = .432 / .712.
     # No click: B_2 = .6, B_1 = .5 (.1 + .54) = .32, a look at 2 with .54 / .64.
-    sessions = as_sessions({"query": ["q"] * 3, "ads": [["a", "b"]] * 3, "clicks": [[1], [], [2, 1]]})
+    sessions = as_sessions(
+        {"query": ["q"] * 3, "ads": [["a", "b"]] * 3, "clicks": [[1], [], [2, 1]]}
+    )
     found = expect(0.9, Parameters(np.array([0.5, 0.4]), np.array([0.2, 0.3])), as_block(sessions))
     np.testing.assert_allclose(found["looks"], [3, 0.432 / 0.712 + 0.54 / 0.64 + 1])
     np.testing.assert_allclose(found["satisfied"], [0.2 / 0.712, 0.3])
-    np.testing.assert_allclose(found["log_likelihood"], np.log(0.5 * 0.712) + np.log(0.32) + np.log(0.5 * 0.8 * 0.9 * 0.4))
+    np.testing.assert_allclose(
+        found["log_likelihood"], np.log(0.5 * 0.712) + np.log(0.32) + np.log(0.5 * 0.8 * 0.9 * 0.4)
+    )
 
 
 def test_the_expectations_are_those_of_brute_force() -> None:
-    theta, rho, on, weight = (0.5, 0.3, 0.6), (0.4, 0.7, 0.2), 0.8, {(): 3.0, (1,): 2.0, (2,): 1.0, (1, 3): 2.0}
-    log = {"query": ["q"] * 4, "ads": [["a", "b", "c"]] * 4, "clicks": [list(c) for c in weight], "weight": list(weight.values())}
+    theta, rho, on, weight = (
+        (0.5, 0.3, 0.6),
+        (0.4, 0.7, 0.2),
+        0.8,
+        {(): 3.0, (1,): 2.0, (2,): 1.0, (1, 3): 2.0},
+    )
+    log = {
+        "query": ["q"] * 4,
+        "ads": [["a", "b", "c"]] * 4,
+        "clicks": [list(c) for c in weight],
+        "weight": list(weight.values()),
+    }
     chances = [(t, r, on) for t, r in zip(theta, rho, strict=True)]
 
     def looks(world: Bits) -> Clicks:
@@ -51,27 +73,46 @@ def test_the_expectations_are_those_of_brute_force() -> None:
 
     total = enumerated(chances, clicks_of)
     joint = enumerated(chances, lambda world: (clicks_of(world), looks(world)))
-    expected = [sum(weight[c] * p / total[c] for (c, seen), p in joint.items() if c in weight and i in seen) for i in (1, 2, 3)]
+    expected = [
+        sum(weight[c] * p / total[c] for (c, seen), p in joint.items() if c in weight and i in seen)
+        for i in (1, 2, 3)
+    ]
     satisfied = enumerated(chances, lambda world: (clicks_of(world), tuple(at[1] for at in world)))
-    pleased = [sum(weight[c] * p / total[c] for (c, is_), p in satisfied.items() if c in weight and i in c and is_[i - 1]) for i in (1, 2, 3)]
+    pleased = [
+        sum(
+            weight[c] * p / total[c]
+            for (c, is_), p in satisfied.items()
+            if c in weight and i in c and is_[i - 1]
+        )
+        for i in (1, 2, 3)
+    ]
 
     found = expect(on, Parameters(np.array(theta), np.array(rho)), as_block(as_sessions(log)))
     np.testing.assert_allclose(found["looks"], expected)
     np.testing.assert_allclose(found["satisfied"], pleased)
-    np.testing.assert_allclose(found["log_likelihood"], sum(many * np.log(total[c]) for c, many in weight.items()))
+    np.testing.assert_allclose(
+        found["log_likelihood"], sum(many * np.log(total[c]) for c, many in weight.items())
+    )
 
 
 def test_the_log_likelihood_of_the_fit_is_that_of_the_answers() -> None:
     log = small_log(2)
     model = DBN(continuation=0.8).fit(log)
     found = expect(0.8, Parameters(model.theta_, model.rho_), as_block(as_sessions(log)))
-    np.testing.assert_allclose(found["log_likelihood"], model.log_set_prob(log) @ np.array(log["weight"]), rtol=1e-6)
+    np.testing.assert_allclose(
+        found["log_likelihood"], model.log_set_prob(log) @ np.array(log["weight"]), rtol=1e-6
+    )
 
 
 @pytest.mark.parametrize("strength", [0, 0.1, 3])
 def test_the_objective_never_falls_and_convergence_is_told_truly(strength: float) -> None:
     log = small_log(3)
-    model = DBN(continuation=0.9, attractiveness_strength=strength, satisfaction_strength=strength, max_iterations=400).fit(log)
+    model = DBN(
+        continuation=0.9,
+        attractiveness_strength=strength,
+        satisfaction_strength=strength,
+        max_iterations=400,
+    ).fit(log)
     assert_never_falls(model.objective_)
     assert model.converged_
     assert model.iterations_ == len(model.objective_) < 400
@@ -83,12 +124,20 @@ def test_the_objective_never_falls_and_convergence_is_told_truly(strength: float
 
 def test_a_fit_is_where_one_more_step_changes_nothing() -> None:
     log = small_log(4)
-    model = DBN(continuation=0.8, attractiveness_prior=0.3, satisfaction_prior=0.4, max_iterations=3000, tolerance=1e-13).fit(log)
+    model = DBN(
+        continuation=0.8,
+        attractiveness_prior=0.3,
+        satisfaction_prior=0.4,
+        max_iterations=3000,
+        tolerance=1e-13,
+    ).fit(log)
     found = expect(0.8, Parameters(model.theta_, model.rho_), as_block(as_sessions(log)))
     clicks, looks = as_sessions(log).counts.clicks, np.asarray(found["looks"])
     np.testing.assert_allclose(model.exposure_, looks, rtol=1e-10)
     np.testing.assert_allclose(model.theta_, (clicks + 2 * 0.3) / (looks + 2), rtol=1e-4)
-    np.testing.assert_allclose(model.rho_, (found["satisfied"] + 1 * np.array(0.4)) / (clicks + 1), rtol=1e-3)
+    np.testing.assert_allclose(
+        model.rho_, (found["satisfied"] + 1 * np.array(0.4)) / (clicks + 1), rtol=1e-3
+    )
 
 
 def test_parameters_are_recovered_from_its_own_samples() -> None:
@@ -103,7 +152,13 @@ def test_parameters_are_recovered_from_its_own_samples() -> None:
 
 def test_cross_validation_finds_the_continuation_and_says_what_it_saw() -> None:
     pages = random_pages(20_000, 6, 5, seed=3)
-    log = drawn(with_values(DBN(continuation=0.7), pages, theta_=spread(6, 0.2, 0.6), rho_=spread(6, 0.8, 0.2)), pages, 4)
+    log = drawn(
+        with_values(
+            DBN(continuation=0.7), pages, theta_=spread(6, 0.2, 0.6), rho_=spread(6, 0.8, 0.2)
+        ),
+        pages,
+        4,
+    )
     model = DBN().fit(log)
     assert model.cv_ is not None
     assert model.continuation_ in (0.6, 0.7, 0.8)
@@ -120,7 +175,9 @@ def test_the_order_of_the_rows_changes_nothing_of_the_cross_validation() -> None
     log = small_log(5)
     model = DBN(attractiveness_strength=0.5).fit(log)
     for seed in range(3):
-        shuffled = DBN(attractiveness_strength=0.5).fit(log.take(np.random.default_rng(seed).permutation(len(log))))
+        shuffled = DBN(attractiveness_strength=0.5).fit(
+            log.take(np.random.default_rng(seed).permutation(len(log)))
+        )
         np.testing.assert_array_equal(shuffled.cv_, model.cv_)
         assert shuffled.continuation_ == model.continuation_
 
@@ -138,15 +195,23 @@ def test_folds_are_of_equal_size_and_follow_from_the_sessions_themselves() -> No
 
 def test_the_copies_of_a_session_are_dealt_over_the_folds() -> None:
     # with all copies of a session in one fold, the other would not know that such sessions occur
-    log = {"query": ["q"] * 400, "ads": [["a", "b"]] * 400, "clicks": [[1]] * 100 + [[2]] * 50 + [[]] * 150 + [[1, 2]] * 100}
+    log = {
+        "query": ["q"] * 400,
+        "ads": [["a", "b"]] * 400,
+        "clicks": [[1]] * 100 + [[2]] * 50 + [[]] * 150 + [[1, 2]] * 100,
+    }
     model = DBN(folds=2).fit(log)
     assert model.cv_ is not None
     assert model.cv_[:, 1].max() == pytest.approx(model.log_set_prob(log).mean(), abs=0.005)
 
 
 @pytest.mark.parametrize("clicks", [[[1]], [[1, 2], [2, 1]]])
-def test_sessions_all_alike_have_nothing_to_hold_out_and_are_fitted_all_the_same(clicks: list[list[int]]) -> None:
-    model = DBN().fit({"query": ["q"] * len(clicks), "ads": [["a", "b"]] * len(clicks), "clicks": clicks})
+def test_sessions_all_alike_have_nothing_to_hold_out_and_are_fitted_all_the_same(
+    clicks: list[list[int]],
+) -> None:
+    model = DBN().fit(
+        {"query": ["q"] * len(clicks), "ads": [["a", "b"]] * len(clicks), "clicks": clicks}
+    )
     assert model.continuation_ == 0.9
     assert model.cv_ is None
 
@@ -154,7 +219,9 @@ def test_sessions_all_alike_have_nothing_to_hold_out_and_are_fitted_all_the_same
 @pytest.mark.parametrize("continuation", ["cv", 0.9, 1])
 def test_promises_are_kept(continuation: str | float, tmp_path: Path) -> None:
     assert_keeps_its_promises(lambda: DBN(continuation=continuation), tmp_path)
-    unsmoothed = DBN(continuation=continuation, attractiveness_strength=0, satisfaction_strength=0).fit(small_log(2))
+    unsmoothed = DBN(
+        continuation=continuation, attractiveness_strength=0, satisfaction_strength=0
+    ).fit(small_log(2))
     assert np.isfinite(unsmoothed.click_prob(LOG)).all()
 
 

@@ -23,18 +23,31 @@ def test_attractiveness_and_continuation_are_counted_down_to_the_lowest_click() 
 
 
 def test_priors_add_pseudo_observations() -> None:
-    model = DCM(attractiveness_prior=0.5, attractiveness_strength=2, continuation_prior=0.25, continuation_strength=4).fit(LOG)
+    model = DCM(
+        attractiveness_prior=0.5,
+        attractiveness_strength=2,
+        continuation_prior=0.25,
+        continuation_strength=4,
+    ).fit(LOG)
     np.testing.assert_allclose(model.theta_, [4 / 6, 2 / 5, 2 / 4])
     np.testing.assert_allclose(model.continuation_, [3 / 7, 1 / 5, 1 / 5])
-    assert DCM().fit(LOG).overall_continuation_ == pytest.approx(2 / 5)  # of 5 clicks, 3 were the last
+    assert DCM().fit(LOG).overall_continuation_ == pytest.approx(
+        2 / 5
+    )  # of 5 clicks, 3 were the last
     history = {"query": ["h"], "ads": [["x", "y", "z", "u"]], "clicks": [[1, 2, 3, 4]]}
     assert DCM().fit(LOG, history=history).overall_continuation_ == pytest.approx(3 / 4)
 
 
 def test_positions_below_any_seen_go_on_with_the_prior_mean() -> None:
-    model = DCM(continuation_prior=0.3, attractiveness_prior=0.5).fit({"query": ["q"], "ads": [["a"]], "clicks": [[]]})
+    model = DCM(continuation_prior=0.3, attractiveness_prior=0.5).fit(
+        {"query": ["q"], "ads": [["a"]], "clicks": [[]]}
+    )
     asked = {"query": ["other"] * 3, "ads": [["x", "y", "z"]] * 3, "clicks": [[2], [2, 3], [1, 2]]}
-    after_two = [0.5 * 0.5 * (1 - 0.3 * 0.5), 0.5 * 0.5 * 0.3 * 0.5, 0.5 * 0.3 * 0.5 * (1 - 0.3 * 0.5)]
+    after_two = [
+        0.5 * 0.5 * (1 - 0.3 * 0.5),
+        0.5 * 0.5 * 0.3 * 0.5,
+        0.5 * 0.3 * 0.5 * (1 - 0.3 * 0.5),
+    ]
     np.testing.assert_allclose(np.exp(model.log_prob(asked)), after_two, rtol=1e-12)
 
 
@@ -58,7 +71,9 @@ def test_elsewhere_looks_below_the_last_click_are_missed_so_attractiveness_is_to
 
 def test_promises_are_kept(tmp_path: Path) -> None:
     assert_keeps_its_promises(DCM, tmp_path)
-    assert np.isfinite(DCM(attractiveness_strength=0, continuation_strength=0).fit(small_log(2)).click_prob(LOG)).all()
+    assert np.isfinite(
+        DCM(attractiveness_strength=0, continuation_strength=0).fit(small_log(2)).click_prob(LOG)
+    ).all()
 
 
 def test_wrong_settings_are_refused() -> None:

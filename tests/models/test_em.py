@@ -9,15 +9,21 @@ from typing import Any
 import pytest
 
 from reclick.errors import SettingError
+from reclick.fitting.em import Fit, maximise_objective
 from reclick.models import MODELS
-from reclick.models.checks import check_whole
-from reclick.models.em import Fit, maximise_objective
+from reclick.models.settings import check_whole
 
-LOG = {"query": ["q"] * 2, "ads": [["a", "b"]] * 2, "clicks": [[1], []]}  # stands still to the last bit long before 1,000 iterations
+LOG = {
+    "query": ["q"] * 2,
+    "ads": [["a", "b"]] * 2,
+    "clicks": [[1], []],
+}  # stands still to the last bit long before 1,000 iterations
 ITERATIVE = ["pbm", "ubm", "bbm", "dbn", "thcm", "ccm"]
 
 
-def climbed(objective: Callable[[float], float], tolerance: float, iterations: int = 20) -> Fit[float]:
+def climbed(
+    objective: Callable[[float], float], tolerance: float, iterations: int = 20
+) -> Fit[float]:
     """x = 1, 1/2, 1/4, …"""
     return maximise_objective(
         1.0,
@@ -40,12 +46,16 @@ def test_it_stops_when_the_gain_is_below_the_tolerance() -> None:
 
 @pytest.mark.parametrize("tolerance", [0.0, -0.0, -1.0, -1e300])
 @pytest.mark.parametrize("objective", [lambda x: -x, lambda _: -3.0], ids=["gains", "stands still"])
-def test_a_tolerance_of_0_or_less_asks_for_all_iterations(objective: Callable[[float], float], tolerance: float) -> None:
+def test_a_tolerance_of_0_or_less_asks_for_all_iterations(
+    objective: Callable[[float], float], tolerance: float
+) -> None:
     fit = climbed(objective, tolerance)
     assert len(fit.objective) == 20
     assert not fit.converged
     assert fit.message.startswith("stopped after 20 iterations, gain ")
-    assert fit.message.endswith(f"with tolerance {tolerance:g}, which asks for all of them: not converged")
+    assert fit.message.endswith(
+        f"with tolerance {tolerance:g}, which asks for all of them: not converged"
+    )
 
 
 @pytest.mark.parametrize("wrong", [math.nan, math.inf, -math.inf])
@@ -55,14 +65,20 @@ def test_an_objective_that_is_no_number_is_an_error(wrong: float) -> None:
 
 
 def test_an_objective_that_falls_is_an_error() -> None:
-    with pytest.raises(ArithmeticError, match=r"the objective fell by 0\.5 a session at iteration 2"):
+    with pytest.raises(
+        ArithmeticError, match=r"the objective fell by 0\.5 a session at iteration 2"
+    ):
         climbed(lambda x: x, 1e-5)
 
 
 @pytest.mark.parametrize("name", ITERATIVE)
 @pytest.mark.parametrize("tolerance", [0, -1.0])
 def test_every_model_runs_all_iterations_when_asked(name: str, tolerance: float) -> None:
-    settings: dict[str, Any] = {"max_iterations": 1000, "tolerance": tolerance, **({"continuation": 0.9} if name == "dbn" else {})}
+    settings: dict[str, Any] = {
+        "max_iterations": 1000,
+        "tolerance": tolerance,
+        **({"continuation": 0.9} if name == "dbn" else {}),
+    }
     model: Any = MODELS[name](**settings).fit(LOG)
     assert model.iterations_ == 1000
     assert model.converged_ is False
@@ -71,7 +87,9 @@ def test_every_model_runs_all_iterations_when_asked(name: str, tolerance: float)
 @pytest.mark.parametrize("name", ITERATIVE)
 @pytest.mark.parametrize("wrong", [0, -3, 2.0, 0.5, True, "5", None, math.nan])
 def test_iterations_are_a_whole_number(name: str, wrong: object) -> None:
-    with pytest.raises(SettingError, match=f"max_iterations: got {wrong!r}, expected a whole number of 1 or more"):
+    with pytest.raises(
+        SettingError, match=f"max_iterations: got {wrong!r}, expected a whole number of 1 or more"
+    ):
         MODELS[name](max_iterations=wrong)  # type: ignore[call-arg]
 
 

@@ -7,23 +7,49 @@ import pytest
 from brute import Session, as_table
 from luce_world import PLEASE, PULL, WHEN, WHERE, drawn
 
+from reclick.data.grouped_sessions import Sessions, as_sessions
 from reclick.models import LuceClick
-from reclick.models.luce.choice import AGAIN, DEFAULTS, FOLDS, LASTING, PAGES, WORTHWHILE, Chooser, Tried, _earns, _top
-from reclick.models.luce.kernels import marks
+from reclick.models.luce.choice import (
+    AGAIN,
+    DEFAULTS,
+    FOLDS,
+    LASTING,
+    PAGES,
+    WORTHWHILE,
+    Chooser,
+    Tried,
+    _earns,
+    _top,
+)
+from reclick.models.luce.e_step import marks
 from reclick.models.luce.parameters import Options
-from reclick.sessions import Sessions, as_sessions
 
-GIVEN = {"query": None, "attractiveness": 1.0, "satisfaction": 5.0, "transition": 4.0, "kinds": 1, "kind": 4.0, "mix": None, "position": None}
+GIVEN = {
+    "query": None,
+    "attractiveness": 1.0,
+    "satisfaction": 5.0,
+    "transition": 4.0,
+    "kinds": 1,
+    "kind": 4.0,
+    "mix": None,
+    "position": None,
+}
 
 
 def sessions_by_page(sessions: Sessions) -> dict[int, float]:
     """How many sessions each page has."""
-    page = marks(sessions.pair, sessions.page, sessions.click[:0], np.zeros(len(sessions) + 1, np.int64))
+    page = marks(
+        sessions.pair, sessions.page, sessions.click[:0], np.zeros(len(sessions) + 1, np.int64)
+    )
     return {int(each): float(sessions.weight[page == each].sum()) for each in np.unique(page)}
 
 
 def test_pages_that_came_seldom_are_held_out_whole_and_those_that_came_often_are_dealt() -> None:
-    rows = [Session(f"q{i}", ("a", "b"), ((1,), (), (2,))[k % 3]) for i in range(2 * PAGES) for k in range(3 if i else 10 * AGAIN)]
+    rows = [
+        Session(f"q{i}", ("a", "b"), ((1,), (), (2,))[k % 3])
+        for i in range(2 * PAGES)
+        for k in range(3 if i else 10 * AGAIN)
+    ]
     folds = Chooser(as_sessions(as_table(rows)), np.ones(4 * PAGES), GIVEN).folds
     assert len(folds) == FOLDS
     held: dict[int, int] = {}
@@ -51,10 +77,20 @@ def test_the_top_of_a_parabola_by_hand() -> None:
     assert _top(*(-3 * (at + 0.2) ** 2 + 7 for at in (-1, 0, 1))) == pytest.approx(-0.2)
 
 
-def test_two_kinds_more_are_tried_where_one_more_does_not_gain(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_two_kinds_more_are_tried_where_one_more_does_not_gain(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     gains = {1: 0.0, 2: 0.1, 3: 0.1, 4: 0.2, 5: 0.2, 6: 0.2}
-    monkeypatch.setattr(Chooser, "tried", lambda _, options: Tried(options, gains[options.kinds] + np.tile([1e-3, -1e-3], 50), np.ones(100)))
-    chooser = Chooser(as_sessions(as_table([Session("q", ("a",), ())])), np.ones(1), {"taste": None})
+    monkeypatch.setattr(
+        Chooser,
+        "tried",
+        lambda _, options: Tried(
+            options, gains[options.kinds] + np.tile([1e-3, -1e-3], 50), np.ones(100)
+        ),
+    )
+    chooser = Chooser(
+        as_sessions(as_table([Session("q", ("a",), ())])), np.ones(1), {"taste": None}
+    )
     assert chooser._kinds(DEFAULTS).kinds == 4
 
 
@@ -69,7 +105,9 @@ def test_the_log_decides_the_prior_mean_of_satisfaction(rho: float) -> None:
 
 def test_where_nothing_tells_of_satisfaction_its_prior_mean_is_left_to_the_fit() -> None:
     for clicks in ((), (1,)):
-        sessions = as_sessions(as_table([Session(f"q{i % 150}", ("a",), clicks) for i in range(300)]))
+        sessions = as_sessions(
+            as_table([Session(f"q{i % 150}", ("a",), clicks) for i in range(300)])
+        )
         assert Chooser(sessions, np.ones(150), GIVEN).choose().satisfied is None
 
 
@@ -85,8 +123,23 @@ def test_the_log_decides_for_kinds_of_users_only_where_there_are_some() -> None:
 
 
 def test_a_long_log_is_asked_through_some_of_its_queries(monkeypatch: pytest.MonkeyPatch) -> None:
-    sessions = as_sessions(as_table([Session(f"q{i % 60}", ("a", "b", "c"), ((1,), (), (2, 1), (3,))[i // 60 % 4]) for i in range(960)]))
-    fixed = {"attractiveness": 1.0, "satisfaction": 5.0, "transition": 4.0, "kinds": 1, "kind": 4.0, "mix": None, "position": None}
+    sessions = as_sessions(
+        as_table(
+            [
+                Session(f"q{i % 60}", ("a", "b", "c"), ((1,), (), (2, 1), (3,))[i // 60 % 4])
+                for i in range(960)
+            ]
+        )
+    )
+    fixed = {
+        "attractiveness": 1.0,
+        "satisfaction": 5.0,
+        "transition": 4.0,
+        "kinds": 1,
+        "kind": 4.0,
+        "mix": None,
+        "position": None,
+    }
     monkeypatch.setattr("reclick.models.luce.choice.MOST", len(sessions) // 2)
     means = np.arange(1.0, len(sessions.counts.impressions) + 1)
     chooser = Chooser(sessions, means, fixed)
@@ -97,15 +150,24 @@ def test_a_long_log_is_asked_through_some_of_its_queries(monkeypatch: pytest.Mon
     assert isinstance(chooser.choose(), Options)
 
 
-def test_an_addition_has_to_gain_and_where_it_has_values_for_every_pair_more_but_not_surely() -> None:
+def test_an_addition_has_to_gain_and_where_it_has_values_for_every_pair_more_but_not_surely() -> (
+    None
+):
     def tried(gain: float) -> Tried:
-        return Tried(DEFAULTS, -1.0 + gain + np.tile([0.1, -0.1], 200), np.ones(400))  # a mean with a standard error of .005, far more than the gains
+        return Tried(
+            DEFAULTS, -1.0 + gain + np.tile([0.1, -0.1], 200), np.ones(400)
+        )  # a mean with a standard error of .005, far more than the gains
 
     none = Tried(DEFAULTS, np.full(400, -1.0), np.ones(400))
     hardly, some, much = (tried(gain) for gain in (WORTHWHILE / 2, 2 * WORTHWHILE, 2 * LASTING))
     assert much.sureness(none) < 1
     assert [_earns(more, none) for more in (none, hardly, some, much)] == [False, False, True, True]
-    assert [_earns(more, none, LASTING) for more in (none, hardly, some, much)] == [False, False, False, True]
+    assert [_earns(more, none, LASTING) for more in (none, hardly, some, much)] == [
+        False,
+        False,
+        False,
+        True,
+    ]
     assert not _earns(none, some)
 
 
@@ -126,7 +188,9 @@ def test_where_the_log_cannot_tell_the_prior_of_attractiveness_is_moderate_and_a
     noise = np.tile([1.0, -1.0], 200)  # the mean of 400 has a standard error of .05
 
     def tried(_: Chooser, options: Options) -> Tried:
-        return Tried(options, abs(np.log(getattr(options, name) / best)) * (noise - loss), np.ones(400))
+        return Tried(
+            options, abs(np.log(getattr(options, name) / best)) * (noise - loss), np.ones(400)
+        )
 
     monkeypatch.setattr(Chooser, "tried", tried)
     chooser = Chooser(as_sessions(as_table([Session("q", ("a",), ())])), np.ones(1), {})
@@ -137,15 +201,25 @@ def test_what_the_user_says_of_tastes_is_kept() -> None:
     log = drawn(PULL, PLEASE, WHERE, WHEN, 400, seed=8)
     assert LuceClick(kinds=2, taste_strength=5.0).fit(log).options_["taste"] == 5.0
     assert LuceClick(kinds=2, taste_strength=None).fit(log).options_["taste"] is None
-    assert LuceClick(kinds=1, taste_strength=5.0).fit(log).options_["taste"] is None  # there are no kinds to differ
+    assert (
+        LuceClick(kinds=1, taste_strength=5.0).fit(log).options_["taste"] is None
+    )  # there are no kinds to differ
 
 
 @pytest.mark.parametrize(
     ("name", "gains", "taken"),
     [
-        ("position", {100.0: 0.5, 30.0: 0.9, 10.0: 0.0}, None),  # in what an addition has to gain: nothing gains as much
+        (
+            "position",
+            {100.0: 0.5, 30.0: 0.9, 10.0: 0.0},
+            None,
+        ),  # in what an addition has to gain: nothing gains as much
         ("position", {100.0: 0.5, 30.0: 2.0, 10.0: 0.0}, 30.0),  # the only one that does
-        ("position", {100.0: 2.0, 30.0: 2.1, 10.0: 0.0}, 100.0),  # of two that do, and that the log cannot tell apart, the stronger
+        (
+            "position",
+            {100.0: 2.0, 30.0: 2.1, 10.0: 0.0},
+            100.0,
+        ),  # of two that do, and that the log cannot tell apart, the stronger
         ("taste", {20.0: 2.0, 8.0: 3.0, 3.0: 0.0}, None),  # enough for others, not for tastes
         ("taste", {20.0: 2.0, 8.0: 1.1 * LASTING / WORTHWHILE, 3.0: 0.0}, 8.0),
     ],
@@ -157,7 +231,11 @@ def test_an_addition_is_as_strong_as_the_log_allows_where_it_earns_its_place(
 
     def tried(_: Chooser, options: Options) -> Tried:
         value = getattr(options, name)
-        return Tried(options, np.zeros(400) if value is None else gains[value] * WORTHWHILE + value * noise, np.ones(400))
+        return Tried(
+            options,
+            np.zeros(400) if value is None else gains[value] * WORTHWHILE + value * noise,
+            np.ones(400),
+        )
 
     monkeypatch.setattr(Chooser, "tried", tried)
     chooser = Chooser(as_sessions(as_table([Session("q", ("a",), ())])), np.ones(1), {})
@@ -165,8 +243,14 @@ def test_an_addition_is_as_strong_as_the_log_allows_where_it_earns_its_place(
 
 
 @pytest.mark.parametrize(("gain", "kinds"), [(WORTHWHILE / 2, 1), (2 * WORTHWHILE, 3)])
-def test_kinds_of_users_have_to_earn_their_place_with_what_was_decided_of_them(gain: float, kinds: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Chooser, "tried", lambda _, options: Tried(options, np.full(400, gain * (options.kinds > 1)), np.ones(400)))
+def test_kinds_of_users_have_to_earn_their_place_with_what_was_decided_of_them(
+    gain: float, kinds: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(
+        Chooser,
+        "tried",
+        lambda _, options: Tried(options, np.full(400, gain * (options.kinds > 1)), np.ones(400)),
+    )
     chooser = Chooser(as_sessions(as_table([Session("q", ("a",), ())])), np.ones(1), {})
     assert chooser._taste(DEFAULTS._replace(kinds=3)).kinds == kinds
 

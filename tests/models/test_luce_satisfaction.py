@@ -11,18 +11,31 @@ import pytest
 from brute import Session, as_table, random_sessions
 from luce_world import PLAIN, WHEN, WHERE, drawn_of_queries
 
-from reclick.batch import Float64
+from reclick.data.batch import Float64
+from reclick.data.grouped_sessions import as_sessions
 from reclick.models import LuceClick
+from reclick.models.luce.objective import Problem
 from reclick.models.luce.parameters import Found, Options, Parameters
 from reclick.models.luce.passes import clicks_of_pairs
-from reclick.models.luce.problem import Problem
-from reclick.models.luce.satisfaction import EXACT, LEAST, centre_of, known_of, mean_of, satisfaction_of
-from reclick.sessions import as_sessions
+from reclick.models.luce.satisfaction import (
+    EXACT,
+    LEAST,
+    centre_of,
+    known_of,
+    mean_of,
+    satisfaction_of,
+)
 
 
 def problem(log: Any, options: Options, satisfied: float = 0.3) -> Problem:
     sessions = as_sessions(log)
-    return Problem(sessions, options, np.ones(len(sessions.counts.impressions)), satisfied, np.full(options.kinds, 1 / options.kinds))
+    return Problem(
+        sessions,
+        options,
+        np.ones(len(sessions.counts.impressions)),
+        satisfied,
+        np.full(options.kinds, 1 / options.kinds),
+    )
 
 
 def found_at(made: Problem, now: Parameters) -> Found:
@@ -37,7 +50,9 @@ def test_the_mean_of_a_loose_satisfaction_is_that_of_its_normal_logit() -> None:
     rng = np.random.default_rng(1)
     for centre, variance in ((0.1, 0.05), (0.3, 0.2), (0.8, 0.1), (0.5, 0.4)):
         logit = np.log(centre / (1 - centre)) + np.sqrt(variance) * rng.normal(size=400_000)
-        assert mean_of(np.array([centre]), np.array([variance]))[0] == pytest.approx((1 / (1 + np.exp(-logit))).mean(), abs=0.004)
+        assert mean_of(np.array([centre]), np.array([variance]))[0] == pytest.approx(
+            (1 / (1 + np.exp(-logit))).mean(), abs=0.004
+        )
 
 
 def test_a_mean_has_one_centre_however_loose() -> None:
@@ -50,8 +65,13 @@ def test_a_mean_has_one_centre_however_loose() -> None:
 
 def test_an_end_tells_less_than_going_on_and_never_less_than_the_prior_is_known() -> None:
     ones = np.ones(1)
-    assert known_of(0.4 * ones, 2 * ones, 3 * ones, 7 * ones[:, None], ones, 1.5 * ones, 0.5)[0] == pytest.approx(12 * 0.24 - 1.5)
-    assert known_of(0.01 * ones, 2 * ones, 3 * ones, 7 * ones[:, None], ones, 0.05 * ones, 1.05)[0] == 1.05
+    assert known_of(0.4 * ones, 2 * ones, 3 * ones, 7 * ones[:, None], ones, 1.5 * ones, 0.5)[
+        0
+    ] == pytest.approx(12 * 0.24 - 1.5)
+    assert (
+        known_of(0.01 * ones, 2 * ones, 3 * ones, 7 * ones[:, None], ones, 0.05 * ones, 1.05)[0]
+        == 1.05
+    )
 
 
 # ---- a pass
@@ -63,14 +83,18 @@ def test_a_loose_satisfaction_tilts_the_end_by_hand() -> None:
     found = found_at(made, now)
     ended = 0.4 + 0.6 / 2  # b is as attractive as the end
     r = 0.4 / ended
-    assert found.log_likelihood == pytest.approx(3 * (np.log(1 / 3) + np.log(ended) + 0.25 * (r * (1 - r) - 0.4 * 0.6)))
+    assert found.log_likelihood == pytest.approx(
+        3 * (np.log(1 / 3) + np.log(ended) + 0.25 * (r * (1 - r) - 0.4 * 0.6))
+    )
     np.testing.assert_allclose(found.satisfied, [3 * (r + 0.25 * r * (1 - r) * (1 - 2 * r)), 0])
     np.testing.assert_allclose(found.doubt, [3 * r * (1 - r), 0])
     np.testing.assert_allclose(found.out_chosen[0, 1], 3 - found.satisfied[0])
 
 
 def test_a_click_that_leaves_nothing_to_choose_tells_nothing_of_satisfaction() -> None:
-    sessions = as_sessions({"query": ["q"] * 3, "ads": [["a", "b"]] * 3, "clicks": [[1, 2], [2, 1], [2]]})
+    sessions = as_sessions(
+        {"query": ["q"] * 3, "ads": [["a", "b"]] * 3, "clicks": [[1, 2], [2, 1], [2]]}
+    )
     clicks, followed = clicks_of_pairs(sessions)
     assert clicks.tolist() == [2, 3]
     assert followed.tolist() == [1, 2]
@@ -78,44 +102,76 @@ def test_a_click_that_leaves_nothing_to_choose_tells_nothing_of_satisfaction() -
     found = found_at(made, made.fresh())
     assert found.satisfied[0] == found.doubt[0] == 0
     assert made.fresh().loose[0] == EXACT
-    assert LuceClick(**PLAIN, satisfaction_prior=0.6).fit({"query": ["q"], "ads": [["a"]], "clicks": [[1]]}).rho_[0] == pytest.approx(0.6)
+    assert LuceClick(**PLAIN, satisfaction_prior=0.6).fit(
+        {"query": ["q"], "ads": [["a"]], "clicks": [[1]]}
+    ).rho_[0] == pytest.approx(0.6)
 
 
-@pytest.mark.parametrize("options", [Options(), Options(kinds=3, mix=3.0, query=1.0), Options(kinds=2, taste=2.0)])
-def test_what_a_pass_finds_is_the_slope_of_the_objective_in_every_parameter(options: Options) -> None:
+@pytest.mark.parametrize(
+    "options", [Options(), Options(kinds=3, mix=3.0, query=1.0), Options(kinds=2, taste=2.0)]
+)
+def test_what_a_pass_finds_is_the_slope_of_the_objective_in_every_parameter(
+    options: Options,
+) -> None:
     made = problem(as_table(random_sessions(np.random.default_rng(3), 60)), options)
     rng, fresh = np.random.default_rng(4), made.fresh()
-    weights = {name: getattr(fresh, name) * rng.gamma(9.0, 1 / 9, getattr(fresh, name).shape) for name in ("theta", "eye", "out", "taste", "ease")}
+    weights = {
+        name: getattr(fresh, name) * rng.gamma(9.0, 1 / 9, getattr(fresh, name).shape)
+        for name in ("theta", "eye", "out", "taste", "ease")
+    }
     loose = np.where(fresh.loose > EXACT, rng.uniform(0.1, 1.5, len(fresh.rho)), EXACT)
     weights["ease"] = weights["ease"] if made.passes.eased else fresh.ease
     now = fresh._replace(**weights, rho=rng.uniform(0.2, 0.7, len(fresh.rho)), loose=loose)
     found = found_at(made, now)
-    asked = found.asked if made.passes.eased else np.outer(made.followed, np.arange(options.kinds) == 0)  # [pair, kind]
+    asked = (
+        found.asked if made.passes.eased else np.outer(made.followed, np.arange(options.kinds) == 0)
+    )  # [pair, kind]
     satisfied = satisfaction_of(now.rho[:, None], now.ease)
 
     def slope(**moved: tuple[Float64, Float64]) -> float:
         """Of the sums over sessions, from values a little lower to values a little higher."""
-        low, high = (found_at(made, now._replace(**{name: pair[i] for name, pair in moved.items()})).log_likelihood for i in (0, 1))
+        low, high = (
+            found_at(
+                made, now._replace(**{name: pair[i] for name, pair in moved.items()})
+            ).log_likelihood
+            for i in (0, 1)
+        )
         return (high - low) / 2e-4
 
     for i in range(0, len(now.theta), 3):
         unit = 1e-4 * (np.arange(len(now.theta)) == i)
         chosen = found.taste_chosen[i].sum() if options.taste else made.clicks[i]
-        assert slope(theta=(now.theta * np.exp(-unit), now.theta * np.exp(unit))) == pytest.approx(chosen - found.pulled[i].sum(), abs=1e-5)
-        moved = [1 / (1 + np.exp(-(np.log(now.rho / (1 - now.rho)) + sign * unit))) for sign in (-1, 1)]
-        assert slope(rho=(moved[0], moved[1])) == pytest.approx(found.satisfied[i] - asked[i] @ mean_of(satisfied[i], now.loose[i]), abs=1e-5)
+        assert slope(theta=(now.theta * np.exp(-unit), now.theta * np.exp(unit))) == pytest.approx(
+            chosen - found.pulled[i].sum(), abs=1e-5
+        )
+        moved = [
+            1 / (1 + np.exp(-(np.log(now.rho / (1 - now.rho)) + sign * unit))) for sign in (-1, 1)
+        ]
+        assert slope(rho=(moved[0], moved[1])) == pytest.approx(
+            found.satisfied[i] - asked[i] @ mean_of(satisfied[i], now.loose[i]), abs=1e-5
+        )
         told = found.doubt[i] - asked[i] @ (satisfied[i] * (1 - satisfied[i]))
-        assert slope(loose=(now.loose - unit, now.loose + unit)) == pytest.approx(told / 2, abs=1e-5)
+        assert slope(loose=(now.loose - unit, now.loose + unit)) == pytest.approx(
+            told / 2, abs=1e-5
+        )
     for t in range(options.kinds if made.passes.eased else 0):
         unit = 1e-4 * (np.arange(options.kinds) == t)
         moved = [now.ease * np.exp(sign * unit) for sign in (-1, 1)]
-        assert slope(ease=(moved[0], moved[1])) == pytest.approx(found.ease_chosen[t] - found.ease_pulled[t], abs=1e-5)
+        assert slope(ease=(moved[0], moved[1])) == pytest.approx(
+            found.ease_chosen[t] - found.ease_pulled[t], abs=1e-5
+        )
     some = 1e-4 * (np.arange(len(now.out)) == 1)  # the factor of every end after a click
     chosen = found.out_chosen[:, 1:].sum() - found.out_pulled[:, 1:].sum()
-    assert slope(out=(now.out * np.exp(-some), now.out * np.exp(some))) == pytest.approx(chosen, abs=1e-5)
+    assert slope(out=(now.out * np.exp(-some), now.out * np.exp(some))) == pytest.approx(
+        chosen, abs=1e-5
+    )
     if options.mix is not None:
-        shares = [now.share * np.exp(sign * 1e-4 * (np.arange(options.kinds) == 0)) for sign in (-1, 1)]
-        assert slope(share=(shares[0], shares[1])) == pytest.approx(found.kind_chosen[:, 0].sum(), abs=1e-5)
+        shares = [
+            now.share * np.exp(sign * 1e-4 * (np.arange(options.kinds) == 0)) for sign in (-1, 1)
+        ]
+        assert slope(share=(shares[0], shares[1])) == pytest.approx(
+            found.kind_chosen[:, 0].sum(), abs=1e-5
+        )
 
 
 # ---- what comes out
@@ -125,17 +181,29 @@ def test_the_mean_of_each_satisfaction_is_what_integrating_over_it_gives() -> No
     rng = np.random.default_rng(2)
     theta, rho = rng.gamma(2.0, 0.5, (40, 6)), rng.beta(3.0, 5.0, (40, 6))
     log = drawn_of_queries(theta, rho, WHERE, WHEN, 4_000, rng)
-    model = LuceClick(**{**PLAIN, "satisfaction_strength": 8.0, "satisfaction_prior": 0.375}, tolerance=1e-8, max_iterations=2000).fit(log)
-    last = [(query, ads[clicks[-1] - 1]) for query, ads, clicks in zip(*log.to_pydict().values(), strict=True) if clicks]
+    model = LuceClick(
+        **{**PLAIN, "satisfaction_strength": 8.0, "satisfaction_prior": 0.375},
+        tolerance=1e-8,
+        max_iterations=2000,
+    ).fit(log)
+    last = [
+        (query, ads[clicks[-1] - 1])
+        for query, ads, clicks in zip(*log.to_pydict().values(), strict=True)
+        if clicks
+    ]
     seen = log.filter(pa.array([len(clicks) > 0 for clicks in log["clicks"].to_pylist()]))
-    of = model.relevance({"query": [query for query, _ in last], "ad": [ad for _, ad in last]})["satisfaction"].to_numpy()
+    of = model.relevance({"query": [query for query, _ in last], "ad": [ad for _, ad in last]})[
+        "satisfaction"
+    ].to_numpy()
     ended = 1 - np.nansum(model.next_click_prob(seen), axis=1)
     tired = (ended - of) / (1 - of)  # P(ends | not satisfied), by everything but ρ
     nodes = (np.arange(4000) + 0.5) / 4000
     exact: dict[tuple[str, str], Float64] = {}
     for query, ads, clicks in zip(*log.to_pydict().values(), strict=True):
         for place in clicks[:-1]:
-            exact[query, ads[place - 1]] = exact.get((query, ads[place - 1]), 0.0) + np.log(1 - nodes)
+            exact[query, ads[place - 1]] = exact.get((query, ads[place - 1]), 0.0) + np.log(
+                1 - nodes
+            )
     for pair, end in zip(last, tired, strict=True):
         exact[pair] = exact.get(pair, 0.0) + np.log(nodes + (1 - nodes) * end)
     means = []
@@ -143,7 +211,9 @@ def test_the_mean_of_each_satisfaction_is_what_integrating_over_it_gives() -> No
         weight = value + 2.0 * np.log(nodes) + 4.0 * np.log(1 - nodes)  # Beta(3, 5)
         weight = np.exp(weight - weight.max())
         means.append(weight @ nodes / weight.sum())
-    told = model.relevance({"query": [query for query, _ in exact], "ad": [ad for _, ad in exact]})["satisfaction"].to_numpy()
+    told = model.relevance({"query": [query for query, _ in exact], "ad": [ad for _, ad in exact]})[
+        "satisfaction"
+    ].to_numpy()
     np.testing.assert_allclose(told, means, atol=0.02)
     assert np.mean(told - means) == pytest.approx(0, abs=0.003)
 
@@ -154,27 +224,45 @@ def test_fatigue_is_told_from_satisfaction_however_many_ads_there_are(omega: flo
     rng, other = np.random.default_rng(3), ~np.eye(4, dtype=bool)
     theta, rho = rng.gamma(2.0, 0.5, (150, 6)), rng.beta(3.0, 5.0, (150, 6))
     log = drawn_of_queries(theta, rho, WHERE, omega * WHEN, 45_000, rng)
-    given = {**PLAIN, "attractiveness_strength": 2.0, "satisfaction_strength": 8.0, "satisfaction_prior": 0.375}
+    given = {
+        **PLAIN,
+        "attractiveness_strength": 2.0,
+        "satisfaction_strength": 8.0,
+        "satisfaction_prior": 0.375,
+    }
     model = LuceClick(**given, tolerance=1e-7, max_iterations=2000).fit(log)
     assert model.rho_.mean() == pytest.approx(rho.mean(), abs=0.015)
     tired = [
-        (stop / (stop + (where * other).sum(axis=1) * average)).mean()  # among the other three on a page of average ads
-        for stop, where, average in ((model.omega_[0, 1], model.gamma_[0, 1:], model.theta_.mean()), (omega * WHEN[0, 1], WHERE[0, 1:], theta.mean()))
+        (
+            stop / (stop + (where * other).sum(axis=1) * average)
+        ).mean()  # among the other three on a page of average ads
+        for stop, where, average in (
+            (model.omega_[0, 1], model.gamma_[0, 1:], model.theta_.mean()),
+            (omega * WHEN[0, 1], WHERE[0, 1:], theta.mean()),
+        )
     ]
     assert tired[0] == pytest.approx(tired[1], abs=0.025)
 
 
 @pytest.mark.parametrize("seed", [5, 7, 10])
-def test_a_leap_does_not_make_a_satisfaction_less_known_than_it_was_before_any_click(seed: int) -> None:
+def test_a_leap_does_not_make_a_satisfaction_less_known_than_it_was_before_any_click(
+    seed: int,
+) -> None:
     # It did, and every later step was then taken twice: 207 to 243 iterations in place of 42 to 54.
     log = as_table(random_sessions(np.random.default_rng(seed), 80))
-    model = LuceClick(**{**PLAIN, "satisfaction_strength": 30.0, "satisfaction_prior": 0.3}).fit(log)
+    model = LuceClick(**{**PLAIN, "satisfaction_strength": 30.0, "satisfaction_prior": 0.3}).fit(
+        log
+    )
     assert model.known_rho_.min() >= 30 * 0.3 * 0.7 * (1 - 1e-9)
     assert model.iterations_ < 120
 
 
 def test_as_much_is_known_of_an_ad_never_clicked_as_of_one_never_shown() -> None:
-    log = {"query": ["q"] * 40, "ads": [["a", "b", "c"]] * 40, "clicks": [[1], [2, 1], [], [2]] * 10}
+    log = {
+        "query": ["q"] * 40,
+        "ads": [["a", "b", "c"]] * 40,
+        "clicks": [[1], [2, 1], [], [2]] * 10,
+    }
     model = LuceClick(**{**PLAIN, "satisfaction_strength": 2.0, "satisfaction_prior": 0.1}).fit(log)
     told = model.relevance({"query": ["q", "q"], "ad": ["c", "never"]})
     for end in ("low", "high"):

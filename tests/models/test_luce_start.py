@@ -8,16 +8,20 @@ import numpy as np
 import pytest
 from brute import as_table, random_sessions
 
-from reclick.counts import count
+from reclick.data.counts import count
+from reclick.data.grouped_sessions import Sessions, as_sessions
 from reclick.models import LuceClick, MultiClick
 from reclick.models.luce.climbing import climb
-from reclick.models.luce.counted import Counted, Steps, count_sessions, counted_start
+from reclick.models.luce.initial_values import Counted, Steps, count_sessions, counted_start
+from reclick.models.luce.objective import Problem
 from reclick.models.luce.parameters import Options
-from reclick.models.luce.problem import Problem
-from reclick.sessions import Sessions, as_sessions
 from reclick.simulation import simulate
 
-LOG = {"query": ["q", "q", "q", "r"], "ads": [["a", "b"], ["b", "a"], ["a", "b"], ["a"]], "clicks": [[2, 1], [1], [], [1]]}
+LOG = {
+    "query": ["q", "q", "q", "r"],
+    "ads": [["a", "b"], ["b", "a"], ["a", "b"], ["a"]],
+    "clicks": [[2, 1], [1], [], [1]],
+}
 PLAIN: dict[str, Any] = {
     "attractiveness_strength": 2.0,
     "satisfaction_strength": 5.0,
@@ -31,16 +35,28 @@ NONE = Steps(*np.zeros((5, 1)))
 
 def problem(sessions: Sessions, **options: Any) -> Problem:
     kinds = options.get("kinds", 1)
-    return Problem(sessions, Options(**options), np.ones(len(sessions.counts.impressions)), 0.3, np.full(kinds, 1 / kinds))
+    return Problem(
+        sessions,
+        Options(**options),
+        np.ones(len(sessions.counts.impressions)),
+        0.3,
+        np.full(kinds, 1 / kinds),
+    )
 
 
 def test_pairs_are_counted_as_the_log_is() -> None:
     for log in (LOG, as_table(random_sessions(np.random.default_rng(2), 300))):
         sessions, counts = as_sessions(log), count(log)
-        counted, shown, many = count_sessions(sessions), np.diff(sessions.page), np.diff(sessions.clicks)
+        counted, shown, many = (
+            count_sessions(sessions),
+            np.diff(sessions.page),
+            np.diff(sessions.clicks),
+        )
         np.testing.assert_allclose(counted.clicks, counts.clicks)
         assert counted.expected.sum() == pytest.approx(counts.clicks.sum())
-        full = sessions.weight[many == shown].sum()  # after the last click on such a page nothing is left
+        full = sessions.weight[
+            many == shown
+        ].sum()  # after the last click on such a page nothing is left
         assert counted.followed.sum() == pytest.approx(counts.clicks.sum() - full)
         assert counted.last_clicks.sum() == pytest.approx(counts.last_clicks.sum() - full)
         assert (counted.last_clicks <= counts.last_clicks).all()
@@ -51,7 +67,9 @@ def test_steps_and_expected_clicks_by_hand() -> None:
     steps = counted.steps
     np.testing.assert_allclose(steps.chosen, [[2, 1], [0, 0], [1, 0]])
     np.testing.assert_allclose(steps.left, [[3, 2], [0, 0], [1, 0]])  # free when users went on
-    np.testing.assert_allclose(steps.ended, [[1, 1], [0, 1], [0, 0]])  # … and when they ended; with all ads clicked nothing is chosen any more
+    np.testing.assert_allclose(
+        steps.ended, [[1, 1], [0, 1], [0, 0]]
+    )  # … and when they ended; with all ads clicked nothing is chosen any more
     np.testing.assert_allclose(steps.many_left, [3, 1, 0])
     np.testing.assert_allclose(steps.many_ended, [1, 1, 0])
     # of four on top three were clicked, of three below one
@@ -64,15 +82,29 @@ def test_steps_and_expected_clicks_by_hand() -> None:
 def test_a_fold_is_counted_without_the_sessions_held_out_of_it() -> None:
     sessions = as_sessions(as_table(random_sessions(np.random.default_rng(2), 300)))
     some = sessions.select(np.arange(0, len(sessions), 3))
-    assert count_sessions(some).clicks.sum() == (some.weight * np.diff(some.clicks)).sum() < sessions.counts.clicks.sum()
+    assert (
+        count_sessions(some).clicks.sum()
+        == (some.weight * np.diff(some.clicks)).sum()
+        < sessions.counts.clicks.sum()
+    )
 
 
 def test_the_start_of_pairs_by_hand() -> None:
-    counted = Counted(np.array([6.0, 2.0, 0.0]), np.array([2.0, 6.0, 0.0]), np.array([6.0, 2.0, 0.0]), np.array([3.0, 1.0, 0.0]), NONE)
+    counted = Counted(
+        np.array([6.0, 2.0, 0.0]),
+        np.array([2.0, 6.0, 0.0]),
+        np.array([6.0, 2.0, 0.0]),
+        np.array([3.0, 1.0, 0.0]),
+        NONE,
+    )
     np.testing.assert_allclose(counted.attractiveness(np.ones(3), 2.0), [8 / 4, 4 / 8, 1])
-    np.testing.assert_allclose(counted.satisfaction(0.3, 5.0), [0.3, 0.3, 0.3])  # half of all clicks were the last, and half of each ad's
+    np.testing.assert_allclose(
+        counted.satisfaction(0.3, 5.0), [0.3, 0.3, 0.3]
+    )  # half of all clicks were the last, and half of each ad's
     more = counted._replace(last_clicks=np.array([4.0, 0.0, 0.0]))
-    np.testing.assert_allclose(more.satisfaction(0.3, 5.0), [0.3 * (4 / 0.5 + 5) / 11, 0.3 * 5 / 7, 0.3])
+    np.testing.assert_allclose(
+        more.satisfaction(0.3, 5.0), [0.3 * (4 / 0.5 + 5) / 11, 0.3 * 5 / 7, 0.3]
+    )
 
 
 def test_no_pair_starts_where_it_could_not_leave() -> None:
@@ -88,14 +120,22 @@ def test_counts_start_higher_and_lead_to_the_same_top(kinds: int) -> None:
     sessions = as_sessions(simulate(20_000, weeks=1, queries=200, seed=4).weeks[0])
     made = problem(sessions, kinds=kinds)
     fits = [
-        climb(made, start, max_iterations=3000, tolerance=1e-8, quiet=True) for start in (counted_start(made, count_sessions(sessions)), made.fresh())
+        climb(made, start, max_iterations=3000, tolerance=1e-8, quiet=True)
+        for start in (counted_start(made, count_sessions(sessions)), made.fresh())
     ]
     warm, cold = fits
     assert warm.converged
     assert cold.converged
     total = cold.objective[-1] - cold.objective[0]
     assert warm.objective[0] > cold.objective[0] + 0.9 * total
-    within = [next(i for i, value in enumerate(each.objective) if value > cold.objective[-1] - 0.005 * len(sessions)) for each in fits]
+    within = [
+        next(
+            i
+            for i, value in enumerate(each.objective)
+            if value > cold.objective[-1] - 0.005 * len(sessions)
+        )
+        for each in fits
+    ]
     assert within[0] <= within[1]
     assert warm.objective[-1] == pytest.approx(cold.objective[-1], abs=2e-5 * sessions.weight.sum())
 
@@ -109,16 +149,32 @@ def test_logs_without_clicks_or_where_all_is_clicked_still_have_a_start() -> Non
 
 
 def test_an_ad_alone_on_its_page_starts_with_the_prior_mean_of_satisfaction() -> None:
-    sessions = as_sessions({"query": ["q"] * 4, "ads": [["a"], ["a"], ["b", "c"], ["b", "c"]], "clicks": [[1], [1], [1], [1, 2]]})
+    sessions = as_sessions(
+        {
+            "query": ["q"] * 4,
+            "ads": [["a"], ["a"], ["b", "c"], ["b", "c"]],
+            "clicks": [[1], [1], [1], [1, 2]],
+        }
+    )
     assert count_sessions(sessions).satisfaction(0.4, 2.0)[0] == pytest.approx(0.4)
 
 
 @pytest.mark.parametrize("kept", [False, True])
-@pytest.mark.parametrize("settings", [{}, {"kinds": 2, "mix_strength": 3.0}, {"satisfaction_prior": "overall"}])
-def test_a_history_is_where_the_climb_starts_and_not_what_it_climbs(kept: bool, settings: dict[str, Any]) -> None:
+@pytest.mark.parametrize(
+    "settings", [{}, {"kinds": 2, "mix_strength": 3.0}, {"satisfaction_prior": "overall"}]
+)
+def test_a_history_is_where_the_climb_starts_and_not_what_it_climbs(
+    kept: bool, settings: dict[str, Any]
+) -> None:
     before, now = simulate(3_000, weeks=2, queries=40, seed=5).weeks
     history: Any = MultiClick().fit(before).counts_ if kept else before
-    given: dict[str, Any] = {**PLAIN, "satisfaction_prior": 0.3, "tolerance": 1e-8, "max_iterations": 3000, **settings}
+    given: dict[str, Any] = {
+        **PLAIN,
+        "satisfaction_prior": 0.3,
+        "tolerance": 1e-8,
+        "max_iterations": 3000,
+        **settings,
+    }
     alone, after = LuceClick(**given).fit(now), LuceClick(**given).fit(now, history=history)
     assert after.objective_[0] != alone.objective_[0]
     assert after.converged_
@@ -130,7 +186,11 @@ def test_a_history_is_where_the_climb_starts_and_not_what_it_climbs(kept: bool, 
 
 
 def test_a_history_says_nothing_of_the_satisfaction_of_an_ad_that_the_log_has_no_click_of() -> None:
-    log = {"query": ["q"] * 40, "ads": [["a", "b", "c"]] * 40, "clicks": [[1], [2, 1], [], [2]] * 10}
+    log = {
+        "query": ["q"] * 40,
+        "ads": [["a", "b", "c"]] * 40,
+        "clicks": [[1], [2, 1], [], [2]] * 10,
+    }
     history = {"query": ["q"] * 100, "ads": [["a", "b", "c"]] * 100, "clicks": [[3, 1]] * 100}
     given: dict[str, Any] = {**PLAIN, "satisfaction_prior": 0.3}
     with_it, without = LuceClick(**given).fit(log, history=history), LuceClick(**given).fit(log)

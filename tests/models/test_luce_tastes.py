@@ -9,24 +9,35 @@ import pyarrow as pa
 import pytest
 from luce_world import PLEASE, WHEN, WHERE, drawn
 
-from reclick.batch import Float64
+from reclick.data.batch import Float64
+from reclick.data.grouped_sessions import as_sessions
 from reclick.models import LuceClick
-from reclick.models.luce.beliefs import of_all, slopes, to_all
+from reclick.models.luce.objective import Problem
 from reclick.models.luce.parameters import Options
-from reclick.models.luce.problem import Problem
-from reclick.sessions import as_sessions
+from reclick.models.luce.posterior import of_all, slopes, to_all
 
 SETTINGS: dict[str, Any] = {
     "attractiveness_strength": 1.0, "satisfaction_strength": 5.0, "query_strength": None, "transition_strength": 4.0,
     "kind_strength": 16.0, "mix_strength": None, "position_strength": None,
 }  # fmt: skip
 ALIKE = np.array([0.8, 0.5, 0.8, 0.5, 0.4, 0.4])
-APART = np.array([[3.0, 3.0, 0.1, 0.1, 1.0, 1.0], [0.1, 0.1, 3.0, 3.0, 1.0, 1.0]])  # ads 0 and 1 are for the ones, 2 and 3 for the others
+APART = np.array(
+    [[3.0, 3.0, 0.1, 0.1, 1.0, 1.0], [0.1, 0.1, 3.0, 3.0, 1.0, 1.0]]
+)  # ads 0 and 1 are for the ones, 2 and 3 for the others
 HALVES = np.array([0.5, 0.5])
 
 
 def sessions(count: int, seed: int, tastes: Float64 | None = APART) -> pa.Table:
-    return drawn(ALIKE, PLEASE, np.concatenate([WHERE, WHERE]), np.concatenate([WHEN, WHEN]), count, seed, HALVES, tastes)
+    return drawn(
+        ALIKE,
+        PLEASE,
+        np.concatenate([WHERE, WHERE]),
+        np.concatenate([WHEN, WHEN]),
+        count,
+        seed,
+        HALVES,
+        tastes,
+    )
 
 
 def first_click(tastes: Float64, page: list[int], at: int) -> float:
@@ -35,12 +46,20 @@ def first_click(tastes: Float64, page: list[int], at: int) -> float:
     return float(HALVES @ (weights[:, at] / (WHEN[0, 0] + weights.sum(axis=1))))
 
 
-def test_an_ad_loses_clicks_to_another_that_the_same_users_like_and_not_to_one_that_others_like() -> None:
+def test_an_ad_loses_clicks_to_another_that_the_same_users_like_and_not_to_one_that_others_like() -> (
+    None
+):
     log = sessions(30_000, seed=2)
-    alike, apart = LuceClick(kinds=1, **SETTINGS).fit(log), LuceClick(kinds=2, taste_strength=3.0, **SETTINGS).fit(log)
+    alike, apart = (
+        LuceClick(kinds=1, **SETTINGS).fit(log),
+        LuceClick(kinds=2, taste_strength=3.0, **SETTINGS).fit(log),
+    )
     errors = []
     for model in (alike, apart):
-        for page in ([1, 0, 4, 5], [1, 2, 4, 5]):  # beside its substitute, and beside an ad that the others like as much
+        for page in (
+            [1, 0, 4, 5],
+            [1, 2, 4, 5],
+        ):  # beside its substitute, and beside an ad that the others like as much
             asked = {"query": ["q"], "ads": [[f"ad{i}" for i in page]], "clicks": [[]]}
             errors.append(float(model.next_click_prob(asked)[0, 0]) - first_click(APART, page, 0))
     assert errors[0] > 0.02  # one kind of users: too much beside its substitute
@@ -52,13 +71,22 @@ def test_tastes_are_recovered_but_for_the_order_of_the_kinds() -> None:
     model = LuceClick(kinds=2, taste_strength=1.0, **SETTINGS).fit(sessions(60_000, seed=3))
     assert model.converged_
     ratio = np.log(model.taste_[:, 0] / model.taste_[:, 1])
-    order = np.argsort([int(ad.removeprefix("ad")) for ad in model._pairs.counts.ads.take(pa.array(model._pairs.counts.pair_ad)).to_pylist()])
+    order = np.argsort(
+        [
+            int(ad.removeprefix("ad"))
+            for ad in model._pairs.counts.ads.take(
+                pa.array(model._pairs.counts.pair_ad)
+            ).to_pylist()
+        ]
+    )
     found, truth = ratio[order] - ratio.mean(), np.log(APART[0] / APART[1])
     assert min(np.abs(found - truth).max(), np.abs(found + truth).max()) < 0.5
 
 
 @pytest.mark.parametrize(("tastes", "told"), [(APART, True), (None, False)])
-def test_the_log_decides_for_tastes_where_users_have_them(tastes: Float64 | None, told: bool) -> None:
+def test_the_log_decides_for_tastes_where_users_have_them(
+    tastes: Float64 | None, told: bool
+) -> None:
     model = LuceClick().fit(sessions(6_000, 4, tastes))
     assert (model.options_["kinds"] > 1 and model.options_["taste"] is not None) == told
 
@@ -67,7 +95,9 @@ def test_attractiveness_is_the_chance_of_a_click_if_the_ad_stood_alone() -> None
     """Also where tastes differ, where odds that are averaged would put first what half of the users like much."""
     model = LuceClick(kinds=2, taste_strength=3.0, **SETTINGS).fit(sessions(30_000, seed=5))
     ads = [f"ad{i}" for i in range(6)]
-    alone = model.click_prob({"query": ["q"] * 6, "ads": [[ad] for ad in ads], "clicks": [[]] * 6})[:, 0]
+    alone = model.click_prob({"query": ["q"] * 6, "ads": [[ad] for ad in ads], "clicks": [[]] * 6})[
+        :, 0
+    ]
     told = model.relevance({"query": ["q"] * 6, "ad": ads})["attractiveness"].to_numpy()
     np.testing.assert_allclose(told, alone, rtol=1e-9)
     np.testing.assert_allclose(told, HALVES @ (ALIKE * APART / (1 + ALIKE * APART)), atol=0.03)
@@ -76,10 +106,17 @@ def test_attractiveness_is_the_chance_of_a_click_if_the_ad_stood_alone() -> None
 
 @pytest.mark.parametrize("taste", [None, 1.0])
 def test_a_pair_never_seen_is_the_least_known(taste: float | None) -> None:
-    log = {"query": ["q"] * 401, "ads": [["a", "b"]] * 400 + [["a", "rare"]], "clicks": [[1], [], [2], [2, 1]] * 100 + [[]]}
+    log = {
+        "query": ["q"] * 401,
+        "ads": [["a", "b"]] * 400 + [["a", "rare"]],
+        "clicks": [[1], [], [2], [2, 1]] * 100 + [[]],
+    }
     model = LuceClick(kinds=2, taste_strength=taste, **SETTINGS).fit(log)
     table = model.relevance({"query": ["q"] * 3, "ad": ["a", "rare", "never"]})
-    low, high = (np.log(p / (1 - p)) for p in (table[f"attractiveness_{end}"].to_numpy() for end in ("low", "high")))
+    low, high = (
+        np.log(p / (1 - p))
+        for p in (table[f"attractiveness_{end}"].to_numpy() for end in ("low", "high"))
+    )
     often, once, never = high - low
     assert often < 0.5 * once
     assert never > 0.9 * once
@@ -88,7 +125,9 @@ def test_a_pair_never_seen_is_the_least_known(taste: float | None) -> None:
 
 
 @pytest.mark.parametrize("taste", [None, 3.0])
-def test_an_update_with_next_to_nothing_leaves_what_is_known_of_the_ads(taste: float | None) -> None:
+def test_an_update_with_next_to_nothing_leaves_what_is_known_of_the_ads(
+    taste: float | None,
+) -> None:
     model = LuceClick(kinds=2, taste_strength=taste, **SETTINGS).fit(sessions(3_000, seed=8))
     before, exposure = model.known_theta_.copy(), model.exposure_.copy()
     for _ in range(2):
@@ -123,13 +162,18 @@ def test_the_information_is_the_inverse_of_the_variance_by_plain_algebra() -> No
         exact = np.diag([told[i].sum() + head[i], *(told[i] + shaft[i])])
         exact[0, 1:] = exact[1:, 0] = told[i]
         at, tiny = np.log(odds[i]), 1e-6 * np.eye(3)
-        slope = np.array([logit(at + move) - logit(at - move) for move in (np.full(3, 1e-6), *tiny)]) / 2e-6
+        slope = (
+            np.array([logit(at + move) - logit(at - move) for move in (np.full(3, 1e-6), *tiny)])
+            / 2e-6
+        )
         assert 1 / found[i] == pytest.approx(slope @ np.linalg.inv(exact) @ slope, rel=1e-6)
 
 
 def test_what_a_pass_tells_of_the_kinds_is_not_mixed_up() -> None:
     """Of users nearly all of the second kind, the first kind's weights are told next to nothing."""
     grouped = as_sessions(sessions(300, seed=9))
-    made = Problem(grouped, Options(kinds=2, taste=2.0), np.ones(len(grouped.counts.impressions)), 0.3, HALVES)
+    made = Problem(
+        grouped, Options(kinds=2, taste=2.0), np.ones(len(grouped.counts.impressions)), 0.3, HALVES
+    )
     told = made.passes.information(made.fresh()._replace(share=np.array([[1e-6, 1 - 1e-6]]))).ads
     assert told[:, 0].max() < 1e-3 < told[:, 1].min()

@@ -10,24 +10,30 @@ import pyarrow as pa
 import pytest
 from luce_world import PLAIN
 
-from reclick import pages as pg
-from reclick.attractiveness import TokenLists
-from reclick.batch import Float64
+from reclick.clicks import distribution as pg
+from reclick.clicks.choice import LUCE
+from reclick.clicks.distribution import Pages
+from reclick.data.batch import Float64
 from reclick.models import LuceClick, MultiClick, load
-from reclick.models.luce.text import LogLinear, chosen, log_linear, word_means
-from reclick.pages import Pages
-from reclick.sequences.readings import LUCE
+from reclick.text.poisson_regression import LogLinear, chosen, log_linear, word_means
+from reclick.text.word_rates import TokenLists
 
 
-def headlines(rng: np.random.Generator, ads: int, words: int, spread: float) -> tuple[TokenLists, Float64]:
+def headlines(
+    rng: np.random.Generator, ads: int, words: int, spread: float
+) -> tuple[TokenLists, Float64]:
     """Ads of eight words each, and their true rates: the product of what each word does."""
     text = np.stack([rng.choice(words, 8, replace=False) for _ in range(ads)])
     effect = rng.normal(0, spread, words)
-    tokens = TokenLists(np.arange(ads + 1) * 8, text.ravel().astype(np.int32), np.ones(8 * ads, np.int32))
+    tokens = TokenLists(
+        np.arange(ads + 1) * 8, text.ravel().astype(np.int32), np.ones(8 * ads, np.int32)
+    )
     return tokens, np.exp(effect[text].sum(axis=1) - 1)
 
 
-def test_a_log_linear_text_model_finds_the_effects_of_words_and_is_chosen_where_they_multiply() -> None:
+def test_a_log_linear_text_model_finds_the_effects_of_words_and_is_chosen_where_they_multiply() -> (
+    None
+):
     rng = np.random.default_rng(11)
     tokens, rate = headlines(rng, 3_000, 200, 0.3)
     exposure = rng.uniform(20, 200, 3_000)
@@ -47,7 +53,10 @@ def test_where_words_say_nothing_the_text_models_say_the_overall_rate() -> None:
     rate = chosen(tokens, exposure, clicks, 400, np.arange(500)).rate(tokens)
     assert np.abs(rate / (clicks.sum() / exposure.sum()) - 1).max() < 0.35
     nothing = TokenLists(np.array([0, 1]), np.array([-1], np.int32), np.ones(1, np.int32))
-    for model in (word_means(tokens, exposure, clicks, 400), log_linear(tokens, exposure, clicks, 400, 1e9)):
+    for model in (
+        word_means(tokens, exposure, clicks, 400),
+        log_linear(tokens, exposure, clicks, 400, 1e9),
+    ):
         assert model.rate(nothing)[0] == pytest.approx(clicks.sum() / exposure.sum(), rel=0.01)
 
 
@@ -63,14 +72,27 @@ def test_the_slope_of_the_log_linear_objective_is_zero_where_it_is_fitted() -> N
     assert abs(left.sum()) < 1e-6
 
 
-def test_words_are_the_prior_of_ads_never_seen_without_the_bias_of_where_they_stood(tmp_path: Path) -> None:
+def test_words_are_the_prior_of_ads_never_seen_without_the_bias_of_where_they_stood(
+    tmp_path: Path,
+) -> None:
     # Words are equally good; "low" ads stand below, where nobody looks. Click rates blame the word, exposure does not.
     rng, count = np.random.default_rng(14), 12_000
     gamma = np.array([[[1.0, 0.2], [0.5, 0.5], [0.5, 0.5]]])
-    pages = Pages(LUCE, np.full(2 * count, 0.6), np.zeros(2 * count), np.ones((1, 3)), gamma, np.arange(count + 1) * 2, np.zeros(count, np.int64))
+    pages = Pages(
+        LUCE,
+        np.full(2 * count, 0.6),
+        np.zeros(2 * count),
+        np.ones((1, 3)),
+        gamma,
+        np.arange(count + 1) * 2,
+        np.zeros(count, np.int64),
+    )
     click, clicks = pg.samples(pages, rng)
     low = rng.random(count) < 0.85  # … most of the time
-    ads = [[f"h{i % 9}", f"l{i % 7}"] if below else [f"l{i % 7}", f"h{i % 9}"] for i, below in enumerate(low)]
+    ads = [
+        [f"h{i % 9}", f"l{i % 7}"] if below else [f"l{i % 7}", f"h{i % 9}"]
+        for i, below in enumerate(low)
+    ]
     text = {"ad": [f"h{i}" for i in range(9)] + [f"l{i}" for i in range(7)] + ["new-h", "new-l"]}
     text["title"] = [("high" if "h" in ad else "low") + f" {ad[-1]}" for ad in text["ad"]]
     text |= {"description": [""] * 18, "display_url": [""] * 18}
@@ -78,7 +100,10 @@ def test_words_are_the_prior_of_ads_never_seen_without_the_bias_of_where_they_st
     log = pa.table({"query": ["q"] * count, "ads": ads, "clicks": lists})
     model = LuceClick(**PLAIN, attractiveness_prior="words").fit(log, ads=text)
     asked = {"query": ["q", "q"], "ad": ["new-h", "new-l"]}
-    ours, counted = (each.relevance(asked, text=text)["attractiveness"].to_numpy() for each in (model, MultiClick().fit(log, ads=text)))
+    ours, counted = (
+        each.relevance(asked, text=text)["attractiveness"].to_numpy()
+        for each in (model, MultiClick().fit(log, ads=text))
+    )
     assert ours[0] / ours[1] == pytest.approx(1, abs=0.15)
     assert counted[0] / counted[1] > 1.25
     model.save(tmp_path / "model")
@@ -87,15 +112,29 @@ def test_words_are_the_prior_of_ads_never_seen_without_the_bias_of_where_they_st
 
 def test_words_say_the_same_of_a_new_ad_after_many_updates_with_days_that_are_alike() -> None:
     rng = np.random.default_rng(12)
-    ads = {"ad": [f"a{i}" for i in range(12)] + ["new"], "title": [f"{'cheap' if i % 2 else 'fine'} w{i}" for i in range(12)] + ["cheap new"]}
+    ads = {
+        "ad": [f"a{i}" for i in range(12)] + ["new"],
+        "title": [f"{'cheap' if i % 2 else 'fine'} w{i}" for i in range(12)] + ["cheap new"],
+    }
 
     def day() -> dict[str, list[Any]]:
         shown = [rng.permutation(12)[:3] for _ in range(600)]
-        clicks = [[int(j) + 1 for j, i in enumerate(page) if rng.random() < (0.3 if i % 2 else 0.05)][:1] for page in shown]
-        return {"query": ["q"] * 600, "ads": [[f"a{i}" for i in page] for page in shown], "clicks": clicks}
+        clicks = [
+            [int(j) + 1 for j, i in enumerate(page) if rng.random() < (0.3 if i % 2 else 0.05)][:1]
+            for page in shown
+        ]
+        return {
+            "query": ["q"] * 600,
+            "ads": [[f"a{i}" for i in page] for page in shown],
+            "clicks": clicks,
+        }
 
     model = LuceClick(attractiveness_prior="words", **PLAIN).fit(day(), ads=ads)
     said = [model.relevance({"query": ["q"], "ad": ["new"]})["attractiveness"][0].as_py()]
     for _ in range(3):
-        said.append(model.update(day()).relevance({"query": ["q"], "ad": ["new"]})["attractiveness"][0].as_py())
+        said.append(
+            model.update(day())
+            .relevance({"query": ["q"], "ad": ["new"]})["attractiveness"][0]
+            .as_py()
+        )
     assert max(said) < 1.5 * min(said)

@@ -16,7 +16,9 @@ from reclick.models import LuceClick, load
 from reclick.simulation import simulate
 
 
-def test_a_saved_model_with_every_addition_answers_the_same_to_the_last_bit_and_can_be_updated(tmp_path: Path) -> None:
+def test_a_saved_model_with_every_addition_answers_the_same_to_the_last_bit_and_can_be_updated(
+    tmp_path: Path,
+) -> None:
     log, day = (as_table(random_sessions(np.random.default_rng(seed), 150)) for seed in (7, 8))
     model = LuceClick(**RICH).fit(log)
     model.save(tmp_path / "model")
@@ -29,13 +31,19 @@ def test_a_saved_model_with_every_addition_answers_the_same_to_the_last_bit_and_
 def test_a_model_saved_by_a_reclick_that_kept_other_sums_is_refused() -> None:
     model = LuceClick(**PLAIN).fit(as_table(random_sessions(np.random.default_rng(7), 20)))
     values, tables = model._to_tables()
-    for other in ({name: table for name, table in tables.items() if name != "luce_spots"}, tables | {"luce_told": tables["luce_told"].select([0])}):
+    for other in (
+        {name: table for name, table in tables.items() if name != "luce_spots"},
+        tables | {"luce_told": tables["luce_told"].select([0])},
+    ):
         with pytest.raises(StoreError, match="Fit it again"):
             LuceClick(**PLAIN)._from_tables(values, other)
 
 
 def test_an_update_comes_near_to_a_fit_of_both_days_in_fewer_iterations() -> None:
-    one, two = drawn(PULL, PLEASE, WHERE, WHEN, 8_000, 5), drawn(PULL, PLEASE, WHERE, WHEN, 8_000, 6)
+    one, two = (
+        drawn(PULL, PLEASE, WHERE, WHEN, 8_000, 5),
+        drawn(PULL, PLEASE, WHERE, WHEN, 8_000, 6),
+    )
     whole = LuceClick(**PLAIN).fit(pa.concat_tables([one, two]))
     updated = LuceClick(**PLAIN).fit(one).update(two)
     assert updated.iterations_ <= whole.iterations_
@@ -49,7 +57,10 @@ def test_an_update_comes_near_to_a_fit_of_both_days_in_fewer_iterations() -> Non
 def test_an_update_lets_old_days_fade_and_takes_in_new_queries_ads_and_longer_pages() -> None:
     old = {"query": ["q"] * 40, "ads": [["a", "b"]] * 40, "clicks": [[1]] * 40}
     new = {"query": ["q", "r"] * 20, "ads": [["a", "b", "c"]] * 40, "clicks": [[2]] * 40}
-    kept, faded = (LuceClick(**{**PLAIN, "query_strength": 2.0}).fit(old).update(new, decay=decay) for decay in (1.0, 0.05))
+    kept, faded = (
+        LuceClick(**{**PLAIN, "query_strength": 2.0}).fit(old).update(new, decay=decay)
+        for decay in (1.0, 0.05)
+    )
     page = {"query": ["q"], "ads": [["a", "b", "c"]]}
     assert faded.click_prob(page)[0, 0] < kept.click_prob(page)[0, 0]
     assert faded.click_prob(page)[0, 1] > kept.click_prob(page)[0, 1]
@@ -60,7 +71,9 @@ def test_an_update_lets_old_days_fade_and_takes_in_new_queries_ads_and_longer_pa
 
 @pytest.mark.parametrize("settings", [{}, {"kinds": 2, "mix_strength": 3.0}])
 @pytest.mark.parametrize("seed", range(3))
-def test_an_update_climbs_though_pairs_and_queries_become_more_frequent_ones(seed: int, settings: dict[str, Any], tmp_path: Path) -> None:
+def test_an_update_climbs_though_pairs_and_queries_become_more_frequent_ones(
+    seed: int, settings: dict[str, Any], tmp_path: Path
+) -> None:
     weeks = simulate(600, weeks=3, queries=20, seed=seed).weeks
     given = {**PLAIN, "query_strength": 2.0, "satisfaction_prior": 0.5, **settings}
     model = LuceClick(**given).fit(weeks[0])
@@ -75,10 +88,20 @@ def test_an_update_climbs_though_pairs_and_queries_become_more_frequent_ones(see
         assert (np.diff(each.objective_) > -1e-9 * 600).all()
 
 
-def test_what_an_update_remembers_of_queries_adds_up_when_there_was_one_query_and_now_are_more() -> None:
+def test_what_an_update_remembers_of_queries_adds_up_when_there_was_one_query_and_now_are_more() -> (
+    None
+):
     old = {"query": ["q"] * 40, "ads": [["a", "b"]] * 40, "clicks": [[1], [], [1, 2], [2]] * 10}
-    new = {"query": ["q", "r", "s", "r"] * 10, "ads": [["a", "b", "c"]] * 40, "clicks": [[2], [], [3, 1], [1]] * 10}
-    model = LuceClick(**{**PLAIN, "query_strength": 2.0, "kinds": 2, "mix_strength": 2.0}).fit(old).update(new, decay=0.5)
+    new = {
+        "query": ["q", "r", "s", "r"] * 10,
+        "ads": [["a", "b", "c"]] * 40,
+        "clicks": [[2], [], [3, 1], [1]] * 10,
+    }
+    model = (
+        LuceClick(**{**PLAIN, "query_strength": 2.0, "kinds": 2, "mix_strength": 2.0})
+        .fit(old)
+        .update(new, decay=0.5)
+    )
     memory = model._memory
     assert memory.query_chosen.shape == (3,)
     assert memory.query_chosen.sum() == pytest.approx(memory.out_chosen.sum(), rel=1e-9)
@@ -90,4 +113,6 @@ def test_one_new_ad_without_a_click_does_not_speak_for_all_that_were_never_seen(
     model = LuceClick(**PLAIN).fit(log)
     before = model.relevance({"query": ["q"], "ad": ["never"]})["attractiveness"][0].as_py()
     model.update({"query": ["q"], "ads": [["a", "new"]], "clicks": [[]]})
-    assert model.relevance({"query": ["q"], "ad": ["never"]})["attractiveness"][0].as_py() == pytest.approx(before, rel=0.2)
+    assert model.relevance({"query": ["q"], "ad": ["never"]})["attractiveness"][
+        0
+    ].as_py() == pytest.approx(before, rel=0.2)

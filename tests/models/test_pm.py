@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from brute import Session, all_sequences, as_table, random_sessions
 
+from reclick.data.grouped_sessions import as_sessions
 from reclick.errors import CannotAnswerError, SettingError
 from reclick.models import PM, load
-from reclick.sessions import as_sessions
 
 LOG = [
     Session("q", ("a", "b"), ()),
@@ -21,13 +21,17 @@ LOG = [
 ]  # of 2 ads: 1, 2, 1 sessions with 0, 1, 2 clicks; of 4 ads: one with 3; in all 1, 2, 1, 1
 
 
-def plain_numbers(sessions: list[Session], n: int, strength: float, history: list[Session] | None = None) -> list[float]:
+def plain_numbers(
+    sessions: list[Session], n: int, strength: float, history: list[Session] | None = None
+) -> list[float]:
     """P(m | n), m = 0 … n, from its definition."""
 
     def shrunk(source: list[Session], prior: list[float]) -> list[float]:
         seen = [sum(s.weight for s in source if len(s.path) == m) for m in range(n + 1)]
         total = sum(seen) + strength
-        return [(seen[m] + strength * prior[m]) / total if total else prior[m] for m in range(n + 1)]
+        return [
+            (seen[m] + strength * prior[m]) / total if total else prior[m] for m in range(n + 1)
+        ]
 
     share = shrunk(sessions if history is None else history, [1 / (n + 1)] * (n + 1))
     for source in [sessions] if history is None else [history, sessions]:
@@ -37,10 +41,18 @@ def plain_numbers(sessions: list[Session], n: int, strength: float, history: lis
 
 def test_a_worked_example() -> None:
     model = PM(number_strength=0).fit(as_table(LOG))
-    asked = as_table([Session("q", ("a", "b"), clicks) for clicks in all_sequences(2)])  # (), 1, 2, 1 2, 2 1
-    np.testing.assert_allclose(np.exp(model.log_prob(asked)), [1 / 4, 1 / 2, 0, 1 / 4, 0], atol=1e-15)
-    np.testing.assert_allclose(np.exp(model.log_set_prob(asked)), [1 / 4, 1 / 2, 0, 1 / 4, 1 / 4], atol=1e-15)
-    np.testing.assert_allclose(model.click_prob({"query": ["new"], "ads": [["x", "y"]]}), [[3 / 4, 1 / 4]])
+    asked = as_table(
+        [Session("q", ("a", "b"), clicks) for clicks in all_sequences(2)]
+    )  # (), 1, 2, 1 2, 2 1
+    np.testing.assert_allclose(
+        np.exp(model.log_prob(asked)), [1 / 4, 1 / 2, 0, 1 / 4, 0], atol=1e-15
+    )
+    np.testing.assert_allclose(
+        np.exp(model.log_set_prob(asked)), [1 / 4, 1 / 2, 0, 1 / 4, 1 / 4], atol=1e-15
+    )
+    np.testing.assert_allclose(
+        model.click_prob({"query": ["new"], "ads": [["x", "y"]]}), [[3 / 4, 1 / 4]]
+    )
 
 
 def test_a_page_length_never_seen_pools_all_lengths_and_leaves_out_what_does_not_fit() -> None:
@@ -62,16 +74,31 @@ def test_log_prob_equals_the_definition(strength: float, past: bool) -> None:
     model = PM(number_strength=strength).fit(as_table(train, weights=True), history=history)
     for n in (1, 2, 3, 4, 5):
         numbers = plain_numbers(train, n, strength, before if past else None)
-        sequences = list(all_sequences(n)) if n < 5 else [tuple(range(1, m + 1)) for m in range(n + 1)]
-        expected = [numbers[len(clicks)] if clicks == tuple(range(1, len(clicks) + 1)) else 0.0 for clicks in sequences]
-        got = np.exp(model.log_prob(as_table([Session("q", tuple("abcdef"[:n]), clicks) for clicks in sequences])))
+        sequences = (
+            list(all_sequences(n)) if n < 5 else [tuple(range(1, m + 1)) for m in range(n + 1)]
+        )
+        expected = [
+            numbers[len(clicks)] if clicks == tuple(range(1, len(clicks) + 1)) else 0.0
+            for clicks in sequences
+        ]
+        got = np.exp(
+            model.log_prob(
+                as_table([Session("q", tuple("abcdef"[:n]), clicks) for clicks in sequences])
+            )
+        )
         np.testing.assert_allclose(got, expected, rtol=1e-12, atol=1e-15)
         assert got.sum() == pytest.approx(1, abs=1e-12)
 
 
 def test_with_a_strength_every_number_of_clicks_is_possible() -> None:
     model = PM().fit(as_table([Session("q", ("a", "b", "c"), (1,))]))
-    asked = as_table([Session("q", tuple("abcdefghijklmnop"[:n]), tuple(range(1, m + 1))) for n in (1, 2, 3, 4, 16) for m in range(n + 1)])
+    asked = as_table(
+        [
+            Session("q", tuple("abcdefghijklmnop"[:n]), tuple(range(1, m + 1)))
+            for n in (1, 2, 3, 4, 16)
+            for m in range(n + 1)
+        ]
+    )
     assert np.isfinite(model.log_prob(asked)).all()
     assert np.isfinite(model.log_set_prob(asked)).all()
 
@@ -80,7 +107,9 @@ def test_the_next_click_is_the_next_position_and_after_strange_clicks_there_is_n
     model = PM(number_strength=0).fit(as_table(LOG))
     pages = {"query": ["q"] * 6, "ads": [["a", "b"]] * 5 + [["a"]]}
     got = model.next_click_prob(pages, [[], [1], [1, 2], [2], [2, 1], []])
-    np.testing.assert_allclose(got, np.array([[3 / 4, 0], [0, 1 / 3], [0, 0], [0, 0], [0, 0], [2 / 3, np.nan]]), atol=1e-15)
+    np.testing.assert_allclose(
+        got, np.array([[3 / 4, 0], [0, 1 / 3], [0, 0], [0, 0], [0, 0], [2 / 3, np.nan]]), atol=1e-15
+    )
     long = model.next_click_prob({"query": ["q"] * 2, "ads": [list("abcd")] * 2}, [[3, 1], [1, 3]])
     np.testing.assert_array_equal(long, np.zeros((2, 4)))
 
@@ -92,8 +121,12 @@ def test_the_likeliest_sequences_are_the_first_positions() -> None:
 
 def test_a_weight_of_two_equals_the_row_twice_and_grouped_sessions_will_do() -> None:
     sessions = random_sessions(np.random.default_rng(1), 40, weights=True)
-    repeated = as_table([Session(s.query, s.ads, s.clicks) for s in sessions for _ in range(int(s.weight))])
-    models = [PM().fit(log) for log in (as_table(sessions, weights=True), repeated, as_sessions(repeated))]
+    repeated = as_table(
+        [Session(s.query, s.ads, s.clicks) for s in sessions for _ in range(int(s.weight))]
+    )
+    models = [
+        PM().fit(log) for log in (as_table(sessions, weights=True), repeated, as_sessions(repeated))
+    ]
     for model in models[1:]:
         np.testing.assert_array_equal(model.numbers_, models[0].numbers_)
 

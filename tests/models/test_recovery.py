@@ -15,38 +15,60 @@ import pyarrow as pa
 import pytest
 from brute import all_sequences
 
-from reclick import pages as pg
+from reclick.clicks import distribution as pg
+from reclick.clicks import step
+from reclick.clicks.choice import READINGS
+from reclick.clicks.distribution import Pages
 from reclick.models import MultiClick
-from reclick.pages import Pages
-from reclick.sequences import stepping
-from reclick.sequences.readings import READINGS
 from reclick.simulation import simulate
 
 Float64 = npt.NDArray[np.float64]
-GAMMA = np.array([[0.5, 0.3, 0.15, 0.05], [0.0, 0.6, 0.3, 0.1], [0.3, 0.0, 0.5, 0.2], [0.4, 0.3, 0.0, 0.3], [0.6, 0.3, 0.1, 0.0]])
+GAMMA = np.array(
+    [
+        [0.5, 0.3, 0.15, 0.05],
+        [0.0, 0.6, 0.3, 0.1],
+        [0.3, 0.0, 0.5, 0.2],
+        [0.4, 0.3, 0.0, 0.3],
+        [0.6, 0.3, 0.1, 0.0],
+    ]
+)
 AT_MOST_TWO = np.array([0.3, 0.55, 1.0, 1.0, 1.0])
 ADS = ["a", "b", "c", "d"]
 
 
-def drawn(reading: str, theta: Float64, rho: Float64, eta: Float64, count: int, seed: int) -> pa.Table:
+def drawn(
+    reading: str, theta: Float64, rho: Float64, eta: Float64, count: int, seed: int
+) -> pa.Table:
     pages = Pages(
-        READINGS[reading], np.tile(theta, count), np.tile(rho, count), eta[None], GAMMA[None], np.arange(count + 1) * 4, np.zeros(count, np.int64)
+        READINGS[reading],
+        np.tile(theta, count),
+        np.tile(rho, count),
+        eta[None],
+        GAMMA[None],
+        np.arange(count + 1) * 4,
+        np.zeros(count, np.int64),
     )
     click, clicks = pg.samples(pages, np.random.default_rng(seed))
     return pa.table(
         {
             "query": ["q"] * count,
-            "ads": pa.ListArray.from_arrays(pa.array(np.arange(count + 1, dtype=np.int32) * 4), pa.array(ADS * count)),
+            "ads": pa.ListArray.from_arrays(
+                pa.array(np.arange(count + 1, dtype=np.int32) * 4), pa.array(ADS * count)
+            ),
             "clicks": pa.ListArray.from_arrays(pa.array(clicks.astype(np.int32)), pa.array(click)),
         }
     )
 
 
-def limits(reading: str, theta: Float64, rho: Float64, eta: Float64) -> tuple[Float64, Float64, Float64, float]:
+def limits(
+    reading: str, theta: Float64, rho: Float64, eta: Float64
+) -> tuple[Float64, Float64, Float64, float]:
     """P(exactly k clicks), P(more than k), expected transitions a session, and P(a click is the last), by enumeration."""
     exactly, moves, clicks = np.zeros(5), np.zeros((5, 4)), 0.0
     for sequence in all_sequences(4):
-        chance = np.exp(stepping.log_prob(READINGS[reading], theta, rho, eta, GAMMA, np.array(sequence, np.int32)))
+        chance = np.exp(
+            step.log_prob(READINGS[reading], theta, rho, eta, GAMMA, np.array(sequence, np.int32))
+        )
         exactly[len(sequence)] += chance
         clicks += chance * len(sequence)
         for last, to in zip((0, *sequence), sequence, strict=False):
@@ -66,8 +88,12 @@ def test_where_counting_is_consistent_fatigue_and_transitions_are_recovered() ->
     theta, rho = np.full(4, 0.4), np.zeros(4)
     model = MultiClick(pooling="global").fit(drawn("normalised", theta, rho, AT_MOST_TWO, size, 1))
     exactly, more, moves, last = limits("normalised", theta, rho, AT_MOST_TWO)
-    assert_within_four_errors(model.eta_[:3], AT_MOST_TWO[:3], size * (exactly + more)[:3])  # η itself, not only the limit
-    assert_within_four_errors(model.gamma_, GAMMA, size * moves.sum(axis=1, keepdims=True) * np.ones((1, 4)))
+    assert_within_four_errors(
+        model.eta_[:3], AT_MOST_TWO[:3], size * (exactly + more)[:3]
+    )  # η itself, not only the limit
+    assert_within_four_errors(
+        model.gamma_, GAMMA, size * moves.sum(axis=1, keepdims=True) * np.ones((1, 4))
+    )
     # … and yet users who are never satisfied are counted as satisfied whenever they stop:
     assert last > 0.6
     assert model.satisfaction_ == pytest.approx(last, abs=3 * np.sqrt(0.25 / size))
@@ -76,13 +102,21 @@ def test_where_counting_is_consistent_fatigue_and_transitions_are_recovered() ->
 @pytest.mark.parametrize("reading", ["leftover", "examination", "normalised"])
 def test_counting_converges_to_the_expectation_of_its_counts(reading: str) -> None:
     size = 60_000
-    theta, rho, eta = np.array([0.8, 0.5, 0.6, 0.9]), np.array([0.2, 0.5, 0.3, 0.4]), np.array([0.2, 0.3, 0.4, 0.5, 1.0])
-    model = MultiClick(reading=reading, pooling="global").fit(drawn(reading, theta, rho, eta, size, 2))
+    theta, rho, eta = (
+        np.array([0.8, 0.5, 0.6, 0.9]),
+        np.array([0.2, 0.5, 0.3, 0.4]),
+        np.array([0.2, 0.3, 0.4, 0.5, 1.0]),
+    )
+    model = MultiClick(reading=reading, pooling="global").fit(
+        drawn(reading, theta, rho, eta, size, 2)
+    )
     exactly, more, moves, last = limits(reading, theta, rho, eta)
     reached = exactly + more
     share = exactly[:4] / reached[:4]
     assert_within_four_errors(model.eta_[:4], share, size * reached[:4])
-    assert (share[1:] > eta[1:4] + 0.1).all()  # every stop is credited to fatigue, also those of the satisfied
+    assert (
+        share[1:] > eta[1:4] + 0.1
+    ).all()  # every stop is credited to fatigue, also those of the satisfied
     left = moves.sum(axis=1, keepdims=True)
     assert_within_four_errors(model.gamma_, moves / left, size * left * np.ones((1, 4)))
     assert model.satisfaction_ == pytest.approx(last, abs=3 * np.sqrt(0.25 / size))
@@ -94,9 +128,16 @@ def test_counting_converges_to_the_expectation_of_its_counts(reading: str) -> No
 def test_a_constant_satisfaction_and_fatigue_are_known_only_together() -> None:
     # Stopping after the first click has probability r + (1 − r) η_1: two users with different r and η_1 leave the same counts.
     size, theta = 60_000, np.full(4, 0.5)
-    patient = drawn("normalised", theta, np.full(4, 0.5), np.array([0.2, 0.2, 1.0, 1.0, 1.0]), size, 3)
-    satisfied = drawn("normalised", theta, np.full(4, 0.2), np.array([0.2, 0.5, 1.0, 1.0, 1.0]), size, 4)
-    one, two = MultiClick(pooling="global").fit(patient), MultiClick(pooling="global").fit(satisfied)
+    patient = drawn(
+        "normalised", theta, np.full(4, 0.5), np.array([0.2, 0.2, 1.0, 1.0, 1.0]), size, 3
+    )
+    satisfied = drawn(
+        "normalised", theta, np.full(4, 0.2), np.array([0.2, 0.5, 1.0, 1.0, 1.0]), size, 4
+    )
+    one, two = (
+        MultiClick(pooling="global").fit(patient),
+        MultiClick(pooling="global").fit(satisfied),
+    )
     for model in (one, two):
         assert_within_four_errors(model.eta_[1:2], np.array([0.6]), np.array([0.8 * size]))
     assert one.satisfaction_ == pytest.approx(two.satisfaction_, abs=0.01)
@@ -113,7 +154,9 @@ def test_attractive_ads_of_a_simulated_market_are_found() -> None:
     true, got = np.array(truth["attractiveness"])[seen], np.array(table["attractiveness"])[seen]
     agree = np.sign(true[:, None] - true) * np.sign(got[:, None] - got)
     assert seen.sum() > 60
-    assert agree[query[:, None] == query].sum() / (agree[query[:, None] == query] != 0).sum() > 0.4  # 0 would be chance, 1 perfect order
+    assert (
+        agree[query[:, None] == query].sum() / (agree[query[:, None] == query] != 0).sum() > 0.4
+    )  # 0 would be chance, 1 perfect order
 
 
 # ---- intervals
@@ -124,7 +167,14 @@ def rates_log(clicks: npt.NDArray[np.int64], impressions: npt.NDArray[np.int64])
     names = [str(i) for i in range(len(clicks))] * 2
     weight = np.concatenate([clicks, impressions - clicks]).astype(float)
     lists = pa.array([[1]] * len(clicks) + [[]] * len(clicks), pa.list_(pa.int64()))
-    table = pa.table({"query": names, "ads": [[f"ad{name}"] for name in names], "clicks": lists, "weight": weight})
+    table = pa.table(
+        {
+            "query": names,
+            "ads": [[f"ad{name}"] for name in names],
+            "clicks": lists,
+            "weight": weight,
+        }
+    )
     return table.filter(pa.array(weight > 0))
 
 
@@ -134,7 +184,10 @@ def covered(table: pa.Table, name: str, truth: Float64) -> float:
 
 
 def asked(model: MultiClick, count: int, level: float = 0.9) -> pa.Table:
-    return model.relevance(pa.table({"query": [str(i) for i in range(count)], "ad": [f"ad{i}" for i in range(count)]}), level=level)
+    return model.relevance(
+        pa.table({"query": [str(i) for i in range(count)], "ad": [f"ad{i}" for i in range(count)]}),
+        level=level,
+    )
 
 
 @pytest.mark.parametrize("level", [0.5, 0.9])
@@ -155,9 +208,18 @@ def test_intervals_of_satisfaction_hold_the_truth_as_often_as_they_say(strength:
     names = [str(i) for i in range(size)] * 2
     lists = pa.array([[1]] * size + [[1, 2]] * size, pa.list_(pa.int64()))
     weight = np.concatenate([last, clicks - last]).astype(float)
-    log = pa.table({"query": names, "ads": [[f"ad{name}", "next"] for name in names], "clicks": lists, "weight": weight})
+    log = pa.table(
+        {
+            "query": names,
+            "ads": [[f"ad{name}", "next"] for name in names],
+            "clicks": lists,
+            "weight": weight,
+        }
+    )
     history = {"query": ["h"], "ads": [["x", "y"]], "clicks": [[1, 2]]}
-    model = MultiClick(satisfaction_strength=strength).fit(log.filter(pa.array(weight > 0)), history=history)
+    model = MultiClick(satisfaction_strength=strength).fit(
+        log.filter(pa.array(weight > 0)), history=history
+    )
     assert 0.87 < covered(asked(model, size), "satisfaction", rho) < 0.93
 
 
@@ -174,5 +236,7 @@ def test_intervals_of_ads_of_many_words_hold_what_their_words_average_to() -> No
     truth = (clicked / np.maximum(shown, 1))[text].mean(axis=1)
     titles = [" ".join(f"word{w}" for w in row) for row in text]
     copy = pa.table({"ad": [f"ad{i}" for i in range(ads)], "title": titles})
-    model = MultiClick(frequent=1e9).fit(rates_log(rng.binomial(impressions, rate), impressions), ads=copy)
+    model = MultiClick(frequent=1e9).fit(
+        rates_log(rng.binomial(impressions, rate), impressions), ads=copy
+    )
     assert covered(asked(model, ads), "attractiveness", truth) >= 0.88

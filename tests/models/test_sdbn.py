@@ -18,11 +18,18 @@ def test_satisfaction_is_lowest_clicks_over_clicks() -> None:
     model = SDBN(attractiveness_strength=0, satisfaction_strength=0).fit(LOG)
     np.testing.assert_allclose(model.exposure_, [4, 3, 2])
     np.testing.assert_allclose(model.theta_, [3 / 4, 1 / 3, 1 / 2])
-    np.testing.assert_allclose(model.rho_, [1 / 3, 1, 1])  # in session 3 the click on c counts as the last
+    np.testing.assert_allclose(
+        model.rho_, [1 / 3, 1, 1]
+    )  # in session 3 the click on c counts as the last
 
 
 def test_priors_add_pseudo_observations() -> None:
-    model = SDBN(attractiveness_prior=0.5, attractiveness_strength=2, satisfaction_prior=0.25, satisfaction_strength=4).fit(LOG)
+    model = SDBN(
+        attractiveness_prior=0.5,
+        attractiveness_strength=2,
+        satisfaction_prior=0.25,
+        satisfaction_strength=4,
+    ).fit(LOG)
     np.testing.assert_allclose(model.theta_, [4 / 6, 2 / 5, 2 / 4])
     np.testing.assert_allclose(model.rho_, [2 / 7, 2 / 5, 2 / 5])
     assert SDBN().fit(LOG).satisfaction_ == pytest.approx(3 / 5)
@@ -42,7 +49,10 @@ def test_elsewhere_the_same_model_fitted_to_its_likelihood_is_nearer() -> None:
     pages = random_pages(30_000, 6, 3, seed=3)
     theta, rho = spread(6, 0.1, 0.5), spread(6, 0.6, 0.2)
     log = drawn(with_values(SDBN(), pages, theta_=theta, rho_=rho), pages, 4)
-    counted, fitted = SDBN().fit(log), DBN(continuation=1, max_iterations=500, tolerance=1e-7).fit(log)
+    counted, fitted = (
+        SDBN().fit(log),
+        DBN(continuation=1, max_iterations=500, tolerance=1e-7).fit(log),
+    )
     assert np.abs(counted.rho_ - rho).mean() > 0.2
     assert np.abs(fitted.rho_ - rho).mean() < 0.05
     assert fitted.log_prob(log).mean() > counted.log_prob(log).mean()
@@ -50,11 +60,17 @@ def test_elsewhere_the_same_model_fitted_to_its_likelihood_is_nearer() -> None:
 
 def test_promises_are_kept(tmp_path: Path) -> None:
     assert_keeps_its_promises(SDBN, tmp_path)
-    assert np.isfinite(SDBN(attractiveness_strength=0, satisfaction_strength=0).fit(small_log(2)).click_prob(LOG)).all()
+    assert np.isfinite(
+        SDBN(attractiveness_strength=0, satisfaction_strength=0).fit(small_log(2)).click_prob(LOG)
+    ).all()
 
 
 def test_an_ad_clicked_is_satisfying_as_relevance_says_with_an_interval() -> None:
-    table = SDBN(satisfaction_prior=0.5, satisfaction_strength=2).fit(LOG).relevance({"query": ["q", "new"], "ad": ["a", "a"]})
+    table = (
+        SDBN(satisfaction_prior=0.5, satisfaction_strength=2)
+        .fit(LOG)
+        .relevance({"query": ["q", "new"], "ad": ["a", "a"]})
+    )
     np.testing.assert_allclose(table["satisfaction"], [2 / 5, 0.5])
     assert (np.array(table["satisfaction_low"]) < np.array(table["satisfaction"])).all()
 

@@ -13,12 +13,12 @@ import pytest
 from brute import Clicks, Session, ads_table, all_sequences, as_table, random_sessions
 from worlds import walked
 
-from reclick.batch import Float64
+from reclick.data.batch import Float64
+from reclick.data.grouped_sessions import as_sessions
 from reclick.errors import SettingError
 from reclick.logs import read_sessions
 from reclick.models import THCM, ClickModel, load
 from reclick.models.thcm import Walk, expect
-from reclick.sessions import as_sessions
 
 THETA = (0.5, 0.2, 0.7)
 WALKS = [(0.6, 0.2), (0.45, 0.54), (0.05, 0.9), (0.9, 0.02), (0.5, 0.5)]
@@ -37,10 +37,18 @@ def test_a_worked_example_of_two_ads() -> None:
     model, ads = made((0.5, 0.4), 0.5, 0.25)
     look1 = 1 / (1 - 3 / 80)  # expected looks at 1 with no click yet
     look2 = look1 * 0.5 * 0.5
-    none = look1 * 0.5 * 0.5 + look2 * 0.6 * 0.75  # stops at 1 or leaves above it; stops at 2 or leaves below it
-    np.testing.assert_allclose(np.exp(model.log_prob(as_table([Session("q", ads, ())]))), none, rtol=1e-12)
-    second = look2 * 0.4 * 0.25 * 0.5 * (1 / (1 - 0.5 * 0.5 * 0.25))  # a click at 2, back to 1, clicked at one of the looks; then all is clicked
-    np.testing.assert_allclose(np.exp(model.log_prob(as_table([Session("q", ads, (2, 1))]))), second, rtol=1e-12)
+    none = (
+        look1 * 0.5 * 0.5 + look2 * 0.6 * 0.75
+    )  # stops at 1 or leaves above it; stops at 2 or leaves below it
+    np.testing.assert_allclose(
+        np.exp(model.log_prob(as_table([Session("q", ads, ())]))), none, rtol=1e-12
+    )
+    second = (
+        look2 * 0.4 * 0.25 * 0.5 * (1 / (1 - 0.5 * 0.5 * 0.25))
+    )  # a click at 2, back to 1, clicked at one of the looks; then all is clicked
+    np.testing.assert_allclose(
+        np.exp(model.log_prob(as_table([Session("q", ads, (2, 1))]))), second, rtol=1e-12
+    )
 
 
 @pytest.mark.parametrize(("forward", "back"), WALKS)
@@ -52,20 +60,40 @@ def test_every_verb_equals_the_walks_followed_step_by_step(forward: float, back:
         got = np.exp(model.log_prob(table))
         np.testing.assert_allclose(got, [chances[clicks] for clicks in every], atol=1e-12)
         assert got.sum() == pytest.approx(1, abs=1e-12)
-        sets = [sum(chances[other] for other in every if set(other) == set(clicks)) for clicks in every]
+        sets = [
+            sum(chances[other] for other in every if set(other) == set(clicks)) for clicks in every
+        ]
         np.testing.assert_allclose(np.exp(model.log_set_prob(table)), sets, atol=1e-12)
-        marginal = [sum(p for clicks, p in chances.items() if j in clicks) for j in range(1, size + 1)]
+        marginal = [
+            sum(p for clicks, p in chances.items() if j in clicks) for j in range(1, size + 1)
+        ]
         np.testing.assert_allclose(model.click_prob(table)[0], marginal, atol=1e-12)
-        beginnings = [sum(p for clicks, p in chances.items() if clicks[: len(begun)] == begun) for begun in every]
-        begun_then = [[sum(p for c, p in chances.items() if c[: len(b) + 1] == (*b, j)) for j in range(1, size + 1)] for b in every]
-        np.testing.assert_allclose(model.next_click_prob(table) * np.array(beginnings)[:, None], begun_then, atol=1e-12)
+        beginnings = [
+            sum(p for clicks, p in chances.items() if clicks[: len(begun)] == begun)
+            for begun in every
+        ]
+        begun_then = [
+            [
+                sum(p for c, p in chances.items() if c[: len(b) + 1] == (*b, j))
+                for j in range(1, size + 1)
+            ]
+            for b in every
+        ]
+        np.testing.assert_allclose(
+            model.next_click_prob(table) * np.array(beginnings)[:, None], begun_then, atol=1e-12
+        )
 
 
 def test_click_probabilities_of_pages_of_all_lengths_equal_the_sums_over_sets() -> None:
     rng = np.random.default_rng(0)
-    pages = {"query": ["q"] * 9, "ads": [list(rng.permutation(list("abcdefgh"))[: 1 + i % 8]) for i in range(9)]}
+    pages = {
+        "query": ["q"] * 9,
+        "ads": [list(rng.permutation(list("abcdefgh"))[: 1 + i % 8]) for i in range(9)],
+    }
     model, _ = made(tuple(rng.random(8)), 0.55, 0.4)
-    np.testing.assert_allclose(model.click_prob(pages), ClickModel.click_prob(model, pages), rtol=1e-12)
+    np.testing.assert_allclose(
+        model.click_prob(pages), ClickModel.click_prob(model, pages), rtol=1e-12
+    )
 
 
 def test_a_page_of_forty_ads_has_click_probabilities_that_samples_confirm() -> None:
@@ -75,10 +103,14 @@ def test_a_page_of_forty_ads_has_click_probabilities_that_samples_confirm() -> N
     pages = {"query": ["q"] * 20_000, "ads": [ads] * 20_000}
     drawn = model.sample(pages, 2)
     rates = np.bincount(np.asarray(drawn.values) - 1, minlength=40) / 20_000
-    np.testing.assert_allclose(rates, model.click_prob({"query": ["q"], "ads": [ads]})[0], atol=0.02)
+    np.testing.assert_allclose(
+        rates, model.click_prob({"query": ["q"], "ads": [ads]})[0], atol=0.02
+    )
 
 
-def hidden_walks(theta: tuple[float, ...], forward: float, back: float, clicks: Clicks) -> tuple[float, Float64, Float64]:
+def hidden_walks(
+    theta: tuple[float, ...], forward: float, back: float, clicks: Clicks
+) -> tuple[float, Float64, Float64]:
     """P(clicks), and the expected looks without a click at free positions [position] and steps by kind [3], walks followed look after look."""
     size = len(theta)
     nothing = np.zeros(1 + size + 3)  # mass, and mass times looks and steps so far
@@ -91,9 +123,14 @@ def hidden_walks(theta: tuple[float, ...], forward: float, back: float, clicks: 
             passed[position] += walks[0]
             options = [(done, walks)]
             if position not in done:
-                options = [(done, passed * (1 - theta[position - 1])), ((*done, position), walks * theta[position - 1])]
+                options = [
+                    (done, passed * (1 - theta[position - 1])),
+                    ((*done, position), walks * theta[position - 1]),
+                ]
             for after, looked in options:
-                for kind, (to, step) in enumerate(((position + 1, forward), (position - 1, back), (0, 1 - forward - back))):
+                for kind, (to, step) in enumerate(
+                    ((position + 1, forward), (position - 1, back), (0, 1 - forward - back))
+                ):
                     walked = looked * step
                     walked[1 + size + kind] += walked[0]
                     if 1 <= to <= size:
@@ -106,7 +143,9 @@ def hidden_walks(theta: tuple[float, ...], forward: float, back: float, clicks: 
 
 @pytest.mark.parametrize("clicks", [(), (1,), (2,), (3, 1), (2, 1, 3)])
 @pytest.mark.parametrize(("forward", "back"), WALKS)
-def test_expected_looks_and_steps_equal_those_of_the_walks_followed(forward: float, back: float, clicks: Clicks) -> None:
+def test_expected_looks_and_steps_equal_those_of_the_walks_followed(
+    forward: float, back: float, clicks: Clicks
+) -> None:
     chance, looks, steps = hidden_walks(THETA, forward, back, clicks)
     sessions = as_sessions(as_table([Session("q", ("a", "b", "c"), clicks)]))
     found = expect(Walk(np.array(THETA), np.array([forward, back, 1 - forward - back])), sessions)
@@ -115,8 +154,13 @@ def test_expected_looks_and_steps_equal_those_of_the_walks_followed(forward: flo
     np.testing.assert_allclose(found["steps"], steps, rtol=1e-8, atol=1e-12)
 
 
-@pytest.mark.parametrize("settings", [{}, {"attractiveness_prior": "words"}, {"attractiveness_strength": 0, "step_strength": 0}])
-def test_the_objective_never_falls_and_convergence_is_told_truly(settings: dict[str, Any], caplog: pytest.LogCaptureFixture) -> None:
+@pytest.mark.parametrize(
+    "settings",
+    [{}, {"attractiveness_prior": "words"}, {"attractiveness_strength": 0, "step_strength": 0}],
+)
+def test_the_objective_never_falls_and_convergence_is_told_truly(
+    settings: dict[str, Any], caplog: pytest.LogCaptureFixture
+) -> None:
     log = as_table(random_sessions(np.random.default_rng(3), 80))
     model = THCM(max_iterations=2000, tolerance=1e-9, **settings).fit(log)
     assert model.converged_
@@ -134,12 +178,23 @@ def test_the_end_is_a_stationary_point_of_the_objective() -> None:
     """Moving any parameter by 1e-3 either way loses: the last objective is the likelihood of log_prob and the priors."""
     sessions = random_sessions(np.random.default_rng(5), 60, queries="q", ads="abc")
     log = as_table(sessions)
-    model = THCM(tolerance=1e-12, max_iterations=5000, attractiveness_strength=2.0, step_strength=3.0).fit(log)
+    model = THCM(
+        tolerance=1e-12, max_iterations=5000, attractiveness_strength=2.0, step_strength=3.0
+    ).fit(log)
 
     def objective() -> float:
-        theta, steps = model.theta_, np.array([model.forward_, model.back_, 1 - model.forward_ - model.back_])
-        prior = 2.0 * float(np.sum(model.unseen_ * np.log(theta) + (1 - model.unseen_) * np.log(1 - theta)))
-        return float(model.log_prob(log).sum()) + prior + 3.0 * float(np.array([0.6, 0.2, 0.2]) @ np.log(steps))
+        theta, steps = (
+            model.theta_,
+            np.array([model.forward_, model.back_, 1 - model.forward_ - model.back_]),
+        )
+        prior = 2.0 * float(
+            np.sum(model.unseen_ * np.log(theta) + (1 - model.unseen_) * np.log(1 - theta))
+        )
+        return (
+            float(model.log_prob(log).sum())
+            + prior
+            + 3.0 * float(np.array([0.6, 0.2, 0.2]) @ np.log(steps))
+        )
 
     best = objective()
     assert best == pytest.approx(model.objective_[-1], abs=1e-8)
@@ -157,9 +212,14 @@ def test_the_end_is_a_stationary_point_of_the_objective() -> None:
 def test_parameters_are_recovered_from_own_samples() -> None:
     """20,000 pages of 1 to 6 ads: α and γ within 0.02, θ within 0.03."""
     rng = np.random.default_rng(0)
-    pages = {"query": ["q"] * 20_000, "ads": [list(rng.permutation(list("abcdef"))[: rng.integers(1, 7)]) for _ in range(20_000)]}
+    pages = {
+        "query": ["q"] * 20_000,
+        "ads": [list(rng.permutation(list("abcdef"))[: rng.integers(1, 7)]) for _ in range(20_000)],
+    }
     truth, _ = made((0.1, 0.2, 0.3, 0.4, 0.5, 0.6), 0.65, 0.25)
-    again = THCM(tolerance=1e-7, max_iterations=500).fit({**pages, "clicks": truth.sample(pages, 1)})
+    again = THCM(tolerance=1e-7, max_iterations=500).fit(
+        {**pages, "clicks": truth.sample(pages, 1)}
+    )
     assert again.converged_
     np.testing.assert_allclose([again.forward_, again.back_], [0.65, 0.25], atol=0.02)
     np.testing.assert_allclose(again.theta_, truth.theta_, atol=0.03)
@@ -170,12 +230,24 @@ def test_a_weight_of_two_equals_the_row_twice() -> None:
     repeated = [Session(s.query, s.ads, s.clicks) for s in sessions for _ in range(int(s.weight))]
     weighted, plain = THCM().fit(as_table(sessions, weights=True)), THCM().fit(as_table(repeated))
     np.testing.assert_allclose(weighted.theta_, plain.theta_, rtol=1e-10)
-    np.testing.assert_allclose([weighted.forward_, weighted.back_], [plain.forward_, plain.back_], rtol=1e-10)
+    np.testing.assert_allclose(
+        [weighted.forward_, weighted.back_], [plain.forward_, plain.back_], rtol=1e-10
+    )
 
 
 def test_reverse_clicks_raise_the_chance_of_a_step_back() -> None:
-    down = THCM().fit(as_table([Session("q", ("a", "b", "c"), clicks) for clicks in ((1, 2), (1,), (2, 3), (1, 3))] * 10))
-    up = THCM().fit(as_table([Session("q", ("a", "b", "c"), clicks) for clicks in ((2, 1), (1,), (3, 2), (3, 1))] * 10))
+    down = THCM().fit(
+        as_table(
+            [Session("q", ("a", "b", "c"), clicks) for clicks in ((1, 2), (1,), (2, 3), (1, 3))]
+            * 10
+        )
+    )
+    up = THCM().fit(
+        as_table(
+            [Session("q", ("a", "b", "c"), clicks) for clicks in ((2, 1), (1,), (3, 2), (3, 1))]
+            * 10
+        )
+    )
     assert up.back_ > down.back_
     backward = as_table([Session("q", ("a", "b", "c"), (3, 1))])
     assert up.log_prob(backward) > down.log_prob(backward) > -np.inf
@@ -187,7 +259,11 @@ def test_an_unseen_query_gets_the_overall_rate_or_what_the_words_say() -> None:
     assert THCM().fit(as_table(sessions)).click_prob(asked)[0, 0] == pytest.approx(0.75, rel=1e-12)
     log = read_sessions(as_table(sessions), ads=ads_table({"a": "good", "b": "poor"}))
     model = THCM(attractiveness_prior="words").fit(log)
-    pages = read_sessions({"query": ["unseen"] * 2, "ads": [["x"], ["y"]]}, ads=ads_table({"x": "good", "y": "poor"}), clicks_required=False)
+    pages = read_sessions(
+        {"query": ["unseen"] * 2, "ads": [["x"], ["y"]]},
+        ads=ads_table({"x": "good", "y": "poor"}),
+        clicks_required=False,
+    )
     good, poor = model.click_prob(pages)[:, 0]
     assert good > poor
 
@@ -216,13 +292,24 @@ def test_a_saved_model_answers_the_same_to_the_last_bit(tmp_path: Path) -> None:
 def test_relevance_has_narrower_intervals_after_more_sessions() -> None:
     sessions = [Session("q", ("a", "b", "c"), clicks) for clicks in ((1,), (), (2,), (1, 3), (3,))]
     few, many = (THCM().fit(as_table(sessions * times)).relevance() for times in (1, 16))
-    width = [np.asarray(table["attractiveness_high"]) - np.asarray(table["attractiveness_low"]) for table in (few, many)]
+    width = [
+        np.asarray(table["attractiveness_high"]) - np.asarray(table["attractiveness_low"])
+        for table in (few, many)
+    ]
     assert few["satisfaction"].null_count == 3
     assert (width[1] > 0).all()
     assert (width[1] < width[0] / 2).all()
 
 
-@pytest.mark.parametrize("settings", [{"forward_prior": 0.7, "back_prior": 0.4}, {"back_prior": 0}, {"step_strength": -1}, {"max_iterations": 0}])
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"forward_prior": 0.7, "back_prior": 0.4},
+        {"back_prior": 0},
+        {"step_strength": -1},
+        {"max_iterations": 0},
+    ],
+)
 def test_settings_that_make_no_sense_are_refused(settings: dict[str, float]) -> None:
     with pytest.raises(SettingError, match=next(iter(settings))):
         THCM(**settings)  # type: ignore[arg-type]

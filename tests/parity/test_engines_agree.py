@@ -12,7 +12,7 @@ import pytest
 from brute import as_table, random_sessions
 from plain_counts import Plain, in_plain
 
-from reclick.counts import count
+from reclick.data.counts import count
 from reclick.simulation import simulate
 
 # A repeated click counts once, at its first time; an ad may stand twice on a page. Every session has a number of its own.
@@ -38,18 +38,30 @@ def by_sql(log: pa.Table) -> Plain:
     with duckdb.connect() as base:
         base.register("log", log)
         base.execute(NUMBERED)
-        return Plain(*(_ask(base, question) for question in (IMPRESSIONS, CLICKS, LAST_CLICKS, VISITS, LENGTHS)))
+        return Plain(
+            *(
+                _ask(base, question)
+                for question in (IMPRESSIONS, CLICKS, LAST_CLICKS, VISITS, LENGTHS)
+            )
+        )
 
 
 def _ask(base: Any, question: str) -> Counter[Any]:
     rows = base.execute(question).fetchall()
-    return Counter({(first, tuple(second) if isinstance(second, list) else second): total for first, second, total in rows})
+    return Counter(
+        {
+            (first, tuple(second) if isinstance(second, list) else second): total
+            for first, second, total in rows
+        }
+    )
 
 
 @pytest.mark.parametrize("weights", [False, True])
 @pytest.mark.parametrize("seed", range(6))
 def test_counts_equal_those_of_sql_on_random_logs(seed: int, weights: bool) -> None:
-    sessions = random_sessions(np.random.default_rng(seed), 200, queries="qrstuv", longest=6, weights=weights)
+    sessions = random_sessions(
+        np.random.default_rng(seed), 200, queries="qrstuv", longest=6, weights=weights
+    )
     log = as_table(sessions, weights=weights)
     assert in_plain(count(log)) == by_sql(log)
 

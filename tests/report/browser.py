@@ -43,10 +43,27 @@ def open_browser(folder: Path) -> Iterator[Browser]:
     """A browser with a new profile in this folder, gone at the end."""
     chromium = find_chromium()
     assert chromium
-    to_read, to_write = os.pipe(), os.pipe()  # the browser reads commands from its descriptor 3 and writes to 4
-    command = ["bash", "-c", f'exec "$@" 3<&{to_read[0]} 4>&{to_write[1]}', "bash", chromium, *FLAGS, f"--user-data-dir={folder / 'profile'}"]
+    to_read, to_write = (
+        os.pipe(),
+        os.pipe(),
+    )  # the browser reads commands from its descriptor 3 and writes to 4
+    command = [
+        "bash",
+        "-c",
+        f'exec "$@" 3<&{to_read[0]} 4>&{to_write[1]}',
+        "bash",
+        chromium,
+        *FLAGS,
+        f"--user-data-dir={folder / 'profile'}",
+    ]
     with (folder / "browser.log").open("wb") as log:
-        process = subprocess.Popen(command, pass_fds=(to_read[0], to_write[1]), stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+        process = subprocess.Popen(
+            command,
+            pass_fds=(to_read[0], to_write[1]),
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+        )
     os.close(to_read[0])
     os.close(to_write[1])
     try:
@@ -70,23 +87,38 @@ class Browser:
         self._session: str | None = None
         self.events: list[dict[str, Any]] = []
         target = self.call("Target.createTarget", url="about:blank")["targetId"]
-        self._session = self.call("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
+        self._session = self.call("Target.attachToTarget", targetId=target, flatten=True)[
+            "sessionId"
+        ]
         for domain in ("Page", "Network", "Runtime", "Log", "Security"):
             self.call(f"{domain}.enable")
 
     def call(self, method: str, **parameters: Any) -> dict[str, Any]:
         """Send a command and wait for its answer; what comes meanwhile is kept in `events`."""
         self._number += 1
-        message = {"id": self._number, "method": method, "params": parameters, **({"sessionId": self._session} if self._session else {})}
+        message = {
+            "id": self._number,
+            "method": method,
+            "params": parameters,
+            **({"sessionId": self._session} if self._session else {}),
+        }
         os.write(self._write, json.dumps(message).encode() + b"\0")
         while (answer := self._next()).get("id") != self._number:
             self.events.append(answer)
         assert "error" not in answer, f"{method}: {answer['error']}"
         return dict(answer["result"])
 
-    def show(self, page: Path, *, width: int, height: int, dark: bool = False, print_: bool = False) -> None:
+    def show(
+        self, page: Path, *, width: int, height: int, dark: bool = False, print_: bool = False
+    ) -> None:
         """Open a page at a size, light or dark."""
-        self.call("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=False)
+        self.call(
+            "Emulation.setDeviceMetricsOverride",
+            width=width,
+            height=height,
+            deviceScaleFactor=1,
+            mobile=False,
+        )
         features = [{"name": "prefers-color-scheme", "value": "dark" if dark else "light"}]
         self.call("Emulation.setEmulatedMedia", media="print" if print_ else "", features=features)
         self.events.clear()
@@ -96,18 +128,28 @@ class Browser:
 
     def evaluate(self, script: str) -> Any:
         """What a script on the page gives."""
-        answer = self.call("Runtime.evaluate", expression=script, returnByValue=True, awaitPromise=True)
+        answer = self.call(
+            "Runtime.evaluate", expression=script, returnByValue=True, awaitPromise=True
+        )
         assert "exceptionDetails" not in answer, answer["exceptionDetails"]
         return answer["result"].get("value")
 
     def picture(self, to: Path, **clip: float) -> None:
         """Save what is seen, or a piece of the page: x, y, width, height."""
-        extra: dict[str, Any] = {"clip": {**clip, "scale": 1}, "captureBeyondViewport": True} if clip else {}
-        to.write_bytes(base64.b64decode(self.call("Page.captureScreenshot", format="png", **extra)["data"]))
+        extra: dict[str, Any] = (
+            {"clip": {**clip, "scale": 1}, "captureBeyondViewport": True} if clip else {}
+        )
+        to.write_bytes(
+            base64.b64decode(self.call("Page.captureScreenshot", format="png", **extra)["data"])
+        )
 
     def paper(self, to: Path) -> None:
         """Save the page as it is printed."""
-        to.write_bytes(base64.b64decode(self.call("Page.printToPDF", preferCSSPageSize=True, printBackground=True)["data"]))
+        to.write_bytes(
+            base64.b64decode(
+                self.call("Page.printToPDF", preferCSSPageSize=True, printBackground=True)["data"]
+            )
+        )
 
     def _next(self) -> dict[str, Any]:
         end = time.monotonic() + PATIENCE

@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from reclick.metrics import CURVES, DIFFERENCES, SCORES
-from reclick.portrait import VOLUME_NAMES, Portrait, VolumeRow
+from reclick.profile import VOLUME_NAMES, Portrait, VolumeRow
 
 MODELS = ("MultiClick", "DBN", "ICM", "PM", "AM", "UBM")
 SESSIONS = 98_304.0
@@ -75,18 +75,30 @@ class MadeUp:
 
     def without(self, *names: str) -> MadeUp:
         """The same without some of its details."""
-        return replace(self, details={name: value for name, value in self.details.items() if name not in names})
+        return replace(
+            self, details={name: value for name, value in self.details.items() if name not in names}
+        )
 
     def keeping(self, **wanted: str) -> MadeUp:
         """The same with only the scores that have these values."""
-        kept = [row for row in self.scores.to_pylist() if all(row[name] == value for name, value in wanted.items())]
+        kept = [
+            row
+            for row in self.scores.to_pylist()
+            if all(row[name] == value for name, value in wanted.items())
+        ]
         return replace(self, scores=pa.Table.from_pylist(kept, SCORES))
 
 
-def made_up(models: Sequence[str] = MODELS, *, seed: int = 7, labels: bool = True, reverse: bool = True) -> MadeUp:
+def made_up(
+    models: Sequence[str] = MODELS, *, seed: int = 7, labels: bool = True, reverse: bool = True
+) -> MadeUp:
     """An evaluation of these models, every metric in every bucket."""
     rng = np.random.default_rng(seed)
-    scores = [row for sessions, typical in _kinds(reverse) for row in _scores(models, sessions, typical, labels, rng)]
+    scores = [
+        row
+        for sessions, typical in _kinds(reverse)
+        for row in _scores(models, sessions, typical, labels, rng)
+    ]
     return MadeUp(
         pa.Table.from_pylist(scores, SCORES),
         pa.Table.from_pylist(list(_differences(scores, models)), DIFFERENCES),
@@ -113,13 +125,32 @@ def with_strangers(evaluation: MadeUp) -> MadeUp:
     strange = [STRANGE[place % len(STRANGE)] for place in range(40)]
     details = dict(evaluation.details)
     details["words"] = [
-        {"query": strange[n], "attract": [[word, 0.3, 10] for word in strange[:8]], "repel": [[word, 0.01, 10] for word in strange[:8]]}
+        {
+            "query": strange[n],
+            "attract": [[word, 0.3, 10] for word in strange[:8]],
+            "repel": [[word, 0.01, 10] for word in strange[:8]],
+        }
         for n in range(8)
     ]
-    details["disagree"] = [{**ad, "query": strange[n], "ad": strange[n + 1], "title": strange[n + 2]} for n, ad in enumerate(details["disagree"])]
-    details["logs"] = {"test": {"name": "/data/" + STRANGE[2] * 3 + STRANGE[0], "sessions": 12.5, "dropped": {STRANGE[1]: 3}}}
-    details["models"] = {model: {**known, "settings": {"x": STRANGE[0]}, "fit": STRANGE[1]} for model, known in details["models"].items()}
-    return replace(evaluation, details={**details, "command": STRANGE[0] + STRANGE[2] * 4, "version": STRANGE[1]})
+    details["disagree"] = [
+        {**ad, "query": strange[n], "ad": strange[n + 1], "title": strange[n + 2]}
+        for n, ad in enumerate(details["disagree"])
+    ]
+    details["logs"] = {
+        "test": {
+            "name": "/data/" + STRANGE[2] * 3 + STRANGE[0],
+            "sessions": 12.5,
+            "dropped": {STRANGE[1]: 3},
+        }
+    }
+    details["models"] = {
+        model: {**known, "settings": {"x": STRANGE[0]}, "fit": STRANGE[1]}
+        for model, known in details["models"].items()
+    }
+    return replace(
+        evaluation,
+        details={**details, "command": STRANGE[0] + STRANGE[2] * 4, "version": STRANGE[1]},
+    )
 
 
 def with_long_pages(evaluation: MadeUp, ads: int = 10) -> MadeUp:
@@ -129,13 +160,27 @@ def with_long_pages(evaluation: MadeUp, ads: int = 10) -> MadeUp:
     rows += [{**row, "metric": f"perplexity@{n}"} for n in range(5, ads + 1) for row in first]
     assert evaluation.portrait
     moves = {move: 1 / (2 * ads - 2) for move in range(1 - ads, ads) if move}
-    long = replace(evaluation.portrait, first_clicks=tuple(2.0**-n for n in range(1, ads + 1)), distances=moves, page_lengths={ads: 1.0})
-    table = [[0.0 if to == last else 1 / ads for to in range(1, ads + 1)] for last in range(ads + 1)]
+    long = replace(
+        evaluation.portrait,
+        first_clicks=tuple(2.0**-n for n in range(1, ads + 1)),
+        distances=moves,
+        page_lengths={ads: 1.0},
+    )
+    table = [
+        [0.0 if to == last else 1 / ads for to in range(1, ads + 1)] for last in range(ads + 1)
+    ]
     details = {**evaluation.details, "transitions": table, "fatigue": [0.5] * ads + [1.0]}
-    return replace(evaluation, scores=pa.Table.from_pylist(rows, SCORES), portrait=long, details=details)
+    return replace(
+        evaluation, scores=pa.Table.from_pylist(rows, SCORES), portrait=long, details=details
+    )
 
 
-def changed(evaluation: MadeUp, changes: dict[tuple[str, str], dict[str, float | None]], sessions: str = "all", volume: str = "all") -> MadeUp:
+def changed(
+    evaluation: MadeUp,
+    changes: dict[tuple[str, str], dict[str, float | None]],
+    sessions: str = "all",
+    volume: str = "all",
+) -> MadeUp:
     """The same with other values for some (model, metric)."""
     rows = evaluation.scores.to_pylist()
     for row in rows:
@@ -144,10 +189,15 @@ def changed(evaluation: MadeUp, changes: dict[tuple[str, str], dict[str, float |
     return replace(evaluation, scores=pa.Table.from_pylist(rows, SCORES))
 
 
-def compared(evaluation: MadeUp, rows: Sequence[tuple[str, str, str, float | None, float | None, float | None]]) -> MadeUp:
+def compared(
+    evaluation: MadeUp,
+    rows: Sequence[tuple[str, str, str, float | None, float | None, float | None]],
+) -> MadeUp:
     """The same with these differences alone: model, against, metric, difference, low, high."""
     names = ("model", "against", "metric", "difference", "low", "high")
-    table = [{**dict(zip(names, row, strict=True)), "sessions": "all", "volume": "all"} for row in rows]
+    table = [
+        {**dict(zip(names, row, strict=True)), "sessions": "all", "volume": "all"} for row in rows
+    ]
     return replace(evaluation, differences=pa.Table.from_pylist(table, DIFFERENCES))
 
 
@@ -156,7 +206,11 @@ def _kinds(reverse: bool) -> list[tuple[str, dict[str, tuple[float | None, ...]]
 
 
 def _scores(
-    models: Sequence[str], sessions: str, typical: dict[str, tuple[float | None, ...]], labels: bool, rng: np.random.Generator
+    models: Sequence[str],
+    sessions: str,
+    typical: dict[str, tuple[float | None, ...]],
+    labels: bool,
+    rng: np.random.Generator,
 ) -> Iterator[dict[str, Any]]:
     for metric, values in typical.items():
         of_labels = metric.startswith(("pr_", "roc_", "ndcg"))
@@ -166,12 +220,21 @@ def _scores(
             support = 10_000.0 if of_labels else _support(metric, sessions, place)
             for number, model in enumerate(models):
                 value = values[number] if number < len(values) else _another(values, rng)
-                yield _score(model, metric, sessions, volume, _moved(value, metric, place, rng), support)
+                yield _score(
+                    model, metric, sessions, volume, _moved(value, metric, place, rng), support
+                )
 
 
 def _support(metric: str, sessions: str, place: int) -> float:
     share = SHARE_OF.get(metric[-2:], 0.38) if "perplexity" not in metric else 1.0
-    return float(round(SESSIONS * share * (0.3 if sessions == "reverse" else 1) * (1, 0.33, 0.13, 0.05, 0.12, 0.05, 0.32)[place]))
+    return float(
+        round(
+            SESSIONS
+            * share
+            * (0.3 if sessions == "reverse" else 1)
+            * (1, 0.33, 0.13, 0.05, 0.12, 0.05, 0.32)[place]
+        )
+    )
 
 
 def _another(values: tuple[float | None, ...], rng: np.random.Generator) -> float | None:
@@ -188,21 +251,46 @@ def _moved(value: float | None, metric: str, place: int, rng: np.random.Generato
     return float(min(moved, 0.99)) if any(name in metric for name in PERCENT) else float(moved)
 
 
-def _score(model: str, metric: str, sessions: str, volume: str, value: float | None, support: float) -> dict[str, Any]:
-    row = {"model": model, "metric": metric, "sessions": sessions, "volume": volume, "value": value, "support": support}
+def _score(
+    model: str, metric: str, sessions: str, volume: str, value: float | None, support: float
+) -> dict[str, Any]:
+    row = {
+        "model": model,
+        "metric": metric,
+        "sessions": sessions,
+        "volume": volume,
+        "value": value,
+        "support": support,
+    }
     if value is None or not np.isfinite(value):
         return {**row, "deviation": None, "low": None, "high": None}
     deviation = _deviation(value, metric)
     half = 1.96 * deviation / np.sqrt(max(support, 1))
-    low, high = (max(value - half, 0.0), min(value + half, 1.0)) if any(name in metric for name in PERCENT) else (value - half, value + half)
-    printed = None if metric in ("calibration_error", "conditional_perplexity") or "auc" in metric or "perplexity@" in metric else deviation
+    low, high = (
+        (max(value - half, 0.0), min(value + half, 1.0))
+        if any(name in metric for name in PERCENT)
+        else (value - half, value + half)
+    )
+    printed = (
+        None
+        if metric in ("calibration_error", "conditional_perplexity")
+        or "auc" in metric
+        or "perplexity@" in metric
+        else deviation
+    )
     return {**row, "deviation": printed, "low": low, "high": high}
 
 
 def _deviation(value: float, metric: str) -> float:
     if any(name in metric for name in PERCENT):
         return float(np.sqrt(value * (1 - value)))
-    return 0.2 if metric == "calibration_error" else abs(value) * 0.9 if metric.startswith("rank") else 0.31
+    return (
+        0.2
+        if metric == "calibration_error"
+        else abs(value) * 0.9
+        if metric.startswith("rank")
+        else 0.31
+    )
 
 
 def _differences(scores: list[dict[str, Any]], models: Sequence[str]) -> Iterator[dict[str, Any]]:
@@ -211,34 +299,83 @@ def _differences(scores: list[dict[str, Any]], models: Sequence[str]) -> Iterato
     places = dict.fromkeys((row["metric"], row["sessions"], row["volume"]) for row in scores)
     for metric, sessions, volume in places:
         for model, against in combinations(models, 2):
-            one, other = found[model, metric, sessions, volume], found[against, metric, sessions, volume]
-            row = {"model": model, "against": against, "metric": metric, "sessions": sessions, "volume": volume}
+            one, other = (
+                found[model, metric, sessions, volume],
+                found[against, metric, sessions, volume],
+            )
+            row = {
+                "model": model,
+                "against": against,
+                "metric": metric,
+                "sessions": sessions,
+                "volume": volume,
+            }
             if one["low"] is None or other["low"] is None:
                 yield {**row, "difference": None, "low": None, "high": None}
                 continue
             difference = one["value"] - other["value"]
             half = 0.7 * (one["high"] - one["low"]) if difference else 0.0
-            yield {**row, "difference": difference, "low": difference - half, "high": difference + half}
+            yield {
+                **row,
+                "difference": difference,
+                "low": difference - half,
+                "high": difference + half,
+            }
 
 
-def _curves(models: Sequence[str], labels: bool, rng: np.random.Generator) -> Iterator[dict[str, Any]]:
+def _curves(
+    models: Sequence[str], labels: bool, rng: np.random.Generator
+) -> Iterator[dict[str, Any]]:
     for number, model in enumerate(models):
         for place in range(20 if number % 3 else 14):
             x, support = 0.05 * place + 0.025, float(round(300_000 * np.exp(-0.55 * place)) + 5)
             y = float(np.clip(x + 0.16 * np.sin(3 * x + number) * x + rng.normal(0, 0.004), 0, 1))
             half = float(1.96 * np.sqrt(y * (1 - y) / support))
-            yield {"model": model, "curve": "reliability", "x": x, "y": y, "low": max(y - half, 0), "high": min(y + half, 1), "support": support}
+            yield {
+                "model": model,
+                "curve": "reliability",
+                "x": x,
+                "y": y,
+                "low": max(y - half, 0),
+                "high": min(y + half, 1),
+                "support": support,
+            }
         if labels and TYPICAL["pr_auc"][number % 6] is not None:
             for x in np.linspace(0.005, 1, 400):
-                y = float(np.clip(0.99 - (0.45 + 0.05 * (number % 4)) * x**2 + rng.normal(0, 0.004), 0, 1))
-                yield {"model": model, "curve": "precision_recall", "x": float(x), "y": y, "low": None, "high": None, "support": 10_000.0}
+                y = float(
+                    np.clip(0.99 - (0.45 + 0.05 * (number % 4)) * x**2 + rng.normal(0, 0.004), 0, 1)
+                )
+                yield {
+                    "model": model,
+                    "curve": "precision_recall",
+                    "x": float(x),
+                    "y": y,
+                    "low": None,
+                    "high": None,
+                    "support": 10_000.0,
+                }
 
 
 def portrait() -> Portrait:
     """A log like the paper's."""
-    shares = [(0.921, 0.068, 0.009, 0.002), (0.917, 0.071, 0.010, 0.002), (0.925, 0.064, 0.009, 0.002)]
-    shares += [(0.936, 0.055, 0.007, 0.002), (0.951, 0.043, 0.005, 0.001), (0.978, 0.02, 0.0015, 0.0005)]
-    sizes = ((9_412, 12_211.0), (1_322, 5_102.0), (301, 2_010.0), (188, 4_790.0), (21, 1_866.0), (9, 11_900.0))
+    shares = [
+        (0.921, 0.068, 0.009, 0.002),
+        (0.917, 0.071, 0.010, 0.002),
+        (0.925, 0.064, 0.009, 0.002),
+    ]
+    shares += [
+        (0.936, 0.055, 0.007, 0.002),
+        (0.951, 0.043, 0.005, 0.001),
+        (0.978, 0.02, 0.0015, 0.0005),
+    ]
+    sizes = (
+        (9_412, 12_211.0),
+        (1_322, 5_102.0),
+        (301, 2_010.0),
+        (188, 4_790.0),
+        (21, 1_866.0),
+        (9, 11_900.0),
+    )
     return Portrait(
         sessions=SESSIONS,
         queries=11_253,
@@ -261,10 +398,21 @@ def portrait() -> Portrait:
 
 def details(models: Sequence[str], labels: bool = True) -> dict[str, Any]:
     """Everything else."""
-    queries = ("cheap flights", "plumber near me", "running shoes", "car insurance", "pizza delivery", "laptop")
+    queries = (
+        "cheap flights",
+        "plumber near me",
+        "running shoes",
+        "car insurance",
+        "pizza delivery",
+        "laptop",
+    )
     return {
         "logs": {
-            "test": {"name": "week3.parquet", "sessions": SESSIONS, "dropped": {"click outside the page": 12, "empty page": 3}},
+            "test": {
+                "name": "week3.parquet",
+                "sessions": SESSIONS,
+                "dropped": {"click outside the page": 12, "empty page": 3},
+            },
             "train": {"name": "week2.parquet", "sessions": 100_000.0, "dropped": {}},
             "history": {"name": "week1.parquet", "sessions": 100_000.0, "dropped": {"null ad": 1}},
         },
@@ -293,7 +441,9 @@ def _model(model: str, number: int) -> dict[str, Any]:
         "settings": {"reading": "normalised", "pooling": "query", "strength": 10.0, "threshold": 50}
         if number == 0
         else {"iterations": 50, "tolerance": 1e-5},
-        "assumes": "clicks in any order; words attract; a click may satisfy; users tire" if number == 0 else "the user scans down the page",
+        "assumes": "clicks in any order; words attract; a click may satisfy; users tire"
+        if number == 0
+        else "the user scans down the page",
         "fit": "one pass" if number == 0 else "converged after 23 iterations, change 8e-6 ≤ 1e-5",
         "seconds": {"fit": 1.21 + number, "score": 2.3},
     }
@@ -305,8 +455,14 @@ def _words(query: str, number: int) -> dict[str, Any]:
     rates = [0.31 - 0.03 * place - 0.01 * number for place in range(6)]
     return {
         "query": query,
-        "attract": [[word, rate, 4_000 - 300 * place] for place, (word, rate) in enumerate(zip(good, rates, strict=True))],
-        "repel": [[word, rate / 6, 2_000 - 200 * place] for place, (word, rate) in enumerate(zip(bad, rates, strict=True))],
+        "attract": [
+            [word, rate, 4_000 - 300 * place]
+            for place, (word, rate) in enumerate(zip(good, rates, strict=True))
+        ],
+        "repel": [
+            [word, rate / 6, 2_000 - 200 * place]
+            for place, (word, rate) in enumerate(zip(bad, rates, strict=True))
+        ],
     }
 
 
@@ -314,9 +470,12 @@ def _disagree(number: int) -> dict[str, Any]:
     return {
         "query": ("cheap flights", "plumber near me", "running shoes", "laptop")[number % 4],
         "ad": f"ad{number:05}",
-        "title": ("Flights From 9 Euro Today", "Bonded Insured Plumbers", "Official Outlet Up To 70 Off", "Refurbished Laptops With Warranty")[
-            number % 4
-        ],
+        "title": (
+            "Flights From 9 Euro Today",
+            "Bonded Insured Plumbers",
+            "Official Outlet Up To 70 Off",
+            "Refurbished Laptops With Warranty",
+        )[number % 4],
         "attractiveness": 0.34 - 0.018 * number,
         "satisfaction": 0.31 + 0.038 * number,
         "support": 120.0 + 9 * number,

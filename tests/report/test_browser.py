@@ -37,13 +37,21 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def faults(browser: Browser) -> list[str]:
     """What is wrong with the page that is shown; all is checked with the numbers unfolded, when most is to be seen."""
-    folded = [] if browser.evaluate("document.documentElement.scrollWidth <= innerWidth") else ["the page is too wide before anything is unfolded"]
+    folded = (
+        []
+        if browser.evaluate("document.documentElement.scrollWidth <= innerWidth")
+        else ["the page is too wide before anything is unfolded"]
+    )
     browser.evaluate(OPEN_ALL)
     return [*folded, *browser.evaluate(CHECKS)]
 
 
 def requests(browser: Browser) -> list[str]:
-    return [event["params"]["request"]["url"] for event in browser.events if event.get("method") == "Network.requestWillBeSent"]
+    return [
+        event["params"]["request"]["url"]
+        for event in browser.events
+        if event.get("method") == "Network.requestWillBeSent"
+    ]
 
 
 def complaints(browser: Browser) -> list[Any]:
@@ -52,7 +60,9 @@ def complaints(browser: Browser) -> list[Any]:
 
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
 @pytest.mark.parametrize("size", SIZES)
-def test_nothing_is_cut_off_or_hard_to_read_and_nothing_leaves_the_page(browser: Browser, page: Path, size: str, dark: bool) -> None:
+def test_nothing_is_cut_off_or_hard_to_read_and_nothing_leaves_the_page(
+    browser: Browser, page: Path, size: str, dark: bool
+) -> None:
     width, height = SIZES[size]
     browser.show(page, width=width, height=height, dark=dark)
     assert faults(browser) == []
@@ -63,11 +73,20 @@ def test_nothing_is_cut_off_or_hard_to_read_and_nothing_leaves_the_page(browser:
 
 
 KINDS = {
-    "texts from strangers": with_strangers(made_up(["MultiClick", "<b>Bold & Co</b>", "A" * 70, "نموذج"])),
+    "texts from strangers": with_strangers(
+        made_up(["MultiClick", "<b>Bold & Co</b>", "A" * 70, "نموذج"])
+    ),
     "sixteen models": made_up([*MODELS, *(f"ModelNumber{n}" for n in range(10))]),
     "pages of ten": with_long_pages(made_up(MODELS[:2])),
     "one model": made_up(MODELS[:1]),
-    "long names": made_up(["MultiClick", "MultiClick, normalised", "model-2026-11-14-strength10-leftover", "a model of many plain words"]),
+    "long names": made_up(
+        [
+            "MultiClick",
+            "MultiClick, normalised",
+            "model-2026-11-14-strength10-leftover",
+            "a model of many plain words",
+        ]
+    ),
 }
 
 
@@ -80,18 +99,36 @@ def test_a_phone_shows_any_evaluation_whole(browser: Browser, tmp_path: Path, ki
     assert requests(browser) == [page.as_uri()]
 
 
-def test_every_drawing_link_region_and_table_has_a_name_for_a_screen_reader(browser: Browser, page: Path) -> None:
+def test_every_drawing_link_region_and_table_has_a_name_for_a_screen_reader(
+    browser: Browser, page: Path
+) -> None:
     browser.show(page, width=1280, height=900)
     nodes = browser.call("Accessibility.getFullAXTree")["nodes"]
-    told = [(node["role"]["value"], node.get("name", {}).get("value", "")) for node in nodes if not node.get("ignored")]
-    wanted = {"image", "img", "link", "region", "navigation", "table", "heading", "DisclosureTriangle", "figure"}
+    told = [
+        (node["role"]["value"], node.get("name", {}).get("value", ""))
+        for node in nodes
+        if not node.get("ignored")
+    ]
+    wanted = {
+        "image",
+        "img",
+        "link",
+        "region",
+        "navigation",
+        "table",
+        "heading",
+        "DisclosureTriangle",
+        "figure",
+    }
     named = [(role, name) for role, name in told if role in wanted]
     assert {"link", "heading", "table"} <= {role for role, _ in named}
     assert {"image", "img"} & {role for role, _ in named}
     assert [role for role, name in named if not name.strip() and role != "figure"] == []
 
 
-def test_a_wide_table_takes_the_focus_and_scrolls_inside_its_own_box(browser: Browser, page: Path) -> None:
+def test_a_wide_table_takes_the_focus_and_scrolls_inside_its_own_box(
+    browser: Browser, page: Path
+) -> None:
     browser.show(page, width=360, height=800)
     find = "[...document.querySelectorAll('.scroll')].filter((one) => !one.closest('details')).sort((a, b) => b.scrollWidth - a.scrollWidth)[0]"
     browser.evaluate(f"box = {find}; box.focus(); box.scrollLeft = 50")
@@ -103,9 +140,16 @@ def test_a_wide_table_takes_the_focus_and_scrolls_inside_its_own_box(browser: Br
 def test_on_paper_the_report_is_light_and_fits_the_sheet(browser: Browser, tmp_path: Path) -> None:
     page = write_html(made_up([*MODELS, "AnotherModel"]), tmp_path / "report.html")
     browser.show(page, width=687, height=1000, dark=True, print_=True)  # A4 less its margins
-    assert browser.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
+    assert (
+        browser.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
+    )
     too_wide = "!one.closest('.hidden') && one.getBoundingClientRect().right > innerWidth + 1"
-    assert browser.evaluate(f"[...document.querySelectorAll('main *')].filter((one) => {too_wide}).map((one) => one.outerHTML.slice(0, 90))") == []
+    assert (
+        browser.evaluate(
+            f"[...document.querySelectorAll('main *')].filter((one) => {too_wide}).map((one) => one.outerHTML.slice(0, 90))"
+        )
+        == []
+    )
     browser.paper(tmp_path / "report.pdf")
     assert (tmp_path / "report.pdf").read_bytes().startswith(b"%PDF")
 

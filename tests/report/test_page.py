@@ -14,12 +14,20 @@ import pytest
 from reclick.errors import StoreError
 from reclick.metrics import CURVES, DIFFERENCES, SCORES
 from reclick.report import render, write_html
-from reclick.report.wording import shown, written
+from reclick.report.formatting import shown, written
 from report.made_up import MODELS, STRANGE, MadeUp, changed, compared, made_up, with_strangers
 
 SIXTEEN = [*MODELS, *(f"ModelNumber{n}" for n in range(10))]
 VOID = {"meta", "br", "hr"}
-SECTIONS = ("In short", "The log", "The paper's tables", "Reverse sessions", "Beyond the paper", "Words and ads", "How it was made")
+SECTIONS = (
+    "In short",
+    "The log",
+    "The paper's tables",
+    "Reverse sessions",
+    "Beyond the paper",
+    "Words and ads",
+    "How it was made",
+)
 
 
 class Balance(HTMLParser):
@@ -46,18 +54,24 @@ class Balance(HTMLParser):
 
 
 def headings(page: str) -> list[str]:
-    return [unescape(re.sub("<[^>]+>", "", found)) for found in re.findall(r"<h2[^>]*>(.*?)</h2>", page)]
+    return [
+        unescape(re.sub("<[^>]+>", "", found)) for found in re.findall(r"<h2[^>]*>(.*?)</h2>", page)
+    ]
 
 
 def tables(page: str, caption: str) -> str:
     """The table with this caption."""
-    (found,) = re.findall(rf'<table[^>]*><caption class="hidden">{re.escape(caption)}</caption>.*?</table>', page)
+    (found,) = re.findall(
+        rf'<table[^>]*><caption class="hidden">{re.escape(caption)}</caption>.*?</table>', page
+    )
     return str(found)
 
 
 def cells(page: str, caption: str, model: str) -> list[str]:
     """The cells of a model in a table, with their markup."""
-    (row,) = re.findall(rf'<tr><th scope="row"><bdi>{re.escape(model)}</bdi></th>(.*?)</tr>', tables(page, caption))
+    (row,) = re.findall(
+        rf'<tr><th scope="row"><bdi>{re.escape(model)}</bdi></th>(.*?)</tr>', tables(page, caption)
+    )
     return re.findall(r"<td[^>]*>.*?</td>", row)
 
 
@@ -81,7 +95,14 @@ def test_every_metric_of_the_scores_appears_with_its_value() -> None:
 
 def test_a_metric_nobody_told_the_report_of_appears_under_its_own_name() -> None:
     evaluation = made_up()
-    row = {"model": "DBN", "metric": "surprise@7", "sessions": "all", "volume": "all", "value": 0.12345, "support": 5.0}
+    row = {
+        "model": "DBN",
+        "metric": "surprise@7",
+        "sessions": "all",
+        "volume": "all",
+        "value": 0.12345,
+        "support": 5.0,
+    }
     grown = pa.concat_tables([evaluation.scores, pa.Table.from_pylist([row], SCORES)])
     page = render(grown, *evaluation.parts()[1:])
     assert "surprise@7" in page
@@ -135,7 +156,11 @@ def test_the_page_is_well_formed_small_and_without_script(page: str) -> None:
     balance = Balance(page)
     assert balance.open == []
     assert not balance.tags & {"script", "link", "img", "iframe", "object", "embed", "form", "base"}
-    assert not [name for name, _ in balance.attributes if name.startswith("on") or name in {"src", "srcset", "style"}]
+    assert not [
+        name
+        for name, _ in balance.attributes
+        if name.startswith("on") or name in {"src", "srcset", "style"}
+    ]
     assert all(value.startswith("#") for name, value in balance.attributes if name == "href")
     assert "http" not in page.replace("http-equiv", "")
     assert "url(" not in page
@@ -154,7 +179,8 @@ def test_every_drawing_has_a_title_a_description_and_its_numbers(page: str) -> N
     assert len(figures) > 50
     for figure in figures:
         assert re.search(
-            r'role="img" aria-labelledby="[^"]+" aria-describedby="[^"]+"><title id="[^"]+">[^<]+</title><desc id="[^"]+">[^<]+<', figure
+            r'role="img" aria-labelledby="[^"]+" aria-describedby="[^"]+"><title id="[^"]+">[^<]+</title><desc id="[^"]+">[^<]+<',
+            figure,
         )
         assert "<details><summary>" in figure
         assert "<table" in figure
@@ -179,9 +205,14 @@ def test_texts_of_a_log_are_escaped_and_lead_nowhere() -> None:
 
 @pytest.mark.parametrize(
     ("left_out", "heading"),
-    [(("words", "disagree"), "Words and ads"), (("logs", "models", "version", "level", "resamples", "seed", "command"), "How it was made")],
+    [
+        (("words", "disagree"), "Words and ads"),
+        (("logs", "models", "version", "level", "resamples", "seed", "command"), "How it was made"),
+    ],
 )
-def test_a_section_with_nothing_to_show_is_left_out(left_out: tuple[str, ...], heading: str) -> None:
+def test_a_section_with_nothing_to_show_is_left_out(
+    left_out: tuple[str, ...], heading: str
+) -> None:
     found = headings(render(*made_up().without(*left_out).parts()))
     assert found == [name for name in SECTIONS if name != heading]
 
@@ -233,9 +264,19 @@ def test_no_scores_at_all_still_make_a_page() -> None:
 
 
 def test_what_is_infinite_or_not_a_number_does_not_break_a_drawing() -> None:
-    nothing: dict[str, float | None] = {"value": float("nan"), "low": float("nan"), "high": float("nan")}
-    endless: dict[str, float | None] = {"value": float("inf"), "low": float("inf"), "high": float("inf")}
-    evaluation = changed(made_up(), {("DBN", "perplexity"): nothing, ("ICM", "perplexity"): endless})
+    nothing: dict[str, float | None] = {
+        "value": float("nan"),
+        "low": float("nan"),
+        "high": float("nan"),
+    }
+    endless: dict[str, float | None] = {
+        "value": float("inf"),
+        "low": float("inf"),
+        "high": float("inf"),
+    }
+    evaluation = changed(
+        made_up(), {("DBN", "perplexity"): nothing, ("ICM", "perplexity"): endless}
+    )
     page = render(*evaluation.parts())
     assert cells(page, "Perplexity of a session", "DBN")[0].endswith("–</abbr></td>")
     assert "∞" in cells(page, "Perplexity of a session", "ICM")[0]
@@ -244,9 +285,15 @@ def test_what_is_infinite_or_not_a_number_does_not_break_a_drawing() -> None:
 
 def test_what_is_not_known_of_moves_and_fatigue_is_left_blank() -> None:
     evaluation = made_up()
-    details = {**evaluation.details, "transitions": [[0.5, 0.5], [None, float("nan")], [1.0, None]], "fatigue": [0.5, 1.0, None, float("nan")]}
+    details = {
+        **evaluation.details,
+        "transitions": [[0.5, 0.5], [None, float("nan")], [1.0, None]],
+        "fatigue": [0.5, 1.0, None, float("nan")],
+    }
     page = render(*replace(evaluation, details=details).parts())
-    assert '<tr><th scope="row">1</th><td></td><td></td></tr>' in tables(page, "Where the next click goes")
+    assert '<tr><th scope="row">1</th><td></td><td></td></tr>' in tables(
+        page, "Where the next click goes"
+    )
     assert tables(page, "Fatigue").count("<tr>") == 3
 
 
@@ -259,7 +306,15 @@ def test_without_intervals_nothing_is_called_a_tie() -> None:
 def test_what_was_dropped_and_every_setting_can_be_read(page: str) -> None:
     assert "click outside the page: 12; empty page: 3" in page
     assert "<td>nothing</td>" in page
-    assert all(text in page for text in ("pooling=query", "strength=10", "<td>1,000</td>", "reclick evaluate logs/week3.parquet"))
+    assert all(
+        text in page
+        for text in (
+            "pooling=query",
+            "strength=10",
+            "<td>1,000</td>",
+            "reclick evaluate logs/week3.parquet",
+        )
+    )
 
 
 def test_the_file_is_whole_or_not_there(tmp_path: Path) -> None:

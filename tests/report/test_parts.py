@@ -10,13 +10,22 @@ from hypothesis import strategies as st
 
 from reclick.report import markdown
 from reclick.report import text as text_page
-from reclick.report.colours import DARK, HEAT_DARK, HEAT_LIGHT, LIGHT, SERIES_DARK, SERIES_LIGHT, contrast, heat
-from reclick.report.lines import tick_texts
+from reclick.report.charts.colours import (
+    DARK,
+    HEAT_DARK,
+    HEAT_LIGHT,
+    LIGHT,
+    SERIES_DARK,
+    SERIES_LIGHT,
+    contrast,
+    heat,
+)
+from reclick.report.charts.lines import tick_texts
+from reclick.report.charts.svg import breadth, fitted, folded, ticks
+from reclick.report.formatting import margin, signed, written
 from reclick.report.markup import Html, element, join, safe
-from reclick.report.paper import BY_VOLUME, FIGURES, FIRST_CLICKS
+from reclick.report.published import BY_VOLUME, FIGURES, FIRST_CLICKS
 from reclick.report.results import At, Difference, read_results
-from reclick.report.svg import breadth, fitted, folded, ticks
-from reclick.report.wording import margin, signed, written
 from report.made_up import MODELS, STRANGE, made_up, with_strangers
 
 THEMES = [(LIGHT, SERIES_LIGHT, HEAT_LIGHT), (DARK, SERIES_DARK, HEAT_DARK)]
@@ -26,7 +35,10 @@ def test_a_difference_is_found_either_way_round() -> None:
     evaluation = made_up()
     results = read_results(evaluation.scores, evaluation.differences, {})
     at = At("first_click_accuracy")
-    there, back = results.difference("MultiClick", "AM", at), results.difference("AM", "MultiClick", at)
+    there, back = (
+        results.difference("MultiClick", "AM", at),
+        results.difference("AM", "MultiClick", at),
+    )
     assert there is not None
     assert back == Difference(-there.difference, -(there.high or 0), -(there.low or 0))
     assert results.difference("MultiClick", "nobody", at) is None
@@ -44,11 +56,19 @@ def test_a_ranking_leaves_out_who_does_not_answer_and_has_no_best_among_infiniti
 
 
 @pytest.mark.parametrize(("theme", "series", "ends"), THEMES, ids=["light", "dark"])
-def test_colours_keep_their_contrast(theme: dict[str, str], series: tuple[str, ...], ends: tuple[str, str]) -> None:
+def test_colours_keep_their_contrast(
+    theme: dict[str, str], series: tuple[str, ...], ends: tuple[str, str]
+) -> None:
     for ground in ("paper", "panel", "best", "theirs"):
         assert min(contrast(theme[ink], theme[ground]) for ink in ("ink", "muted", "accent")) >= 4.5
     for ground in ("paper", "panel"):
-        assert min(contrast(colour, theme[ground]) for colour in (*series, theme["axis"], theme["warm"], theme["green"])) >= 3
+        assert (
+            min(
+                contrast(colour, theme[ground])
+                for colour in (*series, theme["axis"], theme["warm"], theme["green"])
+            )
+            >= 3
+        )
     assert min(contrast(fill, ink) for fill, ink in heat(ends, ("#ffffff", "#111111"))) >= 4.5
     assert len(set(series)) == len(series)
 
@@ -56,7 +76,12 @@ def test_colours_keep_their_contrast(theme: dict[str, str], series: tuple[str, .
 def test_the_papers_shares_are_shares() -> None:
     assert sum(FIRST_CLICKS) == pytest.approx(1, abs=0.001)
     assert all(sum(shares) == pytest.approx(1, abs=0.001) for _, shares in BY_VOLUME.values())
-    accuracies = [figure.value for (metric, _), printed in FIGURES.items() if "accuracy" in metric for figure in printed.values()]
+    accuracies = [
+        figure.value
+        for (metric, _), printed in FIGURES.items()
+        if "accuracy" in metric
+        for figure in printed.values()
+    ]
     assert all(0 <= value <= 1 for value in accuracies)
 
 
@@ -91,7 +116,10 @@ def test_what_is_markup_already_is_not_escaped_twice() -> None:
     assert safe("&amp;") == "&amp;amp;"
 
 
-@pytest.mark.parametrize(("value", "digits", "text"), [(-0.001, 2, "0.00"), (-1.25, 1, "−1.2"), (1234.5, 1, "1,234.5"), (float("inf"), 2, "∞")])
+@pytest.mark.parametrize(
+    ("value", "digits", "text"),
+    [(-0.001, 2, "0.00"), (-1.25, 1, "−1.2"), (1234.5, 1, "1,234.5"), (float("inf"), 2, "∞")],
+)
 def test_numbers_have_a_true_minus_and_no_minus_zero(value: float, digits: int, text: str) -> None:
     assert signed(value, digits) == text
 
@@ -105,19 +133,30 @@ def test_a_margin_of_shares_is_in_points() -> None:
 
 def test_markdown_has_the_headline_and_the_main_tables() -> None:
     evaluation = made_up()
-    text = markdown(evaluation.scores, evaluation.differences, evaluation.portrait, evaluation.details)
+    text = markdown(
+        evaluation.scores, evaluation.differences, evaluation.portrait, evaluation.details
+    )
     assert text.startswith("# Six click models compared on week3.parquet\n")
     assert "| MultiClick | **77.12** \\[76.69, 77.55\\] | *79.59* |" in text
     assert "| UBM | 77.01 ≈ \\[76.58, 77.44\\] |  |" in text
     assert "| PM | – | " in text
-    widths = {block: {line.replace("\\|", "").count("|") for line in block.splitlines() if line.startswith("|")} for block in text.split("\n\n")}
+    widths = {
+        block: {
+            line.replace("\\|", "").count("|")
+            for line in block.splitlines()
+            if line.startswith("|")
+        }
+        for block in text.split("\n\n")
+    }
     assert all(len(counts) <= 1 for counts in widths.values())
     assert [model for model in MODELS if model not in text] == []
 
 
 def test_plain_text_has_a_row_a_model_and_says_who_is_best_at_what() -> None:
     evaluation = made_up()
-    page = text_page(evaluation.scores, evaluation.differences, evaluation.portrait, evaluation.details)
+    page = text_page(
+        evaluation.scores, evaluation.differences, evaluation.portrait, evaluation.details
+    )
     compared, table, verdict, *_, answers = page.split("\n\n")
     assert compared.startswith("Six click models compared on week3.parquet: ")
     head, *rows = table.splitlines()
@@ -138,8 +177,8 @@ def test_markdown_takes_no_text_of_a_log_for_its_own() -> None:
 
 
 def test_the_lines_of_models_differ_in_more_than_colour() -> None:
+    from reclick.report.charts.svg import MARKERS
     from reclick.report.style import DASHES
-    from reclick.report.svg import MARKERS
 
     assert len(set(MARKERS)) == len(set(DASHES)) == len(SERIES_LIGHT) == len(SERIES_DARK)
 
@@ -152,7 +191,9 @@ def test_a_name_too_long_for_a_line_takes_two_and_keeps_both_its_ends() -> None:
 
 
 @given(st.text(max_size=60), st.floats(20, 300))
-def test_a_folded_text_is_one_or_two_lines_no_wider_than_their_room(text: str, width: float) -> None:
+def test_a_folded_text_is_one_or_two_lines_no_wider_than_their_room(
+    text: str, width: float
+) -> None:
     found = folded(text, width)
     assert len(found) in (1, 2)
     assert all(breadth(line) <= width or line == "…" for line in found)
@@ -160,7 +201,11 @@ def test_a_folded_text_is_one_or_two_lines_no_wider_than_their_room(text: str, w
 
 def test_a_title_counts_a_model_with_two_settings_once() -> None:
     evaluation = made_up(["MultiClick", "MultiClick, normalised", "DBN"])
-    for name, kind in zip(evaluation.details["models"], ("multiclick", "multiclick", "dbn"), strict=True):
+    for name, kind in zip(
+        evaluation.details["models"], ("multiclick", "multiclick", "dbn"), strict=True
+    ):
         evaluation.details["models"][name]["model"] = kind
-    text = markdown(evaluation.scores, evaluation.differences, evaluation.portrait, evaluation.details)
+    text = markdown(
+        evaluation.scores, evaluation.differences, evaluation.portrait, evaluation.details
+    )
     assert text.startswith("# Three fits of two click models compared on week3.parquet\n")

@@ -12,12 +12,12 @@ import pytest
 from scipy.stats import norm
 
 from reclick.simulation import Simulation, simulate
-from reclick.simulation.looks import BEST, MEAN
+from reclick.simulation.appeal import BEST, MEAN
 from reclick.simulation.market import BASE, BY_NAME, MATCH
 from reclick.simulation.phrases import TOPIC_NAMES, brands, of_kind
 from reclick.simulation.users import MOOD
-from reclick.simulation.words import KINDS, TOPICS
-from reclick.text import tokens
+from reclick.simulation.vocabulary import KINDS, TOPICS
+from reclick.text.tokens import tokens
 
 Floats = npt.NDArray[np.float64]
 
@@ -42,7 +42,9 @@ def shown(week: pa.Table) -> set[str]:
 
 
 def words_of(market: Simulation) -> dict[str, list[str]]:
-    return {row["ad"]: tokens(row["title"], row["description"], "") for row in market.ads.to_pylist()}
+    return {
+        row["ad"]: tokens(row["title"], row["description"], "") for row in market.ads.to_pylist()
+    }
 
 
 def brand_of(market: Simulation) -> dict[str, str]:
@@ -51,10 +53,18 @@ def brand_of(market: Simulation) -> dict[str, str]:
 
 def means_and_bests(market: Simulation) -> tuple[dict[str, float], dict[str, float]]:
     """The mean and the best of the effects of each ad's words, in the topic of its brand."""
-    effect, topic = lookup(market.truth.words, "topic", "word", "effect"), lookup(market.truth.brands, "brand", "topic")
+    effect, topic = (
+        lookup(market.truth.words, "topic", "word", "effect"),
+        lookup(market.truth.brands, "brand", "topic"),
+    )
     brand = brand_of(market)
-    effects = {ad: [effect[topic[brand[ad]], word] for word in words] for ad, words in words_of(market).items()}
-    return {ad: float(np.mean(found)) for ad, found in effects.items()}, {ad: max(found) for ad, found in effects.items()}
+    effects = {
+        ad: [effect[topic[brand[ad]], word] for word in words]
+        for ad, words in words_of(market).items()
+    }
+    return {ad: float(np.mean(found)) for ad, found in effects.items()}, {
+        ad: max(found) for ad, found in effects.items()
+    }
 
 
 def test_attractiveness_comes_from_words_brand_and_match(market: Simulation) -> None:
@@ -74,10 +84,20 @@ def test_attractiveness_comes_from_words_brand_and_match(market: Simulation) -> 
 
 
 def test_ads_that_match_name_a_part_of_the_query(market: Simulation) -> None:
-    parts = {name: [*of_kind("modifiers")[topic], *of_kind("details")[topic]] for topic, name in enumerate(TOPIC_NAMES)}
+    parts = {
+        name: [*of_kind("modifiers")[topic], *of_kind("details")[topic]]
+        for topic, name in enumerate(TOPIC_NAMES)
+    }
     topic, title = lookup(market.truth.queries, "query", "topic"), lookup(market.ads, "ad", "title")
-    pages = [(row["query"], ad) for row in market.weeks[0].slice(0, 3_000).to_pylist() for ad in row["ads"]]
-    written_for = [any(part in query and part.title() in title[ad] for part in parts[topic[query]]) for query, ad in pages]
+    pages = [
+        (row["query"], ad)
+        for row in market.weeks[0].slice(0, 3_000).to_pylist()
+        for ad in row["ads"]
+    ]
+    written_for = [
+        any(part in query and part.title() in title[ad] for part in parts[topic[query]])
+        for query, ad in pages
+    ]
     general = [topic[query].title() in title[ad] for query, ad in pages]
     assert all(general)  # every ad names the topic
     assert 0.2 < np.mean(written_for) < 0.9
@@ -86,7 +106,9 @@ def test_ads_that_match_name_a_part_of_the_query(market: Simulation) -> None:
 def test_no_mean_over_the_words_gives_the_look(market: Simulation) -> None:
     mean, _ = means_and_bests(market)
     pull, brand = lookup(market.truth.brands, "brand", "pull"), brand_of(market)
-    general = {ad: value for (query, ad), value in theta(market).items() if query in TOPICS}  # no part to match, no brand asked for
+    general = {
+        ad: value for (query, ad), value in theta(market).items() if query in TOPICS
+    }  # no part to match, no brand asked for
     known = np.array([[1.0, mean[ad], pull[brand[ad]]] for ad in general])
     level = norm.ppf(list(general.values()))
     left = level - known @ np.linalg.lstsq(known, level, rcond=None)[0]
@@ -102,14 +124,22 @@ def test_some_words_matter_everywhere_and_some_in_one_topic(market: Simulation) 
 
 
 def test_a_landing_page_is_not_what_the_ad_looks_like(market: Simulation) -> None:
-    looks, good = (market.truth.pairs[name].to_numpy() for name in ("attractiveness", "satisfaction"))
+    looks, good = (
+        market.truth.pairs[name].to_numpy() for name in ("attractiveness", "satisfaction")
+    )
     assert 0.02 < np.corrcoef(looks, good)[0, 1] < 0.3
     assert good.std() > 0.2
 
 
 def test_better_looking_ads_stand_higher(market: Simulation) -> None:
     known = theta(market)
-    pages = np.array([[known[row["query"], ad] for ad in row["ads"]] for row in market.weeks[0].to_pylist() if len(row["ads"]) == 4])
+    pages = np.array(
+        [
+            [known[row["query"], ad] for ad in row["ads"]]
+            for row in market.weeks[0].to_pylist()
+            if len(row["ads"]) == 4
+        ]
+    )
     assert np.all(np.diff(pages.mean(axis=0)) < 0)
     best = np.bincount(pages.argmax(axis=1), minlength=4) / len(pages)
     assert best[0] > 0.4  # the top ad is the best looking more often than any other,
@@ -118,12 +148,21 @@ def test_better_looking_ads_stand_higher(market: Simulation) -> None:
 
 def test_what_an_ad_says_matters_beside_where_it_stands(market: Simulation) -> None:
     known = theta(market)
-    rows = [row for week in market.weeks for row in week.to_pylist() if row["clicks"] and len(row["ads"]) > 1]
-    ahead = np.array([known[row["query"], row["ads"][1]] - known[row["query"], row["ads"][0]] for row in rows])
+    rows = [
+        row
+        for week in market.weeks
+        for row in week.to_pylist()
+        if row["clicks"] and len(row["ads"]) > 1
+    ]
+    ahead = np.array(
+        [known[row["query"], row["ads"][1]] - known[row["query"], row["ads"][0]] for row in rows]
+    )
     first = np.array([row["clicks"][0] for row in rows])
     better, worse = first[ahead > 0.4], first[ahead < -0.4]
     assert len(better) > 500
-    assert np.mean(better == 2) > 1.2 * np.mean(better == 1)  # a much better second ad is clicked before the top one
+    assert np.mean(better == 2) > 1.2 * np.mean(
+        better == 1
+    )  # a much better second ad is clicked before the top one
     assert np.mean(worse == 1) > 8 * np.mean(worse == 2)
 
 
@@ -140,22 +179,38 @@ def test_volumes_follow_zipf(market: Simulation) -> None:
     share = market.truth.queries["share"].to_numpy()
     assert share * np.arange(1, len(share) + 1) == pytest.approx(share[0])
     volumes = Counter(query for week in market.weeks for query in week["query"].to_pylist())
-    rank = {query: number for number, query in enumerate(market.truth.queries["query"].to_pylist(), start=1)}
+    rank = {
+        query: number
+        for number, query in enumerate(market.truth.queries["query"].to_pylist(), start=1)
+    }
     for query, volume in volumes.most_common(200):
         expected = 180_000 * share[0] / rank[query]
-        assert abs(volume - expected) < 6 * np.sqrt(expected) + 0.05 * expected  # queries that come later leave room before
+        assert (
+            abs(volume - expected) < 6 * np.sqrt(expected) + 0.05 * expected
+        )  # queries that come later leave room before
 
 
 def test_later_weeks_have_new_queries_and_new_ads(market: Simulation) -> None:
-    queries, ads = [set(week["query"].to_pylist()) for week in market.weeks], [shown(week) for week in market.weeks]
+    queries, ads = (
+        [set(week["query"].to_pylist()) for week in market.weeks],
+        [shown(week) for week in market.weeks],
+    )
     first_week = lookup(market.truth.queries, "query", "week")
-    assert all(first_week[query] <= number for number, week in enumerate(queries, start=1) for query in week)
+    assert all(
+        first_week[query] <= number
+        for number, week in enumerate(queries, start=1)
+        for query in week
+    )
     unseen = queries[2] - queries[1] - queries[0]
-    assert sum(first_week[query] == 3 for query in unseen) > 100  # asked in no earlier week, whatever the luck
+    assert (
+        sum(first_week[query] == 3 for query in unseen) > 100
+    )  # asked in no earlier week, whatever the luck
     sessions = np.mean([query in unseen for query in market.weeks[2]["query"].to_pylist()])
     assert 0.05 < sessions < 0.25
     for week in (1, 2):
-        assert 0.04 < len(ads[week] - set().union(*ads[:week])) / len(ads[week]) < 0.3  # new, or never lucky before
+        assert (
+            0.04 < len(ads[week] - set().union(*ads[:week])) / len(ads[week]) < 0.3
+        )  # new, or never lucky before
 
 
 def test_all_queries_and_brands_are_different() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from reclick.portrait import Portrait, describe
+from reclick.profile import Portrait, describe
 from reclick.simulation import simulate
 
 TABLE_1 = {  # of the clicked sessions of queries of this volume, those with 1, 2, 3 and 4 clicks

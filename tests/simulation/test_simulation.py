@@ -18,7 +18,13 @@ from reclick.errors import SettingError, StoreError
 from reclick.simulation import Simulation, simulate
 
 NAMES = ["week1.parquet", "week2.parquet", "ads.parquet", "labels.parquet", "truth.parquet"]
-NAMES += ["truth_words.parquet", "truth_brands.parquet", "truth_queries.parquet", "truth_sessions.parquet", "truth.json"]
+NAMES += [
+    "truth_words.parquet",
+    "truth_brands.parquet",
+    "truth_queries.parquet",
+    "truth_sessions.parquet",
+    "truth.json",
+]
 
 
 @pytest.fixture(scope="module")
@@ -31,7 +37,13 @@ def assert_the_contract_is_kept(market: Simulation, page: tuple[int, int]) -> No
     assert len(set(ids)) == len(ids)
     assert market.truth.sessions["session_id"].to_pylist() == ids
     for week in market.weeks:
-        assert week.schema.types == [pa.string(), pa.timestamp("ms"), pa.string(), pa.list_(pa.string()), pa.list_(pa.int32())]
+        assert week.schema.types == [
+            pa.string(),
+            pa.timestamp("ms"),
+            pa.string(),
+            pa.list_(pa.string()),
+            pa.list_(pa.int32()),
+        ]
         for row in week.to_pylist():
             assert page[0] <= len(row["ads"]) <= page[1]
             assert len(set(row["ads"])) == len(row["ads"])
@@ -43,7 +55,12 @@ def assert_times_increase_inside_their_weeks(market: Simulation) -> None:
     start = datetime(2024, 1, 1)
     for week in market.weeks:
         assert np.all(np.diff(week["timestamp"].to_numpy().astype("int64")) > 0)
-        assert start <= week["timestamp"][0].as_py() < week["timestamp"][-1].as_py() < start + timedelta(days=7)
+        assert (
+            start
+            <= week["timestamp"][0].as_py()
+            < week["timestamp"][-1].as_py()
+            < start + timedelta(days=7)
+        )
         start += timedelta(days=7)
 
 
@@ -52,7 +69,10 @@ def test_the_same_seed_gives_the_same_bytes(tmp_path: Path) -> None:
         simulate(500, weeks=2, queries=20, bots=0.1, seed=3).save(tmp_path / name)
     for path in (tmp_path / "a").iterdir():
         assert path.read_bytes() == (tmp_path / "b" / path.name).read_bytes()
-    assert simulate(500, weeks=2, queries=20, seed=4).weeks[0] != simulate(500, weeks=2, queries=20, seed=3).weeks[0]
+    assert (
+        simulate(500, weeks=2, queries=20, seed=4).weeks[0]
+        != simulate(500, weeks=2, queries=20, seed=3).weeks[0]
+    )
 
 
 def test_sessions_keep_the_contract(market: Simulation) -> None:
@@ -77,7 +97,9 @@ def test_a_large_week_is_drawn_in_blocks(monkeypatch: pytest.MonkeyPatch) -> Non
 
 def test_every_pair_shown_has_its_truth_and_no_other(market: Simulation) -> None:
     pairs = market.truth.pairs.to_pylist()
-    shown = {(row["query"], ad) for week in market.weeks for row in week.to_pylist() for ad in row["ads"]}
+    shown = {
+        (row["query"], ad) for week in market.weeks for row in week.to_pylist() for ad in row["ads"]
+    }
     assert {(row["query"], row["ad"]) for row in pairs} == shown
     assert len(pairs) == len(shown)
     assert all(0 < row[name] < 1 for row in pairs for name in ("attractiveness", "satisfaction"))
@@ -99,7 +121,16 @@ def test_a_simulation_is_saved_whole(tmp_path: Path) -> None:
     assert [path.name for path in paths] == NAMES
     assert sorted(path.name for path in paths[0].parent.iterdir()) == sorted(NAMES)
     truth = market.truth
-    tables = [*market.weeks, market.ads, market.labels, truth.pairs, truth.words, truth.brands, truth.queries, truth.sessions]
+    tables = [
+        *market.weeks,
+        market.ads,
+        market.labels,
+        truth.pairs,
+        truth.words,
+        truth.brands,
+        truth.queries,
+        truth.sessions,
+    ]
     assert all(pq.read_table(path) == table for path, table in zip(paths[:-1], tables, strict=True))
     written = json.loads(paths[-1].read_text(encoding="utf-8"))
     assert sum(written.pop("users")["shares"].values()) == pytest.approx(1)
@@ -118,7 +149,9 @@ def test_whole_numbers_of_numpy_are_saved_too(tmp_path: Path) -> None:
     assert json.loads((tmp_path / "truth.json").read_text())["sessions"] == 20
 
 
-def test_a_failed_save_leaves_what_was_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failed_save_leaves_what_was_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     simulate(100, queries=5, seed=1).save(tmp_path)
     before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
 
@@ -126,14 +159,19 @@ def test_a_failed_save_leaves_what_was_there(tmp_path: Path, monkeypatch: pytest
         raise OSError("no space left on device")
 
     monkeypatch.setattr(Path, "write_text", fail)
-    with pytest.raises(StoreError, match=r"cannot be written .*The disk is full: free some space or give another folder\. Every file there is whole"):
+    with pytest.raises(
+        StoreError,
+        match=r"cannot be written .*The disk is full: free some space or give another folder\. Every file there is whole",
+    ):
         simulate(100, queries=5, seed=2).save(tmp_path)
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
 
 
 def test_a_folder_that_cannot_be_written_is_told(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    with pytest.raises(StoreError, match=r"file/logs cannot be written \(.*\)\. Give a folder that can be written"):
+    with pytest.raises(
+        StoreError, match=r"file/logs cannot be written \(.*\)\. Give a folder that can be written"
+    ):
         simulate(20, weeks=1, queries=2).save(tmp_path / "file" / "logs")
 
 

@@ -11,16 +11,34 @@ import pytest
 from scipy.stats import norm
 
 from reclick.simulation import simulate
-from reclick.simulation.users import BOT, COMPARER, DEMAND, KINDS, ONE_CLICK, SCANNER, kind_shares, satisfied, visit
+from reclick.simulation.users import (
+    BOT,
+    COMPARER,
+    DEMAND,
+    KINDS,
+    ONE_CLICK,
+    SCANNER,
+    kind_shares,
+    satisfied,
+    visit,
+)
 
 Clicks = tuple[int, ...]
 
 
-def visits(kind: int, appeal: list[float], worth: list[float], count: int = 20_000) -> Counter[Clicks]:
+def visits(
+    kind: int, appeal: list[float], worth: list[float], count: int = 20_000
+) -> Counter[Clicks]:
     """The click sequences of many users of a kind on one page."""
-    rng, seen, clicks = np.random.default_rng(1), np.empty(len(appeal)), np.zeros(len(appeal), np.int32)
+    rng, seen, clicks = (
+        np.random.default_rng(1),
+        np.empty(len(appeal)),
+        np.zeros(len(appeal), np.int32),
+    )
     looks, pages = np.array(appeal), np.array(worth)
-    return Counter(tuple(clicks[: visit(kind, looks, pages, rng, seen, clicks)].tolist()) for _ in range(count))
+    return Counter(
+        tuple(clicks[: visit(kind, looks, pages, rng, seen, clicks)].tolist()) for _ in range(count)
+    )
 
 
 def monotone(clicks: Clicks) -> bool:
@@ -46,7 +64,9 @@ def test_a_scanner_goes_one_way_and_clicks_several() -> None:
     found = visits(SCANNER, [0.5] * 4, [-9.0] * 4)
     assert all(map(monotone, found))
     assert max(map(len, found)) == 4
-    assert 0.02 < share(found, [len(clicks) > 1 and clicks[0] > clicks[-1] for clicks in found]) < 0.1  # came from below
+    assert (
+        0.02 < share(found, [len(clicks) > 1 and clicks[0] > clicks[-1] for clicks in found]) < 0.1
+    )  # came from below
 
 
 def test_a_comparer_clicks_the_best_first_and_may_return_to_a_higher_ad() -> None:
@@ -81,16 +101,28 @@ def test_a_click_ends_the_need_as_often_as_satisfaction_says(kind: int) -> None:
 def test_attractiveness_is_the_click_rate_of_a_first_look() -> None:
     # On a page of one ad, those who look at ads at all look at it first: clicks are attention · attractiveness, within 4 standard errors.
     market = simulate(300_000, weeks=1, queries=300, page=(1, 1), seed=2)
-    attention = dict(zip(*(market.truth.queries[name].to_pylist() for name in ("query", "attention")), strict=True))
-    theta = {(row["query"], row["ad"]): row["attractiveness"] for row in market.truth.pairs.to_pylist()}
+    attention = dict(
+        zip(
+            *(market.truth.queries[name].to_pylist() for name in ("query", "attention")),
+            strict=True,
+        )
+    )
+    theta = {
+        (row["query"], row["ad"]): row["attractiveness"] for row in market.truth.pairs.to_pylist()
+    }
     shown: Counter[tuple[str, str]] = Counter()
     clicked: Counter[tuple[str, str]] = Counter()
-    for query, (ad,), clicks in zip(*(market.weeks[0][name].to_pylist() for name in ("query", "ads", "clicks")), strict=True):
+    for query, (ad,), clicks in zip(
+        *(market.weeks[0][name].to_pylist() for name in ("query", "ads", "clicks")), strict=True
+    ):
         shown[query, ad] += 1
         clicked[query, ad] += len(clicks)
     pairs = [pair for pair in shown if shown[pair] >= 200]
     chance = np.array([attention[query] * theta[query, ad] for query, ad in pairs])
-    impressions, clicks = np.array([shown[pair] for pair in pairs]), np.array([clicked[pair] for pair in pairs])
+    impressions, clicks = (
+        np.array([shown[pair] for pair in pairs]),
+        np.array([clicked[pair] for pair in pairs]),
+    )
     error = (clicks - impressions * chance) / np.sqrt(impressions * chance * (1 - chance))
     assert len(pairs) > 100
     assert np.abs(error).max() < 4
@@ -118,4 +150,6 @@ def test_bots_come_only_when_asked() -> None:
     assert "bot" not in human.truth.sessions["kind"].to_pylist()
     bots = pc.equal(mixed.truth.sessions["kind"].cast("string"), "bot")
     assert pc.mean(bots).as_py() == pytest.approx(0.1, abs=0.01)
-    assert pc.min(pc.list_value_length(mixed.weeks[0]["clicks"].filter(bots))).as_py() == 1  # a bot always clicks
+    assert (
+        pc.min(pc.list_value_length(mixed.weeks[0]["clicks"].filter(bots))).as_py() == 1
+    )  # a bot always clicks

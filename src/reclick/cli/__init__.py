@@ -9,12 +9,12 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
+from reclick.cli.console import show_error
 from reclick.cli.evaluation_commands import demo, evaluate
 from reclick.cli.export_commands import export
 from reclick.cli.format_commands import convert, formats
 from reclick.cli.log_commands import check, count, describe, simulate, split
 from reclick.cli.model_commands import fit, models, predict
-from reclick.cli.terminal import show_error
 from reclick.cli.wording import in_options, options_of
 
 
@@ -28,7 +28,9 @@ class Commands(TyperGroup):
         try:
             return super().invoke(ctx)
         except ReclickError as error:
-            show_error(in_options(str(error), options_of(self.get_command(ctx, ctx.invoked_subcommand))))
+            show_error(
+                in_options(str(error), options_of(self.get_command(ctx, ctx.invoked_subcommand)))
+            )
             sys.exit(2)
         except KeyboardInterrupt:
             show_error("stopped. Every file is whole: a new one, or the one that was there before.")
@@ -48,7 +50,21 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for command in (simulate, convert, check, describe, count, split, fit, predict, export, evaluate, models, formats, demo):
+for command in (
+    simulate,
+    convert,
+    check,
+    describe,
+    count,
+    split,
+    fit,
+    predict,
+    export,
+    evaluate,
+    models,
+    formats,
+    demo,
+):
     app.command()(command)
 
 
@@ -62,5 +78,9 @@ def version(show: bool) -> None:
 
 
 @app.callback()
-def _options(_: Annotated[bool, typer.Option("--version", callback=version, is_eager=True, help="Show the version.")] = False) -> None:
+def _options(
+    _: Annotated[
+        bool, typer.Option("--version", callback=version, is_eager=True, help="Show the version.")
+    ] = False,
+) -> None:
     pass

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from reclick.cli.console import told
+from reclick.cli.inputs import How, open_log, value
 from reclick.cli.model_commands import new_model
-from reclick.cli.opening import How, open_log, value
 from reclick.cli.options import Columns, FormatName, MaxAds, OnError
-from reclick.cli.terminal import told
 
 if TYPE_CHECKING:
     from reclick.models import ClickModel
@@ -22,16 +22,46 @@ USUAL = "luceclick,multiclick,dbn,icm,pm,am,ubm"
 
 
 def evaluate(
-    logs: Annotated[list[str] | None, typer.Argument(metavar="[LOG...]", help="A log to split, in place of --train and --test.")] = None,
-    to: Annotated[str, typer.Option(help="The folder to write to; a second run takes up what is done there.")] = "evaluation",
-    models: Annotated[str, typer.Option(help="Models to compare, with commas between: names of `reclick models`, or folders of models.")] = USUAL,
-    train: Annotated[list[str] | None, typer.Option(help="The log to fit on. Repeat for more files.")] = None,
-    test: Annotated[list[str] | None, typer.Option(help="The log to judge by. Repeat for more files.")] = None,
-    history: Annotated[list[str] | None, typer.Option(help="An earlier log, for the priors. Repeat for more files.")] = None,
-    ads: Annotated[str | None, typer.Option(help="A table with the ads' text: ad, title, description, display_url.")] = None,
-    labels: Annotated[str | None, typer.Option(help="Editors' labels: query, ad, relevance.")] = None,
-    by: Annotated[str, typer.Option(help="With LOG: the column to split by, times or the words history, train and test.")] = "timestamp",
-    cut: Annotated[list[str] | None, typer.Option(help="With LOG: where train starts; give it again for where test starts.")] = None,
+    logs: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[LOG...]", help="A log to split, in place of --train and --test."),
+    ] = None,
+    to: Annotated[
+        str, typer.Option(help="The folder to write to; a second run takes up what is done there.")
+    ] = "evaluation",
+    models: Annotated[
+        str,
+        typer.Option(
+            help="Models to compare, with commas between: names of `reclick models`, or folders of models."
+        ),
+    ] = USUAL,
+    train: Annotated[
+        list[str] | None, typer.Option(help="The log to fit on. Repeat for more files.")
+    ] = None,
+    test: Annotated[
+        list[str] | None, typer.Option(help="The log to judge by. Repeat for more files.")
+    ] = None,
+    history: Annotated[
+        list[str] | None,
+        typer.Option(help="An earlier log, for the priors. Repeat for more files."),
+    ] = None,
+    ads: Annotated[
+        str | None,
+        typer.Option(help="A table with the ads' text: ad, title, description, display_url."),
+    ] = None,
+    labels: Annotated[
+        str | None, typer.Option(help="Editors' labels: query, ad, relevance.")
+    ] = None,
+    by: Annotated[
+        str,
+        typer.Option(
+            help="With LOG: the column to split by, times or the words history, train and test."
+        ),
+    ] = "timestamp",
+    cut: Annotated[
+        list[str] | None,
+        typer.Option(help="With LOG: where train starts; give it again for where test starts."),
+    ] = None,
     level: Annotated[float, typer.Option(help="Of the intervals.")] = 0.95,
     resamples: Annotated[int, typer.Option(help="Of the bootstrap.")] = 1000,
     seed: Annotated[int, typer.Option(help="The same seed gives the same intervals.")] = 0,
@@ -48,12 +78,30 @@ def evaluate(
     """
     from reclick.evaluation import evaluate
 
-    _refuse_both(logs, [*(history or ()), *(train or ()), *(test or ())], split_told=cut is not None or by != "timestamp")
+    _refuse_both(
+        logs,
+        [*(history or ()), *(train or ()), *(test or ())],
+        split_told=cut is not None or by != "timestamp",
+    )
     how = How(column, on_error, max_ads, format)
     with told() as progress:
-        parts = _split(logs, to, by, cut, how, progress) if logs else _parts(history, train, test, how)
-        found = evaluate(_chosen(models), **parts, ads=ads, labels=labels, folder=to, level=level, resamples=resamples, seed=seed, progress=progress)
-    found = replace(found, details={**found.details, "command": shlex.join(["reclick", *sys.argv[1:]])})
+        parts = (
+            _split(logs, to, by, cut, how, progress) if logs else _parts(history, train, test, how)
+        )
+        found = evaluate(
+            _chosen(models),
+            **parts,
+            ads=ads,
+            labels=labels,
+            folder=to,
+            level=level,
+            resamples=resamples,
+            seed=seed,
+            progress=progress,
+        )
+    found = replace(
+        found, details={**found.details, "command": shlex.join(["reclick", *sys.argv[1:]])}
+    )
     written = found.save(to)
     typer.echo(f"{found}\n")
     for path in written:
@@ -65,7 +113,7 @@ def demo(to: Annotated[str, typer.Option(help="The folder to write to.")] = "dem
 
     Example:  reclick demo --to demo
     """
-    from reclick.demo import run
+    from reclick.cli.demo import run
 
     with told() as progress:
         sections = run(Path(to), progress)
@@ -75,15 +123,17 @@ def demo(to: Annotated[str, typer.Option(help="The folder to write to.")] = "dem
 
 def _chosen(names: str) -> dict[str, ClickModel]:
     """Models by the name to show: new ones by their name, fitted ones by their folder, with its path where two have the same."""
-    from reclick import store
     from reclick.models import MODELS, load
+    from reclick.runtime import artifact
 
     chosen: dict[str, ClickModel] = {}
     for name in filter(None, (part.strip() for part in names.split(","))):
         folder = Path(name)
-        fitted = name not in MODELS and store.is_stored(folder)
+        fitted = name not in MODELS and artifact.is_stored(folder)
         shown = folder.name if fitted else MODELS[name].__name__ if name in MODELS else name
-        chosen[name if shown in chosen else shown] = load(folder) if fitted else new_model(name, None, option="--models")
+        chosen[name if shown in chosen else shown] = (
+            load(folder) if fitted else new_model(name, None, option="--models")
+        )
     return chosen
 
 
@@ -92,12 +142,16 @@ def _refuse_both(logs: list[str] | None, parts: list[str], *, split_told: bool) 
     from reclick.errors import SettingError
 
     if logs and parts:
-        raise SettingError("A LOG is split into its own history, train and test: give it alone, or --history, --train and --test without it.")
+        raise SettingError(
+            "A LOG is split into its own history, train and test: give it alone, or --history, --train and --test without it."
+        )
     if split_told and not logs:
         raise SettingError("--by and --cut say how a LOG is split: give one, or leave them out.")
 
 
-def _parts(history: list[str] | None, train: list[str] | None, test: list[str] | None, how: How) -> dict[str, Any]:
+def _parts(
+    history: list[str] | None, train: list[str] | None, test: list[str] | None, how: How
+) -> dict[str, Any]:
     from reclick.errors import SettingError
 
     if not test:
@@ -106,9 +160,17 @@ def _parts(history: list[str] | None, train: list[str] | None, test: list[str] |
     return {part: open_log(paths, how) if paths else None for part, paths in given.items()}
 
 
-def _split(logs: list[str], to: str, by: str, cut: list[str] | None, how: How, progress: Any) -> dict[str, Any]:
+def _split(
+    logs: list[str], to: str, by: str, cut: list[str] | None, how: How, progress: Any
+) -> dict[str, Any]:
     from reclick.evaluation import split
 
     cuts = None if cut is None else [value(one) for one in cut]
-    parts = split(open_log(logs, how), Path(to) / "parts", by=by, cuts=cuts, progress=lambda done, total: progress("Splitting", done, total))
+    parts = split(
+        open_log(logs, how),
+        Path(to) / "parts",
+        by=by,
+        cuts=cuts,
+        progress=lambda done, total: progress("Splitting", done, total),
+    )
     return parts._asdict()

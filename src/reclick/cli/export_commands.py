@@ -6,26 +6,55 @@ from typing import Annotated, Literal, cast
 
 import typer
 
-from reclick.cli.opening import How, open_log, tell_dropped, value
+from reclick.cli.console import working
+from reclick.cli.inputs import How, open_log, tell_dropped, value
 from reclick.cli.options import Columns, MaxAds, OnError
-from reclick.cli.terminal import working
 
 
 def export(
     model: Annotated[str, typer.Argument(help="The folder of a model.")],
     to: Annotated[str, typer.Option(help="The file to write.")],
     format_: Annotated[
-        str | None, typer.Option("--format", metavar="NAME", help="qrels, quepid, opensearch, letor, parquet or propensities; else the ending tells.")
+        str | None,
+        typer.Option(
+            "--format",
+            metavar="NAME",
+            help="qrels, quepid, opensearch, letor, parquet or propensities; else the ending tells.",
+        ),
     ] = None,
-    cuts: Annotated[str, typer.Option(help="Cut points between grades: numbers with commas between, or quantiles of the pairs.")] = "quartiles",
-    by: Annotated[str, typer.Option(help="What is graded: relevance, attractiveness or satisfaction.")] = "relevance",
-    bound: Annotated[str, typer.Option(help="Grade the lower end of its interval (low) or the value itself (value).")] = "low",
-    min_support: Annotated[float, typer.Option(help="Impressions that a pair must have to be graded.")] = 10.0,
+    cuts: Annotated[
+        str,
+        typer.Option(
+            help="Cut points between grades: numbers with commas between, or quantiles of the pairs."
+        ),
+    ] = "quartiles",
+    by: Annotated[
+        str, typer.Option(help="What is graded: relevance, attractiveness or satisfaction.")
+    ] = "relevance",
+    bound: Annotated[
+        str,
+        typer.Option(help="Grade the lower end of its interval (low) or the value itself (value)."),
+    ] = "low",
+    min_support: Annotated[
+        float, typer.Option(help="Impressions that a pair must have to be graded.")
+    ] = 10.0,
     level: Annotated[float, typer.Option(help="Of the intervals.")] = 0.9,
-    pairs: Annotated[str | None, typer.Option(help="A table of query and ad: only these; else all pairs of the model.")] = None,
-    features: Annotated[str | None, typer.Option(help="With letor: a table of query, ad and numbers.")] = None,
-    log: Annotated[list[str] | None, typer.Option(help="With propensities: the pages they are means over. Repeat for more files.")] = None,
-    name: Annotated[str | None, typer.Option(help="With opensearch: the name of the judgment list.")] = None,
+    pairs: Annotated[
+        str | None,
+        typer.Option(help="A table of query and ad: only these; else all pairs of the model."),
+    ] = None,
+    features: Annotated[
+        str | None, typer.Option(help="With letor: a table of query, ad and numbers.")
+    ] = None,
+    log: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="With propensities: the pages they are means over. Repeat for more files."
+        ),
+    ] = None,
+    name: Annotated[
+        str | None, typer.Option(help="With opensearch: the name of the judgment list.")
+    ] = None,
     column: Columns = None,
     on_error: OnError = "raise",
     max_ads: MaxAds = 100,

@@ -7,11 +7,15 @@ from typing import Annotated, Literal, cast
 
 import typer
 
-from reclick.cli.opening import How, named_values, tell_format, tell_no_clicks
+from reclick.cli.console import working
+from reclick.cli.inputs import How, named_values, tell_format, tell_no_clicks
 from reclick.cli.options import Columns, FormatName, Logs, MaxAds, OnError
-from reclick.cli.terminal import working
 
-OWN = ("sessions", "Reclick's own columns", "Parquet, CSV or JSON lines, a page a row, with the columns query, ads and clicks.")
+OWN = (
+    "sessions",
+    "Reclick's own columns",
+    "Parquet, CSV or JSON lines, a page a row, with the columns query, ads and clicks.",
+)
 WIDE = 79  # columns of a small terminal
 
 
@@ -20,11 +24,26 @@ def convert(
     to: Annotated[str, typer.Option(help="The Parquet file of sessions to write.")],
     format: FormatName = None,
     first: Annotated[int | None, typer.Option(help="Cut pages to their first ads.")] = None,
-    normalise: Annotated[bool, typer.Option("--normalise", help="Make one query of spellings that differ in case, spaces or Unicode form.")] = False,
-    max_clicks: Annotated[int | None, typer.Option(help="Leave out sessions with more clicks.")] = None,
-    max_pages_per_hour: Annotated[int | None, typer.Option(help="Leave out users who saw more pages in an hour: bots.")] = None,
-    max_clicks_per_hour: Annotated[int | None, typer.Option(help="Leave out users who clicked more often in an hour: bots.")] = None,
-    reload_seconds: Annotated[float | None, typer.Option(help="The same page shown to a user again within this time is one page.")] = None,
+    normalise: Annotated[
+        bool,
+        typer.Option(
+            "--normalise",
+            help="Make one query of spellings that differ in case, spaces or Unicode form.",
+        ),
+    ] = False,
+    max_clicks: Annotated[
+        int | None, typer.Option(help="Leave out sessions with more clicks.")
+    ] = None,
+    max_pages_per_hour: Annotated[
+        int | None, typer.Option(help="Leave out users who saw more pages in an hour: bots.")
+    ] = None,
+    max_clicks_per_hour: Annotated[
+        int | None, typer.Option(help="Leave out users who clicked more often in an hour: bots.")
+    ] = None,
+    reload_seconds: Annotated[
+        float | None,
+        typer.Option(help="The same page shown to a user again within this time is one page."),
+    ] = None,
     column: Columns = None,
     on_error: OnError = "raise",
     max_ads: MaxAds = 100,
@@ -35,7 +54,7 @@ def convert(
     """
     from reclick.logs import convert
     from reclick.logs.cleaning import Cleaning
-    from reclick.logs.reading import ads_path
+    from reclick.logs.read import ads_path
 
     cleaning = Cleaning(
         first=first,
@@ -64,16 +83,24 @@ def convert(
         typer.echo(str(ads_path(to)))
 
 
-def formats(name: Annotated[str | None, typer.Argument(metavar="[NAME]", help="A format, to see what is read of it.")] = None) -> None:
+def formats(
+    name: Annotated[
+        str | None, typer.Argument(metavar="[NAME]", help="A format, to see what is read of it.")
+    ] = None,
+) -> None:
     """List the formats that are read. With a name: what is kept of that format, and what is lost.
 
     Example:  reclick formats ubi
     """
-    from reclick.logs.formats.known import FORMATS
-    from reclick.logs.reading import find_format
+    from reclick.logs.formats.registry import FORMATS
+    from reclick.logs.read import find_format
 
     if name is None:
-        typer.echo("\n".join(_listed({OWN[0]: OWN[1], **{each.name: each.title for each in FORMATS.values()}})))
+        typer.echo(
+            "\n".join(
+                _listed({OWN[0]: OWN[1], **{each.name: each.title for each in FORMATS.values()}})
+            )
+        )
         return
     if name == OWN[0]:
         typer.echo("\n".join(_about(*OWN)))
@@ -96,4 +123,11 @@ def _listed(titles: dict[str, str]) -> list[str]:
 def _about(name: str, title: str, about: str) -> list[str]:
     """A format on a few lines."""
     page = "docs/logs.md" if name == OWN[0] else f"docs/formats/{name}.md"
-    return [f"{name}: {title}", "", *wrap(about, WIDE), "", f"More: {page} in the repository", f"Read one:  reclick check LOG --format {name}"]
+    return [
+        f"{name}: {title}",
+        "",
+        *wrap(about, WIDE),
+        "",
+        f"More: {page} in the repository",
+        f"Read one:  reclick check LOG --format {name}",
+    ]

@@ -7,16 +7,19 @@ from typing import Annotated
 
 import typer
 
-from reclick.cli.opening import How, add_up, open_log, tell_no_clicks
+from reclick.cli.console import working
+from reclick.cli.inputs import How, add_up, open_log, tell_no_clicks
 from reclick.cli.options import Ads, Columns, FormatName, Logs, MaxAds, OnError
-from reclick.cli.terminal import working
 
 
 def simulate(
     to: Annotated[str, typer.Option(help="The folder to write to.")],
     sessions: Annotated[int, typer.Option(help="Sessions a week.")] = 100_000,
     weeks: Annotated[int, typer.Option(help="How many weeks.")] = 3,
-    queries: Annotated[int | None, typer.Option(help="Distinct queries; unless given, one for every three sessions.")] = None,
+    queries: Annotated[
+        int | None,
+        typer.Option(help="Distinct queries; unless given, one for every three sessions."),
+    ] = None,
     ads_per_query: Annotated[int, typer.Option(help="Ads competing for a query.")] = 12,
     bots: Annotated[float, typer.Option(help="The share of sessions that are of bots.")] = 0.0,
     seed: Annotated[int, typer.Option(help="The same seed gives the same log.")] = 0,
@@ -28,12 +31,21 @@ def simulate(
     from reclick.simulation import simulate
 
     with working("Simulating"):
-        written = simulate(sessions, weeks=weeks, queries=queries, ads_per_query=ads_per_query, bots=bots, seed=seed).save(to)
+        written = simulate(
+            sessions,
+            weeks=weeks,
+            queries=queries,
+            ads_per_query=ads_per_query,
+            bots=bots,
+            seed=seed,
+        ).save(to)
     for path in written:
         typer.echo(path)
 
 
-def check(logs: Logs, format: FormatName = None, column: Columns = None, max_ads: MaxAds = 100) -> None:
+def check(
+    logs: Logs, format: FormatName = None, column: Columns = None, max_ads: MaxAds = 100
+) -> None:
     """Read a log to the end and say what is in it: rows kept, rows dropped by reason with examples. Exit code 1 when any row is bad.
 
     Example:  reclick check 'logs/week2/*.parquet' --column query=search_term
@@ -60,7 +72,7 @@ def describe(
 
     Example:  reclick describe logs/week2.parquet
     """
-    from reclick.portrait import describe
+    from reclick.profile import describe
 
     portrait = describe(add_up(logs, How(column, on_error, max_ads, format)).data)
     typer.echo(json.dumps(portrait.to_dict(), indent=2) if as_json else str(portrait))
@@ -78,9 +90,9 @@ def count(
 
     Example:  reclick count logs/2026-11-14.parquet --to counts/2026-11-14
     """
-    from reclick import store
+    from reclick.runtime import artifact
 
-    store.check_target(to, "counts")
+    artifact.check_target(to, "counts")
     counts = add_up(logs, How(column, on_error, max_ads, format)).data
     counts.save(to)
     typer.echo(f"{counts!r}\n{to}")
@@ -89,8 +101,14 @@ def count(
 def split(
     logs: Logs,
     to: Annotated[str, typer.Option(help="The folder to write to.")],
-    by: Annotated[str, typer.Option(help="A column of times or numbers, or of the words history, train and test.")] = "timestamp",
-    cut: Annotated[list[str] | None, typer.Option(help="Where train starts; give it again for where test starts.")] = None,
+    by: Annotated[
+        str,
+        typer.Option(help="A column of times or numbers, or of the words history, train and test."),
+    ] = "timestamp",
+    cut: Annotated[
+        list[str] | None,
+        typer.Option(help="Where train starts; give it again for where test starts."),
+    ] = None,
     ads: Ads = None,
     format: FormatName = None,
     column: Columns = None,
@@ -101,11 +119,20 @@ def split(
 
     Example:  reclick split logs/ --to parts --cut 2026-03-08 --cut 2026-03-15
     """
-    from reclick.cli.opening import value
+    from reclick.cli.inputs import value
     from reclick.evaluation import split
 
     log = open_log(logs, How(column, on_error, max_ads, format), ads)
     with working(f"Splitting {log.name}", log.num_rows) as progress:
-        parts = split(log, to, by=by, cuts=None if cut is None else [value(one) for one in cut], progress=progress)
+        parts = split(
+            log,
+            to,
+            by=by,
+            cuts=None if cut is None else [value(one) for one in cut],
+            progress=progress,
+        )
     for name, part in zip(parts._fields, parts, strict=True):
-        typer.echo(f"{name:<8} {0 if part is None else part.num_rows or 0:>12,} sessions" + ("" if part is None else f"  {to}/{name}.parquet"))
+        typer.echo(
+            f"{name:<8} {0 if part is None else part.num_rows or 0:>12,} sessions"
+            + ("" if part is None else f"  {to}/{name}.parquet")
+        )

@@ -7,9 +7,18 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from reclick.cli.opening import How, add_up, group, named_values, open_log, read_text, tell_dropped, value
+from reclick.cli.console import console, told, working
+from reclick.cli.inputs import (
+    How,
+    add_up,
+    group,
+    named_values,
+    open_log,
+    read_text,
+    tell_dropped,
+    value,
+)
 from reclick.cli.options import Ads, Columns, FormatName, Logs, MaxAds, OnError
-from reclick.cli.terminal import console, told, working
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -22,16 +31,35 @@ def fit(
     logs: Logs,
     to: Annotated[str, typer.Option(help="The folder of the model.")],
     model: Annotated[
-        str | None, typer.Option(help="Which model: see `reclick models`. By default multiclick; with --update the one in --to.")
+        str | None,
+        typer.Option(
+            help="Which model: see `reclick models`. By default multiclick; with --update the one in --to."
+        ),
     ] = None,
-    history: Annotated[list[str] | None, typer.Option(help="An earlier log, or its counts, for the priors. Repeat for more.")] = None,
+    history: Annotated[
+        list[str] | None,
+        typer.Option(help="An earlier log, or its counts, for the priors. Repeat for more."),
+    ] = None,
     ads: Ads = None,
     settings: Annotated[
-        list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="A setting of the model, e.g. reading=examination.")
+        list[str] | None,
+        typer.Option(
+            "--set", metavar="NAME=VALUE", help="A setting of the model, e.g. reading=examination."
+        ),
     ] = None,
-    update: Annotated[bool, typer.Option("--update", help="Add the logs to the model in --to instead of starting anew.")] = False,
-    forget: Annotated[list[str] | None, typer.Option(help="With --update: a log, or its counts, to take away. Repeat for more.")] = None,
-    decay: Annotated[float, typer.Option(help="With --update: let what was counted before fade by this factor.")] = 1.0,
+    update: Annotated[
+        bool,
+        typer.Option(
+            "--update", help="Add the logs to the model in --to instead of starting anew."
+        ),
+    ] = False,
+    forget: Annotated[
+        list[str] | None,
+        typer.Option(help="With --update: a log, or its counts, to take away. Repeat for more."),
+    ] = None,
+    decay: Annotated[
+        float, typer.Option(help="With --update: let what was counted before fade by this factor.")
+    ] = 1.0,
     format: FormatName = None,
     column: Columns = None,
     on_error: OnError = "raise",
@@ -43,17 +71,25 @@ def fit(
 
     Each day after:  reclick fit logs/day8.parquet --update --forget counts/day1 --to model
     """
-    from reclick import store
     from reclick.errors import SettingError
+    from reclick.runtime import artifact
 
     if not update and (forget or decay != 1.0):
-        raise SettingError("--forget and --decay change a model that is there: give --update with them.")
+        raise SettingError(
+            "--forget and --decay change a model that is there: give --update with them."
+        )
     if not 0 < decay <= 1:
-        raise SettingError(f"--decay: got {decay:g}, expected a factor above 0 and at most 1, such as 0.9.")
-    store.check_target(to, "model")
+        raise SettingError(
+            f"--decay: got {decay:g}, expected a factor above 0 and at most 1, such as 0.9."
+        )
+    artifact.check_target(to, "model")
     how = How(column, on_error, max_ads, format)
     with _held(to) if update else nullcontext():
-        chosen = _continued(to, model, history, settings) if update else new_model(model or "multiclick", settings)
+        chosen = (
+            _continued(to, model, history, settings)
+            if update
+            else new_model(model or "multiclick", settings)
+        )
         text = read_text(ads, on_error)
         read = add_up(logs, how) if chosen.counts_suffice else group(logs, how)
         text = read.ads if text is None else text
@@ -73,18 +109,28 @@ def fit(
 @contextmanager
 def _fitting(model: ClickModel) -> Iterator[None]:
     """Bars of how far a fit is."""
-    from reclick.progress import listening
+    from reclick.runtime.progress import listening
 
-    with told() as tell, listening(lambda what, done, total: tell(f"Fitting {model.name}: {what}", done, total)):
+    with (
+        told() as tell,
+        listening(lambda what, done, total: tell(f"Fitting {model.name}: {what}", done, total)),
+    ):
         yield
 
 
 def predict(
     model: Annotated[str, typer.Argument(help="The folder of a model.")],
-    pages: Annotated[list[str], typer.Argument(metavar="PAGES...", help="Pages to score: a log, with or without clicks.")],
+    pages: Annotated[
+        list[str],
+        typer.Argument(metavar="PAGES...", help="Pages to score: a log, with or without clicks."),
+    ],
     to: Annotated[str, typer.Option(help="The Parquet file to write.")],
-    top: Annotated[int, typer.Option(help="How many of the likeliest click sequences to list.")] = 3,
-    ads: Annotated[str | None, typer.Option(help="Text of ads that the model may not know.")] = None,
+    top: Annotated[
+        int, typer.Option(help="How many of the likeliest click sequences to list.")
+    ] = 3,
+    ads: Annotated[
+        str | None, typer.Option(help="Text of ads that the model may not know.")
+    ] = None,
     format: FormatName = None,
     column: Columns = None,
     on_error: OnError = "raise",
@@ -95,7 +141,7 @@ def predict(
     Example:  reclick predict model logs/week3.parquet --to predictions.parquet
     """
     from reclick.models import load
-    from reclick.scoring import predict
+    from reclick.predictor import predict
 
     loaded = load(model)
     log = open_log(pages, How(column, on_error, max_ads, format), ads, clicks_required=False)
@@ -105,7 +151,11 @@ def predict(
     typer.echo(f"{written:,} pages scored\n{to}")
 
 
-def models(name: Annotated[str | None, typer.Argument(metavar="[NAME]", help="A model, to see its settings.")] = None) -> None:
+def models(
+    name: Annotated[
+        str | None, typer.Argument(metavar="[NAME]", help="A model, to see its settings.")
+    ] = None,
+) -> None:
     """List the models: name, what each assumes and can answer, and where it comes from. With a name: that model's settings and defaults.
 
     Example:  reclick models ubm
@@ -123,12 +173,18 @@ def models(name: Annotated[str | None, typer.Argument(metavar="[NAME]", help="A 
     for each, model in MODELS.items():
         table.add_row(each, model.assumes, "\n".join(_can_tell(model)), model.reference)
     console().print(table)
-    typer.echo("reclick models NAME shows the settings of one. docs/models in the repository has a page and a picture of each.")
+    typer.echo(
+        "reclick models NAME shows the settings of one. docs/models in the repository has a page and a picture of each."
+    )
 
 
 def _can_tell(model: type[ClickModel]) -> list[str]:
     """What a model can tell beside the probability of clicks, which all can."""
-    told = {"order of clicks": model.ordered, "attractiveness": model.attractiveness, "satisfaction": model.satisfaction}
+    told = {
+        "order of clicks": model.ordered,
+        "attractiveness": model.attractiveness,
+        "satisfaction": model.satisfaction,
+    }
     return [what for what, can in told.items() if can] or ["clicks only"]
 
 
@@ -142,15 +198,27 @@ def _about(name: str) -> str:
     model = MODELS[name]
     facts = {
         "assumes": model.assumes,
-        "order of clicks": "yes: a click may go back up the page" if model.ordered else "no: log_set_prob is the figure to compare",
+        "order of clicks": "yes: a click may go back up the page"
+        if model.ordered
+        else "no: log_set_prob is the figure to compare",
         "can tell": ", ".join(_can_tell(model)),
         "reference": model.reference,
         "docs": f"docs/models/{name}.md in the repository",
     }
     settings = model().get_params()
     wide = max(map(len, (*facts, *settings))) + 2
-    lines = [f'{name}: reclick.MODELS["{name}"]', *(f"  {fact:<{wide}}{text}" for fact, text in facts.items())]
-    return "\n".join([*lines, "", "settings, with --set NAME=VALUE", *(f"  {setting:<{wide}}{value!r}" for setting, value in settings.items())])
+    lines = [
+        f'{name}: reclick.MODELS["{name}"]',
+        *(f"  {fact:<{wide}}{text}" for fact, text in facts.items()),
+    ]
+    return "\n".join(
+        [
+            *lines,
+            "",
+            "settings, with --set NAME=VALUE",
+            *(f"  {setting:<{wide}}{value!r}" for setting, value in settings.items()),
+        ]
+    )
 
 
 def new_model(name: str, settings: list[str] | None, *, option: str = "--model") -> ClickModel:
@@ -159,7 +227,9 @@ def new_model(name: str, settings: list[str] | None, *, option: str = "--model")
     from reclick.models import MODELS
 
     if name not in MODELS:
-        raise SettingError(f"{option}: got {name!r}, expected one of {', '.join(MODELS)}{', or the folder of a model' * (option != '--model')}.")
+        raise SettingError(
+            f"{option}: got {name!r}, expected one of {', '.join(MODELS)}{', or the folder of a model' * (option != '--model')}."
+        )
     given = {key: value(text) for key, text in named_values("--set", settings).items()}
     try:
         return MODELS[name]().set_params(**given)
@@ -169,21 +239,27 @@ def new_model(name: str, settings: list[str] | None, *, option: str = "--model")
 
 def _held(folder: str) -> AbstractContextManager[None]:
     """Keep other writers away from a model that is to be loaded, changed and saved."""
-    from reclick import store
+    from reclick.runtime import artifact
 
-    store.kind_of(folder)  # a folder that is no model's is refused before anything is put in it
-    return store.writing(folder)
+    artifact.kind_of(folder)  # a folder that is no model's is refused before anything is put in it
+    return artifact.writing(folder)
 
 
-def _continued(folder: str, name: str | None, history: list[str] | None, settings: list[str] | None) -> ClickModel:
+def _continued(
+    folder: str, name: str | None, history: list[str] | None, settings: list[str] | None
+) -> ClickModel:
     from reclick.errors import SettingError
     from reclick.models import ClickModel, load
 
     if history or settings:
-        raise SettingError("--update continues a model with the history and settings it has: leave out --history and --set.")
+        raise SettingError(
+            "--update continues a model with the history and settings it has: leave out --history and --set."
+        )
     model = load(folder)
     if name not in (None, model.name):
-        raise SettingError(f"{folder} holds the model {model.name!r}, not {name!r}: leave out --model, or give --model {model.name}.")
+        raise SettingError(
+            f"{folder} holds the model {model.name!r}, not {name!r}: leave out --model, or give --model {model.name}."
+        )
     if type(model).update is ClickModel.update:
         model.update()  # which says why it cannot be
     return model

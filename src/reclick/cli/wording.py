@@ -5,14 +5,18 @@ from __future__ import annotations
 import re
 from typing import Any
 
-BOTH = re.compile(r"\w+=(?:\{[^}]*\}|\([^)]*\)|[^\s(]*) \(on the command line ([^)]*)\)")  # a message that says it both ways
+BOTH = re.compile(
+    r"\w+=(?:\{[^}]*\}|\([^)]*\)|[^\s(]*) \(on the command line ([^)]*)\)"
+)  # a message that says it both ways
 SAYS = r"(?=: got |: there is no |: train starts | must be | is for the format )"  # what follows an argument at the start of a message
 FREE = r"(?<![\w'\"./?&=-])"  # not within a path, an address or a text of the log's
 
 
 def options_of(command: Any) -> dict[str, str]:
     """A command's options by the arguments that they are in the library; one that may be repeated is a plural there."""
-    options = {each.name.rstrip("_"): each for each in command.params if each.opts[0].startswith("--")}
+    options = {
+        each.name.rstrip("_"): each for each in command.params if each.opts[0].startswith("--")
+    }
     plurals = {f"{name}s": each.opts[0] for name, each in options.items() if each.multiple}
     return {**plurals, **{name: each.opts[0] for name, each in options.items()}}
 
@@ -35,4 +39,8 @@ def in_options(message: str, options: dict[str, str]) -> str:
     told = re.sub(rf"{FREE}({any_name})=…?(?=[\s.,;:]|$)", lambda found: options[found[1]], told)
     told = re.sub(rf"{FREE}({any_name})=(?=\S)", lambda found: f"{options[found[1]]} ", told)
     # A name of several words is no word of a sentence, so it is an argument wherever it stands.
-    return re.sub(rf"{FREE}({long_names})(?![\w/'\"=-]|\.\w)", lambda found: options[found[1]], told) if long_names else told
+    return (
+        re.sub(rf"{FREE}({long_names})(?![\w/'\"=-]|\.\w)", lambda found: options[found[1]], told)
+        if long_names
+        else told
+    )

@@ -10,13 +10,13 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from reclick.batch import SessionBatch
-from reclick.counts import Counts
-from reclick.engines.counter import Counter
+from reclick.data.batch import SessionBatch
+from reclick.data.counts import Counts
+from reclick.data.grouped_sessions import Sessions, as_sessions
+from reclick.engines.local.counter import Counter
 from reclick.errors import SettingError
 from reclick.logs import SessionLog, as_log, read_ads, read_labels
-from reclick.progress import Progress, Told
-from reclick.sessions import Sessions, as_sessions
+from reclick.runtime.progress import Progress, Told
 
 
 class Log:
@@ -48,7 +48,11 @@ class Log:
 
     def about(self) -> dict[str, Any]:
         """What the report says of it."""
-        return {"name": self.log.name, "sessions": self.log.summary.kept, "dropped": dict(self.log.summary.dropped)}
+        return {
+            "name": self.log.name,
+            "sessions": self.log.summary.kept,
+            "dropped": dict(self.log.summary.dropped),
+        }
 
 
 class Inputs(NamedTuple):
@@ -62,21 +66,42 @@ class Inputs(NamedTuple):
 
     def key(self, *parts: str) -> dict[str, str | None]:
         """The fingerprints of some of them: what was made from the same ones is the same."""
-        known: dict[str, Log | None] = {"test": self.test, "train": self.train, "history": self.history}
-        logs = {part: None if (log := known[part]) is None else log.fingerprint for part in parts if part in known}
-        return logs | ({"ads": None if self.text is None else table_fingerprint(self.text)} if "ads" in parts else {})
+        known: dict[str, Log | None] = {
+            "test": self.test,
+            "train": self.train,
+            "history": self.history,
+        }
+        logs = {
+            part: None if (log := known[part]) is None else log.fingerprint
+            for part in parts
+            if part in known
+        }
+        return logs | (
+            {"ads": None if self.text is None else table_fingerprint(self.text)}
+            if "ads" in parts
+            else {}
+        )
 
 
-def open_inputs(test: object, train: object, history: object, ads: object, labels: object, tell: Told) -> Inputs:
+def open_inputs(
+    test: object, train: object, history: object, ads: object, labels: object, tell: Told
+) -> Inputs:
     """Open the logs, the text of the ads and the labels; what is wrong with any of them is said before anything is fitted."""
     if test is None:
         raise SettingError("test: got None, expected a log to judge the models on.")
     text = None if ads is None else read_ads(ads)
     judging = Log(test, text, partial(tell, "Reading the test log"))
     others = [
-        None if log is None else Log(log, text, partial(tell, f"Reading the {name}")) for name, log in (("training log", train), ("history", history))
+        None if log is None else Log(log, text, partial(tell, f"Reading the {name}"))
+        for name, log in (("training log", train), ("history", history))
     ]
-    return Inputs(judging, others[0], others[1], judging.log.ads if text is None else text, open_labels(labels))
+    return Inputs(
+        judging,
+        others[0],
+        others[1],
+        judging.log.ads if text is None else text,
+        open_labels(labels),
+    )
 
 
 def _digested(batches: Iterator[SessionBatch], digest: Any) -> Iterator[SessionBatch]:
@@ -117,4 +142,6 @@ def open_labels(labels: object) -> pa.Table | None:
 def refuse_unfitted(names: list[str], train: object) -> None:
     """Models that are not fitted need something to be fitted on."""
     if names and train is None:
-        raise SettingError(f"{', '.join(names)} not fitted yet. Give train=…, a log to fit them on, or models that are fitted.")
+        raise SettingError(
+            f"{', '.join(names)} not fitted yet. Give train=…, a log to fit them on, or models that are fitted."
+        )

@@ -12,9 +12,9 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from reclick.files import write_files
-from reclick.portrait import Portrait
+from reclick.profile import Portrait
 from reclick.report import markdown, render, text, write_html
+from reclick.runtime.atomic_write import write_files
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,12 +27,20 @@ class Evaluation:
     portrait: Portrait  # of the test log
     details: Mapping[str, Any]  # logs, models, settings: plain values
 
-    def value(self, model: str, metric: str, *, sessions: str = "all", volume: str = "all") -> float | None:
+    def value(
+        self, model: str, metric: str, *, sessions: str = "all", volume: str = "all"
+    ) -> float | None:
         """One score; None where the model cannot answer."""
         asked = {"model": model, "metric": metric, "sessions": sessions, "volume": volume}
-        rows = [row["value"] for row in self.scores.to_pylist() if all(row[name] == value for name, value in asked.items())]
+        rows = [
+            row["value"]
+            for row in self.scores.to_pylist()
+            if all(row[name] == value for name, value in asked.items())
+        ]
         if not rows:
-            known = ", ".join(f"{name}: {', '.join(self.scores[name].unique().to_pylist())}" for name in asked)
+            known = ", ".join(
+                f"{name}: {', '.join(self.scores[name].unique().to_pylist())}" for name in asked
+            )
             raise KeyError(f"no score of {asked}. There are {known}.")
         return rows[0] if rows[0] is None else float(rows[0])
 
@@ -46,12 +54,35 @@ class Evaluation:
 
     def save(self, folder: str | Path) -> list[Path]:
         """Write the tables as Parquet, the rest as JSON, and the report as Markdown and HTML; each file appears when it is whole."""
-        tables = {"scores.parquet": self.scores, "differences.parquet": self.differences, "curves.parquet": self.curves}
-        known = json.dumps({"portrait": self.portrait.to_dict(), "details": self.details}, indent=2, ensure_ascii=False) + "\n"
+        tables = {
+            "scores.parquet": self.scores,
+            "differences.parquet": self.differences,
+            "curves.parquet": self.curves,
+        }
+        known = (
+            json.dumps(
+                {"portrait": self.portrait.to_dict(), "details": self.details},
+                indent=2,
+                ensure_ascii=False,
+            )
+            + "\n"
+        )
         html = render(self.scores, self.differences, self.curves, self.portrait, self.details)
         pages = {"evaluation.json": known, "report.md": self.to_markdown(), "report.html": html}
-        writers = {name: partial(pq.write_table, table, compression="zstd") for name, table in tables.items()}
-        return write_files(Path(folder), {**writers, **{name: partial(Path.write_text, data=page, encoding="utf-8") for name, page in pages.items()}})
+        writers = {
+            name: partial(pq.write_table, table, compression="zstd")
+            for name, table in tables.items()
+        }
+        return write_files(
+            Path(folder),
+            {
+                **writers,
+                **{
+                    name: partial(Path.write_text, data=page, encoding="utf-8")
+                    for name, page in pages.items()
+                },
+            },
+        )
 
     def __str__(self) -> str:
         """The main metrics, a row a model, and who is best at what."""

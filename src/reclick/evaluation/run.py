@@ -12,16 +12,26 @@ import pyarrow as pa
 
 from reclick import __version__
 from reclick.errors import SettingError
-from reclick.evaluation import facts
+from reclick.evaluation import log_facts
+from reclick.evaluation.cache import Kept, timed
 from reclick.evaluation.inputs import Inputs, open_inputs, refuse_unfitted
-from reclick.evaluation.keeping import Kept, timed
 from reclick.evaluation.result import Evaluation
-from reclick.metrics import SESSION_METRICS, QueryVolumes, SessionSums, label_tables, least_relevant, relevance_scores, reliability, score, tables
-from reclick.metrics.estimates import check_bootstrap
+from reclick.metrics import (
+    SESSION_METRICS,
+    QueryVolumes,
+    SessionSums,
+    label_tables,
+    least_relevant,
+    relevance_scores,
+    reliability,
+    score,
+    tables,
+)
+from reclick.metrics.bootstrap import check_bootstrap
 from reclick.models import MODELS, ClickModel
-from reclick.models.checks import check_whole
-from reclick.portrait import describe
-from reclick.progress import Told, listening, nobody
+from reclick.models.settings import check_whole
+from reclick.profile import describe
+from reclick.runtime.progress import Told, listening, nobody
 
 
 class Judged(NamedTuple):
@@ -74,7 +84,9 @@ def named(models: Mapping[str, ClickModel] | Iterable[str]) -> dict[str, ClickMo
         names = [models] if isinstance(models, str) else list(models)
         for name in names:
             if name not in MODELS:
-                raise SettingError(f"models: got {name!r}, expected names among {', '.join(MODELS)}.")
+                raise SettingError(
+                    f"models: got {name!r}, expected names among {', '.join(MODELS)}."
+                )
         chosen = {MODELS[name].__name__: MODELS[name]() for name in names}
     if not chosen:
         raise SettingError(f"models: got none. Give one or more of {', '.join(MODELS)}.")
@@ -84,9 +96,14 @@ def named(models: Mapping[str, ClickModel] | Iterable[str]) -> dict[str, ClickMo
 # ---- one model
 
 
-def _judge(name: str, model: ClickModel, inputs: Inputs, kept: Kept | None, seed: int, tell: Told) -> Judged:
+def _judge(
+    name: str, model: ClickModel, inputs: Inputs, kept: Kept | None, seed: int, tell: Told
+) -> Judged:
     """A model fitted, unless it is, and scored; or what an earlier run left of that."""
-    fit, score = partial(_fitted, name, model, inputs, tell), partial(_scored, name, inputs=inputs, seed=seed, tell=tell)
+    fit, score = (
+        partial(_fitted, name, model, inputs, tell),
+        partial(_scored, name, inputs=inputs, seed=seed, tell=tell),
+    )
     if kept is None:
         fitted, fit_seconds = timed(fit)
         sums, score_seconds = timed(partial(score, fitted))
@@ -94,7 +111,11 @@ def _judge(name: str, model: ClickModel, inputs: Inputs, kept: Kept | None, seed
         settings = {"model": model.name, "settings": model.get_params()}
         given = None if model.fitted else {**settings, **inputs.key("ads", "train", "history")}
         fitted, fit_seconds = kept.model(name, given, fit)
-        asked = {"seed": seed, "metrics": list(SESSION_METRICS), **inputs.key("ads", "test", "train")}
+        asked = {
+            "seed": seed,
+            "metrics": list(SESSION_METRICS),
+            **inputs.key("ads", "test", "train"),
+        }
         sums, score_seconds = kept.sums(name, asked, partial(score, fitted))
     return Judged(fitted, sums, {"fit": fit_seconds, "score": score_seconds})
 
@@ -106,14 +127,22 @@ def _fitted(name: str, model: ClickModel, inputs: Inputs, tell: Told) -> ClickMo
     steps = itertools.count(1)  # settings tried and iterations, all in one
     tell(f"Fitting {name}", 0, None)
     with listening(lambda what, done, total: tell(f"Fitting {name}", next(steps), None)):
-        fitted = model.clone().fit(data, history=None if inputs.history is None else inputs.history.counts, ads=inputs.text)
+        fitted = model.clone().fit(
+            data, history=None if inputs.history is None else inputs.history.counts, ads=inputs.text
+        )
     done = next(steps)
     tell(f"Fitting {name}", done, done)
     return fitted
 
 
 def _scored(name: str, model: ClickModel, inputs: Inputs, seed: int, tell: Told) -> SessionSums:
-    return score(model, inputs.test.log, _volumes(inputs), seed=seed, progress=partial(tell, f"Scoring {name}"))
+    return score(
+        model,
+        inputs.test.log,
+        _volumes(inputs),
+        seed=seed,
+        progress=partial(tell, f"Scoring {name}"),
+    )
 
 
 def _volumes(inputs: Inputs) -> QueryVolumes | None:
@@ -124,14 +153,26 @@ def _volumes(inputs: Inputs) -> QueryVolumes | None:
 # ---- all models
 
 
-def _compare(judged: dict[str, Judged], inputs: Inputs, level: float, resamples: int, seed: int) -> Evaluation:
+def _compare(
+    judged: dict[str, Judged], inputs: Inputs, level: float, resamples: int, seed: int
+) -> Evaluation:
     sums = {name: each.sums for name, each in judged.items()}
     scores, differences = tables(sums, level=level, resamples=resamples, seed=seed)
     curves = reliability(sums, level=level, resamples=resamples, seed=seed)
-    details = _details(judged, inputs) | {"level": level, "resamples": resamples, "seed": seed, "version": __version__}
+    details = _details(judged, inputs) | {
+        "level": level,
+        "resamples": resamples,
+        "seed": seed,
+        "version": __version__,
+    }
     if inputs.labels is not None:
-        pairs = {name: relevance_scores(each.model, inputs.labels, ads=inputs.text) for name, each in judged.items()}
-        found = label_tables(pairs, level=level, resamples=resamples, seed=seed, volumes=_volumes(inputs))
+        pairs = {
+            name: relevance_scores(each.model, inputs.labels, ads=inputs.text)
+            for name, each in judged.items()
+        }
+        found = label_tables(
+            pairs, level=level, resamples=resamples, seed=seed, volumes=_volumes(inputs)
+        )
         joined = zip((scores, differences, curves), found, strict=True)
         scores, differences, curves = (pa.concat_tables(both) for both in joined)
         details["labels"] = {
@@ -149,13 +190,18 @@ def _details(judged: dict[str, Judged], inputs: Inputs) -> dict[str, Any]:
     return {
         "logs": {part: log.about() for part, log in logs.items() if log is not None},
         "models": {name: _about(each) for name, each in judged.items()},
-        **facts.moves(inputs.test.counts),
-        "words": facts.words(counts, inputs.text),
-        "disagree": facts.disagreements(satisfied, inputs.text),
+        **log_facts.moves(inputs.test.counts),
+        "words": log_facts.words(counts, inputs.text),
+        "disagree": log_facts.disagreements(satisfied, inputs.text),
     }
 
 
 def _about(judged: Judged) -> dict[str, Any]:
     model = judged.model
-    told = {"model": model.name, "settings": model.get_params(), "assumes": model.assumes, "fit": getattr(model, "message_", "")}
+    told = {
+        "model": model.name,
+        "settings": model.get_params(),
+        "assumes": model.assumes,
+        "fit": getattr(model, "message_", ""),
+    }
     return {**told, "seconds": judged.seconds, "reasons": dict(judged.sums.reasons)}

@@ -7,10 +7,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from reclick.exports.features import Features, OwnFeatures, TableFeatures
-from reclick.exports.job import Exported, Job
-from reclick.exports.judging import Judged
-from reclick.exports.lines import ONE_LINE, TEXT, column, escaped, for_each_query, joined
-from reclick.exports.queries import one_word_ads, write_with_queries
+from reclick.exports.judgment_table import Judged
+from reclick.exports.query_ids import one_word_ads, write_with_queries
+from reclick.exports.request import Exported, Job
+from reclick.exports.text_rows import ONE_LINE, TEXT, column, escaped, for_each_query, joined
 
 
 def write_letor(job: Job) -> Exported:
@@ -20,16 +20,33 @@ def write_letor(job: Job) -> Exported:
 
     def known(table: pa.Table) -> pa.Table:
         _, unknown = features.of(table)
-        return judged.leave_out(table, unknown, "that have no features") if unknown.true_count else table
+        return (
+            judged.leave_out(table, unknown, "that have no features")
+            if unknown.true_count
+            else table
+        )
 
     tables = judged.graded(one_word_ads(job, judged), known)
-    files = write_with_queries(job, tables, _numbers, lambda table, ids: _rows(table, ids, features), _head(judged, features))
-    own = "the features are those the grades were made from: to learn a ranking, give your own with features." if job.features is None else ""
+    files = write_with_queries(
+        job,
+        tables,
+        _numbers,
+        lambda table, ids: _rows(table, ids, features),
+        _head(judged, features),
+    )
+    own = (
+        "the features are those the grades were made from: to learn a ranking, give your own with features."
+        if job.features is None
+        else ""
+    )
     return Exported.of(judged, files, own)
 
 
 def _head(judged: Judged, features: Features) -> str:
-    names = ", ".join(f"{number} {escaped(pa.array([name]), ONE_LINE)[0]}" for number, name in enumerate(features.names, 1))
+    names = ", ".join(
+        f"{number} {escaped(pa.array([name]), ONE_LINE)[0]}"
+        for number, name in enumerate(features.names, 1)
+    )
     cuts = ", ".join(f"{cut:.6g}" for cut in judged.cuts)
     return f"# features: {names}\n# grades: cut points {cuts} on {judged.rule.figure}, pairs shown {judged.rule.min_support:g} times or more\n"
 
@@ -42,7 +59,11 @@ def _numbers(queries: pa.Array, before: int) -> pa.Array:
 def _rows(table: pa.Table, ids: pa.Array, features: Features) -> pa.Array:
     values, _ = features.of(table)
     cells = [_cell(number, value) for number, value in enumerate(values, 1)]
-    about = (column(table, "ad"), " ", for_each_query(column(table, "query"), lambda queries: escaped(queries, ONE_LINE)))
+    about = (
+        column(table, "ad"),
+        " ",
+        for_each_query(column(table, "query"), lambda queries: escaped(queries, ONE_LINE)),
+    )
     return joined(column(table, "grade"), " qid:", ids, *cells, " # ", *about, "\n")
 
 

@@ -9,10 +9,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from reclick.exports.job import Exported, Job
-from reclick.exports.judging import Judged
-from reclick.exports.lines import IN_JSON, TEXT, column, escaped, joined, write_rows
-from reclick.files import write_files
+from reclick.exports.judgment_table import Judged
+from reclick.exports.request import Exported, Job
+from reclick.exports.text_rows import IN_JSON, TEXT, column, escaped, joined, write_rows
+from reclick.runtime.atomic_write import write_files
 
 LIMIT = 100 << 20  # bytes of a request that OpenSearch takes unless it was told otherwise
 
@@ -53,6 +53,14 @@ def _rows(table: pa.Table, before: str) -> pa.Array:
     first, last = np.append(True, turns), np.append(turns, True)
     commas = pa.array([before] + [","] * (len(coded.dictionary) - 1), TEXT)
     opening = joined(commas, '\n{"query": "', escaped(coded.dictionary, IN_JSON), '", "ratings": [')
-    rating = joined('\n  {"docId": "', escaped(column(table, "ad"), IN_JSON), '", "rating": "', column(table, "grade"), '"}')
+    rating = joined(
+        '\n  {"docId": "',
+        escaped(column(table, "ad"), IN_JSON),
+        '", "rating": "',
+        column(table, "grade"),
+        '"}',
+    )
     starts = pc.if_else(pa.array(first), opening.take(coded.indices), pa.scalar(",", TEXT))
-    return joined(starts, rating, pc.if_else(pa.array(last), pa.scalar("]}", TEXT), pa.scalar("", TEXT)))
+    return joined(
+        starts, rating, pc.if_else(pa.array(last), pa.scalar("]}", TEXT), pa.scalar("", TEXT))
+    )

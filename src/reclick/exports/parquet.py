@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 
-from reclick.exports.job import Exported, Job
-from reclick.exports.judging import with_settings
-from reclick.files import write_files
+from reclick.exports.judgment_table import with_settings
+from reclick.exports.request import Exported, Job
+from reclick.runtime.atomic_write import write_files
 
 
 def write_parquet(job: Job) -> Exported:
@@ -28,5 +28,13 @@ def write_parquet(job: Job) -> Exported:
                 writer.close()
 
     found = Exported.of(judged, write_files(job.to.parent, {job.to.name: write}))
-    without = [f"{many:,} of the pairs have no grade: they were {reason}." for reason, many in found.left_out.items()]
-    return replace(found, rows=found.rows + sum(found.left_out.values()), left_out={}, notes=(*found.notes, *without))
+    without = [
+        f"{many:,} of the pairs have no grade: they were {reason}."
+        for reason, many in found.left_out.items()
+    ]
+    return replace(
+        found,
+        rows=found.rows + sum(found.left_out.values()),
+        left_out={},
+        notes=(*found.notes, *without),
+    )

@@ -8,9 +8,17 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from reclick.exports.job import Exported, Job
-from reclick.exports.lines import IN_CSV, column, escaped, for_each_query, holding, joined, write_rows
-from reclick.files import write_files
+from reclick.exports.request import Exported, Job
+from reclick.exports.text_rows import (
+    IN_CSV,
+    column,
+    escaped,
+    for_each_query,
+    holding,
+    joined,
+    write_rows,
+)
+from reclick.runtime.atomic_write import write_files
 
 HEAD = b"query,docid,rating\n"  # as Quepid checks it: no quotes, and no carriage return
 
@@ -24,7 +32,12 @@ def write_quepid(job: Job) -> Exported:
             file.write(HEAD)
             for table in traps.watched(judged.graded()):
                 query = for_each_query(column(table, "query"), in_csv)
-                write_rows(file, joined(query, ",", in_csv(column(table, "ad")), ",", column(table, "grade"), "\n"))
+                write_rows(
+                    file,
+                    joined(
+                        query, ",", in_csv(column(table, "ad")), ",", column(table, "grade"), "\n"
+                    ),
+                )
 
     return Exported.of(judged, write_files(job.to.parent, {job.to.name: write}), *traps.notes())
 
@@ -35,7 +48,11 @@ def in_csv(texts: pa.Array) -> pa.Array:
     >>> in_csv(pa.array(["plain", 'a "b", c'])).to_pylist()
     ['plain', '"a ""b"", c"']
     """
-    return pc.if_else(holding(texts, ',"\r\n'), joined('"', escaped(texts, IN_CSV), '"'), texts.cast(pa.large_string()))
+    return pc.if_else(
+        holding(texts, ',"\r\n'),
+        joined('"', escaped(texts, IN_CSV), '"'),
+        texts.cast(pa.large_string()),
+    )
 
 
 class _Traps:

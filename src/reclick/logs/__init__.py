@@ -1,12 +1,12 @@
 """Reading: sessions, ads and labels from files and tables of any format, with every bad row found, counted and told."""
 
 from reclick.logs.cleaning import Cleaning
-from reclick.logs.from_events import sessions_from_events
-from reclick.logs.given import as_log, as_pairs, replace_clicks
-from reclick.logs.reading import convert, read_sessions
-from reclick.logs.sessions import SessionLog
+from reclick.logs.coerce import as_log, as_pairs, replace_clicks
+from reclick.logs.events import sessions_from_events
+from reclick.logs.read import convert, read_sessions
+from reclick.logs.session_log import SessionLog
+from reclick.logs.side_tables import read_ads, read_labels
 from reclick.logs.summary import Example, ReadSummary
-from reclick.logs.texts import read_ads, read_labels
 
 __all__ = [
     "Cleaning",

@@ -13,13 +13,13 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from reclick.data.schema import is_string
 from reclick.errors import SettingError
-from reclick.logs.encode import MAX_TEXT, encode_lists, encode_positions, encode_text
-from reclick.schema import is_string
+from reclick.logs.validation.encode import MAX_TEXT, encode_lists, encode_positions, encode_text
 
 if TYPE_CHECKING:
-    from reclick.batch import Int64
-    from reclick.logs.formats.format import Found
+    from reclick.data.batch import Int64
+    from reclick.logs.formats.base import Found
 
 Mask = npt.NDArray[np.bool_]
 
@@ -36,16 +36,22 @@ class Cleaning:
     """
 
     normalise: bool = False  # write queries in one way: compatibility forms, case and white space
-    max_pages_per_hour: int | None = None  # remove users with more pages in any 60 minutes, with all their sessions
+    max_pages_per_hour: int | None = (
+        None  # remove users with more pages in any 60 minutes, with all their sessions
+    )
     max_clicks_per_hour: int | None = None  # the same for clicks
-    reload_seconds: float | None = None  # make one session of a page that the same user saw again so soon, with the clicks of both
+    reload_seconds: float | None = (
+        None  # make one session of a page that the same user saw again so soon, with the clicks of both
+    )
     max_clicks: int | None = None  # remove sessions with more clicks
     first: int | None = None  # cut pages to so many ads, and take out the clicks on the others
 
     def __post_init__(self) -> None:
         for name in ("max_pages_per_hour", "max_clicks_per_hour", "max_clicks", "first"):
             _check(name, getattr(self, name), Integral, 1, "a whole number of 1 or more")
-        _check("reload_seconds", self.reload_seconds, Real, 0.001, "a number of seconds, such as 30")
+        _check(
+            "reload_seconds", self.reload_seconds, Real, 0.001, "a number of seconds, such as 30"
+        )
         if not isinstance(self.normalise, bool):
             raise SettingError(f"normalise: got {self.normalise!r}, expected True or False.")
 
@@ -62,7 +68,7 @@ class Cleaning:
     def batch(self, batch: pa.RecordBatch, found: Found) -> pa.RecordBatch:
         """Take the steps that need no other row. What shortens sessions waits where the whole log is asked for: users are judged by all they did.
 
-        >>> from reclick.logs.formats.format import Found
+        >>> from reclick.logs.formats.base import Found
         >>> rows = pa.record_batch({"query": [" Red  SHOES"], "ads": [["a", "b", "c"]], "clicks": [[3, 1]]})
         >>> Cleaning(first=2, normalise=True).batch(rows, Found()).to_pylist()
         [{'query': 'red shoes', 'ads': ['a', 'b'], 'clicks': [1]}]
@@ -90,7 +96,9 @@ def normalised(query: str) -> str:
 def replace_column(batch: pa.RecordBatch, name: str, column: pa.Array) -> pa.RecordBatch:
     """The batch with other values in a column, of the type it had."""
     place = batch.schema.get_field_index(name)
-    return batch.set_column(place, batch.schema.field(place), column.cast(batch.schema.field(place).type))
+    return batch.set_column(
+        place, batch.schema.field(place), column.cast(batch.schema.field(place).type)
+    )
 
 
 def _check(name: str, value: Any, kind: type, least: float, expected: str) -> None:
@@ -107,14 +115,26 @@ def _normalise(batch: pa.RecordBatch, found: Found) -> pa.RecordBatch:
     coded = encode_text(column)
     written = coded.values.to_pylist()
     plain = [normalised(query) for query in written]
-    blank = _rows([bool(query) and not better for query, better in zip(written, plain, strict=True)], coded.codes)
+    blank = _rows(
+        [bool(query) and not better for query, better in zip(written, plain, strict=True)],
+        coded.codes,
+    )
     found.note("query of white space only, left as it is", int(blank.sum()))
-    changed = _rows([_is_better(query, better) for query, better in zip(written, plain, strict=True)], coded.codes)
+    changed = _rows(
+        [_is_better(query, better) for query, better in zip(written, plain, strict=True)],
+        coded.codes,
+    )
     if not changed.any():
         return batch
     found.note("query normalised, spellings become one", int(changed.sum()))
     known = pa.array(coded.codes, mask=coded.codes < 0)
-    return replace_column(batch, "query", pc.if_else(pa.array(changed), pa.array(plain, pa.string()).take(known), column.cast(pa.string())))
+    return replace_column(
+        batch,
+        "query",
+        pc.if_else(
+            pa.array(changed), pa.array(plain, pa.string()).take(known), column.cast(pa.string())
+        ),
+    )
 
 
 def _is_better(written: str, plain: str) -> bool:
@@ -140,14 +160,23 @@ def _cut_pages(batch: pa.RecordBatch, first: int, found: Found) -> pa.RecordBatc
     if not (length > first).any():
         return batch
     click, clicks = encode_lists(batch.column("clicks"))
-    position, session = encode_positions(click), np.repeat(np.arange(len(length)), np.diff(clicks))  # [click]
-    lost = (position > first) & (position <= length[session])  # a click outside the whole page stays, to be told as what it is
+    position, session = (
+        encode_positions(click),
+        np.repeat(np.arange(len(length)), np.diff(clicks)),
+    )  # [click]
+    lost = (position > first) & (
+        position <= length[session]
+    )  # a click outside the whole page stays, to be told as what it is
     found.note(f"page cut to its first {first:,} ads", int((length > first).sum()))
     found.note(f"session with clicks below the first {first:,}", len(np.unique(session[lost])))
     found.note(f"click below the first {first:,}, taken out", int(lost.sum()))
     shown = np.arange(len(ads)) - np.repeat(page[:-1], length) < first
     cut = replace_column(batch, "ads", _some_values(batch.column("ads"), ads, page, shown))
-    return replace_column(cut, "clicks", _some_values(batch.column("clicks"), click, clicks, ~lost)) if lost.any() else cut
+    return (
+        replace_column(cut, "clicks", _some_values(batch.column("clicks"), click, clicks, ~lost))
+        if lost.any()
+        else cut
+    )
 
 
 def _some_values(column: pa.Array, values: pa.Array, starts: Int64, keep: Mask) -> pa.Array:

@@ -8,12 +8,16 @@ from typing import Any
 
 import numpy as np
 
-from reclick.logs import reasons as at
-from reclick.logs.checked import Checked, describe
-from reclick.logs.raw import Raw
+from reclick.logs.files.source import Raw
+from reclick.logs.validation import reasons as at
+from reclick.logs.validation.result import Checked, describe
 
 KEPT_EXAMPLES = 3
-REPEATED_CLICK_NOTE, REPEATED_AD_NOTE, NULL_CLICKS_NOTE = "repeated click", "repeated ad", "clicks was null, read as no click"
+REPEATED_CLICK_NOTE, REPEATED_AD_NOTE, NULL_CLICKS_NOTE = (
+    "repeated click",
+    "repeated ad",
+    "clicks was null, read as no click",
+)
 NOT_READABLE = at.REASONS[at.NOT_READABLE]
 
 
@@ -46,7 +50,11 @@ class ReadSummary:
         """Return plain values, as for JSON."""
         plain = {name: getattr(self, name) for name in self.__slots__}
         plain["examples"] = {
-            reason: [{"where": example.where, "row": example.row, "got": example.got} for example in found] for reason, found in self.examples.items()
+            reason: [
+                {"where": example.where, "row": example.row, "got": example.got}
+                for example in found
+            ]
+            for reason, found in self.examples.items()
         }
         return {**plain, "dropped": dict(self.dropped), "notes": dict(self.notes)}
 
@@ -56,10 +64,16 @@ class ReadSummary:
             lines.append(_line(f"dropped: {reason}", count, self.rows))
             lines += [f"    {tell(example)}" for example in self.examples[reason]]
         lines += [_line(f"note: {note}", count, self.kept) for note, count in self.notes.items()]
-        lines += [_line("impressions", self.impressions), _line("clicks", self.clicks, self.impressions)]
+        lines += [
+            _line("impressions", self.impressions),
+            _line("clicks", self.clicks, self.impressions),
+        ]
         lines += [_line("sessions with a click", self.clicked_sessions, self.kept)]
         lines += [_line("sessions with 2 or more", self.multi_click_sessions, self.kept)]
-        lines += [_line("sessions with a reverse", self.reverse_sessions, self.kept), _line("longest page", self.longest_page)]
+        lines += [
+            _line("sessions with a reverse", self.reverse_sessions, self.kept),
+            _line("longest page", self.longest_page),
+        ]
         return "\n".join(lines)
 
 
@@ -103,7 +117,9 @@ class Tally:
             rows=self.rows,
             kept=int(self.totals[at.KEPT]),
             dropped=dict(self.dropped.most_common()),
-            examples={reason: list(self.examples[reason]) for reason, _ in self.dropped.most_common()},
+            examples={
+                reason: list(self.examples[reason]) for reason, _ in self.dropped.most_common()
+            },
             notes={note: count for note, count in notes.items() if count},
             impressions=int(self.totals[at.IMPRESSIONS]),
             clicks=int(self.totals[at.CLICKS]),
@@ -119,20 +135,28 @@ class Tally:
             rows = np.flatnonzero(checked.reason == place)
             wanted = KEPT_EXAMPLES - len(self.examples.get(at.REASONS[place], []))
             for row in rows[: max(wanted, 0)]:
-                self.drop(at.REASONS[place], raw.where, raw.number(int(row)), describe(checked, raw, int(row)))
+                self.drop(
+                    at.REASONS[place],
+                    raw.where,
+                    raw.number(int(row)),
+                    describe(checked, raw, int(row)),
+                )
             self.dropped[at.REASONS[place]] += len(rows) - len(rows[: max(wanted, 0)])
 
 
-def bad_rows_message(rows: int, dropped: dict[str, int], examples: dict[str, list[Example]], name: str) -> str:
+def bad_rows_message(
+    rows: int, dropped: dict[str, int], examples: dict[str, list[Example]], name: str
+) -> str:
     """Say how many rows are bad, why, where the first ones are, and what to do."""
-    reasons = ", ".join(f"{count:,} {reason} ({tell(examples[reason][0], name)})" for reason, count in dropped.items())
+    reasons = ", ".join(
+        f"{count:,} {reason} ({tell(examples[reason][0], name)})"
+        for reason, count in dropped.items()
+    )
     bad = sum(dropped.values())
     advice = " Raise max_ads= (--max-ads) or cut such pages." if "page too long" in dropped else ""
     verb, them = ("is", "it") if bad == 1 else ("are", "such rows")
     name = "the table" if name == "table" else name
-    return (
-        f'{bad:,} of {rows:,} rows of {name} {verb} bad: {reasons}.{advice} Drop {them} with on_error="drop" (on the command line --on-error drop).'
-    )
+    return f'{bad:,} of {rows:,} rows of {name} {verb} bad: {reasons}.{advice} Drop {them} with on_error="drop" (on the command line --on-error drop).'
 
 
 def tell(example: Example, name: str = "") -> str:
@@ -141,10 +165,16 @@ def tell(example: Example, name: str = "") -> str:
     >>> tell(Example("week2.parquet", 118, "position 7 on a page of 4 ads"))
     'week2.parquet row 118: position 7 on a page of 4 ads'
     """
-    place = f"row {example.row:,}" if example.where in {name, "table"} else f"{example.where} row {example.row:,}"
+    place = (
+        f"row {example.row:,}"
+        if example.where in {name, "table"}
+        else f"{example.where} row {example.row:,}"
+    )
     return f"{place}: {example.got}"
 
 
 def _line(label: str, count: int, whole: int | None = None) -> str:
-    share = f"  {count / whole:7.2%}" if whole and count <= whole else ""  # a note may count other things than sessions
+    share = (
+        f"  {count / whole:7.2%}" if whole and count <= whole else ""
+    )  # a note may count other things than sessions
     return f"{label:<48}{count:>16,}{share}"

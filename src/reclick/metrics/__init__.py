@@ -2,7 +2,7 @@
 
 A fitted model is scored once on a log; what is left are sums per chunk of sessions, small however long the log is. Tables come from the sums alone.
 
->>> from reclick.counts import count
+>>> from reclick.data.counts import count
 >>> from reclick.models import MODELS
 >>> train = {"query": ["pizza"] * 4, "ads": [["a", "b"]] * 4, "clicks": [[1], [], [1, 2], [2]]}
 >>> test = {"query": ["pizza", "sushi"], "ads": [["a", "b"]] * 2, "clicks": [[1], []]}
@@ -20,14 +20,20 @@ a hit, ties share their mean rank. A deviation is between sessions (for NDCG, qu
 Sequences are ranked for 1 to 4 clicks; longer sessions count in everything else. A value may be infinite: what a model held impossible happened.
 """
 
-from reclick.metrics.estimates import CURVES, DIFFERENCES, SCORES
+from reclick.metrics.bootstrap import CURVES, DIFFERENCES, SCORES
+from reclick.metrics.chunk_sums import SessionSums
+from reclick.metrics.label_metrics import (
+    LABEL_METRICS,
+    LabelTables,
+    label_tables,
+    least_relevant,
+    relevance_scores,
+)
 from reclick.metrics.metric import About, Metric
-from reclick.metrics.of_labels import LABEL_METRICS, LabelTables, label_tables, least_relevant, relevance_scores
-from reclick.metrics.of_sessions import SESSION_METRICS
-from reclick.metrics.scored import score
-from reclick.metrics.sums import SessionSums
-from reclick.metrics.told import reliability, tables
-from reclick.metrics.volumes import QueryVolumes
+from reclick.metrics.query_volume import QueryVolumes
+from reclick.metrics.score import score
+from reclick.metrics.session_metrics import SESSION_METRICS
+from reclick.metrics.tables import reliability, tables
 
 __all__ = [
     "CURVES",

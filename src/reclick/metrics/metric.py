@@ -8,11 +8,13 @@ from typing import Literal
 
 import numpy as np
 
-from reclick.batch import Float64
-from reclick.metrics.answers import PartAnswers
+from reclick.data.batch import Float64
+from reclick.metrics.predictions import PartAnswers
 
 Better = Literal["higher", "lower"]
-Observed = tuple[Float64, Float64]  # [session] how much each session counts, and what was observed of it
+Observed = tuple[
+    Float64, Float64
+]  # [session] how much each session counts, and what was observed of it
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,20 +31,39 @@ class About:
 class Metric(About):
     """A metric of sessions. Sums over any sessions say what it is for them, so logs, parts of logs and resamples of them are all one formula."""
 
-    columns: Callable[[PartAnswers], Float64]  # → [session, size] numbers that add, weights included; the first is the support
+    columns: Callable[
+        [PartAnswers], Float64
+    ]  # → [session, size] numbers that add, weights included; the first is the support
     value: Callable[[Float64], Float64]  # sums [..., size] → [...], nan where nothing was observed
-    deviation: Callable[[Float64], Float64] | None  # sums [..., size] → [...] standard deviation between sessions, where it has a meaning
+    deviation: (
+        Callable[[Float64], Float64] | None
+    )  # sums [..., size] → [...] standard deviation between sessions, where it has a meaning
     size: int
 
 
-def mean_metric(name: str, title: str, better: Better, about: str, observe: Callable[[PartAnswers], Observed]) -> Metric:
+def mean_metric(
+    name: str, title: str, better: Better, about: str, observe: Callable[[PartAnswers], Observed]
+) -> Metric:
     """The mean over sessions of what is observed of each, Σ w x / Σ w, and its deviation √(Σ w x² / Σ w − mean²)."""
-    return Metric(name, title, better, about, lambda part: mean_columns(*observe(part)), mean, deviation, 4)
+    return Metric(
+        name, title, better, about, lambda part: mean_columns(*observe(part)), mean, deviation, 4
+    )
 
 
-def two_to_the_minus_mean(name: str, title: str, about: str, observe: Callable[[PartAnswers], Observed]) -> Metric:
+def two_to_the_minus_mean(
+    name: str, title: str, about: str, observe: Callable[[PartAnswers], Observed]
+) -> Metric:
     """A perplexity of all sessions together: 2^(−mean of log2 probabilities)."""
-    return Metric(name, title, "lower", about, lambda part: mean_columns(*observe(part)), lambda sums: np.exp2(-mean(sums)), None, 4)
+    return Metric(
+        name,
+        title,
+        "lower",
+        about,
+        lambda part: mean_columns(*observe(part)),
+        lambda sums: np.exp2(-mean(sums)),
+        None,
+        4,
+    )
 
 
 def mean_columns(weight: Float64, x: Float64) -> Float64:
@@ -50,7 +71,14 @@ def mean_columns(weight: Float64, x: Float64) -> Float64:
     infinite = np.isinf(x)
     finite = np.where(infinite, 0.0, x)
     with np.errstate(over="ignore"):
-        return np.column_stack([weight, weight * finite, weight * finite * finite, weight * np.where(infinite, np.sign(x), 0.0)])
+        return np.column_stack(
+            [
+                weight,
+                weight * finite,
+                weight * finite * finite,
+                weight * np.where(infinite, np.sign(x), 0.0),
+            ]
+        )
 
 
 def mean(sums: Float64) -> Float64:
@@ -71,5 +99,7 @@ def deviation(sums: Float64) -> Float64:
     np.float64(0.5)
     """
     with np.errstate(divide="ignore", invalid="ignore"):
-        spread = np.sqrt(np.maximum(sums[..., 2] / sums[..., 0] - (sums[..., 1] / sums[..., 0]) ** 2, 0.0))
+        spread = np.sqrt(
+            np.maximum(sums[..., 2] / sums[..., 0] - (sums[..., 1] / sums[..., 0]) ** 2, 0.0)
+        )
     return np.where(sums[..., 3] != 0, np.nan, spread)[()]

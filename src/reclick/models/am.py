@@ -8,20 +8,20 @@ from typing import ClassVar
 
 import numpy as np
 
-from reclick.attractiveness import TextIndex
-from reclick.batch import Float64, Int64, SessionBatch
-from reclick.counts import Counts
-from reclick.models.answers import padded, stacked
+from reclick.clicks.choice import LEFTOVER
+from reclick.clicks.distribution import Pages
+from reclick.data.batch import Float64, Int64, SessionBatch
+from reclick.data.counts import Counts
+from reclick.data.pair_index import Asked
+from reclick.fitting.posterior import Beliefs
 from reclick.models.base import ClickModel
-from reclick.models.beliefs import Beliefs
-from reclick.models.checks import check_range
-from reclick.models.given import with_clicks
+from reclick.models.batching import padded, stacked
 from reclick.models.icm import word_belief
-from reclick.models.pairs import Asked
+from reclick.models.inputs import with_clicks
 from reclick.models.pm import click_numbers, next_of_own, steps, stops
-from reclick.pages import Pages
-from reclick.sequences.readings import LEFTOVER
-from reclick.text import AdTokens
+from reclick.models.settings import check_range
+from reclick.text.tokens import AdTokens
+from reclick.text.word_rates import TextIndex
 
 
 class AM(ClickModel):
@@ -43,8 +43,14 @@ class AM(ClickModel):
     pair_values: ClassVar[tuple[str, ...]] = ("theta_",)
     shared_values: ClassVar[tuple[str, ...]] = ("numbers_", "pooled_")
 
-    def __init__(self, *, number_strength: float = 1.0, frequent: float = 50, word_strength: float = 0.0) -> None:
-        for name, value in (("number_strength", number_strength), ("frequent", frequent), ("word_strength", word_strength)):
+    def __init__(
+        self, *, number_strength: float = 1.0, frequent: float = 50, word_strength: float = 0.0
+    ) -> None:
+        for name, value in (
+            ("number_strength", number_strength),
+            ("frequent", frequent),
+            ("word_strength", word_strength),
+        ):
             check_range(name, value, 0, sys.float_info.max)
         self.number_strength = number_strength
         self.frequent = frequent
@@ -60,12 +66,24 @@ class AM(ClickModel):
 
         def pages(start: int, end: int) -> Pages:
             part = batch.slice(start, end)
-            stop, table = stops(np.diff(part.page), self.numbers_, self.pooled_, self.number_strength)
-            order = np.argsort(-padded(part, theta[batch.page[start] : batch.page[end]]), axis=1, kind="stable")  # [session, step], the page's first
+            stop, table = stops(
+                np.diff(part.page), self.numbers_, self.pooled_, self.number_strength
+            )
+            order = np.argsort(
+                -padded(part, theta[batch.page[start] : batch.page[end]]), axis=1, kind="stable"
+            )  # [session, step], the page's first
             last = np.pad(order[:, :-1] + 1, ((0, 0), (1, 0)))
             gamma = np.zeros((len(part), order.shape[1] + 1, order.shape[1]))
             gamma[np.arange(len(part))[:, None], last, order] = 1.0
-            return Pages(LEFTOVER, np.ones(len(part.ad)), np.zeros(len(part.ad)), stop[table], gamma, part.page, np.arange(len(part)))
+            return Pages(
+                LEFTOVER,
+                np.ones(len(part.ad)),
+                np.zeros(len(part.ad)),
+                stop[table],
+                gamma,
+                part.page,
+                np.arange(len(part)),
+            )
 
         return pages
 
@@ -80,7 +98,9 @@ class AM(ClickModel):
         """As every model's: that of the number of clicks m where they are on the m most attractive ads, else −inf."""
         return np.concatenate([np.zeros(0), *self.answers(sessions, _log_set_prob, clicks=True)])
 
-    def next_click_prob(self, pages: object, clicks: Sequence[Sequence[int]] | None = None) -> Float64:
+    def next_click_prob(
+        self, pages: object, clicks: Sequence[Sequence[int]] | None = None
+    ) -> Float64:
         """As every model's; zeros after clicks that do not go by attractiveness, which the model holds impossible."""
         return stacked(self.answers(with_clicks(pages, clicks), _next_click_prob))
 
@@ -110,7 +130,9 @@ def _log_set_prob(part: SessionBatch, pages: Pages) -> Float64:
     place = np.argsort(order, axis=1)  # [page, position] when it is clicked
     session = np.repeat(np.arange(len(part)), many)
     strange = np.unique(session[place[session, part.click - 1] >= many[session]])
-    reached = np.cumprod(np.pad(1 - pages.stop[:, :-1], ((0, 0), (1, 0)), constant_values=1.0), axis=1)  # [page, k] P(k clicks or more)
+    reached = np.cumprod(
+        np.pad(1 - pages.stop[:, :-1], ((0, 0), (1, 0)), constant_values=1.0), axis=1
+    )  # [page, k] P(k clicks or more)
     chance = np.take_along_axis(reached * pages.stop, many[:, None], axis=1)[:, 0]
     chance[strange] = 0.0
     with np.errstate(divide="ignore"):

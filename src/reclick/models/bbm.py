@@ -20,16 +20,21 @@ from typing import Any, ClassVar, Self
 import numpy as np
 import pyarrow as pa
 
-from reclick.attractiveness import TextIndex
-from reclick.batch import Float64, Int32, Int64, SessionBatch
-from reclick.compiled import compiled
-from reclick.counts import Counts
+from reclick.clicks.distribution import Pages
+from reclick.data.batch import Float64, Int32, Int64, SessionBatch
+from reclick.data.counts import Counts
+from reclick.data.grouped_sessions import Sessions
+from reclick.data.pair_index import Asked
+from reclick.fitting.posterior import Beliefs
 from reclick.models.base import ClickModel
-from reclick.models.beliefs import Beliefs
-from reclick.models.cells import Cells, browse_pages, check_settings, learn_sessions
-from reclick.models.pairs import Asked
-from reclick.pages import Pages
-from reclick.sessions import Sessions
+from reclick.models.kernels.examination_em import (
+    Cells,
+    browse_pages,
+    check_settings,
+    learn_sessions,
+)
+from reclick.runtime.jit import kernel
+from reclick.text.word_rates import TextIndex
 
 DROP = 32.0  # the density is nothing at e^-32 of its height
 LINEAR = 1e-8  # a tail is an exponential when all else is less than this in the log-density
@@ -51,7 +56,9 @@ class BBM(ClickModel):
     """
 
     name: ClassVar[str] = "bbm"
-    assumes: ClassVar[str] = "as UBM; attractiveness is a distribution, of which predictions take the mean"
+    assumes: ClassVar[str] = (
+        "as UBM; attractiveness is a distribution, of which predictions take the mean"
+    )
     reference: ClassVar[str] = "Liu, Guo, Faloutsos 2009"
     pair_values: ClassVar[tuple[str, ...]] = ("theta_", "exposure_", "prior_")
     shared_values: ClassVar[tuple[str, ...]] = ("unseen_", "gamma_")
@@ -77,18 +84,40 @@ class BBM(ClickModel):
         check_settings(self.get_params())
 
     def _estimate(self, sessions: Sessions, means: Float64, history: Counts) -> None:
-        self._cells, fit, self.exposure_ = learn_sessions(sessions, means, history, self.get_params(), browsing=True)
+        self._cells, fit, self.exposure_ = learn_sessions(
+            sessions, means, history, self.get_params(), browsing=True
+        )
         self.prior_ = means
-        self.gamma_: Float64 = fit.parameters.gamma.reshape(-1, sessions.max_ads)  # [last, position]
-        self.theta_ = posteriors(self._cells, np.arange(len(means)), means, self.attractiveness_strength, fit.parameters.gamma)[:, 0].copy()
-        self.iterations_, self.converged_, self.objective_, self.message_ = len(fit.objective), fit.converged, fit.objective, fit.message
+        self.gamma_: Float64 = fit.parameters.gamma.reshape(
+            -1, sessions.max_ads
+        )  # [last, position]
+        self.theta_ = posteriors(
+            self._cells,
+            np.arange(len(means)),
+            means,
+            self.attractiveness_strength,
+            fit.parameters.gamma,
+        )[:, 0].copy()
+        self.iterations_, self.converged_, self.objective_, self.message_ = (
+            len(fit.objective),
+            fit.converged,
+            fit.objective,
+            fit.message,
+        )
 
     def _prepare(self, batch: SessionBatch, text: TextIndex | None) -> Callable[[int, int], Pages]:
         theta = self._pairs.filled(self.theta_, batch, self._pairs.find(batch), text)
         return browse_pages(batch, theta, self.gamma_)
 
     def _beliefs(self, asked: Asked) -> Beliefs:
-        return with_posterior(super()._beliefs(asked), self._cells, asked.row, self.prior_, self.attractiveness_strength, self.gamma_.ravel())
+        return with_posterior(
+            super()._beliefs(asked),
+            self._cells,
+            asked.row,
+            self.prior_,
+            self.attractiveness_strength,
+            self.gamma_.ravel(),
+        )
 
     def _to_tables(self) -> tuple[dict[str, Any], dict[str, pa.Table]]:
         values, tables = super()._to_tables()
@@ -99,7 +128,9 @@ class BBM(ClickModel):
         return super()._from_tables(values, tables)
 
 
-def with_posterior(beliefs: Beliefs, cells: Cells, row: Int64, prior: Float64, strength: float, gamma: Float64) -> Beliefs:
+def with_posterior(
+    beliefs: Beliefs, cells: Cells, row: Int64, prior: Float64, strength: float, gamma: Float64
+) -> Beliefs:
     """The same beliefs, with intervals of attractiveness from its posterior given γ; that of a pair never seen (row −1) is its prior."""
     belief = beliefs.attractiveness
     means = np.where(row >= 0, prior[np.maximum(row, 0)] if len(prior) else 0.5, belief.value)
@@ -111,7 +142,14 @@ def with_posterior(beliefs: Beliefs, cells: Cells, row: Int64, prior: Float64, s
     return beliefs._replace(attractiveness=belief._replace(interval=interval))
 
 
-def posteriors(cells: Cells, row: Int64, mean: Float64, strength: float, gamma: Float64, shares: tuple[float, ...] = ()) -> Float64:
+def posteriors(
+    cells: Cells,
+    row: Int64,
+    mean: Float64,
+    strength: float,
+    gamma: Float64,
+    shares: tuple[float, ...] = (),
+) -> Float64:
     """The posterior mean of θ of some pairs, and its quantiles at these shares: [row, 1 + share]; `mean` is of their priors."""
     out = np.empty((len(row), 1 + len(shares)))
     work = partial(_part, cells, row, mean, strength, gamma, np.array(shares, np.float64), out)
@@ -120,12 +158,32 @@ def posteriors(cells: Cells, row: Int64, mean: Float64, strength: float, gamma: 
     return out
 
 
-def _part(cells: Cells, row: Int64, mean: Float64, strength: float, gamma: Float64, shares: Float64, out: Float64, start: int) -> None:
+def _part(
+    cells: Cells,
+    row: Int64,
+    mean: Float64,
+    strength: float,
+    gamma: Float64,
+    shares: Float64,
+    out: Float64,
+    start: int,
+) -> None:
     part = slice(start, start + PART)
-    _posteriors(row[part], mean[part], strength, cells.clicks, cells.starts, cells.state, cells.skips, gamma, shares, out[part])
+    _posteriors(
+        row[part],
+        mean[part],
+        strength,
+        cells.clicks,
+        cells.starts,
+        cells.state,
+        cells.skips,
+        gamma,
+        shares,
+        out[part],
+    )
 
 
-@compiled
+@kernel
 def _posteriors(
     row: Int64, mean: Float64, strength: float, clicks: Float64, starts: Int64, state: Int32, skips: Float64, gamma: Float64, shares: Float64,
     out: Float64,
@@ -143,18 +201,24 @@ def _posteriors(
         _integrate(a + clicks[row[i]], b, eye, skips[first:last], shares, edges, masses, out[i])
 
 
-@compiled
+@kernel
 def _log_density(u: float, a: float, b: float, eye: Float64, skips: Float64) -> float:
     """A log θ + B log(1 − θ) + Σ skips log(1 − γθ), exact at both ends."""
     small = math.exp(-abs(u))
     total = -(a + b) * math.log1p(small) + (a * u if u < 0.0 else -b * u)
-    theta, rest = (small / (1.0 + small), 1.0 / (1.0 + small)) if u < 0.0 else (1.0 / (1.0 + small), small / (1.0 + small))
+    theta, rest = (
+        (small / (1.0 + small), 1.0 / (1.0 + small))
+        if u < 0.0
+        else (1.0 / (1.0 + small), small / (1.0 + small))
+    )
     for c in range(len(eye)):
-        total += skips[c] * (math.log1p(-eye[c] * theta) if u < 0.0 else math.log(1.0 - eye[c] + eye[c] * rest))
+        total += skips[c] * (
+            math.log1p(-eye[c] * theta) if u < 0.0 else math.log(1.0 - eye[c] + eye[c] * rest)
+        )
     return total
 
 
-@compiled
+@kernel
 def _mode(a: float, b: float, eye: Float64, skips: Float64) -> tuple[float, float]:
     """Where A − B θ/(1−θ) − Σ skips γθ/(1−γθ) is 0, by Newton's method inside a bracket, and about how wide the density is there."""
     low, high = math.log(a) - math.log(b + skips.sum()), math.log(a) - math.log(b)
@@ -181,8 +245,17 @@ def _mode(a: float, b: float, eye: Float64, skips: Float64) -> tuple[float, floa
     return u, width
 
 
-@compiled
-def _reach(start: float, width: float, limit: float, height: float, a: float, b: float, eye: Float64, skips: Float64) -> float:
+@kernel
+def _reach(
+    start: float,
+    width: float,
+    limit: float,
+    height: float,
+    a: float,
+    b: float,
+    eye: Float64,
+    skips: Float64,
+) -> float:
     """How far from the mode the density is nothing, on the side of `limit`, or the limit if that is nearer."""
     side = 1.0 if limit > start else -1.0
     far = abs(limit - start)
@@ -194,8 +267,10 @@ def _reach(start: float, width: float, limit: float, height: float, a: float, b:
     return start + side * move
 
 
-@compiled
-def _mass(low: float, high: float, height: float, a: float, b: float, eye: Float64, skips: Float64) -> tuple[float, float]:
+@kernel
+def _mass(
+    low: float, high: float, height: float, a: float, b: float, eye: Float64, skips: Float64
+) -> tuple[float, float]:
     """∫ p du and ∫ θ p du from low to high (Gauss-Legendre), p relative to its height."""
     half, middle = 0.5 * (high - low), 0.5 * (high + low)
     mass = moment = 0.0
@@ -207,8 +282,17 @@ def _mass(low: float, high: float, height: float, a: float, b: float, eye: Float
     return half * mass, half * moment
 
 
-@compiled
-def _integrate(a: float, b: float, eye: Float64, skips: Float64, shares: Float64, edges: Float64, masses: Float64, out: Float64) -> None:
+@kernel
+def _integrate(
+    a: float,
+    b: float,
+    eye: Float64,
+    skips: Float64,
+    shares: Float64,
+    edges: Float64,
+    masses: Float64,
+    out: Float64,
+) -> None:
     """Fill out with the mean of θ and its quantiles."""
     total_skips, slack = skips.sum(), 1.0
     for c in range(len(eye)):
@@ -221,7 +305,9 @@ def _integrate(a: float, b: float, eye: Float64, skips: Float64, shares: Float64
     low = _reach(mode, 8.0 * width, bottom, height, a, b, eye, skips)
     high = _reach(mode, 8.0 * width, top, height, a, b, eye, skips)
     for k in range(PANELS + 1):
-        edges[PANELS - k] = mode + (low - mode) * (k / PANELS) ** 1.5  # narrower where the density is
+        edges[PANELS - k] = (
+            mode + (low - mode) * (k / PANELS) ** 1.5
+        )  # narrower where the density is
         edges[PANELS + k] = mode + (high - mode) * (k / PANELS) ** 1.5
     masses[0] = math.exp(_log_density(low, a, b, eye, skips) - height) / a
     masses[-1] = math.exp(_log_density(high, a, b, eye, skips) - height) / b
@@ -235,8 +321,17 @@ def _integrate(a: float, b: float, eye: Float64, skips: Float64, shares: Float64
         out[1 + q] = _quantile(shares[q] * total, height, a, b, eye, skips, edges, masses)
 
 
-@compiled
-def _quantile(wanted: float, height: float, a: float, b: float, eye: Float64, skips: Float64, edges: Float64, masses: Float64) -> float:
+@kernel
+def _quantile(
+    wanted: float,
+    height: float,
+    a: float,
+    b: float,
+    eye: Float64,
+    skips: Float64,
+    edges: Float64,
+    masses: Float64,
+) -> float:
     """The θ below which there is this mass: in a tail by its formula, else in its panel by Newton's method inside a bracket."""
     if wanted <= masses[0]:
         return math.exp(max(edges[0] + math.log(wanted / masses[0]) / a, -745.0))

@@ -8,18 +8,18 @@ from typing import ClassVar, NamedTuple
 
 import numpy as np
 
-from reclick.attractiveness import TextIndex
-from reclick.batch import Float64, Int32, Int64, SessionBatch
-from reclick.compiled import compiled
-from reclick.counts import Counts
+from reclick.clicks.chain import EDGE, chain_pages
+from reclick.clicks.distribution import Pages
+from reclick.data.batch import Float64, Int32, Int64, SessionBatch
+from reclick.data.counts import Counts
+from reclick.data.grouped_sessions import Sessions
+from reclick.fitting.em import Fit, Statistics, check_loop, maximise_objective
+from reclick.fitting.priors import log_beta, posterior
 from reclick.models.base import ClickModel
-from reclick.models.cascade import Block, blocks, clicks_of, scan, silence
-from reclick.models.chain import EDGE, chain_pages
-from reclick.models.checks import check_prior, check_range
-from reclick.models.em import Fit, Statistics, check_loop, maximise_objective
-from reclick.models.priors import log_beta, posterior
-from reclick.pages import Pages
-from reclick.sessions import Sessions
+from reclick.models.kernels.cascade import Block, blocks, clicks_of, scan, silence
+from reclick.models.settings import check_prior, check_range
+from reclick.runtime.jit import kernel
+from reclick.text.word_rates import TextIndex
 
 
 class Parameters(NamedTuple):
@@ -43,8 +43,12 @@ class CCM(ClickModel):
     """
 
     name: ClassVar[str] = "ccm"
-    assumes: ClassVar[str] = "the user scans down, and after a click goes on with a chance that falls or rises with the ad's relevance"
-    reference: ClassVar[str] = "Guo, Liu, Kannan, Minka, Taylor, Wang, Faloutsos 2009 (with point estimates)"
+    assumes: ClassVar[str] = (
+        "the user scans down, and after a click goes on with a chance that falls or rises with the ad's relevance"
+    )
+    reference: ClassVar[str] = (
+        "Guo, Liu, Kannan, Minka, Taylor, Wang, Faloutsos 2009 (with point estimates)"
+    )
     pair_values: ClassVar[tuple[str, ...]] = ("theta_", "exposure_")
     shared_values: ClassVar[tuple[str, ...]] = ("unseen_", "alpha_")
 
@@ -82,21 +86,38 @@ class CCM(ClickModel):
     def _estimate(self, sessions: Sessions, means: Float64, history: Counts) -> None:
         fit = self._maximise(sessions, means)
         self.theta_, self.alpha_ = fit.parameters
-        self.exposure_ = np.asarray(fit.statistics["looks"]) + sessions.counts.clicks  # θ is tried at every look, and again at every click
-        self.iterations_, self.converged_, self.objective_, self.message_ = len(fit.objective), fit.converged, fit.objective, fit.message
+        self.exposure_ = (
+            np.asarray(fit.statistics["looks"]) + sessions.counts.clicks
+        )  # θ is tried at every look, and again at every click
+        self.iterations_, self.converged_, self.objective_, self.message_ = (
+            len(fit.objective),
+            fit.converged,
+            fit.objective,
+            fit.message,
+        )
 
     def _maximise(self, sessions: Sessions, means: Float64) -> Fit[Parameters]:
-        parts, alphas = blocks(sessions), np.array([self.alpha1_prior, self.alpha2_prior, self.alpha3_prior])
+        parts, alphas = (
+            blocks(sessions),
+            np.array([self.alpha1_prior, self.alpha2_prior, self.alpha3_prior]),
+        )
         clicks = clicks_of(parts, len(means))
 
         def maximise(found: Statistics) -> Parameters:
             moves = np.asarray(found["moves"])
-            theta = posterior(clicks + found["relevant"], found["looks"] + clicks, means, self.attractiveness_strength)
+            theta = posterior(
+                clicks + found["relevant"],
+                found["looks"] + clicks,
+                means,
+                self.attractiveness_strength,
+            )
             alpha = posterior(moves[0], moves[1], alphas, self.alpha_strength)
             return Parameters(np.clip(theta, EDGE, 1 - EDGE), np.clip(alpha, EDGE, 1 - EDGE))
 
         def log_prior(now: Parameters) -> float:
-            return log_beta(now.theta, means, self.attractiveness_strength) + log_beta(now.alpha, alphas, self.alpha_strength)
+            return log_beta(now.theta, means, self.attractiveness_strength) + log_beta(
+                now.alpha, alphas, self.alpha_strength
+            )
 
         return maximise_objective(
             Parameters(np.clip(means, EDGE, 1 - EDGE), alphas),
@@ -112,7 +133,9 @@ class CCM(ClickModel):
     def _prepare(self, batch: SessionBatch, text: TextIndex | None) -> Callable[[int, int], Pages]:
         theta = self._pairs.filled(self.theta_, batch, self._pairs.find(batch), text)
         passed, irrelevant, relevant = (float(alpha) for alpha in self.alpha_)
-        return chain_pages(batch, scan, (theta, irrelevant * (1 - theta) + relevant * theta), (1.0, passed))
+        return chain_pages(
+            batch, scan, (theta, irrelevant * (1 - theta) + relevant * theta), (1.0, passed)
+        )
 
 
 def expect(now: Parameters, block: Block) -> Statistics:
@@ -121,13 +144,33 @@ def expect(now: Parameters, block: Block) -> Statistics:
     looks, relevant = np.zeros(len(now.theta)), np.zeros(len(now.theta))
     looks[here] = block.looks
     moves = np.zeros((2, 3))  # [went on, could have gone on; α]
-    certain = _certain(block.looks, block.clicks, block.last, now.theta[here], now.alpha, relevant[here], moves)
-    tails = _tails(sessions.pair, sessions.page, block.ends, sessions.weight, sessions.max_ads, *now, looks, relevant, moves)
+    certain = _certain(
+        block.looks, block.clicks, block.last, now.theta[here], now.alpha, relevant[here], moves
+    )
+    tails = _tails(
+        sessions.pair,
+        sessions.page,
+        block.ends,
+        sessions.weight,
+        sessions.max_ads,
+        *now,
+        looks,
+        relevant,
+        moves,
+    )
     return {"log_likelihood": certain + tails, "looks": looks, "relevant": relevant, "moves": moves}
 
 
-@compiled
-def _certain(looks: Float64, clicks: Float64, last: Float64, theta: Float64, alpha: Float64, relevant: Float64, moves: Float64) -> float:
+@kernel
+def _certain(
+    looks: Float64,
+    clicks: Float64,
+    last: Float64,
+    theta: Float64,
+    alpha: Float64,
+    relevant: Float64,
+    moves: Float64,
+) -> float:
     """Add what is known of all down to the last clicks, where the user always went on, and return its log-probability."""
     total = passes = 0.0
     for p in range(len(looks)):
@@ -146,7 +189,7 @@ def _certain(looks: Float64, clicks: Float64, last: Float64, theta: Float64, alp
     return float(total + passes * np.log(alpha[0]))
 
 
-@compiled
+@kernel
 def _tails(
     pair: Int32,
     page: Int64,
@@ -169,7 +212,10 @@ def _tails(
         look = weight[s]
         if end > 0:
             last = ads[end - 1]
-            stops = 1.0 - (1.0 - quiet) * alpha[1], 1.0 - (1.0 - quiet) * alpha[2]  # the tail's chance when irrelevant, when relevant
+            stops = (
+                1.0 - (1.0 - quiet) * alpha[1],
+                1.0 - (1.0 - quiet) * alpha[2],
+            )  # the tail's chance when irrelevant, when relevant
             both = (1.0 - theta[last]) * stops[0] + theta[last] * stops[1]
             found = theta[last] * stops[1] / both
             went = alpha[1] * quiet / stops[0], alpha[2] * quiet / stops[1]

@@ -6,16 +6,16 @@ import sys
 from collections.abc import Callable
 from typing import ClassVar
 
-from reclick.attractiveness import TextIndex
-from reclick.batch import Float64, SessionBatch
-from reclick.counts import Counts
+from reclick.clicks.chain import chain_pages
+from reclick.clicks.distribution import Pages
+from reclick.data.batch import Float64, SessionBatch
+from reclick.data.counts import Counts
+from reclick.data.grouped_sessions import Sessions
+from reclick.fitting.priors import posterior
 from reclick.models.base import ClickModel
-from reclick.models.cascade import first_clicks, or_whole_page, scan, totals
-from reclick.models.chain import chain_pages
-from reclick.models.checks import check_prior, check_range
-from reclick.models.priors import posterior
-from reclick.pages import Pages
-from reclick.sessions import Sessions
+from reclick.models.kernels.cascade import first_clicks, or_whole_page, scan, totals
+from reclick.models.settings import check_prior, check_range
+from reclick.text.word_rates import TextIndex
 
 
 class CM(ClickModel):
@@ -31,12 +31,20 @@ class CM(ClickModel):
     """
 
     name: ClassVar[str] = "cm"
-    assumes: ClassVar[str] = "the user scans down to the first click and stops there; two clicks are impossible (log-probability −inf)"
+    assumes: ClassVar[str] = (
+        "the user scans down to the first click and stops there; two clicks are impossible (log-probability −inf)"
+    )
     reference: ClassVar[str] = "Craswell, Zoeter, Taylor, Ramsey 2008"
     pair_values: ClassVar[tuple[str, ...]] = ("theta_", "exposure_")
     shared_values: ClassVar[tuple[str, ...]] = ("unseen_",)
 
-    def __init__(self, *, attractiveness_prior: str | float = "overall", attractiveness_strength: float = 0.5, frequent: float = 50) -> None:
+    def __init__(
+        self,
+        *,
+        attractiveness_prior: str | float = "overall",
+        attractiveness_strength: float = 0.5,
+        frequent: float = 50,
+    ) -> None:
         check_prior("attractiveness_prior", attractiveness_prior, ("overall", "words"))
         check_range("attractiveness_strength", attractiveness_strength, 0, sys.float_info.max)
         check_range("frequent", frequent, 0, sys.float_info.max)

@@ -8,18 +8,18 @@ from typing import ClassVar
 
 import numpy as np
 
-from reclick.attractiveness import TextIndex
-from reclick.batch import Float64, Int64, SessionBatch
-from reclick.compiled import compiled
-from reclick.counts import Counts
+from reclick.clicks.chain import chain_pages
+from reclick.clicks.distribution import Pages
+from reclick.data.batch import Float64, Int64, SessionBatch
+from reclick.data.counts import Counts
+from reclick.data.pair_index import Asked
 from reclick.errors import CannotAnswerError
+from reclick.fitting.posterior import Beliefs
+from reclick.fitting.priors import click_rate, posterior
 from reclick.models.base import ClickModel
-from reclick.models.beliefs import Beliefs
-from reclick.models.chain import chain_pages
-from reclick.models.checks import check_prior, check_range
-from reclick.models.pairs import Asked
-from reclick.models.priors import click_rate, posterior
-from reclick.pages import Pages
+from reclick.models.settings import check_prior, check_range
+from reclick.runtime.jit import kernel
+from reclick.text.word_rates import TextIndex
 
 
 class GCTR(ClickModel):
@@ -35,7 +35,9 @@ class GCTR(ClickModel):
     name: ClassVar[str] = "gctr"
     attractiveness: ClassVar[bool] = False
     assumes: ClassVar[str] = "every impression is clicked at one rate"
-    reference: ClassVar[str] = "Chuklin, Markov, de Rijke 2015, section 3.1 (the random click model)"
+    reference: ClassVar[str] = (
+        "Chuklin, Markov, de Rijke 2015, section 3.1 (the random click model)"
+    )
     counts_suffice: ClassVar[bool] = True
     shared_values: ClassVar[tuple[str, ...]] = ("unseen_", "rate_")
 
@@ -52,13 +54,17 @@ class GCTR(ClickModel):
 
     def _estimate(self, counts: Counts, means: Float64, history: Counts) -> None:
         mean = _prior_mean(self.rate_prior, history)
-        self.rate_ = float(posterior(counts.clicks.sum(), counts.impressions.sum(), mean, self.rate_strength))
+        self.rate_ = float(
+            posterior(counts.clicks.sum(), counts.impressions.sum(), mean, self.rate_strength)
+        )
 
     def _prepare(self, batch: SessionBatch, text: TextIndex | None) -> Callable[[int, int], Pages]:
         return chain_pages(batch, independent_clicks, (np.full(len(batch.ad), self.rate_),))
 
     def _beliefs(self, asked: Asked) -> Beliefs:
-        raise CannotAnswerError("GCTR has no attractiveness of a (query, ad): it gives all of them one click rate. DCTR gives each its own.")
+        raise CannotAnswerError(
+            "GCTR has no attractiveness of a (query, ad): it gives all of them one click rate. DCTR gives each its own."
+        )
 
 
 class RCTR(ClickModel):
@@ -92,14 +98,20 @@ class RCTR(ClickModel):
 
     def _estimate(self, counts: Counts, means: Float64, history: Counts) -> None:
         clicks, impressions = _by_rank(counts)
-        self.rates_ = posterior(clicks, impressions, _prior_mean(self.rate_prior, history), self.rate_strength)  # [rank]
+        self.rates_ = posterior(
+            clicks, impressions, _prior_mean(self.rate_prior, history), self.rate_strength
+        )  # [rank]
 
     def _prepare(self, batch: SessionBatch, text: TextIndex | None) -> Callable[[int, int], Pages]:
         rank = np.arange(len(batch.ad)) - np.repeat(batch.page[:-1], np.diff(batch.page))
-        return chain_pages(batch, independent_clicks, (self.rates_[np.minimum(rank, len(self.rates_) - 1)],))
+        return chain_pages(
+            batch, independent_clicks, (self.rates_[np.minimum(rank, len(self.rates_) - 1)],)
+        )
 
     def _beliefs(self, asked: Asked) -> Beliefs:
-        raise CannotAnswerError("RCTR has no attractiveness of a (query, ad): its click rates are those of positions. DCTR gives each pair its own.")
+        raise CannotAnswerError(
+            "RCTR has no attractiveness of a (query, ad): its click rates are those of positions. DCTR gives each pair its own."
+        )
 
 
 class DCTR(ClickModel):
@@ -117,7 +129,13 @@ class DCTR(ClickModel):
     pair_values: ClassVar[tuple[str, ...]] = ("theta_", "exposure_")
     shared_values: ClassVar[tuple[str, ...]] = ("unseen_",)
 
-    def __init__(self, *, attractiveness_prior: str | float = "overall", attractiveness_strength: float = 1.0, frequent: float = 50) -> None:
+    def __init__(
+        self,
+        *,
+        attractiveness_prior: str | float = "overall",
+        attractiveness_strength: float = 1.0,
+        frequent: float = 50,
+    ) -> None:
         check_prior("attractiveness_prior", attractiveness_prior, ("overall", "words"))
         check_range("attractiveness_strength", attractiveness_strength, 0, sys.float_info.max)
         check_range("frequent", frequent, 0, sys.float_info.max)
@@ -132,7 +150,9 @@ class DCTR(ClickModel):
 
     def _estimate(self, counts: Counts, means: Float64, history: Counts) -> None:
         self.exposure_ = counts.impressions
-        self.theta_ = posterior(counts.clicks, counts.impressions, means, self.attractiveness_strength)
+        self.theta_ = posterior(
+            counts.clicks, counts.impressions, means, self.attractiveness_strength
+        )
 
     def _prepare(self, batch: SessionBatch, text: TextIndex | None) -> Callable[[int, int], Pages]:
         theta = self._pairs.filled(self.theta_, batch, self._pairs.find(batch), text)
@@ -151,10 +171,12 @@ def _by_rank(counts: Counts) -> tuple[Float64, Float64]:
     pages = counts.lengths.sum(axis=1)[:0:-1]  # [page length, longest first]
     impressions = np.zeros(size)
     impressions[: len(pages)] = np.cumsum(pages)[::-1]
-    return np.bincount(counts.sequence_clicks - 1, weight, minlength=size).astype(np.float64), impressions
+    return np.bincount(counts.sequence_clicks - 1, weight, minlength=size).astype(
+        np.float64
+    ), impressions
 
 
-@compiled
+@kernel
 def independent_clicks(page: Int64, chance: Float64, out: Float64, end: Float64) -> None:
     """F[l, j] = p_j Π_{l < i < j} (1 − p_i), every position being clicked on its own with p."""
     for s in range(len(page) - 1):

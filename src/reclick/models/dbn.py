@@ -11,22 +11,48 @@ from typing import ClassVar, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from reclick.attractiveness import TextIndex
-from reclick.batch import Float64, Int32, Int64, SessionBatch
-from reclick.compiled import compiled
-from reclick.counts import Counts
+from reclick.clicks.chain import EDGE, chain_pages
+from reclick.clicks.distribution import Pages
+from reclick.data.batch import Float64, Int32, Int64, SessionBatch
+from reclick.data.counts import Counts
+from reclick.data.grouped_sessions import Sessions
 from reclick.errors import SettingError
+from reclick.fitting.em import Fit, Statistics, check_loop, maximise_objective
+from reclick.fitting.priors import last_click_rate, log_beta, posterior
 from reclick.models.base import ClickModel
-from reclick.models.cascade import TINY, Block, as_block, blocks, clicks_of, positions, scan, silence
-from reclick.models.chain import EDGE, chain_pages
-from reclick.models.checks import check_prior, check_range, check_whole
-from reclick.models.em import Fit, Statistics, check_loop, maximise_objective
-from reclick.models.priors import last_click_rate, log_beta, posterior
-from reclick.pages import Pages
-from reclick.sessions import Sessions
+from reclick.models.kernels.cascade import (
+    TINY,
+    Block,
+    as_block,
+    blocks,
+    clicks_of,
+    positions,
+    scan,
+    silence,
+)
+from reclick.models.settings import check_prior, check_range, check_whole
+from reclick.runtime.jit import kernel
+from reclick.text.word_rates import TextIndex
 
 UInt64 = npt.NDArray[np.uint64]
-GRID = (0.01, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.85, 0.9, 0.95, 0.97, 0.99, 1.0)  # what "cv" chooses among
+GRID = (
+    0.01,
+    0.05,
+    0.1,
+    0.2,
+    0.3,
+    0.4,
+    0.5,
+    0.6,
+    0.7,
+    0.8,
+    0.85,
+    0.9,
+    0.95,
+    0.97,
+    0.99,
+    1.0,
+)  # what "cv" chooses among
 ALONE = 0.9  # … and what it takes when all sessions are alike, and none can be held out
 
 
@@ -57,7 +83,9 @@ class DBN(ClickModel):
     """
 
     name: ClassVar[str] = "dbn"
-    assumes: ClassVar[str] = "the user scans down until an ad that was clicked satisfies, or tired at any position alike"
+    assumes: ClassVar[str] = (
+        "the user scans down until an ad that was clicked satisfies, or tired at any position alike"
+    )
     reference: ClassVar[str] = "Chapelle, Zhang 2009"
     satisfaction: ClassVar[bool] = True
     pair_values: ClassVar[tuple[str, ...]] = ("theta_", "exposure_", "rho_")
@@ -79,7 +107,9 @@ class DBN(ClickModel):
     ) -> None:
         if continuation != "cv":
             if isinstance(continuation, str):
-                raise SettingError(f'continuation: got {continuation!r}, expected "cv" or a number above 0 and at most 1.')
+                raise SettingError(
+                    f'continuation: got {continuation!r}, expected "cv" or a number above 0 and at most 1.'
+                )
             check_range("continuation", continuation, sys.float_info.min, 1)
         check_prior("attractiveness_prior", attractiveness_prior, ("overall", "words"))
         check_range("attractiveness_strength", attractiveness_strength, 0, sys.float_info.max)
@@ -104,28 +134,47 @@ class DBN(ClickModel):
         given = self.satisfaction_prior
         self.satisfaction_ = last_click_rate(history) if isinstance(given, str) else float(given)
         start = Parameters(np.clip(means, EDGE, 1 - EDGE), np.full(len(means), self.satisfaction_))
-        self.cv_ = self._cross_validate(start, sessions, means) if isinstance(self.continuation, str) else None
+        self.cv_ = (
+            self._cross_validate(start, sessions, means)
+            if isinstance(self.continuation, str)
+            else None
+        )
         fixed = ALONE if isinstance(self.continuation, str) else float(self.continuation)
-        self.continuation_ = fixed if self.cv_ is None else float(self.cv_[self.cv_[:, 1].argmax(), 0])
+        self.continuation_ = (
+            fixed if self.cv_ is None else float(self.cv_[self.cv_[:, 1].argmax(), 0])
+        )
         fit = self._maximise(start, blocks(sessions), means, self.continuation_)
         self.theta_, self.rho_ = fit.parameters
         self.exposure_ = np.asarray(fit.statistics["looks"])
-        self.iterations_, self.converged_, self.objective_, self.message_ = len(fit.objective), fit.converged, fit.objective, fit.message
+        self.iterations_, self.converged_, self.objective_, self.message_ = (
+            len(fit.objective),
+            fit.converged,
+            fit.objective,
+            fit.message,
+        )
 
-    def _maximise(self, start: Parameters, parts: Sequence[Block], means: Float64, on: float) -> Fit[Parameters]:
+    def _maximise(
+        self, start: Parameters, parts: Sequence[Block], means: Float64, on: float
+    ) -> Fit[Parameters]:
         clicks = clicks_of(parts, len(means))
         clicked = np.flatnonzero(clicks)  # elsewhere ρ stays at its prior mean
 
         def maximise(found: Statistics) -> Parameters:
-            theta = posterior(clicks, np.asarray(found["looks"]), means, self.attractiveness_strength)
+            theta = posterior(
+                clicks, np.asarray(found["looks"]), means, self.attractiveness_strength
+            )
             satisfied = np.asarray(found["satisfied"])[clicked]
             rho = np.full(len(means), self.satisfaction_)
-            rho[clicked] = posterior(satisfied, clicks[clicked], self.satisfaction_, self.satisfaction_strength)
+            rho[clicked] = posterior(
+                satisfied, clicks[clicked], self.satisfaction_, self.satisfaction_strength
+            )
             return Parameters(np.clip(theta, EDGE, 1 - EDGE), np.clip(rho, EDGE, 1 - EDGE))
 
         def log_prior(now: Parameters) -> float:
             attractive = log_beta(now.theta, means, self.attractiveness_strength)
-            return attractive + log_beta(now.rho[clicked], self.satisfaction_, self.satisfaction_strength)
+            return attractive + log_beta(
+                now.rho[clicked], self.satisfaction_, self.satisfaction_strength
+            )
 
         return maximise_objective(
             start,
@@ -138,7 +187,9 @@ class DBN(ClickModel):
             tolerance=self.tolerance,
         )
 
-    def _cross_validate(self, start: Parameters, sessions: Sessions, means: Float64) -> Float64 | None:
+    def _cross_validate(
+        self, start: Parameters, sessions: Sessions, means: Float64
+    ) -> Float64 | None:
         """Held-out log-probability a session of each λ [λ, 2], if there are two folds; within one each λ starts where the one before it ended."""
         sessions, first = deal(sessions, self.folds, self.seed)
         folds = int(first.max(initial=0)) + 1
@@ -146,8 +197,13 @@ class DBN(ClickModel):
             return None
         held = np.zeros(len(GRID))
         for k in range(folds):
-            out = np.floor(sessions.weight / folds) + np.clip(sessions.weight % folds - (k - first) % folds, 0, 1)  # [session] of its weight
-            train, test = blocks(_weighted(sessions, sessions.weight - out)), as_block(_weighted(sessions, out))
+            out = np.floor(sessions.weight / folds) + np.clip(
+                sessions.weight % folds - (k - first) % folds, 0, 1
+            )  # [session] of its weight
+            train, test = (
+                blocks(_weighted(sessions, sessions.weight - out)),
+                as_block(_weighted(sessions, out)),
+            )
             now = start
             for i, on in reversed(list(enumerate(GRID))):
                 now = self._maximise(now, train, means, on).parameters
@@ -164,9 +220,14 @@ class DBN(ClickModel):
 def deal(sessions: Sessions, folds: int, seed: int) -> tuple[Sessions, Int64]:
     """Distinct pages with the set clicked, in an order that does not depend on the rows, and the fold [page] at which dealing out each starts."""
     mark, one, group = np.unique(_marks(sessions, seed), return_index=True, return_inverse=True)
-    distinct = replace(sessions.select(one), weight=np.bincount(group, sessions.weight, len(mark)).astype(np.float64))
+    distinct = replace(
+        sessions.select(one),
+        weight=np.bincount(group, sessions.weight, len(mark)).astype(np.float64),
+    )
     first = np.arange(len(mark)) % folds
-    order = np.lexsort((mark, distinct.pair[distinct.page[:-1]]))  # queries stay together: their pairs are near in memory
+    order = np.lexsort(
+        (mark, distinct.pair[distinct.page[:-1]])
+    )  # queries stay together: their pairs are near in memory
     return distinct.select(order), first[order]
 
 
@@ -179,7 +240,9 @@ def _marks(sessions: Sessions, seed: int) -> UInt64:
 
 def _mixed(code: Int32, place: Int64, salt: int) -> UInt64:
     """The bits of each code at its place, stirred (the finish of splitmix64)."""
-    bits = (code.astype(np.uint64) << np.uint64(32) | place.astype(np.uint64)) ^ np.uint64(salt * 0x9E3779B97F4A7C15 % 2**64)
+    bits = (code.astype(np.uint64) << np.uint64(32) | place.astype(np.uint64)) ^ np.uint64(
+        salt * 0x9E3779B97F4A7C15 % 2**64
+    )
     for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
         bits = (bits ^ bits >> np.uint64(shift)) * np.uint64(factor)
     return bits ^ bits >> np.uint64(31)
@@ -200,13 +263,25 @@ def expect(on: float, now: Parameters, block: Block) -> Statistics:
     sessions, here = block.sessions, slice(block.first, block.first + len(block.looks))
     looks, satisfied = np.zeros(len(now.theta)), np.zeros(len(now.theta))
     looks[here] = block.looks
-    tails = _tails(sessions.pair, sessions.page, block.ends, sessions.weight, sessions.max_ads, on, *now, looks, satisfied)
+    tails = _tails(
+        sessions.pair,
+        sessions.page,
+        block.ends,
+        sessions.weight,
+        sessions.max_ads,
+        on,
+        *now,
+        looks,
+        satisfied,
+    )
     certain = _certain(block.looks, block.clicks, block.last, now.theta[here], now.rho[here], on)
     return {"log_likelihood": tails + certain, "looks": looks, "satisfied": satisfied}
 
 
-@compiled
-def _certain(looks: Float64, clicks: Float64, last: Float64, theta: Float64, rho: Float64, on: float) -> float:
+@kernel
+def _certain(
+    looks: Float64, clicks: Float64, last: Float64, theta: Float64, rho: Float64, on: float
+) -> float:
     """Log-probability of all down to the last clicks: clicks, passes, and going on after each but the last."""
     total = moves = 0.0
     for p in range(len(looks)):
@@ -218,7 +293,7 @@ def _certain(looks: Float64, clicks: Float64, last: Float64, theta: Float64, rho
     return float(total + moves * np.log(on))
 
 
-@compiled
+@kernel
 def _tails(
     pair: Int32,
     page: Int64,

@@ -8,16 +8,16 @@ from typing import ClassVar
 
 import numpy as np
 
-from reclick.attractiveness import TextIndex
-from reclick.batch import Float64, SessionBatch
-from reclick.counts import Counts
+from reclick.clicks.chain import chain_pages
+from reclick.clicks.distribution import Pages
+from reclick.data.batch import Float64, SessionBatch
+from reclick.data.counts import Counts
+from reclick.data.grouped_sessions import Sessions
+from reclick.fitting.priors import last_click_rate, posterior
 from reclick.models.base import ClickModel
-from reclick.models.cascade import last_clicks, or_whole_page, positions, scan, totals
-from reclick.models.chain import chain_pages
-from reclick.models.checks import check_prior, check_range
-from reclick.models.priors import last_click_rate, posterior
-from reclick.pages import Pages
-from reclick.sessions import Sessions
+from reclick.models.kernels.cascade import last_clicks, or_whole_page, positions, scan, totals
+from reclick.models.settings import check_prior, check_range
+from reclick.text.word_rates import TextIndex
 
 
 class DCM(ClickModel):
@@ -33,7 +33,9 @@ class DCM(ClickModel):
     """
 
     name: ClassVar[str] = "dcm"
-    assumes: ClassVar[str] = "the user scans down, and after a click goes on with a chance of the position's own"
+    assumes: ClassVar[str] = (
+        "the user scans down, and after a click goes on with a chance of the position's own"
+    )
     reference: ClassVar[str] = "Guo, Liu, Wang 2009"
     pair_values: ClassVar[tuple[str, ...]] = ("theta_", "exposure_")
     shared_values: ClassVar[tuple[str, ...]] = ("unseen_", "continuation_", "overall_continuation_")
@@ -65,10 +67,17 @@ class DCM(ClickModel):
         self.theta_ = posterior(seen.clicks, seen.looks, means, self.attractiveness_strength)
         weight = np.repeat(sessions.weight, np.diff(sessions.clicks))
         size = sessions.max_ads + 1
-        clicks, last = (np.bincount(at, many, size)[1:].astype(np.float64) for at, many in ((sessions.click, weight), (ends, sessions.weight)))
+        clicks, last = (
+            np.bincount(at, many, size)[1:].astype(np.float64)
+            for at, many in ((sessions.click, weight), (ends, sessions.weight))
+        )
         given = self.continuation_prior
-        self.overall_continuation_ = 1 - last_click_rate(history) if isinstance(given, str) else float(given)
-        self.continuation_ = posterior(clicks - last, clicks, self.overall_continuation_, self.continuation_strength)
+        self.overall_continuation_ = (
+            1 - last_click_rate(history) if isinstance(given, str) else float(given)
+        )
+        self.continuation_ = posterior(
+            clicks - last, clicks, self.overall_continuation_, self.continuation_strength
+        )
 
     def _prepare(self, batch: SessionBatch, text: TextIndex | None) -> Callable[[int, int], Pages]:
         theta = self._pairs.filled(self.theta_, batch, self._pairs.find(batch), text)

@@ -8,17 +8,17 @@ from typing import ClassVar
 
 import numpy as np
 
-from reclick.attractiveness import TextIndex
-from reclick.batch import SessionBatch
-from reclick.counts import Counts
+from reclick.clicks.chain import chain_pages
+from reclick.clicks.distribution import Pages
+from reclick.data.batch import SessionBatch
+from reclick.data.counts import Counts
+from reclick.data.pair_index import Asked
+from reclick.fitting.posterior import Belief, Beliefs
 from reclick.models.base import ClickModel
-from reclick.models.beliefs import Belief, Beliefs
-from reclick.models.chain import chain_pages
-from reclick.models.checks import check_range
 from reclick.models.ctr import independent_clicks
-from reclick.models.pairs import Asked
-from reclick.pages import Pages
-from reclick.text import AdTokens
+from reclick.models.settings import check_range
+from reclick.text.tokens import AdTokens
+from reclick.text.word_rates import TextIndex
 
 
 class ICM(ClickModel):
@@ -40,7 +40,9 @@ class ICM(ClickModel):
     counts_suffice: ClassVar[bool] = True
     pair_values: ClassVar[tuple[str, ...]] = ("theta_",)
 
-    def __init__(self, *, frequent: float = 50, word_strength: float = 0.0, floor: float = 1e-6) -> None:
+    def __init__(
+        self, *, frequent: float = 50, word_strength: float = 0.0, floor: float = 1e-6
+    ) -> None:
         check_range("frequent", frequent, 0, sys.float_info.max)
         check_range("word_strength", word_strength, 0, sys.float_info.max)
         check_range("floor", floor, 1e-12, 0.1)

@@ -9,37 +9,58 @@ from typing import Any, ClassVar, Self
 import numpy as np
 import pyarrow as pa
 
-from reclick.attractiveness import TextIndex
-from reclick.batch import Float64, Int32, Int64, SessionBatch
-from reclick.counts import Counts
+from reclick.clicks.choice import LUCE
+from reclick.clicks.distribution import Pages
+from reclick.clicks.mixture import Kinds
+from reclick.data.batch import Float64, Int32, Int64, SessionBatch
+from reclick.data.counts import Counts
+from reclick.data.grouped_sessions import Sessions, as_sessions
+from reclick.data.pair_index import Asked, Impressions, Pairs
 from reclick.errors import CannotAnswerError, SettingError, StoreError
+from reclick.fitting.em import check_loop
+from reclick.fitting.factors import extended
+from reclick.fitting.posterior import Beliefs
 from reclick.models.base import EDGE, ClickModel
-from reclick.models.beliefs import Beliefs
-from reclick.models.checks import check_prior, check_range, check_whole
-from reclick.models.em import check_loop
-from reclick.models.given import newer_text, text_given
-from reclick.models.luce.beliefs import HARDLY_KNOWN, belief, information, of_all, slopes, to_all
+from reclick.models.inputs import newer_text, text_given
 from reclick.models.luce.choice import Chooser, fit, pool
 from reclick.models.luce.climbing import Fit, climb
-from reclick.models.luce.counted import Counted, count_sessions
-from reclick.models.luce.kinds import Kinds
-from reclick.models.luce.levels import extended
-from reclick.models.luce.memory import Places, carried, faded, moved
+from reclick.models.luce.incremental import Places, carried, faded, moved
+from reclick.models.luce.initial_values import Counted, count_sessions
+from reclick.models.luce.objective import Problem
 from reclick.models.luce.parameters import Evidence, Memory, Options, Parameters
-from reclick.models.luce.problem import Problem
+from reclick.models.luce.posterior import HARDLY_KNOWN, belief, information, of_all, slopes, to_all
 from reclick.models.luce.readiness import SIDES, unsure_before
-from reclick.models.luce.satisfaction import EXACT, centre_of, known_before, mean_of, satisfaction_of
+from reclick.models.luce.satisfaction import (
+    EXACT,
+    centre_of,
+    known_before,
+    mean_of,
+    satisfaction_of,
+)
 from reclick.models.luce.spots import Spots, positions_of, worth_elsewhere
-from reclick.models.luce.text import LogLinear, LogLinearWords, chosen
-from reclick.models.pairs import Asked, Impressions, Pairs
-from reclick.pages import Pages
-from reclick.progress import Progress
-from reclick.sequences.readings import LUCE
-from reclick.sessions import Sessions, as_sessions
-from reclick.text import AdTokens
+from reclick.models.settings import check_prior, check_range, check_whole
+from reclick.runtime.progress import Progress
+from reclick.text.poisson_regression import LogLinear, LogLinearWords, chosen
+from reclick.text.tokens import AdTokens
+from reclick.text.word_rates import TextIndex
 
-STRENGTHS = ("attractiveness", "satisfaction", "query", "transition", "kind", "mix", "taste", "position")
-COMMON = ("satisfaction", "query", "mix", "taste", "position")  # may be None: one value common to all
+STRENGTHS = (
+    "attractiveness",
+    "satisfaction",
+    "query",
+    "transition",
+    "kind",
+    "mix",
+    "taste",
+    "position",
+)
+COMMON = (
+    "satisfaction",
+    "query",
+    "mix",
+    "taste",
+    "position",
+)  # may be None: one value common to all
 SAVED = {  # tables beside the pairs' values, and their columns
     "luce_pairs": 5, "luce_eye": 2, "luce_out": 2, "luce_spread": 4, "luce_share": 2, "luce_tastes": 3, "luce_worth": 1, "luce_spots": 3,
     "luce_ease": 3, "luce_told": 2, "luce_eye_factors": 1, "luce_out_factors": 1,
@@ -74,11 +95,20 @@ class LuceClick(ClickModel):
     """
 
     name: ClassVar[str] = "luceclick"
-    assumes: ClassVar[str] = "ads compete with each other and with stopping; the eye jumps from click to click; a click may satisfy"
+    assumes: ClassVar[str] = (
+        "ads compete with each other and with stopping; the eye jumps from click to click; a click may satisfy"
+    )
     reference: ClassVar[str] = "Reclick; Luce 1959 (the choice axiom), Hunter 2004 (the steps)"
     ordered: ClassVar[bool] = True
     satisfaction: ClassVar[bool] = True
-    pair_values: ClassVar[tuple[str, ...]] = ("theta_", "rho_", "loose_", "exposure_", "known_theta_", "known_rho_")
+    pair_values: ClassVar[tuple[str, ...]] = (
+        "theta_",
+        "rho_",
+        "loose_",
+        "exposure_",
+        "known_theta_",
+        "known_rho_",
+    )
     shared_values: ClassVar[tuple[str, ...]] = (
         "unseen_",
         "satisfaction_",
@@ -131,7 +161,11 @@ class LuceClick(ClickModel):
         self.max_iterations = max_iterations
         self.tolerance = tolerance
         for strength in STRENGTHS:
-            _check_strength(f"{strength}_strength", getattr(self, f"{strength}_strength"), none=strength in COMMON)
+            _check_strength(
+                f"{strength}_strength",
+                getattr(self, f"{strength}_strength"),
+                none=strength in COMMON,
+            )
         if kinds != "auto":
             check_whole("kinds", kinds, 1)
         check_range("frequent", frequent, 0, sys.float_info.max)
@@ -147,7 +181,12 @@ class LuceClick(ClickModel):
         means = np.ones(len(self._pairs))
         options, counted = self._choose(data, means), count_sessions(data)
         done = self._fit(data, options, means, counted, history)
-        self._take(done, None if isinstance(given, str) else given / (1 - given) / float(done.parameters.rare[0]))
+        self._take(
+            done,
+            None
+            if isinstance(given, str)
+            else given / (1 - given) / float(done.parameters.rare[0]),
+        )
         if given == "words":
             self.word_exposure_, self.word_clicks_ = self.exposure_, self._pairs.counts.clicks
             self._choose_text(data.counts, text)
@@ -159,38 +198,73 @@ class LuceClick(ClickModel):
     def _choose_text(self, counts: Counts, text: AdTokens | None) -> None:
         """Let held-out ads decide between the mean of word rates and a log-linear model, which then has weights of words."""
         words = Pairs(counts, text, frequent=self.frequent).words
-        exposure, clicks = (np.bincount(counts.pair_ad, x, len(counts.ads)).astype(np.float64) for x in (self.word_exposure_, self.word_clicks_))
+        exposure, clicks = (
+            np.bincount(counts.pair_ad, x, len(counts.ads)).astype(np.float64)
+            for x in (self.word_exposure_, self.word_clicks_)
+        )
         query = np.zeros(len(counts.ads), np.int64)
         query[counts.pair_ad[::-1]] = counts.pair_query[::-1]  # the first query of each ad
         tokens = words.tokens_of(counts.ads, None if text is None else TextIndex(text))
         model = chosen(tokens, exposure, clicks, int(tokens.words.max(initial=0)) + 1, query)
-        self.word_weights_, self.word_level_ = (model.weights, model.intercept) if isinstance(model, LogLinear) else (np.zeros(0), 0.0)
+        self.word_weights_, self.word_level_ = (
+            (model.weights, model.intercept) if isinstance(model, LogLinear) else (np.zeros(0), 0.0)
+        )
 
     def _index(self, counts: Counts, text: AdTokens | None) -> Pairs:
         pairs = super()._index(counts, text)
         if hasattr(self, "word_exposure_") and len(self.word_weights_):
-            pairs.words = LogLinearWords(pairs.words, LogLinear(self.word_weights_, self.word_level_))
+            pairs.words = LogLinearWords(
+                pairs.words, LogLinear(self.word_weights_, self.word_level_)
+            )
         return pairs
 
     def _choose(self, sessions: Sessions, means: Float64) -> Options:
         """The options given, and for those that are "auto" what the log speaks for."""
         names = [*((name, f"{name}_strength") for name in STRENGTHS), ("kinds", "kinds")]
-        fixed = {option: value for option, setting in names if (value := getattr(self, setting)) != "auto"}
+        fixed = {
+            option: value
+            for option, setting in names
+            if (value := getattr(self, setting)) != "auto"
+        }
         if not isinstance(self.satisfaction_prior, str):
             fixed["satisfied"] = float(self.satisfaction_prior)
         return Chooser(sessions, means, fixed).choose()
 
-    def _fit(self, sessions: Sessions, options: Options, means: Float64, counted: Counted, history: Counts | None) -> Fit:
+    def _fit(
+        self,
+        sessions: Sessions,
+        options: Options,
+        means: Float64,
+        counted: Counted,
+        history: Counts | None,
+    ) -> Fit:
         first = pool(sessions, options, means, counted)
         self.pooled_iterations_ = first.iterations
         if history is not None:
             known = _with_history(counted, sessions.counts, history)
-            first = first.moved(known.attractiveness(means, options.attractiveness) / counted.attractiveness(means, options.attractiveness))
+            first = first.moved(
+                known.attractiveness(means, options.attractiveness)
+                / counted.attractiveness(means, options.attractiveness)
+            )
             counted = known
-        return fit(sessions, options, means, counted, first, max_iterations=self.max_iterations, tolerance=self.tolerance)
+        return fit(
+            sessions,
+            options,
+            means,
+            counted,
+            first,
+            max_iterations=self.max_iterations,
+            tolerance=self.tolerance,
+        )
 
     def update(
-        self, sessions: object = None, *, forget: object = None, decay: float = 1.0, ads: object = None, progress: Progress | None = None
+        self,
+        sessions: object = None,
+        *,
+        forget: object = None,
+        decay: float = 1.0,
+        ads: object = None,
+        progress: Progress | None = None,
     ) -> Self:
         """Continue from the last fit with new sessions, the old ones faded by `decay`: they are not read again, sums of them are kept (luce.memory).
 
@@ -198,32 +272,68 @@ class LuceClick(ClickModel):
         """
         self._check_fitted()
         if forget is not None:
-            raise CannotAnswerError("LuceClick cannot forget sessions it was fitted to: let them fade with decay=…, or fit it again without them.")
+            raise CannotAnswerError(
+                "LuceClick cannot forget sessions it was fitted to: let them fade with decay=…, or fit it again without them."
+            )
         new = as_sessions(sessions, progress=progress)
-        return self._become(self.clone()._continue(self, new, decay, newer_text(self._pairs.text, text_given(sessions, ads))))
+        return self._become(
+            self.clone()._continue(
+                self, new, decay, newer_text(self._pairs.text, text_given(sessions, ads))
+            )
+        )
 
     def _continue(self, last: Self, new: Sessions, decay: float, text: AdTokens | None) -> Self:
         """Take over from a fitted model, with new sessions."""
         before = last._pairs.counts
         counts = before.decay(decay) + new.counts
-        at, sessions, options = Places(before, counts, last.spots_), moved(new, counts), Options(**last.options_)
+        at, sessions, options = (
+            Places(before, counts, last.spots_),
+            moved(new, counts),
+            Options(**last.options_),
+        )
         self.unseen_, self.pooled_iterations_ = last.unseen_, 0
         if self.attractiveness_prior == "words":
-            self.word_exposure_, self.word_clicks_ = at.of_pairs(last.exposure_, 0.0), at.of_pairs(before.clicks, 0.0)
+            self.word_exposure_, self.word_clicks_ = (
+                at.of_pairs(last.exposure_, 0.0),
+                at.of_pairs(before.clicks, 0.0),
+            )
             self._choose_text(counts, text)
         self._pairs = self._index(counts, text)
         words = self._pairs.unseen is None
-        means = np.maximum(self._pairs.words.of_pairs()[:, 0], 1e-6) / last.scale_ if words else np.ones(len(self._pairs))
-        problem = Problem(sessions, options, means, last.satisfaction_, last.common_share_, at.spots)
-        problem.part(counts.impressions, counts.volumes, (int(last.largest_[0]), int(last.largest_[1])))
+        means = (
+            np.maximum(self._pairs.words.of_pairs()[:, 0], 1e-6) / last.scale_
+            if words
+            else np.ones(len(self._pairs))
+        )
+        problem = Problem(
+            sessions, options, means, last.satisfaction_, last.common_share_, at.spots
+        )
+        problem.part(
+            counts.impressions, counts.volumes, (int(last.largest_[0]), int(last.largest_[1]))
+        )
         problem.remember(faded(last._memory, decay, at, problem))
         problem.total = counts.total  # the objective is of the old sessions too
         problem.clickers = last.clickers_  # until the first pass
         theta = last.theta_ / last.scale_ / last._mean_taste()
-        habits = last.eye_, last.out_, last.spread_, last.share_, last.rare_, last.seldom_, last.taste_
+        habits = (
+            last.eye_,
+            last.out_,
+            last.spread_,
+            last.share_,
+            last.rare_,
+            last.seldom_,
+            last.taste_,
+        )
         mean = last.rho_  # from which `carried` finds the centre
-        ended = Parameters(theta, mean, *habits, loose=1 / last.known_rho_, worth=last.worth_, ease=last.ease_)
-        done = climb(problem, carried(ended, at, problem), max_iterations=self.max_iterations, tolerance=self.tolerance)
+        ended = Parameters(
+            theta, mean, *habits, loose=1 / last.known_rho_, worth=last.worth_, ease=last.ease_
+        )
+        done = climb(
+            problem,
+            carried(ended, at, problem),
+            max_iterations=self.max_iterations,
+            tolerance=self.tolerance,
+        )
         self._take(done, None if self.attractiveness_prior == "overall" else last.scale_)
         return self
 
@@ -242,15 +352,35 @@ class LuceClick(ClickModel):
         if self._pairs.unseen is not None:
             self.unseen_ = self._pairs.unseen = top * now.rare[0]
         self.gamma_, self.omega_ = gamma / (top * fixed), omega / fixed
-        self.rho_, self.loose_, self.ease_, self.clickers_ = mean_of(now.rho, now.loose), now.loose, now.ease, problem.clickers
-        self.satisfaction_ = float(now.rho[0]) if problem.options.satisfaction is None else problem.satisfied
+        self.rho_, self.loose_, self.ease_, self.clickers_ = (
+            mean_of(now.rho, now.loose),
+            now.loose,
+            now.ease,
+            problem.clickers,
+        )
+        self.satisfaction_ = (
+            float(now.rho[0]) if problem.options.satisfaction is None else problem.satisfied
+        )
         self.spread_, self.share_ = now.spread, now.share
         self.worth_, self.spots_ = now.worth, problem.passes.spots.key
-        self.known_theta_, self.known_rho_, told = information(done, self.common_share_, top * self.leaning_ / self.common_share_)
-        self.unsure_ = problem.unsure(now, told) if problem.options.query is not None else np.zeros(1)
-        self.eye_, self.out_, self._memory = now.eye, now.out, problem.remembered(now, done.found, told)
+        self.known_theta_, self.known_rho_, told = information(
+            done, self.common_share_, top * self.leaning_ / self.common_share_
+        )
+        self.unsure_ = (
+            problem.unsure(now, told) if problem.options.query is not None else np.zeros(1)
+        )
+        self.eye_, self.out_, self._memory = (
+            now.eye,
+            now.out,
+            problem.remembered(now, done.found, told),
+        )
         self.exposure_ = self._memory.exposure / (top * self._mean_taste())
-        self.iterations_, self.converged_, self.objective_, self.message_ = len(done.objective), done.converged, done.objective, done.message
+        self.iterations_, self.converged_, self.objective_, self.message_ = (
+            len(done.objective),
+            done.converged,
+            done.objective,
+            done.message,
+        )
 
     def _mean_taste(self) -> Float64 | float:
         """The mean of the kinds' tastes, each counting by its odds of a click [pair]."""
@@ -270,18 +400,41 @@ class LuceClick(ClickModel):
         rhos = self._satisfactions(found.row)
         stops = self._stops(found.query)  # [side, session]
         longest = int(np.diff(batch.page).max(initial=1))
-        gamma, omega = extended(self.gamma_, longest), np.pad(self.omega_, ((0, 0), (0, max(0, longest + 1 - self.omega_.shape[1]))), mode="edge")
-        gamma, omega = np.tile(gamma, (len(stops), 1, 1)), np.tile(omega, (len(stops), 1))  # a row for each side and kind
+        gamma, omega = (
+            extended(self.gamma_, longest),
+            np.pad(
+                self.omega_, ((0, 0), (0, max(0, longest + 1 - self.omega_.shape[1]))), mode="edge"
+            ),
+        )
+        gamma, omega = (
+            np.tile(gamma, (len(stops), 1, 1)),
+            np.tile(omega, (len(stops), 1)),
+        )  # a row for each side and kind
 
         def pages(start: int, end: int) -> Any:
             first, last = batch.page[start], batch.page[end]
             offsets = batch.page[start : end + 1] - first
-            ready = theta[first:last] / np.repeat(stops[:, start:end], np.diff(offsets), axis=1)  # [side, impression]
-            one = Pages(LUCE, ready[0], rhos[0, first:last], omega, gamma, offsets, np.zeros(end - start, np.int64))
+            ready = theta[first:last] / np.repeat(
+                stops[:, start:end], np.diff(offsets), axis=1
+            )  # [side, impression]
+            one = Pages(
+                LUCE,
+                ready[0],
+                rhos[0, first:last],
+                omega,
+                gamma,
+                offsets,
+                np.zeros(end - start, np.int64),
+            )
             if len(omega) == 1:
                 return one
             thetas = (ready[:, None] * self._tastes(found.row[first:last])).reshape(len(omega), -1)
-            return Kinds(one, np.tile(share[start:end], len(stops)) / len(stops), thetas, np.tile(rhos[:, first:last], (len(stops), 1)))
+            return Kinds(
+                one,
+                np.tile(share[start:end], len(stops)) / len(stops),
+                thetas,
+                np.tile(rhos[:, first:last], (len(stops), 1)),
+            )
 
         return pages
 
@@ -297,15 +450,27 @@ class LuceClick(ClickModel):
 
     def _satisfactions(self, row: Int64) -> Float64:
         """The satisfaction of users of each kind [kind, impression]."""
-        rho, loose = self._pairs.at(self.rho_, row, self.satisfaction_), self._pairs.at(self.loose_, row, EXACT)
+        rho, loose = (
+            self._pairs.at(self.rho_, row, self.satisfaction_),
+            self._pairs.at(self.loose_, row, EXACT),
+        )
         if len(self.ease_) == 1:
             return rho[None]
-        return np.asarray(mean_of(satisfaction_of(centre_of(rho, loose), self.ease_[:, None]), loose))
+        return np.asarray(
+            mean_of(satisfaction_of(centre_of(rho, loose), self.ease_[:, None]), loose)
+        )
 
     def _worth(self, found: Impressions, page: Int64) -> Float64:
         """What the position of each impression is worth to its query and ad; 1 where nothing was seen there."""
         query = np.repeat(found.query, np.diff(page)).astype(np.int64)
-        return worth_elsewhere(self.worth_, Spots(self.spots_), self.gamma_.shape[2], query, found.row, positions_of(page))
+        return worth_elsewhere(
+            self.worth_,
+            Spots(self.spots_),
+            self.gamma_.shape[2],
+            query,
+            found.row,
+            positions_of(page),
+        )
 
     def _tastes(self, row: Int64) -> Float64:
         """θ to each kind of users over θ to an average user [kind, impression]; 1 where the pair was never seen."""
@@ -322,13 +487,25 @@ class LuceClick(ClickModel):
 
     def _beliefs(self, asked: Asked) -> Beliefs:
         """Betas from the information on the logits of the attractiveness and of ρ (Laplace), the kinds of users being taken as known."""
-        unseen = asked.words[:, 0] if self._pairs.unseen is None else np.full(len(asked.row), self._pairs.unseen)
-        theta = np.where(asked.row >= 0, self._pairs.at(self.theta_, asked.row, 0.0), np.maximum(unseen, 1e-9))
+        unseen = (
+            asked.words[:, 0]
+            if self._pairs.unseen is None
+            else np.full(len(asked.row), self._pairs.unseen)
+        )
+        theta = np.where(
+            asked.row >= 0, self._pairs.at(self.theta_, asked.row, 0.0), np.maximum(unseen, 1e-9)
+        )
         strength, mean = self.options_["satisfaction"], self.satisfaction_
         known_theta = self._pairs.at(self.known_theta_, asked.row, self._known_unseen())
-        never = HARDLY_KNOWN * mean * (1 - mean) if strength is None else known_before(strength, mean)
+        never = (
+            HARDLY_KNOWN * mean * (1 - mean) if strength is None else known_before(strength, mean)
+        )
         known_rho = self._pairs.at(self.known_rho_, asked.row, never)
-        attractive = theta / (1 + theta) if self.options_["taste"] is None else to_all(self._odds(theta, asked.row), self.common_share_)
+        attractive = (
+            theta / (1 + theta)
+            if self.options_["taste"] is None
+            else to_all(self._odds(theta, asked.row), self.common_share_)
+        )
         each = self._satisfactions(asked.row)
         rho = each[0]
         if len(each) > 1:
@@ -343,14 +520,21 @@ class LuceClick(ClickModel):
         if taste is None:
             return float(strength)
         slope = slopes(self._odds(np.full(1, self.unseen_), np.full(1, -1)), self.common_share_)
-        return float(of_all(np.zeros(slope.shape), np.full(1, strength), np.full(slope.shape, taste), slope)[0])
+        return float(
+            of_all(np.zeros(slope.shape), np.full(1, strength), np.full(slope.shape, taste), slope)[
+                0
+            ]
+        )
 
     # saving
 
     def _to_tables(self) -> tuple[dict[str, Any], dict[str, pa.Table]]:
         values, tables = super()._to_tables()
         if hasattr(self, "word_weights_"):
-            values |= {"word_weights_": self.word_weights_.tolist(), "word_level_": self.word_level_}
+            values |= {
+                "word_weights_": self.word_weights_.tolist(),
+                "word_level_": self.word_level_,
+            }
         for name, arrays in self._beside().items():
             tables[name] = pa.table({str(i): np.ravel(array) for i, array in enumerate(arrays)})
         return {**values, "options_": self.options_}, tables
@@ -374,12 +558,23 @@ class LuceClick(ClickModel):
         }
 
     def _from_tables(self, values: dict[str, Any], tables: dict[str, pa.Table]) -> Self:
-        if {name: table.num_columns for name, table in tables.items() if name.startswith("luce_")} != SAVED:
-            raise StoreError("The saved LuceClick is of another Reclick, which kept other sums of its sessions. Fit it again.")
+        if {
+            name: table.num_columns for name, table in tables.items() if name.startswith("luce_")
+        } != SAVED:
+            raise StoreError(
+                "The saved LuceClick is of another Reclick, which kept other sums of its sessions. Fit it again."
+            )
         super()._from_tables(values, tables)
-        saved = {name: [column.to_numpy().copy() for column in table.columns] for name, table in tables.items() if name.startswith("luce_")}
+        saved = {
+            name: [column.to_numpy().copy() for column in table.columns]
+            for name, table in tables.items()
+            if name.startswith("luce_")
+        }
         kinds = len(self.common_share_)
-        eye, out = ([x.reshape(like.shape) for x in saved[name]] for name, like in (("luce_eye", self.gamma_), ("luce_out", self.omega_)))
+        eye, out = (
+            [x.reshape(like.shape) for x in saved[name]]
+            for name, like in (("luce_eye", self.gamma_), ("luce_out", self.omega_))
+        )
         share, kind_chosen = (array.reshape(-1, kinds) for array in saved["luce_share"])
         shape = -1, 1 if self.options_["taste"] is None else kinds
         self.taste_, *tastes = (array.reshape(shape) for array in saved["luce_tastes"])
@@ -387,7 +582,19 @@ class LuceClick(ClickModel):
         (self.spread_, self.unsure_, *spread), self.share_ = saved["luce_spread"], share
         (self.worth_,), (self.spots_, *spots) = saved["luce_worth"], saved["luce_spots"]
         (self.eye_,), (self.out_,) = saved["luce_eye_factors"], saved["luce_out_factors"]
-        self._memory = Memory._make([*saved["luce_pairs"], *eye, *out, *spread, kind_chosen, *tastes, *spots, *saved["luce_ease"], told])
+        self._memory = Memory._make(
+            [
+                *saved["luce_pairs"],
+                *eye,
+                *out,
+                *spread,
+                kind_chosen,
+                *tastes,
+                *spots,
+                *saved["luce_ease"],
+                told,
+            ]
+        )
         return self
 
     def _learnt(self) -> str:
@@ -399,7 +606,10 @@ def _with_history(counted: Counted, counts: Counts, history: Counts) -> Counted:
     """What was counted of the sessions' pairs, and what a history counted of them, which does not tell where they stood."""
     both = counts + history
     at = Places(counts, both).pair
-    clicks, shown, last = (getattr(both, name)[at] - getattr(counts, name) for name in ("clicks", "impressions", "last_clicks"))
+    clicks, shown, last = (
+        getattr(both, name)[at] - getattr(counts, name)
+        for name in ("clicks", "impressions", "last_clicks")
+    )
     rate = history.clicks.sum() / max(history.impressions.sum(), EDGE)
     return counted._replace(
         clicks=counted.clicks + clicks,
@@ -413,5 +623,7 @@ def _check_strength(name: str, value: object, *, none: bool) -> None:
     if value == "auto" or (none and value is None):
         return
     if isinstance(value, str) or value is None:
-        raise SettingError(f'{name}: got {value!r}, expected "auto", a number of 0 or more{" or None" if none else ""}.')
+        raise SettingError(
+            f'{name}: got {value!r}, expected "auto", a number of 0 or more{" or None" if none else ""}.'
+        )
     check_range(name, value, 0, STRONGEST)

@@ -1,7 +1,7 @@
 """MultiClick: the click model of arXiv 1401.0255, fitted by counting.
 
 Before click k + 1, the last click being at l: satisfied by it with probability ρ(q, d_l), tired with probability η_k, or else a click on a position
-j not clicked yet with propensity θ(q, d_j) · γ(l, j). The three readings of "propensity" are in reclick.sequences.readings.
+j not clicked yet with propensity θ(q, d_j) · γ(l, j). The three readings of "propensity" are in reclick.clicks.choice.
 """
 
 from __future__ import annotations
@@ -13,22 +13,22 @@ from typing import Any, ClassVar, Self
 import numpy as np
 import pyarrow as pa
 
-from reclick.attractiveness import TextIndex
-from reclick.batch import Float64, SessionBatch
-from reclick.counts import Counts, as_counts
-from reclick.models.answers import padded, stacked
+from reclick.clicks.choice import READINGS
+from reclick.clicks.distribution import Pages
+from reclick.data.batch import Float64, SessionBatch
+from reclick.data.counts import Counts, as_counts
+from reclick.data.pair_index import Asked
+from reclick.fitting.posterior import Belief, Beliefs
 from reclick.models.base import ClickModel
-from reclick.models.beliefs import Belief, Beliefs
-from reclick.models.checks import check_choice, check_range
-from reclick.models.given import newer_text, text_given, with_clicks
-from reclick.models.habits import Habits, QueryEvents, estimate
+from reclick.models.batching import padded, stacked
 from reclick.models.icm import word_belief
-from reclick.models.pairs import Asked
-from reclick.models.saving import saved_counts
-from reclick.pages import Pages
-from reclick.progress import Progress
-from reclick.sequences.readings import READINGS
-from reclick.text import AdTokens
+from reclick.models.inputs import newer_text, text_given, with_clicks
+from reclick.models.kernels.stops_and_transitions import Habits, QueryEvents, estimate
+from reclick.models.persistence import saved_counts
+from reclick.models.settings import check_choice, check_range
+from reclick.runtime.progress import Progress
+from reclick.text.tokens import AdTokens
+from reclick.text.word_rates import TextIndex
 
 POOLINGS = ("query", "global")
 
@@ -66,7 +66,12 @@ class MultiClick(ClickModel):
     ) -> None:
         check_choice("reading", reading, [name for name in READINGS if name != "luce"])
         check_choice("pooling", pooling, POOLINGS)
-        amounts = {"strength": strength, "satisfaction_strength": satisfaction_strength, "frequent": frequent, "word_strength": word_strength}
+        amounts = {
+            "strength": strength,
+            "satisfaction_strength": satisfaction_strength,
+            "frequent": frequent,
+            "word_strength": word_strength,
+        }
         for name, value in amounts.items():
             check_range(name, value, 0, sys.float_info.max)
         check_range("floor", floor, 1e-12, 0.1)
@@ -84,7 +89,13 @@ class MultiClick(ClickModel):
         self._derive(data, None if history is None else _prior(history, self.floor), text)
 
     def update(
-        self, sessions: object = None, *, forget: object = None, decay: float = 1.0, ads: object = None, progress: Progress | None = None
+        self,
+        sessions: object = None,
+        *,
+        forget: object = None,
+        decay: float = 1.0,
+        ads: object = None,
+        progress: Progress | None = None,
     ) -> Self:
         """Add new sessions to what was counted, after letting it fade by `decay`, and take `forget` away: the rest is not read again."""
         self._check_fitted()
@@ -93,18 +104,32 @@ class MultiClick(ClickModel):
             counts = counts + as_counts(sessions, progress=progress)
         if forget is not None:
             counts = counts - as_counts(forget, progress=progress)
-        return self._become(self.clone()._derive(counts, self._history, newer_text(self._pairs.text, text_given(sessions, ads))))
+        return self._become(
+            self.clone()._derive(
+                counts, self._history, newer_text(self._pairs.text, text_given(sessions, ads))
+            )
+        )
 
-    def _derive(self, counts: Counts, history: tuple[Habits, float] | None, text: AdTokens | None) -> Self:
+    def _derive(
+        self, counts: Counts, history: tuple[Habits, float] | None, text: AdTokens | None
+    ) -> Self:
         """Everything that follows from the counts, the prior and the text; loading a model runs the same code."""
         prior, satisfied = history or _prior(counts, self.floor)
         self._history = history
         self.counts_ = counts
-        base = prior if self.pooling == "query" else estimate(counts, prior=prior, strength=self.strength, floor=self.floor)
+        base = (
+            prior
+            if self.pooling == "query"
+            else estimate(counts, prior=prior, strength=self.strength, floor=self.floor)
+        )
         self.eta_, self.gamma_ = base.eta, base.gamma
         self.satisfaction_ = satisfied
         self._base = base
-        self._events = QueryEvents.of(counts) if self.pooling == "query" else QueryEvents.none(len(counts.queries))
+        self._events = (
+            QueryEvents.of(counts)
+            if self.pooling == "query"
+            else QueryEvents.none(len(counts.queries))
+        )
         self._pairs = self._index(counts, text)
         self._theta = np.ascontiguousarray(self._pairs.words.of_pairs()[:, 0])  # [pair]
         self._rho = self._satisfaction(counts.last_clicks, counts.clicks)  # [pair]
@@ -113,7 +138,9 @@ class MultiClick(ClickModel):
     def _satisfaction(self, last: Float64, clicks: Float64) -> Float64:
         """ρ = (κ' + a) / (κ' + κ + a + b); the prior mean for an ad never clicked."""
         total = clicks + self.satisfaction_strength
-        shrunk = (last + self.satisfaction_strength * self.satisfaction_) / np.where(total > 0, total, 1)
+        shrunk = (last + self.satisfaction_strength * self.satisfaction_) / np.where(
+            total > 0, total, 1
+        )
         return np.asarray(np.where(total > 0, shrunk, self.satisfaction_))
 
     # answers
@@ -129,10 +156,14 @@ class MultiClick(ClickModel):
         """Fatigue η and transitions γ of one query, for pages of up to `length` ads; an unseen query gets `eta_` and `gamma_`."""
         self._check_fitted()
         code = np.array([self._pairs.query_code(query)])
-        eta, gamma = self._events.habits_of(code, self._base, self.strength, length or self.gamma_.shape[1])
+        eta, gamma = self._events.habits_of(
+            code, self._base, self.strength, length or self.gamma_.shape[1]
+        )
         return Habits(eta[0], gamma[0])
 
-    def instantaneous_attractiveness(self, pages: object, clicks: Sequence[Sequence[int]] | None = None) -> Float64:
+    def instantaneous_attractiveness(
+        self, pages: object, clicks: Sequence[Sequence[int]] | None = None
+    ) -> Float64:
         """θ (1 − η_k) (1 − ρ) of the ads left after the k clicks so far [session, position]: the externality of what was clicked; else nan."""
         log = with_clicks(pages, clicks)
         return stacked(self.answers(log, _instantaneous))
@@ -140,7 +171,10 @@ class MultiClick(ClickModel):
     def _beliefs(self, asked: Asked) -> Beliefs:
         """Of θ, a Beta matched to the mean of its words' Jeffreys posteriors, taken as fully dependent (so rather wide); of ρ, its Beta."""
         counts = self.counts_
-        clicks, last = self._pairs.at(counts.clicks, asked.row, 0.0), self._pairs.at(counts.last_clicks, asked.row, 0.0)
+        clicks, last = (
+            self._pairs.at(counts.clicks, asked.row, 0.0),
+            self._pairs.at(counts.last_clicks, asked.row, 0.0),
+        )
         rho = self._satisfaction(last, clicks)
         return Beliefs(
             attractiveness=word_belief(asked),
@@ -159,9 +193,19 @@ class MultiClick(ClickModel):
             first, last = batch.page[start], batch.page[end]
             length = int(np.diff(batch.page[start : end + 1]).max(initial=1))
             distinct, table = np.unique(query[start:end], return_inverse=True)
-            eta, gamma = self._events.habits_of(distinct.astype(np.int64), self._base, self.strength, length)
+            eta, gamma = self._events.habits_of(
+                distinct.astype(np.int64), self._base, self.strength, length
+            )
             offsets = batch.page[start : end + 1] - first
-            return Pages(READINGS[self.reading], theta[first:last], rho[first:last], eta, gamma, offsets, table.astype(np.int64))
+            return Pages(
+                READINGS[self.reading],
+                theta[first:last],
+                rho[first:last],
+                eta,
+                gamma,
+                offsets,
+                table.astype(np.int64),
+            )
 
         return pages
 
@@ -172,12 +216,25 @@ class MultiClick(ClickModel):
         if self._history is None:
             return {"history": None}, tables
         habits, satisfied = self._history
-        return {"history": {"eta": habits.eta.tolist(), "gamma": habits.gamma.tolist(), "satisfaction": satisfied}}, tables
+        return {
+            "history": {
+                "eta": habits.eta.tolist(),
+                "gamma": habits.gamma.tolist(),
+                "satisfaction": satisfied,
+            }
+        }, tables
 
     def _from_tables(self, values: dict[str, Any], tables: dict[str, pa.Table]) -> Self:
         counts, text = saved_counts(tables)
         saved = values["history"]
-        history = None if saved is None else (Habits(np.array(saved["eta"]), np.array(saved["gamma"])), float(saved["satisfaction"]))
+        history = (
+            None
+            if saved is None
+            else (
+                Habits(np.array(saved["eta"]), np.array(saved["gamma"])),
+                float(saved["satisfaction"]),
+            )
+        )
         return self._derive(counts, history, text)
 
     def _learnt(self) -> str:

@@ -8,24 +8,24 @@ from typing import Any, ClassVar, Self
 import numpy as np
 import pyarrow as pa
 
-from reclick.attractiveness import TextIndex
-from reclick.batch import Float64, SessionBatch
-from reclick.counts import Counts
+from reclick.clicks.chain import chain_pages
+from reclick.clicks.distribution import Pages
+from reclick.data.batch import Float64, SessionBatch
+from reclick.data.counts import Counts
+from reclick.data.grouped_sessions import Sessions
+from reclick.data.pair_index import Asked
+from reclick.fitting.posterior import Beliefs
 from reclick.models.base import ClickModel
 from reclick.models.bbm import with_posterior
-from reclick.models.beliefs import Beliefs
-from reclick.models.cells import Cells, check_settings, learn_sessions
-from reclick.models.chain import chain_pages
 from reclick.models.ctr import independent_clicks
-from reclick.models.pairs import Asked
-from reclick.pages import Pages
-from reclick.sessions import Sessions
+from reclick.models.kernels.examination_em import Cells, check_settings, learn_sessions
+from reclick.text.word_rates import TextIndex
 
 
 class PBM(ClickModel):
     """P(click) = θ(q, d) · γ(position), each position on its own.
 
-    EM over the cells (pair, position), as in reclick.models.cells. The prior mean of γ, `examination_prior`, is a number, or "overall": the click
+    EM over the cells (pair, position), as in reclick.models.kernels.examination_em. The prior mean of γ, `examination_prior`, is a number, or "overall": the click
     rate of the position as a share of the first one's, in the history or else in the log; it is worth `examination_strength` impressions. Only θγ can
     be learnt: the priors settle the scale. Intervals of θ are those of its posterior given γ. A position beyond those of the log is looked at like
     the last.
@@ -37,8 +37,12 @@ class PBM(ClickModel):
     """
 
     name: ClassVar[str] = "pbm"
-    assumes: ClassVar[str] = "an ad is looked at or not by its position alone, and clicked if it attracts"
-    reference: ClassVar[str] = "Craswell, Zoeter, Taylor, Ramsey 2008; Richardson, Dominowska, Ragno 2007"
+    assumes: ClassVar[str] = (
+        "an ad is looked at or not by its position alone, and clicked if it attracts"
+    )
+    reference: ClassVar[str] = (
+        "Craswell, Zoeter, Taylor, Ramsey 2008; Richardson, Dominowska, Ragno 2007"
+    )
     pair_values: ClassVar[tuple[str, ...]] = ("theta_", "exposure_", "prior_")
     shared_values: ClassVar[tuple[str, ...]] = ("unseen_", "gamma_")
 
@@ -63,18 +67,36 @@ class PBM(ClickModel):
         check_settings(self.get_params())
 
     def _estimate(self, sessions: Sessions, means: Float64, history: Counts) -> None:
-        self._cells, fit, self.exposure_ = learn_sessions(sessions, means, history, self.get_params(), browsing=False)
+        self._cells, fit, self.exposure_ = learn_sessions(
+            sessions, means, history, self.get_params(), browsing=False
+        )
         self.prior_ = means
         self.theta_, self.gamma_ = fit.parameters
-        self.iterations_, self.converged_, self.objective_, self.message_ = len(fit.objective), fit.converged, fit.objective, fit.message
+        self.iterations_, self.converged_, self.objective_, self.message_ = (
+            len(fit.objective),
+            fit.converged,
+            fit.objective,
+            fit.message,
+        )
 
     def _prepare(self, batch: SessionBatch, text: TextIndex | None) -> Callable[[int, int], Pages]:
         theta = self._pairs.filled(self.theta_, batch, self._pairs.find(batch), text)
         position = np.arange(len(theta)) - np.repeat(batch.page[:-1], np.diff(batch.page))
-        return chain_pages(batch, independent_clicks, (theta * self.gamma_[np.minimum(position, len(self.gamma_) - 1)],))
+        return chain_pages(
+            batch,
+            independent_clicks,
+            (theta * self.gamma_[np.minimum(position, len(self.gamma_) - 1)],),
+        )
 
     def _beliefs(self, asked: Asked) -> Beliefs:
-        return with_posterior(super()._beliefs(asked), self._cells, asked.row, self.prior_, self.attractiveness_strength, self.gamma_)
+        return with_posterior(
+            super()._beliefs(asked),
+            self._cells,
+            asked.row,
+            self.prior_,
+            self.attractiveness_strength,
+            self.gamma_,
+        )
 
     def _to_tables(self) -> tuple[dict[str, Any], dict[str, pa.Table]]:
         values, tables = super()._to_tables()

@@ -8,20 +8,20 @@ from typing import ClassVar
 
 import numpy as np
 
-from reclick.attractiveness import TextIndex
-from reclick.batch import Float64, Int64, SessionBatch
-from reclick.counts import Counts
+from reclick.clicks.choice import CHAIN
+from reclick.clicks.distribution import Pages, next_click_probs
+from reclick.data.batch import Float64, Int64, SessionBatch
+from reclick.data.counts import Counts
+from reclick.data.pair_index import Asked
 from reclick.errors import CannotAnswerError
-from reclick.models.answers import padded, stacked
+from reclick.fitting.posterior import Beliefs
+from reclick.fitting.priors import posterior
 from reclick.models.base import ClickModel
-from reclick.models.beliefs import Beliefs
-from reclick.models.checks import check_range
-from reclick.models.given import with_clicks
-from reclick.models.pairs import Asked
-from reclick.models.priors import posterior
-from reclick.pages import Pages, next_click_probs
-from reclick.sequences.readings import CHAIN
-from reclick.text import AdTokens
+from reclick.models.batching import padded, stacked
+from reclick.models.inputs import with_clicks
+from reclick.models.settings import check_range
+from reclick.text.tokens import AdTokens
+from reclick.text.word_rates import TextIndex
 
 
 class PM(ClickModel):
@@ -64,9 +64,16 @@ class PM(ClickModel):
 
         return pages
 
-    def next_click_prob(self, pages: object, clicks: Sequence[Sequence[int]] | None = None) -> Float64:
+    def next_click_prob(
+        self, pages: object, clicks: Sequence[Sequence[int]] | None = None
+    ) -> Float64:
         """As every model's; zeros after clicks other than 1, 2, …, k, which the model holds impossible."""
-        return stacked(self.answers(with_clicks(pages, clicks), lambda part, parameters: next_of_own(part, parameters, steps(part) + 1)))
+        return stacked(
+            self.answers(
+                with_clicks(pages, clicks),
+                lambda part, parameters: next_of_own(part, parameters, steps(part) + 1),
+            )
+        )
 
     def _beliefs(self, asked: Asked) -> Beliefs:
         raise CannotAnswerError(
@@ -81,7 +88,9 @@ def click_numbers(data: Counts, history: Counts | None, strength: float) -> tupl
     pooled = layers[0].sum(axis=0)
     numbers = np.zeros((size, size))
     for n in range(size):
-        numbers[n, : n + 1] = _number_shares([pooled, *(layer[n] for layer in layers if n < len(layer))], n, strength)
+        numbers[n, : n + 1] = _number_shares(
+            [pooled, *(layer[n] for layer in layers if n < len(layer))], n, strength
+        )
     return numbers, pooled
 
 
@@ -95,7 +104,9 @@ def _number_shares(layers: Sequence[Float64], ads: int, strength: float) -> Floa
     return share
 
 
-def stops(lengths: Int64, numbers: Float64, pooled: Float64, strength: float) -> tuple[Float64, Int64]:
+def stops(
+    lengths: Int64, numbers: Float64, pooled: Float64, strength: float
+) -> tuple[Float64, Int64]:
     """P(no more clicks after k | k clicks) for each distinct page length [distinct length, k], and the row of each page in it."""
     distinct, table = np.unique(lengths, return_inverse=True)
     stop = np.ones((len(distinct), int(distinct.max(initial=1)) + 1))
@@ -108,7 +119,9 @@ def stops(lengths: Int64, numbers: Float64, pooled: Float64, strength: float) ->
 
 def steps(part: SessionBatch) -> Int64:
     """The number of each click in its session, from 0 [click]."""
-    return np.asarray(np.arange(len(part.click)) - np.repeat(part.clicks[:-1], np.diff(part.clicks)))
+    return np.asarray(
+        np.arange(len(part.click)) - np.repeat(part.clicks[:-1], np.diff(part.clicks))
+    )
 
 
 def next_of_own(part: SessionBatch, pages: Pages, own: Int64) -> Float64:

@@ -6,16 +6,16 @@ import sys
 from collections.abc import Callable
 from typing import ClassVar
 
-from reclick.attractiveness import TextIndex
-from reclick.batch import Float64, SessionBatch
-from reclick.counts import Counts
+from reclick.clicks.chain import chain_pages
+from reclick.clicks.distribution import Pages
+from reclick.data.batch import Float64, SessionBatch
+from reclick.data.counts import Counts
+from reclick.data.grouped_sessions import Sessions
+from reclick.fitting.priors import last_click_rate, posterior
 from reclick.models.base import ClickModel
-from reclick.models.cascade import last_clicks, or_whole_page, scan, totals
-from reclick.models.chain import chain_pages
-from reclick.models.checks import check_prior, check_range
-from reclick.models.priors import last_click_rate, posterior
-from reclick.pages import Pages
-from reclick.sessions import Sessions
+from reclick.models.kernels.cascade import last_clicks, or_whole_page, scan, totals
+from reclick.models.settings import check_prior, check_range
+from reclick.text.word_rates import TextIndex
 
 
 class SDBN(ClickModel):
@@ -63,7 +63,9 @@ class SDBN(ClickModel):
         seen = totals(sessions, or_whole_page(last_clicks(sessions), sessions))
         self.exposure_ = seen.looks
         self.theta_ = posterior(seen.clicks, seen.looks, means, self.attractiveness_strength)
-        self.rho_ = posterior(seen.last, seen.clicks, self.satisfaction_, self.satisfaction_strength)
+        self.rho_ = posterior(
+            seen.last, seen.clicks, self.satisfaction_, self.satisfaction_strength
+        )
 
     def _prepare(self, batch: SessionBatch, text: TextIndex | None) -> Callable[[int, int], Pages]:
         found = self._pairs.find(batch)

@@ -9,20 +9,20 @@ from typing import ClassVar, NamedTuple
 
 import numpy as np
 
-from reclick.attractiveness import TextIndex
-from reclick.batch import Float64, Int32, Int64, SessionBatch
-from reclick.compiled import compiled
-from reclick.counts import Counts
+from reclick.clicks.chain import EDGE
+from reclick.clicks.choice import WALK
+from reclick.clicks.distribution import Pages
+from reclick.clicks.walk import walk_visits
+from reclick.data.batch import Float64, Int32, Int64, SessionBatch
+from reclick.data.counts import Counts
+from reclick.data.grouped_sessions import Sessions
 from reclick.errors import SettingError
+from reclick.fitting.em import Statistics, check_loop, maximise_objective
+from reclick.fitting.priors import log_beta, posterior
 from reclick.models.base import ClickModel
-from reclick.models.chain import EDGE
-from reclick.models.checks import check_prior, check_range
-from reclick.models.em import Statistics, check_loop, maximise_objective
-from reclick.models.priors import log_beta, posterior
-from reclick.pages import Pages
-from reclick.sequences.eye_walk import walk_visits
-from reclick.sequences.readings import WALK
-from reclick.sessions import Sessions
+from reclick.models.settings import check_prior, check_range
+from reclick.runtime.jit import kernel
+from reclick.text.word_rates import TextIndex
 
 
 class Walk(NamedTuple):
@@ -51,7 +51,9 @@ class THCM(ClickModel):
     """
 
     name: ClassVar[str] = "thcm"
-    assumes: ClassVar[str] = "the eye steps forward or back from ad to ad, or stops; each look may click"
+    assumes: ClassVar[str] = (
+        "the eye steps forward or back from ad to ad, or stops; each look may click"
+    )
     reference: ClassVar[str] = "Xu, Liu, Zhang, Ma, Ru 2012, WSDM (the temporal hidden click model)"
     ordered: ClassVar[bool] = True
     pair_values: ClassVar[tuple[str, ...]] = ("theta_", "exposure_")
@@ -70,12 +72,18 @@ class THCM(ClickModel):
         tolerance: float = 1e-5,
     ) -> None:
         check_prior("attractiveness_prior", attractiveness_prior, ("overall", "words"))
-        for name, value in (("attractiveness_strength", attractiveness_strength), ("step_strength", step_strength), ("frequent", frequent)):
+        for name, value in (
+            ("attractiveness_strength", attractiveness_strength),
+            ("step_strength", step_strength),
+            ("frequent", frequent),
+        ):
             check_range(name, value, 0, sys.float_info.max)
         check_range("forward_prior", forward_prior, 1e-6, 1 - 1e-6)
         check_range("back_prior", back_prior, 1e-6, 1 - 1e-6)
         if forward_prior + back_prior > 1 - 1e-6:
-            raise SettingError(f"forward_prior + back_prior: got {forward_prior + back_prior:g}, expected less than 1: the rest stops.")
+            raise SettingError(
+                f"forward_prior + back_prior: got {forward_prior + back_prior:g}, expected less than 1: the rest stops."
+            )
         check_loop(max_iterations, tolerance)
         self.attractiveness_prior = attractiveness_prior
         self.attractiveness_strength = attractiveness_strength
@@ -88,15 +96,23 @@ class THCM(ClickModel):
 
     def _estimate(self, sessions: Sessions, means: Float64, history: Counts) -> None:
         clicks = sessions.counts.clicks
-        prior = np.array([self.forward_prior, self.back_prior, 1 - self.forward_prior - self.back_prior])
+        prior = np.array(
+            [self.forward_prior, self.back_prior, 1 - self.forward_prior - self.back_prior]
+        )
 
         def maximise(statistics: Statistics) -> Walk:
-            theta = posterior(clicks, clicks + statistics["looks"], means, self.attractiveness_strength)
+            theta = posterior(
+                clicks, clicks + statistics["looks"], means, self.attractiveness_strength
+            )
             steps = np.asarray(statistics["steps"])
             return _possible(Walk(theta, posterior(steps, steps.sum(), prior, self.step_strength)))
 
         def log_prior(walk: Walk) -> float:
-            stepping = self.step_strength * float(prior @ np.log(walk.steps)) if self.step_strength else 0.0
+            stepping = (
+                self.step_strength * float(prior @ np.log(walk.steps))
+                if self.step_strength
+                else 0.0
+            )
             return log_beta(walk.theta, means, self.attractiveness_strength) + stepping
 
         fit = maximise_objective(
@@ -106,10 +122,17 @@ class THCM(ClickModel):
         self.theta_ = fit.parameters.theta
         self.exposure_ = clicks + np.asarray(fit.statistics["looks"])
         self.forward_, self.back_ = (float(step) for step in fit.parameters.steps[:2])
-        self.iterations_, self.converged_, self.objective_, self.message_ = len(fit.objective), fit.converged, fit.objective, fit.message
+        self.iterations_, self.converged_, self.objective_, self.message_ = (
+            len(fit.objective),
+            fit.converged,
+            fit.objective,
+            fit.message,
+        )
 
     def _prepare(self, batch: SessionBatch, text: TextIndex | None) -> Callable[[int, int], Pages]:
-        theta = np.clip(self._pairs.filled(self.theta_, batch, self._pairs.find(batch), text), EDGE, 1 - EDGE)
+        theta = np.clip(
+            self._pairs.filled(self.theta_, batch, self._pairs.find(batch), text), EDGE, 1 - EDGE
+        )
 
         def pages(start: int, end: int) -> Pages:
             page = batch.page[start : end + 1]
@@ -117,7 +140,15 @@ class THCM(ClickModel):
             stop = np.zeros((1, length + 1))
             stop[0, :2] = self.forward_, self.back_
             unused = np.zeros((1, length + 1, length))
-            return Pages(WALK, theta[page[0] : page[-1]], np.zeros(page[-1] - page[0]), stop, unused, page - page[0], np.zeros(end - start, np.int64))
+            return Pages(
+                WALK,
+                theta[page[0] : page[-1]],
+                np.zeros(page[-1] - page[0]),
+                stop,
+                unused,
+                page - page[0],
+                np.zeros(end - start, np.int64),
+            )
 
         return pages
 
@@ -134,13 +165,31 @@ def _possible(walk: Walk) -> Walk:
 def expect(walk: Walk, block: Sessions) -> Statistics:
     """Expected looks without a click on free ads [pair], steps forward, back and stops [3], and the log-likelihood."""
     looks, steps = np.zeros(len(walk.theta)), np.zeros(3)
-    total = _expect(walk.theta, walk.steps, block.pair, block.page, block.click, block.clicks, block.weight, looks, steps)
+    total = _expect(
+        walk.theta,
+        walk.steps,
+        block.pair,
+        block.page,
+        block.click,
+        block.clicks,
+        block.weight,
+        looks,
+        steps,
+    )
     return {"looks": looks, "steps": steps, "log_likelihood": total}
 
 
-@compiled
+@kernel
 def _expect(
-    theta: Float64, step: Float64, pair: Int32, page: Int64, click: Int32, clicks: Int64, weight: Float64, looks: Float64, steps: Float64
+    theta: Float64,
+    step: Float64,
+    pair: Int32,
+    page: Int64,
+    click: Int32,
+    clicks: Int64,
+    weight: Float64,
+    looks: Float64,
+    steps: Float64,
 ) -> float:
     longest = 1
     for s in range(len(weight)):
@@ -149,7 +198,13 @@ def _expect(
     total = 0.0
     for s in range(len(weight)):
         n = page[s + 1] - page[s]
-        here, free, visits, ahead, upper = room[0, :n], room[1, :n], room[2, :n], room[3, :n], room[4, :n]
+        here, free, visits, ahead, upper = (
+            room[0, :n],
+            room[1, :n],
+            room[2, :n],
+            room[3, :n],
+            room[4, :n],
+        )
         for i in range(n):
             here[i], free[i] = theta[pair[page[s] + i]], 1.0
         last = 0
@@ -159,15 +214,29 @@ def _expect(
             _hits(here, step, goal, free, upper, ahead)
             chance = _segment(here, step, last, goal, free, visits, ahead)
             total += weight[s] * np.log(chance)
-            _add_segment(here, step, last, goal, free, visits, ahead, weight[s] / chance, pair[page[s] : page[s + 1]], looks, steps)
+            _add_segment(
+                here,
+                step,
+                last,
+                goal,
+                free,
+                visits,
+                ahead,
+                weight[s] / chance,
+                pair[page[s] : page[s + 1]],
+                looks,
+                steps,
+            )
             if goal > 0:
                 free[goal - 1] = 0.0
             last = goal
     return total
 
 
-@compiled
-def _hits(theta: Float64, step: Float64, goal: int, free: Float64, upper: Float64, hit: Float64) -> None:
+@kernel
+def _hits(
+    theta: Float64, step: Float64, goal: int, free: Float64, upper: Float64, hit: Float64
+) -> None:
     """Fill hit[i] with P(the next click is the goal | the eye is at i), the goal 0 being no more click.
 
     h_i = θ_i [i = goal] + (1 − θ_i) (α h_{i+1} + γ h_{i−1} + [goal = 0] stop), beyond the page h = [goal = 0]: a band of three.
@@ -185,8 +254,16 @@ def _hits(theta: Float64, step: Float64, goal: int, free: Float64, upper: Float6
         hit[i] += upper[i] * hit[i + 1]
 
 
-@compiled
-def _segment(theta: Float64, step: Float64, last: int, goal: int, free: Float64, visits: Float64, hit: Float64) -> float:
+@kernel
+def _segment(
+    theta: Float64,
+    step: Float64,
+    last: int,
+    goal: int,
+    free: Float64,
+    visits: Float64,
+    hit: Float64,
+) -> float:
     """P(the next click is the goal | the last click), the goal 0 being no more click."""
     if goal > 0:
         return float(visits[goal - 1] * theta[goal - 1])
@@ -197,7 +274,7 @@ def _segment(theta: Float64, step: Float64, last: int, goal: int, free: Float64,
     return float(step[0] * forward + step[1] * back + step[2])
 
 
-@compiled
+@kernel
 def _add_segment(
     theta: Float64, step: Float64, last: int, goal: int, free: Float64, visits: Float64, hit: Float64,
     weight: float, pair: Int32, looks: Float64, steps: Float64,
@@ -211,7 +288,9 @@ def _add_segment(
         back = step[1] * (hit[i - 1] if i > 0 else beyond)
         stop = step[2] * beyond
         looks[pair[i]] += passed * free[i] * (forward + back + stop)
-        moves = passed + (weight if i == last - 1 else 0.0)  # the eye moves on from the last click too
+        moves = passed + (
+            weight if i == last - 1 else 0.0
+        )  # the eye moves on from the last click too
         steps[0] += moves * forward
         steps[1] += moves * back
         steps[2] += moves * stop

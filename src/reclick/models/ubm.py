@@ -7,22 +7,27 @@ from typing import Any, ClassVar, Self
 
 import pyarrow as pa
 
-from reclick.attractiveness import TextIndex
-from reclick.batch import Float64, SessionBatch
-from reclick.counts import Counts
+from reclick.clicks.distribution import Pages
+from reclick.data.batch import Float64, SessionBatch
+from reclick.data.counts import Counts
+from reclick.data.grouped_sessions import Sessions
+from reclick.data.pair_index import Asked
+from reclick.fitting.posterior import Beliefs
 from reclick.models.base import ClickModel
 from reclick.models.bbm import with_posterior
-from reclick.models.beliefs import Beliefs
-from reclick.models.cells import Cells, browse_pages, check_settings, learn_sessions
-from reclick.models.pairs import Asked
-from reclick.pages import Pages
-from reclick.sessions import Sessions
+from reclick.models.kernels.examination_em import (
+    Cells,
+    browse_pages,
+    check_settings,
+    learn_sessions,
+)
+from reclick.text.word_rates import TextIndex
 
 
 class UBM(ClickModel):
     """P(click | clicks above) = θ(q, d) · γ(r', r), r the position and r' that of the closest click above it, 0 when there is none.
 
-    EM over the cells (pair, r, r'), as in reclick.models.cells. The prior mean of γ, `examination_prior`, is a number, or "overall": that of
+    EM over the cells (pair, r, r'), as in reclick.models.kernels.examination_em. The prior mean of γ, `examination_prior`, is a number, or "overall": that of
     γ(0, r) is the click rate of position r as a share of the first one's, in the history or else in the log, and below a click at r' as if the page
     began there, γ(0, r − r'); it is worth `examination_strength` impressions. Only θγ can be learnt: the priors settle the scale. Intervals of θ are
     those of its posterior given γ. Positions beyond those of the log are looked at like the last, as far below the click.
@@ -34,7 +39,9 @@ class UBM(ClickModel):
     """
 
     name: ClassVar[str] = "ubm"
-    assumes: ClassVar[str] = "an ad is looked at or not by its position and the distance to the click above, and clicked if it attracts"
+    assumes: ClassVar[str] = (
+        "an ad is looked at or not by its position and the distance to the click above, and clicked if it attracts"
+    )
     reference: ClassVar[str] = "Dupret, Piwowarski 2008"
     pair_values: ClassVar[tuple[str, ...]] = ("theta_", "exposure_", "prior_")
     shared_values: ClassVar[tuple[str, ...]] = ("unseen_", "gamma_")
@@ -60,18 +67,34 @@ class UBM(ClickModel):
         check_settings(self.get_params())
 
     def _estimate(self, sessions: Sessions, means: Float64, history: Counts) -> None:
-        self._cells, fit, self.exposure_ = learn_sessions(sessions, means, history, self.get_params(), browsing=True)
+        self._cells, fit, self.exposure_ = learn_sessions(
+            sessions, means, history, self.get_params(), browsing=True
+        )
         self.prior_ = means
         self.theta_ = fit.parameters.theta
-        self.gamma_: Float64 = fit.parameters.gamma.reshape(-1, sessions.max_ads)  # [last, position]
-        self.iterations_, self.converged_, self.objective_, self.message_ = len(fit.objective), fit.converged, fit.objective, fit.message
+        self.gamma_: Float64 = fit.parameters.gamma.reshape(
+            -1, sessions.max_ads
+        )  # [last, position]
+        self.iterations_, self.converged_, self.objective_, self.message_ = (
+            len(fit.objective),
+            fit.converged,
+            fit.objective,
+            fit.message,
+        )
 
     def _prepare(self, batch: SessionBatch, text: TextIndex | None) -> Callable[[int, int], Pages]:
         theta = self._pairs.filled(self.theta_, batch, self._pairs.find(batch), text)
         return browse_pages(batch, theta, self.gamma_)
 
     def _beliefs(self, asked: Asked) -> Beliefs:
-        return with_posterior(super()._beliefs(asked), self._cells, asked.row, self.prior_, self.attractiveness_strength, self.gamma_.ravel())
+        return with_posterior(
+            super()._beliefs(asked),
+            self._cells,
+            asked.row,
+            self.prior_,
+            self.attractiveness_strength,
+            self.gamma_.ravel(),
+        )
 
     def _to_tables(self) -> tuple[dict[str, Any], dict[str, pa.Table]]:
         values, tables = super()._to_tables()

@@ -8,18 +8,23 @@ from typing import Any
 
 import pyarrow as pa
 
-from reclick.portrait import Portrait
+from reclick.profile import Portrait
+from reclick.report.data import Material, gather
+from reclick.report.formatting import interval, shown
 from reclick.report.html_page import subtitle_of, title_of
-from reclick.report.material import Material, gather
-from reclick.report.paper import ABOUT, HEAD
+from reclick.report.narrative import answer, asked, caveat, verdict
+from reclick.report.published import ABOUT, HEAD
 from reclick.report.results import At, Results
-from reclick.report.sections.beyond import LIKELIHOODS
-from reclick.report.sections.paper_tables import ACCURACY, RANKS
-from reclick.report.sentences import answer, asked, caveat, verdict
+from reclick.report.sections.other_metrics import LIKELIHOODS
+from reclick.report.sections.published_tables import ACCURACY, RANKS
 from reclick.report.tables import KEY, MARK, has_theirs, printed, theirs_text, value_text
-from reclick.report.wording import interval, shown
 
-NO_CURVES = pa.table({name: pa.array([], pa.string()) for name in ("model", "curve", "x", "y", "low", "high", "support")})
+NO_CURVES = pa.table(
+    {
+        name: pa.array([], pa.string())
+        for name in ("model", "curve", "x", "y", "low", "high", "support")
+    }
+)
 TABLES = (
     ("First click", ("first_click_accuracy",), "all"),
     ("Sequences", ACCURACY[1:5], "all"),
@@ -34,11 +39,23 @@ TABLES = (
 )
 
 
-def markdown(scores: pa.Table, differences: pa.Table, portrait: Portrait | None, details: Mapping[str, Any]) -> str:
+def markdown(
+    scores: pa.Table, differences: pa.Table, portrait: Portrait | None, details: Mapping[str, Any]
+) -> str:
     """The headline and the main tables of an evaluation as Markdown."""
     material = gather(scores, differences, NO_CURVES, portrait, details)
-    parts = [f"# {plain(title_of(material))}", plain(subtitle_of(material)), plain(verdict(material)), plain(caveat(material)), _answers(material)]
-    tables = [text for title, metrics, sessions in TABLES if (text := _table(material.results, title, metrics, sessions))]
+    parts = [
+        f"# {plain(title_of(material))}",
+        plain(subtitle_of(material)),
+        plain(verdict(material)),
+        plain(caveat(material)),
+        _answers(material),
+    ]
+    tables = [
+        text
+        for title, metrics, sessions in TABLES
+        if (text := _table(material.results, title, metrics, sessions))
+    ]
     return "\n\n".join(part for part in (*parts, plain(f"{KEY} {ABOUT}"), *tables) if part) + "\n"
 
 
@@ -52,7 +69,10 @@ def plain(text: str) -> str:
 
 
 def _answers(material: Material) -> str:
-    return "\n".join(f"- **{question.name}.** {plain(answer(material, question))}" for question in asked(material.results))
+    return "\n".join(
+        f"- **{question.name}.** {plain(answer(material, question))}"
+        for question in asked(material.results)
+    )
 
 
 def _table(results: Results, title: str, metrics: Sequence[str], sessions: str) -> str:
@@ -60,9 +80,14 @@ def _table(results: Results, title: str, metrics: Sequence[str], sessions: str) 
     if not places:
         return ""
     heads = ["Model", *(head for at in places for head in _heads(results, at))]
-    rows = [[plain(model), *(cell for at in places for cell in _cells(results, model, at))] for model in results.models]
+    rows = [
+        [plain(model), *(cell for at in places for cell in _cells(results, model, at))]
+        for model in results.models
+    ]
     rule = ["---", *["---:"] * (len(heads) - 1)]
-    return "\n".join([f"## {title}", "", *(f"| {' | '.join(row)} |" for row in (heads, rule, *rows))])
+    return "\n".join(
+        [f"## {title}", "", *(f"| {' | '.join(row)} |" for row in (heads, rule, *rows))]
+    )
 
 
 def _heads(results: Results, at: At) -> Iterator[str]:
@@ -75,7 +100,13 @@ def _heads(results: Results, at: At) -> Iterator[str]:
 def _cells(results: Results, model: str, at: At) -> Iterator[str]:
     score, ranking = results.score(model, at), results.ranking(at)
     value = value_text(score, at.metric)
-    value = f"**{value}**" if model in ranking.best else f"{value} {MARK}" if model in ranking.tied else value
+    value = (
+        f"**{value}**"
+        if model in ranking.best
+        else f"{value} {MARK}"
+        if model in ranking.tied
+        else value
+    )
     yield f"{value} {plain(interval(score.low, score.high, at.metric))}".strip()
     if has_theirs(results, at):
         figure = theirs_text(printed(model, at), at.metric)

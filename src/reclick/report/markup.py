@@ -8,7 +8,9 @@ from html import escape
 
 VOID = frozenset({"meta", "br", "hr"})
 LEAVES = frozenset({"path", "rect", "line", "circle"})  # of SVG, closed in one go
-UNSEEN = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff]")  # control characters and half characters, which no page may hold
+UNSEEN = re.compile(
+    "[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff]"
+)  # control characters and half characters, which no page may hold
 
 
 class Html(str):
@@ -23,7 +25,11 @@ def element(name: str, /, *children: str, **attributes: str | float | None) -> H
     >>> element("td", "5 < 6", class_="value")
     '<td class="value">5 &lt; 6</td>'
     """
-    opening = name + "".join(f' {_attribute(key)}="{_value(value)}"' for key, value in attributes.items() if value is not None)
+    opening = name + "".join(
+        f' {_attribute(key)}="{_value(value)}"'
+        for key, value in attributes.items()
+        if value is not None
+    )
     if name in VOID:
         return Html(f"<{opening}>")
     if name in LEAVES and not children:
@@ -69,19 +75,39 @@ def scrolling(table: Html, label: str) -> Html:
     return element("div", table, class_="scroll", role="region", aria_label=label, tabindex="0")
 
 
-def data_table(caption: str, heads: Iterable[str], rows: Iterable[Iterable[str]], class_: str = "plain") -> Html:
+def data_table(
+    caption: str, heads: Iterable[str], rows: Iterable[Iterable[str]], class_: str = "plain"
+) -> Html:
     """A plain table: the first cell of each row is its head."""
     head = element("tr", *(element("th", text, scope="col") for text in heads))
-    body = (element("tr", element("th", first, scope="row"), *(element("td", cell) for cell in cells)) for first, *cells in rows)
+    body = (
+        element("tr", element("th", first, scope="row"), *(element("td", cell) for cell in cells))
+        for first, *cells in rows
+    )
     return scrolling(
-        element("table", element("caption", caption, class_="hidden"), element("thead", head), element("tbody", *body), class_=class_), caption
+        element(
+            "table",
+            element("caption", caption, class_="hidden"),
+            element("thead", head),
+            element("tbody", *body),
+            class_=class_,
+        ),
+        caption,
     )
 
 
 def figure(title: str, drawing: Html, table: Html, *, note: str = "", unit: str = "") -> Html:
     """A drawing with its caption above it and its numbers folded below."""
-    texts = [element("span", text, class_=kind) for text, kind in ((note, "said"), (unit, "unit")) if text]
-    caption = element("figcaption", element("strong", foreign(title)), *(part for text in texts for part in (" ", text)))
+    texts = [
+        element("span", text, class_=kind)
+        for text, kind in ((note, "said"), (unit, "unit"))
+        if text
+    ]
+    caption = element(
+        "figcaption",
+        element("strong", foreign(title)),
+        *(part for text in texts for part in (" ", text)),
+    )
     summary = element("summary", "Numbers", element("span", f" of: {title}", class_="hidden"))
     return element("figure", caption, drawing, element("details", summary, table))
 

@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
-from reclick.portrait import VOLUME_NAMES
-from reclick.report.wording import shown
+from reclick.profile import VOLUME_NAMES
+from reclick.report.formatting import shown
 
 
 class At(NamedTuple):
@@ -72,7 +72,9 @@ class Results:
     models: tuple[str, ...]
     scores: Mapping[At, Mapping[str, Score]]
     differences: Mapping[At, Mapping[tuple[str, str], Difference]]
-    reasons: Mapping[str, Mapping[str, str]]  # model → metric → why it cannot answer, where it said so
+    reasons: Mapping[
+        str, Mapping[str, str]
+    ]  # model → metric → why it cannot answer, where it said so
 
     def score(self, model: str, at: At) -> Score:
         """What a model scored; empty where it was not asked."""
@@ -80,7 +82,11 @@ class Results:
 
     def values(self, at: At) -> dict[str, float]:
         """The values of the models that answer."""
-        return {model: value for model in self.models if (value := self.score(model, at).value) is not None}
+        return {
+            model: value
+            for model in self.models
+            if (value := self.score(model, at).value) is not None
+        }
 
     def difference(self, model: str, against: str, at: At) -> Difference | None:
         """The difference of two models, whichever way round it was stored."""
@@ -100,36 +106,59 @@ class Results:
         best = tuple(model for model in order if values[model] == values[order[0]])
         if not order or math.isinf(values[order[0]]):
             return Ranking(order, (), ())
-        tied = tuple(model for model in order[len(best) :] if (found := self.difference(order[0], model, at)) and found.is_tie)
+        tied = tuple(
+            model
+            for model in order[len(best) :]
+            if (found := self.difference(order[0], model, at)) and found.is_tie
+        )
         return Ranking(order, best, tied)
 
     def metrics(self, sessions: str = "all") -> tuple[str, ...]:
         """The metrics that any model answers for these sessions, in the order of the table."""
-        found = (at.metric for at in self.scores if at.sessions == sessions and at.volume == "all" and self.values(at))
+        found = (
+            at.metric
+            for at in self.scores
+            if at.sessions == sessions and at.volume == "all" and self.values(at)
+        )
         return tuple(dict.fromkeys(found))
 
     def volumes(self, metric: str, sessions: str = "all") -> tuple[str, ...]:
         """The buckets of volume in which any model answers, from rare to frequent."""
-        found = {at.volume for at in self.scores if at[:2] == (metric, sessions) and at.volume != "all" and self.values(at)}
-        return (*(volume for volume in VOLUME_NAMES if volume in found), *sorted(found.difference(VOLUME_NAMES)))
+        found = {
+            at.volume
+            for at in self.scores
+            if at[:2] == (metric, sessions) and at.volume != "all" and self.values(at)
+        }
+        return (
+            *(volume for volume in VOLUME_NAMES if volume in found),
+            *sorted(found.difference(VOLUME_NAMES)),
+        )
 
     def support(self, at: At) -> float | None:
         """How many sessions, positions or pairs are behind the scores."""
-        found = [score.support for score in self.scores.get(at, {}).values() if score.support is not None]
+        found = [
+            score.support for score in self.scores.get(at, {}).values() if score.support is not None
+        ]
         return max(found, default=None)
 
 
-def read_results(scores: pa.Table, differences: pa.Table, reasons: Mapping[str, Mapping[str, str]]) -> Results:
+def read_results(
+    scores: pa.Table, differences: pa.Table, reasons: Mapping[str, Mapping[str, str]]
+) -> Results:
     """Sort the tables of an evaluation by where the scores were taken."""
     taken: dict[At, dict[str, Score]] = {}
     for row in scores.to_pylist():
-        score = Score(*(number(row[name]) for name in ("value", "deviation", "low", "high", "support")))
+        score = Score(
+            *(number(row[name]) for name in ("value", "deviation", "low", "high", "support"))
+        )
         taken.setdefault(_at(row), {})[row["model"]] = score
     compared: dict[At, dict[tuple[str, str], Difference]] = {}
     for row in differences.to_pylist():
         difference = number(row["difference"])
         if difference is not None:
-            compared.setdefault(_at(row), {})[row["model"], row["against"]] = Difference(difference, number(row["low"]), number(row["high"]))
+            compared.setdefault(_at(row), {})[row["model"], row["against"]] = Difference(
+                difference, number(row["low"]), number(row["high"])
+            )
     return Results(tuple(dict.fromkeys(scores["model"].to_pylist())), taken, compared, reasons)
 
 

@@ -4,7 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from reclick.report.colours import DARK, HEAT_DARK, HEAT_LIGHT, LIGHT, SERIES_DARK, SERIES_LIGHT, heat
+from reclick.report.charts.colours import (
+    DARK,
+    HEAT_DARK,
+    HEAT_LIGHT,
+    LIGHT,
+    SERIES_DARK,
+    SERIES_LIGHT,
+    heat,
+)
 
 DASHES = ("none", "6 3", "2 3", "8 3 2 3", "4 2", "1 2", "10 4", "7 2 2 2 2 2")
 
@@ -13,12 +21,20 @@ def style_sheet() -> str:
     """The whole style sheet. Dark colours are for screens: paper is light."""
     light = _variables(LIGHT, SERIES_LIGHT, heat(HEAT_LIGHT, ("#ffffff", "#111111")))
     dark = _variables(DARK, SERIES_DARK, heat(HEAT_DARK, ("#ffffff", "#111111")))
-    series = "".join(f".s{n}{{--own:var(--s{n})}}.s{n} .line{{stroke-dasharray:{dash}}}" for n, dash in enumerate(DASHES, start=1))
-    levels = "".join(f".h{n}{{fill:var(--h{n})}}.t{n}{{fill:var(--t{n})}}" for n in range(len(heat(HEAT_LIGHT, ("#ffffff", "#111111")))))
+    series = "".join(
+        f".s{n}{{--own:var(--s{n})}}.s{n} .line{{stroke-dasharray:{dash}}}"
+        for n, dash in enumerate(DASHES, start=1)
+    )
+    levels = "".join(
+        f".h{n}{{fill:var(--h{n})}}.t{n}{{fill:var(--t{n})}}"
+        for n in range(len(heat(HEAT_LIGHT, ("#ffffff", "#111111"))))
+    )
     return f":root{{{light}}}@media screen and (prefers-color-scheme:dark){{:root{{{dark}}}}}{TEXT}{TABLES}{DRAWINGS}{series}{levels}{PRINT}"
 
 
-def _variables(theme: Mapping[str, str], series: Sequence[str], levels: Sequence[tuple[str, str]]) -> str:
+def _variables(
+    theme: Mapping[str, str], series: Sequence[str], levels: Sequence[tuple[str, str]]
+) -> str:
     named = {**theme, **{f"s{n}": colour for n, colour in enumerate(series, start=1)}}
     for n, (fill, ink) in enumerate(levels):
         named |= {f"h{n}": fill, f"t{n}": ink}

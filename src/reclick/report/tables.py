@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 
+from reclick.report.formatting import DASH, amount, interval, listing, share, shown, signed, written
 from reclick.report.markup import Html, element, foreign, join, paragraph, scrolling
-from reclick.report.paper import HEAD, Theirs, theirs
+from reclick.report.published import HEAD, Theirs, theirs
 from reclick.report.results import At, Ranking, Results, Score
-from reclick.report.wording import DASH, amount, interval, listing, share, shown, signed, written
 
 MARK = "≈"
 MOST = 6  # columns of a table: more do not fit on paper
@@ -18,13 +18,25 @@ KEY = (
 )
 
 
-def metric_table(results: Results, caption: str, metrics: Sequence[str], sessions: str = "all", *, titles: bool = False) -> Html:
+def metric_table(
+    results: Results,
+    caption: str,
+    metrics: Sequence[str],
+    sessions: str = "all",
+    *,
+    titles: bool = False,
+) -> Html:
     """Tables of metrics for all volumes together, with their footnotes; nothing where no model answers any of them."""
     places = [At(metric, sessions) for metric in metrics if results.values(At(metric, sessions))]
     parts = -(-len(places) // MOST)
     size = -(-len(places) // max(parts, 1))
     tables = (
-        _one_table(results, caption + (f", part {part + 1} of {parts}" if parts > 1 else ""), places[part * size : (part + 1) * size], titles)
+        _one_table(
+            results,
+            caption + (f", part {part + 1} of {parts}" if parts > 1 else ""),
+            places[part * size : (part + 1) * size],
+            titles,
+        )
         for part in range(parts)
     )
     return join([*tables, paragraph(join(_notes(results, places), " "), class_="note")])
@@ -58,7 +70,9 @@ def theirs_text(figure: Theirs | None, metric: str) -> str:
     """A figure of the paper as the paper prints it, or nothing."""
     if figure is None:
         return ""
-    return written(figure.value, metric) + (f"\u00a0± {figure.deviation:.2f}" if figure.deviation is not None else "")
+    return written(figure.value, metric) + (
+        f"\u00a0± {figure.deviation:.2f}" if figure.deviation is not None else ""
+    )
 
 
 def has_theirs(results: Results, at: At) -> bool:
@@ -77,7 +91,10 @@ def _heads(results: Results, places: Sequence[At], named: Sequence[str]) -> Iter
             first.append(element("th", name + unit, scope="col", rowspan="2" if two else None))
             continue
         first.append(element("th", name + unit, scope="colgroup", colspan="2"))
-        second += [element("th", "here", scope="col"), element("th", HEAD, scope="col", class_="theirs")]
+        second += [
+            element("th", "here", scope="col"),
+            element("th", HEAD, scope="col", class_="theirs"),
+        ]
     yield element("tr", *first)
     if two:
         yield element("tr", *second)
@@ -96,7 +113,11 @@ def _cell(results: Results, model: str, at: At, ranking: Ranking) -> Html:
     score = results.score(model, at)
     if score.value is None:
         return element("td", element("abbr", DASH, title=f"{model}: {_why(results, model, at)}"))
-    parts: list[str] = [element("b", value_text(score, at.metric)) if model in ranking.best else value_text(score, at.metric)]
+    parts: list[str] = [
+        element("b", value_text(score, at.metric))
+        if model in ranking.best
+        else value_text(score, at.metric)
+    ]
     if model in ranking.tied:
         parts.append(element("span", MARK, class_="tie", title="cannot be told from the best"))
     parts.append(element("small", _below(results, model, at, score)))
@@ -108,7 +129,9 @@ def _below(results: Results, model: str, at: At, score: Score) -> str:
     if score.value is None or not math.isinf(score.value):
         return interval(score.low, score.high, at.metric)
     impossible = results.score(model, at._replace(metric="impossible")).value
-    bound = "" if at.metric == "log_likelihood" else "≤ "  # clicks that are impossible in their order may be possible in another
+    bound = (
+        "" if at.metric == "log_likelihood" else "≤ "
+    )  # clicks that are impossible in their order may be possible in another
     return "" if impossible is None else f"{bound}{share(impossible, 2)} impossible"
 
 
@@ -125,7 +148,9 @@ def _support_row(results: Results, places: Sequence[At]) -> Html:
 def _why(results: Results, model: str, at: At) -> str:
     if results.score(model, at).support == 0:
         return "there is no such session in the log."
-    return results.reasons.get(model, {}).get(at.metric) or f"no answer, since {shown(at.metric).why}."
+    return (
+        results.reasons.get(model, {}).get(at.metric) or f"no answer, since {shown(at.metric).why}."
+    )
 
 
 def _notes(results: Results, places: Sequence[At]) -> Iterator[str]:

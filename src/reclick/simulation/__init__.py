@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from reclick.files import write_files
+from reclick.runtime.atomic_write import write_files
 from reclick.simulation import labels as editors
 from reclick.simulation.files import refuse_other_weeks
 from reclick.simulation.market import make_market
@@ -42,14 +42,31 @@ class Simulation:
         """
         folder = Path(folder)
         refuse_other_weeks(folder, len(self.weeks))
-        writers = {name: partial(pq.write_table, table, compression="zstd") for name, table in self._tables().items()}
-        text = json.dumps({**self.truth.settings, "users": self.truth.users}, indent=2, default=int) + "\n"
-        return write_files(folder, {**writers, "truth.json": lambda path: path.write_text(text, encoding="utf-8")})
+        writers = {
+            name: partial(pq.write_table, table, compression="zstd")
+            for name, table in self._tables().items()
+        }
+        text = (
+            json.dumps({**self.truth.settings, "users": self.truth.users}, indent=2, default=int)
+            + "\n"
+        )
+        return write_files(
+            folder, {**writers, "truth.json": lambda path: path.write_text(text, encoding="utf-8")}
+        )
 
     def _tables(self) -> dict[str, pa.Table]:
         weeks = {f"week{number}.parquet": week for number, week in enumerate(self.weeks, start=1)}
-        truth = {f"truth_{name}.parquet": getattr(self.truth, name) for name in ("words", "brands", "queries", "sessions")}
-        return {**weeks, "ads.parquet": self.ads, "labels.parquet": self.labels, "truth.parquet": self.truth.pairs, **truth}
+        truth = {
+            f"truth_{name}.parquet": getattr(self.truth, name)
+            for name in ("words", "brands", "queries", "sessions")
+        }
+        return {
+            **weeks,
+            "ads.parquet": self.ads,
+            "labels.parquet": self.labels,
+            "truth.parquet": self.truth.pairs,
+            **truth,
+        }
 
 
 def simulate(
@@ -76,4 +93,6 @@ def simulate(
     tables, kinds = [table for table, _ in drawn], [kind for _, kind in drawn]
     shown, judged = np.flatnonzero(impressions), editors.choose(impressions.reshape(-1), rng)
     graded = editors.label(name_pairs(market, judged), market.worth.reshape(-1)[judged], rng)
-    return Simulation(tables, market.ads, graded, make_truth(market, settings, shown, tables, kinds))
+    return Simulation(
+        tables, market.ads, graded, make_truth(market, settings, shown, tables, kinds)
+    )

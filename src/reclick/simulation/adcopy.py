@@ -9,14 +9,16 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from reclick.simulation.phrases import TOPIC_NAMES, nouns, of_kind, phrases, pick_two, take
-from reclick.simulation.words import CALLS, LINKS
+from reclick.simulation.vocabulary import CALLS, LINKS
 
 if TYPE_CHECKING:
-    from reclick.batch import Int64
+    from reclick.data.batch import Int64
     from reclick.simulation.phrases import Texts
 
 
-def write_ads(topic: Int64, modifier: Int64, detail: Int64, brand: Texts, rng: np.random.Generator) -> pa.Table:
+def write_ads(
+    topic: Int64, modifier: Int64, detail: Int64, brand: Texts, rng: np.random.Generator
+) -> pa.Table:
     """Write the copy of each ad; modifier and detail are numbers into the lists of the topic's kind, −1 for none."""
     count = len(topic)
     offer, promise = pick_two(of_kind("offers"), topic, rng)
@@ -28,7 +30,12 @@ def write_ads(topic: Int64, modifier: Int64, detail: Int64, brand: Texts, rng: n
     slug = np.array([name.replace(" ", "-") for name in TOPIC_NAMES], object)[topic]
     url = brand + ".example" + np.where(rng.random(count) < 0.5, "/" + slug, "")
     columns = {"title": _capitals(title), "description": description, "display_url": url}
-    return pa.table({"ad": ids("ad", 7, 0, count), **{name: pa.array(texts, pa.string()) for name, texts in columns.items()}})
+    return pa.table(
+        {
+            "ad": ids("ad", 7, 0, count),
+            **{name: pa.array(texts, pa.string()) for name, texts in columns.items()},
+        }
+    )
 
 
 def ids(prefix: str, digits: int, start: int, end: int) -> pa.StringArray:
@@ -58,4 +65,10 @@ def _capitals(texts: Texts) -> Texts:
 
 
 def _sentences(parts: list[Texts]) -> Texts:
-    return np.array([" ".join(f"{part[0].upper()}{part[1:]}." for part in ad) for ad in zip(*parts, strict=True)], object)
+    return np.array(
+        [
+            " ".join(f"{part[0].upper()}{part[1:]}." for part in ad)
+            for ad in zip(*parts, strict=True)
+        ],
+        object,
+    )

@@ -15,7 +15,7 @@ from reclick.simulation.phrases import TOPIC_NAMES, brands, of_kind
 from reclick.simulation.queries import first_weeks
 
 if TYPE_CHECKING:
-    from reclick.batch import Int32, Int64
+    from reclick.data.batch import Int32, Int64
     from reclick.simulation.queries import Queries
 
 NEW_ADS = 0.08  # of the ads that are there, new in each week after the first
@@ -38,7 +38,9 @@ def houses(size: int) -> int:
     return max(1, min(size // 3, len(brands()) // len(TOPIC_NAMES)))
 
 
-def make_advertising(queries: Queries, size: int, weeks: int, rng: np.random.Generator) -> Advertising:
+def make_advertising(
+    queries: Queries, size: int, weeks: int, rng: np.random.Generator
+) -> Advertising:
     """Fill every query's pool; only ads that some pool holds are made."""
     groups = _groups_before()
     pool = _fill_pools(queries, groups, size, rng)
@@ -49,12 +51,17 @@ def make_advertising(queries: Queries, size: int, weeks: int, rng: np.random.Gen
     house = (theme == 0) & (slot < houses(size))
     brand = np.where(house, slot, rng.integers(0, len(brands()) // len(TOPIC_NAMES), len(slot)))
     week = np.where(house, 0, first_weeks(len(slot), weeks, NEW_ADS, rng))
-    return Advertising(topic, *_written_for(topic, theme), brand, week, (np.cumsum(held, dtype=np.int32) - 1)[pool])
+    return Advertising(
+        topic, *_written_for(topic, theme), brand, week, (np.cumsum(held, dtype=np.int32) - 1)[pool]
+    )
 
 
 def _groups_before() -> Int64:
     """Groups of ads before each topic's own: one for no theme, one for each modifier, one for each detail."""
-    sizes = [1 + len(modifiers) + len(details) for modifiers, details in zip(of_kind("modifiers"), of_kind("details"), strict=True)]
+    sizes = [
+        1 + len(modifiers) + len(details)
+        for modifiers, details in zip(of_kind("modifiers"), of_kind("details"), strict=True)
+    ]
     return np.cumsum([0, *sizes])
 
 

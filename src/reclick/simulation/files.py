@@ -13,4 +13,6 @@ def refuse_other_weeks(folder: Path, weeks: int) -> None:
     for path in sorted(folder.glob("week*.parquet")):
         number = re.fullmatch(r"week(\d+)\.parquet", path.name)
         if number and int(number[1]) > weeks:
-            raise SettingError(f"{path} is of another simulation, and this one has {weeks} weeks. Remove it, or save to another folder.")
+            raise SettingError(
+                f"{path} is of another simulation, and this one has {weeks} weeks. Remove it, or save to another folder."
+            )

@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 
 if TYPE_CHECKING:
-    from reclick.batch import Float64, Int64
+    from reclick.data.batch import Float64, Int64
 
 PAIRS = 10_000  # labelled at most
 ERROR = 0.5  # standard deviation of an editor's judgement, on the scale of a landing page's worth
@@ -18,7 +18,9 @@ CUTS = (-0.7, 0.0, 0.7, 1.4)  # worth from which a page gets grade 1, 2, 3 and 4
 def choose(impressions: Int64, rng: np.random.Generator) -> Int64:
     """Pairs that were shown, the more likely the more often, none twice; all of them when there are few."""
     shown = np.flatnonzero(impressions)
-    wait = rng.standard_exponential(len(shown)) / impressions[shown]  # the pairs that come first, each at its rate
+    wait = (
+        rng.standard_exponential(len(shown)) / impressions[shown]
+    )  # the pairs that come first, each at its rate
     return np.sort(shown[np.argsort(wait, kind="stable")[:PAIRS]])
 
 

@@ -17,18 +17,25 @@ import pyarrow as pa
 
 from reclick.simulation.adcopy import write_ads
 from reclick.simulation.advertisers import Advertising, houses, make_advertising
-from reclick.simulation.looks import Looks, make_looks
+from reclick.simulation.appeal import Looks, make_looks
 from reclick.simulation.phrases import TOPIC_NAMES, brands
 from reclick.simulation.queries import Queries, make_queries
 from reclick.simulation.users import first_look, kind_shares
 
 if TYPE_CHECKING:
-    from reclick.batch import Float64, Int32, Int64
+    from reclick.data.batch import Float64, Int32, Int64
     from reclick.simulation.settings import Settings
 
 BASE, MATCH, BY_NAME = -3.6, 1.0, 2.5
-CARE, HINT, FITS = 0.7, 0.05, 0.3  # care is a standard deviation, of what the landing page has beside its brand
-BID, ESTIMATE = 0.5, 0.3  # standard deviations of the logs of bids, and of the errors of estimated attractiveness
+CARE, HINT, FITS = (
+    0.7,
+    0.05,
+    0.3,
+)  # care is a standard deviation, of what the landing page has beside its brand
+BID, ESTIMATE = (
+    0.5,
+    0.3,
+)  # standard deviations of the logs of bids, and of the errors of estimated attractiveness
 OWN_NAME = 8.0  # how many times its usual bid a brand bids on its own name
 ATTENTION = (12.0, 12.0)  # Beta of the share of a query's users who look at ads at all
 
@@ -64,7 +71,9 @@ def make_market(settings: Settings, rng: np.random.Generator) -> Market:
     shares = kind_shares(queries.share * total)
     value = _values(appeal, named, rng)
     attention = rng.beta(*ATTENTION, len(queries))
-    return Market(queries, ads, made.week, made.pool, appeal, worth, value, attention, shares, looks)
+    return Market(
+        queries, ads, made.week, made.pool, appeal, worth, value, attention, shares, looks
+    )
 
 
 def _matches(queries: Queries, made: Advertising) -> tuple[Float64, Float64]:
@@ -76,5 +85,7 @@ def _matches(queries: Queries, made: Advertising) -> tuple[Float64, Float64]:
 
 def _values(appeal: Float64, named: Float64, rng: np.random.Generator) -> Float64:
     bid = rng.lognormal(0.0, BID, appeal.shape) * OWN_NAME**named
-    estimate = first_look(appeal.reshape(-1)).reshape(appeal.shape) * rng.lognormal(0.0, ESTIMATE, appeal.shape)
+    estimate = first_look(appeal.reshape(-1)).reshape(appeal.shape) * rng.lognormal(
+        0.0, ESTIMATE, appeal.shape
+    )
     return np.log(bid * estimate)

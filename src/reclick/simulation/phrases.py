@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from reclick.simulation.words import BRAND_ENDS, BRAND_STARTS, KINDS, TOPICS
+from reclick.simulation.vocabulary import BRAND_ENDS, BRAND_STARTS, KINDS, TOPICS
 
 if TYPE_CHECKING:
-    from reclick.batch import Int64
+    from reclick.data.batch import Int64
 
 Texts = npt.NDArray[np.object_]
 
@@ -44,7 +44,11 @@ def brands() -> Texts:
     ['harborline', 'mapleworks']
     """
     starts, ends = phrases(BRAND_STARTS), phrases(BRAND_ENDS)
-    mixed = ((start, (start + turn) % len(ends)) for turn in range(len(ends)) for start in range(len(starts)))  # neighbours differ in both
+    mixed = (
+        (start, (start + turn) % len(ends))
+        for turn in range(len(ends))
+        for start in range(len(starts))
+    )  # neighbours differ in both
     return np.array([starts[start] + ends[end] for start, end in mixed], object)
 
 

@@ -13,7 +13,7 @@ from reclick.errors import SettingError
 from reclick.simulation.phrases import TOPIC_NAMES, brands, of_kind, take
 
 if TYPE_CHECKING:
-    from reclick.batch import Float64, Int64
+    from reclick.data.batch import Float64, Int64
     from reclick.simulation.phrases import Texts
 
 SESSIONS_PER_QUERY = 3  # unless the number of queries is given: with Zipf's law, volumes then spread as in the paper's Table 1
@@ -38,7 +38,9 @@ class Queries:
         return len(self.topic)
 
 
-def make_queries(asked_for: int | None, sessions: int, weeks: int, named: int, rng: np.random.Generator) -> Queries:
+def make_queries(
+    asked_for: int | None, sessions: int, weeks: int, named: int, rng: np.random.Generator
+) -> Queries:
     """Take the short queries first: each part left out makes a query more likely to be asked, and to be asked often."""
     forms = all_forms(named)
     topic, modifier, detail, _, _, brand = forms
@@ -48,7 +50,15 @@ def make_queries(asked_for: int | None, sessions: int, weeks: int, named: int, r
     share = 1.0 / np.arange(1, count + 1)
     week = first_weeks(count, weeks, NEW_QUERIES, rng)
     week[: max(1, int(HEAD * count))] = 0
-    return Queries(_spell(forms[:, order]), topic[order], modifier[order], detail[order], brand[order], share / share.sum(), week)
+    return Queries(
+        _spell(forms[:, order]),
+        topic[order],
+        modifier[order],
+        detail[order],
+        brand[order],
+        share / share.sum(),
+        week,
+    )
 
 
 def _how_many(asked_for: int | None, sessions: int, possible: int) -> int:
@@ -56,7 +66,9 @@ def _how_many(asked_for: int | None, sessions: int, possible: int) -> int:
     if asked_for is None:
         return min(max(1, sessions // SESSIONS_PER_QUERY), possible)
     if asked_for > possible:
-        raise SettingError(f"queries={asked_for}: the simulator's words make only {possible}. Ask for fewer.")
+        raise SettingError(
+            f"queries={asked_for}: the simulator's words make only {possible}. Ask for fewer."
+        )
     return asked_for
 
 
@@ -68,7 +80,10 @@ def first_weeks(count: int, weeks: int, new: float, rng: np.random.Generator) ->
 
 def all_forms(named: int) -> Int64:
     """Every query that can be asked, as [part, query]: topic, modifier, detail, ending, whether the detail comes first, brand."""
-    sizes = [[len(lists[topic]) + 1 for lists in map(of_kind, ("modifiers", "details", "endings"))] for topic in range(len(TOPIC_NAMES))]
+    sizes = [
+        [len(lists[topic]) + 1 for lists in map(of_kind, ("modifiers", "details", "endings"))]
+        for topic in range(len(TOPIC_NAMES))
+    ]
     grids = [_topic_forms(topic, shape) for topic, shape in enumerate(sizes)]
     topic, brand, alone = (part.reshape(-1) for part in np.indices((len(TOPIC_NAMES), named, 2)))
     none = np.full_like(topic, -1)
@@ -78,7 +93,9 @@ def all_forms(named: int) -> Int64:
 def _topic_forms(topic: int, shape: list[int]) -> Int64:
     grid = np.indices((*shape, 2)).reshape(4, -1) - 1
     grid = grid[:, (grid[3] < 0) | (grid[1] >= 0)]  # only a detail that is there can come first
-    return np.concatenate([np.full((1, grid.shape[1]), topic), grid, np.full((1, grid.shape[1]), -1)])
+    return np.concatenate(
+        [np.full((1, grid.shape[1]), topic), grid, np.full((1, grid.shape[1]), -1)]
+    )
 
 
 def _spell(forms: Int64) -> pa.StringArray:
@@ -87,7 +104,12 @@ def _spell(forms: Int64) -> pa.StringArray:
     name = np.where((brand >= 0) & (ending < 0), "", TOPIC_NAMES[topic])
     place = take(of_kind("details"), topic, detail)
     tail = take(of_kind("endings"), topic, np.where(brand >= 0, -1, ending))
-    words = [brand_names(topic, brand), take(of_kind("modifiers"), topic, modifier), np.where(first >= 0, place, ""), name]
+    words = [
+        brand_names(topic, brand),
+        take(of_kind("modifiers"), topic, modifier),
+        np.where(first >= 0, place, ""),
+        name,
+    ]
     return _join([*words, np.where(first >= 0, "", place), tail])
 
 
@@ -101,4 +123,6 @@ def brand_names(topic: Int64, brand: Int64) -> Texts:
 def _join(words: list[Texts]) -> pa.StringArray:
     """Words with spaces between them, none for a word that is empty."""
     spaced = pc.binary_join_element_wise(*(pa.array(each, pa.string()) for each in words), " ")
-    return pc.replace_substring_regex(pc.utf8_trim_whitespace(spaced), pattern=" +", replacement=" ")
+    return pc.replace_substring_regex(
+        pc.utf8_trim_whitespace(spaced), pattern=" +", replacement=" "
+    )

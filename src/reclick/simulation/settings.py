@@ -24,16 +24,28 @@ class Settings:
     seed: int
 
     def __post_init__(self) -> None:
-        for name, least in {"sessions": 1, "weeks": 1, "queries": 1, "ads_per_query": 1, "seed": 0}.items():
+        for name, least in {
+            "sessions": 1,
+            "weeks": 1,
+            "queries": 1,
+            "ads_per_query": 1,
+            "seed": 0,
+        }.items():
             value = getattr(self, name)
             if not (_is_whole(value) and value >= least) and (name, value) != ("queries", None):
                 raise SettingError(f"{name}={value!r}: it must be a whole number, {least} or more.")
         if self.sessions > WEEK:
-            raise SettingError(f"sessions={self.sessions}: at most {WEEK} a week, one a millisecond.")
+            raise SettingError(
+                f"sessions={self.sessions}: at most {WEEK} a week, one a millisecond."
+            )
         if not _is_range(self.page, self.ads_per_query):
-            raise SettingError(f"page={self.page!r}: it is (fewest, most) ads on a page, at most ads_per_query={self.ads_per_query}.")
+            raise SettingError(
+                f"page={self.page!r}: it is (fewest, most) ads on a page, at most ads_per_query={self.ads_per_query}."
+            )
         if not isinstance(self.bots, int | float) or not 0 <= self.bots <= 1:
-            raise SettingError(f"bots={self.bots!r}: it is the share of sessions that are of bots, a number from 0 to 1.")
+            raise SettingError(
+                f"bots={self.bots!r}: it is the share of sessions that are of bots, a number from 0 to 1."
+            )
 
 
 def _is_range(page: tuple[int, int], most: int) -> bool:

@@ -13,7 +13,7 @@ from reclick.simulation.phrases import TOPIC_NAMES
 from reclick.simulation.queries import brand_names
 
 if TYPE_CHECKING:
-    from reclick.batch import Int64
+    from reclick.data.batch import Int64
     from reclick.simulation.market import Market
     from reclick.simulation.settings import Settings
     from reclick.simulation.weeks import Int8
@@ -26,13 +26,17 @@ class Truth:
     pairs: pa.Table  # query, ad, attractiveness, satisfaction: every pair that was shown
     words: pa.Table  # topic, word, effect in the topic, effect everywhere
     brands: pa.Table  # brand, topic, pull, trust
-    queries: pa.Table  # query, topic, brand asked for, share, week, attention, and the share of each kind of user
+    queries: (
+        pa.Table
+    )  # query, topic, brand asked for, share, week, attention, and the share of each kind of user
     sessions: pa.Table  # session_id, kind of user
     users: dict[str, Any]  # the share of each kind in all sessions, and what drives them
     settings: dict[str, Any]  # what `simulate` was called with
 
 
-def make_truth(market: Market, settings: Settings, shown: Int64, weeks: list[pa.Table], kinds: list[Int8]) -> Truth:
+def make_truth(
+    market: Market, settings: Settings, shown: Int64, weeks: list[pa.Table], kinds: list[Int8]
+) -> Truth:
     """Gather the truth; `shown` pairs are numbers into the flat [query, place] arrays."""
     return Truth(
         pairs=_pair_table(market, shown),
@@ -49,12 +53,16 @@ def name_pairs(market: Market, pairs: Int64) -> pa.Table:
     """The query and the ad of each pair."""
     query = pa.array(pairs // market.pool.shape[1])
     ad = pa.array(market.pool.reshape(-1)[pairs])
-    return pa.table({"query": market.queries.text.take(query), "ad": market.ads["ad"].combine_chunks().take(ad)})
+    return pa.table(
+        {"query": market.queries.text.take(query), "ad": market.ads["ad"].combine_chunks().take(ad)}
+    )
 
 
 def _pair_table(market: Market, shown: Int64) -> pa.Table:
     attractiveness = users.first_look(market.appeal.reshape(-1)[shown])
-    satisfaction = users.ends_need(market.worth.reshape(-1)[shown], market.shares[shown // market.pool.shape[1]])
+    satisfaction = users.ends_need(
+        market.worth.reshape(-1)[shown], market.shares[shown // market.pool.shape[1]]
+    )
     found = name_pairs(market, shown).append_column("attractiveness", pa.array(attractiveness))
     return found.append_column("satisfaction", pa.array(satisfaction))
 
@@ -64,7 +72,9 @@ def _query_table(market: Market) -> pa.Table:
     topic = pa.array(TOPIC_NAMES[queries.topic], pa.string())
     brand = pa.array(brand_names(queries.topic, queries.brand), pa.string(), mask=queries.brand < 0)
     facts = {"share": queries.share, "week": queries.week + 1, "attention": market.attention}
-    shares = {kind: market.shares[:, number] for number, kind in enumerate(users.KINDS[: users.BOT])}
+    shares = {
+        kind: market.shares[:, number] for number, kind in enumerate(users.KINDS[: users.BOT])
+    }
     return pa.table({"query": queries.text, "topic": topic, "brand": brand, **facts, **shares})
 
 
@@ -77,4 +87,7 @@ def _session_table(weeks: list[pa.Table], kinds: list[Int8]) -> pa.Table:
 def _user_facts(market: Market, bots: float) -> dict[str, Any]:
     shares = [*(market.queries.share @ market.shares * (1.0 - bots)).tolist(), bots]
     named = ("MOOD", "DEMAND", "FROM_BELOW", "BOREDOM", "LET_DOWN", "NEARLY")
-    return {"shares": dict(zip(users.KINDS, shares, strict=True)), **{name.lower(): getattr(users, name) for name in named}}
+    return {
+        "shares": dict(zip(users.KINDS, shares, strict=True)),
+        **{name.lower(): getattr(users, name) for name in named},
+    }

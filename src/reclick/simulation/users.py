@@ -19,10 +19,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from reclick.compiled import compiled
+from reclick.runtime.jit import kernel
 
 if TYPE_CHECKING:
-    from reclick.batch import Float64, Int32
+    from reclick.data.batch import Float64, Int32
 
 ONE_CLICK, SCANNER, COMPARER, BOT = range(4)
 KINDS = ("one_click", "scanner", "comparer", "bot")
@@ -30,11 +30,21 @@ KINDS = ("one_click", "scanner", "comparer", "bot")
 MOOD = 0.75  # standard deviation
 DEMAND = (0.0, 0.0, 0.3)  # [kind] the worth of a landing page that satisfies half of them
 FROM_BELOW = 0.12  # chance that the eye comes back from the results below the ads, and goes up
-BOREDOM = (1.0, 0.3, 0.3)  # [kind] a session's chance to stop after an ad is U^(1 / BOREDOM), U uniform
+BOREDOM = (
+    1.0,
+    0.3,
+    0.3,
+)  # [kind] a session's chance to stop after an ad is U^(1 / BOREDOM), U uniform
 LET_DOWN = 0.15  # mean of what a scanner's bar rises by after a bad landing page
 NEARLY = 0.8  # mean of how much less than the last one an ad may look to a comparer who tries again
-EXPLORERS, FEWEST = 0.77, 0.08  # share of users who may click more than once, in rare queries and in very frequent ones
-KNOWN, STEEP = 660.0, 0.87  # volume at which their share is halfway between, and how fast it falls there
+EXPLORERS, FEWEST = (
+    0.77,
+    0.08,
+)  # share of users who may click more than once, in rare queries and in very frequent ones
+KNOWN, STEEP = (
+    660.0,
+    0.87,
+)  # volume at which their share is halfway between, and how fast it falls there
 SCANNERS = 0.36  # of them are scanners, the others comparers
 
 
@@ -63,11 +73,13 @@ def ends_need(worth: Float64, shares: Float64) -> Float64:
     >>> ends_need(np.array([0.0]), np.array([[0.5, 0.5, 0.0]])).tolist()
     [0.5]
     """
-    chances = [share * normal_cdf(worth - demand) for demand, share in zip(DEMAND, shares.T, strict=True)]
+    chances = [
+        share * normal_cdf(worth - demand) for demand, share in zip(DEMAND, shares.T, strict=True)
+    ]
     return np.asarray(np.sum(chances, axis=0))
 
 
-@compiled
+@kernel
 def normal_cdf(level: Float64) -> Float64:
     """Φ of each level."""
     chance = np.empty_like(level)
@@ -76,7 +88,7 @@ def normal_cdf(level: Float64) -> Float64:
     return chance
 
 
-@compiled
+@kernel
 def draw_kind(shares: Float64, rng: np.random.Generator) -> int:
     """A kind by its share."""
     left = rng.random()
@@ -87,8 +99,15 @@ def draw_kind(shares: Float64, rng: np.random.Generator) -> int:
     return len(shares) - 1
 
 
-@compiled
-def visit(kind: int, appeal: Float64, worth: Float64, rng: np.random.Generator, seen: Float64, clicks: Int32) -> int:
+@kernel
+def visit(
+    kind: int,
+    appeal: Float64,
+    worth: Float64,
+    rng: np.random.Generator,
+    seen: Float64,
+    clicks: Int32,
+) -> int:
     """Let one user of a kind see a page: the clicked positions go to clicks, and their number is returned."""
     if kind == BOT:
         return _bot(len(appeal), rng, clicks)
@@ -103,13 +122,13 @@ def visit(kind: int, appeal: Float64, worth: Float64, rng: np.random.Generator, 
     return _scan(kind, up, looks, seen, worth, rng, clicks)
 
 
-@compiled
+@kernel
 def _eye(step: int, ads: int, up: bool) -> int:
     """The ad, from 0, that the eye meets at this step."""
     return ads - 1 - step if up else step
 
 
-@compiled
+@kernel
 def _looks(kind: int, ads: int, rng: np.random.Generator) -> int:
     """How many ads the user looks at."""
     stop = rng.random() ** (1.0 / BOREDOM[kind])
@@ -119,8 +138,16 @@ def _looks(kind: int, ads: int, rng: np.random.Generator) -> int:
     return looks
 
 
-@compiled
-def _scan(kind: int, up: bool, looks: int, seen: Float64, worth: Float64, rng: np.random.Generator, clicks: Int32) -> int:
+@kernel
+def _scan(
+    kind: int,
+    up: bool,
+    looks: int,
+    seen: Float64,
+    worth: Float64,
+    rng: np.random.Generator,
+    clicks: Int32,
+) -> int:
     bar, count = 0.0, 0
     for step in range(looks):
         j = _eye(step, len(worth), up)
@@ -134,8 +161,10 @@ def _scan(kind: int, up: bool, looks: int, seen: Float64, worth: Float64, rng: n
     return count
 
 
-@compiled
-def _compare(up: bool, looks: int, seen: Float64, worth: Float64, rng: np.random.Generator, clicks: Int32) -> int:
+@kernel
+def _compare(
+    up: bool, looks: int, seen: Float64, worth: Float64, rng: np.random.Generator, clicks: Int32
+) -> int:
     bar, nearly = 0.0, NEARLY * rng.standard_exponential()
     for count in range(looks):
         best = _eye(0, len(worth), up)
@@ -153,13 +182,13 @@ def _compare(up: bool, looks: int, seen: Float64, worth: Float64, rng: np.random
     return looks
 
 
-@compiled
+@kernel
 def satisfied(kind: int, worth: float, rng: np.random.Generator) -> bool:
     """Whether the landing page ends the need of this user."""
     return rng.standard_normal() < worth - DEMAND[kind]
 
 
-@compiled
+@kernel
 def _bot(ads: int, rng: np.random.Generator, clicks: Int32) -> int:
     """Everything from the top, or some in any order."""
     for j in range(ads):

@@ -8,14 +8,14 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from reclick.compiled import compiled
+from reclick.runtime.jit import kernel
+from reclick.simulation.ad_selection import draw_sizes, fill_pages
 from reclick.simulation.adcopy import ids
-from reclick.simulation.auction import draw_sizes, fill_pages
 from reclick.simulation.settings import WEEK
 from reclick.simulation.users import BOT, draw_kind, visit
 
 if TYPE_CHECKING:
-    from reclick.batch import Float64, Int32, Int64
+    from reclick.data.batch import Float64, Int32, Int64
     from reclick.simulation.market import Market
     from reclick.simulation.queries import Queries
     from reclick.simulation.settings import Settings
@@ -26,14 +26,28 @@ FIRST_MONDAY = np.datetime64("2024-01-01", "ms")
 BLOCK = 1 << 18  # sessions
 
 
-def draw_week(market: Market, settings: Settings, week: int, impressions: Int64) -> tuple[pa.Table, Int8]:
+def draw_week(
+    market: Market, settings: Settings, week: int, impressions: Int64
+) -> tuple[pa.Table, Int8]:
     """Draw a week's sessions and the kind of each one's user; impressions [query, place] are added to."""
     there = market.week[market.pool] <= week  # [query, place]
-    blocks = [_draw_block(market, there, settings, week, start, impressions) for start in range(0, settings.sessions, BLOCK)]
-    return pa.concat_tables(table for table, _ in blocks), np.concatenate([kind for _, kind in blocks])
+    blocks = [
+        _draw_block(market, there, settings, week, start, impressions)
+        for start in range(0, settings.sessions, BLOCK)
+    ]
+    return pa.concat_tables(table for table, _ in blocks), np.concatenate(
+        [kind for _, kind in blocks]
+    )
 
 
-def _draw_block(market: Market, there: npt.NDArray[np.bool_], settings: Settings, week: int, start: int, impressions: Int64) -> tuple[pa.Table, Int8]:
+def _draw_block(
+    market: Market,
+    there: npt.NDArray[np.bool_],
+    settings: Settings,
+    week: int,
+    start: int,
+    impressions: Int64,
+) -> tuple[pa.Table, Int8]:
     rng = np.random.default_rng([settings.seed, 1 + week, start])
     end = min(start + BLOCK, settings.sessions)
     query = _draw_queries(market.queries, end - start, week, rng)
@@ -49,7 +63,9 @@ def _draw_block(market: Market, there: npt.NDArray[np.bool_], settings: Settings
         "session_id": ids(f"w{week + 1}-", 8, start, end),
         "timestamp": _timestamps(week, start, end, settings.sessions, rng),
         "query": market.queries.text.take(pa.array(query)),
-        "ads": _lists(pages, market.ads["ad"].combine_chunks().take(pa.array(market.pool[shown, place]))),
+        "ads": _lists(
+            pages, market.ads["ad"].combine_chunks().take(pa.array(market.pool[shown, place]))
+        ),
         "clicks": _lists(np.concatenate([[0], np.cumsum(counts)]), pa.array(click[:clicks])),
     }
     return pa.table(columns), kind
@@ -58,11 +74,13 @@ def _draw_block(market: Market, there: npt.NDArray[np.bool_], settings: Settings
 def _draw_queries(queries: Queries, sessions: int, week: int, rng: np.random.Generator) -> Int64:
     there = np.flatnonzero(queries.week <= week)
     edges = np.cumsum(queries.share[there])
-    drawn: Int64 = there[np.searchsorted(edges[:-1], rng.random(sessions) * edges[-1], side="right")]
+    drawn: Int64 = there[
+        np.searchsorted(edges[:-1], rng.random(sessions) * edges[-1], side="right")
+    ]
     return drawn
 
 
-@compiled
+@kernel
 def _fill_clicks(
     query: Int64,  # [session]
     pages: Int64,  # [session + 1] where each page starts in place
@@ -94,11 +112,19 @@ def _fill_clicks(
     return clicked
 
 
-def _timestamps(week: int, start: int, end: int, sessions: int, rng: np.random.Generator) -> pa.TimestampArray:
+def _timestamps(
+    week: int, start: int, end: int, sessions: int, rng: np.random.Generator
+) -> pa.TimestampArray:
     """Draw times that increase, all different, inside the block's part of the week."""
     opens, closes = (WEEK * at // sessions for at in (start, end))
-    passed = opens + np.sort(rng.integers(0, closes - opens - (end - start), end - start, endpoint=True)) + np.arange(end - start)
-    return pa.array(FIRST_MONDAY + (week * WEEK + passed).astype("timedelta64[ms]"), pa.timestamp("ms"))
+    passed = (
+        opens
+        + np.sort(rng.integers(0, closes - opens - (end - start), end - start, endpoint=True))
+        + np.arange(end - start)
+    )
+    return pa.array(
+        FIRST_MONDAY + (week * WEEK + passed).astype("timedelta64[ms]"), pa.timestamp("ms")
+    )
 
 
 def _lists(starts: Int64, values: pa.Array) -> pa.ListArray:

@@ -10,17 +10,24 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from hypothesis import strategies as st
 
-from reclick.logs.formats.files import LogFile
-from reclick.logs.formats.format import Format, Found
+from reclick.logs.files.archive import LogFile
+from reclick.logs.formats.base import Format, Found
 
 Row = dict[str, Any]
 Page = tuple[str, list[str], list[int]]  # query, ads, clicks
 T = 1_700_000_000_000_000  # microseconds
 
 pages = st.tuples(
-    st.sampled_from(["shoes", "red hat", "a|b", "Ä 100%"]), st.lists(st.sampled_from("abcdefg"), min_size=1, max_size=5, unique=True)
-).flatmap(lambda page: st.tuples(st.just(page[0]), st.just(page[1]), st.lists(st.integers(1, len(page[1])), max_size=3)))
-visits = st.lists(st.lists(pages, min_size=1, max_size=4), min_size=1, max_size=4)  # what some users saw, one after another
+    st.sampled_from(["shoes", "red hat", "a|b", "Ä 100%"]),
+    st.lists(st.sampled_from("abcdefg"), min_size=1, max_size=5, unique=True),
+).flatmap(
+    lambda page: st.tuples(
+        st.just(page[0]), st.just(page[1]), st.lists(st.integers(1, len(page[1])), max_size=3)
+    )
+)
+visits = st.lists(
+    st.lists(pages, min_size=1, max_size=4), min_size=1, max_size=4
+)  # what some users saw, one after another
 
 
 def parquet(folder: Path, rows: list[Row] | pa.Table, name: str = "events.parquet") -> LogFile:
@@ -37,7 +44,9 @@ def plain(folder: Path, text: str, name: str) -> LogFile:
     return LogFile(str(path), name)
 
 
-def read(form: Format, *files: LogFile, columns: dict[str, str] | None = None) -> tuple[list[Row], Found]:
+def read(
+    form: Format, *files: LogFile, columns: dict[str, str] | None = None
+) -> tuple[list[Row], Found]:
     """The sessions of a log as plain rows, and what was found besides."""
     found = Found()
     batches = list(form.read(list(files), found, columns or {}))
@@ -53,12 +62,17 @@ def shown(rows: list[Row]) -> list[Page]:
 
 def faults(found: Found) -> dict[str, list[int]]:
     """The rows of the first bad records, by reason."""
-    return {reason: [example.row for example in examples] for reason, examples in found.faults.examples.items()}
+    return {
+        reason: [example.row for example in examples]
+        for reason, examples in found.faults.examples.items()
+    }
 
 
 def own_files(folder: Path) -> list[LogFile]:
     """Files of Reclick's own columns, which no other format may take for its own."""
-    rows: list[Row] = [{"query": "shoes", "ads": ["a", "b"], "clicks": [1], "session_id": "s", "position": 1}]
+    rows: list[Row] = [
+        {"query": "shoes", "ads": ["a", "b"], "clicks": [1], "session_id": "s", "position": 1}
+    ]
     return [
         parquet(folder, rows, "sessions.parquet"),
         plain(folder, "query,ads,clicks\nshoes,a|b,1\n", "sessions.csv"),

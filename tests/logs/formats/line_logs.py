@@ -9,8 +9,8 @@ from typing import Any
 import pyarrow as pa
 from hypothesis import strategies as st
 
-from reclick.logs.formats.files import LogFile
-from reclick.logs.formats.format import SESSIONS, Format, Found
+from reclick.logs.files.archive import LogFile
+from reclick.logs.formats.base import SESSIONS, Format, Found
 
 PLAIN = "query\tads\tclicks\tweight\nplumber\ta1|a2\t2|1\t1\n7\ta\t1\t1.0\n"  # a sessions table
 EVERY_START = {
@@ -28,7 +28,9 @@ EVERY_START = {
 Shown = tuple[str, list[str], list[int]]  # query, ads, clicks
 ids = st.integers(0, 999).map(str)
 pages_shown = st.tuples(ids, st.lists(ids, min_size=1, max_size=10, unique=True)).flatmap(
-    lambda page: st.tuples(st.just(page[0]), st.just(page[1]), st.lists(st.integers(1, len(page[1])), max_size=4))
+    lambda page: st.tuples(
+        st.just(page[0]), st.just(page[1]), st.lists(st.integers(1, len(page[1])), max_size=4)
+    )
 )
 sessions_shown = st.lists(st.lists(pages_shown, min_size=1, max_size=4), max_size=5)
 
@@ -65,4 +67,7 @@ def pages(rows: list[dict[str, Any]]) -> list[Shown]:
 
 def faults(found: Found) -> dict[str, list[int]]:
     """The lines of the examples of each reason."""
-    return {reason: [example.row for example in examples] for reason, examples in found.faults.examples.items()}
+    return {
+        reason: [example.row for example in examples]
+        for reason, examples in found.faults.examples.items()
+    }

@@ -14,14 +14,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from reclick.errors import LogError
+from reclick.logs.files.archive import LogFile
 from reclick.logs.formats import clax
+from reclick.logs.formats.base import SESSIONS, Found
 from reclick.logs.formats.clax import CLAX
-from reclick.logs.formats.files import LogFile
-from reclick.logs.formats.format import SESSIONS, Found
 
 Row = dict[str, Any]
 NO_ORDER = "clicks without an order, taken from the top down"
-GAP, SORTED, FROM_ZERO = "a gap in the positions, closed", "slots not in the order of positions, sorted", "positions from 0"
+GAP, SORTED, FROM_ZERO = (
+    "a gap in the positions, closed",
+    "slots not in the order of positions, sorted",
+    "positions from 0",
+)
 
 
 def read_file(path: Path, columns: dict[str, str] | None = None) -> tuple[list[Row], Found]:
@@ -59,14 +63,33 @@ def pages(rows: list[Row]) -> list[tuple[str, list[str], list[int]]]:
 
 
 def faults(found: Found) -> list[tuple[str, int]]:
-    return sorted(((reason, example.row) for reason, examples in found.faults.examples.items() for example in examples), key=lambda fault: fault[1])
+    return sorted(
+        (
+            (reason, example.row)
+            for reason, examples in found.faults.examples.items()
+            for example in examples
+        ),
+        key=lambda fault: fault[1],
+    )
 
 
 def test_pages_with_a_mask_are_read_and_padding_is_cut(read: Any) -> None:
     rows, found = read(
         [
-            {"query_id": 5, "doc_ids": [31, 7, 0], "positions": [1, 2, 0], "clicks": [1, 1, 0], "mask": [True, True, False]},
-            {"query_id": 6, "doc_ids": [7, 0, 31], "positions": [1, 2, 3], "clicks": [0, 0, 0], "mask": [True, True, True]},
+            {
+                "query_id": 5,
+                "doc_ids": [31, 7, 0],
+                "positions": [1, 2, 0],
+                "clicks": [1, 1, 0],
+                "mask": [True, True, False],
+            },
+            {
+                "query_id": 6,
+                "doc_ids": [7, 0, 31],
+                "positions": [1, 2, 3],
+                "clicks": [0, 0, 0],
+                "mask": [True, True, True],
+            },
         ]
     )
     assert pages(rows) == [("5", ["31", "7"], [1, 2]), ("6", ["7", "0", "31"], [])]
@@ -77,7 +100,17 @@ def test_pages_with_a_mask_are_read_and_padding_is_cut(read: Any) -> None:
 
 @pytest.mark.parametrize("mask", [[1, 0, 1], [1.0, 0.0, 1.0], [True, False, True]])
 def test_a_mask_may_be_numbers_and_may_hide_slots_in_the_middle(read: Any, mask: list[Any]) -> None:
-    rows, found = read([{"query_id": 1, "doc_ids": [4, 5, 6], "positions": [1, 2, 3], "clicks": [0, 0, 1], "mask": mask}])
+    rows, found = read(
+        [
+            {
+                "query_id": 1,
+                "doc_ids": [4, 5, 6],
+                "positions": [1, 2, 3],
+                "clicks": [0, 0, 1],
+                "mask": mask,
+            }
+        ]
+    )
     assert pages(rows) == [("1", ["4", "6"], [2])]
     assert found.notes == {GAP: 1}
 
@@ -98,7 +131,9 @@ def test_the_number_of_filled_slots_tells_padding_too(read: Any) -> None:
         {"doc_ids": ["4", "5", None], "clicks": [False, True, False]},
     ],
 )
-def test_without_a_mask_slots_at_the_end_without_an_ad_or_a_position_are_padding(read: Any, row: Row) -> None:
+def test_without_a_mask_slots_at_the_end_without_an_ad_or_a_position_are_padding(
+    read: Any, row: Row
+) -> None:
     if row["clicks"][-1] is None:
         row = row | {"clicks": [0, 1, 0]}
     rows, found = read([{"query_id": 1} | row])
@@ -114,30 +149,59 @@ def test_slots_are_sorted_by_position_and_gaps_are_told(read: Any) -> None:
             {"query_id": 1, "doc_ids": [12, 11], "positions": [12, 11], "clicks": [1, 0]},
         ]
     )
-    assert pages(rows) == [("1", ["10", "20", "30"], [2, 3]), ("1", ["10", "50"], [2]), ("1", ["11", "12"], [2])]
+    assert pages(rows) == [
+        ("1", ["10", "20", "30"], [2, 3]),
+        ("1", ["10", "50"], [2]),
+        ("1", ["11", "12"], [2]),
+    ]
     assert found.notes == {SORTED: 2, GAP: 2, NO_ORDER: 1}
 
 
 def test_positions_from_zero_are_understood_by_the_first_slot(read: Any) -> None:
-    rows, found = read([{"query_id": 1, "doc_ids": [4, 5, 0], "positions": [0, 1, 0], "clicks": [1, 0, 0]}])
+    rows, found = read(
+        [{"query_id": 1, "doc_ids": [4, 5, 0], "positions": [0, 1, 0], "clicks": [1, 0, 0]}]
+    )
     assert pages(rows) == [("1", ["4", "5"], [1])]
     assert found.notes == {FROM_ZERO: 1}
 
 
 def test_text_ids_and_session_ids_are_kept(read: Any) -> None:
-    rows, _ = read([{"session_id": 9, "query_id": "2020-01-01", "doc_ids": ["2021-01-01", "b"], "clicks": [0, 1]}])
+    rows, _ = read(
+        [
+            {
+                "session_id": 9,
+                "query_id": "2020-01-01",
+                "doc_ids": ["2021-01-01", "b"],
+                "clicks": [0, 1],
+            }
+        ]
+    )
     assert pages(rows) == [("2020-01-01", ["2021-01-01", "b"], [2])]
     assert rows[0]["session_id"] == "9"
 
 
 def test_pair_ids_without_queries_stand_under_one_query_and_it_is_told(read: Any) -> None:
-    rows, found = read([{"query_doc_ids": [4, 5], "clicks": [0, 1]}, {"query_doc_ids": [6], "clicks": [0]}])
+    rows, found = read(
+        [{"query_doc_ids": [4, 5], "clicks": [0, 1]}, {"query_doc_ids": [6], "clicks": [0]}]
+    )
     assert pages(rows) == [("all", ["4", "5"], [2]), ("all", ["6"], [])]
     assert found.notes == {"no query in the log, all pages under one": 2}
 
 
 def test_the_names_of_the_sets_on_hugging_face_are_known(read: Any) -> None:
-    rows, _ = read([{"query_id": "7", "query": [1, 2], "url_md5": ["ab", "cd"], "position": [1, 2], "click": [0, 1], "n": 2, "media_type": [3, 3]}])
+    rows, _ = read(
+        [
+            {
+                "query_id": "7",
+                "query": [1, 2],
+                "url_md5": ["ab", "cd"],
+                "position": [1, 2],
+                "click": [0, 1],
+                "n": 2,
+                "media_type": [3, 3],
+            }
+        ]
+    )
     assert pages(rows) == [("7", ["ab", "cd"], [2])]
 
 
@@ -149,8 +213,12 @@ def test_other_names_are_given_by_columns(read: Any) -> None:
 
 def test_a_name_that_is_none_of_reclicks_is_refused_with_those_that_are(read: Any) -> None:
     known = "Reclick's are query, ads, clicks, positions, mask, n, session_id"
-    with pytest.raises(LogError, match=rf"columns= names postions, which Reclick does not know\..*{known}"):
-        read([{"query_id": "7", "doc_ids": [1], "clicks": [1], "place": [1]}], {"postions": "place"})
+    with pytest.raises(
+        LogError, match=rf"columns= names postions, which Reclick does not know\..*{known}"
+    ):
+        read(
+            [{"query_id": "7", "doc_ids": [1], "clicks": [1], "place": [1]}], {"postions": "place"}
+        )
 
 
 BAD: list[tuple[str, Row]] = [
@@ -176,7 +244,9 @@ FINE = {"query_id": "q", "doc_ids": ["a", "b"], "positions": [1, 2], "clicks": [
 
 
 @pytest.mark.parametrize(("reason", "change"), BAD)
-def test_a_bad_row_is_told_with_its_number_and_the_others_are_kept(read: Any, reason: str, change: Row) -> None:
+def test_a_bad_row_is_told_with_its_number_and_the_others_are_kept(
+    read: Any, reason: str, change: Row
+) -> None:
     rows, found = read([FINE, FINE | change, FINE])
     assert pages(rows) == [("q", ["a", "b"], [1])] * 2
     assert faults(found) == [(reason, 2)]
@@ -186,11 +256,15 @@ def test_many_bad_rows_are_told_each(read: Any) -> None:
     rows, found = read([row for _, change in BAD for row in (FINE | change, FINE)])
     assert pages(rows) == [("q", ["a", "b"], [1])] * len(BAD)
     assert sum(found.faults.dropped.values()) == len(BAD)
-    assert found.faults.dropped["not readable"] == sum(reason == "not readable" for reason, _ in BAD)
+    assert found.faults.dropped["not readable"] == sum(
+        reason == "not readable" for reason, _ in BAD
+    )
 
 
 def test_a_click_on_padding_is_bad(read: Any) -> None:
-    rows, found = read([{"query_id": 1, "doc_ids": [4, 5], "clicks": [0, 1], "mask": [True, False]}])
+    rows, found = read(
+        [{"query_id": 1, "doc_ids": [4, 5], "clicks": [0, 1], "mask": [True, False]}]
+    )
     assert rows == []
     assert faults(found) == [("click on an ad not shown", 1)]
 
@@ -198,7 +272,9 @@ def test_a_click_on_padding_is_bad(read: Any) -> None:
 def test_rows_keep_their_numbers_over_batches(read: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(clax, "BATCH", 2)
     wanted = [FINE | {"query_id": f"q{number}"} for number in range(7)]
-    rows, found = read([*wanted[:3], FINE | {"clicks": [0, 2]}, *wanted[3:], FINE | {"query_id": ""}])
+    rows, found = read(
+        [*wanted[:3], FINE | {"clicks": [0, 2]}, *wanted[3:], FINE | {"query_id": ""}]
+    )
     assert pages(rows) == [(row["query_id"], ["a", "b"], [1]) for row in wanted]
     assert faults(found) == [("not readable", 4), ("no query", 9)]
 
@@ -225,7 +301,9 @@ def test_a_bad_line_is_told_and_the_others_are_kept(tmp_path: Path, bad: str) ->
 
 
 def test_lines_of_mixed_ids_are_read_as_text(tmp_path: Path) -> None:
-    rows, found = read_file(write_lines(tmp_path, [{"query_id": 1, "doc_ids": [4, "b", -1], "clicks": [0, 1.0, 0]}]))
+    rows, found = read_file(
+        write_lines(tmp_path, [{"query_id": 1, "doc_ids": [4, "b", -1], "clicks": [0, 1.0, 0]}])
+    )
     assert pages(rows) == [("1", ["4", "b"], [2])]
     assert not found.faults.dropped
 
@@ -235,28 +313,53 @@ TYPES = [
     (pa.int64(), pa.large_list(pa.int64()), pa.list_(pa.float16(), 3)),
     (pa.float64(), pa.list_(pa.float64(), 3), pa.list_(pa.float32())),
     (pa.large_string(), pa.list_(pa.large_string()), pa.list_(pa.bool_())),
-    (pa.dictionary(pa.int32(), pa.string()), pa.list_(pa.dictionary(pa.int8(), pa.string())), pa.list_(pa.uint8())),
+    (
+        pa.dictionary(pa.int32(), pa.string()),
+        pa.list_(pa.dictionary(pa.int8(), pa.string())),
+        pa.list_(pa.uint8()),
+    ),
 ]
 
 
 @pytest.mark.parametrize(("query", "ads", "clicks"), TYPES)
-def test_every_type_that_arrow_writes_ids_and_clicks_in_is_read(tmp_path: Path, query: Any, ads: Any, clicks: Any) -> None:
+def test_every_type_that_arrow_writes_ids_and_clicks_in_is_read(
+    tmp_path: Path, query: Any, ads: Any, clicks: Any
+) -> None:
     is_number = pa.types.is_integer(query) or pa.types.is_floating(query)
     ids = [4, 5, None] if is_number else ["4", "5", None]
-    hits: list[Any] = [np.float16(0), np.float16(1), np.float16(0)] if pa.types.is_float16(clicks.value_type) else [0, 1, 0]
+    hits: list[Any] = (
+        [np.float16(0), np.float16(1), np.float16(0)]
+        if pa.types.is_float16(clicks.value_type)
+        else [0, 1, 0]
+    )
     if pa.types.is_boolean(clicks.value_type):
         hits = [False, True, False]
-    arrays = [pa.array([1 if is_number else "1"], query), pa.array([ids], ads), pa.array([hits], clicks)]
-    rows, found = read_file(write_parquet(tmp_path, pa.Table.from_arrays(arrays, names=["query_id", "doc_ids", "clicks"])))
+    arrays = [
+        pa.array([1 if is_number else "1"], query),
+        pa.array([ids], ads),
+        pa.array([hits], clicks),
+    ]
+    rows, found = read_file(
+        write_parquet(
+            tmp_path, pa.Table.from_arrays(arrays, names=["query_id", "doc_ids", "clicks"])
+        )
+    )
     assert pages(rows) == [("1", ["4", "5"], [2])]
     assert not found.faults.dropped
 
 
 def test_a_bad_row_whose_text_is_not_utf8_is_told_too(tmp_path: Path) -> None:
-    ads = pa.ListArray.from_arrays(pa.array([0, 2], pa.int32()), pa.array([b"\xff", b""]).cast(pa.string(), safe=False).cast(pa.string()))
-    rows, found = read_file(write_parquet(tmp_path, pa.table({"query_id": ["q"], "doc_ids": ads, "clicks": [[0, 0]]})))
+    ads = pa.ListArray.from_arrays(
+        pa.array([0, 2], pa.int32()),
+        pa.array([b"\xff", b""]).cast(pa.string(), safe=False).cast(pa.string()),
+    )
+    rows, found = read_file(
+        write_parquet(tmp_path, pa.table({"query_id": ["q"], "doc_ids": ads, "clicks": [[0, 0]]}))
+    )
     assert rows == []
-    assert [example.got for example in found.faults.examples["null ad"]] == ["ads text that is not UTF-8"]
+    assert [example.got for example in found.faults.examples["null ad"]] == [
+        "ads text that is not UTF-8"
+    ]
 
 
 @pytest.mark.parametrize("missing", ["query_id", "doc_ids", "clicks"])
@@ -265,9 +368,13 @@ def test_a_missing_column_is_an_error_that_says_how_to_name_it(read: Any, missin
         read([{name: value for name, value in FINE.items() if name != missing}])
 
 
-@pytest.mark.parametrize("change", [{"doc_ids": 3}, {"clicks": ["yes"]}, {"query_id": [1]}, {"clicks": 1}])
+@pytest.mark.parametrize(
+    "change", [{"doc_ids": 3}, {"clicks": ["yes"]}, {"query_id": [1]}, {"clicks": 1}]
+)
 def test_a_column_of_the_wrong_type_is_an_error(tmp_path: Path, change: Row) -> None:
-    with pytest.raises(LogError, match=rf"{next(iter(change))} in part-0\.parquet: expected .*, got "):
+    with pytest.raises(
+        LogError, match=rf"{next(iter(change))} in part-0\.parquet: expected .*, got "
+    ):
         read_file(write_parquet(tmp_path, [FINE | change]))
 
 
@@ -298,7 +405,9 @@ def test_it_is_recognised_and_other_files_are_not(tmp_path: Path) -> None:
 
     assert recognised("clax", [FINE])
     assert recognised("pairs", [{"query_doc_ids": [1], "clicks": [0]}])
-    assert recognised("hugging", [{"query_id": "7", "url_md5": ["ab"], "position": [1], "click": [0], "n": 1}])
+    assert recognised(
+        "hugging", [{"query_id": "7", "url_md5": ["ab"], "position": [1], "click": [0], "n": 1}]
+    )
     assert not recognised("plain", [{"query": "q", "ads": ["a"], "clicks": [1]}])
     assert not recognised("long", [{"query_id": "q", "doc_id": "a", "position": 1, "click": 1}])
     assert not recognised("both", [{"query": "q", "ads": ["a"], "doc_ids": ["a"], "clicks": [1]}])
@@ -313,9 +422,16 @@ def sessions(draw: st.DrawFn) -> tuple[str, list[str], set[int]]:
     return draw(st.text("xyz", min_size=1)), ads, draw(st.sets(st.integers(1, len(ads))))
 
 
-@given(st.lists(sessions(), min_size=1, max_size=5), st.randoms(use_true_random=False), st.sampled_from(["mask", "n", "position", "id"]))
+@given(
+    st.lists(sessions(), min_size=1, max_size=5),
+    st.randoms(use_true_random=False),
+    st.sampled_from(["mask", "n", "position", "id"]),
+)
 def test_random_sessions_padded_and_shuffled_come_back_as_they_were(
-    tmp_path_factory: pytest.TempPathFactory, wanted: list[tuple[str, list[str], set[int]]], random: Any, told_by: str
+    tmp_path_factory: pytest.TempPathFactory,
+    wanted: list[tuple[str, list[str], set[int]]],
+    random: Any,
+    told_by: str,
 ) -> None:
     rows = [_padded(query, ads, clicks, random, told_by) for query, ads, clicks in wanted]
     for writer in WRITERS.values():
@@ -329,8 +445,14 @@ def _padded(query: str, ads: list[str], clicks: set[int], random: Any, told_by: 
     if told_by != "id":
         random.shuffle(slots)
     filled = len(slots)
-    slots += [("-1" if told_by == "id" else "pad", 0 if told_by == "position" else 9, 0)] * random.randrange(3)
-    row: Row = {"query_id": query, "doc_ids": [slot[0] for slot in slots], "clicks": [slot[2] for slot in slots]}
+    slots += [
+        ("-1" if told_by == "id" else "pad", 0 if told_by == "position" else 9, 0)
+    ] * random.randrange(3)
+    row: Row = {
+        "query_id": query,
+        "doc_ids": [slot[0] for slot in slots],
+        "clicks": [slot[2] for slot in slots],
+    }
     if told_by != "id":
         row["positions"] = [slot[1] for slot in slots]
     extra = {"mask": [place < filled for place in range(len(slots))], "n": filled}

@@ -12,16 +12,33 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from logs.formats.event_logs import Page, Row, T, faults, own_files, parquet, plain, read, shown, visits
-from reclick.engines import joining
+from logs.formats.event_logs import (
+    Page,
+    Row,
+    T,
+    faults,
+    own_files,
+    parquet,
+    plain,
+    read,
+    shown,
+    visits,
+)
 from reclick.errors import LogError
-from reclick.logs.formats.files import LogFile
+from reclick.logs.assembly import page_join
+from reclick.logs.files.archive import LogFile
 from reclick.logs.formats.ga4 import GA4
 
 ITEM = pa.struct(
-    [(name, pa.string()) for name in ("item_id", "item_name", "item_list_id", "item_list_name", "item_list_index")] + [("price", pa.float64())]
+    [
+        (name, pa.string())
+        for name in ("item_id", "item_name", "item_list_id", "item_list_name", "item_list_index")
+    ]
+    + [("price", pa.float64())]
 )
-VALUE = pa.struct([("string_value", pa.string()), ("int_value", pa.int64()), ("double_value", pa.float64())])
+VALUE = pa.struct(
+    [("string_value", pa.string()), ("int_value", pa.int64()), ("double_value", pa.float64())]
+)
 PARAM = pa.struct([("key", pa.string()), ("value", VALUE)])
 NESTED = pa.schema(
     [
@@ -35,17 +52,38 @@ NESTED = pa.schema(
 )
 
 
-def item(ad: str | None, index: int | None = None, of: str | None = "results", title: str | None = None) -> Row:
+def item(
+    ad: str | None, index: int | None = None, of: str | None = "results", title: str | None = None
+) -> Row:
     """An item as the export writes it: text all, and what is not there is said to be not set."""
-    said = {"item_id": ad, "item_name": title, "item_list_id": of, "item_list_name": None, "item_list_index": None if index is None else str(index)}
+    said = {
+        "item_id": ad,
+        "item_name": title,
+        "item_list_id": of,
+        "item_list_name": None,
+        "item_list_index": None if index is None else str(index),
+    }
     return {field: "(not set)" if value is None else value for field, value in said.items()}
 
 
-def event(time: int, name: str, items: list[Row], user: str | None = "u", session: int | None = 1, **params: str) -> Row:
+def event(
+    time: int,
+    name: str,
+    items: list[Row],
+    user: str | None = "u",
+    session: int | None = 1,
+    **params: str,
+) -> Row:
     numbers = [] if session is None else [{"key": "ga_session_id", "value": {"int_value": session}}]
     texts = [{"key": key, "value": {"string_value": value}} for key, value in params.items()]
     said = [{"key": "engagement", "value": {"double_value": 1.5}}, *numbers, *texts]
-    return {"event_timestamp": T + time, "event_name": name, "event_params": said, "user_pseudo_id": user, "items": items}
+    return {
+        "event_timestamp": T + time,
+        "event_name": name,
+        "event_params": said,
+        "user_pseudo_id": user,
+        "items": items,
+    }
 
 
 def view(time: int, *items: Row, **more: Any) -> Row:
@@ -64,11 +102,23 @@ def flat(folder: Path, events: list[Row]) -> LogFile:
     """The same, a row for each event and item, as people flatten it."""
     rows = []
     for each in events:
-        params = {param["key"]: next(iter(param["value"].values())) for param in each["event_params"]}
+        params = {
+            param["key"]: next(iter(param["value"].values())) for param in each["event_params"]
+        }
         for one in each["items"] or [{}]:
-            plain_columns = {name: each[name] for name in ("event_timestamp", "event_name", "user_pseudo_id")}
-            params_read = {name: params.get(name) for name in ("ga_session_id", "search_term", "page_location")}
-            rows.append({**plain_columns, **params_read, **{field.name: one.get(field.name) for field in ITEM}})
+            plain_columns = {
+                name: each[name] for name in ("event_timestamp", "event_name", "user_pseudo_id")
+            }
+            params_read = {
+                name: params.get(name) for name in ("ga_session_id", "search_term", "page_location")
+            }
+            rows.append(
+                {
+                    **plain_columns,
+                    **params_read,
+                    **{field.name: one.get(field.name) for field in ITEM},
+                }
+            )
     return parquet(folder, rows)
 
 
@@ -105,21 +155,54 @@ def test_indexes_may_count_from_zero_and_decide_the_order(ga4: Any) -> None:
 
 def test_views_that_go_on_where_the_last_ended_are_one_page(ga4: Any) -> None:
     first = view(1, item("a", 1), item("b", 2), **SEARCHED)
-    rows, _ = ga4([first, view(5, item("d", 4), **SEARCHED), view(6, item("c", 3), **SEARCHED), click(7, item("d", 4)), click(8, item("a"))])
+    rows, _ = ga4(
+        [
+            first,
+            view(5, item("d", 4), **SEARCHED),
+            view(6, item("c", 3), **SEARCHED),
+            click(7, item("d", 4)),
+            click(8, item("a")),
+        ]
+    )
     assert shown(rows) == [("shoes", ["a", "b", "c", "d"], [4, 1])]
 
 
 def test_an_index_shown_again_starts_a_new_page(ga4: Any) -> None:
-    first, again = view(1, item("a", 1), item("b", 2), **SEARCHED), view(9, item("c", 1), item("b", 2), **SEARCHED)
-    rows, _ = ga4([first, click(2, item("b", 2)), again, click(10, item("b", 2)), click(11, item("c", 1)), click(12, item("a", 1))])
+    first, again = (
+        view(1, item("a", 1), item("b", 2), **SEARCHED),
+        view(9, item("c", 1), item("b", 2), **SEARCHED),
+    )
+    rows, _ = ga4(
+        [
+            first,
+            click(2, item("b", 2)),
+            again,
+            click(10, item("b", 2)),
+            click(11, item("c", 1)),
+            click(12, item("a", 1)),
+        ]
+    )
     assert shown(rows) == [("shoes", ["a", "b"], [2, 1]), ("shoes", ["c", "b"], [2, 1])]
 
 
 def test_lists_of_one_visit_are_pages_of_their_own(ga4: Any) -> None:
-    results, others = view(1, item("a", 1), item("b", 2), **SEARCHED), view(2, item("b", 1, of="also bought"), item("c", 2, of="also bought"))
-    rows, found = ga4([results, others, click(3, item("b", of="also bought")), click(4, item("b", of="results")), click(5, item("c", of=None))])
+    results, others = (
+        view(1, item("a", 1), item("b", 2), **SEARCHED),
+        view(2, item("b", 1, of="also bought"), item("c", 2, of="also bought")),
+    )
+    rows, found = ga4(
+        [
+            results,
+            others,
+            click(3, item("b", of="also bought")),
+            click(4, item("b", of="results")),
+            click(5, item("c", of=None)),
+        ]
+    )
     assert shown(rows) == [("shoes", ["a", "b"], [2]), ("also bought", ["b", "c"], [1, 2])]
-    assert found.notes == {"ad shown in a list without a search term, the list taken as the query": 2}
+    assert found.notes == {
+        "ad shown in a list without a search term, the list taken as the query": 2
+    }
 
 
 def test_users_and_sessions_are_kept_apart(ga4: Any) -> None:
@@ -135,12 +218,19 @@ def test_users_and_sessions_are_kept_apart(ga4: Any) -> None:
             click(7, item("a"), user="x", session=1),
         ]
     )
-    assert [(row["user"], row["clicks"]) for row in rows] == [("u", []), ("v", [2]), ("v", []), ("w", [1])]
+    assert [(row["user"], row["clicks"]) for row in rows] == [
+        ("u", []),
+        ("v", [2]),
+        ("v", []),
+        ("w", [1]),
+    ]
     assert len({row["session_id"] for row in rows}) == 4
     assert found.notes == {"click without a list view before it in its visit, set aside": 1}
 
 
-def test_the_term_is_that_of_the_event_or_of_its_address_or_of_the_last_search_there(ga4: Any) -> None:
+def test_the_term_is_that_of_the_event_or_of_its_address_or_of_the_last_search_there(
+    ga4: Any,
+) -> None:
     at: Row = {"page_location": "https://x.example/find"}
     other: Row = {"page_location": "https://x.example/other"}
     rows, _ = ga4(
@@ -158,19 +248,35 @@ def test_the_term_is_that_of_the_event_or_of_its_address_or_of_the_last_search_t
 
 def test_a_search_without_an_address_holds_until_the_next(ga4: Any) -> None:
     rows, _ = ga4(
-        [event(0, "view_search_results", [], **SEARCHED), view(0, item("a", 1)), view(8, item("b", 1)), event(9, "search", [], search_term="x")]
+        [
+            event(0, "view_search_results", [], **SEARCHED),
+            view(0, item("a", 1)),
+            view(8, item("b", 1)),
+            event(9, "search", [], search_term="x"),
+        ]
     )
     assert [row["query"] for row in rows] == ["shoes", "shoes"]
 
 
 def test_items_without_an_index_stand_as_the_event_has_them(ga4: Any) -> None:
-    rows, found = ga4([view(1, item("b"), item("a", 7), item("c"), **SEARCHED), click(2, item("a")), view(5, item("c"), item("a"), **SEARCHED)])
+    rows, found = ga4(
+        [
+            view(1, item("b"), item("a", 7), item("c"), **SEARCHED),
+            click(2, item("a")),
+            view(5, item("c"), item("a"), **SEARCHED),
+        ]
+    )
     assert shown(rows) == [("shoes", ["b", "a", "c"], [2]), ("shoes", ["c", "a"], [])]
     assert found.notes["ad shown without an index, its place in the event taken"] == 5
 
 
 def test_an_item_without_an_id_goes_by_its_name(ga4: Any) -> None:
-    rows, _ = ga4([view(1, item(None, 1, title="Red shoe"), **SEARCHED), click(2, item(None, 1, title="Red shoe"))])
+    rows, _ = ga4(
+        [
+            view(1, item(None, 1, title="Red shoe"), **SEARCHED),
+            click(2, item(None, 1, title="Red shoe")),
+        ]
+    )
     assert shown(rows) == [("shoes", ["Red shoe"], [1])]
 
 
@@ -197,13 +303,21 @@ def test_bad_events_are_told_with_their_rows(ga4: Any) -> None:
 
 
 def test_an_event_without_items_is_bad(tmp_path: Path) -> None:
-    rows, found = read(GA4, nested(tmp_path, [view(1, item("a", 1), **SEARCHED), view(2, **SEARCHED), click(3)]))
+    rows, found = read(
+        GA4, nested(tmp_path, [view(1, item("a", 1), **SEARCHED), view(2, **SEARCHED), click(3)])
+    )
     assert shown(rows) == [("shoes", ["a"], [])]
     assert faults(found) == {"no ads": [2, 3]}
 
 
 def test_a_list_that_names_nothing_is_set_aside_with_its_clicks(ga4: Any) -> None:
-    rows, found = ga4([view(1, item("a", 1, of=None), item("b", 2, of=None)), click(2, item("b", 2, of=None)), view(3, item("c", 1), **SEARCHED)])
+    rows, found = ga4(
+        [
+            view(1, item("a", 1, of=None), item("b", 2, of=None)),
+            click(2, item("b", 2, of=None)),
+            view(3, item("c", 1), **SEARCHED),
+        ]
+    )
     assert shown(rows) == [("shoes", ["c"], [])]
     assert found.notes == {
         "ad shown in a list without a search term and without a name, set aside": 2,
@@ -213,10 +327,18 @@ def test_a_list_that_names_nothing_is_set_aside_with_its_clicks(ga4: Any) -> Non
 
 
 def test_columns_may_have_other_names(tmp_path: Path) -> None:
-    row = {"event_name": "view_item_list", "event_timestamp": T, "user_pseudo_id": "u", "Sku": "a", "term": "shoes"}
+    row = {
+        "event_name": "view_item_list",
+        "event_timestamp": T,
+        "user_pseudo_id": "u",
+        "Sku": "a",
+        "term": "shoes",
+    }
     rows, _ = read(GA4, parquet(tmp_path, [row]), columns={"ad": "Sku", "query": "term"})
     assert shown(rows) == [("shoes", ["a"], [])]
-    with pytest.raises(LogError, match=r'has no column nowhere\. It has .*Sku.*columns=\{"query": \.\.\.\}'):
+    with pytest.raises(
+        LogError, match=r'has no column nowhere\. It has .*Sku.*columns=\{"query": \.\.\.\}'
+    ):
         read(GA4, parquet(tmp_path, [row]), columns={"ad": "Sku", "query": "nowhere"})
 
 
@@ -225,11 +347,18 @@ def test_files_that_cannot_be_read_say_why(tmp_path: Path) -> None:
         read(GA4, plain(tmp_path, "{}", "events.json"))
     with pytest.raises(LogError, match=r"broken\.parquet cannot be read as Parquet"):
         read(GA4, plain(tmp_path, "PAR1", "broken.parquet"))
-    texts = [{"event_name": "select_item", "event_timestamp": 1, "user_pseudo_id": "u", "items": "[]"}]
-    with pytest.raises(LogError, match=r"items in events\.parquet: expected a list of records, got string"):
+    texts = [
+        {"event_name": "select_item", "event_timestamp": 1, "user_pseudo_id": "u", "items": "[]"}
+    ]
+    with pytest.raises(
+        LogError, match=r"items in events\.parquet: expected a list of records, got string"
+    ):
         read(GA4, parquet(tmp_path, texts))
     with pytest.raises(LogError, match="has no column items or item_id"):
-        read(GA4, parquet(tmp_path, [{key: value for key, value in texts[0].items() if key != "items"}]))
+        read(
+            GA4,
+            parquet(tmp_path, [{key: value for key, value in texts[0].items() if key != "items"}]),
+        )
 
 
 def test_it_is_recognised_by_its_columns(tmp_path: Path) -> None:
@@ -258,21 +387,32 @@ def written(users: list[list[Page]]) -> tuple[list[Row], list[tuple[str, Page]]]
 
 @settings(max_examples=15)
 @given(visits, st.sampled_from([nested, flat]), st.randoms(use_true_random=False))
-def test_any_sessions_come_back_whatever_the_order_of_the_rows(users: list[list[Page]], write: Any, rng: random.Random) -> None:
+def test_any_sessions_come_back_whatever_the_order_of_the_rows(
+    users: list[list[Page]], write: Any, rng: random.Random
+) -> None:
     events, sessions = written(users)
     rng.shuffle(events)
     with TemporaryDirectory() as folder:
         rows, found = read(GA4, write(Path(folder), events))
-    assert sorted((row["user"], page) for row, page in zip(rows, shown(rows), strict=True)) == sorted(sessions)
+    assert sorted(
+        (row["user"], page) for row, page in zip(rows, shown(rows), strict=True)
+    ) == sorted(sessions)
     assert not found.faults.dropped
     assert not found.notes
 
 
-def test_a_log_in_many_buckets_gives_the_same_sessions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    users = [[(f"q{number % 3}", ["a", "b", "c"], [2, 1]), ("hats", ["c", "a"], [])] for number in range(40)]
+def test_a_log_in_many_buckets_gives_the_same_sessions(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    users = [
+        [(f"q{number % 3}", ["a", "b", "c"], [2, 1]), ("hats", ["c", "a"], [])]
+        for number in range(40)
+    ]
     events, sessions = written(users)
     file = nested(tmp_path, events)
-    monkeypatch.setattr(joining, "BUCKET_BYTES", 8 * Path(file.path).stat().st_size // 6)
+    monkeypatch.setattr(page_join, "BUCKET_BYTES", 8 * Path(file.path).stat().st_size // 6)
     rows, found = read(GA4, file)
-    assert sorted((row["user"], page) for row, page in zip(rows, shown(rows), strict=True)) == sorted(sessions)
+    assert sorted(
+        (row["user"], page) for row, page in zip(rows, shown(rows), strict=True)
+    ) == sorted(sessions)
     assert not found.faults.dropped

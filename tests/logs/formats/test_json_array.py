@@ -14,11 +14,11 @@ from hypothesis import strategies as st
 
 from logs.formats.line_logs import started
 from reclick.errors import LogError
-from reclick.logs.formats import json_array
-from reclick.logs.formats.files import LogFile
-from reclick.logs.formats.format import Found
-from reclick.logs.formats.json_array import Values, as_lines
-from reclick.logs.formats.json_records import first_objects, read_objects
+from reclick.logs.files.archive import LogFile
+from reclick.logs.formats.base import Found
+from reclick.logs.formats.helpers import json_array
+from reclick.logs.formats.helpers.json_array import Values, as_lines
+from reclick.logs.formats.helpers.json_records import first_objects, read_objects
 
 ONE, TWO = {"id": "a"}, {"id": "é] , [{", "more": {"deep": [1, 2]}}
 WRITTEN = {
@@ -59,7 +59,9 @@ def test_what_is_no_object_in_an_array_is_told_by_its_place(tmp_path: Path) -> N
     ]
 
 
-@pytest.mark.parametrize("text", ['[1]\n{"id": "a"}\n', '[{"id": "b"}]\n{"id": "a"}\n', "[]\n" + json.dumps(ONE)])
+@pytest.mark.parametrize(
+    "text", ['[1]\n{"id": "a"}\n', '[{"id": "b"}]\n{"id": "a"}\n', "[]\n" + json.dumps(ONE)]
+)
 def test_lines_of_which_the_first_is_a_list_stay_lines(tmp_path: Path, text: str) -> None:
     read, found = objects(started(tmp_path, text, "log.json"))
     assert read == [(2, ONE)]
@@ -82,7 +84,9 @@ def test_lines_of_which_the_first_is_a_list_stay_lines(tmp_path: Path, text: str
         ),
     ],
 )
-def test_a_broken_array_is_refused_with_the_place(tmp_path: Path, data: bytes, message: str) -> None:
+def test_a_broken_array_is_refused_with_the_place(
+    tmp_path: Path, data: bytes, message: str
+) -> None:
     (tmp_path / "log.json").write_bytes(data)
     file = LogFile(str(tmp_path / "log.json"), "log.json")
     with pytest.raises(LogError, match=message):
@@ -90,7 +94,9 @@ def test_a_broken_array_is_refused_with_the_place(tmp_path: Path, data: bytes, m
     first_objects(file)  # never raises
 
 
-def test_a_value_that_never_ends_is_not_read_to_the_end_of_the_file(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_value_that_never_ends_is_not_read_to_the_end_of_the_file(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(json_array, "LONGEST", 1000)
     stream = io.BytesIO(b'[{"id": "' + b"x" * 100_000 + b'"}]')
     values = Values(stream, "log.json")
@@ -105,15 +111,30 @@ def test_a_file_of_lines_is_left_as_it_is(tmp_path: Path) -> None:
 
 
 anything = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.text(st.characters(exclude_categories=["Cs"]), max_size=4),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text('ab]}[{\\" ,\n', max_size=3), inner, max_size=3),
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.text(st.characters(exclude_categories=["Cs"]), max_size=4),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(st.text('ab]}[{\\" ,\n', max_size=3), inner, max_size=3)
+    ),
     max_leaves=6,
 )
 
 
-@given(values=st.lists(anything, max_size=6), indent=st.sampled_from([None, 0, 2]), size=st.integers(1, 40), escaped=st.booleans())
-def test_any_array_comes_back_in_pieces_of_any_size(values: list[Any], indent: int | None, size: int, escaped: bool) -> None:
-    stream = Values(io.BytesIO(json.dumps(values, indent=indent, ensure_ascii=escaped).encode()), "log.json")
+@given(
+    values=st.lists(anything, max_size=6),
+    indent=st.sampled_from([None, 0, 2]),
+    size=st.integers(1, 40),
+    escaped=st.booleans(),
+)
+def test_any_array_comes_back_in_pieces_of_any_size(
+    values: list[Any], indent: int | None, size: int, escaped: bool
+) -> None:
+    stream = Values(
+        io.BytesIO(json.dumps(values, indent=indent, ensure_ascii=escaped).encode()), "log.json"
+    )
     lines = b"".join(iter(lambda: stream.read(size), b"")).split(b"\n")
     assert lines.pop() == b""
     assert [json.loads(line) for line in lines] == values

@@ -15,15 +15,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from logs.formats.line_logs import log
+from reclick.data.schema import IDS, TEXT
 from reclick.errors import LogError
-from reclick.logs.formats import json_records
-from reclick.logs.formats.files import LogFile
-from reclick.logs.formats.format import Found
-from reclick.logs.formats.json_records import RecordReader, first_objects, read_json, read_objects, split_lines
-from reclick.logs.formats.misread import as_written
-from reclick.logs.formats.parquet_records import read_parquet
-from reclick.logs.formats.records import THERE, WHEN, WHOLE, Field, nested
-from reclick.schema import IDS, TEXT
+from reclick.logs.files.archive import LogFile
+from reclick.logs.formats.base import Found
+from reclick.logs.formats.helpers import json_records
+from reclick.logs.formats.helpers.json_records import (
+    RecordReader,
+    first_objects,
+    read_json,
+    read_objects,
+    split_lines,
+)
+from reclick.logs.formats.helpers.parquet_records import read_parquet
+from reclick.logs.formats.helpers.parse_errors import as_written
+from reclick.logs.formats.helpers.records import THERE, WHEN, WHOLE, Field, nested
 
 FIELDS = (
     Field("ad", TEXT, (*nested("object", "id"), ("id",))),
@@ -33,9 +39,21 @@ FIELDS = (
     Field("marked", THERE, (("index",), ("create",))),
 )
 WRITTEN: dict[str, Any] = {as_written("position"): None, as_written("time"): None}
-NOTHING: dict[str, Any] = {"ad": None, "ads": None, "position": None, "time": None, "marked": False} | WRITTEN
+NOTHING: dict[str, Any] = {
+    "ad": None,
+    "ads": None,
+    "position": None,
+    "time": None,
+    "marked": False,
+} | WRITTEN
 NOON = datetime(2024, 6, 1, 12)
-FULL = {"object": {"id": "a"}, "hits": ["a", "b"], "position": {"ordinal": 3}, "timestamp": "2024-06-01T12:00:00Z", "other": [{"deep": 1}]}
+FULL = {
+    "object": {"id": "a"},
+    "hits": ["a", "b"],
+    "position": {"ordinal": 3},
+    "timestamp": "2024-06-01T12:00:00Z",
+    "other": [{"deep": 1}],
+}
 FULL_ROW = {"ad": "a", "ads": ["a", "b"], "position": 3, "time": NOON, "marked": False} | WRITTEN
 
 
@@ -45,16 +63,25 @@ def read(file: LogFile) -> tuple[list[dict[str, Any]], list[tuple[int, str]]]:
     reader = read_parquet if file.is_parquet else read_json
     rows = [row for table in reader(file, FIELDS, found) for row in table.to_pylist()]
     assert set(found.faults.dropped) <= {"not readable"}
-    return rows, [(example.row, example.got) for example in found.faults.examples.get("not readable", [])]
+    return rows, [
+        (example.row, example.got) for example in found.faults.examples.get("not readable", [])
+    ]
 
 
 def written(folder: Path, *lines: Any, name: str = "log.ndjson", end: bytes = b"\n") -> LogFile:
-    return log(folder, *(line if isinstance(line, bytes) else json.dumps(line) for line in lines), name=name, end=end)
+    return log(
+        folder,
+        *(line if isinstance(line, bytes) else json.dumps(line) for line in lines),
+        name=name,
+        end=end,
+    )
 
 
 @pytest.mark.parametrize("name", ["log.ndjson", "log.ndjson.gz"])
 @pytest.mark.parametrize("end", [b"\n", b"\r\n"])
-def test_fields_come_out_flat_with_the_lines_they_stood_in(tmp_path: Path, name: str, end: bytes) -> None:
+def test_fields_come_out_flat_with_the_lines_they_stood_in(
+    tmp_path: Path, name: str, end: bytes
+) -> None:
     rows, bad = read(written(tmp_path, FULL, {}, FULL, name=name, end=end))
     assert rows == [FULL_ROW | {"number": 1}, NOTHING | {"number": 2}, FULL_ROW | {"number": 3}]
     assert not bad
@@ -97,9 +124,16 @@ def test_fields_come_out_flat_with_the_lines_they_stood_in(tmp_path: Path, name:
         ({"create": {"_id": "x"}}, {"marked": True}),
     ],
 )
-def test_a_value_is_found_wherever_and_however_it_is_written(tmp_path: Path, given_as: dict[str, Any], row: dict[str, Any]) -> None:
-    assert read(written(tmp_path, given_as, {}))[0] == [NOTHING | row | {"number": 1}, NOTHING | {"number": 2}]
-    among_others = read(written(tmp_path, FULL, given_as, {"id": 5, "timestamp": 1717243200}))  # one block with several ways of writing
+def test_a_value_is_found_wherever_and_however_it_is_written(
+    tmp_path: Path, given_as: dict[str, Any], row: dict[str, Any]
+) -> None:
+    assert read(written(tmp_path, given_as, {}))[0] == [
+        NOTHING | row | {"number": 1},
+        NOTHING | {"number": 2},
+    ]
+    among_others = read(
+        written(tmp_path, FULL, given_as, {"id": 5, "timestamp": 1717243200})
+    )  # one block with several ways of writing
     assert among_others[0][1] == NOTHING | row | {"number": 2}
     assert not among_others[1]
 
@@ -124,7 +158,9 @@ def test_a_value_is_found_wherever_and_however_it_is_written(tmp_path: Path, giv
         (b'{"timestamp": {}}', "timestamp: expected text, got {}"),
     ],
 )
-def test_a_line_that_cannot_be_read_is_told_and_the_others_are_kept(tmp_path: Path, line: bytes, got: str) -> None:
+def test_a_line_that_cannot_be_read_is_told_and_the_others_are_kept(
+    tmp_path: Path, line: bytes, got: str
+) -> None:
     rows, bad = read(written(tmp_path, FULL, b"", line, {"id": "last"}))
     assert rows == [FULL_ROW | {"number": 1}, NOTHING | {"ad": "last", "number": 4}]
     assert [number for number, _ in bad] == [3]
@@ -134,15 +170,31 @@ def test_a_line_that_cannot_be_read_is_told_and_the_others_are_kept(tmp_path: Pa
 def test_ordinals_may_be_objects_with_an_index_in_some_records_or_in_all(tmp_path: Path) -> None:
     indexed = [{"position": {"ordinal": {"index": place}}} for place in range(3)]
     assert [row["position"] for row in read(written(tmp_path, *indexed))[0]] == [0, 1, 2]
-    assert [row["position"] for row in read(written(tmp_path, *indexed, {"position": {"ordinal": 3}}))[0]] == [0, 1, 2, 3]
-    rows, bad = read(written(tmp_path, *indexed, {"position": {"ordinal": {}}}, {"position": {"ordinal": {"place": 4}}}, {"id": "last"}))
+    assert [
+        row["position"]
+        for row in read(written(tmp_path, *indexed, {"position": {"ordinal": 3}}))[0]
+    ] == [0, 1, 2, 3]
+    rows, bad = read(
+        written(
+            tmp_path,
+            *indexed,
+            {"position": {"ordinal": {}}},
+            {"position": {"ordinal": {"place": 4}}},
+            {"id": "last"},
+        )
+    )
     assert [row["position"] for row in rows] == [0, 1, 2, None]
-    assert bad == [(4, "position.ordinal: expected text, got {}"), (5, "position.ordinal: expected text, got {'place': 4}")]
+    assert bad == [
+        (4, "position.ordinal: expected text, got {}"),
+        (5, "position.ordinal: expected text, got {'place': 4}"),
+    ]
     broken = read(written(tmp_path, *indexed, b'{"id": "\xff"}', {"id": "last"}))
     assert ([row["position"] for row in broken[0]], len(broken[1])) == ([0, 1, 2, None], 1)
 
 
-def test_only_the_neighbourhood_of_a_bad_line_is_read_line_by_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_the_neighbourhood_of_a_bad_line_is_read_line_by_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     slow: list[int] = []
     one_by_one = RecordReader._one_by_one
 
@@ -155,7 +207,9 @@ def test_only_the_neighbourhood_of_a_bad_line_is_read_line_by_line(tmp_path: Pat
     lines[5000], lines[7000] = b"{", b""
     rows, bad = read(written(tmp_path, *lines))
     assert [number for number, _ in bad] == [5001]
-    assert [row["number"] for row in rows] == [number for number in range(1, 8001) if number not in {5001, 7001}]
+    assert [row["number"] for row in rows] == [
+        number for number in range(1, 8001) if number not in {5001, 7001}
+    ]
     assert all(row["ad"] == "a" for row in rows)
     assert 0 < sum(slow) <= json_records.FEW
 
@@ -171,15 +225,27 @@ def test_numbers_go_on_over_blocks(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
 def test_documents_of_search_hits_are_unwrapped(tmp_path: Path) -> None:
     wrapped = {"_index": "ubi_events", "_id": "1", "_source": FULL}
-    assert read(written(tmp_path, wrapped, wrapped))[0] == [FULL_ROW | {"number": 1}, FULL_ROW | {"number": 2}]
-    assert read(written(tmp_path, wrapped, FULL))[0] == [FULL_ROW | {"number": 1}, FULL_ROW | {"number": 2}]
-    assert read(written(tmp_path, wrapped, b"{", FULL))[0] == [FULL_ROW | {"number": 1}, FULL_ROW | {"number": 3}]
+    assert read(written(tmp_path, wrapped, wrapped))[0] == [
+        FULL_ROW | {"number": 1},
+        FULL_ROW | {"number": 2},
+    ]
+    assert read(written(tmp_path, wrapped, FULL))[0] == [
+        FULL_ROW | {"number": 1},
+        FULL_ROW | {"number": 2},
+    ]
+    assert read(written(tmp_path, wrapped, b"{", FULL))[0] == [
+        FULL_ROW | {"number": 1},
+        FULL_ROW | {"number": 3},
+    ]
     assert first_objects(written(tmp_path, wrapped, b"{", FULL)) == [FULL, FULL]
 
 
 def test_objects_come_as_they_are_with_their_lines(tmp_path: Path) -> None:
     found = Found()
-    assert list(read_objects(written(tmp_path, FULL, b"", b"{", {"id": 1}), found)) == [(1, FULL), (4, {"id": 1})]
+    assert list(read_objects(written(tmp_path, FULL, b"", b"{", {"id": 1}), found)) == [
+        (1, FULL),
+        (4, {"id": 1}),
+    ]
     assert [example.row for example in found.faults.examples["not readable"]] == [3]
 
 
@@ -198,27 +264,47 @@ def parquet(folder: Path, columns: dict[str, Any], name: str = "log.parquet") ->
 @pytest.mark.parametrize(
     ("columns", "row"),
     [
-        ({"object": [{"id": "a", "more": 1}], "position": [{"ordinal": 3}]}, {"ad": "a", "position": 3}),
+        (
+            {"object": [{"id": "a", "more": 1}], "position": [{"ordinal": 3}]},
+            {"ad": "a", "position": 3},
+        ),
         ({"object.id": ["a"], "position.ordinal": [3.0]}, {"ad": "a", "position": 3}),
         ({"object": pa.array([{"id": 7}]), "hits": [[1, 2]]}, {"ad": "7", "ads": ["1", "2"]}),
-        ({"id": pa.array(["a"]).dictionary_encode(), "hits": pa.array([["a"]], pa.large_list(pa.large_string()))}, {"ad": "a", "ads": ["a"]}),
+        (
+            {
+                "id": pa.array(["a"]).dictionary_encode(),
+                "hits": pa.array([["a"]], pa.large_list(pa.large_string())),
+            },
+            {"ad": "a", "ads": ["a"]},
+        ),
         ({"id": pa.array([7.0])}, {"ad": "7"}),
         ({"timestamp": pa.array([NOON], pa.timestamp("ms", "UTC"))}, {"time": NOON}),
-        ({"position": [{"ordinal": "top"}], "timestamp": ["soon"]}, {as_written("position"): "top", as_written("time"): "soon"}),
+        (
+            {"position": [{"ordinal": "top"}], "timestamp": ["soon"]},
+            {as_written("position"): "top", as_written("time"): "soon"},
+        ),
         ({"position.ordinal": [4.5]}, {as_written("position"): "4.5"}),
         ({"position": [{"ordinal": ""}], "position.ordinal": ["4"]}, {"position": 4}),
-        ({"position.ordinal": [""], "timestamp": [""]}, {as_written("position"): "", as_written("time"): ""}),
+        (
+            {"position.ordinal": [""], "timestamp": [""]},
+            {as_written("position"): "", as_written("time"): ""},
+        ),
         ({"position.ordinal": [float("nan")], "timestamp": pa.array([None], pa.string())}, {}),
         ({"position": ["top"], "other": [1]}, {}),
         ({"other": [1]}, {}),
     ],
 )
-def test_parquet_is_read_nested_or_flat(tmp_path: Path, columns: dict[str, Any], row: dict[str, Any]) -> None:
+def test_parquet_is_read_nested_or_flat(
+    tmp_path: Path, columns: dict[str, Any], row: dict[str, Any]
+) -> None:
     assert read(parquet(tmp_path, columns)) == ([NOTHING | row | {"number": 1}], [])
 
 
 def test_a_column_of_the_wrong_kind_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(LogError, match=r"ads in log\.parquet: expected ids, got string\. Is the log of this format\?"):
+    with pytest.raises(
+        LogError,
+        match=r"ads in log\.parquet: expected ids, got string\. Is the log of this format\?",
+    ):
         read(parquet(tmp_path, {"hits": ["a,b"]}))
 
 
@@ -232,18 +318,40 @@ def test_damaged_parquet_and_parquet_in_an_archive_are_refused(tmp_path: Path) -
 
 NONE = ["", "top", "{", "1 2", 2.5]  # neither whole numbers nor, the first ones, times
 ordinals = st.integers(0, 9).map(lambda index: {"index": index})  # of old
-texts = st.one_of(st.none(), st.text(st.characters(exclude_categories=["Cs"]), max_size=5), st.integers(-(2**70), 2**70))
+texts = st.one_of(
+    st.none(),
+    st.text(st.characters(exclude_categories=["Cs"]), max_size=5),
+    st.integers(-(2**70), 2**70),
+)
 records = st.fixed_dictionaries(
     {},
     optional={
-        "object": st.one_of(st.none(), st.fixed_dictionaries({}, optional={"id": texts, "more": st.booleans()})),
+        "object": st.one_of(
+            st.none(), st.fixed_dictionaries({}, optional={"id": texts, "more": st.booleans()})
+        ),
         "id": texts,
         "hits": st.one_of(st.none(), st.lists(texts, max_size=3)),
         "position": st.fixed_dictionaries(
-            {"ordinal": st.one_of(st.none(), st.integers(-9, 10**6), st.integers(0, 9).map(str), st.sampled_from(NONE), ordinals)}
+            {
+                "ordinal": st.one_of(
+                    st.none(),
+                    st.integers(-9, 10**6),
+                    st.integers(0, 9).map(str),
+                    st.sampled_from(NONE),
+                    ordinals,
+                )
+            }
         ),
-        "timestamp": st.one_of(st.none(), st.just("2024-06-01T12:00:00Z"), st.sampled_from(NONE[:4])),
-        "noise": st.recursive(st.none(), lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.text(max_size=2), inner, max_size=2)),
+        "timestamp": st.one_of(
+            st.none(), st.just("2024-06-01T12:00:00Z"), st.sampled_from(NONE[:4])
+        ),
+        "noise": st.recursive(
+            st.none(),
+            lambda inner: (
+                st.lists(inner, max_size=2)
+                | st.dictionaries(st.text(max_size=2), inner, max_size=2)
+            ),
+        ),
     },
 )
 
@@ -251,13 +359,19 @@ records = st.fixed_dictionaries(
 def expected(record: dict[str, Any]) -> dict[str, Any]:
     inner = (record.get("object") or {}).get("id")
     ad = inner if inner not in (None, "") else record.get("id")
-    hits, ordinal, time = record.get("hits"), record.get("position", {}).get("ordinal"), record.get("timestamp")
+    hits, ordinal, time = (
+        record.get("hits"),
+        record.get("position", {}).get("ordinal"),
+        record.get("timestamp"),
+    )
     ordinal = ordinal["index"] if isinstance(ordinal, dict) else ordinal
     return NOTHING | {
         "ad": None if ad in (None, "") else str(ad),
         "ads": None if hits is None else [None if hit is None else str(hit) for hit in hits],
         "position": None if ordinal is None or ordinal in NONE else int(ordinal),
-        as_written("position"): (ordinal if isinstance(ordinal, str) else json.dumps(ordinal)) if ordinal in NONE else None,
+        as_written("position"): (ordinal if isinstance(ordinal, str) else json.dumps(ordinal))
+        if ordinal in NONE
+        else None,
         "time": None if time is None or time in NONE else NOON,
         as_written("time"): time if time in NONE else None,
     }
@@ -270,12 +384,20 @@ def reader() -> Iterator[RecordReader]:
 
 
 @given(lines=st.lists(st.one_of(records, st.just(b"{"), st.just(b" ")), max_size=12))
-def test_any_records_come_back_whatever_stands_between_them(reader: RecordReader, lines: list[Any]) -> None:
-    data = b"".join((line if isinstance(line, bytes) else json.dumps(line).encode()) + b"\n" for line in lines)
+def test_any_records_come_back_whatever_stands_between_them(
+    reader: RecordReader, lines: list[Any]
+) -> None:
+    data = b"".join(
+        (line if isinstance(line, bytes) else json.dumps(line).encode()) + b"\n" for line in lines
+    )
     filled, place, many = split_lines(data or b"\n")
     pieces = list(reader.read(filled, place)) if len(filled) else []
     kept = [line for line, record in enumerate(lines) if isinstance(record, dict)]
     assert many == max(len(lines), 1)
     assert [line for piece in pieces for line in piece.line.tolist()] == kept
-    assert [row for piece in pieces for row in piece.records.to_pylist()] == [expected(lines[line]) for line in kept]
-    assert [line for piece in pieces for line, _ in piece.bad] == [line for line, record in enumerate(lines) if record == b"{"]
+    assert [row for piece in pieces for row in piece.records.to_pylist()] == [
+        expected(lines[line]) for line in kept
+    ]
+    assert [line for piece in pieces for line, _ in piece.bad] == [
+        line for line, record in enumerate(lines) if record == b"{"
+    ]

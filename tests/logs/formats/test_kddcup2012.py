@@ -14,9 +14,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from logs.formats.event_logs import Row, faults, own_files, plain, read
-from reclick.engines import joining
 from reclick.errors import LogError
-from reclick.logs.formats.files import LogFile, with_members
+from reclick.logs.assembly import page_join
+from reclick.logs.files.archive import LogFile, with_members
 from reclick.logs.formats.kddcup2012 import KDDCUP2012
 
 MISSING = "row of a page with positions missing, set aside"
@@ -24,11 +24,41 @@ UNEQUAL = "row of a page whose positions were shown unequally often, set aside"
 MIXED = "row of pages that cannot be told apart, set aside"
 SPREAD = "page shown more than once, its clicks spread over the showings"
 NO_ORDER = "clicks without an order, taken from the top down"
-Instance = tuple[int, int, int, int, int, int, int]  # click, impression, ad, depth, position, query, user
+Instance = tuple[
+    int, int, int, int, int, int, int
+]  # click, impression, ad, depth, position, query, user
 
 
-def line(click: int, impression: int, ad: int, depth: int, position: int, query: int = 7, user: int = 3, title: int = 1, description: int = 2) -> str:
-    return "\t".join(map(str, (click, impression, 14340390157469404125, ad, 99, depth, position, query, 5, title, description, user)))
+def line(
+    click: int,
+    impression: int,
+    ad: int,
+    depth: int,
+    position: int,
+    query: int = 7,
+    user: int = 3,
+    title: int = 1,
+    description: int = 2,
+) -> str:
+    return "\t".join(
+        map(
+            str,
+            (
+                click,
+                impression,
+                14340390157469404125,
+                ad,
+                99,
+                depth,
+                position,
+                query,
+                5,
+                title,
+                description,
+                user,
+            ),
+        )
+    )
 
 
 def training(folder: Path, *lines: str) -> LogFile:
@@ -40,7 +70,16 @@ def weighted(rows: list[Row]) -> list[tuple[str, list[str], list[int], float]]:
 
 
 def test_a_page_shown_once_is_read_as_it_was(tmp_path: Path) -> None:
-    rows, found = read(KDDCUP2012, training(tmp_path, line(1, 1, 12, 3, 3), line(0, 1, 10, 3, 1), line(1, 1, 11, 3, 2), line(0, 1, 10, 1, 1, user=0)))
+    rows, found = read(
+        KDDCUP2012,
+        training(
+            tmp_path,
+            line(1, 1, 12, 3, 3),
+            line(0, 1, 10, 3, 1),
+            line(1, 1, 11, 3, 2),
+            line(0, 1, 10, 1, 1, user=0),
+        ),
+    )
     assert weighted(rows) == [("7", ["10", "11", "12"], [2, 3], 1), ("7", ["10"], [], 1)]
     assert [row["user"] for row in rows] == ["3", None]
     assert found.notes == {NO_ORDER: 1}
@@ -49,7 +88,11 @@ def test_a_page_shown_once_is_read_as_it_was(tmp_path: Path) -> None:
 
 def test_clicks_of_a_page_shown_often_are_spread_one_to_a_showing(tmp_path: Path) -> None:
     rows, found = read(KDDCUP2012, training(tmp_path, line(2, 9, 10, 2, 1), line(3, 9, 11, 2, 2)))
-    assert weighted(rows) == [("7", ["10", "11"], [1], 2), ("7", ["10", "11"], [2], 3), ("7", ["10", "11"], [], 4)]
+    assert weighted(rows) == [
+        ("7", ["10", "11"], [1], 2),
+        ("7", ["10", "11"], [2], 3),
+        ("7", ["10", "11"], [], 4),
+    ]
     assert found.notes == {SPREAD: 1}
 
 
@@ -60,12 +103,21 @@ def test_clicks_go_round_again_when_there_are_more_than_showings(tmp_path: Path)
 
 
 def test_ads_that_take_turns_at_one_position_are_told_apart(tmp_path: Path) -> None:
-    rows, _ = read(KDDCUP2012, training(tmp_path, line(0, 3, 10, 2, 1), line(1, 2, 11, 2, 2), line(0, 1, 12, 2, 2)))
-    assert weighted(rows) == [("7", ["10", "11"], [2], 1), ("7", ["10", "11"], [], 1), ("7", ["10", "12"], [], 1)]
+    rows, _ = read(
+        KDDCUP2012,
+        training(tmp_path, line(0, 3, 10, 2, 1), line(1, 2, 11, 2, 2), line(0, 1, 12, 2, 2)),
+    )
+    assert weighted(rows) == [
+        ("7", ["10", "11"], [2], 1),
+        ("7", ["10", "11"], [], 1),
+        ("7", ["10", "12"], [], 1),
+    ]
 
 
 def test_ads_that_stood_alone_are_pages_of_their_own(tmp_path: Path) -> None:
-    rows, found = read(KDDCUP2012, training(tmp_path, line(1, 4, 10, 1, 1, user=0), line(0, 1, 11, 1, 1, user=0)))
+    rows, found = read(
+        KDDCUP2012, training(tmp_path, line(1, 4, 10, 1, 1, user=0), line(0, 1, 11, 1, 1, user=0))
+    )
     assert weighted(rows) == [("7", ["10"], [1], 1), ("7", ["10"], [], 3), ("7", ["11"], [], 1)]
     assert not found.notes
 
@@ -73,14 +125,21 @@ def test_ads_that_stood_alone_are_pages_of_their_own(tmp_path: Path) -> None:
 def test_pages_that_cannot_be_put_together_are_set_aside_and_counted(tmp_path: Path) -> None:
     missing = [line(0, 1, 10, 3, 1, query=1), line(0, 1, 12, 3, 3, query=1)]
     unequal = [line(0, 2, 10, 2, 1, query=2), line(0, 1, 11, 2, 2, query=2)]
-    mixed = [line(0, 1, ad, 2, position, query=3) for ad, position in ((10, 1), (11, 1), (12, 2), (13, 2))]
-    rows, found = read(KDDCUP2012, training(tmp_path, *missing, *unequal, *mixed, line(0, 1, 10, 1, 1)))
+    mixed = [
+        line(0, 1, ad, 2, position, query=3)
+        for ad, position in ((10, 1), (11, 1), (12, 2), (13, 2))
+    ]
+    rows, found = read(
+        KDDCUP2012, training(tmp_path, *missing, *unequal, *mixed, line(0, 1, 10, 1, 1))
+    )
     assert weighted(rows) == [("7", ["10"], [], 1)]
     assert found.notes == {MISSING: 2, UNEQUAL: 2, MIXED: 4}
 
 
 def test_instances_of_an_ad_with_two_titles_are_one(tmp_path: Path) -> None:
-    rows, _ = read(KDDCUP2012, training(tmp_path, line(1, 2, 10, 1, 1, title=1), line(0, 3, 10, 1, 1, title=8)))
+    rows, _ = read(
+        KDDCUP2012, training(tmp_path, line(1, 2, 10, 1, 1, title=1), line(0, 3, 10, 1, 1, title=8))
+    )
     assert weighted(rows) == [("7", ["10"], [1], 1), ("7", ["10"], [], 4)]
 
 
@@ -93,7 +152,9 @@ def test_bad_lines_are_told_and_the_rest_is_kept(tmp_path: Path) -> None:
         line(0, 1, 10, 1, 2),
         line(0, 1, 10, 1, 0),
     ]
-    rows, found = read(KDDCUP2012, training(tmp_path, line(0, 1, 10, 1, 1), "", *bad, line(0, 1, 2**63, 1, 1)))
+    rows, found = read(
+        KDDCUP2012, training(tmp_path, line(0, 1, 10, 1, 1), "", *bad, line(0, 1, 2**63, 1, 1))
+    )
     assert weighted(rows) == [("7", ["10"], [], 1)]
     assert faults(found) == {
         "not readable": [3, 4, 9],
@@ -104,13 +165,27 @@ def test_bad_lines_are_told_and_the_rest_is_kept(tmp_path: Path) -> None:
 
 
 def test_tokens_become_the_text_of_ads(tmp_path: Path) -> None:
-    log = training(tmp_path, line(0, 1, 10, 2, 1, title=4), line(0, 1, 11, 2, 2, title=5, description=9), line(0, 1, 10, 1, 1, title=6))
+    log = training(
+        tmp_path,
+        line(0, 1, 10, 2, 1, title=4),
+        line(0, 1, 11, 2, 2, title=5, description=9),
+        line(0, 1, 10, 1, 1, title=6),
+    )
     titles = plain(tmp_path, "4\t12|7|12\n5\t3\nx\t3\n", "titleid_tokensid.txt")
-    others = [plain(tmp_path, "2\t1|2\n", name) for name in ("descriptionid_tokensid.txt", "queryid_tokensid.txt", "userid_profile.txt")]
+    others = [
+        plain(tmp_path, "2\t1|2\n", name)
+        for name in ("descriptionid_tokensid.txt", "queryid_tokensid.txt", "userid_profile.txt")
+    ]
     rows, found = read(KDDCUP2012, titles, log, *others)
     assert len(rows) == 2
-    assert found.texts == {"10": ("12 7 12", "1 2", "14340390157469404125"), "11": ("3", "", "14340390157469404125")}
-    assert found.notes == {"ad whose title or description has no words": 1, "file that pages do not need, not read": 2}
+    assert found.texts == {
+        "10": ("12 7 12", "1 2", "14340390157469404125"),
+        "11": ("3", "", "14340390157469404125"),
+    }
+    assert found.notes == {
+        "ad whose title or description has no words": 1,
+        "file that pages do not need, not read": 2,
+    }
     assert faults(found) == {"not readable": [3]}
 
 
@@ -135,12 +210,20 @@ def test_it_is_recognised_by_its_lines(tmp_path: Path) -> None:
         read(KDDCUP2012, test_file)
 
 
-def test_a_log_in_many_buckets_gives_the_same_sessions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    lines = [line(place - 1, 1, 10 + place, 2, place, query=number % 5, user=number + 1) for number in range(60) for place in (1, 2)]
+def test_a_log_in_many_buckets_gives_the_same_sessions(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lines = [
+        line(place - 1, 1, 10 + place, 2, place, query=number % 5, user=number + 1)
+        for number in range(60)
+        for place in (1, 2)
+    ]
     log = training(tmp_path, *lines[::2], *lines[1::2])
-    monkeypatch.setattr(joining, "BUCKET_BYTES", Path(log.path).stat().st_size // 5)
+    monkeypatch.setattr(page_join, "BUCKET_BYTES", Path(log.path).stat().st_size // 5)
     rows, found = read(KDDCUP2012, log)
-    assert sorted(weighted(rows)) == sorted((str(number % 5), ["11", "12"], [2], 1) for number in range(60))
+    assert sorted(weighted(rows)) == sorted(
+        (str(number % 5), ["11", "12"], [2], 1) for number in range(60)
+    )
     assert not found.notes
 
 
@@ -150,7 +233,9 @@ def counted(rows: list[Row]) -> Counter[tuple[str, str, int, str]]:
     for row in rows:
         for position, ad in enumerate(row["ads"], start=1):
             counts[row["query"], ad, position, "shown"] += int(row["weight"])
-            counts[row["query"], ad, position, "clicked"] += int(row["weight"]) * (position in row["clicks"])
+            counts[row["query"], ad, position, "clicked"] += int(row["weight"]) * (
+                position in row["clicks"]
+            )
     return +counts
 
 
@@ -160,14 +245,25 @@ def groups(draw: st.DrawFn) -> list[Instance]:
     depth, turning = draw(st.integers(1, 4)), draw(st.integers(1, 4))
     parts = draw(st.lists(st.integers(1, 6), min_size=1, max_size=3))
     times = sum(parts)
-    shown = [(position, each) for position in range(1, depth + 1) for each in (parts if position == min(turning, depth) else [times])]
-    return [(draw(st.integers(0, each)), each, ad, depth, position, 0, 0) for ad, (position, each) in enumerate(shown, start=10)]
+    shown = [
+        (position, each)
+        for position in range(1, depth + 1)
+        for each in (parts if position == min(turning, depth) else [times])
+    ]
+    return [
+        (draw(st.integers(0, each)), each, ad, depth, position, 0, 0)
+        for ad, (position, each) in enumerate(shown, start=10)
+    ]
 
 
 @settings(max_examples=20)
 @given(st.lists(groups(), min_size=1, max_size=4), st.randoms(use_true_random=False))
-def test_counts_of_known_pages_stay_exact_and_clicks_are_spread_evenly(many: list[list[Instance]], rng: random.Random) -> None:
-    lines = [line(*each[:5], query=query, user=1) for query, group in enumerate(many) for each in group]
+def test_counts_of_known_pages_stay_exact_and_clicks_are_spread_evenly(
+    many: list[list[Instance]], rng: random.Random
+) -> None:
+    lines = [
+        line(*each[:5], query=query, user=1) for query, group in enumerate(many) for each in group
+    ]
     rng.shuffle(lines)
     with TemporaryDirectory() as folder:
         rows, found = read(KDDCUP2012, training(Path(folder), *lines))
@@ -182,7 +278,9 @@ def test_counts_of_known_pages_stay_exact_and_clicks_are_spread_evenly(many: lis
         depth = group[0][3]
         mine = [row for row in rows if row["query"] == str(query)]
         times, clicks = sum(row["weight"] for row in mine), sum(each[0] for each in group)
-        assert all(len(row["ads"]) == depth and row["clicks"] == sorted(set(row["clicks"])) for row in mine)
+        assert all(
+            len(row["ads"]) == depth and row["clicks"] == sorted(set(row["clicks"])) for row in mine
+        )
         assert all(len(row["clicks"]) in {clicks // times, ceil(clicks / times)} for row in mine)
 
 
@@ -193,7 +291,9 @@ pages = st.lists(st.integers(1, 9), min_size=1, max_size=4, unique=True).flatmap
 
 @settings(max_examples=15)
 @given(st.lists(pages, max_size=8), st.randoms(use_true_random=False))
-def test_any_sessions_seen_once_come_back(sessions: list[tuple[list[int], set[int]]], rng: random.Random) -> None:
+def test_any_sessions_seen_once_come_back(
+    sessions: list[tuple[list[int], set[int]]], rng: random.Random
+) -> None:
     lines = [
         line(int(position in clicks), 1, ad, len(ads), position, query=number % 3, user=number + 1)
         for number, (ads, clicks) in enumerate(sessions)
@@ -206,20 +306,40 @@ def test_any_sessions_seen_once_come_back(sessions: list[tuple[list[int], set[in
     assert len(by_user) == len(rows) == len(sessions)
     for number, (ads, clicks) in enumerate(sessions):
         row = by_user[str(number + 1)]
-        assert (row["query"], row["ads"], row["clicks"]) == (str(number % 3), [str(ad) for ad in ads], sorted(clicks))
+        assert (row["query"], row["ads"], row["clicks"]) == (
+            str(number % 3),
+            [str(ad) for ad in ads],
+            sorted(clicks),
+        )
 
 
 @settings(max_examples=15)
-@given(st.lists(st.tuples(st.integers(1, 3), st.integers(1, 3), st.integers(1, 3), st.integers(1, 2)), max_size=12, unique_by=lambda each: each[:3]))
+@given(
+    st.lists(
+        st.tuples(st.integers(1, 3), st.integers(1, 3), st.integers(1, 3), st.integers(1, 2)),
+        max_size=12,
+        unique_by=lambda each: each[:3],
+    )
+)
 def test_every_instance_is_kept_or_told(given_instances: list[tuple[int, int, int, int]]) -> None:
-    instances = [(ad, depth, position, impression) for ad, depth, position, impression in given_instances if position <= depth]
-    lines = [line(0, impression, ad, depth, position) for ad, depth, position, impression in instances]
+    instances = [
+        (ad, depth, position, impression)
+        for ad, depth, position, impression in given_instances
+        if position <= depth
+    ]
+    lines = [
+        line(0, impression, ad, depth, position) for ad, depth, position, impression in instances
+    ]
     with TemporaryDirectory() as folder:
         rows, found = read(KDDCUP2012, training(Path(folder), *(lines or [""])))
     kept: dict[tuple[int, str, int], int] = defaultdict(int)
     for row in rows:
         for position, ad in enumerate(row["ads"], start=1):
             kept[len(row["ads"]), ad, position] += int(row["weight"])
-    theirs = {(depth, str(ad), position): impression for ad, depth, position, impression in instances}
+    theirs = {
+        (depth, str(ad), position): impression for ad, depth, position, impression in instances
+    }
     assert all(theirs[key] == many for key, many in kept.items())
-    assert len(kept) + sum(many for note, many in found.notes.items() if "set aside" in note) == len(instances)
+    assert len(kept) + sum(
+        many for note, many in found.notes.items() if "set aside" in note
+    ) == len(instances)

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from reclick.logs import read_sessions
-from reclick.logs.formats.files import LogFile
-from reclick.logs.formats.known import FORMATS
-from reclick.logs.reading import recognise
+from reclick.logs.files.archive import LogFile
+from reclick.logs.formats.registry import FORMATS
+from reclick.logs.read import recognise
 
 DOCS = Path(__file__).parents[3] / "docs" / "formats"
 NAMES = {
@@ -29,8 +29,14 @@ OWN = ('{"query": "shoes", "ads": ["a", "b"], "clicks": [2]}\n', "query,ads,clic
 
 
 def sample(name: str, folder: Path) -> Path:
-    text = re.findall(r"^```text\n(.*?)^```$", (DOCS / f"{name}.md").read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)[0]
-    if NAMES[name].endswith(".xml"):  # a piece of a file, without the rest of it and without what is said beside it
+    text = re.findall(
+        r"^```text\n(.*?)^```$",
+        (DOCS / f"{name}.md").read_text(encoding="utf-8"),
+        re.MULTILINE | re.DOTALL,
+    )[0]
+    if NAMES[name].endswith(
+        ".xml"
+    ):  # a piece of a file, without the rest of it and without what is said beside it
         text = f"<root>{text[: text.index('</session>')]}</session></root>"
     path = folder / NAMES[name]
     path.write_text(text, encoding="utf-8")
@@ -43,7 +49,9 @@ def test_every_format_has_a_page() -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_the_sample_of_the_docs_is_recognised_by_its_format_alone(name: str, tmp_path: Path) -> None:
+def test_the_sample_of_the_docs_is_recognised_by_its_format_alone(
+    name: str, tmp_path: Path
+) -> None:
     file = LogFile(str(sample(name, tmp_path)), NAMES[name])
     assert [each.name for each in FORMATS.values() if each.recognises([file])] == [name]
     found = recognise([file])
@@ -63,10 +71,14 @@ def test_the_sample_of_the_docs_reads_into_sessions(name: str, tmp_path: Path) -
 def test_no_format_takes_reclicks_own_columns_for_its_own(text: str, tmp_path: Path) -> None:
     path = tmp_path / ("log.csv" if text.startswith("query") else "log.jsonl")
     path.write_text(text)
-    assert not [each.name for each in FORMATS.values() if each.recognises([LogFile(str(path), path.name)])]
+    assert not [
+        each.name for each in FORMATS.values() if each.recognises([LogFile(str(path), path.name)])
+    ]
 
 
-@pytest.mark.parametrize("content", [b"", b"\x00\xff\x00", b"{", b"<", b"PAR1", b"\n\n\n", b"1\t2\t3"])
+@pytest.mark.parametrize(
+    "content", [b"", b"\x00\xff\x00", b"{", b"<", b"PAR1", b"\n\n\n", b"1\t2\t3"]
+)
 @pytest.mark.parametrize("name", ["x.txt", "x.json", "x.xml", "x.parquet", "x.gz", "x"])
 def test_recognising_junk_never_raises(content: bytes, name: str, tmp_path: Path) -> None:
     (tmp_path / name).write_bytes(content)

@@ -12,9 +12,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from logs.formats.line_logs import EVERY_START, Shown, faults, log, pages, pages_shown, read, started
+from logs.formats.line_logs import (
+    EVERY_START,
+    Shown,
+    faults,
+    log,
+    pages,
+    pages_shown,
+    read,
+    started,
+)
+from reclick.logs.files.archive import LogFile
 from reclick.logs.formats import metarank
-from reclick.logs.formats.files import LogFile
 from reclick.logs.formats.metarank import METARANK
 from reclick.logs.formats.ubi import UBI
 
@@ -25,14 +34,33 @@ def field(name: str, value: Any) -> dict[str, Any]:
     return {"name": name, "value": value}
 
 
-def ranking(key: str | None, query: Any, shown: list[Any], time: Any = str(TIME), **more: Any) -> dict[str, Any]:
+def ranking(
+    key: str | None, query: Any, shown: list[Any], time: Any = str(TIME), **more: Any
+) -> dict[str, Any]:
     fields = [field("source", "search"), field("query", query)] if query is not None else []
     items = [{"id": item, "relevancy": 1.0} for item in shown]
-    return {"event": "ranking", "id": key, "timestamp": time, "user": "u1", "session": "s1", "fields": fields, "items": items} | more
+    return {
+        "event": "ranking",
+        "id": key,
+        "timestamp": time,
+        "user": "u1",
+        "session": "s1",
+        "fields": fields,
+        "items": items,
+    } | more
 
 
-def interaction(key: str | None, item: Any, second: float, kind: str = "click", **more: Any) -> dict[str, Any]:
-    return {"event": "interaction", "id": "i", "ranking": key, "timestamp": str(int(TIME + second * 1000)), "type": kind, "item": item} | more
+def interaction(
+    key: str | None, item: Any, second: float, kind: str = "click", **more: Any
+) -> dict[str, Any]:
+    return {
+        "event": "interaction",
+        "id": "i",
+        "ranking": key,
+        "timestamp": str(int(TIME + second * 1000)),
+        "type": kind,
+        "item": item,
+    } | more
 
 
 ITEM = {
@@ -40,9 +68,21 @@ ITEM = {
     "id": "81f4",
     "timestamp": str(TIME),
     "item": "a",
-    "fields": [field("title", "Red socks"), field("color", ["red"]), field("price", 9.5), field("new", True), field("url", "shop.example/a")],
+    "fields": [
+        field("title", "Red socks"),
+        field("color", ["red"]),
+        field("price", 9.5),
+        field("new", True),
+        field("url", "shop.example/a"),
+    ],
 }
-USER = {"event": "user", "id": "81f5", "timestamp": str(TIME), "user": "u1", "fields": [field("age", 33)]}
+USER = {
+    "event": "user",
+    "id": "81f5",
+    "timestamp": str(TIME),
+    "user": "u1",
+    "fields": [field("age", 33)],
+}
 EVENTS = [
     ITEM,
     USER,
@@ -55,33 +95,71 @@ EVENTS = [
 
 
 def lines(folder: Path, *events: dict[str, Any] | str, name: str = "events.jsonl") -> LogFile:
-    return log(folder, *(event if isinstance(event, str) else json.dumps(event) for event in events), name=name)
+    return log(
+        folder,
+        *(event if isinstance(event, str) else json.dumps(event) for event in events),
+        name=name,
+    )
 
 
 @pytest.mark.parametrize("name", ["events.jsonl", "events.jsonl.gz"])
 def test_rankings_are_pages_and_clicks_come_in_the_order_of_time(tmp_path: Path, name: str) -> None:
     rows, found = read(METARANK, lines(tmp_path, *EVENTS, name=name))
     assert rows == [
-        {"session_id": "r1", "user": "u1", "timestamp": datetime(2020, 9, 6, 11, 24, 27), "query": "socks", "ads": ["c", "a", "b"], "clicks": [1, 3]},
-        {"session_id": "r2", "user": "s1", "timestamp": datetime(2022, 6, 22, 11, 21, 39), "query": "cat", "ads": ["a"], "clicks": []},
+        {
+            "session_id": "r1",
+            "user": "u1",
+            "timestamp": datetime(2020, 9, 6, 11, 24, 27),
+            "query": "socks",
+            "ads": ["c", "a", "b"],
+            "clicks": [1, 3],
+        },
+        {
+            "session_id": "r2",
+            "user": "s1",
+            "timestamp": datetime(2022, 6, 22, 11, 21, 39),
+            "query": "cat",
+            "ads": ["a"],
+            "clicks": [],
+        },
     ]
     assert not found.faults.dropped
-    assert found.notes == {"user event, set aside": 1, "'purchase' interaction, not a click: set aside": 1}
+    assert found.notes == {
+        "user event, set aside": 1,
+        "'purchase' interaction, not a click: set aside": 1,
+    }
     assert found.texts == {"a": ("Red socks", "", "shop.example/a")}
 
 
-@pytest.mark.parametrize(("value", "query"), [("cat", "cat"), (7, "7"), (["red", "cat"], "red cat"), ("", None), ([], None), (None, None)])
-def test_the_query_is_the_field_of_that_name_and_a_ranking_without_one_has_a_stated_query(tmp_path: Path, value: Any, query: str | None) -> None:
+@pytest.mark.parametrize(
+    ("value", "query"),
+    [("cat", "cat"), (7, "7"), (["red", "cat"], "red cat"), ("", None), ([], None), (None, None)],
+)
+def test_the_query_is_the_field_of_that_name_and_a_ranking_without_one_has_a_stated_query(
+    tmp_path: Path, value: Any, query: str | None
+) -> None:
     rows, found = read(METARANK, lines(tmp_path, ranking("r1", value, ["a"])))
     assert pages(rows) == [(query or "(no query)", ["a"], [])]
-    assert found.notes == ({} if query else {"ranking without a query, read as the query '(no query)'": 1})
+    assert found.notes == (
+        {} if query else {"ranking without a query, read as the query '(no query)'": 1}
+    )
 
 
 def test_pages_and_clicks_may_come_in_any_order_and_from_several_files(tmp_path: Path) -> None:
-    clicks = lines(tmp_path, interaction("r1", "b", 1), interaction("r2", 7, 1), name="clicks.jsonl")
-    rankings = lines(tmp_path, ranking("r2", "q", [7, 8]), ranking("r1", "p", ["a", "b"], TIME, fields=[field("query", "p")]), name="rankings.jsonl")
+    clicks = lines(
+        tmp_path, interaction("r1", "b", 1), interaction("r2", 7, 1), name="clicks.jsonl"
+    )
+    rankings = lines(
+        tmp_path,
+        ranking("r2", "q", [7, 8]),
+        ranking("r1", "p", ["a", "b"], TIME, fields=[field("query", "p")]),
+        name="rankings.jsonl",
+    )
     assert METARANK.recognises([clicks, rankings])
-    assert pages(read(METARANK, clicks, rankings)[0]) == [("q", ["7", "8"], [1]), ("p", ["a", "b"], [2])]
+    assert pages(read(METARANK, clicks, rankings)[0]) == [
+        ("q", ["7", "8"], [1]),
+        ("p", ["a", "b"], [2]),
+    ]
 
 
 def test_what_a_session_cannot_hold_is_counted(tmp_path: Path) -> None:
@@ -129,8 +207,17 @@ def test_bad_events_are_told_and_the_rest_is_kept(tmp_path: Path) -> None:
         "click without a page": [17],
         "click on an ad not shown": [18],
     }
-    assert found.faults.dropped == {"not readable": 8, "no page key": 1, "no ads": 1, "click without a page": 1, "click on an ad not shown": 2}
-    assert found.faults.examples["not readable"][1].got == "event: expected ranking, interaction, item, user, got 'impression'"
+    assert found.faults.dropped == {
+        "not readable": 8,
+        "no page key": 1,
+        "no ads": 1,
+        "click without a page": 1,
+        "click on an ad not shown": 2,
+    }
+    assert (
+        found.faults.examples["not readable"][1].got
+        == "event: expected ranking, interaction, item, user, got 'impression'"
+    )
     assert found.faults.examples["no page key"][0].got == "a ranking without id, of 1 items"
 
 
@@ -151,15 +238,27 @@ def test_what_is_wrong_in_an_event_is_said(tmp_path: Path, event: dict[str, Any]
 
 def test_a_time_that_is_none_is_told(tmp_path: Path) -> None:
     rows, found = read(
-        METARANK, lines(tmp_path, ranking("r1", "socks", ["a", "b"]), interaction("r1", "a", 1, timestamp="soon"), interaction("r1", "b", 2))
+        METARANK,
+        lines(
+            tmp_path,
+            ranking("r1", "socks", ["a", "b"]),
+            interaction("r1", "a", 1, timestamp="soon"),
+            interaction("r1", "b", 2),
+        ),
     )
     assert [row["clicks"] for row in rows] == [[2]]
-    assert [(example.row, example.got) for example in found.faults.examples["not readable"]] == [(2, "timestamp: no time: 'soon'")]
+    assert [(example.row, example.got) for example in found.faults.examples["not readable"]] == [
+        (2, "timestamp: no time: 'soon'")
+    ]
 
 
 def test_rows_are_added_in_pieces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(metarank, "BATCH", 2)
-    events = [each for place in range(5) for each in (ranking(f"r{place}", "q", ["a", "b"]), interaction(f"r{place}", "b", 1))]
+    events = [
+        each
+        for place in range(5)
+        for each in (ranking(f"r{place}", "q", ["a", "b"]), interaction(f"r{place}", "b", 1))
+    ]
     assert pages(read(METARANK, lines(tmp_path, *events))[0]) == [("q", ["a", "b"], [2])] * 5
 
 
@@ -167,7 +266,11 @@ def test_it_recognises_its_own_logs_and_no_others(tmp_path: Path) -> None:
     own = lines(tmp_path, *EVENTS)
     assert METARANK.recognises([own])
     assert not UBI.recognises([own])
-    ubi = started(tmp_path, '{"action_name": "click", "query_id": "q", "timestamp": "2025-01-01T00:00:00Z"}\n', "events.ndjson")
+    ubi = started(
+        tmp_path,
+        '{"action_name": "click", "query_id": "q", "timestamp": "2025-01-01T00:00:00Z"}\n',
+        "events.ndjson",
+    )
     assert not METARANK.recognises([own, ubi])
     assert not METARANK.recognises([])
     for place, text in enumerate(EVERY_START.values()):
@@ -186,6 +289,8 @@ def test_any_sessions_written_as_events_come_back(sessions: list[Shown], shuffle
     shuffled.shuffle(events)
     with TemporaryDirectory() as folder:
         rows, found = read(METARANK, lines(Path(folder), *events))
-    assert {row["session_id"]: (row["query"], row["ads"], row["clicks"]) for row in rows} == {f"r{i}": each for i, each in enumerate(sessions)}
+    assert {row["session_id"]: (row["query"], row["ads"], row["clicks"]) for row in rows} == {
+        f"r{i}": each for i, each in enumerate(sessions)
+    }
     assert not found.faults.dropped
     assert not found.notes

@@ -17,9 +17,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from reclick.errors import LogError
-from reclick.logs.formats.files import LogFile
-from reclick.logs.formats.format import Found
-from reclick.logs.formats.safe_xml import Node, read_records
+from reclick.logs.files.archive import LogFile
+from reclick.logs.formats.base import Found
+from reclick.logs.formats.helpers.xml_records import Node, read_records
 
 GOOD = b'<?xml version="1.0"?>\n<log>\n  <s num="1"><q>red <b>shoes</b></q></s>\n  <s num="2">\n    <q>a &amp; b</q>\n  </s>\n</log>\n'
 FIRST, SECOND = "red shoes", "a & b"
@@ -34,7 +34,10 @@ class Bytes(LogFile):
 
     @contextmanager
     def open(self) -> Iterator[IO[bytes]]:
-        yield cast(IO[bytes], _Stream(chain(self.parts[:1], repeat(self.parts[1], self.times), self.parts[2:])))
+        yield cast(
+            IO[bytes],
+            _Stream(chain(self.parts[:1], repeat(self.parts[1], self.times), self.parts[2:])),
+        )
 
 
 class _Stream(io.RawIOBase):
@@ -72,7 +75,10 @@ def log(tmp_path: Path) -> Path:
 
 def test_records_come_one_by_one_with_their_lines_attributes_and_text(log: Path) -> None:
     nodes, found = read_file(LogFile(str(log), "log.xml"))
-    assert [(node.tag, node.line, node.attributes) for node in nodes] == [("s", 3, {"num": "1"}), ("s", 4, {"num": "2"})]
+    assert [(node.tag, node.line, node.attributes) for node in nodes] == [
+        ("s", 3, {"num": "1"}),
+        ("s", 4, {"num": "2"}),
+    ]
     assert queries(nodes) == [FIRST, SECOND]
     assert nodes[1].find("q") == nodes[1].all("q")[0]
     assert nodes[0].find("r") is None
@@ -113,7 +119,10 @@ LAUGHS = b"""<?xml version="1.0"?>
     ],
 )
 def test_a_doctype_that_declares_or_fetches_anything_is_refused(doctype: bytes) -> None:
-    with pytest.raises(LogError, match=r"x\.xml line 2 has a DOCTYPE that declares entities or names a DTD.*Remove <!DOCTYPE log"):
+    with pytest.raises(
+        LogError,
+        match=r"x\.xml line 2 has a DOCTYPE that declares entities or names a DTD.*Remove <!DOCTYPE log",
+    ):
         read(b'<?xml version="1.0"?>\n' + doctype + b"<log><s><q>&x;</q></s></log>")
 
 
@@ -131,27 +140,50 @@ def test_a_doctype_that_only_names_the_root_is_read_over() -> None:
 def test_an_entity_nobody_declared_is_a_break() -> None:
     nodes, found = read(b"<log>\n<s><q>a</q></s>\n<s><q>&x;</q></s>\n</log>")
     assert queries(nodes) == ["a"]
-    assert faults(found) == [(3, "not XML: undefined entity at column 7 inside the <s> of line 3; what follows in the file is not read")]
+    assert faults(found) == [
+        (
+            3,
+            "not XML: undefined entity at column 7 inside the <s> of line 3; what follows in the file is not read",
+        )
+    ]
 
 
 @pytest.mark.parametrize("start", [b"<log>", b"<log><s>"])
 def test_elements_nested_without_end_are_a_break(start: bytes) -> None:
-    nodes, found = read_file(Bytes("x", "x", parts=(b"<log><s><q>a</q></s>" + start.removeprefix(b"<log>"), b"<a>" * 1000), times=1000))
+    nodes, found = read_file(
+        Bytes(
+            "x",
+            "x",
+            parts=(b"<log><s><q>a</q></s>" + start.removeprefix(b"<log>"), b"<a>" * 1000),
+            times=1000,
+        )
+    )
     assert queries(nodes) == ["a"]
     assert len(faults(found)) == 1
     assert faults(found)[0][1].startswith("elements more than 100 deep")
 
 
 def test_elements_nested_too_deep_are_a_break_when_they_are_closed_too() -> None:
-    nodes, found = read(b"<log><s><q>a</q></s>\n<s>" + b"<a>" * 99 + b"</a>" * 99 + b"</s><s><q>b</q></s></log>")
+    nodes, found = read(
+        b"<log><s><q>a</q></s>\n<s>" + b"<a>" * 99 + b"</a>" * 99 + b"</s><s><q>b</q></s></log>"
+    )
     assert queries(nodes) == ["a"]
-    assert faults(found) == [(2, "elements more than 100 deep inside the <s> of line 2; what follows in the file is not read")]
+    assert faults(found) == [
+        (
+            2,
+            "elements more than 100 deep inside the <s> of line 2; what follows in the file is not read",
+        )
+    ]
 
 
 @pytest.mark.parametrize(("before", "after"), [(b"", b""), (b"<![CDATA[", b"]]>")])
-def test_a_text_of_a_hundred_megabytes_is_refused_in_little_memory_and_the_next_record_is_read(before: bytes, after: bytes) -> None:
+def test_a_text_of_a_hundred_megabytes_is_refused_in_little_memory_and_the_next_record_is_read(
+    before: bytes, after: bytes
+) -> None:
     end = after + b"</q></s>\n<s><q>b</q></s></log>"
-    file = Bytes("x", "x", parts=(b"<log><s><q>a</q></s>\n<s><q>" + before, b"y" * 100_000, end), times=1000)
+    file = Bytes(
+        "x", "x", parts=(b"<log><s><q>a</q></s>\n<s><q>" + before, b"y" * 100_000, end), times=1000
+    )
     tracemalloc.start()
     nodes, found = read_file(file)
     peak = tracemalloc.get_traced_memory()[1]
@@ -167,12 +199,19 @@ def test_a_tag_or_comment_of_a_hundred_megabytes_is_a_break_after_a_few(start: b
     told: list[int] = []
     found = Found(told=told.append)
     assert queries(list(read_records(file, "s", found))) == ["a"]
-    assert faults(found) == [(2, "a tag or comment of more than 4 MB; what follows in the file is not read")]
+    assert faults(found) == [
+        (2, "a tag or comment of more than 4 MB; what follows in the file is not read")
+    ]
     assert sum(told) < 8 << 20
 
 
 def test_a_record_of_many_small_elements_is_refused_and_the_next_is_read() -> None:
-    file = Bytes("x", "x", parts=(b"<log><s><relevance>", b"<a/>" * 16_000, b"</relevance></s><s><q>b</q></s></log>"), times=80)
+    file = Bytes(
+        "x",
+        "x",
+        parts=(b"<log><s><relevance>", b"<a/>" * 16_000, b"</relevance></s><s><q>b</q></s></log>"),
+        times=80,
+    )
     for leave in ((), ("relevance",)):
         found = Found()
         assert queries(list(read_records(file, "s", found, leave))) == ["b"]
@@ -188,14 +227,22 @@ def test_what_is_in_an_element_to_leave_is_left_out() -> None:
 
 @pytest.mark.parametrize("element", ["<t{}/>", "<t x{}=''/>"])
 def test_names_without_end_are_a_break(element: str) -> None:
-    nodes, found = read(b"<log><s><q>a</q></s>\n" + "".join(element.format(number) for number in range(20_000)).encode() + b"</log>")
+    nodes, found = read(
+        b"<log><s><q>a</q></s>\n"
+        + "".join(element.format(number) for number in range(20_000)).encode()
+        + b"</log>"
+    )
     assert queries(nodes) == ["a"]
-    assert faults(found) == [(2, "more than 10,000 names of tags and attributes; what follows in the file is not read")]
+    assert faults(found) == [
+        (2, "more than 10,000 names of tags and attributes; what follows in the file is not read")
+    ]
 
 
 def test_text_outside_of_records_takes_no_memory() -> None:
     tracemalloc.start()
-    nodes, found = read_file(Bytes("x", "x", parts=(b"<log>", b"y" * 65_536, b"<s><q>a</q></s></log>"), times=500))
+    nodes, found = read_file(
+        Bytes("x", "x", parts=(b"<log>", b"y" * 65_536, b"<s><q>a</q></s></log>"), times=500)
+    )
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert queries(nodes) == ["a"]
@@ -204,21 +251,28 @@ def test_text_outside_of_records_takes_no_memory() -> None:
 
 
 def test_bytes_that_are_not_of_the_encoding_are_a_break_with_their_line() -> None:
-    nodes, found = read(b"<log>\n<s><q>a</q></s>\n<s><q>" + "查询".encode("gbk") + b"</q></s>\n</log>")
+    nodes, found = read(
+        b"<log>\n<s><q>a</q></s>\n<s><q>" + "查询".encode("gbk") + b"</q></s>\n</log>"
+    )
     assert queries(nodes) == ["a"]
     assert [line for line, _ in faults(found)] == [3]
 
 
 @pytest.mark.parametrize("encoding", ["gbk", "no-such-encoding", "utf-16"])
 def test_an_encoding_that_cannot_be_read_is_an_error_that_says_what_to_do(encoding: str) -> None:
-    with pytest.raises(LogError, match=r"x\.xml cannot be read in the encoding that its first line declares .* Write it again as UTF-8"):
+    with pytest.raises(
+        LogError,
+        match=r"x\.xml cannot be read in the encoding that its first line declares .* Write it again as UTF-8",
+    ):
         read(f'<?xml version="1.0" encoding="{encoding}"?><log/>'.encode())
 
 
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "iso-8859-1", "windows-1252"])
 def test_the_usual_encodings_are_read(encoding: str) -> None:
     declared = encoding.removesuffix("-sig")
-    nodes, found = read(f'<?xml version="1.0" encoding="{declared}"?><log><s><q>café</q></s></log>'.encode(encoding))
+    nodes, found = read(
+        f'<?xml version="1.0" encoding="{declared}"?><log><s><q>café</q></s></log>'.encode(encoding)
+    )
     assert queries(nodes) == ["café"]
     assert not found.faults.dropped
 
@@ -226,7 +280,12 @@ def test_the_usual_encodings_are_read(encoding: str) -> None:
 def test_two_roots_are_a_break_after_the_first() -> None:
     nodes, found = read(GOOD + b"<log><s><q>c</q></s></log>")
     assert queries(nodes) == [FIRST, SECOND]
-    assert faults(found) == [(8, "not XML: junk after document element at column 1; what follows in the file is not read")]
+    assert faults(found) == [
+        (
+            8,
+            "not XML: junk after document element at column 1; what follows in the file is not read",
+        )
+    ]
 
 
 def test_xml_cut_inside_a_record_names_the_record() -> None:

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from logs.formats.event_logs import Page, Row, T, faults, own_files, parquet, read, shown, visits
 from reclick.errors import LogError
-from reclick.logs.formats.files import LogFile
+from reclick.logs.files.archive import LogFile
 from reclick.logs.formats.ga4 import GA4
 from reclick.logs.formats.snowplow import SNOWPLOW
 
@@ -23,11 +23,27 @@ ACTION = "unstruct_event_com_snowplowanalytics_snowplow_ecommerce_snowplow_ecomm
 PRODUCTS = "contexts_com_snowplowanalytics_snowplow_ecommerce_product_1"
 WEB_PAGE = "contexts_com_snowplowanalytics_snowplow_web_page_1"
 SCREEN = "contexts_com_snowplowanalytics_mobile_screen_1"
-PRODUCT = pa.struct([("id", pa.string()), ("name", pa.string()), ("category", pa.string()), ("position", pa.int32())])
+PRODUCT = pa.struct(
+    [
+        ("id", pa.string()),
+        ("name", pa.string()),
+        ("category", pa.string()),
+        ("position", pa.int32()),
+    ]
+)
 ENTITY = pa.list_(pa.struct([("id", pa.string())]))
 TABLE = pa.schema(
     [
-        *((name, pa.string()) for name in ("event_id", "domain_userid", "domain_sessionid", "page_urlquery", "search_term")),
+        *(
+            (name, pa.string())
+            for name in (
+                "event_id",
+                "domain_userid",
+                "domain_sessionid",
+                "page_urlquery",
+                "search_term",
+            )
+        ),
         ("derived_tstamp", pa.timestamp("us", "UTC")),
         (ACTION, pa.struct([("type", pa.string()), ("name", pa.string())])),
         (PRODUCTS, pa.list_(PRODUCT)),
@@ -41,11 +57,25 @@ def product(ad: str | None, position: int | None = None, name: str | None = None
     return {"id": ad, "position": position, "name": name, "category": "c"}
 
 
-def event(second: int, action: str | None, products: list[Row] | None, page: str | None = "p", of: str | None = "results", **more: Any) -> Row:
+def event(
+    second: int,
+    action: str | None,
+    products: list[Row] | None,
+    page: str | None = "p",
+    of: str | None = "results",
+    **more: Any,
+) -> Row:
     time = datetime.fromtimestamp(T / 10**6, UTC) + timedelta(seconds=second)
     known = {"domain_userid": "u", "domain_sessionid": "s", "search_term": "shoes"}
     view = None if page is None else [{"id": page}]
-    return {"derived_tstamp": time, ACTION: action and {"type": action, "name": of}, PRODUCTS: products, WEB_PAGE: view, **known, **more}
+    return {
+        "derived_tstamp": time,
+        ACTION: action and {"type": action, "name": of},
+        PRODUCTS: products,
+        WEB_PAGE: view,
+        **known,
+        **more,
+    }
 
 
 def view(second: int, *products: Row, **more: Any) -> Row:
@@ -65,10 +95,27 @@ def flat(folder: Path, events: list[Row]) -> LogFile:
     rows = []
     for each in events:
         action, page = each[ACTION] or {}, (each[WEB_PAGE] or [{}])[0]
-        known = {name: each.get(name) for name in ("derived_tstamp", "domain_userid", "domain_sessionid", "page_urlquery", "search_term")}
-        said = {"ecommerce_action_type": action.get("type"), "ecommerce_action_name": action.get("name"), "page_view_id": page.get("id")}
+        known = {
+            name: each.get(name)
+            for name in (
+                "derived_tstamp",
+                "domain_userid",
+                "domain_sessionid",
+                "page_urlquery",
+                "search_term",
+            )
+        }
+        said = {
+            "ecommerce_action_type": action.get("type"),
+            "ecommerce_action_name": action.get("name"),
+            "page_view_id": page.get("id"),
+        }
         for one in each[PRODUCTS] or [{}]:
-            ad = {"product_id": one.get("id"), "product_name": one.get("name"), "product_list_position": one.get("position")}
+            ad = {
+                "product_id": one.get("id"),
+                "product_name": one.get("name"),
+                "product_list_position": one.get("position"),
+            }
             rows.append({name.upper(): value for name, value in {**known, **said, **ad}.items()})
     return parquet(folder, rows)
 
@@ -107,7 +154,11 @@ def test_page_views_are_kept_apart_and_searches_on_one_are_too(snowplow: Any) ->
             click(6, product("b"), page="r"),
         ]
     )
-    assert shown(rows) == [("shoes", ["a", "b"], [2]), ("shoes", ["a", "b"], []), ("hats", ["b", "a"], [1])]
+    assert shown(rows) == [
+        ("shoes", ["a", "b"], [2]),
+        ("shoes", ["a", "b"], []),
+        ("hats", ["b", "a"], [1]),
+    ]
     assert found.notes == {"click without a list view before it in its visit, set aside": 1}
 
 
@@ -121,14 +172,29 @@ def test_the_query_is_in_a_column_or_in_the_address_or_the_list(snowplow: Any) -
         ]
     )
     assert [row["query"] for row in rows] == ["shoes", "red hat", "results"]
-    assert found.notes == {"ad shown in a list without a search term, the list taken as the query": 1}
+    assert found.notes == {
+        "ad shown in a list without a search term, the list taken as the query": 1
+    }
 
 
 def test_screens_stand_for_page_views_and_a_user_may_be_unknown(tmp_path: Path) -> None:
-    app = {"page": None, SCREEN: [{"id": "screen"}], "domain_userid": None, "domain_sessionid": None}
+    app = {
+        "page": None,
+        SCREEN: [{"id": "screen"}],
+        "domain_userid": None,
+        "domain_sessionid": None,
+    }
     nobody = {"page": None, "domain_userid": None, "domain_sessionid": None}
     rows, found = read(
-        SNOWPLOW, entities(tmp_path, [view(1, product("a", 1), **app), click(2, product("a"), **app), click(3, product("a"), **nobody)])
+        SNOWPLOW,
+        entities(
+            tmp_path,
+            [
+                view(1, product("a", 1), **app),
+                click(2, product("a"), **app),
+                click(3, product("a"), **nobody),
+            ],
+        ),
     )
     assert shown(rows) == [("shoes", ["a"], [1])]
     assert rows[0]["user"] is None
@@ -136,14 +202,26 @@ def test_screens_stand_for_page_views_and_a_user_may_be_unknown(tmp_path: Path) 
 
 
 def test_the_columns_of_a_schema_may_be_of_any_version(tmp_path: Path) -> None:
-    table = pa.Table.from_pylist([view(1, product("a", 1)), click(2, product("a", 1))], schema=TABLE)
-    renamed = table.rename_columns([f"{name}_0_2" if name in {ACTION, PRODUCTS, WEB_PAGE} else name for name in table.column_names])
+    table = pa.Table.from_pylist(
+        [view(1, product("a", 1)), click(2, product("a", 1))], schema=TABLE
+    )
+    renamed = table.rename_columns(
+        [
+            f"{name}_0_2" if name in {ACTION, PRODUCTS, WEB_PAGE} else name
+            for name in table.column_names
+        ]
+    )
     assert shown(read(SNOWPLOW, parquet(tmp_path, renamed))[0]) == [("shoes", ["a"], [1])]
 
 
 def test_bad_events_are_told_with_their_rows(snowplow: Any) -> None:
     rows, found = snowplow(
-        [view(1, product("a", 1)), click(2, product("z")), click(3, product(None)), {**click(4, product("a")), "derived_tstamp": None}]
+        [
+            view(1, product("a", 1)),
+            click(2, product("z")),
+            click(3, product(None)),
+            {**click(4, product("a")), "derived_tstamp": None},
+        ]
     )
     assert shown(rows) == [("shoes", ["a"], [])]
     assert faults(found) == {"click on an ad not shown": [2], "no ad": [3], "no time": [4]}
@@ -151,13 +229,29 @@ def test_bad_events_are_told_with_their_rows(snowplow: Any) -> None:
 
 def test_entities_kept_as_text_are_refused(tmp_path: Path) -> None:
     row = {"derived_tstamp": T, ACTION: '{"type": "list_view"}', PRODUCTS: "[]"}
-    with pytest.raises(LogError, match="action_1 in events.parquet: expected records, got string.*flatten".replace(".", r"\.", 1)):
+    with pytest.raises(
+        LogError,
+        match="action_1 in events.parquet: expected records, got string.*flatten".replace(
+            ".", r"\.", 1
+        ),
+    ):
         read(SNOWPLOW, parquet(tmp_path, [row]))
 
 
 def test_the_query_may_be_in_a_column_of_any_name(tmp_path: Path) -> None:
-    rows = [{"derived_tstamp": T, "domain_userid": "u", "action_type": "list_view", "product_id": "a", "asked": "hats", "search_term": "shoes"}]
-    assert shown(read(SNOWPLOW, parquet(tmp_path, rows), columns={"query": "asked"})[0]) == [("hats", ["a"], [])]
+    rows = [
+        {
+            "derived_tstamp": T,
+            "domain_userid": "u",
+            "action_type": "list_view",
+            "product_id": "a",
+            "asked": "hats",
+            "search_term": "shoes",
+        }
+    ]
+    assert shown(read(SNOWPLOW, parquet(tmp_path, rows), columns={"query": "asked"})[0]) == [
+        ("hats", ["a"], [])
+    ]
     with pytest.raises(LogError, match="names querry, which Reclick does not know"):
         read(SNOWPLOW, parquet(tmp_path, rows), columns={"querry": "asked"})
 
@@ -177,7 +271,14 @@ def written(users: list[list[Page]]) -> tuple[list[Row], list[Page]]:
         of = {"domain_userid": f"u{number}", "page": f"p{number}"}
         for query, ads, clicks in seen:
             second += 1
-            events.append(view(second, *(product(ad, place) for place, ad in enumerate(ads)), search_term=query, **of))
+            events.append(
+                view(
+                    second,
+                    *(product(ad, place) for place, ad in enumerate(ads)),
+                    search_term=query,
+                    **of,
+                )
+            )
             for position in clicks:
                 second += 1
                 events.append(click(second, product(ads[position - 1]), **of))
@@ -187,7 +288,9 @@ def written(users: list[list[Page]]) -> tuple[list[Row], list[Page]]:
 
 @settings(max_examples=12)
 @given(visits, st.sampled_from([entities, flat]), st.randoms(use_true_random=False))
-def test_any_sessions_come_back_whatever_the_order_of_the_rows(users: list[list[Page]], write: Any, rng: random.Random) -> None:
+def test_any_sessions_come_back_whatever_the_order_of_the_rows(
+    users: list[list[Page]], write: Any, rng: random.Random
+) -> None:
     events, sessions = written(users)
     rng.shuffle(events)
     with TemporaryDirectory() as folder:

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reclick.logs.formats.files import LogFile
-from reclick.logs.formats.format import SESSIONS, Found
+from reclick.logs.files.archive import LogFile
+from reclick.logs.formats.base import SESSIONS, Found
 from reclick.logs.formats.trec_session import TREC_SESSION
 
 # Two sessions: one of 2011, with times of the clock and no user; one of 2014, with seconds, a user, and a second page of results.
@@ -72,18 +72,36 @@ def read_text(text: str, folder: Path) -> tuple[list[dict[str, Any]], Found]:
     return read(path)
 
 
-def row(session_id: str, query: str, ads: list[str], clicks: list[int], user: str | None = None) -> dict[str, Any]:
-    return {"session_id": session_id, "user": user, "timestamp": None, "query": query, "ads": ads, "clicks": clicks}
+def row(
+    session_id: str, query: str, ads: list[str], clicks: list[int], user: str | None = None
+) -> dict[str, Any]:
+    return {
+        "session_id": session_id,
+        "user": user,
+        "timestamp": None,
+        "query": query,
+        "ads": ads,
+        "clicks": clicks,
+    }
 
 
 def faults(found: Found) -> list[tuple[str, int]]:
-    return [(reason, example.row) for reason, examples in found.faults.examples.items() for example in examples]
+    return [
+        (reason, example.row)
+        for reason, examples in found.faults.examples.items()
+        for example in examples
+    ]
 
 
 def test_pages_clicks_in_order_of_time_and_users_are_read(tmp_path: Path) -> None:
     rows, found = read_text(LOG, tmp_path)
     assert rows == [
-        row("17.1", "garden shed", ["clueweb09-en0001-01-00001", "clueweb09-en0002-02-00002", "http://c.example/"], [3, 1]),
+        row(
+            "17.1",
+            "garden shed",
+            ["clueweb09-en0001-01-00001", "clueweb09-en0002-02-00002", "http://c.example/"],
+            [3, 1],
+        ),
         row("18.1", "roses", ["c1", "c2"], [], "7"),
         row("18.2", "roses", ["c11", "c12"], [2], "7"),
     ]
@@ -111,7 +129,10 @@ def page(inside: str, *, query: str = "<query>q</query>") -> str:
 def results(*ads: str) -> str:
     return (
         "<results>"
-        + "".join(f'<result rank="{rank}"><clueweb12id>{ad}</clueweb12id></result>' for rank, ad in enumerate(ads, start=1))
+        + "".join(
+            f'<result rank="{rank}"><clueweb12id>{ad}</clueweb12id></result>'
+            for rank, ad in enumerate(ads, start=1)
+        )
         + "</results>"
     )
 
@@ -124,11 +145,19 @@ def results(*ads: str) -> str:
         (page("<clicked><click><rank>1</rank></click></clicked>"), "click without a page", 2),
         (page("<results><result><url>u</url></result></results>"), "not readable", 3),
         (page('<results><result rank="top"><url>u</url></result></results>'), "not readable", 3),
-        (page('<results><result rank="1"><url>u</url></result>\n<result rank="1"><url>v</url></result></results>'), "not readable", 4),
+        (
+            page(
+                '<results><result rank="1"><url>u</url></result>\n<result rank="1"><url>v</url></result></results>'
+            ),
+            "not readable",
+            4,
+        ),
         (page('<results><result rank="1"><title>no id</title></result></results>'), "null ad", 3),
     ],
 )
-def test_a_page_that_breaks_the_rules_is_bad_and_told_with_its_line(text: str, reason: str, line: int, tmp_path: Path) -> None:
+def test_a_page_that_breaks_the_rules_is_bad_and_told_with_its_line(
+    text: str, reason: str, line: int, tmp_path: Path
+) -> None:
     rows, found = read_text(text, tmp_path)
     assert rows == []
     assert faults(found) == [(reason, line)]
@@ -145,7 +174,9 @@ def test_a_page_that_breaks_the_rules_is_bad_and_told_with_its_line(text: str, r
         ("", "not readable"),
     ],
 )
-def test_a_bad_click_is_told_and_the_page_is_kept_with_the_others(click: str, reason: str, tmp_path: Path) -> None:
+def test_a_bad_click_is_told_and_the_page_is_kept_with_the_others(
+    click: str, reason: str, tmp_path: Path
+) -> None:
     clicked = f'<clicked>\n<click starttime="1">{click}</click><click starttime="2"><rank>2</rank></click></clicked>'
     rows, found = read_text(page(results("a", "b") + clicked), tmp_path)
     assert [(row["ads"], row["clicks"]) for row in rows] == [(["a", "b"], [2])]
@@ -156,18 +187,29 @@ def test_a_click_is_placed_by_its_rank_and_without_one_by_its_id(tmp_path: Path)
     clicked = "<clicked><click><docno>b</docno></click><click><rank>1</rank><docno>b</docno></click></clicked>"
     rows, found = read_text(page(results("a", "b") + clicked), tmp_path)
     assert [row["clicks"] for row in rows] == [[2, 1]]
-    assert found.notes == {"a click's rank and id name two results, the rank was used": 1, "clicks without a time, left in the log's order": 1}
+    assert found.notes == {
+        "a click's rank and id name two results, the rank was used": 1,
+        "clicks without a time, left in the log's order": 1,
+    }
 
 
 def test_clicks_of_the_same_moment_keep_the_order_of_the_log(tmp_path: Path) -> None:
-    clicked = "".join(f'<click starttime="{time}"><rank>{rank}</rank></click>' for time, rank in [(5, 3), (2, 2), (5, 1)])
+    clicked = "".join(
+        f'<click starttime="{time}"><rank>{rank}</rank></click>'
+        for time, rank in [(5, 3), (2, 2), (5, 1)]
+    )
     rows, _ = read_text(page(results("a", "b", "c") + f"<clicked>{clicked}</clicked>"), tmp_path)
     assert [row["clicks"] for row in rows] == [[2, 3, 1]]
 
 
 def test_a_gap_in_the_ranks_is_closed_and_told(tmp_path: Path) -> None:
-    shown = "".join(f'<result rank="{rank}"><clueweb12id>c{rank}</clueweb12id></result>' for rank in (1, 4))
-    rows, found = read_text(page(f"<results>{shown}</results><clicked><click><rank>4</rank></click></clicked>"), tmp_path)
+    shown = "".join(
+        f'<result rank="{rank}"><clueweb12id>c{rank}</clueweb12id></result>' for rank in (1, 4)
+    )
+    rows, found = read_text(
+        page(f"<results>{shown}</results><clicked><click><rank>4</rank></click></clicked>"),
+        tmp_path,
+    )
     assert [(row["ads"], row["clicks"]) for row in rows] == [(["c1", "c4"], [2])]
     assert found.notes == {"a gap in the ranks, closed": 1}
 
@@ -180,7 +222,11 @@ def test_a_log_cut_short_keeps_the_sessions_before_the_cut(tmp_path: Path) -> No
 
 
 def test_it_is_recognised_and_other_files_are_not(tmp_path: Path) -> None:
-    files = {"trec.xml": LOG, "sessions.csv": "query,ads,clicks\nq,a|b,1\n", "sessions.jsonl": '{"query": "q", "ads": ["a"], "clicks": []}\n'}
+    files = {
+        "trec.xml": LOG,
+        "sessions.csv": "query,ads,clicks\nq,a|b,1\n",
+        "sessions.jsonl": '{"query": "q", "ads": ["a"], "clicks": []}\n',
+    }
     files["tiangong.xml"] = (
         '<x><session num="1"><interaction num="1"><query_id>q1</query_id><results><result rank="1"><docid>d1</docid></result></results>'
     )
@@ -195,10 +241,21 @@ def test_it_is_recognised_and_other_files_are_not(tmp_path: Path) -> None:
 
 
 WORDS = (
-    st.text(st.characters(codec="utf-8", exclude_categories=["Cc", "Cs"], exclude_characters="\ufffe\uffff"), min_size=1).map(str.strip).filter(bool)
+    st.text(
+        st.characters(
+            codec="utf-8", exclude_categories=["Cc", "Cs"], exclude_characters="\ufffe\uffff"
+        ),
+        min_size=1,
+    )
+    .map(str.strip)
+    .filter(bool)
 )
 PAGES = st.lists(WORDS, min_size=1, max_size=6).flatmap(
-    lambda ads: st.tuples(WORDS, st.just(ads), st.lists(st.tuples(st.integers(0, 99), st.integers(1, len(ads))), max_size=4))
+    lambda ads: st.tuples(
+        WORDS,
+        st.just(ads),
+        st.lists(st.tuples(st.integers(0, 99), st.integers(1, len(ads))), max_size=4),
+    )
 )
 
 
@@ -208,20 +265,36 @@ def write(sessions: list[list[tuple[str, list[str], list[tuple[int, int]]]]]) ->
     for number, pages in enumerate(sessions):
         text.append(f'<session num="{number}" userid={quoteattr(f"user {number}")}>')
         for place, (query, ads, clicks) in enumerate(pages):
-            text.append(f'<interaction num="{place}" starttime="0"><query>{escape(query)}</query><results>')
-            text += [f'<result rank="{rank}"><clueweb12id>{escape(ad)}</clueweb12id></result>' for rank, ad in enumerate(ads, start=1)]
+            text.append(
+                f'<interaction num="{place}" starttime="0"><query>{escape(query)}</query><results>'
+            )
+            text += [
+                f'<result rank="{rank}"><clueweb12id>{escape(ad)}</clueweb12id></result>'
+                for rank, ad in enumerate(ads, start=1)
+            ]
             text.append("</results><clicked>")
-            text += [f'<click num="{n}" starttime="{time}"><rank>{rank}</rank></click>' for n, (time, rank) in enumerate(clicks)]
+            text += [
+                f'<click num="{n}" starttime="{time}"><rank>{rank}</rank></click>'
+                for n, (time, rank) in enumerate(clicks)
+            ]
             text.append("</clicked></interaction>")
         text.append("</session>")
     return "\n".join([*text, "</sessiontrack2014>"])
 
 
 @given(st.lists(st.lists(PAGES, max_size=3), max_size=4))
-def test_random_sessions_come_back_as_they_were(tmp_path_factory: pytest.TempPathFactory, sessions: list[Any]) -> None:
+def test_random_sessions_come_back_as_they_were(
+    tmp_path_factory: pytest.TempPathFactory, sessions: list[Any]
+) -> None:
     rows, found = read_text(write(sessions), tmp_path_factory.mktemp("trec"))
     assert rows == [
-        row(f"{number}.{place}", query, ads, [position for _, position in sorted(clicks, key=lambda click: click[0])], f"user {number}")
+        row(
+            f"{number}.{place}",
+            query,
+            ads,
+            [position for _, position in sorted(clicks, key=lambda click: click[0])],
+            f"user {number}",
+        )
         for number, pages in enumerate(sessions)
         for place, (query, ads, clicks) in enumerate(pages)
     ]

@@ -15,15 +15,31 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from logs.formats.line_logs import EVERY_START, Shown, faults, log, pages, pages_shown, read, started
+from logs.formats.line_logs import (
+    EVERY_START,
+    Shown,
+    faults,
+    log,
+    pages,
+    pages_shown,
+    read,
+    started,
+)
 from reclick.errors import LogError
-from reclick.logs.formats.files import LogFile, with_members
+from reclick.logs.files.archive import LogFile, with_members
 from reclick.logs.formats.ubi import UBI
 
 START = datetime(2025, 2, 18, 9, tzinfo=UTC)
 
 
-def query(key: str, text: str | None, hits: list[Any] | None, *, spelt: str = "query_response_hit_ids", **more: Any) -> dict[str, Any]:
+def query(
+    key: str,
+    text: str | None,
+    hits: list[Any] | None,
+    *,
+    spelt: str = "query_response_hit_ids",
+    **more: Any,
+) -> dict[str, Any]:
     return {
         "application": "shop",
         "query_id": key,
@@ -35,7 +51,14 @@ def query(key: str, text: str | None, hits: list[Any] | None, *, spelt: str = "q
     } | more
 
 
-def event(action: str, key: str | None, ad: Any = None, ordinal: Any = None, second: float = 0, **more: Any) -> dict[str, Any]:
+def event(
+    action: str,
+    key: str | None,
+    ad: Any = None,
+    ordinal: Any = None,
+    second: float = 0,
+    **more: Any,
+) -> dict[str, Any]:
     return {
         "application": "shop",
         "action_name": action,
@@ -43,7 +66,10 @@ def event(action: str, key: str | None, ad: Any = None, ordinal: Any = None, sec
         "session_id": "s-1",
         "timestamp": (START + timedelta(seconds=second)).isoformat(timespec="milliseconds"),
         "message_type": None,
-        "event_attributes": {"object": {"object_id": ad, "object_id_field": "sku"}, "position": {"ordinal": ordinal, "x": 120, "y": 44}},
+        "event_attributes": {
+            "object": {"object_id": ad, "object_id_field": "sku"},
+            "position": {"ordinal": ordinal, "x": 120, "y": 44},
+        },
     } | more
 
 
@@ -58,11 +84,21 @@ EVENTS = [
 
 
 def lines(folder: Path, *records: dict[str, Any] | str, name: str = "ubi.ndjson") -> LogFile:
-    return log(folder, *(record if isinstance(record, str) else json.dumps(record) for record in records), name=name)
+    return log(
+        folder,
+        *(record if isinstance(record, str) else json.dumps(record) for record in records),
+        name=name,
+    )
 
 
-def test_pages_are_the_hits_of_queries_with_their_clicks_in_the_order_of_time(tmp_path: Path) -> None:
-    rows, found = read(UBI, lines(tmp_path, *EVENTS, name="events.ndjson"), lines(tmp_path, *QUERIES, name="queries.ndjson"))
+def test_pages_are_the_hits_of_queries_with_their_clicks_in_the_order_of_time(
+    tmp_path: Path,
+) -> None:
+    rows, found = read(
+        UBI,
+        lines(tmp_path, *EVENTS, name="events.ndjson"),
+        lines(tmp_path, *QUERIES, name="queries.ndjson"),
+    )
     assert rows == [
         {
             "session_id": "q-1",
@@ -72,10 +108,20 @@ def test_pages_are_the_hits_of_queries_with_their_clicks_in_the_order_of_time(tm
             "ads": ["a", "b", "c"],
             "clicks": [2, 3],
         },
-        {"session_id": "q-2", "user": "c-1", "timestamp": START.replace(tzinfo=None), "query": "boots", "ads": ["d", "e"], "clicks": []},
+        {
+            "session_id": "q-2",
+            "user": "c-1",
+            "timestamp": START.replace(tzinfo=None),
+            "query": "boots",
+            "ads": ["d", "e"],
+            "clicks": [],
+        },
     ]
     assert not found.faults.dropped
-    assert found.notes == {"'view' event, neither a click nor an impression": 1, "'add_to_cart' event, neither a click nor an impression": 1}
+    assert found.notes == {
+        "'view' event, neither a click nor an impression": 1,
+        "'add_to_cart' event, neither a click nor an impression": 1,
+    }
 
 
 SAME = [("running shoes", ["a", "b", "c"], [2, 3]), ("boots", ["d", "e"], [])]
@@ -83,7 +129,10 @@ SAME = [("running shoes", ["a", "b", "c"], [2, 3]), ("boots", ["d", "e"], [])]
 
 @pytest.mark.parametrize("spelt", ["query_response_objects_ids", "query_response_object_ids"])
 def test_other_spellings_of_the_hits_are_read(tmp_path: Path, spelt: str) -> None:
-    renamed = [query("q-1", "running shoes", ["a", "b", "c"], spelt=spelt), query("q-2", "boots", ["d", "e"], spelt=spelt)]
+    renamed = [
+        query("q-1", "running shoes", ["a", "b", "c"], spelt=spelt),
+        query("q-2", "boots", ["d", "e"], spelt=spelt),
+    ]
     assert pages(read(UBI, lines(tmp_path, *renamed, *EVENTS))[0]) == SAME
 
 
@@ -91,13 +140,24 @@ def flat(record: dict[str, Any]) -> dict[str, Any]:
     """A record with dotted names, as exports write nested fields."""
     out: dict[str, Any] = {}
     for name, value in record.items():
-        out |= {f"{name}.{inner}": deep for inner, deep in flat(value).items()} if isinstance(value, dict) else {name: value}
+        out |= (
+            {f"{name}.{inner}": deep for inner, deep in flat(value).items()}
+            if isinstance(value, dict)
+            else {name: value}
+        )
     return out
 
 
 def top_level(record: dict[str, Any]) -> dict[str, Any]:
     attributes = record.pop("event_attributes", None)
-    return record | ({"object_id": attributes["object"]["object_id"], "position": attributes["position"]["ordinal"]} if attributes else {})
+    return record | (
+        {
+            "object_id": attributes["object"]["object_id"],
+            "position": attributes["position"]["ordinal"],
+        }
+        if attributes
+        else {}
+    )
 
 
 def from_0(record: dict[str, Any]) -> dict[str, Any]:
@@ -109,13 +169,17 @@ def from_0(record: dict[str, Any]) -> dict[str, Any]:
 def ordinal_as_index(record: dict[str, Any]) -> dict[str, Any]:
     """As versions before 1.3 write it."""
     if "event_attributes" in record:
-        record["event_attributes"]["position"]["ordinal"] = {"index": record["event_attributes"]["position"]["ordinal"]}
+        record["event_attributes"]["position"]["ordinal"] = {
+            "index": record["event_attributes"]["position"]["ordinal"]
+        }
     return record
 
 
 def ordinal_as_text(record: dict[str, Any]) -> dict[str, Any]:
     if "event_attributes" in record:
-        record["event_attributes"]["position"]["ordinal"] = str(record["event_attributes"]["position"]["ordinal"])
+        record["event_attributes"]["position"]["ordinal"] = str(
+            record["event_attributes"]["position"]["ordinal"]
+        )
     return record
 
 
@@ -125,10 +189,14 @@ WRITERS: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
     "top level": top_level,
     "from 0": from_0,
     "hits of a search": lambda record: {"_index": "ubi", "_id": "1", "_source": record},
-    "times as numbers": lambda record: record | {"timestamp": int(datetime.fromisoformat(record["timestamp"]).timestamp() * 1000)},
+    "times as numbers": lambda record: (
+        record | {"timestamp": int(datetime.fromisoformat(record["timestamp"]).timestamp() * 1000)}
+    ),
     "ordinals as text": ordinal_as_text,
     "ordinals of version 1.0": ordinal_as_index,
-    "actions in capitals": lambda record: record | ({"action_name": record["action_name"].upper()} if "action_name" in record else {}),
+    "actions in capitals": lambda record: (
+        record | ({"action_name": record["action_name"].upper()} if "action_name" in record else {})
+    ),
 }
 
 
@@ -144,11 +212,21 @@ def test_the_ways_of_writing_records_make_no_difference(tmp_path: Path, writer: 
 
 @pytest.mark.parametrize("writer", ["nested", "flat", "top level"])
 def test_parquet_is_read_nested_or_flat_in_one_file_or_two(tmp_path: Path, writer: str) -> None:
-    queries, events = ([WRITERS[writer](record) for record in json.loads(json.dumps(some))] for some in (QUERIES, EVENTS))
+    queries, events = (
+        [WRITERS[writer](record) for record in json.loads(json.dumps(some))]
+        for some in (QUERIES, EVENTS)
+    )
     files = []
-    for name, records in {"queries.parquet": queries, "events.parquet": events, "both.parquet": queries + events}.items():
+    for name, records in {
+        "queries.parquet": queries,
+        "events.parquet": events,
+        "both.parquet": queries + events,
+    }.items():
         columns = {key: None for record in records for key in record}
-        pq.write_table(pa.table({key: [record.get(key) for record in records] for key in columns}), tmp_path / name)
+        pq.write_table(
+            pa.table({key: [record.get(key) for record in records] for key in columns}),
+            tmp_path / name,
+        )
         files.append(LogFile(str(tmp_path / name), name))
     assert UBI.recognises(files)
     assert pages(read(UBI, *files[:2])[0]) == SAME
@@ -170,35 +248,71 @@ def test_gzipped_files_archives_and_bulk_requests_are_read(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("indent", [None, 2])
-def test_a_file_that_is_one_array_is_read_and_recognised(tmp_path: Path, indent: int | None) -> None:
-    (tmp_path / "ubi.json").write_text(json.dumps([*QUERIES, *EVENTS, event("click", "q-1", "a", "top")], indent=indent), encoding="utf-8")
+def test_a_file_that_is_one_array_is_read_and_recognised(
+    tmp_path: Path, indent: int | None
+) -> None:
+    (tmp_path / "ubi.json").write_text(
+        json.dumps([*QUERIES, *EVENTS, event("click", "q-1", "a", "top")], indent=indent),
+        encoding="utf-8",
+    )
     file = LogFile(str(tmp_path / "ubi.json"), "ubi.json")
     assert UBI.recognises([file])
     rows, found = read(UBI, file)
     assert pages(rows) == SAME
-    assert faults(found) == {"not readable": [len(QUERIES) + len(EVENTS) + 1]}  # its place in the array
+    assert faults(found) == {
+        "not readable": [len(QUERIES) + len(EVENTS) + 1]
+    }  # its place in the array
 
 
 def test_whole_number_ids_are_text_on_both_sides(tmp_path: Path) -> None:
-    records = [query("1", "shoes", [7, 8]), event("click", "1", 8, 2), query("2", "shoes", ["7"]), event("click", "2", 7, 1)]
-    assert pages(read(UBI, lines(tmp_path, *records))[0]) == [("shoes", ["7", "8"], [2]), ("shoes", ["7"], [1])]
+    records = [
+        query("1", "shoes", [7, 8]),
+        event("click", "1", 8, 2),
+        query("2", "shoes", ["7"]),
+        event("click", "2", 7, 1),
+    ]
+    assert pages(read(UBI, lines(tmp_path, *records))[0]) == [
+        ("shoes", ["7", "8"], [2]),
+        ("shoes", ["7"], [1]),
+    ]
 
 
 def test_without_hits_the_impressions_are_the_page(tmp_path: Path) -> None:
-    shown = [event("impression", "q-1", ad, place, place, user_query="shoes") for place, ad in [(2, "c"), (0, "a"), (1, "b"), (1, "b")]]
-    rows, found = read(UBI, lines(tmp_path, *shown, event("click", "q-1", "c", 2, 9), event("click", "q-1", None, 1, 10), event("impression", "q-1")))
+    shown = [
+        event("impression", "q-1", ad, place, place, user_query="shoes")
+        for place, ad in [(2, "c"), (0, "a"), (1, "b"), (1, "b")]
+    ]
+    rows, found = read(
+        UBI,
+        lines(
+            tmp_path,
+            *shown,
+            event("click", "q-1", "c", 2, 9),
+            event("click", "q-1", None, 1, 10),
+            event("impression", "q-1"),
+        ),
+    )
     assert pages(rows) == [("shoes", ["a", "b", "c"], [3, 2])]
     assert rows[0]["user"] == "s-1"
-    assert found.notes == {"impression of no object, set aside": 1, "ad shown again on its page at its position, counted once": 1}
+    assert found.notes == {
+        "impression of no object, set aside": 1,
+        "ad shown again on its page at its position, counted once": 1,
+    }
 
 
 @pytest.mark.parametrize("hits", [None, []])
 @pytest.mark.parametrize("last", [False, True])
-def test_a_query_without_hits_gets_the_ads_of_its_impressions(tmp_path: Path, hits: list[str] | None, last: bool) -> None:
+def test_a_query_without_hits_gets_the_ads_of_its_impressions(
+    tmp_path: Path, hits: list[str] | None, last: bool
+) -> None:
     bare = query("q-1", "shoes", hits, timestamp="2025-02-18T08:00:00Z")
-    shown = [event("impression", "q-1", ad, place, place) for place, ad in [(2, "b"), (1, "a"), (3, "c")]]
+    shown = [
+        event("impression", "q-1", ad, place, place) for place, ad in [(2, "b"), (1, "a"), (3, "c")]
+    ]
     clicks = [event("click", "q-1", "c", 3, 9), event("click", "q-1", "a", 1, 12)]
-    rows, found = read(UBI, lines(tmp_path, *([*shown, *clicks, bare] if last else [bare, *clicks, *shown])))
+    rows, found = read(
+        UBI, lines(tmp_path, *([*shown, *clicks, bare] if last else [bare, *clicks, *shown]))
+    )
     assert pages(rows) == [("shoes", ["a", "b", "c"], [3, 1])]
     assert (rows[0]["user"], rows[0]["timestamp"]) == ("c-1", datetime(2025, 2, 18, 8))
     assert not found.faults.dropped
@@ -206,7 +320,10 @@ def test_a_query_without_hits_gets_the_ads_of_its_impressions(tmp_path: Path, hi
 
 
 def test_impressions_without_a_position_come_last_in_the_order_of_the_log(tmp_path: Path) -> None:
-    shown = [event("impression", "q-1", ad, position, user_query="shoes") for ad, position in [("z", None), ("a", None), ("c", 2), ("b", 1)]]
+    shown = [
+        event("impression", "q-1", ad, position, user_query="shoes")
+        for ad, position in [("z", None), ("a", None), ("c", 2), ("b", 1)]
+    ]
     rows, _ = read(UBI, lines(tmp_path, *shown, event("click", "q-1", "a", None, 5)))
     assert pages(rows) == [("shoes", ["b", "c", "z", "a"], [4])]
 
@@ -215,7 +332,10 @@ def test_views_are_no_impressions_even_with_an_object_and_a_position(tmp_path: P
     viewed = [event("view", "q-1", "a", 1, 3), event("view", "q-1")]
     rows, found = read(UBI, lines(tmp_path, query("q-1", "shoes", None), *viewed))
     assert not rows
-    assert found.notes == {"query without results, set aside": 1, "'view' event, neither a click nor an impression": 2}
+    assert found.notes == {
+        "query without results, set aside": 1,
+        "'view' event, neither a click nor an impression": 2,
+    }
 
 
 def test_the_object_decides_and_the_ordinal_tells_which_of_two_equal_ones(tmp_path: Path) -> None:
@@ -230,7 +350,16 @@ def test_the_object_decides_and_the_ordinal_tells_which_of_two_equal_ones(tmp_pa
 
 def test_mixed_ordinals_are_told(tmp_path: Path) -> None:
     from_zero = [event("click", "q-1", ad, place, place) for place, ad in enumerate("abc")]
-    rows, found = read(UBI, lines(tmp_path, QUERIES[0], *from_zero, event("click", "q-1", "b", 2, 8), event("click", "q-1", "c", 33, 9)))
+    rows, found = read(
+        UBI,
+        lines(
+            tmp_path,
+            QUERIES[0],
+            *from_zero,
+            event("click", "q-1", "b", 2, 8),
+            event("click", "q-1", "c", 33, 9),
+        ),
+    )
     assert pages(rows) == [("running shoes", ["a", "b", "c"], [1, 2, 3, 2, 3])]
     assert found.notes == {
         "click whose position counts from 1, where the log counts from 0; its ad decided": 1,
@@ -267,7 +396,9 @@ def test_what_a_session_cannot_hold_is_counted(tmp_path: Path) -> None:
 
 
 def test_made_up_actions_do_not_fill_the_notes(tmp_path: Path) -> None:
-    _, found = read(UBI, lines(tmp_path, QUERIES[0], *[event(f"action-{place}", "q-1") for place in range(200)]))
+    _, found = read(
+        UBI, lines(tmp_path, QUERIES[0], *[event(f"action-{place}", "q-1") for place in range(200)])
+    )
     assert len(found.notes) < 40
     assert sum(found.notes.values()) == 200
 
@@ -310,7 +441,10 @@ NO_TIME = "timestamp: expected a time, got "
         (event("click", "q-1", "a", ""), NO_POSITION + "''"),
         (event("click", "q-1", "a", 1.5), NO_POSITION + "'1.5'"),
         (event("click", "q-1", None, "top"), NO_POSITION + "'top'"),
-        (event("click", "q-1", "a", {}), "event_attributes.position.ordinal: expected text, got {}"),
+        (
+            event("click", "q-1", "a", {}),
+            "event_attributes.position.ordinal: expected text, got {}",
+        ),
         (event("click", "q-1", "a", {"index": "top"}), NO_POSITION + "'top'"),
         (event("click", "q-1", "a", 1, timestamp="soon"), NO_TIME + "'soon'"),
         (event("click", "q-1", "a", 1, timestamp=""), NO_TIME + "''"),
@@ -320,7 +454,9 @@ NO_TIME = "timestamp: expected a time, got "
         (query("q-9", "boots", ["a"], timestamp="soon"), NO_TIME + "'soon'"),
     ],
 )
-def test_a_position_or_a_time_that_is_none_makes_a_record_bad(tmp_path: Path, bad: dict[str, Any], got: str) -> None:
+def test_a_position_or_a_time_that_is_none_makes_a_record_bad(
+    tmp_path: Path, bad: dict[str, Any], got: str
+) -> None:
     rows, found = read(UBI, lines(tmp_path, *QUERIES, bad, *EVENTS))
     assert pages(rows) == SAME
     assert [(each.row, each.got) for each in found.faults.examples["not readable"]] == [(3, got)]
@@ -328,25 +464,49 @@ def test_a_position_or_a_time_that_is_none_makes_a_record_bad(tmp_path: Path, ba
 
 
 @pytest.mark.parametrize("name", ["ubi.ndjson", "ubi.parquet"])
-def test_positions_and_times_that_nobody_asks_for_may_be_anything(tmp_path: Path, name: str) -> None:
-    other = [event("add_to_cart", "q-1", "a", "top", timestamp="soon"), event("click", None, "a", "", timestamp="")]
-    records = [flat(ordinal_as_text(each)) | {"position": ""} for each in json.loads(json.dumps([*QUERIES, *EVENTS, *other]))]
+def test_positions_and_times_that_nobody_asks_for_may_be_anything(
+    tmp_path: Path, name: str
+) -> None:
+    other = [
+        event("add_to_cart", "q-1", "a", "top", timestamp="soon"),
+        event("click", None, "a", "", timestamp=""),
+    ]
+    records = [
+        flat(ordinal_as_text(each)) | {"position": ""}
+        for each in json.loads(json.dumps([*QUERIES, *EVENTS, *other]))
+    ]
     file = lines(tmp_path, *records, name=name)
     if file.is_parquet:
         columns = {key: None for record in records for key in record}
-        pq.write_table(pa.table({key: [record.get(key) for record in records] for key in columns}), tmp_path / name)
+        pq.write_table(
+            pa.table({key: [record.get(key) for record in records] for key in columns}),
+            tmp_path / name,
+        )
     rows, found = read(UBI, file)
     assert pages(rows) == SAME
     assert not found.faults.dropped
 
 
 def test_positions_and_times_that_are_none_are_told_in_parquet(tmp_path: Path) -> None:
-    records = [flat(each) for each in [*QUERIES, event("click", "q-1", "a", "top"), event("click", "q-1", "a", "1", timestamp="soon")]]
+    records = [
+        flat(each)
+        for each in [
+            *QUERIES,
+            event("click", "q-1", "a", "top"),
+            event("click", "q-1", "a", "1", timestamp="soon"),
+        ]
+    ]
     columns = {key: None for record in records for key in record}
-    pq.write_table(pa.table({key: [record.get(key) for record in records] for key in columns}), tmp_path / "ubi.parquet")
+    pq.write_table(
+        pa.table({key: [record.get(key) for record in records] for key in columns}),
+        tmp_path / "ubi.parquet",
+    )
     rows, found = read(UBI, LogFile(str(tmp_path / "ubi.parquet"), "ubi.parquet"))
     assert pages(rows) == [("running shoes", ["a", "b", "c"], []), ("boots", ["d", "e"], [])]
-    assert [(each.row, each.got) for each in found.faults.examples["not readable"]] == [(3, NO_POSITION + "'top'"), (4, NO_TIME + "'soon'")]
+    assert [(each.row, each.got) for each in found.faults.examples["not readable"]] == [
+        (3, NO_POSITION + "'top'"),
+        (4, NO_TIME + "'soon'"),
+    ]
 
 
 def test_names_of_objects_are_the_text_of_ads(tmp_path: Path) -> None:
@@ -367,15 +527,23 @@ def test_a_query_file_that_is_cut_short_is_refused(tmp_path: Path) -> None:
 
 def test_the_example_log_shows_what_is_set_aside() -> None:
     folder = Path(__file__).parents[3] / "examples" / "ubi"
-    rows, found = read(UBI, *(LogFile(str(path), path.name) for path in sorted(folder.glob("*.ndjson"))))
+    rows, found = read(
+        UBI, *(LogFile(str(path), path.name) for path in sorted(folder.glob("*.ndjson")))
+    )
     assert len(rows) == 700
     assert sum(len(row["clicks"]) for row in rows) == 129
     assert not found.faults.dropped
-    assert found.notes == {"event with no query_id, set aside": 1, "'add_to_cart' event, neither a click nor an impression": 1}
+    assert found.notes == {
+        "event with no query_id, set aside": 1,
+        "'add_to_cart' event, neither a click nor an impression": 1,
+    }
 
 
 def test_it_recognises_its_own_logs_and_no_others(tmp_path: Path) -> None:
-    own = [lines(tmp_path, *EVENTS, name="events.ndjson"), lines(tmp_path, *QUERIES, name="queries.ndjson")]
+    own = [
+        lines(tmp_path, *EVENTS, name="events.ndjson"),
+        lines(tmp_path, *QUERIES, name="queries.ndjson"),
+    ]
     assert UBI.recognises(own)
     assert all(UBI.recognises([file]) for file in own)
     for place, text in enumerate(EVERY_START.values()):
@@ -384,7 +552,10 @@ def test_it_recognises_its_own_logs_and_no_others(tmp_path: Path) -> None:
         assert not UBI.recognises([*own, other])
     assert not UBI.recognises([])
     assert not UBI.recognises([LogFile(str(tmp_path / "missing.ndjson"), "missing.ndjson")])
-    pq.write_table(pa.table({"query_id": ["1"], "doc_ids": [["a"]], "clicks": [[0]]}), tmp_path / "arrays.parquet")
+    pq.write_table(
+        pa.table({"query_id": ["1"], "doc_ids": [["a"]], "clicks": [[0]]}),
+        tmp_path / "arrays.parquet",
+    )
     assert not UBI.recognises([LogFile(str(tmp_path / "arrays.parquet"), "arrays.parquet")])
 
 
@@ -396,20 +567,34 @@ def test_it_recognises_its_own_logs_and_no_others(tmp_path: Path) -> None:
     shown=st.sampled_from(["hits", "impressions", "impressions of a query"]),
     broken=st.lists(st.sampled_from(["top", "", 0.5]), max_size=3),
 )
-def test_any_sessions_written_as_ubi_come_back(sessions: list[Shown], first: int, shuffled: Any, shown: str, broken: list[Any]) -> None:
+def test_any_sessions_written_as_ubi_come_back(
+    sessions: list[Shown], first: int, shuffled: Any, shown: str, broken: list[Any]
+) -> None:
     records: list[dict[str, Any]] = [event("click", "q-0", "a", position) for position in broken]
     for place, (text, ads, clicks) in enumerate(sessions):
         if shown == "impressions of a query":
             records.append(query(f"q-{place}", text, None))
         if shown != "hits":
             told: dict[str, Any] = {} if shown == "impressions of a query" else {"user_query": text}
-            records += [event("impression", f"q-{place}", ad, slot + first, **told) for slot, ad in enumerate(ads)]
+            records += [
+                event("impression", f"q-{place}", ad, slot + first, **told)
+                for slot, ad in enumerate(ads)
+            ]
         else:
             records.append(query(f"q-{place}", text, ads))
-        records += [event("click", f"q-{place}", ads[slot - 1], slot - 1 + first, step) for step, slot in enumerate(clicks, start=1)]
+        records += [
+            event("click", f"q-{place}", ads[slot - 1], slot - 1 + first, step)
+            for step, slot in enumerate(clicks, start=1)
+        ]
     shuffled.shuffle(records)
     with TemporaryDirectory() as folder:
         rows, found = read(UBI, lines(Path(folder), *records))
-    assert {row["session_id"]: (row["query"], row["ads"], row["clicks"]) for row in rows} == {f"q-{i}": each for i, each in enumerate(sessions)}
-    assert sum(found.faults.dropped.values()) == found.faults.dropped.get("not readable", 0) == len(broken)
+    assert {row["session_id"]: (row["query"], row["ads"], row["clicks"]) for row in rows} == {
+        f"q-{i}": each for i, each in enumerate(sessions)
+    }
+    assert (
+        sum(found.faults.dropped.values())
+        == found.faults.dropped.get("not readable", 0)
+        == len(broken)
+    )
     assert not found.notes

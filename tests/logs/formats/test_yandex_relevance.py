@@ -8,11 +8,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from logs.formats.line_logs import EVERY_START, Shown, faults, fields, log, pages, read, sessions_shown, started
+from logs.formats.line_logs import (
+    EVERY_START,
+    Shown,
+    faults,
+    fields,
+    log,
+    pages,
+    read,
+    sessions_shown,
+    started,
+)
 from reclick.errors import LogError
-from reclick.logs.formats import tabbed
-from reclick.logs.formats.files import LogFile
-from reclick.logs.formats.format import Found
+from reclick.logs.files.archive import LogFile
+from reclick.logs.formats.base import Found
+from reclick.logs.formats.helpers import session_lines
 from reclick.logs.formats.yandex_relevance import YANDEX_RELEVANCE
 
 SAMPLE = [
@@ -40,21 +50,42 @@ def test_each_query_is_a_page_with_its_region_and_its_clicks(tmp_path: Path) -> 
 
 
 def test_a_click_belongs_to_the_last_page_that_showed_its_ad(tmp_path: Path) -> None:
-    shown_in_both = [fields(1, 0, "Q", 5, 0, 7, 8), fields(1, 1, "Q", 6, 0, 9, 7), fields(1, 2, "C", 7), fields(1, 3, "C", 8)]
+    shown_in_both = [
+        fields(1, 0, "Q", 5, 0, 7, 8),
+        fields(1, 1, "Q", 6, 0, 9, 7),
+        fields(1, 2, "C", 7),
+        fields(1, 3, "C", 8),
+    ]
     rows, _ = read(YANDEX_RELEVANCE, log(tmp_path, *shown_in_both))
     assert [row["clicks"] for row in rows] == [[2], [2]]
 
 
-def test_a_repeated_click_stays_and_an_ad_shown_twice_is_clicked_at_its_upper_place(tmp_path: Path) -> None:
-    rows, _ = read(YANDEX_RELEVANCE, log(tmp_path, fields(1, 0, "Q", 5, 0, 17, 7, 71, 7), fields(1, 1, "C", 7), fields(1, 2, "C", 7)))
+def test_a_repeated_click_stays_and_an_ad_shown_twice_is_clicked_at_its_upper_place(
+    tmp_path: Path,
+) -> None:
+    rows, _ = read(
+        YANDEX_RELEVANCE,
+        log(
+            tmp_path,
+            fields(1, 0, "Q", 5, 0, 17, 7, 71, 7),
+            fields(1, 1, "C", 7),
+            fields(1, 2, "C", 7),
+        ),
+    )
     assert pages(rows) == [("5_0", ["17", "7", "71", "7"], [2, 2])]
 
 
 def test_lines_of_a_session_are_put_in_the_order_of_time_and_it_is_told(tmp_path: Path) -> None:
-    late = [fields(1, 9, "C", 7), fields(1, 0, "Q", 5, 0, 7, 8, 9), fields(1, 3, "C", 9), fields(1, 3, "C", 8), fields(2, 0, "Q", 5, 0, 7)]
+    late = [
+        fields(1, 9, "C", 7),
+        fields(1, 0, "Q", 5, 0, 7, 8, 9),
+        fields(1, 3, "C", 9),
+        fields(1, 3, "C", 8),
+        fields(2, 0, "Q", 5, 0, 7),
+    ]
     rows, found = read(YANDEX_RELEVANCE, log(tmp_path, *late))
     assert [row["clicks"] for row in rows] == [[3, 2, 1], []]
-    assert found.notes == {tabbed.SORTED: 1}
+    assert found.notes == {session_lines.SORTED: 1}
     assert not found.faults.dropped
 
 
@@ -83,11 +114,22 @@ def test_lines_of_a_session_are_put_in_the_order_of_time_and_it_is_told(tmp_path
         (b"1\t5\tC\t\xff", "not readable"),
     ],
 )
-def test_a_line_that_breaks_the_rules_is_told_and_the_rest_is_kept(tmp_path: Path, line: str | bytes, reason: str) -> None:
-    rows, found = read(YANDEX_RELEVANCE, log(tmp_path, fields(1, 0, "Q", 5, 2, 10, 11), line, fields(3, 0, "Q", 5, 2, 12), fields(3, 1, "C", 12)))
+def test_a_line_that_breaks_the_rules_is_told_and_the_rest_is_kept(
+    tmp_path: Path, line: str | bytes, reason: str
+) -> None:
+    rows, found = read(
+        YANDEX_RELEVANCE,
+        log(
+            tmp_path,
+            fields(1, 0, "Q", 5, 2, 10, 11),
+            line,
+            fields(3, 0, "Q", 5, 2, 12),
+            fields(3, 1, "C", 12),
+        ),
+    )
     assert pages(rows) == [("5_2", ["10", "11"], []), ("5_2", ["12"], [1])]
     assert faults(found) == {reason: [2]}
-    assert not set(found.notes) - {tabbed.SORTED}
+    assert not set(found.notes) - {session_lines.SORTED}
 
 
 def test_blank_lines_other_line_ends_and_gzip_are_read(tmp_path: Path) -> None:
@@ -101,13 +143,21 @@ def test_blank_lines_other_line_ends_and_gzip_are_read(tmp_path: Path) -> None:
 
 
 def test_a_session_may_run_on_into_the_next_file(tmp_path: Path) -> None:
-    rows, found = read(YANDEX_RELEVANCE, log(tmp_path, *SAMPLE[:1], name="xaa"), log(tmp_path, *SAMPLE[1:], "broken", name="xab"))
+    rows, found = read(
+        YANDEX_RELEVANCE,
+        log(tmp_path, *SAMPLE[:1], name="xaa"),
+        log(tmp_path, *SAMPLE[1:], "broken", name="xab"),
+    )
     assert [row["clicks"] for row in rows] == [[2, 1], [3, 2], []]
-    assert [(example.where, example.row) for example in found.faults.examples["not readable"]] == [("xab", 7)]
+    assert [(example.where, example.row) for example in found.faults.examples["not readable"]] == [
+        ("xab", 7)
+    ]
 
 
-def test_line_numbers_count_over_blocks_and_all_bytes_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tabbed, "BLOCK", 50)
+def test_line_numbers_count_over_blocks_and_all_bytes_are_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(session_lines, "BLOCK", 50)
     file = log(tmp_path, *SAMPLE, b"\xff", *SAMPLE, "broken", *SAMPLE)
     rows, found = read(YANDEX_RELEVANCE, file)
     assert len(rows) == 9
@@ -117,8 +167,10 @@ def test_line_numbers_count_over_blocks_and_all_bytes_are_told(tmp_path: Path, m
     assert sum(told) == Path(file.path).stat().st_size
 
 
-def test_pages_come_in_batches_and_none_is_lost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tabbed, "BATCH", 2)
+def test_pages_come_in_batches_and_none_is_lost(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(session_lines, "BATCH", 2)
     batches = list(YANDEX_RELEVANCE.read([log(tmp_path, *SAMPLE * 2)], Found(), {}))
     assert [batch.num_rows for batch in batches] == [2, 3, 1]
 
@@ -132,7 +184,9 @@ def test_a_file_cut_short_is_an_error(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("start", EVERY_START)
 def test_its_own_files_are_recognised_and_no_others(tmp_path: Path, start: str) -> None:
-    assert YANDEX_RELEVANCE.recognises([started(tmp_path, EVERY_START[start])]) is (start == "relevance")
+    assert YANDEX_RELEVANCE.recognises([started(tmp_path, EVERY_START[start])]) is (
+        start == "relevance"
+    )
 
 
 def test_every_file_must_look_like_it_and_a_bad_line_does_not_hide_it(tmp_path: Path) -> None:
@@ -157,7 +211,11 @@ def test_what_is_written_is_read_back(sessions: list[list[Shown]], rng: random.R
                 lines.append(fields(session, time, "C", ads[click - 1]))
     with TemporaryDirectory() as folder:
         rows, found = read(YANDEX_RELEVANCE, log(Path(folder), *lines))
-    expected = [(f"{query}_{session % 4}", ads, clicks) for session, shown in enumerate(sessions) for query, ads, clicks in shown]
+    expected = [
+        (f"{query}_{session % 4}", ads, clicks)
+        for session, shown in enumerate(sessions)
+        for query, ads, clicks in shown
+    ]
     assert pages(rows) == expected
     assert not found.faults.dropped
     assert not found.notes

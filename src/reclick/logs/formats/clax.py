@@ -11,16 +11,16 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyarrow import types as kind_of
 
+from reclick.data.schema import TEXT, Column, check_mapping, is_list, is_text
 from reclick.errors import LogError
-from reclick.logs.cells import UnreadableError, as_ids, as_number, as_text
-from reclick.logs.formats.files import LogFile
-from reclick.logs.formats.format import BATCH, Columns, Format, Found
-from reclick.logs.formats.padded import to_sessions
-from reclick.logs.formats.parquet_batches import parquet_batches
-from reclick.logs.jsonlines import parse_block
-from reclick.logs.raw import short
+from reclick.logs.files.archive import LogFile
+from reclick.logs.files.cell_parsing import UnreadableError, as_ids, as_number, as_text
+from reclick.logs.files.jsonl import parse_block
+from reclick.logs.files.source import short
+from reclick.logs.formats.base import BATCH, Columns, Format, Found
+from reclick.logs.formats.helpers.padded_arrays import to_sessions
+from reclick.logs.formats.helpers.parquet_batches import parquet_batches
 from reclick.logs.summary import NOT_READABLE
-from reclick.schema import TEXT, Column, check_mapping, is_list, is_text
 
 # Reclick's name -> the log's, the first that is there.
 NAMES = {
@@ -48,13 +48,21 @@ def _is_arrays(names: set[str]) -> bool:
 def _names_in(file: LogFile) -> set[str]:
     if file.is_parquet:
         return set(file.columns)
-    return {name for item in islice(_objects(file.head.split(b"\n", LOOKED_AT)[:LOOKED_AT]), 1) for name in item}
+    return {
+        name
+        for item in islice(_objects(file.head.split(b"\n", LOOKED_AT)[:LOOKED_AT]), 1)
+        for name in item
+    }
 
 
 def _read(files: list[LogFile], found: Found, columns: Columns) -> Iterator[pa.RecordBatch]:
-    check_mapping(columns, [Column(name, TEXT) for name in NAMES])  # the names alone: types are checked with the files
+    check_mapping(
+        columns, [Column(name, TEXT) for name in NAMES]
+    )  # the names alone: types are checked with the files
     for file in files:
-        batches = _parquet(file, found, columns) if file.is_parquet else _json_lines(file, found, columns)
+        batches = (
+            _parquet(file, found, columns) if file.is_parquet else _json_lines(file, found, columns)
+        )
         for batch in batches:
             yield to_sessions(batch, file.where, found)
 
@@ -72,7 +80,10 @@ def _parquet(file: LogFile, found: Found, columns: Columns) -> Iterator[pa.Recor
 
 
 def _renamed(batch: pa.RecordBatch, names: dict[str, str], numbers: range) -> pa.RecordBatch:
-    arrays = [pa.array(numbers, pa.int64()), *(_plain(batch.column(theirs)) for theirs in names.values())]
+    arrays = [
+        pa.array(numbers, pa.int64()),
+        *(_plain(batch.column(theirs)) for theirs in names.values()),
+    ]
     return pa.RecordBatch.from_arrays(arrays, names=["number", *names])
 
 
@@ -86,7 +97,10 @@ def _plain(column: pa.Array) -> pa.Array:
 
 def _choose(available: list[str], columns: Columns, where: str) -> dict[str, str]:
     """Return {Reclick's name: the log's} of the columns that are there."""
-    names = {ours: next((name for name in theirs if name in available), "") for ours, theirs in NAMES.items()}
+    names = {
+        ours: next((name for name in theirs if name in available), "")
+        for ours, theirs in NAMES.items()
+    }
     names |= {ours: theirs for ours, theirs in columns.items() if ours in NAMES}
     for ours, theirs in names.items():
         needed = ours in {"ads", "clicks"} or (ours == "query" and names["ads"] != PAIR_IDS)
@@ -104,20 +118,32 @@ def _check_types(schema: pa.Schema, names: dict[str, str], where: str) -> None:
         lists = ours in {"ads", "clicks", "positions", "mask"}
         value = got.value_type if is_list(got) else got
         number = kind_of.is_integer(value) or kind_of.is_floating(value) or kind_of.is_null(value)
-        fits = number or (is_text(value) if ours in {"query", "ads", "session_id"} else kind_of.is_boolean(value))
+        fits = number or (
+            is_text(value) if ours in {"query", "ads", "session_id"} else kind_of.is_boolean(value)
+        )
         if is_list(got) != lists or not fits:
-            raise LogError(f"{theirs} in {where}: expected {'a list with a value for each slot' if lists else 'one value a row'}, got {got}.")
+            raise LogError(
+                f"{theirs} in {where}: expected {'a list with a value for each slot' if lists else 'one value a row'}, got {got}."
+            )
 
 
 def _json_lines(file: LogFile, found: Found, columns: Columns) -> Iterator[pa.RecordBatch]:
     done, names, schema = 0, dict[str, str](), pa.schema([])
     for block in file.blocks(found.advance):
-        lines = [(number, line) for number, line in enumerate(block.removesuffix(b"\n").split(b"\n"), start=done + 1) if line.strip()]
+        lines = [
+            (number, line)
+            for number, line in enumerate(block.removesuffix(b"\n").split(b"\n"), start=done + 1)
+            if line.strip()
+        ]
         done += block.count(b"\n")
         if not names:
             objects = list(islice(_objects([line for _, line in lines]), LOOKED_AT))
-            names = _choose(list(dict.fromkeys(name for item in objects for name in item)), columns, file.where)
-            schema = pa.schema([(theirs, _arrow_type(ours, theirs, objects)) for ours, theirs in names.items()])
+            names = _choose(
+                list(dict.fromkeys(name for item in objects for name in item)), columns, file.where
+            )
+            schema = pa.schema(
+                [(theirs, _arrow_type(ours, theirs, objects)) for ours, theirs in names.items()]
+            )
         batch = _sound(block, lines, names, schema)
         if batch is None:
             batch = _careful(lines, names, file.where, found)
@@ -138,14 +164,29 @@ def _objects(lines: list[bytes]) -> Iterator[dict[str, Any]]:
 def _arrow_type(ours: str, theirs: str, objects: list[dict[str, Any]]) -> pa.DataType:
     lists = ours in {"ads", "clicks", "positions", "mask"}
     values = (item.get(theirs) for item in objects)
-    value = next((value[0] if isinstance(value, list) else value for value in values if value not in (None, [])), None)
+    value = next(
+        (
+            value[0] if isinstance(value, list) else value
+            for value in values
+            if value not in (None, [])
+        ),
+        None,
+    )
     kind = (
-        pa.string() if isinstance(value, str) else pa.bool_() if isinstance(value, bool) else pa.int64() if isinstance(value, int) else pa.float64()
+        pa.string()
+        if isinstance(value, str)
+        else pa.bool_()
+        if isinstance(value, bool)
+        else pa.int64()
+        if isinstance(value, int)
+        else pa.float64()
     )
     return pa.list_(kind) if lists else kind
 
 
-def _sound(block: bytes, lines: list[tuple[int, bytes]], names: dict[str, str], schema: pa.Schema) -> pa.RecordBatch | None:
+def _sound(
+    block: bytes, lines: list[tuple[int, bytes]], names: dict[str, str], schema: pa.Schema
+) -> pa.RecordBatch | None:
     """The block as Arrow reads it; None when any line needs a closer look."""
     table = parse_block(block, schema)
     if table is None or table.num_rows != len(lines):
@@ -155,13 +196,17 @@ def _sound(block: bytes, lines: list[tuple[int, bytes]], names: dict[str, str], 
     return pa.RecordBatch.from_arrays(arrays, names=["number", *names])
 
 
-def _careful(lines: list[tuple[int, bytes]], names: dict[str, str], where: str, found: Found) -> pa.RecordBatch:
+def _careful(
+    lines: list[tuple[int, bytes]], names: dict[str, str], where: str, found: Found
+) -> pa.RecordBatch:
     rows: list[dict[str, Any]] = []
     schema = pa.schema([("number", pa.int64()), *((ours, KINDS[ours][1]) for ours in names)])
     for number, line in lines:
         try:
             row = {"number": number} | _parsed(line, names)
-            pa.RecordBatch.from_pylist([row], schema)  # half a surrogate pair is legal JSON and not text
+            pa.RecordBatch.from_pylist(
+                [row], schema
+            )  # half a surrogate pair is legal JSON and not text
             rows.append(row)
         except (UnreadableError, UnicodeEncodeError, pa.ArrowException) as error:
             found.bad(NOT_READABLE, where, number, str(error))
@@ -178,7 +223,11 @@ def _parsed(line: bytes, names: dict[str, str]) -> dict[str, Any]:
 def _as_numbers(value: Any) -> list[float | None] | None:
     if value is not None and not isinstance(value, list):
         raise UnreadableError(f"expected a list, got {short(value)}")
-    return None if value is None else [as_number(int(item) if isinstance(item, bool) else item) for item in value]
+    return (
+        None
+        if value is None
+        else [as_number(int(item) if isinstance(item, bool) else item) for item in value]
+    )
 
 
 KINDS = {

@@ -15,21 +15,38 @@ import pyarrow.compute as pc
 import pyarrow.csv as arrow_csv
 
 from reclick.errors import LogError
-from reclick.logs.formats.files import LogFile
-from reclick.logs.formats.format import Columns, Format, Found
-from reclick.logs.formats.tabbed import looks_like
-from reclick.logs.raw import short
+from reclick.logs.files.archive import LogFile
+from reclick.logs.files.source import short
+from reclick.logs.formats.base import Columns, Format, Found
+from reclick.logs.formats.helpers.session_lines import looks_like
 from reclick.logs.summary import KEPT_EXAMPLES, NOT_READABLE
 
 if TYPE_CHECKING:
-    from reclick.engines.kddcup import Instances
+    from reclick.logs.formats.kddcup2012_pages import Instances
 
-NAMES = ("click", "impression", "url", "ad", "advertiser", "depth", "position", "query", "keyword", "title", "description", "user")
+NAMES = (
+    "click",
+    "impression",
+    "url",
+    "ad",
+    "advertiser",
+    "depth",
+    "position",
+    "query",
+    "keyword",
+    "title",
+    "description",
+    "user",
+)
 TRAINING, TEST = re.compile(rb"\d+(\t\d+){11}"), re.compile(rb"\d+(\t\d+){9}")
 TOKENS = {"titleid_tokensid": "title", "descriptionid_tokensid": "description"}
 UNREAD = ("queryid_tokensid", "purchasedkeyword", "userid_profile", "kdd_track2_solution")
 NOT_READ = "file that pages do not need, not read"
-MOST_CLICKS, NO_IMPRESSIONS, OUTSIDE = "more clicks than impressions", "no impressions", "position beyond the depth"
+MOST_CLICKS, NO_IMPRESSIONS, OUTSIDE = (
+    "more clicks than impressions",
+    "no impressions",
+    "position beyond the depth",
+)
 BIG = 2**63
 FILE = 40  # bits of a place to the left of which stands the file
 SPREAD = 1_000_003
@@ -51,15 +68,23 @@ def _role(file: LogFile) -> str:
 
 
 def _read(files: list[LogFile], found: Found, _: Columns) -> Iterator[pa.RecordBatch]:
-    from reclick.engines.joining import BUCKET_BYTES, PACKED, PACKS
-    from reclick.engines.kddcup import Instances
+    from reclick.logs.assembly.page_join import BUCKET_BYTES, PACKED, PACKS
+    from reclick.logs.formats.kddcup2012_pages import Instances
 
     roles = [_role(file) for file in files]
     if "training" not in roles:
-        raise LogError(f"No file of training instances among {', '.join(file.where for file in files[:10])}. Give training.txt too.")
+        raise LogError(
+            f"No file of training instances among {', '.join(file.where for file in files[:10])}. Give training.txt too."
+        )
     found.note(NOT_READ, roles.count(""))
-    size = sum(Path(path).stat().st_size * (PACKED if path.lower().endswith(PACKS) else 1) for path in {file.path for file in files})
-    with TemporaryDirectory(prefix="reclick-") as folder, Instances(Path(folder), max(1, GROWTH * size // BUCKET_BYTES)) as instances:
+    size = sum(
+        Path(path).stat().st_size * (PACKED if path.lower().endswith(PACKS) else 1)
+        for path in {file.path for file in files}
+    )
+    with (
+        TemporaryDirectory(prefix="reclick-") as folder,
+        Instances(Path(folder), max(1, GROWTH * size // BUCKET_BYTES)) as instances,
+    ):
         for place, (file, role) in enumerate(zip(files, roles, strict=True)):
             if role == "training":
                 _add(file, place, instances, found, with_text=bool(WORDED & set(roles)))
@@ -77,12 +102,18 @@ def _add(file: LogFile, place: int, instances: Instances, found: Found, *, with_
         if with_text:
             instances.name_ads(placed)
         # The rows of a user and query belong together; which others are with them does not matter.
-        instances.add(placed.append_column("key", pc.bit_wise_xor(pc.multiply(placed["user"], SPREAD), placed["query"])))
+        instances.add(
+            placed.append_column(
+                "key", pc.bit_wise_xor(pc.multiply(placed["user"], SPREAD), placed["query"])
+            )
+        )
 
 
 def _tables(file: LogFile, names: tuple[str, ...], found: Found) -> Iterator[pa.Table]:
     """The lines of a file as columns, with their numbers; whole numbers all, but for the address and the words."""
-    schema = pa.schema([(name, pa.string() if name in {"url", "words"} else pa.int64()) for name in names])
+    schema = pa.schema(
+        [(name, pa.string() if name in {"url", "words"} else pa.int64()) for name in names]
+    )
     first = 1
     for block in file.blocks(found.advance):
         lines = block.count(b"\n") + (not block.endswith(b"\n"))
@@ -100,9 +131,15 @@ def _quick(block: bytes, schema: pa.Schema) -> pa.Table | None:
     try:
         table = arrow_csv.read_csv(
             io.BytesIO(block),
-            read_options=arrow_csv.ReadOptions(column_names=schema.names, block_size=len(block) + 1),
-            parse_options=arrow_csv.ParseOptions(delimiter="\t", quote_char=False, ignore_empty_lines=False),
-            convert_options=arrow_csv.ConvertOptions(column_types=types, null_values=[], strings_can_be_null=False),
+            read_options=arrow_csv.ReadOptions(
+                column_names=schema.names, block_size=len(block) + 1
+            ),
+            parse_options=arrow_csv.ParseOptions(
+                delimiter="\t", quote_char=False, ignore_empty_lines=False
+            ),
+            convert_options=arrow_csv.ConvertOptions(
+                column_types=types, null_values=[], strings_can_be_null=False
+            ),
         )
     except pa.ArrowInvalid:
         return None
@@ -115,12 +152,17 @@ def _careful(block: bytes, schema: pa.Schema, first: int, file: LogFile, found: 
     whole = [place for place, field in enumerate(schema) if field.type == pa.int64()]
     for number, line in enumerate(block.removesuffix(b"\n").split(b"\n"), start=first):
         fields = line.decode(errors="replace").rstrip("\r").split("\t")
-        if len(fields) == len(schema) and all(fields[place].isdecimal() and int(fields[place]) < BIG for place in whole):
+        if len(fields) == len(schema) and all(
+            fields[place].isdecimal() and int(fields[place]) < BIG for place in whole
+        ):
             rows.append(fields)
             numbers.append(number)
         elif line.strip():
             found.bad(NOT_READABLE, file.where, number, short(line[:200].decode(errors="replace")))
-    columns = [pa.array([row[place] for row in rows], pa.string()).cast(field.type) for place, field in enumerate(schema)]
+    columns = [
+        pa.array([row[place] for row in rows], pa.string()).cast(field.type)
+        for place, field in enumerate(schema)
+    ]
     return pa.table(columns, schema=schema).append_column("number", pa.array(numbers, pa.int64()))
 
 
@@ -129,13 +171,18 @@ def _sound(table: pa.Table, file: LogFile, found: Found) -> pa.Table:
     checks: dict[str, Callable[[pa.Table], pa.ChunkedArray]] = {
         NO_IMPRESSIONS: lambda rows: pc.less(rows["impression"], 1),
         MOST_CLICKS: lambda rows: pc.greater(rows["click"], rows["impression"]),
-        OUTSIDE: lambda rows: pc.or_(pc.less(rows["position"], 1), pc.greater(rows["position"], rows["depth"])),
+        OUTSIDE: lambda rows: pc.or_(
+            pc.less(rows["position"], 1), pc.greater(rows["position"], rows["depth"])
+        ),
     }
     for reason, is_bad in checks.items():
         bad = is_bad(table)
         wrong = table.filter(bad)
         if wrong.num_rows:
-            examples = [(file.where, row["number"], _shown(row)) for row in wrong.slice(0, KEPT_EXAMPLES).to_pylist()]
+            examples = [
+                (file.where, row["number"], _shown(row))
+                for row in wrong.slice(0, KEPT_EXAMPLES).to_pylist()
+            ]
             found.bad_many(reason, wrong.num_rows, examples)
             table = table.filter(pc.invert(bad))
     return table
@@ -146,7 +193,13 @@ def _shown(row: dict[str, int]) -> str:
 
 
 def _words(table: pa.Table, field: str) -> pa.Table:
-    return pa.table({"field": pa.repeat(field, table.num_rows), "id": table["id"], "words": pc.replace_substring(table["words"], "|", " ")})
+    return pa.table(
+        {
+            "field": pa.repeat(field, table.num_rows),
+            "id": table["id"],
+            "words": pc.replace_substring(table["words"], "|", " "),
+        }
+    )
 
 
 KDDCUP2012 = Format(

@@ -8,22 +8,33 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from reclick.engines.joining import KINDS, PageJoin, join_pages
-from reclick.logs.cells import UnreadableError, as_ids, as_time
-from reclick.logs.formats.files import LogFile
-from reclick.logs.formats.format import BATCH, Columns, Format, Found
-from reclick.logs.formats.json_records import Record, first_objects, plain_text, read_objects
-from reclick.logs.raw import short
+from reclick.logs.assembly.page_join import KINDS, PageJoin, join_pages
+from reclick.logs.files.archive import LogFile
+from reclick.logs.files.cell_parsing import UnreadableError, as_ids, as_time
+from reclick.logs.files.source import short
+from reclick.logs.formats.base import BATCH, Columns, Format, Found
+from reclick.logs.formats.helpers.json_records import (
+    Record,
+    first_objects,
+    plain_text,
+    read_objects,
+)
 from reclick.logs.summary import NOT_READABLE
-from reclick.logs.times import as_times
+from reclick.logs.timestamps import as_times
 
 NO_QUERY = "(no query)"  # the query of rankings without a search, such as recommendations
-TITLES, DESCRIPTIONS, ADDRESSES = ("title", "name"), ("description",), ("url", "link")  # fields of an item; the first that is there
+TITLES, DESCRIPTIONS, ADDRESSES = (
+    ("title", "name"),
+    ("description",),
+    ("url", "link"),
+)  # fields of an item; the first that is there
 NO_KEY = "no page key"
 
 
 def _recognises(files: list[LogFile]) -> bool:
-    return bool(files) and all(any(_is_event(item) for item in first_objects(file)) for file in files)
+    return bool(files) and all(
+        any(_is_event(item) for item in first_objects(file)) for file in files
+    )
 
 
 def _is_event(item: Record) -> bool:
@@ -55,7 +66,12 @@ class _Events:
         """Take in an event, or tell why not."""
         kind = item.get("event")
         if not isinstance(kind, str) or kind not in TAKE:
-            self.found.bad(NOT_READABLE, self.where, number, f"event: expected {', '.join(TAKE)}, got {short(kind)}")
+            self.found.bad(
+                NOT_READABLE,
+                self.where,
+                number,
+                f"event: expected {', '.join(TAKE)}, got {short(kind)}",
+            )
             return
         try:
             TAKE[kind](self, item, number)
@@ -72,7 +88,17 @@ class _Events:
             return
         self.found.note(f"ranking without a query, read as the query {NO_QUERY!r}", query is None)
         user = _text(item, "user") or _text(item, "session")
-        self.gather("pages", {"key": key, "query": query or NO_QUERY, "ads": ads, "user": user, "time": _time(item), "number": number})
+        self.gather(
+            "pages",
+            {
+                "key": key,
+                "query": query or NO_QUERY,
+                "ads": ads,
+                "user": user,
+                "time": _time(item),
+                "number": number,
+            },
+        )
 
     def take_interaction(self, item: Record, number: int) -> None:
         """A click, when it is one and on a ranking."""
@@ -82,12 +108,18 @@ class _Events:
         elif key is None:
             self.found.note("click outside a ranking, set aside")
         else:
-            self.gather("clicks", {"key": key, "ad": _text(item, "item"), "time": _time(item), "number": number})
+            self.gather(
+                "clicks",
+                {"key": key, "ad": _text(item, "item"), "time": _time(item), "number": number},
+            )
 
     def take_item(self, item: Record, _: int) -> None:
         """The text of an ad."""
         ad, fields = _text(item, "item"), _fields(item)
-        texts = [next((fields[name] for name in names if isinstance(fields.get(name), str)), "") for names in (TITLES, DESCRIPTIONS, ADDRESSES)]
+        texts = [
+            next((fields[name] for name in names if isinstance(fields.get(name), str)), "")
+            for names in (TITLES, DESCRIPTIONS, ADDRESSES)
+        ]
         if ad is not None and any(texts):
             self.found.text(ad, *(plain_text(text) or "" for text in texts))
 
@@ -104,7 +136,10 @@ class _Events:
     def add_gathered(self) -> None:
         """Add the rows kept."""
         for kind, rows in self.gathered.items():
-            columns = {field.name: pa.array([row.get(field.name) for row in rows], _given(field)) for field in KINDS[kind]}
+            columns = {
+                field.name: pa.array([row.get(field.name) for row in rows], _given(field))
+                for field in KINDS[kind]
+            }
             times = as_times(columns["time"])
             table = pa.table({**columns, "time": times, "file": pa.repeat(self.file, len(rows))})
             self.join.add(kind, table.filter(self.timed(columns["time"], times, columns["number"])))
@@ -113,13 +148,25 @@ class _Events:
     def timed(self, written: pa.Array, times: pa.Array, numbers: pa.Array) -> pa.Array:
         """Which rows have a time, or none written; one that is written and is no time is bad."""
         lost = pc.and_(written.is_valid(), times.is_null())
-        for text, number in zip(written.filter(lost).to_pylist(), numbers.filter(lost).to_pylist(), strict=True):
+        for text, number in zip(
+            written.filter(lost).to_pylist(), numbers.filter(lost).to_pylist(), strict=True
+        ):
             self.found.bad(NOT_READABLE, self.where, number, f"timestamp: no time: {short(text)}")
         return pc.invert(lost)
 
 
-TAKE = {"ranking": _Events.take_ranking, "interaction": _Events.take_interaction, "item": _Events.take_item, "user": _Events.take_user}
-MAIN = {"ranking": "items", "interaction": "item", "item": "item", "user": "user"}  # what an event cannot do without
+TAKE = {
+    "ranking": _Events.take_ranking,
+    "interaction": _Events.take_interaction,
+    "item": _Events.take_item,
+    "user": _Events.take_user,
+}
+MAIN = {
+    "ranking": "items",
+    "interaction": "item",
+    "item": "item",
+    "user": "user",
+}  # what an event cannot do without
 
 
 def _given(field: pa.Field) -> pa.DataType:

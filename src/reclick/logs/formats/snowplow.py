@@ -7,11 +7,11 @@ from functools import partial
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from reclick.data.schema import is_list
 from reclick.errors import LogError
-from reclick.logs.formats.format import Format
-from reclick.logs.formats.list_events import is_of, read_lists
-from reclick.logs.formats.list_rows import Arrays, Shape, parts, starting
-from reclick.schema import is_list
+from reclick.logs.formats.base import Format
+from reclick.logs.formats.helpers.analytics_events import is_of, read_lists
+from reclick.logs.formats.helpers.analytics_rows import Arrays, Shape, parts, starting
 
 # A column is named after the schema of what it holds and its version: ..._action_1, ..._action_1_0_2.
 ACTION = "unstruct_event_com_snowplowanalytics_snowplow_ecommerce_snowplow_ecommerce_action_"
@@ -25,8 +25,16 @@ def _flatten(columns: Arrays, where: str) -> Arrays:
     flat: Arrays = {}
     if (name := starting(columns, ACTION)) is not None:
         action = parts(_records(columns[name], name, where))
-        flat |= {f"ecommerce_action_{field}": action[field] for field in ("type", "name") if field in action}
-    views = [parts(_records(columns[name], name, where))["id"] for start in (WEB_PAGE, SCREEN) if (name := starting(columns, start)) is not None]
+        flat |= {
+            f"ecommerce_action_{field}": action[field]
+            for field in ("type", "name")
+            if field in action
+        }
+    views = [
+        parts(_records(columns[name], name, where))["id"]
+        for start in (WEB_PAGE, SCREEN)
+        if (name := starting(columns, start)) is not None
+    ]
     if views and "page_view_id" not in columns:
         flat["page_view_id"] = pc.coalesce(*views)
     return flat
@@ -38,28 +46,46 @@ def _records(values: pa.Array, name: str, where: str) -> pa.Array:
         filled = pc.greater(pc.list_value_length(values), 0)
         values = pc.list_element(pc.if_else(filled, values, pa.scalar([None], values.type)), 0)
     if not pa.types.is_struct(values.type):
-        raise LogError(f"{name} in {where}: expected records, got {values.type}. Export it as such, or flatten it to columns.")
+        raise LogError(
+            f"{name} in {where}: expected records, got {values.type}. Export it as such, or flatten it to columns."
+        )
     return values
 
 
 SHAPE = Shape(
     kinds={"list_view": "view", "list_click": "click"},
     names={
-        "event": ("ecommerce_action_type", "snowplow_ecommerce_action_type", "snowplow_ecommerce_action.type", "action_type"),
+        "event": (
+            "ecommerce_action_type",
+            "snowplow_ecommerce_action_type",
+            "snowplow_ecommerce_action.type",
+            "action_type",
+        ),
         "time": ("derived_tstamp",),
         "user": ("domain_userid",),
         "session": ("domain_sessionid",),
         "page_view": ("page_view_id",),
         "url": ("page_urlquery", "page_url"),
         "query": ("search_term",),
-        "list": ("ecommerce_action_name", "snowplow_ecommerce_action_name", "snowplow_ecommerce_action.name", "product_list_name", "list_name"),
+        "list": (
+            "ecommerce_action_name",
+            "snowplow_ecommerce_action_name",
+            "snowplow_ecommerce_action.name",
+            "product_list_name",
+            "list_name",
+        ),
         "ad": ("product_id",),
         "title": ("product_name",),
         "position": ("product_list_position", "product_position"),
     },
     visit=("user", "session", "page_view"),
     known_by=("user", "session", "page_view"),
-    nested={ACTION: ("type", "name"), PRODUCT: ("id", "name", "position"), WEB_PAGE: ("id",), SCREEN: ("id",)},
+    nested={
+        ACTION: ("type", "name"),
+        PRODUCT: ("id", "name", "position"),
+        WEB_PAGE: ("id",),
+        SCREEN: ("id",),
+    },
     ads=PRODUCT,
     of_ads={"ad": ("id",), "title": ("name",), "position": ("position",)},
     flatten=_flatten,

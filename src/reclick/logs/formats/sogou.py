@@ -8,13 +8,23 @@ from collections.abc import Iterator
 import pyarrow as pa
 
 from reclick.errors import LogError
-from reclick.logs.formats.files import LogFile
-from reclick.logs.formats.format import Columns, Format, Found, Session, batched
-from reclick.logs.formats.tabbed import NO_ADS, NO_QUERY, NOT_READABLE, looks_like, texts
-from reclick.logs.raw import short
+from reclick.logs.files.archive import LogFile
+from reclick.logs.files.source import short
+from reclick.logs.formats.base import Columns, Format, Found, Session, batched
+from reclick.logs.formats.helpers.session_lines import (
+    NO_ADS,
+    NO_QUERY,
+    NOT_READABLE,
+    looks_like,
+    texts,
+)
 
-PAGE = re.compile(rb"\d+\t[\d ]+\t[01 ]+(?:\t[-\d. ]+){7}")  # query, results, clicks, their times, and six measures of the mouse
-CLICK = re.compile(rb"(?:\d\d:\d\d:\d\d|\d{14})\t[^\t]+\t[^\t]*\t\d+[ \t]\d+\t[^\t]+")  # SogouQ: time, user, query, rank, order, URL
+PAGE = re.compile(
+    rb"\d+\t[\d ]+\t[01 ]+(?:\t[-\d. ]+){7}"
+)  # query, results, clicks, their times, and six measures of the mouse
+CLICK = re.compile(
+    rb"(?:\d\d:\d\d:\d\d|\d{14})\t[^\t]+\t[^\t]*\t\d+[ \t]\d+\t[^\t]+"
+)  # SogouQ: time, user, query, rank, order, URL
 AFTER_NAME = {"query_id": 3, "url_id": 1}  # file -> fields behind the name, the id first
 INTENTS = "query_class"
 DISAGREE, ID_TWICE = "clicks and times disagree", "id twice"
@@ -25,7 +35,9 @@ Names = dict[str, str]  # id -> name
 
 def _recognises(files: list[LogFile]) -> bool:
     pages = _pages_of(files)
-    return looks_like(pages, PAGE) or looks_like(pages, CLICK)  # SogouQ too, for the reader says why it cannot be read
+    return looks_like(pages, PAGE) or looks_like(
+        pages, CLICK
+    )  # SogouQ too, for the reader says why it cannot be read
 
 
 def _pages_of(files: list[LogFile]) -> list[LogFile]:
@@ -48,7 +60,9 @@ def _read(files: list[LogFile], found: Found, columns: Columns) -> Iterator[pa.R
 
 def _check(pages: list[LogFile], files: list[LogFile]) -> None:
     if not pages:
-        raise LogError(f"There are no pages in {', '.join(file.where for file in files)}. Give train_data or test_data too.")
+        raise LogError(
+            f"There are no pages in {', '.join(file.where for file in files)}. Give train_data or test_data too."
+        )
     for file in pages:
         if looks_like([file], CLICK):
             raise LogError(
@@ -98,7 +112,9 @@ def _session(fields: list[str], queries: Names) -> Session | str:
     if not len(ads) == len(flags) == len(times) or not {*flags} <= {"0", "1"}:
         return NOT_READABLE
     try:
-        clicked = [float(time) if float(time) > 0 else None for time in times]  # -1 where there is no click
+        clicked = [
+            float(time) if float(time) > 0 else None for time in times
+        ]  # -1 where there is no click
     except ValueError:
         return NOT_READABLE
     if any((flag == "1") != (time is not None) for flag, time in zip(flags, clicked, strict=True)):

@@ -7,13 +7,15 @@ from collections.abc import Iterator
 
 import pyarrow as pa
 
-from reclick.logs.formats.files import LogFile
-from reclick.logs.formats.format import Columns, Format, Found, Session, batched
-from reclick.logs.formats.session_xml import Layout, read_pages
-from reclick.schema import TEXT, Column, check_mapping
+from reclick.data.schema import TEXT, Column, check_mapping
+from reclick.logs.files.archive import LogFile
+from reclick.logs.formats.base import Columns, Format, Found, Session, batched
+from reclick.logs.formats.helpers.xml_sessions import Layout, read_pages
 
 SIGNS = (b"<session ", b"<interaction ", b"<query_id>", b"<docid>")
-LABEL = re.compile(rb"\d+[ \t]+\d+[ \t]+q\d+[ \t]+d\d+[ \t]+\d+\s")  # sample, session, query, result, grade
+LABEL = re.compile(
+    rb"\d+[ \t]+\d+[ \t]+q\d+[ \t]+d\d+[ \t]+\d+\s"
+)  # sample, session, query, result, grade
 WEAK_LABELS = "relevance computed by click models, set aside"
 HUMAN_LABELS = "a human relevance label, read with rc.read_labels"
 
@@ -26,7 +28,9 @@ def _recognises(files: list[LogFile]) -> bool:
 def _read(files: list[LogFile], found: Found, columns: Columns) -> Iterator[pa.RecordBatch]:
     # The labels name queries by id, so the id is the query; the words are taken with columns={"query": "query"}.
     names = check_mapping(columns, [Column("query", TEXT)])
-    layout = Layout(query=names.get("query", "query_id"), ads=("docid",), asides={"relevance": WEAK_LABELS})
+    layout = Layout(
+        query=names.get("query", "query_id"), ads=("docid",), asides={"relevance": WEAK_LABELS}
+    )
     return batched(page for file in files for page in _pages(file, found, layout))
 
 

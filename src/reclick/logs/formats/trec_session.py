@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 import pyarrow as pa
 
-from reclick.logs.formats.files import LogFile
-from reclick.logs.formats.format import Columns, Format, Found, batched
-from reclick.logs.formats.session_xml import Layout, read_pages
+from reclick.logs.files.archive import LogFile
+from reclick.logs.formats.base import Columns, Format, Found, batched
+from reclick.logs.formats.helpers.xml_sessions import Layout, read_pages
 
 LAYOUT = Layout(
     query="query",
@@ -20,7 +20,9 @@ SIGNS = (b"<clueweb12id", b"<clueweb09id", b"<sessiontrack20")
 
 
 def _recognises(files: list[LogFile]) -> bool:
-    return bool(files) and all(b"<session " in file.head and any(sign in file.head for sign in SIGNS) for file in files)
+    return bool(files) and all(
+        b"<session " in file.head and any(sign in file.head for sign in SIGNS) for file in files
+    )
 
 
 def _read(files: list[LogFile], found: Found, columns: Columns) -> Iterator[pa.RecordBatch]:

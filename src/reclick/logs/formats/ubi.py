@@ -10,21 +10,25 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from reclick.engines.joining import KINDS, NO_ADS, PageJoin, join_pages
-from reclick.logs.formats.files import LogFile
-from reclick.logs.formats.format import Columns, Format, Found
-from reclick.logs.formats.json_records import first_objects, read_json
-from reclick.logs.formats.misread import as_written
-from reclick.logs.formats.parquet_records import read_parquet
-from reclick.logs.formats.records import THERE, WHEN, WHOLE, Field, nested
-from reclick.logs.raw import short
+from reclick.data.schema import IDS, TEXT
+from reclick.logs.assembly.page_join import KINDS, NO_ADS, PageJoin, join_pages
+from reclick.logs.files.archive import LogFile
+from reclick.logs.files.source import short
+from reclick.logs.formats.base import Columns, Format, Found
+from reclick.logs.formats.helpers.json_records import first_objects, read_json
+from reclick.logs.formats.helpers.parquet_records import read_parquet
+from reclick.logs.formats.helpers.parse_errors import as_written
+from reclick.logs.formats.helpers.records import THERE, WHEN, WHOLE, Field, nested
 from reclick.logs.summary import KEPT_EXAMPLES, NOT_READABLE
-from reclick.schema import IDS, TEXT
 
 Bools = npt.NDArray[np.bool_]
 Codes = npt.NDArray[np.int32]
 
-HITS = ("query_response_hit_ids", "query_response_object_ids", "query_response_objects_ids")  # three spellings, all in use
+HITS = (
+    "query_response_hit_ids",
+    "query_response_object_ids",
+    "query_response_objects_ids",
+)  # three spellings, all in use
 OBJECT, POSITION = ("event_attributes", "object"), ("event_attributes", "position")
 FIELDS = (
     Field("action", TEXT, (("action_name",),)),
@@ -33,14 +37,31 @@ FIELDS = (
     Field("ads", IDS, tuple((name,) for name in HITS)),
     Field("time", WHEN, (("timestamp",), ("@timestamp",))),
     Field("user", TEXT, (("client_id",), ("user_id",), ("session_id",))),
-    Field("ad", TEXT, (*nested(*OBJECT, "object_id"), ("event_attributes", "object.object_id"), ("object.object_id",), ("object_id",))),
+    Field(
+        "ad",
+        TEXT,
+        (
+            *nested(*OBJECT, "object_id"),
+            ("event_attributes", "object.object_id"),
+            ("object.object_id",),
+            ("object_id",),
+        ),
+    ),
     Field(
         "position",
         WHOLE,
-        (*nested(*POSITION, "ordinal"), ("event_attributes", "position.ordinal"), ("position.ordinal",), ("position",), ("ordinal",)),
+        (
+            *nested(*POSITION, "ordinal"),
+            ("event_attributes", "position.ordinal"),
+            ("position.ordinal",),
+            ("position",),
+            ("ordinal",),
+        ),
     ),
     Field("title", TEXT, (*nested(*OBJECT, "name"), *nested(*OBJECT, "description"))),
-    Field("instruction", THERE, (("index",), ("create",))),  # the line before each document of a _bulk request
+    Field(
+        "instruction", THERE, (("index",), ("create",))
+    ),  # the line before each document of a _bulk request
 )
 CLICKS, IMPRESSIONS = {"click", "click_through"}, {"impression"}
 NAMED = 30  # other actions told of by name; logs may make up any number of them
@@ -59,7 +80,10 @@ def _names(file: LogFile) -> list[set[str]]:
 
 def _is_ubi(names: set[str]) -> bool:
     is_query = "query_id" in names and not names.isdisjoint({"user_query", *HITS})
-    return is_query or ("action_name" in names and any(name == "query_id" or name.startswith("event_attributes") for name in names))
+    return is_query or (
+        "action_name" in names
+        and any(name == "query_id" or name.startswith("event_attributes") for name in names)
+    )
 
 
 def _has_queries(file: LogFile) -> bool:
@@ -104,13 +128,21 @@ class _Records:
 
     def add_events(self, join: PageJoin, action: Codes, names: list[str]) -> None:
         """Add clicks, and impressions of single objects; count the rest by name."""
-        click, impression = _is_one_of(CLICKS, action, names), _is_one_of(IMPRESSIONS, action, names)
-        other, sound = (action >= 0) & ~click & ~impression, self.sound(click | impression, "position", "time")
+        click, impression = (
+            _is_one_of(CLICKS, action, names),
+            _is_one_of(IMPRESSIONS, action, names),
+        )
+        other, sound = (
+            (action >= 0) & ~click & ~impression,
+            self.sound(click | impression, "position", "time"),
+        )
         click, impression = click & sound, impression & sound
         aimed, seen = click & (self.has("ad") | self.has("position")), impression & self.has("ad")
         self.note("click on no object, set aside", click & ~aimed)
         self.note("impression of no object, set aside", impression & ~seen)
-        self.note("click without a time, put after the others of its page", aimed & ~self.has("time"))
+        self.note(
+            "click without a time, put after the others of its page", aimed & ~self.has("time")
+        )
         self.add(join, "shown", seen)
         self.add(join, "clicks", aimed)
         self.keep_titles(action >= 0)
@@ -121,7 +153,11 @@ class _Records:
         """The note on events of another action."""
         note = f"{short(name)} event, neither a click nor an impression"
         named = sum(each.endswith("nor an impression") for each in self.found.notes)
-        return note if named < NAMED or note in self.found.notes else "event of another action, neither a click nor an impression"
+        return (
+            note
+            if named < NAMED or note in self.found.notes
+            else "event of another action, neither a click nor an impression"
+        )
 
     def has(self, name: str) -> Bools:
         """Which records have a value of this name."""
@@ -144,26 +180,42 @@ class _Records:
     def refuse(self, reason: str, which: Bools, got: Callable[[int], str] | None = None) -> None:
         """Count records as bad."""
         rows, got = np.flatnonzero(which), got or self.described
-        first = [(self.where, self.records["number"][row].as_py(), got(row)) for row in rows[:KEPT_EXAMPLES].tolist()]
+        first = [
+            (self.where, self.records["number"][row].as_py(), got(row))
+            for row in rows[:KEPT_EXAMPLES].tolist()
+        ]
         self.found.bad_many(reason, len(rows), first)
 
     def described(self, row: int) -> str:
         """What a record has, in a few words."""
-        values = {name: self.records[name][row].as_py() for name in ("action", "key", "query", "ads", "ad")}
-        return ", ".join(f"{name} {short(value)}" for name, value in values.items() if value) or "none of the fields known"
+        values = {
+            name: self.records[name][row].as_py()
+            for name in ("action", "key", "query", "ads", "ad")
+        }
+        return (
+            ", ".join(f"{name} {short(value)}" for name, value in values.items() if value)
+            or "none of the fields known"
+        )
 
     def add(self, join: PageJoin, kind: str, which: Bools) -> None:
         """Add records to the join."""
         if which.any():
             chosen = self.records.select([name for name in KINDS[kind].names if name != "file"])
-            rows = pa.Table.from_batches([chosen if which.all() else chosen.filter(pa.array(which))])
-            join.add(kind, rows.append_column("file", pa.array(np.full(rows.num_rows, self.file, np.int32))))
+            rows = pa.Table.from_batches(
+                [chosen if which.all() else chosen.filter(pa.array(which))]
+            )
+            join.add(
+                kind,
+                rows.append_column("file", pa.array(np.full(rows.num_rows, self.file, np.int32))),
+            )
 
     def keep_titles(self, which: Bools) -> None:
         """Keep the texts of objects that events bring along."""
         titled = which & self.has("title") & self.has("ad")
         if titled.any():
-            ads, titles = (self.records[name].filter(pa.array(titled)).to_pylist() for name in ("ad", "title"))
+            ads, titles = (
+                self.records[name].filter(pa.array(titled)).to_pylist() for name in ("ad", "title")
+            )
             for ad, title in dict(zip(reversed(ads), reversed(titles), strict=True)).items():
                 self.found.text(ad, title)
 

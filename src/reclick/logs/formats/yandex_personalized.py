@@ -7,9 +7,9 @@ from collections.abc import Iterator
 
 import pyarrow as pa
 
-from reclick.logs.formats.files import LogFile
-from reclick.logs.formats.format import Columns, Format, Found
-from reclick.logs.formats.tabbed import (
+from reclick.logs.files.archive import LogFile
+from reclick.logs.formats.base import Columns, Format, Found
+from reclick.logs.formats.helpers.session_lines import (
     ABOUT_SESSION,
     NO_ADS,
     NO_PAGE,
@@ -24,15 +24,22 @@ from reclick.logs.formats.tabbed import (
     read_by_session,
 )
 
-LINE = re.compile(rb"\d+\t(?:M\t\d+\t\d+|\d+\t(?:[QT]\t\d+\t\d+\t[\d,]*(?:\t\d+,\d+)+|C\t\d+\t\d+))")
+LINE = re.compile(
+    rb"\d+\t(?:M\t\d+\t\d+|\d+\t(?:[QT]\t\d+\t\d+\t[\d,]*(?:\t\d+,\d+)+|C\t\d+\t\d+))"
+)
 BEFORE_RESULTS = 6  # fields of a query: SessionID, TimePassed, Q or T, SERPID, QueryID, terms
 OF_CLICK = 5  # SessionID, TimePassed, C, SERPID, URLID
 OF_SESSION = 4  # SessionID, M, Day, USERID
 NO_KEY, KEY_TWICE, USER_TWICE = "no page key", "page key twice", "user twice"
 NO_USER = "session without its M line, user unknown"
-TEST_PAGE, TEST_CLICK = "test query, set aside: its clicks are hidden", "click of a test query, set aside"
+TEST_PAGE, TEST_CLICK = (
+    "test query, set aside: its clicks are hidden",
+    "click of a test query, set aside",
+)
 
-Shown = dict[str, tuple[str, str, list[int]] | None]  # SERPID -> query, results with a tab before and after each, clicks; None is a test page
+Shown = dict[
+    str, tuple[str, str, list[int]] | None
+]  # SERPID -> query, results with a tab before and after each, clicks; None is a test page
 
 
 def _recognises(files: list[LogFile]) -> bool:
@@ -53,7 +60,9 @@ def _pages(lines: list[Line], found: Found) -> list[Page]:
             fault = _user_fault(fields, user)
             user = user if fault else fields[3]
         else:
-            fault = _click(fields, shown, found) if fields[2] == "C" else _page(fields, shown, found)
+            fault = (
+                _click(fields, shown, found) if fields[2] == "C" else _page(fields, shown, found)
+            )
         if fault:
             bad_line(line, fault, found)
     if not user:

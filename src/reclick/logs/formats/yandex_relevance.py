@@ -7,9 +7,9 @@ from collections.abc import Iterator
 
 import pyarrow as pa
 
-from reclick.logs.formats.files import LogFile
-from reclick.logs.formats.format import Columns, Format, Found
-from reclick.logs.formats.tabbed import (
+from reclick.logs.files.archive import LogFile
+from reclick.logs.formats.base import Columns, Format, Found
+from reclick.logs.formats.helpers.session_lines import (
     NO_ADS,
     NO_PAGE,
     NO_QUERY,
@@ -46,7 +46,10 @@ def _pages(lines: list[Line], found: Found) -> list[Page]:
         fault = _click(fields, shown) if fields[2] == "C" else _page(fields, shown)
         if fault:
             bad_line(line, fault, found)
-    return [(f"{fields[0]}.{place}", None, query, results, clicks) for place, (query, results, clicks) in enumerate(shown)]
+    return [
+        (f"{fields[0]}.{place}", None, query, results, clicks)
+        for place, (query, results, clicks) in enumerate(shown)
+    ]
 
 
 def _page(fields: list[str], shown: list[Shown]) -> str:

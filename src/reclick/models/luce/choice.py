@@ -17,14 +17,14 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from reclick.batch import Float64, Int64
+from reclick.data.batch import Float64, Int64
+from reclick.data.grouped_sessions import Sessions
 from reclick.models.luce.climbing import Fit, climb
-from reclick.models.luce.counted import Counted, count_sessions, counted_start
-from reclick.models.luce.kernels import marks
+from reclick.models.luce.e_step import marks
+from reclick.models.luce.initial_values import Counted, count_sessions, counted_start
+from reclick.models.luce.objective import Problem
 from reclick.models.luce.parameters import Options, Parameters
-from reclick.models.luce.problem import Problem
-from reclick.progress import tell
-from reclick.sessions import Sessions
+from reclick.runtime.progress import tell
 
 logger = logging.getLogger("reclick")
 FOLDS = 3
@@ -32,10 +32,30 @@ FEWEST = 200  # sessions from which a log is asked at all
 PAGES = 100  # distinct pages from which whole pages are held out
 AGAIN = 30  # sessions of a page from which it is held to come again
 MOST = 20_000  # distinct sessions that decisions are made on; of a longer log, whole queries drawn by their content
-QUICK: dict[str, Any] = {"max_iterations": 100, "tolerance": 1e-5, "quiet": True}  # how far a fit goes that only decides
-FIRST: dict[str, Any] = {"max_iterations": 25, "tolerance": 1e-4, "quiet": True}  # … and one that only gives prior means
+QUICK: dict[str, Any] = {
+    "max_iterations": 100,
+    "tolerance": 1e-5,
+    "quiet": True,
+}  # how far a fit goes that only decides
+FIRST: dict[str, Any] = {
+    "max_iterations": 25,
+    "tolerance": 1e-4,
+    "quiet": True,
+}  # … and one that only gives prior means
 SATISFIED = 0.3  # where the common satisfaction of the first stage starts, and its prior mean there
-DECISIONS = ("query", "attractiveness", "satisfied", "satisfaction", "satisfied", "transition", "kinds", "mix", "kind", "taste", "position")
+DECISIONS = (
+    "query",
+    "attractiveness",
+    "satisfied",
+    "satisfaction",
+    "satisfied",
+    "transition",
+    "kinds",
+    "mix",
+    "kind",
+    "taste",
+    "position",
+)
 GRIDS: dict[str, tuple[Any, ...]] = {  # from the strongest; None is one value common to all
     "query": (None, 8.0, 4.0, 2.0, 1.0, 0.5),
     "attractiveness": (8.0, 4.0, 2.0, 1.0, 0.5),
@@ -46,11 +66,19 @@ GRIDS: dict[str, tuple[Any, ...]] = {  # from the strongest; None is one value c
     "satisfaction": (None, 30.0, 10.0, 5.0, 2.0),
     "transition": (16.0, 4.0, 1.0),
 }
-TENTHS = (1, 3, 5, 7, 9)  # that the prior mean of satisfaction is tried at before its strength is decided; then between them
+TENTHS = (
+    1,
+    3,
+    5,
+    7,
+    9,
+)  # that the prior mean of satisfaction is tried at before its strength is decided; then between them
 WORTHWHILE = 0.0003  # what an addition has to gain a session: less is not worth what it costs
 LASTING = 0.002  # … and tastes: less does not last to the next week, and first clicks pay for it
 SAME = 1e-9  # a session, by which log-likelihoods differ through rounding
-DEFAULTS = Options(attractiveness=2.0, satisfaction=5.0, query=None, transition=4.0, kinds=1, kind=4.0, mix=10.0)
+DEFAULTS = Options(
+    attractiveness=2.0, satisfaction=5.0, query=None, transition=4.0, kinds=1, kind=4.0, mix=10.0
+)
 MOST_KINDS = 6
 TASTE = 8.0  # the strength that tastes are tried with at first
 
@@ -104,12 +132,25 @@ class Pooled(NamedTuple):
 def pool(sessions: Sessions, options: Options, means: Float64, counted: Counted) -> Pooled:
     """The first stage of a fit: what is common to all, which then is the prior mean of each pair's and each query's own."""
     shares = np.full(options.kinds, 1 / options.kinds)
-    problem = Problem(sessions, options._replace(satisfaction=None, mix=None, taste=None, position=None), means, SATISFIED, shares)
+    problem = Problem(
+        sessions,
+        options._replace(satisfaction=None, mix=None, taste=None, position=None),
+        means,
+        SATISFIED,
+        shares,
+    )
     done = climb(problem, counted_start(problem, counted), **FIRST)
     return Pooled(done.parameters, len(done.objective))
 
 
-def fit(sessions: Sessions, options: Options, means: Float64, counted: Counted, first: Pooled, **loop: Any) -> Fit:
+def fit(
+    sessions: Sessions,
+    options: Options,
+    means: Float64,
+    counted: Counted,
+    first: Pooled,
+    **loop: Any,
+) -> Fit:
     """The second stage of a fit."""
     common = first.parameters
     satisfied = float(common.rho[0]) if options.satisfied is None else options.satisfied
@@ -121,7 +162,13 @@ def _second_start(problem: Problem, counted: Counted, first: Parameters) -> Para
     """Where the first stage ended; what was common there and now is each pair's or query's own: as it was counted, or as nothing is known."""
     fresh, strength = problem.fresh(), problem.options.satisfaction
     # Of pairs that only a history may tell of, ρ is its prior mean and stays so.
-    rho = first.rho if strength is None else np.where(problem.told(), counted.satisfaction(problem.satisfied, strength), problem.satisfied)
+    rho = (
+        first.rho
+        if strength is None
+        else np.where(
+            problem.told(), counted.satisfaction(problem.satisfied, strength), problem.satisfied
+        )
+    )
     return first._replace(
         rho=rho,
         spread=first.spread if len(first.spread) == len(fresh.spread) else fresh.spread,
@@ -138,7 +185,9 @@ class Chooser:
     def __init__(self, sessions: Sessions, means: Float64, fixed: dict[str, Any]) -> None:
         some, kept = _some(sessions)
         self.means = means[kept]
-        self.fixed = fixed if len(some.counts.queries) > 1 else {"query": None, "mix": None} | fixed  # one query does not differ from others
+        self.fixed = (
+            fixed if len(some.counts.queries) > 1 else {"query": None, "mix": None} | fixed
+        )  # one query does not differ from others
         self.folds = _dealt(some) if sessions.weight.sum() >= FEWEST else []
         self.counted = [count_sessions(train) for train, _ in self.folds]
         self.trials: dict[Options, Tried] = {}
@@ -149,7 +198,9 @@ class Chooser:
         now = DEFAULTS._replace(**self.fixed)
         if len(self.folds) > 1:
             for name in DECISIONS:
-                if name not in self.fixed and (now.kinds > 1 or name not in ("mix", "kind", "taste")):
+                if name not in self.fixed and (
+                    now.kinds > 1 or name not in ("mix", "kind", "taste")
+                ):
                     now = self._decided(name, now)
             if now.kinds > 1 and "satisfied" not in self.fixed:
                 now = self._decided("satisfied", now)  # once more, as kinds of users differ in it
@@ -168,7 +219,10 @@ class Chooser:
         """The best of a few prior means of satisfaction, if each pair has its own and the log can tell."""
         if now.satisfaction is None:
             return now
-        trials = sorted((self.tried(now._replace(satisfied=tenths / 10)) for tenths in TENTHS), key=lambda trial: trial.mean)
+        trials = sorted(
+            (self.tried(now._replace(satisfied=tenths / 10)) for tenths in TENTHS),
+            key=lambda trial: trial.mean,
+        )
         return trials[-1].options if trials[-1].mean - trials[0].mean > SAME else now
 
     def _satisfied_finely(self, now: Options) -> Options:
@@ -180,10 +234,17 @@ class Chooser:
             return self.tried(now._replace(satisfied=tenths / 10)).mean
 
         best = round(10 * now.satisfied)
-        while (better := max(range(max(best - 1, TENTHS[0]), min(best + 1, TENTHS[-1]) + 1), key=gain)) != best:
+        while (
+            better := max(range(max(best - 1, TENTHS[0]), min(best + 1, TENTHS[-1]) + 1), key=gain)
+        ) != best:
             best = better
         inside = TENTHS[0] < best < TENTHS[-1]
-        return now._replace(satisfied=round((best + _top(gain(best - 1), gain(best), gain(best + 1)) if inside else best) / 10, 3))
+        return now._replace(
+            satisfied=round(
+                (best + _top(gain(best - 1), gain(best), gain(best + 1)) if inside else best) / 10,
+                3,
+            )
+        )
 
     def _along(self, name: str, now: Options) -> Options:
         """Of what is not surely worse than the best of a grid the strongest, or the nearest to moderate; an addition only if it is worth its cost."""
@@ -208,27 +269,52 @@ class Chooser:
         if then.taste is not None:
             then = self._kinds(then)
         alone = then._replace(kinds=1)
-        return then if _earns(self.tried(then), self.tried(alone), WORTHWHILE if then.taste is None else LASTING) else alone
+        return (
+            then
+            if _earns(
+                self.tried(then), self.tried(alone), WORTHWHILE if then.taste is None else LASTING
+            )
+            else alone
+        )
 
     def _kinds(self, now: Options) -> Options:
         """More kinds of users as long as one more, or two, are worth it; two that differ in their tastes, where they differ in nothing else."""
-        while more := next((kinds for kinds in self._more_kinds(now) if _earns(self.tried(kinds), self.tried(now))), None):
+        while more := next(
+            (
+                kinds
+                for kinds in self._more_kinds(now)
+                if _earns(self.tried(kinds), self.tried(now))
+            ),
+            None,
+        ):
             now = more
         tasting = now._replace(kinds=2, taste=TASTE)
-        if now.kinds == 1 and "taste" not in self.fixed and _earns(self.tried(tasting), self.tried(now), LASTING):
+        if (
+            now.kinds == 1
+            and "taste" not in self.fixed
+            and _earns(self.tried(tasting), self.tried(now), LASTING)
+        ):
             return tasting
         return now
 
     @staticmethod
     def _more_kinds(now: Options) -> list[Options]:
         """One kind of users more, and two: a third may have to part from two others at once."""
-        return [now._replace(kinds=kinds) for kinds in (now.kinds + 1, now.kinds + 2) if kinds <= MOST_KINDS]
+        return [
+            now._replace(kinds=kinds)
+            for kinds in (now.kinds + 1, now.kinds + 2)
+            if kinds <= MOST_KINDS
+        ]
 
     def tried(self, options: Options) -> Tried:
         """How well the options explain each fold, learnt from the others."""
         if options not in self.trials:
             parts = [self._held_out(k, options) for k in range(len(self.folds))]
-            self.trials[options] = Tried(options, np.concatenate(parts), np.concatenate([test.weight for _, test in self.folds]))
+            self.trials[options] = Tried(
+                options,
+                np.concatenate(parts),
+                np.concatenate([test.weight for _, test in self.folds]),
+            )
             logger.debug("%s: %.5f", options, self.trials[options].mean)
             tell("settings tried", len(self.trials))
         return self.trials[options]
@@ -237,7 +323,9 @@ class Chooser:
         train, test = self.folds[k]
         if (k, options.kinds) not in self._pooled:
             self._pooled[k, options.kinds] = pool(train, options, self.means, self.counted[k])
-        done = fit(train, options, self.means, self.counted[k], self._pooled[k, options.kinds], **QUICK)
+        done = fit(
+            train, options, self.means, self.counted[k], self._pooled[k, options.kinds], **QUICK
+        )
         return done.problem.score(done.parameters, test)
 
 
@@ -255,7 +343,10 @@ def _some(sessions: Sessions) -> tuple[Sessions, Int64]:
         queries=sessions.counts.queries.take(pa.array(asked)),
         pair_query=code.astype(np.int32),
         pair_ad=sessions.counts.pair_ad[kept],
-        **{name: getattr(sessions.counts, name)[kept] for name in ("impressions", "clicks", "last_clicks")},
+        **{
+            name: getattr(sessions.counts, name)[kept]
+            for name in ("impressions", "clicks", "last_clicks")
+        },
     )  # but for the visits, which are not needed here
     return replace(some, counts=counts, pair=pair.astype(np.int32)), kept
 
@@ -266,14 +357,22 @@ def _dealt(sessions: Sessions) -> list[tuple[Sessions, Sessions]]:
     One that came often will come again, so its sessions are dealt, and so are all of a log with few distinct pages: of a session that came w times
     ⌊w / folds⌋ to each fold, and the rest one a fold.
     """
-    page = marks(sessions.pair, sessions.page, sessions.click[:0], np.zeros(len(sessions) + 1, np.int64))
+    page = marks(
+        sessions.pair, sessions.page, sessions.click[:0], np.zeros(len(sessions) + 1, np.int64)
+    )
     pages, which = np.unique(page, return_inverse=True)
-    often = (np.bincount(which, sessions.weight)[which] >= AGAIN) | (len(pages) < PAGES)  # [session]
+    often = (np.bincount(which, sessions.weight)[which] >= AGAIN) | (
+        len(pages) < PAGES
+    )  # [session]
     first = marks(sessions.pair, sessions.page, sessions.click, sessions.clicks) % FOLDS
     folds = []
     for k in range(FOLDS):
-        dealt = np.floor(sessions.weight / FOLDS) + np.clip(sessions.weight % FOLDS - (k - first) % FOLDS, 0, 1)
-        out = np.where(often, dealt, np.where(page % FOLDS == k, sessions.weight, 0.0))  # [session] of its weight
+        dealt = np.floor(sessions.weight / FOLDS) + np.clip(
+            sessions.weight % FOLDS - (k - first) % FOLDS, 0, 1
+        )
+        out = np.where(
+            often, dealt, np.where(page % FOLDS == k, sessions.weight, 0.0)
+        )  # [session] of its weight
         if 0 < out.sum() < sessions.weight.sum():
             folds.append((_weighted(sessions, sessions.weight - out), _weighted(sessions, out)))
     return folds

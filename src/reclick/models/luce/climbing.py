@@ -8,11 +8,11 @@ import os
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
-from reclick.models.em import LOSS
+from reclick.fitting.em import LOSS
+from reclick.models.luce.m_step import leapt, maximise
+from reclick.models.luce.objective import Problem
 from reclick.models.luce.parameters import Found, Parameters
-from reclick.models.luce.problem import Problem
-from reclick.models.luce.steps import leapt, maximise
-from reclick.progress import tell
+from reclick.runtime.progress import tell
 
 logger = logging.getLogger("reclick")
 AT_FIRST, FAR = 4.0, 64.0  # the longest leap, in steps, at first and ever
@@ -30,7 +30,14 @@ class Fit:
     problem: Problem
 
 
-def climb(problem: Problem, start: Parameters, *, max_iterations: int, tolerance: float, quiet: bool = False) -> Fit:
+def climb(
+    problem: Problem,
+    start: Parameters,
+    *,
+    max_iterations: int,
+    tolerance: float,
+    quiet: bool = False,
+) -> Fit:
     """Step until a step gains less than `tolerance` a session, or the iterations run out, which it then says.
 
     After every second step a leap to where the two seem to lead (SQUAREM); where the objective would be lower there, the leap is not taken.
@@ -42,8 +49,15 @@ def climb(problem: Problem, start: Parameters, *, max_iterations: int, tolerance
             if not quiet:
                 tell("iterations", len(way.objective))
             if stepped and tolerance > 0 and way.gain < tolerance:
-                return way.end(True, f"converged after {len(way.objective)} iterations, gain {way.gain:.1e} < {tolerance:g}")
-    compared = f"> {tolerance:g}" if tolerance > 0 else f"with tolerance {tolerance:g}, which asks for all of them"
+                return way.end(
+                    True,
+                    f"converged after {len(way.objective)} iterations, gain {way.gain:.1e} < {tolerance:g}",
+                )
+    compared = (
+        f"> {tolerance:g}"
+        if tolerance > 0
+        else f"with tolerance {tolerance:g}, which asks for all of them"
+    )
     message = f"stopped after {len(way.objective)} iterations, gain {way.gain:.1e} {compared}: not converged"
     if not quiet:
         logger.warning("%s", message)
@@ -68,7 +82,9 @@ class _Way:
         if len(self.trail) == 2 and self._leap(then):
             return False
         found, value = self._look(then)
-        if value < self.value - self._rounding(value):  # ρ and how loose it is were moved at once; a step of the others alone cannot lead down
+        if value < self.value - self._rounding(
+            value
+        ):  # ρ and how loose it is were moved at once; a step of the others alone cannot lead down
             then = then._replace(loose=now.loose)
             found, value = self._look(then)
         self._arrive([*self.trail, then], found, value)
@@ -91,19 +107,27 @@ class _Way:
         found = self.problem.passes.expect(now, self.pool)
         value = found.log_likelihood + self.problem.log_prior(now)
         if not math.isfinite(value):
-            raise ArithmeticError(f"the objective is {value} at iteration {len(self.objective)}: weights too large to add, or a bug in the model")
+            raise ArithmeticError(
+                f"the objective is {value} at iteration {len(self.objective)}: weights too large to add, or a bug in the model"
+            )
         return found, value
 
     def _arrive(self, trail: list[Parameters], found: Found, value: float) -> None:
         sessions = max(self.problem.total, 1.0)
         self.gain = (value - self.value) / sessions
         if value < self.value - self._rounding(value):
-            raise ArithmeticError(f"the objective fell by {-self.gain:.3g} a session at iteration {len(self.objective)}: this is a bug in the model")
+            raise ArithmeticError(
+                f"the objective fell by {-self.gain:.3g} a session at iteration {len(self.objective)}: this is a bug in the model"
+            )
         gained = value - self.value
-        here = self.problem.levelled(trail[-1], found)  # the sessions say the same there, and where the next gain is counted from is new
+        here = self.problem.levelled(
+            trail[-1], found
+        )  # the sessions say the same there, and where the next gain is counted from is new
         self.trail, self.found = [*trail[:-1], here], found
         self.objective.append(self.objective[-1] + gained)
-        self.value = value if here is trail[-1] else found.log_likelihood + self.problem.log_prior(here)
+        self.value = (
+            value if here is trail[-1] else found.log_likelihood + self.problem.log_prior(here)
+        )
 
     @staticmethod
     def _rounding(value: float) -> float:
@@ -111,5 +135,14 @@ class _Way:
 
     def end(self, converged: bool, message: str) -> Fit:
         """The fit that this way has led to."""
-        below = self.value - self.objective[-1]  # the last is the objective there, those before are by what was gained since below it
-        return Fit(self.trail[-1], self.found, tuple(each + below for each in self.objective), converged, message, self.problem)
+        below = (
+            self.value - self.objective[-1]
+        )  # the last is the objective there, those before are by what was gained since below it
+        return Fit(
+            self.trail[-1],
+            self.found,
+            tuple(each + below for each in self.objective),
+            converged,
+            message,
+            self.problem,
+        )

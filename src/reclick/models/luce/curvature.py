@@ -10,15 +10,17 @@ from __future__ import annotations
 
 import numpy as np
 
-from reclick.batch import Float64, Int32
-from reclick.compiled import compiled
+from reclick.data.batch import Float64, Int32
+from reclick.runtime.jit import kernel
 
 ROUNDS = 30  # to find out how strongly ads were compared with each other
 NOTHING = 1e-12  # information below this is none
 
 
-@compiled
-def together(end: Float64, ads: Float64, before: Float64, query: Int32, query_before: Float64, own: bool) -> Float64:
+@kernel
+def together(
+    end: Float64, ads: Float64, before: Float64, query: Int32, query_before: Float64, own: bool
+) -> Float64:
     """1 / the variance of log θ [pair], from its comparisons with the end and with ads, and what is known `before`, of log f `query_before` [query].
 
     query [pair] is in order. If the queries do not have an f of their own it is known.
@@ -31,12 +33,14 @@ def together(end: Float64, ads: Float64, before: Float64, query: Int32, query_be
             last += 1
         here = slice(first, last)
         outside = max(query_before[query[first]], NOTHING) if own else np.inf
-        known[here] = _of_query(np.maximum(end[here], 0.0), np.maximum(ads[here], 0.0), before[here], outside)
+        known[here] = _of_query(
+            np.maximum(end[here], 0.0), np.maximum(ads[here], 0.0), before[here], outside
+        )
         first = last
     return known
 
 
-@compiled
+@kernel
 def _of_query(end: Float64, ads: Float64, before: Float64, outside: float) -> Float64:
     """The same of one query, of whose log f `outside` is known.
 
@@ -47,15 +51,21 @@ def _of_query(end: Float64, ads: Float64, before: Float64, outside: float) -> Fl
     total, ends = c.sum(), end.sum()
     d = np.maximum(end + c * total + before, NOTHING)
     e = end / np.sqrt(ends + outside)
-    one = 1.0 if total == 0.0 else np.sum(c / total * (end + before) / d)  # 1 − Σ c²/d, without cancellation
-    two = 1.0 if np.isinf(outside) else (outside + np.sum(end * (c * total + before) / d)) / (ends + outside)  # 1 − Σ e²/d
+    one = (
+        1.0 if total == 0.0 else np.sum(c / total * (end + before) / d)
+    )  # 1 − Σ c²/d, without cancellation
+    two = (
+        1.0
+        if np.isinf(outside)
+        else (outside + np.sum(end * (c * total + before) / d)) / (ends + outside)
+    )  # 1 − Σ e²/d
     both = np.sum(c * e / d)
     spare = max(one * two - both * both, NOTHING * NOTHING)
     known: Float64 = d / (1.0 + (two * c * c + 2.0 * both * c * e + one * e * e) / (spare * d))
     return known
 
 
-@compiled
+@kernel
 def compared(ads: Float64) -> Float64:
     """The values c with c_i Σ_{j ≠ i} c_j = ads_i, as nearly as they can be found."""
     total = ads.sum()

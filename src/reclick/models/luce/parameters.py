@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from reclick.batch import Float64
+from reclick.data.batch import Float64
 
 
 class Options(NamedTuple):
@@ -12,7 +12,9 @@ class Options(NamedTuple):
 
     attractiveness: float = 2.0
     satisfaction: float | None = 5.0
-    satisfied: float | None = None  # the prior mean of ρ; None: what the first stage of a fit finds common to all
+    satisfied: float | None = (
+        None  # the prior mean of ρ; None: what the first stage of a fit finds common to all
+    )
     query: float | None = None  # the outside option of each query
     transition: float = 2.0
     kinds: int = 1
@@ -42,7 +44,9 @@ class Parameters(NamedTuple):
 class Found(NamedTuple):
     """What a pass adds up: how strongly each weight was pulled, and how often it was chosen."""
 
-    log_likelihood: float  # and what ρ being uncertain adds to it (reclick.models.luce.satisfaction)
+    log_likelihood: (
+        float  # and what ρ being uncertain adds to it (reclick.models.luce.satisfaction)
+    )
     pulled: Float64  # [spot, kind] if tastes differ, else [spot, 1]; spots are pairs if positions are worth the same to all
     satisfied: Float64  # [pair] expected number of clicks that satisfied, of those that left another ad to click
     doubt: Float64  # [pair] … and its variance, under ρ
@@ -72,7 +76,9 @@ class Memory(NamedTuple):
 
     chosen: Float64  # [pair]
     exposure: Float64  # [pair]
-    followed: Float64  # [pair] clicks that left another ad to click, each as many as it is worth if ς = 1
+    followed: (
+        Float64  # [pair] clicks that left another ad to click, each as many as it is worth if ς = 1
+    )
     satisfied: Float64  # [pair] of these, the expected number that satisfied
     doubt: Float64  # [pair] … and its variance, with what such clicks would tell too much
     eye_chosen: Float64  # [kind, last, position]

@@ -8,14 +8,29 @@ from typing import NamedTuple
 
 import numpy as np
 
-from reclick.batch import Float64, Int32, Int64
-from reclick.models.luce.kernels import follow
-from reclick.models.luce.levels import Levels, eye_levels, out_levels
+from reclick.data.batch import Float64, Int32, Int64
+from reclick.data.grouped_sessions import Sessions
+from reclick.fitting.factors import Levels, eye_levels, out_levels
+from reclick.models.luce.e_step import follow
 from reclick.models.luce.parameters import Evidence, Found, Options, Parameters
-from reclick.models.luce.spots import NONE, Spots, keys, positions_of, spots_of, worth_elsewhere, worth_levels
-from reclick.sessions import Sessions
+from reclick.models.luce.spots import (
+    NONE,
+    Spots,
+    keys,
+    positions_of,
+    spots_of,
+    worth_elsewhere,
+    worth_levels,
+)
 
-TABLES = ("eye_pulled", "eye_chosen", "out_pulled", "out_chosen", "ease_chosen", "ease_pulled")  # what is not of pairs or queries
+TABLES = (
+    "eye_pulled",
+    "eye_chosen",
+    "out_pulled",
+    "out_chosen",
+    "ease_chosen",
+    "ease_pulled",
+)  # what is not of pairs or queries
 
 
 class Block(NamedTuple):
@@ -37,14 +52,20 @@ def as_block(part: Sessions, spots: Spots | None) -> Block:
     """A block of sessions, and the runs of pairs, queries and spots that it has, as all are in the order of the queries. Without spots, pairs."""
     query = part.counts.pair_query[part.pair[part.page[:-1]]]
     lowest, highest = int(part.pair.min()), int(part.pair.max()) + 1
-    pair, pairs, queries = part.pair - np.int32(lowest), slice(lowest, highest), slice(int(query[0]), int(query[-1]) + 1)
+    pair, pairs, queries = (
+        part.pair - np.int32(lowest),
+        slice(lowest, highest),
+        slice(int(query[0]), int(query[-1]) + 1),
+    )
     spot, places = pair, pairs
     if spots is not None:
         at = spots.find(keys(part.pair, positions_of(part.page)))
         places = slice(int(at.min()), int(at.max()) + 1)
         spot = (at - places.start).astype(np.int32)
     number = (query - query[0]).astype(np.int32)
-    return Block(pair, part.page, part.click, part.clicks, part.weight, number, spot, pairs, queries, places)
+    return Block(
+        pair, part.page, part.click, part.clicks, part.weight, number, spot, pairs, queries, places
+    )
 
 
 class Passes:
@@ -52,15 +73,33 @@ class Passes:
 
     def __init__(self, sessions: Sessions, options: Options, earlier: Int64 = NONE) -> None:
         """`earlier` are keys of spots that need not be among the sessions'."""
-        self.own, self.mixed, self.tasted, self.kinds = options.query is not None, options.mix is not None, options.taste is not None, options.kinds
-        self.pairs, self.queries, self.pair_query = len(sessions.counts.impressions), len(sessions.counts.queries), sessions.counts.pair_query
+        self.own, self.mixed, self.tasted, self.kinds = (
+            options.query is not None,
+            options.mix is not None,
+            options.taste is not None,
+            options.kinds,
+        )
+        self.pairs, self.queries, self.pair_query = (
+            len(sessions.counts.impressions),
+            len(sessions.counts.queries),
+            sessions.counts.pair_query,
+        )
         self.longest = longest = max(sessions.counts.max_ads, 1)
         self.placed = options.position is not None
         self.eased = options.kinds > 1 and options.satisfaction is not None
         self.spots = spots_of(sessions, earlier) if self.placed else Spots(NONE)
         self.spot_pair = self.spots.pair
-        self.worth: Levels = worth_levels(self.spots, self.pair_query, self.queries if self.placed else 0, longest, options.position or 0.0)
-        self.blocks = [as_block(part, self.spots if self.placed else None) for part in sessions.blocks(os.cpu_count() or 1)]
+        self.worth: Levels = worth_levels(
+            self.spots,
+            self.pair_query,
+            self.queries if self.placed else 0,
+            longest,
+            options.position or 0.0,
+        )
+        self.blocks = [
+            as_block(part, self.spots if self.placed else None)
+            for part in sessions.blocks(os.cpu_count() or 1)
+        ]
         self.eye: Levels = eye_levels(options.kinds, longest, options.transition, options.kind)
         self.out: Levels = out_levels(options.kinds, longest, options.kind)
         self.tastes = options.kinds if self.tasted else 1
@@ -69,8 +108,14 @@ class Passes:
     def expect(self, now: Parameters, pool: ThreadPoolExecutor) -> Found:
         """What all sessions add up to under the parameters."""
         tables = self._weights(now)
-        found = self.nothing(self.pairs, self.queries, len(self.spots.key) if self.placed else self.pairs)
-        for block, part in zip(self.blocks, pool.map(lambda block: self._pass(now, *tables, block), self.blocks), strict=True):
+        found = self.nothing(
+            self.pairs, self.queries, len(self.spots.key) if self.placed else self.pairs
+        )
+        for block, part in zip(
+            self.blocks,
+            pool.map(lambda block: self._pass(now, *tables, block), self.blocks),
+            strict=True,
+        ):
             found = self._added(found, part, block)
         return found
 
@@ -94,14 +139,18 @@ class Passes:
 
     def _weights(self, now: Parameters) -> tuple[Float64, Float64, Float64]:
         """θ [spot], γ and ω."""
-        theta = now.theta[self.spot_pair] * self.worth.table(now.worth) if self.placed else now.theta
+        theta = (
+            now.theta[self.spot_pair] * self.worth.table(now.worth) if self.placed else now.theta
+        )
         return theta, self.eye.table(now.eye), self.out.table(now.out)
 
     def of_pairs(self, values: Float64) -> Float64:
         """Sums of [spot, kind] by pair."""
         if not self.placed:
             return values
-        return np.stack([np.bincount(self.spot_pair, column, self.pairs) for column in values.T], axis=1).astype(np.float64)
+        return np.stack(
+            [np.bincount(self.spot_pair, column, self.pairs) for column in values.T], axis=1
+        ).astype(np.float64)
 
     def clicks_of_spots(self, sessions: Sessions) -> Float64:
         """Clicks of each spot; none if spots are pairs."""
@@ -110,16 +159,39 @@ class Passes:
         many = np.diff(sessions.clicks)
         pair = sessions.pair[np.repeat(sessions.page[:-1], many) + sessions.click - 1]
         at = self.spots.find(keys(pair, sessions.click.astype(np.int64) - 1))
-        return np.bincount(at, np.repeat(sessions.weight, many), len(self.spots.key)).astype(np.float64)
+        return np.bincount(at, np.repeat(sessions.weight, many), len(self.spots.key)).astype(
+            np.float64
+        )
 
     def nothing(self, pairs: int, queries: int, spots: int) -> Found:
         """Room for what is added up, over so many pairs, queries and spots."""
         own, mixed = queries if self.own else 1, queries if self.mixed else 1
-        eye, out, ease = np.zeros((2, *self.eye.shape)), np.zeros((2, *self.out.shape)), np.zeros((2, self.kinds))
+        eye, out, ease = (
+            np.zeros((2, *self.eye.shape)),
+            np.zeros((2, *self.out.shape)),
+            np.zeros((2, self.kinds)),
+        )
         satisfied, spread = np.zeros((2, pairs)), np.zeros((2, own))
-        tastes, asked = np.zeros((pairs if self.tasted else 1, self.tastes)), np.zeros((pairs, self.kinds) if self.eased else (1, 1))
+        tastes, asked = (
+            np.zeros((pairs if self.tasted else 1, self.tastes)),
+            np.zeros((pairs, self.kinds) if self.eased else (1, 1)),
+        )
         shares, known = np.zeros((mixed, self.kinds)), np.zeros((0, 2))
-        return Found._make([0.0, np.zeros((spots, self.tastes)), *satisfied, *eye, *out, *spread, shares, tastes, asked, *ease, known])
+        return Found._make(
+            [
+                0.0,
+                np.zeros((spots, self.tastes)),
+                *satisfied,
+                *eye,
+                *out,
+                *spread,
+                shares,
+                tastes,
+                asked,
+                *ease,
+                known,
+            ]
+        )
 
     def information(self, now: Parameters) -> Evidence:
         """What the sessions tell of each pair."""
@@ -136,15 +208,33 @@ class Passes:
         if self.placed:
             spots = spots_of(sessions)
             query = self.pair_query[spots.pair].astype(np.int64)
-            theta = now.theta[spots.pair] * worth_elsewhere(now.worth, self.spots, self.longest, query, spots.pair, spots.position)
-        self._pass(now, theta, self.eye.table(now.eye), self.out.table(now.out), as_block(sessions, spots), likely)
+            theta = now.theta[spots.pair] * worth_elsewhere(
+                now.worth, self.spots, self.longest, query, spots.pair, spots.position
+            )
+        self._pass(
+            now,
+            theta,
+            self.eye.table(now.eye),
+            self.out.table(now.out),
+            as_block(sessions, spots),
+            likely,
+        )
         return likely
 
     def _pass(
-        self, now: Parameters, theta: Float64, eye: Float64, out: Float64, block: Block, likely: Float64 | None = None, informed: bool = False
+        self,
+        now: Parameters,
+        theta: Float64,
+        eye: Float64,
+        out: Float64,
+        block: Block,
+        likely: Float64 | None = None,
+        informed: bool = False,
     ) -> Found:
         pairs = block.pairs.stop - block.pairs.start
-        part = self.nothing(pairs, block.queries.stop - block.queries.start, block.spots.stop - block.spots.start)
+        part = self.nothing(
+            pairs, block.queries.stop - block.queries.start, block.spots.stop - block.spots.start
+        )
         if informed:
             part = part._replace(known=np.zeros((pairs, 2 * self.tastes)))
         total = follow(
@@ -160,7 +250,9 @@ def clicks_of_pairs(sessions: Sessions) -> tuple[Float64, Float64]:
     many = np.diff(sessions.clicks)
     impression = np.repeat(sessions.page[:-1], many) + sessions.click - 1
     weight = np.repeat(sessions.weight, many)
-    clicks = np.bincount(sessions.pair[impression], weight, len(sessions.counts.impressions)).astype(np.float64)
+    clicks = np.bincount(
+        sessions.pair[impression], weight, len(sessions.counts.impressions)
+    ).astype(np.float64)
     full = (many > 0) & (many == np.diff(sessions.page))
     last = sessions.pair[impression[sessions.clicks[1:][full] - 1]]
     return clicks, np.asarray(clicks - np.bincount(last, sessions.weight[full], len(clicks)))
@@ -171,4 +263,6 @@ def how_often(sessions: Sessions) -> tuple[Float64, Float64]:
     weight = np.repeat(sessions.weight, np.diff(sessions.page))
     query = sessions.counts.pair_query[sessions.pair[sessions.page[:-1]]]
     volumes = np.bincount(query, sessions.weight, len(sessions.counts.queries))
-    return np.bincount(sessions.pair, weight, len(sessions.counts.impressions)).astype(np.float64), volumes.astype(np.float64)
+    return np.bincount(sessions.pair, weight, len(sessions.counts.impressions)).astype(
+        np.float64
+    ), volumes.astype(np.float64)

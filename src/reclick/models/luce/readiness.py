@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from reclick.batch import Float64, Int32
+from reclick.data.batch import Float64, Int32
 
 SIDES = np.array([-1.0, 1.0])  # in deviations of log f
 LOOSEST = 1.0  # a deviation is at most

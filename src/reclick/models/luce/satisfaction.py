@@ -23,9 +23,9 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from reclick.batch import Float64
-from reclick.compiled import compiled
-from reclick.models.chain import EDGE
+from reclick.clicks.chain import EDGE
+from reclick.data.batch import Float64
+from reclick.runtime.jit import kernel
 
 LEAST = 0.5  # that is known of a logit: a variance is at most 2
 EXACT = 1e-12  # the variance of what is not uncertain
@@ -35,13 +35,13 @@ NEAR = 1e-9  # … and that do not matter
 LOWEST = 1e-6  # that ς may be
 
 
-@compiled
+@kernel
 def mean_of(centre: Float64, variance: Float64) -> Float64:
     """E ρ."""
     return centre + 0.5 * variance * centre * (1.0 - centre) * (1.0 - 2.0 * centre)
 
 
-@compiled
+@kernel
 def centre_of(mean: Float64, variance: Float64) -> Float64:
     """The centres of ρ's of these means."""
     out = np.empty(len(mean))
@@ -50,7 +50,7 @@ def centre_of(mean: Float64, variance: Float64) -> Float64:
     return out
 
 
-@compiled
+@kernel
 def _centre_of(mean: float, variance: float) -> float:
     c = mean
     for _ in range(ROUNDS if variance > EXACT else 0):
@@ -64,14 +64,16 @@ def known_before(strength: float, mean: float) -> float:
     return max(strength * mean * (1 - mean), LEAST)
 
 
-@compiled
+@kernel
 def satisfaction_of(rho: Float64, ease: Float64) -> Float64:
     """The satisfaction of users of a kind, whose odds are those of ρ times ς."""
     return rho * ease / (1.0 - rho + rho * ease)
 
 
-@compiled
-def as_if_alike(centre: Float64, variance: Float64, asked: Float64, ease: Float64) -> tuple[Float64, Float64]:
+@kernel
+def as_if_alike(
+    centre: Float64, variance: Float64, asked: Float64, ease: Float64
+) -> tuple[Float64, Float64]:
     """How many clicks of users whose ς is 1 would satisfy as many as the clicks of each kind's, `asked` [pair, kind]; and what they tell too much."""
     clicks, more = np.zeros(len(centre)), np.zeros(len(centre))
     for i in range(len(centre)):
@@ -86,8 +88,16 @@ def as_if_alike(centre: Float64, variance: Float64, asked: Float64, ease: Float6
     return clicks, more
 
 
-@compiled
-def known_of(centre: Float64, yes: Float64, no: Float64, asked: Float64, ease: Float64, doubt: Float64, least: float) -> Float64:
+@kernel
+def known_of(
+    centre: Float64,
+    yes: Float64,
+    no: Float64,
+    asked: Float64,
+    ease: Float64,
+    doubt: Float64,
+    least: float,
+) -> Float64:
     """What is known of ρ's logit by the prior's pseudo-clicks and by clicks, less Σ r (1 − r), the `doubt`; and no less than `least`."""
     out = np.empty(len(centre))
     for i in range(len(centre)):
@@ -104,7 +114,10 @@ def raise_ease(wanted: Float64, exposure: Float64, clickers: Float64, now: Float
     told = (exposure > 0) & (wanted > 0)
     if not told.all():
         return now
-    low, high = -wanted.sum() * FARTHEST, float((wanted / np.maximum(clickers, 1e-12)).min())  # of what the level costs
+    low, high = (
+        -wanted.sum() * FARTHEST,
+        float((wanted / np.maximum(clickers, 1e-12)).min()),
+    )  # of what the level costs
     for _ in range(100):
         middle = (low + high) / 2
         ease = np.maximum(wanted - middle * clickers, 1e-300) / exposure
@@ -112,7 +125,7 @@ def raise_ease(wanted: Float64, exposure: Float64, clickers: Float64, now: Float
     return np.asarray(np.maximum((wanted - low * clickers) / exposure, LOWEST))
 
 
-@compiled
+@kernel
 def raise_satisfaction(
     centre: Float64, variance: Float64, yes: Float64, no: Float64, asked: Float64, ease: Float64, satisfied: Float64
 ) -> Float64:  # fmt: skip
@@ -122,12 +135,16 @@ def raise_satisfaction(
         if many[i] > 0.0 and asked.shape[1] == 1:
             centres[i] = _centre_of((yes[i] + satisfied[i]) / many[i], variance[i])
         elif many[i] > 0.0:
-            centres[i] = _best_centre(centre[i], variance[i], yes[i] + satisfied[i], yes[i] + no[i], asked[i], ease)
+            centres[i] = _best_centre(
+                centre[i], variance[i], yes[i] + satisfied[i], yes[i] + no[i], asked[i], ease
+            )
     return centres
 
 
-@compiled
-def _best_centre(centre: float, variance: float, wanted: float, before: float, asked: Float64, ease: Float64) -> float:
+@kernel
+def _best_centre(
+    centre: float, variance: float, wanted: float, before: float, asked: Float64, ease: Float64
+) -> float:
     """Where as many as wanted are expected to satisfy, of `before` pseudo-clicks and of the clicks of each kind (Newton, bracketed)."""
     x = np.log(centre / (1.0 - centre))
     low, high = x - FARTHEST, x + FARTHEST
@@ -146,12 +163,24 @@ def _best_centre(centre: float, variance: float, wanted: float, before: float, a
     return float(min(max(1.0 / (1.0 + np.exp(-x)), EDGE), 1.0 - EDGE))
 
 
-@compiled
-def log_belief(centre: Float64, variance: Float64, yes: Float64, no: Float64, told: NDArray[np.bool_], doubt: Float64) -> float:
+@kernel
+def log_belief(
+    centre: Float64,
+    variance: Float64,
+    yes: Float64,
+    no: Float64,
+    told: NDArray[np.bool_],
+    doubt: Float64,
+) -> float:
     """What pseudo-clicks of users with ς = 1 say, and all else of the objective that is not a sum over clicks."""
     total = 0.0
     for i in range(len(centre)):
         c, v, before = centre[i], variance[i], yes[i] + no[i]
         if told[i]:
-            total += yes[i] * np.log(c) + no[i] * np.log(1.0 - c) - 0.5 * v * (before * c * (1.0 - c) - doubt[i]) + 0.5 * np.log(v)
+            total += (
+                yes[i] * np.log(c)
+                + no[i] * np.log(1.0 - c)
+                - 0.5 * v * (before * c * (1.0 - c) - doubt[i])
+                + 0.5 * np.log(v)
+            )
     return total

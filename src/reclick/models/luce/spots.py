@@ -1,7 +1,7 @@
 """Spots: a pair at a position. What a position is worth may differ between queries, and between the ads of a query, from what γ says.
 
 A strong result that users know is found wherever it stands, and a weak one lives on its place. So the weight of a spot is θ times what its position
-is worth to the query, times what it is worth to the ad: factors that are shrunk towards 1 (reclick.models.luce.levels).
+is worth to the query, times what it is worth to the ad: factors that are shrunk towards 1 (reclick.fitting.factors).
 """
 
 from __future__ import annotations
@@ -10,9 +10,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from reclick.batch import Float64, Int32, Int64
-from reclick.models.luce.levels import Levels
-from reclick.sessions import Sessions
+from reclick.data.batch import Float64, Int32, Int64
+from reclick.data.grouped_sessions import Sessions
+from reclick.fitting.factors import Levels
 
 BITS = 16  # of a key that tell the position
 NONE = np.zeros(0, np.int64)
@@ -52,17 +52,26 @@ def keys(pair: Int32 | Int64, position: Int64) -> Int64:
 
 def spots_of(sessions: Sessions, earlier: Int64 = NONE) -> Spots:
     """The spots of the sessions, and earlier ones by their keys."""
-    return Spots(np.unique(np.concatenate([keys(sessions.pair, positions_of(sessions.page)), earlier])))
+    return Spots(
+        np.unique(np.concatenate([keys(sessions.pair, positions_of(sessions.page)), earlier]))
+    )
 
 
 def worth_levels(spots: Spots, query: Int32, queries: int, longest: int, strength: float) -> Levels:
     """What positions are worth, [spot]: to the query [query, position], and to the ad [spot]. `query` [pair] tells whose the pairs are."""
     of_query = query[spots.pair].astype(np.int64) * longest + spots.position
     size = queries * longest
-    return Levels((len(spots.key),), (of_query, np.arange(len(spots.key))), (strength, strength), (0, size, size + len(spots.key)))
+    return Levels(
+        (len(spots.key),),
+        (of_query, np.arange(len(spots.key))),
+        (strength, strength),
+        (0, size, size + len(spots.key)),
+    )
 
 
-def worth_elsewhere(worth: Float64, spots: Spots, longest: int, query: Int64, pair: Int64, position: Int64) -> Float64:
+def worth_elsewhere(
+    worth: Float64, spots: Spots, longest: int, query: Int64, pair: Int64, position: Int64
+) -> Float64:
     """What positions are worth by these factors, wherever they were learnt; query and pair are −1 where never seen [impression]."""
     size = len(worth) - len(spots.key)
     out = np.ones(len(position))

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from reclick.report.bars import Pair, back_to_back, rows
+from reclick.report.charts.bars import Pair, back_to_back, rows
+from reclick.report.charts.svg import drawing
+from reclick.report.data import Material
+from reclick.report.formatting import amount, share
 from reclick.report.markup import Html, data_table, element, figure, foreign, join, paragraph
-from reclick.report.material import Material
-from reclick.report.outline import Part, Section, section
-from reclick.report.svg import drawing
-from reclick.report.wording import amount, share
+from reclick.report.section import Part, Section, section
 
 MOST_QUERIES = 12
 MOST_WORDS = 8  # of each kind, a query
@@ -21,7 +21,16 @@ ADS_A_DRAWING = 6
 def words_and_ads(material: Material) -> Section | None:
     """Drawings of words and of ads; each is left out when the evaluation has none."""
     words = Part("Words that attract, and that do not", _words(material.details.get("words") or []))
-    return section("Words and ads", [words, Part("Ads that look other than they are", _disagree(material.details.get("disagree") or []))])
+    return section(
+        "Words and ads",
+        [
+            words,
+            Part(
+                "Ads that look other than they are",
+                _disagree(material.details.get("disagree") or []),
+            ),
+        ],
+    )
 
 
 def _words(queries: Sequence[Mapping[str, Any]]) -> Html:
@@ -34,7 +43,9 @@ def _words(queries: Sequence[Mapping[str, Any]]) -> Html:
 
 
 def _query(number: int, found: Mapping[str, Any]) -> Html:
-    kinds = [(kind, word) for kind in ("attract", "repel") for word in found.get(kind, [])[:MOST_WORDS]]
+    kinds = [
+        (kind, word) for kind in ("attract", "repel") for word in found.get(kind, [])[:MOST_WORDS]
+    ]
     if not kinds:
         return Html("")
     query = str(found["query"])
@@ -42,9 +53,16 @@ def _query(number: int, found: Mapping[str, Any]) -> Html:
     shapes, height = rows(entries, top=max(rate for _, rate, _ in entries))
     about = "Bars: " + ", ".join(f"{word} {share(rate)}" for word, rate, _ in entries) + "."
     named = {"attract": "most", "repel": "least"}
-    numbers = ((foreign(str(word)), named[kind], share(rate, 2), amount(impressions)) for kind, (word, rate, impressions) in kinds)
-    table = data_table(f"Words of {query}", ("Word", "Attracts", "Click rate", "Impressions"), numbers)
-    return figure(query, drawing(f"words {number}", f"Words of {query}", about, height, shapes), table)
+    numbers = (
+        (foreign(str(word)), named[kind], share(rate, 2), amount(impressions))
+        for kind, (word, rate, impressions) in kinds
+    )
+    table = data_table(
+        f"Words of {query}", ("Word", "Attracts", "Click rate", "Impressions"), numbers
+    )
+    return figure(
+        query, drawing(f"words {number}", f"Words of {query}", about, height, shapes), table
+    )
 
 
 def _disagree(ads: Sequence[Mapping[str, Any]]) -> Html:
@@ -57,15 +75,31 @@ def _disagree(ads: Sequence[Mapping[str, Any]]) -> Html:
     )
     groups = [kept[start : start + ADS_A_DRAWING] for start in range(0, len(kept), ADS_A_DRAWING)]
     return join(
-        [paragraph(about, class_="about"), element("div", *(_ads(number, group, ads) for number, group in enumerate(groups, start=1)), class_="figs")]
+        [
+            paragraph(about, class_="about"),
+            element(
+                "div",
+                *(_ads(number, group, ads) for number, group in enumerate(groups, start=1)),
+                class_="figs",
+            ),
+        ]
     )
 
 
 def _ads(number: int, group: Sequence[Mapping[str, Any]], ads: Sequence[Mapping[str, Any]]) -> Html:
     title = f"Ads {1 + (number - 1) * ADS_A_DRAWING} to {(number - 1) * ADS_A_DRAWING + len(group)}"
-    pairs = [Pair(f"{ad.get('title') or ad['ad']} · {ad['query']}", float(ad["attractiveness"]), float(ad["satisfaction"])) for ad in group]
+    pairs = [
+        Pair(
+            f"{ad.get('title') or ad['ad']} · {ad['query']}",
+            float(ad["attractiveness"]),
+            float(ad["satisfaction"]),
+        )
+        for ad in group
+    ]
     most = tuple(max(float(ad[name]) for ad in ads) for name in ("attractiveness", "satisfaction"))
-    shapes, height = back_to_back(pairs, ("attractiveness", "satisfaction"), (most[0] or 1.0, most[1] or 1.0))
+    shapes, height = back_to_back(
+        pairs, ("attractiveness", "satisfaction"), (most[0] or 1.0, most[1] or 1.0)
+    )
     about = "Two bars an ad, back to back: attractiveness to the left, satisfaction to the right. The numbers follow."
     heads = ("Ad", "Query", "Title", "Attractiveness", "Satisfaction", "Clicks behind it")
     table = data_table(title, heads, (_ad_row(ad) for ad in group))
@@ -73,6 +107,13 @@ def _ads(number: int, group: Sequence[Mapping[str, Any]], ads: Sequence[Mapping[
 
 
 def _ad_row(ad: Mapping[str, Any]) -> tuple[str, ...]:
-    texts = (foreign(str(ad[name])) if ad.get(name) else Html("") for name in ("ad", "query", "title"))
+    texts = (
+        foreign(str(ad[name])) if ad.get(name) else Html("") for name in ("ad", "query", "title")
+    )
     support = ad.get("support")
-    return (*texts, f"{ad['attractiveness']:.4f}", f"{ad['satisfaction']:.4f}", "" if support is None else amount(support))
+    return (
+        *texts,
+        f"{ad['attractiveness']:.4f}",
+        f"{ad['satisfaction']:.4f}",
+        "" if support is None else amount(support),
+    )

@@ -1,0 +1,56 @@
+"""A batch of clean sessions: what every reader yields and every engine and model takes.
+
+Pages and click lists are ragged, laid end to end with offsets, as in Arrow. Queries and ads are codes into the batch's own dictionaries.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+Int32 = npt.NDArray[np.int32]
+Int64 = npt.NDArray[np.int64]
+Float64 = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class SessionBatch:
+    """Sessions in reading order; bad rows are gone and repeated clicks are kept once."""
+
+    queries: pa.StringArray  # the batch's distinct queries (may hold some that no session uses)
+    ads: pa.StringArray  # the batch's distinct ads (likewise)
+    query: Int32  # [session] codes into queries
+    ad: Int32  # [impression] codes into ads, page after page
+    page: Int64  # [session + 1] where each page starts in ad
+    click: Int32  # [click] positions from 1, in the order clicked
+    clicks: Int64  # [session + 1] where each session's clicks start in click
+    weight: Float64 | None = None  # [session], None when every session counts once
+    rows: pa.RecordBatch | None = (
+        None  # the source's own columns for these sessions, when asked for
+    )
+
+    def __post_init__(self) -> None:
+        for array in (self.query, self.ad, self.page, self.click, self.clicks, self.weight):
+            if array is not None:
+                array.flags.writeable = False  # arrays over Arrow's memory are so already: kernels then meet one kind only, and compile once
+
+    def __len__(self) -> int:
+        return len(self.query)
+
+    def slice(self, start: int, end: int) -> SessionBatch:
+        """Sessions start … end − 1, sharing the dictionaries."""
+        page, clicks = self.page[start : end + 1], self.clicks[start : end + 1]
+        return SessionBatch(
+            queries=self.queries,
+            ads=self.ads,
+            query=self.query[start:end],
+            ad=self.ad[page[0] : page[-1]],
+            page=page - page[0],
+            click=self.click[clicks[0] : clicks[-1]],
+            clicks=clicks - clicks[0],
+            weight=None if self.weight is None else self.weight[start:end],
+            rows=None if self.rows is None else self.rows.slice(start, end - start),
+        )

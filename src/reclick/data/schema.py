@@ -1,0 +1,209 @@
+"""The canonical columns of sessions, ads and labels, the mapping of other people's names to them, and the types they may have."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+from pyarrow import types as kind_of
+
+from reclick.errors import LogError
+
+TEXT, IDS, POSITIONS, NUMBER, TIME, FLAG = "text", "ids", "positions", "number", "time", "flag"
+
+EXPECTED = {
+    TEXT: "text or whole-number ids",
+    IDS: "a list of text or whole-number ids",
+    POSITIONS: "a list of whole numbers",
+    NUMBER: "a number",
+    TIME: "a time (a timestamp, a date, a number or text)",
+    FLAG: "true or false, or a number that is 0 for false",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A canonical column: its name, the kind of value it holds, and whether a source must have it."""
+
+    name: str
+    kind: str
+    required: bool = True
+
+
+SESSION_COLUMNS = (
+    Column("query", TEXT),
+    Column("ads", IDS),
+    Column("clicks", POSITIONS),
+    Column("weight", NUMBER, required=False),
+)
+PAGE_COLUMNS = (
+    *SESSION_COLUMNS[:2],
+    Column("clicks", POSITIONS, required=False),
+    SESSION_COLUMNS[3],
+)
+AD_COLUMNS = (
+    Column("ad", TEXT),
+    *(Column(name, TEXT, required=False) for name in ("title", "description", "display_url")),
+)
+PAIR_COLUMNS = (Column("query", TEXT), Column("ad", TEXT))
+LABEL_COLUMNS = (*PAIR_COLUMNS, Column("relevance", NUMBER))
+
+# Known but not read: a mapping may name them, so that one mapping serves every tool.
+UNREAD = ("session_id", "timestamp", "user")
+
+
+def check_mapping(columns: Mapping[str, str] | None, wanted: Sequence[Column]) -> dict[str, str]:
+    """Return the mapping as a dict, or say which canonical names exist.
+
+    >>> check_mapping({"query": "search_term"}, SESSION_COLUMNS)
+    {'query': 'search_term'}
+    """
+    names = [column.name for column in wanted]
+    mapping = dict(columns or {})
+    unknown = [name for name in mapping if name not in names and name not in UNREAD]
+    if unknown:
+        raise LogError(
+            f"columns= names {_listed(unknown)}, which Reclick does not know. It maps Reclick's names to yours; Reclick's are {_listed(names)}."
+        )
+    return mapping
+
+
+def find_columns(
+    available: Sequence[str], wanted: Sequence[Column], mapping: Mapping[str, str], where: str
+) -> dict[str, str]:
+    """Return {canonical name: the source's name} of the wanted columns that the source has.
+
+    >>> find_columns(["search_term", "ads", "clicks"], SESSION_COLUMNS, {"query": "search_term"}, "a.csv")
+    {'query': 'search_term', 'ads': 'ads', 'clicks': 'clicks'}
+    """
+    twice = sorted({name for name in available if list(available).count(name) > 1})
+    found = {}
+    for column in wanted:
+        name = mapping.get(column.name, column.name)
+        if name in twice:
+            raise LogError(f"{where} has two columns named {name}. Rename one of them.")
+        if name in available:
+            found[column.name] = name
+        elif column.required or column.name in mapping:
+            raise LogError(_missing(column.name, name, available, where))
+    return found
+
+
+def check_types(
+    schema: pa.Schema, wanted: Sequence[Column], names: Mapping[str, str], where: str
+) -> None:
+    """Refuse a column whose Arrow type cannot hold what its canonical column holds."""
+    for column in wanted:
+        if column.name not in names:
+            continue
+        got = schema.field(names[column.name]).type
+        if not ACCEPTS[column.kind](got):
+            raise LogError(wrong_type(column, where, str(got)))
+
+
+def wrong_type(column: Column, where: str, got: str) -> str:
+    """Return the message for a column of the wrong type."""
+    return f"{column.name} in {where}: expected {EXPECTED[column.kind]}, got {got}. Give the right column with {_naming(column.name)}."
+
+
+def is_text(got: pa.DataType) -> bool:
+    """Whether every value is text or a whole-number id; also for dictionary-coded values."""
+    if kind_of.is_dictionary(got):
+        return is_text(got.value_type)
+    return bool(is_string(got) or kind_of.is_integer(got) or kind_of.is_null(got))
+
+
+def is_string(got: pa.DataType) -> bool:
+    """Whether it is one of Arrow's three string types."""
+    return bool(
+        kind_of.is_string(got) or kind_of.is_large_string(got) or kind_of.is_string_view(got)
+    )
+
+
+def is_list(got: pa.DataType) -> bool:
+    """Whether it is one of Arrow's five list types."""
+    return any(
+        check(got)
+        for check in (
+            kind_of.is_list,
+            kind_of.is_large_list,
+            kind_of.is_fixed_size_list,
+            kind_of.is_list_view,
+            kind_of.is_large_list_view,
+        )
+    )
+
+
+def is_ids(got: pa.DataType) -> bool:
+    """Whether every value is a list of ids."""
+    return bool(kind_of.is_null(got) or (is_list(got) and is_text(got.value_type)))
+
+
+def is_positions(got: pa.DataType) -> bool:
+    """Whether every value is a list of whole numbers; a list type that never held a value is one too."""
+    if kind_of.is_null(got):
+        return True
+    return bool(
+        is_list(got) and (kind_of.is_integer(got.value_type) or kind_of.is_null(got.value_type))
+    )
+
+
+def is_number(got: pa.DataType) -> bool:
+    """Whether every value is a number."""
+    return bool(
+        kind_of.is_integer(got)
+        or kind_of.is_floating(got)
+        or kind_of.is_decimal(got)
+        or kind_of.is_null(got)
+    )
+
+
+def is_time(got: pa.DataType) -> bool:
+    """Whether every value may be a time, as it is written."""
+    if kind_of.is_dictionary(got):
+        return is_time(got.value_type)
+    return bool(
+        is_string(got) or is_number(got) or kind_of.is_timestamp(got) or kind_of.is_date(got)
+    )
+
+
+def is_flag(got: pa.DataType) -> bool:
+    """Whether every value says yes or no."""
+    return bool(kind_of.is_boolean(got) or is_number(got))
+
+
+ACCEPTS: dict[str, Callable[[Any], bool]] = {
+    TEXT: is_text,
+    IDS: is_ids,
+    POSITIONS: is_positions,
+    NUMBER: is_number,
+    TIME: is_time,
+    FLAG: is_flag,
+}
+
+
+def _missing(canonical: str, name: str, available: Sequence[str], where: str) -> str:
+    has = _listed(available[:30]) + (
+        f" and {len(available) - 30} more" if len(available) > 30 else ""
+    )
+    if name != canonical:
+        return (
+            f'{where} has no column {name}, which columns= gives for "{canonical}". It has {has}.'
+        )
+    other = (
+        " It looks like a table of ads: leave it out, e.g. with a glob."
+        if canonical == "query" and {"ad", "title"} <= set(available)
+        else ""
+    )
+    advice = f"Name the right one with {_naming(canonical)}, or the log's format, if it has another (`reclick formats`)."
+    return f"{where} has no column {canonical}. It has {has}.{other} {advice}"
+
+
+def _naming(canonical: str) -> str:
+    return f'columns={{"{canonical}": ...}} (on the command line --column {canonical}=...)'
+
+
+def _listed(names: Sequence[str]) -> str:
+    return ", ".join(names) if names else "no columns"

@@ -1,0 +1,1 @@
+"""The in-memory engine: compiled counting and grouping."""

@@ -1,0 +1,1 @@
+"""Fitting shared by models: EM, priors, posteriors, factors."""

@@ -1,0 +1,210 @@
+"""Credible intervals of rates: quantiles of the Beta distribution, and the Beta that stands for a product of two.
+
+A rate with mean m and strength s (pseudo-observations) is Beta(a = m s, b = (1 − m) s).
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+
+from reclick.errors import SettingError
+from reclick.runtime.jit import kernel
+
+if TYPE_CHECKING:
+    from reclick.data.batch import Float64
+
+LOG_TINY = -745.0  # below exp of this there is no float64
+HALF_LOG_TWO_PI = 0.5 * math.log(2.0 * math.pi)
+LARGE = 500.0  # when both parameters are above, quadrature is shorter than the continued fraction
+NODES, WEIGHTS = np.polynomial.legendre.leggauss(24)
+
+
+def credible_interval(
+    mean: npt.ArrayLike, strength: npt.ArrayLike, level: float = 0.9
+) -> tuple[Float64, Float64]:
+    """Bound a rate: (low, high), the equal-tailed interval of Beta(mean · strength, (1 − mean) · strength).
+
+    Strength 0 says nothing is known: (0, 1). A mean of exactly 0 or 1, or an infinite strength, is the Beta's limit: all mass on the mean.
+    """
+    if not 0.0 < level < 1.0:
+        raise SettingError(f"level = {level}: a credible level lies between 0 and 1, such as 0.9.")
+    m, s = np.broadcast_arrays(np.asarray(mean, np.float64), np.asarray(strength, np.float64))
+    certain = (m <= 0.0) | (m >= 1.0) | np.isinf(s)
+    known = np.where(certain, 1.0, s)
+    tail = 0.5 * (1.0 - level)
+    bounds = [beta_quantile(p, m * known, (1.0 - m) * known) for p in (tail, 1.0 - tail)]
+    low, high = (np.where(certain, m, bound) for bound in bounds)
+    return np.where(s == 0.0, 0.0, low), np.where(s == 0.0, 1.0, high)
+
+
+def product_beta(
+    mean_x: npt.ArrayLike,
+    strength_x: npt.ArrayLike,
+    mean_y: npt.ArrayLike,
+    strength_y: npt.ArrayLike,
+) -> tuple[Float64, Float64]:
+    """Match a Beta to the product of two independent Betas by mean and variance: (mean, strength).
+
+    With v = m (1 − m) / (s + 1): mean = m_x m_y, variance V = v_x v_y + v_x m_y² + v_y m_x², strength = mean (1 − mean) / V − 1.
+    A product without variance has infinite strength. The shape is only nearly a Beta's: a 90 % interval has tails of 5 ± 2 % when both
+    strengths are 10 or more, and covers 86-95 % when one is as low as 2.
+    """
+    x, y = np.asarray(mean_x, np.float64), np.asarray(mean_y, np.float64)
+    spread_x = x * (1.0 - x) / (np.asarray(strength_x, np.float64) + 1.0)
+    spread_y = y * (1.0 - y) / (np.asarray(strength_y, np.float64) + 1.0)
+    mean = x * y
+    variance = spread_x * spread_y + spread_x * y**2 + spread_y * x**2
+    varies = variance > 0.0
+    strength = mean * (1.0 - mean) / np.where(varies, variance, 1.0) - 1.0
+    return mean, np.where(varies | np.isnan(variance), np.maximum(strength, 0.0), np.inf)
+
+
+def beta_quantile(p: npt.ArrayLike, a: npt.ArrayLike, b: npt.ArrayLike) -> Float64:
+    """Invert the Beta distribution: x with P(Beta(a, b) ≤ x) = p, elementwise; nan where p is not in [0, 1] or a, b are not above 0."""
+    p, a, b = np.broadcast_arrays(
+        np.asarray(p, np.float64), np.asarray(a, np.float64), np.asarray(b, np.float64)
+    )
+    out = np.empty(p.size)
+    _quantiles(p.flatten(), a.flatten(), b.flatten(), out)
+    return out.reshape(p.shape)
+
+
+@kernel
+def _remainder(z: float) -> float:
+    """Stirling's remainder: log Γ(z) − (z − ½) log z + z − ½ log 2π."""
+    if z < 10.0:
+        return math.lgamma(z) - (z - 0.5) * math.log(z) + z - HALF_LOG_TWO_PI
+    w = 1.0 / (z * z)
+    return (
+        1 / 12 - w * (1 / 360 - w * (1 / 1260 - w * (1 / 1680 - w * (1 / 1188 - w * 691 / 360360))))
+    ) / z
+
+
+@kernel
+def _log_front(x: float, a: float, b: float) -> float:
+    """Log of x^a (1−x)^b / B(a, b), written around the mean so that large terms cancel before they are rounded."""
+    total = a + b
+    off = x - a / total
+    low, high = off * total / a, -off * total / b
+    log_low = math.log1p(low) if low > -0.5 else math.log(x * (total / a))
+    log_high = math.log1p(high) if high > -0.5 else math.log((1.0 - x) * (total / b))
+    scale = 0.5 * (math.log(a) + math.log(b / total)) - HALF_LOG_TWO_PI
+    return a * log_low + b * log_high + scale + _remainder(total) - _remainder(a) - _remainder(b)
+
+
+@kernel
+def _fraction(x: float, a: float, b: float) -> float:
+    """Continued fraction of the incomplete beta (modified Lentz): I_x(a, b) = front · this / a, quick for x below about the mean."""
+    c = 1.0
+    d = 1.0 / (1.0 - (a + b) * x / (a + 1.0))
+    h = d
+    for m in range(1, 20_000):
+        even = m * (b - m) * x / ((a + 2 * m - 1) * (a + 2 * m))
+        d = 1.0 / (1.0 + even * d)
+        c = 1.0 + even / c
+        h *= d * c
+        odd = -(a + m) * (a + b + m) * x / ((a + 2 * m) * (a + 2 * m + 1))
+        d = 1.0 / (1.0 + odd * d)
+        c = 1.0 + odd / c
+        h *= d * c
+        if abs(d * c - 1.0) < 1e-15:
+            break
+    return h
+
+
+@kernel
+def _tail(x: float, a: float, b: float, end: float) -> float:
+    """Integrate (t/x)^(a−1) ((1−t)/(1−x))^(b−1) / (x (1−x)) from x to the end of its tail (Gauss-Legendre); times front: its mass."""
+    total = 0.0
+    half = 0.5 * (end - x)
+    for i in range(len(NODES)):
+        move = half * (1.0 + NODES[i])
+        total += WEIGHTS[i] * math.exp(
+            (a - 1.0) * math.log1p(move / x) + (b - 1.0) * math.log1p(-move / (1.0 - x))
+        )
+    return abs(half) * total / (x * (1.0 - x))
+
+
+@kernel
+def _cumulative(x: float, a: float, b: float, front: float) -> float:
+    """P(Beta(a, b) ≤ x), the regularised incomplete beta."""
+    if min(a, b) > LARGE:
+        mean = a / (a + b)
+        deviation = math.sqrt(mean * (1.0 - mean) / (a + b + 1.0))
+        if x < mean:
+            return front * _tail(
+                x, a, b, max(0.0, min(mean - 10.0 * deviation, x - 5.0 * deviation))
+            )
+        return 1.0 - front * _tail(
+            x, a, b, min(1.0, max(mean + 10.0 * deviation, x + 5.0 * deviation))
+        )
+    if x < (a + 1.0) / (a + b + 2.0):
+        return front * _fraction(x, a, b) / a
+    return 1.0 - front * _fraction(1.0 - x, b, a) / b
+
+
+@kernel
+def _start(p: float, a: float, b: float) -> float:
+    """Guess log x: the normal approximation of Abramowitz and Stegun 26.5.22, or the power laws at the two ends."""
+    if a >= 1.0 and b >= 1.0:
+        t = math.sqrt(-2.0 * math.log(min(p, 1.0 - p)))
+        z = (2.30753 + t * 0.27061) / (1.0 + t * (0.99229 + t * 0.04481)) - t
+        z = z if p < 0.5 else -z
+        y = (z * z - 3.0) / 6.0
+        p_a, p_b = 1.0 / (2.0 * a - 1.0), 1.0 / (2.0 * b - 1.0)
+        h = 2.0 / (p_a + p_b)
+        w = (
+            -z * math.sqrt(h + y) / h - (p_b - p_a) * (y + 5.0 / 6.0 - 2.0 / (3.0 * h))
+            if h + y > 0.0
+            else 0.0
+        )
+        return -math.log1p(b / a * math.exp(2.0 * w))
+    left = math.exp(-a * math.log1p(b / a)) / a
+    right = math.exp(-b * math.log1p(a / b)) / b
+    if p * (left + right) < left:
+        return math.log(a * (left + right) * p) / a
+    y = math.exp(math.log(b * (left + right) * (1.0 - p)) / b)
+    return math.log1p(-y) if y < 1.0 else LOG_TINY
+
+
+@kernel
+def _quantile(p: float, a: float, b: float) -> float:
+    """Solve log P(Beta ≤ e^u) = log p for u by Halley's method inside a bracket: straight lines for tiny x, so few steps anywhere."""
+    if not (0.0 <= p <= 1.0 and a > 0.0 and b > 0.0):
+        return math.nan
+    if p in (0.0, 1.0):
+        return p
+    low, high = LOG_TINY, 0.0
+    u = min(max(_start(p, a, b), low), high - 1e-16)
+    for _ in range(200):
+        x = math.exp(u)
+        if x >= 1.0 or high - low < 1e-15:
+            break
+        front = math.exp(_log_front(x, a, b))
+        below = _cumulative(x, a, b, front)
+        if below < p:
+            low = u
+        else:
+            high = u
+        rate = front / (1.0 - x) / below if below > 0.0 else 0.0  # d log P / du
+        if rate > 0.0:
+            curve = a - (b - 1.0) * x / (1.0 - x) - rate  # d log rate / du
+            newton = -math.log(below / p) / rate
+            move = newton / min(max(1.0 + 0.5 * newton * curve, 0.5), 2.0)
+            if low <= u + move <= high:
+                u += move
+                if abs(move) * (1.0 + rate + abs(curve)) < 1e-4:  # the error left is the cube of it
+                    break
+                continue
+        u = 0.5 * (low + high)
+    return math.exp(u) if u > LOG_TINY + 1e-9 else 0.0
+
+
+@kernel
+def _quantiles(p: Float64, a: Float64, b: Float64, out: Float64) -> None:
+    for i in range(len(out)):
+        out[i] = _quantile(p[i], a[i], b[i])

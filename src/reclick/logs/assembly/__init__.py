@@ -1,0 +1,1 @@
+"""Turn events larger than memory into pages, with DuckDB."""

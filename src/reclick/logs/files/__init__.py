@@ -1,0 +1,1 @@
+"""Find and read files: Parquet, CSV, JSON Lines, tables in memory."""

@@ -1,0 +1,1 @@
+"""Check rows and encode them as batches."""

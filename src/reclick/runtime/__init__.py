@@ -1,0 +1,1 @@
+"""What everything runs on: kernels, files, threads, progress."""

@@ -1,0 +1,1 @@
+"""The text of ads: tokens, and attractiveness from words."""
