@@ -182,7 +182,7 @@ def coverage() -> bool:
             log, asked, truth = _drawn(impressions, *WORLDS[world], np.random.default_rng(seed))
             model = LuceClick().fit(log)
             for name, level in product(truth, LEVELS):
-                common = name == "satisfaction" and model.options_["satisfaction"] is None
+                common = name == "satisfaction" and model.hyperparameters_["satisfaction_strength"] is None
                 shares[f"{name}, one for all" if common else name, level].append(
                     _held(model.relevance(asked, level=level), name, truth[name])
                 )

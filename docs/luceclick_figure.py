@@ -85,7 +85,7 @@ def main() -> None:
         {"query": ["q"] * ADS, "ad": [f"{i:02}" for i in range(ADS)]},
     )
     ours, counted = (
-        LuceClick(query_strength=None, kinds=1).fit(log).relevance(asked),
+        LuceClick(query_strength=None, components=1).fit(log).relevance(asked),
         MultiClick().fit(log).relevance(asked),
     )
     found = dict(zip(COLOURS, (ours, counted), strict=True))

@@ -1,4 +1,4 @@
-"""Settings of the test suite; that this file is here also lets every test import the helpers beside it."""
+"""Settings of the test suite."""
 
 from __future__ import annotations
 

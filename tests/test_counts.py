@@ -11,16 +11,16 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from brute import Session, as_table, random_sessions
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from plain_counts import by_hand, check_canonical, in_plain
 
 import reclick as rc
 from reclick.data.counts import Counts, as_counts, count
 from reclick.engines.local import counter
 from reclick.engines.local.canonical_order import sorted_pairs
 from reclick.errors import LogError, SettingError, StoreError
+from tests.support.enumeration import Session, as_table, random_sessions
+from tests.support.plain_counts import by_hand, check_canonical, in_plain
 
 SEEDS = st.integers(0, 2**32)
 

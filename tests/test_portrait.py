@@ -8,10 +8,10 @@ from collections import Counter
 
 import numpy as np
 import pytest
-from brute import Session, as_table, random_sessions
 
 from reclick.data.counts import count
 from reclick.profile import describe
+from tests.support.enumeration import Session, as_table, random_sessions
 
 BUCKETS = ["0-10", "10-50", "50-100", "100-500", "500-1000", ">1000"]
 

@@ -12,11 +12,11 @@ from typing import Any
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
-from brute import as_table, random_sessions
 
 from reclick.evaluation import evaluate
 from reclick.models import MODELS, LuceClick
 from reclick.runtime.progress import listening
+from tests.support.enumeration import as_table, random_sessions
 
 LOG = as_table(random_sessions(np.random.default_rng(3), 300))
 LOOPS = [name for name, model in MODELS.items() if "max_iterations" in model().get_params()]

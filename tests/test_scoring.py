@@ -10,7 +10,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from brute import Session, as_table, random_sessions
 
 from reclick import predict as scoring_module
 from reclick.errors import (
@@ -24,6 +23,7 @@ from reclick.errors import (
 from reclick.logs import read_sessions
 from reclick.models import MultiClick, batching
 from reclick.predictor import predict
+from tests.support.enumeration import Session, as_table, random_sessions
 
 OLD = b"an older file"
 

@@ -19,12 +19,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from brute import as_table, random_sessions
 
 from reclick.data.counts import Counts, count
 from reclick.errors import StoreError
 from reclick.models import MultiClick, load
 from reclick.runtime import artifact
+from tests.support.enumeration import as_table, random_sessions
 
 Tables = dict[str, pa.Table]
 
@@ -418,7 +418,7 @@ WRITER = """
 import sys
 sys.path.insert(0, sys.argv[2])
 from pathlib import Path
-from test_store import write
+from tests.test_store import write
 print("ready", flush=True)
 number = int(sys.argv[3])
 while True:
@@ -428,7 +428,7 @@ while True:
 
 
 def kill_a_writer(folder: Path, number: int, seconds: float) -> None:
-    command = [sys.executable, "-c", WRITER, str(folder), str(Path(__file__).parent), str(number)]
+    command = [sys.executable, "-c", WRITER, str(folder), str(Path(__file__).parents[1]), str(number)]
     with subprocess.Popen(command, stdout=subprocess.PIPE) as writer:
         assert writer.stdout is not None
         writer.stdout.readline()
@@ -541,7 +541,7 @@ def test_many_processes_that_add_lose_nothing(folder: Path) -> None:
         "for _ in range(10):\n"
         "    with artifact.writing(folder): write(folder, number_in(folder) + 1)\n"
     )
-    command = [sys.executable, "-c", adding, str(folder), str(Path(__file__).parent)]
+    command = [sys.executable, "-c", adding, str(folder), str(Path(__file__).parents[1])]
     running = [subprocess.Popen(command) for _ in range(3)]
     assert [process.wait(60) for process in running] == [0, 0, 0]
     assert number_in(folder) == 31

@@ -13,7 +13,11 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from kit import (
+
+import reclick as rc
+from reclick.errors import CannotAnswerError, NotFittedError, SettingError
+from reclick.models import MODELS, ClickModel
+from tests.support.conformance_kit import (
     ADS,
     LETTERS,
     LOG,
@@ -34,11 +38,7 @@ from kit import (
     relevance_or_reason,
     rounding,
 )
-from latents import ORACLES
-
-import reclick as rc
-from reclick.errors import CannotAnswerError, NotFittedError, SettingError
-from reclick.models import MODELS, ClickModel
+from tests.support.oracles import ORACLES
 
 EM = [name for name in MODELS if "max_iterations" in MODELS[name]().get_params()]
 WORDS = [name for name in MODELS if "attractiveness_prior" in MODELS[name]().get_params()]
@@ -64,7 +64,7 @@ OTHER_SETTINGS: list[
                 f"{name}_strength": 3.0
                 for name in ("attractiveness", "satisfaction", "query", "transition", "kind", "mix")
             },
-            "kinds": 2,
+            "components": 2,
         },
     ),
     ("am", {"number_strength": 0.0, "frequent": 15}),

@@ -16,13 +16,13 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from kit import ADS, LOG, PAGES, Columns, as_table, fitted, probabilities
 
 import reclick as rc
 from reclick.__main__ import main
 from reclick.data.grouped_sessions import as_sessions
 from reclick.errors import StoreError
 from reclick.models import MODELS
+from tests.support.conformance_kit import ADS, LOG, PAGES, Columns, as_table, fitted, probabilities
 
 every_model = pytest.mark.parametrize("name", MODELS)
 

@@ -19,10 +19,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from sklearn.datasets import load_svmlight_file
 
-from exports.made_up import BY_HAND, ODD, RED, TEXTS, WORDS, rates, shown_once
 from reclick.errors import MissingExtraError, SettingError
 from reclick.exports import export, judgments, to_ir_measures, to_ranx
 from reclick.models import DBN, MODELS
+from tests.support.export_data import BY_HAND, ODD, RED, TEXTS, WORDS, rates, shown_once
 
 GRADES = {"red%20shoes": {"a": 3, "b": 1}, "50%25%20off%09pizza": {"a": 2}}
 IN_PYTHON = {unquote(query): ads for query, ads in GRADES.items()}

@@ -10,10 +10,10 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from exports.made_up import LOG, rates
 from reclick.errors import CannotAnswerError, NotFittedError, SettingError
 from reclick.exports import export, propensities
 from reclick.models import CM, DCTR, MODELS, PBM, UBM
+from tests.support.export_data import LOG, rates
 
 PAGES: dict[str, list[Any]] = {
     "query": ["q"] * 30,

@@ -10,9 +10,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from exports.made_up import LOG, RED
 from reclick.__main__ import main
 from reclick.models import DCTR, PBM
+from tests.support.export_data import LOG, RED
 
 Run = Callable[..., tuple[int, str, str]]
 BY_HAND = ("--cuts", "0.2,0.5,0.7", "--bound", "value", "--min-support", "2")

@@ -14,11 +14,21 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from exports.made_up import BY_HAND, LEFT_OUT, LOG, ODD, RED, TEXTS, WORDS, rates, shown_once
 from reclick.errors import LogError, SettingError, StoreError
 from reclick.exports import FORMATS, Exported, export
 from reclick.exports.pair_batches import PairSlices
 from reclick.models import DBN, DCTR
+from tests.support.export_data import (
+    BY_HAND,
+    LEFT_OUT,
+    LOG,
+    ODD,
+    RED,
+    TEXTS,
+    WORDS,
+    rates,
+    shown_once,
+)
 
 PAIRS = st.lists(st.tuples(TEXTS, TEXTS), min_size=1, max_size=8, unique=True)
 PAIRS_OF_WORDS = st.lists(st.tuples(TEXTS, WORDS), min_size=1, max_size=8, unique=True)

@@ -10,13 +10,13 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from exports.made_up import BY_HAND, LEFT_OUT, LOG, ODD, RED, rates
 from reclick.errors import CannotAnswerError, NotFittedError, SettingError
 from reclick.exports import judgments
 from reclick.exports.grading import Rule
 from reclick.exports.judgment_table import Judged
 from reclick.exports.pair_batches import PairSlices
 from reclick.models import DBN, DCTR, MODELS, PBM
+from tests.support.export_data import BY_HAND, LEFT_OUT, LOG, ODD, RED, rates
 
 WITH_RELEVANCE = [name for name, model in MODELS.items() if model.attractiveness]
 SURE_OF_RARE = (

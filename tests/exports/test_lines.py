@@ -12,7 +12,6 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from exports.made_up import TEXTS
 from reclick.exports.quepid import in_csv
 from reclick.exports.text_rows import (
     IN_JSON,
@@ -24,6 +23,7 @@ from reclick.exports.text_rows import (
     joined,
     write_rows,
 )
+from tests.support.export_data import TEXTS
 
 
 def test_white_space_is_what_python_splits_at() -> None:

@@ -7,12 +7,12 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from brute import Session, as_table, assert_close
-from plain_counts import in_plain
 
 import reclick as rc
 from reclick.data.counts import count
 from reclick.models.kernels.stops_and_transitions import pooled_events
+from tests.support.enumeration import Session, as_table, assert_close
+from tests.support.plain_counts import in_plain
 
 ABC, DE = ("a", "b", "c"), ("d", "e")
 LOG = as_table(

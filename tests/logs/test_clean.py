@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from logs.helpers import SCHEMA, read_back, session, sessions, table
 from reclick.logs import read_sessions
 from reclick.logs.files.source import Raw
 from reclick.logs.validation.reasons import REASONS
 from reclick.logs.validation.validate import clean
+from tests.support.log_tables import SCHEMA, read_back, session, sessions, table
 
 MAX_ADS = 20
 

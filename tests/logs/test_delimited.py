@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from logs.helpers import GOOD, read_back
 from reclick.errors import BadRowsError, LogError
 from reclick.logs import ReadSummary, read_sessions
 from reclick.logs.files import blocks
 from reclick.logs.files.csv import read_records, read_sound
+from tests.support.log_tables import GOOD, read_back
 
 HEADER = "query,ads,clicks\n"
 

@@ -15,12 +15,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from logs.formats.event_logs import Page, pages
-from logs.helpers import read_back
 from reclick.errors import BadRowsError, LogError, SettingError
 from reclick.logs.assembly import page_join
 from reclick.logs.assembly.event_rows import ROW_BYTES
 from reclick.logs.events import sessions_from_events
+from tests.support.event_logs import Page, pages
+from tests.support.log_tables import read_back
 
 Table = dict[str, list[Any]]
 SHOWN: Table = {

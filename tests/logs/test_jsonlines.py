@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from logs.helpers import GOOD, read_back, session
 from reclick.errors import LogError
 from reclick.logs import read_sessions
+from tests.support.log_tables import GOOD, read_back, session
 
 
 def written(tmp_path: Path, *lines: Any, name: str = "a.jsonl") -> Path:

@@ -7,10 +7,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from logs.helpers import GOOD, SCHEMA, read_back, session, table, write_parquet
 from reclick.errors import LogError
 from reclick.logs import read_sessions
 from reclick.logs.files import parquet
+from tests.support.log_tables import GOOD, SCHEMA, read_back, session, table, write_parquet
 
 MANY = [
     session(

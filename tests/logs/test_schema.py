@@ -3,10 +3,10 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from logs.helpers import GOOD, read_back, table
 from reclick.data.schema import is_ids, is_number, is_positions, is_text
 from reclick.errors import LogError
 from reclick.logs import read_sessions
+from tests.support.log_tables import GOOD, read_back, table
 
 
 def test_a_mapping_renames_other_peoples_columns() -> None:

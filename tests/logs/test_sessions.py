@@ -6,10 +6,10 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from logs.helpers import GOOD, read_back, session, table, write_parquet
 from reclick.errors import BadRowsError, LogError, SettingError
 from reclick.logs import read_sessions
 from reclick.logs.files import memory, parquet
+from tests.support.log_tables import GOOD, read_back, session, table, write_parquet
 
 SOME_BAD = [
     session(f"q{i}", clicks=[7] if i in {4, 8} else [1]) if i != 6 else session("q6", [None])

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from logs.helpers import GOOD, read_back, write_parquet
 from reclick.errors import LogError
 from reclick.logs import read_sessions
 from reclick.logs.files.discover import find_files
+from tests.support.log_tables import GOOD, read_back, write_parquet
 
 CSV = "query,ads,clicks\nshoes,a1|a2|a3,2|1\nحذاء,a2,\nshoes 👟,a3|a1,1\n"
 

@@ -6,9 +6,9 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from logs.helpers import session, table
-from logs.test_clean import rows_of_all_kinds
 from reclick.logs import read_sessions
+from tests.logs.test_clean import rows_of_all_kinds
+from tests.support.log_tables import session, table
 
 LOG = [
     session(ads=["a", "b", "c"], clicks=[2, 1]),

@@ -8,9 +8,9 @@ import polars as pl
 import pyarrow as pa
 import pytest
 
-from logs.helpers import GOOD, SCHEMA, read_back, table
 from reclick.errors import LogError
 from reclick.logs import read_sessions
+from tests.support.log_tables import GOOD, SCHEMA, read_back, table
 
 MAKERS: dict[str, Any] = {
     "Arrow table": table,

@@ -10,7 +10,6 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from metrics import plain
 from reclick.data.batch import Float64
 from reclick.errors import SettingError
 from reclick.metrics import SESSION_METRICS, SessionSums, reliability, score, tables
@@ -18,6 +17,7 @@ from reclick.metrics.bootstrap import draws, interval
 from reclick.metrics.metric import mean_columns
 from reclick.metrics.score import PartColumns, Totals
 from reclick.models import MODELS
+from tests.support import plain_metrics as plain
 
 LOG = plain.random_log(5, 60, longest=4)
 TABLE = plain.as_table(LOG)

@@ -12,7 +12,6 @@ import pyarrow as pa
 import pytest
 
 import reclick as rc
-from metrics.plain import bucket
 from reclick.errors import LogError, SettingError
 from reclick.metrics import (
     LABEL_METRICS,
@@ -23,6 +22,7 @@ from reclick.metrics import (
 )
 from reclick.metrics.bootstrap import draws
 from reclick.models import MODELS
+from tests.support.plain_metrics import bucket
 
 Pair = tuple[str, float, float]  # query, label, score
 LOG = {

@@ -10,7 +10,6 @@ import pyarrow as pa
 import pytest
 
 import reclick as rc
-from metrics import plain
 from reclick.clicks.choice import LEFTOVER, READINGS
 from reclick.clicks.distribution import Pages
 from reclick.data.batch import Float64, SessionBatch
@@ -18,6 +17,7 @@ from reclick.logs import as_log
 from reclick.metrics import SESSION_METRICS, QueryVolumes, SessionSums, score, tables
 from reclick.metrics.predictions import PartAnswers
 from reclick.models import MODELS, ClickModel
+from tests.support import plain_metrics as plain
 
 TRAINING = plain.random_log(0, 160, queries="qqqqqqqqqqqqqqrrs")  # t and u are never seen
 MODELS_TRIED = ("multiclick", "thcm", "am", "pm", "dbn", "pbm", "cm", "gctr", "dctr")

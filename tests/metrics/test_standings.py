@@ -7,11 +7,11 @@ import itertools
 import numpy as np
 import pytest
 
-from metrics.plain import tied
 from reclick.clicks import choice, ranks, step
 from reclick.clicks import distribution as pg
 from reclick.data.batch import Float64
 from reclick.errors import CannotAnswerError
+from tests.support.plain_metrics import tied
 
 Parameters = tuple[int, Float64, Float64, Float64, Float64]
 SIZES = [

@@ -7,12 +7,12 @@ import pyarrow as pa
 import pytest
 
 import reclick as rc
-from metrics import plain
 from reclick.errors import LogError, SettingError, StoreError
 from reclick.metrics import SESSION_METRICS, QueryVolumes, SessionSums, score, tables
 from reclick.metrics.chunk_sums import CHUNKS, COLUMNS, STORED, chunk_of
 from reclick.models import MODELS
 from reclick.runtime import artifact
+from tests.support import plain_metrics as plain
 
 LOG = plain.as_table(plain.random_log(3, 120))
 LONG = plain.as_table(plain.random_log(4, 2500, longest=4))

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from brute import Session, ads_table, all_sequences, as_table, random_sessions
 
 from reclick.data.grouped_sessions import as_sessions
 from reclick.errors import SettingError
 from reclick.logs import read_sessions
 from reclick.models import AM, ICM, ClickModel, load
+from tests.support.enumeration import Session, ads_table, all_sequences, as_table, random_sessions
 
 LOG = [
     Session("q", ("a", "b"), ()),

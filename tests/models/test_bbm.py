@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from brute import Session, as_table, random_sessions
 from scipy import integrate, special, stats
 
 from reclick.data.batch import Float64
 from reclick.models import BBM, UBM
 from reclick.models.bbm import posteriors
 from reclick.models.kernels.examination_em import Cells
+from tests.support.enumeration import Session, as_table, random_sessions
 
 SHARES = (0.05, 0.5, 0.95)
 

@@ -7,8 +7,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from brute import Clicks
-from cascades import (
+
+from reclick.data.grouped_sessions import as_sessions
+from reclick.errors import SettingError
+from reclick.models import CCM
+from reclick.models.ccm import Parameters, expect
+from reclick.models.kernels.cascade import as_block
+from tests.support.cascades import (
     assert_keeps_its_promises,
     assert_never_falls,
     drawn,
@@ -17,13 +22,8 @@ from cascades import (
     spread,
     with_values,
 )
-from worlds import Bits, deciding, enumerated, relevant_or_not, scanned
-
-from reclick.data.grouped_sessions import as_sessions
-from reclick.errors import SettingError
-from reclick.models import CCM
-from reclick.models.ccm import Parameters, expect
-from reclick.models.kernels.cascade import as_block
+from tests.support.enumeration import Clicks
+from tests.support.generative import Bits, deciding, enumerated, relevant_or_not, scanned
 
 LOG = {"query": ["q"] * 4, "ads": [["a", "b", "c"]] * 4, "clicks": [[1], [1, 2], [3, 1], []]}
 ALPHA = np.array([0.8, 0.7, 0.3])

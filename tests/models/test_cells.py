@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from brute import Session, ads_table, as_table, random_sessions
 
 from reclick.data.grouped_sessions import Sessions, as_sessions
 from reclick.errors import SettingError
@@ -23,6 +22,7 @@ from reclick.models.kernels.examination_em import (
     longer,
     position_means,
 )
+from tests.support.enumeration import Session, ads_table, as_table, random_sessions
 
 CellModel = PBM | UBM | BBM
 KINDS: tuple[type[CellModel], ...] = (PBM, UBM, BBM)

@@ -6,10 +6,17 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from cascades import assert_keeps_its_promises, drawn, random_pages, small_log, spread, with_values
 
 from reclick.errors import SettingError
 from reclick.models import CM
+from tests.support.cascades import (
+    assert_keeps_its_promises,
+    drawn,
+    random_pages,
+    small_log,
+    spread,
+    with_values,
+)
 
 # a is looked at in all 5 sessions, b in the four where a was not clicked before it; the second click of [1, 2] is not of this model
 LOG = {

@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from brute import Session, as_table, random_sessions
 
 from reclick.data.counts import count
 from reclick.data.grouped_sessions import as_sessions
 from reclick.errors import CannotAnswerError, SettingError
 from reclick.models import DCTR, GCTR, RCTR, ClickModel, load
+from tests.support.enumeration import Session, as_table, random_sessions
 
 LOG = [
     Session("pizza", ("a", "b", "c"), (1,)),

@@ -7,8 +7,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from brute import Clicks
-from cascades import (
+
+from reclick.data.grouped_sessions import as_sessions
+from reclick.errors import SettingError
+from reclick.models import DBN
+from reclick.models.dbn import GRID, Parameters, deal, expect
+from reclick.models.kernels.cascade import as_block
+from tests.support.cascades import (
     assert_keeps_its_promises,
     assert_never_falls,
     drawn,
@@ -17,13 +22,8 @@ from cascades import (
     spread,
     with_values,
 )
-from worlds import Bits, enumerated, satisfied_or_tired, scanned
-
-from reclick.data.grouped_sessions import as_sessions
-from reclick.errors import SettingError
-from reclick.models import DBN
-from reclick.models.dbn import GRID, Parameters, deal, expect
-from reclick.models.kernels.cascade import as_block
+from tests.support.enumeration import Clicks
+from tests.support.generative import Bits, enumerated, satisfied_or_tired, scanned
 
 LOG = {"query": ["q"] * 4, "ads": [["a", "b", "c"]] * 4, "clicks": [[1], [1, 2], [3, 1], []]}
 

@@ -6,10 +6,17 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from cascades import assert_keeps_its_promises, drawn, random_pages, small_log, spread, with_values
 
 from reclick.errors import SettingError
 from reclick.models import DCM
+from tests.support.cascades import (
+    assert_keeps_its_promises,
+    drawn,
+    random_pages,
+    small_log,
+    spread,
+    with_values,
+)
 
 # looks: a 1 + 1 + 1 + 1, b 0 + 1 + 1 + 1, c 0 + 0 + 1 + 1 (session 3 has its lowest click at 3, session 4 none)
 LOG = {"query": ["q"] * 4, "ads": [["a", "b", "c"]] * 4, "clicks": [[1], [1, 2], [3, 1], []]}

@@ -7,13 +7,13 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pytest
-from brute import Session, ads_table, as_table, random_sessions
 from scipy import stats
 
 from reclick.data.grouped_sessions import as_sessions
 from reclick.errors import SettingError
 from reclick.logs import read_sessions
 from reclick.models import DCTR, ICM, load
+from tests.support.enumeration import Session, ads_table, as_table, random_sessions
 
 TEXTS = {"a": "red shoes", "b": "red boots", "c": "blue"}
 LOG = [

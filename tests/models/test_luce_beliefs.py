@@ -9,8 +9,6 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from brute import Session, as_table, random_sessions
-from luce_world import PLAIN, WHEN, WHERE, drawn_of_queries
 
 import reclick as rc
 from reclick.data.batch import Float64
@@ -20,6 +18,8 @@ from reclick.models.luce.curvature import compared, together
 from reclick.models.luce.objective import Problem
 from reclick.models.luce.parameters import Options, Parameters
 from reclick.models.luce.satisfaction import EXACT
+from tests.support.enumeration import Session, as_table, random_sessions
+from tests.support.luce_world import PLAIN, WHEN, WHERE, drawn_of_queries
 
 BEFORE = 0.7  # what is known of each log θ before the sessions, and of each log f
 
@@ -31,7 +31,7 @@ def problem_of(log: pa.Table, options: Options) -> Problem:
         options,
         np.ones(len(sessions.counts.impressions)),
         0.3,
-        np.full(options.kinds, 1 / options.kinds),
+        np.full(options.components, 1 / options.components),
     )
 
 
@@ -165,15 +165,15 @@ def test_as_much_is_known_after_an_update_as_after_one_fit_of_both_days(own: flo
         rc.LuceClick(**given).fit(pa.concat_tables(days)),
         rc.LuceClick(**given).fit(days[0]).update(days[1]),
     )
-    off = np.abs(updated.known_theta_ / whole.known_theta_ - 1)
+    off = np.abs(updated._theta_information / whole._theta_information - 1)
     assert np.quantile(off, 0.95) < 0.15
     assert off.max() < 0.5
-    np.testing.assert_allclose(np.median(updated.known_rho_ / whole.known_rho_), 1, atol=0.1)
-    known = updated.known_rho_.copy()
+    np.testing.assert_allclose(np.median(updated._rho_information / whole._rho_information), 1, atol=0.1)
+    known = updated._rho_information.copy()
     updated.update(
         {"query": ["q0"], "ads": [["ad0"]], "clicks": [[]]}
     )  # which tells nothing of satisfaction
-    np.testing.assert_allclose(updated.known_rho_, known, rtol=0.05)
+    np.testing.assert_allclose(updated._rho_information, known, rtol=0.05)
 
 
 def test_tastes_that_are_all_alike_tell_as_much_as_none() -> None:
@@ -183,12 +183,12 @@ def test_tastes_that_are_all_alike_tell_as_much_as_none() -> None:
     given: dict[str, Any] = {
         **PLAIN,
         "query_strength": 2.0,
-        "kinds": 3,
-        "kind_strength": 16.0,
-        "mix_strength": None,
+        "components": 3,
+        "component_strength": 16.0,
+        "mixing_strength": None,
     }
     none, alike = (
-        rc.LuceClick(**given, taste_strength=taste).fit(log).known_theta_ for taste in (None, 1e6)
+        rc.LuceClick(**given, component_appeal_strength=taste).fit(log)._theta_information for taste in (None, 1e6)
     )
     np.testing.assert_allclose(alike, none, rtol=0.02)
 
@@ -271,7 +271,7 @@ def test_a_satisfaction_common_to_all_is_known_as_if_six_clicks_had_told_it_seen
         satisfaction_strength=None,
         attractiveness_strength=1.0,
         transition_strength=1.0,
-        kinds=1,
+        components=1,
         query_strength=None,
     ).fit(log)
     low, high = credible_interval(model.satisfaction_, 6.0)

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from brute import Session, as_table
-from luce_world import PLEASE, PULL, WHEN, WHERE, drawn
 
 from reclick.data.grouped_sessions import Sessions, as_sessions
 from reclick.models import LuceClick
@@ -23,13 +21,15 @@ from reclick.models.luce.choice import (
 )
 from reclick.models.luce.e_step import marks
 from reclick.models.luce.parameters import Options
+from tests.support.enumeration import Session, as_table
+from tests.support.luce_world import PLEASE, PULL, WHEN, WHERE, drawn
 
 GIVEN = {
     "query": None,
     "attractiveness": 1.0,
     "satisfaction": 5.0,
     "transition": 4.0,
-    "kinds": 1,
+    "components": 1,
     "kind": 4.0,
     "mix": None,
     "position": None,
@@ -85,13 +85,13 @@ def test_two_kinds_more_are_tried_where_one_more_does_not_gain(
         Chooser,
         "tried",
         lambda _, options: Tried(
-            options, gains[options.kinds] + np.tile([1e-3, -1e-3], 50), np.ones(100)
+            options, gains[options.components] + np.tile([1e-3, -1e-3], 50), np.ones(100)
         ),
     )
     chooser = Chooser(
         as_sessions(as_table([Session("q", ("a",), ())])), np.ones(1), {"taste": None}
     )
-    assert chooser._kinds(DEFAULTS).kinds == 4
+    assert chooser._kinds(DEFAULTS).components == 4
 
 
 @pytest.mark.parametrize("rho", [0.1, 0.8])
@@ -116,8 +116,8 @@ def test_the_log_decides_for_kinds_of_users_only_where_there_are_some() -> None:
     when = np.concatenate([WHEN * 3, WHEN / 6])
     mixed = as_sessions(drawn(PULL, PLEASE, two, when, 6_000, 3, np.array([0.5, 0.5])))
     alike = as_sessions(drawn(PULL, PLEASE, WHERE, WHEN, 6_000, 4))
-    fixed = {name: value for name, value in GIVEN.items() if name != "kinds"}
-    chosen = [Chooser(sessions, np.ones(6), fixed).choose().kinds for sessions in (mixed, alike)]
+    fixed = {name: value for name, value in GIVEN.items() if name != "components"}
+    chosen = [Chooser(sessions, np.ones(6), fixed).choose().components for sessions in (mixed, alike)]
     assert chosen[0] > 1
     assert chosen[1] == 1
 
@@ -135,7 +135,7 @@ def test_a_long_log_is_asked_through_some_of_its_queries(monkeypatch: pytest.Mon
         "attractiveness": 1.0,
         "satisfaction": 5.0,
         "transition": 4.0,
-        "kinds": 1,
+        "components": 1,
         "kind": 4.0,
         "mix": None,
         "position": None,
@@ -199,10 +199,10 @@ def test_where_the_log_cannot_tell_the_prior_of_attractiveness_is_moderate_and_a
 
 def test_what_the_user_says_of_tastes_is_kept() -> None:
     log = drawn(PULL, PLEASE, WHERE, WHEN, 400, seed=8)
-    assert LuceClick(kinds=2, taste_strength=5.0).fit(log).options_["taste"] == 5.0
-    assert LuceClick(kinds=2, taste_strength=None).fit(log).options_["taste"] is None
+    assert LuceClick(components=2, component_appeal_strength=5.0).fit(log).hyperparameters_["component_appeal_strength"] == 5.0
+    assert LuceClick(components=2, component_appeal_strength=None).fit(log).hyperparameters_["component_appeal_strength"] is None
     assert (
-        LuceClick(kinds=1, taste_strength=5.0).fit(log).options_["taste"] is None
+        LuceClick(components=1, component_appeal_strength=5.0).fit(log).hyperparameters_["component_appeal_strength"] is None
     )  # there are no kinds to differ
 
 
@@ -242,17 +242,17 @@ def test_an_addition_is_as_strong_as_the_log_allows_where_it_earns_its_place(
     assert getattr(chooser._along(name, DEFAULTS), name) == taken
 
 
-@pytest.mark.parametrize(("gain", "kinds"), [(WORTHWHILE / 2, 1), (2 * WORTHWHILE, 3)])
+@pytest.mark.parametrize(("gain", "components"), [(WORTHWHILE / 2, 1), (2 * WORTHWHILE, 3)])
 def test_kinds_of_users_have_to_earn_their_place_with_what_was_decided_of_them(
-    gain: float, kinds: int, monkeypatch: pytest.MonkeyPatch
+    gain: float, components: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(
         Chooser,
         "tried",
-        lambda _, options: Tried(options, np.full(400, gain * (options.kinds > 1)), np.ones(400)),
+        lambda _, options: Tried(options, np.full(400, gain * (options.components > 1)), np.ones(400)),
     )
     chooser = Chooser(as_sessions(as_table([Session("q", ("a",), ())])), np.ones(1), {})
-    assert chooser._taste(DEFAULTS._replace(kinds=3)).kinds == kinds
+    assert chooser._taste(DEFAULTS._replace(components=3)).components == components
 
 
 def test_a_log_of_one_query_is_not_asked_how_queries_differ() -> None:

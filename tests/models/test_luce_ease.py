@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from luce_world import PLAIN, PLEASE, PULL, WHEN, WHERE, drawn, drawn_of_queries
 
 from reclick.models import LuceClick
 from reclick.models.luce.satisfaction import (
@@ -17,13 +16,14 @@ from reclick.models.luce.satisfaction import (
     raise_satisfaction,
     satisfaction_of,
 )
+from tests.support.luce_world import PLAIN, PLEASE, PULL, WHEN, WHERE, drawn, drawn_of_queries
 
 TWO: dict[str, Any] = {
     **PLAIN,
-    "kinds": 2,
-    "kind_strength": 4.0,
-    "mix_strength": None,
-    "taste_strength": None,
+    "components": 2,
+    "component_strength": 4.0,
+    "mixing_strength": None,
+    "component_appeal_strength": None,
 }
 HALVES = np.array([0.5, 0.5])
 EASES = np.array([4.0, 0.05])  # the second kind goes on whatever it finds
@@ -52,8 +52,8 @@ def lengths(log: pa.Table) -> Any:
 def test_users_whom_hardly_anything_satisfies_are_told_from_the_others() -> None:
     model = LuceClick(**TWO, tolerance=1e-7, max_iterations=3000).fit(sessions(40_000, seed=1))
     assert model.converged_
-    assert model.ease_.max() / model.ease_.min() > 5
-    satisfied = satisfaction_of(model.rho_[:, None], np.sort(model.ease_))  # [pair, kind]
+    assert model._satisfaction_odds.max() / model._satisfaction_odds.min() > 5
+    satisfied = satisfaction_of(model.rho_[:, None], np.sort(model._satisfaction_odds))  # [pair, kind]
     order = np.argsort(
         [
             int(ad.removeprefix("ad"))
@@ -123,7 +123,7 @@ def test_the_satisfaction_told_is_that_of_an_average_click_and_its_interval_is_t
     None
 ):
     model = LuceClick(**TWO).fit(sessions(4_000, seed=5))
-    model.known_rho_, model.loose_ = (
+    model._rho_information, model._satisfaction_variance = (
         np.full(6, 1e6),
         np.full(6, 1e-6),
     )  # next to certain: the interval is as wide as its slope says
@@ -131,9 +131,9 @@ def test_the_satisfaction_told_is_that_of_an_average_click_and_its_interval_is_t
     told, low, high = (table[f"satisfaction{end}"].to_numpy() for end in ("", "_low", "_high"))
 
     def to_all(rho: Any) -> Any:
-        return satisfaction_of(rho[:, None], model.ease_) @ model.clickers_
+        return satisfaction_of(rho[:, None], model._satisfaction_odds) @ model._click_mixing
 
-    assert model.clickers_.sum() == pytest.approx(1)
+    assert model._click_mixing.sum() == pytest.approx(1)
     np.testing.assert_allclose(told, to_all(model.rho_), rtol=1e-5)
     logit = np.log(model.rho_ / (1 - model.rho_))
     ends = [to_all(1 / (1 + np.exp(-logit - sign * 1.6449e-3))) for sign in (-1, 1)]
@@ -145,8 +145,8 @@ def test_kinds_that_are_alike_stay_so_and_the_mean_over_the_clicks_is_1() -> Non
     theta, rho = rng.gamma(2.0, 0.5, (150, 6)), rng.beta(3.0, 5.0, (150, 6))
     log = drawn_of_queries(theta, rho, WHERE, WHEN, 9_000, rng)
     model = LuceClick(**{**TWO, "satisfaction_strength": 8.0, "satisfaction_prior": 0.375}).fit(log)
-    assert model.clickers_ @ np.log(model.ease_) == pytest.approx(0, abs=1e-12)
-    np.testing.assert_allclose(model.ease_, 1, atol=0.4)
+    assert model._click_mixing @ np.log(model._satisfaction_odds) == pytest.approx(0, abs=1e-12)
+    np.testing.assert_allclose(model._satisfaction_odds, 1, atol=0.4)
 
 
 def test_the_best_ease_is_that_of_all_whose_mean_logarithm_over_the_clicks_is_0() -> None:
@@ -174,8 +174,8 @@ def test_where_no_click_tells_of_a_kind_it_stays_as_it_was(clicks: list[list[int
         "ads": [["a"]] * 5,
         "clicks": clicks,
     }  # a click leaves nothing to choose
-    model = LuceClick(**{**TWO, "kind_strength": 0.0}, satisfaction_prior=0.3).fit(nothing)
-    assert model.ease_.tolist() == [1, 1]
+    model = LuceClick(**{**TWO, "component_strength": 0.0}, satisfaction_prior=0.3).fit(nothing)
+    assert model._satisfaction_odds.tolist() == [1, 1]
     assert model.relevance()["satisfaction"][0].as_py() == pytest.approx(0.3)
 
 
@@ -222,7 +222,7 @@ def test_clicks_are_remembered_as_so_many_of_users_who_are_all_alike() -> None:
 
 def test_an_update_with_next_to_nothing_leaves_what_is_known_of_satisfaction() -> None:
     model = LuceClick(**TWO, tolerance=1e-8, max_iterations=3000).fit(sessions(20_000, seed=7))
-    before = model.ease_.copy(), model.rho_.copy(), model.known_rho_.copy()
+    before = model._satisfaction_odds.copy(), model.rho_.copy(), model._rho_information.copy()
     model.update({"query": ["q"], "ads": [["ad0", "ad1"]], "clicks": [[]]})
-    for old, new in zip(before, (model.ease_, model.rho_, model.known_rho_), strict=True):
+    for old, new in zip(before, (model._satisfaction_odds, model.rho_, model._rho_information), strict=True):
         np.testing.assert_allclose(new, old, rtol=2e-3)

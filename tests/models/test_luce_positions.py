@@ -9,8 +9,6 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from brute import as_table, random_sessions
-from luce_world import PLAIN, RICH, WHEN, WHERE
 
 from reclick.clicks import distribution as pg
 from reclick.clicks.choice import LUCE
@@ -29,6 +27,8 @@ from reclick.models.luce.spots import (
     spots_of,
     worth_elsewhere,
 )
+from tests.support.enumeration import as_table, random_sessions
+from tests.support.luce_world import PLAIN, RICH, WHEN, WHERE
 
 QUERIES, ADS = 12, 6
 
@@ -81,7 +81,7 @@ def problem_of(log: object, options: Options) -> Problem:
         options,
         np.ones(len(sessions.counts.impressions)),
         0.3,
-        np.full(options.kinds, 1 / options.kinds),
+        np.full(options.components, 1 / options.components),
     )
 
 
@@ -151,7 +151,7 @@ def test_worth_is_the_querys_times_the_ads_and_1_where_nothing_was_seen() -> Non
 
 @pytest.mark.parametrize(
     "options",
-    [Options(position=3.0), Options(position=2.0, kinds=2, taste=2.0, mix=3.0, query=1.0)],
+    [Options(position=3.0), Options(position=2.0, components=2, taste=2.0, mix=3.0, query=1.0)],
 )
 def test_what_a_pass_finds_of_spots_is_the_slope_of_the_likelihood_in_their_worth(
     options: Options,
@@ -179,7 +179,7 @@ def test_what_a_pass_finds_of_spots_is_the_slope_of_the_likelihood_in_their_wort
 
 
 @pytest.mark.parametrize(
-    "options", [Options(position=3.0), Options(position=2.0, kinds=2, taste=2.0)]
+    "options", [Options(position=3.0), Options(position=2.0, components=2, taste=2.0)]
 )
 def test_a_step_of_worths_is_that_of_levels(options: Options) -> None:
     """The compiled loop over spots, against the levels' own, given how far the others have moved."""
@@ -253,7 +253,7 @@ def test_a_session_held_out_is_scored_as_it_is_answered() -> None:
 
 def test_the_first_click_is_by_attractiveness_and_worth() -> None:
     log, _ = drawn_with_worth(steep_and_flat(), 4_000, seed=1)
-    model = LuceClick(**{**PLAIN, "position_strength": 10.0}).fit(log)
+    model = LuceClick(**{**PLAIN, "position_effect_strength": 10.0}).fit(log)
     page: dict[str, Any] = {
         "query": ["q1", "q1", "never"],
         "ads": [["ad0", "ad1", "new"], ["ad1", "ad0", "ad2"], ["ad0", "ad1", "ad2"]],
@@ -266,17 +266,17 @@ def test_the_first_click_is_by_attractiveness_and_worth() -> None:
         for i, ad in enumerate(counts.ads.take(pa.array(counts.pair_ad)).to_pylist())
         if counts.pair_query[i] == code
     }
-    of_queries = len(model.worth_) - len(model.spots_)
+    of_queries = len(model._position_effect) - len(model._position_keys)
     weights = np.full((3, 3), model.unseen_)
     for i, ads in enumerate(page["ads"][:2]):
         for j, ad in enumerate(ads):
-            spot = Spots(model.spots_).find(keys(np.array([row.get(ad, 1 << 20)]), np.array([j])))[
+            spot = Spots(model._position_keys).find(keys(np.array([row.get(ad, 1 << 20)]), np.array([j])))[
                 0
             ]
-            weights[i, j] = (model.theta_[row[ad]] if ad in row else model.unseen_) * model.worth_[
+            weights[i, j] = (model.theta_[row[ad]] if ad in row else model.unseen_) * model._position_effect[
                 code * longest + j
             ]
-            weights[i, j] *= model.worth_[of_queries + spot] if spot >= 0 else 1.0
+            weights[i, j] *= model._position_effect[of_queries + spot] if spot >= 0 else 1.0
     weights *= model.gamma_[0, 0, :3]
     np.testing.assert_allclose(
         model.next_click_prob(page)[:, :3],
@@ -287,23 +287,23 @@ def test_the_first_click_is_by_attractiveness_and_worth() -> None:
 
 def test_the_log_decides_for_it_where_queries_differ_in_what_positions_are_worth() -> None:
     given: dict[str, Any] = {
-        name: value for name, value in PLAIN.items() if name != "position_strength"
+        name: value for name, value in PLAIN.items() if name != "position_effect_strength"
     }
     differ, same = (
         drawn_with_worth(worth, 6_000, seed=2)[0]
         for worth in (steep_and_flat(), np.ones((QUERIES, ADS, 4)))
     )
-    assert LuceClick(**given).fit(differ).options_["position"] is not None
-    assert LuceClick(**given).fit(same).options_["position"] is None
+    assert LuceClick(**given).fit(differ).hyperparameters_["position_effect_strength"] is not None
+    assert LuceClick(**given).fit(same).hyperparameters_["position_effect_strength"] is None
 
 
 def test_what_positions_are_worth_is_recovered_and_attractiveness_with_it() -> None:
     truth = steep_and_flat()
     log, theta = drawn_with_worth(truth, 40_000, seed=3)
     with_it, without = (
-        LuceClick(**{**PLAIN, "position_strength": strength}).fit(log) for strength in (10.0, None)
+        LuceClick(**{**PLAIN, "position_effect_strength": strength}).fit(log) for strength in (10.0, None)
     )
-    of_queries = with_it.worth_[: -len(with_it.spots_)].reshape(-1, 4)
+    of_queries = with_it._position_effect[: -len(with_it._position_keys)].reshape(-1, 4)
     order = [int(query.removeprefix("q")) for query in with_it._pairs.counts.queries.to_pylist()]
     slope = np.log(of_queries[:, 2] / of_queries[:, 0])
     assert np.corrcoef(slope, np.log(truth[order, 0, 2] / truth[order, 0, 0]))[0, 1] > 0.98
@@ -334,7 +334,7 @@ def test_a_saved_model_knows_what_positions_are_worth_and_an_update_takes_in_lon
         "ads": [["c", "b", "a"], ["a", "b", "c"]] * 20,
         "clicks": [[2], [3], [], [1, 3]] * 10,
     }
-    model = LuceClick(**{**PLAIN, "position_strength": 2.0}).fit(old)
+    model = LuceClick(**{**PLAIN, "position_effect_strength": 2.0}).fit(old)
     model.save(tmp_path / "model")
     again = load(tmp_path / "model")
     assert isinstance(again, LuceClick)
@@ -343,7 +343,7 @@ def test_a_saved_model_knows_what_positions_are_worth_and_an_update_takes_in_lon
         each.update(new, decay=0.5)
     assert again.log_prob(new).tobytes() == model.log_prob(new).tobytes()
     after = dict(zip(_names(model), model._memory.spot_chosen, strict=True))
-    assert len(model.worth_) == 2 * 3 + len(model.spots_)
+    assert len(model._position_effect) == 2 * 3 + len(model._position_keys)
     assert before == {("q", "a", 0): 20, ("q", "a", 1): 10, ("q", "b", 0): 20, ("q", "b", 1): 10}
     assert after == {
         ("q", "a", 0): 10, ("q", "a", 1): 5, ("q", "b", 0): 10, ("q", "b", 1): 5 + 10, ("q", "c", 0): 0, ("q", "a", 2): 0,
@@ -353,7 +353,7 @@ def test_a_saved_model_knows_what_positions_are_worth_and_an_update_takes_in_lon
 
 
 def _names(model: LuceClick) -> list[tuple[str, str, int]]:
-    counts, spots = model._pairs.counts, Spots(model.spots_)
+    counts, spots = model._pairs.counts, Spots(model._position_keys)
     query, ad = counts.queries.to_pylist(), counts.ads.to_pylist()
     return [
         (query[counts.pair_query[p]], ad[counts.pair_ad[p]], int(at))
@@ -365,13 +365,13 @@ def test_an_update_comes_near_to_a_fit_of_both_days() -> None:
     one, two, probe = (
         drawn_with_worth(steep_and_flat(), 3_000, seed=4, day=day)[0] for day in range(3)
     )
-    given = {**PLAIN, "position_strength": 10.0}
+    given = {**PLAIN, "position_effect_strength": 10.0}
     whole, updated = (
         LuceClick(**given).fit(pa.concat_tables([one, two])),
         LuceClick(**given).fit(one).update(two),
     )
     assert updated.log_prob(probe).mean() > whole.log_prob(probe).mean() - 2e-3
-    np.testing.assert_allclose(updated.known_theta_, whole.known_theta_, rtol=0.1)
+    np.testing.assert_allclose(updated._theta_information, whole._theta_information, rtol=0.1)
 
 
 # ---- intervals
@@ -395,7 +395,7 @@ def test_intervals_of_attractiveness_hold_the_truth_where_positions_differ_in_wo
         given = {
             **PLAIN,
             "attractiveness_strength": 3.0,
-            "position_strength": 10.0,
+            "position_effect_strength": 10.0,
             "satisfaction_prior": 0.3,
             "satisfaction_strength": 50.0,
         }

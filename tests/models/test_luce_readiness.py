@@ -6,8 +6,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from brute import as_table, random_sessions
-from luce_world import PLAIN, RICH, WHEN, WHERE, drawn_of_queries
 
 from reclick.data.grouped_sessions import as_sessions
 from reclick.models import LuceClick
@@ -15,6 +13,8 @@ from reclick.models.luce.choice import fit, pool
 from reclick.models.luce.initial_values import count_sessions
 from reclick.models.luce.parameters import Options
 from reclick.models.luce.readiness import LOOSEST, log_mean, unsure_before, unsure_of
+from tests.support.enumeration import as_table, random_sessions
+from tests.support.luce_world import PLAIN, RICH, WHEN, WHERE, drawn_of_queries
 
 OWN: dict[str, Any] = {**PLAIN, "query_strength": 4.0}
 
@@ -30,7 +30,7 @@ def test_the_deviation_is_what_sessions_and_prior_leave() -> None:
     )
 
 
-@pytest.mark.parametrize("settings", [OWN, {**RICH, "position_strength": None}])
+@pytest.mark.parametrize("settings", [OWN, {**RICH, "position_effect_strength": None}])
 def test_an_answer_is_the_mean_of_those_one_deviation_to_each_side(
     settings: dict[str, Any],
 ) -> None:
@@ -39,12 +39,12 @@ def test_an_answer_is_the_mean_of_those_one_deviation_to_each_side(
     sides = []
     for side in (-1, 1):
         one = model.clone().fit(log)
-        one.spread_, one.unsure_ = (
-            model.spread_ * np.exp(side * model.unsure_),
-            np.zeros(len(model.unsure_)),
+        one._query_outside, one._query_outside_deviation = (
+            model._query_outside * np.exp(side * model._query_outside_deviation),
+            np.zeros(len(model._query_outside_deviation)),
         )
         sides.append(one)
-    assert 0.05 < model.unsure_.max() < 1
+    assert 0.05 < model._query_outside_deviation.max() < 1
     np.testing.assert_allclose(
         model.click_prob(log), np.mean([one.click_prob(log) for one in sides], axis=0), rtol=1e-10
     )
@@ -67,12 +67,12 @@ def test_a_query_asked_often_is_surer_than_one_asked_once_and_that_than_one_neve
         "clicks": [[1], [], [2], []] * 100 + [[]],
     }
     model = LuceClick(**OWN).fit(log)
-    unsure = dict(zip(model._pairs.counts.queries.to_pylist(), model.unsure_, strict=True))
+    unsure = dict(zip(model._pairs.counts.queries.to_pylist(), model._query_outside_deviation, strict=True))
     assert unsure["often"] < 0.2 < unsure["once"] < unsure_before(4.0) * 1.2
     strange = {"query": ["never"], "ads": [["c"]]}
     stops = model._stops(np.array([-1], np.int32))[:, 0]
     assert stops.tolist() == pytest.approx(
-        [model.seldom_[0] * np.exp(side / 2) for side in (-1, 1)]
+        [model._query_class_mean[0] * np.exp(side / 2) for side in (-1, 1)]
     )
     weight = model.unseen_ * model.gamma_[0, 0, 0]
     assert model.click_prob(strange)[0, 0] == pytest.approx(
@@ -98,7 +98,7 @@ def test_of_queries_hardly_known_the_next_sessions_are_told_better_by_the_mean_t
         log, later = (drawn_of_queries(theta, rho, WHERE, WHEN, 4 * queries, rng) for _ in range(2))
         mean, came = LuceClick(**settings).fit(log), sum(map(len, later["clicks"].to_pylist()))
         guess = mean.clone().fit(log)
-        guess.unsure_ = np.zeros(len(mean.unsure_))
+        guess._query_outside_deviation = np.zeros(len(mean._query_outside_deviation))
         gains.append(mean.log_prob(later).mean() - guess.log_prob(later).mean())
         errors.append([np.nansum(model.click_prob(later)) / came - 1 for model in (mean, guess)])
     assert np.mean(gains) > 0.0005
@@ -109,17 +109,17 @@ def test_of_queries_hardly_known_the_next_sessions_are_told_better_by_the_mean_t
 
 
 @pytest.mark.parametrize(
-    "options", [Options(query=2.0), Options(query=1.0, kinds=2, mix=3.0, taste=2.0), Options()]
+    "options", [Options(query=2.0), Options(query=1.0, components=2, mix=3.0, taste=2.0), Options()]
 )
 def test_held_out_sessions_are_scored_as_the_model_would_answer(options: Options) -> None:
     log = as_table(random_sessions(np.random.default_rng(3), 300))
     given = {
         f"{name}_strength": value
         for name, value in options._asdict().items()
-        if name not in ("kinds", "satisfied")
+        if name not in ("components", "satisfied")
     }
-    model = LuceClick(**given, kinds=options.kinds, satisfaction_prior=0.3).fit(log)
-    sessions, chosen = as_sessions(log), Options(**model.options_)
+    model = LuceClick(**given, components=options.components, satisfaction_prior=0.3).fit(log)
+    sessions, chosen = as_sessions(log), Options(**model.hyperparameters_)
     counted, means = count_sessions(sessions), np.ones(len(sessions.counts.impressions))
     done = fit(
         sessions,

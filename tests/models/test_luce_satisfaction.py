@@ -8,8 +8,6 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from brute import Session, as_table, random_sessions
-from luce_world import PLAIN, WHEN, WHERE, drawn_of_queries
 
 from reclick.data.batch import Float64
 from reclick.data.grouped_sessions import as_sessions
@@ -25,6 +23,8 @@ from reclick.models.luce.satisfaction import (
     mean_of,
     satisfaction_of,
 )
+from tests.support.enumeration import Session, as_table, random_sessions
+from tests.support.luce_world import PLAIN, WHEN, WHERE, drawn_of_queries
 
 
 def problem(log: Any, options: Options, satisfied: float = 0.3) -> Problem:
@@ -34,7 +34,7 @@ def problem(log: Any, options: Options, satisfied: float = 0.3) -> Problem:
         options,
         np.ones(len(sessions.counts.impressions)),
         satisfied,
-        np.full(options.kinds, 1 / options.kinds),
+        np.full(options.components, 1 / options.components),
     )
 
 
@@ -108,7 +108,7 @@ def test_a_click_that_leaves_nothing_to_choose_tells_nothing_of_satisfaction() -
 
 
 @pytest.mark.parametrize(
-    "options", [Options(), Options(kinds=3, mix=3.0, query=1.0), Options(kinds=2, taste=2.0)]
+    "options", [Options(), Options(components=3, mix=3.0, query=1.0), Options(components=2, taste=2.0)]
 )
 def test_what_a_pass_finds_is_the_slope_of_the_objective_in_every_parameter(
     options: Options,
@@ -124,7 +124,7 @@ def test_what_a_pass_finds_is_the_slope_of_the_objective_in_every_parameter(
     now = fresh._replace(**weights, rho=rng.uniform(0.2, 0.7, len(fresh.rho)), loose=loose)
     found = found_at(made, now)
     asked = (
-        found.asked if made.passes.eased else np.outer(made.followed, np.arange(options.kinds) == 0)
+        found.asked if made.passes.eased else np.outer(made.followed, np.arange(options.components) == 0)
     )  # [pair, kind]
     satisfied = satisfaction_of(now.rho[:, None], now.ease)
 
@@ -154,8 +154,8 @@ def test_what_a_pass_finds_is_the_slope_of_the_objective_in_every_parameter(
         assert slope(loose=(now.loose - unit, now.loose + unit)) == pytest.approx(
             told / 2, abs=1e-5
         )
-    for t in range(options.kinds if made.passes.eased else 0):
-        unit = 1e-4 * (np.arange(options.kinds) == t)
+    for t in range(options.components if made.passes.eased else 0):
+        unit = 1e-4 * (np.arange(options.components) == t)
         moved = [now.ease * np.exp(sign * unit) for sign in (-1, 1)]
         assert slope(ease=(moved[0], moved[1])) == pytest.approx(
             found.ease_chosen[t] - found.ease_pulled[t], abs=1e-5
@@ -167,7 +167,7 @@ def test_what_a_pass_finds_is_the_slope_of_the_objective_in_every_parameter(
     )
     if options.mix is not None:
         shares = [
-            now.share * np.exp(sign * 1e-4 * (np.arange(options.kinds) == 0)) for sign in (-1, 1)
+            now.share * np.exp(sign * 1e-4 * (np.arange(options.components) == 0)) for sign in (-1, 1)
         ]
         assert slope(share=(shares[0], shares[1])) == pytest.approx(
             found.kind_chosen[:, 0].sum(), abs=1e-5
@@ -253,7 +253,7 @@ def test_a_leap_does_not_make_a_satisfaction_less_known_than_it_was_before_any_c
     model = LuceClick(**{**PLAIN, "satisfaction_strength": 30.0, "satisfaction_prior": 0.3}).fit(
         log
     )
-    assert model.known_rho_.min() >= 30 * 0.3 * 0.7 * (1 - 1e-9)
+    assert model._rho_information.min() >= 30 * 0.3 * 0.7 * (1 - 1e-9)
     assert model.iterations_ < 120
 
 

@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from brute import as_table, random_sessions
 
 from reclick.data.counts import count
 from reclick.data.grouped_sessions import Sessions, as_sessions
@@ -16,6 +15,7 @@ from reclick.models.luce.initial_values import Counted, Steps, count_sessions, c
 from reclick.models.luce.objective import Problem
 from reclick.models.luce.parameters import Options
 from reclick.simulation import simulate
+from tests.support.enumeration import as_table, random_sessions
 
 LOG = {
     "query": ["q", "q", "q", "r"],
@@ -27,20 +27,20 @@ PLAIN: dict[str, Any] = {
     "satisfaction_strength": 5.0,
     "query_strength": None,
     "transition_strength": 4.0,
-    "kinds": 1,
-    "position_strength": None,
+    "components": 1,
+    "position_effect_strength": None,
 }
 NONE = Steps(*np.zeros((5, 1)))
 
 
 def problem(sessions: Sessions, **options: Any) -> Problem:
-    kinds = options.get("kinds", 1)
+    components = options.get("components", 1)
     return Problem(
         sessions,
         Options(**options),
         np.ones(len(sessions.counts.impressions)),
         0.3,
-        np.full(kinds, 1 / kinds),
+        np.full(components, 1 / components),
     )
 
 
@@ -115,10 +115,10 @@ def test_no_pair_starts_where_it_could_not_leave() -> None:
         assert ((rho > 0) & (rho < 1)).all()
 
 
-@pytest.mark.parametrize("kinds", [1, 2])
-def test_counts_start_higher_and_lead_to_the_same_top(kinds: int) -> None:
+@pytest.mark.parametrize("components", [1, 2])
+def test_counts_start_higher_and_lead_to_the_same_top(components: int) -> None:
     sessions = as_sessions(simulate(20_000, weeks=1, queries=200, seed=4).weeks[0])
-    made = problem(sessions, kinds=kinds)
+    made = problem(sessions, components=components)
     fits = [
         climb(made, start, max_iterations=3000, tolerance=1e-8, quiet=True)
         for start in (counted_start(made, count_sessions(sessions)), made.fresh())
@@ -161,7 +161,7 @@ def test_an_ad_alone_on_its_page_starts_with_the_prior_mean_of_satisfaction() ->
 
 @pytest.mark.parametrize("kept", [False, True])
 @pytest.mark.parametrize(
-    "settings", [{}, {"kinds": 2, "mix_strength": 3.0}, {"satisfaction_prior": "overall"}]
+    "settings", [{}, {"components": 2, "mixing_strength": 3.0}, {"satisfaction_prior": "overall"}]
 )
 def test_a_history_is_where_the_climb_starts_and_not_what_it_climbs(
     kept: bool, settings: dict[str, Any]
@@ -178,8 +178,8 @@ def test_a_history_is_where_the_climb_starts_and_not_what_it_climbs(
     alone, after = LuceClick(**given).fit(now), LuceClick(**given).fit(now, history=history)
     assert after.objective_[0] != alone.objective_[0]
     assert after.converged_
-    assert after.options_ == alone.options_
-    np.testing.assert_array_equal(after.common_share_, alone.common_share_)
+    assert after.hyperparameters_ == alone.hyperparameters_
+    np.testing.assert_array_equal(after.mixing_, alone.mixing_)
     assert after.satisfaction_ == alone.satisfaction_
     assert after.objective_[-1] == pytest.approx(alone.objective_[-1], rel=1e-5)
     np.testing.assert_allclose(after.theta_, alone.theta_, rtol=0.05)

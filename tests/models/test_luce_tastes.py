@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from luce_world import PLEASE, WHEN, WHERE, drawn
 
 from reclick.data.batch import Float64
 from reclick.data.grouped_sessions import as_sessions
@@ -15,10 +14,11 @@ from reclick.models import LuceClick
 from reclick.models.luce.objective import Problem
 from reclick.models.luce.parameters import Options
 from reclick.models.luce.posterior import of_all, slopes, to_all
+from tests.support.luce_world import PLEASE, WHEN, WHERE, drawn
 
 SETTINGS: dict[str, Any] = {
     "attractiveness_strength": 1.0, "satisfaction_strength": 5.0, "query_strength": None, "transition_strength": 4.0,
-    "kind_strength": 16.0, "mix_strength": None, "position_strength": None,
+    "component_strength": 16.0, "mixing_strength": None, "position_effect_strength": None,
 }  # fmt: skip
 ALIKE = np.array([0.8, 0.5, 0.8, 0.5, 0.4, 0.4])
 APART = np.array(
@@ -51,8 +51,8 @@ def test_an_ad_loses_clicks_to_another_that_the_same_users_like_and_not_to_one_t
 ):
     log = sessions(30_000, seed=2)
     alike, apart = (
-        LuceClick(kinds=1, **SETTINGS).fit(log),
-        LuceClick(kinds=2, taste_strength=3.0, **SETTINGS).fit(log),
+        LuceClick(components=1, **SETTINGS).fit(log),
+        LuceClick(components=2, component_appeal_strength=3.0, **SETTINGS).fit(log),
     )
     errors = []
     for model in (alike, apart):
@@ -68,9 +68,9 @@ def test_an_ad_loses_clicks_to_another_that_the_same_users_like_and_not_to_one_t
 
 
 def test_tastes_are_recovered_but_for_the_order_of_the_kinds() -> None:
-    model = LuceClick(kinds=2, taste_strength=1.0, **SETTINGS).fit(sessions(60_000, seed=3))
+    model = LuceClick(components=2, component_appeal_strength=1.0, **SETTINGS).fit(sessions(60_000, seed=3))
     assert model.converged_
-    ratio = np.log(model.taste_[:, 0] / model.taste_[:, 1])
+    ratio = np.log(model._component_appeal[:, 0] / model._component_appeal[:, 1])
     order = np.argsort(
         [
             int(ad.removeprefix("ad"))
@@ -88,12 +88,12 @@ def test_the_log_decides_for_tastes_where_users_have_them(
     tastes: Float64 | None, told: bool
 ) -> None:
     model = LuceClick().fit(sessions(6_000, 4, tastes))
-    assert (model.options_["kinds"] > 1 and model.options_["taste"] is not None) == told
+    assert (model.hyperparameters_["components"] > 1 and model.hyperparameters_["component_appeal_strength"] is not None) == told
 
 
 def test_attractiveness_is_the_chance_of_a_click_if_the_ad_stood_alone() -> None:
     """Also where tastes differ, where odds that are averaged would put first what half of the users like much."""
-    model = LuceClick(kinds=2, taste_strength=3.0, **SETTINGS).fit(sessions(30_000, seed=5))
+    model = LuceClick(components=2, component_appeal_strength=3.0, **SETTINGS).fit(sessions(30_000, seed=5))
     ads = [f"ad{i}" for i in range(6)]
     alone = model.click_prob({"query": ["q"] * 6, "ads": [[ad] for ad in ads], "clicks": [[]] * 6})[
         :, 0
@@ -111,7 +111,7 @@ def test_a_pair_never_seen_is_the_least_known(taste: float | None) -> None:
         "ads": [["a", "b"]] * 400 + [["a", "rare"]],
         "clicks": [[1], [], [2], [2, 1]] * 100 + [[]],
     }
-    model = LuceClick(kinds=2, taste_strength=taste, **SETTINGS).fit(log)
+    model = LuceClick(components=2, component_appeal_strength=taste, **SETTINGS).fit(log)
     table = model.relevance({"query": ["q"] * 3, "ad": ["a", "rare", "never"]})
     low, high = (
         np.log(p / (1 - p))
@@ -128,11 +128,11 @@ def test_a_pair_never_seen_is_the_least_known(taste: float | None) -> None:
 def test_an_update_with_next_to_nothing_leaves_what_is_known_of_the_ads(
     taste: float | None,
 ) -> None:
-    model = LuceClick(kinds=2, taste_strength=taste, **SETTINGS).fit(sessions(3_000, seed=8))
-    before, exposure = model.known_theta_.copy(), model.exposure_.copy()
+    model = LuceClick(components=2, component_appeal_strength=taste, **SETTINGS).fit(sessions(3_000, seed=8))
+    before, exposure = model._theta_information.copy(), model.exposure_.copy()
     for _ in range(2):
         model.update({"query": ["q"], "ads": [["ad0", "ad1"]], "clicks": [[]]})
-    np.testing.assert_allclose(model.known_theta_, before, rtol=0.05)
+    np.testing.assert_allclose(model._theta_information, before, rtol=0.05)
     np.testing.assert_allclose(model.exposure_, exposure, rtol=0.05)
     memory = model._memory.taste_chosen.sum()
     model.update({"query": ["q"], "ads": [["ad0", "ad1"]], "clicks": [[]]}, decay=0.5)
@@ -140,10 +140,10 @@ def test_an_update_with_next_to_nothing_leaves_what_is_known_of_the_ads(
 
 
 def test_an_ad_that_is_new_in_an_update_is_to_the_taste_of_all_at_first() -> None:
-    model = LuceClick(kinds=2, taste_strength=3.0, **SETTINGS).fit(sessions(3_000, seed=6))
-    before = dict(zip(model._pairs.counts.ads.to_pylist(), model.taste_, strict=True))
+    model = LuceClick(components=2, component_appeal_strength=3.0, **SETTINGS).fit(sessions(3_000, seed=6))
+    before = dict(zip(model._pairs.counts.ads.to_pylist(), model._component_appeal, strict=True))
     model.update({"query": ["q"], "ads": [["new", "ad0"]], "clicks": [[]]})
-    after = dict(zip(model._pairs.counts.ads.to_pylist(), model.taste_, strict=True))
+    after = dict(zip(model._pairs.counts.ads.to_pylist(), model._component_appeal, strict=True))
     np.testing.assert_allclose(after["new"], 1, rtol=0.1)
     np.testing.assert_allclose(after["ad0"], before["ad0"], rtol=0.1)
 
@@ -173,7 +173,7 @@ def test_what_a_pass_tells_of_the_kinds_is_not_mixed_up() -> None:
     """Of users nearly all of the second kind, the first kind's weights are told next to nothing."""
     grouped = as_sessions(sessions(300, seed=9))
     made = Problem(
-        grouped, Options(kinds=2, taste=2.0), np.ones(len(grouped.counts.impressions)), 0.3, HALVES
+        grouped, Options(components=2, taste=2.0), np.ones(len(grouped.counts.impressions)), 0.3, HALVES
     )
     told = made.passes.information(made.fresh()._replace(share=np.array([[1e-6, 1 - 1e-6]]))).ads
     assert told[:, 0].max() < 1e-3 < told[:, 1].min()

@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from luce_world import PLAIN
 
 from reclick.clicks import distribution as pg
 from reclick.clicks.choice import LUCE
@@ -17,6 +16,7 @@ from reclick.data.batch import Float64
 from reclick.models import LuceClick, MultiClick, load
 from reclick.text.poisson_regression import LogLinear, chosen, log_linear, word_means
 from reclick.text.word_rates import TokenLists
+from tests.support.luce_world import PLAIN
 
 
 def headlines(

@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from brute import as_table, random_sessions
-from luce_world import PLAIN, PLEASE, PULL, RICH, WHEN, WHERE, drawn
 
 from reclick.errors import CannotAnswerError, StoreError
 from reclick.models import LuceClick, load
 from reclick.simulation import simulate
+from tests.support.enumeration import as_table, random_sessions
+from tests.support.luce_world import PLAIN, PLEASE, PULL, RICH, WHEN, WHERE, drawn
 
 
 def test_a_saved_model_with_every_addition_answers_the_same_to_the_last_bit_and_can_be_updated(
@@ -69,7 +69,7 @@ def test_an_update_lets_old_days_fade_and_takes_in_new_queries_ads_and_longer_pa
         kept.update(new, forget=old)
 
 
-@pytest.mark.parametrize("settings", [{}, {"kinds": 2, "mix_strength": 3.0}])
+@pytest.mark.parametrize("settings", [{}, {"components": 2, "mixing_strength": 3.0}])
 @pytest.mark.parametrize("seed", range(3))
 def test_an_update_climbs_though_pairs_and_queries_become_more_frequent_ones(
     seed: int, settings: dict[str, Any], tmp_path: Path
@@ -83,8 +83,8 @@ def test_an_update_climbs_though_pairs_and_queries_become_more_frequent_ones(
     for each in (model, loaded):
         for week in weeks[1:]:
             each.update(week, decay=0.9)  # the class whose prior mean is 1 would change: it stays
-        assert each.rare_[model.largest_[0]] == 1.0
-        assert each.seldom_[model.largest_[1]] == 1.0
+        assert each._pair_class_mean[model._reference_classes[0]] == 1.0
+        assert each._query_class_mean[model._reference_classes[1]] == 1.0
         assert (np.diff(each.objective_) > -1e-9 * 600).all()
 
 
@@ -98,7 +98,7 @@ def test_what_an_update_remembers_of_queries_adds_up_when_there_was_one_query_an
         "clicks": [[2], [], [3, 1], [1]] * 10,
     }
     model = (
-        LuceClick(**{**PLAIN, "query_strength": 2.0, "kinds": 2, "mix_strength": 2.0})
+        LuceClick(**{**PLAIN, "query_strength": 2.0, "components": 2, "mixing_strength": 2.0})
         .fit(old)
         .update(new, decay=0.5)
     )

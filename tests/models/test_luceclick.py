@@ -10,8 +10,6 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from brute import Clicks, Session, all_sequences, as_table, random_sessions
-from luce_world import PLAIN, PLEASE, PULL, RICH, WHEN, WHERE, drawn
 
 from reclick.clicks import distribution as pg
 from reclick.clicks.choice import LUCE
@@ -23,34 +21,36 @@ from reclick.models.luce.climbing import climb
 from reclick.models.luce.objective import Problem
 from reclick.models.luce.parameters import Options
 from reclick.models.luce.satisfaction import EXACT, satisfaction_of
+from tests.support.enumeration import Clicks, Session, all_sequences, as_table, random_sessions
+from tests.support.luce_world import PLAIN, PLEASE, PULL, RICH, WHEN, WHERE, drawn
 
 THETA, RHO = (0.5, 0.3, 0.2), (0.4, 0.6, 0.2)
 GAMMA = np.array([[0.7, 0.2, 0.1], [0.0, 0.7, 0.3], [0.4, 0.0, 0.6], [0.3, 0.7, 0.0]])
 OMEGA = np.array([0.5, 0.4, 0.3, 0.2])
 
 
-def worked(kinds: int = 1, tasted: bool = True) -> LuceClick:
+def worked(components: int = 1, tasted: bool = True) -> LuceClick:
     """A model that was fitted, and then given the parameters of the worked example.
 
     A second kind of users goes up the page, stops late, is hardly satisfied, and if `tasted` likes other ads than the first.
     """
     log = {"query": ["q"] * 3, "ads": [["a", "b", "c"]] * 3, "clicks": [[1], [], [2, 1]]}
-    model = LuceClick(**{**PLAIN, "kinds": kinds}).fit(log)
+    model = LuceClick(**{**PLAIN, "components": components}).fit(log)
     model.theta_, model.rho_ = np.array(THETA), np.array(RHO)
-    model.gamma_ = np.stack([GAMMA, GAMMA[:, ::-1] + 0.1])[:kinds]
-    model.omega_ = np.stack([OMEGA, OMEGA / 3])[:kinds]
-    model.common_share_ = np.array([0.7, 0.3]) if kinds == 2 else np.ones(1)
-    model.options_ = {
-        **model.options_,
+    model.gamma_ = np.stack([GAMMA, GAMMA[:, ::-1] + 0.1])[:components]
+    model.omega_ = np.stack([OMEGA, OMEGA / 3])[:components]
+    model.mixing_ = np.array([0.7, 0.3]) if components == 2 else np.ones(1)
+    model.hyperparameters_ = {
+        **model.hyperparameters_,
         "query": None,
         "mix": None,
-        "taste": 1.0 if kinds > 1 and tasted else None,
+        "taste": 1.0 if components > 1 and tasted else None,
     }
-    model.leaning_, model.taste_ = (
-        model.common_share_,
+    model._component_odds, model._component_appeal = (
+        model.mixing_,
         np.array([[1.0, 0.2], [0.5, 3.0], [2.0, 1.0]]),
     )
-    model.ease_ = np.array([1.0, 0.2])[:kinds]
+    model._satisfaction_odds = np.array([1.0, 0.2])[:components]
     return model
 
 
@@ -155,7 +155,7 @@ def test_a_page_of_many_ads_has_no_exact_marginals_and_says_so() -> None:
     [
         PLAIN,
         RICH,
-        {**RICH, "satisfaction_strength": None, "mix_strength": None},
+        {**RICH, "satisfaction_strength": None, "mixing_strength": None},
         {**PLAIN, "attractiveness_strength": 0},
     ],
 )
@@ -181,7 +181,7 @@ def problem(sessions: list[Session], options: Options) -> Problem:
         options,
         np.ones(len(grouped.counts.impressions)),
         0.3,
-        np.full(options.kinds, 1 / options.kinds),
+        np.full(options.components, 1 / options.components),
     )
 
 
@@ -190,8 +190,8 @@ def problem(sessions: list[Session], options: Options) -> Problem:
     [
         Options(),
         Options(query=2.0),
-        Options(kinds=2, mix=3.0, query=1.0),
-        Options(kinds=2, taste=2.0),
+        Options(components=2, mix=3.0, query=1.0),
+        Options(components=2, taste=2.0),
     ],
 )
 def test_where_the_climb_ends_the_objective_is_flat_in_every_weight(options: Options) -> None:
@@ -221,8 +221,8 @@ def test_where_the_climb_ends_the_objective_is_flat_in_every_weight(options: Opt
                     for factor in (1.001, 1 / 1.001)
                 ]
                 assert abs(objective(moved[0]) - objective(moved[1])) / 0.002 < 2e-2, (name, i)
-        for t in range(options.kinds - 1):  # whose mean over the clicks stays
-            step = 0.001 * ((np.arange(options.kinds) == t) - made.clickers[t])
+        for t in range(options.components - 1):  # whose mean over the clicks stays
+            step = 0.001 * ((np.arange(options.components) == t) - made.clickers[t])
             assert (
                 abs(
                     objective(top._replace(ease=top.ease * np.exp(step)))
@@ -325,7 +325,7 @@ def test_a_weight_of_two_equals_the_row_twice_with_every_addition() -> None:
 
 
 def test_unseen_queries_and_ads_get_what_is_common_to_all() -> None:
-    model = LuceClick(**{**RICH, "taste_strength": None}).fit(
+    model = LuceClick(**{**RICH, "component_appeal_strength": None}).fit(
         as_table(random_sessions(np.random.default_rng(9), 200))
     )
     strange = {
@@ -336,8 +336,8 @@ def test_unseen_queries_and_ads_get_what_is_common_to_all() -> None:
     assert np.isfinite(model.log_prob(strange)).all()
     table = model.relevance({"query": ["never"], "ad": ["x"]})
     assert table["attractiveness"][0].as_py() == pytest.approx(model.unseen_ / (1 + model.unseen_))
-    each = satisfaction_of(np.full(len(model.ease_), model.satisfaction_), model.ease_)  # [kind]
-    assert table["satisfaction"][0].as_py() == pytest.approx(float(model.clickers_ @ each))
+    each = satisfaction_of(np.full(len(model._satisfaction_odds), model.satisfaction_), model._satisfaction_odds)  # [kind]
+    assert table["satisfaction"][0].as_py() == pytest.approx(float(model._click_mixing @ each))
 
 
 def test_rare_queries_and_pairs_have_prior_means_of_their_own() -> None:
@@ -363,12 +363,12 @@ def test_a_number_as_prior_is_the_attractiveness_of_an_ad_never_seen() -> None:
 @pytest.mark.parametrize(
     "settings",
     [
-        {"kinds": 0},
-        {"kinds": 1.5},
+        {"components": 0},
+        {"components": 1.5},
         {"attractiveness_strength": None},
         {"query_strength": "much"},
-        {"mix_strength": -1},
-        {"taste_strength": 1e300},
+        {"mixing_strength": -1},
+        {"component_appeal_strength": 1e300},
     ],
 )
 def test_a_wrong_setting_is_named(settings: dict[str, Any]) -> None:

@@ -14,7 +14,12 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pytest
-from brute import (
+
+from reclick.data.counts import count
+from reclick.errors import BadRowsError, CannotAnswerError, LogError, NotFittedError, SettingError
+from reclick.logs import read_sessions
+from reclick.models import ICM, MODELS, ClickModel, MultiClick, batching, load
+from tests.support.enumeration import (
     Brute,
     Clicks,
     Session,
@@ -24,11 +29,6 @@ from brute import (
     assert_close,
     random_sessions,
 )
-
-from reclick.data.counts import count
-from reclick.errors import BadRowsError, CannotAnswerError, LogError, NotFittedError, SettingError
-from reclick.logs import read_sessions
-from reclick.models import ICM, MODELS, ClickModel, MultiClick, batching, load
 
 READINGS = ("leftover", "examination", "normalised")
 POOLINGS = ("query", "global")

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from brute import Session, as_table
 from scipy import integrate
 
 from reclick.models import PBM
+from tests.support.enumeration import Session, as_table
 
 
 def test_two_ads_that_change_places_by_hand() -> None:

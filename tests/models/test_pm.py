@@ -6,11 +6,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from brute import Session, all_sequences, as_table, random_sessions
 
 from reclick.data.grouped_sessions import as_sessions
 from reclick.errors import CannotAnswerError, SettingError
 from reclick.models import PM, load
+from tests.support.enumeration import Session, all_sequences, as_table, random_sessions
 
 LOG = [
     Session("q", ("a", "b"), ()),

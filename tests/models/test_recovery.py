@@ -13,7 +13,6 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pytest
-from brute import all_sequences
 
 from reclick.clicks import distribution as pg
 from reclick.clicks import step
@@ -21,6 +20,7 @@ from reclick.clicks.choice import READINGS
 from reclick.clicks.distribution import Pages
 from reclick.models import MultiClick
 from reclick.simulation import simulate
+from tests.support.enumeration import all_sequences
 
 Float64 = npt.NDArray[np.float64]
 GAMMA = np.array(

@@ -6,10 +6,17 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from cascades import assert_keeps_its_promises, drawn, random_pages, small_log, spread, with_values
 
 from reclick.errors import SettingError
 from reclick.models import DBN, SDBN
+from tests.support.cascades import (
+    assert_keeps_its_promises,
+    drawn,
+    random_pages,
+    small_log,
+    spread,
+    with_values,
+)
 
 LOG = {"query": ["q"] * 4, "ads": [["a", "b", "c"]] * 4, "clicks": [[1], [1, 2], [3, 1], []]}
 

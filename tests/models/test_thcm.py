@@ -10,8 +10,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from brute import Clicks, Session, ads_table, all_sequences, as_table, random_sessions
-from worlds import walked
 
 from reclick.data.batch import Float64
 from reclick.data.grouped_sessions import as_sessions
@@ -19,6 +17,15 @@ from reclick.errors import SettingError
 from reclick.logs import read_sessions
 from reclick.models import THCM, ClickModel, load
 from reclick.models.thcm import Walk, expect
+from tests.support.enumeration import (
+    Clicks,
+    Session,
+    ads_table,
+    all_sequences,
+    as_table,
+    random_sessions,
+)
+from tests.support.generative import walked
 
 THETA = (0.5, 0.2, 0.7)
 WALKS = [(0.6, 0.2), (0.45, 0.54), (0.05, 0.9), (0.9, 0.02), (0.5, 0.5)]

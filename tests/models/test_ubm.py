@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from brute import Session, as_table
 
 from reclick.models import UBM
+from tests.support.enumeration import Session, as_table
 
 EXACT = {
     "attractiveness_strength": 0.0,

@@ -9,11 +9,11 @@ import duckdb
 import numpy as np
 import pyarrow as pa
 import pytest
-from brute import as_table, random_sessions
-from plain_counts import Plain, in_plain
 
 from reclick.data.counts import count
 from reclick.simulation import simulate
+from tests.support.enumeration import as_table, random_sessions
+from tests.support.plain_counts import Plain, in_plain
 
 # A repeated click counts once, at its first time; an ad may stand twice on a page. Every session has a number of its own.
 NUMBERED = """

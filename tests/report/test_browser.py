@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from reclick.report import write_html
-from report.browser import Browser, find_chromium, open_browser
-from report.made_up import MODELS, made_up, with_long_pages, with_strangers
+from tests.support.browser import Browser, find_chromium, open_browser
+from tests.support.report_data import MODELS, made_up, with_long_pages, with_strangers
 
 # On the machine that decides (RECLICK_BROWSER=required) a missing browser is a failure, elsewhere these tests wait for one.
 pytestmark = pytest.mark.skipif(

@@ -15,7 +15,15 @@ from reclick.errors import StoreError
 from reclick.metrics import CURVES, DIFFERENCES, SCORES
 from reclick.report import render, write_html
 from reclick.report.formatting import shown, written
-from report.made_up import MODELS, STRANGE, MadeUp, changed, compared, made_up, with_strangers
+from tests.support.report_data import (
+    MODELS,
+    STRANGE,
+    MadeUp,
+    changed,
+    compared,
+    made_up,
+    with_strangers,
+)
 
 SIXTEEN = [*MODELS, *(f"ModelNumber{n}" for n in range(10))]
 VOID = {"meta", "br", "hr"}

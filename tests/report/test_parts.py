@@ -26,7 +26,7 @@ from reclick.report.formatting import margin, signed, written
 from reclick.report.markup import Html, element, join, safe
 from reclick.report.published import BY_VOLUME, FIGURES, FIRST_CLICKS
 from reclick.report.results import At, Difference, read_results
-from report.made_up import MODELS, STRANGE, made_up, with_strangers
+from tests.support.report_data import MODELS, STRANGE, made_up, with_strangers
 
 THEMES = [(LIGHT, SERIES_LIGHT, HEAT_LIGHT), (DARK, SERIES_DARK, HEAT_DARK)]
 

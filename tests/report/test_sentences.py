@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from reclick.report.data import Material, gather
 from reclick.report.narrative import QUESTIONS, answer, caveat, verdict
-from report.made_up import MadeUp, changed, compared, made_up
+from tests.support.report_data import MadeUp, changed, compared, made_up
 
 FIRST = QUESTIONS[0]
 METRIC = "first_click_accuracy"

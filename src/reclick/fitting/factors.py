@@ -80,31 +80,31 @@ def _levels(shape: tuple[int, ...], parts: list[tuple[Int64, float]]) -> Levels:
     return Levels(shape, tuple(flat), tuple(strength for _, strength in parts), starts)
 
 
-def eye_levels(kinds: int, longest: int, transition: float, kind: float) -> Levels:
+def eye_levels(components: int, longest: int, transition: float, kind: float) -> Levels:
     """Where the eye goes, [kind, last, position]: by the distance, by the last click, by both; and by how each kind of user differs in these."""
-    t, last, position = np.ogrid[:kinds, : longest + 1, :longest]
+    t, last, position = np.ogrid[:components, : longest + 1, :longest]
     jump = np.where(
         last == 0, position, longest + position + 1 - last + longest
     )  # after a click the distance, at the start the position
     both = last * longest + position
     parts: list[tuple[Int64, float]] = [(jump, 0.5), (last + 0 * both, 0.5), (both, transition)]
-    if kinds > 1:
+    if components > 1:
         parts += [
             (t * (3 * longest) + jump, kind),
             (t * (longest + 1) + last, kind),
             (t * (longest + 1) * longest + both, kind),
         ]
-    return _levels((kinds, longest + 1, longest), parts)
+    return _levels((components, longest + 1, longest), parts)
 
 
-def out_levels(kinds: int, most: int, kind: float) -> Levels:
+def out_levels(components: int, most: int, kind: float) -> Levels:
     """The outside option, [kind, clicks so far]: none or some, each number of clicks; and how each kind differs."""
-    t, k = np.ogrid[:kinds, : most + 1]
+    t, k = np.ogrid[:components, : most + 1]
     some = (k > 0).astype(np.int64)
     parts: list[tuple[Int64, float]] = [(some, 0.5), (k + 0 * t, 0.5)]
-    if kinds > 1:
+    if components > 1:
         parts += [(2 * t + some, kind), (t * (most + 1) + k, kind)]
-    return _levels((kinds, most + 1), parts)
+    return _levels((components, most + 1), parts)
 
 
 def extended(gamma: Float64, longest: int) -> Float64:

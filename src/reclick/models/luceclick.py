@@ -77,13 +77,13 @@ class LuceClick(ClickModel):
     (reclick.models.luce.readiness). Fitted by EM (satisfied at the end, or not; which kind) with steps in closed form for the rest, which never
     lower the objective. The scale is that of an ad alone on top of a page: attractiveness is P(it is clicked) = θ / (1 + θ), to an average user,
     in a place that is worth to the ad what it is worth to all; where tastes differ, its mean over the kinds. Satisfaction is that of an average
-    click; `rho_` is that of users whose `ease_` is 1.
+    click; `rho_` is that of users whose `_satisfaction_odds` is 1.
 
     Settings: strengths of priors in pseudo-clicks, of θ (`attractiveness_strength`), of ρ (`satisfaction_strength`), of f (`query_strength`), of γ
-    towards what its distance and row say (`transition_strength`), of how kinds differ in γ, ω and ρ (`kind_strength`) and in θ
-    (`taste_strength`), of a query's shares of them (`mix_strength`), of what positions are worth to a query or ad (`position_strength`); None is
-    one value common to all. `kinds` is a number. "auto", the default of all, lets the training log decide by held-out likelihood
-    (reclick.models.luce.choice); `options_` then tells.
+    towards what its distance and row say (`transition_strength`), of how kinds differ in γ, ω and ρ (`component_strength`) and in θ
+    (`component_appeal_strength`), of a query's shares of them (`mixing_strength`), of what positions are worth to a query or ad (`position_effect_strength`); None is
+    one value common to all. `components` is a number. "auto", the default of all, lets the training log decide by held-out likelihood
+    (reclick.models.luce.choice); `hyperparameters_` then tells.
 
     A fit starts at what counting says, of the sessions and of the `history` if there is one. The priors are learnt from the sessions alone, so a
     history changes where the climb starts and not what it climbs.
@@ -104,26 +104,26 @@ class LuceClick(ClickModel):
     pair_values: ClassVar[tuple[str, ...]] = (
         "theta_",
         "rho_",
-        "loose_",
+        "_satisfaction_variance",
         "exposure_",
-        "known_theta_",
-        "known_rho_",
+        "_theta_information",
+        "_rho_information",
     )
     shared_values: ClassVar[tuple[str, ...]] = (
         "unseen_",
         "satisfaction_",
         "gamma_",
         "omega_",
-        "common_share_",
-        "options_",
+        "mixing_",
+        "hyperparameters_",
         "pooled_iterations_",
-        "rare_",
-        "seldom_",
-        "largest_",
-        "scale_",
-        "leaning_",
-        "ease_",
-        "clickers_",
+        "_pair_class_mean",
+        "_query_class_mean",
+        "_reference_classes",
+        "_scale",
+        "_component_odds",
+        "_satisfaction_odds",
+        "_click_mixing",
     )
 
     def __init__(
@@ -135,11 +135,11 @@ class LuceClick(ClickModel):
         satisfaction_strength: str | float | None = "auto",
         query_strength: str | float | None = "auto",
         transition_strength: str | float = "auto",
-        kinds: str | int = "auto",
-        kind_strength: str | float = "auto",
-        mix_strength: str | float | None = "auto",
-        taste_strength: str | float | None = "auto",
-        position_strength: str | float | None = "auto",
+        components: str | int = "auto",
+        component_strength: str | float = "auto",
+        mixing_strength: str | float | None = "auto",
+        component_appeal_strength: str | float | None = "auto",
+        position_effect_strength: str | float | None = "auto",
         frequent: float = 50,
         max_iterations: int = 500,
         tolerance: float = 1e-6,
@@ -152,11 +152,11 @@ class LuceClick(ClickModel):
         self.satisfaction_strength = satisfaction_strength
         self.query_strength = query_strength
         self.transition_strength = transition_strength
-        self.kinds = kinds
-        self.kind_strength = kind_strength
-        self.mix_strength = mix_strength
-        self.taste_strength = taste_strength
-        self.position_strength = position_strength
+        self.components = components
+        self.component_strength = component_strength
+        self.mixing_strength = mixing_strength
+        self.component_appeal_strength = component_appeal_strength
+        self.position_effect_strength = position_effect_strength
         self.frequent = frequent
         self.max_iterations = max_iterations
         self.tolerance = tolerance
@@ -166,8 +166,8 @@ class LuceClick(ClickModel):
                 getattr(self, f"{strength}_strength"),
                 none=strength in COMMON,
             )
-        if kinds != "auto":
-            check_whole("kinds", kinds, 1)
+        if components != "auto":
+            check_whole("components", components, 1)
         check_range("frequent", frequent, 0, sys.float_info.max)
         check_loop(max_iterations, tolerance)
 
@@ -220,7 +220,7 @@ class LuceClick(ClickModel):
 
     def _choose(self, sessions: Sessions, means: Float64) -> Options:
         """The options given, and for those that are "auto" what the log speaks for."""
-        names = [*((name, f"{name}_strength") for name in STRENGTHS), ("kinds", "kinds")]
+        names = [*((name, f"{name}_strength") for name in STRENGTHS), ("components", "components")]
         fixed = {
             option: value
             for option, setting in names
@@ -287,9 +287,9 @@ class LuceClick(ClickModel):
         before = last._pairs.counts
         counts = before.decay(decay) + new.counts
         at, sessions, options = (
-            Places(before, counts, last.spots_),
+            Places(before, counts, last._position_keys),
             moved(new, counts),
-            Options(**last.options_),
+            Options(**last.hyperparameters_),
         )
         self.unseen_, self.pooled_iterations_ = last.unseen_, 0
         if self.attractiveness_prior == "words":
@@ -301,32 +301,32 @@ class LuceClick(ClickModel):
         self._pairs = self._index(counts, text)
         words = self._pairs.unseen is None
         means = (
-            np.maximum(self._pairs.words.of_pairs()[:, 0], 1e-6) / last.scale_
+            np.maximum(self._pairs.words.of_pairs()[:, 0], 1e-6) / last._scale
             if words
             else np.ones(len(self._pairs))
         )
         problem = Problem(
-            sessions, options, means, last.satisfaction_, last.common_share_, at.spots
+            sessions, options, means, last.satisfaction_, last.mixing_, at.spots
         )
         problem.part(
-            counts.impressions, counts.volumes, (int(last.largest_[0]), int(last.largest_[1]))
+            counts.impressions, counts.volumes, (int(last._reference_classes[0]), int(last._reference_classes[1]))
         )
         problem.remember(faded(last._memory, decay, at, problem))
         problem.total = counts.total  # the objective is of the old sessions too
-        problem.clickers = last.clickers_  # until the first pass
-        theta = last.theta_ / last.scale_ / last._mean_taste()
+        problem.clickers = last._click_mixing  # until the first pass
+        theta = last.theta_ / last._scale / last._mean_taste()
         habits = (
-            last.eye_,
-            last.out_,
-            last.spread_,
-            last.share_,
-            last.rare_,
-            last.seldom_,
-            last.taste_,
+            last._transition_factors,
+            last._outside_factors,
+            last._query_outside,
+            last._query_mixing,
+            last._pair_class_mean,
+            last._query_class_mean,
+            last._component_appeal,
         )
         mean = last.rho_  # from which `carried` finds the centre
         ended = Parameters(
-            theta, mean, *habits, loose=1 / last.known_rho_, worth=last.worth_, ease=last.ease_
+            theta, mean, *habits, loose=1 / last._rho_information, worth=last._position_effect, ease=last._satisfaction_odds
         )
         done = climb(
             problem,
@@ -334,25 +334,25 @@ class LuceClick(ClickModel):
             max_iterations=self.max_iterations,
             tolerance=self.tolerance,
         )
-        self._take(done, None if self.attractiveness_prior == "overall" else last.scale_)
+        self._take(done, None if self.attractiveness_prior == "overall" else last._scale)
         return self
 
     def _take(self, done: Fit, odds: float | None) -> None:
         """Set what was learnt, on the scale of an ad alone on top: `odds` are those of a click on one of prior mean 1, if given."""
         now, problem = done.parameters, done.problem
-        self.options_ = problem.options._asdict()
-        self.common_share_ = problem.shares if problem.options.mix is not None else now.share[0]
+        self.hyperparameters_ = problem.options._asdict()
+        self.mixing_ = problem.shares if problem.options.mix is not None else now.share[0]
         gamma, omega = problem.eye.table(now.eye), problem.out.table(now.out)
-        fixed = self.common_share_ @ omega[:, 0]
-        leaning = self.common_share_ * gamma[:, 0, 0] / omega[:, 0]
+        fixed = self.mixing_ @ omega[:, 0]
+        leaning = self.mixing_ * gamma[:, 0, 0] / omega[:, 0]
         top = float(leaning.sum()) if odds is None else odds
-        self.leaning_, self.taste_ = leaning / leaning.sum(), now.taste
-        self.theta_, self.unseen_, self.scale_ = now.theta * top * self._mean_taste(), top, top
-        self.rare_, self.seldom_, self.largest_ = now.rare, now.seldom, problem.largest
+        self._component_odds, self._component_appeal = leaning / leaning.sum(), now.taste
+        self.theta_, self.unseen_, self._scale = now.theta * top * self._mean_taste(), top, top
+        self._pair_class_mean, self._query_class_mean, self._reference_classes = now.rare, now.seldom, problem.largest
         if self._pairs.unseen is not None:
             self.unseen_ = self._pairs.unseen = top * now.rare[0]
         self.gamma_, self.omega_ = gamma / (top * fixed), omega / fixed
-        self.rho_, self.loose_, self.ease_, self.clickers_ = (
+        self.rho_, self._satisfaction_variance, self._satisfaction_odds, self._click_mixing = (
             mean_of(now.rho, now.loose),
             now.loose,
             now.ease,
@@ -361,15 +361,15 @@ class LuceClick(ClickModel):
         self.satisfaction_ = (
             float(now.rho[0]) if problem.options.satisfaction is None else problem.satisfied
         )
-        self.spread_, self.share_ = now.spread, now.share
-        self.worth_, self.spots_ = now.worth, problem.passes.spots.key
-        self.known_theta_, self.known_rho_, told = information(
-            done, self.common_share_, top * self.leaning_ / self.common_share_
+        self._query_outside, self._query_mixing = now.spread, now.share
+        self._position_effect, self._position_keys = now.worth, problem.passes.spots.key
+        self._theta_information, self._rho_information, told = information(
+            done, self.mixing_, top * self._component_odds / self.mixing_
         )
-        self.unsure_ = (
+        self._query_outside_deviation = (
             problem.unsure(now, told) if problem.options.query is not None else np.zeros(1)
         )
-        self.eye_, self.out_, self._memory = (
+        self._transition_factors, self._outside_factors, self._memory = (
             now.eye,
             now.out,
             problem.remembered(now, done.found, told),
@@ -384,18 +384,18 @@ class LuceClick(ClickModel):
 
     def _mean_taste(self) -> Float64 | float:
         """The mean of the kinds' tastes, each counting by its odds of a click [pair]."""
-        return 1.0 if self.options_["taste"] is None else np.asarray(self.taste_ @ self.leaning_)
+        return 1.0 if self.hyperparameters_["component_appeal_strength"] is None else np.asarray(self._component_appeal @ self._component_odds)
 
     # answers
 
     def _prepare(self, batch: SessionBatch, text: TextIndex | None) -> Callable[[int, int], Pages]:
         found = self._pairs.find(batch)
         seen = found.query >= 0
-        share = np.tile(self.common_share_, (len(batch), 1))
-        if self.options_["mix"] is not None:
-            share[seen] = self.share_[found.query[seen]]
+        share = np.tile(self.mixing_, (len(batch), 1))
+        if self.hyperparameters_["mixing_strength"] is not None:
+            share[seen] = self._query_mixing[found.query[seen]]
         theta = self._pairs.filled(self.theta_, batch, found, text)
-        if self.options_["position"] is not None:
+        if self.hyperparameters_["position_effect_strength"] is not None:
             theta *= self._worth(found, batch.page)
         rhos = self._satisfactions(found.row)
         stops = self._stops(found.query)  # [side, session]
@@ -440,32 +440,32 @@ class LuceClick(ClickModel):
 
     def _stops(self, query: Int32) -> Float64:
         """How readily the users of each session's query stop, f, as far to each side as it is not known [side, session]; one row where it is."""
-        seen, strength = query >= 0, self.options_["query"]
-        stops = np.full(len(query), self.seldom_[0])
+        seen, strength = query >= 0, self.hyperparameters_["query_strength"]
+        stops = np.full(len(query), self._query_class_mean[0])
         if strength is None:
             return stops[None]
         unsure = np.full(len(query), unsure_before(strength))
-        stops[seen], unsure[seen] = self.spread_[query[seen]], self.unsure_[query[seen]]
+        stops[seen], unsure[seen] = self._query_outside[query[seen]], self._query_outside_deviation[query[seen]]
         return np.asarray(stops * np.exp(np.outer(SIDES, unsure)))
 
     def _satisfactions(self, row: Int64) -> Float64:
         """The satisfaction of users of each kind [kind, impression]."""
         rho, loose = (
             self._pairs.at(self.rho_, row, self.satisfaction_),
-            self._pairs.at(self.loose_, row, EXACT),
+            self._pairs.at(self._satisfaction_variance, row, EXACT),
         )
-        if len(self.ease_) == 1:
+        if len(self._satisfaction_odds) == 1:
             return rho[None]
         return np.asarray(
-            mean_of(satisfaction_of(centre_of(rho, loose), self.ease_[:, None]), loose)
+            mean_of(satisfaction_of(centre_of(rho, loose), self._satisfaction_odds[:, None]), loose)
         )
 
     def _worth(self, found: Impressions, page: Int64) -> Float64:
         """What the position of each impression is worth to its query and ad; 1 where nothing was seen there."""
         query = np.repeat(found.query, np.diff(page)).astype(np.int64)
         return worth_elsewhere(
-            self.worth_,
-            Spots(self.spots_),
+            self._position_effect,
+            Spots(self._position_keys),
             self.gamma_.shape[2],
             query,
             found.row,
@@ -474,16 +474,16 @@ class LuceClick(ClickModel):
 
     def _tastes(self, row: Int64) -> Float64:
         """θ to each kind of users over θ to an average user [kind, impression]; 1 where the pair was never seen."""
-        tastes = np.ones((len(self.common_share_), len(row)))
-        if self.options_["taste"] is not None:
+        tastes = np.ones((len(self.mixing_), len(row)))
+        if self.hyperparameters_["component_appeal_strength"] is not None:
             seen = row >= 0
-            taste = self.taste_[row[seen]]
-            tastes[:, seen] = (taste / (taste @ self.leaning_)[:, None]).T
+            taste = self._component_appeal[row[seen]]
+            tastes[:, seen] = (taste / (taste @ self._component_odds)[:, None]).T
         return tastes
 
     def _odds(self, theta: Float64, row: Int64) -> Float64:
         """The odds of a click of each kind of users on an ad that stands alone on top [pair asked for, kind]."""
-        return np.asarray((self._tastes(row) * theta).T * self.leaning_ / self.common_share_)
+        return np.asarray((self._tastes(row) * theta).T * self._component_odds / self.mixing_)
 
     def _beliefs(self, asked: Asked) -> Beliefs:
         """Betas from the information on the logits of the attractiveness and of ρ (Laplace), the kinds of users being taken as known."""
@@ -495,31 +495,31 @@ class LuceClick(ClickModel):
         theta = np.where(
             asked.row >= 0, self._pairs.at(self.theta_, asked.row, 0.0), np.maximum(unseen, 1e-9)
         )
-        strength, mean = self.options_["satisfaction"], self.satisfaction_
-        known_theta = self._pairs.at(self.known_theta_, asked.row, self._known_unseen())
+        strength, mean = self.hyperparameters_["satisfaction_strength"], self.satisfaction_
+        known_theta = self._pairs.at(self._theta_information, asked.row, self._known_unseen())
         never = (
             HARDLY_KNOWN * mean * (1 - mean) if strength is None else known_before(strength, mean)
         )
-        known_rho = self._pairs.at(self.known_rho_, asked.row, never)
+        known_rho = self._pairs.at(self._rho_information, asked.row, never)
         attractive = (
             theta / (1 + theta)
-            if self.options_["taste"] is None
-            else to_all(self._odds(theta, asked.row), self.common_share_)
+            if self.hyperparameters_["component_appeal_strength"] is None
+            else to_all(self._odds(theta, asked.row), self.mixing_)
         )
         each = self._satisfactions(asked.row)
         rho = each[0]
         if len(each) > 1:
             each = np.clip(each, EDGE, 1 - EDGE)
-            rho = self.clickers_ @ each
-            known_rho = known_rho * (rho * (1 - rho) / (self.clickers_ @ (each * (1 - each)))) ** 2
+            rho = self._click_mixing @ each
+            known_rho = known_rho * (rho * (1 - rho) / (self._click_mixing @ (each * (1 - each)))) ** 2
         return Beliefs(belief(attractive, known_theta), belief(rho, known_rho))
 
     def _known_unseen(self) -> float:
         """The information on the logit of the attractiveness of a pair never seen: that of the priors."""
-        strength, taste = self.options_["attractiveness"], self.options_["taste"]
+        strength, taste = self.hyperparameters_["attractiveness_strength"], self.hyperparameters_["component_appeal_strength"]
         if taste is None:
             return float(strength)
-        slope = slopes(self._odds(np.full(1, self.unseen_), np.full(1, -1)), self.common_share_)
+        slope = slopes(self._odds(np.full(1, self.unseen_), np.full(1, -1)), self.mixing_)
         return float(
             of_all(np.zeros(slope.shape), np.full(1, strength), np.full(slope.shape, taste), slope)[
                 0
@@ -537,7 +537,7 @@ class LuceClick(ClickModel):
             }
         for name, arrays in self._beside().items():
             tables[name] = pa.table({str(i): np.ravel(array) for i, array in enumerate(arrays)})
-        return {**values, "options_": self.options_}, tables
+        return {**values, "hyperparameters_": self.hyperparameters_}, tables
 
     def _beside(self) -> dict[str, tuple[Float64 | Int64, ...]]:
         """What is saved beside the pairs' values: arrays that go together because they are equally long."""
@@ -546,15 +546,15 @@ class LuceClick(ClickModel):
             "luce_pairs": memory[:5],
             "luce_eye": memory[5:7],
             "luce_out": memory[7:9],
-            "luce_spread": (self.spread_, self.unsure_, *memory[9:11]),
-            "luce_share": (self.share_, memory.kind_chosen),
-            "luce_tastes": (self.taste_, memory.taste_chosen, memory.taste_exposure),
-            "luce_worth": (self.worth_,),
-            "luce_spots": (self.spots_, memory.spot_chosen, memory.spot_exposure),
+            "luce_spread": (self._query_outside, self._query_outside_deviation, *memory[9:11]),
+            "luce_share": (self._query_mixing, memory.kind_chosen),
+            "luce_tastes": (self._component_appeal, memory.taste_chosen, memory.taste_exposure),
+            "luce_worth": (self._position_effect,),
+            "luce_spots": (self._position_keys, memory.spot_chosen, memory.spot_exposure),
             "luce_ease": (memory.ease_chosen, memory.ease_exposure, memory.asked),
             "luce_told": memory.told,
-            "luce_eye_factors": (self.eye_,),
-            "luce_out_factors": (self.out_,),
+            "luce_eye_factors": (self._transition_factors,),
+            "luce_out_factors": (self._outside_factors,),
         }
 
     def _from_tables(self, values: dict[str, Any], tables: dict[str, pa.Table]) -> Self:
@@ -570,18 +570,18 @@ class LuceClick(ClickModel):
             for name, table in tables.items()
             if name.startswith("luce_")
         }
-        kinds = len(self.common_share_)
+        components = len(self.mixing_)
         eye, out = (
             [x.reshape(like.shape) for x in saved[name]]
             for name, like in (("luce_eye", self.gamma_), ("luce_out", self.omega_))
         )
-        share, kind_chosen = (array.reshape(-1, kinds) for array in saved["luce_share"])
-        shape = -1, 1 if self.options_["taste"] is None else kinds
-        self.taste_, *tastes = (array.reshape(shape) for array in saved["luce_tastes"])
+        share, kind_chosen = (array.reshape(-1, components) for array in saved["luce_share"])
+        shape = -1, 1 if self.hyperparameters_["component_appeal_strength"] is None else components
+        self._component_appeal, *tastes = (array.reshape(shape) for array in saved["luce_tastes"])
         told = Evidence(*(array.reshape(shape) for array in saved["luce_told"]))
-        (self.spread_, self.unsure_, *spread), self.share_ = saved["luce_spread"], share
-        (self.worth_,), (self.spots_, *spots) = saved["luce_worth"], saved["luce_spots"]
-        (self.eye_,), (self.out_,) = saved["luce_eye_factors"], saved["luce_out_factors"]
+        (self._query_outside, self._query_outside_deviation, *spread), self._query_mixing = saved["luce_spread"], share
+        (self._position_effect,), (self._position_keys, *spots) = saved["luce_worth"], saved["luce_spots"]
+        (self._transition_factors,), (self._outside_factors,) = saved["luce_eye_factors"], saved["luce_out_factors"]
         self._memory = Memory._make(
             [
                 *saved["luce_pairs"],
@@ -598,7 +598,7 @@ class LuceClick(ClickModel):
         return self
 
     def _learnt(self) -> str:
-        options = ", ".join(f"{name}={value}" for name, value in self.options_.items())
+        options = ", ".join(f"{name}={value}" for name, value in self.hyperparameters_.items())
         return f"{super()._learnt()}\n  {options}\n  satisfaction_ = {self.satisfaction_:.3f}  unseen_ = {self.unseen_:.3f}"
 
 

@@ -12,7 +12,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from logs.formats.event_logs import (
+from reclick.errors import LogError
+from reclick.logs.assembly import page_join
+from reclick.logs.files.archive import LogFile
+from reclick.logs.formats.ga4 import GA4
+from tests.support.event_logs import (
     Page,
     Row,
     T,
@@ -24,10 +28,6 @@ from logs.formats.event_logs import (
     shown,
     visits,
 )
-from reclick.errors import LogError
-from reclick.logs.assembly import page_join
-from reclick.logs.files.archive import LogFile
-from reclick.logs.formats.ga4 import GA4
 
 ITEM = pa.struct(
     [

@@ -12,13 +12,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from logs.formats.line_logs import started
 from reclick.errors import LogError
 from reclick.logs.files.archive import LogFile
 from reclick.logs.formats.base import Found
 from reclick.logs.formats.helpers import json_array
 from reclick.logs.formats.helpers.json_array import Values, as_lines
 from reclick.logs.formats.helpers.json_records import first_objects, read_objects
+from tests.support.line_logs import started
 
 ONE, TWO = {"id": "a"}, {"id": "é] , [{", "more": {"deep": [1, 2]}}
 WRITTEN = {

@@ -14,7 +14,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from logs.formats.line_logs import log
 from reclick.data.schema import IDS, TEXT
 from reclick.errors import LogError
 from reclick.logs.files.archive import LogFile
@@ -30,6 +29,7 @@ from reclick.logs.formats.helpers.json_records import (
 from reclick.logs.formats.helpers.parquet_records import read_parquet
 from reclick.logs.formats.helpers.parse_errors import as_written
 from reclick.logs.formats.helpers.records import THERE, WHEN, WHOLE, Field, nested
+from tests.support.line_logs import log
 
 FIELDS = (
     Field("ad", TEXT, (*nested("object", "id"), ("id",))),

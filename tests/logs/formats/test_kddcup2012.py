@@ -13,11 +13,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from logs.formats.event_logs import Row, faults, own_files, plain, read
 from reclick.errors import LogError
 from reclick.logs.assembly import page_join
 from reclick.logs.files.archive import LogFile, with_members
 from reclick.logs.formats.kddcup2012 import KDDCUP2012
+from tests.support.event_logs import Row, faults, own_files, plain, read
 
 MISSING = "row of a page with positions missing, set aside"
 UNEQUAL = "row of a page whose positions were shown unequally often, set aside"

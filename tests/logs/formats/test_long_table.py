@@ -17,10 +17,20 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from logs.formats.event_logs import Page, Row, faults, own_files, pages, parquet, plain, read, shown
 from reclick.errors import LogError
 from reclick.logs.files.archive import LogFile
 from reclick.logs.formats.long import LONG
+from tests.support.event_logs import (
+    Page,
+    Row,
+    faults,
+    own_files,
+    pages,
+    parquet,
+    plain,
+    read,
+    shown,
+)
 
 NO_ORDER = "clicks without an order, taken from the top down"
 START = datetime(2024, 1, 1, tzinfo=UTC)

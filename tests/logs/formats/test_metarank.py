@@ -12,7 +12,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from logs.formats.line_logs import (
+from reclick.logs.files.archive import LogFile
+from reclick.logs.formats import metarank
+from reclick.logs.formats.metarank import METARANK
+from reclick.logs.formats.ubi import UBI
+from tests.support.line_logs import (
     EVERY_START,
     Shown,
     faults,
@@ -22,10 +26,6 @@ from logs.formats.line_logs import (
     read,
     started,
 )
-from reclick.logs.files.archive import LogFile
-from reclick.logs.formats import metarank
-from reclick.logs.formats.metarank import METARANK
-from reclick.logs.formats.ubi import UBI
 
 TIME = 1599391467000
 

@@ -13,11 +13,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from logs.formats.event_logs import Page, Row, T, faults, own_files, parquet, read, shown, visits
 from reclick.errors import LogError
 from reclick.logs.files.archive import LogFile
 from reclick.logs.formats.ga4 import GA4
 from reclick.logs.formats.snowplow import SNOWPLOW
+from tests.support.event_logs import Page, Row, T, faults, own_files, parquet, read, shown, visits
 
 ACTION = "unstruct_event_com_snowplowanalytics_snowplow_ecommerce_snowplow_ecommerce_action_1"
 PRODUCTS = "contexts_com_snowplowanalytics_snowplow_ecommerce_product_1"

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from logs.formats.line_logs import EVERY_START, Shown, faults, fields, log, pages, read, started
 from reclick.errors import LogError
 from reclick.logs.formats.sogou import SOGOU
+from tests.support.line_logs import EVERY_START, Shown, faults, fields, log, pages, read, started
 
 MOUSE = ["0 0 0"] * 6
 

@@ -15,7 +15,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from logs.formats.line_logs import (
+from reclick.errors import LogError
+from reclick.logs.files.archive import LogFile, with_members
+from reclick.logs.formats.ubi import UBI
+from tests.support.line_logs import (
     EVERY_START,
     Shown,
     faults,
@@ -25,9 +28,6 @@ from logs.formats.line_logs import (
     read,
     started,
 )
-from reclick.errors import LogError
-from reclick.logs.files.archive import LogFile, with_members
-from reclick.logs.formats.ubi import UBI
 
 START = datetime(2025, 2, 18, 9, tzinfo=UTC)
 

@@ -8,7 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from logs.formats.line_logs import (
+from reclick.logs.formats import yandex_personalized as own
+from reclick.logs.formats.helpers.session_lines import SORTED
+from reclick.logs.formats.yandex_personalized import YANDEX_PERSONALIZED
+from tests.support.line_logs import (
     EVERY_START,
     Shown,
     faults,
@@ -19,9 +22,6 @@ from logs.formats.line_logs import (
     sessions_shown,
     started,
 )
-from reclick.logs.formats import yandex_personalized as own
-from reclick.logs.formats.helpers.session_lines import SORTED
-from reclick.logs.formats.yandex_personalized import YANDEX_PERSONALIZED
 
 SAMPLE = [
     fields(50, "M", 23, 900),

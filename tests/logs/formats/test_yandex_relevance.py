@@ -8,7 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from logs.formats.line_logs import (
+from reclick.errors import LogError
+from reclick.logs.files.archive import LogFile
+from reclick.logs.formats.base import Found
+from reclick.logs.formats.helpers import session_lines
+from reclick.logs.formats.yandex_relevance import YANDEX_RELEVANCE
+from tests.support.line_logs import (
     EVERY_START,
     Shown,
     faults,
@@ -19,11 +24,6 @@ from logs.formats.line_logs import (
     sessions_shown,
     started,
 )
-from reclick.errors import LogError
-from reclick.logs.files.archive import LogFile
-from reclick.logs.formats.base import Found
-from reclick.logs.formats.helpers import session_lines
-from reclick.logs.formats.yandex_relevance import YANDEX_RELEVANCE
 
 SAMPLE = [
     fields(10, 0, "Q", 300, 2, 61, 62, 63, 64, 65, 66, 67, 68, 69, 70),

@@ -50,7 +50,7 @@ DECISIONS = (
     "satisfaction",
     "satisfied",
     "transition",
-    "kinds",
+    "components",
     "mix",
     "kind",
     "taste",
@@ -77,7 +77,7 @@ WORTHWHILE = 0.0003  # what an addition has to gain a session: less is not worth
 LASTING = 0.002  # … and tastes: less does not last to the next week, and first clicks pay for it
 SAME = 1e-9  # a session, by which log-likelihoods differ through rounding
 DEFAULTS = Options(
-    attractiveness=2.0, satisfaction=5.0, query=None, transition=4.0, kinds=1, kind=4.0, mix=10.0
+    attractiveness=2.0, satisfaction=5.0, query=None, transition=4.0, components=1, kind=4.0, mix=10.0
 )
 MOST_KINDS = 6
 TASTE = 8.0  # the strength that tastes are tried with at first
@@ -131,7 +131,7 @@ class Pooled(NamedTuple):
 
 def pool(sessions: Sessions, options: Options, means: Float64, counted: Counted) -> Pooled:
     """The first stage of a fit: what is common to all, which then is the prior mean of each pair's and each query's own."""
-    shares = np.full(options.kinds, 1 / options.kinds)
+    shares = np.full(options.components, 1 / options.components)
     problem = Problem(
         sessions,
         options._replace(satisfaction=None, mix=None, taste=None, position=None),
@@ -199,15 +199,15 @@ class Chooser:
         if len(self.folds) > 1:
             for name in DECISIONS:
                 if name not in self.fixed and (
-                    now.kinds > 1 or name not in ("mix", "kind", "taste")
+                    now.components > 1 or name not in ("mix", "kind", "taste")
                 ):
                     now = self._decided(name, now)
-            if now.kinds > 1 and "satisfied" not in self.fixed:
+            if now.components > 1 and "satisfied" not in self.fixed:
                 now = self._decided("satisfied", now)  # once more, as kinds of users differ in it
         return now
 
     def _decided(self, name: str, now: Options) -> Options:
-        if name == "kinds":
+        if name == "components":
             return self._kinds(now)
         if name == "taste":
             return self._taste(now)
@@ -264,11 +264,11 @@ class Chooser:
         Kinds were taken before their shares, strength and tastes were decided: in the end they have to earn their place with these.
         """
         then = self._along("taste", now)
-        if "kinds" in self.fixed:
+        if "components" in self.fixed:
             return then
         if then.taste is not None:
             then = self._kinds(then)
-        alone = then._replace(kinds=1)
+        alone = then._replace(components=1)
         return (
             then
             if _earns(
@@ -281,16 +281,16 @@ class Chooser:
         """More kinds of users as long as one more, or two, are worth it; two that differ in their tastes, where they differ in nothing else."""
         while more := next(
             (
-                kinds
-                for kinds in self._more_kinds(now)
-                if _earns(self.tried(kinds), self.tried(now))
+                components
+                for components in self._more_kinds(now)
+                if _earns(self.tried(components), self.tried(now))
             ),
             None,
         ):
             now = more
-        tasting = now._replace(kinds=2, taste=TASTE)
+        tasting = now._replace(components=2, taste=TASTE)
         if (
-            now.kinds == 1
+            now.components == 1
             and "taste" not in self.fixed
             and _earns(self.tried(tasting), self.tried(now), LASTING)
         ):
@@ -301,9 +301,9 @@ class Chooser:
     def _more_kinds(now: Options) -> list[Options]:
         """One kind of users more, and two: a third may have to part from two others at once."""
         return [
-            now._replace(kinds=kinds)
-            for kinds in (now.kinds + 1, now.kinds + 2)
-            if kinds <= MOST_KINDS
+            now._replace(components=components)
+            for components in (now.components + 1, now.components + 2)
+            if components <= MOST_KINDS
         ]
 
     def tried(self, options: Options) -> Tried:
@@ -321,10 +321,10 @@ class Chooser:
 
     def _held_out(self, k: int, options: Options) -> Float64:
         train, test = self.folds[k]
-        if (k, options.kinds) not in self._pooled:
-            self._pooled[k, options.kinds] = pool(train, options, self.means, self.counted[k])
+        if (k, options.components) not in self._pooled:
+            self._pooled[k, options.components] = pool(train, options, self.means, self.counted[k])
         done = fit(
-            train, options, self.means, self.counted[k], self._pooled[k, options.kinds], **QUICK
+            train, options, self.means, self.counted[k], self._pooled[k, options.components], **QUICK
         )
         return done.problem.score(done.parameters, test)
 

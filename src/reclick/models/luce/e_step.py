@@ -34,18 +34,18 @@ def follow(  # noqa: PLR0912, PLR0915, one loop over the sessions, so that each 
     room, and known what is told of the pairs, in the columns of `Evidence`.
     chance [kind, clicks so far, position + 1] is room for one session; the last column is the end's.
     """
-    kinds, n_most = eye.shape[0], chance.shape[2] - 1
+    components, n_most = eye.shape[0], chance.shape[2] - 1
     free, pull, local = np.empty(n_most), np.empty(n_most), np.empty(n_most)
     still = np.empty(
-        (kinds, chance.shape[1])
+        (components, chance.shape[1])
     )  # [kind, clicks so far] P(the user was choosing | what happened)
     content = np.zeros(
-        (kinds, chance.shape[1])
+        (components, chance.shape[1])
     )  # [kind, clicks so far] P(satisfied by the last click)
     fitting = (
         len(likely) == 0
     )  # else sessions are scored: one does not tell of ρ, whose mean counts
-    belief, doubtful, itself = np.empty(kinds), np.zeros(kinds), np.zeros(len(known))
+    belief, doubtful, itself = np.empty(components), np.zeros(components), np.zeros(len(known))
     total = 0.0
     for s in range(len(weight)):
         first, n = page[s], page[s + 1] - page[s]
@@ -56,7 +56,7 @@ def follow(  # noqa: PLR0912, PLR0915, one loop over the sessions, so that each 
             local[j] = theta[spot[first + j]]
             pull[j] = 0.0
         best = -np.inf
-        for t in range(kinds):
+        for t in range(components):
             free[:n] = 1.0
             if tasted:
                 for j in range(n):
@@ -101,16 +101,16 @@ def follow(  # noqa: PLR0912, PLR0915, one loop over the sessions, so that each 
             belief[t] = logs + np.log(product) + np.log(share[q, t])
             best = max(best, belief[t])
         sum_ = 0.0
-        for t in range(kinds):
+        for t in range(components):
             belief[t] = np.exp(belief[t] - best)
             sum_ += belief[t]
         found = best + np.log(sum_)
         total += weight[s] * found
         if len(likely) > 0:
             likely[s] = found
-        for t in range(kinds):
+        for t in range(components):
             mass = weight[s] * belief[t] / sum_
-            if kinds > 1:
+            if components > 1:
                 kind_chosen[q, t] += mass
             last = 0
             for k in range(min(many + 1, n)):
@@ -157,7 +157,7 @@ def follow(  # noqa: PLR0912, PLR0915, one loop over the sessions, so that each 
                         satisfied[at] += mass - act
                         doubt[at] += mass * doubtful[t]
                         ease_chosen[t] += (mass - act) * eased
-            if tasted or t == kinds - 1:
+            if tasted or t == components - 1:
                 for j in range(n):
                     pulled[spot[first + j], t * tasted] += pull[j]
                     pull[j] = 0.0
@@ -197,7 +197,7 @@ def raise_tastes(
     pulled: Float64,
     strength: Float64,
     rate: Float64,
-    taste_strength: Float64,
+    component_appeal_strength: Float64,
     taste_rate: Float64,
 ) -> tuple[Float64, Float64]:
     """The next θ [pair] and φ [pair, kind]: as raise_weights, of weights θ φ, where the one moves by how far the other has moved so far."""
@@ -215,7 +215,7 @@ def raise_tastes(
                     taste[i, t],
                     chosen[i, t],
                     pulled[i, t] * moved,
-                    taste_strength[i, t],
+                    component_appeal_strength[i, t],
                     taste_rate[i, t],
                 )
     return new, tastes

@@ -128,7 +128,7 @@ def _satisfaction(
 
 def _shares(problem: Problem, chosen: Float64) -> Float64:
     """The kinds' shares, of each query's users or of all."""
-    if problem.options.kinds == 1:
+    if problem.options.components == 1:
         return np.ones((1, 1))
     counts = np.maximum(chosen + problem.mixed_before(), EDGE)
     return np.asarray(counts / counts.sum(axis=1, keepdims=True))

@@ -45,7 +45,7 @@ class Problem:
         earlier: Int64 = NONE,
     ) -> None:
         """`means` [pair] are prior means of θ; `satisfied` is that of ρ; `shares` [kind] those of the kinds; `earlier` are keys of old spots."""
-        self.options = options if options.kinds > 1 else options._replace(mix=None, taste=None)
+        self.options = options if options.components > 1 else options._replace(mix=None, taste=None)
         self.means, self.satisfied, self.shares = means, satisfied, shares
         self.least_known = known_before(
             self.options.satisfaction or 0.0, satisfied
@@ -154,7 +154,7 @@ class Problem:
         if options.query is not None:
             value += _log_gamma(now.spread, options.query + old.query_chosen, self.query_rate(now))
             value -= options.query * _log_means(now.seldom, self.query_sizes)
-        if options.kinds > 1:
+        if options.components > 1:
             value += float(np.sum(self.mixed_before() * np.log(now.share)))
         if options.taste is not None:
             value += _log_gamma(
@@ -240,7 +240,7 @@ class Problem:
         queries = np.zeros((2, len(none.query_chosen)))
         tastes = np.zeros((2, *none.taste_chosen.shape))
         told = Evidence(*np.zeros((2, len(self.means), self.passes.tastes)))
-        spots, eases = np.zeros((2, len(self.spot_clicks))), np.zeros((3, self.options.kinds))
+        spots, eases = np.zeros((2, len(self.spot_clicks))), np.zeros((3, self.options.components))
         tables = chosen, exposure, followed, satisfied, doubt, *none[4:8]
         return Memory._make([*tables, *queries, none.kind_chosen, *tastes, *spots, *eases, told])
 
@@ -277,11 +277,11 @@ class Problem:
         """Where nothing is known; kinds of users start apart: the first leave soon, and the third, fifth … go up rather than down."""
         options = self.options
         eye, out = np.ones(self.eye.starts[-1]), np.ones(self.out.starts[-1])
-        if options.kinds > 1:
+        if options.components > 1:
             longest = self.eye.shape[2]
-            patience = np.geomspace(2.0, 0.5, options.kinds)
+            patience = np.geomspace(2.0, 0.5, options.components)
             out[self.out.starts[2] : self.out.starts[3]] = np.repeat(patience, 2)
-            jumps = eye[self.eye.starts[3] : self.eye.starts[4]].reshape(options.kinds, -1)
+            jumps = eye[self.eye.starts[3] : self.eye.starts[4]].reshape(options.components, -1)
             jumps[2::2, longest : 2 * longest] *= 2.0
         spread = np.ones(self.queries if options.query is not None else 1)
         share = np.tile(self.shares, (self.queries if options.mix is not None else 1, 1))
@@ -290,7 +290,7 @@ class Problem:
             np.ones((len(self.means) if self.passes.tasted else 1, self.passes.tastes)),
         )
         rho = np.full(len(self.means), self.satisfied)
-        worth, ease = np.ones(self.worth.starts[-1]), np.ones(options.kinds)
+        worth, ease = np.ones(self.worth.starts[-1]), np.ones(options.components)
         return Parameters(
             self.means.copy(),
             rho,

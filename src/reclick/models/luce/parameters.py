@@ -17,7 +17,7 @@ class Options(NamedTuple):
     )
     query: float | None = None  # the outside option of each query
     transition: float = 2.0
-    kinds: int = 1
+    components: int = 1
     kind: float = 4.0  # how each kind of user differs
     mix: float | None = None  # the kinds of each query's users
     taste: float | None = None  # what each kind of user finds attractive

@@ -73,11 +73,11 @@ class Passes:
 
     def __init__(self, sessions: Sessions, options: Options, earlier: Int64 = NONE) -> None:
         """`earlier` are keys of spots that need not be among the sessions'."""
-        self.own, self.mixed, self.tasted, self.kinds = (
+        self.own, self.mixed, self.tasted, self.components = (
             options.query is not None,
             options.mix is not None,
             options.taste is not None,
-            options.kinds,
+            options.components,
         )
         self.pairs, self.queries, self.pair_query = (
             len(sessions.counts.impressions),
@@ -86,7 +86,7 @@ class Passes:
         )
         self.longest = longest = max(sessions.counts.max_ads, 1)
         self.placed = options.position is not None
-        self.eased = options.kinds > 1 and options.satisfaction is not None
+        self.eased = options.components > 1 and options.satisfaction is not None
         self.spots = spots_of(sessions, earlier) if self.placed else Spots(NONE)
         self.spot_pair = self.spots.pair
         self.worth: Levels = worth_levels(
@@ -100,10 +100,10 @@ class Passes:
             as_block(part, self.spots if self.placed else None)
             for part in sessions.blocks(os.cpu_count() or 1)
         ]
-        self.eye: Levels = eye_levels(options.kinds, longest, options.transition, options.kind)
-        self.out: Levels = out_levels(options.kinds, longest, options.kind)
-        self.tastes = options.kinds if self.tasted else 1
-        self.room = (options.kinds, longest + 1, longest + 1)  # of one session, in a pass
+        self.eye: Levels = eye_levels(options.components, longest, options.transition, options.kind)
+        self.out: Levels = out_levels(options.components, longest, options.kind)
+        self.tastes = options.components if self.tasted else 1
+        self.room = (options.components, longest + 1, longest + 1)  # of one session, in a pass
 
     def expect(self, now: Parameters, pool: ThreadPoolExecutor) -> Found:
         """What all sessions add up to under the parameters."""
@@ -169,14 +169,14 @@ class Passes:
         eye, out, ease = (
             np.zeros((2, *self.eye.shape)),
             np.zeros((2, *self.out.shape)),
-            np.zeros((2, self.kinds)),
+            np.zeros((2, self.components)),
         )
         satisfied, spread = np.zeros((2, pairs)), np.zeros((2, own))
         tastes, asked = (
             np.zeros((pairs if self.tasted else 1, self.tastes)),
-            np.zeros((pairs, self.kinds) if self.eased else (1, 1)),
+            np.zeros((pairs, self.components) if self.eased else (1, 1)),
         )
-        shares, known = np.zeros((mixed, self.kinds)), np.zeros((0, 2))
+        shares, known = np.zeros((mixed, self.components)), np.zeros((0, 2))
         return Found._make(
             [
                 0.0,

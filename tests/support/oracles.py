@@ -13,8 +13,15 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
-from brute import Brute, Clicks, Rows
-from worlds import Bits, enumerated, relevant_or_not, satisfied_or_tired, scanned, walked
+from tests.support.enumeration import Brute, Clicks, Rows
+from tests.support.generative import (
+    Bits,
+    enumerated,
+    relevant_or_not,
+    satisfied_or_tired,
+    scanned,
+    walked,
+)
 
 Ads = tuple[str, ...]
 Distribution = dict[Clicks, float]
@@ -200,19 +207,19 @@ def luceclick(model: Any, query: str, ads: Ads) -> Distribution:
     """Each kind of users for itself, as many as there are among the query's, and each of two halves that stop less and more readily."""
     queries = model._pairs.counts.queries.to_pylist()
     own = queries.index(query) if query in queries else None
-    strength = model.options_["query"]
-    stops = model.seldom_[0] if own is None or strength is None else model.spread_[own]
+    strength = model.hyperparameters_["query_strength"]
+    stops = model._query_class_mean[0] if own is None or strength is None else model._query_outside[own]
     unsure = (
-        0.0 if strength is None else min(strength**-0.5, 1.0) if own is None else model.unsure_[own]
+        0.0 if strength is None else min(strength**-0.5, 1.0) if own is None else model._query_outside_deviation[own]
     )
     shares = (
-        model.common_share_ if own is None or model.options_["mix"] is None else model.share_[own]
+        model.mixing_ if own is None or model.hyperparameters_["mixing_strength"] is None else model._query_mixing[own]
     )
     theta, rho = theta_of(model, query, ads), rho_of(model, query, ads)
-    loose = learnt(model, "loose_", query, ads, 0.0)
+    loose = learnt(model, "_satisfaction_variance", query, ads, 0.0)
     found: Distribution = defaultdict(float)
     for share, gamma, omega, ease in zip(
-        shares, model.gamma_, model.omega_, model.ease_, strict=True
+        shares, model.gamma_, model.omega_, model._satisfaction_odds, strict=True
     ):
         satisfied = (
             rho

@@ -8,9 +8,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from brute import Session
-
 from reclick.data.counts import Counts
+from tests.support.enumeration import Session
 
 
 @dataclass

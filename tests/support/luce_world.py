@@ -30,17 +30,17 @@ PULL, PLEASE = np.array([0.2, 0.4, 0.8, 1.6, 3.0, 0.5]), np.array([0.2, 0.5, 0.3
 
 # Settings that leave nothing to the log: without any addition, and with all.
 PLAIN: dict[str, Any] = {
-    "attractiveness_strength": 1.0, "satisfaction_strength": 5.0, "query_strength": None, "transition_strength": 4.0, "kinds": 1,
-    "position_strength": None,
+    "attractiveness_strength": 1.0, "satisfaction_strength": 5.0, "query_strength": None, "transition_strength": 4.0, "components": 1,
+    "position_effect_strength": None,
 }  # fmt: skip
 RICH: dict[str, Any] = {
     **PLAIN,
     "query_strength": 2.0,
-    "kinds": 3,
-    "kind_strength": 4.0,
-    "mix_strength": 3.0,
-    "taste_strength": 3.0,
-    "position_strength": 3.0,
+    "components": 3,
+    "component_strength": 4.0,
+    "mixing_strength": 3.0,
+    "component_appeal_strength": 3.0,
+    "position_effect_strength": 3.0,
 }
 
 

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-from brute import Session, as_table, random_sessions
 
 from reclick.models import ClickModel, load
+from tests.support.enumeration import Session, as_table, random_sessions
 
 
 def small_log(seed: int, count: int = 80) -> pa.Table:

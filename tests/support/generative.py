@@ -8,7 +8,7 @@ from collections import defaultdict
 from collections.abc import Callable, Hashable, Sequence
 from typing import TypeVar
 
-from brute import Clicks
+from tests.support.enumeration import Clicks
 
 Bits = tuple[tuple[int, ...], ...]  # [position][variable]
 Outcome = TypeVar("Outcome", bound=Hashable)

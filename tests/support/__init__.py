@@ -1,0 +1,1 @@
+"""Helpers of the tests: enumeration by brute force, plain reference code, logs to test on."""
