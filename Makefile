@@ -14,10 +14,11 @@ demo: $(CORE)  ## simulate three weeks of clicks, fit, predict, and say where ev
 test: $(READY)  ## the whole test suite
 	$(BIN)/python -m pytest
 
-check: $(READY)  ## ruff and mypy strict
+check: $(READY)  ## ruff, mypy strict, and the contracts of layers and names
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/python -m pytest -q tests/contracts
 
 format: $(READY)  ## rewrite the code in the house style
 	$(BIN)/ruff check --fix .

@@ -536,7 +536,8 @@ def test_a_folder_that_is_held_can_be_written_by_its_holder(folder: Path) -> Non
 def test_many_processes_that_add_lose_nothing(folder: Path) -> None:
     adding = (
         "import sys; sys.path.insert(0, sys.argv[2])\n"
-        "from pathlib import Path; from reclick import store; from test_store import number_in, write\n"
+        "from pathlib import Path; from reclick.runtime import artifact; "
+        "from tests.test_store import number_in, write\n"
         "folder = Path(sys.argv[1])\n"
         "for _ in range(10):\n"
         "    with artifact.writing(folder): write(folder, number_in(folder) + 1)\n"

@@ -3,13 +3,61 @@
 from __future__ import annotations
 
 import errno
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from os import PathLike
+from typing import Any, NamedTuple
+
+_NOT_GIVEN = object()
+
+
+class Argument(NamedTuple):
+    """An argument named in a message: the command line shows it as its own option.
+
+    `value` is a value to give it; `...` leaves the value open, and without one the name stands
+    alone.
+
+    >>> str(Argument("max_ads")), str(Argument("by", ...)), str(Argument("cuts", (0.05, 0.2)))
+    ('max_ads', 'by=…', 'cuts=(0.05, 0.2)')
+    """
+
+    name: str
+    value: Any = None
+
+    def __str__(self) -> str:
+        if self.value is None:
+            return self.name
+        return f"{self.name}={'…' if self.value is ... else repr(self.value)}"
+
+
+Part = str | Argument  # a message is text and arguments in turn
 
 
 class ReclickError(Exception):
-    """Everything Reclick raises on purpose."""
+    """Everything Reclick raises on purpose.
+
+    A message is given in parts, text and `Argument`s; `str(error)` has the arguments as in Python.
+
+    >>> error = ReclickError("Page too long. Raise ", Argument("max_ads"), ".")
+    >>> str(error), error.render(lambda argument: "--" + argument.name.replace("_", "-"))
+    ('Page too long. Raise max_ads.', 'Page too long. Raise --max-ads.')
+    """
+
+    def __init__(self, *parts: Part) -> None:
+        super().__init__(*parts)
+
+    def parts(self, *, python: bool) -> Sequence[Part]:
+        """The message: text and arguments in turn, as it is read in Python or elsewhere."""
+        return self.args
+
+    def render(self, spell: Callable[[Argument], str] | None = None) -> str:
+        """The message with every argument as `spell` writes it, by default as in Python."""
+        parts = self.parts(python=spell is None)
+        write = spell or str
+        return "".join(write(part) if isinstance(part, Argument) else str(part) for part in parts)
+
+    def __str__(self) -> str:
+        return self.render()
 
 
 class LogError(ReclickError, ValueError):
@@ -21,7 +69,69 @@ class BadRowsError(LogError):
 
 
 class SettingError(ReclickError, ValueError):
-    """A setting or an argument has a value that makes no sense."""
+    """A setting or an argument has a value that makes no sense.
+
+    >>> error = SettingError("first", 0, "a whole number of 1 or more", or_none=True)
+    >>> str(error)
+    'first: got 0, expected a whole number of 1 or more, or None.'
+    >>> error.argument, error.got, error.expected
+    ('first', 0, 'a whole number of 1 or more')
+    """
+
+    def __init__(
+        self,
+        argument: str,
+        got: object = _NOT_GIVEN,
+        expected: str = "",
+        advice: str | Sequence[Part] = (),
+        *,
+        or_none: bool = False,
+    ) -> None:
+        super().__init__()
+        self.argument = argument
+        self.got = got
+        self.expected = expected
+        self.advice: tuple[Part, ...] = (advice,) if isinstance(advice, str) else tuple(advice)
+        self.or_none = or_none  # None is a value too, which the command line has no word for
+
+    def parts(self, *, python: bool) -> Sequence[Part]:
+        """What was got and what was expected, then the advice."""
+        if self.got is _NOT_GIVEN:
+            return (self.argument,)
+        none = ", or None" if self.or_none and python else ""
+        start = (Argument(self.argument), f": got {self.got!r}, expected {self.expected}{none}.")
+        return (*start, *((" ", *self.advice) if any(self.advice) else ()))
+
+    def __reduce__(self) -> tuple[Any, ...]:  # pickled by its fields, not by its message
+        fields = (self.argument, self.got, self.expected, self.advice)
+        return type(self), fields, {"or_none": self.or_none}
+
+
+class UsageError(SettingError):
+    """Arguments do not go together, or do not fit what they are given with.
+
+    >>> raise UsageError("Give ", Argument("test", ...), ", a log to score the models on.")
+    Traceback (most recent call last):
+    reclick.errors.UsageError: Give test=…, a log to score the models on.
+    """
+
+    def __init__(self, *message: Part) -> None:
+        super().__init__("", None, "", message)
+
+    def parts(self, *, python: bool) -> Sequence[Part]:
+        """The message alone."""
+        return self.advice
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), self.advice
+
+
+class UnknownModelError(SettingError, KeyError):
+    """There is no model of this name."""
+
+
+class FitError(ReclickError, ArithmeticError):
+    """The objective of a fit fell or is not finite: weights too large to add, or a wrong model."""
 
 
 class NotFittedError(ReclickError):
@@ -33,7 +143,7 @@ class CannotAnswerError(ReclickError):
 
 
 class StoreError(ReclickError):
-    """A folder cannot be written; or one of a model or counts is missing, incomplete, altered or of another format."""
+    """A file or folder cannot be written, or a saved one is missing, incomplete or altered."""
 
 
 class MissingExtraError(ReclickError, ImportError):
@@ -44,13 +154,13 @@ class MissingExtraError(ReclickError, ImportError):
 def clear_write_errors(
     where: str | PathLike[str], after: str = "What was there before is unchanged."
 ) -> Iterator[None]:
-    """Say what to do when the system cannot write, and what state that leaves.
+    """Turn an OSError of writing into a StoreError with advice and the state that it leaves.
 
     >>> with clear_write_errors("model"):
     ...     raise OSError(errno.ENOSPC, "No space left on device")
     Traceback (most recent call last):
-    reclick.errors.StoreError: model cannot be written ([Errno 28] No space left on device). The disk is full: free some space or give another \
-folder. What was there before is unchanged.
+    reclick.errors.StoreError: model cannot be written ([Errno 28] No space left on device). \
+The disk is full: free some space or give another folder. What was there before is unchanged.
     """
     try:
         yield

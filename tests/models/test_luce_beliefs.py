@@ -106,7 +106,7 @@ def test_of_two_ads_of_a_query_is_known_what_the_curvature_of_all_its_weights_sa
         for _ in range(80)
     ]
     log = as_table([*rows, Session("q1", ("a", "b"), (2, 1)), Session("q2", ("b", "a"), (1, 2))])
-    problem = problem_of(log, Options(query=2.0 if own else None))
+    problem = problem_of(log, Options(query_strength=2.0 if own else None))
     now = somewhere(problem, rho=0.0)  # where nobody is satisfied every choice is seen
     np.testing.assert_allclose(
         told(problem, now), by_differences(problem, as_sessions(log), now, own), rtol=1e-4
@@ -116,7 +116,7 @@ def test_of_two_ads_of_a_query_is_known_what_the_curvature_of_all_its_weights_sa
 @pytest.mark.parametrize("own", [False, True])
 def test_of_more_ads_some_of_them_twice_on_a_page_it_is_known_nearly_so(own: bool) -> None:
     log = as_table(random_sessions(np.random.default_rng(2), 60))
-    problem = problem_of(log, Options(query=2.0 if own else None))
+    problem = problem_of(log, Options(query_strength=2.0 if own else None))
     now = somewhere(problem, rho=0.0)
     exact, found = by_differences(problem, as_sessions(log), now, own), told(problem, now)
     comparisons = problem.passes.information(now)
@@ -131,12 +131,12 @@ def test_an_end_of_which_nobody_knows_why_tells_less(rho: float) -> None:
     every = as_sessions(
         as_table([Session("q", ("a", "b"), clicks) for clicks in ((), (1,), (2,), (1, 2), (2, 1))])
     )
-    problem = Problem(every, Options(query=2.0), np.ones(2), 0.3, np.ones(1))
+    problem = Problem(every, Options(query_strength=2.0), np.ones(2), 0.3, np.ones(1))
     now = somewhere(problem, rho)
     likely = np.exp(problem.passes.score(now, every))
     assert likely.sum() == pytest.approx(1)
     weighed = replace(every, weight=500 * likely)
-    again = Problem(weighed, Options(query=2.0), np.ones(2), 0.3, np.ones(1))
+    again = Problem(weighed, Options(query_strength=2.0), np.ones(2), 0.3, np.ones(1))
     np.testing.assert_allclose(
         told(again, now), by_differences(again, weighed, now, own=True), rtol=1e-4
     )

@@ -259,5 +259,5 @@ def test_a_log_of_one_query_is_not_asked_how_queries_differ() -> None:
     sessions = as_sessions(drawn(PULL, PLEASE, WHERE, WHEN, 600, seed=9))
     assert len(sessions.counts.queries) == 1
     options = Chooser(sessions, np.ones(6), {}).choose()
-    assert (options.query, options.mix) == (None, None)
+    assert (options.query_strength, options.mixing_strength) == (None, None)
     assert Chooser(sessions, np.ones(6), {"query": 4.0}).choose().query == 4.0

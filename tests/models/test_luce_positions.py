@@ -151,7 +151,7 @@ def test_worth_is_the_querys_times_the_ads_and_1_where_nothing_was_seen() -> Non
 
 @pytest.mark.parametrize(
     "options",
-    [Options(position=3.0), Options(position=2.0, components=2, taste=2.0, mix=3.0, query=1.0)],
+    [Options(position_effect_strength=3.0), Options(position_effect_strength=2.0, components=2, component_appeal_strength=2.0, mixing_strength=3.0, query_strength=1.0)],
 )
 def test_what_a_pass_finds_of_spots_is_the_slope_of_the_likelihood_in_their_worth(
     options: Options,
@@ -179,7 +179,7 @@ def test_what_a_pass_finds_of_spots_is_the_slope_of_the_likelihood_in_their_wort
 
 
 @pytest.mark.parametrize(
-    "options", [Options(position=3.0), Options(position=2.0, components=2, taste=2.0)]
+    "options", [Options(position_effect_strength=3.0), Options(position_effect_strength=2.0, components=2, component_appeal_strength=2.0)]
 )
 def test_a_step_of_worths_is_that_of_levels(options: Options) -> None:
     """The compiled loop over spots, against the levels' own, given how far the others have moved."""
@@ -225,7 +225,7 @@ def test_a_session_held_out_is_scored_as_it_is_answered() -> None:
     both = as_sessions(pa.concat_tables([log, other]))
     train, test = (both.select(np.flatnonzero((np.arange(len(both)) % 2) == k)) for k in (0, 1))
     made = Problem(
-        train, Options(position=3.0), np.ones(len(both.counts.impressions)), 0.3, np.ones(1)
+        train, Options(position_effect_strength=3.0), np.ones(len(both.counts.impressions)), 0.3, np.ones(1)
     )
     now = somewhere(made, 5)
     scored = made.passes.score(now, test)

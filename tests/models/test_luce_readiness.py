@@ -109,7 +109,7 @@ def test_of_queries_hardly_known_the_next_sessions_are_told_better_by_the_mean_t
 
 
 @pytest.mark.parametrize(
-    "options", [Options(query=2.0), Options(query=1.0, components=2, mix=3.0, taste=2.0), Options()]
+    "options", [Options(query_strength=2.0), Options(query_strength=1.0, components=2, mixing_strength=3.0, component_appeal_strength=2.0), Options()]
 )
 def test_held_out_sessions_are_scored_as_the_model_would_answer(options: Options) -> None:
     log = as_table(random_sessions(np.random.default_rng(3), 300))

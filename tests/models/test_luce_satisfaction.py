@@ -108,7 +108,7 @@ def test_a_click_that_leaves_nothing_to_choose_tells_nothing_of_satisfaction() -
 
 
 @pytest.mark.parametrize(
-    "options", [Options(), Options(components=3, mix=3.0, query=1.0), Options(components=2, taste=2.0)]
+    "options", [Options(), Options(components=3, mixing_strength=3.0, query_strength=1.0), Options(components=2, component_appeal_strength=2.0)]
 )
 def test_what_a_pass_finds_is_the_slope_of_the_objective_in_every_parameter(
     options: Options,
@@ -140,7 +140,7 @@ def test_what_a_pass_finds_is_the_slope_of_the_objective_in_every_parameter(
 
     for i in range(0, len(now.theta), 3):
         unit = 1e-4 * (np.arange(len(now.theta)) == i)
-        chosen = found.taste_chosen[i].sum() if options.taste else made.clicks[i]
+        chosen = found.taste_chosen[i].sum() if options.component_appeal_strength else made.clicks[i]
         assert slope(theta=(now.theta * np.exp(-unit), now.theta * np.exp(unit))) == pytest.approx(
             chosen - found.pulled[i].sum(), abs=1e-5
         )
@@ -165,7 +165,7 @@ def test_what_a_pass_finds_is_the_slope_of_the_objective_in_every_parameter(
     assert slope(out=(now.out * np.exp(-some), now.out * np.exp(some))) == pytest.approx(
         chosen, abs=1e-5
     )
-    if options.mix is not None:
+    if options.mixing_strength is not None:
         shares = [
             now.share * np.exp(sign * 1e-4 * (np.arange(options.components) == 0)) for sign in (-1, 1)
         ]

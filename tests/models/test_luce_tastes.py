@@ -173,7 +173,7 @@ def test_what_a_pass_tells_of_the_kinds_is_not_mixed_up() -> None:
     """Of users nearly all of the second kind, the first kind's weights are told next to nothing."""
     grouped = as_sessions(sessions(300, seed=9))
     made = Problem(
-        grouped, Options(components=2, taste=2.0), np.ones(len(grouped.counts.impressions)), 0.3, HALVES
+        grouped, Options(components=2, component_appeal_strength=2.0), np.ones(len(grouped.counts.impressions)), 0.3, HALVES
     )
     told = made.passes.information(made.fresh()._replace(share=np.array([[1e-6, 1 - 1e-6]]))).ads
     assert told[:, 0].max() < 1e-3 < told[:, 1].min()

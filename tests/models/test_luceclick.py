@@ -189,9 +189,9 @@ def problem(sessions: list[Session], options: Options) -> Problem:
     "options",
     [
         Options(),
-        Options(query=2.0),
-        Options(components=2, mix=3.0, query=1.0),
-        Options(components=2, taste=2.0),
+        Options(query_strength=2.0),
+        Options(components=2, mixing_strength=3.0, query_strength=1.0),
+        Options(components=2, component_appeal_strength=2.0),
     ],
 )
 def test_where_the_climb_ends_the_objective_is_flat_in_every_weight(options: Options) -> None:
@@ -208,8 +208,8 @@ def test_where_the_climb_ends_the_objective_is_flat_in_every_weight(options: Opt
             "loose",
             "eye",
             "out",
-            *(["spread"] if options.query else []),
-            *(["taste"] if options.taste else []),
+            *(["spread"] if options.query_strength else []),
+            *(["taste"] if options.component_appeal_strength else []),
         ):
             values = getattr(top, name)
             for i in range(0, values.size, max(1, values.size // 7)):

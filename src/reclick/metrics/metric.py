@@ -1,4 +1,4 @@
-"""A metric is a value: a name, what it means, and numbers per session that add."""
+"""What a metric is: a name, its meaning, and numbers per session that add up."""
 
 from __future__ import annotations
 
@@ -9,17 +9,15 @@ from typing import Literal
 import numpy as np
 
 from reclick.data.batch import Float64
-from reclick.metrics.predictions import PartAnswers
+from reclick.metrics.predictions import BatchPredictions
 
 Better = Literal["higher", "lower"]
-Observed = tuple[
-    Float64, Float64
-]  # [session] how much each session counts, and what was observed of it
+Observation = tuple[Float64, Float64]  # weight [session], observed value [session]
 
 
 @dataclass(frozen=True, slots=True)
-class About:
-    """What people should know of a metric."""
+class MetricInfo:
+    """The name and the meaning of a metric."""
 
     name: str  # the same in Python, on the command line and in reports
     title: str
@@ -28,64 +26,67 @@ class About:
 
 
 @dataclass(frozen=True, slots=True)
-class Metric(About):
-    """A metric of sessions. Sums over any sessions say what it is for them, so logs, parts of logs and resamples of them are all one formula."""
+class Metric(MetricInfo):
+    """A metric of sessions, computed from column sums.
 
-    columns: Callable[
-        [PartAnswers], Float64
-    ]  # → [session, size] numbers that add, weights included; the first is the support
+    Sums over any set of sessions determine its value, so whole logs, parts of logs and bootstrap
+    resamples all use one formula.
+    """
+
+    columns: Callable[[BatchPredictions], Float64]  # → [session, size]; the first is the support
     value: Callable[[Float64], Float64]  # sums [..., size] → [...], nan where nothing was observed
-    deviation: (
-        Callable[[Float64], Float64] | None
-    )  # sums [..., size] → [...] standard deviation between sessions, where it has a meaning
+    deviation: Callable[[Float64], Float64] | None  # sums [..., size] → [...] between sessions
     size: int
 
 
 def mean_metric(
-    name: str, title: str, better: Better, about: str, observe: Callable[[PartAnswers], Observed]
+    name: str,
+    title: str,
+    better: Better,
+    about: str,
+    observe: Callable[[BatchPredictions], Observation],
 ) -> Metric:
-    """The mean over sessions of what is observed of each, Σ w x / Σ w, and its deviation √(Σ w x² / Σ w − mean²)."""
-    return Metric(
-        name, title, better, about, lambda part: mean_columns(*observe(part)), mean, deviation, 4
-    )
+    """The mean over sessions, Σ w x / Σ w, with standard deviation √(Σ w x² / Σ w − mean²)."""
+
+    def columns(batch: BatchPredictions) -> Float64:
+        return mean_columns(*observe(batch))
+
+    return Metric(name, title, better, about, columns, mean, deviation, 4)
 
 
-def two_to_the_minus_mean(
-    name: str, title: str, about: str, observe: Callable[[PartAnswers], Observed]
+def perplexity_metric(
+    name: str, title: str, about: str, observe: Callable[[BatchPredictions], Observation]
 ) -> Metric:
-    """A perplexity of all sessions together: 2^(−mean of log2 probabilities)."""
-    return Metric(
-        name,
-        title,
-        "lower",
-        about,
-        lambda part: mean_columns(*observe(part)),
-        lambda sums: np.exp2(-mean(sums)),
-        None,
-        4,
-    )
+    """The perplexity of all sessions together: 2^(−mean of log2 probabilities)."""
+
+    def columns(batch: BatchPredictions) -> Float64:
+        return mean_columns(*observe(batch))
+
+    def value(sums: Float64) -> Float64:
+        return np.exp2(-mean(sums))
+
+    return Metric(name, title, "lower", about, columns, value, None, 4)
 
 
 def mean_columns(weight: Float64, x: Float64) -> Float64:
-    """What a mean is made of [session, 4]: Σ w, Σ w x, Σ w x², and Σ ±w of infinite x, which are counted instead of summed: 0 · ∞ is no number."""
+    """The columns of a mean [session, 4]: w, w x, w x², and ±w where x is infinite.
+
+    Infinite values are counted instead of summed, since 0 · ∞ is not a number.
+    """
     infinite = np.isinf(x)
     finite = np.where(infinite, 0.0, x)
     with np.errstate(over="ignore"):
-        return np.column_stack(
-            [
-                weight,
-                weight * finite,
-                weight * finite * finite,
-                weight * np.where(infinite, np.sign(x), 0.0),
-            ]
-        )
+        total, square = weight * finite, weight * finite * finite
+    return np.column_stack([weight, total, square, weight * np.where(infinite, np.sign(x), 0.0)])
 
 
 def mean(sums: Float64) -> Float64:
-    """The mean from its sums [..., 4]; infinite when any observation was.
+    """The mean from its sums [..., 4]; infinite if any observation is.
 
-    >>> mean(np.array([4.0, 6.0, 10.0, 0.0])), mean(np.array([4.0, 6.0, 10.0, -1.0])), mean(np.zeros(4))
-    (np.float64(1.5), np.float64(-inf), np.float64(nan))
+    >>> mean(np.array([4.0, 6.0, 10.0, 0.0])), mean(np.array([4.0, 6.0, 10.0, -1.0]))
+    (np.float64(1.5), np.float64(-inf))
+    >>> mean(np.zeros(4))
+    np.float64(nan)
     """
     with np.errstate(divide="ignore", invalid="ignore"):
         finite = sums[..., 1] / sums[..., 0]
@@ -93,13 +94,12 @@ def mean(sums: Float64) -> Float64:
 
 
 def deviation(sums: Float64) -> Float64:
-    """The standard deviation from the sums of a mean [..., 4]; nan when any observation was infinite.
+    """The standard deviation from the sums of a mean [..., 4]; nan if any observation is infinite.
 
     >>> deviation(np.array([4.0, 6.0, 10.0, 0.0]))
     np.float64(0.5)
     """
     with np.errstate(divide="ignore", invalid="ignore"):
-        spread = np.sqrt(
-            np.maximum(sums[..., 2] / sums[..., 0] - (sums[..., 1] / sums[..., 0]) ** 2, 0.0)
-        )
+        variance = sums[..., 2] / sums[..., 0] - (sums[..., 1] / sums[..., 0]) ** 2
+        spread = np.sqrt(np.maximum(variance, 0.0))
     return np.where(sums[..., 3] != 0, np.nan, spread)[()]

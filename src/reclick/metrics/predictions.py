@@ -1,4 +1,4 @@
-"""What a fitted model says of one part of a log: everything the metrics ask, worked out once, when it is first asked."""
+"""What a fitted model predicts for one batch of a log; each quantity is computed once, on demand."""
 
 from __future__ import annotations
 
@@ -25,101 +25,109 @@ NO_CLICK: Int32 = np.zeros(0, np.int32)
 NO_CLICK.flags.writeable = False  # as a batch's arrays are, so that kernels compile once
 
 
-class Ranked(NamedTuple):
-    """The sessions of one number of clicks, and how they stand."""
+class RankedSessions(NamedTuple):
+    """The sessions with a given number of clicks, and the ranks of their click sequences."""
 
-    sessions: Int64  # rows of the part
-    standings: Standings
+    sessions: Int64  # rows of the batch
+    ranks: Standings
 
 
-class PartAnswers:
-    """A part of a log beside what the model expected of it. Any question may raise CannotAnswerError."""
+class BatchPredictions:
+    """A batch of sessions and a model's predictions. Any property may raise CannotAnswerError."""
 
-    def __init__(self, model: ClickModel, part: SessionBatch, pages: Pages) -> None:
-        self.part = part
+    def __init__(self, model: ClickModel, batch: SessionBatch, pages: Pages) -> None:
+        self.batch = batch
         self._model = model
         self._pages = pages
-        self._ranked: dict[int, Ranked] = {}
+        self._ranked: dict[int, RankedSessions] = {}
 
     def __len__(self) -> int:
-        return len(self.part)
+        return len(self.batch)
 
-    # what was seen
+    # ---- observed
 
     @cached_property
     def weight(self) -> Float64:
-        """How often each session counts [session]."""
-        return np.ones(len(self.part)) if self.part.weight is None else self.part.weight
+        """The weight of each session [session]."""
+        return np.ones(len(self.batch)) if self.batch.weight is None else self.batch.weight
 
     @cached_property
-    def ads(self) -> Int64:
+    def n_ads(self) -> Int64:
         """The ads on each page [session]."""
-        return np.diff(self.part.page)
+        return np.diff(self.batch.page)
 
     @cached_property
-    def many(self) -> Int64:
+    def n_clicks(self) -> Int64:
         """The clicks of each session [session]."""
-        return np.diff(self.part.clicks)
+        return np.diff(self.batch.clicks)
 
     @cached_property
     def clicked(self) -> Mask:
         """Whether each ad was clicked [impression]."""
-        out = np.zeros(len(self.part.ad), np.bool_)
-        out[np.repeat(self.part.page[:-1], self.many) + self.part.click - 1] = True
+        out = np.zeros(len(self.batch.ad), np.bool_)
+        out[np.repeat(self.batch.page[:-1], self.n_clicks) + self.batch.click - 1] = True
         return out
 
     @cached_property
     def reverse(self) -> Mask:
-        """Whether each session goes back up the page anywhere [session]."""
-        session = np.repeat(np.arange(len(self.part)), self.many)
-        back = (session[1:] == session[:-1]) & (self.part.click[1:] < self.part.click[:-1])
-        out = np.zeros(len(self.part), np.bool_)
-        out[session[1:][back]] = True
+        """Whether any click of a session is above the click before it [session]."""
+        session = np.repeat(np.arange(len(self.batch)), self.n_clicks)
+        upward = (session[1:] == session[:-1]) & (self.batch.click[1:] < self.batch.click[:-1])
+        out = np.zeros(len(self.batch), np.bool_)
+        out[session[1:][upward]] = True
         return out
 
-    # what the model says of it
+    # ---- predicted
 
     @cached_property
     def log_prob(self) -> Float64:
         """Log-probability of the clicks in their order [session]."""
-        return log_probs(self._pages, self.part.click, self.part.clicks)
+        return log_probs(self._pages, self.batch.click, self.batch.clicks)
 
     @cached_property
     def log_set_prob(self) -> Float64:
-        """Log-probability of the clicks in whatever order [session]."""
-        return log_set_probs(self._pages, self.part.click, self.part.clicks)
+        """Log-probability of the clicks in any order [session]."""
+        return log_set_probs(self._pages, self.batch.click, self.batch.clicks)
 
     @cached_property
-    def marginals(self) -> Float64:
+    def click_prob(self) -> Float64:
         """Probability of a click on each ad [impression]."""
-        return np.clip(self._model.marginals(self.part, self._pages), 0.0, 1.0)
+        return np.clip(self._model.marginals(self.batch, self._pages), 0.0, 1.0)
 
     @cached_property
-    def log2_marginals(self) -> Float64:
-        """C log2 q + (1 − C) log2(1 − q) of each ad's click C and its probability q [impression]."""
+    def log2_outcome_prob(self) -> Float64:
+        """C log2 q + (1 − C) log2(1 − q) for each ad's click C of probability q [impression]."""
         with np.errstate(divide="ignore"):
-            return np.asarray(np.log2(np.where(self.clicked, self.marginals, 1.0 - self.marginals)))
+            outcome = np.where(self.clicked, self.click_prob, 1.0 - self.click_prob)
+            return np.asarray(np.log2(outcome))
 
     @cached_property
-    def first_hits(self) -> Float64:
-        """Whether the first click is where the model thinks it likeliest [session], shared among ties; 0 where there is no click."""
-        none = np.zeros(len(self.part) + 1, np.int64)
-        none.flags.writeable = False
-        chance, _ = next_click_probs(self._pages, NO_CLICK, none)
-        best = np.maximum.reduceat(chance, self.part.page[:-1])  # [session]
-        tied = chance >= np.repeat(best, self.ads) * (1.0 - TIE)
-        out, clicked = np.zeros(len(self.part)), self.many > 0
-        first = self.part.page[:-1][clicked] + self.part.click[self.part.clicks[:-1][clicked]] - 1
-        out[clicked] = (
-            tied[first] / np.add.reduceat(tied, self.part.page[:-1], dtype=np.int64)[clicked]
-        )
+    def first_click_hit(self) -> Float64:
+        """Whether the first click is the most likely one [session]; 1/k for one of k tied ads.
+
+        0 where there is no click.
+        """
+        starts, clicked = self.batch.page[:-1], self.n_clicks > 0
+        chance = self._first_click_prob()
+        highest = np.maximum.reduceat(chance, starts)  # [session]
+        tied = chance >= np.repeat(highest, self.n_ads) * (1.0 - TIE)
+        n_tied = np.add.reduceat(tied, starts, dtype=np.int64)
+        first = starts[clicked] + self.batch.click[self.batch.clicks[:-1][clicked]] - 1
+        out = np.zeros(len(self.batch))
+        out[clicked] = tied[first] / n_tied[clicked]
         return out
 
-    def ranked(self, clicks: int) -> Ranked:
-        """The sessions with so many clicks, and how they stand among all sequences as long."""
-        if clicks not in self._ranked:
-            sessions = np.flatnonzero(self.many == clicks)
-            self._ranked[clicks] = Ranked(
-                sessions, standings(self._pages, self.part.click, self.part.clicks, sessions)
-            )
-        return self._ranked[clicks]
+    def _first_click_prob(self) -> Float64:
+        """Probability that each ad is clicked first [impression]."""
+        no_clicks = np.zeros(len(self.batch) + 1, np.int64)
+        no_clicks.flags.writeable = False
+        chance, _ = next_click_probs(self._pages, NO_CLICK, no_clicks)
+        return chance
+
+    def rank_sessions(self, n_clicks: int) -> RankedSessions:
+        """The sessions with `n_clicks` clicks, ranked among all click sequences of that length."""
+        if n_clicks not in self._ranked:
+            sessions = np.flatnonzero(self.n_clicks == n_clicks)
+            ranks = standings(self._pages, self.batch.click, self.batch.clicks, sessions)
+            self._ranked[n_clicks] = RankedSessions(sessions, ranks)
+        return self._ranked[n_clicks]

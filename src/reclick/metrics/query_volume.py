@@ -1,4 +1,4 @@
-"""How often each query was seen in training, and its bucket."""
+"""How often each query occurs in the training log, and its volume bucket."""
 
 from __future__ import annotations
 
@@ -12,11 +12,12 @@ from reclick.profile import VOLUME_NAMES, volume_bucket
 
 
 class QueryVolumes:
-    """The training volume of any query; 0 for one never seen.
+    """The training volume of any query; 0 for one that does not occur there.
 
-    >>> from reclick.data.counts import count
-    >>> volumes = QueryVolumes(count({"query": ["pizza"] * 11, "ads": [["a"]] * 11, "clicks": [[1]] * 11}))
-    >>> volumes.of(pa.array(["pizza", "sushi"])), volumes.buckets(pa.array(["pizza", "sushi"]))
+    >>> from reclick import count
+    >>> log = {"query": ["pizza"] * 11, "ads": [["a"]] * 11, "clicks": [[1]] * 11}
+    >>> volumes, queries = QueryVolumes(count(log)), pa.array(["pizza", "sushi"])
+    >>> volumes.lookup(queries), volumes.buckets(queries)
     (array([11.,  0.]), array([1, 0]))
     """
 
@@ -25,17 +26,17 @@ class QueryVolumes:
     def __init__(self, counts: Counts) -> None:
         self._index = Interner()
         self._index.codes(counts.queries)
-        self._volumes = np.append(counts.volumes, 0.0)  # the last for code −1: never seen
+        self._volumes = np.append(counts.volumes, 0.0)  # the last is for code −1, an unknown query
 
-    def of(self, queries: pa.Array) -> Float64:
-        """The sessions of each query in training [query]."""
+    def lookup(self, queries: pa.Array) -> Float64:
+        """The training sessions of each query [query]."""
         return np.asarray(self._volumes[self._index.find(queries)])
 
     def buckets(self, queries: pa.Array) -> Int64:
-        """The bucket of each query's volume [query], an index into `names`."""
-        return volume_bucket(self.of(queries))
+        """The volume bucket of each query [query], an index into `names`."""
+        return volume_bucket(self.lookup(queries))
 
-    def buckets_of_sessions(self, batch: SessionBatch) -> Int64:
-        """The bucket of each session's query [session]; only queries that the batch uses are looked up."""
-        used, back = np.unique(batch.query, return_inverse=True)
-        return np.asarray(self.buckets(batch.queries.take(pa.array(used)))[back])
+    def session_buckets(self, batch: SessionBatch) -> Int64:
+        """The volume bucket of each session's query [session]; looks up each distinct query once."""
+        used, index = np.unique(batch.query, return_inverse=True)
+        return np.asarray(self.buckets(batch.queries.take(pa.array(used)))[index])

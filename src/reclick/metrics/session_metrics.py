@@ -9,72 +9,77 @@ import numpy as np
 
 from reclick.clicks.distribution import Standings
 from reclick.data.batch import Float64
-from reclick.metrics.metric import Better, Metric, Observed, mean_metric, two_to_the_minus_mean
-from reclick.metrics.predictions import PartAnswers
+from reclick.metrics.metric import Better, Metric, Observation, mean_metric, perplexity_metric
+from reclick.metrics.predictions import BatchPredictions
 
-EACH = (1, 2, 3, 4)  # clicks of a session whose sequence is ranked
-MOST_POSITIONS = 10  # that have a perplexity of their own
-BINS = 20  # of equal width, for calibration
-
-
-def first_click(part: PartAnswers) -> Observed:
-    """Of sessions with a click: whether the first one is where it was likeliest."""
-    return part.weight * (part.many > 0), part.first_hits
+RANKED_LENGTHS = (1, 2, 3, 4)  # click sequences of these lengths are ranked
+MAX_POSITIONS = 10  # that have a perplexity of their own
+CALIBRATION_BINS = 20  # of equal width
 
 
-def of_ranked(clicks: int, observe: Callable[[Standings], Float64], part: PartAnswers) -> Observed:
-    """Of sessions with so many clicks: something of how they stand among all sequences as long."""
-    weight, x = np.zeros(len(part)), np.zeros(len(part))
-    sessions, stands = part.ranked(clicks)
-    weight[sessions], x[sessions] = part.weight[sessions], observe(stands)
+def first_click(batch: BatchPredictions) -> Observation:
+    """Over sessions with a click: whether the first click is the most likely one."""
+    return batch.weight * (batch.n_clicks > 0), batch.first_click_hit
+
+
+def observe_ranks(
+    n_clicks: int, observe: Callable[[Standings], Float64], batch: BatchPredictions
+) -> Observation:
+    """Over sessions with `n_clicks` clicks: a function of their sequences' ranks."""
+    weight, x = np.zeros(len(batch)), np.zeros(len(batch))
+    sessions, ranks = batch.rank_sessions(n_clicks)
+    weight[sessions], x[sessions] = batch.weight[sessions], observe(ranks)
     return weight, x
 
 
-def hit(stands: Standings) -> Float64:
-    """Whether the session's sequence is the likeliest; one of k tied at the top is k-th of a hit."""
-    return np.asarray((stands.likelier == 0) / stands.likeliest)
+def sequence_hit(ranks: Standings) -> Float64:
+    """Whether the click sequence is the most likely one; 1/k for one of k tied at the top."""
+    return np.asarray((ranks.likelier == 0) / ranks.likeliest)
 
 
-def hit_in_any_order(stands: Standings) -> Float64:
-    """Whether the likeliest sequence has the session's clicks; the share of those that have, among ties."""
-    return np.asarray(stands.same_set / stands.likeliest)
+def set_hit(ranks: Standings) -> Float64:
+    """Whether the most likely sequence has the session's clicks in any order; a share if tied."""
+    return np.asarray(ranks.same_set / ranks.likeliest)
 
 
-def rank(stands: Standings) -> Float64:
-    """The place of the session's sequence, 1 for the likeliest; ties share their mean place."""
-    return np.asarray(stands.likelier + (stands.tied + 1) / 2)
+def rank(ranks: Standings) -> Float64:
+    """The rank of the click sequence, 1 for the most likely; ties share their mean rank."""
+    return np.asarray(ranks.likelier + (ranks.tied + 1) / 2)
 
 
-def session_perplexity(part: PartAnswers) -> Observed:
-    """2^(−mean over positions of the log2 probability of what happened there)."""
-    return part.weight, np.exp2(
-        -np.add.reduceat(part.log2_marginals, part.part.page[:-1]) / part.ads
-    )
+def session_perplexity(batch: BatchPredictions) -> Observation:
+    """2^(−mean over positions of the log2 probability of the outcome there)."""
+    sums = np.add.reduceat(batch.log2_outcome_prob, batch.batch.page[:-1])
+    return batch.weight, np.exp2(-sums / batch.n_ads)
 
 
-def at_position(position: int, part: PartAnswers) -> Observed:
-    """Of pages that long: the log2 probability of what happened at the position."""
-    there = part.ads >= position
-    x = np.zeros(len(part))
-    x[there] = part.log2_marginals[part.part.page[:-1][there] + position - 1]
-    return part.weight * there, x
+def outcome_at_position(position: int, batch: BatchPredictions) -> Observation:
+    """Over pages with that position: the log2 probability of the outcome there."""
+    present = batch.n_ads >= position
+    x = np.zeros(len(batch))
+    x[present] = batch.log2_outcome_prob[batch.batch.page[:-1][present] + position - 1]
+    return batch.weight * present, x
 
 
-def per_position(part: PartAnswers) -> Observed:
-    """The log2 probability of the click set, spread evenly over the page's positions."""
-    return part.weight * part.ads, part.log_set_prob / (np.log(2) * part.ads)
+def set_prob_per_position(batch: BatchPredictions) -> Observation:
+    """The log2 probability of the click set, divided evenly among the page's positions."""
+    return batch.weight * batch.n_ads, batch.log_set_prob / (np.log(2) * batch.n_ads)
 
 
-def calibration_columns(part: PartAnswers) -> Float64:
-    """The ads in all, then for each bin of click probability the ads, their probabilities and their clicks [session, 1 + 3 · BINS]."""
-    session = np.repeat(np.arange(len(part)), part.ads)
-    cell = session * BINS + np.minimum((part.marginals * BINS).astype(np.int64), BINS - 1)
-    weight, size = part.weight[session], len(part) * BINS
+def calibration_columns(batch: BatchPredictions) -> Float64:
+    """The ads in total, then per bin the ads, their click probabilities and their clicks.
+
+    Bins are of click probability; the result is [session, 1 + 3 · CALIBRATION_BINS].
+    """
+    session = np.repeat(np.arange(len(batch)), batch.n_ads)
+    bin_ = np.minimum((batch.click_prob * CALIBRATION_BINS).astype(np.int64), CALIBRATION_BINS - 1)
+    cell = session * CALIBRATION_BINS + bin_
+    weight, size = batch.weight[session], len(batch) * CALIBRATION_BINS
     sums = [
-        np.bincount(cell, values, size).reshape(-1, BINS)
-        for values in (weight, weight * part.marginals, weight * part.clicked)
+        np.bincount(cell, values, size).reshape(-1, CALIBRATION_BINS)
+        for values in (weight, weight * batch.click_prob, weight * batch.clicked)
     ]
-    return np.column_stack([part.weight * part.ads, *sums])
+    return np.column_stack([batch.weight * batch.n_ads, *sums])
 
 
 def calibration_bins(sums: Float64) -> tuple[Float64, Float64, Float64]:
@@ -84,59 +89,68 @@ def calibration_bins(sums: Float64) -> tuple[Float64, Float64, Float64]:
 
 
 def calibration_error(sums: Float64) -> Float64:
-    """Σ over bins |clicks expected − clicks| / ads: the mean distance between what was said and what came, weighted by the ads in the bin."""
+    """Σ over bins |expected clicks − clicks| / ads.
+
+    This is the mean distance between predicted and observed click rates, weighted by the ads in
+    each bin.
+    """
     _, expected, clicks = calibration_bins(sums)
     with np.errstate(divide="ignore", invalid="ignore"):
         return np.asarray(np.abs(expected - clicks).sum(axis=-1) / sums[..., 0])
 
 
-_RANKED: list[tuple[str, str, Better, str, Callable[[Standings], Float64], tuple[int, ...]]] = [
+_RankMetric = tuple[str, str, Better, str, Callable[[Standings], Float64], tuple[int, ...]]
+_RANK_METRICS: list[_RankMetric] = [
     (
         "sequence_accuracy@{m}",
         "Sequence accuracy, {clicks}",
         "higher",
-        "Share of sessions with {clicks} whose click sequence is the likeliest of all that long.",
-        hit,
-        EACH,
+        "Share of sessions with {clicks} whose click sequence is the most likely of that length.",
+        sequence_hit,
+        RANKED_LENGTHS,
     ),
     (
         "rank@{m}",
         "Rank, {clicks}",
         "lower",
-        "Mean place of the click sequence among all that long, in sessions with {clicks}: 1 is the likeliest.",
+        "Mean rank of the click sequence among all of that length, in sessions with {clicks}:"
+        " 1 is the most likely.",
         rank,
-        EACH,
+        RANKED_LENGTHS,
     ),
     (
         "top_accuracy@{m}",
         "Top-{m} accuracy",
         "higher",
-        "Share of sessions with {clicks} that are on the ads of the likeliest sequence that long, in whatever order.",
-        hit_in_any_order,
+        "Share of sessions with {clicks} on the ads of the most likely sequence of that length,"
+        " in any order.",
+        set_hit,
         (2, 3),
     ),
 ]
 
 
-def _ranked_metrics() -> list[Metric]:
+def _rank_metrics() -> list[Metric]:
     metrics = []
-    for name, title, better, about, observe, lengths in _RANKED:
+    for name, title, better, about, observe, lengths in _RANK_METRICS:
         for m in lengths:
             clicks = f"{m} click" + "s" * (m > 1)
-            named, titled, told = (text.format(m=m, clicks=clicks) for text in (name, title, about))
-            metrics.append(mean_metric(named, titled, better, told, partial(of_ranked, m, observe)))
+            texts = [text.format(m=m, clicks=clicks) for text in (name, title, about)]
+            observe_length = partial(observe_ranks, m, observe)
+            metrics.append(mean_metric(texts[0], texts[1], better, texts[2], observe_length))
     return metrics
 
 
 def _position_metrics() -> list[Metric]:
     return [
-        two_to_the_minus_mean(
+        perplexity_metric(
             f"perplexity@{r}",
             f"Perplexity, position {r}",
-            f"2^(−mean log2 probability) of click or no click at position {r}, over the pages that have it: 1 is perfect, 2 a coin.",
-            partial(at_position, r),
+            f"2^(−mean log2 probability) of click or no click at position {r}, over the pages that"
+            " have it: 1 is perfect, 2 a coin toss.",
+            partial(outcome_at_position, r),
         )
-        for r in range(1, MOST_POSITIONS + 1)
+        for r in range(1, MAX_POSITIONS + 1)
     ]
 
 
@@ -145,54 +159,58 @@ _ALL = [
         "first_click_accuracy",
         "First-click accuracy",
         "higher",
-        "Share of clicked sessions whose first click is the likeliest.",
+        "Share of clicked sessions whose first click is the most likely one.",
         first_click,
     ),
-    *_ranked_metrics(),
+    *_rank_metrics(),
     mean_metric(
         "perplexity",
         "Perplexity",
         "lower",
-        "Mean over sessions of 2^(−mean log2 probability of click or no click at each position): 1 is perfect, 2 a coin.",
+        "Mean over sessions of 2^(−mean log2 probability of click or no click per position):"
+        " 1 is perfect, 2 a coin toss.",
         session_perplexity,
     ),
     *_position_metrics(),
-    two_to_the_minus_mean(
+    perplexity_metric(
         "conditional_perplexity",
         "Conditional perplexity",
-        "2^(−log2 probability of the whole click set, a position): unlike perplexity, clicks on a page may depend on each other.",
-        per_position,
+        "2^(−log2 probability of the whole click set, per position): unlike perplexity, it lets"
+        " the clicks on a page depend on each other.",
+        set_prob_per_position,
     ),
     mean_metric(
         "log_likelihood",
         "Log-likelihood",
         "higher",
         "Mean over sessions of the natural log of the probability of the clicks in their order.",
-        lambda part: (part.weight, part.log_prob),
+        lambda batch: (batch.weight, batch.log_prob),
     ),
     mean_metric(
         "log_set_likelihood",
-        "Log-likelihood of the set",
+        "Log-likelihood of the click set",
         "higher",
-        "Mean over sessions of the natural log of the probability that just these ads are clicked, in whatever order.",
-        lambda part: (part.weight, part.log_set_prob),
+        "Mean over sessions of the natural log of the probability that exactly these ads are"
+        " clicked, in any order.",
+        lambda batch: (batch.weight, batch.log_set_prob),
     ),
     mean_metric(
         "impossible",
-        "Impossible",
+        "Zero-probability sessions",
         "lower",
-        "Share of sessions whose click sequence the model holds impossible.",
-        lambda part: (part.weight, np.isneginf(part.log_prob).astype(np.float64)),
+        "Share of sessions to whose click sequence the model assigns zero probability.",
+        lambda batch: (batch.weight, np.isneginf(batch.log_prob).astype(np.float64)),
     ),
     Metric(
         "calibration_error",
         "Calibration error",
         "lower",
-        f"Mean distance between the click probability said and the share clicked, over {BINS} bins of equal width.",
+        "Mean distance between the predicted click probability and the observed click rate, over"
+        f" {CALIBRATION_BINS} bins of equal width.",
         calibration_columns,
         calibration_error,
         None,
-        1 + 3 * BINS,
+        1 + 3 * CALIBRATION_BINS,
     ),
 ]
 

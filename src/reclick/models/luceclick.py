@@ -45,22 +45,22 @@ from reclick.text.tokens import AdTokens
 from reclick.text.word_rates import TextIndex
 
 STRENGTHS = (
-    "attractiveness",
-    "satisfaction",
-    "query",
-    "transition",
-    "kind",
-    "mix",
-    "taste",
-    "position",
+    "attractiveness_strength",
+    "satisfaction_strength",
+    "query_strength",
+    "transition_strength",
+    "component_strength",
+    "mixing_strength",
+    "component_appeal_strength",
+    "position_effect_strength",
 )
-COMMON = (
-    "satisfaction",
-    "query",
-    "mix",
-    "taste",
-    "position",
-)  # may be None: one value common to all
+MAY_BE_SHARED = (  # may be None: one value common to all
+    "satisfaction_strength",
+    "query_strength",
+    "mixing_strength",
+    "component_appeal_strength",
+    "position_effect_strength",
+)
 SAVED = {  # tables beside the pairs' values, and their columns
     "luce_pairs": 5, "luce_eye": 2, "luce_out": 2, "luce_spread": 4, "luce_share": 2, "luce_tastes": 3, "luce_worth": 1, "luce_spots": 3,
     "luce_ease": 3, "luce_told": 2, "luce_eye_factors": 1, "luce_out_factors": 1,
@@ -161,11 +161,7 @@ class LuceClick(ClickModel):
         self.max_iterations = max_iterations
         self.tolerance = tolerance
         for strength in STRENGTHS:
-            _check_strength(
-                f"{strength}_strength",
-                getattr(self, f"{strength}_strength"),
-                none=strength in COMMON,
-            )
+            _check_strength(strength, getattr(self, strength), none=strength in MAY_BE_SHARED)
         if components != "auto":
             check_whole("components", components, 1)
         check_range("frequent", frequent, 0, sys.float_info.max)
@@ -220,14 +216,13 @@ class LuceClick(ClickModel):
 
     def _choose(self, sessions: Sessions, means: Float64) -> Options:
         """The options given, and for those that are "auto" what the log speaks for."""
-        names = [*((name, f"{name}_strength") for name in STRENGTHS), ("components", "components")]
         fixed = {
-            option: value
-            for option, setting in names
-            if (value := getattr(self, setting)) != "auto"
+            name: value
+            for name in (*STRENGTHS, "components")
+            if (value := getattr(self, name)) != "auto"
         }
         if not isinstance(self.satisfaction_prior, str):
-            fixed["satisfied"] = float(self.satisfaction_prior)
+            fixed["satisfaction_prior"] = float(self.satisfaction_prior)
         return Chooser(sessions, means, fixed).choose()
 
     def _fit(
@@ -243,8 +238,8 @@ class LuceClick(ClickModel):
         if history is not None:
             known = _with_history(counted, sessions.counts, history)
             first = first.moved(
-                known.attractiveness(means, options.attractiveness)
-                / counted.attractiveness(means, options.attractiveness)
+                known.attractiveness(means, options.attractiveness_strength)
+                / counted.attractiveness(means, options.attractiveness_strength)
             )
             counted = known
         return fit(
@@ -341,7 +336,7 @@ class LuceClick(ClickModel):
         """Set what was learnt, on the scale of an ad alone on top: `odds` are those of a click on one of prior mean 1, if given."""
         now, problem = done.parameters, done.problem
         self.hyperparameters_ = problem.options._asdict()
-        self.mixing_ = problem.shares if problem.options.mix is not None else now.share[0]
+        self.mixing_ = problem.shares if problem.options.mixing_strength is not None else now.share[0]
         gamma, omega = problem.eye.table(now.eye), problem.out.table(now.out)
         fixed = self.mixing_ @ omega[:, 0]
         leaning = self.mixing_ * gamma[:, 0, 0] / omega[:, 0]
@@ -359,7 +354,7 @@ class LuceClick(ClickModel):
             problem.clickers,
         )
         self.satisfaction_ = (
-            float(now.rho[0]) if problem.options.satisfaction is None else problem.satisfied
+            float(now.rho[0]) if problem.options.satisfaction_strength is None else problem.satisfied
         )
         self._query_outside, self._query_mixing = now.spread, now.share
         self._position_effect, self._position_keys = now.worth, problem.passes.spots.key
@@ -367,7 +362,7 @@ class LuceClick(ClickModel):
             done, self.mixing_, top * self._component_odds / self.mixing_
         )
         self._query_outside_deviation = (
-            problem.unsure(now, told) if problem.options.query is not None else np.zeros(1)
+            problem.unsure(now, told) if problem.options.query_strength is not None else np.zeros(1)
         )
         self._transition_factors, self._outside_factors, self._memory = (
             now.eye,

@@ -1,45 +1,204 @@
-"""How far a long job is, and who is told.
+"""How far a long job is: one protocol for the library, notebooks and the command line.
 
-What reads or writes rows takes a `progress`, which is told of the rows. A fit is deep down in a model: it tells, and `listening` says to whom.
+Whatever works for long calls `report_progress(what, done, total)`. A public function opens
+`track_progress(progress, task)`, which decides who hears of it: the caller's own function, nobody,
+or, where the caller chose nothing, a display that appears after two seconds. It is a bar in a
+terminal or a notebook, and a line every ten seconds elsewhere. `RECLICK_PROGRESS=0` silences it.
 """
 
 from __future__ import annotations
 
+import os
+import sys
+import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from typing import Any
 
-Progress = Callable[[int, int | None], object]  # rows done, rows in all when known
-Told = Callable[
-    [str, int, int | None], object
-]  # what is being done, how far, of how much when known
+from reclick.runtime.parallel import thread_limit
+
+Progress = Callable[[str, int, int | None], object]  # what is done, how far, of how much if known
+ProgressOption = Progress | bool | None  # None: a display; False: nothing; or the caller's own
+PROGRESS_VARIABLE = "RECLICK_PROGRESS"
+SILENT_VALUES = {"0", "no", "off", "false"}
+DISPLAY_DELAY = 2.0  # seconds of silence: most calls are over by then
+LINE_INTERVAL = 10.0  # seconds between lines where there is no terminal
+REFRESH_INTERVAL = 0.1  # seconds between two drawings of a bar
 
 
-def nobody(what: str, done: int, total: int | None) -> None:
-    """Tell nobody."""
+def ignore_progress(what: str, done: int, total: int | None) -> None:
+    """Do nothing with a report."""
 
 
-_listener: ContextVar[Told] = ContextVar("listener", default=nobody)
+_listener: ContextVar[Progress | None] = ContextVar("progress_listener", default=None)
+
+
+def report_progress(what: str, done: int, total: int | None = None) -> None:
+    """Report how far something is to whoever tracks it; nothing happens where nobody does."""
+    listener = _listener.get()
+    if listener is not None:
+        listener(what, done, total)
 
 
 @contextmanager
-def listening(listener: Told) -> Iterator[None]:
-    """Have the listener told how far fits are.
+def progress_to(listener: Progress) -> Iterator[None]:
+    """Send the reports of a block to a function.
 
     >>> from reclick.models import UBM
-    >>> heard = []
-    >>> with listening(lambda what, done, total: heard.append((what, done))):
-    ...     model = UBM(max_iterations=2, tolerance=0).fit({"query": ["q"], "ads": [["a"]], "clicks": [[1]]})
-    >>> heard
+    >>> log = {"query": ["q"], "ads": [["a"]], "clicks": [[1]]}
+    >>> reports = []
+    >>> with progress_to(lambda what, done, total: reports.append((what, done))):
+    ...     model = UBM(max_iterations=2, tolerance=0).fit(log)
+    >>> reports[-2:]
     [('iterations', 1), ('iterations', 2)]
     """
-    before = _listener.set(listener)
+    token = _listener.set(listener)
     try:
         yield
     finally:
-        _listener.reset(before)
+        _listener.reset(token)
 
 
-def tell(what: str, done: int, total: int | None = None) -> None:
-    """Tell whoever listens."""
-    _listener.get()(what, done, total)
+@contextmanager
+def track_progress(progress: ProgressOption, task: str) -> Iterator[None]:
+    """Send the reports of a public function to its caller's `progress`, named after the task.
+
+    Without one, an outer tracker goes on hearing them; where there is none, a display does.
+
+    >>> with track_progress(lambda what, done, total: print(what, done, total), "Counting"):
+    ...     report_progress("sessions", 5, 10)
+    Counting: sessions 5 10
+    """
+    if progress is False:
+        with progress_to(ignore_progress):
+            yield
+    elif callable(progress):
+        with progress_to(_name_task(progress, task)):
+            yield
+    elif _listener.get() is not None:
+        yield
+    else:
+        with show_progress(delay=DISPLAY_DELAY) as display, progress_to(_name_task(display, task)):
+            yield
+
+
+def _name_task(progress: Progress, task: str) -> Progress:
+    def report(what: str, done: int, total: int | None) -> None:
+        progress(f"{task}: {what}", done, total)
+
+    return report
+
+
+# ---- the display
+
+
+@contextmanager
+def show_progress(delay: float = 0.0) -> Iterator[Progress]:
+    """Yield a function that shows reports on standard error, once `delay` seconds have passed."""
+    if os.environ.get(PROGRESS_VARIABLE, "").strip().lower() in SILENT_VALUES:
+        yield ignore_progress
+        return
+    display = _Display(delay)
+    try:
+        yield display
+    finally:
+        display.close()
+
+
+class _Display:
+    """Reports as bars in a terminal or a notebook, and as lines elsewhere.
+
+    It starts no thread before it shows anything, and none at all with a thread limit of 1.
+    """
+
+    def __init__(self, delay: float) -> None:
+        self._started = time.monotonic()
+        self._next = self._started + delay  # when the next drawing or line is due
+        self._lock = threading.Lock()
+        self._show: _Bars | _Lines | None = None
+
+    def __call__(self, what: str, done: int, total: int | None) -> None:
+        now = time.monotonic()
+        if now < self._next and self._show is None:
+            return
+        with self._lock:
+            if self._show is None:
+                self._show = _open_display(self._started)
+            self._show.update(what, done, total, now)
+
+    def close(self) -> None:
+        with self._lock:
+            if self._show is not None:
+                self._show.close()
+
+
+class _Bars:
+    """One bar per task, removed at the end."""
+
+    def __init__(self, console: Any) -> None:
+        from rich.progress import (
+            BarColumn,
+            MofNCompleteColumn,
+            Progress,
+            SpinnerColumn,
+            TextColumn,
+            TimeElapsedColumn,
+            TimeRemainingColumn,
+        )
+
+        self._background = thread_limit() > 1
+        self._drawn = 0.0
+        self._tasks: dict[str, Any] = {}
+        self._bars = Progress(
+            SpinnerColumn(),
+            TextColumn("{task.description}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TimeElapsedColumn(),
+            TimeRemainingColumn(),
+            console=console,
+            transient=True,
+            auto_refresh=self._background,
+        )
+        self._bars.start()
+
+    def update(self, what: str, done: int, total: int | None, now: float) -> None:
+        if what not in self._tasks:
+            self._tasks[what] = self._bars.add_task(what, total=total)
+        self._bars.update(self._tasks[what], completed=done, total=total)
+        if not self._background and now - self._drawn >= REFRESH_INTERVAL:
+            self._bars.refresh()
+            self._drawn = now
+
+    def close(self) -> None:
+        self._bars.stop()
+
+
+class _Lines:
+    """A line every ten seconds, for logs of jobs."""
+
+    def __init__(self, started: float) -> None:
+        self._started = started
+        self._due = started + LINE_INTERVAL
+
+    def update(self, what: str, done: int, total: int | None, now: float) -> None:
+        if now < self._due:
+            return
+        self._due = now + LINE_INTERVAL
+        known = "" if total is None else f" of {total:,}"
+        sys.stderr.write(f"reclick: {what} {done:,}{known} ({now - self._started:.0f} s)\n")
+        sys.stderr.flush()
+
+    def close(self) -> None:
+        """Nothing is left open."""
+
+
+def _open_display(started: float) -> _Bars | _Lines:
+    from rich.console import Console
+
+    console = Console(stderr=True)
+    if console.is_jupyter or (console.is_terminal and sys.stderr.isatty()):
+        return _Bars(console)
+    return _Lines(started)

@@ -44,27 +44,27 @@ FIRST: dict[str, Any] = {
 }  # … and one that only gives prior means
 SATISFIED = 0.3  # where the common satisfaction of the first stage starts, and its prior mean there
 DECISIONS = (
-    "query",
-    "attractiveness",
-    "satisfied",
-    "satisfaction",
-    "satisfied",
-    "transition",
+    "query_strength",
+    "attractiveness_strength",
+    "satisfaction_prior",
+    "satisfaction_strength",
+    "satisfaction_prior",
+    "transition_strength",
     "components",
-    "mix",
-    "kind",
-    "taste",
-    "position",
+    "mixing_strength",
+    "component_strength",
+    "component_appeal_strength",
+    "position_effect_strength",
 )
 GRIDS: dict[str, tuple[Any, ...]] = {  # from the strongest; None is one value common to all
-    "query": (None, 8.0, 4.0, 2.0, 1.0, 0.5),
-    "attractiveness": (8.0, 4.0, 2.0, 1.0, 0.5),
-    "mix": (None, 10.0, 3.0),
-    "kind": (16.0, 4.0),
-    "taste": (None, 20.0, 8.0, 3.0),
-    "position": (None, 100.0, 30.0, 10.0),
-    "satisfaction": (None, 30.0, 10.0, 5.0, 2.0),
-    "transition": (16.0, 4.0, 1.0),
+    "query_strength": (None, 8.0, 4.0, 2.0, 1.0, 0.5),
+    "attractiveness_strength": (8.0, 4.0, 2.0, 1.0, 0.5),
+    "mixing_strength": (None, 10.0, 3.0),
+    "component_strength": (16.0, 4.0),
+    "component_appeal_strength": (None, 20.0, 8.0, 3.0),
+    "position_effect_strength": (None, 100.0, 30.0, 10.0),
+    "satisfaction_strength": (None, 30.0, 10.0, 5.0, 2.0),
+    "transition_strength": (16.0, 4.0, 1.0),
 }
 TENTHS = (
     1,
@@ -77,7 +77,7 @@ WORTHWHILE = 0.0003  # what an addition has to gain a session: less is not worth
 LASTING = 0.002  # … and tastes: less does not last to the next week, and first clicks pay for it
 SAME = 1e-9  # a session, by which log-likelihoods differ through rounding
 DEFAULTS = Options(
-    attractiveness=2.0, satisfaction=5.0, query=None, transition=4.0, components=1, kind=4.0, mix=10.0
+    attractiveness_strength=2.0, satisfaction_strength=5.0, query_strength=None, transition_strength=4.0, components=1, component_strength=4.0, mixing_strength=10.0
 )
 MOST_KINDS = 6
 TASTE = 8.0  # the strength that tastes are tried with at first
@@ -115,7 +115,7 @@ def _top(before: float, at: float, after: float) -> float:
 
 def _from_moderate(options: Options) -> float:
     """How many times θ's prior is stronger or weaker than by default; a log too small to tell would else have it ever stronger."""
-    return abs(math.log(options.attractiveness / DEFAULTS.attractiveness))
+    return abs(math.log(options.attractiveness_strength / DEFAULTS.attractiveness_strength))
 
 
 class Pooled(NamedTuple):
@@ -134,7 +134,7 @@ def pool(sessions: Sessions, options: Options, means: Float64, counted: Counted)
     shares = np.full(options.components, 1 / options.components)
     problem = Problem(
         sessions,
-        options._replace(satisfaction=None, mix=None, taste=None, position=None),
+        options._replace(satisfaction_strength=None, mixing_strength=None, component_appeal_strength=None, position_effect_strength=None),
         means,
         SATISFIED,
         shares,
@@ -153,14 +153,18 @@ def fit(
 ) -> Fit:
     """The second stage of a fit."""
     common = first.parameters
-    satisfied = float(common.rho[0]) if options.satisfied is None else options.satisfied
+    satisfied = (
+        float(common.rho[0])
+        if isinstance(options.satisfaction_prior, str)
+        else options.satisfaction_prior
+    )
     problem = Problem(sessions, options, means, satisfied, common.share[0])
     return climb(problem, _second_start(problem, counted, common), **loop)
 
 
 def _second_start(problem: Problem, counted: Counted, first: Parameters) -> Parameters:
     """Where the first stage ended; what was common there and now is each pair's or query's own: as it was counted, or as nothing is known."""
-    fresh, strength = problem.fresh(), problem.options.satisfaction
+    fresh, strength = problem.fresh(), problem.options.satisfaction_strength
     # Of pairs that only a history may tell of, ρ is its prior mean and stays so.
     rho = (
         first.rho
@@ -186,7 +190,7 @@ class Chooser:
         some, kept = _some(sessions)
         self.means = means[kept]
         self.fixed = (
-            fixed if len(some.counts.queries) > 1 else {"query": None, "mix": None} | fixed
+            fixed if len(some.counts.queries) > 1 else {"query_strength": None, "mixing_strength": None} | fixed
         )  # one query does not differ from others
         self.folds = _dealt(some) if sessions.weight.sum() >= FEWEST else []
         self.counted = [count_sessions(train) for train, _ in self.folds]
@@ -199,41 +203,41 @@ class Chooser:
         if len(self.folds) > 1:
             for name in DECISIONS:
                 if name not in self.fixed and (
-                    now.components > 1 or name not in ("mix", "kind", "taste")
+                    now.components > 1 or name not in ("mixing_strength", "component_strength", "component_appeal_strength")
                 ):
                     now = self._decided(name, now)
-            if now.components > 1 and "satisfied" not in self.fixed:
-                now = self._decided("satisfied", now)  # once more, as kinds of users differ in it
+            if now.components > 1 and "satisfaction_prior" not in self.fixed:
+                now = self._decided("satisfaction_prior", now)  # once more, as kinds of users differ in it
         return now
 
     def _decided(self, name: str, now: Options) -> Options:
         if name == "components":
             return self._kinds(now)
-        if name == "taste":
+        if name == "component_appeal_strength":
             return self._taste(now)
-        if name == "satisfied":
-            return self._satisfied(now) if now.satisfied is None else self._satisfied_finely(now)
+        if name == "satisfaction_prior":
+            return self._satisfied(now) if isinstance(now.satisfaction_prior, str) else self._satisfied_finely(now)
         return self._along(name, now)
 
     def _satisfied(self, now: Options) -> Options:
         """The best of a few prior means of satisfaction, if each pair has its own and the log can tell."""
-        if now.satisfaction is None:
+        if now.satisfaction_strength is None:
             return now
         trials = sorted(
-            (self.tried(now._replace(satisfied=tenths / 10)) for tenths in TENTHS),
+            (self.tried(now._replace(satisfaction_prior=tenths / 10)) for tenths in TENTHS),
             key=lambda trial: trial.mean,
         )
         return trials[-1].options if trials[-1].mean - trials[0].mean > SAME else now
 
     def _satisfied_finely(self, now: Options) -> Options:
         """The best prior mean of satisfaction with the strength that it has now: a tenth up or down as long as that gains, then between tenths."""
-        if now.satisfied is None or now.satisfaction is None:
+        if isinstance(now.satisfaction_prior, str) or now.satisfaction_strength is None:
             return now
 
         def gain(tenths: int) -> float:
-            return self.tried(now._replace(satisfied=tenths / 10)).mean
+            return self.tried(now._replace(satisfaction_prior=tenths / 10)).mean
 
-        best = round(10 * now.satisfied)
+        best = round(10 * now.satisfaction_prior)
         while (
             better := max(range(max(best - 1, TENTHS[0]), min(best + 1, TENTHS[-1]) + 1), key=gain)
         ) != best:
@@ -251,28 +255,28 @@ class Chooser:
         trials = [self.tried(now._replace(**{name: value})) for value in GRIDS[name]]
         best = max(trials, key=lambda trial: trial.mean)
         if GRIDS[name][0] is None:
-            none, least = trials[0], LASTING if name == "taste" else WORTHWHILE
+            none, least = trials[0], LASTING if name == "component_appeal_strength" else WORTHWHILE
             if not _earns(best, none, least):
                 return none.options
             trials = [trial for trial in trials[1:] if _earns(trial, none, least)]
         fair = [trial.options for trial in trials if best.sureness(trial) <= 1]
-        return min(fair, key=_from_moderate) if name == "attractiveness" else fair[0]
+        return min(fair, key=_from_moderate) if name == "attractiveness_strength" else fair[0]
 
     def _taste(self, now: Options) -> Options:
         """Tastes of the kinds of users that there are; where they have them, it may take more kinds to tell them.
 
         Kinds were taken before their shares, strength and tastes were decided: in the end they have to earn their place with these.
         """
-        then = self._along("taste", now)
+        then = self._along("component_appeal_strength", now)
         if "components" in self.fixed:
             return then
-        if then.taste is not None:
+        if then.component_appeal_strength is not None:
             then = self._kinds(then)
         alone = then._replace(components=1)
         return (
             then
             if _earns(
-                self.tried(then), self.tried(alone), WORTHWHILE if then.taste is None else LASTING
+                self.tried(then), self.tried(alone), WORTHWHILE if then.component_appeal_strength is None else LASTING
             )
             else alone
         )
@@ -288,10 +292,10 @@ class Chooser:
             None,
         ):
             now = more
-        tasting = now._replace(components=2, taste=TASTE)
+        tasting = now._replace(components=2, component_appeal_strength=TASTE)
         if (
             now.components == 1
-            and "taste" not in self.fixed
+            and "component_appeal_strength" not in self.fixed
             and _earns(self.tried(tasting), self.tried(now), LASTING)
         ):
             return tasting

@@ -133,7 +133,7 @@ def _count_steps(
 def counted_start(problem: Problem, counted: Counted) -> Parameters:
     """Ads, the eye and the outside option as they were counted."""
     start = problem.fresh()
-    theta = counted.attractiveness(problem.means, problem.options.attractiveness)
+    theta = counted.attractiveness(problem.means, problem.options.attractiveness_strength)
     eye, out = _habits(problem, counted.steps)
     return start._replace(
         theta=theta,
@@ -157,8 +157,8 @@ def _habits(problem: Problem, steps: Steps) -> tuple[Float64, Float64]:
     leave_then, act_then = _tired((ended + LEAST * overall) / (ended + went_on + LEAST), satisfied)
     exposure = leave * (1 - leave_then) / (1 - leave)  # 1 / (ω + the weights beside it)
     eye, out = (
-        eye_levels(1, longest, options.transition, options.kind),
-        out_levels(1, longest, options.kind),
+        eye_levels(1, longest, options.transition_strength, options.component_strength),
+        out_levels(1, longest, options.component_strength),
     )
     return (
         _solved(eye, steps.chosen, leave[:, None] * (steps.left + act[:, None] * steps.ended)),

@@ -37,12 +37,12 @@ def maximise(problem: Problem, now: Parameters, found: Found) -> Parameters:
     )
     rho, loose, ease = _satisfaction(problem, now, found)
     spread = now.spread
-    if options.query is not None:
+    if options.query_strength is not None:
         spread = raise_weights(
             spread,
             found.query_chosen,
             found.query_pulled,
-            options.query + old.query_chosen,
+            options.query_strength + old.query_chosen,
             problem.query_rate(now),
         )
     eye, out = problem.eye.table(now.eye), problem.out.table(now.out)
@@ -58,10 +58,10 @@ def maximise(problem: Problem, now: Parameters, found: Found) -> Parameters:
         spread=spread,
         share=_shares(problem, found.kind_chosen),
         rare=_class_means(theta / problem.means, problem.pair_class, problem.largest[0])
-        if options.attractiveness
+        if options.attractiveness_strength
         else now.rare,
         seldom=_class_means(spread, problem.query_class, problem.largest[1])
-        if options.query
+        if options.query_strength
         else now.seldom,
         taste=taste,
         loose=loose,
@@ -107,12 +107,12 @@ def _satisfaction(
 ) -> tuple[Float64, Float64, Float64]:
     """ρ, whose mean is (expected satisfied + prior) / (clicks + prior), of each pair or of all, how loose it is, and each kind's ς."""
     yes, no, clicks, ease = problem.yes, problem.no, problem.followed, now.ease
-    if problem.options.satisfaction is None:
+    if problem.options.satisfaction_strength is None:
         common = (found.satisfied.sum() + yes[0]) / (clicks.sum() + yes[0] + no[0])
         return np.full(len(clicks), np.clip(common, EDGE, 1 - EDGE)), now.loose, ease
     asked = found.asked if problem.passes.eased else clicks[:, None]
     if problem.passes.eased:
-        old, strength = problem.old, problem.options.kind
+        old, strength = problem.old, problem.options.component_strength
         wanted, exposure = (
             found.ease_chosen + old.ease_chosen + strength,
             found.ease_pulled / now.ease + old.ease_exposure + strength,

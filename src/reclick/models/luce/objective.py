@@ -45,10 +45,10 @@ class Problem:
         earlier: Int64 = NONE,
     ) -> None:
         """`means` [pair] are prior means of θ; `satisfied` is that of ρ; `shares` [kind] those of the kinds; `earlier` are keys of old spots."""
-        self.options = options if options.components > 1 else options._replace(mix=None, taste=None)
+        self.options = options if options.components > 1 else options._replace(mixing_strength=None, component_appeal_strength=None)
         self.means, self.satisfied, self.shares = means, satisfied, shares
         self.least_known = known_before(
-            self.options.satisfaction or 0.0, satisfied
+            self.options.satisfaction_strength or 0.0, satisfied
         )  # of the logit of a ρ
         self.passes = Passes(sessions, self.options, earlier)
         self.eye, self.out, self.worth, self.queries = (
@@ -94,17 +94,17 @@ class Problem:
 
     def prior_rate(self, now: Parameters) -> Float64:
         """The rate of the Gamma prior of each θ [pair], without the memory."""
-        return np.asarray(self.options.attractiveness / (self.means * now.rare[self.pair_class]))
+        return np.asarray(self.options.attractiveness_strength / (self.means * now.rare[self.pair_class]))
 
     def query_rate(self, now: Parameters) -> Float64:
         """The rate of the Gamma prior of each f [query], likewise."""
         return np.asarray(
-            (self.options.query or 0.0) / now.seldom[self.query_class] + self.old.query_exposure
+            (self.options.query_strength or 0.0) / now.seldom[self.query_class] + self.old.query_exposure
         )
 
     def _satisfied_before(self) -> tuple[Float64, Float64]:
         """What the prior and the memory say of ρ: pseudo-clicks that satisfied, and that did not [pair]; if it is common, the first has them."""
-        old, strength = self.old, self.options.satisfaction
+        old, strength = self.old, self.options.satisfaction_strength
         if strength is None:
             yes, no = np.zeros((2, len(self.followed)))
             yes[0] = POOLED * self.satisfied + old.satisfied.sum()
@@ -123,12 +123,12 @@ class Problem:
         """What the prior and the memory say of the shares, in pseudo-sessions [query or 1, kind]."""
         return (
             self.old.kind_chosen
-            + (1.0 if self.options.mix is None else self.options.mix) * self.shares
+            + (1.0 if self.options.mixing_strength is None else self.options.mixing_strength) * self.shares
         )
 
     def tasted_before(self) -> tuple[Float64, Float64]:
         """What the prior and the memory say of tastes: strengths and rates of their Gamma priors [pair, kind]."""
-        strength = self.options.taste or 0.0
+        strength = self.options.component_appeal_strength or 0.0
         return strength + self.old.taste_chosen, strength + self.old.taste_exposure
 
     def log_prior(self, now: Parameters) -> float:
@@ -137,33 +137,33 @@ class Problem:
         old, eye, out = self.old, self.eye.table(now.eye), self.out.table(now.out)
         value = _log_gamma(
             now.theta, self.strength, self.rate(now)
-        ) - options.attractiveness * _log_means(now.rare, self.pair_sizes)
+        ) - options.attractiveness_strength * _log_means(now.rare, self.pair_sizes)
         value += self.eye.log_prior(now.eye) + self.out.log_prior(now.out)
         value += _log_memory(old.eye_chosen, old.eye_exposure, eye) + _log_memory(
             old.out_chosen, old.out_exposure, out
         )
         value += self._log_satisfaction(now)
         if self.passes.eased:
-            value += options.kind * float(np.sum(np.log(now.ease) - now.ease)) + _log_memory(
+            value += options.component_strength * float(np.sum(np.log(now.ease) - now.ease)) + _log_memory(
                 old.ease_chosen, old.ease_exposure, now.ease
             )
-        if options.position is not None:
+        if options.position_effect_strength is not None:
             value += self.worth.log_prior(now.worth) + _log_memory(
                 old.spot_chosen, old.spot_exposure, self.worth.table(now.worth)
             )
-        if options.query is not None:
-            value += _log_gamma(now.spread, options.query + old.query_chosen, self.query_rate(now))
-            value -= options.query * _log_means(now.seldom, self.query_sizes)
+        if options.query_strength is not None:
+            value += _log_gamma(now.spread, options.query_strength + old.query_chosen, self.query_rate(now))
+            value -= options.query_strength * _log_means(now.seldom, self.query_sizes)
         if options.components > 1:
             value += float(np.sum(self.mixed_before() * np.log(now.share)))
-        if options.taste is not None:
+        if options.component_appeal_strength is not None:
             value += _log_gamma(
                 now.taste.ravel(), *(before.ravel() for before in self.tasted_before())
             )
         return value
 
     def _log_satisfaction(self, now: Parameters) -> float:
-        if self.options.satisfaction is None:
+        if self.options.satisfaction_strength is None:
             return float(self.yes[0] * np.log(now.rho[0]) + self.no[0] * np.log(1 - now.rho[0]))
         return log_belief(now.rho, now.loose, self.yes, self.no, self.told(), self.old.doubt)
 
@@ -202,7 +202,7 @@ class Problem:
 
     def known_readiness(self, now: Parameters) -> Float64:
         """What the prior tells of log f [query]."""
-        return np.asarray((self.options.query or 0.0) / now.seldom[self.query_class] * now.spread)
+        return np.asarray((self.options.query_strength or 0.0) / now.seldom[self.query_class] * now.spread)
 
     def told_of_pairs(self, now: Parameters) -> Evidence:
         """What sessions told of each pair, old ones included."""
@@ -215,7 +215,7 @@ class Problem:
 
     def score(self, now: Parameters, sessions: Sessions) -> Float64:
         """The log-likelihood of each of other sessions of the same pairs [session], as the model would answer."""
-        if self.options.query is None:
+        if self.options.query_strength is None:
             return self.passes.score(now, sessions)
         unsure = self.unsure(now, self.told_of_pairs(now))
         return log_mean(
@@ -230,7 +230,7 @@ class Problem:
     def remember(self, memory: Memory) -> None:
         """Take what earlier sessions said into account."""
         self.old = memory
-        self.strength = self.options.attractiveness + memory.chosen
+        self.strength = self.options.attractiveness_strength + memory.chosen
         self.yes, self.no = self._satisfied_before()
 
     def forgotten(self) -> Memory:
@@ -283,8 +283,8 @@ class Problem:
             out[self.out.starts[2] : self.out.starts[3]] = np.repeat(patience, 2)
             jumps = eye[self.eye.starts[3] : self.eye.starts[4]].reshape(options.components, -1)
             jumps[2::2, longest : 2 * longest] *= 2.0
-        spread = np.ones(self.queries if options.query is not None else 1)
-        share = np.tile(self.shares, (self.queries if options.mix is not None else 1, 1))
+        spread = np.ones(self.queries if options.query_strength is not None else 1)
+        share = np.tile(self.shares, (self.queries if options.mixing_strength is not None else 1, 1))
         alike, taste = (
             np.ones(len(OFTEN) + 1),
             np.ones((len(self.means) if self.passes.tasted else 1, self.passes.tastes)),
@@ -308,7 +308,7 @@ class Problem:
 
     def loose(self, rho: Float64) -> Float64:
         """The variance of the logit of each ρ [pair], nothing being in doubt; none if ρ is common to all, or was never told of."""
-        if self.options.satisfaction is None:
+        if self.options.satisfaction_strength is None:
             return np.full(len(rho), EXACT)
         known = known_of(
             rho,

@@ -10,18 +10,16 @@ from reclick.data.batch import Float64
 class Options(NamedTuple):
     """What is fitted, and how strongly each prior holds; None: common to all."""
 
-    attractiveness: float = 2.0
-    satisfaction: float | None = 5.0
-    satisfied: float | None = (
-        None  # the prior mean of ρ; None: what the first stage of a fit finds common to all
-    )
-    query: float | None = None  # the outside option of each query
-    transition: float = 2.0
+    attractiveness_strength: float = 2.0
+    satisfaction_strength: float | None = 5.0
+    satisfaction_prior: float | str = "overall"  # the mean of ρ, or "overall": what the first stage of a fit finds
+    query_strength: float | None = None  # the outside option of each query
+    transition_strength: float = 2.0
     components: int = 1
-    kind: float = 4.0  # how each kind of user differs
-    mix: float | None = None  # the kinds of each query's users
-    taste: float | None = None  # what each kind of user finds attractive
-    position: float | None = None  # what positions are worth to each query and ad
+    component_strength: float = 4.0  # how each kind of user differs
+    mixing_strength: float | None = None  # the kinds of each query's users
+    component_appeal_strength: float | None = None  # what each kind of user finds attractive
+    position_effect_strength: float | None = None  # what positions are worth to each query and ad
 
 
 class Parameters(NamedTuple):

@@ -74,9 +74,9 @@ class Passes:
     def __init__(self, sessions: Sessions, options: Options, earlier: Int64 = NONE) -> None:
         """`earlier` are keys of spots that need not be among the sessions'."""
         self.own, self.mixed, self.tasted, self.components = (
-            options.query is not None,
-            options.mix is not None,
-            options.taste is not None,
+            options.query_strength is not None,
+            options.mixing_strength is not None,
+            options.component_appeal_strength is not None,
             options.components,
         )
         self.pairs, self.queries, self.pair_query = (
@@ -85,8 +85,8 @@ class Passes:
             sessions.counts.pair_query,
         )
         self.longest = longest = max(sessions.counts.max_ads, 1)
-        self.placed = options.position is not None
-        self.eased = options.components > 1 and options.satisfaction is not None
+        self.placed = options.position_effect_strength is not None
+        self.eased = options.components > 1 and options.satisfaction_strength is not None
         self.spots = spots_of(sessions, earlier) if self.placed else Spots(NONE)
         self.spot_pair = self.spots.pair
         self.worth: Levels = worth_levels(
@@ -94,14 +94,14 @@ class Passes:
             self.pair_query,
             self.queries if self.placed else 0,
             longest,
-            options.position or 0.0,
+            options.position_effect_strength or 0.0,
         )
         self.blocks = [
             as_block(part, self.spots if self.placed else None)
             for part in sessions.blocks(os.cpu_count() or 1)
         ]
-        self.eye: Levels = eye_levels(options.components, longest, options.transition, options.kind)
-        self.out: Levels = out_levels(options.components, longest, options.kind)
+        self.eye: Levels = eye_levels(options.components, longest, options.transition_strength, options.component_strength)
+        self.out: Levels = out_levels(options.components, longest, options.component_strength)
         self.tastes = options.components if self.tasted else 1
         self.room = (options.components, longest + 1, longest + 1)  # of one session, in a pass
 

@@ -25,7 +25,7 @@ def information(done: Fit, share: Float64, scale: Float64) -> tuple[Float64, Flo
     now, problem = done.parameters, done.problem
     told = problem.told_of_pairs(now)
     shown = problem.spot_exposure(now, done.found) + problem.old.spot_exposure
-    common = problem.options.satisfaction is None
+    common = problem.options.satisfaction_strength is None
     rho = (
         now.rho * (1 - now.rho) * HARDLY_KNOWN
         if common
@@ -37,7 +37,7 @@ def information(done: Fit, share: Float64, scale: Float64) -> tuple[Float64, Flo
 
 def _of_attractiveness(told: Evidence, problem: Problem, shown: Float64) -> Evidence:
     """Of what sessions tell of a pair, what tells of its θ and not of what its positions are worth."""
-    strength = problem.options.position
+    strength = problem.options.position_effect_strength
     if strength is None:
         return told
     left = share_told((told.end + told.ads).sum(axis=1), shown, problem.passes.spot_pair, strength)
@@ -56,16 +56,16 @@ def _of_theta(
         head,
         problem.pair_query,
         f,
-        options.query is not None,
+        options.query_strength is not None,
     )
-    if options.taste is None:
+    if options.component_appeal_strength is None:
         return known
     alone = told.end + told.ads  # as if the other ads were known; together they tell less
     alone *= (np.maximum(known - head, 0.0) / np.maximum(alone.sum(axis=1), SURE))[:, None]
     return of_all(
         alone,
         head,
-        options.taste * now.taste,
+        options.component_appeal_strength * now.taste,
         slopes(scale * now.theta[:, None] * now.taste, share),
     )
 

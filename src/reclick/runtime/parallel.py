@@ -1,0 +1,238 @@
+"""Threads: one limit for all of Reclick, an ordered parallel map, and reading ahead.
+
+The limit is `RECLICK_THREADS`, or the processors this process may use. `threads=` arguments and
+`limit_threads` set another. With a limit of 1 no thread is started. Kernels release the GIL, so
+threads are enough.
+"""
+
+from __future__ import annotations
+
+import os
+import queue
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import TypeVar
+
+from reclick.errors import SettingError
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+THREADS_VARIABLE = "RECLICK_THREADS"
+# Items that prefetch holds: their times vary, and neither side should wait for the other.
+PREFETCHED_ITEMS = 3
+POOL_THREADS = 1024  # a pool starts a thread only for work that waits, so this is never reached
+END = object()
+
+_limit: ContextVar[int | None] = ContextVar("thread_limit", default=None)
+_worker = threading.local()  # .active: this thread belongs to the pool
+_pool_lock = threading.Lock()
+_pool: ThreadPoolExecutor | None = None
+
+
+# ---- the limit
+
+
+def thread_limit(threads: int | None = None) -> int:
+    """How many threads may work at once: `threads` where it is given, else the limit.
+
+    Inside a worker of `parallel_map` it is 1, so nested maps start no more threads.
+
+    >>> with limit_threads(3):
+    ...     thread_limit(), thread_limit(2)
+    (3, 2)
+    """
+    if getattr(_worker, "active", False):
+        return 1
+    if threads is not None:
+        return _check_threads("threads", threads)
+    chosen = _limit.get()
+    if chosen is not None:
+        return chosen
+    variable = os.environ.get(THREADS_VARIABLE, "").strip()
+    return _check_threads(THREADS_VARIABLE, variable) if variable else _available_processors()
+
+
+@contextmanager
+def limit_threads(threads: int | None) -> Iterator[None]:
+    """Let at most so many threads work at once in the block; None leaves the limit as it is."""
+    if threads is None:
+        yield
+        return
+    token = _limit.set(_check_threads("threads", threads))
+    try:
+        yield
+    finally:
+        _limit.reset(token)
+
+
+def _check_threads(name: str, value: object) -> int:
+    text = str(value)
+    if isinstance(value, bool) or not text.isdecimal() or int(text) < 1:
+        raise SettingError(name, value, "a whole number of 1 or more")
+    return int(text)
+
+
+def _available_processors() -> int:
+    try:
+        return len(os.sched_getaffinity(0))  # fewer than the machine has, in a container
+    except AttributeError:  # not on every system
+        return os.cpu_count() or 1
+
+
+# ---- map
+
+
+def parallel_map(
+    function: Callable[[Item], Result], items: Iterable[Item], *, threads: int | None = None
+) -> Iterator[Result]:
+    """Yield function(item) in the order of the items.
+
+    At most `threads` items (default: the limit) are worked on or wait to be yielded, so memory is
+    bounded and items may come from a generator. An error is raised at its place.
+
+    >>> list(parallel_map(abs, [-3, 2, -1]))
+    [3, 2, 1]
+    """
+    limit = thread_limit(threads)
+    if limit == 1 or (isinstance(items, list | tuple | range) and len(items) < 2):
+        yield from map(function, items)
+        return
+    pool, waiting = _shared_pool(), deque[Future[Result]]()
+    try:
+        for item in items:
+            if len(waiting) == limit:
+                yield waiting.popleft().result()
+            waiting.append(pool.submit(_run_in_worker, function, item))
+        while waiting:
+            yield waiting.popleft().result()
+    finally:  # nothing goes on after an error, or when the caller stops
+        for future in waiting:
+            future.cancel()
+        for future in waiting:
+            if not future.cancelled():
+                future.exception()
+
+
+def run_parallel(*calls: Callable[[], Result], threads: int | None = None) -> list[Result]:
+    """The results of some calls, in their order.
+
+    >>> run_parallel(lambda: 1, lambda: 2)
+    [1, 2]
+    """
+    return list(parallel_map(_call, calls, threads=threads))
+
+
+def _call(function: Callable[[], Result]) -> Result:
+    return function()
+
+
+def _run_in_worker(function: Callable[[Item], Result], item: Item) -> Result:
+    _worker.active = True
+    try:
+        return function(item)
+    finally:
+        _worker.active = False
+
+
+def _shared_pool() -> ThreadPoolExecutor:
+    global _pool  # noqa: PLW0603
+    with _pool_lock:
+        if _pool is None:
+            _pool = ThreadPoolExecutor(POOL_THREADS, thread_name_prefix="reclick")
+        return _pool
+
+
+def _forget_pool() -> None:
+    """A forked process has none of the threads of its parent."""
+    global _pool, _pool_lock  # noqa: PLW0603
+    _pool, _pool_lock = None, threading.Lock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget_pool)
+
+
+# ---- reading ahead
+
+
+def prefetch(
+    items: Iterator[Item],
+    depth: int = PREFETCHED_ITEMS,
+    *,
+    on_stop: Callable[[], object] = lambda: None,
+    threads: int | None = None,
+) -> Iterator[Item]:
+    """Yield the items in order while a background thread prepares the next ones.
+
+    Errors come through, and the thread ends when the consumer stops, however it stops. `on_stop`
+    is called then, to interrupt an item that takes long. With a limit of 1 there is no thread.
+    """
+    if thread_limit(threads) == 1:
+        try:
+            yield from items
+        finally:
+            on_stop()
+            _close(items)
+        return
+    ready: queue.Queue[object] = queue.Queue(depth)
+    stop = threading.Event()
+    errors: list[BaseException] = []
+    worker = threading.Thread(
+        target=_fill_queue, args=(items, ready, stop, errors), name="reclick-prefetch", daemon=True
+    )
+    worker.start()
+    try:
+        while (item := ready.get()) is not END:
+            yield item  # type: ignore[misc]
+    finally:
+        stop.set()
+        on_stop()
+        _drain(ready)
+        worker.join()
+    if errors:
+        raise errors[0]
+
+
+def _fill_queue(
+    items: Iterator[Item],
+    ready: queue.Queue[object],
+    stop: threading.Event,
+    errors: list[BaseException],
+) -> None:
+    try:
+        for item in items:
+            if not _put(item, ready, stop):
+                break
+    except BaseException as error:  # the consumer's thread raises it
+        errors.append(error)
+    finally:
+        _close(items)
+        _put(END, ready, stop)
+
+
+def _close(items: Iterator[Item]) -> None:
+    close = getattr(items, "close", None)
+    if close:
+        close()
+
+
+def _put(item: object, ready: queue.Queue[object], stop: threading.Event) -> bool:
+    while not stop.is_set():
+        try:
+            ready.put(item, timeout=0.1)
+        except queue.Full:
+            continue
+        return True
+    return False
+
+
+def _drain(ready: queue.Queue[object]) -> None:
+    try:
+        while True:
+            ready.get_nowait()
+    except queue.Empty:
+        return

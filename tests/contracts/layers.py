@@ -1,0 +1,129 @@
+"""The layers of src/reclick, top down: a package imports only what stands below it."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+SOURCE = Path(__file__).parents[2] / "src" / "reclick"
+
+# Packages and modules of one line do not import each other.
+LAYERS = (
+    ("__main__", "testing"),
+    ("cli",),
+    ("report",),
+    ("evaluation",),
+    ("exports", "metrics", "simulation"),
+    ("predictor", "profile"),
+    ("models",),
+    ("fitting",),
+    ("clicks",),
+    ("engines",),
+    ("text",),
+    ("logs",),
+    ("data",),
+    ("runtime",),
+    ("errors",),
+)
+LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names}
+
+# A result shows itself: `Evaluation.to_html` imports the report when it is called.
+ALLOWED = {("evaluation", "report")}
+
+
+class Import(NamedTuple):
+    """One import of a reclick module by another."""
+
+    importer: str  # dotted, below reclick
+    imported: str
+    line: int
+    lazy: bool  # inside a function
+
+
+def module_name(path: Path, source: Path = SOURCE) -> str:
+    """The dotted name of a file, below reclick."""
+    name = ".".join(path.relative_to(source).with_suffix("").parts)
+    return name.removesuffix(".__init__")
+
+
+def read_imports(source: Path = SOURCE) -> list[Import]:
+    """Every import of a reclick module, except those for type checking only."""
+    return [
+        each for path in sorted(source.rglob("*.py")) for each in _imports_of_file(path, source)
+    ]
+
+
+def _imports_of_file(path: Path, source: Path) -> Iterator[Import]:
+    importer = module_name(path, source)
+    yield from _imports_below(ast.parse(path.read_text(encoding="utf-8")), importer, lazy=False)
+
+
+def _imports_below(node: ast.AST, importer: str, *, lazy: bool) -> Iterator[Import]:
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.If) and "TYPE_CHECKING" in ast.unparse(child.test):
+            continue
+        if isinstance(child, ast.ImportFrom) and child.module:
+            names = [f"{child.module}.{alias.name}" for alias in child.names]
+            yield from (
+                Import(importer, name, child.lineno, lazy) for name in _below_reclick(names)
+            )
+        if isinstance(child, ast.Import):
+            names = [alias.name for alias in child.names]
+            yield from (
+                Import(importer, name, child.lineno, lazy) for name in _below_reclick(names)
+            )
+        inside = lazy or isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef)
+        yield from _imports_below(child, importer, lazy=inside)
+
+
+def _below_reclick(names: list[str]) -> Iterator[str]:
+    for name in names:
+        if name.startswith("reclick."):
+            yield name.removeprefix("reclick.")
+
+
+def find_violations(imports: list[Import]) -> list[str]:
+    """Imports that point up, or sideways within a layer."""
+    return [
+        f"{each.importer}:{each.line} imports {each.imported}, which stands above or beside it"
+        for each in imports
+        if _breaks(each)
+    ]
+
+
+def _breaks(each: Import) -> bool:
+    upper, lower = each.importer.split(".")[0], each.imported.split(".")[0]
+    if upper == lower or upper not in LEVEL or lower not in LEVEL:
+        return False
+    if each.lazy and (upper, lower) in ALLOWED:
+        return False
+    return LEVEL[lower] <= LEVEL[upper]
+
+
+def find_single_importers(source: Path = SOURCE) -> dict[str, str]:
+    """Modules that exactly one other module imports, and that module.
+
+    A name that a package passes on counts as an import of the module that defines it.
+    """
+    packages = {module_name(path, source) for path in source.rglob("__init__.py")}
+    modules = {module_name(path, source) for path in source.rglob("*.py")} - packages
+    imports = read_imports(source)
+    passed_on = _find_reexports(imports, packages)
+    importers: dict[str, set[str]] = {name: set() for name in modules}
+    for each in imports:
+        target = passed_on.get(each.imported, each.imported)
+        target = target if target in modules else target.rpartition(".")[0]
+        if target in importers and each.importer not in packages and target != each.importer:
+            importers[target].add(each.importer)
+    return {name: next(iter(who)) for name, who in importers.items() if len(who) == 1}
+
+
+def _find_reexports(imports: list[Import], packages: set[str]) -> dict[str, str]:
+    """Where names that packages pass on are defined: {"logs.as_log": "logs.coerce.as_log"}."""
+    return {
+        f"{each.importer}.{each.imported.rpartition('.')[2]}": each.imported
+        for each in imports
+        if each.importer in packages
+    }

@@ -1,0 +1,63 @@
+"""Imports point one way: each package of src/reclick imports only what stands below it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.contracts.layers import (
+    LEVEL,
+    SOURCE,
+    find_single_importers,
+    find_violations,
+    read_imports,
+)
+
+MOST_FILES = 175
+STANDS_ALONE = ("models.", "logs.formats.", "report.sections.")  # a model, a format, a section
+ENTRY_POINTS = {"cli", "testing", "__main__"}
+
+
+def test_imports_point_down_the_layers() -> None:
+    assert find_violations(read_imports()) == []
+
+
+def test_every_package_has_a_layer() -> None:
+    names = {path.stem for path in SOURCE.iterdir() if path.suffix == ".py" or path.is_dir()}
+    assert names - {"__init__", "__pycache__", "py"} <= set(LEVEL) | {"py.typed"}
+
+
+@pytest.mark.parametrize(
+    ("file", "statement", "found"),
+    [
+        ("data/broken.py", "from reclick.engines.base import Engine", 1),
+        ("data/broken.py", "from reclick.errors import LogError", 0),
+        ("models/broken.py", "from reclick.metrics import METRICS", 1),
+        ("exports/broken.py", "def f():\n    from reclick.metrics import METRICS", 1),
+        ("evaluation/broken.py", "from reclick.report import to_html", 1),
+        ("evaluation/broken.py", "def f():\n    from reclick.report import to_html", 0),
+        ("logs/broken.py", "if TYPE_CHECKING:\n    from reclick.models import UBM", 0),
+    ],
+)
+def test_an_import_that_points_up_is_refused(
+    tmp_path: Path, file: str, statement: str, found: int
+) -> None:
+    (tmp_path / file).parent.mkdir()
+    (tmp_path / file).write_text(statement)
+    assert len(find_violations(read_imports(tmp_path))) == found
+
+
+def test_a_file_has_more_than_one_reader_or_is_a_model_a_format_or_a_section() -> None:
+    alone = {
+        name: who
+        for name, who in find_single_importers().items()
+        if not name.startswith(STANDS_ALONE)
+        and name not in ENTRY_POINTS
+        and not name.endswith("_commands")
+    }
+    assert alone == {}, "merge each into the module that imports it"
+
+
+def test_there_are_not_too_many_files() -> None:
+    assert len(list(SOURCE.rglob("*.py"))) <= MOST_FILES

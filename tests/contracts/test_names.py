@@ -1,0 +1,137 @@
+"""Names of src/reclick: one class per name, and functions are not bare participles."""
+
+from __future__ import annotations
+
+import ast
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.contracts.layers import SOURCE
+
+# Irregular participles, and adjectives of the same use. Regular ones end in -ed.
+PARTICIPLES = frozenset(
+    (
+        "asked",
+        "beside",
+        "bought",
+        "broken",
+        "brought",
+        "built",
+        "caught",
+        "chosen",
+        "dealt",
+        "done",
+        "drawn",
+        "driven",
+        "found",
+        "given",
+        "gone",
+        "grown",
+        "held",
+        "hidden",
+        "kept",
+        "known",
+        "laid",
+        "leapt",
+        "led",
+        "left",
+        "longer",
+        "lost",
+        "made",
+        "many",
+        "meant",
+        "met",
+        "paid",
+        "plain",
+        "said",
+        "seen",
+        "sent",
+        "short",
+        "shown",
+        "sold",
+        "sought",
+        "sound",
+        "spent",
+        "spoken",
+        "taken",
+        "taught",
+        "thought",
+        "told",
+        "torn",
+        "understood",
+        "whole",
+        "won",
+        "written",
+    )
+)
+VERBS_IN_ED = frozenset({"embed", "feed", "need", "seed", "speed", "exceed", "proceed", "shed"})
+PROPERTIES = frozenset({"property", "cached_property"})
+
+
+def read_definitions(source: Path) -> Iterator[tuple[Path, ast.AST]]:
+    """Every class and function of the sources, with its file."""
+    for path in sorted(source.rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.ClassDef | ast.FunctionDef):
+                yield path, node
+
+
+def find_duplicate_classes(source: Path) -> dict[str, int]:
+    """Names that more than one class has."""
+    names = Counter(
+        node.name.lstrip("_")
+        for _, node in read_definitions(source)
+        if isinstance(node, ast.ClassDef)
+    )
+    return {name: count for name, count in names.items() if count > 1}
+
+
+def find_participles(source: Path) -> list[str]:
+    """Functions and methods (except properties) that are named by a bare participle."""
+    return [
+        f"{path.relative_to(source)}:{node.lineno} {node.name}"
+        for path, node in read_definitions(source)
+        if isinstance(node, ast.FunctionDef) and is_participle(node.name) and not is_property(node)
+    ]
+
+
+def is_participle(name: str) -> bool:
+    """Whether a name is one word, and that a participle."""
+    word = name.strip("_")
+    regular = word.endswith("ed") and "_" not in word and word not in VERBS_IN_ED
+    return word in PARTICIPLES or regular
+
+
+def is_property(node: ast.FunctionDef) -> bool:
+    """Whether a method is read like an attribute: `model.fitted` states a fact."""
+    names = {ast.unparse(each).rpartition(".")[2] for each in node.decorator_list}
+    return bool(names & PROPERTIES)
+
+
+def test_no_two_classes_have_the_same_name() -> None:
+    assert find_duplicate_classes(SOURCE) == {}
+
+
+def test_no_function_is_a_bare_participle() -> None:
+    assert find_participles(SOURCE) == []
+
+
+@pytest.mark.parametrize("name", ["told", "_dealt", "joined", "kept", "__given__", "padded"])
+def test_a_participle_is_recognised(name: str, tmp_path: Path) -> None:
+    (tmp_path / "broken.py").write_text(f"def {name}(): ...")
+    assert len(find_participles(tmp_path)) == 1
+
+
+@pytest.mark.parametrize("name", ["join", "feed", "read", "with_clicks", "sorted_pairs", "split"])
+def test_a_verb_is_not_a_participle(name: str, tmp_path: Path) -> None:
+    (tmp_path / "good.py").write_text(f"def {name}(): ...")
+    assert find_participles(tmp_path) == []
+
+
+def test_a_second_class_of_a_name_is_found(tmp_path: Path) -> None:
+    (tmp_path / "a.py").write_text("class Totals: ...")
+    (tmp_path / "b.py").write_text("class _Totals: ...")
+    assert find_duplicate_classes(tmp_path) == {"Totals": 2}
