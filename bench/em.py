@@ -1,6 +1,6 @@
 """Fitting the classical models: 1 M sessions of 10 results, of 1,000 and of 200,000 queries.
 
-What is timed, and held to a limit, is `fit(sessions)` of sessions that were read and grouped before (`as_sessions`), kernels compiled: from there
+What is timed, and held to a limit, is `fit(sessions)` of sessions that were read and grouped before (`as_grouped`), kernels compiled: from there
 to a model that answers. For the models that iterate that is preparation and all 50 iterations, and the figure is session-iterations a second: one
 session in one iteration, whatever the grouping saves; the pages are drawn so that nearly all sessions are distinct, and it saves nothing here. For
 those with a closed form the figure is sessions a second. Beside it, without a limit, stands that of the whole `fit(path)`: reading the Parquet file,
@@ -34,7 +34,7 @@ CLOSED = ("gctr", "rctr", "dctr", "cm", "dcm", "sdbn", "icm")
 SETUP = """
 import logging
 from reclick.models import MODELS
-from reclick.data.grouped_sessions import as_sessions
+from reclick.engines import as_grouped
 logging.disable()
 small = {{"query": ["q"] * 3, "ads": [["a", "b"]] * 3, "clicks": [[1], [], [2, 1]]}}
 MODELS[{name!r}]({settings}).fit(small)  # loads the kernels
@@ -57,7 +57,7 @@ def main() -> bool:
         for name in [*LIMITS, *CLOSED]:
             if name not in MODELS:
                 continue
-            fitted = _fit(name, f"as_sessions({log!r})")
+            fitted = _fit(name, f"as_grouped({log!r})")
             peak = max(peak, fitted.memory)
             rate = SESSIONS * (ITERATIONS if name in LIMITS else 1) / fitted.seconds / 1e6
             good &= line(

@@ -7,13 +7,13 @@ from bench.measure import WORK, Measured, line, measure
 
 FIT = """
 import reclick as rc
-from reclick.metrics import QueryVolumes, reliability, score, tables
+from reclick.metrics import QueryVolumes, reliability_curves, score, session_tables
 counts = rc.count({log!r})
 model, volumes = rc.MultiClick().fit(counts), QueryVolumes(counts)
 del counts
 def evaluate(path):
     sums = dict(MultiClick=score(model, path, volumes))
-    return tables(sums), reliability(sums)
+    return session_tables(sums), reliability_curves(sums)
 evaluate({small!r})  # kernels loaded
 """
 

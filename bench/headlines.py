@@ -20,9 +20,14 @@ import pyarrow.parquet as pq
 
 from bench.measure import line
 from reclick.data.string_index import Interner
-from reclick.text.poisson_regression import STRENGTHS, TextModel, chosen, path, word_means
+from reclick.text.poisson_regression import (
+    PRIOR_STRENGTHS,
+    fit_word_rates,
+    regularisation_path,
+    select_text_model,
+)
 from reclick.text.tokens import STOP_WORDS, tokenise
-from reclick.text.word_rates import TextIndex, TokenLists
+from reclick.text.word_rates import TextIndex, TextModel, TokenLists
 
 Float64 = npt.NDArray[np.float64]
 Int64 = npt.NDArray[np.int64]
@@ -55,7 +60,7 @@ def main() -> bool:
         found[0] >= MEANS,
     )
     print(f"{'mean of word rates over exposure':<70} {found[1]:>10.1%}")
-    for strength, share in zip(STRENGTHS, found[3:], strict=True):
+    for strength, share in zip(PRIOR_STRENGTHS, found[3:], strict=True):
         print(f"{f'log-linear, strength {strength:g}':<70} {share:>10.1%}")
     return good & line(
         "the text model chosen inside the training tests",
@@ -78,18 +83,18 @@ def _ordered(table: pa.Table, seed: int) -> list[float]:
     shown, clicked = exposure * train, clicks * train
     first, second = _pairs(test, impressions, clicks, ~train)
     paper = _rightly(
-        word_means(plain, impressions * train, clicked, some).rate(plain),
+        fit_word_rates(plain, impressions * train, clicked, some).rate(plain),
         clicks / impressions,
         first,
         second,
     )
-    models: list[TextModel] = [word_means(tokens, shown, clicked, words)]
+    models: list[TextModel] = [fit_word_rates(tokens, shown, clicked, words)]
     models.append(
-        chosen(
+        select_text_model(
             _rows(tokens, np.flatnonzero(train)), exposure[train], clicks[train], words, test[train]
         )
     )
-    models += path(tokens, shown, clicked, words)
+    models += regularisation_path(tokens, shown, clicked, words)
     return [
         paper,
         *(_rightly(model.rate(tokens), clicks / impressions, first, second) for model in models),
@@ -121,7 +126,7 @@ def _rows(tokens: TokenLists, rows: Int64) -> TokenLists:
     sizes = np.diff(tokens.starts)[rows]
     starts = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
     at = np.repeat(tokens.starts[rows] - starts[:-1], sizes) + np.arange(starts[-1])
-    return TokenLists(starts, tokens.words[at], tokens.many[at])
+    return TokenLists(starts, tokens.words[at], tokens.multiplicity[at])
 
 
 def _pairs(

@@ -23,9 +23,7 @@ import pyarrow.parquet as pq
 from bench import em
 from bench.em import _write_log
 from bench.measure import WORK, Measured, line, measure
-from reclick.clicks import distribution as pg
-from reclick.clicks.choice import LUCE
-from reclick.clicks.distribution import Pages
+from reclick.clicks.choice import ChoicePages
 from reclick.data.batch import Float64
 from reclick.models import LuceClick
 
@@ -36,14 +34,14 @@ OPTIONS = (
 SETUP = """
 import logging
 from reclick.models import MODELS
-from reclick.data.grouped_sessions import as_sessions
+from reclick.engines import as_grouped
 logging.disable()
 small = {{"query": ["q"] * 3, "ads": [["a", "b"]] * 3, "clicks": [[1], [], [2, 1]]}}
 MODELS["luceclick"]({options}).fit(small)  # loads the kernels
-sessions = as_sessions({log!r})
+sessions = as_grouped({log!r})
 """
 FIT = "MODELS['luceclick']({options}, max_iterations={many}, tolerance=0).fit(sessions)"
-DAY = "model, day = MODELS['luceclick']({options}).fit(sessions), as_sessions({day!r})"
+DAY = "model, day = MODELS['luceclick']({options}).fit(sessions), as_grouped({day!r})"
 LIMIT, MOST, MEMORY, LINEAR, FRACTION = 0.3, 40, 1_500, 1.25, 0.5
 QUERIES, ADS, SHOWN = 200, 6, 4
 DRAWS, IMPRESSIONS, LEVELS, OFF = (
@@ -228,18 +226,15 @@ def _drawn(
     gamma, omega = 0.7 ** far[None], outside * np.array([[1.0, 0.8, 0.9, 1.0, 1.0]])
     f = np.ones(QUERIES) if own is None else rng.gamma(own, 1 / own, QUERIES)
     pulls, pleases = (values[query[:, None], shown].ravel() for values in (theta / f[:, None], rho))
-    click, clicks = pg.samples(
-        Pages(
-            LUCE,
+    click, clicks = ChoicePages(
+            "luce",
             pulls,
             pleases,
             omega,
             gamma,
             np.arange(count + 1) * SHOWN,
             np.zeros(count, np.int64),
-        ),
-        rng,
-    )
+        ).sample(rng)
     ads = pa.ListArray.from_arrays(
         pa.array(np.arange(count + 1, dtype=np.int32) * SHOWN),
         pa.array([f"ad{i}" for i in shown.ravel()]),

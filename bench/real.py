@@ -28,7 +28,7 @@ CUTS = (10, 4)  # results that are left of a page
 NORMALISED: Entry = (
     "multiclick normalised",
     "multiclick",
-    {"reading": "normalised"},
+    {"variant": "normalised"},
 )  # beside the defaults of every model
 FLOORS = {  # log-probability a session, of pages of ten results
     ("ubm", "set"): {"yandex": -3.244, "naver": -1.525},

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
+
 from hypothesis import settings
 
+os.environ.setdefault("RECLICK_PROGRESS", "0")  # long tests write no progress to standard error
 settings.register_profile("reclick", deadline=None)  # the first call of a kernel compiles it
 settings.load_profile("reclick")

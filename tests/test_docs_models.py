@@ -1,4 +1,4 @@
-"""docs/models: every model has its page and its picture, and what the pages say of settings and answers is what the models have."""
+"""docs/models: every model has its page and its picture, and the tables agree with the models."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ DOCS = Path(__file__).parent.parent / "docs" / "models"
 every_model = pytest.mark.parametrize("name", MODELS)
 
 
-def text_of(name: str) -> str:
+def read_page(name: str) -> str:
     return (DOCS / f"{name}.md").read_text(encoding="utf-8")
 
 
@@ -30,8 +30,9 @@ def rows_under(text: str, head: str) -> list[list[str]]:
     return [[cell.strip() for cell in line.strip("|").split(" | ")] for line in table]
 
 
-def draw() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("draw", DOCS / "draw.py")
+def script(name: str) -> ModuleType:
+    """A script of docs/models."""
+    spec = importlib.util.spec_from_file_location(name, DOCS / f"{name}.py")
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
@@ -40,17 +41,19 @@ def draw() -> ModuleType:
 
 
 @every_model
-def test_the_page_states_every_setting_with_its_default(name: str) -> None:
+def test_the_table_of_settings_is_that_of_the_code(name: str) -> None:
+    """If it is not: python docs/models/settings.py."""
+    assert script("settings").with_table(read_page(name), name) == read_page(name)
     written = {
         row[0].strip("` "): ast.literal_eval(row[1].strip("`"))
-        for row in rows_under(text_of(name), "| setting | default |")
+        for row in rows_under(read_page(name), "| setting | default |")
     }
     assert written == MODELS[name]().get_params()
 
 
 @every_model
 def test_the_page_has_a_formula_and_says_what_it_can_and_cannot_answer(name: str) -> None:
-    text = text_of(name)
+    text = read_page(name)
     assert text.count("$$") == 2
     for needed in (
         "**Assumes.**",
@@ -68,7 +71,7 @@ def test_the_page_has_a_formula_and_says_what_it_can_and_cannot_answer(name: str
 
 @every_model
 def test_the_example_on_the_page_runs(name: str) -> None:
-    (block,) = re.findall(r"^```python\n(.*?)^```$", text_of(name), re.MULTILINE | re.DOTALL)
+    (block,) = re.findall(r"^```python\n(.*?)^```$", read_page(name), re.MULTILINE | re.DOTALL)
     assert f'MODELS["{name}"]' in block
     exec(compile(block, "<block>", "exec"), {})  # noqa: S102, the block is ours
 
@@ -76,7 +79,7 @@ def test_the_example_on_the_page_runs(name: str) -> None:
 @every_model
 def test_the_picture_is_the_one_that_the_script_draws(name: str) -> None:
     picture = (DOCS / f"{name}.svg").read_text(encoding="utf-8")
-    assert picture == draw().svg(name)
+    assert picture == script("draw").svg(name)
     assert ET.fromstring(picture).tag == "{http://www.w3.org/2000/svg}svg"  # noqa: S314, the file is ours
     assert "http" not in picture.replace(
         "http://www.w3.org/2000/svg", ""
@@ -86,7 +89,13 @@ def test_the_picture_is_the_one_that_the_script_draws(name: str) -> None:
 def test_there_is_no_page_or_picture_of_a_model_that_is_not_there() -> None:
     for ending in ("md", "svg"):
         assert {path.stem for path in DOCS.glob(f"*.{ending}")} - {"README"} == set(MODELS)
-    assert set(draw().GRAPHS) == set(MODELS)
+    assert set(script("draw").GRAPHS) == set(MODELS)
+
+
+def test_the_table_of_models_is_the_one_that_the_script_writes() -> None:
+    """If it is not: python docs/models/overview.py."""
+    page = (DOCS / "README.md").read_text(encoding="utf-8")
+    assert script("overview").with_table(page) == page
 
 
 def test_the_table_of_models_is_that_of_the_code() -> None:

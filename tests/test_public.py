@@ -36,7 +36,7 @@ def test_public_names_are_sorted_and_listed_once() -> None:
 def test_an_unknown_name_lists_the_right_ones() -> None:
     with pytest.raises(
         AttributeError,
-        match=r"module 'reclick' has no attribute 'Multiclick'\. It has: MODELS, .*MultiClick",
+        match=r"module 'reclick' has no attribute 'Multiclick'\. It has: AM, .*MultiClick",
     ):
         _ = reclick.Multiclick
 

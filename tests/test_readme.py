@@ -1,4 +1,4 @@
-"""What the README and the docs tell people to type: every Python block runs, and so does every `reclick` command, in reading order."""
+"""Every Python block and every `reclick` command of the README and the docs runs, in order."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import re
 import shlex
 import sys
 from collections.abc import Iterator
+from importlib import import_module
 from pathlib import Path
 
 import pyarrow.parquet as pq
@@ -13,6 +14,7 @@ import pytest
 
 from reclick.__main__ import main
 from reclick.cli import app
+from reclick.models import MODELS
 from reclick.simulation import simulate
 
 ROOT = Path(__file__).parent.parent
@@ -26,6 +28,7 @@ PAGES = (
     "docs/cleaning.md",
     "docs/luceclick.md",
     "docs/simulation.md",
+    "docs/your-own-model.md",
 )
 ALL_PAGES = sorted(
     str(path.relative_to(ROOT)) for path in [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")]
@@ -39,6 +42,11 @@ def blocks(page: str) -> list[tuple[str, str]]:
     return BLOCK.findall((ROOT / page).read_text(encoding="utf-8"))
 
 
+def read_prose(page: str) -> str:
+    """A page without its fenced blocks."""
+    return BLOCK.sub("", (ROOT / page).read_text(encoding="utf-8"))
+
+
 def command_lines(page: str, program: str) -> Iterator[list[str]]:
     for language, text in blocks(page):
         if language == "sh":
@@ -46,8 +54,8 @@ def command_lines(page: str, program: str) -> Iterator[list[str]]:
             yield from (line for line in words if line and line[0] == program)
 
 
-def anchor_of(heading: str) -> str:
-    """The anchor that a Markdown heading gets."""
+def make_anchor(heading: str) -> str:
+    """The anchor of a Markdown heading."""
     return "#" + re.sub(r"[^\w -]", "", heading.lstrip("# ").lower()).replace(" ", "-")
 
 
@@ -56,21 +64,22 @@ def run_python(text: str, names: dict[str, object]) -> None:
 
 
 def run_shell(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Run the `reclick` commands of a block; `make` and `pip` are not ours to run here."""
+    """Run the `reclick` commands of a block, and no others."""
     for line in text.splitlines():
         words = shlex.split(line, comments=True)
         if words and words[0] == "reclick":
             monkeypatch.setattr(sys, "argv", words)
-            with pytest.raises(SystemExit) as left:
+            with pytest.raises(SystemExit) as exit_info:
                 main()
-            assert left.value.code in (0, None), line
+            assert exit_info.value.code in (0, None), line
 
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder with a log of eight days, as a reader would have; the commands of the page make the rest."""
+    """A folder with a log of eight days; the commands of the page write the rest."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("reclick.cli.demo.SESSIONS", 2_000)
+    monkeypatch.setattr(MODELS, "_registered", {})  # what a page registers goes with it
+    monkeypatch.setattr(import_module("reclick.cli.demo"), "SESSIONS", 2_000)
     (tmp_path / "examples").symlink_to(ROOT / "examples")
     (tmp_path / "logs").mkdir()
     for number, day in enumerate(simulate(300, weeks=8, queries=20).weeks, start=1):
@@ -98,8 +107,8 @@ def test_the_page_has_something_to_run(page: str) -> None:
 
 
 def test_every_command_has_an_example() -> None:
-    shown = {words[1] for words in command_lines("docs/command-line.md", "reclick")}
-    assert shown == {
+    examples = {words[1] for words in command_lines("docs/command-line.md", "reclick")}
+    assert examples == {
         command.callback.__name__ for command in app.registered_commands if command.callback
     }
 
@@ -116,20 +125,18 @@ def test_every_make_target_named_is_in_the_makefile(page: str) -> None:
 
 @pytest.mark.parametrize("page", ALL_PAGES)
 def test_links_lead_to_files_that_are_there(page: str) -> None:
-    linked = [
-        target for target, _ in LINK.findall((ROOT / page).read_text(encoding="utf-8")) if target
-    ]
+    linked = [target for target, _ in LINK.findall(read_prose(page)) if target]
     assert [target for target in linked if not ((ROOT / page).parent / target).exists()] == []
 
 
 @pytest.mark.parametrize("page", ALL_PAGES)
 def test_links_within_the_docs_lead_to_headings(page: str) -> None:
     text = (ROOT / page).read_text(encoding="utf-8")
-    for target, anchor in LINK.findall(text):
+    for target, anchor in LINK.findall(read_prose(page)):
         if anchor:
             other = (
                 text if not target else ((ROOT / page).parent / target).read_text(encoding="utf-8")
             )
             assert anchor in {
-                anchor_of(line) for line in other.splitlines() if line.startswith("#")
+                make_anchor(line) for line in other.splitlines() if line.startswith("#")
             }

@@ -1,7 +1,8 @@
-"""Draw the graph of every click model, all in one language: `python docs/models/draw.py` writes <name>.svg beside this file.
+"""Draw the graph of every click model: `python docs/models/draw.py` writes <name>.svg here.
 
-Circles are what happens at a position: E the user looks at the ad, A the ad attracts, C it is clicked (filled: the log shows it), S the click
-satisfies. Squares are numbers learnt for all pages alike. Arrows are what depends on what; the words on one say how.
+Circles are the random variables of a position: E the ad is examined, A the ad is attractive, C it
+is clicked (filled: observed), S the click satisfies. Squares are parameters common to all pages.
+Arrows are dependences; the label of an arrow is its probability.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from typing import NamedTuple
 from xml.sax.saxutils import escape
 
 COLUMN, LEFT = 190, 80
-ROWS = {"E": 80, "C": 165, "A": 250, "S": 165}  # the vertical place of each kind
+ROWS = {"E": 80, "C": 165, "A": 250, "S": 165}  # the y coordinate of each type of node
 RADIUS = 21
 BELOW = "₀₁₂₃"
 COLOURS = {
@@ -23,10 +24,17 @@ COLOURS = {
     "P": ("#f3f4f6", "#6b7280"),
 }
 FONT = "font-family='Helvetica, Arial, sans-serif'"
+LEGEND = {
+    "E": "examined",
+    "A": "attractive",
+    "C": "clicked (observed)",
+    "S": "satisfied",
+    "P": "parameter common to all pages",
+}
 
 
 class Node(NamedTuple):
-    """A circle, or a square when its kind is P; `note` is its probability, written beside it."""
+    """A circle, or a square for type P; `note` is its probability, written next to it."""
 
     kind: str
     x: float
@@ -36,7 +44,7 @@ class Node(NamedTuple):
 
 
 class Edge(NamedTuple):
-    """An arrow between two nodes, bent to its left by `bend` pixels, with a label at a share `at` of its way."""
+    """An arrow, bent to its left by `bend` pixels, with a label at the fraction `at`."""
 
     start: str
     end: str
@@ -46,7 +54,7 @@ class Edge(NamedTuple):
 
 
 class Graph(NamedTuple):
-    """Nodes by name, the arrows, and what the columns are."""
+    """Nodes by name, the arrows, and the headings of the columns."""
 
     nodes: dict[str, Node]
     edges: list[Edge]
@@ -54,7 +62,7 @@ class Graph(NamedTuple):
 
 
 def columns(kinds: str, notes: dict[str, str]) -> dict[str, Node]:
-    """The nodes of three positions: one of each kind, its note with the position for {i}."""
+    """The nodes of three positions, one of each type; {i} in a note is the position."""
     nodes = {}
     for i in (1, 2, 3):
         for kind in kinds:
@@ -66,7 +74,7 @@ def columns(kinds: str, notes: dict[str, str]) -> dict[str, Node]:
 
 
 def down(*pairs: str) -> list[Edge]:
-    """Arrows within each position: "EC" is from E to C."""
+    """Arrows within each position: "EC" is an arrow from E to C."""
     return [Edge(f"{pair[0]}{i}", f"{pair[1]}{i}") for i in (1, 2, 3) for pair in pairs]
 
 
@@ -82,7 +90,7 @@ THETA = {"A": "θ(q, d{i})"}
 
 
 def cascade(edges: list[Edge], notes: dict[str, str] | None = None, kinds: str = "ECA") -> Graph:
-    """A scan down the page: looked at and attractive makes a click, and then the arrows to the next position."""
+    """A scan down the page: examined and attractive makes a click; `edges` go on from there."""
     return Graph(
         columns(kinds, {**THETA, **(notes or {})}),
         [*down("EC", "AC", *(["CS"] if "S" in kinds else [])), *edges],
@@ -90,12 +98,12 @@ def cascade(edges: list[Edge], notes: dict[str, str] | None = None, kinds: str =
 
 
 def shared(label: str) -> dict[str, Node]:
-    """One learnt number for all positions, above the middle one."""
+    """One parameter for all positions, above the middle one."""
     return {"P": Node("P", LEFT + COLUMN, ROWS["E"], label)}
 
 
 def browsing(theta: str) -> Graph:
-    """UBM and BBM: what is looked at depends on the click before."""
+    """UBM and BBM: examination depends on the previous click."""
     nodes = columns("ECA", {"A": theta})
     for i, note in ((1, "γ(0, 1)"), (2, "γ(r′, 2)"), (3, "γ(r′, 3)")):
         nodes[f"E{i}"] = nodes[f"E{i}"]._replace(note=note)
@@ -111,17 +119,17 @@ def browsing(theta: str) -> Graph:
 
 
 def multiclick() -> Graph:
-    """Columns are clicks here, not positions: each may be anywhere."""
+    """Columns are clicks here, not positions: a click may be at any position."""
     nodes = columns("CS", {"S": "ρ(q, d)"})
     for i in (1, 2, 3):
-        nodes[f"A{i}"] = Node("A", LEFT + (i - 1) * COLUMN, ROWS["A"], "A", "θ of the ads left")
+        nodes[f"A{i}"] = Node("A", LEFT + (i - 1) * COLUMN, ROWS["A"], "A", "θ of remaining ads")
         nodes[f"P{i}"] = Node("P", LEFT + (i - 1) * COLUMN, ROWS["E"], f"η{BELOW[i - 1]}")
-    edges = [*down("AC", "CS", "PC"), *along("SC", "go on"), *along("CC", "γ(c{i}, ·)", 52)]
+    edges = [*down("AC", "CS", "PC"), *along("SC", "continue"), *along("CC", "γ(c{i}, ·)", 52)]
     return Graph(nodes, edges, ("first click c₁", "second click c₂", "third click c₃"))
 
 
 def luceclick() -> Graph:
-    """As MultiClick, but the ads left compete with an outside option."""
+    """As MultiClick, but the remaining ads compete with an outside option."""
     graph = multiclick()
     nodes = {
         key: node._replace(label=node.label.replace("η", "ω")) if node.kind == "P" else node
@@ -162,10 +170,10 @@ GRAPHS: dict[str, Graph] = {
     "pbm": cascade([], {"E": "γ{i}"}),
     "ubm": browsing("θ(q, d{i})"),
     "bbm": browsing("p(θ(q, d{i}))"),
-    "cm": cascade([*along("EE", "1"), *along("CE", "stops")]),
+    "cm": cascade([*along("EE", "1"), *along("CE", "stop")]),
     "dcm": cascade([*along("EE", "1"), *along("CE", "λ{i}")]),
-    "sdbn": cascade([*along("EE", "1"), *along("SE", "stops")], {"S": "ρ(q, d{i})"}, "ECAS"),
-    "dbn": cascade([*along("EE", "λ"), *along("SE", "stops")], {"S": "ρ(q, d{i})"}, "ECAS"),
+    "sdbn": cascade([*along("EE", "1"), *along("SE", "stop")], {"S": "ρ(q, d{i})"}, "ECAS"),
+    "dbn": cascade([*along("EE", "λ"), *along("SE", "stop")], {"S": "ρ(q, d{i})"}, "ECAS"),
     "ccm": cascade([*along("EE", "α₁"), *along("CE", "click"), *along("AE", "α₂ or α₃", at=0.33)]),
     "thcm": cascade(
         [*along("EE", "α", 17), *(Edge(f"E{i + 1}", f"E{i}", "γ", 17) for i in (1, 2))]
@@ -185,8 +193,12 @@ def _arrow(start: Node, end: Node, edge: Edge) -> str:
         for turn in (-0.42, 0.42)
     ]
     points = " ".join(f"{x:.1f},{y:.1f}" for x, y in (tip, *head))
-    curve = f"M{first[0]:.1f} {first[1]:.1f} Q{control[0]:.1f} {control[1]:.1f} {tip[0]:.1f} {tip[1]:.1f}"
-    line = f"<path d='{curve}' fill='none' stroke='#4b5563' stroke-width='1.4'/>\n<polygon points='{points}' fill='#4b5563'/>"
+    way = " ".join(f"{x:.1f} {y:.1f}" for x, y in (control, tip))
+    curve = f"M{first[0]:.1f} {first[1]:.1f} Q{way}"
+    line = (
+        f"<path d='{curve}' fill='none' stroke='#4b5563' stroke-width='1.4'/>\n"
+        f"<polygon points='{points}' fill='#4b5563'/>"
+    )
     t = edge.at
     there = [
         (1 - t) ** 2 * a + 2 * t * (1 - t) * b + t**2 * c
@@ -195,11 +207,18 @@ def _arrow(start: Node, end: Node, edge: Edge) -> str:
     return f"{line}\n{_label(there[0], there[1], edge.label)}" if edge.label else line
 
 
+def _text(x: float, y: float, text: str, size: int, fill: str, extra: str = "") -> str:
+    """One line of text, centred at x unless `extra` says otherwise."""
+    anchor = extra or "text-anchor='middle'"
+    place = f"x='{x:.1f}' y='{y:.1f}' {anchor} font-size='{size}' fill='{fill}'"
+    return f"<text {place} {FONT}>{escape(text)}</text>"
+
+
 def _label(x: float, y: float, text: str) -> str:
-    """Words on an arrow, on a white ground."""
+    """Text on an arrow, on a white background."""
     wide = 6.6 * len(text) + 6
-    ground = f"<rect x='{x - wide / 2:.1f}' y='{y - 8:.1f}' width='{wide:.1f}' height='16' fill='#ffffff'/>"
-    return f"{ground}<text x='{x:.1f}' y='{y + 4:.1f}' text-anchor='middle' font-size='12' fill='#374151' {FONT}>{escape(text)}</text>"
+    box = f"x='{x - wide / 2:.1f}' y='{y - 8:.1f}' width='{wide:.1f}' height='16'"
+    return f"<rect {box} fill='#ffffff'/>{_text(x, y + 4, text, 12, '#374151')}"
 
 
 def _rim(node: Node, towards: tuple[float, float], gap: float = 0.0) -> tuple[float, float]:
@@ -212,67 +231,61 @@ def _rim(node: Node, towards: tuple[float, float], gap: float = 0.0) -> tuple[fl
 
 def _node(node: Node) -> str:
     fill, line = COLOURS[node.kind]
-    wide = max(17.0, 4.2 * len(node.label) + 5) if node.kind == "P" else RADIUS
-    square = f"<rect x='{node.x - wide:.1f}' y='{node.y - 17:.1f}' width='{2 * wide:.1f}' height='34' rx='3'"
-    outline = (
-        square if node.kind == "P" else f"<circle cx='{node.x:.1f}' cy='{node.y:.1f}' r='{RADIUS}'"
-    )
+    wide = max(17.0, 4.2 * len(node.label) + 5)
+    corner = f"x='{node.x - wide:.1f}' y='{node.y - 17:.1f}'"
+    square = f"<rect {corner} width='{2 * wide:.1f}' height='34' rx='3'"
+    circle = f"<circle cx='{node.x:.1f}' cy='{node.y:.1f}' r='{RADIUS}'"
+    outline = square if node.kind == "P" else circle
     shape = f"{outline} fill='{fill}' stroke='{line}' stroke-width='1.6'/>"
     ink = "#ffffff" if node.kind == "C" else "#111827"
-    text = f"<text x='{node.x:.1f}' y='{node.y + 5:.1f}' text-anchor='middle' font-size='15' fill='{ink}' {FONT}>{escape(node.label)}</text>"
+    text = _text(node.x, node.y + 5, node.label, 15, ink)
     if not node.note:
         return f"{shape}\n{text}"
-    place = node.y + (-28 if node.kind == "E" else 36)
-    note = f"<text x='{node.x:.1f}' y='{place:.1f}' text-anchor='middle' font-size='12' fill='{line}' {FONT}>{escape(node.note)}</text>"
+    note = _text(node.x, node.y + (-28 if node.kind == "E" else 36), node.note, 12, line)
     return f"{shape}\n{text}\n{note}"
 
 
 def _legend(graph: Graph, y: float) -> str:
-    """What the kinds in this picture mean."""
-    words = {
-        "E": "looked at",
-        "A": "attracts",
-        "C": "clicked (seen in the log)",
-        "S": "satisfies",
-        "P": "learnt, shared by all pages",
-    }
-    used = [kind for kind in words if any(node.kind == kind for node in graph.nodes.values())]
+    """The types of nodes in this picture."""
+    used = [kind for kind in LEGEND if any(node.kind == kind for node in graph.nodes.values())]
     out, x = [], 24.0
     for kind in used:
         fill, line = COLOURS[kind]
-        mark = (
-            f"<rect x='{x - 6:.1f}' y='{y - 6:.1f}' width='12' height='12'"
-            if kind == "P"
-            else f"<circle cx='{x:.1f}' cy='{y:.1f}' r='6'"
-        )
-        name = words[kind] if kind == "P" else f"{kind}: {words[kind]}"
-        out.append(
-            f"{mark} fill='{fill}' stroke='{line}'/><text x='{x + 11:.1f}' y='{y + 4:.1f}' font-size='11' fill='#374151' {FONT}>{name}</text>"
-        )
+        square = f"<rect x='{x - 6:.1f}' y='{y - 6:.1f}' width='12' height='12'"
+        mark = square if kind == "P" else f"<circle cx='{x:.1f}' cy='{y:.1f}' r='6'"
+        name = LEGEND[kind] if kind == "P" else f"{kind}: {LEGEND[kind]}"
+        text = _text(x + 11, y + 4, name, 11, "#374151", "text-anchor='start'")
+        out.append(f"{mark} fill='{fill}' stroke='{line}'/>{text}")
         x += 26 + 6.1 * len(name)
     return "\n".join(out)
 
 
 def svg(name: str) -> str:
-    """The picture of a model, no larger than its nodes need."""
+    """The picture of a model, cropped to its nodes."""
     graph = GRAPHS[name]
     lift = min(node.y for node in graph.nodes.values()) - ROWS["E"]
     nodes = {key: node._replace(y=node.y - lift) for key, node in graph.nodes.items()}
     width = max(node.x for node in nodes.values()) + LEFT
     legend = max(node.y for node in nodes.values()) + 70
+    bold = "text-anchor='middle' font-weight='bold'"
     heads = [
-        f"<text x='{LEFT + i * COLUMN}' y='24' text-anchor='middle' font-size='12' font-weight='bold' fill='#111827' {FONT}>{head}</text>"
+        _text(LEFT + i * COLUMN, 24, head, 12, "#111827", bold)
         for i, head in enumerate(graph.heads)
     ]
     arrows = [_arrow(nodes[edge.start], nodes[edge.end], edge) for edge in graph.edges]
-    parts = [*heads, *arrows, *(_node(node) for node in nodes.values()), _legend(graph, legend)]
-    size = f"width='{width:.0f}' height='{legend + 24:.0f}' viewBox='0 0 {width:.0f} {legend + 24:.0f}'"
-    title = f"<title>The graph of {name}</title><rect width='100%' height='100%' rx='8' fill='#ffffff'/>"
-    return (
-        f"<svg xmlns='http://www.w3.org/2000/svg' {size} role='img'>\n{title}\n"
-        + "\n".join(parts)
-        + "\n</svg>\n"
-    )
+    size = f"width='{width:.0f}' height='{legend + 24:.0f}'"
+    box = f"viewBox='0 0 {width:.0f} {legend + 24:.0f}'"
+    parts = [
+        f"<svg xmlns='http://www.w3.org/2000/svg' {size} {box} role='img'>",
+        f"<title>The graph of {name}</title>",
+        "<rect width='100%' height='100%' rx='8' fill='#ffffff'/>",
+        *heads,
+        *arrows,
+        *(_node(node) for node in nodes.values()),
+        _legend(graph, legend),
+        "</svg>\n",
+    ]
+    return "\n".join(parts)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,9 @@
-"""Reclick learns from click logs what users found attractive, what satisfied them, and what they click next, in whatever order they click."""
+"""Click models for search ads: what attracts users, what satisfies them, what they click next.
+
+Start with `read_sessions`, fit a model (`MultiClick`, `LuceClick`, `UBM`, …), ask it for
+`click_prob`, `relevance` or `rank_sequences`, compare models with `evaluate`, and hand judgments
+to other tools with `export`.
+"""
 
 from __future__ import annotations
 
@@ -8,15 +13,21 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
-    from reclick.data.counts import Counts, count
+    from reclick.clicks.distribution import Clicks, PageDistribution
+    from reclick.data.counts import Counts
+    from reclick.engines import DuckDBEngine, Engine, LocalEngine, count
     from reclick.errors import (
         BadRowsError,
         CannotAnswerError,
+        FitError,
         LogError,
+        MissingExtraError,
         NotFittedError,
         ReclickError,
         SettingError,
         StoreError,
+        UnknownModelError,
+        UsageError,
     )
     from reclick.evaluation import Evaluation, evaluate, split
     from reclick.exports import export, judgments, propensities, to_ir_measures, to_ranx
@@ -30,27 +41,77 @@ if TYPE_CHECKING:
         read_sessions,
         sessions_from_events,
     )
-    from reclick.models import MODELS, ClickModel, LuceClick, MultiClick, load
-    from reclick.predictor import predict
+    from reclick.models import (
+        AM,
+        BBM,
+        CCM,
+        CM,
+        DBN,
+        DCM,
+        DCTR,
+        GCTR,
+        ICM,
+        MODELS,
+        PBM,
+        PM,
+        RCTR,
+        SDBN,
+        THCM,
+        UBM,
+        ClickModel,
+        LuceClick,
+        MultiClick,
+        RankedSequence,
+        Setting,
+        load,
+        register,
+        setting,
+    )
+    from reclick.predictor import Predictor, predict
     from reclick.profile import describe
-    from reclick.simulation import simulate
+    from reclick.runtime.parallel import limit_threads
+    from reclick.simulation import Simulation, simulate
     from reclick.text.tokens import tokens
 
-# Where each public name lives. Modules are imported when a name is first used, so that `import reclick` and `reclick --help` are quick.
+# Where each public name lives. A module is imported when a name of it is first used, so that
+# `import reclick` and `reclick --help` are quick.
 _HOMES = {
-    "reclick.data.counts": ("Counts", "count"),
-    "reclick.profile": ("describe",),
+    "reclick.clicks.distribution": (
+        "Clicks",
+        "PageDistribution",
+    ),
+    "reclick.data.counts": ("Counts",),
+    "reclick.engines": (
+        "DuckDBEngine",
+        "Engine",
+        "LocalEngine",
+        "count",
+    ),
     "reclick.errors": (
         "BadRowsError",
         "CannotAnswerError",
+        "FitError",
         "LogError",
+        "MissingExtraError",
         "NotFittedError",
         "ReclickError",
         "SettingError",
         "StoreError",
+        "UnknownModelError",
+        "UsageError",
     ),
-    "reclick.evaluation": ("Evaluation", "evaluate", "split"),
-    "reclick.exports": ("export", "judgments", "propensities", "to_ir_measures", "to_ranx"),
+    "reclick.evaluation": (
+        "Evaluation",
+        "evaluate",
+        "split",
+    ),
+    "reclick.exports": (
+        "export",
+        "judgments",
+        "propensities",
+        "to_ir_measures",
+        "to_ranx",
+    ),
     "reclick.logs": (
         "Cleaning",
         "ReadSummary",
@@ -61,43 +122,107 @@ _HOMES = {
         "read_sessions",
         "sessions_from_events",
     ),
-    "reclick.models": ("MODELS", "ClickModel", "LuceClick", "MultiClick", "load"),
-    "reclick.predictor": ("predict",),
-    "reclick.simulation": ("simulate",),
+    "reclick.models": (
+        "AM",
+        "BBM",
+        "CCM",
+        "CM",
+        "DBN",
+        "DCM",
+        "DCTR",
+        "GCTR",
+        "ICM",
+        "MODELS",
+        "PBM",
+        "PM",
+        "RCTR",
+        "SDBN",
+        "THCM",
+        "UBM",
+        "ClickModel",
+        "LuceClick",
+        "MultiClick",
+        "RankedSequence",
+        "Setting",
+        "load",
+        "register",
+        "setting",
+    ),
+    "reclick.predictor": (
+        "Predictor",
+        "predict",
+    ),
+    "reclick.profile": ("describe",),
+    "reclick.runtime.parallel": ("limit_threads",),
+    "reclick.simulation": (
+        "Simulation",
+        "simulate",
+    ),
     "reclick.text.tokens": ("tokens",),
 }
 _HOME = {name: module for module, names in _HOMES.items() for name in names}
 
 __all__ = [
+    "AM",
+    "BBM",
+    "CCM",
+    "CM",
+    "DBN",
+    "DCM",
+    "DCTR",
+    "GCTR",
+    "ICM",
     "MODELS",
+    "PBM",
+    "PM",
+    "RCTR",
+    "SDBN",
+    "THCM",
+    "UBM",
     "BadRowsError",
     "CannotAnswerError",
     "Cleaning",
     "ClickModel",
+    "Clicks",
     "Counts",
+    "DuckDBEngine",
+    "Engine",
     "Evaluation",
+    "FitError",
+    "LocalEngine",
     "LogError",
     "LuceClick",
+    "MissingExtraError",
     "MultiClick",
     "NotFittedError",
+    "PageDistribution",
+    "Predictor",
+    "RankedSequence",
     "ReadSummary",
     "ReclickError",
     "SessionLog",
+    "Setting",
     "SettingError",
+    "Simulation",
     "StoreError",
+    "UnknownModelError",
+    "UsageError",
     "convert",
     "count",
     "describe",
     "evaluate",
     "export",
     "judgments",
+    "limit_threads",
     "load",
     "predict",
     "propensities",
     "read_ads",
     "read_labels",
     "read_sessions",
+    "register",
     "sessions_from_events",
+    "setting",
     "simulate",
     "split",
     "to_ir_measures",

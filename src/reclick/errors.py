@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from os import PathLike
@@ -148,6 +149,26 @@ class StoreError(ReclickError):
 
 class MissingExtraError(ReclickError, ImportError):
     """An optional dependency is needed and not installed."""
+
+
+def check_choice(argument: str, value: object, choices: Sequence[str]) -> None:
+    """Refuse an argument that is none of the choices."""
+    if value not in choices:
+        raise SettingError(argument, value, f"one of {', '.join(map(repr, choices))}")
+
+
+def check_range(argument: str, value: object, low: float, high: float | None = None) -> None:
+    """Refuse an argument that is no number in a range."""
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    if not (number and low <= value <= (sys.float_info.max if high is None else high)):  # type: ignore[operator]
+        wanted = f"of {low:g} or more" if high is None else f"from {low:g} to {high:g}"
+        raise SettingError(argument, value, f"a number {wanted}")
+
+
+def check_whole(argument: str, value: object, low: int) -> None:
+    """Refuse an argument that is no whole number from `low` on."""
+    if isinstance(value, bool) or not isinstance(value, int) or value < low:
+        raise SettingError(argument, value, f"a whole number of {low} or more")
 
 
 @contextmanager

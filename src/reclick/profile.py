@@ -1,4 +1,4 @@
-"""The portrait of a log: what the paper's Tables 1 and 2 and Figure 1 say of it, from its counts alone."""
+"""The profile of a log: the paper's Tables 1 and 2 and Figure 1, from its counts alone."""
 
 from __future__ import annotations
 
@@ -8,18 +8,22 @@ from typing import Any
 
 import numpy as np
 
-from reclick.data.batch import Float64, Int64
-from reclick.data.counts import Counts, as_counts
-from reclick.runtime.progress import Progress
+from reclick.data.counts import Counts
+from reclick.data.ragged import Bool, Float64, Int32, Int64, run_of_elements
+from reclick.engines import as_counts
+from reclick.runtime.progress import ProgressOption
 
-VOLUMES = (0, 10, 50, 100, 500, 1000)  # lower ends of the paper's buckets of query volume
-VOLUME_NAMES = (*(f"{low}-{high}" for low, high in pairwise(VOLUMES)), f">{VOLUMES[-1]}")
-BAR = 32  # characters of the longest bar
+VOLUME_LIMITS = (0, 10, 50, 100, 500, 1000)  # lower limits of the paper's buckets of query volume
+VOLUME_NAMES = (
+    *(f"{low}-{high}" for low, high in pairwise(VOLUME_LIMITS)),
+    f">{VOLUME_LIMITS[-1]}",
+)
+BAR_WIDTH = 32  # characters of the longest bar
 
 
 @dataclass(frozen=True, slots=True)
-class VolumeRow:
-    """A row of Table 1: the clicked sessions of queries in a bucket of volume, by number of clicks."""
+class VolumeProfile:
+    """A row of Table 1: clicked sessions of queries in a bucket of volume, by number of clicks."""
 
     volume: str
     queries: int
@@ -29,8 +33,8 @@ class VolumeRow:
 
 
 @dataclass(frozen=True, slots=True)
-class Portrait:
-    """What a log looks like. Shares of clicks are among clicked sessions, as in the paper."""
+class LogProfile:
+    """A summary of a log. Shares of clicks are among clicked sessions, as in the paper."""
 
     sessions: float
     queries: int
@@ -41,11 +45,10 @@ class Portrait:
     clicked_share: float  # of all sessions
     multi_click_share: float  # of clicked sessions, with 2 or more clicks
     reverse_share: float  # of multi-click sessions, with a click above the one before it
-    by_volume: tuple[VolumeRow, ...]  # Table 1
+    by_volume: tuple[VolumeProfile, ...]  # Table 1
     first_clicks: tuple[float, ...]  # Table 2: share of first clicks at each position
-    distances: dict[
-        int, float
-    ]  # Figure 1: share of consecutive clicks that far apart, negative = back up the page
+    # Figure 1: share of consecutive clicks that far apart; negative = back up the page
+    distances: dict[int, float]
     page_lengths: dict[int, float]  # share of sessions with pages of so many ads
 
     def to_dict(self) -> dict[str, Any]:
@@ -64,15 +67,15 @@ class Portrait:
         )
 
 
-def describe(sessions: object, *, progress: Progress | None = None) -> Portrait:
-    """Draw the portrait of a log, or of its `Counts`."""
+def describe(sessions: object, *, progress: ProgressOption = None) -> LogProfile:
+    """The profile of a log, or of its `Counts`."""
     counts = as_counts(sessions, progress=progress)
     sizes = np.diff(counts.sequence_starts)  # [sequence] number of clicks
-    sessions_of = counts.per_sequence()
-    total, clicked = counts.total, float(sessions_of[sizes > 0].sum())
-    multi = float(sessions_of[sizes > 1].sum())
-    reverse = float(sessions_of[_reverse(counts)].sum())
-    return Portrait(
+    per_sequence = counts.per_sequence()
+    total, clicked = counts.total, float(per_sequence[sizes > 0].sum())
+    multi = float(per_sequence[sizes > 1].sum())
+    reverse = float(per_sequence[_goes_back(counts)].sum())
+    return LogProfile(
         sessions=total,
         queries=len(counts.queries),
         ads=len(counts.ads),
@@ -85,41 +88,35 @@ def describe(sessions: object, *, progress: Progress | None = None) -> Portrait:
         by_volume=_by_volume(counts),
         first_clicks=_first_clicks(counts),
         distances=_distances(counts),
-        page_lengths={
-            n: float(share)
-            for n, share in enumerate(counts.lengths.sum(axis=1) / max(total, 1e-300))
-            if share > 0
-        },
+        page_lengths=_page_lengths(counts),
     )
 
 
 def volume_bucket(volumes: Float64) -> Int64:
-    """The bucket of each volume, an index into VOLUME_NAMES; a volume of exactly 10 is in 0-10, as in the paper's order.
+    """The bucket of each volume, an index into VOLUME_NAMES.
+
+    A volume of exactly 10 is in 0-10, as in the paper.
 
     >>> volume_bucket(np.array([0.0, 10.0, 10.5, 1001.0]))
     array([0, 0, 1, 5])
     """
-    return np.maximum(np.searchsorted(VOLUMES, volumes, side="left") - 1, 0)
+    return np.maximum(np.searchsorted(VOLUME_LIMITS, volumes, side="left") - 1, 0)
 
 
 def _ratio(part: float, whole: float) -> float:
     return part / whole if whole else 0.0
 
 
-def _steps(
-    counts: Counts,
-) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any], np.ndarray[Any, Any]]:
+def _consecutive_clicks(counts: Counts) -> tuple[Int64, Int32, Int32]:
     """Consecutive clicks of every click list: the list, the earlier and the later position."""
-    sequence = np.repeat(
-        np.arange(len(counts.sequence_starts) - 1), np.diff(counts.sequence_starts)
-    )
+    sequence = run_of_elements(counts.sequence_starts)
     same = sequence[1:] == sequence[:-1]
     return sequence[1:][same], counts.sequence_clicks[:-1][same], counts.sequence_clicks[1:][same]
 
 
-def _reverse(counts: Counts) -> np.ndarray[Any, np.dtype[np.bool_]]:
+def _goes_back(counts: Counts) -> Bool:
     """Whether each click list goes back up the page anywhere."""
-    sequence, before, after = _steps(counts)
+    sequence, before, after = _consecutive_clicks(counts)
     reverse = np.zeros(len(counts.sequence_starts) - 1, bool)
     reverse[sequence[after < before]] = True
     return reverse
@@ -133,7 +130,7 @@ def _first_clicks(counts: Counts) -> tuple[float, ...]:
 
 
 def _distances(counts: Counts) -> dict[int, float]:
-    sequence, before, after = _steps(counts)
+    sequence, before, after = _consecutive_clicks(counts)
     moves, where = np.unique(after - before, return_inverse=True)
     sessions = np.bincount(where, counts.per_sequence()[sequence], minlength=len(moves))
     return {
@@ -142,54 +139,62 @@ def _distances(counts: Counts) -> dict[int, float]:
     }
 
 
-def _by_volume(counts: Counts) -> tuple[VolumeRow, ...]:
+def _page_lengths(counts: Counts) -> dict[int, float]:
+    shares = counts.lengths.sum(axis=1) / max(counts.total, 1e-300)
+    return {n: float(share) for n, share in enumerate(shares) if share > 0}
+
+
+def _by_volume(counts: Counts) -> tuple[VolumeProfile, ...]:
     """Table 1. A query's volume is all its sessions; the shares are of its clicked ones."""
     bucket = volume_bucket(counts.volumes)
     number = np.minimum(np.diff(counts.sequence_starts)[counts.visit_sequence], 4)
-    table = np.zeros((len(VOLUMES), 5))
+    table = np.zeros((len(VOLUME_LIMITS), 5))
     np.add.at(table, (bucket[counts.visit_query], number), counts.sessions)
     clicked = table[:, 1:]
     sums = clicked.sum(axis=1)
     reference = next((value for value in sums if value > 0), 1.0)
     return tuple(
-        VolumeRow(
+        VolumeProfile(
             volume=VOLUME_NAMES[b],
             queries=int((bucket == b).sum()),
             sessions=float(sums[b]),
             relative=float(sums[b] / reference),
             shares=tuple((clicked[b] / max(sums[b], 1e-300)).tolist()),
         )
-        for b in range(len(VOLUMES))
+        for b in range(len(VOLUME_LIMITS))
     )
 
 
-def _totals_text(portrait: Portrait) -> str:
+def _totals_text(profile: LogProfile) -> str:
     rows = [
-        ("sessions", f"{portrait.sessions:,.0f}", f"{portrait.clicked_share:.1%} with a click"),
-        ("queries", f"{portrait.queries:,}", ""),
-        ("ads", f"{portrait.ads:,}", f"{portrait.pairs:,} (query, ad) pairs"),
-        ("impressions", f"{portrait.impressions:,.0f}", ""),
+        ("sessions", f"{profile.sessions:,.0f}", f"{profile.clicked_share:.1%} with a click"),
+        ("queries", f"{profile.queries:,}", ""),
+        ("ads", f"{profile.ads:,}", f"{profile.pairs:,} (query, ad) pairs"),
+        ("impressions", f"{profile.impressions:,.0f}", ""),
         (
             "clicks",
-            f"{portrait.clicks:,.0f}",
-            f"{_ratio(portrait.clicks, portrait.impressions):.1%} of impressions",
+            f"{profile.clicks:,.0f}",
+            f"{_ratio(profile.clicks, profile.impressions):.1%} of impressions",
         ),
         (
             "multi-click",
-            f"{portrait.multi_click_share:.1%}",
+            f"{profile.multi_click_share:.1%}",
             "of clicked sessions have 2 or more clicks",
         ),
-        ("reverse", f"{portrait.reverse_share:.1%}", "of those go back up the page"),
+        ("reverse", f"{profile.reverse_share:.1%}", "of those go back up the page"),
     ]
     return "\n".join(f"{name:<12} {value:>14}  {remark}".rstrip() for name, value, remark in rows)
 
 
-def _volumes_text(portrait: Portrait) -> str:
-    head = f"{'volume':>9} {'queries':>9} {'clicked':>11} {'relative':>8} {'1 click':>8} {'2':>7} {'3':>7} {'4+':>7}"
+def _volumes_text(profile: LogProfile) -> str:
+    head = (
+        f"{'volume':>9} {'queries':>9} {'clicked':>11} {'relative':>8} "
+        f"{'1 click':>8} {'2':>7} {'3':>7} {'4+':>7}"
+    )
     rows = [
         f"{row.volume:>9} {row.queries:>9,} {row.sessions:>11,.0f} {row.relative:>8.2f} "
         f"{row.shares[0]:>8.2%} {row.shares[1]:>7.2%} {row.shares[2]:>7.2%} {row.shares[3]:>7.2%}"
-        for row in portrait.by_volume
+        for row in profile.by_volume
         if row.queries
     ]
     return "\n".join(
@@ -197,35 +202,31 @@ def _volumes_text(portrait: Portrait) -> str:
     )
 
 
-def _first_clicks_text(portrait: Portrait) -> str:
+def _first_clicks_text(profile: LogProfile) -> str:
     return _bars(
         "First clicks by position (Table 2)",
-        {str(n): share for n, share in enumerate(portrait.first_clicks, 1)},
+        {str(n): share for n, share in enumerate(profile.first_clicks, 1)},
     )
 
 
-def _distances_text(portrait: Portrait) -> str:
-    if not portrait.distances:
+def _distances_text(profile: LogProfile) -> str:
+    if not profile.distances:
         return "Distance between consecutive clicks (Figure 1)\n  no session has two clicks"
     return _bars(
         "Distance between consecutive clicks (Figure 1), negative = back up the page",
-        {f"{move:+d}": share for move, share in sorted(portrait.distances.items())},
+        {f"{move:+d}": share for move, share in sorted(profile.distances.items())},
     )
 
 
-def _lengths_text(portrait: Portrait) -> str:
-    return _bars("Ads on a page", {str(n): share for n, share in portrait.page_lengths.items()})
+def _lengths_text(profile: LogProfile) -> str:
+    return _bars("Ads on a page", {str(n): share for n, share in profile.page_lengths.items()})
 
 
 def _bars(title: str, shares: dict[str, float]) -> str:
-    """A text plot: a bar a share, the longest filling the width."""
+    """A text plot: one bar per share, the longest fills the width."""
     top = max([*shares.values(), 1e-300])
-    return "\n".join(
-        [
-            title,
-            *(
-                f"{label:>5} {share:>7.2%} {'█' * round(BAR * share / top)}".rstrip()
-                for label, share in shares.items()
-            ),
-        ]
+    lines = (
+        f"{label:>5} {share:>7.2%} {'█' * round(BAR_WIDTH * share / top)}".rstrip()
+        for label, share in shares.items()
     )
+    return "\n".join([title, *lines])

@@ -1,4 +1,4 @@
-"""Mistakes that other click-model libraries made, each as a test that ours does not. (Those about metrics come with the metrics.)"""
+"""Mistakes of other click-model libraries, each as a test that ours does not make it."""
 
 from __future__ import annotations
 
@@ -19,10 +19,20 @@ import pytest
 
 import reclick as rc
 from reclick.__main__ import main
-from reclick.data.grouped_sessions import as_sessions
+from reclick.engines import as_grouped
 from reclick.errors import StoreError
 from reclick.models import MODELS
-from tests.support.conformance_kit import ADS, LOG, PAGES, Columns, as_table, fitted, probabilities
+from reclick.models.registry import BUILT_IN
+from reclick.testing.cases import (
+    ADS,
+    LOG,
+    ORACLE_PAGES,
+    PAGES,
+    Columns,
+    as_table,
+    sequence_probabilities,
+)
+from tests.support.conformance_kit import fitted, new_model
 
 every_model = pytest.mark.parametrize("name", MODELS)
 
@@ -31,7 +41,10 @@ every_model = pytest.mark.parametrize("name", MODELS)
 
 
 def test_what_ubm_learns_of_a_cell_is_what_it_reads_there() -> None:
-    """One ad at every position, no priors: θγ of a cell is then the share of clicks in it, and each of the six shares is different."""
+    """One ad at every position, no priors: θγ of a cell is the share of clicks in it.
+
+    Each of the six shares is different.
+    """
     clicks = (
         [[1]] * 12
         + [[1, 2]] * 5
@@ -84,7 +97,7 @@ def test_no_default_can_be_changed_for_everybody(name: str) -> None:
 @every_model
 def test_a_fit_leaves_nothing_on_the_class(name: str) -> None:
     before = dict(vars(MODELS[name]))
-    MODELS[name]().fit(LOG)
+    new_model(name).fit(LOG)
     assert dict(vars(MODELS[name])) == before
 
 
@@ -146,7 +159,7 @@ def test_the_order_of_clicks_is_kept_from_every_source_to_the_model(
         batch.click[start:end].tolist()
         for start, end in zip(batch.clicks, batch.clicks[1:], strict=False)
     ] == ORDERED["clicks"]
-    grouped = as_sessions(source)
+    grouped = as_grouped(source)
     kept = sorted(
         tuple(grouped.click[start:end].tolist())
         for start, end in zip(grouped.clicks, grouped.clicks[1:], strict=False)
@@ -159,7 +172,7 @@ def test_the_order_of_clicks_is_kept_from_every_source_to_the_model(
 
 
 def test_a_model_with_an_order_tells_the_orders_of_a_set_apart() -> None:
-    chance = probabilities(fitted("multiclick"), PAGES[2])
+    chance = sequence_probabilities(fitted("multiclick"), ORACLE_PAGES[0])
     assert len({round(p, 12) for clicks, p in chance.items() if set(clicks) == {1, 2, 3}}) == 6
 
 
@@ -172,7 +185,7 @@ def test_sessions_without_a_click_are_kept_and_counted() -> None:
     assert empty > 100
     assert log.summary.kept == log.summary.rows == len(LOG["clicks"])
     assert rc.count(log).lengths[:, 0].sum() == empty
-    grouped = as_sessions(log)
+    grouped = as_grouped(log)
     assert grouped.weight[np.diff(grouped.clicks) == 0].sum() == empty
 
 
@@ -189,7 +202,7 @@ def test_sessions_without_a_click_lower_the_chance_of_one(name: str) -> None:
     }
     page = {"query": ["q"], "ads": [["a", "b"]]}
     few, many = (
-        MODELS[name]().fit(as_table(log)).expected_clicks(page)[0] for log in (diluted, clicked)
+        new_model(name).fit(as_table(log)).expected_clicks(page)[0] for log in (diluted, clicked)
     )
     assert few < 0.7 * many
 
@@ -200,7 +213,7 @@ def test_sessions_without_a_click_lower_the_chance_of_one(name: str) -> None:
 def test_an_unknown_model_is_an_error_that_lists_the_right_ones(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    with pytest.raises(KeyError):
+    with pytest.raises(KeyError, match=r"got 'dbm', expected one of multiclick, .*Did you mean"):
         MODELS["dbm"]
     pq.write_table(as_table(LOG), tmp_path / "log.parquet")
     monkeypatch.setattr(
@@ -229,7 +242,7 @@ def test_a_saved_model_of_an_unknown_kind_is_refused_with_the_right_ones(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     fitted("dctr").save(tmp_path / "model")
-    monkeypatch.delitem(MODELS, "dctr")
+    monkeypatch.delitem(BUILT_IN, "dctr")
     with pytest.raises(StoreError, match=r"'dctr'.*Known: multiclick"):
         rc.load(tmp_path / "model")
 
@@ -240,7 +253,7 @@ def test_a_saved_model_of_an_unknown_kind_is_refused_with_the_right_ones(
 @pytest.mark.parametrize("name", ["gctr", "rctr", "dctr"])
 def test_the_click_rate_models_answer_everything_about_known_and_unknown_pages(name: str) -> None:
     for page in PAGES:
-        chance = probabilities(fitted(name), page)
+        chance = sequence_probabilities(fitted(name), page)
         assert all(p > 0 for clicks, p in chance.items() if list(clicks) == sorted(clicks))
     pages = as_table({"query": ["never"], "ads": [["never1", "never2"]], "clicks": [[2]]})
     assert np.isfinite(fitted(name).log_prob(pages)).all()
@@ -286,7 +299,7 @@ def test_repeated_clicks_are_kept_once_at_their_first_time_and_counted() -> None
 @every_model
 def test_a_repeated_click_changes_no_answer(name: str) -> None:
     repeated = {**LOG, "clicks": [[*clicks, *clicks[:1]] for clicks in LOG["clicks"]]}
-    model = MODELS[name]().fit(as_table(repeated), ads=ADS)
+    model = new_model(name).fit(as_table(repeated), ads=ADS)
     np.testing.assert_array_equal(
         model.log_set_prob(as_table(repeated)), fitted(name).log_set_prob(as_table(LOG))
     )

@@ -1,4 +1,4 @@
-"""Evaluating models: what is scored, what is kept, and what is refused."""
+"""Evaluating models: what is scored, cached and refused."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import reclick as rc
-from reclick.evaluation import cache, run
+from reclick.evaluation import run
 from reclick.models import MODELS
 
 ADS = pa.table(
@@ -29,7 +29,7 @@ LABELS = {
 }
 
 
-def week(many: int, *, unseen: bool = False) -> pa.Table:
+def week(n: int, *, unseen: bool = False) -> pa.Table:
     """Sessions of two queries, or of three with one that no other week has."""
     rows: list[tuple[str, list[str], list[int]]] = [
         ("pizza", ["a", "b", "c"], [1]),
@@ -38,7 +38,7 @@ def week(many: int, *, unseen: bool = False) -> pa.Table:
         ("pasta", ["c", "a"], [1]),
         ("pasta", ["c", "a", "b"], [1, 2]),
     ]
-    rows = [rows[index % len(rows)] for index in range(many)] + (
+    rows = [rows[index % len(rows)] for index in range(n)] + (
         [("sushi", ["a", "c"], [2])] if unseen else []
     )
     return pa.table(
@@ -76,21 +76,24 @@ def test_every_model_has_every_metric_of_every_group(evaluation: rc.Evaluation) 
     assert len(groups["PM"]) == len([row for row in rows if row["model"] == "PM"])
 
 
-def test_scores_are_those_of_the_models_verbs(evaluation: rc.Evaluation) -> None:
+def test_scores_are_those_of_the_models_methods(evaluation: rc.Evaluation) -> None:
     model = MODELS["ubm"]().fit(week(40), history=week(20), ads=ADS)
     assert evaluation.value("UBM", "log_set_likelihood") == pytest.approx(
         model.log_set_prob(week(60, unseen=True)).mean(), abs=1e-12
     )
 
 
-def test_the_test_log_keeps_queries_that_training_has_not_seen(evaluation: rc.Evaluation) -> None:
-    support = {row["volume"]: row["support"] for row in evaluation.scores.to_pylist() if row["model"] == "UBM" and row["metric"] == "log_likelihood"
-               and row["sessions"] == "all"}  # fmt: skip
+def test_the_test_log_includes_queries_that_training_does_not_have(
+    evaluation: rc.Evaluation,
+) -> None:
+    wanted = {"model": "UBM", "metric": "log_likelihood", "sessions": "all"}
+    rows = evaluation.scores.to_pylist()
+    support = {row["volume"]: row["support"] for row in rows if wanted.items() <= row.items()}
     assert support["all"] == 61
     assert support["0-10"] == 1  # sushi, of which there is nothing in training
 
 
-def test_what_a_model_cannot_answer_is_null_and_has_a_reason(evaluation: rc.Evaluation) -> None:
+def test_an_answer_that_a_model_does_not_have_is_null(evaluation: rc.Evaluation) -> None:
     assert evaluation.value("PM", "pr_auc") is None
     assert evaluation.value("UBM", "pr_auc") is not None
 
@@ -104,7 +107,7 @@ def test_labels_add_the_relevance_metrics_and_say_where_relevance_starts(
     )
 
 
-def test_relevance_metrics_are_given_by_volume_too(evaluation: rc.Evaluation) -> None:
+def test_relevance_metrics_are_reported_by_volume_too(evaluation: rc.Evaluation) -> None:
     rows = [
         row
         for row in evaluation.scores.to_pylist()
@@ -115,7 +118,7 @@ def test_relevance_metrics_are_given_by_volume_too(evaluation: rc.Evaluation) ->
     }  # fmt: skip
 
 
-def test_the_details_are_plain_values_that_json_can_hold(evaluation: rc.Evaluation) -> None:
+def test_the_details_are_json_values(evaluation: rc.Evaluation) -> None:
     details = json.loads(json.dumps(evaluation.details))
     assert details["logs"]["test"] == {"name": "table", "sessions": 61, "dropped": {}}
     assert details["models"]["PM"]["settings"] == MODELS["pm"]().get_params()
@@ -130,8 +133,13 @@ def test_saving_writes_tables_json_and_both_reports(
 ) -> None:
     written = evaluation.save(tmp_path / "results")
     assert sorted(path.name for path in written) == [
-        "curves.parquet", "differences.parquet", "evaluation.json", "report.html", "report.md", "scores.parquet",
-    ]  # fmt: skip
+        "curves.parquet",
+        "differences.parquet",
+        "evaluation.json",
+        "report.html",
+        "report.md",
+        "scores.parquet",
+    ]
     assert pq.read_table(tmp_path / "results" / "scores.parquet").equals(evaluation.scores)
     assert "<b>now</b>" not in (tmp_path / "results" / "report.html").read_text(encoding="utf-8")
     assert evaluation.to_html(tmp_path / "one.html").is_file()
@@ -151,22 +159,22 @@ def test_the_same_seed_gives_the_same_tables_and_another_seed_other_intervals() 
 def test_a_second_run_in_the_same_folder_fits_and_scores_nothing_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asked: dict[str, Any] = {
+    arguments: dict[str, Any] = {
         "test": week(60),
         "train": week(40),
         "ads": ADS,
         "folder": tmp_path,
         "resamples": 100,
     }
-    first = rc.evaluate(["multiclick", "pbm"], **asked)
+    first = rc.evaluate(["multiclick", "pbm"], **arguments)
 
     def refuse(*_: object, **__: object) -> None:
-        raise AssertionError("done again")
+        raise AssertionError("computed again")
 
     with monkeypatch.context() as patched:
-        patched.setattr(run, "_fitted", refuse)
-        patched.setattr(run, "_scored", refuse)
-        again = rc.evaluate(["multiclick", "pbm"], **asked)
+        patched.setattr(run, "_fit", refuse)
+        patched.setattr(run, "_score", refuse)
+        again = rc.evaluate(["multiclick", "pbm"], **arguments)
         assert again.scores.equals(first.scores)
         for changed in (
             {"train": week(41)},
@@ -174,23 +182,23 @@ def test_a_second_run_in_the_same_folder_fits_and_scores_nothing_again(
             {"seed": 1},
             {"ads": ADS.slice(0, 2)},
         ):
-            with pytest.raises(AssertionError, match="done again"):
-                rc.evaluate(["multiclick", "pbm"], **{**asked, **changed})
-        with pytest.raises(AssertionError, match="done again"):
-            rc.evaluate({"MultiClick": rc.MultiClick(reading="normalised")}, **asked)
+            with pytest.raises(AssertionError, match="computed again"):
+                rc.evaluate(["multiclick", "pbm"], **{**arguments, **changed})
+        with pytest.raises(AssertionError, match="computed again"):
+            rc.evaluate({"MultiClick": rc.MultiClick(variant="normalised")}, **arguments)
 
 
-def test_a_run_that_was_stopped_goes_on_where_it_was(
+def test_a_run_that_was_stopped_continues_where_it_was(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asked: dict[str, Any] = {
+    arguments: dict[str, Any] = {
         "test": week(60),
         "train": week(40),
         "folder": tmp_path,
         "resamples": 100,
     }
     fitted: list[str] = []
-    fit = run._fitted
+    fit = run._fit
 
     def fit_until_ubm(name: str, *rest: Any) -> Any:
         if name == "UBM" and "UBM" not in fitted:
@@ -199,29 +207,29 @@ def test_a_run_that_was_stopped_goes_on_where_it_was(
         fitted.append(name)
         return fit(name, *rest)
 
-    monkeypatch.setattr(run, "_fitted", fit_until_ubm)
+    monkeypatch.setattr(run, "_fit", fit_until_ubm)
     with pytest.raises(KeyboardInterrupt):
-        rc.evaluate(["pbm", "ubm"], **asked)
-    rc.evaluate(["pbm", "ubm"], **asked)
+        rc.evaluate(["pbm", "ubm"], **arguments)
+    rc.evaluate(["pbm", "ubm"], **arguments)
     assert fitted == ["PBM", "UBM", "UBM"]
 
 
-def test_kept_results_that_were_altered_are_made_again(tmp_path: Path) -> None:
-    asked: dict[str, Any] = {
+def test_cached_results_that_were_altered_are_computed_again(tmp_path: Path) -> None:
+    arguments: dict[str, Any] = {
         "test": week(60),
         "train": week(40),
         "folder": tmp_path,
         "resamples": 100,
     }
-    first = rc.evaluate(["pbm"], **asked)
+    first = rc.evaluate(["pbm"], **arguments)
     for file in [*tmp_path.glob("models/*/*.parquet"), *tmp_path.glob("scores/*/*.parquet")]:
         file.write_bytes(b"no longer Parquet")
-    assert rc.evaluate(["pbm"], **asked).scores.equals(first.scores)
+    assert rc.evaluate(["pbm"], **arguments).scores.equals(first.scores)
 
 
 def test_a_name_cannot_lead_out_of_the_folder() -> None:
-    assert "/" not in cache._plain("../../etc/passwd")
-    assert cache._plain("a b") != cache._plain("a-b")
+    assert "/" not in run.folder_name("../../etc/passwd")
+    assert run.folder_name("a b") != run.folder_name("a-b")
 
 
 def test_fitted_models_need_no_training_log() -> None:
@@ -231,27 +239,27 @@ def test_fitted_models_need_no_training_log() -> None:
     ) == pytest.approx(0.2)
 
 
-def test_progress_is_told_what_is_being_done() -> None:
-    told: list[str] = []
+def test_progress_reports_what_is_being_done() -> None:
+    reports: list[str] = []
     rc.evaluate(
         ["ubm"],
         week(60),
         train=week(40),
         resamples=100,
-        progress=lambda what, done, total: told.append(what),
+        progress=lambda what, done, total: reports.append(what),
     )
     assert {
         "Reading the test log",
         "Reading the training log",
         "Fitting UBM",
         "Scoring UBM",
-    } <= set(told)
+    } <= set(reports)
 
 
 @pytest.mark.parametrize(
-    ("models", "given", "message"),
+    ("models", "changed", "message"),
     [
-        (["ubm", "nobody"], {}, "got 'nobody', expected names among"),
+        (["ubm", "nobody"], {}, "got 'nobody', expected one of"),
         ([], {}, "models: got none"),
         (["ubm"], {"train": None}, "UBM not fitted yet. Give train="),
         (["ubm"], {"level": 1.5}, "level: got 1.5"),
@@ -261,11 +269,11 @@ def test_progress_is_told_what_is_being_done() -> None:
     ],
 )
 def test_what_makes_no_sense_is_refused(
-    models: list[str], given: dict[str, Any], message: str
+    models: list[str], changed: dict[str, Any], message: str
 ) -> None:
-    asked: dict[str, Any] = {"test": week(20), "train": week(20), **given}
+    arguments: dict[str, Any] = {"test": week(20), "train": week(20), **changed}
     with pytest.raises(rc.SettingError, match=message.replace("(", r"\(")):
-        rc.evaluate(models, **asked)
+        rc.evaluate(models, **arguments)
 
 
 def test_an_unknown_score_lists_the_known_ones(evaluation: rc.Evaluation) -> None:

@@ -26,7 +26,8 @@ from tests.support.export_data import BY_HAND, ODD, RED, TEXTS, WORDS, rates, sh
 
 GRADES = {"red%20shoes": {"a": 3, "b": 1}, "50%25%20off%09pizza": {"a": 2}}
 IN_PYTHON = {unquote(query): ads for query, ads in GRADES.items()}
-# One query ranked the wrong way round. nDCG = (1 + 3 / log2 3) / (3 + 1 / log2 3); the other is right: 1.
+# One query is ranked the wrong way round: nDCG = (1 + 3 / log2 3) / (3 + 1 / log2 3). The other is
+# right: 1.
 RUN = {"red%20shoes": {"a": 1.0, "b": 2.0}, "50%25%20off%09pizza": {"a": 1.0}}
 ranx_compiles = pytest.mark.filterwarnings(
     "ignore::numba.core.errors.NumbaTypeSafetyWarning"
@@ -146,7 +147,7 @@ def test_scikit_learn_reads_letor_whatever_the_queries_are(
     assert len(set(query.tolist())) == len({asked for asked, _ in pairs})
 
 
-# OpenSearch and Quepid do not install here: their importers' rules, as documented, on what we write.
+# OpenSearch and Quepid are not installed here: the documented rules of their importers instead.
 
 
 def check_opensearch(body: dict[str, Any]) -> None:
@@ -193,7 +194,7 @@ def test_opensearch_gets_its_documented_schema(tmp_path: Path, name: str) -> Non
 
 
 def read_as_quepid(text: str) -> list[list[str]]:
-    """Lines, the header to the letter, three cells: how Quepid takes a file whose text has no quotes and line breaks."""
+    """Lines, the exact header, three cells: how Quepid reads texts without quotes or breaks."""
     header, *lines = text.split("\n")
     assert header.split(",") == ["query", "docid", "rating"]
     return [next(csv.reader([line])) for line in lines if line]

@@ -20,7 +20,7 @@ BY_HAND = ("--cuts", "0.2,0.5,0.7", "--bound", "value", "--min-support", "2")
 
 @pytest.fixture
 def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Run:
-    """Run the command in a folder with two models and a log: exit code, standard output, standard error."""
+    """Run the command in a folder with two models and a log: exit code, output, errors."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "200")
     monkeypatch.setattr(
@@ -40,24 +40,24 @@ def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp
     return command
 
 
-def test_it_says_what_it_wrote_and_what_it_left_out(run: Run) -> None:
+def test_it_reports_what_it_wrote_and_left_out(run: Run) -> None:
     code, out, _ = run("rates", "--to", "x.qrels", *BY_HAND)
     assert code == 0
     assert out.splitlines() == [
-        "TREC qrels, told by .qrels: 3 pairs, 2 queries",
+        "TREC qrels, inferred from .qrels: 3 pairs, 2 queries",
         "grades         0: 0   1: 1   2: 1   3: 1",
         "cut points     0.2, 0.5, 0.7 on relevance",
-        "left out       1 pairs shown less than 2 times",
+        "left out       1 pairs shown fewer than 2 times",
         "x.qrels",
         "x.qrels.queries.tsv",
     ]
     assert Path("x.qrels").read_text(encoding="utf-8").endswith("red%20shoes 0 b 1\n")
 
 
-@pytest.mark.parametrize("ending", ["csv", "json", "letor", "parquet"])
-def test_every_format_by_its_ending(run: Run, ending: str) -> None:
-    assert run("rates", "--to", f"out/x.{ending}", "--min-support", "1")[0] == 0
-    assert Path(f"out/x.{ending}").stat().st_size > 0
+@pytest.mark.parametrize("suffix", ["csv", "json", "letor", "parquet"])
+def test_every_format_by_its_suffix(run: Run, suffix: str) -> None:
+    assert run("rates", "--to", f"out/x.{suffix}", "--min-support", "1")[0] == 0
+    assert Path(f"out/x.{suffix}").stat().st_size > 0
 
 
 def test_options_of_single_formats(run: Run) -> None:
@@ -89,25 +89,25 @@ def test_propensities(run: Run) -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("words", "message"),
     [
-        (("rates", "--to", "x.txt"), "the ending does not tell the format"),
+        (("rates", "--to", "x.txt"), "the format cannot be inferred from the suffix"),
         (
             ("rates", "--to", "x.csv", "--cuts", "0.5,0.1"),
-            "cuts: got (0.5, 0.1), expected numbers that grow",
+            "--cuts: got (0.5, 0.1), expected increasing numbers",
         ),
-        (("rates", "--to", "x.csv", "--cuts", "some"), "cuts: got 'some'"),
-        (("rates", "--to", "x.csv", "--min-support", "99"), "No pair is left to be judged"),
+        (("rates", "--to", "x.csv", "--cuts", "some"), "--cuts: got 'some'"),
+        (("rates", "--to", "x.csv", "--min-support", "99"), "No pair is left to grade"),
         (("nowhere", "--to", "x.csv"), "nowhere does not exist"),
         (("rates", "--to", "p.csv", "--format", "propensities"), "give a log with --log."),
-        (("rates", "--to", "x.csv", "--on-error", "maybe"), '--on-error must be "raise" or "drop"'),
+        (("rates", "--to", "x.csv", "--on-error", "maybe"), "--on-error: got 'maybe'"),
     ],
 )
-def test_errors_are_one_clear_line(run: Run, words: tuple[str, ...], told: str) -> None:
+def test_errors_are_one_clear_line(run: Run, words: tuple[str, ...], message: str) -> None:
     code, out, err = run(*words)
     assert (code, out) == (2, "")
     assert err.startswith("error: ")
-    assert told in err
+    assert message in err
     assert not Path("x.csv").exists()
 
 

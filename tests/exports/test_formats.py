@@ -15,8 +15,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from reclick.errors import LogError, SettingError, StoreError
-from reclick.exports import FORMATS, Exported, export
-from reclick.exports.pair_batches import PairSlices
+from reclick.exports import EXPORT_FORMATS, ExportResult, export
+from reclick.exports.judgment_table import PairBatches
 from reclick.models import DBN, DCTR
 from tests.support.export_data import (
     BY_HAND,
@@ -45,14 +45,14 @@ def test_qrels_by_hand(tmp_path: Path) -> None:
     assert (
         tmp_path / "judgments.qrels.queries.tsv"
     ).read_bytes().decode() == "50%25%20off%09pizza\t50%25 off%09pizza\nred%20shoes\tred shoes\n"
-    assert found == Exported(
+    assert found == ExportResult(
         files=(tmp_path / "judgments.qrels", tmp_path / "judgments.qrels.queries.tsv"),
         rows=3,
-        format="TREC qrels, told by .qrels",
+        format="TREC qrels, inferred from .qrels",
         queries=2,
         grades={0: 0, 1: 1, 2: 1, 3: 1},
         cuts=(0.2, 0.5, 0.7),
-        figure="relevance",
+        column="relevance",
         left_out=LEFT_OUT,
     )
 
@@ -69,7 +69,8 @@ def test_opensearch_by_hand(tmp_path: Path) -> None:
     body = json.loads((tmp_path / "judgments.json").read_bytes())
     assert body == {
         "name": "clicks of May",
-        "description": "Reclick, dctr: grades by cut points 0.2, 0.5, 0.7 on relevance, level 0.9, of pairs shown 2 times or more",
+        "description": "Reclick, dctr: grades by cut points 0.2, 0.5, 0.7 on relevance, level 0.9,"
+        " of pairs shown 2 times or more",
         "type": "IMPORT_JUDGMENT",
         "judgmentRatings": [
             {"query": ODD, "ratings": [{"docId": "a", "rating": "2"}]},
@@ -114,7 +115,7 @@ def test_parquet_has_every_pair_and_what_the_grades_were_made_with(tmp_path: Pat
     assert rows[-1]["grade"] is None
     assert json.loads(table.schema.metadata[b"reclick"])["cuts"] == [0.2, 0.3]
     assert (found.rows, found.left_out) == (4, {})
-    assert found.notes == ("1 of the pairs have no grade: they were shown less than 2 times.",)
+    assert found.notes == ("1 of the pairs have no grade: they were shown fewer than 2 times.",)
 
 
 def test_the_models_own_features_give_its_numbers_back(tmp_path: Path) -> None:
@@ -122,9 +123,9 @@ def test_the_models_own_features_give_its_numbers_back(tmp_path: Path) -> None:
     export(model, tmp_path / "judgments.letor", cuts=(0.1,), min_support=1)
     lines = (tmp_path / "judgments.letor").read_text(encoding="utf-8").splitlines()
     head, lines = lines[0], lines[2:]
-    assert (
-        head
-        == "# features: 1 attractiveness, 2 satisfaction, 3 relevance, 4 relevance_low, 5 relevance_high, 6 log_impressions"
+    assert head == (
+        "# features: 1 attractiveness, 2 satisfaction, 3 relevance, 4 relevance_low,"
+        " 5 relevance_high, 6 log_impressions"
     )
     written = [
         [float(cell.split(":")[1]) for cell in line.partition(" # ")[0].split()[2:]]
@@ -188,8 +189,8 @@ def test_odd_texts_come_back_from_letor(tmp_path: Path, pairs: list[tuple[str, s
     export(shown_once(pairs), tmp_path / "x.letor", **ANY)
     with (tmp_path / "x.letor").open(encoding="utf-8", newline="\n") as file:
         lines = [line.removesuffix("\n") for line in file][2:]
-    told = [line.partition(" # ")[2].partition(" ") for line in lines]
-    assert sorted((unquote(query), ad) for ad, _, query in told) == sorted(pairs)
+    comments = [line.partition(" # ")[2].partition(" ") for line in lines]
+    assert sorted((unquote(query), ad) for ad, _, query in comments) == sorted(pairs)
 
 
 @quick
@@ -202,9 +203,9 @@ def test_odd_texts_come_back_from_parquet(tmp_path: Path, pairs: list[tuple[str,
     )
 
 
-@pytest.mark.parametrize("ending", [".qrels", ".csv", ".json", ".letor", ".parquet"])
-def test_slices_make_the_same_file_as_the_whole(
-    tmp_path: Path, ending: str, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("suffix", [".qrels", ".csv", ".json", ".letor", ".parquet"])
+def test_batches_make_the_same_file_as_the_whole(
+    tmp_path: Path, suffix: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model = DBN().fit(
         {
@@ -215,23 +216,23 @@ def test_slices_make_the_same_file_as_the_whole(
     )
     whole = export(
         model,
-        tmp_path / f"whole{ending}",
+        tmp_path / f"whole{suffix}",
         min_support=3,
         pairs=model.relevance().select(["query", "ad"]),
     )
     monkeypatch.setattr(
-        "reclick.exports.judgment_table.PairSlices",
-        lambda model, pairs: PairSlices(model, pairs, size=2),
+        "reclick.exports.judgment_table.PairBatches",
+        lambda model, pairs: PairBatches(model, pairs, size=2),
     )
-    sliced = export(model, tmp_path / f"sliced{ending}", min_support=3)
-    for one, other in zip(whole.files, sliced.files, strict=True):
-        if ending == ".parquet":
+    batched = export(model, tmp_path / f"batched{suffix}", min_support=3)
+    for one, other in zip(whole.files, batched.files, strict=True):
+        if suffix == ".parquet":
             assert pq.read_table(one).equals(pq.read_table(other))
         else:
-            assert one.read_text(encoding="utf-8").replace("whole", "sliced") == other.read_text(
+            assert one.read_text(encoding="utf-8").replace("whole", "batched") == other.read_text(
                 encoding="utf-8"
             )
-    assert (sliced.rows, sliced.grades, sliced.cuts, sliced.queries) == (
+    assert (batched.rows, batched.grades, batched.cuts, batched.queries) == (
         whole.rows,
         whole.grades,
         whole.cuts,
@@ -239,25 +240,23 @@ def test_slices_make_the_same_file_as_the_whole(
     )
 
 
-@pytest.mark.parametrize("ending", ["qrels", "letor"])
-def test_an_ad_whose_id_has_white_space_is_refused_or_left_out(tmp_path: Path, ending: str) -> None:
+@pytest.mark.parametrize("suffix", ["qrels", "letor"])
+def test_an_ad_whose_id_has_white_space_is_refused_or_left_out(tmp_path: Path, suffix: str) -> None:
     model = shown_once([("q", "a b"), ("q", "c"), ("r", "d\u3000e")])
-    path = tmp_path / f"x.{ending}"
-    with pytest.raises(
-        LogError, match=r"ad 'a b': .* white space.*on_error=\"drop\".*--on-error drop"
-    ):
+    path = tmp_path / f"x.{suffix}"
+    with pytest.raises(LogError, match=r"ad 'a b': .* white space.*on_error='drop'"):
         export(model, path, **ANY)
     assert list(tmp_path.iterdir()) == []
     found = export(model, path, **ANY, on_error="drop")
     assert found.left_out == {"whose ad's id has white space": 2}
     assert (found.rows, found.queries, sum(found.grades.values())) == (1, 1, 1)
     with pytest.raises(
-        SettingError, match="No pair is left to be judged: 1 whose ad's id has white space"
+        SettingError, match="No pair is left to grade: 1 whose ad's id has white space"
     ):
         export(shown_once([("q", "a b")]), path, **ANY, on_error="drop")
 
 
-def test_pairs_without_features_are_left_out_and_told(tmp_path: Path) -> None:
+def test_pairs_without_features_are_left_out_and_counted(tmp_path: Path) -> None:
     found = export(
         rates(),
         tmp_path / "x.letor",
@@ -271,7 +270,7 @@ def test_pairs_without_features_are_left_out_and_told(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("features", "told"),
+    ("features", "message"),
     [
         ({"query": ["q"], "ad": ["a"], "text": ["x"]}, "no column of numbers"),
         (
@@ -283,9 +282,9 @@ def test_pairs_without_features_are_left_out_and_told(tmp_path: Path) -> None:
     ],
 )
 def test_features_that_cannot_be_used_are_refused(
-    tmp_path: Path, features: object, told: str
+    tmp_path: Path, features: object, message: str
 ) -> None:
-    with pytest.raises(LogError, match=told):
+    with pytest.raises(LogError, match=message):
         export(rates(), tmp_path / "x.letor", features=features, **BY_HAND)
 
 
@@ -301,7 +300,7 @@ def test_features_may_be_a_file(tmp_path: Path) -> None:
     ]
 
 
-def test_text_that_quepid_or_a_spreadsheet_reads_wrong_is_told(tmp_path: Path) -> None:
+def test_text_that_quepid_or_a_spreadsheet_misreads_is_noted(tmp_path: Path) -> None:
     found = export(
         shown_once([("=1+1", "a"), ('say "hi"', "a"), ("line\nbreak", "-b"), ("plain, text", "a")]),
         tmp_path / "x.csv",
@@ -315,8 +314,8 @@ def test_text_that_quepid_or_a_spreadsheet_reads_wrong_is_told(tmp_path: Path) -
     assert export(rates(), tmp_path / "y.csv", **BY_HAND).notes == ()
 
 
-def test_the_ending_tells_the_format_and_any_name_may_be_given_one(tmp_path: Path) -> None:
-    assert export(rates(), tmp_path / "x.csv", **BY_HAND).format == "Quepid CSV, told by .csv"
+def test_the_format_is_inferred_from_the_suffix_or_given(tmp_path: Path) -> None:
+    assert export(rates(), tmp_path / "x.csv", **BY_HAND).format == "Quepid CSV, inferred from .csv"
     found = export(rates(), tmp_path / "judgments.txt", format="qrels", **BY_HAND)
     assert (found.format, found.files[1].name) == ("TREC qrels", "judgments.txt.queries.tsv")
     assert (tmp_path / "judgments.txt").read_text(encoding="utf-8").startswith("50%25")
@@ -325,11 +324,12 @@ def test_the_ending_tells_the_format_and_any_name_may_be_given_one(tmp_path: Pat
 def test_what_cannot_be_written_is_refused_before_anything_is(tmp_path: Path) -> None:
     with pytest.raises(
         SettingError,
-        match=r"x\.txt: the ending does not tell the format\. It is told by \.qrels \(qrels\), .* format=",
+        match=r"x\.txt: the format cannot be inferred .* are \.qrels \(qrels\), .* format=",
     ):
         export(rates(), tmp_path / "x.txt")
     with pytest.raises(
-        SettingError, match=f"format: got 'trec', expected one of {', '.join(map(repr, FORMATS))}"
+        SettingError,
+        match=f"format: got 'trec', expected one of {', '.join(map(repr, EXPORT_FORMATS))}",
     ):
         export(rates(), tmp_path / "x.txt", format="trec")
     with pytest.raises(
@@ -338,7 +338,7 @@ def test_what_cannot_be_written_is_refused_before_anything_is(tmp_path: Path) ->
         export(rates(), tmp_path / "x.qrels", features={})
     with pytest.raises(SettingError, match="log is for the format 'propensities'"):
         export(rates(), tmp_path / "x.csv", log=LOG)
-    with pytest.raises(SettingError, match='on_error must be "raise" or "drop"'):
+    with pytest.raises(SettingError, match="on_error: got 'ignore'"):
         export(rates(), tmp_path / "x.csv", on_error="ignore")  # type: ignore[arg-type]
     (tmp_path / "folder.csv").mkdir()
     with pytest.raises(SettingError, match="is a folder"):
@@ -346,18 +346,18 @@ def test_what_cannot_be_written_is_refused_before_anything_is(tmp_path: Path) ->
     assert [path.name for path in tmp_path.iterdir()] == ["folder.csv"]
 
 
-@pytest.mark.parametrize("ending", ["qrels", "csv", "json", "letor", "parquet"])
+@pytest.mark.parametrize("suffix", ["qrels", "csv", "json", "letor", "parquet"])
 def test_an_export_that_fails_leaves_the_file_that_was_there(
-    tmp_path: Path, ending: str, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, suffix: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    path = tmp_path / f"x.{ending}"
+    path = tmp_path / f"x.{suffix}"
     found = export(rates(), path, **BY_HAND)
     before = {file.name: file.read_bytes() for file in found.files}
 
     def full(self: object, table: object) -> None:
         raise OSError(28, "No space left on device")
 
-    for name in ("queries.write_rows", "quepid.write_rows", "opensearch.write_rows"):
+    for name in ("line_formats.write_rows", "opensearch.write_rows"):
         monkeypatch.setattr(f"reclick.exports.{name}", full)
     monkeypatch.setattr("reclick.exports.parquet.pq.ParquetWriter.write_table", full)
     with pytest.raises(StoreError, match="The disk is full"):
@@ -365,20 +365,20 @@ def test_an_export_that_fails_leaves_the_file_that_was_there(
     assert {file.name: file.read_bytes() for file in tmp_path.iterdir()} == before
 
 
-def test_a_large_file_is_told_to_be_too_large_for_opensearch(
+def test_a_file_too_large_for_opensearch_is_noted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("reclick.exports.opensearch.LIMIT", 10)
+    monkeypatch.setattr("reclick.exports.opensearch.MAX_REQUEST_BYTES", 10)
     assert "over 100 MB" in export(rates(), tmp_path / "x.json", **BY_HAND).notes[0]
 
 
-def test_what_is_said_at_the_end(tmp_path: Path) -> None:
-    told = str(export(rates(), tmp_path / "x.qrels", **BY_HAND)).splitlines()
-    assert told == [
-        "TREC qrels, told by .qrels: 3 pairs, 2 queries",
+def test_the_result_as_text(tmp_path: Path) -> None:
+    text = str(export(rates(), tmp_path / "x.qrels", **BY_HAND)).splitlines()
+    assert text == [
+        "TREC qrels, inferred from .qrels: 3 pairs, 2 queries",
         "grades         0: 0   1: 1   2: 1   3: 1",
         "cut points     0.2, 0.5, 0.7 on relevance",
-        "left out       1 pairs shown less than 2 times",
+        "left out       1 pairs shown fewer than 2 times",
         str(tmp_path / "x.qrels"),
         str(tmp_path / "x.qrels.queries.tsv"),
     ]

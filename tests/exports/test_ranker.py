@@ -20,7 +20,10 @@ LOOKS = 1 / np.arange(1, POSITIONS + 1) ** 1.5
 
 
 class Market:
-    """Queries with ads of two features. The first makes an ad attractive; by the second, which says nothing, the site ranks, with some noise."""
+    """Queries with ads of two features: the first is what attracts, the site ranks by the second.
+
+    The second says nothing about attractiveness, and the ranking has some noise.
+    """
 
     def __init__(self, queries: int, sessions: int, seed: int) -> None:
         rng = np.random.default_rng(seed)

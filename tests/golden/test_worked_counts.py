@@ -1,4 +1,4 @@
-"""The counts, the attractiveness and the priors of the worked example, by hand and to the printed digits, through the public interface."""
+"""The worked example by hand: counts, attractiveness and priors, to the printed digits."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 import reclick as rc
-from reclick.data.counts import count
+from reclick.engines import count
 from reclick.models.kernels.stops_and_transitions import pooled_events
 from tests.support.enumeration import Session, as_table, assert_close
 from tests.support.plain_counts import in_plain
@@ -50,7 +50,8 @@ THETA = {
 }
 COLD = {("plumber", "new plumber"): 0.481481, ("sushi", "new sushi"): 0.547619}
 
-# An earlier week: β' = 2,1,2 and β = 3,2,0, so η = 2/5, 1/3, 1; δ: 0→1 2, 0→2 1, 1→2 1, 2→3 1; of 5 clicks 3 are the last.
+# An earlier week: β' = 2,1,2 and β = 3,2,0, so η = 2/5, 1/3, 1; δ: 0→1 2, 0→2 1, 1→2 1, 2→3 1;
+# of 5 clicks 3 are the last.
 HISTORY = as_table(
     [
         Session("x", ("f", "g"), (1,)),
@@ -89,9 +90,9 @@ def test_last_and_other_clicks_are_the_printed_ones() -> None:
     }
 
 
-@pytest.mark.parametrize("reading", ["leftover", "normalised"])
-def test_attractiveness_has_the_printed_digits(reading: str) -> None:
-    table = rc.MultiClick(frequent=4, reading=reading).fit(LOG, ads=ADS).relevance()
+@pytest.mark.parametrize("variant", ["paper", "normalised"])
+def test_attractiveness_has_the_printed_digits(variant: str) -> None:
+    table = rc.MultiClick(min_query_sessions=4, variant=variant).fit(LOG, ads=ADS).relevance()
     got = {(row["query"], row["ad"]): round(row["attractiveness"], 6) for row in table.to_pylist()}
     assert got.keys() == {*THETA, ("pizza", "a")}
     assert {pair: got[pair] for pair in THETA} == THETA
@@ -100,15 +101,15 @@ def test_attractiveness_has_the_printed_digits(reading: str) -> None:
 def test_the_log_may_bring_its_text() -> None:
     log = rc.read_sessions(LOG, ads=ADS)
     assert (
-        rc.MultiClick(frequent=4)
+        rc.MultiClick(min_query_sessions=4)
         .fit(log)
         .relevance()
-        .equals(rc.MultiClick(frequent=4).fit(LOG, ads=ADS).relevance())
+        .equals(rc.MultiClick(min_query_sessions=4).fit(LOG, ads=ADS).relevance())
     )
 
 
 def test_new_ads_have_the_printed_attractiveness() -> None:
-    fitted = rc.MultiClick(frequent=4).fit(LOG, ads=ADS)
+    fitted = rc.MultiClick(min_query_sessions=4).fit(LOG, ads=ADS)
     pairs = pa.table({"query": [query for query, _ in COLD], "ad": [ad for _, ad in COLD]})
     assert np.array(fitted.relevance(pairs, text=NEW)["attractiveness"]).round(6).tolist() == list(
         COLD.values()
@@ -116,12 +117,12 @@ def test_new_ads_have_the_printed_attractiveness() -> None:
 
 
 def test_new_ads_have_the_printed_attractiveness_on_a_page_too() -> None:
-    fitted = rc.MultiClick(frequent=4).fit(LOG, ads=ADS)
+    fitted = rc.MultiClick(min_query_sessions=4).fit(LOG, ads=ADS)
     queries = ["plumber", "sushi"]
     pages = pa.table({"query": queries, "ads": [["new plumber"], ["new sushi"]]})
     log = rc.read_sessions(pages, ads=NEW, clicks_required=False)
     got = fitted.instantaneous_attractiveness(log, [[], []])[:, 0]
-    stop = [fitted.query_habits(query).eta[0] for query in queries]
+    stop = [fitted.fatigue_and_transitions(query).eta[0] for query in queries]
     assert (got / (1 - np.array(stop))).round(6).tolist() == list(COLD.values())
 
 
@@ -129,7 +130,9 @@ def test_priors_from_history_by_hand_for_each_query() -> None:
     fitted = model()
     assert_close(fitted.eta_, [2 / 5, 1 / 3, 1, 1])
     assert_close(fitted.gamma_, [[2 / 3, 1 / 3, 0], [0, 1, 0], [0, 0, 1], [1 / 2, 1 / 2, 0]])
-    plumber, pizza, unseen = (fitted.query_habits(query) for query in ("plumber", "pizza", "sushi"))
+    plumber, pizza, unseen = (
+        fitted.fatigue_and_transitions(query) for query in ("plumber", "pizza", "sushi")
+    )
     # plumber: β' = 1,2,1, β = 3,1,0, δ: 0→1 2, 0→2 1, 2→1 1; each prior is worth 10
     assert_close(plumber.eta, [(1 + 4) / 14, (2 + 10 / 3) / 13, 1, 1])
     assert_close(
@@ -155,12 +158,12 @@ def test_priors_from_history_by_hand_for_all_queries_together() -> None:
     assert_close(fitted.eta_, eta)
     assert_close(fitted.gamma_, gamma)
     for query in ("plumber", "pizza", "sushi"):
-        assert_close(fitted.query_habits(query).eta, eta)
-        assert_close(fitted.query_habits(query).gamma, gamma)
+        assert_close(fitted.fatigue_and_transitions(query).eta, eta)
+        assert_close(fitted.fatigue_and_transitions(query).gamma, gamma)
 
 
 def test_a_stronger_prior_by_hand() -> None:
-    plumber = model(strength=20).query_habits("plumber")
+    plumber = model(strength=20).fatigue_and_transitions("plumber")
     assert_close(plumber.eta, [(1 + 8) / 24, (2 + 20 / 3) / 23, 1, 1])
     assert_close(plumber.gamma[2], [1 / 21, 0, 20 / 21])
 
@@ -170,13 +173,15 @@ def test_without_history_the_prior_is_the_log_itself() -> None:
     assert_close(fitted.eta_, [2 / 7, 2 / 5, 1, 1])
     assert_close(fitted.gamma_, [[3 / 5, 1 / 5, 1 / 5], [0, 1, 0], [1, 0, 0], [1, 0, 0]])
     assert fitted.satisfaction_ == 5 / 8
-    assert_close(fitted.query_habits("plumber").eta, [(1 + 20 / 7) / 14, (2 + 4) / 13, 1, 1])
+    assert_close(
+        fitted.fatigue_and_transitions("plumber").eta, [(1 + 20 / 7) / 14, (2 + 4) / 13, 1, 1]
+    )
 
 
 @pytest.mark.parametrize(
     ("strength", "expected"),
     [
-        # the history's rate is 3/5; (pizza, a) was clicked, not last; (plumber, c) and (sushi, z) never
+        # the history's rate is 3/5; (pizza, a) was clicked, not last; the other two never
         (
             10,
             {
@@ -220,6 +225,6 @@ def test_satisfaction_by_hand(strength: float, expected: dict[tuple[str, str], f
 def test_nobody_clicks_the_same_position_again() -> None:
     for fitted in (model(), model(pooling="global"), rc.MultiClick().fit(LOG)):
         for query in ("plumber", "pizza", "sushi"):
-            gamma = fitted.query_habits(query).gamma
+            gamma = fitted.fatigue_and_transitions(query).gamma
             assert [gamma[j, j - 1] for j in (1, 2, 3)] == [0, 0, 0]
             np.testing.assert_allclose(gamma.sum(axis=1), 1, rtol=1e-12)

@@ -11,8 +11,9 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from reclick.errors import SettingError
-from reclick.logs.cleaning import Cleaning, normalised
-from reclick.logs.formats.base import SESSIONS, WEIGHTED, Found
+from reclick.logs.cleaning import Cleaning, normalise_query
+from reclick.logs.files.source import SESSION_SCHEMA, WEIGHTED_SESSION_SCHEMA
+from reclick.logs.formats.base import ReadReport
 from reclick.simulation import simulate
 
 ADS = ["a", "b", "c", "d"]
@@ -21,7 +22,7 @@ ADS = ["a", "b", "c", "d"]
 def rows_of(*rows: tuple[str | None, list[str] | None, list[int] | None]) -> pa.RecordBatch:
     return pa.RecordBatch.from_pylist(
         [{"query": query, "ads": ads, "clicks": clicks} for query, ads, clicks in rows],
-        schema=SESSIONS,
+        schema=SESSION_SCHEMA,
     )
 
 
@@ -29,31 +30,31 @@ def plain(batch: pa.RecordBatch) -> list[tuple[Any, Any, Any]]:
     return [(row["query"], row["ads"], row["clicks"]) for row in batch.to_pylist()]
 
 
-def removed(found: Found) -> int:
-    return sum(many for note, many in found.notes.items() if note.endswith("removed"))
+def removed(report: ReadReport) -> int:
+    return sum(many for note, many in report.notes.items() if note.endswith("removed"))
 
 
 def test_nothing_asked_leaves_the_batch_as_it_is() -> None:
-    found, batch = Found(), rows_of((" A ", ADS, [4, 4]))
-    assert Cleaning().batch(batch, found) is batch
-    assert not Cleaning().whole_log
-    assert not found.notes
+    report, batch = ReadReport(), rows_of((" A ", ADS, [4, 4]))
+    assert Cleaning().clean_batch(batch, report) is batch
+    assert not Cleaning().needs_whole_log
+    assert not report.notes
 
 
 def test_pages_are_cut_and_the_clicks_beyond_are_counted() -> None:
-    found = Found()
+    report = ReadReport()
     batch = rows_of(
         ("q", ADS, [4, 1, 3, 2]), ("q", ["a", "b"], [2]), ("r", ADS, [3]), ("r", ADS, [])
     )
-    cut = Cleaning(first=2).batch(batch, found)
+    cut = Cleaning(first=2).clean_batch(batch, report)
     assert plain(cut) == [
         ("q", ["a", "b"], [1, 2]),
         ("q", ["a", "b"], [2]),
         ("r", ["a", "b"], []),
         ("r", ["a", "b"], []),
     ]
-    assert cut.schema == SESSIONS
-    assert found.notes == {
+    assert cut.schema == SESSION_SCHEMA
+    assert report.notes == {
         "page cut to its first 2 ads": 3,
         "session with clicks below the first 2": 2,
         "click below the first 2, taken out": 3,
@@ -62,7 +63,7 @@ def test_pages_are_cut_and_the_clicks_beyond_are_counted() -> None:
 
 def test_a_click_outside_the_whole_page_is_not_hidden_by_the_cut() -> None:
     batch = rows_of(("q", ADS, [9, 3, 0, 1]), ("q", ["a"], [3]))
-    assert plain(Cleaning(first=2).batch(batch, Found())) == [
+    assert plain(Cleaning(first=2).clean_batch(batch, ReadReport())) == [
         ("q", ["a", "b"], [9, 0, 1]),
         ("q", ["a"], [3]),
     ]
@@ -70,7 +71,7 @@ def test_a_click_outside_the_whole_page_is_not_hidden_by_the_cut() -> None:
 
 def test_null_lists_stay_null_when_others_are_cut() -> None:
     batch = rows_of(("q", None, None), ("q", ADS, None), ("q", ADS, [3, 1]), (None, [], []))
-    assert plain(Cleaning(first=1).batch(batch, Found())) == [
+    assert plain(Cleaning(first=1).clean_batch(batch, ReadReport())) == [
         ("q", None, None),
         ("q", ["a"], None),
         ("q", ["a"], [1]),
@@ -80,14 +81,14 @@ def test_null_lists_stay_null_when_others_are_cut() -> None:
 
 def test_a_slice_of_a_batch_is_cut_as_a_batch_of_its_own() -> None:
     batch = rows_of(("p", ADS, [1, 4]), ("q", ADS, [4, 2]), ("r", ["a"], [1]))
-    assert plain(Cleaning(first=3).batch(batch.slice(1), Found())) == [
+    assert plain(Cleaning(first=3).clean_batch(batch.slice(1), ReadReport())) == [
         ("q", ["a", "b", "c"], [2]),
         ("r", ["a"], [1]),
     ]
 
 
 def test_queries_are_written_in_one_way() -> None:
-    found = Found()
+    report = ReadReport()
     batch = rows_of(
         ("Red  Shoes", ADS, []),
         (" red shoes\u3000", ADS, [1]),
@@ -95,7 +96,7 @@ def test_queries_are_written_in_one_way() -> None:
         (None, ADS, []),
         ("ＲＥＤ shoes", ADS, []),
     )
-    spelt = Cleaning(normalise=True).batch(batch, found)
+    spelt = Cleaning(normalise=True).clean_batch(batch, report)
     assert spelt.column("query").to_pylist() == [
         "red shoes",
         "red shoes",
@@ -103,24 +104,24 @@ def test_queries_are_written_in_one_way() -> None:
         None,
         "red shoes",
     ]
-    assert found.notes == {"query normalised, spellings become one": 3}
+    assert report.notes == {"query normalised, spellings become one": 3}
 
 
 def test_a_query_of_white_space_is_left_and_told() -> None:
-    found = Found()
+    report = ReadReport()
     assert plain(
-        Cleaning(normalise=True).batch(rows_of((" \t", ADS, []), ("", ADS, [])), found)
+        Cleaning(normalise=True).clean_batch(rows_of((" \t", ADS, []), ("", ADS, [])), report)
     ) == [(" \t", ADS, []), ("", ADS, [])]
-    assert found.notes == {"query of white space only, left as it is": 1}
+    assert report.notes == {"query of white space only, left as it is": 1}
 
 
 def test_a_query_that_would_grow_beyond_what_readers_take_stays() -> None:
     long = "\ufdfa" * 8_000  # each of 18 letters when written plainly
-    found = Found()
-    assert Cleaning(normalise=True).batch(rows_of((long, ADS, [])), found).column(
+    report = ReadReport()
+    assert Cleaning(normalise=True).clean_batch(rows_of((long, ADS, [])), report).column(
         "query"
     ).to_pylist() == [long]
-    assert not found.notes
+    assert not report.notes
 
 
 def test_queries_that_are_not_utf8_are_left_to_the_reader() -> None:
@@ -136,13 +137,15 @@ def test_queries_that_are_not_utf8_are_left_to_the_reader() -> None:
             "clicks": pa.array([[], [1]], pa.list_(pa.int32())),
         }
     )
-    spelt = Cleaning(normalise=True).batch(batch, Found()).column("query").cast(pa.binary())
+    spelt = (
+        Cleaning(normalise=True).clean_batch(batch, ReadReport()).column("query").cast(pa.binary())
+    )
     assert spelt.to_pylist() == [b"\xff\xfe", b"a"]
 
 
 def test_whole_number_queries_have_one_way_to_be_written() -> None:
     batch = pa.record_batch({"query": [7], "ads": [["a"]], "clicks": [[1]]})
-    assert Cleaning(normalise=True).batch(batch, Found()) is batch
+    assert Cleaning(normalise=True).clean_batch(batch, ReadReport()) is batch
 
 
 @pytest.mark.parametrize(
@@ -159,7 +162,7 @@ def test_whole_number_queries_have_one_way_to_be_written() -> None:
     ],
 )
 def test_what_is_one_and_what_is_not(written: str, expected: str) -> None:
-    assert normalised(written) == expected
+    assert normalise_query(written) == expected
 
 
 @given(st.text())
@@ -167,26 +170,28 @@ def test_what_is_one_and_what_is_not(written: str, expected: str) -> None:
 @example("\u1e9b\u0323")
 @example("\u00a8a")
 def test_a_normalised_query_stays_as_it_is(query: str) -> None:
-    once = normalised(query)
-    assert normalised(once) == once
+    once = normalise_query(query)
+    assert normalise_query(once) == once
     assert unicodedata.is_normalized("NFKC", once)
     assert once == once.strip()
     assert "  " not in once
 
 
 def test_long_sessions_go_judged_by_the_clicks_recorded_not_by_those_left_after_the_cut() -> None:
-    found = Found()
+    report = ReadReport()
     batch = rows_of(("q", ADS, [1, 2, 3]), ("q", ADS, [4, 3, 2, 1]), ("q", ADS, None))
-    assert plain(Cleaning(first=2, max_clicks=3).batch(batch, found)) == [
+    assert plain(Cleaning(first=2, max_clicks=3).clean_batch(batch, report)) == [
         ("q", ["a", "b"], [1, 2]),
         ("q", ["a", "b"], None),
     ]
-    assert found.notes["session with more than 3 clicks, removed"] == 1
-    assert found.notes["page cut to its first 2 ads"] == 2  # of those that stay
+    assert report.notes["session with more than 3 clicks, removed"] == 1
+    assert report.notes["page cut to its first 2 ads"] == 2  # of those that stay
 
 
 def test_further_columns_and_weights_are_kept_as_they_are() -> None:
-    schema = WEIGHTED.append(pa.field("country", pa.dictionary(pa.int8(), pa.string())))
+    schema = WEIGHTED_SESSION_SCHEMA.append(
+        pa.field("country", pa.dictionary(pa.int8(), pa.string()))
+    )
     rows = [
         {
             "session_id": "1",
@@ -206,7 +211,7 @@ def test_further_columns_and_weights_are_kept_as_they_are() -> None:
         },
     ]
     batch = pa.RecordBatch.from_pylist(rows, schema=schema)
-    kept = Cleaning(first=3, max_clicks=2, normalise=True).batch(batch, Found())
+    kept = Cleaning(first=3, max_clicks=2, normalise=True).clean_batch(batch, ReadReport())
     assert kept.schema == schema
     nothing = {"user": None, "timestamp": None}
     assert kept.to_pylist() == [
@@ -223,22 +228,29 @@ def test_large_lists_keep_their_type() -> None:
     batch = pa.RecordBatch.from_pylist(
         [{"query": "Q", "ads": ADS, "clicks": [4, 1]}], schema=pa.schema(list(kinds.items()))
     )
-    cut = Cleaning(first=2, normalise=True).batch(batch, Found())
+    cut = Cleaning(first=2, normalise=True).clean_batch(batch, ReadReport())
     assert {field.name: field.type for field in cut.schema} == kinds
     assert plain(cut) == [("q", ["a", "b"], [1])]
 
 
 def test_an_empty_batch_stays_empty() -> None:
-    batch = SESSIONS.empty_table().combine_chunks().to_batches() or [
-        pa.RecordBatch.from_pylist([], schema=SESSIONS)
+    batch = SESSION_SCHEMA.empty_table().combine_chunks().to_batches() or [
+        pa.RecordBatch.from_pylist([], schema=SESSION_SCHEMA)
     ]
-    assert Cleaning(first=1, normalise=True, max_clicks=1).batch(batch[0], Found()).num_rows == 0
+    assert (
+        Cleaning(first=1, normalise=True, max_clicks=1).clean_batch(batch[0], ReadReport()).num_rows
+        == 0
+    )
 
 
 def test_shortening_waits_for_the_steps_that_see_the_whole_log() -> None:
     cleaning = Cleaning(normalise=True, first=1, max_clicks=1, reload_seconds=30)
-    assert plain(cleaning.batch(rows_of(("Q", ADS, [1, 2])), Found())) == [("q", ADS, [1, 2])]
-    assert plain(cleaning.shorten(rows_of(("q", ADS, [2])), Found())) == [("q", ["a"], [])]
+    assert plain(cleaning.clean_batch(rows_of(("Q", ADS, [1, 2])), ReadReport())) == [
+        ("q", ADS, [1, 2])
+    ]
+    assert plain(cleaning.shorten_sessions(rows_of(("q", ADS, [2])), ReadReport())) == [
+        ("q", ["a"], [])
+    ]
 
 
 @pytest.mark.parametrize(
@@ -279,8 +291,8 @@ def test_settings_cannot_be_changed_and_are_given_by_name() -> None:
 
 @pytest.mark.parametrize("name", ["max_pages_per_hour", "max_clicks_per_hour", "reload_seconds"])
 def test_steps_over_the_whole_log_say_so(name: str) -> None:
-    assert Cleaning(**{name: 30}).whole_log  # type: ignore[arg-type]
-    assert not Cleaning(first=1, normalise=True, max_clicks=1).whole_log
+    assert Cleaning(**{name: 30}).needs_whole_log  # type: ignore[arg-type]
+    assert not Cleaning(first=1, normalise=True, max_clicks=1).needs_whole_log
 
 
 sessions = st.tuples(
@@ -301,7 +313,7 @@ def cleaned_plainly(row: tuple[Any, Any, Any], cleaning: Cleaning) -> tuple[Any,
     if cleaning.max_clicks is not None and len(clicks or []) > cleaning.max_clicks:
         return None
     if cleaning.normalise and query:
-        query = normalised(query) or query
+        query = normalise_query(query) or query
     first = cleaning.first
     if first is not None and ads is not None:
         clicks = (
@@ -317,13 +329,13 @@ def cleaned_plainly(row: tuple[Any, Any, Any], cleaning: Cleaning) -> tuple[Any,
 def test_a_batch_is_cleaned_as_plain_python_does_and_its_counts_add_up(
     rows: list[tuple[Any, Any, Any]], cleaning: Cleaning
 ) -> None:
-    found, batch = Found(), rows_of(*rows)
-    kept = cleaning.batch(batch, found)
+    report, batch = ReadReport(), rows_of(*rows)
+    kept = cleaning.clean_batch(batch, report)
     assert plain(kept) == [
         row for row in (cleaned_plainly(row, cleaning) for row in rows) if row is not None
     ]
-    assert kept.num_rows + removed(found) == batch.num_rows
-    lost = sum(many for note, many in found.notes.items() if note.startswith("click below"))
+    assert kept.num_rows + removed(report) == batch.num_rows
+    lost = sum(many for note, many in report.notes.items() if note.startswith("click below"))
     staying = [
         row
         for row in rows
@@ -338,20 +350,20 @@ def test_a_batch_is_cleaned_as_plain_python_does_and_its_counts_add_up(
 def test_cleaning_twice_is_cleaning_once(
     rows: list[tuple[Any, Any, Any]], cleaning: Cleaning
 ) -> None:
-    once = cleaning.batch(rows_of(*rows), Found())
-    found = Found()
-    assert cleaning.batch(once, found).equals(once)
-    assert set(found.notes) <= {"query of white space only, left as it is"}
+    once = cleaning.clean_batch(rows_of(*rows), ReadReport())
+    report = ReadReport()
+    assert cleaning.clean_batch(once, report).equals(once)
+    assert set(report.notes) <= {"query of white space only, left as it is"}
 
 
 def test_a_limit_on_clicks_finds_the_simulated_bots_that_click_everything() -> None:
     market = simulate(4_000, weeks=1, page=(4, 4), bots=0.05, seed=3)
     week = market.weeks[0]
     kind = market.truth.sessions["kind"].to_numpy(zero_copy_only=False)
-    found = Found()
-    kept = Cleaning(max_clicks=3).batch(week.combine_chunks().to_batches()[0], found)
+    report = ReadReport()
+    kept = Cleaning(max_clicks=3).clean_batch(week.combine_chunks().to_batches()[0], report)
     left = set(kept.column("session_id").to_pylist())
     gone = np.array([session not in left for session in week["session_id"].to_pylist()])
-    assert gone.sum() == removed(found) > 50
+    assert gone.sum() == removed(report) > 50
     assert (kind[gone] == "bot").mean() > 0.9  # hardly any user clicks all four
     assert gone[kind == "bot"].mean() > 0.5  # half of the bots click everything

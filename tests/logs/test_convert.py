@@ -17,26 +17,33 @@ import reclick as rc
 from reclick.errors import BadRowsError, LogError, SettingError
 from reclick.logs import convert, read_sessions
 from reclick.logs.cleaning import Cleaning
-from reclick.logs.files.archive import LogFile, with_members
-from reclick.logs.formats.base import Columns, Format, Found, Session, StoppedError, batched
-from reclick.logs.formats.registry import FORMATS
+from reclick.logs.files.log_file import LogFile, list_files
+from reclick.logs.formats import FORMATS
+from reclick.logs.formats.base import (
+    ColumnMapping,
+    LogFormat,
+    ReadCancelledError,
+    ReadReport,
+    SessionRecord,
+    batch_sessions,
+)
 
 GOOD = {"query": ["shoes", "hats"], "ads": [["a", "b"], ["c"]], "clicks": [[2, 1], []]}
 
 
-def _sessions(files: list[LogFile], found: Found) -> Iterator[Session]:
+def _sessions(files: list[LogFile], report: ReadReport) -> Iterator[SessionRecord]:
     """`query;a,b;2,1`, a line a page; a line that starts with ! is a record without a page."""
     for file in files:
-        for number, line in file.lines(found.advance):
+        for number, line in file.lines(report.advance):
             if line.startswith(b"#"):
-                found.note("comment, set aside")
+                report.add_note("comment, set aside")
                 continue
             parts = line.decode().split(";")
             if len(parts) != 3:
-                found.bad("not readable", file.where, number, repr(line.decode()))
+                report.add_bad_row("not readable", file.where, number, repr(line.decode()))
                 continue
-            found.text(parts[1].split(",")[0], title=f"Best {parts[0]}")
-            yield Session(
+            report.add_ad_text(parts[1].split(",")[0], title=f"Best {parts[0]}")
+            yield SessionRecord(
                 parts[0],
                 parts[1].split(","),
                 [int(c) for c in parts[2].split(",") if c],
@@ -44,11 +51,11 @@ def _sessions(files: list[LogFile], found: Found) -> Iterator[Session]:
             )
 
 
-def _read(files: list[LogFile], found: Found, _: Columns) -> Iterator[pa.RecordBatch]:
-    return batched(_sessions(files, found))
+def _read(files: list[LogFile], report: ReadReport, _: ColumnMapping) -> Iterator[pa.RecordBatch]:
+    return batch_sessions(_sessions(files, report))
 
 
-TOY = Format(
+FORMAT = TOY = LogFormat(
     "toy",
     "A format of the tests",
     "One page a line.",
@@ -60,7 +67,7 @@ TEXT = "#toy\nshoes;a,b;2,1\nhats;c;\n"
 
 @pytest.fixture(autouse=True)
 def _toy(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(FORMATS, "toy", TOY)
+    monkeypatch.setitem(FORMATS, "toy", __name__)
 
 
 def written(folder: Path, text: str = TEXT, name: str = "log.toy") -> Path:
@@ -82,35 +89,35 @@ def test_a_named_format_is_read_into_sessions(tmp_path: Path) -> None:
     log = read_sessions(written(tmp_path), format="toy")
     assert columns(log) == GOOD
     assert log.name == "log.toy"
-    assert log.origin is not None
-    assert log.origin.format == "toy"
+    assert log.provenance is not None
+    assert log.provenance.format == "toy"
     assert log.summary.notes == {"comment, set aside": 1}
     assert log.summary.reverse_sessions == 1
 
 
 def test_a_format_nobody_named_is_recognised(tmp_path: Path) -> None:
     log = read_sessions(written(tmp_path))
-    assert log.origin is not None
-    assert log.origin.format == "toy"
+    assert log.provenance is not None
+    assert log.provenance.format == "toy"
 
 
 def test_what_no_format_recognises_keeps_the_first_error(tmp_path: Path) -> None:
-    with pytest.raises(LogError, match="does not tell the format"):
+    with pytest.raises(LogError, match="the file type is not known"):
         read_sessions(written(tmp_path, "something else"))
 
 
 def test_reclicks_own_columns_are_asked_for_by_their_name(tmp_path: Path) -> None:
-    with pytest.raises(LogError, match="does not tell the format"):
+    with pytest.raises(LogError, match="the file type is not known"):
         read_sessions(written(tmp_path), format="sessions")
 
 
 def test_an_unknown_format_lists_the_known_ones(tmp_path: Path) -> None:
-    with pytest.raises(SettingError, match=r"there is no 'ubbi'\. There are sessions, .*toy"):
+    with pytest.raises(SettingError, match=r"format: got 'ubbi', expected one of sessions, .*toy"):
         read_sessions(written(tmp_path), format="ubbi")
 
 
 def test_a_table_has_no_format() -> None:
-    with pytest.raises(LogError, match="got a dict"):
+    with pytest.raises(LogError, match="cleaning: got .*, expected rc.Cleaning"):
         read_sessions(GOOD, format="toy")
 
 
@@ -273,9 +280,9 @@ def test_users_and_times_under_other_names_are_found_by_the_cleaning(tmp_path: P
 
 
 def test_a_first_beyond_the_longest_page_is_refused() -> None:
-    with pytest.raises(SettingError, match=r"first = 200 .* max_ads = 100"):
+    with pytest.raises(SettingError, match=r"first=200 .* max_ads=100"):
         read_sessions(GOOD, cleaning=Cleaning(first=200))
-    with pytest.raises(SettingError, match="got a dict"):
+    with pytest.raises(SettingError, match="cleaning: got .*, expected rc.Cleaning"):
         read_sessions(GOOD, cleaning={"first": 2})  # type: ignore[arg-type]
 
 
@@ -313,11 +320,11 @@ def test_rows_are_those_read_also_when_some_are_cleaned_away() -> None:
 
 
 def test_a_reading_that_nobody_waits_for_ends_at_once() -> None:
-    found = Found()
-    found.advance(1)
-    found.stop()
-    with pytest.raises(StoppedError):
-        found.advance(1)
+    report = ReadReport()
+    report.advance(1)
+    report.cancel()
+    with pytest.raises(ReadCancelledError):
+        report.advance(1)
 
 
 def test_two_members_of_one_name_are_refused(tmp_path: Path) -> None:
@@ -333,7 +340,9 @@ def test_two_members_of_one_name_are_refused(tmp_path: Path) -> None:
 def test_progress_tells_of_bytes_and_of_their_end(tmp_path: Path) -> None:
     seen: list[tuple[int, int | None]] = []
     read_sessions(
-        written(tmp_path), format="toy", progress=lambda done, total: seen.append((done, total))
+        written(tmp_path),
+        format="toy",
+        progress=lambda what, done, total: seen.append((done, total)),
     )
     assert seen[-1] == (len(TEXT), len(TEXT))
 
@@ -365,7 +374,7 @@ def test_archives_are_read_in_place_and_write_nowhere(tmp_path: Path) -> None:
 
 def test_a_broken_archive_is_told(tmp_path: Path) -> None:
     (tmp_path / "log.zip").write_bytes(b"PK not an archive")
-    with pytest.raises(LogError, match="not a sound archive"):
+    with pytest.raises(LogError, match="not a valid archive"):
         read_sessions(tmp_path / "log.zip", format="toy")
 
 
@@ -380,7 +389,7 @@ def test_hidden_members_are_left_alone(tmp_path: Path) -> None:
     with zipfile.ZipFile(tmp_path / "log.zip", "w") as archive:
         archive.writestr("__MACOSX/log.toy", "junk")
         archive.writestr("log.toy", TEXT)
-    assert [file.where for file in with_members([str(tmp_path / "log.zip")], ["log.zip"])] == [
+    assert [file.where for file in list_files([str(tmp_path / "log.zip")], ["log.zip"])] == [
         "log.zip/log.toy"
     ]
 

@@ -8,10 +8,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from reclick.data.schema import FLAG, TIME, is_flag, is_time
-from reclick.logs.assembly.event_rows import EventRows, first_part, joined
-from reclick.logs.files.cell_parsing import UnreadableError, as_flag, as_time, parse_cell
-from reclick.logs.files.source import Raw
-from reclick.logs.formats.base import Found
+from reclick.logs.assembly.page_join import first_key_part, join_key_parts
+from reclick.logs.events import EventRows
+from reclick.logs.files.csv import parse_cell
+from reclick.logs.files.jsonl import UnreadableError, as_flag, as_time
+from reclick.logs.files.source import RawBatch
+from reclick.logs.formats.base import ReadReport
 
 parts = st.text(st.sampled_from("ab|\\\n "), max_size=4)
 
@@ -21,23 +23,26 @@ def test_different_parts_never_give_the_same_key_and_the_first_comes_back(
     pairs: list[tuple[str, str]],
 ) -> None:
     columns = [pa.array([pair[place] for pair in pairs], pa.string()) for place in (0, 1)]
-    keys = joined(columns)
+    keys = join_key_parts(columns)
     assert len(set(keys.to_pylist())) == len(pairs)
-    assert first_part(keys).to_pylist() == [first for first, _ in pairs]
+    assert first_key_part(keys).to_pylist() == [first for first, _ in pairs]
 
 
 def test_a_key_with_a_part_missing_is_none() -> None:
-    assert joined([pa.array(["a", None]), pa.array(["b", "c"])]).to_pylist() == ["a|b", None]
+    assert join_key_parts([pa.array(["a", None]), pa.array(["b", "c"])]).to_pylist() == [
+        "a|b",
+        None,
+    ]
 
 
 def test_rows_found_bad_are_told_once_and_left_out() -> None:
-    found = Found()
+    report = ReadReport()
     columns = {"id": pa.array(["a", None, "c"]), "position": pa.array([1.0, 2.5, None])}
-    rows = EventRows(Raw("f", 5, columns, 3, unreadable=[(9, "what")]), 0, "file", found)
-    table = rows.table({"key": rows.key(["id"]), "position": rows.position(needed=True)})
+    rows = EventRows(RawBatch("f", 5, columns, 3, unreadable=[(9, "what")]), 0, "file", report)
+    table = rows.table({"key": rows.key(["id"]), "position": rows.positions(required=True)})
     assert table.to_pydict() == {"key": ["a"], "position": [1], "file": [0], "number": [5]}
-    assert found.faults.dropped == {"not readable": 1, "no page key": 1, "no position": 1}
-    assert found.faults.examples["no position"][0].row == 7
+    assert report.bad_rows.dropped == {"not readable": 1, "no page key": 1, "no position": 1}
+    assert report.bad_rows.examples["no position"][0].row == 7
 
 
 @pytest.mark.parametrize(

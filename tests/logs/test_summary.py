@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from reclick.logs import read_sessions
-from tests.logs.test_clean import rows_of_all_kinds
+from tests.logs.validation.test_validate import rows_of_all_kinds
 from tests.support.log_tables import session, table
 
 LOG = [

@@ -1,4 +1,4 @@
-"""Metrics against labels: their definitions in loops, ties, resampled queries, and how often intervals hold the truth."""
+"""Metrics against labels: definitions in loops, ties, resampled queries, coverage of intervals."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from reclick.errors import LogError, SettingError
 from reclick.metrics import (
     LABEL_METRICS,
     QueryVolumes,
+    default_relevance_threshold,
     label_tables,
-    least_relevant,
     relevance_scores,
 )
-from reclick.metrics.bootstrap import draws
+from reclick.metrics.bootstrap import bootstrap_weights
 from reclick.models import MODELS
 from tests.support.plain_metrics import bucket
 
@@ -99,7 +99,7 @@ def plain_metrics(pairs: list[Pair], least: float) -> dict[str, float]:
 
 
 def random_pairs(seed: int, queries: int = 12, levels: int = 5) -> list[Pair]:
-    """Labels 0 … 4 (all 0 for some queries), scores of few values that follow them loosely, up to seven ads a query."""
+    """Labels 0 … 4 (all 0 for some queries), coarse scores that follow them, seven ads at most."""
     rng = np.random.default_rng(seed)
     pairs = []
     for q in range(queries):
@@ -123,7 +123,7 @@ def as_scores(pairs: list[Pair]) -> pa.Table:
     )
 
 
-def told(table: pa.Table, volume: str = "all") -> dict[str, dict[str, Any]]:
+def rows_by_metric(table: pa.Table, volume: str = "all") -> dict[str, dict[str, Any]]:
     return {row["metric"]: row for row in table.to_pylist() if row["volume"] == volume}
 
 
@@ -131,44 +131,49 @@ def told(table: pa.Table, volume: str = "all") -> dict[str, dict[str, Any]]:
 @pytest.mark.parametrize("seed", range(6))
 def test_label_metrics_are_what_their_definitions_say(seed: int, least: float | None) -> None:
     pairs = random_pairs(seed)
-    found = told(label_tables({"it": as_scores(pairs)}, relevant_from=least).scores)
-    assert found.keys() == LABEL_METRICS.keys()
+    rows = rows_by_metric(label_tables({"it": as_scores(pairs)}, relevant_from=least).scores)
+    assert rows.keys() == LABEL_METRICS.keys()
     for metric, expected in plain_metrics(pairs, 2.0 if least is None else least).items():
-        assert found[metric]["value"] == pytest.approx(expected, abs=1e-12), metric
+        assert rows[metric]["value"] == pytest.approx(expected, abs=1e-12), metric
     for k in (5, 10):
-        assert found[f"ndcg@{k}"]["support"] == len(ndcgs(pairs, k))
-        assert found[f"ndcg@{k}"]["deviation"] == pytest.approx(np.std(ndcgs(pairs, k)))
-    assert found["pr_auc"]["support"] == found["roc_auc"]["support"] == len(pairs)
+        assert rows[f"ndcg@{k}"]["support"] == len(ndcgs(pairs, k))
+        assert rows[f"ndcg@{k}"]["deviation"] == pytest.approx(np.std(ndcgs(pairs, k)))
+    assert rows["pr_auc"]["support"] == rows["roc_auc"]["support"] == len(pairs)
 
 
 def test_intervals_are_of_the_metrics_of_resampled_queries() -> None:
     pairs = random_pairs(7)
     order = list(dict.fromkeys(query for query, _, _ in pairs))
     sampled = []
-    for times in draws(len(order), 15, seed=2).astype(int):
+    for times in bootstrap_weights(len(order), 15, seed=2).astype(int):
         copies = [
             (f"{q} {copy}", label, score)
             for q, label, score in pairs
             for copy in range(times[order.index(q)])
         ]
         sampled.append(plain_metrics(copies, 2.0))
-    found = told(label_tables({"it": as_scores(pairs)}, level=0.5, resamples=15, seed=2).scores)
+    rows = rows_by_metric(
+        label_tables({"it": as_scores(pairs)}, level=0.5, resamples=15, seed=2).scores
+    )
     for metric in LABEL_METRICS:
         values = sorted(each[metric] for each in sampled)
-        assert found[metric]["low"] == pytest.approx(values[3])
-        assert found[metric]["high"] == pytest.approx(values[11])
+        assert rows[metric]["low"] == pytest.approx(values[3])
+        assert rows[metric]["high"] == pytest.approx(values[11])
 
 
 def test_worked_by_hand() -> None:
-    """Scores .9 .8 .8 .1 with labels 1 0 1 0: precision 1 at recall 1/2, 2/3 at 1; of 4 pairs to tell apart 3 are right and one is tied."""
+    """Scores .9 .8 .8 .1 with labels 1 0 1 0: precision 1 at recall 1/2, 2/3 at 1.
+
+    Of 4 comparisons 3 are right and one is tied.
+    """
     table = as_scores([("q", 1.0, 0.9), ("q", 0.0, 0.8), ("q", 1.0, 0.8), ("q", 0.0, 0.1)])
     tables = label_tables({"it": table})
-    found = told(tables.scores)
-    assert found["pr_auc"]["value"] == pytest.approx(1 / 2 + 1 / 2 * 2 / 3)
-    assert found["roc_auc"]["value"] == pytest.approx(3.5 / 4)
+    rows = rows_by_metric(tables.scores)
+    assert rows["pr_auc"]["value"] == pytest.approx(1 / 2 + 1 / 2 * 2 / 3)
+    assert rows["roc_auc"]["value"] == pytest.approx(3.5 / 4)
     expected = (1 + 0.5 / math.log2(3) + 0.5 / math.log2(4)) / (1 + 1 / math.log2(3))
-    assert found["ndcg@5"]["value"] == pytest.approx(expected)
-    assert found["pr_auc"]["low"] is None  # one query tells nothing of the spread between queries
+    assert rows["ndcg@5"]["value"] == pytest.approx(expected)
+    assert rows["pr_auc"]["low"] is None  # one query has no spread between queries
     points = [[row["x"], row["y"], row["support"]] for row in tables.curves.to_pylist()]
     np.testing.assert_allclose(points, [[0.5, 1.0, 1.0], [1.0, 2 / 3, 3.0], [1.0, 0.5, 4.0]])
 
@@ -195,7 +200,8 @@ def test_models_are_compared_on_the_same_resamples() -> None:
 def test_nothing_relevant_or_everything_is_no_area() -> None:
     table = as_scores(random_pairs(2))
     nothing, everything = (
-        told(label_tables({"it": table}, relevant_from=least).scores) for least in (5.0, 0.0)
+        rows_by_metric(label_tables({"it": table}, relevant_from=least).scores)
+        for least in (5.0, 0.0)
     )
     assert (
         nothing["pr_auc"]["value"]
@@ -215,7 +221,7 @@ def test_by_volume_each_bucket_is_as_if_alone() -> None:
     found = label_tables({"it": as_scores(pairs)}, volumes=volumes, resamples=20).scores
     for name in volumes.names:
         those = [pair for pair in pairs if bucket(4.0 * int(pair[0][1:])) == name]
-        for metric, row in told(found, name).items():
+        for metric, row in rows_by_metric(found, name).items():
             expected = plain_metrics(those, 2.0)[metric] if those else math.nan
             assert (math.nan if row["value"] is None else row["value"]) == pytest.approx(
                 expected, nan_ok=True
@@ -245,7 +251,7 @@ def test_models_without_a_relevance_have_nulls_and_no_curve() -> None:
 
 def test_labels_that_cannot_be_used_say_why() -> None:
     with pytest.raises(LogError, match="no relevance is above 0"):
-        least_relevant(pa.table({"relevance": [0.0, -1.0]}))
+        default_relevance_threshold(pa.table({"relevance": [0.0, -1.0]}))
     with pytest.raises(SettingError, match="same labels"):
         label_tables({"a": as_scores(random_pairs(1)), "b": as_scores(random_pairs(2))})
 
@@ -265,9 +271,11 @@ def test_a_long_curve_is_thinned_to_points_that_are_on_it() -> None:
 
 
 def test_intervals_hold_the_truth_as_often_as_they_say_when_pairs_of_a_query_are_alike() -> None:
-    """All pairs of a query share the label and half of the score's noise: the area is Φ(1 / √(2 (½ + ½))) between queries, none within.
+    """All pairs of a query share the label and half of the score's noise.
 
-    400 logs at 90 %: 360 ± 6 hold it; the bounds are 3 deviations off. Pairs resampled as if independent would hold it in some 60 %.
+    The area is Φ(1 / √(2 (½ + ½))) between queries, and there is none within. Of 400 logs at 90 %,
+    360 ± 6 include it; the bounds are 3 deviations off. Pairs resampled as if they were independent
+    would include it in some 60 %.
     """
     rng, truth, held, logs = np.random.default_rng(4), NormalDist().cdf(1 / math.sqrt(2)), 0, 400
     query = np.repeat(np.arange(100), 6)
@@ -282,6 +290,8 @@ def test_intervals_hold_the_truth_as_often_as_they_say_when_pairs_of_a_query_are
                 "score": score,
             }
         )
-        row = told(label_tables({"it": table}, level=0.9, resamples=250, seed=0).scores)["roc_auc"]
+        row = rows_by_metric(label_tables({"it": table}, level=0.9, resamples=250, seed=0).scores)[
+            "roc_auc"
+        ]
         held += row["low"] <= truth <= row["high"]
     assert abs(held / logs - 0.9) <= 3 * math.sqrt(0.9 * 0.1 / logs), held

@@ -1,4 +1,4 @@
-"""The session metrics against their definitions, in all groups, and against values worked by hand."""
+"""The session metrics against their definitions in all groups, and against worked examples."""
 
 from __future__ import annotations
 
@@ -10,12 +10,11 @@ import pyarrow as pa
 import pytest
 
 import reclick as rc
-from reclick.clicks.choice import LEFTOVER, READINGS
-from reclick.clicks.distribution import Pages
+from reclick.clicks.choice import ChoicePages, Variant
 from reclick.data.batch import Float64, SessionBatch
 from reclick.logs import as_log
-from reclick.metrics import SESSION_METRICS, QueryVolumes, SessionSums, score, tables
-from reclick.metrics.predictions import PartAnswers
+from reclick.metrics import SESSION_METRICS, ChunkSums, QueryVolumes, score, session_tables
+from reclick.metrics.predictions import BatchPredictions
 from reclick.models import MODELS, ClickModel
 from tests.support import plain_metrics as plain
 
@@ -48,13 +47,13 @@ def rows(table: pa.Table) -> dict[tuple[str, str, str], dict[str, Any]]:
 
 
 def assert_as_defined(
-    sums: SessionSums, sessions: list[plain.Seen], volumes: dict[str, float]
+    sums: ChunkSums, sessions: list[plain.Seen], volumes: dict[str, float]
 ) -> None:
-    told = rows(tables({"it": sums}, resamples=0)[0])
+    by_group = rows(session_tables({"it": sums}, resamples=0)[0])
     expected = plain.by_group(sessions, volumes)
     absent = {key for key in expected if expected[key[0], "all", "all"][2] == 0}
-    assert told.keys() == expected.keys() - absent
-    for key, row in told.items():
+    assert by_group.keys() == expected.keys() - absent
+    for key, row in by_group.items():
         value, deviation, support = expected[key]
         assert row["value"] == pytest.approx(value, rel=1e-9, abs=1e-9, nan_ok=True), key
         assert row["support"] == pytest.approx(support, rel=1e-12), key
@@ -87,11 +86,9 @@ def test_a_log_of_one_session_without_clicks_has_nothing_to_say_of_clicks() -> N
     }
     sums = score(model, plain.as_table(log), training_volumes())
     assert_as_defined(sums, plain.seen_by(model, log), volumes_of(TRAINING))
-    told = rows(tables({"it": sums})[0])
-    assert "rank@1" not in {metric for metric, _, _ in told}
-    assert math.isnan(
-        told["log_likelihood", "all", "all"]["low"]
-    )  # one session tells nothing of its spread
+    by_group = rows(session_tables({"it": sums})[0])
+    assert "rank@1" not in {metric for metric, _, _ in by_group}
+    assert math.isnan(by_group["log_likelihood", "all", "all"]["low"])  # one session has no spread
 
 
 def test_sessions_of_more_than_four_clicks_count_in_all_but_the_ranks() -> None:
@@ -100,8 +97,10 @@ def test_sessions_of_more_than_four_clicks_count_in_all_but_the_ranks() -> None:
         "ads": [list("abcdef")] * 2,
         "clicks": [[2, 1, 3, 6, 5], [1]],
     }
-    told = rows(tables({"it": score(fitted("multiclick"), plain.as_table(log))})[0])
-    supports = {metric: row["support"] for (metric, kind, _), row in told.items() if kind == "all"}
+    by_group = rows(session_tables({"it": score(fitted("multiclick"), plain.as_table(log))})[0])
+    supports = {
+        metric: row["support"] for (metric, kind, _), row in by_group.items() if kind == "all"
+    }
     assert (
         supports["first_click_accuracy"]
         == supports["log_likelihood"]
@@ -113,28 +112,26 @@ def test_sessions_of_more_than_four_clicks_count_in_all_but_the_ranks() -> None:
     assert not supports.keys() & {"rank@2", "rank@3", "rank@4", "sequence_accuracy@4"}
 
 
-def worked_page(clicks: list[list[int]], reading: str = "leftover") -> PartAnswers:
+def worked_page(clicks: list[list[int]], variant: Variant = "paper") -> BatchPredictions:
     """Pages of section 6 of the mathematics, with these clicks."""
     (batch,) = as_log(
         {"query": ["q"] * len(clicks), "ads": [["a", "b", "c"]] * len(clicks), "clicks": clicks}
     ).batches()
     gamma = np.array([[0.7, 0.2, 0.1], [0, 0.7, 0.3], [0.4, 0, 0.6], [0.3, 0.7, 0]])
-    return answers_of(
-        batch, READINGS[reading], [0.5, 0.3, 0.2], [0.4, 0.6, 0.2], [0.3, 0.5, 0.6, 1.0], gamma
-    )
+    return answers_of(batch, variant, [0.5, 0.3, 0.2], [0.4, 0.6, 0.2], [0.3, 0.5, 0.6, 1.0], gamma)
 
 
 def answers_of(
     batch: SessionBatch,
-    reading: int,
+    variant: Variant,
     theta: list[float],
     rho: list[float],
     stop: list[float],
     gamma: Float64,
-) -> PartAnswers:
+) -> BatchPredictions:
     many = len(batch)
-    pages = Pages(
-        reading,
+    pages = ChoicePages(
+        variant,
         np.tile(theta, many),
         np.tile(rho, many),
         np.array([stop]),
@@ -142,10 +139,10 @@ def answers_of(
         batch.page,
         np.zeros(many, np.int64),
     )
-    return PartAnswers(MODELS["multiclick"](), batch, pages)
+    return BatchPredictions(batch, pages)
 
 
-def value(metric: str, answers: PartAnswers) -> float:
+def value(metric: str, answers: BatchPredictions) -> float:
     each = SESSION_METRICS[metric]
     columns = each.columns(answers)
     assert columns.shape == (len(answers), each.size)
@@ -153,15 +150,18 @@ def value(metric: str, answers: PartAnswers) -> float:
 
 
 @pytest.mark.parametrize(
-    ("reading", "expected"),
-    [("leftover", 4.119126), ("examination", 4.115169), ("normalised", 1.956378)],
+    ("variant", "expected"),
+    [("paper", 4.119126), ("examination", 4.115169), ("normalised", 1.956378)],
 )
-def test_the_perplexity_of_the_worked_example_is_as_worked(reading: str, expected: float) -> None:
-    assert value("perplexity", worked_page([[1, 2]], reading)) == pytest.approx(expected, abs=1e-6)
+def test_the_perplexity_of_the_worked_example_is_as_worked(
+    variant: Variant, expected: float
+) -> None:
+    assert value("perplexity", worked_page([[1, 2]], variant)) == pytest.approx(expected, abs=1e-6)
 
 
 def test_the_ranks_of_the_worked_example_are_as_worked() -> None:
-    """P(1,2) = .015139 > P(1,3) = .004114 > P(2,1) = .001656 > P(3,2) = .001136 > P(2,3) = .000942 > P(3,1) = .000790."""
+    """P(1,2) = .015139 > P(1,3) = .004114 > P(2,1) = .001656 > P(3,2) = .001136 > P(2,3) = .000942
+    > P(3,1) = .000790."""
     ranks = {(1, 2): 1, (1, 3): 2, (2, 1): 3, (3, 2): 4, (2, 3): 5, (3, 1): 6}
     for clicks, place in ranks.items():
         answers = worked_page([list(clicks)])
@@ -192,7 +192,7 @@ def test_ads_that_are_all_alike_share_every_place() -> None:
     (batch,) = as_log(
         {"query": ["q"] * 2, "ads": [["a", "b", "c"]] * 2, "clicks": [[3], [2, 1]]}
     ).batches()
-    answers = answers_of(batch, LEFTOVER, [0.2] * 3, [0.1] * 3, [0.3] * 4, gamma)
+    answers = answers_of(batch, "paper", [0.2] * 3, [0.1] * 3, [0.3] * 4, gamma)
     assert value("first_click_accuracy", answers) == pytest.approx(1 / 3)
     assert value("sequence_accuracy@1", answers) == pytest.approx(1 / 3)
     assert value("sequence_accuracy@2", answers) == pytest.approx(1 / 6)

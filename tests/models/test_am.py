@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from reclick.data.grouped_sessions import as_sessions
+from reclick.engines import as_grouped
 from reclick.errors import SettingError
 from reclick.logs import read_sessions
 from reclick.models import AM, ICM, ClickModel, load
@@ -24,7 +24,7 @@ LOG = [
 
 def own_order(model: AM, query: str, ads: tuple[str, ...]) -> tuple[int, ...]:
     """Positions by the attractiveness that ICM, which has the same, gives their ads."""
-    theta = ICM(frequent=model.frequent, floor=1e-12)
+    theta = ICM(min_query_sessions=model.min_query_sessions, floor=1e-12)
     theta._pairs, theta.theta_ = model._pairs, model.theta_
     chances = theta.click_prob({"query": [query], "ads": [list(ads)]})[0]
     return tuple(sorted(range(1, len(ads) + 1), key=lambda j: (-chances[j - 1], j)))
@@ -143,7 +143,7 @@ def test_a_weight_of_two_equals_the_row_twice_and_grouped_sessions_will_do() -> 
         [Session(s.query, s.ads, s.clicks) for s in sessions for _ in range(int(s.weight))]
     )
     models = [
-        AM().fit(log) for log in (as_table(sessions, weights=True), repeated, as_sessions(repeated))
+        AM().fit(log) for log in (as_table(sessions, weights=True), repeated, as_grouped(repeated))
     ]
     for model in models[1:]:
         np.testing.assert_array_equal(model.click_prob(repeated), models[0].click_prob(repeated))
@@ -159,7 +159,7 @@ def test_numbers_and_order_are_recovered_from_own_samples() -> None:
 
 
 def test_a_saved_model_answers_the_same_to_the_last_bit(tmp_path: Path) -> None:
-    model = AM(frequent=2, word_strength=1.5).fit(
+    model = AM(min_query_sessions=2, word_strength=1.5).fit(
         as_table(LOG), history=as_table([Session("q", ("a", "b", "c"), (1,))])
     )
     model.save(tmp_path / "model")
@@ -171,7 +171,7 @@ def test_a_saved_model_answers_the_same_to_the_last_bit(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "settings", [{"number_strength": -1}, {"frequent": -1}, {"word_strength": -1}]
+    "settings", [{"number_strength": -1}, {"min_query_sessions": -1}, {"word_strength": -1}]
 )
 def test_settings_that_make_no_sense_are_refused(settings: dict[str, float]) -> None:
     with pytest.raises(SettingError, match=next(iter(settings))):

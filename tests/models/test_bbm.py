@@ -8,16 +8,16 @@ from scipy import integrate, special, stats
 
 from reclick.data.batch import Float64
 from reclick.models import BBM, UBM
-from reclick.models.bbm import posteriors
-from reclick.models.kernels.examination_em import Cells
+from reclick.models.kernels.examination_em import ExaminationCells
+from reclick.models.kernels.examination_posterior import posteriors
 from tests.support.enumeration import Session, as_table, random_sessions
 
 SHARES = (0.05, 0.5, 0.95)
 
 
-def one_pair(clicks: float, skips: list[float]) -> Cells:
+def one_pair(clicks: float, skips: list[float]) -> ExaminationCells:
     starts, state = np.array([0, len(skips)]), np.arange(len(skips), dtype=np.int32)
-    return Cells(
+    return ExaminationCells(
         np.array([clicks]), np.zeros(0), np.zeros(0), starts, state, np.array(skips, np.float64)
     )
 

@@ -1,4 +1,4 @@
-"""CCM: one step of EM by hand and against brute force, and from simulated sessions. Brute force of its answers is in tests/conformance."""
+"""CCM: one step of EM by hand and against brute force, and recovery from simulated sessions."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from reclick.data.grouped_sessions import as_sessions
+from reclick.engines import as_grouped
 from reclick.errors import SettingError
 from reclick.models import CCM
-from reclick.models.ccm import Parameters, expect
-from reclick.models.kernels.cascade import as_block
+from reclick.models.ccm import CCMParameters, e_step
+from reclick.models.kernels.cascade import as_cascade_block
 from tests.support.cascades import (
     assert_keeps_its_promises,
     assert_never_falls,
@@ -37,12 +37,15 @@ def test_expectations_are_worked_out_by_hand() -> None:
     # two ads, θ = (.5, .4), α = (.8, .7, .3). Clicked 1: the tail has .3 + .7 · .6 = .72 if irrelevant, .7 + .3 · .6 = .88 if relevant: .8 in all.
     # So relevant with .5 · .88 / .8 = .55, and going on with .45 · .42 / .72 + .55 · .18 / .88 = .2625 + .1125.
     # No click: B_2 = .6, a look at 2 with .48 / (.2 + .48).
-    sessions = as_sessions({"query": ["q"] * 2, "ads": [["a", "b"]] * 2, "clicks": [[1], []]})
-    found = expect(Parameters(np.array([0.5, 0.4]), ALPHA), as_block(sessions))
-    np.testing.assert_allclose(found["looks"], [2, 0.375 + 0.48 / 0.68])
-    np.testing.assert_allclose(found["relevant"], [0.55, 0])
-    np.testing.assert_allclose(found["moves"], [[0.48 / 0.68, 0.2625, 0.1125], [1, 0.45, 0.55]])
-    np.testing.assert_allclose(found["log_likelihood"], np.log(0.5 * 0.8) + np.log(0.5 * 0.68))
+    sessions = as_grouped({"query": ["q"] * 2, "ads": [["a", "b"]] * 2, "clicks": [[1], []]})
+    block = as_cascade_block(sessions.whole)
+    found = e_step(CCMParameters(np.array([0.5, 0.4]), ALPHA), block)
+    np.testing.assert_allclose(found.pairs["examinations"], [2, 0.375 + 0.48 / 0.68])
+    np.testing.assert_allclose(found.pairs["relevant"], [0.55, 0])
+    np.testing.assert_allclose(
+        found.totals["moves"], [[0.48 / 0.68, 0.2625, 0.1125], [1, 0.45, 0.55]]
+    )
+    np.testing.assert_allclose(found.log_likelihood, np.log(0.5 * 0.8) + np.log(0.5 * 0.68))
 
 
 def test_the_expectations_are_those_of_brute_force() -> None:
@@ -78,12 +81,13 @@ def test_the_expectations_are_those_of_brute_force() -> None:
                     moves[0, alpha] += share * on
                     moves[1, alpha] += share
 
-    found = expect(Parameters(np.array(theta), ALPHA), as_block(as_sessions(log)))
-    np.testing.assert_allclose(found["looks"], looks)
-    np.testing.assert_allclose(found["relevant"], relevant)
-    np.testing.assert_allclose(found["moves"], moves)
+    block = as_cascade_block(as_grouped(log).whole)
+    found = e_step(CCMParameters(np.array(theta), ALPHA), block)
+    np.testing.assert_allclose(found.pairs["examinations"], looks)
+    np.testing.assert_allclose(found.pairs["relevant"], relevant)
+    np.testing.assert_allclose(found.totals["moves"], moves)
     np.testing.assert_allclose(
-        found["log_likelihood"], sum(many * np.log(total[c]) for c, many in weight.items())
+        found.log_likelihood, sum(many * np.log(total[c]) for c, many in weight.items())
     )
 
 
@@ -105,15 +109,15 @@ def test_the_objective_never_falls_and_convergence_is_told_truly(strength: float
 def test_a_fit_is_where_one_more_step_changes_nothing() -> None:
     log = small_log(4)
     model = CCM(attractiveness_prior=0.3, max_iterations=5000, tolerance=1e-13).fit(log)
-    found = expect(Parameters(model.theta_, model.alpha_), as_block(as_sessions(log)))
-    clicks, looks, moves = (
-        as_sessions(log).counts.clicks,
-        np.asarray(found["looks"]),
-        np.asarray(found["moves"]),
-    )
-    np.testing.assert_allclose(model.exposure_, looks + clicks, rtol=1e-10)
+    block = as_cascade_block(as_grouped(log).whole)
+    found = e_step(CCMParameters(model.theta_, model.alpha_), block)
+    clicks, moves = as_grouped(log).counts.clicks, found.totals["moves"]
+    examinations = found.pairs["examinations"]
+    np.testing.assert_allclose(model.exposure_, examinations + clicks, rtol=1e-10)
     np.testing.assert_allclose(
-        model.theta_, (clicks + found["relevant"] + 2 * 0.3) / (looks + clicks + 2), rtol=1e-4
+        model.theta_,
+        (clicks + found.pairs["relevant"] + 2 * 0.3) / (examinations + clicks + 2),
+        rtol=1e-4,
     )
     np.testing.assert_allclose(
         model.alpha_, (moves[0] + 10 * np.array([0.9, 0.8, 0.5])) / (moves[1] + 10), rtol=1e-3

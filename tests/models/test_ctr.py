@@ -9,8 +9,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from reclick.data.counts import count
-from reclick.data.grouped_sessions import as_sessions
+from reclick.engines import count
+from reclick.engines import as_grouped
 from reclick.errors import CannotAnswerError, SettingError
 from reclick.models import DCTR, GCTR, RCTR, ClickModel, load
 from tests.support.enumeration import Session, as_table, random_sessions
@@ -98,7 +98,7 @@ def test_counts_are_all_that_is_needed(model: type[ClickModel], tmp_path: Path) 
         model().fit(one + other, history=tmp_path / "day1").click_prob(PAGE), expected
     )
     np.testing.assert_array_equal(
-        model().fit(as_sessions(whole), history=one).click_prob(PAGE), expected
+        model().fit(as_grouped(whole), history=one).click_prob(PAGE), expected
     )
     np.testing.assert_array_equal(
         model().fit(tmp_path / "day1").click_prob(PAGE),

@@ -1,4 +1,4 @@
-"""DBN: one step of EM by hand and against brute force, and from simulated sessions. Brute force of its answers is in tests/conformance."""
+"""DBN: one step of EM by hand and against brute force, cross-validation, and recovery."""
 
 from __future__ import annotations
 
@@ -8,11 +8,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from reclick.data.grouped_sessions import as_sessions
+from reclick.engines import as_grouped
 from reclick.errors import SettingError
+from reclick.fitting.folds import folds_of_click_sets
 from reclick.models import DBN
-from reclick.models.dbn import GRID, Parameters, deal, expect
-from reclick.models.kernels.cascade import as_block
+from reclick.models.dbn import CONTINUATIONS, DBNParameters, e_step
+from reclick.models.kernels.cascade import as_cascade_block
 from tests.support.cascades import (
     assert_keeps_its_promises,
     assert_never_falls,
@@ -35,14 +36,15 @@ def clicks_of(world: Bits) -> Clicks:
 def test_expected_looks_and_satisfied_clicks_are_worked_out_by_hand() -> None:
     # two ads, θ = (.5, .4), ρ = (.2, .3), λ = .9. Clicked 1: S = .2 + .8 (.1 + .9 · .6) = .712, a look at 2 with .8 · .9 · .6 / S = .432 / .712.
     # No click: B_2 = .6, B_1 = .5 (.1 + .54) = .32, a look at 2 with .54 / .64.
-    sessions = as_sessions(
+    sessions = as_grouped(
         {"query": ["q"] * 3, "ads": [["a", "b"]] * 3, "clicks": [[1], [], [2, 1]]}
     )
-    found = expect(0.9, Parameters(np.array([0.5, 0.4]), np.array([0.2, 0.3])), as_block(sessions))
-    np.testing.assert_allclose(found["looks"], [3, 0.432 / 0.712 + 0.54 / 0.64 + 1])
-    np.testing.assert_allclose(found["satisfied"], [0.2 / 0.712, 0.3])
+    parameters = DBNParameters(np.array([0.5, 0.4]), np.array([0.2, 0.3]), 0.9)
+    found = e_step(parameters, as_cascade_block(sessions.whole))
+    np.testing.assert_allclose(found.pairs["examinations"], [3, 0.432 / 0.712 + 0.54 / 0.64 + 1])
+    np.testing.assert_allclose(found.pairs["satisfied"], [0.2 / 0.712, 0.3])
     np.testing.assert_allclose(
-        found["log_likelihood"], np.log(0.5 * 0.712) + np.log(0.32) + np.log(0.5 * 0.8 * 0.9 * 0.4)
+        found.log_likelihood, np.log(0.5 * 0.712) + np.log(0.32) + np.log(0.5 * 0.8 * 0.9 * 0.4)
     )
 
 
@@ -87,20 +89,22 @@ def test_the_expectations_are_those_of_brute_force() -> None:
         for i in (1, 2, 3)
     ]
 
-    found = expect(on, Parameters(np.array(theta), np.array(rho)), as_block(as_sessions(log)))
-    np.testing.assert_allclose(found["looks"], expected)
-    np.testing.assert_allclose(found["satisfied"], pleased)
+    parameters = DBNParameters(np.array(theta), np.array(rho), on)
+    found = e_step(parameters, as_cascade_block(as_grouped(log).whole))
+    np.testing.assert_allclose(found.pairs["examinations"], expected)
+    np.testing.assert_allclose(found.pairs["satisfied"], pleased)
     np.testing.assert_allclose(
-        found["log_likelihood"], sum(many * np.log(total[c]) for c, many in weight.items())
+        found.log_likelihood, sum(many * np.log(total[c]) for c, many in weight.items())
     )
 
 
 def test_the_log_likelihood_of_the_fit_is_that_of_the_answers() -> None:
     log = small_log(2)
     model = DBN(continuation=0.8).fit(log)
-    found = expect(0.8, Parameters(model.theta_, model.rho_), as_block(as_sessions(log)))
+    parameters = DBNParameters(model.theta_, model.rho_, 0.8)
+    found = e_step(parameters, as_cascade_block(as_grouped(log).whole))
     np.testing.assert_allclose(
-        found["log_likelihood"], model.log_set_prob(log) @ np.array(log["weight"]), rtol=1e-6
+        found.log_likelihood, model.log_set_prob(log) @ np.array(log["weight"]), rtol=1e-6
     )
 
 
@@ -131,12 +135,13 @@ def test_a_fit_is_where_one_more_step_changes_nothing() -> None:
         max_iterations=3000,
         tolerance=1e-13,
     ).fit(log)
-    found = expect(0.8, Parameters(model.theta_, model.rho_), as_block(as_sessions(log)))
-    clicks, looks = as_sessions(log).counts.clicks, np.asarray(found["looks"])
+    parameters = DBNParameters(model.theta_, model.rho_, 0.8)
+    found = e_step(parameters, as_cascade_block(as_grouped(log).whole))
+    clicks, looks = as_grouped(log).counts.clicks, found.pairs["examinations"]
     np.testing.assert_allclose(model.exposure_, looks, rtol=1e-10)
     np.testing.assert_allclose(model.theta_, (clicks + 2 * 0.3) / (looks + 2), rtol=1e-4)
     np.testing.assert_allclose(
-        model.rho_, (found["satisfied"] + 1 * np.array(0.4)) / (clicks + 1), rtol=1e-3
+        model.rho_, (found.pairs["satisfied"] + 1 * np.array(0.4)) / (clicks + 1), rtol=1e-3
     )
 
 
@@ -162,7 +167,7 @@ def test_cross_validation_finds_the_continuation_and_says_what_it_saw() -> None:
     model = DBN().fit(log)
     assert model.cv_ is not None
     assert model.continuation_ in (0.6, 0.7, 0.8)
-    assert tuple(model.cv_[:, 0]) == GRID
+    assert tuple(model.cv_[:, 0]) == CONTINUATIONS
     assert model.continuation_ == model.cv_[model.cv_[:, 1].argmax(), 0]
     assert model.cv_[:, 1].max() == pytest.approx(model.log_set_prob(log).mean(), abs=0.02)
     again, other = DBN().fit(log), DBN(seed=1).fit(log)
@@ -184,13 +189,18 @@ def test_the_order_of_the_rows_changes_nothing_of_the_cross_validation() -> None
 
 def test_folds_are_of_equal_size_and_follow_from_the_sessions_themselves() -> None:
     log = small_log(7)
-    dealt = [deal(as_sessions(rows), 3, 0) for rows in (log, log.take(np.arange(len(log))[::-1]))]
-    for name in ("pair", "page", "clicks", "weight"):
-        np.testing.assert_array_equal(*(getattr(sessions, name) for sessions, _ in dealt))
-    np.testing.assert_array_equal(dealt[0][1], dealt[1][1])
-    many = np.bincount(dealt[0][1])
-    assert many.max() - many.min() <= 1
-    assert (deal(as_sessions(log), 3, 1)[1] != dealt[0][1]).any()
+    folds, reversed_folds, other = (
+        folds_of_click_sets(as_grouped(rows), 3, seed)
+        for rows, seed in ((log, 0), (log.take(np.arange(len(log))[::-1]), 0), (log, 1))
+    )
+    for one, two in zip(folds, reversed_folds, strict=True):
+        for name in ("pair", "page", "clicks", "weight"):
+            for part, again in zip(one, two, strict=True):
+                np.testing.assert_array_equal(getattr(part, name), getattr(again, name))
+    sizes = [fold.test.weight.sum() for fold in folds]
+    assert sum(sizes) == as_grouped(log).weight.sum()
+    assert max(sizes) < 1.2 * min(sizes)
+    assert any(len(one.test) != len(two.test) for one, two in zip(folds, other, strict=True))
 
 
 def test_the_copies_of_a_session_are_dealt_over_the_folds() -> None:

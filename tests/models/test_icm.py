@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 from scipy import stats
 
-from reclick.data.grouped_sessions import as_sessions
+from reclick.engines import as_grouped
 from reclick.errors import SettingError
 from reclick.logs import read_sessions
 from reclick.models import DCTR, ICM, load
@@ -40,7 +40,7 @@ def test_a_frequent_query_has_word_rates_of_its_own() -> None:
         [(3 / 4 + 2 / 2) / 2, (3 / 4 + 1 / 2) / 2],
         [(3 / 5 + 2 / 3) / 2, (3 / 5 + 1 / 2) / 2],
     ]
-    np.testing.assert_allclose(fitted(frequent=2).click_prob(pages), expected, rtol=1e-12)
+    np.testing.assert_allclose(fitted(min_query_sessions=2).click_prob(pages), expected, rtol=1e-12)
 
 
 def test_an_ad_and_a_query_never_seen_are_answered_from_the_words() -> None:
@@ -72,7 +72,7 @@ def test_the_prior_adds_impressions_at_the_overall_rate_to_every_word() -> None:
         [[(1 + 2 / 5) / (3 + 2), (0 + 2 / 5) / (2 + 2), 1 / 5, 1 / 5]],
         rtol=1e-12,
     )
-    own = fitted(frequent=2, word_strength=2).click_prob(
+    own = fitted(min_query_sessions=2, word_strength=2).click_prob(
         {"query": ["shoes", "hats"], "ads": [["a"], ["c"]]}
     )  # the overall rate is 1 / 2
     np.testing.assert_allclose(
@@ -130,7 +130,7 @@ def test_a_weight_of_two_equals_the_row_twice_and_grouped_sessions_will_do() -> 
     )
     models = [
         ICM().fit(log)
-        for log in (as_table(sessions, weights=True), repeated, as_sessions(repeated))
+        for log in (as_table(sessions, weights=True), repeated, as_grouped(repeated))
     ]
     for model in models[1:]:
         np.testing.assert_array_equal(model.theta_, models[0].theta_)
@@ -147,7 +147,7 @@ def test_attractiveness_is_recovered_from_own_samples() -> None:
 
 
 def test_a_saved_model_answers_the_same_to_the_last_bit(tmp_path: Path) -> None:
-    model = fitted(frequent=2, word_strength=1.5)
+    model = fitted(min_query_sessions=2, word_strength=1.5)
     model.save(tmp_path / "model")
     loaded = load(tmp_path / "model")
     asked = read_sessions(
@@ -180,7 +180,7 @@ def test_what_was_always_or_never_clicked_stays_possible() -> None:
     assert np.isfinite(none.log_prob(as_table([Session("q", ("a",), (1,))]))).all()
 
 
-@pytest.mark.parametrize("settings", [{"floor": 0}, {"frequent": -1}, {"word_strength": -1}])
+@pytest.mark.parametrize("settings", [{"floor": 0}, {"min_query_sessions": -1}, {"word_strength": -1}])
 def test_settings_that_make_no_sense_are_refused(settings: dict[str, float]) -> None:
     with pytest.raises(SettingError, match=next(iter(settings))):
         ICM(**settings)

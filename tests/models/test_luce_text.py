@@ -9,12 +9,15 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from reclick.clicks import distribution as pg
-from reclick.clicks.choice import LUCE
-from reclick.clicks.distribution import Pages
+from reclick.clicks.choice import ChoicePages
 from reclick.data.batch import Float64
 from reclick.models import LuceClick, MultiClick, load
-from reclick.text.poisson_regression import LogLinear, chosen, log_linear, word_means
+from reclick.text.poisson_regression import (
+    PoissonTextModel,
+    fit_poisson,
+    fit_word_rates,
+    select_text_model,
+)
 from reclick.text.word_rates import TokenLists
 from tests.support.luce_world import PLAIN
 
@@ -38,9 +41,9 @@ def test_a_log_linear_text_model_finds_the_effects_of_words_and_is_chosen_where_
     tokens, rate = headlines(rng, 3_000, 200, 0.3)
     exposure = rng.uniform(20, 200, 3_000)
     clicks = rng.poisson(exposure * rate).astype(np.float64)
-    model = chosen(tokens, exposure, clicks, 200, np.arange(3_000))
-    assert isinstance(model, LogLinear)
-    means = word_means(tokens, exposure, clicks, 200)
+    model = select_text_model(tokens, exposure, clicks, 200, np.arange(3_000))
+    assert isinstance(model, PoissonTextModel)
+    means = fit_word_rates(tokens, exposure, clicks, 200)
     errors = [np.log(each.rate(tokens)) - np.log(rate) for each in (model, means)]
     assert np.std(errors[0]) < 0.1 < np.std(errors[1])
 
@@ -50,12 +53,12 @@ def test_where_words_say_nothing_the_text_models_say_the_overall_rate() -> None:
     tokens, _ = headlines(rng, 500, 400, 0.0)
     exposure = rng.uniform(1, 5, 500)
     clicks = rng.poisson(exposure * 0.4).astype(np.float64)
-    rate = chosen(tokens, exposure, clicks, 400, np.arange(500)).rate(tokens)
+    rate = select_text_model(tokens, exposure, clicks, 400, np.arange(500)).rate(tokens)
     assert np.abs(rate / (clicks.sum() / exposure.sum()) - 1).max() < 0.35
     nothing = TokenLists(np.array([0, 1]), np.array([-1], np.int32), np.ones(1, np.int32))
     for model in (
-        word_means(tokens, exposure, clicks, 400),
-        log_linear(tokens, exposure, clicks, 400, 1e9),
+        fit_word_rates(tokens, exposure, clicks, 400),
+        fit_poisson(tokens, exposure, clicks, 400, 1e9),
     ):
         assert model.rate(nothing)[0] == pytest.approx(clicks.sum() / exposure.sum(), rel=0.01)
 
@@ -65,7 +68,7 @@ def test_the_slope_of_the_log_linear_objective_is_zero_where_it_is_fitted() -> N
     tokens, rate = headlines(rng, 300, 50, 0.4)
     exposure = np.full(300, 40.0)
     clicks = rng.poisson(exposure * rate).astype(np.float64)
-    model = log_linear(tokens, exposure, clicks, 50, 5.0)
+    model = fit_poisson(tokens, exposure, clicks, 50, 5.0)
     left = (clicks - exposure * model.rate(tokens)) / np.sqrt(8)
     slope = np.bincount(tokens.words, np.repeat(left, 8), 50) - 5.0 * model.weights
     assert np.abs(slope).max() < 0.05
@@ -78,8 +81,8 @@ def test_words_are_the_prior_of_ads_never_seen_without_the_bias_of_where_they_st
     # Words are equally good; "low" ads stand below, where nobody looks. Click rates blame the word, exposure does not.
     rng, count = np.random.default_rng(14), 12_000
     gamma = np.array([[[1.0, 0.2], [0.5, 0.5], [0.5, 0.5]]])
-    pages = Pages(
-        LUCE,
+    pages = ChoicePages(
+        "luce",
         np.full(2 * count, 0.6),
         np.zeros(2 * count),
         np.ones((1, 3)),
@@ -87,7 +90,7 @@ def test_words_are_the_prior_of_ads_never_seen_without_the_bias_of_where_they_st
         np.arange(count + 1) * 2,
         np.zeros(count, np.int64),
     )
-    click, clicks = pg.samples(pages, rng)
+    click, clicks = pages.sample(rng)
     low = rng.random(count) < 0.85  # … most of the time
     ads = [
         [f"h{i % 9}", f"l{i % 7}"] if below else [f"l{i % 7}", f"h{i % 9}"]

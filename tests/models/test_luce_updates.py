@@ -13,7 +13,7 @@ from reclick.errors import CannotAnswerError, StoreError
 from reclick.models import LuceClick, load
 from reclick.simulation import simulate
 from tests.support.enumeration import as_table, random_sessions
-from tests.support.luce_world import PLAIN, PLEASE, PULL, RICH, WHEN, WHERE, drawn
+from tests.support.luce_world import PLAIN, RHO, THETA, RICH, OMEGA, GAMMA, draw
 
 
 def test_a_saved_model_with_every_addition_answers_the_same_to_the_last_bit_and_can_be_updated(
@@ -41,13 +41,13 @@ def test_a_model_saved_by_a_reclick_that_kept_other_sums_is_refused() -> None:
 
 def test_an_update_comes_near_to_a_fit_of_both_days_in_fewer_iterations() -> None:
     one, two = (
-        drawn(PULL, PLEASE, WHERE, WHEN, 8_000, 5),
-        drawn(PULL, PLEASE, WHERE, WHEN, 8_000, 6),
+        draw(THETA, RHO, GAMMA, OMEGA, 8_000, 5),
+        draw(THETA, RHO, GAMMA, OMEGA, 8_000, 6),
     )
     whole = LuceClick(**PLAIN).fit(pa.concat_tables([one, two]))
     updated = LuceClick(**PLAIN).fit(one).update(two)
     assert updated.iterations_ <= whole.iterations_
-    probe = drawn(PULL, PLEASE, WHERE, WHEN, 4_000, 7)
+    probe = draw(THETA, RHO, GAMMA, OMEGA, 4_000, 7)
     alone = LuceClick(**PLAIN).fit(one).log_prob(probe).mean()
     assert updated.log_prob(probe).mean() > whole.log_prob(probe).mean() - 5e-4
     assert updated.log_prob(probe).mean() > alone - 1e-4
@@ -102,10 +102,10 @@ def test_what_an_update_remembers_of_queries_adds_up_when_there_was_one_query_an
         .fit(old)
         .update(new, decay=0.5)
     )
-    memory = model._memory
-    assert memory.query_chosen.shape == (3,)
-    assert memory.query_chosen.sum() == pytest.approx(memory.out_chosen.sum(), rel=1e-9)
-    assert memory.kind_chosen.sum(axis=1) == pytest.approx([40 * 0.5 + 10, 20, 10], rel=1e-9)
+    memory = model._past
+    assert memory.query_observed.shape == (3,)
+    assert memory.query_observed.sum() == pytest.approx(memory.outside_observed.sum(), rel=1e-9)
+    assert memory.component_sessions.sum(axis=1) == pytest.approx([40 * 0.5 + 10, 20, 10], rel=1e-9)
 
 
 def test_one_new_ad_without_a_click_does_not_speak_for_all_that_were_never_seen() -> None:

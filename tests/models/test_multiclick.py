@@ -15,7 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pytest
 
-from reclick.data.counts import count
+from reclick.engines import count
 from reclick.errors import BadRowsError, CannotAnswerError, LogError, NotFittedError, SettingError
 from reclick.logs import read_sessions
 from reclick.models import ICM, MODELS, ClickModel, MultiClick, batching, load
@@ -30,7 +30,7 @@ from tests.support.enumeration import (
     random_sessions,
 )
 
-READINGS = ("leftover", "examination", "normalised")
+VARIANTS = ("paper", "examination", "normalised")
 POOLINGS = ("query", "global")
 TEXTS = {
     "a": "red shoes",
@@ -54,7 +54,7 @@ class Case:
     def __init__(
         self,
         seed: int,
-        reading: str,
+        variant: str,
         pooling: str,
         *,
         text: bool = False,
@@ -66,7 +66,7 @@ class Case:
         train = random_sessions(rng, 60, weights=weights)
         before = random_sessions(rng, 40, queries="qt", longest=3 + seed % 3) if history else None
         texts = ads_table(TEXTS) if text else None
-        settings = {"reading": reading, "pooling": pooling, "frequent": 18, **settings}
+        settings = {"variant": variant, "pooling": pooling, "min_query_sessions": 18, **settings}
         log = read_sessions(as_table(train, weights=weights), ads=texts)
         self.model = MultiClick(**settings).fit(
             log, history=None if before is None else as_table(before)
@@ -90,20 +90,20 @@ class Case:
 
 
 SEEDED = [
-    (reading, pooling, text, history)
-    for reading in READINGS
+    (variant, pooling, text, history)
+    for variant in VARIANTS
     for pooling in POOLINGS
     for text in (False, True)
     for history in (False, True)
 ]
 CASES: dict[str, Callable[[], Case]] = {
-    f"{reading}-{pooling}{'-text' * text}{'-history' * history}": partial(
-        Case, seed, reading, pooling, text=text, history=history
+    f"{variant}-{pooling}{'-text' * text}{'-history' * history}": partial(
+        Case, seed, variant, pooling, text=text, history=history
     )
-    for seed, (reading, pooling, text, history) in enumerate(SEEDED)
+    for seed, (variant, pooling, text, history) in enumerate(SEEDED)
 }
 CASES |= {
-    "weights": partial(Case, 50, "leftover", "query", text=True, weights=True, strength=3.0),
+    "weights": partial(Case, 50, "paper", "query", text=True, weights=True, strength=3.0),
     "weak priors": partial(
         Case,
         51,
@@ -116,13 +116,13 @@ CASES |= {
     ),
     "no satisfaction prior": partial(Case, 52, "normalised", "query", satisfaction_strength=0.0),
     "no prior at all": partial(
-        Case, 53, "leftover", "query", strength=0.0, satisfaction_strength=0.0
+        Case, 53, "paper", "query", strength=0.0, satisfaction_strength=0.0
     ),
     "no prior at all, global": partial(
         Case, 56, "normalised", "global", history=True, strength=0.0, satisfaction_strength=0.0
     ),
-    "every query frequent": partial(Case, 54, "leftover", "global", text=True, frequent=0),
-    "no query frequent": partial(Case, 55, "leftover", "query", text=True, frequent=1e9),
+    "every query frequent": partial(Case, 54, "paper", "global", text=True, min_query_sessions=0),
+    "no query frequent": partial(Case, 55, "paper", "query", text=True, min_query_sessions=1e9),
 }
 
 
@@ -140,17 +140,17 @@ def test_log_prob_equals_enumeration(case: Case) -> None:
     )
 
 
-@pytest.mark.parametrize("reading", ["leftover", "examination", "normalised"])
+@pytest.mark.parametrize("variant", ["paper", "examination", "normalised"])
 @pytest.mark.parametrize("pooling", ["query", "global"])
 @pytest.mark.parametrize("many", [1, 1_000_000])
 def test_without_a_prior_what_was_never_seen_is_still_possible(
-    reading: str, pooling: str, many: float
+    variant: str, pooling: str, many: float
 ) -> None:
     weighted = [
         Session("q", ("a", "b", "c"), (1,), many),
         Session("r", ("a", "b", "c"), (3, 2), many),
     ]
-    model = MultiClick(reading=reading, pooling=pooling, strength=0, satisfaction_strength=0).fit(
+    model = MultiClick(variant=variant, pooling=pooling, strength=0, satisfaction_strength=0).fit(
         as_table(weighted, weights=True)
     )
     every = as_table(
@@ -254,7 +254,7 @@ def test_relevance_equals_the_formulas_for_seen_and_unseen_pairs(case: Case) -> 
 
 def test_query_habits_equal_the_formulas(case: Case) -> None:
     for query, n in (("q", 3), ("r", 4), ("unseen", 6), ("s", 1)):
-        habits = case.model.query_habits(query, n)
+        habits = case.model.fatigue_and_transitions(query, n)
         eta, gamma = case.brute.habits(query, n)
         assert_close(habits.eta, eta[: n + 1])
         assert_close(habits.gamma, [row[:n] for row in gamma[: n + 1]])
@@ -284,15 +284,15 @@ def same(one: npt.NDArray[np.float64], two: npt.NDArray[np.float64]) -> bool:
 
 def fitted(seed: int = 0, **settings: Any) -> MultiClick:
     sessions = random_sessions(np.random.default_rng(seed), 80)
-    return MultiClick(**({"frequent": 20} | settings)).fit(as_table(sessions), ads=ads_table(TEXTS))
+    return MultiClick(**({"min_query_sessions": 20} | settings)).fit(as_table(sessions), ads=ads_table(TEXTS))
 
 
-@pytest.mark.parametrize("reading", READINGS)
+@pytest.mark.parametrize("variant", VARIANTS)
 @pytest.mark.parametrize("pooling", POOLINGS)
 def test_a_page_longer_than_any_counted_is_answered_the_same_alone_and_among_longer_ones(
-    reading: str, pooling: str
+    variant: str, pooling: str
 ) -> None:
-    model = fitted(reading=reading, pooling=pooling)
+    model = fitted(variant=variant, pooling=pooling)
     longer = Session("q", tuple("abcdef"), (5, 6, 1))
     longest = Session("q", tuple("abcdefabc"), (9, 1))
     for answer in ("log_prob", "click_prob", "next_click_prob", "instantaneous_attractiveness"):
@@ -310,7 +310,7 @@ def test_answers_come_in_the_order_of_the_log_over_many_parts_and_threads(
     model = fitted()
     table = as_table(random_sessions(np.random.default_rng(1), 300, queries="qrstu"))
     whole = ANSWERS[answer](model, table)
-    monkeypatch.setattr(batching, "PART", 7)
+    monkeypatch.setattr(batching, "CHUNK_SESSIONS", 7)
     cut = pa.Table.from_batches(table.to_batches(max_chunksize=31))
     np.testing.assert_allclose(ANSWERS[answer](model, cut), whole, rtol=1e-13)
     if answer not in {"relevance", "sample"}:
@@ -334,7 +334,7 @@ def test_weights_of_a_log_do_not_change_answers() -> None:
 
 
 def test_samples_follow_the_probabilities() -> None:
-    model = fitted(reading="normalised")
+    model = fitted(variant="normalised")
     page = Session("q", ("a", "f", "b"), ())
     draws = 20_000
     table = page_rows([page] * draws)
@@ -362,7 +362,7 @@ def test_saving_and_loading_changes_no_bit_of_an_answer(
     rng = np.random.default_rng(3)
     train, before = random_sessions(rng, 90), random_sessions(rng, 50, longest=5)
     model = MultiClick(
-        pooling=pooling, frequent=20, strength=1 / 3, satisfaction_strength=0.7, word_strength=0.3
+        pooling=pooling, min_query_sessions=20, strength=1 / 3, satisfaction_strength=0.7, word_strength=0.3
     )
     model.fit(
         as_table(train),
@@ -408,14 +408,14 @@ def test_updating_with_a_day_equals_fitting_on_both_days(tmp_path: Path, pooling
         random_sessions(rng, 50, queries="rst", ads="cdef", longest=5),
     )
     for texts in (None, ads_table(TEXTS)):
-        both = MultiClick(pooling=pooling, frequent=20).fit(as_table(one + two), ads=texts)
+        both = MultiClick(pooling=pooling, min_query_sessions=20).fit(as_table(one + two), ads=texts)
         updated = (
-            MultiClick(pooling=pooling, frequent=20)
+            MultiClick(pooling=pooling, min_query_sessions=20)
             .fit(as_table(one), ads=texts)
             .update(as_table(two))
         )
         assert_same_model(updated, both)
-        updated = MultiClick(pooling=pooling, frequent=20).fit(as_table(one), ads=texts)
+        updated = MultiClick(pooling=pooling, min_query_sessions=20).fit(as_table(one), ads=texts)
         updated.save(tmp_path / "model")
         reloaded = load(tmp_path / "model")
         assert isinstance(reloaded, MultiClick)
@@ -427,9 +427,9 @@ def test_updating_with_text_of_the_day_equals_fitting_with_all_text() -> None:
     one, two = random_sessions(rng, 50, ads="abcd"), random_sessions(rng, 50, ads="cdef")
     early = {ad: words for ad, words in TEXTS.items() if ad in "abcd"}
     late = {ad: words for ad, words in TEXTS.items() if ad in "cdefz"}
-    both = MultiClick(frequent=20).fit(as_table(one + two), ads=ads_table(TEXTS))
+    both = MultiClick(min_query_sessions=20).fit(as_table(one + two), ads=ads_table(TEXTS))
     updated = (
-        MultiClick(frequent=20)
+        MultiClick(min_query_sessions=20)
         .fit(as_table(one), ads=ads_table(early))
         .update(read_sessions(as_table(two), ads=ads_table(late)))
     )
@@ -456,17 +456,17 @@ def test_forgetting_a_day_equals_never_having_counted_it(history: bool) -> None:
         for queries, longest in (("qrs", 4), ("xr", 6), ("qt", 3))
     )
     before = as_table(random_sessions(rng, 40)) if history else None
-    model = MultiClick(frequent=20).fit(as_table(one + two), history=before)
+    model = MultiClick(min_query_sessions=20).fit(as_table(one + two), history=before)
     assert_same_model(
         model.update(forget=as_table(two)),
-        MultiClick(frequent=20).fit(as_table(one), history=before),
+        MultiClick(min_query_sessions=20).fit(as_table(one), history=before),
     )
     slid = (
-        MultiClick(frequent=20)
+        MultiClick(min_query_sessions=20)
         .fit(as_table(one + two), history=before)
         .update(as_table(three), forget=as_table(one))
     )
-    assert_same_model(slid, MultiClick(frequent=20).fit(as_table(two + three), history=before))
+    assert_same_model(slid, MultiClick(min_query_sessions=20).fit(as_table(two + three), history=before))
 
 
 def test_forgetting_what_was_never_counted_is_refused_and_changes_nothing() -> None:
@@ -497,12 +497,12 @@ def test_fitting_on_counts_equals_fitting_on_the_log(tmp_path: Path) -> None:
     rng = np.random.default_rng(7)
     log, before = as_table(random_sessions(rng, 70)), as_table(random_sessions(rng, 50))
     count(log).save(tmp_path / "counts")
-    plain = MultiClick(frequent=20).fit(log, history=before, ads=ads_table(TEXTS))
+    plain = MultiClick(min_query_sessions=20).fit(log, history=before, ads=ads_table(TEXTS))
     assert_same_model(
-        MultiClick(frequent=20).fit(count(log), history=count(before), ads=ads_table(TEXTS)), plain
+        MultiClick(min_query_sessions=20).fit(count(log), history=count(before), ads=ads_table(TEXTS)), plain
     )
     assert_same_model(
-        MultiClick(frequent=20).fit(tmp_path / "counts", history=before, ads=ads_table(TEXTS)),
+        MultiClick(min_query_sessions=20).fit(tmp_path / "counts", history=before, ads=ads_table(TEXTS)),
         plain,
     )
 
@@ -550,17 +550,17 @@ def test_words_may_have_a_prior_which_is_that_of_icm() -> None:
     pairs = {"query": ["q", "r", "unseen", "q"], "ad": ["a", "b", "c", "x"]}
     for strength in (0.0, 3.0):
         theirs = (
-            ICM(word_strength=strength, frequent=20)
+            ICM(word_strength=strength, min_query_sessions=20)
             .fit(both, ads=texts)
             .relevance(pairs, text=ads_table(NEW_TEXTS))
         )
-        updated = MultiClick(word_strength=strength, frequent=20).fit(one, ads=texts).update(two)
+        updated = MultiClick(word_strength=strength, min_query_sessions=20).fit(one, ads=texts).update(two)
         for name in ("attractiveness", "attractiveness_low", "attractiveness_high"):
             np.testing.assert_array_equal(
                 updated.relevance(pairs, text=ads_table(NEW_TEXTS))[name], theirs[name]
             )
         assert_same_model(
-            updated, MultiClick(word_strength=strength, frequent=20).fit(both, ads=texts)
+            updated, MultiClick(word_strength=strength, min_query_sessions=20).fit(both, ads=texts)
         )
     weak, strong = (
         fitted(word_strength=strength).relevance()["attractiveness"].to_numpy()
@@ -573,10 +573,10 @@ def test_words_may_have_a_prior_which_is_that_of_icm() -> None:
 
 
 @pytest.mark.parametrize("pooling", POOLINGS)
-@pytest.mark.parametrize("reading", READINGS)
-def test_events_never_seen_in_training_stay_possible(reading: str, pooling: str) -> None:
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_events_never_seen_in_training_stay_possible(variant: str, pooling: str) -> None:
     # Trained on single clicks at the top only: no second click, no other position, no session without a click.
-    model = MultiClick(reading=reading, pooling=pooling).fit(
+    model = MultiClick(variant=variant, pooling=pooling).fit(
         as_table([Session("q", ("a", "b", "c"), (1,))] * 50)
     )
     asked = [Session("q", ("a", "b", "c"), clicks) for clicks in all_sequences(3)] + [
@@ -639,17 +639,17 @@ def test_long_pages_add_to_one_by_sampling() -> None:
 
 def test_settings_are_given_back_cloned_and_changed() -> None:
     model = MultiClick(
-        reading="normalised",
+        variant="normalised",
         pooling="global",
         strength=3.0,
         satisfaction_strength=0.0,
-        frequent=7,
+        min_query_sessions=7,
         word_strength=2.0,
         floor=1e-4,
     )
     settings = model.get_params()
     assert settings == {
-        "reading": "normalised", "pooling": "global", "strength": 3.0, "satisfaction_strength": 0.0, "frequent": 7, "word_strength": 2.0,
+        "variant": "normalised", "pooling": "global", "strength": 3.0, "satisfaction_strength": 0.0, "min_query_sessions": 7, "word_strength": 2.0,
         "floor": 1e-4,
     }  # fmt: skip
     model.fit(as_table(random_sessions(np.random.default_rng(0), 20)))
@@ -657,25 +657,25 @@ def test_settings_are_given_back_cloned_and_changed() -> None:
     assert copy.get_params() == settings
     assert model.fitted
     assert not copy.fitted
-    assert copy.set_params(strength=5.0, reading="leftover") is copy
-    assert copy.get_params() == settings | {"strength": 5.0, "reading": "leftover"}
+    assert copy.set_params(strength=5.0, variant="paper") is copy
+    assert copy.get_params() == settings | {"strength": 5.0, "variant": "paper"}
     assert model.get_params() == settings
 
 
 def test_settings_changed_after_a_fit_take_effect_at_the_next_one() -> None:
     model = fitted()
     assert model.set_params(**model.get_params()).fitted
-    model.set_params(reading="normalised", pooling="global", strength=2.0)
+    model.set_params(variant="normalised", pooling="global", strength=2.0)
     with pytest.raises(NotFittedError):
         model.log_prob(as_table([Session("q", ("a",), ())]))
     sessions = as_table(random_sessions(np.random.default_rng(0), 80))
     model.fit(sessions, ads=ads_table(TEXTS))
-    assert_same_model(model, fitted(reading="normalised", pooling="global", strength=2.0))
+    assert_same_model(model, fitted(variant="normalised", pooling="global", strength=2.0))
 
 
 def test_a_model_shows_its_settings_and_what_it_learnt() -> None:
     assert repr(MultiClick(strength=3)) == (
-        "MultiClick(reading='leftover', pooling='query', strength=3, satisfaction_strength=10.0, frequent=50, word_strength=0.0, floor=1e-06)"
+        "MultiClick(variant='paper', pooling='query', strength=3, satisfaction_strength=10.0, min_query_sessions=50, word_strength=0.0, floor=1e-06)"
     )
     shown = repr(fitted())
     assert "fitted on Counts(80 sessions, 3 queries, 6 ads" in shown
@@ -687,15 +687,15 @@ def test_a_model_shows_its_settings_and_what_it_learnt() -> None:
     ("settings", "message"),
     [
         (
-            {"reading": "luce"},
-            "reading: got 'luce', expected one of 'leftover', 'examination', 'normalised'",
+            {"variant": "luce"},
+            "variant: got 'luce', expected one of 'paper', 'examination', 'normalised'",
         ),
         ({"pooling": "Query"}, "pooling: got 'Query', expected one of 'query', 'global'"),
         ({"strength": -1}, "strength: got -1"),
         ({"satisfaction_strength": -0.1}, "satisfaction_strength: got -0.1"),
         ({"strength": math.inf}, "strength: got inf"),
         ({"strength": math.nan}, "strength: got nan"),
-        ({"frequent": -1}, "frequent: got -1"),
+        ({"min_query_sessions": -1}, "min_query_sessions: got -1"),
         ({"word_strength": -1}, "word_strength: got -1"),
         ({"floor": 0.0}, "floor: got 0.0"),
         ({"floor": 0.2}, "floor: got 0.2"),
@@ -710,7 +710,7 @@ def test_settings_that_make_no_sense_are_refused(settings: dict[str, Any], messa
 
 def test_an_unknown_setting_lists_the_known_ones() -> None:
     with pytest.raises(
-        SettingError, match=r"'strenght' is not a setting\. Settings: reading, pooling, strength"
+        SettingError, match=r"'strenght' is not a setting of MultiClick\. Settings: variant, pooling, strength"
     ):
         MultiClick().set_params(strenght=3)
 
@@ -723,7 +723,7 @@ def test_a_model_that_is_not_fitted_says_so(answer: str, tmp_path: Path) -> None
     for call in (
         lambda: MultiClick().save(tmp_path / "m"),
         lambda: MultiClick().update(),
-        lambda: MultiClick().query_habits("q"),
+        lambda: MultiClick().fatigue_and_transitions("q"),
     ):
         with pytest.raises(NotFittedError, match=message):
             call()
@@ -734,7 +734,7 @@ def test_questions_that_make_no_sense_are_refused() -> None:
     model = fitted()
     with pytest.raises(SettingError, match="length: got 4, expected 0 to 3"):
         model.rank_sequences("q", ["a", "b", "c"], length=4)
-    with pytest.raises(SettingError, match="top = 0"):
+    with pytest.raises(SettingError, match="top: got 0, expected a whole number of 1 or more"):
         model.rank_sequences("q", ["a"], top=0)
     with pytest.raises(SettingError, match="level"):
         model.relevance(level=1.0)

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from reclick.data.grouped_sessions import as_sessions
+from reclick.engines import as_grouped
 from reclick.errors import CannotAnswerError, SettingError
 from reclick.models import PM, load
 from tests.support.enumeration import Session, all_sequences, as_table, random_sessions
@@ -125,7 +125,7 @@ def test_a_weight_of_two_equals_the_row_twice_and_grouped_sessions_will_do() -> 
         [Session(s.query, s.ads, s.clicks) for s in sessions for _ in range(int(s.weight))]
     )
     models = [
-        PM().fit(log) for log in (as_table(sessions, weights=True), repeated, as_sessions(repeated))
+        PM().fit(log) for log in (as_table(sessions, weights=True), repeated, as_grouped(repeated))
     ]
     for model in models[1:]:
         np.testing.assert_array_equal(model.numbers_, models[0].numbers_)
@@ -149,7 +149,7 @@ def test_a_saved_model_answers_the_same_to_the_last_bit(tmp_path: Path) -> None:
 
 
 def test_it_has_no_relevance_and_says_why() -> None:
-    with pytest.raises(CannotAnswerError, match="clicks from the top whatever stands there"):
+    with pytest.raises(CannotAnswerError, match="its clicks go down the page for all ads"):
         PM().fit(as_table(LOG)).relevance()
 
 

@@ -14,12 +14,10 @@ import numpy.typing as npt
 import pyarrow as pa
 import pytest
 
-from reclick.clicks import distribution as pg
-from reclick.clicks import step
-from reclick.clicks.choice import READINGS
-from reclick.clicks.distribution import Pages
+from reclick.clicks.choice import ChoicePages, Variant
 from reclick.models import MultiClick
 from reclick.simulation import simulate
+from tests.support.click_families import PlainChoice
 from tests.support.enumeration import all_sequences
 
 Float64 = npt.NDArray[np.float64]
@@ -37,10 +35,10 @@ ADS = ["a", "b", "c", "d"]
 
 
 def drawn(
-    reading: str, theta: Float64, rho: Float64, eta: Float64, count: int, seed: int
+    variant: Variant, theta: Float64, rho: Float64, eta: Float64, count: int, seed: int
 ) -> pa.Table:
-    pages = Pages(
-        READINGS[reading],
+    pages = ChoicePages(
+        variant,
         np.tile(theta, count),
         np.tile(rho, count),
         eta[None],
@@ -48,7 +46,7 @@ def drawn(
         np.arange(count + 1) * 4,
         np.zeros(count, np.int64),
     )
-    click, clicks = pg.samples(pages, np.random.default_rng(seed))
+    click, clicks = pages.sample(np.random.default_rng(seed))
     return pa.table(
         {
             "query": ["q"] * count,
@@ -61,14 +59,12 @@ def drawn(
 
 
 def limits(
-    reading: str, theta: Float64, rho: Float64, eta: Float64
+    variant: str, theta: Float64, rho: Float64, eta: Float64
 ) -> tuple[Float64, Float64, Float64, float]:
     """P(exactly k clicks), P(more than k), expected transitions a session, and P(a click is the last), by enumeration."""
     exactly, moves, clicks = np.zeros(5), np.zeros((5, 4)), 0.0
     for sequence in all_sequences(4):
-        chance = np.exp(
-            step.log_prob(READINGS[reading], theta, rho, eta, GAMMA, np.array(sequence, np.int32))
-        )
+        chance = PlainChoice(variant, theta, rho, eta, GAMMA).probability(sequence)
         exactly[len(sequence)] += chance
         clicks += chance * len(sequence)
         for last, to in zip((0, *sequence), sequence, strict=False):
@@ -99,18 +95,18 @@ def test_where_counting_is_consistent_fatigue_and_transitions_are_recovered() ->
     assert model.satisfaction_ == pytest.approx(last, abs=3 * np.sqrt(0.25 / size))
 
 
-@pytest.mark.parametrize("reading", ["leftover", "examination", "normalised"])
-def test_counting_converges_to_the_expectation_of_its_counts(reading: str) -> None:
+@pytest.mark.parametrize("variant", ["paper", "examination", "normalised"])
+def test_counting_converges_to_the_expectation_of_its_counts(variant: str) -> None:
     size = 60_000
     theta, rho, eta = (
         np.array([0.8, 0.5, 0.6, 0.9]),
         np.array([0.2, 0.5, 0.3, 0.4]),
         np.array([0.2, 0.3, 0.4, 0.5, 1.0]),
     )
-    model = MultiClick(reading=reading, pooling="global").fit(
-        drawn(reading, theta, rho, eta, size, 2)
+    model = MultiClick(variant=variant, pooling="global").fit(
+        drawn(variant, theta, rho, eta, size, 2)
     )
-    exactly, more, moves, last = limits(reading, theta, rho, eta)
+    exactly, more, moves, last = limits(variant, theta, rho, eta)
     reached = exactly + more
     share = exactly[:4] / reached[:4]
     assert_within_four_errors(model.eta_[:4], share, size * reached[:4])
@@ -236,7 +232,7 @@ def test_intervals_of_ads_of_many_words_hold_what_their_words_average_to() -> No
     truth = (clicked / np.maximum(shown, 1))[text].mean(axis=1)
     titles = [" ".join(f"word{w}" for w in row) for row in text]
     copy = pa.table({"ad": [f"ad{i}" for i in range(ads)], "title": titles})
-    model = MultiClick(frequent=1e9).fit(
+    model = MultiClick(min_query_sessions=1e9).fit(
         rates_log(rng.binomial(impressions, rate), impressions), ads=copy
     )
     assert covered(asked(model, ads), "attractiveness", truth) >= 0.88

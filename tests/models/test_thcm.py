@@ -12,11 +12,11 @@ import numpy as np
 import pytest
 
 from reclick.data.batch import Float64
-from reclick.data.grouped_sessions import as_sessions
+from reclick.engines import as_grouped
 from reclick.errors import SettingError
 from reclick.logs import read_sessions
 from reclick.models import THCM, ClickModel, load
-from reclick.models.thcm import Walk, expect
+from reclick.models.thcm import THCMParameters, e_step
 from tests.support.enumeration import (
     Clicks,
     Session,
@@ -154,11 +154,12 @@ def test_expected_looks_and_steps_equal_those_of_the_walks_followed(
     forward: float, back: float, clicks: Clicks
 ) -> None:
     chance, looks, steps = hidden_walks(THETA, forward, back, clicks)
-    sessions = as_sessions(as_table([Session("q", ("a", "b", "c"), clicks)]))
-    found = expect(Walk(np.array(THETA), np.array([forward, back, 1 - forward - back])), sessions)
-    np.testing.assert_allclose(found["log_likelihood"], np.log(chance), rtol=1e-9)
-    np.testing.assert_allclose(found["looks"], looks, rtol=1e-8)
-    np.testing.assert_allclose(found["steps"], steps, rtol=1e-8, atol=1e-12)
+    sessions = as_grouped(as_table([Session("q", ("a", "b", "c"), clicks)]))
+    steps_and_stop = np.array([forward, back, 1 - forward - back])
+    found = e_step(THCMParameters(np.array(THETA), steps_and_stop), sessions.whole)
+    np.testing.assert_allclose(found.log_likelihood, np.log(chance), rtol=1e-9)
+    np.testing.assert_allclose(found.pairs["skips"], looks, rtol=1e-8)
+    np.testing.assert_allclose(found.totals["steps"], steps, rtol=1e-8, atol=1e-12)
 
 
 @pytest.mark.parametrize(
@@ -195,7 +196,7 @@ def test_the_end_is_a_stationary_point_of_the_objective() -> None:
             np.array([model.forward_, model.back_, 1 - model.forward_ - model.back_]),
         )
         prior = 2.0 * float(
-            np.sum(model.unseen_ * np.log(theta) + (1 - model.unseen_) * np.log(1 - theta))
+            np.sum(model.prior_mean_ * np.log(theta) + (1 - model.prior_mean_) * np.log(1 - theta))
         )
         return (
             float(model.log_prob(log).sum())
@@ -288,7 +289,7 @@ def test_without_priors_nothing_crashes_and_nothing_is_impossible() -> None:
 def test_a_saved_model_answers_the_same_to_the_last_bit(tmp_path: Path) -> None:
     sessions = as_table(random_sessions(np.random.default_rng(2), 60, longest=6))
     for prior in ("overall", "words"):
-        model = THCM(attractiveness_prior=prior, frequent=10).fit(sessions)
+        model = THCM(attractiveness_prior=prior, min_query_sessions=10).fit(sessions)
         model.save(tmp_path / prior)
         loaded = load(tmp_path / prior)
         asked = as_table(random_sessions(np.random.default_rng(7), 30, queries="qrz", ads="abcdxy"))

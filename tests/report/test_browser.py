@@ -1,4 +1,4 @@
-"""The report in a real browser: nothing cut off, nothing asked of the net, readable for everyone."""
+"""The report in a real browser: nothing cut off, nothing loaded, readable for everyone."""
 
 from __future__ import annotations
 
@@ -11,9 +11,14 @@ import pytest
 
 from reclick.report import write_html
 from tests.support.browser import Browser, find_chromium, open_browser
-from tests.support.report_data import MODELS, made_up, with_long_pages, with_strangers
+from tests.support.report_data import (
+    MODELS,
+    invented_evaluation,
+    with_hostile_texts,
+    with_long_pages,
+)
 
-# On the machine that decides (RECLICK_BROWSER=required) a missing browser is a failure, elsewhere these tests wait for one.
+# With RECLICK_BROWSER=required a missing browser is a failure; else these tests are skipped.
 pytestmark = pytest.mark.skipif(
     find_chromium() is None and os.environ.get("RECLICK_BROWSER") != "required",
     reason="no chromium on this machine: apt-get install -y chromium",
@@ -32,11 +37,11 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
 
 @pytest.fixture(scope="module")
 def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_html(made_up(), tmp_path_factory.mktemp("report") / "report.html")
+    return write_html(invented_evaluation(), tmp_path_factory.mktemp("report") / "report.html")
 
 
 def faults(browser: Browser) -> list[str]:
-    """What is wrong with the page that is shown; all is checked with the numbers unfolded, when most is to be seen."""
+    """What is wrong with the page that is shown; all is checked with the numbers unfolded."""
     folded = (
         []
         if browser.evaluate("document.documentElement.scrollWidth <= innerWidth")
@@ -73,17 +78,17 @@ def test_nothing_is_cut_off_or_hard_to_read_and_nothing_leaves_the_page(
 
 
 KINDS = {
-    "texts from strangers": with_strangers(
-        made_up(["MultiClick", "<b>Bold & Co</b>", "A" * 70, "نموذج"])
+    "hostile texts": with_hostile_texts(
+        invented_evaluation(["MultiClick", "<b>Bold & Co</b>", "A" * 70, "نموذج"])
     ),
-    "sixteen models": made_up([*MODELS, *(f"ModelNumber{n}" for n in range(10))]),
-    "pages of ten": with_long_pages(made_up(MODELS[:2])),
-    "one model": made_up(MODELS[:1]),
-    "long names": made_up(
+    "sixteen models": invented_evaluation([*MODELS, *(f"ModelNumber{n}" for n in range(10))]),
+    "pages of ten": with_long_pages(invented_evaluation(MODELS[:2])),
+    "one model": invented_evaluation(MODELS[:1]),
+    "long names": invented_evaluation(
         [
             "MultiClick",
             "MultiClick, normalised",
-            "model-2026-11-14-strength10-leftover",
+            "model-2026-11-14-strength10-paper",
             "a model of many plain words",
         ]
     ),
@@ -104,7 +109,7 @@ def test_every_drawing_link_region_and_table_has_a_name_for_a_screen_reader(
 ) -> None:
     browser.show(page, width=1280, height=900)
     nodes = browser.call("Accessibility.getFullAXTree")["nodes"]
-    told = [
+    nodes_by_role = [
         (node["role"]["value"], node.get("name", {}).get("value", ""))
         for node in nodes
         if not node.get("ignored")
@@ -120,7 +125,7 @@ def test_every_drawing_link_region_and_table_has_a_name_for_a_screen_reader(
         "DisclosureTriangle",
         "figure",
     }
-    named = [(role, name) for role, name in told if role in wanted]
+    named = [(role, name) for role, name in nodes_by_role if role in wanted]
     assert {"link", "heading", "table"} <= {role for role, _ in named}
     assert {"image", "img"} & {role for role, _ in named}
     assert [role for role, name in named if not name.strip() and role != "figure"] == []
@@ -130,7 +135,10 @@ def test_a_wide_table_takes_the_focus_and_scrolls_inside_its_own_box(
     browser: Browser, page: Path
 ) -> None:
     browser.show(page, width=360, height=800)
-    find = "[...document.querySelectorAll('.scroll')].filter((one) => !one.closest('details')).sort((a, b) => b.scrollWidth - a.scrollWidth)[0]"
+    find = (
+        "[...document.querySelectorAll('.scroll')].filter((one) => !one.closest('details'))"
+        ".sort((a, b) => b.scrollWidth - a.scrollWidth)[0]"
+    )
     browser.evaluate(f"box = {find}; box.focus(); box.scrollLeft = 50")
     assert browser.evaluate("box.scrollWidth > innerWidth")
     assert browser.evaluate("document.activeElement === box")  # so the arrow keys scroll it
@@ -138,7 +146,7 @@ def test_a_wide_table_takes_the_focus_and_scrolls_inside_its_own_box(
 
 
 def test_on_paper_the_report_is_light_and_fits_the_sheet(browser: Browser, tmp_path: Path) -> None:
-    page = write_html(made_up([*MODELS, "AnotherModel"]), tmp_path / "report.html")
+    page = write_html(invented_evaluation([*MODELS, "AnotherModel"]), tmp_path / "report.html")
     browser.show(page, width=687, height=1000, dark=True, print_=True)  # A4 less its margins
     assert (
         browser.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
@@ -146,7 +154,8 @@ def test_on_paper_the_report_is_light_and_fits_the_sheet(browser: Browser, tmp_p
     too_wide = "!one.closest('.hidden') && one.getBoundingClientRect().right > innerWidth + 1"
     assert (
         browser.evaluate(
-            f"[...document.querySelectorAll('main *')].filter((one) => {too_wide}).map((one) => one.outerHTML.slice(0, 90))"
+            f"[...document.querySelectorAll('main *')].filter((one) => {too_wide})"
+            ".map((one) => one.outerHTML.slice(0, 90))"
         )
         == []
     )
@@ -157,16 +166,29 @@ def test_on_paper_the_report_is_light_and_fits_the_sheet(browser: Browser, tmp_p
 def test_the_checks_see_what_is_wrong(browser: Browser, tmp_path: Path) -> None:
     bad = tmp_path / "bad.html"
     bad.write_text(
-        """<!doctype html><html><head><meta charset="utf-8"></head><body style="background:#fff"><h1>One</h1><h3>Three</h3>
-        <p style="color:#999">Pale</p><div style="width:2000px">Wide</div><svg viewBox="0 0 100 20" width="100"><text x="90" y="15">Outside</text>
-        <text x="1" y="15">Over</text><text x="3" y="15">Over</text></svg><a href="#nowhere">x</a><img src="https://elsewhere.example/x.png" alt="">
+        """<!doctype html><html><head><meta charset="utf-8"></head>
+        <body style="background:#fff"><h1>One</h1><h3>Three</h3>
+        <p style="color:#999">Pale</p><div style="width:2000px">Wide</div>
+        <svg viewBox="0 0 100 20" width="100"><text x="90" y="15">Outside</text>
+        <text x="1" y="15">Over</text><text x="3" y="15">Over</text></svg>
+        <a href="#nowhere">x</a><img src="https://elsewhere.example/x.png" alt="">
         <table><tr><th>a</th></tr></table><script>console.error("no")</script></body></html>""",
         encoding="utf-8",
     )
     browser.show(bad, width=360, height=800)
     found = "\n".join(browser.evaluate(CHECKS))
-    for fault in ("wide on a screen", "outside the screen", "level 3 after 1", "contrast 2.85", "text outside its drawing", "texts over each other",
-                  "a drawing without a name", "leads nowhere", "without caption", "no language"):  # fmt: skip
+    for fault in (
+        "wide on a screen",
+        "outside the screen",
+        "level 3 after 1",
+        "contrast 2.85",
+        "text outside its drawing",
+        "texts over each other",
+        "a drawing without a name",
+        "leads nowhere",
+        "without caption",
+        "no language",
+    ):
         assert fault in found
     assert complaints(browser)
     assert "https://elsewhere.example/x.png" in requests(browser)

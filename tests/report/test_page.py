@@ -1,4 +1,4 @@
-"""The page as text: everything that was measured is in it, and nothing that could harm or ask for anything."""
+"""The page as text: it has everything that was measured, and nothing that could harm or load."""
 
 from __future__ import annotations
 
@@ -12,34 +12,34 @@ import pyarrow as pa
 import pytest
 
 from reclick.errors import StoreError
-from reclick.metrics import CURVES, DIFFERENCES, SCORES
-from reclick.report import render, write_html
-from reclick.report.formatting import shown, written
+from reclick.metrics import CURVE_SCHEMA, DIFFERENCE_SCHEMA, SCORE_SCHEMA
+from reclick.report import render_html, write_html
+from reclick.report.formatting import display, format_value
 from tests.support.report_data import (
+    HOSTILE,
     MODELS,
-    STRANGE,
-    MadeUp,
-    changed,
-    compared,
-    made_up,
-    with_strangers,
+    InventedEvaluation,
+    invented_evaluation,
+    with_differences,
+    with_hostile_texts,
+    with_scores,
 )
 
 SIXTEEN = [*MODELS, *(f"ModelNumber{n}" for n in range(10))]
 VOID = {"meta", "br", "hr"}
 SECTIONS = (
-    "In short",
+    "Summary",
     "The log",
-    "The paper's tables",
+    "Tables of the paper",
     "Reverse sessions",
-    "Beyond the paper",
+    "Other metrics",
     "Words and ads",
-    "How it was made",
+    "How to reproduce this",
 )
 
 
 class Balance(HTMLParser):
-    """Sees whether every element that is opened is closed, and which names, attributes and ids there are."""
+    """Checks that every element is closed, and collects names and attributes."""
 
     def __init__(self, page: str) -> None:
         super().__init__(convert_charrefs=True)
@@ -85,7 +85,7 @@ def cells(page: str, caption: str, model: str) -> list[str]:
 
 @pytest.fixture(scope="module")
 def page() -> str:
-    return render(*made_up().parts())
+    return render_html(invented_evaluation())
 
 
 def test_all_sections_stand_in_their_order(page: str) -> None:
@@ -93,16 +93,16 @@ def test_all_sections_stand_in_their_order(page: str) -> None:
 
 
 def test_every_metric_of_the_scores_appears_with_its_value() -> None:
-    evaluation = made_up()
-    page = render(*evaluation.parts())
-    for row in evaluation.keeping(volume="all").scores.to_pylist():
-        assert written(row["value"], row["metric"]) in page, row
+    evaluation = invented_evaluation()
+    page = render_html(evaluation)
+    for row in evaluation.select(volume="all").scores.to_pylist():
+        assert format_value(row["value"], row["metric"]) in page, row
     for metric in set(evaluation.scores["metric"].to_pylist()):
-        assert f">{shown(metric).title}" in page or f">{shown(metric).head}<" in page, metric
+        assert f">{display(metric).title}" in page or f">{display(metric).header}<" in page, metric
 
 
-def test_a_metric_nobody_told_the_report_of_appears_under_its_own_name() -> None:
-    evaluation = made_up()
+def test_an_unknown_metric_appears_under_its_own_name() -> None:
+    evaluation = invented_evaluation()
     row = {
         "model": "DBN",
         "metric": "surprise@7",
@@ -111,13 +111,13 @@ def test_a_metric_nobody_told_the_report_of_appears_under_its_own_name() -> None
         "value": 0.12345,
         "support": 5.0,
     }
-    grown = pa.concat_tables([evaluation.scores, pa.Table.from_pylist([row], SCORES)])
-    page = render(grown, *evaluation.parts()[1:])
+    grown = pa.concat_tables([evaluation.scores, pa.Table.from_pylist([row], SCORE_SCHEMA)])
+    page = render_html(replace(evaluation, scores=grown))
     assert "surprise@7" in page
     assert "0.1235" in page or "0.1234" in page
 
 
-def test_the_best_is_bold_and_whoever_cannot_be_told_from_it_is_marked(page: str) -> None:
+def test_the_best_is_bold_and_ties_are_marked(page: str) -> None:
     assert "<b>77.12</b>" in cells(page, "First-click accuracy", "MultiClick")[0]
     assert 'class="tie"' in cells(page, "First-click accuracy", "UBM")[0]
     other = cells(page, "First-click accuracy", "DBN")[0]
@@ -130,34 +130,37 @@ def test_lower_is_better_where_it_is(page: str) -> None:
     assert sum("<b>" in cells(page, "Perplexity of a session", model)[0] for model in MODELS) == 1
 
 
-def test_the_papers_figure_stands_beside_ours_marked_as_theirs(page: str) -> None:
-    ours, theirs = cells(page, "First-click accuracy", "MultiClick")
-    assert "77.12" in ours
-    assert "[76.69,\u00a077.55]" in ours
-    assert theirs == '<td class="theirs">79.59</td>'
-    assert cells(page, "First-click accuracy", "UBM")[1] == '<td class="theirs"></td>'
-    assert "Bing, theirs" in tables(page, "First-click accuracy")
+def test_published_figures_have_their_own_column(page: str) -> None:
+    here, published = cells(page, "First-click accuracy", "MultiClick")
+    assert "77.12" in here
+    assert "[76.69,\u00a077.55]" in here
+    assert published == '<td class="published">79.59</td>'
+    assert cells(page, "First-click accuracy", "UBM")[1] == '<td class="published"></td>'
+    assert "paper (Bing)" in tables(page, "First-click accuracy")
     assert "1.25\u00a0± 0.62" in tables(page, "Rank of the observed sequence")
 
 
-def test_no_answer_is_a_dash_that_says_why(page: str) -> None:
+def test_a_missing_value_is_a_dash_with_the_reason(page: str) -> None:
     (cell, _) = cells(page, "Relevance against labels", "PM")
-    assert re.search(r'<abbr title="PM: no answer, since [^"]+">–</abbr>', cell)
-    assert "– ICM, PM and AM: no answer, since it gives no relevance of an ad." in page
+    assert re.search(r'<abbr title="PM: no value, since [^"]+">–</abbr>', cell)
+    assert "– ICM, PM and AM: no value, since it has no relevance of ads." in page
 
 
-def test_a_reason_that_the_model_gave_is_the_one_that_is_shown() -> None:
-    evaluation = made_up()
-    evaluation.details["models"]["PM"]["reasons"] = {"pr_auc": "PM learns <nothing> of ads."}
-    page = render(*evaluation.parts())
-    assert "– PM: PM learns &lt;nothing&gt; of ads." in page
+def test_a_known_reason_is_shown() -> None:
+    evaluation = invented_evaluation()
+    evaluation.details["models"]["PM"]["reasons"] = {"pr_auc": "PM knows <nothing> of ads."}
+    page = render_html(evaluation)
+    assert "– PM: PM knows &lt;nothing&gt; of ads." in page
 
 
 def test_an_infinite_likelihood_stands_with_the_share_of_impossible_sessions(page: str) -> None:
-    cell = cells(page, "Likelihood of what happened", "UBM")[0]
+    cell = cells(page, "Likelihood of the observed clicks", "UBM")[0]
     assert "−∞" in cell
     assert "<small>2.74\u00a0% impossible" in cell
-    assert "<small>≤ 31.20\u00a0% impossible" in cells(page, "Likelihood of what happened", "PM")[1]
+    assert (
+        "<small>≤ 31.20\u00a0% impossible"
+        in cells(page, "Likelihood of the observed clicks", "PM")[1]
+    )
 
 
 def test_the_page_is_well_formed_small_and_without_script(page: str) -> None:
@@ -177,7 +180,10 @@ def test_the_page_is_well_formed_small_and_without_script(page: str) -> None:
 
 
 def test_a_strict_policy_refuses_whatever_is_not_in_the_file(page: str) -> None:
-    policy = "default-src 'none'; style-src 'unsafe-inline'; img-src data:; base-uri 'none'; form-action 'none'"
+    policy = (
+        "default-src 'none'; style-src 'unsafe-inline'; img-src data:; base-uri 'none';"
+        " form-action 'none'"
+    )
     assert f'<meta http-equiv="Content-Security-Policy" content="{policy}">' in unescape(page)
     assert page.startswith('<!doctype html>\n<html lang="en">')
 
@@ -187,7 +193,8 @@ def test_every_drawing_has_a_title_a_description_and_its_numbers(page: str) -> N
     assert len(figures) > 50
     for figure in figures:
         assert re.search(
-            r'role="img" aria-labelledby="[^"]+" aria-describedby="[^"]+"><title id="[^"]+">[^<]+</title><desc id="[^"]+">[^<]+<',
+            r'role="img" aria-labelledby="[^"]+" aria-describedby="[^"]+">'
+            r'<title id="[^"]+">[^<]+</title><desc id="[^"]+">[^<]+<',
             figure,
         )
         assert "<details><summary>" in figure
@@ -196,9 +203,9 @@ def test_every_drawing_has_a_title_a_description_and_its_numbers(page: str) -> N
     assert len(ids) == len(set(ids))
 
 
-def test_texts_of_a_log_are_escaped_and_lead_nowhere() -> None:
-    evaluation = with_strangers(made_up(["MultiClick", "<b>x</b>"]))
-    page = render(*evaluation.parts())
+def test_texts_of_a_log_are_escaped() -> None:
+    evaluation = with_hostile_texts(invented_evaluation(["MultiClick", "<b>x</b>"]))
+    page = render_html(evaluation)
     balance = Balance(page)
     assert balance.open == []
     assert not balance.tags & {"script", "img"}
@@ -207,66 +214,75 @@ def test_texts_of_a_log_are_escaped_and_lead_nowhere() -> None:
     assert "&lt;script&gt;alert(&quot;x&quot;)&lt;/script&gt;" in page
     assert "<b>x</b>" not in page
     assert "\x00" not in page
-    assert STRANGE[3] in page
-    assert STRANGE[4] in page
+    assert HOSTILE[3] in page
+    assert HOSTILE[4] in page
 
 
 @pytest.mark.parametrize(
     ("left_out", "heading"),
     [
-        (("words", "disagree"), "Words and ads"),
-        (("logs", "models", "version", "level", "resamples", "seed", "command"), "How it was made"),
+        (("words", "disagreements"), "Words and ads"),
+        (
+            ("logs", "models", "version", "level", "resamples", "seed", "command"),
+            "How to reproduce this",
+        ),
     ],
 )
 def test_a_section_with_nothing_to_show_is_left_out(
     left_out: tuple[str, ...], heading: str
 ) -> None:
-    found = headings(render(*made_up().without(*left_out).parts()))
-    assert found == [name for name in SECTIONS if name != heading]
+    titles = headings(render_html(invented_evaluation().drop_details(*left_out)))
+    assert titles == [name for name in SECTIONS if name != heading]
 
 
 def test_details_may_be_missing_altogether() -> None:
-    found = headings(render(*replace(made_up(), details={}).parts()))
-    assert found == list(SECTIONS[:5])
+    titles = headings(render_html(replace(invented_evaluation(), details={})))
+    assert titles == list(SECTIONS[:5])
 
 
-def test_no_reverse_sessions_no_labels_and_no_portrait_leave_their_parts_out() -> None:
-    bare = made_up(reverse=False, labels=False)
-    page = render(*replace(bare.without("transitions", "fatigue"), portrait=None).parts())
+def test_no_reverse_sessions_no_labels_and_no_profile_leave_their_parts_out() -> None:
+    bare = invented_evaluation(reverse=False, labels=False)
+    page = render_html(replace(bare.drop_details("transitions", "fatigue"), profile=None))
     assert "Reverse sessions" not in headings(page)
     assert "The log" not in headings(page)
     assert "PR-AUC" not in page
     assert "recall" not in page
 
 
-def test_a_metric_without_buckets_is_not_drawn_by_volume() -> None:
-    evaluation = made_up().keeping(volume="all")
-    page = render(*evaluation.parts())
+def test_a_metric_without_buckets_has_no_chart_by_volume() -> None:
+    evaluation = invented_evaluation().select(volume="all")
+    page = render_html(evaluation)
     assert "by query volume</title>" not in page
     assert "First-click accuracy" in page
 
 
 def test_one_model_alone_is_reported_without_comparing() -> None:
-    page = render(*made_up(["MultiClick"]).parts())
+    page = render_html(invented_evaluation(["MultiClick"]))
     assert "<h1>MultiClick evaluated on week3.parquet</h1>" in page
     assert "There is nothing to compare" in page
-    assert "MultiClick alone answers: 77.12\u00a0%" in page
+    assert "Only MultiClick has a value: 77.12\u00a0%" in page
 
 
 def test_of_sixteen_models_all_stand_in_tables_and_eight_are_drawn() -> None:
-    page = render(*made_up(SIXTEEN).parts())
+    page = render_html(invented_evaluation(SIXTEEN))
     assert len(page.encode()) < 2_000_000
     for model in SIXTEEN:
         assert cells(page, "First-click accuracy", model)
-    assert "Drawn are MultiClick and the models that do best overall, eight in all; " in page
+    assert "Drawn are MultiClick and the models that are best overall, eight in all; " in page
     legend = re.findall(r'<ul class="legend">(.*?)</ul>', page)[0]
     assert legend.count("<li>") == 8
     assert "MultiClick" in legend
 
 
 def test_no_scores_at_all_still_make_a_page() -> None:
-    empty = MadeUp(SCORES.empty_table(), DIFFERENCES.empty_table(), CURVES.empty_table(), None, {})
-    page = render(*empty.parts())
+    empty = InventedEvaluation(
+        SCORE_SCHEMA.empty_table(),
+        DIFFERENCE_SCHEMA.empty_table(),
+        CURVE_SCHEMA.empty_table(),
+        None,
+        {},
+    )
+    page = render_html(empty)
     assert "There is nothing to compare" in page
     assert Balance(page).open == []
 
@@ -282,23 +298,23 @@ def test_what_is_infinite_or_not_a_number_does_not_break_a_drawing() -> None:
         "low": float("inf"),
         "high": float("inf"),
     }
-    evaluation = changed(
-        made_up(), {("DBN", "perplexity"): nothing, ("ICM", "perplexity"): endless}
+    evaluation = with_scores(
+        invented_evaluation(), {("DBN", "perplexity"): nothing, ("ICM", "perplexity"): endless}
     )
-    page = render(*evaluation.parts())
+    page = render_html(evaluation)
     assert cells(page, "Perplexity of a session", "DBN")[0].endswith("–</abbr></td>")
     assert "∞" in cells(page, "Perplexity of a session", "ICM")[0]
     assert not re.search(r'(d|x|y|width|height)="[^"]*(nan|inf)', page)
 
 
 def test_what_is_not_known_of_moves_and_fatigue_is_left_blank() -> None:
-    evaluation = made_up()
+    evaluation = invented_evaluation()
     details = {
         **evaluation.details,
         "transitions": [[0.5, 0.5], [None, float("nan")], [1.0, None]],
         "fatigue": [0.5, 1.0, None, float("nan")],
     }
-    page = render(*replace(evaluation, details=details).parts())
+    page = render_html(replace(evaluation, details=details))
     assert '<tr><th scope="row">1</th><td></td><td></td></tr>' in tables(
         page, "Where the next click goes"
     )
@@ -306,7 +322,7 @@ def test_what_is_not_known_of_moves_and_fatigue_is_left_blank() -> None:
 
 
 def test_without_intervals_nothing_is_called_a_tie() -> None:
-    page = render(*compared(made_up(), []).parts())
+    page = render_html(with_differences(invented_evaluation(), []))
     assert 'class="tie"' not in page
     assert "No paired intervals were computed" in page
 
@@ -326,9 +342,9 @@ def test_what_was_dropped_and_every_setting_can_be_read(page: str) -> None:
 
 
 def test_the_file_is_whole_or_not_there(tmp_path: Path) -> None:
-    evaluation = made_up(["PM", "AM"])
+    evaluation = invented_evaluation(["PM", "AM"])
     path = write_html(evaluation, tmp_path / "new" / "report.html")
-    assert path.read_text(encoding="utf-8") == render(*evaluation.parts())
+    assert path.read_text(encoding="utf-8") == render_html(evaluation)
     assert [found.name for found in path.parent.iterdir()] == ["report.html"]
     (tmp_path / "folder").mkdir()
     with pytest.raises(StoreError, match="cannot be written"):
@@ -336,4 +352,4 @@ def test_the_file_is_whole_or_not_there(tmp_path: Path) -> None:
 
 
 def test_the_same_evaluation_gives_the_same_page() -> None:
-    assert render(*made_up().parts()) == render(*made_up().parts())
+    assert render_html(invented_evaluation()) == render_html(invented_evaluation())

@@ -1,4 +1,4 @@
-"""A small driver of headless Chromium: the debugging protocol over two pipes, with nothing but the standard library."""
+"""A small driver of headless Chromium: the debugging protocol over two pipes."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ def small_log(seed: int, count: int = 80) -> pa.Table:
 
 
 def learnt(model: ClickModel) -> dict[str, Any]:
-    return {name: getattr(model, name) for name in (*model.pair_values, *model.shared_values)}
+    return {name: getattr(model, name) for name in (*model.pair_parameters, *model.global_parameters)}
 
 
 def assert_keeps_its_promises(make: Callable[[], ClickModel], folder: Path) -> None:

@@ -155,11 +155,11 @@ class Brute:
     sessions: Sequence[Session]
     history: Sequence[Session] | None = None
     tokens: dict[str, list[str]] | None = None
-    reading: str = "leftover"
+    variant: str = "paper"
     pooling: str = "query"
     strength: float = 10.0
     satisfaction_strength: float = 10.0
-    frequent: float = 50
+    min_query_sessions: float = 50
     floor: float = 1e-6
 
     # fatigue and transitions
@@ -240,7 +240,7 @@ class Brute:
     def theta(self, query: str, ad: str) -> float:
         own = [s for s in self.sessions if s.query == query]
         corpus = self.rates(self.sessions)
-        rates = corpus | self.rates(own) if sum(s.weight for s in own) >= self.frequent else corpus
+        rates = corpus | self.rates(own) if sum(s.weight for s in own) >= self.min_query_sessions else corpus
         shown = sum(s.weight * len(s.ads) for s in self.sessions)
         overall = sum(s.weight * len(s.path) for s in self.sessions) / shown if shown else 0.5
         words = self.words(ad)
@@ -284,12 +284,12 @@ class Brute:
         on = (1 - (rho[last - 1] if last else 0.0)) * (1 - eta[len(clicks)])
         propensity = {j: theta[j - 1] * gamma[last][j - 1] for j in free}
         below = {
-            "leftover": max(
+            "paper": max(
                 1.0, sum(propensity.values())
             ),  # above 1 only where `extend` gave the eye more than one place to be
             "examination": sum(gamma[last][j - 1] for j in free),
             "normalised": sum(propensity.values()),
-        }[self.reading]
+        }[self.variant]
         return {j: on * weight / below for j, weight in propensity.items()}
 
     def marginals(self, query: str, ads: Sequence[str]) -> list[float]:

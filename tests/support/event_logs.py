@@ -10,8 +10,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from hypothesis import strategies as st
 
-from reclick.logs.files.archive import LogFile
-from reclick.logs.formats.base import Format, Found
+from reclick.logs.files.log_file import LogFile
+from reclick.logs.formats.base import LogFormat, ReadReport
 
 Row = dict[str, Any]
 Page = tuple[str, list[str], list[int]]  # query, ads, clicks
@@ -45,14 +45,14 @@ def plain(folder: Path, text: str, name: str) -> LogFile:
 
 
 def read(
-    form: Format, *files: LogFile, columns: dict[str, str] | None = None
-) -> tuple[list[Row], Found]:
+    form: LogFormat, *files: LogFile, columns: dict[str, str] | None = None
+) -> tuple[list[Row], ReadReport]:
     """The sessions of a log as plain rows, and what was found besides."""
-    found = Found()
-    batches = list(form.read(list(files), found, columns or {}))
+    report = ReadReport()
+    batches = list(form.read(list(files), report, columns or {}))
     for batch in batches:
         batch.validate(full=True)
-    return [row for batch in batches for row in batch.to_pylist()], found
+    return [row for batch in batches for row in batch.to_pylist()], report
 
 
 def shown(rows: list[Row]) -> list[Page]:
@@ -60,11 +60,11 @@ def shown(rows: list[Row]) -> list[Page]:
     return [(row["query"], row["ads"], row["clicks"]) for row in rows]
 
 
-def faults(found: Found) -> dict[str, list[int]]:
+def faults(report: ReadReport) -> dict[str, list[int]]:
     """The rows of the first bad records, by reason."""
     return {
         reason: [example.row for example in examples]
-        for reason, examples in found.faults.examples.items()
+        for reason, examples in report.bad_rows.examples.items()
     }
 
 

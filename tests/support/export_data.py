@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 
 from reclick.models import DCTR
 
-# Rates: red shoes a 3 of 4, b 1 of 4, d 1 of 1; the other query, with a tab and a percent sign in it, a 2 of 4.
+# Rates: red shoes a 3 of 4, b 1 of 4, d 1 of 1; the other query, with a tab and a percent sign,
+# a 2 of 4.
 RED, ODD = "red shoes", "50% off\tpizza"
 LOG: dict[str, list[Any]] = {
     "query": [RED] * 5 + [ODD] * 4,
@@ -20,7 +21,7 @@ BY_HAND: dict[str, Any] = {
     "bound": "value",
     "min_support": 2,
 }  # on the rates themselves: 3, 1 and 2; d is left out
-LEFT_OUT = {"shown less than 2 times": 1}
+LEFT_OUT = {"shown fewer than 2 times": 1}
 
 _HARD = st.sampled_from("\t\n\r\v\f\x1c\x85\xa0\u2003\u2028\u3000 %,\"'\\#:=+-@é😀q|{}[]")
 TEXTS = st.text(st.one_of(_HARD, st.characters(exclude_categories=["Cs"])), min_size=1, max_size=12)

@@ -9,8 +9,9 @@ from typing import Any
 import pyarrow as pa
 from hypothesis import strategies as st
 
-from reclick.logs.files.archive import LogFile
-from reclick.logs.formats.base import SESSIONS, Format, Found
+from reclick.logs.files.log_file import LogFile
+from reclick.logs.files.source import SESSION_SCHEMA
+from reclick.logs.formats.base import LogFormat, ReadReport
 
 PLAIN = "query\tads\tclicks\tweight\nplumber\ta1|a2\t2|1\t1\n7\ta\t1\t1.0\n"  # a sessions table
 EVERY_START = {
@@ -53,11 +54,11 @@ def started(folder: Path, text: str, name: str = "log.txt") -> LogFile:
     return log(folder, text, name=name, end=b"")
 
 
-def read(form: Format, *files: LogFile) -> tuple[list[dict[str, Any]], Found]:
+def read(form: LogFormat, *files: LogFile) -> tuple[list[dict[str, Any]], ReadReport]:
     """The sessions of a log as plain rows, and what was found besides."""
-    found = Found()
-    batches = list(form.read(list(files), found, {}))
-    return pa.Table.from_batches(batches, SESSIONS).to_pylist(), found
+    report = ReadReport()
+    batches = list(form.read(list(files), report, {}))
+    return pa.Table.from_batches(batches, SESSION_SCHEMA).to_pylist(), report
 
 
 def pages(rows: list[dict[str, Any]]) -> list[Shown]:
@@ -65,9 +66,9 @@ def pages(rows: list[dict[str, Any]]) -> list[Shown]:
     return [(row["query"], row["ads"], row["clicks"]) for row in rows]
 
 
-def faults(found: Found) -> dict[str, list[int]]:
+def faults(report: ReadReport) -> dict[str, list[int]]:
     """The lines of the examples of each reason."""
     return {
         reason: [example.row for example in examples]
-        for reason, examples in found.faults.examples.items()
+        for reason, examples in report.bad_rows.examples.items()
     }

@@ -43,7 +43,7 @@ def learnt(model: Any, name: str, query: str, ads: Ads, unseen: float) -> list[f
 
 
 def theta_of(model: Any, query: str, ads: Ads) -> list[float]:
-    return learnt(model, "theta_", query, ads, model.unseen_)
+    return learnt(model, "theta_", query, ads, model.prior_mean_)
 
 
 def rho_of(model: Any, query: str, ads: Ads) -> list[float]:
@@ -198,9 +198,9 @@ def multiclick(model: Any, query: str, ads: Ads) -> Distribution:
     rho = [
         min(value, 1 - model.floor) for value in model.relevance(asked)["satisfaction"].to_pylist()
     ]
-    habits = model.query_habits(query, len(ads))
+    habits = model.fatigue_and_transitions(query, len(ads))
     page = theta, rho, habits.eta.tolist(), habits.gamma.tolist()
-    return choosing(partial(Brute([], reading=model.reading).following, page))
+    return choosing(partial(Brute([], variant=model.variant).following, page))
 
 
 def luceclick(model: Any, query: str, ads: Ads) -> Distribution:

@@ -1,4 +1,4 @@
-"""Every metric in plain Python, straight from its definition: the probability of each click sequence of a page, and loops."""
+"""Every metric in plain Python from its definition, over all click sequences of a page."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Seen:
 def random_log(
     seed: int, sessions: int, *, longest: int = 6, queries: str = "qrstu"
 ) -> dict[str, list[Any]]:
-    """Pages of all lengths, ads twice on a page, click lists of all lengths in any order, weights with some zeros."""
+    """Pages and click lists of all lengths in any order, ads twice on a page, some weights of 0."""
     rng = np.random.default_rng(seed)
     log: dict[str, list[Any]] = {"query": [], "ads": [], "clicks": [], "weight": []}
     for _ in range(sessions):

@@ -1,4 +1,4 @@
-"""An evaluation with made-up numbers of a likely size, for tests and for looking at the report."""
+"""An evaluation with invented numbers of a realistic size, for tests of the report."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from reclick.metrics import CURVES, DIFFERENCES, SCORES
-from reclick.profile import VOLUME_NAMES, Portrait, VolumeRow
+from reclick.metrics import CURVE_SCHEMA, DIFFERENCE_SCHEMA, SCORE_SCHEMA
+from reclick.profile import VOLUME_NAMES, LogProfile, VolumeProfile
 
 MODELS = ("MultiClick", "DBN", "ICM", "PM", "AM", "UBM")
 SESSIONS = 98_304.0
 INF = float("inf")
-# What each model scores on all sessions; None is no answer. Others are spread about the middle of these.
+# The values of each model on all sessions; None is no value. Other models have random values.
 TYPICAL: dict[str, tuple[float | None, ...]] = {
     "first_click_accuracy": (0.7712, 0.7267, 0.7170, 0.7084, 0.7351, 0.7701),
     "sequence_accuracy@1": (0.7834, 0.7402, 0.7298, 0.7216, 0.7433, 0.7820),
@@ -60,55 +60,51 @@ SHARE_OF = {"@1": 0.34, "@2": 0.034, "@3": 0.006, "@4": 0.001}
 
 
 @dataclass(frozen=True)
-class MadeUp:
+class InventedEvaluation:
     """Shaped like an evaluation."""
 
     scores: pa.Table
     differences: pa.Table
     curves: pa.Table
-    portrait: Portrait | None
+    profile: LogProfile | None
     details: dict[str, Any]
 
-    def parts(self) -> tuple[pa.Table, pa.Table, pa.Table, Portrait | None, dict[str, Any]]:
-        """What render takes."""
-        return self.scores, self.differences, self.curves, self.portrait, self.details
-
-    def without(self, *names: str) -> MadeUp:
+    def drop_details(self, *names: str) -> InventedEvaluation:
         """The same without some of its details."""
         return replace(
             self, details={name: value for name, value in self.details.items() if name not in names}
         )
 
-    def keeping(self, **wanted: str) -> MadeUp:
+    def select(self, **values: str) -> InventedEvaluation:
         """The same with only the scores that have these values."""
-        kept = [
+        rows = [
             row
             for row in self.scores.to_pylist()
-            if all(row[name] == value for name, value in wanted.items())
+            if all(row[name] == value for name, value in values.items())
         ]
-        return replace(self, scores=pa.Table.from_pylist(kept, SCORES))
+        return replace(self, scores=pa.Table.from_pylist(rows, SCORE_SCHEMA))
 
 
-def made_up(
+def invented_evaluation(
     models: Sequence[str] = MODELS, *, seed: int = 7, labels: bool = True, reverse: bool = True
-) -> MadeUp:
+) -> InventedEvaluation:
     """An evaluation of these models, every metric in every bucket."""
     rng = np.random.default_rng(seed)
     scores = [
         row
-        for sessions, typical in _kinds(reverse)
+        for sessions, typical in _groups(reverse)
         for row in _scores(models, sessions, typical, labels, rng)
     ]
-    return MadeUp(
-        pa.Table.from_pylist(scores, SCORES),
-        pa.Table.from_pylist(list(_differences(scores, models)), DIFFERENCES),
-        pa.Table.from_pylist(list(_curves(models, labels, rng)), CURVES),
-        portrait(),
-        details(models, labels),
+    return InventedEvaluation(
+        pa.Table.from_pylist(scores, SCORE_SCHEMA),
+        pa.Table.from_pylist(list(_differences(scores, models)), DIFFERENCE_SCHEMA),
+        pa.Table.from_pylist(list(_curves(models, labels, rng)), CURVE_SCHEMA),
+        invented_profile(),
+        invented_details(models, labels),
     )
 
 
-STRANGE = (
+HOSTILE = (
     '<script>alert("x")</script>',
     '"><img src=x onerror=alert(1)>',
     "WWWWWWWWWWWWWWWWWWWWWWWWWWWWWWWWWWWWWWWWWWWWWW",
@@ -120,48 +116,48 @@ STRANGE = (
 )
 
 
-def with_strangers(evaluation: MadeUp) -> MadeUp:
+def with_hostile_texts(evaluation: InventedEvaluation) -> InventedEvaluation:
     """The same where every text that comes from outside is hostile, long or of another script."""
-    strange = [STRANGE[place % len(STRANGE)] for place in range(40)]
+    hostile = [HOSTILE[place % len(HOSTILE)] for place in range(40)]
     details = dict(evaluation.details)
     details["words"] = [
         {
-            "query": strange[n],
-            "attract": [[word, 0.3, 10] for word in strange[:8]],
-            "repel": [[word, 0.01, 10] for word in strange[:8]],
+            "query": hostile[n],
+            "attract": [[word, 0.3, 10] for word in hostile[:8]],
+            "repel": [[word, 0.01, 10] for word in hostile[:8]],
         }
         for n in range(8)
     ]
-    details["disagree"] = [
-        {**ad, "query": strange[n], "ad": strange[n + 1], "title": strange[n + 2]}
-        for n, ad in enumerate(details["disagree"])
+    details["disagreements"] = [
+        {**ad, "query": hostile[n], "ad": hostile[n + 1], "title": hostile[n + 2]}
+        for n, ad in enumerate(details["disagreements"])
     ]
     details["logs"] = {
         "test": {
-            "name": "/data/" + STRANGE[2] * 3 + STRANGE[0],
+            "name": "/data/" + HOSTILE[2] * 3 + HOSTILE[0],
             "sessions": 12.5,
-            "dropped": {STRANGE[1]: 3},
+            "dropped": {HOSTILE[1]: 3},
         }
     }
     details["models"] = {
-        model: {**known, "settings": {"x": STRANGE[0]}, "fit": STRANGE[1]}
+        model: {**known, "settings": {"x": HOSTILE[0]}, "fit": HOSTILE[1]}
         for model, known in details["models"].items()
     }
     return replace(
         evaluation,
-        details={**details, "command": STRANGE[0] + STRANGE[2] * 4, "version": STRANGE[1]},
+        details={**details, "command": HOSTILE[0] + HOSTILE[2] * 4, "version": HOSTILE[1]},
     )
 
 
-def with_long_pages(evaluation: MadeUp, ads: int = 10) -> MadeUp:
+def with_long_pages(evaluation: InventedEvaluation, ads: int = 10) -> InventedEvaluation:
     """The same on pages of search results: more positions, longer moves."""
     rows = evaluation.scores.to_pylist()
     first = [row for row in rows if row["metric"] == "perplexity@1"]
     rows += [{**row, "metric": f"perplexity@{n}"} for n in range(5, ads + 1) for row in first]
-    assert evaluation.portrait
+    assert evaluation.profile
     moves = {move: 1 / (2 * ads - 2) for move in range(1 - ads, ads) if move}
     long = replace(
-        evaluation.portrait,
+        evaluation.profile,
         first_clicks=tuple(2.0**-n for n in range(1, ads + 1)),
         distances=moves,
         page_lengths={ads: 1.0},
@@ -171,37 +167,37 @@ def with_long_pages(evaluation: MadeUp, ads: int = 10) -> MadeUp:
     ]
     details = {**evaluation.details, "transitions": table, "fatigue": [0.5] * ads + [1.0]}
     return replace(
-        evaluation, scores=pa.Table.from_pylist(rows, SCORES), portrait=long, details=details
+        evaluation, scores=pa.Table.from_pylist(rows, SCORE_SCHEMA), profile=long, details=details
     )
 
 
-def changed(
-    evaluation: MadeUp,
+def with_scores(
+    evaluation: InventedEvaluation,
     changes: dict[tuple[str, str], dict[str, float | None]],
     sessions: str = "all",
     volume: str = "all",
-) -> MadeUp:
+) -> InventedEvaluation:
     """The same with other values for some (model, metric)."""
     rows = evaluation.scores.to_pylist()
     for row in rows:
         if (row["sessions"], row["volume"]) == (sessions, volume):
             row.update(changes.get((row["model"], row["metric"]), {}))
-    return replace(evaluation, scores=pa.Table.from_pylist(rows, SCORES))
+    return replace(evaluation, scores=pa.Table.from_pylist(rows, SCORE_SCHEMA))
 
 
-def compared(
-    evaluation: MadeUp,
+def with_differences(
+    evaluation: InventedEvaluation,
     rows: Sequence[tuple[str, str, str, float | None, float | None, float | None]],
-) -> MadeUp:
+) -> InventedEvaluation:
     """The same with these differences alone: model, against, metric, difference, low, high."""
     names = ("model", "against", "metric", "difference", "low", "high")
     table = [
         {**dict(zip(names, row, strict=True)), "sessions": "all", "volume": "all"} for row in rows
     ]
-    return replace(evaluation, differences=pa.Table.from_pylist(table, DIFFERENCES))
+    return replace(evaluation, differences=pa.Table.from_pylist(table, DIFFERENCE_SCHEMA))
 
 
-def _kinds(reverse: bool) -> list[tuple[str, dict[str, tuple[float | None, ...]]]]:
+def _groups(reverse: bool) -> list[tuple[str, dict[str, tuple[float | None, ...]]]]:
     return [("all", TYPICAL), *([("reverse", REVERSE)] if reverse else [])]
 
 
@@ -219,9 +215,9 @@ def _scores(
         for place, volume in enumerate(("all", *(() if of_labels else VOLUME_NAMES))):
             support = 10_000.0 if of_labels else _support(metric, sessions, place)
             for number, model in enumerate(models):
-                value = values[number] if number < len(values) else _another(values, rng)
+                value = values[number] if number < len(values) else _random_value(values, rng)
                 yield _score(
-                    model, metric, sessions, volume, _moved(value, metric, place, rng), support
+                    model, metric, sessions, volume, _by_volume(value, metric, place, rng), support
                 )
 
 
@@ -237,18 +233,20 @@ def _support(metric: str, sessions: str, place: int) -> float:
     )
 
 
-def _another(values: tuple[float | None, ...], rng: np.random.Generator) -> float | None:
+def _random_value(values: tuple[float | None, ...], rng: np.random.Generator) -> float | None:
     finite = [value for value in values if value is not None and np.isfinite(value)]
     return float(rng.uniform(min(finite), max(finite))) if finite else None
 
 
-def _moved(value: float | None, metric: str, place: int, rng: np.random.Generator) -> float | None:
+def _by_volume(
+    value: float | None, metric: str, place: int, rng: np.random.Generator
+) -> float | None:
     """A little better in frequent queries."""
     if value is None or not np.isfinite(value) or place == 0 or value == 0:
         return value
     lean = (place - 3.5) * (0.012 if any(name in metric for name in PERCENT) else -0.012)
-    moved = value * (1 + (lean if value > 0 else -lean) + rng.normal(0, 0.004))
-    return float(min(moved, 0.99)) if any(name in metric for name in PERCENT) else float(moved)
+    shifted = value * (1 + (lean if value > 0 else -lean) + rng.normal(0, 0.004))
+    return float(min(shifted, 0.99)) if any(name in metric for name in PERCENT) else float(shifted)
 
 
 def _score(
@@ -356,7 +354,7 @@ def _curves(
                 }
 
 
-def portrait() -> Portrait:
+def invented_profile() -> LogProfile:
     """A log like the paper's."""
     shares = [
         (0.921, 0.068, 0.009, 0.002),
@@ -376,7 +374,7 @@ def portrait() -> Portrait:
         (21, 1_866.0),
         (9, 11_900.0),
     )
-    return Portrait(
+    return LogProfile(
         sessions=SESSIONS,
         queries=11_253,
         ads=4_210,
@@ -387,7 +385,7 @@ def portrait() -> Portrait:
         multi_click_share=0.0741,
         reverse_share=0.2963,
         by_volume=tuple(
-            VolumeRow(name, queries, sessions, sessions / 12_211, row)
+            VolumeProfile(name, queries, sessions, sessions / 12_211, row)
             for name, (queries, sessions), row in zip(VOLUME_NAMES, sizes, shares, strict=True)
         ),
         first_clicks=(0.7014, 0.1689, 0.0803, 0.0494),
@@ -396,7 +394,7 @@ def portrait() -> Portrait:
     )
 
 
-def details(models: Sequence[str], labels: bool = True) -> dict[str, Any]:
+def invented_details(models: Sequence[str], labels: bool = True) -> dict[str, Any]:
     """Everything else."""
     queries = (
         "cheap flights",
@@ -426,19 +424,20 @@ def details(models: Sequence[str], labels: bool = True) -> dict[str, Any]:
         ],
         "fatigue": [0.6147, 0.9259, 0.862, 0.81, 1.0],
         "words": [_words(query, number) for number, query in enumerate(queries)],
-        "disagree": [_disagree(number) for number in range(16)],
+        "disagreements": [_disagreement(number) for number in range(16)],
         **({"labels": {"pairs": 10_000, "queries": 1_204, "relevant_from": 2}} if labels else {}),
         "level": 0.95,
         "resamples": 1000,
         "seed": 0,
         "version": "0.2.0",
-        "command": "reclick evaluate logs/week3.parquet --train logs/week2.parquet --history logs/week1.parquet --ads logs/ads.parquet --to report",
+        "command": "reclick evaluate logs/week3.parquet --train logs/week2.parquet"
+        " --history logs/week1.parquet --ads logs/ads.parquet --to report",
     }
 
 
 def _model(model: str, number: int) -> dict[str, Any]:
     return {
-        "settings": {"reading": "normalised", "pooling": "query", "strength": 10.0, "threshold": 50}
+        "settings": {"variant": "normalised", "pooling": "query", "strength": 10.0, "threshold": 50}
         if number == 0
         else {"iterations": 50, "tolerance": 1e-5},
         "assumes": "clicks in any order; words attract; a click may satisfy; users tire"
@@ -466,7 +465,7 @@ def _words(query: str, number: int) -> dict[str, Any]:
     }
 
 
-def _disagree(number: int) -> dict[str, Any]:
+def _disagreement(number: int) -> dict[str, Any]:
     return {
         "query": ("cheap flights", "plumber near me", "running shoes", "laptop")[number % 4],
         "ad": f"ad{number:05}",

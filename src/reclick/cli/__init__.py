@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from functools import partial
 from typing import Annotated, Any
 
 import typer
@@ -15,7 +16,7 @@ from reclick.cli.export_commands import export
 from reclick.cli.format_commands import convert, formats
 from reclick.cli.log_commands import check, count, describe, simulate, split
 from reclick.cli.model_commands import fit, models, predict
-from reclick.cli.wording import in_options, options_of
+from reclick.errors import Argument, ReclickError
 
 
 class Commands(TyperGroup):
@@ -23,14 +24,11 @@ class Commands(TyperGroup):
 
     def invoke(self, ctx: Any) -> Any:
         """Run a command."""
-        from reclick.errors import ReclickError
-
         try:
             return super().invoke(ctx)
         except ReclickError as error:
-            show_error(
-                in_options(str(error), options_of(self.get_command(ctx, ctx.invoked_subcommand)))
-            )
+            command = self.get_command(ctx, ctx.invoked_subcommand)
+            show_error(error.render(partial(spell_option, command_options(command))))
             sys.exit(2)
         except KeyboardInterrupt:
             show_error("stopped. Every file is whole: a new one, or the one that was there before.")
@@ -38,6 +36,33 @@ class Commands(TyperGroup):
         except BrokenPipeError:
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             sys.exit(0)
+
+
+def command_options(command: Any) -> dict[str, Any]:
+    """The options of a command by the argument that each is in Python.
+
+    One that may be repeated is a plural there: --column is `columns`.
+    """
+    options = {
+        each.name.rstrip("_"): each for each in command.params if each.opts[0].startswith("--")
+    }
+    plurals = {f"{name}s": each for name, each in options.items() if each.multiple}
+    return {**plurals, **options}
+
+
+def spell_option(options: dict[str, Any], argument: Argument) -> str:
+    """An argument that an error names, as the option it is here; else as in Python."""
+    if argument.name not in options:
+        return str(argument)
+    option, value = options[argument.name], argument.value
+    name: str = option.opts[0]
+    if value is None or value is ... or isinstance(value, bool):
+        return name
+    if isinstance(value, dict):
+        values = [f"{key}={'...' if each is ... else each}" for key, each in value.items()]
+    else:
+        values = list(map(str, value)) if isinstance(value, list | tuple) else [str(value)]
+    return " ".join(f"{name} {each}" for each in (values if option.multiple else [",".join(values)]))
 
 
 app = typer.Typer(

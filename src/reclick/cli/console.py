@@ -2,62 +2,36 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
 from typing import Any
 
 import typer
 
-
-@contextmanager
-def working(what: str, total: int | None = None) -> Iterator[Callable[[int, int | None], None]]:
-    """A progress bar on the terminal while something runs; silent when the output is not one."""
-    with told() as tell:
-        tell(what, 0, total)
-        yield lambda done, known: tell(what, done, known)
+from reclick.runtime.progress import Progress, progress_to, show_progress
 
 
 @contextmanager
-def told() -> Iterator[Callable[[str, int, int | None], None]]:
-    """A progress bar for each thing that is being done, by its name; silent when the output is not a terminal."""
-    from rich.progress import (
-        BarColumn,
-        MofNCompleteColumn,
-        Progress,
-        SpinnerColumn,
-        TextColumn,
-        TimeElapsedColumn,
-        TimeRemainingColumn,
-    )
+def progress_bar(what: str, total: int | None = None) -> Iterator[None]:
+    """Show everything that is reported in the block as one bar of this name."""
+    with progress_bars() as show:
+        show(what, 0, total)
+        with progress_to(lambda _, done, known: show(what, done, known)):
+            yield
 
-    _tell_first_run()
-    if not sys.stderr.isatty():
-        yield lambda what, done, total: None
-        return
-    columns = (
-        SpinnerColumn(),
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-        TimeRemainingColumn(),
-    )
-    with Progress(*columns, console=console(stderr=True), transient=True) as bars:
-        tasks: dict[str, Any] = {}
 
-        def tell(what: str, done: int, total: int | None) -> None:
-            if what not in tasks:
-                tasks[what] = bars.add_task(what, total=total)
-            bars.update(tasks[what], completed=done, total=total)
-
-        yield tell
+@contextmanager
+def progress_bars() -> Iterator[Progress]:
+    """Yield a function that shows reports: bars in a terminal, a line now and then elsewhere."""
+    _announce_compilation()
+    with show_progress() as show:
+        yield show
 
 
 @cache
-def _tell_first_run() -> None:
-    """Say once that kernels are still to be compiled, if they are."""
+def _announce_compilation() -> None:
+    """Print once that kernels are still to be compiled, if they are."""
     from reclick.runtime.jit import cache_is_empty
 
     if cache_is_empty():

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -15,8 +14,8 @@ from reclick.evaluation import evaluate
 from reclick.logs import read_sessions
 from reclick.models import MODELS, ClickModel, LuceClick, MultiClick, load
 from reclick.predictor import predict
-from reclick.runtime.atomic_write import write_files
-from reclick.runtime.progress import Told
+from reclick.runtime.filesystem import write_files
+from reclick.runtime.progress import Progress
 from reclick.simulation import simulate
 
 SESSIONS = 60_000  # a week
@@ -55,7 +54,7 @@ WRITTEN = {  # every file, or the folder that it is in, and what it is
 }
 
 
-def run(to: Path, progress: Told) -> Iterator[str]:
+def run(to: Path, progress: Progress) -> Iterator[str]:
     """Write logs, models, predictions, relevance and the report to a folder; yields what to show as it is ready."""
     logs = to / "logs"
     progress("Simulating three weeks", 0, 3)
@@ -64,8 +63,8 @@ def run(to: Path, progress: Told) -> Iterator[str]:
     weeks = [
         read_sessions(logs / f"week{week}.parquet", ads=logs / "ads.parquet") for week in (1, 2, 3)
     ]
-    model = MultiClick(reading="normalised").fit(weeks[1], history=weeks[0])
-    luce = LuceClick().fit(weeks[1], history=weeks[0])
+    model = MultiClick(variant="normalised").fit(weeks[1], history=weeks[0], progress=progress)
+    luce = LuceClick().fit(weeks[1], history=weeks[0], progress=progress)
     models: dict[str, ClickModel] = {
         "MultiClick": MultiClick(),
         CALIBRATED: model,
@@ -91,7 +90,7 @@ def run(to: Path, progress: Told) -> Iterator[str]:
         load(to / "model"),
         weeks[2],
         to / "predictions.parquet",
-        progress=partial(progress, "Predicting week 3"),
+        progress=progress,
     )
     write_files(
         to,

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from reclick.cli.console import told
+from reclick.cli.console import progress_bars
 from reclick.cli.inputs import How, open_log, value
 from reclick.cli.model_commands import new_model
 from reclick.cli.options import Columns, FormatName, MaxAds, OnError
@@ -84,7 +84,7 @@ def evaluate(
         split_told=cut is not None or by != "timestamp",
     )
     how = How(column, on_error, max_ads, format)
-    with told() as progress:
+    with progress_bars() as progress:
         parts = (
             _split(logs, to, by, cut, how, progress) if logs else _parts(history, train, test, how)
         )
@@ -115,7 +115,7 @@ def demo(to: Annotated[str, typer.Option(help="The folder to write to.")] = "dem
     """
     from reclick.cli.demo import run
 
-    with told() as progress:
+    with progress_bars() as progress:
         sections = run(Path(to), progress)
         for section in sections:
             typer.echo(section)
@@ -129,7 +129,7 @@ def _chosen(names: str) -> dict[str, ClickModel]:
     chosen: dict[str, ClickModel] = {}
     for name in filter(None, (part.strip() for part in names.split(","))):
         folder = Path(name)
-        fitted = name not in MODELS and artifact.is_stored(folder)
+        fitted = name not in MODELS and artifact.is_artifact(folder)
         shown = folder.name if fitted else MODELS[name].__name__ if name in MODELS else name
         chosen[name if shown in chosen else shown] = (
             load(folder) if fitted else new_model(name, None, option="--models")
@@ -171,6 +171,6 @@ def _split(
         Path(to) / "parts",
         by=by,
         cuts=cuts,
-        progress=lambda done, total: progress("Splitting", done, total),
+        progress=progress,
     )
     return parts._asdict()

@@ -6,7 +6,7 @@ from typing import Annotated, Literal, cast
 
 import typer
 
-from reclick.cli.console import working
+from reclick.cli.console import progress_bars
 from reclick.cli.inputs import How, open_log, tell_dropped, value
 from reclick.cli.options import Columns, MaxAds, OnError
 
@@ -69,7 +69,7 @@ def export(
     from reclick.models import load
 
     pages = open_log(log, How(column, on_error, max_ads), clicks_required=False) if log else None
-    with working("Exporting") as progress:
+    with progress_bars() as progress:
         found = export(
             load(model), to, format=format_, pairs=pairs, cuts=_cuts(cuts), by=by, bound=bound, min_support=min_support, level=level,
             features=features, log=pages, name=name, on_error=cast(Literal["raise", "drop"], on_error), progress=progress,

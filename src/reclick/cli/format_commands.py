@@ -7,7 +7,7 @@ from typing import Annotated, Literal, cast
 
 import typer
 
-from reclick.cli.console import working
+from reclick.cli.console import progress_bars
 from reclick.cli.inputs import How, named_values, tell_format, tell_no_clicks
 from reclick.cli.options import Columns, FormatName, Logs, MaxAds, OnError
 
@@ -65,7 +65,7 @@ def convert(
         reload_seconds=reload_seconds,
     )
     how = How(column, on_error, max_ads, format)
-    with working("Converting " + " ".join(logs)) as progress:
+    with progress_bars() as progress:
         log = convert(
             logs,
             to,
@@ -92,20 +92,19 @@ def formats(
 
     Example:  reclick formats ubi
     """
-    from reclick.logs.formats.registry import FORMATS
-    from reclick.logs.read import find_format
+    from reclick.logs.formats import get_format, list_formats
 
     if name is None:
         typer.echo(
             "\n".join(
-                _listed({OWN[0]: OWN[1], **{each.name: each.title for each in FORMATS.values()}})
+                _listed({OWN[0]: OWN[1], **{each.name: each.title for each in list_formats()}})
             )
         )
         return
     if name == OWN[0]:
         typer.echo("\n".join(_about(*OWN)))
         return
-    known = find_format(name)
+    known = get_format(name)
     typer.echo("\n".join(_about(known.name, known.title, known.about)))
 
 

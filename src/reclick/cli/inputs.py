@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, cast
 
-from reclick.cli.console import console, working
+from reclick.cli.console import console, progress_bars
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -37,7 +37,7 @@ def open_log(
 
     choice = cast(Literal["raise", "drop"], how.on_error)  # read_sessions refuses any other word
     columns = named_values("--column", how.column)
-    with working("Reading " + " ".join(paths)) as progress:
+    with progress_bars() as progress:
         log = read_sessions(
             paths,
             ads=ads,
@@ -54,9 +54,9 @@ def open_log(
 
 def tell_format(log: SessionLog, asked: str | None) -> None:
     """Say what a log was taken for, when nobody said what it is."""
-    if asked is None and log.origin is not None and log.origin.format not in {None, "sessions"}:
+    if asked is None and log.provenance is not None and log.provenance.format not in {None, "sessions"}:
         console(stderr=True).print(
-            f"{log.name}: read as {log.origin.format}. If it is something else, say so with --format.",
+            f"{log.name}: read as {log.provenance.format}. If it is something else, say so with --format.",
             markup=False,
             highlight=False,
         )
@@ -64,15 +64,16 @@ def tell_format(log: SessionLog, asked: str | None) -> None:
 
 def add_up(paths: list[str], how: How) -> Read:
     """The counts of logs and of folders of counts together."""
-    from reclick.data.counts import Counts, count
+    from reclick.data.counts import Counts
+    from reclick.engines import count
     from reclick.runtime import artifact
 
-    saved = [Counts.load(path) for path in paths if artifact.is_stored(path)]
-    logs = [path for path in paths if not artifact.is_stored(path)]
+    saved = [Counts.load(path) for path in paths if artifact.is_artifact(path)]
+    logs = [path for path in paths if not artifact.is_artifact(path)]
     ads = None
     if logs:
         log = open_log(logs, how)
-        with working(f"Counting {log.name}", log.num_rows) as progress:
+        with progress_bars() as progress:
             saved.append(count(log, progress=progress))
         tell_no_clicks(log)
         tell_dropped(log)
@@ -85,15 +86,15 @@ def add_up(paths: list[str], how: How) -> Read:
 
 def group(paths: list[str], how: How) -> Read:
     """The sessions of logs, equal ones grouped."""
-    from reclick.data.grouped_sessions import as_sessions
+    from reclick.engines import as_grouped
     from reclick.runtime import artifact
 
     for path in paths:
-        if artifact.is_stored(path):
-            return Read(as_sessions(path))  # which says why it cannot be
+        if artifact.is_artifact(path):
+            return Read(as_grouped(path))  # which says why it cannot be
     log = open_log(paths, how)
-    with working(f"Grouping {log.name}", log.num_rows) as progress:
-        sessions = as_sessions(log, progress=progress)
+    with progress_bars() as progress:
+        sessions = as_grouped(log, progress=progress)
     tell_no_clicks(log)
     tell_dropped(log)
     return Read(sessions, log.ads)

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from reclick.cli.console import working
+from reclick.cli.console import progress_bar, progress_bars
 from reclick.cli.inputs import How, add_up, open_log, tell_no_clicks
 from reclick.cli.options import Ads, Columns, FormatName, Logs, MaxAds, OnError
 
@@ -30,7 +30,7 @@ def simulate(
     """
     from reclick.simulation import simulate
 
-    with working("Simulating"):
+    with progress_bar("Simulating"):
         written = simulate(
             sessions,
             weeks=weeks,
@@ -51,8 +51,8 @@ def check(
     Example:  reclick check 'logs/week2/*.parquet' --column query=search_term
     """
     log = open_log(logs, How(column, "drop", max_ads, format))
-    with working(f"Checking {log.name}", log.num_rows) as progress:
-        for _ in log.batches(progress=progress):
+    with progress_bar(f"Checking {log.name}", log.num_rows):
+        for _ in log.batches():
             pass
     typer.echo(str(log.summary))
     tell_no_clicks(log)
@@ -74,8 +74,8 @@ def describe(
     """
     from reclick.profile import describe
 
-    portrait = describe(add_up(logs, How(column, on_error, max_ads, format)).data)
-    typer.echo(json.dumps(portrait.to_dict(), indent=2) if as_json else str(portrait))
+    profile = describe(add_up(logs, How(column, on_error, max_ads, format)).data)
+    typer.echo(json.dumps(profile.to_dict(), indent=2) if as_json else str(profile))
 
 
 def count(
@@ -123,7 +123,7 @@ def split(
     from reclick.evaluation import split
 
     log = open_log(logs, How(column, on_error, max_ads, format), ads)
-    with working(f"Splitting {log.name}", log.num_rows) as progress:
+    with progress_bars() as progress:
         parts = split(
             log,
             to,

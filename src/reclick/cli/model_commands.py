@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from contextlib import contextmanager, nullcontext
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from reclick.cli.console import console, told, working
+from reclick.cli.console import console, progress_bars
 from reclick.cli.inputs import (
     How,
     add_up,
@@ -21,7 +21,6 @@ from reclick.cli.inputs import (
 from reclick.cli.options import Ads, Columns, FormatName, Logs, MaxAds, OnError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from contextlib import AbstractContextManager
 
     from reclick.models import ClickModel
@@ -44,7 +43,7 @@ def fit(
     settings: Annotated[
         list[str] | None,
         typer.Option(
-            "--set", metavar="NAME=VALUE", help="A setting of the model, e.g. reading=examination."
+            "--set", metavar="NAME=VALUE", help="A setting of the model, e.g. variant=examination."
         ),
     ] = None,
     update: Annotated[
@@ -91,31 +90,19 @@ def fit(
             else new_model(model or "multiclick", settings)
         )
         text = read_text(ads, on_error)
-        read = add_up(logs, how) if chosen.counts_suffice else group(logs, how)
+        read = add_up(logs, how) if chosen.fits_from_counts else group(logs, how)
         text = read.ads if text is None else text
         beside = forget if update else history
         other = add_up(beside, how).data if beside else None
-        with _fitting(chosen):
+        with progress_bars() as progress:
             if update:
-                chosen.update(read.data, forget=other, decay=decay, ads=text)
+                chosen.update(read.data, forget=other, decay=decay, ads=text, progress=progress)
             else:
-                chosen.fit(read.data, history=other, ads=text)
+                chosen.fit(read.data, history=other, ads=text, progress=progress)
         chosen.save(to)
     if chosen.advice:
         typer.echo(f"note: {chosen.advice}", err=True)
     typer.echo(f"{chosen!r}\n{to}")
-
-
-@contextmanager
-def _fitting(model: ClickModel) -> Iterator[None]:
-    """Bars of how far a fit is."""
-    from reclick.runtime.progress import listening
-
-    with (
-        told() as tell,
-        listening(lambda what, done, total: tell(f"Fitting {model.name}: {what}", done, total)),
-    ):
-        yield
 
 
 def predict(
@@ -145,7 +132,7 @@ def predict(
 
     loaded = load(model)
     log = open_log(pages, How(column, on_error, max_ads, format), ads, clicks_required=False)
-    with working(f"Scoring {log.name}", log.num_rows) as progress:
+    with progress_bars() as progress:
         written = predict(loaded, log, to, top=top, progress=progress)
     tell_dropped(log)
     typer.echo(f"{written:,} pages scored\n{to}")
@@ -165,84 +152,74 @@ def models(
     from reclick.models import MODELS
 
     if name is not None:
-        typer.echo(_about(name))
+        _show_model(name)
         return
     table = Table(show_lines=True)
-    for head, width in (("name", None), ("assumes", None), ("can tell", 15), ("reference", None)):
+    for head, width in (("name", None), ("assumes", None), ("estimates", 15), ("reference", None)):
         table.add_column(head, width=width)
     for each, model in MODELS.items():
-        table.add_row(each, model.assumes, "\n".join(_can_tell(model)), model.reference)
+        table.add_row(each, model.assumes, "\n".join(_list_estimates(model)), model.reference)
     console().print(table)
     typer.echo(
         "reclick models NAME shows the settings of one. docs/models in the repository has a page and a picture of each."
     )
 
 
-def _can_tell(model: type[ClickModel]) -> list[str]:
-    """What a model can tell beside the probability of clicks, which all can."""
-    told = {
+def _list_estimates(model: type[ClickModel]) -> list[str]:
+    """What a model estimates besides the probability of clicks, which all do."""
+    estimates = {
         "order of clicks": model.ordered,
         "attractiveness": model.attractiveness,
         "satisfaction": model.satisfaction,
     }
-    return [what for what, can in told.items() if can] or ["clicks only"]
+    return [what for what, can in estimates.items() if can] or ["clicks only"]
 
 
-def _about(name: str) -> str:
-    """A model on one screen."""
-    from reclick.errors import SettingError
+def _show_model(name: str) -> None:
+    """Print what a model is, and its settings as they are declared."""
+    from rich.table import Table
+
     from reclick.models import MODELS
 
-    if name not in MODELS:
-        raise SettingError(f"models: got {name!r}, expected one of {', '.join(MODELS)}.")
-    model = MODELS[name]
+    model = MODELS.find(name, argument="NAME")
     facts = {
         "assumes": model.assumes,
         "order of clicks": "yes: a click may go back up the page"
         if model.ordered
-        else "no: log_set_prob is the figure to compare",
-        "can tell": ", ".join(_can_tell(model)),
+        else "no: compare models by log_set_prob",
+        "estimates": ", ".join(_list_estimates(model)),
         "reference": model.reference,
+        "in Python": f"reclick.{model.__name__}",
         "docs": f"docs/models/{name}.md in the repository",
     }
-    settings = model().get_params()
-    wide = max(map(len, (*facts, *settings))) + 2
-    lines = [
-        f'{name}: reclick.MODELS["{name}"]',
-        *(f"  {fact:<{wide}}{text}" for fact, text in facts.items()),
-    ]
-    return "\n".join(
-        [
-            *lines,
-            "",
-            "settings, with --set NAME=VALUE",
-            *(f"  {setting:<{wide}}{value!r}" for setting, value in settings.items()),
-        ]
-    )
+    typer.echo(f"{name}\n" + "\n".join(f"  {fact:<17}{text}" for fact, text in facts.items()))
+    table = Table("setting", "default", "values", "", title="settings: --set NAME=VALUE")
+    table.title_justify = "left"
+    for setting, declared in model.settings.items():
+        table.add_row(setting, repr(declared.default), declared.values, declared.help)
+    console().print(table, markup=False)
 
 
 def new_model(name: str, settings: list[str] | None, *, option: str = "--model") -> ClickModel:
     """A model by its name, with these settings, not fitted."""
-    from reclick.errors import SettingError
+    from reclick.errors import SettingError, UsageError
     from reclick.models import MODELS
 
-    if name not in MODELS:
-        raise SettingError(
-            f"{option}: got {name!r}, expected one of {', '.join(MODELS)}{', or the folder of a model' * (option != '--model')}."
-        )
+    also = "" if option == "--model" else ", or the folder of a model"
+    model = MODELS.find(name, argument=option, also=also)
     given = {key: value(text) for key, text in named_values("--set", settings).items()}
     try:
-        return MODELS[name]().set_params(**given)
+        return model(**given)
     except SettingError as error:
-        raise SettingError(f"--set {error}") from error
+        raise UsageError(f"--set {error}") from error
 
 
 def _held(folder: str) -> AbstractContextManager[None]:
     """Keep other writers away from a model that is to be loaded, changed and saved."""
     from reclick.runtime import artifact
 
-    artifact.kind_of(folder)  # a folder that is no model's is refused before anything is put in it
-    return artifact.writing(folder)
+    artifact.get_kind(folder)  # a folder that is no model's is refused before anything is put in it
+    return artifact.lock_folder(folder)
 
 
 def _continued(

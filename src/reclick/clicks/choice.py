@@ -1,43 +1,151 @@
-"""The readings of a page's parameters: what "go" and "outside" are in P(next click is j) = go · w_j / (outside + Σ w).
-
-Two more codes are for models without such a product. CHAIN: gamma[l, j] itself is P(next click is j) after one at l, for j below l only, so
-clicks go down the page (theta = 1, rho = 0); marginals need no sets then, and pages may have any length. WALK: the eye steps forward or
-back from position to position until it clicks or stops.
-"""
+"""A choice: the next click is at a free position with a probability that grows with θ_j γ_lj."""
 
 from __future__ import annotations
 
-from reclick.runtime.jit import kernel
+from dataclasses import dataclass, replace
+from typing import Literal, Self
 
-READINGS = {"leftover": 0, "examination": 1, "normalised": 2, "luce": 3}
-LEFTOVER, EXAMINATION, NORMALISED, LUCE, CHAIN, WALK = (
-    0,
-    1,
-    2,
-    3,
-    4,
-    5,
-)  # plain numbers, for the kernels
+import numpy as np
+
+from reclick.clicks.distribution import Clicks, SteppedPages
+from reclick.clicks.set_probability import MAX_PAGE_ADS, choice_marginals, log_set_probs
+from reclick.clicks.step import (
+    EXAMINATION,
+    LUCE,
+    NORMALISED,
+    PAPER,
+    StepTables,
+    follow_clicks,
+    single_component,
+)
+from reclick.data.batch import Float64, Int64
+from reclick.data.ragged import positions_in_runs, run_indices, run_of_elements
+from reclick.errors import CannotAnswerError
+
+Variant = Literal["paper", "examination", "normalised", "luce"]
+VARIANTS: dict[str, int] = {
+    "paper": PAPER,
+    "examination": EXAMINATION,
+    "normalised": NORMALISED,
+    "luce": LUCE,
+}
+DEDUPLICATED_ADS = 7  # on a page: from here finding equal pages is faster than answering each
 
 
-@kernel
-def share_and_end(
-    reading: int, weight: float, sight: float, satisfied: float, stop: float
-) -> tuple[float, float]:
-    """Say what a reading means: (share, P(end)), where P(j) = share · w_j, weight = Σ θγ and sight = Σ γ over free positions."""
-    if weight < 1e-300:  # all clicked, 0/0, or too little to divide by: nothing left to click
-        return 0.0, 1.0
-    tired = 0.0 if reading == LUCE else stop
-    go = (1.0 - satisfied) * (1.0 - tired)
-    if reading == LEFTOVER:
-        outside = max(0.0, 1.0 - weight)
-    elif reading == EXAMINATION:
-        outside = max(0.0, sight - weight)
-    elif reading == LUCE:
-        outside = stop
-    else:
-        outside = 0.0
-    share = go / (outside + weight)
-    return share, min(
-        1.0, satisfied + (1.0 - satisfied) * tired + share * outside
-    )  # a sum, not 1 − Σ: exact when tiny
+@dataclass(frozen=True, slots=True)
+class ChoicePages(SteppedPages):
+    """Pages whose next click is a choice among the positions not clicked yet.
+
+    After k clicks, the last at l: P(j) = go · w_j / (outside + Σ w), with w_j = θ_j γ_lj over the
+    free positions and go = (1 − ρ_l) (1 − η_k), ρ being 0 at the start. The variants:
+
+    ============  ==============================================
+    paper         outside = 1 − Σ w
+    examination   outside = Σ γ_lj − Σ w: θ is P(click | examined)
+    normalised    outside = 0
+    luce          outside = stop_k, an outside option; go = 1 − ρ_l
+    ============  ==============================================
+
+    Page s uses stop[table[s]] and gamma[table[s]], which may be wider than the page. γ_ll is any
+    finite number and never used.
+    """
+
+    variant: Variant
+    theta: Float64  # [impression] attractiveness
+    rho: Float64  # [impression] satisfaction
+    stop: Float64  # [table, clicks so far] fatigue η, or the weight of the outside option
+    gamma: Float64  # [table, last, position] transitions; row 0 of `last` is the start
+    starts: Int64  # [page + 1]
+    table: Int64  # [page]
+
+    def log_prob(self, clicks: Clicks) -> Float64:
+        """Log-probability of exactly these clicks in this order [page]."""
+        return follow_clicks(self.step_tables(), clicks).log_prob
+
+    def log_set_prob(self, clicks: Clicks) -> Float64:
+        """Log-probability that exactly these positions are clicked, in any order [page]."""
+        return log_set_probs(self.step_tables(), clicks)
+
+    def click_prob(self) -> Float64:
+        """Probability that each position is clicked [impression]."""
+        longest = int(np.diff(self.starts).max(initial=0))
+        if longest > MAX_PAGE_ADS:
+            raise CannotAnswerError(
+                f"click probabilities of a page of {longest} ads: exact up to {MAX_PAGE_ADS}. Cut "
+                f"the page to its first {MAX_PAGE_ADS} ads, or count the clicks of sample(), which "
+                "works on any page."
+            )
+        if longest >= DEDUPLICATED_ADS:
+            return self._click_prob_of_distinct()
+        return self._marginals(longest)
+
+    def follow(self, clicks: Clicks) -> tuple[Float64, Float64, Float64]:
+        """P(next click), P(end), and log P(the first clicks are these)."""
+        followed = follow_clicks(self.step_tables(), clicks)
+        return followed.following, followed.end, followed.log_prefix
+
+    def satisfaction_prob(self) -> Float64:
+        """Probability that the session ends because a clicked ad satisfied the user [page].
+
+        A user is satisfied once at most, so it is Σ_j P(j is clicked) ρ_j.
+        """
+        return np.add.reduceat(self.click_prob() * self.rho, self.starts[:-1])
+
+    def select(self, rows: Int64) -> Self:
+        """The pages `rows`, in this order."""
+        index, starts = run_indices(self.starts, rows)
+        return replace(
+            self,
+            theta=self.theta[index],
+            rho=self.rho[index],
+            starts=starts,
+            table=self.table[rows],
+        )
+
+    def arrange(self, rows: Int64, ads: Int64) -> Self:
+        """New pages of the ads of old ones: position j of page i is ad ads[i, j] of page rows[i].
+
+        Ads count from 1. They bring their θ and ρ; stop and γ are those of the page and do not
+        move, so `self` should have tables wide enough for the new pages.
+        """
+        index = (self.starts[rows][:, None] + ads - 1).ravel()
+        return replace(
+            self,
+            theta=self.theta[index],
+            rho=self.rho[index],
+            starts=np.arange(len(rows) + 1) * ads.shape[1],
+            table=self.table[rows],
+        )
+
+    def step_tables(self) -> StepTables:
+        """The parameters as the kernels of `step.py` read them."""
+        return single_component(
+            VARIANTS[self.variant], self.theta, self.rho, self.stop, self.gamma, self.table,
+            self.starts,
+        )  # fmt: skip
+
+    def _marginals(self, longest: int) -> Float64:
+        out = np.empty(len(self.theta))
+        _, theta, rho, stop, gamma, _, row, starts, _ = self.step_tables()
+        reach = np.empty((1 << longest) * (longest + 1))
+        choice_marginals(
+            VARIANTS[self.variant], theta[0], rho[0], stop, gamma, row[0], starts,
+            reach, np.empty(longest), np.empty(longest), out,
+        )  # fmt: skip
+        return out
+
+    def _click_prob_of_distinct(self) -> Float64:
+        """The same, worked out once for equal pages: logs show few pages often."""
+        sizes = np.diff(self.starts)
+        position, page = positions_in_runs(self.starts), run_of_elements(self.starts)
+        rows = np.full((len(sizes), 2 * int(sizes.max()) + 1), np.nan)
+        rows[:, -1] = self.table
+        rows[page, 2 * position], rows[page, 2 * position + 1] = self.theta, self.rho
+        _, first, which = np.unique(
+            rows.view(f"V{rows.itemsize * rows.shape[1]}")[:, 0],
+            return_index=True,
+            return_inverse=True,
+        )
+        distinct = self.select(first)
+        marginals = distinct._marginals(int(sizes.max()))
+        return np.asarray(marginals[distinct.starts[which][page] + position])

@@ -1,129 +1,161 @@
-"""Clicks in whatever order: probabilities of sets and of positions, from those of (set clicked so far, last click)."""
+"""Clicks in any order: probabilities of click sets and of positions.
+
+Both are sums over all orders, from the probabilities of (set clicked so far, last click).
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 
-from reclick.clicks.choice import CHAIN, WALK, share_and_end
-from reclick.clicks.step import follow, log_prob, step
-from reclick.clicks.walk import walk_marginals, walk_step
+from reclick.clicks.step import Clicks, StepTables, choice_rates, follow_clicks, next_click
+from reclick.data.batch import Float64, Int32, Int64
+from reclick.data.ragged import read_only
+from reclick.errors import CannotAnswerError
 from reclick.runtime.jit import kernel
 
-if TYPE_CHECKING:
-    from reclick.data.batch import Float64, Int32
+MAX_PAGE_ADS = 12  # for exact marginals of a choice: 2^12 click sets
+MAX_SET_CLICKS = 16  # for the exact probability of a click set: 2^16 subsets
+SMALLEST_SCALE = 1e-18  # the given order may be impossible; 16 times this cannot overflow
 
-MAX_EXACT = 12  # ads on a page, for exact marginals: 2^12 sets of clicks
-MAX_SET = 16  # clicks in a session, for the exact probability of a set: 2^16 subsets
+
+def log_set_probs(tables: StepTables, clicks: Clicks) -> Float64:
+    """Log-probability that exactly these positions are clicked, in any order [page].
+
+    The tables have one component.
+    """
+    counts = clicks.counts
+    most = int(counts.max(initial=0))
+    if most > MAX_SET_CLICKS:
+        raise CannotAnswerError(
+            f"the probability of a set of {most} clicks: exact up to {MAX_SET_CLICKS}. Leave such "
+            "sessions out, or use log_prob, the probability of the clicks in their order, which "
+            "has no limit."
+        )
+    followed = follow_clicks(tables, clicks)
+    rows = np.flatnonzero(counts > 1)
+    if len(rows):
+        family, theta, rho, stop, gamma, steps, row, starts, _ = tables
+        _sum_orders(
+            family[0], theta[0], rho[0], stop, gamma, steps, row[0], starts,
+            read_only(clicks.click), read_only(clicks.starts), rows,
+            np.maximum(followed.chance, SMALLEST_SCALE), np.empty((1 << most) * (most + 1)),
+            np.empty(most), np.ones(tables.longest), np.empty(tables.longest), followed.log_prob,
+        )  # fmt: skip
+    return followed.log_prob
 
 
 @kernel
-def _reach(
-    reading: int,
+def _sum_orders(
+    family: Int64,
     theta: Float64,
     rho: Float64,
     stop: Float64,
     gamma: Float64,
-    members: Int32,
+    steps: Float64 | None,
+    row: Int64,
+    starts: Int64,
+    click: Int32,
+    clicks: Int64,
+    rows: Int64,
     scale: Float64,
-) -> Float64:
-    """P(the first clicks are this set, this one last), for all subsets of the members: reach[set, index of last].
-
-    members[0] = 0 is the start and bit b of a set is members[b + 1]. P(j) at click k + 1 is divided by scale[k], against underflow.
-    """
-    n = len(theta)
-    size = len(members) - 1
-    free = np.ones(n)
-    onward = np.empty(
-        n
-    )  # [position] P(this set, then this position), but for the θ of a product w = θγ
-    chance = np.empty(n)
-    reach = np.zeros((1 << size, size + 1))  # [set, index of last]
-    reach[0, 0] = 1.0
-    for chosen in range(
-        (1 << size) - 1
-    ):  # a set comes after its subsets; the full one leads nowhere
-        k = 0
-        for b in range(size):
-            free[members[b + 1] - 1] = 1.0 - ((chosen >> b) & 1)
-            k += (chosen >> b) & 1
-        onward[:] = 0.0
-        for b in range(size + 1):
-            if reach[chosen, b] <= 0.0:
-                continue
-            last = members[b]
-            if reading == WALK:
-                walk_step(theta, stop[0], stop[1], last, free, chance)
-                for j in range(n):
-                    onward[j] += chance[j] * reach[chosen, b] / scale[k]
-                continue
-            weight = sight = 0.0
-            for j in range(n):
-                eye = gamma[last, j] * free[j]
-                weight += theta[j] * eye
-                sight += eye
-            share, _ = share_and_end(
-                reading, weight, sight, rho[last - 1] if last > 0 else 0.0, stop[k]
-            )
-            share *= reach[chosen, b] / scale[k]
-            for j in range(n):
-                onward[j] += share * gamma[last, j]
-        for b in range(size):
-            if not (chosen >> b) & 1:
-                j = members[b + 1] - 1
-                reach[chosen | (1 << b), b + 1] = (
-                    onward[j] if reading == WALK else theta[j] * onward[j]
-                )
-    return reach
-
-
-@kernel
-def click_prob(
-    reading: int, theta: Float64, rho: Float64, stop: Float64, gamma: Float64, out: Float64
+    reach: Float64,
+    onward: Float64,
+    free: Float64,
+    chance: Float64,
+    out: Float64,
 ) -> None:
-    """Fill out with P(position is clicked) = Σ over sets of P(the set was clicked and this position was its last click)."""
-    n = len(theta)
-    if reading == CHAIN:
-        for j in range(n):
-            out[j] = gamma[0, j]
-            for i in range(j):
-                out[j] += out[i] * gamma[i + 1, j]
-        return
-    if reading == WALK:
-        walk_marginals(theta, stop[0], stop[1], out)
-        return
-    members = np.arange(n + 1).astype(np.int32)
-    reach = _reach(reading, theta, rho, stop, gamma, members, np.ones(n))
-    out[:] = 0.0
-    for chosen in range(1, 1 << n):
-        for j in range(n):
-            out[j] += reach[chosen, j + 1]
+    """Fill out[rows] with the log-probability of each session's click set.
+
+    reach[set, last] is P(the first clicks are this set, this one last); bit b of a set is the b-th
+    click, and last = 0 is the start. P(click k + 1) is divided by scale[k], against underflow.
+    """
+    for s in rows:
+        first, size = starts[s], starts[s + 1] - starts[s]
+        begin, m = clicks[s], clicks[s + 1] - clicks[s]
+        width = m + 1
+        for cell in range((1 << m) * width):
+            reach[cell] = 0.0
+        reach[0] = 1.0
+        total = 0.0
+        for chosen in range(1 << m):  # a set comes after its subsets
+            k = 0
+            for b in range(m):
+                free[click[begin + b] - 1] = 1.0 - ((chosen >> b) & 1)
+                k += (chosen >> b) & 1
+                onward[b] = 0.0
+            for b in range(width):
+                arrive = reach[chosen * width + b]
+                if arrive <= 0.0:
+                    continue
+                last = click[begin + b - 1] if b > 0 else 0
+                end = next_click(
+                    family[s], theta, rho, first, size, stop, gamma, steps, row[s],
+                    k, last, free, chance, 0,
+                )  # fmt: skip
+                if k == m:
+                    total += arrive * end
+                    continue
+                for c in range(m):
+                    onward[c] += chance[click[begin + c] - 1] * arrive / scale[begin + k]
+            for b in range(m):
+                if not (chosen >> b) & 1:
+                    reach[(chosen | (1 << b)) * width + b + 1] = onward[b]
+        scales = 0.0
+        for b in range(m):
+            free[click[begin + b] - 1] = 1.0
+            scales += np.log(scale[begin + b])
+        out[s] = np.log(total) + scales
 
 
 @kernel
-def log_set_prob(
-    reading: int, theta: Float64, rho: Float64, stop: Float64, gamma: Float64, clicks: Int32
-) -> float:
-    """Log of the probability that exactly these positions are clicked, in whatever order."""
-    if reading == CHAIN or len(clicks) < 2:  # one order only
-        return log_prob(reading, theta, rho, stop, gamma, np.sort(clicks))
-    m = len(clicks)
-    out = np.empty(len(theta))
-    scale = np.empty(m)
-    follow(reading, theta, rho, stop, gamma, clicks, scale, out)
-    scale = np.maximum(
-        scale, 1e-18
-    )  # the given order may be impossible; 16 times this floor still cannot overflow
-    members = np.zeros(m + 1, np.int32)
-    members[1:] = clicks
-    reach = _reach(reading, theta, rho, stop, gamma, members, scale)
-    free = np.ones(len(theta))
-    for click in clicks:
-        free[click - 1] = 0.0
-    total = 0.0
-    for last in range(m + 1):
-        arrive = reach[(1 << m) - 1, last]
-        if arrive > 0.0:
-            total += arrive * step(reading, theta, rho, stop, gamma, m, members[last], free, out)
-    return float(np.log(total) + np.sum(np.log(scale)))
+def choice_marginals(
+    variant: int,
+    theta: Float64,
+    rho: Float64,
+    stop: Float64,
+    gamma: Float64,
+    table: Int64,
+    starts: Int64,
+    reach: Float64,
+    free: Float64,
+    onward: Float64,
+    out: Float64,
+) -> None:
+    """Fill out with P(position is clicked) = Σ over sets of P(the set was clicked, this one last).
+
+    reach[set, last] is as in `_sum_orders`, bit j of a set being position j.
+    """
+    for s in range(len(table)):
+        first, n = starts[s], starts[s + 1] - starts[s]
+        eta, transition = stop[table[s]], gamma[table[s]]
+        width = n + 1
+        for cell in range((1 << n) * width):
+            reach[cell] = 0.0
+        reach[0] = 1.0
+        for j in range(n):
+            out[first + j] = 0.0
+        for chosen in range((1 << n) - 1):  # a set comes after its subsets
+            k = 0
+            for j in range(n):
+                free[j] = 1.0 - ((chosen >> j) & 1)
+                k += (chosen >> j) & 1
+                onward[j] = 0.0
+            for last in range(width):
+                arrive = reach[chosen * width + last]
+                if arrive <= 0.0:
+                    continue
+                weight = examined = 0.0
+                for j in range(n):
+                    move = transition[last, j] * free[j]
+                    weight += theta[first + j] * move
+                    examined += move
+                satisfied = rho[first + last - 1] if last > 0 else 0.0
+                scale, _ = choice_rates(variant, weight, examined, satisfied, eta[k])
+                scale *= arrive
+                for j in range(n):
+                    onward[j] += scale * transition[last, j]
+            for j in range(n):
+                if not (chosen >> j) & 1:
+                    chance = theta[first + j] * onward[j]
+                    reach[(chosen | (1 << j)) * width + j + 1] = chance
+                    out[first + j] += chance

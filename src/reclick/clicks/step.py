@@ -1,148 +1,379 @@
-"""A session click by click: the chances of the next click, the probability of the clicks made, a session drawn."""
+"""A session click by click: the probabilities of the next click, clicks followed, clicks drawn.
+
+The families differ in the next click only. `next_click` has all of them, so that everything that
+follows from it is compiled once for all.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import NamedTuple
 
 import numpy as np
 
-from reclick.clicks.choice import CHAIN, WALK, share_and_end
-from reclick.clicks.walk import walk_step
+from reclick.data.batch import Float64, Int32, Int64
+from reclick.data.ragged import read_only, run_indices
 from reclick.runtime.jit import kernel
 
-if TYPE_CHECKING:
-    from reclick.data.batch import Float64, Int32
+# Families as the kernels know them: the four variants of a choice, a chain, a walk.
+PAPER, EXAMINATION, NORMALISED, LUCE, CHAIN, WALK = 0, 1, 2, 3, 4, 5
+IMPOSSIBLE = 1e-300  # a sum of weights below this is too small to divide by
+
+
+class Clicks(NamedTuple):
+    """The clicks of many sessions, laid end to end."""
+
+    click: Int32  # [click] positions from 1, in the order clicked
+    starts: Int64  # [session + 1] where each session's clicks start
+
+    @property
+    def counts(self) -> Int64:
+        """The number of clicks [session]."""
+        return np.diff(self.starts)
+
+    @property
+    def session(self) -> Int64:
+        """The session of each click [click]."""
+        return np.repeat(np.arange(len(self.starts) - 1), self.counts)
+
+    def last(self) -> Int64:
+        """The last click, 0 where there is none [session]."""
+        out = np.zeros(len(self.starts) - 1, np.int64)
+        clicked = self.counts > 0
+        out[clicked] = self.click[self.starts[1:][clicked] - 1]
+        return out
+
+    def select(self, rows: Int64) -> Clicks:
+        """The clicks of some sessions, in this order."""
+        index, starts = run_indices(self.starts, rows)
+        return Clicks(self.click[index], starts)
+
+
+class StepTables(NamedTuple):
+    """Pages as `next_click` reads them: one or more components, each with its own parameters.
+
+    `stop` and `gamma` are those of a choice; of a chain, `gamma` is P(next click) and `stop` is
+    P(end), both by the last click. `steps` is None where no component is a walk, so that kernels
+    without walks are smaller and compile faster.
+    """
+
+    family: Int64  # [component, page]
+    theta: Float64  # [component, impression]
+    rho: Float64  # [component, impression]
+    stop: Float64  # [row, clicks so far or last click]
+    gamma: Float64  # [row, last, position]
+    steps: Float64 | None  # [row, (forward, back)]
+    row: Int64  # [component, page] of stop, gamma and steps
+    starts: Int64  # [page + 1]
+    weights: Float64  # [page, component] mixing weights
+
+    @property
+    def longest(self) -> int:
+        """The ads on the longest page."""
+        return int(np.diff(self.starts).max(initial=0))
 
 
 @kernel
-def step(
-    reading: int,
+def choice_rates(
+    variant: int, weight: float, examined: float, satisfied: float, stop: float
+) -> tuple[float, float]:
+    """(scale, P(end)) of a choice, where P(next click is j) = scale · θ_j γ_lj.
+
+    weight = Σ θγ and examined = Σ γ over the positions not clicked yet.
+    """
+    if weight < IMPOSSIBLE:  # all clicked, or nothing that can be clicked
+        return 0.0, 1.0
+    tired = 0.0 if variant == LUCE else stop
+    if variant == PAPER:
+        outside = max(0.0, 1.0 - weight)
+    elif variant == EXAMINATION:
+        outside = max(0.0, examined - weight)
+    elif variant == LUCE:
+        outside = stop
+    else:
+        outside = 0.0
+    scale = (1.0 - satisfied) * (1.0 - tired) / (outside + weight)
+    # A sum, not 1 − Σ: exact when tiny.
+    return scale, min(1.0, satisfied + (1.0 - satisfied) * tired + scale * outside)
+
+
+@kernel
+def walk_visits(
+    theta: Float64, forward: float, back: float, last: int, free: Float64, visits: Float64
+) -> None:
+    """Fill visits[i] with the expected examinations of position i before the next click.
+
+    They come from the start (position 1, or a step from the last click) and from neighbours that
+    were examined and not clicked: v_i = s_i + v_{i−1} (1 − θ_{i−1}) forward + v_{i+1} (1 − θ_{i+1})
+    back, θ being 0 where clicked already. A tridiagonal system, solved forward and back.
+    """
+    n = len(theta)
+    upper = np.empty(n)
+    for i in range(n):
+        start = 0.0
+        if last == 0:
+            start = 1.0 if i == 0 else 0.0
+        elif i == last:
+            start = forward
+        elif i == last - 2:
+            start = back
+        from_above = (1.0 - theta[i - 1] * free[i - 1]) * forward if i > 0 else 0.0
+        from_below = (1.0 - theta[i + 1] * free[i + 1]) * back if i < n - 1 else 0.0
+        pivot = 1.0 - from_above * upper[i - 1] if i > 0 else 1.0
+        upper[i] = from_below / pivot
+        visits[i] = (start + from_above * visits[i - 1]) / pivot if i > 0 else start
+    for i in range(n - 2, -1, -1):
+        visits[i] += upper[i] * visits[i + 1]
+
+
+@kernel
+def walk_step(
+    theta: Float64, forward: float, back: float, last: int, free: Float64, out: Float64
+) -> float:
+    """Fill out[j] with P(next click is j) = visits of j · θ_j, and return P(end).
+
+    The walk ends with a step that stops, or that leaves the page at either side.
+    """
+    n = len(theta)
+    walk_visits(theta, forward, back, last, free, out)
+    stops = 1.0 - forward - back
+    end = 0.0
+    if last > 0:
+        end = stops + (forward if last == n else 0.0) + (back if last == 1 else 0.0)
+    for i in range(n):
+        leave = stops + (forward if i == n - 1 else 0.0) + (back if i == 0 else 0.0)
+        end += out[i] * (1.0 - theta[i] * free[i]) * leave
+        out[i] *= theta[i] * free[i]
+    return end
+
+
+@kernel
+def next_click(
+    family: int,
     theta: Float64,
     rho: Float64,
+    first: int,
+    size: int,
     stop: Float64,
     gamma: Float64,
+    steps: Float64 | None,
+    row: int,
     k: int,
     last: int,
     free: Float64,
     out: Float64,
+    at: int,
 ) -> float:
-    """Fill out[j] with P(next click is j), 0 for clicked ones, and return P(end). free is 1.0 where not clicked yet, else 0.0."""
-    if reading == WALK:
-        return walk_step(theta, stop[0], stop[1], last, free, out)
-    if reading == CHAIN:
-        for j in range(len(theta)):
-            out[j] = gamma[last, j] * free[j]
-        return float(stop[last])
-    weight = sight = 0.0
-    for j in range(len(theta)):
-        eye = gamma[last, j] * free[j]
-        out[j] = theta[j] * eye
-        weight += out[j]
-        sight += eye
-    share, end = share_and_end(reading, weight, sight, rho[last - 1] if last > 0 else 0.0, stop[k])
-    for j in range(len(theta)):
-        out[j] *= share
+    """Fill out[at + j] with P(next click is j), 0 for clicked ones, and return P(end).
+
+    The page is theta[first : first + size]; free is 1.0 where not clicked yet, else 0.0.
+    """
+    if steps is not None:  # noqa: SIM102  (numba leaves the branch out where steps is None)
+        if family == WALK:
+            here, there = theta[first : first + size], out[at : at + size]
+            return walk_step(here, steps[row, 0], steps[row, 1], last, free, there)
+    if family == CHAIN:
+        for j in range(size):
+            out[at + j] = gamma[row, last, j] * free[j]
+        return float(stop[row, last])
+    weight = examined = 0.0
+    for j in range(size):
+        transition = gamma[row, last, j] * free[j]
+        out[at + j] = theta[first + j] * transition
+        weight += out[at + j]
+        examined += transition
+    satisfied = rho[first + last - 1] if last > 0 else 0.0
+    scale, end = choice_rates(family, weight, examined, satisfied, stop[row, k])
+    for j in range(size):
+        out[at + j] *= scale
     return end
 
 
 @kernel
-def follow(
-    reading: int,
+def expand_path(
+    family: Int64,
     theta: Float64,
     rho: Float64,
     stop: Float64,
     gamma: Float64,
-    clicks: Int32,
-    chances: Float64,
-    out: Float64,
+    steps: Float64 | None,
+    row: Int64,
+    starts: Int64,
+    s: int,
+    depth: int,
+    last: int,
+    free: Float64,
+    prefix: Float64,
+    chance: Float64,
+    onward: Float64,
 ) -> float:
-    """Follow the clicks: chances[k] = P(click k + 1 given those before), out = P(each next click), and return P(end here)."""
-    free = np.ones(len(theta))
-    last = 0
-    end = step(reading, theta, rho, stop, gamma, 0, last, free, out)
-    for k in range(len(clicks)):
-        last = clicks[k]
-        chances[k] = out[last - 1]
-        free[last - 1] = 0.0
-        end = step(reading, theta, rho, stop, gamma, k + 1, last, free, out)
-    return end
+    """Continue a path of `depth` clicks on page s, and return P(the path, then the end).
+
+    From prefix[depth, component] = P(component, path), fill chance[depth, component, position] with
+    P(next click), and onward[depth, position] with P(the path, then this position).
+    """
+    components, widest = prefix.shape[1], onward.shape[1]
+    first, size = starts[s], starts[s + 1] - starts[s]
+    complete = 0.0
+    for j in range(size):
+        onward[depth, j] = 0.0
+    for t in range(components):
+        at = (depth * components + t) * widest
+        end = next_click(
+            family[t, s], theta[t], rho[t], first, size, stop, gamma, steps, row[t, s],
+            depth, last, free, chance, at,
+        )  # fmt: skip
+        complete += prefix[depth, t] * end
+        for j in range(size):
+            onward[depth, j] += prefix[depth, t] * chance[at + j]
+    return complete
 
 
 @kernel
-def log_prob(
-    reading: int, theta: Float64, rho: Float64, stop: Float64, gamma: Float64, clicks: Int32
-) -> float:
-    """Log of the probability of exactly these clicks in this order: Σ log P(click | before) + log P(end | all)."""
-    chances = np.empty(len(clicks))
-    end = follow(reading, theta, rho, stop, gamma, clicks, chances, np.empty(len(theta)))
-    total = np.log(end)
-    for chance in chances:
-        total += np.log(chance)
-    return float(total)
-
-
-@kernel
-def next_click_prob(
-    reading: int,
+def follow_each(
+    family: Int64,
     theta: Float64,
     rho: Float64,
     stop: Float64,
     gamma: Float64,
-    clicks: Int32,
-    out: Float64,
-) -> float:
-    """Fill out with P(next click is j given the clicks so far), 0 for clicked ones, and return P(end given the clicks so far)."""
-    made = (
-        np.sort(clicks) if reading == CHAIN else clicks
-    )  # a chain goes down the page: what is clicked is above what comes next
-    return follow(reading, theta, rho, stop, gamma, made, np.empty(len(clicks)), out)
+    steps: Float64 | None,
+    row: Int64,
+    starts: Int64,
+    click: Int32,
+    clicks: Int64,
+    free: Float64,
+    chance: Float64,
+    following: Float64,
+    end: Float64,
+    log_prefix: Float64,
+    log_prob: Float64,
+) -> None:
+    """Follow the clicks of every page: what `Followed` holds. free has only ones."""
+    for s in range(len(end)):
+        first, size = starts[s], starts[s + 1] - starts[s]
+        begin, beyond = clicks[s], clicks[s + 1]
+        for c in range(begin, beyond + 1):  # once more than there are clicks
+            last = 0
+            if c > begin:
+                last = click[c - 1]
+                chance[c - 1] = following[first + last - 1]
+                free[last - 1] = 0.0
+            end[s] = next_click(
+                family[s], theta, rho, first, size, stop, gamma, steps, row[s],
+                c - begin, last, free, following, first,
+            )  # fmt: skip
+        log_prefix[s] = 0.0
+        log_prob[s] = np.log(end[s])
+        for c in range(begin, beyond):
+            log_prefix[s] += np.log(chance[c])
+            log_prob[s] += np.log(chance[c])
+            free[click[c] - 1] = 1.0
+
+
+class Followed(NamedTuple):
+    """Clicks followed from the first to the last."""
+
+    chance: Float64  # [click] P(this click | those before it)
+    following: Float64  # [impression] P(next click is here | the clicks)
+    end: Float64  # [page] P(the session ends | the clicks)
+    log_prefix: Float64  # [page] log P(the first clicks are these, in their order)
+    log_prob: Float64  # [page] log P(these are all clicks, in their order)
+
+
+def follow_clicks(tables: StepTables, clicks: Clicks) -> Followed:
+    """Follow the clicks of each page; the tables have one component."""
+    pages, impressions = len(tables.starts) - 1, int(tables.starts[-1])
+    followed = Followed(np.empty(len(clicks.click)), np.empty(impressions), *np.empty((3, pages)))
+    family, theta, rho, stop, gamma, steps, row, starts, _ = tables
+    follow_each(
+        family[0], theta[0], rho[0], stop, gamma, steps, row[0], starts,
+        read_only(clicks.click), read_only(clicks.starts), np.ones(tables.longest), *followed,
+    )  # fmt: skip
+    return followed
 
 
 @kernel
-def mixed_prob(
-    reading: int,
+def _draw_each(
+    family: Int64,
     theta: Float64,
     rho: Float64,
     stop: Float64,
     gamma: Float64,
-    share: Float64,
-    clicks: Int32,
-) -> float:
-    """P(exactly these clicks in this order) of users of several kinds: theta, rho, stop and gamma have a row for each kind, share[t] are of it."""
-    chances, out = np.empty(len(clicks)), np.empty(theta.shape[1])
-    total = 0.0
-    for t in range(len(share)):
-        end = follow(reading, theta[t], rho[t], stop[t], gamma[t], clicks, chances, out)
-        total += share[t] * end * np.prod(chances)
-    return total
-
-
-@kernel
-def sample(
-    reading: int,
-    theta: Float64,
-    rho: Float64,
-    stop: Float64,
-    gamma: Float64,
+    steps: Float64 | None,
+    row: Int64,
+    starts: Int64,
     rng: np.random.Generator,
-    out: Int32,
-) -> int:
-    """Draw a session: the clicks go to out, padded with 0, and their number is returned."""
-    n = len(theta)
-    free = np.ones(n)
-    chance = np.empty(n)
-    out[:] = 0
-    last = 0
-    for k in range(n):
-        step(reading, theta, rho, stop, gamma, k, last, free, chance)
-        left = rng.random()
-        j = 0
-        while j < n and left >= chance[j]:
-            left -= chance[j]
-            j += 1
-        if j == n:
-            return k
-        last = j + 1
-        free[j] = 0.0
-        out[k] = last
-    return n
+    free: Float64,
+    chance: Float64,
+    click: Int32,
+    clicks: Int64,
+) -> None:
+    """Draw a session for every page. free has only ones."""
+    made = 0
+    for s in range(len(family)):
+        first, size = starts[s], starts[s + 1] - starts[s]
+        last = 0
+        for k in range(size):
+            next_click(
+                family[s], theta, rho, first, size, stop, gamma, steps, row[s],
+                k, last, free, chance, 0,
+            )  # fmt: skip
+            left = rng.random()
+            j = 0
+            while j < size and left >= chance[j]:
+                left -= chance[j]
+                j += 1
+            if j == size:
+                break
+            last = j + 1
+            free[j] = 0.0
+            click[made] = last
+            made += 1
+        for c in range(clicks[s], made):
+            free[click[c] - 1] = 1.0
+        clicks[s + 1] = made
+
+
+def draw_clicks(tables: StepTables, rng: np.random.Generator) -> Clicks:
+    """Draw a session for each page: of a component drawn by its mixing weight, then its clicks."""
+    pages, impressions = len(tables.starts) - 1, int(tables.starts[-1])
+    family, theta, rho, stop, gamma, steps, row, starts, weights = tables
+    if weights.shape[1] == 1:
+        chosen = family[0], theta[0], rho[0], stop, gamma, steps, row[0], starts
+    else:
+        drawn = rng.random(pages)[:, None] > np.cumsum(weights, axis=1)[:, :-1]
+        component = drawn.sum(axis=1)
+        page = component, np.arange(pages)
+        impression = np.repeat(component, np.diff(starts)), np.arange(impressions)
+        chosen = (
+            read_only(family[page]), read_only(theta[impression]), read_only(rho[impression]),
+            stop, gamma, steps, read_only(row[page]), starts,
+        )  # fmt: skip
+    click, clicks = np.empty(impressions, np.int32), np.zeros(pages + 1, np.int64)
+    longest = tables.longest
+    _draw_each(*chosen, rng, np.ones(longest), np.empty(longest), click, clicks)
+    return Clicks(click[: clicks[-1]].copy(), clicks)
+
+
+def single_component(
+    family: int,
+    theta: Float64,
+    rho: Float64,
+    stop: Float64,
+    gamma: Float64,
+    row: Int64,
+    starts: Int64,
+    steps: Float64 | None = None,
+) -> StepTables:
+    """The tables of pages that are no mixture."""
+    pages = len(starts) - 1
+    return StepTables(
+        family=read_only(np.full((1, pages), family)),
+        theta=read_only(np.ascontiguousarray(theta)[None]),
+        rho=read_only(np.ascontiguousarray(rho)[None]),
+        stop=read_only(np.ascontiguousarray(stop)),
+        gamma=read_only(np.ascontiguousarray(gamma)),
+        steps=None if steps is None else read_only(steps),
+        row=read_only(row[None]),
+        starts=read_only(starts),
+        weights=read_only(np.ones((pages, 1))),
+    )

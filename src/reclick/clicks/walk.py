@@ -1,79 +1,83 @@
-"""An eye that walks the page: from position to position, a step forward or back, until it clicks or stops."""
+"""A walk: examination moves one position forward or back until the user clicks or stops."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, replace
+from typing import Self
 
 import numpy as np
 
+from reclick.clicks.distribution import Clicks, SteppedPages
+from reclick.clicks.set_probability import log_set_probs
+from reclick.clicks.step import WALK, StepTables, follow_clicks, single_component
+from reclick.data.batch import Float64, Int64
+from reclick.data.ragged import read_only, run_indices
 from reclick.runtime.jit import kernel
 
-if TYPE_CHECKING:
-    from reclick.data.batch import Float64
 
+@dataclass(frozen=True, slots=True)
+class WalkPages(SteppedPages):
+    """Pages whose users walk: after each position they step forward, step back, or stop.
 
-@kernel
-def walk_visits(
-    theta: Float64, forward: float, back: float, last: int, free: Float64, visits: Float64
-) -> None:
-    """Fill visits[i] with the expected looks at position i before the next click, for an eye that steps forward or back, or stops.
-
-    Looks come from the start (position 1, or a step from the last click) and from looks next door that led to no click:
-    v_i = s_i + v_{i−1} (1 − θ_{i−1}) α + v_{i+1} (1 − θ_{i+1}) γ, θ being 0 where clicked already: a band of three, solved there and back.
+    A position not clicked yet is clicked with θ when it is examined. Any page length is exact.
     """
-    n = len(theta)
-    upper = np.empty(n)
-    for i in range(n):
-        start = (
-            1.0
-            if last == 0 and i == 0
-            else forward
-            if last > 0 and i == last
-            else back
-            if last > 0 and i == last - 2
-            else 0.0
+
+    theta: Float64  # [impression] P(click | examined)
+    forward: float  # P(step to the next position)
+    back: float  # P(step to the position above)
+    starts: Int64  # [page + 1]
+
+    def log_prob(self, clicks: Clicks) -> Float64:
+        """Log-probability of exactly these clicks in this order [page]."""
+        return follow_clicks(self.step_tables(), clicks).log_prob
+
+    def log_set_prob(self, clicks: Clicks) -> Float64:
+        """Log-probability that exactly these positions are clicked, in any order [page]."""
+        return log_set_probs(self.step_tables(), clicks)
+
+    def click_prob(self) -> Float64:
+        """Probability that each position is clicked [impression]."""
+        out = np.empty(len(self.theta))
+        _walk_marginals(read_only(self.theta), self.forward, self.back, read_only(self.starts), out)
+        return out
+
+    def follow(self, clicks: Clicks) -> tuple[Float64, Float64, Float64]:
+        """P(next click), P(end), and log P(the first clicks are these)."""
+        followed = follow_clicks(self.step_tables(), clicks)
+        return followed.following, followed.end, followed.log_prefix
+
+    def select(self, rows: Int64) -> Self:
+        """The pages `rows`, in this order."""
+        index, starts = run_indices(self.starts, rows)
+        return replace(self, theta=self.theta[index], starts=starts)
+
+    def step_tables(self) -> StepTables:
+        """The parameters as the kernels of `step.py` read them."""
+        steps, unused = np.array([[self.forward, self.back]]), np.zeros((1, 1, 1))
+        row = np.zeros(len(self), np.int64)
+        return single_component(
+            WALK, self.theta, self.theta, unused[0], unused, row, self.starts, steps
         )
-        from_left = (1.0 - theta[i - 1] * free[i - 1]) * forward if i > 0 else 0.0
-        from_right = (1.0 - theta[i + 1] * free[i + 1]) * back if i < n - 1 else 0.0
-        pivot = 1.0 - from_left * upper[i - 1] if i > 0 else 1.0
-        upper[i] = from_right / pivot
-        visits[i] = (start + from_left * visits[i - 1]) / pivot if i > 0 else start
-    for i in range(n - 2, -1, -1):
-        visits[i] += upper[i] * visits[i + 1]
 
 
 @kernel
-def walk_step(
-    theta: Float64, forward: float, back: float, last: int, free: Float64, out: Float64
-) -> float:
-    """Fill out[j] with P(next click is j) = looks at j · θ_j, and return P(end): the steps that stop, or leave the page at either side."""
-    n = len(theta)
-    walk_visits(theta, forward, back, last, free, out)
-    stops = 1.0 - forward - back
-    end = (
-        0.0 if last == 0 else stops + (forward if last == n else 0.0) + (back if last == 1 else 0.0)
-    )
-    for i in range(n):
-        leave = stops + (forward if i == n - 1 else 0.0) + (back if i == 0 else 0.0)
-        end += out[i] * (1.0 - theta[i] * free[i]) * leave
-        out[i] *= theta[i] * free[i]
-    return end
+def _walk_marginals(
+    theta: Float64, forward: float, back: float, starts: Int64, out: Float64
+) -> None:
+    """Fill out with P(position is ever clicked) = reach θ / (1 − (1 − θ) return).
 
-
-@kernel
-def walk_marginals(theta: Float64, forward: float, back: float, out: Float64) -> None:
-    """Fill out with P(position is ever clicked) = reach θ / (1 − (1 − θ) return): the walk does not heed the clicks, each look may click anew."""
-    n = len(theta)
-    rise = 0.0  # P(from here the eye comes to the position above)
-    for i in range(n - 1, 0, -1):
-        rise = back / (1.0 - forward * rise)
-        out[i - 1] = (
-            forward * rise
-        )  # a return by way of the ads below; there is none below the last
-    out[n - 1] = 0.0
-    reach, fall = 1.0, 0.0  # P(the eye comes here), P(it comes here from the position above)
-    for i in range(n):
-        again = out[i] + back * fall
-        out[i] = reach * theta[i] / (1.0 - (1.0 - theta[i]) * again)
-        fall = forward / (1.0 - back * fall)
-        reach *= fall
+    The walk does not depend on the clicks: each visit of a position not clicked yet may click it.
+    """
+    for s in range(len(starts) - 1):
+        first, end = starts[s], starts[s + 1]
+        rise = 0.0  # P(the walk comes from here to the position above)
+        out[end - 1] = 0.0
+        for i in range(end - 1, first, -1):
+            rise = back / (1.0 - forward * rise)
+            out[i - 1] = forward * rise  # a return from below; there is none below the last
+        reach, fall = 1.0, 0.0  # P(the walk comes here), P(it comes here from the one above)
+        for i in range(first, end):
+            again = out[i] + back * fall
+            out[i] = reach * theta[i] / (1.0 - (1.0 - theta[i]) * again)
+            fall = forward / (1.0 - back * fall)
+            reach *= fall

@@ -3,27 +3,30 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, fields, replace
-from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from reclick.data.batch import Float64, Int32, Int64
+from reclick.data.ragged import Float64, Int32, Int64, read_only
 from reclick.errors import LogError, SettingError
 from reclick.runtime import artifact
-from reclick.runtime.progress import Progress
+from reclick.runtime.filesystem import Location
 
-TRACE = 1e-6  # sessions: what decay may leave of a query in one table and not in another
+DECAY_TRACE = 1e-6  # sessions of a query that decay may leave in one table and not in another
+ROUNDING = 1e-9  # what a difference of decayed counts may be off by
+LOW_BITS = (1 << 32) - 1
 
 
 @dataclass(frozen=True, eq=False)
 class Counts:
     """What a log comes to, in one canonical order, so that equal logs give equal counts.
 
-    A click list is the positions clicked, in order; `()` is a session without a click. With weights that are whole numbers every total is exact,
-    so the counts of all days equal the sum of the days', and taking a day away equals never having counted it.
+    A click list is the positions clicked, in order; `()` is a session without a click. With
+    weights that are whole numbers every total is exact: the counts of all days equal the sum of
+    the days' counts, and subtracting a day equals never having counted it.
     """
 
     queries: pa.LargeStringArray  # [query] sorted
@@ -40,21 +43,29 @@ class Counts:
     sessions: Float64  # [visit] how often
     lengths: Float64  # [page length, number of clicks] sessions
 
+    def __post_init__(self) -> None:
+        for field in fields(self):  # kernels then meet one type of array, and compile once
+            value = getattr(self, field.name)
+            if isinstance(value, np.ndarray):
+                object.__setattr__(self, field.name, read_only(value))
+
     def __add__(self, other: Counts) -> Counts:
-        return _combined(self, other, 1.0)
+        return _merge(self, other, 1.0)
 
     def __sub__(self, other: Counts) -> Counts:
-        result = _combined(self, other, -1.0)
-        if not result._is_of_a_log():
+        result = _merge(self, other, -1.0)
+        if not result._is_possible():
             raise SettingError(
-                "Counts to subtract hold more than the counts they are taken from: subtract only what was added before."
+                "Counts to subtract hold more than the counts they are taken from: "
+                "subtract only what was added before."
             )
         return result
 
-    def _is_of_a_log(self) -> bool:
-        """Whether some log may have these counts: none negative, no more clicks than impressions, every query with ads and sessions.
+    def _is_possible(self) -> bool:
+        """Whether some log has these counts.
 
-        Decay leaves traces too small to tell from rounding; they may be of either without the other.
+        None is negative, no pair has more clicks than impressions, and every query has ads and
+        sessions. Decay leaves traces as small as rounding; these may be of one without the other.
         """
         parts = (
             self.impressions - self.clicks,
@@ -66,7 +77,7 @@ class Counts:
         least = min(float(part.min(initial=0)) for part in parts)
         shown = np.bincount(self.pair_query, self.impressions, minlength=len(self.queries))
         alone = np.where((shown > 0) & (self.volumes > 0), 0.0, shown + self.volumes)
-        return least >= -1e-9 and float(alone.max(initial=0.0)) <= TRACE
+        return least >= -1e-9 and float(alone.max(initial=0.0)) <= DECAY_TRACE
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Counts):
@@ -78,10 +89,11 @@ class Counts:
     __hash__ = None  # type: ignore[assignment]
 
     def __repr__(self) -> str:
-        return f"Counts({self.total:,.0f} sessions, {len(self.queries):,} queries, {len(self.ads):,} ads, {len(self.impressions):,} pairs)"
+        names = f"{len(self.queries):,} queries, {len(self.ads):,} ads"
+        return f"Counts({self.total:,.0f} sessions, {names}, {len(self.impressions):,} pairs)"
 
     def decay(self, factor: float) -> Counts:
-        """Every count times a factor in (0, 1]: how a daily job lets old days fade."""
+        """Every count times a factor in (0, 1]: old days lose weight in a daily job."""
         if not 0 < factor <= 1:
             raise SettingError(
                 f"decay: got {factor!r}, expected a factor above 0 and at most 1, such as 0.9."
@@ -115,12 +127,12 @@ class Counts:
             self.visit_sequence, self.sessions, minlength=len(self.sequence_starts) - 1
         ).astype(np.float64)
 
-    def save(self, folder: str | Path) -> None:
+    def save(self, folder: Location) -> None:
         """Write the counts to a folder; a reader sees the old ones or the new ones, never half."""
         artifact.write(folder, kind="counts", settings={}, tables=self.to_tables())
 
     @classmethod
-    def load(cls, folder: str | Path) -> Counts:
+    def load(cls, folder: Location) -> Counts:
         """Read counts that were saved."""
         return cls.from_tables(artifact.read(folder, kind="counts").tables)
 
@@ -183,52 +195,149 @@ class Counts:
         )
 
 
-def count(sessions: object, *, progress: Progress | None = None) -> Counts:
-    """Count a log in one pass.
-
-    >>> count({"query": ["pizza"], "ads": [["a", "b"]], "clicks": [[2, 1]]})
-    Counts(1 sessions, 1 queries, 2 ads, 2 pairs)
-    """
-    from reclick.engines.local.counter import (
-        Counter,
-    )  # kernels are compiled, so numba waits until it is needed
-    from reclick.logs import as_log
-
-    counter, log = Counter(), as_log(sessions)
-    counter.add_batches(log.batches(progress=progress))
-    log.refuse_nothing()
-    return refuse_weightless(counter.finish(), log.name)
-
-
-def refuse_weightless(counts: Counts, name: str) -> Counts:
+def require_positive_weight(counts: Counts, name: str) -> Counts:
     """The counts, unless every session had weight 0."""
     if counts.total <= 0:
         raise LogError(
-            f"{name}: every session has weight 0, so there is nothing to learn from. Look at the weight column."
+            f"{name}: every session has weight 0, so there is nothing to learn from. "
+            "Look at the weight column."
         )
     return counts
 
 
-def as_counts(sessions: object, *, progress: Progress | None = None) -> Counts:
-    """Counts as they are, those of grouped sessions, those of a folder that holds counts, or those of a log."""
-    from reclick.data.grouped_sessions import Sessions
-
-    if isinstance(sessions, Counts):
-        return sessions
-    if isinstance(sessions, Sessions):
-        return sessions.counts
-    if artifact.is_stored(sessions):
-        return Counts.load(cast("str | Path", sessions))
-    return count(sessions, progress=progress)
+def add_tables(a: Float64, b: Float64) -> Float64:
+    """The sum of two tables, each taken as zero beyond its edge."""
+    total = np.zeros((max(a.shape[0], b.shape[0]), max(a.shape[1], b.shape[1])))
+    total[: a.shape[0], : a.shape[1]] += a
+    total[: b.shape[0], : b.shape[1]] += b
+    return total
 
 
-def _combined(a: Counts, b: Counts, sign: float) -> Counts:
-    from reclick.engines.local.counter import Counter
+def trim_table(table: Float64, zero: float = 0.0) -> Float64:
+    """The table without rows and columns beyond its last entry; entries up to `zero` are none."""
+    table = np.where(np.abs(table) > zero, table, 0.0)
+    rows, columns = np.flatnonzero(table.any(axis=1)), np.flatnonzero(table.any(axis=0))
+    return table[: rows.max(initial=0) + 1, : columns.max(initial=0) + 1].copy()
 
-    counter = Counter()
-    counter.add_counts(a)
-    counter.add_counts(b, sign)
-    return counter.finish()
+
+def _merge(a: Counts, b: Counts, sign: float) -> Counts:
+    """a + sign · b, in the canonical order, without what has come to nothing.
+
+    What is added is kept however small; what is taken away may leave rounding, which goes.
+    """
+    zero = ROUNDING if sign < 0 else 0.0
+    queries, query_a, query_b = _union(a.queries, b.queries)
+    ads, ad_a, ad_b = _union(a.ads, b.ads)
+    sequences, sequence_a, sequence_b = _union(
+        sequence_bytes(a.sequence_starts, a.sequence_clicks),
+        sequence_bytes(b.sequence_starts, b.sequence_clicks),
+    )
+    pairs, (impressions, clicks, last_clicks) = _merge_rows(
+        _keys(query_a[a.pair_query], ad_a[a.pair_ad]),
+        _keys(query_b[b.pair_query], ad_b[b.pair_ad]),
+        (a.impressions, a.clicks, a.last_clicks),
+        (b.impressions, b.clicks, b.last_clicks),
+        sign,
+        zero,
+    )
+    visits, (sessions,) = _merge_rows(
+        _keys(query_a[a.visit_query], sequence_a[a.visit_sequence]),
+        _keys(query_b[b.visit_query], sequence_b[b.visit_sequence]),
+        (a.sessions,),
+        (b.sessions,),
+        sign,
+        zero,
+    )
+    queries, (pair_query, visit_query) = _used(queries, pairs >> 32, visits >> 32)
+    ads, (pair_ad,) = _used(ads, pairs & LOW_BITS)
+    sequences, (visit_sequence,) = _used(sequences, visits & LOW_BITS)
+    starts, positions = sequences_from_bytes(sequences)
+    return Counts(
+        queries=queries,
+        ads=ads,
+        pair_query=pair_query,
+        pair_ad=pair_ad,
+        impressions=impressions,
+        clicks=clicks,
+        last_clicks=last_clicks,
+        sequence_starts=starts,
+        sequence_clicks=positions,
+        visit_query=visit_query,
+        visit_sequence=visit_sequence,
+        sessions=sessions,
+        lengths=trim_table(add_tables(a.lengths, sign * b.lengths), zero),
+    )
+
+
+def _union(a: pa.Array, b: pa.Array) -> tuple[pa.Array, Int64, Int64]:
+    """The distinct values of two sorted arrays, sorted, and the code of each value of either."""
+    new = b.filter(pc.invert(pc.is_in(b, value_set=a)))
+    if len(new) == 0:
+        return a, np.arange(len(a)), _codes(b, a)
+    both = pa.concat_arrays([a, new])
+    union = both.take(pc.array_sort_indices(both))
+    return union, _codes(a, union), _codes(b, union)
+
+
+def _codes(values: pa.Array, sorted_values: pa.Array) -> Int64:
+    codes = pc.index_in(values, value_set=sorted_values)
+    return codes.to_numpy(zero_copy_only=False).astype(np.int64)
+
+
+def _keys(first: Int64, second: Int64) -> Int64:
+    """Two codes as one number, which sorts by the first, then by the second."""
+    return first << 32 | second
+
+
+def _merge_rows(
+    keys_a: Int64,
+    keys_b: Int64,
+    values_a: tuple[Float64, ...],
+    values_b: tuple[Float64, ...],
+    sign: float,
+    zero: float,
+) -> tuple[Int64, list[Float64]]:
+    """The union of sorted keys, and the values added up; keys of which nothing is left are gone."""
+    keys = np.concatenate([keys_a, keys_b])
+    keys.sort(kind="stable")  # two sorted runs: merged in one pass
+    keys = keys[np.concatenate([[True], keys[1:] != keys[:-1]])] if len(keys) else keys
+    rows_a, rows_b = np.searchsorted(keys, keys_a), np.searchsorted(keys, keys_b)
+    totals = np.zeros((len(values_a), len(keys)))
+    for total, value_a, value_b in zip(totals, values_a, values_b, strict=True):
+        total[rows_a] = value_a
+        total[rows_b] += sign * value_b
+    left = (np.abs(totals) > zero).any(axis=0)
+    return keys[left], [total[left] for total in totals]
+
+
+def _used(values: pa.Array, *codes: Int64) -> tuple[pa.Array, list[Int32]]:
+    """The values that occur among the codes, and the codes among those."""
+    occurs = np.zeros(len(values), bool)
+    for each in codes:
+        occurs[each] = True
+    new = (np.cumsum(occurs) - 1).astype(np.int32)
+    kept = values if occurs.all() else values.filter(pa.array(occurs))
+    return kept, [new[each] for each in codes]
+
+
+def sequence_bytes(starts: Int64, clicks: Int32) -> pa.LargeBinaryArray:
+    """Click lists as bytes that sort as the lists do: each position with its highest byte first.
+
+    >>> sequence_bytes(np.array([0, 0, 2]), np.array([3, 1], np.int32)).to_pylist()
+    [b'', b'\x00\x00\x00\x03\x00\x00\x00\x01']
+    """
+    offsets = np.ascontiguousarray(starts, np.int64) * 4
+    data = clicks.astype(">i4")
+    buffers = [None, pa.py_buffer(offsets), pa.py_buffer(data)]
+    return pa.LargeBinaryArray.from_buffers(pa.large_binary(), len(starts) - 1, buffers)
+
+
+def sequences_from_bytes(lists: pa.LargeBinaryArray) -> tuple[Int64, Int32]:
+    """What `sequence_bytes` was given."""
+    _, offsets, data = lists.buffers()
+    starts = np.frombuffer(offsets, np.int64)[lists.offset : lists.offset + len(lists) + 1]
+    positions = np.frombuffer(data or b"", ">i4")[starts[0] // 4 : starts[-1] // 4]
+    return (starts - starts[0]) // 4, positions.astype(np.int32)
 
 
 def _columns(table: pa.Table) -> dict[str, npt.NDArray[Any]]:

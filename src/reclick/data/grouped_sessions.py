@@ -1,105 +1,162 @@
-"""Sessions: a log's sessions in memory, equal ones grouped with a weight, for models that look at a session as a whole."""
+"""Grouped sessions: the distinct sessions of a log with their weights, in blocks of queries."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 from itertools import pairwise
 
 import numpy as np
 
-from reclick.data.batch import Float64, Int32, Int64
-from reclick.data.counts import Counts, refuse_weightless
-from reclick.errors import LogError
-from reclick.runtime import artifact
-from reclick.runtime.jit import kernel
-from reclick.runtime.progress import Progress
+from reclick.data.counts import Counts
+from reclick.data.ragged import Float64, Int32, Int64, read_only, slice_runs, take_runs
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Sessions:
-    """Distinct sessions in the order of their queries. Pairs are rows of the counts' (query, ad) pairs."""
+class QueryBlock:
+    """Weighted distinct sessions of a run of queries, in the order of the queries, without strings.
 
-    counts: Counts
-    pair: Int32  # [impression] page after page
+    Pairs are those of the queries of the block, whether a session shows them or not. They are
+    numbered from 0: pair i of a block is row `first_pair` + i of the log's counts.
+    """
+
+    first_query: int
+    first_pair: int
+    pair_query: Int32  # [pair] counts from first_query
+    pair: Int32  # [impression] counts from first_pair, page after page
     page: Int64  # [session + 1] where each page starts in pair
     click: Int32  # [click] positions from 1, in the order clicked
     clicks: Int64  # [session + 1] where each session's clicks start in click
     weight: Float64  # [session] how many sessions of the log are this one
 
+    def __post_init__(self) -> None:
+        for field in fields(self)[2:]:  # kernels then meet one type of array, and compile once
+            object.__setattr__(self, field.name, read_only(getattr(self, field.name)))
+
     def __len__(self) -> int:
         return len(self.weight)
 
-    def __repr__(self) -> str:
-        return f"Sessions({len(self):,} distinct of {self.counts.total:,.0f}, {len(self.counts.impressions):,} pairs)"
+    @property
+    def n_pairs(self) -> int:
+        """The number of pairs of these queries."""
+        return len(self.pair_query)
+
+    @property
+    def n_queries(self) -> int:
+        """The number of queries."""
+        return int(self.pair_query[-1]) + 1 if len(self.pair_query) else 0
+
+    @property
+    def pairs(self) -> slice:
+        """The rows of the log's pairs that this block has."""
+        return slice(self.first_pair, self.first_pair + self.n_pairs)
+
+    @property
+    def queries(self) -> slice:
+        """The rows of the log's queries that this block has."""
+        return slice(self.first_query, self.first_query + self.n_queries)
 
     @property
     def max_ads(self) -> int:
         """The longest page."""
         return int(np.diff(self.page).max(initial=1))
 
-    def select(self, chosen: Int64) -> Sessions:
-        """Some of the sessions, with the same pairs: for cross-validation. The counts stay those of all."""
-        pages, clicks = np.diff(self.page)[chosen], np.diff(self.clicks)[chosen]
-        return Sessions(
-            counts=self.counts,
-            pair=_gathered(self.pair, self.page, chosen, int(pages.sum())),
-            page=_starts(pages),
-            click=_gathered(self.click, self.clicks, chosen, int(clicks.sum())),
-            clicks=_starts(clicks),
-            weight=self.weight[chosen],
+    @property
+    def query(self) -> Int32:
+        """The query of each session, counted from first_query [session]."""
+        return self.pair_query[self.pair[self.page[:-1]]]
+
+    def select(self, rows: Int64) -> QueryBlock:
+        """Some of the sessions, with the same pairs and queries."""
+        pair, page = take_runs(self.pair, self.page, rows)
+        click, clicks = take_runs(self.click, self.clicks, rows)
+        weight = self.weight[rows]
+        return replace(self, pair=pair, page=page, click=click, clicks=clicks, weight=weight)
+
+    def reweight(self, weight: Float64) -> QueryBlock:
+        """The same sessions with other weights [session], without those of weight 0."""
+        return replace(self, weight=weight).select(np.flatnonzero(weight > 0))
+
+    def split(self, n: int) -> list[QueryBlock]:
+        """At most `n` blocks of about equal size that have all pairs and queries between them."""
+        query = self.query
+        targets = np.searchsorted(self.page, np.linspace(0, self.page[-1], n + 1)[1:-1])
+        inside = query[np.minimum(targets, len(query) - 1)] if len(query) else targets[:0]
+        below, above = (np.searchsorted(query, inside, side) for side in ("left", "right"))
+        nearest = np.where(targets - below <= above - targets, below, above)
+        cuts = np.unique(np.concatenate([[0], nearest[(nearest > 0) & (nearest < len(self))]]))
+        edges = [*cuts.tolist(), len(self)]
+        first_queries = [0, *query[cuts[1:]].tolist(), self.n_queries]
+        runs = zip(pairwise(edges), pairwise(first_queries), strict=True)
+        return [self._run(*sessions, *queries) for sessions, queries in runs]
+
+    def _run(self, first: int, last: int, first_query: int, last_query: int) -> QueryBlock:
+        low, high = np.searchsorted(self.pair_query, [first_query, last_query]).tolist()
+        pair, page = slice_runs(self.pair, self.page, first, last)
+        click, clicks = slice_runs(self.click, self.clicks, first, last)
+        return QueryBlock(
+            first_query=self.first_query + first_query,
+            first_pair=self.first_pair + low,
+            pair_query=self.pair_query[low:high] - np.int32(first_query),
+            pair=pair - np.int32(low),
+            page=page,
+            click=click,
+            clicks=clicks,
+            weight=self.weight[first:last],
         )
 
-    def blocks(self, many: int) -> list[Sessions]:
-        """The same sessions in about `many` runs of equal size, to be worked on side by side."""
-        edges = np.linspace(0, len(self), many + 1).astype(np.int64)
-        return [self._run(int(start), int(end)) for start, end in pairwise(edges) if end > start]
 
-    def _run(self, start: int, end: int) -> Sessions:
-        page, clicks = self.page[start : end + 1], self.clicks[start : end + 1]
-        return Sessions(
-            counts=self.counts,
-            pair=self.pair[page[0] : page[-1]],
-            page=page - page[0],
-            click=self.click[clicks[0] : clicks[-1]],
-            clicks=clicks - clicks[0],
-            weight=self.weight[start:end],
-        )
+@dataclass(frozen=True, slots=True, eq=False)
+class GroupedSessions:
+    """The distinct sessions of a log in the order of their queries, and its counts."""
 
+    counts: Counts  # of the whole log, also where `select` has left some of its sessions
+    whole: QueryBlock  # all sessions; its pairs are the rows of the counts' pairs
 
-def as_sessions(sessions: object, *, progress: Progress | None = None) -> Sessions:
-    """Sessions as they are, or those of a log, grouped.
+    def __len__(self) -> int:
+        return len(self.whole)
 
-    >>> as_sessions({"query": ["pizza"] * 3, "ads": [["a", "b"]] * 3, "clicks": [[2, 1], [], [2, 1]]})
-    Sessions(2 distinct of 3, 2 pairs)
-    """
-    if isinstance(sessions, Sessions):
-        return sessions
-    if isinstance(sessions, Counts) or artifact.is_stored(sessions):
-        raise LogError(
-            "Counts do not tell which clicks were on one page, which this model learns from. Give it the log itself."
-        )
-    from reclick.engines.local.grouper import Grouper
-    from reclick.logs import as_log
+    def __repr__(self) -> str:
+        log = f"{len(self):,} distinct of {self.counts.total:,.0f}"
+        return f"GroupedSessions({log}, {len(self.counts.impressions):,} pairs)"
 
-    grouper, log = Grouper(), as_log(sessions)
-    grouper.add_batches(log.batches(progress=progress))
-    log.refuse_nothing()
-    grouped = grouper.finish()
-    refuse_weightless(grouped.counts, log.name)
-    return grouped
+    @property
+    def pair(self) -> Int32:
+        """The pair of each impression, page after page [impression]."""
+        return self.whole.pair
 
+    @property
+    def page(self) -> Int64:
+        """Where each page starts [session + 1]."""
+        return self.whole.page
 
-def _starts(sizes: Int64) -> Int64:
-    return np.concatenate([np.zeros(1, np.int64), np.cumsum(sizes)])
+    @property
+    def click(self) -> Int32:
+        """The positions clicked, from 1, in their order [click]."""
+        return self.whole.click
 
+    @property
+    def clicks(self) -> Int64:
+        """Where each session's clicks start [session + 1]."""
+        return self.whole.clicks
 
-@kernel
-def _gathered(values: Int32, starts: Int64, chosen: Int64, size: int) -> Int32:
-    """The runs values[starts[i]] … values[starts[i + 1] − 1] of the chosen i, end to end."""
-    out = np.empty(size, np.int32)
-    at = 0
-    for i in chosen:
-        for place in range(starts[i], starts[i + 1]):
-            out[at] = values[place]
-            at += 1
-    return out
+    @property
+    def weight(self) -> Float64:
+        """How many sessions of the log are this one [session]."""
+        return self.whole.weight
+
+    @property
+    def max_ads(self) -> int:
+        """The longest page."""
+        return self.whole.max_ads
+
+    def select(self, rows: Int64) -> GroupedSessions:
+        """Some of the sessions, with the same pairs: for cross-validation."""
+        return replace(self, whole=self.whole.select(rows))
+
+    def reweight(self, weight: Float64) -> GroupedSessions:
+        """The same sessions with other weights [session], without those of weight 0."""
+        return replace(self, whole=self.whole.reweight(weight))
+
+    def blocks(self, n: int) -> list[QueryBlock]:
+        """The sessions in at most `n` blocks of about equal size, cut between queries."""
+        return self.whole.split(n)

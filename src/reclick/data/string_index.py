@@ -1,4 +1,8 @@
-"""Distinct byte strings and their codes: queries and ads across batches, and click lists as the bytes of their positions."""
+"""Distinct byte strings and their codes: queries, ads, and click lists as bytes.
+
+Hash tables are laid out in lines of the processor's cache: a visit costs one miss, and a line is
+searched without a branch.
+"""
 
 from __future__ import annotations
 
@@ -6,22 +10,25 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from reclick.data.batch import Int32, Int64
-from reclick.engines.local.cachelines import SLOTS, aligned, place_in_line
+from reclick.data.ragged import Int32, Int64, read_only
 from reclick.runtime.jit import kernel
 
 Bytes = npt.NDArray[np.uint8]
 EMPTY = -1
-FULL = 0.6  # the share of slots used beyond which a table grows
-BLOCK = 128  # strings looked up together, so that their memory accesses overlap
-WORD = 4  # bytes
-HEAD = 2  # words before each string: its code and its size
+MAX_LOAD = 0.6  # the share of slots used beyond which a table grows
+LOOKUP_BLOCK = 128  # strings looked up together, so that their memory accesses overlap
+WORD_BYTES = 4
+HEADER_WORDS = 2  # before each string: its code and its size
+LINE_BYTES = 64
+SLOTS_PER_LINE = 4  # 8 bytes of key and 8 of what is stored with it
+NO_BYTES: Bytes = read_only(np.zeros(0, np.uint8))
 
 
 class Interner:
-    """Gives every distinct string a code 0, 1, 2 … in the order first met.
+    """Gives every distinct string a code 0, 1, 2 … in the order of first appearance.
 
-    A slot holds a string's hash and where it stands in the arena, there after its code and its size: to look it up is to visit two places.
+    A slot holds the hash of a string and its place in the arena, where the code and the size
+    stand before the bytes: a lookup visits two places in memory.
 
     >>> Interner().codes(pa.array(["b", "a", "b"]))
     array([0, 1, 0], dtype=int32)
@@ -31,29 +38,31 @@ class Interner:
         self.size = 0
         self._end = 0  # words of the arena that are used
         self._slots = _empty(1024)  # [slot] hash, and place in the arena or EMPTY; open addressing
-        self._arena: Int32 = np.zeros(
-            1 << 12, np.int32
-        )  # every distinct string: code, size, and bytes filled up to whole words
+        # Every distinct string: code, size, and bytes filled up to whole words.
+        self._arena: Int32 = np.zeros(1 << 12, np.int32)
 
     def codes(self, strings: pa.Array) -> Int32:
         """The code of each string; new strings are added."""
         return self.codes_of_bytes(*buffers(strings))
 
     def codes_of_bytes(self, offsets: Int64, data: Bytes, *, width: int = 1) -> Int32:
-        """The code of each slice data[offsets[i]:offsets[i + 1]], its items being `width` bytes wide; new ones are added."""
+        """The code of each slice data[offsets[i]:offsets[i + 1]], in items of `width` bytes.
+
+        New ones are added.
+        """
+        offsets, data = read_only(offsets), read_only(data)
         codes = np.empty(len(offsets) - 1, np.int32)
         done = 0
         while done < len(codes):
-            end = min(
-                len(codes), done + max(4096, self.size // 16)
-            )  # room for this many, not for all, as most are known
+            # Room for this many, not for all, as most are known.
+            end = min(len(codes), done + max(4096, self.size // 16))
             self._reserve(end - done, int(offsets[end] - offsets[done]) * width)
             self._look_up(offsets[done : end + 1], width, data, codes[done:end], add=True)
             done = end
         return codes
 
     def find(self, strings: pa.Array) -> Int32:
-        """The code of each string, -1 for one never met."""
+        """The code of each string, −1 for an unknown one."""
         offsets, data = buffers(strings)
         codes = np.empty(len(strings), np.int32)
         self._look_up(offsets, 1, data, codes, add=False)
@@ -74,7 +83,7 @@ class Interner:
         return offsets, data
 
     def _look_up(self, offsets: Int64, width: int, data: Bytes, codes: Int32, *, add: bool) -> None:
-        """Fill in the codes; a string never met gets a new one, or −1."""
+        """Fill in the codes; an unknown string gets a new one, or −1."""
         arena = self._arena
         self.size, self._end = _look_up(
             self._slots,
@@ -91,13 +100,13 @@ class Interner:
 
     def _reserve(self, strings: int, size: int) -> None:
         """Make room for this many more strings of this many bytes in all."""
-        words = self._end + strings * (HEAD + 1) + size // WORD
+        words = self._end + strings * (HEADER_WORDS + 1) + size // WORD_BYTES
         if words > len(self._arena):
             bigger = np.zeros(max(words, len(self._arena) * 3 // 2), np.int32)
             bigger[: self._end] = self._arena[: self._end]
             self._arena = bigger
-        if self.size + strings > FULL * len(self._slots):
-            bigger_slots = _empty(1 << int((self.size + strings) / FULL).bit_length())
+        if self.size + strings > MAX_LOAD * len(self._slots):
+            bigger_slots = _empty(1 << int((self.size + strings) / MAX_LOAD).bit_length())
             _move(self._slots, bigger_slots)
             self._slots = bigger_slots
 
@@ -108,19 +117,36 @@ def buffers(strings: pa.Array) -> tuple[Int64, Bytes]:
     wide = pa.types.is_large_string(strings.type)
     _, offsets, data = strings.buffers()
     if offsets is None or len(strings) == 0:
-        return np.zeros(len(strings) + 1, np.int64), np.zeros(0, np.uint8)
+        return read_only(np.zeros(len(strings) + 1, np.int64)), NO_BYTES
     raw = np.frombuffer(offsets, np.int64 if wide else np.int32)[
         strings.offset : strings.offset + len(strings) + 1
     ]
-    starts = raw.astype(np.int64)
-    starts.flags.writeable = (
-        False  # as those of a batch's click lists are, so that kernels compile once
-    )
-    return starts, np.frombuffer(data, np.uint8) if data is not None else np.zeros(0, np.uint8)
+    bytes_ = NO_BYTES if data is None else read_only(np.frombuffer(data, np.uint8))
+    return read_only(raw.astype(np.int64)), bytes_
+
+
+def cache_aligned_table(slots: int) -> Int64:
+    """A table of zeros [slot, 2] that starts where a line of the cache starts.
+
+    >>> cache_aligned_table(1024).ctypes.data % LINE_BYTES
+    0
+    """
+    spare = np.zeros(2 * slots + LINE_BYTES // 8, np.int64)
+    start = -spare.ctypes.data % LINE_BYTES // 8
+    return spare[start : start + 2 * slots].reshape(slots, 2)
+
+
+@kernel
+def find_in_line(keys: Int64, home: int, first: int, key: int) -> int:
+    """Where a key is in the line at `home`, whose first key was read; −1 when it is not there."""
+    place = 0 if first == key else -1
+    place = 1 if keys[home + 1] == key else place
+    place = 2 if keys[home + 2] == key else place
+    return 3 if keys[home + 3] == key else place
 
 
 def _empty(slots: int) -> Int64:
-    table = aligned(slots)
+    table = cache_aligned_table(slots)
     table[:, 1] = EMPTY
     return table
 
@@ -149,14 +175,17 @@ def _look_up(
     codes: Int32,
     add: bool,
 ) -> tuple[int, int]:
-    """Fill in the codes of strings, a block at a time: misses of the cache then overlap instead of queueing. The new size and end."""
-    hashes, places = np.empty(BLOCK, np.int64), np.empty(BLOCK, np.int64)
-    for first in range(0, len(codes), BLOCK):
-        many = min(BLOCK, len(codes) - first)
-        for i in range(many):
+    """Fill in the codes of strings; the new size and end.
+
+    A block at a time, so that cache misses overlap instead of queueing.
+    """
+    hashes, places = np.empty(LOOKUP_BLOCK, np.int64), np.empty(LOOKUP_BLOCK, np.int64)
+    for first in range(0, len(codes), LOOKUP_BLOCK):
+        block = min(LOOKUP_BLOCK, len(codes) - first)
+        for i in range(block):
             hashes[i] = _hash(data, offsets[first + i] * width, offsets[first + i + 1] * width)
-        _guess(slots, arena, hashes[:many], places, codes[first : first + many])
-        for i in range(many):
+        _guess(slots, arena, hashes[:block], places, codes[first : first + block])
+        for i in range(block):
             start, stop = offsets[first + i] * width, offsets[first + i + 1] * width
             if places[i] != EMPTY and _same(arena, text, places[i], data, start, stop):
                 continue
@@ -171,14 +200,17 @@ def _look_up(
 
 @kernel
 def _guess(slots: Int64, arena: Int32, hashes: Int64, places: Int64, codes: Int32) -> None:
-    """Where in the arena strings of these hashes stand, and their codes: nearly always right; EMPTY where none is in the line that it belongs to."""
+    """Where strings of these hashes probably stand in the arena, and their codes.
+
+    EMPTY where the line that a hash belongs to does not have it.
+    """
     keys = slots[:, 0]
-    mask = np.int64(len(slots) - 1) & -SLOTS
+    mask = np.int64(len(slots) - 1) & -SLOTS_PER_LINE
     for i in range(len(hashes)):
         places[i] = keys[hashes[i] & mask]
     for i in range(len(hashes)):
         home = hashes[i] & mask
-        place = place_in_line(keys, home, places[i], hashes[i])
+        place = find_in_line(keys, home, places[i], hashes[i])
         places[i] = slots[home + place, 1] if place >= 0 else EMPTY
     for i in range(len(hashes)):
         codes[i] = arena[places[i]] if places[i] != EMPTY else EMPTY
@@ -189,7 +221,7 @@ def _same(arena: Int32, text: Bytes, place: int, data: Bytes, start: int, end: i
     """Whether the string at a place of the arena is data[start:end]."""
     if arena[place + 1] != end - start:
         return False
-    at = (place + HEAD) * WORD
+    at = (place + HEADER_WORDS) * WORD_BYTES
     for i in range(end - start):  # noqa: SIM110  (a plain loop compiles to a plain loop)
         if text[at + i] != data[start + i]:
             return False
@@ -202,7 +234,7 @@ def _slot(
 ) -> int:
     """The slot that holds this string, or the empty slot where it belongs."""
     mask = np.int64(len(slots) - 1)
-    slot = value & mask & -SLOTS
+    slot = value & mask & -SLOTS_PER_LINE
     while slots[slot, 1] != EMPTY:
         if slots[slot, 0] == value and _same(arena, text, slots[slot, 1], data, start, end):
             return int(slot)
@@ -216,10 +248,10 @@ def _append(
 ) -> int:
     """Write a new string at the end of the arena; the new end."""
     arena[end], arena[end + 1] = code, stop - start
-    at = (end + HEAD) * WORD
+    at = (end + HEADER_WORDS) * WORD_BYTES
     for i in range(stop - start):
         text[at + i] = data[start + i]
-    return int(end + HEAD + (stop - start + WORD - 1) // WORD)
+    return int(end + HEADER_WORDS + (stop - start + WORD_BYTES - 1) // WORD_BYTES)
 
 
 @kernel
@@ -228,7 +260,7 @@ def _move(slots: Int64, bigger: Int64) -> None:
     mask = np.int64(len(bigger) - 1)
     for old in range(len(slots)):
         if slots[old, 1] != EMPTY:
-            slot = slots[old, 0] & mask & -SLOTS
+            slot = slots[old, 0] & mask & -SLOTS_PER_LINE
             while bigger[slot, 1] != EMPTY:
                 slot = (slot + 1) & mask
             bigger[slot, 0], bigger[slot, 1] = slots[old, 0], slots[old, 1]
@@ -236,12 +268,12 @@ def _move(slots: Int64, bigger: Int64) -> None:
 
 @kernel
 def _offsets(arena: Int32, size: int) -> Int64:
-    """Where each string starts when they are laid end to end, without anything between."""
+    """Where each string starts when they are laid end to end."""
     offsets = np.zeros(size + 1, np.int64)
     place = 0
     for code in range(size):
         offsets[code + 1] = offsets[code] + arena[place + 1]
-        place += HEAD + (arena[place + 1] + WORD - 1) // WORD
+        place += HEADER_WORDS + (arena[place + 1] + WORD_BYTES - 1) // WORD_BYTES
     return offsets
 
 
@@ -250,7 +282,7 @@ def _copy(arena: Int32, text: Bytes, offsets: Int64, data: Bytes) -> None:
     """Lay the strings end to end."""
     place = 0
     for code in range(len(offsets) - 1):
-        at = (place + HEAD) * WORD
+        at = (place + HEADER_WORDS) * WORD_BYTES
         for i in range(arena[place + 1]):
             data[offsets[code] + i] = text[at + i]
-        place += HEAD + (arena[place + 1] + WORD - 1) // WORD
+        place += HEADER_WORDS + (arena[place + 1] + WORD_BYTES - 1) // WORD_BYTES

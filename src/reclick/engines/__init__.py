@@ -1,1 +1,74 @@
-"""An engine answers "count": the same `Counts` from every engine. One is here; another would be beside it."""
+"""Where logs are reduced to what models learn from, and where iterative fits run: the engines.
+
+`as_counts` and `as_grouped` are the one place where a log becomes counts or grouped sessions.
+"""
+
+from __future__ import annotations
+
+from typing import cast
+
+from reclick.data.counts import Counts, require_positive_weight
+from reclick.data.grouped_sessions import GroupedSessions
+from reclick.engines.base import Engine, Log
+from reclick.engines.duckdb import DuckDBEngine
+from reclick.engines.local import LocalEngine
+from reclick.errors import LogError
+from reclick.logs import as_log
+from reclick.runtime import artifact
+from reclick.runtime.filesystem import Location
+from reclick.runtime.progress import ProgressOption, track_progress
+
+__all__ = ["DuckDBEngine", "Engine", "LocalEngine", "Log", "as_counts", "as_grouped", "count"]
+
+
+def count(
+    sessions: object, *, engine: Engine | None = None, progress: ProgressOption = None
+) -> Counts:
+    """Count a log in one pass.
+
+    `engine` is where: a `LocalEngine` (the default) holds the distinct pairs in memory, a
+    `DuckDBEngine` spills them to disk.
+
+    >>> count({"query": ["pizza"], "ads": [["a", "b"]], "clicks": [[2, 1]]})
+    Counts(1 sessions, 1 queries, 2 ads, 2 pairs)
+    """
+    log = as_log(sessions)
+    with track_progress(progress, f"Counting {log.name}"):
+        counts = (engine or LocalEngine()).count(log)
+    return require_positive_weight(counts, log.name)
+
+
+def as_counts(
+    sessions: object, *, engine: Engine | None = None, progress: ProgressOption = None
+) -> Counts:
+    """Counts as they are, or those of grouped sessions, of a folder of counts, or of a log."""
+    if isinstance(sessions, Counts):
+        return sessions
+    if isinstance(sessions, GroupedSessions):
+        return sessions.counts
+    if artifact.is_artifact(sessions):
+        return Counts.load(cast(Location, sessions))
+    return count(sessions, engine=engine, progress=progress)
+
+
+def as_grouped(
+    sessions: object, *, engine: Engine | None = None, progress: ProgressOption = None
+) -> GroupedSessions:
+    """Grouped sessions as they are, or those of a log.
+
+    >>> log = {"query": ["pizza"] * 3, "ads": [["a", "b"]] * 3, "clicks": [[2, 1], [], [2, 1]]}
+    >>> as_grouped(log)
+    GroupedSessions(2 distinct of 3, 2 pairs)
+    """
+    if isinstance(sessions, GroupedSessions):
+        return sessions
+    if isinstance(sessions, Counts) or artifact.is_artifact(sessions):
+        raise LogError(
+            "Counts do not tell which clicks were on one page, which this model learns from. "
+            "Give it the log itself."
+        )
+    log = as_log(sessions)
+    with track_progress(progress, f"Grouping {log.name}"):
+        grouped = (engine or LocalEngine()).group(log)
+    require_positive_weight(grouped.counts, log.name)
+    return grouped

@@ -1,4 +1,4 @@
-"""The paper's evaluation of any models on any log: fitted, scored, compared, and reported."""
+"""Compare click models on a test log: split, fit, score and report."""
 
 from reclick.evaluation.log_split import Split, split
 from reclick.evaluation.result import Evaluation

@@ -1,10 +1,10 @@
-"""The logs of an evaluation, opened once: counted, grouped where a model needs it, and known again by their content."""
+"""The logs of an evaluation: each is read once, and recognised by its content in a later run."""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
-from functools import cached_property, partial
+from collections.abc import Iterator, Sequence
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -12,115 +12,162 @@ import pyarrow as pa
 
 from reclick.data.batch import SessionBatch
 from reclick.data.counts import Counts
-from reclick.data.grouped_sessions import Sessions, as_sessions
-from reclick.engines.local.counter import Counter
-from reclick.errors import SettingError
+from reclick.data.grouped_sessions import GroupedSessions
+from reclick.engines import Engine, LocalEngine
+from reclick.errors import Argument, SettingError, UsageError
 from reclick.logs import SessionLog, as_log, read_ads, read_labels
-from reclick.runtime.progress import Progress, Told
+from reclick.models import ClickModel
+from reclick.runtime.progress import rename_progress
 
 
-class Log:
-    """A log that is read at most once for its counts, and once for its groups."""
+class _HashedLog:
+    """Passes the batches of a log on to an engine and hashes them on the way."""
 
-    def __init__(self, source: object, ads: object, progress: Progress | None) -> None:
+    def __init__(self, log: SessionLog) -> None:
+        self._log = log
+        self.fingerprint: str | None = None  # known after the first complete pass
+
+    @property
+    def name(self) -> str:
+        return self._log.name
+
+    def batches(self, *, with_rows: bool = False) -> Iterator[SessionBatch]:
+        digest = hashlib.sha256()
+        for batch in self._log.batches(with_rows=with_rows):
+            _hash_batch(digest, batch)
+            yield batch
+        self.fingerprint = digest.hexdigest()
+
+    def require_rows(self) -> None:
+        self._log.require_rows()
+
+
+class EvaluationLog:
+    """A log that one pass turns into counts, a fingerprint and, where needed, grouped sessions."""
+
+    def __init__(
+        self, source: object, ads: object, title: str, engine: Engine, *, grouped: bool = False
+    ) -> None:
         self.log: SessionLog = as_log(source, ads=ads)
-        self._progress = progress
-        self._digest = hashlib.sha256()
+        self._hashed = _HashedLog(self.log)
+        self._title = title
+        self._engine = engine
+        self._grouped = grouped
+
+    @cached_property
+    def groups(self) -> GroupedSessions:
+        """The distinct sessions, for models that need more than counts."""
+        with rename_progress(f"Reading {self._title}"):
+            return self._engine.group(self._hashed)
 
     @cached_property
     def counts(self) -> Counts:
-        """The counts; the pass that makes them makes the fingerprint too."""
-        counter = Counter()
-        counter.add_batches(_digested(self.log.batches(progress=self._progress), self._digest))
-        self.log.refuse_nothing()
-        return counter.finish()
-
-    @cached_property
-    def groups(self) -> Sessions:
-        """Equal sessions grouped, for the models that need them."""
-        return as_sessions(self.log, progress=self._progress)
+        """The counts."""
+        if self._grouped:
+            return self.groups.counts
+        with rename_progress(f"Reading {self._title}"):
+            return self._engine.count(self._hashed)
 
     @property
     def fingerprint(self) -> str:
-        """The same for the same sessions in the same order."""
-        _ = self.counts
-        return self._digest.hexdigest()
+        """A hash of the sessions in their order."""
+        if self._hashed.fingerprint is None:
+            _ = self.counts
+        if self._hashed.fingerprint is None:  # the engine read the files in its own way
+            for _ in self._hashed.batches():
+                pass
+        return str(self._hashed.fingerprint)
 
-    def about(self) -> dict[str, Any]:
-        """What the report says of it."""
+    def describe(self) -> dict[str, Any]:
+        """The name, the sessions and the dropped rows, for the report."""
+        summary = self.log.summary
         return {
             "name": self.log.name,
-            "sessions": self.log.summary.kept,
-            "dropped": dict(self.log.summary.dropped),
+            "sessions": summary.kept,
+            "dropped": dict(summary.dropped),
         }
 
 
-class Inputs(NamedTuple):
-    """What models are fitted on and judged by."""
+class EvaluationInputs(NamedTuple):
+    """What models are fitted and scored on."""
 
-    test: Log
-    train: Log | None
-    history: Log | None
+    test: EvaluationLog
+    train: EvaluationLog | None
+    history: EvaluationLog | None
     text: pa.Table | None  # of the ads
     labels: pa.Table | None
 
-    def key(self, *parts: str) -> dict[str, str | None]:
-        """The fingerprints of some of them: what was made from the same ones is the same."""
-        known: dict[str, Log | None] = {
-            "test": self.test,
-            "train": self.train,
-            "history": self.history,
+    @property
+    def logs(self) -> dict[str, EvaluationLog]:
+        """The logs by name, without those that are missing."""
+        logs = {"test": self.test, "train": self.train, "history": self.history}
+        return {name: log for name, log in logs.items() if log is not None}
+
+    def key(self, *names: str) -> dict[str, str | None]:
+        """The fingerprints of some of the logs, and of the text of the ads."""
+        logs = self.logs
+        return {
+            **{name: logs[name].fingerprint if name in logs else None for name in names},
+            "ads": None if self.text is None else _table_fingerprint(self.text),
         }
-        logs = {
-            part: None if (log := known[part]) is None else log.fingerprint
-            for part in parts
-            if part in known
-        }
-        return logs | (
-            {"ads": None if self.text is None else table_fingerprint(self.text)}
-            if "ads" in parts
-            else {}
-        )
 
 
 def open_inputs(
-    test: object, train: object, history: object, ads: object, labels: object, tell: Told
-) -> Inputs:
-    """Open the logs, the text of the ads and the labels; what is wrong with any of them is said before anything is fitted."""
+    test: object,
+    train: object,
+    history: object,
+    ads: object,
+    labels: object,
+    *,
+    models: Sequence[ClickModel],
+    engine: Engine | None,
+) -> EvaluationInputs:
+    """Open the logs, the text of the ads and the labels; errors in them come before any fit."""
     if test is None:
-        raise SettingError("test: got None, expected a log to judge the models on.")
+        raise SettingError("test", test, "a log to score the models on")
+    engine = engine or LocalEngine()
     text = None if ads is None else read_ads(ads)
-    judging = Log(test, text, partial(tell, "Reading the test log"))
-    others = [
-        None if log is None else Log(log, text, partial(tell, f"Reading the {name}"))
-        for name, log in (("training log", train), ("history", history))
-    ]
-    return Inputs(
-        judging,
-        others[0],
-        others[1],
-        judging.log.ads if text is None else text,
-        open_labels(labels),
+    grouped = any(not model.fitted and not model.fits_from_counts for model in models)
+    test_log = EvaluationLog(test, text, "the test log", engine)
+    return EvaluationInputs(
+        test=test_log,
+        train=None
+        if train is None
+        else EvaluationLog(train, text, "the training log", engine, grouped=grouped),
+        history=None if history is None else EvaluationLog(history, text, "the history", engine),
+        text=test_log.log.ads if text is None else text,
+        labels=_open_labels(labels),
     )
 
 
-def _digested(batches: Iterator[SessionBatch], digest: Any) -> Iterator[SessionBatch]:
-    """The batches, digested on their way."""
-    for batch in batches:
-        _digest_batch(digest, batch)
-        yield batch
+def require_train(unfitted: Sequence[str], train: object) -> None:
+    """Refuse models that are not fitted where there is no log to fit them on."""
+    if unfitted and train is None:
+        raise UsageError(
+            f"{', '.join(unfitted)} not fitted yet. Give ",
+            Argument("train", ...),
+            ", a log to fit them on, or models that are fitted.",
+        )
 
 
-def _digest_batch(digest: Any, batch: SessionBatch) -> None:
-    for text in (batch.queries, batch.ads):
-        digest.update(table_fingerprint(pa.table({"text": text})).encode())
+def _open_labels(labels: object) -> pa.Table | None:
+    """The checked labels; a pair that occurs twice becomes one pair with the mean label."""
+    if labels is None:
+        return None
+    grouped = read_labels(labels).group_by(["query", "ad"], use_threads=False)
+    return grouped.aggregate([("relevance", "mean")]).rename_columns(["query", "ad", "relevance"])
+
+
+def _hash_batch(digest: Any, batch: SessionBatch) -> None:
+    for strings in (batch.queries, batch.ads):
+        digest.update(_table_fingerprint(pa.table({"text": strings})).encode())
     for array in (batch.query, batch.ad, batch.page, batch.click, batch.clicks, batch.weight):
         if array is not None:
             digest.update(np.ascontiguousarray(array).data)
 
 
-def table_fingerprint(table: pa.Table) -> str:
-    """The same for the same rows of a table."""
+def _table_fingerprint(table: pa.Table) -> str:
+    """A hash of the rows of a table."""
     digest = hashlib.sha256(str(table.schema.remove_metadata()).encode())
     for batch in table.combine_chunks().to_batches():
         sink = pa.BufferOutputStream()
@@ -128,20 +175,3 @@ def table_fingerprint(table: pa.Table) -> str:
             writer.write_batch(batch)
         digest.update(sink.getvalue())
     return digest.hexdigest()
-
-
-def open_labels(labels: object) -> pa.Table | None:
-    """The editors' labels, checked; a pair listed twice is one pair of the mean label."""
-    if labels is None:
-        return None
-    table = read_labels(labels)
-    joined = table.group_by(["query", "ad"], use_threads=False).aggregate([("relevance", "mean")])
-    return joined.rename_columns(["query", "ad", "relevance"])
-
-
-def refuse_unfitted(names: list[str], train: object) -> None:
-    """Models that are not fitted need something to be fitted on."""
-    if names and train is None:
-        raise SettingError(
-            f"{', '.join(names)} not fitted yet. Give train=…, a log to fit them on, or models that are fitted."
-        )

@@ -1,4 +1,4 @@
-"""Split a log into history, training and test parts: by time, or by a column that names the part of each session."""
+"""Split a log into history, training and test: by time, or by a column that names the part."""
 
 from __future__ import annotations
 
@@ -7,27 +7,27 @@ from contextlib import ExitStack
 from datetime import date, datetime
 from pathlib import Path
 from typing import NamedTuple
-from uuid import uuid4
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
-from pyarrow import types as kind_of
+from pyarrow import types as arrow_types
 
 from reclick.data.batch import SessionBatch
-from reclick.errors import LogError, SettingError, clear_write_errors
+from reclick.data.ragged import Int64
+from reclick.errors import Argument, LogError, SettingError, UsageError, clear_write_errors
 from reclick.logs import SessionLog, as_log, read_sessions
 from reclick.logs.conversion import session_table
-from reclick.runtime.progress import Progress
+from reclick.runtime.filesystem import Location, as_path, put_file, stage_file
+from reclick.runtime.progress import ProgressOption, track_progress
 
-PARTS = ("history", "train", "test")
+PART_NAMES = ("history", "train", "test")
 WEEK = np.timedelta64(7, "D")
 Cut = str | int | float | date | datetime
-Part = npt.NDArray[np.int64]  # [session] place in PARTS
 
-CUTS = "Give cuts=(where train starts, where test starts) (on the command line --cut where train starts and --cut where test starts)."
+GIVE_CUTS = ("Give ", Argument("cuts", ...), ": where train starts, and where test starts.")
 
 
 class Split(NamedTuple):
@@ -40,143 +40,149 @@ class Split(NamedTuple):
 
 def split(
     sessions: object,
-    to: str | Path,
+    to: Location,
     *,
     by: str = "timestamp",
     cuts: Sequence[Cut] | None = None,
     ads: object = None,
-    progress: Progress | None = None,
+    progress: ProgressOption = None,
 ) -> Split:
-    """Write history.parquet, train.parquet and test.parquet to a folder, and open them. Test keeps queries that train has never seen.
+    """Write history.parquet, train.parquet and test.parquet to a folder, and open them.
 
-    `by` is a column of times, of numbers that grow with time, or of the words "history", "train" and "test". `cuts` are where train and test start;
-    without them the last seven days are the test, the seven before them the training, and what is older is history. The log may be larger than
-    memory.
+    `by` is a column of times, of numbers that grow with time, or of the words "history", "train"
+    and "test". `cuts` are where train and test start. Without them, test is the last seven days,
+    train the seven days before, and history all earlier days. Test includes queries that are not in
+    train. The log may be larger than memory.
 
     >>> import tempfile
-    >>> log = {"query": ["a", "b"], "ads": [["x"], ["y"]], "clicks": [[1], []], "part": ["train", "test"]}
-    >>> [None if part is None else part.summary.kept for part in split(log, tempfile.mkdtemp(), by="part")]
+    >>> log = {"query": ["a", "b"], "ads": [["x"], ["y"]], "clicks": [[1], []]}
+    >>> log["part"] = ["train", "test"]
+    >>> parts = split(log, tempfile.mkdtemp(), by="part")
+    >>> [None if part is None else part.summary.kept for part in parts]
     [None, 1, 1]
     """
-    log, to = as_log(sessions, ads=ads), Path(to)
-    part_of = _part_of(log, by, cuts)
-    beside = [to / f".{part}.parquet.{uuid4().hex}" for part in PARTS]
-    targets = [to / f"{part}.parquet" for part in PARTS]
-    with clear_write_errors(to, "Every file there is whole."):
-        to.mkdir(parents=True, exist_ok=True)
-        try:
-            sessions_of = _write(log, by, part_of, beside, progress)
-            _refuse_empty(sessions_of, log, by)
-            for path, target, many in zip(beside, targets, sessions_of, strict=True):
-                if many:
-                    path.replace(target)
-                else:
-                    target.unlink(missing_ok=True)
-        finally:
-            for path in beside:
-                path.unlink(missing_ok=True)
-    opened = [
+    log = as_log(sessions, ads=ads)
+    targets = [as_path(to) / f"{part}.parquet" for part in PART_NAMES]
+    assign_parts = _part_assigner(log, by, cuts)
+    with (
+        track_progress(progress, f"Splitting {log.name}"),
+        clear_write_errors(str(to), "Every file there is complete."),
+        ExitStack() as stack,
+    ):
+        temporary = [stack.enter_context(stage_file(target)) for target in targets]
+        sizes = _write_parts(log, by, assign_parts, temporary)
+        _require_sessions(sizes, log, by)
+        for path, target, size in zip(temporary, targets, sizes, strict=True):
+            if size:
+                put_file(path, target)
+            else:
+                target.unlink(missing_ok=True)
+    parts = [
         read_sessions(str(target), ads=log.ads, max_ads=log.max_ads) if target.is_file() else None
         for target in targets
     ]
-    return Split(*opened)  # type: ignore[arg-type]  # train and test are there: _refuse_empty
+    return Split(*parts)  # type: ignore[arg-type]  # train and test exist: _require_sessions
 
 
-def _write(
-    log: SessionLog,
-    by: str,
-    part_of: Callable[[pa.Array], Part],
-    beside: list[Path],
-    progress: Progress | None,
+def _write_parts(
+    log: SessionLog, by: str, assign_parts: Callable[[pa.Array], Int64], paths: list[Path]
 ) -> list[int]:
-    """Write each session to the file of its part; the number of sessions of each."""
-    with ExitStack() as opened:
+    """Write each session to the file of its part; returns the number of sessions of each."""
+    with ExitStack() as stack:
         writers: dict[int, pq.ParquetWriter] = {}
-        written = [0] * len(PARTS)
-        for batch in log.batches(with_rows=True, progress=progress):
-            table, part = session_table(batch), part_of(_column(batch, by, log))
-            for place in np.unique(part).tolist():
-                if place not in writers:
-                    writers[place] = opened.enter_context(
-                        pq.ParquetWriter(beside[place], table.schema, compression="zstd")
-                    )
-                rows = table.filter(pa.array(part == place)).cast(writers[place].schema)
-                writers[place].write_table(rows)
-                written[place] += len(rows)
-    return written
+        sizes = [0] * len(PART_NAMES)
+        for batch in log.batches(with_rows=True):
+            table, part = session_table(batch), assign_parts(_split_column(batch, by, log))
+            for index in np.unique(part).tolist():
+                if index not in writers:
+                    writer = pq.ParquetWriter(paths[index], table.schema, compression="zstd")
+                    writers[index] = stack.enter_context(writer)
+                rows = table.filter(pa.array(part == index)).cast(writers[index].schema)
+                writers[index].write_table(rows)
+                sizes[index] += len(rows)
+    return sizes
 
 
-def _column(batch: SessionBatch, by: str, log: SessionLog) -> pa.Array:
+def _split_column(batch: SessionBatch, by: str, log: SessionLog) -> pa.Array:
     rows = batch.rows
     if rows is None or by not in rows.schema.names:
         known = "" if rows is None else f" It has {', '.join(rows.schema.names)}."
         raise LogError(
-            f"{log.name} has no column {by!r} to split by.{known} Name the column with by=…."
+            f"{log.name} has no column {by!r} to split by.{known} Name the column with ",
+            Argument("by", ...),
+            ".",
         )
     column = rows.column(by)
     if column.null_count:
         raise LogError(
-            f"{log.name}: {column.null_count:,} sessions have no {by}, so they are of no part. Fill it in, or leave them out."
+            f"{log.name}: {column.null_count:,} sessions have no {by}, so they belong to no part."
+            " Fill it in, or remove these sessions."
         )
     return column
 
 
-def _part_of(log: SessionLog, by: str, cuts: Sequence[Cut] | None) -> Callable[[pa.Array], Part]:
-    """What says of which part each session is."""
-    first = _column(next(iter(log.batches(with_rows=True))), by, log)
-    if (
-        cuts is None
-        and (kind_of.is_string(first.type) or kind_of.is_large_string(first.type))
-        and first[0].as_py() in PARTS
-    ):
-        return lambda column: _named_parts(column, by)
+def _part_assigner(
+    log: SessionLog, by: str, cuts: Sequence[Cut] | None
+) -> Callable[[pa.Array], Int64]:
+    """A function from a batch's column to an index into PART_NAMES [session]."""
+    first = _split_column(next(iter(log.batches(with_rows=True))), by, log)
+    if cuts is None and _is_text(first.type) and first[0].as_py() in PART_NAMES:
+        return lambda column: _parts_by_name(column, by)
+    if cuts is None and _is_number(first.type):
+        raise UsageError(f"{by} holds numbers, for which a week is not defined. ", *GIVE_CUTS)
     if cuts is not None and len(cuts) != 2:
-        raise SettingError(
-            f"cuts: got {len(cuts)}, expected 2: where train starts, and where test starts."
-        )
-    if cuts is None and (kind_of.is_integer(first.type) or kind_of.is_floating(first.type)):
-        raise SettingError(f"{by} holds numbers, of which nobody can say what a week is. {CUTS}")
+        raise SettingError("cuts", len(cuts), "2: where train starts, and where test starts")
     edges = (
-        _last_weeks(log, by) if cuts is None else [_as_time(pa.array([cut]), by)[0] for cut in cuts]
+        _last_weeks(log, by)
+        if cuts is None
+        else [_to_times(pa.array([cut]), by)[0] for cut in cuts]
     )
     if not edges[0] < edges[1]:
-        raise SettingError(
+        raise UsageError(
             f"cuts: train starts at {edges[0]}, test at {edges[1]}. Test comes after train."
         )
-    return lambda column: np.searchsorted(np.array(edges), _as_time(column, by), side="right")
+    return lambda column: np.searchsorted(np.array(edges), _to_times(column, by), side="right")
 
 
-def _named_parts(column: pa.Array, by: str) -> Part:
-    found = pc.index_in(column, value_set=pa.array(PARTS))
-    if found.null_count:
-        other = column.filter(pc.is_null(found))[0].as_py()
-        raise LogError(f"{by}: got {other!r}, expected one of {', '.join(PARTS)}.")
-    return np.asarray(found, np.int64)
+def _parts_by_name(column: pa.Array, by: str) -> Int64:
+    index = pc.index_in(column, value_set=pa.array(PART_NAMES))
+    if index.null_count:
+        other = column.filter(pc.is_null(index))[0].as_py()
+        raise LogError(f"{by}: got {other!r}, expected one of {', '.join(PART_NAMES)}.")
+    return np.asarray(index, np.int64)
 
 
-def _as_time(column: pa.Array, by: str) -> npt.NDArray[np.generic]:
+def _to_times(column: pa.Array, by: str) -> npt.NDArray[np.generic]:
     """Times, or the numbers that stand for them."""
-    if kind_of.is_integer(column.type) or kind_of.is_floating(column.type):
+    if _is_number(column.type):
         return np.asarray(column, np.float64)
     try:
         times = column.cast(pa.timestamp("us"))
     except pa.ArrowInvalid as error:
         raise LogError(
-            f"{by}: {error}. Expected times, numbers, or the words {', '.join(PARTS)}."
+            f"{by}: {error}. Expected times, numbers, or the words {', '.join(PART_NAMES)}."
         ) from error
     return np.asarray(times)
 
 
 def _last_weeks(log: SessionLog, by: str) -> list[np.datetime64]:
-    """Where the last but one and the last seven days of the log start."""
+    """Where the last seven days of the log and the seven days before them start, in order."""
     latest = max(
-        _as_time(_column(batch, by, log), by).max() for batch in log.batches(with_rows=True)
+        _to_times(_split_column(batch, by, log), by).max() for batch in log.batches(with_rows=True)
     )
     end = latest.astype("datetime64[D]") + np.timedelta64(1, "D")
     return [(end - 2 * WEEK).astype("datetime64[us]"), (end - WEEK).astype("datetime64[us]")]
 
 
-def _refuse_empty(sessions: list[int], log: SessionLog, by: str) -> None:
-    for part, many in zip(PARTS[1:], sessions[1:], strict=True):
-        if not many:
-            raise LogError(f"{log.name}: no session is in {part} when split by {by}. {CUTS}")
+def _require_sessions(sizes: list[int], log: SessionLog, by: str) -> None:
+    for part, size in zip(PART_NAMES[1:], sizes[1:], strict=True):
+        if not size:
+            raise LogError(f"{log.name}: no session is in {part} when split by {by}. ", *GIVE_CUTS)
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    return bool(arrow_types.is_string(kind) or arrow_types.is_large_string(kind))
+
+
+def _is_number(kind: pa.DataType) -> bool:
+    return bool(arrow_types.is_integer(kind) or arrow_types.is_floating(kind))

@@ -1,45 +1,46 @@
-"""Fit what is not fitted, score every model on the test log, and compare. With a folder, what is done there already is not done again."""
+"""Fit and score every model, and compare them; results cached in a folder are used again."""
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Iterable, Mapping
+import hashlib
+import json
+import time
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
-from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, TypeVar
 
 import pyarrow as pa
 
 from reclick import __version__
-from reclick.errors import SettingError
-from reclick.evaluation import log_facts
-from reclick.evaluation.cache import Kept, timed
-from reclick.evaluation.inputs import Inputs, open_inputs, refuse_unfitted
-from reclick.evaluation.result import Evaluation
+from reclick.engines import Engine
+from reclick.errors import StoreError, UsageError, check_whole
+from reclick.evaluation.inputs import EvaluationInputs, open_inputs, require_train
+from reclick.evaluation.result import Evaluation, ScoredModel, collect_details
 from reclick.metrics import (
     SESSION_METRICS,
+    ChunkSums,
     QueryVolumes,
-    SessionSums,
+    check_bootstrap,
+    default_relevance_threshold,
     label_tables,
-    least_relevant,
     relevance_scores,
-    reliability,
+    reliability_curves,
     score,
-    tables,
+    session_tables,
 )
-from reclick.metrics.bootstrap import check_bootstrap
-from reclick.models import MODELS, ClickModel
-from reclick.models.settings import check_whole
+from reclick.models import MODELS, ClickModel, load
 from reclick.profile import describe
-from reclick.runtime.progress import Told, listening, nobody
+from reclick.runtime import artifact
+from reclick.runtime.filesystem import AnyPath, Location, as_path, write_files
+from reclick.runtime.progress import (
+    ProgressOption,
+    count_progress,
+    rename_progress,
+    track_progress,
+)
 
-
-class Judged(NamedTuple):
-    """A fitted model with its sums over the test log, and how long it took."""
-
-    model: ClickModel
-    sums: SessionSums
-    seconds: dict[str, float]
+Output = TypeVar("Output")
+Key = dict[str, Any]  # everything that a cached result depends on
 
 
 def evaluate(
@@ -50,158 +51,214 @@ def evaluate(
     history: object = None,
     labels: object = None,
     ads: object = None,
-    folder: str | Path | None = None,
+    folder: Location | None = None,
     level: float = 0.95,
     resamples: int = 1000,
     seed: int = 0,
-    progress: Told | None = None,
+    engine: Engine | None = None,
+    progress: ProgressOption = None,
 ) -> Evaluation:
-    """Judge models on a test log by every metric of the paper and more, with paired bootstrap intervals at `level`.
+    """Compare models on a test log by many metrics, with paired bootstrap intervals at `level`.
 
-    `models` are models by the name to show, or names of `MODELS`. Those not fitted are fitted on `train`, with priors from `history`. Query volumes
-    are those in `train`. `labels` (query, ad, relevance) add the relevance metrics. With a `folder`, fitted models and sums are kept there, and a
-    second run on the same logs and settings takes them up. `progress(what, done, of how much or None)` is told how far things are.
+    `models` are models by the name to show, or names of `MODELS`. Those not fitted are fitted on
+    `train`, with priors from `history`. Query volumes are those in `train`. `labels` (query, ad,
+    relevance) add the relevance metrics. With a `folder`, fitted models and scores are cached there
+    and used again by a later run on the same logs and settings. `engine` counts and groups the
+    logs. `progress(what, done, total or None)` is called as work is done.
 
     >>> week = {"query": ["pizza"] * 4, "ads": [["a", "b"]] * 4, "clicks": [[1], [], [2, 1], [2]]}
     >>> evaluate(["multiclick", "pbm"], week, train=week, resamples=100).value("PBM", "impossible")
     0.25
     """
-    chosen, tell = named(models), progress or nobody
+    by_name = name_models(models)
     check_bootstrap(level, resamples)
     check_whole("seed", seed, 0)
-    refuse_unfitted([name for name, model in chosen.items() if not model.fitted], train)
-    inputs = open_inputs(test, train, history, ads, labels, tell)
-    kept = None if folder is None else Kept(Path(folder))
-    judged = {name: _judge(name, model, inputs, kept, seed, tell) for name, model in chosen.items()}
-    return _compare(judged, inputs, level, resamples, seed)
+    require_train([name for name, model in by_name.items() if not model.fitted], train)
+    cache = None if folder is None else ResultCache(as_path(folder))
+    with track_progress(progress):
+        inputs = open_inputs(
+            test, train, history, ads, labels, models=list(by_name.values()), engine=engine
+        )
+        scored = {
+            name: _fit_and_score(name, model, inputs, cache, seed)
+            for name, model in by_name.items()
+        }
+        return _compare(scored, inputs, level, resamples, seed)
 
 
-def named(models: Mapping[str, ClickModel] | Iterable[str]) -> dict[str, ClickModel]:
-    """Models by the name to show; those asked for by their name in MODELS have their class's name."""
+def name_models(models: Mapping[str, ClickModel] | Iterable[str]) -> dict[str, ClickModel]:
+    """Models by the name to show; models chosen by their name in MODELS show their class's name."""
     if isinstance(models, Mapping):
-        chosen = dict(models)
+        by_name = dict(models)
     else:
-        names = [models] if isinstance(models, str) else list(models)
-        for name in names:
-            if name not in MODELS:
-                raise SettingError(
-                    f"models: got {name!r}, expected names among {', '.join(MODELS)}."
-                )
-        chosen = {MODELS[name].__name__: MODELS[name]() for name in names}
-    if not chosen:
-        raise SettingError(f"models: got none. Give one or more of {', '.join(MODELS)}.")
-    return chosen
+        classes = [MODELS[name] for name in ([models] if isinstance(models, str) else models)]
+        by_name = {model.__name__: model() for model in classes}
+    if not by_name:
+        raise UsageError(f"models: got none. Give one or more of {', '.join(MODELS)}.")
+    return by_name
 
 
 # ---- one model
 
 
-def _judge(
-    name: str, model: ClickModel, inputs: Inputs, kept: Kept | None, seed: int, tell: Told
-) -> Judged:
-    """A model fitted, unless it is, and scored; or what an earlier run left of that."""
-    fit, score = (
-        partial(_fitted, name, model, inputs, tell),
-        partial(_scored, name, inputs=inputs, seed=seed, tell=tell),
-    )
-    if kept is None:
-        fitted, fit_seconds = timed(fit)
-        sums, score_seconds = timed(partial(score, fitted))
+def _fit_and_score(
+    name: str, model: ClickModel, inputs: EvaluationInputs, cache: ResultCache | None, seed: int
+) -> ScoredModel:
+    """Fit a model, unless it is fitted, and score it; or take both from an earlier run."""
+    fit = partial(_fit, name, model, inputs)
+    score_ = partial(_score, name, inputs=inputs, seed=seed)
+    if cache is None:
+        fitted, fit_seconds = _time(fit)
+        sums, score_seconds = _time(partial(score_, fitted))
     else:
         settings = {"model": model.name, "settings": model.get_params()}
-        given = None if model.fitted else {**settings, **inputs.key("ads", "train", "history")}
-        fitted, fit_seconds = kept.model(name, given, fit)
-        asked = {
-            "seed": seed,
-            "metrics": list(SESSION_METRICS),
-            **inputs.key("ads", "test", "train"),
-        }
-        sums, score_seconds = kept.sums(name, asked, partial(score, fitted))
-    return Judged(fitted, sums, {"fit": fit_seconds, "score": score_seconds})
+        fit_key = None if model.fitted else {**settings, **inputs.key("train", "history")}
+        fitted, fit_seconds = cache.model(name, fit_key, fit)
+        score_key = {"seed": seed, "metrics": list(SESSION_METRICS), **inputs.key("test", "train")}
+        sums, score_seconds = cache.sums(name, score_key, partial(score_, fitted))
+    return ScoredModel(fitted, sums, {"fit": fit_seconds, "score": score_seconds})
 
 
-def _fitted(name: str, model: ClickModel, inputs: Inputs, tell: Told) -> ClickModel:
+def _fit(name: str, model: ClickModel, inputs: EvaluationInputs) -> ClickModel:
     if model.fitted or inputs.train is None:
         return model
-    data = inputs.train.counts if model.counts_suffice else inputs.train.groups
-    steps = itertools.count(1)  # settings tried and iterations, all in one
-    tell(f"Fitting {name}", 0, None)
-    with listening(lambda what, done, total: tell(f"Fitting {name}", next(steps), None)):
-        fitted = model.clone().fit(
-            data, history=None if inputs.history is None else inputs.history.counts, ads=inputs.text
-        )
-    done = next(steps)
-    tell(f"Fitting {name}", done, done)
-    return fitted
+    data = inputs.train.counts if model.fits_from_counts else inputs.train.groups
+    history = None if inputs.history is None else inputs.history.counts
+    with count_progress(f"Fitting {name}"):  # trials and iterations together
+        return model.clone().fit(data, history=history, ads=inputs.text)
 
 
-def _scored(name: str, model: ClickModel, inputs: Inputs, seed: int, tell: Told) -> SessionSums:
-    return score(
-        model,
-        inputs.test.log,
-        _volumes(inputs),
-        seed=seed,
-        progress=partial(tell, f"Scoring {name}"),
-    )
+def _score(name: str, model: ClickModel, inputs: EvaluationInputs, seed: int) -> ChunkSums:
+    with rename_progress(f"Scoring {name}"):
+        return score(model, inputs.test.log, _query_volumes(inputs), seed=seed)
 
 
-def _volumes(inputs: Inputs) -> QueryVolumes | None:
-    """The volumes of queries in training."""
+def _query_volumes(inputs: EvaluationInputs) -> QueryVolumes | None:
     return None if inputs.train is None else QueryVolumes(inputs.train.counts)
+
+
+def _time(work: Callable[[], Output]) -> tuple[Output, float]:
+    """The result of the work, and the seconds that it took."""
+    start = time.perf_counter()
+    output = work()
+    return output, time.perf_counter() - start
 
 
 # ---- all models
 
 
 def _compare(
-    judged: dict[str, Judged], inputs: Inputs, level: float, resamples: int, seed: int
+    scored: dict[str, ScoredModel],
+    inputs: EvaluationInputs,
+    level: float,
+    resamples: int,
+    seed: int,
 ) -> Evaluation:
-    sums = {name: each.sums for name, each in judged.items()}
-    scores, differences = tables(sums, level=level, resamples=resamples, seed=seed)
-    curves = reliability(sums, level=level, resamples=resamples, seed=seed)
-    details = _details(judged, inputs) | {
+    sums = {name: each.sums for name, each in scored.items()}
+    scores, differences = session_tables(sums, level=level, resamples=resamples, seed=seed)
+    curves = reliability_curves(sums, level=level, resamples=resamples, seed=seed)
+    details = collect_details(scored, inputs) | {
         "level": level,
         "resamples": resamples,
         "seed": seed,
         "version": __version__,
     }
     if inputs.labels is not None:
-        pairs = {
+        relevance = {
             name: relevance_scores(each.model, inputs.labels, ads=inputs.text)
-            for name, each in judged.items()
+            for name, each in scored.items()
         }
-        found = label_tables(
-            pairs, level=level, resamples=resamples, seed=seed, volumes=_volumes(inputs)
+        volumes = _query_volumes(inputs)
+        of_labels = label_tables(
+            relevance, level=level, resamples=resamples, seed=seed, volumes=volumes
         )
-        joined = zip((scores, differences, curves), found, strict=True)
-        scores, differences, curves = (pa.concat_tables(both) for both in joined)
+        both = zip((scores, differences, curves), of_labels, strict=True)
+        scores, differences, curves = (pa.concat_tables(tables) for tables in both)
         details["labels"] = {
             "pairs": len(inputs.labels),
             "queries": len(inputs.labels["query"].unique()),
-            "relevant_from": least_relevant(inputs.labels),
+            "relevant_from": default_relevance_threshold(inputs.labels),
         }
     return Evaluation(scores, differences, curves, describe(inputs.test.counts), details)
 
 
-def _details(judged: dict[str, Judged], inputs: Inputs) -> dict[str, Any]:
-    logs = {"test": inputs.test, "train": inputs.train, "history": inputs.history}
-    counts = inputs.test.counts if inputs.train is None else inputs.train.counts
-    satisfied = next((each.model for each in judged.values() if each.model.satisfaction), None)
-    return {
-        "logs": {part: log.about() for part, log in logs.items() if log is not None},
-        "models": {name: _about(each) for name, each in judged.items()},
-        **log_facts.moves(inputs.test.counts),
-        "words": log_facts.words(counts, inputs.text),
-        "disagree": log_facts.disagreements(satisfied, inputs.text),
-    }
+# ---- the cache
 
 
-def _about(judged: Judged) -> dict[str, Any]:
-    model = judged.model
-    told = {
-        "model": model.name,
-        "settings": model.get_params(),
-        "assumes": model.assumes,
-        "fit": getattr(model, "message_", ""),
-    }
-    return {**told, "seconds": judged.seconds, "reasons": dict(judged.sums.reasons)}
+class ResultCache:
+    """The folder of an evaluation: models/NAME and scores/NAME, each with a key of its inputs."""
+
+    def __init__(self, folder: AnyPath) -> None:
+        self.folder = folder
+
+    def model(
+        self, name: str, key: Key | None, fit: Callable[[], ClickModel]
+    ) -> tuple[ClickModel, float]:
+        """The model of an earlier run with the same key, or a new one, and the seconds of its fit.
+
+        Without a key the model is always new.
+        """
+        folder = self.folder / "models" / folder_name(name)
+        note_path = folder.with_name(f"{folder.name}.json")
+        note = _read_note(note_path)
+        if (
+            key is not None
+            and note.get("key") == _hash_key(key)
+            and note.get("fingerprint") == _model_fingerprint(folder)
+        ):
+            return load(folder), float(note["seconds"])
+        model, seconds = _time(fit)
+        model.save(folder)
+        note = {
+            "key": None if key is None else _hash_key(key),
+            "fingerprint": _model_fingerprint(folder),
+            "seconds": seconds,
+        }
+        text = json.dumps(note)
+        write_files(
+            note_path.parent, {note_path.name: lambda path: path.write_text(text, encoding="utf-8")}
+        )
+        return model, seconds
+
+    def sums(self, name: str, key: Key, score: Callable[[], ChunkSums]) -> tuple[ChunkSums, float]:
+        """The sums of an earlier run of the same model and key, or new ones, and their seconds."""
+        folder = self.folder / "scores" / folder_name(name)
+        model_folder = self.folder / "models" / folder_name(name)
+        digest = _hash_key({**key, "fingerprint": _model_fingerprint(model_folder)})
+        try:
+            stored = artifact.read(folder, kind="scores") if artifact.is_artifact(folder) else None
+        except StoreError:
+            stored = None  # altered or incomplete: score again
+        if stored is not None and stored.settings.get("key") == digest:
+            return ChunkSums.from_tables(stored.tables), float(stored.settings["seconds"])
+        sums, seconds = _time(score)
+        settings = {"key": digest, "seconds": seconds}
+        artifact.write(folder, kind="scores", settings=settings, tables=sums.to_tables())
+        return sums, seconds
+
+
+def folder_name(name: str) -> str:
+    """A model's name as the name of a folder: letters and digits, and a hash of the name."""
+    safe = "".join(letter if letter.isalnum() else "-" for letter in name.casefold())[:60]
+    return f"{safe}-{hashlib.sha256(name.encode()).hexdigest()[:6]}"
+
+
+def _read_note(path: AnyPath) -> dict[str, Any]:
+    try:
+        return dict(json.loads(path.read_text(encoding="utf-8")))
+    except (OSError, ValueError):
+        return {}
+
+
+def _model_fingerprint(folder: AnyPath) -> str | None:
+    """A hash of the contents of a model's folder; None where there is no complete model."""
+    try:
+        artifact.read(folder, kind="model")
+        return artifact.fingerprint(folder)
+    except StoreError:
+        return None
+
+
+def _hash_key(key: Key) -> str:
+    text = json.dumps({**key, "reclick": __version__}, sort_keys=True, default=str)
+    return hashlib.sha256(text.encode()).hexdigest()

@@ -1,14 +1,13 @@
-"""What a search stack takes away: graded judgments in the formats of other tools, and click propensities."""
+"""Exports for a search stack: graded judgments in the formats of other tools, and propensities."""
 
-from reclick.exports.judgment_table import judgments
+from reclick.exports.judgment_table import judgments, to_ir_measures, to_ranx
 from reclick.exports.propensity_table import propensities
-from reclick.exports.python_objects import to_ir_measures, to_ranx
-from reclick.exports.registry import FORMATS, export
-from reclick.exports.request import Exported
+from reclick.exports.registry import EXPORT_FORMATS, export
+from reclick.exports.request import ExportResult
 
 __all__ = [
-    "FORMATS",
-    "Exported",
+    "EXPORT_FORMATS",
+    "ExportResult",
     "export",
     "judgments",
     "propensities",

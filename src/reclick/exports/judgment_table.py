@@ -1,101 +1,154 @@
-"""Judgments: the relevance of pairs with grades, in slices, and the count of what was graded and what was left out."""
+"""Judgments: the relevance of (query, ad) pairs with grades, batch by batch or as one table."""
 
 from __future__ import annotations
 
 import json
 import logging
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
-from typing import Any, Unpack
+from importlib import import_module
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from reclick.data.batch import Float64
-from reclick.errors import CannotAnswerError, SettingError
-from reclick.exports.grading import Grading, Rule, takes_grading
-from reclick.exports.pair_batches import PairSlices, side_by_side
+from reclick.data.ragged import Float64, Int32
+from reclick.errors import Argument, CannotAnswerError, MissingExtraError, UsageError
+from reclick.exports.request import Cuts, ExportRequest, ExportResult, GradingRule
+from reclick.logs import as_pairs
 from reclick.models.base import ClickModel
-from reclick.runtime.progress import Progress
+from reclick.runtime.filesystem import AnyPath
+from reclick.runtime.parallel import parallel_map, thread_limit
+from reclick.runtime.progress import ProgressOption, report_progress, track_progress
 
 logger = logging.getLogger("reclick")
 
+BATCH_PAIRS = 1 << 17  # the pairs of the last query are added to it
+MAX_BATCHES_AT_ONCE = 8  # each takes memory
 
-class Judged:
-    """The pairs of a model with what it believes of them and their grade, slice by slice; counts what it gives and what it leaves out.
 
-    Quantiles as cut points take a pass of their own, which keeps one number a pair.
+def judgments(
+    model: ClickModel,
+    *,
+    pairs: object = None,
+    cuts: Cuts = "quartiles",
+    by: str = "relevance",
+    bound: str = "low",
+    min_support: float = 10.0,
+    level: float = 0.9,
+    progress: ProgressOption = None,
+) -> pa.Table:
+    """Graded pairs as a table: query, ad, the graded value, low, high, support and grade, from 0.
+
+    `pairs` is a table with columns query and ad, by default all pairs of the training log. `cuts`
+    are the cut points: numbers, or "halves", "terciles", "quartiles", "quintiles" or "deciles" of
+    the clicked pairs. `by` is the value that is graded: "relevance", "attractiveness" or
+    "satisfaction". With `bound` "low" the cut points apply to the lower end of its interval of
+    `level`, with "value" to the value itself. Pairs with fewer than `min_support` impressions are
+    left out; their number is logged. It is in the table's schema too, under "reclick", with the
+    cut points.
+
+    >>> log = {"query": ["pizza"] * 1001, "ads": [["a"]] * 1000 + [["b"]]}
+    >>> log["clicks"] = [[1]] * 900 + [[]] * 100 + [[1]]
+    >>> from reclick.models import DCTR
+    >>> table = judgments(DCTR().fit(log), cuts=(0.25, 0.5, 0.75), min_support=1)
+    >>> table.select(["ad", "grade"]).to_pylist()
+    [{'ad': 'a', 'grade': 3}, {'ad': 'b', 'grade': 2}]
+    """
+    rule = GradingRule(cuts, by, bound, min_support, level)
+    columns = {
+        "query": "query",
+        "ad": "ad",
+        by: by,
+        "low": f"{by}_low",
+        "high": f"{by}_high",
+        "support": "impressions",
+        "grade": "grade",
+    }
+    with track_progress(progress, "Grading pairs"):
+        graded = GradedPairs(model, pairs, rule)
+        tables = [table.select(list(columns.values())) for table in graded.graded_tables()]
+    for reason, n in graded.left_out.items():
+        logger.warning("judgments: %s pairs left out, %s.", f"{n:,}", reason)
+    settings = {**graded.settings(), "left_out": dict(graded.left_out)}
+    return add_settings(pa.concat_tables(tables).rename_columns(list(columns)), settings)
+
+
+class GradedPairs:
+    """The pairs of a model with their relevance and grade, in batches.
+
+    Counts the pairs of each grade and those left out. Quantiles as cut points take a pass of their
+    own, which holds one number per pair.
     """
 
     def __init__(
-        self,
-        model: ClickModel,
-        pairs: object = None,
-        rule: Rule | None = None,
-        *,
-        progress: Progress | None = None,
+        self, model: ClickModel, pairs: object = None, rule: GradingRule | None = None
     ) -> None:
-        self.rule = rule or Rule()
+        self.rule = rule or GradingRule()
         self.left_out: Counter[str] = Counter()
         self.grades: Counter[int] = Counter()
         self.queries = 0
         self._model = model
-        self._slices = PairSlices(model, pairs)
-        self._progress = progress
+        self._batches = PairBatches(model, pairs)
         self._done = 0
         if self.rule.by == "satisfaction" and not model.satisfaction:
             raise CannotAnswerError(
-                f'{type(model).__name__} learns no satisfaction: grade by="relevance" or by="attractiveness".'
+                f"{type(model).__name__} has no satisfaction: grade ",
+                Argument("by", "relevance"),
+                " or ",
+                Argument("by", "attractiveness"),
+                ".",
             )
-        self.cuts = (
-            self.rule.cut_points(self._figures())
-            if isinstance(self.rule.cuts, str)
-            else self.rule.cuts
-        )
+        quantiles = isinstance(self.rule.cuts, str)
+        self.cuts = self.rule.cut_points(self._clicked_values() if quantiles else np.zeros(0))
+
+    @classmethod
+    def from_request(cls, request: ExportRequest) -> GradedPairs:
+        """The graded pairs that an export is to write."""
+        return cls(request.model, request.pairs, request.rule)
 
     def __len__(self) -> int:
         return sum(self.grades.values())
 
     def tables(self) -> Iterator[pa.Table]:
-        """Every pair, with all columns of `relevance` and `grade`, which is null where the support is too small."""
+        """All pairs with the columns of `relevance` and `grade`, null without enough support."""
         for table in self._relevance():
-            supported = self.rule.supported(_numbers(table, "impressions"))
-            grades = pa.array(
-                self.rule.grades(_numbers(table, self.rule.figure), self.cuts), mask=~supported
-            )
-            self._count(table, grades)
-            yield table.append_column("grade", grades)
+            supported = self.rule.has_support(_to_numpy(table, "impressions"))
+            grades = self.rule.grade(_to_numpy(table, self.rule.column), self.cuts)
+            column = pa.array(grades, mask=~supported)
+            self._count(table, column)
+            yield table.append_column("grade", column)
 
-    def graded(self, *checks: Callable[[pa.Table], pa.Table]) -> Iterator[pa.Table]:
-        """The pairs that have a grade; `checks` may leave out more of them, and call `leave_out` when they do."""
+    def graded_tables(self, *checks: Callable[[pa.Table], pa.Table]) -> Iterator[pa.Table]:
+        """The pairs that have a grade; `checks` may leave out more of them by `leave_out`."""
         for table in self.tables():
-            kept = table.filter(table["grade"].is_valid())
+            graded = table.filter(table["grade"].is_valid())
             for check in checks:
-                kept = check(kept)
-            if kept.num_rows:
-                yield kept
-        self.refuse_nothing()
+                graded = check(graded)
+            if graded.num_rows:
+                yield graded
+        self.require_pairs()
 
     def leave_out(self, table: pa.Table, rows: pa.Array, reason: str) -> pa.Table:
-        """The table without these rows, which were counted as graded and are left out after all, for this reason."""
-        kept, lost = table.filter(pc.invert(rows)), table.filter(rows)
-        self.left_out[reason] += lost.num_rows
-        self.grades.subtract(_histogram(lost["grade"].combine_chunks()))
-        self.queries -= _many(table["query"]) - _many(kept["query"])
-        return kept
+        """The table without these rows, which no longer count as graded."""
+        rest, removed = table.filter(pc.invert(rows)), table.filter(rows)
+        self.left_out[reason] += removed.num_rows
+        self.grades.subtract(_histogram(removed["grade"].combine_chunks()))
+        self.queries -= len(table["query"].unique()) - len(rest["query"].unique())
+        return rest
 
-    def refuse_nothing(self) -> None:
-        """Raise when no pair is left: a file without judgments would pass for one."""
+    def require_pairs(self) -> None:
+        """Raise if no pair is left: a file without judgments would look like a valid one."""
         if not len(self):
-            reasons = "; ".join(f"{many:,} {reason}" for reason, many in self.left_out.items())
-            raise SettingError(
-                f"No pair is left to be judged: {reasons}. Ask for less with a smaller min_support."
+            reasons = "; ".join(f"{n:,} {reason}" for reason, n in self.left_out.items())
+            raise UsageError(
+                f"No pair is left to grade: {reasons}. Try a smaller ", Argument("min_support"), "."
             )
 
     def settings(self) -> dict[str, Any]:
-        """What grades were made with, as JSON holds it."""
+        """What the grades were made with, as JSON values."""
         rule = self.rule
         return {
             "model": self._model.name,
@@ -107,95 +160,155 @@ class Judged:
             "quantiles": rule.cuts if isinstance(rule.cuts, str) else None,
         }
 
+    def result(self, files: Iterable[AnyPath], *notes: str) -> ExportResult:
+        """What to report when the graded pairs are written; empty notes are left out."""
+        return ExportResult(
+            files=tuple(files),
+            rows=len(self),
+            queries=self.queries,
+            grades={grade: self.grades[grade] for grade in range(len(self.cuts) + 1)},
+            cuts=self.cuts,
+            column=self.rule.column,
+            left_out=dict(self.left_out),
+            notes=tuple(filter(None, notes)),
+        )
+
     def _count(self, table: pa.Table, grades: pa.Array) -> None:
-        self.queries += _many(table["query"].filter(grades.is_valid()))
+        self.queries += len(table["query"].filter(grades.is_valid()).unique())
         self.grades.update(_histogram(grades))
         if grades.null_count:
-            self.left_out[self.rule.unsupported] += grades.null_count
+            self.left_out[self.rule.support_reason] += grades.null_count
 
-    def _figures(self) -> Float64:
-        """The figure of every pair that is to be graded and was clicked: without a click, figures differ by hardly more than support."""
-        figures, supported = [], 0
+    def _clicked_values(self) -> Float64:
+        """The value of every pair with enough support and a click.
+
+        Without a click, values differ by hardly more than support.
+        """
+        values, n_supported = [], 0
         for table in self._relevance():
-            kept = self.rule.supported(_numbers(table, "impressions"))
-            supported += int(kept.sum())
-            figures.append(
-                _numbers(table, self.rule.figure)[kept & (_numbers(table, "clicks") > 0)]
+            supported = self.rule.has_support(_to_numpy(table, "impressions"))
+            n_supported += int(supported.sum())
+            clicked = _to_numpy(table, "clicks") > 0
+            values.append(_to_numpy(table, self.rule.column)[supported & clicked])
+        if not n_supported:
+            self.left_out[self.rule.support_reason] = len(self._batches)
+            self.require_pairs()
+        if not sum(map(len, values)):
+            raise UsageError(
+                "None of the pairs to grade was clicked, so quantiles are not defined. Give cut"
+                " points: ",
+                Argument("cuts", (0.05, 0.2)),
+                ".",
             )
-        if not supported:
-            self.left_out[self.rule.unsupported] = len(self._slices)
-            self.refuse_nothing()
-        if not sum(map(len, figures)):
-            raise SettingError(
-                "None of the pairs to be judged was clicked, so quantiles mean nothing. "
-                "Give cut points: cuts=(0.05, 0.2) (on the command line --cuts 0.05,0.2)."
-            )
-        return np.concatenate(figures)
+        return np.concatenate(values)
 
     def _relevance(self) -> Iterator[pa.Table]:
         passes = 2 if isinstance(self.rule.cuts, str) else 1
-        for table in side_by_side(
-            partial(self._model.relevance, level=self.rule.level), self._slices
-        ):
+        threads = min(MAX_BATCHES_AT_ONCE, thread_limit())
+        relevance = partial(self._model.relevance, level=self.rule.level)
+        for table in parallel_map(relevance, self._batches, threads=threads):
             self._done += table.num_rows
-            if self._progress is not None:
-                self._progress(self._done, passes * len(self._slices))
+            report_progress("pairs", self._done, passes * len(self._batches))
             yield table
 
 
-@takes_grading
-def judgments(
-    model: ClickModel,
-    *,
-    pairs: object = None,
-    progress: Progress | None = None,
-    **grading: Unpack[Grading],
-) -> pa.Table:
-    """Graded pairs as a table: query, ad, the value graded by, low, high, support (impressions) and grade, from 0.
-
-    `pairs` is a table with columns query and ad, by default all pairs of the training log. `cuts` are the cut points, `by` the value and `bound` the
-    figure they are on: "low", the lower end of the interval of `level`, or the "value" itself. Pairs shown less than `min_support` times are left
-    out; their number is logged. It is kept in the table's schema too, under "reclick", with the cut points.
-
-    >>> log = {"query": ["pizza"] * 1001, "ads": [["a"]] * 1000 + [["b"]], "clicks": [[1]] * 900 + [[]] * 100 + [[1]]}
-    >>> from reclick.models import DCTR
-    >>> found = judgments(DCTR().fit(log), cuts=(0.25, 0.5, 0.75), min_support=1)
-    >>> found.select(["ad", "grade"]).to_pylist()
-    [{'ad': 'a', 'grade': 3}, {'ad': 'b', 'grade': 2}]
-    """
-    rule = Rule.of(**grading)
-    judged, by = Judged(model, pairs, rule, progress=progress), rule.by
-    columns = {
-        "query": "query",
-        "ad": "ad",
-        by: by,
-        "low": f"{by}_low",
-        "high": f"{by}_high",
-        "support": "impressions",
-        "grade": "grade",
-    }
-    table = pa.concat_tables(
-        [part.select(list(columns.values())) for part in judged.graded()]
-    ).rename_columns(list(columns))
-    for reason, many in judged.left_out.items():
-        logger.warning("judgments: %s pairs left out, %s.", f"{many:,}", reason)
-    return with_settings(table, {**judged.settings(), "left_out": dict(judged.left_out)})
-
-
-def with_settings(table: pa.Table, settings: dict[str, Any]) -> pa.Table:
+def add_settings(table: pa.Table, settings: dict[str, Any]) -> pa.Table:
     """The table with these settings in its schema."""
     return table.replace_schema_metadata({"reclick": json.dumps(settings)})
 
 
-def _numbers(table: pa.Table, name: str) -> Float64:
+def _to_numpy(table: pa.Table, name: str) -> Float64:
     return np.asarray(table[name].combine_chunks().to_numpy(zero_copy_only=False))
 
 
-def _many(queries: pa.ChunkedArray) -> int:
-    return len(queries.unique())
-
-
 def _histogram(grades: pa.Array) -> dict[int, int]:
-    return {
-        entry["values"]: entry["counts"] for entry in grades.drop_null().value_counts().to_pylist()
-    }
+    counts = grades.drop_null().value_counts().to_pylist()
+    return {entry["values"]: entry["counts"] for entry in counts}
+
+
+# ---- pairs in batches
+
+
+class PairBatches:
+    """Distinct pairs ordered by query, in batches; no query is in two batches.
+
+    So a model of ten million pairs is never one table. They can be iterated any number of times.
+    """
+
+    def __init__(self, model: ClickModel, pairs: object = None, *, size: int = BATCH_PAIRS) -> None:
+        counts = model.training_counts
+        if pairs is None:
+            self._names = (counts.queries, counts.ads)
+            self._query, self._ad = counts.pair_query, counts.pair_ad
+        else:
+            self._names, self._query, self._ad = _encode_distinct(pairs)
+        self._ends = _batch_ends(self._query, size)
+
+    def __len__(self) -> int:
+        return len(self._query)
+
+    def __iter__(self) -> Iterator[pa.Table]:
+        start = 0
+        for end in self._ends:
+            codes = (self._query[start:end], self._ad[start:end])
+            query, ad = (
+                names.take(pa.array(code)) for names, code in zip(self._names, codes, strict=True)
+            )
+            yield pa.table({"query": query, "ad": ad})
+            start = end
+
+
+def _encode_distinct(pairs: object) -> tuple[tuple[pa.Array, pa.Array], Int32, Int32]:
+    """The distinct pairs of a table, sorted by query and ad: names, and the codes of each pair."""
+    query, ad = as_pairs(pairs)
+    groups = pa.table({"query": query, "ad": ad}).group_by(["query", "ad"], use_threads=False)
+    distinct = groups.aggregate([]).sort_by([("query", "ascending"), ("ad", "ascending")])
+    columns = [distinct[name].combine_chunks().dictionary_encode() for name in ("query", "ad")]
+    codes = [column.indices.to_numpy().astype(np.int32) for column in columns]
+    return (columns[0].dictionary, columns[1].dictionary), codes[0], codes[1]
+
+
+def _batch_ends(query: Int32, size: int) -> list[int]:
+    """Where each batch ends: the first end of a query's pairs at or after `size` pairs."""
+    query_ends = np.append(np.flatnonzero(np.diff(query)) + 1, len(query))
+    ends: list[int] = []
+    while not ends or ends[-1] < len(query):
+        target = (ends[-1] if ends else 0) + size
+        index = int(np.searchsorted(query_ends, target))
+        ends.append(int(query_ends[min(index, len(query_ends) - 1)]))
+    return ends
+
+
+# ---- objects of other Python libraries, imported only when they are needed
+
+
+def to_ir_measures(table: pa.Table) -> list[Any]:
+    """The table of `judgments` as a list of `ir_measures.Qrel`; texts are their own ids."""
+    qrel = _import_extra("ir_measures").Qrel
+    return [qrel(*row) for row in zip(*_judgment_columns(table), strict=True)]
+
+
+def to_ranx(table: pa.Table) -> Any:
+    """The table of `judgments` as `ranx.Qrels`; texts are their own ids."""
+    grades: dict[str, dict[str, int]] = {}
+    for query, ad, grade in zip(*_judgment_columns(table), strict=True):
+        grades.setdefault(query, {})[ad] = grade
+    return _import_extra("ranx").Qrels(grades)
+
+
+def _judgment_columns(table: pa.Table) -> list[list[Any]]:
+    missing = [name for name in ("query", "ad", "grade") if name not in table.column_names]
+    if missing:
+        raise UsageError(
+            f"The table has no {' and no '.join(missing)}: give the one from judgments()."
+        )
+    return [table[name].to_pylist() for name in ("query", "ad", "grade")]
+
+
+def _import_extra(name: str) -> Any:
+    try:
+        return import_module(name)
+    except ImportError as error:
+        raise MissingExtraError(
+            f"{name} is not installed. Install it with: pip install 'reclick[exports]'"
+        ) from error

@@ -1,4 +1,4 @@
-"""Parquet of all that the model believes of every pair, with intervals, support and grade."""
+"""Parquet of everything that the model infers about every pair: intervals, support and grade."""
 
 from __future__ import annotations
 
@@ -7,34 +7,33 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 
-from reclick.exports.judgment_table import with_settings
-from reclick.exports.request import Exported, Job
-from reclick.runtime.atomic_write import write_files
+from reclick.exports.judgment_table import GradedPairs, add_settings
+from reclick.exports.request import ExportRequest, ExportResult
+from reclick.runtime.filesystem import write_files
 
 
-def write_parquet(job: Job) -> Exported:
-    """Write every pair; those with too little support have no grade. The cut points are in the file's schema, under "reclick"."""
-    judged = job.judged()
+def write_parquet(request: ExportRequest) -> ExportResult:
+    """Write every pair; those with too little support have no grade.
+
+    The cut points are in the file's schema, under "reclick".
+    """
+    pairs = GradedPairs.from_request(request)
 
     def write(path: Path) -> None:
         writer = None
         try:
-            for table in judged.tables():
-                kept = with_settings(table, judged.settings())
-                writer = writer or pq.ParquetWriter(path, kept.schema, compression="zstd")
-                writer.write_table(kept)
+            for table in pairs.tables():
+                rows = add_settings(table, pairs.settings())
+                writer = writer or pq.ParquetWriter(path, rows.schema, compression="zstd")
+                writer.write_table(rows)
         finally:
             if writer:
                 writer.close()
 
-    found = Exported.of(judged, write_files(job.to.parent, {job.to.name: write}))
-    without = [
-        f"{many:,} of the pairs have no grade: they were {reason}."
-        for reason, many in found.left_out.items()
-    ]
-    return replace(
-        found,
-        rows=found.rows + sum(found.left_out.values()),
-        left_out={},
-        notes=(*found.notes, *without),
+    result = pairs.result(write_files(request.to.parent, {request.to.name: write}))
+    notes = (
+        f"{n:,} of the pairs have no grade: they were {reason}."
+        for reason, n in result.left_out.items()
     )
+    rows = result.rows + sum(result.left_out.values())
+    return replace(result, rows=rows, left_out={}, notes=(*result.notes, *notes))

@@ -1,96 +1,106 @@
-"""Write what a model learnt for other tools: one line here a format, one file each."""
+"""Write what a model infers for other tools: one line here per format."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
-from typing import NamedTuple, Unpack
+from typing import NamedTuple
 
-from reclick.errors import SettingError
-from reclick.exports.grading import Grading, Rule, takes_grading
+from reclick.errors import Argument, UsageError, check_choice
 from reclick.exports.letor import write_letor
+from reclick.exports.line_formats import write_qrels, write_quepid
 from reclick.exports.opensearch import write_opensearch
 from reclick.exports.parquet import write_parquet
 from reclick.exports.propensity_table import write_propensities
-from reclick.exports.qrels import write_qrels
-from reclick.exports.quepid import write_quepid
-from reclick.exports.request import Exported, Job
+from reclick.exports.request import Cuts, ExportRequest, ExportResult, GradingRule
 from reclick.logs.files.source import OnError, check_on_error
 from reclick.models.base import ClickModel
-from reclick.models.settings import check_choice
-from reclick.runtime.progress import Progress
+from reclick.runtime.filesystem import AnyPath, Location, as_path
+from reclick.runtime.progress import ProgressOption, track_progress
 
 
-class Format(NamedTuple):
-    """A format: its name in words, what writes it, and the endings of files that tell it."""
+class ExportFormat(NamedTuple):
+    """A format: its title, the function that writes it, and the suffixes it is inferred from."""
 
     title: str
-    write: Callable[[Job], Exported]
-    endings: tuple[str, ...] = ()
+    write: Callable[[ExportRequest], ExportResult]
+    suffixes: tuple[str, ...] = ()
 
 
-FORMATS: dict[str, Format] = {
-    "qrels": Format("TREC qrels", write_qrels, (".qrels",)),
-    "quepid": Format("Quepid CSV", write_quepid, (".csv",)),
-    "opensearch": Format("OpenSearch judgments", write_opensearch, (".json",)),
-    "letor": Format("LETOR text", write_letor, (".letor", ".svmlight", ".libsvm")),
-    "parquet": Format("Parquet of relevance", write_parquet, (".parquet", ".pq")),
-    "propensities": Format("click propensities", write_propensities),
+EXPORT_FORMATS: dict[str, ExportFormat] = {
+    "qrels": ExportFormat("TREC qrels", write_qrels, (".qrels",)),
+    "quepid": ExportFormat("Quepid CSV", write_quepid, (".csv",)),
+    "opensearch": ExportFormat("OpenSearch judgments", write_opensearch, (".json",)),
+    "letor": ExportFormat("LETOR text", write_letor, (".letor", ".svmlight", ".libsvm")),
+    "parquet": ExportFormat("Parquet of relevance", write_parquet, (".parquet", ".pq")),
+    "propensities": ExportFormat("click propensities", write_propensities),
 }
 
 
-@takes_grading
 def export(
     model: ClickModel,
-    to: str | Path,
+    to: Location,
     *,
     format: str | None = None,
     pairs: object = None,
+    cuts: Cuts = "quartiles",
+    by: str = "relevance",
+    bound: str = "low",
+    min_support: float = 10.0,
+    level: float = 0.9,
     features: object = None,
     log: object = None,
     name: str | None = None,
     on_error: OnError = "raise",
-    progress: Progress | None = None,
-    **grading: Unpack[Grading],
-) -> Exported:
-    """Write judgments, or propensities, in the format of another tool; the file appears when it is whole. Returns what was written and left out.
+    progress: ProgressOption = None,
+) -> ExportResult:
+    """Write judgments or propensities in the format of another tool; returns what was written.
 
-    `format` is one of qrels, quepid, opensearch, letor, parquet and propensities; without it, the file's ending tells. The grades and `pairs` are as
-    in `judgments`. `features` is a table of query, ad and numbers, for letor; `log` the pages that propensities are means over; `name` that of the
-    judgment list in OpenSearch. With `on_error="drop"`, pairs that the format cannot hold are left out and counted.
+    The file appears when it is complete. `format` is one of qrels, quepid, opensearch, letor,
+    parquet and propensities; without it, the format is inferred from the suffix of the file.
+    `pairs`, `cuts`, `by`, `bound`, `min_support` and `level` are as in `judgments`. `features` is a
+    table of query, ad and numbers, for letor; `log` has the pages that propensities are means over;
+    `name` is that of the judgment list in OpenSearch. With `on_error="drop"`, pairs that the format
+    cannot hold are left out and counted.
     """
-    to = Path(to)
-    chosen = told_by(to) if format is None else format
-    check_choice("format", chosen, tuple(FORMATS))
+    target = as_path(to)
+    format_name = format_from_suffix(target) if format is None else format
+    check_choice("format", format_name, tuple(EXPORT_FORMATS))
     check_on_error(on_error)
-    _refuse_unused(chosen, features=features, log=log, name=name)
-    if to.is_dir():
-        raise SettingError(f"{to} is a folder. Give the path of a file.")
-    found = FORMATS[chosen].write(
-        Job(model, to, Rule.of(**grading), pairs, features, log, name, on_error, progress)
-    )
-    return replace(
-        found, format=FORMATS[chosen].title + (f", told by {to.suffix}" if format is None else "")
-    )
+    _refuse_unused(format_name, features=features, log=log, name=name)
+    if target.is_dir():
+        raise UsageError(f"{to} is a folder. Give the path of a file.")
+    rule = GradingRule(cuts, by, bound, min_support, level)
+    request = ExportRequest(model, target, rule, pairs, features, log, name, on_error)
+    title, write, _ = EXPORT_FORMATS[format_name]
+    with track_progress(progress, "Exporting"):
+        result = write(request)
+    return replace(result, format=title if format else f"{title}, inferred from {target.suffix}")
 
 
-def told_by(to: Path) -> str:
-    """The format that a file's ending tells."""
-    endings = {ending: name for name, format_ in FORMATS.items() for ending in format_.endings}
-    if to.suffix.lower() not in endings:
-        known = ", ".join(f"{ending} ({name})" for ending, name in endings.items())
-        raise SettingError(
-            f"{to}: the ending does not tell the format. It is told by {known}; or give one of {', '.join(FORMATS)} with format=."
+def format_from_suffix(to: AnyPath) -> str:
+    """The format that the suffix of a file stands for."""
+    names = {
+        suffix: name for name, format_ in EXPORT_FORMATS.items() for suffix in format_.suffixes
+    }
+    if to.suffix.lower() not in names:
+        known = ", ".join(f"{suffix} ({name})" for suffix, name in names.items())
+        raise UsageError(
+            f"{to}: the format cannot be inferred from the suffix. Known suffixes are {known}; or"
+            f" give one of {', '.join(EXPORT_FORMATS)} with ",
+            Argument("format", ...),
+            ".",
         )
-    return endings[to.suffix.lower()]
+    return names[to.suffix.lower()]
 
 
-def _refuse_unused(chosen: str, **given: object) -> None:
-    """Refuse an option of another format: it would be without effect."""
+def _refuse_unused(format_name: str, **options: object) -> None:
+    """Refuse an option of another format, which would have no effect."""
     owners = {"features": "letor", "log": "propensities", "name": "opensearch"}
-    for option, value in given.items():
-        if value is not None and owners[option] != chosen:
-            raise SettingError(
-                f"{option} is for the format {owners[option]!r} and has no effect on {chosen!r}: leave it out."
+    for option, value in options.items():
+        if value is not None and owners[option] != format_name:
+            raise UsageError(
+                Argument(option),
+                f" is for the format {owners[option]!r} and has no effect on {format_name!r}:"
+                " leave it out.",
             )

@@ -1,81 +1,139 @@
-"""What an export is asked for, and what it says when it is done."""
+"""What an export is asked for (model, file, grading rule), and what it reports when it is done."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
+from typing import Literal
 
-from reclick.exports.grading import Rule
-from reclick.exports.judgment_table import Judged
+import numpy as np
+
+from reclick.data.ragged import Bool, Float64, Int32
+from reclick.errors import Argument, SettingError, check_choice, check_range
 from reclick.logs.files.source import OnError
 from reclick.models.base import ClickModel
-from reclick.runtime.progress import Progress
+from reclick.runtime.filesystem import AnyPath
+
+GRADED_VALUES = ("relevance", "attractiveness", "satisfaction")
+BOUND_SUFFIXES = {"low": "_low", "value": ""}  # bound → suffix of the column that is graded
+QUANTILES = {"halves": 2, "terciles": 3, "quartiles": 4, "quintiles": 5, "deciles": 10}
+
+Cuts = str | Sequence[float]  # the name of quantiles, or cut points
+
+
+@dataclass(frozen=True, slots=True)
+class GradingRule:
+    """Grade a pair by how many cut points its value reaches, if it has enough impressions.
+
+    The value is the lower end of the credible interval by default: 1 click of 1 impression has a
+    high rate, but a low lower end. A model whose prior makes it certain about pairs with few
+    impressions needs more than that, hence `min_support`.
+
+    >>> GradingRule(cuts=(0.1, 0.5)).grade(np.array([0.05, 0.1, 0.7]), (0.1, 0.5))
+    array([0, 1, 2], dtype=int32)
+    """
+
+    cuts: Cuts = "quartiles"
+    by: str = "relevance"
+    bound: str = "low"
+    min_support: float = 10.0
+    level: float = 0.9
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "cuts", _check_cuts(self.cuts))
+        check_choice("by", self.by, GRADED_VALUES)
+        check_choice("bound", self.bound, tuple(BOUND_SUFFIXES))
+        check_range("min_support", self.min_support, 0, math.inf)
+        check_range("level", self.level, 1e-6, 1 - 1e-6)
+
+    @property
+    def column(self) -> str:
+        """The column of `relevance` that is graded."""
+        return f"{self.by}{BOUND_SUFFIXES[self.bound]}"
+
+    def cut_points(self, values: Float64) -> tuple[float, ...]:
+        """The cut points: as given, or the quantiles of the values of clicked pairs."""
+        if not isinstance(self.cuts, str):
+            return tuple(self.cuts)
+        n = QUANTILES[self.cuts]
+        return tuple(np.unique(np.quantile(values, np.arange(1, n) / n)).tolist())
+
+    def grade(self, values: Float64, cut_points: Sequence[float]) -> Int32:
+        """How many cut points each value reaches [pair].
+
+        A quantile must be exceeded, so that pairs of equal value all have the lowest grade.
+        """
+        side: Literal["left", "right"] = "left" if isinstance(self.cuts, str) else "right"
+        cuts = np.asarray(cut_points, np.float64)
+        return np.searchsorted(cuts, values, side=side).astype(np.int32)
+
+    def has_support(self, impressions: Float64) -> Bool:
+        """Whether each pair has enough impressions [pair]."""
+        return np.asarray(impressions >= self.min_support)
+
+    @property
+    def support_reason(self) -> str:
+        """Why pairs with too few impressions are left out."""
+        return f"shown fewer than {self.min_support:g} time{'s' * (self.min_support != 1)}"
+
+
+def _check_cuts(cuts: object) -> str | tuple[float, ...]:
+    """The name of quantiles, or increasing numbers as a tuple."""
+    if isinstance(cuts, str) and cuts in QUANTILES:
+        return cuts
+    if isinstance(cuts, Sequence | np.ndarray) and not isinstance(cuts, str):
+        numbers = tuple(float(cut) for cut in cuts if _is_finite_number(cut))
+        if numbers and len(numbers) == len(cuts) and list(numbers) == sorted(set(numbers)):
+            return numbers
+    names = ", ".join(map(repr, QUANTILES))
+    raise SettingError(
+        "cuts",
+        cuts,
+        f"increasing numbers or one of {names}",
+        ("For example ", Argument("cuts", (0.05, 0.2, 0.5)), "."),
+    )
+
+
+def _is_finite_number(value: object) -> bool:
+    is_number = isinstance(value, int | float | np.number) and not isinstance(value, bool)
+    return is_number and bool(np.isfinite(value))  # type: ignore[call-overload]
 
 
 @dataclass(frozen=True)
-class Job:
+class ExportRequest:
     """One export: of which model, to which file, and how."""
 
     model: ClickModel
-    to: Path
-    rule: Rule = field(default_factory=Rule)
+    to: AnyPath
+    rule: GradingRule = field(default_factory=GradingRule)
     pairs: object = None
     features: object = None
     log: object = None
     name: str | None = None
     on_error: OnError = "raise"
-    progress: Progress | None = None
-
-    def judged(self) -> Judged:
-        """The pairs with their grades."""
-        return Judged(self.model, self.pairs, self.rule, progress=self.progress)
 
 
 @dataclass(frozen=True)
-class Exported:
-    """What was written: the files, how many rows, which grades by which cut points, and what was left out and why."""
+class ExportResult:
+    """What was written: files, rows, grades by cut points, and what was left out and why."""
 
-    files: tuple[Path, ...]
+    files: tuple[AnyPath, ...]
     rows: int
     format: str = ""
-    queries: int = 0  # with a judged pair
+    queries: int = 0  # with a graded pair
     grades: dict[int, int] = field(default_factory=dict)  # grade → pairs
     cuts: tuple[float, ...] = ()
-    figure: str = ""  # the column that the cut points are on
+    column: str = ""  # that the cut points are on
     left_out: dict[str, int] = field(default_factory=dict)  # reason → pairs
     notes: tuple[str, ...] = ()
 
-    @classmethod
-    def of(cls, judged: Judged, files: Iterable[Path], *notes: str) -> Exported:
-        """What to say of judgments that were written; empty notes are none."""
-        return cls(
-            files=tuple(files),
-            rows=len(judged),
-            queries=judged.queries,
-            grades={grade: judged.grades[grade] for grade in range(len(judged.cuts) + 1)},
-            cuts=judged.cuts,
-            figure=judged.rule.figure,
-            left_out=dict(judged.left_out),
-            notes=tuple(filter(None, notes)),
-        )
-
     def __str__(self) -> str:
-        lines = [
-            f"{self.format}: {self.rows:,} "
-            + (f"pairs, {self.queries:,} queries" if self.grades else "positions")
-        ]
+        rows = f"{self.rows:,} pairs, {self.queries:,} queries"
+        lines = [f"{self.format}: {rows if self.grades else f'{self.rows:,} positions'}"]
         if self.grades:
-            lines.append(
-                "grades         "
-                + "   ".join(f"{grade}: {many:,}" for grade, many in self.grades.items())
-            )
-            lines.append(
-                "cut points     "
-                + ", ".join(f"{cut:.4g}" for cut in self.cuts)
-                + f" on {self.figure}"
-            )
-        lines += [
-            f"left out       {many:,} pairs {reason}" for reason, many in self.left_out.items()
-        ]
+            grades = "   ".join(f"{grade}: {pairs:,}" for grade, pairs in self.grades.items())
+            cuts = ", ".join(f"{cut:.4g}" for cut in self.cuts)
+            lines += [f"grades         {grades}", f"cut points     {cuts} on {self.column}"]
+        lines += [f"left out       {n:,} pairs {reason}" for reason, n in self.left_out.items()]
         return "\n".join([*lines, *(f"note: {note}" for note in self.notes), *map(str, self.files)])

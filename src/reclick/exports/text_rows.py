@@ -1,4 +1,4 @@
-"""The text of many rows at once: escaping, joining and writing, in Arrow and without a loop over rows."""
+"""The text of many rows at once: escape, join and write in Arrow, without a loop over rows."""
 
 from __future__ import annotations
 
@@ -13,47 +13,62 @@ import pyarrow.compute as pc
 from reclick.data.string_index import buffers
 
 TEXT = pa.large_string()
-# All that Python, and so most readers, takes for white space: they split lines there.
-WHITE = "\t\n\v\f\r\x1c\x1d\x1e\x1f \x85\xa0\u1680\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a\u2028\u2029\u202f\u205f\u3000"
-ONE_WORD = {character: quote(character, safe="") for character in "%" + WHITE}
-ONE_LINE = {character: code for character, code in ONE_WORD.items() if character != " "}
-IN_JSON = {
+# All that Python takes for white space, and so most readers: they split lines there.
+WHITE_SPACE = (
+    "\t\n\v\f\r\x1c\x1d\x1e\x1f \x85\xa0\u1680\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007"
+    "\u2008\u2009\u200a\u2028\u2029\u202f\u205f\u3000"
+)
+ONE_WORD_CODES = {character: quote(character, safe="") for character in "%" + WHITE_SPACE}
+ONE_LINE_CODES = {character: code for character, code in ONE_WORD_CODES.items() if character != " "}
+JSON_CODES = {
     character: json.dumps(character)[1:-1] for character in ("\\", '"', *map(chr, range(32)))
 }
-IN_CSV = {'"': '""'}
+CSV_CODES = {'"': '""'}
 
 
-def escaped(texts: pa.Array, codes: dict[str, str]) -> pa.Array:
-    """The texts with each of these characters as its code; the character that codes start with comes first.
+def escape(texts: pa.Array, codes: dict[str, str]) -> pa.Array:
+    """The texts with each of these characters replaced by its code.
 
-    ONE_WORD and ONE_LINE are undone by `urllib.parse.unquote`.
+    The character that codes start with comes first. `urllib.parse.unquote` undoes ONE_WORD_CODES
+    and ONE_LINE_CODES.
 
-    >>> escaped(pa.array(["50% off"]), ONE_WORD)[0].as_py(), escaped(pa.array(["50% off"]), ONE_LINE)[0].as_py()
+    >>> texts = pa.array(["50% off"])
+    >>> escape(texts, ONE_WORD_CODES)[0].as_py(), escape(texts, ONE_LINE_CODES)[0].as_py()
     ('50%25%20off', '50%25 off')
     """
     texts = texts.cast(TEXT)
-    held = _content(texts)
+    content = _content(texts)
     for character, code in codes.items():
-        if character.encode() in held:  # most never occur
+        if character.encode() in content:  # most never occur
             texts = pc.replace_substring(texts, character, code)
     return texts
 
 
-def holding(texts: pa.Array, characters: str) -> pa.Array:
+def escape_csv(texts: pa.Array) -> pa.Array:
+    """Texts as CSV cells: quoted where they have a comma, a quote or a line break.
+
+    >>> escape_csv(pa.array(["plain", 'a "b", c'])).to_pylist()
+    ['plain', '"a ""b"", c"']
+    """
+    quoted = concatenate('"', escape(texts, CSV_CODES), '"')
+    return pc.if_else(contains_any(texts, ',"\r\n'), quoted, texts.cast(TEXT))
+
+
+def contains_any(texts: pa.Array, characters: str) -> pa.Array:
     """Whether each text has any of these characters."""
     return pc.match_substring_regex(texts, f"[{characters}]")
 
 
-def for_each_query(queries: pa.Array, change: Callable[[pa.Array], pa.Array]) -> pa.Array:
-    """What becomes of each row's query, each distinct one being worked out once."""
-    coded = queries.dictionary_encode()
-    return change(coded.dictionary).take(coded.indices)
+def map_distinct(texts: pa.Array, function: Callable[[pa.Array], pa.Array]) -> pa.Array:
+    """function(texts), computed once for each distinct text."""
+    encoded = texts.dictionary_encode()
+    return function(encoded.dictionary).take(encoded.indices)
 
 
-def joined(*parts: pa.Array | str) -> pa.Array:
-    r"""The parts of each row side by side; a text is the same for all rows, and a null is nothing.
+def concatenate(*parts: pa.Array | str) -> pa.Array:
+    r"""The parts of each row as one text; a `str` is the same in all rows, a null is empty.
 
-    >>> joined("a", pa.array([1, None]), "\n").to_pylist()
+    >>> concatenate("a", pa.array([1, None]), "\n").to_pylist()
     ['a1\n', 'a\n']
     """
     columns = [
@@ -65,11 +80,11 @@ def joined(*parts: pa.Array | str) -> pa.Array:
 
 
 def write_rows(file: BinaryIO, rows: pa.Array) -> None:
-    """Write the texts, end to end."""
+    """Write the texts one after the other."""
     file.write(_content(rows))
 
 
-def column(table: pa.Table, name: str) -> pa.Array:
+def get_column(table: pa.Table, name: str) -> pa.Array:
     """A column as one array."""
     return table[name].combine_chunks()
 

@@ -1,37 +1,37 @@
-"""Credible intervals of rates: quantiles of the Beta distribution, and the Beta that stands for a product of two.
+"""Credible intervals of rates: quantiles of the Beta distribution, and the Beta of a product.
 
-A rate with mean m and strength s (pseudo-observations) is Beta(a = m s, b = (1 − m) s).
+A rate with mean m and strength s (pseudo-observations) is Beta(a = m s, b = (1 − m) s). Decision 16
+says why the quantiles are not SciPy's.
 """
 
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
+from reclick.data.ragged import Float64
 from reclick.errors import SettingError
 from reclick.runtime.jit import kernel
 
-if TYPE_CHECKING:
-    from reclick.data.batch import Float64
-
-LOG_TINY = -745.0  # below exp of this there is no float64
+LOG_SMALLEST_FLOAT = -745.0  # below exp of this there is no float64
 HALF_LOG_TWO_PI = 0.5 * math.log(2.0 * math.pi)
-LARGE = 500.0  # when both parameters are above, quadrature is shorter than the continued fraction
+# When both parameters are above, quadrature is shorter than the continued fraction.
+QUADRATURE_FROM = 500.0
 NODES, WEIGHTS = np.polynomial.legendre.leggauss(24)
 
 
 def credible_interval(
     mean: npt.ArrayLike, strength: npt.ArrayLike, level: float = 0.9
 ) -> tuple[Float64, Float64]:
-    """Bound a rate: (low, high), the equal-tailed interval of Beta(mean · strength, (1 − mean) · strength).
+    """Bound a rate: (low, high), equal-tailed, of Beta(mean · strength, (1 − mean) · strength).
 
-    Strength 0 says nothing is known: (0, 1). A mean of exactly 0 or 1, or an infinite strength, is the Beta's limit: all mass on the mean.
+    With strength 0 nothing is known: (0, 1). With a mean of exactly 0 or 1, or an infinite strength,
+    it is the Beta's limit: all mass on the mean.
     """
     if not 0.0 < level < 1.0:
-        raise SettingError(f"level = {level}: a credible level lies between 0 and 1, such as 0.9.")
+        raise SettingError("level", level, "a credible level between 0 and 1, such as 0.9")
     m, s = np.broadcast_arrays(np.asarray(mean, np.float64), np.asarray(strength, np.float64))
     certain = (m <= 0.0) | (m >= 1.0) | np.isinf(s)
     known = np.where(certain, 1.0, s)
@@ -49,32 +49,31 @@ def product_beta(
 ) -> tuple[Float64, Float64]:
     """Match a Beta to the product of two independent Betas by mean and variance: (mean, strength).
 
-    With v = m (1 − m) / (s + 1): mean = m_x m_y, variance V = v_x v_y + v_x m_y² + v_y m_x², strength = mean (1 − mean) / V − 1.
-    A product without variance has infinite strength. The shape is only nearly a Beta's: a 90 % interval has tails of 5 ± 2 % when both
-    strengths are 10 or more, and covers 86-95 % when one is as low as 2.
+    With v = m (1 − m) / (s + 1): mean = m_x m_y, variance V = v_x v_y + v_x m_y² + v_y m_x²,
+    strength = mean (1 − mean) / V − 1. A product without variance has infinite strength. The shape
+    is only nearly a Beta's: a 90 % interval has tails of 5 ± 2 % when both strengths are 10 or more,
+    and covers 86-95 % when one is as low as 2.
     """
     x, y = np.asarray(mean_x, np.float64), np.asarray(mean_y, np.float64)
-    spread_x = x * (1.0 - x) / (np.asarray(strength_x, np.float64) + 1.0)
-    spread_y = y * (1.0 - y) / (np.asarray(strength_y, np.float64) + 1.0)
+    variance_x = x * (1.0 - x) / (np.asarray(strength_x, np.float64) + 1.0)
+    variance_y = y * (1.0 - y) / (np.asarray(strength_y, np.float64) + 1.0)
     mean = x * y
-    variance = spread_x * spread_y + spread_x * y**2 + spread_y * x**2
+    variance = variance_x * variance_y + variance_x * y**2 + variance_y * x**2
     varies = variance > 0.0
     strength = mean * (1.0 - mean) / np.where(varies, variance, 1.0) - 1.0
     return mean, np.where(varies | np.isnan(variance), np.maximum(strength, 0.0), np.inf)
 
 
 def beta_quantile(p: npt.ArrayLike, a: npt.ArrayLike, b: npt.ArrayLike) -> Float64:
-    """Invert the Beta distribution: x with P(Beta(a, b) ≤ x) = p, elementwise; nan where p is not in [0, 1] or a, b are not above 0."""
-    p, a, b = np.broadcast_arrays(
-        np.asarray(p, np.float64), np.asarray(a, np.float64), np.asarray(b, np.float64)
-    )
+    """x with P(Beta(a, b) ≤ x) = p; nan where p is not in [0, 1] or a, b are not above 0."""
+    p, a, b = np.broadcast_arrays(*(np.asarray(value, np.float64) for value in (p, a, b)))
     out = np.empty(p.size)
-    _quantiles(p.flatten(), a.flatten(), b.flatten(), out)
+    _fill_quantiles(p.flatten(), a.flatten(), b.flatten(), out)
     return out.reshape(p.shape)
 
 
 @kernel
-def _remainder(z: float) -> float:
+def _stirling_remainder(z: float) -> float:
     """Stirling's remainder: log Γ(z) − (z − ½) log z + z − ½ log 2π."""
     if z < 10.0:
         return math.lgamma(z) - (z - 0.5) * math.log(z) + z - HALF_LOG_TWO_PI
@@ -86,19 +85,26 @@ def _remainder(z: float) -> float:
 
 @kernel
 def _log_front(x: float, a: float, b: float) -> float:
-    """Log of x^a (1−x)^b / B(a, b), written around the mean so that large terms cancel before they are rounded."""
+    """Log of x^a (1−x)^b / B(a, b), around the mean, so that large terms cancel before rounding."""
     total = a + b
     off = x - a / total
     low, high = off * total / a, -off * total / b
     log_low = math.log1p(low) if low > -0.5 else math.log(x * (total / a))
     log_high = math.log1p(high) if high > -0.5 else math.log((1.0 - x) * (total / b))
     scale = 0.5 * (math.log(a) + math.log(b / total)) - HALF_LOG_TWO_PI
-    return a * log_low + b * log_high + scale + _remainder(total) - _remainder(a) - _remainder(b)
+    return (
+        a * log_low
+        + b * log_high
+        + scale
+        + _stirling_remainder(total)
+        - _stirling_remainder(a)
+        - _stirling_remainder(b)
+    )
 
 
 @kernel
-def _fraction(x: float, a: float, b: float) -> float:
-    """Continued fraction of the incomplete beta (modified Lentz): I_x(a, b) = front · this / a, quick for x below about the mean."""
+def _continued_fraction(x: float, a: float, b: float) -> float:
+    """I_x(a, b) = front · this / a (modified Lentz), quick for x below about the mean."""
     c = 1.0
     d = 1.0 / (1.0 - (a + b) * x / (a + 1.0))
     h = d
@@ -117,8 +123,11 @@ def _fraction(x: float, a: float, b: float) -> float:
 
 
 @kernel
-def _tail(x: float, a: float, b: float, end: float) -> float:
-    """Integrate (t/x)^(a−1) ((1−t)/(1−x))^(b−1) / (x (1−x)) from x to the end of its tail (Gauss-Legendre); times front: its mass."""
+def _tail_integral(x: float, a: float, b: float, end: float) -> float:
+    """Integrate (t/x)^(a−1) ((1−t)/(1−x))^(b−1) / (x (1−x)) from x to `end` (Gauss-Legendre).
+
+    Times front, it is the mass of the tail.
+    """
     total = 0.0
     half = 0.5 * (end - x)
     for i in range(len(NODES)):
@@ -130,26 +139,26 @@ def _tail(x: float, a: float, b: float, end: float) -> float:
 
 
 @kernel
-def _cumulative(x: float, a: float, b: float, front: float) -> float:
+def _distribution_function(x: float, a: float, b: float, front: float) -> float:
     """P(Beta(a, b) ≤ x), the regularised incomplete beta."""
-    if min(a, b) > LARGE:
+    if min(a, b) > QUADRATURE_FROM:
         mean = a / (a + b)
         deviation = math.sqrt(mean * (1.0 - mean) / (a + b + 1.0))
         if x < mean:
-            return front * _tail(
+            return front * _tail_integral(
                 x, a, b, max(0.0, min(mean - 10.0 * deviation, x - 5.0 * deviation))
             )
-        return 1.0 - front * _tail(
+        return 1.0 - front * _tail_integral(
             x, a, b, min(1.0, max(mean + 10.0 * deviation, x + 5.0 * deviation))
         )
     if x < (a + 1.0) / (a + b + 2.0):
-        return front * _fraction(x, a, b) / a
-    return 1.0 - front * _fraction(1.0 - x, b, a) / b
+        return front * _continued_fraction(x, a, b) / a
+    return 1.0 - front * _continued_fraction(1.0 - x, b, a) / b
 
 
 @kernel
-def _start(p: float, a: float, b: float) -> float:
-    """Guess log x: the normal approximation of Abramowitz and Stegun 26.5.22, or the power laws at the two ends."""
+def _initial_log_quantile(p: float, a: float, b: float) -> float:
+    """Guess log x: Abramowitz and Stegun 26.5.22, or the power laws at the two ends."""
     if a >= 1.0 and b >= 1.0:
         t = math.sqrt(-2.0 * math.log(min(p, 1.0 - p)))
         z = (2.30753 + t * 0.27061) / (1.0 + t * (0.99229 + t * 0.04481)) - t
@@ -168,24 +177,27 @@ def _start(p: float, a: float, b: float) -> float:
     if p * (left + right) < left:
         return math.log(a * (left + right) * p) / a
     y = math.exp(math.log(b * (left + right) * (1.0 - p)) / b)
-    return math.log1p(-y) if y < 1.0 else LOG_TINY
+    return math.log1p(-y) if y < 1.0 else LOG_SMALLEST_FLOAT
 
 
 @kernel
 def _quantile(p: float, a: float, b: float) -> float:
-    """Solve log P(Beta ≤ e^u) = log p for u by Halley's method inside a bracket: straight lines for tiny x, so few steps anywhere."""
+    """Solve log P(Beta ≤ e^u) = log p for u by Halley's method inside a bracket.
+
+    For tiny x it is a straight line, so there are few steps anywhere.
+    """
     if not (0.0 <= p <= 1.0 and a > 0.0 and b > 0.0):
         return math.nan
     if p in (0.0, 1.0):
         return p
-    low, high = LOG_TINY, 0.0
-    u = min(max(_start(p, a, b), low), high - 1e-16)
+    low, high = LOG_SMALLEST_FLOAT, 0.0
+    u = min(max(_initial_log_quantile(p, a, b), low), high - 1e-16)
     for _ in range(200):
         x = math.exp(u)
         if x >= 1.0 or high - low < 1e-15:
             break
         front = math.exp(_log_front(x, a, b))
-        below = _cumulative(x, a, b, front)
+        below = _distribution_function(x, a, b, front)
         if below < p:
             low = u
         else:
@@ -201,10 +213,10 @@ def _quantile(p: float, a: float, b: float) -> float:
                     break
                 continue
         u = 0.5 * (low + high)
-    return math.exp(u) if u > LOG_TINY + 1e-9 else 0.0
+    return math.exp(u) if u > LOG_SMALLEST_FLOAT + 1e-9 else 0.0
 
 
 @kernel
-def _quantiles(p: Float64, a: Float64, b: Float64, out: Float64) -> None:
+def _fill_quantiles(p: Float64, a: Float64, b: Float64, out: Float64) -> None:
     for i in range(len(out)):
         out[i] = _quantile(p[i], a[i], b[i])

@@ -1,106 +1,304 @@
-"""Expectation-maximisation, one loop for all models that need it.
+"""Expectation-maximisation (EM): one loop for every model that is fitted iteratively.
 
-`expect(parameters, block)` gives the statistics of a block of sessions under the parameters: a dict of arrays that add up over blocks, with
-"log_likelihood" among them. `maximise(statistics)` gives the next parameters. The loop does not know what a block is, nor what the statistics mean.
+An E-step returns the statistics of a block of sessions under some parameters; they add up over
+blocks. An M-step returns the next parameters. The loop knows neither what a block is nor what the
+statistics mean. It runs through an engine, and may be accelerated by extrapolation (SQUAREM,
+Varadhan and Roland 2008).
 """
 
 from __future__ import annotations
 
 import logging
 import math
-import os
-import sys
-from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
-from functools import partial
-from typing import Any, Generic, TypeVar
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Generic, Protocol, Self, TypeVar
 
-from reclick.data.batch import Float64
-from reclick.models.settings import check_range, check_whole
-from reclick.runtime.progress import tell
+import numpy as np
 
-Parameters = TypeVar("Parameters")
-Block = TypeVar("Block")
-Statistics = dict[str, Float64 | float]
+from reclick.data.ragged import Float64
+from reclick.engines import Engine, LocalEngine
+from reclick.errors import FitError
+from reclick.runtime.progress import report_progress
 
 logger = logging.getLogger("reclick")
-LOSS = 1e-9  # relative loss of the objective that rounding can explain
+ROUNDING_LOSS = 1e-9  # relative loss of the objective that rounding can explain
+LOWEST_EXTRAPOLATION = 1e-12
+MAX_LOG_CHANGE = 5.0  # of a parameter in one extrapolation
+
+
+class PairSums:
+    """Sums per pair, of one or more runs of pairs. Adding lays the runs side by side.
+
+    Every name has runs of its own, so sums per query or per cell may stand beside those per pair.
+
+    >>> both = PairSums.of(0, clicks=np.ones(2)) + PairSums.of(2, clicks=np.zeros(1))
+    >>> both["clicks"]
+    array([1., 1., 0.])
+    """
+
+    __slots__ = ("_runs",)
+
+    def __init__(self, runs: Mapping[str, tuple[tuple[int, Float64], ...]] | None = None) -> None:
+        self._runs = dict(runs or {})
+
+    @classmethod
+    def of(cls, first: int, **values: Float64) -> PairSums:
+        """The sums of a run whose first pair is row `first`."""
+        return cls({name: ((first, value),) for name, value in values.items()})
+
+    def __add__(self, other: PairSums) -> PairSums:
+        names = self._runs | other._runs
+        return PairSums({name: self.runs(name) + other.runs(name) for name in names})
+
+    def runs(self, name: str) -> tuple[tuple[int, Float64], ...]:
+        """(first row, values) of each run."""
+        return self._runs.get(name, ())
+
+    def __getitem__(self, name: str) -> Float64:
+        """The runs as one array, in the order of their first rows."""
+        runs = sorted(self._runs[name], key=lambda run: (run[0], len(run[1])))
+        row = 0
+        for first, values in runs:
+            if first != row:
+                raise ValueError(f"{name}: a run starts at row {first} where {row} was expected")
+            row += len(values)
+        return runs[0][1] if len(runs) == 1 else np.concatenate([values for _, values in runs])
 
 
 @dataclass(frozen=True, slots=True)
-class Fit(Generic[Parameters]):
-    """Where the loop stopped, and the truth about why."""
+class Statistics:
+    """What an E-step finds: it adds up over blocks."""
 
-    parameters: Parameters
-    statistics: Statistics  # under these parameters
+    log_likelihood: float
+    totals: Mapping[str, Float64] = field(default_factory=dict)  # common to all pairs
+    pairs: PairSums = field(default_factory=PairSums)
+
+    def __add__(self, other: Statistics) -> Statistics:
+        totals = {
+            name: self.totals[name] + other.totals[name]
+            if name in self.totals and name in other.totals
+            else self.totals.get(name, other.totals.get(name, np.zeros(0)))
+            for name in {**self.totals, **other.totals}
+        }
+        return Statistics(
+            self.log_likelihood + other.log_likelihood, totals, self.pairs + other.pairs
+        )
+
+
+class HasLikelihood(Protocol):
+    """Statistics that add up over blocks and contain a log-likelihood."""
+
+    @property
+    def log_likelihood(self) -> float:
+        """The log-likelihood of the sessions."""
+
+    def __add__(self, other: Self) -> Self: ...
+
+
+P = TypeVar("P")  # parameters
+B = TypeVar("B")  # blocks
+S = TypeVar("S", bound=HasLikelihood)
+
+
+@dataclass(frozen=True, slots=True)
+class FitResult(Generic[P, S]):
+    """Where the loop stopped, and why."""
+
+    parameters: P
+    statistics: S  # under these parameters
     objective: tuple[float, ...]  # log-likelihood plus log-prior at every iteration
     converged: bool
     message: str
 
 
-def maximise_objective(
-    start: Parameters,
-    blocks: Sequence[Block],
-    expect: Callable[[Parameters, Block], Statistics],
-    maximise: Callable[[Statistics], Parameters],
+@dataclass(frozen=True, slots=True)
+class Squarem(Generic[P]):
+    """After every second step, an extrapolation to where the steps seem to lead.
+
+    `extrapolate(first, second, third, limit)` returns the parameters ahead of two steps, and the
+    length of the extrapolation in steps, at most `limit`. Where the objective would be lower
+    there, it is not taken and the limit halves; where the limit was reached, it doubles.
+    """
+
+    extrapolate: Callable[[P, P, P, float], tuple[P, float]]
+    first_limit: float = 4.0
+    last_limit: float = 64.0
+
+
+def run_em(
+    start: P,
+    blocks: Sequence[B],
+    e_step: Callable[[P, B], S],
+    m_step: Callable[[P, S], P],
     *,
-    log_prior: Callable[[Parameters], float],
+    log_prior: Callable[[P], float],
     sessions: float,
     max_iterations: int,
     tolerance: float,
-) -> Fit[Parameters]:
-    """Iterate until the objective gains less than `tolerance` a session, or the iterations run out, which it then says.
+    engine: Engine | None = None,
+    accelerate: Squarem[P] | None = None,
+    safe_step: Callable[[P, P], P] | None = None,
+    normalise: Callable[[P, S], P] | None = None,
+    quiet: bool = False,
+) -> FitResult[P, S]:
+    """Iterate until a step gains less than `tolerance` per session, or the iterations run out.
 
-    A tolerance of 0 or less asks for all the iterations.
+    The objective is the log-likelihood plus `log_prior(parameters)`, and may not fall. A tolerance
+    of 0 or less asks for all iterations; the last M-step is then evaluated too, unless it is
+    accelerated. The optional hooks:
+
+    - `safe_step(parameters, proposal)` replaces an M-step that lowers the objective.
+    - `normalise(parameters, statistics)` returns parameters with the same likelihood, after every
+      step. Gains are then counted from there.
+    - `quiet` reports no progress and logs no warning.
     """
-    parameters, objective = start, [float("-inf")]
-    with ThreadPoolExecutor(os.cpu_count()) as pool:
-        for iteration in range(1, max_iterations + 1):
-            tell("iterations", iteration)
-            statistics = _summed(pool.map(partial(expect, parameters), blocks))
-            objective.append(float(statistics["log_likelihood"]) + log_prior(parameters))
-            if not math.isfinite(objective[-1]):
-                raise ArithmeticError(
-                    f"the objective is {objective[-1]} at iteration {iteration}: weights too large to add, or a bug in the model"
-                )
-            gain = (objective[-1] - objective[-2]) / max(sessions, 1.0)
-            if gain < -LOSS * (1 + abs(objective[-1])) / max(sessions, 1.0):
-                raise ArithmeticError(
-                    f"the objective fell by {-gain:.3g} a session at iteration {iteration}: this is a bug in the model"
-                )
-            if gain < tolerance and tolerance > 0:
-                return Fit(
-                    parameters,
-                    statistics,
-                    tuple(objective[1:]),
-                    True,
-                    f"converged after {iteration} iterations, gain {gain:.1e} < {tolerance:g}",
-                )
-            parameters = maximise(statistics)
-        statistics = _summed(pool.map(partial(expect, parameters), blocks))
-    compared = (
-        f"> {tolerance:g}"
-        if tolerance > 0
-        else f"with tolerance {tolerance:g}, which asks for all of them"
+    ascent = _Ascent(
+        start,
+        evaluate=lambda now: (engine or LocalEngine()).reduce(e_step, now, blocks),
+        m_step=m_step,
+        log_prior=log_prior,
+        sessions=max(sessions, 1.0),
+        squarem=accelerate,
+        safe_step=safe_step,
+        normalise=normalise,
     )
-    message = (
-        f"stopped after {max_iterations} iterations, gain {gain:.1e} {compared}: not converged"
-    )
-    logger.warning("%s", message)
-    return Fit(parameters, statistics, tuple(objective[1:]), False, message)
+    while True:
+        iterations, gain = len(ascent.objective), ascent.gain
+        if not quiet:
+            report_progress("iterations", iterations)
+        if ascent.stepped and 0 < tolerance and gain < tolerance:
+            message = f"converged after {iterations} iterations, gain {gain:.1e} < {tolerance:g}"
+            return ascent.result(True, message)
+        if iterations >= max_iterations:
+            break
+        ascent.advance()
+    limit = f"> {tolerance:g}"
+    if tolerance <= 0:
+        limit = f"with tolerance {tolerance:g}, which asks for all of them"
+    message = f"stopped after {iterations} iterations, gain {gain:.1e} {limit}: not converged"
+    if not quiet:
+        logger.warning("%s", message)
+    if accelerate is None:
+        ascent.take_last_step()
+    return ascent.result(False, message)
 
 
-def check_loop(max_iterations: object, tolerance: object) -> None:
-    """Refuse settings of the loop that make no sense; a tolerance may be negative."""
-    check_whole("max_iterations", max_iterations, 1)
-    check_range("tolerance", tolerance, -sys.float_info.max, sys.float_info.max)
+class _Ascent(Generic[P, S]):
+    """The ascent of an objective so far."""
+
+    def __init__(
+        self,
+        start: P,
+        *,
+        evaluate: Callable[[P], S],
+        m_step: Callable[[P, S], P],
+        log_prior: Callable[[P], float],
+        sessions: float,
+        squarem: Squarem[P] | None,
+        safe_step: Callable[[P, P], P] | None,
+        normalise: Callable[[P, S], P] | None,
+    ) -> None:
+        self._evaluate, self._m_step, self._log_prior = evaluate, m_step, log_prior
+        self._sessions, self._squarem = sessions, squarem
+        self._safe_step, self._normalise = safe_step, normalise
+        self._limit = 0.0 if squarem is None else squarem.first_limit
+        self.objective: list[float] = []
+        self.gain = math.inf  # per session, of the last iteration
+        self.stepped = True  # whether that was an M-step, not an extrapolation
+        self._path = [start]  # the last points that M-steps have led through
+        self._statistics, self._value = self._look_at(start)
+        self.objective.append(self._value)
+
+    def advance(self) -> None:
+        """Take an M-step, or after two of them an extrapolation."""
+        now = self._path[-1]
+        then = self._m_step(now, self._statistics)
+        self.stepped = not (len(self._path) == 2 and self._extrapolate(then))
+        if not self.stepped:
+            return
+        statistics, value = self._look_at(then)
+        if self._safe_step is not None and self._falls(value):
+            then = self._safe_step(now, then)
+            statistics, value = self._look_at(then)
+        path = self._path if self._squarem is not None else []
+        self._arrive([*path, then], statistics, value)
+
+    def take_last_step(self) -> None:
+        """Take an M-step that is not an iteration of its own."""
+        then = self._m_step(self._path[-1], self._statistics)
+        self._path, self._statistics = [then], self._evaluate(then)
+
+    def result(self, converged: bool, message: str) -> FitResult[P, S]:
+        """The fit that was reached."""
+        shift = 0.0 if self._normalise is None else self._value - self.objective[-1]
+        objective = tuple(each + shift for each in self.objective)
+        return FitResult(self._path[-1], self._statistics, objective, converged, message)
+
+    def _extrapolate(self, then: P) -> bool:
+        """Whether an extrapolation was taken; where it fails the path begins anew."""
+        squarem = self._squarem
+        if squarem is None:
+            return False
+        first, second = self._path
+        ahead, length = squarem.extrapolate(first, second, then, self._limit)
+        statistics, value = self._look_at(ahead)
+        if value < self._value:
+            self._limit, self._path = max(2.0, self._limit / 2), []
+            return False
+        if length == self._limit:
+            self._limit = min(squarem.last_limit, self._limit * 2)
+        self._arrive([ahead], statistics, value)
+        return True
+
+    def _look_at(self, parameters: P) -> tuple[S, float]:
+        """The statistics under some parameters, and the objective."""
+        statistics = self._evaluate(parameters)
+        value = float(statistics.log_likelihood) + self._log_prior(parameters)
+        if not math.isfinite(value):
+            raise FitError(
+                f"the objective is {value} at iteration {len(self.objective) + 1}: "
+                "weights too large to add, or a wrong model"
+            )
+        return statistics, value
+
+    def _falls(self, value: float) -> bool:
+        return value < self._value - ROUNDING_LOSS * (1 + abs(value))
+
+    def _arrive(self, path: list[P], statistics: S, value: float) -> None:
+        gain = value - self._value
+        self.gain = gain / self._sessions
+        if self._falls(value):
+            raise FitError(
+                f"the objective fell by {-self.gain:.3g} per session at iteration "
+                f"{len(self.objective) + 1}: the model is wrong"
+            )
+        self._path, self._statistics, self._value = path, statistics, value
+        if self._normalise is None:
+            self.objective.append(value)
+            return
+        self.objective.append(self.objective[-1] + gain)
+        here = self._normalise(path[-1], statistics)
+        if here is not path[-1]:
+            self._path = [*path[:-1], here]
+            self._value = float(statistics.log_likelihood) + self._log_prior(here)
 
 
-def _summed(parts: Any) -> Statistics:
-    """The statistics of all blocks together."""
-    total: Statistics = {}
-    for part in parts:
-        for name, value in part.items():
-            total[name] = total[name] + value if name in total else value
-    return total
+def squarem_norms(
+    first: Float64, second: Float64, third: Float64, weight: Float64
+) -> tuple[float, float]:
+    """Squared lengths of a step and of the change between two steps, of logarithms, weighted."""
+    step = np.log(second / first)
+    change = np.log(third / second) - step
+    return float(np.sum(weight * step * step)), float(np.sum(weight * change * change))
+
+
+def squarem_step(
+    first: Float64, second: Float64, third: Float64, length: float, ceiling: float
+) -> Float64:
+    """first · exp(2 a r + a² v), where the steps would lead; a is the length, 1 is the third."""
+    step = np.log(second / first)
+    change = 2.0 * length * step + length * length * (np.log(third / second) - step)
+    ahead = first * np.exp(np.clip(change, -MAX_LOG_CHANGE, MAX_LOG_CHANGE))
+    unchanged = (first == second) & (second == third)
+    return np.where(unchanged, first, np.clip(ahead, LOWEST_EXTRAPOLATION, ceiling))

@@ -1,119 +1,154 @@
-"""Weights that are products of levels: what is common to many, times what is each one's own, every factor shrunk towards 1.
+"""Weights that are products of factors: what many cells share, times what is each cell's own.
 
-A cell is a place in a table (a kind of user, where she clicked last, where she may click next); a level gives each cell one of its factors. A factor
-has a Gamma prior of mean 1 and of a strength in pseudo-clicks, so a cell seldom seen is left to what it has in common with others.
+A cell is an entry of a table, for example one of [mixture component, last click, position]. At each
+level a cell has one factor, which other cells may share. Every factor has a Gamma prior with mean 1
+and a strength in pseudo-choices, so a cell with little data keeps what it has in common with
+others.
 """
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
 
-from reclick.data.batch import Float64, Int64
-from reclick.models.luce.e_step import SWEEPS, raise_weights
+from reclick.data.ragged import Float64, Int64, starts_from_sizes
+from reclick.runtime.jit import kernel
+
+MIN_WEIGHT = 1e-12
+SWEEPS = 3  # rounds over the levels in one MM step
 
 
 @dataclass(frozen=True, slots=True)
-class Levels:
-    """The levels of a table: `index[i]` [cell] says which factor of level i each cell has."""
+class FactorTable:
+    """The levels of a table of weights. The factors are one flat array, level by level."""
 
     shape: tuple[int, ...]
-    index: tuple[Int64, ...]  # a level each: [cell]
-    strength: tuple[float, ...]
-    starts: tuple[int, ...]  # where each level's factors start in the flat array, and its end
+    index: Int64  # [level, cell] the factor of each cell in the flat array
+    starts: Int64  # [level + 1] where the factors of each level start
+    strength: tuple[float, ...]  # [level]
+
+    @property
+    def n_factors(self) -> int:
+        """The number of factors of all levels."""
+        return int(self.starts[-1])
 
     def table(self, factors: Float64) -> Float64:
-        """The product of each cell's factors."""
-        product = np.ones(len(self.index[0]))
-        for start, index in zip(self.starts, self.index, strict=False):
-            product *= factors[start + index]
+        """The product of the factors of each cell.
+
+        >>> rows, columns = np.ogrid[:2, :2]
+        >>> sums = build_factor_table((2, 2), [(rows, 1.0), (columns, 1.0)])
+        >>> sums.table(np.array([1.0, 2.0, 3.0, 5.0]))
+        array([[ 3.,  5.],
+               [ 6., 10.]])
+        """
+        product = np.ones(self.index.shape[1])
+        for index in self.index:
+            product *= factors[index]
         return product.reshape(self.shape)
 
     def strengths(self) -> Float64:
-        """The strength of each factor's prior [factor]."""
+        """The strength of the prior of each factor [factor]."""
         return np.repeat(self.strength, np.diff(self.starts))
 
     def log_prior(self, factors: Float64) -> float:
-        """Log-density, but for a constant: Σ s (log x − x)."""
-        parts = (factors[start:end] for start, end in pairwise(self.starts))
+        """Log-density of the factors up to a constant: Σ s (log x − x)."""
+        levels = (factors[start:end] for start, end in pairwise(self.starts))
         return sum(
-            strength * float(np.sum(np.log(part) - part))
-            for strength, part in zip(self.strength, parts, strict=True)
+            strength * float(np.sum(np.log(level) - level))
+            for strength, level in zip(self.strength, levels, strict=True)
         )
 
-    def climbed(self, factors: Float64, chosen: Float64, pulled: Float64) -> Float64:
-        """The next factors; a few sweeps over the levels, each in closed form given the others, so that the objective cannot fall."""
-        new = factors.copy()
-        chosen, pulled = chosen.ravel(), pulled.ravel()
-        for _ in range(SWEEPS):
-            for i, index in enumerate(self.index):
-                here = slice(self.starts[i], self.starts[i + 1])
-                size = here.stop - here.start
-                moved = self._moved(new, factors, skip=i)
-                demand = np.bincount(index, pulled * moved * moved, size).astype(np.float64)
-                strength = np.full(size, self.strength[i])
-                new[here] = raise_weights(
-                    factors[here],
-                    np.bincount(index, chosen, size).astype(np.float64),
-                    demand,
-                    strength,
-                    strength,
-                )
-        return new
-
-    def _moved(self, new: Float64, old: Float64, skip: int) -> Float64:
-        """By how much each cell has moved through the other levels [cell]."""
-        ratio, moved = new / old, np.ones(len(self.index[0]))
-        for i, index in enumerate(self.index):
-            if i != skip:
-                moved *= ratio[self.starts[i] + index]
-        return moved
+    def mm_step(self, factors: Float64, observed: Float64, expected: Float64) -> Float64:
+        """The next factors, given how often each cell was chosen and was expected to be [cell]."""
+        strength = self.strengths()
+        return mm_step(factors, self.index, self.starts, strength, strength, observed, expected)
 
 
-def _levels(shape: tuple[int, ...], parts: list[tuple[Int64, float]]) -> Levels:
-    """Levels from (index in the table's shape, strength)."""
-    flat = [np.broadcast_to(index, shape).ravel().astype(np.int64) for index, _ in parts]
-    sizes = [int(index.max(initial=0)) + 1 for index in flat]
-    starts = tuple(np.concatenate([[0], np.cumsum(sizes)]).tolist())
-    return Levels(shape, tuple(flat), tuple(strength for _, strength in parts), starts)
+def build_factor_table(
+    shape: tuple[int, ...],
+    levels: Sequence[tuple[Int64, float]],
+    sizes: Sequence[int] | None = None,
+) -> FactorTable:
+    """A table from its levels: the factor of each cell (broadcast to the shape) and a strength.
+
+    `sizes` is the number of factors of each level, by default as many as are used.
+    """
+    flat = [np.broadcast_to(index, shape).ravel().astype(np.int64) for index, _ in levels]
+    sizes = sizes or [int(index.max(initial=0)) + 1 for index in flat]
+    starts = starts_from_sizes(sizes)
+    index = np.stack([index + start for index, start in zip(flat, starts, strict=False)])
+    return FactorTable(shape, index, starts, tuple(strength for _, strength in levels))
 
 
-def eye_levels(components: int, longest: int, transition: float, kind: float) -> Levels:
-    """Where the eye goes, [kind, last, position]: by the distance, by the last click, by both; and by how each kind of user differs in these."""
-    t, last, position = np.ogrid[:components, : longest + 1, :longest]
-    jump = np.where(
-        last == 0, position, longest + position + 1 - last + longest
-    )  # after a click the distance, at the start the position
-    both = last * longest + position
-    parts: list[tuple[Int64, float]] = [(jump, 0.5), (last + 0 * both, 0.5), (both, transition)]
-    if components > 1:
-        parts += [
-            (t * (3 * longest) + jump, kind),
-            (t * (longest + 1) + last, kind),
-            (t * (longest + 1) * longest + both, kind),
-        ]
-    return _levels((components, longest + 1, longest), parts)
+def mm_step(
+    factors: Float64,
+    index: Int64,
+    starts: Int64,
+    strength: Float64,
+    rate: Float64,
+    observed: Float64,
+    expected: Float64,
+) -> Float64:
+    """The next factors of weights that are products of them (Hunter 2004).
+
+    The objective cannot fall.
+
+    `index` [level, cell] and `starts` [level + 1] are those of a `FactorTable`. The Gamma prior of
+    a factor x contributes strength · log x − rate · x. The logarithm of a weight is worth
+    `observed`, and its value costs at most expected · (y² + z²) / 2 where its factors are
+    multiplied by y and z. So the best y of one level given the others is the root of a quadratic. A
+    few sweeps are made over the levels.
+    """
+    new = factors.copy()
+    room = np.empty((3, len(factors)))
+    observed, expected = np.ravel(observed), np.ravel(expected)
+    _mm_sweeps(factors, index, starts, strength, rate, observed, expected, new, room)
+    return new
 
 
-def out_levels(components: int, most: int, kind: float) -> Levels:
-    """The outside option, [kind, clicks so far]: none or some, each number of clicks; and how each kind differs."""
-    t, k = np.ogrid[:components, : most + 1]
-    some = (k > 0).astype(np.int64)
-    parts: list[tuple[Int64, float]] = [(some, 0.5), (k + 0 * t, 0.5)]
-    if components > 1:
-        parts += [(2 * t + some, kind), (t * (most + 1) + k, kind)]
-    return _levels((components, most + 1), parts)
-
-
-def extended(gamma: Float64, longest: int) -> Float64:
-    """Lengthen γ [kind, last, position] for pages longer than any learnt from: new positions are as the last, and so are jumps from them."""
-    known = gamma.shape[2]
-    if longest <= known:
-        return np.ascontiguousarray(gamma)
-    wide = np.pad(gamma, ((0, 0), (0, longest - known), (0, longest - known)), mode="edge")
-    for last in range(known + 1, longest + 1):
-        shift = last - known
-        wide[:, last, shift:] = wide[:, known, : longest - shift]
-    return np.ascontiguousarray(wide)
+@kernel
+def _mm_sweeps(  # noqa: PLR0912
+    factors: Float64,
+    index: Int64,
+    starts: Int64,
+    strength: Float64,
+    rate: Float64,
+    observed: Float64,
+    expected: Float64,
+    new: Float64,
+    room: Float64,
+) -> None:
+    n_levels, n_cells = index.shape
+    choices, cost, ratio = room[0], room[1], room[2]  # [factor] ratio: new over old
+    choices[:] = 0.0
+    ratio[:] = 1.0
+    for level in range(n_levels):
+        for cell in range(n_cells):
+            choices[index[level, cell]] += observed[cell]
+    for _ in range(SWEEPS if n_levels > 1 else 1):
+        for level in range(n_levels):
+            for i in range(starts[level], starts[level + 1]):
+                cost[i] = 0.0
+            for cell in range(n_cells):
+                others = 1.0
+                for other in range(n_levels):
+                    if other != level:
+                        others *= ratio[index[other, cell]]
+                cost[index[level, cell]] += expected[cell] * others * others
+            for i in range(starts[level], starts[level + 1]):
+                b, c = rate[i] * factors[i], choices[i] + strength[i]
+                value = factors[i]
+                if c == 0.0:
+                    if cost[i] > 0.0 or b > 0.0:
+                        value = 0.0
+                elif cost[i] > 1e-300:
+                    value *= 2.0 * c / (b + math.sqrt(b * b + 4.0 * cost[i] * c))
+                elif b > 0.0:
+                    value *= c / b
+                value = max(value, MIN_WEIGHT)
+                new[i] = value
+                ratio[i] = value / factors[i]

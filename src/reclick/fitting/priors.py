@@ -1,4 +1,4 @@
-"""Prior means that come from counts: of an earlier log, or of the log itself."""
+"""Prior means from counts, of an earlier log or of the log itself, and what shrinks to them."""
 
 from __future__ import annotations
 
@@ -7,9 +7,11 @@ import numpy as np
 from reclick.data.batch import Float64
 from reclick.data.counts import Counts
 
+PRIOR_MARGIN = 1e-6  # how near to 0 and 1 a prior mean may come
+
 
 def top_click_rate(counts: Counts) -> float:
-    """How often the first position is clicked: what is seen for certain, so the mean attractiveness of an ad that is looked at."""
+    """Click rate of the first position, which is always examined: the mean attractiveness."""
     sequence = np.repeat(
         np.arange(len(counts.sequence_starts) - 1), np.diff(counts.sequence_starts)
     )
@@ -19,26 +21,29 @@ def top_click_rate(counts: Counts) -> float:
 
 
 def click_rate(counts: Counts) -> float:
-    """How often an impression is clicked."""
+    """Clicks per impression."""
     return _share(counts.clicks.sum(), counts.impressions.sum())
 
 
 def last_click_rate(counts: Counts) -> float:
-    """How often a click is the last of its session: the mean satisfaction."""
+    """The share of clicks that are the last of their session: the mean satisfaction."""
     return _share(counts.last_clicks.sum(), counts.clicks.sum())
 
 
 def log_beta(value: Float64, mean: Float64 | float, strength: float) -> float:
-    """Log-density, but for a constant, of the prior whose mode after c of n is (c + strength · mean) / (n + strength)."""
+    """Log-density of a Beta prior, up to a constant.
+
+    After c successes in n trials its mode is (c + strength · mean) / (n + strength).
+    """
     if strength == 0:
         return 0.0
     return float(strength * np.sum(mean * np.log(value) + (1 - mean) * np.log(1 - value)))
 
 
-def posterior(
+def posterior_mean(
     successes: Float64, trials: Float64, mean: Float64 | float, strength: float
 ) -> Float64:
-    """(successes + strength · mean) / (trials + strength); the mean itself where there is nothing."""
+    """(successes + strength · mean) / (trials + strength); the mean itself where both are 0."""
     total = trials + strength
     return np.asarray(
         np.where(total > 0, (successes + strength * mean) / np.where(total > 0, total, 1.0), mean)
@@ -46,5 +51,5 @@ def posterior(
 
 
 def _share(part: float, whole: float) -> float:
-    """A share kept off 0 and 1; a half of nothing."""
-    return float(np.clip(part / whole, 1e-6, 1 - 1e-6)) if whole > 0 else 0.5
+    """The ratio, at least a margin away from 0 and 1; a half where the whole is 0."""
+    return float(np.clip(part / whole, PRIOR_MARGIN, 1 - PRIOR_MARGIN)) if whole > 0 else 0.5

@@ -1,16 +1,17 @@
-"""Reading: sessions, ads and labels from files and tables of any format, with every bad row found, counted and told."""
+"""Reading logs: sessions, ads and labels from files and tables of any format.
+
+Every bad row is counted by its reason, with examples.
+"""
 
 from reclick.logs.cleaning import Cleaning
-from reclick.logs.coerce import as_log, as_pairs, replace_clicks
 from reclick.logs.events import sessions_from_events
-from reclick.logs.read import convert, read_sessions
-from reclick.logs.session_log import SessionLog
-from reclick.logs.side_tables import read_ads, read_labels
-from reclick.logs.summary import Example, ReadSummary
+from reclick.logs.read import as_log, convert, read_sessions, with_clicks
+from reclick.logs.session_log import BadRow, ReadSummary, SessionLog
+from reclick.logs.side_tables import as_pairs, read_ads, read_labels
 
 __all__ = [
+    "BadRow",
     "Cleaning",
-    "Example",
     "ReadSummary",
     "SessionLog",
     "as_log",
@@ -19,6 +20,6 @@ __all__ = [
     "read_ads",
     "read_labels",
     "read_sessions",
-    "replace_clicks",
     "sessions_from_events",
+    "with_clicks",
 ]

@@ -1,4 +1,4 @@
-"""Cleaning that people ask for: every step is off unless it is asked for, and counts what it does."""
+"""Cleaning on request: every step is off by default, and counts what it changes."""
 
 from __future__ import annotations
 
@@ -15,172 +15,173 @@ import pyarrow.compute as pc
 
 from reclick.data.schema import is_string
 from reclick.errors import SettingError
-from reclick.logs.validation.encode import MAX_TEXT, encode_lists, encode_positions, encode_text
+from reclick.logs.validation.encode import (
+    MAX_TEXT_BYTES,
+    encode_lists,
+    encode_positions,
+    encode_text,
+)
 
 if TYPE_CHECKING:
     from reclick.data.batch import Int64
-    from reclick.logs.formats.base import Found
+    from reclick.logs.formats.base import ReadReport
 
-Mask = npt.NDArray[np.bool_]
+Bool = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cleaning:
-    """What to clean: the steps that are not None or False, in this order. Notes that end in "removed" count the sessions that go.
+    """Which steps to take: those that are not None or False, in this order.
 
-    >>> Cleaning(first=10, normalise=True).whole_log
+    Notes that end in "removed" count the sessions that are removed.
+
+    >>> Cleaning(first=10, normalise=True).needs_whole_log
     False
     >>> Cleaning(first=0)
     Traceback (most recent call last):
     reclick.errors.SettingError: first: got 0, expected a whole number of 1 or more, or None.
     """
 
-    normalise: bool = False  # write queries in one way: compatibility forms, case and white space
-    max_pages_per_hour: int | None = (
-        None  # remove users with more pages in any 60 minutes, with all their sessions
-    )
-    max_clicks_per_hour: int | None = None  # the same for clicks
-    reload_seconds: float | None = (
-        None  # make one session of a page that the same user saw again so soon, with the clicks of both
-    )
-    max_clicks: int | None = None  # remove sessions with more clicks
-    first: int | None = None  # cut pages to so many ads, and take out the clicks on the others
+    # write queries in one way: compatibility forms, case and white space
+    normalise: bool = False
+    # remove users with more pages in any 60 minutes, with all their sessions
+    max_pages_per_hour: int | None = None
+    # the same for clicks
+    max_clicks_per_hour: int | None = None
+    # merge a page with its reload by the same user within so many seconds, and the clicks of both
+    reload_seconds: float | None = None
+    # remove sessions with more clicks
+    max_clicks: int | None = None
+    # cut pages to so many ads, and drop the clicks on the others
+    first: int | None = None
 
     def __post_init__(self) -> None:
         for name in ("max_pages_per_hour", "max_clicks_per_hour", "max_clicks", "first"):
             _check(name, getattr(self, name), Integral, 1, "a whole number of 1 or more")
-        _check(
-            "reload_seconds", self.reload_seconds, Real, 0.001, "a number of seconds, such as 30"
-        )
+        seconds = "a number of seconds, such as 30"
+        _check("reload_seconds", self.reload_seconds, Real, 0.001, seconds)
         if not isinstance(self.normalise, bool):
-            raise SettingError(f"normalise: got {self.normalise!r}, expected True or False.")
+            raise SettingError("normalise", self.normalise, "True or False")
 
     @property
-    def finds_bots(self) -> bool:
-        """Whether users are judged by how much they do in an hour."""
+    def removes_bots(self) -> bool:
+        """Whether users are removed by how much they do in an hour."""
         return self.max_pages_per_hour is not None or self.max_clicks_per_hour is not None
 
     @property
-    def whole_log(self) -> bool:
-        """Whether a step has to see the whole log: `batch` is then not all, `engines.cleaning_sql.cleaned` does the rest."""
-        return self.finds_bots or self.reload_seconds is not None
+    def needs_whole_log(self) -> bool:
+        """Whether a step needs the whole log: then `bots_and_reloads` does what comes after it."""
+        return self.removes_bots or self.reload_seconds is not None
 
-    def batch(self, batch: pa.RecordBatch, found: Found) -> pa.RecordBatch:
-        """Take the steps that need no other row. What shortens sessions waits where the whole log is asked for: users are judged by all they did.
+    def clean_batch(self, batch: pa.RecordBatch, report: ReadReport) -> pa.RecordBatch:
+        """Take the steps that need no other row.
 
-        >>> from reclick.logs.formats.base import Found
-        >>> rows = pa.record_batch({"query": [" Red  SHOES"], "ads": [["a", "b", "c"]], "clicks": [[3, 1]]})
-        >>> Cleaning(first=2, normalise=True).batch(rows, Found()).to_pylist()
+        Sessions are not shortened yet where the whole log is needed: bots are found by all clicks.
+
+        >>> from reclick.logs.formats.base import ReadReport
+        >>> rows = {"query": [" Red  SHOES"], "ads": [["a", "b", "c"]], "clicks": [[3, 1]]}
+        >>> cleaning = Cleaning(first=2, normalise=True)
+        >>> cleaning.clean_batch(pa.record_batch(rows), ReadReport()).to_pylist()
         [{'query': 'red shoes', 'ads': ['a', 'b'], 'clicks': [1]}]
         """
-        spelt = _normalise(batch, found) if self.normalise else batch
-        return spelt if self.whole_log else self.shorten(spelt, found)
+        batch = _normalise_queries(batch, report) if self.normalise else batch
+        return batch if self.needs_whole_log else self.shorten_sessions(batch, report)
 
-    def shorten(self, batch: pa.RecordBatch, found: Found) -> pa.RecordBatch:
+    def shorten_sessions(self, batch: pa.RecordBatch, report: ReadReport) -> pa.RecordBatch:
         """Remove sessions with too many clicks, then cut the pages of the others."""
-        kept = batch if self.max_clicks is None else _without_long(batch, self.max_clicks, found)
-        return kept if self.first is None else _cut_pages(kept, self.first, found)
+        if self.max_clicks is not None:
+            batch = _remove_long_sessions(batch, self.max_clicks, report)
+        return batch if self.first is None else _cut_pages(batch, self.first, report)
 
 
-def normalised(query: str) -> str:
-    r"""A query in one way of writing: compatibility forms as plain ones (NFKC), case folded, white space trimmed and collapsed.
+def normalise_query(query: str) -> str:
+    r"""A query in one way of writing: NFKC, case folded, white space trimmed and collapsed.
 
-    >>> normalised("  Große\u00a0ＳＣＨＵＨＥ ")
+    >>> normalise_query("  Große\u00a0ＳＣＨＵＨＥ ")
     'grosse schuhe'
     """
-    # Folding case may decompose, and take apart what the first NFKC put together.
+    # Folding case may decompose, and take apart what the first NFKC composed.
     folded = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", query).casefold())
     return " ".join(folded.split())
 
 
 def replace_column(batch: pa.RecordBatch, name: str, column: pa.Array) -> pa.RecordBatch:
-    """The batch with other values in a column, of the type it had."""
-    place = batch.schema.get_field_index(name)
-    return batch.set_column(
-        place, batch.schema.field(place), column.cast(batch.schema.field(place).type)
-    )
+    """The batch with other values in a column, cast to the type it had."""
+    index = batch.schema.get_field_index(name)
+    schema_field = batch.schema.field(index)
+    return batch.set_column(index, schema_field, column.cast(schema_field.type))
 
 
-def _check(name: str, value: Any, kind: type, least: float, expected: str) -> None:
-    """Refuse a setting that is neither None nor a finite number of this kind."""
-    of_kind = isinstance(value, kind) and not isinstance(value, bool)
-    if value is not None and not (of_kind and least <= value < math.inf):
-        raise SettingError(f"{name}: got {value!r}, expected {expected}, or None.")
+def _check(name: str, value: Any, kind: type, low: float, expected: str) -> None:
+    """Refuse a value that is neither None nor a finite number of this kind."""
+    is_kind = isinstance(value, kind) and not isinstance(value, bool)
+    if value is not None and not (is_kind and low <= value < math.inf):
+        raise SettingError(name, value, expected, or_none=True)
 
 
-def _normalise(batch: pa.RecordBatch, found: Found) -> pa.RecordBatch:
+def _normalise_queries(batch: pa.RecordBatch, report: ReadReport) -> pa.RecordBatch:
     column = batch.column("query")
     if not is_string(column.type):
         return batch
-    coded = encode_text(column)
-    written = coded.values.to_pylist()
-    plain = [normalised(query) for query in written]
-    blank = _rows(
-        [bool(query) and not better for query, better in zip(written, plain, strict=True)],
-        coded.codes,
-    )
-    found.note("query of white space only, left as it is", int(blank.sum()))
-    changed = _rows(
-        [_is_better(query, better) for query, better in zip(written, plain, strict=True)],
-        coded.codes,
-    )
+    encoded = encode_text(column)
+    written = encoded.values.to_pylist()
+    normalised = [normalise_query(query) for query in written]
+    pairs = list(zip(written, normalised, strict=True))
+    blank = _to_rows([bool(before) and not after for before, after in pairs], encoded.codes)
+    report.add_note("query of white space only, left as it is", int(blank.sum()))
+    changed = _to_rows([_can_replace(before, after) for before, after in pairs], encoded.codes)
     if not changed.any():
         return batch
-    found.note("query normalised, spellings become one", int(changed.sum()))
-    known = pa.array(coded.codes, mask=coded.codes < 0)
-    return replace_column(
-        batch,
-        "query",
-        pc.if_else(
-            pa.array(changed), pa.array(plain, pa.string()).take(known), column.cast(pa.string())
-        ),
-    )
+    report.add_note("query normalised, spellings become one", int(changed.sum()))
+    codes = pa.array(encoded.codes, mask=encoded.codes < 0)
+    rewritten = pa.array(normalised, pa.string()).take(codes)
+    queries = pc.if_else(pa.array(changed), rewritten, column.cast(pa.string()))
+    return replace_column(batch, "query", queries)
 
 
-def _is_better(written: str, plain: str) -> bool:
-    # A letter may have a compatibility form of 18 others: what no reader takes stays as it is.
-    return plain not in {"", written} and len(plain.encode()) <= MAX_TEXT
+def _can_replace(written: str, normalised: str) -> bool:
+    # One letter may have a compatibility form of 18: a query that would be too long stays.
+    return normalised not in {"", written} and len(normalised.encode()) <= MAX_TEXT_BYTES
 
 
-def _rows(values: list[bool], codes: npt.NDArray[np.int32]) -> Mask:
-    """Which rows have a value of which this is true; -1 is no value."""
-    return np.array([*values, False])[codes]
+def _to_rows(flags: list[bool], codes: npt.NDArray[np.int32]) -> Bool:
+    """The flags of values by row; null (-1) has none."""
+    return np.array([*flags, False])[codes]
 
 
-def _without_long(batch: pa.RecordBatch, most: int, found: Found) -> pa.RecordBatch:
+def _remove_long_sessions(
+    batch: pa.RecordBatch, max_clicks: int, report: ReadReport
+) -> pa.RecordBatch:
     _, starts = encode_lists(batch.column("clicks"))
-    long = np.diff(starts) > most
-    found.note(f"session with more than {most:,} clicks, removed", int(long.sum()))
+    long = np.diff(starts) > max_clicks
+    report.add_note(f"session with more than {max_clicks:,} clicks, removed", int(long.sum()))
     return batch.filter(pa.array(~long)) if long.any() else batch
 
 
-def _cut_pages(batch: pa.RecordBatch, first: int, found: Found) -> pa.RecordBatch:
+def _cut_pages(batch: pa.RecordBatch, first: int, report: ReadReport) -> pa.RecordBatch:
     ads, page = encode_lists(batch.column("ads"))
     length = np.diff(page)
     if not (length > first).any():
         return batch
     click, clicks = encode_lists(batch.column("clicks"))
-    position, session = (
-        encode_positions(click),
-        np.repeat(np.arange(len(length)), np.diff(clicks)),
-    )  # [click]
-    lost = (position > first) & (
-        position <= length[session]
-    )  # a click outside the whole page stays, to be told as what it is
-    found.note(f"page cut to its first {first:,} ads", int((length > first).sum()))
-    found.note(f"session with clicks below the first {first:,}", len(np.unique(session[lost])))
-    found.note(f"click below the first {first:,}, taken out", int(lost.sum()))
+    position = encode_positions(click)
+    session = np.repeat(np.arange(len(length)), np.diff(clicks))  # [click]
+    # A click outside the whole page stays, so that it is reported as what it is.
+    below = (position > first) & (position <= length[session])
+    report.add_note(f"page cut to its first {first:,} ads", int((length > first).sum()))
+    with_clicks_below = len(np.unique(session[below]))
+    report.add_note(f"session with clicks below the first {first:,}", with_clicks_below)
+    report.add_note(f"click below the first {first:,}, taken out", int(below.sum()))
     shown = np.arange(len(ads)) - np.repeat(page[:-1], length) < first
-    cut = replace_column(batch, "ads", _some_values(batch.column("ads"), ads, page, shown))
-    return (
-        replace_column(cut, "clicks", _some_values(batch.column("clicks"), click, clicks, ~lost))
-        if lost.any()
-        else cut
-    )
+    batch = replace_column(batch, "ads", _filter_lists(batch.column("ads"), ads, page, shown))
+    if not below.any():
+        return batch
+    remaining = _filter_lists(batch.column("clicks"), click, clicks, ~below)
+    return replace_column(batch, "clicks", remaining)
 
 
-def _some_values(column: pa.Array, values: pa.Array, starts: Int64, keep: Mask) -> pa.Array:
-    """The lists with some of their values; a null list stays one."""
-    kept = np.concatenate([[0], np.cumsum(keep)])[starts]
+def _filter_lists(column: pa.Array, values: pa.Array, starts: Int64, keep: Bool) -> pa.Array:
+    """The lists with some of their values; a null list stays null."""
+    offsets = pa.array(np.concatenate([[0], np.cumsum(keep)])[starts])
     nulls = column.is_null() if column.null_count else None
-    return pa.LargeListArray.from_arrays(pa.array(kept), values.filter(pa.array(keep)), mask=nulls)
+    return pa.LargeListArray.from_arrays(offsets, values.filter(pa.array(keep)), mask=nulls)

@@ -1,28 +1,48 @@
-"""Sessions out of anybody's events: a table of what was shown and a table of clicks, joined on a key, in logs larger than memory."""
+"""Sessions from events: a table of what was shown and a table of clicks, joined on a key.
+
+The tables may be larger than memory.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
+from pyarrow import types as kind_of
 
-from reclick.data.schema import IDS, NUMBER, TEXT, TIME, Column, check_mapping
-from reclick.errors import LogError, SettingError
-from reclick.logs.assembly.event_rows import EventRows, events_size, shown_columns
-from reclick.logs.conversion import numbered, rewrite
-from reclick.logs.files.archive import LogFile
-from reclick.logs.files.discover import open_sources
-from reclick.logs.files.source import OnError, Source, check_on_error
-from reclick.logs.formats.base import Found
-from reclick.logs.session_log import SessionLog
+from reclick.data.batch import Int64
+from reclick.data.schema import IDS, NUMBER, TEXT, TIME, Column, check_mapping, is_string
+from reclick.errors import Argument, LogError, SettingError
+from reclick.logs.assembly.page_join import PageJoin, join_key_parts
+from reclick.logs.conversion import with_row_numbers, write_sessions
+from reclick.logs.files.log_file import LogFile
+from reclick.logs.files.source import (
+    OnError,
+    RawBatch,
+    Source,
+    abbreviate,
+    check_on_error,
+    open_sources,
+)
+from reclick.logs.formats.base import ReadReport
+from reclick.logs.formats.helpers.records import to_text, to_whole_numbers
+from reclick.logs.session_log import MAX_EXAMPLES, SessionLog
+from reclick.logs.timestamps import as_times
+from reclick.logs.validation.reasons import NO_PAGE_KEY, NO_POSITION, NOT_READABLE
+from reclick.runtime.filesystem import Location, as_path
 
-ROW_ORDER = "clicks without a time, in the order of the rows"
-
-SHOWN = (
+Bool = npt.NDArray[np.bool_]
+EVENT_BYTES = 100  # of one event in memory
+ROW_ORDER_NOTE = "clicks without a time, in the order of the rows"
+SHOWN_COLUMNS = (
     Column("query", TEXT),
     Column("ads", IDS, required=False),
     Column("ad", TEXT, required=False),
@@ -30,39 +50,9 @@ SHOWN = (
     Column("timestamp", TIME, required=False),
     Column("user", TEXT, required=False),
 )
-CLICKED = {"ad": TEXT, "position": NUMBER}
-OF_CLICKS = "clicks."  # before the name of a column of the clicks, where it differs from that of the impressions
-
-
-@dataclass(frozen=True, slots=True)
-class Events:
-    """What was shown or clicked: its files or its table, opened."""
-
-    name: str  # "impressions" or "clicks"
-    sources: list[Source]
-    keys: tuple[str, ...]
-    names: dict[str, str] = field(
-        default_factory=dict
-    )  # a column's name here -> its name in the sources, where they differ
-
-    def rows(self, first: int, found: Found) -> Iterator[EventRows]:
-        """The events in batches; the first file has this place among all files."""
-        for file, source in enumerate(self.sources, start=first):
-            for raw in source.read(with_rows=False):
-                yield EventRows(raw, file, self.where(source), found, self.names)
-
-    def where(self, source: Source) -> str:
-        """The short name used in messages."""
-        return source.where if hasattr(source, "path") else self.name
-
-    @property
-    def label(self) -> str:
-        """What a message calls all of them."""
-        return (
-            self.where(self.sources[0])
-            if len(self.sources) == 1
-            else f"{len(self.sources)} files of {self.name}"
-        )
+CLICK_COLUMNS = {"ad": TEXT, "position": NUMBER}
+# Before the name of a column of the clicks, where it differs from that of the impressions.
+CLICKS_PREFIX = "clicks."
 
 
 def sessions_from_events(
@@ -74,14 +64,16 @@ def sessions_from_events(
     columns: Mapping[str, str] | None = None,
     on_error: OnError = "raise",
     max_ads: int = 100,
-    to: str | Path | None = None,
+    to: Location | None = None,
 ) -> SessionLog:
     """Make sessions of what was shown and what was clicked, and open them.
 
-    `impressions` has one row for each ad shown (query, ad, position) or for each page (query, ads); `clicks` has one row for each click, with its ad,
-    its position or both. Each is a path, a glob, a folder, or a pandas, Polars, Arrow or DuckDB table; both have the columns `on`, which together
-    name a page. `order_by` is the time of a click; without it, clicks are in the order of their rows. `columns` maps Reclick's names to yours
-    (`{"ad": "item_id"}`); where the clicks have another name, `{"clicks.ad": "sku"}`. `to` keeps the sessions as a Parquet file.
+    `impressions` has one row per ad shown (query, ad, position) or per page (query, ads). `clicks`
+    has one row per click, with its ad, its position or both. Each is a path, a glob, a folder, or a
+    pandas, Polars, Arrow or DuckDB table. Both have the columns `on`, which together identify a
+    page. `order_by` is the time of a click; without it, clicks are in the order of their rows.
+    `columns` maps Reclick's names to yours (`{"ad": "item_id"}`); where the clicks have another
+    name, `{"clicks.ad": "sku"}`. `to` keeps the sessions as a Parquet file.
 
     >>> shown = {"page": [1, 1], "query": ["shoes", "shoes"], "ad": ["a", "b"], "position": [1, 2]}
     >>> clicked = {"page": [1, 1], "ad": ["b", "a"], "second": [3, 9]}
@@ -91,48 +83,178 @@ def sessions_from_events(
     """
     check_on_error(on_error)
     if max_ads < 1:
-        raise SettingError(f"max_ads must be 1 or more, got {max_ads}.")
+        raise SettingError("max_ads", max_ads, "a whole number of 1 or more")
     keys = (on,) if isinstance(on, str) else tuple(on)
     if not keys:
         raise SettingError(
-            "on: no column is named. Name the columns that both tables have and that together name a page."
+            "on", on, "the columns that both tables have and that together identify a page"
         )
-    names = _checked_names(columns)
-    shown, clicked = (
-        _open_shown(impressions, keys, names),
-        _open_clicks(clicks, keys, order_by, names),
-    )
-    found = Found()
+    names = _check_names(columns)
+    shown = _open_impressions(impressions, keys, names)
+    clicked = _open_clicks(clicks, keys, order_by, names)
+    report = ReadReport()
     name = f"{shown.label} and {clicked.label}"
-    raws = numbered(join_events(shown, clicked, found), name)
-    return rewrite(raws, found, name=name, to=to, on_error=on_error, max_ads=max_ads)
+    batches = with_row_numbers(_join_events(shown, clicked, report), name)
+    return write_sessions(batches, report, name=name, to=to, on_error=on_error, max_ads=max_ads)
 
 
-def join_events(shown: Events, clicked: Events, found: Found) -> Iterator[pa.RecordBatch]:
-    """The sessions of events that are open."""
-    from reclick.logs.assembly.page_join import PageJoin
+@dataclass
+class EventRows:
+    """Rows of one file or table of events. Bad ones are reported and left out at the end."""
 
-    files = [
-        LogFile("", events.where(source))
-        for events in (shown, clicked)
-        for source in events.sources
-    ]
-    size = events_size([*shown.sources, *clicked.sources])
+    raw: RawBatch
+    file: int  # its index among the files
+    where: str
+    report: ReadReport
+    # Reclick's name of a column -> its name in the rows, where they differ
+    names: Mapping[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.valid: Bool = np.ones(self.raw.length, np.bool_)
+        for number, got in self.raw.unreadable:
+            self.report.add_bad_row(NOT_READABLE, self.where, number, got)
+
+    def has(self, name: str) -> bool:
+        """Whether the rows have this column."""
+        return self.names.get(name, name) in self.raw.columns
+
+    def column(self, name: str) -> pa.Array:
+        """A column as it is."""
+        return self.raw.columns[self.names.get(name, name)]
+
+    def text(self, name: str) -> pa.Array:
+        """A column of ids as text; nulls when there is none."""
+        if self.has(name):
+            return to_text(self.column(name))
+        return pa.nulls(self.raw.length, pa.string())
+
+    def key(self, names: Sequence[str]) -> pa.Array:
+        """The key of each row's page; a row without one is bad."""
+        key = join_key_parts([to_text(self.column(name)) for name in names])
+        self._mark_bad(
+            NO_PAGE_KEY,
+            key.is_null(),
+            lambda row: ", ".join(abbreviate(self.column(name)[row].as_py()) for name in names),
+        )
+        return key
+
+    def positions(self, *, required: bool) -> pa.Array:
+        """The positions. A row whose position is no whole number is bad, or missing if required."""
+        if not self.has("position"):
+            return pa.nulls(self.raw.length, pa.int64())
+        written = self.column("position")
+        positions = to_whole_numbers(written)
+        not_whole = pc.and_(positions.is_null(), written.is_valid())
+        self._mark_bad(NOT_READABLE, not_whole, lambda row: f"position {written[row].as_py()}")
+        if required:
+            self._mark_bad(NO_POSITION, positions.is_null(), lambda _: "null")
+        return positions
+
+    def times(self, name: str) -> pa.Array:
+        """The times of a column; a row whose time cannot be parsed is bad."""
+        if not self.has(name):
+            return pa.nulls(self.raw.length, pa.timestamp("us"))
+        written = self.column(name)
+        if is_string(written.type) or kind_of.is_dictionary(written.type):
+            written = to_text(written)
+        times = as_times(written)
+        self._mark_bad(
+            NOT_READABLE,
+            pc.and_(times.is_null(), written.is_valid()),
+            lambda row: f"{name}: not a time: {abbreviate(written[row].as_py())}",
+        )
+        return times
+
+    def shown_columns(self, key: pa.Array) -> dict[str, pa.Array]:
+        """The columns of ads shown, one per row, as the page join takes them."""
+        return {
+            "key": key,
+            "query": self.text("query"),
+            "ad": self.text("ad"),
+            "position": self.positions(required=True),
+            "time": self.times("timestamp"),
+            "user": self.text("user"),
+        }
+
+    @cached_property
+    def numbers(self) -> Int64:
+        """The numbers of the rows in their file, from 1."""
+        raw = self.raw
+        if raw.row_numbers is not None:
+            return raw.row_numbers
+        return np.arange(raw.first_row, raw.first_row + raw.length)
+
+    def table(self, columns: dict[str, pa.Array], chosen: Bool | None = None) -> pa.Table:
+        """The valid rows, or the chosen ones of them, with their file and number."""
+        file = pa.array(np.full(self.raw.length, self.file, np.int32))
+        table = pa.table({**columns, "file": file, "number": self.numbers})
+        kept = self.valid if chosen is None else self.valid & chosen
+        return table if kept.all() else table.filter(pa.array(kept))
+
+    def _mark_bad(self, reason: str, bad: Any, describe: Callable[[int], str]) -> None:
+        rows = np.flatnonzero(np.asarray(bad) & self.valid)
+        examples = [
+            (self.where, int(self.numbers[row]), describe(row))
+            for row in rows[:MAX_EXAMPLES].tolist()
+        ]
+        self.report.add_bad_rows(reason, len(rows), examples)
+        self.valid[rows] = False
+
+
+def estimate_bytes(sources: Iterable[Source]) -> int:
+    """About how many bytes events take in memory."""
+    return sum(_estimate_source_bytes(source) for source in sources)
+
+
+@dataclass(frozen=True, slots=True)
+class EventTable:
+    """Impressions or clicks: opened files or an opened table."""
+
+    name: str  # "impressions" or "clicks"
+    sources: list[Source]
+    keys: tuple[str, ...]
+    # Reclick's name of a column -> its name in the sources, where they differ
+    names: dict[str, str] = field(default_factory=dict)
+
+    def read(self, first_file: int, report: ReadReport) -> Iterator[EventRows]:
+        """The events in batches; files are numbered from `first_file`."""
+        for file, source in enumerate(self.sources, start=first_file):
+            for raw in source.read(with_rows=False):
+                yield EventRows(raw, file, self.where(source), report, self.names)
+
+    def where(self, source: Source) -> str:
+        """The short name used in messages."""
+        return source.where if hasattr(source, "path") else self.name
+
+    @property
+    def label(self) -> str:
+        """The name of the whole table in messages."""
+        if len(self.sources) == 1:
+            return self.where(self.sources[0])
+        return f"{len(self.sources)} files of {self.name}"
+
+
+def _join_events(
+    shown: EventTable, clicked: EventTable, report: ReadReport
+) -> Iterator[pa.RecordBatch]:
+    tables = (shown, clicked)
+    files = [LogFile("", table.where(source)) for table in tables for source in table.sources]
+    size = estimate_bytes([*shown.sources, *clicked.sources])
     with (
         TemporaryDirectory(prefix="reclick-") as folder,
         PageJoin(Path(folder), files, size) as join,
     ):
-        for rows in shown.rows(0, found):
+        for rows in shown.read(0, report):
             if rows.has("ads"):
-                join.add("pages", _pages(rows, shown.keys))
+                join.add("pages", _page_rows(rows, shown.keys))
             else:
-                join.add("shown", rows.table(shown_columns(rows, rows.key(shown.keys))))
-        for rows in clicked.rows(len(shown.sources), found):
-            join.add("clicks", _clicks(rows, clicked.keys))
-        yield from join.sessions(found)
+                join.add("shown", rows.table(rows.shown_columns(rows.key(shown.keys))))
+        for rows in clicked.read(len(shown.sources), report):
+            join.add("clicks", _click_rows(rows, clicked.keys))
+        yield from join.sessions(report)
 
 
-def _pages(rows: EventRows, keys: Sequence[str]) -> pa.Table:
+def _page_rows(rows: EventRows, keys: Sequence[str]) -> pa.Table:
     columns = {
         "key": rows.key(keys),
         "query": rows.text("query"),
@@ -142,69 +264,80 @@ def _pages(rows: EventRows, keys: Sequence[str]) -> pa.Table:
     return rows.table({**columns, "ads": rows.column("ads").cast(pa.list_(pa.string()))})
 
 
-def _clicks(rows: EventRows, keys: Sequence[str]) -> pa.Table:
+def _click_rows(rows: EventRows, keys: Sequence[str]) -> pa.Table:
     columns = {
         "key": rows.key(keys),
         "ad": rows.text("ad"),
-        "position": rows.position(needed=False),
+        "position": rows.positions(required=False),
         "time": rows.times("order_by"),
     }
     if not rows.has("order_by"):
-        rows.found.note(ROW_ORDER, rows.raw.length)
+        rows.report.add_note(ROW_ORDER_NOTE, rows.raw.length)
     return rows.table(columns)
 
 
-def _checked_names(columns: Mapping[str, str] | None) -> dict[str, str]:
-    return check_mapping(
-        columns, (*SHOWN, *(Column(f"{OF_CLICKS}{name}", kind) for name, kind in CLICKED.items()))
-    )
+def _check_names(columns: Mapping[str, str] | None) -> dict[str, str]:
+    of_clicks = (Column(f"{CLICKS_PREFIX}{name}", kind) for name, kind in CLICK_COLUMNS.items())
+    return check_mapping(columns, (*SHOWN_COLUMNS, *of_clicks))
 
 
-def _open_shown(source: Any, keys: tuple[str, ...], names: dict[str, str]) -> Events:
-    parts = _parts(keys)
-    own = {name: theirs for name, theirs in names.items() if not name.startswith(OF_CLICKS)}
-    events = Events(
-        "impressions",
-        open_sources(source, (*_columns(parts), *SHOWN), {**own, **parts}),
-        tuple(parts),
-    )
-    for each in events.sources:
+def _open_impressions(source: Any, keys: tuple[str, ...], names: dict[str, str]) -> EventTable:
+    parts = _name_key_parts(keys)
+    own = {name: theirs for name, theirs in names.items() if not name.startswith(CLICKS_PREFIX)}
+    sources = open_sources(source, (*_key_columns(parts), *SHOWN_COLUMNS), {**own, **parts})
+    table = EventTable("impressions", sources, tuple(parts))
+    for each in sources:
         if "ads" not in each.names and not {"ad", "position"} <= each.names.keys():
             raise LogError(
-                f"{events.where(each)} has no column ads, and not both ad and position: it shows no page. Name the right ones with columns={{...}}."
+                f"{table.where(each)} has no column ads, and not both ad and position: it shows "
+                "no page. Name the right ones with ",
+                Argument("columns", ...),
+                ".",
             )
-    return events
+    return table
 
 
 def _open_clicks(
     source: Any, keys: tuple[str, ...], order_by: str | None, names: dict[str, str]
-) -> Events:
-    parts = _parts(keys) | ({"order_by": order_by} if order_by else {})
-    # Either may be missing, so they are asked for under their own names: a name in a mapping must be there.
-    theirs = {name: names.get(f"{OF_CLICKS}{name}", names.get(name, name)) for name in CLICKED}
+) -> EventTable:
+    parts = _name_key_parts(keys) | ({"order_by": order_by} if order_by else {})
+    # Either may be missing, so they are wanted under the names they have in the table: a name in a
+    # mapping must exist.
+    theirs = {
+        name: names.get(f"{CLICKS_PREFIX}{name}", names.get(name, name)) for name in CLICK_COLUMNS
+    }
     wanted = [
-        *_columns(parts),
-        *(Column(theirs[name], kind, required=False) for name, kind in CLICKED.items()),
+        *_key_columns(parts),
+        *(Column(theirs[name], kind, required=False) for name, kind in CLICK_COLUMNS.items()),
     ]
-    events = Events("clicks", open_sources(source, wanted, parts), tuple(_parts(keys)), theirs)
-    for each in events.sources:
-        needed = [
-            theirs[name] for name in CLICKED if f"{OF_CLICKS}{name}" in names
-        ] or theirs.values()
+    sources = open_sources(source, wanted, parts)
+    table = EventTable("clicks", sources, tuple(_name_key_parts(keys)), theirs)
+    named = [theirs[name] for name in CLICK_COLUMNS if f"{CLICKS_PREFIX}{name}" in names]
+    needed = named or list(theirs.values())
+    for each in sources:
         if not any(name in each.names for name in needed):
             raise LogError(
-                f"{events.where(each)} has no column {' or '.join(needed)}: it says not what was clicked. Name it with columns={{...}}."
+                f"{table.where(each)} has no column {' or '.join(needed)}: it does not say what "
+                "was clicked. Name it with ",
+                Argument("columns", ...),
+                ".",
             )
-    return events
+    return table
 
 
-def _parts(keys: tuple[str, ...]) -> dict[str, str]:
-    """The columns of the key, each under a name that a message can show."""
-    return {
-        "on" if len(keys) == 1 else f"on, part {place}": key
-        for place, key in enumerate(keys, start=1)
-    }
+def _name_key_parts(keys: tuple[str, ...]) -> dict[str, str]:
+    """The columns of the key, each under a name for messages."""
+    if len(keys) == 1:
+        return {"on": keys[0]}
+    return {f"on, part {number}": key for number, key in enumerate(keys, start=1)}
 
 
-def _columns(parts: Mapping[str, str]) -> list[Column]:
+def _key_columns(parts: Mapping[str, str]) -> list[Column]:
     return [Column(part, TIME if part == "order_by" else TEXT) for part in parts]
+
+
+def _estimate_source_bytes(source: Source) -> int:
+    path = getattr(source, "path", None)
+    on_disk = 0 if path is None else as_path(path).stat().st_size
+    rows = len(source.relation) if hasattr(source, "relation") else source.num_rows or 0
+    return max(on_disk, rows * EVENT_BYTES)

@@ -1,31 +1,40 @@
-"""Open a log: in Reclick's own columns as it is, in another format by making sessions of it."""
+"""Open a log: in Reclick's own columns directly, in another format by converting it to sessions."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from reclick.data.schema import PAGE_COLUMNS, SESSION_COLUMNS, UNREAD, Column
-from reclick.errors import LogError, SettingError
+from reclick.errors import Argument, LogError, SettingError, UsageError
 from reclick.logs.cleaning import Cleaning
-from reclick.logs.conversion import numbered, rewrite
-from reclick.logs.files.archive import LogFile, with_members
-from reclick.logs.files.discover import find_files, is_paths, open_sources, short_names
-from reclick.logs.files.source import OnError, Raw, Source, check_on_error
-from reclick.logs.formats.base import Format, Found
+from reclick.logs.files.source import (
+    OnError,
+    RawBatch,
+    Source,
+    check_on_error,
+    find_files,
+    is_paths,
+    open_sources,
+    shorten_names,
+)
 from reclick.logs.session_log import SessionLog
 from reclick.logs.side_tables import read_ads
-from reclick.runtime.atomic_write import write_files
-from reclick.runtime.progress import Progress
+from reclick.runtime.filesystem import AnyPath, Location, as_path, write_files
+from reclick.runtime.progress import ProgressOption, report_progress, track_progress
+
+if TYPE_CHECKING:
+    from reclick.logs.files.log_file import LogFile
+    from reclick.logs.formats.base import LogFormat
 
 logger = logging.getLogger("reclick")
-OWN = "sessions"  # the name of Reclick's own format
+OWN_FORMAT = "sessions"
 
 
 def read_sessions(
@@ -38,230 +47,262 @@ def read_sessions(
     max_ads: int = 100,
     clicks_required: bool = True,
     cleaning: Cleaning | None = None,
-    progress: Progress | None = None,
+    progress: ProgressOption = None,
 ) -> SessionLog:
-    """Open a log of sessions: find its files and check its columns. Rows are read when they are used.
+    """Open a log of sessions: find its files and check its columns. Rows are read when needed.
 
-    `source` is a path, a glob, a folder, a list of them, or a pandas, Polars, Arrow or DuckDB table. `columns` maps Reclick's
-    names to yours: `columns={"query": "search_term"}`. With `clicks_required=False` a log without clicks is read as pages.
-    `on_error` is for the rows of the ads table too; one whose columns have other names is read with `read_ads` first.
+    `source` is a path, a glob, a folder, a list of them, or a pandas, Polars, Arrow or DuckDB
+    table. `columns` maps Reclick's names to yours: `columns={"query": "search_term"}`. With
+    `clicks_required=False` a log without clicks is read as pages. `on_error` applies to the rows of
+    the ads table too. An ads table with other column names is read with `read_ads` first.
 
-    `format` names another format (see `reclick formats`); without it, files that have not Reclick's columns are looked at. Such a log, and one to be
-    cleaned, is first turned into a temporary file of sessions, of which `progress(bytes done, bytes in all)` is told.
+    `format` names another format (see `reclick formats`). Without it, the format of files that lack
+    Reclick's columns is recognised by their content. Such a log, and one to be cleaned, is first
+    converted to a temporary file of sessions, with reports as `progress("Reading: bytes", done,
+    total)`.
     """
-    options = _checked_options(on_error, max_ads, cleaning, progress)
+    options = _check_options(on_error, max_ads, cleaning)
     if isinstance(source, SessionLog):
         raise LogError("This log is open already. Give read_sessions its files or table.")
     texts = None if ads is None else read_ads(ads, on_error=on_error)
-    log = _opened(
-        source, format, columns, SESSION_COLUMNS if clicks_required else PAGE_COLUMNS, **options
-    )
+    wanted = SESSION_COLUMNS if clicks_required else PAGE_COLUMNS
+    with track_progress(progress, "Reading"):
+        log = _open(source, format, columns, wanted, **options)
     log.ads = log.ads if texts is None else texts
     return log
 
 
+def as_log(source: Any, *, ads: Any = None, clicks_required: bool = True) -> SessionLog:
+    """The log itself, or one opened from a path, a table or a dict of columns.
+
+    >>> as_log({"query": ["pizza"], "ads": [["a", "b"]], "clicks": [[]]}).summary.kept
+    1
+    """
+    if not isinstance(source, SessionLog):
+        return read_sessions(source, ads=ads, clicks_required=clicks_required)
+    if clicks_required and not source.has_clicks:
+        raise LogError(
+            f"{source.name} has no clicks column. This needs the clicks; give a log that has them."
+        )
+    return source
+
+
+def with_clicks(log: SessionLog, clicks: Sequence[Sequence[int]]) -> SessionLog:
+    """The same pages with other clicks, one list per page, in order. The pages are in memory."""
+    batches = list(log.batches())
+    log.require_rows()
+    pages = sum(len(batch) for batch in batches)
+    if len(clicks) != pages:
+        raise LogError(
+            f"clicks: got {len(clicks)} lists for {pages} pages. "
+            "Give one list of positions per page, [] for none so far."
+        )
+    queries = [
+        batch.queries.cast(pa.large_string()).take(pa.array(batch.query)) for batch in batches
+    ]
+    ads = [batch.ads.cast(pa.large_string()).take(pa.array(batch.ad)) for batch in batches]
+    lengths = np.concatenate([np.diff(batch.page) for batch in batches])
+    starts = pa.array(np.concatenate([[0], np.cumsum(lengths)]))
+    table = pa.table(
+        {
+            "query": pa.concat_arrays(queries),
+            "ads": pa.LargeListArray.from_arrays(starts, pa.concat_arrays(ads)),
+            "clicks": pa.array([list(each) for each in clicks], pa.list_(pa.int64())),
+        }
+    )
+    new_log = read_sessions(table, max_ads=log.max_ads)
+    new_log.ads = log.ads
+    return new_log
+
+
 def convert(
     source: Any,
-    to: str | Path,
+    to: Location,
     *,
     format: str | None = None,
     columns: Mapping[str, str] | None = None,
     on_error: OnError = "raise",
     max_ads: int = 100,
     cleaning: Cleaning | None = None,
-    progress: Progress | None = None,
+    progress: ProgressOption = None,
 ) -> SessionLog:
-    """Write a log of any format as a Parquet file of sessions, and open that; text of ads goes beside it (`sessions.ads.parquet`).
+    """Write a log of any format as a Parquet file of sessions, and open that file.
+
+    The text of ads is written next to it (`sessions.ads.parquet`).
 
     >>> from tempfile import TemporaryDirectory
+    >>> sessions = {"query": ["shoes"], "ads": [["a", "b"]], "clicks": [[2, 1]]}
     >>> with TemporaryDirectory() as folder:
-    ...     convert({"query": ["shoes"], "ads": [["a", "b"]], "clicks": [[2, 1]]}, f"{folder}/sessions.parquet").num_rows
+    ...     convert(sessions, f"{folder}/sessions.parquet").num_rows
     1
     """
-    options = _checked_options(on_error, max_ads, cleaning, progress)
-    if is_paths(source) and Path(to).resolve() in {
-        Path(path).resolve() for path in find_files(source, any_name=True)
-    }:
-        raise SettingError(
-            f"{to} is the log itself, which would be lost. Give another file to write to."
-        )
-    log = _opened(source, format, columns, SESSION_COLUMNS, to, **options)
+    options = _check_options(on_error, max_ads, cleaning)
+    if is_paths(source):
+        files = {as_path(path).resolve() for path in find_files(source, any_name=True)}
+        if as_path(to).resolve() in files:
+            raise UsageError(
+                f"{to} is the log itself, which would be lost. Give another file to write to."
+            )
+    with track_progress(progress, "Converting"):
+        log = _open(source, format, columns, SESSION_COLUMNS, to, **options)
     _write_ads(log.ads, ads_path(to))
     return log
 
 
-def ads_path(sessions: str | Path) -> Path:
-    """Where the text of ads goes that comes with a file of sessions."""
-    return Path(sessions).with_suffix(".ads.parquet")
+def ads_path(sessions: Location) -> AnyPath:
+    """Where the text of ads is written that comes with a file of sessions."""
+    return as_path(sessions).with_suffix(".ads.parquet")
 
 
-def find_format(name: str) -> Format:
-    """A format by its name.
-
-    >>> find_format("ubbi")
-    Traceback (most recent call last):
-    reclick.errors.SettingError: format: there is no 'ubbi'. There are ...
-    """
-    from reclick.logs.formats.registry import FORMATS
-
-    if name.lower() not in FORMATS:
-        raise SettingError(f"format: there is no {name!r}. There are {', '.join([OWN, *FORMATS])}.")
-    return FORMATS[name.lower()]
-
-
-def recognise(files: list[LogFile]) -> Format | None:
-    """The one format that knows these files; None when no format does, or several do."""
-    from reclick.logs.formats.registry import FORMATS
-
-    known = [each for each in FORMATS.values() if each.recognises(files)]
-    return known[0] if len(known) == 1 else None
-
-
-def _checked_options(
-    on_error: OnError, max_ads: int, cleaning: Cleaning | None, progress: Progress | None
-) -> dict[str, Any]:
+def _check_options(on_error: OnError, max_ads: int, cleaning: Cleaning | None) -> dict[str, Any]:
     check_on_error(on_error)
     if max_ads < 1:
-        raise SettingError(f"max_ads must be 1 or more, got {max_ads}.")
+        raise SettingError("max_ads", max_ads, "a whole number of 1 or more")
     if cleaning is not None and not isinstance(cleaning, Cleaning):
         raise SettingError(
-            f"cleaning: got a {type(cleaning).__name__}, expected rc.Cleaning(...), such as rc.Cleaning(first=10)."
+            "cleaning", cleaning, "rc.Cleaning(...), such as rc.Cleaning(first=10)", or_none=True
         )
     if cleaning is not None and cleaning.first is not None and cleaning.first > max_ads:
-        raise SettingError(
-            f"first = {cleaning.first} leaves pages that are longer than max_ads = {max_ads}. Raise max_ads (--max-ads) to it."
+        raise UsageError(
+            Argument("first", cleaning.first),
+            " leaves pages that are longer than ",
+            Argument("max_ads", max_ads),
+            f". Raise the limit to {cleaning.first}.",
         )
-    return {"on_error": on_error, "max_ads": max_ads, "cleaning": cleaning, "progress": progress}
+    return {"on_error": on_error, "max_ads": max_ads, "cleaning": cleaning}
 
 
-def _opened(
+def _open(
     source: Any,
-    name: str | None,
+    format_name: str | None,
     columns: Mapping[str, str] | None,
     wanted: Sequence[Column],
-    to: str | Path | None = None,
+    to: Location | None = None,
     **options: Any,
 ) -> SessionLog:
     """Open in Reclick's own columns, else in the format that is named or recognised."""
-    if name not in {None, OWN}:
-        return _of_format(_files(source), find_format(str(name)), columns, to, **options)
+    if format_name not in {None, OWN_FORMAT}:
+        from reclick.logs.formats import get_format
+
+        return _open_format(
+            _list_files(source), get_format(str(format_name)), columns, to, **options
+        )
     try:
         sources = open_sources(source, wanted, columns)
     except LogError as error:
-        files = _files(source) if name is None and is_paths(source) else []
-        chosen = recognise(files) if files else None
-        if chosen is None:
+        recognised = _recognise(source) if format_name is None else None
+        if recognised is None:
             raise error from None
-        logger.info("%s is read as %s.", source, chosen.name)
-        return _of_format(files, chosen, columns, to, **options)
-    return _own(
-        sources,
-        to,
-        {theirs: ours for ours, theirs in (columns or {}).items() if ours in UNREAD},
-        **options,
-    )
+        logger.info("%s is read as %s.", source, recognised.name)
+        return _open_format(_list_files(source), recognised, columns, to, **options)
+    unread = {theirs: ours for ours, theirs in (columns or {}).items() if ours in UNREAD}
+    return _open_own_columns(sources, to, unread, **options)
 
 
-def _own(
+def _recognise(source: Any) -> LogFormat | None:
+    if not is_paths(source):
+        return None
+    from reclick.logs.formats import recognise_format
+
+    return recognise_format(_list_files(source))
+
+
+def _open_own_columns(
     sources: list[Source],
-    to: str | Path | None,
+    to: Location | None,
     unread: dict[str, str],
     *,
     on_error: OnError,
     max_ads: int,
     cleaning: Cleaning | None,
-    progress: Progress | None,
 ) -> SessionLog:
-    """A log in Reclick's columns; it is written anew only to be cleaned, or where it is to go."""
+    """A log in Reclick's columns. It is rewritten only to be cleaned or converted."""
     log = SessionLog(sources, ads=None, on_error=on_error, max_ads=max_ads)
     if to is None and cleaning is None:
         return log
-    raws = _told(
-        (_renamed(raw, unread) for source in sources for raw in source.read(with_rows=True)),
-        log.num_rows,
-        progress,
-    )
-    return rewrite(
-        raws,
-        Found(),
+    from reclick.logs.conversion import write_sessions
+    from reclick.logs.formats.base import ReadReport
+
+    return write_sessions(
+        _read_all_columns(sources, unread, log.num_rows),
+        ReadReport(),
         name=log.name,
         to=to,
-        format=OWN,
+        format=OWN_FORMAT,
         on_error=on_error,
         max_ads=max_ads,
         cleaning=cleaning,
     )
 
 
-def _renamed(raw: Raw, names: dict[str, str]) -> Raw:
-    """The rows with Reclick's names for columns that are not read here, but by who cleans or splits the file."""
+def _read_all_columns(
+    sources: list[Source], unread: dict[str, str], total: int | None
+) -> Iterator[RawBatch]:
+    done = 0
+    for source in sources:
+        for raw in source.read(with_rows=True):
+            yield _rename_unread(raw, unread)
+            done += raw.length + len(raw.unreadable)
+            report_progress("sessions", done, total)
+
+
+def _rename_unread(raw: RawBatch, names: dict[str, str]) -> RawBatch:
+    """Give Reclick's names to columns that are only used by cleaning and splitting.
+
+    A column that has such a name already, and is not the one that is meant, is left out.
+    """
     if raw.rows is None or not names:
         return raw
     meant = {ours: theirs for theirs, ours in names.items()}
-    kept = [
-        name for name in raw.rows.schema.names if meant.get(name, name) == name
-    ]  # a column of ours that is not the one meant goes
-    return replace(
-        raw, rows=raw.rows.select(kept).rename_columns([names.get(name, name) for name in kept])
-    )
+    chosen = [name for name in raw.rows.schema.names if meant.get(name, name) == name]
+    new_names = [names.get(name, name) for name in chosen]
+    return replace(raw, rows=raw.rows.select(chosen).rename_columns(new_names))
 
 
-def _told(raws: Iterator[Raw], total: int | None, progress: Progress | None) -> Iterator[Raw]:
-    done = 0
-    for raw in raws:
-        yield raw
-        done += raw.total
-        if progress is not None:
-            progress(done, total)
-
-
-def _of_format(
+def _open_format(
     files: list[LogFile],
-    chosen: Format,
+    log_format: LogFormat,
     columns: Mapping[str, str] | None,
-    to: str | Path | None,
-    *,
-    progress: Progress | None,
+    to: Location | None,
     **options: Any,
 ) -> SessionLog:
-    if columns and not chosen.takes_columns:
-        raise SettingError(
-            f"columns= (--column) is for logs whose columns may have any name; those of the format {chosen.name} are fixed."
+    from reclick.logs.conversion import with_row_numbers, write_sessions
+    from reclick.logs.formats.base import ReadReport
+
+    if columns and not log_format.takes_columns:
+        raise UsageError(
+            Argument("columns", ...),
+            " is for logs whose columns may have any name; those of the format "
+            f"{log_format.name} are fixed.",
         )
-    found = Found(told=_advancing(files, progress))
+    report = ReadReport(total_bytes=_total_bytes(files))
     name = files[0].where if len(files) == 1 else f"{len(files)} files"
-    raws = numbered(chosen.read(files, found, columns or {}), name)
-    return rewrite(raws, found, name=name, to=to, format=chosen.name, **options)
+    batches = with_row_numbers(log_format.read(files, report, columns or {}), name)
+    return write_sessions(batches, report, name=name, to=to, format=log_format.name, **options)
 
 
-def _advancing(files: list[LogFile], progress: Progress | None) -> Callable[[int], object]:
-    """What adds up the bytes read; of packed files nobody knows how many there will be."""
-    if progress is None:
-        return lambda _: None
-    packed = any(file.member is not None or file.path.endswith(".gz") for file in files)
-    total = None if packed else sum(Path(file.path).stat().st_size for file in files)
-    done = 0
-
-    def advance(more: int) -> None:
-        nonlocal done
-        done += more
-        progress(done, total)
-
-    return advance
+def _total_bytes(files: list[LogFile]) -> int | None:
+    """How many bytes will be read; of compressed files it is not known before."""
+    if any(file.member is not None or file.path.endswith(".gz") for file in files):
+        return None
+    return sum(as_path(file.path).stat().st_size for file in files)
 
 
-def _files(source: object) -> list[LogFile]:
+def _list_files(source: object) -> list[LogFile]:
+    from reclick.logs.files.log_file import list_files
+
     if not is_paths(source):
         raise LogError(
-            f"A format is of files: got a {type(source).__name__}. Give a path, a glob, a folder or a list of them."
+            f"A format is a format of files: got a {type(source).__name__}. "
+            "Give a path, a glob, a folder or a list of them."
         )
     paths = find_files(source, any_name=True)
-    return with_members(paths, short_names(paths))
+    return list_files(paths, shorten_names(paths))
 
 
-def _write_ads(ads: pa.Table | None, path: Path) -> None:
-    """Write the text beside its sessions; that of older sessions goes."""
+def _write_ads(ads: pa.Table | None, path: AnyPath) -> None:
+    """Write the text of ads next to the sessions; a file of older sessions is removed."""
     if ads is None:
         path.unlink(missing_ok=True)
     else:
-        write_files(path.parent, {path.name: lambda beside: pq.write_table(ads, beside)})
+        write_files(path.parent, {path.name: lambda temporary: pq.write_table(ads, temporary)})

@@ -1,34 +1,175 @@
-"""Sessions: a log that can be read any number of times, in batches of clean sessions."""
+"""A log of sessions that can be read any number of times, and the summary of a full pass over it.
+
+The summary counts the rows that were kept, and the rows that were dropped with their reasons.
+"""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
+from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pyarrow as pa
 
 from reclick.data.batch import SessionBatch
-from reclick.errors import BadRowsError, LogError
-from reclick.logs.files.source import OnError, Source
-from reclick.logs.summary import Example, ReadSummary, Tally, bad_rows_message
-from reclick.logs.validation.reasons import KEPT
-from reclick.runtime.prefetch import read_ahead
-from reclick.runtime.progress import Progress
+from reclick.errors import Argument, BadRowsError, LogError
+from reclick.logs.files.source import OnError, RawBatch, Source
+from reclick.logs.validation.reasons import (
+    NO_TOTALS,
+    NOT_READABLE,
+    PAGE_TOO_LONG,
+    ROW_REASONS,
+    BatchTotals,
+)
+from reclick.runtime.parallel import prefetch
+from reclick.runtime.progress import report_progress
+
+if TYPE_CHECKING:
+    from reclick.logs.validation.validate import ValidatedBatch
+
+MAX_EXAMPLES = 3  # of each reason
+SMALL_LOG_ROWS = 1_000  # read without a thread: starting one takes longer
+REPEATED_CLICK_NOTE = "repeated click"
+REPEATED_AD_NOTE = "repeated ad"
+NULL_CLICKS_NOTE = "clicks was null, read as no click"
 
 
 @dataclass(frozen=True, slots=True)
-class Origin:
-    """Where a log's file of sessions was made from, and what was found then."""
+class BadRow:
+    """An example of a row that was dropped."""
+
+    where: str  # the file's name, or "table"
+    row: int  # from 1, within the file
+    got: str
+
+    def to_text(self, log_name: str = "") -> str:
+        """Say where the row is and what it holds; a file named like the log is not named again.
+
+        >>> BadRow("week2.parquet", 118, "position 7 on a page of 4 ads").to_text()
+        'week2.parquet row 118: position 7 on a page of 4 ads'
+        """
+        file = "" if self.where in {log_name, "table"} else f"{self.where} "
+        return f"{file}row {self.row:,}: {self.got}"
+
+
+@dataclass(frozen=True, slots=True)
+class ReadSummary:
+    """What a full pass over a log read.
+
+    `rows` is `kept` plus everything dropped, plus what requested cleaning removed (see `notes`).
+    """
+
+    rows: int
+    kept: int
+    dropped: dict[str, int]  # reason -> rows
+    examples: dict[str, list[BadRow]]  # reason -> the first rows
+    notes: dict[str, int]  # kept, but worth knowing -> sessions
+    impressions: int
+    clicks: int
+    clicked_sessions: int
+    multi_click_sessions: int
+    reverse_sessions: int
+    longest_page: int
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return built-in types only, as for JSON."""
+        return asdict(self)
+
+    def __str__(self) -> str:
+        lines = [_format_line("rows", self.rows), _format_line("kept", self.kept, self.rows)]
+        for reason, count in self.dropped.items():
+            lines.append(_format_line(f"dropped: {reason}", count, self.rows))
+            lines += [f"    {example.to_text()}" for example in self.examples[reason]]
+        for note, count in self.notes.items():
+            lines.append(_format_line(f"note: {note}", count, self.kept))
+        lines += [
+            _format_line("impressions", self.impressions),
+            _format_line("clicks", self.clicks, self.impressions),
+            _format_line("sessions with a click", self.clicked_sessions, self.kept),
+            _format_line("sessions with 2 or more", self.multi_click_sessions, self.kept),
+            _format_line("sessions with a reverse", self.reverse_sessions, self.kept),
+            _format_line("longest page", self.longest_page),
+        ]
+        return "\n".join(lines)
+
+
+@dataclass(slots=True)
+class SummaryBuilder:
+    """Adds up the summary, batch by batch."""
+
+    rows: int = 0
+    dropped: Counter[str] = field(default_factory=Counter)
+    examples: dict[str, list[BadRow]] = field(default_factory=dict)
+    null_clicks: int = 0
+    totals: BatchTotals = NO_TOTALS
+
+    def add(self, raw: RawBatch, validated: ValidatedBatch) -> None:
+        """Add a batch."""
+        added = BatchTotals(*map(sum, zip(self.totals, validated.totals, strict=True)))
+        longest = max(self.totals.longest_page, validated.totals.longest_page)
+        self.totals = added._replace(longest_page=longest)
+        self.null_clicks += validated.null_clicks
+        self.rows += raw.length + len(raw.unreadable)
+        for number, got in raw.unreadable:
+            self.drop(NOT_READABLE, raw.where, number, got)
+        if validated.totals.sessions < raw.length:
+            self._add_bad_rows(raw, validated)
+
+    def drop(self, reason: str, where: str, number: int, got: str) -> None:
+        """Count a bad row, and keep it as an example when it is one of the first."""
+        self.dropped[reason] += 1
+        examples = self.examples.setdefault(reason, [])
+        if len(examples) < MAX_EXAMPLES:
+            examples.append(BadRow(where, number, got))
+
+    def build(self) -> ReadSummary:
+        """Return the summary."""
+        notes = {
+            REPEATED_CLICK_NOTE: self.totals.repeated_click_sessions,
+            REPEATED_AD_NOTE: self.totals.repeated_ad_sessions,
+            NULL_CLICKS_NOTE: self.null_clicks,
+        }
+        dropped = dict(self.dropped.most_common())
+        return ReadSummary(
+            rows=self.rows,
+            kept=self.totals.sessions,
+            dropped=dropped,
+            examples={reason: list(self.examples[reason]) for reason in dropped},
+            notes={note: count for note, count in notes.items() if count},
+            impressions=self.totals.impressions,
+            clicks=self.totals.clicks,
+            clicked_sessions=self.totals.clicked_sessions,
+            multi_click_sessions=self.totals.multi_click_sessions,
+            reverse_sessions=self.totals.reverse_sessions,
+            longest_page=self.totals.longest_page,
+        )
+
+    def _add_bad_rows(self, raw: RawBatch, validated: ValidatedBatch) -> None:
+        for code in np.unique(validated.reason[validated.reason > 0]).tolist():
+            rows = np.flatnonzero(validated.reason == code)
+            missing = MAX_EXAMPLES - len(self.examples.get(ROW_REASONS[code], []))
+            described = rows[: max(missing, 0)].tolist()
+            for row in described:
+                description = validated.describe(raw, row)
+                self.drop(ROW_REASONS[code], raw.where, raw.row_number(row), description)
+            self.dropped[ROW_REASONS[code]] += len(rows) - len(described)
+
+
+@dataclass(frozen=True, slots=True)
+class Provenance:
+    """Which log a file of sessions was made from, and what was dropped then."""
 
     name: str
     format: str | None
     rows: int  # good and bad
     dropped: dict[str, int]
-    examples: dict[str, list[Example]]
+    examples: dict[str, list[BadRow]]
     notes: dict[str, int]
 
-    def added_to(self, summary: ReadSummary) -> ReadSummary:
-        """The summary of a pass over the file, with what was dropped and noted when the file was made."""
+    def add_to(self, summary: ReadSummary) -> ReadSummary:
+        """The summary of a pass over the file, with what was dropped when the file was made."""
         return replace(
             summary,
             rows=self.rows,
@@ -39,7 +180,7 @@ class Origin:
 
 
 class SessionLog:
-    """A log whose columns are right; its rows are read and checked at every pass.
+    """A log with valid columns. Its rows are read and validated at every pass.
 
     >>> import reclick as rc
     >>> log = rc.read_sessions({"query": ["shoes"], "ads": [["a", "b"]], "clicks": [[2, 1]]})
@@ -54,25 +195,25 @@ class SessionLog:
         ads: pa.Table | None,
         on_error: OnError,
         max_ads: int,
-        origin: Origin | None = None,
+        provenance: Provenance | None = None,
     ) -> None:
         self.ads = ads
         self.on_error = on_error
         self.max_ads = max_ads
-        self.origin = origin
+        self.provenance = provenance
         self._sources = sources
         self._summary: ReadSummary | None = None
 
     @property
     def name(self) -> str:
         """A short description for messages: `week2.parquet`, `4 files`, `table`."""
-        if self.origin is not None:
-            return self.origin.name
+        if self.provenance is not None:
+            return self.provenance.name
         return self._sources[0].where if len(self._sources) == 1 else f"{len(self._sources)} files"
 
     @property
     def num_rows(self) -> int | None:
-        """The rows of the log, good and bad; None when only reading can tell."""
+        """The rows of the log, good and bad; None when it is only known after reading."""
         counts = [source.num_rows for source in self._sources]
         known = [count for count in counts if count is not None]
         return sum(known) if len(known) == len(counts) else None
@@ -84,7 +225,10 @@ class SessionLog:
 
     @property
     def summary(self) -> ReadSummary:
-        """What the last full pass found; makes a pass when there was none. Bad rows do not raise here: they are in it."""
+        """The summary of the last full pass; makes a pass when there was none.
+
+        Bad rows do not raise here: they are in the summary.
+        """
         if self._summary is None:
             try:
                 for _ in self.batches():
@@ -96,54 +240,88 @@ class SessionLog:
             raise LogError(f"{self.name} could not be read to the end.")
         return self._summary
 
-    def batches(
-        self, *, with_rows: bool = False, progress: Progress | None = None
-    ) -> Iterator[SessionBatch]:
-        """Yield the clean sessions in row order; with_rows adds every column of the source to each batch.
+    def batches(self, *, with_rows: bool = False) -> Iterator[SessionBatch]:
+        """Yield the good sessions in row order; with_rows adds every column of the source.
 
-        A file's `rows` have the file's own column types. `progress(rows done, rows in all or None)` is called after each batch.
+        The `rows` of a file have the file's own column types. Progress is reported per batch.
         """
         total = self.num_rows
-        for batch, done in read_ahead(self._scan(with_rows=with_rows)):
+        scan = self._scan(with_rows=with_rows)
+        is_small = total is not None and total <= SMALL_LOG_ROWS
+        for batch, done in scan if is_small else prefetch(scan):
             if batch is not None:
                 yield batch
-            if progress is not None:
-                progress(done, total)
+            report_progress("sessions", done, total)
 
-    def _scan(self, *, with_rows: bool) -> Iterator[tuple[SessionBatch | None, int]]:
-        from reclick.logs.validation.validate import clean
-
-        tally, last = Tally(), None
-        for source in self._sources:
-            for raw in source.read(with_rows=with_rows):
-                checked = clean(raw, self.max_ads, last)
-                last = checked.rows
-                tally.add(raw, checked)
-                # After the first bad row the rest is only checked, so that the error tells of all of them.
-                refused = bool(tally.dropped) and self.on_error == "raise"
-                yield (None if refused or not checked.totals[KEPT] else checked.batch), tally.rows
-        self._finish(tally)
-
-    def refuse_nothing(self) -> None:
-        """Raise when the last pass left no row: whatever is learnt from it would be learnt from nothing."""
+    def require_rows(self) -> None:
+        """Raise when the last pass kept no row: there would be nothing to learn from."""
         if self.summary.kept == 0:
             raise LogError(
-                f"{self.name}: no row is left of {self.summary.rows:,}, all are bad. See `reclick check`, or log.summary."
+                f"{self.name}: no row is left of {self.summary.rows:,}, all are bad. "
+                "See `reclick check`, or log.summary."
             )
 
-    def _finish(self, tally: Tally) -> None:
-        if not tally.rows:
+    def _scan(self, *, with_rows: bool) -> Iterator[tuple[SessionBatch | None, int]]:
+        """Yield the good sessions of each batch, and how many rows were read so far."""
+        from reclick.logs.validation.validate import validate
+
+        builder, previous = SummaryBuilder(), None
+        for source in self._sources:
+            for raw in source.read(with_rows=with_rows):
+                validated = validate(raw, self.max_ads, previous)
+                previous = validated.arrays
+                builder.add(raw, validated)
+                # After the first bad row the rest is only validated, so the error counts them all.
+                fails = bool(builder.dropped) and self.on_error == "raise"
+                batch = None if fails or not validated.totals.sessions else validated.sessions
+                yield batch, builder.rows
+        self._finish(builder)
+
+    def _finish(self, builder: SummaryBuilder) -> None:
+        if not builder.rows:
             raise LogError(f"{self.name} has no rows.")
-        self._summary = (
-            tally.finish() if self.origin is None else self.origin.added_to(tally.finish())
-        )
-        if tally.dropped and self.on_error == "raise":
-            raise BadRowsError(
-                bad_rows_message(
-                    tally.rows, self._summary.dropped, self._summary.examples, self.name
-                )
-            )
+        summary = builder.build()
+        if self.provenance is not None:
+            summary = self.provenance.add_to(summary)
+        self._summary = summary
+        if builder.dropped and self.on_error == "raise":
+            raise bad_rows_error(builder.rows, summary.dropped, summary.examples, self.name)
 
     def __repr__(self) -> str:
         rows = "" if self.num_rows is None else f", {self.num_rows:,} rows"
         return f"SessionLog({self.name}{rows})"
+
+
+def describe_bad_rows(
+    rows: int, dropped: dict[str, int], examples: dict[str, list[BadRow]], name: str
+) -> str:
+    """Say how many rows are bad, why, and where the first ones are."""
+    reasons = ", ".join(
+        f"{count:,} {reason} ({examples[reason][0].to_text(name)})"
+        for reason, count in dropped.items()
+    )
+    bad = sum(dropped.values())
+    verb = "is" if bad == 1 else "are"
+    log = "the table" if name == "table" else name
+    return f"{bad:,} of {rows:,} rows of {log} {verb} bad: {reasons}."
+
+
+def bad_rows_error(
+    rows: int,
+    dropped: dict[str, int],
+    examples: dict[str, list[BadRow]],
+    name: str,
+    more: str = "",
+) -> BadRowsError:
+    """The error for bad rows: how many, why, where the first ones are, and what to do."""
+    message = describe_bad_rows(rows, dropped, examples, name)
+    raise_limit = (" Raise ", Argument("max_ads"), " or cut such pages.")
+    them = "it" if sum(dropped.values()) == 1 else "such rows"
+    advice = (f" Drop {them} with ", Argument("on_error", "drop"), f".{more}")
+    return BadRowsError(message, *(raise_limit if PAGE_TOO_LONG in dropped else ()), *advice)
+
+
+def _format_line(label: str, count: int, whole: int | None = None) -> str:
+    # A note may count other things than sessions, and then has no share of them.
+    share = f"  {count / whole:7.2%}" if whole and count <= whole else ""
+    return f"{label:<48}{count:>16,}{share}"

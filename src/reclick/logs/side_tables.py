@@ -1,4 +1,7 @@
-"""Read the ads table (the text of each ad) and the labels table (judged relevance); both fit in memory."""
+"""Read the ads table (the text of each ad), labels (judged relevance) and (query, ad) pairs.
+
+These tables fit in memory.
+"""
 
 from __future__ import annotations
 
@@ -15,83 +18,87 @@ import pyarrow.compute as pc
 from pyarrow import types as kind_of
 
 from reclick.data.schema import AD_COLUMNS, LABEL_COLUMNS, PAIR_COLUMNS, TEXT, Column
-from reclick.errors import BadRowsError, LogError
-from reclick.logs.files.discover import open_sources
-from reclick.logs.files.source import OnError, Raw, check_on_error, short
-from reclick.logs.summary import NOT_READABLE, Tally, bad_rows_message
+from reclick.errors import LogError
+from reclick.logs.files.source import (
+    OnError,
+    RawBatch,
+    abbreviate,
+    check_on_error,
+    open_sources,
+)
+from reclick.logs.session_log import SummaryBuilder, bad_rows_error, describe_bad_rows
 from reclick.logs.validation.encode import encode_number
+from reclick.logs.validation.reasons import (
+    AD_TWICE,
+    BAD_RELEVANCE,
+    NO_AD,
+    NO_QUERY,
+    NOT_READABLE,
+)
 
 logger = logging.getLogger("reclick")
-
-NO_QUERY, NO_AD, BAD_RELEVANCE, TWICE = (
-    "no query",
-    "no ad",
-    "bad relevance",
-    "ad listed twice with different text",
-)
-Mask = npt.NDArray[np.bool_]
+Bool = npt.NDArray[np.bool_]
+TEXT_COLUMNS = ("title", "description", "display_url")
 
 
 @dataclass(slots=True)
-class Reading:
+class SideTableCheck:
     """All rows of a small table, which of them are bad so far, and where each came from."""
 
     name: str
     table: pa.Table  # canonical columns only
-    pieces: list[Raw]
-    bad: Mask  # [row]
-    tally: Tally = field(default_factory=Tally)
+    batches: list[RawBatch]
+    bad: Bool  # [row]
+    builder: SummaryBuilder = field(default_factory=SummaryBuilder)
 
-    def refuse(self, rows: Mask, reason: str, column: str) -> None:
+    def mark(self, rows: Bool, reason: str, column: str) -> None:
         """Mark rows as bad for a reason, unless they are already."""
-        starts = np.cumsum([0, *(piece.length for piece in self.pieces)])
+        starts = np.cumsum([0, *(batch.length for batch in self.batches)])
         for row in np.flatnonzero(rows & ~self.bad).tolist():
             index = bisect_right(starts, row) - 1
-            piece = self.pieces[index]
-            self.tally.drop(
-                reason,
-                piece.where,
-                piece.number(row - int(starts[index])),
-                short(self.table.column(column)[row].as_py()),
-            )
+            batch = self.batches[index]
+            number = batch.row_number(row - int(starts[index]))
+            got = abbreviate(self.table.column(column)[row].as_py())
+            self.builder.drop(reason, batch.where, number, got)
         self.bad |= rows
 
     def finish(self, on_error: OnError) -> pa.Table:
-        """Return the good rows, or raise when bad ones are not to be dropped."""
-        self.tally.rows = sum(piece.total for piece in self.pieces)
-        if not self.tally.rows:
+        """Return the good rows, or raise when bad ones must not be dropped."""
+        rows = sum(batch.length + len(batch.unreadable) for batch in self.batches)
+        if not rows:
             raise LogError(f"{self.name} has no rows.")
-        if not self.tally.dropped:
+        if not self.builder.dropped:
             return self.table
-        summary = self.tally.finish()
-        message = bad_rows_message(summary.rows, summary.dropped, summary.examples, self.name)
+        summary = self.builder.build()
         if on_error == "raise":
-            raise BadRowsError(message)
-        logger.warning("Dropped: %s", message.partition(" Drop ")[0])
+            raise bad_rows_error(rows, summary.dropped, summary.examples, self.name)
+        message = describe_bad_rows(rows, summary.dropped, summary.examples, self.name)
+        logger.warning("Dropped: %s", message)
         return self.table.filter(pa.array(~self.bad))
 
 
 def read_ads(
     source: Any, *, columns: Mapping[str, str] | None = None, on_error: OnError = "raise"
 ) -> pa.Table:
-    """Read the text of ads as a table of `ad`, `title`, `description`, `display_url`; missing text is empty text.
+    """Read the text of ads as a table of `ad`, `title`, `description`, `display_url`.
+
+    Missing text is empty text.
 
     >>> read_ads(pa.table({"ad": ["a1"], "title": ["Running shoes"]})).to_pylist()
     [{'ad': 'a1', 'title': 'Running shoes', 'description': '', 'display_url': ''}]
     """
-    reading = _read(source, AD_COLUMNS, columns, on_error)
-    reading.refuse(_empty(reading.table["ad"]), NO_AD, "ad")
-    for name in ("title", "description", "display_url"):
-        place = reading.table.column_names.index(name)
-        reading.table = reading.table.set_column(place, name, reading.table[name].fill_null(""))
-    first = _first_listing(reading.table["ad"])
-    again = first != np.arange(len(first))
-    if not again.any():
-        return reading.finish(on_error)
-    reading.refuse(again & _differs(reading.table, first), TWICE, "ad")
-    table = reading.table
-    reading.finish(on_error)
-    return table.filter(pa.array(~(reading.bad | again)))
+    check = _read_table(source, AD_COLUMNS, columns, on_error)
+    check.mark(_is_empty(check.table["ad"]), NO_AD, "ad")
+    for name in TEXT_COLUMNS:
+        index = check.table.column_names.index(name)
+        check.table = check.table.set_column(index, name, check.table[name].fill_null(""))
+    first = _find_first_rows(check.table["ad"])
+    repeated = first != np.arange(len(first))
+    if not repeated.any():
+        return check.finish(on_error)
+    check.mark(repeated & _has_other_text(check.table, first), AD_TWICE, "ad")
+    check.finish(on_error)
+    return check.table.filter(pa.array(~(check.bad | repeated)))
 
 
 def read_labels(
@@ -102,109 +109,107 @@ def read_labels(
     >>> read_labels(pa.table({"query": ["shoes"], "ad": ["a1"], "relevance": [3]})).to_pylist()
     [{'query': 'shoes', 'ad': 'a1', 'relevance': 3.0}]
     """
-    reading = _read(source, LABEL_COLUMNS, columns, on_error)
-    _refuse_no_pair(reading)
-    finite = np.isfinite(np.asarray(reading.table["relevance"].fill_null(float("nan"))))
-    reading.refuse(~finite, BAD_RELEVANCE, "relevance")
-    return reading.finish(on_error)
+    check = _read_table(source, LABEL_COLUMNS, columns, on_error)
+    _mark_incomplete_pairs(check)
+    finite = np.isfinite(np.asarray(check.table["relevance"].fill_null(float("nan"))))
+    check.mark(~finite, BAD_RELEVANCE, "relevance")
+    return check.finish(on_error)
 
 
 def read_pairs(
     source: Any, *, columns: Mapping[str, str] | None = None, on_error: OnError = "raise"
 ) -> pa.Table:
     """Read (query, ad) pairs as a table of `query`, `ad`."""
-    reading = _read(source, PAIR_COLUMNS, columns, on_error)
-    _refuse_no_pair(reading)
-    return reading.finish(on_error)
+    check = _read_table(source, PAIR_COLUMNS, columns, on_error)
+    _mark_incomplete_pairs(check)
+    return check.finish(on_error)
 
 
-def _refuse_no_pair(reading: Reading) -> None:
-    reading.refuse(_empty(reading.table["query"]), NO_QUERY, "query")
-    reading.refuse(_empty(reading.table["ad"]), NO_AD, "ad")
+def as_pairs(source: Any) -> tuple[pa.LargeStringArray, pa.LargeStringArray]:
+    """The queries and the ads of a table of (query, ad) pairs."""
+    table = read_pairs(source)
+    query, ad = (table[name].combine_chunks().cast(pa.large_string()) for name in ("query", "ad"))
+    return query, ad
 
 
-def _read(
+def _mark_incomplete_pairs(check: SideTableCheck) -> None:
+    check.mark(_is_empty(check.table["query"]), NO_QUERY, "query")
+    check.mark(_is_empty(check.table["ad"]), NO_AD, "ad")
+
+
+def _read_table(
     source: Any, wanted: tuple[Column, ...], columns: Mapping[str, str] | None, on_error: str
-) -> Reading:
+) -> SideTableCheck:
     check_on_error(on_error)
     sources = open_sources(source, wanted, columns)
     name = sources[0].where if len(sources) == 1 else f"{len(sources)} files"
-    tally = Tally()
-    pieces, tables, bad = [], [], []
+    builder = SummaryBuilder()
+    batches, tables, bad = [], [], []
     for opened in sources:
         for raw in opened.read(with_rows=False):
             for number, got in raw.unreadable:
-                tally.drop(NOT_READABLE, raw.where, number, got)
-            table, wrong = _canonical(raw, wanted)
-            for row in np.flatnonzero(wrong).tolist():
-                tally.drop(NOT_READABLE, raw.where, raw.number(row), "text that is not UTF-8")
-            pieces.append(raw)
+                builder.drop(NOT_READABLE, raw.where, number, got)
+            table, not_text = _to_canonical(raw, wanted)
+            for row in np.flatnonzero(not_text).tolist():
+                number = raw.row_number(row)
+                builder.drop(NOT_READABLE, raw.where, number, "text that is not UTF-8")
+            batches.append(raw)
             tables.append(table)
-            bad.append(wrong)
-    schema = pa.schema(
-        [(column.name, pa.string() if column.kind == TEXT else pa.float64()) for column in wanted]
-    )
-    return Reading(
-        name,
-        pa.concat_tables([schema.empty_table(), *tables]),
-        pieces,
-        np.concatenate([np.zeros(0, np.bool_), *bad]),
-        tally,
-    )
+            bad.append(not_text)
+    kinds = ((each.name, pa.string() if each.kind == TEXT else pa.float64()) for each in wanted)
+    table = pa.concat_tables([pa.schema(list(kinds)).empty_table(), *tables])
+    bad_rows = np.concatenate([np.zeros(0, np.bool_), *bad])
+    return SideTableCheck(name, table, batches, bad_rows, builder)
 
 
-def _canonical(raw: Raw, wanted: tuple[Column, ...]) -> tuple[pa.Table, Mask]:
-    """Return the batch as strings and floats, with rows whose text is not UTF-8 emptied and told."""
-    wrong = np.zeros(raw.length, np.bool_)
+def _to_canonical(raw: RawBatch, wanted: tuple[Column, ...]) -> tuple[pa.Table, Bool]:
+    """The batch as strings and floats, and the rows whose text is not UTF-8, made empty."""
+    not_text = np.zeros(raw.length, np.bool_)
     arrays = []
     for column in wanted:
         values = raw.columns.get(column.name, pa.nulls(raw.length))
         if column.kind == TEXT:
-            text, bad = _as_text(values)
-            wrong |= bad
+            text, invalid = _to_text(values)
+            not_text |= invalid
             arrays.append(text)
         else:
             arrays.append(pa.array(encode_number(values)))
-    return pa.table(arrays, names=[column.name for column in wanted]), wrong
+    return pa.table(arrays, names=[column.name for column in wanted]), not_text
 
 
-def _as_text(values: pa.Array) -> tuple[pa.StringArray, Mask]:
-    coded = kind_of.is_dictionary(values.type)
-    text = (
-        values.dictionary.cast(pa.string()).take(values.indices)
-        if coded
-        else values.cast(pa.string())
-    )
-    bad = np.zeros(len(text), np.bool_)
+def _to_text(values: pa.Array) -> tuple[pa.StringArray, Bool]:
+    if kind_of.is_dictionary(values.type):
+        text = values.dictionary.cast(pa.string()).take(values.indices)
+    else:
+        text = values.cast(pa.string())
     try:
         text.validate(full=True)
     except pa.ArrowInvalid:
-        raws = text.cast(pa.binary()).to_pylist()
-        bad = np.asarray(
-            [value is not None and "\ufffd" in value.decode(errors="replace") for value in raws]
+        content = text.cast(pa.binary()).to_pylist()
+        invalid = np.asarray(
+            [value is not None and "\ufffd" in value.decode(errors="replace") for value in content]
         )
-        text = pc.if_else(pa.array(bad), pa.scalar("", pa.string()), text)
-    return text, bad
+        return pc.if_else(pa.array(invalid), pa.scalar("", pa.string()), text), invalid
+    return text, np.zeros(len(text), np.bool_)
 
 
-def _empty(column: pa.ChunkedArray) -> Mask:
+def _is_empty(column: pa.ChunkedArray) -> Bool:
     return np.asarray(pc.equal(pc.binary_length(column).fill_null(0), 0))
 
 
-def _first_listing(ads: pa.ChunkedArray) -> npt.NDArray[np.int64]:
+def _find_first_rows(ads: pa.ChunkedArray) -> npt.NDArray[np.int64]:
     """Return, for every row, the first row that lists the same ad."""
-    codes = (
-        np.asarray(ads.combine_chunks().dictionary_encode().indices.fill_null(-1))
-        if len(ads)
-        else np.zeros(0, np.int64)
-    )
+    if not len(ads):
+        return np.zeros(0, np.int64)
+    codes = np.asarray(ads.combine_chunks().dictionary_encode().indices.fill_null(-1))
     _, first, inverse = np.unique(codes, return_index=True, return_inverse=True)
     return first[inverse]
 
 
-def _differs(table: pa.Table, first: npt.NDArray[np.int64]) -> Mask:
+def _has_other_text(table: pa.Table, first: npt.NDArray[np.int64]) -> Bool:
+    """Whether the text of a row differs from that of the first row of its ad."""
     original = table.take(pa.array(first))
     differs = np.zeros(len(first), np.bool_)
-    for name in ("title", "description", "display_url"):
+    for name in TEXT_COLUMNS:
         differs |= np.asarray(pc.not_equal(table[name], original[name]))
     return differs

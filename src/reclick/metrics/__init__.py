@@ -1,55 +1,69 @@
-"""The paper's evaluation, metric by metric: exact, in one pass, additive, with paired bootstrap intervals.
+"""Metrics of click models: exact, in one pass over a log, with paired bootstrap intervals.
 
-A fitted model is scored once on a log; what is left are sums per chunk of sessions, small however long the log is. Tables come from the sums alone.
+A fitted model is scored once on a log. What remains are sums per chunk of sessions, whose size does
+not depend on the length of the log. All tables come from these sums.
 
->>> from reclick.data.counts import count
+>>> from reclick import count
 >>> from reclick.models import MODELS
 >>> train = {"query": ["pizza"] * 4, "ads": [["a", "b"]] * 4, "clicks": [[1], [], [1, 2], [2]]}
 >>> test = {"query": ["pizza", "sushi"], "ads": [["a", "b"]] * 2, "clicks": [[1], []]}
->>> sums = {name: score(MODELS[name]().fit(train), test, QueryVolumes(count(train))) for name in ("multiclick", "pbm")}
->>> scores, differences = tables(sums, level=0.95, resamples=100, seed=0)
->>> [row["support"] for row in scores.to_pylist() if row["metric"] == "log_likelihood" and row["model"] == "pbm"][:2]
+>>> volumes = QueryVolumes(count(train))
+>>> sums = {name: score(MODELS[name]().fit(train), test, volumes) for name in ("ubm", "pbm")}
+>>> scores, differences = session_tables(sums, level=0.95, resamples=100, seed=0)
+>>> rows = scores.to_pylist()
+>>> [r["support"] for r in rows if r["metric"] == "log_likelihood" and r["model"] == "pbm"][:2]
 [2.0, 2.0]
 
-`SESSION_METRICS` and `LABEL_METRICS` say what the metrics are. A metric is a formula over columns that add (`Metric.columns`, `Metric.value`).
-`score` → `SessionSums` (`+`, `to_tables`, `from_tables`; `reasons` says what a model cannot answer: null in the tables) → `tables`, `reliability`.
-`relevance_scores` → `label_tables` are the same for editors' labels, resampled by query.
+`SESSION_METRICS` and `LABEL_METRICS` describe the metrics. A session metric is a formula over
+columns that add (`Metric.columns`, `Metric.value`).
+`score` → `ChunkSums` (`+`, `to_tables`, `from_tables`; `reasons` says why a model has no answer,
+which is null in the tables) → `session_tables`, `reliability_curves`.
+`relevance_scores` → `label_tables` do the same for human labels, resampled by query.
 
-Ties: sequences whose probabilities differ by less than 1e-9 of the greater are tied, so rounding decides nothing. k tied at the top are each k-th of
-a hit, ties share their mean rank. A deviation is between sessions (for NDCG, queries), weighted, of the whole and not of a sample.
-Sequences are ranked for 1 to 4 clicks; longer sessions count in everything else. A value may be infinite: what a model held impossible happened.
+Ties: probabilities of sequences, and scores of labelled pairs, that differ by less than 1e-9 of the
+larger one are tied, so rounding decides nothing. Each of k sequences tied at the top counts as 1/k
+of a hit; ties share their mean rank. A deviation is between sessions (for NDCG, between queries),
+weighted, of the population. Sequences of 1 to 4 clicks are ranked; longer sessions count in all
+other metrics. A value may be infinite: a session happened to which the model assigns zero
+probability.
 """
 
-from reclick.metrics.bootstrap import CURVES, DIFFERENCES, SCORES
-from reclick.metrics.chunk_sums import SessionSums
+from reclick.metrics.bootstrap import (
+    CURVE_SCHEMA,
+    DIFFERENCE_SCHEMA,
+    SCORE_SCHEMA,
+    check_bootstrap,
+    reliability_curves,
+    session_tables,
+)
+from reclick.metrics.chunk_sums import ChunkSums, score
 from reclick.metrics.label_metrics import (
     LABEL_METRICS,
     LabelTables,
+    default_relevance_threshold,
     label_tables,
-    least_relevant,
     relevance_scores,
 )
-from reclick.metrics.metric import About, Metric
+from reclick.metrics.metric import Metric, MetricInfo
 from reclick.metrics.query_volume import QueryVolumes
-from reclick.metrics.score import score
 from reclick.metrics.session_metrics import SESSION_METRICS
-from reclick.metrics.tables import reliability, tables
 
 __all__ = [
-    "CURVES",
-    "DIFFERENCES",
+    "CURVE_SCHEMA",
+    "DIFFERENCE_SCHEMA",
     "LABEL_METRICS",
-    "SCORES",
+    "SCORE_SCHEMA",
     "SESSION_METRICS",
-    "About",
+    "ChunkSums",
     "LabelTables",
     "Metric",
+    "MetricInfo",
     "QueryVolumes",
-    "SessionSums",
+    "check_bootstrap",
+    "default_relevance_threshold",
     "label_tables",
-    "least_relevant",
     "relevance_scores",
-    "reliability",
+    "reliability_curves",
     "score",
-    "tables",
+    "session_tables",
 ]

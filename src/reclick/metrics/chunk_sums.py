@@ -1,83 +1,92 @@
-"""What scoring a model leaves behind: sums per chunk of sessions, which add, resample and save. The size does not grow with the log."""
+"""Score a fitted model: the sums of every session metric per chunk of sessions, in one pass.
+
+The sums add, resample and save. Their size does not grow with the log.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import accumulate
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
-from reclick.data.batch import Float64, Int64
-from reclick.errors import SettingError, StoreError
+from reclick.clicks.distribution import PageDistribution
+from reclick.data.batch import SessionBatch
+from reclick.data.hashing import GOLDEN_RATIO, splitmix64
+from reclick.data.ragged import Bool, Float64, Int64
+from reclick.errors import CannotAnswerError, SettingError, StoreError
+from reclick.logs import as_log
+from reclick.metrics.predictions import BatchPredictions
+from reclick.metrics.query_volume import QueryVolumes
 from reclick.metrics.session_metrics import SESSION_METRICS
+from reclick.models.base import ClickModel
+from reclick.runtime.jit import kernel
 
-CHUNKS = 1000  # of sessions; a log with fewer sessions has a chunk for each
-KINDS = ("all", "reverse")  # of sessions
+MAX_CHUNKS = 1000  # a log with fewer sessions has one chunk per session
+SESSION_GROUPS = ("all", "reverse")
 _ENDS = list(accumulate((metric.size for metric in SESSION_METRICS.values()), initial=0))
-COLUMNS = {
+METRIC_COLUMNS = {
     name: slice(start, end)
     for name, start, end in zip(SESSION_METRICS, _ENDS[:-1], _ENDS[1:], strict=True)
-}  # of each metric
-WIDTH = _ENDS[-1]
-STORED = [
-    f"{name}:{place}" for name, metric in SESSION_METRICS.items() for place in range(metric.size)
+}
+N_COLUMNS = _ENDS[-1]
+STORED_COLUMNS = [
+    f"{name}:{column}" for name, metric in SESSION_METRICS.items() for column in range(metric.size)
 ]
+CELL_COLUMNS = ("chunk", "reverse", "volume")
 
 
 @dataclass(frozen=True, eq=False)
-class SessionSums:
-    """The columns of all session metrics, summed over the sessions of each chunk that do or do not go back, by volume of the query.
+class ChunkSums:
+    """The columns of all session metrics, summed per chunk, by reverse or not, and by query volume.
 
-    Which chunk a session is in depends on its row alone: the same for all models, so that their differences can be resampled in pairs. The sessions
-    of a chunk are a random draw, so the chunks' sums are independent and alike, and resampling chunks is as good as resampling sessions.
+    The chunk of a session depends on its row alone. It is the same for all models, so their
+    differences can be resampled in pairs. The sessions of a chunk are a random draw, so the sums
+    of chunks are independent and identically distributed, and resampling chunks is as good as
+    resampling sessions.
     """
 
-    sums: Float64  # [chunk, goes back, volume, column]
-    volumes: tuple[
-        str, ...
-    ] = ()  # the buckets' names; none where training volumes are unknown, and all sessions are in one
-    reasons: Mapping[str, str] = field(
-        default_factory=dict
-    )  # metric → why the model cannot answer it
+    sums: Float64  # [chunk, reverse, volume, column]
+    volumes: tuple[str, ...] = ()  # names of the buckets; empty if training volumes are unknown
+    reasons: Mapping[str, str] = field(default_factory=dict)  # metric → why the model has none
 
-    def __add__(self, other: SessionSums) -> SessionSums:
+    def __add__(self, other: ChunkSums) -> ChunkSums:
         """The sums of two logs together."""
         if self.volumes != other.volumes:
             raise SettingError(
-                "Sums with volumes of queries and sums without do not add: score both logs with the same volumes."
+                "Sums with query volumes and sums without cannot be added: score both logs with"
+                " the same volumes."
             )
         long, short = sorted((self.sums, other.sums), key=len, reverse=True)
         sums = long.copy()
         sums[: len(short)] += short
-        return SessionSums(sums, self.volumes, {**other.reasons, **self.reasons})
+        return ChunkSums(sums, self.volumes, {**other.reasons, **self.reasons})
 
     @property
     def groups(self) -> list[tuple[str, str]]:
-        """What the metrics are told for: (sessions, volume), each "all" first."""
-        return [(kind, volume) for kind in KINDS for volume in ("all", *self.volumes)]
+        """The groups that metrics are reported for: (sessions, volume), "all" first."""
+        return [(group, volume) for group in SESSION_GROUPS for volume in ("all", *self.volumes)]
 
     @cached_property
-    def grouped(self) -> Float64:
+    def group_sums(self) -> Float64:
         """The sums of each group [chunk, group, column]."""
-        by_kind = np.stack(
-            [self.sums.sum(axis=1), self.sums[:, 1]], axis=1
-        )  # [chunk, kind, volume, column]
-        whole = by_kind.sum(axis=2, keepdims=True)
-        parts = [whole, by_kind] if self.volumes else [whole]
-        return np.concatenate(parts, axis=2).reshape(len(self.sums), len(self.groups), WIDTH)
+        by_sessions = np.stack([self.sums.sum(axis=1), self.sums[:, 1]], axis=1)
+        total = by_sessions.sum(axis=2, keepdims=True)
+        parts = [total, by_sessions] if self.volumes else [total]
+        return np.concatenate(parts, axis=2).reshape(len(self.sums), len(self.groups), N_COLUMNS)
 
     def to_tables(self) -> dict[str, pa.Table]:
-        """The sums as Arrow tables, without the cells that no session is in."""
-        chunk, back, volume = np.nonzero(_kept(self.sums))
-        place = {"chunk": chunk, "back": back, "volume": volume}
-        columns = dict(zip(STORED, self.sums[chunk, back, volume].T, strict=True))
+        """The sums as Arrow tables, without the cells that have no session."""
+        cells = np.nonzero(_cells_to_store(self.sums))
+        index = dict(zip(CELL_COLUMNS, cells, strict=True))
+        columns = dict(zip(STORED_COLUMNS, self.sums[cells].T, strict=True))
         reasons = [self.reasons.get(name) for name in SESSION_METRICS]
         return {
-            "sums": pa.table({**place, **columns}),
+            "sums": pa.table({**index, **columns}),
             "volumes": pa.table({"volume": pa.array(self.volumes, pa.string())}),
             "reasons": pa.table(
                 {"metric": list(SESSION_METRICS), "reason": pa.array(reasons, pa.string())}
@@ -85,46 +94,138 @@ class SessionSums:
         }
 
     @classmethod
-    def from_tables(cls, tables: Mapping[str, pa.Table]) -> SessionSums:
+    def from_tables(cls, tables: Mapping[str, pa.Table]) -> ChunkSums:
         """The sums from their Arrow tables."""
         table = tables["sums"]
-        if table.column_names[3:] != STORED:
+        if table.column_names != [*CELL_COLUMNS, *STORED_COLUMNS]:
             raise StoreError(
-                "These scores were made with other metrics than this Reclick has. Score the models again."
+                "These scores were made with other metrics than this version of Reclick has."
+                " Score the models again."
             )
-        chunk, back, volume = (_values(table[name]) for name in ("chunk", "back", "volume"))
+        chunk, reverse, volume = (_to_numpy(table[name]) for name in CELL_COLUMNS)
         volumes = tuple(tables["volumes"]["volume"].to_pylist())
-        sums = np.zeros((int(chunk.max(initial=-1)) + 1, 2, max(1, len(volumes)), WIDTH))
-        sums[chunk, back, volume] = np.column_stack([_values(table[name]) for name in STORED])
-        told = zip(
-            tables["reasons"]["metric"].to_pylist(),
-            tables["reasons"]["reason"].to_pylist(),
-            strict=True,
+        sums = np.zeros((int(chunk.max(initial=-1)) + 1, 2, max(1, len(volumes)), N_COLUMNS))
+        sums[chunk, reverse, volume] = np.column_stack(
+            [_to_numpy(table[name]) for name in STORED_COLUMNS]
         )
-        return cls(sums, volumes, {name: reason for name, reason in told if reason is not None})
+        reasons = (tables["reasons"][name].to_pylist() for name in ("metric", "reason"))
+        return cls(sums, volumes, {name: why for name, why in zip(*reasons, strict=True) if why})
 
 
-def _kept(sums: Float64) -> np.ndarray[Any, np.dtype[np.bool_]]:
-    """The cells worth storing [chunk, goes back, volume]: those with anything in them, and the very last, which tells how many there are."""
-    kept = np.asarray(sums.any(axis=-1))
-    if kept.size:
-        kept[-1, -1, -1] = True
-    return kept
+def _cells_to_store(sums: Float64) -> Bool:
+    """The cells with a session [chunk, reverse, volume], and the last one, which sets the size."""
+    cells = np.asarray(sums.any(axis=-1))
+    if cells.size:
+        cells[-1, -1, -1] = True
+    return cells
 
 
-def _values(column: pa.ChunkedArray) -> np.ndarray[Any, Any]:
+def _to_numpy(column: pa.ChunkedArray) -> np.ndarray[Any, Any]:
     return np.asarray(column.combine_chunks().to_numpy(zero_copy_only=False))
 
 
-def chunk_of(row: Int64, seed: int) -> Int64:
-    """The chunk of each session of a long log by its row, as good as random: the row and the seed, mixed bit by bit.
+def assign_chunks(rows: Int64, seed: int) -> Int64:
+    """A pseudo-random chunk for each row of a long log, from the row and the seed alone.
 
-    >>> chunk_of(np.arange(4), seed=0)
+    >>> assign_chunks(np.arange(4), seed=0)
     array([535, 465, 110,  53])
     """
-    mixed = row.astype(np.uint64) + np.uint64(
-        (seed * 0x9E3779B97F4A7C15 + 0x9E3779B97F4A7C15) % 2**64
-    )
-    mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return ((mixed ^ (mixed >> np.uint64(31))) % np.uint64(CHUNKS)).astype(np.int64)
+    mixed = splitmix64(rows.astype(np.uint64) + np.uint64((seed + 1) * GOLDEN_RATIO % 2**64))
+    return (mixed % np.uint64(MAX_CHUNKS)).astype(np.int64)
+
+
+# ---- scoring
+
+
+class BatchColumns(NamedTuple):
+    """The metrics' columns of a batch, the cell of each session, and why some metrics have none."""
+
+    cell: Int64  # [session] reverse · volumes + volume
+    columns: dict[str, Float64]  # metric → [session, column]
+    reasons: dict[str, str]
+
+
+def score(
+    model: ClickModel,
+    log: object,
+    volumes: QueryVolumes | None = None,
+    *,
+    seed: int = 0,
+) -> ChunkSums:
+    """Sum every session metric of a fitted model over a log.
+
+    `seed` decides the chunk of each session. It must be the same for all models that are compared.
+
+    >>> from reclick.models import MODELS
+    >>> log = {"query": ["pizza"] * 3, "ads": [["a", "b"]] * 3, "clicks": [[1], [], [2, 1]]}
+    >>> sums = score(MODELS["dctr"]().fit(log), log).sums  # few sessions, so a chunk for each
+    >>> sums.shape[:3], sums[..., 0].sum(axis=(0, 2))  # clicked sessions: down the page, reverse
+    ((3, 2, 1), array([1., 1.]))
+    """
+    log, accumulator = as_log(log), ChunkAccumulator(volumes, seed)
+    for batch in model.map_pages(log, partial(_compute_columns, volumes), clicks=True):
+        accumulator.add(batch)
+    log.require_rows()
+    return accumulator.finish()
+
+
+def _compute_columns(
+    volumes: QueryVolumes | None, sessions: SessionBatch, pages: PageDistribution
+) -> BatchColumns:
+    batch, columns, reasons = BatchPredictions(sessions, pages), {}, {}
+    for name, metric in SESSION_METRICS.items():
+        try:
+            columns[name] = metric.columns(batch)
+        except CannotAnswerError as error:
+            reasons[name] = str(error)
+    if volumes is None:
+        return BatchColumns(batch.reverse.astype(np.int64), columns, reasons)
+    cell = batch.reverse * len(volumes.names) + volumes.session_buckets(sessions)
+    return BatchColumns(cell, columns, reasons)
+
+
+class ChunkAccumulator:
+    """Adds batches in their order, so that the same log gives the same sums to the last bit.
+
+    The first sessions have chunks of their own, held apart: only at the end of the log is it known
+    whether there are too many sessions for that.
+    """
+
+    def __init__(self, volumes: QueryVolumes | None, seed: int) -> None:
+        self._names = volumes.names if volumes else ()
+        self._seed = seed
+        self._n_cells = 2 * max(1, len(self._names))
+        self._sums = np.zeros((2 * MAX_CHUNKS * self._n_cells, N_COLUMNS))
+        self._sessions = 0
+        self._reasons: dict[str, str] = {}
+
+    def add(self, batch: BatchColumns) -> None:
+        """Add the next batch of the log."""
+        row = np.arange(self._sessions, self._sessions + len(batch.cell))
+        chunk = np.where(row < MAX_CHUNKS, row, MAX_CHUNKS + assign_chunks(row, self._seed))
+        for name, columns in batch.columns.items():
+            _add_rows(
+                columns, chunk * self._n_cells + batch.cell, self._sums, METRIC_COLUMNS[name].start
+            )
+        self._sessions += len(batch.cell)
+        self._reasons = {**batch.reasons, **self._reasons}
+
+    def finish(self) -> ChunkSums:
+        """The sums of all batches."""
+        single, mixed = self._sums.reshape(2, MAX_CHUNKS, -1)
+        if self._sessions > MAX_CHUNKS:
+            _add_rows(single, assign_chunks(np.arange(MAX_CHUNKS), self._seed), mixed, 0)
+        flat = mixed if self._sessions > MAX_CHUNKS else single[: self._sessions]
+        sums = flat.reshape(len(flat), 2, -1, N_COLUMNS).copy()
+        for name in self._reasons:
+            sums[..., METRIC_COLUMNS[name]] = 0.0  # other batches may have had an answer
+        reasons = {name: self._reasons[name] for name in SESSION_METRICS if name in self._reasons}
+        return ChunkSums(sums, self._names, reasons)
+
+
+@kernel
+def _add_rows(columns: Float64, row: Int64, sums: Float64, first: int) -> None:
+    """Add the columns of each session to a row of the sums, starting at column `first`."""
+    for s in range(len(row)):
+        for c in range(columns.shape[1]):
+            sums[row[s], first + c] += columns[s, c]

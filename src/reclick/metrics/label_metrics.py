@@ -1,4 +1,4 @@
-"""Relevance against editors' labels: precision and recall, areas under the curves and NDCG, with intervals from resampled queries."""
+"""Relevance against human labels: areas under curves and NDCG, with intervals by query."""
 
 from __future__ import annotations
 
@@ -6,115 +6,113 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
-from reclick.data.batch import Float64, Int64
-from reclick.errors import CannotAnswerError, LogError, SettingError
+from reclick.clicks.ranks import TIE
+from reclick.data.ragged import Bool, Float64, Int64
+from reclick.errors import CannotAnswerError, LogError, UsageError
 from reclick.metrics.bootstrap import (
-    CURVES,
-    Estimate,
+    CURVE_SCHEMA,
+    BootstrapEstimate,
+    bootstrap_weights,
     check_bootstrap,
     difference_table,
-    draws,
     score_table,
 )
-from reclick.metrics.metric import About
+from reclick.metrics.metric import MetricInfo
 from reclick.metrics.query_volume import QueryVolumes
-from reclick.metrics.ranking_kernels import areas, ndcgs
 from reclick.models.base import ClickModel
+from reclick.runtime.jit import kernel
 
-PLACES = (5, 10)  # of NDCG
-POINTS = 200  # of a precision-recall curve, at the most
-Mask = npt.NDArray[np.bool_]
+NDCG_CUTOFFS = (5, 10)
+MAX_CURVE_POINTS = 200  # of a precision-recall curve
 
-LABEL_METRICS: dict[str, About] = {
-    about.name: about
-    for about in [
-        About(
-            "pr_auc",
-            "PR-AUC",
+_ALL = [
+    MetricInfo(
+        "pr_auc",
+        "PR-AUC",
+        "higher",
+        "Average precision of the relevance score: the area under its precision-recall curve.",
+    ),
+    MetricInfo(
+        "roc_auc",
+        "ROC-AUC",
+        "higher",
+        "Probability that a relevant pair has a higher relevance score than an irrelevant one.",
+    ),
+    *(
+        MetricInfo(
+            f"ndcg@{k}",
+            f"NDCG@{k}",
             "higher",
-            "Average precision of the relevance score: the area under its precision-recall curve.",
-        ),
-        About(
-            "roc_auc",
-            "ROC-AUC",
-            "higher",
-            "Chance that a relevant pair has a higher relevance score than one that is not.",
-        ),
-        *(
-            About(
-                f"ndcg@{k}",
-                f"NDCG@{k}",
-                "higher",
-                f"Mean over queries of the discounted gain 2^label − 1 of the first {k} ads by score, best 1.",
-            )
-            for k in PLACES
-        ),
-    ]
-}
+            f"Mean over queries of the discounted gain 2^label − 1 of the first {k} ads by score,"
+            " divided by the highest possible one.",
+        )
+        for k in NDCG_CUTOFFS
+    ),
+]
+LABEL_METRICS: dict[str, MetricInfo] = {metric.name: metric for metric in _ALL}
 
 
 class LabelTables(NamedTuple):
-    """What labels say of models: rows for the scores, the differences and the curves of an evaluation."""
+    """Models compared by labels: rows for the scores, differences and curves of an evaluation."""
 
     scores: pa.Table
     differences: pa.Table
     curves: pa.Table
 
 
-class _Labels(NamedTuple):
+class _LabelledPairs(NamedTuple):
     """Labelled pairs, and the scores that models give them."""
 
     queries: pa.Array  # [query]
-    query: Int64  # [pair] codes into queries
+    query: Int64  # [pair] index into queries
     gain: Float64  # [pair]
-    relevant: Mask  # [pair]
+    relevant: Bool  # [pair]
     scores: dict[str, Float64]  # model → [pair]
 
-    def parts(self, volumes: QueryVolumes | None) -> list[_Labels]:
-        """All pairs, and those of each bucket of volume."""
+    def by_volume(self, volumes: QueryVolumes | None) -> list[_LabelledPairs]:
+        """All pairs, and those of each volume bucket."""
         if volumes is None:
             return [self]
         bucket = volumes.buckets(self.queries)[self.query]
-        return [self, *(self._those(bucket == b) for b in range(len(volumes.names)))]
+        return [self, *(self._select(bucket == b) for b in range(len(volumes.names)))]
 
-    def _those(self, mask: Mask) -> _Labels:
-        """Some of the pairs."""
-        kept, query = np.unique(self.query[mask], return_inverse=True)
-        scores = {model: score[mask] for model, score in self.scores.items()}
-        return _Labels(
-            self.queries.take(pa.array(kept)),
+    def _select(self, mask: Bool) -> _LabelledPairs:
+        used, query = np.unique(self.query[mask], return_inverse=True)
+        return _LabelledPairs(
+            self.queries.take(pa.array(used)),
             query.astype(np.int64),
             self.gain[mask],
             self.relevant[mask],
-            scores,
+            {model: score[mask] for model, score in self.scores.items()},
         )
 
 
 def relevance_scores(model: ClickModel, labels: pa.Table, *, ads: object = None) -> pa.Table | None:
-    """A model's relevance beside the labels from `read_labels`: query, ad, relevance (the label) and score; None where a model has none.
+    """The labels of `read_labels` with a model's relevance as a column `score`.
 
-    `ads` is a table with the text of ads that the model has not seen.
+    None if the model has no relevance. `ads` is a table with the text of ads that the model has
+    not seen.
     """
     try:
-        answered = model.relevance(labels.select(["query", "ad"]), text=ads)
+        relevance = model.relevance(labels.select(["query", "ad"]), text=ads)["relevance"]
     except CannotAnswerError:
         return None
-    return labels.select(["query", "ad", "relevance"]).append_column("score", answered["relevance"])
+    return labels.select(["query", "ad", "relevance"]).append_column("score", relevance)
 
 
-def least_relevant(labels: pa.Table) -> float:
-    """The least label that counts as relevant, when nobody says: half of the highest.
+def default_relevance_threshold(labels: pa.Table) -> float:
+    """The lowest label that counts as relevant by default: half of the highest.
 
-    >>> least_relevant(pa.table({"relevance": [0.0, 1.0, 4.0]}))
+    >>> default_relevance_threshold(pa.table({"relevance": [0.0, 1.0, 4.0]}))
     2.0
     """
-    highest = float(np.max(_column(labels, "relevance"), initial=0.0))
+    highest = float(np.max(_to_numpy(labels, "relevance"), initial=0.0))
     if highest <= 0:
         raise LogError(
-            "labels: no relevance is above 0, so there is nothing to find. Give labels that grow with relevance."
+            "labels: no relevance is above 0, so no pair is relevant. Give labels that grow with"
+            " relevance."
         )
     return highest / 2
 
@@ -128,20 +126,22 @@ def label_tables(
     relevant_from: float | None = None,
     volumes: QueryVolumes | None = None,
 ) -> LabelTables:
-    """Compare models by the tables of `relevance_scores`, all of the same labels; pairs labelled `relevant_from` or more are relevant.
+    """Compare models by the tables of `relevance_scores`, all of the same labels.
 
-    Resamples are of queries, for the pairs of one query share its fate, and are the same for all models. With volumes, also by volume of the query.
+    Pairs labelled `relevant_from` or more are relevant. Queries are resampled, since the pairs of
+    one query depend on each other; the resamples are the same for all models. With `volumes`, the
+    scores are also by query volume.
     """
     check_bootstrap(level, resamples)
     groups = [("all", volume) for volume in ("all", *(volumes.names if volumes else ()))]
     answered = {model: table for model, table in scores.items() if table is not None}
-    labels = _labels(answered, relevant_from) if answered else None
-    estimated = (
-        [_estimates(part, resamples, seed) for part in labels.parts(volumes)] if labels else []
+    pairs = _label_pairs(answered, relevant_from) if answered else None
+    by_group = (
+        [_estimate_all(p, resamples, seed) for p in pairs.by_volume(volumes)] if pairs else []
     )
-    together = {
+    estimates = {
         metric: {
-            model: _stacked([each[model][metric] for each in estimated])
+            model: _concatenate([of_group[model][metric] for of_group in by_group])
             if model in answered
             else None
             for model in scores
@@ -149,115 +149,180 @@ def label_tables(
         for metric in LABEL_METRICS
     }
     curves = (
-        [_curve(model, score, labels.relevant) for model, score in labels.scores.items()]
-        if labels
+        [_precision_recall(model, score, pairs.relevant) for model, score in pairs.scores.items()]
+        if pairs
         else []
     )
-    table = pa.concat_tables([CURVES.empty_table(), *curves]).combine_chunks()
     return LabelTables(
-        score_table(together, groups, level), difference_table(together, groups, level), table
+        score_table(estimates, groups, level),
+        difference_table(estimates, groups, level),
+        pa.concat_tables([CURVE_SCHEMA.empty_table(), *curves]).combine_chunks(),
     )
 
 
-def _labels(scores: Mapping[str, pa.Table], relevant_from: float | None) -> _Labels:
+def _label_pairs(scores: Mapping[str, pa.Table], relevant_from: float | None) -> _LabelledPairs:
     """The labels that all tables share, and the scores of each."""
     labels = next(iter(scores.values())).select(["query", "ad", "relevance"])
     if any(not table.select(labels.column_names).equals(labels) for table in scores.values()):
-        raise SettingError(
-            "label_tables: the tables are not of the same labels. Make them all from one labels table."
+        raise UsageError(
+            "label_tables: the tables are not of the same labels. Make all of them from one labels"
+            " table."
         )
     query = labels["query"].combine_chunks().dictionary_encode()
-    grade = _column(labels, "relevance")
-    least = least_relevant(labels) if relevant_from is None else relevant_from
-    gain = np.maximum(np.exp2(grade) - 1, 0.0)  # a label below 0 gains nothing
-    columns = {model: _column(table, "score") for model, table in scores.items()}
-    return _Labels(
-        query.dictionary, query.indices.to_numpy().astype(np.int64), gain, grade >= least, columns
-    )
+    label = _to_numpy(labels, "relevance")
+    threshold = default_relevance_threshold(labels) if relevant_from is None else relevant_from
+    gain = np.maximum(np.exp2(label) - 1, 0.0)  # a label below 0 gains nothing
+    index = query.indices.to_numpy().astype(np.int64)
+    columns = {model: _to_numpy(table, "score") for model, table in scores.items()}
+    return _LabelledPairs(query.dictionary, index, gain, label >= threshold, columns)
 
 
-def _estimates(labels: _Labels, resamples: int, seed: int) -> dict[str, dict[str, Estimate]]:
-    """Every metric of every model that has scores, in one group."""
-    many = len(labels.queries)
-    weights = np.concatenate(
-        [np.ones((1, many)), draws(many, resamples, seed)]
-    )  # the first is the labels as they are
+# ---- estimates of one group
+
+
+def _estimate_all(
+    pairs: _LabelledPairs, resamples: int, seed: int
+) -> dict[str, dict[str, BootstrapEstimate]]:
+    """Model → metric → estimate of one group."""
+    n = len(pairs.queries)
+    # the first row is the labels as they are
+    weights = np.concatenate([np.ones((1, n)), bootstrap_weights(n, resamples, seed)])
     return {
-        model: {**_areas(labels, score, weights), **_gains(labels, score, weights)}
-        for model, score in labels.scores.items()
+        model: {**_estimate_areas(pairs, score, weights), **_estimate_ndcg(pairs, score, weights)}
+        for model, score in pairs.scores.items()
     }
 
 
-def _areas(labels: _Labels, score: Float64, weights: Float64) -> dict[str, Estimate]:
+def _estimate_areas(
+    pairs: _LabelledPairs, score: Float64, weights: Float64
+) -> dict[str, BootstrapEstimate]:
     order = np.argsort(-score, kind="stable")
-    out = np.empty((len(weights), 2))
-    areas(labels.query[order], labels.relevant[order], _ends(score[order]), weights, out)
-    pairs, queries = float(len(score)), weights.shape[1]
+    areas = np.empty((len(weights), 2))
+    fill_areas(pairs.query[order], pairs.relevant[order], _tie_ends(score[order]), weights, areas)
+    n_pairs, n_queries = float(len(score)), weights.shape[1]
     return {
-        name: _estimate(out[:, i], np.nan, pairs, queries)
+        name: _estimate(areas[:, i], np.nan, n_pairs, n_queries)
         for i, name in enumerate(("pr_auc", "roc_auc"))
     }
 
 
-def _gains(labels: _Labels, score: Float64, weights: Float64) -> dict[str, Estimate]:
-    order = np.lexsort((-score, labels.query))
-    query = labels.query[order]
-    starts = np.searchsorted(query, np.arange(weights.shape[1] + 1))
-    ends = _ends(score[order]) | _ends(query)
-    found = {}
-    for places in PLACES:
-        ndcg = np.empty(weights.shape[1])
-        ndcgs(starts, labels.gain[order], ends, places, ndcg)
-        counts = ~np.isnan(ndcg)
+@kernel
+def fill_areas(query: Int64, relevant: Bool, ends: Bool, weights: Float64, out: Float64) -> None:
+    """Fill out [resample, 2] with average precision and ROC area of pairs, best score first.
+
+    Pairs are weighted by their queries. Pairs of equal score are one step, which ends where `ends`
+    is true. With t and f the relevant and irrelevant pairs so far, and Δ what a step adds:
+    average precision = Σ Δt · t / (t + f) / T;  area = Σ Δf · (t before + Δt / 2) / (T F).
+    nan where there are no relevant pairs, or no irrelevant ones to separate them from.
+    """
+    for b in range(len(weights)):
+        found = other = step_found = step_other = precision = area = 0.0
+        for i in range(len(query)):
+            weight = weights[b, query[i]]
+            if relevant[i]:
+                step_found += weight
+            else:
+                step_other += weight
+            if not ends[i]:
+                continue
+            area += step_other * (found + step_found / 2)
+            found += step_found
+            other += step_other
+            if step_found > 0.0:
+                precision += step_found * found / (found + other)
+            step_found = step_other = 0.0
+        out[b, 0] = precision / found if found > 0.0 else np.nan
+        out[b, 1] = area / (found * other) if found > 0.0 and other > 0.0 else np.nan
+
+
+def _estimate_ndcg(
+    pairs: _LabelledPairs, score: Float64, weights: Float64
+) -> dict[str, BootstrapEstimate]:
+    estimates = {}
+    for cutoff in NDCG_CUTOFFS:
+        ndcg = ndcg_by_query(pairs.query, score, pairs.gain, weights.shape[1], cutoff)
+        known = ~np.isnan(ndcg)
         with np.errstate(invalid="ignore"):
-            means = (weights[:, counts] @ ndcg[counts]) / weights[:, counts].sum(axis=1)
-        many = int(counts.sum())
-        found[f"ndcg@{places}"] = _estimate(
-            means, float(ndcg[counts].std()) if many else np.nan, float(many), many
+            means = (weights[:, known] @ ndcg[known]) / weights[:, known].sum(axis=1)
+        n = int(known.sum())
+        deviation = float(ndcg[known].std()) if n else np.nan
+        estimates[f"ndcg@{cutoff}"] = _estimate(means, deviation, float(n), n)
+    return estimates
+
+
+def ndcg_by_query(
+    query: Int64, score: Float64, gain: Float64, n_queries: int, cutoff: int
+) -> Float64:
+    """DCG by score / the highest possible DCG [query]; nan where no pair gains.
+
+    >>> query, gain = np.array([0, 0, 1]), np.array([0.0, 1.0, 0.0])
+    >>> ndcg_by_query(query, np.array([0.9, 0.1, 0.5]), gain, 2, cutoff=5).round(4)
+    array([0.6309,    nan])
+    """
+    ideal = _expected_dcg(query, gain, gain, n_queries, cutoff)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        return _expected_dcg(query, score, gain, n_queries, cutoff) / np.where(
+            ideal > 0.0, ideal, np.nan
         )
-    return found
 
 
-def _estimate(values: Float64, deviation: float, support: float, drawn: int) -> Estimate:
-    """An estimate of one group from its value and the resampled ones behind it."""
-    return Estimate(
-        values[:1], values[1:, None], np.array([deviation]), np.array([support]), np.array([drawn])
-    )
+def _expected_dcg(
+    query: Int64, score: Float64, gain: Float64, n_queries: int, cutoff: int
+) -> Float64:
+    """Σ gain / log2(rank + 1) of the first `cutoff` pairs by score [query].
+
+    Pairs of equal score are in random order, so each has the mean gain of its run.
+    """
+    if not len(query):
+        return np.zeros(n_queries)
+    order = np.lexsort((-score, query))
+    query, score, gain = query[order], score[order], gain[order]
+    rank = np.arange(len(query)) - np.searchsorted(query, query) + 1
+    discount = np.where(rank <= cutoff, 1.0 / np.log2(rank + 1.0), 0.0)
+    run_ends = np.flatnonzero(_tie_ends(score) | (np.diff(query, append=-1) != 0))
+    starts = np.append(0, run_ends[:-1] + 1)
+    mean_gain = np.add.reduceat(gain, starts) / np.diff(np.append(starts, len(gain)))
+    gains = mean_gain * np.add.reduceat(discount, starts)
+    return np.bincount(query[starts], gains, n_queries).astype(np.float64)
 
 
-def _stacked(each: list[Estimate]) -> Estimate:
-    """Estimates of one group each as one of all groups."""
-    return Estimate(*(np.concatenate(parts, axis=-1) for parts in zip(*each, strict=True)))
+def _estimate(values: Float64, deviation: float, support: float, n_units: int) -> BootstrapEstimate:
+    """An estimate of one group from its value and the resampled ones after it."""
+    scalars = (np.array([each]) for each in (deviation, support, n_units))
+    return BootstrapEstimate(values[:1], values[1:, None], *scalars)
 
 
-def _ends(values: npt.NDArray[np.generic]) -> Mask:
-    """Where a run of equal values ends."""
-    return np.append(values[1:] != values[:-1], True)[: len(values)]
+def _concatenate(estimates: list[BootstrapEstimate]) -> BootstrapEstimate:
+    """Estimates of one group each as one estimate of all groups."""
+    fields = zip(*estimates, strict=True)
+    return BootstrapEstimate(*(np.concatenate(values, axis=-1) for values in fields))
 
 
-def _column(table: pa.Table, name: str) -> Float64:
+def _tie_ends(scores: Float64) -> Bool:
+    """Where a run of tied scores ends, from high to low.
+
+    Scores that differ by less than 1e-9 of the larger one are tied, so rounding decides nothing.
+    """
+    gaps = scores[:-1] - scores[1:]
+    return np.append(gaps > TIE * np.abs(scores[:-1]), True)[: len(scores)]
+
+
+def _to_numpy(table: pa.Table, name: str) -> Float64:
     return np.asarray(table[name].combine_chunks().to_numpy(zero_copy_only=False), np.float64)
 
 
-def _curve(model: str, score: Float64, relevant: Mask) -> pa.Table:
+def _precision_recall(model: str, score: Float64, relevant: Bool) -> pa.Table:
     """Recall and precision after each distinct score, thinned to even steps of recall."""
     order = np.argsort(-score, kind="stable")
-    taken = np.flatnonzero(_ends(score[order])) + 1  # pairs with at least this score
-    found = np.cumsum(relevant[order])[taken - 1]
+    retrieved = np.flatnonzero(_tie_ends(score[order])) + 1  # pairs with at least this score
+    found = np.cumsum(relevant[order])[retrieved - 1]
     recall = found / max(int(relevant.sum()), 1)
-    kept = np.arange(len(taken))
-    if len(kept) > POINTS:
-        kept = np.unique(np.searchsorted(recall, np.linspace(0, recall[-1], POINTS)))
-    nothing = pa.nulls(len(kept), pa.float64())
-    names = [[model] * len(kept), ["precision_recall"] * len(kept)]
+    points = np.arange(len(retrieved))
+    if len(points) > MAX_CURVE_POINTS:
+        points = np.unique(np.searchsorted(recall, np.linspace(0, recall[-1], MAX_CURVE_POINTS)))
+    precision, support = (found / retrieved)[points], retrieved[points].astype(np.float64)
+    missing = pa.nulls(len(points), pa.float64())
+    names = [[name] * len(points) for name in (model, "precision_recall")]
     return pa.table(
-        [
-            *names,
-            recall[kept],
-            (found / taken)[kept],
-            nothing,
-            nothing,
-            taken[kept].astype(np.float64),
-        ],
-        schema=CURVES,
+        [*names, recall[points], precision, missing, missing, support], schema=CURVE_SCHEMA
     )

@@ -8,7 +8,7 @@ from typing import Literal
 
 import numpy as np
 
-from reclick.data.batch import Float64
+from reclick.data.ragged import Float64
 from reclick.metrics.predictions import BatchPredictions
 
 Better = Literal["higher", "lower"]

@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
-from reclick.data.batch import Float64, Int64, SessionBatch
+from reclick.data.batch import SessionBatch
 from reclick.data.counts import Counts
+from reclick.data.ragged import Float64, Int64
 from reclick.data.string_index import Interner
 from reclick.profile import VOLUME_NAMES, volume_bucket
 
@@ -37,6 +38,6 @@ class QueryVolumes:
         return volume_bucket(self.lookup(queries))
 
     def session_buckets(self, batch: SessionBatch) -> Int64:
-        """The volume bucket of each session's query [session]; looks up each distinct query once."""
+        """The volume bucket of each session's query [session]; each query is looked up once."""
         used, index = np.unique(batch.query, return_inverse=True)
         return np.asarray(self.buckets(batch.queries.take(pa.array(used)))[index])

@@ -7,8 +7,8 @@ from functools import partial
 
 import numpy as np
 
-from reclick.clicks.distribution import Standings
-from reclick.data.batch import Float64
+from reclick.clicks.distribution import SequenceRanks
+from reclick.data.ragged import Float64, run_of_elements
 from reclick.metrics.metric import Better, Metric, Observation, mean_metric, perplexity_metric
 from reclick.metrics.predictions import BatchPredictions
 
@@ -23,7 +23,7 @@ def first_click(batch: BatchPredictions) -> Observation:
 
 
 def observe_ranks(
-    n_clicks: int, observe: Callable[[Standings], Float64], batch: BatchPredictions
+    n_clicks: int, observe: Callable[[SequenceRanks], Float64], batch: BatchPredictions
 ) -> Observation:
     """Over sessions with `n_clicks` clicks: a function of their sequences' ranks."""
     weight, x = np.zeros(len(batch)), np.zeros(len(batch))
@@ -32,24 +32,24 @@ def observe_ranks(
     return weight, x
 
 
-def sequence_hit(ranks: Standings) -> Float64:
+def sequence_hit(ranks: SequenceRanks) -> Float64:
     """Whether the click sequence is the most likely one; 1/k for one of k tied at the top."""
     return np.asarray((ranks.likelier == 0) / ranks.likeliest)
 
 
-def set_hit(ranks: Standings) -> Float64:
+def set_hit(ranks: SequenceRanks) -> Float64:
     """Whether the most likely sequence has the session's clicks in any order; a share if tied."""
     return np.asarray(ranks.same_set / ranks.likeliest)
 
 
-def rank(ranks: Standings) -> Float64:
+def rank(ranks: SequenceRanks) -> Float64:
     """The rank of the click sequence, 1 for the most likely; ties share their mean rank."""
     return np.asarray(ranks.likelier + (ranks.tied + 1) / 2)
 
 
 def session_perplexity(batch: BatchPredictions) -> Observation:
     """2^(−mean over positions of the log2 probability of the outcome there)."""
-    sums = np.add.reduceat(batch.log2_outcome_prob, batch.batch.page[:-1])
+    sums = np.add.reduceat(batch.log2_outcome_prob, batch.sessions.page[:-1])
     return batch.weight, np.exp2(-sums / batch.n_ads)
 
 
@@ -57,7 +57,7 @@ def outcome_at_position(position: int, batch: BatchPredictions) -> Observation:
     """Over pages with that position: the log2 probability of the outcome there."""
     present = batch.n_ads >= position
     x = np.zeros(len(batch))
-    x[present] = batch.log2_outcome_prob[batch.batch.page[:-1][present] + position - 1]
+    x[present] = batch.log2_outcome_prob[batch.sessions.page[:-1][present] + position - 1]
     return batch.weight * present, x
 
 
@@ -71,7 +71,7 @@ def calibration_columns(batch: BatchPredictions) -> Float64:
 
     Bins are of click probability; the result is [session, 1 + 3 · CALIBRATION_BINS].
     """
-    session = np.repeat(np.arange(len(batch)), batch.n_ads)
+    session = run_of_elements(batch.sessions.page)
     bin_ = np.minimum((batch.click_prob * CALIBRATION_BINS).astype(np.int64), CALIBRATION_BINS - 1)
     cell = session * CALIBRATION_BINS + bin_
     weight, size = batch.weight[session], len(batch) * CALIBRATION_BINS
@@ -99,7 +99,7 @@ def calibration_error(sums: Float64) -> Float64:
         return np.asarray(np.abs(expected - clicks).sum(axis=-1) / sums[..., 0])
 
 
-_RankMetric = tuple[str, str, Better, str, Callable[[Standings], Float64], tuple[int, ...]]
+_RankMetric = tuple[str, str, Better, str, Callable[[SequenceRanks], Float64], tuple[int, ...]]
 _RANK_METRICS: list[_RankMetric] = [
     (
         "sequence_accuracy@{m}",
@@ -113,8 +113,7 @@ _RANK_METRICS: list[_RankMetric] = [
         "rank@{m}",
         "Rank, {clicks}",
         "lower",
-        "Mean rank of the click sequence among all of that length, in sessions with {clicks}:"
-        " 1 is the most likely.",
+        "In sessions with {clicks}, mean rank of the click sequence among all of that length.",
         rank,
         RANKED_LENGTHS,
     ),
@@ -122,8 +121,7 @@ _RANK_METRICS: list[_RankMetric] = [
         "top_accuracy@{m}",
         "Top-{m} accuracy",
         "higher",
-        "Share of sessions with {clicks} on the ads of the most likely sequence of that length,"
-        " in any order.",
+        "Share of sessions with {clicks}, in any order, on the ads of the most likely sequence.",
         set_hit,
         (2, 3),
     ),

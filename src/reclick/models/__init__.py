@@ -1,48 +1,29 @@
-"""Every model by its name."""
+"""Click models. `MODELS` has them all by name; the module of one is imported when it is used."""
 
 from __future__ import annotations
 
-from reclick.models.am import AM
-from reclick.models.base import ClickModel
-from reclick.models.batching import RankedSequence
-from reclick.models.bbm import BBM
-from reclick.models.ccm import CCM
-from reclick.models.cm import CM
-from reclick.models.ctr import DCTR, GCTR, RCTR
-from reclick.models.dbn import DBN
-from reclick.models.dcm import DCM
-from reclick.models.icm import ICM
-from reclick.models.luceclick import LuceClick
-from reclick.models.multiclick import MultiClick
-from reclick.models.pbm import PBM
-from reclick.models.persistence import load
-from reclick.models.pm import PM
-from reclick.models.sdbn import SDBN
-from reclick.models.thcm import THCM
-from reclick.models.ubm import UBM
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
-MODELS: dict[str, type[ClickModel]] = {
-    model.name: model
-    for model in (
-        MultiClick,
-        LuceClick,
-        PM,
-        AM,
-        ICM,
-        GCTR,
-        RCTR,
-        DCTR,
-        PBM,
-        UBM,
-        BBM,
-        CM,
-        DCM,
-        SDBN,
-        DBN,
-        CCM,
-        THCM,
-    )
-}
+from reclick.models.registry import BUILT_IN, MODELS, register
+
+if TYPE_CHECKING:
+    from reclick.models.base import ClickModel
+    from reclick.models.batching import RankedSequence
+    from reclick.models.bbm import BBM
+    from reclick.models.ccm import CCM
+    from reclick.models.ctr import DCTR, GCTR, RCTR
+    from reclick.models.dbn import DBN
+    from reclick.models.fixed_order import AM, PM
+    from reclick.models.icm import ICM
+    from reclick.models.luceclick import LuceClick
+    from reclick.models.multiclick import MultiClick
+    from reclick.models.pbm import PBM
+    from reclick.models.persistence import load
+    from reclick.models.settings import Setting, setting
+    from reclick.models.simple_cascade import CM, DCM, SDBN
+    from reclick.models.thcm import THCM
+    from reclick.models.ubm import UBM
 
 __all__ = [
     "AM",
@@ -65,5 +46,26 @@ __all__ = [
     "LuceClick",
     "MultiClick",
     "RankedSequence",
+    "Setting",
     "load",
+    "register",
+    "setting",
 ]
+_HOME = {
+    "ClickModel": "base",
+    "RankedSequence": "batching",
+    "Setting": "settings",
+    "load": "persistence",
+    "setting": "settings",
+    **{class_name: module for module, class_name in BUILT_IN.values()},
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME:
+        raise AttributeError(f"module 'reclick.models' has no attribute {name!r}")
+    return getattr(import_module(f"reclick.models.{_HOME[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -1,87 +1,92 @@
-"""The verbs of a click model, once for all models."""
+"""ClickModel: what every click model does, written once; a model adds its fit and its pages."""
 
 from __future__ import annotations
 
-import inspect
-import os
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
-from typing import Any, ClassVar, Self
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, ClassVar, Self, dataclass_transform
 
 import numpy as np
 import pyarrow as pa
 
-from reclick.clicks.distribution import (
-    Pages,
-    click_probs,
-    log_probs,
-    log_set_probs,
-    next_click_probs,
-    samples,
-    top_sequences_of_pages,
-)
-from reclick.clicks.top_k import ANY_LENGTH
+from reclick.clicks.distribution import Clicks, PageDistribution
 from reclick.data.batch import Float64, SessionBatch
-from reclick.data.counts import Counts, as_counts
-from reclick.data.grouped_sessions import as_sessions
-from reclick.data.pair_index import Asked, Pairs
-from reclick.errors import CannotAnswerError, NotFittedError, SettingError
-from reclick.fitting.posterior import Belief, Beliefs
-from reclick.fitting.priors import top_click_rate
+from reclick.data.counts import Counts
+from reclick.data.pair_index import PairLookup
+from reclick.engines import Engine, LocalEngine, as_counts, as_grouped
+from reclick.errors import CannotAnswerError, NotFittedError, SettingError, UsageError, check_range
+from reclick.fitting.posterior import PairPosteriors, Posterior
+from reclick.fitting.priors import PRIOR_MARGIN, top_click_rate
 from reclick.logs import as_log
 from reclick.models.batching import (
     Answer,
     RankedSequence,
-    answer_parts,
-    click_lists,
-    joined,
-    padded,
-    stacked,
+    concatenate_chunks,
+    map_chunks,
+    pad_pages,
+    stack_padded,
+    to_click_lists,
 )
-from reclick.models.inputs import text_given, with_clicks
-from reclick.models.persistence import saved_counts, tables_of_counts
-from reclick.models.settings import check_names, check_range
+from reclick.models.inputs import input_text, open_pages
+from reclick.models.persistence import counts_from_tables, counts_to_tables
+from reclick.models.settings import Setting, declare_settings, setting
+from reclick.models.text_pair_index import TextPairIndex
 from reclick.runtime import artifact
-from reclick.runtime.progress import Progress
+from reclick.runtime.filesystem import Location
+from reclick.runtime.progress import ProgressOption, track_progress
 from reclick.text.tokens import AdTokens
 from reclick.text.word_rates import TextIndex
 
-EDGE = 1e-6  # how near to 0 and 1 a prior mean may come
-FIT_REPORT = (
-    "iterations_",
-    "converged_",
-    "objective_",
-    "message_",
-)  # the truth about an iterative fit
+FIT_REPORT = ("iterations_", "converged_", "objective_", "message_")  # of an iterative fit
 
 
+@dataclass_transform(kw_only_default=True, eq_default=False, field_specifiers=(setting,))
 class ClickModel(ABC):
-    """What every click model answers. A model says how it is fitted and what its pages' parameters are; the verbs are here.
+    """A click model: a probability for every click sequence of a page of ads.
 
-    `pages` and `sessions` are a log from `read_sessions`, or anything it reads: a path, a table, or a dict of columns. Answers come in the log's
-    order.
+    A subclass declares its settings, says how it is fitted (`_estimate` or `_fit`) and what the
+    distribution over the clicks of a page is (`_page_distribution`); all else is here. Settings are
+    given by keyword, checked, and listed by `get_params()`; `settings` describes them.
+
+    `pages` and `sessions` are a log from `read_sessions`, or anything it reads: a path, a table,
+    or a dict of columns. Answers come in the log's order.
     """
 
-    name: ClassVar[str]
-    assumes: ClassVar[str]
+    name: ClassVar[str]  # in MODELS, on the command line, in saved folders
+    assumes: ClassVar[str]  # its idea of the user, in a sentence
     reference: ClassVar[str]
-    ordered: ClassVar[bool] = (
-        False  # whether clicks may go back up the page; else a sequence that does has probability 0
-    )
-    attractiveness: ClassVar[bool] = (
-        True  # whether it knows how attractive each (query, ad) is; else `relevance` says why not
-    )
-    satisfaction: ClassVar[bool] = (
-        False  # whether it learns how well each (query, ad) satisfies once clicked
-    )
-    counts_suffice: ClassVar[bool] = False  # whether `Counts` are all it learns from
-    pair_values: ClassVar[tuple[str, ...]] = ()  # learnt values, one a pair
-    shared_values: ClassVar[
-        tuple[str, ...]
-    ] = ()  # learnt values common to all pairs: numbers and arrays
-    _pairs: Pairs
+    ordered: ClassVar[bool] = False  # clicks may go back up the page; else that has probability 0
+    all_sets_possible: ClassVar[bool] = True  # no set of clicked positions has probability 0
+    attractiveness: ClassVar[bool] = True  # estimates the attractiveness of each (query, ad)
+    satisfaction: ClassVar[bool] = False  # estimates how well each (query, ad) satisfies
+    fits_from_counts: ClassVar[bool] = False  # `Counts` are enough to fit it
+    pair_parameters: ClassVar[tuple[str, ...]] = ()  # fitted attributes with one value per pair
+    global_parameters: ClassVar[tuple[str, ...]] = ()  # … common to all pairs: numbers, arrays
+    settings: ClassVar[Mapping[str, Setting]] = {}  # by name, in the order of the constructor
+    _pairs: TextPairIndex
+    _engine: Engine = LocalEngine()  # another one during a fit with engine=…
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        cls.settings = declare_settings(cls)
+
+    def __init__(self, **values: Any) -> None:
+        self._set(values)
+
+    def _set(self, values: Mapping[str, Any]) -> None:
+        """Set all settings: to these values, or else to their defaults."""
+        for name in values:
+            if name not in self.settings:
+                raise UsageError(
+                    f"{name!r} is not a setting of {type(self).__name__}. "
+                    f"Settings: {', '.join(self.settings)}."
+                )
+        for name, each in self.settings.items():
+            setattr(self, name, each.check(name, values.get(name, each.default)))
+        self._check_settings()
+
+    def _check_settings(self) -> None:  # noqa: B027, most models have nothing to add
+        """Refuse settings that do not go together; each of them alone is checked already."""
 
     # fitting
 
@@ -91,21 +96,29 @@ class ClickModel(ABC):
         *,
         history: object = None,
         ads: object = None,
-        progress: Progress | None = None,
+        engine: Engine | None = None,
+        progress: ProgressOption = None,
     ) -> Self:
-        """Learn from a log of sessions; the priors come from `history`, an earlier log (without one, from the sessions themselves).
+        """Fit the model to a log of sessions.
 
-        `ads` is a table with the ads' text, by default the one given to `read_sessions`.
+        Prior means come from `history`, an earlier log; without one from the sessions themselves.
+        `ads` is a table with the ads' text, by default the one given to `read_sessions`. `engine`
+        is where the log is counted and EM iterates: by default `LocalEngine()`.
         """
-        before = None if history is None else as_counts(history, progress=progress)
-        fresh = self.clone()
-        fresh._learn(self._gather(sessions, progress), before, text_given(sessions, ads))
-        return self._become(fresh)
+        with track_progress(progress, f"Fitting {type(self).__name__}"):
+            before = None if history is None else as_counts(history, engine=engine)
+            fresh = self.clone()
+            fresh._engine = engine or LocalEngine()
+            fresh._fit(fresh._collect(sessions), before, input_text(sessions, ads))
+            del fresh._engine  # it may hold connections, which a fitted model has no use for
+        return self._adopt_state(fresh)
 
-    def _become(self, fresh: Self) -> Self:
-        """Take over all that another is set to and has learnt, at once: a fit that was stopped changes nothing."""
-        vars(self).clear()
-        vars(self).update(vars(fresh))
+    def _adopt_state(self, other: Self) -> Self:
+        """Take over the settings and the fit of another, in one step.
+
+        So an interrupted fit changes nothing.
+        """
+        self.__dict__ = vars(other)
         return self
 
     def update(
@@ -115,137 +128,159 @@ class ClickModel(ABC):
         forget: object = None,
         decay: float = 1.0,
         ads: object = None,
-        progress: Progress | None = None,
+        progress: ProgressOption = None,
     ) -> Self:
         """Continue from the last fit with new sessions, where the model can."""
         raise CannotAnswerError(
             f"{type(self).__name__} cannot be updated: fit it again on all the sessions."
         )
 
-    def _gather(self, sessions: object, progress: Progress | None) -> Any:
-        """The sessions as this model learns from them: counted where that suffices, else grouped."""
-        return (
-            as_counts(sessions, progress=progress)
-            if self.counts_suffice
-            else as_sessions(sessions, progress=progress)
-        )
+    def _collect(self, sessions: object) -> Any:
+        """The data that this model is fitted to: counts where they are enough, else sessions."""
+        collect = as_counts if self.fits_from_counts else as_grouped
+        return collect(sessions, engine=self._engine)
 
-    def _learn(self, data: Any, history: Counts | None, text: AdTokens | None) -> None:
-        """Set `_pairs` and every learnt value: once with one prior mean for all pairs, and with "words" again with what the words say of each.
+    def _fit(self, data: Any, history: Counts | None, text: AdTokens | None) -> None:
+        """Set `_pairs` and every fitted attribute.
 
-        The words' click rates are over the looks that the first fit gave each pair, so that where an ad stood does not count against its words.
+        The first fit has one prior mean for all pairs. With the prior "words" a second one follows,
+        with a prior mean for each pair from the click rates of its words. These rates are over the
+        examinations that the first fit infers, so that words are not blamed for positions.
         """
         counts: Counts = data if isinstance(data, Counts) else data.counts
-        before = history or counts
-        given = self.get_params().get("attractiveness_prior", "overall")
-        self.unseen_ = float(given) if isinstance(given, int | float) else self.overall_rate(before)
-        self._pairs = self._index(counts, text)
-        self._estimate(data, np.full(len(self._pairs), self.unseen_), before)
-        if given == "words":
-            self.word_exposure_, self.word_clicks_ = self._looks_and_clicks()
-            self._pairs = self._index(counts, text)
-            self._estimate(
-                data, np.clip(self._pairs.words.of_pairs()[:, 0], EDGE, 1 - EDGE), before
-            )
-
-    def _looks_and_clicks(self) -> tuple[Float64, Float64]:
-        """The looks of each pair, and the successes among them: θ = (successes + prior) / (looks + strength), solved for the successes."""
-        theta, looks, strength = (
-            vars(self)["theta_"],
-            vars(self)["exposure_"],
-            self.get_params()["attractiveness_strength"],
+        prior_counts = history or counts
+        prior = self.get_params().get("attractiveness_prior", "overall")
+        self.prior_mean_ = (
+            self.overall_rate(prior_counts) if isinstance(prior, str) else float(prior)
         )
-        return looks, np.clip(theta * (looks + strength) - strength * self.unseen_, 0.0, looks)
+        self._pairs = self._index(counts, text)
+        self._estimate(data, np.full(len(self._pairs), self.prior_mean_), prior_counts)
+        if prior == "words":
+            self.word_exposure_, self.word_clicks_ = self._examinations_and_clicks()
+            self._pairs = self._index(counts, text)
+            means = self._pairs.words.pair_rates()[:, 0]
+            self._estimate(data, np.clip(means, PRIOR_MARGIN, 1 - PRIOR_MARGIN), prior_counts)
+
+    def _examinations_and_clicks(self) -> tuple[Float64, Float64]:
+        """The inferred examinations of each pair and the clicks among them [pair].
+
+        θ = (clicks + strength · mean) / (examinations + strength), solved for the clicks.
+        """
+        theta, examinations = vars(self)["theta_"], vars(self)["exposure_"]
+        strength = self.get_params()["attractiveness_strength"]
+        clicks = theta * (examinations + strength) - strength * self.prior_mean_
+        return examinations, np.clip(clicks, 0.0, examinations)
 
     @staticmethod
     def overall_rate(counts: Counts) -> float:
-        """The mean attractiveness, which a pair never seen is given."""
+        """The mean attractiveness: what a pair gets that is not in the log."""
         return top_click_rate(counts)
 
     def _estimate(self, data: Any, means: Float64, history: Counts) -> None:
-        """Set the learnt values, given the prior mean of each pair's attractiveness and the counts that other priors come from."""
+        """Set the fitted attributes.
+
+        `means` are the prior means of the attractiveness [pair]; other prior means come from the
+        counts of the `history`.
+        """
         raise NotImplementedError
 
     @abstractmethod
-    def _prepare(self, batch: SessionBatch, text: TextIndex | None) -> Callable[[int, int], Pages]:
-        """Look up a batch's queries and ads once; the result gives the parameters of the pages start … end − 1."""
+    def _page_distribution(
+        self, batch: SessionBatch, text: TextIndex | None
+    ) -> Callable[[int, int], PageDistribution]:
+        """Look up the queries and ads of a batch, once for all its pages.
 
-    def _beliefs(self, asked: Asked) -> Beliefs:
-        """What is believed of some pairs: Betas of the learnt means, with the looks and clicks behind them and the priors as strength."""
+        The result takes start and end and returns the distribution of the pages start … end − 1.
+        """
+
+    def _report_fit(self, fit: Any) -> None:
+        """Set the four attributes that report on an iterative fit."""
+        self.iterations_: int = len(fit.objective)
+        self.converged_: bool = fit.converged
+        self.objective_: tuple[float, ...] = fit.objective
+        self.message_: str = fit.message
+
+    def _posteriors(self, asked: PairLookup) -> PairPosteriors:
+        """The posteriors of some pairs: Betas with the fitted values as means.
+
+        Their strengths are the examinations and clicks behind the values, and the priors'
+        strengths.
+        """
         prior = (
             asked.words[:, 0]
-            if self._pairs.unseen is None
-            else np.full(len(asked.row), self._pairs.unseen)
+            if self._pairs.prior_mean is None
+            else np.full(len(asked.row), self._pairs.prior_mean)
         )
-        learnt = vars(self)
-        seen = asked.row >= 0
-        theta = np.where(seen, self._pairs.at(learnt["theta_"], asked.row, 0.0), prior)
-        strength = (
-            self._pairs.at(learnt["exposure_"], asked.row, 0.0)
-            + self.get_params()["attractiveness_strength"]
+        fitted, settings = vars(self), self.get_params()
+        theta = np.where(
+            asked.row >= 0, self._pairs.take_or(fitted["theta_"], asked.row, 0.0), prior
         )
-        if "rho_" not in learnt:
-            return Beliefs(Belief(theta, theta, strength))
-        rho = self._pairs.at(learnt["rho_"], asked.row, learnt["satisfaction_"])
-        clicks = self._pairs.at(self._pairs.counts.clicks, asked.row, 0.0)
-        return Beliefs(
-            Belief(theta, theta, strength),
-            Belief(rho, rho, clicks + self.get_params()["satisfaction_strength"]),
-        )
+        examinations = self._pairs.take_or(fitted["exposure_"], asked.row, 0.0)
+        attractiveness = Posterior(theta, theta, examinations + settings["attractiveness_strength"])
+        if "rho_" not in fitted:
+            return PairPosteriors(attractiveness)
+        rho = self._pairs.take_or(fitted["rho_"], asked.row, fitted["satisfaction_"])
+        clicks = self._pairs.take_or(self._pairs.counts.clicks, asked.row, 0.0)
+        satisfaction = Posterior(rho, rho, clicks + settings["satisfaction_strength"])
+        return PairPosteriors(attractiveness, satisfaction)
 
     # relevance
 
     def relevance(
         self, pairs: object = None, *, text: object = None, level: float = 0.9
     ) -> pa.Table:
-        """Attractiveness θ, satisfaction ρ and their product for each (query, ad), with credible intervals and the support behind them.
+        """Attractiveness θ, satisfaction ρ and relevance θρ of (query, ad) pairs, as a table.
 
-        `pairs` is a table with columns query and ad, by default all pairs of the training log; `text` is an ads table for ads that the model has
-        not seen. The intervals hold a share `level` of the posterior, equal tails; that of the product is a Beta matched to its mean and variance,
-        unless the model's own docs say otherwise.
-        A model without satisfaction has nulls there, and its relevance is the attractiveness.
+        Each comes with a credible interval that holds a share `level` of its posterior, equal
+        tails. That of the product is a Beta matched to its mean and variance, unless the model's
+        own docs differ. Impressions and clicks in the training log are the support behind them.
+
+        `pairs` is a table with columns query and ad, by default all pairs of the training log;
+        `text` is an ads table for ads that the model does not know. A model without satisfaction
+        has nulls there, and its relevance is the attractiveness.
         """
-        self._check_fitted()
+        self.check_fitted()
         check_range("level", level, 1e-6, 1 - 1e-6)
-        asked, counts = self._pairs.asked(pairs, text), self._pairs.counts
-        believed = self._beliefs(asked).columns(level)
+        asked, counts = self._pairs.lookup(pairs, text), self._pairs.counts
+        estimates = self._posteriors(asked).columns(level)
         support = {
-            "impressions": self._pairs.at(counts.impressions, asked.row, 0.0),
-            "clicks": self._pairs.at(counts.clicks, asked.row, 0.0),
+            "impressions": self._pairs.take_or(counts.impressions, asked.row, 0.0),
+            "clicks": self._pairs.take_or(counts.clicks, asked.row, 0.0),
         }
-        return pa.table({"query": asked.queries, "ad": asked.ads, **believed, **support})
+        return pa.table({"query": asked.queries, "ad": asked.ads, **estimates, **support})
+
+    @property
+    def training_counts(self) -> Counts:
+        """The counts of the training log. Their pairs are the pairs of the model."""
+        self.check_fitted()
+        return self._pairs.counts
+
+    def examination_by_position(self) -> Float64 | None:
+        """P(examination) of each position, if it depends on nothing else; None in most models."""
+        self.check_fitted()
+        return None
 
     # probabilities
 
     def log_prob(self, sessions: object) -> Float64:
         """Log-probability of each session's clicks in their order [session]."""
-        return joined(
-            self.answers(
-                sessions, lambda part, pages: log_probs(pages, part.click, part.clicks), clicks=True
-            )
+        return concatenate_chunks(
+            self.map_pages(sessions, lambda part, pages: pages.log_prob(_clicks(part)), clicks=True)
         )
 
     def log_set_prob(self, sessions: object) -> Float64:
-        """Log-probability that exactly the clicked positions are clicked, in whatever order [session]."""
-        return joined(
-            self.answers(
-                sessions,
-                lambda part, pages: log_set_probs(pages, part.click, part.clicks),
-                clicks=True,
+        """Log-probability of the set of clicked positions, in any order [session]."""
+        return concatenate_chunks(
+            self.map_pages(
+                sessions, lambda part, pages: pages.log_set_prob(_clicks(part)), clicks=True
             )
         )
 
     def click_prob(self, pages: object) -> Float64:
         """Probability that each position is clicked [session, position], nan beyond the page."""
-        return stacked(
-            self.answers(
-                pages, lambda part, parameters: padded(part, self.marginals(part, parameters))
-            )
+        return stack_padded(
+            self.map_pages(pages, lambda part, chunk: pad_pages(part.page, chunk.click_prob()))
         )
-
-    def marginals(self, part: SessionBatch, pages: Pages) -> Float64:
-        """What `click_prob` answers, for a part of a log whose parameters are known, laid end to end [impression]."""
-        return click_probs(pages)
 
     def expected_clicks(self, pages: object) -> Float64:
         """Expected number of clicks on each page [session]."""
@@ -254,27 +289,29 @@ class ClickModel(ABC):
     def next_click_prob(
         self, pages: object, clicks: Sequence[Sequence[int]] | None = None
     ) -> Float64:
-        """Probability that each position is clicked next, given the clicks so far [session, position].
+        """Probability that each position is clicked next, given the clicks so far.
 
-        The clicks so far are `clicks`, one list a page, or else the log's own; to a model whose clicks go down the page they are all above the
-        next. What is missing to 1 is the probability that the session ends.
+        An array [session, position]; what is missing to 1 is the probability that the session
+        ends. The clicks so far are `clicks`, one list per page, or else the log's own. A model
+        whose clicks go down the page takes them all as above the next click.
         """
-        log = with_clicks(pages, clicks)
-        return stacked(
-            self.answers(
-                log,
-                lambda part, parameters: padded(
-                    part, next_click_probs(parameters, part.click, part.clicks)[0]
-                ),
+        return stack_padded(
+            self.map_pages(
+                open_pages(pages, clicks),
+                lambda part, chunk: pad_pages(part.page, chunk.next_click_prob(_clicks(part))[0]),
             )
         )
 
     def instantaneous_attractiveness(
         self, pages: object, clicks: Sequence[Sequence[int]] | None = None
     ) -> Float64:
-        """What the clicks so far leave of the attractiveness of the other ads [session, position], where the model has fatigue."""
+        """Attractiveness of the other ads after the clicks so far [session, position].
+
+        For models with fatigue; θ itself for a page without clicks.
+        """
         raise CannotAnswerError(
-            f"{type(self).__name__} has no fatigue, so clicks leave the attractiveness of other ads as it is: see relevance(). MultiClick has it."
+            f"{type(self).__name__} has no fatigue: clicks do not change the attractiveness of "
+            "other ads, see relevance(). MultiClick has it."
         )
 
     def rank_sequences(
@@ -286,57 +323,49 @@ class ClickModel(ABC):
         top: int = 10,
         text: object = None,
     ) -> list[RankedSequence]:
-        """The most likely click sequences of a page, of a given number of clicks or of any, best first.
+        """The most likely click sequences of a page, best first.
 
-        `text` is an ads table for ads that the model has not seen.
+        With a `length`, only sequences of that many clicks. `text` is an ads table for ads that
+        the model does not know.
         """
         if length is not None and not 0 <= length <= len(ads):
-            raise SettingError(
-                f"length: got {length}, expected 0 to {len(ads)}, the number of ads on the page."
-            )
+            expected = f"0 to {len(ads)}, the number of ads on the page"
+            raise SettingError("length", length, expected)
         page = as_log({"query": [query], "ads": [list(ads)]}, ads=text, clicks_required=False)
-        asked = np.array([ANY_LENGTH if length is None else length])
-        ((places, lengths, probabilities),) = self.answers(
-            page, lambda _, pages: top_sequences_of_pages(pages, asked, top)
-        )
-        listed = zip(places[0], lengths[0], probabilities[0], strict=True)
+        best = self.pages(page).top_sequences(length, top)
+        listed = zip(best.sequences[0], best.lengths[0], best.probabilities[0], strict=True)
         return [
-            RankedSequence(tuple(clicks[:many].tolist()), float(chance))
-            for clicks, many, chance in listed
-            if chance > 0
+            RankedSequence(tuple(clicks[:count].tolist()), float(probability))
+            for clicks, count, probability in listed
+            if probability > 0
         ]
 
     def sample(self, pages: object, rng: np.random.Generator | int) -> pa.Array:
-        """Draw a click sequence for each page: a list of positions a row."""
+        """Draw a click sequence for each page: a list of positions per row."""
         generator = np.random.default_rng(rng)
-        return click_lists(
-            self.answers(pages, lambda _, parameters: samples(parameters, generator), threads=1)
+        return to_click_lists(
+            self.map_pages(pages, lambda _, chunk: chunk.sample(generator), threads=1)
         )
 
     # settings, printing, saving
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
-        """The settings given to the constructor."""
-        return {
-            name: getattr(self, name)
-            for name in inspect.signature(type(self).__init__).parameters
-            if name != "self"
-        }
+        """The settings by name; scikit-learn calls it with `deep`."""
+        return {name: getattr(self, name) for name in self.settings}
 
     def set_params(self, **settings: Any) -> Self:
-        """Change settings; a fitted model forgets what it learnt with the old ones, and is to be fitted again."""
+        """Change settings; a fitted model is then no longer fitted, unless nothing changed."""
         before = self.get_params()
-        check_names(settings, before)
         changed = type(self)(**{**before, **settings})
-        return self if changed.get_params() == before else self._become(changed)
+        return self if changed.get_params() == before else self._adopt_state(changed)
 
     def clone(self) -> Self:
         """A new model with the same settings, not fitted."""
         return type(self)(**self.get_params())
 
-    def save(self, folder: str | Path) -> None:
-        """Write the model to a folder; a reader sees the old model or the new one, never half."""
-        self._check_fitted()
+    def save(self, folder: Location) -> None:
+        """Write the model to a folder; a reader sees the old model or the new, never a part."""
+        self.check_fitted()
         values, tables = self._to_tables()
         artifact.write(
             folder,
@@ -346,95 +375,122 @@ class ClickModel(ABC):
         )
 
     def _to_tables(self) -> tuple[dict[str, Any], dict[str, pa.Table]]:
-        """What `save` writes beside the settings: plain values and tables."""
-        tables = tables_of_counts(self._pairs.counts, self._pairs.text)
-        learnt = {
+        """What `save` writes besides the settings: values for the manifest, and tables."""
+        tables = counts_to_tables(self._pairs.counts, self._pairs.text)
+        fitted = {
             name: getattr(self, name)
-            for name in (*self.pair_values, "word_exposure_", "word_clicks_")
+            for name in (*self.pair_parameters, "word_exposure_", "word_clicks_")
             if hasattr(self, name)
         }
-        if learnt:
-            tables["learnt"] = pa.table(learnt)
-        names = [*self.shared_values, *(name for name in FIT_REPORT if hasattr(self, name))]
+        if fitted:
+            tables["pairs"] = pa.table(fitted)
+        names = [*self.global_parameters, *(name for name in FIT_REPORT if hasattr(self, name))]
         return {name: np.asarray(getattr(self, name)).tolist() for name in names}, tables
 
     def _from_tables(self, values: dict[str, Any], tables: dict[str, pa.Table]) -> Self:
-        """Take back what `_to_tables` gave."""
-        for name in tables["learnt"].column_names if "learnt" in tables else ():
-            setattr(
-                self,
-                name,
-                tables["learnt"][name].combine_chunks().to_numpy(zero_copy_only=False).copy(),
-            )
+        """Restore a fit from what `_to_tables` returned."""
+        pairs = tables.get("pairs", pa.table({}))
+        for name in pairs.column_names:
+            column = pairs[name].combine_chunks()
+            setattr(self, name, column.to_numpy(zero_copy_only=False).copy())
         for name, value in values.items():
-            setattr(
-                self,
-                name,
-                tuple(value)
-                if name == "objective_"
-                else np.array(value)
-                if isinstance(value, list)
-                else value,
-            )
-        self._pairs = self._index(*saved_counts(tables))
+            as_array = isinstance(value, list) and name != "objective_"
+            setattr(self, name, np.array(value) if as_array else value)
+        if "objective_" in values:
+            self.objective_ = tuple(values["objective_"])
+        self._pairs = self._index(*counts_from_tables(tables))
         return self
 
-    def _index(self, counts: Counts, text: AdTokens | None) -> Pairs:
-        """The pairs of the counts, as this model looks them up."""
-        looks = (
-            (self.word_exposure_, self.word_clicks_) if hasattr(self, "word_exposure_") else None
+    def _index(self, counts: Counts, text: AdTokens | None) -> TextPairIndex:
+        """The index of the pairs of some counts, as this model looks them up."""
+        words = hasattr(self, "word_exposure_")
+        return TextPairIndex(
+            counts,
+            text,
+            examinations=(self.word_exposure_, self.word_clicks_) if words else None,
+            prior_mean=None if words else getattr(self, "prior_mean_", None),
+            min_query_sessions=getattr(self, "min_query_sessions", 50),
+            word_strength=getattr(self, "word_strength", 0.0),
         )
-        unseen = getattr(self, "unseen_", None) if looks is None else None
-        settings = self.get_params()
-        words = {
-            "frequent": settings.get("frequent", 50),
-            "word_strength": settings.get("word_strength", 0.0),
-        }
-        return Pairs(counts, text, looks=looks, unseen=unseen, **words)
 
     @property
     def advice(self) -> str:
-        """What a user of this model and these settings should know; empty when there is nothing."""
+        """A caution about this model and these settings; empty where there is none."""
         return ""
 
     @property
     def fitted(self) -> bool:
-        """Whether the model has learnt anything."""
+        """Whether the model is fitted."""
         return any(name.endswith("_") and not name.startswith("_") for name in vars(self))
 
     def __repr__(self) -> str:
         settings = ", ".join(f"{name}={value!r}" for name, value in self.get_params().items())
-        return f"{type(self).__name__}({settings}){self._learnt() if self.fitted else ''}"
+        return f"{type(self).__name__}({settings}){self._describe_fit() if self.fitted else ''}"
 
-    def _learnt(self) -> str:
-        told = getattr(self, "message_", "")
-        return f"\n  fitted on {self._pairs.counts!r}" + (f"\n  {told}" if told else "")
+    def _describe_fit(self) -> str:
+        message = getattr(self, "message_", "")
+        return f"\n  fitted on {self._pairs.counts!r}" + (f"\n  {message}" if message else "")
 
-    def _check_fitted(self) -> None:
+    def check_fitted(self) -> None:
+        """Raise a `NotFittedError` unless the model is fitted."""
         if not self.fitted:
             raise NotFittedError(
-                f"{type(self).__name__} is not fitted yet. Call fit(sessions) first, or rc.load(folder)."
+                f"{type(self).__name__} is not fitted yet. "
+                "Call fit(sessions) first, or rc.load(folder)."
             )
 
-    # streaming
+    # pages
 
-    def answers(
+    def pages(self, pages: object) -> PageDistribution:
+        """The distribution over the clicks of some pages, all held in memory.
+
+        Its parameters are named fields; see `reclick.clicks`.
+        """
+        self.check_fitted()
+        log = as_log(pages, clicks_required=False)
+        batches = list(log.batches())
+        log.require_rows()
+        if len(batches) > 1:
+            raise CannotAnswerError(
+                f"{log.name} is too large for one distribution: it was read in {len(batches)} "
+                "batches. Give fewer pages, or use map_pages."
+            )
+        text = self._pairs.text_with(log.ads)
+        return self._page_distribution(batches[0], text)(0, len(batches[0]))
+
+    def map_pages(
         self,
         pages: object,
-        answer: Callable[[SessionBatch, Pages], Answer],
+        answer: Callable[[SessionBatch, PageDistribution], Answer],
         *,
         clicks: bool = False,
         with_rows: bool = False,
         threads: int | None = None,
-        progress: Progress | None = None,
     ) -> Iterator[Answer]:
-        """An answer of your own for each part of the log, in order, from its sessions and their pages' parameters; the verbs are made of this.
+        """An answer of your own for each chunk of the log, in order.
 
-        Parts are answered side by side: kernels do not hold each other up.
+        `answer` gets the chunk's sessions and the distribution of its pages. Chunks are answered
+        in parallel.
         """
-        self._check_fitted()
+        self.check_fitted()
         log = as_log(pages, clicks_required=clicks)
-        text = self._pairs.text_for(log)
-        with ThreadPoolExecutor(threads or os.cpu_count()) as pool:
-            for batch in log.batches(with_rows=with_rows, progress=progress):
-                yield from answer_parts(pool, batch, self._prepare(batch, text), answer)
+        text = self._pairs.text_with(log.ads)
+        for batch in log.batches(with_rows=with_rows):
+            yield from map_chunks(batch, self._page_distribution(batch, text), answer, threads)
+
+    def map_batch(
+        self,
+        batch: SessionBatch,
+        answer: Callable[[SessionBatch, PageDistribution], Answer],
+        *,
+        ads: pa.Table | None = None,
+        threads: int | None = None,
+    ) -> Iterator[Answer]:
+        """The same for sessions that were read already; `ads` has the text of unknown ads."""
+        self.check_fitted()
+        distribution = self._page_distribution(batch, self._pairs.text_with(ads))
+        return map_chunks(batch, distribution, answer, threads)
+
+
+def _clicks(sessions: SessionBatch) -> Clicks:
+    return Clicks(sessions.click, sessions.clicks)

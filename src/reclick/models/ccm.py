@@ -1,40 +1,48 @@
-"""CCM, the click chain model: whether the user goes on after a click depends on how relevant the ad was."""
+"""CCM, the click chain model: continuation after a click depends on the ad's relevance."""
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 from typing import ClassVar, NamedTuple
 
 import numpy as np
 
-from reclick.clicks.chain import EDGE, chain_pages
-from reclick.clicks.distribution import Pages
-from reclick.data.batch import Float64, Int32, Int64, SessionBatch
+from reclick.clicks.chain import PROBABILITY_MARGIN, chain_pages
+from reclick.clicks.distribution import PageDistribution
+from reclick.data.batch import SessionBatch
 from reclick.data.counts import Counts
-from reclick.data.grouped_sessions import Sessions
-from reclick.fitting.em import Fit, Statistics, check_loop, maximise_objective
-from reclick.fitting.priors import log_beta, posterior
+from reclick.data.grouped_sessions import GroupedSessions
+from reclick.data.ragged import Float64, Int32, Int64
+from reclick.fitting.em import PairSums, Statistics, run_em
+from reclick.fitting.priors import log_beta, posterior_mean
 from reclick.models.base import ClickModel
-from reclick.models.kernels.cascade import Block, blocks, clicks_of, scan, silence
-from reclick.models.settings import check_prior, check_range
+from reclick.models.kernels.cascade import (
+    CascadeBlock,
+    cascade_blocks,
+    clicks_per_pair,
+    fill_cascade_chain,
+    no_click_tail,
+)
+from reclick.models.settings import setting
 from reclick.runtime.jit import kernel
 from reclick.text.word_rates import TextIndex
 
 
-class Parameters(NamedTuple):
-    """What EM learns."""
+class CCMParameters(NamedTuple):
+    """What EM estimates."""
 
     theta: Float64  # [pair]
-    alpha: Float64  # [3] going on after no click, after a click on what is irrelevant, after one on what is relevant
+    alpha: Float64  # [3] P(going on) after no click, an irrelevant click, a relevant click
 
 
 class CCM(ClickModel):
-    """P(click | looked at) = θ(q, d), the relevance; P(go on) = α2 (1 − θ) + α3 θ after a click, α1 after none.
+    """P(click | examination) = θ; P(continue) = α2 (1 − θ) + α3 θ after a click, α1 after none.
 
-    EM over what is hidden: how far the user looked below the last click, and which of the two made her go on or stop at a click: she found the ad
-    relevant (with chance θ, then going on with α3) or not (α2). Then θ = (clicks + found relevant + a) / (looks + clicks + a + b) and each
-    α = (went on + α_prior · strength) / (could have gone on + strength): where α1, α2, α3 come from `alpha1_prior` … and `alpha_strength`.
+    θ(q, d) is the relevance. EM over what is not observed: how far the user examined the page below
+    the last click, and whether a clicked ad was relevant (with probability θ; she then continues
+    with α3) or not (α2). Then θ = (clicks + relevant clicks + s m) / (examinations + clicks + s)
+    and each α = (continued + t μ) / (could continue + t), with s and t the strengths and m and μ
+    the means of the priors.
 
     >>> log = {"query": ["pizza"] * 4, "ads": [["a", "b"]] * 4, "clicks": [[1], [1, 2], [], [2]]}
     >>> model = CCM().fit(log)
@@ -44,195 +52,166 @@ class CCM(ClickModel):
 
     name: ClassVar[str] = "ccm"
     assumes: ClassVar[str] = (
-        "the user scans down, and after a click goes on with a chance that falls or rises with the ad's relevance"
+        "the user scans down; the probability to continue after a click depends on the ad's "
+        "relevance"
     )
     reference: ClassVar[str] = (
         "Guo, Liu, Kannan, Minka, Taylor, Wang, Faloutsos 2009 (with point estimates)"
     )
-    pair_values: ClassVar[tuple[str, ...]] = ("theta_", "exposure_")
-    shared_values: ClassVar[tuple[str, ...]] = ("unseen_", "alpha_")
+    pair_parameters: ClassVar[tuple[str, ...]] = ("theta_", "exposure_")
+    global_parameters: ClassVar[tuple[str, ...]] = ("prior_mean_", "alpha_")
 
-    def __init__(
-        self,
-        *,
-        attractiveness_prior: str | float = "overall",
-        attractiveness_strength: float = 2.0,
-        alpha1_prior: float = 0.9,
-        alpha2_prior: float = 0.8,
-        alpha3_prior: float = 0.5,
-        alpha_strength: float = 10.0,
-        frequent: float = 50,
-        max_iterations: int = 100,
-        tolerance: float = 1e-5,
-    ) -> None:
-        check_prior("attractiveness_prior", attractiveness_prior, ("overall", "words"))
-        check_range("attractiveness_strength", attractiveness_strength, 0, sys.float_info.max)
-        check_range("alpha1_prior", alpha1_prior, EDGE, 1 - EDGE)
-        check_range("alpha2_prior", alpha2_prior, EDGE, 1 - EDGE)
-        check_range("alpha3_prior", alpha3_prior, EDGE, 1 - EDGE)
-        check_range("alpha_strength", alpha_strength, 0, sys.float_info.max)
-        check_range("frequent", frequent, 0, sys.float_info.max)
-        check_loop(max_iterations, tolerance)
-        self.attractiveness_prior = attractiveness_prior
-        self.attractiveness_strength = attractiveness_strength
-        self.alpha1_prior = alpha1_prior
-        self.alpha2_prior = alpha2_prior
-        self.alpha3_prior = alpha3_prior
-        self.alpha_strength = alpha_strength
-        self.frequent = frequent
-        self.max_iterations = max_iterations
-        self.tolerance = tolerance
+    attractiveness_prior: str | float = setting(
+        default="overall", choices=("overall", "words"), or_probability=True
+    )
+    attractiveness_strength: float = setting(default=2.0, low=0)
+    alpha1_prior: float = setting(
+        default=0.9,
+        low=PROBABILITY_MARGIN,
+        high=1 - PROBABILITY_MARGIN,
+        help="prior mean of α1, continuation after no click",
+    )
+    alpha2_prior: float = setting(
+        default=0.8,
+        low=PROBABILITY_MARGIN,
+        high=1 - PROBABILITY_MARGIN,
+        help="prior mean of α2, continuation after a click on an irrelevant ad",
+    )
+    alpha3_prior: float = setting(
+        default=0.5,
+        low=PROBABILITY_MARGIN,
+        high=1 - PROBABILITY_MARGIN,
+        help="prior mean of α3, continuation after a click on a relevant ad",
+    )
+    alpha_strength: float = setting(
+        default=10.0, low=0, help="strength of each of these priors, in moves"
+    )
+    min_query_sessions: float = setting(default=50, low=0)
+    max_iterations: int = setting(default=100, low=1, whole=True)
+    tolerance: float = setting(default=1e-5)
 
-    def _estimate(self, sessions: Sessions, means: Float64, history: Counts) -> None:
-        fit = self._maximise(sessions, means)
-        self.theta_, self.alpha_ = fit.parameters
-        self.exposure_ = (
-            np.asarray(fit.statistics["looks"]) + sessions.counts.clicks
-        )  # θ is tried at every look, and again at every click
-        self.iterations_, self.converged_, self.objective_, self.message_ = (
-            len(fit.objective),
-            fit.converged,
-            fit.objective,
-            fit.message,
-        )
+    def _estimate(self, sessions: GroupedSessions, means: Float64, history: Counts) -> None:
+        blocks = cascade_blocks(sessions, self._engine)
+        clicks, strength = clicks_per_pair(blocks), self.attractiveness_strength
+        alphas = np.array([self.alpha1_prior, self.alpha2_prior, self.alpha3_prior], np.float64)
 
-    def _maximise(self, sessions: Sessions, means: Float64) -> Fit[Parameters]:
-        parts, alphas = (
-            blocks(sessions),
-            np.array([self.alpha1_prior, self.alpha2_prior, self.alpha3_prior]),
-        )
-        clicks = clicks_of(parts, len(means))
+        def m_step(_: CCMParameters, statistics: Statistics) -> CCMParameters:
+            pairs, moves = statistics.pairs, statistics.totals["moves"]
+            trials = pairs["examinations"] + clicks
+            theta = posterior_mean(clicks + pairs["relevant"], trials, means, strength)
+            alpha = posterior_mean(moves[0], moves[1], alphas, self.alpha_strength)
+            return CCMParameters(_clip_to_interior(theta), _clip_to_interior(alpha))
 
-        def maximise(found: Statistics) -> Parameters:
-            moves = np.asarray(found["moves"])
-            theta = posterior(
-                clicks + found["relevant"],
-                found["looks"] + clicks,
-                means,
-                self.attractiveness_strength,
-            )
-            alpha = posterior(moves[0], moves[1], alphas, self.alpha_strength)
-            return Parameters(np.clip(theta, EDGE, 1 - EDGE), np.clip(alpha, EDGE, 1 - EDGE))
+        def log_prior(now: CCMParameters) -> float:
+            attractiveness = log_beta(now.theta, means, strength)
+            return attractiveness + log_beta(now.alpha, alphas, self.alpha_strength)
 
-        def log_prior(now: Parameters) -> float:
-            return log_beta(now.theta, means, self.attractiveness_strength) + log_beta(
-                now.alpha, alphas, self.alpha_strength
-            )
-
-        return maximise_objective(
-            Parameters(np.clip(means, EDGE, 1 - EDGE), alphas),
-            parts,
-            expect,
-            maximise,
+        fit = run_em(
+            CCMParameters(_clip_to_interior(means), alphas),
+            blocks,
+            e_step,
+            m_step,
             log_prior=log_prior,
             sessions=float(sessions.weight.sum()),
             max_iterations=self.max_iterations,
             tolerance=self.tolerance,
+            engine=self._engine,
         )
+        self.theta_, self.alpha_ = fit.parameters
+        # Relevance is tried at every examination, and again at every click.
+        self.exposure_ = fit.statistics.pairs["examinations"] + sessions.counts.clicks
+        self._report_fit(fit)
 
-    def _prepare(self, batch: SessionBatch, text: TextIndex | None) -> Callable[[int, int], Pages]:
-        theta = self._pairs.filled(self.theta_, batch, self._pairs.find(batch), text)
+    def _page_distribution(
+        self, batch: SessionBatch, text: TextIndex | None
+    ) -> Callable[[int, int], PageDistribution]:
+        theta = self._pairs.lookup_or_words(self.theta_, batch, self._pairs.find(batch), text)
         passed, irrelevant, relevant = (float(alpha) for alpha in self.alpha_)
-        return chain_pages(
-            batch, scan, (theta, irrelevant * (1 - theta) + relevant * theta), (1.0, passed)
-        )
+        onward = irrelevant * (1 - theta) + relevant * theta
+        return chain_pages(batch, fill_cascade_chain, (theta, onward), (1.0, passed))
 
 
-def expect(now: Parameters, block: Block) -> Statistics:
-    """Expected looks, relevant finds and moves of a block under the parameters: what is certain, a pair at a time, and the tails."""
-    sessions, here = block.sessions, slice(block.first, block.first + len(block.looks))
-    looks, relevant = np.zeros(len(now.theta)), np.zeros(len(now.theta))
-    looks[here] = block.looks
-    moves = np.zeros((2, 3))  # [went on, could have gone on; α]
-    certain = _certain(
-        block.looks, block.clicks, block.last, now.theta[here], now.alpha, relevant[here], moves
-    )
-    tails = _tails(
-        sessions.pair,
-        sessions.page,
-        block.ends,
-        sessions.weight,
-        sessions.max_ads,
-        *now,
-        looks,
-        relevant,
-        moves,
-    )
-    return {"log_likelihood": certain + tails, "looks": looks, "relevant": relevant, "moves": moves}
+def e_step(parameters: CCMParameters, block: CascadeBlock) -> Statistics:
+    """Expected examinations and relevant clicks [pair], moves [2, 3], and the log-likelihood.
+
+    What is observed is added up per pair, the tails per session. Moves are how often users went
+    on, and how often they could, with each α.
+    """
+    sessions, alpha = block.sessions, parameters.alpha
+    theta = parameters.theta[sessions.pairs]
+    examinations, relevant = block.observed.examinations.copy(), np.zeros(len(theta))
+    moves = np.zeros((2, 3))
+    observed = _observed_terms(*block.observed, theta, alpha, relevant, moves)
+    tails = _tail_expectations(
+        sessions.pair, sessions.page, block.ends, sessions.weight, block.longest,
+        theta, alpha, examinations, relevant, moves,
+    )  # fmt: skip
+    pairs = PairSums.of(sessions.first_pair, examinations=examinations, relevant=relevant)
+    return Statistics(observed + tails, {"moves": moves}, pairs)
+
+
+def _clip_to_interior(probability: Float64) -> Float64:
+    return np.clip(probability, PROBABILITY_MARGIN, 1 - PROBABILITY_MARGIN)
 
 
 @kernel
-def _certain(
-    looks: Float64,
-    clicks: Float64,
-    last: Float64,
-    theta: Float64,
-    alpha: Float64,
-    relevant: Float64,
-    moves: Float64,
-) -> float:
-    """Add what is known of all down to the last clicks, where the user always went on, and return its log-probability."""
-    total = passes = 0.0
-    for p in range(len(looks)):
-        if looks[p] > 0.0:
-            total += clicks[p] * np.log(theta[p]) + (looks[p] - clicks[p]) * np.log(1.0 - theta[p])
-            passes += looks[p] - clicks[p]
-        again = clicks[p] - last[p]
-        if again > 0.0:
+def _observed_terms(
+    examinations: Float64, clicks: Float64, last_clicks: Float64, theta: Float64, alpha: Float64,
+    relevant: Float64, moves: Float64,
+) -> float:  # fmt: skip
+    """Add what is observed down to the last clicks, where users continued; its log-probability."""
+    total = all_skips = 0.0
+    for p in range(len(examinations)):
+        if examinations[p] > 0.0:
+            skips = examinations[p] - clicks[p]
+            total += clicks[p] * np.log(theta[p]) + skips * np.log(1.0 - theta[p])
+            all_skips += skips
+        followed = clicks[p] - last_clicks[p]
+        if followed > 0.0:
             go = alpha[1] * (1.0 - theta[p]) + alpha[2] * theta[p]
-            found = again * alpha[2] * theta[p] / go
-            total += again * np.log(go)
-            relevant[p] += found
-            moves[:, 1] += again - found
-            moves[:, 2] += found
-    moves[:, 0] += passes
-    return float(total + passes * np.log(alpha[0]))
+            expected = followed * alpha[2] * theta[p] / go
+            total += followed * np.log(go)
+            relevant[p] += expected
+            moves[:, 1] += followed - expected
+            moves[:, 2] += expected
+    moves[:, 0] += all_skips
+    return float(total + all_skips * np.log(alpha[0]))
 
 
 @kernel
-def _tails(
-    pair: Int32,
-    page: Int64,
-    ends: Int64,
-    weight: Float64,
-    longest: int,
-    theta: Float64,
-    alpha: Float64,
-    looks: Float64,
-    relevant: Float64,
-    moves: Float64,
-) -> float:
-    """Add what is expected of the last clicks and of all below them, and return the log-probability of the tails."""
+def _tail_expectations(
+    pair: Int32, page: Int64, ends: Int64, weight: Float64, longest: int,
+    theta: Float64, alpha: Float64, examinations: Float64, relevant: Float64, moves: Float64,
+) -> float:  # fmt: skip
+    """Add what is expected of the last clicks and of all below them; log P(tails)."""
     total = 0.0
-    chance = np.empty(longest + 1)
+    tail = np.empty(longest + 1)
     on = alpha[0]
     for s in range(len(weight)):
         ads, end = pair[page[s] : page[s + 1]], ends[s]
-        quiet = silence(ads, theta, on, end, chance)
-        look = weight[s]
+        no_click = no_click_tail(ads, theta, on, end, tail)
+        examined = weight[s]
         if end > 0:
             last = ads[end - 1]
-            stops = (
-                1.0 - (1.0 - quiet) * alpha[1],
-                1.0 - (1.0 - quiet) * alpha[2],
-            )  # the tail's chance when irrelevant, when relevant
+            # P(no further click) when the ad is irrelevant, and when it is relevant.
+            stops = 1.0 - (1.0 - no_click) * alpha[1], 1.0 - (1.0 - no_click) * alpha[2]
             both = (1.0 - theta[last]) * stops[0] + theta[last] * stops[1]
-            found = theta[last] * stops[1] / both
-            went = alpha[1] * quiet / stops[0], alpha[2] * quiet / stops[1]
-            relevant[last] += weight[s] * found
+            expected = theta[last] * stops[1] / both
+            went = alpha[1] * no_click / stops[0], alpha[2] * no_click / stops[1]
+            relevant[last] += weight[s] * expected
             if end < len(ads):  # below the page there is nothing to go on to
-                moves[0, 1] += weight[s] * (1.0 - found) * went[0]
-                moves[1, 1] += weight[s] * (1.0 - found)
-                moves[0, 2] += weight[s] * found * went[1]
-                moves[1, 2] += weight[s] * found
-            look *= (1.0 - found) * went[0] + found * went[1]
-            quiet = both
-        total += weight[s] * np.log(quiet)
+                moves[0, 1] += weight[s] * (1.0 - expected) * went[0]
+                moves[1, 1] += weight[s] * (1.0 - expected)
+                moves[0, 2] += weight[s] * expected * went[1]
+                moves[1, 2] += weight[s] * expected
+            examined *= (1.0 - expected) * went[0] + expected * went[1]
+            no_click = both
+        total += weight[s] * np.log(no_click)
         for i in range(end, len(ads)):
-            looks[ads[i]] += look
-            went_on = look * on * chance[i + 1] / (1.0 - on + on * chance[i + 1])
+            examinations[ads[i]] += examined
+            went_on = examined * on * tail[i + 1] / (1.0 - on + on * tail[i + 1])
             if i + 1 < len(ads):
                 moves[0, 0] += went_on
-                moves[1, 0] += look
-            look = went_on
+                moves[1, 0] += examined
+            examined = went_on
     return total

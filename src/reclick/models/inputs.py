@@ -1,16 +1,16 @@
-"""What a caller may give a model beside sessions: the text of ads, also newer text, and the clicks so far."""
+"""What a model takes besides sessions: the text of ads, and the clicks so far."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from reclick.logs import SessionLog, as_log, read_ads, replace_clicks
+from reclick.logs import SessionLog, as_log, read_ads, with_clicks
 from reclick.text.tokens import AdTokens, tokenise
 from reclick.text.word_rates import TextIndex
 
 
-def text_given(sessions: object, ads: object) -> AdTokens | None:
-    """The text of an ads table, or of the one the log was read with."""
+def input_text(sessions: object, ads: object) -> AdTokens | None:
+    """The tokens of an ads table, or of the one that the log was read with."""
     table = (
         read_ads(ads)
         if ads is not None
@@ -21,14 +21,14 @@ def text_given(sessions: object, ads: object) -> AdTokens | None:
     return None if table is None else tokenise(table)
 
 
-def newer_text(old: AdTokens | None, new: AdTokens | None) -> AdTokens | None:
-    """The text of all ads; where both have an ad, the newer text of it."""
+def merge_text(old: AdTokens | None, new: AdTokens | None) -> AdTokens | None:
+    """The text of all ads; of an ad that both have, the newer one."""
     if old is None or new is None:
         return new or old
     return TextIndex(new).with_text(old).text
 
 
-def with_clicks(pages: object, clicks: Sequence[Sequence[int]] | None) -> SessionLog:
-    """The pages with these clicks so far, one list a page; with their own when None, and none where they have no clicks column."""
+def open_pages(pages: object, clicks: Sequence[Sequence[int]] | None) -> SessionLog:
+    """The pages with these clicks so far, one list per page; None keeps their own, if any."""
     log = as_log(pages, clicks_required=False)
-    return log if clicks is None else replace_clicks(log, clicks)
+    return log if clicks is None else with_clicks(log, clicks)

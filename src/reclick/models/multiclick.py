@@ -1,45 +1,48 @@
 """MultiClick: the click model of arXiv 1401.0255, fitted by counting.
 
-Before click k + 1, the last click being at l: satisfied by it with probability ρ(q, d_l), tired with probability η_k, or else a click on a position
-j not clicked yet with propensity θ(q, d_j) · γ(l, j). The three readings of "propensity" are in reclick.clicks.choice.
+After k clicks, the last at position l, the user is satisfied by it with probability ρ(q, d_l), or
+tired with probability η_k, or else clicks a position j not clicked yet with propensity
+θ(q, d_j) · γ(l, j). The variants of "propensity" are in reclick.clicks.choice.
 """
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, Self
 
 import numpy as np
 import pyarrow as pa
 
-from reclick.clicks.choice import READINGS
-from reclick.clicks.distribution import Pages
+from reclick.clicks.choice import ChoicePages
+from reclick.clicks.distribution import PageDistribution
 from reclick.data.batch import Float64, SessionBatch
-from reclick.data.counts import Counts, as_counts
-from reclick.data.pair_index import Asked
-from reclick.fitting.posterior import Belief, Beliefs
+from reclick.data.counts import Counts
+from reclick.data.pair_index import PairLookup
+from reclick.engines import as_counts
+from reclick.fitting.posterior import PairPosteriors, Posterior, word_posterior
 from reclick.models.base import ClickModel
-from reclick.models.batching import padded, stacked
-from reclick.models.icm import word_belief
-from reclick.models.inputs import newer_text, text_given, with_clicks
-from reclick.models.kernels.stops_and_transitions import Habits, QueryEvents, estimate
-from reclick.models.persistence import saved_counts
-from reclick.models.settings import check_choice, check_range
-from reclick.runtime.progress import Progress
+from reclick.models.batching import pad_pages, stack_padded
+from reclick.models.inputs import input_text, merge_text, with_clicks
+from reclick.models.kernels.stops_and_transitions import (
+    QueryTransitionCounts,
+    StopsAndTransitions,
+    estimate,
+)
+from reclick.models.persistence import counts_from_tables
+from reclick.models.settings import setting
+from reclick.runtime.progress import ProgressOption, track_progress
 from reclick.text.tokens import AdTokens
 from reclick.text.word_rates import TextIndex
 
-POOLINGS = ("query", "global")
+VARIANTS = ("paper", "examination", "normalised")
 
 
 class MultiClick(ClickModel):
-    """Several clicks in any order: attractiveness from words, satisfaction after a click, fatigue, and where the eye goes next.
+    """Several clicks in any order: attractiveness, satisfaction, fatigue and transitions.
 
-    Settings: `reading` and `pooling` as in the docs; `strength`, pseudo-sessions of the prior of fatigue and transitions; `satisfaction_strength`,
-    pseudo-clicks of the prior of satisfaction (0: the paper's formula); `frequent`, sessions from which a query has word rates of its own;
-    `word_strength`, pseudo-impressions of the prior of each word's rate (0: the paper's formula); `floor`, how near to 0 the probability of an event
-    that was never seen may come.
+    Attractiveness θ comes from words; after a click the user may be satisfied (ρ); after k clicks
+    she may be tired (η_k); else the next click depends on θ and on the transition γ(l, j) from the
+    last click. All of it is estimated by counting, so new sessions can be added with `update`.
 
     >>> log = {"query": ["pizza"] * 3, "ads": [["a", "b"]] * 3, "clicks": [[1], [], [2, 1]]}
     >>> MultiClick().fit(log).click_prob({"query": ["pizza"], "ads": [["a", "b"]]}).round(3)
@@ -49,43 +52,39 @@ class MultiClick(ClickModel):
     name: ClassVar[str] = "multiclick"
     assumes: ClassVar[str] = "clicks in any order; words attract; a click may satisfy; users tire"
     reference: ClassVar[str] = "Govindaraj, Wang, Vishwanathan 2014, arXiv 1401.0255"
-    counts_suffice: ClassVar[bool] = True
+    fits_from_counts: ClassVar[bool] = True
     ordered: ClassVar[bool] = True
     satisfaction: ClassVar[bool] = True
 
-    def __init__(
-        self,
-        *,
-        reading: str = "leftover",
-        pooling: str = "query",
-        strength: float = 10.0,
-        satisfaction_strength: float = 10.0,
-        frequent: float = 50,
-        word_strength: float = 0.0,
-        floor: float = 1e-6,
-    ) -> None:
-        check_choice("reading", reading, [name for name in READINGS if name != "luce"])
-        check_choice("pooling", pooling, POOLINGS)
-        amounts = {
-            "strength": strength,
-            "satisfaction_strength": satisfaction_strength,
-            "frequent": frequent,
-            "word_strength": word_strength,
-        }
-        for name, value in amounts.items():
-            check_range(name, value, 0, sys.float_info.max)
-        check_range("floor", floor, 1e-12, 0.1)
-        self.reading = reading
-        self.pooling = pooling
-        self.strength = strength
-        self.satisfaction_strength = satisfaction_strength
-        self.frequent = frequent
-        self.word_strength = word_strength
-        self.floor = floor
+    variant: str = setting(
+        default="paper",
+        choices=VARIANTS,
+        spellings={"normalized": "normalised"},
+        help="what the propensities θγ mean: see docs/multiclick.md",
+    )
+    pooling: str = setting(
+        default="query",
+        choices=("query", "global"),
+        help='fatigue and transitions: "query" (of each query, shrunk to those of all), or '
+        '"global" (the same for all)',
+    )
+    strength: float = setting(
+        default=10.0,
+        low=0,
+        help="strength of the prior of fatigue and transitions, in sessions",
+    )
+    satisfaction_strength: float = setting(
+        default=10.0,
+        low=0,
+        help="strength of the prior of satisfaction, in clicks; 0 is the paper's formula",
+    )
+    min_query_sessions: float = setting(default=50, low=0)
+    word_strength: float = setting(default=0.0, low=0)
+    floor: float = setting(default=1e-6, low=1e-12, high=0.1)
 
     # fitting
 
-    def _learn(self, data: Counts, history: Counts | None, text: AdTokens | None) -> None:
+    def _fit(self, data: Counts, history: Counts | None, text: AdTokens | None) -> None:
         self._derive(data, None if history is None else _prior(history, self.floor), text)
 
     def update(
@@ -95,25 +94,35 @@ class MultiClick(ClickModel):
         forget: object = None,
         decay: float = 1.0,
         ads: object = None,
-        progress: Progress | None = None,
+        progress: ProgressOption = None,
     ) -> Self:
-        """Add new sessions to what was counted, after letting it fade by `decay`, and take `forget` away: the rest is not read again."""
-        self._check_fitted()
+        """Add new sessions to the counts, decayed by `decay`, and subtract those of `forget`.
+
+        The earlier sessions are not read again.
+        """
+        self.check_fitted()
         counts = self.counts_ if decay == 1.0 else self.counts_.decay(decay)
-        if sessions is not None:
-            counts = counts + as_counts(sessions, progress=progress)
-        if forget is not None:
-            counts = counts - as_counts(forget, progress=progress)
-        return self._become(
+        with track_progress(progress, f"Updating {type(self).__name__}"):
+            if sessions is not None:
+                counts = counts + as_counts(sessions)
+            if forget is not None:
+                counts = counts - as_counts(forget)
+        return self._adopt_state(
             self.clone()._derive(
-                counts, self._history, newer_text(self._pairs.text, text_given(sessions, ads))
+                counts, self._history, merge_text(self._pairs.text, input_text(sessions, ads))
             )
         )
 
     def _derive(
-        self, counts: Counts, history: tuple[Habits, float] | None, text: AdTokens | None
+        self,
+        counts: Counts,
+        history: tuple[StopsAndTransitions, float] | None,
+        text: AdTokens | None,
     ) -> Self:
-        """Everything that follows from the counts, the prior and the text; loading a model runs the same code."""
+        """Set everything that follows from the counts, the prior and the text.
+
+        Fitting, updating and loading run the same code.
+        """
         prior, satisfied = history or _prior(counts, self.floor)
         self._history = history
         self.counts_ = counts
@@ -126,17 +135,17 @@ class MultiClick(ClickModel):
         self.satisfaction_ = satisfied
         self._base = base
         self._events = (
-            QueryEvents.of(counts)
+            QueryTransitionCounts.of(counts)
             if self.pooling == "query"
-            else QueryEvents.none(len(counts.queries))
+            else QueryTransitionCounts.none(len(counts.queries))
         )
         self._pairs = self._index(counts, text)
-        self._theta = np.ascontiguousarray(self._pairs.words.of_pairs()[:, 0])  # [pair]
+        self._theta = np.ascontiguousarray(self._pairs.words.pair_rates()[:, 0])  # [pair]
         self._rho = self._satisfaction(counts.last_clicks, counts.clicks)  # [pair]
         return self
 
     def _satisfaction(self, last: Float64, clicks: Float64) -> Float64:
-        """ρ = (κ' + a) / (κ' + κ + a + b); the prior mean for an ad never clicked."""
+        """ρ = (last clicks + s m) / (clicks + s); the prior mean m of an ad without clicks."""
         total = clicks + self.satisfaction_strength
         shrunk = (last + self.satisfaction_strength * self.satisfaction_) / np.where(
             total > 0, total, 1
@@ -147,58 +156,71 @@ class MultiClick(ClickModel):
 
     @property
     def advice(self) -> str:
-        """The printed reading under-predicts; say so."""
-        if self.reading == "normalised":
+        """A caution: the variants of the paper give click probabilities that are too low."""
+        if self.variant == "normalised":
             return ""
-        return f"reading={self.reading} gives click probabilities far too low, though well ordered; those of reading=normalised are near the log's."
+        return (
+            f"variant={self.variant} gives click probabilities far too low, though well ordered; "
+            "those of variant=normalised are near the log's."
+        )
 
-    def query_habits(self, query: str, length: int | None = None) -> Habits:
-        """Fatigue η and transitions γ of one query, for pages of up to `length` ads; an unseen query gets `eta_` and `gamma_`."""
-        self._check_fitted()
+    def fatigue_and_transitions(self, query: str, length: int | None = None) -> StopsAndTransitions:
+        """Fatigue η and transitions γ of one query, for pages of up to `length` ads.
+
+        A query that is not in the log gets `eta_` and `gamma_`.
+        """
+        self.check_fitted()
         code = np.array([self._pairs.query_code(query)])
-        eta, gamma = self._events.habits_of(
+        eta, gamma = self._events.estimate_queries(
             code, self._base, self.strength, length or self.gamma_.shape[1]
         )
-        return Habits(eta[0], gamma[0])
+        return StopsAndTransitions(eta[0], gamma[0])
 
     def instantaneous_attractiveness(
         self, pages: object, clicks: Sequence[Sequence[int]] | None = None
     ) -> Float64:
-        """θ (1 − η_k) (1 − ρ) of the ads left after the k clicks so far [session, position]: the externality of what was clicked; else nan."""
-        log = with_clicks(pages, clicks)
-        return stacked(self.answers(log, _instantaneous))
+        """θ (1 − η_k) (1 − ρ) of the ads not clicked yet, after k clicks [session, position].
 
-    def _beliefs(self, asked: Asked) -> Beliefs:
-        """Of θ, a Beta matched to the mean of its words' Jeffreys posteriors, taken as fully dependent (so rather wide); of ρ, its Beta."""
+        ρ is that of the last click: the externality of what was clicked. Elsewhere nan.
+        """
+        log = open_pages(pages, clicks)
+        return stack_padded(self.map_pages(log, _instantaneous))
+
+    def _posteriors(self, asked: PairLookup) -> PairPosteriors:
+        """θ from its words, ρ from its Beta."""
         counts = self.counts_
         clicks, last = (
-            self._pairs.at(counts.clicks, asked.row, 0.0),
-            self._pairs.at(counts.last_clicks, asked.row, 0.0),
+            self._pairs.take_or(counts.clicks, asked.row, 0.0),
+            self._pairs.take_or(counts.last_clicks, asked.row, 0.0),
         )
         rho = self._satisfaction(last, clicks)
-        return Beliefs(
-            attractiveness=word_belief(asked),
-            satisfaction=Belief(rho, rho, clicks + self.satisfaction_strength),
+        return PairPosteriors(
+            attractiveness=word_posterior(asked.words),
+            satisfaction=Posterior(rho, rho, clicks + self.satisfaction_strength),
         )
 
-    def _prepare(self, batch: SessionBatch, text: TextIndex | None) -> Callable[[int, int], Pages]:
+    def _page_distribution(
+        self, batch: SessionBatch, text: TextIndex | None
+    ) -> Callable[[int, int], PageDistribution]:
         found = self._pairs.find(batch)
         query = found.query
-        theta = self._pairs.filled(self._theta, batch, found, text)
-        rho = self._pairs.at(self._rho, found.row, self.satisfaction_)
+        theta = self._pairs.lookup_or_words(self._theta, batch, found, text)
+        rho = self._pairs.take_or(self._rho, found.row, self.satisfaction_)
         np.maximum(theta, self.floor, out=theta)
         np.minimum(rho, 1 - self.floor, out=rho)
 
-        def pages(start: int, end: int) -> Pages:
+        def pages(start: int, end: int) -> ChoicePages:
             first, last = batch.page[start], batch.page[end]
             length = int(np.diff(batch.page[start : end + 1]).max(initial=1))
-            distinct, table = np.unique(query[start:end], return_inverse=True)
-            eta, gamma = self._events.habits_of(
+            distinct, table = query[start:end], np.zeros(1, np.int64)
+            if end - start > 1:
+                distinct, table = np.unique(distinct, return_inverse=True)
+            eta, gamma = self._events.estimate_queries(
                 distinct.astype(np.int64), self._base, self.strength, length
             )
             offsets = batch.page[start : end + 1] - first
-            return Pages(
-                READINGS[self.reading],
+            return ChoicePages(
+                self.variant,
                 theta[first:last],
                 rho[first:last],
                 eta,
@@ -215,43 +237,51 @@ class MultiClick(ClickModel):
         _, tables = super()._to_tables()
         if self._history is None:
             return {"history": None}, tables
-        habits, satisfied = self._history
+        prior, satisfied = self._history
         return {
             "history": {
-                "eta": habits.eta.tolist(),
-                "gamma": habits.gamma.tolist(),
+                "eta": prior.eta.tolist(),
+                "gamma": prior.gamma.tolist(),
                 "satisfaction": satisfied,
             }
         }, tables
 
     def _from_tables(self, values: dict[str, Any], tables: dict[str, pa.Table]) -> Self:
-        counts, text = saved_counts(tables)
+        counts, text = counts_from_tables(tables)
         saved = values["history"]
         history = (
             None
             if saved is None
             else (
-                Habits(np.array(saved["eta"]), np.array(saved["gamma"])),
+                StopsAndTransitions(np.array(saved["eta"]), np.array(saved["gamma"])),
                 float(saved["satisfaction"]),
             )
         )
         return self._derive(counts, history, text)
 
-    def _learnt(self) -> str:
+    def _describe_fit(self) -> str:
         first = ", ".join(f"{value:.3f}" for value in self.gamma_[0][:4])
         stops = ", ".join(f"{value:.3f}" for value in self.eta_[:4])
-        return f"\n  fitted on {self.counts_!r}\n  eta_ = [{stops}, …]  gamma_[0] = [{first}, …]  satisfaction_ = {self.satisfaction_:.3f}"
+        return (
+            f"\n  fitted on {self.counts_!r}"
+            f"\n  eta_ = [{stops}, …]  gamma_[0] = [{first}, …]  "
+            f"satisfaction_ = {self.satisfaction_:.3f}"
+        )
 
 
-def _prior(counts: Counts, floor: float) -> tuple[Habits, float]:
-    """The counts' own pooled estimate of η, γ and of how often a click is the last; where always or never, as after half a click more each way."""
+def _prior(counts: Counts, floor: float) -> tuple[StopsAndTransitions, float]:
+    """η, γ and the share of clicks that are the last of their session, pooled over all queries.
+
+    Where all clicks are the last, or none, half a click is added each way.
+    """
     last, clicks = float(counts.last_clicks.sum()), float(counts.clicks.sum())
     satisfied = last / clicks if 0 < last < clicks else (last + 0.5) / (clicks + 1)
     return estimate(counts, prior=None, strength=0.0, floor=floor), satisfied
 
 
-def _instantaneous(part: SessionBatch, pages: Pages) -> Float64:
-    theta, rho = padded(part, pages.theta), padded(part, pages.rho)
+def _instantaneous(part: SessionBatch, pages: PageDistribution) -> Float64:
+    assert isinstance(pages, ChoicePages)  # noqa: S101
+    theta, rho = pad_pages(part.page, pages.theta), pad_pages(part.page, pages.rho)
     many = np.diff(part.clicks)
     clicked = many > 0
     last = part.click[part.clicks[1:][clicked] - 1]

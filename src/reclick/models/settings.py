@@ -1,54 +1,212 @@
-"""Checks of settings: what is given must be one of the choices, or a number in a range."""
+"""Declared settings: one line each, from which a model's constructor, checks and docs follow."""
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Iterable, Sequence
+import inspect
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from numbers import Integral, Real
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from reclick.errors import SettingError
 
-MOST = sys.float_info.max  # a setting without an upper end may be as large
+if TYPE_CHECKING:
+    from reclick.models.base import ClickModel
+
+Value = TypeVar("Value")
+
+# A setting of one name means the same in every model, so its help is here once.
+COMMON_HELP = {
+    "attractiveness_prior": 'prior mean of the attractiveness θ: "overall" (one mean for all '
+    'pairs), "words" (from the words of the ad, for ads with few impressions), or a number',
+    "attractiveness_strength": "strength of that prior, in examinations; 0 is maximum likelihood",
+    "satisfaction_prior": 'prior mean of the satisfaction ρ: "overall" (how often a click is the '
+    "last of its session), or a number",
+    "satisfaction_strength": "strength of that prior, in clicks",
+    "examination_prior": 'prior mean of the examination γ: "overall" (the click rate of a position '
+    "relative to that of the first), or a number",
+    "examination_strength": "strength of that prior, in impressions",
+    "min_query_sessions": "sessions from which a query has word click rates of its own",
+    "word_strength": "strength of the prior of each word's click rate, in impressions at the "
+    "rate of the whole log; 0 is the paper's formula",
+    "floor": "how near to 0 and 1 a probability may come",
+    "number_strength": "strength of the prior of P(number of clicks | page length), in sessions; "
+    "with 0 a number never observed is impossible",
+    "rate_prior": 'prior mean of the click rate: "overall" (that of the history, or of the log), '
+    "or a number",
+    "rate_strength": "strength of that prior, in impressions",
+    "max_iterations": "iterations after which the fit stops; `converged_` and `message_` then "
+    "report that it did not converge",
+    "tolerance": "the fit has converged when an iteration gains less than this per session; "
+    "with 0 or less all iterations are run",
+    "seed": "seed of the assignment of sessions to folds",
+}
 
 
-def check_choice(name: str, value: object, choices: Sequence[str]) -> None:
-    """Refuse a setting that is none of the choices."""
-    if value not in choices:
-        raise SettingError(
-            f"{name}: got {value!r}, expected one of {', '.join(map(repr, choices))}."
+@dataclass(frozen=True)
+class Setting:
+    """A declared setting: its default, what values it may have, and what it is for."""
+
+    default: Any
+    low: float | None = None
+    high: float | None = None
+    above: float | None = None
+    choices: tuple[str, ...] = ()
+    or_probability: bool = False
+    whole: bool = False
+    none: bool = False
+    spellings: Mapping[str, str] | None = None
+    help: str = ""
+
+    def check(self, name: str, value: object) -> Any:
+        """The value as it is stored; raises `SettingError` where it is none of the possible ones.
+
+        >>> Setting(1.0, low=0).check("strength", -1)
+        Traceback (most recent call last):
+        reclick.errors.SettingError: strength: got -1, expected a number of 0 or more.
+        """
+        if value is None and self.none:
+            return None
+        if isinstance(value, str):
+            value = (self.spellings or {}).get(value, value)
+            if value in self.choices:
+                return value
+        elif self._takes_numbers and _is_number(value, whole=self.whole):
+            number = int(value) if isinstance(value, Integral) else float(cast(float, value))
+            if self._in_range(number):
+                return number
+        raise SettingError(name, value, self.expected, or_none=self.none)
+
+    @property
+    def expected(self) -> str:
+        """The possible values in words, without None.
+
+        >>> Setting("overall", choices=("overall", "words"), or_probability=True).expected
+        "one of 'overall', 'words', or a number between 0 and 1"
+        >>> Setting(3, low=2, whole=True).expected, Setting(1e-5).expected
+        ('a whole number of 2 or more', 'a finite number')
+        """
+        listed = ", ".join(map(repr, self.choices))
+        words = f"one of {listed}" if len(self.choices) > 1 else listed
+        return ", or ".join(filter(None, (words, self._numbers() if self._takes_numbers else "")))
+
+    @property
+    def values(self) -> str:
+        """The possible values, for a table.
+
+        >>> Setting("auto", choices=("auto",), low=0, none=True).values
+        "'auto', or a number of 0 or more, or None"
+        """
+        return f"{self.expected.removeprefix('one of ')}{', or None' if self.none else ''}"
+
+    @property
+    def _takes_numbers(self) -> bool:
+        limits = (self.low, self.high, self.above)
+        return self.or_probability or not self.choices or any(each is not None for each in limits)
+
+    def _in_range(self, number: float) -> bool:
+        if self.or_probability:
+            return 0 < number < 1
+        low, high = (
+            (-math.inf if self.low is None else self.low),
+            (math.inf if self.high is None else self.high),
+        )
+        return (
+            math.isfinite(number)
+            and low <= number <= high
+            and (self.above is None or number > self.above)
         )
 
+    def _numbers(self) -> str:
+        number = "a whole number" if self.whole else "a number"
+        if self.or_probability:
+            return f"{number} between 0 and 1"
+        if self.above is not None:
+            most = "" if self.high is None else f" and at most {self.high:g}"
+            return f"{number} above {self.above:g}{most}"
+        if self.low is None:
+            return "a finite number" if self.high is None else f"{number} of at most {self.high:g}"
+        if self.high is None:
+            return f"{number} of {self.low:g} or more"
+        return f"{number} from {self.low:g} to {self.high:g}"
 
-def check_prior(name: str, value: object, choices: Sequence[str]) -> None:
-    """Refuse a prior that is neither one of the choices nor a probability."""
-    if isinstance(value, bool) or (
-        value not in choices and not (isinstance(value, int | float) and 0 < value < 1)
-    ):
-        raise SettingError(
-            f"{name}: got {value!r}, expected one of {', '.join(map(repr, choices))}, or a number between 0 and 1."
+
+def setting(
+    *,
+    default: Value,
+    low: float | None = None,
+    high: float | None = None,
+    above: float | None = None,
+    choices: Sequence[str] = (),
+    or_probability: bool = False,
+    whole: bool = False,
+    none: bool = False,
+    spellings: Mapping[str, str] | None = None,
+    help: str = "",
+) -> Value:
+    """Declare a setting of a model, in its class body.
+
+    A value is one of the `choices`, or a number: from `low` to `high`, greater than `above`, with
+    `or_probability` between 0 and 1, with `whole` an integer. `none` allows None. `spellings`
+    maps other spellings of a choice to it. `help` may be left out where `COMMON_HELP` has it.
+    """
+    declared = Setting(
+        default, low, high, above, tuple(choices), or_probability, whole, none, spellings, help
+    )
+    return cast(Value, declared)
+
+
+def declare_settings(model: type[ClickModel]) -> dict[str, Setting]:
+    """Take the settings out of a class body, after those it inherits; defaults stay in their place.
+
+    Its constructor becomes keyword-only, with a signature that `help()` and editors show.
+    """
+    own: dict[str, Setting] = {}
+    for name, declared in list(vars(model).items()):
+        if isinstance(declared, Setting):
+            text = declared.help or COMMON_HELP.get(name, "")
+            own[name] = Setting(**{**vars(declared), "help": text})
+            setattr(model, name, declared.default)
+    settings = {**getattr(model, "settings", {}), **own}
+    for name in settings.keys() - own.keys():
+        if name in vars(model):  # a subclass gives a setting another default
+            settings[name] = Setting(**{**vars(settings[name]), "default": vars(model)[name]})
+    for name, each in settings.items():
+        each.check(name, each.default)
+    if "__init__" not in vars(model):
+        model.__init__ = _constructor(model, settings)  # type: ignore[method-assign]
+    return settings
+
+
+def _constructor(model: type[ClickModel], settings: Mapping[str, Setting]) -> Any:
+    types = {
+        name: annotation
+        for base in reversed(model.__mro__)
+        for name, annotation in inspect.get_annotations(base).items()
+    }
+
+    def construct(self: ClickModel, **values: Any) -> None:
+        self._set(values)
+
+    parameters = [
+        inspect.Parameter(
+            name,
+            inspect.Parameter.KEYWORD_ONLY,
+            default=each.default,
+            annotation=types.get(name, Any),
         )
+        for name, each in settings.items()
+    ]
+    this = inspect.Parameter("self", inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    built: Any = construct
+    built.__signature__ = inspect.Signature([this, *parameters], return_annotation=None)
+    built.__name__ = "__init__"
+    built.__qualname__ = f"{model.__qualname__}.__init__"
+    built.__module__ = model.__module__
+    built.__doc__ = "\n".join(f"{name}: {each.help}" for name, each in settings.items())
+    return built
 
 
-def check_range(name: str, value: object, low: float, high: float) -> None:
-    """Refuse a setting that is no number in a range."""
-    if isinstance(value, bool) or not isinstance(value, int | float) or not low <= value <= high:
-        wanted = (
-            "a finite number"
-            if low == -MOST
-            else f"a number of {low:g} or more"
-            if high >= MOST
-            else f"a number from {low:g} to {high:g}"
-        )
-        raise SettingError(f"{name}: got {value!r}, expected {wanted}.")
-
-
-def check_whole(name: str, value: object, low: int) -> None:
-    """Refuse a setting that is no whole number from `low` on."""
-    if isinstance(value, bool) or not isinstance(value, int) or value < low:
-        raise SettingError(f"{name}: got {value!r}, expected a whole number of {low} or more.")
-
-
-def check_names(given: Iterable[str], settings: Iterable[str]) -> None:
-    """Refuse a name that is none of the settings."""
-    for name in given:
-        if name not in settings:
-            raise SettingError(f"{name!r} is not a setting. Settings: {', '.join(settings)}.")
+def _is_number(value: object, *, whole: bool) -> bool:
+    return isinstance(value, Integral if whole else Real) and not isinstance(value, bool)

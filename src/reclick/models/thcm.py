@@ -1,48 +1,49 @@
-"""THCM: the eye walks over the page, forward and back, and may return to ads it has passed: clicks come in any order."""
+"""THCM, the temporal hidden click model: examination walks forward and back over the page."""
 
 from __future__ import annotations
 
-import os
-import sys
 from collections.abc import Callable
 from typing import ClassVar, NamedTuple
 
 import numpy as np
 
-from reclick.clicks.chain import EDGE
-from reclick.clicks.choice import WALK
-from reclick.clicks.distribution import Pages
-from reclick.clicks.walk import walk_visits
-from reclick.data.batch import Float64, Int32, Int64, SessionBatch
+from reclick.clicks.chain import PROBABILITY_MARGIN
+from reclick.clicks.distribution import PageDistribution
+from reclick.clicks.step import walk_visits
+from reclick.clicks.walk import WalkPages
+from reclick.data.batch import SessionBatch
 from reclick.data.counts import Counts
-from reclick.data.grouped_sessions import Sessions
+from reclick.data.grouped_sessions import GroupedSessions, QueryBlock
+from reclick.data.ragged import Float64, Int32, Int64
 from reclick.errors import SettingError
-from reclick.fitting.em import Statistics, check_loop, maximise_objective
-from reclick.fitting.priors import log_beta, posterior
+from reclick.fitting.em import PairSums, Statistics, run_em
+from reclick.fitting.priors import log_beta, posterior_mean
 from reclick.models.base import ClickModel
-from reclick.models.settings import check_prior, check_range
+from reclick.models.settings import setting
 from reclick.runtime.jit import kernel
 from reclick.text.word_rates import TextIndex
 
 
-class Walk(NamedTuple):
-    """What EM learns."""
+class THCMParameters(NamedTuple):
+    """What EM estimates."""
 
     theta: Float64  # [pair]
     steps: Float64  # forward α, back γ, stop 1 − α − γ
 
 
 class THCM(ClickModel):
-    """The eye starts at position 1. From each position it looks at it goes on with α, back with γ, or stops; leaving the page stops too.
+    """Examination is a random walk: from a position it steps forward with α, back with γ, or stops.
 
-    An ad that is looked at and not clicked yet is clicked with θ(q, d), at every look anew. The walk between two clicks is hidden and summed exactly:
-    looks v_i = s_i + (1 − θ_{i−1}) α v_{i−1} + (1 − θ_{i+1}) γ v_{i+1} (θ = 0 where clicked already), P(next click is j) = v_j θ_j.
-    The walk does not heed the clicks, so P(j is ever clicked) = reach_j θ_j / (1 − (1 − θ_j) return_j), on pages of any length.
+    It starts at position 1, and leaving the page stops it too. An examined ad that is not clicked
+    yet is clicked with θ(q, d), at every examination anew. The walk between two clicks is not
+    observed, and summed over exactly: the expected examinations are
+    v_i = s_i + (1 − θ_{i−1}) α v_{i−1} + (1 − θ_{i+1}) γ v_{i+1}, with s the start and θ = 0 where
+    clicked already, and P(next click is j) = v_j θ_j. Clicks do not change the walk, so
+    P(j is ever clicked) = reach_j θ_j / (1 − (1 − θ_j) return_j), on pages of any length.
 
-    EM: with h_i = P(the segment ends as it did | the eye is at i), the looks at i that led to no click come to v_i (1 − θ_i) (α h_{i+1} + γ h_{i−1}
-    + stops) / P, and the steps likewise; θ = (clicks + prior) / (clicks + looks without a click + prior), (α, γ, stop) = shares of expected steps.
-
-    Settings: the attractiveness prior as everywhere; `forward_prior` and `back_prior`, prior means of α and γ, and `step_strength`, in steps.
+    EM: let h_i = P(the segment ends as observed | the walk is at i). The expected skips of i are
+    v_i (1 − θ_i) (α h_{i+1} + γ h_{i−1} + stops) / P, and the expected steps likewise. Then
+    θ = (clicks + s m) / (clicks + skips + s), and (α, γ, stop) are the shares of expected steps.
 
     >>> log = {"query": ["pizza"] * 4, "ads": [["a", "b"]] * 4, "clicks": [[1], [], [2, 1], [1, 2]]}
     >>> model = THCM().fit(log)
@@ -52,131 +53,104 @@ class THCM(ClickModel):
 
     name: ClassVar[str] = "thcm"
     assumes: ClassVar[str] = (
-        "the eye steps forward or back from ad to ad, or stops; each look may click"
+        "examination steps forward or back from ad to ad, or stops; each may lead to a click"
     )
     reference: ClassVar[str] = "Xu, Liu, Zhang, Ma, Ru 2012, WSDM (the temporal hidden click model)"
     ordered: ClassVar[bool] = True
-    pair_values: ClassVar[tuple[str, ...]] = ("theta_", "exposure_")
-    shared_values: ClassVar[tuple[str, ...]] = ("unseen_", "forward_", "back_")
+    pair_parameters: ClassVar[tuple[str, ...]] = ("theta_", "exposure_")
+    global_parameters: ClassVar[tuple[str, ...]] = ("prior_mean_", "forward_", "back_")
 
-    def __init__(
-        self,
-        *,
-        attractiveness_prior: str | float = "overall",
-        attractiveness_strength: float = 1.0,
-        forward_prior: float = 0.6,
-        back_prior: float = 0.2,
-        step_strength: float = 1.0,
-        frequent: float = 50,
-        max_iterations: int = 100,
-        tolerance: float = 1e-5,
-    ) -> None:
-        check_prior("attractiveness_prior", attractiveness_prior, ("overall", "words"))
-        for name, value in (
-            ("attractiveness_strength", attractiveness_strength),
-            ("step_strength", step_strength),
-            ("frequent", frequent),
-        ):
-            check_range(name, value, 0, sys.float_info.max)
-        check_range("forward_prior", forward_prior, 1e-6, 1 - 1e-6)
-        check_range("back_prior", back_prior, 1e-6, 1 - 1e-6)
-        if forward_prior + back_prior > 1 - 1e-6:
+    attractiveness_prior: str | float = setting(
+        default="overall", choices=("overall", "words"), or_probability=True
+    )
+    attractiveness_strength: float = setting(default=1.0, low=0)
+    forward_prior: float = setting(
+        default=0.6, low=1e-6, high=1 - 1e-6, help="prior mean of α, the step forward"
+    )
+    back_prior: float = setting(
+        default=0.2, low=1e-6, high=1 - 1e-6, help="prior mean of γ, the step back"
+    )
+    step_strength: float = setting(default=1.0, low=0, help="strength of these priors, in steps")
+    min_query_sessions: float = setting(default=50, low=0)
+    max_iterations: int = setting(default=100, low=1, whole=True)
+    tolerance: float = setting(default=1e-5)
+
+    def _check_settings(self) -> None:
+        both = self.forward_prior + self.back_prior
+        if both > 1 - 1e-6:
             raise SettingError(
-                f"forward_prior + back_prior: got {forward_prior + back_prior:g}, expected less than 1: the rest stops."
+                "forward_prior + back_prior", both, "less than 1: the rest is the stop"
             )
-        check_loop(max_iterations, tolerance)
-        self.attractiveness_prior = attractiveness_prior
-        self.attractiveness_strength = attractiveness_strength
-        self.forward_prior = forward_prior
-        self.back_prior = back_prior
-        self.step_strength = step_strength
-        self.frequent = frequent
-        self.max_iterations = max_iterations
-        self.tolerance = tolerance
 
-    def _estimate(self, sessions: Sessions, means: Float64, history: Counts) -> None:
-        clicks = sessions.counts.clicks
-        prior = np.array(
-            [self.forward_prior, self.back_prior, 1 - self.forward_prior - self.back_prior]
+    def _estimate(self, sessions: GroupedSessions, means: Float64, history: Counts) -> None:
+        clicks, strength = sessions.counts.clicks, self.attractiveness_strength
+        stop_prior = 1 - self.forward_prior - self.back_prior
+        prior = np.array([self.forward_prior, self.back_prior, stop_prior])
+
+        def m_step(_: THCMParameters, statistics: Statistics) -> THCMParameters:
+            trials = clicks + statistics.pairs["skips"]
+            theta = posterior_mean(clicks, trials, means, strength)
+            steps = statistics.totals["steps"]
+            steps = posterior_mean(steps, steps.sum(), prior, self.step_strength)
+            return _clip_to_interior(THCMParameters(theta, steps))
+
+        def log_prior(now: THCMParameters) -> float:
+            steps = float(prior @ np.log(now.steps)) if self.step_strength else 0.0
+            return log_beta(now.theta, means, strength) + self.step_strength * steps
+
+        fit = run_em(
+            _clip_to_interior(THCMParameters(means, prior)),
+            sessions.blocks(self._engine.n_blocks),
+            e_step,
+            m_step,
+            log_prior=log_prior,
+            sessions=sessions.counts.total,
+            max_iterations=self.max_iterations,
+            tolerance=self.tolerance,
+            engine=self._engine,
         )
-
-        def maximise(statistics: Statistics) -> Walk:
-            theta = posterior(
-                clicks, clicks + statistics["looks"], means, self.attractiveness_strength
-            )
-            steps = np.asarray(statistics["steps"])
-            return _possible(Walk(theta, posterior(steps, steps.sum(), prior, self.step_strength)))
-
-        def log_prior(walk: Walk) -> float:
-            stepping = (
-                self.step_strength * float(prior @ np.log(walk.steps))
-                if self.step_strength
-                else 0.0
-            )
-            return log_beta(walk.theta, means, self.attractiveness_strength) + stepping
-
-        fit = maximise_objective(
-            _possible(Walk(means, prior)), sessions.blocks(os.cpu_count() or 1), expect, maximise,
-            log_prior=log_prior, sessions=sessions.counts.total, max_iterations=self.max_iterations, tolerance=self.tolerance,
-        )  # fmt: skip
         self.theta_ = fit.parameters.theta
-        self.exposure_ = clicks + np.asarray(fit.statistics["looks"])
+        self.exposure_ = clicks + fit.statistics.pairs["skips"]
         self.forward_, self.back_ = (float(step) for step in fit.parameters.steps[:2])
-        self.iterations_, self.converged_, self.objective_, self.message_ = (
-            len(fit.objective),
-            fit.converged,
-            fit.objective,
-            fit.message,
-        )
+        self._report_fit(fit)
 
-    def _prepare(self, batch: SessionBatch, text: TextIndex | None) -> Callable[[int, int], Pages]:
+    def _page_distribution(
+        self, batch: SessionBatch, text: TextIndex | None
+    ) -> Callable[[int, int], PageDistribution]:
         theta = np.clip(
-            self._pairs.filled(self.theta_, batch, self._pairs.find(batch), text), EDGE, 1 - EDGE
+            self._pairs.lookup_or_words(self.theta_, batch, self._pairs.find(batch), text),
+            PROBABILITY_MARGIN,
+            1 - PROBABILITY_MARGIN,
         )
 
-        def pages(start: int, end: int) -> Pages:
-            page = batch.page[start : end + 1]
-            length = int(np.diff(page).max(initial=1))
-            stop = np.zeros((1, length + 1))
-            stop[0, :2] = self.forward_, self.back_
-            unused = np.zeros((1, length + 1, length))
-            return Pages(
-                WALK,
-                theta[page[0] : page[-1]],
-                np.zeros(page[-1] - page[0]),
-                stop,
-                unused,
-                page - page[0],
-                np.zeros(end - start, np.int64),
-            )
+        def pages(start: int, end: int) -> WalkPages:
+            first, last = batch.page[start], batch.page[end]
+            starts = batch.page[start : end + 1] - first
+            return WalkPages(theta[first:last], self.forward_, self.back_, starts)
 
         return pages
 
-    def _learnt(self) -> str:
-        return f"{super()._learnt()}\n  forward_ = {self.forward_:.3f}  back_ = {self.back_:.3f}"
+    def _describe_fit(self) -> str:
+        return (
+            f"{super()._describe_fit()}\n  forward_ = {self.forward_:.3f}  back_ = {self.back_:.3f}"
+        )
 
 
-def _possible(walk: Walk) -> Walk:
-    """The same, nothing in it being quite impossible or certain."""
-    steps = np.maximum(walk.steps, EDGE)
-    return Walk(np.clip(walk.theta, EDGE, 1 - EDGE), steps / steps.sum())
+def _clip_to_interior(parameters: THCMParameters) -> THCMParameters:
+    """The same, with nothing impossible or certain."""
+    theta = np.clip(parameters.theta, PROBABILITY_MARGIN, 1 - PROBABILITY_MARGIN)
+    steps = np.maximum(parameters.steps, PROBABILITY_MARGIN)
+    return THCMParameters(theta, steps / steps.sum())
 
 
-def expect(walk: Walk, block: Sessions) -> Statistics:
-    """Expected looks without a click on free ads [pair], steps forward, back and stops [3], and the log-likelihood."""
-    looks, steps = np.zeros(len(walk.theta)), np.zeros(3)
+def e_step(parameters: THCMParameters, block: QueryBlock) -> Statistics:
+    """Expected skips of unclicked ads [pair], steps forward, back and stops, and the likelihood."""
+    skips, steps = np.zeros(block.n_pairs), np.zeros(3)
     total = _expect(
-        walk.theta,
-        walk.steps,
-        block.pair,
-        block.page,
-        block.click,
-        block.clicks,
-        block.weight,
-        looks,
-        steps,
-    )
-    return {"looks": looks, "steps": steps, "log_likelihood": total}
+        parameters.theta[block.pairs], parameters.steps, block.pair, block.page, block.click,
+        block.clicks, block.weight, skips, steps,
+    )  # fmt: skip
+    return Statistics(total, {"steps": steps}, PairSums.of(block.first_pair, skips=skips))
 
 
 @kernel
@@ -188,7 +162,7 @@ def _expect(
     click: Int32,
     clicks: Int64,
     weight: Float64,
-    looks: Float64,
+    skips: Float64,
     steps: Float64,
 ) -> float:
     longest = 1
@@ -224,7 +198,7 @@ def _expect(
                 ahead,
                 weight[s] / chance,
                 pair[page[s] : page[s + 1]],
-                looks,
+                skips,
                 steps,
             )
             if goal > 0:
@@ -237,9 +211,10 @@ def _expect(
 def _hits(
     theta: Float64, step: Float64, goal: int, free: Float64, upper: Float64, hit: Float64
 ) -> None:
-    """Fill hit[i] with P(the next click is the goal | the eye is at i), the goal 0 being no more click.
+    """Fill hit[i] with P(next click is the goal | the walk is at i); goal 0 is no further click.
 
-    h_i = θ_i [i = goal] + (1 − θ_i) (α h_{i+1} + γ h_{i−1} + [goal = 0] stop), beyond the page h = [goal = 0]: a band of three.
+    h_i = θ_i [i = goal] + (1 − θ_i) (α h_{i+1} + γ h_{i−1} + [goal = 0] stop), a tridiagonal
+    system; beyond the page h = [goal = 0].
     """
     n = len(theta)
     beyond = 1.0 if goal == 0 else 0.0
@@ -264,7 +239,7 @@ def _segment(
     visits: Float64,
     hit: Float64,
 ) -> float:
-    """P(the next click is the goal | the last click), the goal 0 being no more click."""
+    """P(the next click is the goal | the last click); goal 0 is no further click."""
     if goal > 0:
         return float(visits[goal - 1] * theta[goal - 1])
     if last == 0:
@@ -276,10 +251,10 @@ def _segment(
 
 @kernel
 def _add_segment(
-    theta: Float64, step: Float64, last: int, goal: int, free: Float64, visits: Float64, hit: Float64,
-    weight: float, pair: Int32, looks: Float64, steps: Float64,
+    theta: Float64, step: Float64, last: int, goal: int, free: Float64, visits: Float64,
+    hit: Float64, weight: float, pair: Int32, skips: Float64, steps: Float64,
 ) -> None:  # fmt: skip
-    """Add the looks and steps expected in a segment; the weight is divided by the segment's probability."""
+    """Add the skips and steps expected in a segment, weighted by weight / P(segment)."""
     n = len(theta)
     beyond = 1.0 if goal == 0 else 0.0
     for i in range(n):
@@ -287,10 +262,8 @@ def _add_segment(
         forward = step[0] * (hit[i + 1] if i < n - 1 else beyond)
         back = step[1] * (hit[i - 1] if i > 0 else beyond)
         stop = step[2] * beyond
-        looks[pair[i]] += passed * free[i] * (forward + back + stop)
-        moves = passed + (
-            weight if i == last - 1 else 0.0
-        )  # the eye moves on from the last click too
+        skips[pair[i]] += passed * free[i] * (forward + back + stop)
+        moves = passed + (weight if i == last - 1 else 0.0)  # the walk leaves the last click too
         steps[0] += moves * forward
         steps[1] += moves * back
         steps[2] += moves * stop

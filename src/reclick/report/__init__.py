@@ -1,9 +1,7 @@
-"""The report of an evaluation: one HTML file that needs nothing else, Markdown, or plain text; from aggregates only."""
+"""The report of an evaluation: one HTML file that needs nothing else, Markdown, or text."""
 
 from __future__ import annotations
 
-from reclick.report.html_page import render, write_html
-from reclick.report.markdown_page import markdown
-from reclick.report.text_page import text
+from reclick.report.pages import render_html, render_markdown, render_text, write_html
 
-__all__ = ["markdown", "render", "text", "write_html"]
+__all__ = ["render_html", "render_markdown", "render_text", "write_html"]

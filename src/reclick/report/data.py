@@ -1,19 +1,20 @@
-"""Everything a report is made from, in one place."""
+"""An evaluation sorted for reading: scores, rankings, curves and facts about the log."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import pyarrow as pa
 
-from reclick.profile import Portrait
-from reclick.report.charts.lines import STYLES, Point
-from reclick.report.results import At, Results, number, read_results
+from reclick.profile import VOLUME_NAMES, LogProfile
+from reclick.report.formatting import display
 
 SUBJECT = "multiclick"  # the paper's model: the report says how it fares, well or badly
-RANKED_BY = (
+MAX_SERIES = 8  # models in a chart, each with its own colour, dashes and marker
+OVERALL_METRICS = (
     "first_click_accuracy",
     "sequence_accuracy@2",
     "top_accuracy@2",
@@ -24,98 +25,255 @@ RANKED_BY = (
 )
 
 
-class Evaluated(Protocol):
+class EvaluationLike(Protocol):
     """What the report needs of an evaluation."""
 
     @property
     def scores(self) -> pa.Table:
-        """A row a model, metric, kind of sessions and volume."""
+        """A row per model, metric, group of sessions and volume."""
 
     @property
     def differences(self) -> pa.Table:
-        """A row a pair of models, paired."""
+        """A row per two models: paired differences."""
 
     @property
     def curves(self) -> pa.Table:
         """Points of reliability and precision-recall curves."""
 
     @property
-    def portrait(self) -> Portrait | None:
-        """What the test log looks like."""
+    def profile(self) -> LogProfile | None:
+        """The profile of the test log."""
 
     @property
     def details(self) -> Mapping[str, Any]:
-        """Everything else, as plain values."""
+        """Everything else, as JSON values."""
+
+
+# ---- scores
+
+
+class ScoreKey(NamedTuple):
+    """Which score: of a metric, for a group of sessions and a query volume."""
+
+    metric: str
+    sessions: str = "all"
+    volume: str = "all"
+
+
+@dataclass(frozen=True, slots=True)
+class Score:
+    """A value with its deviation between sessions and its interval; None where unknown."""
+
+    value: float | None = None
+    deviation: float | None = None
+    low: float | None = None
+    high: float | None = None
+    support: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """A model's value minus another's, on the same sessions."""
+
+    difference: float
+    low: float | None = None
+    high: float | None = None
+
+    @property
+    def is_tie(self) -> bool:
+        """Whether the interval includes 0; without an interval there is no tie."""
+        return self.low is not None and self.high is not None and self.low <= 0 <= self.high
+
+
+@dataclass(frozen=True, slots=True)
+class Ranking:
+    """The models ordered by one score."""
+
+    order: tuple[str, ...]  # the models that have a value, best first
+    best: tuple[str, ...]  # those with the best value
+    tied: tuple[str, ...]  # others that are not significantly different from the best
+
+    @property
+    def leaders(self) -> tuple[str, ...]:
+        """The best models, and those not significantly different from them."""
+        return (*self.best, *self.tied)
+
+    @property
+    def behind(self) -> tuple[str, ...]:
+        """The models that are significantly worse than the best."""
+        return tuple(model for model in self.order if model not in self.leaders)
+
+
+@dataclass(frozen=True, slots=True)
+class ScoreTable:
+    """Scores and paired differences by key."""
+
+    models: tuple[str, ...]
+    scores: Mapping[ScoreKey, Mapping[str, Score]]
+    differences: Mapping[ScoreKey, Mapping[tuple[str, str], Difference]]
+    reasons: Mapping[str, Mapping[str, str]]  # model → metric → why it has no value, if known
+
+    def score(self, model: str, key: ScoreKey) -> Score:
+        """The score of a model; empty where there is none."""
+        return self.scores.get(key, {}).get(model, Score())
+
+    def values(self, key: ScoreKey) -> dict[str, float]:
+        """The values of the models that have one."""
+        values = {model: self.score(model, key).value for model in self.models}
+        return {model: value for model, value in values.items() if value is not None}
+
+    def difference(self, model: str, against: str, key: ScoreKey) -> Difference | None:
+        """The difference of two models, whichever way round it is stored."""
+        stored = self.differences.get(key, {})
+        if (model, against) in stored:
+            return stored[model, against]
+        if (against, model) not in stored:
+            return None
+        inverse = stored[against, model]
+        return Difference(-inverse.difference, _negate(inverse.high), _negate(inverse.low))
+
+    def ranking(self, key: ScoreKey) -> Ranking:
+        """The models that have a value, best first, and those tied for best."""
+        values = self.values(key)
+        sign = 1 if display(key.metric).better == "lower" else -1
+        order = tuple(sorted(values, key=lambda model: sign * values[model]))
+        if not order or math.isinf(values[order[0]]):
+            return Ranking(order, (), ())
+        best = tuple(model for model in order if values[model] == values[order[0]])
+        differences = {model: self.difference(order[0], model, key) for model in order[len(best) :]}
+        tied = tuple(model for model, each in differences.items() if each and each.is_tie)
+        return Ranking(order, best, tied)
+
+    def metrics(self, sessions: str = "all") -> tuple[str, ...]:
+        """The metrics that any model has for these sessions, in the order of the scores."""
+        keys = (key for key in self.scores if key[1:] == (sessions, "all") and self.values(key))
+        return tuple(dict.fromkeys(key.metric for key in keys))
+
+    def volumes(self, metric: str, sessions: str = "all") -> tuple[str, ...]:
+        """The volume buckets in which any model has a value, from rare to frequent."""
+        keys = (key for key in self.scores if key[:2] == (metric, sessions) and self.values(key))
+        present = {key.volume for key in keys} - {"all"}
+        known = (volume for volume in VOLUME_NAMES if volume in present)
+        return (*known, *sorted(present.difference(VOLUME_NAMES)))
+
+    def support(self, key: ScoreKey) -> float | None:
+        """How many sessions, positions or pairs are behind the scores."""
+        scores = self.scores.get(key, {}).values()
+        return max((each.support for each in scores if each.support is not None), default=None)
+
+
+def build_score_table(
+    scores: pa.Table, differences: pa.Table, reasons: Mapping[str, Mapping[str, str]]
+) -> ScoreTable:
+    """Sort the tables of an evaluation by key."""
+    by_key: dict[ScoreKey, dict[str, Score]] = {}
+    fields = ("value", "deviation", "low", "high", "support")
+    for row in scores.to_pylist():
+        score = Score(*(not_nan(row[name]) for name in fields))
+        by_key.setdefault(_row_key(row), {})[row["model"]] = score
+    paired: dict[ScoreKey, dict[tuple[str, str], Difference]] = {}
+    for row in differences.to_pylist():
+        value = not_nan(row["difference"])
+        if value is not None:
+            difference = Difference(value, not_nan(row["low"]), not_nan(row["high"]))
+            paired.setdefault(_row_key(row), {})[row["model"], row["against"]] = difference
+    models = tuple(dict.fromkeys(scores["model"].to_pylist()))
+    return ScoreTable(models, by_key, paired, reasons)
+
+
+def not_nan(value: float | None) -> float | None:
+    """A number, or None where there is none."""
+    return None if value is None or math.isnan(value) else float(value)
+
+
+def _row_key(row: Mapping[str, Any]) -> ScoreKey:
+    return ScoreKey(row["metric"], row["sessions"], row["volume"])
+
+
+def _negate(value: float | None) -> float | None:
+    return None if value is None else -value
+
+
+# ---- everything
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """A point of a chart, with an interval where there is one."""
+
+    x: float
+    y: float | None
+    low: float | None = None
+    high: float | None = None
+
+    @property
+    def heights(self) -> tuple[float, ...]:
+        """The finite values of y and its interval, which an axis has to include."""
+        values = (self.y, self.low, self.high)
+        return tuple(each for each in values if each is not None and math.isfinite(each))
 
 
 @dataclass(frozen=True, slots=True)
 class Curve:
-    """A curve of a model: its points, and how much is behind each."""
+    """A curve of a model: its points, and the support of each."""
 
     points: tuple[Point, ...]
     support: tuple[float | None, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Material:
-    """An evaluation, sorted for reading."""
+class ReportData:
+    """Everything that a report is made from."""
 
-    results: Results
-    curves: Mapping[tuple[str, str], Curve]  # model, curve
-    portrait: Portrait | None
+    table: ScoreTable
+    curves: Mapping[tuple[str, str], Curve]  # (model, curve)
+    profile: LogProfile | None
     details: Mapping[str, Any]
-    styles: Mapping[str, int]  # of the models that are drawn
+    styles: Mapping[str, int]  # model → style, of the models that charts show
 
     @property
     def subject(self) -> str | None:
-        """The paper's model, when it is among those compared."""
-        return next((model for model in self.results.models if model.casefold() == SUBJECT), None)
+        """The paper's model, if it is among those compared."""
+        return next((model for model in self.table.models if model.casefold() == SUBJECT), None)
 
 
-def gather(
-    scores: pa.Table,
-    differences: pa.Table,
-    curves: pa.Table,
-    portrait: Portrait | None,
-    details: Mapping[str, Any],
-) -> Material:
-    """Sort the parts of an evaluation for reading."""
-    reasons = {
-        model: known.get("reasons") or {} for model, known in (details.get("models") or {}).items()
-    }
-    results = read_results(scores, differences, reasons)
-    drawn = {model: style for style, model in enumerate(_drawn(results))}
-    return Material(results, _curves(curves), portrait, details, drawn)
+def build_report_data(evaluation: EvaluationLike) -> ReportData:
+    """Sort an evaluation for reading."""
+    models = evaluation.details.get("models") or {}
+    reasons = {model: about.get("reasons") or {} for model, about in models.items()}
+    table = build_score_table(evaluation.scores, evaluation.differences, reasons)
+    styles = {model: style for style, model in enumerate(_charted_models(table))}
+    curves = _build_curves(evaluation.curves)
+    return ReportData(table, curves, evaluation.profile, evaluation.details, styles)
 
 
-def _drawn(results: Results) -> tuple[str, ...]:
-    """The models that drawings show: all, or the eight with the best mean rank where more would not be told apart."""
-    if len(results.models) <= STYLES:
-        return results.models
-    rankings = [results.ranking(At(metric)).order for metric in RANKED_BY]
-    asked = [order for order in rankings if order]
-    last = len(results.models)
-    mean = {
-        model: sum(order.index(model) if model in order else last for order in asked)
-        for model in results.models
-    }
-    best = sorted(results.models, key=lambda model: (model.casefold() != SUBJECT, mean[model]))[
-        :STYLES
-    ]
-    return tuple(model for model in results.models if model in best)
+def _charted_models(table: ScoreTable) -> tuple[str, ...]:
+    """The models that charts show: all, or the eight with the best mean rank."""
+    if len(table.models) <= MAX_SERIES:
+        return table.models
+    orders = [table.ranking(ScoreKey(metric)).order for metric in OVERALL_METRICS]
+    last = len(table.models)
+
+    def total_rank(model: str) -> int:
+        return sum(order.index(model) if model in order else last for order in orders if order)
+
+    chosen = sorted(
+        table.models, key=lambda model: (model.casefold() != SUBJECT, total_rank(model))
+    )[:MAX_SERIES]
+    return tuple(model for model in table.models if model in chosen)
 
 
-def _curves(table: pa.Table) -> dict[tuple[str, str], Curve]:
-    found: dict[tuple[str, str], list[dict[str, Any]]] = {}
+def _build_curves(table: pa.Table) -> dict[tuple[str, str], Curve]:
+    rows_by_curve: dict[tuple[str, str], list[dict[str, Any]]] = {}
     for row in table.to_pylist():
-        if number(row["x"]) is not None and number(row["y"]) is not None:
-            found.setdefault((row["model"], row["curve"]), []).append(row)
-    return {key: _curve(rows) for key, rows in found.items()}
+        if not_nan(row["x"]) is not None and not_nan(row["y"]) is not None:
+            rows_by_curve.setdefault((row["model"], row["curve"]), []).append(row)
+    return {key: _build_curve(rows) for key, rows in rows_by_curve.items()}
 
 
-def _curve(rows: list[dict[str, Any]]) -> Curve:
+def _build_curve(rows: list[dict[str, Any]]) -> Curve:
     ordered = sorted(rows, key=lambda row: row["x"])
     points = tuple(
-        Point(row["x"], row["y"], number(row["low"]), number(row["high"])) for row in ordered
+        Point(row["x"], row["y"], not_nan(row["low"]), not_nan(row["high"])) for row in ordered
     )
-    return Curve(points, tuple(number(row["support"]) for row in ordered))
+    return Curve(points, tuple(not_nan(row["support"]) for row in ordered))

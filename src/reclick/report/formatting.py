@@ -1,4 +1,4 @@
-"""What each metric is called, which way is better, and how its values are written."""
+"""How metrics are titled, and how values, intervals, counts and names are written."""
 
 from __future__ import annotations
 
@@ -7,87 +7,88 @@ from dataclasses import dataclass
 from functools import cache
 from typing import NamedTuple
 
-from reclick.metrics import LABEL_METRICS, SESSION_METRICS, About
+from reclick.metrics import LABEL_METRICS, SESSION_METRICS, MetricInfo
 
-DASH = "–"  # the model cannot answer
+DASH = "–"  # the model has no value
 MINUS_INFINITY = "−∞"
-SEQUENCES = "it gives no probabilities of click sequences"
-PROBABILITIES = "it gives no click probabilities"
-RELEVANCE = "it gives no relevance of an ad"
+NO_SEQUENCES = "it has no probabilities of click sequences"
+NO_PROBABILITIES = "it has no click probabilities"
+NO_RELEVANCE = "it has no relevance of ads"
 
 
-class Form(NamedTuple):
-    """How a family of metrics is written; {k} is what stands after the @ of a name."""
+class MetricFormat(NamedTuple):
+    """How a family of metrics is written; {k} is what follows the @ of a name."""
 
-    head: str  # of a column
-    why: str  # a model may have no answer
+    header: str  # of a column
+    missing: str  # why a model may have no value
     digits: int = 4
     percent: bool = False
 
 
-FORMS = {
-    "first_click_accuracy": Form("first click", SEQUENCES, 2, True),
-    "sequence_accuracy": Form("{k} clicks", SEQUENCES, 2, True),
-    "rank": Form("{k} clicks", SEQUENCES, 2),
-    "top_accuracy": Form("top {k}", SEQUENCES, 2, True),
-    "perplexity": Form("perplexity", PROBABILITIES),
-    "conditional_perplexity": Form("conditional perplexity", SEQUENCES),
-    "log_likelihood": Form("in order", SEQUENCES),
-    "log_set_likelihood": Form("in any order", SEQUENCES),
-    "impossible": Form("impossible", SEQUENCES, 2, True),
-    "calibration_error": Form("calibration error", PROBABILITIES),
-    "pr_auc": Form("PR-AUC", RELEVANCE),
-    "roc_auc": Form("ROC-AUC", RELEVANCE),
-    "ndcg": Form("NDCG@{k}", RELEVANCE),
+METRIC_FORMATS = {
+    "first_click_accuracy": MetricFormat("first click", NO_SEQUENCES, 2, True),
+    "sequence_accuracy": MetricFormat("{k} clicks", NO_SEQUENCES, 2, True),
+    "rank": MetricFormat("{k} clicks", NO_SEQUENCES, 2),
+    "top_accuracy": MetricFormat("top {k}", NO_SEQUENCES, 2, True),
+    "perplexity": MetricFormat("perplexity", NO_PROBABILITIES),
+    "conditional_perplexity": MetricFormat("conditional perplexity", NO_SEQUENCES),
+    "log_likelihood": MetricFormat("in order", NO_SEQUENCES),
+    "log_set_likelihood": MetricFormat("in any order", NO_SEQUENCES),
+    "impossible": MetricFormat("zero probability", NO_SEQUENCES, 2, True),
+    "calibration_error": MetricFormat("calibration error", NO_PROBABILITIES),
+    "pr_auc": MetricFormat("PR-AUC", NO_RELEVANCE),
+    "roc_auc": MetricFormat("ROC-AUC", NO_RELEVANCE),
+    "ndcg": MetricFormat("NDCG@{k}", NO_RELEVANCE),
 }
 
 
 @dataclass(frozen=True, slots=True)
-class Shown:
-    """How a metric is shown."""
+class MetricDisplay:
+    """How a metric is displayed."""
 
     title: str
     better: str
     about: str
-    head: str  # of a column
-    why: str  # a model may have no answer
+    header: str  # of a column
+    missing: str  # why a model may have no value
     digits: int
     percent: bool
 
 
 @cache
-def shown(metric: str) -> Shown:
-    """How a metric is shown; one nobody told us of under its own name.
+def display(metric: str) -> MetricDisplay:
+    """How a metric is displayed; an unknown one under its own name.
 
-    >>> shown("rank@3").title, shown("rank@1").head
+    >>> display("rank@3").title, display("rank@1").header
     ('Rank, 3 clicks', '1 click')
     """
-    known: About = {**SESSION_METRICS, **LABEL_METRICS}.get(metric) or About(
-        metric, metric, "higher", ""
-    )
+    known = {**SESSION_METRICS, **LABEL_METRICS}.get(metric)
+    info: MetricInfo = known or MetricInfo(metric, metric, "higher", "")
     family, _, k = metric.partition("@")
-    form = FORMS.get(family, Form(metric, "it gives no answer"))
-    head = (
-        f"position {k}"
-        if family == "perplexity" and k
-        else form.head.replace("{k}", k).replace("1 clicks", "1 click")
+    form = METRIC_FORMATS.get(family, MetricFormat(metric, "it has none"))
+    header = form.header.replace("{k}", k).replace("1 clicks", "1 click")
+    if family == "perplexity" and k:
+        header = f"position {k}"
+    return MetricDisplay(
+        info.title, info.better, info.about, header, form.missing, form.digits, form.percent
     )
-    return Shown(known.title, known.better, known.about, head, form.why, form.digits, form.percent)
 
 
-def written(value: float | None, metric: str) -> str:
-    """A value as text: percent without the sign, a true minus, a dash for no answer.
+def format_value(value: float | None, metric: str) -> str:
+    """A value as text: percent without the sign, a true minus, a dash for no value.
 
-    >>> written(0.36714, "sequence_accuracy@2"), written(None, "perplexity"), written(float("-inf"), "log_likelihood")
-    ('36.71', '–', '−∞')
+    >>> format_value(0.36714, "sequence_accuracy@2"), format_value(None, "perplexity")
+    ('36.71', '–')
+    >>> format_value(float("-inf"), "log_likelihood")
+    '−∞'
     """
     if value is None:
         return DASH
-    known = shown(metric)
-    return signed(value * (100 if known.percent else 1), known.digits)
+    known = display(metric)
+    return format_number(value * (100 if known.percent else 1), known.digits)
 
 
-def signed(value: float, digits: int) -> str:
+def format_number(value: float, digits: int) -> str:
     """A number with a true minus sign, and no minus zero."""
     if math.isinf(value):
         return "∞" if value > 0 else MINUS_INFINITY
@@ -95,100 +96,80 @@ def signed(value: float, digits: int) -> str:
     return text.removeprefix("-") if float(text.replace(",", "")) == 0 else text.replace("-", "−")
 
 
-def with_unit(value: float | None, metric: str) -> str:
+def format_with_unit(value: float | None, metric: str) -> str:
     """A value as it stands in a sentence."""
-    return written(value, metric) + (
-        "\u00a0%" if shown(metric).percent and value is not None else ""
-    )
+    unit = "\u00a0%" if display(metric).percent and value is not None else ""
+    return format_value(value, metric) + unit
 
 
-def interval(low: float | None, high: float | None, metric: str) -> str:
+def format_interval(low: float | None, high: float | None, metric: str) -> str:
     """An interval, or nothing where there is none.
 
-    >>> interval(0.00003, 0.0024, "calibration_error").split()
+    >>> format_interval(0.00003, 0.0024, "calibration_error").split()
     ['[0.00003,', '0.0024]']
     """
-    return (
-        "" if low is None or high is None else f"[{_end(low, metric)},\u00a0{_end(high, metric)}]"
-    )
+    if low is None or high is None:
+        return ""
+    return f"[{_format_end(low, metric)},\u00a0{_format_end(high, metric)}]"
 
 
-def _end(value: float, metric: str) -> str:
-    """An end of an interval: with another digit where it would be written as 0 and is not, for 0 would be a tie."""
-    text, known = written(value, metric), shown(metric)
+def _format_end(value: float, metric: str) -> str:
+    """An end of an interval, with another digit where it would wrongly be written as 0.
+
+    An end of 0 would be a tie.
+    """
+    text, known = format_value(value, metric), display(metric)
     if value == 0 or any(digit in text for digit in "123456789∞"):
         return text
-    return signed(value * (100 if known.percent else 1), known.digits + 1)
+    return format_number(value * (100 if known.percent else 1), known.digits + 1)
 
 
-def margin(difference: float, metric: str) -> str:
-    """How far two values are apart, without saying which way."""
-    text = written(abs(difference), metric)
-    if not shown(metric).percent:
+def format_margin(difference: float, metric: str) -> str:
+    """How far two values are apart, without a sign."""
+    text = format_value(abs(difference), metric)
+    if not display(metric).percent:
         return text
     return f"{text}\u00a0point" + ("" if text == "1.00" else "s")
 
 
-def amount(value: float) -> str:
-    """A count, whole where it is whole.
+def format_count(value: float) -> str:
+    """A count, with a decimal only where it is not whole.
 
-    >>> amount(98304.0), amount(2.5)
+    >>> format_count(98304.0), format_count(2.5)
     ('98,304', '2.5')
     """
     return f"{value:,.0f}" if value == round(value) else f"{value:,.1f}"
 
 
-def share(value: float, digits: int = 1) -> str:
+def format_share(value: float, digits: int = 1) -> str:
     """A share in percent."""
     return f"{100 * value:.{digits}f}\u00a0%"
 
 
-def listing(names: list[str], last: str = "and") -> str:
+def join_names(names: list[str], last: str = "and") -> str:
     """Names in a sentence.
 
-    >>> listing(["UBM", "DBN", "PM"])
+    >>> join_names(["UBM", "DBN", "PM"])
     'UBM, DBN and PM'
     """
     return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} {last} {names[-1]}"
 
 
-NUMBERS = (
-    "none",
-    "one",
-    "two",
-    "three",
-    "four",
-    "five",
-    "six",
-    "seven",
-    "eight",
-    "nine",
-    "ten",
-    "eleven",
-    "twelve",
+SMALL_NUMBERS = (
+    *("none", "one", "two", "three", "four", "five", "six"),
+    *("seven", "eight", "nine", "ten", "eleven", "twelve"),
 )
-ORDINALS = (
-    "",
-    "first",
-    "second",
-    "third",
-    "fourth",
-    "fifth",
-    "sixth",
-    "seventh",
-    "eighth",
-    "ninth",
-    "tenth",
-    "eleventh",
-    "twelfth",
+SMALL_ORDINALS = (
+    *("zeroth", "first", "second", "third", "fourth", "fifth", "sixth"),
+    *("seventh", "eighth", "ninth", "tenth", "eleventh", "twelfth"),
 )
 
 
-def in_words(number: int) -> str:
+def spell_number(number: int) -> str:
     """A small number as a word."""
-    return NUMBERS[number] if number < len(NUMBERS) else f"{number:,}"
+    return SMALL_NUMBERS[number] if number < len(SMALL_NUMBERS) else f"{number:,}"
 
 
-def ordinal(number: int) -> str:
+def spell_ordinal(number: int) -> str:
     """A small ordinal as a word."""
-    return ORDINALS[number] if number < len(ORDINALS) else f"number {number}"
+    return SMALL_ORDINALS[number] if number < len(SMALL_ORDINALS) else f"number {number}"

@@ -1,58 +1,62 @@
-"""HTML and SVG elements as text. What is not markup already is escaped where it is put in: queries and ads come from strangers."""
+"""HTML and SVG elements as text, and the sections of the page.
+
+Whatever is not markup already is escaped where it is inserted: queries and ads are untrusted.
+"""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from dataclasses import dataclass
 from html import escape
 
-VOID = frozenset({"meta", "br", "hr"})
-LEAVES = frozenset({"path", "rect", "line", "circle"})  # of SVG, closed in one go
-UNSEEN = re.compile(
-    "[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff]"
-)  # control characters and half characters, which no page may hold
+VOID_ELEMENTS = frozenset({"meta", "br", "hr"})
+SELF_CLOSING = frozenset({"path", "rect", "line", "circle"})  # in SVG
+# control characters and surrogates, which a page may not contain
+UNPRINTABLE = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff]")
 
 
 class Html(str):
-    """Text that is markup already. Any other text is escaped by `element`."""
+    """Text that is markup already. `element` escapes any other text."""
 
     __slots__ = ()
 
 
 def element(name: str, /, *children: str, **attributes: str | float | None) -> Html:
-    """An element; `class_` is class, `aria_label` is aria-label, and an attribute of None is left out.
+    """An element; `class_` is class, `aria_label` is aria-label, None leaves an attribute out.
 
     >>> element("td", "5 < 6", class_="value")
     '<td class="value">5 &lt; 6</td>'
     """
     opening = name + "".join(
-        f' {_attribute(key)}="{_value(value)}"'
+        f' {_attribute_name(key)}="{_attribute_value(value)}"'
         for key, value in attributes.items()
         if value is not None
     )
-    if name in VOID:
+    if name in VOID_ELEMENTS:
         return Html(f"<{opening}>")
-    if name in LEAVES and not children:
+    if name in SELF_CLOSING and not children:
         return Html(f"<{opening}/>")
     return Html(f"<{opening}>{join(children)}</{name}>")
 
 
-def join(parts: Iterable[str], between: str = "") -> Html:
-    """Put parts one after the other, escaping those that are not markup."""
-    return Html(between.join(part if isinstance(part, Html) else safe(part) for part in parts))
+def join(parts: Iterable[str], separator: str = "") -> Html:
+    """Concatenate parts, escaping those that are not markup."""
+    escaped = (part if isinstance(part, Html) else escape_text(part) for part in parts)
+    return Html(separator.join(escaped))
 
 
-def safe(text: str) -> Html:
+def escape_text(text: str) -> Html:
     """Escape a text; characters that cannot be shown become a replacement character.
 
-    >>> safe("<script>")
+    >>> escape_text("<script>")
     '&lt;script&gt;'
     """
-    return Html(escape(UNSEEN.sub("\ufffd", text)))
+    return Html(escape(UNPRINTABLE.sub("\ufffd", text)))
 
 
-def foreign(text: str) -> Html:
-    """A text from a log, which may run from right to left without turning what stands beside it."""
+def isolate(text: str) -> Html:
+    """A text from a log, which may run from right to left without affecting its surroundings."""
     return element("bdi", text)
 
 
@@ -65,66 +69,119 @@ def slug(text: str) -> str:
     return re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")
 
 
-def paragraph(*children: str, class_: str | None = None) -> Html:
-    """A paragraph, or nothing when there is nothing to say."""
-    return element("p", *children, class_=class_) if any(children) else Html("")
-
-
-def scrolling(table: Html, label: str) -> Html:
-    """A table that scrolls inside its own box where the screen is narrower, by hand or by keyboard."""
-    return element("div", table, class_="scroll", role="region", aria_label=label, tabindex="0")
-
-
-def data_table(
-    caption: str, heads: Iterable[str], rows: Iterable[Iterable[str]], class_: str = "plain"
-) -> Html:
-    """A plain table: the first cell of each row is its head."""
-    head = element("tr", *(element("th", text, scope="col") for text in heads))
-    body = (
-        element("tr", element("th", first, scope="row"), *(element("td", cell) for cell in cells))
-        for first, *cells in rows
-    )
-    return scrolling(
-        element(
-            "table",
-            element("caption", caption, class_="hidden"),
-            element("thead", head),
-            element("tbody", *body),
-            class_=class_,
-        ),
-        caption,
-    )
-
-
-def figure(title: str, drawing: Html, table: Html, *, note: str = "", unit: str = "") -> Html:
-    """A drawing with its caption above it and its numbers folded below."""
-    texts = [
-        element("span", text, class_=kind)
-        for text, kind in ((note, "said"), (unit, "unit"))
-        if text
-    ]
-    caption = element(
-        "figcaption",
-        element("strong", foreign(title)),
-        *(part for text in texts for part in (" ", text)),
-    )
-    summary = element("summary", "Numbers", element("span", f" of: {title}", class_="hidden"))
-    return element("figure", caption, drawing, element("details", summary, table))
-
-
-def _attribute(key: str) -> str:
-    return key.rstrip("_").replace("_", "-")
-
-
-def _value(value: str | float) -> str:
-    return safe(value) if isinstance(value, str) else compact(value)
-
-
-def compact(number: float) -> str:
+def format_coordinate(number: float) -> str:
     """A coordinate in few characters.
 
-    >>> compact(12.04), compact(-0.04)
+    >>> format_coordinate(12.04), format_coordinate(-0.04)
     ('12', '0')
     """
     text = f"{number:.1f}".removesuffix(".0")
     return "0" if text == "-0" else text
+
+
+def _attribute_name(key: str) -> str:
+    return key.rstrip("_").replace("_", "-")
+
+
+def _attribute_value(value: str | float) -> str:
+    return escape_text(value) if isinstance(value, str) else format_coordinate(value)
+
+
+# ---- parts of a page
+
+
+def paragraph(*children: str, class_: str | None = None) -> Html:
+    """A paragraph, or nothing where all children are empty."""
+    return element("p", *children, class_=class_) if any(children) else Html("")
+
+
+def scroll_box(table: Html, label: str) -> Html:
+    """A table that scrolls in its own box on a narrow screen, by hand or by keyboard."""
+    return element("div", table, class_="scroll", role="region", aria_label=label, tabindex="0")
+
+
+def data_table(
+    caption: str, headers: Iterable[str], rows: Iterable[Iterable[str]], class_: str = "plain"
+) -> Html:
+    """A simple table; the first cell of each row is its header."""
+    head = element("tr", *(element("th", text, scope="col") for text in headers))
+    body = (
+        element("tr", element("th", first, scope="row"), *(element("td", cell) for cell in cells))
+        for first, *cells in rows
+    )
+    parts = (
+        element("caption", caption, class_="hidden"),
+        element("thead", head),
+        element("tbody", *body),
+    )
+    return scroll_box(element("table", *parts, class_=class_), caption)
+
+
+def figure(title: str, chart: Html, table: Html, *, finding: str = "", unit: str = "") -> Html:
+    """A chart with its caption above it and its numbers folded below."""
+    lines = [
+        element("span", text, class_=class_)
+        for text, class_ in ((finding, "finding"), (unit, "unit"))
+        if text
+    ]
+    parts = (part for line in lines for part in (" ", line))
+    caption = element("figcaption", element("strong", isolate(title)), *parts)
+    summary = element("summary", "Numbers", element("span", f" of: {title}", class_="hidden"))
+    return element("figure", caption, chart, element("details", summary, table))
+
+
+@dataclass(frozen=True, slots=True)
+class Subsection:
+    """A part of a section under its own heading, or directly under the section's."""
+
+    title: str
+    body: Html
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """A section of the report."""
+
+    title: str
+    subsections: tuple[Subsection, ...]
+
+    @property
+    def anchor(self) -> str:
+        """The target of the section's link in the contents."""
+        return slug(self.title)
+
+    def html(self) -> Html:
+        """The section as markup."""
+        heading_id = f"{self.anchor}-heading"
+        heading = element("h2", self.title, id=heading_id)
+        bodies = (self._subsection_html(each) for each in self.subsections)
+        return element("section", heading, *bodies, id=self.anchor, aria_labelledby=heading_id)
+
+    def contents(self) -> Html:
+        """The section's entry in the contents, with an entry for each subsection below it."""
+        entries = [
+            element("li", _link(self._subsection_anchor(each), each.title))
+            for each in self.subsections
+            if each.title
+        ]
+        nested = [element("ol", *entries)] if entries else []
+        return element("li", _link(self.anchor, self.title), *nested)
+
+    def _subsection_html(self, subsection: Subsection) -> Html:
+        if not subsection.title:
+            return subsection.body
+        heading = element("h3", subsection.title, id=self._subsection_anchor(subsection))
+        return join([heading, subsection.body])
+
+    def _subsection_anchor(self, subsection: Subsection) -> str:
+        return f"{self.anchor}-{slug(subsection.title)}"
+
+
+def make_section(title: str, subsections: Iterable[Subsection]) -> Section | None:
+    """A section of the subsections that are not empty; None if all are."""
+    filled = tuple(each for each in subsections if each.body)
+    return Section(title, filled) if filled else None
+
+
+def _link(anchor: str, text: str) -> Html:
+    return element("a", text, href=f"#{anchor}")

@@ -1,7 +1,9 @@
 """A folder that holds a model or counts: manifest.json and Parquet files. No pickle.
 
-The manifest is the commit point. Data files carry their content's hash in their names and are written first; then the manifest is replaced in one
-step; then files it no longer names are removed. Whenever the writer is killed, the folder holds the last good state, whole. Writers take turns.
+The manifest is the commit point. Data files carry their content's hash in their names and are
+written first; then the manifest is replaced in one step; then files it no longer names are removed.
+Whenever the writer is killed, the folder holds the last good state, whole. In a local folder
+writers take turns; an object store has no locks, so there the last manifest wins.
 """
 
 from __future__ import annotations
@@ -13,6 +15,7 @@ import json
 import logging
 import os
 import re
+import tempfile
 import threading
 import time
 from collections.abc import Collection, Iterator
@@ -24,31 +27,32 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from reclick.errors import StoreError, clear_write_errors
+from reclick.runtime.filesystem import AnyPath, Location, RemotePath, as_path, is_location
+from reclick.runtime.parallel import thread_limit
 
 logger = logging.getLogger("reclick")
 
-FORMAT = 1
+FORMAT_VERSION = 1
 MANIFEST = "manifest.json"
-WANTED = "Give a folder that save(), `reclick fit --to` or `reclick count --to` wrote."
-LOGS = frozenset(
-    {".parquet", ".pq", ".csv", ".tsv", ".jsonl", ".ndjson", ".json"}
-)  # endings of files that may be a log
-NAMES = {"model": "a model", "counts": "counts", "scores": "the scores of a model"}
-WRITERS = {
+EXPECTED_FOLDER = "Give a folder that save(), `reclick fit --to` or `reclick count --to` wrote."
+LOG_SUFFIXES = frozenset({".parquet", ".pq", ".csv", ".tsv", ".jsonl", ".ndjson", ".json"})
+KIND_NAMES = {"model": "a model", "counts": "counts", "scores": "the scores of a model"}
+KIND_WRITERS = {
     "model": ", which save() and `reclick fit --to` write",
     "counts": ", which save() and `reclick count --to` write",
 }
-DATA = re.compile(r"(?P<table>.+)-(?P<digest>[0-9a-f]{16})\.parquet")
-HALF = re.compile(r"\.(?P<table>.+)\.\d+\.writing")  # a file in the making
-LOCK = ".lock"
-WAIT, PAUSE = 10.0, 0.05  # seconds: how long a writer waits for another, and how often it looks
-ATTEMPTS = 20  # to read a folder that is being replaced again and again
+DATA_FILE = re.compile(r"(?P<table>.+)-(?P<digest>[0-9a-f]{16})\.parquet")
+UNFINISHED_FILE = re.compile(r"\.(?P<table>.+)\.\d+\.writing")
+LOCK_FILE = ".lock"
+LOCK_TIMEOUT = 10.0  # seconds that a writer waits for another
+LOCK_RETRY = 0.05  # seconds between two tries
+READ_ATTEMPTS = 20  # of a folder that is being replaced again and again
 
-_mine = threading.local()  # .folders: those that this thread holds
+_held = threading.local()  # .folders: those that this thread has locked
 
 
 @dataclass(frozen=True, slots=True)
-class Stored:
+class Artifact:
     """What a folder holds."""
 
     kind: str
@@ -56,215 +60,234 @@ class Stored:
     tables: dict[str, pa.Table]
 
 
-def write(
-    folder: str | Path, *, kind: str, settings: dict[str, Any], tables: dict[str, pa.Table]
-) -> None:
-    """Write tables and settings to a folder; a killed run or a full disk leaves what was there before."""
-    folder = Path(folder)
-    check_target(folder, kind)
-    with clear_write_errors(folder):
-        folder.mkdir(parents=True, exist_ok=True)
-        with writing(folder):
-            check_target(folder, kind, tables)
-            known = {*tables, *(_manifest(folder)["files"] if is_stored(folder) else ())}
-            try:
-                files = {name: _write_table(folder, name, table) for name, table in tables.items()}
-                manifest = {
-                    "kind": kind,
-                    "format": FORMAT,
-                    "reclick": _version(),
-                    "settings": settings,
-                    "files": files,
-                }
-                _replace(folder / MANIFEST, _sealed(manifest))
-            finally:
-                _remove_unnamed(folder, known)
+# ---- reading
 
 
-@contextlib.contextmanager
-def writing(folder: str | Path) -> Iterator[None]:
-    """Hold a folder that exists, so that nobody else writes to it: from loading a model, say, until the changed one is saved.
-
-    `write` holds it too, and may be called inside. Another writer, in this process or another, waits a little, then is refused. The system lets
-    go of the folder when the process ends, however it ends. Readers are never held up.
-    """
-    folder = Path(folder)
-    mine = _mine.__dict__.setdefault("folders", set())
-    here = folder.resolve()
-    if here in mine:
-        yield
-        return
-    with clear_write_errors(folder):
-        lock = _take(folder)
-    mine.add(here)
-    try:
-        yield
-    finally:
-        mine.discard(here)
-        _let_go(folder, lock)
-
-
-def read(folder: str | Path, *, kind: str | None = None) -> Stored:
+def read(folder: Location, *, kind: str | None = None) -> Artifact:
     """Read a folder, refusing one that is incomplete, altered or of a newer format."""
-    folder = Path(folder)
-    manifest = _manifest(folder)
-    for _ in range(ATTEMPTS):
+    path = as_path(folder)
+    manifest = _read_manifest(path)
+    for _ in range(READ_ATTEMPTS):
         if kind is not None and manifest["kind"] != kind:
-            held = NAMES.get(manifest["kind"], manifest["kind"])
+            held = KIND_NAMES.get(manifest["kind"], manifest["kind"])
             raise StoreError(
-                f"{folder} holds {held}, expected {NAMES[kind]}{WRITERS.get(kind, '')}."
+                f"{path} holds {held}, expected {KIND_NAMES[kind]}{KIND_WRITERS.get(kind, '')}."
             )
         try:
             tables = {
-                name: _read_table(folder, name, entry) for name, entry in manifest["files"].items()
+                name: _read_table(path, name, entry) for name, entry in manifest["files"].items()
             }
-            return Stored(manifest["kind"], manifest["settings"], tables)
+            return Artifact(manifest["kind"], manifest["settings"], tables)
         except (StoreError, OSError):
-            before, manifest = manifest, _manifest(folder)
+            before, manifest = manifest, _read_manifest(path)
             if manifest == before:
                 raise
     raise StoreError(
-        f"{folder} was written again at each of {ATTEMPTS} attempts to read it. Try again when the writer is done."
+        f"{path} was written again at each of {READ_ATTEMPTS} attempts to read it. "
+        "Try again when the writer is done."
     )
 
 
-def is_stored(folder: object) -> bool:
+def is_artifact(folder: object) -> bool:
     """Whether this is the path of a folder that Reclick wrote."""
-    return isinstance(folder, str | Path) and (Path(folder) / MANIFEST).is_file()
+    return is_location(folder) and (as_path(folder) / MANIFEST).is_file()  # type: ignore[arg-type]
 
 
-def seal_of(folder: str | Path) -> str:
+def fingerprint(folder: Location) -> str:
     """A hash of all that a folder holds: its manifest names the hash of every file."""
-    return _seal(_manifest(Path(folder)))
+    return _hash_manifest(_read_manifest(as_path(folder)))
 
 
-def kind_of(folder: str | Path) -> str:
-    """What a folder holds: "model" or "counts"."""
-    return str(_manifest(Path(folder))["kind"])
+def get_kind(folder: Location) -> str:
+    """What a folder holds: "model", "counts" or "scores"."""
+    return str(_read_manifest(as_path(folder))["kind"])
 
 
-def _write_table(folder: Path, name: str, table: pa.Table) -> dict[str, Any]:
-    beside = folder / f".{name}.{os.getpid()}.writing"
-    pq.write_table(table, beside, compression="zstd", dictionary_pagesize_limit=64 << 20)
-    digest = _digest(beside)
-    target = folder / f"{name}-{digest[:16]}.parquet"
-    _sync(beside)
-    beside.replace(target)
-    return {
-        "file": target.name,
-        "rows": table.num_rows,
-        "bytes": target.stat().st_size,
-        "sha256": digest,
-    }
-
-
-def _read_table(folder: Path, name: str, entry: dict[str, Any]) -> pa.Table:
+def _read_table(folder: AnyPath, name: str, entry: dict[str, Any]) -> pa.Table:
     path = folder / str(entry["file"])
     if path.parent != folder or path.name != entry["file"]:
         raise StoreError(
-            f"{folder / MANIFEST} names the file {entry['file']!r}, which is outside the folder: do not load it."
+            f"{folder / MANIFEST} names the file {entry['file']!r}, which is outside the folder: "
+            "do not load it."
         )
     if not path.is_file():
         raise StoreError(
-            f"{folder} is incomplete: {path.name} ({name}) is missing. Fit and save again, or restore the folder from a copy."
+            f"{folder} is incomplete: {path.name} ({name}) is missing. "
+            "Fit and save again, or restore the folder from a copy."
         )
-    if path.stat().st_size != entry["bytes"] or _digest(path) != entry["sha256"]:
+    # A remote file is fetched once, a local one is mapped by Arrow after it was hashed.
+    content = path.read_bytes() if isinstance(path, RemotePath) else path
+    if path.stat().st_size != entry["bytes"] or _digest(content) != entry["sha256"]:
         raise StoreError(
-            f"{path} was altered after it was saved (its contents do not match the manifest). Fit and save again."
+            f"{path} was altered after it was saved (its contents do not match the manifest). "
+            "Fit and save again."
         )
-    return pq.read_table(path)
+    source = pa.BufferReader(content) if isinstance(content, bytes) else content
+    with pq.ParquetFile(source, pre_buffer=False) as file:
+        return file.read(use_threads=thread_limit() > 1)
 
 
-def _manifest(folder: Path) -> dict[str, Any]:
+def _read_manifest(folder: AnyPath) -> dict[str, Any]:
     path = folder / MANIFEST
     if not folder.exists():
-        raise StoreError(f"{folder} does not exist. {WANTED}")
+        raise StoreError(f"{folder} does not exist. {EXPECTED_FOLDER}")
     if not path.is_file():
-        raise StoreError(f"{_no_manifest(folder)} {WANTED}")
+        raise StoreError(f"{_describe_other(folder)} {EXPECTED_FOLDER}")
     try:
         manifest = json.loads(path.read_bytes())
-        number = int(manifest["format"])
+        version = int(manifest["format"])
     except (ValueError, KeyError, TypeError) as error:
         raise StoreError(
             f"{path} cannot be read ({error}): it was altered. Fit again and save to a new folder."
         ) from error
-    if number > FORMAT:
+    if version > FORMAT_VERSION:
         raise StoreError(
-            f"{folder} has format {number}; this Reclick ({_version()}) reads up to {FORMAT}. Upgrade reclick to load it."
+            f"{folder} has format {version}; this Reclick ({_version()}) reads up to "
+            f"{FORMAT_VERSION}. Upgrade reclick to load it."
         )
     missing = {"kind", "settings", "files"} - set(manifest)
     if missing:
         raise StoreError(
-            f"{path} lacks {', '.join(sorted(missing))}: it was altered. Fit again and save to a new folder."
+            f"{path} lacks {', '.join(sorted(missing))}: it was altered. "
+            "Fit again and save to a new folder."
         )
-    if manifest.pop("sha256", None) != _seal(manifest):
+    if manifest.pop("sha256", None) != _hash_manifest(manifest):
         raise StoreError(
-            f"{path} was altered after it was saved (its contents do not match its hash). Fit again and save to a new folder."
+            f"{path} was altered after it was saved (its contents do not match its hash). "
+            "Fit again and save to a new folder."
         )
     return dict(manifest)
 
 
-def _no_manifest(folder: Path) -> str:
-    """What is there in place of a model or counts: a file, a folder around one, a log, or something else."""
+def _describe_other(folder: AnyPath) -> str:
+    """What is there in place of an artifact: a file, a folder around one, a log, or anything."""
     if folder.is_file():
         return f"{folder} is a file, not the folder of a model or of counts."
-    told = f"{folder} has no {MANIFEST}: it is not a Reclick folder, or it was half deleted."
-    inside = sorted(path.parent for path in folder.glob(f"*/{MANIFEST}"))
+    message = f"{folder} has no {MANIFEST}: it is not a Reclick folder, or it was half deleted."
+    inside = sorted(str(path.parent) for path in folder.glob(f"*/{MANIFEST}"))
     if inside:
-        return f"{told} There is one inside: {', '.join(map(str, inside))}."
-    found = sorted(
+        return f"{message} There is one inside: {', '.join(inside)}."
+    logs = sorted(
         path.name
         for path in folder.iterdir()
-        if path.suffix.lower() in LOGS and not DATA.fullmatch(path.name)
+        if path.suffix.lower() in LOG_SUFFIXES and not DATA_FILE.fullmatch(path.name)
     )
-    if found:
-        more = f" and {len(found) - 3} more" if len(found) > 3 else ""
-        return f"{told} It holds {', '.join(found[:3])}{more}: if that is a log, fit a model to it first, with `reclick fit`."
-    return told
+    if logs:
+        more = f" and {len(logs) - 3} more" if len(logs) > 3 else ""
+        return (
+            f"{message} It holds {', '.join(logs[:3])}{more}: if that is a log, "
+            "fit a model to it first, with `reclick fit`."
+        )
+    return message
 
 
-def _sealed(manifest: dict[str, Any]) -> bytes:
-    """The manifest as it is written, with a hash of itself, so that a change of any value is seen."""
-    return (
-        json.dumps({**manifest, "sha256": _seal(manifest)}, indent=2, ensure_ascii=False) + "\n"
-    ).encode()
+# ---- writing
 
 
-def _seal(manifest: dict[str, Any]) -> str:
-    return hashlib.sha256(json.dumps(manifest, sort_keys=True).encode()).hexdigest()
+def write(
+    folder: Location, *, kind: str, settings: dict[str, Any], tables: dict[str, pa.Table]
+) -> None:
+    """Write tables and settings; a killed run or a full disk leaves what was there before."""
+    path = as_path(folder)
+    check_target(path, kind)
+    with clear_write_errors(str(path)):
+        path.mkdir(parents=True, exist_ok=True)
+        with lock_folder(path):
+            check_target(path, kind, tables)
+            known = {*tables, *(_read_manifest(path)["files"] if is_artifact(path) else ())}
+            try:
+                files = {name: _write_table(path, name, table) for name, table in tables.items()}
+                manifest = {
+                    "kind": kind,
+                    "format": FORMAT_VERSION,
+                    "reclick": _version(),
+                    "settings": settings,
+                    "files": files,
+                }
+                _write_manifest(path / MANIFEST, _encode_manifest(manifest))
+            finally:
+                _remove_unnamed(path, known)
 
 
-def check_target(folder: str | Path, kind: str, tables: Collection[str] | None = None) -> None:
-    """Never write into somebody else's folder, nor over another kind of ours; `tables` are the names that will be written, when they are known."""
-    folder = Path(folder)
-    if folder.is_file():
-        raise StoreError(f"{folder} is a file. Give a folder to write to.")
-    if not folder.is_dir() or not any(folder.iterdir()):
+def check_target(folder: Location, kind: str, tables: Collection[str] | None = None) -> None:
+    """Refuse to write into somebody else's folder, or over an artifact of another kind.
+
+    `tables` are the names that will be written, when they are known.
+    """
+    path = as_path(folder)
+    if path.is_file():
+        raise StoreError(f"{path} is a file. Give a folder to write to.")
+    if not path.is_dir() or not any(path.iterdir()):
         return
-    if not (folder / MANIFEST).is_file():
-        # A first write that was killed may be done again; one that is going on moves its files while we look.
+    if not (path / MANIFEST).is_file():
+        # A first write that was killed may be done again; a running one moves its files meanwhile.
         if not all(
-            path.name == LOCK or _is_ours(path, tables) or not path.exists()
-            for path in folder.iterdir()
+            each.name == LOCK_FILE or _is_own_file(each, tables) or not each.exists()
+            for each in path.iterdir()
         ):
             raise StoreError(
-                f"{folder} holds other files. Give a new or empty folder, or one that Reclick wrote."
+                f"{path} holds other files. Give a new or empty folder, or one that Reclick wrote."
             )
         return
-    held = _manifest(folder)["kind"]
+    held = _read_manifest(path)["kind"]
     if held != kind:
         raise StoreError(
-            f"{folder} holds {NAMES.get(held, held)}; {NAMES[kind]} would overwrite it. Give another folder."
+            f"{path} holds {KIND_NAMES.get(held, held)}; {KIND_NAMES[kind]} would overwrite it. "
+            "Give another folder."
         )
 
 
-def _is_ours(path: Path, tables: Collection[str] | None) -> bool:
-    """Whether a write of these tables (None: of any) made this file: a data file is named after its table and its content."""
-    data = DATA.fullmatch(path.name)
-    found = data or HALF.fullmatch(path.name)
-    if found is None or not path.is_file():
+def _write_table(folder: AnyPath, name: str, table: pa.Table) -> dict[str, Any]:
+    with _staging_file(folder / name) as staged:
+        pq.write_table(table, staged, compression="zstd", dictionary_pagesize_limit=64 << 20)
+        digest, size = _digest(staged), staged.stat().st_size
+        target = folder / f"{name}-{digest[:16]}.parquet"
+        _put(staged, target)
+    return {"file": target.name, "rows": table.num_rows, "bytes": size, "sha256": digest}
+
+
+def _write_manifest(path: AnyPath, content: bytes) -> None:
+    with _staging_file(path) as staged:
+        staged.write_bytes(content)
+        _put(staged, path)
+
+
+@contextlib.contextmanager
+def _staging_file(target: AnyPath) -> Iterator[Path]:
+    """Where a file is written before it is put in place; a later write removes what a kill left."""
+    if isinstance(target, RemotePath):
+        with tempfile.TemporaryDirectory(prefix="reclick-") as folder:
+            yield Path(folder) / target.name
+    else:
+        yield target.with_name(f".{target.name}.{os.getpid()}.writing")
+
+
+def _put(staged: Path, target: AnyPath) -> None:
+    if isinstance(target, RemotePath):
+        target.upload(staged)
+        return
+    with staged.open("rb") as file:
+        os.fsync(file.fileno())
+    staged.replace(target)
+
+
+def _encode_manifest(manifest: dict[str, Any]) -> bytes:
+    """The manifest as it is written, with a hash of itself, so that any change is seen."""
+    complete = {**manifest, "sha256": _hash_manifest(manifest)}
+    return (json.dumps(complete, indent=2, ensure_ascii=False) + "\n").encode()
+
+
+def _hash_manifest(manifest: dict[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(manifest, sort_keys=True).encode()).hexdigest()
+
+
+def _is_own_file(path: AnyPath, tables: Collection[str] | None) -> bool:
+    """Whether a write of these tables (None: of any) made this file, by its name and content."""
+    data = DATA_FILE.fullmatch(path.name)
+    match = data or UNFINISHED_FILE.fullmatch(path.name)
+    if match is None or not path.is_file():
         return False
-    if tables is not None and found["table"] not in tables and (data or found["table"] != MANIFEST):
+    if tables is not None and match["table"] not in tables and (data or match["table"] != MANIFEST):
         return False
     try:
         return data is None or _digest(path)[:16] == data["digest"]
@@ -272,54 +295,82 @@ def _is_ours(path: Path, tables: Collection[str] | None) -> bool:
         return False
 
 
-def _remove_unnamed(folder: Path, tables: Collection[str]) -> None:
-    """Remove data files that the manifest does not name: of an earlier save, or of one that failed."""
+def _remove_unnamed(folder: AnyPath, tables: Collection[str]) -> None:
+    """Remove data files that the manifest does not name: of an earlier save, or a failed one."""
     with contextlib.suppress(StoreError, OSError):
         named = (
-            {entry["file"] for entry in _manifest(folder)["files"].values()}
+            {entry["file"] for entry in _read_manifest(folder)["files"].values()}
             if (folder / MANIFEST).is_file()
             else set()
         )
         for path in folder.iterdir():
-            if path.name not in named and _is_ours(path, tables):
+            if path.name not in named and _is_own_file(path, tables):
                 path.unlink()
 
 
-def _replace(path: Path, data: bytes) -> None:
-    beside = path.with_name(f".{path.name}.{os.getpid()}.writing")
-    beside.write_bytes(data)
-    _sync(beside)
-    beside.replace(path)
-
-
-def _sync(path: Path) -> None:
-    with path.open("rb") as file:
-        os.fsync(file.fileno())
-
-
-def _digest(path: Path) -> str:
-    with path.open("rb") as file:
+def _digest(content: AnyPath | bytes) -> str:
+    if isinstance(content, bytes):
+        return hashlib.sha256(content).hexdigest()
+    if isinstance(content, RemotePath):
+        return hashlib.sha256(content.read_bytes()).hexdigest()
+    with content.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def _take(folder: Path) -> int:
-    """An open lock file that is locked by us."""
-    path, deadline = folder / LOCK, time.monotonic() + WAIT
+def _version() -> str:
+    from reclick import __version__
+
+    return __version__
+
+
+# ---- one writer at a time
+
+
+@contextlib.contextmanager
+def lock_folder(folder: Location) -> Iterator[None]:
+    """Keep other writers away from a folder, from loading a model, say, until it is saved again.
+
+    `write` locks too, and may be called inside. Another writer, in this process or another, waits
+    a little, then is refused. The system releases the lock when the process ends, however it ends.
+    Readers are never held up. A remote folder cannot be locked.
+    """
+    path = as_path(folder)
+    if isinstance(path, RemotePath):
+        yield
+        return
+    mine = _held.__dict__.setdefault("folders", set())
+    here = path.resolve()
+    if here in mine:
+        yield
+        return
+    with clear_write_errors(path):
+        lock = _acquire(path)
+    mine.add(here)
+    try:
+        yield
+    finally:
+        mine.discard(here)
+        _release(path, lock)
+
+
+def _acquire(folder: Path) -> int:
+    """The descriptor of a lock file that is locked by us."""
+    path, deadline = folder / LOCK_FILE, time.monotonic() + LOCK_TIMEOUT
     while True:
         lock = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
-        if _locked(lock, folder) and _is_file_at(
-            lock, path
-        ):  # else another holds it, or removed it while we waited
+        # The holder removes the file, so what is locked must still be what stands there.
+        if _try_lock(lock, folder) and _is_file_at(lock, path):
             return lock
         os.close(lock)
         if time.monotonic() > deadline:
             raise StoreError(
-                f"{folder} cannot be written: another process is writing to it, still after {WAIT:g} seconds. Try again later."
+                f"{folder} cannot be written: another process is writing to it, still after "
+                f"{LOCK_TIMEOUT:g} seconds. Try again later."
             )
-        time.sleep(PAUSE)
+        time.sleep(LOCK_RETRY)
 
 
-def _locked(lock: int, folder: Path) -> bool:
+def _try_lock(lock: int, folder: Path) -> bool:
     try:
         import fcntl
 
@@ -327,19 +378,11 @@ def _locked(lock: int, folder: Path) -> bool:
     except BlockingIOError:
         return False
     except ImportError:  # Windows
-        logger.debug(
-            "No file locks here: see to it that one process at a time writes to %s.", folder
-        )
+        logger.debug("No file locks here: let one process at a time write to %s.", folder)
     except OSError as error:
-        if error.errno not in (
-            errno.ENOLCK,
-            errno.ENOSYS,
-            errno.EOPNOTSUPP,
-        ):  # a file system without locks
-            raise
-        logger.warning(
-            "%s has no file locks: see to it that one process at a time writes to it.", folder
-        )
+        if error.errno not in (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP):
+            raise  # any of these: a file system without locks
+        logger.warning("%s has no file locks: let one process at a time write to it.", folder)
     return True
 
 
@@ -350,13 +393,7 @@ def _is_file_at(lock: int, path: Path) -> bool:
         return False
 
 
-def _let_go(folder: Path, lock: int) -> None:
+def _release(folder: Path, lock: int) -> None:
     with contextlib.suppress(OSError):
-        (folder / LOCK).unlink()
+        (folder / LOCK_FILE).unlink()
     os.close(lock)
-
-
-def _version() -> str:
-    from reclick import __version__
-
-    return __version__

@@ -3,43 +3,67 @@
 Importing this module imports numba, so only modules with kernels import it.
 
 A cache entry is keyed by content: the bytecode of the kernel, the global constants it reads, the
-same of every kernel it calls, the argument types, the processor and the versions of numba and
-Python. An edit compiles what it changed and nothing else. Nothing is ever written to or deleted
-from the installed package. Each entry is one file, written atomically, so two processes may
-compile at the same time.
+same of every kernel it calls, the argument types, the processor, the compiler's options and the
+versions of numba and Python. An edit compiles what it changed and nothing else. Nothing is ever
+written to or deleted from the installed package. Each entry is one file, written atomically, so two
+processes may compile at the same time. It is only read if nobody else can have written it.
 """
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import logging
 import os
 import pickle
 import stat
 import sys
+import tempfile
+import time
 from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
-from types import CodeType, FunctionType
+from types import CodeType, FunctionType, ModuleType
 from typing import Any, TypeVar, cast
 from uuid import uuid4
 
+import llvmlite
 import numba
 import numpy as np
 from numba.core.compiler import CompileResult
+from numba.core.dispatcher import Dispatcher
 from numba.core.serialize import dumps
+from numba.core.types import unliteral as untyped_unliteral
+
+from reclick.runtime.progress import report_compilation
 
 Kernel = TypeVar("Kernel", bound=Callable[..., Any])
 CACHE_VARIABLE = "RECLICK_CACHE_DIR"
+OPTIONS = {"nogil": True}
 CHECKSUM_BYTES = 32
+UNUSED_DAYS = 90  # after which an entry is removed
+DAY = 86_400.0
 logger = logging.getLogger(__name__)
+unliteral: Callable[[Any], Any] = untyped_unliteral
 
 
 def kernel(function: Kernel) -> Kernel:
     """Compile at first call, cache the machine code on disk, and release the GIL while it runs."""
-    dispatcher: Any = numba.njit(nogil=True)(function)
+    compile_later: Callable[..., Any] = numba.njit
+    dispatcher = compile_later(**OPTIONS)(function)
     dispatcher._cache = KernelCache(cast(FunctionType, function))
+    dispatcher.get_call_template = _widen_literals(dispatcher.get_call_template)
     return cast(Kernel, dispatcher)
+
+
+def _widen_literals(get_call_template: Callable[..., Any]) -> Callable[..., Any]:
+    """Type literals that another kernel passes as int64 or float64: else each value compiles."""
+
+    def call_template(args: Any, kwargs: Any) -> Any:
+        args = tuple(map(unliteral, args))
+        return get_call_template(args, {name: unliteral(kind) for name, kind in kwargs.items()})
+
+    return call_template
 
 
 class KernelCache:
@@ -47,6 +71,7 @@ class KernelCache:
 
     def __init__(self, function: FunctionType) -> None:
         self._function = function
+        self._first_key: str | None = None
 
     @property
     def cache_path(self) -> str | None:
@@ -57,11 +82,16 @@ class KernelCache:
     def load_overload(self, signature: Any, target_context: Any) -> Any:
         """The compile result of an earlier process, or None. A damaged entry counts as none."""
         target_context.refresh()
-        path = self._entry(signature, target_context.codegen())
+        result = self._load(self._entry(signature, target_context.codegen()), target_context)
+        if result is None:
+            report_compilation()
+        return result
+
+    def _load(self, path: Path | None, target_context: Any) -> Any:
         if path is None:
             return None
         try:
-            payload = _read_verified(path)
+            payload = _read_entry(path)
             if payload is None:
                 return None
             rebuild: Callable[..., Any] = CompileResult._rebuild
@@ -79,11 +109,14 @@ class KernelCache:
         payload = serialise(result._reduce())
         temporary = path.with_name(f".{path.name}.{uuid4().hex}")
         try:
+            temporary.touch(mode=0o600)
             temporary.write_bytes(hashlib.sha256(payload).digest() + payload)
             temporary.replace(path)
+            _remove_unused(path.parent)
         except OSError as error:
             logger.warning("%s cannot be written (%s): the kernel is not cached.", path, error)
-            temporary.unlink(missing_ok=True)
+            with contextlib.suppress(OSError):
+                temporary.unlink(missing_ok=True)
 
     def flush(self) -> None:
         """Nothing to do: an entry that no longer fits is never looked up."""
@@ -91,12 +124,32 @@ class KernelCache:
     enable = disable = flush
 
     def _entry(self, signature: Any, codegen: Any) -> Path | None:
-        folder = cache_folder()
-        if folder is None:
+        """The file of a signature; None where nothing can be cached."""
+        folder, content = cache_folder(), self.content_key()
+        if folder is None or content is None:
             return None
-        parts = (signature, codegen.magic_tuple(), content_key(self._function), _versions())
+        parts = (signature, codegen.magic_tuple(), content, _compiler())
         key = hashlib.sha256(repr(parts).encode()).hexdigest()[:32]
         return folder / f"{self._function.__name__}-{key}.kernel"
+
+    def content_key(self) -> str | None:
+        """A hash of all sources that the machine code depends on.
+
+        It is None when a constant, of this kernel or one that it calls, was replaced after the
+        first use: numba compiles constants in, so machine code may be of the old or the new one.
+        """
+        key = content_key(self._function)
+        self._first_key = self._first_key or key
+        called = (each._cache for each in _called_kernels(self._function))
+        changed = any(
+            isinstance(each, KernelCache)
+            and each._first_key not in (None, content_key(each._function))
+            for each in called
+        )
+        return None if changed or key != self._first_key else key
+
+
+# ---- the folder
 
 
 def cache_is_empty() -> bool:
@@ -109,21 +162,43 @@ def cache_is_empty() -> bool:
 def cache_folder() -> Path | None:
     """The folder of compiled kernels, private to this user; None where there cannot be one.
 
-    `RECLICK_CACHE_DIR` chooses another place than the user's cache folder.
+    It is `RECLICK_CACHE_DIR` if that is set, else the user's cache folder, else (where that cannot
+    be written) a folder of the user's own among the temporary files.
     """
-    folder = _user_cache() / "kernels"
+    problems = []
+    for folder in _candidate_folders():
+        problem = _prepare_folder(folder)
+        if problem is None:
+            return folder
+        problems.append(f"{folder} {problem}")
+    logger.warning("Compiled kernels are not cached: %s.", "; ".join(problems))
+    return None
+
+
+def _candidate_folders() -> Iterator[Path]:
+    from platformdirs import user_cache_path
+
+    chosen = os.environ.get(CACHE_VARIABLE)
+    if chosen:
+        yield Path(chosen) / "kernels"
+        return
+    yield user_cache_path("reclick", appauthor=False) / "kernels"
+    if os.name == "posix":
+        yield Path(tempfile.gettempdir()) / f"reclick-{os.getuid()}" / "kernels"
+
+
+def _prepare_folder(folder: Path) -> str | None:
+    """Create a folder and check it; what is wrong with it, if anything."""
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         if not is_private(folder):
-            logger.warning("%s can be written by other users: kernels are not cached.", folder)
-            return None
+            return "can be written by other users"
         probe = folder / f".probe.{uuid4().hex}"
         probe.touch()
         probe.unlink()
     except OSError as error:
-        logger.warning("%s cannot be used (%s): kernels are not cached.", folder, error)
-        return None
-    return folder
+        return f"cannot be used ({error})"
+    return None
 
 
 def is_private(folder: Path) -> bool:
@@ -131,11 +206,10 @@ def is_private(folder: Path) -> bool:
     if os.name != "posix":
         return True  # the profile folder of a Windows user is private
     resolved = folder.resolve()
-    return _belongs_to_user(resolved) and all(map(_is_protected, resolved.parents))
+    return _belongs_to_user(resolved.stat()) and all(map(_is_protected, resolved.parents))
 
 
-def _belongs_to_user(folder: Path) -> bool:
-    status = folder.stat()
+def _belongs_to_user(status: os.stat_result) -> bool:
     return status.st_uid == os.getuid() and not status.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
 
 
@@ -147,29 +221,46 @@ def _is_protected(folder: Path) -> bool:
     return trusted and (not shared or bool(status.st_mode & stat.S_ISVTX))
 
 
-def _user_cache() -> Path:
-    from platformdirs import user_cache_path
-
-    chosen = os.environ.get(CACHE_VARIABLE)
-    return Path(chosen) if chosen else Path(user_cache_path("reclick", appauthor=False))
-
-
-def _read_verified(path: Path) -> bytes | None:
-    """The payload of an entry, or None where there is no entry or its checksum does not fit."""
+def _read_entry(path: Path) -> bytes | None:
+    """The payload of an entry; None where there is none, or it is damaged, or somebody else's."""
     try:
-        content = path.read_bytes()
+        file = os.open(
+            path, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0)
+        )
     except FileNotFoundError:
         return None
+    with os.fdopen(file, "rb") as stream:
+        status = os.fstat(stream.fileno())
+        if os.name == "posix" and not _belongs_to_user(status):
+            return None
+        content = stream.read()
     checksum, payload = content[:CHECKSUM_BYTES], content[CHECKSUM_BYTES:]
-    return payload if hashlib.sha256(payload).digest() == checksum else None
+    if hashlib.sha256(payload).digest() != checksum:
+        return None
+    if time.time() - status.st_mtime > DAY:
+        with contextlib.suppress(OSError):
+            os.utime(path)  # it is in use
+    return payload
 
 
 @cache
+def _remove_unused(folder: Path) -> None:
+    """Remove entries that no process has used for long: of old versions, say. Once a process."""
+    oldest = time.time() - UNUSED_DAYS * DAY
+    for path in folder.iterdir():
+        with contextlib.suppress(OSError):
+            if path.stat().st_mtime < oldest:
+                path.unlink()
+
+
+# ---- the content of a kernel
+
+
 def content_key(function: FunctionType) -> str:
-    """A hash of everything of the sources that the machine code of a kernel depends on."""
+    """A hash of all sources that the machine code of a kernel depends on."""
     digest = hashlib.sha256()
     for part in _contents(function, set()):
-        digest.update(part)
+        digest.update(part + b"\0")
     return digest.hexdigest()
 
 
@@ -179,34 +270,83 @@ def _contents(function: FunctionType, visited: set[FunctionType]) -> Iterator[by
         return
     visited.add(function)
     yield from _code_contents(function.__code__, function.__doc__)
-    yield repr((function.__defaults__, function.__kwdefaults__)).encode()
-    for name in sorted(_global_names(function.__code__)):
-        value = function.__globals__.get(name)
-        if isinstance(value, numba.core.dispatcher.Dispatcher):
-            yield from _contents(value.py_func, visited)
-        elif isinstance(value, bool | int | float | str | tuple | np.generic):
-            yield f"{name}={value!r}".encode()
-        elif isinstance(value, np.ndarray):
-            yield name.encode() + str(value.dtype).encode() + value.tobytes()
+    yield from _value_contents((function.__defaults__, function.__kwdefaults__), visited)
+    for name, value in _outer_values(function):
+        yield name.encode()
+        yield from _value_contents(value, visited)
 
 
 def _code_contents(code: CodeType, docstring: str | None = None) -> Iterator[bytes]:
-    """Bytecode and constants, without the docstring."""
+    """Bytecode and constants, without the docstring. Names of local variables do not matter."""
     yield code.co_code
-    yield repr((code.co_names, code.co_argcount)).encode()
+    yield code.co_exceptiontable
+    yield repr((code.co_names, code.co_argcount, code.co_flags)).encode()
     for constant in code.co_consts:
         if docstring is not None and constant == docstring:
             continue
         if isinstance(constant, CodeType):
             yield from _code_contents(constant)
         else:
-            yield repr(constant).encode()
+            yield from _value_contents(constant, set())
 
 
-def _global_names(code: CodeType) -> set[str]:
+def _outer_values(function: FunctionType) -> Iterator[tuple[str, Any]]:
+    """What a kernel uses from outside: globals, closure variables and attributes of our modules."""
+    names = sorted(_used_names(function.__code__))
+    cells = zip(function.__code__.co_freevars, function.__closure__ or (), strict=True)
+    for name, cell in cells:
+        yield name, cell.cell_contents
+    for name in names:
+        value = function.__globals__.get(name)
+        if not isinstance(value, ModuleType):
+            yield name, value
+        elif value.__name__.split(".")[0] not in {"numpy", "math", "numba"}:
+            for attribute in names:
+                yield f"{name}.{attribute}", getattr(value, attribute, None)
+
+
+def _value_contents(value: Any, visited: set[FunctionType]) -> Iterator[bytes]:
+    """What numba compiles in of a constant: arrays whole, tuples by element, kernels by content."""
+    if isinstance(value, Dispatcher):
+        yield from _contents(value.py_func, visited)
+    elif isinstance(value, np.ndarray):
+        yield repr((value.dtype, value.shape)).encode() + value.tobytes()
+    elif isinstance(value, tuple | list):
+        yield f"{type(value).__name__} of {len(value)}".encode()
+        for each in value:
+            yield from _value_contents(each, visited)
+    elif isinstance(value, frozenset):
+        yield repr(sorted(map(repr, value))).encode()
+    elif isinstance(value, bool | int | float | complex | str | bytes | np.generic | type | None):
+        fields = getattr(value, "_fields", "") if isinstance(value, type) else ""
+        yield repr((value, fields)).encode()
+
+
+def _called_kernels(function: FunctionType) -> set[Any]:
+    """All kernels that a kernel calls, directly or not."""
+    found: set[Any] = set()
+    waiting = [function]
+    while waiting:
+        values = (value for _, value in _outer_values(waiting.pop()))
+        new = {value for value in values if isinstance(value, Dispatcher)} - found
+        found |= new
+        waiting += [each.py_func for each in new]
+    return found
+
+
+def _used_names(code: CodeType) -> set[str]:
     nested = (constant for constant in code.co_consts if isinstance(constant, CodeType))
-    return set(code.co_names).union(*map(_global_names, nested))
+    return set(code.co_names).union(*map(_used_names, nested))
 
 
-def _versions() -> tuple[str, ...]:
-    return (sys.version, numba.__version__, np.__version__)
+def _compiler() -> tuple[object, ...]:
+    """What machine code depends on besides sources, types and the processor."""
+    versions = (sys.version, numba.__version__, llvmlite.__version__, np.__version__)
+    config: Any = numba.config
+    options = (
+        config.BOUNDSCHECK,
+        str(config.OPT),
+        config.DEBUGINFO_DEFAULT,
+        sorted(OPTIONS.items()),
+    )
+    return (*versions, *options)

@@ -14,7 +14,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
-from contextvars import ContextVar
+from contextvars import ContextVar, copy_context
 from typing import TypeVar
 
 from reclick.errors import SettingError
@@ -148,7 +148,7 @@ def _shared_pool() -> ThreadPoolExecutor:
 
 def _forget_pool() -> None:
     """A forked process has none of the threads of its parent."""
-    global _pool, _pool_lock  # noqa: PLW0603
+    global _pool, _pool_lock
     _pool, _pool_lock = None, threading.Lock()
 
 
@@ -181,8 +181,11 @@ def prefetch(
     ready: queue.Queue[object] = queue.Queue(depth)
     stop = threading.Event()
     errors: list[BaseException] = []
-    worker = threading.Thread(
-        target=_fill_queue, args=(items, ready, stop, errors), name="reclick-prefetch", daemon=True
+    worker = threading.Thread(  # in the caller's context: progress is reported from there too
+        target=copy_context().run,
+        args=(_fill_queue, items, ready, stop, errors),
+        name="reclick-prefetch",
+        daemon=True,
     )
     worker.start()
     try:

@@ -8,6 +8,7 @@ terminal or a notebook, and a line every ten seconds elsewhere. `RECLICK_PROGRES
 
 from __future__ import annotations
 
+import itertools
 import os
 import sys
 import threading
@@ -33,6 +34,8 @@ def ignore_progress(what: str, done: int, total: int | None) -> None:
 
 
 _listener: ContextVar[Progress | None] = ContextVar("progress_listener", default=None)
+_display: ContextVar[Progress | None] = ContextVar("progress_display", default=None)
+_compilations = itertools.count(1)
 
 
 def report_progress(what: str, done: int, total: int | None = None) -> None:
@@ -40,6 +43,13 @@ def report_progress(what: str, done: int, total: int | None = None) -> None:
     listener = _listener.get()
     if listener is not None:
         listener(what, done, total)
+
+
+def report_compilation() -> None:
+    """Show that a kernel is being compiled, where there is a display: callers do not hear of it."""
+    display, number = _display.get(), next(_compilations)
+    if display is not None:
+        display("Compiling kernels, once", number, None)
 
 
 @contextmanager
@@ -62,7 +72,7 @@ def progress_to(listener: Progress) -> Iterator[None]:
 
 
 @contextmanager
-def track_progress(progress: ProgressOption, task: str) -> Iterator[None]:
+def track_progress(progress: ProgressOption, task: str = "") -> Iterator[None]:
     """Send the reports of a public function to its caller's `progress`, named after the task.
 
     Without one, an outer tracker goes on hearing them; where there is none, a display does.
@@ -84,11 +94,47 @@ def track_progress(progress: ProgressOption, task: str) -> Iterator[None]:
             yield
 
 
+@contextmanager
+def rename_progress(name: str) -> Iterator[None]:
+    """Give all reports of a block one name.
+
+    >>> with progress_to(lambda what, done, total: print(what, done)), rename_progress("Reading"):
+    ...     report_progress("sessions", 5)
+    Reading 5
+    """
+    listener = _listener.get() or ignore_progress
+    with progress_to(lambda what, done, total: listener(name, done, total)):
+        yield
+
+
+@contextmanager
+def count_progress(name: str) -> Iterator[None]:
+    """Count the reports of a block as steps of one name; the last report is complete.
+
+    >>> with progress_to(lambda *report: print(report)), count_progress("Fitting"):
+    ...     report_progress("trials", 1)
+    ('Fitting', 0, None)
+    ('Fitting', 1, None)
+    ('Fitting', 2, 2)
+    """
+    listener, steps = _listener.get() or ignore_progress, 0
+
+    def report(what: str, done: int, total: int | None) -> None:
+        nonlocal steps
+        steps += 1
+        listener(name, steps, None)
+
+    listener(name, 0, None)
+    with progress_to(report):
+        yield
+    listener(name, steps + 1, steps + 1)
+
+
 def _name_task(progress: Progress, task: str) -> Progress:
     def report(what: str, done: int, total: int | None) -> None:
         progress(f"{task}: {what}", done, total)
 
-    return report
+    return report if task else progress
 
 
 # ---- the display
@@ -101,9 +147,11 @@ def show_progress(delay: float = 0.0) -> Iterator[Progress]:
         yield ignore_progress
         return
     display = _Display(delay)
+    token = _display.set(display)
     try:
         yield display
     finally:
+        _display.reset(token)
         display.close()
 
 

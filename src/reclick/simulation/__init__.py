@@ -6,16 +6,14 @@ What is true of it is known, and saved beside the log. docs/simulation.md tells 
 from __future__ import annotations
 
 import json
-import os
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from reclick.runtime.atomic_write import write_files
+from reclick.runtime.filesystem import AnyPath, Location, as_path, write_files
 from reclick.simulation import labels as editors
 from reclick.simulation.files import refuse_other_weeks
 from reclick.simulation.market import make_market
@@ -35,13 +33,12 @@ class Simulation:
     labels: pa.Table  # query, ad, relevance 0 … 4
     truth: Truth
 
-    def save(self, folder: str | os.PathLike[str]) -> list[Path]:
+    def save(self, folder: Location) -> list[AnyPath]:
         """Write week1.parquet …, ads.parquet, labels.parquet, truth*.parquet and truth.json, each whole or not at all, and return their paths.
 
         >>> simulate(100, queries=5).save("market")  # doctest: +SKIP
         """
-        folder = Path(folder)
-        refuse_other_weeks(folder, len(self.weeks))
+        refuse_other_weeks(as_path(folder), len(self.weeks))
         writers = {
             name: partial(pq.write_table, table, compression="zstd")
             for name, table in self._tables().items()

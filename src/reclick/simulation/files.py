@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 
 from reclick.errors import SettingError
+from reclick.runtime.filesystem import AnyPath
 
 
-def refuse_other_weeks(folder: Path, weeks: int) -> None:
+def refuse_other_weeks(folder: AnyPath, weeks: int) -> None:
     """Refuse a folder with more weeks than are written: it would hold two simulations under one name."""
-    for path in sorted(folder.glob("week*.parquet")):
+    for path in folder.glob("week*.parquet"):
         number = re.fullmatch(r"week(\d+)\.parquet", path.name)
         if number and int(number[1]) > weeks:
             raise SettingError(

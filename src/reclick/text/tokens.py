@@ -2,14 +2,19 @@
 
 The choices, in one place:
 
-- Text is folded first: compatibility forms (full width, ligatures) become plain, case is folded (ß is ss), and the dotted and dotless i
-  are one letter, so that a word in capitals meets itself in small letters in every language. Trade mark signs are dropped.
-- A word is a run of letters, digits and the marks that belong to them (so Hindi and Thai vowels stay with their letters). Invisible
-  joiners, soft hyphens, variation selectors and direction marks are as if not there; the zero width space parts words, as Unicode says.
-- An apostrophe inside a word is part of it, however it is typed: don't, don’t. A hyphen or an underscore parts words: same-day, same day.
+- Text is folded first: compatibility forms (full width, ligatures) become plain, case is folded
+  (ß is ss), and the dotted and dotless i are one letter, so that a word in capitals equals itself
+  in small letters in every language. Trade mark signs are dropped.
+- A word is a run of letters, digits and the marks that belong to them (so Hindi and Thai vowels
+  stay with their letters). Invisible joiners, soft hyphens, variation selectors and direction marks
+  are ignored; the zero width space separates words, as Unicode says.
+- An apostrophe inside a word is part of it, however it is typed: don't, don’t. A hyphen or an
+  underscore separates words: same-day, same day.
 - A number keeps its inner signs, its currency and its percent: 24/7, 9:30, 1,000.50, $49, 50%.
-- Emoji and other symbols are not words. Scripts written without spaces give one token per run between spaces or punctuation.
-- Stop words are dropped after folding: function words only, without those that sell (off, now, no, same, more).
+- Emoji and other symbols are not words. Scripts written without spaces give one token per run
+  between spaces or punctuation.
+- Stop words are dropped after folding: function words only, without those that sell (off, now, no,
+  same, more).
 - The display URL is folded, loses its scheme and its last slash, and is never a stop word.
 """
 
@@ -27,7 +32,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from reclick.data.batch import Int32, Int64
+from reclick.data.ragged import Int32, Int64, run_indices, starts_from_sizes
 from reclick.errors import LogError
 
 FUNCTION_WORDS = """
@@ -44,27 +49,20 @@ FUNCTION_WORDS = """
     don't doesn't didn't isn't aren't wasn't weren't can't won't couldn't wouldn't shouldn't
 """
 STOP_WORDS = frozenset(FUNCTION_WORDS.split())
-FIELDS = ("title", "description", "display_url")
-BLOCK = 65_536  # ads to a block: large enough to be fast, small enough for memory
+TEXT_COLUMNS = ("title", "description", "display_url")
+ADS_PER_BLOCK = 65_536  # large enough to be fast, small enough for memory
 
-IGNORED = [
-    0xAD,
-    0x34F,
-    0x61C,
-    *range(0x180B, 0x1810),
-    *range(0x200C, 0x2010),
-    *range(0x202A, 0x202F),
-    *range(0x2060, 0x2070),
-]
-IGNORED += [*range(0xFE00, 0xFE10), 0xFEFF, *range(0xE0000, 0xE0200)]
+INVISIBLE = [0xAD, 0x34F, 0x61C, 0xFEFF]
+INVISIBLE += [*range(0x180B, 0x1810), *range(0x200C, 0x2010), *range(0x202A, 0x202F)]
+INVISIBLE += [*range(0x2060, 0x2070), *range(0xFE00, 0xFE10), *range(0xE0000, 0xE0200)]
 TRADE_MARKS = "©®℠℡™"
 APOSTROPHES = "’‘‛ʼ＇´`"
-PLAIN = str.maketrans(
-    dict.fromkeys(IGNORED)
+FOLDED_SIGNS = str.maketrans(
+    dict.fromkeys(INVISIBLE)
     | {ord(sign): None for sign in TRADE_MARKS}
     | {ord(sign): "'" for sign in APOSTROPHES}
 )
-ASCII_PLAIN = str.maketrans({"_": " ", "`": "'"})
+ASCII_SIGNS = str.maketrans({"_": " ", "`": "'"})
 DOTTED = re.compile("i\u0307+")
 SCHEME = re.compile(r"[a-z][a-z0-9+.\-]*://|//")
 
@@ -74,19 +72,19 @@ def tokens(
 ) -> list[str]:
     """Return the tokens of one ad, repeats included.
 
-    >>> tokens("Bonded & Insured Plumber", "Don’t wait, the plumber’s here 24/7!", "https://A.example/")
-    ['bonded', 'insured', 'plumber', 'wait', "plumber's", '24/7', 'a.example']
+    >>> tokens("Bonded & Insured Plumber", "Don’t wait, the plumber’s here!", "https://A.example/")
+    ['bonded', 'insured', 'plumber', 'wait', "plumber's", 'a.example']
     """
-    stop_words = _folded(stop_words)
+    stop_words = _fold_stop_words(stop_words)
     words = [
         word for field in (title, description) for word in _words(field) if word not in stop_words
     ]
-    return words + _url(display_url)
+    return words + _url_token(display_url)
 
 
 @dataclass(frozen=True, slots=True)
 class AdTokens:
-    """The tokens of many ads, as codes laid end to end: those of ad i are token[offsets[i]:offsets[i + 1]]."""
+    """The tokens of ads, as codes laid end to end: ad i has token[offsets[i]:offsets[i + 1]]."""
 
     ads: pa.StringArray  # [ad] in the table's order
     vocabulary: pa.StringArray  # [word]
@@ -99,14 +97,16 @@ class AdTokens:
     def words(self, ad: int) -> list[str]:
         """Return the tokens of the ad in row `ad`.
 
-        >>> AdTokens(pa.array(["x", "y"]), pa.array(["fast", "plumber"]), np.array([0, 1, 3]), np.array([0, 1, 0], np.int32)).words(1)
+        >>> ads, vocabulary = pa.array(["x", "y"]), pa.array(["fast", "plumber"])
+        >>> token = np.array([0, 1, 0], np.int32)
+        >>> AdTokens(ads, vocabulary, np.array([0, 1, 3]), token).words(1)
         ['plumber', 'fast']
         """
         codes = self.token[self.offsets[ad] : self.offsets[ad + 1]]
         return [self.vocabulary[code].as_py() for code in codes.tolist()]
 
     def to_tables(self) -> dict[str, pa.Table]:
-        """Return the tables `ads` (ad, tokens) and `vocabulary` (word) that `from_tables` takes back."""
+        """Return the tables `ads` (ad, tokens) and `vocabulary` (word) for `from_tables`."""
         lists = pa.LargeListArray.from_arrays(pa.array(self.offsets), pa.array(self.token))
         return {
             "ads": pa.table({"ad": self.ads, "tokens": lists}),
@@ -117,17 +117,18 @@ class AdTokens:
     def from_tables(cls, tables: Mapping[str, pa.Table]) -> AdTokens:
         """Rebuild from the tables of `to_tables`.
 
-        >>> kept = AdTokens(pa.array(["x"]), pa.array(["fast", "plumber"]), np.array([0, 2]), np.array([0, 1], np.int32))
-        >>> AdTokens.from_tables(kept.to_tables()).words(0)
+        >>> ads, vocabulary = pa.array(["x"]), pa.array(["fast", "plumber"])
+        >>> text = AdTokens(ads, vocabulary, np.array([0, 2]), np.array([0, 1], np.int32))
+        >>> AdTokens.from_tables(text.to_tables()).words(0)
         ['fast', 'plumber']
         """
-        lists = _whole(tables["ads"]["tokens"], pa.large_list(pa.int32()))
+        lists = _as_one_array(tables["ads"]["tokens"], pa.large_list(pa.int32()))
         sizes = pc.list_value_length(lists).to_numpy(zero_copy_only=False)
         token = lists.flatten().to_numpy(zero_copy_only=False)
         return cls(
             _strings(tables["ads"]["ad"]),
             _strings(tables["vocabulary"]["word"]),
-            _offsets(sizes),
+            starts_from_sizes(sizes),
             token.astype(np.int32, copy=False),
         )
 
@@ -135,34 +136,36 @@ class AdTokens:
 def tokenise(ads_table: pa.Table, *, stop_words: Collection[str] = STOP_WORDS) -> AdTokens:
     """Tokenise every ad of a table with string columns ad, title, description, display_url.
 
-    No token crosses white space, so each distinct piece between spaces is read once, however many ads hold it.
+    No token crosses white space, so each distinct piece between spaces is read once, however many
+    ads hold it.
 
-    >>> ads = pa.table({"ad": ["x"], "title": ["Fast Plumber"], "description": ["Fast!"], "display_url": ["x.example"]})
-    >>> tokenise(ads).words(0)
+    >>> texts = {"title": ["Fast Plumber"], "description": ["Fast!"], "display_url": ["x.example"]}
+    >>> tokenise(pa.table({"ad": ["x"], **texts})).words(0)
     ['fast', 'plumber', 'fast', 'x.example']
     """
-    _refuse_bad_columns(ads_table)
+    _check_columns(ads_table)
     ids = _strings(ads_table["ad"])
-    _refuse_repeated(ids)
-    codes = _Codes(stop_words)
+    _check_distinct(ids)
+    coder = _TokenCoder(stop_words)
     sizes, token = [np.zeros(0, np.int64)], [np.zeros(0, np.int32)]
-    for start in range(0, len(ids), BLOCK):
-        block_sizes, block_token = _code_block(ads_table.slice(start, BLOCK), codes)
+    for start in range(0, len(ids), ADS_PER_BLOCK):
+        block_sizes, block_token = _encode_block(ads_table.slice(start, ADS_PER_BLOCK), coder)
         sizes.append(block_sizes)
         token.append(block_token)
-    return AdTokens(ids, codes.vocabulary(), _offsets(np.concatenate(sizes)), np.concatenate(token))
+    offsets = starts_from_sizes(np.concatenate(sizes))
+    return AdTokens(ids, coder.vocabulary(), offsets, np.concatenate(token))
 
 
-class _Codes:
-    """A code for each word in order of appearance, and the codes of each piece of text and of each display URL met so far."""
+class _TokenCoder:
+    """A code for each word in order of appearance, and the codes of each piece and URL so far."""
 
     def __init__(self, stop_words: Collection[str]) -> None:
-        self.stop_words = _folded(stop_words)
+        self.stop_words = _fold_stop_words(stop_words)
         self.words: dict[str, int] = {}
         self.pieces: dict[str, list[int]] = {}
         self.urls: dict[str, list[int]] = {}
 
-    def of_piece(self, piece: str) -> list[int]:
+    def encode_piece(self, piece: str) -> list[int]:
         """Return the codes of the words in a piece of title or description."""
         if piece not in self.pieces:
             self.pieces[piece] = self._codes(
@@ -170,10 +173,10 @@ class _Codes:
             )
         return self.pieces[piece]
 
-    def of_url(self, url: str) -> list[int]:
+    def encode_url(self, url: str) -> list[int]:
         """Return the code of a display URL, or none when it is empty."""
         if url not in self.urls:
-            self.urls[url] = self._codes(_url(url))
+            self.urls[url] = self._codes(_url_token(url))
         return self.urls[url]
 
     def vocabulary(self) -> pa.StringArray:
@@ -184,70 +187,70 @@ class _Codes:
         return [self.words.setdefault(word, len(self.words)) for word in words]
 
 
-def _code_block(ads: pa.Table, codes: _Codes) -> tuple[Int64, Int32]:
+def _encode_block(ads: pa.Table, coder: _TokenCoder) -> tuple[Int64, Int32]:
     """Return the number of tokens of each ad, and all the codes end to end."""
     split = [pc.utf8_split_whitespace(_strings(ads[name])) for name in ("title", "description")]
-    texts = [_code_pieces(lists.flatten(), codes.of_piece) for lists in split]
-    urls = _code_pieces(_strings(ads["display_url"]), codes.of_url)
+    texts = [_encode_pieces(lists.flatten(), coder.encode_piece) for lists in split]
+    urls = _encode_pieces(_strings(ads["display_url"]), coder.encode_url)
     sizes = [
-        _sums(text[0], pc.list_value_length(lists).to_numpy())
+        _sum_lists(text[0], pc.list_value_length(lists).to_numpy())
         for text, lists in zip(texts, split, strict=True)
     ]
     return _interleave([*sizes, urls[0]], [texts[0][1], texts[1][1], urls[1]])
 
 
-def _code_pieces(pieces: pa.StringArray, code: Callable[[str], list[int]]) -> tuple[Int64, Int32]:
+def _encode_pieces(
+    pieces: pa.StringArray, encode: Callable[[str], list[int]]
+) -> tuple[Int64, Int32]:
     """Return the number of tokens of each piece, and all the codes end to end."""
     encoded = pieces.dictionary_encode()
-    found = [code(piece) for piece in encoded.dictionary.to_pylist()]
-    sizes = np.fromiter(map(len, found), np.int64, len(found))
-    values = np.fromiter(chain.from_iterable(found), np.int32, sizes.sum())
-    return _gather(sizes, values, encoded.indices.to_numpy())
+    lists = [encode(piece) for piece in encoded.dictionary.to_pylist()]
+    sizes = np.fromiter(map(len, lists), np.int64, len(lists))
+    values = np.fromiter(chain.from_iterable(lists), np.int32, sizes.sum())
+    return _take_lists(sizes, values, encoded.indices.to_numpy())
 
 
-def _sums(values: Int64, sizes: npt.NDArray[np.integer]) -> Int64:
+def _sum_lists(values: Int64, sizes: npt.NDArray[np.integer]) -> Int64:
     """Add up lists laid end to end, the empty ones too."""
-    return np.diff(_offsets(values)[_offsets(sizes)])
+    return np.diff(starts_from_sizes(values)[starts_from_sizes(sizes)])
 
 
 def _interleave(sizes: list[Int64], values: list[Int32]) -> tuple[Int64, Int32]:
-    """Lay the first list of each source, then the second of each, and so on: the size of each such row, and the values."""
+    """Lay the first list of each source, then the second of each, and so on: sizes and values."""
     count = len(sizes[0])
     rows = np.arange(len(sizes) * count).reshape(len(sizes), count).T.reshape(-1)
-    return np.sum(sizes, axis=0), _gather(np.concatenate(sizes), np.concatenate(values), rows)[1]
+    return np.sum(sizes, axis=0), _take_lists(np.concatenate(sizes), np.concatenate(values), rows)[
+        1
+    ]
 
 
-def _gather(sizes: Int64, values: Int32, rows: npt.NDArray[np.integer]) -> tuple[Int64, Int32]:
-    """Lay the lists of the given rows end to end: the size of each, and the values."""
-    starts, taken = _offsets(sizes), sizes[rows]
-    offsets = _offsets(taken)
-    places = np.arange(offsets[-1]) + np.repeat(starts[rows] - offsets[:-1], taken)
-    return taken, values[places]
-
-
-def _offsets(sizes: npt.NDArray[np.integer]) -> Int64:
-    return np.concatenate([[0], np.cumsum(sizes, dtype=np.int64)])
+def _take_lists(sizes: Int64, values: Int32, rows: npt.NDArray[np.integer]) -> tuple[Int64, Int32]:
+    """Lay the lists of these rows end to end: the size of each, and the values."""
+    indices, _ = run_indices(starts_from_sizes(sizes), rows.astype(np.int64, copy=False))
+    return sizes[rows], values[indices]
 
 
 def _words(text: str) -> list[str]:
     """Return the words of a text, in order."""
     if text.isascii():
-        return list(_ascii_words().findall(text.lower().translate(ASCII_PLAIN)))
+        return list(_ascii_words().findall(text.lower().translate(ASCII_SIGNS)))
     return list(_unicode_words().findall(_fold(text).replace("_", " ").replace("\u2044", "/")))
 
 
 def _fold(text: str) -> str:
-    """Fold case, compatibility forms and the dots of i; composed again at the end, because folding case may decompose."""
-    folded = unicodedata.normalize("NFKC", text.translate(PLAIN)).casefold()
-    return unicodedata.normalize("NFKC", DOTTED.sub("i", folded.translate(PLAIN).replace("ı", "i")))
+    """Fold case, compatibility forms and the dots of i; folding may decompose, so compose again."""
+    folded = unicodedata.normalize("NFKC", text.translate(FOLDED_SIGNS)).casefold()
+    return unicodedata.normalize(
+        "NFKC", DOTTED.sub("i", folded.translate(FOLDED_SIGNS).replace("ı", "i"))
+    )
 
 
-def _folded(stop_words: Collection[str]) -> frozenset[str]:
+def _fold_stop_words(stop_words: Collection[str]) -> frozenset[str]:
     """Fold the caller's own stop words as the words they meet are folded."""
     return STOP_WORDS if stop_words is STOP_WORDS else frozenset(map(_fold, stop_words))
 
 
-def _url(display_url: str) -> list[str]:
+def _url_token(display_url: str) -> list[str]:
     """Return the token of a display URL, or nothing when it is empty."""
     url = display_url.strip()
     url = url.lower() if url.isascii() else _fold(url)
@@ -267,7 +270,7 @@ def _unicode_words() -> re.Pattern[str]:
 
 
 def _pattern(marks: str, currency: str) -> re.Pattern[str]:
-    """Compile: runs of word characters joined by apostrophes, or by . , / : between digits, with the number's own signs."""
+    """Runs of word characters joined by apostrophes, or by . , / : between digits, with signs."""
     run = rf"\w[\w{marks}]*"
     return re.compile(
         rf"(?:[{currency}](?=\d))?{run}(?:(?:'|(?<=\d)[.,/:](?=\d)){run})*(?:(?<=\d)[%{currency}])?"
@@ -275,11 +278,11 @@ def _pattern(marks: str, currency: str) -> re.Pattern[str]:
 
 
 def _marks() -> Iterator[str]:
-    """Yield the combining marks that a pattern's word class leaves out, as ranges of a character class."""
+    """Yield the combining marks that a pattern's word class leaves out, as character ranges."""
     codes = [
         code
         for code in range(0x300, 0x1F000)
-        if unicodedata.category(chr(code)) in {"Mn", "Mc"} and code not in PLAIN
+        if unicodedata.category(chr(code)) in {"Mn", "Mc"} and code not in FOLDED_SIGNS
     ]
     first = last = codes[0]
     for code in [*codes[1:], 0]:
@@ -289,33 +292,36 @@ def _marks() -> Iterator[str]:
         last = code
 
 
-def _refuse_bad_columns(table: pa.Table) -> None:
-    for name in ("ad", *FIELDS):
+def _check_columns(table: pa.Table) -> None:
+    for name in ("ad", *TEXT_COLUMNS):
         if name not in table.column_names:
             raise LogError(
-                f"ads table: no column {name!r}, only {', '.join(table.column_names)}. It needs ad, title, description, display_url."
+                f"ads table: no column {name!r}, only {', '.join(table.column_names)}. "
+                "It needs ad, title, description, display_url."
             )
         if table[name].null_count:
             raise LogError(
-                f"ads table: {table[name].null_count} nulls in column {name!r}. Fill them with empty text, or drop those ads."
+                f"ads table: {table[name].null_count} nulls in column {name!r}. "
+                "Fill them with empty text, or drop those ads."
             )
 
 
-def _refuse_repeated(ads: pa.StringArray) -> None:
+def _check_distinct(ads: pa.StringArray) -> None:
     repeats = len(ads) - pc.count_distinct(ads).as_py()
     if repeats:
         counts = pc.value_counts(ads)
         example = counts.filter(pc.greater(counts.field("counts"), 1))[0].as_py()
         raise LogError(
-            f"ads: {repeats} ids come again, such as {example['values']!r} ({example['counts']} times). Keep one row for each ad."
+            f"ads: {repeats} ids come again, such as {example['values']!r} "
+            f"({example['counts']} times). Keep one row for each ad."
         )
 
 
 def _strings(column: pa.ChunkedArray) -> pa.StringArray:
-    return _whole(column, pa.string())
+    return _as_one_array(column, pa.string())
 
 
-def _whole(column: pa.ChunkedArray, kind: pa.DataType) -> pa.Array:
+def _as_one_array(column: pa.ChunkedArray, kind: pa.DataType) -> pa.Array:
     chunks = column.cast(kind).chunks
     return (
         chunks[0]

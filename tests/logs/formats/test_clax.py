@@ -14,10 +14,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from reclick.errors import LogError
-from reclick.logs.files.archive import LogFile
+from reclick.logs.files.log_file import LogFile
+from reclick.logs.files.source import SESSION_SCHEMA
 from reclick.logs.formats import clax
-from reclick.logs.formats.base import SESSIONS, Found
-from reclick.logs.formats.clax import CLAX
+from reclick.logs.formats.base import ReadReport
+from reclick.logs.formats.clax import FORMAT as CLAX
 
 Row = dict[str, Any]
 NO_ORDER = "clicks without an order, taken from the top down"
@@ -28,13 +29,13 @@ GAP, SORTED, FROM_ZERO = (
 )
 
 
-def read_file(path: Path, columns: dict[str, str] | None = None) -> tuple[list[Row], Found]:
-    found = Found()
-    batches = list(CLAX.read([LogFile(str(path), path.name)], found, columns or {}))
+def read_file(path: Path, columns: dict[str, str] | None = None) -> tuple[list[Row], ReadReport]:
+    report = ReadReport()
+    batches = list(CLAX.read([LogFile(str(path), path.name)], report, columns or {}))
     for batch in batches:
-        assert batch.schema == SESSIONS
+        assert batch.schema == SESSION_SCHEMA
         batch.validate(full=True)
-    return [row for batch in batches for row in batch.to_pylist()], found
+    return [row for batch in batches for row in batch.to_pylist()], report
 
 
 def write_parquet(folder: Path, rows: list[Row] | pa.Table) -> Path:
@@ -62,11 +63,11 @@ def pages(rows: list[Row]) -> list[tuple[str, list[str], list[int]]]:
     return [(row["query"], row["ads"], row["clicks"]) for row in rows]
 
 
-def faults(found: Found) -> list[tuple[str, int]]:
+def faults(report: ReadReport) -> list[tuple[str, int]]:
     return sorted(
         (
             (reason, example.row)
-            for reason, examples in found.faults.examples.items()
+            for reason, examples in report.bad_rows.examples.items()
             for example in examples
         ),
         key=lambda fault: fault[1],
@@ -74,7 +75,7 @@ def faults(found: Found) -> list[tuple[str, int]]:
 
 
 def test_pages_with_a_mask_are_read_and_padding_is_cut(read: Any) -> None:
-    rows, found = read(
+    rows, report = read(
         [
             {
                 "query_id": 5,
@@ -94,13 +95,13 @@ def test_pages_with_a_mask_are_read_and_padding_is_cut(read: Any) -> None:
     )
     assert pages(rows) == [("5", ["31", "7"], [1, 2]), ("6", ["7", "0", "31"], [])]
     assert [row["session_id"] for row in rows] == [None, None]
-    assert found.notes == {NO_ORDER: 1}
-    assert not found.faults.dropped
+    assert report.notes == {NO_ORDER: 1}
+    assert not report.bad_rows.dropped
 
 
 @pytest.mark.parametrize("mask", [[1, 0, 1], [1.0, 0.0, 1.0], [True, False, True]])
 def test_a_mask_may_be_numbers_and_may_hide_slots_in_the_middle(read: Any, mask: list[Any]) -> None:
-    rows, found = read(
+    rows, report = read(
         [
             {
                 "query_id": 1,
@@ -112,7 +113,7 @@ def test_a_mask_may_be_numbers_and_may_hide_slots_in_the_middle(read: Any, mask:
         ]
     )
     assert pages(rows) == [("1", ["4", "6"], [2])]
-    assert found.notes == {GAP: 1}
+    assert report.notes == {GAP: 1}
 
 
 def test_the_number_of_filled_slots_tells_padding_too(read: Any) -> None:
@@ -136,13 +137,13 @@ def test_without_a_mask_slots_at_the_end_without_an_ad_or_a_position_are_padding
 ) -> None:
     if row["clicks"][-1] is None:
         row = row | {"clicks": [0, 1, 0]}
-    rows, found = read([{"query_id": 1} | row])
+    rows, report = read([{"query_id": 1} | row])
     assert pages(rows) == [("1", ["4", "5"], [2])]
-    assert not found.faults.dropped
+    assert not report.bad_rows.dropped
 
 
 def test_slots_are_sorted_by_position_and_gaps_are_told(read: Any) -> None:
-    rows, found = read(
+    rows, report = read(
         [
             {"query_id": 1, "doc_ids": [30, 10, 20], "positions": [3, 1, 2], "clicks": [1, 0, 1]},
             {"query_id": 1, "doc_ids": [10, 50], "positions": [1, 5], "clicks": [0, 1]},
@@ -154,15 +155,15 @@ def test_slots_are_sorted_by_position_and_gaps_are_told(read: Any) -> None:
         ("1", ["10", "50"], [2]),
         ("1", ["11", "12"], [2]),
     ]
-    assert found.notes == {SORTED: 2, GAP: 2, NO_ORDER: 1}
+    assert report.notes == {SORTED: 2, GAP: 2, NO_ORDER: 1}
 
 
 def test_positions_from_zero_are_understood_by_the_first_slot(read: Any) -> None:
-    rows, found = read(
+    rows, report = read(
         [{"query_id": 1, "doc_ids": [4, 5, 0], "positions": [0, 1, 0], "clicks": [1, 0, 0]}]
     )
     assert pages(rows) == [("1", ["4", "5"], [1])]
-    assert found.notes == {FROM_ZERO: 1}
+    assert report.notes == {FROM_ZERO: 1}
 
 
 def test_text_ids_and_session_ids_are_kept(read: Any) -> None:
@@ -181,11 +182,11 @@ def test_text_ids_and_session_ids_are_kept(read: Any) -> None:
 
 
 def test_pair_ids_without_queries_stand_under_one_query_and_it_is_told(read: Any) -> None:
-    rows, found = read(
+    rows, report = read(
         [{"query_doc_ids": [4, 5], "clicks": [0, 1]}, {"query_doc_ids": [6], "clicks": [0]}]
     )
     assert pages(rows) == [("all", ["4", "5"], [2]), ("all", ["6"], [])]
-    assert found.notes == {"no query in the log, all pages under one": 2}
+    assert report.notes == {"no query in the log, all pages under one": 2}
 
 
 def test_the_names_of_the_sets_on_hugging_face_are_known(read: Any) -> None:
@@ -247,36 +248,36 @@ FINE = {"query_id": "q", "doc_ids": ["a", "b"], "positions": [1, 2], "clicks": [
 def test_a_bad_row_is_told_with_its_number_and_the_others_are_kept(
     read: Any, reason: str, change: Row
 ) -> None:
-    rows, found = read([FINE, FINE | change, FINE])
+    rows, report = read([FINE, FINE | change, FINE])
     assert pages(rows) == [("q", ["a", "b"], [1])] * 2
-    assert faults(found) == [(reason, 2)]
+    assert faults(report) == [(reason, 2)]
 
 
 def test_many_bad_rows_are_told_each(read: Any) -> None:
-    rows, found = read([row for _, change in BAD for row in (FINE | change, FINE)])
+    rows, report = read([row for _, change in BAD for row in (FINE | change, FINE)])
     assert pages(rows) == [("q", ["a", "b"], [1])] * len(BAD)
-    assert sum(found.faults.dropped.values()) == len(BAD)
-    assert found.faults.dropped["not readable"] == sum(
+    assert sum(report.bad_rows.dropped.values()) == len(BAD)
+    assert report.bad_rows.dropped["not readable"] == sum(
         reason == "not readable" for reason, _ in BAD
     )
 
 
 def test_a_click_on_padding_is_bad(read: Any) -> None:
-    rows, found = read(
+    rows, report = read(
         [{"query_id": 1, "doc_ids": [4, 5], "clicks": [0, 1], "mask": [True, False]}]
     )
     assert rows == []
-    assert faults(found) == [("click on an ad not shown", 1)]
+    assert faults(report) == [("click on an ad not shown", 1)]
 
 
 def test_rows_keep_their_numbers_over_batches(read: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(clax, "BATCH", 2)
+    monkeypatch.setattr(clax, "BATCH_SESSIONS", 2)
     wanted = [FINE | {"query_id": f"q{number}"} for number in range(7)]
-    rows, found = read(
+    rows, report = read(
         [*wanted[:3], FINE | {"clicks": [0, 2]}, *wanted[3:], FINE | {"query_id": ""}]
     )
     assert pages(rows) == [(row["query_id"], ["a", "b"], [1]) for row in wanted]
-    assert faults(found) == [("not readable", 4), ("no query", 9)]
+    assert faults(report) == [("not readable", 4), ("no query", 9)]
 
 
 BAD_LINES = [
@@ -295,17 +296,17 @@ def test_a_bad_line_is_told_and_the_others_are_kept(tmp_path: Path, bad: str) ->
     path = tmp_path / "log.jsonl"
     fine = '{"query_id": "q", "doc_ids": ["a", -1], "clicks": [true, false]}'
     path.write_text(f"\n{fine}\n\n{bad}\n{fine}")
-    rows, found = read_file(path)
+    rows, report = read_file(path)
     assert pages(rows) == [("q", ["a"], [1])] * 2
-    assert faults(found) == [("not readable", 4)]
+    assert faults(report) == [("not readable", 4)]
 
 
 def test_lines_of_mixed_ids_are_read_as_text(tmp_path: Path) -> None:
-    rows, found = read_file(
+    rows, report = read_file(
         write_lines(tmp_path, [{"query_id": 1, "doc_ids": [4, "b", -1], "clicks": [0, 1.0, 0]}])
     )
     assert pages(rows) == [("1", ["4", "b"], [2])]
-    assert not found.faults.dropped
+    assert not report.bad_rows.dropped
 
 
 TYPES = [
@@ -339,13 +340,13 @@ def test_every_type_that_arrow_writes_ids_and_clicks_in_is_read(
         pa.array([ids], ads),
         pa.array([hits], clicks),
     ]
-    rows, found = read_file(
+    rows, report = read_file(
         write_parquet(
             tmp_path, pa.Table.from_arrays(arrays, names=["query_id", "doc_ids", "clicks"])
         )
     )
     assert pages(rows) == [("1", ["4", "5"], [2])]
-    assert not found.faults.dropped
+    assert not report.bad_rows.dropped
 
 
 def test_a_bad_row_whose_text_is_not_utf8_is_told_too(tmp_path: Path) -> None:
@@ -353,18 +354,18 @@ def test_a_bad_row_whose_text_is_not_utf8_is_told_too(tmp_path: Path) -> None:
         pa.array([0, 2], pa.int32()),
         pa.array([b"\xff", b""]).cast(pa.string(), safe=False).cast(pa.string()),
     )
-    rows, found = read_file(
+    rows, report = read_file(
         write_parquet(tmp_path, pa.table({"query_id": ["q"], "doc_ids": ads, "clicks": [[0, 0]]}))
     )
     assert rows == []
-    assert [example.got for example in found.faults.examples["null ad"]] == [
+    assert [example.got for example in report.bad_rows.examples["null ad"]] == [
         "ads text that is not UTF-8"
     ]
 
 
 @pytest.mark.parametrize("missing", ["query_id", "doc_ids", "clicks"])
 def test_a_missing_column_is_an_error_that_says_how_to_name_it(read: Any, missing: str) -> None:
-    with pytest.raises(LogError, match=rf'part-0\.\w+ has no column {missing}.*columns={{"'):
+    with pytest.raises(LogError, match=rf'part-0\.\w+ has no column {missing}.*columns={{''):
         read([{name: value for name, value in FINE.items() if name != missing}])
 
 
@@ -384,14 +385,14 @@ def test_a_damaged_file_and_one_in_an_archive_are_errors(tmp_path: Path) -> None
     with pytest.raises(LogError, match=r"part-0\.parquet cannot be read as Parquet"):
         read_file(path)
     with pytest.raises(LogError, match="Unpack it"):
-        list(CLAX.read([LogFile("a.zip", "a.zip/x.parquet", "x.parquet")], Found(), {}))
+        list(CLAX.read([LogFile("a.zip", "a.zip/x.parquet", "x.parquet")], ReadReport(), {}))
 
 
-def test_progress_is_told_in_bytes(tmp_path: Path) -> None:
+def test_the_bytes_read_are_counted(tmp_path: Path) -> None:
     for path in (write_parquet(tmp_path, [FINE] * 4), write_lines(tmp_path, [FINE] * 4)):
-        told: list[int] = []
-        list(CLAX.read([LogFile(str(path), path.name)], Found(told=told.append), {}))
-        assert sum(told) == path.stat().st_size
+        report = ReadReport()
+        list(CLAX.read([LogFile(str(path), path.name)], report, {}))
+        assert report.read_bytes == path.stat().st_size
 
 
 def test_it_is_recognised_and_other_files_are_not(tmp_path: Path) -> None:
@@ -435,9 +436,9 @@ def test_random_sessions_padded_and_shuffled_come_back_as_they_were(
 ) -> None:
     rows = [_padded(query, ads, clicks, random, told_by) for query, ads, clicks in wanted]
     for writer in WRITERS.values():
-        got, found = read_file(writer(tmp_path_factory.mktemp("clax"), rows))
+        got, report = read_file(writer(tmp_path_factory.mktemp("clax"), rows))
         assert pages(got) == [(query, ads, sorted(clicks)) for query, ads, clicks in wanted]
-        assert not found.faults.dropped
+        assert not report.bad_rows.dropped
 
 
 def _padded(query: str, ads: list[str], clicks: set[int], random: Any, told_by: str) -> Row:
@@ -460,6 +461,6 @@ def _padded(query: str, ads: list[str], clicks: set[int], random: Any, told_by: 
 
 
 def test_a_null_click_in_the_padding_is_nothing(read: Any) -> None:
-    rows, found = read([{"query_id": 1, "doc_ids": [3, 4, -1], "clicks": [1, 0, None]}])
+    rows, report = read([{"query_id": 1, "doc_ids": [3, 4, -1], "clicks": [1, 0, None]}])
     assert pages(rows) == [("1", ["3", "4"], [1])]
-    assert not faults(found)
+    assert not faults(report)

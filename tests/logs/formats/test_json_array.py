@@ -13,10 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from reclick.errors import LogError
-from reclick.logs.files.archive import LogFile
-from reclick.logs.formats.base import Found
-from reclick.logs.formats.helpers import json_array
-from reclick.logs.formats.helpers.json_array import Values, as_lines
+from reclick.logs.files import log_file
+from reclick.logs.files.log_file import JsonArrayStream, LogFile, as_json_lines
+from reclick.logs.formats.base import ReadReport
 from reclick.logs.formats.helpers.json_records import first_objects, read_objects
 from tests.support.line_logs import started
 
@@ -31,17 +30,17 @@ WRITTEN = {
 }
 
 
-def objects(file: LogFile) -> tuple[list[tuple[int, Any]], Found]:
-    found = Found()
-    return list(read_objects(file, found)), found
+def objects(file: LogFile) -> tuple[list[tuple[int, Any]], ReadReport]:
+    report = ReadReport()
+    return list(read_objects(file, report)), report
 
 
 @pytest.mark.parametrize("way", WRITTEN)
 def test_an_array_is_read_record_by_record_however_it_is_written(tmp_path: Path, way: str) -> None:
     file = started(tmp_path, WRITTEN[way], "log.json")
-    read, found = objects(file)
+    read, report = objects(file)
     assert read == [(1, ONE), (2, TWO)]
-    assert not found.faults.dropped
+    assert not report.bad_rows.dropped
     assert first_objects(file) == [ONE, TWO]
 
 
@@ -51,9 +50,9 @@ def test_an_array_may_be_gzipped(tmp_path: Path) -> None:
 
 
 def test_what_is_no_object_in_an_array_is_told_by_its_place(tmp_path: Path) -> None:
-    read, found = objects(started(tmp_path, json.dumps([ONE, 5, ["x"], TWO]), "log.json"))
+    read, report = objects(started(tmp_path, json.dumps([ONE, 5, ["x"], TWO]), "log.json"))
     assert read == [(1, ONE), (4, TWO)]
-    assert [(each.row, each.got) for each in found.faults.examples["not readable"]] == [
+    assert [(each.row, each.got) for each in report.bad_rows.examples["not readable"]] == [
         (2, "expected a JSON object, got 5"),
         (3, "expected a JSON object, got ['x']"),
     ]
@@ -63,9 +62,9 @@ def test_what_is_no_object_in_an_array_is_told_by_its_place(tmp_path: Path) -> N
     "text", ['[1]\n{"id": "a"}\n', '[{"id": "b"}]\n{"id": "a"}\n', "[]\n" + json.dumps(ONE)]
 )
 def test_lines_of_which_the_first_is_a_list_stay_lines(tmp_path: Path, text: str) -> None:
-    read, found = objects(started(tmp_path, text, "log.json"))
+    read, report = objects(started(tmp_path, text, "log.json"))
     assert read == [(2, ONE)]
-    assert [each.row for each in found.faults.examples["not readable"]] == [1]
+    assert [each.row for each in report.bad_rows.examples["not readable"]] == [1]
 
 
 @pytest.mark.parametrize(
@@ -73,14 +72,14 @@ def test_lines_of_which_the_first_is_a_list_stay_lines(tmp_path: Path, text: str
     [
         (
             b'[{"id": "a"}, {"id": "b"',
-            r"log\.json is one JSON array and not sound JSON, or cut short, after record 1 of it\. Write or copy it again\.",
+            r"log\.json is one JSON array and not valid JSON, or cut short, after record 1 of it\. Write or copy it again\.",
         ),
         (b'[{"id": "a"}, {"id": "b"}', "cut short, after record 1"),
-        (b'[{"id": "a"}, {"id": b}, {"id": "c"}]', "not sound JSON.* after record 1"),
+        (b'[{"id": "a"}, {"id": b}, {"id": "c"}]', "not valid JSON.* after record 1"),
         (b'[{"id": "a"}, {"id": "\xff"}]', "not UTF-8, after record 0"),
         (
             b'[{"id": "a"}]\n[{"id": "b"}]'.replace(b'[{"id": "a"}]\n', b'[{"id":\n"a"}]\n'),
-            r"goes on where it ends, after record 1.*jq -c '\.\[\]' log\.json",
+            r"followed by something else, after record 1.*jq -c '\.\[\]' log\.json",
         ),
     ],
 )
@@ -97,17 +96,17 @@ def test_a_broken_array_is_refused_with_the_place(
 def test_a_value_that_never_ends_is_not_read_to_the_end_of_the_file(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(json_array, "LONGEST", 1000)
+    monkeypatch.setattr(log_file, "MAX_VALUE_CHARS", 1000)
     stream = io.BytesIO(b'[{"id": "' + b"x" * 100_000 + b'"}]')
-    values = Values(stream, "log.json")
-    with pytest.raises(LogError, match="not sound JSON, after record 0"):
+    values = JsonArrayStream(stream, "log.json")
+    with pytest.raises(LogError, match="not valid JSON, after record 0"):
         values.read(100)
     assert stream.tell() < 2000
 
 
 def test_a_file_of_lines_is_left_as_it_is(tmp_path: Path) -> None:
     file = started(tmp_path, json.dumps(ONE) + "\n", "log.json")
-    assert as_lines(file) is file
+    assert as_json_lines(file) is file
 
 
 anything = st.recursive(
@@ -132,7 +131,7 @@ anything = st.recursive(
 def test_any_array_comes_back_in_pieces_of_any_size(
     values: list[Any], indent: int | None, size: int, escaped: bool
 ) -> None:
-    stream = Values(
+    stream = JsonArrayStream(
         io.BytesIO(json.dumps(values, indent=indent, ensure_ascii=escaped).encode()), "log.json"
     )
     lines = b"".join(iter(lambda: stream.read(size), b"")).split(b"\n")

@@ -16,29 +16,35 @@ from hypothesis import strategies as st
 
 from reclick.data.schema import IDS, TEXT
 from reclick.errors import LogError
-from reclick.logs.files.archive import LogFile
-from reclick.logs.formats.base import Found
+from reclick.logs.files.log_file import LogFile
+from reclick.logs.formats.base import ReadReport
 from reclick.logs.formats.helpers import json_records
 from reclick.logs.formats.helpers.json_records import (
-    RecordReader,
+    JsonRecordReader,
     first_objects,
-    read_json,
+    read_json_records,
     read_objects,
     split_lines,
 )
-from reclick.logs.formats.helpers.parquet_records import read_parquet
-from reclick.logs.formats.helpers.parse_errors import as_written
-from reclick.logs.formats.helpers.records import THERE, WHEN, WHOLE, Field, nested
+from reclick.logs.formats.helpers.records import (
+    PRESENT,
+    TIMESTAMP,
+    WHOLE_NUMBER,
+    RecordField,
+    nested_or_flat,
+    read_parquet_records,
+    unparsed_column,
+)
 from tests.support.line_logs import log
 
 FIELDS = (
-    Field("ad", TEXT, (*nested("object", "id"), ("id",))),
-    Field("ads", IDS, (("hits",), ("objects",))),
-    Field("position", WHOLE, nested("position", "ordinal")),
-    Field("time", WHEN, (("timestamp",),)),
-    Field("marked", THERE, (("index",), ("create",))),
+    RecordField("ad", TEXT, (*nested_or_flat("object", "id"), ("id",))),
+    RecordField("ads", IDS, (("hits",), ("objects",))),
+    RecordField("position", WHOLE_NUMBER, nested_or_flat("position", "ordinal")),
+    RecordField("time", TIMESTAMP, (("timestamp",),)),
+    RecordField("marked", PRESENT, (("index",), ("create",))),
 )
-WRITTEN: dict[str, Any] = {as_written("position"): None, as_written("time"): None}
+WRITTEN: dict[str, Any] = {unparsed_column("position"): None, unparsed_column("time"): None}
 NOTHING: dict[str, Any] = {
     "ad": None,
     "ads": None,
@@ -59,12 +65,12 @@ FULL_ROW = {"ad": "a", "ads": ["a", "b"], "position": 3, "time": NOON, "marked":
 
 def read(file: LogFile) -> tuple[list[dict[str, Any]], list[tuple[int, str]]]:
     """The records with their numbers, and the lines that were not readable."""
-    found = Found()
-    reader = read_parquet if file.is_parquet else read_json
-    rows = [row for table in reader(file, FIELDS, found) for row in table.to_pylist()]
-    assert set(found.faults.dropped) <= {"not readable"}
+    report = ReadReport()
+    reader = read_parquet_records if file.is_parquet else read_json_records
+    rows = [row for table in reader(file, FIELDS, report) for row in table.to_pylist()]
+    assert set(report.bad_rows.dropped) <= {"not readable"}
     return rows, [
-        (example.row, example.got) for example in found.faults.examples.get("not readable", [])
+        (example.row, example.got) for example in report.bad_rows.examples.get("not readable", [])
     ]
 
 
@@ -101,20 +107,20 @@ def test_fields_come_out_flat_with_the_lines_they_stood_in(
         ({"hits": []}, {"ads": []}),
         ({"position.ordinal": "4"}, {"position": 4}),
         ({"position": {"ordinal": 4.0}}, {"position": 4}),
-        ({"position": {"ordinal": 4.5}}, {as_written("position"): "4.5"}),
-        ({"position": {"ordinal": "top"}}, {as_written("position"): "top"}),
-        ({"position": {"ordinal": ""}}, {as_written("position"): ""}),
+        ({"position": {"ordinal": 4.5}}, {unparsed_column("position"): "4.5"}),
+        ({"position": {"ordinal": "top"}}, {unparsed_column("position"): "top"}),
+        ({"position": {"ordinal": ""}}, {unparsed_column("position"): ""}),
         ({"position": {"ordinal": ""}, "position.ordinal": 4}, {"position": 4}),
-        ({"position": {"ordinal": True}}, {as_written("position"): "true"}),
+        ({"position": {"ordinal": True}}, {unparsed_column("position"): "true"}),
         ({"position": {"ordinal": {"index": 4}}}, {"position": 4}),
-        ({"position": {"ordinal": {"index": "top"}}}, {as_written("position"): "top"}),
+        ({"position": {"ordinal": {"index": "top"}}}, {unparsed_column("position"): "top"}),
         ({"position": {"ordinal": {"index": None}}}, {}),
         ({"position": {}}, {}),
         ({"timestamp": 1717243200000}, {"time": NOON}),
         ({"timestamp": 1717243200.0}, {"time": NOON}),
         ({"timestamp": "1717243200"}, {"time": NOON}),
-        ({"timestamp": "soon"}, {as_written("time"): "soon"}),
-        ({"timestamp": ""}, {as_written("time"): ""}),
+        ({"timestamp": "soon"}, {unparsed_column("time"): "soon"}),
+        ({"timestamp": ""}, {unparsed_column("time"): ""}),
         ({"timestamp": None}, {}),
         ({"id": 1.5}, {"ad": "1.5"}),
         ({"id": True}, {"ad": "true"}),
@@ -196,13 +202,13 @@ def test_only_the_neighbourhood_of_a_bad_line_is_read_line_by_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     slow: list[int] = []
-    one_by_one = RecordReader._one_by_one
+    one_by_one = JsonRecordReader._parse_one_by_one
 
-    def counted(self: RecordReader, lines: Any, number: Any) -> Any:
+    def counted(self: JsonRecordReader, lines: Any, number: Any) -> Any:
         slow.append(len(lines))
         return one_by_one(self, lines, number)
 
-    monkeypatch.setattr(RecordReader, "_one_by_one", counted)
+    monkeypatch.setattr(JsonRecordReader, "_parse_one_by_one", counted)
     lines: list[Any] = [FULL] * 8000
     lines[5000], lines[7000] = b"{", b""
     rows, bad = read(written(tmp_path, *lines))
@@ -211,11 +217,11 @@ def test_only_the_neighbourhood_of_a_bad_line_is_read_line_by_line(
         number for number in range(1, 8001) if number not in {5001, 7001}
     ]
     assert all(row["ad"] == "a" for row in rows)
-    assert 0 < sum(slow) <= json_records.FEW
+    assert 0 < sum(slow) <= json_records.FEW_LINES
 
 
 def test_numbers_go_on_over_blocks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(json_records, "BLOCK", 64)
+    monkeypatch.setattr(json_records, "JSON_BLOCK_BYTES", 64)
     lines = [{"id": f"a{place}"} if place % 5 else b"" for place in range(40)]
     rows, bad = read(written(tmp_path, *lines, b"{", {"id": "last"}))
     assert [row["number"] for row in rows] == [place + 1 for place in range(40) if place % 5] + [42]
@@ -241,12 +247,12 @@ def test_documents_of_search_hits_are_unwrapped(tmp_path: Path) -> None:
 
 
 def test_objects_come_as_they_are_with_their_lines(tmp_path: Path) -> None:
-    found = Found()
-    assert list(read_objects(written(tmp_path, FULL, b"", b"{", {"id": 1}), found)) == [
+    report = ReadReport()
+    assert list(read_objects(written(tmp_path, FULL, b"", b"{", {"id": 1}), report)) == [
         (1, FULL),
         (4, {"id": 1}),
     ]
-    assert [example.row for example in found.faults.examples["not readable"]] == [3]
+    assert [example.row for example in report.bad_rows.examples["not readable"]] == [3]
 
 
 def test_a_file_that_breaks_off_is_told(tmp_path: Path) -> None:
@@ -281,13 +287,13 @@ def parquet(folder: Path, columns: dict[str, Any], name: str = "log.parquet") ->
         ({"timestamp": pa.array([NOON], pa.timestamp("ms", "UTC"))}, {"time": NOON}),
         (
             {"position": [{"ordinal": "top"}], "timestamp": ["soon"]},
-            {as_written("position"): "top", as_written("time"): "soon"},
+            {unparsed_column("position"): "top", unparsed_column("time"): "soon"},
         ),
-        ({"position.ordinal": [4.5]}, {as_written("position"): "4.5"}),
+        ({"position.ordinal": [4.5]}, {unparsed_column("position"): "4.5"}),
         ({"position": [{"ordinal": ""}], "position.ordinal": ["4"]}, {"position": 4}),
         (
             {"position.ordinal": [""], "timestamp": [""]},
-            {as_written("position"): "", as_written("time"): ""},
+            {unparsed_column("position"): "", unparsed_column("time"): ""},
         ),
         ({"position.ordinal": [float("nan")], "timestamp": pa.array([None], pa.string())}, {}),
         ({"position": ["top"], "other": [1]}, {}),
@@ -303,7 +309,7 @@ def test_parquet_is_read_nested_or_flat(
 def test_a_column_of_the_wrong_kind_is_refused(tmp_path: Path) -> None:
     with pytest.raises(
         LogError,
-        match=r"ads in log\.parquet: expected ids, got string\. Is the log of this format\?",
+        match=r"ads in log\.parquet: expected ids, got string\. Is the log in this format\?",
     ):
         read(parquet(tmp_path, {"hits": ["a,b"]}))
 
@@ -369,23 +375,23 @@ def expected(record: dict[str, Any]) -> dict[str, Any]:
         "ad": None if ad in (None, "") else str(ad),
         "ads": None if hits is None else [None if hit is None else str(hit) for hit in hits],
         "position": None if ordinal is None or ordinal in NONE else int(ordinal),
-        as_written("position"): (ordinal if isinstance(ordinal, str) else json.dumps(ordinal))
+        unparsed_column("position"): (ordinal if isinstance(ordinal, str) else json.dumps(ordinal))
         if ordinal in NONE
         else None,
         "time": None if time is None or time in NONE else NOON,
-        as_written("time"): time if time in NONE else None,
+        unparsed_column("time"): time if time in NONE else None,
     }
 
 
 @pytest.fixture(scope="module")
-def reader() -> Iterator[RecordReader]:
-    with RecordReader(FIELDS) as made:
+def reader() -> Iterator[JsonRecordReader]:
+    with JsonRecordReader(FIELDS) as made:
         yield made
 
 
 @given(lines=st.lists(st.one_of(records, st.just(b"{"), st.just(b" ")), max_size=12))
 def test_any_records_come_back_whatever_stands_between_them(
-    reader: RecordReader, lines: list[Any]
+    reader: JsonRecordReader, lines: list[Any]
 ) -> None:
     data = b"".join(
         (line if isinstance(line, bytes) else json.dumps(line).encode()) + b"\n" for line in lines

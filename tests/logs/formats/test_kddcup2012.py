@@ -14,9 +14,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from reclick.errors import LogError
-from reclick.logs.assembly import page_join
-from reclick.logs.files.archive import LogFile, with_members
-from reclick.logs.formats.kddcup2012 import KDDCUP2012
+from reclick.logs.assembly import spill
+from reclick.logs.files.log_file import LogFile, list_files
+from reclick.logs.formats.kddcup2012 import FORMAT as KDDCUP2012
 from tests.support.event_logs import Row, faults, own_files, plain, read
 
 MISSING = "row of a page with positions missing, set aside"
@@ -70,7 +70,7 @@ def weighted(rows: list[Row]) -> list[tuple[str, list[str], list[int], float]]:
 
 
 def test_a_page_shown_once_is_read_as_it_was(tmp_path: Path) -> None:
-    rows, found = read(
+    rows, report = read(
         KDDCUP2012,
         training(
             tmp_path,
@@ -82,24 +82,24 @@ def test_a_page_shown_once_is_read_as_it_was(tmp_path: Path) -> None:
     )
     assert weighted(rows) == [("7", ["10", "11", "12"], [2, 3], 1), ("7", ["10"], [], 1)]
     assert [row["user"] for row in rows] == ["3", None]
-    assert found.notes == {NO_ORDER: 1}
-    assert not found.texts
+    assert report.notes == {NO_ORDER: 1}
+    assert not report.ad_texts
 
 
 def test_clicks_of_a_page_shown_often_are_spread_one_to_a_showing(tmp_path: Path) -> None:
-    rows, found = read(KDDCUP2012, training(tmp_path, line(2, 9, 10, 2, 1), line(3, 9, 11, 2, 2)))
+    rows, report = read(KDDCUP2012, training(tmp_path, line(2, 9, 10, 2, 1), line(3, 9, 11, 2, 2)))
     assert weighted(rows) == [
         ("7", ["10", "11"], [1], 2),
         ("7", ["10", "11"], [2], 3),
         ("7", ["10", "11"], [], 4),
     ]
-    assert found.notes == {SPREAD: 1}
+    assert report.notes == {SPREAD: 1}
 
 
 def test_clicks_go_round_again_when_there_are_more_than_showings(tmp_path: Path) -> None:
-    rows, found = read(KDDCUP2012, training(tmp_path, line(2, 3, 10, 2, 1), line(3, 3, 11, 2, 2)))
+    rows, report = read(KDDCUP2012, training(tmp_path, line(2, 3, 10, 2, 1), line(3, 3, 11, 2, 2)))
     assert weighted(rows) == [("7", ["10", "11"], [1, 2], 2), ("7", ["10", "11"], [2], 1)]
-    assert found.notes == {SPREAD: 1, NO_ORDER: 1}
+    assert report.notes == {SPREAD: 1, NO_ORDER: 1}
 
 
 def test_ads_that_take_turns_at_one_position_are_told_apart(tmp_path: Path) -> None:
@@ -115,11 +115,11 @@ def test_ads_that_take_turns_at_one_position_are_told_apart(tmp_path: Path) -> N
 
 
 def test_ads_that_stood_alone_are_pages_of_their_own(tmp_path: Path) -> None:
-    rows, found = read(
+    rows, report = read(
         KDDCUP2012, training(tmp_path, line(1, 4, 10, 1, 1, user=0), line(0, 1, 11, 1, 1, user=0))
     )
     assert weighted(rows) == [("7", ["10"], [1], 1), ("7", ["10"], [], 3), ("7", ["11"], [], 1)]
-    assert not found.notes
+    assert not report.notes
 
 
 def test_pages_that_cannot_be_put_together_are_set_aside_and_counted(tmp_path: Path) -> None:
@@ -129,11 +129,11 @@ def test_pages_that_cannot_be_put_together_are_set_aside_and_counted(tmp_path: P
         line(0, 1, ad, 2, position, query=3)
         for ad, position in ((10, 1), (11, 1), (12, 2), (13, 2))
     ]
-    rows, found = read(
+    rows, report = read(
         KDDCUP2012, training(tmp_path, *missing, *unequal, *mixed, line(0, 1, 10, 1, 1))
     )
     assert weighted(rows) == [("7", ["10"], [], 1)]
-    assert found.notes == {MISSING: 2, UNEQUAL: 2, MIXED: 4}
+    assert report.notes == {MISSING: 2, UNEQUAL: 2, MIXED: 4}
 
 
 def test_instances_of_an_ad_with_two_titles_are_one(tmp_path: Path) -> None:
@@ -152,11 +152,11 @@ def test_bad_lines_are_told_and_the_rest_is_kept(tmp_path: Path) -> None:
         line(0, 1, 10, 1, 2),
         line(0, 1, 10, 1, 0),
     ]
-    rows, found = read(
+    rows, report = read(
         KDDCUP2012, training(tmp_path, line(0, 1, 10, 1, 1), "", *bad, line(0, 1, 2**63, 1, 1))
     )
     assert weighted(rows) == [("7", ["10"], [], 1)]
-    assert faults(found) == {
+    assert faults(report) == {
         "not readable": [3, 4, 9],
         "more clicks than impressions": [5],
         "no impressions": [6],
@@ -176,17 +176,17 @@ def test_tokens_become_the_text_of_ads(tmp_path: Path) -> None:
         plain(tmp_path, "2\t1|2\n", name)
         for name in ("descriptionid_tokensid.txt", "queryid_tokensid.txt", "userid_profile.txt")
     ]
-    rows, found = read(KDDCUP2012, titles, log, *others)
+    rows, report = read(KDDCUP2012, titles, log, *others)
     assert len(rows) == 2
-    assert found.texts == {
+    assert report.ad_texts == {
         "10": ("12 7 12", "1 2", "14340390157469404125"),
         "11": ("3", "", "14340390157469404125"),
     }
-    assert found.notes == {
+    assert report.notes == {
         "ad whose title or description has no words": 1,
         "file that pages do not need, not read": 2,
     }
-    assert faults(found) == {"not readable": [3]}
+    assert faults(report) == {"not readable": [3]}
 
 
 def test_an_archive_is_read_where_it_is(tmp_path: Path) -> None:
@@ -194,11 +194,11 @@ def test_an_archive_is_read_where_it_is(tmp_path: Path) -> None:
     with zipfile.ZipFile(path, "w") as archive:
         archive.writestr("track2/training.txt", line(0, 1, 10, 1, 1) + "\n")
         archive.writestr("track2/titleid_tokensid.txt", "1\t5|6\n")
-    files = with_members([str(path)], ["track2.zip"])
+    files = list_files([str(path)], ["track2.zip"])
     assert KDDCUP2012.recognises(files)
-    rows, found = read(KDDCUP2012, *files)
+    rows, report = read(KDDCUP2012, *files)
     assert weighted(rows) == [("7", ["10"], [], 1)]
-    assert found.texts["10"][0] == "5 6"
+    assert report.ad_texts["10"][0] == "5 6"
 
 
 def test_it_is_recognised_by_its_lines(tmp_path: Path) -> None:
@@ -219,12 +219,12 @@ def test_a_log_in_many_buckets_gives_the_same_sessions(
         for place in (1, 2)
     ]
     log = training(tmp_path, *lines[::2], *lines[1::2])
-    monkeypatch.setattr(page_join, "BUCKET_BYTES", Path(log.path).stat().st_size // 5)
-    rows, found = read(KDDCUP2012, log)
+    monkeypatch.setattr(spill, "PARTITION_BYTES", Path(log.path).stat().st_size // 5)
+    rows, report = read(KDDCUP2012, log)
     assert sorted(weighted(rows)) == sorted(
         (str(number % 5), ["11", "12"], [2], 1) for number in range(60)
     )
-    assert not found.notes
+    assert not report.notes
 
 
 def counted(rows: list[Row]) -> Counter[tuple[str, str, int, str]]:
@@ -266,14 +266,14 @@ def test_counts_of_known_pages_stay_exact_and_clicks_are_spread_evenly(
     ]
     rng.shuffle(lines)
     with TemporaryDirectory() as folder:
-        rows, found = read(KDDCUP2012, training(Path(folder), *lines))
+        rows, report = read(KDDCUP2012, training(Path(folder), *lines))
     expected: Counter[tuple[str, str, int, str]] = Counter()
     for query, group in enumerate(many):
         for click, impression, ad, _, position, _, _ in group:
             expected[str(query), str(ad), position, "shown"] += impression
             expected[str(query), str(ad), position, "clicked"] += click
     assert counted(rows) == +expected
-    assert not any("set aside" in note for note in found.notes)
+    assert not any("set aside" in note for note in report.notes)
     for query, group in enumerate(many):
         depth = group[0][3]
         mine = [row for row in rows if row["query"] == str(query)]
@@ -331,7 +331,7 @@ def test_every_instance_is_kept_or_told(given_instances: list[tuple[int, int, in
         line(0, impression, ad, depth, position) for ad, depth, position, impression in instances
     ]
     with TemporaryDirectory() as folder:
-        rows, found = read(KDDCUP2012, training(Path(folder), *(lines or [""])))
+        rows, report = read(KDDCUP2012, training(Path(folder), *(lines or [""])))
     kept: dict[tuple[int, str, int], int] = defaultdict(int)
     for row in rows:
         for position, ad in enumerate(row["ads"], start=1):
@@ -341,5 +341,5 @@ def test_every_instance_is_kept_or_told(given_instances: list[tuple[int, int, in
     }
     assert all(theirs[key] == many for key, many in kept.items())
     assert len(kept) + sum(
-        many for note, many in found.notes.items() if "set aside" in note
+        many for note, many in report.notes.items() if "set aside" in note
     ) == len(instances)

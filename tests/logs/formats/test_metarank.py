@@ -12,10 +12,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from reclick.logs.files.archive import LogFile
+from reclick.logs.files.log_file import LogFile
 from reclick.logs.formats import metarank
-from reclick.logs.formats.metarank import METARANK
-from reclick.logs.formats.ubi import UBI
+from reclick.logs.formats.metarank import FORMAT as METARANK
+from reclick.logs.formats.ubi import FORMAT as UBI
 from tests.support.line_logs import (
     EVERY_START,
     Shown,
@@ -104,7 +104,7 @@ def lines(folder: Path, *events: dict[str, Any] | str, name: str = "events.jsonl
 
 @pytest.mark.parametrize("name", ["events.jsonl", "events.jsonl.gz"])
 def test_rankings_are_pages_and_clicks_come_in_the_order_of_time(tmp_path: Path, name: str) -> None:
-    rows, found = read(METARANK, lines(tmp_path, *EVENTS, name=name))
+    rows, report = read(METARANK, lines(tmp_path, *EVENTS, name=name))
     assert rows == [
         {
             "session_id": "r1",
@@ -123,12 +123,12 @@ def test_rankings_are_pages_and_clicks_come_in_the_order_of_time(tmp_path: Path,
             "clicks": [],
         },
     ]
-    assert not found.faults.dropped
-    assert found.notes == {
+    assert not report.bad_rows.dropped
+    assert report.notes == {
         "user event, set aside": 1,
         "'purchase' interaction, not a click: set aside": 1,
     }
-    assert found.texts == {"a": ("Red socks", "", "shop.example/a")}
+    assert report.ad_texts == {"a": ("Red socks", "", "shop.example/a")}
 
 
 @pytest.mark.parametrize(
@@ -138,9 +138,9 @@ def test_rankings_are_pages_and_clicks_come_in_the_order_of_time(tmp_path: Path,
 def test_the_query_is_the_field_of_that_name_and_a_ranking_without_one_has_a_stated_query(
     tmp_path: Path, value: Any, query: str | None
 ) -> None:
-    rows, found = read(METARANK, lines(tmp_path, ranking("r1", value, ["a"])))
+    rows, report = read(METARANK, lines(tmp_path, ranking("r1", value, ["a"])))
     assert pages(rows) == [(query or "(no query)", ["a"], [])]
-    assert found.notes == (
+    assert report.notes == (
         {} if query else {"ranking without a query, read as the query '(no query)'": 1}
     )
 
@@ -163,7 +163,7 @@ def test_pages_and_clicks_may_come_in_any_order_and_from_several_files(tmp_path:
 
 
 def test_what_a_session_cannot_hold_is_counted(tmp_path: Path) -> None:
-    rows, found = read(
+    rows, report = read(
         METARANK,
         lines(
             tmp_path,
@@ -175,7 +175,7 @@ def test_what_a_session_cannot_hold_is_counted(tmp_path: Path) -> None:
         ),
     )
     assert pages(rows) == [("q", ["a"], [1])]
-    assert found.notes == {
+    assert report.notes == {
         "click outside a ranking, set aside": 1,
         "'like' interaction, not a click: set aside": 1,
         "click recorded again at the same time, counted once": 1,
@@ -198,16 +198,16 @@ def test_bad_events_are_told_and_the_rest_is_kept(tmp_path: Path) -> None:
         interaction("r1", None, 1),
         interaction("r1", "\ud83d", 1),
     ]
-    rows, found = read(METARANK, lines(tmp_path, *EVENTS, *bad))
+    rows, report = read(METARANK, lines(tmp_path, *EVENTS, *bad))
     assert pages(rows) == [("socks", ["c", "a", "b"], [1, 3]), ("cat", ["a"], [])]
-    assert {reason: rows[:1] for reason, rows in faults(found).items()} == {
+    assert {reason: rows[:1] for reason, rows in faults(report).items()} == {
         "not readable": [8],
         "no page key": [15],
         "no ads": [16],
         "click without a page": [17],
         "click on an ad not shown": [18],
     }
-    assert found.faults.dropped == {
+    assert report.bad_rows.dropped == {
         "not readable": 8,
         "no page key": 1,
         "no ads": 1,
@@ -215,10 +215,10 @@ def test_bad_events_are_told_and_the_rest_is_kept(tmp_path: Path) -> None:
         "click on an ad not shown": 2,
     }
     assert (
-        found.faults.examples["not readable"][1].got
+        report.bad_rows.examples["not readable"][1].got
         == "event: expected ranking, interaction, item, user, got 'impression'"
     )
-    assert found.faults.examples["no page key"][0].got == "a ranking without id, of 1 items"
+    assert report.bad_rows.examples["no page key"][0].got == "a ranking without id, of 1 items"
 
 
 @pytest.mark.parametrize(
@@ -232,12 +232,12 @@ def test_bad_events_are_told_and_the_rest_is_kept(tmp_path: Path) -> None:
     ],
 )
 def test_what_is_wrong_in_an_event_is_said(tmp_path: Path, event: dict[str, Any], got: str) -> None:
-    _, found = read(METARANK, lines(tmp_path, event))
-    assert [example.got for example in found.faults.examples["not readable"]] == [got]
+    _, report = read(METARANK, lines(tmp_path, event))
+    assert [example.got for example in report.bad_rows.examples["not readable"]] == [got]
 
 
 def test_a_time_that_is_none_is_told(tmp_path: Path) -> None:
-    rows, found = read(
+    rows, report = read(
         METARANK,
         lines(
             tmp_path,
@@ -247,13 +247,13 @@ def test_a_time_that_is_none_is_told(tmp_path: Path) -> None:
         ),
     )
     assert [row["clicks"] for row in rows] == [[2]]
-    assert [(example.row, example.got) for example in found.faults.examples["not readable"]] == [
-        (2, "timestamp: no time: 'soon'")
+    assert [(example.row, example.got) for example in report.bad_rows.examples["not readable"]] == [
+        (2, "timestamp: not a time: 'soon'")
     ]
 
 
 def test_rows_are_added_in_pieces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(metarank, "BATCH", 2)
+    monkeypatch.setattr(metarank, "BATCH_SESSIONS", 2)
     events = [
         each
         for place in range(5)
@@ -288,9 +288,9 @@ def test_any_sessions_written_as_events_come_back(sessions: list[Shown], shuffle
     ]  # fmt: skip
     shuffled.shuffle(events)
     with TemporaryDirectory() as folder:
-        rows, found = read(METARANK, lines(Path(folder), *events))
+        rows, report = read(METARANK, lines(Path(folder), *events))
     assert {row["session_id"]: (row["query"], row["ads"], row["clicks"]) for row in rows} == {
         f"r{i}": each for i, each in enumerate(sessions)
     }
-    assert not found.faults.dropped
-    assert not found.notes
+    assert not report.bad_rows.dropped
+    assert not report.notes

@@ -14,9 +14,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from reclick.errors import LogError
-from reclick.logs.files.archive import LogFile
-from reclick.logs.formats.ga4 import GA4
-from reclick.logs.formats.snowplow import SNOWPLOW
+from reclick.logs.files.log_file import LogFile
+from reclick.logs.formats.ga4 import FORMAT as GA4
+from reclick.logs.formats.snowplow import FORMAT as SNOWPLOW
 from tests.support.event_logs import Page, Row, T, faults, own_files, parquet, read, shown, visits
 
 ACTION = "unstruct_event_com_snowplowanalytics_snowplow_ecommerce_snowplow_ecommerce_action_1"
@@ -127,7 +127,7 @@ def snowplow(request: pytest.FixtureRequest, tmp_path: Path) -> Any:
 
 
 def test_list_views_are_pages_and_list_clicks_are_clicks(snowplow: Any) -> None:
-    rows, found = snowplow(
+    rows, report = snowplow(
         [
             view(1, product("a", 1, "Red shoe"), product("b", 2, "Blue shoe")),
             click(9, product("a", 1)),
@@ -138,13 +138,13 @@ def test_list_views_are_pages_and_list_clicks_are_clicks(snowplow: Any) -> None:
     )
     assert shown(rows) == [("shoes", ["a", "b"], [2, 1])]
     assert rows[0]["user"] == "u"
-    assert found.texts == {"a": ("Red shoe", "", ""), "b": ("Blue shoe", "", "")}
-    assert found.notes == {"event of another kind, set aside": 2}
+    assert report.ad_texts == {"a": ("Red shoe", "", ""), "b": ("Blue shoe", "", "")}
+    assert report.notes == {"event of another kind, set aside": 2}
 
 
 def test_page_views_are_kept_apart_and_searches_on_one_are_too(snowplow: Any) -> None:
     both = product("a", 1), product("b", 2)
-    rows, found = snowplow(
+    rows, report = snowplow(
         [
             view(1, *both, page="p"),
             view(2, *both, page="q"),
@@ -159,12 +159,12 @@ def test_page_views_are_kept_apart_and_searches_on_one_are_too(snowplow: Any) ->
         ("shoes", ["a", "b"], []),
         ("hats", ["b", "a"], [1]),
     ]
-    assert found.notes == {"click without a list view before it in its visit, set aside": 1}
+    assert report.notes == {"click without a list view before it in its visit, set aside": 1}
 
 
 def test_the_query_is_in_a_column_or_in_the_address_or_the_list(snowplow: Any) -> None:
     one = product("a", 1)
-    rows, found = snowplow(
+    rows, report = snowplow(
         [
             view(1, one, page="1"),
             view(2, one, page="2", search_term=None, page_urlquery="lang=en&q=red+hat"),
@@ -172,7 +172,7 @@ def test_the_query_is_in_a_column_or_in_the_address_or_the_list(snowplow: Any) -
         ]
     )
     assert [row["query"] for row in rows] == ["shoes", "red hat", "results"]
-    assert found.notes == {
+    assert report.notes == {
         "ad shown in a list without a search term, the list taken as the query": 1
     }
 
@@ -185,7 +185,7 @@ def test_screens_stand_for_page_views_and_a_user_may_be_unknown(tmp_path: Path) 
         "domain_sessionid": None,
     }
     nobody = {"page": None, "domain_userid": None, "domain_sessionid": None}
-    rows, found = read(
+    rows, report = read(
         SNOWPLOW,
         entities(
             tmp_path,
@@ -198,7 +198,7 @@ def test_screens_stand_for_page_views_and_a_user_may_be_unknown(tmp_path: Path) 
     )
     assert shown(rows) == [("shoes", ["a"], [1])]
     assert rows[0]["user"] is None
-    assert found.notes == {"event of nobody known, set aside": 1}
+    assert report.notes == {"event of nobody known, set aside": 1}
 
 
 def test_the_columns_of_a_schema_may_be_of_any_version(tmp_path: Path) -> None:
@@ -215,7 +215,7 @@ def test_the_columns_of_a_schema_may_be_of_any_version(tmp_path: Path) -> None:
 
 
 def test_bad_events_are_told_with_their_rows(snowplow: Any) -> None:
-    rows, found = snowplow(
+    rows, report = snowplow(
         [
             view(1, product("a", 1)),
             click(2, product("z")),
@@ -224,7 +224,7 @@ def test_bad_events_are_told_with_their_rows(snowplow: Any) -> None:
         ]
     )
     assert shown(rows) == [("shoes", ["a"], [])]
-    assert faults(found) == {"click on an ad not shown": [2], "no ad": [3], "no time": [4]}
+    assert faults(report) == {"click on an ad not shown": [2], "no ad": [3], "no time": [4]}
 
 
 def test_entities_kept_as_text_are_refused(tmp_path: Path) -> None:
@@ -294,6 +294,6 @@ def test_any_sessions_come_back_whatever_the_order_of_the_rows(
     events, sessions = written(users)
     rng.shuffle(events)
     with TemporaryDirectory() as folder:
-        rows, found = read(SNOWPLOW, write(Path(folder), events))
+        rows, report = read(SNOWPLOW, write(Path(folder), events))
     assert sorted(shown(rows)) == sorted(sessions)
-    assert not found.faults.dropped
+    assert not report.bad_rows.dropped

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from reclick.errors import LogError
-from reclick.logs.formats.sogou import SOGOU
+from reclick.logs.formats.sogou import FORMAT as SOGOU
 from tests.support.line_logs import EVERY_START, Shown, faults, fields, log, pages, read, started
 
 MOUSE = ["0 0 0"] * 6
@@ -26,7 +26,7 @@ SAMPLE = [
 
 
 def test_each_line_is_a_page_and_the_times_put_its_clicks_in_order(tmp_path: Path) -> None:
-    rows, found = read(SOGOU, log(tmp_path, *SAMPLE))
+    rows, report = read(SOGOU, log(tmp_path, *SAMPLE))
     assert pages(rows) == [
         ("0", ["0", "1", "2"], []),
         ("1", ["10", "11", "12"], [2, 3, 1]),
@@ -35,8 +35,8 @@ def test_each_line_is_a_page_and_the_times_put_its_clicks_in_order(tmp_path: Pat
     assert {(row["session_id"], row["user"], row["timestamp"]) for row in rows} == {
         (None, None, None)
     }
-    assert not found.faults.dropped
-    assert found.ads is None
+    assert not report.bad_rows.dropped
+    assert report.ads_table() is None
 
 
 def test_clicks_of_one_moment_are_taken_from_the_top_down(tmp_path: Path) -> None:
@@ -61,15 +61,16 @@ def test_the_files_beside_it_name_queries_and_results(tmp_path: Path) -> None:
         urls,
     ]
     assert SOGOU.recognises(files)
-    rows, found = read(SOGOU, *files)
+    rows, report = read(SOGOU, *files)
     assert [row["query"] for row in rows] == ["红鞋", "red shoes", "red shoes"]
-    assert found.ads is not None
-    assert found.ads.select(["ad", "display_url"]).to_pydict() == {
+    texts = report.ads_table()
+    assert texts is not None
+    assert texts.select(["ad", "display_url"]).to_pydict() == {
         "ad": ["10", "11"],
         "display_url": ["http://a.example/?q=1", "http://b.example/"],
     }
-    assert found.notes == {"query_class file, not read": 1}
-    assert not found.faults.dropped
+    assert report.notes == {"query_class file, not read": 1}
+    assert not report.bad_rows.dropped
 
 
 def test_bad_lines_beside_it_are_told_and_a_query_without_a_name_too(tmp_path: Path) -> None:
@@ -89,10 +90,10 @@ def test_bad_lines_beside_it_are_told_and_a_query_without_a_name_too(tmp_path: P
         b"\xff\t12",
         name="url_id",
     )
-    rows, found = read(SOGOU, queries, urls, log(tmp_path, *SAMPLE, name="train_data"))
+    rows, report = read(SOGOU, queries, urls, log(tmp_path, *SAMPLE, name="train_data"))
     assert [row["query"] for row in rows] == ["shoes"]
-    assert found.faults.dropped == {"id twice": 1, "not readable": 6, "no query": 2}
-    assert faults(found)["no query"] == [2, 3]
+    assert report.bad_rows.dropped == {"id twice": 1, "not readable": 6, "no query": 2}
+    assert faults(report)["no query"] == [2, 3]
 
 
 @pytest.mark.parametrize(
@@ -116,9 +117,9 @@ def test_bad_lines_beside_it_are_told_and_a_query_without_a_name_too(tmp_path: P
 def test_a_line_that_breaks_the_rules_is_told_and_the_rest_is_kept(
     tmp_path: Path, line: str | bytes, reason: str
 ) -> None:
-    rows, found = read(SOGOU, log(tmp_path, SAMPLE[0], line, "", SAMPLE[2]))
+    rows, report = read(SOGOU, log(tmp_path, SAMPLE[0], line, "", SAMPLE[2]))
     assert pages(rows) == [("0", ["0", "1", "2"], []), ("1", ["12", "11", "10"], [3])]
-    assert faults(found) == {reason: [2]}
+    assert faults(report) == {reason: [2]}
 
 
 def test_a_log_without_measures_of_the_mouse_is_read_when_asked_for(tmp_path: Path) -> None:
@@ -192,6 +193,6 @@ def test_what_is_written_is_read_back(shown: list[Shown]) -> None:
     with TemporaryDirectory() as folder:
         file = log(Path(folder), *lines)
         assert SOGOU.recognises([file]) is bool(shown)
-        rows, found = read(SOGOU, file)
+        rows, report = read(SOGOU, file)
     assert pages(rows) == shown
-    assert not found.faults.dropped
+    assert not report.bad_rows.dropped

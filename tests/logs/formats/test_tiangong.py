@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from reclick.errors import LogError
-from reclick.logs.files.archive import LogFile
-from reclick.logs.formats.base import Found
-from reclick.logs.formats.tiangong import TIANGONG
+from reclick.logs.files.log_file import LogFile
+from reclick.logs.formats.base import ReadReport
+from reclick.logs.formats.tiangong import FORMAT as TIANGONG
 
 LOG = """<?xml version="1.0" encoding="UTF-8"?>
 <sessions>
@@ -51,10 +51,10 @@ LABELS = "1 4\tq13\td7\t3\n1 4\tq13\td9\t0\n"
 
 def read(
     *files: LogFile, columns: dict[str, str] | None = None
-) -> tuple[list[dict[str, Any]], Found]:
-    found = Found()
-    batches = list(TIANGONG.read(list(files), found, columns or {}))
-    return [row for batch in batches for row in batch.to_pylist()], found
+) -> tuple[list[dict[str, Any]], ReadReport]:
+    report = ReadReport()
+    batches = list(TIANGONG.read(list(files), report, columns or {}))
+    return [row for batch in batches for row in batch.to_pylist()], report
 
 
 def written(folder: Path, text: str, name: str = "log.xml") -> LogFile:
@@ -75,14 +75,14 @@ def row(session_id: str, query: str, ads: list[str], clicks: list[int]) -> dict[
 
 
 def test_pages_are_read_with_query_ids_and_clicks_in_the_order_of_time(tmp_path: Path) -> None:
-    rows, found = read(written(tmp_path, LOG))
+    rows, report = read(written(tmp_path, LOG))
     assert rows == [row("4.1", "q12", ["d31", "d7"], [1, 2]), row("4.2", "q13", ["d7"], [])]
-    assert found.texts == {
+    assert report.ad_texts == {
         "d31": ("天气预报", "", "http://a.example/"),
         "d7": ("", "", "http://b.example/"),
     }
-    assert found.notes == {"relevance computed by click models, set aside": 1}
-    assert not found.faults.dropped
+    assert report.notes == {"relevance computed by click models, set aside": 1}
+    assert not report.bad_rows.dropped
 
 
 def test_the_words_of_the_query_can_be_asked_for(tmp_path: Path) -> None:
@@ -101,9 +101,9 @@ def test_clicks_without_times_stay_in_the_order_of_the_log(tmp_path: Path) -> No
     text = LOG.replace("<timestamp>1428.5</timestamp>", "").replace(
         "<timestamp>1420.0</timestamp>", ""
     )
-    rows, found = read(written(tmp_path, text))
+    rows, report = read(written(tmp_path, text))
     assert rows[0]["clicks"] == [2, 1]
-    assert found.notes["clicks without a time, left in the log's order"] == 1
+    assert report.notes["clicks without a time, left in the log's order"] == 1
 
 
 def test_a_file_of_human_labels_beside_the_log_is_told_and_not_read_as_sessions(
@@ -111,9 +111,9 @@ def test_a_file_of_human_labels_beside_the_log_is_told_and_not_read_as_sessions(
 ) -> None:
     files = [written(tmp_path, LOG), written(tmp_path, LABELS, "sogou_st_human_labels.txt")]
     assert TIANGONG.recognises(files)
-    rows, found = read(*files)
+    rows, report = read(*files)
     assert len(rows) == 2
-    assert found.notes["a human relevance label, read with rc.read_labels"] == 2
+    assert report.notes["a human relevance label, read with rc.read_labels"] == 2
 
 
 @pytest.mark.parametrize(
@@ -142,10 +142,10 @@ def test_what_breaks_the_rules_is_told_with_its_line(
     old: str, new: str, reason: str, line: int, tmp_path: Path
 ) -> None:
     assert LOG.count(old) == 1
-    rows, found = read(written(tmp_path, LOG.replace(old, new)))
+    rows, report = read(written(tmp_path, LOG.replace(old, new)))
     assert [
         (reason, example.row)
-        for reason, examples in found.faults.examples.items()
+        for reason, examples in report.bad_rows.examples.items()
         for example in examples
     ] == [(reason, line)]
     assert len(rows) == (2 if "<rank>" in old else 1)
@@ -153,9 +153,9 @@ def test_what_breaks_the_rules_is_told_with_its_line(
 
 def test_a_log_cut_short_keeps_the_sessions_before_the_cut(tmp_path: Path) -> None:
     text = LOG.replace("</sessions>", "") + '<session num="5"><interaction num="1"><query_id>q'
-    rows, found = read(written(tmp_path, text))
+    rows, report = read(written(tmp_path, text))
     assert [row["session_id"] for row in rows] == ["4.1", "4.2"]
-    assert found.faults.dropped == {"not readable": 1}
+    assert report.bad_rows.dropped == {"not readable": 1}
 
 
 def test_it_is_recognised_and_other_files_are_not(tmp_path: Path) -> None:
@@ -202,10 +202,10 @@ PAGES = st.lists(st.integers(0, 99), min_size=1, max_size=10).flatmap(
 def test_random_sessions_come_back_as_they_were(
     tmp_path_factory: pytest.TempPathFactory, sessions: list[Any]
 ) -> None:
-    rows, found = read(written(tmp_path_factory.mktemp("tiangong"), write(sessions)))
+    rows, report = read(written(tmp_path_factory.mktemp("tiangong"), write(sessions)))
     assert rows == [
         row(f"{number}.{place}", f"q{query}", [f"d{ad}" for ad in ads], clicks)
         for number, pages in enumerate(sessions)
         for place, (query, ads, clicks) in enumerate(pages)
     ]
-    assert not found.faults.dropped
+    assert not report.bad_rows.dropped

@@ -10,9 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reclick.logs.files.archive import LogFile
-from reclick.logs.formats.base import SESSIONS, Found
-from reclick.logs.formats.trec_session import TREC_SESSION
+from reclick.logs.files.log_file import LogFile
+from reclick.logs.files.source import SESSION_SCHEMA
+from reclick.logs.formats.base import ReadReport
+from reclick.logs.formats.trec_session import FORMAT as TREC_SESSION
 
 # Two sessions: one of 2011, with times of the clock and no user; one of 2014, with seconds, a user, and a second page of results.
 LOG = """<?xml version="1.0" encoding="UTF-8"?>
@@ -59,14 +60,14 @@ LOG = """<?xml version="1.0" encoding="UTF-8"?>
 """
 
 
-def read(path: Path) -> tuple[list[dict[str, Any]], Found]:
-    found = Found()
-    batches = list(TREC_SESSION.read([LogFile(str(path), path.name)], found, {}))
-    assert all(batch.schema == SESSIONS for batch in batches)
-    return [row for batch in batches for row in batch.to_pylist()], found
+def read(path: Path) -> tuple[list[dict[str, Any]], ReadReport]:
+    report = ReadReport()
+    batches = list(TREC_SESSION.read([LogFile(str(path), path.name)], report, {}))
+    assert all(batch.schema == SESSION_SCHEMA for batch in batches)
+    return [row for batch in batches for row in batch.to_pylist()], report
 
 
-def read_text(text: str, folder: Path) -> tuple[list[dict[str, Any]], Found]:
+def read_text(text: str, folder: Path) -> tuple[list[dict[str, Any]], ReadReport]:
     path = folder / "log.xml"
     path.write_text(text, encoding="utf-8")
     return read(path)
@@ -85,16 +86,16 @@ def row(
     }
 
 
-def faults(found: Found) -> list[tuple[str, int]]:
+def faults(report: ReadReport) -> list[tuple[str, int]]:
     return [
         (reason, example.row)
-        for reason, examples in found.faults.examples.items()
+        for reason, examples in report.bad_rows.examples.items()
         for example in examples
     ]
 
 
 def test_pages_clicks_in_order_of_time_and_users_are_read(tmp_path: Path) -> None:
-    rows, found = read_text(LOG, tmp_path)
+    rows, report = read_text(LOG, tmp_path)
     assert rows == [
         row(
             "17.1",
@@ -105,8 +106,8 @@ def test_pages_clicks_in_order_of_time_and_users_are_read(tmp_path: Path) -> Non
         row("18.1", "roses", ["c1", "c2"], [], "7"),
         row("18.2", "roses", ["c11", "c12"], [2], "7"),
     ]
-    assert not found.faults.dropped
-    assert found.notes == {
+    assert not report.bad_rows.dropped
+    assert report.notes == {
         "a current query, for which no results were shown": 1,
         "a later page of results, kept as a page of its own": 1,
         "a query without results": 1,
@@ -114,8 +115,8 @@ def test_pages_clicks_in_order_of_time_and_users_are_read(tmp_path: Path) -> Non
 
 
 def test_titles_and_snippets_become_the_text_of_ads(tmp_path: Path) -> None:
-    _, found = read_text(LOG, tmp_path)
-    assert found.texts == {
+    _, report = read_text(LOG, tmp_path)
+    assert report.ad_texts == {
         "clueweb09-en0001-01-00001": ("Sheds & more", "All our sheds", "http://sheds.example/"),
         "clueweb09-en0002-02-00002": ("", "", "http://b.example/"),
         "http://c.example/": ("", "", "http://c.example/"),
@@ -158,9 +159,9 @@ def results(*ads: str) -> str:
 def test_a_page_that_breaks_the_rules_is_bad_and_told_with_its_line(
     text: str, reason: str, line: int, tmp_path: Path
 ) -> None:
-    rows, found = read_text(text, tmp_path)
+    rows, report = read_text(text, tmp_path)
     assert rows == []
-    assert faults(found) == [(reason, line)]
+    assert faults(report) == [(reason, line)]
 
 
 @pytest.mark.parametrize(
@@ -178,16 +179,16 @@ def test_a_bad_click_is_told_and_the_page_is_kept_with_the_others(
     click: str, reason: str, tmp_path: Path
 ) -> None:
     clicked = f'<clicked>\n<click starttime="1">{click}</click><click starttime="2"><rank>2</rank></click></clicked>'
-    rows, found = read_text(page(results("a", "b") + clicked), tmp_path)
+    rows, report = read_text(page(results("a", "b") + clicked), tmp_path)
     assert [(row["ads"], row["clicks"]) for row in rows] == [(["a", "b"], [2])]
-    assert faults(found) == [(reason, 4)]
+    assert faults(report) == [(reason, 4)]
 
 
 def test_a_click_is_placed_by_its_rank_and_without_one_by_its_id(tmp_path: Path) -> None:
     clicked = "<clicked><click><docno>b</docno></click><click><rank>1</rank><docno>b</docno></click></clicked>"
-    rows, found = read_text(page(results("a", "b") + clicked), tmp_path)
+    rows, report = read_text(page(results("a", "b") + clicked), tmp_path)
     assert [row["clicks"] for row in rows] == [[2, 1]]
-    assert found.notes == {
+    assert report.notes == {
         "a click's rank and id name two results, the rank was used": 1,
         "clicks without a time, left in the log's order": 1,
     }
@@ -206,19 +207,19 @@ def test_a_gap_in_the_ranks_is_closed_and_told(tmp_path: Path) -> None:
     shown = "".join(
         f'<result rank="{rank}"><clueweb12id>c{rank}</clueweb12id></result>' for rank in (1, 4)
     )
-    rows, found = read_text(
+    rows, report = read_text(
         page(f"<results>{shown}</results><clicked><click><rank>4</rank></click></clicked>"),
         tmp_path,
     )
     assert [(row["ads"], row["clicks"]) for row in rows] == [(["c1", "c4"], [2])]
-    assert found.notes == {"a gap in the ranks, closed": 1}
+    assert report.notes == {"a gap in the ranks, closed": 1}
 
 
 def test_a_log_cut_short_keeps_the_sessions_before_the_cut(tmp_path: Path) -> None:
     text = LOG[: LOG.index("<clueweb12id>c11")]
-    rows, found = read_text(text, tmp_path)
+    rows, report = read_text(text, tmp_path)
     assert [row["session_id"] for row in rows] == ["17.1"]
-    assert faults(found) == [("not readable", text.count("\n") + 1)]
+    assert faults(report) == [("not readable", text.count("\n") + 1)]
 
 
 def test_it_is_recognised_and_other_files_are_not(tmp_path: Path) -> None:
@@ -286,7 +287,7 @@ def write(sessions: list[list[tuple[str, list[str], list[tuple[int, int]]]]]) ->
 def test_random_sessions_come_back_as_they_were(
     tmp_path_factory: pytest.TempPathFactory, sessions: list[Any]
 ) -> None:
-    rows, found = read_text(write(sessions), tmp_path_factory.mktemp("trec"))
+    rows, report = read_text(write(sessions), tmp_path_factory.mktemp("trec"))
     assert rows == [
         row(
             f"{number}.{place}",
@@ -298,4 +299,4 @@ def test_random_sessions_come_back_as_they_were(
         for number, pages in enumerate(sessions)
         for place, (query, ads, clicks) in enumerate(pages)
     ]
-    assert not found.faults.dropped
+    assert not report.bad_rows.dropped

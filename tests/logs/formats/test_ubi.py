@@ -16,8 +16,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from reclick.errors import LogError
-from reclick.logs.files.archive import LogFile, with_members
-from reclick.logs.formats.ubi import UBI
+from reclick.logs.files.log_file import LogFile, list_files
+from reclick.logs.formats.ubi import FORMAT as UBI
 from tests.support.line_logs import (
     EVERY_START,
     Shown,
@@ -94,7 +94,7 @@ def lines(folder: Path, *records: dict[str, Any] | str, name: str = "ubi.ndjson"
 def test_pages_are_the_hits_of_queries_with_their_clicks_in_the_order_of_time(
     tmp_path: Path,
 ) -> None:
-    rows, found = read(
+    rows, report = read(
         UBI,
         lines(tmp_path, *EVENTS, name="events.ndjson"),
         lines(tmp_path, *QUERIES, name="queries.ndjson"),
@@ -117,8 +117,8 @@ def test_pages_are_the_hits_of_queries_with_their_clicks_in_the_order_of_time(
             "clicks": [],
         },
     ]
-    assert not found.faults.dropped
-    assert found.notes == {
+    assert not report.bad_rows.dropped
+    assert report.notes == {
         "'view' event, neither a click nor an impression": 1,
         "'add_to_cart' event, neither a click nor an impression": 1,
     }
@@ -205,9 +205,9 @@ def test_the_ways_of_writing_records_make_no_difference(tmp_path: Path, writer: 
     records = [WRITERS[writer](record) for record in json.loads(json.dumps(QUERIES + EVENTS))]
     file = lines(tmp_path, *records)
     assert UBI.recognises([file])
-    rows, found = read(UBI, file)
+    rows, report = read(UBI, file)
     assert pages(rows) == SAME
-    assert not found.faults.dropped
+    assert not report.bad_rows.dropped
 
 
 @pytest.mark.parametrize("writer", ["nested", "flat", "top level"])
@@ -240,11 +240,11 @@ def test_gzipped_files_archives_and_bulk_requests_are_read(tmp_path: Path) -> No
     file = lines(tmp_path, *bulk, name="bulk.ndjson.gz")
     with zipfile.ZipFile(tmp_path / "ubi.zip", "w") as archive:
         archive.write(file.path, "bulk.ndjson.gz")
-    for files in ([file], with_members([str(tmp_path / "ubi.zip")], ["ubi.zip"])):
+    for files in ([file], list_files([str(tmp_path / "ubi.zip")], ["ubi.zip"])):
         assert UBI.recognises(files)
-        rows, found = read(UBI, *files)
+        rows, report = read(UBI, *files)
         assert pages(rows) == SAME
-        assert not found.faults.dropped
+        assert not report.bad_rows.dropped
 
 
 @pytest.mark.parametrize("indent", [None, 2])
@@ -257,9 +257,9 @@ def test_a_file_that_is_one_array_is_read_and_recognised(
     )
     file = LogFile(str(tmp_path / "ubi.json"), "ubi.json")
     assert UBI.recognises([file])
-    rows, found = read(UBI, file)
+    rows, report = read(UBI, file)
     assert pages(rows) == SAME
-    assert faults(found) == {
+    assert faults(report) == {
         "not readable": [len(QUERIES) + len(EVENTS) + 1]
     }  # its place in the array
 
@@ -282,7 +282,7 @@ def test_without_hits_the_impressions_are_the_page(tmp_path: Path) -> None:
         event("impression", "q-1", ad, place, place, user_query="shoes")
         for place, ad in [(2, "c"), (0, "a"), (1, "b"), (1, "b")]
     ]
-    rows, found = read(
+    rows, report = read(
         UBI,
         lines(
             tmp_path,
@@ -294,7 +294,7 @@ def test_without_hits_the_impressions_are_the_page(tmp_path: Path) -> None:
     )
     assert pages(rows) == [("shoes", ["a", "b", "c"], [3, 2])]
     assert rows[0]["user"] == "s-1"
-    assert found.notes == {
+    assert report.notes == {
         "impression of no object, set aside": 1,
         "ad shown again on its page at its position, counted once": 1,
     }
@@ -310,13 +310,13 @@ def test_a_query_without_hits_gets_the_ads_of_its_impressions(
         event("impression", "q-1", ad, place, place) for place, ad in [(2, "b"), (1, "a"), (3, "c")]
     ]
     clicks = [event("click", "q-1", "c", 3, 9), event("click", "q-1", "a", 1, 12)]
-    rows, found = read(
+    rows, report = read(
         UBI, lines(tmp_path, *([*shown, *clicks, bare] if last else [bare, *clicks, *shown]))
     )
     assert pages(rows) == [("shoes", ["a", "b", "c"], [3, 1])]
     assert (rows[0]["user"], rows[0]["timestamp"]) == ("c-1", datetime(2025, 2, 18, 8))
-    assert not found.faults.dropped
-    assert not found.notes
+    assert not report.bad_rows.dropped
+    assert not report.notes
 
 
 def test_impressions_without_a_position_come_last_in_the_order_of_the_log(tmp_path: Path) -> None:
@@ -330,9 +330,9 @@ def test_impressions_without_a_position_come_last_in_the_order_of_the_log(tmp_pa
 
 def test_views_are_no_impressions_even_with_an_object_and_a_position(tmp_path: Path) -> None:
     viewed = [event("view", "q-1", "a", 1, 3), event("view", "q-1")]
-    rows, found = read(UBI, lines(tmp_path, query("q-1", "shoes", None), *viewed))
+    rows, report = read(UBI, lines(tmp_path, query("q-1", "shoes", None), *viewed))
     assert not rows
-    assert found.notes == {
+    assert report.notes == {
         "query without results, set aside": 1,
         "'view' event, neither a click nor an impression": 2,
     }
@@ -350,7 +350,7 @@ def test_the_object_decides_and_the_ordinal_tells_which_of_two_equal_ones(tmp_pa
 
 def test_mixed_ordinals_are_told(tmp_path: Path) -> None:
     from_zero = [event("click", "q-1", ad, place, place) for place, ad in enumerate("abc")]
-    rows, found = read(
+    rows, report = read(
         UBI,
         lines(
             tmp_path,
@@ -361,7 +361,7 @@ def test_mixed_ordinals_are_told(tmp_path: Path) -> None:
         ),
     )
     assert pages(rows) == [("running shoes", ["a", "b", "c"], [1, 2, 3, 2, 3])]
-    assert found.notes == {
+    assert report.notes == {
         "click whose position counts from 1, where the log counts from 0; its ad decided": 1,
         "click whose position is not where its ad stands; the ad decided": 1,
     }
@@ -381,10 +381,10 @@ def test_what_a_session_cannot_hold_is_counted(tmp_path: Path) -> None:
         event("click", "q-1", "a", 1, timestamp=None),
         event("purchase", "q-1", "a", 1, 7),
     ]
-    rows, found = read(UBI, lines(tmp_path, *records))
+    rows, report = read(UBI, lines(tmp_path, *records))
     assert pages(rows) == [("running shoes", ["a"], [1, 1])]
-    assert not found.faults.dropped
-    assert found.notes == {
+    assert not report.bad_rows.dropped
+    assert report.notes == {
         "event with no query_id, set aside": 2,
         "click on no object, set aside": 1,
         "click without a time, put after the others of its page": 1,
@@ -396,11 +396,11 @@ def test_what_a_session_cannot_hold_is_counted(tmp_path: Path) -> None:
 
 
 def test_made_up_actions_do_not_fill_the_notes(tmp_path: Path) -> None:
-    _, found = read(
+    _, report = read(
         UBI, lines(tmp_path, QUERIES[0], *[event(f"action-{place}", "q-1") for place in range(200)])
     )
-    assert len(found.notes) < 40
-    assert sum(found.notes.values()) == 200
+    assert len(report.notes) < 40
+    assert sum(report.notes.values()) == 200
 
 
 def test_bad_records_are_told_and_the_rest_is_kept(tmp_path: Path) -> None:
@@ -414,9 +414,9 @@ def test_bad_records_are_told_and_the_rest_is_kept(tmp_path: Path) -> None:
         event("click", "q-5", "a", 1),
         query("q-6", "hits", "a,b"),  # type: ignore[arg-type]
     ]
-    rows, found = read(UBI, lines(tmp_path, *QUERIES, *bad, *EVENTS))
+    rows, report = read(UBI, lines(tmp_path, *QUERIES, *bad, *EVENTS))
     assert pages(rows) == SAME
-    assert faults(found) == {
+    assert faults(report) == {
         "not readable": [3, 10],
         "neither a query nor an event": [4],
         "no page key": [5],
@@ -424,7 +424,7 @@ def test_bad_records_are_told_and_the_rest_is_kept(tmp_path: Path) -> None:
         "click on an ad not shown": [7],
         "no query": [8],
     }
-    examples = found.faults.examples
+    examples = report.bad_rows.examples
     assert examples["no page key"][0].got == "query 'no id', ads ['a']"
     assert examples["click on an ad not shown"][0].got == "page 'q-1', ad 'z' at position 1"
     assert examples["not readable"][1].got == "query_response_hit_ids: expected a list, got 'a,b'"
@@ -457,10 +457,10 @@ NO_TIME = "timestamp: expected a time, got "
 def test_a_position_or_a_time_that_is_none_makes_a_record_bad(
     tmp_path: Path, bad: dict[str, Any], got: str
 ) -> None:
-    rows, found = read(UBI, lines(tmp_path, *QUERIES, bad, *EVENTS))
+    rows, report = read(UBI, lines(tmp_path, *QUERIES, bad, *EVENTS))
     assert pages(rows) == SAME
-    assert [(each.row, each.got) for each in found.faults.examples["not readable"]] == [(3, got)]
-    assert found.faults.dropped == {"not readable": 1}
+    assert [(each.row, each.got) for each in report.bad_rows.examples["not readable"]] == [(3, got)]
+    assert report.bad_rows.dropped == {"not readable": 1}
 
 
 @pytest.mark.parametrize("name", ["ubi.ndjson", "ubi.parquet"])
@@ -482,9 +482,9 @@ def test_positions_and_times_that_nobody_asks_for_may_be_anything(
             pa.table({key: [record.get(key) for record in records] for key in columns}),
             tmp_path / name,
         )
-    rows, found = read(UBI, file)
+    rows, report = read(UBI, file)
     assert pages(rows) == SAME
-    assert not found.faults.dropped
+    assert not report.bad_rows.dropped
 
 
 def test_positions_and_times_that_are_none_are_told_in_parquet(tmp_path: Path) -> None:
@@ -501,9 +501,9 @@ def test_positions_and_times_that_are_none_are_told_in_parquet(tmp_path: Path) -
         pa.table({key: [record.get(key) for record in records] for key in columns}),
         tmp_path / "ubi.parquet",
     )
-    rows, found = read(UBI, LogFile(str(tmp_path / "ubi.parquet"), "ubi.parquet"))
+    rows, report = read(UBI, LogFile(str(tmp_path / "ubi.parquet"), "ubi.parquet"))
     assert pages(rows) == [("running shoes", ["a", "b", "c"], []), ("boots", ["d", "e"], [])]
-    assert [(each.row, each.got) for each in found.faults.examples["not readable"]] == [
+    assert [(each.row, each.got) for each in report.bad_rows.examples["not readable"]] == [
         (3, NO_POSITION + "'top'"),
         (4, NO_TIME + "'soon'"),
     ]
@@ -514,8 +514,8 @@ def test_names_of_objects_are_the_text_of_ads(tmp_path: Path) -> None:
     named["event_attributes"]["object"] |= {"name": "Road runner 3", "description": "A shoe"}
     described = event("impression", "q-1", "b", 2)
     described["event_attributes"]["object"] |= {"description": "A boot"}
-    _, found = read(UBI, lines(tmp_path, *QUERIES, named, described))
-    assert found.texts == {"a": ("Road runner 3", "", ""), "b": ("A boot", "", "")}
+    _, report = read(UBI, lines(tmp_path, *QUERIES, named, described))
+    assert report.ad_texts == {"a": ("Road runner 3", "", ""), "b": ("A boot", "", "")}
 
 
 def test_a_query_file_that_is_cut_short_is_refused(tmp_path: Path) -> None:
@@ -527,13 +527,13 @@ def test_a_query_file_that_is_cut_short_is_refused(tmp_path: Path) -> None:
 
 def test_the_example_log_shows_what_is_set_aside() -> None:
     folder = Path(__file__).parents[3] / "examples" / "ubi"
-    rows, found = read(
+    rows, report = read(
         UBI, *(LogFile(str(path), path.name) for path in sorted(folder.glob("*.ndjson")))
     )
     assert len(rows) == 700
     assert sum(len(row["clicks"]) for row in rows) == 129
-    assert not found.faults.dropped
-    assert found.notes == {
+    assert not report.bad_rows.dropped
+    assert report.notes == {
         "event with no query_id, set aside": 1,
         "'add_to_cart' event, neither a click nor an impression": 1,
     }
@@ -588,13 +588,13 @@ def test_any_sessions_written_as_ubi_come_back(
         ]
     shuffled.shuffle(records)
     with TemporaryDirectory() as folder:
-        rows, found = read(UBI, lines(Path(folder), *records))
+        rows, report = read(UBI, lines(Path(folder), *records))
     assert {row["session_id"]: (row["query"], row["ads"], row["clicks"]) for row in rows} == {
         f"q-{i}": each for i, each in enumerate(sessions)
     }
     assert (
-        sum(found.faults.dropped.values())
-        == found.faults.dropped.get("not readable", 0)
+        sum(report.bad_rows.dropped.values())
+        == report.bad_rows.dropped.get("not readable", 0)
         == len(broken)
     )
-    assert not found.notes
+    assert not report.notes

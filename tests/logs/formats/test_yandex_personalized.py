@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from reclick.logs.formats import yandex_personalized as own
-from reclick.logs.formats.helpers.session_lines import SORTED
-from reclick.logs.formats.yandex_personalized import YANDEX_PERSONALIZED
+from reclick.logs.formats.helpers.session_lines import SORTED_NOTE
+from reclick.logs.formats.yandex_personalized import FORMAT as YANDEX_PERSONALIZED
 from tests.support.line_logs import (
     EVERY_START,
     Shown,
@@ -36,7 +36,7 @@ SAMPLE = [
 
 
 def test_each_query_is_a_page_and_clicks_name_theirs(tmp_path: Path) -> None:
-    rows, found = read(YANDEX_PERSONALIZED, log(tmp_path, *SAMPLE))
+    rows, report = read(YANDEX_PERSONALIZED, log(tmp_path, *SAMPLE))
     assert pages(rows) == [
         ("30", ["61", "62", "63"], [3, 1]),
         ("30", ["62", "61"], [2]),
@@ -47,8 +47,8 @@ def test_each_query_is_a_page_and_clicks_name_theirs(tmp_path: Path) -> None:
         ("50.1", "900", None),
         ("51.0", "9", None),
     ]
-    assert not found.faults.dropped
-    assert not found.notes
+    assert not report.bad_rows.dropped
+    assert not report.notes
 
 
 def test_test_queries_are_set_aside_and_told(tmp_path: Path) -> None:
@@ -57,25 +57,25 @@ def test_test_queries_are_set_aside_and_told(tmp_path: Path) -> None:
         *(fields(1, 9 * at, kind, at, 6, 8, "10,1", "11,1") for at, kind in enumerate("QT")),
         fields(1, 12, "C", 1, 10),
     ]
-    rows, found = read(YANDEX_PERSONALIZED, log(tmp_path, *lines))
+    rows, report = read(YANDEX_PERSONALIZED, log(tmp_path, *lines))
     assert [row["session_id"] for row in rows] == ["1.0"]
-    assert found.notes == {own.TEST_PAGE: 1, own.TEST_CLICK: 1}
-    assert not found.faults.dropped
+    assert report.notes == {own.TEST_PAGE_NOTE: 1, own.TEST_CLICK_NOTE: 1}
+    assert not report.bad_rows.dropped
 
 
 def test_a_session_without_its_user_is_kept_and_told(tmp_path: Path) -> None:
-    rows, found = read(YANDEX_PERSONALIZED, log(tmp_path, *SAMPLE[1:]))
+    rows, report = read(YANDEX_PERSONALIZED, log(tmp_path, *SAMPLE[1:]))
     assert [row["user"] for row in rows] == [None, None, "9"]
-    assert found.notes == {own.NO_USER: 1}
+    assert report.notes == {own.NO_USER_NOTE: 1}
 
 
 def test_a_session_out_of_order_is_sorted_with_its_user_first(tmp_path: Path) -> None:
-    rows, found = read(YANDEX_PERSONALIZED, log(tmp_path, *SAMPLE[5::-1]))
+    rows, report = read(YANDEX_PERSONALIZED, log(tmp_path, *SAMPLE[5::-1]))
     assert pages(rows) == [("30", ["61", "62", "63"], [3, 1]), ("30", ["62", "61"], [2])]
     assert [row["user"] for row in rows] == ["900", "900"]
-    assert found.notes == {SORTED: 1}
-    rows, found = read(YANDEX_PERSONALIZED, log(tmp_path, SAMPLE[7], SAMPLE[6]))
-    assert (rows[0]["user"], found.notes) == ("9", {SORTED: 1})
+    assert report.notes == {SORTED_NOTE: 1}
+    rows, report = read(YANDEX_PERSONALIZED, log(tmp_path, SAMPLE[7], SAMPLE[6]))
+    assert (rows[0]["user"], report.notes) == ("9", {SORTED_NOTE: 1})
 
 
 @pytest.mark.parametrize(
@@ -117,16 +117,16 @@ def test_a_line_that_breaks_the_rules_is_told_and_the_rest_is_kept(
         [fields(1, "M", 3, 4), fields(1, 0, "Q", 0, 5, 8, "10,1", "11,1")],
         [fields(1, 8, "C", 0, 11)],
     )
-    rows, found = read(YANDEX_PERSONALIZED, log(tmp_path, *before, line, *after))
+    rows, report = read(YANDEX_PERSONALIZED, log(tmp_path, *before, line, *after))
     assert [(row["user"], *page) for row, page in zip(rows, pages(rows), strict=True)] == [
         ("4", "5", ["10", "11"], [2])
     ]
-    assert faults(found) == {reason: [3]}
-    assert not set(found.notes) - {SORTED}
+    assert faults(report) == {reason: [3]}
+    assert not set(report.notes) - {SORTED_NOTE}
 
 
 def test_clicks_of_a_page_that_could_not_be_read_have_no_page(tmp_path: Path) -> None:
-    rows, found = read(
+    rows, report = read(
         YANDEX_PERSONALIZED,
         log(
             tmp_path,
@@ -136,7 +136,7 @@ def test_clicks_of_a_page_that_could_not_be_read_have_no_page(tmp_path: Path) ->
         ),
     )
     assert rows == []
-    assert faults(found) == {"not readable": [2], "click without a page": [3]}
+    assert faults(report) == {"not readable": [2], "click without a page": [3]}
 
 
 @pytest.mark.parametrize("start", EVERY_START)
@@ -167,7 +167,7 @@ def test_what_is_written_is_read_back_though_clicks_of_pages_mix(
             at = rng.choice([at for at, clicks in left.items() if clicks])
             lines.append(fields(session, len(lines), "C", at, shown[at][1][left[at].pop(0) - 1]))
     with TemporaryDirectory() as folder:
-        rows, found = read(YANDEX_PERSONALIZED, log(Path(folder), *lines))
+        rows, report = read(YANDEX_PERSONALIZED, log(Path(folder), *lines))
     assert pages(rows) == [page for shown in sessions for page in shown]
     assert [row["session_id"] for row in rows] == [
         f"{session}.{at}" for session, shown in enumerate(sessions) for at in range(len(shown))
@@ -175,5 +175,5 @@ def test_what_is_written_is_read_back_though_clicks_of_pages_mix(
     assert [row["user"] for row in rows] == [
         str(session + 100) for session, shown in enumerate(sessions) for _ in shown
     ]
-    assert not found.faults.dropped
-    assert not found.notes
+    assert not report.bad_rows.dropped
+    assert not report.notes

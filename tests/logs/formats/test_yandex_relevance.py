@@ -9,10 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from reclick.errors import LogError
-from reclick.logs.files.archive import LogFile
-from reclick.logs.formats.base import Found
+from reclick.logs.files.log_file import LogFile
+from reclick.logs.formats.base import ReadReport
 from reclick.logs.formats.helpers import session_lines
-from reclick.logs.formats.yandex_relevance import YANDEX_RELEVANCE
+from reclick.logs.formats.yandex_relevance import FORMAT as YANDEX_RELEVANCE
 from tests.support.line_logs import (
     EVERY_START,
     Shown,
@@ -37,7 +37,7 @@ SAMPLE = [
 
 
 def test_each_query_is_a_page_with_its_region_and_its_clicks(tmp_path: Path) -> None:
-    rows, found = read(YANDEX_RELEVANCE, log(tmp_path, *SAMPLE))
+    rows, report = read(YANDEX_RELEVANCE, log(tmp_path, *SAMPLE))
     assert pages(rows) == [
         ("300_2", ["61", "62", "63", "64", "65", "66", "67", "68", "69", "70"], [2, 1]),
         ("100_2", ["1", "62", "3"], [3, 2]),
@@ -45,8 +45,8 @@ def test_each_query_is_a_page_with_its_region_and_its_clicks(tmp_path: Path) -> 
     ]
     assert [row["session_id"] for row in rows] == ["10.0", "10.1", "11.0"]
     assert {(row["user"], row["timestamp"]) for row in rows} == {(None, None)}
-    assert not found.faults.dropped
-    assert not found.notes
+    assert not report.bad_rows.dropped
+    assert not report.notes
 
 
 def test_a_click_belongs_to_the_last_page_that_showed_its_ad(tmp_path: Path) -> None:
@@ -83,10 +83,10 @@ def test_lines_of_a_session_are_put_in_the_order_of_time_and_it_is_told(tmp_path
         fields(1, 3, "C", 8),
         fields(2, 0, "Q", 5, 0, 7),
     ]
-    rows, found = read(YANDEX_RELEVANCE, log(tmp_path, *late))
+    rows, report = read(YANDEX_RELEVANCE, log(tmp_path, *late))
     assert [row["clicks"] for row in rows] == [[3, 2, 1], []]
-    assert found.notes == {session_lines.SORTED: 1}
-    assert not found.faults.dropped
+    assert report.notes == {session_lines.SORTED_NOTE: 1}
+    assert not report.bad_rows.dropped
 
 
 @pytest.mark.parametrize(
@@ -117,7 +117,7 @@ def test_lines_of_a_session_are_put_in_the_order_of_time_and_it_is_told(tmp_path
 def test_a_line_that_breaks_the_rules_is_told_and_the_rest_is_kept(
     tmp_path: Path, line: str | bytes, reason: str
 ) -> None:
-    rows, found = read(
+    rows, report = read(
         YANDEX_RELEVANCE,
         log(
             tmp_path,
@@ -128,50 +128,50 @@ def test_a_line_that_breaks_the_rules_is_told_and_the_rest_is_kept(
         ),
     )
     assert pages(rows) == [("5_2", ["10", "11"], []), ("5_2", ["12"], [1])]
-    assert faults(found) == {reason: [2]}
-    assert not set(found.notes) - {session_lines.SORTED}
+    assert faults(report) == {reason: [2]}
+    assert not set(report.notes) - {session_lines.SORTED_NOTE}
 
 
 def test_blank_lines_other_line_ends_and_gzip_are_read(tmp_path: Path) -> None:
     expected, _ = read(YANDEX_RELEVANCE, log(tmp_path, *SAMPLE))
     for name, end in (("a.txt", b"\r\n"), ("b.txt.gz", b"\n"), ("c.txt", b"\n\n \n")):
-        rows, found = read(YANDEX_RELEVANCE, log(tmp_path, *SAMPLE, name=name, end=end))
+        rows, report = read(YANDEX_RELEVANCE, log(tmp_path, *SAMPLE, name=name, end=end))
         assert rows == expected
-        assert not found.faults.dropped
+        assert not report.bad_rows.dropped
     for last in ("", "\r"):
         assert read(YANDEX_RELEVANCE, started(tmp_path, "\n".join(SAMPLE) + last))[0] == expected
 
 
 def test_a_session_may_run_on_into_the_next_file(tmp_path: Path) -> None:
-    rows, found = read(
+    rows, report = read(
         YANDEX_RELEVANCE,
         log(tmp_path, *SAMPLE[:1], name="xaa"),
         log(tmp_path, *SAMPLE[1:], "broken", name="xab"),
     )
     assert [row["clicks"] for row in rows] == [[2, 1], [3, 2], []]
-    assert [(example.where, example.row) for example in found.faults.examples["not readable"]] == [
-        ("xab", 7)
-    ]
+    assert [
+        (example.where, example.row) for example in report.bad_rows.examples["not readable"]
+    ] == [("xab", 7)]
 
 
 def test_line_numbers_count_over_blocks_and_all_bytes_are_told(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(session_lines, "BLOCK", 50)
+    monkeypatch.setattr(session_lines, "TEXT_BLOCK_BYTES", 50)
     file = log(tmp_path, *SAMPLE, b"\xff", *SAMPLE, "broken", *SAMPLE)
-    rows, found = read(YANDEX_RELEVANCE, file)
+    rows, report = read(YANDEX_RELEVANCE, file)
     assert len(rows) == 9
-    assert faults(found) == {"not readable": [8, 16]}
-    told: list[int] = []
-    list(YANDEX_RELEVANCE.read([file], Found(told=told.append), {}))
-    assert sum(told) == Path(file.path).stat().st_size
+    assert faults(report) == {"not readable": [8, 16]}
+    report = ReadReport()
+    list(YANDEX_RELEVANCE.read([file], report, {}))
+    assert report.read_bytes == Path(file.path).stat().st_size
 
 
 def test_pages_come_in_batches_and_none_is_lost(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(session_lines, "BATCH", 2)
-    batches = list(YANDEX_RELEVANCE.read([log(tmp_path, *SAMPLE * 2)], Found(), {}))
+    monkeypatch.setattr(session_lines, "BATCH_SESSIONS", 2)
+    batches = list(YANDEX_RELEVANCE.read([log(tmp_path, *SAMPLE * 2)], ReadReport(), {}))
     assert [batch.num_rows for batch in batches] == [2, 3, 1]
 
 
@@ -210,12 +210,12 @@ def test_what_is_written_is_read_back(sessions: list[list[Shown]], rng: random.R
                 time += rng.randrange(3)
                 lines.append(fields(session, time, "C", ads[click - 1]))
     with TemporaryDirectory() as folder:
-        rows, found = read(YANDEX_RELEVANCE, log(Path(folder), *lines))
+        rows, report = read(YANDEX_RELEVANCE, log(Path(folder), *lines))
     expected = [
         (f"{query}_{session % 4}", ads, clicks)
         for session, shown in enumerate(sessions)
         for query, ads, clicks in shown
     ]
     assert pages(rows) == expected
-    assert not found.faults.dropped
-    assert not found.notes
+    assert not report.bad_rows.dropped
+    assert not report.notes

@@ -1,1 +1,123 @@
-"""The in-memory engine: compiled counting and grouping."""
+"""The engine of one process: compiled kernels, threads, and tables in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial, reduce
+from operator import add
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from reclick.data.counts import Counts
+from reclick.data.grouped_sessions import GroupedSessions
+from reclick.engines.base import BlockT, Log, NewBlockT, ParametersT, SumT
+from reclick.engines.local.counter import Counter
+from reclick.engines.local.grouper import Grouper
+from reclick.errors import LogError
+from reclick.runtime.filesystem import atomic_file
+from reclick.runtime.parallel import limit_threads, parallel_map, thread_limit
+
+MAP_ROWS = 16_384  # that a function of `map` gets at a time
+ROW_GROUP_BATCHES = 16  # results of `map` to a row group of the output
+
+
+class LocalEngine:
+    """Counts and groups in memory that follows the distinct pairs and sessions of a log.
+
+    `threads` is how many threads may work at once; None is the limit of the process.
+    """
+
+    def __init__(self, *, threads: int | None = None) -> None:
+        self.threads = None if threads is None else thread_limit(threads)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}(threads={self.threads})"
+
+    @property
+    def n_blocks(self) -> int:
+        """One block for each thread."""
+        return thread_limit(self.threads)
+
+    def count(self, log: Log) -> Counts:
+        """The counts of a log."""
+        with limit_threads(self.threads):
+            counter = Counter()
+            counter.add_batches(log.batches())
+            log.require_rows()
+            return counter.finish()
+
+    def group(self, log: Log) -> GroupedSessions:
+        """The distinct sessions of a log."""
+        with limit_threads(self.threads):
+            grouper = Grouper()
+            grouper.add_batches(log.batches())
+            log.require_rows()
+            return grouper.finish()
+
+    def prepare(
+        self, function: Callable[[BlockT], NewBlockT], blocks: Sequence[BlockT]
+    ) -> list[NewBlockT]:
+        """function(block) of every block."""
+        return list(parallel_map(function, blocks, threads=self.threads))
+
+    def reduce(
+        self,
+        step: Callable[[ParametersT, BlockT], SumT],
+        parameters: ParametersT,
+        blocks: Sequence[BlockT],
+    ) -> SumT:
+        """Σ step(parameters, block), added up in the order of the blocks."""
+        return reduce(add, parallel_map(partial(step, parameters), blocks, threads=self.threads))
+
+    def map(
+        self,
+        function: Callable[[pa.RecordBatch], pa.RecordBatch],
+        log: Log,
+        target: str | Path,
+    ) -> int:
+        """Write function(rows) of all rows of a log to a Parquet file; how many rows it has.
+
+        `function` gets the source's own columns of up to 16,384 valid rows at a time.
+        """
+        rows = (
+            batch.rows.slice(start, MAP_ROWS)
+            for batch in log.batches(with_rows=True)
+            for start in range(0, len(batch), MAP_ROWS)
+        )
+        with atomic_file(target) as temporary:
+            results = parallel_map(function, rows, threads=self.threads)
+            written = write_batches(results, temporary)
+            log.require_rows()
+        return written
+
+
+def write_batches(batches: Iterable[pa.RecordBatch], path: Path) -> int:
+    """Write batches of one schema to a Parquet file; how many rows there were."""
+    writer, waiting, written = None, [], 0
+    try:
+        for batch in batches:
+            writer = writer or pq.ParquetWriter(path, batch.schema, compression="zstd")
+            if not batch.schema.equals(writer.schema):
+                raise LogError(_describe_columns(writer.schema, batch.schema))
+            waiting.append(batch)
+            written += batch.num_rows
+            if len(waiting) == ROW_GROUP_BATCHES:
+                writer.write_table(pa.Table.from_batches(waiting))
+                waiting = []
+        if writer and waiting:
+            writer.write_table(pa.Table.from_batches(waiting))
+    finally:
+        if writer:
+            writer.close()
+    return written
+
+
+def _describe_columns(first: pa.Schema, other: pa.Schema) -> str:
+    """The columns in which a file differs from the first one."""
+    differ = sorted({field.name for field in {*first} ^ {*other}})
+    return (
+        f"The files have other columns than the first of them ({', '.join(differ)}), so they make "
+        "no one table. Take them one by one."
+    )

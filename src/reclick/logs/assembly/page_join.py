@@ -1,92 +1,93 @@
 """Join pages and clicks that come apart, in logs larger than memory.
 
-What is added is dealt by its page's key into buckets on disk; then DuckDB joins one bucket at a time in memory.
+Rows are partitioned on disk by the key of their page. Then DuckDB joins one partition at a time.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from reclick.logs.assembly import joining_statements as sql
-from reclick.logs.assembly.duckdb_connection import bounded_engine, raise_clearly
-from reclick.logs.assembly.seen_keys import KnownKeys
-from reclick.logs.assembly.spill import Buckets
-from reclick.logs.files.source import short
-from reclick.logs.formats.base import SESSIONS, Found
-from reclick.logs.timestamps import TIME, real_times
-
-if TYPE_CHECKING:
-    from reclick.logs.files.archive import LogFile
-
-BUCKET_BYTES = 96 << 20  # of the log, for one bucket
-PACKS, PACKED = (
-    (".gz", ".tgz", ".zip", ".parquet", ".pq"),
-    8,
-)  # files that are smaller than what they hold, and by how much
-SAMPLE = 50_000  # ads shown that are kept in any case
-ENOUGH = 1000  # positions that tell what the first one is called
-FILE = 40  # bits of a place to the left of which stands the file
-
-# `file` and `number` say where a row came from: they are its place in the log's order, and in messages.
-PLACE = [("file", pa.int32()), ("number", pa.int64())]
-PAGES = pa.schema(
-    [
-        ("key", pa.string()),
-        ("query", pa.string()),
-        ("ads", pa.list_(pa.string())),
-        ("time", TIME),
-        ("user", pa.string()),
-        *PLACE,
-    ]
+from reclick.data.batch import Int64
+from reclick.logs.assembly.spill import (
+    ROW_NUMBER_BITS,
+    SpilledPartitions,
+    cast_to_schema,
+    connect,
+    count_partitions,
+    estimate_log_bytes,
+    load_sql,
+    translate_error,
 )
-SHOWN = pa.schema(
-    [
-        ("key", pa.string()),
-        ("query", pa.string()),
-        ("ad", pa.string()),
-        ("position", pa.int64()),
-        ("time", TIME),
-        ("user", pa.string()),
-        *PLACE,
-    ]
+from reclick.logs.files.log_file import LogFile
+from reclick.logs.files.source import SESSION_SCHEMA, abbreviate
+from reclick.logs.formats.base import ReadReport
+from reclick.logs.timestamps import TIME, clock_times
+from reclick.logs.validation.reasons import (
+    CLICK_NOT_SHOWN,
+    CLICK_WITHOUT_PAGE,
+    NO_ADS,
+    NO_QUERY,
+    TWO_PAGES_ONE_KEY,
 )
-CLICKS = pa.schema(
-    [("key", pa.string()), ("ad", pa.string()), ("position", pa.int64()), ("time", TIME), *PLACE]
-)
-KINDS = {"pages": PAGES, "shown": SHOWN, "clicks": CLICKS}
-STORED = {
-    kind: pa.schema([*list(schema)[:-2], pa.field("place", pa.int64())])
-    for kind, schema in KINDS.items()
+
+Bool = npt.NDArray[np.bool_]
+SAMPLE_SHOWN = 50_000  # ads shown that are kept in any case, to learn the first position
+ENOUGH_POSITIONS = 1000  # to know whether positions start at 0 or 1
+MAX_REMEMBERED_KEYS = 16_000_000  # a limit to memory
+OUTPUT_ROWS = 100_000  # of a batch of sessions
+
+# `file` and `number` are where a row came from: its order in the log, and its place in messages.
+ORIGIN_COLUMNS = [("file", pa.int32()), ("number", pa.int64())]
+PAGE_COLUMNS = [
+    ("key", pa.string()),
+    ("query", pa.string()),
+    ("ads", pa.list_(pa.string())),
+    ("time", TIME),
+    ("user", pa.string()),
+]
+SHOWN_COLUMNS = [
+    ("key", pa.string()),
+    ("query", pa.string()),
+    ("ad", pa.string()),
+    ("position", pa.int64()),
+    ("time", TIME),
+    ("user", pa.string()),
+]
+CLICK_COLUMNS = [
+    ("key", pa.string()),
+    ("ad", pa.string()),
+    ("position", pa.int64()),
+    ("time", TIME),
+]
+_COLUMNS = {"pages": PAGE_COLUMNS, "shown": SHOWN_COLUMNS, "clicks": CLICK_COLUMNS}
+INPUT_SCHEMAS = {kind: pa.schema([*columns, *ORIGIN_COLUMNS]) for kind, columns in _COLUMNS.items()}
+SPILLED_SCHEMAS = {
+    kind: pa.schema([*columns, ("origin", pa.int64())]) for kind, columns in _COLUMNS.items()
 }
-
-NO_PAGE, NOT_SHOWN, NO_ADS, NO_QUERY = (
-    "click without a page",
-    "click on an ad not shown",
-    "no ads",
-    "no query",
-)
-TWO_PAGES = "two ads at one position, two pages with one key"
 
 
 class PageJoin:
     """Pages, ads shown and clicks on disk, until they are joined.
 
-    `first` is the number of the first position in clicks on pages that are whole records; None has the log tell. `allowed` names faults that
-    break no rule of the format, each with the note that tells of it instead.
+    `first_position` is the number of the first position in clicks on pages that are whole records;
+    None infers it from the log. `allowed` maps reasons that do not break the rules of a format to
+    the notes that count them instead.
 
     >>> from tempfile import TemporaryDirectory
+    >>> shown = {"key": ["p", "p"], "query": ["shoes", None], "ad": ["b", "a"], "position": [2, 1]}
     >>> with TemporaryDirectory() as folder, PageJoin(Path(folder), [], 0) as join:
-    ...     join.add("shown", pa.table({"key": ["p", "p"], "query": ["shoes", None], "ad": ["b", "a"], "position": [2, 1]}))
+    ...     join.add("shown", pa.table(shown))
     ...     join.add("clicks", pa.table({"key": ["p"], "ad": ["b"]}))
-    ...     [batch.to_pydict()["clicks"] for batch in join.sessions(Found())]
+    ...     [batch.to_pydict()["clicks"] for batch in join.sessions(ReadReport())]
     [[[2]]]
     """
 
@@ -94,177 +95,250 @@ class PageJoin:
         self,
         folder: Path,
         files: list[LogFile],
-        size: int,
+        log_bytes: int,
         *,
-        first: int | None = 1,
+        first_position: int | None = 1,
         allowed: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
-        """`folder` is for the buckets, `files` are named in messages, `size` is the log's, in bytes."""
+        """`folder` is for the partitions; `files` are named in messages."""
         self.files = [file.where for file in files] or ["table"]
-        self.first, self.allowed = first, allowed
-        self.many = max(1, size // BUCKET_BYTES)
-        self._added = dict.fromkeys(KINDS, 0)
-        self._whole = KnownKeys()
-        self._placed = False  # whether any click has a position
-        self._folder, self._engine = folder, bounded_engine(folder)
-        self._buckets = {
-            kind: Buckets(folder, kind, schema, self.many) for kind, schema in STORED.items()
+        self.first_position, self.allowed = first_position, allowed
+        self.num_partitions = count_partitions(log_bytes)
+        self._num_added = dict.fromkeys(INPUT_SCHEMAS, 0)
+        self._whole_pages = HashedKeySet()
+        self._clicks_have_positions = False
+        self._folder, self._connection = folder, connect(folder)
+        self._sql = load_sql("page_join.sql")
+        self._partitions = {
+            kind: SpilledPartitions(folder, kind, schema, self.num_partitions)
+            for kind, schema in SPILLED_SCHEMAS.items()
         }
 
     def __enter__(self) -> PageJoin:
         return self
 
     def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
-        self._engine.close()
-        for buckets in self._buckets.values():
-            buckets.close()
-        raise_clearly(error, self._folder)
+        self._connection.close()
+        for partitions in self._partitions.values():
+            partitions.close()
+        translate_error(error, self._folder)
 
     def add(self, kind: str, table: pa.Table) -> None:
-        """Add rows of "pages", "shown" (one ad a row) or "clicks"; a column that is missing is null, rows without a place are numbered."""
+        """Add rows of "pages", "shown" (one ad per row) or "clicks".
+
+        A missing column is null; rows without `number` are numbered.
+        """
         if not table.num_rows:
             return
-        rows = self._stored(kind, table)
+        rows = self._add_origin(kind, table)
         if rows["key"].null_count:
-            raise ValueError(
-                f"{kind}: a row without a key; the reader of a format tells of those itself."
-            )
+            raise ValueError(f"{kind}: a row without a key. The reader of a format drops those.")
         if kind == "pages":
-            self._whole.add(
-                _one(rows["key"]).filter(pc.greater(pc.list_value_length(_one(rows["ads"])), 0))
-            )
+            lengths = pc.list_value_length(rows["ads"].combine_chunks())
+            self._whole_pages.add(rows["key"].combine_chunks().filter(pc.greater(lengths, 0)))
         elif kind == "shown":
-            rows = self._needed(rows)
+            rows = self._drop_known_pages(rows)
         else:
-            self._placed |= rows["position"].null_count < len(rows)
-        self._buckets[kind].add(rows)
+            self._clicks_have_positions |= rows["position"].null_count < len(rows)
+        self._partitions[kind].add(rows)
 
-    def sessions(self, found: Found) -> Iterator[pa.RecordBatch]:
-        """The sessions, in the log's order within a bucket; clicks that find no place, and pages without ads or query, go to `found`."""
-        for buckets in self._buckets.values():
-            buckets.write()
-        first = self._first_position() if self.first is None else self.first
-        for bucket in range(self.many):
-            self._load(bucket)
-            self._engine.execute(sql.FIRST_PAGES)
-            self._engine.execute(sql.PLACED_CLICKS, {"first": first})
-            self._tell(found, first)
-            for batch in self._engine.sql(sql.JOINED).to_arrow_reader(100_000):
-                yield _as_sessions(batch)
+    def sessions(self, report: ReadReport) -> Iterator[pa.RecordBatch]:
+        """The sessions, in the log's order within a partition.
 
-    def _needed(self, rows: pa.Table) -> pa.Table:
-        """The ads shown on pages that are not known yet; a page that was added whole needs none, but some to learn the first position from."""
-        if self.first is None and self._added["shown"] - len(rows) < SAMPLE:  # those before these
-            return rows
-        known = self._whole.has(_one(rows["key"]))
-        return rows.filter(pa.array(~known)) if known.any() else rows
+        Clicks that fit no page, and pages without ads or query, go to the report.
+        """
+        for partitions in self._partitions.values():
+            partitions.flush()
+        first = self.first_position
+        first = self._infer_first_position() if first is None else first
+        for partition in range(self.num_partitions):
+            self._load(partition)
+            self._connection.execute(self._sql["first_pages"])
+            self._connection.execute(self._sql["clicks_on_pages"], {"first": first})
+            self._add_to_report(report, first)
+            reader = self._connection.sql(self._sql["sessions"]).to_arrow_reader(OUTPUT_ROWS)
+            for batch in reader:
+                yield _to_session_schema(batch)
 
-    def _load(self, bucket: int) -> None:
-        for kind, buckets in self._buckets.items():
-            self._engine.register(kind, buckets.read(bucket))
+    def _drop_known_pages(self, shown: pa.Table) -> pa.Table:
+        """The ads shown on pages that were not added whole; a sample is kept in any case."""
+        added_before = self._num_added["shown"] - len(shown)
+        if self.first_position is None and added_before < SAMPLE_SHOWN:
+            return shown
+        known = self._whole_pages.contains(shown["key"].combine_chunks())
+        return shown.filter(pa.array(~known)) if known.any() else shown
 
-    def _first_position(self) -> int:
-        """The number of the first position, by the buckets that tell enough of it."""
+    def _load(self, partition: int) -> None:
+        for kind, partitions in self._partitions.items():
+            self._connection.register(kind, partitions.read(partition))
+
+    def _infer_first_position(self) -> int:
+        """The number of the first position, 0 or 1, by as many partitions as are needed."""
         zero = one = 0
-        for bucket in range(self.many if self._placed else 0):
-            self._load(bucket)
-            from_zero, from_one = self._rows(sql.FIRST_POSITION)[0]
+        for partition in range(self.num_partitions if self._clicks_have_positions else 0):
+            self._load(partition)
+            from_zero, from_one = self._fetch("count_first_positions")[0]
             zero, one = zero + from_zero, one + from_one
-            if zero + one >= ENOUGH:
+            if zero + one >= ENOUGH_POSITIONS:
                 break
         return 0 if zero > one else 1
 
-    def _tell(self, found: Found, first: int) -> None:
-        for known, reason in ((False, NO_PAGE), (True, NOT_SHOWN)):
-            self._refuse(found, reason, self._rows(sql.LOST_CLICKS, {"known": known}), _clicked)
+    def _add_to_report(self, report: ReadReport, first: int) -> None:
+        for has_page, reason in ((False, CLICK_WITHOUT_PAGE), (True, CLICK_NOT_SHOWN)):
+            rows = self._fetch("unplaced_clicks", {"has_page": has_page})
+            self._add_bad_rows(report, reason, rows, _describe_click)
         for reason, statement in (
-            (NO_ADS, sql.NO_ADS),
-            (NO_QUERY, sql.NO_QUERY),
-            (TWO_PAGES, sql.TWO_PAGES),
+            (NO_ADS, "pages_without_ads"),
+            (NO_QUERY, "pages_without_query"),
+            (TWO_PAGES_ONE_KEY, "mixed_pages"),
         ):
-            self._refuse(found, reason, self._rows(statement), lambda key: f"page {short(key)}")
-        pages, shown, clicks = self._rows(sql.AGAIN)[0]
-        found.note("page recorded again, the first kept", pages or 0)
-        found.note("ad shown again on its page at its position, counted once", shown or 0)
-        found.note("click recorded again at the same time, counted once", clicks or 0)
-        if self.first is None:
-            other, astray = self._rows(sql.ASTRAY, {"first": first})[0]
-            found.note(
-                f"click whose position counts from {1 - first}, where the log counts from {first}; its ad decided",
-                other,
+            rows = self._fetch(statement)
+            self._add_bad_rows(report, reason, rows, lambda key: f"page {abbreviate(key)}")
+        pages, shown, clicks = self._fetch("count_repeats")[0]
+        report.add_note("page recorded again, the first kept", pages or 0)
+        report.add_note("ad shown again on its page at its position, counted once", shown or 0)
+        report.add_note("click recorded again at the same time, counted once", clicks or 0)
+        if self.first_position is None:
+            other_start, unrelated = self._fetch("count_wrong_positions", {"first": first})[0]
+            report.add_note(
+                f"click whose position counts from {1 - first}, where the log counts from {first}; "
+                "its ad decided",
+                other_start,
             )
-            found.note("click whose position is not where its ad stands; the ad decided", astray)
+            report.add_note(
+                "click whose position is not where its ad stands; the ad decided", unrelated
+            )
 
-    def _refuse(self, found: Found, reason: str, rows: list[Any], got: Callable[..., str]) -> None:
-        many = rows[0][-1] if rows else 0
+    def _add_bad_rows(
+        self, report: ReadReport, reason: str, rows: list[Any], describe: Callable[..., str]
+    ) -> None:
+        total = rows[0][-1] if rows else 0
         if reason in self.allowed:
-            found.note(self.allowed[reason], many)
+            report.add_note(self.allowed[reason], total)
             return
-        found.bad_many(
-            reason,
-            many,
-            [
-                (self.files[place >> FILE], place % (1 << FILE), got(*rest))
-                for place, *rest, _ in rows
-            ],
-        )
+        number_mask = (1 << ROW_NUMBER_BITS) - 1
+        examples = [
+            (self.files[origin >> ROW_NUMBER_BITS], origin & number_mask, describe(*values))
+            for origin, *values, _ in rows
+        ]
+        report.add_bad_rows(reason, total, examples)
 
-    def _rows(self, statement: str, params: dict[str, Any] | None = None) -> list[Any]:
-        return list(self._engine.execute(statement, params or {}).fetchall())
+    def _fetch(self, statement: str, params: dict[str, Any] | None = None) -> list[Any]:
+        return list(self._connection.execute(self._sql[statement], params or {}).fetchall())
 
-    def _stored(self, kind: str, table: pa.Table) -> pa.Table:
-        first = self._added[kind] + 1
-        self._added[kind] += table.num_rows
-        number = (
-            table["number"].to_numpy()
-            if "number" in table.column_names
-            else np.arange(first, first + table.num_rows)
-        )
-        file = table["file"].to_numpy().astype(np.int64) if "file" in table.column_names else 0
-        schema = STORED[kind]
-        given = {name: table[name] for name in schema.names if name in table.column_names} | {
-            "place": pa.chunked_array([(file << FILE) + number])
-        }
-        return pa.table(
-            [given.get(field.name, pa.nulls(table.num_rows)).cast(field.type) for field in schema],
-            schema=schema,
-        )
+    def _add_origin(self, kind: str, table: pa.Table) -> pa.Table:
+        first = self._num_added[kind] + 1
+        self._num_added[kind] += table.num_rows
+        names = table.column_names
+        number = np.arange(first, first + table.num_rows)
+        if "number" in names:
+            number = table["number"].to_numpy()
+        file = table["file"].to_numpy().astype(np.int64) if "file" in names else 0
+        origin = pa.array((file << ROW_NUMBER_BITS) + number)
+        return cast_to_schema(table.append_column("origin", origin), SPILLED_SCHEMAS[kind])
 
 
 def join_pages(
     files: list[LogFile],
-    found: Found,
-    add: Callable[[PageJoin], None],
+    report: ReadReport,
+    add_rows: Callable[[PageJoin], None],
     *,
-    first: int | None = 1,
+    first_position: int | None = 1,
     allowed: Mapping[str, str] = MappingProxyType({}),
 ) -> Iterator[pa.RecordBatch]:
-    """The sessions of what `add` adds; the buckets lie in a folder of their own, which is removed at the end."""
-    size = sum(
-        Path(path).stat().st_size * (PACKED if path.lower().endswith(PACKS) else 1)
-        for path in {file.path for file in files}
-    )
+    """The sessions of the rows that `add_rows` adds; partitions are in a temporary folder."""
+    log_bytes = estimate_log_bytes({file.path for file in files})
+    options: dict[str, Any] = {"first_position": first_position, "allowed": allowed}
     with (
         TemporaryDirectory(prefix="reclick-") as folder,
-        PageJoin(Path(folder), files, size, first=first, allowed=allowed) as join,
+        PageJoin(Path(folder), files, log_bytes, **options) as join,
     ):
-        add(join)
-        yield from join.sessions(found)
+        add_rows(join)
+        yield from join.sessions(report)
 
 
-def _one(column: pa.ChunkedArray) -> pa.Array:
-    return column.combine_chunks()
+def join_key_parts(parts: Sequence[pa.Array]) -> pa.Array:
+    r"""Join the parts of a key to one text that differs wherever a part does; null if any is null.
+
+    >>> join_key_parts([pa.array(["a|b", "a"]), pa.array(["c", "b|c"])]).to_pylist()
+    ['a\\|b|c', 'a|b\\|c']
+    """
+    if len(parts) == 1:
+        return parts[0]
+    return pc.binary_join_element_wise(*(_escape(part) for part in parts), "|")
 
 
-def _as_sessions(batch: pa.RecordBatch) -> pa.RecordBatch:
+def first_key_part(keys: pa.Array) -> pa.Array:
+    r"""The first of two parts that were joined.
+
+    >>> first_key_part(pa.array([r"a\|b|c"])).to_pylist()
+    ['a|b']
+    """
+    first = pc.replace_substring_regex(keys, r"(?s)^((?:[^\\|]|\\.)*)\|.*$", r"\1")
+    return pc.replace_substring_regex(first, r"(?s)\\(.)", r"\1")
+
+
+class HashedKeySet:
+    """A set of keys in eight bytes each.
+
+    Keys are compared by their 64-bit hashes: a collision is not to be expected in a million logs of
+    a million pages. After `max_keys` no more keys are remembered.
+
+    >>> keys = HashedKeySet()
+    >>> keys.add(pa.array(["a", "b"]))
+    >>> keys.contains(pa.array(["b", "c", "b"])).tolist()
+    [True, False, True]
+    """
+
+    def __init__(self, max_keys: int = MAX_REMEMBERED_KEYS) -> None:
+        self.max_keys = max_keys
+        # Each run is much smaller than the one before it, so that few have to be searched and each
+        # hash is merged only a few times.
+        self._sorted_runs: list[Int64] = []
+
+    def __len__(self) -> int:
+        return sum(map(len, self._sorted_runs))
+
+    def add(self, keys: pa.Array) -> None:
+        """Remember keys."""
+        if len(self) >= self.max_keys or not len(keys):
+            return
+        new = np.sort(_hash_keys(keys))
+        while self._sorted_runs and len(self._sorted_runs[-1]) < 4 * len(new):
+            merged = np.concatenate([self._sorted_runs.pop(), new])
+            new = np.sort(merged, kind="stable")  # which merges sorted runs
+        self._sorted_runs.append(new)
+
+    def contains(self, keys: pa.Array) -> Bool:
+        """Which of the keys are in the set; null is not."""
+        coded = keys.dictionary_encode()  # keys come in runs
+        hashes = _hash_keys(coded.dictionary)
+        is_member = np.zeros(len(hashes) + 1, np.bool_)  # the last is for null
+        for run in self._sorted_runs:
+            index = np.minimum(np.searchsorted(run, hashes), len(run) - 1)
+            is_member[:-1] |= run[index] == hashes
+        by_row: Bool = is_member[coded.indices.fill_null(-1).to_numpy()]
+        return by_row
+
+
+def _hash_keys(keys: pa.Array) -> Int64:
+    return np.fromiter(map(hash, keys.to_pylist()), np.int64, len(keys))
+
+
+def _escape(values: pa.Array) -> pa.Array:
+    if not pc.any(pc.match_substring_regex(values, r"[\\|]")).as_py():
+        return values
+    return pc.replace_substring(pc.replace_substring(values, "\\", "\\\\"), "|", "\\|")
+
+
+def _to_session_schema(batch: pa.RecordBatch) -> pa.RecordBatch:
     columns = {name: batch.column(name) for name in batch.schema.names}
-    columns["timestamp"] = real_times(columns.pop("time").cast(TIME))
-    return pa.RecordBatch.from_arrays(
-        [columns[field.name].cast(field.type) for field in SESSIONS], schema=SESSIONS
-    )
+    columns["timestamp"] = clock_times(columns.pop("time").cast(TIME))
+    arrays = [columns[field.name].cast(field.type) for field in SESSION_SCHEMA]
+    return pa.RecordBatch.from_arrays(arrays, schema=SESSION_SCHEMA)
 
 
-def _clicked(key: str, ad: str | None, position: int | None) -> str:
-    named = [] if ad is None else [f"ad {short(ad)}"]
-    named += [] if position is None else [f"position {position}"]
-    return f"page {short(key)}, {' at '.join(named) or 'no ad and no position'}"
+def _describe_click(key: str, ad: str | None, position: int | None) -> str:
+    parts = [] if ad is None else [f"ad {abbreviate(ad)}"]
+    parts += [] if position is None else [f"position {position}"]
+    return f"page {abbreviate(key)}, {' at '.join(parts) or 'no ad and no position'}"

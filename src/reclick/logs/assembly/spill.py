@@ -1,31 +1,101 @@
-"""Rows on disk, dealt by their key into buckets: what belongs together comes back together, a bucket at a time."""
+"""Building blocks for logs larger than memory: partitions of rows on disk, and DuckDB over them."""
 
 from __future__ import annotations
 
-from functools import cached_property
+import re
+from collections.abc import Iterator, Mapping
+from functools import cache, cached_property
+from importlib.resources import files
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import pyarrow as pa
 
-ROWS = 400_000  # gathered before they are dealt and written
-BYTES = 32 << 20
-TABLES = 64  # small ones, which lie scattered in memory that cannot be used again
+from reclick.errors import StoreError
+from reclick.logs.formats.base import ReadReport
+from reclick.runtime.filesystem import as_path
+from reclick.runtime.parallel import thread_limit
 
-BUCKET_OF = "SELECT (hash(key) % $many)::USMALLINT AS bucket FROM given"
+MEMORY_LIMIT = "384MB"
+MAX_THREADS = 4  # each needs memory of its own
+BUFFER_ROWS = 400_000  # collected before they are partitioned and written
+BUFFER_BYTES = 32 << 20
+BUFFER_TABLES = 64  # small ones, which lie scattered in memory that cannot be used again
+PARTITION_BYTES = 96 << 20  # of the log
+COMPRESSED_SUFFIXES = (".gz", ".tgz", ".zip", ".parquet", ".pq")
+COMPRESSION_RATIO = 8  # of such files, about
+# Where a row came from, as one number: its file, and in the lower bits its row number.
+ROW_NUMBER_BITS = 40
+
+SQL_NAME = re.compile(r"^-- name: (\w+)$", re.MULTILINE)
+SELECT_PARTITION = "SELECT (hash(key) % $partitions)::USMALLINT AS partition FROM keys"
 
 
-class Buckets:
-    """The rows of one kind; they have a column `key`.
+@cache
+def load_sql(name: str, package: str = "reclick.logs.assembly") -> Mapping[str, str]:
+    """The statements of a .sql file by their names; each begins with a line `-- name: …`.
 
-    A file holds what was gathered at a time, a record batch for each bucket: so few files are open, however many buckets there are.
+    >>> list(load_sql("page_join.sql"))[:3]
+    ['first_pages', 'clicks_on_pages', 'sessions']
+    """
+    _, *parts = SQL_NAME.split(files(package).joinpath(name).read_text("utf-8"))
+    return {
+        statement: text.strip().removesuffix(";")
+        for statement, text in zip(parts[::2], parts[1::2], strict=True)
+    }
+
+
+def connect(folder: Path) -> Any:
+    """A DuckDB connection with a memory limit that spills to the folder."""
+    import duckdb
+
+    return duckdb.connect(
+        config={
+            "memory_limit": MEMORY_LIMIT,
+            "temp_directory": str(folder),
+            "preserve_insertion_order": "false",
+            "threads": str(min(MAX_THREADS, thread_limit())),
+        }
+    )
+
+
+def translate_error(error: BaseException | None, folder: Path) -> None:
+    """Raise a StoreError in place of DuckDB's errors of memory or disk; ignore any other."""
+    import duckdb
+
+    if isinstance(error, duckdb.IOException | duckdb.OutOfMemoryException):
+        problem = str(error).splitlines()[0]
+        raise StoreError(
+            f"{folder}: the log cannot be sorted there ({problem}). "
+            "Free some space, or give another folder (TMPDIR)."
+        ) from error
+
+
+def estimate_log_bytes(paths: set[str]) -> int:
+    """About how many bytes files hold, decompressed."""
+    return sum(
+        as_path(path).stat().st_size
+        * (COMPRESSION_RATIO if path.lower().endswith(COMPRESSED_SUFFIXES) else 1)
+        for path in paths
+    )
+
+
+def count_partitions(log_bytes: int) -> int:
+    """How many partitions a log of this size needs."""
+    return max(1, log_bytes // PARTITION_BYTES)
+
+
+class SpilledPartitions:
+    """Rows on disk, partitioned by their column `key`.
+
+    A file holds what was collected at a time, with one record batch per partition: so few files are
+    open, however many partitions there are.
     """
 
-    def __init__(self, folder: Path, name: str, schema: pa.Schema, many: int) -> None:
-        """`folder` is for the files, `many` is how many buckets there are."""
-        self.folder, self.name, self.schema, self.many = folder, name, schema, many
-        self._gathered: list[pa.Table] = []
+    def __init__(self, folder: Path, name: str, schema: pa.Schema, partitions: int) -> None:
+        self.folder, self.name, self.schema, self.partitions = folder, name, schema, partitions
+        self._buffer: list[pa.Table] = []
         self._rows = self._bytes = 0
         self._files: list[str] = []
 
@@ -33,63 +103,115 @@ class Buckets:
         """Add rows of the schema."""
         if not table.num_rows:
             return
-        self._gathered.append(table)
+        self._buffer.append(table)
         self._rows += table.num_rows
         self._bytes += table.nbytes
-        if self._rows >= ROWS or self._bytes >= BYTES:
-            self.write()
-        elif len(self._gathered) >= TABLES:
-            self._gathered = [pa.concat_tables(self._gathered).combine_chunks()]
+        if self._rows >= BUFFER_ROWS or self._bytes >= BUFFER_BYTES:
+            self.flush()
+        elif len(self._buffer) >= BUFFER_TABLES:
+            self._buffer = [pa.concat_tables(self._buffer).combine_chunks()]
 
-    def write(self) -> None:
-        """Write what was gathered; to be done once more before the first bucket is read."""
+    def flush(self) -> None:
+        """Write what was collected; to be called before the first partition is read."""
         if not self._rows:
             return
-        table = pa.concat_tables(self._gathered)
-        self._gathered, self._rows, self._bytes = [], 0, 0
+        table = pa.concat_tables(self._buffer)
+        self._buffer, self._rows, self._bytes = [], 0, 0
         path = str(self.folder / f"{self.name}-{len(self._files)}.arrow")
-        with pa.ipc.new_file(
-            path, self.schema, options=pa.ipc.IpcWriteOptions(compression="lz4")
-        ) as writer:
-            for batch in self._dealt(table):
+        options = pa.ipc.IpcWriteOptions(compression="lz4")
+        with pa.ipc.new_file(path, self.schema, options=options) as writer:
+            for batch in self._partition(table):
                 writer.write_batch(batch)
         self._files.append(path)
 
-    def read(self, bucket: int) -> pa.Table:
-        """The rows of a bucket, in the order they were added."""
+    def read(self, partition: int) -> pa.Table:
+        """The rows of a partition, in the order they were added."""
         batches = []
         for path in self._files:
             with pa.OSFile(path) as file:
-                batches.append(pa.ipc.open_file(file).get_batch(bucket))
+                batches.append(pa.ipc.open_file(file).get_batch(partition))
         return pa.Table.from_batches(batches, self.schema)
 
-    def _dealt(self, table: pa.Table) -> list[pa.RecordBatch]:
-        if self.many == 1:
-            return _one(table)
-        self._engine.register("given", table.select(["key"]))
-        bucket = (
-            self._engine.sql(BUCKET_OF, params={"many": self.many})
-            .to_arrow_table()["bucket"]
-            .to_numpy()
-        )
-        self._engine.unregister("given")
-        (batch,) = _one(table.take(pa.array(np.argsort(bucket, kind="stable"))))
-        ends = np.cumsum(np.bincount(bucket, minlength=self.many)).tolist()
-        return [
-            batch.slice(start, end - start) for start, end in zip([0, *ends], ends, strict=False)
-        ]
-
     def close(self) -> None:
-        """Let go of the engine; the folder is its owner's to remove."""
-        if "_engine" in self.__dict__:
-            self._engine.close()
+        """Close the connection; the folder is removed by its owner."""
+        if "_connection" in self.__dict__:
+            self._connection.close()
+
+    def _partition(self, table: pa.Table) -> list[pa.RecordBatch]:
+        if self.partitions == 1:
+            return _to_one_batch(table)
+        self._connection.register("keys", table.select(["key"]))
+        result = self._connection.sql(SELECT_PARTITION, params={"partitions": self.partitions})
+        partition = result.to_arrow_table()["partition"].to_numpy()
+        self._connection.unregister("keys")
+        (batch,) = _to_one_batch(table.take(pa.array(np.argsort(partition, kind="stable"))))
+        ends = np.cumsum(np.bincount(partition, minlength=self.partitions)).tolist()
+        bounds = zip([0, *ends], ends, strict=False)
+        return [batch.slice(start, end - start) for start, end in bounds]
 
     @cached_property
-    def _engine(self) -> Any:
+    def _connection(self) -> Any:
         import duckdb
 
         return duckdb.connect(config={"threads": 1})  # one thread keeps the order of the rows
 
 
-def _one(table: pa.Table) -> list[pa.RecordBatch]:
+class PartitionedQuery:
+    """Rows on disk and a DuckDB connection, to query one partition after another.
+
+    >>> from tempfile import TemporaryDirectory
+    >>> schema = pa.schema([("key", pa.int64())])
+    >>> with TemporaryDirectory() as folder, PartitionedQuery(Path(folder), schema, 2) as query:
+    ...     query.add(pa.table({"key": [1, 2, 1, 2]}))
+    ...     sorted(key for rows in query.partitions() for key in set(rows["key"].to_pylist()))
+    [1, 2]
+    """
+
+    def __init__(self, folder: Path, schema: pa.Schema, partitions: int) -> None:
+        self.folder, self.connection = folder, connect(folder)
+        self._rows = SpilledPartitions(folder, "rows", schema, partitions)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
+        self.connection.close()
+        self._rows.close()
+        translate_error(error, self.folder)
+
+    def add(self, table: pa.Table) -> None:
+        """Add rows; a missing column is null."""
+        self._rows.add(cast_to_schema(table, self._rows.schema))
+
+    def partitions(self) -> Iterator[pa.Table]:
+        """One partition after another."""
+        self._rows.flush()
+        for partition in range(self._rows.partitions):
+            yield self._rows.read(partition)
+
+    def execute_with(self, name: str, table: pa.Table, statement: str) -> None:
+        """Run a statement that reads a table of this name."""
+        self.connection.register(name, table)
+        self.connection.execute(statement)
+        self.connection.unregister(name)
+
+    def add_notes(self, statements: Mapping[str, str], report: ReadReport) -> None:
+        """Add the notes whose counts the statements return."""
+        for note, statement in statements.items():
+            count = self.connection.execute(statement).fetchall()[0][0]
+            report.add_note(note, int(count or 0))
+
+
+def cast_to_schema(table: pa.Table, schema: pa.Schema) -> pa.Table:
+    """The table in the columns of a schema; a missing column is null."""
+    columns = [
+        (table[each.name] if each.name in table.column_names else pa.nulls(table.num_rows)).cast(
+            each.type
+        )
+        for each in schema
+    ]
+    return pa.table(columns, schema=schema)
+
+
+def _to_one_batch(table: pa.Table) -> list[pa.RecordBatch]:
     return list(table.combine_chunks().to_batches())

@@ -1,1 +1,1 @@
-"""Find and read files: Parquet, CSV, JSON Lines, tables in memory."""
+"""Find and read files and tables: every reader yields the same kind of batches."""

@@ -1,35 +1,48 @@
-"""Read CSV and TSV. Arrow reads blocks whose every line is one sound record; any other block is read again with care, line by line.
+"""Read CSV and TSV. Arrow reads blocks of valid one-line records; others are read line by line.
 
-A broken quote must cost one row, not the rest of the file: a record may run over lines only if its quote closes and its fields add up.
+A broken quote must cost one row, not the rest of the file: a record may span several lines only if
+its quote closes and its fields add up.
 """
 
 from __future__ import annotations
 
 import csv
 import io
+import json
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.csv as arrow_csv
 
 from reclick.data.batch import Int64
-from reclick.data.schema import Column, find_columns
+from reclick.data.schema import FLAG, IDS, NUMBER, TEXT, TIME, Column, find_columns
 from reclick.errors import LogError
-from reclick.logs.files.blocks import read_blocks
-from reclick.logs.files.cell_parsing import parse_columns
-from reclick.logs.files.source import Raw, short
+from reclick.logs.files.jsonl import (
+    ARROW_TYPES,
+    CONVERTERS,
+    UnreadableError,
+    as_flag,
+    as_position,
+    as_time,
+)
+from reclick.logs.files.log_file import read_blocks
+from reclick.logs.files.source import RawBatch, abbreviate, drop_rows
+from reclick.runtime.parallel import thread_limit
 
-MAX_RECORD_LINES = 1000  # that one quoted cell may run over
+MAX_RECORD_LINES = 1000  # that one quoted cell may span
 MAX_RECORD_BYTES = 4 << 20
+TRUE_WORDS, FALSE_WORDS = {"true", "t", "yes", "y"}, {"false", "f", "no", "n"}
 
 
 @dataclass(frozen=True, slots=True)
-class DelimitedSource:
-    """A CSV or TSV file whose header was read and found right."""
+class CsvSource:
+    """A CSV or TSV file whose header has valid columns."""
 
     path: str
     where: str
@@ -39,90 +52,83 @@ class DelimitedSource:
     wanted: tuple[Column, ...]
     num_rows: int | None = None
 
-    def read(self, *, with_rows: bool) -> Iterator[Raw]:
+    def read(self, *, with_rows: bool) -> Iterator[RawBatch]:
         """Read in row order."""
         done, rest = 0, b""
-        for body in chain(self._bodies(), [b""]):  # the empty one says that nothing follows
+        for body in chain(self._read_bodies(), [b""]):  # the empty one marks the end of the file
             if not (rest or body):
                 continue
-            table, numbers, unreadable, rest = self._fields(rest + body, done, final=not body)
+            table, numbers, unreadable, rest = self._parse(rest + body, done, final=not body)
             columns = {
                 name: table.column(self.header.index(theirs)) for name, theirs in self.names.items()
             }
-            raw = Raw(
-                self.where,
-                done + 1,
-                columns,
-                table.num_rows,
-                numbers,
-                unreadable,
-                table if with_rows else None,
-            )
-            done += raw.total
-            if raw.total:
+            rows = table if with_rows else None
+            raw = RawBatch(self.where, done + 1, columns, table.num_rows, numbers, unreadable, rows)
+            if raw.length or raw.unreadable:
+                done += raw.length + len(raw.unreadable)
                 yield parse_columns(raw, self.wanted)
 
-    def _bodies(self) -> Iterator[bytes]:
+    def _read_bodies(self) -> Iterator[bytes]:
+        """The blocks of the file without its header."""
         blocks = read_blocks(self.path, self.where)
         first = next(blocks, b"")
         yield from (block for block in chain([first[_header_end(first) :]], blocks) if block)
 
-    def _fields(
+    def _parse(
         self, body: bytes, done: int, *, final: bool
     ) -> tuple[pa.RecordBatch, Int64 | None, list[tuple[int, str]], bytes]:
-        fast = read_sound(body, self.header, self.delimiter)
-        if fast is not None:
-            return fast, None, [], b""
-        records, rest = read_records(body, len(self.header), self.delimiter, final=final)
+        """The fields, the row numbers, the unreadable rows, and the bytes of an open record."""
+        batch = parse_valid_block(body, self.header, self.delimiter)
+        if batch is not None:
+            return batch, None, [], b""
+        records, rest = split_records(body, len(self.header), self.delimiter, final=final)
         numbered = list(enumerate(records, start=done + 1))
-        kept = [record for record in records if not isinstance(record, str)]
+        readable = [record for record in records if not isinstance(record, str)]
         numbers = [number for number, record in numbered if not isinstance(record, str)]
         unreadable = [(number, record) for number, record in numbered if isinstance(record, str)]
         arrays = [
-            pa.array([record[i] for record in kept], pa.string()) for i in range(len(self.header))
+            pa.array([record[i] for record in readable], pa.string())
+            for i in range(len(self.header))
         ]
-        return (
-            pa.RecordBatch.from_arrays(arrays, names=list(self.header)),
-            np.asarray(numbers, np.int64),
-            unreadable,
-            rest,
-        )
+        batch = pa.RecordBatch.from_arrays(arrays, names=list(self.header))
+        return batch, np.asarray(numbers, np.int64), unreadable, rest
 
 
-def open_delimited(
-    path: str, where: str, wanted: Sequence[Column], mapping: dict[str, str]
-) -> DelimitedSource:
+def open_csv(path: str, where: str, wanted: Sequence[Column], mapping: dict[str, str]) -> CsvSource:
     """Read the header of a CSV or TSV file and check its columns."""
-    first = next(read_blocks(path, where, block=1 << 16), b"")
+    first = next(read_blocks(path, where, block_bytes=1 << 16), b"")
     try:
         line = first[: _header_end(first)].decode()
         delimiter = max("\t,;", key=line.count) if line.count(",") == 0 else ","
-        header = tuple(
-            name.strip()
-            for name in next(csv.reader(io.StringIO(line), delimiter=delimiter, strict=True), [])
-        )
+        cells = next(csv.reader(io.StringIO(line), delimiter=delimiter, strict=True), [])
     except (UnicodeDecodeError, csv.Error) as error:
         raise LogError(
             f"The header of {where} cannot be read: {error}. The first line must name the columns."
         ) from error
+    header = tuple(name.strip() for name in cells)
     names = find_columns(header, wanted, mapping, where)
-    return DelimitedSource(path, where, names, header, delimiter, tuple(wanted))
+    return CsvSource(path, where, names, header, delimiter, tuple(wanted))
 
 
-def read_sound(body: bytes, header: Sequence[str], delimiter: str) -> pa.RecordBatch | None:
-    """Read a block with Arrow, or return None when any line is not exactly one record without oddities."""
-    if b'"' in body and _odd_quote(delimiter).search(body):
+# ---- records
+
+
+def parse_valid_block(body: bytes, header: Sequence[str], delimiter: str) -> pa.RecordBatch | None:
+    """Parse a block with Arrow; None unless every line is exactly one record with clean quotes."""
+    if b'"' in body and _quote_inside_field(delimiter).search(body):
         return None
+    columns = [str(i) for i in range(len(header))]
     try:
         table = arrow_csv.read_csv(
             io.BytesIO(body),
             read_options=arrow_csv.ReadOptions(
-                column_names=[str(i) for i in range(len(header))], block_size=len(body) + 1
+                column_names=columns,
+                block_size=len(body) + 1,
+                use_threads=thread_limit() > 1,
             ),
             parse_options=arrow_csv.ParseOptions(delimiter=delimiter, newlines_in_values=True),
             convert_options=arrow_csv.ConvertOptions(
-                column_types={str(i): pa.string() for i in range(len(header))},
-                strings_can_be_null=False,
+                column_types=dict.fromkeys(columns, pa.string()), strings_can_be_null=False
             ),
         )
     except (pa.ArrowException, UnicodeDecodeError):
@@ -135,37 +141,41 @@ def read_sound(body: bytes, header: Sequence[str], delimiter: str) -> pa.RecordB
     )
 
 
-def read_records(
-    body: bytes, fields: int, delimiter: str, *, final: bool = True
+def split_records(
+    body: bytes, num_fields: int, delimiter: str, *, final: bool = True
 ) -> tuple[list[list[str] | str], bytes]:
-    r"""Return every record as its fields, or as a text that says why it cannot be read; and the bytes of a record still open at the end.
+    r"""Return the fields of every record, or why it is unreadable; and the bytes of an open record.
 
-    >>> read_records(b'"a,1\nb,2\n', 2, ",")
+    >>> split_records(b'"a,1\nb,2\n', 2, ",")
     (['a quote that does not close: \'"a,1\'', ['b', '2']], b'')
     """
     lines = body.removesuffix(b"\n").split(b"\n")
     records: list[list[str] | str] = []
     at = 0
     while at < len(lines):
-        used = _lines_used(lines, at)
+        used = _count_record_lines(lines, at)
         if used > len(lines) - at:
             if not final:
                 return records, b"\n".join(lines[at:]) + b"\n"
             used = 0
         if lines[at].strip(b"\r"):
-            record = _split(b"\n".join(lines[at : at + used]), fields, delimiter) if used else ""
-            # When a record over several lines does not add up, its first line alone is at fault and the next get their own chance.
+            text = b"\n".join(lines[at : at + used])
+            record = _split_fields(text, num_fields, delimiter) if used else ""
+            # When a record over several lines does not add up, only its first line is dropped,
+            # and the following lines are tried on their own.
             used = used if isinstance(record, list) else 1
-            unclosed = not isinstance(record, list) and lines[at].count(b'"') % 2
-            records.append(
-                f"a quote that does not close: {short(_shown(lines[at]))}" if unclosed else record
-            )
+            if not isinstance(record, list) and lines[at].count(b'"') % 2:
+                record = f"a quote that does not close: {_show(lines[at])}"
+            records.append(record)
         at += max(used, 1)
     return records, b""
 
 
-def _lines_used(lines: list[bytes], at: int) -> int:
-    """Return how many lines a record takes until its quotes close: 0 when they never do, one more than there are when that is open."""
+def _count_record_lines(lines: list[bytes], at: int) -> int:
+    """Return how many lines a record takes until its quotes close.
+
+    0 when they never do; one more than there are lines when that is still open.
+    """
     quotes, size = 0, 0
     for used in range(1, min(MAX_RECORD_LINES, len(lines) - at) + 1):
         line = lines[at + used - 1]
@@ -178,26 +188,21 @@ def _lines_used(lines: list[bytes], at: int) -> int:
     return 0 if at + MAX_RECORD_LINES <= len(lines) else len(lines) - at + 1
 
 
-def _split(text: bytes, fields: int, delimiter: str) -> list[str] | str:
+def _split_fields(text: bytes, num_fields: int, delimiter: str) -> list[str] | str:
     try:
-        rows = list(
-            csv.reader(
-                io.StringIO(text.removesuffix(b"\r").decode(), newline=""),
-                delimiter=delimiter,
-                strict=True,
-            )
-        )
+        stream = io.StringIO(text.removesuffix(b"\r").decode(), newline="")
+        rows = list(csv.reader(stream, delimiter=delimiter, strict=True))
     except UnicodeDecodeError:
-        return f"not UTF-8 text: {short(_shown(text))}"
+        return f"not UTF-8 text: {_show(text)}"
     except csv.Error as error:
-        return f"a broken quote ({error}): {short(_shown(text))}"
-    if len(rows) != 1 or len(rows[0]) != fields:
-        return f"{sum(map(len, rows))} fields where the header has {fields}: {short(_shown(text))}"
+        return f"a broken quote ({error}): {_show(text)}"
+    if len(rows) != 1 or len(rows[0]) != num_fields:
+        return f"{sum(map(len, rows))} fields where the header has {num_fields}: {_show(text)}"
     return rows[0]
 
 
-def _shown(text: bytes) -> str:
-    return text[:200].decode(errors="replace").rstrip("\r")
+def _show(text: bytes) -> str:
+    return abbreviate(text[:200].decode(errors="replace").rstrip("\r"))
 
 
 def _header_end(block: bytes) -> int:
@@ -205,7 +210,106 @@ def _header_end(block: bytes) -> int:
     return end or len(block)
 
 
-def _odd_quote(delimiter: str) -> re.Pattern[bytes]:
-    # A lone quote inside a field. Arrow would read past it; it is either literal or the sign of a broken quote further up.
+def _quote_inside_field(delimiter: str) -> re.Pattern[bytes]:
+    # Arrow would read past a lone quote inside a field. It is either literal or the sign of a
+    # broken quote further up.
     inner = b"[^" + re.escape(delimiter.encode()) + rb'\r\n"]'
     return re.compile(inner + b'"' + inner)
+
+
+# ---- cells: a list is a JSON array, or values with `|` between them
+
+
+def parse_cell(kind: str, cell: str) -> Any:
+    """Return the value of a text cell, or raise UnreadableError.
+
+    >>> parse_cell("ids", "a|b"), parse_cell("ids", '["a", "b"]')
+    (['a', 'b'], ['a', 'b'])
+    >>> parse_cell("positions", "2|1"), parse_cell("positions", "")
+    ([2, 1], [])
+    """
+    if kind == NUMBER:
+        return _parse_number(cell)
+    text = cell.strip()
+    if kind == TIME:
+        return as_time(text)
+    if kind == FLAG:
+        return _parse_flag(text)
+    if text.startswith("["):
+        return CONVERTERS[kind](_parse_json(text))
+    parts = text.split("|") if text else []
+    return parts if kind == IDS else [_parse_position(part) for part in parts]
+
+
+def parse_columns(raw: RawBatch, wanted: Sequence[Column]) -> RawBatch:
+    """Parse the text columns of a batch; rows with a cell that fails become unreadable."""
+    bad: dict[int, str] = {}
+    columns = dict(raw.columns)
+    for column in wanted:
+        if column.name in columns and column.kind != TEXT:
+            columns[column.name] = _parse_column(columns[column.name], column, bad)
+    return drop_rows(replace(raw, columns=columns), bad)
+
+
+def _parse_column(cells: pa.Array, column: Column, bad: dict[int, str]) -> pa.Array:
+    parsed = _parse_with_arrow(cells, column.kind)
+    if parsed is not None:
+        return parsed
+    coded = cells.dictionary_encode()  # equal pages and click lists are parsed once
+    values: list[Any] = []
+    errors: dict[int, str] = {}
+    for code, cell in enumerate(coded.dictionary.to_pylist()):
+        try:
+            values.append(parse_cell(column.kind, cell))
+        except UnreadableError as error:
+            values.append(None)
+            errors[code] = f"{column.name}: {error}"
+    if errors:
+        for row, code in enumerate(coded.indices.to_pylist()):
+            if code in errors:
+                bad.setdefault(row, errors[code])
+    return pa.array(values, ARROW_TYPES[column.kind]).take(coded.indices)
+
+
+def _parse_with_arrow(cells: pa.Array, kind: str) -> pa.Array | None:
+    """Parse all cells at once; None when some need parsing one by one."""
+    try:
+        if kind == NUMBER:
+            return pc.if_else(pc.equal(cells, ""), None, cells).cast(pa.float64())
+        if kind == TIME:
+            return pc.if_else(pc.equal(cells, ""), None, cells)
+        if kind == FLAG or pc.any(pc.match_substring_regex(cells, r"[\[\s]")).as_py():
+            return None
+        empty = pc.equal(cells, "")
+        lists = pc.split_pattern(cells, "|")
+        if pc.any(empty).as_py():
+            lists = pc.if_else(empty, pa.scalar([], lists.type), lists)
+        return lists.cast(ARROW_TYPES[kind])
+    except pa.ArrowInvalid:
+        return None
+
+
+def _parse_position(part: str) -> int | None:
+    try:
+        return as_position(int(part))
+    except ValueError as error:
+        raise UnreadableError(f"expected whole numbers, got {abbreviate(part)}") from error
+
+
+def _parse_number(cell: str) -> float | None:
+    try:
+        return float(cell) if cell.strip() else None
+    except ValueError as error:
+        raise UnreadableError(f"expected a number, got {abbreviate(cell)}") from error
+
+
+def _parse_flag(text: str) -> bool | None:
+    word = text.lower()
+    return word in TRUE_WORDS if word in TRUE_WORDS | FALSE_WORDS else as_flag(_parse_number(text))
+
+
+def _parse_json(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise UnreadableError(f"expected a list, got {abbreviate(text)}") from error

@@ -1,11 +1,11 @@
-"""Read JSON lines: one JSON object per line. Arrow reads sound blocks; any other block is read again line by line."""
+"""Read JSON lines: one JSON object per line. Arrow reads valid blocks; others go line by line."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any
 
@@ -13,86 +13,121 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.json as arrow_json
 
-from reclick.data.schema import IDS, TEXT, TIME, Column, find_columns, wrong_type
+from reclick.data.schema import (
+    FLAG,
+    IDS,
+    NUMBER,
+    POSITIONS,
+    TEXT,
+    TIME,
+    Column,
+    find_columns,
+    wrong_type,
+)
 from reclick.errors import LogError
-from reclick.logs.files.blocks import read_blocks
-from reclick.logs.files.cell_parsing import ARROW, AS_KIND, UnreadableError
-from reclick.logs.files.source import Raw, short
+from reclick.logs.files.log_file import read_blocks
+from reclick.logs.files.source import RawBatch, abbreviate
+from reclick.runtime.parallel import thread_limit
 
-LOOKED_AT = 100  # lines at the start, to learn the columns
+SAMPLE_LINES = 100  # at the start of a file, to learn its columns
 
 
 @dataclass(frozen=True, slots=True)
 class JsonLinesSource:
-    """A file of JSON lines whose first objects were read and found right."""
+    """A file of JSON lines whose first objects have valid columns."""
 
     path: str
     where: str
     names: dict[str, str]
     wanted: tuple[Column, ...]
     schema: pa.Schema  # of the columns read, under the source's names
-    others: tuple[str, ...]  # further columns seen at the start of the file
+    others: tuple[str, ...]  # further columns at the start of the file
     num_rows: int | None = None
 
-    def read(self, *, with_rows: bool) -> Iterator[Raw]:
-        """Read in row order. Other columns, when asked for, are text: strings as they are, anything else as JSON."""
+    def read(self, *, with_rows: bool) -> Iterator[RawBatch]:
+        """Read in row order. Other columns come as text: strings as they are, the rest as JSON."""
         done = 0
         for block in read_blocks(self.path, self.where):
             lines = [line for line in block.split(b"\n") if line.strip()]
             if not lines:
                 continue
-            raw = self._sound(block, lines, done) or self._careful(lines, done)
-            done += raw.total
-            yield self._with_rows(raw, lines) if with_rows else raw
+            raw = self._parse_block(block, lines, done) or self._parse_lines(lines, done)
+            done += raw.length + len(raw.unreadable)
+            yield self._add_rows(raw, lines) if with_rows else raw
 
-    def _sound(self, block: bytes, lines: list[bytes], done: int) -> Raw | None:
+    def _parse_block(self, block: bytes, lines: list[bytes], done: int) -> RawBatch | None:
         table = parse_block(block, self.schema)
         if table is None or table.num_rows != len(lines):
             return None
-        columns = {name: _one_array(table.column(theirs)) for name, theirs in self.names.items()}
-        return Raw(self.where, done + 1, columns, table.num_rows)
+        columns = {name: _combine(table.column(theirs)) for name, theirs in self.names.items()}
+        return RawBatch(self.where, done + 1, columns, table.num_rows)
 
-    def _careful(self, lines: list[bytes], done: int) -> Raw:
-        kept: list[list[Any]] = []
+    def _parse_lines(self, lines: list[bytes], done: int) -> RawBatch:
+        parsed: list[list[Any]] = []
         numbers: list[int] = []
         unreadable: list[tuple[int, str]] = []
         kinds = {column.name: column.kind for column in self.wanted}
         for number, line in enumerate(lines, start=done + 1):
             try:
-                kept.append(_parse_line(line, self.names, kinds))
+                parsed.append(_parse_line(line, self.names, kinds))
                 numbers.append(number)
             except UnreadableError as error:
                 unreadable.append((number, str(error)))
         columns = {
-            name: pa.array([row[i] for row in kept], ARROW[kinds[name]])
+            name: pa.array([row[i] for row in parsed], ARROW_TYPES[kinds[name]])
             for i, name in enumerate(self.names)
         }
-        return Raw(
-            self.where, done + 1, columns, len(kept), np.asarray(numbers, np.int64), unreadable
-        )
+        row_numbers = np.asarray(numbers, np.int64)
+        return RawBatch(self.where, done + 1, columns, len(parsed), row_numbers, unreadable)
 
-    def _with_rows(self, raw: Raw, lines: list[bytes]) -> Raw:
-        chosen = (
-            range(raw.length)
-            if raw.numbers is None
-            else [int(number) - raw.first for number in raw.numbers]
-        )
-        objects = [json.loads(lines[index]) for index in chosen]
+    def _add_rows(self, raw: RawBatch, lines: list[bytes]) -> RawBatch:
+        numbers = np.arange(raw.length) if raw.row_numbers is None else raw.row_numbers
+        first = 0 if raw.row_numbers is None else raw.first_row
+        objects = [json.loads(lines[number - first]) for number in numbers.tolist()]
         arrays = {theirs: raw.columns[name] for name, theirs in self.names.items()}
-        arrays |= {
-            name: pa.array([_as_json(item.get(name)) for item in objects], pa.string())
-            for name in self.others
-        }
+        for name in self.others:
+            arrays[name] = pa.array([_to_json(item.get(name)) for item in objects], pa.string())
         rows = pa.RecordBatch.from_arrays(list(arrays.values()), names=list(arrays))
-        return Raw(raw.where, raw.first, raw.columns, raw.length, raw.numbers, raw.unreadable, rows)
+        return replace(raw, rows=rows)
+
+
+def open_jsonl(
+    path: str, where: str, wanted: Sequence[Column], mapping: dict[str, str]
+) -> JsonLinesSource:
+    """Read the first lines of a file of JSON lines and check their columns."""
+    objects = list(_first_objects(path, where))
+    available = list(dict.fromkeys(key for item in objects for key in item))
+    if not objects:
+        raise LogError(
+            f"{where} is not JSON lines: none of its first lines is a JSON object. "
+            "Write one object per line."
+        )
+    names = find_columns(available, wanted, mapping, where)
+    wanted_by_name = {column.name: column for column in wanted}
+    for name, theirs in names.items():
+        values = [item[theirs] for item in objects if item.get(theirs) is not None]
+        _check_kind(wanted_by_name[name], values, where)
+    schema = pa.schema(
+        [
+            (theirs, _arrow_type(wanted_by_name[name].kind, theirs, objects))
+            for name, theirs in names.items()
+        ]
+    )
+    others = tuple(name for name in available if name not in names.values())
+    return JsonLinesSource(path, where, names, tuple(wanted), schema, others)
 
 
 def parse_block(block: bytes, schema: pa.Schema) -> pa.Table | None:
-    """Let Arrow parse lines of JSON objects, in one piece; other fields are passed over. None when anything is not as the schema says."""
+    """Parse lines of JSON objects with Arrow, ignoring other fields.
+
+    None when anything does not fit the schema.
+    """
     try:
         table = arrow_json.read_json(
             pa.BufferReader(block),
-            read_options=arrow_json.ReadOptions(block_size=len(block) + 1),
+            read_options=arrow_json.ReadOptions(
+                block_size=len(block) + 1, use_threads=thread_limit() > 1
+            ),
             parse_options=arrow_json.ParseOptions(
                 explicit_schema=schema, unexpected_field_behavior="ignore"
             ),
@@ -108,69 +143,46 @@ def parse_object(line: bytes) -> dict[str, Any]:
     try:
         item = json.loads(line)
     except (ValueError, RecursionError) as error:
-        raise UnreadableError(f"not JSON: {short(line[:200].decode(errors='replace'))}") from error
+        start = abbreviate(line[:200].decode(errors="replace"))
+        raise UnreadableError(f"not JSON: {start}") from error
     if not isinstance(item, dict):
-        raise UnreadableError(f"expected a JSON object, got {short(item)}")
+        raise UnreadableError(f"expected a JSON object, got {abbreviate(item)}")
     return item
-
-
-def open_jsonlines(
-    path: str, where: str, wanted: Sequence[Column], mapping: dict[str, str]
-) -> JsonLinesSource:
-    """Read the first lines of a file of JSON lines and check the columns they show."""
-    objects = list(_first_objects(path, where))
-    available = list(dict.fromkeys(key for item in objects for key in item))
-    if not objects:
-        raise LogError(
-            f"{where} is not JSON lines: none of its first lines is a JSON object. Write one object per line."
-        )
-    names = find_columns(available, wanted, mapping, where)
-    kinds = {column.name: column for column in wanted}
-    for name, theirs in names.items():
-        _check_kind(
-            kinds[name], [item[theirs] for item in objects if item.get(theirs) is not None], where
-        )
-    schema = pa.schema(
-        [(theirs, _arrow_type(kinds[name].kind, theirs, objects)) for name, theirs in names.items()]
-    )
-    others = tuple(name for name in available if name not in names.values())
-    return JsonLinesSource(path, where, names, tuple(wanted), schema, others)
 
 
 def _first_objects(path: str, where: str) -> Iterator[dict[str, Any]]:
     lines = (
         line
-        for block in read_blocks(path, where, block=1 << 16)
+        for block in read_blocks(path, where, block_bytes=1 << 16)
         for line in block.split(b"\n")
         if line.strip()
     )
-    for line in islice(lines, LOOKED_AT):
+    for line in islice(lines, SAMPLE_LINES):
         with suppress(UnreadableError):
             yield parse_object(line)
 
 
 def _check_kind(column: Column, values: list[Any], where: str) -> None:
-    """Refuse the file when no value of the column seen so far is of its kind; single bad ones are for the reading to count."""
+    """Refuse the file when no value of a column fits; single bad values are counted later."""
     wrong = None
     for value in values:
         try:
-            AS_KIND[column.kind](value)
+            CONVERTERS[column.kind](value)
         except UnreadableError:
             wrong = wrong or type(value).__name__
         else:
             return
     if wrong:
-        raise LogError(
-            wrong_type(column, where, {"str": "string", "dict": "object"}.get(wrong, wrong))
-        )
+        got = {"str": "string", "dict": "object"}.get(wrong, wrong)
+        raise LogError(wrong_type(column, where, got))
 
 
 def _arrow_type(kind: str, name: str, objects: list[dict[str, Any]]) -> pa.DataType:
-    """Return the type Arrow reads a column with: ids that are whole numbers are read as such."""
+    """Return the type to read a column with; ids that are whole numbers are read as integers."""
     value = next((item[name] for item in objects if item.get(name)), None)
     first = value[0] if isinstance(value, list) else value
     if not isinstance(first, int) or isinstance(first, bool) or kind not in {TEXT, IDS, TIME}:
-        return ARROW[kind]
+        return ARROW_TYPES[kind]
     return pa.list_(pa.int64()) if kind == IDS else pa.int64()
 
 
@@ -181,24 +193,111 @@ def _parse_line(line: bytes, names: dict[str, str], kinds: dict[str, str]) -> li
 
 def _parse_field(name: str, kind: str, value: Any) -> Any:
     try:
-        parsed = AS_KIND[kind](value)
-        pa.array(
-            [parsed], ARROW[kind]
-        )  # half a surrogate pair ("\ud83d") is legal JSON and not text
+        parsed = CONVERTERS[kind](value)
+        pa.array([parsed], ARROW_TYPES[kind])  # half a surrogate pair is legal JSON and not text
     except UnreadableError as error:
         raise UnreadableError(f"{name}: {error}") from error
     except (UnicodeEncodeError, pa.ArrowException) as error:
-        raise UnreadableError(f"{name}: not text: {short(value)}") from error
+        raise UnreadableError(f"{name}: not text: {abbreviate(value)}") from error
     return parsed
 
 
-def _as_json(value: Any) -> str | None:
-    text = (
-        value if value is None or isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-    )
-    return None if text is None else text.encode(errors="replace").decode()
+def _to_json(value: Any) -> str | None:
+    if value is None:
+        return None
+    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    return text.encode(errors="replace").decode()
 
 
-def _one_array(column: pa.ChunkedArray) -> pa.Array:
-    joined = column.combine_chunks()
-    return joined.chunk(0) if isinstance(joined, pa.ChunkedArray) else joined
+def _combine(column: pa.ChunkedArray) -> pa.Array:
+    combined = column.combine_chunks()
+    return combined.chunk(0) if isinstance(combined, pa.ChunkedArray) else combined
+
+
+# ---- values: what a JSON field holds, as a value of its column
+
+
+class UnreadableError(ValueError):
+    """A cell or field does not hold what its column holds."""
+
+
+def as_text(value: Any) -> str | None:
+    """Return a JSON value as text: a string, or a whole number as its digits."""
+    if value is None or isinstance(value, str):
+        return value
+    if isinstance(value, int) and not isinstance(value, bool):
+        return str(value)
+    raise UnreadableError(f"expected text, got {abbreviate(value)}")
+
+
+def as_ids(value: Any) -> list[str | None] | None:
+    """Return a JSON value as a list of ids."""
+    return None if value is None else [as_text(item) for item in _as_list(value)]
+
+
+def as_positions(value: Any) -> list[int | None] | None:
+    """Return a JSON value as a list of positions, clipped to 32 bits."""
+    return None if value is None else [as_position(item) for item in _as_list(value)]
+
+
+def as_position(value: Any) -> int | None:
+    """Return a JSON value as a position, clipped to 32 bits."""
+    if value is None:
+        return None
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
+    if isinstance(value, int) and not isinstance(value, bool):
+        return max(min(value, 2**31 - 1), -(2**31) + 1)
+    raise UnreadableError(f"expected whole numbers, got {abbreviate(value)}")
+
+
+def as_number(value: Any) -> float | None:
+    """Return a JSON value as a number."""
+    if value is None:
+        return None
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        fits = isinstance(value, float) or abs(value) < 1e300
+        return min(float(value), float("inf")) if fits else float("inf")
+    raise UnreadableError(f"expected a number, got {abbreviate(value)}")
+
+
+def as_time(value: Any) -> str | None:
+    """Return a JSON value as the text of a time."""
+    if value is None or isinstance(value, str):
+        return value or None
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return str(value)
+    raise UnreadableError(f"expected a time, got {abbreviate(value)}")
+
+
+def as_flag(value: Any) -> bool | None:
+    """Return a JSON value as true or false; a number is false when it is 0 or less."""
+    if value is None or isinstance(value, bool):
+        return value
+    if isinstance(value, int | float):
+        return value > 0
+    raise UnreadableError(f"expected true or false, got {abbreviate(value)}")
+
+
+def _as_list(value: Any) -> list[Any]:
+    if not isinstance(value, list):
+        raise UnreadableError(f"expected a list, got {abbreviate(value)}")
+    return value
+
+
+CONVERTERS: dict[str, Callable[[Any], Any]] = {
+    TEXT: as_text,
+    IDS: as_ids,
+    POSITIONS: as_positions,
+    NUMBER: as_number,
+    TIME: as_time,
+    FLAG: as_flag,
+}
+ARROW_TYPES = {
+    TEXT: pa.string(),
+    IDS: pa.list_(pa.string()),
+    POSITIONS: pa.list_(pa.int64()),
+    NUMBER: pa.float64(),
+    TIME: pa.string(),  # as written
+    FLAG: pa.bool_(),
+}

@@ -1,44 +1,76 @@
-"""What every reader gives: some rows of a source as they stand, under canonical names, and the rows that could not be read at all."""
+"""Sources of rows: find files by path, glob or folder, and open each with the reader of its type.
+
+Every reader yields `RawBatch`es: rows as they are, under canonical names, not validated yet.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal, Protocol
+from glob import has_magic
+from importlib import import_module
+from pathlib import PurePath
+from typing import Any, Literal, Protocol
 
 import numpy as np
 import pyarrow as pa
 
 from reclick.data.batch import Int64
-from reclick.data.schema import Column
-from reclick.errors import SettingError
+from reclick.data.schema import Column, check_mapping
+from reclick.errors import LogError, SettingError
+from reclick.runtime.filesystem import AnyPath, as_path, is_location, match_glob
 
 OnError = Literal["raise", "drop"]
 
-MAX_ROWS = 250_000  # of a batch: fresh memory costs more than it takes to fill it
-TARGET_BYTES = 32 << 20  # of a batch, when rows are fat: a few are kept ready
+MAX_BATCH_ROWS = 250_000  # fresh memory costs more than it takes to fill it
+TARGET_BATCH_BYTES = 32 << 20  # where rows are large; prefetching holds a few batches
+
+# One line per file type: adding one is a module and a line here. Modules load when needed.
+OPENERS = {
+    ".parquet": "parquet.open_parquet",
+    ".pq": "parquet.open_parquet",
+    ".csv": "csv.open_csv",
+    ".csv.gz": "csv.open_csv",
+    ".tsv": "csv.open_csv",
+    ".tsv.gz": "csv.open_csv",
+    ".jsonl": "jsonl.open_jsonl",
+    ".jsonl.gz": "jsonl.open_jsonl",
+    ".ndjson": "jsonl.open_jsonl",
+    ".ndjson.gz": "jsonl.open_jsonl",
+    ".json": "jsonl.open_jsonl",
+    ".json.gz": "jsonl.open_jsonl",
+}
+
+# What the readers of other formats make: one row per page shown.
+SESSION_SCHEMA = pa.schema(
+    [
+        ("session_id", pa.string()),  # the log's own id of the page; null where it has none
+        ("user", pa.string()),  # null where unknown
+        ("timestamp", pa.timestamp("ms")),  # UTC; null where the log has no real time
+        ("query", pa.string()),
+        ("ads", pa.list_(pa.string())),
+        ("clicks", pa.list_(pa.int32())),  # positions from 1, in the order clicked
+    ]
+)
+# The weight is how many sessions a row stands for.
+WEIGHTED_SESSION_SCHEMA = SESSION_SCHEMA.append(pa.field("weight", pa.float64()))
 
 
 @dataclass(frozen=True, slots=True)
-class Raw:
-    """Rows of one file or table, not checked yet."""
+class RawBatch:
+    """Rows of one file or table, not validated yet."""
 
     where: str  # the file's name, or "table"
-    first: int  # number of the first row, from 1 within the file
+    first_row: int  # number of the first row, from 1 within the file
     columns: dict[str, pa.Array]  # canonical name -> values, all of one length
     length: int
-    numbers: Int64 | None = None  # [row] row numbers, when unreadable rows lie between them
-    unreadable: list[tuple[int, str]] = field(default_factory=list)  # (row number, what was got)
-    rows: pa.RecordBatch | None = None  # every column of the source, when asked for
+    row_numbers: Int64 | None = None  # [row], where unreadable rows lie in between
+    unreadable: list[tuple[int, str]] = field(default_factory=list)  # (row number, description)
+    rows: pa.RecordBatch | None = None  # every column of the source, if requested
 
-    def number(self, index: int) -> int:
-        """Return the row number, from 1 within the file, of a row of this batch."""
-        return self.first + index if self.numbers is None else int(self.numbers[index])
-
-    @property
-    def total(self) -> int:
-        """The rows seen, readable or not."""
-        return self.length + len(self.unreadable)
+    def row_number(self, index: int) -> int:
+        """Return the number, from 1 within the file, of a row of this batch."""
+        return self.first_row + index if self.row_numbers is None else int(self.row_numbers[index])
 
 
 class Source(Protocol):
@@ -50,52 +82,150 @@ class Source(Protocol):
 
     @property
     def num_rows(self) -> int | None:
-        """The number of rows, None when only reading can tell."""
+        """The number of rows, None when it is only known after reading."""
 
     @property
     def names(self) -> dict[str, str]:
-        """The canonical columns that are there, with the source's name for each."""
+        """The canonical columns of this source: Reclick's name -> the source's name."""
 
-    def read(self, *, with_rows: bool) -> Iterator[Raw]:
+    def read(self, *, with_rows: bool) -> Iterator[RawBatch]:
         """Read from the start, in row order, in batches of bounded size."""
 
 
-Opener = Callable[
-    [str, str, Sequence[Column], dict[str, str]], Source
-]  # path, where, wanted columns, mapping
+Opener = Callable[[str, str, Sequence[Column], dict[str, str]], Source]
+"""Called with the path, the name for messages, the wanted columns and the mapping of names."""
 
 
-def without(raw: Raw, bad: dict[int, str]) -> Raw:
+def open_sources(
+    source: object, wanted: Sequence[Column], columns: Mapping[str, str] | None
+) -> list[Source]:
+    """Open every file of a source, or a table. Columns and types are checked; no row is read."""
+    mapping = check_mapping(columns, wanted)
+    if not is_paths(source):
+        from reclick.logs.files.memory import open_table
+
+        return [open_table(source, wanted, mapping)]
+    paths = find_files(source)
+    named = zip(paths, shorten_names(paths), strict=True)
+    return [_get_opener(path)(path, where, wanted, mapping) for path, where in named]
+
+
+def is_paths(source: object) -> bool:
+    """Whether a source is a path or a list of paths, and not a table."""
+    if isinstance(source, list | tuple):
+        return all(map(is_location, source))
+    return is_location(source)
+
+
+def find_files(source: object, *, any_name: bool = False) -> list[str]:
+    """Return the files of a path, glob or folder, sorted; those of a list, in the list's order.
+
+    In a folder these are the files of a known type, or with `any_name` all that are not hidden.
+
+    >>> find_files("no/such/file.csv")
+    Traceback (most recent call last):
+    reclick.errors.LogError: no/such/file.csv does not exist.
+    """
+    if isinstance(source, list | tuple):
+        if not source:
+            raise LogError("The list of files to read is empty.")
+        return [file for item in source for file in find_files(item, any_name=any_name)]
+    path = as_path(source)  # type: ignore[arg-type]
+    if path.is_dir():
+        return _list_folder(path, any_name)
+    if path.exists():
+        return [_check_not_empty(path)]
+    if has_magic(str(path)):
+        return _match_pattern(path, any_name)
+    raise LogError(f"{path} does not exist.")
+
+
+def shorten_names(files: Iterable[str]) -> list[str]:
+    """Return the file names when they differ, else the whole paths (day=1/part-0.parquet, …)."""
+    paths = list(files)
+    names = [as_path(path).name for path in paths]
+    return names if len(set(names)) == len(set(paths)) else paths
+
+
+def drop_rows(raw: RawBatch, bad: dict[int, str]) -> RawBatch:
     """Return the batch with the rows of these indices moved to the unreadable ones."""
     if not bad:
         return raw
     keep = np.ones(raw.length, dtype=np.bool_)
     keep[list(bad)] = False
     index = np.flatnonzero(keep)
-    numbers = (
-        np.asarray([raw.number(int(i)) for i in index], dtype=np.int64)
-        if raw.numbers is None
-        else raw.numbers[index]
-    )
-    lost = [(raw.number(i), text) for i, text in bad.items()]
-    return Raw(
+    numbers = [raw.row_number(i) for i in index.tolist()]
+    dropped = [(raw.row_number(i), description) for i, description in bad.items()]
+    return RawBatch(
         where=raw.where,
-        first=raw.first,
+        first_row=raw.first_row,
         columns={name: column.take(pa.array(index)) for name, column in raw.columns.items()},
         length=len(index),
-        numbers=numbers,
-        unreadable=sorted(raw.unreadable + lost),
+        row_numbers=np.asarray(numbers, dtype=np.int64),
+        unreadable=sorted(raw.unreadable + dropped),
         rows=None if raw.rows is None else raw.rows.take(pa.array(index)),
     )
 
 
-def short(value: object, limit: int = 60) -> str:
-    """Return a value as it is shown in a message: on one line and cut to a readable length."""
+def abbreviate(value: object, limit: int = 60) -> str:
+    """Return a value as it is shown in a message: on one line and not too long."""
     text = repr(value)
     return text if len(text) <= limit else text[: limit - 3] + "..."
 
 
 def check_on_error(on_error: str) -> None:
-    """Refuse a word that is neither "raise" nor "drop"."""
+    """Refuse any value except "raise" and "drop"."""
     if on_error not in {"raise", "drop"}:
-        raise SettingError(f'on_error must be "raise" or "drop", got {on_error!r}.')
+        raise SettingError("on_error", on_error, '"raise" or "drop"')
+
+
+def _match_pattern(pattern: AnyPath, any_name: bool) -> list[str]:
+    paths = match_glob(pattern)
+    if not paths:
+        raise LogError(f"No file matches {pattern}.")
+    files: list[str] = []
+    for path in paths:
+        files += _list_folder(path, any_name) if path.is_dir() else [_check_not_empty(path)]
+    return list(dict.fromkeys(files))  # "**" matches a folder and the files in it
+
+
+def _list_folder(folder: AnyPath, any_name: bool) -> list[str]:
+    paths: list[Any] = sorted(folder.rglob("*"))
+    files = [
+        _check_not_empty(path)
+        for path in paths
+        if not _is_hidden(path.relative_to(folder)) and path.is_file()
+        if any_name or _get_suffix(path.name)
+    ]
+    if not files:
+        types = ", ".join(OPENERS)
+        raise LogError(f"The folder {folder} holds no file to read. Reclick reads {types}.")
+    return files
+
+
+def _is_hidden(path: PurePath) -> bool:
+    # Spark and Hive put their bookkeeping (_SUCCESS, .crc, _temporary/) next to the data.
+    return any(part.startswith((".", "_")) for part in path.parts)
+
+
+def _check_not_empty(path: AnyPath) -> str:
+    if path.is_file() and path.stat().st_size == 0:
+        raise LogError(f"{path} is empty (0 bytes). Was it written to the end?")
+    return str(path)
+
+
+def _get_opener(path: str) -> Opener:
+    suffix = _get_suffix(path)
+    if not suffix:
+        raise LogError(
+            f"{path}: the file type is not known by the ending of the name. Reclick reads "
+            f"{', '.join(OPENERS)}, and other formats of logs by their names (`reclick formats`)."
+        )
+    module, name = OPENERS[suffix].split(".")
+    opener: Any = getattr(import_module(f"reclick.logs.files.{module}"), name)
+    return opener  # type: ignore[no-any-return]
+
+
+def _get_suffix(path: str) -> str:
+    name = as_path(path).name.lower()
+    return max((suffix for suffix in OPENERS if name.endswith(suffix)), key=len, default="")

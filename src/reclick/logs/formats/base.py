@@ -1,4 +1,4 @@
-"""What a format is: a name, how it is recognised, and a reader that gives batches of sessions and tells what it found on the way."""
+"""What a format is: a name, how it is recognised, and a reader that yields batches of sessions."""
 
 from __future__ import annotations
 
@@ -10,25 +10,17 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
-from reclick.logs.files.archive import LogFile
-from reclick.logs.summary import Tally
+from reclick.logs.files.log_file import LogFile
+from reclick.logs.files.source import SESSION_SCHEMA
+from reclick.logs.session_log import SummaryBuilder
+from reclick.runtime.progress import report_progress
 
-SESSIONS = pa.schema(
-    [
-        ("session_id", pa.string()),  # the log's own id of the page shown; null where it has none
-        ("user", pa.string()),  # who saw it; null where nobody says
-        ("timestamp", pa.timestamp("ms")),  # UTC; null where the log has no real time
-        ("query", pa.string()),
-        ("ads", pa.list_(pa.string())),
-        ("clicks", pa.list_(pa.int32())),  # positions from 1, in the order clicked
-    ]
-)
-WEIGHTED = SESSIONS.append(pa.field("weight", pa.float64()))  # how many sessions a row stands for
-BATCH = 50_000  # sessions
+BATCH_SESSIONS = 50_000
+NO_CLICK_ORDER_NOTE = "clicks without an order, taken from the top down"
 
 
-class Session(NamedTuple):
-    """One page shown and its clicks, as the readers of formats that come page by page give it."""
+class SessionRecord(NamedTuple):
+    """One page shown and its clicks, for formats that are read page by page."""
 
     query: str | None
     ads: list[str]
@@ -38,109 +30,113 @@ class Session(NamedTuple):
     timestamp: int | None = None  # milliseconds since 1970, UTC
 
 
-class StoppedError(Exception):
-    """The reading was stopped from outside."""
+class ReadCancelledError(Exception):
+    """The reading was cancelled from outside."""
 
 
 @dataclass(slots=True)
-class Found:
-    """What a reader finds besides sessions.
+class ReadReport:
+    """What a reader reports besides sessions: bad rows, notes, the text of ads, and progress.
 
-    A record that breaks the format's rules is `bad`: it stops the reading at its end, unless bad rows are dropped. What the format allows and a
-    session cannot hold (an event of another kind, say) is a `note`: set aside, counted and told.
+    A record that breaks the rules of the format is a bad row: it makes the reading fail at its end,
+    unless bad rows are dropped. What the format allows and a session cannot hold (an event of
+    another kind, say) is a note: it is skipped and counted.
     """
 
-    faults: Tally = field(default_factory=Tally)
+    bad_rows: SummaryBuilder = field(default_factory=SummaryBuilder)
     notes: Counter[str] = field(default_factory=Counter)
-    texts: dict[str, tuple[str, str, str]] = field(
-        default_factory=dict
-    )  # ad -> title, description, display_url
-    told: Callable[[int], object] = lambda _: None  # of the bytes read
-    stopped: bool = False
+    # ad -> title, description, display_url
+    ad_texts: dict[str, tuple[str, str, str]] = field(default_factory=dict)
+    total_bytes: int | None = None  # of the files; None where it is not known before
+    read_bytes: int = 0
+    cancelled: bool = False
 
-    def advance(self, more: int) -> None:
-        """Tell of so many more bytes read; readers call it often, so here a reading that nobody waits for any more ends."""
-        if self.stopped:
-            raise StoppedError
-        self.told(more)
+    def advance(self, num_bytes: int) -> None:
+        """Report so many more bytes read. Readers call it often: a cancelled read ends here."""
+        if self.cancelled:
+            raise ReadCancelledError
+        self.read_bytes += num_bytes
+        report_progress("bytes", self.read_bytes, self.total_bytes)
 
-    def stop(self) -> None:
-        """Have the reader give up at its next `advance`."""
-        self.stopped = True
+    def cancel(self) -> None:
+        """Make the reader stop at its next `advance`."""
+        self.cancelled = True
 
-    def bad(self, reason: str, where: str, number: int, got: str) -> None:
+    def add_bad_row(self, reason: str, where: str, number: int, got: str) -> None:
         """Count a bad record; `number` is its line or row in the file, from 1."""
-        self.faults.drop(reason, where, number, got)
+        self.bad_rows.drop(reason, where, number, got)
 
-    def bad_many(self, reason: str, many: int, examples: Iterable[tuple[str, int, str]]) -> None:
-        """Count bad records of which only the first are described: (where, number, got)."""
-        told = list(examples)
-        for where, number, got in told:
-            self.bad(reason, where, number, got)
-        if many > len(told):
-            self.faults.dropped[reason] += many - len(told)
+    def add_bad_rows(
+        self, reason: str, total: int, examples: Iterable[tuple[str, int, str]]
+    ) -> None:
+        """Count bad records; only the first are described: (where, number, got)."""
+        described = 0
+        for where, number, got in examples:
+            self.add_bad_row(reason, where, number, got)
+            described += 1
+        if total > described:
+            self.bad_rows.dropped[reason] += total - described
 
-    def note(self, what: str, many: int = 1) -> None:
-        """Count something set aside, or kept but worth knowing."""
-        if many:
-            self.notes[what] += many
+    def add_note(self, note: str, count: int = 1) -> None:
+        """Count something that was skipped, or kept but is worth knowing."""
+        if count:
+            self.notes[note] += count
 
-    def text(self, ad: str, title: str = "", description: str = "", display_url: str = "") -> None:
-        """Keep the text of an ad; the first one seen stays."""
-        self.texts.setdefault(ad, (title, description, display_url))
+    def add_ad_text(
+        self, ad: str, title: str = "", description: str = "", display_url: str = ""
+    ) -> None:
+        """Remember the text of an ad; the first one stays."""
+        self.ad_texts.setdefault(ad, (title, description, display_url))
 
-    @property
-    def ads(self) -> pa.Table | None:
+    def ads_table(self) -> pa.Table | None:
         """The texts as an ads table; None when there are none."""
-        if not self.texts:
+        if not self.ad_texts:
             return None
-        columns = list(zip(*self.texts.values(), strict=True))
+        titles, descriptions, urls = zip(*self.ad_texts.values(), strict=True)
         return pa.table(
             {
-                "ad": list(self.texts),
-                "title": columns[0],
-                "description": columns[1],
-                "display_url": columns[2],
+                "ad": list(self.ad_texts),
+                "title": titles,
+                "description": descriptions,
+                "display_url": urls,
             }
         )
 
 
-Columns = Mapping[
-    str, str
-]  # Reclick's names -> the log's, for formats whose columns have no fixed names
-Reader = Callable[[list[LogFile], Found, Columns], Iterator[pa.RecordBatch]]
+# Reclick's names -> the log's, for formats whose columns have no fixed names
+ColumnMapping = Mapping[str, str]
+Reader = Callable[[list[LogFile], ReadReport, ColumnMapping], Iterator[pa.RecordBatch]]
 
 
 @dataclass(frozen=True, slots=True)
-class Format:
+class LogFormat:
     """A format of click logs."""
 
     name: str  # as in format="ubi"
     title: str  # its full name
     about: str  # one line: which files it has, what is kept and what is lost
-    recognises: Callable[
-        [list[LogFile]], bool
-    ]  # by names, first bytes and columns alone; never raises, and never says yes to another format
+    # By names, first bytes and columns alone. Never raises, and never accepts another format.
+    recognises: Callable[[list[LogFile]], bool]
     read: Reader
     takes_columns: bool = False
 
 
-def batched(sessions: Iterable[Session]) -> Iterator[pa.RecordBatch]:
-    """Gather sessions into batches.
+def batch_sessions(sessions: Iterable[SessionRecord]) -> Iterator[pa.RecordBatch]:
+    """Collect sessions into batches.
 
-    >>> [batch.num_rows for batch in batched([Session("shoes", ["a", "b"], [2])])]
+    >>> sessions = [SessionRecord("shoes", ["a", "b"], [2])]
+    >>> [batch.num_rows for batch in batch_sessions(sessions)]
     [1]
     """
-    rest = iter(sessions)
-    while some := list(islice(rest, BATCH)):
-        yield pa.RecordBatch.from_arrays(
-            [_column(some, name) for name in SESSIONS.names], schema=SESSIONS
-        )
+    iterator = iter(sessions)
+    while collected := list(islice(iterator, BATCH_SESSIONS)):
+        columns = [_to_column(collected, name) for name in SESSION_SCHEMA.names]
+        yield pa.RecordBatch.from_arrays(columns, schema=SESSION_SCHEMA)
 
 
-def _column(sessions: list[Session], name: str) -> pa.Array:
+def _to_column(sessions: list[SessionRecord], name: str) -> pa.Array:
     values = [getattr(session, name) for session in sessions]
-    kind = SESSIONS.field(name).type
+    kind = SESSION_SCHEMA.field(name).type
     return (
         pa.array(values, pa.int64()).cast(kind) if name == "timestamp" else pa.array(values, kind)
     )

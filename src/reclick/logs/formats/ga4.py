@@ -1,4 +1,7 @@
-"""The BigQuery export of Google Analytics 4, as Parquet: nested as BigQuery exports it, or flat with a row for each event and item."""
+"""The BigQuery export of Google Analytics 4, as Parquet.
+
+Nested as BigQuery exports it, or flat with one row per event and item.
+"""
 
 from __future__ import annotations
 
@@ -8,50 +11,53 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from reclick.logs.formats.base import Format
-from reclick.logs.formats.helpers.analytics_events import is_of, read_lists
-from reclick.logs.formats.helpers.analytics_rows import Arrays, Shape, elements, parts
-from reclick.logs.formats.helpers.records import text
+from reclick.logs.formats.base import LogFormat
+from reclick.logs.formats.helpers.analytics_events import (
+    AnalyticsSchema,
+    Arrays,
+    flatten_records,
+    is_analytics,
+    read_analytics,
+    split_record_fields,
+)
+from reclick.logs.formats.helpers.records import to_text
 
 PARAMS, ITEMS = "event_params", "items"
 READ_PARAMS = ("ga_session_id", "search_term", "page_location", "item_list_id", "item_list_name")
 
 
-def _of_param(name: str) -> tuple[str, ...]:
+def _param_columns(name: str) -> tuple[str, ...]:
     return name, f"{PARAMS}.{name}", f"{PARAMS}_{name}"
 
 
-def _of_item(*names: str) -> tuple[str, ...]:
+def _item_columns(*names: str) -> tuple[str, ...]:
     return tuple(each for name in names for each in (name, f"{ITEMS}.{name}", f"{ITEMS}_{name}"))
 
 
 def _flatten(columns: Arrays, where: str) -> Arrays:
-    """The parameters of events, each as a column: the first value a key has."""
+    """The parameters of events, each as a column: the first value of each key."""
     if PARAMS not in columns:
         return {}
     rows = len(columns[PARAMS])
-    parents, fields = elements(columns[PARAMS], PARAMS, where)
-    values = parts(fields["value"])
-    said = pc.coalesce(
-        *(text(values[name]) for name in ("string_value", "int_value") if name in values)
-    )
+    parents, fields = flatten_records(columns[PARAMS], PARAMS, where)
+    values = split_record_fields(fields["value"])
+    typed = [to_text(values[name]) for name in ("string_value", "int_value") if name in values]
+    value = pc.coalesce(*typed)
     return {
-        f"{PARAMS}.{name}": _spread(said, parents, pc.equal(fields["key"], name), rows)
+        f"{PARAMS}.{name}": _to_rows(value, parents, pc.equal(fields["key"], name), rows)
         for name in READ_PARAMS
     }
 
 
-def _spread(values: pa.Array, parents: pa.Array, chosen: pa.Array, rows: int) -> pa.Array:
-    """The chosen values in the rows they are of; null in the others."""
-    places = np.full(rows, -1, np.int64)
-    index = np.flatnonzero(np.asarray(chosen.fill_null(False)))[
-        ::-1
-    ]  # the first of a row is written last
-    places[np.asarray(parents)[index]] = index
-    return values.take(pa.array(places, mask=places < 0))
+def _to_rows(values: pa.Array, parents: pa.Array, chosen: pa.Array, rows: int) -> pa.Array:
+    """The chosen values by the row of their event; null in the others."""
+    index = np.full(rows, -1, np.int64)
+    chosen_index = np.flatnonzero(np.asarray(chosen.fill_null(False)))[::-1]
+    index[np.asarray(parents)[chosen_index]] = chosen_index  # the first of a row is written last
+    return values.take(pa.array(index, mask=index < 0))
 
 
-SHAPE = Shape(
+SCHEMA = AnalyticsSchema(
     kinds={
         "view_item_list": "view",
         "select_item": "click",
@@ -62,33 +68,33 @@ SHAPE = Shape(
         "event": ("event_name",),
         "time": ("event_timestamp",),
         "user": ("user_pseudo_id",),
-        "session": _of_param("ga_session_id"),
-        "url": _of_param("page_location"),
-        "query": _of_param("search_term"),
+        "session": _param_columns("ga_session_id"),
+        "url": _param_columns("page_location"),
+        "query": _param_columns("search_term"),
         "list": (
-            *_of_item("item_list_id", "item_list_name"),
-            *_of_param("item_list_id")[1:],
-            *_of_param("item_list_name")[1:],
+            *_item_columns("item_list_id", "item_list_name"),
+            *_param_columns("item_list_id")[1:],
+            *_param_columns("item_list_name")[1:],
         ),
-        "ad": _of_item("item_id", "item_name"),
-        "title": _of_item("item_name"),
-        "position": _of_item("item_list_index", "index"),
+        "ad": _item_columns("item_id", "item_name"),
+        "title": _item_columns("item_name"),
+        "position": _item_columns("item_list_index", "index"),
     },
     visit=("user", "session"),
-    known_by=("user",),
+    identity=("user",),
     nested={
         PARAMS: ("key", "string_value", "int_value"),
         ITEMS: ("item_id", "item_name", "item_list_id", "item_list_name", "item_list_index"),
     },
     ads=ITEMS,
-    of_ads={
+    ad_names={
         "ad": ("item_id", "item_name"),
         "title": ("item_name",),
         "position": ("item_list_index",),
         "list": ("item_list_id", "item_list_name"),
     },
     flatten=_flatten,
-    needed={
+    required={
         "event": ("event_name",),
         "time": ("event_timestamp",),
         "user": ("user_pseudo_id",),
@@ -96,12 +102,14 @@ SHAPE = Shape(
     },
 )
 
-
-GA4 = Format(
+FORMAT = LogFormat(
     name="ga4",
     title="Google Analytics 4, BigQuery export",
-    about="Parquet of events: view_item_list is a page, select_item a click, view_search_results a query; item names are kept, other events are not.",
-    recognises=partial(is_of, SHAPE),
-    read=partial(read_lists, SHAPE),
+    about=(
+        "Parquet of events: view_item_list is a page, select_item a click, view_search_results a "
+        "query; item names are kept, other events are not."
+    ),
+    recognises=partial(is_analytics, SCHEMA),
+    read=partial(read_analytics, SCHEMA),
     takes_columns=True,
 )

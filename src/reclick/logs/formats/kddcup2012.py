@@ -1,4 +1,8 @@
-"""KDD Cup 2012, track 2: search ads, with the clicks and impressions of a user, query, ad and position counted, and token files for the text."""
+"""KDD Cup 2012, track 2: search ads with counted clicks and impressions, and files of words.
+
+An instance counts the clicks and impressions of one user, query, ad and position. Pages are rebuilt
+from the instances in SQL.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +11,6 @@ import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
@@ -15,16 +18,33 @@ import pyarrow.compute as pc
 import pyarrow.csv as arrow_csv
 
 from reclick.errors import LogError
-from reclick.logs.files.archive import LogFile
-from reclick.logs.files.source import short
-from reclick.logs.formats.base import Columns, Format, Found
-from reclick.logs.formats.helpers.session_lines import looks_like
-from reclick.logs.summary import KEPT_EXAMPLES, NOT_READABLE
+from reclick.logs.assembly.spill import (
+    ROW_NUMBER_BITS,
+    PartitionedQuery,
+    count_partitions,
+    estimate_log_bytes,
+    load_sql,
+)
+from reclick.logs.files.log_file import LogFile
+from reclick.logs.files.source import WEIGHTED_SESSION_SCHEMA, abbreviate
+from reclick.logs.formats.base import (
+    BATCH_SESSIONS,
+    NO_CLICK_ORDER_NOTE,
+    ColumnMapping,
+    LogFormat,
+    ReadReport,
+)
+from reclick.logs.formats.helpers.session_lines import all_match
+from reclick.logs.session_log import MAX_EXAMPLES
+from reclick.logs.validation.reasons import (
+    MORE_CLICKS_THAN_IMPRESSIONS,
+    NO_IMPRESSIONS,
+    NOT_READABLE,
+    POSITION_BEYOND_DEPTH,
+)
+from reclick.runtime.parallel import thread_limit
 
-if TYPE_CHECKING:
-    from reclick.logs.formats.kddcup2012_pages import Instances
-
-NAMES = (
+INSTANCE_COLUMNS = (
     "click",
     "impression",
     "url",
@@ -38,161 +58,220 @@ NAMES = (
     "description",
     "user",
 )
-TRAINING, TEST = re.compile(rb"\d+(\t\d+){11}"), re.compile(rb"\d+(\t\d+){9}")
-TOKENS = {"titleid_tokensid": "title", "descriptionid_tokensid": "description"}
-UNREAD = ("queryid_tokensid", "purchasedkeyword", "userid_profile", "kdd_track2_solution")
-NOT_READ = "file that pages do not need, not read"
-MOST_CLICKS, NO_IMPRESSIONS, OUTSIDE = (
-    "more clicks than impressions",
-    "no impressions",
-    "position beyond the depth",
+TRAINING_LINE, TEST_LINE = re.compile(rb"\d+(\t\d+){11}"), re.compile(rb"\d+(\t\d+){9}")
+WORD_FILES = {"titleid_tokensid": "title", "descriptionid_tokensid": "description"}
+UNREAD_FILES = ("queryid_tokensid", "purchasedkeyword", "userid_profile", "kdd_track2_solution")
+TRAINING = "training"  # the role of a file of instances
+INT64_LIMIT = 2**63
+KEY_FACTOR = 1_000_003  # spreads users over the partitions
+MEMORY_FACTOR = 3  # times the size of its line, an instance takes while pages are rebuilt
+
+UNREAD_FILE_NOTE = "file that pages do not need, not read"
+NO_WORDS_NOTE = "ad whose title or description has no words"
+PAGE_NOTES = {  # note -> the statement that counts
+    "row of a page with positions missing, set aside": "count_missing",
+    "row of a page whose positions were shown unequally often, set aside": "count_unequal",
+    "row of pages that cannot be told apart, set aside": "count_mixed",
+    "page shown more than once, its clicks spread over the showings": "count_spread",
+}
+INSTANCE_SCHEMA = pa.schema(
+    [
+        (name, pa.int64())
+        for name in (
+            "key",
+            "click",
+            "impression",
+            "ad",
+            "depth",
+            "position",
+            "query",
+            "user",
+            "origin",
+        )
+    ]
 )
-BIG = 2**63
-FILE = 40  # bits of a place to the left of which stands the file
-SPREAD = 1_000_003
-GROWTH = 3  # times the size of its line, an instance takes while pages are put together
-WORDED = set(TOKENS.values())
+
+
+class KddPages(PartitionedQuery):
+    """Instances, and the words of titles and descriptions, until the pages are rebuilt."""
+
+    def __init__(self, folder: Path, partitions: int) -> None:
+        super().__init__(folder, INSTANCE_SCHEMA, partitions)
+        self._sql = load_sql("kddcup2012.sql", "reclick.logs.formats")
+        self.connection.execute(self._sql["create_tables"])
+
+    def add_words(self, table: pa.Table) -> None:
+        """Add the words of titles or descriptions: field, id, words."""
+        self.execute_with("batch", table, self._sql["add_words"])
+
+    def add_ad_texts(self, table: pa.Table) -> None:
+        """Add the text ids of ads: ad, title, description, url, origin."""
+        self.execute_with("batch", table, self._sql["add_ad_texts"])
+
+    def sessions(self, report: ReadReport) -> Iterator[pa.RecordBatch]:
+        """The sessions whose pages are known, with their weights."""
+        schema = WEIGHTED_SESSION_SCHEMA
+        notes = {note: self._sql[statement] for note, statement in PAGE_NOTES.items()}
+        for partition in self.partitions():
+            self.connection.register("instance", partition)
+            self.connection.execute(self._sql["once"])
+            self.connection.execute(self._sql["pages"])
+            self.add_notes(notes, report)
+            for batch in self._read("sessions"):
+                several_clicks = pc.greater(pc.list_value_length(batch["clicks"]), 1)
+                count = int(pc.sum(several_clicks).as_py() or 0)
+                report.add_note(NO_CLICK_ORDER_NOTE, count)
+                arrays = [batch[field.name].cast(field.type) for field in schema]
+                yield pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+    def report_texts(self, report: ReadReport) -> None:
+        """Add the text of every ad to the report."""
+        for batch in self._read("select_ad_texts"):
+            columns = (column.to_pylist() for column in batch.columns)
+            for ad, title, description, url in zip(*columns, strict=True):
+                report.add_ad_text(ad, title, description, url)
+                report.add_note(NO_WORDS_NOTE, not (title and description))
+
+    def _read(self, statement: str) -> Iterator[pa.RecordBatch]:
+        yield from self.connection.sql(self._sql[statement]).to_arrow_reader(BATCH_SESSIONS)
 
 
 def _recognises(files: list[LogFile]) -> bool:
-    return any(_role(file) == "training" and looks_like([file], TRAINING) for file in files)
+    return any(_role(file) == TRAINING and all_match([file], TRAINING_LINE) for file in files)
 
 
 def _role(file: LogFile) -> str:
-    """What a file holds: title or description words, instances, or nothing that is read."""
+    """What a file holds: words of titles or descriptions, instances, or nothing that is read."""
     name = file.name.lower()
-    named = next((role for start, role in TOKENS.items() if start in name), None)
-    if named is not None:
-        return named
-    return "" if any(start in name for start in UNREAD) or looks_like([file], TEST) else "training"
+    for start, role in WORD_FILES.items():
+        if start in name:
+            return role
+    unread = any(start in name for start in UNREAD_FILES) or all_match([file], TEST_LINE)
+    return "" if unread else TRAINING
 
 
-def _read(files: list[LogFile], found: Found, _: Columns) -> Iterator[pa.RecordBatch]:
-    from reclick.logs.assembly.page_join import BUCKET_BYTES, PACKED, PACKS
-    from reclick.logs.formats.kddcup2012_pages import Instances
-
+def _read(files: list[LogFile], report: ReadReport, _: ColumnMapping) -> Iterator[pa.RecordBatch]:
     roles = [_role(file) for file in files]
-    if "training" not in roles:
-        raise LogError(
-            f"No file of training instances among {', '.join(file.where for file in files[:10])}. Give training.txt too."
-        )
-    found.note(NOT_READ, roles.count(""))
-    size = sum(
-        Path(path).stat().st_size * (PACKED if path.lower().endswith(PACKS) else 1)
-        for path in {file.path for file in files}
-    )
+    if TRAINING not in roles:
+        names = ", ".join(file.where for file in files[:10])
+        raise LogError(f"No file of training instances among {names}. Give training.txt too.")
+    report.add_note(UNREAD_FILE_NOTE, roles.count(""))
+    log_bytes = MEMORY_FACTOR * estimate_log_bytes({file.path for file in files})
+    has_words = not set(roles).isdisjoint(WORD_FILES.values())
     with (
         TemporaryDirectory(prefix="reclick-") as folder,
-        Instances(Path(folder), max(1, GROWTH * size // BUCKET_BYTES)) as instances,
+        KddPages(Path(folder), count_partitions(log_bytes)) as pages,
     ):
-        for place, (file, role) in enumerate(zip(files, roles, strict=True)):
-            if role == "training":
-                _add(file, place, instances, found, with_text=bool(WORDED & set(roles)))
+        for index, (file, role) in enumerate(zip(files, roles, strict=True)):
+            if role == TRAINING:
+                _add_instances(file, index, pages, report, with_text=has_words)
             elif role:
-                for table in _tables(file, ("id", "words"), found):
-                    instances.add_words(_words(table, role))
-        yield from instances.sessions(found)
-        instances.tell_texts(found)
+                for table in _read_tables(file, ("id", "words"), report):
+                    pages.add_words(_words_table(table, role))
+        yield from pages.sessions(report)
+        pages.report_texts(report)
 
 
-def _add(file: LogFile, place: int, instances: Instances, found: Found, *, with_text: bool) -> None:
-    for table in _tables(file, NAMES, found):
-        sound = _sound(table, file, found)
-        placed = sound.append_column("place", pc.add(sound["number"], place << FILE))
+def _add_instances(
+    file: LogFile, index: int, pages: KddPages, report: ReadReport, *, with_text: bool
+) -> None:
+    for table in _read_tables(file, INSTANCE_COLUMNS, report):
+        rows = _drop_bad_rows(table, file, report)
+        rows = rows.append_column("origin", pc.add(rows["number"], index << ROW_NUMBER_BITS))
         if with_text:
-            instances.name_ads(placed)
-        # The rows of a user and query belong together; which others are with them does not matter.
-        instances.add(
-            placed.append_column(
-                "key", pc.bit_wise_xor(pc.multiply(placed["user"], SPREAD), placed["query"])
-            )
-        )
+            pages.add_ad_texts(rows)
+        # The rows of a user and query belong together; which others are with them is irrelevant.
+        key = pc.bit_wise_xor(pc.multiply(rows["user"], KEY_FACTOR), rows["query"])
+        pages.add(rows.append_column("key", key))
 
 
-def _tables(file: LogFile, names: tuple[str, ...], found: Found) -> Iterator[pa.Table]:
-    """The lines of a file as columns, with their numbers; whole numbers all, but for the address and the words."""
+def _read_tables(file: LogFile, names: tuple[str, ...], report: ReadReport) -> Iterator[pa.Table]:
+    """The lines of a file as columns, with their numbers. All but url and words are integers."""
     schema = pa.schema(
         [(name, pa.string() if name in {"url", "words"} else pa.int64()) for name in names]
     )
     first = 1
-    for block in file.blocks(found.advance):
+    for block in file.blocks(report.advance):
         lines = block.count(b"\n") + (not block.endswith(b"\n"))
-        table = _quick(block, schema)
+        table = _parse_valid_block(block, schema)
         if table is not None and table.num_rows == lines:
             yield table.append_column("number", pa.array(np.arange(first, first + lines)))
         else:
-            yield _careful(block, schema, first, file, found)
+            yield _parse_lines(block, schema, first, file, report)
         first += lines
 
 
-def _quick(block: bytes, schema: pa.Schema) -> pa.Table | None:
-    """All lines at once with Arrow; None when one of them is not as it should be."""
-    types = {field.name: field.type for field in schema}
+def _parse_valid_block(block: bytes, schema: pa.Schema) -> pa.Table | None:
+    """Parse all lines at once with Arrow; None when one of them is bad."""
+    read = arrow_csv.ReadOptions(
+        column_names=schema.names, block_size=len(block) + 1, use_threads=thread_limit() > 1
+    )
+    parse = arrow_csv.ParseOptions(delimiter="\t", quote_char=False, ignore_empty_lines=False)
+    convert = arrow_csv.ConvertOptions(
+        column_types={field.name: field.type for field in schema},
+        null_values=[],
+        strings_can_be_null=False,
+    )
     try:
-        table = arrow_csv.read_csv(
-            io.BytesIO(block),
-            read_options=arrow_csv.ReadOptions(
-                column_names=schema.names, block_size=len(block) + 1
-            ),
-            parse_options=arrow_csv.ParseOptions(
-                delimiter="\t", quote_char=False, ignore_empty_lines=False
-            ),
-            convert_options=arrow_csv.ConvertOptions(
-                column_types=types, null_values=[], strings_can_be_null=False
-            ),
+        return arrow_csv.read_csv(
+            io.BytesIO(block), read_options=read, parse_options=parse, convert_options=convert
         )
     except pa.ArrowInvalid:
         return None
-    return table
 
 
-def _careful(block: bytes, schema: pa.Schema, first: int, file: LogFile, found: Found) -> pa.Table:
+def _parse_lines(
+    block: bytes, schema: pa.Schema, first: int, file: LogFile, report: ReadReport
+) -> pa.Table:
     rows: list[list[str]] = []
     numbers: list[int] = []
-    whole = [place for place, field in enumerate(schema) if field.type == pa.int64()]
+    integers = [index for index, field in enumerate(schema) if field.type == pa.int64()]
     for number, line in enumerate(block.removesuffix(b"\n").split(b"\n"), start=first):
         fields = line.decode(errors="replace").rstrip("\r").split("\t")
-        if len(fields) == len(schema) and all(
-            fields[place].isdecimal() and int(fields[place]) < BIG for place in whole
-        ):
+        if len(fields) == len(schema) and all(_is_integer(fields[index]) for index in integers):
             rows.append(fields)
             numbers.append(number)
         elif line.strip():
-            found.bad(NOT_READABLE, file.where, number, short(line[:200].decode(errors="replace")))
+            got = abbreviate(line[:200].decode(errors="replace"))
+            report.add_bad_row(NOT_READABLE, file.where, number, got)
     columns = [
-        pa.array([row[place] for row in rows], pa.string()).cast(field.type)
-        for place, field in enumerate(schema)
+        pa.array([row[index] for row in rows], pa.string()).cast(field.type)
+        for index, field in enumerate(schema)
     ]
     return pa.table(columns, schema=schema).append_column("number", pa.array(numbers, pa.int64()))
 
 
-def _sound(table: pa.Table, file: LogFile, found: Found) -> pa.Table:
-    """The instances that can be: clicked no more often than shown, and within the page."""
+def _is_integer(text: str) -> bool:
+    return text.isdecimal() and int(text) < INT64_LIMIT
+
+
+def _drop_bad_rows(table: pa.Table, file: LogFile, report: ReadReport) -> pa.Table:
+    """The instances that are possible: not clicked more often than shown, and within the page."""
     checks: dict[str, Callable[[pa.Table], pa.ChunkedArray]] = {
         NO_IMPRESSIONS: lambda rows: pc.less(rows["impression"], 1),
-        MOST_CLICKS: lambda rows: pc.greater(rows["click"], rows["impression"]),
-        OUTSIDE: lambda rows: pc.or_(
+        MORE_CLICKS_THAN_IMPRESSIONS: lambda rows: pc.greater(rows["click"], rows["impression"]),
+        POSITION_BEYOND_DEPTH: lambda rows: pc.or_(
             pc.less(rows["position"], 1), pc.greater(rows["position"], rows["depth"])
         ),
     }
     for reason, is_bad in checks.items():
         bad = is_bad(table)
-        wrong = table.filter(bad)
-        if wrong.num_rows:
+        bad_rows = table.filter(bad)
+        if bad_rows.num_rows:
             examples = [
-                (file.where, row["number"], _shown(row))
-                for row in wrong.slice(0, KEPT_EXAMPLES).to_pylist()
+                (file.where, row["number"], _describe(row))
+                for row in bad_rows.slice(0, MAX_EXAMPLES).to_pylist()
             ]
-            found.bad_many(reason, wrong.num_rows, examples)
+            report.add_bad_rows(reason, bad_rows.num_rows, examples)
             table = table.filter(pc.invert(bad))
     return table
 
 
-def _shown(row: dict[str, int]) -> str:
+def _describe(row: dict[str, int]) -> str:
     return ", ".join(f"{name} {row[name]}" for name in ("click", "impression", "depth", "position"))
 
 
-def _words(table: pa.Table, field: str) -> pa.Table:
+def _words_table(table: pa.Table, field: str) -> pa.Table:
     return pa.table(
         {
             "field": pa.repeat(field, table.num_rows),
@@ -202,10 +281,13 @@ def _words(table: pa.Table, field: str) -> pa.Table:
     )
 
 
-KDDCUP2012 = Format(
+FORMAT = LogFormat(
     name="kddcup2012",
     title="KDD Cup 2012, track 2",
-    about="training.txt and the token files of titles and descriptions; clicks and impressions are counted, so sessions have weights and no order.",
+    about=(
+        "training.txt and the token files of titles and descriptions; clicks and impressions are "
+        "counted, so sessions have weights and no order."
+    ),
     recognises=_recognises,
     read=_read,
 )

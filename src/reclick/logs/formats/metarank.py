@@ -1,4 +1,7 @@
-"""Metarank's events, as JSON lines: rankings are pages, interactions of type click are clicks, item events bring the text of ads."""
+"""Metarank's events, as JSON lines: rankings are pages, interactions of type click are clicks.
+
+Item events have the text of ads.
+"""
 
 from __future__ import annotations
 
@@ -8,27 +11,25 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from reclick.logs.assembly.page_join import KINDS, PageJoin, join_pages
-from reclick.logs.files.archive import LogFile
-from reclick.logs.files.cell_parsing import UnreadableError, as_ids, as_time
-from reclick.logs.files.source import short
-from reclick.logs.formats.base import BATCH, Columns, Format, Found
+from reclick.logs.assembly.page_join import INPUT_SCHEMAS, PageJoin, join_pages
+from reclick.logs.files.jsonl import UnreadableError, as_ids, as_time
+from reclick.logs.files.log_file import LogFile
+from reclick.logs.files.source import abbreviate
+from reclick.logs.formats.base import BATCH_SESSIONS, ColumnMapping, LogFormat, ReadReport
 from reclick.logs.formats.helpers.json_records import (
-    Record,
+    JsonObject,
     first_objects,
-    plain_text,
     read_objects,
+    to_valid_text,
 )
-from reclick.logs.summary import NOT_READABLE
 from reclick.logs.timestamps import as_times
+from reclick.logs.validation.reasons import NO_PAGE_KEY, NOT_READABLE
 
-NO_QUERY = "(no query)"  # the query of rankings without a search, such as recommendations
-TITLES, DESCRIPTIONS, ADDRESSES = (
-    ("title", "name"),
-    ("description",),
-    ("url", "link"),
-)  # fields of an item; the first that is there
-NO_KEY = "no page key"
+DEFAULT_QUERY = "(no query)"  # of rankings without a search, such as recommendations
+# Fields of an item with its title, description and address; the first that exists counts.
+TEXT_FIELDS = (("title", "name"), ("description",), ("url", "link"))
+# An event and the field it cannot lack
+REQUIRED_FIELDS = {"ranking": "items", "interaction": "item", "item": "item", "user": "user"}
 
 
 def _recognises(files: list[LogFile]) -> bool:
@@ -37,183 +38,173 @@ def _recognises(files: list[LogFile]) -> bool:
     )
 
 
-def _is_event(item: Record) -> bool:
+def _is_event(item: JsonObject) -> bool:
     kind = item.get("event")
-    return "timestamp" in item and isinstance(kind, str) and MAIN.get(kind, "") in item
+    return "timestamp" in item and isinstance(kind, str) and REQUIRED_FIELDS.get(kind, "") in item
 
 
-def _read(files: list[LogFile], found: Found, columns: Columns) -> Iterator[pa.RecordBatch]:
-    del columns  # the names are the format's
+def _read(files: list[LogFile], report: ReadReport, _: ColumnMapping) -> Iterator[pa.RecordBatch]:
+    def add_rows(join: PageJoin) -> None:
+        for index, file in enumerate(files):
+            events = _MetarankEvents(join, file.where, index, report)
+            for number, item in read_objects(file, report):
+                events.add(item, number)
+            events.flush()
 
-    def add(join: PageJoin) -> None:
-        for place, file in enumerate(files):
-            events = _Events(join, file.where, place, found)
-            for number, item in read_objects(file, found):
-                events.take(item, number)
-            events.add_gathered()
-
-    return join_pages(files, found, add)
+    return join_pages(files, report, add_rows)
 
 
-class _Events:
-    """The events of a file, gathered and added to the join."""
+class _MetarankEvents:
+    """The events of a file, collected and added to the join in batches."""
 
-    def __init__(self, join: PageJoin, where: str, file: int, found: Found) -> None:
-        self.join, self.where, self.file, self.found = join, where, file, found
-        self.gathered: dict[str, list[Record]] = {"pages": [], "clicks": []}
+    def __init__(self, join: PageJoin, where: str, file: int, report: ReadReport) -> None:
+        self.join, self.where, self.file, self.report = join, where, file, report
+        self.rows: dict[str, list[JsonObject]] = {"pages": [], "clicks": []}
 
-    def take(self, item: Record, number: int) -> None:
-        """Take in an event, or tell why not."""
+    def add(self, item: JsonObject, number: int) -> None:
+        """Add an event, or report why it is bad."""
         kind = item.get("event")
-        if not isinstance(kind, str) or kind not in TAKE:
-            self.found.bad(
-                NOT_READABLE,
-                self.where,
-                number,
-                f"event: expected {', '.join(TAKE)}, got {short(kind)}",
-            )
+        if not isinstance(kind, str) or kind not in ADD_EVENT:
+            got = f"event: expected {', '.join(ADD_EVENT)}, got {abbreviate(kind)}"
+            self.report.add_bad_row(NOT_READABLE, self.where, number, got)
             return
         try:
-            TAKE[kind](self, item, number)
+            ADD_EVENT[kind](self, item, number)
         except UnreadableError as error:
-            self.found.bad(NOT_READABLE, self.where, number, str(error))
+            self.report.add_bad_row(NOT_READABLE, self.where, number, str(error))
 
-    def take_ranking(self, item: Record, number: int) -> None:
-        """A page."""
-        ads = [_text(each, "id") for each in _objects(item, "items")]
-        query = _query(_fields(item))
-        key = _text(item, "id")
+    def add_ranking(self, item: JsonObject, number: int) -> None:
+        """Add a page."""
+        ads = [_get_text(each, "id") for each in _get_objects(item, "items")]
+        query = _get_query(_get_fields(item))
+        key = _get_text(item, "id")
         if key is None:
-            self.found.bad(NO_KEY, self.where, number, f"a ranking without id, of {len(ads)} items")
+            got = f"a ranking without id, of {len(ads)} items"
+            self.report.add_bad_row(NO_PAGE_KEY, self.where, number, got)
             return
-        self.found.note(f"ranking without a query, read as the query {NO_QUERY!r}", query is None)
-        user = _text(item, "user") or _text(item, "session")
-        self.gather(
-            "pages",
-            {
-                "key": key,
-                "query": query or NO_QUERY,
-                "ads": ads,
-                "user": user,
-                "time": _time(item),
-                "number": number,
-            },
-        )
+        note = f"ranking without a query, read as the query {DEFAULT_QUERY!r}"
+        self.report.add_note(note, query is None)
+        row = {
+            "key": key,
+            "query": query or DEFAULT_QUERY,
+            "ads": ads,
+            "user": _get_text(item, "user") or _get_text(item, "session"),
+            "time": _get_time(item),
+            "number": number,
+        }
+        self.collect("pages", row)
 
-    def take_interaction(self, item: Record, number: int) -> None:
-        """A click, when it is one and on a ranking."""
-        kind, key = _text(item, "type"), _text(item, "ranking")
+    def add_interaction(self, item: JsonObject, number: int) -> None:
+        """Add a click, if it is one and on a ranking."""
+        kind, key = _get_text(item, "type"), _get_text(item, "ranking")
         if kind != "click":
-            self.found.note(f"{short(kind)} interaction, not a click: set aside")
+            self.report.add_note(f"{abbreviate(kind)} interaction, not a click: set aside")
         elif key is None:
-            self.found.note("click outside a ranking, set aside")
+            self.report.add_note("click outside a ranking, set aside")
         else:
-            self.gather(
-                "clicks",
-                {"key": key, "ad": _text(item, "item"), "time": _time(item), "number": number},
-            )
+            ad, time = _get_text(item, "item"), _get_time(item)
+            self.collect("clicks", {"key": key, "ad": ad, "time": time, "number": number})
 
-    def take_item(self, item: Record, _: int) -> None:
-        """The text of an ad."""
-        ad, fields = _text(item, "item"), _fields(item)
+    def add_item(self, item: JsonObject, _: int) -> None:
+        """Add the text of an ad."""
+        ad, fields = _get_text(item, "item"), _get_fields(item)
         texts = [
             next((fields[name] for name in names if isinstance(fields.get(name), str)), "")
-            for names in (TITLES, DESCRIPTIONS, ADDRESSES)
+            for names in TEXT_FIELDS
         ]
         if ad is not None and any(texts):
-            self.found.text(ad, *(plain_text(text) or "" for text in texts))
+            self.report.add_ad_text(ad, *(to_valid_text(text) or "" for text in texts))
 
-    def take_user(self, _: Record, __: int) -> None:
-        """What a session cannot hold."""
-        self.found.note("user event, set aside")
+    def add_user(self, _: JsonObject, __: int) -> None:
+        """Count an event that a session cannot hold."""
+        self.report.add_note("user event, set aside")
 
-    def gather(self, kind: str, row: Record) -> None:
-        """Keep a row until there are enough to add."""
-        self.gathered[kind].append(row)
-        if len(self.gathered[kind]) >= BATCH:
-            self.add_gathered()
+    def collect(self, kind: str, row: JsonObject) -> None:
+        """Hold a row until there are enough to add."""
+        self.rows[kind].append(row)
+        if len(self.rows[kind]) >= BATCH_SESSIONS:
+            self.flush()
 
-    def add_gathered(self) -> None:
-        """Add the rows kept."""
-        for kind, rows in self.gathered.items():
+    def flush(self) -> None:
+        """Add the collected rows to the join."""
+        for kind, rows in self.rows.items():
             columns = {
-                field.name: pa.array([row.get(field.name) for row in rows], _given(field))
-                for field in KINDS[kind]
+                field.name: pa.array([row.get(field.name) for row in rows], _type_as_written(field))
+                for field in INPUT_SCHEMAS[kind]
             }
             times = as_times(columns["time"])
             table = pa.table({**columns, "time": times, "file": pa.repeat(self.file, len(rows))})
-            self.join.add(kind, table.filter(self.timed(columns["time"], times, columns["number"])))
-            self.gathered[kind] = []
+            valid = self.check_times(columns["time"], times, columns["number"])
+            self.join.add(kind, table.filter(valid))
+            self.rows[kind] = []
 
-    def timed(self, written: pa.Array, times: pa.Array, numbers: pa.Array) -> pa.Array:
-        """Which rows have a time, or none written; one that is written and is no time is bad."""
-        lost = pc.and_(written.is_valid(), times.is_null())
-        for text, number in zip(
-            written.filter(lost).to_pylist(), numbers.filter(lost).to_pylist(), strict=True
-        ):
-            self.found.bad(NOT_READABLE, self.where, number, f"timestamp: no time: {short(text)}")
-        return pc.invert(lost)
+    def check_times(self, written: pa.Array, times: pa.Array, numbers: pa.Array) -> pa.Array:
+        """Which rows have a valid time, or none written; the others are bad."""
+        bad = pc.and_(written.is_valid(), times.is_null())
+        texts = written.filter(bad).to_pylist()
+        for text, number in zip(texts, numbers.filter(bad).to_pylist(), strict=True):
+            got = f"timestamp: not a time: {abbreviate(text)}"
+            self.report.add_bad_row(NOT_READABLE, self.where, number, got)
+        return pc.invert(bad)
 
 
-TAKE = {
-    "ranking": _Events.take_ranking,
-    "interaction": _Events.take_interaction,
-    "item": _Events.take_item,
-    "user": _Events.take_user,
+ADD_EVENT = {
+    "ranking": _MetarankEvents.add_ranking,
+    "interaction": _MetarankEvents.add_interaction,
+    "item": _MetarankEvents.add_item,
+    "user": _MetarankEvents.add_user,
 }
-MAIN = {
-    "ranking": "items",
-    "interaction": "item",
-    "item": "item",
-    "user": "user",
-}  # what an event cannot do without
 
 
-def _given(field: pa.Field) -> pa.DataType:
+def _type_as_written(field: pa.Field) -> pa.DataType:
     return pa.string() if field.name == "time" else field.type
 
 
-def _text(item: Record, name: str) -> str | None:
+def _get_text(item: JsonObject, name: str) -> str | None:
     try:
-        return plain_text(item.get(name)) or None
+        return to_valid_text(item.get(name)) or None
     except UnreadableError as error:
         raise UnreadableError(f"{name}: {error}") from error
 
 
-def _time(item: Record) -> str | None:
+def _get_time(item: JsonObject) -> str | None:
     try:
         return as_time(item.get("timestamp"))
     except UnreadableError as error:
         raise UnreadableError(f"timestamp: {error}") from error
 
 
-def _objects(item: Record, name: str) -> list[Record]:
-    found = item.get(name)
-    given = [] if found is None else found
-    if not isinstance(given, list) or not all(isinstance(each, dict) for each in given):
-        raise UnreadableError(f"{name}: expected a list of objects, got {short(given)}")
-    return given
+def _get_objects(item: JsonObject, name: str) -> list[JsonObject]:
+    value = item.get(name)
+    value = [] if value is None else value
+    if not isinstance(value, list) or not all(isinstance(each, dict) for each in value):
+        raise UnreadableError(f"{name}: expected a list of objects, got {abbreviate(value)}")
+    return value
 
 
-def _fields(item: Record) -> dict[Any, Any]:
+def _get_fields(item: JsonObject) -> dict[Any, Any]:
     """The extra fields of an event by name; of two of a name the first."""
-    return {str(each.get("name")): each.get("value") for each in reversed(_objects(item, "fields"))}
+    fields = reversed(_get_objects(item, "fields"))
+    return {str(each.get("name")): each.get("value") for each in fields}
 
 
-def _query(fields: Record) -> str | None:
+def _get_query(fields: JsonObject) -> str | None:
     value = fields.get("query")
     if isinstance(value, list):  # its words
         value = " ".join(word for word in as_ids(value) or [] if word)
     try:
-        return plain_text(value) or None
+        return to_valid_text(value) or None
     except UnreadableError as error:
         raise UnreadableError(f"query: {error}") from error
 
 
-METARANK = Format(
-    "metarank",
-    "Metarank events",
-    "rankings and interactions as JSON lines, joined by the ranking's id; clicks in the order of time, titles of items as the text of ads",
-    _recognises,
-    _read,
+FORMAT = LogFormat(
+    name="metarank",
+    title="Metarank events",
+    about=(
+        "rankings and interactions as JSON lines, joined by the ranking's id; clicks in the order "
+        "of time, titles of items as the text of ads"
+    ),
+    recognises=_recognises,
+    read=_read,
 )

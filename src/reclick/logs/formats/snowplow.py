@@ -1,4 +1,7 @@
-"""Snowplow's ecommerce events, as Parquet: the table of events with its entities, or flat with a row for each event and product."""
+"""Snowplow's ecommerce events, as Parquet.
+
+The table of events with its entities, or flat with one row per event and product.
+"""
 
 from __future__ import annotations
 
@@ -9,11 +12,17 @@ import pyarrow.compute as pc
 
 from reclick.data.schema import is_list
 from reclick.errors import LogError
-from reclick.logs.formats.base import Format
-from reclick.logs.formats.helpers.analytics_events import is_of, read_lists
-from reclick.logs.formats.helpers.analytics_rows import Arrays, Shape, parts, starting
+from reclick.logs.formats.base import LogFormat
+from reclick.logs.formats.helpers.analytics_events import (
+    AnalyticsSchema,
+    Arrays,
+    find_column,
+    is_analytics,
+    read_analytics,
+    split_record_fields,
+)
 
-# A column is named after the schema of what it holds and its version: ..._action_1, ..._action_1_0_2.
+# A column is named after its schema and the version of that: ..._action_1, ..._action_1_0_2.
 ACTION = "unstruct_event_com_snowplowanalytics_snowplow_ecommerce_snowplow_ecommerce_action_"
 PRODUCT = "contexts_com_snowplowanalytics_snowplow_ecommerce_product_"
 WEB_PAGE = "contexts_com_snowplowanalytics_snowplow_web_page_"
@@ -21,38 +30,39 @@ SCREEN = "contexts_com_snowplowanalytics_mobile_screen_"
 
 
 def _flatten(columns: Arrays, where: str) -> Arrays:
-    """The action and the page view, as the columns that Snowplow's own models call so."""
+    """The action and the page view, under the names of Snowplow's own models."""
     flat: Arrays = {}
-    if (name := starting(columns, ACTION)) is not None:
-        action = parts(_records(columns[name], name, where))
+    if (name := find_column(columns, ACTION)) is not None:
+        action = split_record_fields(_first_records(columns[name], name, where))
         flat |= {
             f"ecommerce_action_{field}": action[field]
             for field in ("type", "name")
             if field in action
         }
     views = [
-        parts(_records(columns[name], name, where))["id"]
+        split_record_fields(_first_records(columns[name], name, where))["id"]
         for start in (WEB_PAGE, SCREEN)
-        if (name := starting(columns, start)) is not None
+        if (name := find_column(columns, start)) is not None
     ]
     if views and "page_view_id" not in columns:
         flat["page_view_id"] = pc.coalesce(*views)
     return flat
 
 
-def _records(values: pa.Array, name: str, where: str) -> pa.Array:
-    """The records of a column; of a list of them, the first."""
+def _first_records(values: pa.Array, name: str, where: str) -> pa.Array:
+    """The records of a column; of lists of records, the first of each."""
     if is_list(values.type):
         filled = pc.greater(pc.list_value_length(values), 0)
         values = pc.list_element(pc.if_else(filled, values, pa.scalar([None], values.type)), 0)
     if not pa.types.is_struct(values.type):
         raise LogError(
-            f"{name} in {where}: expected records, got {values.type}. Export it as such, or flatten it to columns."
+            f"{name} in {where}: expected records, got {values.type}. "
+            "Export it as such, or flatten it to columns."
         )
     return values
 
 
-SHAPE = Shape(
+SCHEMA = AnalyticsSchema(
     kinds={"list_view": "view", "list_click": "click"},
     names={
         "event": (
@@ -79,7 +89,7 @@ SHAPE = Shape(
         "position": ("product_list_position", "product_position"),
     },
     visit=("user", "session", "page_view"),
-    known_by=("user", "session", "page_view"),
+    identity=("user", "session", "page_view"),
     nested={
         ACTION: ("type", "name"),
         PRODUCT: ("id", "name", "position"),
@@ -87,21 +97,23 @@ SHAPE = Shape(
         SCREEN: ("id",),
     },
     ads=PRODUCT,
-    of_ads={"ad": ("id",), "title": ("name",), "position": ("position",)},
+    ad_names={"ad": ("id",), "title": ("name",), "position": ("position",)},
     flatten=_flatten,
-    needed={
+    required={
         "event": ("ecommerce_action_type", "snowplow_ecommerce_action", "action_type", ACTION),
         "time": ("derived_tstamp",),
         "ad": ("product_id", PRODUCT),
     },
 )
 
-
-SNOWPLOW = Format(
+FORMAT = LogFormat(
     name="snowplow",
     title="Snowplow ecommerce events",
-    about="Parquet of events: list_view is a page, list_click a click; the query is a column, in the address, or the list; product names are kept.",
-    recognises=partial(is_of, SHAPE),
-    read=partial(read_lists, SHAPE),
+    about=(
+        "Parquet of events: list_view is a page, list_click a click; the query is a column, in "
+        "the address, or the list; product names are kept."
+    ),
+    recognises=partial(is_analytics, SCHEMA),
+    read=partial(read_analytics, SCHEMA),
     takes_columns=True,
 )

@@ -1,4 +1,4 @@
-"""The XML of TianGong-ST, sessions of the search engine Sogou: queries, ten results each, and what was clicked."""
+"""The XML of TianGong-ST, sessions of the search engine Sogou: queries, ten results and clicks."""
 
 from __future__ import annotations
 
@@ -8,16 +8,21 @@ from collections.abc import Iterator
 import pyarrow as pa
 
 from reclick.data.schema import TEXT, Column, check_mapping
-from reclick.logs.files.archive import LogFile
-from reclick.logs.formats.base import Columns, Format, Found, Session, batched
-from reclick.logs.formats.helpers.xml_sessions import Layout, read_pages
+from reclick.logs.files.log_file import LogFile
+from reclick.logs.formats.base import (
+    ColumnMapping,
+    LogFormat,
+    ReadReport,
+    SessionRecord,
+    batch_sessions,
+)
+from reclick.logs.formats.helpers.xml_sessions import XmlLayout, read_pages
 
 SIGNS = (b"<session ", b"<interaction ", b"<query_id>", b"<docid>")
-LABEL = re.compile(
-    rb"\d+[ \t]+\d+[ \t]+q\d+[ \t]+d\d+[ \t]+\d+\s"
-)  # sample, session, query, result, grade
-WEAK_LABELS = "relevance computed by click models, set aside"
-HUMAN_LABELS = "a human relevance label, read with rc.read_labels"
+# sample, session, query, result, grade
+LABEL_LINE = re.compile(rb"\d+[ \t]+\d+[ \t]+q\d+[ \t]+d\d+[ \t]+\d+\s")
+MODEL_LABELS_NOTE = "relevance computed by click models, set aside"
+HUMAN_LABELS_NOTE = "a human relevance label, read with rc.read_labels"
 
 
 def _recognises(files: list[LogFile]) -> bool:
@@ -25,30 +30,38 @@ def _recognises(files: list[LogFile]) -> bool:
     return bool(sessions) and all(sign in file.head for file in sessions for sign in SIGNS)
 
 
-def _read(files: list[LogFile], found: Found, columns: Columns) -> Iterator[pa.RecordBatch]:
-    # The labels name queries by id, so the id is the query; the words are taken with columns={"query": "query"}.
+def _read(
+    files: list[LogFile], report: ReadReport, columns: ColumnMapping
+) -> Iterator[pa.RecordBatch]:
+    # The labels name queries by id, so the id is the query. columns={"query": "query"} takes the
+    # words instead.
     names = check_mapping(columns, [Column("query", TEXT)])
-    layout = Layout(
-        query=names.get("query", "query_id"), ads=("docid",), asides={"relevance": WEAK_LABELS}
+    layout = XmlLayout(
+        query=names.get("query", "query_id"),
+        ads=("docid",),
+        skipped={"relevance": MODEL_LABELS_NOTE},
     )
-    return batched(page for file in files for page in _pages(file, found, layout))
+    return batch_sessions(page for file in files for page in _read_file(file, report, layout))
 
 
-def _pages(file: LogFile, found: Found, layout: Layout) -> Iterator[Session]:
+def _read_file(file: LogFile, report: ReadReport, layout: XmlLayout) -> Iterator[SessionRecord]:
     if _is_labels(file):
-        found.note(HUMAN_LABELS, sum(1 for _ in file.lines(found.advance)))
+        report.add_note(HUMAN_LABELS_NOTE, sum(1 for _ in file.lines(report.advance)))
         return
-    yield from read_pages(file, found, layout)
+    yield from read_pages(file, report, layout)
 
 
 def _is_labels(file: LogFile) -> bool:
-    return LABEL.match(file.head) is not None
+    return LABEL_LINE.match(file.head) is not None
 
 
-TIANGONG = Format(
+FORMAT = LogFormat(
     name="tiangong",
     title="TianGong-ST",
-    about="XML. Keeps query ids, results with their titles, clicks in order; loses dwell times, result types and the labels of click models.",
+    about=(
+        "XML. Keeps query ids, results with their titles, clicks in order; loses dwell times, "
+        "result types and the labels of click models."
+    ),
     recognises=_recognises,
     read=_read,
     takes_columns=True,

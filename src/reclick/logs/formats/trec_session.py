@@ -1,4 +1,4 @@
-"""The XML of the TREC Session track: what users asked, the results they saw with titles and snippets, and what they clicked."""
+"""The XML of the TREC Session track: queries, results with titles and snippets, and clicks."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ from collections.abc import Iterator
 
 import pyarrow as pa
 
-from reclick.logs.files.archive import LogFile
-from reclick.logs.formats.base import Columns, Format, Found, batched
-from reclick.logs.formats.helpers.xml_sessions import Layout, read_pages
+from reclick.logs.files.log_file import LogFile
+from reclick.logs.formats.base import ColumnMapping, LogFormat, ReadReport, batch_sessions
+from reclick.logs.formats.helpers.xml_sessions import XmlLayout, read_pages
 
-LAYOUT = Layout(
+LAYOUT = XmlLayout(
     query="query",
     ads=("clueweb12id", "clueweb09id", "url"),
     may_be_empty=True,
-    asides={"currentquery": "a current query, for which no results were shown"},
+    skipped={"currentquery": "a current query, for which no results were shown"},
 )
 SIGNS = (b"<clueweb12id", b"<clueweb09id", b"<sessiontrack20")
 
@@ -25,14 +25,17 @@ def _recognises(files: list[LogFile]) -> bool:
     )
 
 
-def _read(files: list[LogFile], found: Found, columns: Columns) -> Iterator[pa.RecordBatch]:
-    return batched(page for file in files for page in read_pages(file, found, LAYOUT))
+def _read(files: list[LogFile], report: ReadReport, _: ColumnMapping) -> Iterator[pa.RecordBatch]:
+    return batch_sessions(page for file in files for page in read_pages(file, report, LAYOUT))
 
 
-TREC_SESSION = Format(
+FORMAT = LogFormat(
     name="trec_session",
     title="TREC Session track (2011 to 2014)",
-    about="XML. Keeps queries, results with their titles and snippets, clicks in order; loses topics, dwell times and the current query.",
+    about=(
+        "XML. Keeps queries, results with their titles and snippets, clicks in order; loses "
+        "topics, dwell times and the current query."
+    ),
     recognises=_recognises,
     read=_read,
 )

@@ -1,4 +1,4 @@
-"""The log of the Yandex Personalized Web Search Challenge: a line for each session, query and click, the lines of a session together."""
+"""The Yandex Personalized Web Search Challenge: one line per session, query and click."""
 
 from __future__ import annotations
 
@@ -7,122 +7,126 @@ from collections.abc import Iterator
 
 import pyarrow as pa
 
-from reclick.logs.files.archive import LogFile
-from reclick.logs.formats.base import Columns, Format, Found
+from reclick.logs.files.log_file import LogFile
+from reclick.logs.formats.base import ColumnMapping, LogFormat, ReadReport
 from reclick.logs.formats.helpers.session_lines import (
-    ABOUT_SESSION,
-    NO_ADS,
-    NO_PAGE,
-    NO_QUERY,
-    NOT_READABLE,
-    NOT_SHOWN,
+    SESSION_LINE,
     Line,
     Page,
-    bad_line,
-    looks_like,
-    position,
+    add_bad_line,
+    all_match,
+    find_position,
     read_by_session,
 )
+from reclick.logs.validation.reasons import (
+    CLICK_NOT_SHOWN,
+    CLICK_WITHOUT_PAGE,
+    NO_ADS,
+    NO_PAGE_KEY,
+    NO_QUERY,
+    NOT_READABLE,
+    PAGE_KEY_TWICE,
+    USER_TWICE,
+)
 
-LINE = re.compile(
+LOG_LINE = re.compile(
     rb"\d+\t(?:M\t\d+\t\d+|\d+\t(?:[QT]\t\d+\t\d+\t[\d,]*(?:\t\d+,\d+)+|C\t\d+\t\d+))"
 )
-BEFORE_RESULTS = 6  # fields of a query: SessionID, TimePassed, Q or T, SERPID, QueryID, terms
-OF_CLICK = 5  # SessionID, TimePassed, C, SERPID, URLID
-OF_SESSION = 4  # SessionID, M, Day, USERID
-NO_KEY, KEY_TWICE, USER_TWICE = "no page key", "page key twice", "user twice"
-NO_USER = "session without its M line, user unknown"
-TEST_PAGE, TEST_CLICK = (
-    "test query, set aside: its clicks are hidden",
-    "click of a test query, set aside",
-)
+QUERY_FIELDS = 6  # before the results: SessionID, TimePassed, Q or T, SERPID, QueryID, terms
+CLICK_FIELDS = 5  # SessionID, TimePassed, C, SERPID, URLID
+SESSION_FIELDS = 4  # SessionID, M, Day, USERID
+NO_USER_NOTE = "session without its M line, user unknown"
+TEST_PAGE_NOTE = "test query, set aside: its clicks are hidden"
+TEST_CLICK_NOTE = "click of a test query, set aside"
 
-Shown = dict[
-    str, tuple[str, str, list[int]] | None
-]  # SERPID -> query, results with a tab before and after each, clicks; None is a test page
+# SERPID -> query, results with a tab before and after each, clicks; None is a test page
+ShownPages = dict[str, tuple[str, str, list[int]] | None]
 
 
 def _recognises(files: list[LogFile]) -> bool:
-    return looks_like(files, LINE)
+    return all_match(files, LOG_LINE)
 
 
-def _read(files: list[LogFile], found: Found, columns: Columns) -> Iterator[pa.RecordBatch]:
-    return read_by_session(files, found, BEFORE_RESULTS, _pages)
+def _read(files: list[LogFile], report: ReadReport, _: ColumnMapping) -> Iterator[pa.RecordBatch]:
+    return read_by_session(files, report, QUERY_FIELDS, _build_pages)
 
 
-def _pages(lines: list[Line], found: Found) -> list[Page]:
+def _build_pages(lines: list[Line], report: ReadReport) -> list[Page]:
     """The pages of one session, in the order shown."""
-    shown: Shown = {}
+    pages: ShownPages = {}
     user = ""
     for line in lines:
         fields = line[3]
-        if fields[1] == ABOUT_SESSION:
-            fault = _user_fault(fields, user)
-            user = user if fault else fields[3]
+        if fields[1] == SESSION_LINE:
+            reason = _check_session(fields, user)
+            user = user if reason else fields[3]
+        elif fields[2] == "C":
+            reason = _add_click(fields, pages, report)
         else:
-            fault = (
-                _click(fields, shown, found) if fields[2] == "C" else _page(fields, shown, found)
-            )
-        if fault:
-            bad_line(line, fault, found)
+            reason = _add_page(fields, pages, report)
+        if reason:
+            add_bad_line(line, reason, report)
     if not user:
-        found.note(NO_USER)
-    return [(f"{fields[0]}.{key}", user or None, *page) for key, page in shown.items() if page]
+        report.add_note(NO_USER_NOTE)
+    return [(f"{fields[0]}.{key}", user or None, *page) for key, page in pages.items() if page]
 
 
-def _user_fault(fields: list[str], user: str) -> str:
-    if len(fields) != OF_SESSION or not fields[3]:
+def _check_session(fields: list[str], user: str) -> str:
+    if len(fields) != SESSION_FIELDS or not fields[3]:
         return NOT_READABLE
     return USER_TWICE if user else ""
 
 
-def _page(fields: list[str], shown: Shown, found: Found) -> str:
-    """Add a page; what is wrong with the line, if anything."""
+def _add_page(fields: list[str], pages: ShownPages, report: ReadReport) -> str:
+    """Add a page; the reason if the line is bad."""
     kind, key = fields[2:4]
     if kind not in {"Q", "T"}:
         return NOT_READABLE
-    if not key or key in shown:
-        return KEY_TWICE if key else NO_KEY
-    if len(fields) <= BEFORE_RESULTS or not fields[4]:
-        return NO_ADS if len(fields) >= OF_CLICK and fields[4] else NO_QUERY
-    urls = _urls(fields[BEFORE_RESULTS])
+    if not key or key in pages:
+        return PAGE_KEY_TWICE if key else NO_PAGE_KEY
+    if len(fields) <= QUERY_FIELDS or not fields[4]:
+        return NO_ADS if len(fields) >= CLICK_FIELDS and fields[4] else NO_QUERY
+    urls = _split_urls(fields[QUERY_FIELDS])
     if not urls:
         return NOT_READABLE
     if kind == "T":
-        found.note(TEST_PAGE)
-    shown[key] = (fields[4], urls, []) if kind == "Q" else None
+        report.add_note(TEST_PAGE_NOTE)
+    pages[key] = (fields[4], urls, []) if kind == "Q" else None
     return ""
 
 
-def _urls(results: str) -> str:
-    """The URLIDs of the pairs of URLID and DomainID, with a tab before and after each; nothing when they are not all pairs."""
+def _split_urls(results: str) -> str:
+    """The URLIDs of pairs of URLID and DomainID, each with tabs around it; empty if any is none."""
     parts = results.replace("\t", ",").split(",")
     urls = "\t".join(["", *parts[::2], ""])
     return urls if len(parts) == 2 * results.count(",") and "\t\t" not in urls else ""
 
 
-def _click(fields: list[str], shown: Shown, found: Found) -> str:
-    """Add a click to its page; what is wrong with the line, if anything."""
-    if len(fields) != OF_CLICK:
+def _add_click(fields: list[str], pages: ShownPages, report: ReadReport) -> str:
+    """Add a click to its page; the reason if the line is bad."""
+    if len(fields) != CLICK_FIELDS:
         return NOT_READABLE
-    if fields[3] not in shown:
-        return NO_PAGE
-    page = shown[fields[3]]
+    if fields[3] not in pages:
+        return CLICK_WITHOUT_PAGE
+    page = pages[fields[3]]
     if page is None:
-        found.note(TEST_CLICK)
+        report.add_note(TEST_CLICK_NOTE)
         return ""
     _, results, clicks = page
-    place = position(fields[4], results)
-    if not place:
-        return NOT_SHOWN
-    clicks.append(place)
+    position = find_position(fields[4], results)
+    if not position:
+        return CLICK_NOT_SHOWN
+    clicks.append(position)
     return ""
 
 
-YANDEX_PERSONALIZED = Format(
+FORMAT = LogFormat(
     name="yandex_personalized",
     title="Yandex Personalized Web Search Challenge (2013)",
-    about="Text, a line for each session, query and click. Keeps user, query, results, clicks in order; loses terms, domains, days and times.",
+    about=(
+        "Text, a line for each session, query and click. Keeps user, query, results, clicks in "
+        "order; loses terms, domains, days and times."
+    ),
     recognises=_recognises,
     read=_read,
 )

@@ -1,4 +1,4 @@
-"""The log of the Yandex Relevance Prediction Challenge: a line for each query and click, the lines of a session together."""
+"""The log of the Yandex Relevance Prediction Challenge: one line per query and click."""
 
 from __future__ import annotations
 
@@ -7,82 +7,84 @@ from collections.abc import Iterator
 
 import pyarrow as pa
 
-from reclick.logs.files.archive import LogFile
-from reclick.logs.formats.base import Columns, Format, Found
+from reclick.logs.files.log_file import LogFile
+from reclick.logs.formats.base import ColumnMapping, LogFormat, ReadReport
 from reclick.logs.formats.helpers.session_lines import (
-    NO_ADS,
-    NO_PAGE,
-    NO_QUERY,
-    NOT_READABLE,
-    NOT_SHOWN,
     Line,
     Page,
-    bad_line,
-    looks_like,
-    position,
+    add_bad_line,
+    all_match,
+    find_position,
     read_by_session,
 )
+from reclick.logs.validation.reasons import (
+    CLICK_NOT_SHOWN,
+    CLICK_WITHOUT_PAGE,
+    NO_ADS,
+    NO_QUERY,
+    NOT_READABLE,
+)
 
-LINE = re.compile(rb"\d+\t\d+\t(?:Q\t\d+\t\d+(?:\t\d+)+|C\t\d+)")
-BEFORE_RESULTS = 5  # fields of a query: SessionID, TimePassed, Q, QueryID, RegionID
-OF_CLICK = 4  # SessionID, TimePassed, C, URLID
+LOG_LINE = re.compile(rb"\d+\t\d+\t(?:Q\t\d+\t\d+(?:\t\d+)+|C\t\d+)")
+QUERY_FIELDS = 5  # before the results: SessionID, TimePassed, Q, QueryID, RegionID
+CLICK_FIELDS = 4  # SessionID, TimePassed, C, URLID
 
-Shown = tuple[str, str, list[int]]  # query, results with a tab before and after each, clicks
+ShownPage = tuple[str, str, list[int]]  # query, results with a tab before and after each, clicks
 
 
 def _recognises(files: list[LogFile]) -> bool:
-    return looks_like(files, LINE)
+    return all_match(files, LOG_LINE)
 
 
-def _read(files: list[LogFile], found: Found, columns: Columns) -> Iterator[pa.RecordBatch]:
-    return read_by_session(files, found, BEFORE_RESULTS, _pages)
+def _read(files: list[LogFile], report: ReadReport, _: ColumnMapping) -> Iterator[pa.RecordBatch]:
+    return read_by_session(files, report, QUERY_FIELDS, _build_pages)
 
 
-def _pages(lines: list[Line], found: Found) -> list[Page]:
+def _build_pages(lines: list[Line], report: ReadReport) -> list[Page]:
     """The pages of one session, in the order shown."""
-    shown: list[Shown] = []
+    pages: list[ShownPage] = []
     for line in lines:
         fields = line[3]
-        fault = _click(fields, shown) if fields[2] == "C" else _page(fields, shown)
-        if fault:
-            bad_line(line, fault, found)
-    return [
-        (f"{fields[0]}.{place}", None, query, results, clicks)
-        for place, (query, results, clicks) in enumerate(shown)
-    ]
+        reason = _add_click(fields, pages) if fields[2] == "C" else _add_page(fields, pages)
+        if reason:
+            add_bad_line(line, reason, report)
+    return [(f"{fields[0]}.{index}", None, *page) for index, page in enumerate(pages)]
 
 
-def _page(fields: list[str], shown: list[Shown]) -> str:
-    """Add a page; what is wrong with the line, if anything."""
+def _add_page(fields: list[str], pages: list[ShownPage]) -> str:
+    """Add a page; the reason if the line is bad."""
     if fields[2] != "Q":
         return NOT_READABLE
     if not fields[3]:
         return NO_QUERY
-    if len(fields) <= BEFORE_RESULTS:
+    if len(fields) <= QUERY_FIELDS:
         return NO_ADS
     results = f"\t{fields[5]}\t"
     if not fields[4] or "\t\t" in results:
         return NOT_READABLE
-    # The judgments of the challenge are of a query in a region, so the two together are what was asked.
-    shown.append((f"{fields[3]}_{fields[4]}", results, []))
+    # The judgments of the challenge are of a query in a region, so the two together are the query.
+    pages.append((f"{fields[3]}_{fields[4]}", results, []))
     return ""
 
 
-def _click(fields: list[str], shown: list[Shown]) -> str:
-    """Add a click to the last page that showed its ad; what is wrong with the line, if anything."""
-    if len(fields) != OF_CLICK:
+def _add_click(fields: list[str], pages: list[ShownPage]) -> str:
+    """Add a click to the last page that showed its ad; the reason if the line is bad."""
+    if len(fields) != CLICK_FIELDS:
         return NOT_READABLE
-    for _, results, clicks in reversed(shown):
-        if place := position(fields[3], results):
-            clicks.append(place)
+    for _, results, clicks in reversed(pages):
+        if position := find_position(fields[3], results):
+            clicks.append(position)
             return ""
-    return NOT_SHOWN if shown else NO_PAGE
+    return CLICK_NOT_SHOWN if pages else CLICK_WITHOUT_PAGE
 
 
-YANDEX_RELEVANCE = Format(
+FORMAT = LogFormat(
     name="yandex_relevance",
     title="Yandex Relevance Prediction Challenge (2011)",
-    about="Text, a line for each query and click. Keeps query and region, results, clicks in order; loses the times, whose unit is not public.",
+    about=(
+        "Text, a line for each query and click. Keeps query and region, results, clicks in order; "
+        "loses the times, whose unit is not public."
+    ),
     recognises=_recognises,
     read=_read,
 )

@@ -1,1 +1,1 @@
-"""Check rows and encode them as batches."""
+"""Check every row of a log: encode its columns as arrays, then apply the rules."""

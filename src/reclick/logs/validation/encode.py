@@ -1,4 +1,4 @@
-"""Turn Arrow columns of any accepted type into plain arrays: codes into a dictionary, and ragged lists with offsets."""
+"""Turn Arrow columns of any accepted type into NumPy arrays: dictionary codes and ragged lists."""
 
 from __future__ import annotations
 
@@ -11,43 +11,86 @@ import pyarrow.compute as pc
 from pyarrow import types as kind_of
 
 from reclick.data.batch import Float64, Int32, Int64
+from reclick.logs.files.source import RawBatch
 
-NULL = np.int32(-(2**31))  # a null inside a click list; no position is this small
-MAX_TEXT = 65_536  # bytes of a query or an ad id
+NULL_POSITION = np.int32(-(2**31))  # a null inside a click list; no position is this small
+MAX_TEXT_BYTES = 65_536  # of a query or an ad id
 
-OK, EMPTY, TOO_LONG, NOT_TEXT = 0, 1, 2, 3
+VALID, EMPTY, TOO_LONG, NOT_TEXT = 0, 1, 2, 3  # faults of a text
 Byte = npt.NDArray[np.uint8]
 
 
 @dataclass(frozen=True, slots=True)
-class Coded:
-    """Texts as codes into their distinct values; -1 is null. A value with a fault is emptied: no clean row uses it."""
+class EncodedText:
+    """Texts as codes into their distinct values; -1 is null.
+
+    A value with a fault is replaced by empty text: no good row uses it.
+    """
 
     values: pa.StringArray
     codes: Int32
-    faults: Byte  # [value] OK, EMPTY, TOO_LONG or NOT_TEXT
+    faults: Byte  # [value] VALID, EMPTY, TOO_LONG or NOT_TEXT
+
+    @property
+    def all_valid(self) -> bool:
+        """Whether nothing is null and no value has a fault, as in nearly every batch."""
+        return not self.faults.any() and bool(self.codes.min(initial=0) >= 0)
+
+    def row_faults(self) -> Byte:
+        """The fault of every text; null counts as empty."""
+        return np.append(self.faults, np.uint8(EMPTY))[self.codes]
 
 
-def encode_text(column: pa.Array, last: Coded | None = None) -> Coded:
-    """Return the codes and the distinct values of texts or whole-number ids; values that are the last ones again are not checked again."""
+@dataclass(frozen=True, slots=True)
+class BatchArrays:
+    """The rows of a batch as arrays, not validated yet. Pages and click lists are ragged."""
+
+    query: EncodedText  # [row]
+    ad: EncodedText  # [impression]
+    page: Int64  # [row + 1] where each page starts in ad
+    click: Int32  # [click] positions from 1, or NULL_POSITION
+    clicks: Int64  # [row + 1] where the clicks of each row start in click
+    weight: Float64  # [row], empty when sessions have none
+
+
+def encode_batch(raw: RawBatch, previous: BatchArrays | None = None) -> BatchArrays:
+    """Encode the columns of a batch. `previous` are the arrays of the batch before it."""
+    ads, page = encode_lists(raw.columns["ads"])
+    click, clicks = encode_lists(raw.columns.get("clicks", pa.nulls(raw.length)))
+    weight = encode_number(raw.columns["weight"]) if "weight" in raw.columns else np.zeros(0)
+    query = encode_text(raw.columns["query"], None if previous is None else previous.query)
+    ad = encode_text(ads, None if previous is None else previous.ad)
+    arrays = BatchArrays(query, ad, page, encode_positions(click), clicks, weight)
+    for array in (query.codes, ad.codes, page, arrays.click, clicks, weight):
+        array.flags.writeable = False  # as arrays over Arrow's memory are: kernels compile once
+    return arrays
+
+
+def encode_text(column: pa.Array, previous: EncodedText | None = None) -> EncodedText:
+    """Return the codes and the distinct values of texts or whole-number ids.
+
+    Values equal to the previous ones are not checked again.
+    """
     if kind_of.is_null(column.type):
-        return Coded(
-            pa.array([], pa.string()), np.full(len(column), -1, np.int32), np.zeros(0, np.uint8)
-        )
+        no_codes = np.full(len(column), -1, np.int32)
+        return EncodedText(pa.array([], pa.string()), no_codes, np.zeros(0, np.uint8))
     coded = column if kind_of.is_dictionary(column.type) else column.dictionary_encode()
     indices = coded.indices if coded.indices.type == pa.int32() else coded.indices.cast(pa.int32())
     if indices.null_count:
         indices = indices.fill_null(-1)
+    # All batches of a Parquet row group have the same dictionary.
     if (
-        last is not None and not last.faults.any() and coded.dictionary.equals(last.values)
-    ):  # the batches of a Parquet row group have one dictionary
-        return Coded(last.values, _numpy(indices), last.faults)
-    values, faults = _sound_values(coded.dictionary)
-    return Coded(values, _numpy(indices), faults)
+        previous is not None
+        and not previous.faults.any()
+        and coded.dictionary.equals(previous.values)
+    ):
+        return EncodedText(previous.values, _to_numpy(indices), previous.faults)
+    values, faults = _check_values(coded.dictionary)
+    return EncodedText(values, _to_numpy(indices), faults)
 
 
 def encode_lists(column: pa.Array) -> tuple[pa.Array, Int64]:
-    """Return the values of lists laid end to end and where each list starts; a null list is an empty one.
+    """Return the values of all lists end to end, and where each starts; null is an empty list.
 
     >>> values, starts = encode_lists(pa.array([[1, 2], None, [3]])[1:])
     >>> values.to_pylist(), starts.tolist()
@@ -55,12 +98,12 @@ def encode_lists(column: pa.Array) -> tuple[pa.Array, Int64]:
     """
     if kind_of.is_null(column.type):
         return pa.array([], pa.null()), np.zeros(len(column) + 1, np.int64)
-    plain = kind_of.is_list(column.type) or kind_of.is_large_list(column.type)
-    if plain and not column.null_count:
+    has_offsets = kind_of.is_list(column.type) or kind_of.is_large_list(column.type)
+    if has_offsets and not column.null_count:
         starts = column.offsets.to_numpy().astype(np.int64)
         starts -= starts[0]  # in place: fresh memory costs more than it takes to fill it
         return column.flatten(), starts
-    # Not by cast: Arrow's from a sliced list_view is wrong. flatten leaves out what lies under nulls.
+    # No cast: Arrow's from a sliced list_view is wrong. flatten() leaves out what is under nulls.
     lengths = pc.list_value_length(column).fill_null(0)
     starts = np.zeros(len(column) + 1, np.int64)
     np.cumsum(np.asarray(lengths, np.int64), out=starts[1:])
@@ -68,53 +111,47 @@ def encode_lists(column: pa.Array) -> tuple[pa.Array, Int64]:
 
 
 def encode_positions(values: pa.Array) -> Int32:
-    """Return positions as 32-bit numbers: nulls as NULL, those beyond 32 bits cut to its ends."""
+    """Return positions as 32-bit integers: null is NULL_POSITION, larger ones are clipped."""
     if kind_of.is_null(values.type):
-        return np.full(len(values), NULL, np.int32)
+        return np.full(len(values), NULL_POSITION, np.int32)
     nulls = np.asarray(values.is_null()) if values.null_count else None
-    numbers = _numpy(values.fill_null(0) if values.null_count else values)
+    numbers = _to_numpy(values.fill_null(0) if values.null_count else values)
     if numbers.dtype != np.int32:
-        numbers = np.clip(
-            numbers,
-            -1 if numbers.dtype.kind == "i" else 0,
-            min(2**31 - 1, np.iinfo(numbers.dtype).max),
-        ).astype(np.int32)
-    elif len(numbers) and numbers.min() == NULL:
+        lowest = -1 if numbers.dtype.kind == "i" else 0
+        highest = min(2**31 - 1, np.iinfo(numbers.dtype).max)
+        numbers = np.clip(numbers, lowest, highest).astype(np.int32)
+    elif len(numbers) and numbers.min() == NULL_POSITION:
         numbers = np.maximum(numbers, np.int32(-1))
     if nulls is not None:
-        numbers = np.where(nulls, NULL, numbers)
+        numbers = np.where(nulls, NULL_POSITION, numbers)
     return numbers
 
 
 def encode_number(column: pa.Array) -> Float64:
-    """Return numbers as 64-bit floats, nulls as nan."""
+    """Return numbers as 64-bit floats, null as NaN."""
     floats = column.cast(pa.float64(), safe=False)
     return np.asarray(floats.fill_null(float("nan")) if floats.null_count else floats, np.float64)
 
 
-def _sound_values(dictionary: pa.Array) -> tuple[pa.StringArray, Byte]:
+def _check_values(dictionary: pa.Array) -> tuple[pa.StringArray, Byte]:
     values = dictionary if dictionary.type == pa.string() else dictionary.cast(pa.string())
     lengths = np.asarray(pc.binary_length(values).fill_null(0))
     faults = np.zeros(len(values), np.uint8)
     faults[lengths == 0] = EMPTY
-    faults[lengths > MAX_TEXT] = TOO_LONG
-    faults[_not_text(values)] = NOT_TEXT
+    faults[lengths > MAX_TEXT_BYTES] = TOO_LONG
+    faults[_find_invalid_utf8(values)] = NOT_TEXT
     if faults.any():
-        blank = pa.array(faults != OK)
-        values = pc.if_else(blank, pa.scalar("", pa.string()), values)
+        values = pc.if_else(pa.array(faults != VALID), pa.scalar("", pa.string()), values)
     return values, faults
 
 
-def _not_text(values: pa.StringArray) -> list[int]:
-    """Return which values are not UTF-8; Parquet files and Arrow buffers may hold anything."""
+def _find_invalid_utf8(values: pa.StringArray) -> list[int]:
+    """Return which values are not UTF-8; Parquet files and Arrow buffers may hold any bytes."""
     try:
         values.validate(full=True)
     except pa.ArrowInvalid:
-        return [
-            index
-            for index, value in enumerate(values.cast(pa.binary()).to_pylist())
-            if not _is_utf8(value)
-        ]
+        content = enumerate(values.cast(pa.binary()).to_pylist())
+        return [index for index, value in content if not _is_utf8(value)]
     return []
 
 
@@ -126,5 +163,5 @@ def _is_utf8(value: bytes | None) -> bool:
     return True
 
 
-def _numpy(array: pa.Array) -> npt.NDArray[np.int32]:
+def _to_numpy(array: pa.Array) -> npt.NDArray[np.int32]:
     return array.to_numpy(zero_copy_only=True)  # type: ignore[no-any-return]

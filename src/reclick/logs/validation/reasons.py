@@ -1,21 +1,46 @@
-"""Why a row may be bad, and what is added up over the good ones: the places where the kernels write them."""
+"""Why a row is bad: every reason, once. Rows are counted by these texts, and users read them."""
 
 from __future__ import annotations
 
-# The kernels write the place of a row's reason in this tuple; 0 is a good row.
-REASONS = (
+from typing import NamedTuple
+
+# Rows of sessions, in any format
+NOT_READABLE = "not readable"
+NO_QUERY = "no query"
+QUERY_TOO_LONG = "query too long"
+NO_ADS = "no ads"
+PAGE_TOO_LONG = "page too long"
+NULL_AD = "null ad"
+NULL_CLICK = "null click"
+CLICK_OUTSIDE = "click outside the page"
+BAD_WEIGHT = "bad weight"
+
+# Ads and labels
+NO_AD = "no ad"
+BAD_RELEVANCE = "bad relevance"
+AD_TWICE = "ad listed twice with different text"
+
+# Events, which are joined into pages
+NO_PAGE_KEY = "no page key"
+PAGE_KEY_TWICE = "page key twice"
+NO_POSITION = "no position"
+NO_TIME = "no time"
+CLICK_WITHOUT_PAGE = "click without a page"
+CLICK_NOT_SHOWN = "click on an ad not shown"
+TWO_PAGES_ONE_KEY = "two ads at one position, two pages with one key"
+
+# Single formats
+UNKNOWN_RECORD = "neither a query nor an event"
+USER_TWICE = "user twice"
+ID_TWICE = "id twice"
+CLICKS_AND_TIMES_DISAGREE = "clicks and times disagree"
+NO_IMPRESSIONS = "no impressions"
+MORE_CLICKS_THAN_IMPRESSIONS = "more clicks than impressions"
+POSITION_BEYOND_DEPTH = "position beyond the depth"
+
+# Validation writes one byte per row: the index of its reason here, 0 for a good row.
+ROW_REASONS = (
     "",
-    "not readable",
-    "no query",
-    "query too long",
-    "no ads",
-    "page too long",
-    "null ad",
-    "null click",
-    "click outside the page",
-    "bad weight",
-)
-(
     NOT_READABLE,
     NO_QUERY,
     QUERY_TOO_LONG,
@@ -25,19 +50,22 @@ REASONS = (
     NULL_CLICK,
     CLICK_OUTSIDE,
     BAD_WEIGHT,
-) = range(1, 10)
+)
 
-# The places of what the kernels add up over good rows: sessions, but for impressions, clicks and REPEATS (clicks taken out).
-(
-    KEPT,
-    IMPRESSIONS,
-    CLICKS,
-    CLICKED,
-    MULTI,
-    REVERSE,
-    LONGEST,
-    REPEATED_AD,
-    REPEATED_CLICK,
-    REPEATS,
-) = range(10)
-NUM_TOTALS = 10
+
+class BatchTotals(NamedTuple):
+    """What is counted over the good rows of a batch."""
+
+    sessions: int
+    impressions: int
+    clicks: int  # repeated ones counted once
+    clicked_sessions: int
+    multi_click_sessions: int
+    reverse_sessions: int  # with a click above an earlier one
+    longest_page: int
+    repeated_ad_sessions: int
+    repeated_click_sessions: int
+    repeated_clicks: int  # that were dropped
+
+
+NO_TOTALS = BatchTotals(*[0] * len(BatchTotals._fields))

@@ -1,89 +1,295 @@
-"""Check the rows of a batch: the good ones become a SessionBatch, the bad ones get a reason. Imports numba."""
+"""Validate the rows of a batch: good rows become a SessionBatch, bad rows get a reason.
+
+The rules about queries, pages and weights are array operations. The rule about clicks is a kernel,
+so importing this module imports numba.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
+
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
-from reclick.data.batch import Int64, SessionBatch
-from reclick.logs.files.source import Raw
-from reclick.logs.validation import reasons as at
+from reclick.data.batch import Int32, Int64, SessionBatch
+from reclick.data.ragged import run_of_elements, starts_from_sizes, take_runs
+from reclick.logs.files.source import RawBatch
+from reclick.logs.validation import reasons
 from reclick.logs.validation.encode import (
+    EMPTY,
+    MAX_TEXT_BYTES,
+    NULL_POSITION,
+    VALID,
+    BatchArrays,
     Byte,
-    encode_lists,
-    encode_number,
-    encode_positions,
-    encode_text,
+    encode_batch,
 )
-from reclick.logs.validation.kernels import check_rows, keep_clicks, keep_pages
-from reclick.logs.validation.result import Checked, Rows
+from reclick.logs.validation.reasons import ROW_REASONS, BatchTotals
+from reclick.runtime.jit import kernel
+
+Bool = npt.NDArray[np.bool_]
+CODES = {reason: code for code, reason in enumerate(ROW_REASONS)}
+NULL_CLICK_CODE = CODES[reasons.NULL_CLICK]
+CLICK_OUTSIDE_CODE = CODES[reasons.CLICK_OUTSIDE]
+# By the fault of a query: VALID, EMPTY, TOO_LONG, NOT_TEXT
+QUERY_REASONS = ("", reasons.NO_QUERY, reasons.QUERY_TOO_LONG, reasons.NOT_READABLE)
+QUERY_CODES = np.array([CODES[reason] for reason in QUERY_REASONS], np.uint8)
+SHORT_PAGE = 16  # up to here, comparing every pair of ads is faster than remembering them
+
+# What the kernel counts over good rows
+CLICKS, CLICKED_SESSIONS, MULTI_CLICK_SESSIONS, REVERSE_SESSIONS = 0, 1, 2, 3
+REPEATED_CLICK_SESSIONS, REPEATED_CLICKS = 4, 5
+NUM_COUNTS = 6
 
 
-def clean(raw: Raw, max_ads: int, last: Rows | None = None) -> Checked:
-    """Check every row of a batch and return the good ones; nothing is copied when all are good. `last` are the rows of the batch before."""
-    rows = _arrays(raw, last)
-    reason = np.zeros(raw.length, np.uint8)
-    totals = check_rows(
-        rows.query.codes,
-        rows.query.faults,
-        rows.ad.codes,
-        rows.ad.faults,
-        rows.page,
-        rows.click,
-        rows.clicks,
-        rows.weight,
-        max_ads,
-        reason,
+@dataclass(frozen=True, slots=True)
+class ValidatedBatch:
+    """The good sessions of a batch, and the reasons of its bad rows."""
+
+    sessions: SessionBatch
+    totals: BatchTotals
+    reason: Byte  # [row] index into ROW_REASONS, 0 for a good row
+    null_clicks: int  # good rows whose click list was null
+    arrays: BatchArrays  # of all rows, to describe the bad ones
+
+    def describe(self, raw: RawBatch, row: int) -> str:
+        """Say in a few words what a bad row holds."""
+        return DESCRIPTIONS[ROW_REASONS[self.reason[row]]](self.arrays, raw, row)
+
+
+def validate(raw: RawBatch, max_ads: int, previous: BatchArrays | None = None) -> ValidatedBatch:
+    """Validate every row of a batch. Nothing is copied when all rows are good.
+
+    `previous` are the arrays of the batch before, whose texts need no second check.
+    """
+    arrays = encode_batch(raw, previous)
+    reason = _check_columns(arrays, max_ads)
+    lengths = np.diff(arrays.page)
+    longest = int(lengths[reason == 0].max(initial=0))
+    counts = np.zeros(NUM_COUNTS, np.int64)
+    last_clicked = np.zeros(longest + 1, np.int32)
+    check_clicks(arrays.click, arrays.clicks, arrays.page, reason, last_clicked, counts)
+    totals = _count_totals(arrays, lengths, reason == 0, counts)
+    if totals.sessions == raw.length and not totals.repeated_clicks:
+        sessions = _all_sessions(arrays, raw)
+    else:
+        sessions = _good_sessions(arrays, raw, np.flatnonzero(reason == 0))
+    return ValidatedBatch(sessions, totals, reason, _count_null_clicks(raw, reason), arrays)
+
+
+# ---- rules
+
+
+def _check_columns(arrays: BatchArrays, max_ads: int) -> Byte:
+    """The reason of each row, by everything but its clicks. The first rule it breaks decides."""
+    lengths = np.diff(arrays.page)
+    reason = np.zeros(len(lengths), np.uint8)
+    if not arrays.query.all_valid:
+        reason = QUERY_CODES[arrays.query.row_faults()]
+    _mark(reason, lengths == 0, reasons.NO_ADS)
+    _mark(reason, lengths > max_ads, reasons.PAGE_TOO_LONG)
+    if not arrays.ad.all_valid:
+        _check_ads(arrays, reason)
+    if len(arrays.weight):
+        _mark(reason, ~((arrays.weight >= 0) & (arrays.weight < np.inf)), reasons.BAD_WEIGHT)
+    return reason
+
+
+def _mark(reason: Byte, bad: Bool, name: str) -> None:
+    """Give a reason to bad rows that have none yet."""
+    reason[bad & (reason == 0)] = CODES[name]
+
+
+def _check_ads(arrays: BatchArrays, reason: Byte) -> None:
+    """Mark rows with a null ad or an ad id that is no text. The first such ad decides."""
+    faults = arrays.ad.row_faults()
+    bad = np.flatnonzero(faults != VALID)
+    row, first = np.unique(run_of_elements(arrays.page)[bad], return_index=True)
+    first_fault = np.zeros(len(reason), np.uint8)
+    first_fault[row] = faults[bad[first]]
+    _mark(reason, first_fault == EMPTY, reasons.NULL_AD)
+    _mark(reason, first_fault != VALID, reasons.NOT_READABLE)
+
+
+@kernel
+def check_clicks(
+    click: Int32, clicks: Int64, page: Int64, reason: Byte, last_clicked: Int32, counts: Int64
+) -> None:
+    """Mark rows with a click outside their page, and count the clicks of the good rows.
+
+    `last_clicked` [position] holds the last row, from 1, with a click there.
+    """
+    for row in range(len(reason)):
+        length = page[row + 1] - page[row]
+        distinct, previous, reverse = 0, 0, 0
+        for i in range(clicks[row], clicks[row + 1] if reason[row] == 0 else clicks[row]):
+            position = click[i]
+            if position < 1 or position > length:
+                is_null = position == NULL_POSITION
+                reason[row] = NULL_CLICK_CODE if is_null else CLICK_OUTSIDE_CODE
+                break
+            if last_clicked[position] != row + 1:
+                last_clicked[position] = row + 1
+                distinct += 1
+                reverse |= position < previous
+                previous = position
+        if reason[row] == 0:
+            repeated = clicks[row + 1] - clicks[row] - distinct
+            counts[CLICKS] += distinct
+            counts[CLICKED_SESSIONS] += distinct > 0
+            counts[MULTI_CLICK_SESSIONS] += distinct > 1
+            counts[REVERSE_SESSIONS] += reverse
+            counts[REPEATED_CLICK_SESSIONS] += repeated > 0
+            counts[REPEATED_CLICKS] += repeated
+
+
+# ---- totals
+
+
+def _count_totals(arrays: BatchArrays, lengths: Int64, good: Bool, counts: Int64) -> BatchTotals:
+    repeated_ad = find_repeated_ads(arrays.ad.codes, len(arrays.ad.faults), arrays.page)
+    return BatchTotals(
+        sessions=int(np.count_nonzero(good)),
+        impressions=int(lengths[good].sum()),
+        clicks=int(counts[CLICKS]),
+        clicked_sessions=int(counts[CLICKED_SESSIONS]),
+        multi_click_sessions=int(counts[MULTI_CLICK_SESSIONS]),
+        reverse_sessions=int(counts[REVERSE_SESSIONS]),
+        longest_page=int(lengths[good].max(initial=0)),
+        repeated_ad_sessions=int(np.count_nonzero(repeated_ad & good)),
+        repeated_click_sessions=int(counts[REPEATED_CLICK_SESSIONS]),
+        repeated_clicks=int(counts[REPEATED_CLICKS]),
     )
-    untouched = totals[at.KEPT] == raw.length and not totals[at.REPEATS]
-    batch = _all_rows(rows, raw) if untouched else _kept_rows(rows, raw, reason, totals)
-    return Checked(batch, totals, reason, _null_clicks(raw, reason), rows)
 
 
-def _arrays(raw: Raw, last: Rows | None) -> Rows:
-    ads, page = encode_lists(raw.columns["ads"])
-    click, clicks = encode_lists(raw.columns.get("clicks", pa.nulls(raw.length)))
-    weight = encode_number(raw.columns["weight"]) if "weight" in raw.columns else np.zeros(0)
-    query = encode_text(raw.columns["query"], None if last is None else last.query)
-    ad = encode_text(ads, None if last is None else last.ad)
-    return Rows(query, ad, page, encode_positions(click), clicks, weight)
+def find_repeated_ads(ad: Int32, num_ads: int, page: Int64) -> Bool:
+    """Return for each page whether it shows an ad twice."""
+    repeated = np.zeros(len(page) - 1, np.bool_)
+    longest = int(np.diff(page).max(initial=0))
+    if longest > SHORT_PAGE:
+        mark_repeated_ads(ad, page, np.zeros(num_ads, np.int32), repeated)
+        return repeated
+    for distance in range(1, longest):  # as if all pages were one, which is quick
+        equal = np.flatnonzero(ad[distance:] == ad[:-distance])
+        if len(equal):
+            row = np.searchsorted(page, equal, side="right") - 1
+            repeated[row[(equal + distance < page[row + 1]) & (ad[equal] >= 0)]] = True
+    return repeated
 
 
-def _all_rows(rows: Rows, raw: Raw) -> SessionBatch:
-    return SessionBatch(
-        queries=rows.query.values,
-        ads=rows.ad.values,
-        query=rows.query.codes,
-        ad=rows.ad.codes,
-        page=rows.page,
-        click=rows.click,
-        clicks=rows.clicks,
-        weight=rows.weight if len(rows.weight) else None,
-        rows=raw.rows,
-    )
+@kernel
+def mark_repeated_ads(ad: Int32, page: Int64, last_shown: Int32, repeated: Bool) -> None:
+    """Mark pages of any length that show an ad twice; `last_shown` [ad] is a row, from 1."""
+    for row in range(len(repeated)):
+        for i in range(page[row], page[row + 1]):
+            if ad[i] >= 0:
+                repeated[row] |= last_shown[ad[i]] == row + 1
+                last_shown[ad[i]] = row + 1
 
 
-def _kept_rows(rows: Rows, raw: Raw, reason: Byte, totals: Int64) -> SessionBatch:
-    kept = np.flatnonzero(reason == 0)
-    ad, page = keep_pages(kept, rows.ad.codes, rows.page, totals[at.IMPRESSIONS])
-    click, clicks = keep_clicks(
-        kept, rows.click, rows.clicks, totals[at.CLICKS], totals[at.LONGEST]
-    )
-    return SessionBatch(
-        queries=rows.query.values,
-        ads=rows.ad.values,
-        query=rows.query.codes[kept],
-        ad=ad,
-        page=page,
-        click=click,
-        clicks=clicks,
-        weight=rows.weight[kept] if len(rows.weight) else None,
-        rows=None if raw.rows is None else raw.rows.take(pa.array(kept)),
-    )
-
-
-def _null_clicks(raw: Raw, reason: Byte) -> int:
+def _count_null_clicks(raw: RawBatch, reason: Byte) -> int:
     column = raw.columns.get("clicks")
     if column is None or not column.null_count:
         return 0
     return int(np.count_nonzero(np.asarray(column.is_null()) & (reason == 0)))
+
+
+# ---- sessions
+
+
+def _all_sessions(arrays: BatchArrays, raw: RawBatch) -> SessionBatch:
+    return SessionBatch(
+        queries=arrays.query.values,
+        ads=arrays.ad.values,
+        query=arrays.query.codes,
+        ad=arrays.ad.codes,
+        page=arrays.page,
+        click=arrays.click,
+        clicks=arrays.clicks,
+        weight=arrays.weight if len(arrays.weight) else None,
+        rows=raw.rows,
+    )
+
+
+def _good_sessions(arrays: BatchArrays, raw: RawBatch, good: Int64) -> SessionBatch:
+    ad, page = take_runs(arrays.ad.codes, arrays.page, good)
+    click, clicks = _drop_repeated_clicks(*take_runs(arrays.click, arrays.clicks, good))
+    return SessionBatch(
+        queries=arrays.query.values,
+        ads=arrays.ad.values,
+        query=arrays.query.codes[good],
+        ad=ad,
+        page=page,
+        click=click,
+        clicks=clicks,
+        weight=arrays.weight[good] if len(arrays.weight) else None,
+        rows=None if raw.rows is None else raw.rows.take(pa.array(good)),
+    )
+
+
+def _drop_repeated_clicks(click: Int32, clicks: Int64) -> tuple[Int32, Int64]:
+    """The first click on each position of each session."""
+    session = run_of_elements(clicks)
+    _, first = np.unique((session << 32) + click, return_index=True)
+    if len(first) == len(click):
+        return click, clicks
+    first.sort()
+    return click[first], starts_from_sizes(np.bincount(session[first], minlength=len(clicks) - 1))
+
+
+# ---- descriptions of bad rows
+
+
+def _describe_null(column: str, otherwise: str) -> Callable[[BatchArrays, RawBatch, int], str]:
+    return lambda _, raw, row: otherwise if raw.columns[column][row].is_valid else "null"
+
+
+def _describe_long_query(_: BatchArrays, raw: RawBatch, row: int) -> str:
+    size = len(raw.columns["query"][row].as_py().encode())
+    return f"{size:,} bytes, the limit is {MAX_TEXT_BYTES:,}"
+
+
+def _describe_long_page(arrays: BatchArrays, _: RawBatch, row: int) -> str:
+    return f"a page of {arrays.page[row + 1] - arrays.page[row]:,} ads"
+
+
+def _describe_null_ad(arrays: BatchArrays, _: RawBatch, row: int) -> str:
+    codes = arrays.ad.codes[arrays.page[row] : arrays.page[row + 1]]
+    faulty = (code < 0 or arrays.ad.faults[code] != VALID for code in codes)
+    position = next(position for position, fault in enumerate(faulty, start=1) if fault)
+    return f"position {position} of {len(codes)}"
+
+
+def _describe_null_click(arrays: BatchArrays, _: RawBatch, row: int) -> str:
+    click = arrays.click[arrays.clicks[row] : arrays.clicks[row + 1]]
+    return f"click number {int(np.argmax(click == NULL_POSITION)) + 1}"
+
+
+def _describe_click_outside(arrays: BatchArrays, _: RawBatch, row: int) -> str:
+    length = int(arrays.page[row + 1] - arrays.page[row])
+    click = arrays.click[arrays.clicks[row] : arrays.clicks[row + 1]]
+    wrong = click[(click < 1) | (click > length)][0]
+    return f"position {wrong} on a page of {length} {'ad' if length == 1 else 'ads'}"
+
+
+def _describe_weight(arrays: BatchArrays, raw: RawBatch, row: int) -> str:
+    return f"weight {arrays.weight[row]:g}" if raw.columns["weight"][row].is_valid else "null"
+
+
+def _describe_unreadable(_: BatchArrays, __: RawBatch, ___: int) -> str:
+    return f"a query or an ad id that is not UTF-8 text, or an ad id over {MAX_TEXT_BYTES:,} bytes"
+
+
+DESCRIPTIONS: dict[str, Callable[[BatchArrays, RawBatch, int], str]] = {
+    reasons.NOT_READABLE: _describe_unreadable,
+    reasons.NO_QUERY: _describe_null("query", "empty text"),
+    reasons.QUERY_TOO_LONG: _describe_long_query,
+    reasons.NO_ADS: _describe_null("ads", "an empty page"),
+    reasons.PAGE_TOO_LONG: _describe_long_page,
+    reasons.NULL_AD: _describe_null_ad,
+    reasons.NULL_CLICK: _describe_null_click,
+    reasons.CLICK_OUTSIDE: _describe_click_outside,
+    reasons.BAD_WEIGHT: _describe_weight,
+}

@@ -1,161 +1,142 @@
-"""What the cascade models share: the user scans down from the top, and may stop after a click or after passing an ad by.
+"""What cascade models share: the user scans down from the top, and may stop at any position.
 
-Such a model is three numbers a position: θ_i, the chance of a click when it is looked at, and the chances of going on down after a click and after
-none. All up to the last click was looked at, for certain; only the positions below it, the tail, have to be guessed.
+Such a model has three probabilities per position: θ_i of a click when it is examined, and those of
+going on after a click and after none. All positions down to the last click were examined. Only the
+positions below it, the tail, are hidden.
 """
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
 
-from reclick.data.batch import Float64, Int32, Int64
-from reclick.data.grouped_sessions import Sessions
+from reclick.data.grouped_sessions import GroupedSessions, QueryBlock
+from reclick.data.ragged import Float64, Int32, Int64
+from reclick.engines import Engine
 from reclick.runtime.jit import kernel
 
-TINY = 1e-290  # a chance below this is as good as none, but can be divided by
-MOST_BLOCKS = 8  # each has statistics of all pairs: more would be memory for little speed
+SMALLEST_PROBABILITY = 1e-290  # a smaller one is as good as none, but this can be divided by
 
 
-class Totals(NamedTuple):
-    """Looks and clicks of each pair among sessions that are taken to end at some position."""
+class ExaminationCounts(NamedTuple):
+    """Examinations and clicks of each pair, where sessions end at given positions."""
 
-    looks: Float64  # [pair]
+    examinations: Float64  # [pair]
     clicks: Float64  # [pair]
-    last: Float64  # [pair] clicks at the very position where the session is taken to end
+    last_clicks: Float64  # [pair] clicks at the very position where the session ends
 
 
-class Block(NamedTuple):
-    """Sessions, where their last clicks are, and what is certain of them: all up to there was looked at."""
+class CascadeBlock(NamedTuple):
+    """Sessions, the positions of their last clicks, and the counts down to there."""
 
-    sessions: Sessions
+    sessions: QueryBlock
     ends: Int64  # [session] the lowest position clicked, 0 when none is
-    first: int  # the pairs that occur are rows first … first + len(looks) − 1
-    looks: Float64  # [pair that occurs]
-    clicks: Float64  # [pair that occurs]
-    last: Float64  # [pair that occurs]
+    observed: ExaminationCounts  # of the pairs of the block
+    longest: int  # page
 
 
-def first_clicks(sessions: Sessions) -> Int64:
+def first_click_positions(block: QueryBlock) -> Int64:
     """The highest position clicked [session], 0 when none is."""
-    return _extremes(sessions.click, sessions.clicks)[0]
+    return _reduce_clicks(block, np.minimum)
 
 
-def last_clicks(sessions: Sessions) -> Int64:
-    """The lowest position clicked [session], 0 when none is: the last click of a user who only goes down."""
-    return _extremes(sessions.click, sessions.clicks)[1]
+def last_click_positions(block: QueryBlock) -> Int64:
+    """The lowest position clicked [session], 0 when none is: the last click of a downward scan."""
+    return _reduce_clicks(block, np.maximum)
 
 
-def or_whole_page(ends: Int64, sessions: Sessions) -> Int64:
-    """Where looking ended when a user without a click looks at all of the page [session]."""
-    return np.where(ends > 0, ends, np.diff(sessions.page))
+def _reduce_clicks(block: QueryBlock, extreme: np.ufunc) -> Int64:
+    positions = np.zeros(len(block), np.int64)
+    clicked = np.diff(block.clicks) > 0
+    if clicked.any():
+        positions[clicked] = extreme.reduceat(block.click, block.clicks[:-1][clicked])
+    return positions
 
 
-def totals(sessions: Sessions, ends: Int64) -> Totals:
-    """Count every session up to the position where it ends."""
-    found = Totals(*(np.zeros(len(sessions.counts.impressions)) for _ in Totals._fields))
-    _count(
-        sessions.pair, sessions.page, sessions.click, sessions.clicks, sessions.weight, ends, *found
-    )
-    return found
+def or_page_end(ends: Int64, block: QueryBlock) -> Int64:
+    """Where examination ends when a user without a click examines the whole page [session]."""
+    return np.where(ends > 0, ends, np.diff(block.page))
 
 
-def blocks(sessions: Sessions) -> list[Block]:
-    """The sessions in as many runs as there are cores, with what is certain of each."""
-    return [as_block(run) for run in sessions.blocks(min(os.cpu_count() or 1, MOST_BLOCKS))]
+def count_examinations(block: QueryBlock, ends: Int64) -> ExaminationCounts:
+    """Count every session down to the position where it ends."""
+    counts = ExaminationCounts(*np.zeros((3, block.n_pairs)))
+    _count(block.pair, block.page, block.click, block.clicks, block.weight, ends, *counts)
+    return counts
 
 
-def as_block(sessions: Sessions) -> Block:
-    """Sessions with what is certain of them."""
-    ends = last_clicks(sessions)
-    found = totals(sessions, ends)
-    low, high = int(sessions.pair.min(initial=0)), int(sessions.pair.max(initial=0)) + 1
-    return Block(sessions, ends, low, *(values[low:high].copy() for values in found))
+def as_cascade_block(block: QueryBlock) -> CascadeBlock:
+    """Sessions with what is observed of them."""
+    ends = last_click_positions(block)
+    return CascadeBlock(block, ends, count_examinations(block, ends), block.max_ads)
 
 
-def clicks_of(parts: Sequence[Block], pairs: int) -> Float64:
-    """The clicks of each pair in all blocks [pair]."""
-    clicks = np.zeros(pairs)
-    for part in parts:
-        clicks[part.first : part.first + len(part.clicks)] += part.clicks
-    return clicks
+def cascade_blocks(sessions: GroupedSessions, engine: Engine) -> Sequence[CascadeBlock]:
+    """The sessions in blocks for an engine."""
+    return engine.prepare(as_cascade_block, sessions.blocks(engine.n_blocks))
 
 
-def positions(page: Int64) -> Int64:
-    """The position of each impression, from 0."""
-    return np.asarray(np.arange(page[-1]) - np.repeat(page[:-1], np.diff(page)))
+def clicks_per_pair(blocks: Sequence[CascadeBlock]) -> Float64:
+    """The clicks of each pair [pair]."""
+    return np.concatenate([block.observed.clicks for block in blocks])
 
 
 @kernel
-def scan(
+def fill_cascade_chain(
     page: Int64,
     theta: Float64,
     onward: Float64,
     clicked: float,
-    passed: float,
+    skipped: float,
     out: Float64,
     end: Float64,
 ) -> None:
-    """F[l, j] = start_l · Π_{l < i < j} (1 − θ_i) passed · θ_j, where start_l = clicked · onward_l is the chance of going on after a click at l."""
+    """F[l, j] = start_l · Π_{l < i < j} (1 − θ_i) skipped · θ_j.
+
+    start_l = clicked · onward_l is the probability of going on after a click at l.
+    """
     for s in range(len(page) - 1):
         n = page[s + 1] - page[s]
-        silent = 1.0  # the chance of no click from the next position on, when it is looked at
+        no_click = 1.0  # P(no click from the next position on | it is examined)
         for last in range(n, -1, -1):
-            look = clicked * onward[page[s] + last - 1] if last > 0 else 1.0
+            examined = clicked * onward[page[s] + last - 1] if last > 0 else 1.0
             for j in range(last, n):
-                out[s, last, j] = look * theta[page[s] + j]
-                look *= (1.0 - theta[page[s] + j]) * passed
+                out[s, last, j] = examined * theta[page[s] + j]
+                examined *= (1.0 - theta[page[s] + j]) * skipped
             on = clicked * onward[page[s] + last - 1] if last > 0 else 1.0
-            end[s, last] = 1.0 - on + on * silent
+            end[s, last] = 1.0 - on + on * no_click
             if last > 0:
-                silent = (1.0 - theta[page[s] + last - 1]) * (1.0 - passed + passed * silent)
+                no_click = (1.0 - theta[page[s] + last - 1]) * (1.0 - skipped + skipped * no_click)
 
 
 @kernel
-def silence(pair: Int32, theta: Float64, passed: float, end: int, chance: Float64) -> float:
-    """Fill chance[i] with B_i, the chance of no click from i on when i is looked at, for i ≥ end, and return B_end; 1 below the page.
+def no_click_tail(pair: Int32, theta: Float64, skipped: float, end: int, tail: Float64) -> float:
+    """Fill tail[i] with B_i = P(no click from i on | i is examined) for i ≥ end; return B_end.
 
-    B_i = (1 − θ_i) (1 − passed + passed B_{i+1}).
+    B_i = (1 − θ_i) (1 − skipped + skipped B_{i+1}), and 1 below the page.
     """
     below = 1.0
-    chance[len(pair)] = below
+    tail[len(pair)] = below
     for i in range(len(pair) - 1, end - 1, -1):
-        below = max((1.0 - theta[pair[i]]) * (1.0 - passed + passed * below), TINY)
-        chance[i] = below
+        below = (1.0 - theta[pair[i]]) * (1.0 - skipped + skipped * below)
+        below = max(below, SMALLEST_PROBABILITY)
+        tail[i] = below
     return below
 
 
 @kernel
-def _extremes(click: Int32, clicks: Int64) -> tuple[Int64, Int64]:
-    first, last = np.zeros(len(clicks) - 1, np.int64), np.zeros(len(clicks) - 1, np.int64)
-    for s in range(len(first)):
-        for c in range(clicks[s], clicks[s + 1]):
-            first[s] = click[c] if first[s] == 0 else min(first[s], click[c])
-            last[s] = max(last[s], click[c])
-    return first, last
-
-
-@kernel
 def _count(
-    pair: Int32,
-    page: Int64,
-    click: Int32,
-    clicks: Int64,
-    weight: Float64,
-    ends: Int64,
-    looks: Float64,
-    clicked: Float64,
-    last: Float64,
-) -> None:
+    pair: Int32, page: Int64, click: Int32, clicks: Int64, weight: Float64, ends: Int64,
+    examinations: Float64, clicked: Float64, last_clicks: Float64,
+) -> None:  # fmt: skip
     for s in range(len(weight)):
         for i in range(page[s], page[s] + ends[s]):
-            looks[pair[i]] += weight[s]
+            examinations[pair[i]] += weight[s]
         for c in range(clicks[s], clicks[s + 1]):
             here = pair[page[s] + click[c] - 1]
             if click[c] <= ends[s]:
                 clicked[here] += weight[s]
             if click[c] == ends[s]:
-                last[here] += weight[s]
+                last_clicks[here] += weight[s]

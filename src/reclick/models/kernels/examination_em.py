@@ -1,47 +1,51 @@
-"""Sufficient cells: all that the models with P(click) = θ(q, d) · γ(state) need of a log, however long it is.
+"""EM of the models with P(click) = θ(q, d) · γ(state), over cells that stand for a whole log.
 
-The state of an impression says how likely it is looked at: its position (PBM), or its position and that of the click before it (UBM, BBM). A click
-tells that the ad was looked at, so of clicks only the totals by pair and by state matter; of the other impressions, how many each pair had in each
-state: its cells. EM then runs over cells. The complete data are E, looked at or not, and the click, if it was:
+The state of an impression decides how likely it is examined: its position (PBM), or its position
+and that of the closest click above (UBM, BBM). A clicked ad was examined, so of clicks only the
+totals by pair and by state matter; of the other impressions, how many each pair had in each state:
+its cells. The complete data are E, examined or not, and the click, if it was:
 
-    P(E | no click) = γ (1 − θ) / (1 − θγ),   θ = (clicks + s m) / (Σ P(E) + s),   γ = (Σ P(E) + s' m') / (impressions + s').
+    P(E | no click) = γ (1 − θ) / (1 − θγ)
+    θ = (clicks + s m) / (Σ P(E) + s)
+    γ = (Σ P(E) + s' m') / (impressions + s')
 
-Only products θγ can be learnt: twice the θ with half the γ is the same model. The priors, which have the top of the page looked at nearly always,
-settle the scale.
+Only products θγ can be inferred: twice the θ with half the γ is the same model. The priors, which
+have the top of the page examined nearly always, fix the scale.
 """
 
 from __future__ import annotations
 
 import math
-import os
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
-from reclick.clicks.chain import EDGE, chain_pages
-from reclick.clicks.distribution import Pages
-from reclick.data.batch import Float64, Int32, Int64, SessionBatch
+from reclick.clicks.chain import PROBABILITY_MARGIN, chain_pages
+from reclick.clicks.distribution import PageDistribution
+from reclick.data.batch import SessionBatch
 from reclick.data.counts import Counts
-from reclick.data.grouped_sessions import Sessions
-from reclick.fitting.em import Fit, Statistics, check_loop, maximise_objective
-from reclick.fitting.priors import log_beta, posterior
-from reclick.models.settings import check_prior, check_range
+from reclick.data.grouped_sessions import GroupedSessions, QueryBlock
+from reclick.data.ragged import Float64, Int32, Int64, starts_from_sizes
+from reclick.engines import Engine
+from reclick.fitting.em import FitResult, PairSums, Statistics, run_em
+from reclick.fitting.priors import log_beta, posterior_mean
 from reclick.runtime.jit import kernel
 
-TINY = 1e-200  # a product this small is taken the logarithm of, before it is nothing
-FAR = 1e-2  # how near to 0 and 1 the prior mean of an examination may come
+SMALLEST_PRODUCT = 1e-200  # its logarithm is taken before it vanishes
+EXAMINATION_MARGIN = 1e-2  # how near to 0 and 1 the prior mean of an examination may come
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Cells:
-    """Clicks by pair and by state, and impressions without a click by pair and state, those of a pair side by side.
+class ExaminationCells:
+    """Clicks by pair and by state, and skips (impressions without a click) by pair and state.
 
-    With browsing, state = length · (position of the click before, 0 when none) + position − 1; without, state = position − 1.
+    With browsing, state = length · (position of the closest click above, 0 when none)
+    + position − 1; without, state = position − 1. The cells of a pair stand side by side.
     """
 
     clicks: Float64  # [pair]
@@ -49,43 +53,40 @@ class Cells:
     shown: Float64  # [state] impressions
     starts: Int64  # [pair + 1] where each pair's cells start
     state: Int32  # [cell]
-    skips: Float64  # [cell] impressions that were not clicked
+    skips: Float64  # [cell]
 
     @classmethod
-    def of(cls, sessions: Sessions, *, browsing: bool) -> Cells:
-        """Reduce sessions to cells, once."""
-        pairs, length = len(sessions.counts.impressions), sessions.max_ads
-        clicks, clicked, shown = (
-            np.zeros(pairs),
-            *np.zeros((2, (length + 1) * length if browsing else length)),
-        )
-        begin = np.concatenate(
-            [np.zeros(1, np.int64), np.cumsum(np.bincount(sessions.pair, minlength=pairs))]
-        )
-        state, skips = np.empty(len(sessions.pair), np.int32), np.empty(len(sessions.pair))
+    def build(cls, block: QueryBlock, *, length: int, browsing: bool) -> ExaminationCells:
+        """The cells of sessions; `length` is the longest page of the whole log."""
+        n_states = (length + 1) * length if browsing else length
+        clicks, (clicked, shown) = np.zeros(block.n_pairs), np.zeros((2, n_states))
+        begin = starts_from_sizes(np.bincount(block.pair, minlength=block.n_pairs))
+        state, skips = np.empty(len(block.pair), np.int32), np.empty(len(block.pair))
         end = begin[:-1].copy()
         _sort_skips(
-            sessions.pair,
-            sessions.page,
-            sessions.click,
-            sessions.clicks,
-            sessions.weight,
-            length,
-            browsing,
-            clicks,
-            clicked,
-            shown,
-            end,
-            state,
-            skips,
-        )
-        starts = _merge_equal(begin, end, len(shown), state, skips)
+            block.pair, block.page, block.click, block.clicks, block.weight, length, browsing,
+            clicks, clicked, shown, end, state, skips,
+        )  # fmt: skip
+        starts = _merge_equal(begin, end, n_states, state, skips)
+        size = starts[-1]
+        return cls(clicks, clicked, shown, starts, state[:size].copy(), skips[:size].copy())
+
+    @classmethod
+    def concatenate(cls, parts: Sequence[ExaminationCells]) -> ExaminationCells:
+        """The cells of runs of pairs, one run after another."""
+        if len(parts) == 1:
+            return parts[0]
         return cls(
-            clicks, clicked, shown, starts, state[: starts[-1]].copy(), skips[: starts[-1]].copy()
+            np.concatenate([part.clicks for part in parts]),
+            np.sum([part.clicked for part in parts], axis=0),
+            np.sum([part.shown for part in parts], axis=0),
+            starts_from_sizes(np.concatenate([np.diff(part.starts) for part in parts])),
+            np.concatenate([part.state for part in parts]),
+            np.concatenate([part.skips for part in parts]),
         )
 
     def to_table(self) -> pa.Table:
-        """The cells, for saving: a row for each pair, with its clicks and its list of (state, skips)."""
+        """For saving: per pair its clicks and its list of (state, skips)."""
         starts = self.starts.astype(np.int64)
         lists = {
             "state": pa.LargeListArray.from_arrays(starts, self.state),
@@ -94,8 +95,8 @@ class Cells:
         return pa.table({"clicks": self.clicks, **lists})
 
     @classmethod
-    def from_table(cls, table: pa.Table) -> Cells:
-        """Take back what `to_table` gave; the totals by state are not kept."""
+    def from_table(cls, table: pa.Table) -> ExaminationCells:
+        """What `to_table` was given, without the totals by state."""
         state, skips = (table[name].combine_chunks() for name in ("state", "skips"))
         clicks = table["clicks"].combine_chunks().to_numpy(zero_copy_only=False).copy()
         starts = state.offsets.to_numpy().astype(np.int64)
@@ -106,15 +107,15 @@ class Cells:
         return cls(clicks, np.zeros(0), np.zeros(0), starts - starts[0], *flat)
 
 
-class Parameters(NamedTuple):
-    """What EM learns."""
+class ExaminationParameters(NamedTuple):
+    """What EM estimates."""
 
     theta: Float64  # [pair]
     gamma: Float64  # [state]
 
 
-class Prior(NamedTuple):
-    """Prior means of θ and γ, and how many pseudo-looks and pseudo-impressions they are worth."""
+class ExaminationPrior(NamedTuple):
+    """Prior means of θ and γ, and their strengths in examinations and impressions."""
 
     theta: Float64  # [pair]
     gamma: Float64  # [state]
@@ -122,131 +123,149 @@ class Prior(NamedTuple):
     gamma_strength: float
 
 
-def check_settings(settings: Mapping[str, object]) -> None:
-    """Refuse settings of PBM, UBM or BBM that make no sense."""
-    check_prior("attractiveness_prior", settings["attractiveness_prior"], ("overall", "words"))
-    check_prior("examination_prior", settings["examination_prior"], ("overall",))
-    for name in ("attractiveness_strength", "examination_strength", "frequent"):
-        check_range(name, settings[name], 0, sys.float_info.max)
-    check_loop(settings["max_iterations"], settings["tolerance"])
+class ExaminationBlock(NamedTuple):
+    """The cells of a run of pairs, and the prior of their θ."""
+
+    first_pair: int
+    cells: ExaminationCells
+    prior_mean: Float64  # [pair]
+    prior_strength: float
 
 
-def position_means(given: str | float, counts: Counts, length: int) -> Float64:
-    """Prior mean of the examination of each position: a number, or its click rate as a share of the first's, kept off 0 and 1 by 0.01."""
-    if not isinstance(given, str):
-        return np.full(length, float(given))
+def position_means(prior: str | float, counts: Counts, length: int) -> Float64:
+    """Prior mean of the examination of each position.
+
+    A number, or the click rate of the position relative to that of the first, 0.01 to 0.99.
+    """
+    if not isinstance(prior, str):
+        return np.full(length, float(prior))
     known = max(counts.max_ads, 1)
     by_click = np.repeat(counts.per_sequence(), np.diff(counts.sequence_starts))
     clicks = np.bincount(counts.sequence_clicks, by_click, known + 1)[1:]
     shown = np.cumsum(counts.lengths.sum(axis=1)[::-1])[::-1][1:]
     rates = clicks[: len(shown)] / np.maximum(shown, sys.float_info.min)
-    share = (
-        np.clip(rates / rates[0], FAR, 1 - FAR)
-        if len(rates) and rates[0] > 0
-        else np.full(1, 1 - FAR)
-    )
-    return share[np.minimum(np.arange(length), len(share) - 1)]
+    highest = 1 - EXAMINATION_MARGIN
+    if len(rates) and rates[0] > 0:
+        relative = np.clip(rates / rates[0], EXAMINATION_MARGIN, highest)
+    else:
+        relative = np.full(1, highest)
+    return relative[np.minimum(np.arange(length), len(relative) - 1)]
 
 
 def browsing_means(means: Float64) -> Float64:
-    """Prior mean of the examination of each position after each last click [last, position]: below a click, as if the page began there."""
+    """Prior mean of the examination of each position after each last click [last, position].
+
+    Below a click it is as if the page began there.
+    """
     distance = np.arange(len(means)) - np.arange(len(means) + 1)[:, None]
     return np.asarray(np.where(distance >= 0, means[np.maximum(distance, 0)], 0.0))
 
 
-def learn_sessions(
-    sessions: Sessions,
+def fit_examination(
+    sessions: GroupedSessions,
     means: Float64,
     history: Counts,
     settings: Mapping[str, Any],
     *,
     browsing: bool,
-) -> tuple[Cells, Fit[Parameters], Float64]:
-    """What PBM, UBM and BBM have in common: the cells of the sessions, the θ and γ learnt from them with these settings, and the looks [pair]."""
-    cells = Cells.of(sessions, browsing=browsing)
-    eye = position_means(settings["examination_prior"], history, sessions.max_ads)
-    prior = Prior(
+    engine: Engine,
+) -> tuple[ExaminationCells, FitResult[ExaminationParameters, Statistics]]:
+    """The cells of sessions, and the θ and γ of highest posterior density given these settings."""
+    length = sessions.max_ads
+    positions = position_means(settings["examination_prior"], history, length)
+    prior = ExaminationPrior(
         means,
-        browsing_means(eye).ravel() if browsing else eye,
-        settings["attractiveness_strength"],
-        settings["examination_strength"],
+        browsing_means(positions).ravel() if browsing else positions,
+        float(settings["attractiveness_strength"]),
+        float(settings["examination_strength"]),
     )
-    loop = {name: settings[name] for name in ("max_iterations", "tolerance")}
-    return cells, *learn(cells, prior, float(sessions.weight.sum()), **loop)
+    build = partial(as_examination_block, length=length, browsing=browsing, prior=prior)
+    blocks = engine.prepare(build, sessions.blocks(engine.n_blocks))
+    fit = maximise_posterior(
+        blocks,
+        prior,
+        float(sessions.weight.sum()),
+        engine,
+        max_iterations=settings["max_iterations"],
+        tolerance=settings["tolerance"],
+    )
+    return ExaminationCells.concatenate([block.cells for block in blocks]), fit
 
 
-def learn(
-    cells: Cells, prior: Prior, sessions: float, *, max_iterations: int, tolerance: float
-) -> tuple[Fit[Parameters], Float64]:
-    """The θ and γ of highest posterior density, by EM from the prior means, and the looks [pair] under them."""
-    parts = _equal_parts(cells.starts, os.cpu_count() or 1)
+def as_examination_block(
+    block: QueryBlock, *, length: int, browsing: bool, prior: ExaminationPrior
+) -> ExaminationBlock:
+    """The cells of a block of sessions, with the prior of its pairs."""
+    cells = ExaminationCells.build(block, length=length, browsing=browsing)
+    return ExaminationBlock(block.first_pair, cells, prior.theta[block.pairs], prior.theta_strength)
 
-    def expect(now: Parameters, part: slice) -> Statistics:
-        """The looks of a part's pairs have a name of their own: no pair is in two parts, so there is nothing to add."""
-        looks, seen = np.empty(part.stop - part.start), np.zeros(len(cells.shown))
-        data = (
-            cells.clicks[part],
-            cells.starts[part.start : part.stop + 1],
-            cells.state,
-            cells.skips,
-        )
-        total = _expect(
-            *data, prior.theta[part], prior.theta_strength, now.theta[part], now.gamma, looks, seen
-        )
-        return {"log_likelihood": total, f"looks from {part.start}": looks, "seen": seen}
 
-    def maximise(found: Statistics) -> Parameters:
-        theta = np.empty(len(cells.clicks))
-        for part in parts:
-            looks = np.asarray(found[f"looks from {part.start}"])
-            _shrink(cells.clicks[part], looks, prior.theta[part], prior.theta_strength, theta[part])
-        gamma = posterior(
-            cells.clicked + np.asarray(found["seen"]),
-            cells.shown,
-            prior.gamma,
-            prior.gamma_strength,
-        )
-        return Parameters(theta, np.clip(gamma, EDGE, 1 - EDGE))
+def maximise_posterior(
+    blocks: Sequence[ExaminationBlock],
+    prior: ExaminationPrior,
+    sessions: float,
+    engine: Engine,
+    *,
+    max_iterations: int,
+    tolerance: float,
+) -> FitResult[ExaminationParameters, Statistics]:
+    """EM from the prior means."""
+    clicked = np.sum([block.cells.clicked for block in blocks], axis=0)
+    shown = np.sum([block.cells.shown for block in blocks], axis=0)
+    reached = shown > 0
 
-    reached = cells.shown > 0
+    def m_step(_: ExaminationParameters, statistics: Statistics) -> ExaminationParameters:
+        theta = np.empty(len(prior.theta))
+        examinations = dict(statistics.pairs.runs("examinations"))
+        for first, cells, mean, strength in blocks:
+            out = theta[first : first + len(mean)]
+            _shrink(cells.clicks, examinations[first], mean, strength, out)
+        examined = clicked + statistics.totals["examined"]
+        gamma = posterior_mean(examined, shown, prior.gamma, prior.gamma_strength)
+        return ExaminationParameters(theta, _clip_to_interior(gamma))
 
-    def log_prior(now: Parameters) -> float:
-        """The part that is not in `expect`: of γ, with the clicks' own log γ."""
+    def log_prior(now: ExaminationParameters) -> float:
+        """What the E-step leaves out: the prior of γ, and log γ of the clicks."""
         gamma = now.gamma[reached]
-        return float(cells.clicked[reached] @ np.log(gamma)) + log_beta(
-            gamma, prior.gamma[reached], prior.gamma_strength
-        )
+        clicks = float(clicked[reached] @ np.log(gamma))
+        return clicks + log_beta(gamma, prior.gamma[reached], prior.gamma_strength)
 
-    fit = maximise_objective(
-        Parameters(*(np.clip(mean, EDGE, 1 - EDGE) for mean in (prior.theta, prior.gamma))),
-        parts,
-        expect,
-        maximise,
+    start = ExaminationParameters(*map(_clip_to_interior, (prior.theta, prior.gamma)))
+    return run_em(
+        start,
+        blocks,
+        e_step,
+        m_step,
         log_prior=log_prior,
         sessions=sessions,
         max_iterations=max_iterations,
         tolerance=tolerance,
-    )
-    return fit, np.concatenate(
-        [np.asarray(fit.statistics[f"looks from {part.start}"]) for part in parts]
+        engine=engine,
     )
 
 
-def _equal_parts(starts: Int64, many: int) -> list[slice]:
-    """Runs of pairs with about as much work each: that of a pair is a few of its cells'."""
-    work = starts + 4 * np.arange(len(starts))
-    edges = np.searchsorted(work, np.linspace(0, work[-1], many + 1))
-    return [slice(int(first), int(last)) for first, last in pairwise(edges) if last > first] or [
-        slice(0, 0)
-    ]
+def e_step(parameters: ExaminationParameters, block: ExaminationBlock) -> Statistics:
+    """Expected examinations [pair], those without a click [state], and the log-posterior of θ."""
+    first, cells, mean, strength = block
+    examinations, examined = np.empty(len(mean)), np.zeros(len(cells.shown))
+    total = _expect(
+        cells.clicks, cells.starts, cells.state, cells.skips, mean, strength,
+        parameters.theta[first : first + len(mean)], parameters.gamma, examinations, examined,
+    )  # fmt: skip
+    pairs = PairSums.of(first, examinations=examinations)
+    return Statistics(total, {"examined": examined}, pairs)
+
+
+def _clip_to_interior(probability: Float64) -> Float64:
+    return np.clip(probability, PROBABILITY_MARGIN, 1 - PROBABILITY_MARGIN)
 
 
 @kernel
 def _sort_skips(
-    pair: Int32, page: Int64, click: Int32, clicks: Int64, weight: Float64, length: int, browsing: bool,
-    clicks_on: Float64, clicked: Float64, shown: Float64, end: Int64, state: Int32, skips: Float64,
+    pair: Int32, page: Int64, click: Int32, clicks: Int64, weight: Float64, length: int,
+    browsing: bool, clicks_on: Float64, clicked: Float64, shown: Float64, end: Int64, state: Int32, skips: Float64,
 ) -> None:  # fmt: skip
-    """Add up the clicks, and put the other impressions where their pair's begin, moving its end."""
+    """Add up clicks, and put the other impressions where those of their pair end."""
     marked = np.zeros(length, np.bool_)
     for s in range(len(weight)):
         for c in range(clicks[s], clicks[s + 1]):
@@ -268,27 +287,24 @@ def _sort_skips(
 
 @kernel
 def _merge_equal(begin: Int64, end: Int64, states: int, state: Int32, skips: Float64) -> Int64:
-    """Add up what stands in the same state, pair after pair, in place; where each pair's cells start now."""
+    """Add up equal states of each pair, in place; where each pair's cells start then."""
     starts = np.zeros(len(begin), np.int64)
-    totals, met = np.zeros(states), np.empty(states, np.int32)
+    totals, seen = np.zeros(states), np.empty(states, np.int32)
     at = 0
     for p in range(len(end)):
-        many = 0
+        size = 0
         for i in range(begin[p], end[p]):
             if totals[state[i]] == 0.0:
-                met[many] = state[i]
-                many += 1
+                seen[size] = state[i]
+                size += 1
             totals[state[i]] += skips[i]
-        for first in (
-            True,
-            False,
-        ):  # single skips first: `_expect` then guesses its branches better
-            for k in range(many):
-                if (totals[met[k]] == 1.0) == first:
-                    state[at], skips[at] = met[k], totals[met[k]]
+        for single in (True, False):  # single skips first: `_expect` branches better then
+            for k in range(size):
+                if (totals[seen[k]] == 1.0) == single:
+                    state[at], skips[at] = seen[k], totals[seen[k]]
                     at += 1
-        for k in range(many):
-            totals[met[k]] = 0.0
+        for k in range(size):
+            totals[seen[k]] = 0.0
         starts[p + 1] = at
     return starts
 
@@ -296,61 +312,61 @@ def _merge_equal(begin: Int64, end: Int64, states: int, state: Int32, skips: Flo
 @kernel
 def _expect(
     clicks: Float64, starts: Int64, state: Int32, skips: Float64, mean: Float64, strength: float,
-    theta: Float64, gamma: Float64, looks: Float64, seen: Float64,
+    theta: Float64, gamma: Float64, examinations: Float64, examined: Float64,
 ) -> float:  # fmt: skip
-    """Fill the expected looks of pairs, and add those without a click by state; their log-posterior but for the clicks' log γ.
+    """Fill in expected examinations, add those without a click by state; the log-posterior.
 
-    Logarithms are most of the work, so chances that count alike are multiplied and have one for many: of one or two skips, and of the prior of
-    pairs with one prior mean.
+    Logarithms are most of the work. So probabilities of the same exponent are multiplied and have
+    one logarithm for many: those of one or two skips, and the priors of pairs of one prior mean.
     """
     total, few, attracted, not_attracted, shared = 0.0, 1.0, 1.0, 1.0, 0.0
     for p in range(len(clicks)):
-        chance, passed, looked = theta[p], 1.0 - theta[p], clicks[p]
+        chance, passed, expected = theta[p], 1.0 - theta[p], clicks[p]
         for i in range(starts[p], starts[p + 1]):
-            eye = gamma[state[i]]
-            none = 1.0 - chance * eye
-            look = skips[i] * eye * passed / none
-            looked += look
-            seen[state[i]] += look
+            examination = gamma[state[i]]
+            no_click = 1.0 - chance * examination
+            more = skips[i] * examination * passed / no_click
+            expected += more
+            examined[state[i]] += more
             if skips[i] == 1.0:
-                few *= none
+                few *= no_click
             elif skips[i] == 2.0:
-                few *= none * none
+                few *= no_click * no_click
             else:
-                total += skips[i] * math.log(none)
-            if few < TINY:
+                total += skips[i] * math.log(no_click)
+            if few < SMALLEST_PRODUCT:
                 total += math.log(few)
                 few = 1.0
-        looks[p] = looked
+        examinations[p] = expected
         if clicks[p] > 0.0:
             total += clicks[p] * math.log(chance)
-        if mean[p] != shared or attracted < TINY or not_attracted < TINY:
-            total += strength * (
-                shared * math.log(attracted) + (1.0 - shared) * math.log(not_attracted)
-            )
+        if mean[p] != shared or attracted < SMALLEST_PRODUCT or not_attracted < SMALLEST_PRODUCT:
+            log_prior = shared * math.log(attracted) + (1.0 - shared) * math.log(not_attracted)
+            total += strength * log_prior
             attracted = not_attracted = 1.0
             shared = mean[p]
         attracted *= chance
         not_attracted *= passed
-    return (
-        total
-        + math.log(few)
-        + strength * (shared * math.log(attracted) + (1.0 - shared) * math.log(not_attracted))
-    )
+    log_prior = shared * math.log(attracted) + (1.0 - shared) * math.log(not_attracted)
+    return total + math.log(few) + strength * log_prior
 
 
 @kernel
-def _shrink(clicks: Float64, looks: Float64, mean: Float64, strength: float, out: Float64) -> None:
-    """(clicks + s m) / (looks + s), kept off 0 and 1; the mean where there is nothing."""
+def _shrink(
+    clicks: Float64, examinations: Float64, mean: Float64, strength: float, out: Float64
+) -> None:
+    """(clicks + s m) / (examinations + s) inside (0, 1); the mean where there is nothing."""
     for p in range(len(out)):
-        total = looks[p] + strength
+        total = examinations[p] + strength
         rate = (clicks[p] + strength * mean[p]) / total if total > 0.0 else mean[p]
-        out[p] = min(max(rate, EDGE), 1.0 - EDGE)
+        out[p] = min(max(rate, PROBABILITY_MARGIN), 1.0 - PROBABILITY_MARGIN)
 
 
 @kernel
-def browse(page: Int64, theta: Float64, gamma: Float64, out: Float64, end: Float64) -> None:
-    """F[l, j] = θ_j γ_lj Π_{l < i < j} (1 − θ_i γ_li): every position below the last click is clicked or not on its own."""
+def fill_browsing_chain(
+    page: Int64, theta: Float64, gamma: Float64, out: Float64, end: Float64
+) -> None:
+    """F[l, j] = θ_j γ_lj Π_{l < i < j} (1 − θ_i γ_li): positions are clicked independently."""
     for s in range(len(page) - 1):
         n = page[s + 1] - page[s]
         for last in range(n + 1):
@@ -364,16 +380,20 @@ def browse(page: Int64, theta: Float64, gamma: Float64, out: Float64, end: Float
 
 def browse_pages(
     batch: SessionBatch, theta: Float64, gamma: Float64
-) -> Callable[[int, int], Pages]:
-    """What `_prepare` of UBM and BBM gives, from θ [impression] and γ [last, position]."""
-    return chain_pages(
-        batch, browse, (theta,), (longer(gamma, int(np.diff(batch.page).max(initial=1))),)
-    )
+) -> Callable[[int, int], PageDistribution]:
+    """The page distribution of UBM and BBM from θ [impression] and γ [last, position]."""
+    extended = extend_examination(gamma, int(np.diff(batch.page).max(initial=1)))
+    return chain_pages(batch, fill_browsing_chain, (theta,), (extended,))
 
 
-def longer(gamma: Float64, length: int) -> Float64:
-    """γ [last, position] for longer pages: a position beyond is looked at like the last known one, as far below the last click."""
+def extend_examination(gamma: Float64, length: int) -> Float64:
+    """γ [last, position] for longer pages.
+
+    A position beyond the known ones has the examination of the last, as far below the last click.
+    """
     known = gamma.shape[1]
+    if length <= known:
+        return gamma
     last, position = np.indices((length + 1, length))
     beyond = np.maximum(position - known + 1, 0)
     moved = np.where(last > 0, np.maximum(last - beyond, 1), 0)

@@ -15,17 +15,17 @@ from reclick.data.counts import Counts
 from reclick.runtime.jit import kernel
 
 WEAKEST = 1e-6  # pseudo-sessions: a prior has at least these, so that what a query has not done yet stays possible
-EDGE = 1e-12  # how near to 0 and 1 the fatigue of a query may come
+FATIGUE_MARGIN = 1e-12  # how near to 0 and 1 the fatigue of a query may come
 
 
 @dataclass(frozen=True, slots=True)
-class Habits:
+class StopsAndTransitions:
     """Fatigue η [clicks so far] and transitions γ [last click, position]; row 0 of γ is the start of the session."""
 
     eta: Float64  # [clicks so far]
     gamma: Float64  # [last, position]
 
-    def extended(self, length: int) -> Habits:
+    def extended(self, length: int) -> StopsAndTransitions:
         """The same for pages of up to `length` ads; what is added does not depend on `length`, as pages of all lengths are asked together.
 
         A position never seen is as rare as the rarest; after it the eye goes as from the start; stopping is as likely as at the last known step.
@@ -40,7 +40,7 @@ class Habits:
         gamma[: known + 1, :known] = self.gamma
         gamma[known + 1 :, :] = gamma[0]
         gamma[np.arange(1, length + 1), np.arange(length)] = 0.0
-        return Habits(eta, gamma)
+        return StopsAndTransitions(eta, gamma)
 
 
 def pooled_events(counts: Counts) -> tuple[Float64, Float64, Float64]:
@@ -58,7 +58,7 @@ def pooled_events(counts: Counts) -> tuple[Float64, Float64, Float64]:
     return exactly, exactly.sum() - np.cumsum(exactly), delta
 
 
-def estimate(counts: Counts, *, prior: Habits | None, strength: float, floor: float) -> Habits:
+def estimate(counts: Counts, *, prior: StopsAndTransitions | None, strength: float, floor: float) -> StopsAndTransitions:
     """One η and one γ for all queries, shrunk to the prior; without a prior, the counts' own estimate.
 
     An event that was never seen stays possible: probabilities are kept at least `floor` away from 0 and 1.
@@ -71,7 +71,7 @@ def estimate(counts: Counts, *, prior: Habits | None, strength: float, floor: fl
         exactly = np.pad(exactly, (0, beyond)) + strength * prior.eta
         more = np.pad(more, (0, beyond)) + strength * (1 - prior.eta)
         delta = np.pad(delta, (0, beyond)) + strength * prior.gamma
-    return Habits(_fatigue(exactly, more, floor), _transitions(delta, floor))
+    return StopsAndTransitions(_fatigue(exactly, more, floor), _transitions(delta, floor))
 
 
 def _fatigue(exactly: Float64, more: Float64, floor: float) -> Float64:
@@ -96,7 +96,7 @@ def _transitions(delta: Float64, floor: float) -> Float64:
 
 
 @dataclass(frozen=True, slots=True)
-class QueryEvents:
+class QueryTransitionCounts:
     """The stops and transitions of each query: its non-zero β' and δ, laid end to end."""
 
     stop_starts: Int64  # [query + 1]
@@ -108,7 +108,7 @@ class QueryEvents:
     move_sessions: Float64  # [entry] δ_lj
 
     @classmethod
-    def of(cls, counts: Counts) -> QueryEvents:
+    def of(cls, counts: Counts) -> QueryTransitionCounts:
         """Gather them from the counts."""
         visit_starts = np.searchsorted(
             counts.visit_query, np.arange(len(counts.queries) + 1)
@@ -125,7 +125,7 @@ class QueryEvents:
         )
 
     @classmethod
-    def none(cls, queries: int) -> QueryEvents:
+    def none(cls, queries: int) -> QueryTransitionCounts:
         """No events: every query is served by the base alone."""
         starts, codes, sessions = (
             np.zeros(queries + 1, np.int64),
@@ -134,8 +134,8 @@ class QueryEvents:
         )
         return cls(starts, codes, sessions, starts, codes, codes, sessions)
 
-    def habits_of(
-        self, queries: Int64, base: Habits, strength: float, length: int
+    def estimate_queries(
+        self, queries: Int64, base: StopsAndTransitions, strength: float, length: int
     ) -> tuple[Float64, Float64]:
         """η [query, k] and γ [query, last, position] for pages of up to `length` ads; an unseen query (−1) gets the base."""
         base = base.extended(length)
@@ -244,8 +244,10 @@ def _shrink(
     totals = np.empty(length + 1)
     for i in range(len(queries)):
         q = queries[i]
-        eta[i] = base_eta[: length + 1]
-        gamma[i] = base_gamma[: length + 1, :length]
+        for last in range(length + 1):  # element by element: copies of slices compile for seconds
+            eta[i, last] = base_eta[last]
+            for j in range(length):
+                gamma[i, last, j] = base_gamma[last, j]
         if q < 0 or stop_starts[q] == stop_starts[q + 1]:
             continue
         totals[:] = strength
@@ -253,7 +255,8 @@ def _shrink(
             if move_from[e] <= length:
                 totals[move_from[e]] += move_sessions[e]
         for last in range(length + 1):
-            gamma[i, last] *= strength / totals[last]
+            for j in range(length):
+                gamma[i, last, j] *= strength / totals[last]
         for e in range(move_starts[q], move_starts[q + 1]):
             if move_from[e] <= length and move_to[e] <= length:
                 gamma[i, move_from[e], move_to[e] - 1] += move_sessions[e] / totals[move_from[e]]
@@ -263,4 +266,4 @@ def _shrink(
                 exactly += stop_sessions[e] if stop_clicks[e] == k else 0.0
                 more += stop_sessions[e] if stop_clicks[e] > k else 0.0
             rate = (exactly + strength * base_eta[k]) / (exactly + more + strength)
-            eta[i, k] = min(max(rate, EDGE), 1.0 - EDGE)
+            eta[i, k] = min(max(rate, FATIGUE_MARGIN), 1.0 - FATIGUE_MARGIN)

@@ -1,186 +1,221 @@
-"""The satisfaction of each pair, of which few clicks tell: not a value is fitted but a distribution, so that what users do next is not blamed on it.
+"""The satisfaction of each pair as a distribution, and the uncertain outside option of each query.
 
-Whether the last click of a session satisfied is not seen, for fatigue may have ended it. If each ρ was given its best value, ads whose sessions
-happened to end would be held to satisfy, and of many ads together ρ would come out too high and ω too low. So the logit of ρ is taken to be normal
-around its centre x, and the sessions are worth their mean log-likelihood under it, to the second order (a variational Laplace approximation). With
-c = 1 / (1 + e^−x), the variance v, and r = P(satisfied | the session ended) under c, that means
+Whether the last click of a session satisfied is not observed: the user may have just stopped. If
+each ρ got its best point value, ads whose sessions happened to end would look satisfying, and over
+many ads ρ would come out too high and ω too low. So the logit of ρ is normal around its mean x, and
+the sessions contribute their mean log-likelihood under it, to second order (a variational Laplace
+approximation). With c = 1 / (1 + e^−x), variance v, and r = P(satisfied | session ended) under c:
 
-- E ρ = c + ½ v c (1 − c) (1 − 2c), and of a session that ended P(satisfied) = r + ½ v r (1 − r) (1 − 2r);
-- a click is worth − ½ v c (1 − c) more, an end after it + ½ v r (1 − r), and the uncertainty ½ log v;
-- so 1 / v = clicks · c (1 − c) − Σ r (1 − r), the prior's pseudo-clicks among them, and E ρ = (Σ P(satisfied) + prior) / (clicks + prior) as ever.
+- E ρ = c + ½ v c (1 − c) (1 − 2c), and for a session that ended
+  P(satisfied) = r + ½ v r (1 − r) (1 − 2r);
+- a click contributes − ½ v c (1 − c), an end after it + ½ v r (1 − r), and the entropy ½ log v;
+- hence 1 / v = clicks · c (1 − c) − Σ r (1 − r), with the prior's pseudo-clicks among the clicks,
+  and E ρ = (Σ P(satisfied) + prior) / (clicks + prior) as usual.
 
-For v ≤ 4 an end is convex in x less the logarithm of the chance of stopping, so its tangent is below it and the steps cannot lower the objective.
+For v ≤ 4 an end is convex in x minus the log-probability of stopping. So its tangent is a lower
+bound and the M-step cannot lower the objective.
 
-Where users are of several kinds, a click satisfies those of kind t with the odds of ρ times ς_t: there are users whom hardly anything satisfies, and
-long sessions are theirs. Which kind a user is of and what ρ is are taken as independent given the clicks, so all of the above is said of each kind,
-with x + log ς_t in the place of x, and the objective has the logarithm of its sum over the kinds. A click is worth a convex function of ς_t too, so
-that the best ς_t for its tangent is in closed form; then all x are set to their best given ς. The mean of log ς over all clicks is 0: else all ς
-together could lower or raise the level that the prior of ρ holds.
+With several mixture components, a click satisfies a user of component t with the odds of ρ times
+ς_t. Component and ρ are treated as independent given the clicks, so all of the above holds for each
+component with x + log ς_t in place of x. A click is convex in ς_t too, so the best ς_t for the
+tangent is in closed form; then all x are set to their best given ς. The mean of log ς over all
+clicks is 0; otherwise ς could shift the level that the prior of ρ fixes.
+
+The outside option f of a query is uncertain as well. A query with few sessions says little about f,
+and for a new query only the prior does. With f taken as known, predictions would be too certain. So
+log f is normal with the variance that sessions and prior leave when the θ of the query are known,
+and predictions are the mean over two points, one deviation to each side (Gauss–Hermite, exact for
+cubics).
 """
 
 from __future__ import annotations
 
-import numpy as np
-from numpy.typing import NDArray
+import math
 
-from reclick.clicks.chain import EDGE
-from reclick.data.batch import Float64
+import numpy as np
+
+from reclick.data.ragged import Bool, Float64, Int32
+from reclick.models.luce.parameters import MIN_PROBABILITY
 from reclick.runtime.jit import kernel
 
-LEAST = 0.5  # that is known of a logit: a variance is at most 2
-EXACT = 1e-12  # the variance of what is not uncertain
-ROUNDS = 6  # of Newton's method, from a point where it is nearly right
-FARTHEST = 4.0  # logits that a centre moves in one step
-NEAR = 1e-9  # … and that do not matter
-LOWEST = 1e-6  # that ς may be
+MIN_INFORMATION = 0.5  # on a logit: its variance is at most 2
+ZERO_VARIANCE = 1e-12  # of a value that is not uncertain
+NEWTON_ROUNDS = 6  # from a point that is nearly right
+MAX_LOGIT_STEP = 4.0  # of a mean in one M-step
+LOGIT_TOLERANCE = 1e-9
+MIN_ODDS = 1e-6  # of ς
+SIDES = np.array([-1.0, 1.0])  # in deviations of log f
+MAX_DEVIATION = 1.0  # of log f
 
 
-@kernel
-def mean_of(centre: Float64, variance: Float64) -> Float64:
-    """E ρ."""
-    return centre + 0.5 * variance * centre * (1.0 - centre) * (1.0 - 2.0 * centre)
+def mean_satisfaction(centre: Float64, variance: Float64) -> Float64:
+    """E ρ, from the centre of its distribution and the variance of its logit."""
+    spread: Float64 = 0.5 * variance * centre * (1.0 - centre)
+    return np.asarray(centre + spread * (1.0 - 2.0 * centre))
 
 
-@kernel
-def centre_of(mean: Float64, variance: Float64) -> Float64:
-    """The centres of ρ's of these means."""
-    out = np.empty(len(mean))
-    for i in range(len(mean)):
-        out[i] = _centre_of(mean[i], variance[i])
-    return out
+def satisfaction_centre(mean: Float64, variance: Float64) -> Float64:
+    """The centres under which E ρ has these values (Newton's method)."""
+    c = np.array(mean)
+    uncertain = variance > ZERO_VARIANCE
+    for _ in range(NEWTON_ROUNDS):
+        slope = 1.0 + 0.5 * variance * (1.0 - 6.0 * c * (1.0 - c))
+        c -= np.where(uncertain, (mean_satisfaction(c, variance) - mean) / slope, 0.0)
+    return np.clip(c, MIN_PROBABILITY, 1.0 - MIN_PROBABILITY)
 
 
-@kernel
-def _centre_of(mean: float, variance: float) -> float:
-    c = mean
-    for _ in range(ROUNDS if variance > EXACT else 0):
-        off = c + 0.5 * variance * c * (1.0 - c) * (1.0 - 2.0 * c) - mean
-        c -= off / (1.0 + 0.5 * variance * (1.0 - 6.0 * c * (1.0 - c)))
-    return min(max(c, EDGE), 1.0 - EDGE)
+def scale_odds(probability: Float64, ratio: Float64) -> Float64:
+    """The probability whose odds are `ratio` times those of `probability`."""
+    return np.asarray(probability * ratio / (1.0 - probability + probability * ratio))
 
 
-def known_before(strength: float, mean: float) -> float:
-    """What is known of ρ's logit before any click: what the prior tells, or `LEAST`."""
-    return max(strength * mean * (1 - mean), LEAST)
+def prior_information(strength: float, mean: float) -> float:
+    """The information on the logit of ρ before any click."""
+    return max(strength * mean * (1 - mean), MIN_INFORMATION)
 
 
-@kernel
-def satisfaction_of(rho: Float64, ease: Float64) -> Float64:
-    """The satisfaction of users of a kind, whose odds are those of ρ times ς."""
-    return rho * ease / (1.0 - rho + rho * ease)
-
-
-@kernel
-def as_if_alike(
-    centre: Float64, variance: Float64, asked: Float64, ease: Float64
+def equivalent_clicks(
+    centre: Float64, variance: Float64, followed: Float64, odds: Float64
 ) -> tuple[Float64, Float64]:
-    """How many clicks of users whose ς is 1 would satisfy as many as the clicks of each kind's, `asked` [pair, kind]; and what they tell too much."""
-    clicks, more = np.zeros(len(centre)), np.zeros(len(centre))
-    for i in range(len(centre)):
-        known = 0.0
-        for t in range(asked.shape[1]):
-            c = satisfaction_of(centre[i], ease[t])
-            clicks[i] += asked[i, t] * (c + 0.5 * variance[i] * c * (1.0 - c) * (1.0 - 2.0 * c))
-            known += asked[i, t] * c * (1.0 - c)
-        c = centre[i]
-        clicks[i] /= c + 0.5 * variance[i] * c * (1.0 - c) * (1.0 - 2.0 * c)
-        more[i] = clicks[i] * c * (1.0 - c) - known
-    return clicks, more
+    """The clicks with odds ratio 1 that satisfy as many users as the clicks of each component do.
+
+    `followed` [pair, component] are the clicks. The second value is the information that the
+    equivalent clicks have too much [pair].
+    """
+    each = scale_odds(centre[:, None], odds)
+    satisfied = (followed * mean_satisfaction(each, variance[:, None])).sum(axis=1)
+    clicks = satisfied / mean_satisfaction(centre, variance)
+    information = (followed * each * (1 - each)).sum(axis=1)
+    return np.asarray(clicks), np.asarray(clicks * centre * (1 - centre) - information)
 
 
-@kernel
-def known_of(
+def satisfaction_information(
     centre: Float64,
     yes: Float64,
     no: Float64,
-    asked: Float64,
-    ease: Float64,
-    doubt: Float64,
+    followed: Float64,
+    odds: Float64,
+    satisfied_variance: Float64,
     least: float,
 ) -> Float64:
-    """What is known of ρ's logit by the prior's pseudo-clicks and by clicks, less Σ r (1 − r), the `doubt`; and no less than `least`."""
-    out = np.empty(len(centre))
-    for i in range(len(centre)):
-        told = (yes[i] + no[i]) * centre[i] * (1.0 - centre[i])
-        for t in range(asked.shape[1]):
-            c = satisfaction_of(centre[i], ease[t])
-            told += asked[i, t] * c * (1.0 - c)
-        out[i] = max(told - doubt[i], least)
-    return out
+    """The information on the logit of ρ from pseudo-clicks and clicks, less Σ r (1 − r) [pair]."""
+    information = (yes + no) * centre * (1 - centre)
+    for clicks, ratio in zip(followed.T, odds, strict=True):
+        c = scale_odds(centre, ratio)
+        information += clicks * c * (1 - c)
+    return np.asarray(np.maximum(information - satisfied_variance, least))
 
 
-def raise_ease(wanted: Float64, exposure: Float64, clickers: Float64, now: Float64) -> Float64:
-    """The best ς [kind] for `wanted` log ς − `exposure` ς, where the mean of log ς over the clicks, whose shares are `clickers`, is 0 (bisection)."""
-    told = (exposure > 0) & (wanted > 0)
-    if not told.all():
-        return now
-    low, high = (
-        -wanted.sum() * FARTHEST,
-        float((wanted / np.maximum(clickers, 1e-12)).min()),
-    )  # of what the level costs
-    for _ in range(100):
-        middle = (low + high) / 2
-        ease = np.maximum(wanted - middle * clickers, 1e-300) / exposure
-        low, high = (middle, high) if clickers @ np.log(ease) > 0 else (low, middle)
-    return np.asarray(np.maximum((wanted - low * clickers) / exposure, LOWEST))
-
-
-@kernel
-def raise_satisfaction(
-    centre: Float64, variance: Float64, yes: Float64, no: Float64, asked: Float64, ease: Float64, satisfied: Float64
-) -> Float64:  # fmt: skip
-    """The next centres [pair], under which as many clicks are expected to satisfy as did; where nothing is told they stay."""
-    centres, many = centre.copy(), yes + no + asked.sum(axis=1)
-    for i in range(len(centre)):
-        if many[i] > 0.0 and asked.shape[1] == 1:
-            centres[i] = _centre_of((yes[i] + satisfied[i]) / many[i], variance[i])
-        elif many[i] > 0.0:
-            centres[i] = _best_centre(
-                centre[i], variance[i], yes[i] + satisfied[i], yes[i] + no[i], asked[i], ease
-            )
-    return centres
-
-
-@kernel
-def _best_centre(
-    centre: float, variance: float, wanted: float, before: float, asked: Float64, ease: Float64
-) -> float:
-    """Where as many as wanted are expected to satisfy, of `before` pseudo-clicks and of the clicks of each kind (Newton, bracketed)."""
-    x = np.log(centre / (1.0 - centre))
-    low, high = x - FARTHEST, x + FARTHEST
-    for _ in range(2 * ROUNDS):
-        odds, short, slope = np.exp(x), wanted, 0.0
-        for t in range(-1, len(asked)):
-            many, o = (before, odds) if t < 0 else (asked[t], odds * ease[t])
-            c = o / (1.0 + o)
-            short -= many * (c + 0.5 * variance * c * (1.0 - c) * (1.0 - 2.0 * c))
-            slope += many * c * (1.0 - c) * (1.0 + 0.5 * variance * (1.0 - 6.0 * c * (1.0 - c)))
-        low, high = (x, high) if short > 0.0 else (low, x)
-        step = short / max(slope, 1e-300)
-        if abs(step) < NEAR:
-            break
-        x = x + step if low <= x + step <= high else 0.5 * (low + high)
-    return float(min(max(1.0 / (1.0 + np.exp(-x)), EDGE), 1.0 - EDGE))
-
-
-@kernel
-def log_belief(
+def log_satisfaction_prior(
     centre: Float64,
     variance: Float64,
     yes: Float64,
     no: Float64,
-    told: NDArray[np.bool_],
-    doubt: Float64,
+    has_clicks: Bool,
+    satisfied_variance: Float64,
 ) -> float:
-    """What pseudo-clicks of users with ς = 1 say, and all else of the objective that is not a sum over clicks."""
-    total = 0.0
+    """Prior pseudo-clicks, entropy and past: the terms of the objective that are not of clicks."""
+    c, v, yes, no = centre[has_clicks], variance[has_clicks], yes[has_clicks], no[has_clicks]
+    curvature = (yes + no) * c * (1 - c) - satisfied_variance[has_clicks]
+    return float(
+        np.sum(yes * np.log(c) + no * np.log(1 - c) - 0.5 * v * curvature + 0.5 * np.log(v))
+    )
+
+
+def fit_satisfaction_odds(
+    observed: Float64, exposure: Float64, click_mixing: Float64, now: Float64
+) -> Float64:
+    """The best ς [component] for observed · log ς − exposure · ς, with mean log ς 0 (bisection).
+
+    The mean is over the clicks, of which each component has the share `click_mixing`.
+    """
+    if not ((exposure > 0) & (observed > 0)).all():
+        return now
+    low = -observed.sum() * MAX_LOGIT_STEP
+    high = float((observed / np.maximum(click_mixing, 1e-12)).min())
+    for _ in range(100):
+        middle = (low + high) / 2
+        odds = np.maximum(observed - middle * click_mixing, 1e-300) / exposure
+        low, high = (middle, high) if click_mixing @ np.log(odds) > 0 else (low, middle)
+    return np.asarray(np.maximum((observed - low * click_mixing) / exposure, MIN_ODDS))
+
+
+def fit_satisfaction_centres(
+    centre: Float64,
+    variance: Float64,
+    yes: Float64,
+    no: Float64,
+    followed: Float64,
+    odds: Float64,
+    satisfied: Float64,
+) -> Float64:
+    """The next centres [pair], under which as many clicks are expected to satisfy as did.
+
+    `followed` [pair, component] are clicks, `yes` and `no` pseudo-clicks. Pairs without any stay.
+    """
+    clicks, target = yes + no + followed.sum(axis=1), yes + satisfied
+    if followed.shape[1] == 1:
+        mean = np.divide(target, clicks, out=np.full(len(clicks), 0.5), where=clicks > 0)
+        return np.where(clicks > 0, satisfaction_centre(mean, variance), centre)
+    new = centre.copy()
+    _solve_centres(new, variance, target, yes + no, followed, odds)
+    return new
+
+
+@kernel
+def _solve_centres(
+    centre: Float64,
+    variance: Float64,
+    target: Float64,
+    prior: Float64,
+    followed: Float64,
+    odds: Float64,
+) -> None:
+    """Set each centre so that `target` clicks are expected to satisfy (Newton, bracketed)."""
     for i in range(len(centre)):
-        c, v, before = centre[i], variance[i], yes[i] + no[i]
-        if told[i]:
-            total += (
-                yes[i] * np.log(c)
-                + no[i] * np.log(1.0 - c)
-                - 0.5 * v * (before * c * (1.0 - c) - doubt[i])
-                + 0.5 * np.log(v)
-            )
-    return total
+        total = prior[i]
+        for t in range(len(odds)):
+            total += followed[i, t]
+        if total <= 0.0:
+            continue
+        x = math.log(centre[i] / (1.0 - centre[i]))
+        low, high = x - MAX_LOGIT_STEP, x + MAX_LOGIT_STEP
+        for _ in range(2 * NEWTON_ROUNDS):
+            missing, slope = target[i], 0.0
+            for t in range(-1, len(odds)):
+                clicks, o = prior[i], math.exp(x)
+                if t >= 0:
+                    clicks = followed[i, t]
+                    o *= odds[t]
+                c = o / (1.0 + o)
+                v = 0.5 * variance[i]
+                missing -= clicks * (c + v * c * (1.0 - c) * (1.0 - 2.0 * c))
+                slope += clicks * c * (1.0 - c) * (1.0 + v * (1.0 - 6.0 * c * (1.0 - c)))
+            if missing > 0.0:
+                low = x
+            else:
+                high = x
+            step = missing / slope if slope > 1e-300 else missing / 1e-300
+            if abs(step) < LOGIT_TOLERANCE:
+                break
+            x = x + step if low <= x + step <= high else 0.5 * (low + high)
+        c = 1.0 / (1.0 + math.exp(-x))
+        c = max(c, MIN_PROBABILITY)
+        c = min(c, 1.0 - MIN_PROBABILITY)
+        centre[i] = c
+
+
+def prior_deviation(strength: float) -> float:
+    """The deviation of log f by its prior alone."""
+    return float(min(1 / math.sqrt(max(strength, 1e-12)), MAX_DEVIATION))
+
+
+def outside_deviation(information: Float64, pair_query: Int32, prior: Float64) -> Float64:
+    """The deviation of log f [query], from the pairs' information on it and the prior's [query]."""
+    total = np.bincount(pair_query, np.maximum(information, 0.0), len(prior)) + prior
+    return np.minimum(1 / np.sqrt(np.maximum(total, 1e-12)), MAX_DEVIATION)
+
+
+def log_mean_over_sides(logs: list[Float64]) -> Float64:
+    """Logarithm of the mean over the sides, from the logarithm at each of them."""
+    return np.asarray(np.logaddexp.reduce(logs) - np.log(len(logs)))

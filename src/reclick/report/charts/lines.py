@@ -1,45 +1,42 @@
-"""Drawings with two axes: lines with interval whiskers, a style for each model."""
+"""Line charts with interval whiskers, a style per model; and metrics by query volume."""
 
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from reclick.report.charts.svg import (
-    TEXT,
+    FONT_SIZE,
     WIDTH,
     Scale,
-    breadth,
-    drawable,
-    line,
-    markers,
-    polyline,
-    spread,
-    text,
-    ticks,
-    whiskers,
+    axis_range,
+    finite_or_none,
+    round_ticks,
+    svg_chart,
+    svg_line,
+    svg_markers,
+    svg_polyline,
+    svg_text,
+    svg_whiskers,
+    text_width,
 )
-from reclick.report.markup import Html, element, foreign, join
+from reclick.report.data import Point, ReportData, ScoreKey, ScoreTable
+from reclick.report.formatting import (
+    display,
+    format_interval,
+    format_value,
+    join_names,
+    spell_number,
+)
+from reclick.report.markup import Html, data_table, element, figure, isolate, join, paragraph
 
-RIGHT, TOP, BOTTOM = 12, 14, 42
-DODGE = 0.11  # of a category's width, between the models' points, so that whiskers do not hide each other
-STYLES = 8  # colours, dashes and markers there are
-
-
-@dataclass(frozen=True, slots=True)
-class Point:
-    """A point, with an interval where there is one."""
-
-    x: float
-    y: float | None
-    low: float | None = None
-    high: float | None = None
-
-    @property
-    def heights(self) -> tuple[float, ...]:
-        """The finite heights that the axis has to hold."""
-        return tuple(y for each in (self.y, self.low, self.high) for y in drawable(each) or ())
+CHART_HEIGHT = 224
+RIGHT, TOP, BOTTOM = 12, 14, 42  # margins
+DODGE = 0.11  # of a category's width, between models, so that whiskers do not hide each other
+MAX_CATEGORY_LABELS = 12
+VOLUME_LABEL = "sessions of the query in training"
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +50,7 @@ class Series:
 
 @dataclass(frozen=True, slots=True)
 class Axis:
-    """What an axis says and holds."""
+    """The label, the range and the ticks of an axis."""
 
     label: str
     low: float
@@ -61,136 +58,201 @@ class Axis:
     ticks: tuple[tuple[float, str], ...]
 
 
-def categories(label: str, names: Sequence[str]) -> Axis:
-    """An axis of names, one a step from 0. Where they are many, some are not written."""
-    every = math.ceil(len(names) / 12)
-    return Axis(
-        label,
-        -0.5,
-        len(names) - 0.5,
-        tuple((place, name) for place, name in enumerate(names) if place % every == 0),
-    )
+def category_axis(label: str, names: Sequence[str]) -> Axis:
+    """An axis of names at 0, 1, …; with many names, only some are written."""
+    every = math.ceil(len(names) / MAX_CATEGORY_LABELS)
+    ticks = tuple((index, name) for index, name in enumerate(names) if index % every == 0)
+    return Axis(label, -0.5, len(names) - 0.5, ticks)
 
 
-def numbers(
+def number_axis(
     label: str,
     values: Sequence[float],
     *,
     percent: bool = False,
     ends: tuple[float, float] | None = None,
 ) -> Axis:
-    """An axis of numbers that holds these values."""
-    low, high = ends or spread(values)
-    marks = ticks(low, high)
-    return Axis(
-        label, low, high, tuple(zip(marks, tick_texts(marks, percent=percent), strict=True))
-    )
+    """An axis of numbers that includes these values."""
+    low, high = ends or axis_range(values)
+    ticks = round_ticks(low, high)
+    labels = format_ticks(ticks, percent=percent)
+    return Axis(label, low, high, tuple(zip(ticks, labels, strict=True)))
 
 
-def tick_texts(marks: Sequence[float], *, percent: bool = False) -> list[str]:
+def format_ticks(ticks: Sequence[float], *, percent: bool = False) -> list[str]:
     """Round values with as many digits as they need to differ, and no more.
 
-    >>> tick_texts([0.7, 0.75, 0.8], percent=True), tick_texts([1.0, 1.5])
+    >>> format_ticks([0.7, 0.75, 0.8], percent=True), format_ticks([1.0, 1.5])
     (['70', '75', '80'], ['1.0', '1.5'])
     """
-    scaled = [mark * (100 if percent else 1) for mark in marks]
-    digits = next(
-        (
-            n
-            for n in range(7)
-            if all(abs(value - round(value, n)) < 1e-9 * max(1, abs(value)) for value in scaled)
-        ),
-        7,
-    )
+    scaled = [tick * (100 if percent else 1) for tick in ticks]
+
+    def suffices(digits: int) -> bool:
+        return all(abs(v - round(v, digits)) < 1e-9 * max(1, abs(v)) for v in scaled)
+
+    digits = next((n for n in range(7) if suffices(n)), 7)
     return [f"{value:.{digits}f}".replace("-", "−") for value in scaled]
 
 
-def dodged(place: int, number: int, of: int) -> float:
-    """Where the point of series `number` of so many stands within a category."""
-    return place + (number - (of - 1) / 2) * DODGE
-
-
-def plot(
+def line_chart(
     series: Sequence[Series],
     x: Axis,
     y: Axis,
     *,
-    height: float = 224,
-    under: Sequence[str] = (),
-    marks: int = 99,
+    height: float = CHART_HEIGHT,
+    background: Sequence[str] = (),
+    max_markers: int = 99,
 ) -> Html:
-    """Axes, and each series as a line, its whiskers and its markers; `under` is drawn behind them.
+    """Axes, and each series as a line with whiskers and markers, on the background.
 
-    A curve of many points has about `marks` markers.
+    A curve of many points has about `max_markers` markers.
     """
-    across, up = scales(x, y, height)
-    return join(
-        [
-            *_grid(x, y, across, up),
-            *under,
-            *(shape for one in series for shape in _draw(one, across, up, marks)),
-        ]
-    )
+    across, up = chart_scales(x, y, height)
+    shapes = (_draw_series(each, across, up, max_markers) for each in series)
+    return join([*_draw_axes(x, y, across, up), *background, *shapes])
 
 
-def scales(x: Axis, y: Axis, height: float = 224) -> tuple[Scale, Scale]:
-    """The scales that `plot` draws with, for what is drawn under it; the heights' labels have the room they need at the left."""
-    left = max([20.0, *(breadth(label) for _, label in y.ticks)]) + 8
-    return Scale(x.low, x.high, left, WIDTH - RIGHT), Scale(
-        y.low, y.high, height - BOTTOM, TOP + TEXT
-    )
+def chart_scales(x: Axis, y: Axis, height: float = CHART_HEIGHT) -> tuple[Scale, Scale]:
+    """The scales of `line_chart`, for what is drawn on its background."""
+    left = max([20.0, *(text_width(label) for _, label in y.ticks)]) + 8
+    across = Scale(x.low, x.high, left, WIDTH - RIGHT)
+    return across, Scale(y.low, y.high, height - BOTTOM, TOP + FONT_SIZE)
 
 
-def _grid(x: Axis, y: Axis, across: Scale, up: Scale) -> list[Html]:
+def _draw_axes(x: Axis, y: Axis, across: Scale, up: Scale) -> list[Html]:
     left, right, floor = across.start, across.end, up.start
-    rows = [line(left, up(value), right, up(value), "grid") for value, _ in y.ticks]
-    heights = [text(left - 6, up(value), label, "end", "tick") for value, label in y.ticks]
-    names = [text(across(value), floor + 13, label, "middle", "tick") for value, label in x.ticks]
+    grid = [svg_line(left, up(value), right, up(value), "grid") for value, _ in y.ticks]
+    baseline = svg_line(left, floor, right, floor, "baseline")
+    y_ticks = [svg_text(left - 6, up(value), label, "end", "tick") for value, label in y.ticks]
+    x_ticks = [
+        svg_text(across(value), floor + 13, label, "middle", "tick") for value, label in x.ticks
+    ]
     labels = [
-        text(0, TEXT / 2, y.label, class_="axis"),
-        text((left + right) / 2, floor + 31, x.label, "middle", "axis"),
+        svg_text(0, FONT_SIZE / 2, y.label, class_="axis"),
+        svg_text((left + right) / 2, floor + 31, x.label, "middle", "axis"),
     ]
-    return [*rows, line(left, floor, right, floor, "floor"), *heights, *names, *labels]
+    return [*grid, baseline, *y_ticks, *x_ticks, *labels]
 
 
-def _draw(series: Series, across: Scale, up: Scale, marks: int) -> list[Html]:
-    """A line broken where there is no finite value, whiskers, markers."""
-    style = f"s{series.style + 1}"
-    places = [
-        (across(point.x), up(height[0])) if (height := drawable(point.y)) else None
+def _draw_series(series: Series, across: Scale, up: Scale, max_markers: int) -> Html:
+    """A line broken where there is no finite value, whiskers and markers."""
+    positions = [
+        (across(point.x), up(height[0])) if (height := finite_or_none(point.y)) else None
         for point in series.points
     ]
-    known = [
-        (point.x, ends)
+    whiskers = [
+        (across(point.x), up(ends[0]), up(ends[1]))
         for point in series.points
-        if (ends := drawable(point.low, point.high)) and drawable(point.y)
+        if (ends := finite_or_none(point.low, point.high)) and finite_or_none(point.y)
     ]
-    bars = [(across(x), up(low), up(high)) for x, (low, high) in known]
-    marked = [place for place in places if place][:: math.ceil(len(places) / marks) or 1]
-    shapes = [
-        polyline(places, "line"),
-        *([whiskers(bars, "whisker")] if bars else []),
-        markers(marked, series.style, "mark"),
-    ]
-    return [element("g", *shapes, class_=style)]
+    every = math.ceil(len(positions) / max_markers) or 1
+    marked = [position for position in positions if position][::every]
+    shapes = [svg_polyline(positions, "line")]
+    if whiskers:
+        shapes.append(svg_whiskers(whiskers, "whisker"))
+    shapes.append(svg_markers(marked, series.style, "mark"))
+    return element("g", *shapes, class_=f"s{series.style + 1}")
 
 
-def legend(names: dict[str, int]) -> Html:
-    """Which line is whose: a model's name beside its line and marker."""
-    return element(
-        "ul",
-        *(element("li", _sample(style), foreign(name)) for name, style in names.items()),
-        class_="legend",
+def series_key(data: ReportData) -> Html:
+    """The legend of the models, and which models are not drawn."""
+    left_out = [model for model in data.table.models if model not in data.styles]
+    best = "the models that are best overall"
+    drawn = f"{data.subject} and {best}" if data.subject else best
+    note = (
+        f"Drawn are {drawn}, {spell_number(len(data.styles))} in all; {join_names(left_out)} are in"
+        " the numbers below each chart."
+        if left_out
+        else ""
     )
-
-
-def _sample(style: int) -> Html:
-    shapes = (polyline([(0, 7), (30, 7)], "line"), markers([(15, 7)], style, "mark"))
-    return element(
-        "svg",
-        element("g", *shapes, class_=f"s{style + 1}"),
-        viewBox="0 0 30 14",
-        width="30",
-        height="14",
-        aria_hidden="true",
+    entries = (
+        element("li", _legend_sample(style), isolate(name)) for name, style in data.styles.items()
     )
+    return join([element("ul", *entries, class_="legend"), paragraph(note, class_="note")])
+
+
+def _legend_sample(style: int) -> Html:
+    shapes = (svg_polyline([(0, 7), (30, 7)], "line"), svg_markers([(15, 7)], style, "mark"))
+    group = element("g", *shapes, class_=f"s{style + 1}")
+    size = {"viewBox": "0 0 30 14", "width": "30", "height": "14"}
+    return element("svg", group, **size, aria_hidden="true")
+
+
+# ---- metrics by query volume
+
+
+def volume_charts(data: ReportData, metrics: Sequence[str], sessions: str = "all") -> Html:
+    """A legend, and a chart for each metric that has volume buckets; nothing if none has."""
+    figures = [_volume_figure(data, metric, sessions) for metric in metrics]
+    figures = [each for each in figures if each]
+    if not figures:
+        return Html("")
+    return join([series_key(data), element("div", *figures, class_="figs")])
+
+
+def model_series(data: ReportData, keys: Sequence[ScoreKey]) -> list[Series]:
+    """A series per charted model over keys one step apart, with the models side by side."""
+    series = []
+    for number, (model, style) in enumerate(data.styles.items()):
+        shift = (number - (len(data.styles) - 1) / 2) * DODGE
+        scores = [data.table.score(model, key) for key in keys]
+        points = (
+            Point(index + shift, each.value, each.low, each.high)
+            for index, each in enumerate(scores)
+        )
+        series.append(Series(model, style, tuple(points)))
+    return series
+
+
+def _volume_figure(data: ReportData, metric: str, sessions: str) -> Html:
+    known = display(metric)
+    volumes = data.table.volumes(metric, sessions)
+    keys = [ScoreKey(metric, sessions, volume) for volume in volumes]
+    series = model_series(data, keys)
+    heights = [height for each in series for point in each.points for height in point.heights]
+    if len(volumes) < 2 or not heights:
+        return Html("")
+    label = ("%, " if known.percent else "") + f"{known.better} is better"
+    x = category_axis(VOLUME_LABEL, [short_bucket(volume) for volume in volumes])
+    shapes = line_chart(series, x, number_axis(label, heights, percent=known.percent))
+    title = known.title + (", reverse sessions" if sessions == "reverse" else "")
+    infinite = [each.name for each in series if _is_infinite(each)]
+    note = f"Not drawn, infinite everywhere: {join_names(infinite)}." if infinite else ""
+    about = (
+        f"A line per model over {len(volumes)} buckets of query volume, from rare to frequent, with"
+        " interval whiskers. The numbers follow."
+    )
+    name = f"volume {metric} {sessions}"
+    chart = svg_chart(name, f"{title} by query volume", about, CHART_HEIGHT, shapes)
+    return figure(title, chart, _volume_table(data.table, keys, title), unit=note)
+
+
+def _is_infinite(series: Series) -> bool:
+    known = any(point.y is not None for point in series.points)
+    return known and not any(point.heights for point in series.points)
+
+
+def _volume_table(table: ScoreTable, keys: Sequence[ScoreKey], title: str) -> Html:
+    rows = (
+        (isolate(model), *(_value_and_interval(table, model, key) for key in keys))
+        for model in table.models
+    )
+    headers = ("Model", *(key.volume for key in keys))
+    return data_table(f"{title} by query volume", headers, rows)
+
+
+def _value_and_interval(table: ScoreTable, model: str, key: ScoreKey) -> Html:
+    score = table.score(model, key)
+    interval = format_interval(score.low, score.high, key.metric)
+    small = [element("small", interval)] if interval else []
+    return join([format_value(score.value, key.metric), *small])
+
+
+def short_bucket(volume: str) -> str:
+    """A bucket by its upper end, so that it fits below its points.
+
+    >>> short_bucket("10-50"), short_bucket(">1000")
+    ('≤50', '>1000')
+    """
+    bounds = re.fullmatch(r"\d+-(\d+)", volume)
+    return f"≤{bounds[1]}" if bounds else volume

@@ -1,4 +1,7 @@
-"""What drawings are made of: scales, ticks, texts that fit, markers. Every drawing is as wide as a phone, so that text is never scaled down."""
+"""What charts are made of: scales, ticks, texts that fit, markers.
+
+Every chart is as wide as a phone, so text is never scaled down.
+"""
 
 from __future__ import annotations
 
@@ -7,16 +10,16 @@ import unicodedata
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from reclick.report.markup import Html, compact, element, slug
+from reclick.report.markup import Html, element, format_coordinate, slug
 
 WIDTH = 320
-TEXT = 11.5  # pixels
-NARROW = frozenset("ijlt.,:;'|!()[]{} fr-/")
+FONT_SIZE = 11.5  # pixels
+NARROW_LETTERS = frozenset("ijlt.,:;'|!()[]{} fr-/")
 
 
 @dataclass(frozen=True, slots=True)
 class Scale:
-    """Values from low to high, drawn from start to end."""
+    """Maps values from low … high to pixels from start … end."""
 
     low: float
     high: float
@@ -24,51 +27,51 @@ class Scale:
     end: float
 
     def __call__(self, value: float) -> float:
-        """Where a value is drawn."""
+        """The pixel of a value."""
         span = self.high - self.low
         return self.start + ((value - self.low) / span if span else 0.5) * (self.end - self.start)
 
 
-def drawable(*values: float | None) -> list[float] | None:
-    """These numbers, when all are there and finite.
+def finite_or_none(*values: float | None) -> list[float] | None:
+    """These numbers, if all of them are known and finite.
 
-    >>> drawable(0.1, 0.2), drawable(0.1, None), drawable(float("inf"))
+    >>> finite_or_none(0.1, 0.2), finite_or_none(0.1, None), finite_or_none(float("inf"))
     ([0.1, 0.2], None, None)
     """
-    found = [value for value in values if value is not None and math.isfinite(value)]
-    return found if len(found) == len(values) else None
+    finite = [value for value in values if value is not None and math.isfinite(value)]
+    return finite if len(finite) == len(values) else None
 
 
-def ticks(low: float, high: float, most: int = 5) -> list[float]:
-    """Round values between two ends, at most so many.
+def round_ticks(low: float, high: float, max_ticks: int = 5) -> list[float]:
+    """Round values between two ends.
 
-    >>> ticks(0.0, 0.34)
+    >>> round_ticks(0.0, 0.34)
     [0.0, 0.1, 0.2, 0.3]
     """
     if not low < high:
         return [low]
-    for power in range(math.floor(math.log10((high - low) / most)), 400):
+    for power in range(math.floor(math.log10((high - low) / max_ticks)), 400):
         for step in (1, 2, 2.5, 5):
             size = step * 10.0**power
             first, last = math.ceil(low / size - 1e-9), math.floor(high / size + 1e-9)
-            if last - first < most:
+            if last - first < max_ticks:
                 return [round(k * size, 12) for k in range(first, last + 1)]
     return [low]
 
 
-def spread(values: Iterable[float], *, room: float = 0.06) -> tuple[float, float]:
-    """The ends of an axis that holds all finite values with a little room."""
+def axis_range(values: Iterable[float], *, margin: float = 0.06) -> tuple[float, float]:
+    """The ends of an axis that includes all finite values with a little margin."""
     finite = [value for value in values if math.isfinite(value)]
     low, high = min(finite, default=0.0), max(finite, default=1.0)
-    extra = (high - low) * room or abs(high) * 0.05 or 0.05
+    extra = (high - low) * margin or abs(high) * 0.05 or 0.05
     return low - extra, high + extra
 
 
-def drawing(name: str, title: str, about: str, height: float, *shapes: str) -> Html:
-    """A drawing with a title and a description that are read out where it cannot be seen. The name is unique on the page."""
+def svg_chart(name: str, title: str, about: str, height: float, *shapes: str) -> Html:
+    """A chart with a title and a description for screen readers; its name is unique on the page."""
     key = slug(name)
     texts = (element("title", title, id=f"{key}-title"), element("desc", about, id=f"{key}-about"))
-    box = f"0 0 {WIDTH} {compact(height)}"
+    box = f"0 0 {WIDTH} {format_coordinate(height)}"
     return element(
         "svg",
         *texts,
@@ -80,109 +83,113 @@ def drawing(name: str, title: str, about: str, height: float, *shapes: str) -> H
     )
 
 
-def text(
+def svg_text(
     x: float, y: float, content: str, anchor: str | None = None, class_: str | None = None
 ) -> Html:
-    """A text whose middle line is at y; anchor is "middle" or "end" where it is not to start at x."""
-    return element("text", content, x=x, y=y + 0.35 * TEXT, text_anchor=anchor, class_=class_)
+    """A text centred vertically at y; anchor is "middle" or "end" where it does not start at x."""
+    return element("text", content, x=x, y=y + 0.35 * FONT_SIZE, text_anchor=anchor, class_=class_)
 
 
-def line(x1: float, y1: float, x2: float, y2: float, class_: str) -> Html:
+def svg_line(x1: float, y1: float, x2: float, y2: float, class_: str) -> Html:
     """A straight line."""
-    return element(
-        "path", d=f"M{compact(x1)} {compact(y1)}L{compact(x2)} {compact(y2)}", class_=class_
-    )
+    return svg_polyline([(x1, y1), (x2, y2)], class_)
 
 
-def rect(x: float, y: float, width: float, height: float, class_: str) -> Html:
+def svg_rect(x: float, y: float, width: float, height: float, class_: str) -> Html:
     """A rectangle."""
     return element("rect", x=x, y=y, width=max(width, 0), height=max(height, 0), class_=class_)
 
 
-def polyline(points: Iterable[tuple[float, float] | None], class_: str) -> Html:
-    """A line through points, broken where there is none."""
-    pieces, pen = [], "M"
+def svg_polyline(points: Iterable[tuple[float, float] | None], class_: str) -> Html:
+    """A line through points, broken at None."""
+    pieces, command = [], "M"
     for point in points:
         if point is None:
-            pen = "M"
+            command = "M"
             continue
-        pieces.append(f"{pen}{compact(point[0])} {compact(point[1])}")
-        pen = "L"
+        pieces.append(f"{command}{format_coordinate(point[0])} {format_coordinate(point[1])}")
+        command = "L"
     return element("path", d="".join(pieces), class_=class_)
 
 
-def whiskers(ends: Iterable[tuple[float, float, float]], class_: str) -> Html:
-    """Upright intervals (x, low, high), all in one path."""
-    pieces = (f"M{compact(x)} {compact(low)}V{compact(high)}" for x, low, high in ends)
+def svg_whiskers(ends: Iterable[tuple[float, float, float]], class_: str) -> Html:
+    """Vertical intervals (x, low, high) in one path."""
+    pieces = (
+        f"M{format_coordinate(x)} {format_coordinate(low)}V{format_coordinate(high)}"
+        for x, low, high in ends
+    )
     return element("path", d="".join(pieces), class_=class_)
 
 
-# Outlines of markers about (0, 0) that cover about the same area; a model keeps its own in every drawing.
+# Outlines of markers around (0, 0) of about the same area; a model has the same in every chart.
 MARKERS = (
     "m-3.4 0a3.4 3.4 0 1 0 6.8 0a3.4 3.4 0 1 0-6.8 0z",  # circle
     "m-3 -3h6v6h-6z",  # square
     "m0-4.2l4 7h-8z",  # triangle
     "m0-4.4l4.4 4.4l-4.4 4.4l-4.4-4.4z",  # diamond
-    "m0 4.2l4-7h-8z",  # triangle on its head
+    "m0 4.2l4-7h-8z",  # inverted triangle
     "m-1.3-4h2.6v2.7h2.7v2.6h-2.7v2.7h-2.6v-2.7h-2.7v-2.6h2.7z",  # plus
     "m-3.8-2l1.8-1.8l2 2l2-2l1.8 1.8l-2 2l2 2l-1.8 1.8l-2-2l-2 2l-1.8-1.8l2-2z",  # cross
     "m-4.6-1.4h9.2v2.8h-9.2z",  # bar
 )
 
 
-def markers(points: Iterable[tuple[float, float]], shape: int, class_: str) -> Html:
+def svg_markers(points: Iterable[tuple[float, float]], shape: int, class_: str) -> Html:
     """A marker at every point, all in one path."""
     outline = MARKERS[shape % len(MARKERS)]
-    return element(
-        "path", d="".join(f"M{compact(x)} {compact(y)}{outline}" for x, y in points), class_=class_
-    )
+    pieces = (f"M{format_coordinate(x)} {format_coordinate(y)}{outline}" for x, y in points)
+    return element("path", d="".join(pieces), class_=class_)
 
 
-def breadth(content: str, size: float = TEXT) -> float:
-    """How wide a text is at the most, in pixels; fonts differ, so it is estimated with room to spare."""
+# ---- texts that fit
+
+
+def text_width(content: str, size: float = FONT_SIZE) -> float:
+    """An upper estimate of the width of a text in pixels, since fonts differ."""
     return sum(size * _em(character) for character in content)
 
 
-def fitted(content: str, width: float, size: float = TEXT) -> str:
-    """A text cut to a width, with an ellipsis where it was cut.
+def truncate(content: str, width: float, size: float = FONT_SIZE) -> str:
+    """A text cut to a width, with an ellipsis where it is cut.
 
-    >>> fitted("a very long title of an ad", 80)
+    >>> truncate("a very long title of an ad", 80)
     'a very long…'
     """
     content = " ".join(content.split())
-    if breadth(content, size) <= width:
+    if text_width(content, size) <= width:
         return content
-    while content and breadth(content + "…", size) > width:
+    while content and text_width(content + "…", size) > width:
         content = content[:-1]
     return content.rstrip() + "…"
 
 
-def folded(content: str, width: float) -> tuple[str, ...]:
-    """A text on one line where it fits, else on two; what is still too long loses its middle, for names differ at their ends.
+def wrap_name(content: str, width: float) -> tuple[str, ...]:
+    """A name on one line if it fits, else on two.
 
-    >>> folded("MultiClick, normalised", 86), folded("DBN", 86)
+    What is still too long loses its middle, since names differ at their ends.
+
+    >>> wrap_name("MultiClick, normalised", 86), wrap_name("DBN", 86)
     (('MultiClick,', 'normalised'), ('DBN',))
     """
     content = " ".join(content.split())
-    breaks = [place for place in range(1, len(content)) if content[place - 1] in " -_/,"]
-    if breadth(content) <= width or not breaks:
-        return (_narrowed(content, width),)
+    breaks = [index for index in range(1, len(content)) if content[index - 1] in " -_/,"]
+    if text_width(content) <= width or not breaks:
+        return (_cut_middle(content, width),)
     best = min(
-        ((content[:place].rstrip(), content[place:].lstrip()) for place in breaks),
-        key=lambda lines: max(map(breadth, lines)),
+        ((content[:index].rstrip(), content[index:].lstrip()) for index in breaks),
+        key=lambda lines: max(map(text_width, lines)),
     )
-    return tuple(_narrowed(line, width) for line in best)
+    return tuple(_cut_middle(line, width) for line in best)
 
 
-def _narrowed(content: str, width: float) -> str:
-    """A text whose middle is cut out so that it is no wider than this."""
-    short, kept = content, len(content)
-    while kept > 0 and breadth(short) > width:
-        kept -= 1
-        short = (
-            content[: (kept + 1) // 2].rstrip() + "…" + content[len(content) - kept // 2 :].lstrip()
-        )
-    return short
+def _cut_middle(content: str, width: float) -> str:
+    """A text whose middle is cut out so that it fits the width."""
+    text, n = content, len(content)
+    while n > 0 and text_width(text) > width:
+        n -= 1
+        end = content[len(content) - n // 2 :].lstrip()
+        text = content[: (n + 1) // 2].rstrip() + "…" + end
+    return text
 
 
 def _em(character: str) -> float:
@@ -190,7 +197,7 @@ def _em(character: str) -> float:
         return 1.05
     if unicodedata.combining(character):
         return 0.0
-    if character in NARROW:
+    if character in NARROW_LETTERS:
         return 0.42
     if character in "mwMW@%—" or ord(character) > 0x2E7F:
         return 1.05

@@ -1,1 +1,1 @@
-"""The sections of the report, in its order. Each is a function of the material that gives its parts; a section without parts is left out."""
+"""Sections of the report: each is a function of the report data, or None without content."""

@@ -1,119 +1,122 @@
-"""What attracts: the words of frequent queries, and the ads that look other than they are."""
+"""Words with high and low click rates, and ads whose appeal and landing page disagree."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from reclick.report.charts.bars import Pair, back_to_back, rows
-from reclick.report.charts.svg import drawing
-from reclick.report.data import Material
-from reclick.report.formatting import amount, share
-from reclick.report.markup import Html, data_table, element, figure, foreign, join, paragraph
-from reclick.report.section import Part, Section, section
+from reclick.report.charts.bars import PairedBars, bar_chart, paired_bar_chart
+from reclick.report.charts.svg import svg_chart
+from reclick.report.data import ReportData
+from reclick.report.formatting import format_count, format_share
+from reclick.report.markup import (
+    Html,
+    Section,
+    Subsection,
+    data_table,
+    element,
+    figure,
+    isolate,
+    join,
+    make_section,
+    paragraph,
+)
 
-MOST_QUERIES = 12
-MOST_WORDS = 8  # of each kind, a query
-MOST_ADS = 24
-ADS_A_DRAWING = 6
+MAX_QUERIES = 12
+MAX_WORDS = 8  # of each class, per query
+MAX_ADS = 24
+ADS_PER_CHART = 6
 
 
-def words_and_ads(material: Material) -> Section | None:
-    """Drawings of words and of ads; each is left out when the evaluation has none."""
-    words = Part("Words that attract, and that do not", _words(material.details.get("words") or []))
-    return section(
+def word_and_ad_section(data: ReportData) -> Section | None:
+    """Charts of words and of ads; each is left out if the evaluation has none."""
+    words = data.details.get("words") or []
+    ads = data.details.get("disagreements") or []
+    return make_section(
         "Words and ads",
         [
-            words,
-            Part(
-                "Ads that look other than they are",
-                _disagree(material.details.get("disagree") or []),
-            ),
+            Subsection("Words with the highest and lowest click rates", _word_figures(words)),
+            Subsection("Clickbait and hidden gems", _ad_figures(ads)),
         ],
     )
 
 
-def _words(queries: Sequence[Mapping[str, Any]]) -> Html:
-    drawn = [_query(number, found) for number, found in enumerate(queries[:MOST_QUERIES], start=1)]
-    kept = [one for one in drawn if one]
-    if not kept:
+def _word_figures(queries: Sequence[Mapping[str, Any]]) -> Html:
+    figures = [_word_figure(n, words) for n, words in enumerate(queries[:MAX_QUERIES], start=1)]
+    figures = [each for each in figures if each]
+    if not figures:
         return Html("")
-    about = "The share of the impressions of ads with a word that were clicked, for frequent queries. Blue: the words that attract most; red: least."
-    return join([paragraph(about, class_="about"), element("div", *kept, class_="figs")])
+    about = (
+        "For frequent queries, the click rate of the impressions of ads with a word. Blue: the"
+        " words with the highest rates; red: the lowest."
+    )
+    return join([paragraph(about, class_="about"), element("div", *figures, class_="figs")])
 
 
-def _query(number: int, found: Mapping[str, Any]) -> Html:
-    kinds = [
-        (kind, word) for kind in ("attract", "repel") for word in found.get(kind, [])[:MOST_WORDS]
+def _word_figure(number: int, words: Mapping[str, Any]) -> Html:
+    rows = [
+        (class_, *row)
+        for class_ in ("attract", "repel")
+        for row in words.get(class_, [])[:MAX_WORDS]
     ]
-    if not kinds:
+    if not rows:
         return Html("")
-    query = str(found["query"])
-    entries = [(str(word), float(rate), kind) for kind, (word, rate, _) in kinds]
-    shapes, height = rows(entries, top=max(rate for _, rate, _ in entries))
-    about = "Bars: " + ", ".join(f"{word} {share(rate)}" for word, rate, _ in entries) + "."
-    named = {"attract": "most", "repel": "least"}
+    query = str(words["query"])
+    bars = [(str(word), float(rate), class_) for class_, word, rate, _ in rows]
+    shapes, height = bar_chart(bars, longest=max(rate for _, rate, _ in bars))
+    listed = ", ".join(f"{word} {format_share(rate)}" for word, rate, _ in bars)
+    title = f"Words of {query}"
+    chart = svg_chart(f"words {number}", title, f"Bars: {listed}.", height, shapes)
+    labels = {"attract": "highest", "repel": "lowest"}
     numbers = (
-        (foreign(str(word)), named[kind], share(rate, 2), amount(impressions))
-        for kind, (word, rate, impressions) in kinds
+        (isolate(str(word)), labels[class_], format_share(rate, 2), format_count(impressions))
+        for class_, word, rate, impressions in rows
     )
-    table = data_table(
-        f"Words of {query}", ("Word", "Attracts", "Click rate", "Impressions"), numbers
-    )
-    return figure(
-        query, drawing(f"words {number}", f"Words of {query}", about, height, shapes), table
-    )
+    headers = ("Word", "Among the", "Click rate", "Impressions")
+    return figure(query, chart, data_table(title, headers, numbers))
 
 
-def _disagree(ads: Sequence[Mapping[str, Any]]) -> Html:
+def _ad_figures(ads: Sequence[Mapping[str, Any]]) -> Html:
     if not ads:
         return Html("")
-    kept = ads[:MOST_ADS]
     about = (
-        "The ads whose look and landing page differ most: first those that attract more than they satisfy, last the opposite. "
-        "Each side has its own scale, since the two are probabilities of different things."
+        "The ads whose attractiveness and satisfaction differ most in rank: first those that"
+        " attract more than they satisfy, last the opposite. Each side has its own scale, since the"
+        " two are probabilities of different events."
     )
-    groups = [kept[start : start + ADS_A_DRAWING] for start in range(0, len(kept), ADS_A_DRAWING)]
-    return join(
-        [
-            paragraph(about, class_="about"),
-            element(
-                "div",
-                *(_ads(number, group, ads) for number, group in enumerate(groups, start=1)),
-                class_="figs",
-            ),
-        ]
-    )
+    listed = ads[:MAX_ADS]
+    starts = range(0, len(listed), ADS_PER_CHART)
+    figures = (_ad_figure(start, listed[start : start + ADS_PER_CHART], ads) for start in starts)
+    return join([paragraph(about, class_="about"), element("div", *figures, class_="figs")])
 
 
-def _ads(number: int, group: Sequence[Mapping[str, Any]], ads: Sequence[Mapping[str, Any]]) -> Html:
-    title = f"Ads {1 + (number - 1) * ADS_A_DRAWING} to {(number - 1) * ADS_A_DRAWING + len(group)}"
+def _ad_figure(
+    start: int, group: Sequence[Mapping[str, Any]], ads: Sequence[Mapping[str, Any]]
+) -> Html:
+    title = f"Ads {start + 1} to {start + len(group)}"
+    values = ("attractiveness", "satisfaction")
     pairs = [
-        Pair(
-            f"{ad.get('title') or ad['ad']} · {ad['query']}",
-            float(ad["attractiveness"]),
-            float(ad["satisfaction"]),
+        PairedBars(
+            f"{ad.get('title') or ad['ad']} · {ad['query']}", *(float(ad[v]) for v in values)
         )
         for ad in group
     ]
-    most = tuple(max(float(ad[name]) for ad in ads) for name in ("attractiveness", "satisfaction"))
-    shapes, height = back_to_back(
-        pairs, ("attractiveness", "satisfaction"), (most[0] or 1.0, most[1] or 1.0)
+    largest = [max(float(ad[value]) for ad in ads) or 1.0 for value in values]
+    shapes, height = paired_bar_chart(pairs, values, (largest[0], largest[1]))
+    about = (
+        "Two bars per ad: attractiveness to the left, satisfaction to the right. The numbers"
+        " follow."
     )
-    about = "Two bars an ad, back to back: attractiveness to the left, satisfaction to the right. The numbers follow."
-    heads = ("Ad", "Query", "Title", "Attractiveness", "Satisfaction", "Clicks behind it")
-    table = data_table(title, heads, (_ad_row(ad) for ad in group))
-    return figure(title, drawing(f"ads {number}", title, about, height, shapes), table)
+    headers = ("Ad", "Query", "Title", "Attractiveness", "Satisfaction", "Clicks")
+    table = data_table(title, headers, (_ad_row(ad) for ad in group))
+    number = start // ADS_PER_CHART + 1
+    return figure(title, svg_chart(f"ads {number}", title, about, height, shapes), table)
 
 
 def _ad_row(ad: Mapping[str, Any]) -> tuple[str, ...]:
     texts = (
-        foreign(str(ad[name])) if ad.get(name) else Html("") for name in ("ad", "query", "title")
+        isolate(str(ad[name])) if ad.get(name) else Html("") for name in ("ad", "query", "title")
     )
+    values = (f"{ad['attractiveness']:.4f}", f"{ad['satisfaction']:.4f}")
     support = ad.get("support")
-    return (
-        *texts,
-        f"{ad['attractiveness']:.4f}",
-        f"{ad['satisfaction']:.4f}",
-        "" if support is None else amount(support),
-    )
+    return (*texts, *values, "" if support is None else format_count(support))

@@ -1,79 +1,307 @@
-"""In short: who is best at what, in sentences and at a glance."""
+"""The summary: which model is best at what and by how much, in sentences and charts."""
 
 from __future__ import annotations
 
-from reclick.report.charts.bars import Entry, dots
-from reclick.report.charts.svg import drawing
-from reclick.report.data import Material
-from reclick.report.formatting import amount, interval, shown, written
-from reclick.report.markup import Html, data_table, element, figure, foreign, join, paragraph
-from reclick.report.narrative import Question, answer, asked, caveat, verdict
-from reclick.report.results import At, Results
-from reclick.report.section import Part, Section, section
-from reclick.report.tables import MARK, value_text
+import math
+from collections.abc import Iterable, Sized
+from typing import NamedTuple
+
+from reclick.report.charts.bars import DotRow, dot_plot
+from reclick.report.charts.svg import svg_chart
+from reclick.report.data import Ranking, ReportData, ScoreKey, ScoreTable
+from reclick.report.formatting import (
+    display,
+    format_count,
+    format_interval,
+    format_margin,
+    format_value,
+    format_with_unit,
+    join_names,
+    spell_number,
+    spell_ordinal,
+)
+from reclick.report.markup import (
+    Html,
+    Section,
+    Subsection,
+    data_table,
+    element,
+    figure,
+    isolate,
+    join,
+    make_section,
+    paragraph,
+)
+from reclick.report.tables import TIE_MARK, value_text
 
 
-def in_short(material: Material) -> Section | None:
-    """The verdict, and each question answered in a sentence and a drawing."""
-    about = "Best first. A full dot is the best, a ring cannot be told from it, grey is behind; lines are intervals."
-    cards = element(
-        "div",
-        *(_card(material, question) for question in asked(material.results)),
-        class_="figs cards",
+class Headline(NamedTuple):
+    """A metric of the summary."""
+
+    name: str
+    brief: str  # in a list of metrics
+    key: ScoreKey
+
+
+HEADLINES = (
+    Headline("The first click", "the first click", ScoreKey("first_click_accuracy")),
+    Headline("Two clicks in order", "two clicks in order", ScoreKey("sequence_accuracy@2")),
+    Headline("Three clicks in order", "three clicks in order", ScoreKey("sequence_accuracy@3")),
+    Headline("Four clicks in order", "four clicks in order", ScoreKey("sequence_accuracy@4")),
+    Headline("Which two ads", "which two ads", ScoreKey("top_accuracy@2")),
+    Headline("Which three ads", "which three ads", ScoreKey("top_accuracy@3")),
+    Headline(
+        "Reverse: two clicks in order",
+        "reverse sessions in order",
+        ScoreKey("sequence_accuracy@2", "reverse"),
+    ),
+    Headline(
+        "Reverse: which two ads",
+        "the ads of reverse sessions",
+        ScoreKey("top_accuracy@2", "reverse"),
+    ),
+    Headline("Click probabilities", "click probabilities (perplexity)", ScoreKey("perplexity")),
+    Headline("Calibration", "calibration", ScoreKey("calibration_error")),
+    Headline(
+        "All clicks, in order", "the likelihood of ordered clicks", ScoreKey("log_likelihood")
+    ),
+    Headline(
+        "All clicks, in any order",
+        "the likelihood of clicks in any order",
+        ScoreKey("log_set_likelihood"),
+    ),
+    Headline("Relevance against labels", "relevance against labels", ScoreKey("pr_auc")),
+)
+
+
+def summary_section(data: ReportData) -> Section | None:
+    """The summary, and each headline metric as a sentence and a chart."""
+    about = (
+        "Best first. A full dot is the best, a ring is not significantly different from it, grey is"
+        " behind; lines are intervals."
     )
-    told = (
-        paragraph(verdict(material), class_="lede"),
-        paragraph(caveat(material), class_="note"),
+    cards = (_headline_figure(data, headline) for headline in known_headlines(data.table))
+    body = (
+        paragraph(summarise(data), class_="lede"),
+        paragraph(explain_intervals(data), class_="note"),
         paragraph(about, class_="note"),
-        cards,
+        element("div", *cards, class_="figs cards"),
     )
-    return section("In short", [Part("", join(told))])
+    return make_section("Summary", [Subsection("", join(body))])
 
 
-def _card(material: Material, question: Question) -> Html:
-    results, at, known = material.results, question.at, shown(question.at.metric)
-    shapes, height = dots(
-        [_entry(results, model, at) for model in _order(results, at)], percent=known.percent
+def known_headlines(table: ScoreTable) -> list[Headline]:
+    """The headlines for which any model has a value."""
+    return [headline for headline in HEADLINES if table.values(headline.key)]
+
+
+# ---- charts
+
+
+def _headline_figure(data: ReportData, headline: Headline) -> Html:
+    table, key, known = data.table, headline.key, display(headline.key.metric)
+    rows = [_dot_row(table, model, key) for model in _best_first(table, key)]
+    shapes, height = dot_plot(rows, percent=known.percent)
+    title = f"{headline.name}: {known.title}"
+    about = (
+        "A row per model, best first, with its value and interval."
+        f" {known.better.capitalize()} is better. The numbers follow."
     )
-    about = f"A row a model, best first, with its value and interval. {known.better.capitalize()} is better. The numbers follow."
-    picture = drawing(
-        f"glance {question.name}", f"{question.name}: {known.title}", about, height, shapes
-    )
-    support = results.support(at)
-    behind = "" if support is None else f"; n\u00a0=\u00a0{amount(support)}"
-    unit = f"{known.title}{', %' if known.percent else ''}; {known.better} is better{behind}."
-    return figure(
-        question.name,
-        picture,
-        _numbers(results, at, f"{question.name}: {known.title}"),
-        note=answer(material, question),
-        unit=unit,
-    )
+    chart = svg_chart(f"glance {headline.name}", title, about, height, shapes)
+    support = table.support(key)
+    n = "" if support is None else f"; n\u00a0=\u00a0{format_count(support)}"
+    unit = f"{known.title}{', %' if known.percent else ''}; {known.better} is better{n}."
+    numbers = _headline_table(table, key, title)
+    return figure(headline.name, chart, numbers, finding=describe(data, headline), unit=unit)
 
 
-def _order(results: Results, at: At) -> list[str]:
-    order = results.ranking(at).order
-    return [*order, *(model for model in results.models if model not in order)]
+def _best_first(table: ScoreTable, key: ScoreKey) -> list[str]:
+    order = table.ranking(key).order
+    return [*order, *(model for model in table.models if model not in order)]
 
 
-def _entry(results: Results, model: str, at: At) -> Entry:
-    score, ranking = results.score(model, at), results.ranking(at)
+def _dot_row(table: ScoreTable, model: str, key: ScoreKey) -> DotRow:
+    score, ranking = table.score(model, key), table.ranking(key)
     rank = "best" if model in ranking.best else "tied" if model in ranking.tied else "other"
-    return Entry(model, score.value, score.low, score.high, written(score.value, at.metric), rank)
+    text = format_value(score.value, key.metric)
+    return DotRow(model, score.value, score.low, score.high, text, rank)
 
 
-def _numbers(results: Results, at: At, title: str) -> Html:
-    ranking = results.ranking(at)
+def _headline_table(table: ScoreTable, key: ScoreKey, title: str) -> Html:
+    ranking = table.ranking(key)
     rows = []
-    for model in _order(results, at):
-        score = results.score(model, at)
-        mark = "best" if model in ranking.best else MARK if model in ranking.tied else ""
-        rows.append(
-            (
-                foreign(model),
-                value_text(score, at.metric),
-                interval(score.low, score.high, at.metric),
-                mark,
-            )
-        )
+    for model in _best_first(table, key):
+        score = table.score(model, key)
+        mark = "best" if model in ranking.best else TIE_MARK if model in ranking.tied else ""
+        interval = format_interval(score.low, score.high, key.metric)
+        rows.append((isolate(model), value_text(score, key.metric), interval, mark))
     return data_table(title, ("Model", "Value", "Interval", ""), rows)
+
+
+# ---- sentences about all headlines
+
+
+def summarise(data: ReportData) -> str:
+    """One paragraph: which models are best on how many metrics, the paper's model first."""
+    table, subject = data.table, data.subject
+    rankings = {
+        headline: table.ranking(headline.key)
+        for headline in HEADLINES
+        if len(table.values(headline.key)) > 1
+    }
+    rankings = {headline: ranking for headline, ranking in rankings.items() if ranking.best}
+    if not rankings:
+        return "There is nothing to compare: no metric has values of two models."
+    sentences = [_summarise_subject(subject, rankings)] if subject else []
+    others = [model for model in table.models if model != subject]
+    wins = {
+        model: sum(ranking.leaders == (model,) for ranking in rankings.values()) for model in others
+    }
+    winners = sorted((model for model in others if wins[model]), key=lambda model: -wins[model])
+    if winners:
+        listed = join_names([f"{model} on {spell_number(wins[model])}" for model in winners])
+        start = "Others that are" if subject else f"{_count_metrics(rankings)},"
+        sentences.append(f"{start} significantly best: {listed}.")
+    elif not subject:
+        sentences.append(
+            f"{_count_metrics(rankings)}, no model is significantly best on any: all are ties."
+        )
+    return " ".join(sentences)
+
+
+def _summarise_subject(subject: str, rankings: dict[Headline, Ranking]) -> str:
+    """How the paper's model fares: wins, ties for best, and which models are better."""
+    wins = sum(ranking.leaders == (subject,) for ranking in rankings.values())
+    ties = sum(subject in ranking.leaders for ranking in rankings.values()) - wins
+    missing = sum(subject not in ranking.order for ranking in rankings.values())
+    losses = {
+        headline: ranking for headline, ranking in rankings.items() if subject in ranking.behind
+    }
+    parts = [f"is significantly best on {spell_number(wins)}"]
+    parts += [f"is tied for best on {spell_number(ties)}"] if ties else []
+    parts += [f"is worse than the best on {spell_number(len(losses))}"] if losses else []
+    parts += [f"has no value on {spell_number(missing)}"] if missing else []
+    sentence = f"{_count_metrics(rankings)}, {subject} {join_names(parts)}."
+    return sentence + (f" It is behind {_list_losses(losses)}." if losses else "")
+
+
+def _count_metrics(rankings: Sized) -> str:
+    return f"Of {spell_number(len(rankings))} metric{'' if len(rankings) == 1 else 's'}"
+
+
+def _list_losses(losses: dict[Headline, Ranking]) -> str:
+    """Which models are better, and at what."""
+    by_winner: dict[str, list[str]] = {}
+    for headline, ranking in losses.items():
+        by_winner.setdefault(join_names(list(ranking.leaders)), []).append(headline.brief)
+    listed = (f"{winner} on {join_names(names)}" for winner, names in by_winner.items())
+    return "; behind ".join(listed)
+
+
+def explain_intervals(data: ReportData) -> str:
+    """What the intervals mean, and what they do not."""
+    details, table = data.details, data.table
+    if len(table.models) < 2:
+        return ""
+    differences = (each for by_pair in table.differences.values() for each in by_pair.values())
+    if all(each.low is None for each in differences):
+        return "No paired intervals were computed, so no lead can be called significant."
+    level = float(details.get("level", 0.95))
+    resamples = (
+        f" of {details['resamples']:,} bootstrap resamples" if "resamples" in details else ""
+    )
+    n = round(1 / (1 - level)) if level < 1 else 20
+    return (
+        f"Differences are paired (the same sessions for both models), with {level:.0%} intervals"
+        f"{resamples}. A difference whose interval includes 0 is a tie. The intervals are not"
+        f" corrected for multiple comparisons: of {n} comparisons without a true difference, about"
+        " one excludes 0."
+    )
+
+
+# ---- sentences about one headline
+
+
+def describe(data: ReportData, headline: Headline) -> str:
+    """The best model, its ties, the next one, and the paper's model if it is further behind."""
+    table, key = data.table, headline.key
+    ranking, values = table.ranking(key), table.values(key)
+    if not ranking.best:
+        value = format_value(next(iter(values.values())), key.metric)
+        return f"Every model assigns zero probability to some observed session: {value}."
+    first = ranking.best[0]
+    if len(values) == 1:
+        return f"Only {first} has a value: {_value_and_interval(table, first, key)}."
+    sentences = [_describe_leaders(table, key, ranking)]
+    if ranking.behind:
+        sentences.append(_describe_next(table, key, ranking))
+    if data.subject in ranking.behind[1:]:
+        sentences.append(_describe_subject(table, key, ranking, str(data.subject)))
+    return " ".join(sentences)
+
+
+def _describe_leaders(table: ScoreTable, key: ScoreKey, ranking: Ranking) -> str:
+    value = _value_and_interval(table, ranking.best[0], key)
+    names, one = join_names(list(ranking.best)), len(ranking.best) == 1
+    if not ranking.tied:
+        return f"{names} {'is best' if one else 'are equal and best'}, {value}."
+    tied = [
+        f"{model} ({format_with_unit(table.score(model, key).value, key.metric)})"
+        for model in ranking.tied
+    ]
+    verb = "is" if len(tied) == 1 else "are"
+    return (
+        f"A tie: {names} {'has' if one else 'have'} {value}, and {join_names(tied)} {verb} not"
+        " significantly different."
+    )
+
+
+def _describe_next(table: ScoreTable, key: ScoreKey, ranking: Ranking) -> str:
+    following = ranking.behind[0]
+    value = table.values(key)[following]
+    if math.isinf(value):
+        return _describe_infinite(list(ranking.behind), value, key)
+    return f"Next is {following}, {_distance(table, key, ranking.order[0], following)}."
+
+
+def _describe_subject(table: ScoreTable, key: ScoreKey, ranking: Ranking, subject: str) -> str:
+    values = table.values(key)
+    if math.isinf(values[subject]):
+        is_described = math.isinf(values[ranking.behind[0]])
+        return "" if is_described else _describe_infinite([subject], values[subject], key)
+    rank = (
+        f"{spell_ordinal(ranking.order.index(subject) + 1)} of {spell_number(len(ranking.order))}"
+    )
+    return f"{subject} is {rank}, {_distance(table, key, ranking.order[0], subject)}."
+
+
+def _describe_infinite(models: list[str], value: float, key: ScoreKey) -> str:
+    verb = "assigns" if len(models) == 1 else "assign"
+    text = format_value(value, key.metric)
+    return f"{join_names(models)} {verb} zero probability to observed sessions ({text})."
+
+
+def _distance(table: ScoreTable, key: ScoreKey, first: str, other: str) -> str:
+    """How far a model is behind the best, with the interval of the difference."""
+    paired = table.difference(first, other, key)
+    if paired is None:
+        values = table.values(key)
+        return f"{format_margin(values[first] - values[other], key.metric)} behind {first}"
+    ends = (paired.low, paired.high)
+    if paired.difference < 0:
+        ends = (
+            None if paired.high is None else -paired.high,
+            None if paired.low is None else -paired.low,
+        )
+    margin = f"{format_margin(paired.difference, key.metric)} behind {first}"
+    return _join_filled([margin, format_interval(*ends, key.metric)])
+
+
+def _value_and_interval(table: ScoreTable, model: str, key: ScoreKey) -> str:
+    score = table.score(model, key)
+    interval = format_interval(score.low, score.high, key.metric)
+    return _join_filled([format_with_unit(score.value, key.metric), interval])
+
+
+def _join_filled(parts: Iterable[str]) -> str:
+    return " ".join(part for part in parts if part)

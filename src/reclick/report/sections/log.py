@@ -1,222 +1,248 @@
-"""The portrait of the log: its totals, Tables 1 and 2 and Figure 1 of the paper, and how users move over a page."""
+"""The profile of the test log: totals, Tables 1 and 2 and Figure 1 of the paper, transitions."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from reclick.profile import Portrait
-from reclick.report import published
-from reclick.report.charts.bars import columns, heat
-from reclick.report.charts.lines import Point, Series, categories, numbers, plot
-from reclick.report.charts.svg import drawing
-from reclick.report.data import Material
-from reclick.report.formatting import amount, share
-from reclick.report.markup import Html, data_table, element, figure, join, paragraph, scrolling
-from reclick.report.results import number
-from reclick.report.section import Part, Section, section
+from reclick.profile import LogProfile
+from reclick.report.charts.bars import column_chart, heat_map
+from reclick.report.charts.lines import (
+    CHART_HEIGHT,
+    Series,
+    category_axis,
+    line_chart,
+    number_axis,
+)
+from reclick.report.charts.svg import svg_chart
+from reclick.report.data import Point, ReportData, not_nan
+from reclick.report.formatting import format_count, format_share
+from reclick.report.markup import (
+    Html,
+    Section,
+    Subsection,
+    data_table,
+    element,
+    figure,
+    join,
+    make_section,
+    paragraph,
+    scroll_box,
+)
+from reclick.report.tables import (
+    PUBLISHED_BY_VOLUME,
+    PUBLISHED_FIRST_CLICKS,
+    PUBLISHED_HEADER,
+    PUBLISHED_LOG,
+    PUBLISHED_MULTI_CLICK_SHARE,
+    PUBLISHED_NOTE,
+    PUBLISHED_REVERSE_SHARE,
+)
 
-DIAMOND = "a diamond is the paper's figure, of Bing's log"
+COLUMN_HEIGHT = 196
 
 
-def log_portrait(material: Material) -> Section | None:
-    """Everything that is known of the test log itself."""
-    portrait = material.portrait
-    moves = [
-        _transitions(material.details.get("transitions")),
-        _fatigue(material.details.get("fatigue")),
+def log_section(data: ReportData) -> Section | None:
+    """Everything that is known about the test log itself."""
+    profile = data.profile
+    figures = [
+        *(_profile_figures(profile) if profile else []),
+        _transition_figure(data.details.get("transitions")),
+        _fatigue_figure(data.details.get("fatigue")),
     ]
-    parts = [
-        Part(
-            "How users move over the page",
-            _grid([*(_portrait_figures(portrait) if portrait else []), *moves]),
-        )
-    ]
-    if portrait:
-        parts = [
-            Part("", _tiles(portrait)),
-            Part("Clicked sessions by query volume", _by_volume(portrait)),
-            *parts,
+    subsections = [Subsection("How users move over the page", _figure_grid(figures))]
+    if profile:
+        subsections = [
+            Subsection("", _tiles(profile)),
+            Subsection("Clicked sessions by query volume", _volume_table(profile)),
+            *subsections,
         ]
-    return section("The log", parts)
+    return make_section("The log", subsections)
 
 
-def _grid(figures: Sequence[Html]) -> Html:
-    kept = [one for one in figures if one]
-    return element("div", *kept, class_="figs") if kept else Html("")
+def _figure_grid(figures: Sequence[Html]) -> Html:
+    filled = [each for each in figures if each]
+    return element("div", *filled, class_="figs") if filled else Html("")
 
 
-def _tiles(portrait: Portrait) -> Html:
-    rate = portrait.clicks / portrait.impressions if portrait.impressions else 0.0
+def _tiles(profile: LogProfile) -> Html:
+    rate = profile.clicks / profile.impressions if profile.impressions else 0.0
+    multi_click = f"{PUBLISHED_LOG} about {PUBLISHED_MULTI_CLICK_SHARE:.0%}"
+    reverse = f"{PUBLISHED_LOG} about {PUBLISHED_REVERSE_SHARE:.0%}"
     tiles = [
-        ("Sessions", amount(portrait.sessions), f"{share(portrait.clicked_share)} with a click"),
-        ("Queries", amount(portrait.queries), f"{amount(portrait.pairs)} (query, ad) pairs"),
-        ("Ads", amount(portrait.ads), f"{amount(portrait.impressions)} impressions"),
-        ("Clicks", amount(portrait.clicks), f"{share(rate)} of impressions"),
+        (
+            "Sessions",
+            format_count(profile.sessions),
+            f"{format_share(profile.clicked_share)} with a click",
+        ),
+        (
+            "Queries",
+            format_count(profile.queries),
+            f"{format_count(profile.pairs)} (query, ad) pairs",
+        ),
+        ("Ads", format_count(profile.ads), f"{format_count(profile.impressions)} impressions"),
+        ("Clicks", format_count(profile.clicks), f"{format_share(rate)} of impressions"),
         (
             "Two or more clicks",
-            share(portrait.multi_click_share),
-            f"of clicked sessions; {published.NAME} about {published.MULTI_CLICK_SHARE:.0%}",
+            format_share(profile.multi_click_share),
+            f"of clicked sessions; {multi_click}",
         ),
-        (
-            "Back up the page",
-            share(portrait.reverse_share),
-            f"of those; {published.NAME} about {published.REVERSE_SHARE:.0%}",
-        ),
+        ("Reverse sessions", format_share(profile.reverse_share), f"of those; {reverse}"),
     ]
-    return element(
-        "dl",
-        *(
-            element("div", element("dt", name), element("dd", value, element("small", note)))
-            for name, value, note in tiles
-        ),
-        class_="tiles",
-    )
+    return element("dl", *(_tile(*tile) for tile in tiles), class_="tiles")
 
 
-def _by_volume(portrait: Portrait) -> Html:
-    """Table 1, each share with the paper's beside it."""
-    rows = [row for row in portrait.by_volume if row.queries]
+def _tile(name: str, value: str, note: str) -> Html:
+    return element("div", element("dt", name), element("dd", value, element("small", note)))
+
+
+# ---- Table 1
+
+
+def _volume_table(profile: LogProfile) -> Html:
+    """Table 1, each share with the published one next to it."""
+    rows = [row for row in profile.by_volume if row.queries]
     if not rows:
         return Html("")
-    caption = "Clicked sessions by volume of the query and number of clicks (the paper's Table 1)"
-    groups = ("relative", "1 click (%)", "2 clicks (%)", "3 clicks (%)", "4 or more (%)")
-    single = (
-        element("th", name, scope="col", rowspan="2")
-        for name in ("Volume", "queries", "clicked sessions")
+    caption = "Clicked sessions by query volume and number of clicks (Table 1 of the paper)"
+    body = (
+        _volume_row(row.volume, (row.queries, row.sessions), (row.relative, *row.shares))
+        for row in rows
     )
-    head = element(
-        "tr", *single, *(element("th", name, scope="colgroup", colspan="2") for name in groups)
-    )
-    pairs = join(
-        [
-            element("th", "here", scope="col"),
-            element("th", published.HEAD, scope="col", class_="theirs"),
-        ]
-        * len(groups)
-    )
-    body = []
-    for row in rows:
-        relative, shares = published.BY_VOLUME.get(row.volume, (None, (None,) * 4))
-        ours = [f"{row.relative:.2f}", *(f"{100 * value:.2f}" for value in row.shares)]
-        theirs = [
-            "" if relative is None else f"{relative:.2f}",
-            *("" if value is None else f"{100 * value:.2f}" for value in shares),
-        ]
-        cells = [
-            cell
-            for pair in zip(ours, theirs, strict=True)
-            for cell in (element("td", pair[0]), element("td", pair[1], class_="theirs"))
-        ]
-        counts = (element("td", amount(row.queries)), element("td", amount(row.sessions)))
-        body.append(element("tr", element("th", row.volume, scope="row"), *counts, *cells))
-    table = element(
-        "table",
+    parts = (
         element("caption", caption, class_="hidden"),
-        element("thead", head, element("tr", pairs)),
+        element("thead", *_volume_headers()),
         element("tbody", *body),
     )
-    about = "The paper's Table 1. The volume of a query is its sessions in this log; “relative” is to the first row. "
-    return join([scrolling(table, caption), paragraph(about + published.ABOUT, class_="note")])
+    about = (
+        "Table 1 of the paper. The volume of a query is its number of sessions in this log;"
+        f" “relative” is to the first row. {PUBLISHED_NOTE}"
+    )
+    return join([scroll_box(element("table", *parts), caption), paragraph(about, class_="note")])
 
 
-def _portrait_figures(portrait: Portrait) -> list[Html]:
-    first = {str(position): value for position, value in enumerate(portrait.first_clicks, start=1)}
-    printed = [*published.FIRST_CLICKS, *[None] * len(first)][: len(first)]
+def _volume_headers() -> tuple[Html, Html]:
+    groups = ("relative", "1 click (%)", "2 clicks (%)", "3 clicks (%)", "4 or more (%)")
+    singles = ("Volume", "queries", "clicked sessions")
+    first = element(
+        "tr",
+        *(element("th", name, scope="col", rowspan="2") for name in singles),
+        *(element("th", name, scope="colgroup", colspan="2") for name in groups),
+    )
+    pair = [
+        element("th", "here", scope="col"),
+        element("th", PUBLISHED_HEADER, scope="col", class_="published"),
+    ]
+    return first, element("tr", *(pair * len(groups)))
+
+
+def _volume_row(volume: str, counts: tuple[float, ...], values: tuple[float, ...]) -> Html:
+    relative, shares = PUBLISHED_BY_VOLUME.get(volume, (None, (None,) * 4))
+    cells = [element("td", format_count(count)) for count in counts]
+    for index, (here, published) in enumerate(zip(values, (relative, *shares), strict=True)):
+        scale = 100 if index else 1
+        cells += [
+            element("td", f"{scale * here:.2f}"),
+            element(
+                "td", "" if published is None else f"{scale * published:.2f}", class_="published"
+            ),
+        ]
+    return element("tr", element("th", volume, scope="row"), *cells)
+
+
+# ---- figures
+
+
+def _profile_figures(profile: LogProfile) -> list[Html]:
+    first = {str(position): value for position, value in enumerate(profile.first_clicks, start=1)}
+    published = [*PUBLISHED_FIRST_CLICKS, *[None] * len(first)][: len(first)]
     distances = {
-        f"{move:+d}".replace("-", "−"): value for move, value in sorted(portrait.distances.items())
+        f"{distance:+d}".replace("-", "−"): value
+        for distance, value in sorted(profile.distances.items())
     }
-    lengths = {str(length): value for length, value in portrait.page_lengths.items()}
+    lengths = {str(length): value for length, value in profile.page_lengths.items()}
+    diamond = f"a diamond is the published figure, of {PUBLISHED_LOG}'s log"
     return [
-        _bars(
+        _column_figure(
             "First clicks by position",
-            f"% of clicked sessions (the paper's Table 2); {DIAMOND}",
+            f"% of clicked sessions (Table 2 of the paper); {diamond}",
             first,
-            printed,
+            published,
         ),
-        _bars(
+        _column_figure(
             "Distance between consecutive clicks",
-            "% of moves (the paper's Figure 1); negative is back up the page",
+            "% of transitions (Figure 1 of the paper); negative is up the page",
             distances,
         ),
-        _bars("Ads on a page", "% of sessions", lengths),
+        _column_figure("Ads on a page", "% of sessions", lengths),
     ]
 
 
-def _bars(
-    title: str, note: str, shares: dict[str, float], theirs: Sequence[float | None] = ()
+def _column_figure(
+    title: str, unit: str, shares: dict[str, float], published: Sequence[float | None] = ()
 ) -> Html:
     if not shares:
         return Html("")
-    beside = theirs or [None] * len(shares)
-    shapes = columns(list(shares), list(shares.values()), beside)
-    about = "Bars: " + ", ".join(f"{name} {share(value)}" for name, value in shares.items()) + "."
+    marks = published or [None] * len(shares)
+    shapes = column_chart(list(shares), list(shares.values()), marks, height=COLUMN_HEIGHT)
+    bars = ", ".join(f"{name} {format_share(value)}" for name, value in shares.items())
+    chart = svg_chart(f"log {title}", title, f"Bars: {bars}.", COLUMN_HEIGHT, shapes)
     rows = [
-        (name, share(value, 2), "" if printed is None else share(printed, 2))
-        for (name, value), printed in zip(shares.items(), beside, strict=True)
+        (name, format_share(value, 2), "" if mark is None else format_share(mark, 2))
+        for (name, value), mark in zip(shares.items(), marks, strict=True)
     ]
-    heads = ("", "Share", published.HEAD) if theirs else ("", "Share")
-    table = data_table(title, heads, (row[: len(heads)] for row in rows))
-    return figure(title, drawing(f"log {title}", title, about, 196, shapes), table, unit=note)
+    headers = ("", "Share", PUBLISHED_HEADER) if published else ("", "Share")
+    table = data_table(title, headers, (row[: len(headers)] for row in rows))
+    return figure(title, chart, table, unit=unit)
 
 
-def _transitions(table: list[list[float | None]] | None) -> Html:
-    """The heat map of moves: row 0 is the start of a session."""
-    if not table or len(table) < 2:
+def _transition_figure(transitions: list[list[float | None]] | None) -> Html:
+    """The heat map of transitions between clicks; row 0 is the start of a session."""
+    if not transitions or len(transitions) < 2:
         return Html("")
-    positions = len(table) - 1
+    n = len(transitions) - 1
     rows = [
         [
-            None if place == last else number(value)
-            for place, value in enumerate(row[-positions:], start=1)
+            None if position == last else not_nan(value)
+            for position, value in enumerate(row[-n:], start=1)
         ]
-        for last, row in enumerate(table)
+        for last, row in enumerate(transitions)
     ]
-    side, head = (
-        ["start", *map(str, range(1, positions + 1))],
-        [str(n) for n in range(1, positions + 1)],
-    )
-    shapes, height = heat(rows, side, head)
+    positions = [str(position) for position in range(1, n + 1)]
+    row_names = ["start", *positions]
+    shapes, height = heat_map(rows, row_names, positions)
     title = "Where the next click goes"
-    about = "A table: from the start or the last click, down, to the position of the next click, across; the stronger the colour, the larger the share."
-    numbers_ = data_table(
+    about = (
+        "A table: from the start or the last click, down, to the position of the next click,"
+        " across; the stronger the colour, the larger the share."
+    )
+    table = data_table(
         title,
-        ("From", *head),
+        ("From", *positions),
         (
-            (name, *("" if v is None else share(v, 2) for v in row))
-            for name, row in zip(side, rows, strict=True)
+            (name, *("" if value is None else format_share(value, 2) for value in row))
+            for name, row in zip(row_names, rows, strict=True)
         ),
     )
-    return figure(
-        title,
-        drawing("log transitions", title, about, height, shapes),
-        numbers_,
-        unit="% of next clicks, by the click before",
-    )
+    chart = svg_chart("log transitions", title, about, height, shapes)
+    return figure(title, chart, table, unit="% of next clicks, by the click before")
 
 
-def _fatigue(found: list[float | None] | None) -> Html:
-    shares = [
-        value for value in map(number, found or []) if value is not None
-    ]  # beyond the last click ever made nothing is known
+def _fatigue_figure(fatigue: list[float | None] | None) -> Html:
+    # after more clicks than any session has, the share is unknown
+    shares = [value for value in map(not_nan, fatigue or []) if value is not None]
     if not shares:
         return Html("")
     names = [str(k) for k in range(len(shares))]
     points = tuple(Point(k, value) for k, value in enumerate(shares))
     title = "Fatigue"
-    shapes = plot(
+    shapes = line_chart(
         [Series(title, 0, points)],
-        categories("clicks so far", names),
-        numbers("% that end there", (), percent=True, ends=(0, 1)),
+        category_axis("clicks so far", names),
+        number_axis("% that end", (), percent=True, ends=(0, 1)),
     )
-    about = (
-        "A line: "
-        + ", ".join(f"after {k} clicks {share(value)}" for k, value in enumerate(shares))
-        + "."
-    )
-    table = data_table(
-        title,
-        ("Clicks so far", "End there"),
-        ((name, share(value, 2)) for name, value in zip(names, shares, strict=True)),
-    )
-    note = "Of the sessions that come so far, the share that ends there"
-    return figure(title, drawing("log fatigue", title, about, 224, shapes), table, unit=note)
+    line = ", ".join(f"after {k} clicks {format_share(value)}" for k, value in enumerate(shares))
+    chart = svg_chart("log fatigue", title, f"A line: {line}.", CHART_HEIGHT, shapes)
+    rows = ((name, format_share(value, 2)) for name, value in zip(names, shares, strict=True))
+    table = data_table(title, ("Clicks so far", "End"), rows)
+    unit = "Share of the sessions with at least this many clicks that end after exactly this many"
+    return figure(title, chart, table, unit=unit)

@@ -1,172 +1,179 @@
-"""What the paper did not have: likelihoods, perplexity by position, calibration, and how relevance orders ads."""
+"""Metrics that the paper does not have: likelihoods, perplexity by position, calibration, NDCG."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from reclick.report.charts.by_volume import drawn_series, key
-from reclick.report.charts.lines import Series, categories, numbers, plot, scales
-from reclick.report.charts.svg import drawing, line
-from reclick.report.data import Curve, Material
-from reclick.report.formatting import amount, share, shown, written
-from reclick.report.markup import Html, data_table, element, figure, foreign, join, paragraph
-from reclick.report.results import At, Results
-from reclick.report.section import Part, Section, section
-from reclick.report.sections.published_tables import ACCURACY, RANKS, explained
+from reclick.report.charts.lines import (
+    CHART_HEIGHT,
+    Series,
+    category_axis,
+    chart_scales,
+    line_chart,
+    model_series,
+    number_axis,
+    series_key,
+)
+from reclick.report.charts.svg import svg_chart, svg_line
+from reclick.report.data import Curve, ReportData, ScoreKey, ScoreTable
+from reclick.report.formatting import display, format_count, format_share, format_value
+from reclick.report.markup import (
+    Html,
+    Section,
+    Subsection,
+    data_table,
+    element,
+    figure,
+    isolate,
+    join,
+    make_section,
+    paragraph,
+)
+from reclick.report.sections.published_tables import PAPER_METRICS, metric_report
 from reclick.report.tables import metric_table
 
 LIKELIHOODS = ("log_likelihood", "log_set_likelihood", "conditional_perplexity", "impossible")
+RELIABILITY_HEIGHT = 270
 
 
-def beyond_the_paper(material: Material) -> Section | None:
-    """All metrics that stand in no table of the paper; every metric of the scores is in some table of the report."""
-    results = material.results
-    positions = [metric for metric in results.metrics() if metric.startswith("perplexity@")]
-    labels = [
-        metric for metric in results.metrics() if metric == "roc_auc" or metric.startswith("ndcg@")
-    ]
-    named = {
-        *ACCURACY,
-        *RANKS,
+def other_metric_section(data: ReportData) -> Section | None:
+    """All metrics that are in no table of the paper, so that every score is in some table."""
+    metrics = data.table.metrics()
+    positions = [metric for metric in metrics if metric.startswith("perplexity@")]
+    ranking = [m for m in metrics if m == "roc_auc" or m.startswith("ndcg@")]
+    listed = {
+        *PAPER_METRICS,
         *LIKELIHOODS,
         *positions,
-        *labels,
+        *ranking,
         "perplexity",
         "calibration_error",
         "pr_auc",
     }
-    parts = [
-        Part("Likelihood", _meant(material, "Likelihood of what happened", LIKELIHOODS)),
-        Part("Perplexity by position", _by_position(material, positions)),
-        Part(
-            "Calibration",
-            join(
-                [
-                    _meant(material, "Calibration error", ["calibration_error"]),
-                    _reliability(material),
-                ]
+    remaining = [metric for metric in metrics if metric not in listed]
+    calibration = _explained_report(data, "Calibration error", ["calibration_error"])
+    return make_section(
+        "Other metrics",
+        [
+            Subsection(
+                "Likelihood",
+                _explained_report(data, "Likelihood of the observed clicks", LIKELIHOODS),
             ),
-        ),
-        Part(
-            "Relevance, other measures",
-            _meant(material, "Relevance against labels, other measures", labels),
-        ),
-        Part(
-            "Other metrics",
-            _meant(
-                material,
-                "Other metrics",
-                [metric for metric in results.metrics() if metric not in named],
+            Subsection("Perplexity by position", _perplexity_by_position(data, positions)),
+            Subsection("Calibration", join([calibration, _reliability(data)])),
+            Subsection(
+                "Relevance, other measures",
+                _explained_report(data, "Relevance against labels, other measures", ranking),
             ),
-        ),
-        Part("On reverse sessions", _reverse(results)),
-    ]
-    return section("Beyond the paper", parts)
-
-
-def _meant(material: Material, caption: str, metrics: Sequence[str]) -> Html:
-    """A table and its drawings, after what each of its metrics means."""
-    answered = [metric for metric in metrics if material.results.values(At(metric))]
-    meanings = (
-        join([element("b", f"{shown(metric).title}."), f" {shown(metric).about} "])
-        for metric in answered
-        if shown(metric).about
+            Subsection("Further metrics", _explained_report(data, "Further metrics", remaining)),
+            Subsection("On reverse sessions", _reverse_table(data.table)),
+        ],
     )
-    return explained(material, caption, join(meanings), answered)
 
 
-def _reverse(results: Results) -> Html:
-    """Whatever else was measured on reverse sessions."""
-    left = [
-        metric for metric in results.metrics("reverse") if metric not in {*ACCURACY[1:], *RANKS}
-    ]
-    return metric_table(results, "Other metrics on reverse sessions", left, "reverse", titles=True)
+def _explained_report(data: ReportData, caption: str, metrics: Sequence[str]) -> Html:
+    """A table and its charts, after the meaning of each metric."""
+    known = [metric for metric in metrics if data.table.values(ScoreKey(metric))]
+    displays = [display(metric) for metric in known]
+    meanings = (
+        join([element("b", f"{each.title}."), f" {each.about} "]) for each in displays if each.about
+    )
+    return metric_report(data, caption, join(meanings), known)
 
 
-def _by_position(material: Material, metrics: list[str]) -> Html:
+def _reverse_table(table: ScoreTable) -> Html:
+    """All other metrics of reverse sessions."""
+    paper = {*PAPER_METRICS} - {"first_click_accuracy"}
+    metrics = [metric for metric in table.metrics("reverse") if metric not in paper]
+    caption = "Other metrics on reverse sessions"
+    return metric_table(table, caption, metrics, "reverse", titles=True)
+
+
+def _perplexity_by_position(data: ReportData, metrics: list[str]) -> Html:
     if not metrics:
         return Html("")
-    results = material.results
-    table = metric_table(results, "Perplexity by position on the page", metrics)
-    places = [At(metric) for metric in metrics]
-    series = drawn_series(material, places)
-    heights = [height for one in series for point in one.points for height in point.heights]
+    table = metric_table(data.table, "Perplexity by position on the page", metrics)
+    keys = [ScoreKey(metric) for metric in metrics]
+    series = model_series(data, keys)
+    heights = [height for each in series for point in each.points for height in point.heights]
     if not heights:
         return table
-    names = [metric.partition("@")[2] for metric in metrics]
+    positions = [metric.partition("@")[2] for metric in metrics]
     title = "Perplexity by position"
-    about = "A line a model over the positions of a page, with interval whiskers. Lower is better. The numbers are in the table above."
-    shapes = plot(series, categories("position", names), numbers("lower is better", heights))
-    rows = (
-        (foreign(model), *(written(results.score(model, at).value, at.metric) for at in places))
-        for model in results.models
+    about = (
+        "A line per model over the positions of a page, with interval whiskers. Lower is better."
+        " The numbers are in the table above."
     )
-    drawn = figure(
-        title,
-        drawing("perplexity by position", title, about, 224, shapes),
-        data_table(title, ("Model", *names), rows),
-    )
-    return join([table, key(material), element("div", drawn, class_="figs")])
+    y = number_axis("lower is better", heights)
+    shapes = line_chart(series, category_axis("position", positions), y)
+    chart = svg_chart("perplexity by position", title, about, CHART_HEIGHT, shapes)
+    rows = ((isolate(model), *_values(data.table, model, keys)) for model in data.table.models)
+    numbers = data_table(title, ("Model", *positions), rows)
+    drawn = element("div", figure(title, chart, numbers), class_="figs")
+    return join([table, series_key(data), drawn])
 
 
-def _reliability(material: Material) -> Html:
+def _values(table: ScoreTable, model: str, keys: Sequence[ScoreKey]) -> Iterator[str]:
+    return (format_value(table.score(model, key).value, key.metric) for key in keys)
+
+
+# ---- reliability
+
+
+def _reliability(data: ReportData) -> Html:
+    name = "reliability"
     curves = {
-        model: material.curves[model, "reliability"]
-        for model in material.results.models
-        if (model, "reliability") in material.curves
+        model: data.curves[model, name]
+        for model in data.table.models
+        if (model, name) in data.curves
     }
     if not curves:
         return Html("")
-    about = "On the dashed line, what is said is what comes: of the ads given a probability of 20 %, a fifth is clicked. Below it, too much is promised."
-    return join(
-        [
-            paragraph(about, class_="about"),
-            element("div", *_reliability_figures(material, curves), class_="figs"),
-        ]
+    about = (
+        "On the dashed line predictions are right: of the ads with a predicted click probability of"
+        " 20 %, a fifth is clicked. Below it, predictions are too high."
     )
+    figures = element("div", *_reliability_figures(data, curves), class_="figs")
+    return join([paragraph(about, class_="about"), figures])
 
 
-def _reliability_figures(material: Material, curves: Mapping[str, Curve]) -> Iterator[Html]:
-    """A drawing a model, all with the same ends so that they can be compared."""
-    top = max(
-        height
-        for curve in curves.values()
-        for point in curve.points
-        for height in (point.x, *point.heights)
-    )
+def _reliability_figures(data: ReportData, curves: Mapping[str, Curve]) -> Iterator[Html]:
+    """A chart per model, all with the same axes so that they can be compared."""
+    points = [point for curve in curves.values() for point in curve.points]
+    highest = max(height for point in points for height in (point.x, *point.heights))
+    ends = (0, min(highest * 1.04, 1) or 1)
     x, y = (
-        numbers(label, (), percent=True, ends=(0, min(top * 1.04, 1) or 1))
-        for label in ("predicted, %", "clicked, %")
+        number_axis(label, (), percent=True, ends=ends) for label in ("predicted, %", "clicked, %")
     )
-    across, up = scales(x, y, 270)
-    diagonal = line(across(x.low), up(x.low), across(x.high), up(x.high), "diagonal")
+    across, up = chart_scales(x, y, RELIABILITY_HEIGHT)
+    diagonal = svg_line(across(x.low), up(x.low), across(x.high), up(x.high), "diagonal")
     for number, (model, curve) in enumerate(curves.items(), start=1):
-        series = Series(model, material.styles.get(model, 0), curve.points)
-        error = material.results.score(model, At("calibration_error")).value
-        note = "" if error is None else f"calibration error {written(error, 'calibration_error')}"
-        about = f"Observed click rate against predicted click probability of {model}, {len(curve.points)} bins, with interval whiskers."
-        picture = drawing(
-            f"reliability {number}",
-            f"Reliability of {model}",
-            about,
-            270,
-            plot([series], x, y, height=270, under=[diagonal]),
+        series = Series(model, data.styles.get(model, 0), curve.points)
+        shapes = line_chart([series], x, y, height=RELIABILITY_HEIGHT, background=[diagonal])
+        about = (
+            f"Observed click rate against predicted click probability of {model},"
+            f" {len(curve.points)} bins, with interval whiskers."
         )
-        yield figure(model, picture, _bins(model, curve), unit=note)
+        title = f"Reliability of {model}"
+        chart = svg_chart(f"reliability {number}", title, about, RELIABILITY_HEIGHT, shapes)
+        error = data.table.score(model, ScoreKey("calibration_error")).value
+        value = format_value(error, "calibration_error")
+        unit = "" if error is None else f"calibration error {value}"
+        yield figure(model, chart, _bin_table(title, curve), unit=unit)
 
 
-def _bins(model: str, curve: Curve) -> Html:
+def _bin_table(title: str, curve: Curve) -> Html:
     rows = [
         (
-            share(point.x, 2),
-            share(point.y or 0.0, 2),
-            _ends(point.low, point.high),
-            "" if support is None else amount(support),
+            format_share(point.x, 2),
+            format_share(point.y or 0.0, 2),
+            _percent_interval(point.low, point.high),
+            "" if support is None else format_count(support),
         )
         for point, support in zip(curve.points, curve.support, strict=True)
     ]
-    return data_table(f"Reliability of {model}", ("Predicted", "Clicked", "Interval", "Ads"), rows)
+    return data_table(title, ("Predicted", "Clicked", "Interval", "Ads"), rows)
 
 
-def _ends(low: float | None, high: float | None) -> str:
+def _percent_interval(low: float | None, high: float | None) -> str:
     return "" if low is None or high is None else f"[{100 * low:.2f}, {100 * high:.2f}]"

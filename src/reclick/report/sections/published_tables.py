@@ -1,175 +1,176 @@
-"""Every table of the paper with our value, its interval and the paper's figure beside it; for all sessions, and for reverse sessions."""
+"""The tables of the paper, with the published figures; for all sessions and for reverse ones."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from reclick.report.charts.by_volume import key, volume_figures
-from reclick.report.charts.lines import Point, Series, numbers, plot
-from reclick.report.charts.svg import drawing
-from reclick.report.data import Material
-from reclick.report.formatting import amount, shown
-from reclick.report.markup import Html, data_table, element, figure, foreign, join, paragraph
-from reclick.report.published import ABOUT
-from reclick.report.section import Part, Section, section
-from reclick.report.tables import KEY, metric_table
-
-ACCURACY = (
-    "first_click_accuracy",
-    *(f"sequence_accuracy@{m}" for m in (1, 2, 3, 4)),
-    "top_accuracy@2",
-    "top_accuracy@3",
+from reclick.report.charts.lines import (
+    Series,
+    line_chart,
+    number_axis,
+    series_key,
+    volume_charts,
 )
-RANKS = tuple(f"rank@{m}" for m in (1, 2, 3, 4))
-SEQUENCES = "How often the likeliest of all click sequences as long as the observed one, order included, is the observed one."
-RANK = "The place of the observed sequence among all as long, mean ± standard deviation: 1 is the likeliest, ties share their mean place."
-SETS = "How often the ads of the likeliest sequence are the ads clicked, in whatever order."
-GRID = tuple(n / 10 for n in range(1, 11))  # recalls in its table
+from reclick.report.charts.svg import svg_chart
+from reclick.report.data import Point, ReportData
+from reclick.report.formatting import display, format_count
+from reclick.report.markup import (
+    Html,
+    Section,
+    Subsection,
+    data_table,
+    element,
+    figure,
+    isolate,
+    join,
+    make_section,
+    paragraph,
+)
+from reclick.report.tables import PUBLISHED_NOTE, TABLE_KEY, metric_table
+
+SEQUENCE_METRICS = tuple(f"sequence_accuracy@{m}" for m in (1, 2, 3, 4))
+SET_METRICS = ("top_accuracy@2", "top_accuracy@3")
+RANK_METRICS = tuple(f"rank@{m}" for m in (1, 2, 3, 4))
+PAPER_METRICS = ("first_click_accuracy", *SEQUENCE_METRICS, *SET_METRICS, *RANK_METRICS)
+ABOUT_SEQUENCES = (
+    "How often the observed click sequence is the most likely one of its length, order included."
+)
+ABOUT_RANKS = (
+    "The rank of the observed sequence among all of its length, mean ± standard deviation: 1 is the"
+    " most likely, ties share their mean rank."
+)
+ABOUT_SETS = "How often the ads of the most likely sequence are the clicked ads, in any order."
+RECALLS = tuple(n / 10 for n in range(1, 11))  # of the table of precision
+PRECISION_RECALL_HEIGHT = 280
 
 
-def paper_tables(material: Material) -> Section | None:
+def paper_section(data: ReportData) -> Section | None:
     """The paper's experiments on all sessions."""
-    parts = [
-        Part(
+    first, perplexity = "first_click_accuracy", "perplexity"
+    subsections = [
+        Subsection(
             "First click",
-            explained(
-                material,
-                "First-click accuracy",
-                shown("first_click_accuracy").about,
-                ["first_click_accuracy"],
-            ),
+            metric_report(data, "First-click accuracy", display(first).about, [first]),
         ),
-        *_order_parts(material, "all"),
-        Part(
+        *_sequence_subsections(data, "all"),
+        Subsection(
             "Perplexity",
-            explained(
-                material, "Perplexity of a session", shown("perplexity").about, ["perplexity"]
+            metric_report(data, "Perplexity of a session", display(perplexity).about, [perplexity]),
+        ),
+        Subsection("Relevance", _relevance(data)),
+    ]
+    return _with_introduction("Tables of the paper", f"{TABLE_KEY} {PUBLISHED_NOTE}", subsections)
+
+
+def reverse_section(data: ReportData) -> Section | None:
+    """The same for sessions with upward clicks, where the order of clicks matters most."""
+    about = (
+        "Only the sessions in which some click is above the one before it. A model whose users only"
+        " move down the page never predicts their order."
+    )
+    subsections = _sequence_subsections(data, "reverse")
+    return _with_introduction("Reverse sessions", f"{about} {PUBLISHED_NOTE}", subsections)
+
+
+def _with_introduction(
+    title: str, introduction: str, subsections: list[Subsection]
+) -> Section | None:
+    """A section with an introduction, if it has any content."""
+    if not any(each.body for each in subsections):
+        return None
+    first = Subsection("", paragraph(introduction, class_="about"))
+    return make_section(title, [first, *subsections])
+
+
+def _sequence_subsections(data: ReportData, sessions: str) -> list[Subsection]:
+    return [
+        Subsection(
+            "Sequences",
+            metric_report(data, "Sequence accuracy", ABOUT_SEQUENCES, SEQUENCE_METRICS, sessions),
+        ),
+        Subsection(
+            "Rank of the sequence",
+            metric_report(
+                data, "Rank of the observed sequence", ABOUT_RANKS, RANK_METRICS, sessions
             ),
         ),
-        Part("Relevance", _relevance(material)),
-    ]
-    return _headed("The paper's tables", f"{KEY} {ABOUT}", parts)
-
-
-def reverse_tables(material: Material) -> Section | None:
-    """The same for the sessions that go back up the page, where the order of clicks matters most."""
-    about = "Only the sessions in which some click is above the one before it. A model that only goes down the page never has their order right."
-    return _headed("Reverse sessions", f"{about} {ABOUT}", _order_parts(material, "reverse"))
-
-
-def _headed(title: str, about: str, parts: list[Part]) -> Section | None:
-    """A section that begins with a few words, when it has anything else."""
-    return (
-        section(title, [Part("", paragraph(about, class_="about")), *parts])
-        if any(part.body for part in parts)
-        else None
-    )
-
-
-def _order_parts(material: Material, sessions: str) -> list[Part]:
-    return [
-        Part(
-            "Sequences",
-            explained(material, "Sequence accuracy", SEQUENCES, ACCURACY[1:5], sessions),
-        ),
-        Part(
-            "Rank of the sequence",
-            explained(material, "Rank of the observed sequence", RANK, RANKS, sessions),
-        ),
-        Part(
-            "Whatever the order",
-            explained(material, "Accuracy of the clicked set", SETS, ACCURACY[5:], sessions),
+        Subsection(
+            "In any order",
+            metric_report(data, "Accuracy of the clicked set", ABOUT_SETS, SET_METRICS, sessions),
         ),
     ]
 
 
-def explained(
-    material: Material, caption: str, about: str, metrics: Sequence[str], sessions: str = "all"
+def metric_report(
+    data: ReportData, caption: str, about: str, metrics: Sequence[str], sessions: str = "all"
 ) -> Html:
-    """What some metrics are, their table, and how they go with the volume of the query; nothing where no model answers."""
-    table = metric_table(
-        material.results,
-        caption + (", reverse sessions" if sessions == "reverse" else ""),
-        metrics,
-        sessions,
-    )
+    """What metrics mean, their table, and charts by query volume; empty without any value."""
+    suffix = ", reverse sessions" if sessions == "reverse" else ""
+    table = metric_table(data.table, caption + suffix, metrics, sessions)
     if not table:
         return table
-    drawn = volume_figures(material, metrics, sessions)
-    narrow = drawn and len(metrics) == 1
-    return join(
-        [
-            paragraph(about, class_="about"),
-            *(
-                [element("div", element("div", table), element("div", drawn), class_="beside")]
-                if narrow
-                else [table, drawn]
-            ),
+    charts = volume_charts(data, metrics, sessions)
+    if charts and len(metrics) == 1:
+        body = [
+            element("div", element("div", table), element("div", charts), class_="side-by-side")
         ]
-    )
+    else:
+        body = [table, charts]
+    return join([paragraph(about, class_="about"), *body])
 
 
-def _relevance(material: Material) -> Html:
-    """The areas, and the precision-recall curves they are under."""
-    labels = material.details.get("labels")
-    told = paragraph(_labels_text(labels), class_="note") if labels else Html("")
-    return join(
-        [
-            explained(material, "Relevance against labels", shown("pr_auc").about, ["pr_auc"]),
-            told,
-            _precision_recall(material),
-        ]
-    )
+# ---- relevance
 
 
-def _labels_text(labels: dict[str, float]) -> str:
-    parts = [f"{amount(labels[name])} {name}" for name in ("pairs", "queries") if name in labels]
-    relevant = f"relevant from label {labels['relevant_from']}" if "relevant_from" in labels else ""
-    return (
-        "Labels: "
-        + ", ".join(part for part in (*parts, relevant) if part)
-        + ". The paper prints one area, which it calls AUC."
-    )
+def _relevance(data: ReportData) -> Html:
+    """The area under the precision-recall curve, and the curves."""
+    labels = data.details.get("labels")
+    note = paragraph(_describe_labels(labels), class_="note") if labels else Html("")
+    table = metric_report(data, "Relevance against labels", display("pr_auc").about, ["pr_auc"])
+    return join([table, note, _precision_recall(data)])
 
 
-def _precision_recall(material: Material) -> Html:
-    models = [
-        model for model in material.results.models if (model, "precision_recall") in material.curves
+def _describe_labels(labels: dict[str, float]) -> str:
+    parts = [
+        f"{format_count(labels[name])} {name}" for name in ("pairs", "queries") if name in labels
     ]
-    curves = {model: material.curves[model, "precision_recall"].points for model in models}
+    if "relevant_from" in labels:
+        parts.append(f"relevant from label {labels['relevant_from']}")
+    return f"Labels: {', '.join(parts)}. The paper prints one area, which it calls AUC."
+
+
+def _precision_recall(data: ReportData) -> Html:
+    name = "precision_recall"
+    curves = {
+        model: data.curves[model, name].points
+        for model in data.table.models
+        if (model, name) in data.curves
+    }
     if not curves:
         return Html("")
     series = [
-        Series(model, material.styles[model], points)
+        Series(model, data.styles[model], points)
         for model, points in curves.items()
-        if model in material.styles
+        if model in data.styles
     ]
-    least = min(point.y or 0.0 for points in curves.values() for point in points)
-    x, y = (
-        numbers("recall, %", (), percent=True, ends=(0, 1)),
-        numbers("precision, %", (), percent=True, ends=(min(least, 0.95), 1)),
-    )
+    lowest = min(point.y or 0.0 for points in curves.values() for point in points)
+    x = number_axis("recall, %", (), percent=True, ends=(0, 1))
+    y = number_axis("precision, %", (), percent=True, ends=(min(lowest, 0.95), 1))
     title = "Precision and recall of relevance"
-    about = "A curve a model: precision against recall, over all labelled pairs. Higher is better. The numbers follow."
-    picture = drawing(
-        "precision recall", title, about, 280, plot(series, x, y, height=280, marks=8)
+    about = (
+        "A curve per model: precision against recall, over all labelled pairs. Higher is better."
+        " The numbers follow."
     )
+    shapes = line_chart(series, x, y, height=PRECISION_RECALL_HEIGHT, max_markers=8)
+    chart = svg_chart("precision recall", title, about, PRECISION_RECALL_HEIGHT, shapes)
     rows = (
-        (f"{recall:.0%}", *(_precision(points, recall) for points in curves.values()))
-        for recall in GRID
+        (f"{recall:.0%}", *(_precision_at(points, recall) for points in curves.values()))
+        for recall in RECALLS
     )
-    return join(
-        [
-            key(material),
-            element(
-                "div",
-                figure(title, picture, data_table(title, ("Recall", *map(foreign, curves)), rows)),
-                class_="figs",
-            ),
-        ]
-    )
+    table = data_table(title, ("Recall", *map(isolate, curves)), rows)
+    return join([series_key(data), element("div", figure(title, chart, table), class_="figs")])
 
 
-def _precision(points: Sequence[Point], recall: float) -> str:
+def _precision_at(points: Sequence[Point], recall: float) -> str:
     nearest = min(points, key=lambda point: abs(point.x - recall))
     return f"{100 * (nearest.y or 0.0):.1f} %"

@@ -1,4 +1,7 @@
-"""Sessions out of padded arrays: a row is a page, with an ad, a click (0 or 1) and perhaps a position in each slot. A batch at a time, in NumPy."""
+"""Sessions from padded arrays: a row is a page, with an ad and a click (0 or 1) in each slot.
+
+There may be a position in each slot too. A batch at a time, in NumPy.
+"""
 
 from __future__ import annotations
 
@@ -12,242 +15,228 @@ import pyarrow.compute as pc
 from pyarrow import types as kind_of
 
 from reclick.data.batch import Float64, Int64
-from reclick.logs.files.source import short
-from reclick.logs.formats.base import SESSIONS, Found
+from reclick.logs.files.source import SESSION_SCHEMA, abbreviate
+from reclick.logs.formats.base import NO_CLICK_ORDER_NOTE, ReadReport
+from reclick.logs.validation import reasons
 
-NO_ORDER = "clicks without an order, taken from the top down"
-SORTED = "slots not in the order of positions, sorted"
-FROM_ZERO = "positions from 0"
-GAP = "a gap in the positions, closed"
-NO_QUERY_ID = "no query in the log, all pages under one"
+SORTED_NOTE = "slots not in the order of positions, sorted"
+FROM_ZERO_NOTE = "positions from 0"
+GAP_NOTE = "a gap in the positions, closed"
+NO_QUERY_NOTE = "no query in the log, all pages under one"
 
-ONE_QUERY = (
-    "all"  # the query of every page where ids name a pair of query and ad, and no query is given
-)
-PADDING = "-1"  # an ad id that means: no ad
-LISTS = ("ads", "clicks", "positions", "mask")
+# The query of every page where ids name a pair of query and ad, and the log has no query
+ONE_QUERY = "all"
+PADDING_ID = "-1"  # an ad id that means: no ad
+LIST_COLUMNS = ("ads", "clicks", "positions", "mask")
 
-Bools = npt.NDArray[np.bool_]
-Faults = npt.NDArray[np.int8]  # [row] a place in FAULTS
+Bool = npt.NDArray[np.bool_]
+FaultCodes = npt.NDArray[np.int8]  # [row] an index into FAULTS
 
-# Why a row is bad: the reason, and the column that is shown.
-FINE, NULL_AD, BAD_CLICK, BAD_POSITION, CLICK_ON_PADDING, NO_ADS = range(6)
-FAULTS = (
+VALID, NULL_AD, BAD_CLICK, BAD_POSITION, CLICK_ON_PADDING, NO_ADS = range(6)
+FAULTS = (  # the reason, and the column to show
     ("", ""),
-    ("null ad", "ads"),
-    ("not readable", "clicks"),
-    ("not readable", "positions"),
-    ("click on an ad not shown", "clicks"),
-    ("no ads", "ads"),
+    (reasons.NULL_AD, "ads"),
+    (reasons.NOT_READABLE, "clicks"),
+    (reasons.NOT_READABLE, "positions"),
+    (reasons.CLICK_NOT_SHOWN, "clicks"),
+    (reasons.NO_ADS, "ads"),
 )
 
 
 @dataclass(slots=True)
-class Slots:
+class PaddedSlots:
     """The slots of a batch, row after row; all arrays are [slot]."""
 
     row: Int64
     ads: pa.Array
-    clicks: Float64  # nan where null
+    clicks: Float64  # NaN where null
     positions: Float64 | None
 
-    def take(self, places: Int64) -> Slots:
+    def take(self, index: Int64) -> PaddedSlots:
         """These slots, in this order."""
-        positions = None if self.positions is None else self.positions[places]
-        return Slots(
-            self.row[places], self.ads.take(pa.array(places)), self.clicks[places], positions
-        )
+        positions = None if self.positions is None else self.positions[index]
+        ads = self.ads.take(pa.array(index))
+        return PaddedSlots(self.row[index], ads, self.clicks[index], positions)
 
-    def follows(self) -> Bools:
-        """Whether the slot after this one is of the same row; one shorter than the others."""
+    def same_row_as_next(self) -> Bool:
+        """Whether the next slot is of the same row; one shorter than the other arrays."""
         return np.asarray(self.row[1:] == self.row[:-1])
 
 
-def to_sessions(batch: pa.RecordBatch, where: str, found: Found) -> pa.RecordBatch:
-    """Return the sessions of a batch; its bad rows are told to `found`.
+def to_sessions(batch: pa.RecordBatch, where: str, report: ReadReport) -> pa.RecordBatch:
+    """Return the sessions of a batch; its bad rows go to the report.
 
-    The columns are `number` (of the row, for messages), `ads` and `clicks`, and perhaps `query`, `session_id`, `positions`, `mask` and `n` (how many
-    slots are filled).
+    The columns are `number` (of the row, for messages), `ads` and `clicks`, and perhaps `query`,
+    `session_id`, `positions`, `mask` and `n` (how many slots are filled).
 
     >>> rows = {"number": [1], "query": ["shoes"], "ads": [[7, 8, -1]], "clicks": [[0, 1, 0]]}
-    >>> to_sessions(pa.RecordBatch.from_pydict(rows), "log", Found()).select(["query", "ads", "clicks"]).to_pylist()
+    >>> sessions = to_sessions(pa.RecordBatch.from_pydict(rows), "log", ReadReport())
+    >>> sessions.select(["query", "ads", "clicks"]).to_pylist()
     [{'query': 'shoes', 'ads': ['7', '8'], 'clicks': [2]}]
     """
-    batch = _whole_rows(batch, where, found)
+    batch = _drop_incomplete_rows(batch, where, report)
     fault = np.zeros(batch.num_rows, np.int8)
-    slots = _slots(batch)
-    padding = _padding(batch, slots, fault)
+    slots = _flatten_slots(batch)
+    padding = _find_padding(batch, slots, fault)
     _mark(fault, slots.row[padding & (np.nan_to_num(slots.clicks) != 0)], CLICK_ON_PADDING)
     if padding.any():
         slots = slots.take(np.flatnonzero(~padding))
-    slots, moved = _sorted(slots)
-    _check(slots, fault)
-    fault[(np.bincount(slots.row, minlength=len(fault)) == 0) & (fault == FINE)] = NO_ADS
-    _tell(fault, batch, where, found)
-    found.note(SORTED, int(np.count_nonzero(fault[moved] == FINE)))
+    slots, moved_rows = _sort_by_position(slots)
+    _check_slots(slots, fault)
+    fault[(np.bincount(slots.row, minlength=len(fault)) == 0) & (fault == VALID)] = NO_ADS
+    _report_faults(fault, batch, where, report)
+    report.add_note(SORTED_NOTE, int(np.count_nonzero(fault[moved_rows] == VALID)))
     if fault.any():
-        slots = slots.take(np.flatnonzero(fault[slots.row] == FINE))
-    return _built(batch, slots, fault == FINE, found)
+        slots = slots.take(np.flatnonzero(fault[slots.row] == VALID))
+    return _build_sessions(batch, slots, fault == VALID, report)
 
 
-def _whole_rows(batch: pa.RecordBatch, where: str, found: Found) -> pa.RecordBatch:
+def _drop_incomplete_rows(batch: pa.RecordBatch, where: str, report: ReadReport) -> pa.RecordBatch:
     """The rows with a query, with ads, and with lists of one length."""
-    lengths = {name: _lengths(batch.column(name)) for name in LISTS if name in batch.schema.names}
+    names = [name for name in LIST_COLUMNS if name in batch.schema.names]
+    lengths = {name: _list_lengths(batch.column(name)) for name in names}
     empty = lengths["ads"] < 1
     unequal = np.any([length != lengths["ads"] for length in lengths.values()], axis=0)
     no_query = np.zeros(batch.num_rows, np.bool_)
     if "query" in batch.schema.names:
-        no_query = np.asarray(pc.equal(_text(batch.column("query")), "").fill_null(True))
-    numbers = batch.column("number")
-    for row in np.flatnonzero(no_query | empty | unequal):
-        reason = "no query" if no_query[row] else "no ads" if empty[row] else "not readable"
-        found.bad(reason, where, numbers[row].as_py(), _told(batch, lengths, int(row), reason))
-    good = ~(no_query | empty | unequal)
-    return batch if good.all() else batch.filter(pa.array(good))
+        no_query = np.asarray(pc.equal(_to_text(batch.column("query")), "").fill_null(True))
+    bad = no_query | empty | unequal
+    for row in np.flatnonzero(bad).tolist():
+        if no_query[row]:
+            reason, got = reasons.NO_QUERY, _show(batch, "query", row)
+        elif empty[row]:
+            reason, got = reasons.NO_ADS, "an empty page"
+        else:
+            sizes = {name: length[row] for name, length in lengths.items()}
+            listed = (f"{name} {'null' if size < 0 else size}" for name, size in sizes.items())
+            reason, got = reasons.NOT_READABLE, f"lists of unequal length: {', '.join(listed)}"
+        report.add_bad_row(reason, where, batch.column("number")[row].as_py(), got)
+    return batch.filter(pa.array(~bad)) if bad.any() else batch
 
 
-def _told(batch: pa.RecordBatch, lengths: dict[str, Int64], row: int, reason: str) -> str:
-    if reason == "not readable":
-        return "lists of unequal length: " + ", ".join(
-            f"{name} {'null' if length[row] < 0 else length[row]}"
-            for name, length in lengths.items()
-        )
-    return _shown(batch, "query", row) if reason == "no query" else "an empty page"
-
-
-def _lengths(lists: pa.Array) -> Int64:
+def _list_lengths(lists: pa.Array) -> Int64:
     return np.asarray(pc.list_value_length(lists).cast(pa.int64()).fill_null(-1))
 
 
-def _slots(batch: pa.RecordBatch) -> Slots:
-    row = np.repeat(np.arange(batch.num_rows), _lengths(batch.column("ads")))
-    positions = _numbers(batch, "positions") if "positions" in batch.schema.names else None
-    return Slots(
-        row, _text(pc.list_flatten(batch.column("ads"))), _numbers(batch, "clicks"), positions
-    )
+def _flatten_slots(batch: pa.RecordBatch) -> PaddedSlots:
+    row = np.repeat(np.arange(batch.num_rows), _list_lengths(batch.column("ads")))
+    positions = _flat_numbers(batch, "positions") if "positions" in batch.schema.names else None
+    ads = _to_text(pc.list_flatten(batch.column("ads")))
+    return PaddedSlots(row, ads, _flat_numbers(batch, "clicks"), positions)
 
 
-def _numbers(batch: pa.RecordBatch, name: str) -> Float64:
+def _flat_numbers(batch: pa.RecordBatch, name: str) -> Float64:
     flat = pc.list_flatten(batch.column(name))
-    if kind_of.is_float16(flat.type):  # Arrow casts none of these
+    if kind_of.is_float16(flat.type):  # which Arrow cannot cast
         return np.asarray(flat.to_numpy(zero_copy_only=False), np.float64)
     return np.asarray(flat.cast(pa.float64()).fill_null(float("nan")))
 
 
-def _padding(batch: pa.RecordBatch, slots: Slots, fault: Faults) -> Bools:
-    """Which slots are padding, as told by `mask`, else by `n`, else by the slots at the end of a row that have no ad or no position."""
+def _find_padding(batch: pa.RecordBatch, slots: PaddedSlots, fault: FaultCodes) -> Bool:
+    """Which slots are padding: by `mask`, else by `n`, else by the last slots without an ad."""
     if "mask" in batch.schema.names:
-        return ~(_numbers(batch, "mask") > 0)
-    lengths = _lengths(batch.column("ads"))
-    place = np.arange(len(slots.row)) - np.repeat(
-        _offsets(lengths)[:-1], lengths
-    )  # within the row, from 0
+        return ~(_flat_numbers(batch, "mask") > 0)
+    lengths = _list_lengths(batch.column("ads"))
+    index = np.arange(len(slots.row)) - np.repeat(_to_starts(lengths)[:-1], lengths)  # in the row
     if "n" in batch.schema.names:
-        return np.asarray(
-            place >= np.asarray(batch.column("n").cast(pa.float64()).fill_null(0))[slots.row]
-        )
-    no_ad = np.asarray(pc.equal(slots.ads, PADDING).fill_null(True))
+        filled = np.asarray(batch.column("n").cast(pa.float64()).fill_null(0))
+        return np.asarray(index >= filled[slots.row])
+    no_ad = np.asarray(pc.equal(slots.ads, PADDING_ID).fill_null(True))
     padding = no_ad
     if slots.positions is not None:
-        padding = (
-            no_ad | (slots.positions < 0) | ((slots.positions == 0) & (place > 0))
-        )  # a page that begins with 0 counts from 0
-    amid = padding[:-1] & ~padding[1:] & slots.follows()
-    _mark(fault, slots.row[:-1][amid & no_ad[:-1]], NULL_AD)
-    _mark(fault, slots.row[:-1][amid], BAD_POSITION)
+        # A page whose first position is 0 counts from 0.
+        padding = no_ad | (slots.positions < 0) | ((slots.positions == 0) & (index > 0))
+    before_ad = padding[:-1] & ~padding[1:] & slots.same_row_as_next()
+    _mark(fault, slots.row[:-1][before_ad & no_ad[:-1]], NULL_AD)
+    _mark(fault, slots.row[:-1][before_ad], BAD_POSITION)
     return np.asarray(padding)
 
 
-def _sorted(slots: Slots) -> tuple[Slots, Int64]:
+def _sort_by_position(slots: PaddedSlots) -> tuple[PaddedSlots, Int64]:
     """The slots of each row by position, and the rows that were in another order."""
     if slots.positions is None:
         return slots, np.zeros(0, np.int64)
-    moved = np.unique(slots.row[:-1][slots.follows() & (np.diff(slots.positions) < 0)])
-    return slots.take(np.lexsort((slots.positions, slots.row))) if len(moved) else slots, moved
+    falls = slots.same_row_as_next() & (np.diff(slots.positions) < 0)
+    rows = np.unique(slots.row[:-1][falls])
+    if not len(rows):
+        return slots, rows
+    return slots.take(np.lexsort((slots.positions, slots.row))), rows
 
 
-def _check(slots: Slots, fault: Faults) -> None:
+def _check_slots(slots: PaddedSlots, fault: FaultCodes) -> None:
     _mark(fault, slots.row[np.asarray(pc.equal(slots.ads, "").fill_null(True))], NULL_AD)
     _mark(fault, slots.row[(slots.clicks != 0) & (slots.clicks != 1)], BAD_CLICK)
     if slots.positions is not None:
-        _mark(
-            fault,
-            slots.row[
-                ~np.isfinite(slots.positions) | (slots.positions != np.floor(slots.positions))
-            ],
-            BAD_POSITION,
-        )
-        _mark(
-            fault, slots.row[:-1][slots.follows() & (np.diff(slots.positions) == 0)], BAD_POSITION
-        )
+        whole = np.isfinite(slots.positions) & (slots.positions == np.floor(slots.positions))
+        _mark(fault, slots.row[~whole], BAD_POSITION)
+        equal = slots.same_row_as_next() & (np.diff(slots.positions) == 0)
+        _mark(fault, slots.row[:-1][equal], BAD_POSITION)
 
 
-def _mark(fault: Faults, rows: Int64, kind: int) -> None:
+def _mark(fault: FaultCodes, rows: Int64, code: int) -> None:
     """Give these rows a fault; the first one of a row stays."""
-    fault[rows[fault[rows] == FINE]] = kind
+    fault[rows[fault[rows] == VALID]] = code
 
 
-def _tell(fault: Faults, batch: pa.RecordBatch, where: str, found: Found) -> None:
-    for row in np.flatnonzero(fault):
+def _report_faults(
+    fault: FaultCodes, batch: pa.RecordBatch, where: str, report: ReadReport
+) -> None:
+    for row in np.flatnonzero(fault).tolist():
         reason, column = FAULTS[fault[row]]
-        found.bad(
-            reason,
-            where,
-            batch.column("number")[row].as_py(),
-            f"{column} {_shown(batch, column, int(row))}",
-        )
+        got = f"{column} {_show(batch, column, row)}"
+        report.add_bad_row(reason, where, batch.column("number")[row].as_py(), got)
 
 
-def _shown(batch: pa.RecordBatch, column: str, row: int) -> str:
+def _show(batch: pa.RecordBatch, column: str, row: int) -> str:
     try:
-        return short(batch.column(column)[row].as_py())
+        return abbreviate(batch.column(column)[row].as_py())
     except UnicodeDecodeError:
         return "text that is not UTF-8"
 
 
-def _built(batch: pa.RecordBatch, slots: Slots, good: Bools, found: Found) -> pa.RecordBatch:
+def _build_sessions(
+    batch: pa.RecordBatch, slots: PaddedSlots, good: Bool, report: ReadReport
+) -> pa.RecordBatch:
     rows = int(np.count_nonzero(good))
     lengths = np.bincount(slots.row, minlength=len(good))[good]
-    page = _offsets(lengths)
-    _note_positions(slots, page, found)
+    page = _to_starts(lengths)
+    _note_positions(slots, page, report)
     clicked = slots.clicks == 1
-    clicks = np.bincount(slots.row[clicked], minlength=len(good))[good]
-    found.note(NO_ORDER, int(np.count_nonzero(clicks > 1)))
+    num_clicks = np.bincount(slots.row[clicked], minlength=len(good))[good]
+    report.add_note(NO_CLICK_ORDER_NOTE, int(np.count_nonzero(num_clicks > 1)))
     position = np.arange(1, len(slots.row) + 1) - np.repeat(page[:-1], lengths)
-    kept = batch if rows == len(good) else batch.filter(pa.array(good))
-    if "query" not in batch.schema.names:
-        found.note(NO_QUERY_ID, rows)
+    batch = batch if rows == len(good) else batch.filter(pa.array(good))
+    clicks = pa.array(_to_starts(num_clicks), pa.int32())
     columns: dict[str, Any] = {
-        "query": _text(kept.column("query"))
-        if "query" in kept.schema.names
-        else pa.repeat(ONE_QUERY, rows),
         "ads": pa.ListArray.from_arrays(pa.array(page, pa.int32()), slots.ads),
-        "clicks": pa.ListArray.from_arrays(
-            pa.array(_offsets(clicks), pa.int32()), pa.array(position[clicked], pa.int32())
-        ),
+        "clicks": pa.ListArray.from_arrays(clicks, pa.array(position[clicked], pa.int32())),
     }
-    if "session_id" in kept.schema.names:
-        columns["session_id"] = _text(kept.column("session_id"))
-    return pa.RecordBatch.from_arrays(
-        [columns.get(field.name, pa.nulls(rows, field.type)) for field in SESSIONS], schema=SESSIONS
-    )
+    for name in ("query", "session_id"):
+        if name in batch.schema.names:
+            columns[name] = _to_text(batch.column(name))
+    if "query" not in columns:
+        report.add_note(NO_QUERY_NOTE, rows)
+        columns["query"] = pa.repeat(ONE_QUERY, rows)
+    arrays = [columns.get(each.name, pa.nulls(rows, each.type)) for each in SESSION_SCHEMA]
+    return pa.RecordBatch.from_arrays(arrays, schema=SESSION_SCHEMA)
 
 
-def _note_positions(slots: Slots, page: Int64, found: Found) -> None:
+def _note_positions(slots: PaddedSlots, page: Int64, report: ReadReport) -> None:
     if slots.positions is None or not len(slots.row):
         return
     first, last = slots.positions[page[:-1]], slots.positions[page[1:] - 1]
-    found.note(FROM_ZERO, int(np.count_nonzero(first == 0)))
-    found.note(GAP, int(np.count_nonzero((first > 1) | (last - first >= np.diff(page)))))
+    report.add_note(FROM_ZERO_NOTE, int(np.count_nonzero(first == 0)))
+    has_gap = (first > 1) | (last - first >= np.diff(page))
+    report.add_note(GAP_NOTE, int(np.count_nonzero(has_gap)))
 
 
-def _offsets(lengths: Int64) -> Int64:
+def _to_starts(lengths: Int64) -> Int64:
     return np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths)])
 
 
-def _text(ids: pa.Array) -> pa.Array:
-    """The ids as text; fractions are none."""
-    if kind_of.is_floating(ids.type):  # whole numbers, written so to make room for a null
+def _to_text(ids: pa.Array) -> pa.Array:
+    """The ids as text; fractions become null."""
+    if kind_of.is_floating(ids.type):  # whole numbers, written so to allow for nulls
         whole = pc.and_(pc.equal(pc.floor(ids), ids), pc.less(pc.abs(ids), 2.0**53))
         ids = pc.if_else(whole, ids, None).cast(pa.int64())
     return ids.cast(pa.string())

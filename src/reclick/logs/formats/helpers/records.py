@@ -1,79 +1,85 @@
-"""Records with named, perhaps nested fields, wherever a log puts them and however it writes them: as flat Arrow tables."""
+"""Records with named, perhaps nested fields as flat Arrow tables; and such records from Parquet."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.parquet as pq
 from pyarrow import types as kind_of
 
 from reclick.data.batch import Int64
 from reclick.data.schema import IDS, TEXT, is_ids, is_number, is_string, is_text
 from reclick.errors import LogError
-from reclick.logs.formats.helpers.json_extract import Keys
+from reclick.logs.files.log_file import LogFile
+from reclick.logs.files.parquet import damaged_parquet_error
+from reclick.logs.formats.base import BATCH_SESSIONS, ReadReport
 from reclick.logs.timestamps import TIME, as_times
+from reclick.runtime.filesystem import arrow_input, as_path
 
-WHOLE, WHEN, THERE = (
-    "a whole number",
-    "a time",
-    "an object",
-)  # THERE: whether an object stands there, whatever is in it
-ARROW = {
+KeyPath = tuple[str, ...]  # the keys that lead to a value
+
+# Kinds of fields, as messages name them. PRESENT: whether there is an object, whatever it holds.
+WHOLE_NUMBER, TIMESTAMP, PRESENT = "a whole number", "a time", "an object"
+PARSED_KINDS = (WHOLE_NUMBER, TIMESTAMP)  # of which a value may be unreadable
+FIELD_TYPES = {
     TEXT: pa.string(),
     IDS: pa.list_(pa.string()),
-    WHOLE: pa.int64(),
-    WHEN: TIME,
-    THERE: pa.bool_(),
+    WHOLE_NUMBER: pa.int64(),
+    TIMESTAMP: TIME,
+    PRESENT: pa.bool_(),
 }
 
 
 @dataclass(frozen=True, slots=True)
-class Field:
-    """A value of a record: its name here, its kind, and where it may stand; the first place that has a value counts.
+class RecordField:
+    """A field of a record: its name here, its kind, and the paths it may have in a log.
 
-    A place is the keys that lead there. A name with dots, as exports write it, is one key.
+    The first path that has a value counts. A name with dots, as exports write it, is one key.
     """
 
     name: str
     kind: str
-    places: tuple[Keys, ...]
+    paths: tuple[KeyPath, ...]
 
 
-def nested(*keys: str) -> tuple[Keys, ...]:
-    """The places of a nested value: nested, or flat under a name with dots.
+def nested_or_flat(*keys: str) -> tuple[KeyPath, ...]:
+    """The paths of a nested value: nested, or flat under a name with dots.
 
-    >>> nested("position", "ordinal")
+    >>> nested_or_flat("position", "ordinal")
     (('position', 'ordinal'), ('position.ordinal',))
     """
     return keys, (".".join(keys),)
 
 
-def pick(batch: pa.RecordBatch, fields: Sequence[Field], where: str) -> pa.Table:
-    """The fields of some records, a column each; empty text is null.
+def select_fields(batch: pa.RecordBatch, fields: Sequence[RecordField], where: str) -> pa.Table:
+    """The fields of records, a column each; empty text is null.
 
     >>> events = pa.RecordBatch.from_pydict({"object": [{"id": 7}, None], "id": [None, "b"]})
-    >>> pick(events, [Field("ad", TEXT, (("object", "id"), ("id",)))], "table").to_pydict()
+    >>> ad = RecordField("ad", TEXT, (("object", "id"), ("id",)))
+    >>> select_fields(events, [ad], "table").to_pydict()
     {'ad': ['7', 'b']}
     """
-    return pa.table({field.name: _column(batch, field, where) for field in fields})
+    return pa.table({field.name: _select_field(batch, field, where) for field in fields})
 
 
-def numbered(records: pa.Table, numbers: Int64) -> pa.Table:
+def add_numbers(records: pa.Table, numbers: Int64) -> pa.Table:
     """The records with their numbers in the file as one more column."""
     return records.append_column("number", pa.array(numbers, pa.int64()))
 
 
-def whole_numbers(values: pa.Array) -> pa.Array:
+def to_whole_numbers(values: pa.Array) -> pa.Array:
     """Return numbers, or text that holds some, as whole numbers; null where a value is none.
 
-    >>> whole_numbers(pa.array(["3", "4.0", "2.5", "top"])).to_pylist()
+    >>> to_whole_numbers(pa.array(["3", "4.0", "2.5", "top"])).to_pylist()
     [3, 4, None, None]
     """
     if is_string(values.type):
-        values = _from_text(values)
+        values = _parse_floats(values)
     if kind_of.is_floating(values.type) or kind_of.is_decimal(values.type):
         numbers = values.cast(pa.float64())
         whole = pc.and_(pc.equal(numbers, pc.floor(numbers)), pc.less(pc.abs(numbers), 2.0**53))
@@ -81,70 +87,170 @@ def whole_numbers(values: pa.Array) -> pa.Array:
     return values.cast(pa.int64())
 
 
-def text(values: pa.Array) -> pa.Array:
+def to_text(values: pa.Array) -> pa.Array:
     """Return text or whole-number ids as text, and null for empty text."""
     if kind_of.is_dictionary(values.type):
         values = values.dictionary_decode()
-    if kind_of.is_floating(values.type):  # as ids beside nulls come from pandas
+    if kind_of.is_floating(values.type):  # as ids with nulls come from pandas
         values = values.cast(pa.int64())
     values = values.cast(pa.string())
     empty = pc.equal(values, "")
     return pc.if_else(empty, None, values) if pc.any(empty).as_py() else values
 
 
-def _from_text(values: pa.Array) -> pa.Array:
+# ---- values that cannot be parsed: kept as written, for the reader of a format to report
+
+
+def unparsed_column(name: str) -> str:
+    """The name of the column with the unreadable values of a field."""
+    return f"{name} as written"
+
+
+def add_unparsed(records: pa.Table, written: Mapping[str, Sequence[pa.Array]]) -> pa.Table:
+    """The records with one more column for each parsed field: its values that are unreadable.
+
+    `written` holds the values of each field as written, one array per path.
+    """
+    for name, values in written.items():
+        unparsed = find_unparsed(values, records[name])
+        records = records.append_column(unparsed_column(name), unparsed)
+    return records
+
+
+def find_unparsed(written: Sequence[pa.Array], parsed: pa.ChunkedArray) -> pa.Array:
+    """The text of values that could not be parsed; null where one was, or nothing was written.
+
+    >>> parsed = pa.chunked_array([[3, None, None, None]])
+    >>> find_unparsed([pa.array(["3", "top", "", None])], parsed).to_pylist()
+    [None, 'top', '', None]
+    """
+    filled = [_nan_to_null(values) for values in written if values.null_count < len(values)]
+    if not filled or _count_any_valid(filled) == len(parsed) - parsed.null_count:  # nearly always
+        return pa.nulls(len(parsed), pa.string())
+    texts = [values.cast(pa.string()) for values in filled]
+    not_empty = [pc.if_else(pc.equal(text, ""), None, text) for text in texts]
+    return pc.if_else(parsed.combine_chunks().is_null(), pc.coalesce(*not_empty, *texts), None)
+
+
+def _count_any_valid(columns: Sequence[pa.Array]) -> int:
+    """In how many rows any of the columns has a value."""
+    if len(columns) == 1:
+        return int(len(columns[0]) - columns[0].null_count)
+    return int(pc.sum(reduce(pc.or_, [values.is_valid() for values in columns])).as_py())
+
+
+def _nan_to_null(values: pa.Array) -> pa.Array:
+    """The values; NaN in a column of numbers is how some write null."""
+    if not kind_of.is_floating(values.type):
+        return values
+    return pc.if_else(pc.is_nan(values), None, values)
+
+
+# ---- Parquet
+
+
+def read_parquet_batches(
+    file: LogFile, report: ReadReport, choose_columns: Callable[[pq.ParquetFile], list[str]]
+) -> Iterator[tuple[int, pa.RecordBatch]]:
+    """The batches of a file, each with the number of its first row, from 1.
+
+    `choose_columns` returns the columns to read, or the leaves of nested ones.
+    """
+    if not file.is_parquet:
+        raise LogError(
+            f"{file.where} is not a Parquet file, which this format is read from. "
+            "Export the log as Parquet."
+        )
+    if file.member is not None:
+        raise LogError(
+            f"{file.where} is Parquet inside an archive, which cannot be read in place. Unpack it."
+        )
+    first, size = 1, as_path(file.path).stat().st_size
+    try:
+        with pq.ParquetFile(arrow_input(file.path), pre_buffer=False) as source:
+            columns = choose_columns(source)
+            for batch in source.iter_batches(BATCH_SESSIONS, columns=columns):
+                yield first, batch
+                first += batch.num_rows
+                report.advance(size * batch.num_rows // source.metadata.num_rows)
+    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
+        raise damaged_parquet_error(file.where, error) from error
+
+
+def read_parquet_records(
+    file: LogFile, fields: Sequence[RecordField], report: ReadReport
+) -> Iterator[pa.Table]:
+    """The records of a file, with unparsed values, and with their row numbers as `number`."""
+    names = [".".join(path) for field in fields for path in field.paths]
+    parsed_fields = [field for field in fields if field.kind in PARSED_KINDS]
+    for first, batch in read_parquet_batches(file, report, lambda _: names):
+        written = {
+            field.name: [
+                values for path in field.paths if (values := _get_path(batch, path)) is not None
+            ]
+            for field in parsed_fields
+        }
+        records = add_unparsed(select_fields(batch, fields, file.where), written)
+        yield add_numbers(records, np.arange(first, first + batch.num_rows))
+
+
+# ---- one field
+
+
+def _parse_floats(values: pa.Array) -> pa.Array:
     try:
         return values.cast(pa.float64())
     except pa.ArrowInvalid:
-        number = pc.match_substring_regex(values, r"^\s*-?\d{1,15}(\.0*)?\s*$")
-        return pc.utf8_trim_whitespace(pc.if_else(number, values, None)).cast(pa.float64())
+        is_number_text = pc.match_substring_regex(values, r"^\s*-?\d{1,15}(\.0*)?\s*$")
+        numbers = pc.utf8_trim_whitespace(pc.if_else(is_number_text, values, None))
+        return numbers.cast(pa.float64())
 
 
-def _column(batch: pa.RecordBatch, field: Field, where: str) -> pa.Array:
-    given = [
-        _as_kind(values, field, where)
-        for keys in field.places
-        if (values := _at(batch, keys)) is not None
+def _select_field(batch: pa.RecordBatch, field: RecordField, where: str) -> pa.Array:
+    columns = [
+        _convert(values, field, where)
+        for path in field.paths
+        if (values := _get_path(batch, path)) is not None
     ]
-    if field.kind == THERE:
-        return reduce(pc.or_, given, pa.repeat(False, batch.num_rows))
-    filled = [values for values in given if values.null_count < len(values)]
+    if field.kind == PRESENT:
+        return reduce(pc.or_, columns, pa.repeat(False, batch.num_rows))
+    filled = [values for values in columns if values.null_count < len(values)]
     if not filled:
-        return pa.nulls(batch.num_rows, ARROW[field.kind])
+        return pa.nulls(batch.num_rows, FIELD_TYPES[field.kind])
     return filled[0] if len(filled) == 1 or filled[0].null_count == 0 else pc.coalesce(*filled)
 
 
-def _at(batch: pa.RecordBatch, keys: Keys) -> pa.Array | None:
-    if keys[0] not in batch.schema.names:
+def _get_path(batch: pa.RecordBatch, path: KeyPath) -> pa.Array | None:
+    if path[0] not in batch.schema.names:
         return None
-    values = batch.column(keys[0])
-    for key in keys[1:]:
+    values = batch.column(path[0])
+    for key in path[1:]:
         if not kind_of.is_struct(values.type) or values.type.get_field_index(key) < 0:
             return None
         values = pc.struct_field(values, key)
     return values
 
 
-def _as_kind(values: pa.Array, field: Field, where: str) -> pa.Array:
-    accepts, convert = KINDS[field.kind]
+def _convert(values: pa.Array, field: RecordField, where: str) -> pa.Array:
+    accepts, convert = FIELD_CONVERTERS[field.kind]
     if not accepts(values.type):
         raise LogError(
-            f"{field.name} in {where}: expected {field.kind}, got {values.type}. Is the log of this format?"
+            f"{field.name} in {where}: expected {field.kind}, got {values.type}. "
+            "Is the log in this format?"
         )
     return convert(values)
 
 
-def _is_time(got: pa.DataType) -> bool:
-    return (
-        is_string(got) or is_number(got) or kind_of.is_temporal(got) or kind_of.is_dictionary(got)
-    )
+def _may_be_time(kind: pa.DataType) -> bool:
+    is_temporal = kind_of.is_temporal(kind) or kind_of.is_dictionary(kind)
+    return is_temporal or is_string(kind) or is_number(kind)
 
 
 Accepts = Callable[[pa.DataType], bool]
-KINDS: dict[str, tuple[Accepts, Callable[[pa.Array], pa.Array]]] = {
-    TEXT: (lambda got: is_text(got) or kind_of.is_floating(got), text),
-    IDS: (is_ids, lambda values: values.cast(ARROW[IDS])),
-    WHOLE: (lambda got: is_number(got) or is_string(got), whole_numbers),
-    WHEN: (_is_time, as_times),
-    THERE: (lambda got: kind_of.is_struct(got) or is_string(got), pc.is_valid),
+FIELD_CONVERTERS: dict[str, tuple[Accepts, Callable[[pa.Array], pa.Array]]] = {
+    TEXT: (lambda kind: is_text(kind) or kind_of.is_floating(kind), to_text),
+    IDS: (is_ids, lambda values: values.cast(FIELD_TYPES[IDS])),
+    WHOLE_NUMBER: (lambda kind: is_number(kind) or is_string(kind), to_whole_numbers),
+    TIMESTAMP: (_may_be_time, as_times),
+    PRESENT: (lambda kind: kind_of.is_struct(kind) or is_string(kind), pc.is_valid),
 }

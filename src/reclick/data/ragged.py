@@ -1,0 +1,111 @@
+"""Ragged arrays: runs of any length laid end to end, with the offset at which each starts.
+
+Run i is `values[starts[i]:starts[i + 1]]`, as in Arrow, so there is one more start than runs.
+"""
+
+from __future__ import annotations
+
+from typing import Any, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from reclick.runtime.jit import kernel
+
+Int32 = npt.NDArray[np.int32]
+Int64 = npt.NDArray[np.int64]
+UInt64 = npt.NDArray[np.uint64]
+Float64 = npt.NDArray[np.float64]
+Bool = npt.NDArray[np.bool_]
+Array = TypeVar("Array", bound=npt.NDArray[Any])
+
+
+def starts_from_sizes(sizes: npt.ArrayLike) -> Int64:
+    """Where each run starts, and where the last one ends.
+
+    >>> starts_from_sizes([2, 0, 3])
+    array([0, 2, 2, 5])
+    """
+    sizes = np.asarray(sizes)
+    starts = np.zeros(len(sizes) + 1, np.int64)
+    np.add.accumulate(sizes, out=starts[1:])
+    return starts
+
+
+def positions_in_runs(starts: Int64) -> Int64:
+    """The position of each element in its run, from 0.
+
+    >>> positions_in_runs(np.array([0, 2, 2, 5]))
+    array([0, 1, 0, 1, 2])
+    """
+    first = np.repeat(starts[:-1], np.diff(starts))
+    return np.asarray(np.arange(starts[0], starts[-1]) - first)
+
+
+def run_of_elements(starts: Int64) -> Int64:
+    """The run of each element.
+
+    >>> run_of_elements(np.array([0, 2, 2, 5]))
+    array([0, 0, 2, 2, 2])
+    """
+    return np.repeat(np.arange(len(starts) - 1), np.diff(starts))
+
+
+def slice_runs(values: Array, starts: Int64, first: int, last: int) -> tuple[Array, Int64]:
+    """Runs first … last − 1 and their starts; nothing is copied but the starts.
+
+    >>> slice_runs(np.array([7, 8, 9]), np.array([0, 1, 3]), 1, 2)
+    (array([8, 9]), array([0, 2]))
+    """
+    chosen = starts[first : last + 1]
+    return values[chosen[0] : chosen[-1]], chosen - chosen[0]
+
+
+def take_runs(values: Int32, starts: Int64, chosen: Int64) -> tuple[Int32, Int64]:
+    """The chosen runs end to end, and their starts.
+
+    >>> take_runs(np.array([7, 8, 9], np.int32), np.array([0, 1, 3]), np.array([1, 0]))
+    (array([8, 9, 7], dtype=int32), array([0, 2, 3]))
+    """
+    taken = starts_from_sizes(starts[chosen + 1] - starts[chosen])
+    out = np.empty(taken[-1], np.int32)
+    _copy_runs(read_only(values), read_only(starts), read_only(chosen), taken, out)
+    return out, taken
+
+
+def run_indices(starts: Int64, chosen: Int64) -> tuple[Int64, Int64]:
+    """The indices of the elements of the chosen runs, run after run, and the starts of these.
+
+    >>> run_indices(np.array([0, 1, 3]), np.array([1, 0]))
+    (array([1, 2, 0]), array([0, 2, 3]))
+    """
+    sizes = starts[chosen + 1] - starts[chosen]
+    taken = starts_from_sizes(sizes)
+    return np.repeat(starts[chosen] - taken[:-1], sizes) + np.arange(taken[-1]), taken
+
+
+def sum_runs(values: Array, starts: Int64) -> Array:
+    """The sum of each run; unsigned integers wrap around.
+
+    >>> sum_runs(np.array([1, 2, 3]), np.array([0, 2, 2, 3]))
+    array([3, 0, 3])
+    """
+    total = np.concatenate([np.zeros(1, values.dtype), np.cumsum(values, dtype=values.dtype)])
+    return np.asarray(np.diff(total[starts]))  # type: ignore[return-value]
+
+
+def read_only(array: Array) -> Array:
+    """A view that cannot be written to. Kernels that only read get this: they compile once."""
+    if not array.flags.writeable:
+        return array
+    view = array.view()
+    view.flags.writeable = False
+    return view
+
+
+@kernel
+def _copy_runs(values: Int32, starts: Int64, chosen: Int64, taken: Int64, out: Int32) -> None:
+    for new in range(len(chosen)):
+        start = starts[chosen[new]]
+        for i in range(taken[new + 1] - taken[new]):
+            out[taken[new] + i] = values[start + i]

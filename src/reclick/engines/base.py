@@ -1,0 +1,78 @@
+"""The contract of an engine: the same answers from every engine, wherever the data is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Protocol, Self, TypeVar
+
+import pyarrow as pa
+
+from reclick.data.batch import SessionBatch
+from reclick.data.counts import Counts
+from reclick.data.grouped_sessions import GroupedSessions
+
+
+class Log(Protocol):
+    """What an engine needs of a log: `SessionLog`, or something that passes its batches on."""
+
+    @property
+    def name(self) -> str:
+        """A short description for messages."""
+
+    def batches(self, *, with_rows: bool = False) -> Iterator[SessionBatch]:
+        """The clean sessions in row order."""
+
+    def require_rows(self) -> None:
+        """Raise when the last pass left no row."""
+
+
+class Additive(Protocol):
+    """What adds up over blocks: a monoid."""
+
+    def __add__(self, other: Self) -> Self: ...
+
+
+ParametersT = TypeVar("ParametersT")
+BlockT = TypeVar("BlockT")
+NewBlockT = TypeVar("NewBlockT")
+SumT = TypeVar("SumT", bound=Additive)
+
+
+class Engine(Protocol):
+    """Where logs are reduced, and where the blocks of an iterative fit are.
+
+    A step and its parameters must pickle: steps are functions of a module, with the parameters as
+    their first argument, so that an engine may run them in another process.
+    """
+
+    @property
+    def n_blocks(self) -> int:
+        """How many blocks the grouped sessions of a fit should be cut into."""
+
+    def count(self, log: Log) -> Counts:
+        """The counts of a log."""
+
+    def group(self, log: Log) -> GroupedSessions:
+        """The distinct sessions of a log."""
+
+    def prepare(
+        self, function: Callable[[BlockT], NewBlockT], blocks: Sequence[BlockT]
+    ) -> Sequence[NewBlockT]:
+        """function(block) of every block, to be reduced many times."""
+
+    def reduce(
+        self,
+        step: Callable[[ParametersT, BlockT], SumT],
+        parameters: ParametersT,
+        blocks: Sequence[BlockT],
+    ) -> SumT:
+        """Σ step(parameters, block) over the blocks, in their order."""
+
+    def map(
+        self,
+        function: Callable[[pa.RecordBatch], pa.RecordBatch],
+        log: Log,
+        target: str | Path,
+    ) -> int:
+        """Write function(rows) of all rows of a log to a Parquet file; how many rows it has."""

@@ -1,0 +1,89 @@
+-- Counts and grouped sessions in SQL. The view `session` is the log: session (its number in the
+-- log), query, ads, clicks (positions from 1, each once), weight. Tables are created in order, so
+-- that the rowid of a query, an ad, a click list or a pair is its code in the canonical order.
+-- A statement joins, groups or sorts, not two of them: so it needs little memory before it spills.
+
+-- name: query
+CREATE TABLE query AS
+SELECT query AS text FROM session WHERE weight > 0 GROUP BY query ORDER BY query;
+
+-- name: ad
+CREATE TABLE ad AS
+SELECT text FROM (SELECT unnest(ads) AS text FROM session WHERE weight > 0)
+GROUP BY text ORDER BY text;
+
+-- name: sequence
+CREATE TABLE sequence AS
+SELECT clicks FROM session WHERE weight > 0 GROUP BY clicks ORDER BY clicks;
+
+-- name: length
+CREATE TABLE length AS
+SELECT len(ads) AS ads, len(clicks) AS clicks, sum(weight) AS sessions
+FROM session WHERE weight > 0 GROUP BY ALL;
+
+-- name: page
+CREATE TABLE page AS
+SELECT session, query.rowid::INTEGER AS query, ads, clicks, weight
+FROM session JOIN query ON query.text = session.query;
+
+-- name: visit_total
+CREATE TABLE visit_total AS
+SELECT query, clicks, sum(weight) AS sessions FROM page WHERE weight > 0 GROUP BY query, clicks;
+
+-- name: visit
+CREATE TABLE visit AS
+SELECT query, sequence.rowid::INTEGER AS sequence, sessions
+FROM visit_total JOIN sequence USING (clicks) ORDER BY query, sequence.rowid;
+DROP TABLE visit_total;
+
+-- name: impression
+CREATE TABLE impression AS
+WITH each AS (
+    SELECT query, unnest(ads) AS text, unnest(range(1, len(ads) + 1)) AS position, clicks, weight
+    FROM page WHERE weight > 0
+), coded AS (
+    SELECT query, ad.rowid::INTEGER AS ad, position, clicks, weight FROM each JOIN ad USING (text)
+)
+SELECT query, ad, weight,
+    if(list_contains(clicks, position), weight, 0) AS clicks,
+    if(clicks[-1] = position, weight, 0) AS last_clicks
+FROM coded;
+
+-- name: pair_total
+CREATE TABLE pair_total AS
+SELECT query, ad, sum(weight) AS impressions, sum(clicks) AS clicks,
+    coalesce(sum(last_clicks), 0) AS last_clicks
+FROM impression GROUP BY query, ad;
+DROP TABLE impression;
+
+-- name: pair
+CREATE TABLE pair AS FROM pair_total ORDER BY query, ad;
+DROP TABLE pair_total;
+
+-- name: distinct_total
+CREATE TABLE distinct_total AS
+SELECT query, ads, clicks, sum(weight) AS weight, min(session) AS first
+FROM page GROUP BY query, ads, clicks HAVING sum(weight) > 0;
+DROP TABLE page;
+
+-- name: distinct_session
+CREATE TABLE distinct_session AS FROM distinct_total ORDER BY query, first;
+DROP TABLE distinct_total;
+
+-- name: shown
+CREATE TABLE shown AS
+WITH each AS (
+    SELECT rowid AS session, query, unnest(ads) AS text, unnest(range(len(ads))) AS position
+    FROM distinct_session
+)
+SELECT session, position, query, ad.rowid::INTEGER AS ad FROM each JOIN ad USING (text);
+
+-- name: shown_unordered
+CREATE TABLE shown_unordered AS
+SELECT session, position, pair.rowid::INTEGER AS pair FROM shown JOIN pair USING (query, ad);
+DROP TABLE shown;
+
+-- name: shown_pair
+CREATE TABLE shown_pair AS
+SELECT pair FROM shown_unordered ORDER BY session, position;
+DROP TABLE shown_unordered;

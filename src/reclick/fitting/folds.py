@@ -1,0 +1,94 @@
+"""Folds for cross-validation, by the content of the sessions: the order of rows does not matter.
+
+A session that came w times is dealt out to n folds: ⌊w / n⌋ to each, and the rest one to a fold,
+from its first fold on.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import NamedTuple
+
+import numpy as np
+
+from reclick.data.grouped_sessions import GroupedSessions
+from reclick.data.hashing import content_hash, multiplicative_hash, page_and_set_hash
+from reclick.data.ragged import Float64, Int64
+
+
+class Fold(NamedTuple):
+    """Sessions to fit on, and those held out."""
+
+    train: GroupedSessions
+    test: GroupedSessions
+
+
+def held_out_weight(weight: Float64, first_fold: Int64, fold: int, n_folds: int) -> Float64:
+    """The part of each session's weight that a fold holds out [session].
+
+    >>> [held_out_weight(np.array([5.0]), np.array([1]), fold, 3).tolist() for fold in range(3)]
+    [[1.0], [2.0], [2.0]]
+    """
+    rest = weight % n_folds - (fold - first_fold) % n_folds
+    return np.asarray(np.floor(weight / n_folds) + np.clip(rest, 0, 1))
+
+
+def make_folds(
+    sessions: GroupedSessions, first_fold: Int64, n_folds: int, page_fold: Int64 | None = None
+) -> list[Fold]:
+    """The folds that hold out something and leave something to fit on.
+
+    A session is dealt out from its `first_fold` [session] on, or is held out whole by its
+    `page_fold` [session] where that is not negative.
+    """
+    folds = []
+    for fold in range(n_folds):
+        out = held_out_weight(sessions.weight, first_fold, fold, n_folds)
+        if page_fold is not None:
+            whole = np.where(page_fold == fold, sessions.weight, 0.0)
+            out = np.where(page_fold < 0, out, whole)
+        if 0 < out.sum() < sessions.weight.sum():
+            train, test = sessions.reweight(sessions.weight - out), sessions.reweight(out)
+            folds.append(Fold(train, test))
+    return folds
+
+
+def folds_of_click_sets(sessions: GroupedSessions, n_folds: int, seed: int) -> list[Fold]:
+    """Folds of pages with the set of positions clicked, in whatever order.
+
+    Sessions with the same page and set are one. Where dealing out starts follows from the seed,
+    the page and the set.
+    """
+    block = sessions.whole
+    key = page_and_set_hash(block.pair, block.page, block.click, block.clicks, seed)
+    key, one, group = np.unique(key, return_index=True, return_inverse=True)
+    weight = np.bincount(group, sessions.weight, len(key)).astype(np.float64)
+    distinct = replace(block.select(one), weight=weight)
+    # By the first pair, so that sessions of a query stay together.
+    order = np.lexsort((key, distinct.pair[distinct.page[:-1]]))
+    first_fold = (np.arange(len(key)) % n_folds)[order]
+    n_folds = int(first_fold.max(initial=0)) + 1
+    return make_folds(replace(sessions, whole=distinct.select(order)), first_fold, n_folds)
+
+
+def folds_of_pages(
+    sessions: GroupedSessions, n_folds: int, *, frequent_page: float, min_pages: int
+) -> list[Fold]:
+    """Folds that hold out whole pages, as tomorrow's rare pages will be new.
+
+    A page with at least `frequent_page` sessions will come again: its sessions are dealt out. So
+    are all sessions of a log with fewer than `min_pages` distinct pages.
+    """
+    block = sessions.whole
+    no_clicks = block.click[:0], np.zeros(len(block) + 1, np.int64)
+    page = content_hash(block.pair, block.page, *no_clicks)
+    pages, which = np.unique(page, return_inverse=True)
+    frequent = np.bincount(which, sessions.weight)[which] >= frequent_page
+    dealt = frequent | (len(pages) < min_pages)
+    first_fold = content_hash(block.pair, block.page, block.click, block.clicks) % n_folds
+    return make_folds(sessions, first_fold, n_folds, np.where(dealt, -1, page % n_folds))
+
+
+def folds_of_groups(group: Int64, n_folds: int) -> Int64:
+    """The fold of each group, such as a query."""
+    return multiplicative_hash(group, n_folds)

@@ -1,0 +1,142 @@
+"""Every model by its name: loaded when it is asked for, so that one model does not import all."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterator, Mapping
+from functools import cached_property
+from importlib import import_module
+from importlib.metadata import EntryPoint, entry_points
+from typing import TYPE_CHECKING, TypeVar
+
+from reclick.errors import UnknownModelError, UsageError
+
+if TYPE_CHECKING:
+    from reclick.models.base import ClickModel
+
+Model = TypeVar("Model", bound="type[ClickModel]")
+ENTRY_POINTS = "reclick.models"  # the group in which a package announces models of its own
+BUILT_IN = {  # name: module and class, in the order of `reclick models`
+    "multiclick": ("multiclick", "MultiClick"),
+    "luceclick": ("luceclick", "LuceClick"),
+    "pm": ("fixed_order", "PM"),
+    "am": ("fixed_order", "AM"),
+    "icm": ("icm", "ICM"),
+    "gctr": ("ctr", "GCTR"),
+    "rctr": ("ctr", "RCTR"),
+    "dctr": ("ctr", "DCTR"),
+    "pbm": ("pbm", "PBM"),
+    "ubm": ("ubm", "UBM"),
+    "bbm": ("bbm", "BBM"),
+    "cm": ("simple_cascade", "CM"),
+    "dcm": ("simple_cascade", "DCM"),
+    "sdbn": ("simple_cascade", "SDBN"),
+    "dbn": ("dbn", "DBN"),
+    "ccm": ("ccm", "CCM"),
+    "thcm": ("thcm", "THCM"),
+}
+
+
+class ModelRegistry(Mapping[str, "type[ClickModel]"]):
+    """The models by name: Reclick's own, those registered, and those of installed packages.
+
+    >>> MODELS["pbm"]
+    <class 'reclick.models.pbm.PBM'>
+    >>> MODELS["pbms"]
+    Traceback (most recent call last):
+    reclick.errors.UnknownModelError: model: got 'pbms', expected one of multiclick, ..., thcm. \
+Did you mean 'pbm'?
+    """
+
+    def __init__(self) -> None:
+        self._registered: dict[str, type[ClickModel]] = {}
+
+    @cached_property
+    def _installed(self) -> dict[str, EntryPoint]:
+        """Models that other packages announce; a name of Reclick's own stays Reclick's."""
+        found = {each.name: each for each in entry_points(group=ENTRY_POINTS)}
+        return {name: each for name, each in found.items() if name not in BUILT_IN}
+
+    def __getitem__(self, name: str) -> type[ClickModel]:
+        return self.find(name)
+
+    def find(self, name: str, *, argument: str = "model", also: str = "") -> type[ClickModel]:
+        """The class of a model; an unknown name raises an error that lists the right ones.
+
+        `argument` is what the caller calls the name, and `also` what else the caller would take.
+        """
+        if name in self._registered:
+            return self._registered[name]
+        if name in BUILT_IN:
+            module, class_name = BUILT_IN[name]
+            return _load_class(module, class_name)
+        if name in self._installed:
+            loaded: type[ClickModel] = self._installed[name].load()
+            return self.add(loaded, expected_name=name)
+        near = difflib.get_close_matches(str(name).lower(), self, n=1)
+        advice = f"Did you mean {near[0]!r}?" if near else ""
+        raise UnknownModelError(argument, name, f"one of {', '.join(self)}{also}", advice)
+
+    def add(self, model: Model, *, expected_name: str | None = None) -> Model:
+        """Register a class by its `name`, replacing an earlier version of the same class."""
+        from reclick.models.base import ClickModel
+
+        if not (isinstance(model, type) and issubclass(model, ClickModel)):
+            raise UsageError(f"register: got {model!r}, expected a subclass of reclick.ClickModel.")
+        for attribute in ("name", "assumes", "reference"):
+            if not isinstance(getattr(model, attribute, None), str):
+                raise UsageError(
+                    f"{model.__name__} has no {attribute}. Give the class a text: "
+                    f'{attribute}: ClassVar[str] = "…".'
+                )
+        name = model.name
+        if expected_name not in (None, name):
+            raise UsageError(
+                f"The entry point {expected_name!r} of {ENTRY_POINTS} loads {model.__name__}, "
+                f"whose name is {name!r}. Give both the same name."
+            )
+        if name != name.lower() or not name.replace("_", "").replace("-", "").isalnum():
+            raise UsageError(
+                f"{model.__name__}.name: got {name!r}, expected small letters and digits."
+            )
+        known = self._registered.get(name)
+        if name in BUILT_IN or (known is not None and _identity(known) != _identity(model)):
+            raise UsageError(
+                f"There is a model {name!r} already. Give {model.__name__} a new name."
+            )
+        self._registered[name] = model
+        return model
+
+    def __contains__(self, name: object) -> bool:
+        return name in BUILT_IN or name in self._registered or name in self._installed
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(dict.fromkeys((*BUILT_IN, *self._registered, *self._installed)))
+
+    def __len__(self) -> int:
+        return len(list(iter(self)))
+
+    def __repr__(self) -> str:
+        return f"MODELS({', '.join(self)})"
+
+
+MODELS = ModelRegistry()
+
+
+def register(model: Model) -> Model:
+    """Make a model of your own known by its name: to MODELS, `evaluate`, `load` and exports.
+
+    May be used as a decorator. A package announces its models with an entry point instead, so that
+    the command line knows them too: `[project.entry-points."reclick.models"]`, then
+    `mymodel = "my_package:MyModel"`. `reclick.testing.check_model` checks one.
+    """
+    return MODELS.add(model)
+
+
+def _load_class(module: str, name: str) -> type[ClickModel]:
+    model: type[ClickModel] = getattr(import_module(f"reclick.models.{module}"), name)
+    return model
+
+
+def _identity(model: type[ClickModel]) -> tuple[str, str]:
+    return model.__module__, model.__qualname__

@@ -1,0 +1,195 @@
+"""CM, DCM and SDBN: cascade models that are fitted by counting, in one pass."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import ClassVar
+
+import numpy as np
+
+from reclick.clicks.chain import chain_pages
+from reclick.clicks.distribution import PageDistribution
+from reclick.data.batch import Float64, SessionBatch
+from reclick.data.counts import Counts
+from reclick.data.grouped_sessions import GroupedSessions
+from reclick.data.ragged import positions_in_runs
+from reclick.fitting.priors import last_click_rate, posterior_mean
+from reclick.models.base import ClickModel
+from reclick.models.kernels.cascade import (
+    count_examinations,
+    fill_cascade_chain,
+    first_click_positions,
+    last_click_positions,
+    or_page_end,
+)
+from reclick.models.settings import setting
+from reclick.text.word_rates import TextIndex
+
+
+class CM(ClickModel):
+    """The cascade model: P(click at j only) = θ_j Π_{i < j} (1 − θ_i).
+
+    There is no second click: a session with two has probability 0. Ads down to the first click are
+    examined, or the whole page when there is none. θ(q, d) = (first clicks + s m) / (examinations
+    + s), with the prior mean m and s in `attractiveness_strength` examinations.
+
+    >>> log = {"query": ["pizza"] * 4, "ads": [["a", "b"]] * 4, "clicks": [[1], [2], [], [2]]}
+    >>> model = CM(attractiveness_strength=0).fit(log)
+    >>> model.click_prob({"query": ["pizza"], "ads": [["a", "b"]]})
+    array([[0.25, 0.5 ]])
+    """
+
+    name: ClassVar[str] = "cm"
+    all_sets_possible: ClassVar[bool] = False
+    assumes: ClassVar[str] = (
+        "the user scans down to the first click and stops; two clicks have probability 0"
+    )
+    reference: ClassVar[str] = "Craswell, Zoeter, Taylor, Ramsey 2008"
+    pair_parameters: ClassVar[tuple[str, ...]] = ("theta_", "exposure_")
+    global_parameters: ClassVar[tuple[str, ...]] = ("prior_mean_",)
+
+    attractiveness_prior: str | float = setting(
+        default="overall", choices=("overall", "words"), or_probability=True
+    )
+    attractiveness_strength: float = setting(default=0.5, low=0)
+    min_query_sessions: float = setting(default=50, low=0)
+
+    def _estimate(self, sessions: GroupedSessions, means: Float64, history: Counts) -> None:
+        block = sessions.whole
+        seen = count_examinations(block, or_page_end(first_click_positions(block), block))
+        self.exposure_ = seen.examinations
+        strength = self.attractiveness_strength
+        self.theta_ = posterior_mean(seen.clicks, seen.examinations, means, strength)
+
+    def _page_distribution(
+        self, batch: SessionBatch, text: TextIndex | None
+    ) -> Callable[[int, int], PageDistribution]:
+        theta = self._pairs.lookup_or_words(self.theta_, batch, self._pairs.find(batch), text)
+        return chain_pages(batch, fill_cascade_chain, (theta, theta), (0.0, 1.0))
+
+
+class DCM(ClickModel):
+    """The dependent click model: after a click at position r the user continues with λ_r.
+
+    P(click | examination) = θ(q, d); P(continue) = λ_r after a click at r, 1 after none. Counting
+    takes ads down to the last click as examined, or the whole page when there is none, which
+    maximises a lower bound of the likelihood: θ = (clicks + s m) / (examinations + s) and
+    λ_r = (clicks at r that are not the last + t μ) / (clicks at r + t), with s and t the strengths
+    and m and μ the means of the priors.
+
+    >>> log = {"query": ["pizza"] * 4, "ads": [["a", "b"]] * 4, "clicks": [[1], [1, 2], [], [2]]}
+    >>> model = DCM(attractiveness_strength=0, continuation_strength=0).fit(log)
+    >>> model.click_prob({"query": ["pizza"], "ads": [["a", "b"]]})
+    array([[0.5, 0.5]])
+    """
+
+    name: ClassVar[str] = "dcm"
+    assumes: ClassVar[str] = (
+        "the user scans down; the probability to continue after a click depends on its position"
+    )
+    reference: ClassVar[str] = "Guo, Liu, Wang 2009"
+    pair_parameters: ClassVar[tuple[str, ...]] = ("theta_", "exposure_")
+    global_parameters: ClassVar[tuple[str, ...]] = (
+        "prior_mean_",
+        "continuation_",
+        "overall_continuation_",
+    )
+
+    attractiveness_prior: str | float = setting(
+        default="overall", choices=("overall", "words"), or_probability=True
+    )
+    attractiveness_strength: float = setting(default=0.5, low=0)
+    continuation_prior: str | float = setting(
+        default="overall",
+        choices=("overall",),
+        or_probability=True,
+        help='prior mean of the continuation λ_r: "overall" (the share of clicks that are not the '
+        "last), or a number",
+    )
+    continuation_strength: float = setting(
+        default=10.0, low=0, help="strength of that prior, in clicks"
+    )
+    min_query_sessions: float = setting(default=50, low=0)
+
+    def _estimate(self, sessions: GroupedSessions, means: Float64, history: Counts) -> None:
+        block = sessions.whole
+        ends = last_click_positions(block)
+        seen = count_examinations(block, or_page_end(ends, block))
+        self.exposure_ = seen.examinations
+        strength = self.attractiveness_strength
+        self.theta_ = posterior_mean(seen.clicks, seen.examinations, means, strength)
+        weight = np.repeat(sessions.weight, np.diff(sessions.clicks))
+        size = sessions.max_ads + 1
+        clicks, last = (
+            np.bincount(position, weights, size)[1:].astype(np.float64)
+            for position, weights in ((sessions.click, weight), (ends, sessions.weight))
+        )
+        prior = self.continuation_prior
+        self.overall_continuation_ = (
+            1 - last_click_rate(history) if isinstance(prior, str) else float(prior)
+        )
+        self.continuation_ = posterior_mean(
+            clicks - last, clicks, self.overall_continuation_, self.continuation_strength
+        )
+
+    def _page_distribution(
+        self, batch: SessionBatch, text: TextIndex | None
+    ) -> Callable[[int, int], PageDistribution]:
+        theta = self._pairs.lookup_or_words(self.theta_, batch, self._pairs.find(batch), text)
+        position = positions_in_runs(batch.page)
+        known = self.continuation_[np.minimum(position, len(self.continuation_) - 1)]
+        onward = np.where(position < len(self.continuation_), known, self.overall_continuation_)
+        return chain_pages(batch, fill_cascade_chain, (theta, onward), (1.0, 1.0))
+
+
+class SDBN(ClickModel):
+    """The simplified dynamic Bayesian network: the user continues until a clicked ad satisfies.
+
+    P(click | examination) = θ(q, d); P(continue) = 1 − ρ(q, d) after a click, 1 after none.
+    Counting takes the last click as satisfied and ads down to it as examined, or the whole page
+    when there is none: θ = (clicks + s m) / (examinations + s) and ρ = (last clicks + t μ) /
+    (clicks + t), with s and t the strengths and m and μ the means of the priors. The last click is
+    the lowest one. `DBN(continuation=1)` is the same model, fitted to its likelihood.
+
+    >>> log = {"query": ["pizza"] * 4, "ads": [["a", "b"]] * 4, "clicks": [[1], [1, 2], [], [2]]}
+    >>> SDBN(attractiveness_strength=0, satisfaction_strength=0).fit(log).rho_
+    array([0.5, 1. ])
+    """
+
+    name: ClassVar[str] = "sdbn"
+    assumes: ClassVar[str] = "the user scans down until an ad that was clicked satisfies"
+    reference: ClassVar[str] = "Chapelle, Zhang 2009 (algorithm 1)"
+    satisfaction: ClassVar[bool] = True
+    pair_parameters: ClassVar[tuple[str, ...]] = ("theta_", "exposure_", "rho_")
+    global_parameters: ClassVar[tuple[str, ...]] = ("prior_mean_", "satisfaction_")
+
+    attractiveness_prior: str | float = setting(
+        default="overall", choices=("overall", "words"), or_probability=True
+    )
+    attractiveness_strength: float = setting(default=0.5, low=0)
+    satisfaction_prior: str | float = setting(
+        default="overall", choices=("overall",), or_probability=True
+    )
+    satisfaction_strength: float = setting(default=5.0, low=0)
+    min_query_sessions: float = setting(default=50, low=0)
+
+    def _estimate(self, sessions: GroupedSessions, means: Float64, history: Counts) -> None:
+        prior = self.satisfaction_prior
+        self.satisfaction_ = last_click_rate(history) if isinstance(prior, str) else float(prior)
+        block = sessions.whole
+        seen = count_examinations(block, or_page_end(last_click_positions(block), block))
+        self.exposure_ = seen.examinations
+        strength = self.attractiveness_strength
+        self.theta_ = posterior_mean(seen.clicks, seen.examinations, means, strength)
+        self.rho_ = posterior_mean(
+            seen.last_clicks, seen.clicks, self.satisfaction_, self.satisfaction_strength
+        )
+
+    def _page_distribution(
+        self, batch: SessionBatch, text: TextIndex | None
+    ) -> Callable[[int, int], PageDistribution]:
+        found = self._pairs.find(batch)
+        theta = self._pairs.lookup_or_words(self.theta_, batch, found, text)
+        rho = self._pairs.take_or(self.rho_, found.row, self.satisfaction_)
+        chances = (theta, 1 - rho)
+        return chain_pages(batch, fill_cascade_chain, chances, (1.0, 1.0), satisfaction=rho)

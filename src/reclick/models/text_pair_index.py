@@ -1,0 +1,99 @@
+"""Pairs of a model with the words of their ads: values for pairs that the model has not seen."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from reclick.data.batch import SessionBatch
+from reclick.data.counts import Counts
+from reclick.data.pair_index import ImpressionLookup, PairIndex, PairLookup
+from reclick.data.ragged import Float64, Int32
+from reclick.logs import as_pairs, read_ads
+from reclick.text.tokens import AdTokens, tokenise
+from reclick.text.word_rates import TextIndex, WordRates
+
+
+class TextPairIndex(PairIndex):
+    """A pair index with the click rates of words behind it."""
+
+    def __init__(
+        self,
+        counts: Counts,
+        text: AdTokens | None,
+        *,
+        min_query_sessions: float,
+        word_strength: float = 0.0,
+        examinations: tuple[Float64, Float64] | None = None,
+        prior_mean: float | None = None,
+    ) -> None:
+        """Word rates are clicks over impressions, or those of `examinations`.
+
+        `examinations` are how often a model expects each pair to have been examined [pair], and
+        the successes among them. The prior of word rates is worth `word_strength` impressions.
+        An unknown pair gets what its words say, or `prior_mean` when it is given.
+        """
+        super().__init__(counts)
+        self.text = text
+        self.prior_mean = prior_mean
+        self._text_index = TextIndex(text) if text is not None else None
+        if examinations is not None:
+            counts = replace(counts, impressions=examinations[0], clicks=examinations[1])
+        self.words = WordRates(counts, self._text_index, min_query_sessions=min_query_sessions, strength=word_strength)
+
+    def lookup_or_words(
+        self,
+        values: Float64,
+        batch: SessionBatch,
+        found: ImpressionLookup,
+        text: TextIndex | None,
+    ) -> Float64:
+        """Values [pair] by impression; where the pair is unknown, what the ad's words say."""
+        if self.prior_mean is not None:
+            return self.take_or(values, found.row, self.prior_mean)
+        known = found.row >= 0
+        if known.all():
+            return values[found.row]
+        out = np.empty(len(found.row))
+        out[known] = values[found.row[known]]
+        query = np.repeat(found.query, np.diff(batch.page))
+        out[~known] = self._from_words(query[~known], batch.ad[~known], batch.ads, text)
+        return out
+
+    def lookup(self, pairs: object, text: object) -> PairLookup:
+        """The pairs of a table with columns query and ad, or all pairs, and what words say."""
+        counts = self.counts
+        queries, ads = (
+            (counts.queries.take(counts.pair_query), counts.ads.take(counts.pair_ad))
+            if pairs is None
+            else as_pairs(pairs)
+        )
+        query, row = self.find_pairs(queries, ads)
+        distinct = ads.dictionary_encode()
+        index = self.text_with(None if text is None else read_ads(text))
+        tokens = self.words.encode_ads(distinct.dictionary, index)
+        words = self.words.rates(query, distinct.indices.to_numpy().astype(np.int32), tokens)
+        return PairLookup(queries, ads, row, words)
+
+    def text_with(self, ads: pa.Table | None) -> TextIndex | None:
+        """The model's text of ads, and the table's for those new to it."""
+        if ads is None:
+            return self._text_index
+        unknown = pc.invert(self.has_ads(ads["ad"].combine_chunks()))
+        new = tokenise(ads.filter(unknown))
+        return TextIndex(new) if self._text_index is None else self._text_index.with_text(new)
+
+    def _from_words(
+        self, query: Int32, ad: Int32, ads: pa.Array, text: TextIndex | None
+    ) -> Float64:
+        """Attractiveness of unknown pairs from the words of the ad, once for each distinct pair."""
+        own = np.where(self.words.is_frequent(query), query, -1).astype(np.int64)
+        distinct, back = np.unique((own << 32) | ad, return_inverse=True)
+        code, rows = np.unique((distinct & 0xFFFFFFFF).astype(np.int32), return_inverse=True)
+        tokens = self.words.encode_ads(ads.take(pa.array(code)), text)
+        queries = (distinct >> 32).astype(np.int32)
+        rates = self.words.rates(queries, rows.astype(np.int32), tokens)
+        return np.asarray(rates[:, 0][back])

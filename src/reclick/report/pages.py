@@ -1,0 +1,284 @@
+"""The report as one HTML file that needs nothing else, as Markdown, and as text for a terminal."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from importlib.resources import files
+from typing import Any
+
+from reclick.report.data import EvaluationLike, ReportData, ScoreKey, ScoreTable, build_report_data
+from reclick.report.formatting import (
+    DASH,
+    display,
+    format_count,
+    format_interval,
+    join_names,
+    spell_number,
+)
+from reclick.report.markup import Html, Section, element, paragraph
+from reclick.report.sections.ads import word_and_ad_section
+from reclick.report.sections.headline import (
+    describe,
+    explain_intervals,
+    known_headlines,
+    summarise,
+    summary_section,
+)
+from reclick.report.sections.log import log_section
+from reclick.report.sections.other_metrics import LIKELIHOODS, other_metric_section
+from reclick.report.sections.published_tables import (
+    RANK_METRICS,
+    SEQUENCE_METRICS,
+    SET_METRICS,
+    paper_section,
+    reverse_section,
+)
+from reclick.report.sections.reproduce import reproduce_section
+from reclick.report.tables import (
+    PUBLISHED_HEADER,
+    PUBLISHED_NOTE,
+    TABLE_KEY,
+    TIE_MARK,
+    has_published,
+    published_text,
+    value_text,
+)
+from reclick.runtime.filesystem import AnyPath, Location, as_path, write_files
+
+# The page may load nothing, run nothing and send nothing.
+CONTENT_SECURITY_POLICY = (
+    "default-src 'none'; style-src 'unsafe-inline'; img-src data:; base-uri 'none';"
+    " form-action 'none'"
+)
+SECTIONS = (
+    summary_section,
+    log_section,
+    paper_section,
+    reverse_section,
+    other_metric_section,
+    word_and_ad_section,
+    reproduce_section,
+)
+
+
+# ---- HTML
+
+
+def write_html(evaluation: EvaluationLike, path: Location) -> AnyPath:
+    """Write the report of an evaluation to a file, which appears when it is complete."""
+    page, target = render_html(evaluation), as_path(path)
+    writers = {target.name: lambda temporary: temporary.write_text(page, encoding="utf-8")}
+    (written,) = write_files(target.parent, writers)
+    return written
+
+
+def render_html(evaluation: EvaluationLike) -> str:
+    """The whole page: no script, no font, no picture from elsewhere."""
+    data = build_report_data(evaluation)
+    sections = [each for build in SECTIONS if (each := build(data))]
+    main = element("main", *(each.html() for each in sections), id="content")
+    parts = (_header(data), _contents(sections), main, _footer(data))
+    skip = element("a", "Skip to the report", class_="skip", href="#content")
+    body = element("body", skip, element("div", *parts, class_="frame"))
+    return f"<!doctype html>\n{element('html', _head(data), body, lang='en')}\n"
+
+
+def report_title(data: ReportData) -> str:
+    """What the report is about."""
+    models, name = data.table.models, _test_log(data).get("name")
+    suffix = f" on {name}" if name else ""
+    if not models:
+        return f"Nothing evaluated{suffix}"
+    if len(models) == 1:
+        return f"{models[0]} evaluated{suffix}"
+    return f"{_count_models(data).capitalize()} compared{suffix}"
+
+
+def report_subtitle(data: ReportData) -> str:
+    """Which models, on how many sessions."""
+    profile_sessions = data.profile.sessions if data.profile else None
+    sessions = _test_log(data).get("sessions") or profile_sessions
+    models = join_names(list(data.table.models)) if data.table.models else "No model"
+    scored = f", scored on {format_count(float(sessions))} test sessions" if sessions else ""
+    return f"{models}{scored}."
+
+
+def _count_models(data: ReportData) -> str:
+    """How many models there are; one model with two settings is one model and two fits."""
+    names, about = data.table.models, data.details.get("models") or {}
+    models = {(about.get(name) or {}).get("model") or name for name in names}
+    n = spell_number(len(names))
+    if len(models) == len(names):
+        return f"{n} click models"
+    return f"{n} fits of {spell_number(len(models))} click model{'s' * (len(models) > 1)}"
+
+
+def _test_log(data: ReportData) -> Mapping[str, Any]:
+    return (data.details.get("logs") or {}).get("test") or {}
+
+
+def _head(data: ReportData) -> Html:
+    style = files("reclick.report").joinpath("style.css").read_text(encoding="utf-8")
+    return element(
+        "head",
+        element("meta", charset="utf-8"),
+        element("meta", http_equiv="Content-Security-Policy", content=CONTENT_SECURITY_POLICY),
+        element("meta", name="viewport", content="width=device-width, initial-scale=1"),
+        element("meta", name="color-scheme", content="light dark"),
+        element("title", report_title(data)),
+        element("style", Html(style)),
+    )
+
+
+def _header(data: ReportData) -> Html:
+    return element(
+        "header",
+        paragraph("Reclick report", class_="kicker"),
+        element("h1", report_title(data)),
+        paragraph(report_subtitle(data), class_="about"),
+    )
+
+
+def _contents(sections: list[Section]) -> Html:
+    label = element("p", "Contents", class_="kicker", id="contents")
+    entries = element("ol", *(each.contents() for each in sections))
+    return element("nav", label, entries, aria_labelledby="contents")
+
+
+def _footer(data: ReportData) -> Html:
+    version = data.details.get("version")
+    return element(
+        "footer",
+        f"Made by Reclick{f' {version}' if version else ''} from aggregates of the log: this file"
+        " contains no session and loads nothing from the network.",
+    )
+
+
+# ---- Markdown
+
+MARKDOWN_TABLES = (
+    ("First click", ("first_click_accuracy",), "all"),
+    ("Sequences", SEQUENCE_METRICS, "all"),
+    ("Rank of the sequence, mean ± standard deviation", RANK_METRICS, "all"),
+    ("In any order", SET_METRICS, "all"),
+    ("Reverse sessions: sequences", SEQUENCE_METRICS[1:], "reverse"),
+    ("Reverse sessions: rank of the sequence", RANK_METRICS[1:], "reverse"),
+    ("Reverse sessions: in any order", SET_METRICS, "reverse"),
+    ("Click probabilities", ("perplexity", "calibration_error"), "all"),
+    ("Likelihood", LIKELIHOODS, "all"),
+    ("Relevance against labels", ("pr_auc", "roc_auc", "ndcg@5", "ndcg@10"), "all"),
+)
+
+
+def render_markdown(evaluation: EvaluationLike) -> str:
+    """The summary and the main tables of an evaluation as Markdown."""
+    data = build_report_data(evaluation)
+    headlines = (
+        f"- **{headline.name}.** {escape_markdown(describe(data, headline))}"
+        for headline in known_headlines(data.table)
+    )
+    parts = [
+        f"# {escape_markdown(report_title(data))}",
+        escape_markdown(report_subtitle(data)),
+        escape_markdown(summarise(data)),
+        escape_markdown(explain_intervals(data)),
+        "\n".join(headlines),
+        escape_markdown(f"{TABLE_KEY} {PUBLISHED_NOTE}"),
+        *(_markdown_table(data.table, *table) for table in MARKDOWN_TABLES),
+    ]
+    return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def escape_markdown(text: str) -> str:
+    r"""A text without any meaning in Markdown.
+
+    >>> escape_markdown("a|b *c*")
+    'a\\|b \\*c\\*'
+    """
+    return re.sub(r"([\\`*_\[\]<>|#~])", r"\\\1", " ".join(text.split()))
+
+
+def _markdown_table(table: ScoreTable, title: str, metrics: Sequence[str], sessions: str) -> str:
+    keys = [ScoreKey(metric, sessions) for metric in metrics]
+    keys = [key for key in keys if table.values(key)]
+    if not keys:
+        return ""
+    headers = ["Model", *(header for key in keys for header in _markdown_headers(table, key))]
+    rule = ["---", *["---:"] * (len(headers) - 1)]
+    rows = [
+        [
+            escape_markdown(model),
+            *(cell for key in keys for cell in _markdown_cells(table, model, key)),
+        ]
+        for model in table.models
+    ]
+    lines = (f"| {' | '.join(row)} |" for row in (headers, rule, *rows))
+    return "\n".join([f"## {title}", "", *lines])
+
+
+def _markdown_headers(table: ScoreTable, key: ScoreKey) -> Iterator[str]:
+    known = display(key.metric)
+    yield escape_markdown(known.header + (" (%)" if known.percent else ""))
+    if has_published(table, key):
+        yield f"*{PUBLISHED_HEADER}*"
+
+
+def _markdown_cells(table: ScoreTable, model: str, key: ScoreKey) -> Iterator[str]:
+    score, ranking = table.score(model, key), table.ranking(key)
+    value = value_text(score, key.metric)
+    if model in ranking.best:
+        value = f"**{value}**"
+    elif model in ranking.tied:
+        value = f"{value} {TIE_MARK}"
+    interval = escape_markdown(format_interval(score.low, score.high, key.metric))
+    yield f"{value} {interval}".strip()
+    if has_published(table, key):
+        published = published_text(model, key)
+        yield f"*{published}*" if published else ""
+
+
+# ---- text
+
+TEXT_COLUMNS = {
+    "first_click_accuracy": ("first click", "{:.1%}"),
+    "sequence_accuracy@2": ("2 clicks", "{:.1%}"),
+    "top_accuracy@2": ("top 2", "{:.1%}"),
+    "perplexity": ("perplexity", "{:.4f}"),
+    "log_likelihood": ("sequence", "{:.4f}"),
+    "log_set_likelihood": ("set", "{:.4f}"),
+    "calibration_error": ("calibration", "{:.4f}"),
+    "roc_auc": ("ROC-AUC", "{:.4f}"),
+}
+
+
+def render_text(evaluation: EvaluationLike) -> str:
+    """The main metrics, a row per model; then the summary, and a sentence per headline metric."""
+    data = build_report_data(evaluation)
+    headlines = (
+        f"{headline.name}. {describe(data, headline)}" for headline in known_headlines(data.table)
+    )
+    parts = (
+        f"{report_title(data)}: {report_subtitle(data)}",
+        _text_table(data.table),
+        summarise(data),
+        explain_intervals(data),
+        "\n".join(headlines),
+    )
+    return "\n\n".join(part for part in parts if part)
+
+
+def _text_table(table: ScoreTable) -> str:
+    """A metric without any value is left out."""
+    metrics = [metric for metric in TEXT_COLUMNS if table.values(ScoreKey(metric))]
+    width = max(map(len, table.models), default=0)
+    rows = [[" " * width, *(f"{TEXT_COLUMNS[metric][0]:>11}" for metric in metrics)]]
+    for model in table.models:
+        rows.append([f"{model:<{width}}", *(_text_cell(table, model, m) for m in metrics)])
+    return "\n".join(" ".join(row) for row in rows)
+
+
+def _text_cell(table: ScoreTable, model: str, metric: str) -> str:
+    value = table.score(model, ScoreKey(metric)).value
+    text = DASH if value is None else TEXT_COLUMNS[metric][1].format(value).replace("-inf", "−∞")
+    return f"{text:>11}"

@@ -1,0 +1,219 @@
+"""Checks of fitting and saving."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from reclick.logs import read_sessions
+from reclick.models.base import FIT_REPORT, ClickModel
+from reclick.models.persistence import load
+from reclick.models.registry import MODELS
+from reclick.testing.cases import (
+    ADS,
+    LETTERS,
+    LOG,
+    PAGES,
+    SMALL_LOGS,
+    CheckSkipped,
+    Columns,
+    ModelCase,
+    all_answers,
+    as_table,
+    assert_same,
+    assert_valid,
+    make_log,
+    relevance_or_reason,
+    sequence_probabilities,
+)
+
+
+def check_objective(case: ModelCase) -> None:
+    """The objective never falls."""
+    _require_iterations(case)
+    objective = np.asarray(case.fitted.objective_)
+    assert len(objective) == case.fitted.iterations_ > 1, "iterations_ is not that of objective_"
+    falls = np.flatnonzero(np.diff(objective) < -1e-9 * np.abs(objective[1:]))
+    assert not len(falls), f"it falls at iteration {falls[0] + 2}: {objective[falls[0] :][:2]}"
+
+
+def check_convergence(case: ModelCase) -> None:
+    """converged_ and message_ are true, whether the fit converged or was cut short."""
+    _require_iterations(case)
+    short = case.new(max_iterations=1).fit(LOG)
+    assert short.converged_ is False, "converged_ is not False after one iteration"
+    assert "not converged" in short.message_, f"message_: {short.message_!r}"
+    assert "1 iteration" in short.message_, f"message_: {short.message_!r}"
+    long = case.new(max_iterations=10_000).fit(LOG)
+    assert long.converged_ is True, f"not converged after {long.iterations_} iterations"
+    assert "not" not in long.message_, f"message_: {long.message_!r}"
+    gain = (long.objective_[-1] - long.objective_[-2]) / len(LOG["query"])
+    assert gain < long.tolerance, f"the last gain is {gain}, the tolerance {long.tolerance}"
+
+
+def check_fit_report(case: ModelCase) -> None:
+    """An iterative model, and only one, has the attributes that report on its fit."""
+    there = sorted(set(FIT_REPORT) & set(vars(case.fitted)))
+    expected = sorted(FIT_REPORT) if case.iterative else []
+    assert there == expected, f"fitted attributes {there}, expected {expected}"
+
+
+def check_weights(case: ModelCase) -> None:
+    """A session of weight 2 counts as the same session twice."""
+    small = make_log(1, 120, longest=6)
+    twice = {
+        column: [value for i, value in enumerate(values) for _ in range(1 + i % 2)]
+        for column, values in small.items()
+    }
+    weights = [1.0 + i % 2 for i in range(120)]
+    weighted = case.new().fit(as_table({**small, "weight": weights}), ads=ADS)
+    repeated = case.new().fit(as_table(twice), ads=ADS)
+    _compare(case, weighted, repeated, small)
+
+
+def check_row_order(case: ModelCase) -> None:
+    """The order of the rows of the log does not matter."""
+    order = np.random.default_rng(4).permutation(len(LOG["query"]))
+    shuffled = {column: [values[i] for i in order] for column, values in LOG.items()}
+    _compare(case, case.new().fit(as_table(shuffled), ads=ADS), case.fitted, LOG)
+
+
+def check_repeatable(case: ModelCase) -> None:
+    """A second fit gives the same answers to the last bit."""
+    again = case.new().fit(as_table(LOG), ads=ADS)
+    assert_same(all_answers(again), all_answers(case.fitted), 0)
+
+
+def check_small_logs(case: ModelCase) -> None:
+    """Logs of a few sessions, without clicks or with nothing else, can be fitted."""
+    for name, log in SMALL_LOGS.items():
+        model = case.new().fit(as_table(log))
+        for page in PAGES:
+            total = sum(sequence_probabilities(model, page).values())
+            assert abs(total - 1) < 1e-9, f"{name}: probabilities add to {total} on {page}"
+        assert_valid(model, make_log(2, 24))
+        relevance_or_reason(model)
+
+
+def check_history(case: ModelCase) -> None:
+    """A log with a history can be fitted."""
+    log = as_table(make_log(5, 60, longest=4))
+    assert_valid(case.new().fit(log, history=as_table(LOG), ads=ADS), LOG)
+
+
+def check_strengths(case: ModelCase) -> None:
+    """Every strength of a prior may be 0."""
+    zero = {name: 0 for name in case.model.settings if name.endswith("strength")}
+    if not zero:
+        raise CheckSkipped("it has no strength of a prior")
+    model = case.new(**zero).fit(as_table(LOG))
+    for page in PAGES:
+        total = sum(sequence_probabilities(model, page).values())
+        assert abs(total - 1) < 1e-9, f"probabilities add to {total} on {page}"
+
+
+def check_longer_pages(case: ModelCase) -> None:
+    """A page that is longer than any of the log gets an answer."""
+    model = case.new().fit(as_table(make_log(6, 60, longest=3)))
+    assert_valid(model, {"query": ["q"], "ads": [list(LETTERS[:12])], "clicks": [[1, 2]]})
+
+
+def check_words(case: ModelCase) -> None:
+    """With the prior "words", ads that are not in the log differ by their words."""
+    _require_words(case)
+    rows = [(["g1", "b1"], [1]), (["b2", "g2"], [2]), (["g2", "b1"], [1]), (["b1", "g1"], [])] * 10
+    log = {"query": ["q"] * 40, "ads": [ads for ads, _ in rows], "clicks": [c for _, c in rows]}
+    titles = ["splendid one", "splendid two", "dull one", "dull two"]
+    text = _ads_table(["g1", "g2", "b1", "b2"], titles)
+    new = _ads_table(["x1", "x2"], ["splendid thing", "dull thing"])
+    model = case.new(attractiveness_prior="words").fit(log, ads=text)
+    pages = {"query": ["q"] * 2, "ads": [["x1"], ["x2"]]}
+    splendid, dull = model.click_prob(read_sessions(pages, ads=new, clicks_required=False))[:, 0]
+    odds = splendid / (1 - splendid), dull / (1 - dull)
+    assert odds[0] > 1.2 * odds[1], f"odds of a click: {odds[0]} with good words, {odds[1]} without"
+    relevance = relevance_or_reason(model, {"query": ["q", "q"], "ad": ["x1", "x2"]}, new)
+    assert not isinstance(relevance, str), f"no relevance: {relevance}"
+    first, second = relevance["attractiveness"].to_pylist()
+    assert first > 1.2 * second, f"attractiveness: {first} with good words, {second} without"
+
+
+def check_saving(case: ModelCase) -> None:
+    """A saved and loaded model answers the same to the last bit."""
+    again = _save_and_load(case, case.fitted)
+    assert type(again) is case.model, f"loaded a {type(again).__name__}"
+    assert again.get_params() == case.fitted.get_params(), "the settings changed"
+    assert_same(all_answers(again), all_answers(case.fitted), 0)
+    for page in PAGES:
+        listed = again.rank_sequences(*page)
+        assert listed == case.fitted.rank_sequences(*page), f"another ranking on {page}"
+
+
+def check_saving_words(case: ModelCase) -> None:
+    """A saved and loaded model with the prior "words" answers the same to the last bit."""
+    _require_words(case)
+    log = as_table(make_log(7, 80, longest=4))
+    model = case.new(attractiveness_prior="words").fit(log, ads=ADS)
+    assert_same(all_answers(_save_and_load(case, model)), all_answers(model), 0)
+
+
+def check_interruption(case: ModelCase) -> None:
+    """An interrupted fit changes nothing."""
+    page = {"query": ["q"], "ads": [["a", "b"]]}
+    model = case.new().fit(as_table(make_log(9, 20, longest=3)))
+    before = model.click_prob(page)
+    own = vars(case.model).get("_fit")
+
+    def stop(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    model_class: Any = case.model
+    model_class._fit = stop
+    try:
+        for each in (model, fresh := case.new()):
+            try:
+                each.fit({"query": ["q"] * 2, "ads": [["c", "d"]] * 2, "clicks": [[2], [2]]})
+            except KeyboardInterrupt:
+                continue
+            raise AssertionError("fit() does not call _fit()")
+    finally:
+        if own is None:
+            del model_class._fit
+        else:
+            model_class._fit = own
+    assert (model.click_prob(page) == before).all(), "the earlier fit was changed"
+    assert not fresh.fitted, "a new model is half fitted"
+
+
+def _require_iterations(case: ModelCase) -> None:
+    if not case.iterative:
+        raise CheckSkipped("it is not fitted by iterations: it has no setting max_iterations")
+
+
+def _require_words(case: ModelCase) -> None:
+    declared = case.model.settings.get("attractiveness_prior")
+    if declared is None or "words" not in declared.choices:
+        raise CheckSkipped('it has no attractiveness_prior="words"')
+
+
+def _ads_table(ads: list[str], titles: list[str]) -> Columns:
+    urls = [f"{ad}.example" for ad in ads]
+    return {"ad": ads, "title": titles, "description": [""] * len(ads), "display_url": urls}
+
+
+def _compare(case: ModelCase, one: ClickModel, other: ClickModel, log: Columns) -> None:
+    """Refuse a difference beyond rounding; samples may differ, as a draw can lie on an edge."""
+    first, second = ({**all_answers(each, log), "sample": ""} for each in (one, other))
+    assert_same(first, second, case.rounding)
+
+
+def _save_and_load(case: ModelCase, model: ClickModel) -> ClickModel:
+    if case.model.name not in MODELS:
+        raise CheckSkipped(
+            f"rc.load does not know it: call rc.register({case.model.__name__}) before."
+        )
+    with tempfile.TemporaryDirectory() as folder:
+        model.save(Path(folder) / "model")
+        return load(Path(folder) / "model")

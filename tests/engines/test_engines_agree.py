@@ -1,0 +1,253 @@
+"""All engines give the same answers as plain Python, on random logs and under little memory."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import reclick as rc
+from reclick.data.counts import Counts
+from reclick.data.grouped_sessions import GroupedSessions
+from reclick.engines import DuckDBEngine, Engine, LocalEngine, as_counts, as_grouped, count
+from reclick.errors import BadRowsError, LogError, SettingError, StoreError
+from reclick.fitting.em import Statistics
+from reclick.simulation import simulate
+from tests.support.enumeration import Session, as_table, random_sessions
+from tests.support.plain_counts import by_hand, check_canonical, in_plain
+
+ENGINES: list[Engine] = [
+    LocalEngine(threads=1),
+    LocalEngine(threads=3),
+    DuckDBEngine(memory_limit="200MB", threads=1),
+    DuckDBEngine(threads=2),
+]
+every_engine = pytest.mark.parametrize("engine", ENGINES, ids=repr)
+FIELDS = ("pair_query", "pair", "page", "click", "clicks", "weight")
+
+
+def assert_same_groups(one: GroupedSessions, two: GroupedSessions) -> None:
+    assert one.counts == two.counts
+    for name in FIELDS:
+        first, second = getattr(one.whole, name), getattr(two.whole, name)
+        assert first.dtype == second.dtype
+        assert np.array_equal(first, second), name
+
+
+def plain_groups(sessions: list[Session]) -> dict[Any, float]:
+    """Weights by (query, ads, clicks), by query, then in the order of first appearance."""
+    weights: dict[Any, float] = {}
+    for s in sessions:
+        key = (s.query, s.ads, s.path)
+        weights[key] = weights.get(key, 0.0) + s.weight
+    return {key: weights[key] for key in sorted(weights, key=lambda key: key[0])}
+
+
+def read_groups(grouped: GroupedSessions) -> dict[Any, float]:
+    counts, block = grouped.counts, grouped.whole
+    queries, ads = counts.queries.to_pylist(), counts.ads.to_pylist()
+    read = {}
+    for s in range(len(block)):
+        pairs = block.pair[block.page[s] : block.page[s + 1]]
+        key = (
+            queries[counts.pair_query[pairs[0]]],
+            tuple(ads[ad] for ad in counts.pair_ad[pairs]),
+            tuple(block.click[block.clicks[s] : block.clicks[s + 1]].tolist()),
+        )
+        read[key] = float(block.weight[s])
+    assert len(read) == len(block)
+    return read
+
+
+@every_engine
+@given(st.integers(0, 2**32), st.booleans(), st.integers(1, 80))
+@settings(max_examples=12)
+def test_counts_and_groups_are_those_of_plain_python(
+    engine: Engine, seed: int, weights: bool, size: int
+) -> None:
+    rng = np.random.default_rng(seed)
+    sessions = random_sessions(rng, size, queries="qrstuv", longest=6, weights=weights)
+    log = as_table(sessions, weights=weights)
+    counts, grouped = count(log, engine=engine), as_grouped(log, engine=engine)
+    assert in_plain(counts) == by_hand(sessions)
+    check_canonical(counts)
+    assert grouped.counts == counts
+    assert list(read_groups(grouped).items()) == list(plain_groups(sessions).items())
+
+
+@pytest.mark.parametrize("engine", ENGINES[1:], ids=repr)
+@given(st.integers(0, 2**32), st.booleans())
+@settings(max_examples=8)
+def test_counts_and_groups_are_equal_to_the_last_bit(
+    engine: Engine, seed: int, weights: bool
+) -> None:
+    rng = np.random.default_rng(seed)
+    log = as_table(random_sessions(rng, 60, queries="qrstuv", weights=weights), weights=weights)
+    assert_same_groups(as_grouped(log, engine=engine), as_grouped(log, engine=ENGINES[0]))
+
+
+@every_engine
+def test_strings_are_ordered_by_their_bytes(engine: Engine) -> None:
+    odd = ["", "z", "Z", "é", "e\u0301", "👟", "a\0b", "a", "حذاء", "'quoted'", "a b", "10", "9"]
+    log = {"query": [q or "empty" for q in odd], "ads": [odd[1:]] * len(odd)}
+    counts = count({**log, "clicks": [[2, 1], []] + [[]] * (len(odd) - 2)}, engine=engine)
+    assert counts.ads.to_pylist() == sorted(odd[1:], key=str.encode)
+    assert counts.queries.to_pylist() == sorted(log["query"], key=str.encode)  # type: ignore[arg-type]
+    check_canonical(counts)
+
+
+@every_engine
+def test_repeated_ads_and_sessions_of_weight_0(engine: Engine) -> None:
+    log = {
+        "query": ["q", "q", "q", "r", "q"],
+        "ads": [["a", "b"], ["a", "a"], ["a", "b"], ["c"], ["b", "a"]],
+        "clicks": [[1], [2, 1], [1], [1], []],
+        "weight": [0.0, 2.0, 3.0, 0.0, 1.0],
+    }
+    grouped = as_grouped(log, engine=engine)
+    assert grouped.counts.queries.to_pylist() == ["q"]
+    assert grouped.counts.ads.to_pylist() == ["a", "b"]
+    assert grouped.counts.impressions.tolist() == [8, 4]
+    assert list(read_groups(grouped).items()) == [
+        (("q", ("a", "b"), (1,)), 3.0),  # first met with weight 0
+        (("q", ("a", "a"), (2, 1)), 2.0),
+        (("q", ("b", "a"), ()), 1.0),
+    ]
+
+
+@every_engine
+def test_fractional_weights_agree_to_rounding(engine: Engine) -> None:
+    rng = np.random.default_rng(5)
+    table = as_table(random_sessions(rng, 500, queries="qrst"))
+    table = table.append_column("weight", pa.array(rng.random(500)))
+    counts, local = count(table, engine=engine), count(table, engine=ENGINES[0])
+    assert counts.pair_ad.tolist() == local.pair_ad.tolist()
+    for name in ("impressions", "clicks", "last_clicks", "sessions", "lengths"):
+        np.testing.assert_allclose(getattr(counts, name), getattr(local, name), rtol=1e-12)
+
+
+@every_engine
+def test_bad_rows_and_logs_without_weight_are_refused_alike(engine: Engine) -> None:
+    bad = {"query": ["q", "q"], "ads": [["a"], []], "clicks": [[], []]}
+    with pytest.raises(BadRowsError):
+        count(bad, engine=engine)
+    assert count(rc.read_sessions(bad, on_error="drop"), engine=engine).total == 1
+    none = rc.read_sessions({"query": ["q"], "ads": [[]], "clicks": [[]]}, on_error="drop")
+    with pytest.raises(LogError, match="no row is left"):
+        count(none, engine=engine)
+    with pytest.raises(LogError, match="weight 0"):
+        as_grouped(
+            {"query": ["q"], "ads": [["a"]], "clicks": [[]], "weight": [0.0]}, engine=engine
+        )
+
+
+@every_engine
+def test_counts_are_taken_as_they_are_by_every_engine(engine: Engine) -> None:
+    log = as_table(random_sessions(np.random.default_rng(1), 20))
+    grouped = as_grouped(log, engine=engine)
+    assert as_counts(grouped, engine=engine) is grouped.counts
+    assert as_counts(grouped.counts, engine=engine) is grouped.counts
+    assert as_grouped(grouped, engine=engine) is grouped
+
+
+def test_counts_of_two_engines_add(tmp_path: Path) -> None:
+    one, two = (as_table(random_sessions(np.random.default_rng(i), 80)) for i in (1, 2))
+    both = pa.concat_tables([one, two])
+    duckdb = DuckDBEngine(threads=1)
+    total = count(one, engine=duckdb) + count(two)
+    assert total == count(both)
+    assert total - count(two, engine=duckdb) == count(one)
+    count(both, engine=duckdb).save(tmp_path / "counts")
+    assert Counts.load(tmp_path / "counts") == total
+
+
+def test_a_simulated_week_is_the_same_in_sql() -> None:
+    (week,) = simulate(5_000, weeks=1, queries=60, seed=4).weeks
+    assert_same_groups(as_grouped(week, engine=DuckDBEngine()), as_grouped(week))
+
+
+# ---- more pairs than memory
+
+
+@pytest.fixture(scope="module")
+def long_tail(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A log of which nearly every pair is new: 250,000 sessions, 750,000 pairs."""
+    rng, n = np.random.default_rng(0), 250_000
+    names = pa.array([f"a long name of an advertisement, number {i:07}" for i in range(n)])
+    ads = names.take(pa.array(rng.integers(0, n, 3 * n)))
+    clicked = rng.integers(0, 4, n).astype(np.int32)
+    starts = np.concatenate([[0], np.cumsum(clicked > 0)]).astype(np.int32)
+    table = pa.table(
+        {
+            "query": names.take(pa.array(rng.integers(0, n, n))),
+            "ads": pa.ListArray.from_arrays(np.arange(0, 3 * n + 1, 3, dtype=np.int32), ads),
+            "clicks": pa.ListArray.from_arrays(starts, clicked[clicked > 0]),
+        }
+    )
+    path = tmp_path_factory.mktemp("logs") / "long_tail.parquet"
+    pq.write_table(table, path)
+    return path
+
+
+def test_a_log_with_more_pairs_than_memory_is_counted_by_spilling(long_tail: Path) -> None:
+    counts = count(long_tail)
+    size = sum(getattr(counts, name).nbytes for name in ("impressions", "clicks", "last_clicks"))
+    size += counts.pair_query.nbytes + counts.pair_ad.nbytes + counts.sessions.nbytes
+    size += counts.queries.nbytes + counts.ads.nbytes
+    assert size > 46e6  # the result alone, without any table it is made with
+    assert count(long_tail, engine=DuckDBEngine(memory_limit="46MB", threads=1)) == counts
+
+
+def test_too_little_memory_is_an_error_with_advice(long_tail: Path) -> None:
+    with pytest.raises(StoreError, match=r"long_tail.*Raise memory_limit, or let fewer threads"):
+        count(long_tail, engine=DuckDBEngine(memory_limit="8MB", threads=1))
+
+
+@pytest.mark.parametrize("wrong", ["much", 4, "4", "GB", -1])
+def test_a_memory_limit_is_a_size(wrong: Any) -> None:
+    with pytest.raises(SettingError, match=r'memory_limit: got .*expected a size such as "4GB"'):
+        DuckDBEngine(memory_limit=wrong)
+
+
+# ---- reduce, prepare and map
+
+
+@every_engine
+def test_reduce_adds_up_in_the_order_of_the_blocks(engine: Engine) -> None:
+    blocks = engine.prepare(lambda block: block + 1, [0.0, 1.0, 2.0, 3.0])
+    assert list(blocks) == [1, 2, 3, 4]
+    total = engine.reduce(lambda base, block: Statistics(base**block), 10.0, blocks)
+    assert total.log_likelihood == 11110.0
+
+
+@every_engine
+def test_map_writes_what_a_function_makes_of_the_rows(engine: Engine, tmp_path: Path) -> None:
+    few = as_table(random_sessions(np.random.default_rng(2), 100))
+    table = pa.concat_tables([few] * 400)
+    table = table.append_column("row", pa.array(np.arange(len(table))))
+
+    def add(rows: pa.RecordBatch) -> pa.RecordBatch:
+        doubled = pa.array(rows.column("row").to_numpy() * 2)
+        return pa.RecordBatch.from_arrays([rows.column("row"), doubled], names=["row", "twice"])
+
+    target = tmp_path / "out.parquet"
+    assert engine.map(add, rc.read_sessions(table), target) == len(table)
+    out = pq.read_table(target)
+    assert out["row"].to_pylist() == list(range(len(table)))
+    assert out["twice"].to_numpy().tolist() == (np.arange(len(table)) * 2).tolist()
+
+
+def test_an_error_of_a_function_leaves_no_file(tmp_path: Path) -> None:
+    def fail(rows: pa.RecordBatch) -> pa.RecordBatch:
+        raise RuntimeError("broken")
+
+    log = rc.read_sessions(as_table(random_sessions(np.random.default_rng(2), 10)))
+    with pytest.raises(RuntimeError, match="broken"):
+        LocalEngine().map(fail, log, tmp_path / "out.parquet")
+    assert not list(tmp_path.iterdir())

@@ -1,0 +1,235 @@
+"""A model of somebody else's: written, registered, checked; and broken, with messages that help."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator, Sequence
+from importlib.metadata import EntryPoint
+from typing import Any, ClassVar
+
+import numpy as np
+import pytest
+
+import reclick as rc
+from reclick.clicks.chain import ChainPages, chain_pages
+from reclick.clicks.distribution import PageDistribution
+from reclick.data.batch import Float64, SessionBatch
+from reclick.data.counts import Counts
+from reclick.errors import StoreError, UnknownModelError, UsageError
+from reclick.fitting.priors import posterior_mean
+from reclick.models.registry import ModelRegistry
+from reclick.testing import CHECKS, ConformanceError, check_model
+from reclick.text.word_rates import TextIndex
+
+QUICK = ("sum", "marginals", "sets", "next_click", "ranking", "order", "description", "settings")
+
+
+class Halving(rc.ClickModel):
+    """P(click) = θ(q, d) · decline^(position − 1), each position independently."""
+
+    name: ClassVar[str] = "halving"
+    assumes: ClassVar[str] = "examination falls by a constant factor per position"
+    reference: ClassVar[str] = "a model of the tests"
+    fits_from_counts: ClassVar[bool] = True
+    pair_parameters: ClassVar[tuple[str, ...]] = ("theta_", "exposure_")
+    global_parameters: ClassVar[tuple[str, ...]] = ("prior_mean_",)
+
+    decline: float = rc.setting(default=0.5, low=0.1, high=1, help="examination per position")
+    attractiveness_strength: float = rc.setting(default=1.0, low=0)
+
+    def _estimate(self, counts: Counts, means: Float64, history: Counts) -> None:
+        self.exposure_ = counts.impressions
+        strength = self.attractiveness_strength
+        self.theta_ = posterior_mean(counts.clicks, counts.impressions, means, strength)
+
+    def _page_distribution(
+        self, batch: SessionBatch, text: TextIndex | None
+    ) -> Callable[[int, int], PageDistribution]:
+        theta = self._pairs.lookup_or_words(self.theta_, batch, self._pairs.find(batch), text)
+        position = np.concatenate([np.arange(size) for size in np.diff(batch.page)])
+        return chain_pages(batch, fill, (theta * self.decline**position,))
+
+
+def fill(page: Any, chance: Any, next_click: Any, end: Any) -> None:
+    """P(next click | last click) where every position is clicked independently with `chance`."""
+    for s in range(len(page) - 1):
+        for last in range(page[s + 1] - page[s] + 1):
+            none = 1.0
+            for j in range(last, page[s + 1] - page[s]):
+                next_click[s, last, j] = none * chance[page[s] + j]
+                none *= 1 - chance[page[s] + j]
+            end[s, last] = none
+
+
+def oracle(model: Halving, query: str, ads: Sequence[str]) -> dict[tuple[int, ...], float]:
+    theta = model.relevance({"query": [query] * len(ads), "ad": list(ads)})["attractiveness"]
+    chance = [value * model.decline**i for i, value in enumerate(theta.to_pylist())]
+    return {
+        tuple(i + 1 for i, hit in enumerate(bits) if hit): float(
+            np.prod([p if hit else 1 - p for p, hit in zip(chance, bits, strict=True)])
+        )
+        for bits in itertools.product((False, True), repeat=len(ads))
+    }
+
+
+@pytest.fixture
+def registry(monkeypatch: pytest.MonkeyPatch) -> Iterator[ModelRegistry]:
+    """The registry, with what a test registers taken back."""
+    monkeypatch.setattr(rc.MODELS, "_registered", {})
+    yield rc.MODELS
+    rc.MODELS.__dict__.pop("_installed", None)
+
+
+def test_a_model_of_ones_own_passes_all_checks(registry: ModelRegistry) -> None:
+    assert rc.register(Halving) is Halving
+    report = check_model(Halving, oracle=oracle)
+    assert set(report.passed) == set(CHECKS) - set(report.skipped)
+    assert set(report.skipped) == {"objective", "convergence", "words", "saving_words"}
+    assert "it is not fitted by iterations" in str(report)
+
+
+def test_without_an_oracle_or_registration_the_report_says_what_to_do() -> None:
+    report = check_model(Halving, only=("oracle", "saving", "sum"))
+    assert report.passed == ["sum"]
+    assert "Pass oracle=…, a function of (model, query, ads)" in report.skipped["oracle"]
+    assert "rc.register(Halving)" in report.skipped["saving"]
+
+
+class TwoChances(Halving):
+    """The probabilities do not add to 1: the end of a session is counted twice."""
+
+    name: ClassVar[str] = "two"
+
+    def _page_distribution(
+        self, batch: SessionBatch, text: TextIndex | None
+    ) -> Callable[[int, int], PageDistribution]:
+        pages = super()._page_distribution(batch, text)
+
+        def wrong(start: int, end: int) -> PageDistribution:
+            right: Any = pages(start, end)
+            return ChainPages(right.next_click, 2 * right.end, right.starts, right.table)
+
+        return wrong
+
+
+class Ordered(Halving):
+    """Declares an order of clicks that it does not have."""
+
+    name: ClassVar[str] = "ordered"
+    ordered: ClassVar[bool] = True
+
+
+class Undescribed(Halving):
+    """Has a setting without help, and a mutable one."""
+
+    name: ClassVar[str] = "undescribed"
+    mystery: float = rc.setting(default=1.0)
+
+
+class Forgetful(Halving):
+    """A fit depends on the order of the rows."""
+
+    name: ClassVar[str] = "forgetful"
+    fits_from_counts: ClassVar[bool] = False
+
+    def _collect(self, sessions: Any, *arguments: Any, **options: Any) -> Any:
+        first = sessions.slice(0, 100) if hasattr(sessions, "slice") else sessions
+        return super()._collect(first, *arguments, **options)
+
+    def _estimate(self, data: Any, means: Float64, history: Counts) -> None:
+        super()._estimate(data.counts, means, history)
+
+
+@pytest.mark.parametrize(
+    ("model", "check", "message"),
+    [
+        (TwoChances, "sum", "they add to 2.0"),
+        (Ordered, "order", "ordered = True, possible = False"),
+        (Undescribed, "description", "the setting mystery has no help"),
+        (Forgetful, "row_order", "answers["),
+    ],
+)
+def test_a_broken_model_fails_with_a_message_that_helps(
+    model: type[rc.ClickModel], check: str, message: str
+) -> None:
+    with pytest.raises(ConformanceError) as failure:
+        check_model(model, only=[check, "seed"])
+    assert f"{model.__name__}: 1 checks passed\n  failed {check}: " in str(failure.value)
+    assert message in str(failure.value)
+    assert (CHECKS[check].__doc__ or "") in str(failure.value)
+
+
+def test_a_wrong_formula_is_seen_by_the_oracle_alone() -> None:
+    def other(model: Any, query: str, ads: Sequence[str]) -> dict[tuple[int, ...], float]:
+        return oracle(model.clone().set_params(decline=0.9).fit(LOG), query, ads)
+
+    from reclick.testing.cases import LOG
+
+    assert check_model(Halving, only=QUICK).failed == {}
+    with pytest.raises(ConformanceError, match=r"log_prob of Page\(query='r'.*against the oracle"):
+        check_model(Halving, oracle=other, only=("oracle",))
+
+
+# the registry
+
+
+def test_a_registered_model_is_saved_loaded_evaluated_and_listed(
+    registry: ModelRegistry, tmp_path: Any
+) -> None:
+    rc.register(Halving)
+    rc.register(Halving)  # a cell of a notebook that is run again
+    log = {"query": ["q"] * 4, "ads": [["a", "b"]] * 4, "clicks": [[1], [], [2], [1]]}
+    Halving().fit(log).save(tmp_path / "model")
+    assert isinstance(rc.load(tmp_path / "model"), Halving)
+    assert list(rc.MODELS)[-1] == "halving"
+    assert rc.MODELS["halving"] is Halving
+    assert "Halving" in str(rc.evaluate(["halving"], train=log, test=log, resamples=0))
+
+
+def test_a_model_that_is_not_registered_cannot_be_loaded(tmp_path: Any) -> None:
+    log = {"query": ["q"] * 2, "ads": [["a", "b"]] * 2, "clicks": [[1], []]}
+    Halving().fit(log).save(tmp_path / "model")
+    with pytest.raises(StoreError, match=r"'halving'.*call rc.register first"):
+        rc.load(tmp_path / "model")
+
+
+def test_what_cannot_be_registered(registry: ModelRegistry) -> None:
+    def make(**attributes: Any) -> type[rc.ClickModel]:
+        return type("Own", (Halving,), attributes)
+
+    for model, message in (
+        (dict, "expected a subclass of reclick.ClickModel"),
+        (make(name=None), "Own has no name"),
+        (make(assumes=3), "Own has no assumes"),
+        (make(name="My Model"), "expected small letters"),
+        (make(name="ubm"), "There is a model 'ubm' already"),
+    ):
+        with pytest.raises(UsageError, match=message):
+            rc.register(model)  # type: ignore[type-var]
+    rc.register(Halving)
+    with pytest.raises(UsageError, match="There is a model 'halving' already"):
+        rc.register(make())
+
+
+def test_installed_packages_announce_models(
+    registry: ModelRegistry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    announced = [
+        EntryPoint(name, f"tests.test_testing:{model}", "reclick.models")
+        for name, model in (("halving", "Halving"), ("other", "TwoChances"), ("ubm", "Halving"))
+    ]
+    monkeypatch.setattr("reclick.models.registry.entry_points", lambda group: announced)
+    registry.__dict__.pop("_installed", None)
+    assert list(rc.MODELS)[-2:] == ["halving", "other"]
+    assert rc.MODELS["halving"].__name__ == "Halving"
+    assert rc.MODELS["ubm"] is rc.UBM
+    with pytest.raises(UsageError, match="loads TwoChances, whose name is 'two'"):
+        rc.MODELS["other"]
+
+
+def test_an_unknown_model_lists_the_right_ones_and_the_nearest() -> None:
+    with pytest.raises(UnknownModelError, match=r"one of multiclick, .*thcm\. Did you mean 'ubm'"):
+        rc.MODELS["uvm"]
+    assert rc.MODELS.get("uvm") is None
+    assert "uvm" not in rc.MODELS
+    assert len(rc.MODELS) == len(list(rc.MODELS)) >= 17
