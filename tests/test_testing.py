@@ -16,7 +16,7 @@ from reclick.clicks.distribution import PageDistribution
 from reclick.data.batch import Float64, SessionBatch
 from reclick.data.counts import Counts
 from reclick.errors import StoreError, UnknownModelError, UsageError
-from reclick.fitting.priors import posterior_mean
+from reclick.fitting.beta import posterior_mean
 from reclick.models.registry import ModelRegistry
 from reclick.testing import CHECKS, ConformanceError, check_model
 from reclick.text.word_rates import TextIndex

@@ -20,6 +20,8 @@ class Argument(NamedTuple):
 
     >>> str(Argument("max_ads")), str(Argument("by", ...)), str(Argument("cuts", (0.05, 0.2)))
     ('max_ads', 'by=…', 'cuts=(0.05, 0.2)')
+    >>> str(Argument("columns", {"query": ...}))
+    "columns={'query': ...}"
     """
 
     name: str
@@ -28,6 +30,9 @@ class Argument(NamedTuple):
     def __str__(self) -> str:
         if self.value is None:
             return self.name
+        if isinstance(self.value, dict):
+            items = (f"{k!r}: {'...' if v is ... else repr(v)}" for k, v in self.value.items())
+            return f"{self.name}={{{', '.join(items)}}}"
         return f"{self.name}={'…' if self.value is ... else repr(self.value)}"
 
 

@@ -240,12 +240,12 @@ def test_ads_can_be_exchanged(variant: str) -> None:
 def test_kernels_are_cached_between_processes(tmp_path: Path) -> None:
     script = (
         "import numpy as np; from reclick.clicks.choice import ChoicePages; "
-        "from reclick.clicks import set_probability, top_k; "
+        "from reclick.clicks import sequence_search, set_probability; "
         "half = np.full(2, 0.5); one = np.zeros(1, np.int64); "
         "stop, gamma = np.full((1, 3), 0.5), np.full((1, 3, 2), 0.5); "
         "p = ChoicePages('paper', half, half, stop, gamma, np.array([0, 2]), one); "
         "p.click_prob(); p.top_sequences(None, 2); "
-        "kernels = set_probability.choice_marginals, top_k._search_each; "
+        "kernels = set_probability.choice_marginals, sequence_search._search_each; "
         "assert all(sum(k.stats.cache_hits.values()) for k in kernels) or {first}"
     )
     environment = {**os.environ, "RECLICK_CACHE_DIR": str(tmp_path)}
@@ -260,7 +260,7 @@ def test_each_kernel_is_compiled_for_one_signature() -> None:
     script = """
 import numpy as np
 from tests.support.click_families import FAMILIES, build, to_clicks
-from reclick.clicks import ranks, set_probability, step, top_k
+from reclick.clicks import sequence_search, set_probability, step
 rng, rows, made = np.random.default_rng(0), np.arange(2), to_clicks([(1, 2), (2,)])
 made.click.flags.writeable = False
 for family in ("paper", "luce", "luce mixture", "chain"):
@@ -268,7 +268,7 @@ for family in ("paper", "luce", "luce mixture", "chain"):
     for each in (pages, pages.select(rows)):
         each.log_prob(made), each.log_set_prob(made), each.next_click_prob(made)
         each.click_prob(), each.sample(rng), each.top_sequences(None, 2), each.ranks(made, rows)
-modules = ranks, set_probability, step, top_k
+modules = sequence_search, set_probability, step
 kernels = {k for m in modules for k in vars(m).values() if hasattr(k, "signatures")}
 assert len(kernels) > 8
 twice = [k.py_func.__name__ for k in kernels if len(k.signatures) > 1]

@@ -182,10 +182,10 @@ def test_a_time_that_is_none_is_bad() -> None:
 def test_tables_that_cannot_be_joined_say_what_is_missing() -> None:
     with pytest.raises(
         LogError,
-        match=r'the table has no column visit, which columns= gives for "on"\. It has page',
+        match=r'the table has no column visit, which columns=… gives for "on"\. It has page',
     ):
         sessions_from_events(SHOWN, CLICKED, on="visit")
-    with pytest.raises(LogError, match=r'no column when, which columns= gives for "order_by"'):
+    with pytest.raises(LogError, match=r'no column when, which columns=… gives for "order_by"'):
         sessions_from_events(SHOWN, CLICKED, on="page", order_by="when")
     with pytest.raises(
         LogError, match="impressions has no column ads, and not both ad and position"

@@ -15,7 +15,7 @@ from reclick.errors import SettingError
 from reclick.metrics import SESSION_METRICS, ChunkSums, reliability_curves, score, session_tables
 from reclick.metrics.bootstrap import bootstrap_weights, percentile_interval
 from reclick.metrics.chunk_sums import BatchColumns, ChunkAccumulator
-from reclick.metrics.metric import mean_columns
+from reclick.metrics.session_metrics import mean_columns
 from reclick.models import MODELS
 from tests.support import plain_metrics as plain
 

@@ -1,41 +1,39 @@
-"""What positions are worth to a query and to an ad of it: what it changes in LuceClick's answers, and what is learnt of it."""
+"""Position effects of a query and of a pair: predictions, estimates, updates and intervals."""
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pytest
-from reclick.models.luce.objective import Objective
-from reclick.models.luce.spots import (
-    PairPositions,
-    cell_keys,
-    positions_in_runs,
-    theta_information_share,
-    find_cells,
-    lookup_position_effects,
-)
 
 from reclick.clicks.choice import ChoicePages
 from reclick.clicks.distribution import Clicks
-from reclick.data.batch import Float64
+from reclick.data.ragged import Float64, positions_in_runs
 from reclick.engines import as_grouped
 from reclick.models import LuceClick, load
-from reclick.models.luce.e_step import raise_worth
-from reclick.models.luce.parameters import ExpectedStatistics, Hyperparameters, LuceParameters
+from reclick.models.luce.m_step import Objective
+from reclick.models.luce.parameters import (
+    Hyperparameters,
+    LuceParameters,
+    PairPositions,
+    cell_keys,
+    find_cells,
+    lookup_position_effects,
+)
+from reclick.models.luce.posterior import theta_information_share
 from tests.support.enumeration import as_table, random_sessions
-from tests.support.luce_world import PLAIN, RICH, OMEGA, GAMMA
+from tests.support.luce_world import GAMMA, OMEGA, PLAIN, RICH, objective_for, statistics_at
 
 QUERIES, ADS = 12, 6
 
 
-def drawn_with_worth(
-    worth: Float64, count: int, seed: int, day: int = 0
+def draw_with_effect(
+    effect: Float64, count: int, seed: int, day: int = 0
 ) -> tuple[pa.Table, Float64]:
-    """Sessions of queries whose ads are worth `worth` [query, ad, position] times their attractiveness, placed at random; and the attractiveness.
+    """Sessions of queries with position effects [query, ad, position], and the attractiveness.
 
     Days differ in nothing but chance.
     """
@@ -45,7 +43,7 @@ def drawn_with_worth(
         rng.integers(0, QUERIES, count),
         np.argsort(rng.random((count, ADS)), axis=1)[:, :4],
     )
-    weights = (theta[query[:, None], shown] * worth[query[:, None], shown, np.arange(4)]).ravel()
+    weights = (theta[query[:, None], shown] * effect[query[:, None], shown, np.arange(4)]).ravel()
     pages = ChoicePages(
         "luce",
         weights,
@@ -66,43 +64,24 @@ def drawn_with_worth(
 
 
 def steep_and_flat() -> Float64:
-    """Half of the queries have users who look further down than others do, and half of them users who do not [query, ad, position]."""
+    """Half of the queries are examined further down the page than the other half."""
     further = np.where(np.arange(QUERIES) % 2, 3.0, 1 / 3)[:, None, None] ** np.array(
         [-0.5, 0.0, 0.5, 0.5]
     )
     return np.broadcast_to(further, (QUERIES, ADS, 4))
 
 
-def problem_of(log: object, options: Hyperparameters) -> Objective:
-    sessions = as_grouped(log)
-    return Objective(
-        sessions,
-        options,
-        np.ones(len(sessions.counts.impressions)),
-        0.3,
-        np.full(options.components, 1 / options.components),
-    )
+def random_parameters(objective: Objective, seed: int) -> LuceParameters:
+    rng, fresh = np.random.default_rng(seed), objective.initial_parameters()
+    names = "theta", "transition", "component_appeal", "position_effect"
+    drawn = {name: rng.gamma(9.0, 1 / 9, getattr(fresh, name).shape) for name in names}
+    return fresh._replace(**drawn)
 
 
-def found_at(problem: Objective, now: LuceParameters) -> ExpectedStatistics:
-    with ThreadPoolExecutor(2) as pool:
-        return problem.passes.expect(now, pool)
+# ---- cells
 
 
-def somewhere(problem: Objective, seed: int) -> LuceParameters:
-    rng, fresh = np.random.default_rng(seed), problem.initial_parameters()
-    return fresh._replace(
-        **{
-            name: rng.gamma(9.0, 1 / 9, getattr(fresh, name).shape)
-            for name in ("theta", "eye", "taste", "worth")
-        }
-    )
-
-
-# ---- spots
-
-
-def test_spots_are_the_pairs_at_their_positions_in_order_and_found_again() -> None:
+def test_cells_are_the_pairs_at_their_positions_in_order_and_found_again() -> None:
     sessions = as_grouped(
         {
             "query": ["q", "q", "r"],
@@ -110,8 +89,8 @@ def test_spots_are_the_pairs_at_their_positions_in_order_and_found_again() -> No
             "clicks": [[], [1], [2]],
         }
     )
-    spots = find_cells(sessions)
-    assert [*zip(spots.pair, spots.position, strict=True)] == [
+    cells = find_cells(sessions.whole)
+    assert [*zip(cells.pair, cells.position, strict=True)] == [
         (0, 0),
         (0, 1),
         (1, 0),
@@ -120,22 +99,24 @@ def test_spots_are_the_pairs_at_their_positions_in_order_and_found_again() -> No
         (3, 1),
     ]
     assert positions_in_runs(sessions.page).tolist() == [0, 1] * 3
-    assert spots.find(cell_keys(np.array([1, 3, 9]), np.array([1, 0, 0]))).tolist() == [3, -1, -1]
-    assert PairPositions(spots.key[:0]).find(spots.key).tolist() == [-1] * 6
+    assert cells.find(cell_keys(np.array([1, 3, 9]), np.array([1, 0, 0]))).tolist() == [3, -1, -1]
+    assert PairPositions(cells.key[:0]).find(cells.key).tolist() == [-1] * 6
 
 
-def test_worth_is_the_querys_times_the_ads_and_1_where_nothing_was_seen() -> None:
-    spots = PairPositions(
+def test_the_effect_is_that_of_the_query_times_that_of_the_pair_and_1_where_nothing_was_seen() -> (
+    None
+):
+    cells = PairPositions(
         cell_keys(np.array([0, 2]), np.array([1, 0]))
     )  # pair 0 at the second position, pair 2 at the first
-    worth = np.array(
+    effect = np.array(
         [1.0, 2.0, 3.0, 4.0, 0.5, 0.25]
-    )  # of two queries at two positions, and of two spots
+    )  # of two queries at two positions, and of two cells
     query, pair, position = (
         np.array(values)
         for values in ([0, 0, 1, 1, -1, 0], [0, 0, 2, 3, -1, 0], [1, 0, 0, 1, 0, 7])
     )
-    assert lookup_position_effects(worth, spots, 2, query, pair, position).tolist() == [
+    assert lookup_position_effects(effect, cells, 2, query, pair, position).tolist() == [
         2 * 0.5,
         1,
         3 * 0.25,
@@ -145,66 +126,46 @@ def test_worth_is_the_querys_times_the_ads_and_1_where_nothing_was_seen() -> Non
     ]
 
 
-# ---- the pass and the step
+# ---- the E-step
 
 
 @pytest.mark.parametrize(
-    "options",
-    [Hyperparameters(position_effect_strength=3.0), Hyperparameters(position_effect_strength=2.0, components=2, component_appeal_strength=2.0, mixing_strength=3.0, query_strength=1.0)],
+    "chosen",
+    [
+        Hyperparameters(position_effect_strength=3.0),
+        Hyperparameters(
+            position_effect_strength=2.0,
+            components=2,
+            component_appeal_strength=2.0,
+            mixing_strength=3.0,
+            query_strength=1.0,
+        ),
+    ],
 )
-def test_what_a_pass_finds_of_spots_is_the_slope_of_the_likelihood_in_their_worth(
-    options: Hyperparameters,
+def test_the_statistics_of_cells_are_the_slope_of_the_likelihood_in_their_effects(
+    chosen: Hyperparameters,
 ) -> None:
-    made = problem_of(as_table(random_sessions(np.random.default_rng(1), 60)), options)
-    now = somewhere(made, 2)._replace(loose=np.full(len(made.prior_mean), 1e-12))
-    found, table = found_at(made, now), made.layout.position_effect.table(now.position_effect)
+    made = objective_for(as_table(random_sessions(np.random.default_rng(1), 60)), chosen)
+    now, table = random_parameters(made, 2), made.layout.position_effect
+    now = now._replace(satisfaction_variance=np.full(len(made.prior_mean), 1e-12))
+    expected = statistics_at(made, now).sums.expected
     assert made.cell_clicks.sum() == made.clicks.sum()
-    np.testing.assert_allclose(
-        made.sessions.sum_by_pair(found.sums.expected).sum(axis=0), found.sums.expected.sum(axis=0)
-    )
-    of_queries = made.layout.position_effect.starts[1]
+    by_pair = made.sessions.sum_by_pair(expected)
+    np.testing.assert_allclose(by_pair.sum(axis=0), expected.sum(axis=0))
+    of_queries = int(table.starts[1])
     for i in (*range(0, of_queries, 5), *range(of_queries, len(now.position_effect), 9)):
         unit = 1e-4 * (np.arange(len(now.position_effect)) == i)
         low, high = (
-            found_at(made, now._replace(position_effect=now.position_effect * np.exp(sign * unit))).log_likelihood
+            statistics_at(
+                made, now._replace(position_effect=now.position_effect * np.exp(sign * unit))
+            ).log_likelihood
             for sign in (-1, 1)
         )
-        level, factor = (0, i) if i < of_queries else (1, i - of_queries)
-        mine = made.layout.position_effect.index[level] == factor
+        mine = (table.index == i).any(axis=0)
         assert (high - low) / 2e-4 == pytest.approx(
-            (made.cell_clicks - found.sums.expected.sum(axis=1))[mine].sum(), abs=1e-5
+            (made.cell_clicks - expected.sum(axis=1))[mine].sum(), abs=1e-5
         )
-    assert table.shape == made.cell_clicks.shape
-
-
-@pytest.mark.parametrize(
-    "options", [Hyperparameters(position_effect_strength=3.0), Hyperparameters(position_effect_strength=2.0, components=2, component_appeal_strength=2.0)]
-)
-def test_a_step_of_worths_is_that_of_levels(options: Hyperparameters) -> None:
-    """The compiled loop over spots, against the levels' own, given how far the others have moved."""
-    made = problem_of(as_table(random_sessions(np.random.default_rng(1), 60)), options)
-    rng, now = np.random.default_rng(3), somewhere(made, 2)
-    found, spots = found_at(made, now), made.layout.cells
-    moved, old = (
-        rng.gamma(20.0, 0.05, (len(now.theta), found.sums.expected.shape[1])),
-        rng.gamma(2.0, size=len(spots.key)),
-    )
-    of_query, starts = made.layout.position_effect.index[0], made.layout.position_effect.starts
-    stepped = raise_worth(
-        now.position_effect,
-        of_query,
-        starts[1],
-        made.cell_clicks,
-        found.sums.expected,
-        moved,
-        spots.pair,
-        old,
-        made.layout.position_effect.strength[0],
-    )
-    pulled = (found.sums.expected * moved[spots.pair] ** 2).sum(axis=1) + old * made.layout.position_effect.table(now.position_effect)
-    np.testing.assert_allclose(
-        stepped, made.layout.position_effect.climbed(now.position_effect, made.cell_clicks, pulled), rtol=1e-12
-    )
+    assert table.table(now.position_effect).shape == made.cell_clicks.shape
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -219,21 +180,30 @@ def test_the_objective_rises_with_every_addition_and_after_updates(seed: int) ->
     assert (np.diff(model.objective_) > -1e-9 * 80).all()
 
 
-def test_a_session_held_out_is_scored_as_it_is_answered() -> None:
+def test_a_held_out_session_is_scored_as_it_is_predicted() -> None:
     log, other = (as_table(random_sessions(np.random.default_rng(seed), 120)) for seed in (3, 4))
     both = as_grouped(pa.concat_tables([log, other]))
     train, test = (both.select(np.flatnonzero((np.arange(len(both)) % 2) == k)) for k in (0, 1))
     made = Objective(
-        train, Hyperparameters(position_effect_strength=3.0), np.ones(len(both.counts.impressions)), 0.3, np.ones(1)
+        train,
+        Hyperparameters(position_effect_strength=3.0),
+        np.ones(len(both.counts.impressions)),
+        0.3,
+        np.ones(1),
     )
-    now = somewhere(made, 5)
+    now = random_parameters(made, 5)
     scored = made.sessions.score(now, test)
-    spots = find_cells(test)
-    query = both.counts.pair_query[spots.pair].astype(np.int64)
-    theta = now.theta[spots.pair] * lookup_position_effects(
-        now.position_effect, made.layout.cells, made.layout.longest, query, spots.pair, spots.position
+    cells = find_cells(test.whole)
+    query = both.counts.pair_query[cells.pair].astype(np.int64)
+    theta = now.theta[cells.pair] * lookup_position_effects(
+        now.position_effect,
+        made.layout.cells,
+        made.layout.longest,
+        query,
+        cells.pair,
+        cells.position,
     )
-    at = spots.find(cell_keys(test.pair, positions_in_runs(test.page)))
+    at = cells.find(cell_keys(test.pair, positions_in_runs(test.page)))
     rho = np.full(len(at), 0.3) + 0.5 * now.satisfaction_variance[test.pair] * 0.3 * 0.7 * 0.4
     pages = ChoicePages(
         "luce",
@@ -247,11 +217,11 @@ def test_a_session_held_out_is_scored_as_it_is_answered() -> None:
     np.testing.assert_allclose(scored, pages.log_prob(Clicks(test.click, test.clicks)), rtol=1e-9)
 
 
-# ---- answers
+# ---- predictions
 
 
-def test_the_first_click_is_by_attractiveness_and_worth() -> None:
-    log, _ = drawn_with_worth(steep_and_flat(), 4_000, seed=1)
+def test_the_first_click_is_by_attractiveness_and_position_effect() -> None:
+    log, _ = draw_with_effect(steep_and_flat(), 4_000, seed=1)
     model = LuceClick(**{**PLAIN, "position_effect_strength": 10.0}).fit(log)
     page: dict[str, Any] = {
         "query": ["q1", "q1", "never"],
@@ -269,12 +239,12 @@ def test_the_first_click_is_by_attractiveness_and_worth() -> None:
     weights = np.full((3, 3), model.prior_mean_)
     for i, ads in enumerate(page["ads"][:2]):
         for j, ad in enumerate(ads):
-            spot = PairPositions(model._cell_keys).find(cell_keys(np.array([row.get(ad, 1 << 20)]), np.array([j])))[
-                0
-            ]
-            weights[i, j] = (model.theta_[row[ad]] if ad in row else model.prior_mean_) * model._position_effect[
-                code * longest + j
-            ]
+            spot = PairPositions(model._cell_keys).find(
+                cell_keys(np.array([row.get(ad, 1 << 20)]), np.array([j]))
+            )[0]
+            weights[i, j] = (
+                model.theta_[row[ad]] if ad in row else model.prior_mean_
+            ) * model._position_effect[code * longest + j]
             weights[i, j] *= model._position_effect[of_queries + spot] if spot >= 0 else 1.0
     weights *= model.gamma_[0, 0, :3]
     np.testing.assert_allclose(
@@ -284,23 +254,24 @@ def test_the_first_click_is_by_attractiveness_and_worth() -> None:
     )
 
 
-def test_the_log_decides_for_it_where_queries_differ_in_what_positions_are_worth() -> None:
+def test_the_log_decides_for_position_effects_where_queries_differ_in_them() -> None:
     given: dict[str, Any] = {
         name: value for name, value in PLAIN.items() if name != "position_effect_strength"
     }
     differ, same = (
-        drawn_with_worth(worth, 6_000, seed=2)[0]
-        for worth in (steep_and_flat(), np.ones((QUERIES, ADS, 4)))
+        draw_with_effect(effect, 6_000, seed=2)[0]
+        for effect in (steep_and_flat(), np.ones((QUERIES, ADS, 4)))
     )
     assert LuceClick(**given).fit(differ).hyperparameters_["position_effect_strength"] is not None
     assert LuceClick(**given).fit(same).hyperparameters_["position_effect_strength"] is None
 
 
-def test_what_positions_are_worth_is_recovered_and_attractiveness_with_it() -> None:
+def test_position_effects_are_recovered_and_attractiveness_with_them() -> None:
     truth = steep_and_flat()
-    log, theta = drawn_with_worth(truth, 40_000, seed=3)
+    log, theta = draw_with_effect(truth, 20_000, seed=3)
     with_it, without = (
-        LuceClick(**{**PLAIN, "position_effect_strength": strength}).fit(log) for strength in (10.0, None)
+        LuceClick(**{**PLAIN, "position_effect_strength": strength}).fit(log)
+        for strength in (10.0, None)
     )
     of_queries = with_it._position_effect[: -len(with_it._cell_keys)].reshape(-1, 4)
     order = [int(query.removeprefix("q")) for query in with_it._pairs.counts.queries.to_pylist()]
@@ -313,14 +284,14 @@ def test_what_positions_are_worth_is_recovered_and_attractiveness_with_it() -> N
     ]
     exact = theta[np.array(order)[counts.pair_query], ad]
     assert np.std(np.log(with_it.theta_ / exact)) < 0.15
-    probe, _ = drawn_with_worth(truth, 10_000, seed=3, day=1)
+    probe, _ = draw_with_effect(truth, 10_000, seed=3, day=1)
     assert with_it.log_prob(probe).mean() > without.log_prob(probe).mean() + 0.01
 
 
-# ---- what is kept
+# ---- updates
 
 
-def test_a_saved_model_knows_what_positions_are_worth_and_an_update_takes_in_longer_pages_and_new_spots(
+def test_position_effects_are_saved_and_an_update_takes_in_longer_pages_and_new_cells(
     tmp_path: Path,
 ) -> None:
     old = {
@@ -352,17 +323,17 @@ def test_a_saved_model_knows_what_positions_are_worth_and_an_update_takes_in_lon
 
 
 def _names(model: LuceClick) -> list[tuple[str, str, int]]:
-    counts, spots = model._pairs.counts, PairPositions(model._cell_keys)
+    counts, cells = model._pairs.counts, PairPositions(model._cell_keys)
     query, ad = counts.queries.to_pylist(), counts.ads.to_pylist()
     return [
         (query[counts.pair_query[p]], ad[counts.pair_ad[p]], int(at))
-        for p, at in zip(spots.pair, spots.position, strict=True)
+        for p, at in zip(cells.pair, cells.position, strict=True)
     ]
 
 
 def test_an_update_comes_near_to_a_fit_of_both_days() -> None:
     one, two, probe = (
-        drawn_with_worth(steep_and_flat(), 3_000, seed=4, day=day)[0] for day in range(3)
+        draw_with_effect(steep_and_flat(), 3_000, seed=4, day=day)[0] for day in range(3)
     )
     given = {**PLAIN, "position_effect_strength": 10.0}
     whole, updated = (
@@ -376,21 +347,23 @@ def test_an_update_comes_near_to_a_fit_of_both_days() -> None:
 # ---- intervals
 
 
-def test_what_is_told_of_attractiveness_where_a_worth_is_unknown_by_hand() -> None:
-    # Two spots of pair 0 with informations 3 and 1, where the worth of each is unknown by 1/2: what is left is 3·2/5 and 1·2/3.
-    left = theta_information_share(np.array([4.0, 0.0]), np.array([6.0, 2.0, 5.0]), np.array([0, 0, 1]), 4.0)
+def test_the_share_of_information_on_attractiveness_by_hand() -> None:
+    # Two cells of pair 0 with informations 3 and 1, where the effect of each is unknown by 1/2: what is left is 3·2/5 and 1·2/3.
+    left = theta_information_share(
+        np.array([4.0, 0.0]), np.array([6.0, 2.0, 5.0]), np.array([0, 0, 1]), 4.0
+    )
     np.testing.assert_allclose(left, [(3 * 2 / 5 + 1 * 2 / 3) / 4, 1.0])
 
 
 @pytest.mark.parametrize("impressions", [20, 200])
-def test_intervals_of_attractiveness_hold_the_truth_where_positions_differ_in_worth(
+def test_intervals_of_attractiveness_hold_the_truth_with_position_effects(
     impressions: int,
 ) -> None:
     held = []
-    for seed in range(8):
+    for seed in range(6):
         rng = np.random.default_rng([impressions, seed])
-        worth = rng.gamma(10.0, 0.1, (QUERIES, 1, 4)) * rng.gamma(10.0, 0.1, (QUERIES, ADS, 4))
-        log, theta = drawn_with_worth(worth, QUERIES * ADS * impressions // 4, seed=seed)
+        effect = rng.gamma(10.0, 0.1, (QUERIES, 1, 4)) * rng.gamma(10.0, 0.1, (QUERIES, ADS, 4))
+        log, theta = draw_with_effect(effect, QUERIES * ADS * impressions // 4, seed=seed)
         given = {
             **PLAIN,
             "attractiveness_strength": 3.0,

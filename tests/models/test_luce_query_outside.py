@@ -1,4 +1,4 @@
-"""How readily a query's users stop is not known for sure: LuceClick's answers are means over what it may be."""
+"""The uncertain outside option of a query: predictions are means over it."""
 
 from __future__ import annotations
 
@@ -9,12 +9,17 @@ import pytest
 
 from reclick.engines import as_grouped
 from reclick.models import LuceClick
-from reclick.models.luce.choice import fit, pool
+from reclick.models.luce.grid import fit_pooled, fit_second_stage
 from reclick.models.luce.initial_values import count_sessions
 from reclick.models.luce.parameters import Hyperparameters
-from reclick.models.luce.readiness import MAX_DEVIATION, log_mean_over_sides, prior_deviation, outside_deviation
+from reclick.models.luce.satisfaction import (
+    MAX_DEVIATION,
+    log_mean_over_sides,
+    outside_deviation,
+    prior_deviation,
+)
 from tests.support.enumeration import as_table, random_sessions
-from tests.support.luce_world import PLAIN, RICH, OMEGA, GAMMA, draw_queries
+from tests.support.luce_world import GAMMA, OMEGA, PLAIN, RICH, draw_queries
 
 OWN: dict[str, Any] = {**PLAIN, "query_strength": 4.0}
 
@@ -31,7 +36,7 @@ def test_the_deviation_is_what_sessions_and_prior_leave() -> None:
 
 
 @pytest.mark.parametrize("settings", [OWN, {**RICH, "position_effect_strength": None}])
-def test_an_answer_is_the_mean_of_those_one_deviation_to_each_side(
+def test_a_prediction_is_the_mean_over_one_deviation_to_each_side(
     settings: dict[str, Any],
 ) -> None:
     log = as_table(random_sessions(np.random.default_rng(1), 150))
@@ -60,14 +65,16 @@ def test_an_answer_is_the_mean_of_those_one_deviation_to_each_side(
     )
 
 
-def test_a_query_asked_often_is_surer_than_one_asked_once_and_that_than_one_never_asked() -> None:
+def test_a_frequent_query_is_less_uncertain_than_a_rare_one_and_that_than_a_new_one() -> None:
     log = {
         "query": ["often"] * 400 + ["once"],
         "ads": [["a", "b"]] * 401,
         "clicks": [[1], [], [2], []] * 100 + [[]],
     }
     model = LuceClick(**OWN).fit(log)
-    unsure = dict(zip(model._pairs.counts.queries.to_pylist(), model._query_outside_deviation, strict=True))
+    unsure = dict(
+        zip(model._pairs.counts.queries.to_pylist(), model._query_outside_deviation, strict=True)
+    )
     assert unsure["often"] < 0.2 < unsure["once"] < prior_deviation(4.0) * 1.2
     strange = {"query": ["never"], "ads": [["c"]]}
     stops = model._outside_sides(np.array([-1], np.int32))[:, 0]
@@ -80,7 +87,7 @@ def test_a_query_asked_often_is_surer_than_one_asked_once_and_that_than_one_neve
     )
 
 
-def test_of_queries_hardly_known_the_next_sessions_are_told_better_by_the_mean_than_by_the_best_guess() -> (
+def test_of_rare_queries_the_next_sessions_are_predicted_better_by_the_mean_than_by_the_mode() -> (
     None
 ):
     settings = {
@@ -92,7 +99,7 @@ def test_of_queries_hardly_known_the_next_sessions_are_told_better_by_the_mean_t
     }
     gains, errors = [], []
     for seed in (2, 3, 4):
-        rng, queries = np.random.default_rng(seed), 3_000
+        rng, queries = np.random.default_rng(seed), 2_000
         readily = rng.gamma(2.0, 0.5, (queries, 1))
         theta, rho = rng.gamma(2.0, 0.125, (queries, 6)) / readily, rng.beta(3.0, 5.0, (queries, 6))
         log, later = (draw_queries(theta, rho, GAMMA, OMEGA, 4 * queries, rng) for _ in range(2))
@@ -103,34 +110,30 @@ def test_of_queries_hardly_known_the_next_sessions_are_told_better_by_the_mean_t
         errors.append([np.nansum(model.click_prob(later)) / came - 1 for model in (mean, guess)])
     assert np.mean(gains) > 0.0005
     assert np.abs(errors)[:, 0].max() < 0.05
-    assert (
-        np.diff(errors, axis=1) < 0
-    ).all()  # clicks are rare here, and the best guess expects fewer
+    assert (np.diff(errors, axis=1) < 0).all()  # clicks are rare here, and the mode expects fewer
 
 
 @pytest.mark.parametrize(
-    "options", [Hyperparameters(query_strength=2.0), Hyperparameters(query_strength=1.0, components=2, mixing_strength=3.0, component_appeal_strength=2.0), Hyperparameters()]
+    "chosen",
+    [
+        Hyperparameters(query_strength=2.0),
+        Hyperparameters(
+            query_strength=1.0, components=2, mixing_strength=3.0, component_appeal_strength=2.0
+        ),
+        Hyperparameters(),
+    ],
 )
-def test_held_out_sessions_are_scored_as_the_model_would_answer(options: Hyperparameters) -> None:
+def test_held_out_sessions_are_scored_as_the_model_predicts(chosen: Hyperparameters) -> None:
     log = as_table(random_sessions(np.random.default_rng(3), 300))
-    given = {
-        f"{name}_strength": value
-        for name, value in options._asdict().items()
-        if name not in ("components", "satisfied")
-    }
-    model = LuceClick(**given, components=options.components, satisfaction_prior=0.3).fit(log)
-    sessions, chosen = as_grouped(log), Hyperparameters(**model.hyperparameters_)
-    counted, means = count_sessions(sessions), np.ones(len(sessions.counts.impressions))
-    done = fit(
-        sessions,
-        chosen,
-        means,
-        counted,
-        pool(sessions, chosen, means, counted),
-        max_iterations=500,
-        tolerance=1e-6,
+    settings = {**chosen._asdict(), "satisfaction_prior": 0.3}
+    model = LuceClick(**settings).fit(log)
+    sessions, taken = as_grouped(log), Hyperparameters(**model.hyperparameters_)
+    counts, prior_mean = count_sessions(sessions), np.ones(len(sessions.counts.impressions))
+    pooled = fit_pooled(sessions, taken, prior_mean, counts)
+    objective, result = fit_second_stage(
+        sessions, taken, prior_mean, counts, pooled, max_iterations=500, tolerance=1e-6
     )
-    scores = done.problem.score(done.parameters, sessions)
+    scores = objective.score(result.parameters, sessions)
     assert np.average(scores, weights=sessions.weight) == pytest.approx(
         model.log_prob(log).mean(), rel=1e-9
     )

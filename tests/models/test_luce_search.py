@@ -114,8 +114,8 @@ def test_without_evidence_on_satisfaction_its_prior_mean_is_left_to_the_fit() ->
 def test_the_log_decides_for_components_only_where_there_are_some() -> None:
     two = np.concatenate([GAMMA, GAMMA[:, :, ::-1] ** 3])
     when = np.concatenate([OMEGA * 3, OMEGA / 6])
-    mixed = as_grouped(draw(THETA, RHO, two, when, 4_000, 3, np.array([0.5, 0.5])))
-    alike = as_grouped(draw(THETA, RHO, GAMMA, OMEGA, 4_000, 4))
+    mixed = as_grouped(draw(THETA, RHO, two, when, 6_000, 3, np.array([0.5, 0.5])))
+    alike = as_grouped(draw(THETA, RHO, GAMMA, OMEGA, 6_000, 4))
     fixed = {name: value for name, value in FIXED.items() if name != "components"}
     fixed |= {"satisfaction_prior": 0.35, "component_appeal_strength": None}
     chosen = [

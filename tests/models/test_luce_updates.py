@@ -13,7 +13,7 @@ from reclick.errors import CannotAnswerError, StoreError
 from reclick.models import LuceClick, load
 from reclick.simulation import simulate
 from tests.support.enumeration import as_table, random_sessions
-from tests.support.luce_world import PLAIN, RHO, THETA, RICH, OMEGA, GAMMA, draw
+from tests.support.luce_world import GAMMA, OMEGA, PLAIN, RHO, RICH, THETA, draw
 
 
 def test_a_saved_model_with_every_addition_answers_the_same_to_the_last_bit_and_can_be_updated(
@@ -28,12 +28,12 @@ def test_a_saved_model_with_every_addition_answers_the_same_to_the_last_bit_and_
     assert again.update(day).log_prob(log).tobytes() == model.update(day).log_prob(log).tobytes()
 
 
-def test_a_model_saved_by_a_reclick_that_kept_other_sums_is_refused() -> None:
+def test_a_model_saved_with_other_statistics_is_refused() -> None:
     model = LuceClick(**PLAIN).fit(as_table(random_sessions(np.random.default_rng(7), 20)))
     values, tables = model._to_tables()
     for other in (
-        {name: table for name, table in tables.items() if name != "luce_spots"},
-        tables | {"luce_told": tables["luce_told"].select([0])},
+        {name: table for name, table in tables.items() if name != "luce_cells"},
+        tables | {"luce_information": tables["luce_information"].select([0])},
     ):
         with pytest.raises(StoreError, match="Fit it again"):
             LuceClick(**PLAIN)._from_tables(values, other)
@@ -54,24 +54,24 @@ def test_an_update_comes_near_to_a_fit_of_both_days_in_fewer_iterations() -> Non
     assert updated.relevance()["impressions"].to_numpy().sum() == pytest.approx(16_000 * 4)
 
 
-def test_an_update_lets_old_days_fade_and_takes_in_new_queries_ads_and_longer_pages() -> None:
+def test_an_update_decays_old_days_and_takes_in_new_queries_ads_and_longer_pages() -> None:
     old = {"query": ["q"] * 40, "ads": [["a", "b"]] * 40, "clicks": [[1]] * 40}
     new = {"query": ["q", "r"] * 20, "ads": [["a", "b", "c"]] * 40, "clicks": [[2]] * 40}
-    kept, faded = (
+    kept, decayed = (
         LuceClick(**{**PLAIN, "query_strength": 2.0}).fit(old).update(new, decay=decay)
         for decay in (1.0, 0.05)
     )
     page = {"query": ["q"], "ads": [["a", "b", "c"]]}
-    assert faded.click_prob(page)[0, 0] < kept.click_prob(page)[0, 0]
-    assert faded.click_prob(page)[0, 1] > kept.click_prob(page)[0, 1]
+    assert decayed.click_prob(page)[0, 0] < kept.click_prob(page)[0, 0]
+    assert decayed.click_prob(page)[0, 1] > kept.click_prob(page)[0, 1]
     assert set(kept.relevance()["ad"].to_pylist()) == {"a", "b", "c"}
-    with pytest.raises(CannotAnswerError, match="fade"):
+    with pytest.raises(CannotAnswerError, match="decay"):
         kept.update(new, forget=old)
 
 
 @pytest.mark.parametrize("settings", [{}, {"components": 2, "mixing_strength": 3.0}])
 @pytest.mark.parametrize("seed", range(3))
-def test_an_update_climbs_though_pairs_and_queries_become_more_frequent_ones(
+def test_an_update_never_falls_though_pairs_and_queries_become_more_frequent(
     seed: int, settings: dict[str, Any], tmp_path: Path
 ) -> None:
     weeks = simulate(600, weeks=3, queries=20, seed=seed).weeks
@@ -88,9 +88,7 @@ def test_an_update_climbs_though_pairs_and_queries_become_more_frequent_ones(
         assert (np.diff(each.objective_) > -1e-9 * 600).all()
 
 
-def test_what_an_update_remembers_of_queries_adds_up_when_there_was_one_query_and_now_are_more() -> (
-    None
-):
+def test_past_statistics_of_queries_add_up_when_there_was_one_query_and_now_are_more() -> None:
     old = {"query": ["q"] * 40, "ads": [["a", "b"]] * 40, "clicks": [[1], [], [1, 2], [2]] * 10}
     new = {
         "query": ["q", "r", "s", "r"] * 10,
@@ -102,13 +100,13 @@ def test_what_an_update_remembers_of_queries_adds_up_when_there_was_one_query_an
         .fit(old)
         .update(new, decay=0.5)
     )
-    memory = model._past
-    assert memory.query_observed.shape == (3,)
-    assert memory.query_observed.sum() == pytest.approx(memory.outside_observed.sum(), rel=1e-9)
-    assert memory.component_sessions.sum(axis=1) == pytest.approx([40 * 0.5 + 10, 20, 10], rel=1e-9)
+    past = model._past
+    assert past.query_observed.shape == (3,)
+    assert past.query_observed.sum() == pytest.approx(past.outside_observed.sum(), rel=1e-9)
+    assert past.component_sessions.sum(axis=1) == pytest.approx([40 * 0.5 + 10, 20, 10], rel=1e-9)
 
 
-def test_one_new_ad_without_a_click_does_not_speak_for_all_that_were_never_seen() -> None:
+def test_one_new_ad_without_a_click_does_not_decide_for_all_unseen_ones() -> None:
     log = {"query": ["q"] * 400, "ads": [["a", "b"]] * 400, "clicks": [[1], [], [2], [2, 1]] * 100}
     model = LuceClick(**PLAIN).fit(log)
     before = model.relevance({"query": ["q"], "ad": ["never"]})["attractiveness"][0].as_py()

@@ -168,8 +168,8 @@ def test_a_folder_of_logs_is_named_as_what_it_looks_like(tmp_path: Path) -> None
         (tmp_path / name).touch()
     with pytest.raises(
         StoreError,
-        match=r"It holds ads\.parquet, week1\.parquet, week2\.parquet and 1 more: if that is a log, "
-        r"fit a model to it",
+        match=r"It holds ads\.parquet, week1\.parquet, week2\.parquet and 1 more: "
+        r"if that is a log, fit a model to it",
     ):
         artifact.read(tmp_path)
 
@@ -589,25 +589,24 @@ def test_a_reader_sees_the_old_or_the_new_never_half(folder: Path) -> None:
 
     def keep_writing() -> None:
         number = 1
-        while not stop.wait(
-            0.002
-        ):  # without a pause a reader may lose the race twenty times in a row, and says so
+        while not stop.wait(0.002):  # without a pause a reader may lose the race 20 times in a row
             number += 1
             write(folder, number)
 
     writer = threading.Thread(target=keep_writing)
     writer.start()
-    seen = set()
+    seen, reads, deadline = set(), 0, time.monotonic() + 30
     try:
-        for _ in range(60):
+        while reads < 60 or (len(seen) < 3 and time.monotonic() < deadline):
             seen.add(number_in(folder))
+            reads += 1
     except StoreError as error:
         failures.append(error)
     finally:
         stop.set()
         writer.join()
     assert failures == []
-    assert len(seen) > 1
+    assert len(seen) >= 3
 
 
 def test_counts_and_models_are_stored_this_way(tmp_path: Path) -> None:

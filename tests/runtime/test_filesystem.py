@@ -267,3 +267,22 @@ def test_predictions_exports_reports_and_caches_are_written_anywhere(base: str) 
     assert (as_path(base) / "results" / "report.html").stat().st_size > 10_000
     assert rc.count(f"{base}/out/s.parquet").total == rc.count(LOG).total
     assert not [name for name in os.listdir() if ":" in name]  # noqa: PTH208
+
+
+def test_the_command_line_takes_uris(tmp_path: Path) -> None:
+    from typer.testing import CliRunner
+
+    from reclick.cli import app
+
+    base = tmp_path.as_uri()
+    pq.write_table(LOG, tmp_path / "log.parquet")
+    for arguments in (
+        ["count", f"{base}/log.parquet", "--to", f"{base}/counts"],
+        ["fit", f"{base}/counts", "--model", "dctr", "--to", f"{base}/model"],
+        ["predict", f"{base}/model", f"{base}/log.parquet", "--to", f"{base}/p.parquet"],
+        ["evaluate", "--models", f"gctr,{base}/model", "--train", f"{base}/log.parquet"]
+        + ["--test", f"{base}/log.parquet", "--to", f"{base}/results", "--resamples", "50"],
+    ):
+        result = CliRunner().invoke(app, arguments)
+        assert result.exit_code == 0, result.output
+    assert (tmp_path / "results" / "report.html").is_file()

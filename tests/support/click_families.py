@@ -82,11 +82,8 @@ class PlainChoice(PlainPage):
         return {j: go * w / below if below > 0 else 0.0 for j, w in weight.items()}
 
     def satisfaction_prob(self) -> float:
-        return sum(
-            self.prefix_prob(clicks) * self.rho[clicks[-1] - 1]
-            for clicks in all_sequences(self.size)
-            if clicks
-        )
+        clicked = (clicks for clicks in all_sequences(self.size) if clicks)
+        return float(sum(self.prefix_prob(c) * self.rho[c[-1] - 1] for c in clicked))
 
 
 @dataclass(frozen=True)
@@ -96,7 +93,7 @@ class PlainChain(PlainPage):
 
     @property
     def size(self) -> int:  # type: ignore[override]
-        return self.chances.shape[1]
+        return int(self.chances.shape[1])
 
     def next_click(self, clicks: Sequence_) -> dict[int, float]:
         last = clicks[-1] if clicks else 0
@@ -187,8 +184,8 @@ def random_choice(
     """A page of which a share `extremes` of all parameters is exactly 0 or 1."""
     gamma = rng.random((n + 1, n)) * (rng.random((n + 1, n)) > extremes)
     gamma /= np.maximum(gamma.sum(axis=1, keepdims=True), 1e-300)  # a row of zeros stays one
-    sizes = n, n, n + 1
-    return PlainChoice(variant, *(random_rates(rng, size, extremes) for size in sizes), gamma)
+    theta, rho, stop = (random_rates(rng, size, extremes) for size in (n, n, n + 1))
+    return PlainChoice(variant, theta, rho, stop, gamma)
 
 
 def random_chain(rng: np.random.Generator, n: int, extremes: float = 0.2) -> PlainChain:

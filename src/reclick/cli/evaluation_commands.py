@@ -125,10 +125,11 @@ def _chosen(names: str) -> dict[str, ClickModel]:
     """Models by the name to show: new ones by their name, fitted ones by their folder, with its path where two have the same."""
     from reclick.models import MODELS, load
     from reclick.runtime import artifact
+    from reclick.runtime.filesystem import as_path
 
     chosen: dict[str, ClickModel] = {}
     for name in filter(None, (part.strip() for part in names.split(","))):
-        folder = Path(name)
+        folder = as_path(name)
         fitted = name not in MODELS and artifact.is_artifact(folder)
         shown = folder.name if fitted else MODELS[name].__name__ if name in MODELS else name
         chosen[name if shown in chosen else shown] = (
@@ -139,23 +140,24 @@ def _chosen(names: str) -> dict[str, ClickModel]:
 
 def _refuse_both(logs: list[str] | None, parts: list[str], *, split_told: bool) -> None:
     """Refuse options that would be without effect: parts of a log that is to be split, or how to split where nothing is."""
-    from reclick.errors import SettingError
+    from reclick.errors import UsageError
 
     if logs and parts:
-        raise SettingError(
-            "A LOG is split into its own history, train and test: give it alone, or --history, --train and --test without it."
+        raise UsageError(
+            "A LOG is split into its own history, train and test: give it alone, or --history, "
+            "--train and --test without it."
         )
     if split_told and not logs:
-        raise SettingError("--by and --cut say how a LOG is split: give one, or leave them out.")
+        raise UsageError("--by and --cut say how a LOG is split: give one, or leave them out.")
 
 
 def _parts(
     history: list[str] | None, train: list[str] | None, test: list[str] | None, how: How
 ) -> dict[str, Any]:
-    from reclick.errors import SettingError
+    from reclick.errors import UsageError
 
     if not test:
-        raise SettingError("Nothing to judge by: give --train and --test, or one LOG to split.")
+        raise UsageError("Nothing to score on: give --train and --test, or one LOG to split.")
     given = {"history": history, "train": train, "test": test}
     return {part: open_log(paths, how) if paths else None for part, paths in given.items()}
 
@@ -164,11 +166,12 @@ def _split(
     logs: list[str], to: str, by: str, cut: list[str] | None, how: How, progress: Any
 ) -> dict[str, Any]:
     from reclick.evaluation import split
+    from reclick.runtime.filesystem import as_path
 
     cuts = None if cut is None else [value(one) for one in cut]
     parts = split(
         open_log(logs, how),
-        Path(to) / "parts",
+        as_path(to) / "parts",
         by=by,
         cuts=cuts,
         progress=progress,

@@ -113,7 +113,7 @@ def named_values(option: str, texts: list[str] | None) -> dict[str, str]:
 
     for text in texts or []:
         if "=" not in text:
-            raise SettingError(f"{option}: got {text!r}, expected NAME=VALUE.")
+            raise SettingError(option, text, "NAME=VALUE")
     return dict(text.split("=", 1) for text in texts or [])
 
 

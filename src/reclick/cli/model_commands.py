@@ -70,17 +70,13 @@ def fit(
 
     Each day after:  reclick fit logs/day8.parquet --update --forget counts/day1 --to model
     """
-    from reclick.errors import SettingError
+    from reclick.errors import SettingError, UsageError
     from reclick.runtime import artifact
 
     if not update and (forget or decay != 1.0):
-        raise SettingError(
-            "--forget and --decay change a model that is there: give --update with them."
-        )
+        raise UsageError("--forget and --decay are for an existing model: give --update with them.")
     if not 0 < decay <= 1:
-        raise SettingError(
-            f"--decay: got {decay:g}, expected a factor above 0 and at most 1, such as 0.9."
-        )
+        raise SettingError("decay", decay, "a factor above 0 and at most 1, such as 0.9")
     artifact.check_target(to, "model")
     how = How(column, on_error, max_ads, format)
     with _held(to) if update else nullcontext():
@@ -225,17 +221,19 @@ def _held(folder: str) -> AbstractContextManager[None]:
 def _continued(
     folder: str, name: str | None, history: list[str] | None, settings: list[str] | None
 ) -> ClickModel:
-    from reclick.errors import SettingError
+    from reclick.errors import UsageError
     from reclick.models import ClickModel, load
 
     if history or settings:
-        raise SettingError(
-            "--update continues a model with the history and settings it has: leave out --history and --set."
+        raise UsageError(
+            "--update continues a model with its own history and settings: "
+            "leave out --history and --set."
         )
     model = load(folder)
     if name not in (None, model.name):
-        raise SettingError(
-            f"{folder} holds the model {model.name!r}, not {name!r}: leave out --model, or give --model {model.name}."
+        raise UsageError(
+            f"{folder} holds the model {model.name!r}, not {name!r}: leave out --model, "
+            f"or give --model {model.name}."
         )
     if type(model).update is ClickModel.update:
         model.update()  # which says why it cannot be

@@ -10,9 +10,14 @@ from typing import Protocol, Self
 
 import numpy as np
 
-from reclick.clicks.ranks import SequenceRanks, check_rankable, rank_clicks
+from reclick.clicks.sequence_search import (
+    SequenceRanks,
+    TopSequences,
+    check_rankable,
+    rank_clicks,
+    search_top_sequences,
+)
 from reclick.clicks.step import Clicks, StepTables, draw_clicks
-from reclick.clicks.top_k import TopSequences, search_top_sequences
 from reclick.data.batch import Float64, Int64
 from reclick.errors import CannotAnswerError
 

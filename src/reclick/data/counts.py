@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from reclick.data.ragged import Float64, Int32, Int64, read_only
-from reclick.errors import LogError, SettingError
+from reclick.errors import LogError, SettingError, UsageError
 from reclick.runtime import artifact
 from reclick.runtime.filesystem import Location
 
@@ -55,7 +55,7 @@ class Counts:
     def __sub__(self, other: Counts) -> Counts:
         result = _merge(self, other, -1.0)
         if not result._is_possible():
-            raise SettingError(
+            raise UsageError(
                 "Counts to subtract hold more than the counts they are taken from: "
                 "subtract only what was added before."
             )
@@ -95,9 +95,7 @@ class Counts:
     def decay(self, factor: float) -> Counts:
         """Every count times a factor in (0, 1]: old days lose weight in a daily job."""
         if not 0 < factor <= 1:
-            raise SettingError(
-                f"decay: got {factor!r}, expected a factor above 0 and at most 1, such as 0.9."
-            )
+            raise SettingError("decay", factor, "a factor above 0 and at most 1, such as 0.9")
         scaled = {
             name: getattr(self, name) * factor
             for name in ("impressions", "clicks", "last_clicks", "sessions", "lengths")

@@ -10,8 +10,6 @@ from typing import Any, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from reclick.runtime.jit import kernel
-
 Int32 = npt.NDArray[np.int32]
 Int64 = npt.NDArray[np.int64]
 UInt64 = npt.NDArray[np.uint64]
@@ -61,16 +59,14 @@ def slice_runs(values: Array, starts: Int64, first: int, last: int) -> tuple[Arr
     return values[chosen[0] : chosen[-1]], chosen - chosen[0]
 
 
-def take_runs(values: Int32, starts: Int64, chosen: Int64) -> tuple[Int32, Int64]:
+def take_runs(values: Array, starts: Int64, chosen: Int64) -> tuple[Array, Int64]:
     """The chosen runs end to end, and their starts.
 
     >>> take_runs(np.array([7, 8, 9], np.int32), np.array([0, 1, 3]), np.array([1, 0]))
     (array([8, 9, 7], dtype=int32), array([0, 2, 3]))
     """
-    taken = starts_from_sizes(starts[chosen + 1] - starts[chosen])
-    out = np.empty(taken[-1], np.int32)
-    _copy_runs(read_only(values), read_only(starts), read_only(chosen), taken, out)
-    return out, taken
+    index, taken = run_indices(starts, chosen)
+    return values[index], taken
 
 
 def run_indices(starts: Int64, chosen: Int64) -> tuple[Int64, Int64]:
@@ -101,11 +97,3 @@ def read_only(array: Array) -> Array:
     view = array.view()
     view.flags.writeable = False
     return view
-
-
-@kernel
-def _copy_runs(values: Int32, starts: Int64, chosen: Int64, taken: Int64, out: Int32) -> None:
-    for new in range(len(chosen)):
-        start = starts[chosen[new]]
-        for i in range(taken[new + 1] - taken[new]):
-            out[taken[new] + i] = values[start + i]

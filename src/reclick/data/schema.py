@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 from pyarrow import types as kind_of
 
-from reclick.errors import LogError
+from reclick.errors import Argument, LogError, Part
 
 TEXT, IDS, POSITIONS, NUMBER, TIME, FLAG = "text", "ids", "positions", "number", "time", "flag"
 
@@ -65,7 +65,9 @@ def check_mapping(columns: Mapping[str, str] | None, wanted: Sequence[Column]) -
     unknown = [name for name in mapping if name not in names and name not in UNREAD]
     if unknown:
         raise LogError(
-            f"columns= names {_listed(unknown)}, which Reclick does not know. It maps Reclick's names to yours; Reclick's are {_listed(names)}."
+            Argument("columns", ...),
+            f" names {_listed(unknown)}, which Reclick does not know. It maps Reclick's names to "
+            f"yours; Reclick's are {_listed(names)}.",
         )
     return mapping
 
@@ -87,7 +89,7 @@ def find_columns(
         if name in available:
             found[column.name] = name
         elif column.required or column.name in mapping:
-            raise LogError(_missing(column.name, name, available, where))
+            raise LogError(*_explain_missing(column.name, name, available, where))
     return found
 
 
@@ -100,12 +102,13 @@ def check_types(
             continue
         got = schema.field(names[column.name]).type
         if not ACCEPTS[column.kind](got):
-            raise LogError(wrong_type(column, where, str(got)))
+            raise LogError(*explain_type(column, where, str(got)))
 
 
-def wrong_type(column: Column, where: str, got: str) -> str:
-    """Return the message for a column of the wrong type."""
-    return f"{column.name} in {where}: expected {EXPECTED[column.kind]}, got {got}. Give the right column with {_naming(column.name)}."
+def explain_type(column: Column, where: str, got: str) -> tuple[Part, ...]:
+    """The message for a column of the wrong type."""
+    expected = f"{column.name} in {where}: expected {EXPECTED[column.kind]}, got {got}."
+    return (f"{expected} Give the right column with ", name_column(column.name), ".")
 
 
 def is_text(got: pa.DataType) -> bool:
@@ -184,25 +187,33 @@ ACCEPTS: dict[str, Callable[[Any], bool]] = {
 }
 
 
-def _missing(canonical: str, name: str, available: Sequence[str], where: str) -> str:
+def _explain_missing(
+    canonical: str, name: str, available: Sequence[str], where: str
+) -> tuple[Part, ...]:
     has = _listed(available[:30]) + (
         f" and {len(available) - 30} more" if len(available) > 30 else ""
     )
     if name != canonical:
         return (
-            f'{where} has no column {name}, which columns= gives for "{canonical}". It has {has}.'
+            f"{where} has no column {name}, which ",
+            Argument("columns", ...),
+            f' gives for "{canonical}". It has {has}.',
         )
     other = (
         " It looks like a table of ads: leave it out, e.g. with a glob."
         if canonical == "query" and {"ad", "title"} <= set(available)
         else ""
     )
-    advice = f"Name the right one with {_naming(canonical)}, or the log's format, if it has another (`reclick formats`)."
-    return f"{where} has no column {canonical}. It has {has}.{other} {advice}"
+    return (
+        f"{where} has no column {canonical}. It has {has}.{other} Name the right one with ",
+        name_column(canonical),
+        ", or the log's format, if it has another (`reclick formats`).",
+    )
 
 
-def _naming(canonical: str) -> str:
-    return f'columns={{"{canonical}": ...}} (on the command line --column {canonical}=...)'
+def name_column(canonical: str) -> Argument:
+    """The argument that names the source's column for one of Reclick's."""
+    return Argument("columns", {canonical: ...})
 
 
 def _listed(names: Sequence[str]) -> str:

@@ -1,6 +1,6 @@
-"""Credible intervals of rates: quantiles of the Beta distribution, and the Beta of a product.
+"""Rates with a Beta prior: density, posterior mean, quantiles, intervals, and products.
 
-A rate with mean m and strength s (pseudo-observations) is Beta(a = m s, b = (1 − m) s). Decision 16
+A rate with mean m and strength s (pseudo-observations) is Beta(a = m s, b = (1 − m) s). Decision 17
 says why the quantiles are not SciPy's.
 """
 
@@ -22,13 +22,33 @@ QUADRATURE_FROM = 500.0
 NODES, WEIGHTS = np.polynomial.legendre.leggauss(24)
 
 
+def log_beta(value: Float64, mean: Float64 | float, strength: float) -> float:
+    """Log-density of a Beta prior, up to a constant.
+
+    After c successes in n trials its mode is (c + strength · mean) / (n + strength).
+    """
+    if strength == 0:
+        return 0.0
+    return float(strength * np.sum(mean * np.log(value) + (1 - mean) * np.log(1 - value)))
+
+
+def posterior_mean(
+    successes: Float64, trials: Float64, mean: Float64 | float, strength: float
+) -> Float64:
+    """(successes + strength · mean) / (trials + strength); the mean itself where both are 0."""
+    total = trials + strength
+    return np.asarray(
+        np.where(total > 0, (successes + strength * mean) / np.where(total > 0, total, 1.0), mean)
+    )
+
+
 def credible_interval(
     mean: npt.ArrayLike, strength: npt.ArrayLike, level: float = 0.9
 ) -> tuple[Float64, Float64]:
     """Bound a rate: (low, high), equal-tailed, of Beta(mean · strength, (1 − mean) · strength).
 
-    With strength 0 nothing is known: (0, 1). With a mean of exactly 0 or 1, or an infinite strength,
-    it is the Beta's limit: all mass on the mean.
+    With strength 0 nothing is known: (0, 1). With a mean of exactly 0 or 1, or an infinite
+    strength, it is the Beta's limit: all mass on the mean.
     """
     if not 0.0 < level < 1.0:
         raise SettingError("level", level, "a credible level between 0 and 1, such as 0.9")
@@ -51,8 +71,8 @@ def product_beta(
 
     With v = m (1 − m) / (s + 1): mean = m_x m_y, variance V = v_x v_y + v_x m_y² + v_y m_x²,
     strength = mean (1 − mean) / V − 1. A product without variance has infinite strength. The shape
-    is only nearly a Beta's: a 90 % interval has tails of 5 ± 2 % when both strengths are 10 or more,
-    and covers 86-95 % when one is as low as 2.
+    is only nearly a Beta's: a 90 % interval has tails of 5 ± 2 % when both strengths are 10 or
+    more, and covers 86-95 % when one is as low as 2.
     """
     x, y = np.asarray(mean_x, np.float64), np.asarray(mean_y, np.float64)
     variance_x = x * (1.0 - x) / (np.asarray(strength_x, np.float64) + 1.0)
@@ -65,7 +85,7 @@ def product_beta(
 
 
 def beta_quantile(p: npt.ArrayLike, a: npt.ArrayLike, b: npt.ArrayLike) -> Float64:
-    """x with P(Beta(a, b) ≤ x) = p; nan where p is not in [0, 1] or a, b are not above 0."""
+    """Solve P(Beta(a, b) ≤ x) = p for x; nan where p is not in [0, 1] or a, b are not above 0."""
     p, a, b = np.broadcast_arrays(*(np.asarray(value, np.float64) for value in (p, a, b)))
     out = np.empty(p.size)
     _fill_quantiles(p.flatten(), a.flatten(), b.flatten(), out)

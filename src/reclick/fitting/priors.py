@@ -1,10 +1,9 @@
-"""Prior means from counts, of an earlier log or of the log itself, and what shrinks to them."""
+"""Prior means from the counts of an earlier log, or of the log itself."""
 
 from __future__ import annotations
 
 import numpy as np
 
-from reclick.data.batch import Float64
 from reclick.data.counts import Counts
 
 PRIOR_MARGIN = 1e-6  # how near to 0 and 1 a prior mean may come
@@ -28,26 +27,6 @@ def click_rate(counts: Counts) -> float:
 def last_click_rate(counts: Counts) -> float:
     """The share of clicks that are the last of their session: the mean satisfaction."""
     return _share(counts.last_clicks.sum(), counts.clicks.sum())
-
-
-def log_beta(value: Float64, mean: Float64 | float, strength: float) -> float:
-    """Log-density of a Beta prior, up to a constant.
-
-    After c successes in n trials its mode is (c + strength · mean) / (n + strength).
-    """
-    if strength == 0:
-        return 0.0
-    return float(strength * np.sum(mean * np.log(value) + (1 - mean) * np.log(1 - value)))
-
-
-def posterior_mean(
-    successes: Float64, trials: Float64, mean: Float64 | float, strength: float
-) -> Float64:
-    """(successes + strength · mean) / (trials + strength); the mean itself where both are 0."""
-    total = trials + strength
-    return np.asarray(
-        np.where(total > 0, (successes + strength * mean) / np.where(total > 0, total, 1.0), mean)
-    )
 
 
 def _share(part: float, whole: float) -> float:

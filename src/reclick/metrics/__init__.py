@@ -36,7 +36,7 @@ from reclick.metrics.bootstrap import (
     reliability_curves,
     session_tables,
 )
-from reclick.metrics.chunk_sums import ChunkSums, score
+from reclick.metrics.chunk_sums import ChunkSums, QueryVolumes, score
 from reclick.metrics.label_metrics import (
     LABEL_METRICS,
     LabelTables,
@@ -44,9 +44,7 @@ from reclick.metrics.label_metrics import (
     label_tables,
     relevance_scores,
 )
-from reclick.metrics.metric import Metric, MetricInfo
-from reclick.metrics.query_volume import QueryVolumes
-from reclick.metrics.session_metrics import SESSION_METRICS
+from reclick.metrics.session_metrics import SESSION_METRICS, Metric, MetricInfo
 
 __all__ = [
     "CURVE_SCHEMA",

@@ -12,8 +12,7 @@ import pyarrow as pa
 from reclick.data.ragged import Float64, Int64
 from reclick.errors import SettingError, UsageError
 from reclick.metrics.chunk_sums import METRIC_COLUMNS, ChunkSums
-from reclick.metrics.metric import Metric
-from reclick.metrics.session_metrics import SESSION_METRICS, calibration_bins
+from reclick.metrics.session_metrics import SESSION_METRICS, Metric, calibration_bins
 
 SCORE_SCHEMA = pa.schema(
     [(name, pa.string()) for name in ("model", "metric", "sessions", "volume")]

@@ -16,14 +16,16 @@ import pyarrow as pa
 
 from reclick.clicks.distribution import PageDistribution
 from reclick.data.batch import SessionBatch
+from reclick.data.counts import Counts
 from reclick.data.hashing import GOLDEN_RATIO, splitmix64
 from reclick.data.ragged import Bool, Float64, Int64
-from reclick.errors import CannotAnswerError, SettingError, StoreError
+from reclick.data.string_index import Interner
+from reclick.errors import CannotAnswerError, StoreError, UsageError
 from reclick.logs import as_log
 from reclick.metrics.predictions import BatchPredictions
-from reclick.metrics.query_volume import QueryVolumes
 from reclick.metrics.session_metrics import SESSION_METRICS
 from reclick.models.base import ClickModel
+from reclick.profile import VOLUME_NAMES, volume_bucket
 from reclick.runtime.jit import kernel
 
 MAX_CHUNKS = 1000  # a log with fewer sessions has one chunk per session
@@ -57,7 +59,7 @@ class ChunkSums:
     def __add__(self, other: ChunkSums) -> ChunkSums:
         """The sums of two logs together."""
         if self.volumes != other.volumes:
-            raise SettingError(
+            raise UsageError(
                 "Sums with query volumes and sums without cannot be added: score both logs with"
                 " the same volumes."
             )
@@ -135,6 +137,37 @@ def assign_chunks(rows: Int64, seed: int) -> Int64:
 
 
 # ---- scoring
+
+
+class QueryVolumes:
+    """The training volume of any query; 0 for one that does not occur there.
+
+    >>> from reclick import count
+    >>> log = {"query": ["pizza"] * 11, "ads": [["a"]] * 11, "clicks": [[1]] * 11}
+    >>> volumes, queries = QueryVolumes(count(log)), pa.array(["pizza", "sushi"])
+    >>> volumes.lookup(queries), volumes.buckets(queries)
+    (array([11.,  0.]), array([1, 0]))
+    """
+
+    names = VOLUME_NAMES
+
+    def __init__(self, counts: Counts) -> None:
+        self._index = Interner()
+        self._index.codes(counts.queries)
+        self._volumes = np.append(counts.volumes, 0.0)  # the last is for code −1, an unknown query
+
+    def lookup(self, queries: pa.Array) -> Float64:
+        """The training sessions of each query [query]."""
+        return np.asarray(self._volumes[self._index.find(queries)])
+
+    def buckets(self, queries: pa.Array) -> Int64:
+        """The volume bucket of each query [query], an index into `names`."""
+        return volume_bucket(self.lookup(queries))
+
+    def session_buckets(self, batch: SessionBatch) -> Int64:
+        """The volume bucket of each session's query [session]; each query is looked up once."""
+        used, index = np.unique(batch.query, return_inverse=True)
+        return np.asarray(self.buckets(batch.queries.take(pa.array(used)))[index])
 
 
 class BatchColumns(NamedTuple):

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from reclick.clicks.ranks import TIE
+from reclick.clicks.sequence_search import TIE
 from reclick.data.ragged import Bool, Float64, Int64
 from reclick.errors import CannotAnswerError, LogError, UsageError
 from reclick.metrics.bootstrap import (
@@ -19,8 +19,8 @@ from reclick.metrics.bootstrap import (
     difference_table,
     score_table,
 )
-from reclick.metrics.metric import MetricInfo
-from reclick.metrics.query_volume import QueryVolumes
+from reclick.metrics.chunk_sums import QueryVolumes
+from reclick.metrics.session_metrics import MetricInfo
 from reclick.models.base import ClickModel
 from reclick.runtime.jit import kernel
 
@@ -216,23 +216,23 @@ def fill_areas(query: Int64, relevant: Bool, ends: Bool, weights: Float64, out: 
     nan where there are no relevant pairs, or no irrelevant ones to separate them from.
     """
     for b in range(len(weights)):
-        found = other = step_found = step_other = precision = area = 0.0
+        n_relevant = n_other = new_relevant = new_other = precision = area = 0.0
         for i in range(len(query)):
             weight = weights[b, query[i]]
             if relevant[i]:
-                step_found += weight
+                new_relevant += weight
             else:
-                step_other += weight
+                new_other += weight
             if not ends[i]:
                 continue
-            area += step_other * (found + step_found / 2)
-            found += step_found
-            other += step_other
-            if step_found > 0.0:
-                precision += step_found * found / (found + other)
-            step_found = step_other = 0.0
-        out[b, 0] = precision / found if found > 0.0 else np.nan
-        out[b, 1] = area / (found * other) if found > 0.0 and other > 0.0 else np.nan
+            area += new_other * (n_relevant + new_relevant / 2)
+            n_relevant += new_relevant
+            n_other += new_other
+            if new_relevant > 0.0:
+                precision += new_relevant * n_relevant / (n_relevant + n_other)
+            new_relevant = new_other = 0.0
+        out[b, 0] = precision / n_relevant if n_relevant > 0.0 else np.nan
+        out[b, 1] = area / (n_relevant * n_other) if n_relevant > 0.0 and n_other > 0.0 else np.nan
 
 
 def _estimate_ndcg(
@@ -315,12 +315,12 @@ def _precision_recall(model: str, score: Float64, relevant: Bool) -> pa.Table:
     """Recall and precision after each distinct score, thinned to even steps of recall."""
     order = np.argsort(-score, kind="stable")
     retrieved = np.flatnonzero(_tie_ends(score[order])) + 1  # pairs with at least this score
-    found = np.cumsum(relevant[order])[retrieved - 1]
-    recall = found / max(int(relevant.sum()), 1)
+    n_relevant = np.cumsum(relevant[order])[retrieved - 1]
+    recall = n_relevant / max(int(relevant.sum()), 1)
     points = np.arange(len(retrieved))
     if len(points) > MAX_CURVE_POINTS:
         points = np.unique(np.searchsorted(recall, np.linspace(0, recall[-1], MAX_CURVE_POINTS)))
-    precision, support = (found / retrieved)[points], retrieved[points].astype(np.float64)
+    precision, support = (n_relevant / retrieved)[points], retrieved[points].astype(np.float64)
     missing = pa.nulls(len(points), pa.float64())
     names = [[name] * len(points) for name in (model, "precision_recall")]
     return pa.table(

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from reclick.clicks.distribution import Clicks, PageDistribution, SequenceRanks
-from reclick.clicks.ranks import TIE
+from reclick.clicks.sequence_search import TIE
 from reclick.data.batch import SessionBatch
 from reclick.data.ragged import Bool, Float64, Int64, run_of_elements
 

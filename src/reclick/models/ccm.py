@@ -13,8 +13,8 @@ from reclick.data.batch import SessionBatch
 from reclick.data.counts import Counts
 from reclick.data.grouped_sessions import GroupedSessions
 from reclick.data.ragged import Float64, Int32, Int64
+from reclick.fitting.beta import log_beta, posterior_mean
 from reclick.fitting.em import PairSums, Statistics, run_em
-from reclick.fitting.priors import log_beta, posterior_mean
 from reclick.models.base import ClickModel
 from reclick.models.kernels.cascade import (
     CascadeBlock,

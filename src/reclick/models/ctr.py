@@ -17,8 +17,9 @@ from reclick.data.batch import Float64, SessionBatch
 from reclick.data.counts import Counts
 from reclick.data.pair_index import PairLookup
 from reclick.errors import CannotAnswerError
+from reclick.fitting.beta import posterior_mean
 from reclick.fitting.posterior import PairPosteriors
-from reclick.fitting.priors import click_rate, posterior_mean
+from reclick.fitting.priors import click_rate
 from reclick.models.base import ClickModel
 from reclick.models.kernels.independent_clicks import independent_clicks
 from reclick.models.settings import setting

@@ -13,9 +13,10 @@ from reclick.data.batch import SessionBatch
 from reclick.data.counts import Counts
 from reclick.data.grouped_sessions import GroupedSessions
 from reclick.data.ragged import Float64, Int32, Int64
+from reclick.fitting.beta import log_beta, posterior_mean
 from reclick.fitting.em import FitResult, PairSums, Statistics, run_em
 from reclick.fitting.folds import folds_of_click_sets
-from reclick.fitting.priors import last_click_rate, log_beta, posterior_mean
+from reclick.fitting.priors import last_click_rate
 from reclick.models.base import ClickModel
 from reclick.models.kernels.cascade import (
     SMALLEST_PROBABILITY,

@@ -13,8 +13,8 @@ from reclick.data.batch import Float64, Int64, SessionBatch
 from reclick.data.counts import Counts
 from reclick.data.pair_index import PairLookup
 from reclick.errors import CannotAnswerError
+from reclick.fitting.beta import posterior_mean
 from reclick.fitting.posterior import PairPosteriors, word_posterior
-from reclick.fitting.priors import posterior_mean
 from reclick.models.base import ClickModel
 from reclick.models.batching import pad_pages
 from reclick.models.settings import setting

@@ -13,7 +13,8 @@ from reclick.data.batch import Float64, SessionBatch
 from reclick.data.counts import Counts
 from reclick.data.grouped_sessions import GroupedSessions
 from reclick.data.ragged import positions_in_runs
-from reclick.fitting.priors import last_click_rate, posterior_mean
+from reclick.fitting.beta import posterior_mean
+from reclick.fitting.priors import last_click_rate
 from reclick.models.base import ClickModel
 from reclick.models.kernels.cascade import (
     count_examinations,

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from contextvars import ContextVar, copy_context
+from functools import cache
 from typing import TypeVar
 
 from reclick.errors import SettingError
@@ -24,13 +25,10 @@ Result = TypeVar("Result")
 THREADS_VARIABLE = "RECLICK_THREADS"
 # Items that prefetch holds: their times vary, and neither side should wait for the other.
 PREFETCHED_ITEMS = 3
-POOL_THREADS = 1024  # a pool starts a thread only for work that waits, so this is never reached
 END = object()
 
 _limit: ContextVar[int | None] = ContextVar("thread_limit", default=None)
-_worker = threading.local()  # .active: this thread belongs to the pool
-_pool_lock = threading.Lock()
-_pool: ThreadPoolExecutor | None = None
+_worker = threading.local()  # .active: this thread belongs to a pool
 
 
 # ---- the limit
@@ -91,8 +89,9 @@ def parallel_map(
 ) -> Iterator[Result]:
     """Yield function(item) in the order of the items.
 
-    At most `threads` items (default: the limit) are worked on or wait to be yielded, so memory is
-    bounded and items may come from a generator. An error is raised at its place.
+    At most `threads` items (default: the limit) are worked on at once, and as many are waiting to
+    be yielded, so memory is bounded and items may come from a generator. An error is raised at its
+    place.
 
     >>> list(parallel_map(abs, [-3, 2, -1]))
     [3, 2, 1]
@@ -101,10 +100,10 @@ def parallel_map(
     if limit == 1 or (isinstance(items, list | tuple | range) and len(items) < 2):
         yield from map(function, items)
         return
-    pool, waiting = _shared_pool(), deque[Future[Result]]()
+    pool, waiting = _shared_pool(limit), deque[Future[Result]]()
     try:
         for item in items:
-            if len(waiting) == limit:
+            if len(waiting) == 2 * limit:
                 yield waiting.popleft().result()
             waiting.append(pool.submit(_run_in_worker, function, item))
         while waiting:
@@ -138,22 +137,14 @@ def _run_in_worker(function: Callable[[Item], Result], item: Item) -> Result:
         _worker.active = False
 
 
-def _shared_pool() -> ThreadPoolExecutor:
-    global _pool  # noqa: PLW0603
-    with _pool_lock:
-        if _pool is None:
-            _pool = ThreadPoolExecutor(POOL_THREADS, thread_name_prefix="reclick")
-        return _pool
+@cache
+def _shared_pool(threads: int) -> ThreadPoolExecutor:
+    """The pool of all maps with this limit: making one takes longer than a small EM iteration."""
+    return ThreadPoolExecutor(threads, thread_name_prefix="reclick")
 
 
-def _forget_pool() -> None:
-    """A forked process has none of the threads of its parent."""
-    global _pool, _pool_lock
-    _pool, _pool_lock = None, threading.Lock()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_forget_pool)
+if hasattr(os, "register_at_fork"):  # a forked process has none of the threads of its parent
+    os.register_at_fork(after_in_child=_shared_pool.cache_clear)
 
 
 # ---- reading ahead

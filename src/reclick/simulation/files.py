@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from reclick.errors import SettingError
+from reclick.errors import UsageError
 from reclick.runtime.filesystem import AnyPath
 
 
@@ -13,6 +13,7 @@ def refuse_other_weeks(folder: AnyPath, weeks: int) -> None:
     for path in folder.glob("week*.parquet"):
         number = re.fullmatch(r"week(\d+)\.parquet", path.name)
         if number and int(number[1]) > weeks:
-            raise SettingError(
-                f"{path} is of another simulation, and this one has {weeks} weeks. Remove it, or save to another folder."
+            raise UsageError(
+                f"{path} is of another simulation, and this one has {weeks} weeks. Remove it, or "
+                "save to another folder."
             )

@@ -66,9 +66,8 @@ def _how_many(asked_for: int | None, sessions: int, possible: int) -> int:
     if asked_for is None:
         return min(max(1, sessions // SESSIONS_PER_QUERY), possible)
     if asked_for > possible:
-        raise SettingError(
-            f"queries={asked_for}: the simulator's words make only {possible}. Ask for fewer."
-        )
+        expected = f"at most {possible}: the simulator's words make no more"
+        raise SettingError("queries", asked_for, expected)
     return asked_for
 
 

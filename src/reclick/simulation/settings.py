@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from reclick.errors import SettingError
+from reclick.errors import Argument, SettingError
 
 WEEK = 7 * 24 * 60 * 60 * 1000  # milliseconds
 
@@ -33,19 +33,17 @@ class Settings:
         }.items():
             value = getattr(self, name)
             if not (_is_whole(value) and value >= least) and (name, value) != ("queries", None):
-                raise SettingError(f"{name}={value!r}: it must be a whole number, {least} or more.")
+                raise SettingError(name, value, f"a whole number of {least} or more")
         if self.sessions > WEEK:
-            raise SettingError(
-                f"sessions={self.sessions}: at most {WEEK} a week, one a millisecond."
-            )
+            expected = f"at most {WEEK} per week, one per millisecond"
+            raise SettingError("sessions", self.sessions, expected)
         if not _is_range(self.page, self.ads_per_query):
-            raise SettingError(
-                f"page={self.page!r}: it is (fewest, most) ads on a page, at most ads_per_query={self.ads_per_query}."
-            )
+            advice = ("There are ", Argument("ads_per_query", self.ads_per_query), ".")
+            expected = "the fewest and the most ads on a page, at most those of a query"
+            raise SettingError("page", self.page, expected, advice)
         if not isinstance(self.bots, int | float) or not 0 <= self.bots <= 1:
-            raise SettingError(
-                f"bots={self.bots!r}: it is the share of sessions that are of bots, a number from 0 to 1."
-            )
+            expected = "the share of sessions that are of bots, a number from 0 to 1"
+            raise SettingError("bots", self.bots, expected)
 
 
 def _is_range(page: tuple[int, int], most: int) -> bool:

@@ -215,7 +215,7 @@ def test_other_names_are_given_by_columns(read: Any) -> None:
 def test_a_name_that_is_none_of_reclicks_is_refused_with_those_that_are(read: Any) -> None:
     known = "Reclick's are query, ads, clicks, positions, mask, n, session_id"
     with pytest.raises(
-        LogError, match=rf"columns= names postions, which Reclick does not know\..*{known}"
+        LogError, match=rf"columns=… names postions, which Reclick does not know\..*{known}"
     ):
         read(
             [{"query_id": "7", "doc_ids": [1], "clicks": [1], "place": [1]}], {"postions": "place"}
@@ -365,7 +365,7 @@ def test_a_bad_row_whose_text_is_not_utf8_is_told_too(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("missing", ["query_id", "doc_ids", "clicks"])
 def test_a_missing_column_is_an_error_that_says_how_to_name_it(read: Any, missing: str) -> None:
-    with pytest.raises(LogError, match=rf'part-0\.\w+ has no column {missing}.*columns={{''):
+    with pytest.raises(LogError, match=rf"part-0\.\w+ has no column {missing}.*columns={{'"):
         read([{name: value for name, value in FINE.items() if name != missing}])
 
 

@@ -337,7 +337,7 @@ def test_columns_may_have_other_names(tmp_path: Path) -> None:
     rows, _ = read(GA4, parquet(tmp_path, [row]), columns={"ad": "Sku", "query": "term"})
     assert shown(rows) == [("shoes", ["a"], [])]
     with pytest.raises(
-        LogError, match=r'has no column nowhere\. It has .*Sku.*columns=\{'query': '\.\.\.'\}'
+        LogError, match=r"has no column nowhere\. It has .*Sku.*columns=\{'query': \.\.\.\}"
     ):
         read(GA4, parquet(tmp_path, [row]), columns={"ad": "Sku", "query": "nowhere"})
 

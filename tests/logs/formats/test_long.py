@@ -205,7 +205,7 @@ def test_a_file_without_clicks_or_in_an_archive_is_refused(tmp_path: Path) -> No
         read(LONG, file)
     with pytest.raises(LogError, match="inside an archive"):
         read(LONG, LogFile(file.path, "a.zip/long.csv", "long.csv"))
-    with pytest.raises(LogError, match=r'expected a number, got string.*columns=\{"position"'):
+    with pytest.raises(LogError, match=r"expected a number, got string.*columns=\{'position'"):
         read(LONG, parquet(tmp_path, [flag("s", "a", 1, 0) | {"position": "x"}]))
 
 

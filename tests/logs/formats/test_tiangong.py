@@ -92,7 +92,7 @@ def test_the_words_of_the_query_can_be_asked_for(tmp_path: Path) -> None:
 
 def test_a_name_that_is_none_of_reclicks_is_refused(tmp_path: Path) -> None:
     with pytest.raises(
-        LogError, match=r"columns= names qurey, which Reclick does not know\..*Reclick's are query"
+        LogError, match=r"columns=… names qurey, which Reclick does not know\..*Reclick's are query"
     ):
         read(written(tmp_path, LOG), columns={"qurey": "query"})
 

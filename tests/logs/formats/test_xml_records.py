@@ -82,8 +82,8 @@ def test_records_come_one_by_one_with_their_lines_attributes_and_text(log: Path)
         ("s", 4, {"num": "2"}),
     ]
     assert queries(nodes) == [FIRST, SECOND]
-    assert nodes[1].find("q") == nodes[1].all("q")[0]
-    assert nodes[0].find("r") is None
+    assert [node.text for node in nodes[1].children("q")] == [SECOND]
+    assert not nodes[0].children("r")
     assert nodes[0].value("r", "q") == FIRST
     assert nodes[0].value("r") == ""
     assert not report.bad_rows.dropped

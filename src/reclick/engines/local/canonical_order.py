@@ -3,17 +3,12 @@
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from reclick.data.counts import sequence_bytes, sequences_from_bytes
 from reclick.data.ragged import Int32, Int64
-from reclick.data.string_index import Bytes, Interner, buffers
-from reclick.runtime.jit import kernel
-
-Words = npt.NDArray[np.uint64]
-WORD_BYTES = 8
+from reclick.data.string_index import Interner
 
 
 def sort_pairs(first: Int32, second: Int32) -> tuple[Int32, Int32, Int64]:
@@ -38,8 +33,8 @@ def sort_strings(interner: Interner, *used: Int32) -> tuple[pa.LargeStringArray,
     """The strings that occur, in order, and each old code's new one."""
     old = _distinct(interner.size, *used)
     strings = interner.strings().take(pa.array(old))
-    order = order_strings(strings)
-    return strings.take(pa.array(order)), _new_codes(old[order], interner.size)
+    order = pc.array_sort_indices(strings)  # by bytes
+    return strings.take(order), _new_codes(old[order.to_numpy()], interner.size)
 
 
 def sort_sequences(interner: Interner, used: Int32) -> tuple[Int64, Int32, Int32]:
@@ -65,48 +60,3 @@ def _new_codes(old: Int64, size: int) -> Int32:
     code = np.full(max(size, 1), -1, np.int32)
     code[old] = np.arange(len(old), dtype=np.int32)
     return code
-
-
-def order_strings(strings: pa.Array) -> Int64:
-    """The order that sorts strings by their bytes.
-
-    By eight bytes as a number, which separate most ids; the whole strings are compared only where
-    these are equal.
-
-    >>> order_strings(pa.array(["ad-7", "ad-10", "ad-2"])).tolist()
-    [1, 2, 0]
-    """
-    offsets, data = buffers(strings)
-    words = _words(offsets, data, _common_bytes(offsets, data))
-    order = np.argsort(words)
-    same = words[order[1:]] == words[order[:-1]]
-    tied = np.zeros(len(order), np.bool_)
-    tied[1:] |= same
-    tied[:-1] |= same
-    few = order[tied]  # sorted on their own, as a smaller word is of a smaller string
-    order[tied] = few[pc.array_sort_indices(strings.take(pa.array(few))).to_numpy()]
-    return order
-
-
-@kernel
-def _common_bytes(offsets: Int64, data: Bytes) -> int:
-    """The number of bytes with which all strings begin."""
-    common = offsets[min(1, len(offsets) - 1)] - offsets[0]
-    for s in range(1, len(offsets) - 1):
-        common = min(common, offsets[s + 1] - offsets[s])
-        same = 0
-        while same < common and data[offsets[s] + same] == data[offsets[0] + same]:
-            same += 1
-        common = same
-    return int(common)
-
-
-@kernel
-def _words(offsets: Int64, data: Bytes, depth: int) -> Words:
-    """The bytes of each string after the first `depth`, as a number, with zeros beyond its end."""
-    words = np.zeros(len(offsets) - 1, np.uint64)
-    for s in range(len(words)):
-        start = offsets[s] + depth
-        for i in range(min(WORD_BYTES, offsets[s + 1] - start)):
-            words[s] |= np.uint64(data[start + i]) << np.uint64(8 * (WORD_BYTES - 1 - i))
-    return words

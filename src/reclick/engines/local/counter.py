@@ -33,7 +33,7 @@ class DictionaryCodeCache:
         """The code of strings[i] for each i of the index; new strings are added."""
         if strings is not self._strings:
             self._strings, self._codes = strings, self._interner.codes(strings)
-        return _gather(self._codes, index)
+        return self._codes[index]
 
 
 class Counter:
@@ -79,21 +79,31 @@ class Counter:
     def add(self, batch: SessionBatch, query: Int32, ad: Int32, sequence: Int32) -> None:
         """Count every session of a batch, given its codes."""
         weight = NO_WEIGHT if batch.weight is None else batch.weight
-        pairs, visits = self._pairs, self._visits
-        for start in range(0, len(batch), CHUNK_SESSIONS):
-            end = min(start + CHUNK_SESSIONS, len(batch))
-            pairs.reserve(int(batch.page[end] - batch.page[start]))
-            visits.reserve(end - start)
-            pairs.used += _count_pairs(
-                start, end, query, ad, batch.page, batch.click, batch.clicks, weight,
-                pairs.keys, pairs.total, pairs.others,
-            )  # fmt: skip
-            visits.used += _count_visits(
-                start, end, query, sequence, weight, visits.keys, visits.total
-            )
-        lengths = np.zeros((_longest_run(batch.page) + 1, _longest_run(batch.clicks) + 1))
-        _count_lengths(batch.page, batch.clicks, weight, lengths)
+        sizes, n_clicks = np.diff(batch.page), np.diff(batch.clicks)
+        clicked = batch.page, batch.click, batch.clicks
+        self._add_up(self._pairs, query, ad, *clicked, weight, int(sizes.max(initial=1)))
+        # A click list is counted as a page with one ad and no click.
+        one = read_only(np.arange(len(batch) + 1))
+        no_clicks = read_only(np.zeros(len(batch) + 1, np.int64))
+        self._add_up(self._visits, query, sequence, one, batch.click[:0], no_clicks, weight, 1)
+        width = int(n_clicks.max(initial=0)) + 1
+        lengths = np.bincount(sizes * width + n_clicks, batch.weight).astype(np.float64)
+        lengths.resize(int(sizes.max(initial=0)) + 1, width)
         self._lengths = add_tables(self._lengths, lengths)
+
+    @staticmethod
+    def _add_up(
+        table: HashTotals, query: Int32, code: Int32, page: Int64, click: Int32, clicks: Int64,
+        weight: Float64, longest: int,
+    ) -> None:  # fmt: skip
+        """Add sessions to a table by query and code; `longest` is the longest page."""
+        for start in range(0, len(query), CHUNK_SESSIONS):
+            end = min(start + CHUNK_SESSIONS, len(query))
+            table.reserve(int(page[end] - page[start]))
+            table.used += _count_pairs(
+                start, end, query, code, page, click, clicks, weight, longest,
+                table.keys, table.total, table.others,
+            )  # fmt: skip
 
     def to_canonical_codes(self, counts: Counts) -> tuple[Int32, Int32]:
         """For each code of a query and of an ad the one in the counts; −1 where it has none."""
@@ -140,15 +150,6 @@ def _inverse(codes: Int32, size: int) -> Int32:
 
 
 @kernel
-def _gather(codes: Int32, index: Int32) -> Int32:
-    """codes[index], in a pass of its own: what it reads stays in the cache."""
-    out = np.empty(len(index), np.int32)
-    for i in range(len(index)):
-        out[i] = codes[index[i]]
-    return out
-
-
-@kernel
 def _encode_short_lists(clicks: Int64, click: Int32, short: Int32) -> Int32:
     """short[0] for a list without a click, short[position] for one click, −1 for a longer list."""
     codes = np.empty(len(clicks) - 1, np.int32)
@@ -161,11 +162,11 @@ def _encode_short_lists(clicks: Int64, click: Int32, short: Int32) -> Int32:
 @kernel
 def _count_pairs(
     start: int, end: int, query: Int32, ad: Int32, page: Int64, click: Int32, clicks: Int64,
-    weight: Float64, keys: Int64, impressions: Float64, others: Float64,
+    weight: Float64, longest: int, keys: Int64, impressions: Float64, others: Float64,
 ) -> int:  # fmt: skip
     """Add the impressions and clicks of sessions start … end − 1; the number of new pairs."""
     new = 0
-    room = BLOCK_SESSIONS * _longest_run(page[start : end + 1])
+    room = BLOCK_SESSIONS * longest
     # Of each impression of a few sessions.
     wanted, more, slots = np.empty(room, np.int64), np.ones(room), np.empty(room, np.int64)
     for first in range(start, end, BLOCK_SESSIONS):
@@ -184,42 +185,3 @@ def _count_pairs(
                 if c == clicks[s + 1] - 1:
                     others[slots[at], 1] += more[at]
     return new
-
-
-@kernel
-def _count_visits(
-    start: int,
-    end: int,
-    query: Int32,
-    sequence: Int32,
-    weight: Float64,
-    keys: Int64,
-    sessions: Float64,
-) -> int:
-    """Add sessions start … end − 1 to their queries and click lists; the number of new ones."""
-    new = 0
-    wanted, slots = np.empty(BLOCK_SESSIONS, np.int64), np.empty(BLOCK_SESSIONS, np.int64)
-    more = np.ones(BLOCK_SESSIONS)
-    for first in range(start, end, BLOCK_SESSIONS):
-        size = min(first + BLOCK_SESSIONS, end) - first
-        for i in range(size):
-            wanted[i] = join_codes(query[first + i], sequence[first + i])
-            if len(weight):
-                more[i] = weight[first + i]
-        new += add_block(keys, sessions, wanted[:size], more[:size], slots)
-    return new
-
-
-@kernel
-def _longest_run(starts: Int64) -> int:
-    longest = 0
-    for i in range(len(starts) - 1):
-        longest = max(longest, starts[i + 1] - starts[i])
-    return longest
-
-
-@kernel
-def _count_lengths(page: Int64, clicks: Int64, weight: Float64, table: Float64) -> None:
-    """Add sessions to a table by page length and number of clicks."""
-    for s in range(len(page) - 1):
-        table[page[s + 1] - page[s], clicks[s + 1] - clicks[s]] += weight[s] if len(weight) else 1.0

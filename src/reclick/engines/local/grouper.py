@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import partial
+from itertools import pairwise
 
 import numpy as np
 
 from reclick.data.batch import SessionBatch
 from reclick.data.grouped_sessions import GroupedSessions, QueryBlock
-from reclick.data.ragged import Int32, Int64
+from reclick.data.ragged import Int32, Int64, starts_from_sizes
 from reclick.data.string_index import Interner
 from reclick.engines.local.counter import Counter
 from reclick.runtime.jit import kernel
@@ -60,7 +61,9 @@ class Grouper:
         code = query[packed[begin[:-1]]]
         positive = np.flatnonzero((weight > 0) & (code >= 0))
         order = positive[np.argsort(code[positive], kind="stable")]
-        page, clicks = _unpack_starts(order, packed, begin)
+        lengths = packed[begin[order] + 1]
+        page = starts_from_sizes(lengths)
+        clicks = starts_from_sizes(begin[order + 1] - begin[order] - 2 - lengths)
         pair, click = np.empty(page[-1], np.int32), np.empty(clicks[-1], np.int32)
         edges = np.linspace(0, len(order), thread_limit() + 1).astype(np.int64).tolist()
         run_parallel(
@@ -69,7 +72,7 @@ class Grouper:
                     _unpack, first, last, order, packed, begin, query, ad, pair_starts,
                     counts.pair_ad, page, clicks, pair, click,
                 )
-                for first, last in zip(edges[:-1], edges[1:], strict=True)
+                for first, last in pairwise(edges)
             )
         )  # fmt: skip
         whole = QueryBlock(0, 0, counts.pair_query, pair, page, click, clicks, weight[order])
@@ -96,17 +99,6 @@ def _pack(query: Int32, ad: Int32, page: Int64, click: Int32, clicks: Int64) -> 
 
 
 @kernel
-def _unpack_starts(order: Int64, packed: Int32, begin: Int64) -> tuple[Int64, Int64]:
-    """Where the page and the clicks of each of `_pack`'s runs start, taken in this order."""
-    page, clicks = np.zeros(len(order) + 1, np.int64), np.zeros(len(order) + 1, np.int64)
-    for s in range(len(order)):
-        length = packed[begin[order[s]] + 1]
-        page[s + 1] = page[s] + length
-        clicks[s + 1] = clicks[s] + begin[order[s] + 1] - begin[order[s]] - 2 - length
-    return page, clicks
-
-
-@kernel
 def _unpack(
     start: int, end: int, order: Int64, packed: Int32, begin: Int64, query_code: Int32,
     ad_code: Int32, pair_starts: Int64, pair_ad: Int32, page: Int64, clicks: Int64,
@@ -117,9 +109,15 @@ def _unpack(
         at = begin[order[s]]
         q = query_code[packed[at]]
         at += 2
-        first, last = pair_starts[q], pair_starts[q + 1]
         for i in range(page[s], page[s + 1]):
-            pair[i] = first + np.searchsorted(pair_ad[first:last], ad_code[packed[at]])
+            low, high, ad = pair_starts[q], pair_starts[q + 1] - 1, ad_code[packed[at]]
+            while low < high:  # the ad is among those of the query
+                middle = (low + high) // 2
+                if pair_ad[middle] < ad:
+                    low = middle + 1
+                else:
+                    high = middle
+            pair[i] = low
             at += 1
         for c in range(clicks[s], clicks[s + 1]):
             click[c] = packed[at]

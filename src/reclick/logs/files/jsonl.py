@@ -21,8 +21,8 @@ from reclick.data.schema import (
     TEXT,
     TIME,
     Column,
+    explain_type,
     find_columns,
-    wrong_type,
 )
 from reclick.errors import LogError
 from reclick.logs.files.log_file import read_blocks
@@ -174,7 +174,7 @@ def _check_kind(column: Column, values: list[Any], where: str) -> None:
             return
     if wrong:
         got = {"str": "string", "dict": "object"}.get(wrong, wrong)
-        raise LogError(wrong_type(column, where, got))
+        raise LogError(*explain_type(column, where, got))
 
 
 def _arrow_type(kind: str, name: str, objects: list[dict[str, Any]]) -> pa.DataType:

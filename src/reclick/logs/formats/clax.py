@@ -14,8 +14,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyarrow import types as kind_of
 
-from reclick.data.schema import TEXT, Column, check_mapping, is_list, is_text
-from reclick.errors import Argument, LogError
+from reclick.data.schema import TEXT, Column, check_mapping, is_list, is_text, name_column
+from reclick.errors import LogError
 from reclick.logs.files.jsonl import UnreadableError, as_ids, as_number, as_text, parse_block
 from reclick.logs.files.log_file import LogFile
 from reclick.logs.files.source import abbreviate
@@ -79,7 +79,7 @@ def _choose_columns(available: list[str], columns: ColumnMapping, where: str) ->
             raise LogError(
                 f"{where} has no column {theirs or ' or '.join(COLUMN_NAMES[ours])}; it has "
                 f"{', '.join(available[:30])}. Name the column with ",
-                Argument("columns", {ours: "..."}),
+                name_column(ours),
                 ".",
             )
     return {ours: theirs for ours, theirs in names.items() if theirs}

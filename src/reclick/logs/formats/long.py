@@ -13,8 +13,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from reclick.data.schema import FLAG, NUMBER, TEXT, TIME, Column
-from reclick.errors import Argument, LogError
+from reclick.data.schema import FLAG, NUMBER, TEXT, TIME, Column, name_column
+from reclick.errors import LogError
 from reclick.logs.assembly.page_join import PageJoin, first_key_part, join_key_parts
 from reclick.logs.events import Bool, EventRows, estimate_bytes
 from reclick.logs.files.log_file import BOM, LogFile
@@ -91,7 +91,7 @@ def _open(file: LogFile, columns: ColumnMapping) -> Source:
     if not any(name in source.names for name in CLICK_NAMES):
         raise LogError(
             f"{file.where} has no column click_time and no column clicked. Name one of them with ",
-            Argument("columns", {"clicked": "..."}),
+            name_column("clicked"),
             ".",
         )
     return source

@@ -70,12 +70,13 @@ def validate(raw: RawBatch, max_ads: int, previous: BatchArrays | None = None) -
     longest = int(lengths[reason == 0].max(initial=0))
     counts = np.zeros(NUM_COUNTS, np.int64)
     last_clicked = np.zeros(longest + 1, np.int32)
-    check_clicks(arrays.click, arrays.clicks, arrays.page, reason, last_clicked, counts)
+    is_first = np.zeros(len(arrays.click), np.bool_)
+    check_clicks(arrays.click, arrays.clicks, arrays.page, reason, last_clicked, is_first, counts)
     totals = _count_totals(arrays, lengths, reason == 0, counts)
     if totals.sessions == raw.length and not totals.repeated_clicks:
         sessions = _all_sessions(arrays, raw)
     else:
-        sessions = _good_sessions(arrays, raw, np.flatnonzero(reason == 0))
+        sessions = _good_sessions(arrays, raw, reason == 0, is_first)
     return ValidatedBatch(sessions, totals, reason, _count_null_clicks(raw, reason), arrays)
 
 
@@ -115,11 +116,18 @@ def _check_ads(arrays: BatchArrays, reason: Byte) -> None:
 
 @kernel
 def check_clicks(
-    click: Int32, clicks: Int64, page: Int64, reason: Byte, last_clicked: Int32, counts: Int64
+    click: Int32,
+    clicks: Int64,
+    page: Int64,
+    reason: Byte,
+    last_clicked: Int32,
+    is_first: Bool,
+    counts: Int64,
 ) -> None:
     """Mark rows with a click outside their page, and count the clicks of the good rows.
 
-    `last_clicked` [position] holds the last row, from 1, with a click there.
+    `last_clicked` [position] holds the last row, from 1, with a click there. `is_first` [click] is
+    set where a click is the first of its row on its position.
     """
     for row in range(len(reason)):
         length = page[row + 1] - page[row]
@@ -132,6 +140,7 @@ def check_clicks(
                 break
             if last_clicked[position] != row + 1:
                 last_clicked[position] = row + 1
+                is_first[i] = True
                 distinct += 1
                 reverse |= position < previous
                 previous = position
@@ -213,30 +222,25 @@ def _all_sessions(arrays: BatchArrays, raw: RawBatch) -> SessionBatch:
     )
 
 
-def _good_sessions(arrays: BatchArrays, raw: RawBatch, good: Int64) -> SessionBatch:
-    ad, page = take_runs(arrays.ad.codes, arrays.page, good)
-    click, clicks = _drop_repeated_clicks(*take_runs(arrays.click, arrays.clicks, good))
+def _good_sessions(arrays: BatchArrays, raw: RawBatch, good: Bool, is_first: Bool) -> SessionBatch:
+    """The good rows, with the first click on each position."""
+    rows = np.flatnonzero(good)
+    ad, page = arrays.ad.codes, arrays.page
+    if len(rows) < len(good):
+        ad, page = take_runs(ad, page, rows)
+    kept = is_first & np.repeat(good, np.diff(arrays.clicks))
+    num_kept = np.concatenate([[0], np.cumsum(kept)])[arrays.clicks]
     return SessionBatch(
         queries=arrays.query.values,
         ads=arrays.ad.values,
-        query=arrays.query.codes[good],
+        query=arrays.query.codes[rows],
         ad=ad,
         page=page,
-        click=click,
-        clicks=clicks,
-        weight=arrays.weight[good] if len(arrays.weight) else None,
-        rows=None if raw.rows is None else raw.rows.take(pa.array(good)),
+        click=arrays.click[kept],
+        clicks=starts_from_sizes(np.diff(num_kept)[rows]),
+        weight=arrays.weight[rows] if len(arrays.weight) else None,
+        rows=None if raw.rows is None else raw.rows.filter(pa.array(good)),
     )
-
-
-def _drop_repeated_clicks(click: Int32, clicks: Int64) -> tuple[Int32, Int64]:
-    """The first click on each position of each session."""
-    session = run_of_elements(clicks)
-    _, first = np.unique((session << 32) + click, return_index=True)
-    if len(first) == len(click):
-        return click, clicks
-    first.sort()
-    return click[first], starts_from_sizes(np.bincount(session[first], minlength=len(clicks) - 1))
 
 
 # ---- descriptions of bad rows

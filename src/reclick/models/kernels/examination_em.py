@@ -32,8 +32,8 @@ from reclick.data.counts import Counts
 from reclick.data.grouped_sessions import GroupedSessions, QueryBlock
 from reclick.data.ragged import Float64, Int32, Int64, starts_from_sizes
 from reclick.engines import Engine
+from reclick.fitting.beta import log_beta, posterior_mean
 from reclick.fitting.em import FitResult, PairSums, Statistics, run_em
-from reclick.fitting.priors import log_beta, posterior_mean
 from reclick.runtime.jit import kernel
 
 SMALLEST_PRODUCT = 1e-200  # its logarithm is taken before it vanishes
@@ -298,11 +298,11 @@ def _merge_equal(begin: Int64, end: Int64, states: int, state: Int32, skips: Flo
                 seen[size] = state[i]
                 size += 1
             totals[state[i]] += skips[i]
-        for single in (True, False):  # single skips first: `_expect` branches better then
-            for k in range(size):
-                if (totals[seen[k]] == 1.0) == single:
-                    state[at], skips[at] = seen[k], totals[seen[k]]
-                    at += 1
+        for turn in range(2 * size):  # single skips first: `_expect` branches better then
+            here = seen[turn % size]
+            if (totals[here] == 1.0) == (turn < size):
+                state[at], skips[at] = here, totals[here]
+                at += 1
         for k in range(size):
             totals[seen[k]] = 0.0
         starts[p + 1] = at

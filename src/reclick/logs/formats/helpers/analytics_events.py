@@ -21,8 +21,8 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from reclick.data.batch import Int64
-from reclick.data.schema import TEXT, Column, check_mapping, is_list, is_string
-from reclick.errors import Argument, LogError
+from reclick.data.schema import TEXT, Column, check_mapping, is_list, is_string, name_column
+from reclick.errors import LogError
 from reclick.logs.assembly.page_join import PageJoin, join_key_parts
 from reclick.logs.assembly.spill import ROW_NUMBER_BITS, PartitionedQuery, load_sql
 from reclick.logs.files.log_file import LogFile
@@ -189,7 +189,7 @@ def _check_columns(
             raise LogError(
                 f"{file.where} has no column {' or '.join(starts)}. "
                 f"It has {', '.join(columns[:30])}. Name the right one with ",
-                Argument("columns", {name: "..."}),
+                name_column(name),
                 ".",
             )
 
