@@ -604,7 +604,7 @@ def test_two_updates_at_once_are_both_counted_or_one_is_refused(
     def meanwhile(*arguments: Any) -> Any:
         """While one update counts, another process tries the same."""
         trying = (
-            "from reclick import store; store.WAIT = 0.2; from reclick.__main__ import main; main()"
+            "from reclick.runtime import artifact; artifact.LOCK_TIMEOUT = 0.2; from reclick.__main__ import main; main()"
         )
         words = [sys.executable, "-c", trying, "fit", log, "--update", "--to", "model"]
         others.append(subprocess.run(words, capture_output=True, text=True, check=False).stderr)

@@ -13,8 +13,10 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
-    from reclick.clicks.distribution import Clicks, PageDistribution
+    from reclick.clicks.distribution import Clicks, PageDistribution, SequenceRanks, TopSequences
+    from reclick.data.batch import SessionBatch
     from reclick.data.counts import Counts
+    from reclick.data.grouped_sessions import GroupedSessions
     from reclick.engines import DuckDBEngine, Engine, LocalEngine, count
     from reclick.errors import (
         BadRowsError,
@@ -29,8 +31,15 @@ if TYPE_CHECKING:
         UnknownModelError,
         UsageError,
     )
-    from reclick.evaluation import Evaluation, evaluate, split
-    from reclick.exports import export, judgments, propensities, to_ir_measures, to_ranx
+    from reclick.evaluation import Evaluation, Split, evaluate, split
+    from reclick.exports import (
+        ExportResult,
+        export,
+        judgments,
+        propensities,
+        to_ir_measures,
+        to_ranx,
+    )
     from reclick.logs import (
         Cleaning,
         ReadSummary,
@@ -41,6 +50,7 @@ if TYPE_CHECKING:
         read_sessions,
         sessions_from_events,
     )
+    from reclick.logs.session_log import BadRow
     from reclick.models import (
         AM,
         BBM,
@@ -67,10 +77,11 @@ if TYPE_CHECKING:
         register,
         setting,
     )
+    from reclick.models.kernels.stops_and_transitions import StopsAndTransitions
     from reclick.predictor import Predictor, predict
-    from reclick.profile import describe
+    from reclick.profile import LogProfile, VolumeProfile, describe
     from reclick.runtime.parallel import limit_threads
-    from reclick.simulation import Simulation, simulate
+    from reclick.simulation import Simulation, Truth, simulate
     from reclick.text.tokens import tokens
 
 # Where each public name lives. A module is imported when a name of it is first used, so that
@@ -79,8 +90,12 @@ _HOMES = {
     "reclick.clicks.distribution": (
         "Clicks",
         "PageDistribution",
+        "SequenceRanks",
+        "TopSequences",
     ),
+    "reclick.data.batch": ("SessionBatch",),
     "reclick.data.counts": ("Counts",),
+    "reclick.data.grouped_sessions": ("GroupedSessions",),
     "reclick.engines": (
         "DuckDBEngine",
         "Engine",
@@ -102,16 +117,20 @@ _HOMES = {
     ),
     "reclick.evaluation": (
         "Evaluation",
+        "Split",
         "evaluate",
         "split",
     ),
     "reclick.exports": (
+        "ExportResult",
         "export",
         "judgments",
         "propensities",
         "to_ir_measures",
         "to_ranx",
     ),
+    "reclick.logs.session_log": ("BadRow",),
+    "reclick.models.kernels.stops_and_transitions": ("StopsAndTransitions",),
     "reclick.logs": (
         "Cleaning",
         "ReadSummary",
@@ -152,10 +171,15 @@ _HOMES = {
         "Predictor",
         "predict",
     ),
-    "reclick.profile": ("describe",),
+    "reclick.profile": (
+        "LogProfile",
+        "VolumeProfile",
+        "describe",
+    ),
     "reclick.runtime.parallel": ("limit_threads",),
     "reclick.simulation": (
         "Simulation",
+        "Truth",
         "simulate",
     ),
     "reclick.text.tokens": ("tokens",),
@@ -179,6 +203,7 @@ __all__ = [
     "SDBN",
     "THCM",
     "UBM",
+    "BadRow",
     "BadRowsError",
     "CannotAnswerError",
     "Cleaning",
@@ -188,9 +213,12 @@ __all__ = [
     "DuckDBEngine",
     "Engine",
     "Evaluation",
+    "ExportResult",
     "FitError",
+    "GroupedSessions",
     "LocalEngine",
     "LogError",
+    "LogProfile",
     "LuceClick",
     "MissingExtraError",
     "MultiClick",
@@ -200,13 +228,20 @@ __all__ = [
     "RankedSequence",
     "ReadSummary",
     "ReclickError",
+    "SequenceRanks",
+    "SessionBatch",
     "SessionLog",
     "Setting",
     "SettingError",
     "Simulation",
+    "Split",
+    "StopsAndTransitions",
     "StoreError",
+    "TopSequences",
+    "Truth",
     "UnknownModelError",
     "UsageError",
+    "VolumeProfile",
     "convert",
     "count",
     "describe",

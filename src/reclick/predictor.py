@@ -108,9 +108,12 @@ class Predictor:
             added["end_prob"] = _array(pa.float64(), end)
         if self.satisfaction:
             added["satisfaction_prob"] = _array(pa.float64(), pages.satisfaction_prob())
-        names = [name for name in rows.schema.names if name not in PREDICTED_COLUMNS]
-        columns = [rows.column(name) for name in names]
-        return pa.RecordBatch.from_arrays([*columns, *added.values()], names=[*names, *added])
+        kept = {
+            name: column
+            for name, column in zip(rows.schema.names, rows.columns, strict=True)
+            if name not in PREDICTED_COLUMNS
+        }
+        return pa.RecordBatch.from_arrays([*kept.values(), *added.values()], names=[*kept, *added])
 
     def _validate(self, pages: pa.RecordBatch) -> SessionBatch:
         """The pages as sessions, or an error that says which rows are bad and why."""
@@ -203,7 +206,7 @@ def _sequence_lists(best: TopSequences) -> pa.ListArray:
     probabilities = _array(pa.float64(), best.probabilities[listed])
     lists = _lists(POSITION_LISTS, starts_from_sizes(best.lengths[listed]), clicks)
     ranked = pa.Array.from_buffers(SEQUENCE, len(lists), [None], children=[lists, probabilities])
-    return _lists(SEQUENCE_LISTS, starts_from_sizes(np.count_nonzero(listed, axis=1)), ranked)
+    return _lists(SEQUENCE_LISTS, starts_from_sizes(listed.sum(axis=1)), ranked)
 
 
 def _lists(kind: pa.DataType, starts: Int64, values: pa.Array) -> pa.ListArray:

@@ -37,7 +37,8 @@ NDCG = (1 + (1 + 3 / np.log2(3)) / (3 + 1 / np.log2(3))) / 2
 
 @pytest.fixture
 def qrels(tmp_path: Path) -> Path:
-    return export(rates(), tmp_path / "judgments.qrels", **BY_HAND).files[0]
+    export(rates(), tmp_path / "judgments.qrels", **BY_HAND)
+    return tmp_path / "judgments.qrels"
 
 
 def test_pytrec_eval_reads_qrels_and_scores_a_run(qrels: Path) -> None:
@@ -109,7 +110,8 @@ def test_another_table_is_refused() -> None:
 def test_odd_queries_come_back_from_every_reader_of_qrels(
     tmp_path: Path, pairs: list[tuple[str, str]]
 ) -> None:
-    path = export(shown_once(pairs), tmp_path / "x.qrels", cuts=(0.5,), min_support=0).files[0]
+    path = tmp_path / "x.qrels"
+    export(shown_once(pairs), path, cuts=(0.5,), min_support=0)
     with path.open(encoding="utf-8", newline="\n") as file:
         parsed = pytrec_eval.parse_qrel(file)
     assert sorted((unquote(query), ad) for query, ads in parsed.items() for ad in ads) == sorted(

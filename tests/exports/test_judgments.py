@@ -54,9 +54,7 @@ def test_grades_by_hand() -> None:
 
 @pytest.mark.parametrize("name", WITH_RELEVANCE)
 @pytest.mark.parametrize("cuts", ["halves", (0.01, 0.1, 0.2, 0.3, 0.6, 0.8)])
-def test_one_click_of_one_does_not_outrank_nine_hundred_of_a_thousand(
-    name: str, cuts: object
-) -> None:
+def test_one_click_of_one_does_not_outrank_nine_hundred_of_a_thousand(name: str, cuts: Any) -> None:
     model = MODELS[name]().fit(EVIDENCE)
     found = graded(judgments(model, cuts=cuts))
     assert ("q", "once") not in found

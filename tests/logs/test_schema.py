@@ -34,7 +34,8 @@ def test_an_unknown_canonical_name_lists_the_right_ones() -> None:
 def test_a_mapped_column_that_is_missing_lists_those_there_are() -> None:
     with pytest.raises(
         LogError,
-        match=r'the table has no column w, which columns=… gives for "weight"\. It has query, ads, clicks',
+        match=r'the table has no column w, which columns=… gives for "weight"\. '
+        r"It has query, ads, clicks",
     ):
         read_sessions(table(), columns={"weight": "w"})
 

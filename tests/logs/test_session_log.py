@@ -23,7 +23,8 @@ def test_bad_rows_stop_the_reading_with_all_of_them_told(tmp_path: Path) -> None
     with pytest.raises(BadRowsError) as caught:
         read_back(read_sessions(path))
     assert str(caught.value) == (
-        "3 of 10 rows of week2.parquet are bad: 2 click outside the page (row 5: position 7 on a page of 2 ads), "
+        "3 of 10 rows of week2.parquet are bad: 2 click outside the page "
+        "(row 5: position 7 on a page of 2 ads), "
         "1 null ad (row 7: position 1 of 1). Drop such rows with on_error='drop'."
     )
 
@@ -42,7 +43,8 @@ def test_the_rest_is_still_checked_after_the_first_bad_batch(
 def test_a_page_that_is_too_long_says_how_to_read_it() -> None:
     with pytest.raises(
         BadRowsError,
-        match=r"1 of 1 rows of the table is bad: .*a page of 101 ads.*Raise max_ads or cut such pages",
+        match=r"1 of 1 rows of the table is bad: .*a page of 101 ads.*"
+        r"Raise max_ads or cut such pages",
     ):
         read_back(read_sessions(table([session(ads=["a"] * 101)])))
 

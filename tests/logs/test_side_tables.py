@@ -31,7 +31,8 @@ def test_ads_are_read_from_every_format(tmp_path: Path) -> None:
         "ad,title,description,display_url\na1,Shoes 👟,Run,x.com\na2,,حذاء,\n"
     )
     (tmp_path / "ads.jsonl").write_text(
-        '{"ad": "a1", "title": "Shoes 👟", "description": "Run", "display_url": "x.com"}\n{"ad": "a2", "description": "حذاء"}\n'
+        '{"ad": "a1", "title": "Shoes 👟", "description": "Run", "display_url": "x.com"}\n'
+        '{"ad": "a2", "description": "حذاء"}\n'
     )
     for name in ("ads.parquet", "ads.csv", "ads.jsonl"):
         assert read_ads(tmp_path / name).to_pylist() == PLAIN
@@ -55,7 +56,8 @@ def test_an_ad_listed_twice_with_different_text_is_a_bad_row(
     other = pa.concat_tables([ADS, ADS.slice(0, 1).set_column(1, "title", pa.array(["Boots"]))])
     with pytest.raises(
         BadRowsError,
-        match=r"1 of 3 rows of the table is bad: 1 ad listed twice with different text \(row 3: 'a1'\)",
+        match=r"1 of 3 rows of the table is bad: 1 ad listed twice with different text "
+        r"\(row 3: 'a1'\)",
     ):
         read_ads(other)
     with caplog.at_level(logging.WARNING, logger="reclick"):

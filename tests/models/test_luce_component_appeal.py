@@ -50,9 +50,7 @@ def first_click(appeal: Float64, page: list[int], at: int) -> float:
     return float(HALVES @ (weights[:, at] / (OMEGA[0, 0] + weights.sum(axis=1))))
 
 
-def test_an_ad_loses_clicks_to_another_that_the_same_users_like_and_not_to_one_that_others_like() -> (
-    None
-):
+def test_an_ad_loses_clicks_to_a_substitute_and_not_to_an_ad_that_others_like() -> None:
     log = sessions(30_000, seed=2)
     alike, apart = (
         LuceClick(components=1, **SETTINGS).fit(log),

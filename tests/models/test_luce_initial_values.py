@@ -161,7 +161,7 @@ def test_an_ad_alone_on_its_page_starts_with_the_prior_mean_of_satisfaction() ->
 def test_a_history_changes_the_start_and_not_the_objective(
     counted: bool, settings: dict[str, Any]
 ) -> None:
-    before, now = simulate(1_500, weeks=2, queries=30, seed=5).weeks
+    before, now = simulate(3_000, weeks=2, queries=40, seed=5).weeks
     history: Any = MultiClick().fit(before).counts_ if counted else before
     given: dict[str, Any] = {
         **PLAIN,

@@ -316,7 +316,8 @@ def test_position_effects_are_saved_and_an_update_takes_in_longer_pages_and_new_
     assert len(model._position_effect) == 2 * 3 + len(model._cell_keys)
     assert before == {("q", "a", 0): 20, ("q", "a", 1): 10, ("q", "b", 0): 20, ("q", "b", 1): 10}
     assert after == {
-        ("q", "a", 0): 10, ("q", "a", 1): 5, ("q", "b", 0): 10, ("q", "b", 1): 5 + 10, ("q", "c", 0): 0, ("q", "a", 2): 0,
+        ("q", "a", 0): 10, ("q", "a", 1): 5, ("q", "a", 2): 0,
+        ("q", "b", 0): 10, ("q", "b", 1): 5 + 10, ("q", "c", 0): 0,
         ("r", "a", 0): 10, ("r", "b", 1): 0, ("r", "c", 2): 20,
     }  # fmt: skip
     assert sum(after.values()) == pytest.approx(model._past.observed.sum())
@@ -348,7 +349,8 @@ def test_an_update_comes_near_to_a_fit_of_both_days() -> None:
 
 
 def test_the_share_of_information_on_attractiveness_by_hand() -> None:
-    # Two cells of pair 0 with informations 3 and 1, where the effect of each is unknown by 1/2: what is left is 3·2/5 and 1·2/3.
+    # Two cells of pair 0 with information 3 and 1, and an effect with variance 1/2 each: what is
+    # left is 3·2/5 and 1·2/3.
     left = theta_information_share(
         np.array([4.0, 0.0]), np.array([6.0, 2.0, 5.0]), np.array([0, 0, 1]), 4.0
     )

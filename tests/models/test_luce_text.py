@@ -78,7 +78,8 @@ def test_the_slope_of_the_log_linear_objective_is_zero_where_it_is_fitted() -> N
 def test_words_are_the_prior_of_ads_never_seen_without_the_bias_of_where_they_stood(
     tmp_path: Path,
 ) -> None:
-    # Words are equally good; "low" ads stand below, where nobody looks. Click rates blame the word, exposure does not.
+    # Words are equally good; "low" ads are at positions that are hardly examined. Click rates blame
+    # the word, exposure does not.
     rng, count = np.random.default_rng(14), 12_000
     gamma = np.array([[[1.0, 0.2], [0.5, 0.5], [0.5, 0.5]]])
     pages = ChoicePages(

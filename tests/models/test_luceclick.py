@@ -335,7 +335,7 @@ def test_unseen_queries_and_ads_get_what_is_common_to_all() -> None:
 
 
 def test_rare_queries_and_pairs_have_prior_means_of_their_own() -> None:
-    # Frequent queries are abandoned half the time, rare ones hardly ever: a new query counts as rare.
+    # Frequent queries are abandoned half the time, rare ones hardly ever. A new query is rare.
     often = [Session(f"often{i % 3}", ("a", "b"), (1,) if i % 2 else ()) for i in range(300)]
     rare = [Session(f"rare{i}", ("c", "d"), (1,) if i % 9 else ()) for i in range(100)]
     model = LuceClick(**{**PLAIN, "query_strength": 2.0}, tolerance=1e-7).fit(

@@ -37,7 +37,9 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
 
 @pytest.fixture(scope="module")
 def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_html(invented_evaluation(), tmp_path_factory.mktemp("report") / "report.html")
+    path = tmp_path_factory.mktemp("report") / "report.html"
+    write_html(invented_evaluation(), path)
+    return path
 
 
 def faults(browser: Browser) -> list[str]:
@@ -77,7 +79,7 @@ def test_nothing_is_cut_off_or_hard_to_read_and_nothing_leaves_the_page(
     assert background == ("rgb(20, 22, 26)" if dark else "rgb(251, 250, 247)")
 
 
-KINDS = {
+EVALUATIONS = {
     "hostile texts": with_hostile_texts(
         invented_evaluation(["MultiClick", "<b>Bold & Co</b>", "A" * 70, "نموذج"])
     ),
@@ -95,9 +97,10 @@ KINDS = {
 }
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", EVALUATIONS)
 def test_a_phone_shows_any_evaluation_whole(browser: Browser, tmp_path: Path, kind: str) -> None:
-    page = write_html(KINDS[kind], tmp_path / "report.html")
+    page = tmp_path / "report.html"
+    write_html(EVALUATIONS[kind], page)
     browser.show(page, width=360, height=800)
     assert faults(browser) == []
     assert complaints(browser) == []
@@ -146,7 +149,8 @@ def test_a_wide_table_takes_the_focus_and_scrolls_inside_its_own_box(
 
 
 def test_on_paper_the_report_is_light_and_fits_the_sheet(browser: Browser, tmp_path: Path) -> None:
-    page = write_html(invented_evaluation([*MODELS, "AnotherModel"]), tmp_path / "report.html")
+    page = tmp_path / "report.html"
+    write_html(invented_evaluation([*MODELS, "AnotherModel"]), page)
     browser.show(page, width=687, height=1000, dark=True, print_=True)  # A4 less its margins
     assert (
         browser.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"

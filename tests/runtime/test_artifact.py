@@ -80,7 +80,7 @@ def test_a_folder_holds_a_manifest_and_parquet_only(folder: Path) -> None:
         assert (
             path.read_bytes()[:4] == b"PAR1"
             if path.suffix == ".parquet"
-            else json.loads(path.read_text())["format"] == 1
+            else json.loads(path.read_text())["format"] == 2
         )
 
 
@@ -275,13 +275,18 @@ def test_settings_changed_by_hand_are_refused(tmp_path: Path) -> None:
         load(tmp_path / "model")
 
 
-def test_a_newer_format_is_refused_with_both_numbers(folder: Path) -> None:
-    change_manifest(folder, format=2, unheard_of=[])
+@pytest.mark.parametrize(
+    ("version", "advice"), [(3, "Upgrade"), (1, "It is of an earlier version")]
+)
+def test_another_format_is_refused_with_both_numbers(
+    folder: Path, version: int, advice: str
+) -> None:
+    change_manifest(folder, format=version, unheard_of=[])
     with pytest.raises(
-        StoreError, match=r"has format 2; this Reclick \(.*\) reads up to 1\. Upgrade reclick"
+        StoreError, match=rf"has format {version}; this Reclick \(.*\) reads 2\. {advice}"
     ):
         artifact.read(folder)
-    with pytest.raises(StoreError, match="has format 2"):
+    with pytest.raises(StoreError, match=f"has format {version}"):
         write(folder, 2)
 
 
@@ -595,7 +600,7 @@ def test_a_reader_sees_the_old_or_the_new_never_half(folder: Path) -> None:
 
     writer = threading.Thread(target=keep_writing)
     writer.start()
-    seen, reads, deadline = set(), 0, time.monotonic() + 30
+    seen, reads, deadline = set[int](), 0, time.monotonic() + 30
     try:
         while reads < 60 or (len(seen) < 3 and time.monotonic() < deadline):
             seen.add(number_in(folder))

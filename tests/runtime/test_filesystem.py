@@ -276,13 +276,13 @@ def test_the_command_line_takes_uris(tmp_path: Path) -> None:
 
     base = tmp_path.as_uri()
     pq.write_table(LOG, tmp_path / "log.parquet")
-    for arguments in (
-        ["count", f"{base}/log.parquet", "--to", f"{base}/counts"],
-        ["fit", f"{base}/counts", "--model", "dctr", "--to", f"{base}/model"],
-        ["predict", f"{base}/model", f"{base}/log.parquet", "--to", f"{base}/p.parquet"],
-        ["evaluate", "--models", f"gctr,{base}/model", "--train", f"{base}/log.parquet"]
-        + ["--test", f"{base}/log.parquet", "--to", f"{base}/results", "--resamples", "50"],
+    log, model = f"{base}/log.parquet", f"{base}/model"
+    for command in (
+        f"count {log} --to {base}/counts",
+        f"fit {base}/counts --model dctr --to {model}",
+        f"predict {model} {log} --to {base}/p.parquet",
+        f"evaluate --models gctr,{model} --train {log} --test {log} --to {base}/results",
     ):
-        result = CliRunner().invoke(app, arguments)
+        result = CliRunner().invoke(app, command.split())
         assert result.exit_code == 0, result.output
     assert (tmp_path / "results" / "report.html").is_file()

@@ -81,7 +81,7 @@ def run(to: Path, progress: Progress) -> Iterator[str]:
         progress=progress,
     )
     found.save(to)
-    yield _section("Week 3 of three simulated weeks, never seen in training", str(found.portrait))
+    yield _section("Week 3 of three simulated weeks, never seen in training", str(found.profile))
     yield _section(
         "The models compared (week 1 as history, week 2 to train, week 3 to test)", str(found)
     )

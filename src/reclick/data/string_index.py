@@ -77,10 +77,7 @@ class Interner:
 
     def slices(self) -> tuple[Int64, Bytes]:
         """Every string by its code, as offsets and bytes of their own."""
-        offsets = _offsets(self._arena, self.size)
-        data = np.empty(offsets[-1], np.uint8)
-        _copy(self._arena, self._arena.view(np.uint8), offsets, data)
-        return offsets, data
+        return _lay_out(self._arena, self._arena.view(np.uint8), self.size)
 
     def _look_up(self, offsets: Int64, width: int, data: Bytes, codes: Int32, *, add: bool) -> None:
         """Fill in the codes; an unknown string gets a new one, or −1."""
@@ -267,22 +264,18 @@ def _move(slots: Int64, bigger: Int64) -> None:
 
 
 @kernel
-def _offsets(arena: Int32, size: int) -> Int64:
-    """Where each string starts when they are laid end to end."""
-    offsets = np.zeros(size + 1, np.int64)
-    place = 0
+def _lay_out(arena: Int32, text: Bytes, size: int) -> tuple[Int64, Bytes]:
+    """The offsets and the bytes of all strings, laid end to end."""
+    offsets = np.empty(size + 1, np.int64)
+    offsets[0] = place = 0
     for code in range(size):
         offsets[code + 1] = offsets[code] + arena[place + 1]
         place += HEADER_WORDS + (arena[place + 1] + WORD_BYTES - 1) // WORD_BYTES
-    return offsets
-
-
-@kernel
-def _copy(arena: Int32, text: Bytes, offsets: Int64, data: Bytes) -> None:
-    """Lay the strings end to end."""
+    data = np.empty(offsets[size], np.uint8)
     place = 0
-    for code in range(len(offsets) - 1):
+    for code in range(size):
         at = (place + HEADER_WORDS) * WORD_BYTES
         for i in range(arena[place + 1]):
             data[offsets[code] + i] = text[at + i]
         place += HEADER_WORDS + (arena[place + 1] + WORD_BYTES - 1) // WORD_BYTES
+    return offsets, data

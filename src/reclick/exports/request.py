@@ -19,7 +19,7 @@ GRADED_VALUES = ("relevance", "attractiveness", "satisfaction")
 BOUND_SUFFIXES = {"low": "_low", "value": ""}  # bound → suffix of the column that is graded
 QUANTILES = {"halves": 2, "terciles": 3, "quartiles": 4, "quintiles": 5, "deciles": 10}
 
-Cuts = str | Sequence[float]  # the name of quantiles, or cut points
+Cuts = str | Sequence[float] | Float64  # the name of quantiles, or cut points
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,7 +22,7 @@ from reclick.engines import as_counts
 from reclick.fitting.posterior import PairPosteriors, Posterior, word_posterior
 from reclick.models.base import ClickModel
 from reclick.models.batching import pad_pages, stack_padded
-from reclick.models.inputs import input_text, merge_text, with_clicks
+from reclick.models.inputs import input_text, merge_text, open_pages
 from reclick.models.kernels.stops_and_transitions import (
     QueryTransitionCounts,
     StopsAndTransitions,

@@ -32,7 +32,7 @@ from reclick.runtime.parallel import thread_limit
 
 logger = logging.getLogger("reclick")
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 MANIFEST = "manifest.json"
 EXPECTED_FOLDER = "Give a folder that save(), `reclick fit --to` or `reclick count --to` wrote."
 LOG_SUFFIXES = frozenset({".parquet", ".pq", ".csv", ".tsv", ".jsonl", ".ndjson", ".json"})
@@ -140,10 +140,15 @@ def _read_manifest(folder: AnyPath) -> dict[str, Any]:
         raise StoreError(
             f"{path} cannot be read ({error}): it was altered. Fit again and save to a new folder."
         ) from error
-    if version > FORMAT_VERSION:
+    if version != FORMAT_VERSION:
+        advice = (
+            "Upgrade reclick to load it."
+            if version > FORMAT_VERSION
+            else "It is of an earlier version: fit or count again, and save to a new folder."
+        )
         raise StoreError(
-            f"{folder} has format {version}; this Reclick ({_version()}) reads up to "
-            f"{FORMAT_VERSION}. Upgrade reclick to load it."
+            f"{folder} has format {version}; this Reclick ({_version()}) reads "
+            f"{FORMAT_VERSION}. {advice}"
         )
     missing = {"kind", "settings", "files"} - set(manifest)
     if missing:

@@ -19,7 +19,16 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from reclick.data.counts import Counts
-from reclick.data.ragged import Bool, Float64, Int32, Int64, read_only, starts_from_sizes
+from reclick.data.ragged import (
+    Bool,
+    Float64,
+    Int32,
+    Int64,
+    read_only,
+    run_indices,
+    run_of_elements,
+    starts_from_sizes,
+)
 from reclick.data.string_index import Interner
 from reclick.runtime.jit import kernel
 from reclick.text.tokens import AdTokens
@@ -168,9 +177,7 @@ class WordRates:
             codes(text.text.vocabulary.take(pc.array_sort_indices(text.text.vocabulary)))
         rows = text.rows(ads)
         own = codes(_ids_as_tokens(ads.filter(pa.array(rows == UNKNOWN))))
-        words = codes(text.text.vocabulary)
-        arrays = _freeze(rows, text.text.offsets, text.text.token, words, own)
-        return TokenLists(*_list_distinct(*arrays))
+        return _list_distinct(rows, text.text, codes(text.text.vocabulary), own)
 
 
 def _freeze(*arrays: Any) -> Any:
@@ -183,34 +190,19 @@ def _ids_as_tokens(ads: pa.Array) -> pa.Array:
     return pc.binary_join_element_wise(mark, ads.cast(pa.large_string()), nothing)
 
 
-@kernel
-def _list_distinct(
-    rows: Int32, starts: Int64, tokens: Int32, codes: Int32, own: Int32
-) -> tuple[Int64, Int32, Int32]:
+def _list_distinct(rows: Int32, text: AdTokens, codes: Int32, own: Int32) -> TokenLists:
     """The distinct tokens of these rows; an ad without a row has its own code as its one token."""
-    room = 0
-    for row in rows:
-        room += 1 if row < 0 else starts[row + 1] - starts[row]
-    new_starts = np.zeros(len(rows) + 1, np.int64)
-    words = np.empty(room, np.int32)
-    multiplicity = np.empty(room, np.int32)
-    size = 0
-    alone = 0
-    for i in range(len(rows)):
-        if rows[i] < 0:
-            words[size], multiplicity[size] = own[alone], 1
-            alone += 1
-            size += 1
-        else:
-            listed = np.sort(codes[tokens[starts[rows[i]] : starts[rows[i] + 1]]])
-            for t in range(len(listed)):
-                if t > 0 and listed[t] == listed[t - 1]:
-                    multiplicity[size - 1] += 1
-                else:
-                    words[size], multiplicity[size] = listed[t], 1
-                    size += 1
-        new_starts[i + 1] = size
-    return new_starts, words[:size].copy(), multiplicity[:size].copy()
+    has_text = rows != UNKNOWN
+    token, starts = run_indices(text.offsets, rows[has_text].astype(np.int64))
+    ads = np.flatnonzero(has_text)[run_of_elements(starts)]
+    ad = np.concatenate([ads, np.flatnonzero(~has_text)])
+    word = np.concatenate([codes[text.token[token]], own])
+    width = int(word.max(initial=0)) + 2
+    # In NumPy: a sort in a kernel takes two seconds to compile.
+    keys, multiplicity = np.unique(ad * width + (word + 1), return_counts=True)
+    sizes = np.bincount(keys // width, minlength=len(rows))
+    words = (keys % width - 1).astype(np.int32)
+    return TokenLists(starts_from_sizes(sizes), words, multiplicity.astype(np.int32))
 
 
 @kernel

@@ -258,9 +258,7 @@ def test_pages_are_the_same_when_their_first_ads_are_where_pages_are_cut() -> No
     assert removed(report) == 1
 
 
-def test_the_earliest_page_is_the_first_wherever_it_stands_in_the_log_and_rows_keep_their_order() -> (
-    None
-):
+def test_the_earliest_page_is_the_first_wherever_it_stands_and_rows_keep_their_order() -> None:
     rows = [
         page("ann", 20_000, clicks=(1,)),
         page("bob", 0),
@@ -574,7 +572,8 @@ def test_the_limits_find_the_simulated_bots() -> None:
     market = simulate(4_000, weeks=1, bots=0.05, seed=3)
     week = market.weeks[0]
     bots = market.truth.sessions["kind"].to_numpy(zero_copy_only=False) == "bot"
-    # Two machines make the pages of the bots, one after the other within an hour of Monday; every other session is of a user with few.
+    # Two machines make the pages of the bots, one after the other within an hour of Monday; every
+    # other session is of a user with few.
     user = np.where(bots, np.arange(len(week)) % 2, 10 + np.arange(len(week)) // 3)
     time = np.where(
         bots, NOON + np.cumsum(bots) * (HOUR // bots.sum()), NOON + np.arange(len(week)) * 60_000

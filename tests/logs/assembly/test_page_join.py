@@ -35,7 +35,7 @@ def joined(
     allowed: dict[str, str] | None = None,
     **rows: list[Row],
 ) -> list[Row]:
-    """The sessions of rows of each kind; a row's number is its place in the list unless it says otherwise."""
+    """The sessions of rows of each kind; rows without a number are numbered by their order."""
     with (
         TemporaryDirectory() as folder,
         PageJoin(Path(folder), [], size, first_position=first, allowed=allowed or {}) as join,
@@ -96,8 +96,9 @@ def test_the_ad_decides_and_the_position_tells_which_of_two_equal_ads() -> None:
 
 
 def test_ads_shown_one_by_one_make_a_page_in_the_order_of_their_positions() -> None:
-    shown = [{"key": "p", "ad": ad, "position": position, "query": query, "time": time} for ad, position, query, time in
-             [("c", 30, None, 7), ("a", 10, "shoes", 5), ("b", 20, "boots", 6)]]  # fmt: skip
+    names = ("ad", "position", "query", "time")
+    values = [("c", 30, None, 7), ("a", 10, "shoes", 5), ("b", 20, "boots", 6)]
+    shown = [{"key": "p", **dict(zip(names, each, strict=True))} for each in values]
     (row,) = joined(shown=shown, clicks=[click("p", "c", 30, 1), click("p", None, 10, 2)])
     assert (row["query"], row["ads"], row["clicks"]) == ("shoes", ["a", "b", "c"], [3, 1])
 

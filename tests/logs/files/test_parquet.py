@@ -121,7 +121,10 @@ def test_a_wrong_type_is_told_before_any_row_is_read(tmp_path: Path) -> None:
     pq.write_table(
         pa.table({"query": ["q"], "ads": [["a"]], "clicks": ["1"]}), tmp_path / "week2.parquet"
     )
-    message = r"clicks in week2\.parquet: expected a list of whole numbers, got string\. Give the right column with columns=\{'clicks': \.\.\.\}"
+    message = (
+        r"clicks in week2\.parquet: expected a list of whole numbers, got string\. "
+        r"Give the right column with columns=\{'clicks': \.\.\.\}"
+    )
     with pytest.raises(LogError, match=message):
         read_sessions(tmp_path / "week2.parquet")
 

@@ -1,4 +1,4 @@
-"""The arrays of CLAX: padding is cut, slots are sorted by position, and clicks come from the top down."""
+"""The arrays of CLAX: padding is cut, slots are sorted, and clicks come from the top down."""
 
 from __future__ import annotations
 

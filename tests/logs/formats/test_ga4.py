@@ -1,4 +1,4 @@
-"""Google Analytics 4: list views become pages, whatever of a page they show, and clicks find the page they were made on."""
+"""Google Analytics 4: list views become pages, and clicks are put on the page they were made on."""
 
 from __future__ import annotations
 

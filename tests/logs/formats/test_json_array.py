@@ -72,7 +72,10 @@ def test_lines_of_which_the_first_is_a_list_stay_lines(tmp_path: Path, text: str
     [
         (
             b'[{"id": "a"}, {"id": "b"',
-            r"log\.json is one JSON array and not valid JSON, or cut short, after record 1 of it\. Write or copy it again\.",
+            (
+                r"log\.json is one JSON array and not valid JSON, or cut short, "
+                r"after record 1 of it\. Write or copy it again\."
+            ),
         ),
         (b'[{"id": "a"}, {"id": "b"}', "cut short, after record 1"),
         (b'[{"id": "a"}, {"id": b}, {"id": "c"}]', "not valid JSON.* after record 1"),

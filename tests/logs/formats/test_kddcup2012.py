@@ -1,4 +1,7 @@
-"""KDD Cup 2012: pages are put together again where the counts allow only one way, and the counts of every ad at every position stay exact."""
+"""KDD Cup 2012: pages are rebuilt where the counts allow only one way.
+
+The counts of every ad at every position stay exact.
+"""
 
 from __future__ import annotations
 
@@ -241,7 +244,7 @@ def counted(rows: list[Row]) -> Counter[tuple[str, str, int, str]]:
 
 @st.composite
 def groups(draw: st.DrawFn) -> list[Instance]:
-    """Instances of one page shown often, with perhaps several ads that take turns at one position."""
+    """Instances of one page shown often, perhaps with several ads that rotate at one position."""
     depth, turning = draw(st.integers(1, 4)), draw(st.integers(1, 4))
     parts = draw(st.lists(st.integers(1, 6), min_size=1, max_size=3))
     times = sum(parts)

@@ -1,4 +1,4 @@
-"""Long tables: rows in any order and file type become pages, and clicks are in the order of their times."""
+"""Long tables: rows in any order and file type become pages, with clicks in the order of time."""
 
 from __future__ import annotations
 
@@ -187,7 +187,10 @@ def test_bad_rows_are_told_and_the_rest_is_kept(long: Any) -> None:
 
 
 def test_lines_that_cannot_be_read_are_bad(tmp_path: Path) -> None:
-    text = "session_id,query,ad,position,clicked\ns,shoes,a,1,0\ns,shoes,b,2,maybe\ns,shoes\ns,shoes,c,x,1\ns,shoes,d,4,yes\n"
+    text = (
+        "session_id,query,ad,position,clicked\ns,shoes,a,1,0\ns,shoes,b,2,maybe\ns,shoes\n"
+        "s,shoes,c,x,1\ns,shoes,d,4,yes\n"
+    )
     rows, report = read(LONG, plain(tmp_path, text, "long.csv"))
     assert shown(rows) == [("shoes", ["a", "d"], [2])]
     assert sorted(faults(report)["not readable"]) == [2, 3, 4]

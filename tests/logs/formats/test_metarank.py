@@ -1,4 +1,4 @@
-"""Metarank's events: a log written by hand from its description, its bad lines, and any log written and read back."""
+"""Metarank's events: a log written by hand, its bad lines, and any log written and read back."""
 
 from __future__ import annotations
 

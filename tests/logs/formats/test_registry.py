@@ -1,4 +1,4 @@
-"""Every format: its page in the docs shows a sample that it alone recognises and that reads into sessions."""
+"""Every format: its page in the docs has a sample that it alone recognises and reads."""
 
 from __future__ import annotations
 

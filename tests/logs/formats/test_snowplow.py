@@ -91,7 +91,7 @@ def entities(folder: Path, events: list[Row]) -> LogFile:
 
 
 def flat(folder: Path, events: list[Row]) -> LogFile:
-    """The same with a row for each product, under the names of Snowplow's own models, in capitals as a warehouse exports them."""
+    """The same with one row per product, under the names of Snowplow's models, in capitals."""
     rows = []
     for each in events:
         action, page = each[ACTION] or {}, (each[WEB_PAGE] or [{}])[0]

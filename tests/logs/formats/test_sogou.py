@@ -139,7 +139,8 @@ def test_sogouq_is_refused_with_the_reason(tmp_path: Path, line: str | bytes) ->
     assert SOGOU.recognises([file])
     with pytest.raises(
         LogError,
-        match=r"SogouQ\.reduced is a SogouQ query log\. It holds the results clicked and not those shown",
+        match=r"SogouQ\.reduced is a SogouQ query log\. "
+        r"It holds the results clicked and not those shown",
     ):
         read(SOGOU, file)
 

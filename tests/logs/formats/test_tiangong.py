@@ -175,7 +175,8 @@ def write(sessions: list[list[tuple[int, list[int], list[int]]]]) -> str:
         text.append(f'<session num="{number}">')
         for place, (query, ads, clicks) in enumerate(pages):
             text.append(
-                f'<interaction num="{place}"><query>words</query><query_id>q{query}</query_id><results>'
+                f'<interaction num="{place}"><query>words</query>'
+                f"<query_id>q{query}</query_id><results>"
             )
             text += [
                 f'<result rank="{rank}"><docid>d{ad}</docid></result>'

@@ -15,7 +15,8 @@ from reclick.logs.files.source import SESSION_SCHEMA
 from reclick.logs.formats.base import ReadReport
 from reclick.logs.formats.trec_session import FORMAT as TREC_SESSION
 
-# Two sessions: one of 2011, with times of the clock and no user; one of 2014, with seconds, a user, and a second page of results.
+# Two sessions: one of 2011, with times of the clock and no user; one of 2014, with seconds, a user,
+# and a second page of results.
 LOG = """<?xml version="1.0" encoding="UTF-8"?>
 <sessiontrack2014>
   <session num="17" starttime="23:58:01.141117">
@@ -52,9 +53,13 @@ LOG = """<?xml version="1.0" encoding="UTF-8"?>
         <result rank="11"><clueweb12id>c11</clueweb12id></result>
         <result rank="12"><clueweb12id>c12</clueweb12id></result>
       </results>
-      <clicked><click num="1" starttime="12.5" endtime="20"><rank>12</rank><docno>c12</docno></click></clicked>
+      <clicked>
+        <click num="1" starttime="12.5" endtime="20"><rank>12</rank><docno>c12</docno></click>
+      </clicked>
     </interaction>
-    <interaction num="3" starttime="30.0" type="reformulate"><query>rozes</query><results/></interaction>
+    <interaction num="3" starttime="30.0" type="reformulate">
+      <query>rozes</query><results/>
+    </interaction>
   </session>
 </sessiontrack2014>
 """
@@ -124,7 +129,8 @@ def test_titles_and_snippets_become_the_text_of_ads(tmp_path: Path) -> None:
 
 
 def page(inside: str, *, query: str = "<query>q</query>") -> str:
-    return f'<sessiontrack2014><session num="1">\n<interaction num="1">{query}\n{inside}\n</interaction></session></sessiontrack2014>'
+    page = f'<interaction num="1">{query}\n{inside}\n</interaction>'
+    return f'<sessiontrack2014><session num="1">\n{page}</session></sessiontrack2014>'
 
 
 def results(*ads: str) -> str:
@@ -148,7 +154,8 @@ def results(*ads: str) -> str:
         (page('<results><result rank="top"><url>u</url></result></results>'), "not readable", 3),
         (
             page(
-                '<results><result rank="1"><url>u</url></result>\n<result rank="1"><url>v</url></result></results>'
+                '<results><result rank="1"><url>u</url></result>\n'
+                '<result rank="1"><url>v</url></result></results>'
             ),
             "not readable",
             4,
@@ -178,14 +185,18 @@ def test_a_page_that_breaks_the_rules_is_bad_and_told_with_its_line(
 def test_a_bad_click_is_told_and_the_page_is_kept_with_the_others(
     click: str, reason: str, tmp_path: Path
 ) -> None:
-    clicked = f'<clicked>\n<click starttime="1">{click}</click><click starttime="2"><rank>2</rank></click></clicked>'
+    second = '<click starttime="2"><rank>2</rank></click>'
+    clicked = f'<clicked>\n<click starttime="1">{click}</click>{second}</clicked>'
     rows, report = read_text(page(results("a", "b") + clicked), tmp_path)
     assert [(row["ads"], row["clicks"]) for row in rows] == [(["a", "b"], [2])]
     assert faults(report) == [(reason, 4)]
 
 
 def test_a_click_is_placed_by_its_rank_and_without_one_by_its_id(tmp_path: Path) -> None:
-    clicked = "<clicked><click><docno>b</docno></click><click><rank>1</rank><docno>b</docno></click></clicked>"
+    clicked = (
+        "<clicked><click><docno>b</docno></click>"
+        "<click><rank>1</rank><docno>b</docno></click></clicked>"
+    )
     rows, report = read_text(page(results("a", "b") + clicked), tmp_path)
     assert [row["clicks"] for row in rows] == [[2, 1]]
     assert report.notes == {
@@ -229,7 +240,8 @@ def test_it_is_recognised_and_other_files_are_not(tmp_path: Path) -> None:
         "sessions.jsonl": '{"query": "q", "ads": ["a"], "clicks": []}\n',
     }
     files["tiangong.xml"] = (
-        '<x><session num="1"><interaction num="1"><query_id>q1</query_id><results><result rank="1"><docid>d1</docid></result></results>'
+        '<x><session num="1"><interaction num="1"><query_id>q1</query_id>'
+        '<results><result rank="1"><docid>d1</docid></result></results>'
     )
     files["empty.xml"] = ""
     logs = []

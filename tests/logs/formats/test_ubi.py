@@ -1,4 +1,4 @@
-"""User Behavior Insights: a log written by hand from the description of version 1.3.0, its bad lines, and any log written and read back."""
+"""User Behavior Insights: a log of version 1.3.0 written by hand, its bad lines, and any log."""
 
 from __future__ import annotations
 

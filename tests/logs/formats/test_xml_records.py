@@ -21,7 +21,10 @@ from reclick.logs.files.log_file import LogFile
 from reclick.logs.formats.base import ReadReport
 from reclick.logs.formats.helpers.xml_sessions import XmlNode, read_xml_records
 
-GOOD = b'<?xml version="1.0"?>\n<log>\n  <s num="1"><q>red <b>shoes</b></q></s>\n  <s num="2">\n    <q>a &amp; b</q>\n  </s>\n</log>\n'
+GOOD = (
+    b'<?xml version="1.0"?>\n<log>\n  <s num="1"><q>red <b>shoes</b></q></s>\n'
+    b'  <s num="2">\n    <q>a &amp; b</q>\n  </s>\n</log>\n'
+)
 FIRST, SECOND = "red shoes", "a & b"
 
 
@@ -123,7 +126,8 @@ LAUGHS = b"""<?xml version="1.0"?>
 def test_a_doctype_that_declares_or_fetches_anything_is_refused(doctype: bytes) -> None:
     with pytest.raises(
         LogError,
-        match=r"x\.xml line 2 has a DOCTYPE that declares entities or names a DTD.*Remove <!DOCTYPE log",
+        match=r"x\.xml line 2 has a DOCTYPE that declares entities or names a DTD.*"
+        r"Remove <!DOCTYPE log",
     ):
         read(b'<?xml version="1.0"?>\n' + doctype + b"<log><s><q>&x;</q></s></log>")
 
@@ -145,7 +149,10 @@ def test_an_entity_nobody_declared_is_a_break() -> None:
     assert faults(report) == [
         (
             3,
-            "not XML: undefined entity at column 7 inside the <s> of line 3; what follows in the file is not read",
+            (
+                "not XML: undefined entity at column 7 inside the <s> of line 3; "
+                "what follows in the file is not read"
+            ),
         )
     ]
 
@@ -173,7 +180,10 @@ def test_elements_nested_too_deep_are_a_break_when_they_are_closed_too() -> None
     assert faults(report) == [
         (
             2,
-            "elements more than 100 deep inside the <s> of line 2; what follows in the file is not read",
+            (
+                "elements more than 100 deep inside the <s> of line 2; "
+                "what follows in the file is not read"
+            ),
         )
     ]
 
@@ -263,7 +273,8 @@ def test_bytes_that_are_not_of_the_encoding_are_a_break_with_their_line() -> Non
 def test_an_encoding_that_cannot_be_read_is_an_error_that_says_what_to_do(encoding: str) -> None:
     with pytest.raises(
         LogError,
-        match=r"x\.xml cannot be read in the encoding that its first line declares .* Write it again as UTF-8",
+        match=r"x\.xml cannot be read in the encoding that its first line declares .* "
+        r"Write it again as UTF-8",
     ):
         read(f'<?xml version="1.0" encoding="{encoding}"?><log/>'.encode())
 
@@ -284,7 +295,10 @@ def test_two_roots_are_a_break_after_the_first() -> None:
     assert faults(report) == [
         (
             8,
-            "not XML: junk after document element at column 1; what follows in the file is not read",
+            (
+                "not XML: junk after document element at column 1; "
+                "what follows in the file is not read"
+            ),
         )
     ]
 

@@ -70,8 +70,10 @@ class Counter:
             np.arange(1, last + 1, dtype=np.int32).view(np.uint8),
             width=4,
         )
-        codes = _encode_short_lists(clicks, click, short)
-        longer = np.flatnonzero(codes < 0)
+        sizes = np.diff(clicks)
+        first = np.zeros(len(sizes), np.int32)  # position; 0 where there is no click
+        first[sizes > 0] = click[clicks[:-1][sizes > 0]]
+        codes, longer = short[first], np.flatnonzero(sizes > 1)
         positions, starts = take_runs(click, clicks, longer)
         codes[longer] = self._sequences.codes_of_bytes(starts, positions.view(np.uint8), width=4)
         return codes
@@ -147,16 +149,6 @@ def _inverse(codes: Int32, size: int) -> Int32:
     inverse = np.full(max(size, 1), -1, np.int32)
     inverse[codes] = np.arange(len(codes), dtype=np.int32)
     return inverse
-
-
-@kernel
-def _encode_short_lists(clicks: Int64, click: Int32, short: Int32) -> Int32:
-    """short[0] for a list without a click, short[position] for one click, −1 for a longer list."""
-    codes = np.empty(len(clicks) - 1, np.int32)
-    for s in range(len(codes)):
-        size = clicks[s + 1] - clicks[s]
-        codes[s] = -1 if size > 1 else short[click[clicks[s]] if size == 1 else 0]
-    return codes
 
 
 @kernel
