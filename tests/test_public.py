@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import ast
 import doctest
 import importlib
+import inspect
 import pkgutil
 import subprocess
 import sys
+from collections.abc import Iterator
 from types import ModuleType
+from typing import Any
 
+import numpy as np
 import pytest
 
 import reclick
+from reclick.models.registry import BUILT_IN
 
 MODULES = sorted(
     ["reclick", *(module.name for module in pkgutil.walk_packages(reclick.__path__, "reclick."))]
@@ -92,3 +98,78 @@ def test_a_public_name_is_never_hidden_by_a_module_of_that_name() -> None:
     assert not modules & set(reclick.__all__)
     for _ in range(2):  # a module imported by the first use must not stand in the way of the second
         assert all(not isinstance(getattr(reclick, name), ModuleType) for name in reclick.__all__)
+
+
+def public_functions() -> Iterator[tuple[str, Any]]:
+    """Every public function, and every public method and property of a public class."""
+    for name in reclick.__all__:
+        value = getattr(reclick, name)
+        if inspect.isfunction(value):
+            yield name, value
+        elif isinstance(value, type):
+            for key, member in vars(value).items():
+                function = member.fget if isinstance(member, property) else member
+                function = getattr(function, "__func__", function)
+                if not key.startswith("_") and inspect.isfunction(function):
+                    yield f"{name}.{key}", function
+
+
+def names_in(annotation: object) -> set[str]:
+    if not isinstance(annotation, str):
+        return set()
+    return {node.id for node in ast.walk(ast.parse(annotation)) if isinstance(node, ast.Name)}
+
+
+def test_every_type_that_a_public_function_returns_is_public() -> None:
+    classes = {
+        name: value.__module__
+        for module in MODULES
+        if module != "reclick.__main__"
+        for name, value in vars(importlib.import_module(module)).items()
+        if isinstance(value, type) and value.__module__ == module and not name.startswith("_")
+    }
+    hidden = {
+        (where, name)
+        for where, function in public_functions()
+        for name in names_in(inspect.signature(function).return_annotation)
+        if name in classes and name not in reclick.__all__
+    }
+    assert hidden == set()
+
+
+def test_every_error_is_public() -> None:
+    from reclick import errors
+
+    tree = [errors.ReclickError]
+    for error in tree:
+        tree += error.__subclasses__()
+    assert {error.__name__ for error in tree if error.__module__ == "reclick.errors"} <= set(
+        reclick.__all__
+    )
+
+
+def test_one_model_loads_its_own_module_only() -> None:
+    code = "import reclick, sys; reclick.UBM; print('\\n'.join(sys.modules))"
+    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    loaded = {name for name in out.stdout.split() if name.startswith("reclick.")}
+    models = {f"reclick.models.{module}" for module, _ in BUILT_IN.values()}
+    assert loaded & models == {"reclick.models.examination"}
+    assert not any(name.startswith("reclick.models.luce") for name in loaded)
+    assert len(loaded) < 80
+
+
+def test_the_constructor_of_a_model_is_what_it_declares() -> None:
+    signature = inspect.signature(reclick.UBM)
+    assert str(signature.parameters["attractiveness_strength"]) == (
+        "attractiveness_strength: 'float' = 3.0"
+    )
+    assert reclick.UBM.attractiveness_strength == 3.0
+    assert "attractiveness_strength: strength of that prior" in (reclick.UBM.__init__.__doc__ or "")
+    assert inspect.signature(reclick.UBM.__init__).parameters.keys() == {
+        "self",
+        *reclick.UBM.settings,
+    }
+    with pytest.raises(reclick.SettingError, match="'strength' is not a setting of UBM"):
+        reclick.ClickModel.__init__(reclick.UBM(), strength=1)
+    assert reclick.MultiClick(variant="normalized").variant == "normalised"
+    assert type(reclick.DBN(folds=np.int64(4)).folds) is int

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from reclick.clicks.distribution import Clicks, PageDistribution, SequenceRanks, TopSequences
     from reclick.data.batch import SessionBatch
     from reclick.data.counts import Counts
-    from reclick.data.grouped_sessions import GroupedSessions
+    from reclick.data.grouped_sessions import GroupedSessions, QueryBlock
     from reclick.engines import DuckDBEngine, Engine, LocalEngine, count
     from reclick.errors import (
         BadRowsError,
@@ -95,7 +95,10 @@ _HOMES = {
     ),
     "reclick.data.batch": ("SessionBatch",),
     "reclick.data.counts": ("Counts",),
-    "reclick.data.grouped_sessions": ("GroupedSessions",),
+    "reclick.data.grouped_sessions": (
+        "GroupedSessions",
+        "QueryBlock",
+    ),
     "reclick.engines": (
         "DuckDBEngine",
         "Engine",
@@ -225,6 +228,7 @@ __all__ = [
     "NotFittedError",
     "PageDistribution",
     "Predictor",
+    "QueryBlock",
     "RankedSequence",
     "ReadSummary",
     "ReclickError",

@@ -50,7 +50,7 @@ class Predictor:
 
     >>> log = {"query": ["pizza"] * 3, "ads": [["a", "b"]] * 3, "clicks": [[1], [], [2, 1]]}
     >>> from reclick.models import DCTR
-    >>> predictor = Predictor(DCTR(rate_prior=0.5, rate_strength=2).fit(log), top=1)
+    >>> predictor = Predictor(DCTR(attractiveness_prior=0.5, attractiveness_strength=2).fit(log), top=1)
     >>> predictor(pa.record_batch({"query": ["pizza"], "ads": [["b", "a"]]})).to_pylist()
     ... # doctest: +NORMALIZE_WHITESPACE
     [{'query': 'pizza', 'ads': ['b', 'a'], 'click_prob': [0.4, 0.6], 'expected_clicks': 1.0,
@@ -108,12 +108,13 @@ class Predictor:
             added["end_prob"] = _array(pa.float64(), end)
         if self.satisfaction:
             added["satisfaction_prob"] = _array(pa.float64(), pages.satisfaction_prob())
-        kept = {
-            name: column
+        kept = [
+            (name, column)
             for name, column in zip(rows.schema.names, rows.columns, strict=True)
             if name not in PREDICTED_COLUMNS
-        }
-        return pa.RecordBatch.from_arrays([*kept.values(), *added.values()], names=[*kept, *added])
+        ]
+        names, columns = zip(*kept, *added.items(), strict=True)
+        return pa.RecordBatch.from_arrays(list(columns), names=names)
 
     def _validate(self, pages: pa.RecordBatch) -> SessionBatch:
         """The pages as sessions, or an error that says which rows are bad and why."""

@@ -107,7 +107,9 @@ def find_single_importers(source: Path = SOURCE) -> dict[str, str]:
 
     A name that a package passes on counts as an import of the module that defines it.
     """
-    packages = {module_name(path, source) for path in source.rglob("__init__.py")}
+    packages = {
+        module_name(path, source) for path in source.rglob("__init__.py") if not _has_code(path)
+    }
     modules = {module_name(path, source) for path in source.rglob("*.py")} - packages
     imports = read_imports(source)
     passed_on = _find_reexports(imports, packages)
@@ -118,6 +120,12 @@ def find_single_importers(source: Path = SOURCE) -> dict[str, str]:
         if target in importers and each.importer not in packages and target != each.importer:
             importers[target].add(each.importer)
     return {name: next(iter(who)) for name, who in importers.items() if len(who) == 1}
+
+
+def _has_code(path: Path) -> bool:
+    """Whether a file defines something, and does not only pass names on."""
+    body = ast.parse(path.read_text(encoding="utf-8")).body
+    return any(isinstance(node, ast.FunctionDef | ast.ClassDef) for node in body)
 
 
 def _find_reexports(imports: list[Import], packages: set[str]) -> dict[str, str]:

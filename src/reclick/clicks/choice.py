@@ -16,6 +16,7 @@ from reclick.clicks.step import (
     PAPER,
     StepTables,
     follow_clicks,
+    kernel_input,
     single_component,
 )
 from reclick.data.batch import Float64, Int64
@@ -126,12 +127,20 @@ class ChoicePages(SteppedPages):
 
     def _marginals(self, longest: int) -> Float64:
         out = np.empty(len(self.theta))
-        _, theta, rho, stop, gamma, _, row, starts, _ = self.step_tables()
         reach = np.empty((1 << longest) * (longest + 1))
         choice_marginals(
-            VARIANTS[self.variant], theta[0], rho[0], stop, gamma, row[0], starts,
-            reach, np.empty(longest), np.empty(longest), out,
-        )  # fmt: skip
+            VARIANTS[self.variant],
+            kernel_input(self.theta),
+            kernel_input(self.rho),
+            kernel_input(self.stop),
+            kernel_input(self.gamma),
+            kernel_input(self.table),
+            kernel_input(self.starts),
+            reach,
+            np.empty(longest),
+            np.empty(longest),
+            out,
+        )
         return out
 
     def _click_prob_of_distinct(self) -> Float64:

@@ -6,12 +6,12 @@ follows from it is compiled once for all.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 import numpy as np
 
 from reclick.data.batch import Float64, Int32, Int64
-from reclick.data.ragged import read_only, run_indices
+from reclick.data.ragged import Array, read_only, run_indices
 from reclick.runtime.jit import kernel
 
 # Families as the kernels know them: the four variants of a choice, a chain, a walk.
@@ -354,6 +354,11 @@ def draw_clicks(tables: StepTables, rng: np.random.Generator) -> Clicks:
     return Clicks(click[: clicks[-1]].copy(), clicks)
 
 
+def kernel_input(array: Array) -> Array:
+    """The array, contiguous and read-only: kernels meet one type of array and compile once."""
+    return read_only(cast(Array, np.ascontiguousarray(array)))
+
+
 def single_component(
     family: int,
     theta: Float64,
@@ -368,10 +373,10 @@ def single_component(
     pages = len(starts) - 1
     return StepTables(
         family=read_only(np.full((1, pages), family)),
-        theta=read_only(np.ascontiguousarray(theta)[None]),
-        rho=read_only(np.ascontiguousarray(rho)[None]),
-        stop=read_only(np.ascontiguousarray(stop)),
-        gamma=read_only(np.ascontiguousarray(gamma)),
+        theta=kernel_input(theta)[None],
+        rho=kernel_input(rho)[None],
+        stop=kernel_input(stop),
+        gamma=kernel_input(gamma),
         steps=None if steps is None else read_only(steps),
         row=read_only(row[None]),
         starts=read_only(starts),

@@ -1,32 +1,57 @@
-"""Cleaning on request: every step is off by default, and counts what it changes."""
+"""Cleaning on request: every step is off by default, and counts what it changes.
+
+Bots and reloads are found over the whole log, which may be larger than memory. DuckDB holds one
+narrow row per session (who, when, how much) and spills it to disk; the sessions themselves are read
+again, batch by batch.
+"""
 
 from __future__ import annotations
 
 import math
 import unicodedata
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from numbers import Integral, Real
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from pyarrow import types as kind_of
 
-from reclick.data.schema import is_string
-from reclick.errors import SettingError
+from reclick.data.batch import Int64
+from reclick.data.schema import is_number, is_string, is_text
+from reclick.errors import Argument, LogError, SettingError, clear_write_errors
+from reclick.logs.assembly.spill import connect, load_sql, translate_error
+from reclick.logs.formats.base import ReadReport
+from reclick.logs.timestamps import as_times, clock_times
 from reclick.logs.validation.encode import (
     MAX_TEXT_BYTES,
     encode_lists,
+    encode_number,
     encode_positions,
     encode_text,
 )
-
-if TYPE_CHECKING:
-    from reclick.data.batch import Int64
-    from reclick.logs.formats.base import ReadReport
+from reclick.runtime.filesystem import write_files
 
 Bool = npt.NDArray[np.bool_]
+CLEANING_BATCH = 50_000  # sessions
+ALL_ADS = 2**31 - 1
+PAGE_CONTENT = {"query": pa.string(), "ads": pa.list_(pa.string())}
+ADVICE = (
+    "Leave out ",
+    Argument("max_pages_per_hour"),
+    ", ",
+    Argument("max_clicks_per_hour"),
+    " and ",
+    Argument("reload_seconds"),
+    ".",
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,7 +95,7 @@ class Cleaning:
 
     @property
     def needs_whole_log(self) -> bool:
-        """Whether a step needs the whole log: then `bots_and_reloads` does what comes after it."""
+        """Whether a step needs the whole log: then `remove_bots_and_reloads` does the rest."""
         return self.removes_bots or self.reload_seconds is not None
 
     def clean_batch(self, batch: pa.RecordBatch, report: ReadReport) -> pa.RecordBatch:
@@ -78,7 +103,6 @@ class Cleaning:
 
         Sessions are not shortened yet where the whole log is needed: bots are found by all clicks.
 
-        >>> from reclick.logs.formats.base import ReadReport
         >>> rows = {"query": [" Red  SHOES"], "ads": [["a", "b", "c"]], "clicks": [[3, 1]]}
         >>> cleaning = Cleaning(first=2, normalise=True)
         >>> cleaning.clean_batch(pa.record_batch(rows), ReadReport()).to_pylist()
@@ -185,3 +209,229 @@ def _filter_lists(column: pa.Array, values: pa.Array, starts: Int64, keep: Bool)
     offsets = pa.array(np.concatenate([[0], np.cumsum(keep)])[starts])
     nulls = column.is_null() if column.null_count else None
     return pa.LargeListArray.from_arrays(offsets, values.filter(pa.array(keep)), mask=nulls)
+
+
+# ---- bots and reloads, over the whole log
+
+
+def remove_bots_and_reloads(path: Path, to: Path, cleaning: Cleaning, report: ReadReport) -> None:
+    """Write the sessions of a Parquet file without those of bots, and with reloads merged.
+
+    The order of rows stays. Steps that shorten sessions come last, and are taken here too. Rows
+    without a user or a time are kept, and counted.
+    """
+    with (
+        clear_write_errors(to.parent),
+        _connect_in(to.parent) as connection,
+        pq.ParquetFile(path, pre_buffer=False) as file,
+    ):
+        _check_whole_log_columns(file.schema_arrow)
+        sql = load_sql("cleaning.sql", "reclick.logs")
+        log = _BotAndReloadFilter(connection, sql, file, cleaning, report)
+        log.add_pages()
+        log.find_bots()
+        log.find_reloads()
+        write_files(to.parent, {to.name: log.write})
+
+
+@dataclass(frozen=True, slots=True)
+class _BotAndReloadFilter:
+    """A log, and tables of its pages, bots and reloads in DuckDB."""
+
+    connection: Any
+    sql: Mapping[str, str]
+    file: pq.ParquetFile
+    cleaning: Cleaning
+    report: ReadReport
+
+    def add_pages(self) -> None:
+        """Put one narrow row into `page` for each session that has a user and a time."""
+        self.connection.execute(self.sql["create_tables"])
+        first = self.cleaning.first or ALL_ADS
+        for start, batch in self._read_batches():
+            rows = _select_known(batch, np.arange(start, start + batch.num_rows))
+            self._execute_with("add_pages", rows, first=first)
+        known, total = self._count("count_pages"), self.file.metadata.num_rows
+        if total and not known:
+            raise LogError(
+                "No session of the log has both a user and a time, which bots and reloads are "
+                "found by. ",
+                *ADVICE,
+            )
+        self.report.add_note("session without user or time, not judged", total - known)
+
+    def find_bots(self) -> None:
+        """Find the users who do too much in an hour, and their rows."""
+        if not self.cleaning.removes_bots:
+            return
+        limits = {
+            "pages": self.cleaning.max_pages_per_hour,
+            "clicks": self.cleaning.max_clicks_per_hour,
+        }
+        params = {
+            name: math.inf if limit is None else float(limit) for name, limit in limits.items()
+        }
+        self.connection.execute(self.sql["find_suspects"], params)
+        self.connection.execute(self.sql["find_bots"], params)
+        self.connection.execute(self.sql["find_bot_rows"])
+        set_limits = (f"{limit:,} {name}" for name, limit in limits.items() if limit is not None)
+        note = f"user over {' or '.join(set_limits)} an hour"
+        self.report.add_note(note, self._count("count_bots"))
+        note = "session of a user over the limit, removed"
+        self.report.add_note(note, self._count("count_bot_rows"))
+
+    def find_reloads(self) -> None:
+        """Find the reloads of pages, and the clicks to move to the first showing."""
+        seconds = self.cleaning.reload_seconds
+        if seconds is None:
+            return
+        with self.connection.cursor() as cursor:
+            pages = cursor.sql(self.sql["select_pages_by_hash"]).to_arrow_reader(CLEANING_BATCH)
+            for reloads in find_reloads(pages, round(seconds * 1000)):
+                self._execute_with("add_unsorted_reloads", reloads)
+        self.connection.execute(self.sql["sort_reloads"])
+        for start, batch in self._read_batches():
+            rows = self._select_rows("select_reload_rows", start, batch.num_rows)
+            if len(rows):
+                known = _select_known(batch.take(pa.array(rows)), rows + start)
+                self._execute_with("add_reload_clicks", known)
+        self.connection.execute(self.sql["move_clicks"])
+        note = f"page seen again within {seconds:g} s, removed"
+        self.report.add_note(note, self._count("count_reloads"))
+        note = "click moved to the page seen first"
+        self.report.add_note(note, self._count("count_moved_clicks"))
+
+    def write(self, path: Path) -> None:
+        """Write what is left, with the row groups of the file."""
+        start = 0
+        with pq.ParquetWriter(path, self.file.schema_arrow, compression="zstd") as writer:
+            for group in range(self.file.num_row_groups):
+                filtered = []
+                for batch in self.file.iter_batches(CLEANING_BATCH, row_groups=[group]):
+                    filtered.append(self._filter(start, batch))
+                    start += batch.num_rows
+                rows = pa.Table.from_batches(filtered, self.file.schema_arrow)
+                if len(rows):
+                    writer.write_table(rows, row_group_size=len(rows))
+
+    def _filter(self, start: int, batch: pa.RecordBatch) -> pa.RecordBatch:
+        keep = np.ones(batch.num_rows, np.bool_)
+        for statement in ("select_bot_rows", "select_reload_rows"):
+            keep[self._select_rows(statement, start, batch.num_rows)] = False
+        moved = self._select("select_moved_clicks", start, batch.num_rows)
+        batch = self._add_moved_clicks(batch, moved).filter(pa.array(keep))
+        return self.cleaning.shorten_sessions(batch, self.report)
+
+    def _add_moved_clicks(self, batch: pa.RecordBatch, moved: pa.Table) -> pa.RecordBatch:
+        """Add the clicks of reloads to those of the first showing, each position once."""
+        if not len(moved):
+            return batch
+        rows, clicks = moved["row"].to_numpy(), batch.column("clicks")
+        own = [each or [] for each in clicks.take(pa.array(rows)).to_pylist()]
+        both = zip(own, moved["clicks"].to_pylist(), strict=True)
+        merged = [list(dict.fromkeys(before + after)) for before, after in both]
+        num_clicks = sum(map(len, own)) + pc.sum(moved["total"]).as_py()
+        repeated = num_clicks - sum(map(len, merged))
+        self.report.add_note("repeated click on a page seen again", repeated)
+        index = np.arange(batch.num_rows)
+        index[rows] = batch.num_rows + np.arange(len(rows))
+        new_clicks = pa.concat_arrays([clicks, pa.array(merged, clicks.type)])
+        return replace_column(batch, "clicks", new_clicks.take(pa.array(index)))
+
+    def _read_batches(self) -> Iterator[tuple[int, pa.RecordBatch]]:
+        """The columns that are needed, and the number of the first row, from 0."""
+        content = () if self.cleaning.reload_seconds is None else tuple(PAGE_CONTENT)
+        needed = ("user", "timestamp", "clicks", "weight", *content)
+        columns = [name for name in needed if name in self.file.schema_arrow.names]
+        start = 0
+        for batch in self.file.iter_batches(CLEANING_BATCH, columns=columns):
+            yield start, batch
+            start += batch.num_rows
+
+    def _execute_with(self, statement: str, batch: pa.Table, **params: int) -> None:
+        self.connection.register("batch", batch)
+        self.connection.execute(self.sql[statement], params)
+        self.connection.unregister("batch")
+
+    def _select_rows(self, statement: str, start: int, num_rows: int) -> Int64:
+        """Which of these rows of the log are in a table, counted from `start`."""
+        return np.asarray(self._select(statement, start, num_rows)["row"], np.int64)
+
+    def _select(self, statement: str, start: int, num_rows: int) -> pa.Table:
+        params = {"start": start, "last": start + num_rows - 1}
+        return self.connection.sql(self.sql[statement], params=params).to_arrow_table()
+
+    def _count(self, statement: str) -> int:
+        return int(self.connection.execute(self.sql[statement]).fetchall()[0][0])
+
+
+def find_reloads(pages: Iterable[pa.RecordBatch], within: int) -> Iterator[pa.Table]:
+    """The reloads among pages sorted by hashes and time, with the row of the first showing.
+
+    A page opens a chain when no equal page came at most `within` milliseconds before it. The other
+    pages of the chain are reloads.
+    """
+    # hashes and time of the page before, and the row that opened its chain
+    last = [np.zeros(1, np.uint64), np.zeros(1, np.uint64), np.zeros(1, np.int64)]
+    opener = -1
+    for page in pages:
+        new = (page["page_hash"], page["text_hash"], page["ms"])
+        page_hash, text_hash, ms = (np.concatenate(pair) for pair in zip(last, new, strict=True))
+        differs = (page_hash[1:] != page_hash[:-1]) | (text_hash[1:] != text_hash[:-1])
+        opens = np.concatenate([[True], differs | (np.diff(ms) > within)])
+        rows = np.concatenate([[opener], page["row"]])
+        openers = rows[np.maximum.accumulate(np.where(opens, np.arange(len(rows)), 0))]
+        yield pa.table({"row": rows[~opens], "opener": openers[~opens]})
+        last, opener = [page_hash[-1:], text_hash[-1:], ms[-1:]], int(openers[-1])
+
+
+@contextmanager
+def _connect_in(folder: Path) -> Iterator[Any]:
+    """A connection that spills to a hidden folder in this one, which has room for a log."""
+    with (
+        TemporaryDirectory(prefix=".reclick-", dir=folder) as spill_folder,
+        closing(connect(Path(spill_folder))) as connection,
+    ):
+        try:
+            yield connection
+        except Exception as error:
+            translate_error(error, folder)
+            raise
+
+
+def _check_whole_log_columns(schema: pa.Schema) -> None:
+    for column in ("user", "timestamp"):
+        if column not in schema.names:
+            raise LogError(
+                f"The log has no column {column}, which bots and reloads are found by. "
+                f"It has {', '.join(schema.names)}. ",
+                *ADVICE,
+            )
+    user, time = schema.field("user").type, schema.field("timestamp").type
+    if not is_text(user):
+        raise LogError(f"user: expected text or whole-number ids, got {user}. ", *ADVICE)
+    is_date = kind_of.is_timestamp(time) or kind_of.is_date(time)
+    if not (is_date or is_string(time) or is_number(time)):
+        raise LogError(f"timestamp: expected times, got {time}. ", *ADVICE)
+
+
+def _select_known(batch: pa.RecordBatch, rows: Int64) -> pa.Table:
+    """The rows that have a user and a time, in the columns of the SQL statements."""
+    names = batch.schema.names
+    weight = np.ones(batch.num_rows)
+    if "weight" in names:
+        weight = encode_number(batch.column("weight"))
+    users = batch.column("user")
+    if kind_of.is_dictionary(users.type):
+        users = users.dictionary_decode()
+    columns = {
+        "row": pa.array(rows),
+        "user": users.cast(pa.string()),
+        "ms": clock_times(as_times(batch.column("timestamp"))).cast(pa.int64()),
+        "weight": pa.array(np.where(np.isfinite(weight) & (weight > 0), weight, 0.0)),
+        "clicks": batch.column("clicks"),
+    }
+    for name, kind in PAGE_CONTENT.items():
+        columns[name] = batch.column(name) if name in names else pa.nulls(batch.num_rows, kind)
+    has_user = pc.fill_null(pc.not_equal(columns["user"], ""), False)
+    return pa.table(columns).filter(pc.and_(pc.is_valid(columns["ms"]), has_user))

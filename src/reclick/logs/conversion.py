@@ -6,7 +6,6 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from shutil import rmtree
 from tempfile import mkdtemp
-from typing import TYPE_CHECKING
 from weakref import finalize
 
 import pyarrow as pa
@@ -15,6 +14,7 @@ import pyarrow.parquet as pq
 from reclick.data.batch import SessionBatch
 from reclick.data.schema import SESSION_COLUMNS
 from reclick.errors import LogError, UsageError
+from reclick.logs.cleaning import Cleaning, remove_bots_and_reloads
 from reclick.logs.files.parquet import open_parquet
 from reclick.logs.files.source import WEIGHTED_SESSION_SCHEMA, OnError, RawBatch
 from reclick.logs.formats.base import ReadReport
@@ -30,9 +30,6 @@ from reclick.logs.session_log import (
 )
 from reclick.runtime.filesystem import AnyPath, Location, as_path, atomic_file
 from reclick.runtime.parallel import prefetch
-
-if TYPE_CHECKING:
-    from reclick.logs.cleaning import Cleaning
 
 OWN_COLUMNS = ("query", "ads", "clicks", "weight")
 ROW_GROUP_ROWS = 200_000
@@ -222,8 +219,6 @@ def _fit_to_schema(rows: pa.Table, schema: pa.Schema, name: str) -> pa.Table:
 
 def _clean_whole_log(path: Path, cleaning: Cleaning, report: ReadReport) -> int:
     """Remove bots and reloads from the file, in place; the number of rows that remain."""
-    from reclick.logs.assembly.bots_and_reloads import remove_bots_and_reloads
-
     cleaned = path.with_name(f"{path.name}.cleaned")
     try:
         remove_bots_and_reloads(path, cleaned, cleaning, report)

@@ -10,20 +10,17 @@ from reclick.models.registry import BUILT_IN, MODELS, register
 if TYPE_CHECKING:
     from reclick.models.base import ClickModel
     from reclick.models.batching import RankedSequence
-    from reclick.models.bbm import BBM
     from reclick.models.ccm import CCM
-    from reclick.models.ctr import DCTR, GCTR, RCTR
     from reclick.models.dbn import DBN
+    from reclick.models.examination import BBM, PBM, UBM
     from reclick.models.fixed_order import AM, PM
-    from reclick.models.icm import ICM
+    from reclick.models.independent import DCTR, GCTR, ICM, RCTR
     from reclick.models.luceclick import LuceClick
     from reclick.models.multiclick import MultiClick
-    from reclick.models.pbm import PBM
     from reclick.models.persistence import load
     from reclick.models.settings import Setting, setting
     from reclick.models.simple_cascade import CM, DCM, SDBN
     from reclick.models.thcm import THCM
-    from reclick.models.ubm import UBM
 
 __all__ = [
     "AM",

@@ -23,14 +23,14 @@ from reclick.models.batching import (
     RankedSequence,
     concatenate_chunks,
     map_chunks,
+    open_pages,
     pad_pages,
     stack_padded,
     to_click_lists,
 )
-from reclick.models.inputs import input_text, open_pages
 from reclick.models.persistence import counts_from_tables, counts_to_tables
 from reclick.models.settings import Setting, declare_settings, setting
-from reclick.models.text_pair_index import TextPairIndex
+from reclick.models.text_pair_index import TextPairIndex, input_text
 from reclick.runtime import artifact
 from reclick.runtime.filesystem import Location
 from reclick.runtime.progress import ProgressOption, track_progress

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple, TypeVar
 
 import numpy as np
@@ -11,6 +11,7 @@ import pyarrow as pa
 from reclick.clicks.distribution import Clicks, PageDistribution
 from reclick.data.batch import Float64, Int64, SessionBatch
 from reclick.data.ragged import starts_from_sizes
+from reclick.logs import SessionLog, as_log, with_clicks
 from reclick.runtime.parallel import parallel_map
 
 Answer = TypeVar("Answer")
@@ -84,3 +85,9 @@ def to_click_lists(chunks: Iterable[Clicks]) -> pa.ListArray:
         starts_from_sizes(sizes).astype(np.int32),
         np.concatenate([np.zeros(0, np.int32), *(clicks.click for clicks in drawn)]),
     )
+
+
+def open_pages(pages: object, clicks: Sequence[Sequence[int]] | None) -> SessionLog:
+    """The pages with these clicks so far, one list per page; None keeps their own, if any."""
+    log = as_log(pages, clicks_required=False)
+    return log if clicks is None else with_clicks(log, clicks)

@@ -24,7 +24,6 @@ from reclick.errors import Argument, CannotAnswerError, StoreError
 from reclick.fitting.posterior import PairPosteriors
 from reclick.fitting.priors import PRIOR_MARGIN
 from reclick.models.base import ClickModel
-from reclick.models.inputs import input_text, merge_text
 from reclick.models.luce.grid import LuceSearch, fit_pooled, fit_second_stage
 from reclick.models.luce.incremental import (
     IndexMap,
@@ -62,7 +61,7 @@ from reclick.models.luce.satisfaction import (
     scale_odds,
 )
 from reclick.models.settings import setting
-from reclick.models.text_pair_index import TextPairIndex
+from reclick.models.text_pair_index import TextPairIndex, input_text, merge_text
 from reclick.runtime.progress import ProgressOption, track_progress
 from reclick.text.poisson_regression import PoissonTextModel, select_text_model
 from reclick.text.tokens import AdTokens

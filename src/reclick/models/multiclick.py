@@ -21,8 +21,7 @@ from reclick.data.pair_index import PairLookup
 from reclick.engines import as_counts
 from reclick.fitting.posterior import PairPosteriors, Posterior, word_posterior
 from reclick.models.base import ClickModel
-from reclick.models.batching import pad_pages, stack_padded
-from reclick.models.inputs import input_text, merge_text, open_pages
+from reclick.models.batching import open_pages, pad_pages, stack_padded
 from reclick.models.kernels.stops_and_transitions import (
     QueryTransitionCounts,
     StopsAndTransitions,
@@ -30,6 +29,7 @@ from reclick.models.kernels.stops_and_transitions import (
 )
 from reclick.models.persistence import counts_from_tables
 from reclick.models.settings import setting
+from reclick.models.text_pair_index import input_text, merge_text
 from reclick.runtime.progress import ProgressOption, track_progress
 from reclick.text.tokens import AdTokens
 from reclick.text.word_rates import TextIndex

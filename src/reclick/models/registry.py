@@ -21,13 +21,13 @@ BUILT_IN = {  # name: module and class, in the order of `reclick models`
     "luceclick": ("luceclick", "LuceClick"),
     "pm": ("fixed_order", "PM"),
     "am": ("fixed_order", "AM"),
-    "icm": ("icm", "ICM"),
-    "gctr": ("ctr", "GCTR"),
-    "rctr": ("ctr", "RCTR"),
-    "dctr": ("ctr", "DCTR"),
-    "pbm": ("pbm", "PBM"),
-    "ubm": ("ubm", "UBM"),
-    "bbm": ("bbm", "BBM"),
+    "icm": ("independent", "ICM"),
+    "gctr": ("independent", "GCTR"),
+    "rctr": ("independent", "RCTR"),
+    "dctr": ("independent", "DCTR"),
+    "pbm": ("examination", "PBM"),
+    "ubm": ("examination", "UBM"),
+    "bbm": ("examination", "BBM"),
     "cm": ("simple_cascade", "CM"),
     "dcm": ("simple_cascade", "DCM"),
     "sdbn": ("simple_cascade", "SDBN"),
@@ -41,7 +41,7 @@ class ModelRegistry(Mapping[str, "type[ClickModel]"]):
     """The models by name: Reclick's own, those registered, and those of installed packages.
 
     >>> MODELS["pbm"]
-    <class 'reclick.models.pbm.PBM'>
+    <class 'reclick.models.examination.PBM'>
     >>> MODELS["pbms"]
     Traceback (most recent call last):
     reclick.errors.UnknownModelError: model: got 'pbms', expected one of multiclick, ..., thcm. \

@@ -12,7 +12,7 @@ from reclick.data.batch import SessionBatch
 from reclick.data.counts import Counts
 from reclick.data.pair_index import ImpressionLookup, PairIndex, PairLookup
 from reclick.data.ragged import Float64, Int32
-from reclick.logs import as_pairs, read_ads
+from reclick.logs import SessionLog, as_pairs, read_ads
 from reclick.text.tokens import AdTokens, tokenise
 from reclick.text.word_rates import TextIndex, WordRates
 
@@ -42,7 +42,9 @@ class TextPairIndex(PairIndex):
         self._text_index = TextIndex(text) if text is not None else None
         if examinations is not None:
             counts = replace(counts, impressions=examinations[0], clicks=examinations[1])
-        self.words = WordRates(counts, self._text_index, min_query_sessions=min_query_sessions, strength=word_strength)
+        self.words = WordRates(
+            counts, self._text_index, min_query_sessions=min_query_sessions, strength=word_strength
+        )
 
     def lookup_or_words(
         self,
@@ -97,3 +99,22 @@ class TextPairIndex(PairIndex):
         queries = (distinct >> 32).astype(np.int32)
         rates = self.words.rates(queries, rows.astype(np.int32), tokens)
         return np.asarray(rates[:, 0][back])
+
+
+def input_text(sessions: object, ads: object) -> AdTokens | None:
+    """The tokens of an ads table, or of the one that the log was read with."""
+    table = (
+        read_ads(ads)
+        if ads is not None
+        else sessions.ads
+        if isinstance(sessions, SessionLog)
+        else None
+    )
+    return None if table is None else tokenise(table)
+
+
+def merge_text(old: AdTokens | None, new: AdTokens | None) -> AdTokens | None:
+    """The text of all ads; of an ad that both have, the newer one."""
+    if old is None or new is None:
+        return new or old
+    return TextIndex(new).with_text(old).text

@@ -16,10 +16,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from reclick.errors import LogError, StoreError
+from reclick.logs import cleaning as cleaning_module
 from reclick.logs import read_sessions
-from reclick.logs.assembly import bots_and_reloads, spill
-from reclick.logs.assembly.bots_and_reloads import find_reloads, remove_bots_and_reloads
-from reclick.logs.cleaning import Cleaning
+from reclick.logs.assembly import spill
+from reclick.logs.cleaning import Cleaning, find_reloads, remove_bots_and_reloads
 from reclick.logs.files.source import SESSION_SCHEMA, WEIGHTED_SESSION_SCHEMA
 from reclick.logs.formats.base import ReadReport
 from reclick.simulation import simulate
@@ -508,7 +508,7 @@ def judgeable(rows: list[Row]) -> bool:
 def test_a_log_is_cleaned_as_plain_python_does_and_the_counts_add_up(
     rows: list[Row], cleaning: Cleaning, group: int, batch: int
 ) -> None:
-    with patch.object(bots_and_reloads, "BATCH_SESSIONS", batch):
+    with patch.object(cleaning_module, "CLEANING_BATCH", batch):
         kept, report = clean(rows, cleaning, schema=WEIGHTED_SESSION_SCHEMA, group=group)
     expected = plain_clean(rows, cleaning)
     assert ids(kept) == [row["number"] for row in expected]

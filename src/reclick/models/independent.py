@@ -1,7 +1,7 @@
-"""GCTR, RCTR and DCTR: positions are clicked independently, at a rate.
+"""GCTR, RCTR, DCTR and ICM: positions are clicked independently, at a rate.
 
-The rate is that of all impressions (GCTR), of the rank (RCTR) or of the (query, ad) (DCTR). These
-are the baselines that other models should beat.
+The rate is that of all impressions (GCTR), of the rank (RCTR), of the (query, ad) (DCTR) or of the
+words of the ad (ICM). These are the baselines that other models should beat.
 """
 
 from __future__ import annotations
@@ -11,18 +11,18 @@ from typing import ClassVar
 
 import numpy as np
 
-from reclick.clicks.chain import chain_pages
+from reclick.clicks.chain import chain_pages, fill_independent_chain
 from reclick.clicks.distribution import PageDistribution
 from reclick.data.batch import Float64, SessionBatch
 from reclick.data.counts import Counts
 from reclick.data.pair_index import PairLookup
 from reclick.errors import CannotAnswerError
 from reclick.fitting.beta import posterior_mean
-from reclick.fitting.posterior import PairPosteriors
+from reclick.fitting.posterior import PairPosteriors, word_posterior
 from reclick.fitting.priors import click_rate
 from reclick.models.base import ClickModel
-from reclick.models.kernels.independent_clicks import independent_clicks
 from reclick.models.settings import setting
+from reclick.text.tokens import AdTokens
 from reclick.text.word_rates import TextIndex
 
 
@@ -63,7 +63,7 @@ class GCTR(ClickModel):
     def _page_distribution(
         self, batch: SessionBatch, text: TextIndex | None
     ) -> Callable[[int, int], PageDistribution]:
-        return chain_pages(batch, independent_clicks, (np.full(len(batch.ad), self.rate_),))
+        return chain_pages(batch, fill_independent_chain, (np.full(len(batch.ad), self.rate_),))
 
     def _posteriors(self, asked: PairLookup) -> PairPosteriors:
         raise CannotAnswerError(
@@ -110,7 +110,7 @@ class RCTR(ClickModel):
     ) -> Callable[[int, int], PageDistribution]:
         rank = np.arange(len(batch.ad)) - np.repeat(batch.page[:-1], np.diff(batch.page))
         return chain_pages(
-            batch, independent_clicks, (self.rates_[np.minimum(rank, len(self.rates_) - 1)],)
+            batch, fill_independent_chain, (self.rates_[np.minimum(rank, len(self.rates_) - 1)],)
         )
 
     def _posteriors(self, asked: PairLookup) -> PairPosteriors:
@@ -159,7 +159,46 @@ class DCTR(ClickModel):
         self, batch: SessionBatch, text: TextIndex | None
     ) -> Callable[[int, int], PageDistribution]:
         theta = self._pairs.lookup_or_words(self.theta_, batch, self._pairs.find(batch), text)
-        return chain_pages(batch, independent_clicks, (theta,))
+        return chain_pages(batch, fill_independent_chain, (theta,))
+
+
+class ICM(ClickModel):
+    """P(click) = θ(q, d), the mean click rate of the ad's words; every ad is examined.
+
+    As a distribution over clicks this is DCTR; the paper's baseline takes θ from words alone. So an
+    ad that is not in the log is answered like any other. In a log without text the id of an ad is
+    its one word: θ is then the ad's rate over all queries, or over the impressions of the query
+    alone where it has `min_query_sessions` sessions or more. A history is not used.
+
+    >>> log = {"query": ["pizza"] * 4, "ads": [["a", "b"]] * 4, "clicks": [[1], [], [1], [1, 2]]}
+    >>> ICM().fit(log).click_prob({"query": ["sushi"], "ads": [["b", "a"]]})
+    array([[0.25, 0.75]])
+    """
+
+    name: ClassVar[str] = "icm"
+    assumes: ClassVar[str] = "every ad is examined and clicked independently; words attract"
+    reference: ClassVar[str] = "Govindaraj, Wang, Vishwanathan 2014, arXiv 1401.0255 (a baseline)"
+    fits_from_counts: ClassVar[bool] = True
+    pair_parameters: ClassVar[tuple[str, ...]] = ("theta_",)
+
+    min_query_sessions: float = setting(default=50, low=0)
+    word_strength: float = setting(default=0.0, low=0)
+    floor: float = setting(default=1e-6, low=1e-12, high=0.1)
+
+    def _fit(self, data: Counts, history: Counts | None, text: AdTokens | None) -> None:
+        self._pairs = self._index(data, text)
+        self.theta_ = np.ascontiguousarray(self._pairs.words.pair_rates()[:, 0])
+
+    def _page_distribution(
+        self, batch: SessionBatch, text: TextIndex | None
+    ) -> Callable[[int, int], PageDistribution]:
+        theta = self._pairs.lookup_or_words(self.theta_, batch, self._pairs.find(batch), text)
+        return chain_pages(
+            batch, fill_independent_chain, (np.clip(theta, self.floor, 1 - self.floor),)
+        )
+
+    def _posteriors(self, asked: PairLookup) -> PairPosteriors:
+        return PairPosteriors(word_posterior(asked.words))
 
 
 def _prior_mean(prior: str | float, history: Counts) -> float:

@@ -1,0 +1,179 @@
+"""PBM, UBM and BBM: a click needs examination, which the position or the click above decides."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, ClassVar, Self
+
+import numpy as np
+import pyarrow as pa
+
+from reclick.clicks.chain import chain_pages, fill_independent_chain
+from reclick.clicks.distribution import PageDistribution
+from reclick.data.batch import SessionBatch
+from reclick.data.counts import Counts
+from reclick.data.grouped_sessions import GroupedSessions
+from reclick.data.pair_index import PairLookup
+from reclick.data.ragged import Float64
+from reclick.fitting.posterior import PairPosteriors
+from reclick.models.base import ClickModel
+from reclick.models.kernels.examination_em import ExaminationCells, browse_pages, fit_examination
+from reclick.models.kernels.examination_posterior import posteriors, with_posterior
+from reclick.models.settings import setting
+from reclick.text.word_rates import TextIndex
+
+
+class ExaminationModel(ClickModel):
+    """P(click) = θ(q, d) · γ(state): attractiveness, and the examination of a state of the page.
+
+    EM over the cells (pair, state), as in reclick.models.kernels.examination_em. Only products θγ
+    can be inferred: the priors fix the scale. Intervals of θ are those of its posterior given γ.
+    """
+
+    pair_parameters: ClassVar[tuple[str, ...]] = ("theta_", "exposure_", "prior_")
+    global_parameters: ClassVar[tuple[str, ...]] = ("prior_mean_", "gamma_")
+    browsing: ClassVar[bool] = True  # a state is (closest click above, position), else a position
+
+    attractiveness_prior: str | float = setting(
+        default="overall", choices=("overall", "words"), or_probability=True
+    )
+    attractiveness_strength: float = setting(default=3.0, low=0)
+    examination_prior: str | float = setting(
+        default="overall", choices=("overall",), or_probability=True
+    )
+    examination_strength: float = setting(default=1.0, low=0)
+    min_query_sessions: float = setting(default=50, low=0)
+    max_iterations: int = setting(default=200, low=1, whole=True)
+    tolerance: float = setting(default=1e-5)
+
+    def _estimate(self, sessions: GroupedSessions, means: Float64, history: Counts) -> None:
+        settings = self.get_params()
+        self._cells, fit = fit_examination(
+            sessions, means, history, settings, browsing=self.browsing, engine=self._engine
+        )
+        self.exposure_ = fit.statistics.pairs["examinations"]
+        self.prior_ = means
+        self.theta_ = fit.parameters.theta
+        gamma = fit.parameters.gamma
+        self.gamma_: Float64 = (  # [closest click above, position] or [position]
+            gamma.reshape(-1, sessions.max_ads) if self.browsing else gamma
+        )
+        self._report_fit(fit)
+
+    def _posteriors(self, asked: PairLookup) -> PairPosteriors:
+        return with_posterior(
+            super()._posteriors(asked),
+            self._cells,
+            asked.row,
+            self.prior_,
+            self.attractiveness_strength,
+            self.gamma_.ravel(),
+        )
+
+    def _to_tables(self) -> tuple[dict[str, Any], dict[str, pa.Table]]:
+        values, tables = super()._to_tables()
+        return values, {**tables, "cells": self._cells.to_table()}
+
+    def _from_tables(self, values: dict[str, Any], tables: dict[str, pa.Table]) -> Self:
+        self._cells = ExaminationCells.from_table(tables["cells"])
+        return super()._from_tables(values, tables)
+
+
+class PBM(ExaminationModel):
+    """P(click) = θ(q, d) · γ(position), each position independently.
+
+    The prior mean of γ, `examination_prior`, is a number, or "overall": the click rate of the
+    position relative to that of the first, in the history or else in the log. A position beyond
+    those of the log has the examination of the last.
+
+    >>> pages = [["a", "b"]] * 4 + [["b", "a"]] * 4
+    >>> clicks = [[1], [1], [1, 2], [], [1], [], [2], [1, 2]]
+    >>> model = PBM().fit({"query": ["pizza"] * 8, "ads": pages, "clicks": clicks})
+    >>> model.click_prob({"query": ["pizza"], "ads": [["a", "b"]]}).round(3)
+    array([[0.712, 0.321]])
+    """
+
+    name: ClassVar[str] = "pbm"
+    assumes: ClassVar[str] = (
+        "examination depends on the position alone; an examined ad is clicked if it attracts"
+    )
+    reference: ClassVar[str] = (
+        "Craswell, Zoeter, Taylor, Ramsey 2008; Richardson, Dominowska, Ragno 2007"
+    )
+    browsing: ClassVar[bool] = False
+
+    def examination_by_position(self) -> Float64:
+        """γ, the examination probability of each position of the training log [position]."""
+        self.check_fitted()
+        return self.gamma_
+
+    def _page_distribution(
+        self, batch: SessionBatch, text: TextIndex | None
+    ) -> Callable[[int, int], PageDistribution]:
+        theta = self._pairs.lookup_or_words(self.theta_, batch, self._pairs.find(batch), text)
+        position = np.arange(len(theta)) - np.repeat(batch.page[:-1], np.diff(batch.page))
+        return chain_pages(
+            batch,
+            fill_independent_chain,
+            (theta * self.gamma_[np.minimum(position, len(self.gamma_) - 1)],),
+        )
+
+
+class UBM(ExaminationModel):
+    """P(click at r | clicks above) = θ(q, d) · γ(r', r), r' being the closest click above.
+
+    r' is 0 where there is no click above. The prior mean of γ, `examination_prior`, is a number, or
+    "overall": for γ(0, r) the click rate of position r relative to that of the first, in the
+    history or else in the log, and below a click at r' as if the page began there, γ(0, r − r').
+    Positions beyond those of the log have the examination of the last, as far below the click.
+
+    >>> log = {"query": ["pizza"] * 4, "ads": [["a", "b"]] * 4, "clicks": [[1], [1, 2], [], [1, 2]]}
+    >>> page = {"query": ["pizza"] * 2, "ads": [["a", "b"]] * 2}
+    >>> UBM().fit(log).next_click_prob(page, [[], [1]]).round(3)
+    array([[0.747, 0.075],
+           [0.   , 0.683]])
+    """
+
+    name: ClassVar[str] = "ubm"
+    assumes: ClassVar[str] = (
+        "examination depends on the position and the distance to the click above; "
+        "an examined ad is clicked if it attracts"
+    )
+    reference: ClassVar[str] = "Dupret, Piwowarski 2008"
+
+    def _page_distribution(
+        self, batch: SessionBatch, text: TextIndex | None
+    ) -> Callable[[int, int], PageDistribution]:
+        theta = self._pairs.lookup_or_words(self.theta_, batch, self._pairs.find(batch), text)
+        return browse_pages(batch, theta, self.gamma_)
+
+
+class BBM(ExaminationModel):
+    """UBM's P(click | clicks above) = θ(q, d) · γ(r', r), with θ the mean of its posterior given γ.
+
+    γ is UBM's. The posterior of θ is exact, not a Beta: an ad that was shown far down without a
+    click stays uncertain. With `attractiveness_strength` 0 its prior is flat, as in the paper.
+
+    >>> log = {"query": ["pizza"] * 4, "ads": [["a", "b"]] * 4, "clicks": [[1], [1, 2], [], [1, 2]]}
+    >>> table = BBM().fit(log).relevance({"query": ["pizza"], "ad": ["b"]})
+    >>> [round(table[f"attractiveness{end}"][0].as_py(), 3) for end in ("_low", "", "_high")]
+    [0.371, 0.7, 0.952]
+    """
+
+    name: ClassVar[str] = "bbm"
+    assumes: ClassVar[str] = (
+        "as UBM; attractiveness is a distribution, of which predictions take the mean"
+    )
+    reference: ClassVar[str] = "Liu, Guo, Faloutsos 2009"
+
+    def _estimate(self, sessions: GroupedSessions, means: Float64, history: Counts) -> None:
+        super()._estimate(sessions, means, history)
+        rows, gamma = np.arange(len(means)), self.gamma_.ravel()
+        inferred = posteriors(self._cells, rows, means, self.attractiveness_strength, gamma)
+        self.theta_ = inferred[:, 0].copy()
+
+    def _page_distribution(
+        self, batch: SessionBatch, text: TextIndex | None
+    ) -> Callable[[int, int], PageDistribution]:
+        theta = self._pairs.lookup_or_words(self.theta_, batch, self._pairs.find(batch), text)
+        return browse_pages(batch, theta, self.gamma_)
