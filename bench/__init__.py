@@ -1,1 +1,1 @@
-"""What measures speed, memory and accuracy; each prints a table with its limits."""
+"""Benchmarks of speed, memory and accuracy; each prints a table with its limits."""

@@ -1,12 +1,26 @@
-"""Run the benchmarks: `python -m bench` for all, `python -m bench counting` for one."""
+"""Run the benchmarks: `python -m bench` for all, `python -m bench counting` for one.
+
+`python -m bench.answers` compares the answers of two versions of the code; see there.
+"""
 
 from __future__ import annotations
 
 import sys
 
-from bench import counting, em, evaluating, headlines, luce, predicting, real, small, ubi
+from bench import (
+    counting,
+    em,
+    evaluating,
+    headlines,
+    luce,
+    predicting,
+    real,
+    small,
+    trace_files,
+    ubi,
+)
 
-BENCHES = {
+BENCHMARKS = {
     "counting": counting.main,
     "em": em.main,
     "evaluating": evaluating.main,
@@ -15,17 +29,18 @@ BENCHES = {
     "predicting": predicting.main,
     "real": real.main,
     "small": small.main,
+    "trace_files": trace_files.main,
     "ubi": ubi.main,
 }
 
 
 def main() -> None:
-    """Run those named on the command line, or all."""
-    names = sys.argv[1:] or list(BENCHES)
-    unknown = [name for name in names if name not in BENCHES]
+    """Run those named on the command print_row, or all."""
+    names = sys.argv[1:] or list(BENCHMARKS)
+    unknown = [name for name in names if name not in BENCHMARKS]
     if unknown:
-        sys.exit(f"no bench {', '.join(unknown)}; there are {', '.join(BENCHES)}")
-    passed = [BENCHES[name]() for name in names]
+        sys.exit(f"no benchmark {', '.join(unknown)}; there are {', '.join(BENCHMARKS)}")
+    passed = [BENCHMARKS[name]() for name in names]
     sys.exit(0 if all(passed) else 1)
 
 

@@ -1,4 +1,4 @@
-"""Large made-up logs for measuring: Zipf over 200,000 queries, 500,000 ads, pages of 1 to 4."""
+"""Large random logs: Zipf over 200,000 queries, 500,000 ads, pages of 1 to 4."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 QUERIES, ADS, POOL = 200_000, 500_000, 8  # POOL: ads that compete for a query
-GROUP = 1_000_000  # rows of a row group
+ROW_GROUP = 1_000_000  # rows
 
 
 def write_log(path: Path, sessions: int, *, seed: int, page: tuple[int, int] = (1, 4)) -> Path:
@@ -18,58 +18,67 @@ def write_log(path: Path, sessions: int, *, seed: int, page: tuple[int, int] = (
         return path
     path.parent.mkdir(parents=True, exist_ok=True)
     rng = np.random.default_rng(seed)
-    beside = path.with_suffix(".writing")
-    first = _group(rng, 1, page)
+    temporary = path.with_suffix(".writing")
+    first = _draw_sessions(rng, 1, page)
     with pq.ParquetWriter(
-        beside, first.schema, compression="zstd", dictionary_pagesize_limit=64 << 20
+        temporary, first.schema, compression="zstd", dictionary_pagesize_limit=64 << 20
     ) as writer:
-        for start in range(0, sessions, GROUP):
+        for start in range(0, sessions, ROW_GROUP):
             writer.write_table(
-                _group(rng, min(GROUP, sessions - start), page), row_group_size=GROUP
+                _draw_sessions(rng, min(ROW_GROUP, sessions - start), page),
+                row_group_size=ROW_GROUP,
             )
-    beside.replace(path)
+    temporary.replace(path)
     return path
 
 
-def _group(rng: np.random.Generator, sessions: int, page: tuple[int, int]) -> pa.Table:
+def _draw_sessions(rng: np.random.Generator, sessions: int, page: tuple[int, int]) -> pa.Table:
     weights = np.cumsum(1 / np.arange(1, QUERIES + 1))
     query = np.searchsorted(weights, rng.random(sessions) * weights[-1]).astype(np.int32)
     length = rng.integers(page[0], page[1] + 1, sessions)
     session = np.repeat(np.arange(sessions), length)
-    place = np.arange(len(session)) - (np.cumsum(length) - length)[session]
-    slot = (rng.integers(0, POOL, sessions)[session] + place) % POOL
+    position = np.arange(len(session)) - (np.cumsum(length) - length)[session]
+    slot = (rng.integers(0, POOL, sessions)[session] + position) % POOL
     ad = ((query[session].astype(np.int64) * POOL + slot) * 2_654_435_761 % ADS).astype(np.int32)
-    click, many = _clicks(rng, length)
+    click, counts = draw_clicks(rng, length)
     return pa.table(
         {
-            "query": _strings("query words ", query),
-            "ads": pa.ListArray.from_arrays(_starts(length), _strings("ad-", ad)),
-            "clicks": pa.ListArray.from_arrays(_starts(many), pa.array(click)),
+            "query": make_names("query words ", query),
+            "ads": pa.ListArray.from_arrays(to_offsets(length), make_names("ad-", ad)),
+            "clicks": pa.ListArray.from_arrays(to_offsets(counts), pa.array(click)),
         }
     )
 
 
-def _clicks(rng: np.random.Generator, length: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """About a third of the sessions clicked, a tenth of those more than once, a third of those backwards."""
+def draw_clicks(rng: np.random.Generator, length: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The positions clicked, and clicks per session.
+
+    About a third of the sessions is clicked, a tenth of those more than once, a third of those
+    backwards.
+    """
     sessions = len(length)
-    wish = (rng.random(sessions) < 0.35).astype(np.int64) * (
+    wanted = (rng.random(sessions) < 0.35).astype(np.int64) * (
         1 + (rng.random(sessions) < 0.1) + (rng.random(sessions) < 0.01)
     )
-    many = np.minimum(wish, length)
-    session = np.repeat(np.arange(sessions), many)
-    step = np.arange(len(session)) - (np.cumsum(many) - many)[session]
+    counts = np.minimum(wanted, length)
+    session = np.repeat(np.arange(sessions), counts)
+    step = np.arange(len(session)) - (np.cumsum(counts) - counts)[session]
     first = (rng.random(sessions) ** 2 * length).astype(np.int64)
     stride = np.where(
         rng.random(sessions) < 0.3, length - 1, 1
     )  # length − 1 steps on is one step back
-    return ((first[session] + step * stride[session]) % length[session] + 1).astype(np.int32), many
+    return ((first[session] + step * stride[session]) % length[session] + 1).astype(
+        np.int32
+    ), counts
 
 
-def _strings(prefix: str, codes: np.ndarray) -> pa.Array:
+def make_names(prefix: str, codes: np.ndarray) -> pa.Array:
+    """A name for each code."""
     distinct, back = np.unique(codes, return_inverse=True)
     words = pa.array([f"{prefix}{code:07d}" for code in distinct.tolist()])
     return words.take(pa.array(back))
 
 
-def _starts(sizes: np.ndarray) -> pa.Array:
+def to_offsets(sizes: np.ndarray) -> pa.Array:
+    """Where each list starts, from the sizes of the lists."""
     return pa.array(np.concatenate([[0], np.cumsum(sizes)]).astype(np.int32))

@@ -1,9 +1,9 @@
-"""Counting a log, as a multiple of the time that merely decoding its columns takes in the same run; memory; growth from 10 M to 40 M sessions."""
+"""Counting a log, relative to decoding its columns; memory; growth from 10 to 40 M sessions."""
 
 from __future__ import annotations
 
 from bench.biglogs import write_log
-from bench.measure import WORK, Measured, line, measure
+from bench.measure import WORK, Measurement, measure, print_row
 
 COLUMNS = ["query", "ads", "clicks"]
 DECODERS = {
@@ -13,18 +13,24 @@ DECODERS = {
     ),
     "pyarrow, dictionary codes": (
         "import pyarrow.parquet as pq",
-        "for batch in pq.ParquetFile({path!r}, read_dictionary=['query', 'ads.list.element']).iter_batches(1_000_000, columns={columns}): pass",
+        (
+            "file = pq.ParquetFile({path!r}, read_dictionary=['query', 'ads.list.element'])\n"
+            "for batch in file.iter_batches(1_000_000, columns={columns}): pass"
+        ),
     ),
     "duckdb to Arrow": (
         "import duckdb",
-        "for batch in duckdb.sql('select query, ads, clicks from ' + repr({path!r})).to_arrow_reader(1_000_000): pass",
+        (
+            "rows = duckdb.sql('select query, ads, clicks from ' + repr({path!r}))\n"
+            "for batch in rows.to_arrow_reader(1_000_000): pass"
+        ),
     ),
     "polars": ("import polars", "polars.read_parquet({path!r}, columns={columns})"),
 }
 ROUNDS = 5
 WARM = """
 import reclick as rc
-rc.count(rc.read_sessions({small!r}))  # loads the compiled kernels, as the decoders' imports load theirs
+rc.count(rc.read_sessions({small!r}))  # loads the compiled kernels, as imports load the decoders'
 """
 
 
@@ -40,13 +46,13 @@ def main() -> bool:
         print(f"  decode with {name:<28} {took.seconds:>7.2f} s {took.memory:>8,.0f} MB")
     quickest = min(decoded, key=lambda name: decoded[name].seconds)
     decodes, counts = [], []
-    for _ in range(ROUNDS):  # in turn, for the machine may be slower at one time than at another
+    for _ in range(ROUNDS):  # in turn, as the machine may be slower at times
         decodes.append(_decode(quickest, one, runs=1))
         counts.append(
             measure(f"rc.count(rc.read_sessions({one!r}))", setup=WARM.format(small=small), runs=1)
         )
     fastest = min(took.seconds for took in decodes)
-    ten = Measured(min(took.seconds for took in counts), max(took.memory for took in counts))
+    ten = Measurement(min(took.seconds for took in counts), max(took.memory for took in counts))
     ratios = [count.seconds / decode.seconds for count, decode in zip(counts, decodes, strict=True)]
     print(
         f"  count 10 M / decode with {quickest}, in turn: "
@@ -56,24 +62,25 @@ def main() -> bool:
         f"rc.count(rc.read_sessions({str(WORK / 'log40')!r}))", setup=WARM.format(small=small)
     )
     print(
-        f"  count 10 M                               {ten.seconds:>7.2f} s {ten.memory:>8,.0f} MB   {10 / ten.seconds:,.1f} M sessions a second"
+        f"  {'count 10 M':<40} {ten.seconds:>7.2f} s {ten.memory:>8,.0f} MB   "
+        f"{10 / ten.seconds:,.1f} M sessions per second"
     )
-    print(
-        f"  count 40 M                               {forty.seconds:>7.2f} s {forty.memory:>8,.0f} MB\n"
-    )
+    print(f"  {'count 40 M':<40} {forty.seconds:>7.2f} s {forty.memory:>8,.0f} MB\n")
     return all(
         [
-            line(
+            print_row(
                 "count 10 M / fastest decode, the quickest of each",
                 f"{ten.seconds / fastest:.2f}×",
                 "≤ 4×",
                 ten.seconds <= 4 * fastest,
             ),
-            line("peak memory, 10 M", f"{ten.memory:,.0f} MB", "≤ 1,000 MB", ten.memory <= 1_000),
-            line(
+            print_row(
+                "peak memory, 10 M", f"{ten.memory:,.0f} MB", "≤ 1,000 MB", ten.memory <= 1_000
+            ),
+            print_row(
                 "peak memory, 40 M", f"{forty.memory:,.0f} MB", "≤ 1,000 MB", forty.memory <= 1_000
             ),
-            line(
+            print_row(
                 "count 40 M / count 10 M",
                 f"{forty.seconds / ten.seconds:.2f}×",
                 "≤ 4.4×",
@@ -83,6 +90,6 @@ def main() -> bool:
     )
 
 
-def _decode(name: str, path: str, runs: int = 3) -> Measured:
+def _decode(name: str, path: str, runs: int = 3) -> Measurement:
     setup, code = DECODERS[name]
     return measure(code.format(path=path, columns=COLUMNS), setup=setup, runs=runs)

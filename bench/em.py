@@ -1,10 +1,11 @@
 """Fitting the classical models: 1 M sessions of 10 results, of 1,000 and of 200,000 queries.
 
-What is timed, and held to a limit, is `fit(sessions)` of sessions that were read and grouped before (`as_grouped`), kernels compiled: from there
-to a model that answers. For the models that iterate that is preparation and all 50 iterations, and the figure is session-iterations a second: one
-session in one iteration, whatever the grouping saves; the pages are drawn so that nearly all sessions are distinct, and it saves nothing here. For
-those with a closed form the figure is sessions a second. Beside it, without a limit, stands that of the whole `fit(path)`: reading the Parquet file,
-checking it, and counting or grouping its sessions included.
+What is timed, and has a limit, is `fit(sessions)` of sessions that were read and grouped before
+(`as_grouped`), with kernels compiled. For iterative models that is preparation and all 50
+iterations, and the figure is session-iterations per second: one session in one iteration. Nearly
+all sessions are distinct, so grouping saves nothing here. For models with a closed form the figure
+is sessions per second. The figure of the whole `fit(path)`, with reading, validation and counting
+or grouping, is printed without a limit.
 """
 
 from __future__ import annotations
@@ -15,16 +16,18 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from bench.biglogs import ADS, _clicks, _starts, _strings
-from bench.measure import WORK, Measured, line, measure
+from bench.biglogs import ADS, draw_clicks, make_names, to_offsets
+from bench.measure import WORK, Measurement, measure, print_row
 from reclick.models import MODELS
 
 SESSIONS, PAGE, POOL, ITERATIONS = 1_000_000, 10, 20, 50  # POOL: ads that compete for a query
 QUERIES = (1_000, 200_000)
 ITERATE = f"max_iterations={ITERATIONS}, tolerance=0"
 SETTINGS = {"pbm": ITERATE, "ubm": ITERATE, "dbn": f"continuation=0.9, {ITERATE}", "ccm": ITERATE}
-LIMITS = {"pbm": 16.0, "ubm": 16.0, "dbn": 2.0, "ccm": 2.0}  # M session-iterations a second
-PEERS = {  # M session-iterations a second on such work, measured by us on this kind of machine, one thread: ParClick (C++), PyClick
+LIMITS = {"pbm": 16.0, "ubm": 16.0, "dbn": 2.0, "ccm": 2.0}  # M session-iterations per second
+# M session-iterations per second of ParClick (C++) and PyClick, measured on this kind of machine
+# with one thread.
+PEERS = {
     "pbm": (0.46, 0.012),
     "ubm": (0.32, 0.010),
     "dbn": (0.018, 0.0002),
@@ -45,14 +48,16 @@ sessions = {sessions}
 def main() -> bool:
     """Print the table; whether every limit holds."""
     print(
-        "\nFitting 1 M sessions of 10 results: M session-iterations a second (50 iterations), or M sessions a second where there are none."
+        "\nFitting 1 M sessions of 10 results: M session-iterations per second (50 iterations), or "
+        "M sessions per second for closed forms."
     )
     print(
-        "Timed: fit() of sessions read and grouped before. Beside it, of closed forms: fit() from the Parquet file.\n"
+        "Timed: fit() of sessions read and grouped before. For closed forms also: fit() from the "
+        "Parquet file.\n"
     )
     good = True
     for queries in QUERIES:
-        log = str(_write_log(WORK / f"em{queries}.parquet", queries))
+        log = str(write_em_log(WORK / f"em{queries}.parquet", queries))
         peak = 0.0
         for name in [*LIMITS, *CLOSED]:
             if name not in MODELS:
@@ -60,7 +65,7 @@ def main() -> bool:
             fitted = _fit(name, f"as_grouped({log!r})")
             peak = max(peak, fitted.memory)
             rate = SESSIONS * (ITERATIONS if name in LIMITS else 1) / fitted.seconds / 1e6
-            good &= line(
+            good &= print_row(
                 f"{name}, {queries:,} queries",
                 f"{rate:,.1f} M",
                 f"≥ {LIMITS.get(name, 2.0):g} M",
@@ -68,9 +73,8 @@ def main() -> bool:
             )
             if name in CLOSED:
                 whole = _fit(name, repr(log))
-                print(
-                    f"    from the file, reading and counting or grouping it included: {SESSIONS / whole.seconds / 1e6:,.2f} M sessions a second"
-                )
+                speed = SESSIONS / whole.seconds / 1e6
+                print(f"    from the file: {speed:,.2f} M sessions per second")
             if name in PEERS:
                 print(
                     "".join(
@@ -78,7 +82,7 @@ def main() -> bool:
                         for who, peer in zip(("ParClick", "PyClick"), PEERS[name], strict=True)
                     )
                 )
-        good &= line(
+        good &= print_row(
             f"peak memory of any, {queries:,} queries",
             f"{peak:,.0f} MB",
             "≤ 1,000 MB",
@@ -87,8 +91,8 @@ def main() -> bool:
     return good
 
 
-def _fit(name: str, sessions: str) -> Measured:
-    """Time the fit of what the expression `sessions` gives: grouped sessions, or the path of a log, which `fit` then reads."""
+def _fit(name: str, sessions: str) -> Measurement:
+    """Time the fit of an expression: grouped sessions, or the path of a log that `fit` reads."""
     settings = SETTINGS.get(name, "")
     code = f"model = MODELS[{name!r}]({settings}).fit(sessions)"
     if name in LIMITS:
@@ -96,8 +100,8 @@ def _fit(name: str, sessions: str) -> Measured:
     return measure(code, setup=SETUP.format(name=name, settings=settings, sessions=sessions))
 
 
-def _write_log(path: Path, queries: int) -> Path:
-    """Write a log, unless it is there already: Zipf over the queries, a page is the best 10 of 20 ads by a score that varies."""
+def write_em_log(path: Path, queries: int) -> Path:
+    """Write a log unless it exists: Zipf over the queries, a page is the best 10 of 20 ads."""
     if path.exists():
         return path
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -109,18 +113,18 @@ def _write_log(path: Path, queries: int) -> Path:
     )[:, :PAGE]
     ad = ((query[:, None].astype(np.int64) * POOL + slot) * 2_654_435_761 % ADS).ravel()
     length = np.full(SESSIONS, PAGE)
-    click, many = _clicks(rng, length)
-    beside = path.with_suffix(".writing")
-    ads = pa.ListArray.from_arrays(_starts(length), _strings("ad-", ad))
+    click, counts = draw_clicks(rng, length)
+    temporary = path.with_suffix(".writing")
+    ads = pa.ListArray.from_arrays(to_offsets(length), make_names("ad-", ad))
     pq.write_table(
         pa.table(
             {
-                "query": _strings("query ", query),
+                "query": make_names("query ", query),
                 "ads": ads,
-                "clicks": pa.ListArray.from_arrays(_starts(many), click),
+                "clicks": pa.ListArray.from_arrays(to_offsets(counts), click),
             }
         ),
-        beside,
+        temporary,
     )
-    beside.replace(path)
+    temporary.replace(path)
     return path

@@ -1,9 +1,9 @@
-"""All metrics of one fitted model, with their intervals: 1 M test sessions of 4 ads, and how time grows to 4 M."""
+"""All metrics of one fitted model with intervals: 1 M test sessions of 4 ads, and 4 M."""
 
 from __future__ import annotations
 
 from bench.biglogs import write_log
-from bench.measure import WORK, Measured, line, measure
+from bench.measure import WORK, Measurement, measure, print_row
 
 FIT = """
 import reclick as rc
@@ -26,36 +26,37 @@ def main() -> bool:
     four = str(write_log(WORK / "pages4-4m.parquet", 4_000_000, seed=10, page=(4, 4)))
     setup = FIT.format(log=log, small=small)
     print(
-        "\nEvaluating: all metrics of MultiClick fitted to 10 M sessions, with 1000 resamples, from Parquet\n"
+        "\nEvaluating: all metrics of MultiClick fitted to 10 M sessions, 1000 resamples, from "
+        "Parquet\n"
     )
     million, millions = (
         measure(f"evaluate({one!r})", setup=setup, runs=2),
         measure(f"evaluate({four!r})", setup=setup, runs=2),
     )
-    _say("1 M sessions of 4 ads", million)
-    _say("4 M sessions of 4 ads", millions)
+    _print_time("1 M sessions of 4 ads", million)
+    _print_time("4 M sessions of 4 ads", millions)
     print()
     return all(
         [
-            line(
+            print_row(
                 "all metrics, 1 M sessions of 4 ads",
                 f"{million.seconds:.1f} s",
                 "< 10 s",
                 million.seconds < 10,
             ),
-            line(
+            print_row(
                 "peak memory, 1 M, the fit included",
                 f"{million.memory:,.0f} MB",
                 "≤ 2,000 MB",
                 million.memory <= 2_000,
             ),
-            line(
+            print_row(
                 "peak memory, 4 M, the fit included",
                 f"{millions.memory:,.0f} MB",
                 "≤ 2,000 MB",
                 millions.memory <= 2_000,
             ),
-            line(
+            print_row(
                 "4 M / 1 M",
                 f"{millions.seconds / million.seconds:.2f}×",
                 "≤ 4.4×",
@@ -65,5 +66,5 @@ def main() -> bool:
     )
 
 
-def _say(name: str, took: Measured) -> None:
+def _print_time(name: str, took: Measurement) -> None:
     print(f"  {name:<40} {took.seconds:>7.2f} s {took.memory:>8,.0f} MB")

@@ -1,9 +1,11 @@
-"""Which headline wins? Text models on the Upworthy archive: tests split 80/20 at random, pairs of a test whose click rates differ significantly.
+"""Which headline wins? Text models on the Upworthy archive, split 80/20 by A/B test.
 
-The archive is not part of the project: it is looked for where bench.real looks. A text model learns from the training tests' clicks; the figure is
-the share of the pairs of test tests that it orders rightly, ties counting half. Exposure is impressions times the test's own click rate, so that what
-a test was about does not count for or against its words; the plain mean of word rates, the paper's, is over impressions,
-and without stop words, which the others have.
+The archive is not part of the project: it is looked for where bench.real looks. A text model learns
+from the clicks of the training tests. The figure is the share of pairs of headlines of a test that
+it orders correctly, among pairs whose click rates differ significantly; ties count half. Exposure
+is impressions times the click rate of the whole test, so the subject of a test does not count for
+or against its words. The plain mean of word rates, the paper's, is over impressions
+and without stop words.
 """
 
 from __future__ import annotations
@@ -18,7 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from bench.measure import line
+from bench.measure import print_row
 from reclick.data.string_index import Interner
 from reclick.text.poisson_regression import (
     PRIOR_STRENGTHS,
@@ -32,15 +34,12 @@ from reclick.text.word_rates import TextIndex, TextModel, TokenLists
 Float64 = npt.NDArray[np.float64]
 Int64 = npt.NDArray[np.int64]
 SEEDS = (0, 1, 2)
-SURE = 1.96  # standard errors that the rates of a pair differ by
-MEANS, BEST = (
-    0.545,
-    0.575,
-)  # what the mean of word rates and the model chosen order rightly, at least
+Z_SCORE = 1.96  # of the difference between the rates of a pair
+MIN_WORD_RATES, MIN_SELECTED = 0.545, 0.575  # share of pairs ordered correctly
 
 
 def main() -> bool:
-    """Print a table; whether every limit holds. Without the archive there is nothing to hold."""
+    """Print a table; whether every limit holds, or the archive is missing."""
     path = (
         Path(os.environ.get("RECLICK_DATA", Path(__file__).parents[2] / "shared" / "data"))
         / "upworthy.parquet"
@@ -49,41 +48,47 @@ def main() -> bool:
         print(f"\nHeadlines: skipped, {path} is not there (set RECLICK_DATA to its folder)")
         return True
     table = pq.read_table(path)
-    found = np.array([_ordered(table, seed) for seed in SEEDS]).mean(axis=0)
+    found = np.array([_score_split(table, seed) for seed in SEEDS]).mean(axis=0)
     print(
-        f"\nHeadlines: pairs of a test ordered rightly, mean of {len(SEEDS)} random splits of the tests\n"
+        f"\nHeadlines: pairs ordered correctly, mean of {len(SEEDS)} random splits of the tests\n"
     )
-    good = line(
+    good = print_row(
         "mean of word rates over impressions",
         f"{found[0]:.1%}",
-        f"≥ {MEANS:.1%}",
-        found[0] >= MEANS,
+        f"≥ {MIN_WORD_RATES:.1%}",
+        found[0] >= MIN_WORD_RATES,
     )
     print(f"{'mean of word rates over exposure':<70} {found[1]:>10.1%}")
     for strength, share in zip(PRIOR_STRENGTHS, found[3:], strict=True):
-        print(f"{f'log-linear, strength {strength:g}':<70} {share:>10.1%}")
-    return good & line(
-        "the text model chosen inside the training tests",
+        print(f"{f'Poisson regression, strength {strength:g}':<70} {share:>10.1%}")
+    return good & print_row(
+        "the text model selected inside the training tests",
         f"{found[2]:.1%}",
-        f"≥ {BEST:.1%}",
-        found[2] >= BEST,
+        f"≥ {MIN_SELECTED:.1%}",
+        found[2] >= MIN_SELECTED,
     )
 
 
-def _ordered(table: pa.Table, seed: int) -> list[float]:
-    """The shares of one split: of word rates over impressions, over exposure, of the model chosen, and of each log-linear one."""
+def _score_split(table: pa.Table, seed: int) -> list[float]:
+    """The shares of one split.
+
+    They are of word rates over impressions and over exposure, of the selected model, and of each
+    Poisson regression.
+    """
     tests, test = np.unique(table["test"].to_numpy(), return_inverse=True)
     train = (np.random.default_rng(seed).random(len(tests)) < 0.8)[test]
     impressions, clicks = (
         table[name].to_numpy().astype(np.float64) for name in ("impressions", "clicks")
     )
     exposure = impressions * (np.bincount(test, clicks) / np.bincount(test, impressions))[test]
-    plain, some = _tokens(table, STOP_WORDS)
+    without_stop_words, n_plain_words = _tokens(table, STOP_WORDS)
     tokens, words = _tokens(table, ())
     shown, clicked = exposure * train, clicks * train
     first, second = _pairs(test, impressions, clicks, ~train)
-    paper = _rightly(
-        fit_word_rates(plain, impressions * train, clicked, some).rate(plain),
+    paper = _share_ordered(
+        fit_word_rates(without_stop_words, impressions * train, clicked, n_plain_words).rate(
+            without_stop_words
+        ),
         clicks / impressions,
         first,
         second,
@@ -97,7 +102,10 @@ def _ordered(table: pa.Table, seed: int) -> list[float]:
     models += regularisation_path(tokens, shown, clicked, words)
     return [
         paper,
-        *(_rightly(model.rate(tokens), clicks / impressions, first, second) for model in models),
+        *(
+            _share_ordered(model.rate(tokens), clicks / impressions, first, second)
+            for model in models
+        ),
     ]
 
 
@@ -142,11 +150,11 @@ def _pairs(
     rate = clicks / impressions
     pooled = (clicks[first] + clicks[second]) / (impressions[first] + impressions[second])
     error = np.sqrt(pooled * (1 - pooled) * (1 / impressions[first] + 1 / impressions[second]))
-    sure = np.abs(rate[first] - rate[second]) > SURE * error
-    return first[sure], second[sure]
+    significant = np.abs(rate[first] - rate[second]) > Z_SCORE * error
+    return first[significant], second[significant]
 
 
-def _rightly(guess: Float64, rate: Float64, first: Int64, second: Int64) -> float:
+def _share_ordered(guess: Float64, rate: Float64, first: Int64, second: Int64) -> float:
     """The share of pairs ordered as their rates are; a tie counts half."""
     agree = np.sign(guess[first] - guess[second]) * np.sign(rate[first] - rate[second])
     return float(np.mean((agree + 1) / 2))

@@ -1,12 +1,14 @@
-"""Fitting LuceClick: 1 M sessions of 10 results, of 1,000 and of 200,000 queries, and 4 M; adding a day; and whether its intervals hold the truth.
+"""Fitting LuceClick: 1 M sessions of 10 results, of 1,000 and of 200,000 queries, and 4 M sessions.
 
-An iteration is one pass over all sessions with the step that follows; its time is that of a fit of 40 iterations, divided by them, of sessions that
-were read and grouped before, kernels compiled, with the options given (what "auto" decides is decided on a sample of 20,000 sessions, whatever the
-log's length; its time stands beside). The number of iterations is that to the default tolerance, both stages of a fit together. The day added is a
-tenth of the log, its sessions grouped before, as the others were.
+An iteration is one E-step over all sessions and the M-step. Its time is the difference between fits
+of 45 and of 5 iterations, of sessions that were read and grouped before, kernels compiled, with
+fixed hyperparameters. A search for hyperparameters uses a sample of 20,000 sessions, whatever the
+length of the log; the time of a fit with it is printed too. The number of iterations is that to the
+default tolerance, of both stages of a fit. The update adds a tenth of the log, grouped before.
 
-Intervals are asked about sessions drawn from known parameters: 1,200 ads of 200 queries, four of the six of a query on each page, in random order;
-users who find nothing leave as readily as they click an average ad, or a tenth of that, or as readily as it is drawn for each query.
+Coverage of intervals is measured on sessions drawn from known parameters: 1,200 ads of 200 queries,
+four of the six of a query on each page, in random order. The outside option weighs as much as an
+average ad, a tenth of that, or is drawn for each query.
 """
 
 from __future__ import annotations
@@ -21,15 +23,15 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from bench import em
-from bench.em import _write_log
-from bench.measure import WORK, Measured, line, measure
+from bench.em import write_em_log
+from bench.measure import WORK, Measurement, measure, print_row
 from reclick.clicks.choice import ChoicePages
 from reclick.data.batch import Float64
 from reclick.models import LuceClick
 
-OPTIONS = (
-    "attractiveness_strength=1.0, satisfaction_strength=5.0, satisfaction_prior=0.3, query_strength=2.0, transition_strength=4.0, kinds=1, "
-    "position_strength=None"
+SETTINGS = (
+    "attractiveness_strength=1.0, satisfaction_strength=5.0, satisfaction_prior=0.3, "
+    "query_strength=2.0, transition_strength=4.0, components=1, position_effect_strength=None"
 )
 SETUP = """
 import logging
@@ -37,99 +39,107 @@ from reclick.models import MODELS
 from reclick.engines import as_grouped
 logging.disable()
 small = {{"query": ["q"] * 3, "ads": [["a", "b"]] * 3, "clicks": [[1], [], [2, 1]]}}
-MODELS["luceclick"]({options}).fit(small)  # loads the kernels
+MODELS["luceclick"]({settings}).fit(small)  # loads the kernels
 sessions = as_grouped({log!r})
 """
-FIT = "MODELS['luceclick']({options}, max_iterations={many}, tolerance=0).fit(sessions)"
-DAY = "model, day = MODELS['luceclick']({options}).fit(sessions), as_grouped({day!r})"
-LIMIT, MOST, MEMORY, LINEAR, FRACTION = 0.3, 40, 1_500, 1.25, 0.5
+FIT = "MODELS['luceclick']({settings}, max_iterations={count}, tolerance=0).fit(sessions)"
+DAY = "model, day = MODELS['luceclick']({settings}).fit(sessions), as_grouped({day!r})"
+MAX_SECONDS, MAX_ITERATIONS, MAX_MEMORY = 0.3, 40, 1_500  # per iteration; of a fit; MB
+MAX_GROWTH, MAX_UPDATE = 1.25, 0.5  # relative to linear; relative to the whole fit
 QUERIES, ADS, SHOWN = 200, 6, 4
-DRAWS, IMPRESSIONS, LEVELS, OFF = (
-    5,
-    (20, 200),
-    (0.5, 0.9),
-    0.1,
-)  # logs; of an ad; of the intervals; by which coverage may be off
+DRAWS, IMPRESSIONS = 5, (20, 200)  # logs per world; impressions of an ad
+LEVELS, MAX_ERROR = (0.5, 0.9), 0.1  # of the intervals; of their coverage
 WORLDS = {
-    "leaving as one ad": (1.0, None),
-    "hardly leaving": (0.1, None),
-    "each query its own": (1.0, 3.0),
-}  # the outside option; its spread
+    "outside option like one ad": (1.0, None),
+    "weak outside option": (0.1, None),
+    "per query": (1.0, 3.0),
+}  # the weight of the outside option; the strength of its prior per query
 
 
 def main() -> bool:
     """Print the table; whether every limit holds."""
     print(
-        "\nFitting LuceClick to 1 M sessions of 10 results: seconds an iteration, and iterations to the default tolerance.\n"
+        "\nFitting LuceClick to 1 M sessions of 10 results: seconds per iteration, and iterations "
+        "to the default tolerance.\n"
     )
     good = True
     for queries in em.QUERIES:
-        log = str(_write_log(WORK / f"em{queries}.parquet", queries))
-        once = _iteration(log)
-        good &= line(
-            f"an iteration, {queries:,} queries", f"{once:.3f} s", f"≤ {LIMIT} s", once <= LIMIT
+        log = str(write_em_log(WORK / f"em{queries}.parquet", queries))
+        once = _time_iteration(log)
+        good &= print_row(
+            f"an iteration, {queries:,} queries",
+            f"{once:.3f} s",
+            f"≤ {MAX_SECONDS} s",
+            once <= MAX_SECONDS,
         )
-        whole, iterations = _whole(log, OPTIONS)
-        good &= line(
-            f"iterations, {queries:,} queries", f"{iterations}", f"≤ {MOST}", iterations <= MOST
+        whole, iterations = _fit_whole(log, SETTINGS)
+        good &= print_row(
+            f"iterations, {queries:,} queries",
+            f"{iterations}",
+            f"≤ {MAX_ITERATIONS}",
+            iterations <= MAX_ITERATIONS,
         )
-        good &= line(
+        good &= print_row(
             f"peak memory, {queries:,} queries",
             f"{whole.memory:,.0f} MB",
-            f"≤ {MEMORY:,} MB",
-            whole.memory <= MEMORY,
+            f"≤ {MAX_MEMORY:,} MB",
+            whole.memory <= MAX_MEMORY,
         )
-        decided, _ = _whole(log, "")
-        print(
-            f"    the whole fit {whole.seconds:.1f} s; with all settings decided by the log {decided.seconds:.1f} s"
-        )
-        good &= _updating(log, whole.seconds)
-    small, large = (_iteration(str(_times(WORK / "em1000.parquet", many))) for many in (1, 4))
+        decided, _ = _fit_whole(log, "")
+        print(f"    the whole fit {whole.seconds:.1f} s; with the search {decided.seconds:.1f} s")
+        good &= _time_update(log, whole.seconds)
+    small, large = (
+        _time_iteration(str(_repeat_log(WORK / "em1000.parquet", count))) for count in (1, 4)
+    )
     times = large / small
-    good &= line(
+    good &= print_row(
         "an iteration of 4 M sessions, as a multiple of 1 M's",
         f"{times:.2f}",
-        f"≤ {4 * LINEAR:g}",
-        times <= 4 * LINEAR,
+        f"≤ {4 * MAX_GROWTH:g}",
+        times <= 4 * MAX_GROWTH,
     )
     return coverage() and good
 
 
-def _iteration(log: str) -> float:
+def _time_iteration(log: str) -> float:
     """Seconds of one iteration: the difference of fits of 45 and of 5."""
     long, short = (
         measure(
-            FIT.format(options=OPTIONS, many=many),
-            setup=SETUP.format(options=OPTIONS, log=log),
+            FIT.format(settings=SETTINGS, count=count),
+            setup=SETUP.format(settings=SETTINGS, log=log),
             runs=1,
         )
-        for many in (45, 5)
+        for count in (45, 5)
     )
     return (long.seconds - short.seconds) / 40
 
 
-def _whole(log: str, options: str) -> tuple[Measured, int]:
-    told = WORK / "luce.txt"
-    code = f"model = MODELS['luceclick']({options}).fit(sessions)\nopen({str(told)!r}, 'w').write(str(model.pooled_iterations_ + model.iterations_))"
-    done = measure(code, setup=SETUP.format(options=options, log=log), runs=1)
-    return done, int(told.read_text())
+def _fit_whole(log: str, settings: str) -> tuple[Measurement, int]:
+    file = WORK / "luce.txt"
+    code = (
+        f"model = MODELS['luceclick']({settings}).fit(sessions)\n"
+        "iterations = model.pooled_iterations_ + model.iterations_\n"
+        f"open({str(file)!r}, 'w').write(str(iterations))"
+    )
+    done = measure(code, setup=SETUP.format(settings=settings, log=log), runs=1)
+    return done, int(file.read_text())
 
 
-def _times(path: Path, many: int) -> Path:
-    """The log, so many times over, each time with queries of its own."""
-    if many == 1:
+def _repeat_log(path: Path, count: int) -> Path:
+    """The log, so count times over, each time with queries of its strength."""
+    if count == 1:
         return path
-    to = path.with_name(f"{path.stem}x{many}.parquet")
+    to = path.with_name(f"{path.stem}x{count}.parquet")
     if not to.exists():
         table = pq.read_table(path)
-        mark = [
+        queries_of = [
             pc.binary_join_element_wise(table["query"], pa.scalar(str(i)), pa.scalar("#"))
-            for i in range(many)
+            for i in range(count)
         ]
         whole = pa.concat_tables(
             [
                 table.set_column(table.schema.get_field_index("query"), "query", query)
-                for query in mark
+                for query in queries_of
             ]
         )
         pq.write_table(whole, to.with_suffix(".writing"))
@@ -137,25 +147,25 @@ def _times(path: Path, many: int) -> Path:
     return to
 
 
-def _updating(log: str, whole: float) -> bool:
-    """Add the last tenth of the log to a model of the rest, against the fit of all of it."""
-    before, day = _parted(Path(log))
+def _time_update(log: str, whole: float) -> bool:
+    """Add the last tenth of the log to a model of the rest, relative to the fit of all of it."""
+    before, day = _split_last_tenth(Path(log))
     done = measure(
         "model.update(day)",
-        setup=SETUP.format(options=OPTIONS, log=before) + DAY.format(options=OPTIONS, day=day),
+        setup=SETUP.format(settings=SETTINGS, log=before) + DAY.format(settings=SETTINGS, day=day),
         runs=1,
     )
     share = done.seconds / whole
-    return line(
+    return print_row(
         "an update with a tenth of the log, of the whole fit",
         f"{share:.2f}",
-        f"≤ {FRACTION}",
-        share <= FRACTION,
+        f"≤ {MAX_UPDATE}",
+        share <= MAX_UPDATE,
     )
 
 
-def _parted(path: Path) -> tuple[str, str]:
-    """The log in two files: all but the last tenth of its rows, and that."""
+def _split_last_tenth(path: Path) -> tuple[str, str]:
+    """The log in two files: the first nine tenths of its rows, and the last."""
     table, files = (
         pq.read_table(path),
         [path.with_name(f"{path.stem}-{name}.parquet") for name in ("before", "day")],
@@ -167,38 +177,46 @@ def _parted(path: Path) -> tuple[str, str]:
 
 
 def coverage() -> bool:
-    """Print how often the intervals of the default settings hold the truth, over a few logs; whether that is near what they say of ads often shown.
+    """Print how often the intervals of the default settings hold the truth.
 
-    Of ads seldom shown it is only told: what is known of them is the prior, and its strength is decided for prediction, on the strong side. Where a
-    log decides for one satisfaction common to all, told apart here, the interval is that of the common value.
+    For frequent ads it has to be near their level. For rare ads it is only printed: their posterior
+    is the prior, whose strength is chosen for prediction, on the strong side. Where a log decides
+    for one satisfaction common to all, in rows of its own, the interval is that of the common
+    value.
     """
-    print(f"\nShare of intervals that hold the truth, {DRAWS} logs drawn of each kind.\n")
+    print(f"\nShare of intervals that hold the truth, {DRAWS} logs of each world.\n")
     good = True
     for impressions, world in product(IMPRESSIONS, WORLDS):
         shares: dict[tuple[str, float], list[float]] = defaultdict(list)
         for seed in range(DRAWS):
-            log, asked, truth = _drawn(impressions, *WORLDS[world], np.random.default_rng(seed))
+            log, pairs, truth = _draw_log(impressions, *WORLDS[world], np.random.default_rng(seed))
             model = LuceClick().fit(log)
             for name, level in product(truth, LEVELS):
-                common = name == "satisfaction" and model.hyperparameters_["satisfaction_strength"] is None
+                common = (
+                    name == "satisfaction"
+                    and model.hyperparameters_["satisfaction_strength"] is None
+                )
                 shares[f"{name}, one for all" if common else name, level].append(
-                    _held(model.relevance(asked, level=level), name, truth[name])
+                    _coverage(model.relevance(pairs, level=level), name, truth[name])
                 )
         for (name, level), each in shares.items():
-            share, told = (
+            share, row = (
                 float(np.mean(each)),
-                f"{name}, {impressions} impressions an ad, {world}, {len(each)} logs",
+                f"{name}, {impressions} impressions per ad, {world}, {len(each)} logs",
             )
             if impressions < max(IMPRESSIONS) or "one for all" in name:
-                print(f"{told:<70} {share:>10.1%}   {level:.0%}")
+                print(f"{row:<70} {share:>10.1%}   {level:.0%}")
             else:
-                good &= line(
-                    told, f"{share:.1%}", f"{level:.0%} ± {OFF:.0%}", abs(share - level) <= OFF
+                good &= print_row(
+                    row,
+                    f"{share:.1%}",
+                    f"{level:.0%} ± {MAX_ERROR:.0%}",
+                    abs(share - level) <= MAX_ERROR,
                 )
     return good
 
 
-def _held(table: pa.Table, name: str, truth: Float64) -> float:
+def _coverage(table: pa.Table, name: str, truth: Float64) -> float:
     """The share of intervals that hold the truth."""
     return float(
         np.mean(
@@ -207,42 +225,44 @@ def _held(table: pa.Table, name: str, truth: Float64) -> float:
     )
 
 
-def _drawn(
-    impressions: int, outside: float, own: float | None, rng: np.random.Generator
+def _draw_log(
+    impressions: int, outside: float, strength: float | None, rng: np.random.Generator
 ) -> tuple[pa.Table, dict[str, list[str]], dict[str, Float64]]:
-    """Sessions, the pairs to ask about, and their true attractiveness and satisfaction."""
+    """Sessions, their pairs, and the true attractiveness and satisfaction of these."""
     count = QUERIES * ADS * impressions // SHOWN
     theta, rho = (
         rng.gamma(2.0, 0.5, (QUERIES, ADS)),
         rng.beta(3.0, 5.0, (QUERIES, ADS)),
-    )  # weights where a first look at the top is worth 1
+    )  # weights, with γ = 1 at the top
     query, shown = (
         rng.integers(0, QUERIES, count),
         np.argsort(rng.random((count, ADS)), axis=1)[:, :SHOWN],
     )
-    far = np.abs(
+    distance = np.abs(
         np.arange(SHOWN) - np.arange(SHOWN + 1)[:, None] + (np.arange(SHOWN + 1) > 0)[:, None]
     )
-    gamma, omega = 0.7 ** far[None], outside * np.array([[1.0, 0.8, 0.9, 1.0, 1.0]])
-    f = np.ones(QUERIES) if own is None else rng.gamma(own, 1 / own, QUERIES)
-    pulls, pleases = (values[query[:, None], shown].ravel() for values in (theta / f[:, None], rho))
+    gamma, omega = 0.7 ** distance[None], outside * np.array([[1.0, 0.8, 0.9, 1.0, 1.0]])
+    f = np.ones(QUERIES) if strength is None else rng.gamma(strength, 1 / strength, QUERIES)
+    weights, satisfactions = (
+        values[query[:, None], shown].ravel() for values in (theta / f[:, None], rho)
+    )
     click, clicks = ChoicePages(
-            "luce",
-            pulls,
-            pleases,
-            omega,
-            gamma,
-            np.arange(count + 1) * SHOWN,
-            np.zeros(count, np.int64),
-        ).sample(rng)
+        "luce",
+        weights,
+        satisfactions,
+        omega,
+        gamma,
+        np.arange(count + 1) * SHOWN,
+        np.zeros(count, np.int64),
+    ).sample(rng)
     ads = pa.ListArray.from_arrays(
         pa.array(np.arange(count + 1, dtype=np.int32) * SHOWN),
         pa.array([f"ad{i}" for i in shown.ravel()]),
     )
     lists = pa.ListArray.from_arrays(pa.array(clicks.astype(np.int32)), pa.array(click))
-    asked = {
+    pairs = {
         "query": [f"q{q}" for q in range(QUERIES) for _ in range(ADS)],
         "ad": [f"ad{i}" for _ in range(QUERIES) for i in range(ADS)],
     }
     truth = {"attractiveness": (theta / (outside + theta)).ravel(), "satisfaction": rho.ravel()}
-    return pa.table({"query": [f"q{q}" for q in query], "ads": ads, "clicks": lists}), asked, truth
+    return pa.table({"query": [f"q{q}" for q in query], "ads": ads, "clicks": lists}), pairs, truth

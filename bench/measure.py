@@ -1,4 +1,4 @@
-"""Run a piece of Python in a process of its own, and tell how long it took and how much memory it needed."""
+"""Run a piece of Python in a process of its own, and measure its time and memory."""
 
 from __future__ import annotations
 
@@ -21,31 +21,31 @@ print(json.dumps([seconds, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 
 
 
 @dataclass(frozen=True, slots=True)
-class Measured:
+class Measurement:
     """Seconds of the code alone, and the peak memory of its whole process in MB."""
 
     seconds: float
     memory: float
 
 
-def measure(code: str, *, setup: str = "", runs: int = 3) -> Measured:
+def measure(code: str, *, setup: str = "", runs: int = 3) -> Measurement:
     """The fastest of some runs, each in a fresh process; `setup` is not timed."""
     results = [_run(TEMPLATE.format(setup=setup, code=code)) for _ in range(runs)]
-    return Measured(
+    return Measurement(
         min(result.seconds for result in results), max(result.memory for result in results)
     )
 
 
-def _run(program: str) -> Measured:
+def _run(program: str) -> Measurement:
     done = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, check=False
     )
     if done.returncode:
         raise RuntimeError(done.stderr)
-    return Measured(*json.loads(done.stdout.splitlines()[-1]))
+    return Measurement(*json.loads(done.stdout.splitlines()[-1]))
 
 
-def line(name: str, value: str, limit: str, good: bool) -> bool:
-    """Print a row: what, measured, its limit, and whether it holds."""
+def print_row(name: str, value: str, limit: str, good: bool) -> bool:
+    """Print a row: what was measured, the value, its limit, and whether it holds."""
     print(f"{name:<70} {value:>10}   {limit:<22} {'ok' if good else 'MISSED'}")
     return good

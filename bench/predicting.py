@@ -1,20 +1,25 @@
-"""Scoring a file of pages, file to file; and a model of 10 M (query, ad) pairs: loading it and scoring with it."""
+"""Scoring pages from file to file; loading a model of 10 M pairs and scoring with it."""
 
 from __future__ import annotations
 
 from bench.biglogs import write_log
-from bench.measure import WORK, line, measure
+from bench.measure import WORK, measure, print_row
 
 PAGES = 1_000_000
-FIT = "import reclick as rc; model = rc.MultiClick().fit({log!r}); rc.predict(model, {small!r}, {out!r}, top={top})"  # kernels loaded
+FIT = """
+import reclick as rc
+model = rc.MultiClick().fit({log!r})
+rc.predict(model, {small!r}, {out!r}, top={top})  # loads the kernels
+"""
 BIG = """
 import numpy as np, pyarrow as pa, reclick as rc
 from reclick.data.counts import Counts
 queries, ads, pairs = 1_000_000, 2_000_000, 10_000_000
 rng = np.random.default_rng(0)
-names = lambda prefix, many: pa.array([f"{prefix}{i:09d}" for i in range(many)], pa.large_string())
+def names(prefix, count):
+    return pa.array([f"{prefix}{i:09d}" for i in range(count)], pa.large_string())
 query = np.repeat(np.arange(queries, dtype=np.int32), pairs // queries)
-ad = ((query.astype(np.int64) * 7 + np.tile(np.arange(10) * 104_729, queries)) % ads).astype(np.int32)
+ad = (query.astype(np.int64) * 7 + np.tile(np.arange(10) * 104_729, queries)) % ads
 key = np.unique((query.astype(np.int64) << 32) | ad)
 shown = rng.integers(1, 200, len(key)).astype(float)
 clicks = rng.binomial(shown.astype(int), 0.1).astype(float)
@@ -22,9 +27,11 @@ visits = np.repeat(np.arange(queries, dtype=np.int32), 3)
 counts = Counts(
     queries=names("query words ", queries), ads=names("ad", ads),
     pair_query=(key >> 32).astype(np.int32), pair_ad=(key & 0xFFFFFFFF).astype(np.int32),
-    impressions=shown, clicks=clicks, last_clicks=rng.binomial(clicks.astype(int), 0.8).astype(float),
+    impressions=shown, clicks=clicks,
+    last_clicks=rng.binomial(clicks.astype(int), 0.8).astype(float),
     sequence_starts=np.array([0, 0, 1, 3]), sequence_clicks=np.array([1, 2, 1], np.int32),
-    visit_query=visits, visit_sequence=np.tile(np.arange(3, dtype=np.int32), queries), sessions=rng.integers(1, 90, len(visits)).astype(float),
+    visit_query=visits, visit_sequence=np.tile(np.arange(3, dtype=np.int32), queries),
+    sessions=rng.integers(1, 90, len(visits)).astype(float),
     lengths=np.array([[0.0] * 3] * 4 + [[4.0, 2.0, 1.0]]),
 )
 """
@@ -57,14 +64,16 @@ def main() -> bool:
     rate, ranked_rate = PAGES / marginals.seconds, PAGES / ranked.seconds
     return all(
         [
-            line("pages a second, with marginals", f"{rate:,.0f}", "≥ 300,000", rate >= 300_000),
-            line(
-                "pages a second, with the 3 likeliest sequences too",
+            print_row(
+                "pages per second, with marginals", f"{rate:,.0f}", "≥ 300,000", rate >= 300_000
+            ),
+            print_row(
+                "pages per second, with the 3 most likely sequences",
                 f"{ranked_rate:,.0f}",
                 "(no limit)",
                 True,
             ),
-            line(
+            print_row(
                 "peak memory, model of 10 M pairs loaded and scoring",
                 f"{big.memory:,.0f} MB",
                 "≤ 3,000 MB",

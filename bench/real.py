@@ -1,8 +1,9 @@
-"""Every model on two real logs, from the training part to the test part; each in a process of its own.
+"""Every model on two real logs, from the training part to the test part.
 
-The logs are not part of the project: they are looked for in $RECLICK_DATA, or in shared/data next to the checkout. Pages are cut to their first ten
-results, then to their first four, and clicks beyond are dropped. LuceClick is then set against the best of its rivals, figure by figure, on the same
-resamples of the test sessions (`rc.evaluate`).
+The logs are not part of the project: they are looked for in $RECLICK_DATA, or in shared/data next
+to the checkout. Pages are cut to their first ten results, then to their first four, and clicks
+beyond are dropped. Each model runs in a process of its own. LuceClick is then compared with the
+best of its rivals, metric by metric, on the same resamples of the test sessions (`rc.evaluate`).
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from bench.measure import line
+from bench.measure import print_row
 
 Float64 = npt.NDArray[np.float64]
 Entry = tuple[str, str, dict[str, Any]]  # label, model, settings
@@ -29,8 +30,8 @@ NORMALISED: Entry = (
     "multiclick normalised",
     "multiclick",
     {"variant": "normalised"},
-)  # beside the defaults of every model
-FLOORS = {  # log-probability a session, of pages of ten results
+)  # besides the defaults of every model
+MIN_LOG_PROB = {  # log-probability per session, on pages of ten results
     ("ubm", "set"): {"yandex": -3.244, "naver": -1.525},
     ("luceclick", "sequence"): {"yandex": -3.625, "naver": -1.520},
     ("luceclick", "set"): {"yandex": -3.15, "naver": -1.48},
@@ -42,16 +43,17 @@ RIVALS = (
     "ccm",
     "dbn",
     "pbm",
-)  # those after the first are the best of the others by one figure or another
+)  # each of the others is the best by some metric
 FIGURES = ("log_likelihood", "log_set_likelihood", "perplexity", "first_click_accuracy")
 WIDTH = 24
 COLUMNS = (
-    "model", "log P(set)", "log P(sequence)", "perplexity", "by position", "conditional", "first click", "fit s", "iterations", "converged", "peak MB"
+    "model", "log P(set)", "log P(sequence)", "perplexity", "by position", "conditional",
+    "first click", "fit s", "iterations", "converged", "peak MB",
 )  # fmt: skip
 
 
 def main() -> bool:
-    """Print a table for each log and cut; whether every limit holds. Without the logs there is nothing to hold."""
+    """Print a table for each log and cut; whether every limit holds, or the logs are missing."""
     held = [
         _log(data_folder() / f"{name}.parquet", longest) for longest in CUTS for name in LOGS
     ]  # all of them, also after a miss
@@ -71,7 +73,7 @@ def _log(path: Path, longest: int) -> bool:
         return True
     print(f"\nReal log {path.stem}: training part to test part, pages of {longest} results\n")
     good = table(path, longest)
-    return against(path, longest) and good
+    return compare_with_rivals(path, longest) and good
 
 
 def table(path: Path, longest: int) -> bool:
@@ -89,20 +91,23 @@ def table(path: Path, longest: int) -> bool:
         )
     print()
     good = True
-    for (name, figure), floor in FLOORS.items() if longest == CUTS[0] else ():
+    for (name, figure), floor in MIN_LOG_PROB.items() if longest == CUTS[0] else ():
         value, limit = found[name][figure], floor[path.stem]
-        good &= line(f"{name}, log P({figure})", f"{value:.4f}", f"≥ {limit}", value >= limit)
+        good &= print_row(f"{name}, log P({figure})", f"{value:.4f}", f"≥ {limit}", value >= limit)
     return good
 
 
-def against(path: Path, longest: int) -> bool:
-    """Print how LuceClick stands to the best of its rivals; whether it is nowhere surely behind, and ahead in likelihood."""
+def compare_with_rivals(path: Path, longest: int) -> bool:
+    """Compare LuceClick with the best of its rivals.
+
+    Whether it is ahead in likelihood, and nowhere significantly behind.
+    """
     good = True
     for figure, ours, rival, theirs, better, low, high in _in_own_process(
         str(path), str(longest), "rivals"
     ):
         name = f"{figure} {ours:.4f}, {rival} {theirs:.4f}"
-        good &= line(
+        good &= print_row(
             name,
             f"{better:+.4f}",
             f"{low:+.4f} … {high:+.4f}",
@@ -124,7 +129,10 @@ def _in_own_process(*arguments: str) -> Any:
 
 
 def _cells(found: dict[str, Any]) -> list[str]:
-    """One row of the table; where some test session is impossible under the model, its share in place of the mean."""
+    """One row of the table.
+
+    Where some test sessions are impossible under the model, their share replaces the mean.
+    """
     figures = [
         f"−inf ({share:.0%})" if share else f"{value:.4f}"
         for value, share in (
@@ -153,7 +161,7 @@ def measure(path: str, longest: int, name: str, settings: str) -> dict[str, Any]
     sets, sequences = model.log_set_prob(test), model.log_prob(test)
     marginals, clicks = model.click_prob(test), test["clicks"].to_pylist()
     positions = np.count_nonzero(~np.isnan(marginals))
-    bits = surprise(marginals, clicks)  # [session, position]
+    bits = surprisal(marginals, clicks)  # [session, position]
     return {
         "set": float(sets.mean()),
         "set_impossible": float(np.isneginf(sets).mean()),
@@ -173,7 +181,7 @@ def measure(path: str, longest: int, name: str, settings: str) -> dict[str, Any]
 
 
 def compare(path: str, longest: int) -> list[tuple[str, float, str, float, float, float, float]]:
-    """For each figure: it, ours, the best of the rivals' and its name, by how much ours is better, and the ends of the 95 % interval of that."""
+    """For each metric: its name, ours, the best rival and its value, the gain and its interval."""
     from reclick import evaluate
     from reclick.metrics import SESSION_METRICS
 
@@ -234,18 +242,21 @@ def part(path: str, split: str, longest: int) -> Any:
     )
 
 
-def surprise(chance: Float64, clicks: list[list[int]]) -> Float64:
-    """−log₂ of the probability given to what happened at each position [session, position]; nan beyond the page."""
-    clicked = np.zeros(chance.shape, bool)
+def surprisal(probability: Float64, clicks: list[list[int]]) -> Float64:
+    """−log₂ P(what happened at each position) [session, position]; nan beyond the page."""
+    clicked = np.zeros(probability.shape, bool)
     for session, positions in enumerate(clicks):
         clicked[session, np.asarray(positions, np.int64) - 1] = True
     with np.errstate(divide="ignore"):
-        return np.asarray(-np.log2(np.where(clicked, chance, 1 - chance)))
+        return np.asarray(-np.log2(np.where(clicked, probability, 1 - probability)))
 
 
-def first_hits(chance: Float64, clicks: list[list[int]]) -> Float64:
-    """Whether the first click is where it was likeliest [session]; of k places tied, each is a k-th of a hit. nan without a click."""
-    tied = chance >= np.nanmax(chance, axis=1, keepdims=True) * (1 - 1e-9)
+def first_hits(probability: Float64, clicks: list[list[int]]) -> Float64:
+    """Whether the first click is at the most likely position [session]; nan without a click.
+
+    Of k positions that are tied, each is 1 / k of a hit.
+    """
+    tied = probability >= np.nanmax(probability, axis=1, keepdims=True) * (1 - 1e-9)
     first = np.array([positions[0] - 1 if positions else 0 for positions in clicks])
     hits = tied[np.arange(len(clicks)), first] / tied.sum(axis=1)
     return np.where([bool(positions) for positions in clicks], hits, np.nan)

@@ -1,7 +1,8 @@
-"""LuceClick on small logs: 300, 1,000 and 3,000 sessions drawn from the training parts of two real logs, judged on other sessions of theirs.
+"""LuceClick on small logs: 300, 1,000 and 3,000 sessions of the training parts of two real logs.
 
-The logs are those of `bench.real`, whose test parts are not read here. LuceClick, with the settings it has by default, is set against the best of its
-rivals, figure by figure; it has to be nowhere surely behind in likelihood or in perplexity over all positions. First clicks are told.
+The logs are those of `bench.real`, whose test parts are not read here. LuceClick with its defaults
+is compared with the best of its rivals on other sessions, metric by metric. It may nowhere be
+significantly behind in likelihood, or in perplexity over all positions. First clicks are printed.
 """
 
 from __future__ import annotations
@@ -12,24 +13,20 @@ from typing import Any
 
 import numpy as np
 
-from bench.measure import line
-from bench.real import CUTS, LOGS, data_folder, first_hits, part, surprise
+from bench.measure import print_row
+from bench.real import CUTS, LOGS, data_folder, first_hits, part, surprisal
 from reclick.data.batch import Float64
 
-SIZES, DRAWS, JUDGED = (
-    (300, 1_000, 3_000),
-    3,
-    6_000,
-)  # sessions to learn from; samples of each; sessions that each is judged on
+SIZES, DRAWS, TEST_SESSIONS = (300, 1_000, 3_000), 3, 6_000  # of training; samples; of test
 RIVALS = ("ubm", "bbm", "ccm", "dbn", "dcm", "pbm", "thcm")
-HIGHER, TOLD = (
+HIGHER, WITHOUT_LIMIT = (
     {"in order": True, "click set": True, "perplexity": False, "first click": True},
     "first click",
 )
 
 
 def main() -> bool:
-    """Print a row for each log, size and figure; whether every limit holds. Without the logs there is nothing to hold."""
+    """Print a row for each log, size and metric; whether every limit holds, or logs are missing."""
     held = [
         _log(data_folder() / f"{name}.parquet", longest) for longest, name in product(CUTS, LOGS)
     ]
@@ -39,11 +36,13 @@ def main() -> bool:
 def _log(path: Path, longest: int) -> bool:
     if not path.exists():
         print(
-            f"\nSmall logs of {path.stem}: skipped, {path} is not there (set RECLICK_DATA to its folder)"
+            f"\nSmall logs of {path.stem}: skipped, {path} does not exist "
+            "(set RECLICK_DATA to its folder)"
         )
         return True
     print(
-        f"\nSmall logs of {path.stem}, pages of {longest} results: LuceClick, the best of its rivals, and the difference with its standard error\n"
+        f"\nSmall logs of {path.stem}, pages of {longest} results: LuceClick, the best of its "
+        "rivals, and the difference with its standard error\n"
     )
     log = part(str(path), "train", longest)
     held = [_size(log, size, path.stem) for size in SIZES]
@@ -53,9 +52,10 @@ def _log(path: Path, longest: int) -> bool:
 def _size(log: Any, size: int, name: str) -> bool:
     """One size of log: figures of all draws together."""
     draws = [np.random.default_rng(seed).permutation(len(log)) for seed in range(DRAWS)]
-    judged = {
+    scored = {
         model: [
-            _judged(model, log.take(d[:size]), log.take(d[size : size + JUDGED])) for d in draws
+            _score_model(model, log.take(d[:size]), log.take(d[size : size + TEST_SESSIONS]))
+            for d in draws
         ]
         for model in ("luceclick", *RIVALS)
     }
@@ -63,7 +63,7 @@ def _size(log: Any, size: int, name: str) -> bool:
     for figure, higher in HIGHER.items():
         values = {
             model: np.concatenate([each[figure] for each in found])
-            for model, found in judged.items()
+            for model, found in scored.items()
         }
         values = {
             model: each if higher else -each
@@ -74,27 +74,30 @@ def _size(log: Any, size: int, name: str) -> bool:
         rival = max(values, key=lambda model: float(np.nanmean(values[model])))
         gain = (ours - values[rival])[~np.isnan(ours)]
         error = float(gain.std() / np.sqrt(len(gain)))
-        told = f"{name} {size:,}, {figure} {_told(ours, higher)}, {rival} {_told(values[rival], higher)}"
+        means = _format_mean(ours, higher), _format_mean(values[rival], higher)
+        row = f"{name} {size:,}, {figure} {means[0]}, {rival} {means[1]}"
         limit, held = (
-            ("told", True) if figure == TOLD else ("≥ −2 errors", gain.mean() >= -2 * error)
+            ("(no limit)", True)
+            if figure == WITHOUT_LIMIT
+            else ("≥ −2 errors", gain.mean() >= -2 * error)
         )
-        good &= line(told, f"{gain.mean():+.4f} ± {error:.4f}", limit, held)
+        good &= print_row(row, f"{gain.mean():+.4f} ± {error:.4f}", limit, held)
     return good
 
 
-def _told(values: Float64, higher: bool) -> str:
-    """A mean; of bits, as the perplexity that they make."""
+def _format_mean(values: Float64, higher: bool) -> str:
+    """A mean; bits as a perplexity."""
     return f"{np.nanmean(values):.4f}" if higher else f"{2 ** -np.nanmean(values):.4f}"
 
 
-def _judged(name: str, train: Any, test: Any) -> dict[str, Float64]:
-    """Every figure of each test session; of perplexity the bits a position."""
+def _score_model(name: str, train: Any, test: Any) -> dict[str, Float64]:
+    """Every metric of each test session; of perplexity, the bits per position."""
     from reclick.models import MODELS
 
     model, clicks = MODELS[name]().fit(train), test["clicks"].to_pylist()
     return {
         "in order": model.log_prob(test),
         "click set": model.log_set_prob(test),
-        "perplexity": np.nanmean(surprise(model.click_prob(test), clicks), axis=1),
+        "perplexity": np.nanmean(surprisal(model.click_prob(test), clicks), axis=1),
         "first click": first_hits(model.next_click_prob(test, [[]] * len(test)), clicks),
     }

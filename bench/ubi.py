@@ -1,6 +1,6 @@
-"""Converting a generated log of User Behavior Insights of 5 GB: events a second, memory, and whether every page and click came through.
+"""Converting a generated log of User Behavior Insights of 5 GB: speed, memory, pages and clicks.
 
-RECLICK_UBI_GB=0.2 makes and converts a smaller one.
+RECLICK_UBI_GB=0.2 generates and converts a smaller one.
 """
 
 from __future__ import annotations
@@ -16,18 +16,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from bench.measure import WORK, line, measure
+from bench.measure import WORK, measure, print_row
 
 QUERIES, POOL, PAGE = 200_000, 24, 10  # POOL: ads that compete for a query
 CHUNK = 20_000  # pages made at a time
-CLICKED, MORE, KEYLESS = (
-    0.35,
-    0.15,
-    0.01,
-)  # pages clicked, of those clicked again, events with no query_id
+CLICKED, CLICKED_AGAIN, KEYLESS = 0.35, 0.15, 0.01  # share of pages; of those; of events
 WARM = """
 import reclick as rc
-rc.convert({{"query": ["q"], "ads": [["a"]], "clicks": [[1]]}}, {to!r})  # loads the compiled kernels
+small = {{"query": ["q"], "ads": [["a"]], "clicks": [[1]]}}
+rc.convert(small, {to!r})  # loads the compiled kernels
 """
 
 
@@ -35,10 +32,11 @@ def main() -> bool:
     """Print the table; whether every limit holds."""
     size = float(os.environ.get("RECLICK_UBI_GB", "5"))
     folder = WORK / f"ubi-{size:g}"
-    made = _make(folder, int(size * 1e9))
+    made = _generate_log(folder, int(size * 1e9))
     to = WORK / "ubi-sessions.parquet"
     print(
-        f"\nUBI: {made.events / 1e6:.1f} M events, {made.pages / 1e6:.2f} M pages of {PAGE}, {size:g} GB of JSON lines\n"
+        f"\nUBI: {made.events / 1e6:.1f} M events, {made.pages / 1e6:.2f} M pages of {PAGE}, "
+        f"{size:g} GB of JSON lines\n"
     )
     took = measure(
         f"rc.convert({str(folder / '*.ndjson')!r}, {str(to)!r}, format='ubi')",
@@ -50,17 +48,19 @@ def main() -> bool:
     speed = made.events / took.seconds
     return all(
         [
-            line("events a second", f"{speed:,.0f}", "≥ 300,000", speed >= 300_000),
-            line("seconds", f"{took.seconds:,.1f}", "", True),
-            line("peak memory", f"{took.memory:,.0f} MB", "≤ 1,000 MB", took.memory <= 1_000),
-            line("sessions made", f"{pages:,}", f"= {made.pages:,} pages", pages == made.pages),
-            line("clicks", f"{clicks:,}", f"= {made.clicks:,}", clicks == made.clicks),
+            print_row("events per second", f"{speed:,.0f}", "≥ 300,000", speed >= 300_000),
+            print_row("seconds", f"{took.seconds:,.1f}", "", True),
+            print_row("peak memory", f"{took.memory:,.0f} MB", "≤ 1,000 MB", took.memory <= 1_000),
+            print_row(
+                "sessions made", f"{pages:,}", f"= {made.pages:,} pages", pages == made.pages
+            ),
+            print_row("clicks", f"{clicks:,}", f"= {made.clicks:,}", clicks == made.clicks),
         ]
     )
 
 
 @dataclass
-class Made:
+class GeneratedLog:
     """What a generated log holds; events are all its lines, queries among them."""
 
     events: int = 0
@@ -69,13 +69,13 @@ class Made:
     size: int = 0
 
 
-def _make(folder: Path, size: int) -> Made:
+def _generate_log(folder: Path, size: int) -> GeneratedLog:
     """Write queries.ndjson and events.ndjson, unless they are there already."""
     known = folder / "made.json"
     if known.exists():
-        return Made(**json.loads(known.read_text()))
+        return GeneratedLog(**json.loads(known.read_text()))
     folder.mkdir(parents=True, exist_ok=True)
-    rng, made = np.random.default_rng(6), Made()
+    rng, made = np.random.default_rng(6), GeneratedLog()
     with (
         (folder / "queries.ndjson").open("wb") as queries,
         (folder / "events.ndjson").open("wb") as events,
@@ -87,7 +87,7 @@ def _make(folder: Path, size: int) -> Made:
 
 
 def _write_chunk(
-    rng: np.random.Generator, made: Made, queries: IO[bytes], events: IO[bytes]
+    rng: np.random.Generator, made: GeneratedLog, queries: IO[bytes], events: IO[bytes]
 ) -> None:
     weights = np.cumsum(1 / np.arange(1, QUERIES + 1))
     query = np.searchsorted(weights, rng.random(CHUNK) * weights[-1])
@@ -116,10 +116,13 @@ def _write_chunk(
 def _events(
     rng: np.random.Generator, start: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """Every ad is shown, some are clicked and then viewed: page, slot from 0, time and action of each event."""
+    """Page, slot from 0, time and action of each event.
+
+    Every ad is shown, some are clicked and then viewed.
+    """
     page, slot = np.repeat(np.arange(CHUNK), PAGE), np.tile(np.arange(PAGE), CHUNK)
     clicked = np.flatnonzero(rng.random(CHUNK) < CLICKED)
-    again = rng.random(len(clicked)) < MORE
+    again = rng.random(len(clicked)) < CLICKED_AGAIN
     clicks = np.concatenate([clicked, clicked[again]])
     at = (rng.random(len(clicked)) ** 2 * PAGE).astype(np.int64)
     at = np.concatenate([at, (at[again] + rng.integers(1, PAGE, again.sum())) % PAGE])
@@ -138,9 +141,12 @@ def _query_lines(ids: dict[str, pa.Array], start: np.ndarray, ads: pa.Array) -> 
     hits = pc.binary_join(
         pa.ListArray.from_arrays(np.arange(0, len(ads) + 1, PAGE, dtype=np.int32), quoted), ","
     )
-    return _joined(
-        '{"application":"shop","query_id":"', ids["key"], '","client_id":"', ids["user"], '","user_query":"', ids["query"],
-        '","timestamp":"', _times(start), '","query_attributes":{"page":1},"query_response_hit_ids":[', hits, "]}\n",
+    return _join_text(
+        '{"application":"shop","query_id":"', ids["key"],
+        '","client_id":"', ids["user"],
+        '","user_query":"', ids["query"],
+        '","timestamp":"', _times(start),
+        '","query_attributes":{"page":1},"query_response_hit_ids":[', hits, "]}\n",
     )  # fmt: skip
 
 
@@ -157,14 +163,20 @@ def _event_lines(
         ids[name].take(pa.array(page)) for name in ("key", "user", "session", "query")
     )
     keyed = pc.if_else(pa.array(keyless), "null", pc.binary_join_element_wise('"', key, '"', ""))
-    return _joined(
-        '{"application":"shop","action_name":"', pa.array(action), '","query_id":', keyed, ',"session_id":"', session, '","client_id":"', user,
-        '","timestamp":"', _times(time), '","user_query":"', query, '","event_attributes":{"object":{"object_id":"', _words("product-", ad),
-        '","object_id_field":"sku"},"position":{"ordinal":', pa.array(slot).cast(pa.string()), "}}}\n",
+    return _join_text(
+        '{"application":"shop","action_name":"', pa.array(action),
+        '","query_id":', keyed,
+        ',"session_id":"', session,
+        '","client_id":"', user,
+        '","timestamp":"', _times(time),
+        '","user_query":"', query,
+        '","event_attributes":{"object":{"object_id":"', _words("product-", ad),
+        '","object_id_field":"sku"},"position":{"ordinal":', pa.array(slot).cast(pa.string()),
+        "}}}\n",
     )  # fmt: skip
 
 
-def _joined(*parts: str | pa.Array) -> pa.Array:
+def _join_text(*parts: str | pa.Array) -> pa.Array:
     return pc.binary_join_element_wise(*parts, "")
 
 

@@ -172,4 +172,5 @@ def test_the_constructor_of_a_model_is_what_it_declares() -> None:
     with pytest.raises(reclick.SettingError, match="'strength' is not a setting of UBM"):
         reclick.ClickModel.__init__(reclick.UBM(), strength=1)
     assert reclick.MultiClick(variant="normalized").variant == "normalised"
-    assert type(reclick.DBN(folds=np.int64(4)).folds) is int
+    folds: Any = np.int64(4)
+    assert type(reclick.DBN(folds=folds).folds) is int

@@ -6,10 +6,13 @@ import sys
 
 
 def main() -> None:
-    """Run the command line: exits with 0, 1 (the log has bad rows), 2 (an error) or 130 (stopped)."""
+    """Run the command line.
+
+    The exit code is 0, 1 (the log has bad rows), 2 (an error) or 130 (interrupted).
+    """
     try:
         from reclick.cli import app
-    except KeyboardInterrupt:  # before any command could begin
+    except KeyboardInterrupt:  # before any command started
         sys.exit(130)
     app()
 

@@ -9,8 +9,6 @@ from contextlib import contextmanager
 from os import PathLike
 from typing import Any, NamedTuple
 
-_NOT_GIVEN = object()
-
 
 class Argument(NamedTuple):
     """An argument named in a message: the command line shows it as its own option.
@@ -87,8 +85,8 @@ class SettingError(ReclickError, ValueError):
     def __init__(
         self,
         argument: str,
-        got: object = _NOT_GIVEN,
-        expected: str = "",
+        got: object,
+        expected: str,
         advice: str | Sequence[Part] = (),
         *,
         or_none: bool = False,
@@ -102,8 +100,6 @@ class SettingError(ReclickError, ValueError):
 
     def parts(self, *, python: bool) -> Sequence[Part]:
         """What was got and what was expected, then the advice."""
-        if self.got is _NOT_GIVEN:
-            return (self.argument,)
         none = ", or None" if self.or_none and python else ""
         start = (Argument(self.argument), f": got {self.got!r}, expected {self.expected}{none}.")
         return (*start, *((" ", *self.advice) if any(self.advice) else ()))

@@ -50,7 +50,8 @@ class Predictor:
 
     >>> log = {"query": ["pizza"] * 3, "ads": [["a", "b"]] * 3, "clicks": [[1], [], [2, 1]]}
     >>> from reclick.models import DCTR
-    >>> predictor = Predictor(DCTR(attractiveness_prior=0.5, attractiveness_strength=2).fit(log), top=1)
+    >>> model = DCTR(attractiveness_prior=0.5, attractiveness_strength=2).fit(log)
+    >>> predictor = Predictor(model, top=1)
     >>> predictor(pa.record_batch({"query": ["pizza"], "ads": [["b", "a"]]})).to_pylist()
     ... # doctest: +NORMALIZE_WHITESPACE
     [{'query': 'pizza', 'ads': ['b', 'a'], 'click_prob': [0.4, 0.6], 'expected_clicks': 1.0,

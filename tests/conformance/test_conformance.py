@@ -92,10 +92,8 @@ def test_a_data_frame_is_a_log_and_is_not_changed(name: str) -> None:
     pd.testing.assert_frame_equal(frame, before)
 
 
-@every_model
-def test_the_reason_without_relevance_is_one_that_helps(name: str) -> None:
-    if MODELS[name].attractiveness:
-        pytest.skip("it has attractiveness")
+@pytest.mark.parametrize("name", ["gctr", "rctr", "pm"])
+def test_the_reason_without_relevance_names_a_model_that_has_it(name: str) -> None:
     with pytest.raises(CannotAnswerError, match=r"DCTR|UBM"):
         fitted(name).relevance()
 

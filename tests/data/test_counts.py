@@ -18,7 +18,7 @@ import reclick as rc
 from reclick.data.counts import Counts
 from reclick.engines import as_counts, count
 from reclick.engines.local import counter
-from reclick.engines.local.canonical_order import sort_pairs
+from reclick.engines.local.counter import sort_pairs
 from reclick.errors import LogError, SettingError, StoreError
 from tests.support.enumeration import Session, as_table, random_sessions
 from tests.support.plain_counts import by_hand, check_canonical, in_plain
@@ -340,7 +340,9 @@ def test_totals_of_counts_are_those_of_the_log() -> None:
 
 def test_progress_is_told_while_counting() -> None:
     told: list[tuple[int, int | None]] = []
-    count(as_table(sessions_of(1, 30)), progress=lambda what, done, total: told.append((done, total)))
+    count(
+        as_table(sessions_of(1, 30)), progress=lambda what, done, total: told.append((done, total))
+    )
     assert told[-1] == (30, 30)
 
 

@@ -21,7 +21,7 @@ RUNS = st.lists(st.lists(st.integers(0, 2**31 - 1), max_size=4), max_size=8)
 MASK = 2**64 - 1
 
 
-def flatten(runs: list[list[int]]) -> tuple[np.ndarray, np.ndarray]:  # type: ignore[type-arg]
+def flatten(runs: list[list[int]]) -> tuple[np.ndarray, np.ndarray]:
     values = np.array([value for run in runs for value in run], np.int32)
     return values, starts_from_sizes([len(run) for run in runs])
 

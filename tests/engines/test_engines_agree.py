@@ -95,10 +95,11 @@ def test_counts_and_groups_are_equal_to_the_last_bit(
 @every_engine
 def test_strings_are_ordered_by_their_bytes(engine: Engine) -> None:
     odd = ["", "z", "Z", "é", "e\u0301", "👟", "a\0b", "a", "حذاء", "'quoted'", "a b", "10", "9"]
-    log = {"query": [q or "empty" for q in odd], "ads": [odd[1:]] * len(odd)}
-    counts = count({**log, "clicks": [[2, 1], []] + [[]] * (len(odd) - 2)}, engine=engine)
+    queries, clicks = [q or "empty" for q in odd], [[2, 1], *[[]] * (len(odd) - 1)]
+    log = {"query": queries, "ads": [odd[1:]] * len(odd), "clicks": clicks}
+    counts = count(log, engine=engine)
     assert counts.ads.to_pylist() == sorted(odd[1:], key=str.encode)
-    assert counts.queries.to_pylist() == sorted(log["query"], key=str.encode)  # type: ignore[arg-type]
+    assert counts.queries.to_pylist() == sorted(queries, key=str.encode)
     check_canonical(counts)
 
 
@@ -142,9 +143,7 @@ def test_bad_rows_and_logs_without_weight_are_refused_alike(engine: Engine) -> N
     with pytest.raises(LogError, match="no row is left"):
         count(none, engine=engine)
     with pytest.raises(LogError, match="weight 0"):
-        as_grouped(
-            {"query": ["q"], "ads": [["a"]], "clicks": [[]], "weight": [0.0]}, engine=engine
-        )
+        as_grouped({"query": ["q"], "ads": [["a"]], "clicks": [[]], "weight": [0.0]}, engine=engine)
 
 
 @every_engine

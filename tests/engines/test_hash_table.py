@@ -65,7 +65,7 @@ def test_totals_survive_growth() -> None:
 
 @pytest.mark.parametrize("swap", [False, True])
 def test_codes_in_a_row_do_not_pile_up(swap: bool) -> None:
-    # Each key alone in its run of slots, nearly: a hash that ignored one of the codes would take minutes here, not milliseconds.
+    # A hash that ignored one of the codes would take minutes here, not milliseconds.
     many = np.arange(200_000)
     one = np.zeros_like(many)
     table = HashTotals.empty()

@@ -168,8 +168,8 @@ def test_an_extrapolation_that_would_fall_is_not_taken() -> None:
 
 
 def test_a_step_of_length_1_is_the_third_point() -> None:
-    points = np.array([[0.1, 2.0, 0.5], [0.2, 1.5, 0.5], [0.25, 1.3, 0.5]])
-    np.testing.assert_allclose(squarem_step(*points, 1.0, 1e12), points[2])
+    first, second, third = np.array([[0.1, 2.0, 0.5], [0.2, 1.5, 0.5], [0.25, 1.3, 0.5]])
+    np.testing.assert_allclose(squarem_step(first, second, third, 1.0, 1e12), third)
 
 
 # ---- statistics
@@ -208,7 +208,11 @@ def test_statistics_add_associatively_and_lay_pairs_side_by_side(
 
 
 def test_names_have_runs_of_their_own() -> None:
-    pairs = PairSums.of(0, a=np.ones(2)) + PairSums.of(0, b=np.zeros(1)) + PairSums.of(2, a=[5.0])
+    pairs = (
+        PairSums.of(0, a=np.ones(2))
+        + PairSums.of(0, b=np.zeros(1))
+        + PairSums.of(2, a=np.array([5.0]))
+    )
     assert pairs["a"].tolist() == [1, 1, 5]
     assert pairs["b"].tolist() == [0]
 
@@ -226,6 +230,7 @@ def test_the_e_step_of_blocks_adds_up_to_that_of_the_whole(name: str, n: int) ->
     theta, rho = rng.uniform(0.1, 0.9, (2, len(sessions.counts.impressions)))
     length = sessions.max_ads
     prior = ExaminationPrior(theta, rng.uniform(0.1, 0.9, length), 2.0, 1.0)
+    prepare: Any
     e_step: Any
     e_step, parameters, prepare = {
         "examination": (

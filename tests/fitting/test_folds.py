@@ -10,7 +10,6 @@ from reclick.engines import as_grouped
 from reclick.fitting.folds import (
     Fold,
     folds_of_click_sets,
-    folds_of_groups,
     folds_of_pages,
     held_out_weight,
 )
@@ -89,9 +88,3 @@ def test_the_weight_of_a_session_is_dealt_out() -> None:
     assert held_out[:, 0].tolist() == [0.5, 0, 0]
     assert held_out[:, 2].tolist() == [2, 3, 2]
     assert held_out[:, 3].tolist() == [3, 3, 3.25]
-
-
-def test_groups_are_spread_over_the_folds() -> None:
-    folds = folds_of_groups(np.arange(3_000), 3)
-    assert np.bincount(folds, minlength=3).min() > 900
-    assert set(folds.tolist()) == {0, 1, 2}

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from reclick.clicks.choice import ChoicePages
+from reclick.clicks.choice import ChoicePages, Variant
 from reclick.clicks.distribution import Clicks
 
 THETA = np.array([0.5, 0.3, 0.2])
@@ -37,7 +37,7 @@ PERPLEXITY = {
 }  # of a session with clicks {1, 2}
 
 
-def pages(variant: str, count: int = 1) -> ChoicePages:
+def pages(variant: Variant, count: int = 1) -> ChoicePages:
     """The page of the example, so many times."""
     return ChoicePages(
         variant,
@@ -50,7 +50,7 @@ def pages(variant: str, count: int = 1) -> ChoicePages:
     )
 
 
-def sequence_prob(variant: str, sequences: Sequence[tuple[int, ...]]) -> list[float]:
+def sequence_prob(variant: Variant, sequences: Sequence[tuple[int, ...]]) -> list[float]:
     click = np.array([position for clicks in sequences for position in clicks], np.int32)
     starts = np.cumsum([0, *map(len, sequences)])
     log_prob = pages(variant, len(sequences)).log_prob(Clicks(click, starts))
@@ -58,18 +58,18 @@ def sequence_prob(variant: str, sequences: Sequence[tuple[int, ...]]) -> list[fl
 
 
 @pytest.mark.parametrize("variant", STOP)
-def test_sequences_have_the_printed_probabilities(variant: str) -> None:
+def test_sequences_have_the_printed_probabilities(variant: Variant) -> None:
     got = sequence_prob(variant, SEQUENCES)
     assert [round(p, 6) for p in got] == list(PROBABILITIES[variant])
 
 
 @pytest.mark.parametrize("variant", STOP)
-def test_positions_have_the_printed_marginals(variant: str) -> None:
+def test_positions_have_the_printed_marginals(variant: Variant) -> None:
     assert pages(variant).click_prob().round(6).tolist() == list(MARGINALS[variant])
 
 
 @pytest.mark.parametrize("variant", PERPLEXITY)
-def test_a_session_has_the_printed_perplexity(variant: str) -> None:
+def test_a_session_has_the_printed_perplexity(variant: Variant) -> None:
     q = pages(variant).click_prob()
     log_likelihood = np.log2([q[0], q[1], 1.0 - q[2]])
     assert round(2.0 ** -log_likelihood.mean(), 6) == PERPLEXITY[variant]

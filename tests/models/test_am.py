@@ -19,7 +19,9 @@ LOG = [
     Session("q", ("a", "b"), (2,)),
     Session("q", ("b", "a"), (1, 2)),
     Session("r", ("c", "b"), (2,)),
-]  # a 1 of 3, b 3 of 4, c 0 of 1, and so the overall rate by half: 4 / 8 / 2; 1, 2, 1 sessions with 0, 1, 2 clicks
+]
+# a 1 of 3, b 3 of 4, c 0 of 1, and so the overall rate by half: 4 / 8 / 2.
+# 1, 2, 1 sessions with 0, 1, 2 clicks.
 
 
 def own_order(model: AM, query: str, ads: tuple[str, ...]) -> tuple[int, ...]:
@@ -150,7 +152,8 @@ def test_a_weight_of_two_equals_the_row_twice_and_grouped_sessions_will_do() -> 
 
 
 def test_numbers_and_order_are_recovered_from_own_samples() -> None:
-    """20,000 pages: the order of the ads, and the numbers within 0.02, more than five standard deviations."""
+    """20,000 pages: the order of the ads, and the numbers within 0.02, more than five standard
+    deviations."""
     model = AM().fit(as_table(LOG))
     pages = {"query": ["q"] * 20_000, "ads": [["a", "b"]] * 20_000}
     again = AM().fit({**pages, "clicks": model.sample(pages, 3)})

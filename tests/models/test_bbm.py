@@ -1,4 +1,5 @@
-"""BBM: its posterior against numerical integration, from one impression to a hundred thousand, and its predictions against UBM's."""
+"""BBM: its posterior against numerical integration, from one impression to a hundred thousand, and
+its predictions against UBM's."""
 
 from __future__ import annotations
 
@@ -9,7 +10,7 @@ from scipy import integrate, special, stats
 from reclick.data.batch import Float64
 from reclick.models import BBM, UBM
 from reclick.models.kernels.examination_em import ExaminationCells
-from reclick.models.kernels.examination_posterior import posteriors
+from reclick.models.kernels.examination_posterior import posterior_quantiles
 from tests.support.enumeration import Session, as_table, random_sessions
 
 SHARES = (0.05, 0.5, 0.95)
@@ -26,7 +27,7 @@ def found(
     clicks: float, eyes: list[float], skips: list[float], mean: float, strength: float
 ) -> Float64:
     """Mean and quantiles."""
-    return posteriors(
+    return posterior_quantiles(
         one_pair(clicks, skips),
         np.array([0]),
         np.array([mean]),
@@ -39,7 +40,8 @@ def found(
 def dense(
     clicks: float, eyes: list[float], skips: list[float], mean: float, strength: float
 ) -> Float64:
-    """The same by sums over a hundred thousand points of u = log θ / (1 − θ), around where the density is."""
+    """The same by sums over a hundred thousand points of u = log θ / (1 − θ), around where the
+    density is."""
     a, b = (strength * mean + clicks, strength * (1 - mean)) if strength else (1.0 + clicks, 1.0)
     low, high = -40 - 60 / min(a, 1), 40 + 60 / min(b, 1)
     for _ in range(6):
@@ -157,9 +159,9 @@ def test_gamma_is_that_of_ubm_and_predictions_use_the_posterior_mean() -> None:
     log = as_table(random_sessions(np.random.default_rng(4), 100))
     bbm, ubm = BBM().fit(log), UBM().fit(log)
     assert np.array_equal(bbm.gamma_, ubm.gamma_)
-    means = posteriors(bbm._cells, np.arange(len(bbm.theta_)), bbm.prior_, 3.0, bbm.gamma_.ravel())[
-        :, 0
-    ]
+    means = posterior_quantiles(
+        bbm._cells, np.arange(len(bbm.theta_)), bbm.prior_, 3.0, bbm.gamma_.ravel()
+    )[:, 0]
     assert np.array_equal(bbm.theta_, means)
     counts = bbm._pairs.counts
     query, ad = (
@@ -175,9 +177,11 @@ def test_gamma_is_that_of_ubm_and_predictions_use_the_posterior_mean() -> None:
 def test_intervals_cover_what_simulated_sessions_were_made_with(
     many: int, tolerance: float
 ) -> None:
-    """Of 300 pairs, 90 % intervals hold the true θ of 84 to 96 % (γ_1 = 1 settles the scale), with 90 or with 600 impressions each.
+    """Of 300 pairs, 90 % intervals hold the true θ of 84 to 96 % (γ_1 = 1 settles the scale), with
+    90 or with 600 impressions each.
 
-    γ of a rare state is learnt from the θ of highest density, so with few impressions a pair it is a little high: 0.15, and 0.05 with more.
+    γ of a rare state is learnt from the θ of highest density, so with few impressions a pair it is
+    a little high: 0.15, and 0.05 with more.
     """
     rng = np.random.default_rng(0)
     pages = {

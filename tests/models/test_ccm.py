@@ -34,9 +34,10 @@ def clicks_of(world: Bits) -> Clicks:
 
 
 def test_expectations_are_worked_out_by_hand() -> None:
-    # two ads, θ = (.5, .4), α = (.8, .7, .3). Clicked 1: the tail has .3 + .7 · .6 = .72 if irrelevant, .7 + .3 · .6 = .88 if relevant: .8 in all.
-    # So relevant with .5 · .88 / .8 = .55, and going on with .45 · .42 / .72 + .55 · .18 / .88 = .2625 + .1125.
-    # No click: B_2 = .6, a look at 2 with .48 / (.2 + .48).
+    # two ads, θ = (.5, .4), α = (.8, .7, .3). Clicked 1: the tail has .3 + .7 · .6 = .72 if
+    # irrelevant, .7 + .3 · .6 = .88 if relevant: .8 in all. So relevant with .5 · .88 / .8 = .55,
+    # and going on with .45 · .42 / .72 + .55 · .18 / .88 = .2625 + .1125. No click: B_2 = .6, a
+    # look at 2 with .48 / (.2 + .48).
     sessions = as_grouped({"query": ["q"] * 2, "ads": [["a", "b"]] * 2, "clicks": [[1], []]})
     block = as_cascade_block(sessions.whole)
     found = e_step(CCMParameters(np.array([0.5, 0.4]), ALPHA), block)
@@ -125,7 +126,8 @@ def test_a_fit_is_where_one_more_step_changes_nothing() -> None:
 
 
 def test_parameters_are_recovered_from_its_own_samples() -> None:
-    # Tolerance: 0.02 for θ, 0.05 for α1 and 0.1 for α2 and α3, which are told apart only by how stopping goes with attractiveness.
+    # Tolerance: 0.02 for θ, 0.05 for α1 and 0.1 for α2 and α3, which are told apart only by how
+    # stopping goes with attractiveness.
     pages = random_pages(60_000, 10, 5, seed=1)
     theta = spread(10, 0.05, 0.8)
     log = drawn(with_values(CCM(), pages, theta_=theta, alpha_=ALPHA), pages, 2)

@@ -18,7 +18,8 @@ from tests.support.cascades import (
     with_values,
 )
 
-# a is looked at in all 5 sessions, b in the four where a was not clicked before it; the second click of [1, 2] is not of this model
+# a is looked at in all 5 sessions, b in the four where a was not clicked before it; the second
+# click of [1, 2] is not of this model
 LOG = {
     "query": ["q"] * 5,
     "ads": [["a", "b"]] * 4 + [["b", "a"]],

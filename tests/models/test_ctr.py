@@ -9,8 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from reclick.engines import count
-from reclick.engines import as_grouped
+from reclick.engines import as_grouped, count
 from reclick.errors import CannotAnswerError, SettingError
 from reclick.models import DCTR, GCTR, RCTR, ClickModel, load
 from tests.support.enumeration import Session, as_table, random_sessions
@@ -20,7 +19,9 @@ LOG = [
     Session("pizza", ("a", "b"), (2, 1)),
     Session("pizza", ("b", "a", "c"), ()),
     Session("sushi", ("d",), (1,)),
-]  # 9 impressions, 4 clicks; of rank 1 4 and 3, of rank 2 3 and 1, of rank 3 2 and 0; of (pizza, a) 3 and 2, (pizza, b) 3 and 1, (pizza, c) 2 and 0
+]
+# 9 impressions, 4 clicks; of rank 1 4 and 3, of rank 2 3 and 1, of rank 3 2 and 0;
+# of (pizza, a) 3 and 2, (pizza, b) 3 and 1, (pizza, c) 2 and 0.
 MODELS: list[type[ClickModel]] = [GCTR, RCTR, DCTR]
 PAGE = {"query": ["pizza"], "ads": [["c", "a", "b", "unseen"]]}
 

@@ -34,8 +34,9 @@ def clicks_of(world: Bits) -> Clicks:
 
 
 def test_expected_looks_and_satisfied_clicks_are_worked_out_by_hand() -> None:
-    # two ads, θ = (.5, .4), ρ = (.2, .3), λ = .9. Clicked 1: S = .2 + .8 (.1 + .9 · .6) = .712, a look at 2 with .8 · .9 · .6 / S = .432 / .712.
-    # No click: B_2 = .6, B_1 = .5 (.1 + .54) = .32, a look at 2 with .54 / .64.
+    # two ads, θ = (.5, .4), ρ = (.2, .3), λ = .9. Clicked 1: S = .2 + .8 (.1 + .9 · .6) = .712, a
+    # look at 2 with .8 · .9 · .6 / S = .432 / .712. No click: B_2 = .6, B_1 = .5 (.1 + .54) = .32,
+    # a look at 2 with .54 / .64.
     sessions = as_grouped(
         {"query": ["q"] * 3, "ads": [["a", "b"]] * 3, "clicks": [[1], [], [2, 1]]}
     )
@@ -238,7 +239,8 @@ def test_promises_are_kept(continuation: str | float, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "wrong",
     [
-        {"continuation": 0}, {"continuation": 1.1}, {"continuation": "auto"}, {"continuation": True}, {"folds": 1}, {"folds": 2.5}, {"seed": -1},
+        {"continuation": 0}, {"continuation": 1.1}, {"continuation": "auto"}, {"continuation": True},
+        {"folds": 1}, {"folds": 2.5}, {"seed": -1},
         {"seed": 0.5}, {"seed": None}, {"max_iterations": 10.0}, {"max_iterations": True},
     ],
 )  # fmt: skip

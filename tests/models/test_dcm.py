@@ -18,7 +18,8 @@ from tests.support.cascades import (
     with_values,
 )
 
-# looks: a 1 + 1 + 1 + 1, b 0 + 1 + 1 + 1, c 0 + 0 + 1 + 1 (session 3 has its lowest click at 3, session 4 none)
+# looks: a 1 + 1 + 1 + 1, b 0 + 1 + 1 + 1, c 0 + 0 + 1 + 1 (session 3 has its lowest click at 3,
+# session 4 none)
 LOG = {"query": ["q"] * 4, "ads": [["a", "b", "c"]] * 4, "clicks": [[1], [1, 2], [3, 1], []]}
 
 
@@ -59,7 +60,8 @@ def test_positions_below_any_seen_go_on_with_the_prior_mean() -> None:
 
 
 def test_parameters_are_recovered_where_whoever_goes_on_clicks_again() -> None:
-    # An ad at the bottom that everybody clicks who looks at it makes the last click the end, as the one-pass estimate supposes. Tolerance 0.02.
+    # An ad at the bottom that everybody clicks who looks at it makes the last click the end, as the
+    # one-pass estimate supposes. Tolerance 0.02.
     pages = random_pages(30_000, 6, 3, seed=1, bottom="sure")
     theta, going = np.append(spread(6, 0.1, 0.7), 1.0), np.array([0.8, 0.6, 0.4, 0.0])
     model = DCM().fit(drawn(with_values(DCM(), pages, theta_=theta, continuation_=going), pages, 2))

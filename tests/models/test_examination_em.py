@@ -1,4 +1,5 @@
-"""Sufficient cells against counting in plain Python, EM over them against its formulas, and what the models on cells have in common."""
+"""Sufficient cells against counting in plain Python, EM over them against its formulas, and what
+the models on cells have in common."""
 
 from __future__ import annotations
 

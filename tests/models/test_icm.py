@@ -20,7 +20,9 @@ LOG = [
     Session("shoes", ("a", "b"), (1,)),
     Session("shoes", ("b", "a"), (2, 1)),
     Session("hats", ("c", "a"), ()),
-]  # red 5 impressions 3 clicks, shoes 3 and 2, boots 2 and 1, blue 1 and 0; of the query shoes alone: red 4 and 3, shoes 2 and 2, boots 2 and 1
+]
+# red 5 impressions 3 clicks, shoes 3 and 2, boots 2 and 1, blue 1 and 0;
+# of the query shoes alone: red 4 and 3, shoes 2 and 2, boots 2 and 1.
 
 
 def fitted(**settings: float) -> ICM:
@@ -80,9 +82,7 @@ def test_the_prior_adds_impressions_at_the_overall_rate_to_every_word() -> None:
     )
 
 
-def test_without_a_strength_rates_are_those_of_the_paper_and_with_ever_more_all_come_to_the_overall_one() -> (
-    None
-):
+def test_with_growing_strength_rates_go_from_the_papers_to_the_overall_one() -> None:
     pages = {"query": ["q"], "ads": [["a", "b", "e", "unseen"]]}
     thetas = np.array([seldom(strength).click_prob(pages)[0] for strength in (0, 1, 2, 50, 1e300)])
     np.testing.assert_allclose(thetas[0], [1 / 3, 1 / 5 / 3, 1 / 5, 1 / 5], rtol=1e-12)
@@ -129,15 +129,14 @@ def test_a_weight_of_two_equals_the_row_twice_and_grouped_sessions_will_do() -> 
         [Session(s.query, s.ads, s.clicks) for s in sessions for _ in range(int(s.weight))]
     )
     models = [
-        ICM().fit(log)
-        for log in (as_table(sessions, weights=True), repeated, as_grouped(repeated))
+        ICM().fit(log) for log in (as_table(sessions, weights=True), repeated, as_grouped(repeated))
     ]
     for model in models[1:]:
         np.testing.assert_array_equal(model.theta_, models[0].theta_)
 
 
 def test_attractiveness_is_recovered_from_own_samples() -> None:
-    """20,000 pages of three ads with a word each: within 0.02, more than five standard deviations."""
+    """20,000 pages of three ads with a word each: within 0.02, over five standard deviations."""
     model = ICM().fit(
         as_table([Session("q", ("a", "b", "c"), clicks) for clicks in ((1,), (1, 2), (), (1, 3))])
     )
@@ -180,7 +179,9 @@ def test_what_was_always_or_never_clicked_stays_possible() -> None:
     assert np.isfinite(none.log_prob(as_table([Session("q", ("a",), (1,))]))).all()
 
 
-@pytest.mark.parametrize("settings", [{"floor": 0}, {"min_query_sessions": -1}, {"word_strength": -1}])
+@pytest.mark.parametrize(
+    "settings", [{"floor": 0}, {"min_query_sessions": -1}, {"word_strength": -1}]
+)
 def test_settings_that_make_no_sense_are_refused(settings: dict[str, float]) -> None:
     with pytest.raises(SettingError, match=next(iter(settings))):
         ICM(**settings)

@@ -1,4 +1,5 @@
-"""MultiClick against a brute force in plain Python, on random small logs, and the promises of its interface."""
+"""MultiClick against a brute force in plain Python, on random small logs, and the promises of its
+interface."""
 
 from __future__ import annotations
 
@@ -115,9 +116,7 @@ CASES |= {
         floor=1e-4,
     ),
     "no satisfaction prior": partial(Case, 52, "normalised", "query", satisfaction_strength=0.0),
-    "no prior at all": partial(
-        Case, 53, "paper", "query", strength=0.0, satisfaction_strength=0.0
-    ),
+    "no prior at all": partial(Case, 53, "paper", "query", strength=0.0, satisfaction_strength=0.0),
     "no prior at all, global": partial(
         Case, 56, "normalised", "global", history=True, strength=0.0, satisfaction_strength=0.0
     ),
@@ -284,7 +283,9 @@ def same(one: npt.NDArray[np.float64], two: npt.NDArray[np.float64]) -> bool:
 
 def fitted(seed: int = 0, **settings: Any) -> MultiClick:
     sessions = random_sessions(np.random.default_rng(seed), 80)
-    return MultiClick(**({"min_query_sessions": 20} | settings)).fit(as_table(sessions), ads=ads_table(TEXTS))
+    return MultiClick(**({"min_query_sessions": 20} | settings)).fit(
+        as_table(sessions), ads=ads_table(TEXTS)
+    )
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
@@ -362,7 +363,11 @@ def test_saving_and_loading_changes_no_bit_of_an_answer(
     rng = np.random.default_rng(3)
     train, before = random_sessions(rng, 90), random_sessions(rng, 50, longest=5)
     model = MultiClick(
-        pooling=pooling, min_query_sessions=20, strength=1 / 3, satisfaction_strength=0.7, word_strength=0.3
+        pooling=pooling,
+        min_query_sessions=20,
+        strength=1 / 3,
+        satisfaction_strength=0.7,
+        word_strength=0.3,
     )
     model.fit(
         as_table(train),
@@ -408,7 +413,9 @@ def test_updating_with_a_day_equals_fitting_on_both_days(tmp_path: Path, pooling
         random_sessions(rng, 50, queries="rst", ads="cdef", longest=5),
     )
     for texts in (None, ads_table(TEXTS)):
-        both = MultiClick(pooling=pooling, min_query_sessions=20).fit(as_table(one + two), ads=texts)
+        both = MultiClick(pooling=pooling, min_query_sessions=20).fit(
+            as_table(one + two), ads=texts
+        )
         updated = (
             MultiClick(pooling=pooling, min_query_sessions=20)
             .fit(as_table(one), ads=texts)
@@ -466,7 +473,9 @@ def test_forgetting_a_day_equals_never_having_counted_it(history: bool) -> None:
         .fit(as_table(one + two), history=before)
         .update(as_table(three), forget=as_table(one))
     )
-    assert_same_model(slid, MultiClick(min_query_sessions=20).fit(as_table(two + three), history=before))
+    assert_same_model(
+        slid, MultiClick(min_query_sessions=20).fit(as_table(two + three), history=before)
+    )
 
 
 def test_forgetting_what_was_never_counted_is_refused_and_changes_nothing() -> None:
@@ -499,10 +508,15 @@ def test_fitting_on_counts_equals_fitting_on_the_log(tmp_path: Path) -> None:
     count(log).save(tmp_path / "counts")
     plain = MultiClick(min_query_sessions=20).fit(log, history=before, ads=ads_table(TEXTS))
     assert_same_model(
-        MultiClick(min_query_sessions=20).fit(count(log), history=count(before), ads=ads_table(TEXTS)), plain
+        MultiClick(min_query_sessions=20).fit(
+            count(log), history=count(before), ads=ads_table(TEXTS)
+        ),
+        plain,
     )
     assert_same_model(
-        MultiClick(min_query_sessions=20).fit(tmp_path / "counts", history=before, ads=ads_table(TEXTS)),
+        MultiClick(min_query_sessions=20).fit(
+            tmp_path / "counts", history=before, ads=ads_table(TEXTS)
+        ),
         plain,
     )
 
@@ -520,7 +534,8 @@ def test_history_decides_the_prior_and_stays_when_the_model_is_updated() -> None
 
 
 def test_an_ad_without_text_is_not_taken_for_the_word_its_id_spells() -> None:
-    # The ad "sale" has no text; ads with the word "sale" in their text are clicked every time, and it never is.
+    # The ad "sale" has no text; ads with the word "sale" in their text are clicked every time, and
+    # it never is.
     sessions = [Session("q", ("d", "sale"), (1,))] * 10
     model = MultiClick().fit(as_table(sessions), ads=ads_table({"d": "sale"}))
     assert model.relevance({"query": ["q"], "ad": ["d"]})["attractiveness"][0].as_py() == 1.0
@@ -554,7 +569,11 @@ def test_words_may_have_a_prior_which_is_that_of_icm() -> None:
             .fit(both, ads=texts)
             .relevance(pairs, text=ads_table(NEW_TEXTS))
         )
-        updated = MultiClick(word_strength=strength, min_query_sessions=20).fit(one, ads=texts).update(two)
+        updated = (
+            MultiClick(word_strength=strength, min_query_sessions=20)
+            .fit(one, ads=texts)
+            .update(two)
+        )
         for name in ("attractiveness", "attractiveness_low", "attractiveness_high"):
             np.testing.assert_array_equal(
                 updated.relevance(pairs, text=ads_table(NEW_TEXTS))[name], theirs[name]
@@ -575,7 +594,8 @@ def test_words_may_have_a_prior_which_is_that_of_icm() -> None:
 @pytest.mark.parametrize("pooling", POOLINGS)
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_events_never_seen_in_training_stay_possible(variant: str, pooling: str) -> None:
-    # Trained on single clicks at the top only: no second click, no other position, no session without a click.
+    # Trained on single clicks at the top only: no second click, no other position, no session
+    # without a click.
     model = MultiClick(variant=variant, pooling=pooling).fit(
         as_table([Session("q", ("a", "b", "c"), (1,))] * 50)
     )
@@ -649,7 +669,8 @@ def test_settings_are_given_back_cloned_and_changed() -> None:
     )
     settings = model.get_params()
     assert settings == {
-        "variant": "normalised", "pooling": "global", "strength": 3.0, "satisfaction_strength": 0.0, "min_query_sessions": 7, "word_strength": 2.0,
+        "variant": "normalised", "pooling": "global", "strength": 3.0, "satisfaction_strength": 0.0,
+        "min_query_sessions": 7, "word_strength": 2.0,
         "floor": 1e-4,
     }  # fmt: skip
     model.fit(as_table(random_sessions(np.random.default_rng(0), 20)))
@@ -675,7 +696,8 @@ def test_settings_changed_after_a_fit_take_effect_at_the_next_one() -> None:
 
 def test_a_model_shows_its_settings_and_what_it_learnt() -> None:
     assert repr(MultiClick(strength=3)) == (
-        "MultiClick(variant='paper', pooling='query', strength=3, satisfaction_strength=10.0, min_query_sessions=50, word_strength=0.0, floor=1e-06)"
+        "MultiClick(variant='paper', pooling='query', strength=3, satisfaction_strength=10.0, "
+        "min_query_sessions=50, word_strength=0.0, floor=1e-06)"
     )
     shown = repr(fitted())
     assert "fitted on Counts(80 sessions, 3 queries, 6 ads" in shown
@@ -710,7 +732,8 @@ def test_settings_that_make_no_sense_are_refused(settings: dict[str, Any], messa
 
 def test_an_unknown_setting_lists_the_known_ones() -> None:
     with pytest.raises(
-        SettingError, match=r"'strenght' is not a setting of MultiClick\. Settings: variant, pooling, strength"
+        SettingError,
+        match=r"'strenght' is not a setting of MultiClick\. Settings: variant, pooling, strength",
     ):
         MultiClick().set_params(strenght=3)
 

@@ -1,4 +1,5 @@
-"""PBM: a hand-worked example, its posterior, and recovery of what simulated data were made with. Brute force is in tests/conformance."""
+"""PBM: a hand-worked example, its posterior, and recovery of what simulated data were made with.
+Brute force is in tests/conformance."""
 
 from __future__ import annotations
 
@@ -11,7 +12,8 @@ from tests.support.enumeration import Session, as_table
 
 
 def test_two_ads_that_change_places_by_hand() -> None:
-    # θ_a = 0.8, θ_b = 0.4 and γ_2 / γ_1 = 0.5 fit these rates exactly: a on top 8 of 10, b below it 2 of 10, b on top 4 of 10, a below it 4 of 10.
+    # θ_a = 0.8, θ_b = 0.4 and γ_2 / γ_1 = 0.5 fit these rates exactly: a on top 8 of 10, b below it
+    # 2 of 10, b on top 4 of 10, a below it 4 of 10.
     above = [(1, 2)] * 2 + [(1,)] * 6 + [()] * 2
     below = [(1, 2)] * 4 + [()] * 6
     log = [Session("q", ("a", "b"), clicks) for clicks in above] + [
@@ -59,7 +61,8 @@ def test_intervals_hold_their_share_of_the_posterior_by_numerical_integration() 
 
 
 def test_the_parameters_of_simulated_sessions_are_recovered() -> None:
-    """Products θγ, which is what can be learnt, within 0.02 on average, and γ as a share of its first within 0.05, from 30,000 sessions."""
+    """Products θγ, which is what can be learnt, within 0.02 on average, and γ as a share of its
+    first within 0.05, from 30,000 sessions."""
     rng = np.random.default_rng(0)
     pages = {
         "query": [f"q{i % 10}" for i in range(30_000)],

@@ -1,10 +1,13 @@
-"""Draw sessions from known parameters, fit, and compare what counting can recover; and how often intervals hold the truth.
+"""Draw sessions from known parameters, fit, and compare what counting can recover; and how often
+intervals hold the truth.
 
-Counting credits every stop to satisfaction and to fatigue at once, so it does not in general recover η and ρ. What it converges to is
-known: η̂_k → P(end | k clicks), γ̂_lj → P(j | a click follows one at l), ρ̂ → P(a click is the last). Where users are never satisfied, find
-all ads equally attractive and click at most twice, these are η and γ themselves (with two clicks at most, a click at l is followed by any
-position but l: nothing else is taken). Otherwise the limits are worked out here by enumeration. Tolerances: four standard errors of each
-share, as some twenty are compared at once: right code fails one seed in a thousand, and seeds are fixed.
+Counting credits every stop to satisfaction and to fatigue at once, so it does not in general
+recover η and ρ. What it converges to is known: η̂_k → P(end | k clicks), γ̂_lj → P(j | a click
+follows one at l), ρ̂ → P(a click is the last). Where users are never satisfied, find all ads
+equally attractive and click at most twice, these are η and γ themselves (with two clicks at most, a
+click at l is followed by any position but l: nothing else is taken). Otherwise the limits are
+worked out here by enumeration. Tolerances: four standard errors of each share, as some twenty are
+compared at once: right code fails one seed in a thousand, and seeds are fixed.
 """
 
 from __future__ import annotations
@@ -61,7 +64,8 @@ def drawn(
 def limits(
     variant: str, theta: Float64, rho: Float64, eta: Float64
 ) -> tuple[Float64, Float64, Float64, float]:
-    """P(exactly k clicks), P(more than k), expected transitions a session, and P(a click is the last), by enumeration."""
+    """P(exactly k clicks), P(more than k), expected transitions a session, and P(a click is the
+    last), by enumeration."""
     exactly, moves, clicks = np.zeros(5), np.zeros((5, 4)), 0.0
     for sequence in all_sequences(4):
         chance = PlainChoice(variant, theta, rho, eta, GAMMA).probability(sequence)
@@ -96,7 +100,7 @@ def test_where_counting_is_consistent_fatigue_and_transitions_are_recovered() ->
 
 
 @pytest.mark.parametrize("variant", ["paper", "examination", "normalised"])
-def test_counting_converges_to_the_expectation_of_its_counts(variant: str) -> None:
+def test_counting_converges_to_the_expectation_of_its_counts(variant: Variant) -> None:
     size = 60_000
     theta, rho, eta = (
         np.array([0.8, 0.5, 0.6, 0.9]),
@@ -116,13 +120,15 @@ def test_counting_converges_to_the_expectation_of_its_counts(variant: str) -> No
     left = moves.sum(axis=1, keepdims=True)
     assert_within_four_errors(model.gamma_, moves / left, size * left * np.ones((1, 4)))
     assert model.satisfaction_ == pytest.approx(last, abs=3 * np.sqrt(0.25 / size))
-    # satisfaction of an ad converges to the share of its clicks after which the session ends, above its true value
+    # satisfaction of an ad converges to the share of its clicks after which the session ends, above
+    # its true value
     by_ad = model.relevance()
     assert (np.array(by_ad["satisfaction"]) > rho).all()
 
 
 def test_a_constant_satisfaction_and_fatigue_are_known_only_together() -> None:
-    # Stopping after the first click has probability r + (1 − r) η_1: two users with different r and η_1 leave the same counts.
+    # Stopping after the first click has probability r + (1 − r) η_1: two users with different r and
+    # η_1 leave the same counts.
     size, theta = 60_000, np.full(4, 0.5)
     patient = drawn(
         "normalised", theta, np.full(4, 0.5), np.array([0.2, 0.2, 1.0, 1.0, 1.0]), size, 3
@@ -140,7 +146,8 @@ def test_a_constant_satisfaction_and_fatigue_are_known_only_together() -> None:
 
 
 def test_attractive_ads_of_a_simulated_market_are_found() -> None:
-    # Words are shared by ads and positions are not corrected for, so the level is not recovered; the order within a query is, mostly.
+    # Words are shared by ads and positions are not corrected for, so the level is not recovered;
+    # the order within a query is, mostly.
     market = simulate(60_000, weeks=1, queries=15, page=(4, 4), seed=5)
     model = MultiClick().fit(market.weeks[0], ads=market.ads)
     truth = market.truth.pairs
@@ -196,7 +203,8 @@ def test_intervals_of_attractiveness_hold_the_click_rate_as_often_as_they_say(le
 
 @pytest.mark.parametrize("strength", [2.0, 10.0])
 def test_intervals_of_satisfaction_hold_the_truth_as_often_as_they_say(strength: float) -> None:
-    # ρ of each ad from the prior itself: mean 1/2, as in a history where every clicked session has two clicks.
+    # ρ of each ad from the prior itself: mean 1/2, as in a history where every clicked session has
+    # two clicks.
     rng = np.random.default_rng(7)
     size = 3_000
     rho, clicks = rng.beta(strength / 2, strength / 2, size), rng.integers(1, 60, size)
@@ -220,7 +228,8 @@ def test_intervals_of_satisfaction_hold_the_truth_as_often_as_they_say(strength:
 
 
 def test_intervals_of_ads_of_many_words_hold_what_their_words_average_to() -> None:
-    # The truth here is what the formula estimates: the mean over the ad's words of the click rate of the impressions that show the word.
+    # The truth here is what the formula estimates: the mean over the ad's words of the click rate
+    # of the impressions that show the word.
     rng = np.random.default_rng(8)
     ads, words, length = 1_500, 300, 5
     text = np.array([rng.choice(words, length, replace=False) for _ in range(ads)])

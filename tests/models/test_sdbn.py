@@ -43,8 +43,9 @@ def test_priors_add_pseudo_observations() -> None:
 
 
 def test_parameters_are_recovered_where_whoever_goes_on_clicks_again() -> None:
-    # An ad at the bottom that everybody clicks who looks at it makes the last click above it a satisfied one, as counting supposes.
-    # Tolerance: 0.02 for θ, 0.05 for ρ, of which there are fewer observations.
+    # An ad at the bottom that everybody clicks who looks at it makes the last click above it a
+    # satisfied one, as counting supposes. Tolerance: 0.02 for θ, 0.05 for ρ, of which there are
+    # fewer observations.
     pages = random_pages(40_000, 6, 3, seed=1, bottom="sure")
     theta, rho = np.append(spread(6, 0.1, 0.7), 1.0), np.append(spread(6, 0.8, 0.2), 1.0)
     model = SDBN().fit(drawn(with_values(SDBN(), pages, theta_=theta, rho_=rho), pages, 2))

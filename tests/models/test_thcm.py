@@ -40,7 +40,8 @@ def made(theta: tuple[float, ...], forward: float, back: float) -> tuple[THCM, t
 
 
 def test_a_worked_example_of_two_ads() -> None:
-    """From the top: looks at 1 and 2 without a click are ½ and ⅗ of all; 1 → 2 with ½, 2 → 1 with ¼, so the walk goes round with ½ ⅗ ½ ¼ = 3/80."""
+    """From the top: looks at 1 and 2 without a click are ½ and ⅗ of all; 1 → 2 with ½, 2 → 1 with
+    ¼, so the walk goes round with ½ ⅗ ½ ¼ = 3/80."""
     model, ads = made((0.5, 0.4), 0.5, 0.25)
     look1 = 1 / (1 - 3 / 80)  # expected looks at 1 with no click yet
     look2 = look1 * 0.5 * 0.5
@@ -118,7 +119,8 @@ def test_a_page_of_forty_ads_has_click_probabilities_that_samples_confirm() -> N
 def hidden_walks(
     theta: tuple[float, ...], forward: float, back: float, clicks: Clicks
 ) -> tuple[float, Float64, Float64]:
-    """P(clicks), and the expected looks without a click at free positions [position] and steps by kind [3], walks followed look after look."""
+    """P(clicks), and the expected looks without a click at free positions [position] and steps by
+    kind [3], walks followed look after look."""
     size = len(theta)
     nothing = np.zeros(1 + size + 3)  # mass, and mass times looks and steps so far
     going: dict[tuple[int, Clicks], Float64] = {(1, ()): np.eye(1 + size + 3)[0]}
@@ -183,7 +185,8 @@ def test_the_objective_never_falls_and_convergence_is_told_truly(
 
 
 def test_the_end_is_a_stationary_point_of_the_objective() -> None:
-    """Moving any parameter by 1e-3 either way loses: the last objective is the likelihood of log_prob and the priors."""
+    """Moving any parameter by 1e-3 either way loses: the last objective is the likelihood of
+    log_prob and the priors."""
     sessions = random_sessions(np.random.default_rng(5), 60, queries="q", ads="abc")
     log = as_table(sessions)
     model = THCM(

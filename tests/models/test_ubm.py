@@ -1,4 +1,5 @@
-"""UBM: hand-worked cells, and recovery of what simulated data were made with. Brute force is in tests/conformance."""
+"""UBM: hand-worked cells, and recovery of what simulated data were made with. Brute force is in
+tests/conformance."""
 
 from __future__ import annotations
 
@@ -17,7 +18,8 @@ EXACT = {
 
 
 def test_the_cell_that_is_trained_is_the_cell_that_is_read() -> None:
-    # Position 2 after a click at 1: clicked 3 of 6; without: 1 of 4. Maximum likelihood gives each cell its own rate; reading another would show.
+    # Position 2 after a click at 1: clicked 3 of 6; without: 1 of 4. Maximum likelihood gives each
+    # cell its own rate; reading another would show.
     rows = [(1, 2)] * 3 + [(1,)] * 3 + [(2,)] + [()] * 3
     log = as_table([Session("q", ("a", "b"), clicks) for clicks in rows])
     model = UBM(**EXACT).fit(log)  # type: ignore[arg-type]
@@ -39,7 +41,8 @@ def test_what_follows_a_click_depends_on_which_click_it_was() -> None:
 
 
 def test_the_parameters_of_simulated_sessions_are_recovered() -> None:
-    """Products θγ, which is what can be learnt, within 0.02 on average, and γ as a share of its first within 0.06, from 60,000 sessions."""
+    """Products θγ, which is what can be learnt, within 0.02 on average, and γ as a share of its
+    first within 0.06, from 60,000 sessions."""
     rng = np.random.default_rng(0)
     queries, ads = [f"q{i}" for i in range(10)], list("abcdef")
     pages = {"query": [], "ads": [], "clicks": []}  # type: dict[str, list[object]]

@@ -1,4 +1,4 @@
-"""The market: queries, ads, what makes them attractive and good, who stands where, and what editors say."""
+"""The market: queries, ads, their appeal and quality, who is shown where, and labels."""
 
 from __future__ import annotations
 
@@ -12,11 +12,16 @@ import pytest
 from scipy.stats import norm
 
 from reclick.simulation import Simulation, simulate
-from reclick.simulation.appeal import BEST, MEAN
-from reclick.simulation.market import BASE, BY_NAME, MATCH
-from reclick.simulation.phrases import TOPIC_NAMES, brands, of_kind
+from reclick.simulation.ads import BEST_WEIGHT, MEAN_WEIGHT
+from reclick.simulation.market import BASE_APPEAL, MATCH_APPEAL, NAMED_APPEAL
 from reclick.simulation.users import MOOD
-from reclick.simulation.vocabulary import KINDS, TOPICS
+from reclick.simulation.vocabulary import (
+    TOPIC_NAMES,
+    TOPICS,
+    TRADES,
+    brand_names,
+    trade_phrases,
+)
 from reclick.text.tokens import tokens
 
 Floats = npt.NDArray[np.float64]
@@ -70,14 +75,14 @@ def means_and_bests(market: Simulation) -> tuple[dict[str, float], dict[str, flo
 def test_attractiveness_comes_from_words_brand_and_match(market: Simulation) -> None:
     mean, best = means_and_bests(market)
     pull, brand = lookup(market.truth.brands, "brand", "pull"), brand_of(market)
-    look = {ad: MEAN * mean[ad] + BEST * best[ad] + pull[brand[ad]] for ad in mean}
+    look = {ad: MEAN_WEIGHT * mean[ad] + BEST_WEIGHT * best[ad] + pull[brand[ad]] for ad in mean}
     middle = np.mean(list(look.values()))
     asked_for = lookup(market.truth.queries, "query", "brand")
     pairs = theta(market)
     appeal = norm.ppf(list(pairs.values())) * np.hypot(1, MOOD)
-    extra = appeal - BASE - np.array([look[ad] for _, ad in pairs]) + middle
+    extra = appeal - BASE_APPEAL - np.array([look[ad] for _, ad in pairs]) + middle
     named = np.array([brand[ad] == asked_for[query] for query, ad in pairs])
-    matched = (extra - BY_NAME * named) / MATCH
+    matched = (extra - NAMED_APPEAL * named) / MATCH_APPEAL
     assert np.abs(matched - matched.round()).max() < 1e-6
     assert set(matched.round()) == {0, 1}
     assert named.sum() > 100
@@ -85,7 +90,7 @@ def test_attractiveness_comes_from_words_brand_and_match(market: Simulation) -> 
 
 def test_ads_that_match_name_a_part_of_the_query(market: Simulation) -> None:
     parts = {
-        name: [*of_kind("modifiers")[topic], *of_kind("details")[topic]]
+        name: [*trade_phrases("modifiers")[topic], *trade_phrases("details")[topic]]
         for topic, name in enumerate(TOPIC_NAMES)
     }
     topic, title = lookup(market.truth.queries, "query", "topic"), lookup(market.ads, "ad", "title")
@@ -217,7 +222,7 @@ def test_all_queries_and_brands_are_different() -> None:
     queries = simulate(1, weeks=1, queries=300_000).truth.queries["query"].to_pylist()
     assert len(set(queries)) == len(queries)
     assert not any("  " in query or query != query.strip() for query in queries)
-    assert len(set(brands())) == len(brands()) == 50 * 26
+    assert len(set(brand_names())) == len(brand_names()) == 50 * 26
 
 
 def test_editors_label_ten_thousand_pairs_by_their_landing_pages(market: Simulation) -> None:
@@ -242,7 +247,7 @@ def test_a_small_market_is_labelled_whole() -> None:
 def test_the_words_are_well_formed() -> None:
     assert len(TOPICS) >= 40
     for kind, nouns in TOPICS.values():
-        assert kind in KINDS
+        assert kind in TRADES
         assert len(set(nouns.split())) == len(nouns.split()) >= 2
-    for words in KINDS.values():
+    for words in TRADES.values():
         assert all(len(set(field.split())) == len(field.split()) >= 2 for field in words)

@@ -22,7 +22,7 @@ REVERSE = 0.30  # of the sessions with more than one click
 
 
 @pytest.fixture(scope="module", params=[0, 1, 2])
-def portrait(request: pytest.FixtureRequest) -> LogProfile:
+def profile(request: pytest.FixtureRequest) -> LogProfile:
     return describe(pa.concat_tables(simulate(333_334, seed=request.param).weeks))
 
 
@@ -31,30 +31,30 @@ def near(figure: float) -> object:
     return pytest.approx(figure, abs=max(0.02, 0.1 * figure))
 
 
-def test_clicks_by_volume_are_as_in_table_1(portrait: LogProfile) -> None:
-    assert portrait.sessions >= 1_000_000
-    assert {row.volume for row in portrait.by_volume} == set(TABLE_1)
-    for row in portrait.by_volume:
+def test_clicks_by_volume_are_as_in_table_1(profile: LogProfile) -> None:
+    assert profile.sessions >= 1_000_000
+    assert {row.volume for row in profile.by_volume} == set(TABLE_1)
+    for row in profile.by_volume:
         assert row.shares == tuple(map(near, TABLE_1[row.volume]))
 
 
-def test_sessions_with_several_clicks_are_within_one_point(portrait: LogProfile) -> None:
+def test_sessions_with_several_clicks_are_within_one_point(profile: LogProfile) -> None:
     # Two points are wide for shares of a few per cent: this is what the default settings do reach.
-    for row in portrait.by_volume:
+    for row in profile.by_volume:
         assert 1 - row.shares[0] == pytest.approx(1 - TABLE_1[row.volume][0], abs=0.01)
 
 
-def test_first_clicks_are_as_in_table_2(portrait: LogProfile) -> None:
-    assert portrait.first_clicks == tuple(map(near, TABLE_2))
+def test_first_clicks_are_as_in_table_2(profile: LogProfile) -> None:
+    assert profile.first_clicks == tuple(map(near, TABLE_2))
 
 
-def test_as_many_go_back_up_the_page(portrait: LogProfile) -> None:
-    assert portrait.reverse_share == near(REVERSE)
+def test_as_many_go_back_up_the_page(profile: LogProfile) -> None:
+    assert profile.reverse_share == near(REVERSE)
 
 
-def test_sessions_spread_over_volumes_much_as_in_the_paper(portrait: LogProfile) -> None:
-    assert tuple(row.relative for row in portrait.by_volume) == pytest.approx(RELATIVE, rel=0.5)
+def test_sessions_spread_over_volumes_much_as_in_the_paper(profile: LogProfile) -> None:
+    assert tuple(row.relative for row in profile.by_volume) == pytest.approx(RELATIVE, rel=0.5)
 
 
-def test_about_a_quarter_of_the_sessions_have_a_click(portrait: LogProfile) -> None:
-    assert 0.15 < portrait.clicked_share < 0.35
+def test_about_a_quarter_of_the_sessions_have_a_click(profile: LogProfile) -> None:
+    assert 0.15 < profile.clicked_share < 0.35

@@ -1,4 +1,4 @@
-"""What `simulate` promises whatever the market: the contract of the tables, the files, the seed, and what is refused."""
+"""`simulate`: the files it writes, what it refuses, and that a seed gives the same bytes."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def test_pages_are_as_long_as_asked(page: tuple[int, int], ads_per_query: int) -
 
 
 def test_a_large_week_is_drawn_in_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("reclick.simulation.weeks.BLOCK", 128)
+    monkeypatch.setattr("reclick.simulation.weeks.BLOCK_SESSIONS", 128)
     market = simulate(1_000, weeks=2, queries=20)
     assert [len(week) for week in market.weeks] == [1_000, 1_000]
     assert market.weeks[0]["clicks"].num_chunks == 8
@@ -161,7 +161,8 @@ def test_a_failed_save_leaves_what_was_there(
     monkeypatch.setattr(Path, "write_text", fail)
     with pytest.raises(
         StoreError,
-        match=r"cannot be written .*The disk is full: free some space or give another folder\. Every file there is whole",
+        match=r"cannot be written .*The disk is full: free some space or give another folder\. "
+        r"Every file there is whole",
     ):
         simulate(100, queries=5, seed=2).save(tmp_path)
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before

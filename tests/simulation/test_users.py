@@ -1,4 +1,4 @@
-"""The users: what each kind does, that bots come only when asked, and that the truth says what the log shows."""
+"""The users: what each type does, that bots are optional, and that the truth fits the log."""
 
 from __future__ import annotations
 
@@ -15,29 +15,30 @@ from reclick.simulation.users import (
     BOT,
     COMPARER,
     DEMAND,
-    KINDS,
     ONE_CLICK,
     SCANNER,
-    kind_shares,
-    satisfied,
-    visit,
+    USER_TYPES,
+    browse_page,
+    is_satisfied,
+    user_type_shares,
 )
 
 Clicks = tuple[int, ...]
 
 
-def visits(
-    kind: int, appeal: list[float], worth: list[float], count: int = 20_000
+def browse_pages(
+    user_type: int, appeal: list[float], quality: list[float], count: int = 20_000
 ) -> Counter[Clicks]:
-    """The click sequences of many users of a kind on one page."""
-    rng, seen, clicks = (
+    """The click sequences of many users of a type on one page."""
+    rng, liking, clicks = (
         np.random.default_rng(1),
         np.empty(len(appeal)),
         np.zeros(len(appeal), np.int32),
     )
-    looks, pages = np.array(appeal), np.array(worth)
+    appeals, pages = np.array(appeal), np.array(quality)
     return Counter(
-        tuple(clicks[: visit(kind, looks, pages, rng, seen, clicks)].tolist()) for _ in range(count)
+        tuple(clicks[: browse_page(user_type, appeals, pages, rng, liking, clicks)].tolist())
+        for _ in range(count)
     )
 
 
@@ -50,18 +51,18 @@ def share(found: Counter[Clicks], wanted: npt.NDArray[np.bool_] | list[bool]) ->
 
 
 def test_a_one_click_user_clicks_once_at_most() -> None:
-    found = visits(ONE_CLICK, [0.5] * 4, [-9.0] * 4)
+    found = browse_pages(ONE_CLICK, [0.5] * 4, [-9.0] * 4)
     assert set(found) == {(), (1,), (2,), (3,), (4,)}
-    assert found[(1,)] > found[(2,)] > found[(3,)]  # and looks at the top first
+    assert found[(1,)] > found[(2,)] > found[(3,)]  # and appeals at the top first
 
 
-@pytest.mark.parametrize("kind", [SCANNER, COMPARER])
-def test_users_who_are_satisfied_click_no_more(kind: int) -> None:
-    assert max(map(len, visits(kind, [1.0] * 4, [9.0] * 4))) == 1
+@pytest.mark.parametrize("user_type", [SCANNER, COMPARER])
+def test_users_who_are_satisfied_click_no_more(user_type: int) -> None:
+    assert max(map(len, browse_pages(user_type, [1.0] * 4, [9.0] * 4))) == 1
 
 
 def test_a_scanner_goes_one_way_and_clicks_several() -> None:
-    found = visits(SCANNER, [0.5] * 4, [-9.0] * 4)
+    found = browse_pages(SCANNER, [0.5] * 4, [-9.0] * 4)
     assert all(map(monotone, found))
     assert max(map(len, found)) == 4
     assert (
@@ -70,37 +71,38 @@ def test_a_scanner_goes_one_way_and_clicks_several() -> None:
 
 
 def test_a_comparer_clicks_the_best_first_and_may_return_to_a_higher_ad() -> None:
-    found = visits(COMPARER, [0.5, 1.5, 0.0, 0.0], [-9.0] * 4)
+    found = browse_pages(COMPARER, [0.5, 1.5, 0.0, 0.0], [-9.0] * 4)
     assert found[(2, 1)] > found[(1, 2)] > 0
     assert not all(map(monotone, found))
     all_seen = sum(count for clicks, count in found.items() if clicks)
     assert share(found, [clicks[:1] == (2,) for clicks in found]) * 20_000 > 0.4 * all_seen
 
 
-def test_a_comparer_leaves_when_the_others_look_much_worse() -> None:
-    found = visits(COMPARER, [12.0, 6.0, 6.0, 6.0], [-9.0] * 4)
+def test_a_comparer_leaves_when_the_others_are_much_worse() -> None:
+    found = browse_pages(COMPARER, [12.0, 6.0, 6.0, 6.0], [-9.0] * 4)
     assert share(found, [clicks == (1,) for clicks in found]) > 0.9
 
 
 def test_a_bot_clicks_whatever_is_there() -> None:
-    found = visits(BOT, [-9.0] * 3, [9.0] * 3)
+    found = browse_pages(BOT, [-9.0] * 3, [9.0] * 3)
     assert set(map(len, found)) == {1, 2, 3}
     assert found[(1, 2, 3)] / 20_000 == pytest.approx(1 / 2 + 1 / 2 / 3 / 6, abs=0.02)
     assert len(found) == 3 + 6 + 6
 
 
-@pytest.mark.parametrize("kind", [ONE_CLICK, SCANNER, COMPARER])
-def test_a_click_ends_the_need_as_often_as_satisfaction_says(kind: int) -> None:
-    rng, count = np.random.default_rng(kind), 20_000
-    for worth in (-1.0, 0.2, 1.0):
-        chance = norm.cdf(worth - DEMAND[kind])
-        ended = sum(satisfied(kind, worth, rng) for _ in range(count))
+@pytest.mark.parametrize("user_type", [ONE_CLICK, SCANNER, COMPARER])
+def test_a_click_ends_the_need_as_often_as_satisfaction_says(user_type: int) -> None:
+    rng, count = np.random.default_rng(user_type), 20_000
+    for quality in (-1.0, 0.2, 1.0):
+        chance = norm.cdf(quality - DEMAND[user_type])
+        ended = sum(is_satisfied(user_type, quality, rng) for _ in range(count))
         assert abs(ended - count * chance) < 4 * np.sqrt(count * chance * (1 - chance))
 
 
-def test_attractiveness_is_the_click_rate_of_a_first_look() -> None:
-    # On a page of one ad, those who look at ads at all look at it first: clicks are attention · attractiveness, within 4 standard errors.
-    market = simulate(300_000, weeks=1, queries=300, page=(1, 1), seed=2)
+def test_attractiveness_is_the_click_rate_of_the_ad_examined_first() -> None:
+    # On a page of one ad, those who examine ads at all examine it first: P(click) is attention ·
+    # attractiveness, within 4 standard errors.
+    market = simulate(150_000, weeks=1, queries=200, page=(1, 1), seed=2)
     attention = dict(
         zip(
             *(market.truth.queries[name].to_pylist() for name in ("query", "attention")),
@@ -130,19 +132,19 @@ def test_attractiveness_is_the_click_rate_of_a_first_look() -> None:
 
 
 def test_the_more_often_a_query_is_asked_the_more_users_click_once() -> None:
-    shares = kind_shares(np.array([1.0, 30.0, 300.0, 3_000.0, 1e6]))
+    shares = user_type_shares(np.array([1.0, 30.0, 300.0, 3_000.0, 1e6]))
     assert shares.sum(axis=1) == pytest.approx(np.ones(5))
     assert np.all(np.diff(shares[:, ONE_CLICK]) > 0)
     assert np.all(shares > 0)
 
 
-def test_sessions_have_the_kinds_that_the_truth_says() -> None:
+def test_sessions_have_the_user_types_of_the_truth() -> None:
     market = simulate(40_000, weeks=1, bots=0.2, seed=3)
     found = Counter(market.truth.sessions["kind"].to_pylist())
     expected = market.truth.users["shares"]
-    assert list(expected) == list(KINDS)
-    for kind in KINDS:
-        assert abs(found[kind] / 40_000 - expected[kind]) < 4 * np.sqrt(0.25 / 40_000)
+    assert list(expected) == list(USER_TYPES)
+    for user_type in USER_TYPES:
+        assert abs(found[user_type] / 40_000 - expected[user_type]) < 4 * np.sqrt(0.25 / 40_000)
 
 
 def test_bots_come_only_when_asked() -> None:

@@ -1,4 +1,7 @@
-"""The command line: thin, and the only place that prints. Heavy imports wait until a command runs, so that --help is quick."""
+"""The command line: thin, and the only place that prints.
+
+Heavy imports wait until a command runs, so that --help is quick.
+"""
 
 from __future__ import annotations
 
@@ -13,14 +16,24 @@ from typer.core import TyperGroup
 from reclick.cli.console import show_error
 from reclick.cli.evaluation_commands import demo, evaluate
 from reclick.cli.export_commands import export
-from reclick.cli.format_commands import convert, formats
-from reclick.cli.log_commands import check, count, describe, simulate, split
+from reclick.cli.log_commands import (
+    check,
+    convert,
+    count,
+    describe,
+    formats,
+    simulate,
+    split,
+)
 from reclick.cli.model_commands import fit, models, predict
 from reclick.errors import Argument, ReclickError
 
 
-class Commands(TyperGroup):
-    """Errors become one clear line, Ctrl-C a quiet end, and a reader that went away (`| head`) no error at all."""
+class ErrorHandlingGroup(TyperGroup):
+    """The commands: errors become one clear line, Ctrl-C a quiet end.
+
+    A reader that went away (`| head`) is no error at all.
+    """
 
     def invoke(self, ctx: Any) -> Any:
         """Run a command."""
@@ -62,13 +75,16 @@ def spell_option(options: dict[str, Any], argument: Argument) -> str:
         values = [f"{key}={'...' if each is ... else each}" for key, each in value.items()]
     else:
         values = list(map(str, value)) if isinstance(value, list | tuple) else [str(value)]
-    return " ".join(f"{name} {each}" for each in (values if option.multiple else [",".join(values)]))
+    return " ".join(
+        f"{name} {each}" for each in (values if option.multiple else [",".join(values)])
+    )
 
 
 app = typer.Typer(
-    cls=Commands,
-    help="Learn from click logs what attracts, what satisfies, and what is clicked next, in whatever order.\n\n"
-    "Start with:  reclick simulate --to logs   then   reclick fit logs/week2.parquet --ads logs/ads.parquet --to model",
+    cls=ErrorHandlingGroup,
+    help="Fit click models to logs: what attracts, what satisfies, what is clicked next.\n\n"
+    "Start with:  reclick simulate --to logs   then   "
+    "reclick fit logs/week2.parquet --ads logs/ads.parquet --to model",
     no_args_is_help=True,
     add_completion=False,
     rich_markup_mode="rich",
@@ -93,8 +109,8 @@ for command in (
     app.command()(command)
 
 
-def version(show: bool) -> None:
-    """Print the version and leave."""
+def print_version(show: bool) -> None:
+    """Print the version and exit."""
     if show:
         from reclick import __version__
 
@@ -103,9 +119,10 @@ def version(show: bool) -> None:
 
 
 @app.callback()
-def _options(
+def _accept_global_options(
     _: Annotated[
-        bool, typer.Option("--version", callback=version, is_eager=True, help="Show the version.")
+        bool,
+        typer.Option("--version", callback=print_version, is_eager=True, help="Show the version."),
     ] = False,
 ) -> None:
     pass

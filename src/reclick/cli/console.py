@@ -1,4 +1,4 @@
-"""What is seen on the terminal: progress bars and errors."""
+"""Output to the terminal: progress bars and errors."""
 
 from __future__ import annotations
 
@@ -41,13 +41,13 @@ def _announce_compilation() -> None:
 
 
 def console(*, stderr: bool = False) -> Any:
-    """Where rich writes."""
+    """A rich console."""
     from rich.console import Console
 
     return Console(stderr=stderr)
 
 
 def show_error(message: str) -> None:
-    """One clear message on standard error."""
+    """Print one clear message on standard error."""
     typer.secho("error: ", fg="red", bold=True, err=True, nl=False)
     typer.echo(message, err=True)

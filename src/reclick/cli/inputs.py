@@ -1,114 +1,143 @@
-"""What the options say becomes logs, counts, settings."""
+"""The options that several commands share, and what becomes of them: logs, counts, settings."""
 
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, cast
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, cast
+
+import typer
 
 from reclick.cli.console import console, progress_bars
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from reclick.data.counts import Counts
+    from reclick.data.grouped_sessions import GroupedSessions
     from reclick.logs import SessionLog
 
+Logs = Annotated[
+    list[str],
+    typer.Argument(
+        metavar="LOG",
+        help="Files, globs or folders: sessions as Parquet, CSV or JSON lines, or another format.",
+    ),
+]
+Ads = Annotated[
+    str | None,
+    typer.Option(help="A table with the text of the ads: ad, title, description, display_url."),
+]
+Columns = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--column",
+        metavar="OURS=THEIRS",
+        help="A column that has another name, e.g. query=search_term.",
+    ),
+]
+OnError = Annotated[
+    str,
+    typer.Option(
+        metavar="raise|drop", help="Bad rows: stop with an error, or drop and count them."
+    ),
+]
+MaxAds = Annotated[int, typer.Option(help="Pages with more ads are bad rows.")]
+FormatName = Annotated[
+    str | None,
+    typer.Option(
+        "--format",
+        metavar="NAME",
+        help="The format of the log, one of `reclick formats`. By default it is recognised.",
+    ),
+]
 
-class How(NamedTuple):
-    """How the options say that a log is to be read."""
 
-    column: list[str] | None = None
+class ReadOptions(NamedTuple):
+    """How the options ask for a log to be read."""
+
+    columns: list[str] | None = None
     on_error: str = "raise"
     max_ads: int = 100
     format: str | None = None
 
 
-class Read(NamedTuple):
-    """What was read of logs, and the text of ads that came with them."""
+class LoadedLog(NamedTuple):
+    """What a model learns from, and the text of ads that came with it."""
 
-    data: Any  # Counts or Sessions
+    data: Counts | GroupedSessions
     ads: pa.Table | None = None
 
 
 def open_log(
-    paths: list[str], how: How, ads: str | None = None, *, clicks_required: bool = True
+    paths: list[str],
+    options: ReadOptions,
+    ads: str | None = None,
+    *,
+    clicks_required: bool = True,
 ) -> SessionLog:
-    """Open a log as the options say; one of another format is turned into sessions first, and it is said which it was taken for."""
+    """Open a log; print which format it was recognised as."""
     from reclick.logs import read_sessions
 
-    choice = cast(Literal["raise", "drop"], how.on_error)  # read_sessions refuses any other word
-    columns = named_values("--column", how.column)
     with progress_bars() as progress:
         log = read_sessions(
             paths,
             ads=ads,
-            format=how.format,
-            columns=columns,
-            on_error=choice,
-            max_ads=how.max_ads,
+            format=options.format,
+            columns=parse_assignments("--column", options.columns),
+            on_error=on_error_choice(options.on_error),
+            max_ads=options.max_ads,
             clicks_required=clicks_required,
             progress=progress,
         )
-    tell_format(log, how.format)
+    report_format(log, options.format)
     return log
 
 
-def tell_format(log: SessionLog, asked: str | None) -> None:
-    """Say what a log was taken for, when nobody said what it is."""
-    if asked is None and log.provenance is not None and log.provenance.format not in {None, "sessions"}:
-        console(stderr=True).print(
-            f"{log.name}: read as {log.provenance.format}. If it is something else, say so with --format.",
-            markup=False,
-            highlight=False,
-        )
-
-
-def add_up(paths: list[str], how: How) -> Read:
-    """The counts of logs and of folders of counts together."""
-    from reclick.data.counts import Counts
-    from reclick.engines import count
+def count_logs(paths: list[str], options: ReadOptions) -> LoadedLog:
+    """The sum of the counts of logs and of folders of counts."""
+    from reclick.engines import as_counts
     from reclick.runtime import artifact
 
-    saved = [Counts.load(path) for path in paths if artifact.is_artifact(path)]
-    logs = [path for path in paths if not artifact.is_artifact(path)]
-    ads = None
+    folders = [path for path in paths if artifact.is_artifact(path)]
+    logs = [path for path in paths if path not in folders]
+    counts, ads = [as_counts(folder) for folder in folders], None
     if logs:
-        log = open_log(logs, how)
+        log = open_log(logs, options)
         with progress_bars() as progress:
-            saved.append(count(log, progress=progress))
-        tell_no_clicks(log)
-        tell_dropped(log)
+            counts.append(as_counts(log, progress=progress))
+        report_summary(log)
         ads = log.ads
-    total = saved[0]
-    for counts in saved[1:]:
-        total = total + counts
-    return Read(total, ads)
+    return LoadedLog(sum(counts[1:], start=counts[0]), ads)
 
 
-def group(paths: list[str], how: How) -> Read:
-    """The sessions of logs, equal ones grouped."""
+def group_logs(paths: list[str], options: ReadOptions) -> LoadedLog:
+    """The distinct sessions of logs."""
     from reclick.engines import as_grouped
     from reclick.runtime import artifact
 
-    for path in paths:
-        if artifact.is_artifact(path):
-            return Read(as_grouped(path))  # which says why it cannot be
-    log = open_log(paths, how)
+    for path in filter(artifact.is_artifact, paths):
+        return LoadedLog(as_grouped(path))  # which raises an error with the reason
+    log = open_log(paths, options)
     with progress_bars() as progress:
         sessions = as_grouped(log, progress=progress)
-    tell_no_clicks(log)
-    tell_dropped(log)
-    return Read(sessions, log.ads)
+    report_summary(log)
+    return LoadedLog(sessions, log.ads)
 
 
-def read_text(ads: str | None, on_error: str) -> pa.Table | None:
-    """The ads' text, read before a log is counted, so that a bad row is told at once."""
+def read_ads_table(ads: str | None, on_error: str) -> pa.Table | None:
+    """The text of the ads, read before a log is counted, so that a bad row is reported at once."""
     from reclick.logs import read_ads
 
-    return None if ads is None else read_ads(ads, on_error=cast(Literal["raise", "drop"], on_error))
+    return None if ads is None else read_ads(ads, on_error=on_error_choice(on_error))
 
 
-def named_values(option: str, texts: list[str] | None) -> dict[str, str]:
-    """NAME=VALUE texts of an option as a dict."""
+def on_error_choice(text: str) -> Literal["raise", "drop"]:
+    """The text of --on-error as the library's type; the library refuses any other word."""
+    return cast(Literal["raise", "drop"], text)
+
+
+def parse_assignments(option: str, texts: list[str] | None) -> dict[str, str]:
+    """The NAME=VALUE texts of an option as a dict."""
     from reclick.errors import SettingError
 
     for text in texts or []:
@@ -117,24 +146,44 @@ def named_values(option: str, texts: list[str] | None) -> dict[str, str]:
     return dict(text.split("=", 1) for text in texts or [])
 
 
-def value(text: str) -> Any:
-    """A number where it reads as one, else the text."""
+def parse_value(text: str) -> Any:
+    """A number, true, false or null if it reads as one, else the text."""
     try:
         return json.loads(text)
     except ValueError:
         return text
 
 
-def tell_dropped(log: SessionLog) -> None:
-    """Say what was dropped or is worth knowing of a log that was read."""
+def report_format(log: SessionLog, requested: str | None) -> None:
+    """Print which format a log was recognised as, unless it was requested."""
+    if requested is not None or log.provenance is None:
+        return
+    if log.provenance.format not in {None, "sessions"}:
+        console(stderr=True).print(
+            f"{log.name}: read as {log.provenance.format}. If it is something else, "
+            "give its format with --format.",
+            markup=False,
+            highlight=False,
+        )
+
+
+def report_summary(log: SessionLog) -> None:
+    """Print a warning if a log has no click, and what was dropped or is worth knowing."""
+    report_no_clicks(log)
+    report_dropped(log)
+
+
+def report_dropped(log: SessionLog) -> None:
+    """Print which rows of a log were dropped, and notes."""
     if log.summary.dropped or log.summary.notes:
         console(stderr=True).print(str(log.summary), markup=False, highlight=False)
 
 
-def tell_no_clicks(log: SessionLog) -> None:
-    """Say that there is nothing to learn from: most often a file of clicks was left out."""
+def report_no_clicks(log: SessionLog) -> None:
+    """Print a warning if there is nothing to learn from: often a file of clicks was left out."""
     if log.has_clicks and not log.summary.clicks:
         console(stderr=True).print(
-            f"warning: {log.name} has no click. Were all its files given, and are clicks called clicks there?",
+            f"warning: {log.name} has no click. Were all its files given, and is its column of "
+            "clicks named clicks?",
             markup=False,
         )

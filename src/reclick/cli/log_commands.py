@@ -1,30 +1,54 @@
-"""Commands that make, look at and count logs."""
+"""Commands that simulate, read, convert, describe, count and split logs."""
 
 from __future__ import annotations
 
 import json
+from textwrap import wrap
 from typing import Annotated
 
 import typer
 
 from reclick.cli.console import progress_bar, progress_bars
-from reclick.cli.inputs import How, add_up, open_log, tell_no_clicks
-from reclick.cli.options import Ads, Columns, FormatName, Logs, MaxAds, OnError
+from reclick.cli.inputs import (
+    Ads,
+    Columns,
+    FormatName,
+    Logs,
+    MaxAds,
+    OnError,
+    ReadOptions,
+    count_logs,
+    on_error_choice,
+    open_log,
+    parse_assignments,
+    parse_value,
+    report_format,
+    report_no_clicks,
+)
+
+OWN_FORMAT = (
+    "sessions",
+    "Reclick's own columns",
+    "Parquet, CSV or JSON lines, one page per row, with the columns query, ads and clicks.",
+)
+TERMINAL_WIDTH = 79  # of a small terminal
 
 
 def simulate(
     to: Annotated[str, typer.Option(help="The folder to write to.")],
-    sessions: Annotated[int, typer.Option(help="Sessions a week.")] = 100_000,
-    weeks: Annotated[int, typer.Option(help="How many weeks.")] = 3,
+    sessions: Annotated[int, typer.Option(help="Sessions per week.")] = 100_000,
+    weeks: Annotated[int, typer.Option(help="Number of weeks.")] = 3,
     queries: Annotated[
         int | None,
-        typer.Option(help="Distinct queries; unless given, one for every three sessions."),
+        typer.Option(help="Distinct queries. By default one for every three sessions."),
     ] = None,
-    ads_per_query: Annotated[int, typer.Option(help="Ads competing for a query.")] = 12,
-    bots: Annotated[float, typer.Option(help="The share of sessions that are of bots.")] = 0.0,
+    ads_per_query: Annotated[int, typer.Option(help="Ads that compete for a query.")] = 12,
+    bots: Annotated[float, typer.Option(help="Share of sessions that are of bots.")] = 0.0,
     seed: Annotated[int, typer.Option(help="The same seed gives the same log.")] = 0,
 ) -> None:
-    """Draw weeks of clicks in a made-up market: ads of real words, an auction, users of several kinds. The truth is saved beside them.
+    """Simulate weeks of clicks: ads of real words, an auction, users of several types.
+
+    The truth is saved with the logs.
 
     Example:  reclick simulate --to logs --sessions 50000 --bots 0.02
     """
@@ -46,18 +70,83 @@ def simulate(
 def check(
     logs: Logs, format: FormatName = None, column: Columns = None, max_ads: MaxAds = 100
 ) -> None:
-    """Read a log to the end and say what is in it: rows kept, rows dropped by reason with examples. Exit code 1 when any row is bad.
+    """Read a log to the end and report valid rows, and bad rows by reason with examples.
+
+    The exit code is 1 if any row is bad.
 
     Example:  reclick check 'logs/week2/*.parquet' --column query=search_term
     """
-    log = open_log(logs, How(column, "drop", max_ads, format))
+    log = open_log(logs, ReadOptions(column, "drop", max_ads, format))
     with progress_bar(f"Checking {log.name}", log.num_rows):
         for _ in log.batches():
             pass
     typer.echo(str(log.summary))
-    tell_no_clicks(log)
+    report_no_clicks(log)
     if log.summary.dropped:
         raise typer.Exit(1)
+
+
+def convert(
+    logs: Logs,
+    to: Annotated[str, typer.Option(help="The Parquet file of sessions to write.")],
+    format: FormatName = None,
+    first: Annotated[int | None, typer.Option(help="Cut pages to their first ads.")] = None,
+    normalise: Annotated[
+        bool,
+        typer.Option(
+            "--normalise",
+            help="Merge queries that differ only in case, spaces or Unicode form.",
+        ),
+    ] = False,
+    max_clicks: Annotated[
+        int | None, typer.Option(help="Leave out sessions with more clicks.")
+    ] = None,
+    max_pages_per_hour: Annotated[
+        int | None, typer.Option(help="Leave out users who saw more pages in an hour: bots.")
+    ] = None,
+    max_clicks_per_hour: Annotated[
+        int | None, typer.Option(help="Leave out users who clicked more often in an hour: bots.")
+    ] = None,
+    reload_seconds: Annotated[
+        float | None,
+        typer.Option(help="Merge a page shown to a user again within this time with the first."),
+    ] = None,
+    column: Columns = None,
+    on_error: OnError = "raise",
+    max_ads: MaxAds = 100,
+) -> None:
+    """Convert a log of any format to a Parquet file of sessions, and report what was left out.
+
+    Example:  reclick convert queries.ndjson events.ndjson --format ubi --to sessions.parquet
+    """
+    from reclick.logs import convert
+    from reclick.logs.cleaning import Cleaning
+    from reclick.logs.read import ads_path
+
+    cleaning = Cleaning(
+        first=first,
+        normalise=normalise,
+        max_clicks=max_clicks,
+        max_pages_per_hour=max_pages_per_hour,
+        max_clicks_per_hour=max_clicks_per_hour,
+        reload_seconds=reload_seconds,
+    )
+    with progress_bars() as progress:
+        log = convert(
+            logs,
+            to,
+            format=format,
+            columns=parse_assignments("--column", column),
+            on_error=on_error_choice(on_error),
+            max_ads=max_ads,
+            cleaning=None if cleaning == Cleaning() else cleaning,
+            progress=progress,
+        )
+    report_format(log, format)
+    report_no_clicks(log)
+    typer.echo(f"{log.summary}\n{to}")
+    if log.ads is not None:
+        typer.echo(str(ads_path(to)))
 
 
 def describe(
@@ -66,15 +155,15 @@ def describe(
     column: Columns = None,
     on_error: OnError = "raise",
     max_ads: MaxAds = 100,
-    as_json: Annotated[bool, typer.Option("--json", help="The same as JSON.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Draw a log's portrait: clicks by query volume, first clicks by position, distances between clicks.
+    """Print a profile of a log: clicks by query volume, first clicks, distances between clicks.
 
     Example:  reclick describe logs/week2.parquet
     """
     from reclick.profile import describe
 
-    profile = describe(add_up(logs, How(column, on_error, max_ads, format)).data)
+    profile = describe(count_logs(logs, ReadOptions(column, on_error, max_ads, format)).data)
     typer.echo(json.dumps(profile.to_dict(), indent=2) if as_json else str(profile))
 
 
@@ -86,14 +175,17 @@ def count(
     on_error: OnError = "raise",
     max_ads: MaxAds = 100,
 ) -> None:
-    """Count a log once and keep the counts: `fit`, `describe` and `--forget` take the folder in place of the log.
+    """Count a log once and save the counts.
+
+    `fit`, `describe` and `fit --forget` take the folder in place of the log.
 
     Example:  reclick count logs/2026-11-14.parquet --to counts/2026-11-14
     """
+    from reclick.engines import as_counts
     from reclick.runtime import artifact
 
     artifact.check_target(to, "counts")
-    counts = add_up(logs, How(column, on_error, max_ads, format)).data
+    counts = as_counts(count_logs(logs, ReadOptions(column, on_error, max_ads, format)).data)
     counts.save(to)
     typer.echo(f"{counts!r}\n{to}")
 
@@ -119,20 +211,59 @@ def split(
 
     Example:  reclick split logs/ --to parts --cut 2026-03-08 --cut 2026-03-15
     """
-    from reclick.cli.inputs import value
     from reclick.evaluation import split
 
-    log = open_log(logs, How(column, on_error, max_ads, format), ads)
+    log = open_log(logs, ReadOptions(column, on_error, max_ads, format), ads)
     with progress_bars() as progress:
-        parts = split(
-            log,
-            to,
-            by=by,
-            cuts=None if cut is None else [value(one) for one in cut],
-            progress=progress,
-        )
+        cuts = None if cut is None else [parse_value(text) for text in cut]
+        parts = split(log, to, by=by, cuts=cuts, progress=progress)
     for name, part in zip(parts._fields, parts, strict=True):
-        typer.echo(
-            f"{name:<8} {0 if part is None else part.num_rows or 0:>12,} sessions"
-            + ("" if part is None else f"  {to}/{name}.parquet")
-        )
+        rows = 0 if part is None else part.num_rows or 0
+        path = "" if part is None else f"  {to}/{name}.parquet"
+        typer.echo(f"{name:<8} {rows:>12,} sessions{path}")
+
+
+def formats(
+    name: Annotated[
+        str | None, typer.Argument(metavar="NAME", help="A format, to see what is read of it.")
+    ] = None,
+) -> None:
+    """List the log formats. With a name: what is read of that format, and what is lost.
+
+    Example:  reclick formats ubi
+    """
+    from reclick.logs.formats import get_format, list_formats
+
+    if name is None:
+        titles = {each.name: each.title for each in list_formats()}
+        lines = _format_list({OWN_FORMAT[0]: OWN_FORMAT[1], **titles})
+    elif name == OWN_FORMAT[0]:
+        lines = _format_page(*OWN_FORMAT)
+    else:
+        known = get_format(name)
+        lines = _format_page(known.name, known.title, known.about)
+    typer.echo("\n".join(lines))
+
+
+def _format_list(titles: dict[str, str]) -> list[str]:
+    """One line per format, and what to do next."""
+    width = max(map(len, titles)) + 2
+    return [
+        *(f"{name:<{width}}{title}" for name, title in titles.items()),
+        "",
+        "What is read of one:  reclick formats ubi",
+        "To read a log of it:  reclick convert LOG --format ubi --to sessions.parquet",
+    ]
+
+
+def _format_page(name: str, title: str, about: str) -> list[str]:
+    """A format on a few lines."""
+    page = "docs/logs.md" if name == OWN_FORMAT[0] else f"docs/formats/{name}.md"
+    return [
+        f"{name}: {title}",
+        "",
+        *wrap(about, TERMINAL_WIDTH),
+        "",
+        f"More: {page} in the repository",
+        f"Read one:  reclick check LOG --format {name}",
+    ]

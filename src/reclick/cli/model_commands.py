@@ -9,21 +9,28 @@ import typer
 
 from reclick.cli.console import console, progress_bars
 from reclick.cli.inputs import (
-    How,
-    add_up,
-    group,
-    named_values,
+    Ads,
+    Columns,
+    FormatName,
+    Logs,
+    MaxAds,
+    OnError,
+    ReadOptions,
+    count_logs,
+    group_logs,
     open_log,
-    read_text,
-    tell_dropped,
-    value,
+    parse_assignments,
+    parse_value,
+    read_ads_table,
+    report_dropped,
 )
-from reclick.cli.options import Ads, Columns, FormatName, Logs, MaxAds, OnError
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
     from reclick.models import ClickModel
+
+DEFAULT_MODEL = "multiclick"
 
 
 def fit(
@@ -32,7 +39,8 @@ def fit(
     model: Annotated[
         str | None,
         typer.Option(
-            help="Which model: see `reclick models`. By default multiclick; with --update the one in --to."
+            help="The model, one of `reclick models`. By default multiclick; with --update the "
+            "one in --to."
         ),
     ] = None,
     history: Annotated[
@@ -54,10 +62,10 @@ def fit(
     ] = False,
     forget: Annotated[
         list[str] | None,
-        typer.Option(help="With --update: a log, or its counts, to take away. Repeat for more."),
+        typer.Option(help="With --update: a log, or its counts, to subtract. Repeat for more."),
     ] = None,
     decay: Annotated[
-        float, typer.Option(help="With --update: let what was counted before fade by this factor.")
+        float, typer.Option(help="With --update: multiply what was counted before by this factor.")
     ] = 1.0,
     format: FormatName = None,
     column: Columns = None,
@@ -69,7 +77,7 @@ def fit(
     Example:  reclick fit logs/week2.parquet --history logs/week1.parquet --ads logs/ads.parquet --to model
 
     Each day after:  reclick fit logs/day8.parquet --update --forget counts/day1 --to model
-    """
+    """  # noqa: E501
     from reclick.errors import SettingError, UsageError
     from reclick.runtime import artifact
 
@@ -78,23 +86,22 @@ def fit(
     if not 0 < decay <= 1:
         raise SettingError("decay", decay, "a factor above 0 and at most 1, such as 0.9")
     artifact.check_target(to, "model")
-    how = How(column, on_error, max_ads, format)
-    with _held(to) if update else nullcontext():
-        chosen = (
-            _continued(to, model, history, settings)
-            if update
-            else new_model(model or "multiclick", settings)
-        )
-        text = read_text(ads, on_error)
-        read = add_up(logs, how) if chosen.fits_from_counts else group(logs, how)
-        text = read.ads if text is None else text
-        beside = forget if update else history
-        other = add_up(beside, how).data if beside else None
+    options = ReadOptions(column, on_error, max_ads, format)
+    with _lock_model(to) if update else nullcontext():
+        if update:
+            chosen = _load_for_update(to, model, history, settings)
+        else:
+            chosen = new_model(model or DEFAULT_MODEL, settings)
+        text = read_ads_table(ads, on_error)
+        loaded = (count_logs if chosen.fits_from_counts else group_logs)(logs, options)
+        text = loaded.ads if text is None else text
+        others = forget if update else history
+        other = count_logs(others, options).data if others else None
         with progress_bars() as progress:
             if update:
-                chosen.update(read.data, forget=other, decay=decay, ads=text, progress=progress)
+                chosen.update(loaded.data, forget=other, decay=decay, ads=text, progress=progress)
             else:
-                chosen.fit(read.data, history=other, ads=text, progress=progress)
+                chosen.fit(loaded.data, history=other, ads=text, progress=progress)
         chosen.save(to)
     if chosen.advice:
         typer.echo(f"note: {chosen.advice}", err=True)
@@ -102,15 +109,13 @@ def fit(
 
 
 def predict(
-    model: Annotated[str, typer.Argument(help="The folder of a model.")],
+    model: Annotated[str, typer.Argument(metavar="MODEL", help="The folder of a model.")],
     pages: Annotated[
         list[str],
-        typer.Argument(metavar="PAGES...", help="Pages to score: a log, with or without clicks."),
+        typer.Argument(metavar="PAGES", help="Pages to score: a log, with or without clicks."),
     ],
     to: Annotated[str, typer.Option(help="The Parquet file to write.")],
-    top: Annotated[
-        int, typer.Option(help="How many of the likeliest click sequences to list.")
-    ] = 3,
+    top: Annotated[int, typer.Option(help="How many of the most likely sequences to list.")] = 3,
     ads: Annotated[
         str | None, typer.Option(help="Text of ads that the model may not know.")
     ] = None,
@@ -119,7 +124,7 @@ def predict(
     on_error: OnError = "raise",
     max_ads: MaxAds = 100,
 ) -> None:
-    """Write the pages with click probabilities, expected clicks and the likeliest click sequences.
+    """Write pages with click probabilities, expected clicks and the most likely click sequences.
 
     Example:  reclick predict model logs/week3.parquet --to predictions.parquet
     """
@@ -127,19 +132,20 @@ def predict(
     from reclick.predictor import predict
 
     loaded = load(model)
-    log = open_log(pages, How(column, on_error, max_ads, format), ads, clicks_required=False)
+    options = ReadOptions(column, on_error, max_ads, format)
+    log = open_log(pages, options, ads, clicks_required=False)
     with progress_bars() as progress:
         written = predict(loaded, log, to, top=top, progress=progress)
-    tell_dropped(log)
+    report_dropped(log)
     typer.echo(f"{written:,} pages scored\n{to}")
 
 
 def models(
     name: Annotated[
-        str | None, typer.Argument(metavar="[NAME]", help="A model, to see its settings.")
+        str | None, typer.Argument(metavar="NAME", help="A model, to see its settings.")
     ] = None,
 ) -> None:
-    """List the models: name, what each assumes and can answer, and where it comes from. With a name: that model's settings and defaults.
+    """List the models: what each assumes and estimates. With a name: its settings and defaults.
 
     Example:  reclick models ubm
     """
@@ -148,7 +154,7 @@ def models(
     from reclick.models import MODELS
 
     if name is not None:
-        _show_model(name)
+        _print_model(name)
         return
     table = Table(show_lines=True)
     for head, width in (("name", None), ("assumes", None), ("estimates", 15), ("reference", None)):
@@ -157,7 +163,8 @@ def models(
         table.add_row(each, model.assumes, "\n".join(_list_estimates(model)), model.reference)
     console().print(table)
     typer.echo(
-        "reclick models NAME shows the settings of one. docs/models in the repository has a page and a picture of each."
+        "reclick models NAME shows the settings of one. docs/models in the repository has a page "
+        "and a picture of each."
     )
 
 
@@ -168,21 +175,22 @@ def _list_estimates(model: type[ClickModel]) -> list[str]:
         "attractiveness": model.attractiveness,
         "satisfaction": model.satisfaction,
     }
-    return [what for what, can in estimates.items() if can] or ["clicks only"]
+    return [name for name, estimated in estimates.items() if estimated] or ["clicks only"]
 
 
-def _show_model(name: str) -> None:
+def _print_model(name: str) -> None:
     """Print what a model is, and its settings as they are declared."""
     from rich.table import Table
 
     from reclick.models import MODELS
 
     model = MODELS.find(name, argument="NAME")
+    order = "no: compare models by log_set_prob"
+    if model.ordered:
+        order = "yes: a click may go back up the page"
     facts = {
         "assumes": model.assumes,
-        "order of clicks": "yes: a click may go back up the page"
-        if model.ordered
-        else "no: compare models by log_set_prob",
+        "order of clicks": order,
         "estimates": ", ".join(_list_estimates(model)),
         "reference": model.reference,
         "in Python": f"reclick.{model.__name__}",
@@ -203,22 +211,22 @@ def new_model(name: str, settings: list[str] | None, *, option: str = "--model")
 
     also = "" if option == "--model" else ", or the folder of a model"
     model = MODELS.find(name, argument=option, also=also)
-    given = {key: value(text) for key, text in named_values("--set", settings).items()}
+    assignments = parse_assignments("--set", settings)
     try:
-        return model(**given)
+        return model(**{key: parse_value(text) for key, text in assignments.items()})
     except SettingError as error:
         raise UsageError(f"--set {error}") from error
 
 
-def _held(folder: str) -> AbstractContextManager[None]:
-    """Keep other writers away from a model that is to be loaded, changed and saved."""
+def _lock_model(folder: str) -> AbstractContextManager[None]:
+    """Keep other writers away from a model that is loaded, changed and saved."""
     from reclick.runtime import artifact
 
-    artifact.get_kind(folder)  # a folder that is no model's is refused before anything is put in it
+    artifact.get_kind(folder)  # refuses a folder that is not a model's, before anything is written
     return artifact.lock_folder(folder)
 
 
-def _continued(
+def _load_for_update(
     folder: str, name: str | None, history: list[str] | None, settings: list[str] | None
 ) -> ClickModel:
     from reclick.errors import UsageError
@@ -236,5 +244,5 @@ def _continued(
             f"or give --model {model.name}."
         )
     if type(model).update is ClickModel.update:
-        model.update()  # which says why it cannot be
+        model.update()  # which raises an error with the reason
     return model

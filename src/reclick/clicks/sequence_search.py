@@ -13,7 +13,7 @@ from reclick.clicks.step import Clicks, StepTables, expand_path
 from reclick.data.batch import Float64, Int32, Int64
 from reclick.data.ragged import read_only
 from reclick.errors import CannotAnswerError, SettingError
-from reclick.runtime.jit import kernel
+from reclick.runtime.jit import inline_kernel, kernel
 
 MAX_NODES = 5_000_000  # prefixes examined on one page: about half a second
 ANY_LENGTH = -1
@@ -47,7 +47,7 @@ def search_top_sequences(tables: StepTables, length: int | None, top: int) -> To
         np.zeros((pages, top)),
     )
     failed = _search_each(
-        *tables, ANY_LENGTH if length is None else length,
+        *_flatten(tables), ANY_LENGTH if length is None else length,
         np.ones(longest), np.zeros(longest + 1, np.int64), np.zeros(longest + 1, np.int64),
         np.empty((longest + 1, components)), np.empty((longest + 1) * components * longest),
         np.empty((longest + 1, longest)), *best,
@@ -60,6 +60,11 @@ def search_top_sequences(tables: StepTables, length: int | None, top: int) -> To
             "cut the page; sample() works on any page."
         )
     return best
+
+
+def _flatten(tables: StepTables) -> StepTables:
+    """The tables as `expand_path` reads them."""
+    return tables._replace(theta=tables.theta.reshape(-1), rho=tables.rho.reshape(-1))
 
 
 @kernel
@@ -135,7 +140,7 @@ def _search_each(
     return -1
 
 
-@kernel
+@inline_kernel
 def _insert(
     prob: float,
     path: Int64,
@@ -196,7 +201,7 @@ def rank_clicks(tables: StepTables, clicks: Clicks, probability: Float64) -> Seq
     depth = int(clicks.counts.max(initial=0)) + 1
     out = np.empty((4, len(tables.starts) - 1), np.int64)
     _rank_each(
-        *tables, read_only(clicks.click), read_only(clicks.starts), probability,
+        *_flatten(tables), read_only(clicks.click), read_only(clicks.starts), probability,
         np.zeros(longest, np.int64), np.ones(longest), np.zeros((3, depth), np.int64),
         np.empty((depth, components)), np.empty(depth * components * longest),
         np.empty((depth, longest)), np.empty(4), out,

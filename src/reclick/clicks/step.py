@@ -12,7 +12,7 @@ import numpy as np
 
 from reclick.data.batch import Float64, Int32, Int64
 from reclick.data.ragged import Array, read_only, run_indices
-from reclick.runtime.jit import kernel
+from reclick.runtime.jit import inline_kernel, kernel
 
 # Families as the kernels know them: the four variants of a choice, a chain, a walk.
 PAPER, EXAMINATION, NORMALISED, LUCE, CHAIN, WALK = 0, 1, 2, 3, 4, 5
@@ -146,7 +146,7 @@ def walk_step(
     return end
 
 
-@kernel
+@inline_kernel
 def next_click(
     family: int,
     theta: Float64,
@@ -188,7 +188,7 @@ def next_click(
     return end
 
 
-@kernel
+@inline_kernel
 def expand_path(
     family: Int64,
     theta: Float64,
@@ -208,23 +208,24 @@ def expand_path(
 ) -> float:
     """Continue a path of `depth` clicks on page s, and return P(the path, then the end).
 
+    theta and rho have the impressions of all components end to end: a view of one would cost time.
+
     From prefix[depth, component] = P(component, path), fill chance[depth, component, position] with
     P(next click), and onward[depth, position] with P(the path, then this position).
     """
-    components, widest = prefix.shape[1], onward.shape[1]
+    components, widest, impressions = prefix.shape[1], onward.shape[1], starts[len(starts) - 1]
     first, size = starts[s], starts[s + 1] - starts[s]
     complete = 0.0
-    for j in range(size):
-        onward[depth, j] = 0.0
     for t in range(components):
         at = (depth * components + t) * widest
         end = next_click(
-            family[t, s], theta[t], rho[t], first, size, stop, gamma, steps, row[t, s],
+            family[t, s], theta, rho, t * impressions + first, size, stop, gamma, steps, row[t, s],
             depth, last, free, chance, at,
         )  # fmt: skip
         complete += prefix[depth, t] * end
         for j in range(size):
-            onward[depth, j] += prefix[depth, t] * chance[at + j]
+            before = onward[depth, j] if t > 0 else 0.0
+            onward[depth, j] = before + prefix[depth, t] * chance[at + j]
     return complete
 
 

@@ -1,19 +1,18 @@
 """A batch of clean sessions: what every reader yields and every engine and model takes.
 
-Pages and click lists are ragged, laid end to end with offsets, as in Arrow. Queries and ads are codes into the batch's own dictionaries.
+Pages and click lists are ragged arrays, as in Arrow. Queries and ads are codes into the batch's own
+dictionaries.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
-Int32 = npt.NDArray[np.int32]
-Int64 = npt.NDArray[np.int64]
-Float64 = npt.NDArray[np.float64]
+from reclick.data.ragged import Float64, Int32, Int64
+
+__all__ = ["Float64", "Int32", "Int64", "SessionBatch"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,14 +27,12 @@ class SessionBatch:
     click: Int32  # [click] positions from 1, in the order clicked
     clicks: Int64  # [session + 1] where each session's clicks start in click
     weight: Float64 | None = None  # [session], None when every session counts once
-    rows: pa.RecordBatch | None = (
-        None  # the source's own columns for these sessions, when asked for
-    )
+    rows: pa.RecordBatch | None = None  # the source's own columns, when requested
 
     def __post_init__(self) -> None:
         for array in (self.query, self.ad, self.page, self.click, self.clicks, self.weight):
-            if array is not None:
-                array.flags.writeable = False  # arrays over Arrow's memory are so already: kernels then meet one kind only, and compile once
+            if array is not None:  # as arrays over Arrow's memory are: kernels compile once
+                array.flags.writeable = False
 
     def __len__(self) -> int:
         return len(self.query)

@@ -219,7 +219,7 @@ def trim_table(table: Float64, zero: float = 0.0) -> Float64:
 
 
 def _merge(a: Counts, b: Counts, sign: float) -> Counts:
-    """a + sign · b, in the canonical order, without what has come to nothing.
+    """Compute a + sign · b in the canonical order, without what has come to nothing.
 
     What is added is kept however small; what is taken away may leave rounding, which goes.
     """
@@ -246,9 +246,9 @@ def _merge(a: Counts, b: Counts, sign: float) -> Counts:
         sign,
         zero,
     )
-    queries, (pair_query, visit_query) = _used(queries, pairs >> 32, visits >> 32)
-    ads, (pair_ad,) = _used(ads, pairs & LOW_BITS)
-    sequences, (visit_sequence,) = _used(sequences, visits & LOW_BITS)
+    queries, (pair_query, visit_query) = _keep_used(queries, pairs >> 32, visits >> 32)
+    ads, (pair_ad,) = _keep_used(ads, pairs & LOW_BITS)
+    sequences, (visit_sequence,) = _keep_used(sequences, visits & LOW_BITS)
     starts, positions = sequences_from_bytes(sequences)
     return Counts(
         queries=queries,
@@ -279,12 +279,12 @@ def _union(a: pa.Array, b: pa.Array) -> tuple[pa.Array, Int64, Int64]:
 
 def _codes(values: pa.Array, sorted_values: pa.Array) -> Int64:
     codes = pc.index_in(values, value_set=sorted_values)
-    return codes.to_numpy(zero_copy_only=False).astype(np.int64)
+    return np.asarray(codes.to_numpy(zero_copy_only=False), np.int64)
 
 
 def _keys(first: Int64, second: Int64) -> Int64:
     """Two codes as one number, which sorts by the first, then by the second."""
-    return first << 32 | second
+    return np.asarray(first << 32 | second)
 
 
 def _merge_rows(
@@ -308,7 +308,7 @@ def _merge_rows(
     return keys[left], [total[left] for total in totals]
 
 
-def _used(values: pa.Array, *codes: Int64) -> tuple[pa.Array, list[Int32]]:
+def _keep_used(values: pa.Array, *codes: Int64) -> tuple[pa.Array, list[Int32]]:
     """The values that occur among the codes, and the codes among those."""
     occurs = np.zeros(len(values), bool)
     for each in codes:
@@ -321,8 +321,8 @@ def _used(values: pa.Array, *codes: Int64) -> tuple[pa.Array, list[Int32]]:
 def sequence_bytes(starts: Int64, clicks: Int32) -> pa.LargeBinaryArray:
     """Click lists as bytes that sort as the lists do: each position with its highest byte first.
 
-    >>> sequence_bytes(np.array([0, 0, 2]), np.array([3, 1], np.int32)).to_pylist()
-    [b'', b'\x00\x00\x00\x03\x00\x00\x00\x01']
+    >>> [list(each.as_py()) for each in sequence_bytes(np.array([0, 1]), np.array([3], np.int32))]
+    [[0, 0, 0, 3]]
     """
     offsets = np.ascontiguousarray(starts, np.int64) * 4
     data = clicks.astype(">i4")

@@ -56,7 +56,8 @@ def slice_runs(values: Array, starts: Int64, first: int, last: int) -> tuple[Arr
     (array([8, 9]), array([0, 2]))
     """
     chosen = starts[first : last + 1]
-    return values[chosen[0] : chosen[-1]], chosen - chosen[0]
+    part: Any = values[chosen[0] : chosen[-1]]
+    return part, np.asarray(chosen - chosen[0])
 
 
 def take_runs(values: Array, starts: Int64, chosen: Int64) -> tuple[Array, Int64]:
@@ -66,7 +67,8 @@ def take_runs(values: Array, starts: Int64, chosen: Int64) -> tuple[Array, Int64
     (array([8, 9, 7], dtype=int32), array([0, 2, 3]))
     """
     index, taken = run_indices(starts, chosen)
-    return values[index], taken
+    runs: Any = values[index]
+    return runs, taken
 
 
 def run_indices(starts: Int64, chosen: Int64) -> tuple[Int64, Int64]:
@@ -87,7 +89,8 @@ def sum_runs(values: Array, starts: Int64) -> Array:
     array([3, 0, 3])
     """
     total = np.concatenate([np.zeros(1, values.dtype), np.cumsum(values, dtype=values.dtype)])
-    return np.asarray(np.diff(total[starts]))  # type: ignore[return-value]
+    sums: Any = np.diff(total[starts])
+    return sums  # type: ignore[no-any-return]
 
 
 def read_only(array: Array) -> Array:

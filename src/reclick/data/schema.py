@@ -1,4 +1,4 @@
-"""The canonical columns of sessions, ads and labels, the mapping of other people's names to them, and the types they may have."""
+"""The canonical columns of sessions, ads and labels: names, other names for them, and types."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ EXPECTED = {
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A canonical column: its name, the kind of value it holds, and whether a source must have it."""
+    """A canonical column: its name, what values it holds, and whether a source must have it."""
 
     name: str
     kind: str
@@ -66,8 +66,8 @@ def check_mapping(columns: Mapping[str, str] | None, wanted: Sequence[Column]) -
     if unknown:
         raise LogError(
             Argument("columns", ...),
-            f" names {_listed(unknown)}, which Reclick does not know. It maps Reclick's names to "
-            f"yours; Reclick's are {_listed(names)}.",
+            f" names {_list_names(unknown)}, which Reclick does not know. It maps Reclick's names "
+            f"to yours; Reclick's are {_list_names(names)}.",
         )
     return mapping
 
@@ -77,8 +77,8 @@ def find_columns(
 ) -> dict[str, str]:
     """Return {canonical name: the source's name} of the wanted columns that the source has.
 
-    >>> find_columns(["search_term", "ads", "clicks"], SESSION_COLUMNS, {"query": "search_term"}, "a.csv")
-    {'query': 'search_term', 'ads': 'ads', 'clicks': 'clicks'}
+    >>> find_columns(["term", "ads", "clicks"], SESSION_COLUMNS, {"query": "term"}, "a.csv")
+    {'query': 'term', 'ads': 'ads', 'clicks': 'clicks'}
     """
     twice = sorted({name for name in available if list(available).count(name) > 1})
     found = {}
@@ -145,7 +145,7 @@ def is_ids(got: pa.DataType) -> bool:
 
 
 def is_positions(got: pa.DataType) -> bool:
-    """Whether every value is a list of whole numbers; a list type that never held a value is one too."""
+    """Whether every value is a list of whole numbers; a list that never held a value is one too."""
     if kind_of.is_null(got):
         return True
     return bool(
@@ -190,7 +190,7 @@ ACCEPTS: dict[str, Callable[[Any], bool]] = {
 def _explain_missing(
     canonical: str, name: str, available: Sequence[str], where: str
 ) -> tuple[Part, ...]:
-    has = _listed(available[:30]) + (
+    has = _list_names(available[:30]) + (
         f" and {len(available) - 30} more" if len(available) > 30 else ""
     )
     if name != canonical:
@@ -216,5 +216,5 @@ def name_column(canonical: str) -> Argument:
     return Argument("columns", {canonical: ...})
 
 
-def _listed(names: Sequence[str]) -> str:
+def _list_names(names: Sequence[str]) -> str:
     return ", ".join(names) if names else "no columns"

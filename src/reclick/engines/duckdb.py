@@ -10,10 +10,8 @@ from __future__ import annotations
 import mmap
 import re
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from functools import cache
-from importlib.resources import files
 from pathlib import Path
 from typing import IO, Any
 
@@ -29,6 +27,7 @@ from reclick.data.ragged import starts_from_sizes
 from reclick.engines.base import Log
 from reclick.engines.local import LocalEngine
 from reclick.errors import Argument, SettingError, StoreError
+from reclick.logs.assembly.spill import load_sql
 from reclick.runtime.parallel import thread_limit
 from reclick.runtime.progress import report_progress
 
@@ -84,10 +83,13 @@ class DuckDBEngine(LocalEngine):
         """A database with the tables of a log, up to and including the last one."""
         import duckdb
 
-        with tempfile.TemporaryDirectory(prefix="reclick-", ignore_cleanup_errors=True) as temporary:
-            folder = Path(temporary)
+        with tempfile.TemporaryDirectory(prefix="reclick-", ignore_cleanup_errors=True) as name:
+            folder = Path(name)
             _stage(log, folder / "sessions.parquet")
-            config = {"temp_directory": str(folder), "threads": str(thread_limit(self.threads))}
+            config: dict[str, Any] = {
+                "temp_directory": str(folder),
+                "threads": str(thread_limit(self.threads)),
+            }
             if self.memory_limit is not None:
                 config["memory_limit"] = self.memory_limit
             try:
@@ -136,12 +138,9 @@ def _as_rows(batch: SessionBatch, first: int) -> pa.RecordBatch:
     )
 
 
-@cache
-def _statements() -> dict[str, str]:
+def _statements() -> Mapping[str, str]:
     """The statements of duckdb.sql by name."""
-    text = files("reclick.engines").joinpath("duckdb.sql").read_text(encoding="utf-8")
-    parts = re.split(r"^-- name: (\w+)\n", text, flags=re.MULTILINE)[1:]
-    return dict(zip(parts[::2], parts[1::2], strict=True))
+    return load_sql("duckdb.sql", "reclick.engines")
 
 
 class _Database:
@@ -150,7 +149,7 @@ class _Database:
     def __init__(self, connection: Any, folder: Path) -> None:
         self._connection, self._folder = connection, folder
         staged = str(folder / "sessions.parquet").replace("'", "''")
-        connection.execute(f"CREATE VIEW session AS FROM read_parquet('{staged}')")  # noqa: S608
+        connection.execute(f"CREATE VIEW session AS FROM read_parquet('{staged}')")
 
     def create_tables(self, last: str) -> None:
         """Run the statements up to and including that of the last table."""
@@ -237,9 +236,7 @@ def _read_block(database: _Database, counts: Counts) -> QueryBlock:
         "SELECT len(ads), len(clicks), weight FROM distinct_session",
         *(np.int32, np.int32, np.float64),
     )
-    (click,) = database.arrays(
-        "SELECT unnest(clicks) FROM distinct_session", np.int32
-    )
+    (click,) = database.arrays("SELECT unnest(clicks) FROM distinct_session", np.int32)
     (pair,) = database.arrays("FROM shown_pair", np.int32)
     page, clicks = starts_from_sizes(ads), starts_from_sizes(n_clicks)
     return QueryBlock(0, 0, counts.pair_query, pair, page, click, clicks, weight)

@@ -167,7 +167,7 @@ def run_em(
         iterations, gain = len(ascent.objective), ascent.gain
         if not quiet:
             report_progress("iterations", iterations)
-        if ascent.stepped and 0 < tolerance and gain < tolerance:
+        if ascent.stepped and gain < tolerance and tolerance > 0:
             message = f"converged after {iterations} iterations, gain {gain:.1e} < {tolerance:g}"
             return ascent.result(True, message)
         if iterations >= max_iterations:
@@ -296,7 +296,7 @@ def squarem_norms(
 def squarem_step(
     first: Float64, second: Float64, third: Float64, length: float, ceiling: float
 ) -> Float64:
-    """first · exp(2 a r + a² v), where the steps would lead; a is the length, 1 is the third."""
+    """Extrapolate to first · exp(2 a r + a² v); a is the length, and 1 leads to the third."""
     step = np.log(second / first)
     change = 2.0 * length * step + length * length * (np.log(third / second) - step)
     ahead = first * np.exp(np.clip(change, -MAX_LOG_CHANGE, MAX_LOG_CHANGE))

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from reclick.data.grouped_sessions import GroupedSessions
-from reclick.data.hashing import content_hash, multiplicative_hash, page_and_set_hash
+from reclick.data.hashing import content_hash, page_and_set_hash
 from reclick.data.ragged import Float64, Int64
 
 
@@ -87,8 +87,3 @@ def folds_of_pages(
     dealt = frequent | (len(pages) < min_pages)
     first_fold = content_hash(block.pair, block.page, block.click, block.clicks) % n_folds
     return make_folds(sessions, first_fold, n_folds, np.where(dealt, -1, page % n_folds))
-
-
-def folds_of_groups(group: Int64, n_folds: int) -> Int64:
-    """The fold of each group, such as a query."""
-    return multiplicative_hash(group, n_folds)

@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from reclick.data.ragged import starts_from_sizes
 from reclick.data.schema import PAGE_COLUMNS, SESSION_COLUMNS, UNREAD, Column
 from reclick.errors import Argument, LogError, SettingError, UsageError
 from reclick.logs.cleaning import Cleaning
@@ -102,7 +103,7 @@ def with_clicks(log: SessionLog, clicks: Sequence[Sequence[int]]) -> SessionLog:
     ]
     ads = [batch.ads.cast(pa.large_string()).take(pa.array(batch.ad)) for batch in batches]
     lengths = np.concatenate([np.diff(batch.page) for batch in batches])
-    starts = pa.array(np.concatenate([[0], np.cumsum(lengths)]))
+    starts = pa.array(starts_from_sizes(lengths))
     table = pa.table(
         {
             "query": pa.concat_arrays(queries),

@@ -89,7 +89,7 @@ class ReadSummary:
             _format_line("clicks", self.clicks, self.impressions),
             _format_line("sessions with a click", self.clicked_sessions, self.kept),
             _format_line("sessions with 2 or more", self.multi_click_sessions, self.kept),
-            _format_line("sessions with a reverse", self.reverse_sessions, self.kept),
+            _format_line("sessions with a backward click", self.reverse_sessions, self.kept),
             _format_line("longest page", self.longest_page),
         ]
         return "\n".join(lines)

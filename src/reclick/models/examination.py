@@ -14,11 +14,11 @@ from reclick.data.batch import SessionBatch
 from reclick.data.counts import Counts
 from reclick.data.grouped_sessions import GroupedSessions
 from reclick.data.pair_index import PairLookup
-from reclick.data.ragged import Float64
+from reclick.data.ragged import Float64, positions_in_runs
 from reclick.fitting.posterior import PairPosteriors
 from reclick.models.base import ClickModel
 from reclick.models.kernels.examination_em import ExaminationCells, browse_pages, fit_examination
-from reclick.models.kernels.examination_posterior import posteriors, with_posterior
+from reclick.models.kernels.examination_posterior import posterior_quantiles, with_exact_intervals
 from reclick.models.settings import setting
 from reclick.text.word_rates import TextIndex
 
@@ -61,7 +61,7 @@ class ExaminationModel(ClickModel):
         self._report_fit(fit)
 
     def _posteriors(self, asked: PairLookup) -> PairPosteriors:
-        return with_posterior(
+        return with_exact_intervals(
             super()._posteriors(asked),
             self._cells,
             asked.row,
@@ -111,7 +111,7 @@ class PBM(ExaminationModel):
         self, batch: SessionBatch, text: TextIndex | None
     ) -> Callable[[int, int], PageDistribution]:
         theta = self._pairs.lookup_or_words(self.theta_, batch, self._pairs.find(batch), text)
-        position = np.arange(len(theta)) - np.repeat(batch.page[:-1], np.diff(batch.page))
+        position = positions_in_runs(batch.page)
         return chain_pages(
             batch,
             fill_independent_chain,
@@ -169,7 +169,8 @@ class BBM(ExaminationModel):
     def _estimate(self, sessions: GroupedSessions, means: Float64, history: Counts) -> None:
         super()._estimate(sessions, means, history)
         rows, gamma = np.arange(len(means)), self.gamma_.ravel()
-        inferred = posteriors(self._cells, rows, means, self.attractiveness_strength, gamma)
+        strength = self.attractiveness_strength
+        inferred = posterior_quantiles(self._cells, rows, means, strength, gamma)
         self.theta_ = inferred[:, 0].copy()
 
     def _page_distribution(

@@ -16,6 +16,7 @@ from reclick.clicks.distribution import PageDistribution
 from reclick.data.batch import Float64, SessionBatch
 from reclick.data.counts import Counts
 from reclick.data.pair_index import PairLookup
+from reclick.data.ragged import positions_in_runs
 from reclick.errors import CannotAnswerError
 from reclick.fitting.beta import posterior_mean
 from reclick.fitting.posterior import PairPosteriors, word_posterior
@@ -108,7 +109,7 @@ class RCTR(ClickModel):
     def _page_distribution(
         self, batch: SessionBatch, text: TextIndex | None
     ) -> Callable[[int, int], PageDistribution]:
-        rank = np.arange(len(batch.ad)) - np.repeat(batch.page[:-1], np.diff(batch.page))
+        rank = positions_in_runs(batch.page)
         return chain_pages(
             batch, fill_independent_chain, (self.rates_[np.minimum(rank, len(self.rates_) - 1)],)
         )

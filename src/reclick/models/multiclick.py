@@ -8,12 +8,12 @@ tired with probability η_k, or else clicks a position j not clicked yet with pr
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Self, cast
 
 import numpy as np
 import pyarrow as pa
 
-from reclick.clicks.choice import ChoicePages
+from reclick.clicks.choice import ChoicePages, Variant
 from reclick.clicks.distribution import PageDistribution
 from reclick.data.batch import Float64, SessionBatch
 from reclick.data.counts import Counts
@@ -85,7 +85,7 @@ class MultiClick(ClickModel):
     # fitting
 
     def _fit(self, data: Counts, history: Counts | None, text: AdTokens | None) -> None:
-        self._derive(data, None if history is None else _prior(history, self.floor), text)
+        self._set_counts(data, None if history is None else _prior(history, self.floor), text)
 
     def update(
         self,
@@ -108,12 +108,12 @@ class MultiClick(ClickModel):
             if forget is not None:
                 counts = counts - as_counts(forget)
         return self._adopt_state(
-            self.clone()._derive(
+            self.clone()._set_counts(
                 counts, self._history, merge_text(self._pairs.text, input_text(sessions, ads))
             )
         )
 
-    def _derive(
+    def _set_counts(
         self,
         counts: Counts,
         history: tuple[StopsAndTransitions, float] | None,
@@ -134,8 +134,8 @@ class MultiClick(ClickModel):
         self.eta_, self.gamma_ = base.eta, base.gamma
         self.satisfaction_ = satisfied
         self._base = base
-        self._events = (
-            QueryTransitionCounts.of(counts)
+        self._transition_counts = (
+            QueryTransitionCounts.build(counts)
             if self.pooling == "query"
             else QueryTransitionCounts.none(len(counts.queries))
         )
@@ -171,7 +171,7 @@ class MultiClick(ClickModel):
         """
         self.check_fitted()
         code = np.array([self._pairs.query_code(query)])
-        eta, gamma = self._events.estimate_queries(
+        eta, gamma = self._transition_counts.estimate_queries(
             code, self._base, self.strength, length or self.gamma_.shape[1]
         )
         return StopsAndTransitions(eta[0], gamma[0])
@@ -215,12 +215,12 @@ class MultiClick(ClickModel):
             distinct, table = query[start:end], np.zeros(1, np.int64)
             if end - start > 1:
                 distinct, table = np.unique(distinct, return_inverse=True)
-            eta, gamma = self._events.estimate_queries(
+            eta, gamma = self._transition_counts.estimate_queries(
                 distinct.astype(np.int64), self._base, self.strength, length
             )
             offsets = batch.page[start : end + 1] - first
             return ChoicePages(
-                self.variant,
+                cast(Variant, self.variant),
                 theta[first:last],
                 rho[first:last],
                 eta,
@@ -257,7 +257,7 @@ class MultiClick(ClickModel):
                 float(saved["satisfaction"]),
             )
         )
-        return self._derive(counts, history, text)
+        return self._set_counts(counts, history, text)
 
     def _describe_fit(self) -> str:
         first = ", ".join(f"{value:.3f}" for value in self.gamma_[0][:4])

@@ -56,6 +56,12 @@ def kernel(function: Kernel) -> Kernel:
     return cast(Kernel, dispatcher)
 
 
+def inline_kernel(function: Kernel) -> Kernel:
+    """A part of every kernel that calls it: for small functions of many arrays, as calls cost."""
+    compile_later: Callable[..., Any] = numba.njit
+    return cast(Kernel, compile_later(**OPTIONS, inline="always")(function))
+
+
 def _widen_literals(get_call_template: Callable[..., Any]) -> Callable[..., Any]:
     """Type literals that another kernel passes as int64 or float64: else each value compiles."""
 
@@ -308,6 +314,7 @@ def _outer_values(function: FunctionType) -> Iterator[tuple[str, Any]]:
 def _value_contents(value: Any, visited: set[FunctionType]) -> Iterator[bytes]:
     """What numba compiles in of a constant: arrays whole, tuples by element, kernels by content."""
     if isinstance(value, Dispatcher):
+        yield f"inline {value.targetoptions.get('inline')}".encode()
         yield from _contents(value.py_func, visited)
     elif isinstance(value, np.ndarray):
         yield repr((value.dtype, value.shape)).encode() + value.tobytes()

@@ -1,10 +1,13 @@
-"""The market: how much each ad appeals to those who look at it, how good its landing page is, and how it is ranked.
+"""The market that sessions are drawn from: appeal, quality and auction value of ads by query.
 
-    appeal(q, d) = BASE + look(d) + MATCH · match(q, d) + BY_NAME · named(q, d)
-    worth(q, d)  = trust in d's brand + care for d's page + HINT · look(d) + FITS · (match(q, d) + named(q, d))
-    value(q, d)  = log of bid(q, d) × estimated attractiveness(q, d)
+    appeal(q, d)  = BASE_APPEAL + text_appeal(d) + MATCH_APPEAL · match(q, d)
+                    + NAMED_APPEAL · named(q, d)
+    quality(q, d) = trust in d's brand + quality of d's landing page + TEXT_QUALITY · text_appeal(d)
+                    + MATCH_QUALITY · (match(q, d) + named(q, d))
+    value(q, d)   = log of bid(q, d) × estimated attractiveness(q, d)
 
-match is 1 when the ad is written for a part of the query, named when the query asks for the ad's brand. What appeal and worth do: see `users`.
+match is 1 if the ad is written for a part of the query, named if the query names the ad's brand.
+`users` describes how appeal and quality lead to clicks.
 """
 
 from __future__ import annotations
@@ -15,77 +18,134 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
-from reclick.simulation.adcopy import write_ads
-from reclick.simulation.advertisers import Advertising, houses, make_advertising
-from reclick.simulation.appeal import Looks, make_looks
-from reclick.simulation.phrases import TOPIC_NAMES, brands
+from reclick.errors import Argument, SettingError
+from reclick.simulation.ads import (
+    AdAppeal,
+    AdPool,
+    count_established,
+    draw_ad_appeal,
+    make_ad_pool,
+    write_ads,
+)
 from reclick.simulation.queries import Queries, make_queries
-from reclick.simulation.users import first_look, kind_shares
+from reclick.simulation.users import attractiveness, user_type_shares
+from reclick.simulation.vocabulary import TOPIC_NAMES, brand_names
 
 if TYPE_CHECKING:
     from reclick.data.batch import Float64, Int32, Int64
-    from reclick.simulation.settings import Settings
 
-BASE, MATCH, BY_NAME = -3.6, 1.0, 2.5
-CARE, HINT, FITS = (
-    0.7,
-    0.05,
-    0.3,
-)  # care is a standard deviation, of what the landing page has beside its brand
-BID, ESTIMATE = (
-    0.5,
-    0.3,
-)  # standard deviations of the logs of bids, and of the errors of estimated attractiveness
-OWN_NAME = 8.0  # how many times its usual bid a brand bids on its own name
-ATTENTION = (12.0, 12.0)  # Beta of the share of a query's users who look at ads at all
+WEEK_MILLISECONDS = 7 * 24 * 60 * 60 * 1000
+
+BASE_APPEAL, MATCH_APPEAL, NAMED_APPEAL = -3.6, 1.0, 2.5
+PAGE_QUALITY_STD = 0.7  # standard deviation of the quality of a landing page within its brand
+TEXT_QUALITY, MATCH_QUALITY = 0.05, 0.3
+# Standard deviations of the logs of bids, and of the errors of estimated attractiveness.
+BID_STD, ESTIMATE_STD = 0.5, 0.3
+OWN_NAME_BID = 8.0  # a brand bids so many times its usual bid on its own name
+ATTENTION_BETA = (12.0, 12.0)  # parameters of the proportion of a query's users who examine ads
+
+
+@dataclass(frozen=True, slots=True)
+class SimulationSettings:
+    """The arguments of `simulate`."""
+
+    sessions: int  # per week
+    weeks: int
+    queries: int | None
+    ads_per_query: int
+    page: tuple[int, int]  # minimum and maximum number of ads
+    bots: float
+    seed: int
+
+    def __post_init__(self) -> None:
+        minimum = {"sessions": 1, "weeks": 1, "queries": 1, "ads_per_query": 1, "seed": 0}
+        for name, least in minimum.items():
+            value = getattr(self, name)
+            if not (_is_whole(value) and value >= least) and (name, value) != ("queries", None):
+                raise SettingError(name, value, f"a whole number of {least} or more")
+        if self.sessions > WEEK_MILLISECONDS:
+            expected = f"at most {WEEK_MILLISECONDS} per week, one per millisecond"
+            raise SettingError("sessions", self.sessions, expected)
+        if not _is_range(self.page, self.ads_per_query):
+            advice = ("There are ", Argument("ads_per_query", self.ads_per_query), ".")
+            expected = "the minimum and maximum number of ads on a page, at most those of a query"
+            raise SettingError("page", self.page, expected, advice)
+        if not isinstance(self.bots, int | float) or not 0 <= self.bots <= 1:
+            expected = "the share of sessions that are of bots, a number from 0 to 1"
+            raise SettingError("bots", self.bots, expected)
+
+
+def _is_range(page: tuple[int, int], most: int) -> bool:
+    return len(page) == 2 and all(map(_is_whole, page)) and 1 <= page[0] <= page[1] <= most
+
+
+def _is_whole(value: object) -> bool:
+    return isinstance(value, int | np.integer) and not isinstance(value, bool)
 
 
 @dataclass(frozen=True, slots=True)
 class Market:
-    """All that sessions are drawn from."""
+    """Everything that sessions are drawn from."""
 
     queries: Queries
-    ads: pa.Table
-    week: Int64  # [ad] the first it is shown in, from 0
-    pool: Int32  # [query, place] ads
-    appeal: Float64  # [query, place]
-    worth: Float64  # [query, place] of the landing page
-    value: Float64  # [query, place] in the auction
-    attention: Float64  # [query]
-    shares: Float64  # [query, kind of user]
-    looks: Looks
+    ads: pa.Table  # ad, title, description, display_url
+    week: Int64  # [ad] the first in which it exists, from 0
+    candidates: Int32  # [query, candidate] ads
+    appeal: Float64  # [query, candidate]
+    quality: Float64  # [query, candidate] of the landing page
+    value: Float64  # [query, candidate] in the auction
+    attention: Float64  # [query] proportion of users who examine ads
+    user_types: Float64  # [query, user type] proportions
+    ad_appeal: AdAppeal
+
+    def name_pairs(self, pairs: Int64) -> pa.Table:
+        """The query and the ad of pairs, which index the flat [query, candidate] arrays."""
+        query = pa.array(pairs // self.candidates.shape[1])
+        ad = pa.array(self.candidates.reshape(-1)[pairs])
+        ids = self.ads["ad"].combine_chunks()
+        return pa.table({"query": self.queries.text.take(query), "ad": ids.take(ad)})
 
 
-def make_market(settings: Settings, rng: np.random.Generator) -> Market:
-    """Make everything but the sessions."""
-    total, size = settings.sessions * settings.weeks, settings.ads_per_query
-    queries = make_queries(settings.queries, total, settings.weeks, houses(size), rng)
-    made = make_advertising(queries, size, settings.weeks, rng)
-    brand = made.brand * len(TOPIC_NAMES) + made.topic
-    ads = write_ads(made.topic, made.modifier, made.detail, brands()[brand], rng)
-    looks = make_looks(ads, made.topic, brand, houses(size) * len(TOPIC_NAMES), rng)
-    match, named = _matches(queries, made)
-    appeal = BASE + looks.look[made.pool] + MATCH * match + BY_NAME * named
-    page = looks.trust + rng.normal(0.0, CARE, len(ads)) + HINT * looks.look
-    worth = page[made.pool] + FITS * (match + named)
-    shares = kind_shares(queries.share * total)
-    value = _values(appeal, named, rng)
-    attention = rng.beta(*ATTENTION, len(queries))
+def make_market(settings: SimulationSettings, rng: np.random.Generator) -> Market:
+    """Draw everything except the sessions."""
+    total, n_candidates = settings.sessions * settings.weeks, settings.ads_per_query
+    established = count_established(n_candidates)
+    queries = make_queries(settings.queries, total, settings.weeks, established, rng)
+    pool = make_ad_pool(queries, n_candidates, settings.weeks, rng)
+    brand = pool.brand * len(TOPIC_NAMES) + pool.topic
+    ads = write_ads(pool, brand_names()[brand], rng)
+    ad_appeal = draw_ad_appeal(ads, pool.topic, brand, established * len(TOPIC_NAMES), rng)
+    match, named = _find_matches(queries, pool)
+    text_appeal = ad_appeal.text_appeal
+    appeal = (
+        BASE_APPEAL + text_appeal[pool.candidates] + MATCH_APPEAL * match + NAMED_APPEAL * named
+    )
+    page_quality = rng.normal(0.0, PAGE_QUALITY_STD, len(ads))
+    ad_quality = ad_appeal.trust + page_quality + TEXT_QUALITY * text_appeal
+    quality = ad_quality[pool.candidates] + MATCH_QUALITY * (match + named)
     return Market(
-        queries, ads, made.week, made.pool, appeal, worth, value, attention, shares, looks
+        queries=queries,
+        ads=ads,
+        week=pool.week,
+        candidates=pool.candidates,
+        appeal=appeal,
+        quality=quality,
+        value=_draw_values(appeal, named, rng),
+        attention=rng.beta(*ATTENTION_BETA, len(queries)),
+        user_types=user_type_shares(queries.share * total),
+        ad_appeal=ad_appeal,
     )
 
 
-def _matches(queries: Queries, made: Advertising) -> tuple[Float64, Float64]:
-    """Whether each ad of a pool is written for a part of the query, and whether the query asks for its brand."""
-    themed = (made.modifier >= 0) | (made.detail >= 0)
-    named = made.brand[made.pool] == queries.brand[:, None]
-    return themed[made.pool].astype(np.float64), named.astype(np.float64)
+def _find_matches(queries: Queries, pool: AdPool) -> tuple[Float64, Float64]:
+    """Match and named of each candidate, as 0 or 1."""
+    themed = (pool.modifier >= 0) | (pool.detail >= 0)
+    named = pool.brand[pool.candidates] == queries.brand[:, None]
+    return themed[pool.candidates].astype(np.float64), named.astype(np.float64)
 
 
-def _values(appeal: Float64, named: Float64, rng: np.random.Generator) -> Float64:
-    bid = rng.lognormal(0.0, BID, appeal.shape) * OWN_NAME**named
-    estimate = first_look(appeal.reshape(-1)).reshape(appeal.shape) * rng.lognormal(
-        0.0, ESTIMATE, appeal.shape
-    )
+def _draw_values(appeal: Float64, named: Float64, rng: np.random.Generator) -> Float64:
+    bid = rng.lognormal(0.0, BID_STD, appeal.shape) * OWN_NAME_BID**named
+    error = rng.lognormal(0.0, ESTIMATE_STD, appeal.shape)
+    estimate = attractiveness(appeal.reshape(-1)).reshape(appeal.shape) * error
     return np.log(bid * estimate)

@@ -1,4 +1,7 @@
-"""What users ask: a topic with or without a modifier, a detail and an ending, or a brand by its name. Volumes follow Zipf's law."""
+"""Queries: a topic with or without a modifier, a detail and an ending, or the name of a brand.
+
+Their volumes follow Zipf's law.
+"""
 
 from __future__ import annotations
 
@@ -10,48 +13,56 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from reclick.errors import SettingError
-from reclick.simulation.phrases import TOPIC_NAMES, brands, of_kind, take
+from reclick.simulation.vocabulary import TOPIC_NAMES, brand_of_topic, take_phrases, trade_phrases
 
 if TYPE_CHECKING:
     from reclick.data.batch import Float64, Int64
-    from reclick.simulation.phrases import Texts
+    from reclick.simulation.vocabulary import Texts
 
-SESSIONS_PER_QUERY = 3  # unless the number of queries is given: with Zipf's law, volumes then spread as in the paper's Table 1
-HEAD = 0.5  # of the queries, the more frequent half: there from the first week
-NEW_QUERIES = 0.1  # of the other queries that are new in each week after the first
-CHANCE = 0.7  # how much luck there is in which query is asked more, beside its length in parts
+# Unless the number of queries is given. With Zipf's law, volumes then spread as in the paper's
+# Table 1.
+SESSIONS_PER_QUERY = 3
+FREQUENT_QUERIES = 0.5  # proportion of the queries, the most frequent, that exist from week 1
+NEW_QUERIES = 0.1  # proportion of the other queries that is new in each week after the first
+RANK_NOISE = 0.7  # scale of the noise in the order by volume, against 1 for each part of a query
 
 
 @dataclass(frozen=True, slots=True)
 class Queries:
-    """Queries, the most frequent first. Their parts are numbers into the lists of the topic's kind; −1 is none."""
+    """Queries, the most frequent first.
+
+    Their parts are indices into the phrases of the topic's trade; −1 stands for none.
+    """
 
     text: pa.StringArray  # [query]
     topic: Int64  # [query]
     modifier: Int64  # [query]
     detail: Int64  # [query]
-    brand: Int64  # [query] the brand of the topic that is asked for by name
-    share: Float64  # [query] of the sessions, once all queries are there
-    week: Int64  # [query] the first it is asked in, from 0
+    brand: Int64  # [query] number of the brand that the query names, among those of the topic
+    share: Float64  # [query] proportion of the sessions, once all queries exist
+    week: Int64  # [query] the first in which it occurs, from 0
 
     def __len__(self) -> int:
         return len(self.topic)
 
 
 def make_queries(
-    asked_for: int | None, sessions: int, weeks: int, named: int, rng: np.random.Generator
+    requested: int | None, sessions: int, weeks: int, n_brands: int, rng: np.random.Generator
 ) -> Queries:
-    """Take the short queries first: each part left out makes a query more likely to be asked, and to be asked often."""
-    forms = all_forms(named)
+    """Draw the queries: the fewer parts one has, the likelier it exists and is frequent.
+
+    In each topic the first `n_brands` brands may be named in a query.
+    """
+    forms = list_forms(n_brands)
     topic, modifier, detail, _, _, brand = forms
-    count = _how_many(asked_for, sessions, len(topic))
+    count = _count_queries(requested, sessions, len(topic))
     parts = np.count_nonzero(forms[1:4] >= 0, axis=0)
-    order = np.argsort(parts + rng.gumbel(0.0, CHANCE, len(parts)), kind="stable")[:count]
+    order = np.argsort(parts + rng.gumbel(0.0, RANK_NOISE, len(parts)), kind="stable")[:count]
     share = 1.0 / np.arange(1, count + 1)
-    week = first_weeks(count, weeks, NEW_QUERIES, rng)
-    week[: max(1, int(HEAD * count))] = 0
+    week = draw_first_weeks(count, weeks, NEW_QUERIES, rng)
+    week[: max(1, int(FREQUENT_QUERIES * count))] = 0
     return Queries(
-        _spell(forms[:, order]),
+        _spell_queries(forms[:, order]),
         topic[order],
         modifier[order],
         detail[order],
@@ -61,66 +72,66 @@ def make_queries(
     )
 
 
-def _how_many(asked_for: int | None, sessions: int, possible: int) -> int:
-    """The queries asked for, or as many as a log of so many sessions would have."""
-    if asked_for is None:
+def _count_queries(requested: int | None, sessions: int, possible: int) -> int:
+    """The number requested, or what is usual for a log of so many sessions."""
+    if requested is None:
         return min(max(1, sessions // SESSIONS_PER_QUERY), possible)
-    if asked_for > possible:
+    if requested > possible:
         expected = f"at most {possible}: the simulator's words make no more"
-        raise SettingError("queries", asked_for, expected)
-    return asked_for
+        raise SettingError("queries", requested, expected)
+    return requested
 
 
-def first_weeks(count: int, weeks: int, new: float, rng: np.random.Generator) -> Int64:
-    """The first week of each of `count` things: in each week after the first, `new` of all that are there are new."""
-    there = (1.0 - new) ** np.arange(weeks - 1, -1, -1)  # [week] of all that there ever are
-    return np.searchsorted(there, rng.random(count), side="right").astype(np.int64)
+def draw_first_weeks(count: int, weeks: int, new: float, rng: np.random.Generator) -> Int64:
+    """The first week of each of `count` items: from the second week on, `new` of all are new."""
+    existing = (1.0 - new) ** np.arange(weeks - 1, -1, -1)  # [week] proportion of all items
+    return np.searchsorted(existing, rng.random(count), side="right").astype(np.int64)
 
 
-def all_forms(named: int) -> Int64:
-    """Every query that can be asked, as [part, query]: topic, modifier, detail, ending, whether the detail comes first, brand."""
-    sizes = [
-        [len(lists[topic]) + 1 for lists in map(of_kind, ("modifiers", "details", "endings"))]
+def list_forms(n_brands: int) -> Int64:
+    """Every possible query, as [part, query].
+
+    The parts are topic, modifier, detail, ending, whether the detail comes first, and brand.
+    """
+    lists = [trade_phrases(field) for field in ("modifiers", "details", "endings")]
+    grids = [
+        _topic_forms(topic, [len(phrases[topic]) + 1 for phrases in lists])
         for topic in range(len(TOPIC_NAMES))
     ]
-    grids = [_topic_forms(topic, shape) for topic, shape in enumerate(sizes)]
-    topic, brand, alone = (part.reshape(-1) for part in np.indices((len(TOPIC_NAMES), named, 2)))
+    topic, brand, alone = (part.reshape(-1) for part in np.indices((len(TOPIC_NAMES), n_brands, 2)))
     none = np.full_like(topic, -1)
     return np.concatenate([*grids, np.stack([topic, none, none, alone - 1, none, brand])], axis=1)
 
 
 def _topic_forms(topic: int, shape: list[int]) -> Int64:
     grid = np.indices((*shape, 2)).reshape(4, -1) - 1
-    grid = grid[:, (grid[3] < 0) | (grid[1] >= 0)]  # only a detail that is there can come first
+    grid = grid[:, (grid[3] < 0) | (grid[1] >= 0)]  # without a detail, none can come first
     return np.concatenate(
         [np.full((1, grid.shape[1]), topic), grid, np.full((1, grid.shape[1]), -1)]
     )
 
 
-def _spell(forms: Int64) -> pa.StringArray:
-    """The words of each form: emergency boston plumber near me, or emergency plumber boston near me; harborline, or harborline plumber."""
+def _spell_queries(forms: Int64) -> pa.StringArray:
+    """The text of each form.
+
+    Such as "emergency boston plumber near me" (detail first), "emergency plumber boston near me",
+    "harborline" and "harborline plumber".
+    """
     topic, modifier, detail, ending, first, brand = forms
     name = np.where((brand >= 0) & (ending < 0), "", TOPIC_NAMES[topic])
-    place = take(of_kind("details"), topic, detail)
-    tail = take(of_kind("endings"), topic, np.where(brand >= 0, -1, ending))
+    detail_text = take_phrases(trade_phrases("details"), topic, detail)
+    ending_text = take_phrases(trade_phrases("endings"), topic, np.where(brand >= 0, -1, ending))
     words = [
-        brand_names(topic, brand),
-        take(of_kind("modifiers"), topic, modifier),
-        np.where(first >= 0, place, ""),
+        brand_of_topic(topic, brand),
+        take_phrases(trade_phrases("modifiers"), topic, modifier),
+        np.where(first >= 0, detail_text, ""),
         name,
     ]
-    return _join([*words, np.where(first >= 0, "", place), tail])
+    return _join_words([*words, np.where(first >= 0, "", detail_text), ending_text])
 
 
-def brand_names(topic: Int64, brand: Int64) -> Texts:
-    """The name of each topic's brand of that number, empty for −1."""
-    names = np.append(brands(), "")
-    found: Texts = names[np.where(brand < 0, -1, brand * len(TOPIC_NAMES) + topic)]
-    return found
-
-
-def _join(words: list[Texts]) -> pa.StringArray:
-    """Words with spaces between them, none for a word that is empty."""
+def _join_words(words: list[Texts]) -> pa.StringArray:
+    """Words with one space between them; empty words are left out."""
     spaced = pc.binary_join_element_wise(*(pa.array(each, pa.string()) for each in words), " ")
     return pc.replace_substring_regex(
         pc.utf8_trim_whitespace(spaced), pattern=" +", replacement=" "

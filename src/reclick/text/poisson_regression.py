@@ -17,6 +17,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from reclick.data.hashing import multiplicative_hash
 from reclick.data.ragged import Bool, Float64, Int32, Int64, read_only, run_of_elements
 from reclick.runtime.jit import kernel
 from reclick.text.word_rates import TextModel, TokenLists
@@ -25,7 +26,6 @@ PRIOR_STRENGTHS = (10_000.0, 3000.0, 1000.0, 300.0, 100.0, 30.0, 10.0)  # of a w
 NEWTON_STEPS = 10
 CONJUGATE_GRADIENT_STEPS = 30  # in each step of Newton's method
 N_FOLDS = 3
-FOLD_MULTIPLIER = 2_654_435_761  # spreads group numbers over 32 bits (Knuth)
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +64,7 @@ def select_text_model(
 
     Ads of one group [ad], such as a query, are in the same fold.
     """
-    fold = group.astype(np.int64) * FOLD_MULTIPLIER % (1 << 32) * N_FOLDS >> 32
+    fold = multiplicative_hash(group, N_FOLDS)
     total = np.zeros(1 + len(PRIOR_STRENGTHS))
     folds = np.unique(fold)
     for held_out in folds if len(folds) > 1 else ():

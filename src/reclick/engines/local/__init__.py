@@ -84,6 +84,7 @@ class LocalEngine:
         rows = (
             batch.rows.slice(start, MAP_ROWS)
             for batch in log.batches(with_rows=True)
+            if batch.rows is not None
             for start in range(0, len(batch), MAP_ROWS)
         )
         with atomic_file(target) as temporary:

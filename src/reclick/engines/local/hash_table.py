@@ -53,7 +53,8 @@ class HashTotals:
         slots = np.flatnonzero(self.keys != EMPTY)
         if self.total[slots].min(initial=np.inf) > 0:
             return slots
-        return slots[(self.total[slots] != 0) | (self.others[slots] != 0).any(axis=1)]
+        used = (self.total[slots] != 0) | (self.others[slots] != 0).any(axis=1)
+        return np.asarray(slots[used])
 
     def codes(self, slots: Int64) -> tuple[Int32, Int32]:
         """The two codes of the keys in these slots."""

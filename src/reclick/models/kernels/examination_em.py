@@ -149,7 +149,7 @@ def position_means(prior: str | float, counts: Counts, length: int) -> Float64:
         relative = np.clip(rates / rates[0], EXAMINATION_MARGIN, highest)
     else:
         relative = np.full(1, highest)
-    return relative[np.minimum(np.arange(length), len(relative) - 1)]
+    return np.asarray(relative[np.minimum(np.arange(length), len(relative) - 1)])
 
 
 def browsing_means(means: Float64) -> Float64:
@@ -263,7 +263,8 @@ def _clip_to_interior(probability: Float64) -> Float64:
 @kernel
 def _sort_skips(
     pair: Int32, page: Int64, click: Int32, clicks: Int64, weight: Float64, length: int,
-    browsing: bool, clicks_on: Float64, clicked: Float64, shown: Float64, end: Int64, state: Int32, skips: Float64,
+    browsing: bool, clicks_on: Float64, clicked: Float64, shown: Float64, end: Int64,
+    state: Int32, skips: Float64,
 ) -> None:  # fmt: skip
     """Add up clicks, and put the other impressions where those of their pair end."""
     marked = np.zeros(length, np.bool_)

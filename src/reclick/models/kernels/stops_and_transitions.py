@@ -1,7 +1,8 @@
-"""Fatigue and transitions: how users stop and where they look next, pooled and per query.
+"""Fatigue and transitions: when users stop and what they click next, pooled and per query.
 
-η_k = (β'_k + α_k) / (β'_k + α_k + β_k + b_k) and γ_lj = (δ_lj + α_lj) / Σ_j (δ_lj + α_lj), the pseudo-counts α being a prior mean times a strength,
-which is never quite 0: nothing that can happen has probability 0.
+η_k = (β'_k + α_k) / (β'_k + α_k + β_k + b_k) and γ_lj = (δ_lj + α_lj) / Σ_j (δ_lj + α_lj). The
+pseudo-counts α and b are a prior mean times a strength, which is never quite 0: nothing that can
+happen has probability 0.
 """
 
 from __future__ import annotations
@@ -10,25 +11,27 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from reclick.data.batch import Float64, Int32, Int64
 from reclick.data.counts import Counts
+from reclick.data.ragged import Float64, Int32, Int64, take_runs
 from reclick.runtime.jit import kernel
 
-WEAKEST = 1e-6  # pseudo-sessions: a prior has at least these, so that what a query has not done yet stays possible
+MIN_STRENGTH = 1e-6  # of a prior, in sessions: what a query has not done yet stays possible
 FATIGUE_MARGIN = 1e-12  # how near to 0 and 1 the fatigue of a query may come
 
 
 @dataclass(frozen=True, slots=True)
 class StopsAndTransitions:
-    """Fatigue η [clicks so far] and transitions γ [last click, position]; row 0 of γ is the start of the session."""
+    """Fatigue η and transitions γ; row 0 of γ is the start of the session."""
 
     eta: Float64  # [clicks so far]
     gamma: Float64  # [last, position]
 
-    def extended(self, length: int) -> StopsAndTransitions:
-        """The same for pages of up to `length` ads; what is added does not depend on `length`, as pages of all lengths are asked together.
+    def extend(self, length: int) -> StopsAndTransitions:
+        """The same for pages of up to `length` ads.
 
-        A position never seen is as rare as the rarest; after it the eye goes as from the start; stopping is as likely as at the last known step.
+        An unknown position is as rare as the rarest; the transitions from it are those from the
+        start; fatigue is that of the last known step. What is added does not depend on `length`,
+        as pages of all lengths are answered together.
         """
         known = self.gamma.shape[1]
         if length <= known:
@@ -44,30 +47,36 @@ class StopsAndTransitions:
 
 
 def pooled_events(counts: Counts) -> tuple[Float64, Float64, Float64]:
-    """Over all queries: β' [k] sessions with exactly k clicks, β [k] with more, and δ [last, position] transitions."""
-    n = max(1, counts.max_ads)
-    exactly, delta = np.zeros(n + 1), np.zeros((n + 1, n))
-    _add_events(
-        np.arange(len(counts.sequence_starts) - 1),
-        counts.per_sequence(),
-        counts.sequence_starts,
-        counts.sequence_clicks,
-        exactly,
-        delta,
-    )
-    return exactly, exactly.sum() - np.cumsum(exactly), delta
+    """Over all queries: sessions with exactly k clicks, with more [k], and δ [last, position]."""
+    n, sizes = max(1, counts.max_ads), np.diff(counts.sequence_starts)
+    sessions = counts.per_sequence()
+    exactly = np.bincount(sizes, sessions, n + 1).astype(np.float64)
+    move = _encode_moves(counts.sequence_starts, counts.sequence_clicks, n)
+    delta = np.bincount(move, np.repeat(sessions, sizes), (n + 1) * n).astype(np.float64)
+    return exactly, exactly.sum() - np.cumsum(exactly), delta.reshape(n + 1, n)
 
 
-def estimate(counts: Counts, *, prior: StopsAndTransitions | None, strength: float, floor: float) -> StopsAndTransitions:
-    """One η and one γ for all queries, shrunk to the prior; without a prior, the counts' own estimate.
+def _encode_moves(starts: Int64, clicks: Int32, n: int) -> Int64:
+    """Each click of click lists as last · n + position − 1, where last is 0 for the first click."""
+    last = np.zeros(len(clicks), np.int64)
+    last[1:] = clicks[:-1]
+    last[starts[:-1][np.diff(starts) > 0]] = 0
+    return np.asarray(last * n + clicks - 1)
 
-    An event that was never seen stays possible: probabilities are kept at least `floor` away from 0 and 1.
+
+def estimate(
+    counts: Counts, *, prior: StopsAndTransitions | None, strength: float, floor: float
+) -> StopsAndTransitions:
+    """One η and one γ for all queries, shrunk to the prior if there is one.
+
+    An event that never happened stays possible: probabilities are at least `floor` away from 0
+    and 1.
     """
     exactly, more, delta = pooled_events(counts)
     if prior is not None:
         length = max(delta.shape[1], prior.gamma.shape[1])
         beyond = length - delta.shape[1]  # the prior may know longer pages than the counts
-        prior, strength = prior.extended(length), max(strength, WEAKEST)
+        prior, strength = prior.extend(length), max(strength, MIN_STRENGTH)
         exactly = np.pad(exactly, (0, beyond)) + strength * prior.eta
         more = np.pad(more, (0, beyond)) + strength * (1 - prior.eta)
         delta = np.pad(delta, (0, beyond)) + strength * prior.gamma
@@ -75,7 +84,7 @@ def estimate(counts: Counts, *, prior: StopsAndTransitions | None, strength: flo
 
 
 def _fatigue(exactly: Float64, more: Float64, floor: float) -> Float64:
-    """β' / (β' + β), where a number of clicks was never reached as likely as at the last step that was."""
+    """β' / (β' + β); for a number of clicks never reached, that of the last one reached."""
     reached = exactly + more
     eta = np.full(len(exactly), 0.5)
     for k in range(len(eta)):
@@ -84,7 +93,7 @@ def _fatigue(exactly: Float64, more: Float64, floor: float) -> Float64:
 
 
 def _transitions(delta: Float64, floor: float) -> Float64:
-    """Rows of δ over their sums; a row never left is uniform; γ_ll = 0."""
+    """Rows of δ over their sums; a row without moves is uniform; γ_ll = 0."""
     length = delta.shape[1]
     own = np.zeros(delta.shape, bool)
     own[np.arange(1, length + 1), np.arange(length)] = True
@@ -108,25 +117,30 @@ class QueryTransitionCounts:
     move_sessions: Float64  # [entry] δ_lj
 
     @classmethod
-    def of(cls, counts: Counts) -> QueryTransitionCounts:
-        """Gather them from the counts."""
-        visit_starts = np.searchsorted(
-            counts.visit_query, np.arange(len(counts.queries) + 1)
-        ).astype(np.int64)
+    def build(cls, counts: Counts) -> QueryTransitionCounts:
+        """The stops and transitions in some counts."""
+        n, queries = max(1, counts.max_ads), np.arange(len(counts.queries) + 1)
+        clicks, starts = take_runs(
+            counts.sequence_clicks, counts.sequence_starts, counts.visit_sequence.astype(np.int64)
+        )
+        sizes, query = np.diff(starts), counts.visit_query.astype(np.int64)
+        stop, stop_sessions = _add_up(query * (n + 1) + sizes, counts.sessions)
+        moves = np.repeat(query, sizes) * ((n + 1) * n) + _encode_moves(starts, clicks, n)
+        move, move_sessions = _add_up(moves, np.repeat(counts.sessions, sizes))
+        last, position = np.divmod(move % ((n + 1) * n), n)
         return cls(
-            *_query_events(
-                max(1, counts.max_ads),
-                visit_starts,
-                counts.visit_sequence,
-                counts.sessions,
-                counts.sequence_starts,
-                counts.sequence_clicks,
-            )
+            np.searchsorted(stop, queries * (n + 1)),
+            (stop % (n + 1)).astype(np.int32),
+            stop_sessions,
+            np.searchsorted(move, queries * ((n + 1) * n)),
+            last.astype(np.int32),
+            (position + 1).astype(np.int32),
+            move_sessions,
         )
 
     @classmethod
     def none(cls, queries: int) -> QueryTransitionCounts:
-        """No events: every query is served by the base alone."""
+        """No counts: every query gets the base."""
         starts, codes, sessions = (
             np.zeros(queries + 1, np.int64),
             np.zeros(0, np.int32),
@@ -137,99 +151,27 @@ class QueryTransitionCounts:
     def estimate_queries(
         self, queries: Int64, base: StopsAndTransitions, strength: float, length: int
     ) -> tuple[Float64, Float64]:
-        """η [query, k] and γ [query, last, position] for pages of up to `length` ads; an unseen query (−1) gets the base."""
-        base = base.extended(length)
+        """η [query, k] and γ [query, last, position] for pages of up to `length` ads.
+
+        A query that is not in the log (−1) gets the base.
+        """
+        base = base.extend(length)
         eta, gamma = (
             np.empty((len(queries), length + 1)),
             np.empty((len(queries), length + 1, length)),
         )
         _shrink(
-            queries, base.eta, base.gamma, max(strength, WEAKEST), self.stop_starts, self.stop_clicks, self.stop_sessions,
+            queries, base.eta, base.gamma, max(strength, MIN_STRENGTH),
+            self.stop_starts, self.stop_clicks, self.stop_sessions,
             self.move_starts, self.move_from, self.move_to, self.move_sessions, eta, gamma,
         )  # fmt: skip
         return eta, gamma
 
 
-@kernel
-def _add_events(
-    sequences: Int64,
-    sessions: Float64,
-    starts: Int64,
-    clicks: Int32,
-    exactly: Float64,
-    delta: Float64,
-) -> None:
-    """Add to β' and δ the click lists `sequences`, each as often as `sessions` says."""
-    for i in range(len(sequences)):
-        start, end = starts[sequences[i]], starts[sequences[i] + 1]
-        exactly[end - start] += sessions[i]
-        last = 0
-        for c in range(start, end):
-            delta[last, clicks[c] - 1] += sessions[i]
-            last = clicks[c]
-
-
-@kernel
-def _query_events(
-    length: int,
-    visit_starts: Int64,
-    visit_sequence: Int32,
-    sessions: Float64,
-    starts: Int64,
-    clicks: Int32,
-) -> tuple[Int64, Int32, Float64, Int64, Int32, Int32, Float64]:
-    """Count each query's stops and moves in a scratch table, and copy out what is not zero: first to size, then to fill."""
-    queries = len(visit_starts) - 1
-    stop_starts, move_starts = np.zeros(queries + 1, np.int64), np.zeros(queries + 1, np.int64)
-    exactly, delta = np.zeros(length + 1), np.zeros((length + 1, length))
-    stops = moves = 0
-    stop_clicks, stop_sessions = np.empty(0, np.int32), np.empty(0)
-    move_from, move_to, move_sessions = np.empty(0, np.int32), np.empty(0, np.int32), np.empty(0)
-    for filling in (False, True):
-        if filling:
-            stop_clicks, stop_sessions = np.empty(stops, np.int32), np.empty(stops)
-            move_from, move_to, move_sessions = (
-                np.empty(moves, np.int32),
-                np.empty(moves, np.int32),
-                np.empty(moves),
-            )
-        stops = moves = 0
-        for q in range(queries):
-            begin, end = visit_starts[q], visit_starts[q + 1]
-            _add_events(
-                visit_sequence[begin:end].astype(np.int64),
-                sessions[begin:end],
-                starts,
-                clicks,
-                exactly,
-                delta,
-            )
-            for v in range(
-                begin, end
-            ):  # visit again what was touched, and wipe it, so that the scratch is never scanned whole
-                start, stop = starts[visit_sequence[v]], starts[visit_sequence[v] + 1]
-                if exactly[stop - start] != 0.0:
-                    if filling:
-                        stop_clicks[stops], stop_sessions[stops] = (
-                            stop - start,
-                            exactly[stop - start],
-                        )
-                    exactly[stop - start] = 0.0
-                    stops += 1
-                last = 0
-                for c in range(start, stop):
-                    if delta[last, clicks[c] - 1] != 0.0:
-                        if filling:
-                            move_from[moves], move_to[moves], move_sessions[moves] = (
-                                last,
-                                clicks[c],
-                                delta[last, clicks[c] - 1],
-                            )
-                        delta[last, clicks[c] - 1] = 0.0
-                        moves += 1
-                    last = clicks[c]
-            stop_starts[q + 1], move_starts[q + 1] = stops, moves
-    return stop_starts, stop_clicks, stop_sessions, move_starts, move_from, move_to, move_sessions
+def _add_up(key: Int64, weight: Float64) -> tuple[Int64, Float64]:
+    """The distinct keys, sorted, and the sum of their weights."""
+    keys, which = np.unique(key, return_inverse=True)
+    return keys, np.bincount(which, weight, len(keys)).astype(np.float64)
 
 
 @kernel
@@ -239,7 +181,7 @@ def _shrink(
     move_starts: Int64, move_from: Int32, move_to: Int32, move_sessions: Float64,
     eta: Float64, gamma: Float64,
 ) -> None:  # fmt: skip
-    """The posterior means of each query, given the base as prior mean; the base itself where nothing was seen."""
+    """The posterior means of each query with the base as prior mean."""
     length = gamma.shape[2]
     totals = np.empty(length + 1)
     for i in range(len(queries)):

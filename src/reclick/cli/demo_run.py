@@ -1,0 +1,149 @@
+"""The demo: three simulated weeks, models compared on the third, predictions and a report."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from reclick.evaluation import evaluate
+from reclick.logs import read_sessions
+from reclick.models import MODELS, ClickModel, LuceClick, MultiClick, load
+from reclick.predictor import predict
+from reclick.runtime.filesystem import write_files
+from reclick.runtime.progress import Progress
+from reclick.simulation import simulate
+
+SESSIONS = 60_000  # per week
+OTHER_MODELS = ("dbn", "icm", "pm", "am", "ubm")
+NORMALISED = "MultiClick, normalised"  # its click probabilities are near the observed rates
+NEW_AD = {
+    "ad": ["new-ad"],
+    "title": ["Bonded Insured Experts"],
+    "description": ["Free quote, same day"],
+    "display_url": ["new.example"],
+}
+WRITTEN = {  # every file, or the folder that it is in, and what it is
+    "report.html": "the report: open it in a browser",
+    "report.md": "its main tables as Markdown",
+    "scores.parquet": "every model by every metric, overall and by query volume, with intervals",
+    "differences.parquet": "the difference between each two models, with intervals",
+    "curves.parquet": "reliability and precision-recall curves",
+    "evaluation.json": "the profile of week 3, the models' settings, times and seeds",
+    "model": "MultiClick, fitted, for rc.load and reclick predict",
+    "predictions.parquet": "week 3 with click probabilities and most likely sequences",
+    "relevance.parquet": "every (query, ad) with intervals",
+    "logs/week1.parquet": "the sessions of week 1: the history",
+    "logs/week2.parquet": "the sessions of week 2: to train on",
+    "logs/week3.parquet": "the sessions of week 3: to test on",
+    "logs/ads.parquet": "the text of the ads",
+    "logs/labels.parquet": "editors' grades of (query, ad) pairs",
+    "logs/truth.parquet": "the true attractiveness and satisfaction of each pair",
+    "logs/truth_words.parquet": "the true effect of each word",
+    "logs/truth_brands.parquet": "how much each brand attracts, and how good its pages are",
+    "logs/truth_queries.parquet": "each query's topic, share of sessions and user types",
+    "logs/truth_sessions.parquet": "the user type of each session",
+    "logs/truth.json": "the settings of the simulation",
+    "work": "models and scores of the comparison; may be deleted, a second run makes them again",
+}
+
+
+def run_demo(to: Path, progress: Progress) -> Iterator[str]:
+    """Write logs, models, predictions, relevance and the report to a folder.
+
+    Yields what to print as it is ready.
+    """
+    logs = to / "logs"
+    progress("Simulating three weeks", 0, 3)
+    simulate(SESSIONS, weeks=3, seed=0).save(logs)
+    progress("Simulating three weeks", 3, 3)
+    week1, week2, week3 = (
+        read_sessions(logs / f"week{week}.parquet", ads=logs / "ads.parquet") for week in (1, 2, 3)
+    )
+    multi = MultiClick(variant="normalised").fit(week2, history=week1, progress=progress)
+    luce = LuceClick().fit(week2, history=week1, progress=progress)
+    models: dict[str, ClickModel] = {
+        "MultiClick": MultiClick(),
+        NORMALISED: multi,
+        "LuceClick": luce,
+    }
+    models |= {MODELS[name].__name__: MODELS[name]() for name in OTHER_MODELS}
+    result = evaluate(
+        models,
+        week3,
+        train=week2,
+        history=week1,
+        labels=logs / "labels.parquet",
+        folder=to / "work",
+        progress=progress,
+    )
+    result.save(to)
+    yield _format_section(
+        "Week 3 of three simulated weeks, never seen in training", str(result.profile)
+    )
+    yield _format_section(
+        "The models compared (week 1 as history, week 2 to train, week 3 to test)", str(result)
+    )
+    multi.save(to / "model")
+    predict(load(to / "model"), week3, to / "predictions.parquet", progress=progress)
+    relevance = multi.relevance()
+    write_files(
+        to,
+        {"relevance.parquet": lambda path: pq.write_table(relevance, path, compression="zstd")},
+    )
+    for title, text in (*_query_sections(multi, luce), ("What was written", _list_files(to))):
+        yield _format_section(title, text)
+    yield f"Report: {to / 'report.html'}"
+
+
+def _format_section(title: str, text: str) -> str:
+    return f"{title}\n{'─' * len(title)}\n{text}\n"
+
+
+def _query_sections(multi: MultiClick, luce: LuceClick) -> Iterator[tuple[str, str]]:
+    """The most clicked query: its ads by both models, likely sequences, and a new ad."""
+    counts = multi.counts_
+    query = counts.queries[int(np.bincount(counts.pair_query, counts.clicks).argmax())].as_py()
+    pairs = multi.relevance().filter(pc.field("query") == query)
+    ads = pairs.sort_by([("relevance", "descending")])
+    yield f"The ads of {query!r}, with 90 % credible intervals", _format_relevance(ads)
+    page = ads["ad"].to_pylist()[:4]
+    same = luce.relevance({"query": [query] * len(ads), "ad": ads["ad"]})
+    yield (
+        "The same ads by LuceClick, whose attractiveness is corrected for position",
+        _format_relevance(same),
+    )
+    rows = [
+        f"{sequence.probability:>7.2%}  {' → '.join(map(str, sequence.clicks)) or 'no click'}"
+        for sequence in multi.rank_sequences(query, page, top=8)
+    ]
+    yield f"The most likely clicks on a page of its best four ({', '.join(page)})", "\n".join(rows)
+    new = multi.relevance({"query": [query], "ad": NEW_AD["ad"]}, text=pa.table(NEW_AD))
+    yield (
+        f"An ad never shown, by its words: {NEW_AD['title'][0]} · {NEW_AD['description'][0]}",
+        _format_relevance(new),
+    )
+
+
+def _format_relevance(table: pa.Table) -> str:
+    columns = ("attractiveness", "satisfaction", "relevance")
+    head = f"{'ad':<12} {' '.join(f'{name:>22}' for name in columns)} {'shown':>8} {'clicks':>7}"
+    return "\n".join([head, *(_format_row(row) for row in table.slice(0, 8).to_pylist())])
+
+
+def _format_row(row: dict[str, float]) -> str:
+    cells = (
+        f"{row[name]:.3f} [{row[name + '_low']:.3f}, {row[name + '_high']:.3f}]"
+        for name in ("attractiveness", "satisfaction", "relevance")
+    )
+    estimates = " ".join(f"{cell:>22}" for cell in cells)
+    return f"{row['ad']:<12} {estimates} {row['impressions']:>8,.0f} {row['clicks']:>7,.0f}"
+
+
+def _list_files(to: Path) -> str:
+    width = max(len(str(to / name)) for name in WRITTEN)
+    return "\n".join(f"{to / name!s:<{width}}  {what}" for name, what in WRITTEN.items())
