@@ -76,6 +76,7 @@ def oracle(model: Halving, query: str, ads: Sequence[str]) -> dict[tuple[int, ..
 def registry(monkeypatch: pytest.MonkeyPatch) -> Iterator[ModelRegistry]:
     """The registry, with what a test registers taken back."""
     monkeypatch.setattr(rc.MODELS, "_registered", {})
+    rc.MODELS.__dict__.pop("_installed", None)
     yield rc.MODELS
     rc.MODELS.__dict__.pop("_installed", None)
 
@@ -227,7 +228,7 @@ def test_installed_packages_announce_models(
         rc.MODELS["other"]
 
 
-def test_an_unknown_model_lists_the_right_ones_and_the_nearest() -> None:
+def test_an_unknown_model_lists_the_right_ones_and_the_nearest(registry: ModelRegistry) -> None:
     with pytest.raises(UnknownModelError, match=r"one of multiclick, .*thcm\. Did you mean 'ubm'"):
         rc.MODELS["uvm"]
     assert rc.MODELS.get("uvm") is None

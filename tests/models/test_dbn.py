@@ -239,7 +239,8 @@ def test_promises_are_kept(continuation: str | float, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "wrong",
     [
-        {"continuation": 0}, {"continuation": 1.1}, {"continuation": "auto"}, {"continuation": True},
+        {"continuation": 0}, {"continuation": 1.1}, {"continuation": "auto"},
+        {"continuation": True},
         {"folds": 1}, {"folds": 2.5}, {"seed": -1},
         {"seed": 0.5}, {"seed": None}, {"max_iterations": 10.0}, {"max_iterations": True},
     ],

@@ -213,16 +213,19 @@ def maximise_posterior(
     clicked = np.sum([block.cells.clicked for block in blocks], axis=0)
     shown = np.sum([block.cells.shown for block in blocks], axis=0)
     reached = shown > 0
+    clicks = np.concatenate([block.cells.clicks for block in blocks])
+    successes = clicks + prior.theta_strength * prior.theta
 
     def m_step(_: ExaminationParameters, statistics: Statistics) -> ExaminationParameters:
         theta = np.empty(len(prior.theta))
-        examinations = dict(statistics.pairs.runs("examinations"))
-        for first, cells, mean, strength in blocks:
-            out = theta[first : first + len(mean)]
-            _shrink(cells.clicks, examinations[first], mean, strength, out)
+        for first, examinations in statistics.pairs.runs("examinations"):
+            pairs = slice(first, first + len(examinations))
+            _divide(successes[pairs], examinations + prior.theta_strength, theta[pairs])
+        if prior.theta_strength == 0:
+            theta = np.where(np.isfinite(theta), theta, prior.theta)  # of pairs without a session
         examined = clicked + statistics.totals["examined"]
         gamma = posterior_mean(examined, shown, prior.gamma, prior.gamma_strength)
-        return ExaminationParameters(theta, _clip_to_interior(gamma))
+        return ExaminationParameters(_clip_to_interior(theta), _clip_to_interior(gamma))
 
     def log_prior(now: ExaminationParameters) -> float:
         """What the E-step leaves out: the prior of γ, and log γ of the clicks."""
@@ -254,6 +257,11 @@ def e_step(parameters: ExaminationParameters, block: ExaminationBlock) -> Statis
     )  # fmt: skip
     pairs = PairSums.of(first, examinations=examinations)
     return Statistics(total, {"examined": examined}, pairs)
+
+
+def _divide(part: Float64, whole: Float64, out: Float64) -> None:
+    with np.errstate(divide="ignore", invalid="ignore"):
+        np.divide(part, whole, out=out)
 
 
 def _clip_to_interior(probability: Float64) -> Float64:
@@ -299,13 +307,16 @@ def _merge_equal(begin: Int64, end: Int64, states: int, state: Int32, skips: Flo
                 seen[size] = state[i]
                 size += 1
             totals[state[i]] += skips[i]
-        for turn in range(2 * size):  # single skips first: `_expect` branches better then
-            here = seen[turn % size]
-            if (totals[here] == 1.0) == (turn < size):
-                state[at], skips[at] = here, totals[here]
+        for k in range(size):  # single skips first: `_expect` branches better then
+            if totals[seen[k]] == 1.0:
+                state[at], skips[at] = seen[k], 1.0
+                totals[seen[k]] = 0.0
                 at += 1
         for k in range(size):
-            totals[seen[k]] = 0.0
+            if totals[seen[k]] != 0.0:
+                state[at], skips[at] = seen[k], totals[seen[k]]
+                totals[seen[k]] = 0.0
+                at += 1
         starts[p + 1] = at
     return starts
 
@@ -350,17 +361,6 @@ def _expect(
         not_attracted *= passed
     log_prior = shared * math.log(attracted) + (1.0 - shared) * math.log(not_attracted)
     return total + math.log(few) + strength * log_prior
-
-
-@kernel
-def _shrink(
-    clicks: Float64, examinations: Float64, mean: Float64, strength: float, out: Float64
-) -> None:
-    """(clicks + s m) / (examinations + s) inside (0, 1); the mean where there is nothing."""
-    for p in range(len(out)):
-        total = examinations[p] + strength
-        rate = (clicks[p] + strength * mean[p]) / total if total > 0.0 else mean[p]
-        out[p] = min(max(rate, PROBABILITY_MARGIN), 1.0 - PROBABILITY_MARGIN)
 
 
 @kernel
