@@ -7,7 +7,6 @@ from itertools import product
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 import pytest
 
 import reclick as rc
@@ -15,56 +14,68 @@ from reclick.data.grouped_sessions import GroupedSessions
 from reclick.data.ragged import Float64
 from reclick.engines import as_grouped
 from reclick.fitting.beta import credible_interval
+from reclick.fitting.posterior import _pairwise_weights, marginal_information
+from reclick.models.luce.e_step import inform, score
+from reclick.models.luce.fit import TrainingData
 from reclick.models.luce.m_step import Objective
 from reclick.models.luce.parameters import Hyperparameters, LuceParameters
-from reclick.models.luce.posterior import _pairwise_weights, marginal_information
-from reclick.models.luce.satisfaction import ZERO_VARIANCE
+from reclick.models.luce.posterior import Information, _share_of_pair
 from tests.support.enumeration import Session, as_table, random_sessions
-from tests.support.luce_world import GAMMA, OMEGA, PLAIN, draw_queries, objective_for
+from tests.support.luce_world import (
+    GAMMA,
+    OMEGA,
+    PLAIN,
+    LuceProblem,
+    coverage,
+    draw_queries,
+    luce_problem,
+    true_values,
+)
 
 PRIOR = 0.7  # information of the priors on each log θ and on each log f
 
 
-def random_parameters(objective: Objective, rho: float, seed: int = 4) -> LuceParameters:
+def hyperparameters(per_query: bool) -> Hyperparameters:
+    return Hyperparameters(query=2.0 if per_query else None, position_effect=None)
+
+
+def random_parameters(problem: LuceProblem, rho: float) -> LuceParameters:
     """Parameters drawn at random, except that all ρ are the same."""
-    rng, fresh = np.random.default_rng(seed), objective.initial_parameters()
-    transition, query_outside, theta = (
-        rng.gamma(3.0, 1 / 3, len(values))
-        for values in (fresh.transition, fresh.query_outside, fresh.theta)
-    )
-    return fresh._replace(
-        theta=theta,
-        rho=np.full(len(theta), rho),
-        transition=transition,
-        query_outside=query_outside,
-        satisfaction_variance=np.full(len(theta), ZERO_VARIANCE),
-    )
+    drawn = problem.draw_parameters(4)
+    return drawn._replace(satisfaction=np.full(len(drawn.satisfaction), rho))
 
 
-def information(objective: Objective, now: LuceParameters) -> Float64:
+def information(problem: LuceProblem, now: LuceParameters, per_query: bool) -> Float64:
     """The information of the sessions on each log θ [pair]."""
-    found, per_query = objective.sessions.information(now), objective.layout.per_query_outside
+    (block,) = problem.data.blocks
+    found, layout = Information(*inform(now, block)), problem.data.layout
     marginal = marginal_information(
-        found.end.sum(axis=1),
-        found.ads.sum(axis=1),
-        np.full(len(now.theta), PRIOR),
-        objective.layout.pair_query,
-        np.full(len(now.query_outside), PRIOR) if per_query else None,
+        found.outside,
+        found.ads,
+        np.full(len(layout.pair_query), PRIOR),
+        layout.pair_query.astype(np.int32),
+        np.full(layout.n_queries, PRIOR),
+        per_query,
     )
-    return marginal - PRIOR
+    return np.asarray(marginal - PRIOR)
 
 
 def information_by_differences(
-    objective: Objective, sessions: GroupedSessions, now: LuceParameters, per_query: bool
+    problem: LuceProblem, now: LuceParameters, per_query: bool
 ) -> Float64:
     """The same by definition: the inverse of the negative second derivatives."""
-    pairs = len(now.theta)
-    size = pairs + per_query * len(now.query_outside)
+    (block,), layout = problem.data.blocks, problem.data.layout
+    pairs, appeal = len(layout.pair_query), now.appeal.weights()
+    size = pairs + per_query * layout.n_queries
 
     def log_likelihood(moved: Float64) -> float:
-        outside = now.query_outside * np.exp(moved[pairs:]) if per_query else now.query_outside
-        there = now._replace(theta=now.theta * np.exp(moved[:pairs]), query_outside=outside)
-        return float(objective.sessions.score(there, sessions) @ sessions.weight)
+        there = now
+        if per_query:
+            f = now.query_outside
+            own = f.level(1) * np.exp(moved[pairs:])
+            there = now._replace(query_outside=f.with_levels([f.level(0), own]))
+        scores = score(there, block, appeal * np.exp(moved[:pairs]))
+        return float(scores @ block.sessions.weight)
 
     step, unit, matrix = 1e-3, np.eye(size), np.empty((size, size))
     for i, j in product(range(size), repeat=2):
@@ -88,13 +99,10 @@ def test_the_information_on_two_ads_of_a_query_is_the_curvature_of_all_weights(
         for _ in range(80)
     ]
     log = as_table([*rows, Session("q1", ("a", "b"), (2, 1)), Session("q2", ("b", "a"), (1, 2))])
-    made = objective_for(log, Hyperparameters(query_strength=2.0 if per_query else None))
-    now = random_parameters(made, rho=0.0)  # without satisfaction every choice is observed
-    np.testing.assert_allclose(
-        information(made, now),
-        information_by_differences(made, as_grouped(log), now, per_query),
-        rtol=1e-4,
-    )
+    problem = luce_problem(log, hyperparameters(per_query))
+    now = random_parameters(problem, rho=1e-12)  # without satisfaction every choice is observed
+    exact = information_by_differences(problem, now, per_query)
+    np.testing.assert_allclose(information(problem, now, per_query), exact, rtol=1e-4)
 
 
 @pytest.mark.parametrize("per_query", [False, True])
@@ -102,89 +110,52 @@ def test_the_information_on_more_ads_is_nearly_so_even_if_a_page_shows_one_twice
     per_query: bool,
 ) -> None:
     log = as_table(random_sessions(np.random.default_rng(2), 60))
-    made = objective_for(log, Hyperparameters(query_strength=2.0 if per_query else None))
-    now = random_parameters(made, rho=0.0)
-    exact, found = (
-        information_by_differences(made, as_grouped(log), now, per_query),
-        information(made, now),
-    )
-    comparisons = made.sessions.information(now)
-    alone = (comparisons.end + comparisons.ads)[:, 0]  # as if all others were known
-    np.testing.assert_allclose(found, exact, rtol=0.03)
+    problem = luce_problem(log, hyperparameters(per_query))
+    now = random_parameters(problem, rho=1e-12)
+    exact = information_by_differences(problem, now, per_query)
+    found = information(problem, now, per_query)
+    comparisons = inform(now, problem.data.blocks[0])
+    alone = comparisons[0] + comparisons[1]  # as if all others were known
+    np.testing.assert_allclose(found, exact, rtol=0.07)
     assert np.abs(found - exact).sum() < 0.15 * np.abs(alone - exact).sum()
 
 
 @pytest.mark.parametrize("rho", [0.3, 0.7])
 def test_an_end_without_known_cause_carries_less_information(rho: float) -> None:
     # All sessions that a page can have, weighted by probability: the sum is the expectation.
-    every = as_grouped(
-        as_table([Session("q", ("a", "b"), clicks) for clicks in ((), (1,), (2,), (1, 2), (2, 1))])
-    )
-    made = Objective(every, Hyperparameters(query_strength=2.0), np.ones(2), 0.3, np.ones(1))
-    now = random_parameters(made, rho)
-    likely = np.exp(made.sessions.score(now, every))
+    rows = [Session("q", ("a", "b"), clicks) for clicks in ((), (1,), (2,), (1, 2), (2, 1))]
+    problem = luce_problem(as_table(rows), hyperparameters(per_query=True))
+    now = random_parameters(problem, rho)
+    likely = np.exp(score(now, problem.data.blocks[0], now.appeal.weights()))
     assert likely.sum() == pytest.approx(1)
+    every, layout = as_grouped(as_table(rows)), problem.data.layout
     weighed = GroupedSessions(every.counts, replace(every.whole, weight=500 * likely))
-    again = Objective(weighed, Hyperparameters(query_strength=2.0), np.ones(2), 0.3, np.ones(1))
-    np.testing.assert_allclose(
-        information(again, now),
-        information_by_differences(again, weighed, now, per_query=True),
-        rtol=1e-4,
+    again = LuceProblem(
+        TrainingData.of(weighed, layout),
+        Objective.of(weighed, layout, problem.objective.now, np.ones(1)),
     )
+    exact = information_by_differences(again, now, per_query=True)
+    np.testing.assert_allclose(information(again, now, True), exact, rtol=1e-4)
 
 
 def test_pairwise_weights_add_up_to_the_comparisons_of_each_ad() -> None:
     rng = np.random.default_rng(3)
     for size in (2, 3, 8):
-        between = np.triu(rng.gamma(1.0, size=(size, size)), 1)
+        between, c = np.triu(rng.gamma(1.0, size=(size, size)), 1), np.zeros(size)
         ads = (between + between.T).sum(axis=1)
-        c = _pairwise_weights(ads, np.zeros(size, np.int32), 1)
+        _pairwise_weights(ads, c)
         np.testing.assert_allclose(c * (c.sum() - c), ads, rtol=0.02)
-    assert _pairwise_weights(np.zeros(3), np.zeros(3, np.int32), 1).tolist() == [0, 0, 0]
+    nothing = np.zeros(3)
+    _pairwise_weights(np.zeros(3), nothing)
+    assert nothing.tolist() == [0, 0, 0]
 
 
-# ---- updates
-
-
-@pytest.mark.parametrize("per_query", [None, 2.0])
-def test_an_update_has_as_much_information_as_one_fit_to_both_days(per_query: float | None) -> None:
-    rng = np.random.default_rng(5)
-    theta, rho = rng.gamma(2.0, 0.5, (30, 6)), rng.beta(3.0, 5.0, (30, 6))
-    days = [draw_queries(theta, rho, GAMMA, 0.3 * OMEGA, 4_000, rng) for _ in range(2)]
-    given: dict[str, Any] = {**PLAIN, "query_strength": per_query, "satisfaction_prior": 0.375}
-    whole, updated = (
-        rc.LuceClick(**given).fit(pa.concat_tables(days)),
-        rc.LuceClick(**given).fit(days[0]).update(days[1]),
-    )
-    off = np.abs(updated._theta_information / whole._theta_information - 1)
-    assert np.quantile(off, 0.95) < 0.15
-    assert off.max() < 0.5
-    np.testing.assert_allclose(
-        np.median(updated._rho_information / whole._rho_information), 1, atol=0.1
-    )
-    known = updated._rho_information.copy()
-    updated.update(
-        {"query": ["q0"], "ads": [["ad0"]], "clicks": [[]]}
-    )  # without information on satisfaction
-    np.testing.assert_allclose(updated._rho_information, known, rtol=0.05)
-
-
-def test_component_appeal_that_cannot_differ_leaves_the_information_as_it_is() -> None:
-    rng = np.random.default_rng(6)
-    theta, rho = rng.gamma(2.0, 0.5, (20, 6)), rng.beta(3.0, 5.0, (20, 6))
-    log = draw_queries(theta, rho, GAMMA, 0.3 * OMEGA, 3_000, rng)
-    given: dict[str, Any] = {
-        **PLAIN,
-        "query_strength": 2.0,
-        "components": 3,
-        "component_strength": 16.0,
-        "mixing_strength": None,
-    }
-    none, alike = (
-        rc.LuceClick(**given, component_appeal_strength=taste).fit(log)._theta_information
-        for taste in (None, 1e6)
-    )
-    np.testing.assert_allclose(alike, none, rtol=0.02)
+def test_the_share_of_information_on_attractiveness_by_hand() -> None:
+    # Two cells of pair 0 with information 3 and 1, and an effect with variance 1/2 each: what is
+    # left is 3·2/5 and 1·2/3.
+    found = Information(np.array([3.0, 0.0]), np.array([1.0, 0.0]), np.zeros(2))
+    left = _share_of_pair(found, np.array([6.0, 2.0, 5.0]), np.array([0, 0, 1]), 4.0)
+    np.testing.assert_allclose(left, [(3 * 2 / 5 + 1 * 2 / 3) / 4, 1.0])
 
 
 # ---- intervals
@@ -193,57 +164,131 @@ def test_component_appeal_that_cannot_differ_leaves_the_information_as_it_is() -
 @pytest.mark.parametrize("strength", [0.0, 0.01])
 def test_the_interval_is_wide_where_there_is_hardly_any_information(strength: float) -> None:
     log = {"query": ["q", "q"], "ads": [["a"], ["b"]], "clicks": [[1], []]}
-    given: dict[str, Any] = {
-        **PLAIN,
-        "attractiveness_strength": strength,
-        "satisfaction_strength": strength,
-    }
+    given = {**PLAIN, "attractiveness_strength": strength, "satisfaction_strength": strength}
     for row in rc.LuceClick(**given).fit(log).relevance().to_pylist():
         for name in ("attractiveness", "satisfaction"):
             assert row[f"{name}_low"] <= row[name] <= row[f"{name}_high"]
             assert row[f"{name}_high"] - row[f"{name}_low"] > 0.5
 
 
-CASES: dict[str, tuple[float, float | None]] = {
-    "many leave at once": (1.0, None),
-    "hardly any leave": (0.1, None),
-    "each query its own": (1.0, 3.0),
+def simulate_coverage(
+    level: float,
+    *,
+    ads: int = 6,
+    queries: int = 100,
+    outside: float = 1.0,
+    query_strength: float | None = None,
+    alike: float | None = None,
+    rho_mean: float = 0.375,
+    sessions: int = 20_000,
+    **settings: Any,
+) -> dict[str, float]:
+    """How many intervals hold the truth; θ, ρ and f are drawn from their priors.
+
+    `alike` is how strongly the pairs of an ad resemble each other.
+    """
+    rng = np.random.default_rng(8)
+    base = np.ones(ads) if alike is None else rng.gamma(alike, 1 / alike, ads)
+    theta = base * rng.gamma(2.0, 0.5, (queries, ads))
+    rho = rng.beta(8 * rho_mean, 8 * (1 - rho_mean), (queries, ads))
+    f = np.ones(queries)
+    if query_strength is not None:
+        f = rng.gamma(query_strength, 1 / query_strength, queries)
+    log = draw_queries(theta / f[:, None], rho, GAMMA, outside * OMEGA, sessions, rng)
+    table = rc.LuceClick(query_strength=query_strength, **settings).fit(log).relevance(level=level)
+    odds, satisfied = true_values(table, theta) / outside, true_values(table, rho)
+    truths = {"attractiveness": odds / (1 + odds), "satisfaction": satisfied}
+    truths["relevance"] = truths["attractiveness"] * satisfied
+    return {name: coverage(table, name, truth) for name, truth in truths.items()}
+
+
+KNOWN: dict[str, Any] = {
+    **{name: value for name, value in PLAIN.items() if name != "query_strength"},
+    "attractiveness_strength": 2.0,
+    "attractiveness_prior": "overall",
+    "satisfaction_strength": 8.0,
+    "satisfaction_prior": 0.375,
+}
+HIERARCHY: dict[str, Any] = {
+    **KNOWN,
+    "attractiveness_strength": "auto",
+    "attractiveness_prior": "auto",
+}
+CASES: dict[str, dict[str, Any]] = {
+    "many leave at once": KNOWN,
+    "hardly any leave": {**KNOWN, "outside": 0.1},
+    "each query its own": {**KNOWN, "query_strength": 3.0},
+    "ads recur": {**HIERARCHY, "ads": 20, "alike": 2.0},
+    "ads recur, few sessions": {**HIERARCHY, "ads": 20, "alike": 2.0, "sessions": 5_000},
+    "ads recur, each query its own": {
+        **HIERARCHY,
+        "ads": 20,
+        "alike": 2.0,
+        "query_strength": 4.0,
+        "sessions": 40_000,
+    },
 }
 
 
 @pytest.mark.parametrize("level", [0.5, 0.9])
 @pytest.mark.parametrize("case", CASES)
 def test_intervals_hold_the_truth_as_often_as_their_level(case: str, level: float) -> None:
-    # θ, ρ and f from the priors themselves; 600 ads of 100 queries, some hundred impressions each.
-    outside, per_query = CASES[case]
-    rng = np.random.default_rng(8)
-    queries, ads = 100, 6
-    theta, rho = rng.gamma(2.0, 0.5, (queries, ads)), rng.beta(3.0, 5.0, (queries, ads))
-    f = np.ones(queries) if per_query is None else rng.gamma(per_query, 1 / per_query, queries)
-    log = draw_queries(theta / f[:, None], rho, GAMMA, outside * OMEGA, 20_000, rng)
-    given: dict[str, Any] = {
-        **PLAIN,
-        "attractiveness_strength": 2.0,
-        "satisfaction_strength": 8.0,
-        "satisfaction_prior": 0.375,
-        "query_strength": per_query,
-    }
-    model = rc.LuceClick(**given).fit(log)
-    asked = {
-        "query": [f"q{q}" for q in range(queries) for _ in range(ads)],
-        "ad": [f"ad{i}" for _ in range(queries) for i in range(ads)],
-    }
-    table, odds = model.relevance(asked, level=level), theta.ravel() / outside
-    truths = {
-        "attractiveness": odds / (1 + odds),
-        "satisfaction": rho.ravel(),
-        "relevance": odds / (1 + odds) * rho.ravel(),
-    }
-    for name, truth in truths.items():
-        low, high = table[f"{name}_low"].to_numpy(), table[f"{name}_high"].to_numpy()
-        assert np.mean((low <= truth) & (truth <= high)) == pytest.approx(
-            level, abs=0.05 if name == "attractiveness" else 0.09
-        ), name
+    for name, held in simulate_coverage(level, **CASES[case]).items():
+        tolerance = 0.05 if name == "attractiveness" else 0.09
+        assert held == pytest.approx(level, abs=tolerance), name
+
+
+def test_held_out_sessions_correct_the_prior_mean_of_satisfaction() -> None:
+    # The true mean is .15. The level of satisfaction is hard to tell from ends without it, so a
+    # wrong prior mean leaves most intervals wrong.
+    world = {**HIERARCHY, "ads": 20, "alike": 2.0, "rho_mean": 0.15, "sessions": 30_000}
+    right, chosen, wrong = (
+        simulate_coverage(0.9, **{**world, "satisfaction_prior": mean})["satisfaction"]
+        for mean in (0.15, "auto", 0.4)
+    )
+    assert right > 0.82
+    assert chosen > 0.75
+    assert wrong < 0.6
+
+
+@pytest.mark.parametrize("impressions", [20, 200])
+def test_intervals_of_attractiveness_hold_the_truth_with_position_effects(
+    impressions: int,
+) -> None:
+    held, queries, ads = [], 40, 6
+    for seed in range(3):
+        rng = np.random.default_rng([impressions, seed])
+        effect = rng.gamma(10.0, 0.1, (queries, 1, 4)) * rng.gamma(10.0, 0.1, (queries, ads, 4))
+        theta, rho = rng.gamma(3.0, 0.3, (queries, ads)), np.full((queries, ads), 0.3)
+        count = queries * ads * impressions // 4
+        log = draw_queries(theta, rho, GAMMA, OMEGA, count, rng, effect=effect)
+        given = {
+            **KNOWN,
+            "query_strength": None,
+            "attractiveness_strength": 3.0,
+            "position_effect_strength": 10.0,
+            "satisfaction_prior": 0.3,
+            "satisfaction_strength": 50.0,
+        }
+        table = rc.LuceClick(**given).fit(log).relevance(level=0.9)
+        odds = true_values(table, theta)
+        held.append(coverage(table, "attractiveness", odds / (1 + odds)))
+    assert 0.84 < np.mean(held) < 0.96
+
+
+def test_an_ad_never_shown_is_less_certain_than_one_shown() -> None:
+    rng = np.random.default_rng(3)
+    theta, rho = rng.gamma(2.0, 0.5, (20, 10)), rng.beta(3.0, 5.0, (20, 10))
+    log = draw_queries(theta, rho, GAMMA, OMEGA, 3_000, rng)
+    model = rc.LuceClick(tune="off").fit(log)
+    asked = {"query": ["q0", "never", "q0"], "ad": ["ad0", "ad0", "never"]}
+    table = model.relevance(asked)
+    for name in ("attractiveness", "satisfaction"):
+        width = table[f"{name}_high"].to_numpy() - table[f"{name}_low"].to_numpy()
+        assert width[0] < width[1] <= width[2] + 1e-12
+    strong = rc.LuceClick(tune="off", attractiveness_strength=50.0).fit(log).relevance(asked)
+    width = strong["attractiveness_high"].to_numpy() - strong["attractiveness_low"].to_numpy()
+    assert width[0] < width[2] < 0.3  # the strength that was set is that of unseen pairs too
 
 
 def test_more_clicks_give_the_higher_lower_end_even_where_satisfaction_is_unknown() -> None:
@@ -259,15 +304,8 @@ def test_more_clicks_give_the_higher_lower_end_even_where_satisfaction_is_unknow
 
 def test_a_common_satisfaction_has_the_interval_of_six_clicks_for_known_and_new_ads() -> None:
     log = {"query": ["q"] * 400, "ads": [["a", "b"]] * 400, "clicks": [[1], [], [2], [2, 1]] * 100}
-    model = rc.LuceClick(
-        satisfaction_strength=None,
-        attractiveness_strength=1.0,
-        transition_strength=1.0,
-        components=1,
-        query_strength=None,
-    ).fit(log)
+    model = rc.LuceClick(**{**PLAIN, "satisfaction_strength": None}).fit(log)
     low, high = credible_interval(model.satisfaction_, 6.0)
     for row in model.relevance({"query": ["q", "q"], "ad": ["a", "never"]}).to_pylist():
-        assert (row["satisfaction_low"], row["satisfaction_high"]) == pytest.approx(
-            (float(low), float(high)), rel=1e-6
-        )
+        ends = row["satisfaction_low"], row["satisfaction_high"]
+        assert ends == pytest.approx((float(low), float(high)), rel=1e-6)

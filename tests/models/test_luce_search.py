@@ -5,267 +5,165 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
-from reclick.data.grouped_sessions import GroupedSessions
-from reclick.data.hashing import content_hash
+from reclick.data.ragged import Float64, Int32
 from reclick.engines import as_grouped
-from reclick.fitting.search import CrossValidationScore, parabola_vertex
+from reclick.fitting.attractiveness_prior import PairPrior
 from reclick.models import LuceClick
-from reclick.models.luce.grid import (
-    DEFAULTS,
-    FREQUENT_PAGE,
-    MIN_APPEAL_GAIN,
-    MIN_GAIN,
-    MIN_PAGES,
-    N_FOLDS,
-    LuceSearch,
-)
+from reclick.models.luce.fit import flat_prior
 from reclick.models.luce.parameters import Hyperparameters
+from reclick.models.luce.search import FAST, FULL, MIN_GAIN, Trial, search_hyperparameters
 from tests.support.enumeration import Session, as_table
-from tests.support.luce_world import GAMMA, OMEGA, RHO, THETA, draw
+from tests.support.luce_world import GAMMA, OMEGA, RHO, THETA, draw, draw_queries
 
-FIXED: dict[str, Any] = {
-    "query_strength": None,
-    "attractiveness_strength": 1.0,
-    "satisfaction_strength": 5.0,
-    "transition_strength": 4.0,
-    "components": 1,
-    "component_strength": 4.0,
-    "mixing_strength": None,
-    "position_effect_strength": None,
-}
-ONE_SESSION = as_table([Session("q", ("a",), ())])
+NAMES = frozenset(name for name, _ in FULL)
 
 
-def sessions_by_page(sessions: GroupedSessions) -> dict[int, float]:
-    """How many sessions each page has."""
-    page = content_hash(
-        sessions.pair, sessions.page, sessions.click[:0], np.zeros(len(sessions) + 1, np.int64)
-    )
-    return {int(each): float(sessions.weight[page == each].sum()) for each in np.unique(page)}
+def make_prior(ad: Int32, clicks: Float64, exposure: Float64) -> PairPrior:
+    return flat_prior(2.0, len(clicks))
 
 
-def test_rare_pages_are_held_out_whole_and_sessions_of_frequent_pages_are_dealt_out() -> None:
-    rows = [
-        Session(f"q{i}", ("a", "b"), ((1,), (), (2,))[k % 3])
-        for i in range(2 * MIN_PAGES)
-        for k in range(3 if i else 10 * FREQUENT_PAGE)
-    ]
-    folds = LuceSearch(as_grouped(as_table(rows)), np.ones(4 * MIN_PAGES), FIXED).folds
-    assert len(folds) == N_FOLDS
-    held: dict[int, int] = {}
-    for train, test in folds:
-        assert train.weight.sum() + test.weight.sum() == len(rows)
-        known, new = sessions_by_page(train), sessions_by_page(test)
-        often = [page for page, many in known.items() if many > FREQUENT_PAGE]
-        assert len(often) == 1
-        assert new[often[0]] == pytest.approx(10 * FREQUENT_PAGE / N_FOLDS, abs=3)
-        assert known.keys() & new.keys() == set(often)
-        for page in new.keys() - set(often):
-            held[page] = held.get(page, 0) + 1
-    assert len(held) == 2 * MIN_PAGES - 1
-    assert set(held.values()) == {1}
+def choose(log: object, *free: str, full: bool = False, **defaults: Any) -> Hyperparameters:
+    """The hyperparameters with some of them left to the log."""
+    start = Hyperparameters(**{"query": None, "position_effect": None, **defaults})
+    sessions = as_grouped(log)
+    return search_hyperparameters(sessions, start, NAMES - {*free}, make_prior, full=full)
 
 
-def test_a_log_with_few_pages_has_its_sessions_dealt_out() -> None:
-    rows = [Session(f"q{i % 20}", ("a", "b"), ((1,), (), (2,))[i // 20 % 3]) for i in range(240)]
-    for train, test in LuceSearch(as_grouped(as_table(rows)), np.ones(40), FIXED).folds:
-        assert sessions_by_page(train).keys() >= sessions_by_page(test).keys()
+def steep_and_flat(count: int, seed: int, factor: float) -> pa.Table:
+    """Sessions of queries of which half are examined further down the page than the others."""
+    rng, queries = np.random.default_rng(seed), 12
+    slope = np.where(np.arange(queries) % 2, factor, 1 / factor)[:, None, None]
+    effect = np.broadcast_to(slope ** np.array([-0.5, 0.0, 0.5, 0.5]), (queries, 6, 4))
+    theta, rho = rng.gamma(3.0, 0.3, (queries, 6)), np.full((queries, 6), 0.3)
+    return draw_queries(theta, rho, GAMMA, OMEGA, count, rng, effect=effect)
 
 
-def test_the_vertex_of_a_parabola_by_hand() -> None:
-    assert parabola_vertex(*(-((at - 0.4) ** 2) for at in (-1, 0, 1))) == pytest.approx(0.4)
-    assert parabola_vertex(*(-3 * (at + 0.2) ** 2 + 7 for at in (-1, 0, 1))) == pytest.approx(-0.2)
-
-
-def test_two_more_components_are_tried_where_one_more_does_not_gain(
-    monkeypatch: pytest.MonkeyPatch,
+@pytest.mark.parametrize(("rho", "low", "high"), [(0.05, 0.0, 0.25), (0.8, 0.5, 1.0)])
+def test_the_log_decides_the_prior_mean_of_satisfaction(
+    rho: float, low: float, high: float
 ) -> None:
-    gains = {1: 0.0, 2: 0.1, 3: 0.1, 4: 0.2, 5: 0.2, 6: 0.2}
-    monkeypatch.setattr(
-        LuceSearch,
-        "score",
-        lambda _, candidate: CrossValidationScore(
-            gains[candidate.components] + np.tile([1e-3, -1e-3], 50), np.ones(100)
-        ),
-    )
-    search = LuceSearch(as_grouped(ONE_SESSION), np.ones(1), {"component_appeal_strength": None})
-    assert search._decide_components(DEFAULTS).components == 4
+    log = draw(THETA, np.full(6, rho), GAMMA, OMEGA, 6_000, 6)
+    assert low < choose(log, "satisfaction_mean", satisfaction=100.0).satisfaction_mean < high
+    assert choose(log, satisfaction_mean=0.33).satisfaction_mean == 0.33
 
 
-@pytest.mark.parametrize("rho", [0.1, 0.8])
-def test_the_log_decides_the_prior_mean_of_satisfaction(rho: float) -> None:
-    sessions = as_grouped(draw(THETA, np.full(6, rho), GAMMA, OMEGA, 6_000, 6))
-    chosen = LuceSearch(sessions, np.ones(6), FIXED).choose().satisfaction_prior
-    assert chosen == pytest.approx(rho, abs=0.1)
-    search = LuceSearch(sessions, np.ones(6), {**FIXED, "satisfaction_prior": 0.33})
-    assert search.choose().satisfaction_prior == 0.33
+def test_position_effects_are_kept_where_queries_differ_in_them() -> None:
+    differ, same = steep_and_flat(6_000, 2, 3.0), steep_and_flat(6_000, 2, 1.0)
+    strong = choose(differ, "position_effect", position_effect=30.0).position_effect
+    assert strong is not None
+    assert choose(same, "position_effect", position_effect=30.0).position_effect != 10.0
 
 
-def test_without_evidence_on_satisfaction_its_prior_mean_is_left_to_the_fit() -> None:
-    for clicks in ((), (1,)):
-        sessions = as_grouped(
-            as_table([Session(f"q{i % 150}", ("a",), clicks) for i in range(300)])
-        )
-        assert LuceSearch(sessions, np.ones(150), FIXED).choose().satisfaction_prior == "overall"
-
-
-def test_the_log_decides_for_components_only_where_there_are_some() -> None:
+def test_components_are_taken_only_where_there_are_some() -> None:
     two = np.concatenate([GAMMA, GAMMA[:, :, ::-1] ** 3])
-    when = np.concatenate([OMEGA * 3, OMEGA / 6])
-    mixed = as_grouped(draw(THETA, RHO, two, when, 6_000, 3, np.array([0.5, 0.5])))
-    alike = as_grouped(draw(THETA, RHO, GAMMA, OMEGA, 6_000, 4))
-    fixed = {name: value for name, value in FIXED.items() if name != "components"}
-    fixed |= {"satisfaction_prior": 0.35, "component_appeal_strength": None}
-    chosen = [
-        LuceSearch(sessions, np.ones(6), fixed).choose().components for sessions in (mixed, alike)
+    ends = np.concatenate([OMEGA * 3, OMEGA / 6])
+    mixed = draw(THETA, RHO, two, ends, 6_000, 3, np.array([0.5, 0.5]))
+    assert choose(mixed, "components", mixing=None).components == 3
+    for seed in range(4):
+        alike = draw(THETA, RHO, GAMMA, OMEGA, 3_000, seed)
+        assert choose(alike, "components", mixing=None).components == 1
+
+
+def trial(gain: float, spread: float) -> Trial:
+    held_out = -1.0 + gain + np.tile([spread, -spread], 200)
+    return Trial(Hyperparameters(), [], held_out, np.ones(400))
+
+
+def test_gains_and_their_standard_errors_by_hand() -> None:
+    gain, error = trial(0.01, 0.1).gain_over(trial(0.0, 0.0))
+    assert gain == pytest.approx(0.01)
+    assert error == pytest.approx(0.1 / np.sqrt(400))
+    twice = trial(0.01, 0.1)._replace(weight=np.full(400, 2.0))
+    gain, error = twice.gain_over(trial(0.0, 0.0)._replace(weight=np.full(400, 2.0)))
+    assert (gain, error) == pytest.approx((0.01, 0.1 / np.sqrt(800)))
+
+
+@pytest.mark.parametrize(
+    ("name", "gain", "spread", "is_taken"),
+    [
+        ("query", MIN_GAIN / 2, 0.0, False),
+        ("query", 2 * MIN_GAIN, 0.1, True),
+        ("components", 2 * MIN_GAIN, 0.1, False),
+        ("components", 0.011, 0.1, True),
+    ],
+)
+def test_what_gains_is_taken_and_components_must_gain_significantly(
+    name: str, gain: float, spread: float, is_taken: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    best, value = Hyperparameters(), dict(FAST)[name][0]
+
+    def attempt(_: object, now: Hyperparameters, starts: object) -> Trial:
+        moved = getattr(now, name) == value
+        return trial(gain * moved, spread * moved)._replace(now=now)
+
+    monkeypatch.setattr("reclick.models.luce.search._Search._try", attempt)
+    log = draw(THETA, RHO, GAMMA, OMEGA, 400, 1)
+    found = search_hyperparameters(as_grouped(log), best, NAMES - {name}, make_prior)
+    assert (getattr(found, name) == value) == is_taken
+
+
+def test_a_small_log_and_one_that_is_not_tuned_keep_the_defaults() -> None:
+    small = LuceClick().fit(draw(THETA, RHO, GAMMA, OMEGA, 150, 1))
+    defaults = Hyperparameters(query=None, mixing=None)._asdict()  # it has one query
+    assert small.hyperparameters_ == defaults
+    rng = np.random.default_rng(1)
+    theta, rho = rng.gamma(2.0, 0.5, (30, 6)), np.full((30, 6), 0.9)
+    log = draw_queries(theta, rho, GAMMA, OMEGA, 2_000, rng)
+    assert LuceClick(tune="off").fit(log).hyperparameters_ == Hyperparameters()._asdict()
+    assert LuceClick().fit(log).hyperparameters_ != Hyperparameters()._asdict()
+
+
+def test_what_is_set_stays_and_a_log_of_one_query_does_not_decide_how_queries_differ() -> None:
+    log = draw(THETA, RHO, GAMMA, OMEGA, 600, seed=9)
+    found = LuceClick().fit(log).hyperparameters_
+    assert (found["query"], found["mixing"]) == (None, None)
+    given: dict[str, Any] = {"query_strength": 4.0, "components": 2, "satisfaction_strength": None}
+    found = LuceClick(**given, attractiveness_strength=3.0).fit(log).hyperparameters_
+    assert (found["query"], found["components"], found["satisfaction"]) == (4.0, 2, None)
+    assert (found["attractiveness"], found["evidence_factor"]) == (3.0, 1.0)
+
+
+def test_the_full_search_tries_what_is_common_to_all_too() -> None:
+    two = np.concatenate([GAMMA, GAMMA[:, :, ::-1] ** 3])
+    ends = np.concatenate([OMEGA * 3, OMEGA / 6])
+    rng = np.random.default_rng(2)
+    theta, rho = rng.gamma(2.0, 0.5, (20, 6)), np.full((20, 6), 0.3)
+    log = draw_queries(theta, rho, two, ends, 3_000, rng, np.array([0.5, 0.5]))
+    model = LuceClick(tune="full").fit(log)
+    assert model.converged_
+    assert model.hyperparameters_["components"] > 1
+
+
+def test_the_order_of_rows_does_not_matter(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("reclick.models.luce.search.MAX_SESSIONS", 600)
+    monkeypatch.setattr("reclick.fitting.attractiveness_prior.MAX_PAIRS", 100)
+    rng = np.random.default_rng(3)
+    theta, rho = rng.gamma(2.0, 0.5, (40, 6)), rng.beta(2.0, 3.0, (40, 6))
+    log = draw_queries(theta, rho, GAMMA, OMEGA, 2_000, rng)
+    shuffled = log.take(pa.array(rng.permutation(len(log))))
+    one, two = LuceClick().fit(log), LuceClick().fit(shuffled)
+    assert one.hyperparameters_ == two.hyperparameters_
+    assert one.prior_report_ == two.prior_report_
+    np.testing.assert_allclose(one.log_prob(log), two.log_prob(log), rtol=1e-6)
+
+
+def test_a_long_log_decides_on_a_sample_of_its_queries() -> None:
+    rows = [
+        Session(f"q{i % 60}", ("a", "b", "c"), ((1,), (), (2, 1), (3,))[i // 60 % 4])
+        for i in range(960)
     ]
-    assert chosen[0] > 1
-    assert chosen[1] == 1
-
-
-def test_a_long_log_decides_on_a_sample_of_its_queries(monkeypatch: pytest.MonkeyPatch) -> None:
-    sessions = as_grouped(
-        as_table(
-            [
-                Session(f"q{i % 60}", ("a", "b", "c"), ((1,), (), (2, 1), (3,))[i // 60 % 4])
-                for i in range(960)
-            ]
-        )
-    )
-    fixed = {name: value for name, value in FIXED.items() if name != "query_strength"}
-    fixed["satisfaction_prior"] = 0.35
-    monkeypatch.setattr("reclick.models.luce.grid.MAX_SESSIONS", len(sessions) // 2)
-    means = np.arange(1.0, len(sessions.counts.impressions) + 1)
-    search = LuceSearch(sessions, means, fixed)
-    train, _ = search.folds[0]
-    assert 10 < len(train.counts.queries) < 50
-    assert len(search.prior_mean) == len(train.counts.impressions) < len(means)
-    assert set(train.counts.queries.to_pylist()) < set(sessions.counts.queries.to_pylist())
-    assert isinstance(search.choose(), Hyperparameters)
-
-
-def test_an_addition_has_to_gain_enough_significant_or_not() -> None:
-    def score(gain: float) -> CrossValidationScore:  # the standard error of the mean is .005
-        return CrossValidationScore(-1.0 + gain + np.tile([0.1, -0.1], 200), np.ones(400))
-
-    none = CrossValidationScore(np.full(400, -1.0), np.ones(400))
-    gains = (MIN_GAIN / 2, 2 * MIN_GAIN, 2 * MIN_APPEAL_GAIN)
-    hardly, some, much = (score(gain) for gain in gains)
-    assert much.z_score(none) < 1
-    for least, expected in ((MIN_GAIN, [0, 0, 1, 1]), (MIN_APPEAL_GAIN, [0, 0, 0, 1])):
-        gained = [more.gains_at_least(none, least) for more in (none, hardly, some, much)]
-        assert gained == expected
-    assert not none.gains_at_least(some, MIN_GAIN)
-
-
-@pytest.mark.parametrize(
-    ("name", "best", "loss", "taken"),
-    [
-        ("attractiveness_strength", 4.0, 0.01, 2.0),
-        ("attractiveness_strength", 1.0, 0.01, 2.0),
-        ("attractiveness_strength", 8.0, 0.5, 8.0),
-        ("attractiveness_strength", 0.5, 0.5, 0.5),
-        ("transition_strength", 1.0, 0.01, 16.0),
-        ("transition_strength", 1.0, 0.5, 1.0),
-    ],
-)
-def test_within_one_standard_error_the_prior_of_attractiveness_is_moderate_and_others_strong(
-    name: str, best: float, loss: float, taken: float, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    noise = np.tile([1.0, -1.0], 200)  # the mean of 400 has a standard error of .05
-
-    def score(_: LuceSearch, candidate: Hyperparameters) -> CrossValidationScore:
-        distance = abs(np.log(getattr(candidate, name) / best))
-        return CrossValidationScore(distance * (noise - loss), np.ones(400))
-
-    monkeypatch.setattr(LuceSearch, "score", score)
-    search = LuceSearch(as_grouped(ONE_SESSION), np.ones(1), {})
-    assert getattr(search._search(name, DEFAULTS), name) == taken
-
-
-@pytest.mark.parametrize(
-    ("components", "strength", "taken"), [(2, 5.0, 5.0), (2, None, None), (1, 5.0, None)]
-)
-def test_a_component_appeal_that_the_user_set_stays(
-    components: int, strength: float | None, taken: float | None
-) -> None:
-    settings = {**FIXED, "components": components, "component_appeal_strength": strength}
-    log = draw(THETA, RHO, GAMMA, OMEGA, 400, seed=8)
-    model = LuceClick(**settings, satisfaction_prior=0.4).fit(log)
-    assert model.hyperparameters_["component_appeal_strength"] == taken  # None: nobody to differ
-
-
-@pytest.mark.parametrize(
-    ("name", "gains", "taken"),
-    [
-        (
-            "position_effect_strength",
-            {100.0: 0.5, 30.0: 0.9, 10.0: 0.0},
-            None,
-        ),  # in what an addition has to gain: nothing gains as much
-        (
-            "position_effect_strength",
-            {100.0: 0.5, 30.0: 2.0, 10.0: 0.0},
-            30.0,
-        ),  # the only one that does
-        (
-            "position_effect_strength",
-            {100.0: 2.0, 30.0: 2.1, 10.0: 0.0},
-            100.0,
-        ),  # of two that do, and that the log cannot tell apart, the stronger
-        (
-            "component_appeal_strength",
-            {20.0: 2.0, 8.0: 3.0, 3.0: 0.0},
-            None,
-        ),  # enough for others, not for tastes
-        (
-            "component_appeal_strength",
-            {20.0: 2.0, 8.0: 1.1 * MIN_APPEAL_GAIN / MIN_GAIN, 3.0: 0.0},
-            8.0,
-        ),
-    ],
-)
-def test_the_prior_of_an_addition_that_gains_enough_is_as_strong_as_the_log_allows(
-    name: str, gains: dict[float, float], taken: float | None, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    noise = np.tile([0.1, -0.1], 200)
-
-    def score(_: LuceSearch, candidate: Hyperparameters) -> CrossValidationScore:
-        value = getattr(candidate, name)
-        gain = 0.0 if value is None else gains[value] * MIN_GAIN + value * noise
-        return CrossValidationScore(gain + np.zeros(400), np.ones(400))
-
-    monkeypatch.setattr(LuceSearch, "score", score)
-    search = LuceSearch(as_grouped(ONE_SESSION), np.ones(1), {})
-    assert getattr(search._search(name, DEFAULTS), name) == taken
-
-
-@pytest.mark.parametrize(("gain", "components"), [(MIN_GAIN / 2, 1), (2 * MIN_GAIN, 3)])
-def test_components_have_to_gain_enough_with_what_was_decided_after_them(
-    gain: float, components: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(
-        LuceSearch,
-        "score",
-        lambda _, candidate: CrossValidationScore(
-            np.full(400, gain * (candidate.components > 1)), np.ones(400)
-        ),
-    )
-    search = LuceSearch(as_grouped(ONE_SESSION), np.ones(1), {})
-    assert search._decide_appeal(DEFAULTS._replace(components=3)).components == components
-
-
-def test_a_log_of_one_query_does_not_decide_how_queries_differ() -> None:
-    sessions = as_grouped(draw(THETA, RHO, GAMMA, OMEGA, 600, seed=9))
-    assert len(sessions.counts.queries) == 1
-    fixed = {
-        name: value
-        for name, value in FIXED.items()
-        if name not in ("query_strength", "mixing_strength")
-    }
-    chosen = LuceSearch(sessions, np.ones(6), fixed).choose()
-    assert (chosen.query_strength, chosen.mixing_strength) == (None, None)
-    given = LuceSearch(sessions, np.ones(6), {**fixed, "query_strength": 4.0}).choose()
-    assert given.query_strength == 4.0
+    sessions = as_grouped(as_table(rows))
+    sample = sessions.sample_queries(len(sessions) // 2)
+    assert 10 < len(sample.counts.queries) < 50
+    names = set(sample.counts.queries.to_pylist())
+    assert names < set(sessions.counts.queries.to_pylist())
+    expected = as_grouped(as_table([row for row in rows if row.query in names]))
+    assert sample.counts.queries.to_pylist() == expected.counts.queries.to_pylist()
+    for name in ("pair", "page", "click", "clicks", "weight"):
+        assert getattr(sample, name).tolist() == getattr(expected, name).tolist()
+    for name in ("pair_query", "impressions", "clicks", "sessions"):
+        mine, theirs = getattr(sample.counts, name), getattr(expected.counts, name)
+        assert mine.tolist() == theirs.tolist()

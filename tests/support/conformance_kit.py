@@ -19,7 +19,7 @@ STRENGTHS = (
     "component_strength",
     "mixing_strength",
 )
-LUCE = {**dict.fromkeys(STRENGTHS, 3.0), "components": 2, "component_appeal_strength": None}
+LUCE = {**dict.fromkeys(STRENGTHS, 3.0), "components": 2, "satisfaction_prior": 0.4}
 CASE_SETTINGS: dict[str, dict[str, Any]] = {"luceclick": {**LUCE, "position_effect_strength": None}}
 ROUNDING = {"luceclick": 1e-6}  # its many iterations add to what sums in another order differ by
 

@@ -1,9 +1,9 @@
-"""Sessions draw from LuceClick itself, settings to fit it with, and its objective at hand."""
+"""Sessions drawn from LuceClick itself, settings to fit it with, and its objective."""
 
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -11,11 +11,17 @@ import pyarrow as pa
 from reclick.clicks.choice import ChoicePages
 from reclick.clicks.mixture import MixturePages
 from reclick.data.batch import Float64, Int32, Int64
-from reclick.engines import as_grouped
-from reclick.models.luce.e_step import ExpectedStatistics, e_step
+from reclick.engines import LocalEngine, as_grouped
+from reclick.fitting.em import Statistics
+from reclick.models.luce.e_step import e_step
+from reclick.models.luce.fit import TrainingData
 from reclick.models.luce.m_step import Objective
-from reclick.models.luce.parameters import Hyperparameters, LuceParameters
-from reclick.models.luce.satisfaction import scale_odds
+from reclick.models.luce.parameters import (
+    Hyperparameters,
+    Layout,
+    LuceParameters,
+    initial_parameters,
+)
 
 GAMMA = np.array(
     [
@@ -47,7 +53,6 @@ RICH: dict[str, Any] = {
     "components": 3,
     "component_strength": 4.0,
     "mixing_strength": 3.0,
-    "component_appeal_strength": 3.0,
     "position_effect_strength": 3.0,
 }
 
@@ -60,37 +65,13 @@ def draw(
     count: int,
     seed: int,
     mixing: Float64 | None = None,
-    appeal: Float64 | None = None,
-    odds: Float64 | None = None,
 ) -> pa.Table:
     """Sessions of one query with pages of four of its ads, placed at random.
 
-    With `mixing` [component] there are several components; `appeal` [component, ad] are multiples
-    of theta, `odds` [component] of the odds of rho.
+    With `mixing` [component] there are several components.
     """
     rng = np.random.default_rng(seed)
-    shown = np.argsort(rng.random((count, len(theta))), axis=1)[:, :4]
-    pages = ChoicePages(
-        "luce",
-        theta[shown].ravel(),
-        rho[shown].ravel(),
-        omega,
-        gamma,
-        np.arange(count + 1) * 4,
-        np.zeros(count, np.int64),
-    )
-    if mixing is not None:
-        appeal = np.ones((len(mixing), len(theta))) if appeal is None else appeal
-        rhos = scale_odds(pages.rho, (np.ones(len(mixing)) if odds is None else odds)[:, None])
-        components = tuple(
-            replace(pages, theta=each, rho=rho, table=np.full(count, t))
-            for t, (each, rho) in enumerate(
-                zip((appeal * theta)[:, shown.ravel()], rhos, strict=True)
-            )
-        )
-        mixture = MixturePages(components, np.tile(mixing, (count, 1)))
-        return _table(np.full(count, "q"), shown, *mixture.sample(rng))
-    return _table(np.full(count, "q"), shown, *pages.sample(rng))
+    return draw_queries(theta[None], rho[None], gamma, omega, count, rng, mixing)
 
 
 def draw_queries(
@@ -100,42 +81,90 @@ def draw_queries(
     omega: Float64,
     count: int,
     rng: np.random.Generator,
+    mixing: Float64 | None = None,
+    effect: Float64 | None = None,
 ) -> pa.Table:
-    """Sessions of several queries, likewise; theta and rho are [query, ad]."""
-    query, shown = (
-        rng.integers(0, len(theta), count),
-        np.argsort(rng.random((count, theta.shape[1])), axis=1)[:, :4],
-    )
-    weights, pleases = (values[query[:, None], shown].ravel() for values in (theta, rho))
-    pages = ChoicePages(
-        "luce", weights, pleases, omega, gamma, np.arange(count + 1) * 4, np.zeros(count, np.int64)
-    )
-    return _table(np.array([f"q{q}" for q in query]), shown, *pages.sample(rng))
+    """Sessions of several queries; theta and rho are [query, ad], effect [query, ad, position]."""
+    query = rng.integers(0, len(theta), count)
+    shown = np.argsort(rng.random((count, theta.shape[1])), axis=1)[:, :4]
+    weights, satisfied = theta[query[:, None], shown], rho[query[:, None], shown]
+    if effect is not None:
+        weights = weights * effect[query[:, None], shown, np.arange(4)]
+    starts, table = np.arange(count + 1) * 4, np.zeros(count, np.int64)
+    pages = ChoicePages("luce", weights.ravel(), satisfied.ravel(), omega, gamma, starts, table)
+    if mixing is None:
+        return _table(query, shown, *pages.sample(rng))
+    components = tuple(replace(pages, table=np.full(count, t)) for t in range(len(mixing)))
+    mixture = MixturePages(components, np.tile(mixing, (count, 1)))
+    return _table(query, shown, *mixture.sample(rng))
 
 
-def _table(query: Any, shown: Int64, click: Int32, clicks: Int64) -> pa.Table:
+def _table(query: Int64, shown: Int64, click: Int32, clicks: Int64) -> pa.Table:
+    starts = np.arange(len(query) + 1, dtype=np.int32) * 4
+    ads = pa.array([f"ad{i}" for i in shown.ravel()])
     return pa.table(
         {
-            "query": query,
-            "ads": pa.ListArray.from_arrays(
-                pa.array(np.arange(len(query) + 1, dtype=np.int32) * 4),
-                pa.array([f"ad{i}" for i in shown.ravel()]),
-            ),
+            "query": [f"q{q}" for q in query],
+            "ads": pa.ListArray.from_arrays(pa.array(starts), ads),
             "clicks": pa.ListArray.from_arrays(pa.array(clicks.astype(np.int32)), pa.array(click)),
         }
     )
 
 
-def objective_for(log: object, hyperparameters: Hyperparameters, mean: float = 0.3) -> Objective:
-    """The objective of a fit with prior means 1 of θ and `mean` of ρ."""
-    sessions, components = as_grouped(log), hyperparameters.components
-    prior_mean = np.ones(len(sessions.counts.impressions))
-    return Objective(
-        sessions, hyperparameters, prior_mean, mean, np.full(components, 1 / components)
+def true_values(table: pa.Table, values: Float64) -> Float64:
+    """The entries [query, ad] of the pairs of a relevance table of such sessions."""
+    q, ad = (
+        np.array([int(name.removeprefix(prefix)) for name in table[column].to_pylist()])
+        for column, prefix in (("query", "q"), ("ad", "ad"))
     )
+    return np.asarray(values[q, ad])
 
 
-def statistics_at(objective: Objective, parameters: LuceParameters) -> ExpectedStatistics:
-    """The statistics of all sessions under some parameters."""
-    blocks = objective.sessions.blocks
-    return objective.sessions.engine.reduce(e_step, parameters, blocks)
+def coverage(table: pa.Table, name: str, truth: Float64) -> float:
+    """How many of the intervals of a relevance table hold the truth [pair]."""
+    low, high = table[f"{name}_low"].to_numpy(), table[f"{name}_high"].to_numpy()
+    return float(np.mean((low <= truth) & (truth <= high)))
+
+
+class LuceProblem(NamedTuple):
+    """What a fit of LuceClick maximises, and where."""
+
+    data: TrainingData
+    objective: Objective
+
+    def statistics(self, now: LuceParameters) -> Statistics:
+        """The statistics of all sessions under some parameters."""
+        return LocalEngine().reduce(e_step, now, self.data.blocks)
+
+    def value(self, now: LuceParameters) -> float:
+        """The objective under some parameters."""
+        return self.statistics(now).log_likelihood + self.objective.log_prior(now)
+
+    def start(self) -> LuceParameters:
+        """Parameters at their prior means."""
+        pairs = len(self.data.layout.pair_query)
+        prior = np.ones(pairs), np.full(pairs, 2.0)
+        return initial_parameters(
+            self.data.layout, self.objective.now, *prior, self.objective.mixing_mean
+        )
+
+    def draw_parameters(self, seed: int) -> LuceParameters:
+        """Parameters drawn at random, which satisfy the constraints."""
+        rng, fresh = np.random.default_rng(seed), self.start()
+        tables = {
+            name: table.with_factors(rng.gamma(9.0, 1 / 9, len(table.factors)))
+            for name in ("appeal", "transition", "outside", "query_outside")
+            for table in (getattr(fresh, name),)
+        }
+        mixing = rng.dirichlet(np.ones(fresh.mixing.shape[1]), len(fresh.mixing))
+        rho = rng.beta(3.0, 5.0, len(fresh.satisfaction))
+        drawn = LuceParameters(**tables, mixing=mixing, satisfaction=rho)
+        return self.objective.constrain(drawn)
+
+
+def luce_problem(log: object, now: Hyperparameters) -> LuceProblem:
+    """The objective of a fit whose θ have prior means of 1 and a strength of 2."""
+    sessions = as_grouped(log)
+    layout, mixing = Layout.of(sessions, now), np.full(now.components, 1 / now.components)
+    objective = Objective.of(sessions, layout, now, mixing)
+    return LuceProblem(TrainingData.of(sessions, layout), objective)

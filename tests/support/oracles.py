@@ -7,7 +7,6 @@ user is of.
 
 from __future__ import annotations
 
-import math
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -204,47 +203,46 @@ def multiclick(model: Any, query: str, ads: Ads) -> Distribution:
 
 
 def luceclick(model: Any, query: str, ads: Ads) -> Distribution:
-    """Each kind of users for itself, as many as there are among the query's, and each of two halves that stop less and more readily."""
+    """Each component of users for itself, as many as there are among the query's."""
     queries = model._pairs.counts.queries.to_pylist()
     own = queries.index(query) if query in queries else None
-    strength = model.hyperparameters_["query_strength"]
-    stops = model._query_class_mean[0] if own is None or strength is None else model._query_outside[own]
-    unsure = (
-        0.0 if strength is None else min(strength**-0.5, 1.0) if own is None else model._query_outside_deviation[own]
-    )
-    shares = (
-        model.mixing_ if own is None or model.hyperparameters_["mixing_strength"] is None else model._query_mixing[own]
-    )
-    theta, rho = theta_of(model, query, ads), rho_of(model, query, ads)
-    loose = learnt(model, "_satisfaction_variance", query, ads, 0.0)
+    fitted = model._state.parameters
+    f = fitted.query_outside.level(0)[0] if own is None else fitted.query_outside.weights()[own]
+    shares = model.mixing_ if own is None else fitted.mixing[own]
+    odds = [p / (1 - p) for p in from_words(model, query, ads)]
+    effects = [luce_effect(model, query, own, ad, j) for j, ad in enumerate(ads)]
+    theta = [x * effect for x, effect in zip(odds, effects, strict=True)]
+    rho = rho_of(model, query, ads)
     found: Distribution = defaultdict(float)
-    for share, gamma, omega, ease in zip(
-        shares, model.gamma_, model.omega_, model._satisfaction_odds, strict=True
-    ):
-        satisfied = (
-            rho
-            if len(shares) == 1
-            else [satisfied_of(*each, ease) for each in zip(rho, loose, strict=True)]
-        )
-        for readily in (stops / math.exp(unsure), stops * math.exp(unsure)):
-            for clicks, p in choosing(
-                partial(luce_choice, theta, satisfied, gamma.tolist(), (omega * readily).tolist())
-            ).items():
-                found[clicks] += share * p / 2
+    for share, gamma, omega in zip(shares, model.gamma_, model.omega_, strict=True):
+        outside = (omega * f / model._typical_outside).tolist()
+        choice = partial(luce_choice, theta, rho, gamma.tolist(), outside)
+        for clicks, p in choosing(choice).items():
+            found[clicks] += share * p
     return found
 
 
-def satisfied_of(rho: float, variance: float, ease: float) -> float:
-    """The mean satisfaction of users whose odds are `ease` times those of others, to whom it is ρ; its logit is uncertain."""
+def luce_effect(model: Any, query: str, own: int | None, ad: str, position: int) -> float:
+    """The effect of a position for the query, times that for the pair, where they were seen."""
+    layout, appeal = model._state.layout, model._state.parameters.appeal
+    if not layout.has_positions or own is None:
+        return 1.0
+    effect = 1.0
+    if position < layout.longest:
+        effect = float(appeal.level(2)[own * layout.longest + position])
+    row = pair_row(model, query, ad)
+    cells = zip(layout.cell_pair.tolist(), layout.cell_position.tolist(), strict=True)
+    values = zip(cells, appeal.level(3).tolist(), strict=True)
+    own_effects = [each for cell, each in values if cell == (row, position)]
+    return effect * (own_effects[0] if own_effects else 1.0)
 
-    def mean(centre: float) -> float:
-        return centre + variance / 2 * centre * (1 - centre) * (1 - 2 * centre)
 
-    low, high = 0.0, 1.0
-    for _ in range(60):
-        middle = (low + high) / 2
-        low, high = (middle, high) if mean(middle) < rho else (low, middle)
-    return mean(low * ease / (1 - low + low * ease))
+def pair_row(model: Any, query: str, ad: str) -> int:
+    """Where a pair stands in the counts; −1 where it does not."""
+    counts = model._pairs.counts
+    queries, ads = counts.queries.take(counts.pair_query), counts.ads.take(counts.pair_ad)
+    pairs = list(zip(queries.to_pylist(), ads.to_pylist(), strict=True))
+    return pairs.index((query, ad)) if (query, ad) in pairs else -1
 
 
 def luce_choice(

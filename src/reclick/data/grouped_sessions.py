@@ -6,8 +6,10 @@ from dataclasses import dataclass, fields, replace
 from itertools import pairwise
 
 import numpy as np
+import pyarrow as pa
 
 from reclick.data.counts import Counts
+from reclick.data.hashing import splitmix64
 from reclick.data.ragged import Float64, Int32, Int64, read_only, slice_runs, take_runs
 
 
@@ -160,3 +162,33 @@ class GroupedSessions:
     def blocks(self, n: int) -> list[QueryBlock]:
         """The sessions in at most `n` blocks of about equal size, cut between queries."""
         return self.whole.split(n)
+
+    def sample_queries(self, n_sessions: int) -> GroupedSessions:
+        """About so many distinct sessions: all those of some queries, drawn by their numbers.
+
+        The ads keep their numbers; queries and pairs are numbered anew.
+        """
+        if len(self) <= n_sessions:
+            return self
+        counts, block = self.counts, self.whole
+        drawn = splitmix64(np.arange(len(counts.queries), dtype=np.uint64)) >> np.uint64(32)
+        chosen = drawn < np.uint64(n_sessions / len(self) * 2**32)  # [query]
+        pairs = chosen[counts.pair_query]
+        query, pair = np.cumsum(chosen) - 1, np.cumsum(pairs) - 1  # numbered anew
+        sample = block.select(np.flatnonzero(chosen[block.query]))
+        visits = chosen[counts.visit_query]
+        pair_query = query[counts.pair_query[pairs]].astype(np.int32)
+        some = replace(
+            counts,
+            queries=counts.queries.filter(pa.array(chosen)),
+            pair_query=pair_query,
+            pair_ad=counts.pair_ad[pairs],
+            impressions=counts.impressions[pairs],
+            clicks=counts.clicks[pairs],
+            last_clicks=counts.last_clicks[pairs],
+            visit_query=query[counts.visit_query[visits]].astype(np.int32),
+            visit_sequence=counts.visit_sequence[visits],
+            sessions=counts.sessions[visits],
+        )
+        new_pair = pair[sample.pair].astype(np.int32)
+        return GroupedSessions(some, replace(sample, pair=new_pair, pair_query=pair_query))

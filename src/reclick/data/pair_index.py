@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from dataclasses import replace
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
 from reclick.data.batch import SessionBatch
 from reclick.data.counts import Counts
+from reclick.data.grouped_sessions import GroupedSessions
 from reclick.data.ragged import Float64, Int32, Int64, read_only
 from reclick.data.string_index import Interner
 from reclick.runtime.jit import kernel
@@ -28,6 +30,7 @@ class PairLookup(NamedTuple):
     ads: pa.Array
     row: Int64  # [pair] −1: unknown
     words: Float64  # [pair, 3] attractiveness from words, its posterior mean and deviation
+    text: Any = None  # of ads that may be new
 
 
 class PairIndex:
@@ -67,7 +70,7 @@ class PairIndex:
         return _search_pairs(query, ad, self._starts, read_only(self.counts.pair_ad))
 
     @staticmethod
-    def take_or(values: Float64, row: Int64, default: float) -> Float64:
+    def take_or(values: Float64, row: Int32 | Int64, default: float) -> Float64:
         """values[row], and the default where the pair is unknown (row −1)."""
         out = np.full(len(row), default)
         known = row >= 0
@@ -92,3 +95,45 @@ def _search_pairs(query: Int32, ad: Int32, starts: Int64, pair_ad: Int32) -> Int
         if low < starts[query[i] + 1] and pair_ad[low] == ad[i]:
             rows[i] = low
     return rows
+
+
+class IndexMap:
+    """The rows that the queries and pairs of earlier counts have in later ones."""
+
+    def __init__(self, earlier: Counts, later: Counts) -> None:
+        self.query = _codes(later.queries, earlier.queries)  # [query]
+        ad = _codes(later.ads, earlier.ads)[earlier.pair_ad]
+        key = _pair_keys(self.query[earlier.pair_query], ad)
+        self.pair = np.searchsorted(_pair_keys(later.pair_query, later.pair_ad), key)  # [pair]
+        self._later = later
+
+    def place_pairs(self, values: Float64, fill: Float64 | float = 0.0) -> Float64:
+        """Values of the earlier pairs, as values of the later; `fill` where there is none."""
+        return place(values, self.pair, fill, len(self._later.impressions))
+
+    def place_queries(self, values: Float64, fill: Float64 | float = 0.0) -> Float64:
+        """Values of the earlier queries, as values of the later."""
+        return place(values, self.query, fill, len(self._later.queries))
+
+    def move_sessions(self, sessions: GroupedSessions) -> GroupedSessions:
+        """The sessions of the earlier counts, with the pairs of the later."""
+        pair = self.pair[sessions.pair].astype(np.int32)
+        whole = replace(sessions.whole, pair=pair, pair_query=self._later.pair_query)
+        return GroupedSessions(self._later, whole)
+
+
+def place(values: Float64, rows: Int64, fill: Float64 | float, size: int) -> Float64:
+    """An array of some size with values at these rows."""
+    out = np.array(np.broadcast_to(fill, (size, *values.shape[1:])), np.float64)
+    out[rows] = values
+    return out
+
+
+def _codes(strings: pa.Array, wanted: pa.Array) -> Int64:
+    index = Interner()
+    index.codes(strings)
+    return index.find(wanted).astype(np.int64)
+
+
+def _pair_keys(query: Int32 | Int64, ad: Int32 | Int64) -> Int64:
+    return np.asarray((query.astype(np.int64) << 32) | ad)

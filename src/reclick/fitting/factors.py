@@ -1,154 +1,200 @@
-"""Weights that are products of factors: what many cells share, times what is each cell's own.
+"""Weights that are products of factors: what is common to many cells, times what is a cell's own.
 
-A cell is an entry of a table, for example one of [mixture component, last click, position]. At each
-level a cell has one factor, which other cells may share. Every factor has a Gamma prior with mean 1
-and a strength in pseudo-choices, so a cell with little data keeps what it has in common with
-others.
+A cell is one entry of a table, such as (component, last click, next position). A level assigns one
+of its factors to each cell. Every factor has a Gamma prior with a mean and a strength in
+pseudo-choices, so a cell that is seldom seen is left to what it shares with others.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
-from itertools import pairwise
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple, Self
 
 import numpy as np
 
-from reclick.data.ragged import Float64, Int64, starts_from_sizes
+from reclick.data.pair_index import place
+from reclick.data.ragged import Float64, Int32, Int64, starts_from_sizes
 from reclick.runtime.jit import kernel
 
-MIN_WEIGHT = 1e-12
-SWEEPS = 3  # rounds over the levels in one MM step
+SMALLEST_FACTOR, LARGEST_FACTOR = 1e-12, 1e12
+SWEEPS = 2  # over the levels in one M-step
+
+
+@dataclass(frozen=True, slots=True)
+class Level:
+    """One factor per group of cells."""
+
+    index: Int32 | Int64  # [cell] the factor of each cell, in the shape of the table
+    size: int  # the number of factors
+    strength: Float64 | float  # of each factor's prior, in pseudo-choices
+    mean: Float64 | float = 1.0  # of each factor's prior
+
+
+class PastChoices(NamedTuple):
+    """What earlier sessions contribute to each cell."""
+
+    observed: Float64  # [cell] choices
+    exposure: Float64  # [cell] expected choices per unit of weight
 
 
 @dataclass(frozen=True, slots=True)
 class FactorTable:
-    """The levels of a table of weights. The factors are one flat array, level by level."""
+    """The weight of each cell: a product with one factor per level.
+
+    >>> shared, own = Level(np.array([0, 0]), 1, 1.0), Level(np.array([0, 1]), 2, 4.0)
+    >>> table = FactorTable.build((2,), [shared, own])
+    >>> table.mm_step(np.array([8.0, 2.0]), np.array([5.0, 5.0])).weights().round(2)
+    array([1.2 , 0.76])
+    """
 
     shape: tuple[int, ...]
-    index: Int64  # [level, cell] the factor of each cell in the flat array
+    index: Int32  # [level, cell]
     starts: Int64  # [level + 1] where the factors of each level start
-    strength: tuple[float, ...]  # [level]
+    strength: Float64  # [factor]
+    mean: Float64  # [factor]
+    factors: Float64  # [factor]
+    past: PastChoices = field(default_factory=lambda: PastChoices(np.zeros(0), np.zeros(0)))
 
-    @property
-    def n_factors(self) -> int:
-        """The number of factors of all levels."""
-        return int(self.starts[-1])
+    @classmethod
+    def build(cls, shape: tuple[int, ...], levels: Sequence[Level]) -> Self:
+        """A table whose factors are at their prior means."""
+        index = np.stack([np.broadcast_to(level.index, shape).ravel() for level in levels])
+        starts = starts_from_sizes(np.array([level.size for level in levels]))
+        strength = np.concatenate([np.full(level.size, level.strength) for level in levels])
+        mean = np.concatenate([np.full(level.size, level.mean) for level in levels])
+        return cls(shape, index.astype(np.int32), starts, strength, mean, mean.copy())
 
-    def table(self, factors: Float64) -> Float64:
-        """The product of the factors of each cell.
+    def weights(self, first: int = 0, last: int | None = None) -> Float64:
+        """The product of the factors of the cells first … last − 1; of all in the table's shape."""
+        index = self.index[:, first:last]
+        product = self.factors[index[0]]
+        for start, level in zip(self.starts[1:], index[1:], strict=False):
+            product *= self.factors[start + level]
+        whole = first == 0 and last is None
+        return np.asarray(product.reshape(self.shape) if whole else product)
 
-        >>> rows, columns = np.ogrid[:2, :2]
-        >>> sums = build_factor_table((2, 2), [(rows, 1.0), (columns, 1.0)])
-        >>> sums.table(np.array([1.0, 2.0, 3.0, 5.0]))
-        array([[ 3.,  5.],
-               [ 6., 10.]])
+    def level(self, number: int) -> Float64:
+        """The factors of one level."""
+        return self.factors[self.starts[number] : self.starts[number + 1]]
+
+    def with_factors(self, factors: Float64) -> FactorTable:
+        """The same table with other factors."""
+        return replace(self, factors=factors)
+
+    def with_levels(self, levels: Sequence[Float64]) -> FactorTable:
+        """The same table with the factors of its first levels replaced."""
+        count = sum(len(level) for level in levels)
+        return self.with_factors(np.concatenate([*levels, self.factors[count:]]))
+
+    def with_past(self, past: PastChoices) -> FactorTable:
+        """The same table with what earlier sessions contribute."""
+        return replace(self, past=past)
+
+    def continue_from(self, last: FactorTable, cells: Int64, decay: float) -> FactorTable:
+        """This table with the factors and the past of another, whose cells are `cells` of this.
+
+        A level with as many factors is taken over; of another one, those of the shared cells.
         """
-        product = np.ones(self.index.shape[1])
-        for index in self.index:
-            product *= factors[index]
-        return product.reshape(self.shape)
+        factors = self.factors.copy()
+        for new, old, mine, theirs in zip(
+            self.starts, last.starts, self.index, last.index, strict=False
+        ):
+            factors[new + mine[cells]] = last.factors[old + theirs]
+        for number in range(len(self.index)):
+            if len(self.level(number)) == len(last.level(number)):
+                factors[self.starts[number] : self.starts[number + 1]] = last.level(number)
+        past = (place(decay * each, cells, 0.0, self.index.shape[1]) for each in last.past)
+        return self.with_factors(factors).with_past(PastChoices(*past))
 
-    def strengths(self) -> Float64:
-        """The strength of the prior of each factor [factor]."""
-        return np.repeat(self.strength, np.diff(self.starts))
+    def log_prior(self) -> float:
+        """Log-density of the factors, up to a constant, with the past choices."""
+        value = _log_gamma(self.factors, self.strength, self.mean)
+        if len(self.past.observed):
+            weights = self.weights().ravel()
+            value += float(
+                np.sum(self.past.observed * np.log(weights) - self.past.exposure * weights)
+            )
+        return value
 
-    def log_prior(self, factors: Float64) -> float:
-        """Log-density of the factors up to a constant: Σ s (log x − x)."""
-        levels = (factors[start:end] for start, end in pairwise(self.starts))
-        return sum(
-            strength * float(np.sum(np.log(level) - level))
-            for strength, level in zip(self.strength, levels, strict=True)
-        )
+    def mm_step(self, observed: Float64, expected: Float64) -> FactorTable:
+        """The next factors: a step in closed form that cannot lower the objective.
 
-    def mm_step(self, factors: Float64, observed: Float64, expected: Float64) -> Float64:
-        """The next factors, given how often each cell was chosen and was expected to be [cell]."""
-        strength = self.strengths()
-        return mm_step(factors, self.index, self.starts, strength, strength, observed, expected)
+        `observed` are the choices of each cell, and `expected` those expected under these weights.
+        """
+        observed, expected = observed.ravel(), expected.ravel()
+        if len(self.past.observed):
+            observed = observed + self.past.observed
+            expected = expected + self.past.exposure * self.weights().ravel()
+        priors = self.strength, self.mean
+        factors = _sweep(self.index, self.starts, self.factors, observed, expected, *priors)
+        return self.with_factors(factors)
 
-
-def build_factor_table(
-    shape: tuple[int, ...],
-    levels: Sequence[tuple[Int64, float]],
-    sizes: Sequence[int] | None = None,
-) -> FactorTable:
-    """A table from its levels: the factor of each cell (broadcast to the shape) and a strength.
-
-    `sizes` is the number of factors of each level, by default as many as are used.
-    """
-    flat = [np.broadcast_to(index, shape).ravel().astype(np.int64) for index, _ in levels]
-    sizes = sizes or [int(index.max(initial=0)) + 1 for index in flat]
-    starts = starts_from_sizes(sizes)
-    index = np.stack([index + start for index, start in zip(flat, starts, strict=False)])
-    return FactorTable(shape, index, starts, tuple(strength for _, strength in levels))
-
-
-def mm_step(
-    factors: Float64,
-    index: Int64,
-    starts: Int64,
-    strength: Float64,
-    rate: Float64,
-    observed: Float64,
-    expected: Float64,
-) -> Float64:
-    """The next factors of weights that are products of them (Hunter 2004).
-
-    The objective cannot fall.
-
-    `index` [level, cell] and `starts` [level + 1] are those of a `FactorTable`. The Gamma prior of
-    a factor x contributes strength · log x − rate · x. The logarithm of a weight is worth
-    `observed`, and its value costs at most expected · (y² + z²) / 2 where its factors are
-    multiplied by y and z. So the best y of one level given the others is the root of a quadratic. A
-    few sweeps are made over the levels.
-    """
-    new = factors.copy()
-    room = np.empty((3, len(factors)))
-    observed, expected = np.ravel(observed), np.ravel(expected)
-    _mm_sweeps(factors, index, starts, strength, rate, observed, expected, new, room)
-    return new
+    def to_past(self, observed: Float64, expected: Float64) -> PastChoices:
+        """What these choices contribute to a later fit, those of the past included."""
+        observed, exposure = observed.ravel(), (expected / self.weights()).ravel()
+        if not len(self.past.observed):
+            return PastChoices(observed, exposure)
+        return PastChoices(observed + self.past.observed, exposure + self.past.exposure)
 
 
 @kernel
-def _mm_sweeps(  # noqa: PLR0912
-    factors: Float64,
-    index: Int64,
+def _log_gamma(factors: Float64, strength: Float64, mean: Float64) -> float:
+    """Σ s (log x − x / mean)."""
+    total = 0.0
+    for f in range(len(factors)):
+        total += strength[f] * (np.log(factors[f]) - factors[f] / mean[f])
+    return total
+
+
+@kernel
+def _sweep(
+    index: Int32,
     starts: Int64,
-    strength: Float64,
-    rate: Float64,
+    factors: Float64,
     observed: Float64,
     expected: Float64,
-    new: Float64,
-    room: Float64,
-) -> None:
-    n_levels, n_cells = index.shape
-    choices, cost, ratio = room[0], room[1], room[2]  # [factor] ratio: new over old
-    choices[:] = 0.0
-    ratio[:] = 1.0
-    for level in range(n_levels):
-        for cell in range(n_cells):
-            choices[index[level, cell]] += observed[cell]
-    for _ in range(SWEEPS if n_levels > 1 else 1):
-        for level in range(n_levels):
-            for i in range(starts[level], starts[level + 1]):
-                cost[i] = 0.0
-            for cell in range(n_cells):
-                others = 1.0
-                for other in range(n_levels):
-                    if other != level:
-                        others *= ratio[index[other, cell]]
-                cost[index[level, cell]] += expected[cell] * others * others
-            for i in range(starts[level], starts[level + 1]):
-                b, c = rate[i] * factors[i], choices[i] + strength[i]
-                value = factors[i]
-                if c == 0.0:
-                    if cost[i] > 0.0 or b > 0.0:
-                        value = 0.0
-                elif cost[i] > 1e-300:
-                    value *= 2.0 * c / (b + math.sqrt(b * b + 4.0 * cost[i] * c))
-                elif b > 0.0:
-                    value *= c / b
-                value = max(value, MIN_WEIGHT)
-                new[i] = value
-                ratio[i] = value / factors[i]
+    strength: Float64,
+    mean: Float64,
+) -> Float64:
+    """Sweeps over the levels, each in closed form given how far the others have moved.
+
+    A factor x that moves to x y, in cells whose other factors move by z, gains at least
+    n log y − Σ expected (z² y² + …) / 2 (the inequality of means), beside its prior
+    s log y − s x y / mean. With d = Σ expected z², the best y is the root of
+    n + s − d y² − (s x / mean) y = 0.
+    """
+    levels, cells = index.shape
+    ratio, moved = np.ones(len(factors)), np.ones(cells)
+    choices, demand = np.zeros(len(factors)), np.zeros(len(factors))
+    for i in range(levels):
+        for c in range(cells):
+            choices[starts[i] + index[i, c]] += observed[c]
+    for _ in range(SWEEPS if levels > 1 else 1):
+        for i in range(levels):
+            for f in range(starts[i], starts[i + 1]):
+                demand[f] = 0.0
+            for c in range(cells):
+                f = starts[i] + index[i, c]
+                moved[c] /= ratio[f]
+                demand[f] += expected[c] * moved[c] * moved[c]
+            for f in range(starts[i], starts[i + 1]):
+                ratio[f] = _root(factors[f], choices[f], demand[f], strength[f], mean[f])
+            for c in range(cells):
+                moved[c] *= ratio[starts[i] + index[i, c]]
+    for f in range(len(factors)):
+        ratio[f] *= factors[f]
+    return ratio
+
+
+@kernel
+def _root(factor: float, choices: float, demand: float, strength: float, mean: float) -> float:
+    """By how much a factor moves."""
+    total, slope = choices + strength, strength * factor / mean
+    if total == 0.0:
+        return SMALLEST_FACTOR / factor if demand + slope > 0.0 else 1.0
+    if demand > 1e-300:
+        root = 2.0 * total / (slope + math.sqrt(slope * slope + 4.0 * demand * total))
+        return max(root, SMALLEST_FACTOR / factor)
+    return max(total / slope, SMALLEST_FACTOR / factor) if slope > 0.0 else 1.0

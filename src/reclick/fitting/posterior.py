@@ -8,8 +8,12 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from reclick.data.batch import Float64
+from reclick.data.ragged import Float64, Int32
 from reclick.fitting.beta import credible_interval, product_beta
+from reclick.runtime.jit import kernel
+
+COMPARISON_ROUNDS = 30  # to find how strongly ads were compared with each other
+NO_INFORMATION = 1e-12
 
 
 class Posterior(NamedTuple):
@@ -94,3 +98,88 @@ def _with_interval(name: str, posterior: Posterior, level: float) -> dict[str, A
         f"{name}_low": np.minimum(low, posterior.value),
         f"{name}_high": np.maximum(high, posterior.value),
     }
+
+
+@kernel
+def marginal_information(
+    outside: Float64,
+    ads: Float64,
+    prior: Float64,
+    query: Int32,
+    query_prior: Float64,
+    has_query_outside: bool,
+) -> Float64:
+    """1 / variance of the log-weight of each pair in choices among the ads of its query.
+
+    Of one choice, the information on the log-weights is diag(v) − v vᵀ, v being the probabilities:
+    a sum of comparisons of two. So two sums per ad are enough: the information of its comparisons
+    with the `outside` option, and with other `ads`. Which ads those were is taken to be in
+    proportion to how strongly they were compared themselves. What is left of it on one weight is
+    found with the other weights of its query, and its outside option, unknown too; an outside
+    option that is not the query's own is known. `query` [pair] is sorted.
+    """
+    out = np.empty(len(outside))
+    first = 0
+    while first < len(outside):
+        last = first
+        while last < len(outside) and query[last] == query[first]:
+            last += 1
+        known = max(query_prior[query[first]], NO_INFORMATION) if has_query_outside else np.inf
+        _inform_query(
+            outside[first:last], ads[first:last], prior[first:last], known, out[first:last]
+        )
+        first = last
+    return out
+
+
+@kernel
+def _inform_query(
+    outside: Float64, ads: Float64, prior: Float64, known: float, out: Float64
+) -> None:
+    """The same of one query.
+
+    With c_i c_j the information of comparing ads i and j, the information on all log θ, f being
+    eliminated, is diag(d) − c cᵀ − e eᵀ: a diagonal less two products, whose inverse has a closed
+    form (Woodbury).
+    """
+    c = np.zeros(len(ads))
+    _pairwise_weights(ads, c)
+    total = ends = 0.0
+    for i in range(len(ads)):
+        total += c[i]
+        ends += max(outside[i], 0.0)
+    infinite = np.isinf(known)
+    root = 0.0 if infinite else 1.0 / np.sqrt(ends + known)
+    one, two, both = 1.0 if total == 0.0 else 0.0, known, 0.0
+    for i in range(len(ads)):
+        end = max(outside[i], 0.0)
+        d = out[i] = max(end + c[i] * total + prior[i], NO_INFORMATION)
+        if total > 0.0:
+            one += c[i] / total * (end + prior[i]) / d  # 1 − Σ c² / d, without cancellation
+        if not infinite:
+            two += end * (c[i] * total + prior[i]) / d
+        both += c[i] * end * root / d
+    two = 1.0 if infinite else two / (ends + known)  # 1 − Σ e² / d
+    spare = max(one * two - both * both, NO_INFORMATION * NO_INFORMATION)
+    for i in range(len(ads)):
+        d, e = out[i], max(outside[i], 0.0) * root
+        lost = two * c[i] * c[i] + 2.0 * both * c[i] * e + one * e * e
+        out[i] = d / (1.0 + lost / (spare * d))
+
+
+@kernel
+def _pairwise_weights(ads: Float64, c: Float64) -> None:
+    """Fill c with values such that c_i Σ_{j ≠ i} c_j is nearly ads_i."""
+    total = 0.0
+    for i in range(len(ads)):
+        total += max(ads[i], 0.0)
+    if total <= 0.0:
+        return
+    for i in range(len(ads)):
+        c[i] = max(ads[i], 0.0) / np.sqrt(total)
+    for _ in range(COMPARISON_ROUNDS):
+        total = 0.0
+        for i in range(len(ads)):
+            total += c[i]
+        for i in range(len(ads)):
+            c[i] = np.sqrt(c[i] * max(ads[i], 0.0) / max(total - c[i], NO_INFORMATION))

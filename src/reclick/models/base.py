@@ -13,8 +13,10 @@ from reclick.clicks.distribution import Clicks, PageDistribution
 from reclick.data.batch import Float64, SessionBatch
 from reclick.data.counts import Counts
 from reclick.data.pair_index import PairLookup
+from reclick.data.ragged import Int32
 from reclick.engines import Engine, LocalEngine, as_counts, as_grouped
 from reclick.errors import CannotAnswerError, NotFittedError, SettingError, UsageError, check_range
+from reclick.fitting.attractiveness_prior import AdPrior, AdRecord, fit_ad_prior
 from reclick.fitting.posterior import PairPosteriors, Posterior
 from reclick.fitting.priors import PRIOR_MARGIN, top_click_rate
 from reclick.logs import as_log
@@ -170,6 +172,22 @@ class ClickModel(ABC):
         strength = self.get_params()["attractiveness_strength"]
         clicks = theta * (examinations + strength) - strength * self.prior_mean_
         return examinations, np.clip(clicks, 0.0, examinations)
+
+    def _fit_ad_prior(
+        self, ad: Int32, clicks: Float64, exposure: Float64, *, probability: bool
+    ) -> AdPrior:
+        """The prior of pairs with these ads, clicks and exposure, from what is known of the ads."""
+        record = AdRecord(clicks, exposure, ad, len(self._pairs.counts.ads))
+        tokens, words = self._pairs.ad_tokens(), self._pairs.words.vocabulary_size
+        levels = self.get_params()["attractiveness_prior"]
+        return fit_ad_prior(
+            record,
+            tokens if levels in ("auto", "words") else None,
+            words,
+            probability=probability,
+            use_ads=levels == "auto",
+            need_evidence=levels == "auto",
+        )
 
     @staticmethod
     def overall_rate(counts: Counts) -> float:

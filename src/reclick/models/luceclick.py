@@ -1,7 +1,4 @@
-"""LuceClick: clicks in any order, fitted jointly.
-
-A session ends by satisfaction or by fatigue, and a click is due to the ad or to its position.
-"""
+"""LuceClick: clicks in any order, fitted jointly; the default model."""
 
 from __future__ import annotations
 
@@ -17,211 +14,113 @@ from reclick.clicks.mixture import MixturePages
 from reclick.data.batch import SessionBatch
 from reclick.data.counts import Counts
 from reclick.data.grouped_sessions import GroupedSessions
-from reclick.data.pair_index import ImpressionLookup, PairLookup
-from reclick.data.ragged import Float64, Int32, Int64, positions_in_runs
+from reclick.data.pair_index import ImpressionLookup, IndexMap, PairLookup
+from reclick.data.ragged import Float64, Int32, positions_in_runs, run_of_elements
 from reclick.engines import as_grouped
 from reclick.errors import Argument, CannotAnswerError, StoreError
+from reclick.fitting.attractiveness_prior import PairPrior
 from reclick.fitting.posterior import PairPosteriors
-from reclick.fitting.priors import PRIOR_MARGIN
 from reclick.models.base import ClickModel
-from reclick.models.luce.grid import LuceSearch, fit_pooled, fit_second_stage
-from reclick.models.luce.incremental import (
-    IndexMap,
-    decay_past,
-    past_statistics,
-    reindex_sessions,
-    warm_start,
-)
-from reclick.models.luce.initial_values import InitialCounts, count_sessions
-from reclick.models.luce.m_step import LuceFit, Objective, maximise
+from reclick.models.luce.fit import LuceFit, TrainingData, fit_luce, fit_pilot
+from reclick.models.luce.m_step import Objective, fit_parameters
 from reclick.models.luce.parameters import (
     Hyperparameters,
-    Information,
-    LuceParameters,
-    PairPositions,
-    PastStatistics,
+    Layout,
     extend_transitions,
-    lookup_position_effects,
+    position_cells,
 )
 from reclick.models.luce.posterior import (
-    POOLED_INFORMATION,
-    beta_posterior,
-    combine_components,
-    fit_information,
-    logit_slopes,
-    mean_attractiveness,
+    attractiveness_information,
+    prior_satisfaction_information,
+    satisfaction_information,
+    to_posterior,
 )
-from reclick.models.luce.satisfaction import (
-    SIDES,
-    ZERO_VARIANCE,
-    mean_satisfaction,
-    prior_deviation,
-    prior_information,
-    satisfaction_centre,
-    scale_odds,
-)
+from reclick.models.luce.search import scale_prior, search_hyperparameters
+from reclick.models.luce.state import LuceState
 from reclick.models.settings import setting
-from reclick.models.text_pair_index import TextPairIndex, input_text, merge_text
+from reclick.models.text_pair_index import input_text, merge_text
 from reclick.runtime.progress import ProgressOption, track_progress
-from reclick.text.poisson_regression import PoissonTextModel, select_text_model
 from reclick.text.tokens import AdTokens
 from reclick.text.word_rates import TextIndex
 
-SAVED_TABLES = {  # besides the values of pairs, and their numbers of columns
-    "luce_pairs": 5,
-    "luce_transition": 2,
-    "luce_outside": 2,
-    "luce_queries": 4,
-    "luce_mixing": 2,
-    "luce_appeal": 3,
-    "luce_position_effect": 1,
-    "luce_cells": 3,
-    "luce_odds": 3,
-    "luce_information": 2,
-    "luce_transition_factors": 1,
-    "luce_outside_factors": 1,
-}
-MAX_STRENGTH = 1e12  # pseudo-clicks; stronger priors drown the sessions in rounding
+AUTO = ("auto",)
+MAX_STRENGTH = 1e12  # pseudo-choices; stronger priors drown the sessions in rounding
+
+
+def _strength(help: str, *, none: bool = False) -> Any:
+    """A strength in pseudo-choices, or "auto"."""
+    return setting(default="auto", choices=AUTO, low=0, high=MAX_STRENGTH, none=none, help=help)
 
 
 class LuceClick(ClickModel):
-    """Luce's choice among the ads that are left and "nothing more", until a click satisfies.
+    """Luce's choice among the ads that are left and an outside option, until a click satisfies.
 
-    After k clicks, the last at position l, the user is satisfied with ρ(q, d_l) and the session
-    ends. Otherwise each free position j has the weight w_j = θ(q, d_j) γ(l, j), the end has ω_k
-    f_q, and P(j) = w_j / (ω_k f_q + Σ w). γ, ω, θ and ρ may differ between mixture components,
-    mixing weights between queries, and position effects between queries and ads. f is uncertain, so
-    predictions are means over it (reclick.models.luce.satisfaction).
+    After k clicks, the last at l, the user is satisfied with probability ρ(q, d_l), and the session
+    ends. Otherwise every free position j has weight w_j = θ(q, d_j) γ(l, j), the outside option has
+    ω_k f_q, and P(j) = w_j / (ω_k f_q + Σ w). γ and ω may differ between the components of a
+    mixture of users, with mixing weights per query, and positions may have effects of their own
+    for a query or an ad. The model is fitted by EM with steps in closed form, accelerated by
+    SQUAREM.
 
-    Fitted by EM; satisfaction and component are latent. The M-step is in closed form and never
-    lowers the objective. The scale is that of an ad alone at the top of a page: attractiveness is
-    P(it is clicked) = θ / (1 + θ) to an average user, without position effects of the query or ad;
-    with component-specific appeal, it is the mean over the components. Satisfaction is that of an
-    average click.
+    The attractiveness of a pair is drawn to what its ad does on other queries, that to what the
+    ad's words say, and that to the mean (`attractiveness_prior="auto"`); `prior_report_` says what
+    was used. Attractiveness is reported as the probability of a click on an ad alone on a page,
+    θ / (1 + θ).
 
-    Strengths of priors are in pseudo-clicks, and None is one value common to all. "auto" lets the
-    training log decide by cross-validation (reclick.models.luce.grid); `hyperparameters_` has the
-    result. A fit starts at counts of the sessions, and of the `history` if there is one. The priors
-    are learnt from the sessions alone: a history changes the start and not the objective.
+    A strength that is "auto" is a default, or what held-out sessions choose: see `tune` and
+    `hyperparameters_`.
 
     >>> log = {"query": ["pizza"] * 4, "ads": [["a", "b"]] * 4, "clicks": [[1], [1, 2], [], [2]]}
-    >>> model = LuceClick(components=1).fit(log)
-    >>> model.converged_, model.theta_.round(1)
-    (True, array([1.8, 1.8]))
+    >>> model = LuceClick().fit(log)
+    >>> model.converged_, bool(model.click_prob(log)[0, 0] > 0.3)
+    (True, True)
     """
 
     name: ClassVar[str] = "luceclick"
     assumes: ClassVar[str] = (
-        "ads compete with each other and with stopping; examination moves from click to click in "
-        "any direction; a click may satisfy"
+        "ads compete with each other and with stopping; users move from click to click; "
+        "a click may satisfy"
     )
-    reference: ClassVar[str] = "Reclick; Luce 1959 (the choice axiom), Hunter 2004 (MM steps)"
+    reference: ClassVar[str] = "Reclick; Luce 1959 (the choice axiom), Hunter 2004 (the steps)"
     ordered: ClassVar[bool] = True
     satisfaction: ClassVar[bool] = True
     pair_parameters: ClassVar[tuple[str, ...]] = (
-        "theta_",
-        "rho_",
-        "_satisfaction_variance",
-        "exposure_",
-        "_theta_information",
-        "_rho_information",
-    )
-    global_parameters: ClassVar[tuple[str, ...]] = (
-        "prior_mean_",
-        "satisfaction_",
-        "gamma_",
-        "omega_",
-        "mixing_",
-        "hyperparameters_",
-        "pooled_iterations_",
-        "_pair_class_mean",
-        "_query_class_mean",
-        "_reference_classes",
-        "_scale",
-        "_component_odds",
-        "_satisfaction_odds",
-        "_click_mixing",
-    )
+        "theta_", "rho_", "exposure_", "theta_information_", "rho_information_",
+        "prior_clicks_", "prior_exposure_",
+    )  # fmt: skip
+    global_parameters: ClassVar[tuple[str, ...]] = ("prior_report_",)
 
     attractiveness_prior: str | float = setting(
-        default="overall",
-        choices=("overall", "words"),
-        or_probability=True,
-        help='prior mean of θ: "overall" (learnt), "words" (from the words of the ad, for ads with '
-        "few impressions), or a number, the attractiveness of an ad that is not in the log",
+        default="auto", choices=("auto", "overall", "words"), or_probability=True
     )
-    attractiveness_strength: str | float = setting(
-        default="auto",
-        choices=("auto",),
-        low=0,
-        high=MAX_STRENGTH,
-        help="strength of that prior, in clicks; 0 is maximum likelihood",
+    attractiveness_strength: str | float = _strength(
+        "strength of that prior, in pseudo-clicks; auto: that of highest evidence"
     )
-    satisfaction_prior: str | float = setting(
-        default="overall",
-        choices=("overall",),
-        or_probability=True,
-        help='prior mean of ρ: "overall" (learnt), or a number',
+    satisfaction_prior: str | float = setting(default="auto", choices=AUTO, or_probability=True)
+    satisfaction_strength: str | float | None = _strength(
+        "strength of that prior; None: one satisfaction for all pairs", none=True
     )
-    satisfaction_strength: str | float | None = setting(
-        default="auto",
-        choices=("auto",),
-        low=0,
-        high=MAX_STRENGTH,
-        none=True,
-        help="strength of that prior, in clicks; None: one ρ for all pairs",
+    query_strength: str | float | None = _strength(
+        "strength of the prior of each query's outside option", none=True
     )
-    query_strength: str | float | None = setting(
-        default="auto",
-        choices=("auto",),
-        low=0,
-        high=MAX_STRENGTH,
-        none=True,
-        help="strength of the prior of each query's outside option f, in stops; None: f = 1",
-    )
-    transition_strength: str | float = setting(
-        default="auto",
-        choices=("auto",),
-        low=0,
-        high=MAX_STRENGTH,
-        help="strength of the prior of γ(l, j), its factors of distance and row, in clicks",
+    transition_strength: str | float = _strength(
+        "how strongly transitions are held to what their distance says"
     )
     components: str | int = setting(
-        default="auto", choices=("auto",), low=1, whole=True, help="number of mixture components"
+        default="auto", choices=AUTO, low=1, whole=True, help="components of the mixture of users"
     )
-    component_strength: str | float = setting(
-        default="auto",
-        choices=("auto",),
-        low=0,
-        high=MAX_STRENGTH,
-        help="strength of the prior that components do not differ in γ and ω, in clicks",
+    component_strength: str | float = _strength("how strongly components are held to be alike")
+    mixing_strength: str | float | None = _strength(
+        "strength of the prior of each query's mixing weights", none=True
     )
-    mixing_strength: str | float | None = setting(
-        default="auto",
-        choices=("auto",),
-        low=0,
-        high=MAX_STRENGTH,
-        none=True,
-        help="strength of the prior of a query's mixing weights, in sessions; None: the same for "
-        "all",
+    position_effect_strength: str | float | None = _strength(
+        "how strongly a position is held to have the same effect for all", none=True
     )
-    component_appeal_strength: str | float | None = setting(
-        default="auto",
-        choices=("auto",),
-        low=0,
-        high=MAX_STRENGTH,
-        none=True,
-        help="strength of the prior that components do not differ in θ, in clicks; None: no such "
-        "difference",
-    )
-    position_effect_strength: str | float | None = setting(
-        default="auto",
-        choices=("auto",),
-        low=0,
-        high=MAX_STRENGTH,
-        none=True,
-        help="strength of the prior that queries and ads have the same position effects, in "
-        "clicks; None: they have",
+    tune: str = setting(
+        default="fast",
+        choices=("fast", "full", "off"),
+        help="how held-out sessions choose what is auto: from a handful of candidates (fast), "
+        "from many (full), or not at all (off)",
     )
     min_query_sessions: float = setting(default=50, low=0)
     max_iterations: int = setting(default=500, low=1, whole=True)
@@ -230,84 +129,53 @@ class LuceClick(ClickModel):
     # fitting
 
     def _fit(self, data: GroupedSessions, history: Counts | None, text: AdTokens | None) -> None:
-        """Fit with one prior mean for all pairs.
-
-        With the prior "words" a second fit follows, with the prior means that words give: clicks
-        over exposure.
-        """
-        prior = self.attractiveness_prior
-        self.prior_mean_ = 1.0
         self._pairs = self._index(data.counts, text)
-        prior_mean = np.ones(len(self._pairs))
-        chosen, counts = self._choose(data, prior_mean), count_sessions(data)
-        objective, result = self._fit_stages(data, chosen, prior_mean, counts, history)
-        odds = None
-        if not isinstance(prior, str):
-            odds = prior / (1 - prior) / float(result.parameters.pair_class_mean[0])
-        self._set_fitted(objective, result, odds)
-        if prior == "words":
-            self.word_exposure_, self.word_clicks_ = self.exposure_, self._pairs.counts.clicks
-            self._choose_text_model(data.counts, text)
-            self._pairs = self._index(data.counts, text)
-            overall = self._pairs.words.overall
-            prior_mean = np.maximum(self._pairs.words.pair_rates()[:, 0], 1e-6) / overall
-            fitted = self._fit_stages(data, chosen, prior_mean, counts, history)
-            self._set_fitted(*fitted, overall)
+        now = self._choose(data)
+        training = TrainingData.of(data, Layout.of(data, now), self._engine)
+        pilot = fit_pilot(training, now, self._engine)
+        prior = self._set_prior(pilot.clicks_and_exposure(), now)
+        self._take(fit_luce(training, now, prior, pilot, **self._loop))
 
-    def _choose(self, sessions: GroupedSessions, prior_mean: Float64) -> Hyperparameters:
-        """The hyperparameters that were set, and for those that are "auto" what the log decides."""
-        settings = {name: getattr(self, name) for name in Hyperparameters._fields}
-        searched = ("auto", "overall")
-        fixed = {name: value for name, value in settings.items() if value not in searched}
-        return LuceSearch(sessions, prior_mean, fixed).choose()
+    @property
+    def _loop(self) -> dict[str, Any]:
+        """How EM runs."""
+        stop = {"max_iterations": self.max_iterations, "tolerance": self.tolerance}
+        return {"engine": self._engine, **stop}
 
-    def _fit_stages(
-        self,
-        sessions: GroupedSessions,
-        chosen: Hyperparameters,
-        prior_mean: Float64,
-        counts: InitialCounts,
-        history: Counts | None,
-    ) -> tuple[Objective, LuceFit]:
-        first = fit_pooled(sessions, chosen, prior_mean, counts, self._engine)
-        self.pooled_iterations_ = first.iterations
-        if history is not None:
-            strength = chosen.attractiveness_strength
-            before = counts.attractiveness(prior_mean, strength)
-            counts = _add_history(counts, sessions.counts, history)
-            first = first.scale_theta(counts.attractiveness(prior_mean, strength) / before)
-        return fit_second_stage(
-            sessions,
-            chosen,
-            prior_mean,
-            counts,
-            first,
-            engine=self._engine,
-            max_iterations=self.max_iterations,
-            tolerance=self.tolerance,
-        )
+    def _choose(self, sessions: GroupedSessions) -> Hyperparameters:
+        """The hyperparameters that are set, and for the others what held-out sessions choose."""
+        settings = {
+            "attractiveness": self.attractiveness_strength,
+            "satisfaction": self.satisfaction_strength,
+            "satisfaction_mean": self.satisfaction_prior,
+            "query": self.query_strength,
+            "transition": self.transition_strength,
+            "components": self.components,
+            "component": self.component_strength,
+            "mixing": self.mixing_strength,
+            "position_effect": self.position_effect_strength,
+        }
+        fixed: dict[str, Any] = {name: value for name, value in settings.items() if value != "auto"}
+        if len(sessions.counts.queries) == 1:  # it cannot differ from others
+            fixed = {"query": None, "mixing": None} | fixed
+        defaults = Hyperparameters(**fixed)
+        if self.tune == "off":
+            return defaults
+        names = frozenset(fixed) | ({"evidence_factor"} if "attractiveness" in fixed else set())
+        full = self.tune == "full"
+        return search_hyperparameters(sessions, defaults, names, self._make_prior, full=full)
 
-    def _choose_text_model(self, counts: Counts, text: AdTokens | None) -> None:
-        """Let held-out ads decide between mean word rates and a Poisson regression on words."""
-        words = TextPairIndex(counts, text, min_query_sessions=self.min_query_sessions).words
-        n_ads = len(counts.ads)
-        exposure = np.bincount(counts.pair_ad, self.word_exposure_, n_ads).astype(np.float64)
-        clicks = np.bincount(counts.pair_ad, self.word_clicks_, n_ads).astype(np.float64)
-        query = np.zeros(n_ads, np.int64)
-        query[counts.pair_ad[::-1]] = counts.pair_query[::-1]  # the first query of each ad
-        tokens = words.encode_ads(counts.ads, None if text is None else TextIndex(text))
-        n_words = int(tokens.words.max(initial=0)) + 1
-        model = select_text_model(tokens, exposure, clicks, n_words, query)
-        self.word_weights_, self.word_level_ = np.zeros(0), 0.0
-        if isinstance(model, PoissonTextModel):
-            self.word_weights_, self.word_level_ = model.weights, model.intercept
+    def _make_prior(self, ad: Int32, clicks: Float64, exposure: Float64) -> PairPrior:
+        """The prior of pairs with these ads, clicks and exposure."""
+        return self._fit_ad_prior(ad, clicks, exposure, probability=False).pairs
 
-    def _index(self, counts: Counts, text: AdTokens | None) -> TextPairIndex:
-        pairs = super()._index(counts, text)
-        if hasattr(self, "word_exposure_") and len(self.word_weights_):
-            model = PoissonTextModel(self.word_weights_, self.word_level_)
-            pairs.words = pairs.words.with_model(model)
-        return pairs
+    def _set_prior(self, record: tuple[Float64, Float64], now: Hyperparameters) -> PairPrior:
+        """Set the prior of unseen pairs from clicks and exposure, and return that of the pairs."""
+        self.prior_clicks_, self.prior_exposure_ = record
+        prior = self._fit_ad_prior(self._pairs.counts.pair_ad, *record, probability=False)
+        self._pairs.ad_prior, self._prior_rate = prior, prior.overall
+        self.prior_report_ = prior.report
+        return scale_prior(prior.pairs, now)
 
     def update(
         self,
@@ -318,344 +186,188 @@ class LuceClick(ClickModel):
         ads: object = None,
         progress: ProgressOption = None,
     ) -> Self:
-        """Continue from the last fit with new sessions; the old ones count `decay` times as much.
+        """Continue from the last fit with new sessions; the old ones count by `decay`.
 
-        The old sessions are not read again: sums of them are kept
-        (reclick.models.luce.incremental). The hyperparameters stay the same. Fit anew from time to
-        time, as the sums are approximate.
+        Old sessions are not read again: sums of them are kept, which is an approximation. The
+        hyperparameters stay. Fit anew from time to time.
         """
         self.check_fitted()
         if forget is not None:
             raise CannotAnswerError(
-                "LuceClick cannot forget sessions it was fitted to: let them decay with ",
-                Argument("decay", 0.9),
+                "LuceClick cannot forget sessions it was fitted to: let them fade with ",
+                Argument("decay", ...),
                 ", or fit it again without them.",
             )
-        with track_progress(progress, f"Updating {type(self).__name__}"):
+        with track_progress(progress, "Updating LuceClick"):
+            new = as_grouped(sessions, engine=None)
             text = merge_text(self._pairs.text, input_text(sessions, ads))
-            updated = self.clone()._continue(self, as_grouped(sessions), decay, text)
-        return self._adopt_state(updated)
+            fresh = self.clone()
+            fresh._continue(self, new, decay, text)
+        return self._adopt_state(fresh)
 
     def _continue(
         self, last: Self, new: GroupedSessions, decay: float, text: AdTokens | None
-    ) -> Self:
-        """Take over from a fitted model, with new sessions."""
-        before = last._pairs.counts
+    ) -> None:
+        state, before = last._state, last._pairs.counts
         counts = before.decay(decay) + new.counts
-        index = IndexMap(before, counts, last._cell_keys)
-        self.prior_mean_, self.pooled_iterations_ = last.prior_mean_, 0
-        if self.attractiveness_prior == "words":
-            self.word_exposure_ = index.to_pairs(last.exposure_, 0.0)
-            self.word_clicks_ = index.to_pairs(before.clicks, 0.0)
-            self._choose_text_model(counts, text)
+        at = IndexMap(before, counts)
+        sessions = IndexMap(new.counts, counts).move_sessions(new)
+        cells = None
+        if state.layout.has_positions:
+            cells = np.union1d(state.layout.move_cells(at.pair), position_cells(sessions))
+        layout = Layout.from_counts(counts, counts.impressions, counts.volumes, cells)
         self._pairs = self._index(counts, text)
-        prior_mean = np.ones(len(self._pairs))
-        if self._pairs.prior_mean is None:
-            prior_mean = np.maximum(self._pairs.words.pair_rates()[:, 0], 1e-6) / last._scale
-        objective = Objective(
-            reindex_sessions(new, counts),
-            Hyperparameters(**last.hyperparameters_),
-            prior_mean,
-            last.satisfaction_,
-            last.mixing_,
-            index.cells,
-        )
-        pair_class, query_class = (int(number) for number in last._reference_classes)
-        objective.assign_frequency_classes(
-            counts.impressions, counts.volumes, (pair_class, query_class)
-        )
-        objective.set_past(decay_past(last._past, decay, index, objective))
-        objective.n_sessions = counts.total  # the objective is of the past sessions too
-        objective.click_mixing = last._click_mixing  # until the first E-step
-        result = maximise(
-            objective,
-            warm_start(last._last_parameters(), index, objective),
-            max_iterations=self.max_iterations,
-            tolerance=self.tolerance,
-        )
-        odds = None if self.attractiveness_prior == "overall" else last._scale
-        self._set_fitted(objective, result, odds)
-        return self
+        clicks, exposure = (at.place_pairs(each) for each in state.clicks_and_exposure())
+        prior = self._set_prior((clicks, exposure), state.now)
+        moved = state.move_to(at, layout, prior, decay)
+        data = TrainingData.of(sessions, layout, self._engine)
+        objective = Objective.of(sessions, layout, state.now, state.mixing_mean, moved.past)
+        start = objective.constrain(moved.parameters)
+        result = fit_parameters(start, data.blocks, objective, **self._loop)
+        self._take(LuceFit(state.now, data, objective, prior, result), moved)
+        self._set_prior(self._state.clicks_and_exposure(), state.now)  # of unseen pairs
+        self._set_weights()
 
-    def _last_parameters(self) -> LuceParameters:
-        """The parameters that the fit ended with, except that `rho` is the mean of ρ."""
-        return LuceParameters(
-            theta=self.theta_ / self._scale / self._mean_component_appeal(),
-            rho=self.rho_,
-            transition=self._transition_factors,
-            outside=self._outside_factors,
-            query_outside=self._query_outside,
-            mixing=self._query_mixing,
-            pair_class_mean=self._pair_class_mean,
-            query_class_mean=self._query_class_mean,
-            component_appeal=self._component_appeal,
-            satisfaction_variance=1 / self._rho_information,
-            position_effect=self._position_effect,
-            satisfaction_odds=self._satisfaction_odds,
+    def _take(self, fit: LuceFit, earlier: LuceState | None = None) -> None:
+        """Set the fitted attributes."""
+        self._state = state = LuceState.of(fit, earlier)
+        self.hyperparameters_ = fit.now._asdict()
+        self.exposure_ = state.clicks_and_exposure()[1]
+        theta = attractiveness_information(fit, state.information, state.parameters.appeal.past[1])
+        self.theta_information_ = theta
+        self.rho_information_ = satisfaction_information(
+            fit, state.past.clicks, state.information.ambiguity
         )
+        self._set_weights()
+        self._report_fit(fit.result)
 
-    def _set_fitted(self, objective: Objective, result: LuceFit, odds: float | None) -> None:
-        """Set the fitted attributes, on the scale of an ad alone at the top.
+    def _set_weights(self) -> None:
+        """Set the weights on the scale of an ad alone on a page: P(click) = θ / (1 + θ)."""
+        state = self._state
+        now, layout = state.parameters, state.layout
+        # A query as frequent as those of most sessions has an outside option of ω.
+        classes = np.log(now.query_outside.level(0))[layout.query_class]
+        self._typical_outside = float(np.exp(np.average(classes, weights=layout.volumes)))
+        gamma = now.transition.weights()
+        omega = now.outside.weights() * self._typical_outside
+        self.mixing_: Float64 = now.mixing.mean(axis=0)
+        if state.now.mixing is not None:
+            self.mixing_ = state.mixing_mean
+        scale = float(np.sum(self.mixing_ * gamma[:, 0, 0] / omega[:, 0]))
+        level = float(self.mixing_ @ omega[:, 0])
+        of_class = now.appeal.level(1)
+        if not isinstance(self.attractiveness_prior, str):  # the mean of an unseen pair is set
+            odds = self.attractiveness_prior / (1 - self.attractiveness_prior)
+            scale = odds / (of_class[0] * self._prior_rate)
+        self.theta_ = now.appeal.level(0) * of_class[layout.pair_class] * scale
+        self._unseen_scale = scale * of_class[0]
+        self.gamma_, self.omega_ = gamma / (scale * level), omega / level
+        self.rho_ = now.satisfaction
+        common = state.now.satisfaction is None
+        self.satisfaction_ = float(self.rho_[0]) if common else state.now.satisfaction_mean
 
-        `odds` are the odds of a click on such an ad of prior mean 1, by default as learnt.
-        """
-        now, layout, chosen = result.parameters, objective.layout, objective.hyperparameters
-        self.hyperparameters_ = chosen._asdict()
-        self.mixing_ = now.mixing[0] if chosen.mixing_strength is None else objective.mixing
-        gamma = layout.transition.table(now.transition)
-        omega = layout.outside.table(now.outside)
-        outside = self.mixing_ @ omega[:, 0]
-        component_odds = self.mixing_ * gamma[:, 0, 0] / omega[:, 0]
-        scale = float(component_odds.sum()) if odds is None else odds
-        self._component_odds = component_odds / component_odds.sum()
-        self._component_appeal = now.component_appeal
-        appeal = self._mean_component_appeal()
-        self.theta_, self.prior_mean_, self._scale = now.theta * scale * appeal, scale, scale
-        self._pair_class_mean, self._query_class_mean = now.pair_class_mean, now.query_class_mean
-        self._reference_classes = objective.reference_classes
-        if self._pairs.prior_mean is not None:
-            self.prior_mean_ = self._pairs.prior_mean = scale * now.pair_class_mean[0]
-        self.gamma_, self.omega_ = gamma / (scale * outside), omega / outside
-        self.rho_ = mean_satisfaction(now.rho, now.satisfaction_variance)
-        self._satisfaction_variance = now.satisfaction_variance
-        self._satisfaction_odds, self._click_mixing = now.satisfaction_odds, objective.click_mixing
-        shared = chosen.satisfaction_strength is None
-        self.satisfaction_ = float(now.rho[0]) if shared else objective.satisfaction_mean
-        self._query_outside, self._query_mixing = now.query_outside, now.mixing
-        self._position_effect, self._cell_keys = now.position_effect, layout.cells.key
-        self._theta_information, self._rho_information, information = fit_information(
-            objective, result, self.mixing_, scale * self._component_odds / self.mixing_
-        )
-        self._query_outside_deviation = np.zeros(1)
-        if chosen.query_strength is not None:
-            self._query_outside_deviation = objective.query_outside_deviation(now, information)
-        self._transition_factors, self._outside_factors = now.transition, now.outside
-        self._past = past_statistics(objective, now, result.statistics, information)
-        self.exposure_ = self._past.exposure / (scale * appeal)
-        self._report_fit(result)
-
-    def _mean_component_appeal(self) -> Float64 | float:
-        """The mean of the component appeal, weighted by the odds of a click [pair]."""
-        if self.hyperparameters_["component_appeal_strength"] is None:
-            return 1.0
-        return np.asarray(self._component_appeal @ self._component_odds)
-
-    # predictions
+    # answers
 
     def _page_distribution(
         self, batch: SessionBatch, text: TextIndex | None
     ) -> Callable[[int, int], PageDistribution]:
         found = self._pairs.find(batch)
-        known = found.query >= 0
-        mixing = np.tile(self.mixing_, (len(batch), 1))
-        if self.hyperparameters_["mixing_strength"] is not None:
-            mixing[known] = self._query_mixing[found.query[known]]
-        theta = self._pairs.lookup_or_words(self.theta_, batch, found, text)
-        if self.hyperparameters_["position_effect_strength"] is not None:
-            theta *= self._lookup_position_effects(found, batch.page)
-        rho = self._component_satisfaction(found.row)
-        outside = self._outside_sides(found.query)  # [side, session]
+        unseen = self._pairs.unseen_means(batch, text) * self._unseen_scale  # [impression]
+        theta = np.where(found.row >= 0, self.theta_[found.row], unseen)
+        theta *= self._position_effects(found, batch)
+        theta /= np.repeat(self._query_outside(found.query), np.diff(batch.page))
+        rho = self._pairs.take_or(self.rho_, found.row, self.satisfaction_)
         longest = int(np.diff(batch.page).max(initial=1))
-        missing = max(0, longest + 1 - self.omega_.shape[1])
-        gamma = np.tile(extend_transitions(self.gamma_, longest), (len(outside), 1, 1))
-        omega = np.tile(np.pad(self.omega_, ((0, 0), (0, missing)), mode="edge"), (len(outside), 1))
+        extra = max(0, longest + 1 - self.omega_.shape[1])
+        omega = np.pad(self.omega_, ((0, 0), (0, extra)), mode="edge")
+        gamma = extend_transitions(self.gamma_, longest)
+        mixing = np.tile(self.mixing_, (len(batch), 1))
+        mixing[found.query >= 0] = self._state.parameters.mixing[found.query[found.query >= 0]]
 
         def pages(start: int, end: int) -> PageDistribution:
             first, last = batch.page[start], batch.page[end]
             starts = batch.page[start : end + 1] - first
-            relative = np.repeat(outside[:, start:end], np.diff(starts), axis=1)
-            by_side = theta[first:last] / relative  # [side, impression]
-            appeal = self._relative_appeal(found.row[first:last])
             components = tuple(
                 ChoicePages(
                     "luce",
-                    each,
-                    rho[t % len(rho), first:last],
-                    omega,
-                    gamma,
+                    theta[first:last],
+                    rho[first:last],
+                    omega[t : t + 1],
+                    gamma[t : t + 1],
                     starts,
-                    np.full(end - start, t),
+                    np.zeros(end - start, np.int64),
                 )
-                for t, each in enumerate((by_side[:, None] * appeal).reshape(len(omega), -1))
+                for t in range(len(omega))
             )
             if len(components) == 1:
                 return components[0]
-            weights = np.tile(mixing[start:end], len(outside)) / len(outside)
-            return MixturePages(components, weights)
+            return MixturePages(components, mixing[start:end])
 
         return pages
 
-    def _outside_sides(self, query: Int32) -> Float64:
-        """The outside option f of each session's query, at both sides of its mean [side, session].
+    def _query_outside(self, query: Int32) -> Float64:
+        """The f of each session's query [session]; that of a new query is as of rare ones."""
+        table = self._state.parameters.query_outside
+        out = self._pairs.take_or(table.weights(), query, float(table.level(0)[0]))
+        return out / self._typical_outside
 
-        There is one row where f is not uncertain.
-        """
-        known, strength = query >= 0, self.hyperparameters_["query_strength"]
-        outside = np.full(len(query), self._query_class_mean[0])
-        if strength is None:
-            return outside[None]
-        deviation = np.full(len(query), prior_deviation(strength))
-        outside[known] = self._query_outside[query[known]]
-        deviation[known] = self._query_outside_deviation[query[known]]
-        return np.asarray(outside * np.exp(np.outer(SIDES, deviation)))
+    def _position_effects(self, found: ImpressionLookup, batch: SessionBatch) -> Float64:
+        """The effect of the position of each impression; 1 where nothing was seen there."""
+        state, out = self._state, np.ones(len(found.row))
+        layout, appeal = state.layout, state.parameters.appeal
+        if not layout.has_positions:
+            return out
+        position = positions_in_runs(batch.page)
+        query = found.query[run_of_elements(batch.page)].astype(np.int64)
+        known = (query >= 0) & (position < layout.longest)
+        out[known] = appeal.level(2)[query[known] * layout.longest + position[known]]
+        rows = np.flatnonzero(found.row >= 0)
+        cell = layout.find_cells(found.row[rows], position[rows])
+        out[rows[cell >= 0]] *= appeal.level(3)[cell[cell >= 0]]
+        return out
 
-    def _component_satisfaction(self, row: Int64) -> Float64:
-        """The satisfaction of users of each component [component or 1, impression]."""
-        rho = self._pairs.take_or(self.rho_, row, self.satisfaction_)
-        if len(self._satisfaction_odds) == 1:
-            return rho[None]
-        variance = self._pairs.take_or(self._satisfaction_variance, row, ZERO_VARIANCE)
-        centre = satisfaction_centre(rho, variance)
-        return mean_satisfaction(scale_odds(centre, self._satisfaction_odds[:, None]), variance)
-
-    def _lookup_position_effects(self, found: ImpressionLookup, page: Int64) -> Float64:
-        """The position effect of each impression; 1 where nothing was seen there."""
-        return lookup_position_effects(
-            self._position_effect,
-            PairPositions(self._cell_keys),
-            self.gamma_.shape[2],
-            np.repeat(found.query, np.diff(page)).astype(np.int64),
-            found.row,
-            positions_in_runs(page),
-        )
-
-    def _relative_appeal(self, row: Int64) -> Float64:
-        """θ of each component over the mean θ [component, impression]; 1 for pairs never seen."""
-        relative = np.ones((len(self.mixing_), len(row)))
-        if self.hyperparameters_["component_appeal_strength"] is not None:
-            known = row >= 0
-            appeal = self._component_appeal[row[known]]
-            relative[:, known] = (appeal / (appeal @ self._component_odds)[:, None]).T
-        return relative
-
-    def _top_odds(self, theta: Float64, row: Int64) -> Float64:
-        """The odds of a click of each component on an ad alone at the top [pair, component]."""
-        by_component = (self._relative_appeal(row) * theta).T
-        return np.asarray(by_component * self._component_odds / self.mixing_)
-
-    def _posteriors(self, lookup: PairLookup) -> PairPosteriors:
-        """Betas from the information on the logits of attractiveness and ρ (Laplace).
-
-        The components of the users are taken as known.
-        """
-        row, take_or, chosen = lookup.row, self._pairs.take_or, self.hyperparameters_
-        unseen = np.full(len(row), self._pairs.prior_mean)
-        if self._pairs.prior_mean is None:
-            unseen = lookup.words[:, 0]
-        theta = np.where(row >= 0, take_or(self.theta_, row, 0.0), np.maximum(unseen, 1e-9))
-        strength, mean = chosen["satisfaction_strength"], self.satisfaction_
-        theta_information = take_or(self._theta_information, row, self._unseen_information())
-        prior = POOLED_INFORMATION * mean * (1 - mean)
-        if strength is not None:
-            prior = prior_information(strength, mean)
-        rho_information = take_or(self._rho_information, row, prior)
-        attractive = theta / (1 + theta)
-        if chosen["component_appeal_strength"] is not None:
-            attractive = mean_attractiveness(self._top_odds(theta, row), self.mixing_)
-        each = self._component_satisfaction(row)
-        rho = each[0]
-        if len(each) > 1:
-            each = np.clip(each, PRIOR_MARGIN, 1 - PRIOR_MARGIN)
-            rho = self._click_mixing @ each
-            slope = rho * (1 - rho) / (self._click_mixing @ (each * (1 - each)))
-            rho_information = rho_information * slope**2
+    def _posteriors(self, asked: PairLookup) -> PairPosteriors:
+        """Betas by Laplace's approximation, the components being taken as known."""
+        now, seen = self._state.now, asked.row >= 0
+        prior = scale_prior(self._pairs.unseen_prior(asked), now)
+        theta = np.where(seen, self.theta_[asked.row], prior.mean * self._unseen_scale)
+        information = np.where(seen, self.theta_information_[asked.row], prior.strength)
+        rho = self._pairs.take_or(self.rho_, asked.row, self.satisfaction_)
+        default = prior_satisfaction_information(now.satisfaction, self.satisfaction_)
+        satisfied = self._pairs.take_or(self.rho_information_, asked.row, default)
         return PairPosteriors(
-            beta_posterior(attractive, theta_information), beta_posterior(rho, rho_information)
+            to_posterior(theta / (1 + theta), information), to_posterior(rho, satisfied)
         )
-
-    def _unseen_information(self) -> float:
-        """The information on the logit of the attractiveness of a pair never seen: the priors'."""
-        chosen = self.hyperparameters_
-        strength, appeal = chosen["attractiveness_strength"], chosen["component_appeal_strength"]
-        if appeal is None:
-            return float(strength)
-        odds = self._top_odds(np.full(1, self.prior_mean_), np.full(1, -1))
-        slopes = logit_slopes(odds, self.mixing_)
-        none, theta, appeals = (
-            np.zeros_like(slopes),
-            np.full(1, strength),
-            np.full_like(slopes, appeal),
-        )
-        return float(combine_components(none, theta, appeals, slopes)[0])
 
     # saving
 
     def _to_tables(self) -> tuple[dict[str, Any], dict[str, pa.Table]]:
         values, tables = super()._to_tables()
-        if hasattr(self, "word_weights_"):
-            values["word_weights_"] = self.word_weights_.tolist()
-            values["word_level_"] = self.word_level_
-        for name, arrays in self._saved_arrays().items():
-            tables[name] = pa.table({str(i): np.ravel(array) for i, array in enumerate(arrays)})
-        return {**values, "hyperparameters_": self.hyperparameters_}, tables
-
-    def _saved_arrays(self) -> dict[str, tuple[Float64 | Int64, ...]]:
-        """What is saved besides the values of pairs: arrays of the same length go together."""
-        past = self._past
-        queries = past.query_observed, past.query_exposure
-        return {
-            "luce_pairs": past[:5],
-            "luce_transition": (past.transition_observed, past.transition_exposure),
-            "luce_outside": (past.outside_observed, past.outside_exposure),
-            "luce_queries": (self._query_outside, self._query_outside_deviation, *queries),
-            "luce_mixing": (self._query_mixing, past.component_sessions),
-            "luce_appeal": (self._component_appeal, past.appeal_observed, past.appeal_exposure),
-            "luce_position_effect": (self._position_effect,),
-            "luce_cells": (self._cell_keys, past.cell_observed, past.cell_exposure),
-            "luce_odds": (past.odds_observed, past.odds_exposure, past.component_followed),
-            "luce_information": past.information,
-            "luce_transition_factors": (self._transition_factors,),
-            "luce_outside_factors": (self._outside_factors,),
-        }
+        for name, columns in self._state.to_arrays().items():
+            tables[name] = pa.table(columns)
+        mixing = self._state.mixing_mean.tolist()
+        return {**values, "hyperparameters_": self.hyperparameters_, "mixing_mean": mixing}, tables
 
     def _from_tables(self, values: dict[str, Any], tables: dict[str, pa.Table]) -> Self:
-        own = {name: table for name, table in tables.items() if name.startswith("luce_")}
-        if {name: table.num_columns for name, table in own.items()} != SAVED_TABLES:
+        if "mixing_mean" not in values:
             raise StoreError(
                 "The saved LuceClick is of another version of Reclick, which kept other statistics "
                 "of its sessions. Fit it again."
             )
+        values = dict(values)
+        mixing = np.array(values.pop("mixing_mean"))
         super()._from_tables(values, tables)
-        saved = {
-            name: [column.to_numpy().copy() for column in table.columns]
-            for name, table in own.items()
+        arrays = {
+            name: {column: table[column].to_numpy().copy() for column in table.column_names}
+            for name, table in tables.items()
+            if name.startswith("luce_")
         }
-        components = len(self.mixing_)
-        appeals = 1 if self.hyperparameters_["component_appeal_strength"] is None else components
-        transition = [x.reshape(self.gamma_.shape) for x in saved["luce_transition"]]
-        outside = [x.reshape(self.omega_.shape) for x in saved["luce_outside"]]
-        self._query_outside, self._query_outside_deviation, *queries = saved["luce_queries"]
-        self._query_mixing, component_sessions = (
-            x.reshape(-1, components) for x in saved["luce_mixing"]
-        )
-        self._component_appeal, *appeal = (x.reshape(-1, appeals) for x in saved["luce_appeal"])
-        (self._position_effect,) = saved["luce_position_effect"]
-        self._cell_keys, *cells = saved["luce_cells"]
-        (self._transition_factors,) = saved["luce_transition_factors"]
-        (self._outside_factors,) = saved["luce_outside_factors"]
-        pairs, odds = saved["luce_pairs"], saved["luce_odds"]
-        sums = (*pairs, *transition, *outside, *queries, component_sessions, *appeal, *cells, *odds)
-        information = Information(*(x.reshape(-1, appeals) for x in saved["luce_information"]))
-        self._past = PastStatistics._make([*sums, information])
+        now = Hyperparameters(**self.hyperparameters_)
+        self._set_prior((self.prior_clicks_, self.prior_exposure_), now)
+        self._state = LuceState.from_arrays(now, self._pairs.counts, mixing, arrays)
+        self._set_weights()
         return self
 
     def _describe_fit(self) -> str:
-        chosen = ", ".join(f"{name}={value!r}" for name, value in self.hyperparameters_.items())
-        means = f"satisfaction_ = {self.satisfaction_:.3f}  prior_mean_ = {self.prior_mean_:.3f}"
-        return f"{super()._describe_fit()}\n  {chosen}\n  {means}"
-
-
-def _add_history(counts: InitialCounts, sessions: Counts, history: Counts) -> InitialCounts:
-    """The counts of the pairs of the sessions plus those of a history, which has no positions."""
-    both = sessions + history
-    row = IndexMap(sessions, both).pair
-    clicks = both.clicks[row] - sessions.clicks
-    impressions = both.impressions[row] - sessions.impressions
-    last_clicks = both.last_clicks[row] - sessions.last_clicks
-    rate = history.clicks.sum() / max(history.impressions.sum(), PRIOR_MARGIN)
-    return counts._replace(
-        clicks=counts.clicks + clicks,
-        expected=counts.expected + rate * impressions,
-        followed=counts.followed + clicks,
-        last_clicks=counts.last_clicks + last_clicks,
-    )
+        chosen = ", ".join(f"{name}={value}" for name, value in self.hyperparameters_.items())
+        return f"{super()._describe_fit()}\n  {chosen}\n  {self.prior_report_}"

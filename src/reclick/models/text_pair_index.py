@@ -12,9 +12,11 @@ from reclick.data.batch import SessionBatch
 from reclick.data.counts import Counts
 from reclick.data.pair_index import ImpressionLookup, PairIndex, PairLookup
 from reclick.data.ragged import Float64, Int32
+from reclick.errors import NotFittedError
+from reclick.fitting.attractiveness_prior import AdPrior, PairPrior
 from reclick.logs import SessionLog, as_pairs, read_ads
 from reclick.text.tokens import AdTokens, tokenise
-from reclick.text.word_rates import TextIndex, WordRates
+from reclick.text.word_rates import TextIndex, TokenLists, WordRates
 
 
 class TextPairIndex(PairIndex):
@@ -38,6 +40,7 @@ class TextPairIndex(PairIndex):
         """
         super().__init__(counts)
         self.text = text
+        self.ad_prior: AdPrior | None = None  # of unknown pairs, in place of words
         self.prior_mean = prior_mean
         self._text_index = TextIndex(text) if text is not None else None
         if examinations is not None:
@@ -78,7 +81,29 @@ class TextPairIndex(PairIndex):
         index = self.text_with(None if text is None else read_ads(text))
         tokens = self.words.encode_ads(distinct.dictionary, index)
         words = self.words.rates(query, distinct.indices.to_numpy().astype(np.int32), tokens)
-        return PairLookup(queries, ads, row, words)
+        return PairLookup(queries, ads, row, words, index)
+
+    def unseen_means(self, batch: SessionBatch, text: TextIndex | None) -> Float64:
+        """The prior mean of each impression's pair as if it were unknown [impression]."""
+        return self._unseen(batch.ads, text).mean[batch.ad]
+
+    def unseen_prior(self, pairs: PairLookup) -> PairPrior:
+        """The prior of some pairs as if they were unknown [pair]."""
+        distinct = pairs.ads.dictionary_encode()
+        prior, code = self._unseen(distinct.dictionary, pairs.text), distinct.indices.to_numpy()
+        return PairPrior(prior.mean[code], prior.strength[code])
+
+    def ad_tokens(self) -> TokenLists | None:
+        """The tokens of the ads of the counts; None without any text."""
+        if self._text_index is None:
+            return None
+        return self.words.encode_ads(self.counts.ads, self._text_index)
+
+    def _unseen(self, ads: pa.Array, text: TextIndex | None) -> PairPrior:
+        """The prior of ads with a query that they were never seen with [ad]."""
+        if self.ad_prior is None:
+            raise NotFittedError("There is no prior of attractiveness yet. Call fit first.")
+        return self.ad_prior.unseen(self._ads.find(ads), self.words.encode_ads(ads, text))
 
     def text_with(self, ads: pa.Table | None) -> TextIndex | None:
         """The model's text of ads, and the table's for those new to it."""

@@ -124,10 +124,14 @@ def check_longer_pages(case: ModelCase) -> None:
 def check_words(case: ModelCase) -> None:
     """With the prior "words", ads that are not in the log differ by their words."""
     _require_words(case)
-    rows = [(["g1", "b1"], [1]), (["b2", "g2"], [2]), (["g2", "b1"], [1]), (["b1", "g1"], [])] * 10
-    log = {"query": ["q"] * 40, "ads": [ads for ads, _ in rows], "clicks": [c for _, c in rows]}
-    titles = ["splendid one", "splendid two", "dull one", "dull two"]
-    text = _ads_table(["g1", "g2", "b1", "b2"], titles)
+    good, bad = [f"g{i}" for i in range(12)], [f"b{i}" for i in range(12)]
+    pairs = list(zip(good, bad, strict=True)) * 10
+    rows = [
+        ([g, b], [1]) if i % 2 else ([b, g], [2] if i % 4 else []) for i, (g, b) in enumerate(pairs)
+    ]
+    log = {"query": ["q"] * 120, "ads": [ads for ads, _ in rows], "clicks": [c for _, c in rows]}
+    titles = [f"{word} {i}" for word in ("splendid", "dull") for i in range(12)]
+    text = _ads_table(good + bad, titles)
     new = _ads_table(["x1", "x2"], ["splendid thing", "dull thing"])
     model = case.new(attractiveness_prior="words").fit(log, ads=text)
     pages = {"query": ["q"] * 2, "ads": [["x1"], ["x2"]]}

@@ -12,6 +12,7 @@ decides between them and sets the strength of the prior.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -23,6 +24,8 @@ from reclick.runtime.jit import kernel
 from reclick.text.word_rates import TextModel, TokenLists
 
 PRIOR_STRENGTHS = (10_000.0, 3000.0, 1000.0, 300.0, 100.0, 30.0, 10.0)  # of a weight, in clicks
+CROSS_FIT_STRENGTHS = (1000.0, 100.0, 10.0)
+LEAST_RATE = 1e-6
 NEWTON_STEPS = 10
 CONJUGATE_GRADIENT_STEPS = 30  # in each step of Newton's method
 N_FOLDS = 3
@@ -80,6 +83,32 @@ def select_text_model(
     return fit_word_rates(*data) if best == 0 else regularisation_path(*data)[best - 1]
 
 
+def cross_fit_rates(
+    tokens: TokenLists, exposure: Float64, clicks: Float64, words: int
+) -> tuple[TextModel, Float64]:
+    """The text model with the highest held-out likelihood, and the rate of each ad without it.
+
+    The rate of an ad [ad] is that of a model fitted to other ads: its own clicks are no part of it.
+    """
+    fold = multiplicative_hash(np.arange(len(tokens)), N_FOLDS)
+    rates = np.zeros((1 + len(CROSS_FIT_STRENGTHS), len(tokens)))
+    for held_out in range(N_FOLDS):
+        train, here = np.where(fold != held_out, 1.0, 0.0), fold == held_out
+        data = tokens, exposure * train, clicks * train, words
+        models: list[TextModel] = [fit_word_rates(*data)]
+        models += regularisation_path(*data, CROSS_FIT_STRENGTHS)
+        for row, model in zip(rates, models, strict=True):
+            row[here] = model.rate(tokens)[here]
+    everything = np.ones(len(tokens), bool)
+    likelihoods = [_log_likelihood(row, exposure, clicks, everything) for row in rates]
+    best = int(np.argmax(likelihoods))
+    data = tokens, exposure, clicks, words
+    chosen: TextModel = fit_word_rates(*data)
+    if best > 0:
+        chosen = regularisation_path(*data, CROSS_FIT_STRENGTHS[:best])[-1]
+    return chosen, np.maximum(rates[best], LEAST_RATE)
+
+
 def fit_word_rates(
     tokens: TokenLists, exposure: Float64, clicks: Float64, words: int
 ) -> WordRateModel:
@@ -93,11 +122,15 @@ def fit_word_rates(
 
 
 def regularisation_path(
-    tokens: TokenLists, exposure: Float64, clicks: Float64, words: int
+    tokens: TokenLists,
+    exposure: Float64,
+    clicks: Float64,
+    words: int,
+    strengths: Sequence[float] = PRIOR_STRENGTHS,
 ) -> list[PoissonTextModel]:
     """The regressions of all prior strengths, each started from that of the stronger prior."""
     models: list[PoissonTextModel] = []
-    for strength in PRIOR_STRENGTHS:
+    for strength in strengths:
         start = models[-1] if models else None
         models.append(fit_poisson(tokens, exposure, clicks, words, strength, start))
     return models

@@ -116,6 +116,11 @@ class WordRates:
         shown = counts.impressions.sum()
         self.overall = float(counts.clicks.sum() / shown) if shown else 0.5
 
+    @property
+    def vocabulary_size(self) -> int:
+        """The number of words."""
+        return int(self._vocabulary.size)
+
     def with_model(self, model: TextModel) -> Self:
         """The same vocabulary, but attractiveness is what a text model says."""
         other = copy.copy(self)

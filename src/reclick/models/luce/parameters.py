@@ -1,4 +1,4 @@
-"""What LuceClick learns: hyperparameters, parameters, and the tables they make up."""
+"""The parameters of LuceClick: tables of factors, mixing weights and satisfaction."""
 
 from __future__ import annotations
 
@@ -6,179 +6,218 @@ from typing import NamedTuple
 
 import numpy as np
 
-from reclick.data.grouped_sessions import QueryBlock
+from reclick.data.counts import Counts
+from reclick.data.grouped_sessions import GroupedSessions
 from reclick.data.ragged import Float64, Int32, Int64, positions_in_runs
-from reclick.fitting.factors import FactorTable, build_factor_table
+from reclick.fitting.factors import FactorTable, Level
 
-MIN_PROBABILITY = 1e-9  # probabilities stay this far from 0 and from 1
-BASE_STRENGTH = 0.5  # of the factors that all mixture components share, in pseudo-choices
-POSITION_BITS = 16  # of a cell's key
-NO_CELLS = np.zeros(0, np.int64)
+FREQUENCY_CLASSES = (1.5, 4.5, 20.5, 100.5)  # impressions of a pair, or sessions of a query
+N_CLASSES = len(FREQUENCY_CLASSES) + 1
+CLASS_STRENGTH = 2.0  # pseudo-choices: how strongly a class is held to 1
+SHARED_STRENGTH = 0.5  # … and what is common to all users
+POSITION_BITS = 16  # of the key of a (pair, position) cell
 
 
 class Hyperparameters(NamedTuple):
-    """Strengths of priors in pseudo-clicks, by the name of the setting; None: one value for all."""
+    """Strengths of the priors in pseudo-choices. None means one value common to all."""
 
-    attractiveness_strength: float = 2.0
-    satisfaction_strength: float | None = 5.0
-    satisfaction_prior: float | str = "overall"  # prior mean of ρ; "overall": from the first stage
-    query_strength: float | None = None  # of the outside option of each query
-    transition_strength: float = 2.0
+    attractiveness: float | None = None  # None: the strength of highest evidence of each pair
+    evidence_factor: float = 1.0  # times that strength
+    satisfaction: float | None = 10.0
+    satisfaction_mean: float = 0.4
+    query: float | None = 4.0  # the outside option of each query
+    transition: float = 8.0
     components: int = 1
-    component_strength: float = 4.0  # how far the components may differ
-    mixing_strength: float | None = None  # of the mixing weights of each query
-    component_appeal_strength: float | None = None
-    position_effect_strength: float | None = None
+    component: float = 4.0  # how the components differ
+    mixing: float | None = 10.0  # the mixing weights of each query
+    position_effect: float | None = 30.0
 
 
 class LuceParameters(NamedTuple):
-    """The parameters. Factors are those of a `FactorTable`."""
+    """What EM estimates."""
 
-    theta: Float64  # [pair]
-    rho: Float64  # [pair] the logistic of the mean of its logit
-    transition: Float64  # [factor]
-    outside: Float64  # [factor]
-    query_outside: Float64  # [query] or [1]
-    mixing: Float64  # [query or 1, component]
-    pair_class_mean: Float64  # [class] prior mean of θ by frequency class, relative to the largest
-    query_class_mean: Float64  # [class] prior mean of f, likewise
-    component_appeal: Float64  # [pair, component] multiple of θ; or [1, 1]
-    satisfaction_variance: Float64  # [pair] variance of the logit of ρ
-    position_effect: Float64  # [factor] by query and by pair; or [0]
-    satisfaction_odds: Float64  # [component] multiple of the odds of ρ
+    appeal: FactorTable  # [cell] θ of the pair, times the effects of its position
+    transition: FactorTable  # [component, last, position] γ
+    outside: FactorTable  # [component, clicks so far] ω
+    query_outside: FactorTable  # [query] f
+    mixing: Float64  # [query, component]
+    satisfaction: Float64  # [pair] ρ
 
 
-class Information(NamedTuple):
-    """Fisher information on the log θ of each pair, by what the pair was compared with."""
+class Layout(NamedTuple):
+    """What the tables are about: the cells, pairs and queries of a log."""
 
-    end: Float64  # [pair, component or 1] choices between the ad and the end of the session
-    ads: Float64  # [pair, component or 1] choices between the ad and other ads
+    cell: Int64  # [cell] pair << POSITION_BITS | position, sorted; or the pairs themselves
+    has_positions: bool
+    pair_query: Int64  # [pair]
+    pair_class: Int64  # [pair] by impressions
+    query_class: Int64  # [query] by sessions
+    volumes: Float64  # [query] sessions
+    longest: int  # page
 
+    @classmethod
+    def of(cls, sessions: GroupedSessions, now: Hyperparameters) -> Layout:
+        """The layout of sessions; their cells are (pair, position) where positions have effects."""
+        counts, block = sessions.counts, sessions.whole
+        shown = np.repeat(block.weight, np.diff(block.page))
+        impressions = np.bincount(block.pair, shown, block.n_pairs).astype(np.float64)
+        volumes = np.bincount(block.query, block.weight, len(counts.queries)).astype(np.float64)
+        cells = None if now.position_effect is None else position_cells(sessions)
+        return cls.from_counts(counts, impressions, volumes, cells)
 
-class PastStatistics(NamedTuple):
-    """What past sessions contribute: observed choices, and exposure (expected choices per unit)."""
-
-    observed: Float64  # [pair]
-    exposure: Float64  # [pair]
-    followed: Float64  # [pair] clicks that left another ad to click, in clicks with odds ratio 1
-    satisfied: Float64  # [pair] expected number of these that satisfied
-    satisfied_variance: Float64  # [pair] and its variance
-    transition_observed: Float64  # [component, last, position]
-    transition_exposure: Float64
-    outside_observed: Float64  # [component, clicks so far]
-    outside_exposure: Float64
-    query_observed: Float64  # [query] or [1]
-    query_exposure: Float64
-    component_sessions: Float64  # [query or 1, component]
-    appeal_observed: Float64  # [pair, component] or [1, 1]
-    appeal_exposure: Float64
-    cell_observed: Float64  # [cell] or [0]
-    cell_exposure: Float64
-    odds_observed: Float64  # [component]
-    odds_exposure: Float64
-    component_followed: Float64  # [component] clicks that left another ad to click
-    information: Information
-
-
-class PairPositions(NamedTuple):
-    """Distinct cells of (pair, position), by sorted keys. Positions count from 0."""
-
-    key: Int64  # [cell]
+    @classmethod
+    def from_counts(
+        cls, counts: Counts, impressions: Float64, volumes: Float64, cells: Int64 | None
+    ) -> Layout:
+        """The layout of pairs with these impressions [pair] and queries with these sessions."""
+        return cls(
+            np.arange(len(counts.impressions)) if cells is None else cells,
+            cells is not None,
+            counts.pair_query.astype(np.int64),
+            np.searchsorted(FREQUENCY_CLASSES, impressions),
+            np.searchsorted(FREQUENCY_CLASSES, volumes),
+            np.maximum(volumes, 1e-300),
+            max(counts.max_ads, 1),
+        )
 
     @property
-    def pair(self) -> Int64:
+    def n_queries(self) -> int:
+        """The number of queries."""
+        return len(self.query_class)
+
+    @property
+    def cell_pair(self) -> Int64:
         """The pair of each cell."""
-        return self.key >> POSITION_BITS
+        return self.cell >> POSITION_BITS if self.has_positions else self.cell
 
     @property
-    def position(self) -> Int64:
-        """The position of each cell."""
-        return self.key & ((1 << POSITION_BITS) - 1)
+    def cell_position(self) -> Int64:
+        """The position of each cell, from 0."""
+        return self.cell & ((1 << POSITION_BITS) - 1)
 
-    def find(self, key: Int64) -> Int64:
-        """The cell of each key, −1 where there is none."""
-        if not len(self.key):
-            return np.full(len(key), -1)
-        at = np.minimum(np.searchsorted(self.key, key), len(self.key) - 1)
-        return np.where(self.key[at] == key, at, -1)
+    def query_position(self, pair: Int64, position: Int64) -> Int64:
+        """The (query, position) of pairs; a position beyond the longest page counts as its last."""
+        return self.pair_query[pair] * self.longest + np.minimum(position, self.longest - 1)
+
+    def rows_in(self, later: Layout, pairs: Int64) -> Int64:
+        """The cells of a later layout that these are, whose pairs are `pairs` there."""
+        return np.searchsorted(later.cell, self.move_cells(pairs)) if self.has_positions else pairs
+
+    def move_cells(self, pairs: Int64) -> Int64:
+        """The keys of the cells, with other numbers of their pairs."""
+        return cell_keys(pairs[self.cell_pair], self.cell_position)
+
+    def find_cells(self, pair: Int64, position: Int64) -> Int64:
+        """Where pairs at positions stand among the cells, −1 where they do not."""
+        key = cell_keys(pair, position)
+        at = np.minimum(np.searchsorted(self.cell, key), max(len(self.cell) - 1, 0))
+        return np.where(self.cell[at] == key, at, -1) if len(self.cell) else np.full(len(key), -1)
+
+
+def position_cells(sessions: GroupedSessions) -> Int64:
+    """The keys of the (pair, position) cells of the sessions, sorted."""
+    return np.unique(cell_keys(sessions.pair, positions_in_runs(sessions.page)))
 
 
 def cell_keys(pair: Int32 | Int64, position: Int64) -> Int64:
-    """The key of the cell of each (pair, position)."""
+    """The keys of pairs at positions."""
     return np.asarray((pair.astype(np.int64) << POSITION_BITS) | position)
 
 
-def find_cells(sessions: QueryBlock, past: Int64 = NO_CELLS) -> PairPositions:
-    """The cells of the sessions, and past ones by their keys."""
-    keys = cell_keys(sessions.pair, positions_in_runs(sessions.page))
-    return PairPositions(np.unique(np.concatenate([keys, past])))
+def initial_parameters(
+    layout: Layout, now: Hyperparameters, mean: Float64, strength: Float64, mixing: Float64
+) -> LuceParameters:
+    """Parameters at their prior means; components start apart, or they would stay alike.
+
+    `mean` and `strength` [pair] are the prior of θ, `mixing` [component] are mixing weights.
+    """
+    components = len(mixing)
+    return LuceParameters(
+        appeal_table(layout, now, mean, strength),
+        transition_table(components, layout.longest, now),
+        outside_table(components, layout.longest, now),
+        query_table(layout, now),
+        np.tile(mixing, (layout.n_queries, 1)),
+        np.full(len(layout.pair_query), now.satisfaction_mean),
+    )
 
 
-def transition_table(
-    components: int, longest: int, transition_strength: float, component_strength: float
+def appeal_table(
+    layout: Layout, now: Hyperparameters, mean: Float64, strength: Float64
 ) -> FactorTable:
-    """γ [component, last, position]: by distance, by last click, by both; again per component."""
-    t, last, position = np.ogrid[:components, : longest + 1, :longest]
-    distance = longest + position + 1 - last + longest
-    jump = np.where(last == 0, position, distance)  # before the first click, the position
-    both = last * longest + position
-    levels: list[tuple[Int64, float]] = [
-        (jump, BASE_STRENGTH),
-        (last, BASE_STRENGTH),
-        (both, transition_strength),
+    """θ of each pair, the mean of pairs shown as often, and the effects of positions."""
+    pair = layout.cell_pair
+    levels = [
+        Level(pair, len(mean), strength, mean),
+        Level(layout.pair_class[pair], N_CLASSES, CLASS_STRENGTH),
+    ]
+    if now.position_effect is not None:
+        query_position = layout.query_position(pair, layout.cell_position)
+        size = layout.n_queries * layout.longest
+        levels += [
+            Level(query_position, size, now.position_effect),
+            Level(np.arange(len(pair)), len(pair), now.position_effect),
+        ]
+    return FactorTable.build((len(pair),), levels)
+
+
+def transition_table(components: int, longest: int, now: Hyperparameters) -> FactorTable:
+    """γ by distance, by the last click and by both, and how each component differs in these."""
+    shape = (components, longest + 1, longest)
+    component, last, position = np.indices(shape)
+    # At the start the position counts, after a click the distance.
+    distance = np.where(last == 0, position, 2 * longest + 1 + position - last)
+    distances, both = 3 * longest, last * longest + position
+    cells = (longest + 1) * longest
+    levels = [
+        Level(distance, distances, SHARED_STRENGTH),
+        Level(last, longest + 1, SHARED_STRENGTH),
+        Level(both, cells, now.transition),
     ]
     if components > 1:
         levels += [
-            (t * (3 * longest) + jump, component_strength),
-            (t * (longest + 1) + last, component_strength),
-            (t * (longest + 1) * longest + both, component_strength),
+            Level(component * distances + distance, components * distances, now.component),
+            Level(component * (longest + 1) + last, components * (longest + 1), now.component),
+            Level(component * cells + both, components * cells, now.component),
         ]
-    return build_factor_table((components, longest + 1, longest), levels)
+    table = FactorTable.build(shape, levels)
+    if components > 1:  # every second component goes back up the page rather than down
+        own = table.level(3).reshape(components, distances)
+        own[2::2, longest : 2 * longest] *= 2.0
+    return table
 
 
-def outside_table(components: int, longest: int, component_strength: float) -> FactorTable:
-    """ω [component, clicks so far]: by none or some, by their number; again per component."""
-    t, k = np.ogrid[:components, : longest + 1]
-    some = (k > 0).astype(np.int64)
-    levels: list[tuple[Int64, float]] = [(some, BASE_STRENGTH), (k, BASE_STRENGTH)]
+def outside_table(components: int, longest: int, now: Hyperparameters) -> FactorTable:
+    """ω with no click or some, for each number of clicks, and how each component differs."""
+    shape = (components, longest + 1)
+    component, clicks = np.indices(shape)
+    some = (clicks > 0).astype(np.int64)
+    levels = [Level(some, 2, SHARED_STRENGTH), Level(clicks, longest + 1, SHARED_STRENGTH)]
     if components > 1:
-        levels += [(2 * t + some, component_strength), (t * (longest + 1) + k, component_strength)]
-    return build_factor_table((components, longest + 1), levels)
+        levels += [
+            Level(2 * component + some, 2 * components, now.component),
+            Level(component * (longest + 1) + clicks, components * (longest + 1), now.component),
+        ]
+    table = FactorTable.build(shape, levels)
+    if components > 1:  # the first components leave soon, the last ones late
+        table.level(2)[:] = np.repeat(np.geomspace(2.0, 0.5, components), 2)
+    return table
 
 
-def position_effect_table(
-    cells: PairPositions, pair_query: Int32, n_queries: int, longest: int, strength: float
-) -> FactorTable:
-    """Position effects [cell]: of the query at a position, and of the pair at a position."""
-    of_query = pair_query[cells.pair].astype(np.int64) * longest + cells.position
-    n_cells = len(cells.key)
-    levels = [(of_query, strength), (np.arange(n_cells), strength)]
-    return build_factor_table((n_cells,), levels, (n_queries * longest, n_cells))
-
-
-def lookup_position_effects(
-    effect: Float64, cells: PairPositions, longest: int, query: Int64, pair: Int64, position: Int64
-) -> Float64:
-    """The position effect of impressions; query and pair are −1 where never seen [impression]."""
-    n_query_factors = len(effect) - len(cells.key)
-    out = np.ones(len(position))
-    known = (query >= 0) & (position < longest)
-    out[known] = effect[query[known] * longest + position[known]]
-    at = np.where(pair >= 0, cells.find(cell_keys(pair, position)), -1)
-    out[at >= 0] *= effect[n_query_factors + at[at >= 0]]
-    return out
+def query_table(layout: Layout, now: Hyperparameters) -> FactorTable:
+    """F of each query, and the mean of queries with as many sessions."""
+    queries = np.arange(layout.n_queries)
+    levels = [Level(layout.query_class, N_CLASSES, CLASS_STRENGTH)]
+    if now.query is not None:
+        levels.append(Level(queries, layout.n_queries, now.query))
+    return FactorTable.build((layout.n_queries,), levels)
 
 
 def extend_transitions(gamma: Float64, longest: int) -> Float64:
-    """γ [component, last, position] for pages longer than in training.
-
-    New positions are like the last one, and transitions from them have the same distances.
-    """
+    """γ [component, last, position] for longer pages: new positions are like the last one."""
     known = gamma.shape[2]
-    if longest <= known:
-        return np.ascontiguousarray(gamma)
-    wide = np.pad(gamma, ((0, 0), (0, longest - known), (0, longest - known)), mode="edge")
+    added = max(longest - known, 0)
+    wide = np.pad(gamma, ((0, 0), (0, added), (0, added)), mode="edge")
     for last in range(known + 1, longest + 1):
-        shift = last - known
-        wide[:, last, shift:] = wide[:, known, : longest - shift]
+        wide[:, last, last - known :] = wide[:, known, : longest - last + known]
     return np.ascontiguousarray(wide)

@@ -1,0 +1,157 @@
+"""Fits of LuceClick: a pilot, the prior of attractiveness that it gives, and the final fit."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from reclick.data.grouped_sessions import GroupedSessions
+from reclick.data.ragged import Float64, Int32
+from reclick.engines import Engine, LocalEngine
+from reclick.fitting.attractiveness_prior import PairPrior
+from reclick.fitting.em import FitResult, Statistics
+from reclick.fitting.factors import FactorTable
+from reclick.models.luce.e_step import LuceBlock, make_block, score
+from reclick.models.luce.m_step import Objective, fit_parameters
+from reclick.models.luce.parameters import (
+    Hyperparameters,
+    Layout,
+    LuceParameters,
+    initial_parameters,
+    position_cells,
+)
+
+PILOT_STRENGTH = 2.0  # of attractiveness, in pseudo-clicks, before its prior is known
+PILOT: dict[str, Any] = {"max_iterations": 30, "tolerance": 1e-4, "quiet": True}
+MIN_BLOCK_IMPRESSIONS = 50_000  # a smaller block takes less than a thread to start
+
+MakePrior = Callable[[Int32, Float64, Float64], PairPrior]  # of ad, clicks and exposure [pair]
+
+
+class TrainingData(NamedTuple):
+    """Sessions and their cells."""
+
+    sessions: GroupedSessions
+    layout: Layout
+    blocks: list[LuceBlock]
+
+    @classmethod
+    def of(
+        cls, sessions: GroupedSessions, layout: Layout, engine: Engine | None = None
+    ) -> TrainingData:
+        """The sessions in as many blocks as pay."""
+        wanted = (engine or LocalEngine()).n_blocks
+        count = max(1, min(wanted, len(sessions.pair) // MIN_BLOCK_IMPRESSIONS))
+        return cls(sessions, layout, [make_block(layout, each) for each in sessions.blocks(count)])
+
+
+@dataclass(frozen=True, slots=True)
+class LuceFit:
+    """A fit, and what it was fitted to."""
+
+    now: Hyperparameters
+    data: TrainingData
+    objective: Objective
+    prior: PairPrior
+    result: FitResult[LuceParameters, Statistics]
+
+    @property
+    def parameters(self) -> LuceParameters:
+        """The parameters at the end."""
+        return self.result.parameters
+
+    def clicks_and_exposure(self) -> tuple[Float64, Float64]:
+        """The clicks of each pair, and those that a factor of 1 would have had [pair]."""
+        layout, pairs = self.data.layout, len(self.data.layout.pair_query)
+        factor = self.parameters.appeal.level(0)
+        expected = np.bincount(layout.cell_pair, self.result.statistics.pairs["appeal"], pairs)
+        clicks = np.bincount(layout.cell_pair, self.objective.cell_clicks, pairs)
+        return clicks.astype(np.float64), expected / factor
+
+    def estimate_prior(self, make_prior: MakePrior) -> PairPrior:
+        """The prior of attractiveness that this fit's clicks and exposure give."""
+        return make_prior(self.data.sessions.counts.pair_ad, *self.clicks_and_exposure())
+
+    def score(self, sessions: GroupedSessions) -> Float64:
+        """The log-likelihood of each of other sessions of the same pairs [session]."""
+        layout, appeal = self.data.layout, self.parameters.appeal
+        if not layout.has_positions:
+            return score(self.parameters, make_block(layout, sessions.whole), appeal.weights())
+        theirs = layout._replace(cell=position_cells(sessions))
+        there = cell_appeal(appeal, layout, theirs)
+        return score(self.parameters, make_block(theirs, sessions.whole), there)
+
+
+def cell_appeal(appeal: FactorTable, layout: Layout, theirs: Layout) -> Float64:
+    """The appeal of cells that need not be among those of the fit."""
+    pair, position = theirs.cell_pair, theirs.cell_position
+    at = layout.find_cells(pair, position)
+    own = np.where(at >= 0, appeal.level(3)[at], 1.0)
+    theta = appeal.level(0)[pair] * appeal.level(1)[layout.pair_class[pair]]
+    return np.asarray(theta * appeal.level(2)[layout.query_position(pair, position)] * own)
+
+
+def flat_prior(strength: float, pairs: int) -> PairPrior:
+    """One prior mean for all pairs."""
+    return PairPrior(np.ones(pairs), np.full(pairs, strength))
+
+
+def fit_pilot(data: TrainingData, now: Hyperparameters, engine: Engine | None = None) -> LuceFit:
+    """A quick fit with one component and one prior mean for all pairs."""
+    prior = flat_prior(PILOT_STRENGTH, len(data.layout.pair_query))
+    return fit_luce(data, now._replace(components=1), prior, None, engine=engine, **PILOT)
+
+
+def fit_luce(
+    data: TrainingData,
+    now: Hyperparameters,
+    prior: PairPrior,
+    start: LuceFit | None,
+    *,
+    engine: Engine | None = None,
+    **loop: Any,
+) -> LuceFit:
+    """A fit from where another ended; with several components, first with common mixing weights."""
+    if now.components > 1 and (start is None or start.now.components != now.components):
+        common = now._replace(mixing=None)
+        start = _fit_once(data, common, prior, start, engine, PILOT)
+    return _fit_once(data, now, prior, start, engine, loop)
+
+
+def _fit_once(
+    data: TrainingData,
+    now: Hyperparameters,
+    prior: PairPrior,
+    start: LuceFit | None,
+    engine: Engine | None,
+    loop: dict[str, Any],
+) -> LuceFit:
+    mixing = np.full(now.components, 1 / now.components)
+    if start is not None and start.now.components == now.components:
+        mixing = start.parameters.mixing.mean(axis=0)
+    first = initial_parameters(data.layout, now, prior.mean, prior.strength, mixing)
+    if start is not None:
+        first = warm_start(first, start.parameters)
+    objective = Objective.of(data.sessions, data.layout, now, mixing)
+    first = objective.constrain(first)
+    result = fit_parameters(first, data.blocks, objective, engine=engine, **loop)
+    return LuceFit(now, data, objective, prior, result)
+
+
+def warm_start(fresh: LuceParameters, last: LuceParameters) -> LuceParameters:
+    """Fresh parameters with the factors of another fit, where the two have the same levels."""
+    tables = {}
+    for name in ("appeal", "transition", "outside", "query_outside"):
+        new, old = getattr(fresh, name), getattr(last, name)
+        levels = []
+        for number in range(min(len(new.starts), len(old.starts)) - 1):
+            if len(new.level(number)) != len(old.level(number)):
+                break
+            levels.append(old.level(number))
+        tables[name] = new.with_levels(levels)
+    same = fresh.mixing.shape == last.mixing.shape
+    mixing = last.mixing if same else fresh.mixing
+    return LuceParameters(**tables, mixing=mixing, satisfaction=last.satisfaction)
