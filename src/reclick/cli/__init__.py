@@ -14,8 +14,8 @@ import typer
 from typer.core import TyperGroup
 
 from reclick.cli.console import show_error
-from reclick.cli.evaluation_commands import demo, evaluate
-from reclick.cli.export_commands import export
+from reclick.cli.demo_commands import demo
+from reclick.cli.evaluation_commands import evaluate
 from reclick.cli.log_commands import (
     check,
     convert,
@@ -25,7 +25,7 @@ from reclick.cli.log_commands import (
     simulate,
     split,
 )
-from reclick.cli.model_commands import fit, models, predict
+from reclick.cli.model_commands import export, fit, models, predict
 from reclick.errors import Argument, ReclickError
 
 
