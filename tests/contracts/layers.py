@@ -105,7 +105,8 @@ def _breaks(each: Import) -> bool:
 def find_single_importers(source: Path = SOURCE) -> dict[str, str]:
     """Modules that exactly one other module imports, and that module.
 
-    A name that a package passes on counts as an import of the module that defines it.
+    A name that a package passes on counts as an import of the module that defines it. Such a module
+    has readers outside its package, so it is never listed.
     """
     packages = {
         module_name(path, source) for path in source.rglob("__init__.py") if not _has_code(path)
@@ -119,7 +120,12 @@ def find_single_importers(source: Path = SOURCE) -> dict[str, str]:
         target = target if target in modules else target.rpartition(".")[0]
         if target in importers and each.importer not in packages and target != each.importer:
             importers[target].add(each.importer)
-    return {name: next(iter(who)) for name, who in importers.items() if len(who) == 1}
+    offered = {target.rpartition(".")[0] for target in passed_on.values()}
+    return {
+        name: next(iter(who))
+        for name, who in importers.items()
+        if len(who) == 1 and name not in offered
+    }
 
 
 def _has_code(path: Path) -> bool:

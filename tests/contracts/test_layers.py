@@ -15,14 +15,16 @@ from tests.contracts.layers import (
 )
 
 MOST_FILES = 175
-# A model (of clicks or of text), a format of logs or exports, a family of click distributions,
-# a section of the report, a part of the conformance kit; the search for hyperparameters, which is
-# for every model.
+# A model (of clicks or of text), an engine, a format of files, logs or exports, a family of click
+# distributions, a section of the report, a part of the conformance kit; the search for
+# hyperparameters, which is for every model; the market, which only `simulate` stands on.
 STANDS_ALONE = (
     "fitting.search",
+    "simulation.market",
     "models.",
     "engines.",
     "text.poisson_regression",
+    "logs.files.",
     "logs.formats.",
     "exports.",
     "clicks.",

@@ -1,8 +1,9 @@
-"""Every model by brute force, from nothing but what it has learnt: P(each click sequence of a page) is summed over all that is hidden.
+"""Every model by brute force, from its fitted parameters: P(each click sequence of a page).
 
-Written from the pages of docs/models, in plain Python, one oracle for each model of MODELS. What is hidden is gone through value by value: whether an
-ad attracts, is looked at, satisfies, is found relevant; whether the user goes on; where the eye walks; how many clicks there will be; what kind the
-user is of.
+Written from the pages of docs/models, in plain Python, one oracle for each model. The probability
+is summed over every value of the latent variables: whether an ad attracts, is examined, satisfies
+or is relevant; whether the user goes on; where examination moves; how many clicks there are; which
+component the user belongs to.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ Distribution = dict[Clicks, float]
 
 
 def learnt(model: Any, name: str, query: str, ads: Ads, unseen: float) -> list[float]:
-    """The values of the pairs of a page, which stand in the order of the counts; `unseen` where the pair was never seen."""
+    """The values of the pairs of a page; `unseen` where the pair is not in the counts."""
     counts = model._pairs.counts
     pairs = zip(
         counts.queries.take(counts.pair_query).to_pylist(),
@@ -98,7 +99,7 @@ def pbm(model: Any, query: str, ads: Ads) -> Distribution:
 
 
 def browsed(world: Bits) -> Clicks:
-    """Variables: attracted, and whether it would be looked at with no click above, with the closest at 1, at 2, …"""
+    """Variables: attracted, and whether it would be examined for each closest click above."""
     clicks: Clicks = ()
     for position, at in enumerate(world, 1):
         closest = clicks[-1] if clicks else 0
@@ -182,7 +183,10 @@ def am(model: Any, query: str, ads: Ads) -> Distribution:
 
 
 def choosing(following: Callable[[Clicks], dict[int, float]], clicks: Clicks = ()) -> Distribution:
-    """P(each click sequence that begins with these clicks, given them), where following(clicks) is P(next click); the rest ends the session."""
+    """P(each click sequence that begins with these clicks, given them).
+
+    following(clicks) is P(next click); the rest ends the session.
+    """
     ahead = following(clicks)
     found = {clicks: 1 - sum(ahead.values())}
     for position, chance in ahead.items():
@@ -204,17 +208,18 @@ def multiclick(model: Any, query: str, ads: Ads) -> Distribution:
 
 
 def luceclick(model: Any, query: str, ads: Ads) -> Distribution:
-    """Each kind of users for itself, as many as there are among the query's, and each of two halves that stop less and more readily."""
+    """Each component for itself, with the query's mixing weights, and with two outside options."""
     queries = model._pairs.counts.queries.to_pylist()
     own = queries.index(query) if query in queries else None
     strength = model.hyperparameters_["query_strength"]
-    stops = model._query_class_mean[0] if own is None or strength is None else model._query_outside[own]
-    unsure = (
-        0.0 if strength is None else min(strength**-0.5, 1.0) if own is None else model._query_outside_deviation[own]
-    )
-    shares = (
-        model.mixing_ if own is None or model.hyperparameters_["mixing_strength"] is None else model._query_mixing[own]
-    )
+    common = own is None or strength is None
+    stops = model._query_class_mean[0] if common else model._query_outside[own]
+    unsure = 0.0
+    if strength is not None:
+        deviations = model._query_outside_deviation
+        unsure = min(strength**-0.5, 1.0) if own is None else deviations[own]
+    mixing_common = own is None or model.hyperparameters_["mixing_strength"] is None
+    shares = model.mixing_ if mixing_common else model._query_mixing[own]
     theta, rho = theta_of(model, query, ads), rho_of(model, query, ads)
     loose = learnt(model, "_satisfaction_variance", query, ads, 0.0)
     found: Distribution = defaultdict(float)
@@ -235,7 +240,7 @@ def luceclick(model: Any, query: str, ads: Ads) -> Distribution:
 
 
 def satisfied_of(rho: float, variance: float, ease: float) -> float:
-    """The mean satisfaction of users whose odds are `ease` times those of others, to whom it is ρ; its logit is uncertain."""
+    """The mean satisfaction where the odds are `ease` times those of ρ, with an uncertain logit."""
 
     def mean(centre: float) -> float:
         return centre + variance / 2 * centre * (1 - centre) * (1 - 2 * centre)
@@ -250,7 +255,7 @@ def satisfied_of(rho: float, variance: float, ease: float) -> float:
 def luce_choice(
     theta: list[float], rho: list[float], gamma: Rows, outside: list[float], clicks: Clicks
 ) -> dict[int, float]:
-    """P(next click): not satisfied by the last one, and then a choice among the ads that are left and nothing more."""
+    """P(next click): not satisfied by the last, then a choice among what is left and the end."""
     last = clicks[-1] if clicks else 0
     unsatisfied = 1 - rho[last - 1] if last else 1.0
     weights = {

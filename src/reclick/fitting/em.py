@@ -297,8 +297,10 @@ def squarem_step(
     first: Float64, second: Float64, third: Float64, length: float, ceiling: float
 ) -> Float64:
     """Extrapolate to first · exp(2 a r + a² v); a is the length, and 1 leads to the third."""
-    step = np.log(second / first)
-    change = 2.0 * length * step + length * length * (np.log(third / second) - step)
-    ahead = first * np.exp(np.clip(change, -MAX_LOG_CHANGE, MAX_LOG_CHANGE))
-    unchanged = (first == second) & (second == third)
-    return np.where(unchanged, first, np.clip(ahead, LOWEST_EXTRAPOLATION, ceiling))
+    changed = (first != second) | (second != third)
+    out, start, middle = first.copy(), first[changed], second[changed]
+    step = np.log(middle / start)
+    bend = np.log(third[changed] / middle) - step
+    change = np.clip(2.0 * length * step + length * length * bend, -MAX_LOG_CHANGE, MAX_LOG_CHANGE)
+    out[changed] = np.clip(start * np.exp(change), LOWEST_EXTRAPOLATION, ceiling)
+    return out

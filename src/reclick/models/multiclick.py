@@ -27,9 +27,8 @@ from reclick.models.kernels.stops_and_transitions import (
     StopsAndTransitions,
     estimate,
 )
-from reclick.models.persistence import counts_from_tables
 from reclick.models.settings import setting
-from reclick.models.text_pair_index import input_text, merge_text
+from reclick.models.text_pair_index import counts_from_tables, input_text, merge_text
 from reclick.runtime.progress import ProgressOption, track_progress
 from reclick.text.tokens import AdTokens
 from reclick.text.word_rates import TextIndex

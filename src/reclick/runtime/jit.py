@@ -134,7 +134,8 @@ class KernelCache:
         folder, content = cache_folder(), self.content_key()
         if folder is None or content is None:
             return None
-        parts = (signature, codegen.magic_tuple(), content, _compiler())
+        name = f"{self._function.__module__}.{self._function.__qualname__}"  # entries refer to it
+        parts = (name, signature, codegen.magic_tuple(), content, _compiler())
         key = hashlib.sha256(repr(parts).encode()).hexdigest()[:32]
         return folder / f"{self._function.__name__}-{key}.kernel"
 

@@ -153,12 +153,15 @@ def fit_satisfaction_centres(
 
     `followed` [pair, component] are clicks, `yes` and `no` pseudo-clicks. Pairs without any stay.
     """
-    clicks, target = yes + no + followed.sum(axis=1), yes + satisfied
     if followed.shape[1] == 1:
-        mean = np.divide(target, clicks, out=np.full(len(clicks), 0.5), where=clicks > 0)
-        return np.where(clicks > 0, satisfaction_centre(mean, variance), centre)
+        clicks = yes + no + followed[:, 0]
+        rows = np.flatnonzero(clicks)  # elsewhere nothing changes
+        mean = (yes[rows] + satisfied[rows]) / clicks[rows]
+        new = centre.copy()
+        new[rows] = satisfaction_centre(mean, variance[rows])
+        return new
     new = centre.copy()
-    _solve_centres(new, variance, target, yes + no, followed, odds)
+    _solve_centres(new, variance, yes + satisfied, yes + no, followed, odds)
     return new
 
 
