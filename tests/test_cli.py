@@ -692,7 +692,8 @@ def test_a_fit_stopped_in_the_middle_leaves_the_last_good_model(
     if how == signal.SIGINT:
         assert (
             err.splitlines()[-1]
-            == "error: stopped. Every file is whole: a new one, or the one that was there before."
+            == "error: Interrupted. No file was left half-written: each is either the new version "
+            "or the old one."
         )
         assert "Traceback" not in err
         assert not (model / ".lock").exists()

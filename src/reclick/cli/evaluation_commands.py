@@ -17,10 +17,10 @@ from reclick.cli.inputs import (
     MaxAds,
     OnError,
     ReadOptions,
+    new_model,
     open_log,
     parse_value,
 )
-from reclick.cli.model_commands import new_model
 
 if TYPE_CHECKING:
     from reclick.models import ClickModel
@@ -39,8 +39,8 @@ def evaluate(
     models: Annotated[
         str,
         typer.Option(
-            help="Models to compare, with commas between: names of `reclick models`, or folders "
-            "of models."
+            help="Models to compare, comma-separated: names of `reclick models`, or folders of "
+            "models."
         ),
     ] = DEFAULT_MODELS,
     train: Annotated[

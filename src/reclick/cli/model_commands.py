@@ -18,9 +18,9 @@ from reclick.cli.inputs import (
     ReadOptions,
     count_logs,
     group_logs,
+    new_model,
     on_error_choice,
     open_log,
-    parse_assignments,
     parse_value,
     read_ads_table,
     report_dropped,
@@ -156,8 +156,8 @@ def export(
     cuts: Annotated[
         str,
         typer.Option(
-            help="Cut points between grades: numbers with commas between, or quantiles of the "
-            "pairs."
+            help="Cut points between grades: comma-separated numbers, or halves, terciles, "
+            "quartiles, quintiles or deciles of the clicked pairs."
         ),
     ] = "quartiles",
     by: Annotated[
@@ -289,20 +289,6 @@ def _print_model(name: str) -> None:
     console().print(table, markup=False)
 
 
-def new_model(name: str, settings: list[str] | None, *, option: str = "--model") -> ClickModel:
-    """A model by its name, with these settings, not fitted."""
-    from reclick.errors import SettingError, UsageError
-    from reclick.models import MODELS
-
-    also = "" if option == "--model" else ", or the folder of a model"
-    model = MODELS.find(name, argument=option, also=also)
-    assignments = parse_assignments("--set", settings)
-    try:
-        return model(**{key: parse_value(text) for key, text in assignments.items()})
-    except SettingError as error:
-        raise UsageError(f"--set {error}") from error
-
-
 def _lock_model(folder: str) -> AbstractContextManager[None]:
     """Keep other writers away from a model that is loaded, changed and saved."""
     from reclick.runtime import artifact
@@ -334,6 +320,6 @@ def _load_for_update(
 
 
 def _parse_cuts(text: str) -> str | tuple[float, ...]:
-    """Numbers with commas between as a tuple; any other text as it is."""
+    """Comma-separated numbers as a tuple; any other text as it is."""
     parts = [parse_value(part) for part in text.split(",")]
     return tuple(parts) if all(isinstance(part, int | float) for part in parts) else text

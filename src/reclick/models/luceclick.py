@@ -146,7 +146,7 @@ class LuceClick(ClickModel):
     attractiveness_prior: str | float = setting(
         default="overall",
         choices=("overall", "words"),
-        or_probability=True,
+        allow_probability=True,
         help='prior mean of θ: "overall" (learnt), "words" (from the words of the ad, for ads with '
         "few impressions), or a number, the attractiveness of an ad that is not in the log",
     )
@@ -160,7 +160,7 @@ class LuceClick(ClickModel):
     satisfaction_prior: str | float = setting(
         default="overall",
         choices=("overall",),
-        or_probability=True,
+        allow_probability=True,
         help='prior mean of ρ: "overall" (learnt), or a number',
     )
     satisfaction_strength: str | float | None = setting(
@@ -168,7 +168,7 @@ class LuceClick(ClickModel):
         choices=("auto",),
         low=0,
         high=MAX_STRENGTH,
-        none=True,
+        allow_none=True,
         help="strength of that prior, in clicks; None: one ρ for all pairs",
     )
     query_strength: str | float | None = setting(
@@ -176,7 +176,7 @@ class LuceClick(ClickModel):
         choices=("auto",),
         low=0,
         high=MAX_STRENGTH,
-        none=True,
+        allow_none=True,
         help="strength of the prior of each query's outside option f, in stops; None: f = 1",
     )
     transition_strength: str | float = setting(
@@ -187,7 +187,7 @@ class LuceClick(ClickModel):
         help="strength of the prior of γ(l, j), its factors of distance and row, in clicks",
     )
     components: str | int = setting(
-        default="auto", choices=("auto",), low=1, whole=True, help="number of mixture components"
+        default="auto", choices=("auto",), low=1, integer=True, help="number of mixture components"
     )
     component_strength: str | float = setting(
         default="auto",
@@ -201,7 +201,7 @@ class LuceClick(ClickModel):
         choices=("auto",),
         low=0,
         high=MAX_STRENGTH,
-        none=True,
+        allow_none=True,
         help="strength of the prior of a query's mixing weights, in sessions; None: the same for "
         "all",
     )
@@ -210,7 +210,7 @@ class LuceClick(ClickModel):
         choices=("auto",),
         low=0,
         high=MAX_STRENGTH,
-        none=True,
+        allow_none=True,
         help="strength of the prior that components do not differ in θ, in clicks; None: no such "
         "difference",
     )
@@ -219,12 +219,12 @@ class LuceClick(ClickModel):
         choices=("auto",),
         low=0,
         high=MAX_STRENGTH,
-        none=True,
+        allow_none=True,
         help="strength of the prior that queries and ads have the same position effects, in "
         "clicks; None: they have",
     )
     min_query_sessions: float = setting(default=50, low=0)
-    max_iterations: int = setting(default=500, low=1, whole=True)
+    max_iterations: int = setting(default=500, low=1, integer=True)
     tolerance: float = setting(default=1e-6)
 
     # fitting

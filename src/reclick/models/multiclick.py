@@ -40,8 +40,8 @@ class MultiClick(ClickModel):
     """Several clicks in any order: attractiveness, satisfaction, fatigue and transitions.
 
     Attractiveness θ comes from words; after a click the user may be satisfied (ρ); after k clicks
-    she may be tired (η_k); else the next click depends on θ and on the transition γ(l, j) from the
-    last click. All of it is estimated by counting, so new sessions can be added with `update`.
+    the user may be tired (η_k); else the next click depends on θ and on the transition γ(l, j) from
+    the last click. All of it is estimated by counting, so new sessions can be added with `update`.
 
     >>> log = {"query": ["pizza"] * 3, "ads": [["a", "b"]] * 3, "clicks": [[1], [], [2, 1]]}
     >>> MultiClick().fit(log).click_prob({"query": ["pizza"], "ads": [["a", "b"]]}).round(3)

@@ -98,7 +98,7 @@ Did you mean 'pbm'?
             )
         if name != name.lower() or not name.replace("_", "").replace("-", "").isalnum():
             raise UsageError(
-                f"{model.__name__}.name: got {name!r}, expected small letters and digits."
+                f"{model.__name__}.name: got {name!r}, expected lowercase letters, digits, _ and -."
             )
         known = self._registered.get(name)
         if name in BUILT_IN or (known is not None and _identity(known) != _identity(model)):

@@ -195,7 +195,7 @@ def _candidate_folders() -> Iterator[Path]:
 
 
 def _prepare_folder(folder: Path) -> str | None:
-    """Create a folder and check it; what is wrong with it, if anything."""
+    """Create a folder, check it, and return what is wrong with it, if anything."""
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         if not is_private(folder):

@@ -40,7 +40,7 @@ PAGE_QUALITY_STD = 0.7  # standard deviation of the quality of a landing page wi
 TEXT_QUALITY, MATCH_QUALITY = 0.05, 0.3
 # Standard deviations of the logs of bids, and of the errors of estimated attractiveness.
 BID_STD, ESTIMATE_STD = 0.5, 0.3
-OWN_NAME_BID = 8.0  # a brand bids so many times its usual bid on its own name
+OWN_NAME_BID = 8.0  # times its usual bid that a brand bids on its own name
 ATTENTION_BETA = (12.0, 12.0)  # parameters of the proportion of a query's users who examine ads
 
 
@@ -70,7 +70,7 @@ class SimulationSettings:
             expected = "the minimum and maximum number of ads on a page, at most those of a query"
             raise SettingError("page", self.page, expected, advice)
         if not isinstance(self.bots, int | float) or not 0 <= self.bots <= 1:
-            expected = "the share of sessions that are of bots, a number from 0 to 1"
+            expected = "the share of sessions made by bots, a number from 0 to 1"
             raise SettingError("bots", self.bots, expected)
 
 

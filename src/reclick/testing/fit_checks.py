@@ -294,8 +294,8 @@ def check_not_fitted(case: ModelCase) -> None:
 def check_description(case: ModelCase) -> None:
     """The class has a name, what it assumes, a reference and a docstring."""
     model = case.model
-    assert issubclass(model, ClickModel), "it is no subclass of reclick.ClickModel"
-    assert model.name == model.name.lower(), f"name {model.name!r} is not in small letters"
+    assert issubclass(model, ClickModel), "it is not a subclass of reclick.ClickModel"
+    assert model.name == model.name.lower(), f"name {model.name!r} is not lowercase"
     for attribute in ("assumes", "reference", "__doc__"):
         text = getattr(model, attribute, None) or ""
         assert len(text) > 10, f"{attribute} is {text!r}: say it in a sentence"
