@@ -12,7 +12,7 @@ demo: $(CORE)  ## simulate three weeks of clicks, fit, predict, and say where ev
 	$(BIN)/reclick demo --to demo
 
 test: $(READY)  ## the whole test suite
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest --numprocesses 2
 
 check: $(READY)  ## ruff, mypy strict, and the contracts of layers and names
 	$(BIN)/ruff check .

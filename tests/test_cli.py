@@ -208,7 +208,7 @@ def test_a_full_disk_in_the_demo_is_one_clear_line(
     def full(*_: object, **__: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr("reclick.cli.demo_run.SESSIONS", 300)
+    monkeypatch.setattr("reclick.cli.demo_commands.SESSIONS", 300)
     monkeypatch.setattr(Path, "write_text", full)  # truth.json and report.md
     code, _, err = run("demo")
     assert code == 2
@@ -541,7 +541,7 @@ def test_formats_fit_a_small_terminal_and_one_is_described_in_full(run: Run) -> 
 
 
 def test_the_demo_names_every_file_it_wrote(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("reclick.cli.demo_run.SESSIONS", 300)
+    monkeypatch.setattr("reclick.cli.demo_commands.SESSIONS", 300)
     code, out, _ = run("demo", "--to", "shown")
     assert code == 0
     named = {
@@ -692,7 +692,8 @@ def test_a_fit_stopped_in_the_middle_leaves_the_last_good_model(
     if how == signal.SIGINT:
         assert (
             err.splitlines()[-1]
-            == "error: stopped. Every file is whole: a new one, or the one that was there before."
+            == "error: Interrupted. No file was left half-written: each is either the new version "
+            "or the old one."
         )
         assert "Traceback" not in err
         assert not (model / ".lock").exists()

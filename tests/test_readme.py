@@ -79,7 +79,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder with a log of eight days; the commands of the page write the rest."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(MODELS, "_registered", {})  # what a page registers goes with it
-    monkeypatch.setattr(import_module("reclick.cli.demo_run"), "SESSIONS", 2_000)
+    monkeypatch.setattr(import_module("reclick.cli.demo_commands"), "SESSIONS", 2_000)
     (tmp_path / "examples").symlink_to(ROOT / "examples")
     (tmp_path / "logs").mkdir()
     for number, day in enumerate(simulate(300, weeks=8, queries=20).weeks, start=1):

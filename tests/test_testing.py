@@ -202,7 +202,7 @@ def test_what_cannot_be_registered(registry: ModelRegistry) -> None:
         (dict, "expected a subclass of reclick.ClickModel"),
         (make(name=None), "Own has no name"),
         (make(assumes=3), "Own has no assumes"),
-        (make(name="My Model"), "expected small letters"),
+        (make(name="My Model"), "expected lowercase letters"),
         (make(name="ubm"), "There is a model 'ubm' already"),
     ):
         with pytest.raises(UsageError, match=message):
@@ -229,7 +229,7 @@ def test_installed_packages_announce_models(
 
 
 def test_an_unknown_model_lists_the_right_ones_and_the_nearest(registry: ModelRegistry) -> None:
-    with pytest.raises(UnknownModelError, match=r"one of multiclick, .*thcm\. Did you mean 'ubm'"):
+    with pytest.raises(UnknownModelError, match=r"one of .*thcm.*\. Did you mean 'ubm'"):
         rc.MODELS["uvm"]
     assert rc.MODELS.get("uvm") is None
     assert "uvm" not in rc.MODELS

@@ -153,13 +153,13 @@ class MissingExtraError(ReclickError, ImportError):
 
 
 def check_choice(argument: str, value: object, choices: Sequence[str]) -> None:
-    """Refuse an argument that is none of the choices."""
+    """Refuse an argument that is not one of the choices."""
     if value not in choices:
         raise SettingError(argument, value, f"one of {', '.join(map(repr, choices))}")
 
 
 def check_range(argument: str, value: object, low: float, high: float | None = None) -> None:
-    """Refuse an argument that is no number in a range."""
+    """Refuse an argument that is not a number in a range."""
     number = isinstance(value, int | float) and not isinstance(value, bool)
     if not (number and low <= value <= (sys.float_info.max if high is None else high)):  # type: ignore[operator]
         wanted = f"of {low:g} or more" if high is None else f"from {low:g} to {high:g}"
@@ -167,13 +167,13 @@ def check_range(argument: str, value: object, low: float, high: float | None = N
 
 
 def check_whole(argument: str, value: object, low: int) -> None:
-    """Refuse an argument that is no whole number from `low` on."""
+    """Refuse an argument that is not a whole number from `low` on."""
     if isinstance(value, bool) or not isinstance(value, int) or value < low:
         raise SettingError(argument, value, f"a whole number of {low} or more")
 
 
 @contextmanager
-def clear_write_errors(
+def explain_write_errors(
     where: str | PathLike[str], after: str = "What was there before is unchanged."
 ) -> Iterator[None]:
     """Turn an OSError of writing into a StoreError with advice and the state that it leaves.

@@ -20,7 +20,7 @@ from reclick.models.base import ClickModel
 from reclick.runtime.filesystem import Location, as_path, atomic_file
 from reclick.runtime.progress import ProgressOption, track_progress
 
-WHERE = "the batch"
+BATCH_LABEL = "the batch"
 PREDICTED_COLUMNS = (
     "click_prob",
     "expected_clicks",
@@ -30,7 +30,7 @@ PREDICTED_COLUMNS = (
     "satisfaction_prob",
 )
 FEW_ROWS = 16  # of a batch that is encoded row by row
-SURE_CHARACTERS = 16_384  # of a query or an ad id, whose limit is four times as many bytes
+SAFE_ID_CHARACTERS = 16_384  # of a query or an ad id, whose limit is four times as many bytes
 NUMBER_LISTS, POSITION_LISTS = pa.list_(pa.float64()), pa.list_(pa.int32())
 SEQUENCE = pa.struct([("clicks", POSITION_LISTS), ("probability", pa.float64())])
 SEQUENCE_LISTS = pa.list_(SEQUENCE)
@@ -141,8 +141,8 @@ class Predictor:
         known = self._columns
         if known is not None and known[0].equals(schema):
             return known[1]
-        names = find_columns(schema.names, PAGE_COLUMNS, {}, WHERE)
-        check_types(schema, PAGE_COLUMNS, names, WHERE)
+        names = find_columns(schema.names, PAGE_COLUMNS, {}, BATCH_LABEL)
+        check_types(schema, PAGE_COLUMNS, names, BATCH_LABEL)
         self._columns = schema, names
         return names
 
@@ -155,7 +155,8 @@ def _describe_bad_rows(pages: pa.RecordBatch, max_ads: int) -> str:
         f"{count:,} {reason} ({examples[reason][0].to_text()})" for reason, count in dropped.items()
     )
     verb = "is" if bad == 1 else "are"
-    return f"{bad:,} of {pages.num_rows:,} rows of {WHERE} {verb} bad: {reasons}. Leave them out."
+    rows = f"{bad:,} of {pages.num_rows:,} rows of {BATCH_LABEL}"
+    return f"{rows} {verb} bad: {reasons}. Leave them out."
 
 
 def _encode_few(pages: pa.RecordBatch, names: dict[str, str], max_ads: int) -> SessionBatch | None:
@@ -198,7 +199,7 @@ def _encode_few(pages: pa.RecordBatch, names: dict[str, str], max_ads: int) -> S
 
 def _is_id(value: object) -> bool:
     """Whether a query or an ad id is text, not empty and clearly not too long."""
-    return type(value) is str and 0 < len(value) <= SURE_CHARACTERS
+    return type(value) is str and 0 < len(value) <= SAFE_ID_CHARACTERS
 
 
 def _sequence_lists(best: TopSequences) -> pa.ListArray:

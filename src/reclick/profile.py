@@ -49,7 +49,7 @@ class LogProfile:
     first_clicks: tuple[float, ...]  # Table 2: share of first clicks at each position
     # Figure 1: share of consecutive clicks that far apart; negative = back up the page
     distances: dict[int, float]
-    page_lengths: dict[int, float]  # share of sessions with pages of so many ads
+    page_lengths: dict[int, float]  # share of sessions with pages of this many ads
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, for JSON."""
@@ -108,14 +108,14 @@ def _ratio(part: float, whole: float) -> float:
 
 
 def _consecutive_clicks(counts: Counts) -> tuple[Int64, Int32, Int32]:
-    """Consecutive clicks of every click list: the list, the earlier and the later position."""
+    """Consecutive clicks of every click sequence: its index, the earlier and the later position."""
     sequence = run_of_elements(counts.sequence_starts)
     same = sequence[1:] == sequence[:-1]
     return sequence[1:][same], counts.sequence_clicks[:-1][same], counts.sequence_clicks[1:][same]
 
 
 def _goes_back(counts: Counts) -> Bool:
-    """Whether each click list goes back up the page anywhere."""
+    """Whether each click sequence goes back up the page anywhere."""
     sequence, before, after = _consecutive_clicks(counts)
     reverse = np.zeros(len(counts.sequence_starts) - 1, bool)
     reverse[sequence[after < before]] = True

@@ -28,6 +28,7 @@ LAYERS = (
     ("errors",),
 )
 LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names}
+ROOT = "reclick"  # the public names, which are above everything but the entry points
 
 # A result shows itself: `Evaluation.to_html` imports the report when it is called.
 ALLOWED = {("evaluation", "report")}
@@ -57,31 +58,43 @@ def read_imports(source: Path = SOURCE) -> list[Import]:
 
 def _imports_of_file(path: Path, source: Path) -> Iterator[Import]:
     importer = module_name(path, source)
-    yield from _imports_below(ast.parse(path.read_text(encoding="utf-8")), importer, lazy=False)
+    package = importer if path.name == "__init__.py" else importer.rpartition(".")[0]
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    yield from _imports_below(tree, importer, package, lazy=False)
 
 
-def _imports_below(node: ast.AST, importer: str, *, lazy: bool) -> Iterator[Import]:
+def _imports_below(node: ast.AST, importer: str, package: str, *, lazy: bool) -> Iterator[Import]:
     for child in ast.iter_child_nodes(node):
         if isinstance(child, ast.If) and "TYPE_CHECKING" in ast.unparse(child.test):
             continue
-        if isinstance(child, ast.ImportFrom) and child.module:
-            names = [f"{child.module}.{alias.name}" for alias in child.names]
-            yield from (
-                Import(importer, name, child.lineno, lazy) for name in _below_reclick(names)
-            )
+        names: list[str] = []
+        if isinstance(child, ast.ImportFrom):
+            names = [f"{_base(child, package)}.{alias.name}" for alias in child.names]
         if isinstance(child, ast.Import):
             names = [alias.name for alias in child.names]
-            yield from (
-                Import(importer, name, child.lineno, lazy) for name in _below_reclick(names)
-            )
+        yield from (Import(importer, name, child.lineno, lazy) for name in _below_reclick(names))
         inside = lazy or isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef)
-        yield from _imports_below(child, importer, lazy=inside)
+        yield from _imports_below(child, importer, package, lazy=inside)
+
+
+def _base(node: ast.ImportFrom, package: str) -> str:
+    """The module that names are imported from, relative ones resolved."""
+    if node.level == 0:
+        return node.module or ""
+    parts = ["reclick", *package.split(".")] if package else ["reclick"]
+    parts = parts[: len(parts) - (node.level - 1)]
+    return ".".join([*parts, *(node.module or "").split(".")]).rstrip(".")
 
 
 def _below_reclick(names: list[str]) -> Iterator[str]:
+    """Modules below reclick; the package itself, which has everything, is ROOT."""
     for name in names:
-        if name.startswith("reclick."):
-            yield name.removeprefix("reclick.")
+        if name == "reclick":
+            yield ROOT
+        elif name.startswith("reclick."):
+            below = name.removeprefix("reclick.")
+            known = below.split(".")[0] in LEVEL or below == "__version__"
+            yield below if known else f"{ROOT}.{below}"
 
 
 def find_violations(imports: list[Import]) -> list[str]:
@@ -95,6 +108,8 @@ def find_violations(imports: list[Import]) -> list[str]:
 
 def _breaks(each: Import) -> bool:
     upper, lower = each.importer.split(".")[0], each.imported.split(".")[0]
+    if lower == ROOT:
+        return upper in LEVEL and LEVEL[upper] > 1
     if upper == lower or upper not in LEVEL or lower not in LEVEL:
         return False
     if each.lazy and (upper, lower) in ALLOWED:
@@ -105,7 +120,8 @@ def _breaks(each: Import) -> bool:
 def find_single_importers(source: Path = SOURCE) -> dict[str, str]:
     """Modules that exactly one other module imports, and that module.
 
-    A name that a package passes on counts as an import of the module that defines it.
+    A name that a package passes on counts as an import of the module that defines it. Such a module
+    has readers outside its package, so it is never listed.
     """
     packages = {
         module_name(path, source) for path in source.rglob("__init__.py") if not _has_code(path)
@@ -119,7 +135,12 @@ def find_single_importers(source: Path = SOURCE) -> dict[str, str]:
         target = target if target in modules else target.rpartition(".")[0]
         if target in importers and each.importer not in packages and target != each.importer:
             importers[target].add(each.importer)
-    return {name: next(iter(who)) for name, who in importers.items() if len(who) == 1}
+    offered = {target.rpartition(".")[0] for target in passed_on.values()}
+    return {
+        name: next(iter(who))
+        for name, who in importers.items()
+        if len(who) == 1 and name not in offered
+    }
 
 
 def _has_code(path: Path) -> bool:

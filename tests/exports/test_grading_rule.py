@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from reclick.cli.export_commands import export as export_command
+from reclick.cli.model_commands import export as export_command
 from reclick.errors import SettingError
 from reclick.exports import export, judgments
 from reclick.exports.request import GradingRule

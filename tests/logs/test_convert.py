@@ -36,7 +36,7 @@ def _sessions(files: list[LogFile], report: ReadReport) -> Iterator[SessionRecor
     for file in files:
         for number, line in file.lines(report.advance):
             if line.startswith(b"#"):
-                report.add_note("comment, set aside")
+                report.add_note("comment, skipped")
                 continue
             parts = line.decode().split(";")
             if len(parts) != 3:
@@ -91,7 +91,7 @@ def test_a_named_format_is_read_into_sessions(tmp_path: Path) -> None:
     assert log.name == "log.toy"
     assert log.provenance is not None
     assert log.provenance.format == "toy"
-    assert log.summary.notes == {"comment, set aside": 1}
+    assert log.summary.notes == {"comment, skipped": 1}
     assert log.summary.reverse_sessions == 1
 
 

@@ -87,7 +87,7 @@ def test_pages_are_as_long_as_asked(page: tuple[int, int], ads_per_query: int) -
 
 
 def test_a_large_week_is_drawn_in_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("reclick.simulation.weeks.BLOCK_SESSIONS", 128)
+    monkeypatch.setattr("reclick.simulation.BLOCK_SESSIONS", 128)
     market = simulate(1_000, weeks=2, queries=20)
     assert [len(week) for week in market.weeks] == [1_000, 1_000]
     assert market.weeks[0]["clicks"].num_chunks == 8

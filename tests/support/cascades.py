@@ -1,4 +1,4 @@
-"""What the tests of the cascade models share: random logs, draws from known parameters, and the promises that all of them make."""
+"""What the tests of the cascade models share: random logs, draws, and common promises."""
 
 from __future__ import annotations
 
@@ -22,11 +22,12 @@ def small_log(seed: int, count: int = 80) -> pa.Table:
 
 
 def learnt(model: ClickModel) -> dict[str, Any]:
-    return {name: getattr(model, name) for name in (*model.pair_parameters, *model.global_parameters)}
+    names = (*model.pair_parameters, *model.global_parameters)
+    return {name: getattr(model, name) for name in names}
 
 
 def assert_keeps_its_promises(make: Callable[[], ClickModel], folder: Path) -> None:
-    """A weight is so many rows; an unseen query has an answer; what is saved is loaded bit for bit; the order of clicks does not matter."""
+    """Weights, unseen queries, saving and the order of clicks are handled as in every model."""
     sessions = random_sessions(np.random.default_rng(7), 80, longest=5, weights=True)
     log = as_table(sessions, weights=True)
     model = make().fit(log)
@@ -86,7 +87,8 @@ def with_values(model: ClickModel, pages: pa.Table, **values: Any) -> ClickModel
 def random_pages(
     count: int, ads: int, length: int, seed: int, bottom: str | None = None
 ) -> pa.Table:
-    """Pages of one query, `length` of the ads "00", "01", … in random order, then perhaps always the same one at the bottom."""
+    """Pages of one query: `length` of the ads "00", "01", … in random order, then perhaps one ad
+    that is always at the bottom."""
     order = np.random.default_rng(seed).permuted(np.tile(np.arange(ads), (count, 1)), axis=1)[
         :, :length
     ]

@@ -1,8 +1,9 @@
-"""MultiClick in plain Python, straight from the mathematics: no arrays, no caches, everything again for every question.
+"""MultiClick in plain Python, straight from the mathematics: no arrays, no caches.
 
-Beside the formulas it holds the choices that keep every event possible: rates are kept `floor` away from 0 and 1, a prior has 1e-6 pseudo-sessions at
-least and leaves a query's fatigue 1e-12 away from 0 and 1, an ad none of whose words was ever clicked has the rate of one more impression, and a page
-longer than any counted is met by `extend`.
+Besides the formulas it has the choices that keep every event possible. Rates are kept `floor` away
+from 0 and 1. A prior has at least 1e-6 pseudo-sessions and leaves a query's fatigue 1e-12 away from
+0 and 1. An ad whose words were never clicked has the rate of one more impression. Pages longer than
+those of the log are handled by `extend`.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ def random_sessions(
     longest: int = 4,
     weights: bool = False,
 ) -> list[Session]:
-    """Small logs with everything in them: ads twice on a page, clicks twice on an ad, pages of all lengths."""
+    """Small logs with ads twice on a page, clicks twice on an ad, and pages of all lengths."""
     sessions = []
     for _ in range(count):
         n = int(rng.integers(1, longest + 1))
@@ -136,7 +137,8 @@ def transitions(delta: Rows, floor: float) -> Rows:
 
 
 def extend(eta: list[float], gamma: Rows, n: int) -> tuple[list[float], Rows]:
-    """For pages of n ads: new positions are as rare as the rarest, after them the eye goes on as from the start, users stop as at the last step."""
+    """For pages of n ads: a new position is as rare as the rarest, transitions from it are those
+    of the start, and users stop as at the last step."""
     known = len(gamma[0])
     if n <= known:
         return eta, gamma
@@ -150,7 +152,10 @@ def extend(eta: list[float], gamma: Rows, n: int) -> tuple[list[float], Rows]:
 
 @dataclass(frozen=True)
 class Brute:
-    """A fitted model: its training sessions, and history if any. `tokens` are the words of ads; an ad without any listed has its id as its word."""
+    """A fitted model: its training sessions, and its history, if any.
+
+    `tokens` are the words of ads; an ad without any has its id as its word.
+    """
 
     sessions: Sequence[Session]
     history: Sequence[Session] | None = None
@@ -181,7 +186,7 @@ class Brute:
         return self.shrunk([s for s in self.sessions if s.query == query], n)
 
     def shrunk(self, sessions: Sequence[Session], n: int) -> tuple[list[float], Rows]:
-        """η and γ of these sessions with the prior's pseudo-counts, for pages of up to n ads; the prior itself where nothing is known."""
+        """η and γ of these sessions with the prior's pseudo-counts, for pages of up to n ads."""
         eta, gamma = extend(*self.prior(), n)
         strength = max(self.strength, 1e-6)
         for k, mean in enumerate(list(eta)):
@@ -240,7 +245,8 @@ class Brute:
     def theta(self, query: str, ad: str) -> float:
         own = [s for s in self.sessions if s.query == query]
         corpus = self.rates(self.sessions)
-        rates = corpus | self.rates(own) if sum(s.weight for s in own) >= self.min_query_sessions else corpus
+        frequent = sum(s.weight for s in own) >= self.min_query_sessions
+        rates = corpus | self.rates(own) if frequent else corpus
         shown = sum(s.weight * len(s.ads) for s in self.sessions)
         overall = sum(s.weight * len(s.path) for s in self.sessions) / shown if shown else 0.5
         words = self.words(ad)

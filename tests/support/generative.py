@@ -1,4 +1,4 @@
-"""Brute force over what is hidden: a world is one value of every hidden variable, and what the user does in it is plain."""
+"""Brute force over latent variables: a world is one value of each, which fixes the clicks."""
 
 from __future__ import annotations
 
@@ -17,7 +17,10 @@ Outcome = TypeVar("Outcome", bound=Hashable)
 def enumerated(
     chances: Sequence[Sequence[float]], outcome_of: Callable[[Bits], Outcome]
 ) -> dict[Outcome, float]:
-    """P(outcome), summed over all values of independent yes-or-no variables, chances[position][variable]: each world has an outcome."""
+    """P(outcome), summed over all values of independent binary variables.
+
+    chances[position][variable] are their probabilities; each world has an outcome.
+    """
     found: dict[Outcome, float] = defaultdict(float)
     for world in itertools.product(
         *(itertools.product((0, 1), repeat=len(row)) for row in chances)
@@ -32,7 +35,10 @@ def enumerated(
 
 
 def scanned(world: Bits, goes_on: Callable[[int, bool, tuple[int, ...]], bool]) -> Clicks:
-    """Scan down: variable 0 of a position is whether it would be clicked; goes_on(position, clicked, variables) is whether the next is looked at."""
+    """Scan down the page: variable 0 of a position is whether it would be clicked.
+
+    goes_on(position, clicked, variables) is whether the next position is examined.
+    """
     clicks = []
     for position, at in enumerate(world, 1):
         if at[0]:
@@ -53,12 +59,13 @@ def deciding(clicked: bool, relevant: int) -> int:
 
 
 def relevant_or_not(_: int, clicked: bool, at: tuple[int, ...]) -> bool:
-    """Whether CCM's user goes on. Variables: attracted, found relevant, and whether each α would go on."""
+    """Whether CCM's user goes on. Variables: attracted, relevant, and whether each α goes on."""
     return bool(at[2 + deciding(clicked, at[1])])
 
 
 def walked(theta: Sequence[float], forward: float, back: float) -> dict[Clicks, float]:
-    """P(each click sequence) of THCM: all walks of the eye at once, look after look, until less than 1e-13 of them still go on."""
+    """P(each click sequence) of THCM: all walks over the positions at once, until less than 1e-13
+    of them still go on."""
     going: dict[tuple[int, Clicks], float] = {(1, ()): 1.0}  # (position looked at, clicks so far)
     ended: dict[Clicks, float] = defaultdict(float)
     while sum(going.values()) > 1e-13:

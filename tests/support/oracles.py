@@ -1,8 +1,9 @@
-"""Every model by brute force, from nothing but what it has learnt: P(each click sequence of a page) is summed over all that is hidden.
+"""Every model by brute force, from its fitted parameters: P(each click sequence of a page).
 
-Written from the pages of docs/models, in plain Python, one oracle for each model of MODELS. What is hidden is gone through value by value: whether an
-ad attracts, is looked at, satisfies, is found relevant; whether the user goes on; where the eye walks; how many clicks there will be; what kind the
-user is of.
+Written from the pages of docs/models, in plain Python, one oracle for each model. The probability
+is summed over every value of the latent variables: whether an ad attracts, is examined, satisfies
+or is relevant; whether the user goes on; where examination moves; how many clicks there are; which
+component the user belongs to.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ Distribution = dict[Clicks, float]
 
 
 def learnt(model: Any, name: str, query: str, ads: Ads, unseen: float) -> list[float]:
-    """The values of the pairs of a page, which stand in the order of the counts; `unseen` where the pair was never seen."""
+    """The values of the pairs of a page; `unseen` where the pair is not in the counts."""
     counts = model._pairs.counts
     pairs = zip(
         counts.queries.take(counts.pair_query).to_pylist(),
@@ -97,7 +98,7 @@ def pbm(model: Any, query: str, ads: Ads) -> Distribution:
 
 
 def browsed(world: Bits) -> Clicks:
-    """Variables: attracted, and whether it would be looked at with no click above, with the closest at 1, at 2, …"""
+    """Variables: attracted, and whether it would be examined for each closest click above."""
     clicks: Clicks = ()
     for position, at in enumerate(world, 1):
         closest = clicks[-1] if clicks else 0
@@ -181,7 +182,10 @@ def am(model: Any, query: str, ads: Ads) -> Distribution:
 
 
 def choosing(following: Callable[[Clicks], dict[int, float]], clicks: Clicks = ()) -> Distribution:
-    """P(each click sequence that begins with these clicks, given them), where following(clicks) is P(next click); the rest ends the session."""
+    """P(each click sequence that begins with these clicks, given them).
+
+    following(clicks) is P(next click); the rest ends the session.
+    """
     ahead = following(clicks)
     found = {clicks: 1 - sum(ahead.values())}
     for position, chance in ahead.items():
@@ -248,7 +252,7 @@ def pair_row(model: Any, query: str, ad: str) -> int:
 def luce_choice(
     theta: list[float], rho: list[float], gamma: Rows, outside: list[float], clicks: Clicks
 ) -> dict[int, float]:
-    """P(next click): not satisfied by the last one, and then a choice among the ads that are left and nothing more."""
+    """P(next click): not satisfied by the last, then a choice among what is left and the end."""
     last = clicks[-1] if clicks else 0
     unsatisfied = 1 - rho[last - 1] if last else 1.0
     weights = {

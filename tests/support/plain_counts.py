@@ -63,7 +63,7 @@ def in_plain(counts: Counts) -> Plain:
 
 
 def check_canonical(counts: Counts) -> None:
-    """Whatever the log's order: strings, pairs, click lists and visits sorted, nothing unused, nothing of nothing."""
+    """Strings, pairs, click lists and visits are sorted, and nothing is unused or empty."""
     queries, ads = counts.queries.to_pylist(), counts.ads.to_pylist()
     assert queries == sorted(set(queries), key=lambda text: text.encode())
     assert ads == sorted(set(ads), key=lambda text: text.encode())

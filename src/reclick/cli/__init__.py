@@ -14,8 +14,8 @@ import typer
 from typer.core import TyperGroup
 
 from reclick.cli.console import show_error
-from reclick.cli.evaluation_commands import demo, evaluate
-from reclick.cli.export_commands import export
+from reclick.cli.demo_commands import demo
+from reclick.cli.evaluation_commands import evaluate
 from reclick.cli.log_commands import (
     check,
     convert,
@@ -25,14 +25,14 @@ from reclick.cli.log_commands import (
     simulate,
     split,
 )
-from reclick.cli.model_commands import fit, models, predict
+from reclick.cli.model_commands import export, fit, models, predict
 from reclick.errors import Argument, ReclickError
 
 
 class ErrorHandlingGroup(TyperGroup):
     """The commands: errors become one clear line, Ctrl-C a quiet end.
 
-    A reader that went away (`| head`) is no error at all.
+    A reader that went away (`| head`) is not an error.
     """
 
     def invoke(self, ctx: Any) -> Any:
@@ -44,7 +44,10 @@ class ErrorHandlingGroup(TyperGroup):
             show_error(error.render(partial(spell_option, command_options(command))))
             sys.exit(2)
         except KeyboardInterrupt:
-            show_error("stopped. Every file is whole: a new one, or the one that was there before.")
+            show_error(
+                "Interrupted. No file was left half-written: each is either the new version or the "
+                "old one."
+            )
             sys.exit(130)
         except BrokenPipeError:
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -52,7 +55,7 @@ class ErrorHandlingGroup(TyperGroup):
 
 
 def command_options(command: Any) -> dict[str, Any]:
-    """The options of a command by the argument that each is in Python.
+    """Map each Python argument name to the command-line option that sets it.
 
     One that may be repeated is a plural there: --column is `columns`.
     """
@@ -64,7 +67,10 @@ def command_options(command: Any) -> dict[str, Any]:
 
 
 def spell_option(options: dict[str, Any], argument: Argument) -> str:
-    """An argument that an error names, as the option it is here; else as in Python."""
+    """Spell an argument from an error message as a command-line option.
+
+    As in Python if there is none.
+    """
     if argument.name not in options:
         return str(argument)
     option, value = options[argument.name], argument.value

@@ -5,7 +5,6 @@ from __future__ import annotations
 import shlex
 import sys
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -18,10 +17,10 @@ from reclick.cli.inputs import (
     MaxAds,
     OnError,
     ReadOptions,
+    new_model,
     open_log,
     parse_value,
 )
-from reclick.cli.model_commands import new_model
 
 if TYPE_CHECKING:
     from reclick.models import ClickModel
@@ -40,8 +39,8 @@ def evaluate(
     models: Annotated[
         str,
         typer.Option(
-            help="Models to compare, with commas between: names of `reclick models`, or folders "
-            "of models."
+            help="Models to compare, comma-separated: names of `reclick models`, or folders of "
+            "models."
         ),
     ] = DEFAULT_MODELS,
     train: Annotated[
@@ -112,18 +111,6 @@ def evaluate(
     typer.echo(f"{result}\n")
     for path in written:
         typer.echo(path)
-
-
-def demo(to: Annotated[str, typer.Option(help="The folder to write to.")] = "demo") -> None:
-    """Simulate three weeks, compare seven models on the third, and write a report.
-
-    Example:  reclick demo --to demo
-    """
-    from reclick.cli.demo_run import run_demo
-
-    with progress_bars() as progress:
-        for section in run_demo(Path(to), progress):
-            typer.echo(section)
 
 
 def _select_models(names: str) -> dict[str, ClickModel]:

@@ -1,4 +1,4 @@
-"""The options that several commands share, and what becomes of them: logs, counts, settings."""
+"""The options that several commands share, and what becomes of them: logs, counts, models."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from reclick.data.counts import Counts
     from reclick.data.grouped_sessions import GroupedSessions
     from reclick.logs import SessionLog
+    from reclick.models import ClickModel
 
 Logs = Annotated[
     list[str],
@@ -152,6 +153,20 @@ def parse_value(text: str) -> Any:
         return json.loads(text)
     except ValueError:
         return text
+
+
+def new_model(name: str, settings: list[str] | None, *, option: str = "--model") -> ClickModel:
+    """A model by its name, with these settings, not fitted."""
+    from reclick.errors import SettingError, UsageError
+    from reclick.models import MODELS
+
+    also = "" if option == "--model" else ", or the folder of a model"
+    model = MODELS.find(name, argument=option, also=also)
+    assignments = parse_assignments("--set", settings)
+    try:
+        return model(**{key: parse_value(text) for key, text in assignments.items()})
+    except SettingError as error:
+        raise UsageError(f"--set {error}") from error
 
 
 def report_format(log: SessionLog, requested: str | None) -> None:

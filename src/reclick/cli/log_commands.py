@@ -43,7 +43,7 @@ def simulate(
         typer.Option(help="Distinct queries. By default one for every three sessions."),
     ] = None,
     ads_per_query: Annotated[int, typer.Option(help="Ads that compete for a query.")] = 12,
-    bots: Annotated[float, typer.Option(help="Share of sessions that are of bots.")] = 0.0,
+    bots: Annotated[float, typer.Option(help="Share of sessions made by bots.")] = 0.0,
     seed: Annotated[int, typer.Option(help="The same seed gives the same log.")] = 0,
 ) -> None:
     """Simulate weeks of clicks: ads of real words, an auction, users of several types.
@@ -90,7 +90,9 @@ def convert(
     logs: Logs,
     to: Annotated[str, typer.Option(help="The Parquet file of sessions to write.")],
     format: FormatName = None,
-    first: Annotated[int | None, typer.Option(help="Cut pages to their first ads.")] = None,
+    first: Annotated[
+        int | None, typer.Option(help="Keep only the first N ads of each page.")
+    ] = None,
     normalise: Annotated[
         bool,
         typer.Option(

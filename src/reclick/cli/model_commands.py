@@ -1,4 +1,4 @@
-"""Commands that fit, use and list models."""
+"""Commands that fit, use, export and list models."""
 
 from __future__ import annotations
 
@@ -18,8 +18,9 @@ from reclick.cli.inputs import (
     ReadOptions,
     count_logs,
     group_logs,
+    new_model,
+    on_error_choice,
     open_log,
-    parse_assignments,
     parse_value,
     read_ads_table,
     report_dropped,
@@ -140,6 +141,90 @@ def predict(
     typer.echo(f"{written:,} pages scored\n{to}")
 
 
+def export(
+    model: Annotated[str, typer.Argument(metavar="MODEL", help="The folder of a model.")],
+    to: Annotated[str, typer.Option(help="The file to write.")],
+    format_: Annotated[
+        str | None,
+        typer.Option(
+            "--format",
+            metavar="NAME",
+            help="qrels, quepid, opensearch, letor, parquet or propensities. By default inferred "
+            "from the ending of the file name.",
+        ),
+    ] = None,
+    cuts: Annotated[
+        str,
+        typer.Option(
+            help="Cut points between grades: comma-separated numbers, or halves, terciles, "
+            "quartiles, quintiles or deciles of the clicked pairs."
+        ),
+    ] = "quartiles",
+    by: Annotated[
+        str, typer.Option(help="What is graded: relevance, attractiveness or satisfaction.")
+    ] = "relevance",
+    bound: Annotated[
+        str,
+        typer.Option(help="Grade the lower end of its interval (low) or the value itself (value)."),
+    ] = "low",
+    min_support: Annotated[
+        float, typer.Option(help="Impressions that a pair must have to be graded.")
+    ] = 10.0,
+    level: Annotated[float, typer.Option(help="Level of the intervals.")] = 0.9,
+    pairs: Annotated[
+        str | None,
+        typer.Option(help="A table of query and ad: only these. By default all pairs."),
+    ] = None,
+    features: Annotated[
+        str | None, typer.Option(help="With letor: a table of query, ad and numbers.")
+    ] = None,
+    log: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="With propensities: the pages they are means over. Repeat for more files."
+        ),
+    ] = None,
+    name: Annotated[
+        str | None, typer.Option(help="With opensearch: the name of the judgment list.")
+    ] = None,
+    column: Columns = None,
+    on_error: OnError = "raise",
+    max_ads: MaxAds = 100,
+) -> None:
+    """Write graded judgments of a model's (query, ad) pairs for another tool, or propensities.
+
+    Example:  reclick export model --to judgments.qrels --cuts 0.05,0.2,0.5 --min-support 20
+
+    For unbiased learning to rank:  reclick export model --to propensities.csv --format propensities --log logs/week2.parquet
+    """  # noqa: E501
+    from reclick.exports import export
+    from reclick.models import load
+
+    pages = None
+    if log:
+        pages = open_log(log, ReadOptions(column, on_error, max_ads), clicks_required=False)
+    with progress_bars() as progress:
+        result = export(
+            load(model),
+            to,
+            format=format_,
+            pairs=pairs,
+            cuts=_parse_cuts(cuts),
+            by=by,
+            bound=bound,
+            min_support=min_support,
+            level=level,
+            features=features,
+            log=pages,
+            name=name,
+            on_error=on_error_choice(on_error),
+            progress=progress,
+        )
+    if pages is not None:
+        report_dropped(pages)
+    typer.echo(str(result))
+
+
 def models(
     name: Annotated[
         str | None, typer.Argument(metavar="NAME", help="A model, to see its settings.")
@@ -204,20 +289,6 @@ def _print_model(name: str) -> None:
     console().print(table, markup=False)
 
 
-def new_model(name: str, settings: list[str] | None, *, option: str = "--model") -> ClickModel:
-    """A model by its name, with these settings, not fitted."""
-    from reclick.errors import SettingError, UsageError
-    from reclick.models import MODELS
-
-    also = "" if option == "--model" else ", or the folder of a model"
-    model = MODELS.find(name, argument=option, also=also)
-    assignments = parse_assignments("--set", settings)
-    try:
-        return model(**{key: parse_value(text) for key, text in assignments.items()})
-    except SettingError as error:
-        raise UsageError(f"--set {error}") from error
-
-
 def _lock_model(folder: str) -> AbstractContextManager[None]:
     """Keep other writers away from a model that is loaded, changed and saved."""
     from reclick.runtime import artifact
@@ -246,3 +317,9 @@ def _load_for_update(
     if type(model).update is ClickModel.update:
         model.update()  # which raises an error with the reason
     return model
+
+
+def _parse_cuts(text: str) -> str | tuple[float, ...]:
+    """Comma-separated numbers as a tuple; any other text as it is."""
+    parts = [parse_value(part) for part in text.split(",")]
+    return tuple(parts) if all(isinstance(part, int | float) for part in parts) else text

@@ -10,7 +10,7 @@ from typing import Any, Self
 import numpy as np
 
 from reclick.clicks.choice import ChoicePages
-from reclick.clicks.distribution import Clicks, SteppedPages
+from reclick.clicks.distribution import Clicks, StepwisePages
 from reclick.clicks.step import CHAIN, StepTables, single_component
 from reclick.data.batch import Float64, Int64, SessionBatch
 from reclick.data.ragged import positions_in_runs, read_only, run_indices, run_of_elements
@@ -21,10 +21,11 @@ FillChain = Callable[..., None]  # fill(page, *impression values, *shared values
 
 
 @dataclass(frozen=True, slots=True)
-class ChainPages(SteppedPages):
+class ChainPages(StepwisePages):
     """Pages with a table of P(next click | last click); the rest ends the session.
 
-    P(end) is stored, not 1 − Σ, so that a tiny one has its logarithm. Any page length is exact.
+    P(end) is stored rather than computed as 1 − Σ, which would lose precision when it is tiny.
+    Results are exact for pages of any length.
     """
 
     next_click: Float64  # [table, last, position] P(next click); 0 above the last click
@@ -78,7 +79,7 @@ class ChainPages(SteppedPages):
     def satisfaction_prob(self) -> Float64:
         """Probability that the session ends because a clicked ad satisfied the user [page]."""
         if self.satisfaction is None:
-            return SteppedPages.satisfaction_prob(self)
+            return StepwisePages.satisfaction_prob(self)
         return np.add.reduceat(self.click_prob() * self.satisfaction, self.starts[:-1])
 
     def select(self, rows: Int64) -> Self:
@@ -198,7 +199,7 @@ class FixedOrderPages(ChoicePages):
         return np.asarray(out[np.arange(out.shape[1]) < np.diff(self.starts)[:, None]])
 
     def log_set_prob(self, clicks: Clicks) -> Float64:
-        """That of the number of clicks m where they are the first m of the order, else −inf."""
+        """Log P(m clicks) if the clicks are the first m positions of the order, else −inf."""
         counts, session, stop = clicks.counts, clicks.session, self.stop[self.table]
         step = np.argsort(self.order, axis=1)  # [page, position]
         reached = np.cumprod(
@@ -221,4 +222,4 @@ class FixedOrderPages(ChoicePages):
 
     def satisfaction_prob(self) -> Float64:
         """There is none."""
-        return SteppedPages.satisfaction_prob(self)
+        return StepwisePages.satisfaction_prob(self)

@@ -7,7 +7,7 @@ from typing import Literal, Self
 
 import numpy as np
 
-from reclick.clicks.distribution import Clicks, SteppedPages
+from reclick.clicks.distribution import Clicks, StepwisePages
 from reclick.clicks.set_probability import MAX_PAGE_ADS, choice_marginals, log_set_probs
 from reclick.clicks.step import (
     EXAMINATION,
@@ -34,7 +34,7 @@ DEDUPLICATED_ADS = 7  # on a page: from here finding equal pages is faster than 
 
 
 @dataclass(frozen=True, slots=True)
-class ChoicePages(SteppedPages):
+class ChoicePages(StepwisePages):
     """Pages whose next click is a choice among the positions not clicked yet.
 
     After k clicks, the last at l: P(j) = go · w_j / (outside + Σ w), with w_j = θ_j γ_lj over the

@@ -1,7 +1,9 @@
 """Distributions over the click sequences of pages: what can be asked of them.
 
 A `PageDistribution` holds a batch of pages, laid end to end. Each family has its own file:
-`choice.py`, `chain.py`, `walk.py`, and `mixture.py` for mixtures of them.
+`choice.py`, `chain.py`, `walk.py`, and `mixture.py` for mixtures of them. The marginals, P(click)
+of each position, are computed in `chain.py` for chains, `walk.py` for walks, `set_probability.py`
+for choices, and `mixture.py` for mixtures.
 """
 
 from __future__ import annotations
@@ -21,7 +23,7 @@ from reclick.clicks.step import Clicks, StepTables, draw_clicks
 from reclick.data.batch import Float64, Int64
 from reclick.errors import CannotAnswerError
 
-__all__ = ["Clicks", "PageDistribution", "SequenceRanks", "SteppedPages", "TopSequences"]
+__all__ = ["Clicks", "PageDistribution", "SequenceRanks", "StepwisePages", "TopSequences"]
 
 
 class PageDistribution(Protocol):
@@ -74,8 +76,11 @@ class PageDistribution(Protocol):
         ...
 
 
-class SteppedPages(PageDistribution):
-    """A family of Reclick's own: what follows from its probabilities of the next click."""
+class StepwisePages(PageDistribution):
+    """Base of the built-in families.
+
+    It derives sampling, ranking and top sequences from next-click probabilities.
+    """
 
     def step_tables(self) -> StepTables:
         """The parameters as the kernels of `step.py` read them."""

@@ -7,21 +7,21 @@ from typing import Self
 
 import numpy as np
 
-from reclick.clicks.distribution import Clicks, SteppedPages
+from reclick.clicks.distribution import Clicks, StepwisePages
 from reclick.clicks.step import StepTables
 from reclick.data.batch import Float64, Int64
 from reclick.data.ragged import read_only
 
 
 @dataclass(frozen=True, slots=True)
-class MixturePages(SteppedPages):
+class MixturePages(StepwisePages):
     """Pages whose clicks follow one of several distributions: P(clicks) = Σ_t weight_t P_t(clicks).
 
     The components are distributions of the same pages, of any family; each page has its own
     mixing weights.
     """
 
-    components: tuple[SteppedPages, ...]
+    components: tuple[StepwisePages, ...]
     weights: Float64  # [page, component] mixing weights, which add up to 1
 
     @property

@@ -370,7 +370,7 @@ def single_component(
     starts: Int64,
     steps: Float64 | None = None,
 ) -> StepTables:
-    """The tables of pages that are no mixture."""
+    """The tables of pages that are not mixtures."""
     pages = len(starts) - 1
     return StepTables(
         family=read_only(np.full((1, pages), family)),

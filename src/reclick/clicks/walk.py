@@ -7,7 +7,7 @@ from typing import Self
 
 import numpy as np
 
-from reclick.clicks.distribution import Clicks, SteppedPages
+from reclick.clicks.distribution import Clicks, StepwisePages
 from reclick.clicks.set_probability import log_set_probs
 from reclick.clicks.step import WALK, StepTables, follow_clicks, single_component
 from reclick.data.batch import Float64, Int64
@@ -16,7 +16,7 @@ from reclick.runtime.jit import kernel
 
 
 @dataclass(frozen=True, slots=True)
-class WalkPages(SteppedPages):
+class WalkPages(StepwisePages):
     """Pages whose users walk: after each position they step forward, step back, or stop.
 
     A position not clicked yet is clicked with θ when it is examined. Any page length is exact.

@@ -24,7 +24,7 @@ LOW_BITS = (1 << 32) - 1
 class Counts:
     """What a log comes to, in one canonical order, so that equal logs give equal counts.
 
-    A click list is the positions clicked, in order; `()` is a session without a click. With
+    A click sequence is the positions clicked, in order; `()` is a session without a click. With
     weights that are whole numbers every total is exact: the counts of all days equal the sum of
     the days' counts, and subtracting a day equals never having counted it.
     """
@@ -36,9 +36,9 @@ class Counts:
     impressions: Float64  # [pair]
     clicks: Float64  # [pair]
     last_clicks: Float64  # [pair] sessions whose last click was on it: κ'; κ = clicks − last_clicks
-    sequence_starts: Int64  # [sequence + 1] where each distinct click list starts
-    sequence_clicks: Int32  # the positions of every click list, end to end
-    visit_query: Int32  # [visit] a query and a click list that occurred together
+    sequence_starts: Int64  # [sequence + 1] where each distinct click sequence starts
+    sequence_clicks: Int32  # the positions of every click sequence, end to end
+    visit_query: Int32  # [visit] a query and a click sequence that occurred together
     visit_sequence: Int32  # [visit]
     sessions: Float64  # [visit] how often
     lengths: Float64  # [page length, number of clicks] sessions
@@ -65,7 +65,8 @@ class Counts:
         """Whether some log has these counts.
 
         None is negative, no pair has more clicks than impressions, and every query has ads and
-        sessions. Decay leaves traces as small as rounding; these may be of one without the other.
+        sessions. After decay, rounding may leave a residue of a query's impressions without one of
+        its sessions, or the reverse; a residue up to `DECAY_TRACE` is allowed.
         """
         parts = (
             self.impressions - self.clicks,
@@ -120,7 +121,7 @@ class Counts:
         return int(self.lengths.shape[0]) - 1
 
     def per_sequence(self) -> Float64:
-        """Sessions of each click list over all queries [sequence]."""
+        """Sessions of each click sequence over all queries [sequence]."""
         return np.bincount(
             self.visit_sequence, self.sessions, minlength=len(self.sequence_starts) - 1
         ).astype(np.float64)
@@ -219,9 +220,10 @@ def trim_table(table: Float64, zero: float = 0.0) -> Float64:
 
 
 def _merge(a: Counts, b: Counts, sign: float) -> Counts:
-    """Compute a + sign · b in the canonical order, without what has come to nothing.
+    """Compute a + sign · b in the canonical order, without rows that become zero.
 
-    What is added is kept however small; what is taken away may leave rounding, which goes.
+    A sum keeps every value, however small. A difference drops values up to `ROUNDING`, which are
+    residues of rounding.
     """
     zero = ROUNDING if sign < 0 else 0.0
     queries, query_a, query_b = _union(a.queries, b.queries)

@@ -1,4 +1,4 @@
-"""Distinct byte strings and their codes: queries, ads, and click lists as bytes.
+"""Distinct byte strings and their codes: queries, ads, and click sequences as bytes.
 
 Hash tables are laid out in lines of the processor's cache: a visit costs one miss, and a line is
 searched without a branch.
@@ -172,7 +172,7 @@ def _look_up(
     codes: Int32,
     add: bool,
 ) -> tuple[int, int]:
-    """Fill in the codes of strings; the new size and end.
+    """Fill in the codes of strings, and return the new size and end.
 
     A block at a time, so that cache misses overlap instead of queueing.
     """
@@ -243,7 +243,7 @@ def _slot(
 def _append(
     arena: Int32, text: Bytes, end: int, code: int, data: Bytes, start: int, stop: int
 ) -> int:
-    """Write a new string at the end of the arena; the new end."""
+    """Write a new string at the end of the arena, and return the new end."""
     arena[end], arena[end + 1] = code, stop - start
     at = (end + HEADER_WORDS) * WORD_BYTES
     for i in range(stop - start):

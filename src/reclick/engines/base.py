@@ -75,4 +75,4 @@ class Engine(Protocol):
         log: Log,
         target: str | Path,
     ) -> int:
-        """Write function(rows) of all rows of a log to a Parquet file; how many rows it has."""
+        """Write function(rows) of a log to a Parquet file, and return the number of rows."""

@@ -1,6 +1,6 @@
 -- Counts and grouped sessions in SQL. The view `session` is the log: session (its number in the
 -- log), query, ads, clicks (positions from 1, each once), weight. Tables are created in order, so
--- that the rowid of a query, an ad, a click list or a pair is its code in the canonical order.
+-- that the rowid of a query, an ad, a click sequence or a pair is its code in the canonical order.
 -- A statement joins, groups or sorts, not two of them: so it needs little memory before it spills.
 
 -- name: query

@@ -17,7 +17,7 @@ from pyarrow import types as arrow_types
 
 from reclick.data.batch import SessionBatch
 from reclick.data.ragged import Int64
-from reclick.errors import Argument, LogError, SettingError, UsageError, clear_write_errors
+from reclick.errors import Argument, LogError, SettingError, UsageError, explain_write_errors
 from reclick.logs import SessionLog, as_log, read_sessions
 from reclick.logs.conversion import session_table
 from reclick.runtime.filesystem import Location, as_path, put_file, stage_file
@@ -66,7 +66,7 @@ def split(
     assign_parts = _part_assigner(log, by, cuts)
     with (
         track_progress(progress, f"Splitting {log.name}"),
-        clear_write_errors(str(to), "Every file there is complete."),
+        explain_write_errors(str(to), "Every file there is complete."),
         ExitStack() as stack,
     ):
         temporary = [stack.enter_context(stage_file(target)) for target in targets]

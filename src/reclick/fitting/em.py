@@ -207,7 +207,7 @@ class _Ascent(Generic[P, S]):
         self.gain = math.inf  # per session, of the last iteration
         self.stepped = True  # whether that was an M-step, not an extrapolation
         self._path = [start]  # the last points that M-steps have led through
-        self._statistics, self._value = self._look_at(start)
+        self._statistics, self._value = self._evaluate_at(start)
         self.objective.append(self._value)
 
     def advance(self) -> None:
@@ -217,12 +217,12 @@ class _Ascent(Generic[P, S]):
         self.stepped = not (len(self._path) == 2 and self._extrapolate(then))
         if not self.stepped:
             return
-        statistics, value = self._look_at(then)
+        statistics, value = self._evaluate_at(then)
         if self._safe_step is not None and self._falls(value):
             then = self._safe_step(now, then)
-            statistics, value = self._look_at(then)
+            statistics, value = self._evaluate_at(then)
         path = self._path if self._squarem is not None else []
-        self._arrive([*path, then], statistics, value)
+        self._accept([*path, then], statistics, value)
 
     def take_last_step(self) -> None:
         """Take an M-step that is not an iteration of its own."""
@@ -242,16 +242,16 @@ class _Ascent(Generic[P, S]):
             return False
         first, second = self._path
         ahead, length = squarem.extrapolate(first, second, then, self._limit)
-        statistics, value = self._look_at(ahead)
+        statistics, value = self._evaluate_at(ahead)
         if value < self._value:
             self._limit, self._path = max(2.0, self._limit / 2), []
             return False
         if length == self._limit:
             self._limit = min(squarem.last_limit, self._limit * 2)
-        self._arrive([ahead], statistics, value)
+        self._accept([ahead], statistics, value)
         return True
 
-    def _look_at(self, parameters: P) -> tuple[S, float]:
+    def _evaluate_at(self, parameters: P) -> tuple[S, float]:
         """The statistics under some parameters, and the objective."""
         statistics = self._evaluate(parameters)
         value = float(statistics.log_likelihood) + self._log_prior(parameters)
@@ -265,7 +265,7 @@ class _Ascent(Generic[P, S]):
     def _falls(self, value: float) -> bool:
         return value < self._value - ROUNDING_LOSS * (1 + abs(value))
 
-    def _arrive(self, path: list[P], statistics: S, value: float) -> None:
+    def _accept(self, path: list[P], statistics: S, value: float) -> None:
         gain = value - self._value
         self.gain = gain / self._sessions
         if self._falls(value):
@@ -297,8 +297,10 @@ def squarem_step(
     first: Float64, second: Float64, third: Float64, length: float, ceiling: float
 ) -> Float64:
     """Extrapolate to first · exp(2 a r + a² v); a is the length, and 1 leads to the third."""
-    step = np.log(second / first)
-    change = 2.0 * length * step + length * length * (np.log(third / second) - step)
-    ahead = first * np.exp(np.clip(change, -MAX_LOG_CHANGE, MAX_LOG_CHANGE))
-    unchanged = (first == second) & (second == third)
-    return np.where(unchanged, first, np.clip(ahead, LOWEST_EXTRAPOLATION, ceiling))
+    changed = (first != second) | (second != third)
+    out, start, middle = first.copy(), first[changed], second[changed]
+    step = np.log(middle / start)
+    bend = np.log(third[changed] / middle) - step
+    change = np.clip(2.0 * length * step + length * length * bend, -MAX_LOG_CHANGE, MAX_LOG_CHANGE)
+    out[changed] = np.clip(start * np.exp(change), LOWEST_EXTRAPOLATION, ceiling)
+    return out

@@ -26,7 +26,7 @@ from pyarrow import types as kind_of
 
 from reclick.data.batch import Int64
 from reclick.data.schema import is_number, is_string, is_text
-from reclick.errors import Argument, LogError, SettingError, clear_write_errors
+from reclick.errors import Argument, LogError, SettingError, explain_write_errors
 from reclick.logs.assembly.spill import connect, load_sql, translate_error
 from reclick.logs.formats.base import ReadReport
 from reclick.logs.timestamps import as_times, clock_times
@@ -41,7 +41,7 @@ from reclick.runtime.filesystem import write_files
 
 Bool = npt.NDArray[np.bool_]
 CLEANING_BATCH = 50_000  # sessions
-ALL_ADS = 2**31 - 1
+UNLIMITED_ADS = 2**31 - 1
 PAGE_CONTENT = {"query": pa.string(), "ads": pa.list_(pa.string())}
 ADVICE = (
     "Leave out ",
@@ -73,11 +73,11 @@ class Cleaning:
     max_pages_per_hour: int | None = None
     # the same for clicks
     max_clicks_per_hour: int | None = None
-    # merge a page with its reload by the same user within so many seconds, and the clicks of both
+    # merge a page with its reload by the same user within this many seconds, and the clicks of both
     reload_seconds: float | None = None
     # remove sessions with more clicks
     max_clicks: int | None = None
-    # cut pages to so many ads, and drop the clicks on the others
+    # cut pages to this many ads, and drop the clicks on the others
     first: int | None = None
 
     def __post_init__(self) -> None:
@@ -221,7 +221,7 @@ def remove_bots_and_reloads(path: Path, to: Path, cleaning: Cleaning, report: Re
     without a user or a time are kept, and counted.
     """
     with (
-        clear_write_errors(to.parent),
+        explain_write_errors(to.parent),
         _connect_in(to.parent) as connection,
         pq.ParquetFile(path, pre_buffer=False) as file,
     ):
@@ -247,7 +247,7 @@ class _BotAndReloadFilter:
     def add_pages(self) -> None:
         """Put one narrow row into `page` for each session that has a user and a time."""
         self.connection.execute(self.sql["create_tables"])
-        first = self.cleaning.first or ALL_ADS
+        first = self.cleaning.first or UNLIMITED_ADS
         for start, batch in self._read_batches():
             rows = _select_known(batch, np.arange(start, start + batch.num_rows))
             self._execute_with("add_pages", rows, first=first)

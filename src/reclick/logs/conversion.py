@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 from reclick.data.batch import SessionBatch
 from reclick.data.schema import SESSION_COLUMNS
 from reclick.errors import LogError, UsageError
-from reclick.logs.cleaning import Cleaning, remove_bots_and_reloads
+from reclick.logs.cleaning import UNLIMITED_ADS, Cleaning, remove_bots_and_reloads
 from reclick.logs.files.parquet import open_parquet
 from reclick.logs.files.source import WEIGHTED_SESSION_SCHEMA, OnError, RawBatch
 from reclick.logs.formats.base import ReadReport
@@ -34,7 +34,6 @@ from reclick.runtime.parallel import prefetch
 OWN_COLUMNS = ("query", "ads", "clicks", "weight")
 ROW_GROUP_ROWS = 200_000
 SESSIONS_FILE = "sessions.parquet"
-UNLIMITED_ADS = 2**31 - 1
 CHECK_FORMAT = "Is it the right format (`reclick formats` lists them), and are all its files given?"
 MIXED_COLUMN_TYPES = (
     "a further column has different types in different files, so they do not make one file. "
@@ -164,7 +163,7 @@ def _cast_own_columns(table: pa.Table) -> pa.Table:
 def _write_parquet(
     tables: Iterator[pa.Table], path: Path, report: ReadReport, cleaning: Cleaning | None, name: str
 ) -> int:
-    """Write the tables, collected into row groups; the number of rows written."""
+    """Write the tables, collected into row groups, and return the number of rows."""
     writer, written = None, 0
     try:
         for group in _collect_groups(tables, name):
@@ -218,7 +217,7 @@ def _fit_to_schema(rows: pa.Table, schema: pa.Schema, name: str) -> pa.Table:
 
 
 def _clean_whole_log(path: Path, cleaning: Cleaning, report: ReadReport) -> int:
-    """Remove bots and reloads from the file, in place; the number of rows that remain."""
+    """Remove bots and reloads from the file, in place, and return the number of rows left."""
     cleaned = path.with_name(f"{path.name}.cleaned")
     try:
         remove_bots_and_reloads(path, cleaned, cleaning, report)

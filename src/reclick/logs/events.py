@@ -139,7 +139,7 @@ class EventRows:
         return key
 
     def positions(self, *, required: bool) -> pa.Array:
-        """The positions. A row whose position is no whole number is bad, or missing if required."""
+        """The positions. A row is bad if its position is not a whole number, or null if required."""
         if not self.has("position"):
             return pa.nulls(self.raw.length, pa.int64())
         written = self.column("position")

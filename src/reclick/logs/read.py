@@ -294,7 +294,7 @@ def _list_files(source: object) -> list[LogFile]:
 
     if not is_paths(source):
         raise LogError(
-            f"A format is a format of files: got a {type(source).__name__}. "
+            f"`format` applies to files only, but got a {type(source).__name__}. "
             "Give a path, a glob, a folder or a list of them."
         )
     paths = find_files(source, any_name=True)

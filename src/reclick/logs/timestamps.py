@@ -19,7 +19,7 @@ ISO_TYPES = [pa.timestamp(unit, zone) for unit in ("us", "ns") for zone in ("UTC
 
 
 def as_times(values: pa.Array) -> pa.Array:
-    """Return the times in microseconds, UTC; null where a value is no time.
+    """Return the times in microseconds, UTC; null where a value is not a time.
 
     Numbers are seconds, milli-, micro- or nanoseconds since 1970 by their size. Text is a number
     or ISO 8601; without a zone it is UTC.

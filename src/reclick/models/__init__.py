@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from reclick.models.independent import DCTR, GCTR, ICM, RCTR
     from reclick.models.luceclick import LuceClick
     from reclick.models.multiclick import MultiClick
-    from reclick.models.persistence import load
+    from reclick.models.registry import load
     from reclick.models.settings import Setting, setting
     from reclick.models.simple_cascade import CM, DCM, SDBN
     from reclick.models.thcm import THCM
@@ -52,7 +52,7 @@ _HOME = {
     "ClickModel": "base",
     "RankedSequence": "batching",
     "Setting": "settings",
-    "load": "persistence",
+    "load": "registry",
     "setting": "settings",
     **{class_name: module for module, class_name in BUILT_IN.values()},
 }

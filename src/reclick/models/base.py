@@ -30,9 +30,13 @@ from reclick.models.batching import (
     stack_padded,
     to_click_lists,
 )
-from reclick.models.persistence import counts_from_tables, counts_to_tables
 from reclick.models.settings import Setting, declare_settings, setting
-from reclick.models.text_pair_index import TextPairIndex, input_text
+from reclick.models.text_pair_index import (
+    TextPairIndex,
+    counts_from_tables,
+    counts_to_tables,
+    input_text,
+)
 from reclick.runtime import artifact
 from reclick.runtime.filesystem import Location
 from reclick.runtime.progress import ProgressOption, track_progress

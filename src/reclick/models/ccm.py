@@ -39,10 +39,10 @@ class CCM(ClickModel):
     """P(click | examination) = θ; P(continue) = α2 (1 − θ) + α3 θ after a click, α1 after none.
 
     θ(q, d) is the relevance. EM over what is not observed: how far the user examined the page below
-    the last click, and whether a clicked ad was relevant (with probability θ; she then continues
-    with α3) or not (α2). Then θ = (clicks + relevant clicks + s m) / (examinations + clicks + s)
-    and each α = (continued + t μ) / (could continue + t), with s and t the strengths and m and μ
-    the means of the priors.
+    the last click, and whether a clicked ad was relevant (with probability θ; the user then
+    continues with α3) or not (α2). Then θ = (clicks + relevant clicks + s m) / (examinations +
+    clicks + s) and each α = (continued + t μ) / (could continue + t), with s and t the strengths
+    and m and μ the means of the priors.
 
     >>> log = {"query": ["pizza"] * 4, "ads": [["a", "b"]] * 4, "clicks": [[1], [1, 2], [], [2]]}
     >>> model = CCM().fit(log)
@@ -62,7 +62,7 @@ class CCM(ClickModel):
     global_parameters: ClassVar[tuple[str, ...]] = ("prior_mean_", "alpha_")
 
     attractiveness_prior: str | float = setting(
-        default="overall", choices=("overall", "words"), or_probability=True
+        default="overall", choices=("overall", "words"), allow_probability=True
     )
     attractiveness_strength: float = setting(default=2.0, low=0)
     alpha1_prior: float = setting(
@@ -87,7 +87,7 @@ class CCM(ClickModel):
         default=10.0, low=0, help="strength of each of these priors, in moves"
     )
     min_query_sessions: float = setting(default=50, low=0)
-    max_iterations: int = setting(default=100, low=1, whole=True)
+    max_iterations: int = setting(default=100, low=1, integer=True)
     tolerance: float = setting(default=1e-5)
 
     def _estimate(self, sessions: GroupedSessions, means: Float64, history: Counts) -> None:
@@ -159,7 +159,7 @@ def _observed_terms(
     examinations: Float64, clicks: Float64, last_clicks: Float64, theta: Float64, alpha: Float64,
     relevant: Float64, moves: Float64,
 ) -> float:  # fmt: skip
-    """Add what is observed down to the last clicks, where users continued; its log-probability."""
+    """Add what is observed down to the last clicks, and return its log-probability."""
     total = all_skips = 0.0
     for p in range(len(examinations)):
         if examinations[p] > 0.0:
@@ -183,7 +183,7 @@ def _tail_expectations(
     pair: Int32, page: Int64, ends: Int64, weight: Float64, longest: int,
     theta: Float64, alpha: Float64, examinations: Float64, relevant: Float64, moves: Float64,
 ) -> float:  # fmt: skip
-    """Add what is expected of the last clicks and of all below them; log P(tails)."""
+    """Add what is expected of the last clicks and of all below them, and return log P(tails)."""
     total = 0.0
     tail = np.empty(longest + 1)
     on = alpha[0]

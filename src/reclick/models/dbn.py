@@ -51,13 +51,14 @@ class DBN(ClickModel):
     """P(click | examination) = θ(q, d); P(continue) = λ (1 − ρ(q, d)) after a click, λ after none.
 
     EM over what is not observed below the last click at l: whether the user was satisfied, and how
-    far she examined the page. With
+    far the user examined the page. With
 
         B_i = (1 − θ_i) (1 − λ + λ B_{i+1})            P(no click from i on),
         S   = ρ_l + (1 − ρ_l) (1 − λ + λ B_{l+1})      P(no click below l),
 
-    she was satisfied with ρ_l / S. Position l + 1 was examined with λ (1 − ρ_l) B_{l+1} / S, each
-    further one with λ B_{i+1} / (1 − λ + λ B_{i+1}) times the probability of the one above. Then
+    the user was satisfied with ρ_l / S. Position l + 1 was examined with λ (1 − ρ_l) B_{l+1} / S,
+    each further one with λ B_{i+1} / (1 − λ + λ B_{i+1}) times the probability of the one above.
+    Then
 
         θ = (clicks + s m) / (expected examinations + s),
         ρ = (expected satisfied clicks + t μ) / (clicks + t),
@@ -92,22 +93,22 @@ class DBN(ClickModel):
     continuation: str | float = setting(
         default="cv",
         choices=("cv",),
-        above=0,
+        greater_than=0,
         high=1,
         help='continuation λ: a number, or "cv" (chosen among 16 by cross-validation)',
     )
     attractiveness_prior: str | float = setting(
-        default="overall", choices=("overall", "words"), or_probability=True
+        default="overall", choices=("overall", "words"), allow_probability=True
     )
     attractiveness_strength: float = setting(default=2.0, low=0)
     satisfaction_prior: str | float = setting(
-        default="overall", choices=("overall",), or_probability=True
+        default="overall", choices=("overall",), allow_probability=True
     )
     satisfaction_strength: float = setting(default=1.0, low=0)
     min_query_sessions: float = setting(default=50, low=0)
-    folds: int = setting(default=3, low=2, whole=True, help="folds of that cross-validation")
-    seed: int = setting(default=0, low=0, whole=True)
-    max_iterations: int = setting(default=100, low=1, whole=True)
+    folds: int = setting(default=3, low=2, integer=True, help="folds of that cross-validation")
+    seed: int = setting(default=0, low=0, integer=True)
+    max_iterations: int = setting(default=100, low=1, integer=True)
     tolerance: float = setting(default=1e-5)
 
     def _estimate(self, sessions: GroupedSessions, means: Float64, history: Counts) -> None:
@@ -237,7 +238,7 @@ def _tail_expectations(
     pair: Int32, page: Int64, ends: Int64, weight: Float64, longest: int, on: float,
     theta: Float64, rho: Float64, examinations: Float64, satisfied: Float64,
 ) -> float:  # fmt: skip
-    """Add expected examinations below the last clicks and satisfied clicks; log P(tails)."""
+    """Add expected examinations below the last clicks and satisfied clicks. Return log P(tails)."""
     total = 0.0
     tail = np.empty(longest + 1)
     for s in range(len(weight)):

@@ -35,15 +35,15 @@ class ExaminationModel(ClickModel):
     browsing: ClassVar[bool] = True  # a state is (closest click above, position), else a position
 
     attractiveness_prior: str | float = setting(
-        default="overall", choices=("overall", "words"), or_probability=True
+        default="overall", choices=("overall", "words"), allow_probability=True
     )
     attractiveness_strength: float = setting(default=3.0, low=0)
     examination_prior: str | float = setting(
-        default="overall", choices=("overall",), or_probability=True
+        default="overall", choices=("overall",), allow_probability=True
     )
     examination_strength: float = setting(default=1.0, low=0)
     min_query_sessions: float = setting(default=50, low=0)
-    max_iterations: int = setting(default=200, low=1, whole=True)
+    max_iterations: int = setting(default=200, low=1, integer=True)
     tolerance: float = setting(default=1e-5)
 
     def _estimate(self, sessions: GroupedSessions, means: Float64, history: Counts) -> None:

@@ -139,7 +139,7 @@ def estimate_click_numbers(
 
 
 def _number_distribution(layers: Sequence[Float64], ads: int, strength: float) -> Float64:
-    """P(m clicks) on a page with so many ads [m].
+    """P(m clicks) on a page with this many ads [m].
 
     Each layer of sessions by number of clicks has the one before as its prior, the first a uniform
     one.

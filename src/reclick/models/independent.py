@@ -47,7 +47,9 @@ class GCTR(ClickModel):
     fits_from_counts: ClassVar[bool] = True
     global_parameters: ClassVar[tuple[str, ...]] = ("prior_mean_", "rate_")
 
-    rate_prior: str | float = setting(default="overall", choices=("overall",), or_probability=True)
+    rate_prior: str | float = setting(
+        default="overall", choices=("overall",), allow_probability=True
+    )
     rate_strength: float = setting(default=1.0, low=0)
 
     @staticmethod
@@ -92,7 +94,9 @@ class RCTR(ClickModel):
     fits_from_counts: ClassVar[bool] = True
     global_parameters: ClassVar[tuple[str, ...]] = ("prior_mean_", "rates_")
 
-    rate_prior: str | float = setting(default="overall", choices=("overall",), or_probability=True)
+    rate_prior: str | float = setting(
+        default="overall", choices=("overall",), allow_probability=True
+    )
     rate_strength: float = setting(default=1.0, low=0)
 
     @staticmethod
@@ -140,7 +144,7 @@ class DCTR(ClickModel):
     global_parameters: ClassVar[tuple[str, ...]] = ("prior_mean_",)
 
     attractiveness_prior: str | float = setting(
-        default="overall", choices=("overall", "words"), or_probability=True
+        default="overall", choices=("overall", "words"), allow_probability=True
     )
     attractiveness_strength: float = setting(default=1.0, low=0)
     min_query_sessions: float = setting(default=50, low=0)

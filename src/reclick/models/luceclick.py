@@ -91,30 +91,30 @@ class LuceClick(ClickModel):
     global_parameters: ClassVar[tuple[str, ...]] = ("prior_report_",)
 
     attractiveness_prior: str | float = setting(
-        default="auto", choices=("auto", "overall", "words"), or_probability=True
+        default="auto", choices=("auto", "overall", "words"), allow_probability=True
     )
     attractiveness_strength: str | float = _strength(
         "strength of that prior, in pseudo-clicks; auto: that of highest evidence"
     )
-    satisfaction_prior: str | float = setting(default="auto", choices=AUTO, or_probability=True)
+    satisfaction_prior: str | float = setting(default="auto", choices=AUTO, allow_probability=True)
     satisfaction_strength: str | float | None = _strength(
-        "strength of that prior; None: one satisfaction for all pairs", none=True
+        "strength of that prior; None: one satisfaction for all pairs", allow_none=True
     )
     query_strength: str | float | None = _strength(
-        "strength of the prior of each query's outside option", none=True
+        "strength of the prior of each query's outside option", allow_none=True
     )
     transition_strength: str | float = _strength(
         "how strongly transitions are held to what their distance says"
     )
     components: str | int = setting(
-        default="auto", choices=AUTO, low=1, whole=True, help="components of the mixture of users"
+        default="auto", choices=AUTO, low=1, integer=True, help="components of the mixture of users"
     )
     component_strength: str | float = _strength("how strongly components are held to be alike")
     mixing_strength: str | float | None = _strength(
-        "strength of the prior of each query's mixing weights", none=True
+        "strength of the prior of each query's mixing weights", allow_none=True
     )
     position_effect_strength: str | float | None = _strength(
-        "how strongly a position is held to have the same effect for all", none=True
+        "how strongly a position is held to have the same effect for all", allow_none=True
     )
     tune: str = setting(
         default="fast",
@@ -123,7 +123,7 @@ class LuceClick(ClickModel):
         "from many (full), or not at all (off)",
     )
     min_query_sessions: float = setting(default=50, low=0)
-    max_iterations: int = setting(default=500, low=1, whole=True)
+    max_iterations: int = setting(default=500, low=1, integer=True)
     tolerance: float = setting(default=1e-6)
 
     # fitting

@@ -27,9 +27,8 @@ from reclick.models.kernels.stops_and_transitions import (
     StopsAndTransitions,
     estimate,
 )
-from reclick.models.persistence import counts_from_tables
 from reclick.models.settings import setting
-from reclick.models.text_pair_index import input_text, merge_text
+from reclick.models.text_pair_index import counts_from_tables, input_text, merge_text
 from reclick.runtime.progress import ProgressOption, track_progress
 from reclick.text.tokens import AdTokens
 from reclick.text.word_rates import TextIndex
@@ -41,8 +40,8 @@ class MultiClick(ClickModel):
     """Several clicks in any order: attractiveness, satisfaction, fatigue and transitions.
 
     Attractiveness θ comes from words; after a click the user may be satisfied (ρ); after k clicks
-    she may be tired (η_k); else the next click depends on θ and on the transition γ(l, j) from the
-    last click. All of it is estimated by counting, so new sessions can be added with `update`.
+    the user may be tired (η_k); else the next click depends on θ and on the transition γ(l, j) from
+    the last click. All of it is estimated by counting, so new sessions can be added with `update`.
 
     >>> log = {"query": ["pizza"] * 3, "ads": [["a", "b"]] * 3, "clicks": [[1], [], [2, 1]]}
     >>> MultiClick().fit(log).click_prob({"query": ["pizza"], "ads": [["a", "b"]]}).round(3)

@@ -9,10 +9,11 @@ from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
 from typing import TYPE_CHECKING, TypeVar
 
-from reclick.errors import UnknownModelError, UsageError
+from reclick.errors import StoreError, UnknownModelError, UsageError
 
 if TYPE_CHECKING:
     from reclick.models.base import ClickModel
+    from reclick.runtime.filesystem import Location
 
 Model = TypeVar("Model", bound="type[ClickModel]")
 ENTRY_POINTS = "reclick.models"  # the group in which a package announces models of its own
@@ -97,7 +98,7 @@ Did you mean 'pbm'?
             )
         if name != name.lower() or not name.replace("_", "").replace("-", "").isalnum():
             raise UsageError(
-                f"{model.__name__}.name: got {name!r}, expected small letters and digits."
+                f"{model.__name__}.name: got {name!r}, expected lowercase letters, digits, _ and -."
             )
         known = self._registered.get(name)
         if name in BUILT_IN or (known is not None and _identity(known) != _identity(model)):
@@ -140,3 +141,18 @@ def _load_class(module: str, name: str) -> type[ClickModel]:
 
 def _identity(model: type[ClickModel]) -> tuple[str, str]:
     return model.__module__, model.__qualname__
+
+
+def load(folder: Location) -> ClickModel:
+    """Load a saved model; it answers as before, to the last bit."""
+    from reclick.runtime import artifact
+
+    stored = artifact.read(folder, kind="model")
+    name = str(stored.settings.get("model"))
+    if name not in MODELS:
+        raise StoreError(
+            f"{folder} holds the model {name!r}, which this Reclick does not know. If it is one "
+            f"of your own, call rc.register first. Known: {', '.join(MODELS)}."
+        )
+    model = MODELS[name](**stored.settings["settings"])
+    return model._from_tables(stored.settings["values"], stored.tables)

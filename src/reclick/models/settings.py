@@ -51,40 +51,40 @@ class Setting:
     default: Any
     low: float | None = None
     high: float | None = None
-    above: float | None = None
+    greater_than: float | None = None
     choices: tuple[str, ...] = ()
-    or_probability: bool = False
-    whole: bool = False
-    none: bool = False
+    allow_probability: bool = False
+    integer: bool = False
+    allow_none: bool = False
     spellings: Mapping[str, str] | None = None
     help: str = ""
 
     def check(self, name: str, value: object) -> Any:
-        """The value as it is stored; raises `SettingError` where it is none of the possible ones.
+        """The value as it is stored; raises `SettingError` where it is not a possible one.
 
         >>> Setting(1.0, low=0).check("strength", -1)
         Traceback (most recent call last):
         reclick.errors.SettingError: strength: got -1, expected a number of 0 or more.
         """
-        if value is None and self.none:
+        if value is None and self.allow_none:
             return None
         if isinstance(value, str):
             value = (self.spellings or {}).get(value, value)
             if value in self.choices:
                 return value
-        elif self._takes_numbers and _is_number(value, whole=self.whole):
+        elif self._takes_numbers and _is_number(value, integer=self.integer):
             number = int(value) if isinstance(value, Integral) else float(cast(float, value))
             if self._in_range(number):
                 return number
-        raise SettingError(name, value, self.expected, or_none=self.none)
+        raise SettingError(name, value, self.expected, or_none=self.allow_none)
 
     @property
     def expected(self) -> str:
         """The possible values in words, without None.
 
-        >>> Setting("overall", choices=("overall", "words"), or_probability=True).expected
+        >>> Setting("overall", choices=("overall", "words"), allow_probability=True).expected
         "one of 'overall', 'words', or a number between 0 and 1"
-        >>> Setting(3, low=2, whole=True).expected, Setting(1e-5).expected
+        >>> Setting(3, low=2, integer=True).expected, Setting(1e-5).expected
         ('a whole number of 2 or more', 'a finite number')
         """
         listed = ", ".join(map(repr, self.choices))
@@ -95,18 +95,19 @@ class Setting:
     def values(self) -> str:
         """The possible values, for a table.
 
-        >>> Setting("auto", choices=("auto",), low=0, none=True).values
+        >>> Setting("auto", choices=("auto",), low=0, allow_none=True).values
         "'auto', or a number of 0 or more, or None"
         """
-        return f"{self.expected.removeprefix('one of ')}{', or None' if self.none else ''}"
+        return f"{self.expected.removeprefix('one of ')}{', or None' if self.allow_none else ''}"
 
     @property
     def _takes_numbers(self) -> bool:
-        limits = (self.low, self.high, self.above)
-        return self.or_probability or not self.choices or any(each is not None for each in limits)
+        limits = (self.low, self.high, self.greater_than)
+        limited = any(each is not None for each in limits)
+        return self.allow_probability or limited or not self.choices
 
     def _in_range(self, number: float) -> bool:
-        if self.or_probability:
+        if self.allow_probability:
             return 0 < number < 1
         low, high = (
             (-math.inf if self.low is None else self.low),
@@ -115,16 +116,16 @@ class Setting:
         return (
             math.isfinite(number)
             and low <= number <= high
-            and (self.above is None or number > self.above)
+            and (self.greater_than is None or number > self.greater_than)
         )
 
     def _numbers(self) -> str:
-        number = "a whole number" if self.whole else "a number"
-        if self.or_probability:
+        number = "a whole number" if self.integer else "a number"
+        if self.allow_probability:
             return f"{number} between 0 and 1"
-        if self.above is not None:
+        if self.greater_than is not None:
             most = "" if self.high is None else f" and at most {self.high:g}"
-            return f"{number} above {self.above:g}{most}"
+            return f"{number} above {self.greater_than:g}{most}"
         if self.low is None:
             return "a finite number" if self.high is None else f"{number} of at most {self.high:g}"
         if self.high is None:
@@ -137,22 +138,32 @@ def setting(
     default: Value,
     low: float | None = None,
     high: float | None = None,
-    above: float | None = None,
+    greater_than: float | None = None,
     choices: Sequence[str] = (),
-    or_probability: bool = False,
-    whole: bool = False,
-    none: bool = False,
+    allow_probability: bool = False,
+    integer: bool = False,
+    allow_none: bool = False,
     spellings: Mapping[str, str] | None = None,
     help: str = "",
 ) -> Value:
     """Declare a setting of a model, in its class body.
 
-    A value is one of the `choices`, or a number: from `low` to `high`, greater than `above`, with
-    `or_probability` between 0 and 1, with `whole` an integer. `none` allows None. `spellings`
-    maps other spellings of a choice to it. `help` may be left out where `COMMON_HELP` has it.
+    A value is one of the `choices`, or a number: from `low` to `high`, above `greater_than`, with
+    `allow_probability` between 0 and 1, with `integer` a whole number. `allow_none` allows None.
+    `spellings` maps other spellings of a choice to it. `help` may be left out where `COMMON_HELP`
+    has it.
     """
     declared = Setting(
-        default, low, high, above, tuple(choices), or_probability, whole, none, spellings, help
+        default,
+        low,
+        high,
+        greater_than,
+        tuple(choices),
+        allow_probability,
+        integer,
+        allow_none,
+        spellings,
+        help,
     )
     return cast(Value, declared)
 
@@ -208,5 +219,5 @@ def _constructor(model: type[ClickModel], settings: Mapping[str, Setting]) -> An
     return built
 
 
-def _is_number(value: object, *, whole: bool) -> bool:
-    return isinstance(value, Integral if whole else Real) and not isinstance(value, bool)
+def _is_number(value: object, *, integer: bool) -> bool:
+    return isinstance(value, Integral if integer else Real) and not isinstance(value, bool)

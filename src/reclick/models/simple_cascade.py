@@ -18,10 +18,10 @@ from reclick.fitting.priors import last_click_rate
 from reclick.models.base import ClickModel
 from reclick.models.kernels.cascade import (
     count_examinations,
+    examined_until,
     fill_cascade_chain,
     first_click_positions,
     last_click_positions,
-    or_page_end,
 )
 from reclick.models.settings import setting
 from reclick.text.word_rates import TextIndex
@@ -50,14 +50,14 @@ class CM(ClickModel):
     global_parameters: ClassVar[tuple[str, ...]] = ("prior_mean_",)
 
     attractiveness_prior: str | float = setting(
-        default="overall", choices=("overall", "words"), or_probability=True
+        default="overall", choices=("overall", "words"), allow_probability=True
     )
     attractiveness_strength: float = setting(default=0.5, low=0)
     min_query_sessions: float = setting(default=50, low=0)
 
     def _estimate(self, sessions: GroupedSessions, means: Float64, history: Counts) -> None:
         block = sessions.whole
-        seen = count_examinations(block, or_page_end(first_click_positions(block), block))
+        seen = count_examinations(block, examined_until(first_click_positions(block), block))
         self.exposure_ = seen.examinations
         strength = self.attractiveness_strength
         self.theta_ = posterior_mean(seen.clicks, seen.examinations, means, strength)
@@ -97,13 +97,13 @@ class DCM(ClickModel):
     )
 
     attractiveness_prior: str | float = setting(
-        default="overall", choices=("overall", "words"), or_probability=True
+        default="overall", choices=("overall", "words"), allow_probability=True
     )
     attractiveness_strength: float = setting(default=0.5, low=0)
     continuation_prior: str | float = setting(
         default="overall",
         choices=("overall",),
-        or_probability=True,
+        allow_probability=True,
         help='prior mean of the continuation λ_r: "overall" (the share of clicks that are not the '
         "last), or a number",
     )
@@ -115,7 +115,7 @@ class DCM(ClickModel):
     def _estimate(self, sessions: GroupedSessions, means: Float64, history: Counts) -> None:
         block = sessions.whole
         ends = last_click_positions(block)
-        seen = count_examinations(block, or_page_end(ends, block))
+        seen = count_examinations(block, examined_until(ends, block))
         self.exposure_ = seen.examinations
         strength = self.attractiveness_strength
         self.theta_ = posterior_mean(seen.clicks, seen.examinations, means, strength)
@@ -165,11 +165,11 @@ class SDBN(ClickModel):
     global_parameters: ClassVar[tuple[str, ...]] = ("prior_mean_", "satisfaction_")
 
     attractiveness_prior: str | float = setting(
-        default="overall", choices=("overall", "words"), or_probability=True
+        default="overall", choices=("overall", "words"), allow_probability=True
     )
     attractiveness_strength: float = setting(default=0.5, low=0)
     satisfaction_prior: str | float = setting(
-        default="overall", choices=("overall",), or_probability=True
+        default="overall", choices=("overall",), allow_probability=True
     )
     satisfaction_strength: float = setting(default=5.0, low=0)
     min_query_sessions: float = setting(default=50, low=0)
@@ -178,7 +178,7 @@ class SDBN(ClickModel):
         prior = self.satisfaction_prior
         self.satisfaction_ = last_click_rate(history) if isinstance(prior, str) else float(prior)
         block = sessions.whole
-        seen = count_examinations(block, or_page_end(last_click_positions(block), block))
+        seen = count_examinations(block, examined_until(last_click_positions(block), block))
         self.exposure_ = seen.examinations
         strength = self.attractiveness_strength
         self.theta_ = posterior_mean(seen.clicks, seen.examinations, means, strength)

@@ -143,3 +143,28 @@ def merge_text(old: AdTokens | None, new: AdTokens | None) -> AdTokens | None:
     if old is None or new is None:
         return new or old
     return TextIndex(new).with_text(old).text
+
+
+def counts_to_tables(counts: Counts, text: AdTokens | None) -> dict[str, pa.Table]:
+    """The counts and the text as tables, for `counts_from_tables`."""
+    tables = {f"counts_{name}": table for name, table in counts.to_tables().items()}
+    return (
+        tables
+        if text is None
+        else tables | {f"text_{name}": table for name, table in text.to_tables().items()}
+    )
+
+
+def counts_from_tables(tables: dict[str, pa.Table]) -> tuple[Counts, AdTokens | None]:
+    """The counts and the text among a model's tables."""
+    counts = {
+        name.removeprefix("counts_"): table
+        for name, table in tables.items()
+        if name.startswith("counts_")
+    }
+    text = {
+        name.removeprefix("text_"): table
+        for name, table in tables.items()
+        if name.startswith("text_")
+    }
+    return Counts.from_tables(counts), AdTokens.from_tables(text) if text else None

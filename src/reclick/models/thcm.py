@@ -61,7 +61,7 @@ class THCM(ClickModel):
     global_parameters: ClassVar[tuple[str, ...]] = ("prior_mean_", "forward_", "back_")
 
     attractiveness_prior: str | float = setting(
-        default="overall", choices=("overall", "words"), or_probability=True
+        default="overall", choices=("overall", "words"), allow_probability=True
     )
     attractiveness_strength: float = setting(default=1.0, low=0)
     forward_prior: float = setting(
@@ -72,7 +72,7 @@ class THCM(ClickModel):
     )
     step_strength: float = setting(default=1.0, low=0, help="strength of these priors, in steps")
     min_query_sessions: float = setting(default=50, low=0)
-    max_iterations: int = setting(default=100, low=1, whole=True)
+    max_iterations: int = setting(default=100, low=1, integer=True)
     tolerance: float = setting(default=1e-5)
 
     def _check_settings(self) -> None:

@@ -12,7 +12,7 @@ import pyarrow as pa
 from reclick.profile import VOLUME_NAMES, LogProfile
 from reclick.report.formatting import display
 
-SUBJECT = "multiclick"  # the paper's model: the report says how it fares, well or badly
+PAPER_MODEL = "multiclick"  # the report says how it fares, well or badly
 MAX_SERIES = 8  # models in a chart, each with its own colour, dashes and marker
 OVERALL_METRICS = (
     "first_click_accuracy",
@@ -234,7 +234,7 @@ class ReportData:
     @property
     def subject(self) -> str | None:
         """The paper's model, if it is among those compared."""
-        return next((model for model in self.table.models if model.casefold() == SUBJECT), None)
+        return next((model for model in self.table.models if model.casefold() == PAPER_MODEL), None)
 
 
 def build_report_data(evaluation: EvaluationLike) -> ReportData:
@@ -258,7 +258,7 @@ def _charted_models(table: ScoreTable) -> tuple[str, ...]:
         return sum(order.index(model) if model in order else last for order in orders if order)
 
     chosen = sorted(
-        table.models, key=lambda model: (model.casefold() != SUBJECT, total_rank(model))
+        table.models, key=lambda model: (model.casefold() != PAPER_MODEL, total_rank(model))
     )[:MAX_SERIES]
     return tuple(model for model in table.models if model in chosen)
 

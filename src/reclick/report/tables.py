@@ -38,7 +38,7 @@ PUBLISHED_LOG = "Bing"
 PUBLISHED_HEADER = "paper (Bing)"  # of a column
 PUBLISHED_NOTE = (
     f"The columns headed “{PUBLISHED_HEADER}” are the figures published in 2014, of Bing's log."
-    " They are of other data, so they are no benchmark for this log."
+    " They are of other data, so they are not a benchmark for this log."
 )
 
 

@@ -26,7 +26,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from reclick.errors import StoreError, clear_write_errors
+from reclick.errors import StoreError, explain_write_errors
 from reclick.runtime.filesystem import AnyPath, Location, RemotePath, as_path, is_location
 from reclick.runtime.parallel import thread_limit
 
@@ -195,7 +195,7 @@ def write(
     """Write tables and settings; a killed run or a full disk leaves what was there before."""
     path = as_path(folder)
     check_target(path, kind)
-    with clear_write_errors(str(path)):
+    with explain_write_errors(str(path)):
         path.mkdir(parents=True, exist_ok=True)
         with lock_folder(path):
             check_target(path, kind, tables)
@@ -348,7 +348,7 @@ def lock_folder(folder: Location) -> Iterator[None]:
     if here in mine:
         yield
         return
-    with clear_write_errors(path):
+    with explain_write_errors(path):
         lock = _acquire(path)
     mine.add(here)
     try:

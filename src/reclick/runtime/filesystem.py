@@ -22,7 +22,7 @@ from urllib.parse import unquote, urlsplit
 from urllib.request import url2pathname
 from uuid import uuid4
 
-from reclick.errors import StoreError, clear_write_errors
+from reclick.errors import StoreError, explain_write_errors
 
 URI = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+://")  # a Windows drive has one letter
 # Where an upload replaces an object in one step; elsewhere it goes to a sibling that is renamed.
@@ -328,7 +328,7 @@ def write_files(folder: Location, writers: dict[str, Callable[[Path], object]]) 
     """Write every file to a temporary place, then put all of them where they belong."""
     targets = [as_path(folder) / name for name in writers]
     with (
-        clear_write_errors(str(folder), "Every file there is whole."),
+        explain_write_errors(str(folder), "Every file there is whole."),
         contextlib.ExitStack() as stack,
     ):
         staged = [stack.enter_context(stage_file(target)) for target in targets]
@@ -343,7 +343,7 @@ def write_files(folder: Location, writers: dict[str, Callable[[Path], object]]) 
 def atomic_file(target: Location) -> Iterator[Path]:
     """Yield a temporary path to write to; at the end it is put in place, after an error it goes."""
     place = as_path(target)
-    with clear_write_errors(str(target)), stage_file(place) as temporary:
+    with explain_write_errors(str(target)), stage_file(place) as temporary:
         yield temporary
         put_file(temporary, place)
 

@@ -134,7 +134,8 @@ class KernelCache:
         folder, content = cache_folder(), self.content_key()
         if folder is None or content is None:
             return None
-        parts = (signature, codegen.magic_tuple(), content, _compiler())
+        name = f"{self._function.__module__}.{self._function.__qualname__}"  # entries refer to it
+        parts = (name, signature, codegen.magic_tuple(), content, _compiler())
         key = hashlib.sha256(repr(parts).encode()).hexdigest()[:32]
         return folder / f"{self._function.__name__}-{key}.kernel"
 
@@ -194,7 +195,7 @@ def _candidate_folders() -> Iterator[Path]:
 
 
 def _prepare_folder(folder: Path) -> str | None:
-    """Create a folder and check it; what is wrong with it, if anything."""
+    """Create a folder, check it, and return what is wrong with it, if anything."""
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         if not is_private(folder):

@@ -56,7 +56,7 @@ def thread_limit(threads: int | None = None) -> int:
 
 @contextmanager
 def limit_threads(threads: int | None) -> Iterator[None]:
-    """Let at most so many threads work at once in the block; None leaves the limit as it is."""
+    """Let at most this many threads work at once in the block; None leaves the limit as it is."""
     if threads is None:
         yield
         return

@@ -157,7 +157,7 @@ def write_ads(pool: AdPool, brand: Texts, rng: np.random.Generator) -> pa.Table:
 
 
 def make_ids(prefix: str, digits: int, start: int, end: int) -> pa.StringArray:
-    """The prefix with numbers start + 1 … end, padded to so many digits.
+    """The prefix with numbers start + 1 … end, padded to this many digits.
 
     >>> make_ids("ad", 3, 0, 2).to_pylist()
     ['ad001', 'ad002']

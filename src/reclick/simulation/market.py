@@ -13,12 +13,13 @@ match is 1 if the ad is written for a part of the query, named if the query name
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 
+from reclick.data.ragged import Bool, Float64, Int32, Int64
 from reclick.errors import Argument, SettingError
+from reclick.runtime.jit import kernel
 from reclick.simulation.ads import (
     AdAppeal,
     AdPool,
@@ -31,9 +32,7 @@ from reclick.simulation.queries import Queries, make_queries
 from reclick.simulation.users import attractiveness, user_type_shares
 from reclick.simulation.vocabulary import TOPIC_NAMES, brand_names
 
-if TYPE_CHECKING:
-    from reclick.data.batch import Float64, Int32, Int64
-
+AUCTION_NOISE_STD = 1.0  # of the noise on the log of bid × estimated attractiveness
 WEEK_MILLISECONDS = 7 * 24 * 60 * 60 * 1000
 
 BASE_APPEAL, MATCH_APPEAL, NAMED_APPEAL = -3.6, 1.0, 2.5
@@ -41,7 +40,7 @@ PAGE_QUALITY_STD = 0.7  # standard deviation of the quality of a landing page wi
 TEXT_QUALITY, MATCH_QUALITY = 0.05, 0.3
 # Standard deviations of the logs of bids, and of the errors of estimated attractiveness.
 BID_STD, ESTIMATE_STD = 0.5, 0.3
-OWN_NAME_BID = 8.0  # a brand bids so many times its usual bid on its own name
+OWN_NAME_BID = 8.0  # times its usual bid that a brand bids on its own name
 ATTENTION_BETA = (12.0, 12.0)  # parameters of the proportion of a query's users who examine ads
 
 
@@ -71,7 +70,7 @@ class SimulationSettings:
             expected = "the minimum and maximum number of ads on a page, at most those of a query"
             raise SettingError("page", self.page, expected, advice)
         if not isinstance(self.bots, int | float) or not 0 <= self.bots <= 1:
-            expected = "the share of sessions that are of bots, a number from 0 to 1"
+            expected = "the share of sessions made by bots, a number from 0 to 1"
             raise SettingError("bots", self.bots, expected)
 
 
@@ -149,3 +148,55 @@ def _draw_values(appeal: Float64, named: Float64, rng: np.random.Generator) -> F
     error = rng.lognormal(0.0, ESTIMATE_STD, appeal.shape)
     estimate = attractiveness(appeal.reshape(-1)).reshape(appeal.shape) * error
     return np.log(bid * estimate)
+
+
+# auctions
+
+
+def draw_page_sizes(page: tuple[int, int], available: Int64, rng: np.random.Generator) -> Int64:
+    """The number of ads of each page: n with probability ∝ n⁴, at most the ads available."""
+    sizes = np.arange(page[0], page[1] + 1)
+    size: Int64 = rng.choice(sizes, len(available), p=sizes**4 / np.sum(sizes**4))
+    return np.minimum(size, available)
+
+
+@kernel
+def fill_pages(
+    query: Int64,  # [session]
+    page_starts: Int64,  # [session + 1] where each page starts in candidate
+    available: Bool,  # [query, candidate]
+    value: Float64,  # [query, candidate]
+    rng: np.random.Generator,
+    candidate: Int32,  # [impression] filled
+    impressions: Int64,  # [query, candidate] added to
+) -> None:
+    """Run one auction per session: its page shows the best candidates of the query, best first."""
+    score = np.empty(len(candidate))
+    for session in range(len(query)):
+        q, page = query[session], slice(page_starts[session], page_starts[session + 1])
+        _run_auction(value[q], available[q], rng, candidate[page], score[page])
+        for winner in candidate[page]:
+            impressions[q, winner] += 1
+
+
+@kernel
+def _run_auction(
+    value: Float64,  # [candidate]
+    available: Bool,  # [candidate]
+    rng: np.random.Generator,
+    winners: Int32,  # [position] filled
+    score: Float64,  # [position] filled
+) -> None:
+    """Insert each candidate into the sorted winners; pages are short."""
+    score[:] = -np.inf
+    for candidate in range(len(value)):
+        if not available[candidate]:
+            continue
+        own_score = value[candidate] + AUCTION_NOISE_STD * rng.standard_normal()
+        position = len(winners)
+        while position > 0 and score[position - 1] < own_score:
+            if position < len(winners):
+                score[position], winners[position] = score[position - 1], winners[position - 1]
+            position -= 1
+        if position < len(winners):
+            score[position], winners[position] = own_score, candidate

@@ -73,7 +73,7 @@ def make_queries(
 
 
 def _count_queries(requested: int | None, sessions: int, possible: int) -> int:
-    """The number requested, or what is usual for a log of so many sessions."""
+    """The number requested, or what is usual for a log of this many sessions."""
     if requested is None:
         return min(max(1, sessions // SESSIONS_PER_QUERY), possible)
     if requested > possible:

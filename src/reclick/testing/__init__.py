@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from reclick.models.base import ClickModel
-from reclick.testing import answer_checks, fit_checks, interface_checks
+from reclick.testing import answer_checks, fit_checks
 from reclick.testing.cases import CheckSkipped, ModelCase, Oracle
 
 __all__ = [
@@ -31,7 +31,7 @@ __all__ = [
 ]
 CHECKS: dict[str, Callable[[ModelCase], None]] = {  # by name, without "check_"
     name.removeprefix("check_"): function
-    for module in (answer_checks, fit_checks, interface_checks)
+    for module in (answer_checks, fit_checks)
     for name, function in vars(module).items()
     if name.startswith("check_")
 }

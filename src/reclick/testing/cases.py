@@ -232,7 +232,7 @@ def assert_same(got: Any, expected: Any, within: float, what: str = "answers") -
 
 
 def assert_valid(model: ClickModel, log: Columns) -> None:
-    """Refuse answers that are no probabilities, or −inf where the model does not declare it."""
+    """Refuse answers that are not probabilities, or −inf where the model does not declare it."""
     table = as_table(log)
     ordered, sets = model.log_prob(table), model.log_set_prob(table)
     marginals = model.click_prob(table)

@@ -144,7 +144,7 @@ def test_a_list_view_is_a_page_and_its_clicks_are_in_the_order_of_time(ga4: Any)
     assert rows[0]["user"] == "u"
     assert rows[0]["timestamp"].timestamp() > 0
     assert report.ad_texts == {"a": ("Red shoe", "", ""), "b": ("Blue shoe", "", "")}
-    assert report.notes == {"event of another kind, set aside": 1}
+    assert report.notes == {"event of another kind, skipped": 1}
     assert not report.bad_rows.dropped
 
 
@@ -225,7 +225,7 @@ def test_users_and_sessions_are_kept_apart(ga4: Any) -> None:
         ("w", [1]),
     ]
     assert len({row["session_id"] for row in rows}) == 4
-    assert report.notes == {"click without a list view before it in its visit, set aside": 1}
+    assert report.notes == {"click without a list view before it in its visit, skipped": 1}
 
 
 def test_the_term_is_that_of_the_event_or_of_its_address_or_of_the_last_search_there(
@@ -299,7 +299,7 @@ def test_bad_events_are_told_with_their_rows(ga4: Any) -> None:
     )
     assert shown(rows) == [("shoes", ["a"], [])]
     assert faults(report) == {"click on an ad not shown": [2], "no ad": [3], "no time": [4]}
-    assert report.notes == {"event of nobody known, set aside": 1}
+    assert report.notes == {"event without a user id, skipped": 1}
 
 
 def test_an_event_without_items_is_bad(tmp_path: Path) -> None:
@@ -320,8 +320,8 @@ def test_a_list_that_names_nothing_is_set_aside_with_its_clicks(ga4: Any) -> Non
     )
     assert shown(rows) == [("shoes", ["c"], [])]
     assert report.notes == {
-        "ad shown in a list without a search term and without a name, set aside": 2,
-        "click in a list without a search term and without a name, set aside": 1,
+        "ad shown in a list without a search term and without a name, skipped": 2,
+        "click in a list without a search term and without a name, skipped": 1,
     }
     assert not report.bad_rows.dropped
 

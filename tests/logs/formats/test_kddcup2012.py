@@ -22,9 +22,9 @@ from reclick.logs.files.log_file import LogFile, list_files
 from reclick.logs.formats.kddcup2012 import FORMAT as KDDCUP2012
 from tests.support.event_logs import Row, faults, own_files, plain, read
 
-MISSING = "row of a page with positions missing, set aside"
-UNEQUAL = "row of a page whose positions were shown unequally often, set aside"
-MIXED = "row of pages that cannot be told apart, set aside"
+MISSING = "row of a page with positions missing, skipped"
+UNEQUAL = "row of a page whose positions were shown unequally often, skipped"
+MIXED = "row of pages that cannot be told apart, skipped"
 SPREAD = "page shown more than once, its clicks spread over the showings"
 NO_ORDER = "clicks without an order, taken from the top down"
 Instance = tuple[
@@ -276,7 +276,7 @@ def test_counts_of_known_pages_stay_exact_and_clicks_are_spread_evenly(
             expected[str(query), str(ad), position, "shown"] += impression
             expected[str(query), str(ad), position, "clicked"] += click
     assert counted(rows) == +expected
-    assert not any("set aside" in note for note in report.notes)
+    assert not any("skipped" in note for note in report.notes)
     for query, group in enumerate(many):
         depth = group[0][3]
         mine = [row for row in rows if row["query"] == str(query)]
@@ -343,6 +343,6 @@ def test_every_instance_is_kept_or_told(given_instances: list[tuple[int, int, in
         (depth, str(ad), position): impression for ad, depth, position, impression in instances
     }
     assert all(theirs[key] == many for key, many in kept.items())
-    assert len(kept) + sum(
-        many for note, many in report.notes.items() if "set aside" in note
-    ) == len(instances)
+    assert len(kept) + sum(many for note, many in report.notes.items() if "skipped" in note) == len(
+        instances
+    )

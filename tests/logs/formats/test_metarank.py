@@ -125,8 +125,8 @@ def test_rankings_are_pages_and_clicks_come_in_the_order_of_time(tmp_path: Path,
     ]
     assert not report.bad_rows.dropped
     assert report.notes == {
-        "user event, set aside": 1,
-        "'purchase' interaction, not a click: set aside": 1,
+        "user event, skipped": 1,
+        "'purchase' interaction, not a click: skipped": 1,
     }
     assert report.ad_texts == {"a": ("Red socks", "", "shop.example/a")}
 
@@ -176,8 +176,8 @@ def test_what_a_session_cannot_hold_is_counted(tmp_path: Path) -> None:
     )
     assert pages(rows) == [("q", ["a"], [1])]
     assert report.notes == {
-        "click outside a ranking, set aside": 1,
-        "'like' interaction, not a click: set aside": 1,
+        "click outside a ranking, skipped": 1,
+        "'like' interaction, not a click: skipped": 1,
         "click recorded again at the same time, counted once": 1,
     }
 

@@ -139,7 +139,7 @@ def test_list_views_are_pages_and_list_clicks_are_clicks(snowplow: Any) -> None:
     assert shown(rows) == [("shoes", ["a", "b"], [2, 1])]
     assert rows[0]["user"] == "u"
     assert report.ad_texts == {"a": ("Red shoe", "", ""), "b": ("Blue shoe", "", "")}
-    assert report.notes == {"event of another kind, set aside": 2}
+    assert report.notes == {"event of another kind, skipped": 2}
 
 
 def test_page_views_are_kept_apart_and_searches_on_one_are_too(snowplow: Any) -> None:
@@ -159,7 +159,7 @@ def test_page_views_are_kept_apart_and_searches_on_one_are_too(snowplow: Any) ->
         ("shoes", ["a", "b"], []),
         ("hats", ["b", "a"], [1]),
     ]
-    assert report.notes == {"click without a list view before it in its visit, set aside": 1}
+    assert report.notes == {"click without a list view before it in its visit, skipped": 1}
 
 
 def test_the_query_is_in_a_column_or_in_the_address_or_the_list(snowplow: Any) -> None:
@@ -198,7 +198,7 @@ def test_screens_stand_for_page_views_and_a_user_may_be_unknown(tmp_path: Path) 
     )
     assert shown(rows) == [("shoes", ["a"], [1])]
     assert rows[0]["user"] is None
-    assert report.notes == {"event of nobody known, set aside": 1}
+    assert report.notes == {"event without a user id, skipped": 1}
 
 
 def test_the_columns_of_a_schema_may_be_of_any_version(tmp_path: Path) -> None:

@@ -92,7 +92,7 @@ def test_bad_lines_beside_it_are_told_and_a_query_without_a_name_too(tmp_path: P
     )
     rows, report = read(SOGOU, queries, urls, log(tmp_path, *SAMPLE, name="train_data"))
     assert [row["query"] for row in rows] == ["shoes"]
-    assert report.bad_rows.dropped == {"id twice": 1, "not readable": 6, "no query": 2}
+    assert report.bad_rows.dropped == {"duplicate id": 1, "not readable": 6, "no query": 2}
     assert faults(report)["no query"] == [2, 3]
 
 

@@ -81,7 +81,7 @@ def test_pages_are_read_with_query_ids_and_clicks_in_the_order_of_time(tmp_path:
         "d31": ("天气预报", "", "http://a.example/"),
         "d7": ("", "", "http://b.example/"),
     }
-    assert report.notes == {"relevance computed by click models, set aside": 1}
+    assert report.notes == {"relevance computed by click models, skipped": 1}
     assert not report.bad_rows.dropped
 
 

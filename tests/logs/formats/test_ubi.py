@@ -295,7 +295,7 @@ def test_without_hits_the_impressions_are_the_page(tmp_path: Path) -> None:
     assert pages(rows) == [("shoes", ["a", "b", "c"], [3, 2])]
     assert rows[0]["user"] == "s-1"
     assert report.notes == {
-        "impression of no object, set aside": 1,
+        "impression of no object, skipped": 1,
         "ad shown again on its page at its position, counted once": 1,
     }
 
@@ -333,7 +333,7 @@ def test_views_are_no_impressions_even_with_an_object_and_a_position(tmp_path: P
     rows, report = read(UBI, lines(tmp_path, query("q-1", "shoes", None), *viewed))
     assert not rows
     assert report.notes == {
-        "query without results, set aside": 1,
+        "query without results, skipped": 1,
         "'view' event, neither a click nor an impression": 2,
     }
 
@@ -385,11 +385,11 @@ def test_what_a_session_cannot_hold_is_counted(tmp_path: Path) -> None:
     assert pages(rows) == [("running shoes", ["a"], [1, 1])]
     assert not report.bad_rows.dropped
     assert report.notes == {
-        "event with no query_id, set aside": 2,
-        "click on no object, set aside": 1,
+        "event with no query_id, skipped": 2,
+        "click on no object, skipped": 1,
         "click without a time, put after the others of its page": 1,
         "'purchase' event, neither a click nor an impression": 1,
-        "query without results, set aside": 2,
+        "query without results, skipped": 2,
         "page recorded again, the first kept": 1,
         "click recorded again at the same time, counted once": 1,
     }
@@ -534,7 +534,7 @@ def test_the_example_log_shows_what_is_set_aside() -> None:
     assert sum(len(row["clicks"]) for row in rows) == 129
     assert not report.bad_rows.dropped
     assert report.notes == {
-        "event with no query_id, set aside": 1,
+        "event with no query_id, skipped": 1,
         "'add_to_cart' event, neither a click nor an impression": 1,
     }
 

@@ -77,7 +77,7 @@ class LocalEngine:
         log: Log,
         target: str | Path,
     ) -> int:
-        """Write function(rows) of all rows of a log to a Parquet file; how many rows it has.
+        """Write function(rows) of a log to a Parquet file, and return the number of rows.
 
         `function` gets the source's own columns of up to 16,384 valid rows at a time.
         """
@@ -95,7 +95,7 @@ class LocalEngine:
 
 
 def write_batches(batches: Iterable[pa.RecordBatch], path: Path) -> int:
-    """Write batches of one schema to a Parquet file; how many rows there were."""
+    """Write batches of one schema to a Parquet file, and return the number of rows."""
     writer, waiting, written = None, [], 0
     try:
         for batch in batches:

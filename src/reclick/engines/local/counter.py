@@ -45,7 +45,7 @@ class DictionaryCodeCache:
 class Counter:
     """Adds up batches; `finish` returns the `Counts`.
 
-    Memory follows the number of distinct (query, ad) pairs and of distinct click lists per query,
+    Memory follows the number of distinct pairs and of distinct click sequences per query,
     never the length of the log.
     """
 
@@ -54,7 +54,7 @@ class Counter:
         self._query_codes = DictionaryCodeCache(self._queries)
         self._ad_codes = DictionaryCodeCache(self._ads)
         self._pairs = HashTotals.empty(others=2)  # (query, ad) → impressions; clicks, last clicks
-        self._visits = HashTotals.empty()  # (query, click list) → sessions
+        self._visits = HashTotals.empty()  # (query, click sequence) → sessions
         self._lengths = np.zeros((1, 1))  # [page length, number of clicks] sessions
 
     def add_batches(self, batches: Iterator[SessionBatch]) -> None:
@@ -63,13 +63,13 @@ class Counter:
             self.add(batch, *codes)
 
     def encode(self, batch: SessionBatch) -> tuple[Int32, Int32, Int32]:
-        """The codes of queries [session], of ads [impression] and of click lists [session]."""
+        """The codes of queries [session], of ads [impression] and of click sequences [session]."""
         query = self._query_codes.encode(batch.queries, batch.query)
         ad = self._ad_codes.encode(batch.ads, batch.ad)
         return query, ad, self._encode_clicks(batch.clicks, batch.click)
 
     def _encode_clicks(self, clicks: Int64, click: Int32) -> Int32:
-        """Codes of click lists; without a click or with one, as most are, they need no search."""
+        """Codes of click sequences; those of at most one click, as most are, need no search."""
         last = int(click.max(initial=0))
         short = self._sequences.codes_of_bytes(
             np.maximum(np.arange(-1, last + 1), 0),
@@ -90,7 +90,7 @@ class Counter:
         sizes, n_clicks = np.diff(batch.page), np.diff(batch.clicks)
         clicked = batch.page, batch.click, batch.clicks
         self._add_up(self._pairs, query, ad, *clicked, weight, int(sizes.max(initial=1)))
-        # A click list is counted as a page with one ad and no click.
+        # A click sequence is counted as a page with one ad and no click.
         one = read_only(np.arange(len(batch) + 1))
         no_clicks = read_only(np.zeros(len(batch) + 1, np.int64))
         self._add_up(self._visits, query, sequence, one, batch.click[:0], no_clicks, weight, 1)
@@ -177,7 +177,7 @@ def sort_strings(interner: Interner, *used: Int32) -> tuple[pa.LargeStringArray,
 
 
 def sort_sequences(interner: Interner, used: Int32) -> tuple[Int64, Int32, Int32]:
-    """The click lists that occur, in order: starts, positions, and each old code's new one."""
+    """The click sequences that occur, in order: starts, positions, and each old code's new one."""
     offsets, data = interner.slices()
     old = _distinct(interner.size, used)
     lists = sequence_bytes(offsets // 4, data.view(np.int32)).take(pa.array(old))
@@ -206,7 +206,7 @@ def _count_pairs(
     start: int, end: int, query: Int32, ad: Int32, page: Int64, click: Int32, clicks: Int64,
     weight: Float64, longest: int, keys: Int64, impressions: Float64, others: Float64,
 ) -> int:  # fmt: skip
-    """Add the impressions and clicks of sessions start … end − 1; the number of new pairs."""
+    """Add the impressions and clicks of sessions start … end − 1; return the number of new pairs."""
     new = 0
     room = BLOCK_SESSIONS * longest
     # Of each impression of a few sessions.

@@ -89,8 +89,8 @@ def count_partitions(log_bytes: int) -> int:
 class SpilledPartitions:
     """Rows on disk, partitioned by their column `key`.
 
-    A file holds what was collected at a time, with one record batch per partition: so few files are
-    open, however many partitions there are.
+    A file holds what was collected at a time, with one record batch per partition. So only a few
+    files are open, however many partitions there are.
     """
 
     def __init__(self, folder: Path, name: str, schema: pa.Schema, partitions: int) -> None:

@@ -185,7 +185,7 @@ def _open_member(path: str, member: str | None) -> Iterator[IO[bytes]]:
 
 
 def _list_members(path: str, where: str) -> list[str] | None:
-    """The files in an archive, in its order; None when it is no archive."""
+    """The files in an archive, in its order; None when it is not an archive."""
     try:
         if path.lower().endswith(".zip"):
             with as_path(path).open("rb") as file, zipfile.ZipFile(file) as archive:
@@ -254,7 +254,7 @@ class JsonArrayStream:
         self._num_values = 0
 
     def read(self, size: int) -> bytes:
-        """Whole lines of about so many bytes; none at the end."""
+        """Whole lines of about `size` bytes; none at the end."""
         self._size = size
         return next(self._blocks, b"")
 

@@ -52,7 +52,7 @@ class ReadReport:
     cancelled: bool = False
 
     def advance(self, num_bytes: int) -> None:
-        """Report so many more bytes read. Readers call it often: a cancelled read ends here."""
+        """Report this many more bytes read. Readers call it often: a cancelled read ends here."""
         if self.cancelled:
             raise ReadCancelledError
         self.read_bytes += num_bytes

@@ -61,7 +61,7 @@ INSTANCE_COLUMNS = (
 TRAINING_LINE, TEST_LINE = re.compile(rb"\d+(\t\d+){11}"), re.compile(rb"\d+(\t\d+){9}")
 WORD_FILES = {"titleid_tokensid": "title", "descriptionid_tokensid": "description"}
 UNREAD_FILES = ("queryid_tokensid", "purchasedkeyword", "userid_profile", "kdd_track2_solution")
-TRAINING = "training"  # the role of a file of instances
+TRAINING = "training"  # the content of a file of instances
 INT64_LIMIT = 2**63
 KEY_FACTOR = 1_000_003  # spreads users over the partitions
 MEMORY_FACTOR = 3  # times the size of its line, an instance takes while pages are rebuilt
@@ -69,9 +69,9 @@ MEMORY_FACTOR = 3  # times the size of its line, an instance takes while pages a
 UNREAD_FILE_NOTE = "file that pages do not need, not read"
 NO_WORDS_NOTE = "ad whose title or description has no words"
 PAGE_NOTES = {  # note -> the statement that counts
-    "row of a page with positions missing, set aside": "count_missing",
-    "row of a page whose positions were shown unequally often, set aside": "count_unequal",
-    "row of pages that cannot be told apart, set aside": "count_mixed",
+    "row of a page with positions missing, skipped": "count_missing",
+    "row of a page whose positions were shown unequally often, skipped": "count_unequal",
+    "row of pages that cannot be told apart, skipped": "count_mixed",
     "page shown more than once, its clicks spread over the showings": "count_spread",
 }
 INSTANCE_SCHEMA = pa.schema(
@@ -137,37 +137,39 @@ class KddPages(PartitionedQuery):
 
 
 def _recognises(files: list[LogFile]) -> bool:
-    return any(_role(file) == TRAINING and all_match([file], TRAINING_LINE) for file in files)
+    return any(
+        _file_content(file) == TRAINING and all_match([file], TRAINING_LINE) for file in files
+    )
 
 
-def _role(file: LogFile) -> str:
+def _file_content(file: LogFile) -> str:
     """What a file holds: words of titles or descriptions, instances, or nothing that is read."""
     name = file.name.lower()
-    for start, role in WORD_FILES.items():
+    for start, content in WORD_FILES.items():
         if start in name:
-            return role
+            return content
     unread = any(start in name for start in UNREAD_FILES) or all_match([file], TEST_LINE)
     return "" if unread else TRAINING
 
 
 def _read(files: list[LogFile], report: ReadReport, _: ColumnMapping) -> Iterator[pa.RecordBatch]:
-    roles = [_role(file) for file in files]
-    if TRAINING not in roles:
+    contents = [_file_content(file) for file in files]
+    if TRAINING not in contents:
         names = ", ".join(file.where for file in files[:10])
         raise LogError(f"No file of training instances among {names}. Give training.txt too.")
-    report.add_note(UNREAD_FILE_NOTE, roles.count(""))
+    report.add_note(UNREAD_FILE_NOTE, contents.count(""))
     log_bytes = MEMORY_FACTOR * estimate_log_bytes({file.path for file in files})
-    has_words = not set(roles).isdisjoint(WORD_FILES.values())
+    has_words = not set(contents).isdisjoint(WORD_FILES.values())
     with (
         TemporaryDirectory(prefix="reclick-") as folder,
         KddPages(Path(folder), count_partitions(log_bytes)) as pages,
     ):
-        for index, (file, role) in enumerate(zip(files, roles, strict=True)):
-            if role == TRAINING:
+        for index, (file, content) in enumerate(zip(files, contents, strict=True)):
+            if content == TRAINING:
                 _add_instances(file, index, pages, report, with_text=has_words)
-            elif role:
+            elif content:
                 for table in _read_tables(file, ("id", "words"), report):
-                    pages.add_words(_words_table(table, role))
+                    pages.add_words(_words_table(table, content))
         yield from pages.sessions(report)
         pages.report_texts(report)
 

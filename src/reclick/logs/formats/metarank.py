@@ -98,9 +98,9 @@ class _MetarankEvents:
         """Add a click, if it is one and on a ranking."""
         kind, key = _get_text(item, "type"), _get_text(item, "ranking")
         if kind != "click":
-            self.report.add_note(f"{abbreviate(kind)} interaction, not a click: set aside")
+            self.report.add_note(f"{abbreviate(kind)} interaction, not a click: skipped")
         elif key is None:
-            self.report.add_note("click outside a ranking, set aside")
+            self.report.add_note("click outside a ranking, skipped")
         else:
             ad, time = _get_text(item, "item"), _get_time(item)
             self.collect("clicks", {"key": key, "ad": ad, "time": time, "number": number})
@@ -117,7 +117,7 @@ class _MetarankEvents:
 
     def add_user(self, _: JsonObject, __: int) -> None:
         """Count an event that a session cannot hold."""
-        self.report.add_note("user event, set aside")
+        self.report.add_note("user event, skipped")
 
     def collect(self, kind: str, row: JsonObject) -> None:
         """Hold a row until there are enough to add."""

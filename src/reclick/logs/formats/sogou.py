@@ -23,7 +23,7 @@ from reclick.logs.formats.base import (
 from reclick.logs.formats.helpers.session_lines import all_match, read_text_lines
 from reclick.logs.validation.reasons import (
     CLICKS_AND_TIMES_DISAGREE,
-    ID_TWICE,
+    DUPLICATE_ID,
     NO_ADS,
     NO_QUERY,
     NOT_READABLE,
@@ -47,10 +47,11 @@ def _recognises(files: list[LogFile]) -> bool:
 
 
 def _page_files(files: list[LogFile]) -> list[LogFile]:
-    return [file for file in files if _role(file) not in {*FIELDS_AFTER_NAME, INTENTS_FILE}]
+    return [file for file in files if _base_name(file) not in {*FIELDS_AFTER_NAME, INTENTS_FILE}]
 
 
-def _role(file: LogFile) -> str:
+def _base_name(file: LogFile) -> str:
+    """The name of a file up to its first dot, which says what it holds."""
     return file.name.partition(".")[0]
 
 
@@ -60,7 +61,7 @@ def _read(files: list[LogFile], report: ReadReport, _: ColumnMapping) -> Iterato
     queries = _read_names(files, "query_id", report)
     for ad, url in _read_names(files, "url_id", report).items():
         report.add_ad_text(ad, display_url=url)
-    report.add_note(INTENTS_NOTE, sum(_role(file) == INTENTS_FILE for file in files))
+    report.add_note(INTENTS_NOTE, sum(_base_name(file) == INTENTS_FILE for file in files))
     return batch_sessions(_read_sessions(pages, queries, report))
 
 
@@ -79,12 +80,12 @@ def _check_pages(pages: list[LogFile], files: list[LogFile]) -> None:
             )
 
 
-def _read_names(files: list[LogFile], role: str, report: ReadReport) -> NamesById:
+def _read_names(files: list[LogFile], base_name: str, report: ReadReport) -> NamesById:
     """The names of the ids of queries or results; none without the file that holds them."""
     names: NamesById = {}
-    num_fields = FIELDS_AFTER_NAME[role]
+    num_fields = FIELDS_AFTER_NAME[base_name]
     for file in files:
-        if _role(file) == role:
+        if _base_name(file) == base_name:
             for number, text in read_text_lines(file, report):
                 reason = _add_name(text.rsplit("\t", num_fields), num_fields, names)
                 if reason:
@@ -93,11 +94,11 @@ def _read_names(files: list[LogFile], role: str, report: ReadReport) -> NamesByI
 
 
 def _add_name(fields: list[str], num_fields: int, names: NamesById) -> str:
-    """Add a name; the reason if the line is bad."""
+    """Add a name, and return the reason if the line is bad."""
     if len(fields) <= num_fields or not fields[0] or not fields[1]:
         return NOT_READABLE
     name, number = fields[:2]
-    return "" if names.setdefault(number, name) == name else ID_TWICE
+    return "" if names.setdefault(number, name) == name else DUPLICATE_ID
 
 
 def _read_sessions(

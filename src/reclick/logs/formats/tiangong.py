@@ -18,16 +18,16 @@ from reclick.logs.formats.base import (
 )
 from reclick.logs.formats.helpers.xml_sessions import XmlLayout, read_pages
 
-SIGNS = (b"<session ", b"<interaction ", b"<query_id>", b"<docid>")
+REQUIRED_TAGS = (b"<session ", b"<interaction ", b"<query_id>", b"<docid>")
 # sample, session, query, result, grade
 LABEL_LINE = re.compile(rb"\d+[ \t]+\d+[ \t]+q\d+[ \t]+d\d+[ \t]+\d+\s")
-MODEL_LABELS_NOTE = "relevance computed by click models, set aside"
+MODEL_LABELS_NOTE = "relevance computed by click models, skipped"
 HUMAN_LABELS_NOTE = "a human relevance label, read with rc.read_labels"
 
 
 def _recognises(files: list[LogFile]) -> bool:
     sessions = [file for file in files if not _is_labels(file)]
-    return bool(sessions) and all(sign in file.head for file in sessions for sign in SIGNS)
+    return bool(sessions) and all(tag in file.head for file in sessions for tag in REQUIRED_TAGS)
 
 
 def _read(

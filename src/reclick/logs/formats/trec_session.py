@@ -16,12 +16,13 @@ LAYOUT = XmlLayout(
     may_be_empty=True,
     skipped={"currentquery": "a current query, for which no results were shown"},
 )
-SIGNS = (b"<clueweb12id", b"<clueweb09id", b"<sessiontrack20")
+IDENTIFYING_TAGS = (b"<clueweb12id", b"<clueweb09id", b"<sessiontrack20")
 
 
 def _recognises(files: list[LogFile]) -> bool:
     return bool(files) and all(
-        b"<session " in file.head and any(sign in file.head for sign in SIGNS) for file in files
+        b"<session " in file.head and any(tag in file.head for tag in IDENTIFYING_TAGS)
+        for file in files
     )
 
 

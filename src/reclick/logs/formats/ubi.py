@@ -74,7 +74,7 @@ EXPECTED_VALUES = {
     "position": "position: expected a whole number",
     "time": "timestamp: expected a time",
 }
-ALLOWED = {NO_ADS: "query without results, set aside"}
+ALLOWED = {NO_ADS: "query without results, skipped"}
 
 
 def _recognises(files: list[LogFile]) -> bool:
@@ -130,7 +130,7 @@ class _UbiBatch:
         self.add_bad_rows(UNKNOWN_RECORD, ~(is_event | is_query | is_instruction))
         self.add_bad_rows(NO_PAGE_KEY, is_query & ~has_key)
         self.add_rows(join, "pages", self.check_values(is_query & has_key, "time"))
-        self.add_note("event with no query_id, set aside", is_event & ~has_key)
+        self.add_note("event with no query_id, skipped", is_event & ~has_key)
         self.add_events(join, np.where(is_event & has_key, action, -1), actions)
 
     def add_events(self, join: PageJoin, action: Codes, actions: list[str]) -> None:
@@ -142,8 +142,8 @@ class _UbiBatch:
         is_click, is_impression = is_click & valid, is_impression & valid
         on_object = is_click & (self.has("ad") | self.has("position"))
         of_object = is_impression & self.has("ad")
-        self.add_note("click on no object, set aside", is_click & ~on_object)
-        self.add_note("impression of no object, set aside", is_impression & ~of_object)
+        self.add_note("click on no object, skipped", is_click & ~on_object)
+        self.add_note("impression of no object, skipped", is_impression & ~of_object)
         untimed = on_object & ~self.has("time")
         self.add_note("click without a time, put after the others of its page", untimed)
         self.add_rows(join, "shown", of_object)

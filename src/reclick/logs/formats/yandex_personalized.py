@@ -21,12 +21,12 @@ from reclick.logs.formats.helpers.session_lines import (
 from reclick.logs.validation.reasons import (
     CLICK_NOT_SHOWN,
     CLICK_WITHOUT_PAGE,
+    DUPLICATE_PAGE_KEY,
+    DUPLICATE_USER,
     NO_ADS,
     NO_PAGE_KEY,
     NO_QUERY,
     NOT_READABLE,
-    PAGE_KEY_TWICE,
-    USER_TWICE,
 )
 
 LOG_LINE = re.compile(
@@ -36,8 +36,8 @@ QUERY_FIELDS = 6  # before the results: SessionID, TimePassed, Q or T, SERPID, Q
 CLICK_FIELDS = 5  # SessionID, TimePassed, C, SERPID, URLID
 SESSION_FIELDS = 4  # SessionID, M, Day, USERID
 NO_USER_NOTE = "session without its M line, user unknown"
-TEST_PAGE_NOTE = "test query, set aside: its clicks are hidden"
-TEST_CLICK_NOTE = "click of a test query, set aside"
+TEST_PAGE_NOTE = "test query, skipped: its clicks are hidden"
+TEST_CLICK_NOTE = "click of a test query, skipped"
 
 # SERPID -> query, results with a tab before and after each, clicks; None is a test page
 ShownPages = dict[str, tuple[str, str, list[int]] | None]
@@ -74,16 +74,16 @@ def _build_pages(lines: list[Line], report: ReadReport) -> list[Page]:
 def _check_session(fields: list[str], user: str) -> str:
     if len(fields) != SESSION_FIELDS or not fields[3]:
         return NOT_READABLE
-    return USER_TWICE if user else ""
+    return DUPLICATE_USER if user else ""
 
 
 def _add_page(fields: list[str], pages: ShownPages, report: ReadReport) -> str:
-    """Add a page; the reason if the line is bad."""
+    """Add a page, and return the reason if the line is bad."""
     kind, key = fields[2:4]
     if kind not in {"Q", "T"}:
         return NOT_READABLE
     if not key or key in pages:
-        return PAGE_KEY_TWICE if key else NO_PAGE_KEY
+        return DUPLICATE_PAGE_KEY if key else NO_PAGE_KEY
     if len(fields) <= QUERY_FIELDS or not fields[4]:
         return NO_ADS if len(fields) >= CLICK_FIELDS and fields[4] else NO_QUERY
     urls = _split_urls(fields[QUERY_FIELDS])
@@ -103,7 +103,7 @@ def _split_urls(results: str) -> str:
 
 
 def _add_click(fields: list[str], pages: ShownPages, report: ReadReport) -> str:
-    """Add a click to its page; the reason if the line is bad."""
+    """Add a click to its page, and return the reason if the line is bad."""
     if len(fields) != CLICK_FIELDS:
         return NOT_READABLE
     if fields[3] not in pages:

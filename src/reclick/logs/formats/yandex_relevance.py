@@ -52,7 +52,7 @@ def _build_pages(lines: list[Line], report: ReadReport) -> list[Page]:
 
 
 def _add_page(fields: list[str], pages: list[ShownPage]) -> str:
-    """Add a page; the reason if the line is bad."""
+    """Add a page, and return the reason if the line is bad."""
     if fields[2] != "Q":
         return NOT_READABLE
     if not fields[3]:
@@ -68,7 +68,7 @@ def _add_page(fields: list[str], pages: list[ShownPage]) -> str:
 
 
 def _add_click(fields: list[str], pages: list[ShownPage]) -> str:
-    """Add a click to the last page that showed its ad; the reason if the line is bad."""
+    """Add a click to the last page that showed its ad, and return the reason if the line is bad."""
     if len(fields) != CLICK_FIELDS:
         return NOT_READABLE
     for _, results, clicks in reversed(pages):

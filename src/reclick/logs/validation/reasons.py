@@ -22,7 +22,7 @@ AD_TWICE = "ad listed twice with different text"
 
 # Events, which are joined into pages
 NO_PAGE_KEY = "no page key"
-PAGE_KEY_TWICE = "page key twice"
+DUPLICATE_PAGE_KEY = "duplicate page key"
 NO_POSITION = "no position"
 NO_TIME = "no time"
 CLICK_WITHOUT_PAGE = "click without a page"
@@ -31,8 +31,8 @@ TWO_PAGES_ONE_KEY = "two ads at one position, two pages with one key"
 
 # Single formats
 UNKNOWN_RECORD = "neither a query nor an event"
-USER_TWICE = "user twice"
-ID_TWICE = "id twice"
+DUPLICATE_USER = "duplicate user"
+DUPLICATE_ID = "duplicate id"
 CLICKS_AND_TIMES_DISAGREE = "clicks and times disagree"
 NO_IMPRESSIONS = "no impressions"
 MORE_CLICKS_THAN_IMPRESSIONS = "more clicks than impressions"

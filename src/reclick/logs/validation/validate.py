@@ -104,7 +104,7 @@ def _mark(reason: Byte, bad: Bool, name: str) -> None:
 
 
 def _check_ads(arrays: BatchArrays, reason: Byte) -> None:
-    """Mark rows with a null ad or an ad id that is no text. The first such ad decides."""
+    """Mark rows with a null ad or an ad id that is not text. The first such ad decides."""
     faults = arrays.ad.row_faults()
     bad = np.flatnonzero(faults != VALID)
     row, first = np.unique(run_of_elements(arrays.page)[bad], return_index=True)

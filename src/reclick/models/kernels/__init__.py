@@ -1,1 +1,1 @@
-"""Compiled kernels that several models share."""
+"""Fits and kernels that several models share."""

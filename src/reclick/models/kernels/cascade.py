@@ -55,8 +55,8 @@ def _reduce_clicks(block: QueryBlock, extreme: np.ufunc) -> Int64:
     return positions
 
 
-def or_page_end(ends: Int64, block: QueryBlock) -> Int64:
-    """Where examination ends when a user without a click examines the whole page [session]."""
+def examined_until(ends: Int64, block: QueryBlock) -> Int64:
+    """Where examination ends: at `ends`, or without a click at the end of the page [session]."""
     return np.where(ends > 0, ends, np.diff(block.page))
 
 

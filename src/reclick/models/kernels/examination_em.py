@@ -326,7 +326,9 @@ def _expect(
     clicks: Float64, starts: Int64, state: Int32, skips: Float64, mean: Float64, strength: float,
     theta: Float64, gamma: Float64, examinations: Float64, examined: Float64,
 ) -> float:  # fmt: skip
-    """Fill in expected examinations, add those without a click by state; the log-posterior.
+    """Fill `examinations`, add expected unclicked examinations to `examined` by state.
+
+    Return the log-posterior.
 
     Logarithms are most of the work. So probabilities of the same exponent are multiplied and have
     one logarithm for many: those of one or two skips, and the priors of pairs of one prior mean.

@@ -57,7 +57,7 @@ def pooled_events(counts: Counts) -> tuple[Float64, Float64, Float64]:
 
 
 def _encode_moves(starts: Int64, clicks: Int32, n: int) -> Int64:
-    """Each click of click lists as last · n + position − 1, where last is 0 for the first click."""
+    """Each click of sequences as last · n + position − 1, where last is 0 for the first click."""
     last = np.zeros(len(clicks), np.int64)
     last[1:] = clicks[:-1]
     last[starts[:-1][np.diff(starts) > 0]] = 0

@@ -143,7 +143,10 @@ def bar_chart(bars: Sequence[tuple[str, float, str]], *, longest: float) -> tupl
 def heat_map(
     rows: Sequence[Sequence[float | None]], row_names: Sequence[str], column_names: Sequence[str]
 ) -> tuple[Html, float]:
-    """A table of shares, darker for larger ones; None is an impossible cell. Shapes and height."""
+    """Return shapes and height of a table of shares, darker for larger ones.
+
+    None is an impossible cell.
+    """
     left, top = 46, 34
     width = (WIDTH - left) / max(len(column_names), 1)
     height = min(width, 40)

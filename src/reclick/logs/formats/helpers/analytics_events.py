@@ -57,15 +57,15 @@ EVENT_FIELDS = {
 }
 AD_FIELDS = {"ad": TEXT, "title": TEXT, "position": WHOLE_NUMBER, "list": TEXT}
 
-OTHER_EVENT_NOTE = "event of another kind, set aside"
-NO_USER_NOTE = "event of nobody known, set aside"
+OTHER_EVENT_NOTE = "event of another kind, skipped"
+NO_USER_NOTE = "event without a user id, skipped"
 # As where the export of a day cuts a visit
-CLICK_BEFORE_VIEW_NOTE = "click without a list view before it in its visit, set aside"
+CLICK_BEFORE_VIEW_NOTE = "click without a list view before it in its visit, skipped"
 SESSIONISE_NOTES = {  # note -> the statement that counts
     "event recorded again, kept once": "count_repeats",
     "ad shown in a list without a search term, the list taken as the query": "count_without_term",
-    "ad shown in a list without a search term and without a name, set aside": "count_without_query",
-    "click in a list without a search term and without a name, set aside": (
+    "ad shown in a list without a search term and without a name, skipped": "count_without_query",
+    "click in a list without a search term and without a name, skipped": (
         "count_clicks_without_query"
     ),
     "ad shown without an index, its place in the event taken": "count_without_index",

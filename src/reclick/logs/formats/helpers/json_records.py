@@ -302,7 +302,7 @@ class JsonExtractor:
         return bool(counts[0][0].as_py())
 
     def _parse_lists(self, text: pa.Array) -> pa.Array | None:
-        """The lists that are written as this text; None when something is no list."""
+        """The lists that are written as this text; None when something is not a list."""
         if text.null_count == len(text):
             return pa.nulls(len(text), pa.list_(pa.string()))
         lists = self._query(TRANSFORM_LISTS, text)[0]

@@ -4,19 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
-import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
-import pyarrow.parquet as pq
+import typer
 
-from reclick.evaluation import evaluate
-from reclick.logs import read_sessions
-from reclick.models import MODELS, ClickModel, LuceClick, MultiClick, load
-from reclick.predictor import predict
-from reclick.runtime.filesystem import write_files
-from reclick.runtime.progress import Progress
-from reclick.simulation import simulate
+from reclick.cli.console import progress_bars
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from reclick.models import ClickModel, LuceClick, MultiClick
+    from reclick.runtime.progress import Progress
 
 SESSIONS = 60_000  # per week
 OTHER_MODELS = ("dbn", "icm", "pm", "am", "ubm")
@@ -52,11 +50,30 @@ WRITTEN = {  # every file, or the folder that it is in, and what it is
 }
 
 
+def demo(to: Annotated[str, typer.Option(help="The folder to write to.")] = "demo") -> None:
+    """Simulate three weeks, compare seven models on the third, and write a report.
+
+    Example:  reclick demo --to demo
+    """
+    with progress_bars() as progress:
+        for section in run_demo(Path(to), progress):
+            typer.echo(section)
+
+
 def run_demo(to: Path, progress: Progress) -> Iterator[str]:
     """Write logs, models, predictions, relevance and the report to a folder.
 
     Yields what to print as it is ready.
     """
+    import pyarrow.parquet as pq
+
+    from reclick.evaluation import evaluate
+    from reclick.logs import read_sessions
+    from reclick.models import MODELS, LuceClick, MultiClick, load
+    from reclick.predictor import predict
+    from reclick.runtime.filesystem import write_files
+    from reclick.simulation import simulate
+
     logs = to / "logs"
     progress("Simulating three weeks", 0, 3)
     simulate(SESSIONS, weeks=3, seed=0).save(logs)
@@ -106,6 +123,10 @@ def _format_section(title: str, text: str) -> str:
 
 def _query_sections(multi: MultiClick, luce: LuceClick) -> Iterator[tuple[str, str]]:
     """The most clicked query: its ads by both models, likely sequences, and a new ad."""
+    import numpy as np
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
     counts = multi.counts_
     query = counts.queries[int(np.bincount(counts.pair_query, counts.clicks).argmax())].as_py()
     pairs = multi.relevance().filter(pc.field("query") == query)
