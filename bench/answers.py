@@ -7,7 +7,7 @@ difference for each log, model and question, and exits with 1 when one is above 
 
 The real logs are looked for in $RECLICK_DATA, or in shared/data next to the checkout. Only the
 public interface is used. Settings have their present names here; `FORMER_SETTINGS` tells the names
-that older versions know them by.
+that older versions know them by, and `REMOVED_SETTINGS` those that only older versions have.
 """
 
 from __future__ import annotations
@@ -56,6 +56,7 @@ FORMER_SETTINGS = {
     "position_effect_strength": "position_strength",
 }
 FORMER_VALUES = {("variant", "paper"): "leftover"}
+REMOVED_SETTINGS = {"component_appeal_strength"}  # left out where a version does not know them
 
 VARIANTS = ("paper", "examination", "normalised")  # of MultiClick
 # With more iterations LuceClick's extrapolations amplify rounding: one version with one thread and
@@ -63,6 +64,7 @@ VARIANTS = ("paper", "examination", "normalised")  # of MultiClick
 LUCE: Settings = {"max_iterations": 40}
 PLAIN: Settings = {  # LuceClick with nothing left to the log, without any addition
     **LUCE,
+    "attractiveness_prior": "overall",
     "attractiveness_strength": 1.0,
     "satisfaction_prior": 0.4,
     "satisfaction_strength": 5.0,
@@ -180,10 +182,11 @@ def make_model(name: str, settings: Settings) -> rc.ClickModel:
     known_settings = model_class().get_params()
     arguments = {}
     for setting, value in settings.items():
+        former = FORMER_SETTINGS.get(setting)
         if setting in known_settings:
             arguments[setting] = value
-        else:
-            arguments[FORMER_SETTINGS[setting]] = FORMER_VALUES.get((setting, value), value)
+        elif former in known_settings or setting not in REMOVED_SETTINGS:
+            arguments[former or setting] = FORMER_VALUES.get((setting, value), value)
     model: rc.ClickModel = model_class(**arguments)
     return model
 

@@ -47,9 +47,11 @@ AUTO = ("auto",)
 MAX_STRENGTH = 1e12  # pseudo-choices; stronger priors drown the sessions in rounding
 
 
-def _strength(help: str, *, none: bool = False) -> Any:
+def _strength(help: str, *, allow_none: bool = False) -> Any:
     """A strength in pseudo-choices, or "auto"."""
-    return setting(default="auto", choices=AUTO, low=0, high=MAX_STRENGTH, none=none, help=help)
+    return setting(
+        default="auto", choices=AUTO, low=0, high=MAX_STRENGTH, allow_none=allow_none, help=help
+    )
 
 
 class LuceClick(ClickModel):
