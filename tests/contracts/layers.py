@@ -67,12 +67,10 @@ def _imports_below(node: ast.AST, importer: str, package: str, *, lazy: bool) ->
     for child in ast.iter_child_nodes(node):
         if isinstance(child, ast.If) and "TYPE_CHECKING" in ast.unparse(child.test):
             continue
-        names: list[str] = []
-        if isinstance(child, ast.ImportFrom):
-            names = [f"{_base(child, package)}.{alias.name}" for alias in child.names]
-        if isinstance(child, ast.Import):
-            names = [alias.name for alias in child.names]
-        yield from (Import(importer, name, child.lineno, lazy) for name in _below_reclick(names))
+        if isinstance(child, ast.ImportFrom | ast.Import):
+            base = f"{_base(child, package)}." if isinstance(child, ast.ImportFrom) else ""
+            for name in _below_reclick([f"{base}{alias.name}" for alias in child.names]):
+                yield Import(importer, name, child.lineno, lazy)
         inside = lazy or isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef)
         yield from _imports_below(child, importer, package, lazy=inside)
 
