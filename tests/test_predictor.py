@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import errno
+import pickle
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from reclick.engines import local
+from reclick.engines import DuckDBEngine, local
 from reclick.errors import (
     BadRowsError,
     CannotAnswerError,
@@ -95,7 +96,8 @@ def test_many_parts_and_row_groups_keep_the_order(
 ) -> None:
     table = pages(500)
     predict(model, table, tmp_path / "whole.parquet")
-    monkeypatch.setattr(batching, "CHUNK_SESSIONS", 7)
+    monkeypatch.setattr(batching, "CHUNK_SESSIONS", 3)
+    monkeypatch.setattr(local, "MAP_SESSIONS", 7)
     monkeypatch.setattr(local, "ROW_GROUP_BATCHES", 3)
     cut = pa.Table.from_batches(table.to_batches(max_chunksize=90))
     assert predict(model, cut, tmp_path / "cut.parquet") == 500
@@ -164,7 +166,7 @@ def test_a_log_whose_rows_are_all_bad_is_refused(model: MultiClick, tmp_path: Pa
     log = read_sessions(
         pa.table({"query": ["", ""], "ads": [["a"], ["b"]]}), on_error="drop", clicks_required=False
     )
-    with pytest.raises(LogError, match="no page to score"):
+    with pytest.raises(LogError, match="no row is left of 2"):
         predict(model, log, tmp_path / "out.parquet")
     assert list(tmp_path.iterdir()) == []
 
@@ -184,7 +186,7 @@ def test_files_with_other_columns_than_the_first_are_refused(
 def test_a_page_that_cannot_be_scored_leaves_no_file_and_keeps_an_older_one(
     model: MultiClick, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, older: bool
 ) -> None:
-    monkeypatch.setattr(batching, "CHUNK_SESSIONS", 5)
+    monkeypatch.setattr(local, "MAP_SESSIONS", 5)
     monkeypatch.setattr(local, "ROW_GROUP_BATCHES", 1)
     to = tmp_path / "out.parquet"
     if older:
@@ -254,6 +256,38 @@ def test_places_that_cannot_be_written_are_refused_before_any_work(
     with pytest.raises(NotFittedError):
         predict(MultiClick(), pages(5), tmp_path / "out.parquet")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_the_engine_predicts_the_pages(model: MultiClick, tmp_path: Path) -> None:
+    class Noting(local.LocalEngine):
+        targets: ClassVar[list[Any]] = []
+
+        def map(self, function: Any, log: Any, target: Any) -> int:
+            self.targets.append(target)
+            return super().map(pickle.loads(pickle.dumps(function)), log, target)  # noqa: S301
+
+    predict(model, pages(50), tmp_path / "local.parquet")
+    for engine in (Noting(threads=2), DuckDBEngine(threads=1)):
+        predict(model, pages(50), tmp_path / "out.parquet", engine=engine)
+        got, expected = (pq.read_table(tmp_path / f"{name}.parquet") for name in ("out", "local"))
+        assert got.equals(expected)
+    assert Noting.targets == [tmp_path / "out.parquet"]
+
+
+def test_text_of_new_ads_in_the_log_is_used_by_every_slice(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log, ads = as_table(random_sessions(np.random.default_rng(0), 80)), {"ad": list("abcdef")}
+    text = {**ads, "title": ["red shoes", "blue shoes", "red hat", "hat", "shoes", "cheap"]}
+    model = MultiClick(min_query_sessions=20).fit(log, ads=text)
+    new = {"ad": ["new"], "title": ["red cheap shoes"]}
+    page = {"query": ["q"] * 9, "ads": [["a", "new"]] * 9}
+    monkeypatch.setattr(local, "MAP_SESSIONS", 2)
+    known = read_sessions(page, ads=new, clicks_required=False)
+    predict(model, known, tmp_path / "out.parquet", top=0)
+    written = pq.read_table(tmp_path / "out.parquet")["click_prob"].to_pylist()
+    assert written == model.click_prob(known).tolist()
+    assert written != model.click_prob(page).tolist()
 
 
 # ---- Predictor: Arrow batches in memory
@@ -446,3 +480,63 @@ def test_a_predictor_serves_many_threads_at_once(any_model: ClickModel) -> None:
         assert all(
             got.equals(expected[i % 20]) for i, got in enumerate(pool.map(predictor, batches * 5))
         )
+
+
+def test_columns_of_the_input_that_are_not_predicted_are_kept(
+    model: MultiClick, tmp_path: Path
+) -> None:
+    own = {"end_prob": [0.25], "satisfaction_prob": [0.5], "sequences": ["mine"], "click_prob": [9]}
+    batch = pa.record_batch({"query": ["q"], "ads": [["a", "b"]], **own})
+    got = Predictor(model, top=0)(batch)
+    assert got.schema.names == [
+        *("query", "ads", "end_prob", "satisfaction_prob", "sequences"),
+        *("click_prob", "expected_clicks"),
+    ]
+    assert [got[name].to_pylist() for name in list(own)[:3]] == [[0.25], [0.5], ["mine"]]
+    predict(model, batch, tmp_path / "out.parquet", top=0)
+    assert pq.read_table(tmp_path / "out.parquet").to_pylist() == got.to_pylist()
+    assert Predictor(model, top=1)(batch)["sequences"].to_pylist() != ["mine"]
+
+
+@pytest.mark.parametrize(
+    "argument",
+    [
+        *({"top": "3"}, {"top": 2.5}, {"top": True}, {"top": -1}),
+        *({"max_ads": "x"}, {"max_ads": 0}, {"threads": 0}, {"threads": None}),
+    ],
+    ids=repr,
+)
+def test_arguments_are_checked(model: MultiClick, argument: dict[str, Any]) -> None:
+    ((name, value),) = argument.items()
+    with pytest.raises(SettingError, match=f"{name}: got {value!r}, expected a whole number"):
+        Predictor(model, **argument)
+    assert Predictor(model, top=np.int64(2)).top == 2  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("kind", ["float32", "every second", "a list"])
+def test_arrays_of_any_type_and_layout_are_written(
+    kind: str, model: MultiClick, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    batch = to_batch(pages(30))
+    expected = Predictor(model, top=0)(batch)
+
+    class Other:
+        def __init__(self, pages: Any) -> None:
+            self.pages, self.starts = pages, pages.starts
+
+        def click_prob(self) -> Any:
+            values = self.pages.click_prob()
+            if kind == "float32":
+                return values.astype(np.float32)
+            return values.tolist() if kind == "a list" else np.repeat(values, 2)[::2]
+
+    original = Predictor.predict_chunk
+    monkeypatch.setattr(
+        Predictor,
+        "predict_chunk",
+        lambda self, part, pages: original(self, part, Other(pages)),  # type: ignore[arg-type]
+    )
+    got = Predictor(model, top=0)(batch)
+    for name in ("click_prob", "expected_clicks"):
+        for one, other in zip(got[name].to_pylist(), expected[name].to_pylist(), strict=True):
+            np.testing.assert_allclose(one, other, rtol=1e-6)

@@ -234,3 +234,101 @@ def test_an_unknown_model_lists_the_right_ones_and_the_nearest(registry: ModelRe
     assert rc.MODELS.get("uvm") is None
     assert "uvm" not in rc.MODELS
     assert len(rc.MODELS) == len(list(rc.MODELS)) >= 17
+
+
+@pytest.mark.parametrize("name", [["ubm"], None, 3, ("ubm",)], ids=repr)
+def test_a_name_that_is_no_text_is_an_unknown_model(name: Any) -> None:
+    with pytest.raises(UnknownModelError, match=r"model: got .*, expected one of multiclick"):
+        rc.MODELS[name]
+    assert name not in rc.MODELS
+    log = {"query": ["q"], "ads": [["a"]], "clicks": [[1]]}
+    with pytest.raises(UnknownModelError):
+        rc.evaluate([name], log, train=log)
+
+
+class _Package:
+    name = "broken-package"
+
+
+@pytest.fixture
+def broken(registry: ModelRegistry, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two installed packages: the module of the first is not there."""
+    announced = [
+        EntryPoint("broken", "no_such_module:Model", "reclick.models"),
+        EntryPoint("halving", "tests.test_testing:Halving", "reclick.models"),
+    ]
+    vars(announced[0])["dist"] = _Package
+    monkeypatch.setattr("reclick.models.registry.entry_points", lambda group: announced)
+    registry.__dict__.pop("_installed", None)
+
+
+def test_a_package_that_cannot_be_loaded_is_named(broken: None) -> None:
+    with pytest.raises(
+        rc.ReclickError,
+        match=r"The model 'broken' of the package broken-package cannot be loaded: its entry point "
+        r"'no_such_module:Model' raised ModuleNotFoundError: No module named 'no_such_module'\.",
+    ):
+        rc.MODELS["broken"]
+    assert "broken" in rc.MODELS
+    assert rc.MODELS["halving"].__name__ == "Halving"
+
+
+def test_the_list_of_models_goes_on_after_a_broken_one(
+    broken: None, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from reclick.cli.model_commands import models
+
+    monkeypatch.setenv("COLUMNS", "300")
+    models(None)
+    out = capsys.readouterr().out
+    assert "broken: The model 'broken' of the package broken-package cannot be loaded" in out
+    assert "examination falls by a constant factor per position" in out
+
+
+def test_a_model_of_another_package_is_shown_with_its_own_module(
+    broken: None, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from reclick.cli.model_commands import models
+
+    models("halving")
+    out = capsys.readouterr().out
+    assert "tests.test_testing.Halving" in out
+    assert "reclick.Halving" not in out
+    assert "docs/models" not in out
+
+
+@pytest.mark.parametrize(
+    ("only", "got"), [(["sum", "typo"], r"\['typo'\]"), ([], r"\[\]"), ("typo", "typo")]
+)
+def test_checks_that_do_not_exist_are_refused(only: Any, got: str) -> None:
+    with pytest.raises(
+        rc.SettingError, match=rf"only: got .*{got}.* expected one or more of .*sum"
+    ):
+        check_model(Halving, only=only)
+    assert check_model(Halving, only="sum").passed == ["sum"]
+
+
+def test_long_pages_that_are_refused_are_a_skip_with_a_reason() -> None:
+    report = check_model(rc.MultiClick, only=["long_pages"])
+    assert report.passed == []
+    assert "pages of 14 ads are refused by both" in report.skipped["long_pages"]
+    assert check_model(Halving, only=["long_pages"]).passed == ["long_pages"]
+
+
+def test_values_that_make_no_sense_are_refused() -> None:
+    log = {"query": ["q"], "ads": [["a", "b"]], "clicks": [[1]]}
+    for digits in (400, 5_000):
+        with pytest.raises(rc.SettingError, match=r"max_iterations: got .*It is too large"):
+            rc.UBM(max_iterations=10**digits)
+        with pytest.raises(rc.SettingError, match=r"tolerance: got .*It is too large"):
+            rc.UBM(tolerance=-(10**digits))
+    with pytest.raises(rc.SettingError, match=r"progress: got 5, expected a function of"):
+        rc.UBM().fit(log, progress=5)  # type: ignore[arg-type]
+    model = rc.DCTR().fit(log)
+    wrong: list[tuple[str, Any]] = [
+        *(("top", value) for value in ("x", 0, 2.5, True)),
+        *(("length", value) for value in ("x", 1.5, 1.0, 3, -1, True, [1])),
+    ]
+    for name, value in wrong:
+        with pytest.raises(rc.SettingError, match=f"{name}: got"):
+            model.rank_sequences("q", ["a", "b"], **{name: value})

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from reclick.data.grouped_sessions import GroupedSessions, QueryBlock
     from reclick.engines import DuckDBEngine, Engine, LocalEngine, count
     from reclick.errors import (
+        Argument,
         BadRowsError,
         CannotAnswerError,
         FitError,
@@ -78,8 +79,10 @@ if TYPE_CHECKING:
         setting,
     )
     from reclick.models.kernels.stops_and_transitions import StopsAndTransitions
+    from reclick.models.registry import ModelRegistry
     from reclick.predictor import Predictor, predict
     from reclick.profile import LogProfile, VolumeProfile, describe
+    from reclick.runtime.filesystem import FileStatus, RemotePath
     from reclick.runtime.parallel import limit_threads
     from reclick.simulation import Simulation, Truth, simulate
     from reclick.text.tokens import tokens
@@ -106,6 +109,7 @@ _HOMES = {
         "count",
     ),
     "reclick.errors": (
+        "Argument",
         "BadRowsError",
         "CannotAnswerError",
         "FitError",
@@ -134,6 +138,7 @@ _HOMES = {
     ),
     "reclick.logs.session_log": ("BadRow",),
     "reclick.models.kernels.stops_and_transitions": ("StopsAndTransitions",),
+    "reclick.models.registry": ("ModelRegistry",),
     "reclick.logs": (
         "Cleaning",
         "ReadSummary",
@@ -179,6 +184,10 @@ _HOMES = {
         "VolumeProfile",
         "describe",
     ),
+    "reclick.runtime.filesystem": (
+        "FileStatus",
+        "RemotePath",
+    ),
     "reclick.runtime.parallel": ("limit_threads",),
     "reclick.simulation": (
         "Simulation",
@@ -206,6 +215,7 @@ __all__ = [
     "SDBN",
     "THCM",
     "UBM",
+    "Argument",
     "BadRow",
     "BadRowsError",
     "CannotAnswerError",
@@ -217,6 +227,7 @@ __all__ = [
     "Engine",
     "Evaluation",
     "ExportResult",
+    "FileStatus",
     "FitError",
     "GroupedSessions",
     "LocalEngine",
@@ -224,6 +235,7 @@ __all__ = [
     "LogProfile",
     "LuceClick",
     "MissingExtraError",
+    "ModelRegistry",
     "MultiClick",
     "NotFittedError",
     "PageDistribution",
@@ -232,6 +244,7 @@ __all__ = [
     "RankedSequence",
     "ReadSummary",
     "ReclickError",
+    "RemotePath",
     "SequenceRanks",
     "SessionBatch",
     "SessionLog",

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import errno
+import re
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from os import PathLike
+from numbers import Integral
+from pathlib import Path
 from typing import Any, NamedTuple
 
 
@@ -34,13 +36,29 @@ class Argument(NamedTuple):
         return f"{self.name}={'…' if self.value is ... else repr(self.value)}"
 
 
+LONGEST_VALUE = 200  # characters of a value in a message
 Part = str | Argument  # a message is text and arguments in turn
+USERINFO = re.compile(r"(?<=://)(?:[^\s/@]+|[^\s/@:]+:(?!\d+/)[^\s@]+)@")
+SIGNATURE = re.compile(
+    r"([?&][\w.-]*(?:sig|signature|token|key|keyid|secret|password|credential)=)[^\s&'\"),;]*\b",
+    re.IGNORECASE,
+)
+
+
+def mask_secrets(text: str) -> str:
+    """Hide user names, passwords and signatures of URIs.
+
+    >>> mask_secrets("s3://KEY:SECRET@bucket/x, https://host/x.csv?part=1&sig=a%2Fb.")
+    's3://***@bucket/x, https://host/x.csv?part=1&sig=***.'
+    """
+    return SIGNATURE.sub(r"\1***", USERINFO.sub("***@", text))
 
 
 class ReclickError(Exception):
     """Everything Reclick raises on purpose.
 
     A message is given in parts, text and `Argument`s; `str(error)` has the arguments as in Python.
+    Secrets of URIs are masked.
 
     >>> error = ReclickError("Page too long. Raise ", Argument("max_ads"), ".")
     >>> str(error), error.render(lambda argument: "--" + argument.name.replace("_", "-"))
@@ -58,10 +76,15 @@ class ReclickError(Exception):
         """The message with every argument as `spell` writes it, by default as in Python."""
         parts = self.parts(python=spell is None)
         write = spell or str
-        return "".join(write(part) if isinstance(part, Argument) else str(part) for part in parts)
+        return mask_secrets(
+            "".join(write(part) if isinstance(part, Argument) else str(part) for part in parts)
+        )
 
     def __str__(self) -> str:
         return self.render()
+
+    def __repr__(self) -> str:  # not of `args`: a SettingError has none
+        return f"{type(self).__name__}({self.render()!r})"
 
 
 class LogError(ReclickError, ValueError):
@@ -101,7 +124,8 @@ class SettingError(ReclickError, ValueError):
     def parts(self, *, python: bool) -> Sequence[Part]:
         """What was got and what was expected, then the advice."""
         none = ", or None" if self.or_none and python else ""
-        start = (Argument(self.argument), f": got {self.got!r}, expected {self.expected}{none}.")
+        got = _shorten(self.got)
+        start = (Argument(self.argument), f": got {got}, expected {self.expected}{none}.")
         return (*start, *((" ", *self.advice) if any(self.advice) else ()))
 
     def __reduce__(self) -> tuple[Any, ...]:  # pickled by its fields, not by its message
@@ -152,6 +176,15 @@ class MissingExtraError(ReclickError, ImportError):
     """An optional dependency is needed and not installed."""
 
 
+def _shorten(value: object) -> str:
+    """A value as in Python, cut where it is long."""
+    try:
+        text = repr(value)
+    except ValueError:  # Python writes no number of more than 4,300 digits
+        return "a number of more than 4,300 digits"
+    return text if len(text) <= LONGEST_VALUE else f"{text[:LONGEST_VALUE]}…"
+
+
 def check_choice(argument: str, value: object, choices: Sequence[str]) -> None:
     """Refuse an argument that is not one of the choices."""
     if value not in choices:
@@ -166,19 +199,25 @@ def check_range(argument: str, value: object, low: float, high: float | None = N
         raise SettingError(argument, value, f"a number {wanted}")
 
 
-def check_whole(argument: str, value: object, low: int) -> None:
-    """Refuse an argument that is not a whole number from `low` on."""
-    if isinstance(value, bool) or not isinstance(value, int) or value < low:
+def check_whole(argument: str, value: object, low: int) -> int:
+    """The argument as an int; one that is not a whole number from `low` on is refused."""
+    if isinstance(value, bool) or not isinstance(value, Integral) or int(value) < low:
         raise SettingError(argument, value, f"a whole number of {low} or more")
+    return int(value)
 
 
 @contextmanager
 def explain_write_errors(
-    where: str | PathLike[str], after: str = "What was there before is unchanged."
+    where: object,
+    after: str = "What was there before is unchanged.",
+    *,
+    files: Sequence[Path] | None = None,
 ) -> Iterator[None]:
     """Turn an OSError of writing into a StoreError with advice and the state that it leaves.
 
-    >>> with clear_write_errors("model"):
+    With `files`, only a full disk and errors of these files: others are not of writing.
+
+    >>> with explain_write_errors("model"):
     ...     raise OSError(errno.ENOSPC, "No space left on device")
     Traceback (most recent call last):
     reclick.errors.StoreError: model cannot be written ([Errno 28] No space left on device). \
@@ -188,9 +227,15 @@ The disk is full: free some space or give another folder. What was there before 
         yield
     except OSError as error:
         full = error.errno in (errno.ENOSPC, errno.EDQUOT) or "no space left" in str(error).lower()
+        if not full and files is not None and not any(_is_about(error, file) for file in files):
+            raise
         advice = (
             "The disk is full: free some space or give another folder."
             if full
             else "Give a folder that can be written."
         )
         raise StoreError(f"{where} cannot be written ({error}). {advice} {after}") from error
+
+
+def _is_about(error: OSError, file: Path) -> bool:
+    return str(file) == error.filename or str(file) in str(error)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -11,24 +12,17 @@ from reclick.clicks.distribution import Clicks, PageDistribution, TopSequences
 from reclick.data.batch import Int64, SessionBatch
 from reclick.data.ragged import starts_from_sizes
 from reclick.data.schema import PAGE_COLUMNS, check_types, find_columns
-from reclick.engines.local import write_batches
-from reclick.errors import BadRowsError, LogError, SettingError, UsageError
+from reclick.engines import Engine, as_engine
+from reclick.errors import BadRowsError, LogError, UsageError, check_whole
 from reclick.logs import as_log, read_ads, read_sessions
 from reclick.logs.files.source import RawBatch
 from reclick.logs.validation.validate import validate
 from reclick.models.base import ClickModel
-from reclick.runtime.filesystem import Location, as_path, atomic_file
+from reclick.runtime.filesystem import Location, as_path
 from reclick.runtime.progress import ProgressOption, track_progress
+from reclick.text.word_rates import TextIndex
 
 BATCH_LABEL = "the batch"
-PREDICTED_COLUMNS = (
-    "click_prob",
-    "expected_clicks",
-    "sequences",
-    "next_click_prob",
-    "end_prob",
-    "satisfaction_prob",
-)
 FEW_ROWS = 16  # of a batch that is encoded row by row
 SAFE_ID_CHARACTERS = 16_384  # of a query or an ad id, whose limit is four times as many bytes
 NUMBER_LISTS, POSITION_LISTS = pa.list_(pa.float64()), pa.list_(pa.int32())
@@ -68,33 +62,40 @@ class Predictor:
         max_ads: int = 100,
         threads: int = 1,
     ) -> None:
-        if top < 0:
-            raise SettingError("top", top, "a whole number of 0 or more")
         model.check_fitted()
         self.model = model
-        self.top = top
+        self.top = check_whole("top", top, 0)
         self.next_click = next_click
         self.satisfaction = satisfaction
-        self.max_ads = max_ads
-        self.threads = threads
+        self.max_ads = check_whole("max_ads", max_ads, 1)
+        self.threads = check_whole("threads", threads, 1)
         self._columns: tuple[pa.Schema, dict[str, str]] | None = None  # of the last batch
 
     def __call__(self, pages: pa.RecordBatch, *, text: object = None) -> pa.RecordBatch:
         """The pages and the predictions. `text` is an ads table for ads the model does not know."""
         batch = self._validate(pages)
-        ads = None if text is None else read_ads(text)
+        index = None if text is None else self.model._index_text(read_ads(text))
+        return self.predict_sessions(batch, index)
+
+    def predict_sessions(
+        self, sessions: SessionBatch, text: TextIndex | None = None
+    ) -> pa.RecordBatch:
+        """The rows of valid sessions and the predictions; `text` is the model's `_index_text`.
+
+        It is what an engine maps over a log.
+        """
         chunks = list(
-            self.model.map_batch(batch, self.predict_chunk, ads=ads, threads=self.threads)
+            self.model.map_batch(sessions, self.predict_chunk, text=text, threads=self.threads)
         )
         return chunks[0] if len(chunks) == 1 else pa.concat_batches(chunks)
 
     def predict_chunk(self, sessions: SessionBatch, pages: PageDistribution) -> pa.RecordBatch:
         """The rows of some sessions and the predictions for their pages.
 
-        A column of the input that has the name of a predicted one is replaced.
+        A column of the input that has the name of an added one is replaced.
         """
         rows: pa.RecordBatch = sessions.rows
-        marginals = pages.click_prob()
+        marginals = np.asarray(pages.click_prob(), np.float64)
         added = {
             "click_prob": _lists(NUMBER_LISTS, pages.starts, _array(pa.float64(), marginals)),
             "expected_clicks": _array(pa.float64(), np.add.reduceat(marginals, pages.starts[:-1])),
@@ -112,7 +113,7 @@ class Predictor:
         kept = [
             (name, column)
             for name, column in zip(rows.schema.names, rows.columns, strict=True)
-            if name not in PREDICTED_COLUMNS
+            if name not in added
         ]
         names, columns = zip(*kept, *added.items(), strict=True)
         return pa.RecordBatch.from_arrays(list(columns), names=names)
@@ -218,7 +219,9 @@ def _lists(kind: pa.DataType, starts: Int64, values: pa.Array) -> pa.ListArray:
 
 
 def _array(kind: pa.DataType, values: Any) -> pa.Array:
-    return pa.Array.from_buffers(kind, len(values), [None, pa.py_buffer(values)])
+    # A model outside Reclick may return another type, or every second element of an array.
+    content = np.ascontiguousarray(values, kind.to_pandas_dtype())
+    return pa.Array.from_buffers(kind, len(content), [None, pa.py_buffer(content)])
 
 
 def predict(
@@ -227,13 +230,15 @@ def predict(
     to: Location,
     *,
     top: int = 3,
+    engine: Engine | None = None,
     progress: ProgressOption = None,
 ) -> int:
     """Write a Parquet file of pages and predictions; return the number of pages written.
 
-    The added columns are those of `Predictor`. The file appears when it is complete.
+    The added columns are those of `Predictor`. The file appears when it is complete. `engine` is
+    where the pages are predicted: by default `LocalEngine()`.
     """
-    predictor = Predictor(model, top=top)
+    predictor, engine = Predictor(model, top=top), as_engine(engine)
     log, target = as_log(pages, clicks_required=False), as_path(to)
     if target.suffix.lower() not in {".parquet", ".pq"}:
         raise UsageError(
@@ -241,12 +246,6 @@ def predict(
         )
     if target.is_dir():
         raise LogError(f"{to} cannot be written: it is a folder. Give the path of a Parquet file.")
-    with track_progress(progress, f"Predicting {log.name}"), atomic_file(target) as temporary:
-        chunks = model.map_pages(log, predictor.predict_chunk, with_rows=True)
-        written = write_batches(chunks, temporary)
-        if not written:
-            raise LogError(
-                "There is no page to score: all rows of the log were dropped. "
-                "`reclick check` says why."
-            )
-    return written
+    with track_progress(progress, f"Predicting {log.name}"):
+        predict_sessions = partial(predictor.predict_sessions, text=model._index_text(log.ads))
+        return engine.map(predict_sessions, log, target)

@@ -12,9 +12,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from reclick.clicks.distribution import Clicks, PageDistribution
+from reclick.clicks.mixture import MixturePages
 from reclick.errors import CannotAnswerError, SettingError
 from tests.support.click_families import (
     FAMILIES,
+    PlainChain,
     PlainWalk,
     Sequence_,
     all_sequences,
@@ -231,7 +233,7 @@ def test_a_mixture_of_equal_components_is_the_component(seed: int, n: int) -> No
 
     rng = np.random.default_rng(seed)
     one = build([random_page("luce", seed, n)])
-    mixture = MixturePages((one, one, one), rng.dirichlet([1.0] * 3)[None])  # type: ignore[arg-type]
+    mixture = MixturePages((one, one, one), rng.dirichlet([1.0] * 3)[None])
     clicks = one.sample(rng)
     np.testing.assert_allclose(mixture.click_prob(), one.click_prob(), atol=CLOSE)
     assert mixture.log_prob(clicks)[0] == pytest.approx(one.log_prob(clicks)[0], abs=1e-10)
@@ -339,3 +341,71 @@ def test_a_walk_is_exact_on_long_pages() -> None:
     seen = np.bincount(drawn.click, minlength=61)[1:] / 50_000
     assert (np.abs(seen - marginal) <= 5 * np.sqrt(marginal * (1 - marginal) / 50_000)).all()
     assert isinstance(drawn, Clicks)
+
+
+class OwnPages:
+    """Pages of a family that the kernels do not know: only what PageDistribution asks for."""
+
+    def __init__(self, pages: PageDistribution) -> None:
+        self._pages, self.starts = pages, pages.starts
+
+    def __len__(self) -> int:
+        return len(self._pages)
+
+    def select(self, rows: Any) -> OwnPages:
+        return OwnPages(self._pages.select(rows))
+
+    def __getattr__(self, name: str) -> Any:
+        if name in {"step_tables", "follow"}:
+            raise AttributeError(name)
+        return getattr(self._pages, name)
+
+
+def test_a_mixture_draws_each_page_from_its_own_component() -> None:
+    sizes = [1 + i % 4 for i in range(400)]
+    tables = [np.zeros((n + 1, n)) for n in sizes]
+    never = build([PlainChain(table) for table in tables])
+    for table in tables:
+        table[0, -1] = 1.0  # the last ad is clicked, then the session ends
+    always = build([PlainChain(table) for table in tables])
+    weights = np.array([[1.0, 0.0], [0.0, 1.0], [0.0, 1.0]] * 200)[:400]
+    drawn = MixturePages((OwnPages(always), never), weights).sample(np.random.default_rng(2))
+    assert drawn.counts.tolist() == weights[:, 0].tolist()
+    assert drawn.click.tolist() == np.array(sizes)[weights[:, 0] == 1].tolist()
+
+
+@pytest.mark.parametrize("names", [("paper", "chain"), ("chain", "walk")])
+def test_a_mixture_may_have_components_of_any_class(names: tuple[str, str]) -> None:
+    parts = [repeat(random_page(name, 3 + i, 3), 16) for i, name in enumerate(names)]
+    weights = np.tile([0.3, 0.7], (16, 1))
+    known = MixturePages(tuple(parts), weights)
+    nested = MixturePages((known, OwnPages(parts[0])), weights)
+    own = MixturePages((parts[0], OwnPages(parts[1])), weights)
+    clicks = to_clicks(list(all_sequences(3)))
+    for method in ("log_prob", "log_set_prob"):
+        got, expected = (getattr(pages, method)(clicks) for pages in (own, known))
+        np.testing.assert_allclose(np.exp(got), np.exp(expected), atol=CLOSE)
+    np.testing.assert_allclose(own.click_prob(), known.click_prob(), atol=CLOSE)
+    possible = np.flatnonzero(np.isfinite(known.follow(clicks)[2]))
+    after = clicks.select(possible)
+    for got, expected in zip(
+        own.select(possible).next_click_prob(after),
+        known.select(possible).next_click_prob(after),
+        strict=True,
+    ):
+        np.testing.assert_allclose(got, expected, atol=CLOSE)
+    for pages in (own, nested):
+        with pytest.raises(CannotAnswerError, match="a mixture with OwnPages"):
+            pages.top_sequences(None, 3)
+        with pytest.raises(CannotAnswerError, match="a mixture with OwnPages"):
+            pages.ranks(clicks, np.array([1]))
+        many = pages.select(np.zeros(20_000, np.int64))
+        drawn = many.sample(np.random.default_rng(1))
+        chances = np.exp(pages.log_prob(clicks))
+        frequency: dict[Sequence_, int] = {}
+        for clicked in np.split(drawn.click, drawn.starts[1:-1]):
+            key = tuple(clicked.tolist())
+            frequency[key] = frequency.get(key, 0) + 1
+        for sequence, chance in zip(all_sequences(3), chances, strict=True):
+            limit = 5 * math.sqrt(max(chance * (1 - chance), 0.0) / 20_000) + 1e-9
+            assert abs(frequency.get(sequence, 0) / 20_000 - chance) <= limit

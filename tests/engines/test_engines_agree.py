@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +14,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import reclick as rc
+from reclick.data.batch import SessionBatch
 from reclick.data.counts import Counts
 from reclick.data.grouped_sessions import GroupedSessions
 from reclick.engines import DuckDBEngine, Engine, LocalEngine, as_counts, as_grouped, count
 from reclick.errors import BadRowsError, LogError, SettingError, StoreError
 from reclick.fitting.em import Statistics
+from reclick.runtime import parallel
 from reclick.simulation import simulate
 from tests.support.enumeration import Session, as_table, random_sessions
 from tests.support.plain_counts import by_hand, check_canonical, in_plain
@@ -231,7 +234,11 @@ def test_map_writes_what_a_function_makes_of_the_rows(engine: Engine, tmp_path: 
     table = pa.concat_tables([few] * 400)
     table = table.append_column("row", pa.array(np.arange(len(table))))
 
-    def add(rows: pa.RecordBatch) -> pa.RecordBatch:
+    def add(sessions: SessionBatch) -> pa.RecordBatch:
+        rows: Any = sessions.rows
+        assert len(sessions) == len(rows) <= 16_384
+        assert sessions.queries.take(pa.array(sessions.query)).equals(rows.column("query"))
+        assert sessions.ads.take(pa.array(sessions.ad)).equals(rows.column("ads").flatten())
         doubled = pa.array(rows.column("row").to_numpy() * 2)
         return pa.RecordBatch.from_arrays([rows.column("row"), doubled], names=["row", "twice"])
 
@@ -243,10 +250,61 @@ def test_map_writes_what_a_function_makes_of_the_rows(engine: Engine, tmp_path: 
 
 
 def test_an_error_of_a_function_leaves_no_file(tmp_path: Path) -> None:
-    def fail(rows: pa.RecordBatch) -> pa.RecordBatch:
+    def fail(sessions: SessionBatch) -> pa.RecordBatch:
         raise RuntimeError("broken")
 
     log = rc.read_sessions(as_table(random_sessions(np.random.default_rng(2), 10)))
     with pytest.raises(RuntimeError, match="broken"):
         LocalEngine().map(fail, log, tmp_path / "out.parquet")
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("engine", [LocalEngine(threads=1), DuckDBEngine(threads=1)], ids=repr)
+def test_an_engine_with_one_thread_starts_none(
+    engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(thread: threading.Thread) -> None:
+        raise AssertionError(f"{thread.name} was started")
+
+    def rows(sessions: SessionBatch) -> pa.RecordBatch:
+        return sessions.rows
+
+    pq.write_table(as_table(random_sessions(np.random.default_rng(1), 50)), tmp_path / "in.parquet")
+    log = rc.read_sessions(tmp_path / "in.parquet")
+    monkeypatch.setattr(parallel, "_available_processors", lambda: 4)
+    monkeypatch.delenv("RECLICK_THREADS", raising=False)
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    assert engine.count(log).total == engine.group(log).counts.total == 50
+    assert engine.map(rows, log, tmp_path / "out.parquet") == 50
+    scores = rc.evaluate(["ubm"], log, train=log, resamples=10, engine=engine, progress=False)
+    assert scores.value("UBM", "log_set_likelihood") is not None
+
+
+def test_an_empty_sum_is_refused() -> None:
+    def step(parameters: None, block: int) -> Statistics:
+        raise AssertionError
+
+    with pytest.raises(SettingError, match=r"blocks: got \[\], expected at least one block"):
+        LocalEngine().reduce(step, None, [])
+
+
+@pytest.mark.parametrize("engine", ["duckdb", 3, LocalEngine])
+def test_what_is_no_engine_is_refused(engine: Any, tmp_path: Path) -> None:
+    log = {"query": ["q"], "ads": [["a"]], "clicks": [[1]]}
+    model = rc.DCTR().fit(log)
+    for call in (
+        lambda: count(log, engine=engine),
+        lambda: as_grouped(log, engine=engine),
+        lambda: rc.UBM().fit(log, engine=engine),
+        lambda: rc.evaluate(["ubm"], log, train=log, engine=engine),
+        lambda: rc.predict(model, log, tmp_path / "out.parquet", engine=engine),
+    ):
+        with pytest.raises(SettingError, match=r"engine: got .*, expected an engine such as"):
+            call()
+
+
+@pytest.mark.parametrize("limit", ["0GB", "0.0 MB", "4", "GB", "-1GB", 4])
+def test_a_memory_limit_is_a_size_above_0(limit: Any) -> None:
+    with pytest.raises(SettingError, match="memory_limit: got"):
+        DuckDBEngine(memory_limit=limit)
+    assert DuckDBEngine(memory_limit="0.5 GB").memory_limit == "0.5 GB"

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import importlib
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -279,3 +282,101 @@ def test_what_makes_no_sense_is_refused(
 def test_an_unknown_score_lists_the_known_ones(evaluation: rc.Evaluation) -> None:
     with pytest.raises(KeyError, match="first_click_accuracy"):
         evaluation.value("UBM", "accuracy")
+
+
+def test_logs_without_weight_are_refused() -> None:
+    log = week(10)
+    none = log.append_column("weight", pa.array([0.0] * 10))
+    for models in (["ubm"], ["multiclick"]):  # grouped, and counted
+        for logs in ((log, none, None), (log, log, none), (none, log, None)):
+            test, train, history = logs
+            with pytest.raises(rc.LogError, match="every session has weight 0"):
+                rc.evaluate(models, test, train=train, history=history, resamples=10)
+
+
+class CountingEngine(rc.LocalEngine):
+    """Notes which of its methods are called."""
+
+    def __init__(self) -> None:
+        super().__init__(threads=1)
+        self.calls: list[str] = []
+
+    def group(self, log: Any) -> Any:
+        self.calls.append("group")
+        return super().group(log)
+
+    def reduce(self, step: Any, parameters: Any, blocks: Any) -> Any:
+        self.calls.append("reduce")
+        return super().reduce(step, parameters, blocks)
+
+
+def test_the_engine_reads_the_logs_and_runs_the_fits() -> None:
+    engine = CountingEngine()
+    rc.evaluate(["ubm"], week(10), train=week(10), resamples=10, engine=engine)
+    assert {"group", "reduce"} <= set(engine.calls)
+
+
+OWN_MODEL = """
+import numpy as np
+import reclick as rc
+
+class Own(rc.DCTR):
+    name = "own_of_a_file"
+    assumes = "every ad is alike"
+    reference = "a model of the tests"
+
+    def _estimate(self, data, means, history):
+        super()._estimate(data, means, history)
+        self.theta_ = np.full(len(self.theta_), THETA)
+"""
+
+
+@pytest.mark.parametrize("where", ["a file", "a function"])
+def test_a_model_outside_reclick_is_fitted_again_when_its_code_changed(
+    where: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(MODELS, "_registered", {})
+    monkeypatch.syspath_prepend(tmp_path)
+
+    def define(theta: float) -> type[rc.ClickModel]:
+        if where == "a function":
+
+            class Own(rc.DCTR):
+                name = "own_of_a_file"
+                assumes = reference = "a model of the tests"
+
+                def _estimate(self, data: Any, means: Any, history: Any) -> None:
+                    super()._estimate(data, means, history)
+                    self.theta_ = np.full(len(self.theta_), theta)
+
+            return Own
+        (tmp_path / "own_model.py").write_text(OWN_MODEL.replace("THETA", str(theta)))
+        sys.modules.pop("own_model", None)
+        importlib.invalidate_caches()
+        sys.dont_write_bytecode, before = True, sys.dont_write_bytecode
+        try:
+            return importlib.import_module("own_model").Own  # type: ignore[no-any-return]
+        finally:
+            sys.dont_write_bytecode = before
+
+    arguments: dict[str, Any] = {"test": week(20), "train": week(20), "resamples": 10}
+    for theta in (0.2, 0.45, 0.45):
+        MODELS.__dict__["_registered"].clear()
+        rc.register(define(theta))
+        cached = rc.evaluate(["own_of_a_file"], folder=tmp_path / "results", **arguments)
+        fresh = rc.evaluate(["own_of_a_file"], **arguments)
+        assert cached.value("Own", "log_set_likelihood") == fresh.value("Own", "log_set_likelihood")
+
+
+def test_results_of_a_model_outside_reclick_are_cached_while_its_code_is_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "own_model_again.py").write_text(OWN_MODEL.replace("THETA", "0.3"))
+    monkeypatch.setattr(MODELS, "_registered", {})
+    monkeypatch.syspath_prepend(tmp_path)
+    own = rc.register(importlib.import_module("own_model_again").Own)
+    arguments: dict[str, Any] = {"train": week(20), "folder": tmp_path / "results", "resamples": 10}
+    first = rc.evaluate(["own_of_a_file"], week(20), **arguments)
+    monkeypatch.setattr(own, "_estimate", lambda *_: pytest.fail("it is fitted again"))
+    again = rc.evaluate(["own_of_a_file"], week(20), **arguments)
+    assert again.scores.equals(first.scores)

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import gzip
 import json
 import os
+import pickle
 import uuid
+import warnings
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -74,6 +77,90 @@ def test_an_unknown_file_system_is_refused_with_what_to_do() -> None:
         as_path("nosuch://bucket/log.csv").exists()
 
 
+@pytest.mark.parametrize(
+    ("uri", "path", "query"),
+    [
+        ("gs://b/day=?/x=1.csv", "/day=?/x=1.csv", ""),
+        ("gs://b/day?=1.csv", "/day?=1.csv", ""),
+        ("gs://b/a?/x.csv?region=eu", "/a?/x.csv", "region=eu"),
+        ("https://h/x.csv?path=a/b&token=c", "/x.csv", "path=a/b&token=c"),
+    ],
+)
+def test_a_question_mark_is_of_a_query_only_at_the_end(uri: str, path: str, query: str) -> None:
+    remote = as_path(uri)
+    assert isinstance(remote, RemotePath)
+    assert (str(remote.path), remote.query) == (path, query)
+
+
+def test_a_joined_name_is_not_taken_for_a_query() -> None:
+    path = as_path("memory://bucket/logs") / "a?b=1.csv"
+    assert (path.name, path.parent / path.name, path.with_name("c?d=2").name) == (
+        "a?b=1.csv",
+        path,
+        "c?d=2",
+    )
+
+
+@pytest.mark.parametrize("uri", ["file://relative/x.csv", "file://x.csv"])
+def test_a_file_uri_with_a_host_is_refused(uri: str) -> None:
+    with pytest.raises(StoreError, match=r"names a host before the path.*file:///folder"):
+        as_path(uri)
+    assert as_path("file://localhost/a/x?.csv") == as_path("file:///a/x?.csv") == Path("/a/x?.csv")
+
+
+def test_secrets_are_used_and_never_shown() -> None:
+    bucket = uuid.uuid4().hex
+    secret = f"memory://KEY:SECRET@{bucket}/logs"
+    for name in ("a/x.jsonl", "b/x.jsonl"):
+        put(f"{secret}/{name}", b'{"query": "q", "ads": ["a"], "clicks": [1]}\n')
+    path = as_path(secret)
+    shown = f"memory://***@{bucket}/logs"
+    assert (str(path), repr(path)) == (shown, f"RemotePath('{shown}')")
+    assert str(pickle.loads(pickle.dumps(path)) / "a") == f"{shown}/a"  # noqa: S301
+    log = rc.read_sessions(f"{secret}/*/x.jsonl")  # the same name twice: messages have whole paths
+    assert rc.count(log).total == 2
+    assert all(shown in source.where for source in log._sources)
+    rc.convert(f"{secret}/a/x.jsonl", f"{secret}/s.parquet")
+    for location in (f"{secret}/none.csv", f"{secret}/*.txt", "nosuch://KEY:SECRET@b/x.csv"):
+        with pytest.raises((LogError, StoreError)) as caught:
+            rc.count(location)
+        assert "***@" in str(caught.value)
+        assert "SECRET" not in str(caught.value) + repr(caught.value)
+        assert caught.value.__cause__ is None
+
+
+def test_the_query_of_a_url_goes_with_the_file_and_other_queries_with_the_file_system(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    from fsspec.implementations.memory import MemoryFileSystem
+    from fsspec.registry import _registry
+
+    options: list[dict[str, str]] = []
+
+    class SignedFileSystem(MemoryFileSystem):  # type: ignore[misc]
+        protocol = ("https", "signed")
+        store: dict[str, Any] = {}  # noqa: RUF012
+        pseudo_dirs = [""]  # noqa: RUF012
+        cachable = False
+
+        def __init__(self, **given: str) -> None:
+            options.append(given)
+            super().__init__()
+
+        @classmethod
+        def _strip_protocol(cls, path: str) -> str:
+            return "/" + path.partition("://")[2].strip("/") if "://" in path else path
+
+    for scheme in ("https", "signed"):
+        monkeypatch.setitem(_registry, scheme, SignedFileSystem)
+    SignedFileSystem().pipe_file("/host.example/x.csv.gz?sig=abc", gzip.compress(b"one,two"))
+    path = as_path("https://host.example/x.csv.gz?sig=abc")
+    assert gzip.decompress(path.read_bytes()) == b"one,two"
+    assert not as_path("https://host.example/x.csv.gz").exists()
+    assert not as_path("signed://host.example/x.csv?endpoint=eu").exists()
+    assert options[-1] == {"endpoint": "eu"}
+
+
 # ---- questions
 
 
@@ -116,7 +203,60 @@ def test_patterns_match_as_a_shell_does(base: str, pattern: str, names: list[str
     assert sorted(path.name for path in match_glob(f"{local}/{pattern}")) == names
 
 
+@pytest.mark.parametrize(
+    "pattern",
+    [
+        *("**", "a/**", "*/**", "**/*", "**/x", "**/", "**/**/x", "none/**", "y.csv/*"),
+        *("*", "?", "a?x", "d?=1/*", "x*=?.csv", "[.*]x", "[!a]", "[]x", "a/[!b]*"),
+        *(".h*", "*/.h/*", "**/.h/**"),
+    ],
+)
+def test_remote_patterns_match_what_local_ones_do(pattern: str, tmp_path: Path) -> None:
+    names = ["a/x", "a/b/x", "a/.h/x", "y.csv", ".h/x", ".hx", "*x", "[]x", "day/x", "dx=1/x"]
+    names += ["x-day=1.csv"]
+    remote = f"memory://{uuid.uuid4().hex}/base"
+    for name in names:
+        put(str(tmp_path / name), b"x")
+        with atomic_file(as_path(remote) / name) as path:
+            path.write_bytes(b"x")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        found = [str(path).removeprefix(remote) for path in match_glob(f"{remote}/{pattern}")]
+    local = {str(path).removeprefix(str(tmp_path)) for path in match_glob(f"{tmp_path}/{pattern}")}
+    assert sorted(found) == sorted(local)
+
+
 # ---- writing
+
+
+@pytest.mark.parametrize("several", [False, True])
+def test_an_error_of_something_else_is_not_one_of_writing(base: str, several: bool) -> None:
+    def write(error: OSError) -> None:
+        def fail(path: Path) -> None:
+            if error.filename:
+                error.filename = str(path)
+            raise error
+
+        if several:
+            write_files(f"{base}/new", {"a.txt": fail})
+        else:
+            with atomic_file(f"{base}/new/a.txt") as path:
+                fail(path)
+
+    with pytest.raises(ConnectionError, match="feature store down"):
+        write(ConnectionError("feature store down"))
+    for number in (errno.ENOSPC, errno.EDQUOT):
+        with pytest.raises(StoreError, match="The disk is full"):
+            write(OSError(number, "full"))
+    with pytest.raises(StoreError, match="Give a folder that can be written"):
+        write(OSError(errno.EIO, "Input/output error", "the file itself"))
+    assert not (as_path(base) / "new").exists()
+
+
+def test_an_error_of_the_last_move_is_one_of_writing(tmp_path: Path) -> None:
+    (tmp_path / "a.txt" / "full").mkdir(parents=True)
+    with pytest.raises(StoreError, match=r"a\.txt cannot be written"):
+        put(str(tmp_path / "a.txt"), b"x")
 
 
 def test_a_file_that_fails_leaves_the_old_one(base: str) -> None:

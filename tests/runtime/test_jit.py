@@ -280,15 +280,38 @@ def test_where_the_cache_folder_cannot_be_written_the_temporary_one_serves(
         jit.cache_folder.cache_clear()
 
 
-def test_old_entries_that_nobody_uses_go(folder: Path) -> None:
+@pytest.mark.skipif(os.name != "posix", reason="needs modes of files")
+def test_new_folders_are_private_whatever_the_umask_and_old_ones_stay(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "home").mkdir(mode=0o755)
+    monkeypatch.delenv("RECLICK_CACHE_DIR", raising=False)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "home" / ".cache"))
+    jit.cache_folder.cache_clear()
+    before = os.umask(0o002)
+    try:
+        chosen = jit.cache_folder()
+        assert chosen == tmp_path / "home" / ".cache" / "reclick" / "kernels"
+    finally:
+        os.umask(before)
+        jit.cache_folder.cache_clear()
+    modes = [path.stat().st_mode & 0o777 for path in (chosen, *chosen.parents[:3])]
+    assert modes == [0o700, 0o700, 0o700, 0o755]
+
+
+def test_old_entries_that_nobody_uses_go_and_files_of_others_stay(folder: Path) -> None:
     folder.mkdir(parents=True, mode=0o700)
-    old, new = folder / "a-0.kernel", folder / "b-0.kernel"
-    for path in (old, new):
+    new = folder / "b-0.kernel"
+    old = [folder / "a-0.kernel", folder / f".a-0.kernel.{'0' * 32}"]
+    others = [folder / name for name in ("my_kernel.cu", "kernel", ".a.kernel.bak")]
+    for path in (new, *old, *others):
         path.write_bytes(b"")
-    os.utime(old, (0, 0))
+    for path in (*old, *others):
+        os.utime(path, (0, 0))
     jit._remove_unused.cache_clear()
     load_kernels(SOURCE).outer(3.0)
-    assert (old.exists(), new.exists()) == (False, True)
+    assert not any(path.exists() for path in old)
+    assert all(path.exists() for path in (new, *others))
 
 
 def test_an_installation_that_cannot_be_written_works_and_caches(tmp_path: Path) -> None:

@@ -240,7 +240,7 @@ def build(pages: Sequence[Any]) -> PageDistribution:
     if isinstance(one, PlainMixture):
         parts = zip(*(page.components for page in pages), strict=True)
         components = tuple(build(component) for component in parts)
-        return MixturePages(components, np.array([page.weights for page in pages]))  # type: ignore[arg-type]
+        return MixturePages(components, np.array([page.weights for page in pages]))
     if isinstance(one, PlainWalk):
         theta = np.concatenate([page.theta for page in pages])
         return WalkPages(theta, one.forward, one.back, starts)

@@ -236,6 +236,7 @@ def models(
     """
     from rich.table import Table
 
+    from reclick.errors import ReclickError
     from reclick.models import MODELS
 
     if name is not None:
@@ -244,7 +245,12 @@ def models(
     table = Table(show_lines=True)
     for head, width in (("name", None), ("assumes", None), ("estimates", 15), ("reference", None)):
         table.add_column(head, width=width)
-    for each, model in MODELS.items():
+    for each in MODELS:
+        try:
+            model = MODELS[each]
+        except ReclickError as error:  # of another package
+            table.add_row(each, f"broken: {error}", "", "")
+            continue
         table.add_row(each, model.assumes, "\n".join(_list_estimates(model)), model.reference)
     console().print(table)
     typer.echo(
@@ -268,6 +274,7 @@ def _print_model(name: str) -> None:
     from rich.table import Table
 
     from reclick.models import MODELS
+    from reclick.models.registry import BUILT_IN
 
     model = MODELS.find(name, argument="NAME")
     order = "no: compare models by log_set_prob"
@@ -278,9 +285,11 @@ def _print_model(name: str) -> None:
         "order of clicks": order,
         "estimates": ", ".join(_list_estimates(model)),
         "reference": model.reference,
-        "in Python": f"reclick.{model.__name__}",
-        "docs": f"docs/models/{name}.md in the repository",
+        "in Python": f"{model.__module__}.{model.__qualname__}",
     }
+    if name in BUILT_IN:
+        facts["in Python"] = f"reclick.{model.__name__}"
+        facts["docs"] = f"docs/models/{name}.md in the repository"
     typer.echo(f"{name}\n" + "\n".join(f"  {fact:<17}{text}" for fact, text in facts.items()))
     table = Table("setting", "default", "values", "", title="settings: --set NAME=VALUE")
     table.title_justify = "left"

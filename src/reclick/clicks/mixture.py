@@ -7,10 +7,11 @@ from typing import Self
 
 import numpy as np
 
-from reclick.clicks.distribution import Clicks, StepwisePages
-from reclick.clicks.step import StepTables
+from reclick.clicks.distribution import Clicks, PageDistribution, StepwisePages
+from reclick.clicks.step import StepTables, draw_clicks
 from reclick.data.batch import Float64, Int64
-from reclick.data.ragged import read_only
+from reclick.data.ragged import read_only, starts_from_sizes
+from reclick.errors import CannotAnswerError
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,10 +19,11 @@ class MixturePages(StepwisePages):
     """Pages whose clicks follow one of several distributions: P(clicks) = Σ_t weight_t P_t(clicks).
 
     The components are distributions of the same pages, of any family; each page has its own
-    mixing weights.
+    mixing weights. Sequences are searched and ranked where all components are of Reclick's own
+    families.
     """
 
-    components: tuple[StepwisePages, ...]
+    components: tuple[PageDistribution, ...]
     weights: Float64  # [page, component] mixing weights, which add up to 1
 
     @property
@@ -49,7 +51,7 @@ class MixturePages(StepwisePages):
         Each component counts by its posterior: how likely a user who made these clicks is of it.
         Where the clicks are impossible to all components, by its mixing weight.
         """
-        each = [component.follow(clicks) for component in self.components]
+        each = [_follow(component, clicks) for component in self.components]
         logs = [log for _, _, log in each]
         log_prefix = _log_mean(self.weights, logs)
         possible = np.isfinite(log_prefix)
@@ -67,6 +69,22 @@ class MixturePages(StepwisePages):
         )
         return np.asarray(sum(parts))
 
+    def sample(self, rng: np.random.Generator) -> Clicks:
+        """Draw one session for each page."""
+        if _is_stepwise(self):
+            return draw_clicks(self.step_tables(), rng)
+        last = len(self.components) - 1
+        chosen = (rng.random(len(self))[:, None] > np.cumsum(self.weights, axis=1)).sum(axis=1)
+        rows = [np.flatnonzero(np.minimum(chosen, last) == t) for t in range(last + 1)]
+        drawn = [
+            each.select(own).sample(rng) for each, own in zip(self.components, rows, strict=True)
+        ]
+        joined = Clicks(
+            np.concatenate([clicks.click for clicks in drawn]),
+            starts_from_sizes(np.concatenate([clicks.counts for clicks in drawn])),
+        )
+        return joined.select(np.argsort(np.concatenate(rows)))
+
     def select(self, rows: Int64) -> Self:
         """The pages `rows`, in this order."""
         components = tuple(component.select(rows) for component in self.components)
@@ -74,7 +92,7 @@ class MixturePages(StepwisePages):
 
     def step_tables(self) -> StepTables:
         """The components' tables, one after the other; mixtures of mixtures are flattened."""
-        tables = [component.step_tables() for component in self.components]
+        tables = [_step_tables(component) for component in self.components]
         stop, gamma, steps, first_row = _stack_tables(tables)
         rows = [each.row + row for each, row in zip(tables, first_row, strict=True)]
         weights = [self.weights[:, [t]] * each.weights for t, each in enumerate(tables)]
@@ -89,6 +107,41 @@ class MixturePages(StepwisePages):
             starts=tables[0].starts,
             weights=read_only(np.concatenate(weights, axis=1)),
         )
+
+
+def _is_stepwise(pages: PageDistribution) -> bool:
+    """Whether the kernels know the family of the pages, or all families of a mixture."""
+    if isinstance(pages, MixturePages):
+        return all(map(_is_stepwise, pages.components))
+    return isinstance(pages, StepwisePages)
+
+
+def _step_tables(component: PageDistribution) -> StepTables:
+    if isinstance(component, StepwisePages):
+        return component.step_tables()
+    raise CannotAnswerError(
+        f"sequences of a mixture with {type(component).__name__}, which is not of Reclick's own "
+        "families: a search needs their tables. log_prob, next_click_prob and sample work."
+    )
+
+
+def _follow(component: PageDistribution, clicks: Clicks) -> tuple[Float64, Float64, Float64]:
+    """`StepwisePages.follow` of any distribution: P(first clicks) is the product of next clicks."""
+    if isinstance(component, StepwisePages):
+        return component.follow(clicks)
+    log_prefix = np.zeros(len(component))
+    for k in range(int(clicks.counts.max(initial=0))):
+        rows = np.flatnonzero(clicks.counts > k)
+        so_far = Clicks(
+            clicks.click[(clicks.starts[rows, None] + np.arange(k)).reshape(-1)],
+            np.arange(len(rows) + 1) * k,
+        )
+        pages = component.select(rows)
+        chance, _ = pages.next_click_prob(so_far)
+        following = pages.starts[:-1] + clicks.click[clicks.starts[rows] + k] - 1
+        with np.errstate(divide="ignore"):
+            log_prefix[rows] += np.log(chance[following])
+    return (*component.next_click_prob(clicks), log_prefix)
 
 
 def _log_mean(weights: Float64, logs: list[Float64]) -> Float64:

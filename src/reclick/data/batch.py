@@ -6,8 +6,9 @@ dictionaries.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+import numpy as np
 import pyarrow as pa
 
 from reclick.data.ragged import Float64, Int32, Int64
@@ -50,4 +51,16 @@ class SessionBatch:
             clicks=clicks - clicks[0],
             weight=None if self.weight is None else self.weight[start:end],
             rows=None if self.rows is None else self.rows.slice(start, end - start),
+        )
+
+    def compact(self) -> SessionBatch:
+        """The same sessions, with only those queries and ads in the dictionaries that they use."""
+        queries, query = np.unique(self.query, return_inverse=True)
+        ads, ad = np.unique(self.ad, return_inverse=True)
+        return replace(
+            self,
+            queries=self.queries.take(pa.array(queries)),
+            ads=self.ads.take(pa.array(ads)),
+            query=query.astype(np.int32),
+            ad=ad.astype(np.int32),
         )

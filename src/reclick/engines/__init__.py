@@ -12,13 +12,32 @@ from reclick.data.grouped_sessions import GroupedSessions
 from reclick.engines.base import Engine, Log
 from reclick.engines.duckdb import DuckDBEngine
 from reclick.engines.local import LocalEngine
-from reclick.errors import LogError
-from reclick.logs import as_log
+from reclick.errors import LogError, SettingError
+from reclick.logs import SessionLog, as_log
 from reclick.runtime import artifact
 from reclick.runtime.filesystem import Location
 from reclick.runtime.progress import ProgressOption, track_progress
 
-__all__ = ["DuckDBEngine", "Engine", "LocalEngine", "Log", "as_counts", "as_grouped", "count"]
+__all__ = [
+    "DuckDBEngine",
+    "Engine",
+    "LocalEngine",
+    "Log",
+    "as_counts",
+    "as_engine",
+    "as_grouped",
+    "count",
+]
+
+
+def as_engine(engine: Engine | None) -> Engine:
+    """The engine itself, or a `LocalEngine` where none is given."""
+    if engine is None:
+        return LocalEngine()
+    if isinstance(engine, type) or not isinstance(engine, Engine):
+        expected = "an engine such as reclick.LocalEngine() or reclick.DuckDBEngine()"
+        raise SettingError("engine", engine, expected, or_none=True)
+    return engine
 
 
 def count(
@@ -32,9 +51,9 @@ def count(
     >>> count({"query": ["pizza"], "ads": [["a", "b"]], "clicks": [[2, 1]]})
     Counts(1 sessions, 1 queries, 2 ads, 2 pairs)
     """
-    log = as_log(sessions)
+    engine, log = as_engine(engine), _open_log(sessions)
     with track_progress(progress, f"Counting {log.name}"):
-        counts = (engine or LocalEngine()).count(log)
+        counts = engine.count(log)
     return require_positive_weight(counts, log.name)
 
 
@@ -67,8 +86,15 @@ def as_grouped(
             "Counts do not tell which clicks were on one page, which this model learns from. "
             "Give it the log itself."
         )
-    log = as_log(sessions)
+    engine, log = as_engine(engine), _open_log(sessions)
     with track_progress(progress, f"Grouping {log.name}"):
-        grouped = (engine or LocalEngine()).group(log)
+        grouped = engine.group(log)
     require_positive_weight(grouped.counts, log.name)
     return grouped
+
+
+def _open_log(sessions: object) -> Log:
+    """A log that passes the batches of another on, as it is; else what `as_log` opens."""
+    if isinstance(sessions, Log) and not isinstance(sessions, SessionLog):
+        return sessions
+    return as_log(sessions)

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
-from typing import Protocol, Self, TypeVar
+from typing import Protocol, Self, TypeVar, runtime_checkable
 
 import pyarrow as pa
 
 from reclick.data.batch import SessionBatch
 from reclick.data.counts import Counts
 from reclick.data.grouped_sessions import GroupedSessions
+from reclick.runtime.filesystem import Location
 
 
+@runtime_checkable
 class Log(Protocol):
     """What an engine needs of a log: `SessionLog`, or something that passes its batches on."""
 
@@ -39,6 +40,7 @@ NewBlockT = TypeVar("NewBlockT")
 SumT = TypeVar("SumT", bound=Additive)
 
 
+@runtime_checkable
 class Engine(Protocol):
     """Where logs are reduced, and where the blocks of an iterative fit are.
 
@@ -71,8 +73,12 @@ class Engine(Protocol):
 
     def map(
         self,
-        function: Callable[[pa.RecordBatch], pa.RecordBatch],
+        function: Callable[[SessionBatch], pa.RecordBatch],
         log: Log,
-        target: str | Path,
+        target: Location,
     ) -> int:
-        """Write function(rows) of a log to a Parquet file, and return the number of rows."""
+        """Write function(sessions) of a log to a Parquet file, and return the number of rows.
+
+        `function` gets some sessions at a time, whose `rows` are the source's own columns. The
+        results are in the order of the log; the file appears when it is complete.
+        """

@@ -28,7 +28,7 @@ from reclick.engines.base import Log
 from reclick.engines.local import LocalEngine
 from reclick.errors import Argument, SettingError, StoreError
 from reclick.logs.assembly.spill import load_sql
-from reclick.runtime.parallel import thread_limit
+from reclick.runtime.parallel import limit_threads, thread_limit
 from reclick.runtime.progress import report_progress
 
 RESULT_ROWS = 100_000  # in a batch of results
@@ -59,7 +59,7 @@ class DuckDBEngine(LocalEngine):
 
     def __init__(self, *, memory_limit: str | None = None, threads: int | None = None) -> None:
         super().__init__(threads=threads)
-        size = r"\d+(\.\d+)? *[KMGT]i?B"
+        size = r"(?=.*[1-9])\d+(\.\d+)? *[KMGT]i?B"  # and not 0
         if memory_limit is not None and not re.fullmatch(size, str(memory_limit), re.IGNORECASE):
             raise SettingError("memory_limit", memory_limit, 'a size such as "4GB"', or_none=True)
         self.memory_limit = memory_limit
@@ -83,7 +83,8 @@ class DuckDBEngine(LocalEngine):
         """A database with the tables of a log, up to and including the last one."""
         import duckdb
 
-        with tempfile.TemporaryDirectory(prefix="reclick-", ignore_cleanup_errors=True) as name:
+        temporary = tempfile.TemporaryDirectory(prefix="reclick-", ignore_cleanup_errors=True)
+        with limit_threads(self.threads), temporary as name:
             folder = Path(name)
             _stage(log, folder / "sessions.parquet")
             config: dict[str, Any] = {

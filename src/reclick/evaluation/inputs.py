@@ -13,7 +13,7 @@ import pyarrow as pa
 from reclick.data.batch import SessionBatch
 from reclick.data.counts import Counts
 from reclick.data.grouped_sessions import GroupedSessions
-from reclick.engines import Engine, LocalEngine
+from reclick.engines import Engine, as_counts, as_engine, as_grouped
 from reclick.errors import Argument, SettingError, UsageError
 from reclick.logs import SessionLog, as_log, read_ads, read_labels
 from reclick.models import ClickModel
@@ -58,7 +58,7 @@ class EvaluationLog:
     def groups(self) -> GroupedSessions:
         """The distinct sessions, for models that need more than counts."""
         with rename_progress(f"Reading {self._title}"):
-            return self._engine.group(self._hashed)
+            return as_grouped(self._hashed, engine=self._engine)
 
     @cached_property
     def counts(self) -> Counts:
@@ -66,7 +66,7 @@ class EvaluationLog:
         if self._grouped:
             return self.groups.counts
         with rename_progress(f"Reading {self._title}"):
-            return self._engine.count(self._hashed)
+            return as_counts(self._hashed, engine=self._engine)
 
     @property
     def fingerprint(self) -> str:
@@ -125,7 +125,7 @@ def open_inputs(
     """Open the logs, the text of the ads and the labels; errors in them come before any fit."""
     if test is None:
         raise SettingError("test", test, "a log to score the models on")
-    engine = engine or LocalEngine()
+    engine = as_engine(engine)
     text = None if ads is None else read_ads(ads)
     grouped = any(not model.fitted and not model.fits_from_counts for model in models)
     test_log = EvaluationLog(test, text, "the test log", engine)

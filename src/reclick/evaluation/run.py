@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import hashlib
+import inspect
 import json
+import sys
 import time
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
@@ -12,7 +14,7 @@ from typing import Any, TypeVar
 import pyarrow as pa
 
 from reclick import __version__
-from reclick.engines import Engine
+from reclick.engines import Engine, as_engine
 from reclick.errors import StoreError, UsageError, check_whole
 from reclick.evaluation.inputs import EvaluationInputs, open_inputs, require_train
 from reclick.evaluation.result import Evaluation, ScoredModel, collect_details
@@ -32,6 +34,7 @@ from reclick.models import MODELS, ClickModel, load
 from reclick.profile import describe
 from reclick.runtime import artifact
 from reclick.runtime.filesystem import AnyPath, Location, as_path, write_files
+from reclick.runtime.parallel import limit_threads
 from reclick.runtime.progress import (
     ProgressOption,
     count_progress,
@@ -63,8 +66,10 @@ def evaluate(
     `models` are models by the name to show, or names of `MODELS`. Those not fitted are fitted on
     `train`, with priors from `history`. Query volumes are those in `train`. `labels` (query, ad,
     relevance) add the relevance metrics. With a `folder`, fitted models and scores are cached there
-    and used again by a later run on the same logs and settings. `engine` counts and groups the
-    logs. `progress(what, done, total or None)` is called as work is done.
+    and used again by a later run on the same logs and settings; of a model outside Reclick only
+    while the source of its module is the same. `engine` counts and groups the logs and runs the
+    fits, and its number of threads holds for scoring too. `progress(what, done, total or None)` is
+    called as work is done.
 
     >>> week = {"query": ["pizza"] * 4, "ads": [["a", "b"]] * 4, "clicks": [[1], [], [2, 1], [2]]}
     >>> evaluate(["multiclick", "pbm"], week, train=week, resamples=100).value("PBM", "impossible")
@@ -72,15 +77,16 @@ def evaluate(
     """
     by_name = name_models(models)
     check_bootstrap(level, resamples)
-    check_whole("seed", seed, 0)
+    seed = check_whole("seed", seed, 0)
     require_train([name for name, model in by_name.items() if not model.fitted], train)
     cache = None if folder is None else ResultCache(as_path(folder))
-    with track_progress(progress):
+    engine = as_engine(engine)
+    with track_progress(progress), limit_threads(getattr(engine, "threads", None)):
         inputs = open_inputs(
             test, train, history, ads, labels, models=list(by_name.values()), engine=engine
         )
         scored = {
-            name: _fit_and_score(name, model, inputs, cache, seed)
+            name: _fit_and_score(name, model, inputs, cache, seed, engine)
             for name, model in by_name.items()
         }
         return _compare(scored, inputs, level, resamples, seed)
@@ -102,30 +108,47 @@ def name_models(models: Mapping[str, ClickModel] | Iterable[str]) -> dict[str, C
 
 
 def _fit_and_score(
-    name: str, model: ClickModel, inputs: EvaluationInputs, cache: ResultCache | None, seed: int
+    name: str,
+    model: ClickModel,
+    inputs: EvaluationInputs,
+    cache: ResultCache | None,
+    seed: int,
+    engine: Engine,
 ) -> ScoredModel:
     """Fit a model, unless it is fitted, and score it; or take both from an earlier run."""
-    fit = partial(_fit, name, model, inputs)
+    fit = partial(_fit, name, model, inputs, engine)
     score_ = partial(_score, name, inputs=inputs, seed=seed)
     if cache is None:
         fitted, fit_seconds = _time(fit)
         sums, score_seconds = _time(partial(score_, fitted))
     else:
-        settings = {"model": model.name, "settings": model.get_params()}
-        fit_key = None if model.fitted else {**settings, **inputs.key("train", "history")}
-        fitted, fit_seconds = cache.model(name, fit_key, fit)
-        score_key = {"seed": seed, "metrics": list(SESSION_METRICS), **inputs.key("test", "train")}
+        code = _hash_code(type(model))
+        fit_key: Key | None = {
+            "model": model.name,
+            "settings": model.get_params(),
+            "code": code,
+            **inputs.key("train", "history"),
+        }
+        score_key: Key | None = {
+            "seed": seed,
+            "metrics": list(SESSION_METRICS),
+            "code": code,
+            **inputs.key("test", "train"),
+        }
+        if code is None:  # results of another version of the class would look the same
+            fit_key = score_key = None
+        fitted, fit_seconds = cache.model(name, None if model.fitted else fit_key, fit)
         sums, score_seconds = cache.sums(name, score_key, partial(score_, fitted))
     return ScoredModel(fitted, sums, {"fit": fit_seconds, "score": score_seconds})
 
 
-def _fit(name: str, model: ClickModel, inputs: EvaluationInputs) -> ClickModel:
+def _fit(name: str, model: ClickModel, inputs: EvaluationInputs, engine: Engine) -> ClickModel:
     if model.fitted or inputs.train is None:
         return model
     data = inputs.train.counts if model.fits_from_counts else inputs.train.groups
     history = None if inputs.history is None else inputs.history.counts
     with count_progress(f"Fitting {name}"):  # trials and iterations together
-        return model.clone().fit(data, history=history, ads=inputs.text)
+        return model.clone().fit(data, history=history, ads=inputs.text, engine=engine)
 
 
 def _score(name: str, model: ClickModel, inputs: EvaluationInputs, seed: int) -> ChunkSums:
@@ -220,16 +243,23 @@ class ResultCache:
         )
         return model, seconds
 
-    def sums(self, name: str, key: Key, score: Callable[[], ChunkSums]) -> tuple[ChunkSums, float]:
-        """The sums of an earlier run of the same model and key, or new ones, and their seconds."""
+    def sums(
+        self, name: str, key: Key | None, score: Callable[[], ChunkSums]
+    ) -> tuple[ChunkSums, float]:
+        """The sums of an earlier run of the same model and key, or new ones, and their seconds.
+
+        Without a key they are always new.
+        """
         folder = self.folder / "scores" / folder_name(name)
         model_folder = self.folder / "models" / folder_name(name)
-        digest = _hash_key({**key, "fingerprint": _model_fingerprint(model_folder)})
+        digest = None
+        if key is not None:
+            digest = _hash_key({**key, "fingerprint": _model_fingerprint(model_folder)})
         try:
             stored = artifact.read(folder, kind="scores") if artifact.is_artifact(folder) else None
         except StoreError:
             stored = None  # altered or incomplete: score again
-        if stored is not None and stored.settings.get("key") == digest:
+        if stored is not None and digest is not None and stored.settings.get("key") == digest:
             return ChunkSums.from_tables(stored.tables), float(stored.settings["seconds"])
         sums, seconds = _time(score)
         settings = {"key": digest, "seconds": seconds}
@@ -262,3 +292,22 @@ def _model_fingerprint(folder: AnyPath) -> str | None:
 def _hash_key(key: Key) -> str:
     text = json.dumps({**key, "reclick": __version__}, sort_keys=True, default=str)
     return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _hash_code(model: type[ClickModel]) -> str | None:
+    """A hash of the source of the modules outside Reclick that a class and its bases are from.
+
+    Empty for Reclick's own models, whose version is in every key. None where the source cannot be
+    read, or where a class is made inside a function, so that the source does not determine it.
+    """
+    inside = sys.stdlib_module_names | {"reclick"}
+    outside = [each for each in model.__mro__ if each.__module__.split(".")[0] not in inside]
+    if any("<locals>" in each.__qualname__ for each in outside):
+        return None
+    try:
+        sources = {
+            each.__module__: inspect.getsource(sys.modules[each.__module__]) for each in outside
+        }
+    except (OSError, TypeError, KeyError):  # such as a class of a notebook
+        return None
+    return hashlib.sha256(json.dumps(sources).encode()).hexdigest() if sources else ""

@@ -128,7 +128,7 @@ def _write_to(
             remaining = _clean_whole_log(temporary, cleaning, report)
             _check_result(name, builder, report, remaining, on_error)
     return SessionLog(
-        [open_parquet(str(target), name, SESSION_COLUMNS, {})],
+        [open_parquet(target, name, SESSION_COLUMNS, {})],
         ads=report.ads_table(),
         on_error=on_error,
         max_ads=max_ads,

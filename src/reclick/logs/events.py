@@ -139,7 +139,7 @@ class EventRows:
         return key
 
     def positions(self, *, required: bool) -> pa.Array:
-        """The positions. A row is bad if its position is not a whole number, or null if required."""
+        """The positions. Rows where one is not a whole number, or missing if required, are bad."""
         if not self.has("position"):
             return pa.nulls(self.raw.length, pa.int64())
         written = self.column("position")

@@ -284,7 +284,7 @@ def _open_format(
 
 def _total_bytes(files: list[LogFile]) -> int | None:
     """How many bytes will be read; of compressed files it is not known before."""
-    if any(file.member is not None or file.path.endswith(".gz") for file in files):
+    if any(file.member is not None or as_path(file.path).name.endswith(".gz") for file in files):
         return None
     return sum(as_path(file.path).stat().st_size for file in files)
 

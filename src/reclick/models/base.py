@@ -14,8 +14,15 @@ from reclick.data.batch import Float64, SessionBatch
 from reclick.data.counts import Counts
 from reclick.data.pair_index import PairLookup
 from reclick.data.ragged import Int32
-from reclick.engines import Engine, LocalEngine, as_counts, as_grouped
-from reclick.errors import CannotAnswerError, NotFittedError, SettingError, UsageError, check_range
+from reclick.engines import Engine, LocalEngine, as_counts, as_engine, as_grouped
+from reclick.errors import (
+    CannotAnswerError,
+    NotFittedError,
+    SettingError,
+    UsageError,
+    check_range,
+    check_whole,
+)
 from reclick.fitting.attractiveness_prior import AdPrior, AdRecord, fit_ad_prior
 from reclick.fitting.posterior import PairPosteriors, Posterior
 from reclick.fitting.priors import PRIOR_MARGIN, top_click_rate
@@ -112,9 +119,9 @@ class ClickModel(ABC):
         is where the log is counted and EM iterates: by default `LocalEngine()`.
         """
         with track_progress(progress, f"Fitting {type(self).__name__}"):
-            before = None if history is None else as_counts(history, engine=engine)
             fresh = self.clone()
-            fresh._engine = engine or LocalEngine()
+            fresh._engine = as_engine(engine)
+            before = None if history is None else as_counts(history, engine=engine)
             fresh._fit(fresh._collect(sessions), before, input_text(sessions, ads))
             del fresh._engine  # it may hold connections, which a fitted model has no use for
         return self._adopt_state(fresh)
@@ -350,7 +357,8 @@ class ClickModel(ABC):
         With a `length`, only sequences of that many clicks. `text` is an ads table for ads that
         the model does not know.
         """
-        if length is not None and not 0 <= length <= len(ads):
+        top, lengths = check_whole("top", top, 1), range(len(ads) + 1)
+        if length is not None and (isinstance(length, bool | float) or length not in lengths):
             expected = f"0 to {len(ads)}, the number of ads on the page"
             raise SettingError("length", length, expected)
         page = as_log({"query": [query], "ads": [list(ads)]}, ads=text, clicks_required=False)
@@ -505,13 +513,18 @@ class ClickModel(ABC):
         batch: SessionBatch,
         answer: Callable[[SessionBatch, PageDistribution], Answer],
         *,
-        ads: pa.Table | None = None,
+        text: TextIndex | None = None,
         threads: int | None = None,
     ) -> Iterator[Answer]:
-        """The same for sessions that were read already; `ads` has the text of unknown ads."""
+        """The same for sessions that were read already; `text` is from `_index_text`."""
         self.check_fitted()
-        distribution = self._page_distribution(batch, self._pairs.text_with(ads))
+        known = self._index_text(None) if text is None else text
+        distribution = self._page_distribution(batch, known)
         return map_chunks(batch, distribution, answer, threads)
+
+    def _index_text(self, ads: pa.Table | None) -> TextIndex | None:
+        """The model's text of ads, and that of a checked ads table for those new to it."""
+        return self._pairs.text_with(ads)
 
 
 def _clicks(sessions: SessionBatch) -> Clicks:

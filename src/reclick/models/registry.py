@@ -9,7 +9,7 @@ from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
 from typing import TYPE_CHECKING, TypeVar
 
-from reclick.errors import StoreError, UnknownModelError, UsageError
+from reclick.errors import ReclickError, StoreError, UnknownModelError, UsageError
 
 if TYPE_CHECKING:
     from reclick.models.base import ClickModel
@@ -66,14 +66,15 @@ Did you mean 'pbm'?
 
         `argument` is what the caller calls the name, and `also` what else the caller would take.
         """
+        if not isinstance(name, str):
+            raise UnknownModelError(argument, name, f"one of {', '.join(self)}{also}")
         if name in self._registered:
             return self._registered[name]
         if name in BUILT_IN:
             module, class_name = BUILT_IN[name]
             return _load_class(module, class_name)
         if name in self._installed:
-            loaded: type[ClickModel] = self._installed[name].load()
-            return self.add(loaded, expected_name=name)
+            return self.add(_load_installed(self._installed[name]), expected_name=name)
         near = difflib.get_close_matches(str(name).lower(), self, n=1)
         advice = f"Did you mean {near[0]!r}?" if near else ""
         raise UnknownModelError(argument, name, f"one of {', '.join(self)}{also}", advice)
@@ -109,6 +110,8 @@ Did you mean 'pbm'?
         return model
 
     def __contains__(self, name: object) -> bool:
+        if not isinstance(name, str):
+            return False
         return name in BUILT_IN or name in self._registered or name in self._installed
 
     def __iter__(self) -> Iterator[str]:
@@ -136,6 +139,20 @@ def register(model: Model) -> Model:
 
 def _load_class(module: str, name: str) -> type[ClickModel]:
     model: type[ClickModel] = getattr(import_module(f"reclick.models.{module}"), name)
+    return model
+
+
+def _load_installed(announced: EntryPoint) -> type[ClickModel]:
+    """The class that an installed package announces; its errors name the package."""
+    try:
+        model: type[ClickModel] = announced.load()
+    except Exception as error:  # the code of another package may raise anything
+        package = "" if announced.dist is None else f" of the package {announced.dist.name}"
+        raise ReclickError(
+            f"The model {announced.name!r}{package} cannot be loaded: its entry point "
+            f"{announced.value!r} raised {type(error).__name__}: {error}. Repair or remove the "
+            "package."
+        ) from error
     return model
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import math
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from numbers import Integral, Real
@@ -72,11 +73,14 @@ class Setting:
             value = (self.spellings or {}).get(value, value)
             if value in self.choices:
                 return value
-        elif self._takes_numbers and _is_number(value, integer=self.integer):
+        elif (
+            self._takes_numbers and _is_number(value, integer=self.integer) and not _is_huge(value)
+        ):
             number = int(value) if isinstance(value, Integral) else float(cast(float, value))
             if self._in_range(number):
                 return number
-        raise SettingError(name, value, self.expected, or_none=self.allow_none)
+        advice = "It is too large to be a number of the machine." if _is_huge(value) else ""
+        raise SettingError(name, value, self.expected, advice, or_none=self.allow_none)
 
     @property
     def expected(self) -> str:
@@ -221,3 +225,8 @@ def _constructor(model: type[ClickModel], settings: Mapping[str, Setting]) -> An
 
 def _is_number(value: object, *, integer: bool) -> bool:
     return isinstance(value, Integral if integer else Real) and not isinstance(value, bool)
+
+
+def _is_huge(value: object) -> bool:
+    """Whether a whole number is larger than every float."""
+    return isinstance(value, Integral) and abs(int(value)) > sys.float_info.max

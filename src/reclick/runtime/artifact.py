@@ -74,9 +74,8 @@ def read(folder: Location, *, kind: str | None = None) -> Artifact:
                 f"{path} holds {held}, expected {KIND_NAMES[kind]}{KIND_WRITERS.get(kind, '')}."
             )
         try:
-            tables = {
-                name: _read_table(path, name, entry) for name, entry in manifest["files"].items()
-            }
+            files = manifest["files"].items()
+            tables = {name: _read_table(path, name, entry) for name, entry in files}
             return Artifact(manifest["kind"], manifest["settings"], tables)
         except (StoreError, OSError):
             before, manifest = manifest, _read_manifest(path)
@@ -303,11 +302,9 @@ def _is_own_file(path: AnyPath, tables: Collection[str] | None) -> bool:
 def _remove_unnamed(folder: AnyPath, tables: Collection[str]) -> None:
     """Remove data files that the manifest does not name: of an earlier save, or a failed one."""
     with contextlib.suppress(StoreError, OSError):
-        named = (
-            {entry["file"] for entry in _read_manifest(folder)["files"].values()}
-            if (folder / MANIFEST).is_file()
-            else set()
-        )
+        named = set()
+        if is_artifact(folder):
+            named = {entry["file"] for entry in _read_manifest(folder)["files"].values()}
         for path in folder.iterdir():
             if path.name not in named and _is_own_file(path, tables):
                 path.unlink()
@@ -339,13 +336,9 @@ def lock_folder(folder: Location) -> Iterator[None]:
     a little, then is refused. The system releases the lock when the process ends, however it ends.
     Readers are never held up. A remote folder cannot be locked.
     """
-    path = as_path(folder)
-    if isinstance(path, RemotePath):
-        yield
-        return
-    mine = _held.__dict__.setdefault("folders", set())
+    path, mine = as_path(folder), _held.__dict__.setdefault("folders", set())
     here = path.resolve()
-    if here in mine:
+    if isinstance(path, RemotePath) or here in mine:
         yield
         return
     with explain_write_errors(path):

@@ -13,20 +13,25 @@ import glob as local_glob
 import os
 import re
 import tempfile
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from functools import cache
+from itertools import takewhile
 from pathlib import Path, PurePosixPath
 from typing import IO, Any, NamedTuple, TypeAlias
-from urllib.parse import unquote, urlsplit
+from urllib.parse import parse_qsl, unquote
 from urllib.request import url2pathname
 from uuid import uuid4
 
-from reclick.errors import StoreError, explain_write_errors
+from reclick.errors import StoreError, explain_write_errors, mask_secrets
 
 URI = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+://")  # a Windows drive has one letter
 # Where an upload replaces an object in one step; elsewhere it goes to a sibling that is renamed.
 OBJECT_STORES = frozenset({"s3", "s3a", "gs", "gcs", "abfs", "abfss", "az", "memory"})
+HTTP = frozenset({"http", "https"})
+# "?" also stands for a character of a pattern: a query has a name, and no folder after it.
+QUERY = re.compile(r"\?([A-Za-z][\w.-]*=[^/]*)$")
+HTTP_QUERY = re.compile(r"\?(.*=.*)$")
 COPY_BYTES = 8 << 20
 
 
@@ -37,13 +42,15 @@ class FileStatus(NamedTuple):
     st_mtime: float | None
 
 
-@dataclass(frozen=True, order=True)
+@dataclass(frozen=True, order=True, repr=False)
 class RemotePath:
     """A file or folder of a remote file system: the part of `pathlib.Path` that Reclick uses.
 
-    >>> folder = RemotePath("s3://bucket/logs/?region=eu-west-1")
+    Its text is for messages and has no secrets, so it cannot be opened: pass the path on instead.
+
+    >>> folder = RemotePath.from_uri("s3://KEY:SECRET@bucket/logs/?region=eu-west-1")
     >>> str(folder / "week2.parquet"), (folder / "week2.parquet").suffix, folder.parent.name
-    ('s3://bucket/logs/week2.parquet?region=eu-west-1', '.parquet', 'bucket')
+    ('s3://***@bucket/logs/week2.parquet?region=eu-west-1', '.parquet', 'bucket')
     """
 
     scheme: str
@@ -51,31 +58,31 @@ class RemotePath:
     path: PurePosixPath
     query: str
 
-    def __init__(self, uri: str) -> None:
+    @classmethod
+    def from_uri(cls, uri: str) -> RemotePath:
+        """Take a URI apart."""
         scheme, rest = uri.split("://", 1)
-        rest, _, query = rest.partition("?") if "=" in rest.partition("?")[2] else (rest, "", "")
-        authority, _, path = rest.partition("/")
-        values = (scheme.lower(), authority, PurePosixPath("/" + path.strip("/")), query)
-        for name, value in zip(("scheme", "authority", "path", "query"), values, strict=True):
-            object.__setattr__(self, name, value)
+        scheme = scheme.lower()
+        query = (HTTP_QUERY if scheme in HTTP else QUERY).search(rest)
+        authority, _, path = rest[: query.start() if query else None].partition("/")
+        place = PurePosixPath("/" + path.strip("/"))
+        return cls(scheme, authority, place, query[1] if query else "")
 
     def __str__(self) -> str:
         query = f"?{self.query}" if self.query else ""
-        return f"{self.scheme}://{self.authority}{str(self.path).rstrip('/')}{query}"
+        path = str(self.path).rstrip("/")
+        return mask_secrets(f"{self.scheme}://{self.authority}{path}{query}")
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({str(self)!r})"
 
     def __truediv__(self, name: str | os.PathLike[str]) -> RemotePath:
-        return self._at(self.path / name)
-
-    def _at(self, path: PurePosixPath) -> RemotePath:
-        query = f"?{self.query}" if self.query else ""
-        return RemotePath(f"{self.scheme}://{self.authority}{path}{query}")
-
-    # names
+        return replace(self, path=self.path / name)
 
     @property
     def name(self) -> str:
         """The last part of the path, or the bucket."""
-        return self.path.name or self.authority
+        return self.path.name or self.authority.rpartition("@")[2]
 
     @property
     def suffix(self) -> str:
@@ -83,22 +90,17 @@ class RemotePath:
         return self.path.suffix
 
     @property
-    def parts(self) -> tuple[str, ...]:
-        """The parts of the path."""
-        return self.path.parts
-
-    @property
     def parent(self) -> RemotePath:
         """The folder that it is in."""
-        return self._at(self.path.parent)
+        return replace(self, path=self.path.parent)
 
     def with_name(self, name: str) -> RemotePath:
         """Another file of the same folder."""
-        return self._at(self.path.with_name(name))
+        return replace(self, path=self.path.with_name(name))
 
     def with_suffix(self, suffix: str) -> RemotePath:
         """The same name with another ending."""
-        return self._at(self.path.with_suffix(suffix))
+        return replace(self, path=self.path.with_suffix(suffix))
 
     def relative_to(self, folder: RemotePath) -> PurePosixPath:
         """The path below a folder."""
@@ -107,8 +109,6 @@ class RemotePath:
     def resolve(self) -> RemotePath:
         """The same path: remote file systems have no links."""
         return self
-
-    # questions
 
     def exists(self) -> bool:
         """Whether there is a file, or a folder with something in it."""
@@ -120,9 +120,7 @@ class RemotePath:
 
     def is_dir(self) -> bool:
         """Whether it is a folder."""
-        from pyarrow.fs import FileType
-
-        return bool(self._info().type == FileType.Directory)
+        return bool(self._info().type.name == "Directory")
 
     def stat(self) -> FileStatus:
         """Size and time of the last change."""
@@ -133,21 +131,25 @@ class RemotePath:
 
     def iterdir(self) -> Iterator[RemotePath]:
         """What a folder holds."""
-        return self._list(recursive=False)
+        return (path for path, _ in self._list(recursive=False))
 
     def rglob(self, pattern: str) -> Iterator[RemotePath]:
         """Files below a folder, at any depth, by their names."""
         below = self._list(recursive=True)
-        return (path for path in below if fnmatch.fnmatchcase(path.name, pattern))
+        return (path for path, _ in below if fnmatch.fnmatchcase(path.name, pattern))
 
     def glob(self, pattern: str) -> Iterator[RemotePath]:
         """Files and folders whose path below this one matches."""
-        wanted = _compile_glob(pattern)
-        recursive = "/" in pattern
-        below = self._list(recursive=recursive)
-        return (path for path in below if wanted.fullmatch(str(path.relative_to(self))))
+        folders = PurePosixPath(pattern).parts
+        files = (*folders, "*") if folders[-1] == "**" else folders
+        if self.is_dir():
+            if _matches((), folders):
+                yield self
+            for path, info in self._list(recursive=len(files) > 1):
+                if _matches(path.relative_to(self).parts, files if info.is_file else folders):
+                    yield path
 
-    def _list(self, *, recursive: bool) -> Iterator[RemotePath]:
+    def _list(self, *, recursive: bool) -> Iterator[tuple[RemotePath, Any]]:
         from pyarrow.fs import FileSelector
 
         filesystem, here = self._resolve()
@@ -155,9 +157,7 @@ class RemotePath:
         for info in filesystem.get_file_info(selector):
             below = info.path.removeprefix(here).strip("/")
             if below:
-                yield self / below
-
-    # reading and writing
+                yield self / below, info
 
     def open(self, mode: str = "rb") -> IO[bytes]:
         """The bytes, to be read at any place."""
@@ -193,11 +193,8 @@ class RemotePath:
     def unlink(self, *, missing_ok: bool = False) -> None:
         """Remove a file."""
         filesystem, path = self._resolve()
-        try:
+        with contextlib.suppress(*[FileNotFoundError] * missing_ok):
             filesystem.delete_file(path)
-        except FileNotFoundError:
-            if not missing_ok:
-                raise
 
     def mkdir(self, *, parents: bool = True, exist_ok: bool = True) -> None:
         """Nothing: a folder comes with its first file."""
@@ -207,8 +204,10 @@ class RemotePath:
         return filesystem.get_file_info(path)
 
     def _resolve(self) -> tuple[Any, str]:
-        filesystem, root = _connect(self.scheme, self.authority, self.query)
-        return filesystem, f"{root.rstrip('/')}{self.path}" if root else str(self.path)[1:]
+        http = self.scheme in HTTP  # there the query is of the file, elsewhere of the file system
+        filesystem, root = _connect(self.scheme, self.authority, "" if http else self.query)
+        path = f"{root.rstrip('/')}{self.path}" if root else str(self.path)[1:]
+        return filesystem, f"{path}?{self.query}" if http and self.query else path
 
 
 AnyPath: TypeAlias = Path | RemotePath
@@ -229,9 +228,14 @@ def as_path(location: Location) -> AnyPath:
     if not is_uri(text):
         return Path(text)
     if text.lower().startswith("file://"):
-        parts = urlsplit(text)
-        return Path(url2pathname(unquote(parts.path)) if os.name == "nt" else unquote(parts.path))
-    return RemotePath(text)
+        host, slash, rest = text[len("file://") :].partition("/")
+        if host.lower() not in {"", "localhost"} or not slash:
+            raise StoreError(
+                f"{text} names a host before the path: only files of this computer can be opened. "
+                "Give the whole path after file:// (file:///folder/log.csv), or a path alone."
+            )
+        return Path(url2pathname(slash + rest) if os.name == "nt" else unquote(slash + rest))
+    return RemotePath.from_uri(text)
 
 
 def is_uri(location: object) -> bool:
@@ -240,9 +244,8 @@ def is_uri(location: object) -> bool:
     >>> is_uri("gs://bucket/log.csv"), is_uri("C:/log.csv"), is_uri("log.csv")
     (True, False, False)
     """
-    return isinstance(location, RemotePath) or (
-        isinstance(location, str) and URI.match(location) is not None
-    )
+    text = location if isinstance(location, str) else ""
+    return isinstance(location, RemotePath) or URI.match(text) is not None
 
 
 def is_location(value: object) -> bool:
@@ -256,32 +259,34 @@ def arrow_input(location: Location) -> Any:
     return str(path) if isinstance(path, Path) else path.open()
 
 
+def is_glob(path: AnyPath) -> bool:
+    """Whether a path has signs of a pattern; those of a URI's query or user do not count."""
+    return local_glob.has_magic(str(path.path if isinstance(path, RemotePath) else path))
+
+
 def match_glob(pattern: Location) -> list[AnyPath]:
     """The files and folders that a pattern matches, sorted; ** stands for any folders."""
     path = as_path(pattern)
     if isinstance(path, Path):
         matches = local_glob.glob(str(path), recursive=True)  # noqa: PTH207, Path.glob takes no absolute pattern
-        return [Path(match) for match in sorted(matches)]
-    fixed = PurePosixPath("/")
-    for part in path.path.parts[1:]:
-        if local_glob.has_magic(part):
-            break
-        fixed /= part
-    folder = path._at(fixed)
-    return sorted(folder.glob(str(path.path.relative_to(fixed))))
+        return [Path(match) for match in sorted(matches) if os.path.lexists(match)]
+    fixed = takewhile(lambda part: not local_glob.has_magic(part), path.path.parts)
+    folder = replace(path, path=PurePosixPath(*fixed))
+    return sorted(folder.glob(str(path.relative_to(folder))))
 
 
-def _compile_glob(pattern: str) -> re.Pattern[str]:
-    parts = []
-    for part in PurePosixPath(pattern).parts:
-        if part == "**":
-            parts.append("(?:[^/]+/)*")
-        else:
-            within = fnmatch.translate(part).replace(".*", "[^/]*")
-            parts.append(
-                within.removeprefix("(?s:").removesuffix(")\\Z").removesuffix(")\\z") + "/"
-            )
-    return re.compile("".join(parts).removesuffix("/"))
+def _matches(parts: Sequence[str], pattern: Sequence[str]) -> bool:
+    """Whether a path matches a pattern, part by part; as in Python's glob, * is no hidden name."""
+    if not pattern:
+        return not parts
+    first, rest = pattern[0], pattern[1:]
+    if first == "**" and _matches(parts, rest):
+        return True
+    if not parts or (parts[0].startswith(".") and not first.startswith(".")):
+        return False
+    if first == "**":
+        return _matches(parts[1:], pattern)
+    return fnmatch.fnmatchcase(parts[0], first) and _matches(parts[1:], rest)
 
 
 @cache
@@ -297,12 +302,12 @@ def _connect(scheme: str, authority: str, query: str) -> tuple[Any, str]:
         try:
             from fsspec.core import url_to_fs
 
-            found, root = url_to_fs(f"{scheme}://{authority}")
-        except (ImportError, ValueError) as other:
+            found, root = url_to_fs(f"{scheme}://{authority}", **dict(parse_qsl(query)))
+        except (ImportError, ValueError, TypeError) as other:
             raise StoreError(
                 f"{uri} cannot be opened ({error}; fsspec: {other}). Check the address; for a file "
                 "system that Arrow does not know, install fsspec and its package for it."
-            ) from other
+            ) from None  # their messages may have the password
         filesystem = PyFileSystem(FSSpecHandler(found))
     return filesystem, root
 
@@ -311,14 +316,8 @@ def _copy(source: Path, filesystem: Any, path: str) -> None:
     # A Python stream that is closed after Ctrl-C would commit half an object; this cannot be.
     from pyarrow.fs import LocalFileSystem, copy_files
 
-    copy_files(
-        str(source),
-        path,
-        source_filesystem=LocalFileSystem(),
-        destination_filesystem=filesystem,
-        chunk_size=COPY_BYTES,
-        use_threads=False,
-    )
+    local = LocalFileSystem()
+    copy_files(str(source), path, local, filesystem, chunk_size=COPY_BYTES, use_threads=False)
 
 
 # ---- writing
@@ -326,26 +325,35 @@ def _copy(source: Path, filesystem: Any, path: str) -> None:
 
 def write_files(folder: Location, writers: dict[str, Callable[[Path], object]]) -> list[AnyPath]:
     """Write every file to a temporary place, then put all of them where they belong."""
-    targets = [as_path(folder) / name for name in writers]
-    with (
-        explain_write_errors(str(folder), "Every file there is whole."),
-        contextlib.ExitStack() as stack,
-    ):
-        staged = [stack.enter_context(stage_file(target)) for target in targets]
+    place = as_path(folder)
+    targets = [place / name for name in writers]
+    with _atomic_files(targets, place, "Every file there is whole.") as staged:
         for path, write in zip(staged, writers.values(), strict=True):
             write(path)
-        for path, target in zip(staged, targets, strict=True):
-            put_file(path, target)
     return targets
 
 
 @contextlib.contextmanager
 def atomic_file(target: Location) -> Iterator[Path]:
-    """Yield a temporary path to write to; at the end it is put in place, after an error it goes."""
+    """Yield a temporary path to write to; at the end it is put in place, after an error it goes.
+
+    An OSError of the body is one of writing only if the disk is full or the file is this one.
+    """
     place = as_path(target)
-    with explain_write_errors(str(target)), stage_file(place) as temporary:
+    with _atomic_files([place], place, "What was there before is unchanged.") as (temporary,):
         yield temporary
-        put_file(temporary, place)
+
+
+@contextlib.contextmanager
+def _atomic_files(targets: list[AnyPath], where: AnyPath, after: str) -> Iterator[list[Path]]:
+    with contextlib.ExitStack() as stack:
+        with explain_write_errors(where, after):
+            staged = [stack.enter_context(stage_file(target)) for target in targets]
+        with explain_write_errors(where, after, files=staged):
+            yield staged
+        with explain_write_errors(where, after):
+            for path, target in zip(staged, targets, strict=True):
+                put_file(path, target)
 
 
 @contextlib.contextmanager

@@ -197,7 +197,8 @@ def _candidate_folders() -> Iterator[Path]:
 def _prepare_folder(folder: Path) -> str | None:
     """Create a folder, check it, and return what is wrong with it, if anything."""
     try:
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        for path in (*reversed(folder.parents), folder):  # `parents=True` would ignore the mode
+            path.mkdir(mode=0o700, exist_ok=True)
         if not is_private(folder):
             return "can be written by other users"
         probe = folder / f".probe.{uuid4().hex}"
@@ -254,7 +255,8 @@ def _read_entry(path: Path) -> bytes | None:
 def _remove_unused(folder: Path) -> None:
     """Remove entries that no process has used for long: of old versions, say. Once a process."""
     oldest = time.time() - UNUSED_DAYS * DAY
-    for path in folder.iterdir():
+    unfinished = folder.glob(f".*.kernel.{'[0-9a-f]' * 32}")
+    for path in (*folder.glob("*.kernel"), *unfinished):  # the folder may hold files of others
         with contextlib.suppress(OSError):
             if path.stat().st_mtime < oldest:
                 path.unlink()

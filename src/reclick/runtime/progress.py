@@ -18,6 +18,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any
 
+from reclick.errors import SettingError
 from reclick.runtime.parallel import thread_limit
 
 Progress = Callable[[str, int, int | None], object]  # what is done, how far, of how much if known
@@ -81,6 +82,10 @@ def track_progress(progress: ProgressOption, task: str = "") -> Iterator[None]:
     ...     report_progress("sessions", 5, 10)
     Counting: sessions 5 10
     """
+    given: object = progress
+    if not (given is None or isinstance(given, bool) or callable(given)):
+        expected = "a function of (what, done, total), True or False"
+        raise SettingError("progress", given, expected, or_none=True)
     if progress is False:
         with progress_to(ignore_progress):
             yield

@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from reclick.errors import SettingError
 from reclick.models.base import ClickModel
 from reclick.testing import answer_checks, fit_checks
 from reclick.testing.cases import CheckSkipped, ModelCase, Oracle
@@ -70,9 +71,10 @@ def check_model(
     `settings` are given to the constructor: use them where the defaults search for long. `rounding`
     is how far answers may differ when sums are taken in another order.
     """
+    chosen = list(CHECKS) if only is None else _choose_checks(only)
     case = ModelCase(model, oracle, dict(settings or {}), rounding)
     report = ConformanceReport(model.__name__)
-    for name in CHECKS if only is None else only:
+    for name in chosen:
         try:
             CHECKS[name](case)
         except CheckSkipped as reason:
@@ -87,3 +89,13 @@ def check_model(
     if report.failed:
         raise ConformanceError(str(report))
     return report
+
+
+def _choose_checks(only: Iterable[str]) -> list[str]:
+    """The names of the checks to run, each a known one."""
+    chosen = [only] if isinstance(only, str) else list(only)
+    unknown = [name for name in chosen if name not in CHECKS]
+    if unknown or not chosen:
+        expected = f"one or more of {', '.join(CHECKS)}"
+        raise SettingError("only", unknown or chosen, expected, or_none=True)
+    return chosen

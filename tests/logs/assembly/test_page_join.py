@@ -296,7 +296,7 @@ def test_rows_without_a_place_are_numbered_and_files_are_named(tmp_path: Path) -
     report = ReadReport()
     files = [LogFile(str(tmp_path / name), name) for name in ("one", "two")]
     for file in files:
-        Path(file.path).touch()
+        Path(str(file.path)).touch()
 
     def add(join: PageJoin) -> None:
         join.add("pages", pa.table({"key": ["p"], "query": ["q"], "ads": [["a"]]}))

@@ -16,7 +16,7 @@ CSV = "query,ads,clicks\nshoes,a1|a2|a3,2|1\nحذاء,a2,\nshoes 👟,a3|a1,1\n"
 def test_a_glob_gives_its_files_sorted(tmp_path: Path) -> None:
     for name in ("b.parquet", "a.parquet", "c.csv"):
         write_parquet(tmp_path / name)
-    assert [Path(file).name for file in find_files(f"{tmp_path}/*.parquet")] == [
+    assert [Path(str(file)).name for file in find_files(f"{tmp_path}/*.parquet")] == [
         "a.parquet",
         "b.parquet",
     ]

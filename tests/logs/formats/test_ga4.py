@@ -299,7 +299,7 @@ def test_bad_events_are_told_with_their_rows(ga4: Any) -> None:
     )
     assert shown(rows) == [("shoes", ["a"], [])]
     assert faults(report) == {"click on an ad not shown": [2], "no ad": [3], "no time": [4]}
-    assert report.notes == {"event without a user id, skipped": 1}
+    assert report.notes == {"event without any user, session or page id, skipped": 1}
 
 
 def test_an_event_without_items_is_bad(tmp_path: Path) -> None:
@@ -410,7 +410,7 @@ def test_a_log_in_many_buckets_gives_the_same_sessions(
     ]
     events, sessions = written(users)
     file = nested(tmp_path, events)
-    monkeypatch.setattr(spill, "PARTITION_BYTES", 8 * Path(file.path).stat().st_size // 6)
+    monkeypatch.setattr(spill, "PARTITION_BYTES", 8 * Path(str(file.path)).stat().st_size // 6)
     rows, report = read(GA4, file)
     assert sorted(
         (row["user"], page) for row, page in zip(rows, shown(rows), strict=True)

@@ -257,7 +257,7 @@ def test_objects_come_as_they_are_with_their_lines(tmp_path: Path) -> None:
 
 def test_a_file_that_breaks_off_is_told(tmp_path: Path) -> None:
     file = written(tmp_path, *[FULL] * 1000, name="log.ndjson.gz")
-    Path(file.path).write_bytes(Path(file.path).read_bytes()[:-30])
+    Path(str(file.path)).write_bytes(Path(str(file.path)).read_bytes()[:-30])
     with pytest.raises(LogError, match=r"log\.ndjson\.gz cannot be read to the end"):
         read(file)
 

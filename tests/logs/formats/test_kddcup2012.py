@@ -222,7 +222,7 @@ def test_a_log_in_many_buckets_gives_the_same_sessions(
         for place in (1, 2)
     ]
     log = training(tmp_path, *lines[::2], *lines[1::2])
-    monkeypatch.setattr(spill, "PARTITION_BYTES", Path(log.path).stat().st_size // 5)
+    monkeypatch.setattr(spill, "PARTITION_BYTES", Path(str(log.path)).stat().st_size // 5)
     rows, report = read(KDDCUP2012, log)
     assert sorted(weighted(rows)) == sorted(
         (str(number % 5), ["11", "12"], [2], 1) for number in range(60)

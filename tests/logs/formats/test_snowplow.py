@@ -198,7 +198,7 @@ def test_screens_stand_for_page_views_and_a_user_may_be_unknown(tmp_path: Path) 
     )
     assert shown(rows) == [("shoes", ["a"], [1])]
     assert rows[0]["user"] is None
-    assert report.notes == {"event without a user id, skipped": 1}
+    assert report.notes == {"event without any user, session or page id, skipped": 1}
 
 
 def test_the_columns_of_a_schema_may_be_of_any_version(tmp_path: Path) -> None:

@@ -239,7 +239,7 @@ def test_gzipped_files_archives_and_bulk_requests_are_read(tmp_path: Path) -> No
     bulk = [line for record in QUERIES + EVENTS for line in ({"index": {"_index": "ubi"}}, record)]
     file = lines(tmp_path, *bulk, name="bulk.ndjson.gz")
     with zipfile.ZipFile(tmp_path / "ubi.zip", "w") as archive:
-        archive.write(file.path, "bulk.ndjson.gz")
+        archive.write(str(file.path), "bulk.ndjson.gz")
     for files in ([file], list_files([str(tmp_path / "ubi.zip")], ["ubi.zip"])):
         assert UBI.recognises(files)
         rows, report = read(UBI, *files)
@@ -520,7 +520,7 @@ def test_names_of_objects_are_the_text_of_ads(tmp_path: Path) -> None:
 
 def test_a_query_file_that_is_cut_short_is_refused(tmp_path: Path) -> None:
     file = lines(tmp_path, *QUERIES * 500, name="queries.ndjson.gz")
-    Path(file.path).write_bytes(Path(file.path).read_bytes()[:-40])
+    Path(str(file.path)).write_bytes(Path(str(file.path)).read_bytes()[:-40])
     with pytest.raises(LogError, match=r"queries\.ndjson\.gz cannot be read to the end"):
         read(UBI, file)
 

@@ -164,7 +164,7 @@ def test_line_numbers_count_over_blocks_and_all_bytes_are_told(
     assert faults(report) == {"not readable": [8, 16]}
     report = ReadReport()
     list(YANDEX_RELEVANCE.read([file], report, {}))
-    assert report.read_bytes == Path(file.path).stat().st_size
+    assert report.read_bytes == Path(str(file.path)).stat().st_size
 
 
 def test_pages_come_in_batches_and_none_is_lost(
@@ -177,7 +177,7 @@ def test_pages_come_in_batches_and_none_is_lost(
 
 def test_a_file_cut_short_is_an_error(tmp_path: Path) -> None:
     file = log(tmp_path, *SAMPLE * 50, name="a.txt.gz")
-    Path(file.path).write_bytes(Path(file.path).read_bytes()[:-20])
+    Path(str(file.path)).write_bytes(Path(str(file.path)).read_bytes()[:-20])
     with pytest.raises(LogError, match=r"a\.txt\.gz cannot be read to the end"):
         read(YANDEX_RELEVANCE, file)
 

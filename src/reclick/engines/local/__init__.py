@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial, reduce
 from operator import add
 from pathlib import Path
@@ -10,16 +10,17 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from reclick.data.batch import SessionBatch
 from reclick.data.counts import Counts
 from reclick.data.grouped_sessions import GroupedSessions
 from reclick.engines.base import BlockT, Log, NewBlockT, ParametersT, SumT
 from reclick.engines.local.counter import Counter
 from reclick.engines.local.grouper import Grouper
-from reclick.errors import LogError
-from reclick.runtime.filesystem import atomic_file
+from reclick.errors import LogError, SettingError
+from reclick.runtime.filesystem import Location, atomic_file
 from reclick.runtime.parallel import limit_threads, parallel_map, thread_limit
 
-MAP_ROWS = 16_384  # that a function of `map` gets at a time
+MAP_SESSIONS = 16_384  # that a function of `map` gets at a time
 ROW_GROUP_BATCHES = 16  # results of `map` to a row group of the output
 
 
@@ -69,29 +70,35 @@ class LocalEngine:
         blocks: Sequence[BlockT],
     ) -> SumT:
         """Σ step(parameters, block), added up in the order of the blocks."""
+        if len(blocks) == 0:
+            raise SettingError("blocks", blocks, "at least one block: an empty sum has no type")
         return reduce(add, parallel_map(partial(step, parameters), blocks, threads=self.threads))
 
     def map(
         self,
-        function: Callable[[pa.RecordBatch], pa.RecordBatch],
+        function: Callable[[SessionBatch], pa.RecordBatch],
         log: Log,
-        target: str | Path,
+        target: Location,
     ) -> int:
-        """Write function(rows) of a log to a Parquet file, and return the number of rows.
+        """Write function(sessions) of a log to a Parquet file, and return the number of rows.
 
-        `function` gets the source's own columns of up to 16,384 valid rows at a time.
+        `function` gets up to 16,384 sessions at a time, whose `rows` are the source's own columns.
         """
-        rows = (
-            batch.rows.slice(start, MAP_ROWS)
-            for batch in log.batches(with_rows=True)
-            if batch.rows is not None
-            for start in range(0, len(batch), MAP_ROWS)
-        )
-        with atomic_file(target) as temporary:
-            results = parallel_map(function, rows, threads=self.threads)
+        with limit_threads(self.threads), atomic_file(target) as temporary:
+            results = parallel_map(function, _slice_batches(log.batches(with_rows=True)))
             written = write_batches(results, temporary)
             log.require_rows()
         return written
+
+
+def _slice_batches(batches: Iterable[SessionBatch]) -> Iterator[SessionBatch]:
+    """The sessions in slices for `map`, each with the strings that it uses."""
+    for batch in batches:
+        if len(batch) <= MAP_SESSIONS:
+            yield batch
+            continue
+        for start in range(0, len(batch), MAP_SESSIONS):
+            yield batch.slice(start, min(start + MAP_SESSIONS, len(batch))).compact()
 
 
 def write_batches(batches: Iterable[pa.RecordBatch], path: Path) -> int:

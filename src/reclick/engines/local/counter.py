@@ -206,7 +206,7 @@ def _count_pairs(
     start: int, end: int, query: Int32, ad: Int32, page: Int64, click: Int32, clicks: Int64,
     weight: Float64, longest: int, keys: Int64, impressions: Float64, others: Float64,
 ) -> int:  # fmt: skip
-    """Add the impressions and clicks of sessions start … end − 1; return the number of new pairs."""
+    """Add impressions and clicks of sessions start … end − 1; return the number of new pairs."""
     new = 0
     room = BLOCK_SESSIONS * longest
     # Of each impression of a few sessions.

@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from reclick.errors import StoreError
 from reclick.logs.formats.base import ReadReport
-from reclick.runtime.filesystem import as_path
+from reclick.runtime.filesystem import Location, as_path
 from reclick.runtime.parallel import thread_limit
 
 MEMORY_LIMIT = "384MB"
@@ -72,11 +72,11 @@ def translate_error(error: BaseException | None, folder: Path) -> None:
         ) from error
 
 
-def estimate_log_bytes(paths: set[str]) -> int:
+def estimate_log_bytes(paths: set[Location]) -> int:
     """About how many bytes files hold, decompressed."""
     return sum(
         as_path(path).stat().st_size
-        * (COMPRESSION_RATIO if path.lower().endswith(COMPRESSED_SUFFIXES) else 1)
+        * (COMPRESSION_RATIO if as_path(path).name.lower().endswith(COMPRESSED_SUFFIXES) else 1)
         for path in paths
     )
 

@@ -33,6 +33,7 @@ from reclick.logs.files.jsonl import (
 )
 from reclick.logs.files.log_file import read_blocks
 from reclick.logs.files.source import RawBatch, abbreviate, drop_rows
+from reclick.runtime.filesystem import Location
 from reclick.runtime.parallel import thread_limit
 
 MAX_RECORD_LINES = 1000  # that one quoted cell may span
@@ -44,7 +45,7 @@ TRUE_WORDS, FALSE_WORDS = {"true", "t", "yes", "y"}, {"false", "f", "no", "n"}
 class CsvSource:
     """A CSV or TSV file whose header has valid columns."""
 
-    path: str
+    path: Location
     where: str
     names: dict[str, str]
     header: tuple[str, ...]
@@ -94,7 +95,9 @@ class CsvSource:
         return batch, np.asarray(numbers, np.int64), unreadable, rest
 
 
-def open_csv(path: str, where: str, wanted: Sequence[Column], mapping: dict[str, str]) -> CsvSource:
+def open_csv(
+    path: Location, where: str, wanted: Sequence[Column], mapping: dict[str, str]
+) -> CsvSource:
     """Read the header of a CSV or TSV file and check its columns."""
     first = next(read_blocks(path, where, block_bytes=1 << 16), b"")
     try:

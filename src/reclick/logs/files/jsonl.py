@@ -27,6 +27,7 @@ from reclick.data.schema import (
 from reclick.errors import LogError
 from reclick.logs.files.log_file import read_blocks
 from reclick.logs.files.source import RawBatch, abbreviate
+from reclick.runtime.filesystem import Location
 from reclick.runtime.parallel import thread_limit
 
 SAMPLE_LINES = 100  # at the start of a file, to learn its columns
@@ -36,7 +37,7 @@ SAMPLE_LINES = 100  # at the start of a file, to learn its columns
 class JsonLinesSource:
     """A file of JSON lines whose first objects have valid columns."""
 
-    path: str
+    path: Location
     where: str
     names: dict[str, str]
     wanted: tuple[Column, ...]
@@ -92,7 +93,7 @@ class JsonLinesSource:
 
 
 def open_jsonl(
-    path: str, where: str, wanted: Sequence[Column], mapping: dict[str, str]
+    path: Location, where: str, wanted: Sequence[Column], mapping: dict[str, str]
 ) -> JsonLinesSource:
     """Read the first lines of a file of JSON lines and check their columns."""
     objects = list(_first_objects(path, where))
@@ -150,7 +151,7 @@ def parse_object(line: bytes) -> dict[str, Any]:
     return item
 
 
-def _first_objects(path: str, where: str) -> Iterator[dict[str, Any]]:
+def _first_objects(path: Location, where: str) -> Iterator[dict[str, Any]]:
     lines = (
         line
         for block in read_blocks(path, where, block_bytes=1 << 16)

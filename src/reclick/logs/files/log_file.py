@@ -23,7 +23,7 @@ import pyarrow.parquet as pq
 from pyarrow import ArrowException
 
 from reclick.errors import LogError
-from reclick.runtime.filesystem import arrow_input, as_path
+from reclick.runtime.filesystem import Location, arrow_input, as_path
 
 BLOCK_BYTES = 16 << 20
 MAX_LINE_BYTES = 256 << 20
@@ -49,14 +49,18 @@ READ_ERRORS = (
 class LogFile:
     """A file, or a member of an archive."""
 
-    path: str
+    path: Location
     where: str  # the short name used in messages
     member: str | None = None
 
     @property
     def name(self) -> str:
         """The file's own name, without folder and without .gz."""
-        return Path(self.member or self.path).name.removesuffix(".gz")
+        return self._full_name.removesuffix(".gz")
+
+    @property
+    def _full_name(self) -> str:
+        return Path(self.member).name if self.member else as_path(self.path).name
 
     @property
     def is_parquet(self) -> bool:
@@ -86,7 +90,7 @@ class LogFile:
     def open(self) -> Iterator[IO[bytes]]:
         """The bytes, decompressed while they are read."""
         with _open_member(self.path, self.member) as stream:
-            if (self.member or self.path).lower().endswith(".gz"):
+            if self._full_name.lower().endswith(".gz"):
                 with gzip.open(stream) as decompressed:
                     yield cast(IO[bytes], decompressed)
             else:
@@ -129,7 +133,7 @@ class LogFile:
             ) from error
 
 
-def list_files(paths: list[str], names: list[str]) -> list[LogFile]:
+def list_files(paths: list[Location], names: list[str]) -> list[LogFile]:
     """The files, and in place of an archive the files in it."""
     files = []
     for path, where in zip(paths, names, strict=True):
@@ -141,7 +145,7 @@ def list_files(paths: list[str], names: list[str]) -> list[LogFile]:
     return files
 
 
-def read_blocks(path: str, where: str, *, block_bytes: int | None = None) -> Iterator[bytes]:
+def read_blocks(path: Location, where: str, *, block_bytes: int | None = None) -> Iterator[bytes]:
     """Yield the bytes of a file in blocks of whole lines; the last one ends with the file."""
     yield from LogFile(path, where).blocks(block_bytes=block_bytes or BLOCK_BYTES)
 
@@ -169,11 +173,11 @@ def split_blocks(stream: IO[bytes], where: str, block_bytes: int) -> Iterator[by
 
 
 @contextmanager
-def _open_member(path: str, member: str | None) -> Iterator[IO[bytes]]:
+def _open_member(path: Location, member: str | None) -> Iterator[IO[bytes]]:
     with as_path(path).open("rb") as file:
         if member is None:
             yield file
-        elif path.lower().endswith(".zip"):
+        elif as_path(path).name.lower().endswith(".zip"):
             with zipfile.ZipFile(file) as archive, archive.open(member) as stream:
                 yield stream
         else:
@@ -184,13 +188,14 @@ def _open_member(path: str, member: str | None) -> Iterator[IO[bytes]]:
                 yield stream
 
 
-def _list_members(path: str, where: str) -> list[str] | None:
+def _list_members(path: Location, where: str) -> list[str] | None:
     """The files in an archive, in its order; None when it is not an archive."""
+    name = as_path(path).name.lower()
     try:
-        if path.lower().endswith(".zip"):
+        if name.endswith(".zip"):
             with as_path(path).open("rb") as file, zipfile.ZipFile(file) as archive:
                 names = [item.filename for item in archive.infolist() if not item.is_dir()]
-        elif path.lower().endswith((".tar", ".tar.gz", ".tgz")):
+        elif name.endswith((".tar", ".tar.gz", ".tgz")):
             with as_path(path).open("rb") as file, tarfile.open(fileobj=file) as tar:
                 names = [item.name for item in tar if item.isfile()]
         else:

@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 from reclick.data.schema import Column, check_types, find_columns, is_string
 from reclick.errors import LogError
 from reclick.logs.files.source import MAX_BATCH_ROWS, TARGET_BATCH_BYTES, RawBatch
-from reclick.runtime.filesystem import arrow_input, is_uri
+from reclick.runtime.filesystem import Location, arrow_input, is_uri
 from reclick.runtime.parallel import thread_limit
 
 # Below this size the dictionary of a row group costs more than it saves, and batches are tiny.
@@ -23,7 +23,7 @@ SMALL_GROUP = 50_000
 class ParquetSource:
     """A Parquet file whose footer was read and whose columns are valid."""
 
-    path: str
+    path: Location
     where: str
     names: dict[str, str]
     num_rows: int
@@ -76,7 +76,7 @@ class ParquetSource:
 
 
 def open_parquet(
-    path: str, where: str, wanted: Sequence[Column], mapping: dict[str, str]
+    path: Location, where: str, wanted: Sequence[Column], mapping: dict[str, str]
 ) -> ParquetSource:
     """Read the footer of a Parquet file and check its columns."""
     try:
@@ -102,7 +102,7 @@ def damaged_parquet_error(where: str, error: Exception) -> LogError:
     )
 
 
-def _open(path: str, coded: Sequence[str]) -> pq.ParquetFile:
+def _open(path: Location, coded: Sequence[str]) -> pq.ParquetFile:
     # Without pre_buffer only the pages being decoded are in memory. Checksums, where a writer
     # made them, reveal a damaged page. A remote file is read in few large requests instead.
     return pq.ParquetFile(

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from glob import has_magic
 from importlib import import_module
 from pathlib import PurePath
 from typing import Any, Literal, Protocol
@@ -18,7 +17,15 @@ import pyarrow as pa
 from reclick.data.batch import Int64
 from reclick.data.schema import Column, check_mapping
 from reclick.errors import LogError, SettingError
-from reclick.runtime.filesystem import AnyPath, as_path, is_location, match_glob
+from reclick.runtime.filesystem import (
+    AnyPath,
+    Location,
+    RemotePath,
+    as_path,
+    is_glob,
+    is_location,
+    match_glob,
+)
 
 OnError = Literal["raise", "drop"]
 
@@ -92,7 +99,7 @@ class Source(Protocol):
         """Read from the start, in row order, in batches of bounded size."""
 
 
-Opener = Callable[[str, str, Sequence[Column], dict[str, str]], Source]
+Opener = Callable[[Location, str, Sequence[Column], dict[str, str]], Source]
 """Called with the path, the name for messages, the wanted columns and the mapping of names."""
 
 
@@ -117,7 +124,7 @@ def is_paths(source: object) -> bool:
     return is_location(source)
 
 
-def find_files(source: object, *, any_name: bool = False) -> list[str]:
+def find_files(source: object, *, any_name: bool = False) -> list[Location]:
     """Return the files of a path, glob or folder, sorted; those of a list, in the list's order.
 
     In a folder these are the files of a known type, or with `any_name` all that are not hidden.
@@ -135,16 +142,16 @@ def find_files(source: object, *, any_name: bool = False) -> list[str]:
         return _list_folder(path, any_name)
     if path.exists():
         return [_check_not_empty(path)]
-    if has_magic(str(path)):
+    if is_glob(path):
         return _match_pattern(path, any_name)
     raise LogError(f"{path} does not exist.")
 
 
-def shorten_names(files: Iterable[str]) -> list[str]:
+def shorten_names(files: Iterable[Location]) -> list[str]:
     """Return the file names when they differ, else the whole paths (day=1/part-0.parquet, …)."""
     paths = list(files)
     names = [as_path(path).name for path in paths]
-    return names if len(set(names)) == len(set(paths)) else paths
+    return names if len(set(names)) == len(set(paths)) else list(map(str, paths))
 
 
 def drop_rows(raw: RawBatch, bad: dict[int, str]) -> RawBatch:
@@ -179,17 +186,17 @@ def check_on_error(on_error: str) -> None:
         raise SettingError("on_error", on_error, '"raise" or "drop"')
 
 
-def _match_pattern(pattern: AnyPath, any_name: bool) -> list[str]:
+def _match_pattern(pattern: AnyPath, any_name: bool) -> list[Location]:
     paths = match_glob(pattern)
     if not paths:
         raise LogError(f"No file matches {pattern}.")
-    files: list[str] = []
+    files: list[Location] = []
     for path in paths:
         files += _list_folder(path, any_name) if path.is_dir() else [_check_not_empty(path)]
     return list(dict.fromkeys(files))  # "**" matches a folder and the files in it
 
 
-def _list_folder(folder: AnyPath, any_name: bool) -> list[str]:
+def _list_folder(folder: AnyPath, any_name: bool) -> list[Location]:
     paths: list[Any] = sorted(folder.rglob("*"))
     files = [
         _check_not_empty(path)
@@ -208,13 +215,13 @@ def _is_hidden(path: PurePath) -> bool:
     return any(part.startswith((".", "_")) for part in path.parts)
 
 
-def _check_not_empty(path: AnyPath) -> str:
+def _check_not_empty(path: AnyPath) -> Location:
     if path.is_file() and path.stat().st_size == 0:
         raise LogError(f"{path} is empty (0 bytes). Was it written to the end?")
-    return str(path)
+    return path if isinstance(path, RemotePath) else str(path)
 
 
-def _get_opener(path: str) -> Opener:
+def _get_opener(path: Location) -> Opener:
     suffix = _get_suffix(path)
     if not suffix:
         raise LogError(
@@ -226,6 +233,6 @@ def _get_opener(path: str) -> Opener:
     return opener  # type: ignore[no-any-return]
 
 
-def _get_suffix(path: str) -> str:
+def _get_suffix(path: Location) -> str:
     name = as_path(path).name.lower()
     return max((suffix for suffix in OPENERS if name.endswith(suffix)), key=len, default="")

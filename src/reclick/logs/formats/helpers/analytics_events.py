@@ -58,7 +58,7 @@ EVENT_FIELDS = {
 AD_FIELDS = {"ad": TEXT, "title": TEXT, "position": WHOLE_NUMBER, "list": TEXT}
 
 OTHER_EVENT_NOTE = "event of another kind, skipped"
-NO_USER_NOTE = "event without a user id, skipped"
+NO_USER_NOTE = "event without any user, session or page id, skipped"
 # As where the export of a day cuts a visit
 CLICK_BEFORE_VIEW_NOTE = "click without a list view before it in its visit, skipped"
 SESSIONISE_NOTES = {  # note -> the statement that counts
