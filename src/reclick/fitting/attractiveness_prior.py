@@ -35,6 +35,10 @@ from reclick.text.poisson_regression import cross_fit_rates
 from reclick.text.word_rates import TextModel, TokenLists
 
 LOG_STRENGTHS = (-2.0, 7.0)  # the range of log p and log a
+USUAL_LOG_STRENGTH, LOG_STRENGTH_DEVIATION = (
+    math.log(3.0),
+    1.0,
+)  # their prior: few clicks say little
 ROUNDS = 3  # of the search along p and a in turn
 MAX_PAIRS = 50_000  # that strengths are chosen on; of more, whole ads are drawn by their number
 GOLDEN = (math.sqrt(5) - 1) / 2
@@ -150,10 +154,16 @@ def _sample_ads(record: AdRecord) -> AdRecord:
 
 def _maximise_evidence(evidence: Callable[[Strengths], float]) -> Strengths:
     """Search along the strength of pairs and the strength of ads in turn."""
+
+    def objective(log_pair: float, log_ad: float) -> float:
+        unusual = [(x - USUAL_LOG_STRENGTH) / LOG_STRENGTH_DEVIATION for x in (log_pair, log_ad)]
+        strengths = Strengths(math.exp(log_pair), math.exp(log_ad))
+        return evidence(strengths) - sum(x * x for x in unusual) / 2
+
     log_pair, log_ad = 1.0, 0.0
     for _ in range(ROUNDS):
-        log_pair = _golden_section(lambda x: evidence(Strengths(math.exp(x), math.exp(log_ad))))  # noqa: B023
-        log_ad = _golden_section(lambda x: evidence(Strengths(math.exp(log_pair), math.exp(x))))  # noqa: B023
+        log_pair = _golden_section(lambda x: objective(x, log_ad))  # noqa: B023
+        log_ad = _golden_section(lambda x: objective(log_pair, x))  # noqa: B023
     return Strengths(math.exp(log_pair), math.exp(log_ad))
 
 

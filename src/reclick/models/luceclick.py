@@ -93,17 +93,28 @@ class LuceClick(ClickModel):
     global_parameters: ClassVar[tuple[str, ...]] = ("prior_report_",)
 
     attractiveness_prior: str | float = setting(
-        default="auto", choices=("auto", "overall", "words"), allow_probability=True
+        default="auto",
+        choices=("auto", "overall", "words"),
+        allow_probability=True,
+        help='prior mean of θ: "auto" (what the ad does on other queries, then its words, if they '
+        'help, then the mean), "overall" (the mean), "words", or the attractiveness of an ad that '
+        "is not in the log",
     )
     attractiveness_strength: str | float = _strength(
         "strength of that prior, in pseudo-clicks; auto: that of highest evidence"
     )
-    satisfaction_prior: str | float = setting(default="auto", choices=AUTO, allow_probability=True)
+    satisfaction_prior: str | float = setting(
+        default="auto",
+        choices=AUTO,
+        allow_probability=True,
+        help='prior mean of ρ: "auto" (0.4, or what held-out sessions choose), or a number',
+    )
     satisfaction_strength: str | float | None = _strength(
         "strength of that prior; None: one satisfaction for all pairs", allow_none=True
     )
     query_strength: str | float | None = _strength(
-        "strength of the prior of each query's outside option", allow_none=True
+        "strength of the prior of each query's outside option; None: one for all queries",
+        allow_none=True,
     )
     transition_strength: str | float = _strength(
         "how strongly transitions are held to what their distance says"
@@ -113,10 +124,12 @@ class LuceClick(ClickModel):
     )
     component_strength: str | float = _strength("how strongly components are held to be alike")
     mixing_strength: str | float | None = _strength(
-        "strength of the prior of each query's mixing weights", allow_none=True
+        "strength of the prior of each query's mixing weights; None: the same for all queries",
+        allow_none=True,
     )
     position_effect_strength: str | float | None = _strength(
-        "how strongly a position is held to have the same effect for all", allow_none=True
+        "how strongly a position is held to have the same effect for all; None: it has",
+        allow_none=True,
     )
     tune: str = setting(
         default="fast",

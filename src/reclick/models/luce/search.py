@@ -32,7 +32,7 @@ SIGNIFICANT = 2.0  # standard errors that a gain by more components must have
 TRIAL: dict[str, Any] = {"max_iterations": 60, "tolerance": 1e-5, "quiet": True}
 Candidates = tuple[tuple[str, tuple[Any, ...]], ...]
 FAST: Candidates = (
-    ("evidence_factor", (0.5,)),
+    ("evidence_factor", (0.5, 0.2)),
     ("satisfaction_mean", (0.2, 0.6)),
     ("query", (16.0,)),
     ("position_effect", (10.0, None)),
