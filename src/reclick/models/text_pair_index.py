@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import cached_property
 
 import numpy as np
 import pyarrow as pa
@@ -45,9 +46,16 @@ class TextPairIndex(PairIndex):
         self._text_index = TextIndex(text) if text is not None else None
         if examinations is not None:
             counts = replace(counts, impressions=examinations[0], clicks=examinations[1])
-        self.words = WordRates(
-            counts, self._text_index, min_query_sessions=min_query_sessions, strength=word_strength
-        )
+        self._word_counts = counts
+        self._word_settings = {
+            "min_query_sessions": min_query_sessions,
+            "strength": word_strength,
+        }
+
+    @cached_property
+    def words(self) -> WordRates:
+        """The click rates of words, counted when they are first needed."""
+        return WordRates(self._word_counts, self._text_index, **self._word_settings)
 
     def lookup_or_words(
         self,
