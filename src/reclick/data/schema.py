@@ -11,12 +11,14 @@ from pyarrow import types as kind_of
 
 from reclick.errors import Argument, LogError, Part
 
-TEXT, IDS, POSITIONS, NUMBER, TIME, FLAG = "text", "ids", "positions", "number", "time", "flag"
+TEXT, IDS, POSITIONS, NUMBERS = "text", "ids", "positions", "numbers"
+NUMBER, TIME, FLAG = "number", "time", "flag"
 
 EXPECTED = {
     TEXT: "text or whole-number ids",
     IDS: "a list of text or whole-number ids",
     POSITIONS: "a list of whole numbers",
+    NUMBERS: "a list of numbers",
     NUMBER: "a number",
     TIME: "a time (a timestamp, a date, a number or text)",
     FLAG: "true or false, or a number that is 0 for false",
@@ -37,6 +39,8 @@ SESSION_COLUMNS = (
     Column("ads", IDS),
     Column("clicks", POSITIONS),
     Column("weight", NUMBER, required=False),
+    Column("dwell_seconds", NUMBERS, required=False),
+    Column("conversions", NUMBERS, required=False),
 )
 PAGE_COLUMNS = (
     *SESSION_COLUMNS[:2],
@@ -52,6 +56,8 @@ LABEL_COLUMNS = (*PAIR_COLUMNS, Column("relevance", NUMBER))
 
 # Known but not read: a mapping may name them, so that one mapping serves every tool.
 UNREAD = ("session_id", "timestamp", "user")
+# Read where clicks are: a mapping for pages may name them too.
+OUTCOME_COLUMNS = ("dwell_seconds", "conversions")
 
 
 def check_mapping(columns: Mapping[str, str] | None, wanted: Sequence[Column]) -> dict[str, str]:
@@ -62,7 +68,8 @@ def check_mapping(columns: Mapping[str, str] | None, wanted: Sequence[Column]) -
     """
     names = [column.name for column in wanted]
     mapping = dict(columns or {})
-    unknown = [name for name in mapping if name not in names and name not in UNREAD]
+    known = {*names, *UNREAD, *(OUTCOME_COLUMNS if "clicks" in names else ())}
+    unknown = [name for name in mapping if name not in known]
     if unknown:
         raise LogError(
             Argument("columns", ...),
@@ -153,6 +160,13 @@ def is_positions(got: pa.DataType) -> bool:
     )
 
 
+def is_numbers(got: pa.DataType) -> bool:
+    """Whether every value is a list of numbers, or of true and false."""
+    if kind_of.is_null(got):
+        return True
+    return bool(is_list(got) and (is_number(got.value_type) or kind_of.is_boolean(got.value_type)))
+
+
 def is_number(got: pa.DataType) -> bool:
     """Whether every value is a number."""
     return bool(
@@ -181,6 +195,7 @@ ACCEPTS: dict[str, Callable[[Any], bool]] = {
     TEXT: is_text,
     IDS: is_ids,
     POSITIONS: is_positions,
+    NUMBERS: is_numbers,
     NUMBER: is_number,
     TIME: is_time,
     FLAG: is_flag,

@@ -11,9 +11,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from reclick.data.outcomes import QUICK_RETURN_SECONDS
 from reclick.data.ragged import starts_from_sizes
 from reclick.data.schema import PAGE_COLUMNS, SESSION_COLUMNS, UNREAD, Column
-from reclick.errors import Argument, LogError, SettingError, UsageError
+from reclick.errors import Argument, LogError, SettingError, UsageError, check_range
 from reclick.logs.cleaning import Cleaning
 from reclick.logs.files.source import (
     OnError,
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("reclick")
 OWN_FORMAT = "sessions"
+MAX_QUICK_RETURN = 3600.0  # seconds
 
 
 def read_sessions(
@@ -46,6 +48,7 @@ def read_sessions(
     columns: Mapping[str, str] | None = None,
     on_error: OnError = "raise",
     max_ads: int = 100,
+    quick_return_seconds: float = QUICK_RETURN_SECONDS,
     clicks_required: bool = True,
     cleaning: Cleaning | None = None,
     progress: ProgressOption = None,
@@ -54,7 +57,8 @@ def read_sessions(
 
     `source` is a path, a glob, a folder, a list of them, or a pandas, Polars, Arrow or DuckDB
     table. `columns` maps Reclick's names to yours: `columns={"query": "search_term"}`. With
-    `clicks_required=False` a log without clicks is read as pages. `on_error` applies to the rows of
+    `clicks_required=False` a log without clicks is read as pages. A click with fewer
+    `dwell_seconds` than `quick_return_seconds` is a quick return. `on_error` applies to the rows of
     the ads table too. An ads table with other column names is read with `read_ads` first.
 
     `format` names another format (see `reclick formats`). Without it, the format of files that lack
@@ -63,12 +67,14 @@ def read_sessions(
     total)`.
     """
     options = _check_options(on_error, max_ads, cleaning)
+    check_range("quick_return_seconds", quick_return_seconds, 0.0, MAX_QUICK_RETURN)
     if isinstance(source, SessionLog):
         raise LogError("This log is open already. Give read_sessions its files or table.")
     texts = None if ads is None else read_ads(ads, on_error=on_error)
     wanted = SESSION_COLUMNS if clicks_required else PAGE_COLUMNS
     with track_progress(progress, "Reading"):
         log = _open(source, format, columns, wanted, **options)
+    log.quick_return_seconds = quick_return_seconds
     log.ads = log.ads if texts is None else texts
     return log
 
