@@ -180,6 +180,10 @@ class GroupedSessions:
         """The longest page."""
         return self.whole.max_ads
 
+    def without_outcomes(self) -> GroupedSessions:
+        """The same sessions, whose outcomes are unknown."""
+        return replace(self, whole=replace(self.whole, outcome=None))
+
     def select(self, rows: Int64) -> GroupedSessions:
         """Some of the sessions, with the same pairs: for cross-validation."""
         return replace(self, whole=self.whole.select(rows))

@@ -10,6 +10,7 @@ from reclick.data.counts import Counts
 from reclick.data.grouped_sessions import GroupedSessions
 from reclick.data.ragged import Float64, Int32, Int64, positions_in_runs
 from reclick.fitting.factors import FactorTable, Level
+from reclick.fitting.outcomes import TYPICAL_RATES
 
 FREQUENCY_CLASSES = (1.5, 4.5, 20.5, 100.5)  # impressions of a pair, or sessions of a query
 N_CLASSES = len(FREQUENCY_CLASSES) + 1
@@ -42,6 +43,8 @@ class LuceParameters(NamedTuple):
     query_outside: FactorTable  # [query] f
     mixing: Float64  # [query, component]
     satisfaction: Float64  # [pair] ρ
+    outcome_rates: Float64 = TYPICAL_RATES  # of conversions and quick returns
+    outcome_weight: float = 1.0
 
 
 class Layout(NamedTuple):

@@ -1,0 +1,144 @@
+"""What the outcome of a click says of satisfaction.
+
+Given whether a click satisfied, a conversion follows with one of two rates, and without one the
+user comes back at once with one of two rates. The user went on after every click except the last,
+so these did not satisfy: their outcomes show both rates of unsatisfied clicks. EM learns the rate
+of conversions of satisfied clicks. That of their quick returns is fixed (decision 20).
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from reclick.data.counts import Counts
+from reclick.data.outcomes import N_OUTCOMES
+from reclick.data.ragged import Float64
+from reclick.fitting.priors import PRIOR_MARGIN, last_click_rate
+
+# [conversion or quick return, unsatisfied or satisfied]
+TYPICAL_RATES = np.array([[0.02, 0.2], [0.4, 0.05]])
+RATE_STRENGTH = np.array([[10.0, 2.0], [10.0, np.inf]])  # clicks
+MEAN_STRENGTH = 5.0  # clicks that draw the satisfaction of a pair to the mean
+ABANDON_STRENGTH = 10.0  # clicks after which the user went on
+MAX_ITERATIONS = 200
+TOLERANCE = 1e-6  # change of any share
+
+_CONVERSION, _RETURN = np.divmod(np.arange(N_OUTCOMES), 3)
+HAPPENED = np.array([_CONVERSION == 2, (_RETURN == 1) & (_CONVERSION < 2)]).astype(np.float64)
+HAPPENED_NOT = np.array([_CONVERSION == 1, (_RETURN == 2) & (_CONVERSION < 2)]).astype(np.float64)
+
+
+def outcome_likelihoods(rates: Float64, weight: float = 1.0) -> Float64:
+    """P(outcome | unsatisfied or satisfied) to the power of the weight [outcome, 2].
+
+    >>> outcome_likelihoods(TYPICAL_RATES)[4].round(3)  # no conversion, a quick return
+    array([0.392, 0.04 ])
+    """
+    logs = HAPPENED.T @ np.log(rates) + HAPPENED_NOT.T @ np.log(1 - rates)
+    return np.exp(weight * logs)
+
+
+class OutcomeRates(NamedTuple):
+    """What the rates are estimated from besides last clicks: their priors, and earlier clicks."""
+
+    happened: Float64  # [2, 2] pseudo-clicks with a conversion, or a quick return
+    happened_not: Float64  # [2, 2] … without
+    weight: float
+
+    @classmethod
+    def of(cls, counts: Counts, weight: float, *, use_earlier: bool = True) -> OutcomeRates:
+        """The priors and, unless they may have satisfied too, the clicks before the last."""
+        strength = np.where(np.isinf(RATE_STRENGTH), 0.0, RATE_STRENGTH)
+        happened, happened_not = strength * TYPICAL_RATES, strength * (1 - TYPICAL_RATES)
+        if use_earlier and counts.outcomes is not None:
+            happened[:, 0] += weight * (HAPPENED @ counts.outcomes.earlier)
+            happened_not[:, 0] += weight * (HAPPENED_NOT @ counts.outcomes.earlier)
+        return cls(happened, happened_not, weight)
+
+    def likelihoods(self, rates: Float64) -> Float64:
+        """P(outcome | unsatisfied or satisfied) [outcome, 2], as much as outcomes count."""
+        return outcome_likelihoods(rates, self.weight)
+
+    def estimate(self, last: Float64) -> Float64:
+        """The rates, given the expected outcomes of last clicks [2, outcome].
+
+        A conversion never speaks against satisfaction, nor a quick return for it.
+        """
+        yes = self.happened + self.weight * (HAPPENED @ last.T)
+        no = self.happened_not + self.weight * (HAPPENED_NOT @ last.T)
+        rates = yes / np.maximum(yes + no, 1e-300)
+        fixed = np.isinf(RATE_STRENGTH)
+        rates[fixed] = TYPICAL_RATES[fixed]
+        if rates[0, 0] > rates[0, 1]:
+            rates[0] = yes[0].sum() / (yes[0].sum() + no[0].sum())
+        rates[1, 0] = max(rates[1, 0], rates[1, 1])
+        return np.clip(rates, PRIOR_MARGIN, 1 - PRIOR_MARGIN)
+
+    def log_prior(self, rates: Float64) -> float:
+        """The log-density of the rates, and the log-probability of the earlier outcomes."""
+        logs = self.happened * np.log(rates) + self.happened_not * np.log(1 - rates)
+        return float(logs.sum())
+
+
+class CountedSatisfaction(NamedTuple):
+    """Satisfaction by counting, where a last click may have been abandoned instead."""
+
+    satisfied: Float64  # [pair] expected satisfied clicks
+    by_outcome: Float64  # [outcome] P(satisfied | last click with this outcome)
+    mean: float  # satisfied clicks among all
+
+
+def count_satisfied(
+    counts: Counts,
+    last: Float64,
+    clicks: Float64,
+    mean: float | None,
+    strength: float,
+    weight: float,
+) -> CountedSatisfaction:
+    """Tell satisfied last clicks from abandoned ones by their outcomes.
+
+    A click on pair p satisfies with ρ_p; else the user leaves all the same with one probability, or
+    goes on. EM over last clicks [pair, outcome] and all clicks [pair], with ρ_p drawn to the mean
+    (None: to that of all clicks) by `strength` clicks.
+    """
+    rates, prior = TYPICAL_RATES, OutcomeRates.of(counts, weight)
+    rows = np.flatnonzero(clicks)
+    last, clicks = last[rows], clicks[rows]
+    by_pair, total, sessions = last.sum(axis=1), clicks.sum(), last.sum()
+    abandon = 0.2
+    centre = 0.5 * sessions / total if mean is None else mean
+    rho = np.full(len(rows), centre)
+    expected, share = last, np.ones(N_OUTCOMES)
+    for _ in range(MAX_ITERATIONS):
+        unsatisfied, content = prior.likelihoods(rates).T
+        odds = rho[:, None] * content
+        expected = last * (odds / (odds + (1 - rho[:, None]) * abandon * unsatisfied))
+        satisfied = expected.sum(axis=1)
+        by_outcome = expected.sum(axis=0)
+        before, share = share, by_outcome / np.maximum(last.sum(axis=0), 1e-300)
+        abandoned = sessions - by_outcome.sum()
+        abandon = abandoned / (total - by_outcome.sum() + ABANDON_STRENGTH)
+        abandon = min(max(abandon, PRIOR_MARGIN), 1 - PRIOR_MARGIN)
+        centre = by_outcome.sum() / total if mean is None else mean
+        rho = (satisfied + strength * centre) / np.maximum(clicks + strength, 1e-300)
+        rho = np.clip(rho, PRIOR_MARGIN, 1 - PRIOR_MARGIN)
+        rates = prior.estimate(np.stack([last.sum(axis=0) - by_outcome, by_outcome]))
+        if np.abs(share - before).max() < TOLERANCE:
+            break
+    satisfied = np.zeros(len(counts.clicks))
+    satisfied[rows] = expected.sum(axis=1)
+    return CountedSatisfaction(
+        satisfied, share, float(np.clip(centre, PRIOR_MARGIN, 1 - PRIOR_MARGIN))
+    )
+
+
+def mean_satisfaction(counts: Counts, weight: float) -> float:
+    """The share of clicks that satisfied: of those that are the last, where no outcome is known."""
+    if counts.outcomes is None or weight == 0:
+        return last_click_rate(counts)
+    return count_satisfied(
+        counts, counts.outcomes.last, counts.clicks, None, MEAN_STRENGTH, weight
+    ).mean
