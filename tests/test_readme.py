@@ -20,6 +20,7 @@ from reclick.simulation import simulate
 ROOT = Path(__file__).parent.parent
 PAGES = (
     "README.md",
+    "docs/python.md",
     "docs/multiclick.md",
     "docs/logs.md",
     "docs/command-line.md",
