@@ -59,7 +59,7 @@ class MultiClick(ClickModel):
         default="paper",
         choices=VARIANTS,
         spellings={"normalized": "normalised"},
-        help="what the propensities θγ mean: see docs/multiclick.md",
+        help="what the propensities θγ mean: see docs/models/multiclick.md",
     )
     pooling: str = setting(
         default="query",
