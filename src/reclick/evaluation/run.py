@@ -64,8 +64,8 @@ def evaluate(
     """Compare models on a test log by many metrics, with paired bootstrap intervals at `level`.
 
     `models` are models by the name to show, or names of `MODELS`. Those not fitted are fitted on
-    `train`, those that use a history with priors from `history`. Query volumes are those in `train`. `labels` (query, ad,
-    relevance) add the relevance metrics. With a `folder`, fitted models and scores are cached there
+    `train`, with priors from `history` where the model uses one. Query volumes are those in
+    `train`. `labels` (query, ad, relevance) add the relevance metrics. With a `folder`, fitted models and scores are cached there
     and used again by a later run on the same logs and settings; of a model outside Reclick only
     while the source of its module is the same. `engine` counts and groups the logs and runs the
     fits, and its number of threads holds for scoring too. `progress(what, done, total or None)` is
