@@ -65,11 +65,11 @@ def evaluate(
 
     `models` are models by the name to show, or names of `MODELS`. Those not fitted are fitted on
     `train`, with priors from `history` where the model uses one. Query volumes are those in
-    `train`. `labels` (query, ad, relevance) add the relevance metrics. With a `folder`, fitted models and scores are cached there
-    and used again by a later run on the same logs and settings; of a model outside Reclick only
-    while the source of its module is the same. `engine` counts and groups the logs and runs the
-    fits, and its number of threads holds for scoring too. `progress(what, done, total or None)` is
-    called as work is done.
+    `train`. `labels` (query, ad, relevance) add the relevance metrics. With a `folder`, fitted
+    models and scores are cached there and used again by a later run on the same logs and settings;
+    of a model outside Reclick only while the source of its module is the same. `engine` counts and
+    groups the logs and runs the fits, and its number of threads holds for scoring too.
+    `progress(what, done, total or None)` is called as work is done.
 
     >>> week = {"query": ["pizza"] * 4, "ads": [["a", "b"]] * 4, "clicks": [[1], [], [2, 1], [2]]}
     >>> evaluate(["multiclick", "pbm"], week, train=week, resamples=100).value("PBM", "impossible")
