@@ -34,18 +34,18 @@ class Column:
     required: bool = True
 
 
+OUTCOME_COLUMNS = ("dwell_seconds", "conversions")  # what happened after each click
 SESSION_COLUMNS = (
     Column("query", TEXT),
     Column("ads", IDS),
     Column("clicks", POSITIONS),
     Column("weight", NUMBER, required=False),
-    Column("dwell_seconds", NUMBERS, required=False),
-    Column("conversions", NUMBERS, required=False),
+    *(Column(name, NUMBERS, required=False) for name in OUTCOME_COLUMNS),
 )
 PAGE_COLUMNS = (
     *SESSION_COLUMNS[:2],
     Column("clicks", POSITIONS, required=False),
-    SESSION_COLUMNS[3],
+    *SESSION_COLUMNS[3:],
 )
 AD_COLUMNS = (
     Column("ad", TEXT),
@@ -56,8 +56,6 @@ LABEL_COLUMNS = (*PAIR_COLUMNS, Column("relevance", NUMBER))
 
 # Known but not read: a mapping may name them, so that one mapping serves every tool.
 UNREAD = ("session_id", "timestamp", "user")
-# Read where clicks are: a mapping for pages may name them too.
-OUTCOME_COLUMNS = ("dwell_seconds", "conversions")
 
 
 def check_mapping(columns: Mapping[str, str] | None, wanted: Sequence[Column]) -> dict[str, str]:
@@ -68,8 +66,7 @@ def check_mapping(columns: Mapping[str, str] | None, wanted: Sequence[Column]) -
     """
     names = [column.name for column in wanted]
     mapping = dict(columns or {})
-    known = {*names, *UNREAD, *(OUTCOME_COLUMNS if "clicks" in names else ())}
-    unknown = [name for name in mapping if name not in known]
+    unknown = [name for name in mapping if name not in names and name not in UNREAD]
     if unknown:
         raise LogError(
             Argument("columns", ...),

@@ -51,11 +51,19 @@ class OutcomeRates(NamedTuple):
     def of(cls, counts: Counts, weight: float, *, use_earlier: bool = True) -> OutcomeRates:
         """The priors and, unless they may have satisfied too, the clicks before the last."""
         strength = np.where(np.isinf(RATE_STRENGTH), 0.0, RATE_STRENGTH)
-        happened, happened_not = strength * TYPICAL_RATES, strength * (1 - TYPICAL_RATES)
-        if use_earlier and counts.outcomes is not None:
-            happened[:, 0] += weight * (HAPPENED @ counts.outcomes.earlier)
-            happened_not[:, 0] += weight * (HAPPENED_NOT @ counts.outcomes.earlier)
-        return cls(happened, happened_not, weight)
+        prior = cls(strength * TYPICAL_RATES, strength * (1 - TYPICAL_RATES), weight)
+        if not use_earlier or counts.outcomes is None:
+            return prior
+        earlier = counts.outcomes.earlier
+        return prior.with_clicks(np.stack([earlier, np.zeros(len(earlier))]))
+
+    def with_clicks(self, outcomes: Float64) -> OutcomeRates:
+        """The same with more clicks, unsatisfied and satisfied [2, outcome]."""
+        return OutcomeRates(
+            self.happened + self.weight * (HAPPENED @ outcomes.T),
+            self.happened_not + self.weight * (HAPPENED_NOT @ outcomes.T),
+            self.weight,
+        )
 
     def likelihoods(self, rates: Float64) -> Float64:
         """P(outcome | unsatisfied or satisfied) [outcome, 2], as much as outcomes count."""
@@ -66,8 +74,7 @@ class OutcomeRates(NamedTuple):
 
         A conversion never speaks against satisfaction, nor a quick return for it.
         """
-        yes = self.happened + self.weight * (HAPPENED @ last.T)
-        no = self.happened_not + self.weight * (HAPPENED_NOT @ last.T)
+        yes, no, _ = self.with_clicks(last)
         rates = yes / np.maximum(yes + no, 1e-300)
         fixed = np.isinf(RATE_STRENGTH)
         rates[fixed] = TYPICAL_RATES[fixed]
@@ -107,7 +114,7 @@ def count_satisfied(
     rates, prior = TYPICAL_RATES, OutcomeRates.of(counts, weight)
     rows = np.flatnonzero(clicks)
     last, clicks = last[rows], clicks[rows]
-    by_pair, total, sessions = last.sum(axis=1), clicks.sum(), last.sum()
+    total, sessions = clicks.sum(), last.sum()
     abandon = 0.2
     centre = 0.5 * sessions / total if mean is None else mean
     rho = np.full(len(rows), centre)

@@ -86,6 +86,7 @@ class LuceClick(ClickModel):
     reference: ClassVar[str] = "Reclick; Luce 1959 (the choice axiom), Hunter 2004 (the steps)"
     ordered: ClassVar[bool] = True
     satisfaction: ClassVar[bool] = True
+    uses_history: ClassVar[bool] = False
     pair_parameters: ClassVar[tuple[str, ...]] = (
         "theta_", "rho_", "exposure_", "theta_information_", "rho_information_",
         "prior_clicks_", "prior_exposure_",
@@ -112,6 +113,7 @@ class LuceClick(ClickModel):
     satisfaction_strength: str | float | None = _strength(
         "strength of that prior; None: one satisfaction for all pairs", allow_none=True
     )
+    outcome_weight: float = setting(default=1.0, low=0, high=1)
     query_strength: str | float | None = _strength(
         "strength of the prior of each query's outside option; None: one for all queries",
         allow_none=True,
@@ -145,6 +147,8 @@ class LuceClick(ClickModel):
 
     def _fit(self, data: GroupedSessions, history: Counts | None, text: AdTokens | None) -> None:
         self._pairs = self._index(data.counts, text)
+        if self.outcome_weight == 0:
+            data = data.without_outcomes()
         now = self._choose(data)
         training = TrainingData.of(data, Layout.of(data, now), self._engine)
         pilot = fit_pilot(training, now, self._engine)
@@ -173,6 +177,7 @@ class LuceClick(ClickModel):
         fixed: dict[str, Any] = {name: value for name, value in settings.items() if value != "auto"}
         if len(sessions.counts.queries) == 1:  # it cannot differ from others
             fixed = {"query": None, "mixing": None} | fixed
+        fixed["outcome_weight"] = self.outcome_weight
         defaults = Hyperparameters(**fixed)
         if self.tune == "off":
             return defaults
@@ -211,10 +216,12 @@ class LuceClick(ClickModel):
             raise CannotAnswerError(
                 "LuceClick cannot forget sessions it was fitted to: let them fade with ",
                 Argument("decay", ...),
-                ", or fit it again without them.",
+                ", or fit it again without them. MultiClick can.",
             )
         with track_progress(progress, "Updating LuceClick"):
             new = as_grouped(sessions, engine=None)
+            if self.outcome_weight == 0:
+                new = new.without_outcomes()
             text = merge_text(self._pairs.text, input_text(sessions, ads))
             fresh = self.clone()
             fresh._continue(self, new, decay, text)

@@ -75,7 +75,9 @@ def encode_batch(raw: RawBatch, previous: BatchArrays | None = None) -> BatchArr
     query = encode_text(raw.columns["query"], None if previous is None else previous.query)
     ad = encode_text(ads, None if previous is None else previous.ad)
     outcomes = {
-        name: encode_numbers(raw.columns[name]) for name in OUTCOME_COLUMNS if name in raw.columns
+        name: encode_numbers(raw.columns[name])
+        for name in OUTCOME_COLUMNS
+        if name in raw.columns and "clicks" in raw.columns
     }
     arrays = BatchArrays(query, ad, page, encode_positions(click), clicks, weight, **outcomes)
     for array in (query.codes, ad.codes, page, arrays.click, clicks, weight):

@@ -80,12 +80,12 @@ def as_cascade_block(block: QueryBlock) -> CascadeBlock:
 def lowest_click_outcomes(block: QueryBlock) -> Float64:
     """How often each outcome followed the lowest click, on each pair [pair, outcome]."""
     outcome, ends = block.lowest_click_outcome, last_click_positions(block)
-    table = np.zeros((block.n_pairs, N_OUTCOMES))
     clicked = np.flatnonzero(ends)
-    pair = block.pair[block.page[clicked] + ends[clicked] - 1]
-    which = 0 if outcome is None else outcome[clicked]
-    np.add.at(table, (pair, which), block.weight[clicked])
-    return table
+    key = block.pair[block.page[clicked] + ends[clicked] - 1].astype(np.int64) * N_OUTCOMES
+    if outcome is not None:
+        key += outcome[clicked]
+    table = np.bincount(key, block.weight[clicked], block.n_pairs * N_OUTCOMES)
+    return table.reshape(block.n_pairs, N_OUTCOMES).astype(np.float64)
 
 
 def cascade_blocks(sessions: GroupedSessions, engine: Engine) -> Sequence[CascadeBlock]:

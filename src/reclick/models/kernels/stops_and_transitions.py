@@ -129,7 +129,7 @@ class QueryTransitionCounts:
     move_from: Int32  # [entry] l, 0 = start
     move_to: Int32  # [entry] j
     move_sessions: Float64  # [entry] δ_lj
-    stop_satisfied: Float64  # [entry] of β'_k, because the user was satisfied; empty for none
+    stop_ended: Float64  # [entry] β'_k without the sessions that ended satisfied
 
     @classmethod
     def build(cls, counts: Counts, satisfied: Float64 | None = None) -> QueryTransitionCounts:
@@ -140,6 +140,11 @@ class QueryTransitionCounts:
         )
         sizes, query = np.diff(starts), counts.visit_query.astype(np.int64)
         stop, stop_sessions = _add_up(query * (n + 1) + sizes, counts.sessions)
+        stop_ended = stop_sessions
+        if satisfied is not None:
+            stop_ended = np.maximum(
+                stop_ended - _add_up(query * (n + 1) + sizes, satisfied)[1], 0.0
+            )
         moves = np.repeat(query, sizes) * ((n + 1) * n) + _encode_moves(starts, clicks, n)
         move, move_sessions = _add_up(moves, np.repeat(counts.sessions, sizes))
         last, position = np.divmod(move % ((n + 1) * n), n)
@@ -151,7 +156,7 @@ class QueryTransitionCounts:
             last.astype(np.int32),
             (position + 1).astype(np.int32),
             move_sessions,
-            np.zeros(0) if satisfied is None else _add_up(query * (n + 1) + sizes, satisfied)[1],
+            stop_ended,
         )
 
     @classmethod
@@ -180,7 +185,7 @@ class QueryTransitionCounts:
             queries, base.eta, base.gamma, max(strength, MIN_STRENGTH),
             self.stop_starts, self.stop_clicks, self.stop_sessions,
             self.move_starts, self.move_from, self.move_to, self.move_sessions,
-            self.stop_satisfied, eta, gamma,
+            self.stop_ended, eta, gamma,
         )  # fmt: skip
         return eta, gamma
 
@@ -196,7 +201,7 @@ def _shrink(
     queries: Int64, base_eta: Float64, base_gamma: Float64, strength: float,
     stop_starts: Int64, stop_clicks: Int32, stop_sessions: Float64,
     move_starts: Int64, move_from: Int32, move_to: Int32, move_sessions: Float64,
-    stop_satisfied: Float64, eta: Float64, gamma: Float64,
+    stop_ended: Float64, eta: Float64, gamma: Float64,
 ) -> None:  # fmt: skip
     """The posterior means of each query with the base as prior mean."""
     length = gamma.shape[2]
@@ -222,9 +227,7 @@ def _shrink(
         for k in range(length + 1):
             exactly = more = 0.0
             for e in range(stop_starts[q], stop_starts[q + 1]):
-                exactly += stop_sessions[e] if stop_clicks[e] == k else 0.0
+                exactly += stop_ended[e] if stop_clicks[e] == k else 0.0
                 more += stop_sessions[e] if stop_clicks[e] > k else 0.0
-                if len(stop_satisfied) > 0 and stop_clicks[e] == k:
-                    exactly = max(exactly - stop_satisfied[e], 0.0)
             rate = (exactly + strength * base_eta[k]) / (exactly + more + strength)
             eta[i, k] = min(max(rate, FATIGUE_MARGIN), 1.0 - FATIGUE_MARGIN)

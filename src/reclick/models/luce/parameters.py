@@ -32,6 +32,7 @@ class Hyperparameters(NamedTuple):
     component: float = 4.0  # how the components differ
     mixing: float | None = 10.0  # the mixing weights of each query
     position_effect: float | None = 30.0
+    outcome_weight: float = 1.0
 
 
 class LuceParameters(NamedTuple):
@@ -142,6 +143,7 @@ def initial_parameters(
         query_table(layout, now),
         np.tile(mixing, (layout.n_queries, 1)),
         np.full(len(layout.pair_query), now.satisfaction_mean),
+        outcome_weight=now.outcome_weight,
     )
 
 
