@@ -218,6 +218,8 @@ def test_saved_counts_are_loaded_as_they_were(
     loaded = Counts.load(folder)
     assert loaded == counts
     for field in fields(Counts):
+        if field.name == "outcomes":  # none are known here
+            continue
         before, after = getattr(counts, field.name), getattr(loaded, field.name)
         assert (
             (after.type, len(after)) == (before.type, len(before))

@@ -16,7 +16,7 @@ from reclick.data.ragged import Float64, Int32, Int64, read_only
 
 Int8 = npt.NDArray[np.int8]
 
-UNKNOWN_OUTCOME, CONVERSION = 0, 6
+UNKNOWN_OUTCOME, NO_CONVERSION, CONVERSION = 0, 3, 6
 OUTCOME_NAMES = (
     "unknown",
     "quick_return",

@@ -2,8 +2,8 @@
 
 Given whether a click satisfied, a conversion follows with one of two rates, and without one the
 user comes back at once with one of two rates. The user went on after every click except the last,
-so these did not satisfy: their outcomes show both rates of unsatisfied clicks. EM learns the rate
-of conversions of satisfied clicks. That of their quick returns is fixed (decision 20).
+so these did not satisfy: their outcomes show both rates of unsatisfied clicks. EM learns those of
+satisfied clicks from last clicks (decision 20).
 """
 
 from __future__ import annotations
@@ -14,15 +14,18 @@ import numpy as np
 
 from reclick.data.counts import Counts
 from reclick.data.outcomes import N_OUTCOMES
-from reclick.data.ragged import Float64
+from reclick.data.ragged import Float64, read_only
+from reclick.fitting.beta import posterior_mean
 from reclick.fitting.priors import PRIOR_MARGIN, last_click_rate
+from reclick.runtime.jit import kernel
 
 # [conversion or quick return, unsatisfied or satisfied]
 TYPICAL_RATES = np.array([[0.02, 0.2], [0.4, 0.05]])
-RATE_STRENGTH = np.array([[10.0, 2.0], [10.0, np.inf]])  # clicks
+RATE_STRENGTH = np.array([[10.0, 2.0], [10.0, 50.0]])  # clicks
 MEAN_STRENGTH = 5.0  # clicks that draw the satisfaction of a pair to the mean
 ABANDON_STRENGTH = 10.0  # clicks after which the user went on
-MAX_ITERATIONS = 200
+FIRST_ABANDONED = 0.2  # of unsatisfied clicks, before EM
+MAX_ITERATIONS = 500
 TOLERANCE = 1e-6  # change of any share
 
 _CONVERSION, _RETURN = np.divmod(np.arange(N_OUTCOMES), 3)
@@ -50,8 +53,8 @@ class OutcomeRates(NamedTuple):
     @classmethod
     def of(cls, counts: Counts, weight: float, *, use_earlier: bool = True) -> OutcomeRates:
         """The priors and, unless they may have satisfied too, the clicks before the last."""
-        strength = np.where(np.isinf(RATE_STRENGTH), 0.0, RATE_STRENGTH)
-        prior = cls(strength * TYPICAL_RATES, strength * (1 - TYPICAL_RATES), weight)
+        happened = RATE_STRENGTH * TYPICAL_RATES
+        prior = cls(happened, RATE_STRENGTH - happened, weight)
         if not use_earlier or counts.outcomes is None:
             return prior
         earlier = counts.outcomes.earlier
@@ -75,12 +78,12 @@ class OutcomeRates(NamedTuple):
         A conversion never speaks against satisfaction, nor a quick return for it.
         """
         yes, no, _ = self.with_clicks(last)
-        rates = yes / np.maximum(yes + no, 1e-300)
-        fixed = np.isinf(RATE_STRENGTH)
-        rates[fixed] = TYPICAL_RATES[fixed]
-        if rates[0, 0] > rates[0, 1]:
-            rates[0] = yes[0].sum() / (yes[0].sum() + no[0].sum())
-        rates[1, 0] = max(rates[1, 0], rates[1, 1])
+        rates = yes / (yes + no)
+        for row, speaks_against in enumerate(
+            (rates[0, 0] > rates[0, 1], rates[1, 0] < rates[1, 1])
+        ):
+            if speaks_against:
+                rates[row] = yes[row].sum() / (yes[row].sum() + no[row].sum())
         return np.clip(rates, PRIOR_MARGIN, 1 - PRIOR_MARGIN)
 
     def log_prior(self, rates: Float64) -> float:
@@ -109,37 +112,48 @@ def count_satisfied(
 
     A click on pair p satisfies with ρ_p; else the user leaves all the same with one probability, or
     goes on. EM over last clicks [pair, outcome] and all clicks [pair], with ρ_p drawn to the mean
-    (None: to that of all clicks) by `strength` clicks.
+    (None: to that of all clicks) by `strength` clicks. The fewer outcomes are known, the less is
+    assumed to be abandoned: with none, all last clicks satisfied.
     """
-    rates, prior = TYPICAL_RATES, OutcomeRates.of(counts, weight)
-    rows = np.flatnonzero(clicks)
-    last, clicks = last[rows], clicks[rows]
-    total, sessions = clicks.sum(), last.sum()
-    abandon = 0.2
-    centre = 0.5 * sessions / total if mean is None else mean
-    rho = np.full(len(rows), centre)
-    expected, share = last, np.ones(N_OUTCOMES)
+    prior = OutcomeRates.of(counts, weight)
+    last = read_only(last)
+    total, by_outcome = clicks.sum(), last.sum(axis=0)
+    sessions = by_outcome.sum()
+    abandon = FIRST_ABANDONED * by_outcome[1:].sum() / sessions
+    rates, centre = TYPICAL_RATES, 0.5 * sessions / total if mean is None else mean
+    rho, satisfied = np.full(len(clicks), centre), np.zeros(len(clicks))
+    share = np.ones(N_OUTCOMES)
     for _ in range(MAX_ITERATIONS):
         unsatisfied, content = prior.likelihoods(rates).T
-        odds = rho[:, None] * content
-        expected = last * (odds / (odds + (1 - rho[:, None]) * abandon * unsatisfied))
-        satisfied = expected.sum(axis=1)
-        by_outcome = expected.sum(axis=0)
-        before, share = share, by_outcome / np.maximum(last.sum(axis=0), 1e-300)
-        abandoned = sessions - by_outcome.sum()
-        abandon = abandoned / (total - by_outcome.sum() + ABANDON_STRENGTH)
-        abandon = min(max(abandon, PRIOR_MARGIN), 1 - PRIOR_MARGIN)
-        centre = by_outcome.sum() / total if mean is None else mean
-        rho = (satisfied + strength * centre) / np.maximum(clicks + strength, 1e-300)
+        found = _expect_satisfied(last, rho, content, abandon * unsatisfied, satisfied)
+        before, share = share, found / np.maximum(by_outcome, 1e-300)
+        abandon = (sessions - found.sum()) / (total - found.sum() + ABANDON_STRENGTH)
+        centre = found.sum() / total if mean is None else mean
+        rho = posterior_mean(satisfied, clicks, centre, strength)
         rho = np.clip(rho, PRIOR_MARGIN, 1 - PRIOR_MARGIN)
-        rates = prior.estimate(np.stack([last.sum(axis=0) - by_outcome, by_outcome]))
+        rates = prior.estimate(np.stack([by_outcome - found, found]))
         if np.abs(share - before).max() < TOLERANCE:
             break
-    satisfied = np.zeros(len(counts.clicks))
-    satisfied[rows] = expected.sum(axis=1)
     return CountedSatisfaction(
         satisfied, share, float(np.clip(centre, PRIOR_MARGIN, 1 - PRIOR_MARGIN))
     )
+
+
+@kernel
+def _expect_satisfied(
+    last: Float64, rho: Float64, content: Float64, abandoned: Float64, satisfied: Float64
+) -> Float64:
+    """Fill in the expected satisfied last clicks [pair], and return those by outcome."""
+    found = np.zeros(last.shape[1])
+    for p in range(len(last)):
+        satisfied[p] = 0.0
+        for outcome in range(last.shape[1]):
+            if last[p, outcome] > 0.0:
+                odds = rho[p] * content[outcome]
+                odds /= odds + (1.0 - rho[p]) * abandoned[outcome]
+                satisfied[p] += last[p, outcome] * odds
+                found[outcome] += last[p, outcome] * odds
+    return found
 
 
 def mean_satisfaction(counts: Counts, weight: float) -> float:
