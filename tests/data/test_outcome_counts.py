@@ -119,7 +119,8 @@ def test_sampled_and_moved_sessions_keep_their_outcomes() -> None:
 
 def test_folds_do_not_merge_sessions_of_different_outcomes() -> None:
     clicks, dwell = [[1, 2], [2, 1], [1, 2]], [[9.0, 2.0], [9.0, 2.0], [9.0, 50.0]]
-    log = {"query": ["q"] * 3, "ads": [["a", "b"]] * 3, "clicks": clicks, "dwell_seconds": dwell}
+    pages: dict[str, Any] = {"query": ["q"] * 3, "ads": [["a", "b"]] * 3}
+    log = {**pages, "clicks": clicks, "dwell_seconds": dwell}
     many = {name: values * 6 for name, values in log.items()}
     for fold in folds_of_click_sets(as_grouped(many), 3, seed=0):
         kept = fold.train.whole.lowest_click_outcome

@@ -39,10 +39,9 @@ def test_likelihoods_are_worked_out_by_hand() -> None:
         "conversion": [0.1, 0.4],
     }
     assert tuple(expected) == OUTCOME_NAMES
-    np.testing.assert_allclose(outcome_likelihoods(RATES), list(expected.values()))
-    np.testing.assert_allclose(
-        outcome_likelihoods(RATES, 0.5), np.sqrt(list(expected.values())), rtol=1e-12
-    )
+    values = np.array(list(expected.values()), np.float64)
+    np.testing.assert_allclose(outcome_likelihoods(RATES), values)
+    np.testing.assert_allclose(outcome_likelihoods(RATES, 0.5), np.sqrt(values), rtol=1e-12)
     np.testing.assert_allclose(outcome_likelihoods(RATES, 0.0), np.ones((N_OUTCOMES, 2)))
 
 

@@ -96,7 +96,8 @@ def scan_worlds(theta: Float64, satisfies: Float64, going_on: Callable[[int], Fl
     """
     worlds: Worlds = {}
     for attracted, content, on in itertools.product(itertools.product((0, 1), repeat=3), repeat=3):
-        probability, clicks, last, examined = 1.0, (), None, True
+        clicks: tuple[int, ...] = ()
+        probability, last, examined = 1.0, None, True
         for i in range(3):
             probability *= theta[i] if attracted[i] else 1 - theta[i]
             probability *= satisfies[i] if content[i] else 1 - satisfies[i]
@@ -151,7 +152,7 @@ def test_expectations_of_ccm_are_those_of_brute_force() -> None:
     np.testing.assert_allclose(found.totals["outcomes"], outcomes)
     # Relevant clicks before the last: α3 θ / (α2 (1 − θ) + α3 θ), on position 1 three times.
     earlier = 3 * 0.3 * 0.5 / (0.7 * 0.5 + 0.3 * 0.5)
-    np.testing.assert_allclose(found.pairs["relevant"], relevant + [earlier, 0, 0])
+    np.testing.assert_allclose(found.pairs["relevant"], relevant + np.array([earlier, 0, 0]))
 
 
 def test_expectations_of_luceclick_are_those_of_brute_force() -> None:
@@ -374,7 +375,7 @@ def test_an_update_learns_from_the_outcomes_of_both_days(name: str) -> None:
     errors = []
     for weight in (0.0, 1.0):
         updated = FITTERS[name](outcome_weight=weight).fit(days[0])
-        updated.update(days[1])  # type: ignore[attr-defined]
+        updated.update(days[1])
         found = updated.relevance(world.pairs())["satisfaction"].to_numpy()
         errors.append(float(np.sqrt(np.mean((found - world.rho.ravel()) ** 2))))
     assert errors[1] < 0.85 * errors[0]

@@ -32,7 +32,7 @@ class World:
 
     def draw(self, users: str, sessions: int) -> dict[str, Any]:
         """A log of users who behave as a model says: dbn, sdbn, ccm, multiclick or luceclick."""
-        browse = {
+        browse: Any = {
             "dbn": self._scan_until_tired,
             "sdbn": self._scan,
             "ccm": self._scan_by_relevance,
