@@ -35,7 +35,7 @@ from reclick.logs.files.source import (
 from reclick.logs.formats.base import ReadReport
 from reclick.logs.formats.helpers.records import to_text, to_whole_numbers
 from reclick.logs.session_log import MAX_EXAMPLES, SessionLog
-from reclick.logs.timestamps import as_times
+from reclick.data.timestamps import as_times
 from reclick.logs.validation.reasons import NO_PAGE_KEY, NO_POSITION, NOT_READABLE
 from reclick.runtime.filesystem import Location, as_path
 

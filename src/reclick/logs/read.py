@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from reclick.data.ragged import starts_from_sizes
-from reclick.data.schema import PAGE_COLUMNS, SESSION_COLUMNS, UNREAD, Column
+from reclick.data.schema import LOG_COLUMNS, PAGE_COLUMNS, UNREAD, Column
 from reclick.errors import Argument, LogError, SettingError, UsageError
 from reclick.logs.cleaning import Cleaning
 from reclick.logs.files.source import (
@@ -66,7 +66,7 @@ def read_sessions(
     if isinstance(source, SessionLog):
         raise LogError("This log is open already. Give read_sessions its files or table.")
     texts = None if ads is None else read_ads(ads, on_error=on_error)
-    wanted = SESSION_COLUMNS if clicks_required else PAGE_COLUMNS
+    wanted = LOG_COLUMNS if clicks_required else PAGE_COLUMNS
     with track_progress(progress, "Reading"):
         log = _open(source, format, columns, wanted, **options)
     log.ads = log.ads if texts is None else texts
@@ -145,7 +145,7 @@ def convert(
                 f"{to} is the log itself, which would be lost. Give another file to write to."
             )
     with track_progress(progress, "Converting"):
-        log = _open(source, format, columns, SESSION_COLUMNS, to, **options)
+        log = _open(source, format, columns, LOG_COLUMNS, to, **options)
     _write_ads(log.ads, ads_path(to))
     return log
 

@@ -22,7 +22,7 @@ from reclick.logs.assembly.page_join import (
 from reclick.logs.files.log_file import LogFile
 from reclick.logs.files.source import SESSION_SCHEMA
 from reclick.logs.formats.base import ReadReport
-from reclick.logs.timestamps import TIME
+from reclick.data.timestamps import TIME
 
 Row = dict[str, Any]
 

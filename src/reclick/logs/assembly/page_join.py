@@ -30,7 +30,7 @@ from reclick.logs.assembly.spill import (
 from reclick.logs.files.log_file import LogFile
 from reclick.logs.files.source import SESSION_SCHEMA, abbreviate
 from reclick.logs.formats.base import ReadReport
-from reclick.logs.timestamps import TIME, clock_times
+from reclick.data.timestamps import TIME, clock_times
 from reclick.logs.validation.reasons import (
     CLICK_NOT_SHOWN,
     CLICK_WITHOUT_PAGE,

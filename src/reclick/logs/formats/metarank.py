@@ -22,7 +22,7 @@ from reclick.logs.formats.helpers.json_records import (
     read_objects,
     to_valid_text,
 )
-from reclick.logs.timestamps import as_times
+from reclick.data.timestamps import as_times
 from reclick.logs.validation.reasons import NO_PAGE_KEY, NOT_READABLE
 
 DEFAULT_QUERY = "(no query)"  # of rankings without a search, such as recommendations

@@ -35,7 +35,7 @@ from reclick.logs.formats.helpers.records import (
     select_fields,
 )
 from reclick.logs.session_log import MAX_EXAMPLES
-from reclick.logs.timestamps import TIME
+from reclick.data.timestamps import TIME
 from reclick.logs.validation.reasons import CLICK_WITHOUT_PAGE, NO_AD, NO_ADS, NO_TIME
 from reclick.runtime.filesystem import arrow_input
 

@@ -38,7 +38,7 @@ from reclick.logs.formats.helpers.records import (
     select_fields,
     to_whole_numbers,
 )
-from reclick.logs.timestamps import as_times
+from reclick.data.timestamps import as_times
 from reclick.logs.validation.reasons import NOT_READABLE
 from reclick.runtime.parallel import prefetch
 
