@@ -260,7 +260,9 @@ def _format_list(titles: dict[str, str]) -> list[str]:
 
 def _format_page(name: str, title: str, about: str) -> list[str]:
     """A format on a few lines."""
-    page = "docs/logs.md" if name == OWN_FORMAT[0] else f"docs/formats/{name}.md"
+    page = (
+        "docs/reference/logs.md" if name == OWN_FORMAT[0] else f"docs/reference/formats/{name}.md"
+    )
     return [
         f"{name}: {title}",
         "",

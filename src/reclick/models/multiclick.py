@@ -59,7 +59,7 @@ class MultiClick(ClickModel):
         default="paper",
         choices=VARIANTS,
         spellings={"normalized": "normalised"},
-        help="what the propensities θγ mean: see docs/multiclick.md",
+        help="what the propensities θγ mean: see docs/models/multiclick.md",
     )
     pooling: str = setting(
         default="query",
@@ -176,13 +176,17 @@ class MultiClick(ClickModel):
         return StopsAndTransitions(eta[0], gamma[0])
 
     def instantaneous_attractiveness(
-        self, pages: object, clicks: Sequence[Sequence[int]] | None = None
+        self,
+        pages: object,
+        clicks: Sequence[Sequence[int]] | Sequence[int] | None = None,
+        *,
+        text: object = None,
     ) -> Float64:
         """θ (1 − η_k) (1 − ρ) of the ads not clicked yet, after k clicks [session, position].
 
         ρ is that of the last click: the externality of what was clicked. Elsewhere nan.
         """
-        log = open_pages(pages, clicks)
+        log = open_pages(pages, text, clicks)
         return stack_padded(self.map_pages(log, _instantaneous))
 
     def _posteriors(self, asked: PairLookup) -> PairPosteriors:
