@@ -9,8 +9,8 @@ of two logs hold the same part of the sessions that they share: a bottom-k sketc
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple
+from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -25,8 +25,6 @@ from reclick.data.timestamps import as_times
 from reclick.runtime.jit import inline_kernel, kernel
 
 SAMPLE_SIZE = 8_192  # distinct sessions that are sampled of a log
-TOTAL_SAMPLE_SIZE = 131_072  # … of all logs of a model together, 1 MB
-MIN_SAMPLE_SIZE = 256  # … of each of them at least
 NO_TIME = -(2**63)
 ALL_HASHES = np.uint64(2**64 - 1)
 MIN_COMMON_KEYS = 20  # with fewer, an overlap may be by chance
@@ -50,7 +48,7 @@ class SessionSample:
     def from_hashes(cls, hashes: UInt64, sessions: Float64, limit: np.uint64) -> SessionSample:
         """The distinct ones among some hashes, all of which are up to a limit."""
         keys, index = np.unique(hashes, return_inverse=True)
-        return cls(keys, np.bincount(index, sessions, minlength=len(keys)), limit)
+        return cls(keys, np.bincount(index, sessions, len(keys)).astype(np.float64), limit)
 
     def cut(self, size: int) -> SessionSample:
         """A sample of at most so many sessions."""
@@ -94,22 +92,6 @@ class LogRecord:
         """Built-in types only, without the sample."""
         names = ("name", "sessions", "content", "timed", "start", "end")
         return {name: getattr(self, name) for name in names}
-
-
-class SeenLog(NamedTuple):
-    """A log that a model learned from."""
-
-    log: LogRecord
-    use: str  # "fit", "update" or "history"
-    date: str  # when the model learned from it, ISO 8601, UTC
-
-    def to_dict(self) -> dict[str, Any]:
-        """Built-in types only, without the sample."""
-        return {**self.log.to_dict(), "use": self.use, "date": self.date}
-
-    def __str__(self) -> str:
-        period = f", {self.log.period}" if self.log.period else ""
-        return f"{self.log.name} ({self.log.sessions:,} sessions{period}; {self.use} {self.date})"
 
 
 # ---- recording
@@ -345,14 +327,6 @@ def records_from_table(described: Sequence[dict[str, Any]], table: pa.Table) -> 
         )
         for row, each in enumerate(described)
     ]
-
-
-def limit_samples(logs: Sequence[SeenLog]) -> tuple[SeenLog, ...]:
-    """The same logs with smaller samples where there are many, so that they stay within 1 MB."""
-    size = max(MIN_SAMPLE_SIZE, min(SAMPLE_SIZE, TOTAL_SAMPLE_SIZE // max(len(logs), 1)))
-    return tuple(
-        each._replace(log=replace(each.log, sample=each.log.sample.cut(size))) for each in logs
-    )
 
 
 def remove_logs(logs: Sequence[LogRecord], removed: Iterable[LogRecord]) -> tuple[LogRecord, ...]:
