@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from reclick.data.batch import SessionBatch
     from reclick.data.counts import Counts
     from reclick.data.grouped_sessions import GroupedSessions, QueryBlock
+    from reclick.data.log_record import LogRecord
     from reclick.engines import DuckDBEngine, Engine, LocalEngine, count
     from reclick.errors import (
         Argument,
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
         MissingExtraError,
         NotFittedError,
         ReclickError,
+        SeenLogError,
         SettingError,
         StoreError,
         UnknownModelError,
@@ -79,8 +81,9 @@ if TYPE_CHECKING:
         setting,
     )
     from reclick.models.kernels.stops_and_transitions import StopsAndTransitions
+    from reclick.models.provenance import SeenLog
     from reclick.models.registry import ModelRegistry
-    from reclick.predictor import Predictor, predict
+    from reclick.predictor import PredictionSummary, Predictor, predict
     from reclick.profile import LogProfile, VolumeProfile, describe
     from reclick.runtime.filesystem import FileStatus, RemotePath
     from reclick.runtime.parallel import limit_threads
@@ -102,6 +105,7 @@ _HOMES = {
         "GroupedSessions",
         "QueryBlock",
     ),
+    "reclick.data.log_record": ("LogRecord",),
     "reclick.engines": (
         "DuckDBEngine",
         "Engine",
@@ -117,6 +121,7 @@ _HOMES = {
         "MissingExtraError",
         "NotFittedError",
         "ReclickError",
+        "SeenLogError",
         "SettingError",
         "StoreError",
         "UnknownModelError",
@@ -175,7 +180,9 @@ _HOMES = {
         "register",
         "setting",
     ),
+    "reclick.models.provenance": ("SeenLog",),
     "reclick.predictor": (
+        "PredictionSummary",
         "Predictor",
         "predict",
     ),
@@ -233,18 +240,22 @@ __all__ = [
     "LocalEngine",
     "LogError",
     "LogProfile",
+    "LogRecord",
     "LuceClick",
     "MissingExtraError",
     "ModelRegistry",
     "MultiClick",
     "NotFittedError",
     "PageDistribution",
+    "PredictionSummary",
     "Predictor",
     "QueryBlock",
     "RankedSequence",
     "ReadSummary",
     "ReclickError",
     "RemotePath",
+    "SeenLog",
+    "SeenLogError",
     "SequenceRanks",
     "SessionBatch",
     "SessionLog",

@@ -398,7 +398,8 @@ def test_predictions_exports_reports_and_caches_are_written_anywhere(base: str) 
     rc.export(model, f"{base}/out/j.qrels", cuts=(0.1, 0.3), min_support=1)
     rc.convert(log, f"{base}/out/s.parquet")
     found = [
-        rc.evaluate(["gctr"], log, train=log, resamples=100, folder=f"{base}/work") for _ in "12"
+        rc.evaluate(["gctr"], log, train=log, in_sample=True, resamples=100, folder=f"{base}/work")
+        for _ in "12"
     ]
     assert found[0].scores.equals(found[1].scores)
     found[0].save(f"{base}/results")

@@ -13,7 +13,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from reclick.data.batch import SessionBatch
@@ -27,7 +26,7 @@ from reclick.runtime.jit import inline_kernel, kernel
 SAMPLE_SIZE = 8_192  # distinct sessions that are sampled of a log
 NO_TIME = -(2**63)
 ALL_HASHES = np.uint64(2**64 - 1)
-MIN_COMMON_KEYS = 20  # with fewer, an overlap may be by chance
+MIN_EXPECTED = 20.0  # new sessions; with fewer, their absence may be by chance
 MIN_OVERLAP = 0.01
 STANDARD_ERRORS = 4.0  # that an overlap must be above what repeated sessions explain
 MAX_HASHED_WEIGHT = 1e15
@@ -267,10 +266,12 @@ def _format_time(microseconds: int) -> str:
 def estimate_overlap(log: LogRecord, seen: LogRecord) -> float:
     """The share of a log's sessions that are in another log too; 0 where that may be by chance.
 
-    A session may repeat by itself: the same page with the same clicks. A session of `seen` repeats
-    within it with probability r, and so does a new session from the same source in it. If a share
-    f of the log is in `seen`, then s = f + (1 − f) r of its sessions are found there, which is
-    solved for f. With times r is about 0. Not counted is what is below 1 % or 4 standard errors.
+    A session may repeat by itself: the same page with the same clicks, in a log without times even
+    often. Of n new sessions from the same source, n · t / m would not be in `seen`, if t of its m
+    sessions occur once (Good and Turing's estimate). With u sessions not in it the overlap is
+    1 − u m / (n t), which must be above 1 % and 4 standard errors. Without times the log may come
+    from a part of the source where sessions repeat more often, so only a log that is in `seen` as a
+    whole is recognised, each session as often.
     """
     if log.same_log(seen):
         return 1.0
@@ -279,23 +280,30 @@ def estimate_overlap(log: LogRecord, seen: LogRecord) -> float:
     limit = min(log.sample.limit, seen.sample.limit)
     keys, sessions = log.sample.up_to(limit)
     seen_keys, seen_sessions = seen.sample.up_to(limit)
-    if min(len(keys), len(seen_keys)) < MIN_COMMON_KEYS:
+    total, seen_total = float(sessions.sum()), float(seen_sessions.sum())
+    once = float(np.count_nonzero(seen_sessions == 1))
+    expected = once * total / max(seen_total, 1.0)
+    if expected < MIN_EXPECTED:
         return 0.0
-    found, found_variance = _share(sessions, np.isin(keys, seen_keys, assume_unique=True))
-    repeats, repeats_variance = _share(seen_sessions, seen_sessions > 1)
-    if repeats >= 1:
-        return 0.0
-    overlap = (found - repeats) / (1 - repeats)
-    variance = (found_variance + (1 - overlap) ** 2 * repeats_variance) / (1 - repeats) ** 2
+    times_seen = _look_up(keys, seen_keys, seen_sessions)
+    if log.timed is None:
+        return float((times_seen >= sessions).all())
+    missing = times_seen == 0
+    number_missing = float(sessions[missing].sum())
+    deviations = sessions * (missing - number_missing / total)  # sessions are drawn by their keys
+    variance_missing = (float((deviations**2).sum()) + 1.0) / expected**2
+    variance_expected = (seen_total - once + 1.0) / (once * seen_total)
+    overlap = 1.0 - number_missing / expected
+    variance = variance_missing + (1.0 - overlap) ** 2 * variance_expected
     significant = overlap >= MIN_OVERLAP and overlap >= STANDARD_ERRORS * variance**0.5
-    return float(overlap) if significant else 0.0
+    return overlap if significant else 0.0
 
 
-def _share(sessions: Float64, chosen: npt.NDArray[np.bool_]) -> tuple[float, float]:
-    """The share of the sessions whose keys are chosen, and its variance over keys."""
-    total = sessions.sum()
-    share = float(sessions[chosen].sum() / total)
-    return share, float((sessions**2 * (chosen - share) ** 2).sum() / total**2)
+def _look_up(keys: UInt64, known: UInt64, values: Float64) -> Float64:
+    """The values of sorted keys, 0 for those that are not known."""
+    place = np.searchsorted(known, keys)
+    place[place == len(known)] = 0
+    return np.where(known[place] == keys, values[place], 0.0)
 
 
 # ---- as tables

@@ -42,13 +42,15 @@ SESSION_COLUMNS = (
     Column("clicks", POSITIONS),
     Column("weight", NUMBER, required=False),
 )
-# What is read of a log of sessions: the time too, by which sessions are known again.
-LOG_COLUMNS = (*SESSION_COLUMNS, Column("timestamp", TIME, required=False, lenient=True))
 PAGE_COLUMNS = (
     *SESSION_COLUMNS[:2],
     Column("clicks", POSITIONS, required=False),
     SESSION_COLUMNS[3],
 )
+# What is read of a log: the time too, by which sessions are known again.
+TIME_COLUMN = Column("timestamp", TIME, required=False, lenient=True)
+LOG_COLUMNS = (*SESSION_COLUMNS, TIME_COLUMN)
+PAGE_LOG_COLUMNS = (*PAGE_COLUMNS, TIME_COLUMN)
 AD_COLUMNS = (
     Column("ad", TEXT),
     *(Column(name, TEXT, required=False) for name in ("title", "description", "display_url")),

@@ -73,10 +73,14 @@ def extend_provenance(
 
 
 def check_new(seen: Sequence[SeenLog], new: Iterable[LogRecord]) -> None:
-    """Refuse a log that a model was fitted to or updated with before, whole or in part."""
+    """Refuse a log that a model was fitted to or updated with before, whole or in part.
+
+    A log without times is refused only as a whole: its sessions may repeat by themselves.
+    """
     for log in new:
         for each in seen:
-            share = estimate_overlap(log, each.log) if each.counted else 0.0
+            certain = each.log.same_log(log) or log.timed is not None
+            share = estimate_overlap(log, each.log) if each.counted and certain else 0.0
             if share:
                 raise SeenLogError(
                     f"{log.name} was seen before: {describe_share(share)} its sessions "
