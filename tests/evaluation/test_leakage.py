@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -10,7 +11,7 @@ import pytest
 import reclick as rc
 from tests.support.dated_logs import day
 
-OPTIONS = {"resamples": 100, "progress": False}
+OPTIONS: dict[str, Any] = {"resamples": 100, "progress": False}
 WEEK2 = pa.concat_tables([day(number) for number in range(8, 15)])
 WEEK3 = pa.concat_tables([day(number) for number in range(15, 22)])
 
