@@ -188,7 +188,7 @@ def test_a_fitted_model_is_evaluated_by_its_folder(run: Run) -> None:
         "both",
     )
     assert code == 0
-    assert "Two fits of one click model compared on log.parquet: mine and other/mine" in out
+    assert "Two fits of one click model compared on log.parquet: mine † and other/mine †" in out
     assert "on 60 test sessions." in out
 
 
@@ -318,7 +318,7 @@ def test_update_keeps_the_settings_and_refuses_new_ones(run: Run) -> None:
         )[0]
         == 0
     )
-    assert run("fit", log, "--update", "--decay", "0.5", "--to", "model")[0] == 0
+    assert run("fit", log, "--update", "--again", "--decay", "0.5", "--to", "model")[0] == 0
     model = rc.load("model")
     assert model.get_params()["variant"] == "examination"
     assert model.counts_.total == 90  # type: ignore[attr-defined]
@@ -596,7 +596,8 @@ def test_bad_rows_of_the_ads_are_dropped_as_the_message_says(
     log, ads = write_log("log.parquet"), write_ads("ads.parquet")
     assert run("fit", log, "--ads", ads, "--on-error", "drop", "--to", "model")[0] == 0
     assert "1 of 3 rows of ads.parquet is bad" in caplog.text  # nothing is dropped silently
-    assert run("fit", log, "--update", "--ads", ads, "--on-error", "drop", "--to", "model")[0] == 0
+    update = ("fit", log, "--update", "--again")
+    assert run(*update, "--ads", ads, "--on-error", "drop", "--to", "model")[0] == 0
     assert run("predict", "model", log, "--ads", ads, "--to", "scored.parquet")[0] == 2
     assert (
         run("predict", "model", log, "--ads", ads, "--on-error", "drop", "--to", "scored.parquet")[
@@ -658,7 +659,7 @@ def test_two_updates_at_once_are_both_counted_or_one_is_refused(
         return count_logs(*arguments)
 
     monkeypatch.setattr(model_commands, "count_logs", meanwhile)
-    assert run("fit", log, "--update", "--to", "model")[0] == 0
+    assert run("fit", log, "--update", "--again", "--to", "model")[0] == 0
     assert ["another process is writing to it" in told for told in others] == [True]
     assert rc.load("model").counts_.total == 120  # type: ignore[attr-defined]
 

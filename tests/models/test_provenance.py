@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -11,8 +12,7 @@ import reclick as rc
 from reclick.models.provenance import TOTAL_SAMPLE_SIZE, provenance_to_table, see_logs
 from tests.support.dated_logs import day
 
-LUCE = {"tune": "off", "components": 1, "max_iterations": 3}
-MODELS = [rc.MultiClick(), rc.LuceClick(**LUCE)]
+MODELS = [rc.MultiClick(), rc.LuceClick(tune="off", components=1, max_iterations=3)]
 
 
 @pytest.mark.parametrize("model", MODELS, ids=lambda model: model.name)
@@ -115,9 +115,9 @@ def test_a_model_saved_without_provenance_is_loaded(
 
     write = artifact.write
 
-    def write_as_before(folder: Path, *, settings: dict[str, object], **rest: object) -> None:
-        del settings["provenance"], rest["tables"]["provenance"]  # type: ignore[attr-defined]
-        write(folder, settings=settings, **rest)  # type: ignore[arg-type]
+    def write_as_before(folder: Path, *, settings: dict[str, Any], **rest: Any) -> None:
+        del settings["provenance"], rest["tables"]["provenance"]
+        write(folder, settings=settings, **rest)
 
     monkeypatch.setattr(artifact, "write", write_as_before)
     rc.MultiClick().fit(day(1)).save(tmp_path / "old")

@@ -394,7 +394,7 @@ def test_predictions_exports_reports_and_caches_are_written_anywhere(base: str) 
         pq.write_table(LOG, path)
     log = f"{base}/log.parquet"
     model = rc.MODELS["ubm"](max_iterations=3).fit(log)
-    assert rc.predict(model, log, f"{base}/out/p.parquet") == LOG.num_rows
+    assert rc.predict(model, log, f"{base}/out/p.parquet").pages == LOG.num_rows
     rc.export(model, f"{base}/out/j.qrels", cuts=(0.1, 0.3), min_support=1)
     rc.convert(log, f"{base}/out/s.parquet")
     found = [
@@ -422,7 +422,7 @@ def test_the_command_line_takes_uris(tmp_path: Path) -> None:
         f"count {log} --to {base}/counts",
         f"fit {base}/counts --model dctr --to {model}",
         f"predict {model} {log} --to {base}/p.parquet",
-        f"evaluate --models gctr,{model} --train {log} --test {log} --to {base}/results",
+        f"evaluate --models gctr,{model} --train {log} --test {log} --in-sample --to {base}/results",
     ):
         result = CliRunner().invoke(app, command.split())
         assert result.exit_code == 0, result.output

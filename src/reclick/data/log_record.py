@@ -61,7 +61,7 @@ class SessionSample:
         return self.keys[:end], self.sessions[:end]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True)
 class LogRecord:
     """A log that was read to the end."""
 
@@ -71,7 +71,8 @@ class LogRecord:
     timed: str | None  # the same with the times; None where the log has none
     start: str | None  # the earliest and the latest time, ISO 8601, UTC
     end: str | None
-    sample: SessionSample = field(repr=False)  # by hashes with times, where the log has them
+    # By hashes with times, where the log has them
+    sample: SessionSample = field(repr=False, compare=False)
 
     def same_log(self, other: LogRecord) -> bool:
         """Whether both are the same sessions; times decide where both logs have them."""
