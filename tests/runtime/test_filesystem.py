@@ -422,8 +422,8 @@ def test_the_command_line_takes_uris(tmp_path: Path) -> None:
         f"count {log} --to {base}/counts",
         f"fit {base}/counts --model dctr --to {model}",
         f"predict {model} {log} --to {base}/p.parquet",
-        f"evaluate --models gctr,{model} --train {log} --test {log} --in-sample --to {base}/results",
+        f"evaluate --models gctr,{model} --train {log} --test {log} --to {base}/r --in-sample",
     ):
         result = CliRunner().invoke(app, command.split())
         assert result.exit_code == 0, result.output
-    assert (tmp_path / "results" / "report.html").is_file()
+    assert (tmp_path / "r" / "report.html").is_file()
