@@ -13,6 +13,7 @@ import pytest
 
 import reclick as rc
 from reclick.auction import slates
+from tests.auction.conftest import Run
 from tests.support.auction_models import ADS, MODELS, QUERY, fit_model
 from tests.support.enumeration import as_table, random_sessions
 
@@ -138,7 +139,7 @@ def test_a_model_must_be_fitted() -> None:
 @pytest.mark.parametrize("objective", ["clicks", "satisfaction", "value"])
 def test_ranked_pages_are_the_best_page_of_each_query(objective: str) -> None:
     model = fit_model("luce")
-    table = {
+    table: dict[str, list[Any]] = {
         "query": ["q"] * 4 + ["r"] * 3 + ["unknown"],
         "ad": ["a", "b", "c", "d", "b", "c", "e", "new"],
         "value": [1.0, 2.0, 0.5, 0.1, 1.0, 1.0, 3.0, 1.0],
@@ -174,23 +175,16 @@ def test_a_pair_twice_among_candidates_is_a_bad_row() -> None:
         rc.rank_pages(fit_model("paper"), {"query": ["q", "q"], "ad": ["a", "a"]})
 
 
-def test_the_rank_command_writes_pages(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    from reclick.__main__ import main
-
-    fit_model("luce").save(tmp_path / "model")
+def test_the_rank_command_writes_pages(tmp_path: Path, run: Run) -> None:
+    model = fit_model("luce")
+    model.save(tmp_path / "model")
     (tmp_path / "candidates.csv").write_text("query,ad\nq,a\nq,b\nr,a\n")
-    to = tmp_path / "pages.parquet"
-    arguments = ["rank", str(tmp_path / "model"), str(tmp_path / "candidates.csv")]
-    arguments += ["--slots", "1", "--objective", "satisfaction", "--to"]
-    with pytest.raises(SystemExit) as end:
-        main([*arguments, str(to)])
-    assert not end.value.code
-    pages = pq.read_table(to)
-    assert pages["query"].to_pylist() == ["q", "r"]
-    assert pages["ads"].to_pylist() == [[*rc.best_page(
-        fit_model("luce"), "q", ["a", "b"], slots=1, objective="satisfaction").ads], ["a"]]  # fmt: skip
-    assert "2 pages" in capsys.readouterr().out
-    with pytest.raises(SystemExit) as end:
-        main([*arguments, str(tmp_path / "pages.csv")])
-    assert end.value.code == 2
-    assert "written as Parquet" in capsys.readouterr().err
+    rank = ("rank", "model", "candidates.csv", "--slots", "1", "--objective", "satisfaction")
+    code, out, _ = run(*rank, "--to", "pages.parquet")
+    assert (code, out) == (0, "2 pages, each the exact maximum of satisfaction\npages.parquet\n")
+    pages = pq.read_table(tmp_path / "pages.parquet").to_pylist()
+    best = rc.best_page(model, "q", ["a", "b"], slots=1, objective="satisfaction")
+    assert [page["ads"] for page in pages] == [list(best.ads), ["a"]]
+    code, _, err = run(*rank, "--to", "pages.csv")
+    assert code == 2
+    assert "written as Parquet" in err

@@ -13,6 +13,7 @@ import pytest
 
 import reclick as rc
 from reclick.auction import MECHANISMS
+from tests.auction.conftest import Run
 from tests.support.auction_models import ADS, MODELS, QUERY, fit_model
 from tests.support.enumeration import as_table, random_sessions
 
@@ -331,30 +332,23 @@ def test_a_table_without_bids_is_refused() -> None:
         rc.run_auctions(fit_model("luce"), {"query": ["q"], "ad": ["a"]})
 
 
-def run_command(*arguments: object) -> int:
-    from reclick.__main__ import main
-
-    with pytest.raises(SystemExit) as end:
-        main(list(map(str, arguments)))
-    return int(end.value.code or 0)
-
-
-def test_the_auction_command_writes_prices_or_nothing(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_auction_command_writes_prices_or_nothing(tmp_path: Path, run: Run) -> None:
     fit_model("luce").save(tmp_path / "model")
     bids, to = tmp_path / "bids.csv", tmp_path / "prices.parquet"
     bids.write_text("query,ad,bid\nq,a,1.0\nq,b,2.0\nr,c,0.5\n")
-    auction = ["auction", tmp_path / "model", bids, "--to", to, "--reserve", 0.05]
-    assert run_command(*auction, "--mechanism", "vcg", "--slots", 1) == 0
+    auction = ("auction", "model", "bids.csv", "--to", "prices.parquet", "--reserve", "0.05")
+    code, out, _ = run(*auction, "--mechanism", "vcg", "--slots", "1")
+    assert code == 0
+    assert "revenue" in out
     prices = pq.read_table(to)
     assert prices["query"].to_pylist() == ["q", "r"]
     assert prices["price_per_click"].to_pylist()[1] == 0.05
-    assert "revenue" in capsys.readouterr().out
     bids.write_text("query,ad,bid\nq,a,1.0\nq,b,-2.0\n")
     before = to.read_bytes()
-    assert run_command(*auction) == 2
-    assert "bad bid" in capsys.readouterr().err
+    code, _, err = run(*auction)
+    assert code == 2
+    assert "bad bid" in err
     assert to.read_bytes() == before
-    assert run_command(*auction, "--mechanism", "gfp") == 2
-    assert "--mechanism: got 'gfp'" in capsys.readouterr().err
+    code, _, err = run(*auction, "--mechanism", "gfp")
+    assert code == 2
+    assert "--mechanism: got 'gfp'" in err

@@ -160,9 +160,17 @@ def _price_each(
             alternatives.append(None)
             continue
         exact, alternative = price(position, ad)
-        prices[position] = min(max(exact, auction.reserve), auction.bid[ad])
+        prices[position] = _round_to_limits(exact, auction.reserve, float(auction.bid[ad]))
         alternatives.append(alternative)
     return Outcome(slate, prices, tuple(alternatives))
+
+
+def _round_to_limits(price: float, reserve: float, bid: float) -> float:
+    """A price without the rounding error that sets it apart from the reserve or the bid."""
+    error = ROUNDING * max(1.0, bid)
+    if price <= reserve + error:
+        return reserve
+    return bid if price >= bid - error else price
 
 
 def _divide(payment: float, clicks: float) -> float:

@@ -64,7 +64,7 @@ def best_page(
     >>> best_page(MultiClick().fit(log), "q", ["a", "b", "c"], slots=2).ads
     ('c', 'b')
     """
-    candidate_set = check_candidates(query, list(ads))
+    candidate_set = check_candidates(query, ads)
     name, value, weight = check_objective(model, objective, candidate_set.ads)
     (candidates,) = look_up_candidates(model, [candidate_set], slots=slots, text=text)
     return find_best_page(candidates, name, value, weight)
