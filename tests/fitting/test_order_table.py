@@ -80,8 +80,8 @@ def test_the_order_of_simulated_clicks_is_recovered() -> None:
     gamma = np.exp(rng.normal(0, 0.7, (POSITIONS + 1, POSITIONS)))
     sequences = []
     for _ in range(20_000):
-        positions = rng.permutation(POSITIONS)[: rng.integers(2, POSITIONS + 1)] + 1
-        orders = list(itertools.permutations(positions.tolist()))
+        clicked = rng.permutation(POSITIONS)[: rng.integers(2, POSITIONS + 1)] + 1
+        orders = list(itertools.permutations(clicked.tolist()))
         chances = np.array([order_probability(gamma, order) for order in orders])
         sequences.append(list(orders[rng.choice(len(orders), p=chances)]))
     table = rc.OrderTable.fit(rc.count(make_log(sequences)))
