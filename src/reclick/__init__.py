@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from reclick.data.batch import SessionBatch
     from reclick.data.counts import Counts
     from reclick.data.grouped_sessions import GroupedSessions, QueryBlock
+    from reclick.data.log_record import LogRecord
     from reclick.engines import DuckDBEngine, Engine, LocalEngine, count
     from reclick.errors import (
         Argument,
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
         MissingExtraError,
         NotFittedError,
         ReclickError,
+        SeenLogError,
         SettingError,
         StoreError,
         UnknownModelError,
@@ -91,8 +93,9 @@ if TYPE_CHECKING:
         setting,
     )
     from reclick.models.kernels.stops_and_transitions import StopsAndTransitions
+    from reclick.models.provenance import SeenLog
     from reclick.models.registry import ModelRegistry
-    from reclick.predictor import Predictor, predict
+    from reclick.predictor import PredictionSummary, Predictor, predict
     from reclick.profile import LogProfile, VolumeProfile, describe
     from reclick.runtime.filesystem import FileStatus, RemotePath
     from reclick.runtime.parallel import limit_threads
@@ -124,6 +127,7 @@ _HOMES = {
         "GroupedSessions",
         "QueryBlock",
     ),
+    "reclick.data.log_record": ("LogRecord",),
     "reclick.engines": (
         "DuckDBEngine",
         "Engine",
@@ -139,6 +143,7 @@ _HOMES = {
         "MissingExtraError",
         "NotFittedError",
         "ReclickError",
+        "SeenLogError",
         "SettingError",
         "StoreError",
         "UnknownModelError",
@@ -199,7 +204,9 @@ _HOMES = {
         "register",
         "setting",
     ),
+    "reclick.models.provenance": ("SeenLog",),
     "reclick.predictor": (
+        "PredictionSummary",
         "Predictor",
         "predict",
     ),
@@ -260,6 +267,7 @@ __all__ = [
     "LocalEngine",
     "LogError",
     "LogProfile",
+    "LogRecord",
     "LuceClick",
     "MissingExtraError",
     "ModelRegistry",
@@ -267,6 +275,7 @@ __all__ = [
     "NotFittedError",
     "OrderTable",
     "PageDistribution",
+    "PredictionSummary",
     "Predictor",
     "PriceReason",
     "QueryBlock",
@@ -274,6 +283,8 @@ __all__ = [
     "ReadSummary",
     "ReclickError",
     "RemotePath",
+    "SeenLog",
+    "SeenLogError",
     "SequenceRanks",
     "SessionBatch",
     "SessionLog",
