@@ -53,6 +53,7 @@ if TYPE_CHECKING:
         to_ir_measures,
         to_ranx,
     )
+    from reclick.fitting.order_table import OrderTable
     from reclick.logs import (
         Cleaning,
         ReadSummary,
@@ -162,6 +163,7 @@ _HOMES = {
         "to_ir_measures",
         "to_ranx",
     ),
+    "reclick.fitting.order_table": ("OrderTable",),
     "reclick.logs.session_log": ("BadRow",),
     "reclick.models.kernels.stops_and_transitions": ("StopsAndTransitions",),
     "reclick.models.registry": ("ModelRegistry",),
@@ -271,6 +273,7 @@ __all__ = [
     "ModelRegistry",
     "MultiClick",
     "NotFittedError",
+    "OrderTable",
     "PageDistribution",
     "PredictionSummary",
     "Predictor",
