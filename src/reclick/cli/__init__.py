@@ -16,6 +16,7 @@ from typer.core import TyperGroup
 from reclick.cli.console import show_error
 from reclick.cli.demo_commands import demo
 from reclick.cli.evaluation_commands import evaluate
+from reclick.cli.judgment_commands import compare_judgments, ndcg
 from reclick.cli.log_commands import (
     check,
     convert,
@@ -107,6 +108,8 @@ for command in (
     fit,
     predict,
     export,
+    compare_judgments,
+    ndcg,
     evaluate,
     models,
     formats,
