@@ -13,10 +13,21 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
+    from reclick.auction import (
+        AuctionResult,
+        BestPage,
+        Displacement,
+        PriceReason,
+        best_page,
+        rank_pages,
+        run_auction,
+        run_auctions,
+    )
     from reclick.clicks.distribution import Clicks, PageDistribution, SequenceRanks, TopSequences
     from reclick.data.batch import SessionBatch
     from reclick.data.counts import Counts
     from reclick.data.grouped_sessions import GroupedSessions, QueryBlock
+    from reclick.data.log_record import LogRecord
     from reclick.engines import DuckDBEngine, Engine, LocalEngine, count
     from reclick.errors import (
         Argument,
@@ -27,6 +38,7 @@ if TYPE_CHECKING:
         MissingExtraError,
         NotFittedError,
         ReclickError,
+        SeenLogError,
         SettingError,
         StoreError,
         UnknownModelError,
@@ -46,12 +58,14 @@ if TYPE_CHECKING:
         to_ir_measures,
         to_ranx,
     )
+    from reclick.fitting.order_table import OrderTable
     from reclick.logs import (
         Cleaning,
         ReadSummary,
         SessionLog,
         convert,
         read_ads,
+        read_bids,
         read_labels,
         read_sessions,
         sessions_from_events,
@@ -84,8 +98,9 @@ if TYPE_CHECKING:
         setting,
     )
     from reclick.models.kernels.stops_and_transitions import StopsAndTransitions
+    from reclick.models.provenance import SeenLog
     from reclick.models.registry import ModelRegistry
-    from reclick.predictor import Predictor, predict
+    from reclick.predictor import PredictionSummary, Predictor, predict
     from reclick.profile import LogProfile, VolumeProfile, describe
     from reclick.runtime.filesystem import FileStatus, RemotePath
     from reclick.runtime.parallel import limit_threads
@@ -95,6 +110,16 @@ if TYPE_CHECKING:
 # Where each public name lives. A module is imported when a name of it is first used, so that
 # `import reclick` and `reclick --help` are quick.
 _HOMES = {
+    "reclick.auction": (
+        "AuctionResult",
+        "BestPage",
+        "Displacement",
+        "PriceReason",
+        "best_page",
+        "rank_pages",
+        "run_auction",
+        "run_auctions",
+    ),
     "reclick.clicks.distribution": (
         "Clicks",
         "PageDistribution",
@@ -107,6 +132,7 @@ _HOMES = {
         "GroupedSessions",
         "QueryBlock",
     ),
+    "reclick.data.log_record": ("LogRecord",),
     "reclick.engines": (
         "DuckDBEngine",
         "Engine",
@@ -122,6 +148,7 @@ _HOMES = {
         "MissingExtraError",
         "NotFittedError",
         "ReclickError",
+        "SeenLogError",
         "SettingError",
         "StoreError",
         "UnknownModelError",
@@ -146,6 +173,7 @@ _HOMES = {
         "to_ir_measures",
         "to_ranx",
     ),
+    "reclick.fitting.order_table": ("OrderTable",),
     "reclick.logs.session_log": ("BadRow",),
     "reclick.models.kernels.stops_and_transitions": ("StopsAndTransitions",),
     "reclick.models.registry": ("ModelRegistry",),
@@ -155,6 +183,7 @@ _HOMES = {
         "SessionLog",
         "convert",
         "read_ads",
+        "read_bids",
         "read_labels",
         "read_sessions",
         "sessions_from_events",
@@ -185,7 +214,9 @@ _HOMES = {
         "register",
         "setting",
     ),
+    "reclick.models.provenance": ("SeenLog",),
     "reclick.predictor": (
+        "PredictionSummary",
         "Predictor",
         "predict",
     ),
@@ -226,13 +257,16 @@ __all__ = [
     "THCM",
     "UBM",
     "Argument",
+    "AuctionResult",
     "BadRow",
     "BadRowsError",
+    "BestPage",
     "CannotAnswerError",
     "Cleaning",
     "ClickModel",
     "Clicks",
     "Counts",
+    "Displacement",
     "DuckDBEngine",
     "Engine",
     "Evaluation",
@@ -244,19 +278,25 @@ __all__ = [
     "LocalEngine",
     "LogError",
     "LogProfile",
+    "LogRecord",
     "LuceClick",
     "MissingExtraError",
     "ModelRegistry",
     "MultiClick",
     "NDCGResult",
     "NotFittedError",
+    "OrderTable",
     "PageDistribution",
+    "PredictionSummary",
     "Predictor",
+    "PriceReason",
     "QueryBlock",
     "RankedSequence",
     "ReadSummary",
     "ReclickError",
     "RemotePath",
+    "SeenLog",
+    "SeenLogError",
     "SequenceRanks",
     "SessionBatch",
     "SessionLog",
@@ -271,6 +311,7 @@ __all__ = [
     "UnknownModelError",
     "UsageError",
     "VolumeProfile",
+    "best_page",
     "compare_judgments",
     "convert",
     "count",
@@ -283,11 +324,15 @@ __all__ = [
     "ndcg",
     "predict",
     "propensities",
+    "rank_pages",
     "read_ads",
+    "read_bids",
     "read_judgments",
     "read_labels",
     "read_sessions",
     "register",
+    "run_auction",
+    "run_auctions",
     "sessions_from_events",
     "setting",
     "simulate",
