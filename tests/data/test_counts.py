@@ -217,8 +217,9 @@ def test_saved_counts_are_loaded_as_they_were(
     counts.save(folder)
     loaded = Counts.load(folder)
     assert loaded == counts
+    assert [each.to_dict() for each in loaded.logs] == [each.to_dict() for each in counts.logs]
     for field in fields(Counts):
-        if field.name == "outcomes":  # none are known here
+        if field.name in ("logs", "outcomes"):  # no outcome is known here
             continue
         before, after = getattr(counts, field.name), getattr(loaded, field.name)
         assert (

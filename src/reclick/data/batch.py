@@ -30,6 +30,7 @@ class SessionBatch:
     clicks: Int64  # [session + 1] where each session's clicks start in click
     weight: Float64 | None = None  # [session], None when every session counts once
     outcomes: ClickOutcomes | None = None  # None when the log says nothing of what followed
+    time: pa.Array | None = None  # [session] as the source has it; None when it has none
     rows: pa.RecordBatch | None = None  # the source's own columns, when requested
 
     def __post_init__(self) -> None:
@@ -55,6 +56,7 @@ class SessionBatch:
             outcomes=None
             if self.outcomes is None
             else self.outcomes.select(slice(clicks[0], clicks[-1])),
+            time=None if self.time is None else self.time.slice(start, end - start),
             rows=None if self.rows is None else self.rows.slice(start, end - start),
         )
 

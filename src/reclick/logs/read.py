@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 
 from reclick.data.outcomes import QUICK_RETURN_SECONDS
 from reclick.data.ragged import starts_from_sizes
-from reclick.data.schema import PAGE_COLUMNS, SESSION_COLUMNS, UNREAD, Column
+from reclick.data.schema import LOG_COLUMNS, PAGE_LOG_COLUMNS, UNREAD, Column
 from reclick.errors import (
     Argument,
     LogError,
@@ -89,7 +89,7 @@ def read_sessions(
     if isinstance(source, SessionLog):
         raise LogError("This log is open already. Give read_sessions its files or table.")
     texts = None if ads is None else read_ads(ads, on_error=on_error)
-    wanted = SESSION_COLUMNS if clicks_required else PAGE_COLUMNS
+    wanted = LOG_COLUMNS if clicks_required else PAGE_LOG_COLUMNS
     with track_progress(progress, "Reading"):
         log = _open(
             _as_columns(source), format, columns, wanted, _event_options(click, pages), **options
@@ -191,7 +191,7 @@ def convert(
             )
     with track_progress(progress, "Converting"):
         events = _event_options(click, pages)
-        log = _open(source, format, columns, SESSION_COLUMNS, events, to, **options)
+        log = _open(source, format, columns, LOG_COLUMNS, events, to, **options)
     _write_ads(log.ads, ads_path(to))
     return log
 

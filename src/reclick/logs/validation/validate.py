@@ -318,6 +318,7 @@ def _all_sessions(
         clicks=arrays.clicks,
         weight=arrays.weight if len(arrays.weight) else None,
         outcomes=outcomes,
+        time=raw.columns.get("timestamp"),
         rows=raw.rows,
     )
 
@@ -336,6 +337,7 @@ def _good_sessions(
         ad, page = take_runs(ad, page, rows)
     kept = is_first & np.repeat(good, np.diff(arrays.clicks))
     num_kept = np.concatenate([[0], np.cumsum(kept)])[arrays.clicks]
+    time = raw.columns.get("timestamp")
     return SessionBatch(
         queries=arrays.query.values,
         ads=arrays.ad.values,
@@ -346,6 +348,7 @@ def _good_sessions(
         clicks=starts_from_sizes(np.diff(num_kept)[rows]),
         weight=arrays.weight[rows] if len(arrays.weight) else None,
         outcomes=None if outcomes is None else outcomes.select(kept),
+        time=None if time is None else time.filter(pa.array(good)),
         rows=None if raw.rows is None else raw.rows.filter(pa.array(good)),
     )
 
