@@ -1,6 +1,6 @@
 """Click models for search ads: what attracts users, what satisfies them, what they click next.
 
-Start with `read_sessions`, fit a model (`MultiClick`, `LuceClick`, `UBM`, …), ask it for
+Start with `read_sessions`, fit a model (`LuceClick`, `MultiClick`, `UBM`, …), ask it for
 `click_prob`, `relevance` or `rank_sequences`, compare models with `evaluate`, and hand judgments
 to other tools with `export`.
 """
@@ -13,10 +13,21 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
+    from reclick.auction import (
+        AuctionResult,
+        BestPage,
+        Displacement,
+        PriceReason,
+        best_page,
+        rank_pages,
+        run_auction,
+        run_auctions,
+    )
     from reclick.clicks.distribution import Clicks, PageDistribution, SequenceRanks, TopSequences
     from reclick.data.batch import SessionBatch
     from reclick.data.counts import Counts
     from reclick.data.grouped_sessions import GroupedSessions, QueryBlock
+    from reclick.data.log_record import LogRecord
     from reclick.engines import DuckDBEngine, Engine, LocalEngine, count
     from reclick.errors import (
         Argument,
@@ -27,6 +38,7 @@ if TYPE_CHECKING:
         MissingExtraError,
         NotFittedError,
         ReclickError,
+        SeenLogError,
         SettingError,
         StoreError,
         UnknownModelError,
@@ -35,18 +47,25 @@ if TYPE_CHECKING:
     from reclick.evaluation import Evaluation, Split, evaluate, split
     from reclick.exports import (
         ExportResult,
+        JudgmentComparison,
+        NDCGResult,
+        compare_judgments,
         export,
         judgments,
+        ndcg,
         propensities,
+        read_judgments,
         to_ir_measures,
         to_ranx,
     )
+    from reclick.fitting.order_table import OrderTable
     from reclick.logs import (
         Cleaning,
         ReadSummary,
         SessionLog,
         convert,
         read_ads,
+        read_bids,
         read_labels,
         read_sessions,
         sessions_from_events,
@@ -79,9 +98,16 @@ if TYPE_CHECKING:
         setting,
     )
     from reclick.models.kernels.stops_and_transitions import StopsAndTransitions
+    from reclick.models.provenance import SeenLog
     from reclick.models.registry import ModelRegistry
-    from reclick.predictor import Predictor, predict
+    from reclick.predictor import PredictionSummary, Predictor, predict
     from reclick.profile import LogProfile, VolumeProfile, describe
+    from reclick.rankings import (
+        IntervalEstimate,
+        RankingComparison,
+        RankingEstimate,
+        compare_rankings,
+    )
     from reclick.runtime.filesystem import FileStatus, RemotePath
     from reclick.runtime.parallel import limit_threads
     from reclick.simulation import Simulation, Truth, simulate
@@ -90,6 +116,22 @@ if TYPE_CHECKING:
 # Where each public name lives. A module is imported when a name of it is first used, so that
 # `import reclick` and `reclick --help` are quick.
 _HOMES = {
+    "reclick.rankings": (
+        "IntervalEstimate",
+        "RankingComparison",
+        "RankingEstimate",
+        "compare_rankings",
+    ),
+    "reclick.auction": (
+        "AuctionResult",
+        "BestPage",
+        "Displacement",
+        "PriceReason",
+        "best_page",
+        "rank_pages",
+        "run_auction",
+        "run_auctions",
+    ),
     "reclick.clicks.distribution": (
         "Clicks",
         "PageDistribution",
@@ -102,6 +144,7 @@ _HOMES = {
         "GroupedSessions",
         "QueryBlock",
     ),
+    "reclick.data.log_record": ("LogRecord",),
     "reclick.engines": (
         "DuckDBEngine",
         "Engine",
@@ -117,6 +160,7 @@ _HOMES = {
         "MissingExtraError",
         "NotFittedError",
         "ReclickError",
+        "SeenLogError",
         "SettingError",
         "StoreError",
         "UnknownModelError",
@@ -130,12 +174,18 @@ _HOMES = {
     ),
     "reclick.exports": (
         "ExportResult",
+        "JudgmentComparison",
+        "NDCGResult",
+        "compare_judgments",
         "export",
         "judgments",
+        "ndcg",
         "propensities",
+        "read_judgments",
         "to_ir_measures",
         "to_ranx",
     ),
+    "reclick.fitting.order_table": ("OrderTable",),
     "reclick.logs.session_log": ("BadRow",),
     "reclick.models.kernels.stops_and_transitions": ("StopsAndTransitions",),
     "reclick.models.registry": ("ModelRegistry",),
@@ -145,6 +195,7 @@ _HOMES = {
         "SessionLog",
         "convert",
         "read_ads",
+        "read_bids",
         "read_labels",
         "read_sessions",
         "sessions_from_events",
@@ -175,7 +226,9 @@ _HOMES = {
         "register",
         "setting",
     ),
+    "reclick.models.provenance": ("SeenLog",),
     "reclick.predictor": (
+        "PredictionSummary",
         "Predictor",
         "predict",
     ),
@@ -216,13 +269,16 @@ __all__ = [
     "THCM",
     "UBM",
     "Argument",
+    "AuctionResult",
     "BadRow",
     "BadRowsError",
+    "BestPage",
     "CannotAnswerError",
     "Cleaning",
     "ClickModel",
     "Clicks",
     "Counts",
+    "Displacement",
     "DuckDBEngine",
     "Engine",
     "Evaluation",
@@ -230,21 +286,32 @@ __all__ = [
     "FileStatus",
     "FitError",
     "GroupedSessions",
+    "IntervalEstimate",
+    "JudgmentComparison",
     "LocalEngine",
     "LogError",
     "LogProfile",
+    "LogRecord",
     "LuceClick",
     "MissingExtraError",
     "ModelRegistry",
     "MultiClick",
+    "NDCGResult",
     "NotFittedError",
+    "OrderTable",
     "PageDistribution",
+    "PredictionSummary",
     "Predictor",
+    "PriceReason",
     "QueryBlock",
     "RankedSequence",
+    "RankingComparison",
+    "RankingEstimate",
     "ReadSummary",
     "ReclickError",
     "RemotePath",
+    "SeenLog",
+    "SeenLogError",
     "SequenceRanks",
     "SessionBatch",
     "SessionLog",
@@ -259,6 +326,9 @@ __all__ = [
     "UnknownModelError",
     "UsageError",
     "VolumeProfile",
+    "best_page",
+    "compare_judgments",
+    "compare_rankings",
     "convert",
     "count",
     "describe",
@@ -267,12 +337,18 @@ __all__ = [
     "judgments",
     "limit_threads",
     "load",
+    "ndcg",
     "predict",
     "propensities",
+    "rank_pages",
     "read_ads",
+    "read_bids",
+    "read_judgments",
     "read_labels",
     "read_sessions",
     "register",
+    "run_auction",
+    "run_auctions",
     "sessions_from_events",
     "setting",
     "simulate",

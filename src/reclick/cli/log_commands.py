@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from textwrap import wrap
-from typing import Annotated
+from typing import Annotated, Literal, cast
 
 import typer
 
@@ -16,6 +16,7 @@ from reclick.cli.inputs import (
     Logs,
     MaxAds,
     OnError,
+    QuickReturn,
     ReadOptions,
     count_logs,
     on_error_choice,
@@ -90,6 +91,21 @@ def convert(
     logs: Logs,
     to: Annotated[str, typer.Option(help="The Parquet file of sessions to write.")],
     format: FormatName = None,
+    click: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="ACTION",
+            help="With ubi: an action that is a click, in place of click and click_through. "
+            "Repeat for more.",
+        ),
+    ] = None,
+    pages: Annotated[
+        str | None,
+        typer.Option(
+            metavar="hits|impressions",
+            help="With ubi: what a page shows, the hits of its query or its impressions.",
+        ),
+    ] = None,
     first: Annotated[
         int | None, typer.Option(help="Keep only the first N ads of each page.")
     ] = None,
@@ -141,6 +157,8 @@ def convert(
             columns=parse_assignments("--column", column),
             on_error=on_error_choice(on_error),
             max_ads=max_ads,
+            click=click,
+            pages=cast(Literal["hits", "impressions"] | None, pages),
             cleaning=None if cleaning == Cleaning() else cleaning,
             progress=progress,
         )
@@ -157,6 +175,7 @@ def describe(
     column: Columns = None,
     on_error: OnError = "raise",
     max_ads: MaxAds = 100,
+    quick_return_seconds: QuickReturn = 10.0,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Print a profile of a log: clicks by query volume, first clicks, distances between clicks.
@@ -165,7 +184,9 @@ def describe(
     """
     from reclick.profile import describe
 
-    profile = describe(count_logs(logs, ReadOptions(column, on_error, max_ads, format)).data)
+    profile = describe(
+        count_logs(logs, ReadOptions(column, on_error, max_ads, format, quick_return_seconds)).data
+    )
     typer.echo(json.dumps(profile.to_dict(), indent=2) if as_json else str(profile))
 
 
@@ -176,10 +197,12 @@ def count(
     column: Columns = None,
     on_error: OnError = "raise",
     max_ads: MaxAds = 100,
+    quick_return_seconds: QuickReturn = 10.0,
 ) -> None:
     """Count a log once and save the counts.
 
-    `fit`, `describe` and `fit --forget` take the folder in place of the log.
+    `describe`, `fit` and its --history and --forget take the folder in place of the log. Counts
+    are enough to fit multiclick and models that are click rates; luceclick needs the log itself.
 
     Example:  reclick count logs/2026-11-14.parquet --to counts/2026-11-14
     """
@@ -187,7 +210,9 @@ def count(
     from reclick.runtime import artifact
 
     artifact.check_target(to, "counts")
-    counts = as_counts(count_logs(logs, ReadOptions(column, on_error, max_ads, format)).data)
+    counts = as_counts(
+        count_logs(logs, ReadOptions(column, on_error, max_ads, format, quick_return_seconds)).data
+    )
     counts.save(to)
     typer.echo(f"{counts!r}\n{to}")
 
@@ -260,7 +285,9 @@ def _format_list(titles: dict[str, str]) -> list[str]:
 
 def _format_page(name: str, title: str, about: str) -> list[str]:
     """A format on a few lines."""
-    page = "docs/logs.md" if name == OWN_FORMAT[0] else f"docs/formats/{name}.md"
+    page = (
+        "docs/reference/logs.md" if name == OWN_FORMAT[0] else f"docs/reference/formats/{name}.md"
+    )
     return [
         f"{name}: {title}",
         "",

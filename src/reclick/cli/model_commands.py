@@ -15,6 +15,7 @@ from reclick.cli.inputs import (
     Logs,
     MaxAds,
     OnError,
+    QuickReturn,
     ReadOptions,
     count_logs,
     group_logs,
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
 
     from reclick.models import ClickModel
 
-DEFAULT_MODEL = "multiclick"
+DEFAULT_MODEL = "luceclick"
 
 
 def fit(
@@ -40,20 +41,21 @@ def fit(
     model: Annotated[
         str | None,
         typer.Option(
-            help="The model, one of `reclick models`. By default multiclick; with --update the "
-            "one in --to."
+            help="The model, one of `reclick models`: by default luceclick; multiclick is the "
+            "paper's. With --update the one in --to."
         ),
     ] = None,
     history: Annotated[
         list[str] | None,
-        typer.Option(help="An earlier log, or its counts, for the priors. Repeat for more."),
+        typer.Option(
+            help="An earlier log, or its counts, for the priors of a model that uses it "
+            "(not luceclick). Repeat for more."
+        ),
     ] = None,
     ads: Ads = None,
     settings: Annotated[
         list[str] | None,
-        typer.Option(
-            "--set", metavar="NAME=VALUE", help="A setting of the model, e.g. variant=examination."
-        ),
+        typer.Option("--set", metavar="NAME=VALUE", help="A setting of the model, e.g. tune=full."),
     ] = None,
     update: Annotated[
         bool,
@@ -63,36 +65,52 @@ def fit(
     ] = False,
     forget: Annotated[
         list[str] | None,
-        typer.Option(help="With --update: a log, or its counts, to subtract. Repeat for more."),
+        typer.Option(
+            help="With --update: a log, or its counts, to subtract (multiclick). Repeat for more."
+        ),
     ] = None,
     decay: Annotated[
-        float, typer.Option(help="With --update: multiply what was counted before by this factor.")
+        float,
+        typer.Option(help="With --update: multiply the weight of earlier sessions by this factor."),
     ] = 1.0,
+    again: Annotated[
+        bool,
+        typer.Option(
+            "--again", help="With --update: add a log although the model has seen it before."
+        ),
+    ] = False,
     format: FormatName = None,
     column: Columns = None,
     on_error: OnError = "raise",
     max_ads: MaxAds = 100,
+    quick_return_seconds: QuickReturn = 10.0,
 ) -> None:
-    """Fit a model to logs, or to folders of counts, and save it.
+    """Fit a model to logs and save it.
 
-    Example:  reclick fit logs/week2.parquet --history logs/week1.parquet --ads logs/ads.parquet --to model
+    Example:  reclick fit logs/week1.parquet logs/week2.parquet --ads logs/ads.parquet --to model
 
-    Each day after:  reclick fit logs/day8.parquet --update --forget counts/day1 --to model
+    Each day after:  reclick fit logs/day8.parquet --update --decay 0.95 --to model
+
+    The paper's model:  reclick fit logs/week2.parquet --model multiclick --history logs/week1.parquet --to paper
     """  # noqa: E501
     from reclick.errors import SettingError, UsageError
     from reclick.runtime import artifact
 
-    if not update and (forget or decay != 1.0):
-        raise UsageError("--forget and --decay are for an existing model: give --update with them.")
+    if not update and (forget or decay != 1.0 or again):
+        raise UsageError(
+            "--forget, --decay and --again are for an existing model: give --update with them."
+        )
     if not 0 < decay <= 1:
         raise SettingError("decay", decay, "a factor above 0 and at most 1, such as 0.9")
     artifact.check_target(to, "model")
-    options = ReadOptions(column, on_error, max_ads, format)
+    options = ReadOptions(column, on_error, max_ads, format, quick_return_seconds)
     with _lock_model(to) if update else nullcontext():
         if update:
-            chosen = _load_for_update(to, model, history, settings)
+            chosen = _load_for_update(to, model, history, settings, forget)
         else:
             chosen = new_model(model or DEFAULT_MODEL, settings)
+            if history:
+                chosen.check_uses_history()
         text = read_ads_table(ads, on_error)
         loaded = (count_logs if chosen.fits_from_counts else group_logs)(logs, options)
         text = loaded.ads if text is None else text
@@ -100,7 +118,14 @@ def fit(
         other = count_logs(others, options).data if others else None
         with progress_bars() as progress:
             if update:
-                chosen.update(loaded.data, forget=other, decay=decay, ads=text, progress=progress)
+                chosen.update(
+                    loaded.data,
+                    forget=other,
+                    decay=decay,
+                    ads=text,
+                    again=again,
+                    progress=progress,
+                )
             else:
                 chosen.fit(loaded.data, history=other, ads=text, progress=progress)
         chosen.save(to)
@@ -115,7 +140,7 @@ def predict(
         list[str],
         typer.Argument(metavar="PAGES", help="Pages to score: a log, with or without clicks."),
     ],
-    to: Annotated[str, typer.Option(help="The Parquet file to write.")],
+    to: Annotated[str, typer.Option(help="The file to write: .parquet, .csv or .csv.gz.")],
     top: Annotated[int, typer.Option(help="How many of the most likely sequences to list.")] = 3,
     ads: Annotated[
         str | None, typer.Option(help="Text of ads that the model may not know.")
@@ -136,9 +161,9 @@ def predict(
     options = ReadOptions(column, on_error, max_ads, format)
     log = open_log(pages, options, ads, clicks_required=False)
     with progress_bars() as progress:
-        written = predict(loaded, log, to, top=top, progress=progress)
+        summary = predict(loaded, log, to, top=top, progress=progress)
     report_dropped(log)
-    typer.echo(f"{written:,} pages scored\n{to}")
+    typer.echo(f"{summary}\n{to}")
 
 
 def export(
@@ -156,8 +181,9 @@ def export(
     cuts: Annotated[
         str,
         typer.Option(
-            help="Cut points between grades: comma-separated numbers, or halves, terciles, "
-            "quartiles, quintiles or deciles of the clicked pairs."
+            help="Cut points between grades: comma-separated numbers; halves, terciles, "
+            "quartiles, quintiles or deciles of the clicked pairs; or per-query, quarters of the "
+            "best of each query."
         ),
     ] = "quartiles",
     by: Annotated[
@@ -187,6 +213,14 @@ def export(
     name: Annotated[
         str | None, typer.Option(help="With opensearch: the name of the judgment list.")
     ] = None,
+    details: Annotated[
+        bool,
+        typer.Option(
+            "--details",
+            help="With quepid: add the value, its interval, impressions and clicks, for a "
+            "spreadsheet.",
+        ),
+    ] = False,
     column: Columns = None,
     on_error: OnError = "raise",
     max_ads: MaxAds = 100,
@@ -217,6 +251,7 @@ def export(
             features=features,
             log=pages,
             name=name,
+            details=details,
             on_error=on_error_choice(on_error),
             progress=progress,
         )
@@ -307,7 +342,11 @@ def _lock_model(folder: str) -> AbstractContextManager[None]:
 
 
 def _load_for_update(
-    folder: str, name: str | None, history: list[str] | None, settings: list[str] | None
+    folder: str,
+    name: str | None,
+    history: list[str] | None,
+    settings: list[str] | None,
+    forget: list[str] | None,
 ) -> ClickModel:
     from reclick.errors import UsageError
     from reclick.models import ClickModel, load
@@ -325,6 +364,8 @@ def _load_for_update(
         )
     if type(model).update is ClickModel.update:
         model.update()  # which raises an error with the reason
+    if forget and not model.fits_from_counts:
+        model.update(forget=forget)  # likewise, before any log is read
     return model
 
 

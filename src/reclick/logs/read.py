@@ -4,16 +4,26 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Mapping, Sequence
+from copy import copy
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from reclick.data.outcomes import QUICK_RETURN_SECONDS
 from reclick.data.ragged import starts_from_sizes
-from reclick.data.schema import PAGE_COLUMNS, SESSION_COLUMNS, UNREAD, Column
-from reclick.errors import Argument, LogError, SettingError, UsageError
+from reclick.data.schema import LOG_COLUMNS, PAGE_LOG_COLUMNS, UNREAD, Column
+from reclick.errors import (
+    Argument,
+    LogError,
+    SettingError,
+    UsageError,
+    check_choice,
+    check_range,
+)
 from reclick.logs.cleaning import Cleaning
 from reclick.logs.files.source import (
     OnError,
@@ -36,6 +46,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("reclick")
 OWN_FORMAT = "sessions"
+MAX_QUICK_RETURN = 3600.0  # seconds
+PageSource = Literal["hits", "impressions"]  # what a page of a log of events shows
 
 
 def read_sessions(
@@ -46,46 +58,75 @@ def read_sessions(
     columns: Mapping[str, str] | None = None,
     on_error: OnError = "raise",
     max_ads: int = 100,
-    clicks_required: bool = True,
+    quick_return_seconds: float = QUICK_RETURN_SECONDS,
+    clicks_required: bool = False,
+    click: str | Sequence[str] | None = None,
+    pages: PageSource | None = None,
     cleaning: Cleaning | None = None,
     progress: ProgressOption = None,
 ) -> SessionLog:
     """Open a log of sessions: find its files and check its columns. Rows are read when needed.
 
-    `source` is a path, a glob, a folder, a list of them, or a pandas, Polars, Arrow or DuckDB
-    table. `columns` maps Reclick's names to yours: `columns={"query": "search_term"}`. With
-    `clicks_required=False` a log without clicks is read as pages. `on_error` applies to the rows of
-    the ads table too. An ads table with other column names is read with `read_ads` first.
+    `source` is a path, a glob, a folder, a list of them, a pandas, Polars, Arrow or DuckDB table, a
+    dict of columns, or a single page as `(query, ads)` or `(query, ads, clicks)`. `columns` maps
+    Reclick's names to yours: `columns={"query": "search_term"}`. A log without clicks is read as
+    pages, which a model can answer questions about but not learn from; `clicks_required=True`
+    refuses it. A click with fewer `dwell_seconds` than `quick_return_seconds` is a quick return.
+    `ads` is the text of the ads, as `read_ads` reads it; an ads table with other column names is
+    read with `read_ads` first. `on_error` applies to its rows too.
 
     `format` names another format (see `reclick formats`). Without it, the format of files that lack
     Reclick's columns is recognised by their content. Such a log, and one to be cleaned, is first
     converted to a temporary file of sessions, with reports as `progress("Reading: bytes", done,
-    total)`.
+    total)`. `click` and `pages` are as in `convert`.
+
+    >>> pages = read_sessions({"query": ["pizza"], "ads": [["a", "b"]]}, ads={"b": "Pizza to go"})
+    >>> pages.has_clicks, pages.ads.to_pylist()[0]["title"]
+    (False, 'Pizza to go')
     """
     options = _check_options(on_error, max_ads, cleaning)
+    check_range("quick_return_seconds", quick_return_seconds, 0.0, MAX_QUICK_RETURN)
     if isinstance(source, SessionLog):
         raise LogError("This log is open already. Give read_sessions its files or table.")
     texts = None if ads is None else read_ads(ads, on_error=on_error)
-    wanted = SESSION_COLUMNS if clicks_required else PAGE_COLUMNS
+    wanted = LOG_COLUMNS if clicks_required else PAGE_LOG_COLUMNS
     with track_progress(progress, "Reading"):
-        log = _open(source, format, columns, wanted, **options)
+        log = _open(
+            _as_columns(source), format, columns, wanted, _event_options(click, pages), **options
+        )
+    log.quick_return_seconds = quick_return_seconds
     log.ads = log.ads if texts is None else texts
     return log
 
 
 def as_log(source: Any, *, ads: Any = None, clicks_required: bool = True) -> SessionLog:
-    """The log itself, or one opened from a path, a table or a dict of columns.
+    """The log itself, or one opened from anything that `read_sessions` reads.
 
     >>> as_log({"query": ["pizza"], "ads": [["a", "b"]], "clicks": [[]]}).summary.kept
+    1
+    >>> as_log(("pizza", ["a", "b"], [2, 1])).summary.reverse_sessions
     1
     """
     if not isinstance(source, SessionLog):
         return read_sessions(source, ads=ads, clicks_required=clicks_required)
     if clicks_required and not source.has_clicks:
         raise LogError(
-            f"{source.name} has no clicks column. This needs the clicks; give a log that has them."
+            f"{source.name} has no column clicks. This needs clicks: give a log that has them, or "
+            "where they are in another column, name it when you read the log: ",
+            Argument("columns", {"clicks": ...}),
+            ".",
         )
     return source
+
+
+def with_text(log: SessionLog, text: object) -> SessionLog:
+    """The same log with the text of more ads; of an ad that has a text already, the new one."""
+    new_log, new = copy(log), read_ads(text)
+    if log.ads is not None:
+        others = pc.invert(pc.is_in(log.ads["ad"], new["ad"].combine_chunks()))
+        new = pa.concat_tables([new, log.ads.filter(others)])
+    new_log.ads = new
+    return new_log
 
 
 def with_clicks(log: SessionLog, clicks: Sequence[Sequence[int]]) -> SessionLog:
@@ -124,12 +165,16 @@ def convert(
     columns: Mapping[str, str] | None = None,
     on_error: OnError = "raise",
     max_ads: int = 100,
+    click: str | Sequence[str] | None = None,
+    pages: PageSource | None = None,
     cleaning: Cleaning | None = None,
     progress: ProgressOption = None,
 ) -> SessionLog:
     """Write a log of any format as a Parquet file of sessions, and open that file.
 
-    The text of ads is written next to it (`sessions.ads.parquet`).
+    The text of ads is written next to it (`sessions.ads.parquet`). For the format ubi, `click` is
+    the action or actions that are clicks, in place of click and click_through, and `pages` is what
+    a page shows: the "hits" of its query, or its "impressions".
 
     >>> from tempfile import TemporaryDirectory
     >>> sessions = {"query": ["shoes"], "ads": [["a", "b"]], "clicks": [[2, 1]]}
@@ -145,7 +190,8 @@ def convert(
                 f"{to} is the log itself, which would be lost. Give another file to write to."
             )
     with track_progress(progress, "Converting"):
-        log = _open(source, format, columns, SESSION_COLUMNS, to, **options)
+        events = _event_options(click, pages)
+        log = _open(source, format, columns, LOG_COLUMNS, events, to, **options)
     _write_ads(log.ads, ads_path(to))
     return log
 
@@ -153,6 +199,18 @@ def convert(
 def ads_path(sessions: Location) -> AnyPath:
     """Where the text of ads is written that comes with a file of sessions."""
     return as_path(sessions).with_suffix(".ads.parquet")
+
+
+def _as_columns(source: Any) -> Any:
+    """A single page, (query, ads) or (query, ads, clicks), as a dict of columns; else as it is."""
+    if not isinstance(source, tuple) or len(source) not in {2, 3}:
+        return source
+    query, ads = source[:2]
+    if isinstance(ads, str) or not isinstance(ads, Sequence | np.ndarray | pa.Array):
+        return source
+    names = ("query", "ads", "clicks")[: len(source)]
+    values = (query, *(list(each) for each in source[1:]))
+    return {name: [value] for name, value in zip(names, values, strict=True)}
 
 
 def _check_options(on_error: OnError, max_ads: int, cleaning: Cleaning | None) -> dict[str, Any]:
@@ -173,11 +231,25 @@ def _check_options(on_error: OnError, max_ads: int, cleaning: Cleaning | None) -
     return {"on_error": on_error, "max_ads": max_ads, "cleaning": cleaning}
 
 
+def _event_options(
+    click: str | Sequence[str] | None, pages: PageSource | None
+) -> dict[str, Any] | None:
+    """The options of formats of events, None where none is chosen."""
+    names = (click,) if isinstance(click, str) else tuple(click or ())
+    if not all(isinstance(name, str) and name.strip() for name in names):
+        raise SettingError("click", click, "the names of actions, such as 'item_click'")
+    if pages is not None:
+        check_choice("pages", pages, get_args(PageSource))
+    chosen = {"click": names, "pages": pages}
+    return {name: value for name, value in chosen.items() if value} or None
+
+
 def _open(
     source: Any,
     format_name: str | None,
     columns: Mapping[str, str] | None,
     wanted: Sequence[Column],
+    events: dict[str, Any] | None,
     to: Location | None = None,
     **options: Any,
 ) -> SessionLog:
@@ -186,7 +258,7 @@ def _open(
         from reclick.logs.formats import get_format
 
         return _open_format(
-            _list_files(source), get_format(str(format_name)), columns, to, **options
+            _list_files(source), get_format(str(format_name)), columns, events, to, **options
         )
     try:
         sources = open_sources(source, wanted, columns)
@@ -195,7 +267,8 @@ def _open(
         if recognised is None:
             raise error from None
         logger.info("%s is read as %s.", source, recognised.name)
-        return _open_format(_list_files(source), recognised, columns, to, **options)
+        return _open_format(_list_files(source), recognised, columns, events, to, **options)
+    _refuse_event_options(events, OWN_FORMAT)
     unread = {theirs: ours for ours, theirs in (columns or {}).items() if ours in UNREAD}
     return _open_own_columns(sources, to, unread, **options)
 
@@ -264,11 +337,12 @@ def _open_format(
     files: list[LogFile],
     log_format: LogFormat,
     columns: Mapping[str, str] | None,
+    events: dict[str, Any] | None,
     to: Location | None,
     **options: Any,
 ) -> SessionLog:
     from reclick.logs.conversion import with_row_numbers, write_sessions
-    from reclick.logs.formats.base import ReadReport
+    from reclick.logs.formats.base import EventOptions, ReadReport
 
     if columns and not log_format.takes_columns:
         raise UsageError(
@@ -276,10 +350,26 @@ def _open_format(
             " is for logs whose columns may have any name; those of the format "
             f"{log_format.name} are fixed.",
         )
+    read = log_format.read
+    if log_format.configure is None:
+        _refuse_event_options(events, log_format.name)
+    elif events:
+        read = log_format.configure(EventOptions(**events))
     report = ReadReport(total_bytes=_total_bytes(files))
     name = files[0].where if len(files) == 1 else f"{len(files)} files"
-    batches = with_row_numbers(log_format.read(files, report, columns or {}), name)
+    batches = with_row_numbers(read(files, report, columns or {}), name)
     return write_sessions(batches, report, name=name, to=to, format=log_format.name, **options)
+
+
+def _refuse_event_options(events: dict[str, Any] | None, format_name: str) -> None:
+    """Refuse an option of logs of events for any other log, where it would have no effect."""
+    for name in events or {}:
+        raise UsageError(
+            Argument(name),
+            f" is for the format 'ubi', with no effect on {format_name!r}: leave it out, or give ",
+            Argument("format", "ubi"),
+            ".",
+        )
 
 
 def _total_bytes(files: list[LogFile]) -> int | None:

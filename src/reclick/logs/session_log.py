@@ -14,6 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from reclick.data.batch import SessionBatch
+from reclick.data.outcomes import QUICK_RETURN_SECONDS
 from reclick.errors import Argument, BadRowsError, LogError
 from reclick.logs.files.source import OnError, RawBatch, Source
 from reclick.logs.validation.reasons import (
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from reclick.logs.validation.validate import ValidatedBatch
 
 MAX_EXAMPLES = 3  # of each reason
+MAX_NAMED_ACTIONS = 10  # in advice
 SMALL_LOG_ROWS = 1_000  # read without a thread: starting one takes longer
 REPEATED_CLICK_NOTE = "repeated click"
 REPEATED_AD_NOTE = "repeated ad"
@@ -72,6 +74,8 @@ class ReadSummary:
     multi_click_sessions: int
     reverse_sessions: int
     longest_page: int
+    known_outcomes: int = 0  # clicks with a known dwell time or number of conversions
+    converted_clicks: int = 0
 
     def to_dict(self) -> dict[str, Any]:
         """Return built-in types only, as for JSON."""
@@ -92,6 +96,11 @@ class ReadSummary:
             _format_line("sessions with a backward click", self.reverse_sessions, self.kept),
             _format_line("longest page", self.longest_page),
         ]
+        if self.known_outcomes:
+            lines += [
+                _format_line("clicks with a known outcome", self.known_outcomes, self.clicks),
+                _format_line("clicks with a conversion", self.converted_clicks, self.clicks),
+            ]
         return "\n".join(lines)
 
 
@@ -144,6 +153,8 @@ class SummaryBuilder:
             multi_click_sessions=self.totals.multi_click_sessions,
             reverse_sessions=self.totals.reverse_sessions,
             longest_page=self.totals.longest_page,
+            known_outcomes=self.totals.known_outcomes,
+            converted_clicks=self.totals.converted_clicks,
         )
 
     def _add_bad_rows(self, raw: RawBatch, validated: ValidatedBatch) -> None:
@@ -167,6 +178,8 @@ class Provenance:
     dropped: dict[str, int]
     examples: dict[str, list[BadRow]]
     notes: dict[str, int]
+    clicks: int | None = None  # that were written; None where it is not known
+    other_actions: dict[str, int] = field(default_factory=dict)  # of events that are no clicks
 
     def add_to(self, summary: ReadSummary) -> ReadSummary:
         """The summary of a pass over the file, with what was dropped when the file was made."""
@@ -195,9 +208,11 @@ class SessionLog:
         ads: pa.Table | None,
         on_error: OnError,
         max_ads: int,
+        quick_return_seconds: float = QUICK_RETURN_SECONDS,
         provenance: Provenance | None = None,
     ) -> None:
         self.ads = ads
+        self.quick_return_seconds = quick_return_seconds
         self.on_error = on_error
         self.max_ads = max_ads
         self.provenance = provenance
@@ -240,6 +255,32 @@ class SessionLog:
             raise LogError(f"{self.name} could not be read to the end.")
         return self._summary
 
+    @property
+    def advice(self) -> str:
+        """What to do about a log without a single click; empty where there are clicks."""
+        error = self.explain_no_clicks()
+        return "" if error is None else str(error)
+
+    def explain_no_clicks(self) -> LogError | None:
+        """An error that says what to do about a log without a single click; None with clicks."""
+        if not self.has_clicks or self.summary.clicks:
+            return None
+        actions = {} if self.provenance is None else self.provenance.other_actions
+        if not actions:
+            return LogError(
+                f"{self.name} has no click. Were all its files given, and is its column of clicks "
+                "named clicks?"
+            )
+        names = sorted(actions, key=lambda name: ("click" not in name, -actions[name], name))
+        listed = ", ".join(f"{name} ({actions[name]:,})" for name in names[:MAX_NAMED_ACTIONS])
+        more = ", …" if len(names) > MAX_NAMED_ACTIONS else ""
+        return LogError(
+            f"{self.name} has no click. Its events have the actions {listed}{more}. Name those "
+            "that are clicks: ",
+            Argument("click", [names[0]]),
+            ".",
+        )
+
     def batches(self, *, with_rows: bool = False) -> Iterator[SessionBatch]:
         """Yield the good sessions in row order; with_rows adds every column of the source.
 
@@ -268,7 +309,9 @@ class SessionLog:
         builder, previous = SummaryBuilder(), None
         for source in self._sources:
             for raw in source.read(with_rows=with_rows):
-                validated = validate(raw, self.max_ads, previous)
+                validated = validate(
+                    raw, self.max_ads, previous, quick_return_seconds=self.quick_return_seconds
+                )
                 previous = validated.arrays
                 builder.add(raw, validated)
                 # After the first bad row the rest is only validated, so the error counts them all.
@@ -289,7 +332,9 @@ class SessionLog:
 
     def __repr__(self) -> str:
         rows = "" if self.num_rows is None else f", {self.num_rows:,} rows"
-        return f"SessionLog({self.name}{rows})"
+        known_clicks = None if self.provenance is None else self.provenance.clicks
+        advice = f"\n  {self.advice}" if known_clicks == 0 else ""
+        return f"SessionLog({self.name}{rows}){advice}"
 
 
 def describe_bad_rows(
