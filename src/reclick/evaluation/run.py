@@ -152,7 +152,8 @@ def _fit_and_score(
             fit_key = score_key = None
         fitted, fit_seconds = cache.model(name, None if model.fitted else fit_key, fit)
         sums, score_seconds = cache.sums(name, score_key, partial(score_, fitted))
-    return ScoredModel(fitted, sums, {"fit": fit_seconds, "score": score_seconds})
+    seconds = {"fit": None if model.fitted else fit_seconds, "score": score_seconds}
+    return ScoredModel(fitted, sums, seconds)
 
 
 def _fit(name: str, model: ClickModel, inputs: EvaluationInputs, engine: Engine) -> ClickModel:
@@ -194,12 +195,7 @@ def _compare(
     sums = {name: each.sums for name, each in scored.items()}
     scores, differences = session_tables(sums, level=level, resamples=resamples, seed=seed)
     curves = reliability_curves(sums, level=level, resamples=resamples, seed=seed)
-    details = collect_details(scored, inputs, leakage) | {
-        "level": level,
-        "resamples": resamples,
-        "seed": seed,
-        "version": __version__,
-    }
+    labels = {}
     if inputs.labels is not None:
         relevance = {
             name: relevance_scores(each.model, inputs.labels, ads=inputs.text)
@@ -211,11 +207,19 @@ def _compare(
         )
         both = zip((scores, differences, curves), of_labels, strict=True)
         scores, differences, curves = (pa.concat_tables(tables) for tables in both)
-        details["labels"] = {
+        labels["labels"] = {
             "pairs": len(inputs.labels),
             "queries": len(inputs.labels["query"].unique()),
             "relevant_from": default_relevance_threshold(inputs.labels),
         }
+    details = {
+        **collect_details(scored, inputs, leakage, scores),
+        **labels,
+        "level": level,
+        "resamples": resamples,
+        "seed": seed,
+        "version": __version__,
+    }
     return Evaluation(scores, differences, curves, describe(inputs.test.counts), details)
 
 

@@ -12,8 +12,8 @@ import pyarrow as pa
 from reclick.profile import VOLUME_NAMES, LogProfile
 from reclick.report.formatting import display
 
-PAPER_MODEL = "multiclick"  # the report says how it fares, well or badly
 LEAKAGE_MARK = "†"  # of a model that was fitted on sessions of the test log
+MIN_SUPPORT = 100  # with fewer observations nothing is drawn without saying so
 MAX_SERIES = 8  # models in a chart, each with its own colour, dashes and marker
 OVERALL_METRICS = (
     "first_click_accuracy",
@@ -136,8 +136,8 @@ class ScoreTable:
     def ranking(self, key: ScoreKey) -> Ranking:
         """The models that have a value, best first, and those tied for best."""
         values = self.values(key)
-        sign = 1 if display(key.metric).better == "lower" else -1
-        order = tuple(sorted(values, key=lambda model: sign * values[model]))
+        better = display(key.metric).better
+        order = tuple(sorted(values, key=lambda model: _distance_from_best(values[model], better)))
         if not order or math.isinf(values[order[0]]):
             return Ranking(order, (), ())
         best = tuple(model for model in order if values[model] == values[order[0]])
@@ -182,9 +182,21 @@ def build_score_table(
     return ScoreTable(models, by_key, paired, reasons)
 
 
+def is_enough(support: float | None) -> bool:
+    """Whether there are enough observations to draw; unknown support is taken as enough."""
+    return support is None or support >= MIN_SUPPORT
+
+
 def not_nan(value: float | None) -> float | None:
     """A number, or None where there is none."""
     return None if value is None or math.isnan(value) else float(value)
+
+
+def _distance_from_best(value: float, better: str) -> float:
+    """A number that is lower for a better value."""
+    if better == "closest to 1":
+        return abs(math.log(value)) if value > 0 else math.inf
+    return value if better == "lower" else -value
 
 
 def _row_key(row: Mapping[str, Any]) -> ScoreKey:
@@ -233,9 +245,10 @@ class ReportData:
     styles: Mapping[str, int]  # model → style, of the models that charts show
 
     @property
-    def subject(self) -> str | None:
-        """The paper's model, if it is among those compared."""
-        return next((model for model in self.table.models if model.casefold() == PAPER_MODEL), None)
+    def recommended(self) -> str | None:
+        """The model to use; None if nothing is scored."""
+        name = self.details.get("recommended")
+        return name if name in self.table.models else next(iter(self.table.models), None)
 
 
 def build_report_data(evaluation: EvaluationLike) -> ReportData:
@@ -271,9 +284,7 @@ def _charted_models(table: ScoreTable) -> tuple[str, ...]:
     def total_rank(model: str) -> int:
         return sum(order.index(model) if model in order else last for order in orders if order)
 
-    chosen = sorted(
-        table.models, key=lambda model: (model.casefold() != PAPER_MODEL, total_rank(model))
-    )[:MAX_SERIES]
+    chosen = sorted(table.models, key=total_rank)[:MAX_SERIES]
     return tuple(model for model in table.models if model in chosen)
 
 
