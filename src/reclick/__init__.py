@@ -15,6 +15,7 @@ __version__ = "0.1.0"
 if TYPE_CHECKING:
     from reclick.auction import (
         AuctionResult,
+        AuctionSimulation,
         AuctionUncertainty,
         BestPage,
         Displacement,
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
         run_auction,
         run_auctions,
         sample_bids,
+        simulate_auctions,
     )
     from reclick.clicks.distribution import Clicks, PageDistribution, SequenceRanks, TopSequences
     from reclick.data.batch import SessionBatch
@@ -54,12 +56,18 @@ if TYPE_CHECKING:
     from reclick.evaluation import Evaluation, Split, evaluate, split
     from reclick.exports import (
         ExportResult,
+        JudgmentComparison,
+        NDCGResult,
+        compare_judgments,
         export,
         judgments,
+        ndcg,
         propensities,
+        read_judgments,
         to_ir_measures,
         to_ranx,
     )
+    from reclick.fitting.order_table import OrderTable
     from reclick.fitting.posterior import RelevanceDraws
     from reclick.logs import (
         Cleaning,
@@ -114,6 +122,7 @@ if TYPE_CHECKING:
 _HOMES = {
     "reclick.auction": (
         "AuctionResult",
+        "AuctionSimulation",
         "AuctionUncertainty",
         "BestPage",
         "Displacement",
@@ -128,6 +137,7 @@ _HOMES = {
         "run_auction",
         "run_auctions",
         "sample_bids",
+        "simulate_auctions",
     ),
     "reclick.clicks.distribution": (
         "Clicks",
@@ -171,13 +181,19 @@ _HOMES = {
     ),
     "reclick.exports": (
         "ExportResult",
+        "JudgmentComparison",
+        "NDCGResult",
+        "compare_judgments",
         "export",
         "judgments",
+        "ndcg",
         "propensities",
+        "read_judgments",
         "to_ir_measures",
         "to_ranx",
     ),
     "reclick.fitting.posterior": ("RelevanceDraws",),
+    "reclick.fitting.order_table": ("OrderTable",),
     "reclick.logs.session_log": ("BadRow",),
     "reclick.models.kernels.stops_and_transitions": ("StopsAndTransitions",),
     "reclick.models.registry": ("ModelRegistry",),
@@ -262,6 +278,7 @@ __all__ = [
     "UBM",
     "Argument",
     "AuctionResult",
+    "AuctionSimulation",
     "AuctionUncertainty",
     "BadRow",
     "BadRowsError",
@@ -280,6 +297,7 @@ __all__ = [
     "FitError",
     "GroupedSessions",
     "Interval",
+    "JudgmentComparison",
     "LocalEngine",
     "LogError",
     "LogProfile",
@@ -289,7 +307,9 @@ __all__ = [
     "MissingExtraError",
     "ModelRegistry",
     "MultiClick",
+    "NDCGResult",
     "NotFittedError",
+    "OrderTable",
     "PageDistribution",
     "PredictionSummary",
     "Predictor",
@@ -317,6 +337,7 @@ __all__ = [
     "UsageError",
     "VolumeProfile",
     "best_page",
+    "compare_judgments",
     "compare_mechanisms",
     "convert",
     "count",
@@ -327,12 +348,14 @@ __all__ = [
     "judgments",
     "limit_threads",
     "load",
+    "ndcg",
     "predict",
     "price_intervals",
     "propensities",
     "rank_pages",
     "read_ads",
     "read_bids",
+    "read_judgments",
     "read_labels",
     "read_sessions",
     "register",
@@ -342,6 +365,7 @@ __all__ = [
     "sessions_from_events",
     "setting",
     "simulate",
+    "simulate_auctions",
     "split",
     "to_ir_measures",
     "to_ranx",
