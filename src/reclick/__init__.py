@@ -112,6 +112,12 @@ if TYPE_CHECKING:
     from reclick.models.registry import ModelRegistry
     from reclick.predictor import PredictionSummary, Predictor, predict
     from reclick.profile import LogProfile, VolumeProfile, describe
+    from reclick.rankings import (
+        IntervalEstimate,
+        RankingComparison,
+        RankingEstimate,
+        compare_rankings,
+    )
     from reclick.runtime.filesystem import FileStatus, RemotePath
     from reclick.runtime.parallel import limit_threads
     from reclick.simulation import Simulation, Truth, simulate
@@ -120,6 +126,12 @@ if TYPE_CHECKING:
 # Where each public name lives. A module is imported when a name of it is first used, so that
 # `import reclick` and `reclick --help` are quick.
 _HOMES = {
+    "reclick.rankings": (
+        "IntervalEstimate",
+        "RankingComparison",
+        "RankingEstimate",
+        "compare_rankings",
+    ),
     "reclick.auction": (
         "AuctionResult",
         "AuctionSimulation",
@@ -297,6 +309,7 @@ __all__ = [
     "FitError",
     "GroupedSessions",
     "Interval",
+    "IntervalEstimate",
     "JudgmentComparison",
     "LocalEngine",
     "LogError",
@@ -316,6 +329,8 @@ __all__ = [
     "PriceReason",
     "QueryBlock",
     "RankedSequence",
+    "RankingComparison",
+    "RankingEstimate",
     "ReadSummary",
     "ReclickError",
     "RelevanceDraws",
@@ -339,6 +354,7 @@ __all__ = [
     "best_page",
     "compare_judgments",
     "compare_mechanisms",
+    "compare_rankings",
     "convert",
     "count",
     "describe",
