@@ -45,6 +45,7 @@ from reclick.text.tokens import AdTokens
 from reclick.text.word_rates import TextIndex
 
 AUTO = ("auto",)
+LEAST_COMPLEMENT = 1e-9  # 1 − the attractiveness of a posterior draw
 MAX_STRENGTH = 1e12  # pseudo-choices; stronger priors drown the sessions in rounding
 
 
@@ -292,7 +293,7 @@ class LuceClick(ClickModel):
     ) -> Callable[[int, int], PageDistribution]:
         found = self._pairs.find(batch)
         unseen = self._pairs.unseen_means(batch, text) * self._unseen_scale  # [impression]
-        theta = np.where(found.row >= 0, self.theta_[found.row], unseen)
+        theta = self._pairs.take_or(self.theta_, found.row, unseen)
         theta *= self._position_effects(found, batch)
         theta /= np.repeat(self._query_outside(found.query), np.diff(batch.page))
         rho = self._pairs.take_or(self.rho_, found.row, self.satisfaction_)
@@ -357,6 +358,11 @@ class LuceClick(ClickModel):
         return PairPosteriors(
             to_posterior(theta / (1 + theta), information), to_posterior(rho, satisfied)
         )
+
+    def _with_values(self, attractiveness: Float64, satisfaction: Float64 | None) -> Self:
+        """As in every model; θ is an odds here."""
+        odds = attractiveness / np.maximum(1 - attractiveness, LEAST_COMPLEMENT)
+        return super()._with_values(odds, satisfaction)
 
     # saving
 
