@@ -670,6 +670,7 @@ def test_settings_are_given_back_cloned_and_changed() -> None:
     settings = model.get_params()
     assert settings == {
         "variant": "normalised", "pooling": "global", "strength": 3.0, "satisfaction_strength": 0.0,
+        "outcome_weight": 1.0,
         "min_query_sessions": 7, "word_strength": 2.0,
         "floor": 1e-4,
     }  # fmt: skip

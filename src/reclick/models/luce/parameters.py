@@ -10,6 +10,7 @@ from reclick.data.counts import Counts
 from reclick.data.grouped_sessions import GroupedSessions
 from reclick.data.ragged import Float64, Int32, Int64, positions_in_runs
 from reclick.fitting.factors import FactorTable, Level
+from reclick.fitting.outcomes import TYPICAL_RATES
 from reclick.fitting.transitions import SHARED_STRENGTH, transition_table
 
 FREQUENCY_CLASSES = (1.5, 4.5, 20.5, 100.5)  # impressions of a pair, or sessions of a query
@@ -34,6 +35,7 @@ class Hyperparameters(NamedTuple):
     component_strength: float = 4.0  # how the components differ
     mixing_strength: float | None = 10.0  # the mixing weights of each query
     position_effect_strength: float | None = 30.0
+    outcome_weight: float = 1.0
 
 
 class LuceParameters(NamedTuple):
@@ -45,6 +47,8 @@ class LuceParameters(NamedTuple):
     query_outside: FactorTable  # [query] f
     mixing: Float64  # [query, component]
     satisfaction: Float64  # [pair] ρ
+    outcome_rates: Float64 = TYPICAL_RATES  # of conversions and quick returns
+    outcome_weight: float = 1.0
 
 
 class Layout(NamedTuple):
@@ -144,6 +148,7 @@ def initial_parameters(
         query_table(layout, now),
         np.tile(mixing, (layout.n_queries, 1)),
         np.full(len(layout.pair_query), now.satisfaction_prior),
+        outcome_weight=now.outcome_weight,
     )
 
 
