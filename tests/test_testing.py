@@ -37,10 +37,9 @@ class Halving(rc.ClickModel):
     decline: float = rc.setting(default=0.5, low=0.1, high=1, help="examination per position")
     attractiveness_strength: float = rc.setting(default=1.0, low=0)
 
-    def _estimate(self, counts: Counts, means: Float64, history: Counts) -> None:
+    def _estimate(self, counts: Counts, prior: BetaPrior, history: Counts) -> None:
         self.exposure_ = counts.impressions
-        strength = self.attractiveness_strength
-        self.theta_ = posterior_mean(counts.clicks, counts.impressions, means, strength)
+        self.theta_ = posterior_mean(counts.clicks, counts.impressions, *prior)
 
     def _page_distribution(
         self, batch: SessionBatch, text: TextIndex | None

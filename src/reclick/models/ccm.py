@@ -13,11 +13,12 @@ from reclick.data.batch import SessionBatch
 from reclick.data.counts import Counts
 from reclick.data.grouped_sessions import GroupedSessions
 from reclick.data.ragged import Float64, Int32, Int64
-from reclick.fitting.beta import log_beta, posterior_mean
+from reclick.fitting.beta import BetaPrior, log_beta, posterior_mean
 from reclick.fitting.em import PairSums, Statistics, run_em
 from reclick.models.base import ClickModel
 from reclick.models.kernels.cascade import (
     CascadeBlock,
+    CascadeData,
     cascade_blocks,
     clicks_per_pair,
     fill_cascade_chain,
@@ -60,11 +61,12 @@ class CCM(ClickModel):
     )
     pair_parameters: ClassVar[tuple[str, ...]] = ("theta_", "exposure_")
     global_parameters: ClassVar[tuple[str, ...]] = ("prior_mean_", "alpha_")
+    overall_strength: ClassVar[float] = 2.0
 
     attractiveness_prior: str | float = setting(
-        default="overall", choices=("overall", "words"), allow_probability=True
+        default="auto", choices=("auto", "overall", "words"), allow_probability=True
     )
-    attractiveness_strength: float = setting(default=2.0, low=0)
+    attractiveness_strength: str | float = setting(default="auto", choices=("auto",), low=0)
     alpha1_prior: float = setting(
         default=0.9,
         low=PROBABILITY_MARGIN,
@@ -86,36 +88,38 @@ class CCM(ClickModel):
     alpha_strength: float = setting(
         default=10.0, low=0, help="strength of each of these priors, in moves"
     )
-    min_query_sessions: float = setting(default=50, low=0)
     max_iterations: int = setting(default=100, low=1, integer=True)
     tolerance: float = setting(default=1e-5)
 
-    def _estimate(self, sessions: GroupedSessions, means: Float64, history: Counts) -> None:
-        blocks = cascade_blocks(sessions, self._engine)
-        clicks, strength = clicks_per_pair(blocks), self.attractiveness_strength
+    def _prepare(self, data: GroupedSessions) -> CascadeData:
+        return CascadeData(data, cascade_blocks(data, self._engine))
+
+    def _estimate(self, data: CascadeData, prior: BetaPrior, history: Counts) -> None:
+        sessions, blocks = data
+        clicks = clicks_per_pair(blocks)
         alphas = np.array([self.alpha1_prior, self.alpha2_prior, self.alpha3_prior], np.float64)
 
         def m_step(_: CCMParameters, statistics: Statistics) -> CCMParameters:
             pairs, moves = statistics.pairs, statistics.totals["moves"]
             trials = pairs["examinations"] + clicks
-            theta = posterior_mean(clicks + pairs["relevant"], trials, means, strength)
+            theta = posterior_mean(clicks + pairs["relevant"], trials, *prior)
             alpha = posterior_mean(moves[0], moves[1], alphas, self.alpha_strength)
             return CCMParameters(_clip_to_interior(theta), _clip_to_interior(alpha))
 
         def log_prior(now: CCMParameters) -> float:
-            attractiveness = log_beta(now.theta, means, strength)
+            attractiveness = log_beta(now.theta, *prior)
             return attractiveness + log_beta(now.alpha, alphas, self.alpha_strength)
 
+        start: CCMParameters | None = self._pilot_parameters
         fit = run_em(
-            CCMParameters(_clip_to_interior(means), alphas),
+            start or CCMParameters(_clip_to_interior(prior.mean), alphas),
             blocks,
             e_step,
             m_step,
             log_prior=log_prior,
             sessions=float(sessions.weight.sum()),
-            max_iterations=self.max_iterations,
-            tolerance=self.tolerance,
             engine=self._engine,
+            **self._em_limits,
         )
         self.theta_, self.alpha_ = fit.parameters
         # Relevance is tried at every examination, and again at every click.
@@ -125,7 +129,7 @@ class CCM(ClickModel):
     def _page_distribution(
         self, batch: SessionBatch, text: TextIndex | None
     ) -> Callable[[int, int], PageDistribution]:
-        theta = self._pairs.lookup_or_words(self.theta_, batch, self._pairs.find(batch), text)
+        theta = self._pairs.lookup_or_prior(self.theta_, batch, self._pairs.find(batch), text)
         passed, irrelevant, relevant = (float(alpha) for alpha in self.alpha_)
         onward = irrelevant * (1 - theta) + relevant * theta
         return chain_pages(batch, fill_cascade_chain, (theta, onward), (1.0, passed))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
@@ -13,7 +13,7 @@ from reclick.data.batch import SessionBatch
 from reclick.data.counts import Counts
 from reclick.data.grouped_sessions import GroupedSessions
 from reclick.data.ragged import Float64, Int32, Int64
-from reclick.fitting.beta import log_beta, posterior_mean
+from reclick.fitting.beta import BetaPrior, log_beta, posterior_mean
 from reclick.fitting.em import FitResult, PairSums, Statistics, run_em
 from reclick.fitting.folds import folds_of_click_sets
 from reclick.fitting.priors import last_click_rate
@@ -21,6 +21,7 @@ from reclick.models.base import ClickModel
 from reclick.models.kernels.cascade import (
     SMALLEST_PROBABILITY,
     CascadeBlock,
+    CascadeData,
     as_cascade_block,
     cascade_blocks,
     clicks_per_pair,
@@ -89,6 +90,7 @@ class DBN(ClickModel):
         "continuation_",
         "cv_",
     )
+    overall_strength: ClassVar[float] = 2.0
 
     continuation: str | float = setting(
         default="cv",
@@ -98,56 +100,62 @@ class DBN(ClickModel):
         help='continuation λ: a number, or "cv" (chosen among 16 by cross-validation)',
     )
     attractiveness_prior: str | float = setting(
-        default="overall", choices=("overall", "words"), allow_probability=True
+        default="auto", choices=("auto", "overall", "words"), allow_probability=True
     )
-    attractiveness_strength: float = setting(default=2.0, low=0)
+    attractiveness_strength: str | float = setting(default="auto", choices=("auto",), low=0)
     satisfaction_prior: str | float = setting(
         default="overall", choices=("overall",), allow_probability=True
     )
     satisfaction_strength: float = setting(default=1.0, low=0)
-    min_query_sessions: float = setting(default=50, low=0)
     folds: int = setting(default=3, low=2, integer=True, help="folds of that cross-validation")
     seed: int = setting(default=0, low=0, integer=True)
     max_iterations: int = setting(default=100, low=1, integer=True)
     tolerance: float = setting(default=1e-5)
 
-    def _estimate(self, sessions: GroupedSessions, means: Float64, history: Counts) -> None:
-        prior = self.satisfaction_prior
-        self.satisfaction_ = last_click_rate(history) if isinstance(prior, str) else float(prior)
-        rho = np.full(len(means), self.satisfaction_)
-        start = DBNParameters(_clip_to_interior(means), rho, DEFAULT_CONTINUATION)
-        self.cv_ = None
-        if isinstance(self.continuation, str):
-            self.cv_ = self._cross_validate(start, sessions, means)
-            if self.cv_ is not None:
-                start = start._replace(continuation=float(self.cv_[self.cv_[:, 1].argmax(), 0]))
-        else:
-            start = start._replace(continuation=float(self.continuation))
-        fit = self._maximise(start, cascade_blocks(sessions, self._engine), means)
+    def _prepare(self, data: GroupedSessions) -> CascadeData:
+        return CascadeData(data, cascade_blocks(data, self._engine))
+
+    def _estimate(self, data: CascadeData, prior: BetaPrior, history: Counts) -> None:
+        start = self._pilot_parameters or self._start(data.sessions, prior, history)
+        fit = self._maximise(start, data.blocks, prior, **self._em_limits)
         self.theta_, self.rho_, self.continuation_ = fit.parameters
         self.exposure_ = fit.statistics.pairs["examinations"]
         self._report_fit(fit)
 
+    def _start(self, sessions: GroupedSessions, prior: BetaPrior, history: Counts) -> DBNParameters:
+        """The prior means, and the continuation that is given or chosen."""
+        mean = self.satisfaction_prior
+        self.satisfaction_ = last_click_rate(history) if isinstance(mean, str) else float(mean)
+        rho = np.full(len(prior.mean), self.satisfaction_)
+        start = DBNParameters(_clip_to_interior(prior.mean), rho, DEFAULT_CONTINUATION)
+        self.cv_ = None
+        if not isinstance(self.continuation, str):
+            return start._replace(continuation=float(self.continuation))
+        self.cv_ = self._cross_validate(start, sessions, prior)
+        if self.cv_ is None:
+            return start
+        return start._replace(continuation=float(self.cv_[self.cv_[:, 1].argmax(), 0]))
+
     def _maximise(
-        self, start: DBNParameters, blocks: Sequence[CascadeBlock], means: Float64
+        self, start: DBNParameters, blocks: Sequence[CascadeBlock], prior: BetaPrior, **limits: Any
     ) -> FitResult[DBNParameters, Statistics]:
         """EM with the continuation of the start."""
         clicks = clicks_per_pair(blocks)
         clicked = np.flatnonzero(clicks)  # elsewhere ρ stays at its prior mean
-        strengths = self.attractiveness_strength, self.satisfaction_strength
+        strength = self.satisfaction_strength
 
         def m_step(now: DBNParameters, statistics: Statistics) -> DBNParameters:
             examinations, satisfied = (statistics.pairs[name] for name in PAIR_STATISTICS)
-            theta = posterior_mean(clicks, examinations, means, strengths[0])
-            rho = np.full(len(means), self.satisfaction_)
+            theta = posterior_mean(clicks, examinations, *prior)
+            rho = np.full(len(clicks), self.satisfaction_)
             rho[clicked] = posterior_mean(
-                satisfied[clicked], clicks[clicked], self.satisfaction_, strengths[1]
+                satisfied[clicked], clicks[clicked], self.satisfaction_, strength
             )
             return now._replace(theta=_clip_to_interior(theta), rho=_clip_to_interior(rho))
 
         def log_prior(now: DBNParameters) -> float:
-            satisfaction = log_beta(now.rho[clicked], self.satisfaction_, strengths[1])
-            return log_beta(now.theta, means, strengths[0]) + satisfaction
+            satisfaction = log_beta(now.rho[clicked], self.satisfaction_, strength)
+            return log_beta(now.theta, *prior) + satisfaction
 
         return run_em(
             start,
@@ -156,13 +164,12 @@ class DBN(ClickModel):
             m_step,
             log_prior=log_prior,
             sessions=sum(float(block.sessions.weight.sum()) for block in blocks),
-            max_iterations=self.max_iterations,
-            tolerance=self.tolerance,
             engine=self._engine,
+            **limits,
         )
 
     def _cross_validate(
-        self, start: DBNParameters, sessions: GroupedSessions, means: Float64
+        self, start: DBNParameters, sessions: GroupedSessions, prior: BetaPrior
     ) -> Float64 | None:
         """Held-out log-probability per session of each λ [λ, 2], where there are two folds.
 
@@ -172,12 +179,13 @@ class DBN(ClickModel):
         if len(folds) < 2:
             return None
         scores = np.zeros(len(CONTINUATIONS))
+        limits = {"max_iterations": self.max_iterations, "tolerance": self.tolerance}
         for train, test in folds:
             blocks, held_out = cascade_blocks(train, self._engine), as_cascade_block(test.whole)
             now = start
             for i, continuation in reversed(list(enumerate(CONTINUATIONS))):
                 now = now._replace(continuation=continuation)
-                now = self._maximise(now, blocks, means).parameters
+                now = self._maximise(now, blocks, prior, **limits).parameters
                 scores[i] += e_step(now, held_out).log_likelihood
         return np.column_stack([CONTINUATIONS, scores / sessions.weight.sum()])
 
@@ -185,7 +193,7 @@ class DBN(ClickModel):
         self, batch: SessionBatch, text: TextIndex | None
     ) -> Callable[[int, int], PageDistribution]:
         found = self._pairs.find(batch)
-        theta = self._pairs.lookup_or_words(self.theta_, batch, found, text)
+        theta = self._pairs.lookup_or_prior(self.theta_, batch, found, text)
         rho = self._pairs.take_or(self.rho_, found.row, self.satisfaction_)
         shared = (self.continuation_, self.continuation_)
         return chain_pages(batch, fill_cascade_chain, (theta, 1 - rho), shared, satisfaction=rho)

@@ -73,6 +73,13 @@ def as_cascade_block(block: QueryBlock) -> CascadeBlock:
     return CascadeBlock(block, ends, count_examinations(block, ends), block.max_ads)
 
 
+class CascadeData(NamedTuple):
+    """A log, and its sessions in blocks."""
+
+    sessions: GroupedSessions
+    blocks: Sequence[CascadeBlock]
+
+
 def cascade_blocks(sessions: GroupedSessions, engine: Engine) -> Sequence[CascadeBlock]:
     """The sessions in blocks for an engine."""
     return engine.prepare(as_cascade_block, sessions.blocks(engine.n_blocks))
