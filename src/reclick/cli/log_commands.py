@@ -179,7 +179,8 @@ def count(
 ) -> None:
     """Count a log once and save the counts.
 
-    `fit`, `describe` and `fit --forget` take the folder in place of the log.
+    `describe`, `fit` and its --history and --forget take the folder in place of the log. Counts
+    are enough to fit multiclick and models that are click rates; luceclick needs the log itself.
 
     Example:  reclick count logs/2026-11-14.parquet --to counts/2026-11-14
     """

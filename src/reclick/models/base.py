@@ -92,6 +92,7 @@ class ClickModel(ABC):
     attractiveness: ClassVar[bool] = True  # estimates the attractiveness of each (query, ad)
     satisfaction: ClassVar[bool] = False  # estimates how well each (query, ad) satisfies
     fits_from_counts: ClassVar[bool] = False  # `Counts` are enough to fit it
+    uses_history: ClassVar[bool] = True  # prior means may come from an earlier log
     pair_parameters: ClassVar[tuple[str, ...]] = ()  # fitted attributes with one value per pair
     global_parameters: ClassVar[tuple[str, ...]] = ()  # … common to all pairs: numbers, arrays
     settings: ClassVar[Mapping[str, Setting]] = {}  # by name, in the order of the constructor
@@ -137,9 +138,12 @@ class ClickModel(ABC):
         """Fit the model to a log of sessions.
 
         Prior means come from `history`, an earlier log; without one from the sessions themselves.
-        `ads` is a table with the ads' text, by default the one given to `read_sessions`. `engine`
+        A model that takes nothing from a history (`uses_history`) refuses one. `ads` is a table
+        with the ads' text, by default the one given to `read_sessions`. `engine`
         is where the log is counted and EM iterates: by default `LocalEngine()`.
         """
+        if history is not None:
+            self.check_uses_history()
         with track_progress(progress, f"Fitting {type(self).__name__}"):
             fresh = self.clone()
             fresh._engine = as_engine(engine)
@@ -472,11 +476,11 @@ class ClickModel(ABC):
     ) -> Float64:
         """Attractiveness of the other ads after the clicks so far [session, position].
 
-        For models with fatigue; θ itself for a page without clicks.
+        For MultiClick; θ itself for a page without clicks.
         """
         raise CannotAnswerError(
-            f"{type(self).__name__} has no fatigue: clicks do not change the attractiveness of "
-            "other ads, see relevance(). MultiClick has it."
+            f"{type(self).__name__} has no instantaneous attractiveness; MultiClick has. "
+            "See next_click_prob() for where the next click is, and relevance() for each ad alone."
         )
 
     def rank_sequences(
@@ -610,6 +614,15 @@ class ClickModel(ABC):
             raise NotFittedError(
                 f"{type(self).__name__} is not fitted yet. "
                 "Call fit(sessions) first, or rc.load(folder)."
+            )
+
+    def check_uses_history(self) -> None:
+        """Raise a `UsageError` unless the model takes prior means from a history."""
+        if not self.uses_history:
+            raise UsageError(
+                f"{type(self).__name__} takes no priors from a history: leave out ",
+                Argument("history"),
+                ". To learn from the earlier log too, fit to both logs together.",
             )
 
     # pages

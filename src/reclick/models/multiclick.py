@@ -1,4 +1,4 @@
-"""MultiClick: the click model of arXiv 1401.0255, fitted by counting.
+"""MultiClick: the click model of arXiv 1401.0255, the paper's, fitted by counting.
 
 After k clicks, the last at position l, the user is satisfied by it with probability ρ(q, d_l), or
 tired with probability η_k, or else clicks a position j not clicked yet with propensity
@@ -155,9 +155,13 @@ class MultiClick(ClickModel):
 
     @property
     def advice(self) -> str:
-        """A caution: the variants of the paper give click probabilities that are too low."""
+        """A caution about the click probabilities of this variant."""
         if self.variant == "normalised":
-            return ""
+            return (
+                "variant=normalised: the probability of a first click is that of the query, "
+                "whatever ads are on the page; only which ad is clicked depends on them. "
+                "luceclick weighs the ads against no click."
+            )
         return (
             f"variant={self.variant} gives click probabilities far too low, though well ordered; "
             "those of variant=normalised are near the log's."
