@@ -13,10 +13,10 @@ import pytest
 import reclick as rc
 from reclick.clicks.chain import ChainPages, chain_pages
 from reclick.clicks.distribution import PageDistribution
-from reclick.data.batch import Float64, SessionBatch
+from reclick.data.batch import SessionBatch
 from reclick.data.counts import Counts
 from reclick.errors import StoreError, UnknownModelError, UsageError
-from reclick.fitting.beta import posterior_mean
+from reclick.fitting.beta import BetaPrior, posterior_mean
 from reclick.models.registry import ModelRegistry
 from reclick.testing import CHECKS, ConformanceError, check_model
 from reclick.text.word_rates import TextIndex
@@ -44,7 +44,7 @@ class Halving(rc.ClickModel):
     def _page_distribution(
         self, batch: SessionBatch, text: TextIndex | None
     ) -> Callable[[int, int], PageDistribution]:
-        theta = self._pairs.lookup_or_words(self.theta_, batch, self._pairs.find(batch), text)
+        theta = self._pairs.lookup_or_prior(self.theta_, batch, self._pairs.find(batch), text)
         position = np.concatenate([np.arange(size) for size in np.diff(batch.page)])
         return chain_pages(batch, fill, (theta * self.decline**position,))
 
@@ -136,8 +136,8 @@ class Forgetful(Halving):
         first = sessions.slice(0, 100) if hasattr(sessions, "slice") else sessions
         return super()._collect(first, *arguments, **options)
 
-    def _estimate(self, data: Any, means: Float64, history: Counts) -> None:
-        super()._estimate(data.counts, means, history)
+    def _estimate(self, data: Any, prior: BetaPrior, history: Counts) -> None:
+        super()._estimate(data.counts, prior, history)
 
 
 @pytest.mark.parametrize(

@@ -42,12 +42,11 @@ USUAL_LOG_STRENGTH, LOG_STRENGTH_DEVIATION = (
     math.log(3.0),
     1.0,
 )  # their prior: few clicks say little
-ROUNDS = 3  # of the search along p and a in turn
-GRID_POINTS, FINE_STEP = 7, 0.5  # of a search along one of them
+GRID_POINTS, STEPS = 7, (0.6, 0.3, 0.15)  # of the search along p and a in turn
 MAX_PAIRS = 25_000  # that strengths are chosen on; of more, whole ads are drawn by their number
 LEAST_RATE, MOST_RATE, MOST_WEIGHT = 1e-6, 0.99, 1e6  # of words: probabilities, or weights
 MIN_EVIDENCE = 1e-4  # per pair: what a level must add to the log-likelihood to be used
-MIN_TOTAL_EVIDENCE = 2.0  # of all pairs: less may be chance
+MIN_TOTAL_EVIDENCE = 2.0  # of all pairs: what all levels must add together, else it may be chance
 NO_TEXT = "no text of the ads was given"
 NOTHING_KNOWN = f"no ad is on more than one query; {NO_TEXT}"
 
@@ -189,15 +188,15 @@ def _maximise_evidence(
         return evidence(strengths) - sum(x * x for x in unusual) / 2
 
     if together:
-        both = _fine_peak(lambda x: objective(x, x), _coarse_peak(lambda x: objective(x, x)))
+        both = _coarse_peak(lambda x: objective(x, x))
+        both = _fine_peak(lambda x: objective(x, x), both, STEPS[-1])
         return Strengths(math.exp(both), math.exp(both))
-    log_pair, log_ad = 1.0, 0.0
-    for number in range(ROUNDS):
-        if number == 0:
-            log_pair = _coarse_peak(lambda x: objective(x, log_ad))  # noqa: B023
-            log_ad = _coarse_peak(lambda x: objective(log_pair, x))  # noqa: B023
-        log_pair = _fine_peak(lambda x: objective(x, log_ad), log_pair)  # noqa: B023
-        log_ad = _fine_peak(lambda x: objective(log_pair, x), log_ad)  # noqa: B023
+    log_ad = 0.0
+    log_pair = _coarse_peak(lambda x: objective(x, log_ad))
+    log_ad = _coarse_peak(lambda x: objective(log_pair, x))
+    for step in STEPS:
+        log_pair = _fine_peak(lambda x: objective(x, log_ad), log_pair, step)  # noqa: B023
+        log_ad = _fine_peak(lambda x: objective(log_pair, x), log_ad, step)  # noqa: B023
     return Strengths(math.exp(log_pair), math.exp(log_ad))
 
 
@@ -209,9 +208,9 @@ def _coarse_peak(function: Callable[[float], float]) -> float:
     return _parabola_peak(grid[best - 1 : best + 2], values[best - 1 : best + 2])
 
 
-def _fine_peak(function: Callable[[float], float], near: float) -> float:
+def _fine_peak(function: Callable[[float], float], near: float, step: float) -> float:
     """Where a function has its maximum near a point, by a parabola."""
-    points = np.array([near - FINE_STEP, near, near + FINE_STEP])
+    points = np.array([near - step, near, near + step])
     return _parabola_peak(points, [function(float(x)) for x in points])
 
 
@@ -341,18 +340,19 @@ def fit_ad_prior(
     `need_evidence` the words are used even if they add nothing. `overall` is the mean of all
     pairs, by default that of the record.
     """
+    recurs = use_ads and record.count_ads()[0] > 0
     most = MOST_RATE if probability else MOST_WEIGHT
     flat = np.full(record.n_ads, max(record.rate if overall is None else overall, LEAST_RATE))
-    prior = fit_prior(record, flat, probability=probability, use_ads=use_ads)
+    prior = fit_prior(record, flat, probability=probability, use_ads=recurs)
     model, text = None, NO_TEXT
     if tokens is not None:
         clicks, exposure = record.by_ad()
         candidate, rate = cross_fit_rates(tokens, exposure, clicks, words)
         rate = np.minimum(rate, most)
-        with_words = fit_prior(record, rate, probability=probability, use_ads=use_ads)
+        with_words = fit_prior(record, rate, probability=probability, use_ads=recurs)
         gain = with_words.evidence - prior.evidence
         text = f"the words of the ads add {gain:+.4f} per pair to the log-evidence"
-        if _is_enough(gain, record) or not need_evidence:
+        if gain >= MIN_EVIDENCE or not need_evidence:
             prior, model = with_words, candidate
         else:
             text += ", so they are not used"
@@ -379,16 +379,11 @@ def select_ad_prior(
     flat = fit_prior(record, np.full(record.n_ads, mean), probability=True, use_ads=False)
     prior = fit_ad_prior(record, tokens, words, probability=True, overall=overall)
     gain = prior.prior.evidence - flat.evidence
-    if _is_enough(gain, record):
+    total = gain * float(np.sum(record.exposure > 0))
+    if gain >= MIN_EVIDENCE and total >= MIN_TOTAL_EVIDENCE:
         return prior, prior.report
     added = f"together they add {gain:+.4f} per pair to the log-evidence"
     return None, f"{prior.sources}; {added}, so all pairs have one prior mean"
-
-
-def _is_enough(gain: float, record: AdRecord) -> bool:
-    """Whether a gain of evidence per pair is large enough for one more level."""
-    total = gain * float(np.sum(record.exposure > 0))
-    return gain >= MIN_EVIDENCE and total >= MIN_TOTAL_EVIDENCE
 
 
 def _describe_ads(record: AdRecord) -> str:
