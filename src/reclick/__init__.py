@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from reclick.data.batch import SessionBatch
     from reclick.data.counts import Counts
     from reclick.data.grouped_sessions import GroupedSessions, QueryBlock
+    from reclick.data.log_record import LogRecord
     from reclick.engines import DuckDBEngine, Engine, LocalEngine, count
     from reclick.errors import (
         Argument,
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
         MissingExtraError,
         NotFittedError,
         ReclickError,
+        SeenLogError,
         SettingError,
         StoreError,
         UnknownModelError,
@@ -45,12 +47,18 @@ if TYPE_CHECKING:
     from reclick.evaluation import Evaluation, Split, evaluate, split
     from reclick.exports import (
         ExportResult,
+        JudgmentComparison,
+        NDCGResult,
+        compare_judgments,
         export,
         judgments,
+        ndcg,
         propensities,
+        read_judgments,
         to_ir_measures,
         to_ranx,
     )
+    from reclick.fitting.order_table import OrderTable
     from reclick.logs import (
         Cleaning,
         ReadSummary,
@@ -90,9 +98,16 @@ if TYPE_CHECKING:
         setting,
     )
     from reclick.models.kernels.stops_and_transitions import StopsAndTransitions
+    from reclick.models.provenance import SeenLog
     from reclick.models.registry import ModelRegistry
-    from reclick.predictor import Predictor, predict
+    from reclick.predictor import PredictionSummary, Predictor, predict
     from reclick.profile import LogProfile, VolumeProfile, describe
+    from reclick.rankings import (
+        IntervalEstimate,
+        RankingComparison,
+        RankingEstimate,
+        compare_rankings,
+    )
     from reclick.runtime.filesystem import FileStatus, RemotePath
     from reclick.runtime.parallel import limit_threads
     from reclick.simulation import Simulation, Truth, simulate
@@ -101,6 +116,12 @@ if TYPE_CHECKING:
 # Where each public name lives. A module is imported when a name of it is first used, so that
 # `import reclick` and `reclick --help` are quick.
 _HOMES = {
+    "reclick.rankings": (
+        "IntervalEstimate",
+        "RankingComparison",
+        "RankingEstimate",
+        "compare_rankings",
+    ),
     "reclick.auction": (
         "AuctionResult",
         "BestPage",
@@ -123,6 +144,7 @@ _HOMES = {
         "GroupedSessions",
         "QueryBlock",
     ),
+    "reclick.data.log_record": ("LogRecord",),
     "reclick.engines": (
         "DuckDBEngine",
         "Engine",
@@ -138,6 +160,7 @@ _HOMES = {
         "MissingExtraError",
         "NotFittedError",
         "ReclickError",
+        "SeenLogError",
         "SettingError",
         "StoreError",
         "UnknownModelError",
@@ -151,12 +174,18 @@ _HOMES = {
     ),
     "reclick.exports": (
         "ExportResult",
+        "JudgmentComparison",
+        "NDCGResult",
+        "compare_judgments",
         "export",
         "judgments",
+        "ndcg",
         "propensities",
+        "read_judgments",
         "to_ir_measures",
         "to_ranx",
     ),
+    "reclick.fitting.order_table": ("OrderTable",),
     "reclick.logs.session_log": ("BadRow",),
     "reclick.models.kernels.stops_and_transitions": ("StopsAndTransitions",),
     "reclick.models.registry": ("ModelRegistry",),
@@ -197,7 +226,9 @@ _HOMES = {
         "register",
         "setting",
     ),
+    "reclick.models.provenance": ("SeenLog",),
     "reclick.predictor": (
+        "PredictionSummary",
         "Predictor",
         "predict",
     ),
@@ -255,22 +286,32 @@ __all__ = [
     "FileStatus",
     "FitError",
     "GroupedSessions",
+    "IntervalEstimate",
+    "JudgmentComparison",
     "LocalEngine",
     "LogError",
     "LogProfile",
+    "LogRecord",
     "LuceClick",
     "MissingExtraError",
     "ModelRegistry",
     "MultiClick",
+    "NDCGResult",
     "NotFittedError",
+    "OrderTable",
     "PageDistribution",
+    "PredictionSummary",
     "Predictor",
     "PriceReason",
     "QueryBlock",
     "RankedSequence",
+    "RankingComparison",
+    "RankingEstimate",
     "ReadSummary",
     "ReclickError",
     "RemotePath",
+    "SeenLog",
+    "SeenLogError",
     "SequenceRanks",
     "SessionBatch",
     "SessionLog",
@@ -286,6 +327,8 @@ __all__ = [
     "UsageError",
     "VolumeProfile",
     "best_page",
+    "compare_judgments",
+    "compare_rankings",
     "convert",
     "count",
     "describe",
@@ -294,11 +337,13 @@ __all__ = [
     "judgments",
     "limit_threads",
     "load",
+    "ndcg",
     "predict",
     "propensities",
     "rank_pages",
     "read_ads",
     "read_bids",
+    "read_judgments",
     "read_labels",
     "read_sessions",
     "register",

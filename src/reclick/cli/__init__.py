@@ -17,6 +17,7 @@ from reclick.cli.auction_commands import auction, rank
 from reclick.cli.console import show_error
 from reclick.cli.demo_commands import demo
 from reclick.cli.evaluation_commands import evaluate
+from reclick.cli.judgment_commands import compare_judgments, ndcg
 from reclick.cli.log_commands import (
     check,
     convert,
@@ -27,7 +28,7 @@ from reclick.cli.log_commands import (
     split,
 )
 from reclick.cli.model_commands import export, fit, models, predict
-from reclick.errors import Argument, ReclickError
+from reclick.errors import Argument, ReclickError, SeenLogError
 
 
 class ErrorHandlingGroup(TyperGroup):
@@ -43,7 +44,7 @@ class ErrorHandlingGroup(TyperGroup):
         except ReclickError as error:
             command = self.get_command(ctx, ctx.invoked_subcommand)
             show_error(error.render(partial(spell_option, command_options(command))))
-            sys.exit(2)
+            sys.exit(3 if isinstance(error, SeenLogError) else 2)
         except KeyboardInterrupt:
             show_error(
                 "Interrupted. No file was left half-written: each is either the new version or the "
@@ -110,6 +111,8 @@ for command in (
     rank,
     auction,
     export,
+    compare_judgments,
+    ndcg,
     evaluate,
     models,
     formats,

@@ -16,6 +16,7 @@ from reclick.cli.inputs import (
     FormatName,
     MaxAds,
     OnError,
+    QuickReturn,
     ReadOptions,
     new_model,
     open_log,
@@ -71,10 +72,15 @@ def evaluate(
     level: Annotated[float, typer.Option(help="Level of the intervals.")] = 0.95,
     resamples: Annotated[int, typer.Option(help="Resamples of the bootstrap.")] = 1000,
     seed: Annotated[int, typer.Option(help="The same seed gives the same intervals.")] = 0,
+    in_sample: Annotated[
+        bool,
+        typer.Option("--in-sample", help="Score on the training sessions, which is refused else."),
+    ] = False,
     format: FormatName = None,
     column: Columns = None,
     on_error: OnError = "raise",
     max_ads: MaxAds = 100,
+    quick_return_seconds: QuickReturn = 10.0,
 ) -> None:
     """Compare models by all metrics: tables as Parquet, a report as Markdown and HTML.
 
@@ -86,7 +92,7 @@ def evaluate(
 
     parts = {"history": history, "train": train, "test": test}
     _check_inputs(logs, parts, has_cuts=cut is not None or by != "timestamp")
-    options = ReadOptions(column, on_error, max_ads, format)
+    options = ReadOptions(column, on_error, max_ads, format, quick_return_seconds)
     with progress_bars() as progress:
         if logs:
             opened = _split_log(logs, to, by, cut, options, progress)
@@ -103,6 +109,7 @@ def evaluate(
             level=level,
             resamples=resamples,
             seed=seed,
+            in_sample=in_sample,
             progress=progress,
         )
     command = shlex.join(["reclick", *sys.argv[1:]])

@@ -15,6 +15,7 @@ from reclick.cli.inputs import (
     Logs,
     MaxAds,
     OnError,
+    QuickReturn,
     ReadOptions,
     count_logs,
     group_logs,
@@ -72,10 +73,17 @@ def fit(
         float,
         typer.Option(help="With --update: multiply the weight of earlier sessions by this factor."),
     ] = 1.0,
+    again: Annotated[
+        bool,
+        typer.Option(
+            "--again", help="With --update: add a log although the model has seen it before."
+        ),
+    ] = False,
     format: FormatName = None,
     column: Columns = None,
     on_error: OnError = "raise",
     max_ads: MaxAds = 100,
+    quick_return_seconds: QuickReturn = 10.0,
 ) -> None:
     """Fit a model to logs and save it.
 
@@ -88,12 +96,14 @@ def fit(
     from reclick.errors import SettingError, UsageError
     from reclick.runtime import artifact
 
-    if not update and (forget or decay != 1.0):
-        raise UsageError("--forget and --decay are for an existing model: give --update with them.")
+    if not update and (forget or decay != 1.0 or again):
+        raise UsageError(
+            "--forget, --decay and --again are for an existing model: give --update with them."
+        )
     if not 0 < decay <= 1:
         raise SettingError("decay", decay, "a factor above 0 and at most 1, such as 0.9")
     artifact.check_target(to, "model")
-    options = ReadOptions(column, on_error, max_ads, format)
+    options = ReadOptions(column, on_error, max_ads, format, quick_return_seconds)
     with _lock_model(to) if update else nullcontext():
         if update:
             chosen = _load_for_update(to, model, history, settings, forget)
@@ -108,7 +118,14 @@ def fit(
         other = count_logs(others, options).data if others else None
         with progress_bars() as progress:
             if update:
-                chosen.update(loaded.data, forget=other, decay=decay, ads=text, progress=progress)
+                chosen.update(
+                    loaded.data,
+                    forget=other,
+                    decay=decay,
+                    ads=text,
+                    again=again,
+                    progress=progress,
+                )
             else:
                 chosen.fit(loaded.data, history=other, ads=text, progress=progress)
         chosen.save(to)
@@ -123,7 +140,7 @@ def predict(
         list[str],
         typer.Argument(metavar="PAGES", help="Pages to score: a log, with or without clicks."),
     ],
-    to: Annotated[str, typer.Option(help="The Parquet file to write.")],
+    to: Annotated[str, typer.Option(help="The file to write: .parquet, .csv or .csv.gz.")],
     top: Annotated[int, typer.Option(help="How many of the most likely sequences to list.")] = 3,
     ads: Annotated[
         str | None, typer.Option(help="Text of ads that the model may not know.")
@@ -144,9 +161,9 @@ def predict(
     options = ReadOptions(column, on_error, max_ads, format)
     log = open_log(pages, options, ads, clicks_required=False)
     with progress_bars() as progress:
-        written = predict(loaded, log, to, top=top, progress=progress)
+        summary = predict(loaded, log, to, top=top, progress=progress)
     report_dropped(log)
-    typer.echo(f"{written:,} pages scored\n{to}")
+    typer.echo(f"{summary}\n{to}")
 
 
 def export(
@@ -164,8 +181,9 @@ def export(
     cuts: Annotated[
         str,
         typer.Option(
-            help="Cut points between grades: comma-separated numbers, or halves, terciles, "
-            "quartiles, quintiles or deciles of the clicked pairs."
+            help="Cut points between grades: comma-separated numbers; halves, terciles, "
+            "quartiles, quintiles or deciles of the clicked pairs; or per-query, quarters of the "
+            "best of each query."
         ),
     ] = "quartiles",
     by: Annotated[
@@ -195,6 +213,14 @@ def export(
     name: Annotated[
         str | None, typer.Option(help="With opensearch: the name of the judgment list.")
     ] = None,
+    details: Annotated[
+        bool,
+        typer.Option(
+            "--details",
+            help="With quepid: add the value, its interval, impressions and clicks, for a "
+            "spreadsheet.",
+        ),
+    ] = False,
     column: Columns = None,
     on_error: OnError = "raise",
     max_ads: MaxAds = 100,
@@ -225,6 +251,7 @@ def export(
             features=features,
             log=pages,
             name=name,
+            details=details,
             on_error=on_error_choice(on_error),
             progress=progress,
         )

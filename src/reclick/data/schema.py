@@ -11,12 +11,14 @@ from pyarrow import types as kind_of
 
 from reclick.errors import Argument, LogError, Part
 
-TEXT, IDS, POSITIONS, NUMBER, TIME, FLAG = "text", "ids", "positions", "number", "time", "flag"
+TEXT, IDS, POSITIONS, NUMBERS = "text", "ids", "positions", "numbers"
+NUMBER, TIME, FLAG = "number", "time", "flag"
 
 EXPECTED = {
     TEXT: "text or whole-number ids",
     IDS: "a list of text or whole-number ids",
     POSITIONS: "a list of whole numbers",
+    NUMBERS: "a list of numbers",
     NUMBER: "a number",
     TIME: "a time (a timestamp, a date, a number or text)",
     FLAG: "true or false, or a number that is 0 for false",
@@ -25,24 +27,34 @@ EXPECTED = {
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A canonical column: its name, what values it holds, and whether a source must have it."""
+    """A canonical column: its name, what values it holds, and whether a source must have it.
+
+    A lenient column is read where it is there; a value that does not fit is as good as none.
+    """
 
     name: str
     kind: str
     required: bool = True
+    lenient: bool = False
 
 
+OUTCOME_COLUMNS = ("dwell_seconds", "conversions")  # what happened after each click
 SESSION_COLUMNS = (
     Column("query", TEXT),
     Column("ads", IDS),
     Column("clicks", POSITIONS),
     Column("weight", NUMBER, required=False),
+    *(Column(name, NUMBERS, required=False) for name in OUTCOME_COLUMNS),
 )
 PAGE_COLUMNS = (
     *SESSION_COLUMNS[:2],
     Column("clicks", POSITIONS, required=False),
-    SESSION_COLUMNS[3],
+    *SESSION_COLUMNS[3:],
 )
+# What is read of a log: the time too, by which sessions are known again.
+TIME_COLUMN = Column("timestamp", TIME, required=False, lenient=True)
+LOG_COLUMNS = (*SESSION_COLUMNS, TIME_COLUMN)
+PAGE_LOG_COLUMNS = (*PAGE_COLUMNS, TIME_COLUMN)
 AD_COLUMNS = (
     Column("ad", TEXT),
     *(Column(name, TEXT, required=False) for name in ("title", "description", "display_url")),
@@ -67,7 +79,7 @@ def check_mapping(columns: Mapping[str, str] | None, wanted: Sequence[Column]) -
     >>> check_mapping({"query": "search_term"}, SESSION_COLUMNS)
     {'query': 'search_term'}
     """
-    names = [column.name for column in wanted]
+    names = [column.name for column in wanted if not column.lenient]
     mapping = dict(columns or {})
     unknown = [name for name in mapping if name not in names and name not in UNREAD]
     if unknown:
@@ -91,6 +103,8 @@ def find_columns(
     found = {}
     for column in wanted:
         name = mapping.get(column.name, column.name)
+        if column.lenient and (name in twice or name not in available):
+            continue
         if name in twice:
             raise LogError(f"{where} has two columns named {name}. Rename one of them.")
         if name in available:
@@ -105,7 +119,7 @@ def check_types(
 ) -> None:
     """Refuse a column whose Arrow type cannot hold what its canonical column holds."""
     for column in wanted:
-        if column.name not in names:
+        if column.name not in names or column.lenient:
             continue
         got = schema.field(names[column.name]).type
         if not ACCEPTS[column.kind](got):
@@ -160,6 +174,13 @@ def is_positions(got: pa.DataType) -> bool:
     )
 
 
+def is_numbers(got: pa.DataType) -> bool:
+    """Whether every value is a list of numbers, or of true and false."""
+    if kind_of.is_null(got):
+        return True
+    return bool(is_list(got) and (is_number(got.value_type) or kind_of.is_boolean(got.value_type)))
+
+
 def is_number(got: pa.DataType) -> bool:
     """Whether every value is a number."""
     return bool(
@@ -188,6 +209,7 @@ ACCEPTS: dict[str, Callable[[Any], bool]] = {
     TEXT: is_text,
     IDS: is_ids,
     POSITIONS: is_positions,
+    NUMBERS: is_numbers,
     NUMBER: is_number,
     TIME: is_time,
     FLAG: is_flag,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from copy import copy
 from typing import Any, ClassVar, Self, dataclass_transform
 
 import numpy as np
@@ -12,6 +13,7 @@ import pyarrow as pa
 from reclick.clicks.distribution import Clicks, PageDistribution
 from reclick.data.batch import Float64, SessionBatch
 from reclick.data.counts import Counts
+from reclick.data.grouped_sessions import GroupedSessions
 from reclick.data.pair_index import PairLookup
 from reclick.data.ragged import Int32
 from reclick.engines import Engine, LocalEngine, as_counts, as_engine, as_grouped
@@ -45,6 +47,8 @@ from reclick.models.batching import (
     stack_padded,
     to_click_lists,
 )
+from reclick.models.impression_values import ImpressionValues, PairValues
+from reclick.models.provenance import SeenLogs, provenance_to_table, see_logs
 from reclick.models.settings import Setting, declare_settings, setting
 from reclick.models.text_pair_index import (
     TextPairIndex,
@@ -96,6 +100,7 @@ class ClickModel(ABC):
     pair_parameters: ClassVar[tuple[str, ...]] = ()  # fitted attributes with one value per pair
     global_parameters: ClassVar[tuple[str, ...]] = ()  # … common to all pairs: numbers, arrays
     settings: ClassVar[Mapping[str, Setting]] = {}  # by name, in the order of the constructor
+    provenance_: SeenLogs = ()  # the logs that the model has learned from
     _pairs: TextPairIndex
     overall_strength: ClassVar[float] = 1.0  # of one prior mean of attractiveness for all pairs
     _engine: Engine = LocalEngine()  # another one during a fit with engine=…
@@ -148,7 +153,10 @@ class ClickModel(ABC):
             fresh = self.clone()
             fresh._engine = as_engine(engine)
             before = None if history is None else as_counts(history, engine=engine)
-            fresh._fit(fresh._collect(sessions), before, input_text(sessions, ads))
+            data = fresh._collect(sessions)
+            fresh._fit(data, before, input_text(sessions, ads))
+            earlier = () if before is None else see_logs(before.logs, "history")
+            fresh.provenance_ = (*see_logs(get_counts(data).logs, "fit"), *earlier)
             del fresh._engine  # it may hold connections, which a fitted model has no use for
         return self._adopt_state(fresh)
 
@@ -167,9 +175,13 @@ class ClickModel(ABC):
         forget: object = None,
         decay: float = 1.0,
         ads: object = None,
+        again: bool = False,
         progress: ProgressOption = None,
     ) -> Self:
-        """Continue from the last fit with new sessions, where the model can."""
+        """Continue from the last fit with new sessions, where the model can.
+
+        A log that the model has seen before is refused, unless `again`.
+        """
         raise CannotAnswerError(
             f"{type(self).__name__} cannot be updated: fit it again on all the sessions."
         )
@@ -186,7 +198,7 @@ class ClickModel(ABC):
         comes first. The examinations that it infers make a record of every ad that is not biased
         by positions, and that record gives each pair a prior of its own for the final fit.
         """
-        counts: Counts = data if isinstance(data, Counts) else data.counts
+        counts = get_counts(data)
         before = history or counts
         setting = self.get_params().get("attractiveness_prior", "overall")
         self.prior_mean_ = self.overall_rate(before) if isinstance(setting, str) else float(setting)
@@ -349,6 +361,15 @@ class ClickModel(ABC):
         clicks = self._pairs.take_or(self._pairs.counts.clicks, asked.row, 0.0)
         satisfaction = Posterior(rho, rho, clicks + settings["satisfaction_strength"])
         return PairPosteriors(attractiveness, satisfaction)
+
+    def _with_values(self, attractiveness: Float64, satisfaction: Float64 | None) -> Self:
+        """A copy that answers about one batch with these values of its impressions."""
+        other, own = copy(self), vars(self)
+        fitted = PairValues(own.get("theta_", own.get("_theta")), own.get("rho_", own.get("_rho")))
+        other._pairs = ImpressionValues(
+            self._pairs, fitted, PairValues(attractiveness, satisfaction)
+        )
+        return other
 
     # relevance
 
@@ -542,8 +563,13 @@ class ClickModel(ABC):
         artifact.write(
             folder,
             kind="model",
-            settings={"model": self.name, "settings": self.get_params(), "values": values},
-            tables=tables,
+            settings={
+                "model": self.name,
+                "settings": self.get_params(),
+                "values": values,
+                "provenance": [each.to_dict() for each in self.provenance_],
+            },
+            tables={**tables, "provenance": provenance_to_table(self.provenance_)},
         )
 
     def _to_tables(self) -> tuple[dict[str, Any], dict[str, pa.Table]]:
@@ -699,6 +725,11 @@ def _as_page(page: object, ads: Sequence[str] | None) -> tuple[object, Sequence[
 def _some_ad_recurs(counts: Counts) -> bool:
     """Whether an ad was shown for more than one query."""
     return bool(np.bincount(counts.pair_ad).max(initial=0) > 1)
+
+
+def get_counts(data: Counts | GroupedSessions) -> Counts:
+    """The counts of what a model is fitted to."""
+    return data if isinstance(data, Counts) else data.counts
 
 
 def _clicks(sessions: SessionBatch) -> Clicks:
