@@ -27,7 +27,8 @@ def new(name: str, **settings: Any) -> Any:
 
 
 def attractiveness(model: ClickModel, pairs: Any, text: Any = None) -> Float64:
-    return model.relevance(pairs, text=text)["attractiveness"].to_numpy()
+    values: Float64 = model.relevance(pairs, text=text)["attractiveness"].to_numpy()
+    return values
 
 
 def test_it_is_the_default_of_every_model_with_an_attractiveness_per_pair() -> None:
