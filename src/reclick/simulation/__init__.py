@@ -54,7 +54,7 @@ BLOCK_SESSIONS = 1 << 18  # drawn at a time, so that memory besides the log does
 MAX_LABELS = 5_000
 # An editor grades PERCEIVED_WEIGHT · appeal + quality of the landing page + an error.
 PERCEIVED_WEIGHT, EDITOR_ERROR_STD = 1.0, 0.5
-GRADE_CUTS = (-2.4, -1.4, -0.4, 0.6)  # where grades 1, 2, 3 and 4 begin
+GRADE_CUTS = (-2.0, -1.0, 0.0, 1.0)  # where grades 1, 2, 3 and 4 begin
 
 
 @dataclass(frozen=True, slots=True)
