@@ -258,7 +258,7 @@ def test_an_advertiser_has_one_ad_on_a_page_and_one_text_for_many_queries(
     brand = brand_of(market)
     rows = market.weeks[0].slice(0, 3_000).to_pylist()
     assert all(len({brand[ad] for ad in row["ads"]}) == len(row["ads"]) for row in rows)
-    texts = Counter(zip(*(market.ads[n].to_pylist() for n in ("description", "display_url"))))
+    texts = market.ads.group_by(["description", "display_url"]).aggregate([])
     assert len(texts) < 0.1 * len(market.ads)
 
 

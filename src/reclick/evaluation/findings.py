@@ -115,7 +115,9 @@ def estimate_word_effects(model: ClickModel, ads: pa.Table | None) -> list[dict[
     """
     if ads is None:
         return []
-    text = tokenise(ads)
+    column = ads.schema.get_field_index("display_url")
+    no_urls = pa.array([""] * len(ads))  # a display URL is a brand, not a word
+    text = tokenise(ads.set_column(column, "display_url", no_urls))
     table = model.relevance()
     table = table.filter(pc.greater(table["impressions"], 0))
     row_of_ad = {ad: row for row, ad in enumerate(text.ads.to_pylist())}

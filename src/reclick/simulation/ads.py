@@ -130,7 +130,8 @@ def _draw_candidates(
     after_first = rng.permuted(others, axis=1)[:, : n_candidates - 1]
     advertiser = np.concatenate([first[:, None], first[:, None] + after_first], axis=1)
     group = first_group[queries.topic][:, None] + theme
-    return group * n_advertisers + advertiser % n_advertisers
+    numbers: Int64 = group * n_advertisers + advertiser % n_advertisers
+    return numbers
 
 
 def _split_themes(topic: Int64, theme: Int64) -> tuple[Int64, Int64]:
