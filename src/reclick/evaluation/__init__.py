@@ -2,6 +2,6 @@
 
 from reclick.evaluation.log_split import Split, split
 from reclick.evaluation.result import Evaluation
-from reclick.evaluation.run import evaluate
+from reclick.evaluation.run import evaluate, report_model
 
-__all__ = ["Evaluation", "Split", "evaluate", "split"]
+__all__ = ["Evaluation", "Split", "evaluate", "report_model", "split"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Collection
 from typing import Any
 
 import numpy as np
@@ -29,17 +30,22 @@ Z_SCORE = 1.959964  # of a 95 % interval
 ESTIMATES = ("attractiveness", "satisfaction")
 
 
-def recommend_model(scores: pa.Table) -> str | None:
+def recommend_model(scores: pa.Table, *, seen: Collection[str] = ()) -> str | None:
     """The model with the best mean rank over the decisive metrics; None without any score.
 
     A model without a value is last. Of models with the same mean rank, the first is recommended.
+    Models that have `seen` the test log are only recommended if there are no others.
     """
-    total = dict.fromkeys(scores["model"].to_pylist(), 0.0)
+    names = scores["model"].unique().to_pylist()
+    total = dict.fromkeys([name for name in names if name not in seen] or names, 0.0)
     for metric, higher in DECISIVE_METRICS.items():
+        rows = scores.filter(pc.equal(scores["metric"], metric)).to_pylist()
         values = {
             row["model"]: row["value"]
-            for row in scores.filter(pc.equal(scores["metric"], metric)).to_pylist()
-            if (row["sessions"], row["volume"]) == ("all", "all") and row["value"] is not None
+            for row in rows
+            if row["model"] in total
+            and (row["sessions"], row["volume"]) == ("all", "all")
+            and row["value"] is not None
         }
         for model in total if values else ():
             total[model] += _rank(values, model, higher, len(total))

@@ -13,10 +13,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from reclick import __version__
 from reclick.data.counts import Counts
 from reclick.evaluation.findings import collect_findings, recommend_model
 from reclick.evaluation.inputs import EvaluationInputs, Leakage
-from reclick.metrics import ChunkSums
+from reclick.metrics import CURVE_SCHEMA, DIFFERENCE_SCHEMA, SCORE_SCHEMA, ChunkSums
 from reclick.models.base import ClickModel
 from reclick.models.kernels.stops_and_transitions import pooled_events
 from reclick.profile import LogProfile
@@ -33,7 +34,7 @@ class Evaluation:
     scores: pa.Table  # model, metric, sessions, volume, value, deviation, low, high, support
     differences: pa.Table  # model, against, metric, sessions, volume, difference, low, high
     curves: pa.Table  # model, curve, x, y, low, high, support
-    profile: LogProfile  # of the test log
+    profile: LogProfile | None  # of the test log; None if there is none
     details: Mapping[str, Any]  # logs, models, settings: JSON values
 
     @property
@@ -82,7 +83,8 @@ class Evaluation:
             "differences.parquet": self.differences,
             "curves.parquet": self.curves,
         }
-        described = {"profile": self.profile.to_dict(), "details": self.details}
+        profile = None if self.profile is None else self.profile.to_dict()
+        described = {"profile": profile, "details": self.details}
         texts = {
             "evaluation.json": json.dumps(described, indent=2, ensure_ascii=False) + "\n",
             "report.md": self.to_markdown(),
@@ -104,6 +106,8 @@ class Evaluation:
 
     def __repr__(self) -> str:
         models = ", ".join(self.scores["model"].unique().to_pylist())
+        if self.profile is None:
+            return f"Evaluation({', '.join(self.details['models'])}, not scored)"
         sessions, scores = f"{self.profile.sessions:,.0f}", f"{len(self.scores):,}"
         return f"Evaluation({models} on {sessions} sessions, {scores} scores)"
 
@@ -126,14 +130,14 @@ def collect_details(
 
     Ads and words are judged by the recommended model, or the first one that has satisfaction.
     """
-    recommended = recommend_model(scores)
+    recommended = recommend_model(scores, seen=leakage.shares)
     names = sorted(scored, key=lambda name: name != recommended)
     source = next((name for name in names if scored[name].model.satisfaction), None)
     model = None if source is None else scored[source].model
     return {
         "logs": {name: log.describe() for name, log in inputs.logs.items()},
         "models": {
-            name: {**_describe_model(each), "test_share": leakage.shares.get(name, 0.0)}
+            name: {**_describe_scored(each), "test_share": leakage.shares.get(name, 0.0)}
             for name, each in scored.items()
         },
         "warnings": leakage.warnings,
@@ -144,17 +148,31 @@ def collect_details(
     }
 
 
-def _describe_model(scored: ScoredModel) -> dict[str, Any]:
-    model = scored.model
+def describe_model(name: str, model: ClickModel, ads: pa.Table | None) -> Evaluation:
+    """What a model has learnt, without any score."""
+    tables = (schema.empty_table() for schema in (SCORE_SCHEMA, DIFFERENCE_SCHEMA, CURVE_SCHEMA))
+    details = {
+        "models": {name: _describe_fit(model)},
+        "findings_from": name,
+        **collect_findings(model, ads),
+        "version": __version__,
+    }
+    return Evaluation(*tables, None, details)
+
+
+def _describe_fit(model: ClickModel) -> dict[str, Any]:
     return {
         "model": model.name,
         "settings": model.get_params(),
         "assumes": model.assumes,
         "ordered": model.ordered,
         "fit": getattr(model, "message_", ""),
-        "seconds": scored.seconds,
-        "reasons": dict(scored.sums.reasons),
     }
+
+
+def _describe_scored(scored: ScoredModel) -> dict[str, Any]:
+    reasons = dict(scored.sums.reasons)
+    return {**_describe_fit(scored.model), "seconds": scored.seconds, "reasons": reasons}
 
 
 # ---- facts about the logs

@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from reclick import __version__
 from reclick.engines import Engine, as_engine
-from reclick.errors import StoreError, UsageError, check_whole
+from reclick.errors import Argument, StoreError, UsageError, check_whole
 from reclick.evaluation.inputs import (
     EvaluationInputs,
     Leakage,
@@ -23,7 +23,13 @@ from reclick.evaluation.inputs import (
     open_inputs,
     require_train,
 )
-from reclick.evaluation.result import Evaluation, ScoredModel, collect_details
+from reclick.evaluation.result import (
+    Evaluation,
+    ScoredModel,
+    collect_details,
+    describe_model,
+)
+from reclick.logs import read_ads
 from reclick.metrics import (
     SESSION_METRICS,
     ChunkSums,
@@ -102,6 +108,49 @@ def evaluate(
             for name, model in by_name.items()
         }
         return _compare(scored, inputs, leakage, level, resamples, seed)
+
+
+def report_model(
+    model: ClickModel,
+    log: object = None,
+    *,
+    ads: object = None,
+    labels: object = None,
+    name: str | None = None,
+    level: float = 0.95,
+    resamples: int = 1000,
+    seed: int = 0,
+    engine: Engine | None = None,
+    progress: ProgressOption = None,
+) -> Evaluation:
+    """Report on one fitted model, without any comparison; `to_html` writes the page.
+
+    With a `log`, the model is scored on it as by `evaluate`. Without one, the report has what the
+    model has learnt: misleading ads, hidden gems, and with the text of the `ads` effects of words.
+    `name` is the name to show, by default that of the class.
+
+    >>> from reclick.models import PBM
+    >>> week = {"query": ["pizza"] * 4, "ads": [["a", "b"]] * 4, "clicks": [[1], [], [2, 1], [2]]}
+    >>> report_model(PBM().fit(week)).to_html("report.html")  # doctest: +SKIP
+    """
+    model.check_fitted()
+    shown = name or type(model).__name__
+    if log is not None:
+        return evaluate(
+            {shown: model},
+            log,
+            ads=ads,
+            labels=labels,
+            level=level,
+            resamples=resamples,
+            seed=seed,
+            engine=engine,
+            progress=progress,
+        )
+    if labels is not None:
+        advice = "Labels are compared with a model's relevance on a log: give a log too."
+        raise UsageError("Got ", Argument("labels"), f" without a log. {advice}")
+    return describe_model(shown, model, None if ads is None else read_ads(ads))
 
 
 def name_models(models: Mapping[str, ClickModel] | Iterable[str]) -> dict[str, ClickModel]:

@@ -263,7 +263,9 @@ def build_report_data(evaluation: EvaluationLike) -> ReportData:
     )
     table = build_score_table(scores, differences, reasons)
     styles = {model: style for style, model in enumerate(_charted_models(table))}
+    recommended = evaluation.details.get("recommended")
     details = {**evaluation.details, "models": models}
+    details["recommended"] = names.get(recommended, recommended)
     return ReportData(table, _build_curves(curve_table), evaluation.profile, details, styles)
 
 

@@ -7,7 +7,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from reclick.report.data import (
-    LEAKAGE_MARK,
     EvaluationLike,
     ReportData,
     ScoreKey,
@@ -24,7 +23,7 @@ from reclick.report.formatting import (
 )
 from reclick.report.markup import html_page
 from reclick.report.sections.ads import ad_section
-from reclick.report.sections.decision import decision_section, recommend
+from reclick.report.sections.decision import decision_section, list_warnings, recommend
 from reclick.report.sections.headline import (
     compared_headlines,
     comparison_section,
@@ -86,7 +85,8 @@ def report_title(data: ReportData) -> str:
     models, name = data.table.models, _test_log(data).get("name")
     suffix = f" on {name}" if name else ""
     if not models:
-        return f"Nothing evaluated{suffix}"
+        known = list(data.details.get("models") or {})
+        return f"What {join_names(known)} has learnt" if known else f"Nothing evaluated{suffix}"
     if len(models) == 1:
         return f"{models[0]} evaluated{suffix}"
     return f"{_count_models(data).capitalize()} compared{suffix}"
@@ -96,14 +96,10 @@ def report_subtitle(data: ReportData) -> str:
     """Which models, on how many sessions."""
     profile_sessions = data.profile.sessions if data.profile else None
     sessions = _test_log(data).get("sessions") or profile_sessions
-    models = join_names(list(data.table.models)) if data.table.models else "No model"
+    names = list(data.table.models) or list(data.details.get("models") or {})
+    models = join_names(names) if names else "No model"
     scored = f", scored on {format_count(float(sessions))} test sessions" if sessions else ""
     return f"{models}{scored}."
-
-
-def list_warnings(data: ReportData) -> list[str]:
-    """What makes some of the scores wrong: models that have seen the test log."""
-    return [f"{LEAKAGE_MARK} {text}" for text in data.details.get("warnings") or ()]
 
 
 def _count_models(data: ReportData) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from reclick.report.data import ReportData, ScoreKey, not_nan
+from reclick.report.data import LEAKAGE_MARK, ReportData, ScoreKey, not_nan
 from reclick.report.formatting import (
     format_count,
     format_interval,
@@ -44,12 +44,18 @@ def decision_section(data: ReportData) -> Section | None:
     ]
     charts = element("div", *figures, class_="figs moves") if any(figures) else Html("")
     body = (
+        *(paragraph(text, class_="warning") for text in list_warnings(data)),
         paragraph(recommend(data), class_="lede"),
         _tiles(data),
         charts,
         _teasers(data),
     )
     return make_section(TITLE, [Subsection("", join(body))])
+
+
+def list_warnings(data: ReportData) -> list[str]:
+    """What makes some of the scores wrong: models that have seen the test log."""
+    return [f"{LEAKAGE_MARK} {text}" for text in data.details.get("warnings") or ()]
 
 
 def recommend(data: ReportData) -> str:
