@@ -19,6 +19,7 @@ from reclick.logs.files.source import abbreviate
 from reclick.models.base import ClickModel
 from reclick.models.batching import open_pages
 from reclick.models.impression_values import ImpressionValues
+from reclick.runtime.notebook import render_text
 from reclick.runtime.progress import ProgressOption, report_progress, track_progress
 
 LEAST_BETA = 1e-3  # parameter of a posterior that is drawn from
@@ -65,6 +66,9 @@ class RankingComparison:
         for name in ("clicks", "satisfaction"):
             values[name] = None if values[name] is None else _to_plain(values[name])
         return values
+
+    def _repr_html_(self) -> str:
+        return render_text(self)
 
     def __str__(self) -> str:
         estimates = {"expected clicks": self.clicks, "satisfaction": self.satisfaction}
