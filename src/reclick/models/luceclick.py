@@ -115,6 +115,7 @@ class LuceClick(ClickModel):
     satisfaction_strength: str | float | None = _strength(
         "strength of that prior; None: one satisfaction for all pairs", allow_none=True
     )
+    outcome_weight: float = setting(default=1.0, low=0, high=1)
     query_strength: str | float | None = _strength(
         "strength of the prior of each query's outside option; None: one for all queries",
         allow_none=True,
@@ -148,6 +149,8 @@ class LuceClick(ClickModel):
 
     def _fit(self, data: GroupedSessions, history: Counts | None, text: AdTokens | None) -> None:
         self._pairs = self._index(data.counts, text)
+        if self.outcome_weight == 0:
+            data = data.without_outcomes()
         now = self._choose(data)
         training = TrainingData.of(data, Layout.of(data, now), self._engine)
         pilot = fit_pilot(training, now, self._engine)
@@ -176,6 +179,7 @@ class LuceClick(ClickModel):
         fixed: dict[str, Any] = {name: value for name, value in settings.items() if value != "auto"}
         if len(sessions.counts.queries) == 1:  # it cannot differ from others
             fixed = {"query": None, "mixing": None} | fixed
+        fixed["outcome_weight"] = self.outcome_weight
         defaults = Hyperparameters(**fixed)
         if self.tune == "off":
             return defaults
@@ -220,6 +224,8 @@ class LuceClick(ClickModel):
             )
         with track_progress(progress, "Updating LuceClick"):
             new = as_grouped(sessions, engine=None)
+            if self.outcome_weight == 0:
+                new = new.without_outcomes()
             seen = extend_provenance(self.provenance_, new.counts.logs, (), again=again)
             text = merge_text(self._pairs.text, input_text(sessions, ads))
             fresh = self.clone()
