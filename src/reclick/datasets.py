@@ -8,6 +8,7 @@ import logging
 import shutil
 from pathlib import Path
 from tempfile import mkdtemp
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -62,8 +63,7 @@ def _load_kept(folder: Path) -> Simulation | None:
 def load_simulation(folder: Path) -> Simulation:
     """Read what `Simulation.save` wrote."""
     facts = json.loads((folder / "truth.json").read_text(encoding="utf-8"))
-    users = facts.pop("users")
-    settings = {**facts, "page": tuple(facts["page"])}
+    users, settings = _with_tuples(facts.pop("users")), _with_tuples(facts)
     tables = {
         name: pq.read_table(folder / f"truth{suffix}.parquet")
         for name, suffix in {
@@ -82,6 +82,11 @@ def load_simulation(folder: Path) -> Simulation:
         bids=pq.read_table(folder / "bids.parquet"),
         truth=Truth(**tables, users=users, settings=settings),
     )
+
+
+def _with_tuples(values: dict[str, Any]) -> dict[str, Any]:
+    """JSON values with tuples, as `simulate` has them."""
+    return {name: tuple(each) if isinstance(each, list) else each for name, each in values.items()}
 
 
 def _dataset_folder(name: str, arguments: dict[str, int]) -> Path | None:
