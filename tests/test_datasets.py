@@ -26,7 +26,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def same(one: Any, other: Any) -> bool:
     if isinstance(one, pa.Table):
-        return one.column_names == other.column_names and one.to_pydict() == other.to_pydict()
+        return bool(one.column_names == other.column_names and one.to_pydict() == other.to_pydict())
     if isinstance(one, list):
         return all(map(same, one, other)) and len(one) == len(other)
     if isinstance(one, rc.Truth | rc.Simulation):
