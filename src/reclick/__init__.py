@@ -126,7 +126,6 @@ if TYPE_CHECKING:
     from reclick.predictor import PredictionSummary, Predictor, predict
     from reclick.profile import LogProfile, VolumeProfile, describe
     from reclick.rankings import (
-        IntervalEstimate,
         RankingComparison,
         RankingEstimate,
         compare_rankings,
@@ -145,7 +144,6 @@ _HOMES = {
         "to_polars",
     ),
     "reclick.rankings": (
-        "IntervalEstimate",
         "RankingComparison",
         "RankingEstimate",
         "compare_rankings",
@@ -330,7 +328,6 @@ __all__ = [
     "FitError",
     "GroupedSessions",
     "Interval",
-    "IntervalEstimate",
     "JudgmentComparison",
     "LocalEngine",
     "LogError",
