@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from reclick.cli.console import progress_bars
+from reclick.cli.console import print_result, progress_bars
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -50,7 +50,8 @@ def rank(
             load(model), candidates, slots=slots, objective=objective, text=ads, progress=progress
         )
     write_parquet(pages, to)
-    typer.echo(f"{len(pages):,} pages, each the exact maximum of {objective}\n{to}")
+    data = {"to": to, "pages": len(pages), "objective": objective}
+    print_result(f"{len(pages):,} pages, each the exact maximum of {objective}\n{to}", data)
 
 
 def auction(
@@ -103,7 +104,12 @@ def auction(
             progress=progress,
         )
     write_parquet(prices, to)
-    typer.echo(f"{_summarise(prices)}\n{to}")
+    totals = _add_up(prices)
+    lines = (
+        f"{name.replace('_', ' '):<20}{value:>14,.{digits}f}"
+        for (name, value), digits in zip(totals.items(), (0, 2, 4, 4, 2), strict=True)
+    )
+    print_result("\n".join([*lines, to]), {"to": to, "mechanism": mechanism, **totals})
 
 
 def check_parquet(to: str) -> None:
@@ -128,7 +134,7 @@ def write_parquet(table: pa.Table, to: str) -> None:
         pq.write_table(table, path, compression="zstd")
 
 
-def _summarise(prices: pa.Table) -> str:
+def _add_up(prices: pa.Table) -> dict[str, float]:
     import numpy as np
 
     price, bid, clicks = (
@@ -136,11 +142,10 @@ def _summarise(prices: pa.Table) -> str:
     )
     first = prices["position"].to_numpy() == 1
     satisfied = prices["page_satisfaction"].to_numpy()[first]
-    lines = {
-        "pages with ads": f"{np.count_nonzero(first):,}",
-        "expected clicks": f"{clicks.sum():,.2f}",
-        "revenue": f"{np.sum(price * clicks):,.4f}",
-        "welfare": f"{np.sum(bid * clicks):,.4f}",
-        "satisfied sessions": f"{satisfied.sum():,.2f}",
+    return {
+        "pages_with_ads": int(np.count_nonzero(first)),
+        "expected_clicks": float(clicks.sum()),
+        "revenue": float(np.sum(price * clicks)),
+        "welfare": float(np.sum(bid * clicks)),
+        "satisfied_sessions": float(satisfied.sum()),
     }
-    return "\n".join(f"{name:<20}{value:>14}" for name, value in lines.items())

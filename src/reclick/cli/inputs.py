@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, cast
 
 import typer
 
-from reclick.cli.console import console, progress_bars
+from reclick.cli.console import print_note, progress_bars
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -21,12 +21,16 @@ Logs = Annotated[
     list[str],
     typer.Argument(
         metavar="LOG",
-        help="Files, globs or folders: sessions as Parquet, CSV or JSON lines, or another format.",
+        help="Files, globs or folders: sessions as Parquet, CSV or JSON lines, or another format. "
+        "- is standard input.",
     ),
 ]
 Ads = Annotated[
     str | None,
-    typer.Option(help="A table with the text of the ads: ad, title, description, display_url."),
+    typer.Option(
+        metavar="FILE",
+        help="A table with the text of the ads: ad, title, description, display_url.",
+    ),
 ]
 Columns = Annotated[
     list[str] | None,
@@ -174,11 +178,9 @@ def report_format(log: SessionLog, requested: str | None) -> None:
     if requested is not None or log.provenance is None:
         return
     if log.provenance.format not in {None, "sessions"}:
-        console(stderr=True).print(
+        print_note(
             f"{log.name}: read as {log.provenance.format}. If it is something else, "
-            "give its format with --format.",
-            markup=False,
-            highlight=False,
+            "give its format with --format."
         )
 
 
@@ -191,7 +193,7 @@ def report_summary(log: SessionLog) -> None:
 def report_dropped(log: SessionLog) -> None:
     """Print which rows of a log were dropped, and notes."""
     if log.summary.dropped or log.summary.notes:
-        console(stderr=True).print(str(log.summary), markup=False, highlight=False)
+        print_note(str(log.summary))
 
 
 def report_no_clicks(log: SessionLog) -> None:
@@ -199,4 +201,4 @@ def report_no_clicks(log: SessionLog) -> None:
     error = log.explain_no_clicks()
     if error is not None:
         message = error.render(lambda argument: f"--{argument.name} {' '.join(argument.value)}")
-        console(stderr=True).print(f"warning: {message}", markup=False, highlight=False)
+        print_note(f"warning: {message}")

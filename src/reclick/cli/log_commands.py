@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from textwrap import wrap
-from typing import Annotated, Literal, cast
+from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
 
 import typer
 
-from reclick.cli.console import progress_bar, progress_bars
+from reclick.cli.console import print_result, progress_bar, progress_bars
 from reclick.cli.inputs import (
     Ads,
     Columns,
@@ -26,6 +25,9 @@ from reclick.cli.inputs import (
     report_no_clicks,
 )
 
+if TYPE_CHECKING:
+    from reclick.logs import SessionLog
+
 OWN_FORMAT = (
     "sessions",
     "Reclick's own columns",
@@ -35,7 +37,7 @@ TERMINAL_WIDTH = 79  # of a small terminal
 
 
 def simulate(
-    to: Annotated[str, typer.Option(help="The folder to write to.")],
+    to: Annotated[str, typer.Option(metavar="FOLDER", help="The folder to write to.")],
     sessions: Annotated[int, typer.Option(help="Sessions per week.")] = 100_000,
     weeks: Annotated[int, typer.Option(help="Number of weeks.")] = 3,
     queries: Annotated[
@@ -63,8 +65,9 @@ def simulate(
             bots=bots,
             seed=seed,
         ).save(to)
-    for path in written:
-        typer.echo(path)
+    files = [str(path) for path in written]
+    data = {"to": to, "weeks": weeks, "sessions_per_week": sessions, "seed": seed, "files": files}
+    print_result("\n".join(files), data)
 
 
 def check(
@@ -80,7 +83,7 @@ def check(
     with progress_bar(f"Checking {log.name}", log.num_rows):
         for _ in log.batches():
             pass
-    typer.echo(str(log.summary))
+    print_result(str(log.summary), _describe_log(log))
     report_no_clicks(log)
     if log.summary.dropped:
         raise typer.Exit(1)
@@ -88,7 +91,7 @@ def check(
 
 def convert(
     logs: Logs,
-    to: Annotated[str, typer.Option(help="The Parquet file of sessions to write.")],
+    to: Annotated[str, typer.Option(metavar="FILE", help="The Parquet file of sessions to write.")],
     format: FormatName = None,
     click: Annotated[
         list[str] | None,
@@ -163,9 +166,8 @@ def convert(
         )
     report_format(log, format)
     report_no_clicks(log)
-    typer.echo(f"{log.summary}\n{to}")
-    if log.ads is not None:
-        typer.echo(str(ads_path(to)))
+    files = [to] if log.ads is None else [to, str(ads_path(to))]
+    print_result("\n".join([str(log.summary), *files]), {**_describe_log(log), "files": files})
 
 
 def describe(
@@ -174,7 +176,6 @@ def describe(
     column: Columns = None,
     on_error: OnError = "raise",
     max_ads: MaxAds = 100,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Print a profile of a log: clicks by query volume, first clicks, distances between clicks.
 
@@ -183,12 +184,12 @@ def describe(
     from reclick.profile import describe
 
     profile = describe(count_logs(logs, ReadOptions(column, on_error, max_ads, format)).data)
-    typer.echo(json.dumps(profile.to_dict(), indent=2) if as_json else str(profile))
+    print_result(str(profile), profile.to_dict())
 
 
 def count(
     logs: Logs,
-    to: Annotated[str, typer.Option(help="The folder to write the counts to.")],
+    to: Annotated[str, typer.Option(metavar="FOLDER", help="The folder to write the counts to.")],
     format: FormatName = None,
     column: Columns = None,
     on_error: OnError = "raise",
@@ -207,19 +208,32 @@ def count(
     artifact.check_target(to, "counts")
     counts = as_counts(count_logs(logs, ReadOptions(column, on_error, max_ads, format)).data)
     counts.save(to)
-    typer.echo(f"{counts!r}\n{to}")
+    data = {
+        "to": to,
+        "sessions": counts.total,
+        "queries": len(counts.queries),
+        "ads": len(counts.ads),
+        "pairs": len(counts.impressions),
+        "logs": [each.to_dict() for each in counts.logs],
+    }
+    print_result(f"{counts!r}\n{to}", data)
 
 
 def split(
     logs: Logs,
-    to: Annotated[str, typer.Option(help="The folder to write to.")],
+    to: Annotated[str, typer.Option(metavar="FOLDER", help="The folder to write to.")],
     by: Annotated[
         str,
-        typer.Option(help="A column of times or numbers, or of the words history, train and test."),
+        typer.Option(
+            metavar="COLUMN",
+            help="A column of times or numbers, or of the words history, train and test.",
+        ),
     ] = "timestamp",
     cut: Annotated[
         list[str] | None,
-        typer.Option(help="Where train starts; give it again for where test starts."),
+        typer.Option(
+            metavar="VALUE", help="Where train starts; give it again for where test starts."
+        ),
     ] = None,
     ads: Ads = None,
     format: FormatName = None,
@@ -237,10 +251,18 @@ def split(
     with progress_bars() as progress:
         cuts = None if cut is None else [parse_value(text) for text in cut]
         parts = split(log, to, by=by, cuts=cuts, progress=progress)
-    for name, part in zip(parts._fields, parts, strict=True):
-        rows = 0 if part is None else part.num_rows or 0
-        path = "" if part is None else f"  {to}/{name}.parquet"
-        typer.echo(f"{name:<8} {rows:>12,} sessions{path}")
+    data = {
+        name: {
+            "sessions": 0 if part is None else part.num_rows or 0,
+            "file": None if part is None else f"{to}/{name}.parquet",
+        }
+        for name, part in zip(parts._fields, parts, strict=True)
+    }
+    lines = (
+        f"{name:<8} {part['sessions']:>12,} sessions  {part['file'] or ''}".rstrip()
+        for name, part in data.items()
+    )
+    print_result("\n".join(lines), data)
 
 
 def formats(
@@ -256,13 +278,22 @@ def formats(
 
     if name is None:
         titles = {each.name: each.title for each in list_formats()}
-        lines = _format_list({OWN_FORMAT[0]: OWN_FORMAT[1], **titles})
-    elif name == OWN_FORMAT[0]:
-        lines = _format_page(*OWN_FORMAT)
-    else:
+        titles = {OWN_FORMAT[0]: OWN_FORMAT[1], **titles}
+        data = [{"name": each, "title": title} for each, title in titles.items()]
+        print_result("\n".join(_format_list(titles)), data)
+        return
+    page = OWN_FORMAT
+    if name != OWN_FORMAT[0]:
         known = get_format(name)
-        lines = _format_page(known.name, known.title, known.about)
-    typer.echo("\n".join(lines))
+        page = (known.name, known.title, known.about)
+    data_of_one = dict(zip(("name", "title", "about"), page, strict=True))
+    print_result("\n".join(_format_page(*page)), data_of_one)
+
+
+def _describe_log(log: SessionLog) -> dict[str, Any]:
+    """A log that was read to the end, for --json."""
+    log_format = OWN_FORMAT[0] if log.provenance is None else log.provenance.format
+    return {"log": log.name, "format": log_format, "summary": log.summary.to_dict()}
 
 
 def _format_list(titles: dict[str, str]) -> list[str]:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from contextlib import nullcontext
-from typing import TYPE_CHECKING, Annotated
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from reclick.cli.console import console, progress_bars
+from reclick.cli.console import print_note, print_result, progress_bars, render
 from reclick.cli.inputs import (
     Ads,
     Columns,
@@ -25,10 +26,12 @@ from reclick.cli.inputs import (
     read_ads_table,
     report_dropped,
 )
+from reclick.cli.show_command import describe_model
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
+    from reclick.exports import ExportResult
     from reclick.models import ClickModel
 
 DEFAULT_MODEL = "luceclick"
@@ -36,19 +39,21 @@ DEFAULT_MODEL = "luceclick"
 
 def fit(
     logs: Logs,
-    to: Annotated[str, typer.Option(help="The folder of the model.")],
+    to: Annotated[str, typer.Option(metavar="FOLDER", help="The folder of the model.")],
     model: Annotated[
         str | None,
         typer.Option(
+            metavar="NAME",
             help="The model, one of `reclick models`: by default luceclick; multiclick is the "
-            "paper's. With --update the one in --to."
+            "paper's. With --update the one in --to.",
         ),
     ] = None,
     history: Annotated[
         list[str] | None,
         typer.Option(
+            metavar="LOG",
             help="An earlier log, or its counts, for the priors of a model that uses it "
-            "(not luceclick). Repeat for more."
+            "(not luceclick). Repeat for more.",
         ),
     ] = None,
     ads: Ads = None,
@@ -128,8 +133,8 @@ def fit(
                 chosen.fit(loaded.data, history=other, ads=text, progress=progress)
         chosen.save(to)
     if chosen.advice:
-        typer.echo(f"note: {chosen.advice}", err=True)
-    typer.echo(f"{chosen!r}\n{to}")
+        print_note(f"note: {chosen.advice}")
+    print_result(f"{chosen!r}\n{to}", {"to": to, **describe_model(chosen)})
 
 
 def predict(
@@ -138,10 +143,12 @@ def predict(
         list[str],
         typer.Argument(metavar="PAGES", help="Pages to score: a log, with or without clicks."),
     ],
-    to: Annotated[str, typer.Option(help="The file to write: .parquet, .csv or .csv.gz.")],
+    to: Annotated[
+        str, typer.Option(metavar="FILE", help="The file to write: .parquet, .csv or .csv.gz.")
+    ],
     top: Annotated[int, typer.Option(help="How many of the most likely sequences to list.")] = 3,
     ads: Annotated[
-        str | None, typer.Option(help="Text of ads that the model may not know.")
+        str | None, typer.Option(metavar="FILE", help="Text of ads that the model may not know.")
     ] = None,
     format: FormatName = None,
     column: Columns = None,
@@ -161,7 +168,7 @@ def predict(
     with progress_bars() as progress:
         summary = predict(loaded, log, to, top=top, progress=progress)
     report_dropped(log)
-    typer.echo(f"{summary}\n{to}")
+    print_result(f"{summary}\n{to}", {"to": to, **summary._asdict()})
 
 
 def export(
@@ -245,7 +252,7 @@ def export(
         )
     if pages is not None:
         report_dropped(pages)
-    typer.echo(str(result))
+    print_result(str(result), _describe_export(result))
 
 
 def models(
@@ -265,21 +272,41 @@ def models(
     if name is not None:
         _print_model(name)
         return
-    table = Table(show_lines=True)
-    for head, width in (("name", None), ("assumes", None), ("estimates", 15), ("reference", None)):
-        table.add_column(head, width=width)
+    table = Table("name", "assumes", "estimates", box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    described: list[dict[str, Any]] = []
     for each in MODELS:
+        shown = f"{each} *" if each == DEFAULT_MODEL else each
         try:
             model = MODELS[each]
         except ReclickError as error:  # of another package
-            table.add_row(each, f"broken: {error}", "", "")
+            table.add_row(shown, f"broken: {error}", "")
+            described.append({"name": each, "default": False, "error": str(error)})
             continue
-        table.add_row(each, model.assumes, "\n".join(_list_estimates(model)), model.reference)
-    console().print(table)
-    typer.echo(
-        "reclick models NAME shows the settings of one. docs/models in the repository has a page "
-        "and a picture of each."
+        table.add_row(shown, model.assumes, ", ".join(_list_estimates(model)))
+        described.append(_describe_class(each, model))
+    text = (
+        f"{render(table)}\n\n* the default. Settings and reference of one:  reclick models ubm\n"
+        "docs/models in the repository has a page and a picture of each."
     )
+    print_result(text, described)
+
+
+def _describe_class(name: str, model: type[ClickModel]) -> dict[str, Any]:
+    """A model that is not fitted, for --json."""
+    return {
+        "name": name,
+        "default": name == DEFAULT_MODEL,
+        "assumes": model.assumes,
+        "estimates": _list_estimates(model),
+        "order_of_clicks": model.ordered,
+        "counts_are_enough": model.fits_from_counts,
+        "reference": model.reference,
+    }
+
+
+def _describe_export(result: ExportResult) -> dict[str, Any]:
+    """What was exported, for --json."""
+    return {**asdict(result), "files": [str(path) for path in result.files]}
 
 
 def _list_estimates(model: type[ClickModel]) -> list[str]:
@@ -313,12 +340,22 @@ def _print_model(name: str) -> None:
     if name in BUILT_IN:
         facts["in Python"] = f"reclick.{model.__name__}"
         facts["docs"] = f"docs/models/{name}.md in the repository"
-    typer.echo(f"{name}\n" + "\n".join(f"  {fact:<17}{text}" for fact, text in facts.items()))
     table = Table("setting", "default", "values", "", title="settings: --set NAME=VALUE")
     table.title_justify = "left"
+    settings = []
     for setting, declared in model.settings.items():
         table.add_row(setting, repr(declared.default), declared.values, declared.help)
-    console().print(table, markup=False)
+        settings.append(
+            {
+                "name": setting,
+                "default": declared.default,
+                "values": declared.values,
+                "help": declared.help,
+            }
+        )
+    title = f"{name} (the default)" if name == DEFAULT_MODEL else name
+    lines = [title, *(f"  {fact:<17}{text}" for fact, text in facts.items()), render(table)]
+    print_result("\n".join(lines), {**_describe_class(name, model), "settings": settings})
 
 
 def _lock_model(folder: str) -> AbstractContextManager[None]:
