@@ -115,7 +115,9 @@ def test_the_page_has_something_to_run(page: str) -> None:
 def test_every_command_has_an_example() -> None:
     examples = {words[1] for words in command_lines("docs/reference/command-line.md", "reclick")}
     assert examples == {
-        command.callback.__name__ for command in app.registered_commands if command.callback
+        command.callback.__name__.replace("_", "-")
+        for command in app.registered_commands
+        if command.callback
     }
 
 

@@ -186,8 +186,9 @@ def export(
     cuts: Annotated[
         str,
         typer.Option(
-            help="Cut points between grades: comma-separated numbers, or halves, terciles, "
-            "quartiles, quintiles or deciles of the clicked pairs."
+            help="Cut points between grades: comma-separated numbers; halves, terciles, "
+            "quartiles, quintiles or deciles of the clicked pairs; or per-query, quarters of the "
+            "best of each query."
         ),
     ] = "quartiles",
     by: Annotated[
@@ -217,6 +218,14 @@ def export(
     name: Annotated[
         str | None, typer.Option(help="With opensearch: the name of the judgment list.")
     ] = None,
+    details: Annotated[
+        bool,
+        typer.Option(
+            "--details",
+            help="With quepid: add the value, its interval, impressions and clicks, for a "
+            "spreadsheet.",
+        ),
+    ] = False,
     column: Columns = None,
     on_error: OnError = "raise",
     max_ads: MaxAds = 100,
@@ -247,6 +256,7 @@ def export(
             features=features,
             log=pages,
             name=name,
+            details=details,
             on_error=on_error_choice(on_error),
             progress=progress,
         )

@@ -147,6 +147,7 @@ def _describe_model(scored: ScoredModel) -> dict[str, Any]:
         "model": model.name,
         "settings": model.get_params(),
         "assumes": model.assumes,
+        "ordered": model.ordered,
         "fit": getattr(model, "message_", ""),
         "seconds": scored.seconds,
         "reasons": dict(scored.sums.reasons),

@@ -144,6 +144,7 @@ def _fit_and_score(
         score_key: Key | None = {
             "seed": seed,
             "metrics": list(SESSION_METRICS),
+            "order_table": not model.ordered,
             "code": code,
             **inputs.key("test", "train"),
         }

@@ -20,13 +20,13 @@ from reclick.engines import as_grouped
 from reclick.errors import Argument, CannotAnswerError, StoreError
 from reclick.fitting.attractiveness_prior import PairPrior
 from reclick.fitting.posterior import PairPosteriors
+from reclick.fitting.transitions import extend_transitions
 from reclick.models.base import ClickModel
 from reclick.models.luce.fit import LuceFit, TrainingData, fit_luce, fit_pilot
 from reclick.models.luce.m_step import Objective, fit_parameters
 from reclick.models.luce.parameters import (
     Hyperparameters,
     Layout,
-    extend_transitions,
     position_cells,
 )
 from reclick.models.luce.posterior import (
