@@ -14,7 +14,7 @@ import typer
 from typer.core import TyperGroup
 
 from reclick.cli.auction_commands import auction, rank
-from reclick.cli.command import ReclickCommand, as_command
+from reclick.cli.command import ReclickCommand, hide_types
 from reclick.cli.console import show_error
 from reclick.cli.demo_commands import demo
 from reclick.cli.evaluation_commands import evaluate
@@ -38,6 +38,10 @@ class ErrorHandlingGroup(TyperGroup):
 
     A reader that went away (`| head`) is not an error.
     """
+
+    def get_params(self, ctx: Any) -> list[Any]:
+        """The options before any command."""
+        return hide_types(super().get_params(ctx))
 
     def invoke(self, ctx: Any) -> Any:
         """Run a command."""
@@ -120,7 +124,7 @@ for command in (
     formats,
     demo,
 ):
-    app.command(cls=ReclickCommand)(as_command(command, reports=command is not demo))
+    app.command(cls=ReclickCommand)(command)
 
 
 def print_version(show: bool) -> None:

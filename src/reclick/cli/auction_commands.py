@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from reclick.cli.command import as_command
 from reclick.cli.console import print_result, progress_bars
 
 if TYPE_CHECKING:
@@ -13,9 +14,12 @@ if TYPE_CHECKING:
 
 ModelFolder = Annotated[str, typer.Argument(metavar="MODEL", help="The folder of a model.")]
 Slots = Annotated[int, typer.Option(help="Ads on a page, at most.")]
-NewText = Annotated[str | None, typer.Option(help="Text of ads that the model may not know.")]
+NewText = Annotated[
+    str | None, typer.Option(metavar="FILE", help="Text of ads that the model may not know.")
+]
 
 
+@as_command
 def rank(
     model: ModelFolder,
     candidates: Annotated[
@@ -25,7 +29,7 @@ def rank(
             help="The ads that may be shown: a table of query and ad, or of query and ads (lists).",
         ),
     ],
-    to: Annotated[str, typer.Option(help="The Parquet file to write.")],
+    to: Annotated[str, typer.Option(metavar="FILE", help="The Parquet file to write.")],
     slots: Slots = 4,
     objective: Annotated[
         str,
@@ -54,6 +58,7 @@ def rank(
     print_result(f"{len(pages):,} pages, each the exact maximum of {objective}\n{to}", data)
 
 
+@as_command
 def auction(
     model: ModelFolder,
     bids: Annotated[
@@ -64,7 +69,7 @@ def auction(
             "optional weight, advertiser, budget, auction.",
         ),
     ],
-    to: Annotated[str, typer.Option(help="The Parquet file to write.")],
+    to: Annotated[str, typer.Option(metavar="FILE", help="The Parquet file to write.")],
     mechanism: Annotated[
         str,
         typer.Option(

@@ -75,17 +75,11 @@ def _panel_order(parameter: Any) -> int:
     return panels.index(panel) if panel in panels else len(panels)
 
 
-def as_command(function: Callable[..., None], *, reports: bool = True) -> Callable[..., None]:
-    """The function of a command with the options that all commands have.
-
-    With `reports`, also with --json.
-    """
-    common: dict[str, Any] = {"quiet": Quiet, "threads": Threads}
-    if reports:
-        common = {"as_json": Json, **common}
-    hints = get_type_hints(function, include_extras=True)
+def as_command(function: Callable[..., None]) -> Callable[..., None]:
+    """The function of a command with the options that all commands have."""
+    common: dict[str, Any] = {"as_json": Json, "quiet": Quiet, "threads": Threads}
     defaults = {"quiet": False, "threads": None, "as_json": False}
-    common = {name: kind for name, kind in common.items() if name not in hints}
+    hints = get_type_hints(function, include_extras=True)
     own = [
         each.replace(annotation=hints[each.name])
         for each in inspect.signature(function).parameters.values()
@@ -104,7 +98,7 @@ def as_command(function: Callable[..., None], *, reports: bool = True) -> Callab
         from reclick.runtime.parallel import limit_threads
 
         given = {name: values.pop(name) for name in common}
-        mode = output_mode(quiet=given["quiet"], as_json=given.get("as_json", False))
+        mode = output_mode(quiet=given["quiet"], as_json=given["as_json"])
         with mode, limit_threads(given["threads"]):
             function(**values)
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+import math
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import cache
@@ -39,9 +40,32 @@ def print_result(text: str, data: object) -> None:
     """Print what a command reports on standard output: the text, or with --json the data."""
     mode = _mode.get()
     if mode.as_json:
-        typer.echo(json.dumps(data, indent=2, ensure_ascii=False, default=str))
+        typer.echo(json.dumps(to_json(data), indent=2, ensure_ascii=False))
     elif not mode.quiet:
         typer.echo(text)
+
+
+def print_text(text: str) -> None:
+    """Print a part of a result as it is ready; with --json the whole comes at the end."""
+    if _mode.get() == AS_TEXT:
+        typer.echo(text)
+
+
+def to_json(value: Any) -> Any:
+    """A value as JSON has it: null for a number that is none or infinite, text for anything else.
+
+    >>> to_json({"a": (1, float("nan")), 2: None})
+    {'a': [1, None], '2': None}
+    """
+    if value is None or isinstance(value, bool | int | str):
+        return value
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, Mapping):
+        return {str(key): to_json(each) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [to_json(each) for each in value]
+    return str(value)
 
 
 def print_note(text: str) -> None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from reclick.cli.command import as_command
 from reclick.cli.console import print_result, progress_bars
 from reclick.cli.inputs import (
     Ads,
@@ -17,6 +18,7 @@ from reclick.cli.inputs import (
     MaxAds,
     OnError,
     ReadOptions,
+    complete_model,
     new_model,
     open_log,
     parse_value,
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
 DEFAULT_MODELS = "luceclick,ubm,dbn,ccm,pbm,dctr,multiclick"
 
 
+@as_command
 def evaluate(
     logs: Annotated[
         list[str] | None,
@@ -45,6 +48,7 @@ def evaluate(
             metavar="NAMES",
             help="Models to compare, comma-separated: names of `reclick models`, with settings as "
             "in multiclick:variant=paper, or folders of models.",
+            autocompletion=complete_model,
         ),
     ] = DEFAULT_MODELS,
     train: Annotated[

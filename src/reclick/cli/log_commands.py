@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
 
 import typer
 
+from reclick.cli.command import as_command
 from reclick.cli.console import print_result, progress_bar, progress_bars
 from reclick.cli.inputs import (
     Ads,
@@ -16,6 +17,7 @@ from reclick.cli.inputs import (
     MaxAds,
     OnError,
     ReadOptions,
+    complete_format,
     count_logs,
     on_error_choice,
     open_log,
@@ -23,6 +25,7 @@ from reclick.cli.inputs import (
     parse_value,
     report_format,
     report_no_clicks,
+    with_stdin,
 )
 
 if TYPE_CHECKING:
@@ -36,6 +39,7 @@ OWN_FORMAT = (
 TERMINAL_WIDTH = 79  # of a small terminal
 
 
+@as_command
 def simulate(
     to: Annotated[str, typer.Option(metavar="FOLDER", help="The folder to write to.")],
     sessions: Annotated[int, typer.Option(help="Sessions per week.")] = 100_000,
@@ -70,6 +74,7 @@ def simulate(
     print_result("\n".join(files), data)
 
 
+@as_command
 def check(
     logs: Logs, format: FormatName = None, column: Columns = None, max_ads: MaxAds = 100
 ) -> None:
@@ -89,6 +94,7 @@ def check(
         raise typer.Exit(1)
 
 
+@as_command
 def convert(
     logs: Logs,
     to: Annotated[str, typer.Option(metavar="FILE", help="The Parquet file of sessions to write.")],
@@ -132,7 +138,13 @@ def convert(
         typer.Option(help="Merge a page shown to a user again within this time with the first."),
     ] = None,
     column: Columns = None,
-    on_error: OnError = "raise",
+    on_error: OnError = "drop",
+    max_bad: Annotated[
+        str,
+        typer.Option(
+            metavar="SHARE", help="Fail if more of the records are bad, such as 5% or 0.05."
+        ),
+    ] = "5%",
     max_ads: MaxAds = 100,
 ) -> None:
     """Convert a log of any format to a Parquet file of sessions, and report what was left out.
@@ -153,11 +165,12 @@ def convert(
     )
     with progress_bars() as progress:
         log = convert(
-            logs,
+            with_stdin(logs),
             to,
             format=format,
             columns=parse_assignments("--column", column),
             on_error=on_error_choice(on_error),
+            max_bad=_parse_share("max_bad", max_bad),
             max_ads=max_ads,
             click=click,
             pages=cast(Literal["hits", "impressions"] | None, pages),
@@ -170,6 +183,7 @@ def convert(
     print_result("\n".join([str(log.summary), *files]), {**_describe_log(log), "files": files})
 
 
+@as_command
 def describe(
     logs: Logs,
     format: FormatName = None,
@@ -187,6 +201,7 @@ def describe(
     print_result(str(profile), profile.to_dict())
 
 
+@as_command
 def count(
     logs: Logs,
     to: Annotated[str, typer.Option(metavar="FOLDER", help="The folder to write the counts to.")],
@@ -219,6 +234,7 @@ def count(
     print_result(f"{counts!r}\n{to}", data)
 
 
+@as_command
 def split(
     logs: Logs,
     to: Annotated[str, typer.Option(metavar="FOLDER", help="The folder to write to.")],
@@ -265,9 +281,15 @@ def split(
     print_result("\n".join(lines), data)
 
 
+@as_command
 def formats(
     name: Annotated[
-        str | None, typer.Argument(metavar="NAME", help="A format, to see what is read of it.")
+        str | None,
+        typer.Argument(
+            metavar="NAME",
+            help="A format, to see what is read of it.",
+            autocompletion=complete_format,
+        ),
     ] = None,
 ) -> None:
     """List the log formats. With a name: what is read of that format, and what is lost.
@@ -288,6 +310,23 @@ def formats(
         page = (known.name, known.title, known.about)
     data_of_one = dict(zip(("name", "title", "about"), page, strict=True))
     print_result("\n".join(_format_page(*page)), data_of_one)
+
+
+def _parse_share(argument: str, text: str) -> float:
+    """A share as people write it.
+
+    >>> _parse_share("max_bad", "5%"), _parse_share("max_bad", "0.25")
+    (0.05, 0.25)
+    """
+    from reclick.errors import SettingError
+
+    try:
+        share = float(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
+    except ValueError:
+        share = -1.0
+    if not 0 <= share <= 1:
+        raise SettingError(argument, text, "a share such as 5% or 0.05")
+    return share
 
 
 def _describe_log(log: SessionLog) -> dict[str, Any]:

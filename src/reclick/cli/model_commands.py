@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from reclick.cli.command import as_command
 from reclick.cli.console import print_note, print_result, progress_bars, render
 from reclick.cli.inputs import (
     Ads,
@@ -17,6 +18,7 @@ from reclick.cli.inputs import (
     MaxAds,
     OnError,
     ReadOptions,
+    complete_model,
     count_logs,
     group_logs,
     new_model,
@@ -37,6 +39,7 @@ if TYPE_CHECKING:
 DEFAULT_MODEL = "luceclick"
 
 
+@as_command
 def fit(
     logs: Logs,
     to: Annotated[str, typer.Option(metavar="FOLDER", help="The folder of the model.")],
@@ -46,6 +49,7 @@ def fit(
             metavar="NAME",
             help="The model, one of `reclick models`: by default luceclick; multiclick is the "
             "paper's. With --update the one in --to.",
+            autocompletion=complete_model,
         ),
     ] = None,
     history: Annotated[
@@ -70,7 +74,8 @@ def fit(
     forget: Annotated[
         list[str] | None,
         typer.Option(
-            help="With --update: a log, or its counts, to subtract (multiclick). Repeat for more."
+            metavar="LOG",
+            help="With --update: a log, or its counts, to subtract (multiclick). Repeat for more.",
         ),
     ] = None,
     decay: Annotated[
@@ -137,6 +142,7 @@ def fit(
     print_result(f"{chosen!r}\n{to}", {"to": to, **describe_model(chosen)})
 
 
+@as_command
 def predict(
     model: Annotated[str, typer.Argument(metavar="MODEL", help="The folder of a model.")],
     pages: Annotated[
@@ -171,13 +177,14 @@ def predict(
     print_result(f"{summary}\n{to}", {"to": to, **summary._asdict()})
 
 
+@as_command
 def export(
     model: Annotated[str, typer.Argument(metavar="MODEL", help="The folder of a model.")],
-    to: Annotated[str, typer.Option(help="The file to write.")],
+    to: Annotated[str, typer.Option(metavar="FILE", help="The file to write.")],
     format_: Annotated[
         str | None,
         typer.Option(
-            "--format",
+            "--output-format",
             metavar="NAME",
             help="qrels, quepid, opensearch, letor, parquet or propensities. By default inferred "
             "from the ending of the file name.",
@@ -186,37 +193,49 @@ def export(
     cuts: Annotated[
         str,
         typer.Option(
+            metavar="CUTS",
             help="Cut points between grades: comma-separated numbers; halves, terciles, "
             "quartiles, quintiles or deciles of the clicked pairs; or per-query, quarters of the "
-            "best of each query."
+            "best of each query.",
         ),
     ] = "quartiles",
-    by: Annotated[
-        str, typer.Option(help="What is graded: relevance, attractiveness or satisfaction.")
+    quantity: Annotated[
+        str,
+        typer.Option(
+            metavar="relevance|attractiveness|satisfaction", help="What is graded, of each pair."
+        ),
     ] = "relevance",
     bound: Annotated[
         str,
-        typer.Option(help="Grade the lower end of its interval (low) or the value itself (value)."),
+        typer.Option(
+            metavar="low|value",
+            help="Grade the lower end of its interval (low) or the value itself (value).",
+        ),
     ] = "low",
     min_support: Annotated[
         float, typer.Option(help="Impressions that a pair must have to be graded.")
     ] = 10.0,
-    level: Annotated[float, typer.Option(help="Level of the intervals.")] = 0.9,
+    level: Annotated[float, typer.Option(help="Level of the credible intervals.")] = 0.9,
     pairs: Annotated[
         str | None,
-        typer.Option(help="A table of query and ad: only these. By default all pairs."),
+        typer.Option(
+            metavar="FILE", help="A table of query and ad: only these. By default all pairs."
+        ),
     ] = None,
     features: Annotated[
-        str | None, typer.Option(help="With letor: a table of query, ad and numbers.")
+        str | None,
+        typer.Option(metavar="FILE", help="With letor: a table of query, ad and numbers."),
     ] = None,
     log: Annotated[
         list[str] | None,
         typer.Option(
-            help="With propensities: the pages they are means over. Repeat for more files."
+            metavar="LOG",
+            help="With propensities: the pages they are means over. Repeat for more files.",
         ),
     ] = None,
     name: Annotated[
-        str | None, typer.Option(help="With opensearch: the name of the judgment list.")
+        str | None,
+        typer.Option(metavar="NAME", help="With opensearch: the name of the judgment list."),
     ] = None,
     details: Annotated[
         bool,
@@ -226,6 +245,7 @@ def export(
             "spreadsheet.",
         ),
     ] = False,
+    format: FormatName = None,
     column: Columns = None,
     on_error: OnError = "raise",
     max_ads: MaxAds = 100,
@@ -234,14 +254,15 @@ def export(
 
     Example:  reclick export model --to judgments.qrels --cuts 0.05,0.2,0.5 --min-support 20
 
-    For unbiased learning to rank:  reclick export model --to propensities.csv --format propensities --log logs/week2.parquet
+    For unbiased learning to rank:  reclick export model --to propensities.csv --output-format propensities --log logs/week2.parquet
     """  # noqa: E501
     from reclick.exports import export
     from reclick.models import load
 
     pages = None
     if log:
-        pages = open_log(log, ReadOptions(column, on_error, max_ads), clicks_required=False)
+        options = ReadOptions(column, on_error, max_ads, format)
+        pages = open_log(log, options, clicks_required=False)
     with progress_bars() as progress:
         result = export(
             load(model),
@@ -249,7 +270,7 @@ def export(
             format=format_,
             pairs=pairs,
             cuts=_parse_cuts(cuts),
-            by=by,
+            quantity=quantity,
             bound=bound,
             min_support=min_support,
             level=level,
@@ -265,9 +286,13 @@ def export(
     print_result(str(result), _describe_export(result))
 
 
+@as_command
 def models(
     name: Annotated[
-        str | None, typer.Argument(metavar="NAME", help="A model, to see its settings.")
+        str | None,
+        typer.Argument(
+            metavar="NAME", help="A model, to see its settings.", autocompletion=complete_model
+        ),
     ] = None,
 ) -> None:
     """List the models: what each assumes and estimates. With a name: its settings and defaults.

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from reclick.cli.command import as_command
 from reclick.cli.console import print_result
 
 if TYPE_CHECKING:
@@ -21,6 +22,7 @@ UNSEEN_AD = "(an ad not seen)"
 MANY_NAMES = 200_000  # among which no close ones are looked for
 
 
+@as_command
 def show(
     model: Annotated[str, typer.Argument(metavar="MODEL", help="The folder of a model.")],
     query: Annotated[
@@ -214,8 +216,9 @@ def _format_pairs(data: dict[str, Any]) -> str:
     hidden = data["pairs"] - len(data["values"])
     what = f"query {data['query']!r}" if by_query else f"ad {data['ad']!r}"
     more = f"; {hidden:,} more: raise --top" if hidden else ""
-    lines.append(f"{what}: {data['pairs']:,} pairs, {data['level']:.0%} intervals{more}")
-    lines += [f"words of {ad}: {' '.join(words)}" for ad, words in data["words"].items()]
+    lines.append(f"{what}: {data['pairs']:,} pairs, {100 * data['level']:g} % intervals{more}")
+    if data["ad"] is not None:
+        lines += [f"words: {' '.join(words)}" for words in data["words"].values()]
     return "\n".join(lines)
 
 
