@@ -102,6 +102,12 @@ if TYPE_CHECKING:
     from reclick.models.registry import ModelRegistry
     from reclick.predictor import PredictionSummary, Predictor, predict
     from reclick.profile import LogProfile, VolumeProfile, describe
+    from reclick.rankings import (
+        IntervalEstimate,
+        RankingComparison,
+        RankingEstimate,
+        compare_rankings,
+    )
     from reclick.runtime.filesystem import FileStatus, RemotePath
     from reclick.runtime.parallel import limit_threads
     from reclick.simulation import Simulation, Truth, simulate
@@ -110,6 +116,12 @@ if TYPE_CHECKING:
 # Where each public name lives. A module is imported when a name of it is first used, so that
 # `import reclick` and `reclick --help` are quick.
 _HOMES = {
+    "reclick.rankings": (
+        "IntervalEstimate",
+        "RankingComparison",
+        "RankingEstimate",
+        "compare_rankings",
+    ),
     "reclick.auction": (
         "AuctionResult",
         "BestPage",
@@ -274,6 +286,7 @@ __all__ = [
     "FileStatus",
     "FitError",
     "GroupedSessions",
+    "IntervalEstimate",
     "JudgmentComparison",
     "LocalEngine",
     "LogError",
@@ -292,6 +305,8 @@ __all__ = [
     "PriceReason",
     "QueryBlock",
     "RankedSequence",
+    "RankingComparison",
+    "RankingEstimate",
     "ReadSummary",
     "ReclickError",
     "RemotePath",
@@ -313,6 +328,7 @@ __all__ = [
     "VolumeProfile",
     "best_page",
     "compare_judgments",
+    "compare_rankings",
     "convert",
     "count",
     "describe",

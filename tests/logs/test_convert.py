@@ -179,7 +179,11 @@ def test_a_log_of_nothing_but_bad_records_says_so(tmp_path: Path) -> None:
 
 def test_bad_rows_are_dropped_up_to_a_share(tmp_path: Path) -> None:
     """2 of 40 rows are 5 %: no more than that is dropped without a question."""
-    good: dict[str, list[Any]] = {"query": ["q"] * 38, "ads": [["a", "b"]] * 38, "clicks": [[1]] * 38}
+    good: dict[str, list[Any]] = {
+        "query": ["q"] * 38,
+        "ads": [["a", "b"]] * 38,
+        "clicks": [[1]] * 38,
+    }
     bad: dict[str, list[Any]] = {"query": ["q"] * 3, "ads": [["a"]] * 3, "clicks": [[2]] * 3}
     target = tmp_path / "out.parquet"
     log = convert({name: good[name] + bad[name][:2] for name in good}, target)

@@ -17,6 +17,7 @@ from reclick.cli.inputs import (
     FormatName,
     MaxAds,
     OnError,
+    QuickReturn,
     ReadOptions,
     complete_model,
     new_model,
@@ -94,6 +95,7 @@ def evaluate(
     column: Columns = None,
     on_error: OnError = "raise",
     max_ads: MaxAds = 100,
+    quick_return_seconds: QuickReturn = 10.0,
 ) -> None:
     """Compare models by all metrics: tables as Parquet, a report as Markdown and HTML.
 
@@ -105,7 +107,7 @@ def evaluate(
 
     parts = {"history": history, "train": train, "test": test}
     _check_inputs(logs, parts, has_cuts=cut is not None or by != "timestamp")
-    options = ReadOptions(column, on_error, max_ads, format)
+    options = ReadOptions(column, on_error, max_ads, format, quick_return_seconds)
     with progress_bars() as progress:
         if logs:
             opened = _split_log(logs, to, by, cut, options, progress)

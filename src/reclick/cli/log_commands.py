@@ -16,6 +16,7 @@ from reclick.cli.inputs import (
     Logs,
     MaxAds,
     OnError,
+    QuickReturn,
     ReadOptions,
     complete_format,
     count_logs,
@@ -190,6 +191,7 @@ def describe(
     column: Columns = None,
     on_error: OnError = "raise",
     max_ads: MaxAds = 100,
+    quick_return_seconds: QuickReturn = 10.0,
 ) -> None:
     """Print a profile of a log: clicks by query volume, first clicks, distances between clicks.
 
@@ -197,7 +199,9 @@ def describe(
     """
     from reclick.profile import describe
 
-    profile = describe(count_logs(logs, ReadOptions(column, on_error, max_ads, format)).data)
+    profile = describe(
+        count_logs(logs, ReadOptions(column, on_error, max_ads, format, quick_return_seconds)).data
+    )
     print_result(str(profile), profile.to_dict())
 
 
@@ -209,6 +213,7 @@ def count(
     column: Columns = None,
     on_error: OnError = "raise",
     max_ads: MaxAds = 100,
+    quick_return_seconds: QuickReturn = 10.0,
 ) -> None:
     """Count a log once and save the counts.
 
@@ -221,7 +226,9 @@ def count(
     from reclick.runtime import artifact
 
     artifact.check_target(to, "counts")
-    counts = as_counts(count_logs(logs, ReadOptions(column, on_error, max_ads, format)).data)
+    counts = as_counts(
+        count_logs(logs, ReadOptions(column, on_error, max_ads, format, quick_return_seconds)).data
+    )
     counts.save(to)
     data = {
         "to": to,

@@ -17,6 +17,7 @@ from reclick.cli.inputs import (
     Logs,
     MaxAds,
     OnError,
+    QuickReturn,
     ReadOptions,
     complete_model,
     count_logs,
@@ -92,6 +93,7 @@ def fit(
     column: Columns = None,
     on_error: OnError = "raise",
     max_ads: MaxAds = 100,
+    quick_return_seconds: QuickReturn = 10.0,
 ) -> None:
     """Fit a model to logs and save it.
 
@@ -111,7 +113,7 @@ def fit(
     if not 0 < decay <= 1:
         raise SettingError("decay", decay, "a factor above 0 and at most 1, such as 0.9")
     artifact.check_target(to, "model")
-    options = ReadOptions(column, on_error, max_ads, format)
+    options = ReadOptions(column, on_error, max_ads, format, quick_return_seconds)
     with _lock_model(to) if update else nullcontext():
         if update:
             chosen = _load_for_update(to, model, history, settings, forget)
