@@ -19,7 +19,8 @@ from reclick.cli.console import output_mode
 PANELS = {
     "Input": (
         *("ads", "click", "column", "cut", "by", "format", "history", "labels", "log", "max_ads"),
-        *("max_bad", "on_error", "pages", "pairs", "features", "test", "train"),
+        *("max_bad", "on_error", "pages", "pairs", "features", "quick_return_seconds", "test"),
+        "train",
     ),
     "Cleaning": (
         *("first", "max_clicks", "max_clicks_per_hour", "max_pages_per_hour", "normalise"),
