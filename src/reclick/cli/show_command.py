@@ -126,7 +126,8 @@ def _require_known(option: str, name: str, known: pa.Array) -> None:
 
     from reclick.errors import SettingError
 
-    if pc.index(known, name).as_py() >= 0:
+    is_text = name.encode(errors="replace").decode() == name  # a shell may pass any bytes
+    if is_text and pc.index(known, name).as_py() >= 0:
         return
     names = known.to_pylist() if len(known) <= MANY_NAMES else []
     close = difflib.get_close_matches(name, names, CLOSE_NAMES) or known[:CLOSE_NAMES].to_pylist()
