@@ -19,6 +19,7 @@ RECORD = {"name", "sessions", "content", "timed", "start", "end"}
 SUMMARY = {
     *("rows", "kept", "dropped", "examples", "notes", "impressions", "clicks", "clicked_sessions"),
     *("multi_click_sessions", "reverse_sessions", "longest_page", "records", "dropped_records"),
+    *("known_outcomes", "converted_clicks"),
 }
 MODEL = {
     *("model", "settings", "sessions", "queries", "ads", "pairs", "impressions", "clicks"),
