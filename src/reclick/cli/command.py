@@ -28,7 +28,10 @@ PANELS = {
     ),
     "Model": ("again", "decay", "forget", "in_sample", "model", "models", "settings", "update"),
     "Market": ("ads_per_query", "bots", "queries", "sessions", "weeks"),
-    "Slate": ("mechanism", "objective", "reserve", "satisfaction_weight", "slots", "squashing"),
+    "Slate": (
+        *("auction", "auctions", "compare", "draws", "mechanism", "objective", "refit", "reserve"),
+        *("satisfaction_weight", "slots", "squashing"),
+    ),
 }
 OTHER_PANEL = "Output"
 METAVARS: dict[object, str] = {int: "N", float: "NUMBER", str: "TEXT", bool: ""}
