@@ -135,13 +135,15 @@ def estimate_word_effects(model: ClickModel, ads: pa.Table | None) -> list[dict[
     ]
     sizes = np.diff(text.offsets)
     pairs = np.unique(np.stack([np.repeat(np.arange(len(sizes)), sizes), text.token]), axis=1)
-    effects = _estimate_effects(*(each[pairs[0]] for each in sums), pairs[1])
+    shown, observed, expected = (each[pairs[0]] for each in sums)
+    effects = _estimate_effects(shown, observed, expected, pairs[1])
     effects = effects.append_column("word", text.vocabulary.take(effects["token"]))
     effects = effects.drop_columns(["token"]).sort_by([("effect", "descending")])
     if len(effects) > 2 * N_WORDS:
         last = effects.slice(len(effects) - N_WORDS)
         effects = pa.concat_tables([effects.slice(0, N_WORDS), last])
-    return effects.to_pylist()
+    listed: list[dict[str, Any]] = effects.to_pylist()
+    return listed
 
 
 def _expected_attractiveness(table: pa.Table) -> tuple[Float64, Float64, Float64]:
