@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -19,6 +20,17 @@ CALIBRATION_BINS = 20  # of equal width
 
 Better = Literal["higher", "lower", "closest to 1"]
 Observation = tuple[Float64, Float64]  # weight [session], observed value [session]
+
+
+def loss(value: float, better: str) -> float:
+    """A number that is lower for a better value of a metric.
+
+    >>> loss(0.5, "closest to 1") == loss(2.0, "closest to 1"), loss(0.7, "higher")
+    (True, -0.7)
+    """
+    if better == "closest to 1":
+        return abs(math.log(value)) if value > 0 else math.inf
+    return value if better == "lower" else -value
 
 
 @dataclass(frozen=True, slots=True)

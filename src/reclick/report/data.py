@@ -9,6 +9,7 @@ from typing import Any, NamedTuple, Protocol
 
 import pyarrow as pa
 
+from reclick.metrics import loss
 from reclick.profile import VOLUME_NAMES, LogProfile
 from reclick.report.formatting import display
 
@@ -137,7 +138,7 @@ class ScoreTable:
         """The models that have a value, best first, and those tied for best."""
         values = self.values(key)
         better = display(key.metric).better
-        order = tuple(sorted(values, key=lambda model: _distance_from_best(values[model], better)))
+        order = tuple(sorted(values, key=lambda model: loss(values[model], better)))
         if not order or math.isinf(values[order[0]]):
             return Ranking(order, (), ())
         best = tuple(model for model in order if values[model] == values[order[0]])
@@ -190,13 +191,6 @@ def is_enough(support: float | None) -> bool:
 def not_nan(value: float | None) -> float | None:
     """A number, or None where there is none."""
     return None if value is None or math.isnan(value) else float(value)
-
-
-def _distance_from_best(value: float, better: str) -> float:
-    """A number that is lower for a better value."""
-    if better == "closest to 1":
-        return abs(math.log(value)) if value > 0 else math.inf
-    return value if better == "lower" else -value
 
 
 def _row_key(row: Mapping[str, Any]) -> ScoreKey:

@@ -43,7 +43,6 @@ from reclick.report.markup import (
     data_table,
     element,
     figure,
-    format_coordinate,
     isolate,
     join,
     paragraph,
@@ -51,7 +50,7 @@ from reclick.report.markup import (
 
 CHART_HEIGHT = 224
 RIGHT, TOP, BOTTOM = 12, 14, 42  # margins
-PANEL_COLUMNS, PANEL_HEIGHT = 2, 92  # of small multiples
+PANEL_COLUMNS, PANEL_HEIGHT = 2, 96  # of small multiples
 MAX_CATEGORY_LABELS = 12
 VOLUME_LABEL = "sessions of the query in training"
 
@@ -228,31 +227,35 @@ def small_multiples(series: Sequence[Series], x: Axis, y: Axis) -> tuple[Html, f
     shapes = []
     for index, own in enumerate(series):
         row, column = divmod(index, n_columns)
-        panel = _draw_panel(own, series, x, y, width)
-        place = f"translate({format_coordinate(column * width)} {row * PANEL_HEIGHT})"
-        shapes.append(element("g", panel, transform=place))
+        shapes.append(_draw_panel(own, series, x, y, column * width, width, row * PANEL_HEIGHT))
     floor = n_rows * PANEL_HEIGHT
     shapes.append(svg_text(WIDTH / 2, floor + 8, x.label, "middle", "axis"))
     return join(shapes), floor + 18
 
 
-def _draw_panel(own: Series, series: Sequence[Series], x: Axis, y: Axis, width: float) -> Html:
+def _draw_panel(
+    own: Series,
+    series: Sequence[Series],
+    x: Axis,
+    y: Axis,
+    start: float,
+    width: float,
+    top: float,
+) -> Html:
     ends = (y.ticks[0], y.ticks[-1]) if len(y.ticks) > 1 else y.ticks
-    left = max(text_width(label) for _, label in ends) + 6
-    across = Scale(x.low, x.high, left, width - 6)
-    up = Scale(y.low, y.high, PANEL_HEIGHT - 22, 22)
-    floor = up.start
-    shapes = [svg_text(left, 8, truncate(own.name, width - left - 6), class_="name")]
+    left = start + max(text_width(label) for _, label in ends) + 6
+    right, floor = start + width - 8, top + PANEL_HEIGHT - 22
+    across, up = Scale(x.low, x.high, left, right), Scale(y.low, y.high, floor, top + 24)
+    shapes = [svg_text(left, top + 8, truncate(own.name, right - left), class_="name")]
     for value, label in ends:
         shapes += [
-            svg_line(left, up(value), width - 6, up(value), "grid"),
+            svg_line(left, up(value), right, up(value), "grid"),
             svg_text(left - 4, up(value), label, "end", "tick"),
         ]
-    first, last = x.ticks[0], x.ticks[-1]
     shapes += [
-        svg_line(left, floor, width - 6, floor, "baseline"),
-        svg_text(left, floor + 10, first[1], class_="tick"),
-        svg_text(width - 6, floor + 10, last[1], "end", "tick"),
+        svg_line(left, floor, right, floor, "baseline"),
+        svg_text(left, floor + 11, x.ticks[0][1], class_="tick"),
+        svg_text(right, floor + 11, x.ticks[-1][1], "end", "tick"),
     ]
     shapes += [
         svg_polyline(_positions(each, across, up), "line context") for each in series if each != own
