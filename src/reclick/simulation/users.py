@@ -83,7 +83,7 @@ def satisfaction(quality: Float64, user_types: Float64) -> Float64:
 
     ρ = Σ_type proportion · Φ(quality − DEMAND of the type)
 
-    >>> satisfaction(np.array([0.0]), np.array([[0.5, 0.5, 0.0]])).tolist()
+    >>> satisfaction(np.array([0.0]), np.array([[1.0, 0.0, 0.0]])).tolist()
     [0.5]
     """
     terms = [
