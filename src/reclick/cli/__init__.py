@@ -26,6 +26,7 @@ from reclick.cli.log_commands import (
     split,
 )
 from reclick.cli.model_commands import export, fit, models, predict
+from reclick.cli.service_commands import monitor, serve
 from reclick.errors import Argument, ReclickError
 
 
@@ -108,6 +109,8 @@ for command in (
     predict,
     export,
     evaluate,
+    serve,
+    monitor,
     models,
     formats,
     demo,

@@ -287,8 +287,10 @@ class LuceClick(ClickModel):
         self, batch: SessionBatch, text: TextIndex | None
     ) -> Callable[[int, int], PageDistribution]:
         found = self._pairs.find(batch)
-        unseen = self._pairs.unseen_means(batch, text) * self._unseen_scale  # [impression]
-        theta = np.where(found.row >= 0, self.theta_[found.row], unseen)
+        theta, unseen = self.theta_[found.row], found.row < 0
+        if unseen.any():
+            means = self._pairs.unseen_means(batch, text) * self._unseen_scale  # [impression]
+            theta[unseen] = means[unseen]
         theta *= self._position_effects(found, batch)
         theta /= np.repeat(self._query_outside(found.query), np.diff(batch.page))
         rho = self._pairs.take_or(self.rho_, found.row, self.satisfaction_)
