@@ -106,9 +106,8 @@ def test_from_simulation_to_predictions(run: Run) -> None:
     assert run("check", "logs/week2.parquet")[0] == 0
     code, out, _ = run(
         "fit",
-        "logs/week2.parquet",
-        "--history",
         "logs/week1.parquet",
+        "logs/week2.parquet",
         "--ads",
         "logs/ads.parquet",
         "--to",
@@ -116,6 +115,7 @@ def test_from_simulation_to_predictions(run: Run) -> None:
     )
     assert code == 0
     assert out.splitlines()[-1] == "model"
+    assert rc.load("model").name == "luceclick"
     code, out, _ = run(
         "predict", "model", "logs/week3.parquet", "--to", "scored.parquet", "--top", "2"
     )
@@ -266,9 +266,10 @@ def test_a_daily_job_slides_exactly(run: Run) -> None:
     ]
     for day in days:
         assert run("count", day, "--to", f"counts/{day}")[0] == 0
-    assert run("fit", days[0], days[1], "--to", "model")[0] == 0
+    counting = ("--model", "multiclick")
+    assert run("fit", days[0], days[1], *counting, "--to", "model")[0] == 0
     assert run("fit", days[2], "--update", "--forget", f"counts/{days[0]}", "--to", "model")[0] == 0
-    assert run("fit", f"counts/{days[1]}", days[2], "--to", "fresh")[0] == 0
+    assert run("fit", f"counts/{days[1]}", days[2], *counting, "--to", "fresh")[0] == 0
     slid, fresh = rc.load("model"), rc.load("fresh")
     assert slid.counts_ == fresh.counts_  # type: ignore[attr-defined]
     assert (slid.log_prob(days) == fresh.log_prob(days)).all()
@@ -280,8 +281,6 @@ def test_a_model_that_learns_from_sessions_is_updated_from_the_log(run: Run) -> 
         run(
             "fit",
             "logs/week1.parquet",
-            "--model",
-            "luceclick",
             "--set",
             "components=1",
             "--to",
@@ -305,6 +304,8 @@ def test_update_keeps_the_settings_and_refuses_new_ones(run: Run) -> None:
         run(
             "fit",
             log,
+            "--model",
+            "multiclick",
             "--to",
             "model",
             "--set",
@@ -360,12 +361,15 @@ def test_models_with_a_name_shows_its_settings_and_defaults(run: Run, name: str)
     ("words", "expected"),
     [
         (("fit", "nothing.parquet", "--to", "model"), "nothing.parquet does not exist"),
-        (("fit", "log.parquet", "--to", "model", "--model", "dbm"), "expected one of multiclick"),
+        (("fit", "log.parquet", "--to", "model", "--model", "dbm"), "expected one of luceclick"),
         (
-            ("fit", "log.parquet", "--to", "model", "--set", "variant=lefover"),
-            "--set variant: got 'lefover', expected one of 'paper', 'examination', 'normalised'",
+            ("fit", "log.parquet", "--to", "model", "--set", "tune=fats"),
+            "--set tune: got 'fats', expected one of 'fast', 'full', 'off'",
         ),
-        (("fit", "log.parquet", "--to", "model", "--set", "redaing=x"), "Settings: variant"),
+        (
+            ("fit", "log.parquet", "--to", "model", "--set", "variant=paper"),
+            "'variant' is not a setting of LuceClick. Settings: attractiveness_prior",
+        ),
         (("fit", "log.parquet", "--to", "model", "--set", "variant"), "NAME=VALUE"),
         (("fit", "log.parquet", "--to", "model", "--decay", "0.9"), "--update"),
         (
@@ -450,7 +454,7 @@ def test_models_with_a_name_shows_its_settings_and_defaults(run: Run, name: str)
         ),
         (("formats", "nope"), "expected one of sessions, ubi"),
         (("fit", "log.parquet", "--to", "log.parquet"), "is a file"),
-        (("models", "dbm"), "expected one of multiclick"),
+        (("models", "dbm"), "expected one of luceclick"),
         (("predict", "nowhere", "log.parquet", "--to", "x.parquet"), "nowhere does not exist"),
         (("check", "log.parquet", "--column", "qeury=x"), "query, ads, clicks"),
         (("check", "empty.parquet"), "empty"),
@@ -611,11 +615,31 @@ def test_a_model_that_cannot_be_updated_is_refused_before_the_log_is_read(
     assert ".lock" not in {path.name for path in Path("model").iterdir()}
 
 
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (("counts",), "Give it the log itself, or fit a model for which counts are enough"),
+        (("log.parquet", "--history", "log.parquet"), "no priors from a history: leave out --hist"),
+        (("log.parquet", "--update", "--forget", "counts"), "let them fade with --decay"),
+    ],
+)
+def test_what_the_default_model_cannot_do_is_refused_before_a_log_is_read(
+    run: Run, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...], expected: str
+) -> None:
+    log = write_log("log.parquet")
+    assert run("count", log, "--to", "counts")[0] == 0
+    assert run("fit", log, "--to", "model")[0] == 0
+    monkeypatch.setattr("reclick.logs.session_log.SessionLog.batches", None)
+    code, _, err = run("fit", *words, "--to", "model")
+    assert code == 2
+    assert expected in err
+
+
 def test_two_updates_at_once_are_both_counted_or_one_is_refused(
     run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     log = write_log("log.parquet")
-    assert run("fit", log, "--to", "model")[0] == 0
+    assert run("fit", log, "--model", "multiclick", "--to", "model")[0] == 0
     monkeypatch.setattr("reclick.runtime.artifact.LOCK_TIMEOUT", 0.2)
     others: list[str] = []
     from reclick.cli.inputs import count_logs
@@ -680,7 +704,7 @@ def test_a_fit_stopped_in_the_middle_leaves_the_last_good_model(
     model, log = tmp_path / "model", write_log(str(tmp_path / "log.parquet"))
     rc.MultiClick().fit(log).save(model)
     before = {path.name: path.read_bytes() for path in model.iterdir()}
-    fitting = start("-c", ENDLESS, "fit", log, "--to", str(model), *update)
+    fitting = start("-c", ENDLESS, "fit", log, "--model", "multiclick", "--to", str(model), *update)
     assert fitting.stdout is not None
     assert fitting.stdout.readline() == "counting\n"
     fitting.send_signal(how)

@@ -88,18 +88,18 @@ def test_the_picture_is_the_one_that_the_script_draws(name: str) -> None:
 
 def test_there_is_no_page_or_picture_of_a_model_that_is_not_there() -> None:
     for ending in ("md", "svg"):
-        assert {path.stem for path in DOCS.glob(f"*.{ending}")} - {"README"} == set(MODELS)
+        assert {path.stem for path in DOCS.glob(f"*.{ending}")} - {"index"} == set(MODELS)
     assert set(script("draw").GRAPHS) == set(MODELS)
 
 
 def test_the_table_of_models_is_the_one_that_the_script_writes() -> None:
     """If it is not: python docs/models/overview.py."""
-    page = (DOCS / "README.md").read_text(encoding="utf-8")
+    page = (DOCS / "index.md").read_text(encoding="utf-8")
     assert script("overview").with_table(page) == page
 
 
 def test_the_table_of_models_is_that_of_the_code() -> None:
-    rows = rows_under((DOCS / "README.md").read_text(encoding="utf-8"), "| name | assumes |")
+    rows = rows_under((DOCS / "index.md").read_text(encoding="utf-8"), "| name | assumes |")
     answers = {True: "yes", False: "no"}
     expected = [
         [

@@ -20,15 +20,20 @@ from reclick.simulation import simulate
 ROOT = Path(__file__).parent.parent
 PAGES = (
     "README.md",
-    "docs/multiclick.md",
-    "docs/logs.md",
-    "docs/command-line.md",
-    "docs/evaluation.md",
-    "docs/exports.md",
-    "docs/cleaning.md",
-    "docs/luceclick.md",
-    "docs/simulation.md",
-    "docs/your-own-model.md",
+    "docs/explanation/multiclick.md",
+    "docs/reference/logs.md",
+    "docs/reference/command-line.md",
+    "docs/reference/evaluation.md",
+    "docs/reference/exports.md",
+    "docs/how-to/clean-a-log.md",
+    "docs/explanation/luceclick.md",
+    "docs/explanation/simulation.md",
+    "docs/tutorials/your-own-model.md",
+    "docs/quickstart.md",
+    "docs/how-to/daily-job.md",
+    "docs/how-to/new-ads.md",
+    "docs/how-to/python.md",
+    "docs/reference/files.md",
 )
 ALL_PAGES = sorted(
     str(path.relative_to(ROOT)) for path in [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")]
@@ -107,7 +112,7 @@ def test_the_page_has_something_to_run(page: str) -> None:
 
 
 def test_every_command_has_an_example() -> None:
-    examples = {words[1] for words in command_lines("docs/command-line.md", "reclick")}
+    examples = {words[1] for words in command_lines("docs/reference/command-line.md", "reclick")}
     assert examples == {
         command.callback.__name__ for command in app.registered_commands if command.callback
     }

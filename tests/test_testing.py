@@ -238,7 +238,7 @@ def test_an_unknown_model_lists_the_right_ones_and_the_nearest(registry: ModelRe
 
 @pytest.mark.parametrize("name", [["ubm"], None, 3, ("ubm",)], ids=repr)
 def test_a_name_that_is_no_text_is_an_unknown_model(name: Any) -> None:
-    with pytest.raises(UnknownModelError, match=r"model: got .*, expected one of multiclick"):
+    with pytest.raises(UnknownModelError, match=r"model: got .*, expected one of luceclick"):
         rc.MODELS[name]
     assert name not in rc.MODELS
     log = {"query": ["q"], "ads": [["a"]], "clicks": [[1]]}

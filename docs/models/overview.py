@@ -1,4 +1,4 @@
-"""Write the table of models in README.md of this folder: `python docs/models/overview.py`."""
+"""Write the table of models in index.md of this folder: `python docs/models/overview.py`."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from pathlib import Path
 
 from reclick.models import MODELS
 
-PAGE = Path(__file__).parent / "README.md"
+PAGE = Path(__file__).parent / "index.md"
 HEAD = "| name | assumes | order of clicks | satisfaction | fitted by | reference |"
 ANSWERS = {True: "yes", False: "no"}
 

@@ -1,6 +1,6 @@
 """Click models for search ads: what attracts users, what satisfies them, what they click next.
 
-Start with `read_sessions`, fit a model (`MultiClick`, `LuceClick`, `UBM`, …), ask it for
+Start with `read_sessions`, fit a model (`LuceClick`, `MultiClick`, `UBM`, …), ask it for
 `click_prob`, `relevance` or `rank_sequences`, compare models with `evaluate`, and hand judgments
 to other tools with `export`.
 """

@@ -14,10 +14,11 @@ from reclick.data.ragged import starts_from_sizes
 from reclick.data.schema import PAGE_COLUMNS, check_types, find_columns
 from reclick.engines import Engine, as_engine
 from reclick.errors import BadRowsError, LogError, UsageError, check_whole
-from reclick.logs import as_log, read_ads, read_sessions
+from reclick.logs import read_ads, read_sessions
 from reclick.logs.files.source import RawBatch
 from reclick.logs.validation.validate import validate
 from reclick.models.base import ClickModel
+from reclick.models.batching import open_pages
 from reclick.runtime.filesystem import Location, as_path
 from reclick.runtime.progress import ProgressOption, track_progress
 from reclick.text.word_rates import TextIndex
@@ -230,16 +231,18 @@ def predict(
     to: Location,
     *,
     top: int = 3,
+    text: object = None,
     engine: Engine | None = None,
     progress: ProgressOption = None,
 ) -> int:
     """Write a Parquet file of pages and predictions; return the number of pages written.
 
-    The added columns are those of `Predictor`. The file appears when it is complete. `engine` is
-    where the pages are predicted: by default `LocalEngine()`.
+    The added columns are those of `Predictor`. The file appears when it is complete. `text` is the
+    text of ads that the model does not know. `engine` is where the pages are predicted: by default
+    `LocalEngine()`.
     """
     predictor, engine = Predictor(model, top=top), as_engine(engine)
-    log, target = as_log(pages, clicks_required=False), as_path(to)
+    log, target = open_pages(pages, text), as_path(to)
     if target.suffix.lower() not in {".parquet", ".pq"}:
         raise UsageError(
             f"{to}: predictions are written as Parquet. Give a name that ends in .parquet."

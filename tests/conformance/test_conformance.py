@@ -88,7 +88,8 @@ def test_a_data_frame_is_a_log_and_is_not_changed(name: str) -> None:
     frame = pd.DataFrame(LOG)
     before = frame.copy(deep=True)
     np.testing.assert_array_equal(fitted(name).log_set_prob(frame), fitted(name).log_set_prob(LOG))
-    model = new_model(name).fit(copy.deepcopy(LOG), history=frame, ads=ADS)
+    history = frame if MODELS[name].uses_history else None
+    model = new_model(name).fit(copy.deepcopy(LOG), history=history, ads=ADS)
     model.click_prob(frame)
     model.next_click_prob(frame, [[] for _ in LOG["query"]])
     pd.testing.assert_frame_equal(frame, before)

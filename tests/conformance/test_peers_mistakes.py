@@ -212,7 +212,7 @@ def test_sessions_without_a_click_lower_the_chance_of_one(name: str) -> None:
 def test_an_unknown_model_is_an_error_that_lists_the_right_ones(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    with pytest.raises(KeyError, match=r"got 'dbm', expected one of multiclick, .*Did you mean"):
+    with pytest.raises(KeyError, match=r"got 'dbm', expected one of luceclick, .*Did you mean"):
         MODELS["dbm"]
     pq.write_table(as_table(LOG), tmp_path / "log.parquet")
     monkeypatch.setattr(
@@ -243,7 +243,7 @@ def test_a_saved_model_of_an_unknown_kind_is_refused_with_the_right_ones(
     fitted("dctr").save(tmp_path / "model")
     others = {name: where for name, where in registry.BUILT_IN.items() if name != "dctr"}
     monkeypatch.setattr(registry, "BUILT_IN", others)  # deleting the entry would put it back last
-    with pytest.raises(StoreError, match=r"'dctr'.*Known: multiclick"):
+    with pytest.raises(StoreError, match=r"'dctr'.*Known: luceclick"):
         rc.load(tmp_path / "model")
 
 

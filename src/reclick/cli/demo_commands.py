@@ -32,7 +32,7 @@ WRITTEN = {  # every file, or the folder that it is in, and what it is
     "differences.parquet": "the difference between each two models, with intervals",
     "curves.parquet": "reliability and precision-recall curves",
     "evaluation.json": "the profile of week 3, the models' settings, times and seeds",
-    "model": "MultiClick, fitted, for rc.load and reclick predict",
+    "model": "LuceClick, fitted, for rc.load and reclick predict",
     "predictions.parquet": "week 3 with click probabilities and most likely sequences",
     "relevance.parquet": "every (query, ad) with intervals",
     "logs/week1.parquet": "the sessions of week 1: the history",
@@ -81,12 +81,12 @@ def run_demo(to: Path, progress: Progress) -> Iterator[str]:
     week1, week2, week3 = (
         read_sessions(logs / f"week{week}.parquet", ads=logs / "ads.parquet") for week in (1, 2, 3)
     )
+    luce = LuceClick().fit(week2, progress=progress)
     multi = MultiClick(variant="normalised").fit(week2, history=week1, progress=progress)
-    luce = LuceClick().fit(week2, history=week1, progress=progress)
     models: dict[str, ClickModel] = {
-        "MultiClick": MultiClick(),
-        NORMALISED: multi,
         "LuceClick": luce,
+        NORMALISED: multi,
+        "MultiClick": MultiClick(),
     }
     models |= {MODELS[name].__name__: MODELS[name]() for name in OTHER_MODELS}
     result = evaluate(
@@ -103,16 +103,18 @@ def run_demo(to: Path, progress: Progress) -> Iterator[str]:
         "Week 3 of three simulated weeks, never seen in training", str(result.profile)
     )
     yield _format_section(
-        "The models compared (week 1 as history, week 2 to train, week 3 to test)", str(result)
+        "The models compared (week 2 to train, week 3 to test, week 1 for the priors of all except "
+        "LuceClick and ICM)",
+        str(result),
     )
-    multi.save(to / "model")
+    luce.save(to / "model")
     predict(load(to / "model"), week3, to / "predictions.parquet", progress=progress)
-    relevance = multi.relevance()
+    relevance = luce.relevance()
     write_files(
         to,
         {"relevance.parquet": lambda path: pq.write_table(relevance, path, compression="zstd")},
     )
-    for title, text in (*_query_sections(multi, luce), ("What was written", _list_files(to))):
+    for title, text in (*_query_sections(luce, multi), ("What was written", _list_files(to))):
         yield _format_section(title, text)
     yield f"Report: {to / 'report.html'}"
 
@@ -121,29 +123,29 @@ def _format_section(title: str, text: str) -> str:
     return f"{title}\n{'─' * len(title)}\n{text}\n"
 
 
-def _query_sections(multi: MultiClick, luce: LuceClick) -> Iterator[tuple[str, str]]:
+def _query_sections(luce: LuceClick, multi: MultiClick) -> Iterator[tuple[str, str]]:
     """The most clicked query: its ads by both models, likely sequences, and a new ad."""
     import numpy as np
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    counts = multi.counts_
+    counts = luce.training_counts
     query = counts.queries[int(np.bincount(counts.pair_query, counts.clicks).argmax())].as_py()
-    pairs = multi.relevance().filter(pc.field("query") == query)
+    pairs = luce.relevance().filter(pc.field("query") == query)
     ads = pairs.sort_by([("relevance", "descending")])
-    yield f"The ads of {query!r}, with 90 % credible intervals", _format_relevance(ads)
+    yield f"The ads of {query!r} by LuceClick, with 90 % credible intervals", _format_relevance(ads)
     page = ads["ad"].to_pylist()[:4]
-    same = luce.relevance({"query": [query] * len(ads), "ad": ads["ad"]})
+    same = multi.relevance({"query": [query] * len(ads), "ad": ads["ad"]})
     yield (
-        "The same ads by LuceClick, whose attractiveness is corrected for position",
+        "The same ads by MultiClick, whose attractiveness is not corrected for position",
         _format_relevance(same),
     )
     rows = [
         f"{sequence.probability:>7.2%}  {' → '.join(map(str, sequence.clicks)) or 'no click'}"
-        for sequence in multi.rank_sequences(query, page, top=8)
+        for sequence in luce.rank_sequences(query, page, top=8)
     ]
     yield f"The most likely clicks on a page of its best four ({', '.join(page)})", "\n".join(rows)
-    new = multi.relevance({"query": [query], "ad": NEW_AD["ad"]}, text=pa.table(NEW_AD))
+    new = luce.relevance({"query": [query], "ad": NEW_AD["ad"]}, text=pa.table(NEW_AD))
     yield (
         f"An ad never shown, by its words: {NEW_AD['title'][0]} · {NEW_AD['description'][0]}",
         _format_relevance(new),

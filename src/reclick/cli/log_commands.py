@@ -179,7 +179,8 @@ def count(
 ) -> None:
     """Count a log once and save the counts.
 
-    `fit`, `describe` and `fit --forget` take the folder in place of the log.
+    `describe`, `fit` and its --history and --forget take the folder in place of the log. Counts
+    are enough to fit multiclick and models that are click rates; luceclick needs the log itself.
 
     Example:  reclick count logs/2026-11-14.parquet --to counts/2026-11-14
     """
@@ -260,7 +261,9 @@ def _format_list(titles: dict[str, str]) -> list[str]:
 
 def _format_page(name: str, title: str, about: str) -> list[str]:
     """A format on a few lines."""
-    page = "docs/logs.md" if name == OWN_FORMAT[0] else f"docs/formats/{name}.md"
+    page = (
+        "docs/reference/logs.md" if name == OWN_FORMAT[0] else f"docs/reference/formats/{name}.md"
+    )
     return [
         f"{name}: {title}",
         "",

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from reclick.models import ClickModel
 
-DEFAULT_MODEL = "multiclick"
+DEFAULT_MODEL = "luceclick"
 
 
 def fit(
@@ -40,20 +40,21 @@ def fit(
     model: Annotated[
         str | None,
         typer.Option(
-            help="The model, one of `reclick models`. By default multiclick; with --update the "
-            "one in --to."
+            help="The model, one of `reclick models`: by default luceclick; multiclick is the "
+            "paper's. With --update the one in --to."
         ),
     ] = None,
     history: Annotated[
         list[str] | None,
-        typer.Option(help="An earlier log, or its counts, for the priors. Repeat for more."),
+        typer.Option(
+            help="An earlier log, or its counts, for the priors of a model that uses it "
+            "(not luceclick). Repeat for more."
+        ),
     ] = None,
     ads: Ads = None,
     settings: Annotated[
         list[str] | None,
-        typer.Option(
-            "--set", metavar="NAME=VALUE", help="A setting of the model, e.g. variant=examination."
-        ),
+        typer.Option("--set", metavar="NAME=VALUE", help="A setting of the model, e.g. tune=full."),
     ] = None,
     update: Annotated[
         bool,
@@ -63,21 +64,26 @@ def fit(
     ] = False,
     forget: Annotated[
         list[str] | None,
-        typer.Option(help="With --update: a log, or its counts, to subtract. Repeat for more."),
+        typer.Option(
+            help="With --update: a log, or its counts, to subtract (multiclick). Repeat for more."
+        ),
     ] = None,
     decay: Annotated[
-        float, typer.Option(help="With --update: multiply what was counted before by this factor.")
+        float,
+        typer.Option(help="With --update: multiply the weight of earlier sessions by this factor."),
     ] = 1.0,
     format: FormatName = None,
     column: Columns = None,
     on_error: OnError = "raise",
     max_ads: MaxAds = 100,
 ) -> None:
-    """Fit a model to logs, or to folders of counts, and save it.
+    """Fit a model to logs and save it.
 
-    Example:  reclick fit logs/week2.parquet --history logs/week1.parquet --ads logs/ads.parquet --to model
+    Example:  reclick fit logs/week1.parquet logs/week2.parquet --ads logs/ads.parquet --to model
 
-    Each day after:  reclick fit logs/day8.parquet --update --forget counts/day1 --to model
+    Each day after:  reclick fit logs/day8.parquet --update --decay 0.95 --to model
+
+    The paper's model:  reclick fit logs/week2.parquet --model multiclick --history logs/week1.parquet --to paper
     """  # noqa: E501
     from reclick.errors import SettingError, UsageError
     from reclick.runtime import artifact
@@ -90,9 +96,11 @@ def fit(
     options = ReadOptions(column, on_error, max_ads, format)
     with _lock_model(to) if update else nullcontext():
         if update:
-            chosen = _load_for_update(to, model, history, settings)
+            chosen = _load_for_update(to, model, history, settings, forget)
         else:
             chosen = new_model(model or DEFAULT_MODEL, settings)
+            if history:
+                chosen.check_uses_history()
         text = read_ads_table(ads, on_error)
         loaded = (count_logs if chosen.fits_from_counts else group_logs)(logs, options)
         text = loaded.ads if text is None else text
@@ -307,7 +315,11 @@ def _lock_model(folder: str) -> AbstractContextManager[None]:
 
 
 def _load_for_update(
-    folder: str, name: str | None, history: list[str] | None, settings: list[str] | None
+    folder: str,
+    name: str | None,
+    history: list[str] | None,
+    settings: list[str] | None,
+    forget: list[str] | None,
 ) -> ClickModel:
     from reclick.errors import UsageError
     from reclick.models import ClickModel, load
@@ -325,6 +337,8 @@ def _load_for_update(
         )
     if type(model).update is ClickModel.update:
         model.update()  # which raises an error with the reason
+    if forget and not model.fits_from_counts:
+        model.update(forget=forget)  # likewise, before any log is read
     return model
 
 

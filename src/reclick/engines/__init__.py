@@ -83,8 +83,9 @@ def as_grouped(
         return sessions
     if isinstance(sessions, Counts) or artifact.is_artifact(sessions):
         raise LogError(
-            "Counts do not tell which clicks were on one page, which this model learns from. "
-            "Give it the log itself."
+            "Counts do not say which ads and clicks were on one page, which this model learns "
+            "from. Give it the log itself, or fit a model for which counts are enough, such as "
+            "multiclick."
         )
     engine, log = as_engine(engine), _open_log(sessions)
     with track_progress(progress, f"Grouping {log.name}"):

@@ -64,12 +64,12 @@ def evaluate(
     """Compare models on a test log by many metrics, with paired bootstrap intervals at `level`.
 
     `models` are models by the name to show, or names of `MODELS`. Those not fitted are fitted on
-    `train`, with priors from `history`. Query volumes are those in `train`. `labels` (query, ad,
-    relevance) add the relevance metrics. With a `folder`, fitted models and scores are cached there
-    and used again by a later run on the same logs and settings; of a model outside Reclick only
-    while the source of its module is the same. `engine` counts and groups the logs and runs the
-    fits, and its number of threads holds for scoring too. `progress(what, done, total or None)` is
-    called as work is done.
+    `train`, with priors from `history` where the model uses one. Query volumes are those in
+    `train`. `labels` (query, ad, relevance) add the relevance metrics. With a `folder`, fitted
+    models and scores are cached there and used again by a later run on the same logs and settings;
+    of a model outside Reclick only while the source of its module is the same. `engine` counts and
+    groups the logs and runs the fits, and its number of threads holds for scoring too.
+    `progress(what, done, total or None)` is called as work is done.
 
     >>> week = {"query": ["pizza"] * 4, "ads": [["a", "b"]] * 4, "clicks": [[1], [], [2, 1], [2]]}
     >>> evaluate(["multiclick", "pbm"], week, train=week, resamples=100).value("PBM", "impossible")
@@ -146,7 +146,7 @@ def _fit(name: str, model: ClickModel, inputs: EvaluationInputs, engine: Engine)
     if model.fitted or inputs.train is None:
         return model
     data = inputs.train.counts if model.fits_from_counts else inputs.train.groups
-    history = None if inputs.history is None else inputs.history.counts
+    history = inputs.history.counts if inputs.history and model.uses_history else None
     with count_progress(f"Fitting {name}"):  # trials and iterations together
         return model.clone().fit(data, history=history, ads=inputs.text, engine=engine)
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Mapping, Sequence
+from copy import copy
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from reclick.data.ragged import starts_from_sizes
@@ -46,21 +48,27 @@ def read_sessions(
     columns: Mapping[str, str] | None = None,
     on_error: OnError = "raise",
     max_ads: int = 100,
-    clicks_required: bool = True,
+    clicks_required: bool = False,
     cleaning: Cleaning | None = None,
     progress: ProgressOption = None,
 ) -> SessionLog:
     """Open a log of sessions: find its files and check its columns. Rows are read when needed.
 
-    `source` is a path, a glob, a folder, a list of them, or a pandas, Polars, Arrow or DuckDB
-    table. `columns` maps Reclick's names to yours: `columns={"query": "search_term"}`. With
-    `clicks_required=False` a log without clicks is read as pages. `on_error` applies to the rows of
-    the ads table too. An ads table with other column names is read with `read_ads` first.
+    `source` is a path, a glob, a folder, a list of them, a pandas, Polars, Arrow or DuckDB table, a
+    dict of columns, or a single page as `(query, ads)` or `(query, ads, clicks)`. `columns` maps
+    Reclick's names to yours: `columns={"query": "search_term"}`. A log without clicks is read as
+    pages, which a model can answer questions about but not learn from; `clicks_required=True`
+    refuses it. `ads` is the text of the ads, as `read_ads` reads it; an ads table with other column
+    names is read with `read_ads` first. `on_error` applies to its rows too.
 
     `format` names another format (see `reclick formats`). Without it, the format of files that lack
     Reclick's columns is recognised by their content. Such a log, and one to be cleaned, is first
     converted to a temporary file of sessions, with reports as `progress("Reading: bytes", done,
     total)`.
+
+    >>> pages = read_sessions({"query": ["pizza"], "ads": [["a", "b"]]}, ads={"b": "Pizza to go"})
+    >>> pages.has_clicks, pages.ads.to_pylist()[0]["title"]
+    (False, 'Pizza to go')
     """
     options = _check_options(on_error, max_ads, cleaning)
     if isinstance(source, SessionLog):
@@ -68,24 +76,39 @@ def read_sessions(
     texts = None if ads is None else read_ads(ads, on_error=on_error)
     wanted = SESSION_COLUMNS if clicks_required else PAGE_COLUMNS
     with track_progress(progress, "Reading"):
-        log = _open(source, format, columns, wanted, **options)
+        log = _open(_as_columns(source), format, columns, wanted, **options)
     log.ads = log.ads if texts is None else texts
     return log
 
 
 def as_log(source: Any, *, ads: Any = None, clicks_required: bool = True) -> SessionLog:
-    """The log itself, or one opened from a path, a table or a dict of columns.
+    """The log itself, or one opened from anything that `read_sessions` reads.
 
     >>> as_log({"query": ["pizza"], "ads": [["a", "b"]], "clicks": [[]]}).summary.kept
+    1
+    >>> as_log(("pizza", ["a", "b"], [2, 1])).summary.reverse_sessions
     1
     """
     if not isinstance(source, SessionLog):
         return read_sessions(source, ads=ads, clicks_required=clicks_required)
     if clicks_required and not source.has_clicks:
         raise LogError(
-            f"{source.name} has no clicks column. This needs the clicks; give a log that has them."
+            f"{source.name} has no column clicks. This needs clicks: give a log that has them, or "
+            "where they are in another column, name it when you read the log: ",
+            Argument("columns", {"clicks": ...}),
+            ".",
         )
     return source
+
+
+def with_text(log: SessionLog, text: object) -> SessionLog:
+    """The same log with the text of more ads; of an ad that has a text already, the new one."""
+    new_log, new = copy(log), read_ads(text)
+    if log.ads is not None:
+        others = pc.invert(pc.is_in(log.ads["ad"], new["ad"].combine_chunks()))
+        new = pa.concat_tables([new, log.ads.filter(others)])
+    new_log.ads = new
+    return new_log
 
 
 def with_clicks(log: SessionLog, clicks: Sequence[Sequence[int]]) -> SessionLog:
@@ -153,6 +176,18 @@ def convert(
 def ads_path(sessions: Location) -> AnyPath:
     """Where the text of ads is written that comes with a file of sessions."""
     return as_path(sessions).with_suffix(".ads.parquet")
+
+
+def _as_columns(source: Any) -> Any:
+    """A single page, (query, ads) or (query, ads, clicks), as a dict of columns; else as it is."""
+    if not isinstance(source, tuple) or len(source) not in {2, 3}:
+        return source
+    query, ads = source[:2]
+    if isinstance(ads, str) or not isinstance(ads, Sequence | np.ndarray | pa.Array):
+        return source
+    names = ("query", "ads", "clicks")[: len(source)]
+    values = (query, *(list(each) for each in source[1:]))
+    return {name: [value] for name, value in zip(names, values, strict=True)}
 
 
 def _check_options(on_error: OnError, max_ads: int, cleaning: Cleaning | None) -> dict[str, Any]:

@@ -82,11 +82,16 @@ def read_ads(
 ) -> pa.Table:
     """Read the text of ads as a table of `ad`, `title`, `description`, `display_url`.
 
-    Missing text is empty text.
+    Missing text is empty text. A dict of ads and their text, `{"a1": "Running shoes"}`, is a table
+    of titles.
 
     >>> read_ads(pa.table({"ad": ["a1"], "title": ["Running shoes"]})).to_pylist()
     [{'ad': 'a1', 'title': 'Running shoes', 'description': '', 'display_url': ''}]
+    >>> read_ads({"a1": "Running shoes"}).to_pylist()
+    [{'ad': 'a1', 'title': 'Running shoes', 'description': '', 'display_url': ''}]
     """
+    if isinstance(source, Mapping) and all(isinstance(text, str) for text in source.values()):
+        source = {"ad": list(source), "title": list(source.values())}
     check = _read_table(source, AD_COLUMNS, columns, on_error)
     check.mark(_is_empty(check.table["ad"]), NO_AD, "ad")
     for name in TEXT_COLUMNS:
@@ -126,7 +131,9 @@ def read_pairs(
 
 
 def as_pairs(source: Any) -> tuple[pa.LargeStringArray, pa.LargeStringArray]:
-    """The queries and the ads of a table of (query, ad) pairs."""
+    """The queries and the ads of a table of (query, ad) pairs, or of one page, (query, ads)."""
+    if isinstance(source, tuple) and len(source) == 2 and not isinstance(source[1], str):
+        source = {"query": [source[0]] * len(source[1]), "ad": list(source[1])}
     table = read_pairs(source)
     query, ad = (table[name].combine_chunks().cast(pa.large_string()) for name in ("query", "ad"))
     return query, ad

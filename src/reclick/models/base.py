@@ -16,6 +16,7 @@ from reclick.data.pair_index import PairLookup
 from reclick.data.ragged import Bool, Int32
 from reclick.engines import Engine, LocalEngine, as_counts, as_engine, as_grouped
 from reclick.errors import (
+    Argument,
     CannotAnswerError,
     NotFittedError,
     SettingError,
@@ -26,7 +27,7 @@ from reclick.errors import (
 from reclick.fitting.attractiveness_prior import AdPrior, AdRecord, fit_ad_prior
 from reclick.fitting.posterior import PairPosteriors, Posterior
 from reclick.fitting.priors import PRIOR_MARGIN, top_click_rate
-from reclick.logs import as_log, read_ads
+from reclick.logs import read_ads
 from reclick.models.batching import (
     Answer,
     RankedSequence,
@@ -65,7 +66,16 @@ class ClickModel(ABC):
     given by keyword, checked, and listed by `get_params()`; `settings` describes them.
 
     `pages` and `sessions` are a log from `read_sessions`, or anything it reads: a path, a table,
-    or a dict of columns. Answers come in the log's order.
+    a dict of columns, or a single page as `(query, ads)`. Answers come in the log's order, with one
+    row per page. `text` is the text of ads that the model does not know, as a table or as
+    `{ad: text}`.
+
+    >>> from reclick.models import UBM
+    >>> log = {"query": ["pizza"] * 4, "ads": [["a", "b"]] * 4, "clicks": [[1], [2], [], [1, 2]]}
+    >>> ads = {"a": "hot pizza", "b": "cold pizza"}
+    >>> model = UBM(attractiveness_prior="words").fit(log, ads=ads)
+    >>> model.click_prob(("pizza", ["new", "a"]), text={"new": "hot pizza"}).shape
+    (1, 2)
     """
 
     name: ClassVar[str]  # in MODELS, on the command line, in saved folders
@@ -76,6 +86,7 @@ class ClickModel(ABC):
     attractiveness: ClassVar[bool] = True  # estimates the attractiveness of each (query, ad)
     satisfaction: ClassVar[bool] = False  # estimates how well each (query, ad) satisfies
     fits_from_counts: ClassVar[bool] = False  # `Counts` are enough to fit it
+    uses_history: ClassVar[bool] = True  # prior means may come from an earlier log
     pair_parameters: ClassVar[tuple[str, ...]] = ()  # fitted attributes with one value per pair
     global_parameters: ClassVar[tuple[str, ...]] = ()  # … common to all pairs: numbers, arrays
     settings: ClassVar[Mapping[str, Setting]] = {}  # by name, in the order of the constructor
@@ -118,9 +129,12 @@ class ClickModel(ABC):
         """Fit the model to a log of sessions.
 
         Prior means come from `history`, an earlier log; without one from the sessions themselves.
-        `ads` is a table with the ads' text, by default the one given to `read_sessions`. `engine`
+        A model that takes nothing from a history (`uses_history`) refuses one. `ads` is a table
+        with the ads' text, by default the one given to `read_sessions`. `engine`
         is where the log is counted and EM iterates: by default `LocalEngine()`.
         """
+        if history is not None:
+            self.check_uses_history()
         with track_progress(progress, f"Fitting {type(self).__name__}"):
             fresh = self.clone()
             fresh._engine = as_engine(engine)
@@ -259,7 +273,12 @@ class ClickModel(ABC):
     # relevance
 
     def relevance(
-        self, pairs: object = None, *, text: object = None, level: float = 0.9
+        self,
+        pairs: object = None,
+        *,
+        query: str | None = None,
+        text: object = None,
+        level: float = 0.9,
     ) -> pa.Table:
         """Attractiveness θ, satisfaction ρ and relevance θρ of (query, ad) pairs, as a table.
 
@@ -267,12 +286,25 @@ class ClickModel(ABC):
         tails. That of the product is a Beta matched to its mean and variance, unless the model's
         own docs differ. Impressions and clicks in the training log are the support behind them.
 
-        `pairs` is a table with columns query and ad, by default all pairs of the training log;
-        `text` is an ads table for ads that the model does not know. A model without satisfaction
+        `pairs` is a table with columns query and ad, or a single page as `(query, ads)`; by default
+        all pairs of the training log. `query` selects the pairs of one query, the most relevant
+        first. `text` is the text of ads that the model does not know. A model without satisfaction
         has nulls there, and its relevance is the attractiveness.
+
+        >>> from reclick.models import DCTR
+        >>> log = {"query": ["pizza"] * 2, "ads": [["a", "b"]] * 2, "clicks": [[2], [2]]}
+        >>> DCTR().fit(log).relevance(query="pizza").select(["ad", "clicks"]).to_pylist()
+        [{'ad': 'b', 'clicks': 2.0}, {'ad': 'a', 'clicks': 0.0}]
         """
         self.check_fitted()
         check_range("level", level, 1e-6, 1 - 1e-6)
+        if query is not None:
+            if pairs is not None:
+                raise UsageError(
+                    "Give ", Argument("pairs"), " or ", Argument("query"), ", not both."
+                )
+            table = self.relevance(self._pairs.pairs_of_query(query), text=text, level=level)
+            return table.sort_by([("relevance", "descending"), ("ad", "ascending")])
         asked, counts = self._pairs.lookup(pairs, text), self._pairs.counts
         estimates = self._posteriors(asked).columns(level)
         support = {
@@ -312,78 +344,103 @@ class ClickModel(ABC):
 
     # probabilities
 
-    def log_prob(self, sessions: object) -> Float64:
+    def log_prob(self, sessions: object, *, text: object = None) -> Float64:
         """Log-probability of each session's clicks in their order [session]."""
         return concatenate_chunks(
-            self.map_pages(sessions, lambda part, pages: pages.log_prob(_clicks(part)), clicks=True)
-        )
-
-    def log_set_prob(self, sessions: object) -> Float64:
-        """Log-probability of the set of clicked positions, in any order [session]."""
-        return concatenate_chunks(
             self.map_pages(
-                sessions, lambda part, pages: pages.log_set_prob(_clicks(part)), clicks=True
+                sessions,
+                lambda part, pages: pages.log_prob(_clicks(part)),
+                text=text,
+                clicks=True,
             )
         )
 
-    def click_prob(self, pages: object) -> Float64:
-        """Probability that each position is clicked [session, position], nan beyond the page."""
-        return stack_padded(
-            self.map_pages(pages, lambda part, chunk: pad_pages(part.page, chunk.click_prob()))
+    def log_set_prob(self, sessions: object, *, text: object = None) -> Float64:
+        """Log-probability of the set of clicked positions, in any order [session]."""
+        return concatenate_chunks(
+            self.map_pages(
+                sessions,
+                lambda part, pages: pages.log_set_prob(_clicks(part)),
+                text=text,
+                clicks=True,
+            )
         )
 
-    def expected_clicks(self, pages: object) -> Float64:
+    def click_prob(self, pages: object, *, text: object = None) -> Float64:
+        """Probability that each position is clicked [session, position], nan beyond the page."""
+        return stack_padded(
+            self.map_pages(
+                pages, lambda part, chunk: pad_pages(part.page, chunk.click_prob()), text=text
+            )
+        )
+
+    def expected_clicks(self, pages: object, *, text: object = None) -> Float64:
         """Expected number of clicks on each page [session]."""
-        return np.asarray(np.nansum(self.click_prob(pages), axis=1))
+        return np.asarray(np.nansum(self.click_prob(pages, text=text), axis=1))
+
+    def satisfaction_prob(self, pages: object, *, text: object = None) -> Float64:
+        """Probability that the session ends because a clicked ad satisfied the user [session]."""
+        return concatenate_chunks(
+            self.map_pages(pages, lambda _, chunk: chunk.satisfaction_prob(), text=text)
+        )
 
     def next_click_prob(
-        self, pages: object, clicks: Sequence[Sequence[int]] | None = None
+        self,
+        pages: object,
+        clicks: Sequence[Sequence[int]] | Sequence[int] | None = None,
+        *,
+        text: object = None,
     ) -> Float64:
         """Probability that each position is clicked next, given the clicks so far.
 
         An array [session, position]; what is missing to 1 is the probability that the session
-        ends. The clicks so far are `clicks`, one list per page, or else the log's own. A model
-        whose clicks go down the page takes them all as above the next click.
+        ends. The clicks so far are `clicks`, one list per page (of a single page the list itself),
+        or else the log's own. A model whose clicks go down the page takes them all as above the
+        next click.
         """
         return stack_padded(
             self.map_pages(
-                open_pages(pages, clicks),
+                open_pages(pages, text, clicks),
                 lambda part, chunk: pad_pages(part.page, chunk.next_click_prob(_clicks(part))[0]),
             )
         )
 
     def instantaneous_attractiveness(
-        self, pages: object, clicks: Sequence[Sequence[int]] | None = None
+        self,
+        pages: object,
+        clicks: Sequence[Sequence[int]] | Sequence[int] | None = None,
+        *,
+        text: object = None,
     ) -> Float64:
         """Attractiveness of the other ads after the clicks so far [session, position].
 
-        For models with fatigue; θ itself for a page without clicks.
+        For MultiClick; θ itself for a page without clicks.
         """
         raise CannotAnswerError(
-            f"{type(self).__name__} has no fatigue: clicks do not change the attractiveness of "
-            "other ads, see relevance(). MultiClick has it."
+            f"{type(self).__name__} has no instantaneous attractiveness; MultiClick has. "
+            "See next_click_prob() for where the next click is, and relevance() for each ad alone."
         )
 
     def rank_sequences(
         self,
-        query: str,
-        ads: Sequence[str],
+        page: object,
+        ads: Sequence[str] | None = None,
         *,
         length: int | None = None,
         top: int = 10,
         text: object = None,
     ) -> list[RankedSequence]:
-        """The most likely click sequences of a page, best first.
+        """The most likely click sequences of one page, best first.
 
-        With a `length`, only sequences of that many clicks. `text` is an ads table for ads that
-        the model does not know.
+        The page is a query and its ads, as two arguments or as `(query, ads)`. With a `length`,
+        only sequences of that many clicks. `text` is the text of ads that the model does not know.
         """
+        query, ads = _as_page(page, ads)
         top, lengths = check_whole("top", top, 1), range(len(ads) + 1)
         if length is not None and (isinstance(length, bool | float) or length not in lengths):
             expected = f"0 to {len(ads)}, the number of ads on the page"
             raise SettingError("length", length, expected)
-        page = as_log({"query": [query], "ads": [list(ads)]}, ads=text, clicks_required=False)
-        best = self.pages(page).top_sequences(length, top)
+        best = self.pages((query, ads), text=text).top_sequences(length, top)
         listed = zip(best.sequences[0], best.lengths[0], best.probabilities[0], strict=True)
         return [
             RankedSequence(tuple(clicks[:count].tolist()), float(probability))
@@ -391,11 +448,13 @@ class ClickModel(ABC):
             if probability > 0
         ]
 
-    def sample(self, pages: object, rng: np.random.Generator | int) -> pa.Array:
+    def sample(
+        self, pages: object, rng: np.random.Generator | int, *, text: object = None
+    ) -> pa.Array:
         """Draw a click sequence for each page: a list of positions per row."""
         generator = np.random.default_rng(rng)
         return to_click_lists(
-            self.map_pages(pages, lambda _, chunk: chunk.sample(generator), threads=1)
+            self.map_pages(pages, lambda _, chunk: chunk.sample(generator), text=text, threads=1)
         )
 
     # settings, printing, saving
@@ -490,15 +549,24 @@ class ClickModel(ABC):
                 "Call fit(sessions) first, or rc.load(folder)."
             )
 
+    def check_uses_history(self) -> None:
+        """Raise a `UsageError` unless the model takes prior means from a history."""
+        if not self.uses_history:
+            raise UsageError(
+                f"{type(self).__name__} takes no priors from a history: leave out ",
+                Argument("history"),
+                ". To learn from the earlier log too, fit to both logs together.",
+            )
+
     # pages
 
-    def pages(self, pages: object) -> PageDistribution:
+    def pages(self, pages: object, *, text: object = None) -> PageDistribution:
         """The distribution over the clicks of some pages, all held in memory.
 
         Its parameters are named fields; see `reclick.clicks`.
         """
         self.check_fitted()
-        log = as_log(pages, clicks_required=False)
+        log = open_pages(pages, text)
         batches = list(log.batches())
         log.require_rows()
         if len(batches) > 1:
@@ -506,14 +574,15 @@ class ClickModel(ABC):
                 f"{log.name} is too large for one distribution: it was read in {len(batches)} "
                 "batches. Give fewer pages, or use map_pages."
             )
-        text = self._pairs.text_with(log.ads)
-        return self._page_distribution(batches[0], text)(0, len(batches[0]))
+        index = self._pairs.text_with(log.ads)
+        return self._page_distribution(batches[0], index)(0, len(batches[0]))
 
     def map_pages(
         self,
         pages: object,
         answer: Callable[[SessionBatch, PageDistribution], Answer],
         *,
+        text: object = None,
         clicks: bool = False,
         with_rows: bool = False,
         threads: int | None = None,
@@ -524,10 +593,10 @@ class ClickModel(ABC):
         in parallel.
         """
         self.check_fitted()
-        log = as_log(pages, clicks_required=clicks)
-        text = self._pairs.text_with(log.ads)
+        log = open_pages(pages, text, clicks_required=clicks)
+        index = self._pairs.text_with(log.ads)
         for batch in log.batches(with_rows=with_rows):
-            yield from map_chunks(batch, self._page_distribution(batch, text), answer, threads)
+            yield from map_chunks(batch, self._page_distribution(batch, index), answer, threads)
 
     def map_batch(
         self,
@@ -546,6 +615,18 @@ class ClickModel(ABC):
     def _index_text(self, ads: pa.Table | None) -> TextIndex | None:
         """The model's text of ads, and that of a checked ads table for those new to it."""
         return self._pairs.text_with(ads)
+
+
+def _as_page(page: object, ads: Sequence[str] | None) -> tuple[object, Sequence[str]]:
+    """The query and the ads of one page, given as two arguments or as one tuple."""
+    if ads is not None:
+        return page, list(ads)
+    if isinstance(page, tuple) and len(page) == 2 and not isinstance(page[1], str):
+        return page[0], list(page[1])
+    raise UsageError(
+        "This is about one page: give its query and its ads, such as "
+        "rank_sequences('pizza', ['ad1', 'ad2'])."
+    )
 
 
 def _clicks(sessions: SessionBatch) -> Clicks:

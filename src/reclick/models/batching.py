@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import NamedTuple, TypeVar
+from numbers import Integral
+from typing import NamedTuple, TypeVar, cast
 
 import numpy as np
 import pyarrow as pa
@@ -11,7 +12,7 @@ import pyarrow as pa
 from reclick.clicks.distribution import Clicks, PageDistribution
 from reclick.data.batch import Float64, Int64, SessionBatch
 from reclick.data.ragged import starts_from_sizes
-from reclick.logs import SessionLog, as_log, with_clicks
+from reclick.logs import SessionLog, as_log, with_clicks, with_text
 from reclick.runtime.parallel import parallel_map
 
 Answer = TypeVar("Answer")
@@ -87,7 +88,21 @@ def to_click_lists(chunks: Iterable[Clicks]) -> pa.ListArray:
     )
 
 
-def open_pages(pages: object, clicks: Sequence[Sequence[int]] | None) -> SessionLog:
-    """The pages with these clicks so far, one list per page; None keeps their own, if any."""
-    log = as_log(pages, clicks_required=False)
-    return log if clicks is None else with_clicks(log, clicks)
+def open_pages(
+    pages: object,
+    text: object = None,
+    clicks: Sequence[Sequence[int]] | Sequence[int] | None = None,
+    *,
+    clicks_required: bool = False,
+) -> SessionLog:
+    """The pages with the text of ads and these clicks so far; None keeps their own, if any.
+
+    `clicks` is one list per page; of a single page, (query, ads), it may be the list itself.
+    """
+    log = as_log(pages, clicks_required=clicks_required)
+    if clicks is not None:
+        is_one_list = isinstance(pages, tuple) and all(
+            isinstance(each, Integral) for each in clicks
+        )
+        log = with_clicks(log, cast(Sequence[Sequence[int]], [clicks] if is_one_list else clicks))
+    return log if text is None else with_text(log, text)

@@ -173,7 +173,7 @@ class ICM(ClickModel):
     As a distribution over clicks this is DCTR; the paper's baseline takes θ from words alone. So an
     ad that is not in the log is answered like any other. In a log without text the id of an ad is
     its one word: θ is then the ad's rate over all queries, or over the impressions of the query
-    alone where it has `min_query_sessions` sessions or more. A history is not used.
+    alone where it has `min_query_sessions` sessions or more. It takes no priors from a history.
 
     >>> log = {"query": ["pizza"] * 4, "ads": [["a", "b"]] * 4, "clicks": [[1], [], [1], [1, 2]]}
     >>> ICM().fit(log).click_prob({"query": ["sushi"], "ads": [["b", "a"]]})
@@ -184,6 +184,7 @@ class ICM(ClickModel):
     assumes: ClassVar[str] = "every ad is examined and clicked independently; words attract"
     reference: ClassVar[str] = "Govindaraj, Wang, Vishwanathan 2014, arXiv 1401.0255 (a baseline)"
     fits_from_counts: ClassVar[bool] = True
+    uses_history: ClassVar[bool] = False
     pair_parameters: ClassVar[tuple[str, ...]] = ("theta_",)
 
     min_query_sessions: float = setting(default=50, low=0)

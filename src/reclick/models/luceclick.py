@@ -86,6 +86,7 @@ class LuceClick(ClickModel):
     reference: ClassVar[str] = "Reclick; Luce 1959 (the choice axiom), Hunter 2004 (the steps)"
     ordered: ClassVar[bool] = True
     satisfaction: ClassVar[bool] = True
+    uses_history: ClassVar[bool] = False
     pair_parameters: ClassVar[tuple[str, ...]] = (
         "theta_", "rho_", "exposure_", "theta_information_", "rho_information_",
         "prior_clicks_", "prior_exposure_",
@@ -211,7 +212,7 @@ class LuceClick(ClickModel):
             raise CannotAnswerError(
                 "LuceClick cannot forget sessions it was fitted to: let them fade with ",
                 Argument("decay", ...),
-                ", or fit it again without them.",
+                ", or fit it again without them. MultiClick can.",
             )
         with track_progress(progress, "Updating LuceClick"):
             new = as_grouped(sessions, engine=None)

@@ -1,4 +1,4 @@
-"""MultiClick: the click model of arXiv 1401.0255, fitted by counting.
+"""MultiClick: the click model of arXiv 1401.0255, the paper's, fitted by counting.
 
 After k clicks, the last at position l, the user is satisfied by it with probability ρ(q, d_l), or
 tired with probability η_k, or else clicks a position j not clicked yet with propensity
@@ -59,7 +59,7 @@ class MultiClick(ClickModel):
         default="paper",
         choices=VARIANTS,
         spellings={"normalized": "normalised"},
-        help="what the propensities θγ mean: see docs/multiclick.md",
+        help="what the propensities θγ mean: see docs/models/multiclick.md",
     )
     pooling: str = setting(
         default="query",
@@ -155,9 +155,13 @@ class MultiClick(ClickModel):
 
     @property
     def advice(self) -> str:
-        """A caution: the variants of the paper give click probabilities that are too low."""
+        """A caution about the click probabilities of this variant."""
         if self.variant == "normalised":
-            return ""
+            return (
+                "variant=normalised: the probability of a first click is that of the query, "
+                "whatever ads are on the page; only which ad is clicked depends on them. "
+                "luceclick weighs the ads against no click."
+            )
         return (
             f"variant={self.variant} gives click probabilities far too low, though well ordered; "
             "those of variant=normalised are near the log's."
@@ -176,13 +180,17 @@ class MultiClick(ClickModel):
         return StopsAndTransitions(eta[0], gamma[0])
 
     def instantaneous_attractiveness(
-        self, pages: object, clicks: Sequence[Sequence[int]] | None = None
+        self,
+        pages: object,
+        clicks: Sequence[Sequence[int]] | Sequence[int] | None = None,
+        *,
+        text: object = None,
     ) -> Float64:
         """θ (1 − η_k) (1 − ρ) of the ads not clicked yet, after k clicks [session, position].
 
         ρ is that of the last click: the externality of what was clicked. Elsewhere nan.
         """
-        log = open_pages(pages, clicks)
+        log = open_pages(pages, text, clicks)
         return stack_padded(self.map_pages(log, _instantaneous))
 
     def _posteriors(self, asked: PairLookup) -> PairPosteriors:

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 Model = TypeVar("Model", bound="type[ClickModel]")
 ENTRY_POINTS = "reclick.models"  # the group in which a package announces models of its own
 BUILT_IN = {  # name: module and class, in the order of `reclick models`
-    "multiclick": ("multiclick", "MultiClick"),
     "luceclick": ("luceclick", "LuceClick"),
+    "multiclick": ("multiclick", "MultiClick"),
     "pm": ("fixed_order", "PM"),
     "am": ("fixed_order", "AM"),
     "icm": ("independent", "ICM"),
@@ -45,7 +45,7 @@ class ModelRegistry(Mapping[str, "type[ClickModel]"]):
     <class 'reclick.models.examination.PBM'>
     >>> MODELS["pbms"]
     Traceback (most recent call last):
-    reclick.errors.UnknownModelError: model: got 'pbms', expected one of multiclick, ..., thcm. \
+    reclick.errors.UnknownModelError: model: got 'pbms', expected one of luceclick, ..., thcm. \
 Did you mean 'pbm'?
     """
 

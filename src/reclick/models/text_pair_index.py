@@ -13,9 +13,10 @@ from reclick.data.batch import SessionBatch
 from reclick.data.counts import Counts
 from reclick.data.pair_index import ImpressionLookup, PairIndex, PairLookup
 from reclick.data.ragged import Float64, Int32
-from reclick.errors import NotFittedError
+from reclick.errors import LogError, NotFittedError
 from reclick.fitting.attractiveness_prior import AdPrior, PairPrior
 from reclick.logs import SessionLog, as_pairs, read_ads
+from reclick.logs.files.source import abbreviate
 from reclick.text.tokens import AdTokens, tokenise
 from reclick.text.word_rates import TextIndex, TokenLists, WordRates
 
@@ -90,6 +91,18 @@ class TextPairIndex(PairIndex):
         tokens = self.words.encode_ads(distinct.dictionary, index)
         words = self.words.rates(query, distinct.indices.to_numpy().astype(np.int32), tokens)
         return PairLookup(queries, ads, row, words, index)
+
+    def pairs_of_query(self, query: str) -> pa.Table:
+        """All pairs of the counts with this query."""
+        code = int(self._queries.find(pa.array([str(query)], pa.large_string()))[0])
+        if code < 0:
+            raise LogError(
+                f"The model has not seen the query {abbreviate(query)}. For a query that is new to "
+                "it, give the page: relevance((query, ads))."
+            )
+        first, last = np.searchsorted(self.counts.pair_query, [code, code + 1])
+        ads = self.counts.ads.take(pa.array(self.counts.pair_ad[first:last]))
+        return pa.table({"query": pa.repeat(self.counts.queries[code], len(ads)), "ad": ads})
 
     def unseen_means(self, batch: SessionBatch, text: TextIndex | None) -> Float64:
         """The prior mean of each impression's pair as if it were unknown [impression]."""

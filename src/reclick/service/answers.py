@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -200,8 +201,8 @@ def rank(
     return {
         "query": request.query,
         "ads": list(best.ads),
-        "expected_clicks": np.asarray(best.expected_clicks).tolist(),
-        "objective": float(best.objective),
+        "expected_clicks": best.expected_clicks.tolist(),
+        "value": float(best.value),
         "exact": bool(best.exact),
     }
 
@@ -223,7 +224,32 @@ def auction(
         satisfaction_weight=request.satisfaction_weight,
         text=check_text(request.text, limits),
     )
-    return {"query": request.query, **result.to_dict()}
+    slots = zip(
+        result.slate,
+        result.price_per_click.tolist(),
+        result.expected_clicks.tolist(),
+        result.reasons,
+        strict=True,
+    )
+    return {
+        "query": request.query,
+        "mechanism": result.mechanism,
+        "slots": [
+            {
+                "ad": ad,
+                "price_per_click": price,
+                "expected_clicks": clicks,
+                "why": str(reason),
+                "displaced": [each._asdict() for each in reason.displaced],
+            }
+            for ad, price, clicks, reason in slots
+        ],
+        "revenue": result.revenue,
+        "welfare": result.welfare,
+        "satisfaction": None if math.isnan(result.satisfaction) else result.satisfaction,
+        "exact": result.exact,
+        "excluded": result.excluded,
+    }
 
 
 def _check_candidates(candidates: int, limits: ServiceLimits) -> None:

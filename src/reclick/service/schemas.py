@@ -230,12 +230,12 @@ class RankAnswer(Answer):
     query: str
     ads: list[str]
     expected_clicks: list[float]
-    objective: float
+    value: float = Field(description="Of the objective.")
     exact: bool
 
 
-class Displacement(BaseModel):
-    """Clicks that another ad would gain if this one bid only the reserve."""
+class DisplacedClicks(BaseModel):
+    """Clicks that another ad would have if this one bid only the reserve, and their value."""
 
     ad: str
     clicks: float
@@ -248,7 +248,8 @@ class AuctionSlot(BaseModel):
     ad: str
     price_per_click: float
     expected_clicks: float
-    displaces: list[Displacement]
+    why: str
+    displaced: list[DisplacedClicks]
 
 
 class AuctionAnswer(Answer):
@@ -261,6 +262,7 @@ class AuctionAnswer(Answer):
     welfare: float
     satisfaction: float | None
     exact: bool
+    excluded: dict[str, str] = Field(description="Ads that took no part, and why.")
 
 
 class Comparison(BaseModel):

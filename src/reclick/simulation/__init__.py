@@ -1,7 +1,7 @@
 """A simulated market: queries, ads of real words, an auction, and users of several types.
 
 No model of Reclick describes their clicks. The true parameters are known and saved with the log.
-docs/simulation.md describes the market, and compares it with the paper's figures.
+docs/explanation/simulation.md describes the market, and compares it with the paper's figures.
 """
 
 from __future__ import annotations

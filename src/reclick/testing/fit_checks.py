@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from reclick.errors import NotFittedError, SettingError
+from reclick.errors import NotFittedError, SettingError, UsageError
 from reclick.logs import read_sessions
 from reclick.models.base import FIT_REPORT, ClickModel
 from reclick.models.registry import MODELS, load
@@ -103,8 +103,14 @@ def check_small_logs(case: ModelCase) -> None:
 
 
 def check_history(case: ModelCase) -> None:
-    """A log with a history can be fitted."""
+    """A log with a history can be fitted, or the model says that it uses none."""
     log = as_table(make_log(5, 60, longest=4))
+    if not case.model.uses_history:
+        try:
+            case.new().fit(log, history=as_table(LOG))
+        except UsageError:
+            return
+        raise AssertionError("uses_history is False, and yet a history is taken")
     assert_valid(case.new().fit(log, history=as_table(LOG), ads=ADS), LOG)
 
 
@@ -319,7 +325,7 @@ def check_inputs(case: ModelCase) -> None:
 def check_inputs_unchanged(case: ModelCase) -> None:
     """Fitting and answering do not change what they are given."""
     log, ads = copy.deepcopy(LOG), copy.deepcopy(ADS)
-    model = case.new().fit(log, history=log, ads=ads)
+    model = case.new().fit(log, history=log if case.model.uses_history else None, ads=ads)
     all_answers(model, log)
     model.next_click_prob(log, [[] for _ in log["query"]])
     assert log == LOG, "the log was changed"

@@ -191,7 +191,7 @@ def test_a_wrong_type_and_a_missing_column_are_told() -> None:
     ):
         read_sessions(pa.table({"query": ["q"], "ads": ["a"], "clicks": [[1]]}))
     with pytest.raises(LogError, match=r"the table has no column clicks\. It has query, ads"):
-        read_sessions(table().drop_columns(["clicks"]))
+        read_sessions(table().drop_columns(["clicks"]), clicks_required=True)
 
 
 def test_an_empty_table_has_no_rows() -> None:

@@ -11,7 +11,7 @@ from reclick.logs import read_sessions
 from reclick.logs.files.log_file import LogFile
 from reclick.logs.formats import FORMATS, list_formats, recognise_format
 
-DOCS = Path(__file__).parents[3] / "docs" / "formats"
+DOCS = Path(__file__).parents[3] / "docs" / "reference" / "formats"
 NAMES = {
     "ubi": "log.ndjson",
     "metarank": "events.jsonl",
@@ -43,7 +43,7 @@ def sample(name: str, folder: Path) -> Path:
 
 
 def test_every_format_has_a_page() -> None:
-    assert {path.stem for path in DOCS.glob("*.md")} - {"README", "events"} == set(FORMATS)
+    assert {path.stem for path in DOCS.glob("*.md")} - {"index", "events"} == set(FORMATS)
     assert set(FORMATS) - set(NAMES) == {"ga4", "snowplow"}
 
 

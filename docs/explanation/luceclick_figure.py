@@ -1,4 +1,4 @@
-"""Draw what fitting recovers and counting does not: `python docs/luceclick_figure.py`.
+"""Draw what fitting recovers and counting does not: `python docs/explanation/luceclick_figure.py`.
 
 Sessions are simulated from known parameters: forty ads of one query, good ones mostly at the top.
 LuceClick and MultiClick are fitted, and their attractiveness and satisfaction are plotted against
