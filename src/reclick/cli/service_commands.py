@@ -241,7 +241,7 @@ def _print_report(report: Any) -> None:
     if report.ratio is not None:
         ratio = f"{report.ratio:.3f} [{report.low:.3f}, {report.high:.3f}]"
     typer.echo(
-        f"{report.sessions:,} sessions: {report.expected_clicks:,.1f} clicks expected, "
+        f"{report.sessions:,.0f} sessions: {report.expected_clicks:,.1f} clicks expected, "
         f"{report.observed_clicks:,.0f} observed, ratio {ratio}"
     )
     typer.echo(

@@ -1,4 +1,4 @@
-"""Watch a fitted model: do a new day's clicks agree with what it expects?
+"""Watch a fitted model: whether a new day's clicks agree with what it expects.
 
 Sums are kept per position, per volume of the query in the training log, and per level of the
 predicted probability. The interval of expected ÷ observed clicks is normal, from the spread of
@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import math
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any
+from itertools import pairwise
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -60,7 +61,7 @@ class Group:
 class MonitorReport:
     """What a day says about a model; `breaches` are in words, `ok` is that there are none."""
 
-    sessions: int
+    sessions: float
     observed_clicks: float
     expected_clicks: float
     ratio: float | None
@@ -87,6 +88,15 @@ class MonitorReport:
         return {"ok": self.ok, **content}
 
 
+class Impressions(NamedTuple):
+    """The session, its weight, whether it was clicked and P(click) of each impression."""
+
+    session: Int64
+    weight: Float64
+    clicked: Float64
+    probability: Float64
+
+
 @dataclass(slots=True)
 class _Sums:
     """Impressions, clicks, expected clicks and (observed − expected)² of some groups."""
@@ -97,14 +107,16 @@ class _Sums:
     def of(cls, groups: int) -> _Sums:
         return cls(np.zeros((groups, 4)))
 
-    def add(self, group: Int64, session: Int64, clicked: Float64, probability: Float64) -> None:
+    def add(self, group: Int64, impressions: Impressions) -> None:
         """Add impressions. Those of one session and group differ together."""
-        groups = len(self.values)
-        for column, each in enumerate((np.ones(len(group)), clicked, probability)):
+        groups, (session, weight, clicked, probability) = len(self.values), impressions
+        for column, each in enumerate((weight, weight * clicked, weight * probability)):
             self.values[:, column] += np.bincount(group, each, groups)
-        key, rows = np.unique(session * groups + group, return_inverse=True)
+        key, first, rows = np.unique(
+            session * groups + group, return_index=True, return_inverse=True
+        )
         differences = np.bincount(rows, clicked - probability)
-        self.values[:, 3] += np.bincount(key % groups, differences**2, groups)
+        self.values[:, 3] += np.bincount(key % groups, weight[first] * differences**2, groups)
 
     def rows(self, names: list[str]) -> tuple[Group, ...]:
         """The groups that have impressions."""
@@ -135,9 +147,9 @@ class _Tally:
     positions: _Sums = field(default_factory=lambda: _Sums.of(MAX_POSITIONS))
     volumes: _Sums = field(default_factory=lambda: _Sums.of(len(VOLUMES) + 1))
     levels: _Sums = field(default_factory=lambda: _Sums.of(LEVELS))
-    sessions: int = 0
-    unknown_queries: int = 0
-    unknown_ads: int = 0
+    sessions: float = 0.0
+    unknown_queries: float = 0.0
+    unknown_ads: float = 0.0
 
 
 def monitor(
@@ -182,16 +194,18 @@ def _add_chunk(
     group = np.searchsorted(VOLUMES, volume, side="right")
     position = np.minimum(positions_in_runs(part.page), MAX_POSITIONS - 1)
     level = np.minimum((probability * LEVELS).astype(np.int64), LEVELS - 1)
+    weight = np.ones(len(part)) if part.weight is None else part.weight
+    impressions = Impressions(session, weight[session], clicked, probability)
     for sums, groups in (
         (tally.total, np.zeros(len(session), np.int64)),
         (tally.positions, position),
         (tally.volumes, group[session]),
         (tally.levels, level),
     ):
-        sums.add(groups, session, clicked, probability)
-    tally.sessions += len(part)
-    tally.unknown_queries += int((~known_query).sum())
-    tally.unknown_ads += int((~known_ad).sum())
+        sums.add(groups, impressions)
+    tally.sessions += float(weight.sum())
+    tally.unknown_queries += float(weight[~known_query].sum())
+    tally.unknown_ads += float(impressions.weight[~known_ad].sum())
 
 
 def _report(tally: _Tally, limits: MonitorLimits) -> MonitorReport:
@@ -201,7 +215,7 @@ def _report(tally: _Tally, limits: MonitorLimits) -> MonitorReport:
     starts = [*VOLUMES, None]
     volumes = ["not in the training log"] + [
         f"{start:,} or more" if end is None else f"{start:,} to {end - 1:,}"
-        for start, end in zip(starts[:-1], starts[1:], strict=True)
+        for start, end in pairwise(starts)
         if start is not None
     ]
     levels = [f"{i / LEVELS:.1f} to {(i + 1) / LEVELS:.1f}" for i in range(LEVELS)]

@@ -86,9 +86,7 @@ def predict_batch(
     count: CountPages,
 ) -> pa.RecordBatch:
     """The pages with all predictions beside them."""
-    predictor = hosted.predictor(
-        top=top, next_click=True, satisfaction=hosted.model.satisfaction
-    )
+    predictor = hosted.predictor(top=top, next_click=True, satisfaction=hosted.model.satisfaction)
     sessions = predictor.validate(pages)
     _count_known(hosted, sessions, count)
     index = None if text is None else hosted.model._index_text(text)
@@ -168,9 +166,7 @@ def explain(
     hosted: HostedModel, request: ExplainRequest, limits: ServiceLimits, _: CountPages
 ) -> dict[str, Any]:
     """The evidence, the prior and the words behind an attractiveness."""
-    found = hosted.model.explain(
-        request.query, request.ad, text=check_text(request.text, limits)
-    )
+    found = hosted.model.explain(request.query, request.ad, text=check_text(request.text, limits))
     return {
         **{name: getattr(found, name) for name in found.__dataclass_fields__},
         "levels": [level._asdict() for level in found.levels],

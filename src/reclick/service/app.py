@@ -211,9 +211,7 @@ class Service:
         def predict() -> tuple[bytes, int]:
             pages = read_stream(body)
             answers.check_batch(pages, self.limits)
-            answer = answers.predict_batch(
-                hosted, pages, None, int(top), self.measures.count_pages
-            )
+            answer = answers.predict_batch(hosted, pages, None, int(top), self.measures.count_pages)
             return write_stream(answer), pages.num_rows
 
         content, pages = await anyio.to_thread.run_sync(predict)
@@ -269,9 +267,7 @@ class Service:
 
     async def _report_measures(self) -> Response:
         """The counters of the service for Prometheus."""
-        return Response(
-            self.measures.exposition(self.host), media_type="text/plain; version=0.0.4"
-        )
+        return Response(self.measures.exposition(self.host), media_type="text/plain; version=0.0.4")
 
     def _describe_api(self) -> dict[str, Any]:
         """The OpenAPI description, with the requests that the routes read themselves."""
@@ -288,9 +284,7 @@ class Service:
         ]
         _, definitions = models_json_schema(wanted, ref_template=SCHEMA_PREFIX + "{model}")
         described["components"]["schemas"].update(definitions["$defs"])
-        described["components"]["securitySchemes"] = {
-            "token": {"type": "http", "scheme": "bearer"}
-        }
+        described["components"]["securitySchemes"] = {"token": {"type": "http", "scheme": "bearer"}}
         return described
 
 

@@ -28,12 +28,12 @@ App = Callable[[Scope, Receive, Send], Awaitable[None]]
 OPEN_PATHS = frozenset({"/livez", "/readyz"})  # for probes, without a token
 LOCAL_NAMES = frozenset({"localhost", "127.0.0.1", "[::1]", "testserver"})
 PROTECTED_PREFIXES = ("/v1/", "/metrics", "/openapi.json")
+CONTENT_POLICY = (
+    b"default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data: blob:; "
+    b"connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+)
 SECURITY_HEADERS = [
-    (
-        b"content-security-policy",
-        b"default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data: blob:; "
-        b"connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
-    ),
+    (b"content-security-policy", CONTENT_POLICY),
     (b"x-content-type-options", b"nosniff"),
     (b"referrer-policy", b"no-referrer"),
     (b"cross-origin-resource-policy", b"same-origin"),
@@ -88,9 +88,8 @@ class Protection:
             if refusal is not None:
                 await exchange.answer(*refusal)
             else:
-                await asyncio.wait_for(
-                    self.app(scope, exchange.receive, exchange.send), self.limits.seconds
-                )
+                async with asyncio.timeout(self.limits.seconds):
+                    await self.app(scope, exchange.receive, exchange.send)
         except BodyTooLargeError:
             await exchange.answer(
                 413, "body_too_large", f"The body has more than {self.limits.body_bytes:,} bytes."
@@ -117,11 +116,17 @@ class Protection:
             return None
         if self.running > self.limits.concurrency:
             return 429, "too_many_requests", "Too many requests at once. Try again in a moment."
-        if self.token is not None and path.startswith(PROTECTED_PREFIXES):
-            scheme, _, given = headers.get(b"authorization", b"").partition(b" ")
-            if scheme.lower() != b"bearer" or not hmac.compare_digest(given.strip(), self.token):
-                return 401, "unauthorized", "Give the token: Authorization: Bearer TOKEN."
-        length = headers.get(b"content-length", b"0")
+        if path.startswith(PROTECTED_PREFIXES) and not self._has_token(headers):
+            return 401, "unauthorized", "Give the token: Authorization: Bearer TOKEN."
+        return self._refuse_length(headers.get(b"content-length", b"0"))
+
+    def _has_token(self, headers: dict[bytes, bytes]) -> bool:
+        if self.token is None:
+            return True
+        scheme, _, sent = headers.get(b"authorization", b"").partition(b" ")
+        return hmac.compare_digest(sent.strip(), self.token) and scheme.lower() == b"bearer"
+
+    def _refuse_length(self, length: bytes) -> tuple[int, str, str] | None:
         if not length.isdigit():
             return 400, "bad_length", "The Content-Length is not a number."
         if int(length) > self.limits.body_bytes:

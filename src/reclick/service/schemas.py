@@ -84,9 +84,7 @@ class ExplainRequest(ModelRequest):
     query: Text
     ad: Text
 
-    model_config = ConfigDict(
-        json_schema_extra={"example": {"query": "running shoes", "ad": "a1"}}
-    )
+    model_config = ConfigDict(json_schema_extra={"example": {"query": "running shoes", "ad": "a1"}})
 
 
 class RankRequest(ModelRequest):
@@ -319,7 +317,7 @@ class MonitorAnswer(Answer):
 
     ok: bool
     breaches: list[str]
-    sessions: int
+    sessions: float
     observed_clicks: float
     expected_clicks: float
 
