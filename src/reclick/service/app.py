@@ -26,7 +26,12 @@ from reclick.service import answers, schemas
 from reclick.service.arrow_bodies import ARROW_STREAM, read_stream, write_stream
 from reclick.service.hosting import HostedFolder, HostedModel, ModelHost
 from reclick.service.measures import Measures
-from reclick.service.protection import LOCAL_NAMES, Protection, ServiceLimits
+from reclick.service.protection import (
+    LOCAL_NAMES,
+    BodyTooLargeError,
+    Protection,
+    ServiceLimits,
+)
 
 JSON = "application/json"
 FEW_IMPRESSIONS = 64  # of a prediction that needs no thread of its own
@@ -122,9 +127,11 @@ class Service:
             version="1",
             docs_url=None,
             redoc_url=None,
+            redirect_slashes=False,
             lifespan=self._run,
             exception_handlers={
                 ProblemError: _answer_problem,
+                BodyTooLargeError: _answer_large_body,
                 HTTPException: _answer_http_error,
                 RequestValidationError: _answer_bad_parameters,
                 ReclickError: _answer_reclick_error,
@@ -343,6 +350,10 @@ def _serve_lab_file(path: str) -> Response:
 async def _answer_problem(_: Request, error: Exception) -> Response:
     assert isinstance(error, ProblemError)  # noqa: S101
     return _problem(error.status, error.code, error.message)
+
+
+async def _answer_large_body(_: Request, error: Exception) -> Response:
+    return _problem(413, "body_too_large", str(error), {"connection": "close"})
 
 
 async def _answer_http_error(_: Request, error: Exception) -> Response:

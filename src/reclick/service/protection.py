@@ -90,10 +90,6 @@ class Protection:
             else:
                 async with asyncio.timeout(self.limits.seconds):
                     await self.app(scope, exchange.receive, exchange.send)
-        except BodyTooLargeError:
-            await exchange.answer(
-                413, "body_too_large", f"The body has more than {self.limits.body_bytes:,} bytes."
-            )
         except TimeoutError:
             await exchange.answer(
                 408,
@@ -173,7 +169,7 @@ class Exchange:
         message = await self._receive()
         self.received += len(message.get("body", b""))
         if self.received > self._most_bytes:
-            raise BodyTooLargeError
+            raise BodyTooLargeError(f"The body has more than {self._most_bytes:,} bytes.")
         return message
 
     async def send(self, message: Message) -> None:
