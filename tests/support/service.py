@@ -6,10 +6,12 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import IO
 
 import httpx
 import pyarrow as pa
@@ -62,17 +64,18 @@ def run_service(*arguments: str, token: str | None = None) -> Iterator[httpx.Cli
     environment.pop("RECLICK_TOKEN", None)
     if token is not None:
         environment["RECLICK_TOKEN"] = token
+    log = tempfile.TemporaryFile("w+")  # noqa: SIM115 (a pipe that nobody reads would fill up)
     process = subprocess.Popen(
         [sys.executable, "-m", "reclick", "serve", *arguments, "--port", "0"],
         stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
+        stderr=log,
         text=True,
         env=environment,
     )
     try:
         assert process.stdout is not None
         line = process.stdout.readline()
-        assert line.startswith("Serving on http"), line + str(process.communicate(timeout=10))
+        assert line.startswith("Serving on http"), _read(log)
         address = line.split()[-1]
         headers = {} if token is None else {"authorization": f"Bearer {token}"}
         with httpx.Client(base_url=address, headers=headers, timeout=30) as client:
@@ -85,6 +88,14 @@ def run_service(*arguments: str, token: str | None = None) -> Iterator[httpx.Cli
         except subprocess.TimeoutExpired:
             process.kill()
             process.communicate()
+        errors = _read(log)
+        log.close()
+        assert "Traceback" not in errors, errors
+
+
+def _read(log: IO[str]) -> str:
+    log.seek(0)
+    return log.read()
 
 
 def wait_until_ready(client: httpx.Client) -> None:

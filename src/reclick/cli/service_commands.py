@@ -185,6 +185,7 @@ def _run(uvicorn: Any, config: Any) -> None:
         raise UsageError(
             f"{config.host}:{config.port} cannot be listened on: give another --port or --host."
         ) from None
+    listener.listen(config.backlog)  # who connects at once waits until the server runs
     name = f"[{config.host}]" if ":" in config.host else config.host
     typer.echo(f"Serving on http://{name}:{listener.getsockname()[1]}/")
     uvicorn.Server(config).run(sockets=[listener])

@@ -148,7 +148,18 @@ def relevance(
         text=check_text(request.text, limits),
         level=request.level,
     )
-    return {"pairs": table.to_pylist()}
+    rows = table.to_pylist()
+    for row, words in zip(rows, _words_of(hosted, table["ad"].combine_chunks()), strict=True):
+        row["words"] = words
+    return {"pairs": rows}
+
+
+def _words_of(hosted: HostedModel, ads: pa.Array) -> list[str | None]:
+    """The words of each ad as the model keeps them; None where it has no text of it."""
+    index = hosted.model._index_text(None)
+    if index is None:
+        return [None] * len(ads)
+    return [None if row < 0 else " ".join(index.text.words(row)) for row in index.rows(ads)]
 
 
 def known_ads(hosted: HostedModel, query: str) -> list[str]:

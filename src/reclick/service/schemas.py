@@ -184,6 +184,7 @@ class PairEstimate(BaseModel):
     relevance: float | None
     impressions: float
     clicks: float
+    words: str | None = Field(None, description="The words of the ad, where the model has text.")
 
 
 class RelevanceAnswer(Answer):

@@ -10,7 +10,7 @@ let editing = null; // the ad whose text is in the form
 let token = sessionStorage.getItem("reclick-token") || "";
 
 const $ = (id) => document.getElementById(id);
-const percent = (x) => (x < 0.0995 ? (100 * x).toFixed(1) : (100 * x).toFixed(0)) + " %";
+const percent = (x) => (x < 0.0995 ? (100 * x).toFixed(1) : (100 * x).toFixed(0)) + "\u00a0%";
 const short = (x) => x.toFixed(x < 10 ? 3 : 1);
 
 // ---- elements
@@ -126,12 +126,12 @@ async function choose(query, keepPages = false) {
 
 function showAds() {
   $("ads").tBodies[0].replaceChildren(...answers.ads.slice(0, 200).map((row) => element("tr", {},
-    element("th", {scope: "row"}, row.ad),
+    element("th", {scope: "row"}, row.ad, element("span", {class: "words"}, row.words || "")),
     element("td", {}, percent(row.attractiveness), interval(row.attractiveness_low, row.attractiveness, row.attractiveness_high, "attractiveness")),
     element("td", {}, ...(row.satisfaction == null ? ["–"] : [percent(row.satisfaction),
       interval(row.satisfaction_low, row.satisfaction, row.satisfaction_high, "satisfaction")])),
     element("td", {class: "number"}, Math.round(row.impressions).toLocaleString("en")),
-    element("td", {}, useButton("a", row.ad), state.compare ? useButton("b", row.ad) : null,
+    element("td", {class: "use"}, useButton("a", row.ad), state.compare ? useButton("b", row.ad) : null,
       element("button", {type: "button", "aria-label": `why ${row.ad}`, on: {click: () => explain(row.ad)}}, "why")))));
 }
 
@@ -214,9 +214,11 @@ function slotButton(text, label, run, disabled = false) {
   return element("button", {type: "button", "aria-label": label, disabled, on: {click: run}}, text);
 }
 
+const wordsOf = (ad) => answers.ads.find((row) => row.ad === ad)?.words || "";
+
 function describe(ad) {
   const text = state.texts[ad];
-  if (!text) return ad;
+  if (!text) return wordsOf(ad);
   return [text.description, text.display_url].filter(Boolean).join(" · ") || ad;
 }
 
@@ -270,7 +272,7 @@ function drawArrows(name, list, answer) {
 
 function edit(ad) {
   editing = ad;
-  const form = $("new-ad"), text = state.texts[ad] || {title: "", description: "", display_url: ""};
+  const form = $("new-ad"), text = state.texts[ad] || {title: wordsOf(ad), description: "", display_url: ""};
   form.ad.value = state.texts[ad] ? ad : `${ad} (edited)`;
   for (const field of ["title", "description", "display_url"]) form[field].value = text[field];
   $("new-ad-title").textContent = `Edit ${ad}`;
