@@ -6,7 +6,7 @@ CORE := $(VENV)/.core
 READY := $(VENV)/.ready
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable
 
-.PHONY: demo test check format bench clean
+.PHONY: demo test check format docs bench clean
 
 demo: $(CORE)  ## simulate three weeks of clicks, fit, predict, and say where everything was written
 	$(BIN)/reclick demo --to demo
@@ -23,6 +23,10 @@ check: $(READY)  ## ruff, mypy strict, and the contracts of layers and names
 format: $(READY)  ## rewrite the code in the house style
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
+
+docs: $(READY)  ## the site of the documentation; every warning is an error
+	$(BIN)/python -m sphinx --quiet --fail-on-warning --keep-going docs build/docs
+	@echo "Documentation: build/docs/index.html"
 
 bench: $(READY)  ## speed, memory and accuracy, each with its limit beside it
 	$(BIN)/python -m bench

@@ -195,10 +195,8 @@ def report_dropped(log: SessionLog) -> None:
 
 
 def report_no_clicks(log: SessionLog) -> None:
-    """Print a warning if there is nothing to learn from: often a file of clicks was left out."""
-    if log.has_clicks and not log.summary.clicks:
-        console(stderr=True).print(
-            f"warning: {log.name} has no click. Were all its files given, and is its column of "
-            "clicks named clicks?",
-            markup=False,
-        )
+    """Print a warning if there is nothing to learn from, and what may be the reason."""
+    error = log.explain_no_clicks()
+    if error is not None:
+        message = error.render(lambda argument: f"--{argument.name} {' '.join(argument.value)}")
+        console(stderr=True).print(f"warning: {message}", markup=False, highlight=False)

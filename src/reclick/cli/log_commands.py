@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from textwrap import wrap
-from typing import Annotated
+from typing import Annotated, Literal, cast
 
 import typer
 
@@ -90,6 +90,21 @@ def convert(
     logs: Logs,
     to: Annotated[str, typer.Option(help="The Parquet file of sessions to write.")],
     format: FormatName = None,
+    click: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="ACTION",
+            help="With ubi: an action that is a click, in place of click and click_through. "
+            "Repeat for more.",
+        ),
+    ] = None,
+    pages: Annotated[
+        str | None,
+        typer.Option(
+            metavar="hits|impressions",
+            help="With ubi: what a page shows, the hits of its query or its impressions.",
+        ),
+    ] = None,
     first: Annotated[
         int | None, typer.Option(help="Keep only the first N ads of each page.")
     ] = None,
@@ -141,6 +156,8 @@ def convert(
             columns=parse_assignments("--column", column),
             on_error=on_error_choice(on_error),
             max_ads=max_ads,
+            click=click,
+            pages=cast(Literal["hits", "impressions"] | None, pages),
             cleaning=None if cleaning == Cleaning() else cleaning,
             progress=progress,
         )

@@ -269,4 +269,13 @@ def _describe_provenance(
         if note in {REPEATED_CLICK_NOTE, NULL_CLICKS_NOTE}
     }
     rows = _count_rows(builder, report)
-    return Provenance(name, format, rows, dropped, examples, {**report.notes, **fixed})
+    return Provenance(
+        name,
+        format,
+        rows,
+        dropped,
+        examples,
+        notes={**report.notes, **fixed},
+        clicks=builder.totals.clicks,
+        other_actions=dict(report.other_actions),
+    )

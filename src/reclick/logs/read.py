@@ -6,7 +6,7 @@ import logging
 from collections.abc import Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
 import pyarrow as pa
@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 
 from reclick.data.ragged import starts_from_sizes
 from reclick.data.schema import PAGE_COLUMNS, SESSION_COLUMNS, UNREAD, Column
-from reclick.errors import Argument, LogError, SettingError, UsageError
+from reclick.errors import Argument, LogError, SettingError, UsageError, check_choice
 from reclick.logs.cleaning import Cleaning
 from reclick.logs.files.source import (
     OnError,
@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("reclick")
 OWN_FORMAT = "sessions"
+PageSource = Literal["hits", "impressions"]  # what a page of a log of events shows
 
 
 def read_sessions(
@@ -49,6 +50,8 @@ def read_sessions(
     on_error: OnError = "raise",
     max_ads: int = 100,
     clicks_required: bool = False,
+    click: str | Sequence[str] | None = None,
+    pages: PageSource | None = None,
     cleaning: Cleaning | None = None,
     progress: ProgressOption = None,
 ) -> SessionLog:
@@ -64,7 +67,7 @@ def read_sessions(
     `format` names another format (see `reclick formats`). Without it, the format of files that lack
     Reclick's columns is recognised by their content. Such a log, and one to be cleaned, is first
     converted to a temporary file of sessions, with reports as `progress("Reading: bytes", done,
-    total)`.
+    total)`. `click` and `pages` are as in `convert`.
 
     >>> pages = read_sessions({"query": ["pizza"], "ads": [["a", "b"]]}, ads={"b": "Pizza to go"})
     >>> pages.has_clicks, pages.ads.to_pylist()[0]["title"]
@@ -76,7 +79,9 @@ def read_sessions(
     texts = None if ads is None else read_ads(ads, on_error=on_error)
     wanted = SESSION_COLUMNS if clicks_required else PAGE_COLUMNS
     with track_progress(progress, "Reading"):
-        log = _open(_as_columns(source), format, columns, wanted, **options)
+        log = _open(
+            _as_columns(source), format, columns, wanted, _event_options(click, pages), **options
+        )
     log.ads = log.ads if texts is None else texts
     return log
 
@@ -147,12 +152,16 @@ def convert(
     columns: Mapping[str, str] | None = None,
     on_error: OnError = "raise",
     max_ads: int = 100,
+    click: str | Sequence[str] | None = None,
+    pages: PageSource | None = None,
     cleaning: Cleaning | None = None,
     progress: ProgressOption = None,
 ) -> SessionLog:
     """Write a log of any format as a Parquet file of sessions, and open that file.
 
-    The text of ads is written next to it (`sessions.ads.parquet`).
+    The text of ads is written next to it (`sessions.ads.parquet`). For the format ubi, `click` is
+    the action or actions that are clicks, in place of click and click_through, and `pages` is what
+    a page shows: the "hits" of its query, or its "impressions".
 
     >>> from tempfile import TemporaryDirectory
     >>> sessions = {"query": ["shoes"], "ads": [["a", "b"]], "clicks": [[2, 1]]}
@@ -168,7 +177,8 @@ def convert(
                 f"{to} is the log itself, which would be lost. Give another file to write to."
             )
     with track_progress(progress, "Converting"):
-        log = _open(source, format, columns, SESSION_COLUMNS, to, **options)
+        events = _event_options(click, pages)
+        log = _open(source, format, columns, SESSION_COLUMNS, events, to, **options)
     _write_ads(log.ads, ads_path(to))
     return log
 
@@ -208,11 +218,25 @@ def _check_options(on_error: OnError, max_ads: int, cleaning: Cleaning | None) -
     return {"on_error": on_error, "max_ads": max_ads, "cleaning": cleaning}
 
 
+def _event_options(
+    click: str | Sequence[str] | None, pages: PageSource | None
+) -> dict[str, Any] | None:
+    """The options of formats of events, None where none is chosen."""
+    names = (click,) if isinstance(click, str) else tuple(click or ())
+    if not all(isinstance(name, str) and name.strip() for name in names):
+        raise SettingError("click", click, "the names of actions, such as 'item_click'")
+    if pages is not None:
+        check_choice("pages", pages, get_args(PageSource))
+    chosen = {"click": names, "pages": pages}
+    return {name: value for name, value in chosen.items() if value} or None
+
+
 def _open(
     source: Any,
     format_name: str | None,
     columns: Mapping[str, str] | None,
     wanted: Sequence[Column],
+    events: dict[str, Any] | None,
     to: Location | None = None,
     **options: Any,
 ) -> SessionLog:
@@ -221,7 +245,7 @@ def _open(
         from reclick.logs.formats import get_format
 
         return _open_format(
-            _list_files(source), get_format(str(format_name)), columns, to, **options
+            _list_files(source), get_format(str(format_name)), columns, events, to, **options
         )
     try:
         sources = open_sources(source, wanted, columns)
@@ -230,7 +254,8 @@ def _open(
         if recognised is None:
             raise error from None
         logger.info("%s is read as %s.", source, recognised.name)
-        return _open_format(_list_files(source), recognised, columns, to, **options)
+        return _open_format(_list_files(source), recognised, columns, events, to, **options)
+    _refuse_event_options(events, OWN_FORMAT)
     unread = {theirs: ours for ours, theirs in (columns or {}).items() if ours in UNREAD}
     return _open_own_columns(sources, to, unread, **options)
 
@@ -299,11 +324,12 @@ def _open_format(
     files: list[LogFile],
     log_format: LogFormat,
     columns: Mapping[str, str] | None,
+    events: dict[str, Any] | None,
     to: Location | None,
     **options: Any,
 ) -> SessionLog:
     from reclick.logs.conversion import with_row_numbers, write_sessions
-    from reclick.logs.formats.base import ReadReport
+    from reclick.logs.formats.base import EventOptions, ReadReport
 
     if columns and not log_format.takes_columns:
         raise UsageError(
@@ -311,10 +337,26 @@ def _open_format(
             " is for logs whose columns may have any name; those of the format "
             f"{log_format.name} are fixed.",
         )
+    read = log_format.read
+    if log_format.configure is None:
+        _refuse_event_options(events, log_format.name)
+    elif events:
+        read = log_format.configure(EventOptions(**events))
     report = ReadReport(total_bytes=_total_bytes(files))
     name = files[0].where if len(files) == 1 else f"{len(files)} files"
-    batches = with_row_numbers(log_format.read(files, report, columns or {}), name)
+    batches = with_row_numbers(read(files, report, columns or {}), name)
     return write_sessions(batches, report, name=name, to=to, format=log_format.name, **options)
+
+
+def _refuse_event_options(events: dict[str, Any] | None, format_name: str) -> None:
+    """Refuse an option of logs of events for any other log, where it would have no effect."""
+    for name in events or {}:
+        raise UsageError(
+            Argument(name),
+            f" is for the format 'ubi', with no effect on {format_name!r}: leave it out, or give ",
+            Argument("format", "ubi"),
+            ".",
+        )
 
 
 def _total_bytes(files: list[LogFile]) -> int | None:

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from reclick.logs.validation.validate import ValidatedBatch
 
 MAX_EXAMPLES = 3  # of each reason
+MAX_NAMED_ACTIONS = 10  # in advice
 SMALL_LOG_ROWS = 1_000  # read without a thread: starting one takes longer
 REPEATED_CLICK_NOTE = "repeated click"
 REPEATED_AD_NOTE = "repeated ad"
@@ -167,6 +168,8 @@ class Provenance:
     dropped: dict[str, int]
     examples: dict[str, list[BadRow]]
     notes: dict[str, int]
+    clicks: int | None = None  # that were written; None where it is not known
+    other_actions: dict[str, int] = field(default_factory=dict)  # of events that are no clicks
 
     def add_to(self, summary: ReadSummary) -> ReadSummary:
         """The summary of a pass over the file, with what was dropped when the file was made."""
@@ -240,6 +243,32 @@ class SessionLog:
             raise LogError(f"{self.name} could not be read to the end.")
         return self._summary
 
+    @property
+    def advice(self) -> str:
+        """What to do about a log without a single click; empty where there are clicks."""
+        error = self.explain_no_clicks()
+        return "" if error is None else str(error)
+
+    def explain_no_clicks(self) -> LogError | None:
+        """An error that says what to do about a log without a single click; None with clicks."""
+        if not self.has_clicks or self.summary.clicks:
+            return None
+        actions = {} if self.provenance is None else self.provenance.other_actions
+        if not actions:
+            return LogError(
+                f"{self.name} has no click. Were all its files given, and is its column of clicks "
+                "named clicks?"
+            )
+        names = sorted(actions, key=lambda name: ("click" not in name, -actions[name], name))
+        listed = ", ".join(f"{name} ({actions[name]:,})" for name in names[:MAX_NAMED_ACTIONS])
+        more = ", …" if len(names) > MAX_NAMED_ACTIONS else ""
+        return LogError(
+            f"{self.name} has no click. Its events have the actions {listed}{more}. Name those "
+            "that are clicks: ",
+            Argument("click", [names[0]]),
+            ".",
+        )
+
     def batches(self, *, with_rows: bool = False) -> Iterator[SessionBatch]:
         """Yield the good sessions in row order; with_rows adds every column of the source.
 
@@ -289,7 +318,9 @@ class SessionLog:
 
     def __repr__(self) -> str:
         rows = "" if self.num_rows is None else f", {self.num_rows:,} rows"
-        return f"SessionLog({self.name}{rows})"
+        known_clicks = None if self.provenance is None else self.provenance.clicks
+        advice = f"\n  {self.advice}" if known_clicks == 0 else ""
+        return f"SessionLog({self.name}{rows}){advice}"
 
 
 def describe_bad_rows(

@@ -166,6 +166,16 @@ def test_the_first_of_a_page_recorded_again_that_has_ads_is_kept() -> None:
     assert report.notes == {"page recorded again, the first kept": 2}
 
 
+def test_of_two_searches_under_one_key_the_one_that_holds_the_clicks_is_kept() -> None:
+    report = ReadReport()
+    pages = [page("p", ["a", "b"], "red mcase"), page("p", ["c", "d"], "red case")]
+    clicks = [click("p", "d", 2), click("p", "c", 1), click("p", "a", 1)]
+    (row,) = joined(pages=pages, clicks=clicks, report=report)
+    assert (row["query"], row["ads"], row["clicks"]) == ("red case", ["c", "d"], [2, 1])
+    assert report.notes == {"page recorded again, a later one kept: it holds the clicks": 1}
+    assert dict(report.bad_rows.dropped) == {"click on an ad not shown": 1}
+
+
 @pytest.mark.parametrize("sample", [0, 1000])
 @pytest.mark.parametrize("pages_first", [True, False])
 def test_ads_shown_on_whole_pages_are_passed_over_whenever_they_come(
@@ -341,7 +351,10 @@ def by_hand(
     """The clicks of each page that has ads, and how many clicks have no page or no ad shown."""
     first: dict[str, list[str]] = {}
     for key, page_ads in pages:
-        first[key] = first.get(key) or page_ads
+        clicked = {ad for each, ad, *_ in clicks if each == key}
+        best = first.setdefault(key, page_ads)
+        if not best or len(clicked & set(page_ads)) > len(clicked & set(best)):
+            first[key] = page_ads
     made: dict[str, list[tuple[float, int, int]]] = {
         key: [] for key, page_ads in first.items() if page_ads
     }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import zipfile
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -14,7 +15,10 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from typer.testing import CliRunner
 
+import reclick as rc
+from reclick.cli import app
 from reclick.errors import LogError
 from reclick.logs.files.log_file import LogFile, list_files
 from reclick.logs.formats.ubi import FORMAT as UBI
@@ -507,6 +511,98 @@ def test_positions_and_times_that_are_none_are_told_in_parquet(tmp_path: Path) -
         (3, NO_POSITION + "'top'"),
         (4, NO_TIME + "'soon'"),
     ]
+
+
+KATA = [
+    query("q-1", "laptop", ["a", "b", "c"]),
+    event("impression", "q-1", "a", 1, 1),
+    event("impression", "q-1", "b", 2, 1),
+    event("item_click", "q-1", "b", 2, 5),
+    event("Product_Click", "q-1", "a", 1, 7),
+    event("search", "q-1", second=0),
+    query("q-2", "mouse", ["d"]),
+]
+
+
+def ubi_file(folder: Path, records: list[dict[str, Any]]) -> str:
+    return str(log(folder, *map(json.dumps, records), name="ubi.ndjson").path)
+
+
+def test_clicks_may_have_another_name(tmp_path: Path) -> None:
+    path = ubi_file(tmp_path, KATA)
+    both = rc.read_sessions(path, click=["item_click", "product_click"])
+    (batch,) = both.batches()
+    assert (batch.click.tolist(), batch.clicks.tolist()) == ([2, 1], [0, 2, 2])
+    one = rc.convert(path, tmp_path / "sessions.parquet", click="item_click")
+    assert one.summary.clicks == 1
+    assert "'product_click' event, neither a click nor an impression" in one.summary.notes
+
+
+def test_a_log_without_clicks_names_the_actions_found(tmp_path: Path) -> None:
+    log_ = rc.read_sessions(ubi_file(tmp_path, KATA))
+    expected = (
+        "ubi.ndjson has no click. Its events have the actions item_click (1), product_click (1), "
+        "search (1). Name those that are clicks: click=['item_click']."
+    )
+    assert log_.advice == expected
+    assert repr(log_) == f"SessionLog(ubi.ndjson, 2 rows)\n  {expected}"
+    assert rc.read_sessions(ubi_file(tmp_path, KATA), click="item_click").advice == ""
+
+
+def test_the_command_names_the_option_for_clicks(tmp_path: Path) -> None:
+    path, to = ubi_file(tmp_path, KATA), str(tmp_path / "sessions.parquet")
+    result = CliRunner().invoke(app, ["convert", path, "--to", to])
+    assert result.exit_code == 0
+    assert "are clicks: --click item_click." in " ".join(result.stderr.split())
+    result = CliRunner().invoke(app, ["convert", path, "--to", to, "--click", "item_click"])
+    assert "has no click" not in result.stderr
+    assert rc.read_sessions(to).summary.clicks == 1
+
+
+def test_pages_may_be_the_impressions(tmp_path: Path) -> None:
+    path = ubi_file(tmp_path, KATA)
+    seen = rc.read_sessions(path, click="item_click", pages="impressions")
+    (batch,) = seen.batches()
+    assert batch.ads.take(pa.array(batch.ad)).to_pylist() == ["a", "b"]
+    assert batch.click.tolist() == [2]
+    assert seen.summary.notes["query without impressions, skipped"] == 1
+    all_hits = rc.read_sessions(path, click="item_click", pages="hits")
+    assert all_hits.summary.impressions == 4
+
+
+@pytest.mark.parametrize("option", [{"click": "x"}, {"pages": "impressions"}])
+def test_options_of_events_are_refused_for_other_logs(tmp_path: Path, option: Any) -> None:
+    name = next(iter(option))
+    with pytest.raises(rc.UsageError, match=rf"{name} is for the format 'ubi', .*'sessions'"):
+        rc.read_sessions(("q", ["a"], [1]), **option)
+    path = tmp_path / "log.tsv"
+    path.write_text("event\n")
+    with pytest.raises(rc.UsageError, match=rf"{name} is for the format 'ubi', .*'metarank'"):
+        rc.read_sessions(path, format="metarank", **option)
+
+
+@pytest.mark.parametrize(("option", "got"), [("click", ""), ("click", [3]), ("pages", "hit")])
+def test_wrong_options_of_events_are_refused(tmp_path: Path, option: str, got: Any) -> None:
+    options: dict[str, Any] = {option: got or [""]}
+    with pytest.raises(rc.SettingError, match=option):
+        rc.read_sessions(ubi_file(tmp_path, KATA), **options)
+
+
+@pytest.mark.parametrize("gap", ["\t", " \t "])
+@pytest.mark.parametrize("name", ["log.tsv", "log.txt"])
+def test_lines_that_begin_with_the_name_of_an_index_are_read_in_an_archive_too(
+    tmp_path: Path, gap: str, name: str
+) -> None:
+    lines = [
+        f"ubi_{'queries' if 'user_query' in r else 'events'}{gap}{json.dumps(r)}" for r in KATA
+    ]
+    with zipfile.ZipFile(tmp_path / "log.zip", "w") as archive:
+        archive.writestr(name, "\n".join(lines))
+    (tmp_path / name).write_text("\n".join(lines) + "\n")
+    expected = rc.read_sessions(ubi_file(tmp_path, KATA), click="item_click").summary
+    for path in (tmp_path / "log.zip", tmp_path / name):
+        got = rc.read_sessions(path, click="item_click").summary
+        assert got.to_dict() == expected.to_dict()
 
 
 def test_names_of_objects_are_the_text_of_ads(tmp_path: Path) -> None:

@@ -194,8 +194,9 @@ class PageJoin:
         ):
             rows = self._fetch(statement)
             self._add_bad_rows(report, reason, rows, lambda key: f"page {abbreviate(key)}")
-        pages, shown, clicks = self._fetch("count_repeats")[0]
+        pages, later, shown, clicks = self._fetch("count_repeats")[0]
         report.add_note("page recorded again, the first kept", pages or 0)
+        report.add_note("page recorded again, a later one kept: it holds the clicks", later or 0)
         report.add_note("ad shown again on its page at its position, counted once", shown or 0)
         report.add_note("click recorded again at the same time, counted once", clicks or 0)
         if self.first_position is None:

@@ -2,16 +2,29 @@
 -- and its row number in that file.
 
 -- name: first_pages
--- A page is a record of its own, the first that has ads; or the ads shown one by one, in the order
--- of their positions. An ad shown again at its position counts once.
+-- A page is a record of its own; of several, the first of those with ads that hold the most clicked
+-- ads. Or it is the ads shown one by one, in the order of their positions. An ad shown again at its
+-- position counts once.
 CREATE OR REPLACE TEMP TABLE page AS
 WITH first_record AS (
-    SELECT coalesce(min(origin) FILTER (len(ads) > 0), min(origin)) AS origin, count(*) AS times
+    SELECT
+        key, coalesce(min(origin) FILTER (len(ads) > 0), min(origin)) AS origin, count(*) AS times
     FROM pages
     GROUP BY key
+), clicked AS (
+    SELECT p.key, p.origin, count(*) AS clicks
+    FROM pages p
+        JOIN first_record f ON p.key = f.key AND f.times > 1
+        JOIN (SELECT DISTINCT key, ad FROM clicks) c ON p.key = c.key
+    WHERE list_contains(p.ads, c.ad)
+    GROUP BY p.key, p.origin
+), best_record AS (
+    SELECT key, arg_min(origin, (-clicks, origin)) AS origin FROM clicked GROUP BY key
 ), whole AS (
-    SELECT p.*, f.times
-    FROM pages p JOIN first_record f ON p.origin = f.origin
+    SELECT p.*, f.times, p.origin <> f.origin AS is_later
+    FROM first_record f
+        LEFT JOIN best_record b ON f.key = b.key
+        JOIN pages p ON p.origin = coalesce(b.origin, f.origin)
 ), needed AS (
     SELECT *
     FROM shown s
@@ -40,6 +53,7 @@ SELECT
     coalesce(w."user", b."user") AS "user",
     coalesce(w.origin, b.origin) AS origin,
     coalesce(w.times - 1, 0) AS page_repeats,
+    coalesce(w.is_later, false) AS is_later,
     coalesce(b.repeats, 0) AS shown_repeats,
     coalesce(b.mixed, false) AS mixed
 FROM whole w FULL JOIN built b USING (key);
@@ -114,7 +128,8 @@ LIMIT 3;
 
 -- name: count_repeats
 SELECT
-    sum(page_repeats)::BIGINT,
+    sum(page_repeats) FILTER (NOT is_later)::BIGINT,
+    sum(page_repeats) FILTER (is_later)::BIGINT,
     sum(shown_repeats)::BIGINT,
     (SELECT sum(times - 1)::BIGINT FROM page_click)
 FROM page;

@@ -32,6 +32,7 @@ BOM = b"\xef\xbb\xbf"
 MAX_VALUE_CHARS = 16 << 20  # of a JSON array's value: one that never ends is not read for longer
 DECODER = json.JSONDecoder()
 ARRAY_START = re.compile(rb"\s*\[\s*\{")
+INDEX_NAME = re.compile(rb"^[^\t\n{\[]{1,255}\t *(?=\{)", re.MULTILINE)
 VALUE_GAP = re.compile(r"[\s,]*")
 
 OnBytes = Callable[[int], object]  # called with the number of bytes just read
@@ -229,9 +230,46 @@ def _is_hidden_member(member: str) -> bool:
 
 
 def as_json_lines(file: LogFile) -> LogFile:
-    """The file; if it is one JSON array of objects, with each object on a line of its own."""
-    is_array = _starts_array(file.head.removeprefix(BOM))
-    return JsonArrayFile(file.path, file.where, file.member) if is_array else file
+    """The file with one JSON object per line.
+
+    Either it is that already, or one JSON array of objects, or two columns with a tab between them:
+    the name of an index and an object.
+    """
+    head = file.head.removeprefix(BOM)
+    if _starts_array(head):
+        return JsonArrayFile(file.path, file.where, file.member)
+    if INDEX_NAME.match(head):
+        return IndexedJsonFile(file.path, file.where, file.member)
+    return file
+
+
+class IndexedJsonFile(LogFile):
+    """Lines of the name of an index, a tab and a JSON object, read as lines of objects."""
+
+    @contextmanager
+    def open(self) -> Iterator[IO[bytes]]:
+        """The objects, one per line."""
+        with super().open() as stream:
+            yield cast(IO[bytes], IndexedJsonStream(stream, self.where))
+
+
+class IndexedJsonStream:
+    r"""The objects of lines that begin with the name of an index.
+
+    >>> import io
+    >>> IndexedJsonStream(io.BytesIO(b'ubi_events\t{"a": 1}\nubi_events \t {}\n'), "").read(100)
+    b'{"a": 1}\n{}\n'
+    """
+
+    def __init__(self, stream: IO[bytes], where: str) -> None:
+        self._stream, self._where = stream, where
+        self._blocks: Iterator[bytes] | None = None
+
+    def read(self, size: int) -> bytes:
+        """Whole lines of about `size` bytes; none at the end."""
+        if self._blocks is None:
+            self._blocks = split_blocks(self._stream, self._where, size)
+        return INDEX_NAME.sub(b"", next(self._blocks, b""))
 
 
 class JsonArrayFile(LogFile):

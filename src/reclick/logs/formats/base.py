@@ -45,6 +45,7 @@ class ReadReport:
 
     bad_rows: SummaryBuilder = field(default_factory=SummaryBuilder)
     notes: Counter[str] = field(default_factory=Counter)
+    other_actions: Counter[str] = field(default_factory=Counter)  # of events that are no clicks
     # ad -> title, description, display_url
     ad_texts: dict[str, tuple[str, str, str]] = field(default_factory=dict)
     total_bytes: int | None = None  # of the files; None where it is not known before
@@ -108,6 +109,13 @@ ColumnMapping = Mapping[str, str]
 Reader = Callable[[list[LogFile], ReadReport, ColumnMapping], Iterator[pa.RecordBatch]]
 
 
+class EventOptions(NamedTuple):
+    """How the events of a log are read, where that is a choice."""
+
+    click: tuple[str, ...] = ()  # actions that are clicks, in place of those of the format
+    pages: str = "hits"  # what a page shows: all hits of the query, or the impressions
+
+
 @dataclass(frozen=True, slots=True)
 class LogFormat:
     """A format of click logs."""
@@ -119,6 +127,7 @@ class LogFormat:
     recognises: Callable[[list[LogFile]], bool]
     read: Reader
     takes_columns: bool = False
+    configure: Callable[[EventOptions], Reader] | None = None  # a reader with other options
 
 
 def batch_sessions(sessions: Iterable[SessionRecord]) -> Iterator[pa.RecordBatch]:

@@ -5,8 +5,8 @@ Queries with their hits, and events, joined by query_id.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterator
+from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
@@ -17,7 +17,13 @@ from reclick.data.schema import IDS, TEXT
 from reclick.logs.assembly.page_join import INPUT_SCHEMAS, PageJoin, join_pages
 from reclick.logs.files.log_file import LogFile
 from reclick.logs.files.source import abbreviate
-from reclick.logs.formats.base import ColumnMapping, LogFormat, ReadReport
+from reclick.logs.formats.base import (
+    ColumnMapping,
+    EventOptions,
+    LogFormat,
+    Reader,
+    ReadReport,
+)
 from reclick.logs.formats.helpers.json_records import first_objects, read_json_records
 from reclick.logs.formats.helpers.records import (
     PRESENT,
@@ -67,14 +73,18 @@ UBI_FIELDS = (
     # the line before each document of a _bulk request
     RecordField("instruction", PRESENT, (("index",), ("create",))),
 )
-CLICK_ACTIONS, IMPRESSION_ACTIONS = {"click", "click_through"}, {"impression"}
+CLICK_ACTIONS = ("click", "click_through")
+IMPRESSION_ACTIONS = ("impression",)
 MAX_NAMED_ACTIONS = 30  # that notes name; a log may have any number of them
 OTHER_ACTION_NOTE = "event of another action, neither a click nor an impression"
 EXPECTED_VALUES = {
     "position": "position: expected a whole number",
     "time": "timestamp: expected a time",
 }
-ALLOWED = {NO_ADS: "query without results, skipped"}
+NO_PAGE_NOTES = {  # what a page shows → the note on a query that has none of it
+    "hits": "query without results, skipped",
+    "impressions": "query without impressions, skipped",
+}
 
 
 def _recognises(files: list[LogFile]) -> bool:
@@ -99,15 +109,23 @@ def _has_queries(file: LogFile) -> bool:
     return any(not names.isdisjoint(HIT_NAMES) for names in _column_names(file))
 
 
-def _read(files: list[LogFile], report: ReadReport, _: ColumnMapping) -> Iterator[pa.RecordBatch]:
-    def add_rows(join: PageJoin) -> None:
-        for index, file in sorted(enumerate(files), key=lambda each: not _has_queries(each[1])):
-            read = read_parquet_records if file.is_parquet else read_json_records
-            for table in read(file, UBI_FIELDS, report):
-                for records in table.to_batches():
-                    _UbiBatch(records, index, file.where, report).add_to(join)
+def _configure(options: EventOptions) -> Reader:
+    """A reader with these options."""
 
-    return join_pages(files, report, add_rows, first_position=None, allowed=ALLOWED)
+    def read(
+        files: list[LogFile], report: ReadReport, _: ColumnMapping
+    ) -> Iterator[pa.RecordBatch]:
+        def add_rows(join: PageJoin) -> None:
+            for index, file in sorted(enumerate(files), key=lambda each: not _has_queries(each[1])):
+                read_records = read_parquet_records if file.is_parquet else read_json_records
+                for table in read_records(file, UBI_FIELDS, report):
+                    for records in table.to_batches():
+                        _UbiBatch(records, index, file.where, report, options).add_to(join)
+
+        allowed = {NO_ADS: NO_PAGE_NOTES[options.pages]}
+        return join_pages(files, report, add_rows, first_position=None, allowed=allowed)
+
+    return read
 
 
 @dataclass(frozen=True)
@@ -118,6 +136,7 @@ class _UbiBatch:
     file: int
     where: str
     report: ReadReport
+    options: EventOptions
 
     def add_to(self, join: PageJoin) -> None:
         """Add what a session can hold; report the rest."""
@@ -129,14 +148,25 @@ class _UbiBatch:
         is_instruction = _to_mask(self.records["instruction"])
         self.add_bad_rows(UNKNOWN_RECORD, ~(is_event | is_query | is_instruction))
         self.add_bad_rows(NO_PAGE_KEY, is_query & ~has_key)
-        self.add_rows(join, "pages", self.check_values(is_query & has_key, "time"))
+        self.add_pages(join, self.check_values(is_query & has_key, "time"))
         self.add_note("event with no query_id, skipped", is_event & ~has_key)
         self.add_events(join, np.where(is_event & has_key, action, -1), actions)
 
+    def add_pages(self, join: PageJoin, chosen: Bool) -> None:
+        """Add queries; where a page shows impressions, without their hits."""
+        if self.options.pages == "hits":
+            self.add_rows(join, "pages", chosen)
+            return
+        index = self.records.schema.get_field_index("ads")
+        no_hits = pa.nulls(self.records.num_rows, self.records.schema.field(index).type)
+        records = self.records.set_column(index, "ads", no_hits)
+        replace(self, records=records).add_rows(join, "pages", chosen)
+
     def add_events(self, join: PageJoin, action: Codes, actions: list[str]) -> None:
         """Add clicks, and impressions of single objects; count the rest by name."""
-        is_click = _is_one_of(CLICK_ACTIONS, action, actions)
-        is_impression = _is_one_of(IMPRESSION_ACTIONS, action, actions)
+        names = tuple(name.strip().lower() for name in self.options.click) or CLICK_ACTIONS
+        is_click = _is_one_of(names, action, actions)
+        is_impression = _is_one_of(IMPRESSION_ACTIONS, action, actions) & ~is_click
         is_other = (action >= 0) & ~is_click & ~is_impression
         valid = self.check_values(is_click | is_impression, "position", "time")
         is_click, is_impression = is_click & valid, is_impression & valid
@@ -150,14 +180,16 @@ class _UbiBatch:
         self.add_rows(join, "clicks", on_object)
         self.add_titles(action >= 0)
         for code, count in enumerate(np.bincount(action[is_other])):
-            self.report.add_note(self.other_action_note(actions[code]), int(count))
+            self.add_other_action(actions[code], int(count))
 
-    def other_action_note(self, action: str) -> str:
-        """The note on events of another action."""
-        note = f"{abbreviate(action)} event, neither a click nor an impression"
-        named = sum(each.endswith("nor an impression") for each in self.report.notes)
-        is_new = named < MAX_NAMED_ACTIONS or note in self.report.notes
-        return note if is_new else OTHER_ACTION_NOTE
+    def add_other_action(self, action: str, count: int) -> None:
+        """Count events of another action, by its name unless there are too many names."""
+        actions = self.report.other_actions
+        is_named = action in actions or len(actions) < MAX_NAMED_ACTIONS
+        if count and is_named:
+            actions[action] += count
+        named = f"{abbreviate(action)} event, neither a click nor an impression"
+        self.report.add_note(named if is_named else OTHER_ACTION_NOTE, count)
 
     def has(self, name: str) -> Bool:
         """Which records have a value of this name."""
@@ -213,7 +245,7 @@ class _UbiBatch:
             self.report.add_ad_text(ad, title)
 
 
-def _is_one_of(wanted: set[str], action: Codes, actions: list[str]) -> Bool:
+def _is_one_of(wanted: Collection[str], action: Codes, actions: list[str]) -> Bool:
     return np.isin(action, [code for code, name in enumerate(actions) if name in wanted])
 
 
@@ -234,5 +266,6 @@ FORMAT = LogFormat(
         "time"
     ),
     recognises=_recognises,
-    read=_read,
+    read=_configure(EventOptions()),
+    configure=_configure,
 )

@@ -17,7 +17,7 @@ from reclick.cli import app
 from reclick.models import MODELS
 from reclick.simulation import simulate
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[2]
 PAGES = (
     "README.md",
     "docs/explanation/multiclick.md",

@@ -13,7 +13,7 @@ import pytest
 
 from reclick.models import MODELS
 
-DOCS = Path(__file__).parent.parent / "docs" / "models"
+DOCS = Path(__file__).parents[2] / "docs" / "models"
 every_model = pytest.mark.parametrize("name", MODELS)
 
 
