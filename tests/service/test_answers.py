@@ -12,7 +12,9 @@ from starlette.testclient import TestClient
 
 import reclick as rc
 from reclick.predictor import Predictor
+from reclick.service import create_app
 from reclick.service.arrow_bodies import ARROW_STREAM, read_stream, write_stream
+from tests.service.conftest import ready_client
 from tests.support.service import ADS, QUERIES, TEXTS
 
 PAGES: list[dict[str, Any]] = [
@@ -99,7 +101,10 @@ def test_explanation_adds_up(client: TestClient, folders: dict[str, Path]) -> No
     answer = client.post("/v1/explain", json={"query": "tea", "ad": "ad2"}).json()
     own = rc.load(folders["luceclick"]).relevance({"query": ["tea"], "ad": ["ad2"]}).to_pylist()[0]
     assert answer["attractiveness"] == own["attractiveness"]
-    assert (answer["low"], answer["high"]) == (own["attractiveness_low"], own["attractiveness_high"])
+    assert (answer["low"], answer["high"]) == (
+        own["attractiveness_low"],
+        own["attractiveness_high"],
+    )
     assert answer["known_query"] is answer["known_ad"] is True
     assert [word["word"] for word in answer["words"]] != []
     assert {word["word"] for word in answer["words"]} == {"green", "tea", "calm", "c.test"}
@@ -118,7 +123,8 @@ def test_best_page_and_prices(client: TestClient, folders: dict[str, Path]) -> N
     assert answer["exact"] is True
     assert answer["expected_clicks"] == best.expected_clicks.tolist()
     valued = client.post(
-        "/v1/rank", json={**body, "objective": "value", "value": dict.fromkeys(ADS, 0.0) | {"ad5": 9.0}}
+        "/v1/rank",
+        json={**body, "objective": "value", "value": dict.fromkeys(ADS, 0.0) | {"ad5": 9.0}},
     ).json()
     assert valued["ads"][0] == "ad5"
     bids = {ad: 1.0 + i / 10 for i, ad in enumerate(ADS)}
@@ -169,13 +175,12 @@ def test_a_day_is_monitored(client: TestClient) -> None:
     answer = client.post("/v1/monitor", json={"pages": PAGES}).json()
     assert answer["sessions"] == len(PAGES)
     assert answer["observed_clicks"] == 3
-    assert np.isclose(sum(row["expected"] for row in answer["positions"]), answer["expected_clicks"])
+    assert np.isclose(
+        sum(row["expected"] for row in answer["positions"]), answer["expected_clicks"]
+    )
 
 
 def test_measures_count_pages_and_unknowns_without_their_names(folders: dict[str, Path]) -> None:
-    from reclick.service import create_app
-    from tests.service.conftest import ready_client
-
     with ready_client(create_app(folders)) as fresh:
         fresh.post("/v1/predict", json={"pages": PAGES})
         text = fresh.get("/metrics").text

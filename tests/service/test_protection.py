@@ -116,12 +116,8 @@ def test_a_large_body_is_refused_with_and_without_its_length(guarded: TestClient
         (b'{"pages": [{"query": "q", "ads": ["a"]}], "top": -1}', 422, "top"),
     ],
 )
-def test_a_wrong_body_is_explained(
-    client: TestClient, body: bytes, status: int, says: str
-) -> None:
-    answer = client.post(
-        "/v1/predict", content=body, headers={"content-type": "application/json"}
-    )
+def test_a_wrong_body_is_explained(client: TestClient, body: bytes, status: int, says: str) -> None:
+    answer = client.post("/v1/predict", content=body, headers={"content-type": "application/json"})
     assert answer.status_code == status, answer.text
     assert says in answer.json()["message"]
 

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
 
-import httpx
+import httpx2 as httpx
 import pyarrow as pa
 
 import reclick as rc
