@@ -13,6 +13,16 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
+    from reclick.auction import (
+        AuctionResult,
+        BestPage,
+        Displacement,
+        PriceReason,
+        best_page,
+        rank_pages,
+        run_auction,
+        run_auctions,
+    )
     from reclick.clicks.distribution import Clicks, PageDistribution, SequenceRanks, TopSequences
     from reclick.data.batch import SessionBatch
     from reclick.data.counts import Counts
@@ -47,6 +57,7 @@ if TYPE_CHECKING:
         SessionLog,
         convert,
         read_ads,
+        read_bids,
         read_labels,
         read_sessions,
         sessions_from_events,
@@ -90,6 +101,16 @@ if TYPE_CHECKING:
 # Where each public name lives. A module is imported when a name of it is first used, so that
 # `import reclick` and `reclick --help` are quick.
 _HOMES = {
+    "reclick.auction": (
+        "AuctionResult",
+        "BestPage",
+        "Displacement",
+        "PriceReason",
+        "best_page",
+        "rank_pages",
+        "run_auction",
+        "run_auctions",
+    ),
     "reclick.clicks.distribution": (
         "Clicks",
         "PageDistribution",
@@ -145,6 +166,7 @@ _HOMES = {
         "SessionLog",
         "convert",
         "read_ads",
+        "read_bids",
         "read_labels",
         "read_sessions",
         "sessions_from_events",
@@ -216,13 +238,16 @@ __all__ = [
     "THCM",
     "UBM",
     "Argument",
+    "AuctionResult",
     "BadRow",
     "BadRowsError",
+    "BestPage",
     "CannotAnswerError",
     "Cleaning",
     "ClickModel",
     "Clicks",
     "Counts",
+    "Displacement",
     "DuckDBEngine",
     "Engine",
     "Evaluation",
@@ -240,6 +265,7 @@ __all__ = [
     "NotFittedError",
     "PageDistribution",
     "Predictor",
+    "PriceReason",
     "QueryBlock",
     "RankedSequence",
     "ReadSummary",
@@ -259,6 +285,7 @@ __all__ = [
     "UnknownModelError",
     "UsageError",
     "VolumeProfile",
+    "best_page",
     "convert",
     "count",
     "describe",
@@ -269,10 +296,14 @@ __all__ = [
     "load",
     "predict",
     "propensities",
+    "rank_pages",
     "read_ads",
+    "read_bids",
     "read_labels",
     "read_sessions",
     "register",
+    "run_auction",
+    "run_auctions",
     "sessions_from_events",
     "setting",
     "simulate",

@@ -14,7 +14,7 @@ LAYERS = (
     ("__main__", "testing"),
     ("cli",),
     ("report",),
-    ("evaluation",),
+    ("auction", "evaluation"),
     ("exports", "metrics", "simulation"),
     ("predictor", "profile"),
     ("models",),

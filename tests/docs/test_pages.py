@@ -33,6 +33,7 @@ PAGES = (
     "docs/how-to/daily-job.md",
     "docs/how-to/new-ads.md",
     "docs/how-to/python.md",
+    "docs/how-to/auction.md",
     "docs/reference/files.md",
 )
 ALL_PAGES = sorted(

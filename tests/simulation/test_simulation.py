@@ -17,8 +17,9 @@ from reclick.cli import log_commands
 from reclick.errors import SettingError, StoreError
 from reclick.simulation import Simulation, simulate
 
-NAMES = ["week1.parquet", "week2.parquet", "ads.parquet", "labels.parquet", "truth.parquet"]
+NAMES = ["week1.parquet", "week2.parquet", "ads.parquet", "labels.parquet", "bids.parquet"]
 NAMES += [
+    "truth.parquet",
     "truth_words.parquet",
     "truth_brands.parquet",
     "truth_queries.parquet",
@@ -125,6 +126,7 @@ def test_a_simulation_is_saved_whole(tmp_path: Path) -> None:
         *market.weeks,
         market.ads,
         market.labels,
+        market.bids,
         truth.pairs,
         truth.words,
         truth.brands,

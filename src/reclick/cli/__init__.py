@@ -13,6 +13,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
+from reclick.cli.auction_commands import auction, rank
 from reclick.cli.console import show_error
 from reclick.cli.demo_commands import demo
 from reclick.cli.evaluation_commands import evaluate
@@ -107,6 +108,8 @@ for command in (
     split,
     fit,
     predict,
+    rank,
+    auction,
     export,
     evaluate,
     serve,

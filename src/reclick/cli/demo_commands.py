@@ -40,6 +40,7 @@ WRITTEN = {  # every file, or the folder that it is in, and what it is
     "logs/week3.parquet": "the sessions of week 3: to test on",
     "logs/ads.parquet": "the text of the ads",
     "logs/labels.parquet": "editors' grades of (query, ad) pairs",
+    "logs/bids.parquet": "the bids of all candidates, for reclick auction",
     "logs/truth.parquet": "the true attractiveness and satisfaction of each pair",
     "logs/truth_words.parquet": "the true effect of each word",
     "logs/truth_brands.parquet": "how much each brand attracts, and how good its pages are",

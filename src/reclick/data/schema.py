@@ -49,6 +49,13 @@ AD_COLUMNS = (
 )
 PAIR_COLUMNS = (Column("query", TEXT), Column("ad", TEXT))
 LABEL_COLUMNS = (*PAIR_COLUMNS, Column("relevance", NUMBER))
+CANDIDATE_COLUMNS = (*PAIR_COLUMNS, Column("value", NUMBER, required=False))
+BID_COLUMNS = (
+    *PAIR_COLUMNS,
+    *(Column(name, NUMBER, required=False) for name in ("bid", "satisfaction_bid")),
+    *(Column(name, NUMBER, required=False) for name in ("weight", "budget")),
+    *(Column(name, TEXT, required=False) for name in ("advertiser", "auction")),
+)
 
 # Known but not read: a mapping may name them, so that one mapping serves every tool.
 UNREAD = ("session_id", "timestamp", "user")

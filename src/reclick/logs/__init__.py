@@ -7,7 +7,13 @@ from reclick.logs.cleaning import Cleaning
 from reclick.logs.events import sessions_from_events
 from reclick.logs.read import as_log, convert, read_sessions, with_clicks, with_text
 from reclick.logs.session_log import BadRow, ReadSummary, SessionLog
-from reclick.logs.side_tables import as_pairs, read_ads, read_labels
+from reclick.logs.side_tables import (
+    as_pairs,
+    read_ads,
+    read_bids,
+    read_candidates,
+    read_labels,
+)
 
 __all__ = [
     "BadRow",
@@ -18,6 +24,8 @@ __all__ = [
     "as_pairs",
     "convert",
     "read_ads",
+    "read_bids",
+    "read_candidates",
     "read_labels",
     "read_sessions",
     "sessions_from_events",

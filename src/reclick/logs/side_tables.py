@@ -17,7 +17,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import types as kind_of
 
-from reclick.data.schema import AD_COLUMNS, LABEL_COLUMNS, PAIR_COLUMNS, TEXT, Column
+from reclick.data.schema import (
+    AD_COLUMNS,
+    BID_COLUMNS,
+    CANDIDATE_COLUMNS,
+    LABEL_COLUMNS,
+    PAIR_COLUMNS,
+    TEXT,
+    Column,
+)
 from reclick.errors import LogError
 from reclick.logs.files.source import (
     OnError,
@@ -30,10 +38,15 @@ from reclick.logs.session_log import SummaryBuilder, bad_rows_error, describe_ba
 from reclick.logs.validation.encode import encode_number
 from reclick.logs.validation.reasons import (
     AD_TWICE,
+    BAD_BID,
+    BAD_BUDGET,
     BAD_RELEVANCE,
+    BAD_VALUE,
+    BAD_WEIGHT,
     NO_AD,
     NO_QUERY,
     NOT_READABLE,
+    PAIR_TWICE,
 )
 
 logger = logging.getLogger("reclick")
@@ -128,6 +141,65 @@ def read_pairs(
     check = _read_table(source, PAIR_COLUMNS, columns, on_error)
     _mark_incomplete_pairs(check)
     return check.finish(on_error)
+
+
+def read_candidates(
+    source: Any, *, columns: Mapping[str, str] | None = None, on_error: OnError = "raise"
+) -> pa.Table:
+    """Read the ads that may be shown for each query, as a table of `query`, `ad`, `value`.
+
+    The value of a click is optional, nan where it is missing.
+    """
+    check = _read_table(source, CANDIDATE_COLUMNS, columns, on_error)
+    _mark_incomplete_pairs(check)
+    value = np.asarray(check.table["value"])
+    check.mark((value < 0) | np.isinf(value), BAD_VALUE, "value")
+    check.mark(_find_repeated(check, ["query", "ad"]), PAIR_TWICE, "ad")
+    return check.finish(on_error)
+
+
+def read_bids(
+    source: Any, *, columns: Mapping[str, str] | None = None, on_error: OnError = "raise"
+) -> pa.Table:
+    """Read the bids of auctions, one row per ad.
+
+    Columns: `query`, `ad` and `bid` (per click) or `satisfaction_bid` (per click that satisfies);
+    optional `weight`, `budget`, `advertiser`, and `auction`, where a query has several auctions.
+
+    >>> table = read_bids({"query": ["pizza"], "ad": ["a"], "bid": [0.5]})
+    >>> table.select(["query", "ad", "bid", "weight"]).to_pylist()
+    [{'query': 'pizza', 'ad': 'a', 'bid': 0.5, 'weight': 1.0}]
+    """
+    check = _read_table(source, BID_COLUMNS, columns, on_error)
+    if not any({"bid", "satisfaction_bid"} & set(batch.columns) for batch in check.batches):
+        raise LogError(f"{check.name} has no column bid.")
+    _mark_incomplete_pairs(check)
+    bid, satisfaction_bid = (np.asarray(check.table[name]) for name in ("bid", "satisfaction_bid"))
+    exactly_one = np.isnan(bid) != np.isnan(satisfaction_bid)
+    amount = np.where(np.isnan(bid), satisfaction_bid, bid)
+    check.mark(~(exactly_one & (amount >= 0) & np.isfinite(amount)), BAD_BID, "bid")
+    _fill_missing(check, "weight", 1.0)
+    _fill_missing(check, "budget", np.inf)
+    weight, budget = (np.asarray(check.table[name]) for name in ("weight", "budget"))
+    check.mark(~((weight > 0) & np.isfinite(weight)), BAD_WEIGHT, "weight")
+    check.mark(~(budget >= 0), BAD_BUDGET, "budget")
+    check.mark(_find_repeated(check, ["auction", "query", "ad"]), PAIR_TWICE, "ad")
+    return check.finish(on_error)
+
+
+def _fill_missing(check: SideTableCheck, name: str, default: float) -> None:
+    values = np.asarray(check.table[name])
+    filled = pa.array(np.where(np.isnan(values), default, values))
+    check.table = check.table.set_column(check.table.column_names.index(name), name, filled)
+
+
+def _find_repeated(check: SideTableCheck, names: list[str]) -> Bool:
+    """Rows that repeat an earlier one in these columns."""
+    rows = check.table.select(names).append_column("row", pa.array(np.arange(len(check.table))))
+    first = rows.group_by(names).aggregate([("row", "min")])["row_min"].to_numpy()
+    repeated = np.ones(len(rows), np.bool_)
+    repeated[first] = False
+    return repeated
 
 
 def as_pairs(source: Any) -> tuple[pa.LargeStringArray, pa.LargeStringArray]:

@@ -74,11 +74,12 @@ class Simulation:
     ads: pa.Table  # ad, title, description, display_url
     labels: pa.Table  # query, ad, relevance 0 … 4
     truth: Truth
+    bids: pa.Table  # query, ad, bid per click: all candidates of every query
 
     def save(self, folder: Location) -> list[AnyPath]:
         """Write all tables and truth.json to a folder, each file atomically; returns their paths.
 
-        The files are week1.parquet …, ads.parquet, labels.parquet, truth.parquet,
+        The files are week1.parquet …, ads.parquet, labels.parquet, bids.parquet, truth.parquet,
         truth_words.parquet, truth_brands.parquet, truth_queries.parquet, truth_sessions.parquet
         and truth.json.
 
@@ -101,6 +102,7 @@ class Simulation:
             **weeks,
             "ads.parquet": self.ads,
             "labels.parquet": self.labels,
+            "bids.parquet": self.bids,
             "truth.parquet": self.truth.pairs,
             "truth_words.parquet": self.truth.words,
             "truth_brands.parquet": self.truth.brands,
@@ -144,7 +146,7 @@ def simulate(
         settings=asdict(settings),
     )
     labels = _draw_labels(market, impressions.reshape(-1), rng)
-    return Simulation(list(tables), market.ads, labels, truth)
+    return Simulation(list(tables), market.ads, labels, truth, _bid_table(market))
 
 
 def _draw_labels(market: Market, impressions: Int64, rng: np.random.Generator) -> pa.Table:
@@ -171,6 +173,11 @@ def _pair_table(market: Market, pairs: Int64) -> pa.Table:
     for name, value in values.items():
         table = table.append_column(name, pa.array(value))
     return table
+
+
+def _bid_table(market: Market) -> pa.Table:
+    pairs = market.name_pairs(np.arange(market.bid.size))
+    return pairs.append_column("bid", pa.array(market.bid.reshape(-1)))
 
 
 def _query_table(market: Market) -> pa.Table:

@@ -92,6 +92,7 @@ class Market:
     candidates: Int32  # [query, candidate] ads
     appeal: Float64  # [query, candidate]
     quality: Float64  # [query, candidate] of the landing page
+    bid: Float64  # [query, candidate] per click
     value: Float64  # [query, candidate] in the auction
     attention: Float64  # [query] proportion of users who examine ads
     user_types: Float64  # [query, user type] proportions
@@ -122,6 +123,7 @@ def make_market(settings: SimulationSettings, rng: np.random.Generator) -> Marke
     page_quality = rng.normal(0.0, PAGE_QUALITY_STD, len(ads))
     ad_quality = ad_appeal.trust + page_quality + TEXT_QUALITY * text_appeal
     quality = ad_quality[pool.candidates] + MATCH_QUALITY * (match + named)
+    bid, value = _draw_bids(appeal, named, rng)
     return Market(
         queries=queries,
         ads=ads,
@@ -129,7 +131,8 @@ def make_market(settings: SimulationSettings, rng: np.random.Generator) -> Marke
         candidates=pool.candidates,
         appeal=appeal,
         quality=quality,
-        value=_draw_values(appeal, named, rng),
+        bid=bid,
+        value=value,
         attention=rng.beta(*ATTENTION_BETA, len(queries)),
         user_types=user_type_shares(queries.share * total),
         ad_appeal=ad_appeal,
@@ -143,11 +146,14 @@ def _find_matches(queries: Queries, pool: AdPool) -> tuple[Float64, Float64]:
     return themed[pool.candidates].astype(np.float64), named.astype(np.float64)
 
 
-def _draw_values(appeal: Float64, named: Float64, rng: np.random.Generator) -> Float64:
+def _draw_bids(
+    appeal: Float64, named: Float64, rng: np.random.Generator
+) -> tuple[Float64, Float64]:
+    """Bids, and values in the auction [query, candidate]."""
     bid = rng.lognormal(0.0, BID_STD, appeal.shape) * OWN_NAME_BID**named
     error = rng.lognormal(0.0, ESTIMATE_STD, appeal.shape)
     estimate = attractiveness(appeal.reshape(-1)).reshape(appeal.shape) * error
-    return np.log(bid * estimate)
+    return bid, np.log(bid * estimate)
 
 
 # auctions

@@ -20,6 +20,12 @@ NO_AD = "no ad"
 BAD_RELEVANCE = "bad relevance"
 AD_TWICE = "ad listed twice with different text"
 
+# Candidates and bids
+BAD_BID = "bad bid"
+BAD_VALUE = "bad value"
+BAD_BUDGET = "bad budget"
+PAIR_TWICE = "ad listed twice in one auction"
+
 # Events, which are joined into pages
 NO_PAGE_KEY = "no page key"
 DUPLICATE_PAGE_KEY = "duplicate page key"

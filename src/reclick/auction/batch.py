@@ -1,0 +1,281 @@
+"""Pages and auctions of many queries: tables in, tables out."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple, TypeVar
+
+import pyarrow as pa
+
+from reclick.auction.candidates import CandidateSet, check_slots, look_up_candidates
+from reclick.auction.ranking import BestPage, Objective, check_objective, find_best_page
+from reclick.auction.run import (
+    AuctionResult,
+    AuctionRules,
+    Entry,
+    check_entry,
+    check_weights,
+    hold_auction,
+)
+from reclick.data.schema import IDS, PAIR_COLUMNS, TEXT, Column
+from reclick.errors import Argument, UsageError
+from reclick.logs import as_log, read_bids, read_candidates
+from reclick.logs.files.source import open_sources
+from reclick.models.base import ClickModel
+from reclick.runtime.parallel import parallel_map
+from reclick.runtime.progress import ProgressOption, report_progress, track_progress
+
+Item = TypeVar("Item")
+AT_ONCE = 64  # queries in one thread
+PAGE_SCHEMA = pa.schema(
+    [
+        ("query", pa.string()),
+        ("ads", pa.list_(pa.string())),
+        ("expected_clicks", pa.list_(pa.float64())),
+        ("satisfaction", pa.float64()),
+        ("value", pa.float64()),
+        ("exact", pa.bool_()),
+    ]
+)
+DISPLACEMENT = pa.struct([("ad", pa.string()), ("clicks", pa.float64()), ("value", pa.float64())])
+PRICE_SCHEMA = pa.schema(
+    [
+        ("auction", pa.string()),
+        ("query", pa.string()),
+        ("position", pa.int32()),
+        ("ad", pa.string()),
+        ("bid", pa.float64()),
+        ("price_per_click", pa.float64()),
+        ("expected_clicks", pa.float64()),
+        ("page_satisfaction", pa.float64()),
+        ("exact", pa.bool_()),
+        ("because", pa.string()),
+        ("displaced", pa.list_(DISPLACEMENT)),
+    ]
+)
+
+
+class SealedBids(NamedTuple):
+    """The bids of one auction."""
+
+    auction: str | None
+    candidates: CandidateSet
+    entries: list[Entry]
+
+
+def rank_pages(
+    model: ClickModel,
+    candidates: object,
+    *,
+    slots: int = 4,
+    objective: Objective = "clicks",
+    text: object = None,
+    progress: ProgressOption = None,
+) -> pa.Table:
+    """The best page of every query, as a table.
+
+    `candidates` is a table of `query` and `ad` (and `value`, for the objective "value"), one row
+    per ad, or of `query` and `ads`, one list per query. The columns of the result: `query`, `ads`,
+    `expected_clicks` (both in the order of the page), `satisfaction`, `value` and `exact`. See
+    `best_page`.
+    """
+    check_slots(model, slots)
+    groups = _group_candidates(candidates)
+    sets = [CandidateSet(query, tuple(values)) for query, values in groups.items()]
+    goals = [
+        check_objective(model, _objective_of_query(objective, values), tuple(values))
+        for values in groups.values()
+    ]
+
+    def rank(chunk: slice) -> list[BestPage]:
+        found = look_up_candidates(model, sets[chunk], slots=slots, text=text)
+        return [find_best_page(own, *goal) for own, goal in zip(found, goals[chunk], strict=True)]
+
+    with track_progress(progress, "Ranking ads"):
+        pages = _map_chunks(rank, len(sets), "queries")
+    rows = [
+        (page.query, page.ads, page.expected_clicks, page.satisfaction, page.value, page.exact)
+        for page in pages
+    ]
+    return _to_table(PAGE_SCHEMA, rows)
+
+
+def run_auctions(
+    model: ClickModel,
+    bids: object,
+    *,
+    slots: int = 4,
+    mechanism: str = "vcg",
+    reserve: float = 0.0,
+    satisfaction_weight: float = 0.0,
+    squashing: float = 1.0,
+    text: object = None,
+    progress: ProgressOption = None,
+) -> pa.Table:
+    """Run an auction for every query, and return the ads shown with their prices as a table.
+
+    `bids` is a table with one row per ad: `query`, `ad` and `bid`, or `satisfaction_bid` for a bid
+    per click that satisfies; optional `weight`, `advertiser` (at most one ad of each is shown),
+    `budget`, and `auction`, where a query has several. The budget of an advertiser (or of an ad
+    without one) is for all auctions together, in the order of the table: what it expects to pay
+    is subtracted, and it takes part while it can pay its own bid. That caps participation and does
+    not optimise the use of the budget.
+
+    The result has a row for every position: `price_per_click`, `expected_clicks`, and `displaced`,
+    the other ads whose clicks the ad takes (or brings, below 0). See `run_auction`.
+    """
+    rules = AuctionRules(slots, mechanism, reserve, satisfaction_weight, squashing).check(model)
+    auctions = group_bids(bids)
+    with track_progress(progress, "Running auctions"):
+        results = hold_auctions(model, auctions, rules, text=text)
+    rows = [
+        row
+        for auction, result in zip(auctions, results, strict=True)
+        for row in _price_rows(auction, result)
+    ]
+    return _to_table(PRICE_SCHEMA, rows)
+
+
+def hold_auctions(
+    model: ClickModel, auctions: Sequence[SealedBids], rules: AuctionRules, *, text: object = None
+) -> list[AuctionResult]:
+    """The results of auctions, in their order."""
+    if any(entry.budget < math.inf for auction in auctions for entry in auction.entries):
+        return _hold_with_budgets(model, auctions, rules, text)
+
+    def hold(chunk: slice) -> list[AuctionResult]:
+        part = auctions[chunk]
+        found = look_up_candidates(
+            model, [each.candidates for each in part], slots=rules.slots, text=text
+        )
+        return [
+            hold_auction(own, each.entries, rules) for own, each in zip(found, part, strict=True)
+        ]
+
+    return _map_chunks(hold, len(auctions), "auctions")
+
+
+def group_bids(bids: object) -> list[SealedBids]:
+    """The auctions of a table of bids, in the order of their first rows."""
+    table = read_bids(bids)
+    groups: dict[tuple[str | None, str], dict[str, Entry]] = {}
+    budgets: dict[str, float] = {}
+    for row in table.to_pylist():
+        ad, owner = row["ad"], row["advertiser"] or None
+        entry = Entry(row["bid"], row["satisfaction_bid"], row["weight"], owner, row["budget"])
+        groups.setdefault((row["auction"], row["query"]), {})[ad] = check_entry(ad, entry)
+        if budgets.setdefault(owner or ad, entry.budget) != entry.budget:
+            raise UsageError(
+                f"{owner or ad!r} has budgets of {budgets[owner or ad]:g} and {entry.budget:g}: "
+                "give the same in all its rows."
+            )
+    for entries in groups.values():
+        check_weights(entries)
+    return [
+        SealedBids(auction, CandidateSet(query, tuple(entries)), list(entries.values()))
+        for (auction, query), entries in groups.items()
+    ]
+
+
+def _hold_with_budgets(
+    model: ClickModel, auctions: Sequence[SealedBids], rules: AuctionRules, text: object
+) -> list[AuctionResult]:
+    """One after the other, as what was spent decides who takes part in the next."""
+    found = look_up_candidates(
+        model, [each.candidates for each in auctions], slots=rules.slots, text=text
+    )
+    spent: dict[str, float] = {}
+    results = []
+    for done, (own, auction) in enumerate(zip(found, auctions, strict=True)):
+        owners = [
+            entry.advertiser or ad for ad, entry in zip(own.ads, auction.entries, strict=True)
+        ]
+        entries = [
+            entry._replace(budget=entry.budget - spent.get(owner, 0.0))
+            for owner, entry in zip(owners, auction.entries, strict=True)
+        ]
+        result = hold_auction(own, entries, rules)
+        for ad, price, clicks in zip(
+            result.slate, result.price_per_click, result.expected_clicks, strict=True
+        ):
+            owner = owners[own.ads.index(ad)]
+            spent[owner] = spent.get(owner, 0.0) + float(price * clicks)
+        results.append(result)
+        report_progress("auctions", done + 1, len(auctions))
+    return results
+
+
+def _group_candidates(candidates: object) -> dict[str, dict[str, float]]:
+    """The ads of each query, in the order of first rows, with the values of their clicks."""
+    groups: dict[str, dict[str, float]] = {}
+    if _has_lists(candidates):
+        for batch in as_log(candidates, clicks_required=False).batches():
+            queries, ads = batch.queries.to_pylist(), batch.ads.to_pylist()
+            for session in range(len(batch)):
+                shown = batch.ad[batch.page[session] : batch.page[session + 1]].tolist()
+                own = groups.setdefault(queries[batch.query[session]], {})
+                own.update(dict.fromkeys((ads[ad] for ad in shown), math.nan))
+        return groups
+    for row in read_candidates(candidates).to_pylist():
+        groups.setdefault(row["query"], {})[row["ad"]] = row["value"]
+    return groups
+
+
+def _has_lists(candidates: object) -> bool:
+    """Whether a table has one list of ads per query, and not one row per ad."""
+    wanted = (
+        PAIR_COLUMNS[0],
+        Column("ad", TEXT, required=False),
+        Column("ads", IDS, required=False),
+    )
+    names = open_sources(candidates, wanted, None)[0].names
+    return "ads" in names and "ad" not in names
+
+
+def _objective_of_query(objective: Objective, values: dict[str, float]) -> Objective:
+    """The objective with the values that the table has; "value" needs one for every ad."""
+    if objective != "value":
+        return objective
+    missing = [ad for ad, value in values.items() if math.isnan(value)]
+    if missing:
+        raise UsageError(
+            Argument("objective", "value"),
+            f" needs a column `value` of the candidates; {missing[0]!r} has none.",
+        )
+    return {"value": values}
+
+
+def _map_chunks(function: Callable[[slice], list[Item]], count: int, unit: str) -> list[Item]:
+    """function(slice) of consecutive slices, in threads, as one list."""
+    chunks = [slice(start, start + AT_ONCE) for start in range(0, count, AT_ONCE)]
+    results: list[Item] = []
+    for part in parallel_map(function, chunks):
+        results += part
+        report_progress(unit, len(results), count)
+    return results
+
+
+def _price_rows(auction: SealedBids, result: AuctionResult) -> Iterator[tuple[Any, ...]]:
+    for position, reason in enumerate(result.reasons):
+        yield (
+            auction.auction,
+            result.query,
+            position + 1,
+            reason.ad,
+            result.bid[position],
+            result.price_per_click[position],
+            result.expected_clicks[position],
+            result.satisfaction,
+            result.exact,
+            reason.because,
+            [each._asdict() for each in reason.displaced],
+        )
+
+
+def _to_table(schema: pa.Schema, rows: list[tuple[Any, ...]]) -> pa.Table:
+    columns = zip(*rows, strict=True) if rows else [[] for _ in schema]
+    arrays = [
+        pa.array(list(column), field.type) for column, field in zip(columns, schema, strict=True)
+    ]
+    return pa.Table.from_arrays(arrays, schema=schema)

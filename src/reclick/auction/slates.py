@@ -1,0 +1,333 @@
+"""Exact search for the best slate: the ads, in order, that maximise what a page is worth.
+
+A slate of ads s_1 … s_n is worth Σ_j value(s_j) P(click on s_j) + λ P(satisfied).
+`TabulatedSlates` knows the clicks of every slate. `MultilinearSlates` finds the best one by branch
+and bound, for the variants of MultiClick in which the worth is linear in the ad of each position.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
+
+import numpy as np
+
+from reclick.auction.candidates import Candidates, PageClicks, set_sizes
+from reclick.clicks.choice import VARIANTS
+from reclick.clicks.step import EXAMINATION
+from reclick.data.batch import Float64, Int64
+from reclick.errors import Argument, CannotAnswerError
+from reclick.runtime.jit import kernel
+
+MAX_SLATES = 1_000_000  # that are tabulated: 33 ads on 4 slots
+MAX_MODEL_SLATES = 100_000  # … by asking a model about each: 19 ads on 4 slots
+
+
+class Slate(NamedTuple):
+    """Ads in the order of their positions, and what a page of them is worth."""
+
+    ads: Int64  # [position] numbers of candidates
+    clicks: Float64  # [position] P(click)
+    satisfaction: float  # P(the session ends satisfied)
+    objective: float
+
+
+class SlateSearch(Protocol):
+    """All slates of some candidates."""
+
+    @property
+    def candidates(self) -> Candidates:
+        """The ads that slates are made of."""
+        ...
+
+    def find_best(self, value: Float64, satisfaction_weight: float) -> Slate:
+        """The slate of highest worth; of equal ones, one that is always the same."""
+        ...
+
+
+def open_search(candidates: Candidates, advertiser: Int64 | None = None) -> SlateSearch:
+    """All slates with `slots` ads, or with all ads where they are fewer.
+
+    With advertisers [ad], at most one ad of each is on a slate.
+    """
+    owner = np.arange(len(candidates.ads)) if advertiser is None else advertiser
+    slots = min(candidates.slots, len(np.unique(owner)))
+    choice = candidates.choice
+    if choice is not None and choice.is_multilinear(slots):
+        return MultilinearSlates(candidates, owner, slots)
+    return TabulatedSlates.enumerate(candidates, owner, slots)
+
+
+def score_slate(
+    candidates: Candidates, ads: Int64, value: Float64, satisfaction_weight: float
+) -> Slate:
+    """A slate of these ads, with its clicks and worth."""
+    if not len(ads):
+        return Slate(ads, np.zeros(0), 0.0, 0.0)
+    clicks, satisfaction = (each[0] for each in candidates.evaluate(ads[None]))
+    objective = float(value[ads] @ clicks)
+    if satisfaction_weight:
+        objective += satisfaction_weight * float(satisfaction)
+    return Slate(ads, clicks, float(satisfaction), objective)
+
+
+def count_slates(advertiser: Int64, slots: int) -> int:
+    """The number of slates with at most one ad per advertiser.
+
+    >>> count_slates(np.arange(12), 4), count_slates(np.array([0, 0, 1]), 2)
+    (11880, 4)
+    """
+    sums = [1] + [0] * slots  # elementary symmetric polynomials of the ads per advertiser
+    for ads in np.unique(advertiser, return_counts=True)[1].tolist():
+        for k in range(slots, 0, -1):
+            sums[k] += ads * sums[k - 1]
+    return math.factorial(slots) * sums[slots]
+
+
+@dataclass(frozen=True, slots=True)
+class TabulatedSlates:
+    """The clicks of every slate. Of equal slates, the first in the order of candidates is best."""
+
+    candidates: Candidates
+    slates: Int64  # [slate, position]
+    pages: PageClicks
+
+    @classmethod
+    def enumerate(cls, candidates: Candidates, advertiser: Int64, slots: int) -> TabulatedSlates:
+        """All slates of the candidates, or an error where they are too many."""
+        count = count_slates(advertiser, slots)
+        most = MAX_MODEL_SLATES if candidates.choice is None else MAX_SLATES
+        if count > most:
+            raise CannotAnswerError(
+                f"The best of {count:,} slates for {candidates.query!r}: "
+                f"{type(candidates.model).__name__} can only be searched exactly slate by slate, "
+                f"up to {most:,} of them. Give at most {_most_ads(slots, most)} ads for ",
+                Argument("slots", slots),
+                ", or fewer slots.",
+            )
+        slates = np.empty((count, slots), np.int64)
+        _list_slates(np.ascontiguousarray(advertiser, np.int64), slates)
+        return cls(candidates, slates, candidates.evaluate(slates))
+
+    def find_best(self, value: Float64, satisfaction_weight: float) -> Slate:
+        """The slate of highest worth."""
+        clicks, satisfaction = self.pages
+        best, objective = _find_highest(
+            self.slates, clicks, satisfaction, value, float(satisfaction_weight)
+        )
+        return Slate(
+            self.slates[best].copy(), clicks[best].copy(), float(satisfaction[best]), objective
+        )
+
+
+class MultilinearSlates:
+    """Branch and bound over slates whose worth is linear in the ad of each position.
+
+    Worth = Σ_j Σ_S G[S ∪ j, j] a_j Π_{l ∈ S} c_l over the sets S of positions without j. G[T, j]
+    sums, over the orders in which T can be clicked with j last, what does not depend on the ads:
+    fatigue and transitions. a = θ (value + λρ) is what the last click brings, c = θ (1 − ρ) the
+    probability that an ad is clicked and the session goes on. G, a and c are not negative, so
+    with some positions filled, the largest a and the largest c of the ads that are left give an
+    upper bound.
+    """
+
+    def __init__(self, candidates: Candidates, advertiser: Int64, slots: int) -> None:
+        choice = candidates.choice
+        assert choice is not None  # noqa: S101  (open_search asks only then)
+        self.candidates = candidates
+        self._advertiser = np.ascontiguousarray(advertiser, np.int64)
+        self._theta = np.ascontiguousarray(choice.theta[0, :, :slots])  # [ad, position]
+        self._rho = choice.rho
+        self._orders = np.zeros((1 << slots, slots))
+        _sum_orders(
+            VARIANTS[choice.variant], choice.stop[0], choice.gamma[0], set_sizes(slots),
+            self._orders,
+        )  # fmt: skip
+        self._carry = self._theta * (1.0 - self._rho)[:, None]  # c
+
+    def find_best(self, value: Float64, satisfaction_weight: float) -> Slate:
+        """The slate of highest worth."""
+        gain = self._theta * (value + satisfaction_weight * self._rho)[:, None]  # a
+        ads = np.empty(self._theta.shape[1], np.int64)
+        _branch_and_bound(self._orders, gain, self._carry, self._advertiser, ads)
+        return score_slate(self.candidates, ads, value, satisfaction_weight)
+
+
+def _most_ads(slots: int, most: int) -> int:
+    ads = slots
+    while math.perm(ads + 1, slots) <= most:
+        ads += 1
+    return ads
+
+
+@kernel
+def _list_slates(advertiser: Int64, slates: Int64) -> None:
+    """Fill slates [slate, position] with all ordered choices of ads, in the order of candidates."""
+    n = slates.shape[1]
+    chosen = np.full(n, -1)
+    depth = made = 0
+    while depth >= 0:
+        chosen[depth] += 1
+        if chosen[depth] == len(advertiser):
+            chosen[depth] = -1
+            depth -= 1
+            continue
+        free = True
+        for above in range(depth):
+            free = free and advertiser[chosen[above]] != advertiser[chosen[depth]]
+        if not free:
+            continue
+        if depth < n - 1:
+            depth += 1
+            continue
+        for j in range(n):
+            slates[made, j] = chosen[j]
+        made += 1
+
+
+@kernel
+def _find_highest(
+    slates: Int64, clicks: Float64, satisfaction: Float64, value: Float64, weight: float
+) -> tuple[int, float]:
+    """The first slate of highest worth, and its worth."""
+    best, highest = 0, -np.inf
+    for s in range(len(slates)):
+        worth = weight * satisfaction[s] if weight > 0.0 else 0.0
+        for j in range(slates.shape[1]):
+            worth += value[slates[s, j]] * clicks[s, j]
+        if worth > highest:
+            best, highest = s, worth
+    return best, highest
+
+
+@kernel
+def _sum_orders(variant: int, stop: Float64, gamma: Float64, sizes: Int64, orders: Float64) -> None:
+    """Fill orders[set, last] with G: the sum over all orders of clicking the set, with this last.
+
+    Only what does not depend on the ads: (1 − η_k) γ_lj, divided by Σ γ_lj over the free positions
+    in the variant `examination`.
+    """
+    sets, n = orders.shape
+    for chosen in range(sets):
+        for last in range(n + 1):
+            so_far = orders[chosen, last - 1] if last > 0 else 0.0
+            if chosen == 0 and last == 0:
+                so_far = 1.0
+            share = 1.0
+            if variant == EXAMINATION:
+                share = 0.0
+                for j in range(n):
+                    share += gamma[last, j] * (1 - ((chosen >> j) & 1))
+            if so_far <= 0.0 or share <= 0.0:
+                continue
+            for j in range(n):
+                if not (chosen >> j) & 1:
+                    step = (1.0 - stop[sizes[chosen]]) * gamma[last, j] / share
+                    orders[chosen | (1 << j), j] += so_far * step
+
+
+@kernel
+def _branch_and_bound(
+    orders: Float64,  # [set, last] G
+    gain: Float64,  # [ad, position] a
+    carry: Float64,  # [ad, position] c
+    advertiser: Int64,  # [ad]
+    best: Int64,  # [position] filled
+) -> int:
+    """Fill best with the ads of highest worth, and return the number of ads tried.
+
+    At depth d the positions before d have their ads. What is left to choose is a polynomial in the
+    a and c of the positions from d on: ended[d, U] Π_{U} c is worth of clicks on ads chosen
+    already, after clicks on U; pending[d, U, j] a_j Π_{U} c that of a click on j, after U.
+    """
+    sets, n = orders.shape
+    ended, pending = np.zeros((n + 1, sets)), np.zeros((n + 1, sets, n))
+    bound, chosen = np.empty((n, len(gain))), np.full(n, -1)
+    for rest in range(sets):
+        for j in range(n):
+            if not (rest >> j) & 1:
+                pending[0, rest, j] = orders[rest | (1 << j), j]
+    highest, tried, depth = -1.0, 0, 0
+    _bound_ads(0, ended[0], pending[0], gain, carry, advertiser, chosen, bound[0])
+    while depth >= 0:
+        ad = np.argmax(bound[depth])
+        if bound[depth, ad] <= highest:  # nothing better with the ads above
+            depth -= 1
+            continue
+        chosen[depth] = ad
+        tried += 1
+        if depth == n - 1:  # the bound is the worth itself
+            highest = bound[depth, ad]
+            best[:] = chosen
+            depth -= 1
+            continue
+        bound[depth, ad] = -1.0
+        _fill_position(
+            depth, gain[ad, depth], carry[ad, depth], ended[depth], pending[depth],
+            ended[depth + 1], pending[depth + 1],
+        )  # fmt: skip
+        depth += 1
+        _bound_ads(
+            depth, ended[depth], pending[depth], gain, carry, advertiser, chosen, bound[depth]
+        )
+    return tried
+
+
+@kernel
+def _bound_ads(
+    depth: int,
+    ended: Float64,  # [set]
+    pending: Float64,  # [set, position]
+    gain: Float64,
+    carry: Float64,
+    advertiser: Int64,
+    chosen: Int64,  # [position]
+    bound: Float64,  # [ad] filled
+) -> None:
+    """Fill bound with the highest worth with each ad at this position, −1 if it is not free."""
+    sets, n = pending.shape
+    top_gain, top_carry = np.zeros(n), np.zeros(n)
+    for ad in range(len(bound)):
+        bound[ad] = 0.0
+        for above in range(depth):
+            if advertiser[chosen[above]] == advertiser[ad]:
+                bound[ad] = -1.0
+        if bound[ad] < 0.0:
+            continue
+        for j in range(depth + 1, n):
+            top_gain[j] = max(top_gain[j], gain[ad, j])
+            top_carry[j] = max(top_carry[j], carry[ad, j])
+    constant = by_gain = by_carry = 0.0  # the bound is linear in the ad's own gain and carry
+    here = 1 << depth
+    for rest in range(0, sets, 2 * here):  # sets of later positions
+        product, worth, carried = 1.0, ended[rest], ended[rest | here]
+        for j in range(depth + 1, n):
+            product *= top_carry[j] if (rest >> j) & 1 else 1.0
+            worth += pending[rest, j] * top_gain[j]
+            carried += pending[rest | here, j] * top_gain[j]
+        constant += worth * product
+        by_carry += carried * product
+        by_gain += pending[rest, depth] * product
+    for ad in range(len(bound)):
+        if bound[ad] >= 0.0:
+            bound[ad] = constant + by_gain * gain[ad, depth] + by_carry * carry[ad, depth]
+
+
+@kernel
+def _fill_position(
+    depth: int,
+    gain: float,
+    carry: float,
+    ended: Float64,
+    pending: Float64,
+    next_ended: Float64,
+    next_pending: Float64,
+) -> None:
+    """Put an ad at this position: the polynomial in the positions after it."""
+    sets, n = pending.shape
+    here = 1 << depth
+    for rest in range(0, sets, 2 * here):
+        next_ended[rest] = ended[rest] + carry * ended[rest | here] + gain * pending[rest, depth]
+        for j in range(depth + 1, n):
+            next_pending[rest, j] = pending[rest, j] + carry * pending[rest | here, j]

@@ -1,0 +1,146 @@
+"""Commands that rank ads and run auctions with a fitted model."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from reclick.cli.console import progress_bars
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+ModelFolder = Annotated[str, typer.Argument(metavar="MODEL", help="The folder of a model.")]
+Slots = Annotated[int, typer.Option(help="Ads on a page, at most.")]
+NewText = Annotated[str | None, typer.Option(help="Text of ads that the model may not know.")]
+
+
+def rank(
+    model: ModelFolder,
+    candidates: Annotated[
+        str,
+        typer.Argument(
+            metavar="CANDIDATES",
+            help="The ads that may be shown: a table of query and ad, or of query and ads (lists).",
+        ),
+    ],
+    to: Annotated[str, typer.Option(help="The Parquet file to write.")],
+    slots: Slots = 4,
+    objective: Annotated[
+        str,
+        typer.Option(
+            metavar="clicks|satisfaction|value",
+            help="What to maximise. For value, the candidates have a column of that name: what a "
+            "click is worth.",
+        ),
+    ] = "clicks",
+    ads: NewText = None,
+) -> None:
+    """Write the best page of each query: which ads, in which order.
+
+    Example:  reclick rank model candidates.parquet --slots 4 --objective satisfaction --to pages.parquet
+    """  # noqa: E501
+    from reclick.auction import rank_pages
+    from reclick.models import load
+
+    check_parquet(to)
+    with progress_bars() as progress:
+        pages = rank_pages(
+            load(model), candidates, slots=slots, objective=objective, text=ads, progress=progress
+        )
+    write_parquet(pages, to)
+    typer.echo(f"{len(pages):,} pages, each the exact maximum of {objective}\n{to}")
+
+
+def auction(
+    model: ModelFolder,
+    bids: Annotated[
+        str,
+        typer.Argument(
+            metavar="BIDS",
+            help="A table of query, ad and bid (or satisfaction_bid, per click that satisfies); "
+            "optional weight, advertiser, budget, auction.",
+        ),
+    ],
+    to: Annotated[str, typer.Option(help="The Parquet file to write.")],
+    mechanism: Annotated[
+        str,
+        typer.Option(
+            metavar="vcg|gsp_model|gsp|first_price",
+            help="vcg: ads pay for the clicks they displace. gsp_model: the smallest bid that "
+            "keeps the clicks. gsp: ranked by bid × quality. first_price: the bid.",
+        ),
+    ] = "vcg",
+    slots: Slots = 4,
+    reserve: Annotated[float, typer.Option(help="The lowest price per click.")] = 0.0,
+    satisfaction_weight: Annotated[
+        float, typer.Option(help="What a satisfied session is worth to you.")
+    ] = 0.0,
+    squashing: Annotated[
+        float, typer.Option(help="With gsp: the exponent of quality. Below 1, bids count more.")
+    ] = 1.0,
+    ads: NewText = None,
+) -> None:
+    """Run an auction for each query, and write the ads shown with their prices and why.
+
+    Example:  reclick auction model bids.parquet --mechanism vcg --reserve 0.05 --to prices.parquet
+    """
+    from reclick.auction import run_auctions
+    from reclick.models import load
+
+    check_parquet(to)
+    with progress_bars() as progress:
+        prices = run_auctions(
+            load(model),
+            bids,
+            slots=slots,
+            mechanism=mechanism,
+            reserve=reserve,
+            satisfaction_weight=satisfaction_weight,
+            squashing=squashing,
+            text=ads,
+            progress=progress,
+        )
+    write_parquet(prices, to)
+    typer.echo(f"{_summarise(prices)}\n{to}")
+
+
+def check_parquet(to: str) -> None:
+    """Refuse a target that is no Parquet file, before anything is computed."""
+    from reclick.errors import LogError, UsageError
+    from reclick.runtime.filesystem import as_path
+
+    target = as_path(to)
+    if target.suffix.lower() not in {".parquet", ".pq"}:
+        raise UsageError(f"{to}: the table is written as Parquet. Give a name ending in .parquet.")
+    if target.is_dir():
+        raise LogError(f"{to} cannot be written: it is a folder. Give the path of a Parquet file.")
+
+
+def write_parquet(table: pa.Table, to: str) -> None:
+    """Write a table; the file appears when it is complete."""
+    import pyarrow.parquet as pq
+
+    from reclick.runtime.filesystem import atomic_file
+
+    with atomic_file(to) as path:
+        pq.write_table(table, path, compression="zstd")
+
+
+def _summarise(prices: pa.Table) -> str:
+    import numpy as np
+
+    price, bid, clicks = (
+        prices[name].to_numpy() for name in ("price_per_click", "bid", "expected_clicks")
+    )
+    first = prices["position"].to_numpy() == 1
+    satisfied = prices["page_satisfaction"].to_numpy()[first]
+    lines = {
+        "pages with ads": f"{np.count_nonzero(first):,}",
+        "expected clicks": f"{clicks.sum():,.2f}",
+        "revenue": f"{np.sum(price * clicks):,.4f}",
+        "welfare": f"{np.sum(bid * clicks):,.4f}",
+        "satisfied sessions": f"{satisfied.sum():,.2f}",
+    }
+    return "\n".join(f"{name:<20}{value:>14}" for name, value in lines.items())
