@@ -188,7 +188,7 @@ def test_bids_give_pages_and_prices_with_a_reason(lab: Lab) -> None:
     outcomes = lab.page.locator("#outcomes")
     expect(outcomes).to_contain_text("VCG")
     lab.page.locator("#bids input").first.fill("5")
-    expect(outcomes.locator("tbody tr").first).to_contain_text("pays")
+    expect(outcomes.locator(".reason").first).to_contain_text("pays")
     before = outcomes.inner_text()
     lab.page.get_by_label("Reserve").fill("0.5")
     expect(lab.page.locator("#reserve-out")).to_have_text("0.50")

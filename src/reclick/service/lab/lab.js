@@ -126,13 +126,13 @@ async function choose(query, keepPages = false) {
 
 function showAds() {
   $("ads").tBodies[0].replaceChildren(...answers.ads.slice(0, 200).map((row) => element("tr", {},
-    element("th", {scope: "row"}, row.ad, element("span", {class: "words"}, row.words || "")),
+    element("th", {scope: "row"}, row.ad, element("span", {class: "words"}, row.words || ""),
+      element("span", {class: "use"}, useButton("a", row.ad), state.compare ? useButton("b", row.ad) : null,
+        element("button", {type: "button", "aria-label": `why ${row.ad}`, on: {click: () => explain(row.ad)}}, "why"))),
     element("td", {}, percent(row.attractiveness), interval(row.attractiveness_low, row.attractiveness, row.attractiveness_high, "attractiveness")),
     element("td", {}, ...(row.satisfaction == null ? ["–"] : [percent(row.satisfaction),
       interval(row.satisfaction_low, row.satisfaction, row.satisfaction_high, "satisfaction")])),
-    element("td", {class: "number"}, Math.round(row.impressions).toLocaleString("en")),
-    element("td", {class: "use"}, useButton("a", row.ad), state.compare ? useButton("b", row.ad) : null,
-      element("button", {type: "button", "aria-label": `why ${row.ad}`, on: {click: () => explain(row.ad)}}, "why")))));
+    element("td", {class: "number"}, Math.round(row.impressions).toLocaleString("en")))));
 }
 
 function useButton(name, ad) {
@@ -378,10 +378,11 @@ async function runAuctions() {
 
 function showOutcome(name, outcome) {
   if (outcome.problem) return element("div", {}, element("h3", {}, name), element("p", {}, outcome.problem));
-  const rows = outcome.slots.map((slot) => element("tr", {}, element("th", {scope: "row"}, slot.ad),
-    element("td", {class: "number"}, short(slot.price_per_click)), element("td", {class: "number"}, short(slot.expected_clicks)),
-    element("td", {}, slot.why)));
-  const table = element("table", {}, element("thead", {}, element("tr", {}, ...["Ad", "Price per click", "Clicks", "Why this price"].map((each) => element("th", {scope: "col"}, each)))), element("tbody", {}, ...rows));
+  const rows = outcome.slots.flatMap((slot) => [
+    element("tr", {}, element("th", {scope: "row"}, slot.ad),
+      element("td", {class: "number"}, short(slot.price_per_click)), element("td", {class: "number"}, short(slot.expected_clicks))),
+    element("tr", {class: "reason"}, element("td", {colspan: 3}, slot.why))]);
+  const table = element("table", {}, element("thead", {}, element("tr", {}, ...["Ad", "Price per click", "Clicks"].map((each) => element("th", {scope: "col"}, each)))), element("tbody", {}, ...rows));
   const satisfied = outcome.satisfaction == null ? "" : `, satisfied ${percent(outcome.satisfaction)}`;
   return element("div", {}, element("h3", {}, name), element("div", {class: "scroll", tabindex: "0", role: "region", "aria-label": name}, table),
     element("p", {class: "note"}, `Revenue ${short(outcome.revenue)}, welfare ${short(outcome.welfare)}${satisfied} per session.`));
