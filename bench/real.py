@@ -2,7 +2,8 @@
 
 The logs are not part of the project: they are looked for in $RECLICK_DATA, or in shared/data next
 to the checkout. Pages are cut to their first ten results, then to their first four, and clicks
-beyond are dropped. Each model runs in a process of its own. LuceClick is then compared with the
+beyond are dropped. A model that has no order of clicks gets one from a table learnt on the training
+part (`rc.OrderTable`). Each model runs in a process of its own. LuceClick is then compared with the
 best of its rivals, metric by metric, on the same resamples of the test sessions (`rc.evaluate`).
 """
 
@@ -149,7 +150,7 @@ def _cells(found: dict[str, Any]) -> list[str]:
 
 def measure(path: str, longest: int, name: str, settings: str) -> dict[str, Any]:
     """Fit one model, its settings being JSON, and score it on the test part."""
-    from reclick.models import MODELS
+    from reclick import MODELS, OrderTable
 
     train, test = part(path, "train", longest), part(path, "test", longest)
     given = json.loads(settings)
@@ -159,6 +160,8 @@ def measure(path: str, longest: int, name: str, settings: str) -> dict[str, Any]
     seconds = time.perf_counter() - start
     memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     sets, sequences = model.log_set_prob(test), model.log_prob(test)
+    if not model.ordered:
+        sequences = sets + OrderTable.fit(train).log_prob(test)
     marginals, clicks = model.click_prob(test), test["clicks"].to_pylist()
     positions = np.count_nonzero(~np.isnan(marginals))
     bits = surprisal(marginals, clicks)  # [session, position]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import json
+import re
 import signal
 import subprocess
 import sys
@@ -22,6 +23,7 @@ from reclick.__main__ import main
 from reclick.cli import app, command_options, model_commands, spell_option
 from reclick.errors import Argument, ReclickError
 from reclick.logs.formats import FORMATS, get_format
+from tests.support import dated_logs
 
 Run = Callable[..., tuple[int, str, str]]
 
@@ -119,7 +121,8 @@ def test_from_simulation_to_predictions(run: Run) -> None:
     code, out, _ = run(
         "predict", "model", "logs/week3.parquet", "--to", "scored.parquet", "--top", "2"
     )
-    assert (code, out) == (0, "400 pages scored\nscored.parquet\n")
+    assert code == 0
+    assert re.fullmatch(r"400 pages, .* × the observed\nscored\.parquet\n", out)
     scored = pq.read_table("scored.parquet")
     assert scored.column_names[-3:] == ["click_prob", "expected_clicks", "sequences"]
     model = rc.load("model")
@@ -185,7 +188,7 @@ def test_a_fitted_model_is_evaluated_by_its_folder(run: Run) -> None:
         "both",
     )
     assert code == 0
-    assert "Two fits of one click model compared on log.parquet: mine and other/mine" in out
+    assert "Two fits of one click model compared on log.parquet: mine † and other/mine †" in out
     assert "on 60 test sessions." in out
 
 
@@ -315,7 +318,7 @@ def test_update_keeps_the_settings_and_refuses_new_ones(run: Run) -> None:
         )[0]
         == 0
     )
-    assert run("fit", log, "--update", "--decay", "0.5", "--to", "model")[0] == 0
+    assert run("fit", log, "--update", "--again", "--decay", "0.5", "--to", "model")[0] == 0
     model = rc.load("model")
     assert model.get_params()["variant"] == "examination"
     assert model.counts_.total == 90  # type: ignore[attr-defined]
@@ -593,7 +596,8 @@ def test_bad_rows_of_the_ads_are_dropped_as_the_message_says(
     log, ads = write_log("log.parquet"), write_ads("ads.parquet")
     assert run("fit", log, "--ads", ads, "--on-error", "drop", "--to", "model")[0] == 0
     assert "1 of 3 rows of ads.parquet is bad" in caplog.text  # nothing is dropped silently
-    assert run("fit", log, "--update", "--ads", ads, "--on-error", "drop", "--to", "model")[0] == 0
+    update = ("fit", log, "--update", "--again")
+    assert run(*update, "--ads", ads, "--on-error", "drop", "--to", "model")[0] == 0
     assert run("predict", "model", log, "--ads", ads, "--to", "scored.parquet")[0] == 2
     assert (
         run("predict", "model", log, "--ads", ads, "--on-error", "drop", "--to", "scored.parquet")[
@@ -655,7 +659,7 @@ def test_two_updates_at_once_are_both_counted_or_one_is_refused(
         return count_logs(*arguments)
 
     monkeypatch.setattr(model_commands, "count_logs", meanwhile)
-    assert run("fit", log, "--update", "--to", "model")[0] == 0
+    assert run("fit", log, "--update", "--again", "--to", "model")[0] == 0
     assert ["another process is writing to it" in told for told in others] == [True]
     assert rc.load("model").counts_.total == 120  # type: ignore[attr-defined]
 
@@ -759,3 +763,57 @@ def test_output_cut_short_by_head_is_no_error(tmp_path: Path) -> None:
     describing.stdout = None
     _, err = describing.communicate(timeout=60)
     assert (describing.returncode, err) == (0, "")
+
+
+# ---- logs seen before
+
+
+def test_a_day_that_is_run_twice_is_refused_with_an_exit_code_of_its_own(run: Run) -> None:
+    """The trap: a scheduler runs the same day again."""
+    days = [write_log(f"day{n}.parquet", CLICKS[n:] + [[1]] * n) for n in (1, 2)]
+    fit = ("fit", "--model", "multiclick", "--to", "model")
+    assert run(*fit, days[0])[0] == run(*fit, days[1], "--update")[0] == 0
+    before = rc.load("model").training_counts
+    code, out, err = run(*fit, days[1], "--update")
+    assert (code, out) == (3, "")
+    assert (
+        "day2.parquet was seen before: all of its sessions are in day2.parquet (60 sessions" in err
+    )
+    assert err.rstrip().endswith("give --again.")
+    assert rc.load("model").training_counts == before
+    pq.write_table(pq.read_table(days[1]).take(list(range(59, -1, -1))), "copy.parquet")
+    assert run(*fit, "copy.parquet", "--update")[0] == 3
+    assert run(*fit, days[1], "--update", "--again")[0] == 0
+    assert rc.load("model").training_counts.total == before.total + 60
+    assert run(*fit, days[1], "--again")[0] == 2
+
+
+def test_a_model_that_saw_the_test_log_is_marked(run: Run) -> None:
+    """The trap: fitted on everything, then compared on a part of it."""
+    for number in (1, 2):
+        pq.write_table(dated_logs.day(number), f"day{number}.parquet")
+    train, test = "day1.parquet", "day2.parquet"
+    assert run("fit", train, test, "--model", "dctr", "--to", "both")[0] == 0
+    parts = ("--train", train, "--to", "results")
+    code, out, err = run("evaluate", "--models", "both,dctr", "--test", test, *parts)
+    assert code == 0
+    assert "both †" in out
+    assert "DCTR †" not in out
+    assert "† both was fitted on all of the test sessions: those in 2 files (240 sessions, " in out
+    assert "both †" in Path("results/report.md").read_text()
+    code, _, err = run("evaluate", "--models", "dctr", "--test", train, *parts)
+    assert code == 3
+    assert "--in-sample" in err
+    code, out, err = run("evaluate", "--models", "dctr", "--test", train, "--in-sample", *parts)
+    assert code == 0
+    assert "DCTR †" in out
+    assert "† DCTR was fitted on all of the test sessions" in out
+
+
+def test_predict_compares_expected_and_observed_clicks(run: Run) -> None:
+    log = write_log("log.parquet")
+    assert run("fit", log, "--model", "dctr", "--to", "model")[0] == 0
+    code, out, _ = run("predict", "model", log, "--to", "pages.csv")
+    assert code == 0
+    assert re.match(r"60 pages, [\d.]+ clicks expected, 70 observed: 1\.\d\d × the observed\n", out)
+    assert Path("pages.csv").read_text().startswith("query,ads,clicks,click_prob")

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import csv
 import errno
+import gzip
 import pickle
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -14,6 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from reclick import predictor
 from reclick.engines import DuckDBEngine, local
 from reclick.errors import (
     BadRowsError,
@@ -24,7 +27,7 @@ from reclick.errors import (
     StoreError,
 )
 from reclick.logs import read_sessions
-from reclick.models import MODELS, ClickModel, MultiClick, batching
+from reclick.models import DCTR, MODELS, ClickModel, MultiClick, batching
 from reclick.predictor import Predictor, predict
 from tests.support.conformance_kit import CASE_SETTINGS
 from tests.support.enumeration import Session, as_table, random_sessions
@@ -55,7 +58,7 @@ def test_every_column_and_row_is_kept_in_order_and_the_answers_are_beside_them(
     model: MultiClick, tmp_path: Path
 ) -> None:
     table = pages()
-    assert predict(model, table, tmp_path / "out.parquet") == 100
+    assert predict(model, table, tmp_path / "out.parquet").pages == 100
     out = pq.read_table(tmp_path / "out.parquet")
     assert out.column_names == [
         "query",
@@ -100,7 +103,7 @@ def test_many_parts_and_row_groups_keep_the_order(
     monkeypatch.setattr(local, "MAP_SESSIONS", 7)
     monkeypatch.setattr(local, "ROW_GROUP_BATCHES", 3)
     cut = pa.Table.from_batches(table.to_batches(max_chunksize=90))
-    assert predict(model, cut, tmp_path / "cut.parquet") == 500
+    assert predict(model, cut, tmp_path / "cut.parquet").pages == 500
     assert pq.ParquetFile(tmp_path / "cut.parquet").metadata.num_row_groups > 10
     assert pq.read_table(tmp_path / "cut.parquet").equals(pq.read_table(tmp_path / "whole.parquet"))
 
@@ -154,7 +157,7 @@ def test_bad_rows_are_refused_or_left_out_as_asked(model: MultiClick, tmp_path: 
         predict(model, table, tmp_path / "out.parquet")
     assert list(tmp_path.iterdir()) == []
     log = read_sessions(table, on_error="drop", clicks_required=False)
-    assert predict(model, log, tmp_path / "out.parquet") == 2
+    assert predict(model, log, tmp_path / "out.parquet").pages == 2
     out = pq.read_table(tmp_path / "out.parquet")
     assert out["id"].to_pylist() == [1, 3]
     assert out["click_prob"].to_pylist() == [
@@ -250,7 +253,7 @@ def test_places_that_cannot_be_written_are_refused_before_any_work(
         predict(model, pages(5), tmp_path / "folder.parquet")
     (tmp_path / "folder.parquet").rmdir()
     with pytest.raises(SettingError, match=r"Give a name that ends in \.parquet"):
-        predict(model, pages(5), tmp_path / "out.csv")
+        predict(model, pages(5), tmp_path / "out.txt")
     with pytest.raises(SettingError, match="top: got -1"):
         predict(model, pages(5), tmp_path / "out.parquet", top=-1)
     with pytest.raises(NotFittedError):
@@ -540,3 +543,81 @@ def test_arrays_of_any_type_and_layout_are_written(
     for name in ("click_prob", "expected_clicks"):
         for one, other in zip(got[name].to_pylist(), expected[name].to_pylist(), strict=True):
             np.testing.assert_allclose(one, other, rtol=1e-6)
+
+
+# ---- expected and observed clicks, and CSV
+
+
+def test_expected_clicks_are_reported_beside_those_observed(tmp_path: Path) -> None:
+    """DCTR by hand: θ(a) = (2 + ½ · 2) / (4 + 2) = ½ and θ(b) = (1 + 1) / 6 = ⅓, four pages."""
+    log = {"query": ["q"] * 4, "ads": [["a", "b"]] * 4, "clicks": [[1], [], [1, 2], []]}
+    model = DCTR(attractiveness_prior=0.5, attractiveness_strength=2).fit(log)
+    found = predict(model, log, tmp_path / "out.parquet")
+    assert found.pages == 4
+    assert found.expected_clicks == pytest.approx(4 * (1 / 2 + 1 / 3))
+    assert found.observed_clicks == 3
+    assert found.ratio == pytest.approx(10 / 9)
+    assert str(found) == "4 pages, 3.3 clicks expected, 3 observed: 1.11 × the observed"
+    none = predict(model, {"query": ["q"], "ads": [["a"]]}, tmp_path / "out.parquet")
+    assert (none.observed_clicks, none.ratio) == (None, None)
+    assert str(none) == "1 pages, 0.5 clicks expected"
+    silent = predict(model, ("q", ["a"], []), tmp_path / "out.parquet")
+    assert str(silent) == "1 pages, 0.5 clicks expected, 0 observed"
+
+
+@pytest.mark.parametrize("name", ["out.csv", "OUT.CSV.GZ"])
+def test_predictions_are_written_as_csv_that_can_be_read_again(
+    model: MultiClick, tmp_path: Path, name: str
+) -> None:
+    ads = [["a", "b"], ["a b", "c|d"], ["x"]]
+    table = pa.table(
+        {
+            "query": ["q", 'said "so", twice', "r"],
+            "ads": ads,
+            "clicks": [[2, 1], [], [1]],
+            "tag": [{"k": 1}, None, {"k": 2}],
+        }
+    )
+    summary = predict(model, table, tmp_path / name, top=2)
+    predict(model, table, tmp_path / "out.parquet", top=2)
+    expected = pq.read_table(tmp_path / "out.parquet")
+    opened = gzip.open if name.lower().endswith(".gz") else open
+    with opened(tmp_path / name, "rt", encoding="utf-8", newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert [row["query"] for row in rows] == table["query"].to_pylist()
+    assert rows[0]["ads"] == "a|b"
+    assert rows[1]["ads"] == '["a b", "c|d"]'
+    assert [row["tag"] for row in rows] == ['{"k": 1}', "", '{"k": 2}']
+    for row, page in zip(rows, expected.to_pylist(), strict=True):
+        assert float(row["expected_clicks"]) == pytest.approx(page["expected_clicks"], rel=1e-5)
+        numbers = [float(each) for each in row["click_prob"].split("|")]
+        assert numbers == pytest.approx(page["click_prob"], rel=1e-5)
+        texts = [each.rsplit("=", 1) for each in row["sequences"].split("|")]
+        assert [
+            (
+                [int(click) for click in clicks.split(">") if click],
+                pytest.approx(float(p), rel=1e-5),
+            )
+            for clicks, p in texts
+        ] == [(each["clicks"], each["probability"]) for each in page["sequences"]]
+    again = read_sessions(tmp_path / name)
+    again_rows = [batch.ads.take(pa.array(batch.ad)).to_pylist() for batch in again.batches()]
+    assert [each for part in again_rows for each in part] == [ad for page in ads for ad in page]
+    assert again.summary.clicks == summary.observed_clicks == 3
+
+
+def test_a_csv_file_appears_when_it_is_complete(
+    model: MultiClick, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    to = tmp_path / "out.csv"
+    to.write_bytes(OLD)
+    monkeypatch.setattr(predictor, "write_csv", fail_with(errno.ENOSPC))
+    with pytest.raises(StoreError, match=r"cannot be written .*The disk is full"):
+        predict(model, pages(5), to)
+    assert to.read_bytes() == OLD
+    assert [path.name for path in tmp_path.iterdir()] == ["out.csv"]
+
+
+def test_another_ending_is_refused(model: MultiClick, tmp_path: Path) -> None:
+    with pytest.raises(SettingError, match=r"ends in \.parquet, \.csv or \.csv\.gz"):
+        predict(model, pages(5), tmp_path / "out.xlsx")

@@ -184,7 +184,9 @@ def test_a_registered_model_is_saved_loaded_evaluated_and_listed(
     assert isinstance(rc.load(tmp_path / "model"), Halving)
     assert list(rc.MODELS)[-1] == "halving"
     assert rc.MODELS["halving"] is Halving
-    assert "Halving" in str(rc.evaluate(["halving"], train=log, test=log, resamples=0))
+    assert "Halving" in str(
+        rc.evaluate(["halving"], train=log, test=log, in_sample=True, resamples=0)
+    )
 
 
 def test_a_model_that_is_not_registered_cannot_be_loaded(tmp_path: Any) -> None:
@@ -243,7 +245,7 @@ def test_a_name_that_is_no_text_is_an_unknown_model(name: Any) -> None:
     assert name not in rc.MODELS
     log = {"query": ["q"], "ads": [["a"]], "clicks": [[1]]}
     with pytest.raises(UnknownModelError):
-        rc.evaluate([name], log, train=log)
+        rc.evaluate([name], log, train=log, in_sample=True)
 
 
 class _Package:

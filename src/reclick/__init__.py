@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from reclick.data.batch import SessionBatch
     from reclick.data.counts import Counts
     from reclick.data.grouped_sessions import GroupedSessions, QueryBlock
+    from reclick.data.log_record import LogRecord
     from reclick.engines import DuckDBEngine, Engine, LocalEngine, count
     from reclick.errors import (
         Argument,
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
         MissingExtraError,
         NotFittedError,
         ReclickError,
+        SeenLogError,
         SettingError,
         StoreError,
         UnknownModelError,
@@ -51,6 +53,7 @@ if TYPE_CHECKING:
         to_ir_measures,
         to_ranx,
     )
+    from reclick.fitting.order_table import OrderTable
     from reclick.logs import (
         Cleaning,
         ReadSummary,
@@ -90,8 +93,9 @@ if TYPE_CHECKING:
         setting,
     )
     from reclick.models.kernels.stops_and_transitions import StopsAndTransitions
+    from reclick.models.provenance import SeenLog
     from reclick.models.registry import ModelRegistry
-    from reclick.predictor import Predictor, predict
+    from reclick.predictor import PredictionSummary, Predictor, predict
     from reclick.profile import LogProfile, VolumeProfile, describe
     from reclick.runtime.filesystem import FileStatus, RemotePath
     from reclick.runtime.parallel import limit_threads
@@ -123,6 +127,7 @@ _HOMES = {
         "GroupedSessions",
         "QueryBlock",
     ),
+    "reclick.data.log_record": ("LogRecord",),
     "reclick.engines": (
         "DuckDBEngine",
         "Engine",
@@ -138,6 +143,7 @@ _HOMES = {
         "MissingExtraError",
         "NotFittedError",
         "ReclickError",
+        "SeenLogError",
         "SettingError",
         "StoreError",
         "UnknownModelError",
@@ -157,6 +163,7 @@ _HOMES = {
         "to_ir_measures",
         "to_ranx",
     ),
+    "reclick.fitting.order_table": ("OrderTable",),
     "reclick.logs.session_log": ("BadRow",),
     "reclick.models.kernels.stops_and_transitions": ("StopsAndTransitions",),
     "reclick.models.registry": ("ModelRegistry",),
@@ -197,7 +204,9 @@ _HOMES = {
         "register",
         "setting",
     ),
+    "reclick.models.provenance": ("SeenLog",),
     "reclick.predictor": (
+        "PredictionSummary",
         "Predictor",
         "predict",
     ),
@@ -258,12 +267,15 @@ __all__ = [
     "LocalEngine",
     "LogError",
     "LogProfile",
+    "LogRecord",
     "LuceClick",
     "MissingExtraError",
     "ModelRegistry",
     "MultiClick",
     "NotFittedError",
+    "OrderTable",
     "PageDistribution",
+    "PredictionSummary",
     "Predictor",
     "PriceReason",
     "QueryBlock",
@@ -271,6 +283,8 @@ __all__ = [
     "ReadSummary",
     "ReclickError",
     "RemotePath",
+    "SeenLog",
+    "SeenLogError",
     "SequenceRanks",
     "SessionBatch",
     "SessionLog",

@@ -8,7 +8,7 @@ import sys
 def main() -> None:
     """Run the command line.
 
-    The exit code is 0, 1 (the log has bad rows), 2 (an error) or 130 (interrupted).
+    The exit code is 0, 1 (the log has bad rows), 2 (an error), 3 (a log seen before) or 130.
     """
     try:
         from reclick.cli import app

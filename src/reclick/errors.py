@@ -156,6 +156,10 @@ class UnknownModelError(SettingError, KeyError):
     """There is no model of this name."""
 
 
+class SeenLogError(UsageError):
+    """A model has seen this log before, or is to be tested on the sessions it is fitted to."""
+
+
 class FitError(ReclickError, ArithmeticError):
     """The objective of a fit fell or is not finite: weights too large to add, or a wrong model."""
 

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Any
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 
 from reclick.clicks.distribution import Clicks, PageDistribution, TopSequences
 from reclick.data.batch import Int64, SessionBatch
@@ -15,15 +18,18 @@ from reclick.data.schema import PAGE_COLUMNS, check_types, find_columns
 from reclick.engines import Engine, as_engine
 from reclick.errors import BadRowsError, LogError, UsageError, check_whole
 from reclick.logs import read_ads, read_sessions
+from reclick.logs.files.csv_writer import write_csv
 from reclick.logs.files.source import RawBatch
 from reclick.logs.validation.validate import validate
 from reclick.models.base import ClickModel
 from reclick.models.batching import open_pages
-from reclick.runtime.filesystem import Location, as_path
+from reclick.runtime.filesystem import Location, arrow_input, as_path, atomic_file
 from reclick.runtime.progress import ProgressOption, track_progress
 from reclick.text.word_rates import TextIndex
 
 BATCH_LABEL = "the batch"
+CSV_SUFFIXES = (".csv", ".csv.gz")
+CSV_ROWS = 16_384  # in memory at a time
 FEW_ROWS = 16  # of a batch that is encoded row by row
 SAFE_ID_CHARACTERS = 16_384  # of a query or an ad id, whose limit is four times as many bytes
 NUMBER_LISTS, POSITION_LISTS = pa.list_(pa.float64()), pa.list_(pa.int32())
@@ -225,6 +231,26 @@ def _array(kind: pa.DataType, values: Any) -> pa.Array:
     return pa.Array.from_buffers(kind, len(content), [None, pa.py_buffer(content)])
 
 
+class PredictionSummary(NamedTuple):
+    """How many pages were predicted, the clicks expected on them and, if known, those observed."""
+
+    pages: int
+    expected_clicks: float
+    observed_clicks: int | None
+
+    @property
+    def ratio(self) -> float | None:
+        """Expected over observed clicks; None without any click."""
+        return self.expected_clicks / self.observed_clicks if self.observed_clicks else None
+
+    def __str__(self) -> str:
+        expected = f"{self.pages:,} pages, {self.expected_clicks:,.1f} clicks expected"
+        if self.observed_clicks is None:
+            return expected
+        ratio = "" if self.ratio is None else f": {self.ratio:.2f} × the observed"
+        return f"{expected}, {self.observed_clicks:,} observed{ratio}"
+
+
 def predict(
     model: ClickModel,
     pages: object,
@@ -234,21 +260,41 @@ def predict(
     text: object = None,
     engine: Engine | None = None,
     progress: ProgressOption = None,
-) -> int:
-    """Write a Parquet file of pages and predictions; return the number of pages written.
+) -> PredictionSummary:
+    """Write a file of pages and predictions; return how many pages and clicks there are.
 
-    The added columns are those of `Predictor`. The file appears when it is complete. `text` is the
-    text of ads that the model does not know. `engine` is where the pages are predicted: by default
-    `LocalEngine()`.
+    The added columns are those of `Predictor`. The file is Parquet, or CSV if its name ends in
+    .csv or .csv.gz, and appears when it is complete. `text` is the text of ads that the model does
+    not know. `engine` is where the pages are predicted: by default `LocalEngine()`.
     """
     predictor, engine = Predictor(model, top=top), as_engine(engine)
     log, target = open_pages(pages, text), as_path(to)
-    if target.suffix.lower() not in {".parquet", ".pq"}:
+    is_csv = target.name.lower().endswith(CSV_SUFFIXES)
+    if not is_csv and target.suffix.lower() not in {".parquet", ".pq"}:
         raise UsageError(
-            f"{to}: predictions are written as Parquet. Give a name that ends in .parquet."
+            f"{to}: predictions are written as Parquet or CSV. Give a name that ends in .parquet, "
+            ".csv or .csv.gz."
         )
     if target.is_dir():
-        raise LogError(f"{to} cannot be written: it is a folder. Give the path of a Parquet file.")
+        raise LogError(f"{to} cannot be written: it is a folder. Give the path of a file.")
+    predict_sessions = partial(predictor.predict_sessions, text=model._index_text(log.ads))
     with track_progress(progress, f"Predicting {log.name}"):
-        predict_sessions = partial(predictor.predict_sessions, text=model._index_text(log.ads))
-        return engine.map(predict_sessions, log, target)
+        if not is_csv:
+            written = engine.map(predict_sessions, log, target)
+            expected = _sum_expected_clicks(to)
+        else:
+            with TemporaryDirectory(prefix="reclick-") as folder, atomic_file(target) as temporary:
+                parquet = Path(folder) / "predictions.parquet"
+                written = engine.map(predict_sessions, log, parquet)
+                expected = _sum_expected_clicks(parquet)
+                with pq.ParquetFile(parquet) as file:
+                    compress = target.name.lower().endswith(".gz")
+                    write_csv(file.iter_batches(CSV_ROWS), temporary, compress=compress)
+    observed = log.summary.clicks if log.has_clicks else None
+    return PredictionSummary(written, expected, observed)
+
+
+def _sum_expected_clicks(predictions: Location) -> float:
+    with pq.ParquetFile(arrow_input(predictions)) as file:
+        batches = file.iter_batches(columns=["expected_clicks"])
+        return float(sum(np.asarray(batch.column(0)).sum() for batch in batches))

@@ -276,7 +276,9 @@ def test_an_engine_with_one_thread_starts_none(
     monkeypatch.setattr(threading.Thread, "start", refuse)
     assert engine.count(log).total == engine.group(log).counts.total == 50
     assert engine.map(rows, log, tmp_path / "out.parquet") == 50
-    scores = rc.evaluate(["ubm"], log, train=log, resamples=10, engine=engine, progress=False)
+    scores = rc.evaluate(
+        ["ubm"], log, train=log, resamples=10, engine=engine, in_sample=True, progress=False
+    )
     assert scores.value("UBM", "log_set_likelihood") is not None
 
 
@@ -296,7 +298,7 @@ def test_what_is_no_engine_is_refused(engine: Any, tmp_path: Path) -> None:
         lambda: count(log, engine=engine),
         lambda: as_grouped(log, engine=engine),
         lambda: rc.UBM().fit(log, engine=engine),
-        lambda: rc.evaluate(["ubm"], log, train=log, engine=engine),
+        lambda: rc.evaluate(["ubm"], log, train=log, in_sample=True, engine=engine),
         lambda: rc.predict(model, log, tmp_path / "out.parquet", engine=engine),
     ):
         with pytest.raises(SettingError, match=r"engine: got .*, expected an engine such as"):

@@ -291,7 +291,9 @@ def test_logs_without_weight_are_refused() -> None:
         for logs in ((log, none, None), (log, log, none), (none, log, None)):
             test, train, history = logs
             with pytest.raises(rc.LogError, match="every session has weight 0"):
-                rc.evaluate(models, test, train=train, history=history, resamples=10)
+                rc.evaluate(
+                    models, test, train=train, history=history, in_sample=True, resamples=10
+                )
 
 
 class CountingEngine(rc.LocalEngine):
@@ -312,7 +314,7 @@ class CountingEngine(rc.LocalEngine):
 
 def test_the_engine_reads_the_logs_and_runs_the_fits() -> None:
     engine = CountingEngine()
-    rc.evaluate(["ubm"], week(10), train=week(10), resamples=10, engine=engine)
+    rc.evaluate(["ubm"], week(10), train=week(10), resamples=10, in_sample=True, engine=engine)
     assert {"group", "reduce"} <= set(engine.calls)
 
 
@@ -359,7 +361,12 @@ def test_a_model_outside_reclick_is_fitted_again_when_its_code_changed(
         finally:
             sys.dont_write_bytecode = before
 
-    arguments: dict[str, Any] = {"test": week(20), "train": week(20), "resamples": 10}
+    arguments: dict[str, Any] = {
+        "test": week(20),
+        "train": week(20),
+        "in_sample": True,
+        "resamples": 10,
+    }
     for theta in (0.2, 0.45, 0.45):
         MODELS.__dict__["_registered"].clear()
         rc.register(define(theta))
@@ -375,7 +382,12 @@ def test_results_of_a_model_outside_reclick_are_cached_while_its_code_is_the_sam
     monkeypatch.setattr(MODELS, "_registered", {})
     monkeypatch.syspath_prepend(tmp_path)
     own = rc.register(importlib.import_module("own_model_again").Own)
-    arguments: dict[str, Any] = {"train": week(20), "folder": tmp_path / "results", "resamples": 10}
+    arguments: dict[str, Any] = {
+        "train": week(20),
+        "in_sample": True,
+        "folder": tmp_path / "results",
+        "resamples": 10,
+    }
     first = rc.evaluate(["own_of_a_file"], week(20), **arguments)
     monkeypatch.setattr(own, "_estimate", lambda *_: pytest.fail("it is fitted again"))
     again = rc.evaluate(["own_of_a_file"], week(20), **arguments)

@@ -12,6 +12,7 @@ import pytest
 
 from reclick.data.batch import Float64
 from reclick.errors import SettingError
+from reclick.fitting.order_table import OrderTable
 from reclick.metrics import SESSION_METRICS, ChunkSums, reliability_curves, score, session_tables
 from reclick.metrics.bootstrap import bootstrap_weights, percentile_interval
 from reclick.metrics.chunk_sums import BatchColumns, ChunkAccumulator
@@ -109,22 +110,36 @@ def test_an_impossible_session_makes_the_value_and_the_lower_end_infinite_and_no
         "ads": [["a", "b"]] * 40,
         "clicks": [[1]] * 20 + [[]] * 19 + [[2, 1]],
     }
-    model = MODELS["dbn"]().fit(log)
+    model = MODELS["cm"]().fit(log)  # it holds no two clicks possible
     scores, differences = session_tables(
-        {"dbn": score(model, log), "multi": score(MODELS["multiclick"]().fit(log), log)}
+        {"cm": score(model, log), "multi": score(MODELS["multiclick"]().fit(log), log)}
     )
-    row_ = row(scores, model="dbn", metric="log_likelihood")
+    row_ = row(scores, model="cm", metric="log_likelihood")
     assert row_["value"] == row_["low"] == -math.inf
     assert -math.inf < row_["high"] < 0  # e⁻¹ of the resamples are without that session
     assert row_["deviation"] is None
-    assert row(scores, model="dbn", metric="impossible")["value"] == pytest.approx(1 / 40)
+    assert row(scores, model="cm", metric="impossible")["value"] == pytest.approx(1 / 40)
     assert (
-        row(differences, model="dbn", against="multi", metric="log_likelihood")["difference"]
+        row(differences, model="cm", against="multi", metric="log_likelihood")["difference"]
         == -math.inf
     )
-    assert math.isfinite(row(scores, model="dbn", metric="log_set_likelihood")["low"])
-    _, twice = session_tables({"dbn": score(model, log), "again": score(model, log)})
+    assert math.isfinite(row(scores, model="cm", metric="perplexity")["low"])
+    _, twice = session_tables({"cm": score(model, log), "again": score(model, log)})
     assert row(twice, metric="log_likelihood")["difference"] is None  # of two infinite values
+
+
+def test_a_model_without_an_order_of_clicks_gets_a_learnt_one() -> None:
+    log = {
+        "query": ["q"] * 40,
+        "ads": [["a", "b"]] * 40,
+        "clicks": [[1]] * 20 + [[]] * 10 + [[1, 2]] * 7 + [[2, 1]] * 3,
+    }
+    model = MODELS["dbn"]().fit(log)
+    scores, _ = session_tables({"dbn": score(model, log)})
+    in_order = model.log_set_prob(log) + OrderTable.fit(log).log_prob(log)
+    row_ = row(scores, metric="log_likelihood")
+    assert row_["value"] == pytest.approx(in_order.mean(), rel=1e-12)
+    assert row(scores, metric="impossible")["value"] == pytest.approx(3 / 40)  # by itself
 
 
 def test_empty_groups_are_null_with_no_support() -> None:

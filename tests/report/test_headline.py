@@ -128,6 +128,15 @@ def test_models_that_assign_zero_probability_are_named() -> None:
     assert text == "Every model assigns zero probability to some observed session: −∞."
 
 
+def test_models_whose_order_of_clicks_is_learnt_are_named() -> None:
+    evaluation = invented_evaluation()
+    for model, about in evaluation.details["models"].items():
+        about["ordered"] = model not in ("DBN", "UBM")
+    headline = next(each for each in HEADLINES if each.key.metric == "log_likelihood")
+    text = describe(report_data(evaluation), headline)
+    assert text.endswith("DBN and UBM have the order of clicks from a table learnt in training.")
+
+
 def test_without_the_papers_model_the_winners_are_still_named() -> None:
     text = summarise(report_data(invented_evaluation(("Alpha", "Beta", "Gamma"))))
     assert text.startswith("Of 13 metrics, significantly best: Alpha on ")

@@ -156,7 +156,7 @@ def test_a_known_reason_is_shown() -> None:
 def test_an_infinite_likelihood_stands_with_the_share_of_impossible_sessions(page: str) -> None:
     cell = cells(page, "Likelihood of the observed clicks", "UBM")[0]
     assert "−∞" in cell
-    assert "<small>2.74\u00a0% impossible" in cell
+    assert "<small>≤ 2.74\u00a0% impossible" in cell
     assert (
         "<small>≤ 31.20\u00a0% impossible"
         in cells(page, "Likelihood of the observed clicks", "PM")[1]

@@ -394,11 +394,12 @@ def test_predictions_exports_reports_and_caches_are_written_anywhere(base: str) 
         pq.write_table(LOG, path)
     log = f"{base}/log.parquet"
     model = rc.MODELS["ubm"](max_iterations=3).fit(log)
-    assert rc.predict(model, log, f"{base}/out/p.parquet") == LOG.num_rows
+    assert rc.predict(model, log, f"{base}/out/p.parquet").pages == LOG.num_rows
     rc.export(model, f"{base}/out/j.qrels", cuts=(0.1, 0.3), min_support=1)
     rc.convert(log, f"{base}/out/s.parquet")
     found = [
-        rc.evaluate(["gctr"], log, train=log, resamples=100, folder=f"{base}/work") for _ in "12"
+        rc.evaluate(["gctr"], log, train=log, in_sample=True, resamples=100, folder=f"{base}/work")
+        for _ in "12"
     ]
     assert found[0].scores.equals(found[1].scores)
     found[0].save(f"{base}/results")
@@ -421,8 +422,8 @@ def test_the_command_line_takes_uris(tmp_path: Path) -> None:
         f"count {log} --to {base}/counts",
         f"fit {base}/counts --model dctr --to {model}",
         f"predict {model} {log} --to {base}/p.parquet",
-        f"evaluate --models gctr,{model} --train {log} --test {log} --to {base}/results",
+        f"evaluate --models gctr,{model} --train {log} --test {log} --to {base}/r --in-sample",
     ):
         result = CliRunner().invoke(app, command.split())
         assert result.exit_code == 0, result.output
-    assert (tmp_path / "results" / "report.html").is_file()
+    assert (tmp_path / "r" / "report.html").is_file()

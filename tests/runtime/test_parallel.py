@@ -66,7 +66,7 @@ model.save(folder + "/model")
 rc.load(folder + "/model").relevance()
 rc.MODELS["bbm"](max_iterations=2).fit(log).relevance()
 rc.export(model, folder + "/o.qrels", cuts=(0.1, 0.3), min_support=1)
-rc.evaluate(["gctr"], log, train=log, resamples=100)
+rc.evaluate(["gctr"], log, train=log, in_sample=True, resamples=100)
 print(len(os.listdir("/proc/self/task")) - before)
 """
 

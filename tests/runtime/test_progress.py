@@ -65,7 +65,14 @@ def test_a_search_reports_how_many_hyperparameters_it_tried_before_it_iterates()
 def test_an_evaluation_reports_its_fits_as_steps() -> None:
     reports: Reports = []
     models = {"U": iterative("ubm", 3), "L": searching()}
-    evaluate(models, LOG, train=LOG, resamples=100, progress=lambda *each: reports.append(each))
+    evaluate(
+        models,
+        LOG,
+        train=LOG,
+        in_sample=True,
+        resamples=100,
+        progress=lambda *each: reports.append(each),
+    )
     assert [each[1:] for each in reports if each[0] == "Fitting U"] == [
         (0, None),
         (1, None),

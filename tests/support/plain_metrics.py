@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from reclick.fitting.order_table import OrderTable
 from reclick.models import ClickModel
 
 Clicks = tuple[int, ...]
@@ -33,6 +34,7 @@ class Seen:
     clicks: Clicks
     weight: float
     chances: dict[Clicks, float]
+    order: float | None = None  # P(order | set) of a learnt table, for a model without an order
 
     @property
     def reverse(self) -> bool:
@@ -86,11 +88,16 @@ def seen_by(model: ClickModel, log: dict[str, list[Any]]) -> list[Seen]:
             asked["ads"].append(ads)
             asked["clicks"].append(list(clicks))
     chances = iter(np.exp(model.log_prob(as_table(asked))).tolist())
+    orders: list[float | None] = [None] * len(log["query"])
+    if not model.ordered:
+        table = OrderTable.fit(model.training_counts)
+        orders = [_order_probability(table, tuple(clicks)) for clicks in log["clicks"]]
     pages = zip(
         log["query"],
         log["ads"],
         log["clicks"],
         log.get("weight", [1.0] * len(log["query"])),
+        orders,
         strict=True,
     )
     return [
@@ -100,9 +107,20 @@ def seen_by(model: ClickModel, log: dict[str, list[Any]]) -> list[Seen]:
             tuple(clicks),
             w,
             {each: next(chances) for each in all_sequences(len(ads))},
+            order,
         )
-        for q, ads, clicks, w in pages
+        for q, ads, clicks, w, order in pages
     ]
+
+
+def _order_probability(table: OrderTable, clicks: Clicks) -> float:
+    """Π γ(l, j) / Σ γ(l, u), over what is left of the set."""
+    probability, last, left = 1.0, 0, set(clicks)
+    for click in clicks:
+        probability *= table.gamma[last, click - 1] / sum(table.gamma[last, u - 1] for u in left)
+        left.remove(click)
+        last = click
+    return float(probability)
 
 
 def tied(a: float, b: float) -> bool:
@@ -220,7 +238,12 @@ def metrics_of(sessions: list[Seen]) -> dict[str, tuple[float, float, float]]:
         [(s.weight * len(s.ads), log_set(s) / math.log(2) / len(s.ads)) for s in sessions]
     )
     out["log_likelihood"] = mean(
-        [(s.weight, log_or_minus_infinity(s.chances[s.clicks])) for s in sessions]
+        [
+            (s.weight, log_or_minus_infinity(s.chances[s.clicks]))
+            if s.order is None
+            else (s.weight, log_set(s) + math.log(s.order))
+            for s in sessions
+        ]
     )
     out["log_set_likelihood"] = mean([(s.weight, log_set(s)) for s in sessions])
     out["impossible"] = mean([(s.weight, float(s.chances[s.clicks] == 0)) for s in sessions])

@@ -28,7 +28,7 @@ from reclick.cli.log_commands import (
 )
 from reclick.cli.model_commands import export, fit, models, predict
 from reclick.cli.service_commands import monitor, serve
-from reclick.errors import Argument, ReclickError
+from reclick.errors import Argument, ReclickError, SeenLogError
 
 
 class ErrorHandlingGroup(TyperGroup):
@@ -44,7 +44,7 @@ class ErrorHandlingGroup(TyperGroup):
         except ReclickError as error:
             command = self.get_command(ctx, ctx.invoked_subcommand)
             show_error(error.render(partial(spell_option, command_options(command))))
-            sys.exit(2)
+            sys.exit(3 if isinstance(error, SeenLogError) else 2)
         except KeyboardInterrupt:
             show_error(
                 "Interrupted. No file was left half-written: each is either the new version or the "

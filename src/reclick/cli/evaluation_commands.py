@@ -71,6 +71,10 @@ def evaluate(
     level: Annotated[float, typer.Option(help="Level of the intervals.")] = 0.95,
     resamples: Annotated[int, typer.Option(help="Resamples of the bootstrap.")] = 1000,
     seed: Annotated[int, typer.Option(help="The same seed gives the same intervals.")] = 0,
+    in_sample: Annotated[
+        bool,
+        typer.Option("--in-sample", help="Score on the training sessions, which is refused else."),
+    ] = False,
     format: FormatName = None,
     column: Columns = None,
     on_error: OnError = "raise",
@@ -103,6 +107,7 @@ def evaluate(
             level=level,
             resamples=resamples,
             seed=seed,
+            in_sample=in_sample,
             progress=progress,
         )
     command = shlex.join(["reclick", *sys.argv[1:]])

@@ -72,6 +72,12 @@ def fit(
         float,
         typer.Option(help="With --update: multiply the weight of earlier sessions by this factor."),
     ] = 1.0,
+    again: Annotated[
+        bool,
+        typer.Option(
+            "--again", help="With --update: add a log although the model has seen it before."
+        ),
+    ] = False,
     format: FormatName = None,
     column: Columns = None,
     on_error: OnError = "raise",
@@ -88,8 +94,10 @@ def fit(
     from reclick.errors import SettingError, UsageError
     from reclick.runtime import artifact
 
-    if not update and (forget or decay != 1.0):
-        raise UsageError("--forget and --decay are for an existing model: give --update with them.")
+    if not update and (forget or decay != 1.0 or again):
+        raise UsageError(
+            "--forget, --decay and --again are for an existing model: give --update with them."
+        )
     if not 0 < decay <= 1:
         raise SettingError("decay", decay, "a factor above 0 and at most 1, such as 0.9")
     artifact.check_target(to, "model")
@@ -108,7 +116,14 @@ def fit(
         other = count_logs(others, options).data if others else None
         with progress_bars() as progress:
             if update:
-                chosen.update(loaded.data, forget=other, decay=decay, ads=text, progress=progress)
+                chosen.update(
+                    loaded.data,
+                    forget=other,
+                    decay=decay,
+                    ads=text,
+                    again=again,
+                    progress=progress,
+                )
             else:
                 chosen.fit(loaded.data, history=other, ads=text, progress=progress)
         chosen.save(to)
@@ -123,7 +138,7 @@ def predict(
         list[str],
         typer.Argument(metavar="PAGES", help="Pages to score: a log, with or without clicks."),
     ],
-    to: Annotated[str, typer.Option(help="The Parquet file to write.")],
+    to: Annotated[str, typer.Option(help="The file to write: .parquet, .csv or .csv.gz.")],
     top: Annotated[int, typer.Option(help="How many of the most likely sequences to list.")] = 3,
     ads: Annotated[
         str | None, typer.Option(help="Text of ads that the model may not know.")
@@ -144,9 +159,9 @@ def predict(
     options = ReadOptions(column, on_error, max_ads, format)
     log = open_log(pages, options, ads, clicks_required=False)
     with progress_bars() as progress:
-        written = predict(loaded, log, to, top=top, progress=progress)
+        summary = predict(loaded, log, to, top=top, progress=progress)
     report_dropped(log)
-    typer.echo(f"{written:,} pages scored\n{to}")
+    typer.echo(f"{summary}\n{to}")
 
 
 def export(

@@ -28,6 +28,7 @@ class SessionBatch:
     click: Int32  # [click] positions from 1, in the order clicked
     clicks: Int64  # [session + 1] where each session's clicks start in click
     weight: Float64 | None = None  # [session], None when every session counts once
+    time: pa.Array | None = None  # [session] as the source has it; None when it has none
     rows: pa.RecordBatch | None = None  # the source's own columns, when requested
 
     def __post_init__(self) -> None:
@@ -50,6 +51,7 @@ class SessionBatch:
             click=self.click[clicks[0] : clicks[-1]],
             clicks=clicks - clicks[0],
             weight=None if self.weight is None else self.weight[start:end],
+            time=None if self.time is None else self.time.slice(start, end - start),
             rows=None if self.rows is None else self.rows.slice(start, end - start),
         )
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 import numpy as np
@@ -10,6 +10,12 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from reclick.data.log_record import (
+    LogRecord,
+    records_from_table,
+    records_to_table,
+    remove_logs,
+)
 from reclick.data.ragged import Float64, Int32, Int64, read_only
 from reclick.errors import LogError, SettingError, UsageError
 from reclick.runtime import artifact
@@ -42,12 +48,13 @@ class Counts:
     visit_sequence: Int32  # [visit]
     sessions: Float64  # [visit] how often
     lengths: Float64  # [page length, number of clicks] sessions
+    logs: tuple[LogRecord, ...] = field(default=(), compare=False)  # that were counted
 
     def __post_init__(self) -> None:
-        for field in fields(self):  # kernels then meet one type of array, and compile once
-            value = getattr(self, field.name)
+        for each in fields(self):  # kernels then meet one type of array, and compile once
+            value = getattr(self, each.name)
             if isinstance(value, np.ndarray):
-                object.__setattr__(self, field.name, read_only(value))
+                object.__setattr__(self, each.name, read_only(value))
 
     def __add__(self, other: Counts) -> Counts:
         return _merge(self, other, 1.0)
@@ -84,7 +91,9 @@ class Counts:
         if not isinstance(other, Counts):
             return NotImplemented
         return all(
-            _same(getattr(self, field.name), getattr(other, field.name)) for field in fields(self)
+            _same(getattr(self, each.name), getattr(other, each.name))
+            for each in fields(self)
+            if each.compare
         )
 
     __hash__ = None  # type: ignore[assignment]
@@ -128,12 +137,19 @@ class Counts:
 
     def save(self, folder: Location) -> None:
         """Write the counts to a folder; a reader sees the old ones or the new ones, never half."""
-        artifact.write(folder, kind="counts", settings={}, tables=self.to_tables())
+        settings = {"logs": [each.to_dict() for each in self.logs]}
+        tables = {**self.to_tables(), "logs": records_to_table(self.logs)}
+        artifact.write(folder, kind="counts", settings=settings, tables=tables)
 
     @classmethod
     def load(cls, folder: Location) -> Counts:
         """Read counts that were saved."""
-        return cls.from_tables(artifact.read(folder, kind="counts").tables)
+        stored = artifact.read(folder, kind="counts")
+        counts = cls.from_tables(stored.tables)
+        if "logs" not in stored.tables:  # of an earlier version
+            return counts
+        logs = records_from_table(stored.settings["logs"], stored.tables["logs"])
+        return replace(counts, logs=tuple(logs))
 
     def to_tables(self) -> dict[str, pa.Table]:
         """The counts as Arrow tables."""
@@ -266,6 +282,7 @@ def _merge(a: Counts, b: Counts, sign: float) -> Counts:
         visit_sequence=visit_sequence,
         sessions=sessions,
         lengths=trim_table(add_tables(a.lengths, sign * b.lengths), zero),
+        logs=(*a.logs, *b.logs) if sign > 0 else remove_logs(a.logs, b.logs),
     )
 
 

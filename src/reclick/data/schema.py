@@ -25,11 +25,15 @@ EXPECTED = {
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A canonical column: its name, what values it holds, and whether a source must have it."""
+    """A canonical column: its name, what values it holds, and whether a source must have it.
+
+    A lenient column is read where it is there; a value that does not fit is as good as none.
+    """
 
     name: str
     kind: str
     required: bool = True
+    lenient: bool = False
 
 
 SESSION_COLUMNS = (
@@ -43,6 +47,10 @@ PAGE_COLUMNS = (
     Column("clicks", POSITIONS, required=False),
     SESSION_COLUMNS[3],
 )
+# What is read of a log: the time too, by which sessions are known again.
+TIME_COLUMN = Column("timestamp", TIME, required=False, lenient=True)
+LOG_COLUMNS = (*SESSION_COLUMNS, TIME_COLUMN)
+PAGE_LOG_COLUMNS = (*PAGE_COLUMNS, TIME_COLUMN)
 AD_COLUMNS = (
     Column("ad", TEXT),
     *(Column(name, TEXT, required=False) for name in ("title", "description", "display_url")),
@@ -67,7 +75,7 @@ def check_mapping(columns: Mapping[str, str] | None, wanted: Sequence[Column]) -
     >>> check_mapping({"query": "search_term"}, SESSION_COLUMNS)
     {'query': 'search_term'}
     """
-    names = [column.name for column in wanted]
+    names = [column.name for column in wanted if not column.lenient]
     mapping = dict(columns or {})
     unknown = [name for name in mapping if name not in names and name not in UNREAD]
     if unknown:
@@ -91,6 +99,8 @@ def find_columns(
     found = {}
     for column in wanted:
         name = mapping.get(column.name, column.name)
+        if column.lenient and (name in twice or name not in available):
+            continue
         if name in twice:
             raise LogError(f"{where} has two columns named {name}. Rename one of them.")
         if name in available:
@@ -105,7 +115,7 @@ def check_types(
 ) -> None:
     """Refuse a column whose Arrow type cannot hold what its canonical column holds."""
     for column in wanted:
-        if column.name not in names:
+        if column.name not in names or column.lenient:
             continue
         got = schema.field(names[column.name]).type
         if not ACCEPTS[column.kind](got):

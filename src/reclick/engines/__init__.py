@@ -5,10 +5,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import replace
 from typing import cast
 
+from reclick.data.batch import SessionBatch
 from reclick.data.counts import Counts, require_positive_weight
 from reclick.data.grouped_sessions import GroupedSessions
+from reclick.data.log_record import LogRecord, LogRecorder
 from reclick.engines.base import Engine, Log
 from reclick.engines.duckdb import DuckDBEngine
 from reclick.engines.local import LocalEngine
@@ -53,7 +57,8 @@ def count(
     """
     engine, log = as_engine(engine), _open_log(sessions)
     with track_progress(progress, f"Counting {log.name}"):
-        counts = engine.count(log)
+        recorded = RecordedLog(log)
+        counts = replace(engine.count(recorded), logs=(recorded.record,))
     return require_positive_weight(counts, log.name)
 
 
@@ -89,9 +94,42 @@ def as_grouped(
         )
     engine, log = as_engine(engine), _open_log(sessions)
     with track_progress(progress, f"Grouping {log.name}"):
-        grouped = engine.group(log)
-    require_positive_weight(grouped.counts, log.name)
-    return grouped
+        recorded = RecordedLog(log)
+        grouped = engine.group(recorded)
+        counts = replace(grouped.counts, logs=(recorded.record,))
+    require_positive_weight(counts, log.name)
+    return replace(grouped, counts=counts)
+
+
+class RecordedLog:
+    """Passes the batches of a log on to an engine, and remembers which log it was."""
+
+    def __init__(self, log: Log) -> None:
+        self._log = log
+        self._record: LogRecord | None = None  # of the last complete pass
+
+    @property
+    def name(self) -> str:
+        """The name of the log."""
+        return self._log.name
+
+    def batches(self, *, with_rows: bool = False) -> Iterator[SessionBatch]:
+        """The batches of the log."""
+        recorder = LogRecorder()
+        yield from recorder.pass_on(self._log.batches(with_rows=with_rows))
+        self._record = recorder.finish(self._log.name)
+
+    def require_rows(self) -> None:
+        """As the log does."""
+        self._log.require_rows()
+
+    @property
+    def record(self) -> LogRecord:
+        """What is remembered of the log; a pass is made if the engine made none."""
+        if self._record is None:
+            for _ in self.batches():
+                pass
+        return cast(LogRecord, self._record)
 
 
 def _open_log(sessions: object) -> Log:

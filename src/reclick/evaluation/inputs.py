@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -13,10 +13,12 @@ import pyarrow as pa
 from reclick.data.batch import SessionBatch
 from reclick.data.counts import Counts
 from reclick.data.grouped_sessions import GroupedSessions
+from reclick.data.log_record import LogRecord
 from reclick.engines import Engine, as_counts, as_engine, as_grouped
-from reclick.errors import Argument, SettingError, UsageError
+from reclick.errors import Argument, SeenLogError, SettingError, UsageError
 from reclick.logs import SessionLog, as_log, read_ads, read_labels
 from reclick.models import ClickModel
+from reclick.models.provenance import SeenLog, describe_share, find_overlaps, see_logs
 from reclick.runtime.progress import rename_progress
 
 
@@ -67,6 +69,11 @@ class EvaluationLog:
             return self.groups.counts
         with rename_progress(f"Reading {self._title}"):
             return as_counts(self._hashed, engine=self._engine)
+
+    @property
+    def record(self) -> LogRecord:
+        """What is remembered of the log, to recognise its sessions elsewhere."""
+        return self.counts.logs[0]
 
     @property
     def fingerprint(self) -> str:
@@ -148,6 +155,55 @@ def require_train(unfitted: Sequence[str], train: object) -> None:
             Argument("train", ...),
             ", a log to fit them on, or models that are fitted.",
         )
+
+
+class Leakage(NamedTuple):
+    """Test sessions that models were fitted on."""
+
+    shares: dict[str, float]  # of the test sessions, by model; only models that were
+    warnings: list[str]
+
+
+def find_leakage(
+    models: Mapping[str, ClickModel], inputs: EvaluationInputs, *, in_sample: bool
+) -> Leakage:
+    """Which models are fitted on test sessions, or will be.
+
+    Training = test is refused, unless `in_sample`.
+    """
+    test = inputs.test.record
+    shares: dict[str, float] = {}
+    warnings: list[str] = []
+    new = [name for name, model in models.items() if not model.fitted]
+    train = see_logs([inputs.train.record] if inputs.train and new else [], "fit")
+    for seen, share in find_overlaps(test, train):
+        if share > 0.995 and not in_sample:
+            raise SeenLogError(
+                f"All test sessions are in the training log ({seen.log.name}), so the scores would "
+                "be too good. Give another log to test on, or, to score on the training sessions "
+                "all the same, ",
+                Argument("in_sample", True),
+                ".",
+            )
+        shares |= dict.fromkeys(new, share)
+        warnings.append(_describe_leakage(new, [(seen, share)]))
+    for name, model in models.items():
+        found = find_overlaps(test, model.provenance_) if model.fitted else []
+        if found:
+            shares[name] = min(1.0, sum(share for _, share in found))
+            warnings.append(_describe_leakage([name], found))
+    return Leakage(shares, warnings)
+
+
+def _describe_leakage(names: list[str], found: list[tuple[SeenLog, float]]) -> str:
+    verb = "were" if len(names) > 1 else "was"
+    total = min(1.0, sum(share for _, share in found))
+    largest = max(found, key=lambda each: each[1])[0]
+    more = f" and {len(found) - 1} more" if len(found) > 1 else ""
+    return (
+        f"{', '.join(names)} {verb} fitted on {describe_share(total)} the test sessions: those in "
+        f"{largest}{more}. Such scores are too good: they say nothing about new sessions."
+    )
 
 
 def _open_labels(labels: object) -> pa.Table | None:

@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 
 from reclick.data.counts import Counts
 from reclick.data.ragged import Float64, Int64
-from reclick.evaluation.inputs import EvaluationInputs
+from reclick.evaluation.inputs import EvaluationInputs, Leakage
 from reclick.metrics import ChunkSums
 from reclick.models.base import ClickModel
 from reclick.models.kernels.stops_and_transitions import pooled_events
@@ -41,6 +41,11 @@ class Evaluation:
     curves: pa.Table  # model, curve, x, y, low, high, support
     profile: LogProfile  # of the test log
     details: Mapping[str, Any]  # logs, models, settings: JSON values
+
+    @property
+    def warnings(self) -> list[str]:
+        """What makes some of the scores wrong: models that were fitted on test sessions."""
+        return list(self.details.get("warnings") or ())
 
     def value(
         self, model: str, metric: str, *, sessions: str = "all", volume: str = "all"
@@ -117,13 +122,19 @@ class ScoredModel(NamedTuple):
     seconds: dict[str, float]
 
 
-def collect_details(scored: Mapping[str, ScoredModel], inputs: EvaluationInputs) -> dict[str, Any]:
+def collect_details(
+    scored: Mapping[str, ScoredModel], inputs: EvaluationInputs, leakage: Leakage
+) -> dict[str, Any]:
     """The logs and models of an evaluation and facts about them, as JSON values."""
     counts = (inputs.train or inputs.test).counts
     with_satisfaction = (each.model for each in scored.values() if each.model.satisfaction)
     return {
         "logs": {name: log.describe() for name, log in inputs.logs.items()},
-        "models": {name: _describe_model(each) for name, each in scored.items()},
+        "models": {
+            name: {**_describe_model(each), "test_share": leakage.shares.get(name, 0.0)}
+            for name, each in scored.items()
+        },
+        "warnings": leakage.warnings,
         **transition_shares(inputs.test.counts),
         "words": attractive_words(counts, inputs.text),
         "disagreements": disagreements(next(with_satisfaction, None), inputs.text),
@@ -136,6 +147,7 @@ def _describe_model(scored: ScoredModel) -> dict[str, Any]:
         "model": model.name,
         "settings": model.get_params(),
         "assumes": model.assumes,
+        "ordered": model.ordered,
         "fit": getattr(model, "message_", ""),
         "seconds": scored.seconds,
         "reasons": dict(scored.sums.reasons),

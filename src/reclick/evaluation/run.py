@@ -16,7 +16,13 @@ import pyarrow as pa
 from reclick import __version__
 from reclick.engines import Engine, as_engine
 from reclick.errors import StoreError, UsageError, check_whole
-from reclick.evaluation.inputs import EvaluationInputs, open_inputs, require_train
+from reclick.evaluation.inputs import (
+    EvaluationInputs,
+    Leakage,
+    find_leakage,
+    open_inputs,
+    require_train,
+)
 from reclick.evaluation.result import Evaluation, ScoredModel, collect_details
 from reclick.metrics import (
     SESSION_METRICS,
@@ -58,6 +64,7 @@ def evaluate(
     level: float = 0.95,
     resamples: int = 1000,
     seed: int = 0,
+    in_sample: bool = False,
     engine: Engine | None = None,
     progress: ProgressOption = None,
 ) -> Evaluation:
@@ -71,9 +78,13 @@ def evaluate(
     groups the logs and runs the fits, and its number of threads holds for scoring too.
     `progress(what, done, total or None)` is called as work is done.
 
+    A training log that has all the test sessions is refused, unless `in_sample`. Models that were
+    fitted on test sessions are marked in the tables and the report, and `warnings` has the details.
+
     >>> week = {"query": ["pizza"] * 4, "ads": [["a", "b"]] * 4, "clicks": [[1], [], [2, 1], [2]]}
-    >>> evaluate(["multiclick", "pbm"], week, train=week, resamples=100).value("PBM", "impossible")
-    0.25
+    >>> result = evaluate(["multiclick", "pbm"], week, train=week, in_sample=True, resamples=100)
+    >>> result.value("PBM", "impossible"), len(result.warnings)
+    (0.25, 1)
     """
     by_name = name_models(models)
     check_bootstrap(level, resamples)
@@ -85,11 +96,12 @@ def evaluate(
         inputs = open_inputs(
             test, train, history, ads, labels, models=list(by_name.values()), engine=engine
         )
+        leakage = find_leakage(by_name, inputs, in_sample=in_sample)
         scored = {
             name: _fit_and_score(name, model, inputs, cache, seed, engine)
             for name, model in by_name.items()
         }
-        return _compare(scored, inputs, level, resamples, seed)
+        return _compare(scored, inputs, leakage, level, resamples, seed)
 
 
 def name_models(models: Mapping[str, ClickModel] | Iterable[str]) -> dict[str, ClickModel]:
@@ -132,6 +144,7 @@ def _fit_and_score(
         score_key: Key | None = {
             "seed": seed,
             "metrics": list(SESSION_METRICS),
+            "order_table": not model.ordered,
             "code": code,
             **inputs.key("test", "train"),
         }
@@ -173,6 +186,7 @@ def _time(work: Callable[[], Output]) -> tuple[Output, float]:
 def _compare(
     scored: dict[str, ScoredModel],
     inputs: EvaluationInputs,
+    leakage: Leakage,
     level: float,
     resamples: int,
     seed: int,
@@ -180,7 +194,7 @@ def _compare(
     sums = {name: each.sums for name, each in scored.items()}
     scores, differences = session_tables(sums, level=level, resamples=resamples, seed=seed)
     curves = reliability_curves(sums, level=level, resamples=resamples, seed=seed)
-    details = collect_details(scored, inputs) | {
+    details = collect_details(scored, inputs, leakage) | {
         "level": level,
         "resamples": resamples,
         "seed": seed,

@@ -26,10 +26,10 @@ from pyarrow import types as kind_of
 
 from reclick.data.batch import Int64
 from reclick.data.schema import is_number, is_string, is_text
+from reclick.data.timestamps import as_times, clock_times
 from reclick.errors import Argument, LogError, SettingError, explain_write_errors
 from reclick.logs.assembly.spill import connect, load_sql, translate_error
 from reclick.logs.formats.base import ReadReport
-from reclick.logs.timestamps import as_times, clock_times
 from reclick.logs.validation.encode import (
     MAX_TEXT_BYTES,
     encode_lists,

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from reclick.data.batch import SessionBatch
-from reclick.data.schema import SESSION_COLUMNS
+from reclick.data.schema import LOG_COLUMNS
 from reclick.errors import LogError, UsageError
 from reclick.logs.cleaning import UNLIMITED_ADS, Cleaning, remove_bots_and_reloads
 from reclick.logs.files.parquet import open_parquet
@@ -128,7 +128,7 @@ def _write_to(
             remaining = _clean_whole_log(temporary, cleaning, report)
             _check_result(name, builder, report, remaining, on_error)
     return SessionLog(
-        [open_parquet(target, name, SESSION_COLUMNS, {})],
+        [open_parquet(target, name, LOG_COLUMNS, {})],
         ads=report.ads_table(),
         on_error=on_error,
         max_ads=max_ads,

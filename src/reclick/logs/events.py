@@ -20,6 +20,7 @@ from pyarrow import types as kind_of
 
 from reclick.data.batch import Int64
 from reclick.data.schema import IDS, NUMBER, TEXT, TIME, Column, check_mapping, is_string
+from reclick.data.timestamps import as_times
 from reclick.errors import Argument, LogError, SettingError
 from reclick.logs.assembly.page_join import PageJoin, join_key_parts
 from reclick.logs.conversion import with_row_numbers, write_sessions
@@ -35,7 +36,6 @@ from reclick.logs.files.source import (
 from reclick.logs.formats.base import ReadReport
 from reclick.logs.formats.helpers.records import to_text, to_whole_numbers
 from reclick.logs.session_log import MAX_EXAMPLES, SessionLog
-from reclick.logs.timestamps import as_times
 from reclick.logs.validation.reasons import NO_PAGE_KEY, NO_POSITION, NOT_READABLE
 from reclick.runtime.filesystem import Location, as_path
 

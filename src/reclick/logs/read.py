@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from reclick.data.ragged import starts_from_sizes
-from reclick.data.schema import PAGE_COLUMNS, SESSION_COLUMNS, UNREAD, Column
+from reclick.data.schema import LOG_COLUMNS, PAGE_LOG_COLUMNS, UNREAD, Column
 from reclick.errors import Argument, LogError, SettingError, UsageError, check_choice
 from reclick.logs.cleaning import Cleaning
 from reclick.logs.files.source import (
@@ -77,7 +77,7 @@ def read_sessions(
     if isinstance(source, SessionLog):
         raise LogError("This log is open already. Give read_sessions its files or table.")
     texts = None if ads is None else read_ads(ads, on_error=on_error)
-    wanted = SESSION_COLUMNS if clicks_required else PAGE_COLUMNS
+    wanted = LOG_COLUMNS if clicks_required else PAGE_LOG_COLUMNS
     with track_progress(progress, "Reading"):
         log = _open(
             _as_columns(source), format, columns, wanted, _event_options(click, pages), **options
@@ -178,7 +178,7 @@ def convert(
             )
     with track_progress(progress, "Converting"):
         events = _event_options(click, pages)
-        log = _open(source, format, columns, SESSION_COLUMNS, events, to, **options)
+        log = _open(source, format, columns, LOG_COLUMNS, events, to, **options)
     _write_ads(log.ads, ads_path(to))
     return log
 

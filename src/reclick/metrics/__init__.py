@@ -24,8 +24,9 @@ Ties: probabilities of sequences, and scores of labelled pairs, that differ by l
 larger one are tied, so rounding decides nothing. Each of k sequences tied at the top counts as 1/k
 of a hit; ties share their mean rank. A deviation is between sessions (for NDCG, between queries),
 weighted, of the population. Sequences of 1 to 4 clicks are ranked; longer sessions count in all
-other metrics. A value may be infinite: a session happened to which the model assigns zero
-probability.
+other metrics. A model that has no order of clicks (`ordered` is False) is given one by an
+`OrderTable` of its training log, in the log-likelihood alone. A value may be infinite: a session
+happened to which the model assigns zero probability.
 """
 
 from reclick.metrics.bootstrap import (

@@ -21,6 +21,7 @@ from reclick.data.hashing import GOLDEN_RATIO, splitmix64
 from reclick.data.ragged import Bool, Float64, Int64
 from reclick.data.string_index import Interner
 from reclick.errors import CannotAnswerError, StoreError, UsageError
+from reclick.fitting.order_table import OrderTable
 from reclick.logs import as_log
 from reclick.metrics.predictions import BatchPredictions
 from reclick.metrics.session_metrics import SESSION_METRICS
@@ -188,6 +189,8 @@ def score(
     """Sum every session metric of a fitted model over a log.
 
     `seed` decides the chunk of each session. It must be the same for all models that are compared.
+    The clicks of a model without an order of clicks get one from an `OrderTable` of its training
+    log.
 
     >>> from reclick.models import MODELS
     >>> log = {"query": ["pizza"] * 3, "ads": [["a", "b"]] * 3, "clicks": [[1], [], [2, 1]]}
@@ -196,16 +199,20 @@ def score(
     ((3, 2, 1), array([1., 1.]))
     """
     log, accumulator = as_log(log), ChunkAccumulator(volumes, seed)
-    for batch in model.map_pages(log, partial(_compute_columns, volumes), clicks=True):
+    order = None if model.ordered else OrderTable.fit(model.training_counts)
+    for batch in model.map_pages(log, partial(_compute_columns, volumes, order), clicks=True):
         accumulator.add(batch)
     log.require_rows()
     return accumulator.finish()
 
 
 def _compute_columns(
-    volumes: QueryVolumes | None, sessions: SessionBatch, pages: PageDistribution
+    volumes: QueryVolumes | None,
+    order: OrderTable | None,
+    sessions: SessionBatch,
+    pages: PageDistribution,
 ) -> BatchColumns:
-    batch, columns, reasons = BatchPredictions(sessions, pages), {}, {}
+    batch, columns, reasons = BatchPredictions(sessions, pages, order), {}, {}
     for name, metric in SESSION_METRICS.items():
         try:
             columns[name] = metric.columns(batch)

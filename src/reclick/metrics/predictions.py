@@ -11,6 +11,7 @@ from reclick.clicks.distribution import Clicks, PageDistribution, SequenceRanks
 from reclick.clicks.sequence_search import TIE
 from reclick.data.batch import SessionBatch
 from reclick.data.ragged import Bool, Float64, Int64, run_of_elements
+from reclick.fitting.order_table import OrderTable
 
 
 class RankedSessions(NamedTuple):
@@ -21,12 +22,18 @@ class RankedSessions(NamedTuple):
 
 
 class BatchPredictions:
-    """A batch of sessions and a model's predictions. Any property may raise CannotAnswerError."""
+    """A batch of sessions and a model's predictions. Any property may raise CannotAnswerError.
 
-    def __init__(self, sessions: SessionBatch, pages: PageDistribution) -> None:
+    An `order` table gives the clicks of an order-free model their order.
+    """
+
+    def __init__(
+        self, sessions: SessionBatch, pages: PageDistribution, order: OrderTable | None = None
+    ) -> None:
         self.sessions = sessions
         self._clicks = Clicks(sessions.click, sessions.clicks)
         self._pages = pages
+        self._order = order
         self._ranked: dict[int, RankedSessions] = {}
 
     def __len__(self) -> int:
@@ -71,7 +78,17 @@ class BatchPredictions:
 
     @cached_property
     def log_prob(self) -> Float64:
-        """Log-probability of the clicks in their order [session]."""
+        """Log-probability of the clicks in their order [session]: P(set) P(order | set) by a table.
+
+        Without a table, what the model itself says.
+        """
+        if self._order is None:
+            return self.own_log_prob
+        return self.log_set_prob + self._order.log_order_prob(self._clicks)
+
+    @cached_property
+    def own_log_prob(self) -> Float64:
+        """Log-probability of the clicks in their order by the model alone [session]."""
         return self._pages.log_prob(self._clicks)
 
     @cached_property

@@ -278,7 +278,9 @@ _ALL = [
         "log_likelihood",
         "Log-likelihood",
         "higher",
-        "Mean over sessions of the natural log of the probability of the clicks in their order.",
+        "Mean over sessions of the natural log of the probability of the clicks in their order."
+        " A model that has no order of clicks is given one, by a table learnt from its training"
+        " log: P(click set) × P(order | click set).",
         lambda batch: (batch.weight, batch.log_prob),
     ),
     mean_metric(
@@ -293,8 +295,9 @@ _ALL = [
         "impossible",
         "Zero-probability sessions",
         "lower",
-        "Share of sessions to whose click sequence the model assigns zero probability.",
-        lambda batch: (batch.weight, np.isneginf(batch.log_prob).astype(np.float64)),
+        "Share of sessions to whose click sequence the model itself, without a learnt order,"
+        " assigns zero probability.",
+        lambda batch: (batch.weight, np.isneginf(batch.own_log_prob).astype(np.float64)),
     ),
     Metric(
         "calibration_error",

@@ -12,6 +12,7 @@ import pyarrow as pa
 from reclick.clicks.distribution import Clicks, PageDistribution
 from reclick.data.batch import Float64, SessionBatch
 from reclick.data.counts import Counts
+from reclick.data.grouped_sessions import GroupedSessions
 from reclick.data.pair_index import PairLookup
 from reclick.data.ragged import Bool, Int32
 from reclick.engines import Engine, LocalEngine, as_counts, as_engine, as_grouped
@@ -38,6 +39,7 @@ from reclick.models.batching import (
     stack_padded,
     to_click_lists,
 )
+from reclick.models.provenance import SeenLogs, provenance_to_table, see_logs
 from reclick.models.settings import Setting, declare_settings, setting
 from reclick.models.text_pair_index import (
     TextPairIndex,
@@ -90,6 +92,7 @@ class ClickModel(ABC):
     pair_parameters: ClassVar[tuple[str, ...]] = ()  # fitted attributes with one value per pair
     global_parameters: ClassVar[tuple[str, ...]] = ()  # … common to all pairs: numbers, arrays
     settings: ClassVar[Mapping[str, Setting]] = {}  # by name, in the order of the constructor
+    provenance_: SeenLogs = ()  # the logs that the model has learned from
     _pairs: TextPairIndex
     _engine: Engine = LocalEngine()  # another one during a fit with engine=…
 
@@ -139,7 +142,10 @@ class ClickModel(ABC):
             fresh = self.clone()
             fresh._engine = as_engine(engine)
             before = None if history is None else as_counts(history, engine=engine)
-            fresh._fit(fresh._collect(sessions), before, input_text(sessions, ads))
+            data = fresh._collect(sessions)
+            fresh._fit(data, before, input_text(sessions, ads))
+            earlier = () if before is None else see_logs(before.logs, "history")
+            fresh.provenance_ = (*see_logs(get_counts(data).logs, "fit"), *earlier)
             del fresh._engine  # it may hold connections, which a fitted model has no use for
         return self._adopt_state(fresh)
 
@@ -158,9 +164,13 @@ class ClickModel(ABC):
         forget: object = None,
         decay: float = 1.0,
         ads: object = None,
+        again: bool = False,
         progress: ProgressOption = None,
     ) -> Self:
-        """Continue from the last fit with new sessions, where the model can."""
+        """Continue from the last fit with new sessions, where the model can.
+
+        A log that the model has seen before is refused, unless `again`.
+        """
         raise CannotAnswerError(
             f"{type(self).__name__} cannot be updated: fit it again on all the sessions."
         )
@@ -177,7 +187,7 @@ class ClickModel(ABC):
         with a prior mean for each pair from the click rates of its words. These rates are over the
         examinations that the first fit infers, so that words are not blamed for positions.
         """
-        counts: Counts = data if isinstance(data, Counts) else data.counts
+        counts = get_counts(data)
         prior_counts = history or counts
         prior = self.get_params().get("attractiveness_prior", "overall")
         self.prior_mean_ = (
@@ -480,8 +490,13 @@ class ClickModel(ABC):
         artifact.write(
             folder,
             kind="model",
-            settings={"model": self.name, "settings": self.get_params(), "values": values},
-            tables=tables,
+            settings={
+                "model": self.name,
+                "settings": self.get_params(),
+                "values": values,
+                "provenance": [each.to_dict() for each in self.provenance_],
+            },
+            tables={**tables, "provenance": provenance_to_table(self.provenance_)},
         )
 
     def _to_tables(self) -> tuple[dict[str, Any], dict[str, pa.Table]]:
@@ -627,6 +642,11 @@ def _as_page(page: object, ads: Sequence[str] | None) -> tuple[object, Sequence[
         "This is about one page: give its query and its ads, such as "
         "rank_sequences('pizza', ['ad1', 'ad2'])."
     )
+
+
+def get_counts(data: Counts | GroupedSessions) -> Counts:
+    """The counts of what a model is fitted to."""
+    return data if isinstance(data, Counts) else data.counts
 
 
 def _clicks(sessions: SessionBatch) -> Clicks:

@@ -20,13 +20,13 @@ from reclick.engines import as_grouped
 from reclick.errors import Argument, CannotAnswerError, StoreError
 from reclick.fitting.attractiveness_prior import PairPrior
 from reclick.fitting.posterior import PairPosteriors
+from reclick.fitting.transitions import extend_transitions
 from reclick.models.base import ClickModel
 from reclick.models.luce.fit import LuceFit, TrainingData, fit_luce, fit_pilot
 from reclick.models.luce.m_step import Objective, fit_parameters
 from reclick.models.luce.parameters import (
     Hyperparameters,
     Layout,
-    extend_transitions,
     position_cells,
 )
 from reclick.models.luce.posterior import (
@@ -37,6 +37,7 @@ from reclick.models.luce.posterior import (
 )
 from reclick.models.luce.search import scale_prior, search_hyperparameters
 from reclick.models.luce.state import LuceState
+from reclick.models.provenance import extend_provenance
 from reclick.models.settings import setting
 from reclick.models.text_pair_index import input_text, merge_text
 from reclick.runtime.progress import ProgressOption, track_progress
@@ -200,12 +201,14 @@ class LuceClick(ClickModel):
         forget: object = None,
         decay: float = 1.0,
         ads: object = None,
+        again: bool = False,
         progress: ProgressOption = None,
     ) -> Self:
         """Continue from the last fit with new sessions; the old ones count by `decay`.
 
         Old sessions are not read again: sums of them are kept, which is an approximation. The
-        hyperparameters stay. Fit anew from time to time.
+        hyperparameters stay. Fit anew from time to time. A log that the model has seen before is
+        refused, unless `again`.
         """
         self.check_fitted()
         if forget is not None:
@@ -216,9 +219,11 @@ class LuceClick(ClickModel):
             )
         with track_progress(progress, "Updating LuceClick"):
             new = as_grouped(sessions, engine=None)
+            seen = extend_provenance(self.provenance_, new.counts.logs, (), again=again)
             text = merge_text(self._pairs.text, input_text(sessions, ads))
             fresh = self.clone()
             fresh._continue(self, new, decay, text)
+            fresh.provenance_ = seen
         return self._adopt_state(fresh)
 
     def _continue(

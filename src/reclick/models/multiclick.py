@@ -27,6 +27,7 @@ from reclick.models.kernels.stops_and_transitions import (
     StopsAndTransitions,
     estimate,
 )
+from reclick.models.provenance import extend_provenance
 from reclick.models.settings import setting
 from reclick.models.text_pair_index import counts_from_tables, input_text, merge_text
 from reclick.runtime.progress import ProgressOption, track_progress
@@ -93,24 +94,27 @@ class MultiClick(ClickModel):
         forget: object = None,
         decay: float = 1.0,
         ads: object = None,
+        again: bool = False,
         progress: ProgressOption = None,
     ) -> Self:
         """Add new sessions to the counts, decayed by `decay`, and subtract those of `forget`.
 
-        The earlier sessions are not read again.
+        The earlier sessions are not read again. A log that the model has seen before is refused,
+        unless `again` or unless it is subtracted first.
         """
         self.check_fitted()
         counts = self.counts_ if decay == 1.0 else self.counts_.decay(decay)
         with track_progress(progress, f"Updating {type(self).__name__}"):
-            if sessions is not None:
-                counts = counts + as_counts(sessions)
-            if forget is not None:
-                counts = counts - as_counts(forget)
-        return self._adopt_state(
-            self.clone()._set_counts(
-                counts, self._history, merge_text(self._pairs.text, input_text(sessions, ads))
-            )
-        )
+            new = None if sessions is None else as_counts(sessions)
+            old = None if forget is None else as_counts(forget)
+        new_logs, old_logs = (() if each is None else each.logs for each in (new, old))
+        seen = extend_provenance(self.provenance_, new_logs, old_logs, again=again)
+        counts = counts if new is None else counts + new
+        counts = counts if old is None else counts - old
+        text = merge_text(self._pairs.text, input_text(sessions, ads))
+        fresh = self.clone()._set_counts(counts, self._history, text)
+        fresh.provenance_ = seen
+        return self._adopt_state(fresh)
 
     def _set_counts(
         self,

@@ -172,4 +172,11 @@ def load(folder: Location) -> ClickModel:
             f"of your own, call rc.register first. Known: {', '.join(MODELS)}."
         )
     model = MODELS[name](**stored.settings["settings"])
-    return model._from_tables(stored.settings["values"], stored.tables)
+    model._from_tables(stored.settings["values"], stored.tables)
+    if "provenance" in stored.tables:
+        from reclick.models.provenance import provenance_from_table
+
+        model.provenance_ = provenance_from_table(
+            stored.settings["provenance"], stored.tables["provenance"]
+        )
+    return model

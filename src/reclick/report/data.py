@@ -13,6 +13,7 @@ from reclick.profile import VOLUME_NAMES, LogProfile
 from reclick.report.formatting import display
 
 PAPER_MODEL = "multiclick"  # the report says how it fares, well or badly
+LEAKAGE_MARK = "†"  # of a model that was fitted on sessions of the test log
 MAX_SERIES = 8  # models in a chart, each with its own colour, dashes and marker
 OVERALL_METRICS = (
     "first_click_accuracy",
@@ -238,13 +239,26 @@ class ReportData:
 
 
 def build_report_data(evaluation: EvaluationLike) -> ReportData:
-    """Sort an evaluation for reading."""
-    models = evaluation.details.get("models") or {}
-    reasons = {model: about.get("reasons") or {} for model, about in models.items()}
-    table = build_score_table(evaluation.scores, evaluation.differences, reasons)
+    """Sort an evaluation for reading. The names of models fitted on the test log are marked."""
+    about = evaluation.details.get("models") or {}
+    names = {name: f"{name} {LEAKAGE_MARK}" for name in about if about[name].get("test_share")}
+    models = {names.get(name, name): each for name, each in about.items()}
+    reasons = {model: each.get("reasons") or {} for model, each in models.items()}
+    scores, differences, curve_table = (
+        _rename_models(each, names)
+        for each in (evaluation.scores, evaluation.differences, evaluation.curves)
+    )
+    table = build_score_table(scores, differences, reasons)
     styles = {model: style for style, model in enumerate(_charted_models(table))}
-    curves = _build_curves(evaluation.curves)
-    return ReportData(table, curves, evaluation.profile, evaluation.details, styles)
+    details = {**evaluation.details, "models": models}
+    return ReportData(table, _build_curves(curve_table), evaluation.profile, details, styles)
+
+
+def _rename_models(table: pa.Table, names: Mapping[str, str]) -> pa.Table:
+    for column in {"model", "against"} & set(table.column_names) if names else ():
+        renamed = pa.array([names.get(name, name) for name in table[column].to_pylist()])
+        table = table.set_column(table.column_names.index(column), column, renamed)
+    return table
 
 
 def _charted_models(table: ScoreTable) -> tuple[str, ...]:

@@ -7,7 +7,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from importlib.resources import files
 from typing import Any
 
-from reclick.report.data import EvaluationLike, ReportData, ScoreKey, ScoreTable, build_report_data
+from reclick.report.data import (
+    LEAKAGE_MARK,
+    EvaluationLike,
+    ReportData,
+    ScoreKey,
+    ScoreTable,
+    build_report_data,
+)
 from reclick.report.formatting import (
     DASH,
     display,
@@ -104,6 +111,11 @@ def report_subtitle(data: ReportData) -> str:
     return f"{models}{scored}."
 
 
+def list_warnings(data: ReportData) -> list[str]:
+    """What makes some of the scores wrong: models that have seen the test log."""
+    return [f"{LEAKAGE_MARK} {text}" for text in data.details.get("warnings") or ()]
+
+
 def _count_models(data: ReportData) -> str:
     """How many models there are; one model with two settings is one model and two fits."""
     names, about = data.table.models, data.details.get("models") or {}
@@ -137,6 +149,7 @@ def _header(data: ReportData) -> Html:
         paragraph("Reclick report", class_="kicker"),
         element("h1", report_title(data)),
         paragraph(report_subtitle(data), class_="about"),
+        *(paragraph(text, class_="warning") for text in list_warnings(data)),
     )
 
 
@@ -181,6 +194,7 @@ def render_markdown(evaluation: EvaluationLike) -> str:
     parts = [
         f"# {escape_markdown(report_title(data))}",
         escape_markdown(report_subtitle(data)),
+        *(f"> {escape_markdown(text)}" for text in list_warnings(data)),
         escape_markdown(summarise(data)),
         escape_markdown(explain_intervals(data)),
         "\n".join(headlines),
@@ -261,6 +275,7 @@ def render_text(evaluation: EvaluationLike) -> str:
     parts = (
         f"{report_title(data)}: {report_subtitle(data)}",
         _text_table(data.table),
+        "\n".join(list_warnings(data)),
         summarise(data),
         explain_intervals(data),
         "\n".join(headlines),

@@ -232,8 +232,7 @@ def _text_below(table: ScoreTable, model: str, key: ScoreKey, score: Score) -> s
         return format_interval(score.low, score.high, key.metric)
     impossible = table.score(model, key._replace(metric="impossible")).value
     # clicks of zero probability in their order may be possible in another order
-    bound = "" if key.metric == "log_likelihood" else "≤ "
-    return "" if impossible is None else f"{bound}{format_share(impossible, 2)} impossible"
+    return "" if impossible is None else f"≤ {format_share(impossible, 2)} impossible"
 
 
 def _support_row(table: ScoreTable, keys: Sequence[ScoreKey]) -> Html:

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from reclick.data.timestamps import TIME
 from reclick.logs.assembly import page_join, spill
 from reclick.logs.assembly.page_join import (
     INPUT_SCHEMAS,
@@ -22,7 +23,6 @@ from reclick.logs.assembly.page_join import (
 from reclick.logs.files.log_file import LogFile
 from reclick.logs.files.source import SESSION_SCHEMA
 from reclick.logs.formats.base import ReadReport
-from reclick.logs.timestamps import TIME
 
 Row = dict[str, Any]
 

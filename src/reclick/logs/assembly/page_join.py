@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from reclick.data.batch import Int64
+from reclick.data.timestamps import TIME, clock_times
 from reclick.logs.assembly.spill import (
     ROW_NUMBER_BITS,
     SpilledPartitions,
@@ -30,7 +31,6 @@ from reclick.logs.assembly.spill import (
 from reclick.logs.files.log_file import LogFile
 from reclick.logs.files.source import SESSION_SCHEMA, abbreviate
 from reclick.logs.formats.base import ReadReport
-from reclick.logs.timestamps import TIME, clock_times
 from reclick.logs.validation.reasons import (
     CLICK_NOT_SHOWN,
     CLICK_WITHOUT_PAGE,

@@ -67,15 +67,15 @@ class JsonLinesSource:
         parsed: list[list[Any]] = []
         numbers: list[int] = []
         unreadable: list[tuple[int, str]] = []
-        kinds = {column.name: column.kind for column in self.wanted}
+        wanted = {column.name: column for column in self.wanted}
         for number, line in enumerate(lines, start=done + 1):
             try:
-                parsed.append(_parse_line(line, self.names, kinds))
+                parsed.append(_parse_line(line, self.names, wanted))
                 numbers.append(number)
             except UnreadableError as error:
                 unreadable.append((number, str(error)))
         columns = {
-            name: pa.array([row[i] for row in parsed], ARROW_TYPES[kinds[name]])
+            name: pa.array([row[i] for row in parsed], ARROW_TYPES[wanted[name].kind])
             for i, name in enumerate(self.names)
         }
         row_numbers = np.asarray(numbers, np.int64)
@@ -85,7 +85,11 @@ class JsonLinesSource:
         numbers = np.arange(raw.length) if raw.row_numbers is None else raw.row_numbers
         first = 0 if raw.row_numbers is None else raw.first_row
         objects = [json.loads(lines[number - first]) for number in numbers.tolist()]
-        arrays = {theirs: raw.columns[name] for name, theirs in self.names.items()}
+        arrays = {
+            theirs: raw.columns[name]
+            for name, theirs in self.names.items()
+            if theirs not in self.others
+        }
         for name in self.others:
             arrays[name] = pa.array([_to_json(item.get(name)) for item in objects], pa.string())
         rows = pa.RecordBatch.from_arrays(list(arrays.values()), names=list(arrays))
@@ -105,16 +109,20 @@ def open_jsonl(
         )
     names = find_columns(available, wanted, mapping, where)
     wanted_by_name = {column.name: column for column in wanted}
-    for name, theirs in names.items():
+    for name, theirs in list(names.items()):
         values = [item[theirs] for item in objects if item.get(theirs) is not None]
-        _check_kind(wanted_by_name[name], values, where)
+        if not wanted_by_name[name].lenient:
+            _check_kind(wanted_by_name[name], values, where)
+        elif len({*map(type, values)} - {str, int}) > 0 or len({*map(type, values)}) > 1:
+            del names[name]  # Arrow reads a column of one type
     schema = pa.schema(
         [
             (theirs, _arrow_type(wanted_by_name[name].kind, theirs, objects))
             for name, theirs in names.items()
         ]
     )
-    others = tuple(name for name in available if name not in names.values())
+    read = {theirs for name, theirs in names.items() if not wanted_by_name[name].lenient}
+    others = tuple(name for name in available if name not in read)
     return JsonLinesSource(path, where, names, tuple(wanted), schema, others)
 
 
@@ -187,19 +195,21 @@ def _arrow_type(kind: str, name: str, objects: list[dict[str, Any]]) -> pa.DataT
     return pa.list_(pa.int64()) if kind == IDS else pa.int64()
 
 
-def _parse_line(line: bytes, names: dict[str, str], kinds: dict[str, str]) -> list[Any]:
+def _parse_line(line: bytes, names: dict[str, str], wanted: dict[str, Column]) -> list[Any]:
     item = parse_object(line)
-    return [_parse_field(name, kinds[name], item.get(theirs)) for name, theirs in names.items()]
+    return [_parse_field(wanted[name], item.get(theirs)) for name, theirs in names.items()]
 
 
-def _parse_field(name: str, kind: str, value: Any) -> Any:
+def _parse_field(column: Column, value: Any) -> Any:
+    name, kind = column.name, column.kind
     try:
         parsed = CONVERTERS[kind](value)
         pa.array([parsed], ARROW_TYPES[kind])  # half a surrogate pair is legal JSON and not text
-    except UnreadableError as error:
-        raise UnreadableError(f"{name}: {error}") from error
-    except (UnicodeEncodeError, pa.ArrowException) as error:
-        raise UnreadableError(f"{name}: not text: {abbreviate(value)}") from error
+    except (UnreadableError, UnicodeEncodeError, pa.ArrowException) as error:
+        if column.lenient:
+            return None
+        fault = error if isinstance(error, UnreadableError) else f"not text: {abbreviate(value)}"
+        raise UnreadableError(f"{name}: {fault}") from error
     return parsed
 
 

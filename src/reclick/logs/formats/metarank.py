@@ -11,6 +11,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from reclick.data.timestamps import as_times
 from reclick.logs.assembly.page_join import INPUT_SCHEMAS, PageJoin, join_pages
 from reclick.logs.files.jsonl import UnreadableError, as_ids, as_time
 from reclick.logs.files.log_file import LogFile
@@ -22,7 +23,6 @@ from reclick.logs.formats.helpers.json_records import (
     read_objects,
     to_valid_text,
 )
-from reclick.logs.timestamps import as_times
 from reclick.logs.validation.reasons import NO_PAGE_KEY, NOT_READABLE
 
 DEFAULT_QUERY = "(no query)"  # of rankings without a search, such as recommendations

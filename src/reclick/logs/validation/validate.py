@@ -218,6 +218,7 @@ def _all_sessions(arrays: BatchArrays, raw: RawBatch) -> SessionBatch:
         click=arrays.click,
         clicks=arrays.clicks,
         weight=arrays.weight if len(arrays.weight) else None,
+        time=raw.columns.get("timestamp"),
         rows=raw.rows,
     )
 
@@ -230,6 +231,7 @@ def _good_sessions(arrays: BatchArrays, raw: RawBatch, good: Bool, is_first: Boo
         ad, page = take_runs(ad, page, rows)
     kept = is_first & np.repeat(good, np.diff(arrays.clicks))
     num_kept = np.concatenate([[0], np.cumsum(kept)])[arrays.clicks]
+    time = raw.columns.get("timestamp")
     return SessionBatch(
         queries=arrays.query.values,
         ads=arrays.ad.values,
@@ -239,6 +241,7 @@ def _good_sessions(arrays: BatchArrays, raw: RawBatch, good: Bool, is_first: Boo
         click=arrays.click[kept],
         clicks=starts_from_sizes(np.diff(num_kept)[rows]),
         weight=arrays.weight[rows] if len(arrays.weight) else None,
+        time=None if time is None else time.filter(pa.array(good)),
         rows=None if raw.rows is None else raw.rows.filter(pa.array(good)),
     )
 

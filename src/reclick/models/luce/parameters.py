@@ -10,11 +10,11 @@ from reclick.data.counts import Counts
 from reclick.data.grouped_sessions import GroupedSessions
 from reclick.data.ragged import Float64, Int32, Int64, positions_in_runs
 from reclick.fitting.factors import FactorTable, Level
+from reclick.fitting.transitions import SHARED_STRENGTH, transition_table
 
 FREQUENCY_CLASSES = (1.5, 4.5, 20.5, 100.5)  # impressions of a pair, or sessions of a query
 N_CLASSES = len(FREQUENCY_CLASSES) + 1
 CLASS_STRENGTH = 2.0  # pseudo-choices: how strongly a class is held to 1
-SHARED_STRENGTH = 0.5  # … and what is common to all users
 POSITION_BITS = 16  # of the key of a (pair, position) cell
 
 
@@ -134,7 +134,7 @@ def initial_parameters(
     components = len(mixing)
     return LuceParameters(
         appeal_table(layout, now, mean, strength),
-        transition_table(components, layout.longest, now),
+        transition_table(layout.longest, now.transition, components, now.component),
         outside_table(components, layout.longest, now),
         query_table(layout, now),
         np.tile(mixing, (layout.n_queries, 1)),
@@ -161,32 +161,6 @@ def appeal_table(
     return FactorTable.build((len(pair),), levels)
 
 
-def transition_table(components: int, longest: int, now: Hyperparameters) -> FactorTable:
-    """γ by distance, by the last click and by both, and how each component differs in these."""
-    shape = (components, longest + 1, longest)
-    component, last, position = np.indices(shape)
-    # At the start the position counts, after a click the distance.
-    distance = np.where(last == 0, position, 2 * longest + 1 + position - last)
-    distances, both = 3 * longest, last * longest + position
-    cells = (longest + 1) * longest
-    levels = [
-        Level(distance, distances, SHARED_STRENGTH),
-        Level(last, longest + 1, SHARED_STRENGTH),
-        Level(both, cells, now.transition),
-    ]
-    if components > 1:
-        levels += [
-            Level(component * distances + distance, components * distances, now.component),
-            Level(component * (longest + 1) + last, components * (longest + 1), now.component),
-            Level(component * cells + both, components * cells, now.component),
-        ]
-    table = FactorTable.build(shape, levels)
-    if components > 1:  # every second component goes back up the page rather than down
-        own = table.level(3).reshape(components, distances)
-        own[2::2, longest : 2 * longest] *= 2.0
-    return table
-
-
 def outside_table(components: int, longest: int, now: Hyperparameters) -> FactorTable:
     """ω with no click or some, for each number of clicks, and how each component differs."""
     shape = (components, longest + 1)
@@ -211,13 +185,3 @@ def query_table(layout: Layout, now: Hyperparameters) -> FactorTable:
     if now.query is not None:
         levels.append(Level(queries, layout.n_queries, now.query))
     return FactorTable.build((layout.n_queries,), levels)
-
-
-def extend_transitions(gamma: Float64, longest: int) -> Float64:
-    """γ [component, last, position] for longer pages: new positions are like the last one."""
-    known = gamma.shape[2]
-    added = max(longest - known, 0)
-    wide = np.pad(gamma, ((0, 0), (0, added), (0, added)), mode="edge")
-    for last in range(known + 1, longest + 1):
-        wide[:, last, last - known :] = wide[:, known, : longest - last + known]
-    return np.ascontiguousarray(wide)

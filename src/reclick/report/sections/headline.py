@@ -237,7 +237,19 @@ def describe(data: ReportData, headline: Headline) -> str:
         sentences.append(_describe_next(table, key, ranking))
     if data.subject in ranking.behind[1:]:
         sentences.append(_describe_subject(table, key, ranking, str(data.subject)))
-    return " ".join(sentences)
+    if key.metric == "log_likelihood":
+        sentences.append(_describe_learnt_orders(data))
+    return " ".join(filter(None, sentences))
+
+
+def _describe_learnt_orders(data: ReportData) -> str:
+    """Which models have the order of their clicks from a table."""
+    about = data.details.get("models") or {}
+    given = [model for model in data.table.models if about.get(model, {}).get("ordered") is False]
+    if not given:
+        return ""
+    verb = "has" if len(given) == 1 else "have"
+    return f"{join_names(given)} {verb} the order of clicks from a table learnt in training."
 
 
 def _describe_leaders(table: ScoreTable, key: ScoreKey, ranking: Ranking) -> str:

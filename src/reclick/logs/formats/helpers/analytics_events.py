@@ -22,6 +22,7 @@ import pyarrow.parquet as pq
 
 from reclick.data.batch import Int64
 from reclick.data.schema import TEXT, Column, check_mapping, is_list, is_string, name_column
+from reclick.data.timestamps import TIME
 from reclick.errors import LogError
 from reclick.logs.assembly.page_join import PageJoin, join_key_parts
 from reclick.logs.assembly.spill import ROW_NUMBER_BITS, PartitionedQuery, load_sql
@@ -35,7 +36,6 @@ from reclick.logs.formats.helpers.records import (
     select_fields,
 )
 from reclick.logs.session_log import MAX_EXAMPLES
-from reclick.logs.timestamps import TIME
 from reclick.logs.validation.reasons import CLICK_WITHOUT_PAGE, NO_AD, NO_ADS, NO_TIME
 from reclick.runtime.filesystem import arrow_input
 

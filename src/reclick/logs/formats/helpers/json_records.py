@@ -20,6 +20,7 @@ import pyarrow.compute as pc
 
 from reclick.data.batch import Int64
 from reclick.data.schema import IDS, TEXT
+from reclick.data.timestamps import as_times
 from reclick.errors import LogError
 from reclick.logs.files.jsonl import UnreadableError, as_text, parse_object
 from reclick.logs.files.log_file import LogFile, as_json_lines
@@ -38,7 +39,6 @@ from reclick.logs.formats.helpers.records import (
     select_fields,
     to_whole_numbers,
 )
-from reclick.logs.timestamps import as_times
 from reclick.logs.validation.reasons import NOT_READABLE
 from reclick.runtime.parallel import prefetch
 

@@ -14,11 +14,11 @@ from pyarrow import types as kind_of
 
 from reclick.data.batch import Int64
 from reclick.data.schema import IDS, TEXT, is_ids, is_number, is_string, is_text
+from reclick.data.timestamps import TIME, as_times
 from reclick.errors import LogError
 from reclick.logs.files.log_file import LogFile
 from reclick.logs.files.parquet import damaged_parquet_error
 from reclick.logs.formats.base import BATCH_SESSIONS, ReadReport
-from reclick.logs.timestamps import TIME, as_times
 from reclick.runtime.filesystem import arrow_input, as_path
 
 KeyPath = tuple[str, ...]  # the keys that lead to a value

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reclick.logs.timestamps import TIME, as_times, clock_times
+from reclick.data.timestamps import TIME, as_times, clock_times
 
 NOON = datetime(2024, 6, 1, 12, 0)
 SECONDS = int(NOON.replace(tzinfo=UTC).timestamp())

@@ -1,0 +1,348 @@
+"""What is remembered of a log: a fingerprint, its size and times, and a sample of its sessions.
+
+So a model knows the logs it has seen, and a log that comes again is recognised, whatever its files
+are and in whatever order its rows are. Sessions are known by 64-bit hashes of query, page, clicks
+and, where the log has one, the time. The sample holds the smallest of these hashes, so the samples
+of two logs hold the same part of the sessions that they share: a bottom-k sketch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from reclick.data.batch import SessionBatch
+from reclick.data.hashing import MIX_FACTORS
+from reclick.data.ragged import Float64, Int32, Int64, UInt64, read_only
+from reclick.data.schema import is_time
+from reclick.data.string_index import Bytes, buffers
+from reclick.data.timestamps import as_times
+from reclick.runtime.jit import inline_kernel, kernel
+
+SAMPLE_SIZE = 8_192  # distinct sessions that are sampled of a log
+NO_TIME = -(2**63)
+ALL_HASHES = np.uint64(2**64 - 1)
+MIN_EXPECTED = 20.0  # new sessions; with fewer, their absence may be by chance
+MIN_OVERLAP = 0.01
+STANDARD_ERRORS = 4.0  # that an overlap must be above what repeated sessions explain
+MAX_HASHED_WEIGHT = 1e15
+FNV_OFFSET, FNV_PRIME = 0xCBF29CE484222325, 0x100000001B3
+NO_INTEGERS: Int64 = read_only(np.zeros(0, np.int64))
+NO_NUMBERS: Float64 = read_only(np.zeros(0))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SessionSample:
+    """The distinct sessions of a log with the smallest hashes."""
+
+    keys: UInt64  # [key] sorted
+    sessions: Float64  # [key] how many sessions have it
+    limit: np.uint64 = ALL_HASHES  # every session with a hash up to this one is in the sample
+
+    @classmethod
+    def from_hashes(cls, hashes: UInt64, sessions: Float64, limit: np.uint64) -> SessionSample:
+        """The distinct ones among some hashes, all of which are up to a limit."""
+        keys, index = np.unique(hashes, return_inverse=True)
+        return cls(keys, np.bincount(index, sessions, len(keys)).astype(np.float64), limit)
+
+    def cut(self, size: int) -> SessionSample:
+        """A sample of at most so many sessions."""
+        if len(self.keys) <= size:
+            return self
+        return SessionSample(self.keys[:size], self.sessions[:size], self.keys[size - 1])
+
+    def up_to(self, limit: np.uint64) -> tuple[UInt64, Float64]:
+        """The keys up to a limit, and their numbers of sessions."""
+        end = int(np.searchsorted(self.keys, limit, side="right"))
+        return self.keys[:end], self.sessions[:end]
+
+
+@dataclass(frozen=True, slots=True)
+class LogRecord:
+    """A log that was read to the end."""
+
+    name: str
+    sessions: int
+    content: str  # hash of the queries, pages, clicks and weights, in any order
+    timed: str | None  # the same with the times; None where the log has none
+    start: str | None  # the earliest and the latest time, ISO 8601, UTC
+    end: str | None
+    # By hashes with times, where the log has them
+    sample: SessionSample = field(repr=False, compare=False)
+
+    def same_log(self, other: LogRecord) -> bool:
+        """Whether both are the same sessions; times decide where both logs have them."""
+        same_content = (self.content, self.sessions) == (other.content, other.sessions)
+        times = {each.timed for each in (self, other) if each.timed is not None}
+        return same_content and len(times) < 2
+
+    @property
+    def period(self) -> str:
+        """The time range in words; empty where the log has no times."""
+        if self.start is None or self.end is None:
+            return ""
+        first, last = self.start[:10], self.end[:10]
+        return first if first == last else f"{first} to {last}"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Built-in types only, without the sample."""
+        names = ("name", "sessions", "content", "timed", "start", "end")
+        return {name: getattr(self, name) for name in names}
+
+
+# ---- recording
+
+
+class LogRecorder:
+    """Adds up the record of a log, batch by batch."""
+
+    def __init__(self, sample_size: int = SAMPLE_SIZE) -> None:
+        self._size = sample_size
+        self._sessions = 0
+        self._content = self._timed = 0  # sums of hashes, so that the order of rows is no matter
+        self._range: tuple[int, int] | None = None  # of the times, in microseconds
+        self._hashes: list[UInt64] = []  # below the limit, of which the smallest are kept
+        self._counts: list[Float64] = []
+        self._limit = ALL_HASHES
+        self._texts: dict[str, tuple[pa.Array, UInt64]] = {}  # of the last batch
+
+    def pass_on(self, batches: Iterable[SessionBatch]) -> Iterator[SessionBatch]:
+        """Record batches on their way to somebody else."""
+        for batch in batches:
+            self.add(batch)
+            yield batch
+
+    def add(self, batch: SessionBatch) -> None:
+        """Add a batch."""
+        times, weight = _read_times(batch), batch.weight
+        keys = np.empty(len(batch), np.uint64)
+        content, timed = hash_sessions(
+            self._hash_texts("queries", batch.queries),
+            self._hash_texts("ads", batch.ads),
+            batch.query,
+            batch.ad,
+            batch.page,
+            batch.click,
+            batch.clicks,
+            NO_INTEGERS if times is None else read_only(times),
+            NO_NUMBERS if weight is None else weight,
+            keys,
+        )
+        if times is not None:
+            self._extend_range(times)
+        self._sessions += len(batch)
+        self._content += int(content)
+        self._timed += int(timed)
+        self._sample(keys, weight)
+
+    def finish(self, name: str) -> LogRecord:
+        """The record."""
+        timed = self._range is not None
+        first, last = self._range or (0, 0)
+        return LogRecord(
+            name=name,
+            sessions=self._sessions,
+            content=f"{self._content % 2**64:016x}",
+            timed=f"{self._timed % 2**64:016x}" if timed else None,
+            start=_format_time(first) if timed else None,
+            end=_format_time(last) if timed else None,
+            sample=self._merge_sample(),
+        )
+
+    def _hash_texts(self, column: str, texts: pa.Array) -> UInt64:
+        """The hash of each text; a Parquet row group has the same ones in all its batches."""
+        known = self._texts.get(column)
+        if known is None or known[0] is not texts:
+            known = self._texts[column] = (texts, hash_texts(*buffers(texts)))
+        return known[1]
+
+    def _extend_range(self, times: Int64) -> None:
+        known = times[times != NO_TIME]
+        if len(known):
+            first, last = int(known.min()), int(known.max())
+            low, high = self._range or (first, last)
+            self._range = min(low, first), max(high, last)
+
+    def _sample(self, hashes: UInt64, weight: Float64 | None) -> None:
+        below = np.flatnonzero(hashes <= self._limit)
+        self._hashes.append(hashes[below])
+        counts = np.ones(len(below)) if weight is None else np.maximum(weight[below], 1.0)
+        self._counts.append(counts)
+        if sum(map(len, self._hashes)) > 8 * self._size:
+            sample = self._merge_sample()
+            self._hashes, self._counts = [sample.keys], [sample.sessions]
+            self._limit = sample.limit
+
+    def _merge_sample(self) -> SessionSample:
+        if not self._hashes:
+            return SessionSample(np.zeros(0, np.uint64), np.zeros(0))
+        hashes, counts = np.concatenate(self._hashes), np.concatenate(self._counts)
+        several = 4 * self._size
+        if len(hashes) > several:  # sorting a few is enough, unless the same ones repeat
+            below = hashes <= np.partition(hashes, several)[several]
+            sample = SessionSample.from_hashes(hashes[below], counts[below], self._limit)
+            if len(sample.keys) > self._size:
+                return sample.cut(self._size)
+        return SessionSample.from_hashes(hashes, counts, self._limit).cut(self._size)
+
+
+@kernel
+def hash_texts(offsets: Int64, data: Bytes) -> UInt64:
+    """The hash of each text: FNV-1a, with every bit of it mixed."""
+    hashes = np.empty(len(offsets) - 1, np.uint64)
+    for i in range(len(hashes)):
+        state = np.uint64(FNV_OFFSET)
+        for j in range(offsets[i], offsets[i + 1]):
+            state = (state ^ np.uint64(data[j])) * np.uint64(FNV_PRIME)
+        hashes[i] = state ^ (state >> np.uint64(29))
+    return hashes
+
+
+@kernel
+def hash_sessions(
+    query_hash: UInt64,
+    ad_hash: UInt64,
+    query: Int32,
+    ad: Int32,
+    page: Int64,
+    click: Int32,
+    clicks: Int64,
+    time: Int64,
+    weight: Float64,
+    keys: UInt64,
+) -> tuple[np.uint64, np.uint64]:
+    """Fill in a hash [session] of the query, the ads and the clicks in their order, and the time.
+
+    Returns the sums of the hashes without and with the time, each with the weight. `time` and
+    `weight` are empty where a log has none.
+    """
+    content_sum, timed_sum = np.uint64(0), np.uint64(0)
+    for row in range(len(query)):
+        state = query_hash[query[row]]
+        for i in range(page[row], page[row + 1]):
+            state = mix_bits(state, ad_hash[ad[i]])
+        state = mix_bits(state, np.uint64(page[row + 1] - page[row]))
+        for i in range(clicks[row], clicks[row + 1]):
+            state = mix_bits(state, np.uint64(click[i]))
+        content = mix_bits(state, np.uint64(clicks[row + 1] - clicks[row]))
+        timed = content
+        if len(time) and time[row] != NO_TIME:
+            timed = mix_bits(content, np.uint64(time[row]))
+        keys[row] = timed
+        if len(weight):
+            thousandths = np.uint64(np.int64(min(weight[row], MAX_HASHED_WEIGHT) * 1000))
+            content, timed = mix_bits(content, thousandths), mix_bits(timed, thousandths)
+        content_sum += content
+        timed_sum += timed
+    return content_sum, timed_sum
+
+
+@inline_kernel
+def mix_bits(state: np.uint64, bits: np.uint64) -> np.uint64:
+    """A hash of a state and of the bits that follow it."""
+    state = (state ^ bits) * np.uint64(MIX_FACTORS[0])
+    state = (state ^ (state >> np.uint64(27))) * np.uint64(MIX_FACTORS[1])
+    return state ^ (state >> np.uint64(31))
+
+
+def _read_times(batch: SessionBatch) -> Int64 | None:
+    """The times [session] in microseconds since 1970, `NO_TIME` where unknown; None without any."""
+    if batch.time is None or not is_time(batch.time.type):
+        return None
+    times = as_times(batch.time)
+    return np.asarray(times.cast(pa.int64()).fill_null(NO_TIME), np.int64)
+
+
+def _format_time(microseconds: int) -> str:
+    return str(np.datetime64(microseconds, "us").astype("datetime64[s]"))
+
+
+# ---- comparing
+
+
+def estimate_overlap(log: LogRecord, seen: LogRecord) -> float:
+    """The share of a log's sessions that are in another log too; 0 where that may be by chance.
+
+    A session may repeat by itself: the same page with the same clicks, in a log without times even
+    often. Of n new sessions from the same source, n · t / m would not be in `seen`, if t of its m
+    sessions occur once (Good and Turing's estimate). With u sessions not in it the overlap is
+    1 − u m / (n t), which must be above 1 % and 4 standard errors. Without times the log may come
+    from a part of the source where sessions repeat more often, so only a log that is in `seen` as a
+    whole is recognised, each session as often.
+    """
+    if log.same_log(seen):
+        return 1.0
+    if (log.timed is None) != (seen.timed is None):
+        return 0.0
+    limit = min(log.sample.limit, seen.sample.limit)
+    keys, sessions = log.sample.up_to(limit)
+    seen_keys, seen_sessions = seen.sample.up_to(limit)
+    total, seen_total = float(sessions.sum()), float(seen_sessions.sum())
+    once = float(np.count_nonzero(seen_sessions == 1))
+    expected = once * total / max(seen_total, 1.0)
+    if expected < MIN_EXPECTED:
+        return 0.0
+    times_seen = _look_up(keys, seen_keys, seen_sessions)
+    if log.timed is None:
+        return float((times_seen >= sessions).all())
+    missing = times_seen == 0
+    number_missing = float(sessions[missing].sum())
+    deviations = sessions * (missing - number_missing / total)  # sessions are drawn by their keys
+    variance_missing = (float((deviations**2).sum()) + 1.0) / expected**2
+    variance_expected = (seen_total - once + 1.0) / (once * seen_total)
+    overlap = 1.0 - number_missing / expected
+    variance = variance_missing + (1.0 - overlap) ** 2 * variance_expected
+    significant = overlap >= MIN_OVERLAP and overlap >= STANDARD_ERRORS * variance**0.5
+    return overlap if significant else 0.0
+
+
+def _look_up(keys: UInt64, known: UInt64, values: Float64) -> Float64:
+    """The values of sorted keys, 0 for those that are not known."""
+    place = np.searchsorted(known, keys)
+    place[place == len(known)] = 0
+    return np.where(known[place] == keys, values[place], 0.0)
+
+
+# ---- as tables
+
+
+def records_to_table(logs: Sequence[LogRecord]) -> pa.Table:
+    """The samples of some logs; `to_dict` has the rest."""
+    samples = [each.sample for each in logs]
+    return pa.table(
+        {
+            "keys": pa.array([each.keys for each in samples], pa.large_list(pa.uint64())),
+            "sessions": pa.array([each.sessions for each in samples], pa.large_list(pa.float64())),
+            "limit": pa.array([each.limit for each in samples], pa.uint64()),
+        }
+    )
+
+
+def records_from_table(described: Sequence[dict[str, Any]], table: pa.Table) -> list[LogRecord]:
+    """What `to_dict` and `records_to_table` were given."""
+    names = ("name", "sessions", "content", "timed", "start", "end")
+    return [
+        LogRecord(
+            **{name: each[name] for name in names},
+            sample=SessionSample(
+                table["keys"][row].values.to_numpy(),
+                table["sessions"][row].values.to_numpy(),
+                np.uint64(table["limit"][row].as_py()),
+            ),
+        )
+        for row, each in enumerate(described)
+    ]
+
+
+def remove_logs(logs: Sequence[LogRecord], removed: Iterable[LogRecord]) -> tuple[LogRecord, ...]:
+    """The logs without others, each of which removes one."""
+    left = list(logs)
+    for gone in removed:
+        place = next((i for i, each in enumerate(left) if each.same_log(gone)), None)
+        if place is not None:
+            del left[place]
+    return tuple(left)

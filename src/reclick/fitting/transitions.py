@@ -1,0 +1,53 @@
+"""Transition weights γ(last click, next position) as a table of factors."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from reclick.data.ragged import Float64
+from reclick.fitting.factors import FactorTable, Level
+
+SHARED_STRENGTH = 0.5  # pseudo-choices: how strongly what is common to all is held to 1
+
+
+def transition_table(
+    longest: int, strength: float, components: int = 1, component_strength: float = 0.0
+) -> FactorTable:
+    """γ [component, last, position] by distance, by the last click, and by both.
+
+    Row 0 is the start of a session. `strength` holds single transitions to what their distance and
+    their last click say, and `component_strength` the components to be alike.
+    """
+    shape = (components, longest + 1, longest)
+    component, last, position = np.indices(shape)
+    # At the start the position counts, after a click the distance.
+    distance = np.where(last == 0, position, 2 * longest + 1 + position - last)
+    distances, both = 3 * longest, last * longest + position
+    cells = (longest + 1) * longest
+    levels = [
+        Level(distance, distances, SHARED_STRENGTH),
+        Level(last, longest + 1, SHARED_STRENGTH),
+        Level(both, cells, strength),
+    ]
+    if components > 1:
+        own = component_strength
+        levels += [
+            Level(component * distances + distance, components * distances, own),
+            Level(component * (longest + 1) + last, components * (longest + 1), own),
+            Level(component * cells + both, components * cells, own),
+        ]
+    table = FactorTable.build(shape, levels)
+    if components > 1:  # every second component goes back up the page rather than down
+        ways = table.level(3).reshape(components, distances)
+        ways[2::2, longest : 2 * longest] *= 2.0
+    return table
+
+
+def extend_transitions(gamma: Float64, longest: int) -> Float64:
+    """γ [component, last, position] for longer pages: new positions are like the last one."""
+    known = gamma.shape[2]
+    added = max(longest - known, 0)
+    wide = np.pad(gamma, ((0, 0), (0, added), (0, added)), mode="edge")
+    for last in range(known + 1, longest + 1):
+        wide[:, last, last - known :] = wide[:, known, : longest - last + known]
+    return np.ascontiguousarray(wide)
