@@ -7,7 +7,9 @@ import re
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from docutils import nodes
+from docutils.utils.math import MathError
 from docutils.utils.math.latex2mathml import tex2mathml
+from sphinx.util import logging
 from sphinx.util.docutils import SphinxDirective
 
 import reclick
@@ -15,6 +17,8 @@ import reclick
 if TYPE_CHECKING:
     from sphinx.application import Sphinx
     from sphinx.writers.html5 import HTML5Translator
+
+logger = logging.getLogger(__name__)
 
 project = "Reclick"
 version = release = reclick.__version__
@@ -94,15 +98,25 @@ class ApiDirective(SphinxDirective):
         return self.parse_text_to_nodes(f"```{{eval-rst}}\n{blocks}\n```")
 
 
+def to_mathml(node: nodes.math | nodes.math_block, *, as_block: bool) -> str:
+    """A formula as MathML: no script and no font is loaded to show it."""
+    tex = node.astext().replace(r"\dots", r"\ldots")  # the converter knows only the latter
+    try:
+        return str(tex2mathml(tex, as_block=as_block))
+    except MathError as error:
+        logger.warning("formula %r: %s", tex, error, location=node)
+        return ""
+
+
 def visit_inline_math(page: HTML5Translator, node: nodes.math) -> None:
-    """A formula in a line, as MathML: no script and no font is loaded."""
-    page.body.append(tex2mathml(node.astext(), as_block=False))
+    """A formula in a line."""
+    page.body.append(to_mathml(node, as_block=False))
     raise nodes.SkipNode
 
 
 def visit_math_block(page: HTML5Translator, node: nodes.math_block) -> None:
     """A formula of its own."""
-    page.body.append(f'<div class="math">{tex2mathml(node.astext(), as_block=True)}</div>\n')
+    page.body.append(f'<div class="math">{to_mathml(node, as_block=True)}</div>\n')
     raise nodes.SkipNode
 
 

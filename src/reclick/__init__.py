@@ -47,9 +47,14 @@ if TYPE_CHECKING:
     from reclick.evaluation import Evaluation, Split, evaluate, split
     from reclick.exports import (
         ExportResult,
+        JudgmentComparison,
+        NDCGResult,
+        compare_judgments,
         export,
         judgments,
+        ndcg,
         propensities,
+        read_judgments,
         to_ir_measures,
         to_ranx,
     )
@@ -97,6 +102,12 @@ if TYPE_CHECKING:
     from reclick.models.registry import ModelRegistry
     from reclick.predictor import PredictionSummary, Predictor, predict
     from reclick.profile import LogProfile, VolumeProfile, describe
+    from reclick.rankings import (
+        IntervalEstimate,
+        RankingComparison,
+        RankingEstimate,
+        compare_rankings,
+    )
     from reclick.runtime.filesystem import FileStatus, RemotePath
     from reclick.runtime.parallel import limit_threads
     from reclick.simulation import Simulation, Truth, simulate
@@ -105,6 +116,12 @@ if TYPE_CHECKING:
 # Where each public name lives. A module is imported when a name of it is first used, so that
 # `import reclick` and `reclick --help` are quick.
 _HOMES = {
+    "reclick.rankings": (
+        "IntervalEstimate",
+        "RankingComparison",
+        "RankingEstimate",
+        "compare_rankings",
+    ),
     "reclick.auction": (
         "AuctionResult",
         "BestPage",
@@ -157,9 +174,14 @@ _HOMES = {
     ),
     "reclick.exports": (
         "ExportResult",
+        "JudgmentComparison",
+        "NDCGResult",
+        "compare_judgments",
         "export",
         "judgments",
+        "ndcg",
         "propensities",
+        "read_judgments",
         "to_ir_measures",
         "to_ranx",
     ),
@@ -264,6 +286,8 @@ __all__ = [
     "FileStatus",
     "FitError",
     "GroupedSessions",
+    "IntervalEstimate",
+    "JudgmentComparison",
     "LocalEngine",
     "LogError",
     "LogProfile",
@@ -272,6 +296,7 @@ __all__ = [
     "MissingExtraError",
     "ModelRegistry",
     "MultiClick",
+    "NDCGResult",
     "NotFittedError",
     "OrderTable",
     "PageDistribution",
@@ -280,6 +305,8 @@ __all__ = [
     "PriceReason",
     "QueryBlock",
     "RankedSequence",
+    "RankingComparison",
+    "RankingEstimate",
     "ReadSummary",
     "ReclickError",
     "RemotePath",
@@ -300,6 +327,8 @@ __all__ = [
     "UsageError",
     "VolumeProfile",
     "best_page",
+    "compare_judgments",
+    "compare_rankings",
     "convert",
     "count",
     "describe",
@@ -308,11 +337,13 @@ __all__ = [
     "judgments",
     "limit_threads",
     "load",
+    "ndcg",
     "predict",
     "propensities",
     "rank_pages",
     "read_ads",
     "read_bids",
+    "read_judgments",
     "read_labels",
     "read_sessions",
     "register",

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from reclick.data.counts import Counts
+from reclick.data.outcomes import CONVERSION, NO_CONVERSION, UNKNOWN_OUTCOME
 from reclick.data.ragged import Bool, Float64, Int32, Int64, run_of_elements
 from reclick.engines import as_counts
 from reclick.runtime.progress import ProgressOption
@@ -50,6 +51,8 @@ class LogProfile:
     # Figure 1: share of consecutive clicks that far apart; negative = back up the page
     distances: dict[int, float]
     page_lengths: dict[int, float]  # share of sessions with pages of this many ads
+    outcome_share: float = 0.0  # of clicks, with a known dwell time or number of conversions
+    conversion_share: float = 0.0  # of clicks whose conversions are known, with one
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, for JSON."""
@@ -89,6 +92,7 @@ def describe(sessions: object, *, progress: ProgressOption = None) -> LogProfile
         first_clicks=_first_clicks(counts),
         distances=_distances(counts),
         page_lengths=_page_lengths(counts),
+        **_outcome_shares(counts),
     )
 
 
@@ -120,6 +124,19 @@ def _goes_back(counts: Counts) -> Bool:
     reverse = np.zeros(len(counts.sequence_starts) - 1, bool)
     reverse[sequence[after < before]] = True
     return reverse
+
+
+def _outcome_shares(counts: Counts) -> dict[str, float]:
+    """The shares of clicks with a known outcome, and with a conversion."""
+    if counts.outcomes is None:
+        return {}
+    totals = counts.outcomes.totals
+    known = totals.sum() - totals[UNKNOWN_OUTCOME]
+    tracked = totals[NO_CONVERSION:].sum()
+    return {
+        "outcome_share": _ratio(float(known), float(totals.sum())),
+        "conversion_share": _ratio(float(totals[CONVERSION]), float(tracked)),
+    }
 
 
 def _first_clicks(counts: Counts) -> tuple[float, ...]:
@@ -183,6 +200,10 @@ def _totals_text(profile: LogProfile) -> str:
         ),
         ("reverse", f"{profile.reverse_share:.1%}", "of those go back up the page"),
     ]
+    if profile.outcome_share:
+        converted = f"{profile.conversion_share:.1%} of those whose conversions are known have one"
+        remark = f"of clicks have a known outcome; {converted}"
+        rows.append(("outcomes", f"{profile.outcome_share:.1%}", remark))
     return "\n".join(f"{name:<12} {value:>14}  {remark}".rstrip() for name, value, remark in rows)
 
 

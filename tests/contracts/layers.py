@@ -16,7 +16,7 @@ LAYERS = (
     ("report",),
     ("auction", "evaluation"),
     ("exports", "metrics", "simulation"),
-    ("predictor", "profile"),
+    ("predictor", "profile", "rankings"),
     ("models",),
     ("fitting",),
     ("clicks",),

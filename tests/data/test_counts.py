@@ -219,7 +219,7 @@ def test_saved_counts_are_loaded_as_they_were(
     assert loaded == counts
     assert [each.to_dict() for each in loaded.logs] == [each.to_dict() for each in counts.logs]
     for field in fields(Counts):
-        if field.name == "logs":
+        if field.name in ("logs", "outcomes"):  # no outcome is known here
             continue
         before, after = getattr(counts, field.name), getattr(loaded, field.name)
         assert (

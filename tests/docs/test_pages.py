@@ -7,7 +7,9 @@ import shlex
 import sys
 from collections.abc import Iterator
 from importlib import import_module
+from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
+from types import ModuleType
 
 import pyarrow.parquet as pq
 import pytest
@@ -16,36 +18,37 @@ from reclick.__main__ import main
 from reclick.cli import app
 from reclick.models import MODELS
 from reclick.simulation import simulate
+from tests.support.format_samples import NAMES, write_sample
 
 ROOT = Path(__file__).parents[2]
-PAGES = (
-    "README.md",
-    "docs/explanation/multiclick.md",
-    "docs/reference/logs.md",
-    "docs/reference/command-line.md",
-    "docs/reference/evaluation.md",
-    "docs/reference/exports.md",
-    "docs/how-to/clean-a-log.md",
-    "docs/explanation/luceclick.md",
-    "docs/explanation/simulation.md",
-    "docs/tutorials/your-own-model.md",
-    "docs/quickstart.md",
-    "docs/how-to/daily-job.md",
-    "docs/how-to/new-ads.md",
-    "docs/how-to/python.md",
-    "docs/how-to/auction.md",
-    "docs/reference/files.md",
-)
 ALL_PAGES = sorted(
     str(path.relative_to(ROOT)) for path in [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")]
 )
+PROGRAMS = {"reclick", "make", "pip"}  # `reclick` is run, targets of `make` are looked up
+MARKER = re.compile(r"<!-- not run: (.+) -->\n\n\Z")  # before a block that cannot run: why
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\]\((?!https?://)([^)#]*)(#[^)]*)?\)")
 
 
 def blocks(page: str) -> list[tuple[str, str]]:
-    """The language and the text of every fenced block."""
-    return BLOCK.findall((ROOT / page).read_text(encoding="utf-8"))
+    """The language and the text of every fenced block, except for those that say why not."""
+    text = (ROOT / page).read_text(encoding="utf-8")
+    return [
+        (block[1], block[2])
+        for block in BLOCK.finditer(text)
+        if not MARKER.search(text, 0, block.start())
+    ]
+
+
+def has_code(page: str) -> bool:
+    return any(language in ("python", "sh") for language, _ in blocks(page))
+
+
+PAGES = [
+    page
+    for page in ALL_PAGES
+    if has_code(page) and (not page.startswith("docs/models/") or page.endswith("index.md"))
+]  # the page of each model is run by test_models.py
 
 
 def read_prose(page: str) -> str:
@@ -58,6 +61,16 @@ def command_lines(page: str, program: str) -> Iterator[list[str]]:
         if language == "sh":
             words = (shlex.split(line, comments=True) for line in text.splitlines())
             yield from (line for line in words if line and line[0] == program)
+
+
+def load_script(name: str) -> ModuleType:
+    """A script of docs/."""
+    spec = spec_from_file_location(name.replace("/", "_"), ROOT / "docs" / f"{name}.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
 
 
 def make_anchor(heading: str) -> str:
@@ -82,14 +95,18 @@ def run_shell(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder with a log of eight days; the commands of the page write the rest."""
+    """A folder with a log of eight days and samples; the commands of the page write the rest."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(MODELS, "_registered", {})  # what a page registers goes with it
     monkeypatch.setattr(import_module("reclick.cli.demo_commands"), "SESSIONS", 2_000)
     (tmp_path / "examples").symlink_to(ROOT / "examples")
     (tmp_path / "logs").mkdir()
-    for number, day in enumerate(simulate(300, weeks=8, queries=20).weeks, start=1):
+    market = simulate(300, weeks=8, queries=20)
+    pq.write_table(market.ads, tmp_path / "logs" / "ads.parquet")
+    for number, day in enumerate(market.weeks, start=1):
         pq.write_table(day, tmp_path / "logs" / f"day{number}.parquet")
+    for name in NAMES:
+        write_sample(name, tmp_path)
     return tmp_path
 
 
@@ -107,15 +124,38 @@ def test_everything_on_the_page_runs_in_reading_order(
 
 
 @pytest.mark.parametrize("page", PAGES)
-def test_the_page_has_something_to_run(page: str) -> None:
-    languages = {language for language, _ in blocks(page)}
-    assert "python" in languages or any(command_lines(page, "reclick"))
+def test_no_other_program_is_needed(page: str) -> None:
+    lines = [
+        line for language, text in blocks(page) if language == "sh" for line in text.split("\n")
+    ]
+    words = [shlex.split(line, comments=True) for line in lines]
+    assert {line[0] for line in words if line} <= PROGRAMS
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/quickstart.md"])
+@pytest.mark.usefixtures("folder")
+def test_the_output_shown_is_the_output(page: str) -> None:
+    """If it is not: python docs/outputs.py."""
+    text = (ROOT / page).read_text(encoding="utf-8")
+    assert load_script("outputs").with_outputs(text) == text
+
+
+def test_the_readme_is_short() -> None:
+    assert len((ROOT / "README.md").read_bytes()) <= 9_000
+
+
+def test_the_pictures_are_those_that_the_script_draws() -> None:
+    """If they are not: python docs/pictures/draw.py."""
+    for name, picture in load_script("pictures/draw").draw_all().items():
+        assert (ROOT / "docs" / "pictures" / name).read_text(encoding="utf-8") == picture
 
 
 def test_every_command_has_an_example() -> None:
     examples = {words[1] for words in command_lines("docs/reference/command-line.md", "reclick")}
     assert examples == {
-        command.callback.__name__ for command in app.registered_commands if command.callback
+        command.callback.__name__.replace("_", "-")
+        for command in app.registered_commands
+        if command.callback
     }
 
 

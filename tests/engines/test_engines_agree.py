@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ import reclick as rc
 from reclick.data.batch import SessionBatch
 from reclick.data.counts import Counts
 from reclick.data.grouped_sessions import GroupedSessions
+from reclick.data.outcomes import N_OUTCOMES
 from reclick.engines import DuckDBEngine, Engine, LocalEngine, as_counts, as_grouped, count
 from reclick.errors import BadRowsError, LogError, SettingError, StoreError
 from reclick.fitting.em import Statistics
@@ -93,6 +95,85 @@ def test_counts_and_groups_are_equal_to_the_last_bit(
     rng = np.random.default_rng(seed)
     log = as_table(random_sessions(rng, 60, queries="qrstuv", weights=weights), weights=weights)
     assert_same_groups(as_grouped(log, engine=engine), as_grouped(log, engine=ENGINES[0]))
+
+
+def with_outcomes(sessions: list[Session], rng: np.random.Generator) -> pa.Table:
+    """The log with random outcomes, many of them unknown, and no repeated clicks."""
+    once = [Session(s.query, s.ads, s.path, s.weight) for s in sessions]
+    dwell = [[[None, 2.0, 50.0][rng.integers(3)] for _ in s.path] for s in once]
+    conversions = [[[None, 0.0, 1.0][rng.integers(3)] for _ in s.path] for s in once]
+    table = as_table(once, weights=True)
+    for name, values in (("dwell_seconds", dwell), ("conversions", conversions)):
+        table = table.append_column(name, pa.array(values, pa.list_(pa.float64())))
+    return table
+
+
+def plain_outcomes(log: pa.Table) -> tuple[dict[Any, float], dict[Any, float], list[float]]:
+    """Known outcomes of last clicks by pair and by visit, and outcomes of the earlier clicks."""
+    pairs: dict[Any, float] = {}
+    visits: dict[Any, float] = {}
+    earlier = [0.0] * N_OUTCOMES
+    for row in log.to_pylist():
+        outcomes = []
+        for dwell, conversion in zip(row["dwell_seconds"], row["conversions"], strict=True):
+            returned = 0 if dwell is None else 1 if dwell < 10 else 2
+            known = 0 if conversion is None else 1 if conversion == 0 else 2
+            outcomes.append(6 if known == 2 else 3 * known + returned)
+        for outcome in outcomes[:-1]:
+            earlier[outcome] += row["weight"]
+        if outcomes and outcomes[-1]:
+            ad = row["ads"][row["clicks"][-1] - 1]
+            for table, key in ((pairs, ad), (visits, tuple(row["clicks"]))):
+                name = (row["query"], key, outcomes[-1])
+                table[name] = table.get(name, 0.0) + row["weight"]
+    return pairs, visits, earlier
+
+
+@every_engine
+@given(st.integers(0, 2**32), st.integers(1, 60))
+@settings(max_examples=8)
+def test_outcomes_are_those_of_plain_python(engine: Engine, seed: int, size: int) -> None:
+    rng = np.random.default_rng(seed)
+    log = with_outcomes(random_sessions(rng, size, queries="qrs", weights=True), rng)
+    pairs, visits, earlier = plain_outcomes(log)
+    counts = count(log, engine=engine)
+    if not pairs and not any(earlier[1:]):
+        assert counts.outcomes is None
+        return
+    assert counts.outcomes is not None
+    queries, ads = counts.queries.to_pylist(), counts.ads.to_pylist()
+    starts = counts.sequence_starts.tolist()
+    lists = [tuple(counts.sequence_clicks[a:b].tolist()) for a, b in itertools.pairwise(starts)]
+    tables: list[Any] = [
+        (counts.outcomes.last, counts.pair_query, counts.pair_ad, ads, pairs),
+        (counts.outcomes.visits, counts.visit_query, counts.visit_sequence, lists, visits),
+    ]
+    for table, first, second, names, expected in tables:
+        row, outcome = np.nonzero(table[:, 1:])
+        found = {
+            (queries[first[r]], names[second[r]], int(o) + 1): float(table[r, o + 1])
+            for r, o in zip(row, outcome, strict=True)
+        }
+        assert found == expected
+    np.testing.assert_array_equal(counts.outcomes.earlier, earlier)
+    np.testing.assert_array_equal(counts.outcomes.last.sum(axis=1), counts.last_clicks)
+    np.testing.assert_array_equal(counts.outcomes.visits.sum(axis=1), counts.sessions)
+
+
+@pytest.mark.parametrize("engine", ENGINES[1:], ids=repr)
+@given(st.integers(0, 2**32))
+@settings(max_examples=8)
+def test_groups_with_outcomes_are_equal_to_the_last_bit(engine: Engine, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    log = with_outcomes(random_sessions(rng, 60, queries="qrs", weights=True), rng)
+    one, two = as_grouped(log, engine=engine), as_grouped(log, engine=ENGINES[0])
+    assert_same_groups(one, two)
+    assert one.outcome is not None
+    assert two.outcome is not None
+    assert one.outcome.dtype == two.outcome.dtype == np.int8
+    np.testing.assert_array_equal(one.outcome, two.outcome)
+    together = [block.outcome for block in one.blocks(3) if block.outcome is not None]
+    np.testing.assert_array_equal(np.concatenate(together), one.outcome)
 
 
 @every_engine

@@ -17,6 +17,11 @@ from tests.support.export_data import LOG, RED
 Run = Callable[..., tuple[int, str, str]]
 BY_HAND = ("--cuts", "0.2,0.5,0.7", "--bound", "value", "--min-support", "2")
 
+OVERLAP_LINE = (
+    "overlap        100% of 1 comparisons of two ads of a query with different grades: their 90% "
+    "intervals overlap"
+)
+
 
 @pytest.fixture
 def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Run:
@@ -47,6 +52,9 @@ def test_it_reports_what_it_wrote_and_left_out(run: Run) -> None:
         "TREC qrels, inferred from .qrels: 3 pairs, 2 queries",
         "grades         0: 0   1: 1   2: 1   3: 1",
         "cut points     0.2, 0.5, 0.7 on relevance",
+        "no grade       0 of 2 (0%) queries",
+        "single grade   1 of 2 (50%) graded queries, which do not tell rankings apart",
+        OVERLAP_LINE,
         "left out       1 pairs shown fewer than 2 times",
         "x.qrels",
         "x.qrels.queries.tsv",

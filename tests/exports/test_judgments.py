@@ -95,7 +95,12 @@ def test_what_is_left_out_is_counted_and_logged(caplog: pytest.LogCaptureFixture
         "min_support": 2,
         "cuts": [0.2, 0.5, 0.7],
         "quantiles": None,
+        "per_query": False,
         "left_out": LEFT_OUT,
+        "ungraded_queries": 0,
+        "single_grade_queries": 1,
+        "comparisons": 1,
+        "overlap": 1.0,
     }
 
 

@@ -35,6 +35,8 @@ def test_the_totals_are_those_of_the_kept_rows() -> None:
         "multi_click_sessions": 1,
         "reverse_sessions": 1,
         "longest_page": 3,
+        "known_outcomes": 0,
+        "converted_clicks": 0,
     }
     assert json.loads(json.dumps(summary.to_dict())) == summary.to_dict()
 

@@ -670,6 +670,7 @@ def test_settings_are_given_back_cloned_and_changed() -> None:
     settings = model.get_params()
     assert settings == {
         "variant": "normalised", "pooling": "global", "strength": 3.0, "satisfaction_strength": 0.0,
+        "outcome_weight": 1.0,
         "min_query_sessions": 7, "word_strength": 2.0,
         "floor": 1e-4,
     }  # fmt: skip
@@ -697,6 +698,7 @@ def test_settings_changed_after_a_fit_take_effect_at_the_next_one() -> None:
 def test_a_model_shows_its_settings_and_what_it_learnt() -> None:
     assert repr(MultiClick(strength=3)) == (
         "MultiClick(variant='paper', pooling='query', strength=3, satisfaction_strength=10.0, "
+        "outcome_weight=1.0, "
         "min_query_sessions=50, word_strength=0.0, floor=1e-06)"
     )
     shown = repr(fitted())

@@ -17,6 +17,7 @@ from reclick.cli.auction_commands import auction, rank
 from reclick.cli.console import show_error
 from reclick.cli.demo_commands import demo
 from reclick.cli.evaluation_commands import evaluate
+from reclick.cli.judgment_commands import compare_judgments, ndcg
 from reclick.cli.log_commands import (
     check,
     convert,
@@ -111,6 +112,8 @@ for command in (
     rank,
     auction,
     export,
+    compare_judgments,
+    ndcg,
     evaluate,
     serve,
     monitor,

@@ -16,6 +16,7 @@ from reclick.cli.inputs import (
     FormatName,
     MaxAds,
     OnError,
+    QuickReturn,
     ReadOptions,
     new_model,
     open_log,
@@ -79,6 +80,7 @@ def evaluate(
     column: Columns = None,
     on_error: OnError = "raise",
     max_ads: MaxAds = 100,
+    quick_return_seconds: QuickReturn = 10.0,
 ) -> None:
     """Compare models by all metrics: tables as Parquet, a report as Markdown and HTML.
 
@@ -90,7 +92,7 @@ def evaluate(
 
     parts = {"history": history, "train": train, "test": test}
     _check_inputs(logs, parts, has_cuts=cut is not None or by != "timestamp")
-    options = ReadOptions(column, on_error, max_ads, format)
+    options = ReadOptions(column, on_error, max_ads, format, quick_return_seconds)
     with progress_bars() as progress:
         if logs:
             opened = _split_log(logs, to, by, cut, options, progress)

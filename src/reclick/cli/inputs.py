@@ -43,6 +43,13 @@ OnError = Annotated[
     ),
 ]
 MaxAds = Annotated[int, typer.Option(help="Pages with more ads are bad rows.")]
+QuickReturn = Annotated[
+    float,
+    typer.Option(
+        "--quick-return-seconds",
+        help="A click with fewer dwell_seconds is a quick return: evidence against satisfaction.",
+    ),
+]
 FormatName = Annotated[
     str | None,
     typer.Option(
@@ -60,6 +67,7 @@ class ReadOptions(NamedTuple):
     on_error: str = "raise"
     max_ads: int = 100
     format: str | None = None
+    quick_return_seconds: float = 10.0
 
 
 class LoadedLog(NamedTuple):
@@ -87,6 +95,7 @@ def open_log(
             columns=parse_assignments("--column", options.columns),
             on_error=on_error_choice(options.on_error),
             max_ads=options.max_ads,
+            quick_return_seconds=options.quick_return_seconds,
             clicks_required=clicks_required,
             progress=progress,
         )

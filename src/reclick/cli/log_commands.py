@@ -16,6 +16,7 @@ from reclick.cli.inputs import (
     Logs,
     MaxAds,
     OnError,
+    QuickReturn,
     ReadOptions,
     count_logs,
     on_error_choice,
@@ -174,6 +175,7 @@ def describe(
     column: Columns = None,
     on_error: OnError = "raise",
     max_ads: MaxAds = 100,
+    quick_return_seconds: QuickReturn = 10.0,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Print a profile of a log: clicks by query volume, first clicks, distances between clicks.
@@ -182,7 +184,9 @@ def describe(
     """
     from reclick.profile import describe
 
-    profile = describe(count_logs(logs, ReadOptions(column, on_error, max_ads, format)).data)
+    profile = describe(
+        count_logs(logs, ReadOptions(column, on_error, max_ads, format, quick_return_seconds)).data
+    )
     typer.echo(json.dumps(profile.to_dict(), indent=2) if as_json else str(profile))
 
 
@@ -193,6 +197,7 @@ def count(
     column: Columns = None,
     on_error: OnError = "raise",
     max_ads: MaxAds = 100,
+    quick_return_seconds: QuickReturn = 10.0,
 ) -> None:
     """Count a log once and save the counts.
 
@@ -205,7 +210,9 @@ def count(
     from reclick.runtime import artifact
 
     artifact.check_target(to, "counts")
-    counts = as_counts(count_logs(logs, ReadOptions(column, on_error, max_ads, format)).data)
+    counts = as_counts(
+        count_logs(logs, ReadOptions(column, on_error, max_ads, format, quick_return_seconds)).data
+    )
     counts.save(to)
     typer.echo(f"{counts!r}\n{to}")
 

@@ -15,6 +15,7 @@ from reclick.cli.inputs import (
     Logs,
     MaxAds,
     OnError,
+    QuickReturn,
     ReadOptions,
     count_logs,
     group_logs,
@@ -82,6 +83,7 @@ def fit(
     column: Columns = None,
     on_error: OnError = "raise",
     max_ads: MaxAds = 100,
+    quick_return_seconds: QuickReturn = 10.0,
 ) -> None:
     """Fit a model to logs and save it.
 
@@ -101,7 +103,7 @@ def fit(
     if not 0 < decay <= 1:
         raise SettingError("decay", decay, "a factor above 0 and at most 1, such as 0.9")
     artifact.check_target(to, "model")
-    options = ReadOptions(column, on_error, max_ads, format)
+    options = ReadOptions(column, on_error, max_ads, format, quick_return_seconds)
     with _lock_model(to) if update else nullcontext():
         if update:
             chosen = _load_for_update(to, model, history, settings, forget)
@@ -179,8 +181,9 @@ def export(
     cuts: Annotated[
         str,
         typer.Option(
-            help="Cut points between grades: comma-separated numbers, or halves, terciles, "
-            "quartiles, quintiles or deciles of the clicked pairs."
+            help="Cut points between grades: comma-separated numbers; halves, terciles, "
+            "quartiles, quintiles or deciles of the clicked pairs; or per-query, quarters of the "
+            "best of each query."
         ),
     ] = "quartiles",
     by: Annotated[
@@ -210,6 +213,14 @@ def export(
     name: Annotated[
         str | None, typer.Option(help="With opensearch: the name of the judgment list.")
     ] = None,
+    details: Annotated[
+        bool,
+        typer.Option(
+            "--details",
+            help="With quepid: add the value, its interval, impressions and clicks, for a "
+            "spreadsheet.",
+        ),
+    ] = False,
     column: Columns = None,
     on_error: OnError = "raise",
     max_ads: MaxAds = 100,
@@ -240,6 +251,7 @@ def export(
             features=features,
             log=pages,
             name=name,
+            details=details,
             on_error=on_error_choice(on_error),
             progress=progress,
         )

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pyarrow as pa
 
+from reclick.data.outcomes import ClickOutcomes
 from reclick.data.ragged import Float64, Int32, Int64
 
 __all__ = ["Float64", "Int32", "Int64", "SessionBatch"]
@@ -28,6 +29,7 @@ class SessionBatch:
     click: Int32  # [click] positions from 1, in the order clicked
     clicks: Int64  # [session + 1] where each session's clicks start in click
     weight: Float64 | None = None  # [session], None when every session counts once
+    outcomes: ClickOutcomes | None = None  # None when the log says nothing of what followed
     time: pa.Array | None = None  # [session] as the source has it; None when it has none
     rows: pa.RecordBatch | None = None  # the source's own columns, when requested
 
@@ -51,6 +53,9 @@ class SessionBatch:
             click=self.click[clicks[0] : clicks[-1]],
             clicks=clicks - clicks[0],
             weight=None if self.weight is None else self.weight[start:end],
+            outcomes=None
+            if self.outcomes is None
+            else self.outcomes.select(slice(clicks[0], clicks[-1])),
             time=None if self.time is None else self.time.slice(start, end - start),
             rows=None if self.rows is None else self.rows.slice(start, end - start),
         )

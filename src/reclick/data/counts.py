@@ -16,6 +16,7 @@ from reclick.data.log_record import (
     records_to_table,
     remove_logs,
 )
+from reclick.data.outcomes import N_OUTCOMES, OUTCOME_NAMES, UNKNOWN_OUTCOME, OutcomeCounts
 from reclick.data.ragged import Float64, Int32, Int64, read_only
 from reclick.errors import LogError, SettingError, UsageError
 from reclick.runtime import artifact
@@ -48,6 +49,7 @@ class Counts:
     visit_sequence: Int32  # [visit]
     sessions: Float64  # [visit] how often
     lengths: Float64  # [page length, number of clicks] sessions
+    outcomes: OutcomeCounts | None = None  # what followed clicks; None where nothing is known
     logs: tuple[LogRecord, ...] = field(default=(), compare=False)  # that were counted
 
     def __post_init__(self) -> None:
@@ -81,6 +83,7 @@ class Counts:
             self.last_clicks,
             self.sessions,
             self.lengths,
+            *(() if self.outcomes is None else (self.outcomes.last, self.outcomes.earlier)),
         )
         least = min(float(part.min(initial=0)) for part in parts)
         shown = np.bincount(self.pair_query, self.impressions, minlength=len(self.queries))
@@ -110,7 +113,8 @@ class Counts:
             name: getattr(self, name) * factor
             for name in ("impressions", "clicks", "last_clicks", "sessions", "lengths")
         }
-        return replace(self, **scaled)
+        outcomes = None if self.outcomes is None else self.outcomes.scale(factor)
+        return replace(self, **scaled, outcomes=outcomes)
 
     @property
     def total(self) -> float:
@@ -154,6 +158,7 @@ class Counts:
     def to_tables(self) -> dict[str, pa.Table]:
         """The counts as Arrow tables."""
         length, number = np.nonzero(self.lengths)
+        outcomes = {} if self.outcomes is None else _outcome_tables(self.outcomes)
         return {
             "queries": pa.table({"query": self.queries}),
             "ads": pa.table({"ad": self.ads}),
@@ -183,6 +188,7 @@ class Counts:
             "lengths": pa.table(
                 {"ads": length, "clicks": number, "sessions": self.lengths[length, number]}
             ),
+            **outcomes,
         }
 
     @classmethod
@@ -207,6 +213,7 @@ class Counts:
             visit_sequence=visits["sequence"],
             sessions=visits["sessions"],
             lengths=dense,
+            outcomes=_outcomes_from_tables(tables),
         )
 
 
@@ -248,19 +255,20 @@ def _merge(a: Counts, b: Counts, sign: float) -> Counts:
         sequence_bytes(a.sequence_starts, a.sequence_clicks),
         sequence_bytes(b.sequence_starts, b.sequence_clicks),
     )
-    pairs, (impressions, clicks, last_clicks) = _merge_rows(
+    outcomes_a, outcomes_b = _known_outcomes(a, b)
+    pairs, (impressions, clicks, last_clicks, *last_outcomes) = _merge_rows(
         _keys(query_a[a.pair_query], ad_a[a.pair_ad]),
         _keys(query_b[b.pair_query], ad_b[b.pair_ad]),
-        (a.impressions, a.clicks, a.last_clicks),
-        (b.impressions, b.clicks, b.last_clicks),
+        (a.impressions, a.clicks, a.last_clicks, *_columns_of(outcomes_a, "last")),
+        (b.impressions, b.clicks, b.last_clicks, *_columns_of(outcomes_b, "last")),
         sign,
         zero,
     )
-    visits, (sessions,) = _merge_rows(
+    visits, (sessions, *visit_outcomes) = _merge_rows(
         _keys(query_a[a.visit_query], sequence_a[a.visit_sequence]),
         _keys(query_b[b.visit_query], sequence_b[b.visit_sequence]),
-        (a.sessions,),
-        (b.sessions,),
+        (a.sessions, *_columns_of(outcomes_a, "visits")),
+        (b.sessions, *_columns_of(outcomes_b, "visits")),
         sign,
         zero,
     )
@@ -268,6 +276,11 @@ def _merge(a: Counts, b: Counts, sign: float) -> Counts:
     ads, (pair_ad,) = _keep_used(ads, pairs & LOW_BITS)
     sequences, (visit_sequence,) = _keep_used(sequences, visits & LOW_BITS)
     starts, positions = sequences_from_bytes(sequences)
+    outcomes = None
+    if outcomes_a is not None and outcomes_b is not None:
+        earlier = outcomes_a.earlier + sign * outcomes_b.earlier
+        earlier = np.where(np.abs(earlier) > zero, earlier, 0.0)
+        outcomes = OutcomeCounts(np.stack(last_outcomes, 1), np.stack(visit_outcomes, 1), earlier)
     return Counts(
         queries=queries,
         ads=ads,
@@ -282,8 +295,50 @@ def _merge(a: Counts, b: Counts, sign: float) -> Counts:
         visit_sequence=visit_sequence,
         sessions=sessions,
         lengths=trim_table(add_tables(a.lengths, sign * b.lengths), zero),
+        outcomes=outcomes if outcomes is not None and outcomes.any_known else None,
         logs=(*a.logs, *b.logs) if sign > 0 else remove_logs(a.logs, b.logs),
     )
+
+
+def _known_outcomes(a: Counts, b: Counts) -> tuple[OutcomeCounts | None, OutcomeCounts | None]:
+    """The outcomes of both, all unknown where only the other has some; or None of both."""
+    if a.outcomes is None and b.outcomes is None:
+        return None, None
+    return a.outcomes or _unknown_outcomes(a), b.outcomes or _unknown_outcomes(b)
+
+
+def _unknown_outcomes(counts: Counts) -> OutcomeCounts:
+    last = np.zeros((len(counts.last_clicks), N_OUTCOMES))
+    visits, earlier = np.zeros((len(counts.sessions), N_OUTCOMES)), np.zeros(N_OUTCOMES)
+    last[:, UNKNOWN_OUTCOME], visits[:, UNKNOWN_OUTCOME] = counts.last_clicks, counts.sessions
+    earlier[UNKNOWN_OUTCOME] = counts.clicks.sum() - counts.last_clicks.sum()
+    return OutcomeCounts(last, visits, earlier)
+
+
+def _columns_of(outcomes: OutcomeCounts | None, name: str) -> list[Float64]:
+    return [] if outcomes is None else list(getattr(outcomes, name).T)
+
+
+def _outcome_tables(outcomes: OutcomeCounts) -> dict[str, pa.Table]:
+    tables = {
+        "pair_outcomes": outcomes.last,
+        "visit_outcomes": outcomes.visits,
+        "earlier_outcomes": outcomes.earlier[None, :],
+    }
+    return {
+        name: pa.table(dict(zip(OUTCOME_NAMES, np.ascontiguousarray(table.T), strict=True)))
+        for name, table in tables.items()
+    }
+
+
+def _outcomes_from_tables(tables: dict[str, pa.Table]) -> OutcomeCounts | None:
+    if "pair_outcomes" not in tables:
+        return None
+    last, visits, earlier = (
+        np.stack([_columns(tables[name])[outcome] for outcome in OUTCOME_NAMES], axis=1)
+        for name in ("pair_outcomes", "visit_outcomes", "earlier_outcomes")
+    )
+    return OutcomeCounts(last, visits, earlier[0])
 
 
 def _union(a: pa.Array, b: pa.Array) -> tuple[pa.Array, Int64, Int64]:
@@ -365,4 +420,6 @@ def _columns(table: pa.Table) -> dict[str, npt.NDArray[Any]]:
 
 
 def _same(a: object, b: object) -> bool:
-    return bool(a.equals(b)) if isinstance(a, pa.Array) else bool(np.array_equal(a, b))  # type: ignore[arg-type]
+    if isinstance(a, np.ndarray):
+        return bool(np.array_equal(a, b))  # type: ignore[arg-type]
+    return bool(a.equals(b)) if isinstance(a, pa.Array) else bool(a == b)

@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from reclick.data.counts import Counts
 from reclick.data.hashing import splitmix64
+from reclick.data.outcomes import UNKNOWN_OUTCOME, Int8
 from reclick.data.ragged import Float64, Int32, Int64, read_only, slice_runs, take_runs
 
 
@@ -29,10 +30,13 @@ class QueryBlock:
     click: Int32  # [click] positions from 1, in the order clicked
     clicks: Int64  # [session + 1] where each session's clicks start in click
     weight: Float64  # [session] how many sessions of the log are this one
+    outcome: Int8 | None = None  # [session] of the last click; None where none is known
 
     def __post_init__(self) -> None:
         for field in fields(self)[2:]:  # kernels then meet one type of array, and compile once
-            object.__setattr__(self, field.name, read_only(getattr(self, field.name)))
+            value = getattr(self, field.name)
+            if value is not None:
+                object.__setattr__(self, field.name, read_only(value))
 
     def __len__(self) -> int:
         return len(self.weight)
@@ -67,12 +71,31 @@ class QueryBlock:
         """The query of each session, counted from first_query [session]."""
         return self.pair_query[self.pair[self.page[:-1]]]
 
+    @property
+    def lowest_click_outcome(self) -> Int8 | None:
+        """The outcome of the lowest click [session], where it is the last: else it is unknown."""
+        if self.outcome is None:
+            return None
+        lowest_is_last = np.zeros(len(self), bool)
+        clicked = np.diff(self.clicks) > 0
+        if clicked.any():
+            lowest = np.maximum.reduceat(self.click, self.clicks[:-1][clicked])
+            lowest_is_last[clicked] = lowest == self.click[self.clicks[1:][clicked] - 1]
+        return np.where(lowest_is_last, self.outcome, np.int8(UNKNOWN_OUTCOME))
+
     def select(self, rows: Int64) -> QueryBlock:
         """Some of the sessions, with the same pairs and queries."""
         pair, page = take_runs(self.pair, self.page, rows)
         click, clicks = take_runs(self.click, self.clicks, rows)
-        weight = self.weight[rows]
-        return replace(self, pair=pair, page=page, click=click, clicks=clicks, weight=weight)
+        return replace(
+            self,
+            pair=pair,
+            page=page,
+            click=click,
+            clicks=clicks,
+            weight=self.weight[rows],
+            outcome=None if self.outcome is None else self.outcome[rows],
+        )
 
     def reweight(self, weight: Float64) -> QueryBlock:
         """The same sessions with other weights [session], without those of weight 0."""
@@ -104,6 +127,7 @@ class QueryBlock:
             click=click,
             clicks=clicks,
             weight=self.weight[first:last],
+            outcome=None if self.outcome is None else self.outcome[first:last],
         )
 
 
@@ -147,9 +171,18 @@ class GroupedSessions:
         return self.whole.weight
 
     @property
+    def outcome(self) -> Int8 | None:
+        """What happened after the last click [session]; None where nothing is known."""
+        return self.whole.outcome
+
+    @property
     def max_ads(self) -> int:
         """The longest page."""
         return self.whole.max_ads
+
+    def without_outcomes(self) -> GroupedSessions:
+        """The same sessions, whose outcomes are unknown."""
+        return replace(self, whole=replace(self.whole, outcome=None))
 
     def select(self, rows: Int64) -> GroupedSessions:
         """Some of the sessions, with the same pairs: for cross-validation."""
@@ -189,6 +222,7 @@ class GroupedSessions:
             visit_query=query[counts.visit_query[visits]].astype(np.int32),
             visit_sequence=counts.visit_sequence[visits],
             sessions=counts.sessions[visits],
+            outcomes=None if counts.outcomes is None else counts.outcomes.select(pairs, visits),
         )
         new_pair = pair[sample.pair].astype(np.int32)
         return GroupedSessions(some, replace(sample, pair=new_pair, pair_query=pair_query))

@@ -74,10 +74,9 @@ class PairIndex:
     def _rows(self, query: Int32, ad: Int32) -> Int64:
         return _search_pairs(query, ad, self._starts, read_only(self.counts.pair_ad))
 
-    @staticmethod
-    def take_or(values: Float64, row: Int32 | Int64, default: float) -> Float64:
-        """values[row], and the default where the pair is unknown (row −1)."""
-        out = np.full(len(row), default)
+    def take_or(self, values: Float64, row: Int32 | Int64, default: float | Float64) -> Float64:
+        """values[row], and the default (one, or one per row) where the pair is unknown (−1)."""
+        out = np.array(np.broadcast_to(default, len(row)), np.float64)
         known = row >= 0
         out[known] = values[row[known]]
         return out

@@ -11,12 +11,14 @@ from pyarrow import types as kind_of
 
 from reclick.errors import Argument, LogError, Part
 
-TEXT, IDS, POSITIONS, NUMBER, TIME, FLAG = "text", "ids", "positions", "number", "time", "flag"
+TEXT, IDS, POSITIONS, NUMBERS = "text", "ids", "positions", "numbers"
+NUMBER, TIME, FLAG = "number", "time", "flag"
 
 EXPECTED = {
     TEXT: "text or whole-number ids",
     IDS: "a list of text or whole-number ids",
     POSITIONS: "a list of whole numbers",
+    NUMBERS: "a list of numbers",
     NUMBER: "a number",
     TIME: "a time (a timestamp, a date, a number or text)",
     FLAG: "true or false, or a number that is 0 for false",
@@ -36,16 +38,18 @@ class Column:
     lenient: bool = False
 
 
+OUTCOME_COLUMNS = ("dwell_seconds", "conversions")  # what happened after each click
 SESSION_COLUMNS = (
     Column("query", TEXT),
     Column("ads", IDS),
     Column("clicks", POSITIONS),
     Column("weight", NUMBER, required=False),
+    *(Column(name, NUMBERS, required=False) for name in OUTCOME_COLUMNS),
 )
 PAGE_COLUMNS = (
     *SESSION_COLUMNS[:2],
     Column("clicks", POSITIONS, required=False),
-    SESSION_COLUMNS[3],
+    *SESSION_COLUMNS[3:],
 )
 # What is read of a log: the time too, by which sessions are known again.
 TIME_COLUMN = Column("timestamp", TIME, required=False, lenient=True)
@@ -170,6 +174,13 @@ def is_positions(got: pa.DataType) -> bool:
     )
 
 
+def is_numbers(got: pa.DataType) -> bool:
+    """Whether every value is a list of numbers, or of true and false."""
+    if kind_of.is_null(got):
+        return True
+    return bool(is_list(got) and (is_number(got.value_type) or kind_of.is_boolean(got.value_type)))
+
+
 def is_number(got: pa.DataType) -> bool:
     """Whether every value is a number."""
     return bool(
@@ -198,6 +209,7 @@ ACCEPTS: dict[str, Callable[[Any], bool]] = {
     TEXT: is_text,
     IDS: is_ids,
     POSITIONS: is_positions,
+    NUMBERS: is_numbers,
     NUMBER: is_number,
     TIME: is_time,
     FLAG: is_flag,

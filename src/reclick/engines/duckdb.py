@@ -23,9 +23,11 @@ import pyarrow.parquet as pq
 from reclick.data.batch import SessionBatch
 from reclick.data.counts import Counts
 from reclick.data.grouped_sessions import GroupedSessions, QueryBlock
+from reclick.data.outcomes import N_OUTCOMES, OutcomeRows
 from reclick.data.ragged import starts_from_sizes
 from reclick.engines.base import Log
 from reclick.engines.local import LocalEngine
+from reclick.engines.local.counter import with_outcomes
 from reclick.errors import Argument, SettingError, StoreError
 from reclick.logs.assembly.spill import load_sql
 from reclick.runtime.parallel import limit_threads, thread_limit
@@ -40,6 +42,7 @@ STAGED_SCHEMA = pa.schema(
         "ads": pa.list_(pa.string()),
         "clicks": pa.list_(pa.int32()),
         "weight": pa.float64(),
+        "outcomes": pa.list_(pa.int8()),  # of each click; null where the log has none
     }
 )
 
@@ -132,6 +135,9 @@ def _as_rows(batch: SessionBatch, first: int) -> pa.RecordBatch:
         ads,
         clicks,
         pa.array(np.ones(len(batch)) if batch.weight is None else batch.weight),
+        pa.nulls(len(batch))
+        if batch.outcomes is None
+        else pa.ListArray.from_arrays(clicks.offsets, pa.array(batch.outcomes.outcome)),
     ]
     casts = zip(columns, STAGED_SCHEMA.types, strict=True)
     return pa.RecordBatch.from_arrays(
@@ -215,7 +221,7 @@ def _read_counts(database: _Database) -> Counts:
     ads, n_clicks, weight = database.arrays("FROM length", np.int64, np.int64, np.float64)
     lengths = np.zeros((ads.max(initial=0) + 1, n_clicks.max(initial=0) + 1))
     lengths[ads, n_clicks] = weight
-    return Counts(
+    counts = Counts(
         queries=database.strings("FROM query"),
         ads=database.strings("FROM ad"),
         pair_query=pair_query,
@@ -230,14 +236,22 @@ def _read_counts(database: _Database) -> Counts:
         sessions=sessions,
         lengths=lengths,
     )
+    pairs, visits = (
+        OutcomeRows(*database.arrays(f"FROM {name}", np.int32, np.int32, np.int8, np.float64))
+        for name in ("pair_outcome", "visit_outcome")
+    )
+    outcome, total = database.arrays("FROM earlier_outcome", np.int64, np.float64)
+    earlier = np.bincount(outcome, total, N_OUTCOMES).astype(np.float64)
+    return with_outcomes(counts, pairs, visits, earlier)
 
 
 def _read_block(database: _Database, counts: Counts) -> QueryBlock:
-    ads, n_clicks, weight = database.arrays(
-        "SELECT len(ads), len(clicks), weight FROM distinct_session",
-        *(np.int32, np.int32, np.float64),
+    ads, n_clicks, weight, outcome = database.arrays(
+        "SELECT len(ads), len(clicks), weight, outcome FROM distinct_session",
+        *(np.int32, np.int32, np.float64, np.int8),
     )
     (click,) = database.arrays("SELECT unnest(clicks) FROM distinct_session", np.int32)
     (pair,) = database.arrays("FROM shown_pair", np.int32)
     page, clicks = starts_from_sizes(ads), starts_from_sizes(n_clicks)
-    return QueryBlock(0, 0, counts.pair_query, pair, page, click, clicks, weight)
+    known = outcome if outcome.any() else None
+    return QueryBlock(0, 0, counts.pair_query, pair, page, click, clicks, weight, known)

@@ -1,6 +1,6 @@
 -- Counts and grouped sessions in SQL. The view `session` is the log: session (its number in the
--- log), query, ads, clicks (positions from 1, each once), weight. Tables are created in order, so
--- that the rowid of a query, an ad, a click sequence or a pair is its code in the canonical order.
+-- log), query, ads, clicks (positions from 1, each once), weight, outcomes (of each click, 0 where
+-- it is unknown; null where the log has none). Tables are created in order, so that the rowid of a query, an ad, a click sequence or a pair is its code in the canonical order.
 -- A statement joins, groups or sorts, not two of them: so it needs little memory before it spills.
 
 -- name: query
@@ -23,7 +23,8 @@ FROM session WHERE weight > 0 GROUP BY ALL;
 
 -- name: page
 CREATE TABLE page AS
-SELECT session, query.rowid::INTEGER AS query, ads, clicks, weight
+SELECT session, query.rowid::INTEGER AS query, ads, clicks, weight, outcomes[:-2] AS earlier,
+    coalesce(outcomes[-1], 0)::TINYINT AS outcome
 FROM session JOIN query ON query.text = session.query;
 
 -- name: visit_total
@@ -35,6 +36,28 @@ CREATE TABLE visit AS
 SELECT query, sequence.rowid::INTEGER AS sequence, sessions
 FROM visit_total JOIN sequence USING (clicks) ORDER BY query, sequence.rowid;
 DROP TABLE visit_total;
+
+-- name: pair_outcome
+CREATE TABLE pair_outcome AS
+WITH last AS (
+    SELECT query, ads[clicks[-1]] AS text, outcome, sum(weight) AS weight
+    FROM page WHERE weight > 0 AND outcome > 0 GROUP BY ALL
+)
+SELECT query, ad.rowid::INTEGER AS ad, outcome, weight FROM last JOIN ad USING (text);
+
+-- name: visit_outcome
+CREATE TABLE visit_outcome AS
+WITH last AS (
+    SELECT query, clicks, outcome, sum(weight) AS weight
+    FROM page WHERE weight > 0 AND outcome > 0 GROUP BY ALL
+)
+SELECT query, sequence.rowid::INTEGER AS sequence, outcome, weight
+FROM last JOIN sequence USING (clicks);
+
+-- name: earlier_outcome
+CREATE TABLE earlier_outcome AS
+SELECT outcome, sum(weight) AS weight FROM (SELECT unnest(earlier) AS outcome, weight FROM page)
+WHERE outcome > 0 GROUP BY outcome;
 
 -- name: impression
 CREATE TABLE impression AS
@@ -62,8 +85,8 @@ DROP TABLE pair_total;
 
 -- name: distinct_total
 CREATE TABLE distinct_total AS
-SELECT query, ads, clicks, sum(weight) AS weight, min(session) AS first
-FROM page GROUP BY query, ads, clicks HAVING sum(weight) > 0;
+SELECT query, ads, clicks, outcome, sum(weight) AS weight, min(session) AS first
+FROM page GROUP BY query, ads, clicks, outcome HAVING sum(weight) > 0;
 DROP TABLE page;
 
 -- name: distinct_session

@@ -220,6 +220,9 @@ def _hash_batch(digest: Any, batch: SessionBatch) -> None:
     for array in (batch.query, batch.ad, batch.page, batch.click, batch.clicks, batch.weight):
         if array is not None:
             digest.update(np.ascontiguousarray(array).data)
+    if batch.outcomes is not None:
+        digest.update(b"outcomes")
+        digest.update(np.ascontiguousarray(batch.outcomes.outcome).data)
 
 
 def _table_fingerprint(table: pa.Table) -> str:

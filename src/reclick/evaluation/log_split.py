@@ -78,7 +78,14 @@ def split(
             else:
                 target.unlink(missing_ok=True)
     parts = [
-        read_sessions(target, ads=log.ads, max_ads=log.max_ads) if target.is_file() else None
+        read_sessions(
+            target,
+            ads=log.ads,
+            max_ads=log.max_ads,
+            quick_return_seconds=log.quick_return_seconds,
+        )
+        if target.is_file()
+        else None
         for target in targets
     ]
     return Split(*parts)  # type: ignore[arg-type]  # train and test exist: _require_sessions

@@ -16,7 +16,8 @@ import pyarrow.compute as pc
 
 from reclick.data.ragged import Float64, Int32
 from reclick.errors import Argument, CannotAnswerError, MissingExtraError, UsageError
-from reclick.exports.request import Cuts, ExportRequest, ExportResult, GradingRule
+from reclick.exports.grade_statistics import GradeStatistics
+from reclick.exports.request import PER_QUERY, Cuts, ExportRequest, ExportResult, GradingRule
 from reclick.logs import as_pairs
 from reclick.models.base import ClickModel
 from reclick.runtime.filesystem import AnyPath
@@ -43,12 +44,15 @@ def judgments(
     """Graded pairs as a table: query, ad, the graded value, low, high, support and grade, from 0.
 
     `pairs` is a table with columns query and ad, by default all pairs of the training log. `cuts`
-    are the cut points: numbers, or "halves", "terciles", "quartiles", "quintiles" or "deciles" of
-    the clicked pairs. `by` is the value that is graded: "relevance", "attractiveness" or
-    "satisfaction". With `bound` "low" the cut points apply to the lower end of its interval of
-    `level`, with "value" to the value itself. Pairs with fewer than `min_support` impressions are
-    left out; their number is logged. It is in the table's schema too, under "reclick", with the
-    cut points.
+    are the cut points: numbers; "halves", "terciles", "quartiles", "quintiles" or "deciles" of the
+    clicked pairs; or "per-query" for quarters of the best value of each query. `by` is the value
+    that is graded: "relevance", "attractiveness" or "satisfaction". With `bound` "low" the cut
+    points apply to the lower end of its interval of `level`, with "value" to the value itself.
+    Pairs with fewer than `min_support` impressions are left out; their number is logged.
+
+    The table's schema has under "reclick" the number of pairs left out, the cut points, the number
+    of queries without a grade and with a single one, and the share of comparisons (two ads of one
+    query with different grades) whose intervals overlap.
 
     >>> log = {"query": ["pizza"] * 1001, "ads": [["a"]] * 1000 + [["b"]]}
     >>> log["clicks"] = [[1]] * 900 + [[]] * 100 + [[1]]
@@ -72,7 +76,7 @@ def judgments(
         tables = [table.select(list(columns.values())) for table in graded.graded_tables()]
     for reason, n in graded.left_out.items():
         logger.warning("judgments: %s pairs left out, %s.", f"{n:,}", reason)
-    settings = {**graded.settings(), "left_out": dict(graded.left_out)}
+    settings = {**graded.settings(), "left_out": dict(graded.left_out), **graded.usefulness()}
     return add_settings(pa.concat_tables(tables).rename_columns(list(columns)), settings)
 
 
@@ -89,7 +93,8 @@ class GradedPairs:
         self.rule = rule or GradingRule()
         self.left_out: Counter[str] = Counter()
         self.grades: Counter[int] = Counter()
-        self.queries = 0
+        self.statistics = GradeStatistics()
+        self._total_queries = 0
         self._model = model
         self._batches = PairBatches(model, pairs)
         self._done = 0
@@ -101,8 +106,8 @@ class GradedPairs:
                 Argument("by", "attractiveness"),
                 ".",
             )
-        quantiles = isinstance(self.rule.cuts, str)
-        self.cuts = self.rule.cut_points(self._clicked_values() if quantiles else np.zeros(0))
+        values = self._clicked_values() if self.rule.uses_quantiles else np.zeros(0)
+        self.cuts = self.rule.cut_points(values)
 
     @classmethod
     def from_request(cls, request: ExportRequest) -> GradedPairs:
@@ -114,19 +119,17 @@ class GradedPairs:
 
     def tables(self) -> Iterator[pa.Table]:
         """All pairs with the columns of `relevance` and `grade`, null without enough support."""
-        for table in self._relevance():
-            supported = self.rule.has_support(_to_numpy(table, "impressions"))
-            grades = self.rule.grade(_to_numpy(table, self.rule.column), self.cuts)
-            column = pa.array(grades, mask=~supported)
-            self._count(table, column)
-            yield table.append_column("grade", column)
+        for table in self._grade():
+            self.statistics.add(table.filter(table["grade"].is_valid()), self.rule.by)
+            yield table
 
     def graded_tables(self, *checks: Callable[[pa.Table], pa.Table]) -> Iterator[pa.Table]:
         """The pairs that have a grade; `checks` may leave out more of them by `leave_out`."""
-        for table in self.tables():
+        for table in self._grade():
             graded = table.filter(table["grade"].is_valid())
             for check in checks:
                 graded = check(graded)
+            self.statistics.add(graded, self.rule.by)
             if graded.num_rows:
                 yield graded
         self.require_pairs()
@@ -136,7 +139,6 @@ class GradedPairs:
         rest, removed = table.filter(pc.invert(rows)), table.filter(rows)
         self.left_out[reason] += removed.num_rows
         self.grades.subtract(_histogram(removed["grade"].combine_chunks()))
-        self.queries -= len(table["query"].unique()) - len(rest["query"].unique())
         return rest
 
     def require_pairs(self) -> None:
@@ -157,7 +159,17 @@ class GradedPairs:
             "level": rule.level,
             "min_support": rule.min_support,
             "cuts": list(self.cuts),
-            "quantiles": rule.cuts if isinstance(rule.cuts, str) else None,
+            "quantiles": rule.cuts if rule.uses_quantiles else None,
+            "per_query": rule.cuts == PER_QUERY,
+        }
+
+    def usefulness(self) -> dict[str, Any]:
+        """How useful the grades are to compare ads of one query, once all tables are made."""
+        return {
+            "ungraded_queries": self._total_queries - self.statistics.queries,
+            "single_grade_queries": self.statistics.single_grade_queries,
+            "comparisons": self.statistics.comparisons,
+            "overlap": self.statistics.overlap,
         }
 
     def result(self, files: Iterable[AnyPath], *notes: str) -> ExportResult:
@@ -165,16 +177,30 @@ class GradedPairs:
         return ExportResult(
             files=tuple(files),
             rows=len(self),
-            queries=self.queries,
+            queries=self.statistics.queries,
             grades={grade: self.grades[grade] for grade in range(len(self.cuts) + 1)},
             cuts=self.cuts,
             column=self.rule.column,
+            rule=self.rule.describe_cuts(self.cuts, 4),
             left_out=dict(self.left_out),
+            level=self.rule.level,
+            **self.usefulness(),
             notes=tuple(filter(None, notes)),
         )
 
-    def _count(self, table: pa.Table, grades: pa.Array) -> None:
-        self.queries += len(table["query"].filter(grades.is_valid()).unique())
+    def _grade(self) -> Iterator[pa.Table]:
+        for table in self._relevance():
+            supported = self.rule.has_support(_to_numpy(table, "impressions"))
+            query = table["query"].combine_chunks().dictionary_encode()
+            values = self.rule.scale(
+                _to_numpy(table, self.rule.column), query.indices.to_numpy(), supported
+            )
+            column = pa.array(self.rule.grade(values, self.cuts), mask=~supported)
+            self._total_queries += len(query.dictionary)
+            self._count(column)
+            yield table.append_column("grade", column)
+
+    def _count(self, grades: pa.Array) -> None:
         self.grades.update(_histogram(grades))
         if grades.null_count:
             self.left_out[self.rule.support_reason] += grades.null_count
@@ -203,7 +229,7 @@ class GradedPairs:
         return np.concatenate(values)
 
     def _relevance(self) -> Iterator[pa.Table]:
-        passes = 2 if isinstance(self.rule.cuts, str) else 1
+        passes = 2 if self.rule.uses_quantiles else 1
         threads = min(MAX_BATCHES_AT_ONCE, thread_limit())
         relevance = partial(self._model.relevance, level=self.rule.level)
         for table in parallel_map(relevance, self._batches, threads=threads):

@@ -65,8 +65,9 @@ def _header(pairs: GradedPairs, features: Features) -> str:
         f"{number} {escape(pa.array([name]), ONE_LINE_CODES)[0]}"
         for number, name in enumerate(features.names, 1)
     )
-    cuts, rule = ", ".join(f"{cut:.6g}" for cut in pairs.cuts), pairs.rule
-    grades = f"cut points {cuts} on {rule.column}, pairs shown {rule.min_support:g} times or more"
+    rule = pairs.rule
+    cuts = rule.describe_cuts(pairs.cuts)
+    grades = f"cut points {cuts}, pairs shown {rule.min_support:g} times or more"
     return f"# features: {names}\n# grades: {grades}\n"
 
 

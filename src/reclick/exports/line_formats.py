@@ -32,7 +32,7 @@ from reclick.exports.text_rows import (
 from reclick.logs.files.source import abbreviate
 from reclick.runtime.filesystem import AnyPath, write_files
 
-QUEPID_HEADER = b"query,docid,rating\n"  # as Quepid checks it: no quotes, no carriage return
+QUEPID_COLUMNS = ("query", "docid", "rating")  # as Quepid checks them: no quotes
 
 # distinct queries, and how many came before → their ids
 QueryIds = Callable[[pa.Array, int], pa.Array]
@@ -64,23 +64,34 @@ def _qrels_lines(table: pa.Table, ids: pa.Array) -> pa.Array:
 
 
 def write_quepid(request: ExportRequest) -> ExportResult:
-    """Write the CSV, and note which texts Quepid or a spreadsheet may misread."""
+    """Write the CSV, and note which texts Quepid or a spreadsheet may misread.
+
+    With `details` it is for a spreadsheet: the graded value, its interval and its support follow.
+    """
     pairs, warnings = GradedPairs.from_request(request), _SpreadsheetWarnings()
+    details = _detail_columns(request.rule.by) if request.details else {}
 
     def write(path: Path) -> None:
         with path.open("wb") as file:
-            file.write(QUEPID_HEADER)
+            file.write(",".join([*QUEPID_COLUMNS, *details]).encode() + b"\n")
             for table in warnings.inspect(pairs.graded_tables()):
-                write_rows(file, _quepid_lines(table))
+                write_rows(file, _quepid_lines(table, list(details.values())))
 
     files = write_files(request.to.parent, {request.to.name: write})
     return pairs.result(files, *warnings.notes())
 
 
-def _quepid_lines(table: pa.Table) -> pa.Array:
+def _detail_columns(by: str) -> dict[str, str]:
+    """The names of further columns in the CSV, and in the table."""
+    interval = {"low": f"{by}_low", "high": f"{by}_high"}
+    return {by: by, **interval, "impressions": "impressions", "clicks": "clicks"}
+
+
+def _quepid_lines(table: pa.Table, details: list[str]) -> pa.Array:
     query = map_distinct(get_column(table, "query"), escape_csv)
     ad, grade = escape_csv(get_column(table, "ad")), get_column(table, "grade")
-    return concatenate(query, ",", ad, ",", grade, "\n")
+    numbers = [part for name in details for part in (",", get_column(table, name))]
+    return concatenate(query, ",", ad, ",", grade, *numbers, "\n")
 
 
 class _SpreadsheetWarnings:

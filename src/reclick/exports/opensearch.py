@@ -46,9 +46,10 @@ def write_opensearch(request: ExportRequest) -> ExportResult:
 
 
 def _header(request: ExportRequest, pairs: GradedPairs) -> bytes:
-    cuts, rule = ", ".join(f"{cut:.6g}" for cut in pairs.cuts), pairs.rule
+    rule = pairs.rule
+    cuts = rule.describe_cuts(pairs.cuts)
     description = (
-        f"Reclick, {request.model.name}: grades by cut points {cuts} on {rule.column}, level"
+        f"Reclick, {request.model.name}: grades by cut points {cuts}, level"
         f" {rule.level:g}, of pairs shown {rule.min_support:g} times or more"
     )
     name = request.name or request.to.with_suffix("").name

@@ -51,6 +51,7 @@ def export(
     features: object = None,
     log: object = None,
     name: str | None = None,
+    details: bool = False,
     on_error: OnError = "raise",
     progress: ProgressOption = None,
 ) -> ExportResult:
@@ -60,18 +61,19 @@ def export(
     parquet and propensities; without it, the format is inferred from the suffix of the file.
     `pairs`, `cuts`, `by`, `bound`, `min_support` and `level` are as in `judgments`. `features` is a
     table of query, ad and numbers, for letor; `log` has the pages that propensities are means over;
-    `name` is that of the judgment list in OpenSearch. With `on_error="drop"`, pairs that the format
-    cannot hold are left out and counted.
+    `name` is that of the judgment list in OpenSearch; `details` adds the graded value, its
+    interval, impressions and clicks to the CSV of quepid, for a spreadsheet. With
+    `on_error="drop"`, pairs that the format cannot hold are left out and counted.
     """
     target = as_path(to)
     format_name = format_from_suffix(target) if format is None else format
     check_choice("format", format_name, tuple(EXPORT_FORMATS))
     check_on_error(on_error)
-    _refuse_unused(format_name, features=features, log=log, name=name)
+    _refuse_unused(format_name, features=features, log=log, name=name, details=details or None)
     if target.is_dir():
         raise UsageError(f"{to} is a folder. Give the path of a file.")
     rule = GradingRule(cuts, by, bound, min_support, level)
-    request = ExportRequest(model, target, rule, pairs, features, log, name, on_error)
+    request = ExportRequest(model, target, rule, pairs, features, log, name, details, on_error)
     title, write, _ = EXPORT_FORMATS[format_name]
     with track_progress(progress, "Exporting"):
         result = write(request)
@@ -96,7 +98,12 @@ def format_from_suffix(to: AnyPath) -> str:
 
 def _refuse_unused(format_name: str, **options: object) -> None:
     """Refuse an option of another format, which would have no effect."""
-    owners = {"features": "letor", "log": "propensities", "name": "opensearch"}
+    owners = {
+        "features": "letor",
+        "log": "propensities",
+        "name": "opensearch",
+        "details": "quepid",
+    }
     for option, value in options.items():
         if value is not None and owners[option] != format_name:
             raise UsageError(

@@ -19,7 +19,10 @@ GRADED_VALUES = ("relevance", "attractiveness", "satisfaction")
 BOUND_SUFFIXES = {"low": "_low", "value": ""}  # bound → suffix of the column that is graded
 QUANTILES = {"halves": 2, "terciles": 3, "quartiles": 4, "quintiles": 5, "deciles": 10}
 
-Cuts = str | Sequence[float] | Float64  # the name of quantiles, or cut points
+PER_QUERY = "per-query"
+QUARTERS = (0.25, 0.5, 0.75)  # of the best value of a query
+
+Cuts = str | Sequence[float] | Float64  # the name of quantiles, "per-query", or cut points
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,9 +56,11 @@ class GradingRule:
         return f"{self.by}{BOUND_SUFFIXES[self.bound]}"
 
     def cut_points(self, values: Float64) -> tuple[float, ...]:
-        """The cut points: as given, or the quantiles of the values of clicked pairs."""
+        """The cut points: as given, quarters, or the quantiles of the values of clicked pairs."""
         if not isinstance(self.cuts, str):
             return tuple(self.cuts)
+        if self.cuts == PER_QUERY:
+            return QUARTERS
         n = QUANTILES[self.cuts]
         return tuple(np.unique(np.quantile(values, np.arange(1, n) / n)).tolist())
 
@@ -64,9 +69,37 @@ class GradingRule:
 
         A quantile must be exceeded, so that pairs of equal value all have the lowest grade.
         """
-        side: Literal["left", "right"] = "left" if isinstance(self.cuts, str) else "right"
+        side: Literal["left", "right"] = "left" if self.uses_quantiles else "right"
         cuts = np.asarray(cut_points, np.float64)
         return np.searchsorted(cuts, values, side=side).astype(np.int32)
+
+    @property
+    def uses_quantiles(self) -> bool:
+        """Whether the cut points are quantiles of all clicked pairs."""
+        return isinstance(self.cuts, str) and self.cuts in QUANTILES
+
+    def scale(self, values: Float64, query: Int32, supported: Bool) -> Float64:
+        """The values that cut points apply to: with "per-query", shares of the query's best.
+
+        The best is that of the pairs with enough support; `query` has the codes of queries [pair].
+
+        >>> rule = GradingRule(cuts="per-query")
+        >>> query, supported = np.array([0, 0, 1], np.int32), np.array([True] * 3)
+        >>> shares = rule.scale(np.array([0.2, 0.1, 0.01]), query, supported)
+        >>> shares.tolist(), rule.grade(shares, QUARTERS).tolist()
+        ([1.0, 0.5, 1.0], [3, 2, 3])
+        """
+        if self.cuts != PER_QUERY:
+            return values
+        best = np.zeros(int(query.max(initial=-1)) + 1)
+        np.maximum.at(best, query[supported], values[supported])
+        return np.divide(values, best[query], out=np.zeros(len(values)), where=best[query] > 0)
+
+    def describe_cuts(self, cuts: Sequence[float], digits: int = 6) -> str:
+        """What the grades are made with, in words."""
+        listed = ", ".join(f"{cut:.{digits}g}" for cut in cuts)
+        of_best = f"of the best {self.column} of the query"
+        return f"{listed} {of_best if self.cuts == PER_QUERY else f'on {self.column}'}"
 
     def has_support(self, impressions: Float64) -> Bool:
         """Whether each pair has enough impressions [pair]."""
@@ -79,14 +112,14 @@ class GradingRule:
 
 
 def _check_cuts(cuts: object) -> str | tuple[float, ...]:
-    """The name of quantiles, or increasing numbers as a tuple."""
-    if isinstance(cuts, str) and cuts in QUANTILES:
+    """The name of quantiles, "per-query", or increasing numbers as a tuple."""
+    if isinstance(cuts, str) and cuts in {*QUANTILES, PER_QUERY}:
         return cuts
     if isinstance(cuts, Sequence | np.ndarray) and not isinstance(cuts, str):
         numbers = tuple(float(cut) for cut in cuts if _is_finite_number(cut))
         if numbers and len(numbers) == len(cuts) and list(numbers) == sorted(set(numbers)):
             return numbers
-    names = ", ".join(map(repr, QUANTILES))
+    names = ", ".join(map(repr, [*QUANTILES, PER_QUERY]))
     raise SettingError(
         "cuts",
         cuts,
@@ -111,6 +144,7 @@ class ExportRequest:
     features: object = None
     log: object = None
     name: str | None = None
+    details: bool = False
     on_error: OnError = "raise"
 
 
@@ -125,7 +159,13 @@ class ExportResult:
     grades: dict[int, int] = field(default_factory=dict)  # grade → pairs
     cuts: tuple[float, ...] = ()
     column: str = ""  # that the cut points are on
+    rule: str = ""  # the cut points in words
     left_out: dict[str, int] = field(default_factory=dict)  # reason → pairs
+    ungraded_queries: int = 0  # all their pairs were left out
+    single_grade_queries: int = 0  # no use to a ranking metric
+    comparisons: int = 0  # of two ads of one query with different grades
+    overlap: float | None = None  # share of them whose intervals overlap
+    level: float = 0.9  # of the intervals
     notes: tuple[str, ...] = ()
 
     def __str__(self) -> str:
@@ -133,7 +173,25 @@ class ExportResult:
         lines = [f"{self.format}: {rows if self.grades else f'{self.rows:,} positions'}"]
         if self.grades:
             grades = "   ".join(f"{grade}: {pairs:,}" for grade, pairs in self.grades.items())
-            cuts = ", ".join(f"{cut:.4g}" for cut in self.cuts)
-            lines += [f"grades         {grades}", f"cut points     {cuts} on {self.column}"]
+            lines += [f"grades         {grades}", f"cut points     {self.rule}"]
+            lines += self._query_lines()
         lines += [f"left out       {n:,} pairs {reason}" for reason, n in self.left_out.items()]
         return "\n".join([*lines, *(f"note: {note}" for note in self.notes), *map(str, self.files)])
+
+    def _query_lines(self) -> list[str]:
+        """How useful the grades are to compare ads of one query."""
+        without = _format_share(self.ungraded_queries, self.queries + self.ungraded_queries)
+        single = _format_share(self.single_grade_queries, self.queries)
+        lines = [
+            f"no grade       {without} queries",
+            f"single grade   {single} graded queries, which do not tell rankings apart",
+        ]
+        if self.overlap is not None:
+            share, comparisons = f"{self.overlap:.0%}", f"{self.comparisons:,}"
+            what = f"two ads of a query with different grades: their {self.level:.0%} intervals"
+            lines.append(f"overlap        {share} of {comparisons} comparisons of {what} overlap")
+        return lines
+
+
+def _format_share(part: int, whole: int) -> str:
+    return f"{part:,} of {whole:,} ({part / max(whole, 1):.0%})"

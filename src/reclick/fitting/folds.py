@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from reclick.data.grouped_sessions import GroupedSessions
-from reclick.data.hashing import content_hash, page_and_set_hash
+from reclick.data.hashing import content_hash, page_and_set_hash, splitmix64
 from reclick.data.ragged import Float64, Int64
 
 
@@ -56,11 +56,14 @@ def make_folds(
 def folds_of_click_sets(sessions: GroupedSessions, n_folds: int, seed: int) -> list[Fold]:
     """Folds of pages with the set of positions clicked, in whatever order.
 
-    Sessions with the same page and set are one. Where dealing out starts follows from the seed,
-    the page and the set.
+    Sessions with the same page, set and outcome of the lowest click are one. Where dealing out
+    starts follows from the seed, the page and the set.
     """
     block = sessions.whole
     key = page_and_set_hash(block.pair, block.page, block.click, block.clicks, seed)
+    outcome = block.lowest_click_outcome
+    if outcome is not None:
+        key = key ^ splitmix64(outcome.astype(np.uint64))  # of 0 it is 0
     key, one, group = np.unique(key, return_index=True, return_inverse=True)
     weight = np.bincount(group, sessions.weight, len(key)).astype(np.float64)
     distinct = replace(block.select(one), weight=weight)

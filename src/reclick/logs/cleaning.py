@@ -25,7 +25,7 @@ import pyarrow.parquet as pq
 from pyarrow import types as kind_of
 
 from reclick.data.batch import Int64
-from reclick.data.schema import is_number, is_string, is_text
+from reclick.data.schema import OUTCOME_COLUMNS, is_number, is_string, is_text
 from reclick.data.timestamps import as_times, clock_times
 from reclick.errors import Argument, LogError, SettingError, explain_write_errors
 from reclick.logs.assembly.spill import connect, load_sql, translate_error
@@ -43,6 +43,7 @@ Bool = npt.NDArray[np.bool_]
 CLEANING_BATCH = 50_000  # sessions
 UNLIMITED_ADS = 2**31 - 1
 PAGE_CONTENT = {"query": pa.string(), "ads": pa.list_(pa.string())}
+OUTCOME_CONTENT = dict.fromkeys(OUTCOME_COLUMNS, pa.list_(pa.float64()))
 ADVICE = (
     "Leave out ",
     Argument("max_pages_per_hour"),
@@ -200,8 +201,18 @@ def _cut_pages(batch: pa.RecordBatch, first: int, report: ReadReport) -> pa.Reco
     batch = replace_column(batch, "ads", _filter_lists(batch.column("ads"), ads, page, shown))
     if not below.any():
         return batch
+    for name in (name for name in OUTCOME_COLUMNS if name in batch.schema.names):
+        batch = replace_column(batch, name, _filter_outcomes(batch.column(name), clicks, ~below))
     remaining = _filter_lists(batch.column("clicks"), click, clicks, ~below)
     return replace_column(batch, "clicks", remaining)
+
+
+def _filter_outcomes(column: pa.Array, clicks: Int64, keep: Bool) -> pa.Array:
+    """The numbers of some clicks; a null list, which has none, stays null."""
+    values, starts = encode_lists(column)
+    if column.null_count:
+        keep = keep[np.repeat(np.asarray(column.is_valid()), np.diff(clicks))]
+    return _filter_lists(column, values, starts, keep)
 
 
 def _filter_lists(column: pa.Array, values: pa.Array, starts: Int64, keep: Bool) -> pa.Array:
@@ -326,6 +337,7 @@ class _BotAndReloadFilter:
         """Add the clicks of reloads to those of the first showing, each position once."""
         if not len(moved):
             return batch
+        batch = _add_moved_outcomes(batch, moved)
         rows, clicks = moved["row"].to_numpy(), batch.column("clicks")
         own = [each or [] for each in clicks.take(pa.array(rows)).to_pylist()]
         both = zip(own, moved["clicks"].to_pylist(), strict=True)
@@ -333,15 +345,13 @@ class _BotAndReloadFilter:
         num_clicks = sum(map(len, own)) + pc.sum(moved["total"]).as_py()
         repeated = num_clicks - sum(map(len, merged))
         self.report.add_note("repeated click on a page seen again", repeated)
-        index = np.arange(batch.num_rows)
-        index[rows] = batch.num_rows + np.arange(len(rows))
-        new_clicks = pa.concat_arrays([clicks, pa.array(merged, clicks.type)])
-        return replace_column(batch, "clicks", new_clicks.take(pa.array(index)))
+        return _replace_rows(batch, "clicks", rows, merged)
 
     def _read_batches(self) -> Iterator[tuple[int, pa.RecordBatch]]:
         """The columns that are needed, and the number of the first row, from 0."""
         content = () if self.cleaning.reload_seconds is None else tuple(PAGE_CONTENT)
-        needed = ("user", "timestamp", "clicks", "weight", *content)
+        outcomes = () if self.cleaning.reload_seconds is None else OUTCOME_COLUMNS
+        needed = ("user", "timestamp", "clicks", "weight", *content, *outcomes)
         columns = [name for name in needed if name in self.file.schema_arrow.names]
         start = 0
         for batch in self.file.iter_batches(CLEANING_BATCH, columns=columns):
@@ -383,6 +393,36 @@ def find_reloads(pages: Iterable[pa.RecordBatch], within: int) -> Iterator[pa.Ta
         openers = rows[np.maximum.accumulate(np.where(opens, np.arange(len(rows)), 0))]
         yield pa.table({"row": rows[~opens], "opener": openers[~opens]})
         last, opener = [page_hash[-1:], text_hash[-1:], ms[-1:]], int(openers[-1])
+
+
+def _add_moved_outcomes(batch: pa.RecordBatch, moved: pa.Table) -> pa.RecordBatch:
+    """Add the outcomes of clicks on reloads: the longest dwell time, all conversions."""
+    rows = moved["row"].to_numpy()
+    chosen = batch.take(pa.array(rows))
+    for name in (name for name in OUTCOME_COLUMNS if name in batch.schema.names):
+        merged = []
+        lists = (chosen["clicks"], chosen[name], moved["clicks"], moved[name])
+        for own_clicks, own, clicks, more in zip(
+            *(each.to_pylist() for each in lists), strict=True
+        ):
+            values = dict(zip(own_clicks or [], own or [None] * len(own_clicks or []), strict=True))
+            for click, value in zip(clicks, more, strict=True):
+                known = [each for each in (values.get(click), value) if each is not None]
+                both = max(known) if name == "dwell_seconds" else sum(known)
+                values[click] = both if known else None
+            merged.append(list(values.values()))
+        batch = _replace_rows(batch, name, rows, merged)
+    return batch
+
+
+def _replace_rows(
+    batch: pa.RecordBatch, name: str, rows: Int64, values: list[list[Any]]
+) -> pa.RecordBatch:
+    """The batch with other lists in some rows of a column."""
+    column, index = batch.column(name), np.arange(batch.num_rows)
+    index[rows] = batch.num_rows + np.arange(len(rows))
+    extended = pa.concat_arrays([column, pa.array(values, column.type)])
+    return replace_column(batch, name, extended.take(pa.array(index)))
 
 
 @contextmanager
@@ -431,7 +471,7 @@ def _select_known(batch: pa.RecordBatch, rows: Int64) -> pa.Table:
         "weight": pa.array(np.where(np.isfinite(weight) & (weight > 0), weight, 0.0)),
         "clicks": batch.column("clicks"),
     }
-    for name, kind in PAGE_CONTENT.items():
+    for name, kind in (PAGE_CONTENT | OUTCOME_CONTENT).items():
         columns[name] = batch.column(name) if name in names else pa.nulls(batch.num_rows, kind)
     has_user = pc.fill_null(pc.not_equal(columns["user"], ""), False)
     return pa.table(columns).filter(pc.and_(pc.is_valid(columns["ms"]), has_user))

@@ -11,8 +11,12 @@ CREATE TABLE bot ("user" VARCHAR);
 CREATE TABLE bot_row ("row" BIGINT);
 CREATE TABLE unsorted_reload ("row" BIGINT, opener BIGINT);
 CREATE TABLE reload ("row" BIGINT, opener BIGINT);
-CREATE TABLE reload_click ("row" BIGINT, ms BIGINT, clicks INTEGER[]);
-CREATE TABLE moved_click ("row" BIGINT, clicks INTEGER[], total BIGINT);
+CREATE TABLE reload_click (
+    "row" BIGINT, ms BIGINT, clicks INTEGER[], dwell_seconds DOUBLE[], conversions DOUBLE[]
+);
+CREATE TABLE moved_click (
+    "row" BIGINT, clicks INTEGER[], total BIGINT, dwell_seconds DOUBLE[], conversions DOUBLE[]
+);
 
 -- name: add_pages
 -- What a page is, in two hashes: of its values, and of the same written as text. Pages are the same
@@ -81,29 +85,35 @@ INSERT INTO unsorted_reload SELECT "row", opener FROM batch;
 INSERT INTO reload FROM unsorted_reload ORDER BY "row";
 
 -- name: add_reload_clicks
-INSERT INTO reload_click SELECT "row", ms, clicks FROM batch WHERE len(clicks) > 0;
+INSERT INTO reload_click
+SELECT "row", ms, clicks, dwell_seconds, conversions FROM batch WHERE len(clicks) > 0;
 
 -- name: move_clicks
 -- A position counts once, at its first click: no list is longer than a page, however long the chain
--- of reloads.
+-- of reloads. The longest dwell time counts, and all conversions.
 INSERT INTO moved_click
 WITH single AS (
     SELECT
-        opener, unnest(clicks) AS position,
+        opener, unnest(clicks) AS position, unnest(dwell_seconds) AS dwell_seconds,
+        unnest(conversions) AS conversions,
         (((ms::HUGEINT << 40) + "row") << 20) + generate_subscripts(clicks, 1) AS click_order
     FROM reload_click JOIN reload USING ("row")
 ), once AS (
-    SELECT opener, position, min(click_order) AS click_order, count(*) AS total
+    SELECT
+        opener, position, min(click_order) AS click_order, count(*) AS total,
+        max(dwell_seconds) AS dwell_seconds, sum(conversions) AS conversions
     FROM single
     GROUP BY opener, position
 )
-SELECT opener, list(position ORDER BY click_order), sum(total)
+SELECT
+    opener, list(position ORDER BY click_order), sum(total),
+    list(dwell_seconds ORDER BY click_order), list(conversions ORDER BY click_order)
 FROM once
 GROUP BY opener
 ORDER BY opener;
 
 -- name: select_moved_clicks
-SELECT "row" - $start AS "row", clicks, total
+SELECT "row" - $start AS "row", clicks, total, dwell_seconds, conversions
 FROM moved_click
 WHERE "row" BETWEEN $start AND $last;
 

@@ -8,15 +8,16 @@ from shutil import rmtree
 from tempfile import mkdtemp
 from weakref import finalize
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from reclick.data.batch import SessionBatch
-from reclick.data.schema import LOG_COLUMNS
+from reclick.data.schema import LOG_COLUMNS, OUTCOME_COLUMNS
 from reclick.errors import LogError, UsageError
 from reclick.logs.cleaning import UNLIMITED_ADS, Cleaning, remove_bots_and_reloads
 from reclick.logs.files.parquet import open_parquet
-from reclick.logs.files.source import WEIGHTED_SESSION_SCHEMA, OnError, RawBatch
+from reclick.logs.files.source import FULL_SESSION_SCHEMA, OnError, RawBatch
 from reclick.logs.formats.base import ReadReport
 from reclick.logs.session_log import (
     MAX_EXAMPLES,
@@ -31,7 +32,7 @@ from reclick.logs.session_log import (
 from reclick.runtime.filesystem import AnyPath, Location, as_path, atomic_file
 from reclick.runtime.parallel import prefetch
 
-OWN_COLUMNS = ("query", "ads", "clicks", "weight")
+OWN_COLUMNS = ("query", "ads", "clicks", "weight", *OUTCOME_COLUMNS)
 ROW_GROUP_ROWS = 200_000
 SESSIONS_FILE = "sessions.parquet"
 CHECK_FORMAT = "Is it the right format (`reclick formats` lists them), and are all its files given?"
@@ -88,6 +89,11 @@ def session_table(batch: SessionBatch) -> pa.Table:
     }
     if batch.weight is not None:
         columns["weight"] = pa.array(batch.weight)
+    for name in OUTCOME_COLUMNS:
+        values = None if batch.outcomes is None else getattr(batch.outcomes, name)
+        if values is not None:
+            numbers = pa.array(values, mask=np.isnan(values))
+            columns[name] = pa.LargeListArray.from_arrays(batch.clicks, numbers)
     if batch.rows is not None:
         names = [name for name in batch.rows.schema.names if name not in OWN_COLUMNS]
         columns |= {name: batch.rows.column(name) for name in names}
@@ -152,7 +158,7 @@ def _validate(
 
 def _cast_own_columns(table: pa.Table) -> pa.Table:
     """The table with string and list types in place of the large ones."""
-    own = WEIGHTED_SESSION_SCHEMA
+    own = FULL_SESSION_SCHEMA
     kinds = [
         (field.name, own.field(field.name).type if field.name in OWN_COLUMNS else field.type)
         for field in table.schema

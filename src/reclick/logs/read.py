@@ -13,9 +13,17 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from reclick.data.outcomes import QUICK_RETURN_SECONDS
 from reclick.data.ragged import starts_from_sizes
 from reclick.data.schema import LOG_COLUMNS, PAGE_LOG_COLUMNS, UNREAD, Column
-from reclick.errors import Argument, LogError, SettingError, UsageError, check_choice
+from reclick.errors import (
+    Argument,
+    LogError,
+    SettingError,
+    UsageError,
+    check_choice,
+    check_range,
+)
 from reclick.logs.cleaning import Cleaning
 from reclick.logs.files.source import (
     OnError,
@@ -38,6 +46,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("reclick")
 OWN_FORMAT = "sessions"
+MAX_QUICK_RETURN = 3600.0  # seconds
 PageSource = Literal["hits", "impressions"]  # what a page of a log of events shows
 
 
@@ -49,6 +58,7 @@ def read_sessions(
     columns: Mapping[str, str] | None = None,
     on_error: OnError = "raise",
     max_ads: int = 100,
+    quick_return_seconds: float = QUICK_RETURN_SECONDS,
     clicks_required: bool = False,
     click: str | Sequence[str] | None = None,
     pages: PageSource | None = None,
@@ -61,8 +71,9 @@ def read_sessions(
     dict of columns, or a single page as `(query, ads)` or `(query, ads, clicks)`. `columns` maps
     Reclick's names to yours: `columns={"query": "search_term"}`. A log without clicks is read as
     pages, which a model can answer questions about but not learn from; `clicks_required=True`
-    refuses it. `ads` is the text of the ads, as `read_ads` reads it; an ads table with other column
-    names is read with `read_ads` first. `on_error` applies to its rows too.
+    refuses it. A click with fewer `dwell_seconds` than `quick_return_seconds` is a quick return.
+    `ads` is the text of the ads, as `read_ads` reads it; an ads table with other column names is
+    read with `read_ads` first. `on_error` applies to its rows too.
 
     `format` names another format (see `reclick formats`). Without it, the format of files that lack
     Reclick's columns is recognised by their content. Such a log, and one to be cleaned, is first
@@ -74,6 +85,7 @@ def read_sessions(
     (False, 'Pizza to go')
     """
     options = _check_options(on_error, max_ads, cleaning)
+    check_range("quick_return_seconds", quick_return_seconds, 0.0, MAX_QUICK_RETURN)
     if isinstance(source, SessionLog):
         raise LogError("This log is open already. Give read_sessions its files or table.")
     texts = None if ads is None else read_ads(ads, on_error=on_error)
@@ -82,6 +94,7 @@ def read_sessions(
         log = _open(
             _as_columns(source), format, columns, wanted, _event_options(click, pages), **options
         )
+    log.quick_return_seconds = quick_return_seconds
     log.ads = log.ads if texts is None else texts
     return log
 

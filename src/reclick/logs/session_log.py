@@ -14,6 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from reclick.data.batch import SessionBatch
+from reclick.data.outcomes import QUICK_RETURN_SECONDS
 from reclick.errors import Argument, BadRowsError, LogError
 from reclick.logs.files.source import OnError, RawBatch, Source
 from reclick.logs.validation.reasons import (
@@ -73,6 +74,8 @@ class ReadSummary:
     multi_click_sessions: int
     reverse_sessions: int
     longest_page: int
+    known_outcomes: int = 0  # clicks with a known dwell time or number of conversions
+    converted_clicks: int = 0
 
     def to_dict(self) -> dict[str, Any]:
         """Return built-in types only, as for JSON."""
@@ -93,6 +96,11 @@ class ReadSummary:
             _format_line("sessions with a backward click", self.reverse_sessions, self.kept),
             _format_line("longest page", self.longest_page),
         ]
+        if self.known_outcomes:
+            lines += [
+                _format_line("clicks with a known outcome", self.known_outcomes, self.clicks),
+                _format_line("clicks with a conversion", self.converted_clicks, self.clicks),
+            ]
         return "\n".join(lines)
 
 
@@ -145,6 +153,8 @@ class SummaryBuilder:
             multi_click_sessions=self.totals.multi_click_sessions,
             reverse_sessions=self.totals.reverse_sessions,
             longest_page=self.totals.longest_page,
+            known_outcomes=self.totals.known_outcomes,
+            converted_clicks=self.totals.converted_clicks,
         )
 
     def _add_bad_rows(self, raw: RawBatch, validated: ValidatedBatch) -> None:
@@ -198,9 +208,11 @@ class SessionLog:
         ads: pa.Table | None,
         on_error: OnError,
         max_ads: int,
+        quick_return_seconds: float = QUICK_RETURN_SECONDS,
         provenance: Provenance | None = None,
     ) -> None:
         self.ads = ads
+        self.quick_return_seconds = quick_return_seconds
         self.on_error = on_error
         self.max_ads = max_ads
         self.provenance = provenance
@@ -297,7 +309,9 @@ class SessionLog:
         builder, previous = SummaryBuilder(), None
         for source in self._sources:
             for raw in source.read(with_rows=with_rows):
-                validated = validate(raw, self.max_ads, previous)
+                validated = validate(
+                    raw, self.max_ads, previous, quick_return_seconds=self.quick_return_seconds
+                )
                 previous = validated.arrays
                 builder.add(raw, validated)
                 # After the first bad row the rest is only validated, so the error counts them all.

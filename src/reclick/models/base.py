@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from copy import copy
 from typing import TYPE_CHECKING, Any, ClassVar, Self, dataclass_transform
 
 import numpy as np
@@ -39,6 +40,7 @@ from reclick.models.batching import (
     stack_padded,
     to_click_lists,
 )
+from reclick.models.impression_values import ImpressionValues, PairValues
 from reclick.models.provenance import SeenLogs, provenance_to_table, see_logs
 from reclick.models.settings import Setting, declare_settings, setting
 from reclick.models.text_pair_index import (
@@ -279,6 +281,15 @@ class ClickModel(ABC):
         clicks = self._pairs.take_or(self._pairs.counts.clicks, asked.row, 0.0)
         satisfaction = Posterior(rho, rho, clicks + settings["satisfaction_strength"])
         return PairPosteriors(attractiveness, satisfaction)
+
+    def _with_values(self, attractiveness: Float64, satisfaction: Float64 | None) -> Self:
+        """A copy that answers about one batch with these values of its impressions."""
+        other, own = copy(self), vars(self)
+        fitted = PairValues(own.get("theta_", own.get("_theta")), own.get("rho_", own.get("_rho")))
+        other._pairs = ImpressionValues(
+            self._pairs, fitted, PairValues(attractiveness, satisfaction)
+        )
+        return other
 
     # relevance
 

@@ -12,9 +12,11 @@ from reclick.clicks.distribution import PageDistribution
 from reclick.data.batch import SessionBatch
 from reclick.data.counts import Counts
 from reclick.data.grouped_sessions import GroupedSessions
+from reclick.data.outcomes import N_OUTCOMES, Int8
 from reclick.data.ragged import Float64, Int32, Int64
 from reclick.fitting.beta import log_beta, posterior_mean
 from reclick.fitting.em import PairSums, Statistics, run_em
+from reclick.fitting.outcomes import TYPICAL_RATES, OutcomeRates, outcome_likelihoods
 from reclick.models.base import ClickModel
 from reclick.models.kernels.cascade import (
     CascadeBlock,
@@ -33,6 +35,8 @@ class CCMParameters(NamedTuple):
 
     theta: Float64  # [pair]
     alpha: Float64  # [3] P(going on) after no click, an irrelevant click, a relevant click
+    rates: Float64 = TYPICAL_RATES  # of conversions and quick returns: reclick.fitting.outcomes
+    outcome_weight: float = 1.0
 
 
 class CCM(ClickModel):
@@ -43,6 +47,10 @@ class CCM(ClickModel):
     continues with α3) or not (α2). Then θ = (clicks + relevant clicks + s m) / (examinations +
     clicks + s) and each α = (continued + t μ) / (could continue + t), with s and t the strengths
     and m and μ the means of the priors.
+
+    Where the log has outcomes of clicks, that of the last click is evidence of its relevance, as in
+    `DBN` of satisfaction. Earlier clicks may have been relevant too, so the rates are learnt from
+    last clicks alone.
 
     >>> log = {"query": ["pizza"] * 4, "ads": [["a", "b"]] * 4, "clicks": [[1], [1, 2], [], [2]]}
     >>> model = CCM().fit(log)
@@ -59,7 +67,8 @@ class CCM(ClickModel):
         "Guo, Liu, Kannan, Minka, Taylor, Wang, Faloutsos 2009 (with point estimates)"
     )
     pair_parameters: ClassVar[tuple[str, ...]] = ("theta_", "exposure_")
-    global_parameters: ClassVar[tuple[str, ...]] = ("prior_mean_", "alpha_")
+    global_parameters: ClassVar[tuple[str, ...]] = ("prior_mean_", "alpha_", "outcome_rates_")
+    outcome_rates_: Float64 | None = None
 
     attractiveness_prior: str | float = setting(
         default="overall", choices=("overall", "words"), allow_probability=True
@@ -86,28 +95,38 @@ class CCM(ClickModel):
     alpha_strength: float = setting(
         default=10.0, low=0, help="strength of each of these priors, in moves"
     )
+    outcome_weight: float = setting(default=1.0, low=0, high=1)
     min_query_sessions: float = setting(default=50, low=0)
     max_iterations: int = setting(default=100, low=1, integer=True)
     tolerance: float = setting(default=1e-5)
 
     def _estimate(self, sessions: GroupedSessions, means: Float64, history: Counts) -> None:
+        if self.outcome_weight == 0:
+            sessions = sessions.without_outcomes()
+        outcomes = None
+        if sessions.outcome is not None:
+            outcomes = OutcomeRates.of(sessions.counts, self.outcome_weight, use_earlier=False)
         blocks = cascade_blocks(sessions, self._engine)
         clicks, strength = clicks_per_pair(blocks), self.attractiveness_strength
         alphas = np.array([self.alpha1_prior, self.alpha2_prior, self.alpha3_prior], np.float64)
 
-        def m_step(_: CCMParameters, statistics: Statistics) -> CCMParameters:
+        def m_step(now: CCMParameters, statistics: Statistics) -> CCMParameters:
             pairs, moves = statistics.pairs, statistics.totals["moves"]
             trials = pairs["examinations"] + clicks
             theta = posterior_mean(clicks + pairs["relevant"], trials, means, strength)
             alpha = posterior_mean(moves[0], moves[1], alphas, self.alpha_strength)
-            return CCMParameters(_clip_to_interior(theta), _clip_to_interior(alpha))
+            now = now._replace(theta=_clip_to_interior(theta), alpha=_clip_to_interior(alpha))
+            if outcomes is None:
+                return now
+            return now._replace(rates=outcomes.estimate(statistics.totals["outcomes"]))
 
         def log_prior(now: CCMParameters) -> float:
-            attractiveness = log_beta(now.theta, means, strength)
-            return attractiveness + log_beta(now.alpha, alphas, self.alpha_strength)
+            value = log_beta(now.theta, means, strength)
+            value += log_beta(now.alpha, alphas, self.alpha_strength)
+            return value if outcomes is None else value + outcomes.log_prior(now.rates)
 
         fit = run_em(
-            CCMParameters(_clip_to_interior(means), alphas),
+            CCMParameters(_clip_to_interior(means), alphas, TYPICAL_RATES, self.outcome_weight),
             blocks,
             e_step,
             m_step,
@@ -117,7 +136,8 @@ class CCM(ClickModel):
             tolerance=self.tolerance,
             engine=self._engine,
         )
-        self.theta_, self.alpha_ = fit.parameters
+        self.theta_, self.alpha_, rates, _ = fit.parameters
+        self.outcome_rates_ = None if outcomes is None else rates
         # Relevance is tried at every examination, and again at every click.
         self.exposure_ = fit.statistics.pairs["examinations"] + sessions.counts.clicks
         self._report_fit(fit)
@@ -140,14 +160,15 @@ def e_step(parameters: CCMParameters, block: CascadeBlock) -> Statistics:
     sessions, alpha = block.sessions, parameters.alpha
     theta = parameters.theta[sessions.pairs]
     examinations, relevant = block.observed.examinations.copy(), np.zeros(len(theta))
-    moves = np.zeros((2, 3))
+    moves, outcomes = np.zeros((2, 3)), np.zeros((2, N_OUTCOMES))
     observed = _observed_terms(*block.observed, theta, alpha, relevant, moves)
     tails = _tail_expectations(
-        sessions.pair, sessions.page, block.ends, sessions.weight, block.longest,
-        theta, alpha, examinations, relevant, moves,
+        sessions.pair, sessions.page, block.ends, sessions.weight, block.longest, block.outcome,
+        outcome_likelihoods(parameters.rates, parameters.outcome_weight),
+        theta, alpha, examinations, relevant, moves, outcomes,
     )  # fmt: skip
     pairs = PairSums.of(sessions.first_pair, examinations=examinations, relevant=relevant)
-    return Statistics(observed + tails, {"moves": moves}, pairs)
+    return Statistics(observed + tails, {"moves": moves, "outcomes": outcomes}, pairs)
 
 
 def _clip_to_interior(probability: Float64) -> Float64:
@@ -180,8 +201,9 @@ def _observed_terms(
 
 @kernel
 def _tail_expectations(
-    pair: Int32, page: Int64, ends: Int64, weight: Float64, longest: int,
-    theta: Float64, alpha: Float64, examinations: Float64, relevant: Float64, moves: Float64,
+    pair: Int32, page: Int64, ends: Int64, weight: Float64, longest: int, outcome: Int8,
+    likelihood: Float64, theta: Float64, alpha: Float64, examinations: Float64, relevant: Float64,
+    moves: Float64, outcomes: Float64,
 ) -> float:  # fmt: skip
     """Add what is expected of the last clicks and of all below them, and return log P(tails)."""
     total = 0.0
@@ -195,8 +217,15 @@ def _tail_expectations(
             last = ads[end - 1]
             # P(no further click) when the ad is irrelevant, and when it is relevant.
             stops = 1.0 - (1.0 - no_click) * alpha[1], 1.0 - (1.0 - no_click) * alpha[2]
-            both = (1.0 - theta[last]) * stops[0] + theta[last] * stops[1]
-            expected = theta[last] * stops[1] / both
+            ends_irrelevant, ends_relevant = (1.0 - theta[last]) * stops[0], theta[last] * stops[1]
+            if len(outcome) > 0:
+                ends_irrelevant *= likelihood[outcome[s], 0]
+                ends_relevant *= likelihood[outcome[s], 1]
+            both = ends_irrelevant + ends_relevant
+            expected = ends_relevant / both
+            if len(outcome) > 0:
+                outcomes[0, outcome[s]] += weight[s] * (1.0 - expected)
+                outcomes[1, outcome[s]] += weight[s] * expected
             went = alpha[1] * no_click / stops[0], alpha[2] * no_click / stops[1]
             relevant[last] += weight[s] * expected
             if end < len(ads):  # below the page there is nothing to go on to

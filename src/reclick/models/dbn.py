@@ -12,11 +12,17 @@ from reclick.clicks.distribution import PageDistribution
 from reclick.data.batch import SessionBatch
 from reclick.data.counts import Counts
 from reclick.data.grouped_sessions import GroupedSessions
+from reclick.data.outcomes import N_OUTCOMES, Int8
 from reclick.data.ragged import Float64, Int32, Int64
 from reclick.fitting.beta import log_beta, posterior_mean
 from reclick.fitting.em import FitResult, PairSums, Statistics, run_em
 from reclick.fitting.folds import folds_of_click_sets
-from reclick.fitting.priors import last_click_rate
+from reclick.fitting.outcomes import (
+    TYPICAL_RATES,
+    OutcomeRates,
+    mean_satisfaction,
+    outcome_likelihoods,
+)
 from reclick.models.base import ClickModel
 from reclick.models.kernels.cascade import (
     SMALLEST_PROBABILITY,
@@ -45,6 +51,8 @@ class DBNParameters(NamedTuple):
     theta: Float64  # [pair]
     rho: Float64  # [pair]
     continuation: float
+    rates: Float64 = TYPICAL_RATES  # of conversions and quick returns: reclick.fitting.outcomes
+    outcome_weight: float = 1.0
 
 
 class DBN(ClickModel):
@@ -64,6 +72,9 @@ class DBN(ClickModel):
         ρ = (expected satisfied clicks + t μ) / (clicks + t),
 
     s and t being the strengths, m and μ the means of the priors.
+
+    Where the log has outcomes of clicks, ρ_l is multiplied by P(outcome | satisfied) and 1 − ρ_l by
+    P(outcome | not satisfied) in S and in what follows from it; `outcome_rates_` are their rates.
 
     λ is `continuation`: a number, or "cv", the one of 16 from 0.01 to 1 that gives held-out
     sessions the highest log_set_prob in a cross-validation with `folds` folds. `cv_` then has the
@@ -88,7 +99,9 @@ class DBN(ClickModel):
         "satisfaction_",
         "continuation_",
         "cv_",
+        "outcome_rates_",
     )
+    outcome_rates_: Float64 | None = None
 
     continuation: str | float = setting(
         default="cv",
@@ -105,6 +118,7 @@ class DBN(ClickModel):
         default="overall", choices=("overall",), allow_probability=True
     )
     satisfaction_strength: float = setting(default=1.0, low=0)
+    outcome_weight: float = setting(default=1.0, low=0, high=1)
     min_query_sessions: float = setting(default=50, low=0)
     folds: int = setting(default=3, low=2, integer=True, help="folds of that cross-validation")
     seed: int = setting(default=0, low=0, integer=True)
@@ -112,10 +126,14 @@ class DBN(ClickModel):
     tolerance: float = setting(default=1e-5)
 
     def _estimate(self, sessions: GroupedSessions, means: Float64, history: Counts) -> None:
-        prior = self.satisfaction_prior
-        self.satisfaction_ = last_click_rate(history) if isinstance(prior, str) else float(prior)
-        rho = np.full(len(means), self.satisfaction_)
-        start = DBNParameters(_clip_to_interior(means), rho, DEFAULT_CONTINUATION)
+        prior, weight = self.satisfaction_prior, self.outcome_weight
+        if weight == 0:
+            sessions = sessions.without_outcomes()
+        self.satisfaction_ = (
+            mean_satisfaction(history, weight) if isinstance(prior, str) else float(prior)
+        )
+        rho, theta = np.full(len(means), self.satisfaction_), _clip_to_interior(means)
+        start = DBNParameters(theta, rho, DEFAULT_CONTINUATION, TYPICAL_RATES, weight)
         self.cv_ = None
         if isinstance(self.continuation, str):
             self.cv_ = self._cross_validate(start, sessions, means)
@@ -123,18 +141,26 @@ class DBN(ClickModel):
                 start = start._replace(continuation=float(self.cv_[self.cv_[:, 1].argmax(), 0]))
         else:
             start = start._replace(continuation=float(self.continuation))
-        fit = self._maximise(start, cascade_blocks(sessions, self._engine), means)
-        self.theta_, self.rho_, self.continuation_ = fit.parameters
+        fit = self._maximise(start, sessions, cascade_blocks(sessions, self._engine), means)
+        self.theta_, self.rho_, self.continuation_, rates, _ = fit.parameters
+        self.outcome_rates_ = None if sessions.outcome is None else rates
         self.exposure_ = fit.statistics.pairs["examinations"]
         self._report_fit(fit)
 
     def _maximise(
-        self, start: DBNParameters, blocks: Sequence[CascadeBlock], means: Float64
+        self,
+        start: DBNParameters,
+        sessions: GroupedSessions,
+        blocks: Sequence[CascadeBlock],
+        means: Float64,
     ) -> FitResult[DBNParameters, Statistics]:
         """EM with the continuation of the start."""
         clicks = clicks_per_pair(blocks)
         clicked = np.flatnonzero(clicks)  # elsewhere ρ stays at its prior mean
         strengths = self.attractiveness_strength, self.satisfaction_strength
+        outcomes = None
+        if sessions.outcome is not None:
+            outcomes = OutcomeRates.of(sessions.counts, self.outcome_weight)
 
         def m_step(now: DBNParameters, statistics: Statistics) -> DBNParameters:
             examinations, satisfied = (statistics.pairs[name] for name in PAIR_STATISTICS)
@@ -143,11 +169,15 @@ class DBN(ClickModel):
             rho[clicked] = posterior_mean(
                 satisfied[clicked], clicks[clicked], self.satisfaction_, strengths[1]
             )
-            return now._replace(theta=_clip_to_interior(theta), rho=_clip_to_interior(rho))
+            now = now._replace(theta=_clip_to_interior(theta), rho=_clip_to_interior(rho))
+            if outcomes is None:
+                return now
+            return now._replace(rates=outcomes.estimate(statistics.totals["outcomes"]))
 
         def log_prior(now: DBNParameters) -> float:
             satisfaction = log_beta(now.rho[clicked], self.satisfaction_, strengths[1])
-            return log_beta(now.theta, means, strengths[0]) + satisfaction
+            value = log_beta(now.theta, means, strengths[0]) + satisfaction
+            return value if outcomes is None else value + outcomes.log_prior(now.rates)
 
         return run_em(
             start,
@@ -177,7 +207,7 @@ class DBN(ClickModel):
             now = start
             for i, continuation in reversed(list(enumerate(CONTINUATIONS))):
                 now = now._replace(continuation=continuation)
-                now = self._maximise(now, blocks, means).parameters
+                now = self._maximise(now, train, blocks, means).parameters
                 scores[i] += e_step(now, held_out).log_likelihood
         return np.column_stack([CONTINUATIONS, scores / sessions.weight.sum()])
 
@@ -199,13 +229,15 @@ def e_step(parameters: DBNParameters, block: CascadeBlock) -> Statistics:
     sessions, on = block.sessions, parameters.continuation
     theta, rho = parameters.theta[sessions.pairs], parameters.rho[sessions.pairs]
     examinations, satisfied = block.observed.examinations.copy(), np.zeros(len(theta))
+    outcomes = np.zeros((2, N_OUTCOMES))
     tails = _tail_expectations(
-        sessions.pair, sessions.page, block.ends, sessions.weight, block.longest, on,
-        theta, rho, examinations, satisfied,
+        sessions.pair, sessions.page, block.ends, sessions.weight, block.longest, on, block.outcome,
+        outcome_likelihoods(parameters.rates, parameters.outcome_weight),
+        theta, rho, examinations, satisfied, outcomes,
     )  # fmt: skip
     total = tails + _observed_terms(*block.observed, theta, rho, on)
     pairs = PairSums.of(sessions.first_pair, examinations=examinations, satisfied=satisfied)
-    return Statistics(total, {}, pairs)
+    return Statistics(total, {"outcomes": outcomes}, pairs)
 
 
 def _clip_to_interior(probability: Float64) -> Float64:
@@ -235,8 +267,9 @@ def _observed_terms(
 
 @kernel
 def _tail_expectations(
-    pair: Int32, page: Int64, ends: Int64, weight: Float64, longest: int, on: float,
-    theta: Float64, rho: Float64, examinations: Float64, satisfied: Float64,
+    pair: Int32, page: Int64, ends: Int64, weight: Float64, longest: int, on: float, outcome: Int8,
+    likelihood: Float64, theta: Float64, rho: Float64, examinations: Float64, satisfied: Float64,
+    outcomes: Float64,
 ) -> float:  # fmt: skip
     """Add expected examinations below the last clicks and satisfied clicks. Return log P(tails)."""
     total = 0.0
@@ -247,11 +280,18 @@ def _tail_expectations(
         examined = weight[s]
         if end > 0:
             last = ads[end - 1]
-            go = (1.0 - rho[last]) * on * no_click
-            no_click = rho[last] + (1.0 - rho[last]) * (1.0 - on) + go
+            content, unsatisfied = rho[last], 1.0 - rho[last]
+            if len(outcome) > 0:
+                content *= likelihood[outcome[s], 1]
+                unsatisfied *= likelihood[outcome[s], 0]
+            go = unsatisfied * on * no_click
+            no_click = content + unsatisfied * (1.0 - on) + go
             no_click = max(no_click, SMALLEST_PROBABILITY)
-            satisfied[last] += weight[s] * rho[last] / no_click
+            satisfied[last] += weight[s] * content / no_click
             examined *= go / no_click
+            if len(outcome) > 0:
+                outcomes[0, outcome[s]] += weight[s] * (1.0 - content / no_click)
+                outcomes[1, outcome[s]] += weight[s] * content / no_click
         total += weight[s] * np.log(no_click)
         for i in range(end, len(ads)):
             examinations[ads[i]] += examined

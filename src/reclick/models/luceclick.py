@@ -45,6 +45,7 @@ from reclick.text.tokens import AdTokens
 from reclick.text.word_rates import TextIndex
 
 AUTO = ("auto",)
+LEAST_COMPLEMENT = 1e-9  # 1 − the attractiveness of a posterior draw
 MAX_STRENGTH = 1e12  # pseudo-choices; stronger priors drown the sessions in rounding
 
 
@@ -114,6 +115,7 @@ class LuceClick(ClickModel):
     satisfaction_strength: str | float | None = _strength(
         "strength of that prior; None: one satisfaction for all pairs", allow_none=True
     )
+    outcome_weight: float = setting(default=1.0, low=0, high=1)
     query_strength: str | float | None = _strength(
         "strength of the prior of each query's outside option; None: one for all queries",
         allow_none=True,
@@ -147,6 +149,8 @@ class LuceClick(ClickModel):
 
     def _fit(self, data: GroupedSessions, history: Counts | None, text: AdTokens | None) -> None:
         self._pairs = self._index(data.counts, text)
+        if self.outcome_weight == 0:
+            data = data.without_outcomes()
         now = self._choose(data)
         training = TrainingData.of(data, Layout.of(data, now), self._engine)
         pilot = fit_pilot(training, now, self._engine)
@@ -175,6 +179,7 @@ class LuceClick(ClickModel):
         fixed: dict[str, Any] = {name: value for name, value in settings.items() if value != "auto"}
         if len(sessions.counts.queries) == 1:  # it cannot differ from others
             fixed = {"query": None, "mixing": None} | fixed
+        fixed["outcome_weight"] = self.outcome_weight
         defaults = Hyperparameters(**fixed)
         if self.tune == "off":
             return defaults
@@ -219,6 +224,8 @@ class LuceClick(ClickModel):
             )
         with track_progress(progress, "Updating LuceClick"):
             new = as_grouped(sessions, engine=None)
+            if self.outcome_weight == 0:
+                new = new.without_outcomes()
             seen = extend_provenance(self.provenance_, new.counts.logs, (), again=again)
             text = merge_text(self._pairs.text, input_text(sessions, ads))
             fresh = self.clone()
@@ -293,10 +300,10 @@ class LuceClick(ClickModel):
         self, batch: SessionBatch, text: TextIndex | None
     ) -> Callable[[int, int], PageDistribution]:
         found = self._pairs.find(batch)
-        theta, unseen = self.theta_[found.row], found.row < 0
-        if unseen.any():
-            means = self._pairs.unseen_means(batch, text) * self._unseen_scale  # [impression]
-            theta[unseen] = means[unseen]
+        unseen: Float64 | float = 0.0
+        if (found.row < 0).any():
+            unseen = self._pairs.unseen_means(batch, text) * self._unseen_scale  # [impression]
+        theta = self._pairs.take_or(self.theta_, found.row, unseen)
         theta *= self._position_effects(found, batch)
         theta /= np.repeat(self._query_outside(found.query), np.diff(batch.page))
         rho = self._pairs.take_or(self.rho_, found.row, self.satisfaction_)
@@ -361,6 +368,11 @@ class LuceClick(ClickModel):
         return PairPosteriors(
             to_posterior(theta / (1 + theta), information), to_posterior(rho, satisfied)
         )
+
+    def _with_values(self, attractiveness: Float64, satisfaction: Float64 | None) -> Self:
+        """As in every model; θ is an odds here."""
+        odds = attractiveness / np.maximum(1 - attractiveness, LEAST_COMPLEMENT)
+        return super()._with_values(odds, satisfaction)
 
     # saving
 

@@ -19,6 +19,7 @@ from reclick.data.batch import Float64, SessionBatch
 from reclick.data.counts import Counts
 from reclick.data.pair_index import PairLookup
 from reclick.engines import as_counts
+from reclick.fitting.outcomes import count_satisfied, mean_satisfaction
 from reclick.fitting.posterior import PairPosteriors, Posterior, word_posterior
 from reclick.models.base import ClickModel
 from reclick.models.batching import open_pages, pad_pages, stack_padded
@@ -43,6 +44,9 @@ class MultiClick(ClickModel):
     Attractiveness θ comes from words; after a click the user may be satisfied (ρ); after k clicks
     the user may be tired (η_k); else the next click depends on θ and on the transition γ(l, j) from
     the last click. All of it is estimated by counting, so new sessions can be added with `update`.
+
+    Where the log has outcomes of clicks, not every last click counts as satisfied, and sessions
+    that ended satisfied do not count as fatigue (`count_satisfied` in `reclick.fitting.outcomes`).
 
     >>> log = {"query": ["pizza"] * 3, "ads": [["a", "b"]] * 3, "clicks": [[1], [], [2, 1]]}
     >>> MultiClick().fit(log).click_prob({"query": ["pizza"], "ads": [["a", "b"]]}).round(3)
@@ -78,6 +82,7 @@ class MultiClick(ClickModel):
         low=0,
         help="strength of the prior of satisfaction, in clicks; 0 is the paper's formula",
     )
+    outcome_weight: float = setting(default=1.0, low=0, high=1)
     min_query_sessions: float = setting(default=50, low=0)
     word_strength: float = setting(default=0.0, low=0)
     floor: float = setting(default=1e-6, low=1e-12, high=0.1)
@@ -85,7 +90,7 @@ class MultiClick(ClickModel):
     # fitting
 
     def _fit(self, data: Counts, history: Counts | None, text: AdTokens | None) -> None:
-        self._set_counts(data, None if history is None else _prior(history, self.floor), text)
+        self._set_counts(data, None if history is None else self._prior(history), text)
 
     def update(
         self,
@@ -126,26 +131,52 @@ class MultiClick(ClickModel):
 
         Fitting, updating and loading run the same code.
         """
-        prior, satisfied = history or _prior(counts, self.floor)
+        prior, satisfied = history or self._prior(counts)
         self._history = history
         self.counts_ = counts
-        base = (
-            prior
-            if self.pooling == "query"
-            else estimate(counts, prior=prior, strength=self.strength, floor=self.floor)
-        )
-        self.eta_, self.gamma_ = base.eta, base.gamma
         self.satisfaction_ = satisfied
+        self._satisfied, ended = self._count_satisfied(counts, satisfied)  # [pair], [visit]
+        shrunk: dict[str, Any] = {"prior": prior, "strength": self.strength, "floor": self.floor}
+        base = prior if self.pooling == "query" else estimate(counts, **shrunk, satisfied=ended)
+        self.eta_, self.gamma_ = base.eta, base.gamma
         self._base = base
         self._transition_counts = (
-            QueryTransitionCounts.build(counts)
+            QueryTransitionCounts.build(counts, ended)
             if self.pooling == "query"
             else QueryTransitionCounts.none(len(counts.queries))
         )
         self._pairs = self._index(counts, text)
         self._theta = np.ascontiguousarray(self._pairs.words.pair_rates()[:, 0])  # [pair]
-        self._rho = self._satisfaction(counts.last_clicks, counts.clicks)  # [pair]
+        self._rho = self._satisfaction(self._satisfied, counts.clicks)  # [pair]
         return self
+
+    def _prior(self, counts: Counts) -> tuple[StopsAndTransitions, float]:
+        """η, γ and the share of clicks that satisfied, pooled over all queries.
+
+        Without outcomes these are the clicks that are the last of their session. Where all are, or
+        none, half a click is added each way.
+        """
+        pooled: dict[str, Any] = {"prior": None, "strength": 0.0, "floor": self.floor}
+        if counts.outcomes is not None and self.outcome_weight > 0:
+            mean = mean_satisfaction(counts, self.outcome_weight)
+            _, ended = self._count_satisfied(counts, mean)
+            return estimate(counts, **pooled, satisfied=ended), mean
+        last, clicks = float(counts.last_clicks.sum()), float(counts.clicks.sum())
+        satisfied = last / clicks if 0 < last < clicks else (last + 0.5) / (clicks + 1)
+        return estimate(counts, **pooled), satisfied
+
+    def _count_satisfied(self, counts: Counts, mean: float) -> tuple[Float64, Float64 | None]:
+        """Satisfied last clicks [pair]; and sessions that ended with one, if outcomes tell [visit].
+
+        Without outcomes all last clicks count as satisfied.
+        """
+        outcomes, weight = counts.outcomes, self.outcome_weight
+        if outcomes is None or weight == 0:
+            return counts.last_clicks, None
+        strength = self.satisfaction_strength
+        found = count_satisfied(counts, outcomes.last, counts.clicks, mean, strength, weight)
+        clicked = np.diff(counts.sequence_starts)[counts.visit_sequence] > 0
+        return found.satisfied, np.where(clicked, outcomes.visits @ found.by_outcome, 0.0)
 
     def _satisfaction(self, last: Float64, clicks: Float64) -> Float64:
         """ρ = (last clicks + s m) / (clicks + s); the prior mean m of an ad without clicks."""
@@ -202,7 +233,7 @@ class MultiClick(ClickModel):
         counts = self.counts_
         clicks, last = (
             self._pairs.take_or(counts.clicks, asked.row, 0.0),
-            self._pairs.take_or(counts.last_clicks, asked.row, 0.0),
+            self._pairs.take_or(self._satisfied, asked.row, 0.0),
         )
         rho = self._satisfaction(last, clicks)
         return PairPosteriors(
@@ -278,16 +309,6 @@ class MultiClick(ClickModel):
             f"\n  eta_ = [{stops}, …]  gamma_[0] = [{first}, …]  "
             f"satisfaction_ = {self.satisfaction_:.3f}"
         )
-
-
-def _prior(counts: Counts, floor: float) -> tuple[StopsAndTransitions, float]:
-    """η, γ and the share of clicks that are the last of their session, pooled over all queries.
-
-    Where all clicks are the last, or none, half a click is added each way.
-    """
-    last, clicks = float(counts.last_clicks.sum()), float(counts.clicks.sum())
-    satisfied = last / clicks if 0 < last < clicks else (last + 0.5) / (clicks + 1)
-    return estimate(counts, prior=None, strength=0.0, floor=floor), satisfied
 
 
 def _instantaneous(part: SessionBatch, pages: PageDistribution) -> Float64:

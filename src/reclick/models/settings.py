@@ -41,6 +41,8 @@ COMMON_HELP = {
     "report that it did not converge",
     "tolerance": "the fit has converged when an iteration gains less than this per session; "
     "with 0 or less all iterations are run",
+    "outcome_weight": "how much outcomes of clicks (`dwell_seconds` and `conversions`) count as "
+    "evidence of satisfaction: their likelihood to this power; 0 ignores them",
     "seed": "seed of the assignment of sessions to folds",
 }
 

@@ -14,6 +14,7 @@ from reclick.data.counts import Counts
 from reclick.data.grouped_sessions import GroupedSessions
 from reclick.data.ragged import positions_in_runs
 from reclick.fitting.beta import posterior_mean
+from reclick.fitting.outcomes import count_satisfied, mean_satisfaction
 from reclick.fitting.priors import last_click_rate
 from reclick.models.base import ClickModel
 from reclick.models.kernels.cascade import (
@@ -22,6 +23,7 @@ from reclick.models.kernels.cascade import (
     fill_cascade_chain,
     first_click_positions,
     last_click_positions,
+    lowest_click_outcomes,
 )
 from reclick.models.settings import setting
 from reclick.text.word_rates import TextIndex
@@ -152,6 +154,9 @@ class SDBN(ClickModel):
     (clicks + t), with s and t the strengths and m and μ the means of the priors. The last click is
     the lowest one. `DBN(continuation=1)` is the same model, fitted to its likelihood.
 
+    Where the log has outcomes of clicks, not every last click counts as satisfied: the number of
+    satisfied ones is what `count_satisfied` (`reclick.fitting.outcomes`) expects.
+
     >>> log = {"query": ["pizza"] * 4, "ads": [["a", "b"]] * 4, "clicks": [[1], [1, 2], [], [2]]}
     >>> SDBN(attractiveness_strength=0, satisfaction_strength=0).fit(log).rho_
     array([0.5, 1. ])
@@ -172,19 +177,27 @@ class SDBN(ClickModel):
         default="overall", choices=("overall",), allow_probability=True
     )
     satisfaction_strength: float = setting(default=5.0, low=0)
+    outcome_weight: float = setting(default=1.0, low=0, high=1)
     min_query_sessions: float = setting(default=50, low=0)
 
     def _estimate(self, sessions: GroupedSessions, means: Float64, history: Counts) -> None:
-        prior = self.satisfaction_prior
-        self.satisfaction_ = last_click_rate(history) if isinstance(prior, str) else float(prior)
+        prior, weight = self.satisfaction_prior, self.outcome_weight
+        self.satisfaction_ = (
+            mean_satisfaction(history, weight) if isinstance(prior, str) else float(prior)
+        )
         block = sessions.whole
         seen = count_examinations(block, examined_until(last_click_positions(block), block))
         self.exposure_ = seen.examinations
         strength = self.attractiveness_strength
         self.theta_ = posterior_mean(seen.clicks, seen.examinations, means, strength)
-        self.rho_ = posterior_mean(
-            seen.last_clicks, seen.clicks, self.satisfaction_, self.satisfaction_strength
-        )
+        satisfied, strength = seen.last_clicks, self.satisfaction_strength
+        if block.outcome is not None and weight > 0:
+            last = lowest_click_outcomes(block)
+            found = count_satisfied(
+                sessions.counts, last, seen.clicks, self.satisfaction_, strength, weight
+            )
+            satisfied = found.satisfied
+        self.rho_ = posterior_mean(satisfied, seen.clicks, self.satisfaction_, strength)
 
     def _page_distribution(
         self, batch: SessionBatch, text: TextIndex | None

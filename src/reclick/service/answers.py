@@ -268,7 +268,7 @@ def compare(
     hosted: HostedModel, request: CompareRequest, limits: ServiceLimits, _: CountPages
 ) -> dict[str, Any]:
     """What a new ranking would bring against the old."""
-    from reclick.evaluation import compare_rankings
+    from reclick.rankings import compare_rankings
 
     for pages in (request.old, request.new):
         check_pages(len(pages), max(len(page.ads) for page in pages), limits)
@@ -279,7 +279,22 @@ def compare(
         text=check_text(request.text, limits),
         level=request.level,
     )
-    return {"comparisons": found.to_pylist()}
+    estimates = {"expected clicks": found.clicks, "satisfied sessions": found.satisfaction}
+    return {
+        "comparisons": [
+            {
+                "quantity": quantity,
+                "old": estimate.old.value,
+                "new": estimate.new.value,
+                "change": estimate.difference.value,
+                "low": estimate.difference.low,
+                "high": estimate.difference.high,
+            }
+            for quantity, estimate in estimates.items()
+            if estimate is not None
+        ],
+        "covers": found.covers,
+    }
 
 
 def monitor_day(

@@ -279,6 +279,7 @@ class CompareAnswer(Answer):
     """Old against new."""
 
     comparisons: list[Comparison]
+    covers: str = Field(description="What the intervals cover.")
 
 
 class QueryMatch(BaseModel):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 
 import pytest
@@ -10,36 +9,9 @@ import pytest
 from reclick.logs import read_sessions
 from reclick.logs.files.log_file import LogFile
 from reclick.logs.formats import FORMATS, list_formats, recognise_format
+from tests.support.format_samples import DOCS, NAMES, write_sample
 
-DOCS = Path(__file__).parents[3] / "docs" / "reference" / "formats"
-NAMES = {
-    "ubi": "log.ndjson",
-    "metarank": "events.jsonl",
-    "long": "shown.csv",
-    "clax": "part.jsonl",
-    "yandex_relevance": "log.txt",
-    "yandex_personalized": "train",
-    "tiangong": "log.xml",
-    "sogou": "train_data",
-    "trec_session": "log.xml",
-    "kddcup2012": "training.txt",
-}  # the samples of ga4 and snowplow are Parquet, drawn as text
 OWN = ('{"query": "shoes", "ads": ["a", "b"], "clicks": [2]}\n', "query,ads,clicks\nshoes,a|b,2\n")
-
-
-def sample(name: str, folder: Path) -> Path:
-    text = re.findall(
-        r"^```text\n(.*?)^```$",
-        (DOCS / f"{name}.md").read_text(encoding="utf-8"),
-        re.MULTILINE | re.DOTALL,
-    )[0]
-    if NAMES[name].endswith(
-        ".xml"
-    ):  # a piece of a file, without the rest of it and without what is said beside it
-        text = f"<root>{text[: text.index('</session>')]}</session></root>"
-    path = folder / NAMES[name]
-    path.write_text(text, encoding="utf-8")
-    return path
 
 
 def test_every_format_has_a_page() -> None:
@@ -51,7 +23,7 @@ def test_every_format_has_a_page() -> None:
 def test_the_sample_of_the_docs_is_recognised_by_its_format_alone(
     name: str, tmp_path: Path
 ) -> None:
-    file = LogFile(str(sample(name, tmp_path)), NAMES[name])
+    file = LogFile(str(write_sample(name, tmp_path)), NAMES[name])
     assert [each.name for each in list_formats() if each.recognises([file])] == [name]
     recognised = recognise_format([file])
     assert recognised is not None
@@ -60,7 +32,7 @@ def test_the_sample_of_the_docs_is_recognised_by_its_format_alone(
 
 @pytest.mark.parametrize("name", NAMES)
 def test_the_sample_of_the_docs_reads_into_sessions(name: str, tmp_path: Path) -> None:
-    log = read_sessions(sample(name, tmp_path), format=name, on_error="drop")
+    log = read_sessions(write_sample(name, tmp_path), format=name, on_error="drop")
     assert log.summary.kept > 0
     if name != "kddcup2012":
         assert log.summary.clicks > 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
@@ -16,6 +17,13 @@ from reclick.data.counts import (
     sequences_from_bytes,
     trim_table,
 )
+from reclick.data.outcomes import (
+    N_OUTCOMES,
+    UNKNOWN_OUTCOME,
+    OutcomeCounts,
+    OutcomeRows,
+    last_of_runs,
+)
 from reclick.data.ragged import Float64, Int32, Int64, read_only, take_runs
 from reclick.data.string_index import Interner
 from reclick.engines.local.hash_table import HashTotals, add_block, join_codes
@@ -25,6 +33,7 @@ from reclick.runtime.parallel import prefetch, run_parallel
 CHUNK_SESSIONS = 8_192  # between two checks of how full the tables are
 BLOCK_SESSIONS = 64  # whose keys are looked up together
 NO_WEIGHT: Float64 = read_only(np.zeros(0))  # every session counts once
+NO_CLICK: Int32 = read_only(np.zeros(0, np.int32))
 
 
 class DictionaryCodeCache:
@@ -56,6 +65,10 @@ class Counter:
         self._pairs = HashTotals.empty(others=2)  # (query, ad) → impressions; clicks, last clicks
         self._visits = HashTotals.empty()  # (query, click sequence) → sessions
         self._lengths = np.zeros((1, 1))  # [page length, number of clicks] sessions
+        # By known outcome, once one occurs: last clicks of pairs, sessions of visits
+        self._outcome_pairs: dict[int, HashTotals] = {}
+        self._outcome_visits: dict[int, HashTotals] = {}
+        self._earlier_outcomes = np.zeros(N_OUTCOMES)
 
     def add_batches(self, batches: Iterator[SessionBatch]) -> None:
         """Count every session; meanwhile the next batch is encoded and the one after it read."""
@@ -90,14 +103,40 @@ class Counter:
         sizes, n_clicks = np.diff(batch.page), np.diff(batch.clicks)
         clicked = batch.page, batch.click, batch.clicks
         self._add_up(self._pairs, query, ad, *clicked, weight, int(sizes.max(initial=1)))
-        # A click sequence is counted as a page with one ad and no click.
-        one = read_only(np.arange(len(batch) + 1))
-        no_clicks = read_only(np.zeros(len(batch) + 1, np.int64))
-        self._add_up(self._visits, query, sequence, one, batch.click[:0], no_clicks, weight, 1)
+        self._add_keys(self._visits, query, sequence, weight)
+        if batch.outcomes is not None:
+            self._add_outcomes(batch, query, ad, sequence)
         width = int(n_clicks.max(initial=0)) + 1
         lengths = np.bincount(sizes * width + n_clicks, batch.weight).astype(np.float64)
         lengths.resize(int(sizes.max(initial=0)) + 1, width)
         self._lengths = add_tables(self._lengths, lengths)
+
+    def _add_outcomes(self, batch: SessionBatch, query: Int32, ad: Int32, sequence: Int32) -> None:
+        """Count the known outcomes of last clicks, and those of the clicks before them."""
+        assert batch.outcomes is not None  # noqa: S101
+        outcome = batch.outcomes.outcome
+        session_weight = np.ones(len(batch)) if batch.weight is None else batch.weight
+        sizes = np.diff(batch.clicks)
+        click_weight = np.repeat(session_weight, sizes)
+        click_weight[batch.clicks[1:][sizes > 0] - 1] = 0.0
+        self._earlier_outcomes += np.bincount(outcome, click_weight, N_OUTCOMES)
+        last = last_of_runs(outcome, batch.clicks)
+        for each in np.unique(last[last != UNKNOWN_OUTCOME]).tolist():
+            rows = np.flatnonzero(last == each)
+            position = batch.click[batch.clicks[rows + 1] - 1]
+            clicked, weight = ad[batch.page[rows] + position - 1], read_only(session_weight[rows])
+            for tables, code in (
+                (self._outcome_pairs, clicked),
+                (self._outcome_visits, sequence[rows]),
+            ):
+                table = tables.setdefault(each, HashTotals.empty())
+                self._add_keys(table, query[rows], code, weight)
+
+    def _add_keys(self, table: HashTotals, query: Int32, code: Int32, weight: Float64) -> None:
+        """Add one code per session: it is counted as a page with one ad and no click."""
+        one = read_only(np.arange(len(query) + 1))
+        no_clicks = read_only(np.zeros(len(query) + 1, np.int64))
+        self._add_up(table, query, code, one, NO_CLICK, no_clicks, weight, 1)
 
     @staticmethod
     def _add_up(
@@ -133,7 +172,7 @@ class Counter:
             lambda: sort_pairs(query_code[visit_query], sequence_code[visit_sequence]),
         )
         pairs, visits = pairs[sorted_pairs[2]], visits[sorted_visits[2]]
-        return Counts(
+        counts = Counts(
             queries=queries,
             ads=ads,
             pair_query=sorted_pairs[0],
@@ -148,6 +187,41 @@ class Counter:
             sessions=self._visits.total[visits],
             lengths=trim_table(self._lengths),
         )
+        return self._with_outcomes(counts, query_code, ad_code, sequence_code)
+
+    def _with_outcomes(
+        self, counts: Counts, query_code: Int32, ad_code: Int32, sequence_code: Int32
+    ) -> Counts:
+        """The counts with the outcomes of clicks, where any is known."""
+        pairs = _outcome_rows(self._outcome_pairs, query_code, ad_code)
+        visits = _outcome_rows(self._outcome_visits, query_code, sequence_code)
+        return with_outcomes(counts, pairs, visits, self._earlier_outcomes)
+
+
+def with_outcomes(
+    counts: Counts, pairs: OutcomeRows, visits: OutcomeRows, earlier: Float64
+) -> Counts:
+    """The counts with known outcomes of last clicks and of earlier ones, where there are any."""
+    unknown = counts.clicks.sum() - counts.last_clicks.sum() - earlier[1:].sum()
+    outcomes = OutcomeCounts(
+        pairs.to_table(counts.pair_query, counts.pair_ad, counts.last_clicks),
+        visits.to_table(counts.visit_query, counts.visit_sequence, counts.sessions),
+        np.concatenate([[max(unknown, 0.0)], earlier[1:]]),
+    )
+    return replace(counts, outcomes=outcomes) if outcomes.any_known else counts
+
+
+def _outcome_rows(
+    tables: dict[int, HashTotals], first_code: Int32, second_code: Int32
+) -> OutcomeRows:
+    parts = []
+    for outcome, table in tables.items():
+        slots = table.slots()
+        first, second = table.codes(slots)
+        which = np.full(len(slots), outcome, np.int8)
+        parts.append((first_code[first], second_code[second], which, table.total[slots]))
+    none = (np.zeros(0, np.int32), np.zeros(0, np.int32), np.zeros(0, np.int8), np.zeros(0))
+    return OutcomeRows(*(np.concatenate(each) for each in zip(none, *parts, strict=True)))
 
 
 def sort_pairs(first: Int32, second: Int32) -> tuple[Int32, Int32, Int64]:

@@ -10,22 +10,26 @@ import numpy as np
 
 from reclick.data.batch import SessionBatch
 from reclick.data.grouped_sessions import GroupedSessions, QueryBlock
-from reclick.data.ragged import Int32, Int64, starts_from_sizes
+from reclick.data.outcomes import Int8, last_of_runs
+from reclick.data.ragged import Int32, Int64, read_only, starts_from_sizes
 from reclick.data.string_index import Interner
 from reclick.engines.local.counter import Counter
 from reclick.runtime.jit import kernel
 from reclick.runtime.parallel import run_parallel, thread_limit
 
+LENGTH_BITS = 24  # of a page; the outcome of the last click is above them
+NO_OUTCOME: Int8 = read_only(np.zeros(0, np.int8))
+
 
 class Grouper:
-    """Groups equal sessions (query, ads, clicks) with their weight.
+    """Groups equal sessions (query, ads, clicks, outcome of the last click) with their weight.
 
     `finish` returns the `GroupedSessions`. Memory follows the number of distinct sessions.
     """
 
     def __init__(self) -> None:
         self._counter = Counter()
-        self._sessions = Interner()  # the bytes of query, page length, ads, clicks
+        self._sessions = Interner()  # the bytes of query, page length and outcome, ads, clicks
         self._weight = np.zeros(1024)  # [session]
 
     def add_batches(self, batches: Iterator[SessionBatch]) -> None:
@@ -38,7 +42,10 @@ class Grouper:
             )
 
     def _add(self, batch: SessionBatch, query: Int32, ad: Int32) -> None:
-        packed, starts = _pack(query, ad, batch.page, batch.click, batch.clicks)
+        outcome = NO_OUTCOME
+        if batch.outcomes is not None:
+            outcome = read_only(last_of_runs(batch.outcomes.outcome, batch.clicks))
+        packed, starts = _pack(query, ad, batch.page, batch.click, batch.clicks, outcome)
         session = self._sessions.codes_of_bytes(starts, packed.view(np.uint8), width=4)
         n_sessions = self._sessions.size
         if n_sessions > len(self._weight):
@@ -62,6 +69,8 @@ class Grouper:
         positive = np.flatnonzero((weight > 0) & (code >= 0))
         order = positive[np.argsort(code[positive], kind="stable")]
         lengths = packed[begin[order] + 1]
+        outcome = (lengths >> LENGTH_BITS).astype(np.int8)
+        lengths &= (1 << LENGTH_BITS) - 1
         page = starts_from_sizes(lengths)
         clicks = starts_from_sizes(begin[order + 1] - begin[order] - 2 - lengths)
         pair, click = np.empty(page[-1], np.int32), np.empty(clicks[-1], np.int32)
@@ -75,18 +84,26 @@ class Grouper:
                 for first, last in pairwise(edges)
             )
         )  # fmt: skip
-        whole = QueryBlock(0, 0, counts.pair_query, pair, page, click, clicks, weight[order])
+        known = outcome if outcome.any() else None
+        whole = QueryBlock(0, 0, counts.pair_query, pair, page, click, clicks, weight[order], known)
         return GroupedSessions(counts, whole)
 
 
 @kernel
-def _pack(query: Int32, ad: Int32, page: Int64, click: Int32, clicks: Int64) -> tuple[Int32, Int64]:
-    """Each session as a run of numbers: query, page length, ads, clicks; and the starts of runs."""
+def _pack(
+    query: Int32, ad: Int32, page: Int64, click: Int32, clicks: Int64, outcome: Int8
+) -> tuple[Int32, Int64]:
+    """Each session as a run of numbers: query, page length, ads, clicks; and the starts of runs.
+
+    The outcome of the last click, where there are any, is in the upper bits of the page length.
+    """
     packed = np.empty(2 * len(query) + len(ad) + len(click), np.int32)
     starts = np.zeros(len(query) + 1, np.int64)
     at = 0
     for s in range(len(query)):
         packed[at], packed[at + 1] = query[s], page[s + 1] - page[s]
+        if len(outcome) > 0:
+            packed[at + 1] |= np.int32(outcome[s]) << LENGTH_BITS
         at += 2
         for i in range(page[s], page[s + 1]):
             packed[at] = ad[i]

@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 import pyarrow.csv as arrow_csv
 
 from reclick.data.batch import Int64
-from reclick.data.schema import FLAG, IDS, NUMBER, TEXT, TIME, Column, find_columns
+from reclick.data.schema import FLAG, IDS, NUMBER, NUMBERS, TEXT, TIME, Column, find_columns
 from reclick.errors import LogError
 from reclick.logs.files.jsonl import (
     ARROW_TYPES,
@@ -230,6 +230,8 @@ def parse_cell(kind: str, cell: str) -> Any:
     (['a', 'b'], ['a', 'b'])
     >>> parse_cell("positions", "2|1"), parse_cell("positions", "")
     ([2, 1], [])
+    >>> parse_cell("numbers", "2.5|"), parse_cell("numbers", "")
+    ([2.5, None], None)
     """
     if kind == NUMBER:
         return _parse_number(cell)
@@ -241,6 +243,8 @@ def parse_cell(kind: str, cell: str) -> Any:
     if text.startswith("["):
         return CONVERTERS[kind](_parse_json(text))
     parts = text.split("|") if text else []
+    if kind == NUMBERS:  # an empty cell is unknown, as is an empty part
+        return [_parse_number(part) for part in parts] or None
     return parts if kind == IDS else [_parse_position(part) for part in parts]
 
 
@@ -286,7 +290,8 @@ def _parse_with_arrow(cells: pa.Array, kind: str) -> pa.Array | None:
         empty = pc.equal(cells, "")
         lists = pc.split_pattern(cells, "|")
         if pc.any(empty).as_py():
-            lists = pc.if_else(empty, pa.scalar([], lists.type), lists)
+            missing: list[str] | None = None if kind == NUMBERS else []
+            lists = pc.if_else(empty, pa.scalar(missing, lists.type), lists)
         return lists.cast(ARROW_TYPES[kind])
     except pa.ArrowInvalid:
         return None

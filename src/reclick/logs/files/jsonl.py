@@ -17,6 +17,7 @@ from reclick.data.schema import (
     FLAG,
     IDS,
     NUMBER,
+    NUMBERS,
     POSITIONS,
     TEXT,
     TIME,
@@ -272,6 +273,11 @@ def as_number(value: Any) -> float | None:
     raise UnreadableError(f"expected a number, got {abbreviate(value)}")
 
 
+def as_numbers(value: Any) -> list[float | None] | None:
+    """Return a JSON value as a list of numbers."""
+    return None if value is None else [as_number(item) for item in _as_list(value)]
+
+
 def as_time(value: Any) -> str | None:
     """Return a JSON value as the text of a time."""
     if value is None or isinstance(value, str):
@@ -300,6 +306,7 @@ CONVERTERS: dict[str, Callable[[Any], Any]] = {
     TEXT: as_text,
     IDS: as_ids,
     POSITIONS: as_positions,
+    NUMBERS: as_numbers,
     NUMBER: as_number,
     TIME: as_time,
     FLAG: as_flag,
@@ -308,6 +315,7 @@ ARROW_TYPES = {
     TEXT: pa.string(),
     IDS: pa.list_(pa.string()),
     POSITIONS: pa.list_(pa.int64()),
+    NUMBERS: pa.list_(pa.float64()),
     NUMBER: pa.float64(),
     TIME: pa.string(),  # as written
     FLAG: pa.bool_(),

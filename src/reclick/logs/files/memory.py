@@ -25,6 +25,8 @@ DEFAULT_TYPES = {  # of columns whose values show no type
     "clicks": pa.list_(pa.int64()),
     "ad": pa.string(),
     "weight": pa.float64(),
+    "dwell_seconds": pa.list_(pa.float64()),
+    "conversions": pa.list_(pa.float64()),
 }
 
 

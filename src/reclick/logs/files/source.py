@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from reclick.data.batch import Int64
-from reclick.data.schema import Column, check_mapping
+from reclick.data.schema import OUTCOME_COLUMNS, Column, check_mapping
 from reclick.errors import LogError, SettingError
 from reclick.runtime.filesystem import (
     AnyPath,
@@ -61,6 +61,9 @@ SESSION_SCHEMA = pa.schema(
 )
 # The weight is how many sessions a row stands for.
 WEIGHTED_SESSION_SCHEMA = SESSION_SCHEMA.append(pa.field("weight", pa.float64()))
+# What happened after each click; null where it is unknown.
+OUTCOME_FIELDS = [pa.field(name, pa.list_(pa.float64())) for name in OUTCOME_COLUMNS]
+FULL_SESSION_SCHEMA = pa.schema([*WEIGHTED_SESSION_SCHEMA, *OUTCOME_FIELDS])
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,8 @@ import pyarrow.compute as pc
 from pyarrow import types as kind_of
 
 from reclick.data.batch import Float64, Int32, Int64
+from reclick.data.ragged import Bool
+from reclick.data.schema import OUTCOME_COLUMNS
 from reclick.logs.files.source import RawBatch
 
 NULL_POSITION = np.int32(-(2**31))  # a null inside a click list; no position is this small
@@ -42,6 +44,16 @@ class EncodedText:
 
 
 @dataclass(frozen=True, slots=True)
+class EncodedNumbers:
+    """Lists of numbers, end to end."""
+
+    values: Float64  # nan for null
+    starts: Int64  # [row + 1]
+    null_list: Bool  # [row] whether the whole list is null
+    not_number: Bool  # whether a value is nan itself
+
+
+@dataclass(frozen=True, slots=True)
 class BatchArrays:
     """The rows of a batch as arrays, not validated yet. Pages and click lists are ragged."""
 
@@ -51,6 +63,8 @@ class BatchArrays:
     click: Int32  # [click] positions from 1, or NULL_POSITION
     clicks: Int64  # [row + 1] where the clicks of each row start in click
     weight: Float64  # [row], empty when sessions have none
+    dwell_seconds: EncodedNumbers | None = None  # of clicks; None when the log has no column
+    conversions: EncodedNumbers | None = None
 
 
 def encode_batch(raw: RawBatch, previous: BatchArrays | None = None) -> BatchArrays:
@@ -60,7 +74,12 @@ def encode_batch(raw: RawBatch, previous: BatchArrays | None = None) -> BatchArr
     weight = encode_number(raw.columns["weight"]) if "weight" in raw.columns else np.zeros(0)
     query = encode_text(raw.columns["query"], None if previous is None else previous.query)
     ad = encode_text(ads, None if previous is None else previous.ad)
-    arrays = BatchArrays(query, ad, page, encode_positions(click), clicks, weight)
+    outcomes = {
+        name: encode_numbers(raw.columns[name])
+        for name in OUTCOME_COLUMNS
+        if name in raw.columns and "clicks" in raw.columns
+    }
+    arrays = BatchArrays(query, ad, page, encode_positions(click), clicks, weight, **outcomes)
     for array in (query.codes, ad.codes, page, arrays.click, clicks, weight):
         array.flags.writeable = False  # as arrays over Arrow's memory are: kernels compile once
     return arrays
@@ -131,6 +150,20 @@ def encode_number(column: pa.Array) -> Float64:
     """Return numbers as 64-bit floats, null as NaN."""
     floats = column.cast(pa.float64(), safe=False)
     return np.asarray(floats.fill_null(float("nan")) if floats.null_count else floats, np.float64)
+
+
+def encode_numbers(column: pa.Array) -> EncodedNumbers:
+    """Return lists of numbers, or of true and false."""
+    values, starts = encode_lists(column)
+    null_list = np.asarray(column.is_null()) if column.null_count else np.zeros(len(column), bool)
+    if kind_of.is_null(values.type):
+        values = values.cast(pa.float64())
+    if kind_of.is_boolean(values.type):
+        values = values.cast(pa.int8())
+    numbers = encode_number(values)
+    return EncodedNumbers(
+        numbers, starts, null_list, np.isnan(numbers) & np.asarray(values.is_valid())
+    )
 
 
 def _check_values(dictionary: pa.Array) -> tuple[pa.StringArray, Byte]:

@@ -14,6 +14,10 @@ NULL_AD = "null ad"
 NULL_CLICK = "null click"
 CLICK_OUTSIDE = "click outside the page"
 BAD_WEIGHT = "bad weight"
+DWELL_AND_CLICKS_DISAGREE = "dwell_seconds and clicks disagree"
+BAD_DWELL = "bad dwell_seconds"
+CONVERSIONS_AND_CLICKS_DISAGREE = "conversions and clicks disagree"
+BAD_CONVERSIONS = "bad conversions"
 
 # Ads and labels
 NO_AD = "no ad"
@@ -56,6 +60,10 @@ ROW_REASONS = (
     NULL_CLICK,
     CLICK_OUTSIDE,
     BAD_WEIGHT,
+    DWELL_AND_CLICKS_DISAGREE,
+    BAD_DWELL,
+    CONVERSIONS_AND_CLICKS_DISAGREE,
+    BAD_CONVERSIONS,
 )
 
 
@@ -72,6 +80,8 @@ class BatchTotals(NamedTuple):
     repeated_ad_sessions: int
     repeated_click_sessions: int
     repeated_clicks: int  # that were dropped
+    known_outcomes: int  # clicks with a known dwell time or a known number of conversions
+    converted_clicks: int
 
 
 NO_TOTALS = BatchTotals(*[0] * len(BatchTotals._fields))

@@ -10,11 +10,16 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
-from reclick.data.batch import Int32, Int64, SessionBatch
-from reclick.data.ragged import run_of_elements, starts_from_sizes, take_runs
+from reclick.data.batch import Float64, Int32, Int64, SessionBatch
+from reclick.data.outcomes import (
+    CONVERSION,
+    QUICK_RETURN_SECONDS,
+    ClickOutcomes,
+    encode_outcomes,
+)
+from reclick.data.ragged import Bool, run_of_elements, starts_from_sizes, take_runs
 from reclick.logs.files.source import RawBatch
 from reclick.logs.validation import reasons
 from reclick.logs.validation.encode import (
@@ -24,12 +29,12 @@ from reclick.logs.validation.encode import (
     VALID,
     BatchArrays,
     Byte,
+    EncodedNumbers,
     encode_batch,
 )
 from reclick.logs.validation.reasons import ROW_REASONS, BatchTotals
 from reclick.runtime.jit import kernel
 
-Bool = npt.NDArray[np.bool_]
 CODES = {reason: code for code, reason in enumerate(ROW_REASONS)}
 NULL_CLICK_CODE = CODES[reasons.NULL_CLICK]
 CLICK_OUTSIDE_CODE = CODES[reasons.CLICK_OUTSIDE]
@@ -59,10 +64,17 @@ class ValidatedBatch:
         return DESCRIPTIONS[ROW_REASONS[self.reason[row]]](self.arrays, raw, row)
 
 
-def validate(raw: RawBatch, max_ads: int, previous: BatchArrays | None = None) -> ValidatedBatch:
+def validate(
+    raw: RawBatch,
+    max_ads: int,
+    previous: BatchArrays | None = None,
+    *,
+    quick_return_seconds: float = QUICK_RETURN_SECONDS,
+) -> ValidatedBatch:
     """Validate every row of a batch. Nothing is copied when all rows are good.
 
-    `previous` are the arrays of the batch before, whose texts need no second check.
+    `previous` are the arrays of the batch before, whose texts need no second check. A shorter dwell
+    time than `quick_return_seconds` is a quick return.
     """
     arrays = encode_batch(raw, previous)
     reason = _check_columns(arrays, max_ads)
@@ -73,10 +85,12 @@ def validate(raw: RawBatch, max_ads: int, previous: BatchArrays | None = None) -
     is_first = np.zeros(len(arrays.click), np.bool_)
     check_clicks(arrays.click, arrays.clicks, arrays.page, reason, last_clicked, is_first, counts)
     totals = _count_totals(arrays, lengths, reason == 0, counts)
+    outcomes = _click_outcomes(arrays, reason == 0, is_first, quick_return_seconds)
     if totals.sessions == raw.length and not totals.repeated_clicks:
-        sessions = _all_sessions(arrays, raw)
+        sessions = _all_sessions(arrays, raw, outcomes)
     else:
-        sessions = _good_sessions(arrays, raw, reason == 0, is_first)
+        sessions = _good_sessions(arrays, raw, reason == 0, is_first, outcomes)
+    totals = _add_outcome_totals(totals, sessions.outcomes)
     return ValidatedBatch(sessions, totals, reason, _count_null_clicks(raw, reason), arrays)
 
 
@@ -95,7 +109,27 @@ def _check_columns(arrays: BatchArrays, max_ads: int) -> Byte:
         _check_ads(arrays, reason)
     if len(arrays.weight):
         _mark(reason, ~((arrays.weight >= 0) & (arrays.weight < np.inf)), reasons.BAD_WEIGHT)
+    dwell = reasons.DWELL_AND_CLICKS_DISAGREE, reasons.BAD_DWELL
+    conversions = reasons.CONVERSIONS_AND_CLICKS_DISAGREE, reasons.BAD_CONVERSIONS
+    for numbers, names in ((arrays.dwell_seconds, dwell), (arrays.conversions, conversions)):
+        if numbers is not None:
+            _check_numbers(arrays, numbers, reason, *names)
     return reason
+
+
+def _check_numbers(
+    arrays: BatchArrays, numbers: EncodedNumbers, reason: Byte, disagree: str, bad_number: str
+) -> None:
+    """Mark rows with fewer or more numbers than clicks, or with one that is not 0 or more."""
+    differs = np.diff(numbers.starts) != np.diff(arrays.clicks)
+    _mark(reason, differs & ~numbers.null_list, disagree)
+    bad = np.zeros(len(reason), np.bool_)
+    bad[run_of_elements(numbers.starts)[_bad_numbers(numbers)]] = True
+    _mark(reason, bad, bad_number)
+
+
+def _bad_numbers(numbers: EncodedNumbers) -> Bool:
+    return np.asarray(numbers.not_number | (numbers.values < 0) | np.isinf(numbers.values))
 
 
 def _mark(reason: Byte, bad: Bool, name: str) -> None:
@@ -170,7 +204,17 @@ def _count_totals(arrays: BatchArrays, lengths: Int64, good: Bool, counts: Int64
         repeated_ad_sessions=int(np.count_nonzero(repeated_ad & good)),
         repeated_click_sessions=int(counts[REPEATED_CLICK_SESSIONS]),
         repeated_clicks=int(counts[REPEATED_CLICKS]),
+        known_outcomes=0,
+        converted_clicks=0,
     )
+
+
+def _add_outcome_totals(totals: BatchTotals, outcomes: ClickOutcomes | None) -> BatchTotals:
+    if outcomes is None:
+        return totals
+    known = int(np.count_nonzero(outcomes.outcome))
+    converted = int(np.count_nonzero(outcomes.outcome == CONVERSION))
+    return totals._replace(known_outcomes=known, converted_clicks=converted)
 
 
 def find_repeated_ads(ad: Int32, num_ads: int, page: Int64) -> Bool:
@@ -208,7 +252,62 @@ def _count_null_clicks(raw: RawBatch, reason: Byte) -> int:
 # ---- sessions
 
 
-def _all_sessions(arrays: BatchArrays, raw: RawBatch) -> SessionBatch:
+def _click_outcomes(
+    arrays: BatchArrays, good: Bool, is_first: Bool, quick_return_seconds: float
+) -> ClickOutcomes | None:
+    """The outcomes of all clicks; those of bad rows are unknown."""
+    if arrays.dwell_seconds is None and arrays.conversions is None:
+        return None
+    dwell, conversions = (
+        None if numbers is None else _align_with_clicks(numbers, arrays, good)
+        for numbers in (arrays.dwell_seconds, arrays.conversions)
+    )
+    dwell, conversions = _merge_repeated(dwell, conversions, arrays, good, is_first)
+    outcome = encode_outcomes(dwell, conversions, quick_return_seconds)
+    return ClickOutcomes(outcome, dwell, conversions)
+
+
+def _align_with_clicks(numbers: EncodedNumbers, arrays: BatchArrays, good: Bool) -> Float64:
+    """The number of each click, nan in bad rows and where the list is null."""
+    aligned = np.full(len(arrays.click), np.nan)
+    usable = good & ~numbers.null_list
+    of_clicks = np.repeat(usable, np.diff(arrays.clicks))
+    aligned[of_clicks] = numbers.values[np.repeat(usable, np.diff(numbers.starts))]
+    return aligned
+
+
+def _merge_repeated(
+    dwell: Float64 | None,
+    conversions: Float64 | None,
+    arrays: BatchArrays,
+    good: Bool,
+    is_first: Bool,
+) -> tuple[Float64 | None, Float64 | None]:
+    """Give the outcomes of repeated clicks to the first click on the position.
+
+    The dwell time is the longest, conversions add up.
+    """
+    clicked = np.repeat(good, np.diff(arrays.clicks))
+    again = np.flatnonzero(clicked & ~is_first)
+    if not len(again):
+        return dwell, conversions
+    place = (run_of_elements(arrays.clicks) << 32) | arrays.click
+    first = np.flatnonzero(clicked & is_first)
+    first = first[np.argsort(place[first])]
+    target = first[np.searchsorted(place[first], place[again])]
+    if dwell is not None:
+        np.fmax.at(dwell, target, dwell[again])
+    if conversions is not None:
+        known = ~np.isnan(conversions[again])
+        to, more = target[known], conversions[again[known]]
+        conversions[to] = np.nan_to_num(conversions[to])
+        np.add.at(conversions, to, more)
+    return dwell, conversions
+
+
+def _all_sessions(
+    arrays: BatchArrays, raw: RawBatch, outcomes: ClickOutcomes | None
+) -> SessionBatch:
     return SessionBatch(
         queries=arrays.query.values,
         ads=arrays.ad.values,
@@ -218,12 +317,19 @@ def _all_sessions(arrays: BatchArrays, raw: RawBatch) -> SessionBatch:
         click=arrays.click,
         clicks=arrays.clicks,
         weight=arrays.weight if len(arrays.weight) else None,
+        outcomes=outcomes,
         time=raw.columns.get("timestamp"),
         rows=raw.rows,
     )
 
 
-def _good_sessions(arrays: BatchArrays, raw: RawBatch, good: Bool, is_first: Bool) -> SessionBatch:
+def _good_sessions(
+    arrays: BatchArrays,
+    raw: RawBatch,
+    good: Bool,
+    is_first: Bool,
+    outcomes: ClickOutcomes | None,
+) -> SessionBatch:
     """The good rows, with the first click on each position."""
     rows = np.flatnonzero(good)
     ad, page = arrays.ad.codes, arrays.page
@@ -241,6 +347,7 @@ def _good_sessions(arrays: BatchArrays, raw: RawBatch, good: Bool, is_first: Boo
         click=arrays.click[kept],
         clicks=starts_from_sizes(np.diff(num_kept)[rows]),
         weight=arrays.weight[rows] if len(arrays.weight) else None,
+        outcomes=None if outcomes is None else outcomes.select(kept),
         time=None if time is None else time.filter(pa.array(good)),
         rows=None if raw.rows is None else raw.rows.filter(pa.array(good)),
     )
@@ -285,6 +392,24 @@ def _describe_weight(arrays: BatchArrays, raw: RawBatch, row: int) -> str:
     return f"weight {arrays.weight[row]:g}" if raw.columns["weight"][row].is_valid else "null"
 
 
+def _describe_lengths(name: str) -> Callable[[BatchArrays, RawBatch, int], str]:
+    def describe(arrays: BatchArrays, raw: RawBatch, row: int) -> str:
+        clicks = arrays.clicks[row + 1] - arrays.clicks[row]
+        return f"{len(raw.columns[name][row])} values for {clicks} clicks"
+
+    return describe
+
+
+def _describe_numbers(name: str) -> Callable[[BatchArrays, RawBatch, int], str]:
+    def describe(arrays: BatchArrays, _: RawBatch, row: int) -> str:
+        numbers = getattr(arrays, name)
+        start, end = numbers.starts[row], numbers.starts[row + 1]
+        bad = start + int(np.argmax(_bad_numbers(numbers)[start:end]))
+        return f"{numbers.values[bad]:g} for click number {bad - start + 1}"
+
+    return describe
+
+
 def _describe_unreadable(_: BatchArrays, __: RawBatch, ___: int) -> str:
     return f"a query or an ad id that is not UTF-8 text, or an ad id over {MAX_TEXT_BYTES:,} bytes"
 
@@ -299,4 +424,8 @@ DESCRIPTIONS: dict[str, Callable[[BatchArrays, RawBatch, int], str]] = {
     reasons.NULL_CLICK: _describe_null_click,
     reasons.CLICK_OUTSIDE: _describe_click_outside,
     reasons.BAD_WEIGHT: _describe_weight,
+    reasons.DWELL_AND_CLICKS_DISAGREE: _describe_lengths("dwell_seconds"),
+    reasons.BAD_DWELL: _describe_numbers("dwell_seconds"),
+    reasons.CONVERSIONS_AND_CLICKS_DISAGREE: _describe_lengths("conversions"),
+    reasons.BAD_CONVERSIONS: _describe_numbers("conversions"),
 }

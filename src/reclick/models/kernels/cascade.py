@@ -13,7 +13,8 @@ from typing import NamedTuple
 import numpy as np
 
 from reclick.data.grouped_sessions import GroupedSessions, QueryBlock
-from reclick.data.ragged import Float64, Int32, Int64
+from reclick.data.outcomes import N_OUTCOMES, Int8
+from reclick.data.ragged import Float64, Int32, Int64, read_only
 from reclick.engines import Engine
 from reclick.runtime.jit import kernel
 
@@ -35,6 +36,7 @@ class CascadeBlock(NamedTuple):
     ends: Int64  # [session] the lowest position clicked, 0 when none is
     observed: ExaminationCounts  # of the pairs of the block
     longest: int  # page
+    outcome: Int8  # [session] of the last click; empty where none is known
 
 
 def first_click_positions(block: QueryBlock) -> Int64:
@@ -69,8 +71,21 @@ def count_examinations(block: QueryBlock, ends: Int64) -> ExaminationCounts:
 
 def as_cascade_block(block: QueryBlock) -> CascadeBlock:
     """Sessions with what is observed of them."""
-    ends = last_click_positions(block)
-    return CascadeBlock(block, ends, count_examinations(block, ends), block.max_ads)
+    ends, outcome = last_click_positions(block), block.lowest_click_outcome
+    observed = count_examinations(block, ends)
+    known = read_only(np.zeros(0, np.int8) if outcome is None else outcome)
+    return CascadeBlock(block, ends, observed, block.max_ads, known)
+
+
+def lowest_click_outcomes(block: QueryBlock) -> Float64:
+    """How often each outcome followed the lowest click, on each pair [pair, outcome]."""
+    outcome, ends = block.lowest_click_outcome, last_click_positions(block)
+    clicked = np.flatnonzero(ends)
+    key = block.pair[block.page[clicked] + ends[clicked] - 1].astype(np.int64) * N_OUTCOMES
+    if outcome is not None:
+        key += outcome[clicked]
+    table = np.bincount(key, block.weight[clicked], block.n_pairs * N_OUTCOMES)
+    return table.reshape(block.n_pairs, N_OUTCOMES).astype(np.float64)
 
 
 def cascade_blocks(sessions: GroupedSessions, engine: Engine) -> Sequence[CascadeBlock]:

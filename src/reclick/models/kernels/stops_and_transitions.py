@@ -46,14 +46,23 @@ class StopsAndTransitions:
         return StopsAndTransitions(eta, gamma)
 
 
-def pooled_events(counts: Counts) -> tuple[Float64, Float64, Float64]:
-    """Over all queries: sessions with exactly k clicks, with more [k], and δ [last, position]."""
+def pooled_events(
+    counts: Counts, satisfied: Float64 | None = None
+) -> tuple[Float64, Float64, Float64]:
+    """Over all queries: sessions with exactly k clicks, with more [k], and δ [last, position].
+
+    Sessions that ended because the user was satisfied [visit] do not count as ended.
+    """
     n, sizes = max(1, counts.max_ads), np.diff(counts.sequence_starts)
     sessions = counts.per_sequence()
     exactly = np.bincount(sizes, sessions, n + 1).astype(np.float64)
     move = _encode_moves(counts.sequence_starts, counts.sequence_clicks, n)
     delta = np.bincount(move, np.repeat(sessions, sizes), (n + 1) * n).astype(np.float64)
-    return exactly, exactly.sum() - np.cumsum(exactly), delta.reshape(n + 1, n)
+    more = exactly.sum() - np.cumsum(exactly)
+    if satisfied is not None:
+        exactly -= np.bincount(sizes[counts.visit_sequence], satisfied, n + 1)
+        exactly = np.maximum(exactly, 0.0)
+    return exactly, more, delta.reshape(n + 1, n)
 
 
 def _encode_moves(starts: Int64, clicks: Int32, n: int) -> Int64:
@@ -65,14 +74,19 @@ def _encode_moves(starts: Int64, clicks: Int32, n: int) -> Int64:
 
 
 def estimate(
-    counts: Counts, *, prior: StopsAndTransitions | None, strength: float, floor: float
+    counts: Counts,
+    *,
+    prior: StopsAndTransitions | None,
+    strength: float,
+    floor: float,
+    satisfied: Float64 | None = None,
 ) -> StopsAndTransitions:
     """One η and one γ for all queries, shrunk to the prior if there is one.
 
     An event that never happened stays possible: probabilities are at least `floor` away from 0
     and 1.
     """
-    exactly, more, delta = pooled_events(counts)
+    exactly, more, delta = pooled_events(counts, satisfied)
     if prior is not None:
         length = max(delta.shape[1], prior.gamma.shape[1])
         beyond = length - delta.shape[1]  # the prior may know longer pages than the counts
@@ -115,16 +129,22 @@ class QueryTransitionCounts:
     move_from: Int32  # [entry] l, 0 = start
     move_to: Int32  # [entry] j
     move_sessions: Float64  # [entry] δ_lj
+    stop_ended: Float64  # [entry] β'_k without the sessions that ended satisfied
 
     @classmethod
-    def build(cls, counts: Counts) -> QueryTransitionCounts:
-        """The stops and transitions in some counts."""
+    def build(cls, counts: Counts, satisfied: Float64 | None = None) -> QueryTransitionCounts:
+        """The stops and transitions in some counts; `satisfied` [visit] as in `pooled_events`."""
         n, queries = max(1, counts.max_ads), np.arange(len(counts.queries) + 1)
         clicks, starts = take_runs(
             counts.sequence_clicks, counts.sequence_starts, counts.visit_sequence.astype(np.int64)
         )
         sizes, query = np.diff(starts), counts.visit_query.astype(np.int64)
         stop, stop_sessions = _add_up(query * (n + 1) + sizes, counts.sessions)
+        stop_ended = stop_sessions
+        if satisfied is not None:
+            stop_ended = np.maximum(
+                stop_ended - _add_up(query * (n + 1) + sizes, satisfied)[1], 0.0
+            )
         moves = np.repeat(query, sizes) * ((n + 1) * n) + _encode_moves(starts, clicks, n)
         move, move_sessions = _add_up(moves, np.repeat(counts.sessions, sizes))
         last, position = np.divmod(move % ((n + 1) * n), n)
@@ -136,6 +156,7 @@ class QueryTransitionCounts:
             last.astype(np.int32),
             (position + 1).astype(np.int32),
             move_sessions,
+            stop_ended,
         )
 
     @classmethod
@@ -146,7 +167,7 @@ class QueryTransitionCounts:
             np.zeros(0, np.int32),
             np.zeros(0),
         )
-        return cls(starts, codes, sessions, starts, codes, codes, sessions)
+        return cls(starts, codes, sessions, starts, codes, codes, sessions, sessions)
 
     def estimate_queries(
         self, queries: Int64, base: StopsAndTransitions, strength: float, length: int
@@ -163,7 +184,8 @@ class QueryTransitionCounts:
         _shrink(
             queries, base.eta, base.gamma, max(strength, MIN_STRENGTH),
             self.stop_starts, self.stop_clicks, self.stop_sessions,
-            self.move_starts, self.move_from, self.move_to, self.move_sessions, eta, gamma,
+            self.move_starts, self.move_from, self.move_to, self.move_sessions,
+            self.stop_ended, eta, gamma,
         )  # fmt: skip
         return eta, gamma
 
@@ -179,7 +201,7 @@ def _shrink(
     queries: Int64, base_eta: Float64, base_gamma: Float64, strength: float,
     stop_starts: Int64, stop_clicks: Int32, stop_sessions: Float64,
     move_starts: Int64, move_from: Int32, move_to: Int32, move_sessions: Float64,
-    eta: Float64, gamma: Float64,
+    stop_ended: Float64, eta: Float64, gamma: Float64,
 ) -> None:  # fmt: skip
     """The posterior means of each query with the base as prior mean."""
     length = gamma.shape[2]
@@ -205,7 +227,7 @@ def _shrink(
         for k in range(length + 1):
             exactly = more = 0.0
             for e in range(stop_starts[q], stop_starts[q + 1]):
-                exactly += stop_sessions[e] if stop_clicks[e] == k else 0.0
+                exactly += stop_ended[e] if stop_clicks[e] == k else 0.0
                 more += stop_sessions[e] if stop_clicks[e] > k else 0.0
             rate = (exactly + strength * base_eta[k]) / (exactly + more + strength)
             eta[i, k] = min(max(rate, FATIGUE_MARGIN), 1.0 - FATIGUE_MARGIN)

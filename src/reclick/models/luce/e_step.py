@@ -13,8 +13,10 @@ from typing import NamedTuple
 import numpy as np
 
 from reclick.data.grouped_sessions import QueryBlock
+from reclick.data.outcomes import N_OUTCOMES, Int8
 from reclick.data.ragged import Float64, Int32, Int64, positions_in_runs, read_only
 from reclick.fitting.em import PairSums, Statistics
+from reclick.fitting.outcomes import outcome_likelihoods
 from reclick.models.luce.parameters import POSITION_BITS, Layout, LuceParameters, cell_keys
 from reclick.runtime.jit import kernel
 
@@ -29,19 +31,21 @@ class LuceBlock(NamedTuple):
     cell: Int32  # [impression] counts from first_cell
     first_cell: int
     last_cell: int
+    outcome: Int8  # [session] of the last click; empty where none is known
 
 
 def make_block(layout: Layout, block: QueryBlock) -> LuceBlock:
     """A block of sessions with the cells of a layout."""
     query = read_only(np.ascontiguousarray(block.query))
+    outcome = read_only(np.zeros(0, np.int8) if block.outcome is None else block.outcome)
     if not layout.has_positions:
-        return LuceBlock(block, query, block.pair, block.pairs.start, block.pairs.stop)
+        return LuceBlock(block, query, block.pair, block.pairs.start, block.pairs.stop, outcome)
     cells = layout.cell
     edges = np.array([block.pairs.start, block.pairs.stop]) << POSITION_BITS
     first, last = np.searchsorted(cells, edges).tolist()
     keys = cell_keys(block.pair.astype(np.int64) + block.first_pair, positions_in_runs(block.page))
     cell = np.searchsorted(cells[first:last], keys).astype(np.int32)
-    return LuceBlock(block, query, read_only(cell), first, last)
+    return LuceBlock(block, query, read_only(cell), first, last, outcome)
 
 
 def e_step(parameters: LuceParameters, block: LuceBlock) -> Statistics:
@@ -78,27 +82,34 @@ def _run_pass(
     expected, satisfied = np.zeros(len(appeal)), np.zeros(sessions.n_pairs)
     of_query = np.zeros((2, sessions.n_queries))  # observed, expected
     members = np.zeros((sessions.n_queries, len(omega)))
+    outcomes = np.zeros((2, N_OUTCOMES))
     total = _follow_sessions(
         sessions.pair, sessions.page, sessions.click, sessions.clicks, sessions.weight,
-        block.query, block.cell, appeal, parameters.satisfaction[sessions.pairs], gamma, omega,
+        block.query, block.cell, block.outcome,
+        outcome_likelihoods(parameters.outcome_rates, parameters.outcome_weight),
+        appeal, parameters.satisfaction[sessions.pairs], gamma, omega,
         parameters.query_outside.weights(queries.start, queries.stop),
         np.ascontiguousarray(parameters.mixing[queries]),
-        expected, satisfied, transitions, ends, of_query, members, log_likelihood, information,
+        expected, satisfied, transitions, ends, of_query, members, outcomes, log_likelihood,
+        information,
     )  # fmt: skip
     by_query = {"query_observed": of_query[0], "query_expected": of_query[1], "mixing": members}
     sums = PairSums.of(block.first_cell, appeal=expected)
     sums += PairSums.of(sessions.first_pair, satisfied=satisfied)
     sums += PairSums.of(sessions.first_query, **by_query)
-    return Statistics(total, {"transition": transitions, "outside": ends}, sums)
+    totals = {"transition": transitions, "outside": ends, "outcomes": outcomes}
+    return Statistics(total, totals, sums)
 
 
 @kernel
 def _follow_sessions(  # noqa: PLR0912, PLR0915, one loop: a session stays in the cache for all sums
     pair: Int32, page: Int64, click: Int32, clicks: Int64, weight: Float64,
-    query: Int32, cell: Int32, appeal: Float64, rho: Float64, gamma: Float64, omega: Float64,
+    query: Int32, cell: Int32, outcome: Int8, likelihood: Float64,
+    appeal: Float64, rho: Float64, gamma: Float64, omega: Float64,
     query_outside: Float64, mixing: Float64,
     expected: Float64, satisfied: Float64, transitions: Float64, ends: Float64,
-    of_query: Float64, members: Float64, log_likelihood: Float64, information: Float64,
+    of_query: Float64, members: Float64, outcomes: Float64, log_likelihood: Float64,
+    information: Float64,
 ) -> float:  # fmt: skip
     """Add the observed and expected choices of all sessions; return their log-likelihood.
 
@@ -114,6 +125,11 @@ def _follow_sessions(  # noqa: PLR0912, PLR0915, one loop: a session stays in th
         first, n = page[s], page[s + 1] - page[s]
         begin, count = clicks[s], clicks[s + 1] - clicks[s]
         steps, q, best = min(count + 1, n), query[s], -np.inf
+        # How the outcome of the last click speaks for satisfaction, relative to against it.
+        unsatisfied, ratio = 1.0, 1.0
+        if len(outcome) > 0 and steps > count:
+            unsatisfied = likelihood[outcome[s], 0]
+            ratio = likelihood[outcome[s], 1] / unsatisfied
         for t in range(components):
             for j in range(n):
                 free[j] = appeal[cell[first + j]]
@@ -133,7 +149,7 @@ def _follow_sessions(  # noqa: PLR0912, PLR0915, one loop: a session stays in th
                     free[last - 1] = 0.0
                     product *= (1.0 - c) * choice[t, k, last - 1]
                 else:
-                    product *= c + (1.0 - c) * choice[t, k, longest]
+                    product *= unsatisfied * (ratio * c + (1.0 - c) * choice[t, k, longest])
                 if product < SMALL_PROBABILITY:
                     logs += np.log(max(product, 1e-300))
                     product = 1.0
@@ -151,7 +167,8 @@ def _follow_sessions(  # noqa: PLR0912, PLR0915, one loop: a session stays in th
             members[q, t] += share
             for k in range(steps):
                 c, end = content[t, k], choice[t, k, longest]
-                over = c + (1.0 - c) * end
+                claim = c if k < count else ratio * c
+                over = claim + (1.0 - c) * end
                 chose = share if k < count else share * (1.0 - c) * end / over
                 for j in range(n):
                     v = chose * choice[t, k, j]
@@ -162,7 +179,7 @@ def _follow_sessions(  # noqa: PLR0912, PLR0915, one loop: a session stays in th
                 if len(same) > 0:
                     # Whether an end was chosen or the user satisfied is not seen: comparisons
                     # with the outside option inform less, those of ads with each other more.
-                    hidden = 1.0 + (end * c / over if over > 0.0 else 0.0)
+                    hidden = 1.0 + (end * claim / over if over > 0.0 else 0.0)
                     for j in range(n):
                         same[pair[first + j]] += choice[t, k, j]  # an ad may be shown twice
                     for j in range(n):
@@ -173,7 +190,7 @@ def _follow_sessions(  # noqa: PLR0912, PLR0915, one loop: a session stays in th
                         same[pair[first + j]] = 0.0
                     if k == count and last > 0:
                         at = pair[first + last - 1]
-                        information[2, at] += share * c / over * (1.0 - c / over)
+                        information[2, at] += share * claim / over * (1.0 - claim / over)
                 if k < count:
                     transitions[0, t, last, click[begin + k] - 1] += share
                     last = click[begin + k]
@@ -182,4 +199,7 @@ def _follow_sessions(  # noqa: PLR0912, PLR0915, one loop: a session stays in th
                     of_query[0, q] += chose
                     if last > 0:
                         satisfied[pair[first + last - 1]] += share - chose
+                        if len(outcome) > 0:
+                            outcomes[0, outcome[s]] += chose
+                            outcomes[1, outcome[s]] += share - chose
     return total

@@ -154,4 +154,4 @@ def warm_start(fresh: LuceParameters, last: LuceParameters) -> LuceParameters:
         tables[name] = new.with_levels(levels)
     same = fresh.mixing.shape == last.mixing.shape
     mixing = last.mixing if same else fresh.mixing
-    return LuceParameters(**tables, mixing=mixing, satisfaction=last.satisfaction)
+    return last._replace(**tables, mixing=mixing)

@@ -13,6 +13,7 @@ from reclick.data.ragged import Float64, Int64, positions_in_runs
 from reclick.engines import Engine
 from reclick.fitting.em import FitResult, Squarem, Statistics, run_em, squarem_norms, squarem_step
 from reclick.fitting.factors import LARGEST_FACTOR
+from reclick.fitting.outcomes import OutcomeRates
 from reclick.models.luce.e_step import LuceBlock, e_step
 from reclick.models.luce.parameters import Hyperparameters, Layout, LuceParameters, cell_keys
 
@@ -26,12 +27,14 @@ class PastSatisfaction:
     satisfied: Float64  # [pair]
     clicks: Float64  # [pair] that left another ad to click
     members: Float64  # [query, component]
+    outcomes: Float64  # [unsatisfied or satisfied, outcome] of last clicks
 
     def __add__(self, other: PastSatisfaction) -> PastSatisfaction:
         return PastSatisfaction(
             self.satisfied + other.satisfied,
             self.clicks + other.clicks,
             self.members + other.members,
+            self.outcomes + other.outcomes,
         )
 
 
@@ -45,6 +48,7 @@ class Objective:
     mixing_mean: Float64  # [component]
     sessions: float
     past: PastSatisfaction | None = None
+    outcomes: OutcomeRates | None = None  # None where no outcome is known
 
     @classmethod
     def of(
@@ -73,6 +77,7 @@ class Objective:
             mixing_mean,
             float(sessions.weight.sum()),
             past,
+            _outcome_rates(sessions, now, past),
         )
 
     # prior
@@ -87,6 +92,8 @@ class Objective:
         if len(self.mixing_mean) > 1:
             rows = parameters.mixing[:1] if self.now.mixing is None else parameters.mixing
             value += float(np.sum(self._mixing_prior() * np.log(rows)))
+        if self.outcomes is not None:
+            value += self.outcomes.log_prior(parameters.outcome_rates)
         return value
 
     def _satisfaction_prior(self) -> tuple[Float64, Float64]:
@@ -132,6 +139,9 @@ class Objective:
         """The next parameters; the objective cannot fall."""
         transition, outside, sums = found.totals["transition"], found.totals["outside"], found.pairs
         query = sums["query_observed"], sums["query_expected"]
+        rates = parameters.outcome_rates
+        if self.outcomes is not None:
+            rates = self.outcomes.estimate(found.totals["outcomes"])
         return LuceParameters(
             parameters.appeal.mm_step(self.cell_clicks, sums["appeal"]),
             parameters.transition.mm_step(transition[0], transition[1]),
@@ -139,6 +149,8 @@ class Objective:
             parameters.query_outside.mm_step(*query),
             self._mixing(sums["mixing"]),
             self._satisfaction(sums["satisfied"], parameters.satisfaction),
+            rates,
+            parameters.outcome_weight,
         )
 
     def _satisfaction(self, satisfied: Float64, rho: Float64) -> Float64:
@@ -205,6 +217,16 @@ def fit_parameters(
     )
 
 
+def _outcome_rates(
+    sessions: GroupedSessions, now: Hyperparameters, past: PastSatisfaction | None
+) -> OutcomeRates | None:
+    """What the rates of outcomes are estimated from, besides the last clicks of these sessions."""
+    if sessions.counts.outcomes is None or now.outcome_weight == 0:
+        return None
+    rates = OutcomeRates.of(sessions.counts, now.outcome_weight)
+    return rates if past is None else rates.with_clicks(past.outcomes)
+
+
 def clicked_impressions(sessions: GroupedSessions) -> Int64:
     """The impression of each click [click]."""
     return np.repeat(sessions.page[:-1], np.diff(sessions.clicks)) + sessions.click - 1
@@ -229,4 +251,6 @@ def _from_arrays(like: LuceParameters, arrays: list[Float64]) -> LuceParameters:
         like.query_outside.with_factors(query_outside),
         _normalise(mixing.reshape(like.mixing.shape)),
         np.clip(rho, PROBABILITY_MARGIN, 1 - PROBABILITY_MARGIN),
+        like.outcome_rates,
+        like.outcome_weight,
     )

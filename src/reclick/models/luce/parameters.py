@@ -10,6 +10,7 @@ from reclick.data.counts import Counts
 from reclick.data.grouped_sessions import GroupedSessions
 from reclick.data.ragged import Float64, Int32, Int64, positions_in_runs
 from reclick.fitting.factors import FactorTable, Level
+from reclick.fitting.outcomes import TYPICAL_RATES
 from reclick.fitting.transitions import SHARED_STRENGTH, transition_table
 
 FREQUENCY_CLASSES = (1.5, 4.5, 20.5, 100.5)  # impressions of a pair, or sessions of a query
@@ -31,6 +32,7 @@ class Hyperparameters(NamedTuple):
     component: float = 4.0  # how the components differ
     mixing: float | None = 10.0  # the mixing weights of each query
     position_effect: float | None = 30.0
+    outcome_weight: float = 1.0
 
 
 class LuceParameters(NamedTuple):
@@ -42,6 +44,8 @@ class LuceParameters(NamedTuple):
     query_outside: FactorTable  # [query] f
     mixing: Float64  # [query, component]
     satisfaction: Float64  # [pair] ρ
+    outcome_rates: Float64 = TYPICAL_RATES  # of conversions and quick returns
+    outcome_weight: float = 1.0
 
 
 class Layout(NamedTuple):
@@ -139,6 +143,7 @@ def initial_parameters(
         query_table(layout, now),
         np.tile(mixing, (layout.n_queries, 1)),
         np.full(len(layout.pair_query), now.satisfaction_mean),
+        outcome_weight=now.outcome_weight,
     )
 
 

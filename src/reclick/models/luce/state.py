@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from reclick.data.counts import Counts
+from reclick.data.outcomes import N_OUTCOMES
 from reclick.data.pair_index import IndexMap
 from reclick.data.ragged import Float64, Int64
 from reclick.fitting.attractiveness_prior import PairPrior
@@ -55,12 +56,19 @@ class LuceState:
             "outside": (found.totals["outside"][0], found.totals["outside"][1]),
             "query_outside": (sums["query_observed"], sums["query_expected"]),
         }
-        tables = {name: _remember(getattr(now, name), *choices[name]) for name in TABLES}
-        past = PastSatisfaction(sums["satisfied"], fit.objective.open_clicks, sums["mixing"])
+        tables: dict[str, Any] = {
+            name: _remember(getattr(now, name), *choices[name]) for name in TABLES
+        }
+        past = PastSatisfaction(
+            sums["satisfied"],
+            fit.objective.open_clicks,
+            sums["mixing"],
+            found.totals["outcomes"],
+        )
         information = _gather_information(fit)
         if earlier is not None:
             past, information = past + earlier.past, information + earlier.information
-        parameters = LuceParameters(**tables, mixing=now.mixing, satisfaction=now.satisfaction)
+        parameters = now._replace(**tables)
         mixing = fit.objective.mixing_mean
         return cls(fit.now, fit.data.layout, parameters, fit.prior, mixing, past, information)
 
@@ -92,6 +100,13 @@ class LuceState:
                 "members": past.members.ravel(),
             },
         }
+        if past.outcomes.any():
+            names = ("unsatisfied", "satisfied")
+            rates = parameters.outcome_rates.T
+            arrays["luce_outcomes"] = dict(zip(names, past.outcomes, strict=True))
+            arrays["luce_outcome_rates"] = dict(
+                zip(names, np.ascontiguousarray(rates), strict=True)
+            )
         for name in TABLES:
             table: FactorTable = getattr(parameters, name)
             arrays[f"luce_{name}_factors"] = {"factor": table.factors}
@@ -114,10 +129,17 @@ class LuceState:
             tables[name] = table.with_past(PastChoices(**arrays[f"luce_{name}_past"]))
         shape = fresh.mixing.shape
         mixing = {name: each.reshape(shape) for name, each in arrays["luce_mixing"].items()}
-        parameters = LuceParameters(
+        parameters = fresh._replace(
             **tables, mixing=mixing["weight"], satisfaction=pairs["satisfaction"]
         )
-        past = PastSatisfaction(pairs["satisfied"], pairs["open_clicks"], mixing["members"])
+        outcomes = np.zeros((2, N_OUTCOMES))
+        if "luce_outcomes" in arrays:
+            outcomes = np.stack(list(arrays["luce_outcomes"].values()))
+            rates = np.stack(list(arrays["luce_outcome_rates"].values()), axis=1)
+            parameters = parameters._replace(outcome_rates=rates)
+        past = PastSatisfaction(
+            pairs["satisfied"], pairs["open_clicks"], mixing["members"], outcomes
+        )
         information = Information(*(pairs[name] for name in Information._fields))
         return cls(now, layout, parameters, prior, mixing_mean, past, information)
 
@@ -137,7 +159,7 @@ class LuceState:
             name: getattr(fresh, name).continue_from(getattr(last, name), rows, decay)
             for name, rows in cells.items()
         }
-        parameters = LuceParameters(
+        parameters = last._replace(
             **tables,
             mixing=at.place_queries(last.mixing, mean),
             satisfaction=at.place_pairs(last.satisfaction, self.now.satisfaction_mean),
@@ -146,6 +168,7 @@ class LuceState:
             at.place_pairs(decay * past.satisfied),
             at.place_pairs(decay * past.clicks),
             at.place_queries(decay * past.members),
+            decay * past.outcomes,
         )
         information = Information(*(at.place_pairs(decay * each) for each in self.information))
         return LuceState(self.now, layout, parameters, prior, mean, past, information)

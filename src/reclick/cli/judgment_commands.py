@@ -1,0 +1,57 @@
+"""Commands about judgments: compare two lists of them, and score a run against one."""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated
+
+import typer
+
+Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+
+
+def compare_judgments(
+    a: Annotated[str, typer.Argument(metavar="A", help="A file of judgments.")],
+    b: Annotated[str, typer.Argument(metavar="B", help="Another one.")],
+    top: Annotated[int, typer.Option(help="How many of the largest changes to list.")] = 10,
+    as_json: Json = False,
+) -> None:
+    """Compare two files of judgments: agreement, Kendall's tau, and the largest changes.
+
+    Files are TREC qrels, CSV or Parquet of query, ad and grade, or OpenSearch JSON.
+
+    Example:  reclick compare-judgments may.qrels june.qrels
+    """
+    from reclick.exports import compare_judgments
+
+    comparison = compare_judgments(a, b, top=top)
+    typer.echo(_to_json(comparison.to_dict()) if as_json else str(comparison))
+
+
+def ndcg(
+    run: Annotated[
+        str,
+        typer.Argument(
+            metavar="RUN", help="A TREC run file, or CSV or Parquet of query, ad and score or rank."
+        ),
+    ],
+    judgments: Annotated[str, typer.Argument(metavar="JUDGMENTS", help="A file of judgments.")],
+    k: Annotated[int, typer.Option("--k", help="How many positions count.")] = 10,
+    gain: Annotated[
+        str, typer.Option(metavar="linear|exponential", help="The grade, or 2^grade - 1.")
+    ] = "linear",
+    level: Annotated[float, typer.Option(help="Level of the interval.")] = 0.9,
+    as_json: Json = False,
+) -> None:
+    """Score a ranking against judgments: nDCG with its interval, and what was not judged.
+
+    Example:  reclick ndcg run.txt judgments.qrels --k 10
+    """
+    from reclick.exports import ndcg
+
+    result = ndcg(run, judgments, k=k, gain=gain, level=level)
+    typer.echo(_to_json(result.to_dict()) if as_json else str(result))
+
+
+def _to_json(values: dict[str, object]) -> str:
+    return json.dumps(values, indent=2, ensure_ascii=False)

@@ -1,0 +1,125 @@
+"""Compare two lists of judgments: agreement, Kendall's τ, and what changed most."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from reclick.data.ragged import Float64
+from reclick.errors import UsageError, check_whole
+from reclick.exports.judgment_files import read_judgments
+
+
+@dataclass(frozen=True)
+class JudgmentComparison:
+    """Two lists of judgments, a and b, on the pairs that both of them judge."""
+
+    pairs: int  # in both
+    only_a: int
+    only_b: int
+    queries: int  # with a pair in both
+    agreement: float  # share of the pairs with the same grade
+    kendall_tau: float | None  # mean over queries of τ-b; None where no query has one
+    tau_queries: int  # queries whose grades differ in both lists, so that τ is defined
+    grades: dict[str, int]  # "grade in a → grade in b": pairs
+    moves: tuple[dict[str, Any], ...]  # pairs whose grade changed most: query, ad, a, b
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, for JSON."""
+        return asdict(self)
+
+    def __str__(self) -> str:
+        tau = "none" if self.kendall_tau is None else f"{self.kendall_tau:.3f}"
+        facts = {
+            "pairs": f"{self.pairs:,} in both, {self.only_a:,} only in the first, "
+            f"{self.only_b:,} only in the second",
+            "agreement": f"{self.agreement:.1%} of the pairs have the same grade",
+            "Kendall's tau": f"{tau}, mean over {self.tau_queries:,} of {self.queries:,} queries",
+            "grades": "   ".join(f"{change}: {pairs:,}" for change, pairs in self.grades.items()),
+        }
+        lines = [f"{name:<15}{fact}" for name, fact in facts.items()]
+        if self.moves:
+            width = max(len(move["query"]) for move in self.moves)
+            lines.append("largest changes")
+            lines += [
+                f"  {move['a']:g} → {move['b']:g}   {move['query']:<{width}}   {move['ad']}"
+                for move in self.moves
+            ]
+        return "\n".join(lines)
+
+
+def compare_judgments(a: object, b: object, *, top: int = 10) -> JudgmentComparison:
+    """Compare two lists of judgments, such as those of two weeks, two models, or of raters.
+
+    Each is anything that `read_judgments` reads: a file of qrels, CSV, Parquet or OpenSearch JSON,
+    or a table of query, ad and grade. Kendall's τ-b is that of the two orders of the ads of a
+    query; 1 is the same order, −1 the reverse. `top` is the number of changes to list.
+
+    >>> a = {"query": ["pizza"] * 3, "ad": ["x", "y", "z"], "grade": [2, 1, 0]}
+    >>> b = {"query": ["pizza"] * 3, "ad": ["x", "y", "z"], "grade": [2, 0, 1]}
+    >>> comparison = compare_judgments(a, b)
+    >>> round(comparison.agreement, 3), round(comparison.kendall_tau, 3), comparison.moves[0]["ad"]
+    (0.333, 0.333, 'y')
+    """
+    top = check_whole("top", top, 0)
+    first, second = read_judgments(a), read_judgments(b)
+    both = first.join(second, ["query", "ad"], join_type="inner", right_suffix="_b")
+    if not both.num_rows:
+        raise UsageError("The two lists have no pair of query and ad in common.")
+    both = both.sort_by([("query", "ascending"), ("ad", "ascending")]).combine_chunks()
+    grade_a, grade_b = both["grade"].to_numpy(), both["grade_b"].to_numpy()
+    starts = _query_starts(both)
+    taus = [kendall_tau(grade_a[start:end], grade_b[start:end]) for start, end in pairwise(starts)]
+    defined = [tau for tau in taus if tau is not None]
+    return JudgmentComparison(
+        pairs=both.num_rows,
+        only_a=first.num_rows - both.num_rows,
+        only_b=second.num_rows - both.num_rows,
+        queries=len(taus),
+        agreement=float(np.mean(grade_a == grade_b)),
+        kendall_tau=float(np.mean(defined)) if defined else None,
+        tau_queries=len(defined),
+        grades=_count_changes(grade_a, grade_b),
+        moves=_largest_moves(both, grade_a, grade_b, top),
+    )
+
+
+def kendall_tau(a: Float64, b: Float64) -> float | None:
+    """Kendall's τ-b of two scores of the same things; None where one of them is all ties.
+
+    >>> kendall_tau(np.array([1.0, 2.0, 3.0]), np.array([1.0, 3.0, 2.0]))
+    0.3333333333333333
+    """
+    upper = np.triu_indices(len(a), 1)
+    order_a, order_b = (np.sign(each[:, None] - each[None, :])[upper] for each in (a, b))
+    scale = np.sqrt(float(np.abs(order_a).sum()) * float(np.abs(order_b).sum()))
+    return float((order_a * order_b).sum() / scale) if scale else None
+
+
+def _query_starts(table: pa.Table) -> list[int]:
+    codes = table["query"].combine_chunks().dictionary_encode().indices.to_numpy()
+    return [0, *(np.flatnonzero(np.diff(codes)) + 1).tolist(), len(codes)]
+
+
+def _count_changes(a: Float64, b: Float64) -> dict[str, int]:
+    changes, pairs = np.unique(np.stack([a, b], axis=1), axis=0, return_counts=True)
+    return {f"{one:g} → {two:g}": int(n) for (one, two), n in zip(changes, pairs, strict=True)}
+
+
+def _largest_moves(both: pa.Table, a: Float64, b: Float64, top: int) -> tuple[dict[str, Any], ...]:
+    """The pairs whose grades differ most, of equal ones the first by query and ad."""
+    order = np.argsort(-np.abs(b - a), kind="stable")[:top]
+    rows = [int(row) for row in order if a[row] != b[row]]
+    return tuple(
+        {
+            "query": both["query"][row].as_py(),
+            "ad": both["ad"][row].as_py(),
+            "a": float(a[row]),
+            "b": float(b[row]),
+        }
+        for row in rows
+    )

@@ -1,0 +1,165 @@
+"""What the outcome of a click says of satisfaction.
+
+Given whether a click satisfied, a conversion follows with one of two rates, and without one the
+user comes back at once with one of two rates. The user went on after every click except the last,
+so these did not satisfy: their outcomes show both rates of unsatisfied clicks. EM learns those of
+satisfied clicks from last clicks (decision 20).
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from reclick.data.counts import Counts
+from reclick.data.outcomes import N_OUTCOMES
+from reclick.data.ragged import Float64, read_only
+from reclick.fitting.beta import posterior_mean
+from reclick.fitting.priors import PRIOR_MARGIN, last_click_rate
+from reclick.runtime.jit import kernel
+
+# [conversion or quick return, unsatisfied or satisfied]
+TYPICAL_RATES = np.array([[0.02, 0.2], [0.4, 0.05]])
+RATE_STRENGTH = np.array([[10.0, 2.0], [10.0, 50.0]])  # clicks
+MEAN_STRENGTH = 5.0  # clicks that draw the satisfaction of a pair to the mean
+ABANDON_STRENGTH = 10.0  # clicks after which the user went on
+FIRST_ABANDONED = 0.2  # of unsatisfied clicks, before EM
+MAX_ITERATIONS = 500
+TOLERANCE = 1e-6  # change of any share
+
+_CONVERSION, _RETURN = np.divmod(np.arange(N_OUTCOMES), 3)
+HAPPENED = np.array([_CONVERSION == 2, (_RETURN == 1) & (_CONVERSION < 2)]).astype(np.float64)
+HAPPENED_NOT = np.array([_CONVERSION == 1, (_RETURN == 2) & (_CONVERSION < 2)]).astype(np.float64)
+
+
+def outcome_likelihoods(rates: Float64, weight: float = 1.0) -> Float64:
+    """P(outcome | unsatisfied or satisfied) to the power of the weight [outcome, 2].
+
+    >>> outcome_likelihoods(TYPICAL_RATES)[4].round(3)  # no conversion, a quick return
+    array([0.392, 0.04 ])
+    """
+    logs = HAPPENED.T @ np.log(rates) + HAPPENED_NOT.T @ np.log(1 - rates)
+    return np.exp(weight * logs)
+
+
+class OutcomeRates(NamedTuple):
+    """What the rates are estimated from besides last clicks: their priors, and earlier clicks."""
+
+    happened: Float64  # [2, 2] pseudo-clicks with a conversion, or a quick return
+    happened_not: Float64  # [2, 2] … without
+    weight: float
+
+    @classmethod
+    def of(cls, counts: Counts, weight: float, *, use_earlier: bool = True) -> OutcomeRates:
+        """The priors and, unless they may have satisfied too, the clicks before the last."""
+        happened = RATE_STRENGTH * TYPICAL_RATES
+        prior = cls(happened, RATE_STRENGTH - happened, weight)
+        if not use_earlier or counts.outcomes is None:
+            return prior
+        earlier = counts.outcomes.earlier
+        return prior.with_clicks(np.stack([earlier, np.zeros(len(earlier))]))
+
+    def with_clicks(self, outcomes: Float64) -> OutcomeRates:
+        """The same with more clicks, unsatisfied and satisfied [2, outcome]."""
+        return OutcomeRates(
+            self.happened + self.weight * (HAPPENED @ outcomes.T),
+            self.happened_not + self.weight * (HAPPENED_NOT @ outcomes.T),
+            self.weight,
+        )
+
+    def likelihoods(self, rates: Float64) -> Float64:
+        """P(outcome | unsatisfied or satisfied) [outcome, 2], as much as outcomes count."""
+        return outcome_likelihoods(rates, self.weight)
+
+    def estimate(self, last: Float64) -> Float64:
+        """The rates, given the expected outcomes of last clicks [2, outcome].
+
+        A conversion never speaks against satisfaction, nor a quick return for it.
+        """
+        yes, no, _ = self.with_clicks(last)
+        rates = yes / (yes + no)
+        for row, speaks_against in enumerate(
+            (rates[0, 0] > rates[0, 1], rates[1, 0] < rates[1, 1])
+        ):
+            if speaks_against:
+                rates[row] = yes[row].sum() / (yes[row].sum() + no[row].sum())
+        return np.clip(rates, PRIOR_MARGIN, 1 - PRIOR_MARGIN)
+
+    def log_prior(self, rates: Float64) -> float:
+        """The log-density of the rates, and the log-probability of the earlier outcomes."""
+        logs = self.happened * np.log(rates) + self.happened_not * np.log(1 - rates)
+        return float(logs.sum())
+
+
+class CountedSatisfaction(NamedTuple):
+    """Satisfaction by counting, where a last click may have been abandoned instead."""
+
+    satisfied: Float64  # [pair] expected satisfied clicks
+    by_outcome: Float64  # [outcome] P(satisfied | last click with this outcome)
+    mean: float  # satisfied clicks among all
+
+
+def count_satisfied(
+    counts: Counts,
+    last: Float64,
+    clicks: Float64,
+    mean: float | None,
+    strength: float,
+    weight: float,
+) -> CountedSatisfaction:
+    """Tell satisfied last clicks from abandoned ones by their outcomes.
+
+    A click on pair p satisfies with ρ_p; else the user leaves all the same with one probability, or
+    goes on. EM over last clicks [pair, outcome] and all clicks [pair], with ρ_p drawn to the mean
+    (None: to that of all clicks) by `strength` clicks. The fewer outcomes are known, the less is
+    assumed to be abandoned: with none, all last clicks satisfied.
+    """
+    prior = OutcomeRates.of(counts, weight)
+    last = read_only(last)
+    total, by_outcome = clicks.sum(), last.sum(axis=0)
+    sessions = by_outcome.sum()
+    abandon = FIRST_ABANDONED * by_outcome[1:].sum() / sessions
+    rates, centre = TYPICAL_RATES, 0.5 * sessions / total if mean is None else mean
+    rho, satisfied = np.full(len(clicks), centre), np.zeros(len(clicks))
+    share = np.ones(N_OUTCOMES)
+    for _ in range(MAX_ITERATIONS):
+        unsatisfied, content = prior.likelihoods(rates).T
+        found = _expect_satisfied(last, rho, content, abandon * unsatisfied, satisfied)
+        before, share = share, found / np.maximum(by_outcome, 1e-300)
+        abandon = (sessions - found.sum()) / (total - found.sum() + ABANDON_STRENGTH)
+        centre = found.sum() / total if mean is None else mean
+        rho = posterior_mean(satisfied, clicks, centre, strength)
+        rho = np.clip(rho, PRIOR_MARGIN, 1 - PRIOR_MARGIN)
+        rates = prior.estimate(np.stack([by_outcome - found, found]))
+        if np.abs(share - before).max() < TOLERANCE:
+            break
+    return CountedSatisfaction(
+        satisfied, share, float(np.clip(centre, PRIOR_MARGIN, 1 - PRIOR_MARGIN))
+    )
+
+
+@kernel
+def _expect_satisfied(
+    last: Float64, rho: Float64, content: Float64, abandoned: Float64, satisfied: Float64
+) -> Float64:
+    """Fill in the expected satisfied last clicks [pair], and return those by outcome."""
+    found = np.zeros(last.shape[1])
+    for p in range(len(last)):
+        satisfied[p] = 0.0
+        for outcome in range(last.shape[1]):
+            if last[p, outcome] > 0.0:
+                odds = rho[p] * content[outcome]
+                odds /= odds + (1.0 - rho[p]) * abandoned[outcome]
+                satisfied[p] += last[p, outcome] * odds
+                found[outcome] += last[p, outcome] * odds
+    return found
+
+
+def mean_satisfaction(counts: Counts, weight: float) -> float:
+    """The share of clicks that satisfied: of those that are the last, where no outcome is known."""
+    if counts.outcomes is None or weight == 0:
+        return last_click_rate(counts)
+    return count_satisfied(
+        counts, counts.outcomes.last, counts.clicks, None, MEAN_STRENGTH, weight
+    ).mean
