@@ -45,6 +45,7 @@ if TYPE_CHECKING:
         UsageError,
     )
     from reclick.evaluation import Evaluation, Split, evaluate, split
+    from reclick.evaluation.monitoring import MonitoredGroup, MonitorLimits, MonitorReport, monitor
     from reclick.exports import (
         ExportResult,
         JudgmentComparison,
@@ -97,6 +98,7 @@ if TYPE_CHECKING:
         register,
         setting,
     )
+    from reclick.models.explanation import Explanation, PriorLevel, WordEffect
     from reclick.models.kernels.stops_and_transitions import StopsAndTransitions
     from reclick.models.provenance import SeenLog
     from reclick.models.registry import ModelRegistry
@@ -172,6 +174,12 @@ _HOMES = {
         "evaluate",
         "split",
     ),
+    "reclick.evaluation.monitoring": (
+        "MonitorLimits",
+        "MonitorReport",
+        "MonitoredGroup",
+        "monitor",
+    ),
     "reclick.exports": (
         "ExportResult",
         "JudgmentComparison",
@@ -225,6 +233,11 @@ _HOMES = {
         "load",
         "register",
         "setting",
+    ),
+    "reclick.models.explanation": (
+        "Explanation",
+        "PriorLevel",
+        "WordEffect",
     ),
     "reclick.models.provenance": ("SeenLog",),
     "reclick.predictor": (
@@ -282,6 +295,7 @@ __all__ = [
     "DuckDBEngine",
     "Engine",
     "Evaluation",
+    "Explanation",
     "ExportResult",
     "FileStatus",
     "FitError",
@@ -295,6 +309,9 @@ __all__ = [
     "LuceClick",
     "MissingExtraError",
     "ModelRegistry",
+    "MonitorLimits",
+    "MonitorReport",
+    "MonitoredGroup",
     "MultiClick",
     "NDCGResult",
     "NotFittedError",
@@ -303,6 +320,7 @@ __all__ = [
     "PredictionSummary",
     "Predictor",
     "PriceReason",
+    "PriorLevel",
     "QueryBlock",
     "RankedSequence",
     "RankingComparison",
@@ -326,6 +344,7 @@ __all__ = [
     "UnknownModelError",
     "UsageError",
     "VolumeProfile",
+    "WordEffect",
     "best_page",
     "compare_judgments",
     "compare_rankings",
@@ -337,6 +356,7 @@ __all__ = [
     "judgments",
     "limit_threads",
     "load",
+    "monitor",
     "ndcg",
     "predict",
     "propensities",

@@ -220,8 +220,8 @@ def monitor(
     """
     import json as json_module
 
-    from reclick.evaluation.monitor import MonitorLimits
-    from reclick.evaluation.monitor import monitor as run_monitor
+    from reclick.evaluation.monitoring import MonitorLimits
+    from reclick.evaluation.monitoring import monitor as run_monitor
     from reclick.models import load
 
     limits = MonitorLimits(clicks, group, calibration, unknown_queries, unknown_ads)

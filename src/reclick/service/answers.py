@@ -10,8 +10,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from reclick.auction import best_page, run_auction
 from reclick.data.batch import SessionBatch
 from reclick.errors import UsageError
+from reclick.evaluation.monitoring import monitor
+from reclick.rankings import compare_rankings
 from reclick.service.hosting import HostedModel
 from reclick.service.protection import ServiceLimits
 from reclick.service.schemas import (
@@ -20,7 +23,7 @@ from reclick.service.schemas import (
     CompareRequest,
     ExplainRequest,
     MonitorRequest,
-    Page,
+    PageBody,
     PredictRequest,
     RankRequest,
     RelevanceRequest,
@@ -66,7 +69,7 @@ def check_text(text: list[AdText], limits: ServiceLimits) -> pa.Table | None:
     return pa.Table.from_pylist(rows)
 
 
-def to_batch(pages: list[Page]) -> pa.RecordBatch:
+def to_batch(pages: list[PageBody]) -> pa.RecordBatch:
     """Pages as an Arrow batch."""
     return pa.RecordBatch.from_arrays(
         [
@@ -189,8 +192,6 @@ def rank(
     hosted: HostedModel, request: RankRequest, limits: ServiceLimits, _: CountPages
 ) -> dict[str, Any]:
     """The best page of some candidates."""
-    from reclick.auction import best_page
-
     _check_candidates(len(request.ads), limits)
     objective: Any = request.objective
     if request.objective == "value":
@@ -218,8 +219,6 @@ def auction(
     hosted: HostedModel, request: AuctionRequest, limits: ServiceLimits, _: CountPages
 ) -> dict[str, Any]:
     """The page and the prices that follow from bids."""
-    from reclick.auction import run_auction
-
     _check_candidates(len(request.bids), limits)
     result = run_auction(
         hosted.model,
@@ -268,8 +267,6 @@ def compare(
     hosted: HostedModel, request: CompareRequest, limits: ServiceLimits, _: CountPages
 ) -> dict[str, Any]:
     """What a new ranking would bring against the old."""
-    from reclick.rankings import compare_rankings
-
     for pages in (request.old, request.new):
         check_pages(len(pages), max(len(page.ads) for page in pages), limits)
     found = compare_rankings(
@@ -301,8 +298,6 @@ def monitor_day(
     hosted: HostedModel, request: MonitorRequest, limits: ServiceLimits, count: CountPages
 ) -> dict[str, Any]:
     """How well a day's clicks agree with the model."""
-    from reclick.evaluation.monitor import monitor
-
     check_pages(len(request.pages), max(len(page.ads) for page in request.pages), limits)
     day = pa.Table.from_batches([to_batch(request.pages)])
     return monitor(hosted.model, day).to_dict()

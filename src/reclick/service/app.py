@@ -61,7 +61,7 @@ class JsonRoute(NamedTuple):
 
     path: str
     request: type[schemas.ModelRequest]
-    answer: type[schemas.Answer]
+    answer: type[schemas.ModelAnswer]
     function: Callable[..., dict[str, Any]]
 
 

@@ -12,13 +12,13 @@ Amount = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Probability = Annotated[float, Field(ge=0, le=1)]
 
 
-class Request(BaseModel):
+class RequestBody(BaseModel):
     """A request: unknown fields and values of another type are refused."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
 
-class AdText(Request):
+class AdText(RequestBody):
     """The text of an ad. It counts where the model does not know the ad."""
 
     ad: Text
@@ -27,7 +27,7 @@ class AdText(Request):
     display_url: str = ""
 
 
-class Page(Request):
+class PageBody(RequestBody):
     """A query and the ads shown for it, from the top; `clicks` are the positions clicked so far."""
 
     query: Text
@@ -35,7 +35,7 @@ class Page(Request):
     clicks: list[Position] = []
 
 
-class ModelRequest(Request):
+class ModelRequest(RequestBody):
     """A request to one of the models."""
 
     model: str | None = Field(None, description="A name from GET /v1/models; else the default.")
@@ -45,7 +45,7 @@ class ModelRequest(Request):
 class PredictRequest(ModelRequest):
     """Pages to predict the clicks of."""
 
-    pages: list[Page] = Field(min_length=1)
+    pages: list[PageBody] = Field(min_length=1)
     top: int = Field(3, ge=0, le=100, description="How many of the likeliest sequences to list.")
 
     model_config = ConfigDict(
@@ -59,7 +59,7 @@ class PredictRequest(ModelRequest):
     )
 
 
-class Pair(Request):
+class Pair(RequestBody):
     """A query and an ad."""
 
     query: Text
@@ -128,28 +128,28 @@ class AuctionRequest(ModelRequest):
 class CompareRequest(ModelRequest):
     """Two rankings of the same queries: what a change would bring."""
 
-    old: list[Page] = Field(min_length=1)
-    new: list[Page] = Field(min_length=1)
+    old: list[PageBody] = Field(min_length=1)
+    new: list[PageBody] = Field(min_length=1)
     level: float = Field(0.9, gt=0.001, lt=0.999)
 
 
 class MonitorRequest(ModelRequest):
     """The sessions of a day, with their clicks."""
 
-    pages: list[Page] = Field(min_length=1)
+    pages: list[PageBody] = Field(min_length=1)
 
 
 # answers
 
 
-class Answer(BaseModel):
+class ModelAnswer(BaseModel):
     """An answer: of one whole model, named with its version."""
 
     model: str
     version: str
 
 
-class Sequence(BaseModel):
+class ClickSequence(BaseModel):
     """A click sequence and its probability."""
 
     clicks: list[int]
@@ -163,11 +163,11 @@ class PagePrediction(BaseModel):
     expected_clicks: float
     next_click_prob: list[float]
     end_prob: float
-    sequences: list[Sequence]
+    sequences: list[ClickSequence]
     satisfaction_prob: float | None = Field(description="None: the model has no satisfaction.")
 
 
-class PredictAnswer(Answer):
+class PredictAnswer(ModelAnswer):
     """A prediction per page, in the order of the request."""
 
     pages: list[PagePrediction]
@@ -187,27 +187,27 @@ class PairEstimate(BaseModel):
     words: str | None = Field(None, description="The words of the ad, where the model has text.")
 
 
-class RelevanceAnswer(Answer):
+class RelevanceAnswer(ModelAnswer):
     """An estimate per pair."""
 
     pairs: list[PairEstimate]
 
 
-class WordEffect(BaseModel):
+class WordFactor(BaseModel):
     """A word of the ad, and the factor by which it changes the attractiveness of a new ad."""
 
     word: str
     factor: float
 
 
-class Level(BaseModel):
+class EvidenceLevel(BaseModel):
     """The attractiveness from a part of what the model knows."""
 
     level: str
     attractiveness: float
 
 
-class ExplainAnswer(Answer):
+class ExplainAnswer(ModelAnswer):
     """The evidence, the prior and the words behind an attractiveness."""
 
     query: str
@@ -219,11 +219,11 @@ class ExplainAnswer(Answer):
     clicks: float
     known_query: bool
     known_ad: bool
-    levels: list[Level]
-    words: list[WordEffect]
+    levels: list[EvidenceLevel]
+    words: list[WordFactor]
 
 
-class RankAnswer(Answer):
+class RankAnswer(ModelAnswer):
     """The best page, from the top."""
 
     query: str
@@ -251,7 +251,7 @@ class AuctionSlot(BaseModel):
     displaced: list[DisplacedClicks]
 
 
-class AuctionAnswer(Answer):
+class AuctionAnswer(ModelAnswer):
     """The page and the prices."""
 
     query: str
@@ -275,7 +275,7 @@ class Comparison(BaseModel):
     high: float
 
 
-class CompareAnswer(Answer):
+class CompareAnswer(ModelAnswer):
     """Old against new."""
 
     comparisons: list[Comparison]
@@ -289,7 +289,7 @@ class QueryMatch(BaseModel):
     sessions: float
 
 
-class QueriesAnswer(Answer):
+class QueriesAnswer(ModelAnswer):
     """Queries that begin with a prefix, those with most sessions first."""
 
     queries: list[QueryMatch]
@@ -312,7 +312,7 @@ class ModelsAnswer(BaseModel):
     models: list[ModelDescription]
 
 
-class MonitorAnswer(Answer):
+class MonitorAnswer(ModelAnswer):
     """How well a day's clicks agree with the model."""
 
     model_config = ConfigDict(extra="allow")

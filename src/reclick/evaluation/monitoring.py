@@ -45,7 +45,7 @@ class MonitorLimits:
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class MonitoredGroup:
     """A position, a volume of queries or a level of probability."""
 
     name: str
@@ -67,12 +67,13 @@ class MonitorReport:
     ratio: float | None
     low: float | None
     high: float | None
-    calibration_error: float
+    calibration_error: float  # Σ |observed − expected| over levels of probability, per impression
+    calibration_noise: float  # what chance alone would make of it, on average
     unknown_queries: float
     unknown_ads: float
-    positions: tuple[Group, ...]
-    volumes: tuple[Group, ...]
-    levels: tuple[Group, ...]
+    positions: tuple[MonitoredGroup, ...]
+    volumes: tuple[MonitoredGroup, ...]
+    levels: tuple[MonitoredGroup, ...]
     breaches: tuple[str, ...] = ()
 
     @property
@@ -118,7 +119,7 @@ class _Sums:
         differences = np.bincount(rows, clicked - probability)
         self.values[:, 3] += np.bincount(key % groups, weight[first] * differences**2, groups)
 
-    def rows(self, names: list[str]) -> tuple[Group, ...]:
+    def rows(self, names: list[str]) -> tuple[MonitoredGroup, ...]:
         """The groups that have impressions."""
         return tuple(
             _to_group(name, *row)
@@ -129,14 +130,14 @@ class _Sums:
 
 def _to_group(
     name: str, impressions: float, observed: float, expected: float, spread: float
-) -> Group:
+) -> MonitoredGroup:
     if not observed:
-        return Group(name, impressions, observed, expected, None, None, None)
+        return MonitoredGroup(name, impressions, observed, expected, None, None, None)
     ratio = expected / observed
     # expected is fixed and observed varies: the relative error of one is that of the other
     relative = Z * math.sqrt(spread) / observed
     low, high = ratio * math.exp(-relative), ratio * math.exp(relative)
-    return Group(name, impressions, observed, expected, ratio, low, high)
+    return MonitoredGroup(name, impressions, observed, expected, ratio, low, high)
 
 
 @dataclass(slots=True)
@@ -210,7 +211,7 @@ def _add_chunk(
 
 def _report(tally: _Tally, limits: MonitorLimits) -> MonitorReport:
     total = tally.total.rows(["all"])[0]
-    impressions, observed, expected = tally.levels.values[:, :3].T
+    impressions, observed, expected, spread = tally.levels.values.T
     positions = [str(i + 1) for i in range(MAX_POSITIONS - 1)] + [f"{MAX_POSITIONS} and below"]
     starts = [*VOLUMES, None]
     volumes = ["not in the training log"] + [
@@ -227,6 +228,7 @@ def _report(tally: _Tally, limits: MonitorLimits) -> MonitorReport:
         low=total.low,
         high=total.high,
         calibration_error=float(np.abs(observed - expected).sum() / impressions.sum()),
+        calibration_noise=float(np.sqrt(2 / np.pi * spread).sum() / impressions.sum()),
         unknown_queries=tally.unknown_queries / tally.sessions,
         unknown_ads=tally.unknown_ads / total.impressions,
         positions=tally.positions.rows(positions),
@@ -236,7 +238,9 @@ def _report(tally: _Tally, limits: MonitorLimits) -> MonitorReport:
     return replace(report, breaches=tuple(_find_breaches(report, total, limits)))
 
 
-def _find_breaches(report: MonitorReport, total: Group, limits: MonitorLimits) -> list[str]:
+def _find_breaches(
+    report: MonitorReport, total: MonitoredGroup, limits: MonitorLimits
+) -> list[str]:
     breaches = _breaches_of("all clicks", total, limits.clicks)
     for where, groups in (
         ("position", report.positions),
@@ -244,7 +248,7 @@ def _find_breaches(report: MonitorReport, total: Group, limits: MonitorLimits) -
     ):
         for group in groups:
             breaches += _breaches_of(f"{where} {group.name}", group, limits.group)
-    if report.calibration_error > limits.calibration:
+    if report.calibration_error > max(limits.calibration, 2 * report.calibration_noise):
         breaches.append(
             f"calibration error {report.calibration_error:.4f}, limit {limits.calibration:g}"
         )
@@ -257,7 +261,7 @@ def _find_breaches(report: MonitorReport, total: Group, limits: MonitorLimits) -
     return breaches
 
 
-def _breaches_of(what: str, group: Group, limit: float) -> list[str]:
+def _breaches_of(what: str, group: MonitoredGroup, limit: float) -> list[str]:
     """A breach if the ratio is off by more than the limit, and its interval too is not at 1."""
     if max(group.observed, group.expected) < MIN_CLICKS:
         return []
