@@ -76,14 +76,20 @@ class Lab:
         return float(self.page.locator(f"#page-{page} .tiles dd").first.inner_text())
 
 
-@pytest.fixture(params=[DESKTOP, PHONE], ids=["desktop", "phone"])
+on_phone_too = pytest.mark.parametrize(
+    "lab", [DESKTOP, PHONE], ids=["desktop", "phone"], indirect=True
+)
+
+
+@pytest.fixture
 def lab(browser: Browser, address: str, request: pytest.FixtureRequest) -> Iterator[Lab]:
-    lab = Lab(browser, address, viewport=request.param)
+    lab = Lab(browser, address, viewport=getattr(request, "param", DESKTOP))
     yield lab
     lab.context.close()
     assert lab.problems == []
 
 
+@on_phone_too
 def test_pick_a_query_by_typing_and_see_its_ads(lab: Lab) -> None:
     query = lab.page.get_by_role("combobox", name="Query")
     query.fill("garage")
@@ -142,6 +148,7 @@ def test_choose_a_click_and_see_what_comes_next(lab: Lab) -> None:
     expect(lab.page.locator("#page-a .arrows path")).not_to_have_count(0)
 
 
+@on_phone_too
 def test_edit_an_ad_and_the_page_follows_while_typing(lab: Lab) -> None:
     form = lab.page.locator("#new-ad")
     form.get_by_label("Name").fill("mine")
@@ -160,6 +167,7 @@ def test_edit_an_ad_and_the_page_follows_while_typing(lab: Lab) -> None:
     expect(lab.page.locator(PAGE_A)).to_have_count(4)
 
 
+@on_phone_too
 def test_compare_two_pages(lab: Lab) -> None:
     lab.page.get_by_label("Compare with a second page").check()
     expect(lab.page.locator(PAGE_B)).to_have_count(4)
@@ -184,6 +192,7 @@ def test_best_order_has_the_most_clicks(lab: Lab) -> None:
     pytest.fail(f"{lab.expected_clicks()} clicks expected in the best order, {before} before")
 
 
+@on_phone_too
 def test_bids_give_pages_and_prices_with_a_reason(lab: Lab) -> None:
     outcomes = lab.page.locator("#outcomes")
     expect(outcomes).to_contain_text("VCG")

@@ -24,12 +24,12 @@ TOKEN = "a-token-of-the-tests"
 PAGE = {"query": "tea", "ads": ["ad0"]}
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def guarded(folders: dict[str, Path]) -> Iterator[TestClient]:
     limits = ServiceLimits(
         body_bytes=4096, pages=3, ads=4, text_characters=100, candidates=3, seconds=20
     )
-    with ready_client(create_app(folders, token=TOKEN, limits=limits)) as client:
+    with ready_client(create_app({"ubm": folders["ubm"]}, token=TOKEN, limits=limits)) as client:
         yield client
 
 
@@ -193,7 +193,7 @@ def test_a_dictionary_code_out_of_range_is_refused(client: TestClient) -> None:
 
 
 def test_only_known_hosts_are_answered_without_a_token(folders: dict[str, Path]) -> None:
-    with ready_client(create_app(folders)) as client:
+    with ready_client(create_app({"ubm": folders["ubm"]})) as client:
         answer = client.get("/v1/models", headers={"host": "attacker.test"})
         assert (answer.status_code, answer.json()["error"]) == (421, "unknown_host")
         for host in ("localhost", "localhost:8080", "127.0.0.1:1", "[::1]:9"):
@@ -202,7 +202,7 @@ def test_only_known_hosts_are_answered_without_a_token(folders: dict[str, Path])
 
 def test_other_origins_are_allowed_only_when_named(folders: dict[str, Path]) -> None:
     origins = frozenset({"https://shop.test"})
-    with ready_client(create_app(folders, cors_origins=origins)) as client:
+    with ready_client(create_app({"ubm": folders["ubm"]}, cors_origins=origins)) as client:
         for origin, allowed in (("https://shop.test", True), ("https://other.test", False)):
             answer = client.get("/v1/models", headers={"origin": origin})
             assert (answer.headers.get("access-control-allow-origin") == origin) is allowed

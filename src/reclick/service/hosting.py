@@ -220,10 +220,11 @@ class ModelHost:
 
     def watch(self, seconds: float) -> None:
         """Look for changed folders every so often, in a thread, until `stop`."""
-        self._thread = threading.Thread(
+        thread = threading.Thread(
             target=self._watch, args=(seconds,), name="reclick-models", daemon=True
         )
-        self._thread.start()
+        thread.start()
+        self._thread = thread
 
     def _watch(self, seconds: float) -> None:
         while not self._stop.wait(seconds):
