@@ -27,7 +27,7 @@ from reclick.errors import (
     check_whole,
 )
 from reclick.fitting.attractiveness_prior import AdPrior, AdRecord, fit_ad_prior
-from reclick.fitting.posterior import PairPosteriors, Posterior
+from reclick.fitting.posterior import PairPosteriors, Posterior, RelevanceDraws
 from reclick.fitting.priors import PRIOR_MARGIN, top_click_rate
 from reclick.logs import read_ads
 from reclick.models.batching import (
@@ -352,6 +352,31 @@ class ClickModel(ABC):
         self.check_fitted()
         return self._pairs.find_known(sessions)
 
+    def sample_relevance(
+        self, pairs: object, draws: int, rng: np.random.Generator | int, *, text: object = None
+    ) -> RelevanceDraws:
+        """Draw the attractiveness and the satisfaction of pairs from their posteriors.
+
+        The posteriors are those behind the intervals of `relevance`, Betas that are taken as
+        independent. `pairs` and `text` are as there.
+
+        >>> from reclick.models import DCTR
+        >>> log = {"query": ["pizza"] * 2, "ads": [["a", "b"]] * 2, "clicks": [[2], [2]]}
+        >>> drawn = DCTR().fit(log).sample_relevance(("pizza", ["a", "b"]), 100, 0)
+        >>> drawn.attractiveness.shape, drawn.satisfaction is None
+        ((100, 2), True)
+        """
+        self.check_fitted()
+        found = self._posteriors(self._pairs.lookup(pairs, text))
+        generator = np.random.default_rng(rng)
+        satisfaction = found.satisfaction
+        return RelevanceDraws(
+            found.attractiveness.value,
+            found.attractiveness.mean,
+            found.attractiveness.sample(draws, generator),
+            None if satisfaction is None else satisfaction.sample(draws, generator),
+        )
+
     @property
     def training_counts(self) -> Counts:
         """The counts of the training log. Their pairs are the pairs of the model."""
@@ -560,8 +585,13 @@ class ClickModel(ABC):
         return any(name.endswith("_") and not name.startswith("_") for name in vars(self))
 
     def __repr__(self) -> str:
-        settings = ", ".join(f"{name}={value!r}" for name, value in self.get_params().items())
-        return f"{type(self).__name__}({settings}){self._describe_fit() if self.fitted else ''}"
+        changed = (
+            f"{name}={value!r}"
+            for name, value in self.get_params().items()
+            if value != self.settings[name].default
+        )
+        fit = self._describe_fit() if self.fitted else ""
+        return f"{type(self).__name__}({', '.join(changed)}){fit}"
 
     def _describe_fit(self) -> str:
         message = getattr(self, "message_", "")
