@@ -204,7 +204,7 @@ def _judge_swaps(folder: Path, models: list[Any], pages: list[dict[str, Any]]) -
         chosen = pages[:20]
         table = {name: [page[name] for page in chosen] for name in ("query", "ads")}
         versions[artifact.fingerprint(target)[:12]] = rc.load(target).click_prob(table).tolist()
-    process, port = _serve(target, "--reload-seconds", "0.1")
+    process, port = _serve(target, "--watch-seconds", "0.1")
     body = json.dumps({"pages": pages[:20], "top": 0}).encode()
     head = "POST /v1/predict HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n"
     head += f"content-length: {len(body)}\r\n\r\n"

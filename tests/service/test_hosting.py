@@ -80,7 +80,7 @@ def test_swaps_under_load_never_mix_two_models(tmp_path: Path) -> None:
             rc.load(folder).click_prob({"query": [PAGE["query"]], "ads": [PAGE["ads"]]})[0].tolist()
         )
     assert len(expected) == 2
-    with run_service(str(folder), "--reload-seconds", "0.1", "--quiet") as client:
+    with run_service(str(folder), "--watch-seconds", "0.1", "--quiet") as client:
         stop = threading.Event()
 
         def swap() -> None:
@@ -108,7 +108,7 @@ def test_swaps_under_load_never_mix_two_models(tmp_path: Path) -> None:
 
 def test_the_service_says_what_is_wrong_with_a_folder_and_goes_on(tmp_path: Path) -> None:
     save(tmp_path / "m", "dctr")
-    with run_service(str(tmp_path / "m"), "--reload-seconds", "0.1") as client:
+    with run_service(str(tmp_path / "m"), "--watch-seconds", "0.1") as client:
         (tmp_path / "m" / "manifest.json").write_text("{}")
         for _ in range(200):
             ready = client.get("/readyz").json()

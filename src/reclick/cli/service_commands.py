@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from reclick.cli.console import progress_bars
+from reclick.cli.command import as_command
+from reclick.cli.console import is_quiet, print_result, progress_bars
 from reclick.cli.inputs import (
     Ads,
     Columns,
@@ -20,10 +21,14 @@ from reclick.cli.inputs import (
     open_log,
 )
 
+if TYPE_CHECKING:
+    from reclick.evaluation.monitoring import MonitoredGroup, MonitorReport
+
 TOKEN_VARIABLE = "RECLICK_TOKEN"  # noqa: S105
 BREACH = 3  # the exit code of `monitor` above a limit
 
 
+@as_command
 def serve(
     models: Annotated[
         list[str],
@@ -48,7 +53,7 @@ def serve(
         list[str] | None,
         typer.Option(help="A web origin that may call the service (CORS). Repeat for more."),
     ] = None,
-    reload_seconds: Annotated[
+    watch_seconds: Annotated[
         float, typer.Option(min=0.1, help="How often to look for a model replaced on disk.")
     ] = 2.0,
     max_body: Annotated[int, typer.Option(min=1024, help="Bytes of a request.")] = 8 << 20,
@@ -56,9 +61,6 @@ def serve(
     max_ads: Annotated[int, typer.Option(min=1, help="Ads of a page.")] = 100,
     max_requests: Annotated[int, typer.Option(min=1, help="Requests answered at once.")] = 64,
     timeout: Annotated[float, typer.Option(min=0.1, help="Seconds for a request.")] = 30.0,
-    quiet: Annotated[
-        bool, typer.Option("--quiet", help="No log line per request, only warnings.")
-    ] = False,
 ) -> None:
     """Answer over HTTP: predictions, relevance, best pages and prices, and the ad lab at /.
 
@@ -89,11 +91,11 @@ def serve(
         _name_models(models),
         token=token,
         limits=limits,
-        reload_seconds=reload_seconds,
+        reload_seconds=watch_seconds,
         allowed_hosts=(names | LOCAL_NAMES) if names or token is None else frozenset(),
         cors_origins=frozenset(allow_origin or ()),
     )
-    _configure_logging(quiet)
+    _configure_logging()
     config = uvicorn.Config(
         application,
         host=host,
@@ -160,14 +162,14 @@ def _name_models(models: list[str]) -> dict[str, str]:
     return named
 
 
-def _configure_logging(quiet: bool) -> None:
+def _configure_logging() -> None:
     """Service lines are JSON on standard error; the server's own are plain."""
     import logging
 
     handler = logging.StreamHandler()
     handler.setFormatter(logging.Formatter("%(message)s"))
     for name, level in (
-        ("reclick.service", logging.WARNING if quiet else logging.INFO),
+        ("reclick.service", logging.WARNING if is_quiet() else logging.INFO),
         ("uvicorn.error", logging.WARNING),
     ):
         logger = logging.getLogger(name)
@@ -191,6 +193,7 @@ def _run(uvicorn: Any, config: Any) -> None:
     uvicorn.Server(config).run(sockets=[listener])
 
 
+@as_command
 def monitor(
     model: Annotated[str, typer.Argument(metavar="MODEL", help="The folder of a model.")],
     logs: Logs,
@@ -207,7 +210,6 @@ def monitor(
     unknown_ads: Annotated[
         float, typer.Option(help="Limit of the share of impressions of unknown ads.")
     ] = 0.5,
-    json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
     ads: Ads = None,
     format: FormatName = None,
     column: Columns = None,
@@ -218,8 +220,6 @@ def monitor(
 
     Example:  reclick monitor model logs/day8.parquet
     """
-    import json as json_module
-
     from reclick.evaluation.monitoring import MonitorLimits
     from reclick.evaluation.monitoring import monitor as run_monitor
     from reclick.models import load
@@ -229,39 +229,35 @@ def monitor(
     log = open_log(logs, ReadOptions(column, on_error, max_ads, format), ads)
     with progress_bars() as progress:
         report = run_monitor(fitted, log, limits=limits, progress=progress)
-    if json:
-        typer.echo(json_module.dumps(report.to_dict(), indent=2))
-    else:
-        _print_report(report)
+    print_result(_format_report(report), report.to_dict())
     if not report.ok:
         raise typer.Exit(BREACH)
 
 
-def _print_report(report: Any) -> None:
+def _format_report(report: MonitorReport) -> str:
     ratio = "–"
     if report.ratio is not None:
         ratio = f"{report.ratio:.3f} [{report.low:.3f}, {report.high:.3f}]"
-    typer.echo(
+    lines = [
         f"{report.sessions:,.0f} sessions: {report.expected_clicks:,.1f} clicks expected, "
-        f"{report.observed_clicks:,.0f} observed, ratio {ratio}"
-    )
-    typer.echo(
+        f"{report.observed_clicks:,.0f} observed, ratio {ratio}",
         f"calibration error {report.calibration_error:.4f}; unknown: "
-        f"{report.unknown_queries:.1%} of queries, {report.unknown_ads:.1%} of ads"
-    )
+        f"{report.unknown_queries:.1%} of queries, {report.unknown_ads:.1%} of ads",
+    ]
     for title, groups in (
         ("position", report.positions),
         ("training sessions of the query", report.volumes),
         ("predicted probability", report.levels),
     ):
-        typer.echo(f"\n{title:<32}{'impressions':>13}{'observed':>11}{'expected':>11}{'ratio':>8}")
-        for each in groups:
-            ratio = "–" if each.ratio is None else f"{each.ratio:.2f}"
-            typer.echo(
-                f"{each.name:<32}{each.impressions:>13,.0f}{each.observed:>11,.0f}"
-                f"{each.expected:>11,.1f}{ratio:>8}"
-            )
-    for breach in report.breaches:
-        typer.secho(f"\nlimit: {breach}", fg="red", err=True)
-    if report.ok:
-        typer.echo("\nEvery limit holds.")
+        head = f"{title:<32}{'impressions':>13}{'observed':>11}{'expected':>11}{'ratio':>8}"
+        lines += ["", head, *map(_format_group, groups)]
+    breaches = [f"Limit broken: {breach}." for breach in report.breaches]
+    return "\n".join([*lines, "", *(breaches or ["Every limit holds."])])
+
+
+def _format_group(group: MonitoredGroup) -> str:
+    ratio = "–" if group.ratio is None else f"{group.ratio:.2f}"
+    return (
+        f"{group.name:<32}{group.impressions:>13,.0f}{group.observed:>11,.0f}"
+        f"{group.expected:>11,.1f}{ratio:>8}"
+    )
