@@ -238,11 +238,13 @@ def _format_report(report: MonitorReport) -> str:
     ratio = "–"
     if report.ratio is not None:
         ratio = f"{report.ratio:.3f} [{report.low:.3f}, {report.high:.3f}]"
+    clicks = (
+        f"{report.expected_clicks:,.1f} clicks expected, {report.observed_clicks:,.0f} observed"
+    )
+    unknown = f"{report.unknown_queries:.1%} of queries, {report.unknown_ads:.1%} of ads"
     lines = [
-        f"{report.sessions:,.0f} sessions: {report.expected_clicks:,.1f} clicks expected, "
-        f"{report.observed_clicks:,.0f} observed, ratio {ratio}",
-        f"calibration error {report.calibration_error:.4f}; unknown: "
-        f"{report.unknown_queries:.1%} of queries, {report.unknown_ads:.1%} of ads",
+        f"{report.sessions:,.0f} sessions: {clicks}, ratio {ratio}",
+        f"calibration error {report.calibration_error:.4f}; unknown: {unknown}",
     ]
     for title, groups in (
         ("position", report.positions),
