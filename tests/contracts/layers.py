@@ -15,7 +15,7 @@ LAYERS = (
     ("cli",),
     ("service",),
     ("report",),
-    ("auction", "evaluation"),
+    ("auction", "datasets", "evaluation"),
     ("exports", "metrics", "simulation"),
     ("predictor", "profile", "rankings"),
     ("models",),
