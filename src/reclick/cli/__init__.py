@@ -29,6 +29,7 @@ from reclick.cli.log_commands import (
     split,
 )
 from reclick.cli.model_commands import export, fit, models, predict
+from reclick.cli.service_commands import monitor, serve
 from reclick.cli.show_command import show
 from reclick.errors import Argument, ReclickError, SeenLogError
 
@@ -121,6 +122,8 @@ for command in (
     ndcg,
     evaluate,
     report,
+    serve,
+    monitor,
     models,
     formats,
     demo,

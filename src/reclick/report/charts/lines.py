@@ -36,7 +36,6 @@ from reclick.report.formatting import (
     format_interval,
     format_value,
     join_names,
-    spell_number,
 )
 from reclick.report.markup import (
     Html,
@@ -45,12 +44,11 @@ from reclick.report.markup import (
     figure,
     isolate,
     join,
-    paragraph,
 )
 
 CHART_HEIGHT = 224
 RIGHT, TOP, BOTTOM = 12, 14, 42  # margins
-PANEL_COLUMNS, PANEL_HEIGHT = 2, 96  # of small multiples
+PANEL_COLUMNS, PANEL_HEIGHT, MAX_MARKERS = 2, 96, 10  # of small multiples
 MAX_CATEGORY_LABELS = 12
 VOLUME_LABEL = "sessions of the query in training"
 
@@ -167,19 +165,6 @@ def _draw_series(series: Series, across: Scale, up: Scale, max_markers: int) -> 
     return element("g", *shapes, class_=f"s{series.style + 1}")
 
 
-def series_key(data: ReportData) -> Html:
-    """The legend of the models, and which models are not drawn."""
-    left_out = [model for model in data.table.models if model not in data.styles]
-    best = "the models that are best overall"
-    note = (
-        f"Drawn are {best}, {spell_number(len(data.styles))} in all; {join_names(left_out)} are in"
-        " the numbers below each chart."
-        if left_out
-        else ""
-    )
-    return join([legend(data.styles), paragraph(note, class_="note")])
-
-
 def legend(styles: Mapping[str, int]) -> Html:
     """The names of series with samples of their styles."""
     entries = (
@@ -260,7 +245,7 @@ def _draw_panel(
     shapes += [
         svg_polyline(_positions(each, across, up), "line context") for each in series if each != own
     ]
-    return join([*shapes, _draw_series(own, across, up, 99)])
+    return join([*shapes, _draw_series(own, across, up, MAX_MARKERS)])
 
 
 def _positions(series: Series, across: Scale, up: Scale) -> list[tuple[float, float] | None]:

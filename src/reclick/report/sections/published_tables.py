@@ -6,9 +6,8 @@ from collections.abc import Sequence
 
 from reclick.report.charts.lines import (
     Series,
-    line_chart,
     number_axis,
-    series_key,
+    small_multiples,
     volume_charts,
 )
 from reclick.report.charts.svg import svg_chart
@@ -42,7 +41,6 @@ ABOUT_RANKS = (
 )
 ABOUT_SETS = "How often the ads of the most likely sequence are the clicked ads, in any order."
 RECALLS = tuple(n / 10 for n in range(1, 11))  # of the table of precision
-PRECISION_RECALL_HEIGHT = 280
 
 
 PAPER_TITLE = "Paper (Bing, 2014)"
@@ -158,17 +156,18 @@ def _precision_recall(data: ReportData) -> Html:
     y = number_axis("precision, %", (), percent=True, ends=(min(lowest, 0.95), 1))
     title = "Precision and recall of relevance"
     about = (
-        "A curve per model: precision against recall, over all labelled pairs. Higher is better."
+        "A chart per model: precision against recall, over all labelled pairs. Higher is better."
         " The numbers follow."
     )
-    shapes = line_chart(series, x, y, height=PRECISION_RECALL_HEIGHT, max_markers=8)
-    chart = svg_chart("precision recall", title, about, PRECISION_RECALL_HEIGHT, shapes)
+    shapes, height = small_multiples(series, x, y)
+    chart = svg_chart("precision recall", title, about, height, shapes)
     rows = (
         (f"{recall:.0%}", *(_precision_at(points, recall) for points in curves.values()))
         for recall in RECALLS
     )
     table = data_table(title, ("Recall", *map(isolate, curves)), rows)
-    return join([series_key(data), element("div", figure(title, chart, table), class_="figs")])
+    unit = "precision, %, by recall; the others in grey"
+    return element("div", figure(title, chart, table, unit=unit), class_="figs")
 
 
 def _precision_at(points: Sequence[Point], recall: float) -> str:
