@@ -314,13 +314,14 @@ def test_what_is_not_known_of_moves_and_fatigue_is_left_blank() -> None:
     details = {
         **evaluation.details,
         "transitions": [[0.5, 0.5], [None, float("nan")], [1.0, None]],
+        "transition_support": [200.0, 0.0, 150.0],
         "fatigue": [0.5, 1.0, None, float("nan")],
     }
     page = render_html(replace(evaluation, details=details))
-    assert '<tr><th scope="row">1</th><td></td><td></td></tr>' in tables(
-        page, "Where the next click goes"
-    )
-    assert tables(page, "Fatigue").count("<tr>") == 3
+    moves = tables(page, "Where the next click goes")
+    assert '<tr><th scope="row">1</th><td></td><td></td><td>0</td></tr>' in moves
+    assert "one row with n &lt; 100 left out" in page
+    assert tables(page, "When users stop").count("<tr>") == 3
 
 
 def test_without_intervals_nothing_is_called_a_tie() -> None:
@@ -383,19 +384,19 @@ def test_published_figures_are_only_behind_the_switch(page: str) -> None:
 
 
 def test_nothing_of_fewer_than_a_hundred_observations_is_drawn_in_silence() -> None:
-    rare = with_scores(invented_evaluation(), {("DBN", "top_accuracy@3"): {}})
+    rare = invented_evaluation()
     rows = [
         {**row, "support": 9.0} if row["metric"] == "top_accuracy@3" else row
         for row in rare.scores.to_pylist()
     ]
     page = render_html(replace(rare, scores=pa.Table.from_pylist(rows, SCORE_SCHEMA)))
-    assert "Not drawn, with n &lt; 100: which three ads (n\u00a0=\u00a09)." in page
+    assert " and which three ads (n\u00a0=\u00a09)." in page
     assert "<bdi>Which three ads</bdi>" not in page
     assert "where n ≥ 100" in page  # of the sessions with four clicks there are 74
 
 
 def test_an_area_near_one_half_is_no_better_than_chance() -> None:
-    chance = {"value": 0.51, "low": 0.48, "high": 0.54}
+    chance: dict[str, float | None] = {"value": 0.51, "low": 0.48, "high": 0.54}
     page = render_html(with_scores(invented_evaluation(), {("DBN", "roc_auc"): chance}))
     assert "By the ROC area, DBN (0.5100) is no better than chance." in page
 

@@ -121,7 +121,10 @@ def with_hostile_texts(evaluation: InventedEvaluation) -> InventedEvaluation:
     """The same where every text that comes from outside is hostile, long or of another script."""
     hostile = [HOSTILE[place % len(HOSTILE)] for place in range(40)]
     details = dict(evaluation.details)
-    details["words"] = [{**word, "word": hostile[n]} for n, word in enumerate(details["words"])]
+    details["words"] = [
+        {**word, "word": "".join(hostile[n].split())}  # a word has no space
+        for n, word in enumerate(details["words"])
+    ]
     for name in ("misleading", "gems"):
         details[name] = [
             {**ad, "query": hostile[n], "ad": hostile[n + 1], "title": hostile[n + 2]}

@@ -96,7 +96,7 @@ def _word_figures(words: Sequence[Mapping[str, Any]]) -> Html:
 def _word_figure(title: str, words: Sequence[Mapping[str, Any]]) -> Html:
     rows = [
         DotRow(
-            str(word["word"]).replace(" ", "\u00a0"),  # on one line
+            str(word["word"]),
             float(word["effect"]),
             float(word["low"]),
             float(word["high"]),
