@@ -14,14 +14,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from reclick import __version__
 from reclick.data.counts import Counts
 from reclick.data.frames import to_pandas, to_polars
 from reclick.errors import check_whole
 from reclick.evaluation.findings import collect_findings, recommend_model
 from reclick.evaluation.inputs import EvaluationInputs, Leakage
 from reclick.evaluation.views import ReliabilityCurves, ScoreView, TransitionShares
-from reclick.metrics import CURVE_SCHEMA, DIFFERENCE_SCHEMA, SCORE_SCHEMA, ChunkSums
+from reclick.metrics import ChunkSums
 from reclick.models.base import ClickModel
 from reclick.models.kernels.stops_and_transitions import pooled_events
 from reclick.profile import LogProfile
@@ -212,20 +211,8 @@ def collect_details(
     }
 
 
-def describe_model(name: str, model: ClickModel, ads: pa.Table | None) -> Evaluation:
-    """What a model has learnt, without any score."""
-    tables = (schema.empty_table() for schema in (SCORE_SCHEMA, DIFFERENCE_SCHEMA, CURVE_SCHEMA))
-    details = {
-        "models": {name: _describe_fit(model)},
-        "findings_from": name,
-        **collect_findings(model, ads),
-        "version": __version__,
-    }
-    scores, differences, curves = tables
-    return Evaluation(scores, differences, curves, None, details)
-
-
-def _describe_fit(model: ClickModel) -> dict[str, Any]:
+def describe_fit(model: ClickModel) -> dict[str, Any]:
+    """What a model is and how it was fitted, as JSON values."""
     return {
         "model": model.name,
         "settings": model.get_params(),
@@ -237,7 +224,7 @@ def _describe_fit(model: ClickModel) -> dict[str, Any]:
 
 def _describe_scored(scored: ScoredModel) -> dict[str, Any]:
     reasons = dict(scored.sums.reasons)
-    return {**_describe_fit(scored.model), "seconds": scored.seconds, "reasons": reasons}
+    return {**describe_fit(scored.model), "seconds": scored.seconds, "reasons": reasons}
 
 
 # ---- facts about the logs

@@ -16,6 +16,7 @@ import pyarrow as pa
 from reclick import __version__
 from reclick.engines import Engine, as_engine
 from reclick.errors import Argument, StoreError, UsageError, check_whole
+from reclick.evaluation.findings import collect_findings
 from reclick.evaluation.inputs import (
     EvaluationInputs,
     Leakage,
@@ -27,10 +28,13 @@ from reclick.evaluation.result import (
     Evaluation,
     ScoredModel,
     collect_details,
-    describe_model,
+    describe_fit,
 )
 from reclick.logs import read_ads
 from reclick.metrics import (
+    CURVE_SCHEMA,
+    DIFFERENCE_SCHEMA,
+    SCORE_SCHEMA,
     SESSION_METRICS,
     ChunkSums,
     QueryVolumes,
@@ -150,7 +154,16 @@ def report_model(
     if labels is not None:
         advice = "Labels are compared with a model's relevance on a log: give a log too."
         raise UsageError("Got ", Argument("labels"), f" without a log. {advice}")
-    return describe_model(shown, model, None if ads is None else read_ads(ads))
+    details = {
+        "models": {shown: describe_fit(model)},
+        "findings_from": shown,
+        **collect_findings(model, None if ads is None else read_ads(ads)),
+        "version": __version__,
+    }
+    scores, differences, curves = (
+        schema.empty_table() for schema in (SCORE_SCHEMA, DIFFERENCE_SCHEMA, CURVE_SCHEMA)
+    )
+    return Evaluation(scores, differences, curves, None, details)
 
 
 def name_models(models: Mapping[str, ClickModel] | Iterable[str]) -> dict[str, ClickModel]:
