@@ -29,7 +29,8 @@ OWN_HELP = {
     "by",
     "cut",
     "log",
-} | {"satisfaction_weight"}
+} | {"satisfaction_weight",
+    "max_ads",  # a page that is longer is a bad row, and of a request an error}
 
 
 def options(command: Any) -> dict[str, Any]:
