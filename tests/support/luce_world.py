@@ -158,7 +158,9 @@ class LuceProblem(NamedTuple):
         }
         mixing = rng.dirichlet(np.ones(fresh.mixing.shape[1]), len(fresh.mixing))
         rho = rng.beta(3.0, 5.0, len(fresh.satisfaction))
-        drawn = LuceParameters(**tables, mixing=mixing, satisfaction=rho)
+        drawn = LuceParameters(
+            **tables, mixing=mixing, satisfaction=rho, satisfaction_variance=np.zeros(len(rho))
+        )
         return self.objective.constrain(drawn)
 
 

@@ -91,7 +91,6 @@ class LuceClick(ClickModel):
     uses_history: ClassVar[bool] = False
     pair_parameters: ClassVar[tuple[str, ...]] = (
         "theta_", "rho_", "exposure_", "theta_information_", "rho_information_",
-        "prior_clicks_", "prior_exposure_",
     )  # fmt: skip
     global_parameters: ClassVar[tuple[str, ...]] = ("prior_report_",)
 
@@ -190,9 +189,8 @@ class LuceClick(ClickModel):
 
     def _set_prior(self, record: tuple[Float64, Float64], now: Hyperparameters) -> PairPrior:
         """Set the prior of unseen pairs from clicks and exposure, and return that of the pairs."""
-        self.prior_clicks_, self.prior_exposure_ = record
         prior = self._fit_ad_prior(self._pairs.counts.pair_ad, *record, probability=False)
-        self._pairs.ad_prior, self._prior_rate = prior, prior.overall
+        self._pairs.ad_prior = prior
         self.prior_report_ = prior.report
         return scale_prior(prior.pairs, now)
 
@@ -260,9 +258,9 @@ class LuceClick(ClickModel):
         self.exposure_ = state.clicks_and_exposure()[1]
         theta = attractiveness_information(fit, state.information, state.parameters.appeal.past[1])
         self.theta_information_ = theta
-        self.rho_information_ = satisfaction_information(
-            fit, state.past.clicks, state.information.ambiguity
-        )
+        rho, clicks = state.parameters.satisfaction, state.past.clicks
+        ambiguity = state.information.ambiguity
+        self.rho_information_ = satisfaction_information(fit.now, rho, clicks, ambiguity)
         self._set_weights()
         self._report_fit(fit.result)
 
@@ -281,9 +279,11 @@ class LuceClick(ClickModel):
         scale = float(np.sum(self.mixing_ * gamma[:, 0, 0] / omega[:, 0]))
         level = float(self.mixing_ @ omega[:, 0])
         of_class = now.appeal.level(1)
-        if not isinstance(self.attractiveness_prior, str):  # the mean of an unseen pair is set
+        prior = self._pairs.ad_prior
+        if prior is not None and not isinstance(self.attractiveness_prior, str):
+            # The attractiveness of an unseen pair is set.
             odds = self.attractiveness_prior / (1 - self.attractiveness_prior)
-            scale = odds / (of_class[0] * self._prior_rate)
+            scale = odds / (of_class[0] * prior.overall)
         self.theta_ = now.appeal.level(0) * of_class[layout.pair_class] * scale
         self._unseen_scale = scale * of_class[0]
         self.gamma_, self.omega_ = gamma / (scale * level), omega / level
@@ -393,7 +393,6 @@ class LuceClick(ClickModel):
             if name.startswith("luce_")
         }
         now = Hyperparameters(**self.hyperparameters_)
-        self._set_prior((self.prior_clicks_, self.prior_exposure_), now)
         self._state = LuceState.from_arrays(now, self._pairs.counts, mixing, arrays)
         self._set_weights()
         return self

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -14,7 +14,7 @@ from reclick.engines import Engine, LocalEngine
 from reclick.fitting.attractiveness_prior import PairPrior
 from reclick.fitting.em import FitResult, Statistics
 from reclick.fitting.factors import FactorTable
-from reclick.models.luce.e_step import LuceBlock, make_block, score
+from reclick.models.luce.e_step import LuceBlock, inform, make_block, score
 from reclick.models.luce.m_step import Objective, fit_parameters
 from reclick.models.luce.parameters import (
     Hyperparameters,
@@ -23,6 +23,7 @@ from reclick.models.luce.parameters import (
     initial_parameters,
     position_cells,
 )
+from reclick.models.luce.posterior import Information, satisfaction_variance
 
 PILOT_STRENGTH = 2.0  # of attractiveness, in pseudo-clicks, before its prior is known
 PILOT: dict[str, Any] = {"max_iterations": 30, "tolerance": 1e-4, "quiet": True}
@@ -71,6 +72,11 @@ class LuceFit:
         clicks = np.bincount(layout.cell_pair, self.objective.cell_clicks, pairs)
         return clicks.astype(np.float64), expected / factor
 
+    def gather_information(self) -> Information:
+        """What the sessions say about each pair."""
+        parts = [inform(self.parameters, block) for block in self.data.blocks]
+        return Information(*np.concatenate(parts, axis=1))
+
     def estimate_prior(self, make_prior: MakePrior) -> PairPrior:
         """The prior of attractiveness that this fit's clicks and exposure give."""
         return make_prior(self.data.sessions.counts.pair_ad, *self.clicks_and_exposure())
@@ -100,9 +106,16 @@ def flat_prior(strength: float, pairs: int) -> PairPrior:
 
 
 def fit_pilot(data: TrainingData, now: Hyperparameters, engine: Engine | None = None) -> LuceFit:
-    """A quick fit with one component and one prior mean for all pairs."""
+    """A quick fit with one component and one prior mean for all pairs.
+
+    It tells how well each ρ is known, which the fits that start from it use.
+    """
     prior = flat_prior(PILOT_STRENGTH, len(data.layout.pair_query))
-    return fit_luce(data, now._replace(components=1), prior, None, engine=engine, **PILOT)
+    pilot = fit_luce(data, now._replace(components=1), prior, None, engine=engine, **PILOT)
+    rho, ambiguity = pilot.parameters.satisfaction, pilot.gather_information().ambiguity
+    variance = satisfaction_variance(now, rho, pilot.objective.open_clicks, ambiguity)
+    known = pilot.parameters._replace(satisfaction_variance=variance)
+    return replace(pilot, result=replace(pilot.result, parameters=known))
 
 
 def fit_luce(

@@ -14,7 +14,7 @@ from reclick.engines import Engine
 from reclick.fitting.em import FitResult, Squarem, Statistics, run_em, squarem_norms, squarem_step
 from reclick.fitting.factors import LARGEST_FACTOR
 from reclick.fitting.outcomes import OutcomeRates
-from reclick.models.luce.e_step import LuceBlock, e_step
+from reclick.models.luce.e_step import LuceBlock, centre_satisfaction, e_step
 from reclick.models.luce.parameters import Hyperparameters, Layout, LuceParameters, cell_keys
 
 COMMON_STRENGTH = 1.0  # pseudo-choices of a satisfaction, or mixing weights, common to all
@@ -87,8 +87,9 @@ class Objective:
         tables = parameters.appeal, parameters.transition, parameters.outside
         value = sum(table.log_prior() for table in (*tables, parameters.query_outside))
         yes, no = self._satisfaction_prior()
-        rho = parameters.satisfaction  # the same for all pairs where it is common to all
+        rho, variance = centre_satisfaction(parameters, slice(None))
         value += float(np.sum(yes * np.log(rho) + no * np.log(1 - rho)))
+        value -= float(np.sum((yes + no) * variance * rho * (1 - rho))) / 2
         if len(self.mixing_mean) > 1:
             rows = parameters.mixing[:1] if self.now.mixing_strength is None else parameters.mixing
             value += float(np.sum(self._mixing_prior() * np.log(rows)))
@@ -142,19 +143,18 @@ class Objective:
         rates = parameters.outcome_rates
         if self.outcomes is not None:
             rates = self.outcomes.estimate(found.totals["outcomes"])
-        return LuceParameters(
-            parameters.appeal.mm_step(self.cell_clicks, sums["appeal"]),
-            parameters.transition.mm_step(transition[0], transition[1]),
-            parameters.outside.mm_step(outside[0], outside[1]),
-            parameters.query_outside.mm_step(*query),
-            self._mixing(sums["mixing"]),
-            self._satisfaction(sums["satisfied"], parameters.satisfaction),
-            rates,
-            parameters.outcome_weight,
+        return parameters._replace(
+            appeal=parameters.appeal.mm_step(self.cell_clicks, sums["appeal"]),
+            transition=parameters.transition.mm_step(transition[0], transition[1]),
+            outside=parameters.outside.mm_step(outside[0], outside[1]),
+            query_outside=parameters.query_outside.mm_step(*query),
+            mixing=self._mixing(sums["mixing"]),
+            satisfaction=self._satisfaction(sums["satisfied"], parameters.satisfaction),
+            outcome_rates=rates,
         )
 
     def _satisfaction(self, satisfied: Float64, rho: Float64) -> Float64:
-        """ρ = (expected satisfied + prior) / (clicks + prior), of each pair or common to all."""
+        """The mean of ρ = (satisfied + prior) / (clicks + prior), per pair or common to all."""
         yes, no = self._satisfaction_prior()
         if self.now.satisfaction_strength is None:
             total = self.open_clicks.sum() + yes.sum() + no.sum()
@@ -244,13 +244,11 @@ def _to_arrays(point: LuceParameters) -> list[Float64]:
 
 def _from_arrays(like: LuceParameters, arrays: list[Float64]) -> LuceParameters:
     appeal, transition, outside, query_outside, mixing, rho = arrays
-    return LuceParameters(
-        like.appeal.with_factors(appeal),
-        like.transition.with_factors(transition),
-        like.outside.with_factors(outside),
-        like.query_outside.with_factors(query_outside),
-        _normalise(mixing.reshape(like.mixing.shape)),
-        np.clip(rho, PROBABILITY_MARGIN, 1 - PROBABILITY_MARGIN),
-        like.outcome_rates,
-        like.outcome_weight,
+    return like._replace(
+        appeal=like.appeal.with_factors(appeal),
+        transition=like.transition.with_factors(transition),
+        outside=like.outside.with_factors(outside),
+        query_outside=like.query_outside.with_factors(query_outside),
+        mixing=_normalise(mixing.reshape(like.mixing.shape)),
+        satisfaction=np.clip(rho, PROBABILITY_MARGIN, 1 - PROBABILITY_MARGIN),
     )

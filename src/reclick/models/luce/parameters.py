@@ -27,7 +27,7 @@ class Hyperparameters(NamedTuple):
 
     attractiveness_strength: float | str = "auto"  # auto: that of highest evidence of each pair
     evidence_factor: float = 1.0  # times that strength
-    satisfaction_strength: float | None = 10.0
+    satisfaction_strength: float | None = 8.0
     satisfaction_prior: float = 0.4
     query_strength: float | None = 4.0  # the outside option of each query
     transition_strength: float = 8.0
@@ -46,7 +46,8 @@ class LuceParameters(NamedTuple):
     outside: FactorTable  # [component, clicks so far] ω
     query_outside: FactorTable  # [query] f
     mixing: Float64  # [query, component]
-    satisfaction: Float64  # [pair] ρ
+    satisfaction: Float64  # [pair] mean of ρ
+    satisfaction_variance: Float64  # [pair] of the logit of ρ, which a fit does not change
     outcome_rates: Float64 = TYPICAL_RATES  # of conversions and quick returns
     outcome_weight: float = 1.0
 
@@ -148,6 +149,7 @@ def initial_parameters(
         query_table(layout, now),
         np.tile(mixing, (layout.n_queries, 1)),
         np.full(len(layout.pair_query), now.satisfaction_prior),
+        np.zeros(len(layout.pair_query)),
         outcome_weight=now.outcome_weight,
     )
 

@@ -18,7 +18,6 @@ from reclick.data.pair_index import IndexMap
 from reclick.data.ragged import Float64, Int64
 from reclick.fitting.attractiveness_prior import PairPrior
 from reclick.fitting.factors import FactorTable, PastChoices
-from reclick.models.luce.e_step import inform
 from reclick.models.luce.fit import LuceFit
 from reclick.models.luce.m_step import PastSatisfaction
 from reclick.models.luce.parameters import (
@@ -27,7 +26,7 @@ from reclick.models.luce.parameters import (
     LuceParameters,
     initial_parameters,
 )
-from reclick.models.luce.posterior import Information
+from reclick.models.luce.posterior import Information, satisfaction_variance
 
 TABLES = ("appeal", "transition", "outside", "query_outside")
 Arrays = dict[str, dict[str, Any]]  # columns of equal length, by table
@@ -65,7 +64,7 @@ class LuceState:
             sums["mixing"],
             found.totals["outcomes"],
         )
-        information = _gather_information(fit)
+        information = fit.gather_information()
         if earlier is not None:
             past, information = past + earlier.past, information + earlier.information
         parameters = now._replace(**tables)
@@ -159,11 +158,6 @@ class LuceState:
             name: getattr(fresh, name).continue_from(getattr(last, name), rows, decay)
             for name, rows in cells.items()
         }
-        parameters = last._replace(
-            **tables,
-            mixing=at.place_queries(last.mixing, mean),
-            satisfaction=at.place_pairs(last.satisfaction, self.now.satisfaction_prior),
-        )
         past = PastSatisfaction(
             at.place_pairs(decay * past.satisfied),
             at.place_pairs(decay * past.clicks),
@@ -171,6 +165,14 @@ class LuceState:
             decay * past.outcomes,
         )
         information = Information(*(at.place_pairs(decay * each) for each in self.information))
+        rho = at.place_pairs(last.satisfaction, self.now.satisfaction_prior)
+        known = satisfaction_variance(self.now, rho, past.clicks, information.ambiguity)
+        parameters = last._replace(
+            **tables,
+            mixing=at.place_queries(last.mixing, mean),
+            satisfaction=rho,
+            satisfaction_variance=known,
+        )
         return LuceState(self.now, layout, parameters, prior, mean, past, information)
 
 
@@ -185,8 +187,3 @@ def _cells_in(last: FactorTable, fresh: FactorTable) -> Int64:
 
 def _remember(table: FactorTable, observed: Float64, expected: Float64) -> FactorTable:
     return table.with_past(table.to_past(observed, expected))
-
-
-def _gather_information(fit: LuceFit) -> Information:
-    parts = [inform(fit.parameters, block) for block in fit.data.blocks]
-    return Information(*np.concatenate(parts, axis=1))
