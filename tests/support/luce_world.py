@@ -145,7 +145,7 @@ class LuceProblem(NamedTuple):
         pairs = len(self.data.layout.pair_query)
         prior = np.ones(pairs), np.full(pairs, 2.0)
         return initial_parameters(
-            self.data.layout, self.objective.now, *prior, self.objective.mixing_mean
+            self.data.layout, self.objective.hyper, *prior, self.objective.mixing_mean
         )
 
     def draw_parameters(self, seed: int) -> LuceParameters:

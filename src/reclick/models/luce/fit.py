@@ -53,7 +53,7 @@ class TrainingData(NamedTuple):
 class LuceFit:
     """A fit, and what it was fitted to."""
 
-    now: Hyperparameters
+    hyper: Hyperparameters
     data: TrainingData
     objective: Objective
     prior: PairPrior
@@ -105,22 +105,22 @@ def flat_prior(strength: float, pairs: int) -> PairPrior:
     return PairPrior(np.ones(pairs), np.full(pairs, strength))
 
 
-def fit_pilot(data: TrainingData, now: Hyperparameters, engine: Engine | None = None) -> LuceFit:
+def fit_pilot(data: TrainingData, hyper: Hyperparameters, engine: Engine | None = None) -> LuceFit:
     """A quick fit with one component and one prior mean for all pairs.
 
     It tells how well each ρ is known, which the fits that start from it use.
     """
     prior = flat_prior(PILOT_STRENGTH, len(data.layout.pair_query))
-    pilot = fit_luce(data, now._replace(components=1), prior, None, engine=engine, **PILOT)
+    pilot = fit_luce(data, hyper._replace(components=1), prior, None, engine=engine, **PILOT)
     rho, ambiguity = pilot.parameters.satisfaction, pilot.gather_information().ambiguity
-    variance = satisfaction_variance(now, rho, pilot.objective.open_clicks, ambiguity)
+    variance = satisfaction_variance(hyper, rho, pilot.objective.open_clicks, ambiguity)
     known = pilot.parameters._replace(satisfaction_variance=variance)
     return replace(pilot, result=replace(pilot.result, parameters=known))
 
 
 def fit_luce(
     data: TrainingData,
-    now: Hyperparameters,
+    hyper: Hyperparameters,
     prior: PairPrior,
     start: LuceFit | None,
     *,
@@ -128,30 +128,30 @@ def fit_luce(
     **loop: Any,
 ) -> LuceFit:
     """A fit from where another ended; with several components, first with common mixing weights."""
-    if now.components > 1 and (start is None or start.now.components != now.components):
-        common = now._replace(mixing_strength=None)
+    if hyper.components > 1 and (start is None or start.hyper.components != hyper.components):
+        common = hyper._replace(mixing_strength=None)
         start = _fit_once(data, common, prior, start, engine, PILOT)
-    return _fit_once(data, now, prior, start, engine, loop)
+    return _fit_once(data, hyper, prior, start, engine, loop)
 
 
 def _fit_once(
     data: TrainingData,
-    now: Hyperparameters,
+    hyper: Hyperparameters,
     prior: PairPrior,
     start: LuceFit | None,
     engine: Engine | None,
     loop: dict[str, Any],
 ) -> LuceFit:
-    mixing = np.full(now.components, 1 / now.components)
-    if start is not None and start.now.components == now.components:
+    mixing = np.full(hyper.components, 1 / hyper.components)
+    if start is not None and start.hyper.components == hyper.components:
         mixing = start.parameters.mixing.mean(axis=0)
-    first = initial_parameters(data.layout, now, prior.mean, prior.strength, mixing)
+    first = initial_parameters(data.layout, hyper, prior.mean, prior.strength, mixing)
     if start is not None:
         first = warm_start(first, start.parameters)
-    objective = Objective.of(data.sessions, data.layout, now, mixing)
+    objective = Objective.of(data.sessions, data.layout, hyper, mixing)
     first = objective.constrain(first)
     result = fit_parameters(first, data.blocks, objective, engine=engine, **loop)
-    return LuceFit(now, data, objective, prior, result)
+    return LuceFit(hyper, data, objective, prior, result)
 
 
 def warm_start(fresh: LuceParameters, last: LuceParameters) -> LuceParameters:

@@ -42,7 +42,7 @@ class PastSatisfaction:
 class Objective:
     """What does not change during a fit: observed clicks, strengths, and the past."""
 
-    now: Hyperparameters
+    hyper: Hyperparameters
     cell_clicks: Float64  # [cell]
     open_clicks: Float64  # [pair] clicks that left another ad to click
     mixing_mean: Float64  # [component]
@@ -55,7 +55,7 @@ class Objective:
         cls,
         sessions: GroupedSessions,
         layout: Layout,
-        now: Hyperparameters,
+        hyper: Hyperparameters,
         mixing_mean: Float64,
         past: PastSatisfaction | None = None,
     ) -> Objective:
@@ -71,13 +71,13 @@ class Objective:
             np.diff(sessions.page), np.diff(sessions.clicks)
         )  # the last click on a page with every ad clicked leaves nothing
         return cls(
-            now,
+            hyper,
             np.bincount(cell, weight, len(layout.cell)).astype(np.float64),
             np.bincount(pair, weight * left, len(layout.pair_query)).astype(np.float64),
             mixing_mean,
             float(sessions.weight.sum()),
             past,
-            _outcome_rates(sessions, now, past),
+            _outcome_rates(sessions, hyper, past),
         )
 
     # prior
@@ -91,7 +91,9 @@ class Objective:
         value += float(np.sum(yes * np.log(rho) + no * np.log(1 - rho)))
         value -= float(np.sum((yes + no) * variance * rho * (1 - rho))) / 2
         if len(self.mixing_mean) > 1:
-            rows = parameters.mixing[:1] if self.now.mixing_strength is None else parameters.mixing
+            rows = (
+                parameters.mixing[:1] if self.hyper.mixing_strength is None else parameters.mixing
+            )
             value += float(np.sum(self._mixing_prior() * np.log(rows)))
         if self.outcomes is not None:
             value += self.outcomes.log_prior(parameters.outcome_rates)
@@ -99,7 +101,7 @@ class Objective:
 
     def _satisfaction_prior(self) -> tuple[Float64, Float64]:
         """Pseudo-clicks that satisfied and that did not [pair]; none where no click informs."""
-        strength, mean = self.now.satisfaction_strength, self.now.satisfaction_prior
+        strength, mean = self.hyper.satisfaction_strength, self.hyper.satisfaction_prior
         clicks, satisfied = self._open_clicks(), np.zeros(len(self.open_clicks))
         past = np.zeros(len(clicks))
         if self.past is not None:
@@ -116,21 +118,23 @@ class Objective:
 
     def _mixing_prior(self) -> Float64:
         """Pseudo-sessions of each component [query or 1, component], past sessions included."""
-        strength = COMMON_STRENGTH if self.now.mixing_strength is None else self.now.mixing_strength
+        strength = (
+            COMMON_STRENGTH if self.hyper.mixing_strength is None else self.hyper.mixing_strength
+        )
         prior = np.atleast_2d(strength * self.mixing_mean)
         if self.past is None:
             return prior
         past = self.past.members
-        return prior + (past.sum(axis=0) if self.now.mixing_strength is None else past)
+        return prior + (past.sum(axis=0) if self.hyper.mixing_strength is None else past)
 
     def constrain(self, start: LuceParameters) -> LuceParameters:
         """Parameters to start from: one value where it is common, the mean where none informs."""
         rho, mixing = start.satisfaction, start.mixing
-        if self.now.satisfaction_strength is None:
+        if self.hyper.satisfaction_strength is None:
             rho = np.full(len(rho), rho.mean() if len(rho) else 0.5)
         else:
-            rho = np.where(self._open_clicks() > 0, rho, self.now.satisfaction_prior)
-        if self.now.mixing_strength is None:
+            rho = np.where(self._open_clicks() > 0, rho, self.hyper.satisfaction_prior)
+        if self.hyper.mixing_strength is None:
             mixing = np.tile(mixing.mean(axis=0), (len(mixing), 1))
         return start._replace(satisfaction=rho, mixing=mixing)
 
@@ -156,7 +160,7 @@ class Objective:
     def _satisfaction(self, satisfied: Float64, rho: Float64) -> Float64:
         """The mean of ρ = (satisfied + prior) / (clicks + prior), per pair or common to all."""
         yes, no = self._satisfaction_prior()
-        if self.now.satisfaction_strength is None:
+        if self.hyper.satisfaction_strength is None:
             total = self.open_clicks.sum() + yes.sum() + no.sum()
             rho = np.full(len(rho), (satisfied.sum() + yes.sum()) / total)
         else:
@@ -167,7 +171,7 @@ class Objective:
     def _mixing(self, members: Float64) -> Float64:
         if members.shape[1] == 1:
             return np.ones(members.shape)
-        if self.now.mixing_strength is None:
+        if self.hyper.mixing_strength is None:
             return np.tile(
                 _normalise(members.sum(axis=0) + self._mixing_prior()), (len(members), 1)
             )
@@ -218,12 +222,12 @@ def fit_parameters(
 
 
 def _outcome_rates(
-    sessions: GroupedSessions, now: Hyperparameters, past: PastSatisfaction | None
+    sessions: GroupedSessions, hyper: Hyperparameters, past: PastSatisfaction | None
 ) -> OutcomeRates | None:
     """What the rates of outcomes are estimated from, besides the last clicks of these sessions."""
-    if sessions.counts.outcomes is None or now.outcome_weight == 0:
+    if sessions.counts.outcomes is None or hyper.outcome_weight == 0:
         return None
-    rates = OutcomeRates.of(sessions.counts, now.outcome_weight)
+    rates = OutcomeRates.of(sessions.counts, hyper.outcome_weight)
     return rates if past is None else rates.with_clicks(past.outcomes)
 
 

@@ -36,7 +36,7 @@ Arrays = dict[str, dict[str, Any]]  # columns of equal length, by table
 class LuceState:
     """A fit without its sessions."""
 
-    now: Hyperparameters
+    hyper: Hyperparameters
     layout: Layout
     parameters: LuceParameters  # the past of its tables includes the sessions of this fit
     prior: PairPrior
@@ -47,7 +47,7 @@ class LuceState:
     @classmethod
     def of(cls, fit: LuceFit, earlier: LuceState | None = None) -> LuceState:
         """The state after a fit, which may have continued an earlier one of the same layout."""
-        found, now = fit.result.statistics, fit.parameters
+        found, fitted = fit.result.statistics, fit.parameters
         sums = found.pairs
         choices = {
             "appeal": (fit.objective.cell_clicks, sums["appeal"]),
@@ -56,7 +56,7 @@ class LuceState:
             "query_outside": (sums["query_observed"], sums["query_expected"]),
         }
         tables: dict[str, Any] = {
-            name: _remember(getattr(now, name), *choices[name]) for name in TABLES
+            name: _remember(getattr(fitted, name), *choices[name]) for name in TABLES
         }
         past = PastSatisfaction(
             sums["satisfied"],
@@ -67,9 +67,9 @@ class LuceState:
         information = fit.gather_information()
         if earlier is not None:
             past, information = past + earlier.past, information + earlier.information
-        parameters = now._replace(**tables)
+        parameters = fitted._replace(**tables)
         mixing = fit.objective.mixing_mean
-        return cls(fit.now, fit.data.layout, parameters, fit.prior, mixing, past, information)
+        return cls(fit.hyper, fit.data.layout, parameters, fit.prior, mixing, past, information)
 
     def clicks_and_exposure(self) -> tuple[Float64, Float64]:
         """Clicks of each pair, and those that a factor of 1 would have had, over all sessions."""
@@ -114,14 +114,14 @@ class LuceState:
 
     @classmethod
     def from_arrays(
-        cls, now: Hyperparameters, counts: Counts, mixing_mean: Float64, arrays: Arrays
+        cls, hyper: Hyperparameters, counts: Counts, mixing_mean: Float64, arrays: Arrays
     ) -> LuceState:
         """The state from its columns."""
         pairs, cells = arrays["luce_pairs"], arrays["luce_cells"]["cell"]
-        cells = None if now.position_effect_strength is None else cells
+        cells = None if hyper.position_effect_strength is None else cells
         layout = Layout.from_counts(counts, counts.impressions, counts.volumes, cells)
         prior = PairPrior(pairs["prior_mean"], pairs["prior_strength"])
-        fresh = initial_parameters(layout, now, prior.mean, prior.strength, mixing_mean)
+        fresh = initial_parameters(layout, hyper, prior.mean, prior.strength, mixing_mean)
         tables = {}
         for name in TABLES:
             table = getattr(fresh, name).with_factors(arrays[f"luce_{name}_factors"]["factor"])
@@ -140,14 +140,14 @@ class LuceState:
             pairs["satisfied"], pairs["open_clicks"], mixing["members"], outcomes
         )
         information = Information(*(pairs[name] for name in Information._fields))
-        return cls(now, layout, parameters, prior, mixing_mean, past, information)
+        return cls(hyper, layout, parameters, prior, mixing_mean, past, information)
 
     # updating
 
     def move_to(self, at: IndexMap, layout: Layout, prior: PairPrior, decay: float) -> LuceState:
         """The state for the pairs and queries of a later layout, its sessions counting less."""
         last, past, mean = self.parameters, self.past, self.mixing_mean
-        fresh = initial_parameters(layout, self.now, prior.mean, prior.strength, mean)
+        fresh = initial_parameters(layout, self.hyper, prior.mean, prior.strength, mean)
         cells = {
             "appeal": self.layout.rows_in(layout, at.pair),
             "transition": _cells_in(last.transition, fresh.transition),
@@ -165,15 +165,15 @@ class LuceState:
             decay * past.outcomes,
         )
         information = Information(*(at.place_pairs(decay * each) for each in self.information))
-        rho = at.place_pairs(last.satisfaction, self.now.satisfaction_prior)
-        known = satisfaction_variance(self.now, rho, past.clicks, information.ambiguity)
+        rho = at.place_pairs(last.satisfaction, self.hyper.satisfaction_prior)
+        known = satisfaction_variance(self.hyper, rho, past.clicks, information.ambiguity)
         parameters = last._replace(
             **tables,
             mixing=at.place_queries(last.mixing, mean),
             satisfaction=rho,
             satisfaction_variance=known,
         )
-        return LuceState(self.now, layout, parameters, prior, mean, past, information)
+        return LuceState(self.hyper, layout, parameters, prior, mean, past, information)
 
 
 def _cells_in(last: FactorTable, fresh: FactorTable) -> Int64:
