@@ -164,6 +164,30 @@ def test_without_a_terminal_a_long_job_writes_a_line_every_ten_seconds(
     assert lines[0] == "reclick: Fitting X: iterations 80 of 256 (10 s)"
 
 
+def test_a_line_comes_every_ten_seconds_without_any_report(
+    clock: Clock, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The thread that writes on is run here, with a clock that it moves by waiting."""
+    monkeypatch.setattr(module, "thread_limit", lambda: 1)
+    lines = module._Lines(clock.now)
+
+    class Closed:
+        def wait(self, seconds: float) -> bool:
+            clock.now += seconds
+            return clock.now > 145
+
+        def is_set(self) -> bool:
+            return False
+
+    lines._closed = Closed()  # type: ignore[assignment]
+    lines.update("Fitting X: trials", 3, 7, clock.now)
+    lines._write_on()
+    _, err = capfd.readouterr()
+    assert err.splitlines() == [
+        f"reclick: Fitting X: trials 3 of 7 ({s} s)" for s in (10, 20, 30, 40)
+    ]
+
+
 def test_the_variable_silences_the_display(
     clock: Clock, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -175,23 +199,22 @@ def test_the_variable_silences_the_display(
 def test_in_a_notebook_a_long_job_has_a_bar_from_two_seconds_on(
     clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    shown: Reports = []
+    shown: list[str] = []
 
-    class Bars:
-        def __init__(self, console: Any) -> None:
-            assert console.is_jupyter
+    class Output:
+        def update(self, html: Any) -> None:
+            shown.append(html.data)
 
-        def update(self, what: str, done: int, total: int | None, now: float) -> None:
-            shown.append((what, done, total))
-
-        def close(self) -> None:
-            shown.append(("closed", 0, None))
+    def display(html: Any, *, display_id: bool) -> Output:
+        assert display_id
+        return Output()
 
     monkeypatch.setattr("rich.console._is_jupyter", lambda: True)
-    monkeypatch.setattr(module, "_Bars", Bars)
+    monkeypatch.setattr("IPython.display.display", display)
     work(clock, 4.0, 32)
-    assert shown[0] == ("Fitting X: iterations", 16, 32)
-    assert shown[-2:] == [("Fitting X: iterations", 32, 32), ("closed", 0, None)]
+    assert shown[0].startswith("<div><progress value='16' max='32'></progress> Fitting X: iter")
+    assert len(shown) < 12  # not one per report
+    assert shown[-1] == ""
 
 
 def test_the_display_hears_of_compilations_and_listeners_do_not() -> None:

@@ -7,7 +7,6 @@ import logging
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
-from importlib import import_module
 from typing import Any
 
 import numpy as np
@@ -15,17 +14,19 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from reclick.data.ragged import Float64, Int32
-from reclick.errors import Argument, CannotAnswerError, MissingExtraError, UsageError
+from reclick.errors import Argument, CannotAnswerError, UsageError
 from reclick.exports.grade_statistics import GradeStatistics
 from reclick.exports.request import PER_QUERY, Cuts, ExportRequest, ExportResult, GradingRule
 from reclick.logs import as_pairs
 from reclick.models.base import ClickModel
+from reclick.runtime.extras import import_extra
 from reclick.runtime.filesystem import AnyPath
 from reclick.runtime.parallel import parallel_map, thread_limit
 from reclick.runtime.progress import ProgressOption, report_progress, track_progress
 
 logger = logging.getLogger("reclick")
 
+EXTRA = "reclick[exports]"  # that pip installs
 BATCH_PAIRS = 1 << 17  # the pairs of the last query are added to it
 MAX_BATCHES_AT_ONCE = 8  # each takes memory
 
@@ -35,7 +36,7 @@ def judgments(
     *,
     pairs: object = None,
     cuts: Cuts = "quartiles",
-    by: str = "relevance",
+    quantity: str = "relevance",
     bound: str = "low",
     min_support: float = 10.0,
     level: float = 0.9,
@@ -45,9 +46,9 @@ def judgments(
 
     `pairs` is a table with columns query and ad, by default all pairs of the training log. `cuts`
     are the cut points: numbers; "halves", "terciles", "quartiles", "quintiles" or "deciles" of the
-    clicked pairs; or "per-query" for quarters of the best value of each query. `by` is the value
-    that is graded: "relevance", "attractiveness" or "satisfaction". With `bound` "low" the cut
-    points apply to the lower end of its interval of `level`, with "value" to the value itself.
+    clicked pairs; or "per-query" for quarters of the best value of each query. `quantity` is what
+    is graded: "relevance", "attractiveness" or "satisfaction". With `bound` "low" the cut points
+    apply to the lower end of its interval of `level`, with "value" to the value itself.
     Pairs with fewer than `min_support` impressions are left out; their number is logged.
 
     The table's schema has under "reclick" the number of pairs left out, the cut points, the number
@@ -61,13 +62,13 @@ def judgments(
     >>> table.select(["ad", "grade"]).to_pylist()
     [{'ad': 'a', 'grade': 3}, {'ad': 'b', 'grade': 2}]
     """
-    rule = GradingRule(cuts, by, bound, min_support, level)
+    rule = GradingRule(cuts, quantity, bound, min_support, level)
     columns = {
         "query": "query",
         "ad": "ad",
-        by: by,
-        "low": f"{by}_low",
-        "high": f"{by}_high",
+        quantity: quantity,
+        "low": f"{quantity}_low",
+        "high": f"{quantity}_high",
         "support": "impressions",
         "grade": "grade",
     }
@@ -98,12 +99,12 @@ class GradedPairs:
         self._model = model
         self._batches = PairBatches(model, pairs)
         self._done = 0
-        if self.rule.by == "satisfaction" and not model.satisfaction:
+        if self.rule.quantity == "satisfaction" and not model.satisfaction:
             raise CannotAnswerError(
                 f"{type(model).__name__} has no satisfaction: grade ",
-                Argument("by", "relevance"),
+                Argument("quantity", "relevance"),
                 " or ",
-                Argument("by", "attractiveness"),
+                Argument("quantity", "attractiveness"),
                 ".",
             )
         values = self._clicked_values() if self.rule.uses_quantiles else np.zeros(0)
@@ -120,7 +121,7 @@ class GradedPairs:
     def tables(self) -> Iterator[pa.Table]:
         """All pairs with the columns of `relevance` and `grade`, null without enough support."""
         for table in self._grade():
-            self.statistics.add(table.filter(table["grade"].is_valid()), self.rule.by)
+            self.statistics.add(table.filter(table["grade"].is_valid()), self.rule.quantity)
             yield table
 
     def graded_tables(self, *checks: Callable[[pa.Table], pa.Table]) -> Iterator[pa.Table]:
@@ -129,7 +130,7 @@ class GradedPairs:
             graded = table.filter(table["grade"].is_valid())
             for check in checks:
                 graded = check(graded)
-            self.statistics.add(graded, self.rule.by)
+            self.statistics.add(graded, self.rule.quantity)
             if graded.num_rows:
                 yield graded
         self.require_pairs()
@@ -154,7 +155,7 @@ class GradedPairs:
         rule = self.rule
         return {
             "model": self._model.name,
-            "by": rule.by,
+            "quantity": rule.quantity,
             "bound": rule.bound,
             "level": rule.level,
             "min_support": rule.min_support,
@@ -310,7 +311,7 @@ def _batch_ends(query: Int32, size: int) -> list[int]:
 
 def to_ir_measures(table: pa.Table) -> list[Any]:
     """The table of `judgments` as a list of `ir_measures.Qrel`; texts are their own ids."""
-    qrel = _import_extra("ir_measures").Qrel
+    qrel = import_extra("ir_measures", EXTRA).Qrel
     return [qrel(*row) for row in zip(*_judgment_columns(table), strict=True)]
 
 
@@ -319,7 +320,7 @@ def to_ranx(table: pa.Table) -> Any:
     grades: dict[str, dict[str, int]] = {}
     for query, ad, grade in zip(*_judgment_columns(table), strict=True):
         grades.setdefault(query, {})[ad] = grade
-    return _import_extra("ranx").Qrels(grades)
+    return import_extra("ranx", EXTRA).Qrels(grades)
 
 
 def _judgment_columns(table: pa.Table) -> list[list[Any]]:
@@ -329,12 +330,3 @@ def _judgment_columns(table: pa.Table) -> list[list[Any]]:
             f"The table has no {' and no '.join(missing)}: give the one from judgments()."
         )
     return [table[name].to_pylist() for name in ("query", "ad", "grade")]
-
-
-def _import_extra(name: str) -> Any:
-    try:
-        return import_module(name)
-    except ImportError as error:
-        raise MissingExtraError(
-            f"{name} is not installed. Install it with: pip install 'reclick[exports]'"
-        ) from error

@@ -14,6 +14,7 @@ from reclick.errors import Argument, SettingError, check_choice, check_range
 from reclick.logs.files.source import OnError
 from reclick.models.base import ClickModel
 from reclick.runtime.filesystem import AnyPath
+from reclick.runtime.notebook import render_text
 
 GRADED_VALUES = ("relevance", "attractiveness", "satisfaction")
 BOUND_SUFFIXES = {"low": "_low", "value": ""}  # bound → suffix of the column that is graded
@@ -38,14 +39,14 @@ class GradingRule:
     """
 
     cuts: Cuts = "quartiles"
-    by: str = "relevance"
+    quantity: str = "relevance"
     bound: str = "low"
     min_support: float = 10.0
     level: float = 0.9
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "cuts", _check_cuts(self.cuts))
-        check_choice("by", self.by, GRADED_VALUES)
+        check_choice("quantity", self.quantity, GRADED_VALUES)
         check_choice("bound", self.bound, tuple(BOUND_SUFFIXES))
         check_range("min_support", self.min_support, 0, math.inf)
         check_range("level", self.level, 1e-6, 1 - 1e-6)
@@ -53,7 +54,7 @@ class GradingRule:
     @property
     def column(self) -> str:
         """The column of `relevance` that is graded."""
-        return f"{self.by}{BOUND_SUFFIXES[self.bound]}"
+        return f"{self.quantity}{BOUND_SUFFIXES[self.bound]}"
 
     def cut_points(self, values: Float64) -> tuple[float, ...]:
         """The cut points: as given, quarters, or the quantiles of the values of clicked pairs."""
@@ -167,6 +168,9 @@ class ExportResult:
     overlap: float | None = None  # share of them whose intervals overlap
     level: float = 0.9  # of the intervals
     notes: tuple[str, ...] = ()
+
+    def _repr_html_(self) -> str:
+        return render_text(self)
 
     def __str__(self) -> str:
         rows = f"{self.rows:,} pairs, {self.queries:,} queries"
