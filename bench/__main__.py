@@ -8,6 +8,7 @@ from __future__ import annotations
 import sys
 
 from bench import (
+    auction,
     counting,
     em,
     evaluating,
@@ -21,6 +22,7 @@ from bench import (
 )
 
 BENCHMARKS = {
+    "auction": auction.main,
     "counting": counting.main,
     "em": em.main,
     "evaluating": evaluating.main,

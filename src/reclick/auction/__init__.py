@@ -10,7 +10,7 @@ from reclick.auction.market_weeks import AuctionSimulation, simulate_auctions
 from reclick.auction.mechanisms import MECHANISMS
 from reclick.auction.ranking import BestPage, best_page
 from reclick.auction.run import AuctionResult, Displacement, PriceReason, run_auction
-from reclick.auction.uncertainty import AuctionUncertainty, Interval, price_intervals
+from reclick.auction.uncertainty import AuctionUncertainty, price_intervals
 
 __all__ = [
     "MECHANISMS",
@@ -19,7 +19,6 @@ __all__ = [
     "AuctionUncertainty",
     "BestPage",
     "Displacement",
-    "Interval",
     "MechanismComparison",
     "PriceReason",
     "best_page",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -21,18 +21,11 @@ from reclick.errors import CannotAnswerError, check_range, check_whole
 from reclick.fitting.posterior import RelevanceDraws
 from reclick.metrics.bootstrap import percentile_interval
 from reclick.models.base import ClickModel
+from reclick.rankings import IntervalEstimate
 from reclick.runtime.parallel import parallel_map
 
 SMALLEST_PROBABILITY = 1e-9
 LISTED_SLATES = 5
-
-
-class Interval(NamedTuple):
-    """A value with the ends of its credible interval."""
-
-    value: float
-    low: float
-    high: float
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -40,11 +33,13 @@ class AuctionUncertainty:
     """An auction, and what becomes of it when attractiveness and satisfaction are uncertain."""
 
     result: AuctionResult  # at the model's own estimates
-    price_per_click: tuple[Interval, ...]  # [position] over the draws in which the ad is shown
+    price_per_click: tuple[
+        IntervalEstimate, ...
+    ]  # [position] over the draws in which the ad is shown
     shown_share: Float64  # [position] of draws in which the ad is shown
-    revenue: Interval
-    welfare: Interval
-    satisfaction: Interval
+    revenue: IntervalEstimate
+    welfare: IntervalEstimate
+    satisfaction: IntervalEstimate
     slate_share: float  # of draws in which this very slate wins
     slates: tuple[tuple[tuple[str, ...], float], ...]  # the most frequent ones, with their shares
     draws: int
@@ -143,9 +138,9 @@ def draw_auctions(
     )
 
 
-def _interval(value: float, drawn: Float64, level: float) -> Interval:
+def _interval(value: float, drawn: Float64, level: float) -> IntervalEstimate:
     low, high = percentile_interval(drawn, level)
-    return Interval(value, float(low), float(high))
+    return IntervalEstimate(value, float(low), float(high))
 
 
 def _draw_candidates(
