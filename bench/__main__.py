@@ -8,6 +8,7 @@ from __future__ import annotations
 import sys
 
 from bench import (
+    attractiveness,
     auction,
     counting,
     em,
@@ -22,6 +23,7 @@ from bench import (
 )
 
 BENCHMARKS = {
+    "attractiveness": attractiveness.main,
     "auction": auction.main,
     "counting": counting.main,
     "em": em.main,
