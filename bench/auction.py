@@ -27,6 +27,7 @@ AUCTIONS, CORES = 10_000, 2
 TRIALS, TRIAL_ADS, SLOTS = 10_000, 8, 4
 SEEDS = range(8)
 MARKET_SESSIONS, MARKET_QUERIES = 20_000, 200
+MARKET_METRICS = ("clicks", "satisfied", "welfare", "revenue")
 T_975 = 2.365  # of Student's t with 7 degrees of freedom
 
 
@@ -254,14 +255,14 @@ def _market() -> None:
                 satisfaction_weight=rule.satisfaction_weight, weeks=2, queries=MARKET_QUERIES,
                 seed=seed,
             ).weeks  # fmt: skip
-            columns = [weeks[name].to_numpy() for name in ("clicks", "satisfied", "revenue")]
+            columns = [weeks[name].to_numpy() for name in MARKET_METRICS]
             totals[rule.name].append(np.array(columns, np.float64))  # [metric, week]
     base = np.array(totals["gsp"])  # [seed, metric, week]
     for rule in RULES[1:]:
         change = 100 * (np.array(totals[rule.name]) / base - 1)
         for week in range(2):
             cells = []
-            for metric, name in enumerate(("clicks", "satisfied", "revenue")):
+            for metric, name in enumerate(MARKET_METRICS):
                 own = change[:, metric, week]
                 half = T_975 * own.std(ddof=1) / np.sqrt(len(own))
                 cells.append(
