@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -35,6 +35,7 @@ def main() -> bool:
     """Print the tables; whether every limit holds."""
     good = _speeds()
     good &= _truthfulness()
+    _clarke_pivot()
     _mechanisms()
     _market()
     return good
@@ -157,9 +158,26 @@ def _gain(auction: AuctionInput, mechanism: object, ad: int, value: float) -> fl
     return float(np.sum(((value - price) * slate.clicks)[own]))
 
 
-def draw_auction(rng: np.random.Generator, variant: str) -> AuctionInput:
+def _clarke_pivot() -> None:
+    """Print how often the pivot of the textbook would pay an advertiser."""
+    print("\nClarke's pivot, variant paper, 4 slots: winners with a negative price\n")
+    for ads in (4, 5, 6, 8):
+        negative = []
+        for market in range(300):
+            auction = draw_auction(np.random.default_rng([market, ads]), "paper", ads)
+            auction = replace(auction, reserve=0.0, satisfaction_weight=0.0)
+            best, candidates = auction.find_best(), auction.search.candidates
+            for position, ad in enumerate(best.ads.tolist()):
+                rest = np.flatnonzero(np.arange(ads) != ad)
+                without = LazySlates(candidates.select(rest)).find_best(auction.bid[rest], 0.0)
+                others = best.objective - auction.bid[ad] * best.clicks[position]
+                negative.append(without.objective < others - 1e-9)
+        print(f"{ads} candidates: {np.mean(negative):.1%}")
+
+
+def draw_auction(rng: np.random.Generator, variant: str, ads: int = TRIAL_ADS) -> AuctionInput:
     """A synthetic market: θ and ρ logit-normal, values lognormal, transitions down the page."""
-    ads, n = TRIAL_ADS, SLOTS
+    n = SLOTS
     theta = 1 / (1 + np.exp(-rng.normal(-1.0, 1.0, ads)))
     rho = 1 / (1 + np.exp(-rng.normal(0.0, 1.0, ads)))
     base = np.array(

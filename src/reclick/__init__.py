@@ -67,7 +67,7 @@ if TYPE_CHECKING:
         to_ranx,
     )
     from reclick.fitting.order_table import OrderTable
-    from reclick.fitting.posterior import RelevanceDraws
+    from reclick.fitting.posterior import IntervalEstimate, RelevanceDraws
     from reclick.logs import (
         Cleaning,
         ReadSummary,
@@ -112,7 +112,6 @@ if TYPE_CHECKING:
     from reclick.predictor import PredictionSummary, Predictor, predict
     from reclick.profile import LogProfile, VolumeProfile, describe
     from reclick.rankings import (
-        IntervalEstimate,
         RankingComparison,
         RankingEstimate,
         compare_rankings,
@@ -126,7 +125,6 @@ if TYPE_CHECKING:
 # `import reclick` and `reclick --help` are quick.
 _HOMES = {
     "reclick.rankings": (
-        "IntervalEstimate",
         "RankingComparison",
         "RankingEstimate",
         "compare_rankings",
@@ -202,7 +200,7 @@ _HOMES = {
         "to_ir_measures",
         "to_ranx",
     ),
-    "reclick.fitting.posterior": ("RelevanceDraws",),
+    "reclick.fitting.posterior": ("IntervalEstimate", "RelevanceDraws"),
     "reclick.fitting.order_table": ("OrderTable",),
     "reclick.logs.session_log": ("BadRow",),
     "reclick.models.kernels.stops_and_transitions": ("StopsAndTransitions",),

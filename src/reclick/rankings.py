@@ -13,7 +13,7 @@ from reclick.data.batch import SessionBatch
 from reclick.data.ragged import Float64, Int32, Int64
 from reclick.data.string_index import Interner
 from reclick.errors import CannotAnswerError, UsageError, check_range, check_whole
-from reclick.fitting.posterior import PairPosteriors, Posterior
+from reclick.fitting.posterior import IntervalEstimate, PairPosteriors, Posterior
 from reclick.logs import SessionLog
 from reclick.logs.files.source import abbreviate
 from reclick.models.base import ClickModel
@@ -23,17 +23,6 @@ from reclick.runtime.progress import ProgressOption, report_progress, track_prog
 
 LEAST_BETA = 1e-3  # parameter of a posterior that is drawn from
 SESSION_DRAWS = 2_000  # resamples where no parameter is drawn, which are quick
-
-
-class IntervalEstimate(NamedTuple):
-    """A value with its interval."""
-
-    value: float
-    low: float
-    high: float
-
-    def __str__(self) -> str:
-        return f"{self.value:.4f} [{self.low:.4f}, {self.high:.4f}]"
 
 
 class RankingEstimate(NamedTuple):

@@ -18,10 +18,9 @@ from reclick.auction.candidates import (
 from reclick.auction.run import AuctionResult, AuctionRules, Entry, hold_auction, make_entries
 from reclick.data.batch import Float64
 from reclick.errors import CannotAnswerError, check_range, check_whole
-from reclick.fitting.posterior import RelevanceDraws
+from reclick.fitting.posterior import IntervalEstimate, RelevanceDraws
 from reclick.metrics.bootstrap import percentile_interval
 from reclick.models.base import ClickModel
-from reclick.rankings import IntervalEstimate
 from reclick.runtime.parallel import parallel_map
 
 SMALLEST_PROBABILITY = 1e-9

@@ -38,6 +38,17 @@ class Posterior(NamedTuple):
         return rng.beta(yes, no, (draws, len(yes)))
 
 
+class IntervalEstimate(NamedTuple):
+    """A value with its interval."""
+
+    value: float
+    low: float
+    high: float
+
+    def __str__(self) -> str:
+        return f"{self.value:.4f} [{self.low:.4f}, {self.high:.4f}]"
+
+
 class RelevanceDraws(NamedTuple):
     """Draws from the posteriors of some pairs."""
 
