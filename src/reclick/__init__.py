@@ -13,12 +13,14 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
+    from reclick import datasets
     from reclick.auction import (
         AuctionResult,
         AuctionSimulation,
         AuctionUncertainty,
         BestPage,
         Displacement,
+        Interval,
         MechanismComparison,
         PriceReason,
         best_page,
@@ -34,6 +36,11 @@ if TYPE_CHECKING:
     from reclick.clicks.distribution import Clicks, PageDistribution, SequenceRanks, TopSequences
     from reclick.data.batch import SessionBatch
     from reclick.data.counts import Counts
+    from reclick.data.frames import (
+        to_latex,
+        to_pandas,
+        to_polars,
+    )
     from reclick.data.grouped_sessions import GroupedSessions, QueryBlock
     from reclick.data.log_record import LogRecord
     from reclick.engines import DuckDBEngine, Engine, LocalEngine, count
@@ -52,7 +59,15 @@ if TYPE_CHECKING:
         UnknownModelError,
         UsageError,
     )
-    from reclick.evaluation import Evaluation, Split, evaluate, split
+    from reclick.evaluation import (
+        Evaluation,
+        ReliabilityCurves,
+        Split,
+        TransitionShares,
+        evaluate,
+        split,
+    )
+    from reclick.evaluation.monitoring import MonitoredGroup, MonitorLimits, MonitorReport, monitor
     from reclick.exports import (
         ExportResult,
         JudgmentComparison,
@@ -67,7 +82,7 @@ if TYPE_CHECKING:
         to_ranx,
     )
     from reclick.fitting.order_table import OrderTable
-    from reclick.fitting.posterior import IntervalEstimate, RelevanceDraws
+    from reclick.fitting.posterior import RelevanceDraws
     from reclick.logs import (
         Cleaning,
         ReadSummary,
@@ -106,6 +121,7 @@ if TYPE_CHECKING:
         register,
         setting,
     )
+    from reclick.models.explanation import Explanation, PriorLevel, WordEffect
     from reclick.models.kernels.stops_and_transitions import StopsAndTransitions
     from reclick.models.provenance import SeenLog
     from reclick.models.registry import ModelRegistry
@@ -124,6 +140,11 @@ if TYPE_CHECKING:
 # Where each public name lives. A module is imported when a name of it is first used, so that
 # `import reclick` and `reclick --help` are quick.
 _HOMES = {
+    "reclick.data.frames": (
+        "to_latex",
+        "to_pandas",
+        "to_polars",
+    ),
     "reclick.rankings": (
         "RankingComparison",
         "RankingEstimate",
@@ -135,6 +156,7 @@ _HOMES = {
         "AuctionUncertainty",
         "BestPage",
         "Displacement",
+        "Interval",
         "MechanismComparison",
         "PriceReason",
         "best_page",
@@ -183,9 +205,17 @@ _HOMES = {
     ),
     "reclick.evaluation": (
         "Evaluation",
+        "ReliabilityCurves",
         "Split",
+        "TransitionShares",
         "evaluate",
         "split",
+    ),
+    "reclick.evaluation.monitoring": (
+        "MonitorLimits",
+        "MonitorReport",
+        "MonitoredGroup",
+        "monitor",
     ),
     "reclick.exports": (
         "ExportResult",
@@ -200,7 +230,7 @@ _HOMES = {
         "to_ir_measures",
         "to_ranx",
     ),
-    "reclick.fitting.posterior": ("IntervalEstimate", "RelevanceDraws"),
+    "reclick.fitting.posterior": ("RelevanceDraws",),
     "reclick.fitting.order_table": ("OrderTable",),
     "reclick.logs.session_log": ("BadRow",),
     "reclick.models.kernels.stops_and_transitions": ("StopsAndTransitions",),
@@ -242,6 +272,11 @@ _HOMES = {
         "register",
         "setting",
     ),
+    "reclick.models.explanation": (
+        "Explanation",
+        "PriorLevel",
+        "WordEffect",
+    ),
     "reclick.models.provenance": ("SeenLog",),
     "reclick.predictor": (
         "PredictionSummary",
@@ -265,6 +300,7 @@ _HOMES = {
     ),
     "reclick.text.tokens": ("tokens",),
 }
+_MODULES = ("datasets",)  # public as they are
 _HOME = {name: module for module, names in _HOMES.items() for name in names}
 
 __all__ = [
@@ -300,11 +336,12 @@ __all__ = [
     "DuckDBEngine",
     "Engine",
     "Evaluation",
+    "Explanation",
     "ExportResult",
     "FileStatus",
     "FitError",
     "GroupedSessions",
-    "IntervalEstimate",
+    "Interval",
     "JudgmentComparison",
     "LocalEngine",
     "LogError",
@@ -314,6 +351,9 @@ __all__ = [
     "MechanismComparison",
     "MissingExtraError",
     "ModelRegistry",
+    "MonitorLimits",
+    "MonitorReport",
+    "MonitoredGroup",
     "MultiClick",
     "NDCGResult",
     "NotFittedError",
@@ -322,6 +362,7 @@ __all__ = [
     "PredictionSummary",
     "Predictor",
     "PriceReason",
+    "PriorLevel",
     "QueryBlock",
     "RankedSequence",
     "RankingComparison",
@@ -329,6 +370,7 @@ __all__ = [
     "ReadSummary",
     "ReclickError",
     "RelevanceDraws",
+    "ReliabilityCurves",
     "RemotePath",
     "SeenLog",
     "SeenLogError",
@@ -342,16 +384,19 @@ __all__ = [
     "StopsAndTransitions",
     "StoreError",
     "TopSequences",
+    "TransitionShares",
     "Truth",
     "UnknownModelError",
     "UsageError",
     "VolumeProfile",
+    "WordEffect",
     "best_page",
     "compare_judgments",
     "compare_mechanisms",
     "compare_rankings",
     "convert",
     "count",
+    "datasets",
     "describe",
     "evaluate",
     "export",
@@ -359,6 +404,7 @@ __all__ = [
     "judgments",
     "limit_threads",
     "load",
+    "monitor",
     "ndcg",
     "predict",
     "price_intervals",
@@ -379,12 +425,17 @@ __all__ = [
     "simulate_auctions",
     "split",
     "to_ir_measures",
+    "to_latex",
+    "to_pandas",
+    "to_polars",
     "to_ranx",
     "tokens",
 ]
 
 
 def __getattr__(name: str) -> Any:
+    if name in _MODULES:
+        return import_module(f"reclick.{name}")
     if name not in _HOME:
         raise AttributeError(
             f"module 'reclick' has no attribute {name!r}. It has: {', '.join(__all__)}."

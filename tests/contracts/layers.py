@@ -13,8 +13,9 @@ SOURCE = Path(__file__).parents[2] / "src" / "reclick"
 LAYERS = (
     ("__main__", "testing"),
     ("cli",),
+    ("service",),
     ("report",),
-    ("auction", "evaluation"),
+    ("auction", "datasets", "evaluation"),
     ("exports", "metrics", "simulation"),
     ("predictor", "profile", "rankings"),
     ("models",),

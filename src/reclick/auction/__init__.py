@@ -11,6 +11,7 @@ from reclick.auction.mechanisms import MECHANISMS
 from reclick.auction.ranking import BestPage, best_page
 from reclick.auction.run import AuctionResult, Displacement, PriceReason, run_auction
 from reclick.auction.uncertainty import AuctionUncertainty, price_intervals
+from reclick.fitting.posterior import Interval
 
 __all__ = [
     "MECHANISMS",
@@ -19,6 +20,7 @@ __all__ = [
     "AuctionUncertainty",
     "BestPage",
     "Displacement",
+    "Interval",
     "MechanismComparison",
     "PriceReason",
     "best_page",

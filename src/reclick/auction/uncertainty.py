@@ -18,7 +18,7 @@ from reclick.auction.candidates import (
 from reclick.auction.run import AuctionResult, AuctionRules, Entry, hold_auction, make_entries
 from reclick.data.batch import Float64
 from reclick.errors import CannotAnswerError, check_range, check_whole
-from reclick.fitting.posterior import IntervalEstimate, RelevanceDraws
+from reclick.fitting.posterior import Interval, RelevanceDraws
 from reclick.metrics.bootstrap import percentile_interval
 from reclick.models.base import ClickModel
 from reclick.runtime.parallel import parallel_map
@@ -32,13 +32,11 @@ class AuctionUncertainty:
     """An auction, and what becomes of it when attractiveness and satisfaction are uncertain."""
 
     result: AuctionResult  # at the model's own estimates
-    price_per_click: tuple[
-        IntervalEstimate, ...
-    ]  # [position] over the draws in which the ad is shown
+    price_per_click: tuple[Interval, ...]  # [position] over the draws in which the ad is shown
     shown_share: Float64  # [position] of draws in which the ad is shown
-    revenue: IntervalEstimate
-    welfare: IntervalEstimate
-    satisfaction: IntervalEstimate
+    revenue: Interval
+    welfare: Interval
+    satisfaction: Interval
     slate_share: float  # of draws in which this very slate wins
     slates: tuple[tuple[tuple[str, ...], float], ...]  # the most frequent ones, with their shares
     draws: int
@@ -137,9 +135,9 @@ def draw_auctions(
     )
 
 
-def _interval(value: float, drawn: Float64, level: float) -> IntervalEstimate:
+def _interval(value: float, drawn: Float64, level: float) -> Interval:
     low, high = percentile_interval(drawn, level)
-    return IntervalEstimate(value, float(low), float(high))
+    return Interval(value, float(low), float(high))
 
 
 def _draw_candidates(

@@ -38,8 +38,12 @@ class Posterior(NamedTuple):
         return rng.beta(yes, no, (draws, len(yes)))
 
 
-class IntervalEstimate(NamedTuple):
-    """A value with its interval."""
+class Interval(NamedTuple):
+    """A value with the ends of its interval.
+
+    >>> print(Interval(0.25, 0.2, 0.31))
+    0.2500 [0.2000, 0.3100]
+    """
 
     value: float
     low: float
