@@ -77,7 +77,13 @@ def render_html(evaluation: EvaluationLike) -> str:
     """The whole page: no script, no font, no picture from elsewhere."""
     data = build_report_data(evaluation)
     sections = [each for build in SECTIONS if (each := build(data))]
-    return html_page(report_title(data), report_subtitle(data), sections, _footer(data))
+    return html_page(
+        report_title(data),
+        report_subtitle(data),
+        sections,
+        _footer(data),
+        warnings=list_warnings(data),
+    )
 
 
 def report_title(data: ReportData) -> str:
