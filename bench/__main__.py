@@ -9,13 +9,16 @@ import sys
 
 from bench import (
     attractiveness,
+    auction,
     counting,
     em,
     evaluating,
     headlines,
     luce,
+    paper,
     predicting,
     real,
+    service,
     small,
     trace_files,
     ubi,
@@ -23,13 +26,16 @@ from bench import (
 
 BENCHMARKS = {
     "attractiveness": attractiveness.main,
+    "auction": auction.main,
     "counting": counting.main,
     "em": em.main,
     "evaluating": evaluating.main,
     "headlines": headlines.main,
     "luce": luce.main,
+    "paper": paper.main,
     "predicting": predicting.main,
     "real": real.main,
+    "service": service.main,
     "small": small.main,
     "trace_files": trace_files.main,
     "ubi": ubi.main,

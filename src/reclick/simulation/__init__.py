@@ -52,9 +52,10 @@ Int8 = npt.NDArray[np.int8]
 
 FIRST_MONDAY = np.datetime64("2024-01-01", "ms")
 BLOCK_SESSIONS = 1 << 18  # drawn at a time, so that memory besides the log does not grow with it
-MAX_LABELS = 10_000
-EDITOR_ERROR_STD = 0.5  # of an editor's error, on the scale of the quality of landing pages
-GRADE_CUTS = (-0.7, 0.0, 0.7, 1.4)  # qualities at which grades 1, 2, 3 and 4 begin
+MAX_LABELS = 5_000
+# An editor grades PERCEIVED_WEIGHT · appeal + quality of the landing page + an error.
+PERCEIVED_WEIGHT, EDITOR_ERROR_STD = 1.0, 0.5
+GRADE_CUTS = (-2.0, -1.0, 0.0, 1.0)  # where grades 1, 2, 3 and 4 begin
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,15 +162,15 @@ def simulate(
 
 
 def _draw_labels(market: Market, impressions: Int64, rng: np.random.Generator) -> pa.Table:
-    """Editors' grades of pairs (query, ad): the quality of the landing page, with an error.
+    """Editors' grades of pairs (query, ad): the appeal of the ad and its landing page, with error.
 
-    Pairs are sampled by their impressions, without replacement; all of them if there are few.
+    They grade the pairs that are shown most often.
     """
     shown = np.flatnonzero(impressions)
-    waiting_time = rng.standard_exponential(len(shown)) / impressions[shown]
-    pairs = np.sort(shown[np.argsort(waiting_time, kind="stable")[:MAX_LABELS]])
+    pairs = np.sort(shown[np.argsort(-impressions[shown], kind="stable")[:MAX_LABELS]])
     error = EDITOR_ERROR_STD * rng.standard_normal(len(pairs))
-    grade = np.searchsorted(GRADE_CUTS, market.quality.reshape(-1)[pairs] + error)
+    relevance = PERCEIVED_WEIGHT * market.appeal.reshape(-1) + market.quality.reshape(-1)
+    grade = np.searchsorted(GRADE_CUTS, relevance[pairs] + error)
     named = market.name_pairs(pairs)
     return named.append_column("relevance", pa.array(grade.astype(np.int64)))
 
@@ -274,13 +275,15 @@ def _draw_block(
     page_starts = starts_from_sizes(sizes)
     candidate, click = np.zeros(page_starts[-1], np.int32), np.zeros(page_starts[-1], np.int32)
     click_counts, user_type = np.zeros(end - start, np.int64), np.zeros(end - start, np.int8)
-    satisfied, prices = np.zeros(end - start, np.bool_), None
+    satisfied, bids, prices = np.zeros(end - start, np.bool_), None, None
     # What a rule and one-click users add to the market is drawn apart, and changes nothing else.
     apart = np.random.default_rng([settings.seed, 1 + week, start, 1])
     if page_rule is None:
         fill_pages(query, page_starts, available, market.value, rng, candidate, impressions)
     else:
-        prices = fill_pages_by_rule(page_rule, market, query, sizes, available, apart, candidate)
+        bids, prices = fill_pages_by_rule(
+            page_rule, market, query, sizes, available, apart, candidate
+        )
         np.add.at(impressions, (np.repeat(query, sizes), candidate), 1)
     n_clicks = _fill_clicks(
         query,
@@ -311,6 +314,7 @@ def _draw_block(
         "clicks": _to_lists(starts_from_sizes(click_counts), pa.array(click[:n_clicks])),
     }
     if prices is not None:
+        columns["bids"] = _to_lists(page_starts, pa.array(bids))
         columns["prices"] = _to_lists(page_starts, pa.array(prices))
     if outcomes:
         later = np.random.default_rng([settings.seed, 1 + week, start, 2])
