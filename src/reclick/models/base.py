@@ -16,12 +16,14 @@ from reclick.data.counts import Counts
 from reclick.data.grouped_sessions import GroupedSessions
 from reclick.data.pair_index import PairLookup
 from reclick.data.ragged import Bool, Int32
+from reclick.data.stored_tables import damaged, read_numbers
 from reclick.engines import Engine, LocalEngine, as_counts, as_engine, as_grouped
 from reclick.errors import (
     Argument,
     CannotAnswerError,
     NotFittedError,
     SettingError,
+    StoreError,
     UsageError,
     check_range,
     check_whole,
@@ -638,20 +640,43 @@ class ClickModel(ABC):
         """Restore a fit from what `_to_tables` returned."""
         values = dict(values)
         prior = values.pop("ad_prior", None)
-        pairs = tables.get("pairs", pa.table({}))
-        for name in pairs.column_names:
-            column = pairs[name].combine_chunks()
-            setattr(self, name, column.to_numpy(zero_copy_only=False).copy())
+        counts, text = counts_from_tables(tables)
+        for name in tables["pairs"].column_names if "pairs" in tables else ():
+            if name not in (*self.pair_parameters, "word_exposure_", "word_clicks_"):
+                raise damaged("pairs", f"{type(self).__name__} has no parameter {name}")
+            column = read_numbers(tables, "pairs", name, length=len(counts.impressions))
+            setattr(self, name, column.copy())
         for name, value in values.items():
-            as_array = isinstance(value, list) and name != "objective_"
-            setattr(self, name, np.array(value) if as_array else value)
-        if "objective_" in values:
-            self.objective_ = tuple(values["objective_"])
-        self._pairs = self._index(*counts_from_tables(tables))
+            setattr(self, name, self._check_value(name, value))
+        self._pairs = self._index(counts, text)
         if prior is not None:
             of_prior = {name.removeprefix("prior_"): table for name, table in tables.items()}
-            self._pairs.ad_prior = AdPrior.from_tables(prior, of_prior)
+            ad_prior = AdPrior.from_tables(prior, of_prior)
+            if not ad_prior.is_for(len(counts.impressions), len(counts.ads)):
+                raise damaged("prior_pairs", "its rows are not those of the pairs and ads")
+            self._pairs.ad_prior = ad_prior
         return self
+
+    def _check_value(self, name: str, value: Any) -> Any:
+        """A fitted value of a manifest; a name or a type that no fit has is refused."""
+        if name == "objective_" and isinstance(value, list):
+            return tuple(float(each) for each in value)
+        if name in ("message_", "prior_report_") and isinstance(value, str):
+            return value
+        if name not in (*self.global_parameters, *FIT_REPORT):
+            raise StoreError(
+                f"The folder has a value {name!r}, which {type(self).__name__} has not: it was "
+                "altered. Fit again, and save to a new folder."
+            )
+        if value is None:  # there was nothing to fit it to
+            return None
+        numbers = np.array(value)
+        if numbers.dtype.kind not in "fiub" or not np.isfinite(numbers).all():
+            raise StoreError(
+                f"The folder has {name} = {value!r:.100}, expected numbers: it was altered. "
+                "Fit again, and save to a new folder."
+            )
+        return numbers if isinstance(value, list) else value
 
     def _index(self, counts: Counts, text: AdTokens | None) -> TextPairIndex:
         """The index of the pairs of some counts, as this model looks them up."""

@@ -171,12 +171,42 @@ def load(folder: Location) -> ClickModel:
             f"{folder} holds the model {name!r}, which this Reclick does not know. If it is one "
             f"of your own, call rc.register first. Known: {', '.join(MODELS)}."
         )
-    model = MODELS[name](**stored.settings["settings"])
-    model._from_tables(stored.settings["values"], stored.tables)
-    if "provenance" in stored.tables:
-        from reclick.models.provenance import provenance_from_table
+    try:
+        model = MODELS[name](**stored.settings["settings"])
+        model._from_tables(stored.settings["values"], stored.tables)
+        if "provenance" in stored.tables:
+            from reclick.models.provenance import provenance_from_table
 
-        model.provenance_ = provenance_from_table(
-            stored.settings["provenance"], stored.tables["provenance"]
-        )
+            model.provenance_ = provenance_from_table(
+                stored.settings["provenance"], stored.tables["provenance"]
+            )
+        check_answers(model)
+    except StoreError as error:
+        raise StoreError(f"{folder} cannot be loaded. {error}") from error
+    except Exception as error:  # whatever a folder that was altered may lead to
+        raise StoreError(
+            f"{folder} cannot be loaded: {type(error).__name__}: {error}. It was altered, or "
+            "written by another version: fit again, and save to a new folder."
+        ) from error
     return model
+
+
+def check_answers(model: ClickModel) -> None:
+    """Refuse a loaded model whose probabilities for a page of its own log are none."""
+    import numpy as np
+
+    counts = model.training_counts
+    if not len(counts.pair_query):
+        return
+    rows = counts.pair_query == counts.pair_query[0]
+    ads = [counts.ads[int(ad)].as_py() for ad in counts.pair_ad[rows][:3]]
+    query = counts.queries[int(counts.pair_query[0])].as_py()
+    probability = model.pages((query, [*ads, "\0an ad never shown"])).click_prob()
+    if model.attractiveness:
+        values = model.relevance({"query": [query] * len(ads), "ad": ads})["relevance"].to_numpy()
+        probability = np.concatenate([probability, values])
+    if not ((probability >= -1e-9) & (probability <= 1 + 1e-9)).all():
+        raise StoreError(
+            "Its click probabilities are not between 0 and 1: it was altered. Fit again, and save "
+            "to a new folder."
+        )
