@@ -18,12 +18,12 @@ from reclick.data.outcomes import N_OUTCOMES, OUTCOME_NAMES, UNKNOWN_OUTCOME, Ou
 from reclick.data.ragged import Float64, Int32, Int64, read_only
 from reclick.data.stored_tables import (
     MOST_CELLS,
-    damaged,
     read_codes,
     read_lists,
     read_numbers,
     read_strings,
     require_ascending,
+    table_error,
 )
 from reclick.errors import LogError, SettingError, UsageError
 from reclick.runtime import artifact
@@ -230,7 +230,7 @@ class Counts:
             outcomes=_outcomes_from_tables(tables, n_pairs, len(visit_query)),
         )
         if not counts._is_possible():
-            raise damaged("pairs", "no log has these counts")
+            raise table_error("pairs", "no log has these counts")
         return counts
 
 
@@ -359,7 +359,7 @@ def _read_lengths(tables: dict[str, pa.Table]) -> Float64:
     clicks = read_codes(tables, "lengths", "clicks", MOST_CELLS, len(ads))
     shape = int(ads.max(initial=0)) + 1, int(clicks.max(initial=0)) + 1
     if shape[0] * shape[1] > MOST_CELLS:
-        raise damaged("lengths", f"a page of {shape[0] - 1:,} ads with {shape[1] - 1:,} clicks")
+        raise table_error("lengths", f"a page of {shape[0] - 1:,} ads with {shape[1] - 1:,} clicks")
     dense = np.zeros(shape)
     dense[ads, clicks] = _read_totals(tables, "lengths", "sessions", len(ads))
     return dense

@@ -35,23 +35,27 @@ def read_numbers(
 
     >>> read_numbers({"pairs": pa.table({"ad": [0, 7]})}, "pairs", "ad", low=0, high=5)
     Traceback (most recent call last):
-    reclick.errors.StoreError: The table pairs is damaged: ad has a value of 7, expected at most \
-5. Fit or count again, and save to a new folder.
+    reclick.errors.StoreError: The table pairs is damaged: ad has a value of 7, expected 5 or \
+less. Fit or count again, and save to a new folder.
     """
     values = _find(tables, table, column)
     if not (kind_of.is_integer(values.type) or kind_of.is_floating(values.type)):
-        raise damaged(table, f"{column} has the type {values.type}, expected numbers")
+        raise table_error(table, f"{column} has the type {values.type}, expected numbers")
     if values.null_count:
-        raise damaged(table, f"{column} has nulls")
+        raise table_error(table, f"{column} has nulls")
     if length is not None and len(values) != length:
-        raise damaged(table, f"{column} has {len(values):,} rows, expected {length:,}")
+        raise table_error(table, f"{column} has {len(values):,} rows, expected {length:,}")
     numbers: npt.NDArray[Any] = values.to_numpy(zero_copy_only=False)
     if finite and numbers.dtype.kind == "f" and not np.isfinite(numbers).all():
-        raise damaged(table, f"{column} has a value that is not finite")
+        raise table_error(table, f"{column} has a value that is not finite")
     if low is not None and len(numbers) and numbers.min() < low:
-        raise damaged(table, f"{column} has a value of {numbers.min()}, expected at least {low}")
+        raise table_error(
+            table, f"{column} has a value of {numbers.min()}, expected at least {low}"
+        )
     if high is not None and len(numbers) and numbers.max() > high:
-        raise damaged(table, f"{column} has a value of {numbers.max()}, expected at most {high}")
+        raise table_error(
+            table, f"{column} has a value of {numbers.max()}, expected at most {high}"
+        )
     return numbers
 
 
@@ -61,7 +65,7 @@ def read_codes(
     """A column of indices into `size` values."""
     codes = read_numbers(tables, table, column, length=length, low=0, high=size - 1)
     if codes.dtype.kind not in "iu":
-        raise damaged(table, f"{column} has the type {codes.dtype}, expected whole numbers")
+        raise table_error(table, f"{column} has the type {codes.dtype}, expected whole numbers")
     return codes.astype(np.int32, copy=False)
 
 
@@ -71,18 +75,18 @@ def read_strings(
     """A column of texts without nulls; `ascending` ones are distinct too."""
     values = _find(tables, table, column)
     if not (kind_of.is_string(values.type) or kind_of.is_large_string(values.type)):
-        raise damaged(table, f"{column} has the type {values.type}, expected text")
+        raise table_error(table, f"{column} has the type {values.type}, expected text")
     if values.null_count:
-        raise damaged(table, f"{column} has nulls")
+        raise table_error(table, f"{column} has nulls")
     values = values.cast(pa.large_string())
     try:
         values.validate(full=True)
     except pa.ArrowInvalid as error:
-        raise damaged(table, f"{column}: {error}") from error
+        raise table_error(table, f"{column}: {error}") from error
     if ascending and len(values) > 1:
         binary = values.cast(pa.large_binary())
         if not pc.all(pc.less(binary[:-1], binary[1:])).as_py():
-            raise damaged(table, f"{column} is not in ascending order")
+            raise table_error(table, f"{column} is not in ascending order")
     return values
 
 
@@ -95,14 +99,14 @@ def read_lists(
     """
     values = _find(tables, table, column)
     if not (kind_of.is_list(values.type) or kind_of.is_large_list(values.type)):
-        raise damaged(table, f"{column} has the type {values.type}, expected lists")
+        raise table_error(table, f"{column} has the type {values.type}, expected lists")
     whole = high is not None
     if values.null_count or (whole and not kind_of.is_integer(values.type.value_type)):
-        raise damaged(table, f"{column} has nulls, or lists of other things than whole numbers")
+        raise table_error(table, f"{column} has nulls, or lists of other things than whole numbers")
     try:
         values.validate(full=True)
     except pa.ArrowInvalid as error:
-        raise damaged(table, f"{column}: {error}") from error
+        raise table_error(table, f"{column}: {error}") from error
     starts = values.offsets.to_numpy().astype(np.int64)
     inner = {table: pa.table({column: values.flatten()})}
     numbers = read_numbers(inner, table, column, low=low, high=high)
@@ -114,10 +118,10 @@ def require_ascending(table: str, first: Int32, second: Int32) -> None:
     """Refuse pairs of codes that are not sorted by the first, then by the second."""
     keys = (first.astype(np.int64) << 32) | second
     if len(keys) > 1 and not (keys[1:] > keys[:-1]).all():
-        raise damaged(table, "its rows are not in order, or come twice")
+        raise table_error(table, "its rows are not in order, or come twice")
 
 
-def damaged(table: str, what: str) -> StoreError:
+def table_error(table: str, what: str) -> StoreError:
     """The error of a table that cannot be as it was written."""
     advice = "Fit or count again, and save to a new folder."
     return StoreError(f"The table {table} is damaged: {what}. {advice}")
@@ -129,6 +133,6 @@ def _find(tables: Mapping[str, pa.Table], table: str, column: str) -> pa.Array:
             f"The table {table} is missing. Fit or count again, and save to a new folder."
         )
     if column not in tables[table].column_names:
-        raise damaged(table, f"it has no column {column}")
+        raise table_error(table, f"it has no column {column}")
     values = tables[table][column].combine_chunks()
     return values.chunk(0) if isinstance(values, pa.ChunkedArray) else values

@@ -16,7 +16,7 @@ from reclick.data.counts import Counts
 from reclick.data.grouped_sessions import GroupedSessions
 from reclick.data.pair_index import PairLookup
 from reclick.data.ragged import Bool, Int32
-from reclick.data.stored_tables import damaged, read_numbers
+from reclick.data.stored_tables import read_numbers, table_error
 from reclick.engines import Engine, LocalEngine, as_counts, as_engine, as_grouped
 from reclick.errors import (
     Argument,
@@ -60,7 +60,7 @@ from reclick.models.text_pair_index import (
     input_text,
 )
 from reclick.runtime import artifact
-from reclick.runtime.filesystem import Location
+from reclick.runtime.filesystem import Location, as_path
 from reclick.runtime.notebook import render_card
 from reclick.runtime.progress import ProgressOption, track_progress
 from reclick.text.tokens import AdTokens
@@ -110,6 +110,7 @@ class ClickModel(ABC):
     provenance_: SeenLogs = ()  # the logs that the model has learned from
     _pairs: TextPairIndex
     overall_strength: ClassVar[float] = 1.0  # of one prior mean of attractiveness for all pairs
+    _origin: tuple[str, str]  # the folder that it was last loaded from or saved to, and its content
     _engine: Engine = LocalEngine()  # another one during a fit with engine=…
     _is_pilot: bool = False  # during the pilot of a fit
     _pilot_parameters: Any = None  # where it ended
@@ -172,7 +173,8 @@ class ClickModel(ABC):
 
         So an interrupted fit changes nothing.
         """
-        self.__dict__ = vars(other)
+        origin = {name: value for name, value in vars(self).items() if name == "_origin"}
+        self.__dict__ = {**vars(other), **origin}
         return self
 
     def update(
@@ -606,11 +608,16 @@ class ClickModel(ABC):
         """A new model with the same settings, not fitted."""
         return type(self)(**self.get_params())
 
-    def save(self, folder: Location) -> None:
-        """Write the model to a folder; a reader sees the old model or the new, never a part."""
+    def save(self, folder: Location, *, overwrite: bool = False) -> None:
+        """Write the model to a folder; a reader sees the old model or the new, never a part.
+
+        A model that was loaded from the folder is not saved over what somebody else has saved
+        there since, unless `overwrite`. `rc.updating` keeps others away meanwhile.
+        """
         self.check_fitted()
         values, tables = self._to_tables()
-        artifact.write(
+        origin, place = getattr(self, "_origin", None), str(as_path(folder).resolve())
+        fingerprint = artifact.write(
             folder,
             kind="model",
             settings={
@@ -620,7 +627,9 @@ class ClickModel(ABC):
                 "provenance": [each.to_dict() for each in self.provenance_],
             },
             tables={**tables, "provenance": provenance_to_table(self.provenance_)},
+            replaces=origin[1] if origin and origin[0] == place and not overwrite else None,
         )
+        self._origin = place, fingerprint
 
     def _to_tables(self) -> tuple[dict[str, Any], dict[str, pa.Table]]:
         """What `save` writes besides the settings: values for the manifest, and tables."""
@@ -643,7 +652,7 @@ class ClickModel(ABC):
         counts, text = counts_from_tables(tables)
         for name in tables["pairs"].column_names if "pairs" in tables else ():
             if name not in (*self.pair_parameters, "word_exposure_", "word_clicks_"):
-                raise damaged("pairs", f"{type(self).__name__} has no parameter {name}")
+                raise table_error("pairs", f"{type(self).__name__} has no parameter {name}")
             column = read_numbers(tables, "pairs", name, length=len(counts.impressions))
             setattr(self, name, column.copy())
         for name, value in values.items():
@@ -653,7 +662,7 @@ class ClickModel(ABC):
             of_prior = {name.removeprefix("prior_"): table for name, table in tables.items()}
             ad_prior = AdPrior.from_tables(prior, of_prior)
             if not ad_prior.is_for(len(counts.impressions), len(counts.ads)):
-                raise damaged("prior_pairs", "its rows are not those of the pairs and ads")
+                raise table_error("prior_pairs", "its rows are not those of the pairs and ads")
             self._pairs.ad_prior = ad_prior
         return self
 
@@ -668,7 +677,7 @@ class ClickModel(ABC):
                 f"The folder has a value {name!r}, which {type(self).__name__} has not: it was "
                 "altered. Fit again, and save to a new folder."
             )
-        if value is None:  # there was nothing to fit it to
+        if value is None and name == "outcome_rates_":  # the log had no outcomes
             return None
         numbers = np.array(value)
         if numbers.dtype.kind not in "fiub" or not np.isfinite(numbers).all():

@@ -16,7 +16,7 @@ from reclick.data.counts import Counts
 from reclick.data.grouped_sessions import GroupedSessions
 from reclick.data.pair_index import PairLookup
 from reclick.data.ragged import Float64, positions_in_runs
-from reclick.data.stored_tables import damaged
+from reclick.data.stored_tables import table_error
 from reclick.fitting.beta import BetaPrior
 from reclick.fitting.posterior import PairPosteriors
 from reclick.models.base import ClickModel
@@ -106,7 +106,7 @@ class ExaminationModel(ClickModel):
         if self._cells.state.max(initial=0) >= states or len(self._cells.clicks) != len(
             self._pairs
         ):
-            raise damaged("cells", "its rows or states are not those of the model")
+            raise table_error("cells", "its rows or states are not those of the model")
         return self
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from functools import cached_property
 from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
@@ -163,6 +164,7 @@ def _identity(model: type[ClickModel]) -> tuple[str, str]:
 def load(folder: Location) -> ClickModel:
     """Load a saved model; it answers as before, to the last bit."""
     from reclick.runtime import artifact
+    from reclick.runtime.filesystem import as_path
 
     stored = artifact.read(folder, kind="model")
     name = str(stored.settings.get("model"))
@@ -181,6 +183,7 @@ def load(folder: Location) -> ClickModel:
                 stored.settings["provenance"], stored.tables["provenance"]
             )
         check_answers(model)
+        model._origin = str(as_path(folder).resolve()), stored.fingerprint
     except StoreError as error:
         raise StoreError(f"{folder} cannot be loaded. {error}") from error
     except Exception as error:  # whatever a folder that was altered may lead to
@@ -189,6 +192,31 @@ def load(folder: Location) -> ClickModel:
             "written by another version: fit again, and save to a new folder."
         ) from error
     return model
+
+
+@contextmanager
+def updating(folder: Location) -> Iterator[ClickModel]:
+    """Load a model, and save it at the end; nobody else can save to the folder meanwhile.
+
+    After an error nothing is saved.
+
+    >>> import tempfile
+    >>> from reclick.models import MultiClick
+    >>> day = {"query": ["pizza"], "ads": [["a", "b"]], "clicks": [[1]]}
+    >>> folder = tempfile.mkdtemp()
+    >>> MultiClick().fit(day).save(folder)
+    >>> with updating(folder) as model:
+    ...     model.update(day, again=True).training_counts.total
+    2.0
+    >>> load(folder).training_counts.total
+    2.0
+    """
+    from reclick.runtime import artifact
+
+    with artifact.lock_folder(folder):
+        model = load(folder)
+        yield model
+        model.save(folder)
 
 
 def check_answers(model: ClickModel) -> None:

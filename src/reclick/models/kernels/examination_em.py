@@ -30,7 +30,7 @@ from reclick.data.batch import SessionBatch
 from reclick.data.counts import Counts
 from reclick.data.grouped_sessions import QueryBlock
 from reclick.data.ragged import Float64, Int32, Int64, starts_from_sizes
-from reclick.data.stored_tables import MOST_CELLS, damaged, read_lists, read_numbers
+from reclick.data.stored_tables import MOST_CELLS, read_lists, read_numbers, table_error
 from reclick.engines import Engine
 from reclick.fitting.beta import BetaPrior, log_beta, posterior_mean
 from reclick.fitting.em import FitResult, PairSums, Statistics, run_em
@@ -102,7 +102,7 @@ class ExaminationCells:
         starts, state = read_lists(tables, "cells", "state", low=0, high=MOST_CELLS)
         _, skips = read_lists(tables, "cells", "skips", low=0)
         if len(skips) != len(state) or len(starts) != len(clicks) + 1:
-            raise damaged("cells", "its lists are not of the same lengths")
+            raise table_error("cells", "its lists are not of the same lengths")
         return cls(clicks, np.zeros(0), np.zeros(0), starts, state.copy(), skips.copy())
 
 
