@@ -54,8 +54,11 @@ add_module_names = False
 API = {
     "logs": ("reclick.logs",),
     "models": ("reclick.models",),
-    "predictions": ("reclick.predictor", "reclick.clicks"),
-    "evaluation": ("reclick.evaluation", "reclick.profile", "reclick.metrics"),
+    "predictions": ("reclick.predictor", "reclick.rankings", "reclick.clicks"),
+    "evaluation": (
+        *("reclick.evaluation", "reclick.profile", "reclick.metrics"),
+        "reclick.data.frames",
+    ),
     "exports": ("reclick.exports",),
     "engines": ("reclick.engines", "reclick.data"),
     "errors": ("reclick.errors",),
@@ -64,7 +67,7 @@ API = {
 
 def api_group(name: str) -> str:
     """The group of a public name."""
-    home = reclick._HOME[name]
+    home = reclick._HOME.get(name, f"reclick.{name}")  # a module is its own home
     return next(
         (
             group
@@ -78,6 +81,8 @@ def api_group(name: str) -> str:
 def autodoc_directive(name: str) -> str:
     """What documents a public name from its docstring."""
     value = getattr(reclick, name)
+    if inspect.ismodule(value):
+        return f".. automodule:: reclick.{name}\n   :members:\n"
     if not inspect.isclass(value):
         kind = "autofunction" if callable(value) else "autodata"
         return f".. {kind}:: reclick.{name}\n"

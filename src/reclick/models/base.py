@@ -278,13 +278,12 @@ class ClickModel(ABC):
 
     @property
     def _em_limits(self) -> dict[str, Any]:
-        """Where EM stops: a pilot early, and the final fit after the iterations that are left."""
+        """Where EM stops: a pilot early, the final fit where the settings say."""
         most, tolerance = (self.get_params()[name] for name in ("max_iterations", "tolerance"))
         if self._is_pilot:
             most = min(most, PILOT_ITERATIONS)
             return {"max_iterations": most, "tolerance": PILOT_TOLERANCE, "quiet": True}
-        spent = 0 if self._pilot_parameters is None else self.iterations_
-        return {"max_iterations": max(1, most - spent), "tolerance": tolerance}
+        return {"max_iterations": most, "tolerance": tolerance}
 
     def _fit_ad_prior(
         self, ad: Int32, clicks: Float64, exposure: Float64, *, probability: bool
@@ -379,6 +378,21 @@ class ClickModel(ABC):
             self._pairs, fitted, PairValues(attractiveness, satisfaction)
         )
         return other
+
+    def report(self, log: object = None, *, ads: object = None, **options: Any) -> Any:
+        """Report on this model alone: how well it predicts the `log`, and which ads to act on.
+
+        Without a log, only what the model has learnt. `options` are those of
+        `reclick.evaluation.report_model`, such as `labels` and `name`.
+
+        >>> from reclick.models import DBN
+        >>> week = {"query": ["pizza"] * 2, "ads": [["a", "b"]] * 2, "clicks": [[2], [1, 2]]}
+        >>> DBN(max_iterations=2).fit(week).report()
+        Evaluation(DBN, not scored)
+        """
+        from reclick.evaluation import report_model
+
+        return report_model(self, log, ads=ads, **options)
 
     # relevance
 
