@@ -18,7 +18,17 @@ from reclick.runtime import artifact
 from tests.support.service import TEXTS, fit, small_log
 
 BAD_NUMBERS = (-1, 2**31 - 1, 10**6, float("nan"), float("inf"), -1e9, 1e18, 0)
-BAD_VALUES = (None, "x", [], [[1.0]], -5, 1e300, {"a": 1}, [10.0] * 3, [[[0.1] * 2] * 2] * 2)
+BAD_VALUES: tuple[Any, ...] = (
+    None,
+    "x",
+    [],
+    [[1.0]],
+    -5,
+    1e300,
+    {"a": 1},
+    [10.0] * 3,
+    [[[0.1] * 2] * 2] * 2,
+)
 Forged = tuple[str, dict[str, Any], dict[str, pa.Table]]
 ANSWERED, REFUSED, NONSENSE, OTHER_ERROR = 10, 11, 12, 13
 

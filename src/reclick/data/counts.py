@@ -211,16 +211,14 @@ class Counts:
         visit_query = read_codes(tables, "visits", "query", len(queries))
         visit_sequence = read_codes(tables, "visits", "sequence", len(starts) - 1, len(visit_query))
         require_ascending("visits", visit_query, visit_sequence)
-        pairs = {
-            name: _read_totals(tables, "pairs", name, n_pairs)
-            for name in ("impressions", "clicks", "last_clicks")
-        }
         counts = cls(
             queries=queries,
             ads=ads,
             pair_query=pair_query,
             pair_ad=pair_ad,
-            **pairs,
+            impressions=_read_totals(tables, "pairs", "impressions", n_pairs),
+            clicks=_read_totals(tables, "pairs", "clicks", n_pairs),
+            last_clicks=_read_totals(tables, "pairs", "last_clicks", n_pairs),
             sequence_starts=starts,
             sequence_clicks=positions,
             visit_query=visit_query,
