@@ -35,8 +35,8 @@ def read_numbers(
 
     >>> read_numbers({"pairs": pa.table({"ad": [0, 7]})}, "pairs", "ad", low=0, high=5)
     Traceback (most recent call last):
-    reclick.errors.StoreError: The table pairs is damaged: ad has a value of 7, expected 5 or \
-less. Fit or count again, and save to a new folder.
+    reclick.errors.StoreError: The table pairs is damaged: ad has a value of 7, expected at \
+most 5. Fit or count again, and save to a new folder.
     """
     values = _find(tables, table, column)
     if not (kind_of.is_integer(values.type) or kind_of.is_floating(values.type)):
