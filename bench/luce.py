@@ -211,7 +211,10 @@ def coverage() -> bool:
             log, pairs, truth = _draw_log(impressions, WORLDS[world], np.random.default_rng(seed))
             model = LuceClick().fit(log)
             for name, level in product(truth, LEVELS):
-                common = name == "satisfaction" and model.hyperparameters_["satisfaction"] is None
+                common = (
+                    name == "satisfaction"
+                    and model.hyperparameters_["satisfaction_strength"] is None
+                )
                 shares[f"{name}, one for all" if common else name, level].append(
                     _coverage(model.relevance(pairs, level=level), name, truth[name])
                 )

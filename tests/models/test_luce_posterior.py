@@ -36,7 +36,7 @@ PRIOR = 0.7  # information of the priors on each log θ and on each log f
 
 
 def hyperparameters(per_query: bool) -> Hyperparameters:
-    return Hyperparameters(query=2.0 if per_query else None, position_effect=None)
+    return Hyperparameters(query_strength=2.0 if per_query else None, position_effect_strength=None)
 
 
 def random_parameters(problem: LuceProblem, rho: float) -> LuceParameters:

@@ -19,6 +19,7 @@ from tests.support.enumeration import Session, as_table
 from tests.support.luce_world import GAMMA, OMEGA, RHO, THETA, draw, draw_queries
 
 NAMES = frozenset(name for name, _ in FULL)
+NO_EFFECTS: dict[str, Any] = {"query_strength": None, "position_effect_strength": None}
 
 
 def make_prior(ad: Int32, clicks: Float64, exposure: Float64) -> PairPrior:
@@ -27,7 +28,7 @@ def make_prior(ad: Int32, clicks: Float64, exposure: Float64) -> PairPrior:
 
 def choose(log: object, *free: str, full: bool = False, **defaults: Any) -> Hyperparameters:
     """The hyperparameters with some of them left to the log."""
-    start = Hyperparameters(**{"query": None, "position_effect": None, **defaults})
+    start = Hyperparameters(**NO_EFFECTS | defaults)
     sessions = as_grouped(log)
     return search_hyperparameters(sessions, start, NAMES - {*free}, make_prior, full=full)
 
@@ -46,25 +47,26 @@ def test_the_log_decides_the_prior_mean_of_satisfaction(
     rho: float, low: float, high: float
 ) -> None:
     log = draw(THETA, np.full(6, rho), GAMMA, OMEGA, 6_000, 6)
-    assert low < choose(log, "satisfaction_mean", satisfaction=100.0).satisfaction_mean < high
-    assert choose(log, satisfaction_mean=0.33).satisfaction_mean == 0.33
+    found = choose(log, "satisfaction_prior", satisfaction_strength=100.0)
+    assert low < found.satisfaction_prior < high
+    assert choose(log, satisfaction_prior=0.33).satisfaction_prior == 0.33
 
 
 def test_position_effects_are_kept_where_queries_differ_in_them() -> None:
     differ, same = steep_and_flat(6_000, 2, 3.0), steep_and_flat(6_000, 2, 1.0)
-    strong = choose(differ, "position_effect", position_effect=30.0).position_effect
-    assert strong is not None
-    assert choose(same, "position_effect", position_effect=30.0).position_effect != 10.0
+    name = "position_effect_strength"
+    assert choose(differ, name, position_effect_strength=30.0).position_effect_strength is not None
+    assert choose(same, name, position_effect_strength=30.0).position_effect_strength != 10.0
 
 
 def test_components_are_taken_only_where_there_are_some() -> None:
     two = np.concatenate([GAMMA, GAMMA[:, :, ::-1] ** 3])
     ends = np.concatenate([OMEGA * 3, OMEGA / 6])
     mixed = draw(THETA, RHO, two, ends, 6_000, 3, np.array([0.5, 0.5]))
-    assert choose(mixed, "components", mixing=None).components == 3
+    assert choose(mixed, "components", mixing_strength=None).components == 3
     for seed in range(4):
         alike = draw(THETA, RHO, GAMMA, OMEGA, 3_000, seed)
-        assert choose(alike, "components", mixing=None).components == 1
+        assert choose(alike, "components", mixing_strength=None).components == 1
 
 
 def trial(gain: float, spread: float) -> Trial:
@@ -84,8 +86,8 @@ def test_gains_and_their_standard_errors_by_hand() -> None:
 @pytest.mark.parametrize(
     ("name", "gain", "spread", "is_taken"),
     [
-        ("query", MIN_GAIN / 2, 0.0, False),
-        ("query", 2 * MIN_GAIN, 0.1, True),
+        ("query_strength", MIN_GAIN / 2, 0.0, False),
+        ("query_strength", 2 * MIN_GAIN, 0.1, True),
         ("components", 2 * MIN_GAIN, 0.1, False),
         ("components", 0.011, 0.1, True),
     ],
@@ -107,8 +109,8 @@ def test_what_gains_is_taken_and_components_must_gain_significantly(
 
 def test_a_small_log_and_one_that_is_not_tuned_keep_the_defaults() -> None:
     small = LuceClick().fit(draw(THETA, RHO, GAMMA, OMEGA, 150, 1))
-    defaults = Hyperparameters(query=None, mixing=None)._asdict()  # it has one query
-    assert small.hyperparameters_ == defaults
+    one_query = Hyperparameters(query_strength=None, mixing_strength=None)
+    assert small.hyperparameters_ == one_query._asdict()
     rng = np.random.default_rng(1)
     theta, rho = rng.gamma(2.0, 0.5, (30, 6)), np.full((30, 6), 0.9)
     log = draw_queries(theta, rho, GAMMA, OMEGA, 2_000, rng)
@@ -119,11 +121,24 @@ def test_a_small_log_and_one_that_is_not_tuned_keep_the_defaults() -> None:
 def test_what_is_set_stays_and_a_log_of_one_query_does_not_decide_how_queries_differ() -> None:
     log = draw(THETA, RHO, GAMMA, OMEGA, 600, seed=9)
     found = LuceClick().fit(log).hyperparameters_
-    assert (found["query"], found["mixing"]) == (None, None)
+    assert (found["query_strength"], found["mixing_strength"]) == (None, None)
     given: dict[str, Any] = {"query_strength": 4.0, "components": 2, "satisfaction_strength": None}
-    found = LuceClick(**given, attractiveness_strength=3.0).fit(log).hyperparameters_
-    assert (found["query"], found["components"], found["satisfaction"]) == (4.0, 2, None)
-    assert (found["attractiveness"], found["evidence_factor"]) == (3.0, 1.0)
+    given["attractiveness_strength"] = 3.0
+    found = LuceClick(**given).fit(log).hyperparameters_
+    assert {name: found[name] for name in given} == given
+    assert found["evidence_factor"] == 1.0
+
+
+@pytest.mark.parametrize("components", ["auto", 2])
+def test_the_hyperparameters_are_settings_that_give_the_same_fit(components: str | int) -> None:
+    rng = np.random.default_rng(4)
+    theta, rho = rng.gamma(2.0, 0.5, (30, 6)), rng.beta(2.0, 3.0, (30, 6))
+    log = draw_queries(theta, rho, GAMMA, OMEGA, 2_000, rng)
+    model = LuceClick(components=components).fit(log)
+    again = LuceClick(**model.hyperparameters_).fit(log)
+    assert again.hyperparameters_ == model.hyperparameters_
+    assert set(model.hyperparameters_) <= set(LuceClick.settings)
+    np.testing.assert_array_equal(again.log_prob(log), model.log_prob(log))
 
 
 def test_the_full_search_tries_what_is_common_to_all_too() -> None:

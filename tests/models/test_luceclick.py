@@ -37,10 +37,18 @@ EXAMPLE_THETA, EXAMPLE_RHO = (0.5, 0.3, 0.2), (0.4, 0.6, 0.2)
 EXAMPLE_GAMMA = np.array([[0.7, 0.2, 0.1], [0.0, 0.7, 0.3], [0.4, 0.0, 0.6], [0.3, 0.7, 0.0]])
 EXAMPLE_OMEGA = np.array([0.5, 0.4, 0.3, 0.2])
 ALL_ADDITIONS = Hyperparameters(
-    query=2.0, components=3, mixing=3.0, position_effect=3.0, satisfaction=5.0
+    query_strength=2.0,
+    components=3,
+    mixing_strength=3.0,
+    position_effect_strength=3.0,
+    satisfaction_strength=5.0,
 )
-NO_ADDITIONS = Hyperparameters(query=None, mixing=None, position_effect=None)
-COMMON = ALL_ADDITIONS._replace(satisfaction=None, mixing=None, query=None)
+NO_ADDITIONS = Hyperparameters(
+    query_strength=None, mixing_strength=None, position_effect_strength=None
+)
+COMMON = ALL_ADDITIONS._replace(
+    satisfaction_strength=None, mixing_strength=None, query_strength=None
+)
 
 
 def worked_example(components: int = 1) -> LuceClick:
@@ -424,5 +432,5 @@ def test_a_wrong_setting_is_named(settings: dict[str, Any]) -> None:
 def test_a_fit_describes_itself() -> None:
     model = LuceClick(**PLAIN).fit(as_table(random_sessions(np.random.default_rng(1), 50)))
     assert set(model.hyperparameters_) == set(Hyperparameters._fields)
-    assert model.hyperparameters_["satisfaction_mean"] == 0.4
+    assert model.hyperparameters_["satisfaction_prior"] == 0.4
     assert model.prior_report_ in repr(model)

@@ -538,8 +538,13 @@ class ClickModel(ABC):
         return any(name.endswith("_") and not name.startswith("_") for name in vars(self))
 
     def __repr__(self) -> str:
-        settings = ", ".join(f"{name}={value!r}" for name, value in self.get_params().items())
-        return f"{type(self).__name__}({settings}){self._describe_fit() if self.fitted else ''}"
+        changed = (
+            f"{name}={value!r}"
+            for name, value in self.get_params().items()
+            if value != self.settings[name].default
+        )
+        fit = self._describe_fit() if self.fitted else ""
+        return f"{type(self).__name__}({', '.join(changed)}){fit}"
 
     def _describe_fit(self) -> str:
         message = getattr(self, "message_", "")

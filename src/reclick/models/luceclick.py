@@ -106,6 +106,13 @@ class LuceClick(ClickModel):
     attractiveness_strength: str | float = _strength(
         "strength of that prior, in pseudo-clicks; auto: that of highest evidence"
     )
+    evidence_factor: str | float = setting(
+        default="auto",
+        choices=AUTO,
+        greater_than=0,
+        high=MAX_STRENGTH,
+        help="by how much the strength of highest evidence is multiplied",
+    )
     satisfaction_prior: str | float = setting(
         default="auto",
         choices=AUTO,
@@ -141,7 +148,6 @@ class LuceClick(ClickModel):
         help="how held-out sessions choose what is auto: from a handful of candidates (fast), "
         "from many (full), or not at all (off)",
     )
-    min_query_sessions: float = setting(default=50, low=0)
     max_iterations: int = setting(default=500, low=1, integer=True)
     tolerance: float = setting(default=1e-6)
 
@@ -165,25 +171,16 @@ class LuceClick(ClickModel):
 
     def _choose(self, sessions: GroupedSessions) -> Hyperparameters:
         """The hyperparameters that are set, and for the others what held-out sessions choose."""
-        settings = {
-            "attractiveness": self.attractiveness_strength,
-            "satisfaction": self.satisfaction_strength,
-            "satisfaction_mean": self.satisfaction_prior,
-            "query": self.query_strength,
-            "transition": self.transition_strength,
-            "components": self.components,
-            "component": self.component_strength,
-            "mixing": self.mixing_strength,
-            "position_effect": self.position_effect_strength,
-        }
+        settings = {name: getattr(self, name) for name in Hyperparameters._fields}
         fixed: dict[str, Any] = {name: value for name, value in settings.items() if value != "auto"}
         if len(sessions.counts.queries) == 1:  # it cannot differ from others
-            fixed = {"query": None, "mixing": None} | fixed
-        fixed["outcome_weight"] = self.outcome_weight
+            fixed = {"query_strength": None, "mixing_strength": None} | fixed
         defaults = Hyperparameters(**fixed)
         if self.tune == "off":
             return defaults
-        names = frozenset(fixed) | ({"evidence_factor"} if "attractiveness" in fixed else set())
+        names = frozenset(fixed)
+        if "attractiveness_strength" in fixed:  # it is not by evidence
+            names |= {"evidence_factor"}
         full = self.tune == "full"
         return search_hyperparameters(sessions, defaults, names, self._make_prior, full=full)
 
@@ -279,7 +276,7 @@ class LuceClick(ClickModel):
         gamma = now.transition.weights()
         omega = now.outside.weights() * self._typical_outside
         self.mixing_: Float64 = now.mixing.mean(axis=0)
-        if state.now.mixing is not None:
+        if state.now.mixing_strength is not None:
             self.mixing_ = state.mixing_mean
         scale = float(np.sum(self.mixing_ * gamma[:, 0, 0] / omega[:, 0]))
         level = float(self.mixing_ @ omega[:, 0])
@@ -291,8 +288,8 @@ class LuceClick(ClickModel):
         self._unseen_scale = scale * of_class[0]
         self.gamma_, self.omega_ = gamma / (scale * level), omega / level
         self.rho_ = now.satisfaction
-        common = state.now.satisfaction is None
-        self.satisfaction_ = float(self.rho_[0]) if common else state.now.satisfaction_mean
+        common = state.now.satisfaction_strength is None
+        self.satisfaction_ = float(self.rho_[0]) if common else state.now.satisfaction_prior
 
     # answers
 
@@ -361,7 +358,7 @@ class LuceClick(ClickModel):
         theta = np.where(seen, self.theta_[asked.row], prior.mean * self._unseen_scale)
         information = np.where(seen, self.theta_information_[asked.row], prior.strength)
         rho = self._pairs.take_or(self.rho_, asked.row, self.satisfaction_)
-        default = prior_satisfaction_information(now.satisfaction, self.satisfaction_)
+        default = prior_satisfaction_information(now.satisfaction_strength, self.satisfaction_)
         satisfied = self._pairs.take_or(self.rho_information_, asked.row, default)
         return PairPosteriors(
             to_posterior(theta / (1 + theta), information), to_posterior(rho, satisfied)

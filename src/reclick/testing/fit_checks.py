@@ -272,10 +272,12 @@ def check_changed_settings(case: ModelCase) -> None:
 
 
 def check_repr(case: ModelCase) -> None:
-    """The repr starts with the settings."""
+    """The repr starts with the settings that differ from their defaults."""
     for model in (case.new(), case.fitted):
-        settings = ", ".join(f"{name}={value!r}" for name, value in model.get_params().items())
-        expected = f"{type(model).__name__}({settings})"
+        settings = model.get_params().items()
+        changed = [each for each in settings if each[1] != model.settings[each[0]].default]
+        listed = ", ".join(f"{name}={value!r}" for name, value in changed)
+        expected = f"{type(model).__name__}({listed})"
         assert repr(model).startswith(expected), f"repr: {model!r}, expected {expected}"
 
 

@@ -116,7 +116,7 @@ def fit_luce(
 ) -> LuceFit:
     """A fit from where another ended; with several components, first with common mixing weights."""
     if now.components > 1 and (start is None or start.now.components != now.components):
-        common = now._replace(mixing=None)
+        common = now._replace(mixing_strength=None)
         start = _fit_once(data, common, prior, start, engine, PILOT)
     return _fit_once(data, now, prior, start, engine, loop)
 

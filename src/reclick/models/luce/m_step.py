@@ -90,7 +90,7 @@ class Objective:
         rho = parameters.satisfaction  # the same for all pairs where it is common to all
         value += float(np.sum(yes * np.log(rho) + no * np.log(1 - rho)))
         if len(self.mixing_mean) > 1:
-            rows = parameters.mixing[:1] if self.now.mixing is None else parameters.mixing
+            rows = parameters.mixing[:1] if self.now.mixing_strength is None else parameters.mixing
             value += float(np.sum(self._mixing_prior() * np.log(rows)))
         if self.outcomes is not None:
             value += self.outcomes.log_prior(parameters.outcome_rates)
@@ -98,7 +98,7 @@ class Objective:
 
     def _satisfaction_prior(self) -> tuple[Float64, Float64]:
         """Pseudo-clicks that satisfied and that did not [pair]; none where no click informs."""
-        strength, mean = self.now.satisfaction, self.now.satisfaction_mean
+        strength, mean = self.now.satisfaction_strength, self.now.satisfaction_prior
         clicks, satisfied = self._open_clicks(), np.zeros(len(self.open_clicks))
         past = np.zeros(len(clicks))
         if self.past is not None:
@@ -115,21 +115,21 @@ class Objective:
 
     def _mixing_prior(self) -> Float64:
         """Pseudo-sessions of each component [query or 1, component], past sessions included."""
-        strength = COMMON_STRENGTH if self.now.mixing is None else self.now.mixing
+        strength = COMMON_STRENGTH if self.now.mixing_strength is None else self.now.mixing_strength
         prior = np.atleast_2d(strength * self.mixing_mean)
         if self.past is None:
             return prior
         past = self.past.members
-        return prior + (past.sum(axis=0) if self.now.mixing is None else past)
+        return prior + (past.sum(axis=0) if self.now.mixing_strength is None else past)
 
     def constrain(self, start: LuceParameters) -> LuceParameters:
         """Parameters to start from: one value where it is common, the mean where none informs."""
         rho, mixing = start.satisfaction, start.mixing
-        if self.now.satisfaction is None:
+        if self.now.satisfaction_strength is None:
             rho = np.full(len(rho), rho.mean() if len(rho) else 0.5)
         else:
-            rho = np.where(self._open_clicks() > 0, rho, self.now.satisfaction_mean)
-        if self.now.mixing is None:
+            rho = np.where(self._open_clicks() > 0, rho, self.now.satisfaction_prior)
+        if self.now.mixing_strength is None:
             mixing = np.tile(mixing.mean(axis=0), (len(mixing), 1))
         return start._replace(satisfaction=rho, mixing=mixing)
 
@@ -156,7 +156,7 @@ class Objective:
     def _satisfaction(self, satisfied: Float64, rho: Float64) -> Float64:
         """ρ = (expected satisfied + prior) / (clicks + prior), of each pair or common to all."""
         yes, no = self._satisfaction_prior()
-        if self.now.satisfaction is None:
+        if self.now.satisfaction_strength is None:
             total = self.open_clicks.sum() + yes.sum() + no.sum()
             rho = np.full(len(rho), (satisfied.sum() + yes.sum()) / total)
         else:
@@ -167,7 +167,7 @@ class Objective:
     def _mixing(self, members: Float64) -> Float64:
         if members.shape[1] == 1:
             return np.ones(members.shape)
-        if self.now.mixing is None:
+        if self.now.mixing_strength is None:
             return np.tile(
                 _normalise(members.sum(axis=0) + self._mixing_prior()), (len(members), 1)
             )

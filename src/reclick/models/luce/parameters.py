@@ -20,18 +20,21 @@ POSITION_BITS = 16  # of the key of a (pair, position) cell
 
 
 class Hyperparameters(NamedTuple):
-    """Strengths of the priors in pseudo-choices. None means one value common to all."""
+    """The settings that a fit may choose, with their defaults.
 
-    attractiveness: float | None = None  # None: the strength of highest evidence of each pair
+    Strengths are those of priors, in pseudo-choices; None means one value common to all.
+    """
+
+    attractiveness_strength: float | str = "auto"  # auto: that of highest evidence of each pair
     evidence_factor: float = 1.0  # times that strength
-    satisfaction: float | None = 10.0
-    satisfaction_mean: float = 0.4
-    query: float | None = 4.0  # the outside option of each query
-    transition: float = 8.0
+    satisfaction_strength: float | None = 10.0
+    satisfaction_prior: float = 0.4
+    query_strength: float | None = 4.0  # the outside option of each query
+    transition_strength: float = 8.0
     components: int = 1
-    component: float = 4.0  # how the components differ
-    mixing: float | None = 10.0  # the mixing weights of each query
-    position_effect: float | None = 30.0
+    component_strength: float = 4.0  # how the components differ
+    mixing_strength: float | None = 10.0  # the mixing weights of each query
+    position_effect_strength: float | None = 30.0
     outcome_weight: float = 1.0
 
 
@@ -66,7 +69,7 @@ class Layout(NamedTuple):
         shown = np.repeat(block.weight, np.diff(block.page))
         impressions = np.bincount(block.pair, shown, block.n_pairs).astype(np.float64)
         volumes = np.bincount(block.query, block.weight, len(counts.queries)).astype(np.float64)
-        cells = None if now.position_effect is None else position_cells(sessions)
+        cells = None if now.position_effect_strength is None else position_cells(sessions)
         return cls.from_counts(counts, impressions, volumes, cells)
 
     @classmethod
@@ -138,11 +141,13 @@ def initial_parameters(
     components = len(mixing)
     return LuceParameters(
         appeal_table(layout, now, mean, strength),
-        transition_table(layout.longest, now.transition, components, now.component),
+        transition_table(
+            layout.longest, now.transition_strength, components, now.component_strength
+        ),
         outside_table(components, layout.longest, now),
         query_table(layout, now),
         np.tile(mixing, (layout.n_queries, 1)),
-        np.full(len(layout.pair_query), now.satisfaction_mean),
+        np.full(len(layout.pair_query), now.satisfaction_prior),
         outcome_weight=now.outcome_weight,
     )
 
@@ -156,12 +161,12 @@ def appeal_table(
         Level(pair, len(mean), strength, mean),
         Level(layout.pair_class[pair], N_CLASSES, CLASS_STRENGTH),
     ]
-    if now.position_effect is not None:
+    if now.position_effect_strength is not None:
         query_position = layout.query_position(pair, layout.cell_position)
         size = layout.n_queries * layout.longest
         levels += [
-            Level(query_position, size, now.position_effect),
-            Level(np.arange(len(pair)), len(pair), now.position_effect),
+            Level(query_position, size, now.position_effect_strength),
+            Level(np.arange(len(pair)), len(pair), now.position_effect_strength),
         ]
     return FactorTable.build((len(pair),), levels)
 
@@ -174,8 +179,12 @@ def outside_table(components: int, longest: int, now: Hyperparameters) -> Factor
     levels = [Level(some, 2, SHARED_STRENGTH), Level(clicks, longest + 1, SHARED_STRENGTH)]
     if components > 1:
         levels += [
-            Level(2 * component + some, 2 * components, now.component),
-            Level(component * (longest + 1) + clicks, components * (longest + 1), now.component),
+            Level(2 * component + some, 2 * components, now.component_strength),
+            Level(
+                component * (longest + 1) + clicks,
+                components * (longest + 1),
+                now.component_strength,
+            ),
         ]
     table = FactorTable.build(shape, levels)
     if components > 1:  # the first components leave soon, the last ones late
@@ -187,6 +196,6 @@ def query_table(layout: Layout, now: Hyperparameters) -> FactorTable:
     """F of each query, and the mean of queries with as many sessions."""
     queries = np.arange(layout.n_queries)
     levels = [Level(layout.query_class, N_CLASSES, CLASS_STRENGTH)]
-    if now.query is not None:
-        levels.append(Level(queries, layout.n_queries, now.query))
+    if now.query_strength is not None:
+        levels.append(Level(queries, layout.n_queries, now.query_strength))
     return FactorTable.build((layout.n_queries,), levels)

@@ -32,17 +32,17 @@ def attractiveness_information(fit: LuceFit, found: Information, exposure: Float
     parameters, layout, now = fit.parameters, fit.data.layout, fit.now
     theta = parameters.appeal.level(0)
     prior = fit.prior.strength * theta / fit.prior.mean
-    query_prior = (now.query or 0.0) * parameters.query_outside.weights()
+    query_prior = (now.query_strength or 0.0) * parameters.query_outside.weights()
     left = np.ones(len(theta))
-    if now.position_effect is not None:
-        left = _share_of_pair(found, exposure, layout.cell_pair, now.position_effect)
+    if now.position_effect_strength is not None:
+        left = _share_of_pair(found, exposure, layout.cell_pair, now.position_effect_strength)
     information = marginal_information(
         found.outside * left,
         found.ads * left,
         prior,
         layout.pair_query.astype(np.int32),
         query_prior,
-        now.query is not None,
+        now.query_strength is not None,
     )
     return np.maximum(information, LEAST_INFORMATION)
 
@@ -50,11 +50,11 @@ def attractiveness_information(fit: LuceFit, found: Information, exposure: Float
 def satisfaction_information(fit: LuceFit, clicks: Float64, ambiguity: Float64) -> Float64:
     """The information on the logit of ρ of each pair, from clicks that left another ad to click."""
     now, rho = fit.now, fit.parameters.satisfaction
-    if now.satisfaction is None:
+    if now.satisfaction_strength is None:
         return np.asarray(COMMON_SATISFACTION_CLICKS * rho * (1 - rho))
-    known = (clicks + now.satisfaction) * rho * (1 - rho) - ambiguity
+    known = (clicks + now.satisfaction_strength) * rho * (1 - rho) - ambiguity
     return np.maximum(
-        known, prior_satisfaction_information(now.satisfaction, now.satisfaction_mean)
+        known, prior_satisfaction_information(now.satisfaction_strength, now.satisfaction_prior)
     )
 
 

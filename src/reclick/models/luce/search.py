@@ -33,21 +33,21 @@ TRIAL: dict[str, Any] = {"max_iterations": 60, "tolerance": 1e-5, "quiet": True}
 Candidates = tuple[tuple[str, tuple[Any, ...]], ...]
 FAST: Candidates = (
     ("evidence_factor", (0.5, 0.2)),
-    ("satisfaction_mean", (0.2, 0.6)),
-    ("query", (16.0,)),
-    ("position_effect", (10.0, None)),
+    ("satisfaction_prior", (0.2, 0.6)),
+    ("query_strength", (16.0,)),
+    ("position_effect_strength", (10.0, None)),
     ("components", (3,)),
 )
 FULL: Candidates = (
     ("evidence_factor", (0.5, 0.25, 2.0)),
-    ("satisfaction_mean", (0.1, 0.2, 0.3, 0.5, 0.6, 0.7)),
-    ("satisfaction", (5.0, 30.0, None)),
-    ("query", (1.0, 2.0, 8.0, 16.0, None)),
-    ("transition", (2.0, 32.0)),
-    ("position_effect", (10.0, 100.0, None)),
+    ("satisfaction_prior", (0.1, 0.2, 0.3, 0.5, 0.6, 0.7)),
+    ("satisfaction_strength", (5.0, 30.0, None)),
+    ("query_strength", (1.0, 2.0, 8.0, 16.0, None)),
+    ("transition_strength", (2.0, 32.0)),
+    ("position_effect_strength", (10.0, 100.0, None)),
     ("components", (2, 3, 4, 5)),
-    ("mixing", (3.0, 30.0, None)),
-    ("component", (2.0, 16.0)),
+    ("mixing_strength", (3.0, 30.0, None)),
+    ("component_strength", (2.0, 16.0)),
 )
 
 
@@ -86,7 +86,7 @@ def search_hyperparameters(
         return defaults
     best = search.first_trial(defaults)
     for name, values in candidates:
-        if name not in ("mixing", "component") or best.now.components > 1:
+        if name not in ("mixing_strength", "component_strength") or best.now.components > 1:
             best = search.best_of(best, name, values)
     return best.now
 
@@ -125,10 +125,10 @@ class _Search:
             trial = self._try(best.now._replace(**{name: value}), best.fits)
             gains[value], _ = trial.gain_over(first)
             best = self._better(best, trial, name)
-        if name == "satisfaction_mean" and len(gains) > 2:
+        if name == "satisfaction_prior" and len(gains) > 2:
             between = parabola_vertex(gains)
-            if abs(between - best.now.satisfaction_mean) > MIN_DIFFERENCE:
-                trial = self._try(best.now._replace(satisfaction_mean=between), best.fits)
+            if abs(between - best.now.satisfaction_prior) > MIN_DIFFERENCE:
+                trial = self._try(best.now._replace(satisfaction_prior=between), best.fits)
                 best = self._better(best, trial, name)
         return best
 
@@ -152,7 +152,7 @@ class _Search:
     @staticmethod
     def _fit(now: Hyperparameters, start: LuceFit, evidence: PairPrior) -> LuceFit:
         data = start.data
-        if (now.position_effect is None) != (start.now.position_effect is None):
+        if (now.position_effect_strength is None) != (start.now.position_effect_strength is None):
             data = _prepare(data.sessions, now)
         return fit_luce(data, now, scale_prior(evidence, now), start, **TRIAL)
 
@@ -163,6 +163,6 @@ def _prepare(sessions: GroupedSessions, now: Hyperparameters) -> TrainingData:
 
 def scale_prior(evidence: PairPrior, now: Hyperparameters) -> PairPrior:
     """The prior of attractiveness with the strength that the hyperparameters give it."""
-    if now.attractiveness is not None:
-        return evidence._replace(strength=np.full(len(evidence.mean), now.attractiveness))
+    if not isinstance(now.attractiveness_strength, str):
+        return evidence._replace(strength=np.full(len(evidence.mean), now.attractiveness_strength))
     return evidence._replace(strength=evidence.strength * now.evidence_factor)

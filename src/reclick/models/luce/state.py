@@ -119,7 +119,7 @@ class LuceState:
     ) -> LuceState:
         """The state from its columns."""
         pairs, cells = arrays["luce_pairs"], arrays["luce_cells"]["cell"]
-        cells = None if now.position_effect is None else cells
+        cells = None if now.position_effect_strength is None else cells
         layout = Layout.from_counts(counts, counts.impressions, counts.volumes, cells)
         prior = PairPrior(pairs["prior_mean"], pairs["prior_strength"])
         fresh = initial_parameters(layout, now, prior.mean, prior.strength, mixing_mean)
@@ -162,7 +162,7 @@ class LuceState:
         parameters = last._replace(
             **tables,
             mixing=at.place_queries(last.mixing, mean),
-            satisfaction=at.place_pairs(last.satisfaction, self.now.satisfaction_mean),
+            satisfaction=at.place_pairs(last.satisfaction, self.now.satisfaction_prior),
         )
         past = PastSatisfaction(
             at.place_pairs(decay * past.satisfied),
