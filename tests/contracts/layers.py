@@ -30,8 +30,9 @@ LAYERS = (
 LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names}
 ROOT = "reclick"  # the public names, which are above everything but the entry points
 
-# A result shows itself: `Evaluation.to_html` imports the report when it is called.
-ALLOWED = {("evaluation", "report")}
+# A result shows itself: `Evaluation.to_html` and `MechanismComparison.to_html` import the report
+# when they are called.
+ALLOWED = {("auction", "report"), ("evaluation", "report")}
 
 
 class Import(NamedTuple):

@@ -9,7 +9,9 @@ from typing import Any
 
 import pytest
 
+from reclick.auction import compare_mechanisms
 from reclick.report import write_html
+from tests.support.auction_models import fit_model
 from tests.support.browser import Browser, find_chromium, open_browser
 from tests.support.report_data import (
     MODELS,
@@ -102,6 +104,24 @@ def test_a_phone_shows_any_evaluation_whole(browser: Browser, tmp_path: Path, ki
     page = tmp_path / "report.html"
     write_html(EVALUATIONS[kind], page)
     browser.show(page, width=360, height=800)
+    assert faults(browser) == []
+    assert complaints(browser) == []
+    assert requests(browser) == [page.as_uri()]
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_a_comparison_of_mechanisms_is_shown_whole(
+    browser: Browser, tmp_path: Path, size: str
+) -> None:
+    bids = {
+        "query": ["q"] * 4,
+        "ad": ["a", "b", "c", "an advertiser of a rather long name <b>"],
+        "bid": [1.0, 2.0, 0.7, 1.2],
+    }
+    page = tmp_path / "auctions.html"
+    compare_mechanisms(fit_model("luce"), bids, slots=2, resamples=20).to_html(page)
+    width, height = SIZES[size]
+    browser.show(page, width=width, height=height)
     assert faults(browser) == []
     assert complaints(browser) == []
     assert requests(browser) == [page.as_uri()]

@@ -187,7 +187,7 @@ def test_two_simulations_are_not_mixed_in_one_folder(tmp_path: Path) -> None:
 def test_three_weeks_are_drawn_unless_told_otherwise_also_on_the_command_line() -> None:
     options = inspect.signature(log_commands.simulate).parameters
     for name, given in inspect.signature(simulate).parameters.items():
-        assert name == "page" or options[name].default == given.default
+        assert name in {"page", "page_rule"} or options[name].default == given.default
     assert len(simulate(20, queries=2).weeks) == 3
 
 

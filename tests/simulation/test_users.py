@@ -37,7 +37,7 @@ def browse_pages(
     )
     appeals, pages = np.array(appeal), np.array(quality)
     return Counter(
-        tuple(clicks[: browse_page(user_type, appeals, pages, rng, liking, clicks)].tolist())
+        tuple(clicks[: browse_page(user_type, appeals, pages, rng, liking, clicks)[0]].tolist())
         for _ in range(count)
     )
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple, TypeVar
 
 import pyarrow as pa
@@ -18,8 +18,9 @@ from reclick.auction.run import (
     check_weights,
     hold_auction,
 )
+from reclick.auction.uncertainty import AuctionUncertainty, draw_auctions
 from reclick.data.schema import IDS, PAIR_COLUMNS, TEXT, Column
-from reclick.errors import Argument, UsageError
+from reclick.errors import Argument, UsageError, check_whole
 from reclick.logs import as_log, read_bids, read_candidates
 from reclick.logs.files.source import open_sources
 from reclick.models.base import ClickModel
@@ -52,6 +53,13 @@ PRICE_SCHEMA = pa.schema(
         ("exact", pa.bool_()),
         ("because", pa.string()),
         ("displaced", pa.list_(DISPLACEMENT)),
+    ]
+)
+DRAWN_SCHEMA = pa.schema(
+    [
+        *PRICE_SCHEMA,
+        *((name, pa.float64()) for name in ("price_low", "price_high")),
+        *((name, pa.float64()) for name in ("shown_share", "slate_share")),
     ]
 )
 
@@ -110,6 +118,9 @@ def run_auctions(
     reserve: float = 0.0,
     satisfaction_weight: float = 0.0,
     squashing: float = 1.0,
+    draws: int = 0,
+    level: float = 0.9,
+    seed: int = 0,
     text: object = None,
     progress: ProgressOption = None,
 ) -> pa.Table:
@@ -123,25 +134,29 @@ def run_auctions(
     not optimise the use of the budget.
 
     The result has a row for every position: `price_per_click`, `expected_clicks`, and `displaced`,
-    the other ads whose clicks the ad takes (or brings, below 0). See `run_auction`.
+    the other ads whose clicks the ad takes (or brings, below 0). See `run_auction`. With `draws`,
+    each auction is repeated with models drawn from the posterior, which adds `price_low` and
+    `price_high` (of `level`), `shown_share` and `slate_share`: the shares of draws in which the ad
+    is shown, and in which this slate wins. See `price_intervals`.
     """
     rules = AuctionRules(slots, mechanism, reserve, satisfaction_weight, squashing).check(model)
+    check_whole("draws", draws, 0)
     auctions = group_bids(bids)
+    if draws and _has_budgets(auctions):
+        raise UsageError("Budgets and ", Argument("draws"), " do not go together: leave one out.")
     with track_progress(progress, "Running auctions"):
-        results = hold_auctions(model, auctions, rules, text=text)
-    rows = [
-        row
-        for auction, result in zip(auctions, results, strict=True)
-        for row in _price_rows(auction, result)
-    ]
-    return _to_table(PRICE_SCHEMA, rows)
+        if not draws:
+            results = hold_auctions(model, auctions, rules, text=text)
+            return _to_table(PRICE_SCHEMA, _list_rows(auctions, map(_price_rows, results)))
+        drawn = _draw_each(model, auctions, rules, draws=draws, level=level, seed=seed, text=text)
+    return _to_table(DRAWN_SCHEMA, _list_rows(auctions, map(_drawn_rows, drawn)))
 
 
 def hold_auctions(
     model: ClickModel, auctions: Sequence[SealedBids], rules: AuctionRules, *, text: object = None
 ) -> list[AuctionResult]:
     """The results of auctions, in their order."""
-    if any(entry.budget < math.inf for auction in auctions for entry in auction.entries):
+    if _has_budgets(auctions):
         return _hold_with_budgets(model, auctions, rules, text)
 
     def hold(chunk: slice) -> list[AuctionResult]:
@@ -256,10 +271,39 @@ def _map_chunks(function: Callable[[slice], list[Item]], count: int, unit: str) 
     return results
 
 
-def _price_rows(auction: SealedBids, result: AuctionResult) -> Iterator[tuple[Any, ...]]:
+def _draw_each(
+    model: ClickModel,
+    auctions: Sequence[SealedBids],
+    rules: AuctionRules,
+    *,
+    text: object,
+    **options: Any,
+) -> list[AuctionUncertainty]:
+    found = look_up_candidates(
+        model, [each.candidates for each in auctions], slots=rules.slots, text=text
+    )
+    results = []
+    for own, each in zip(found, auctions, strict=True):
+        results.append(draw_auctions(own, each.entries, rules, text=text, **options))
+        report_progress("auctions", len(results), len(auctions))
+    return results
+
+
+def _has_budgets(auctions: Sequence[SealedBids]) -> bool:
+    return any(entry.budget < math.inf for auction in auctions for entry in auction.entries)
+
+
+def _list_rows(
+    auctions: Sequence[SealedBids], rows: Iterable[Iterable[tuple[Any, ...]]]
+) -> list[tuple[Any, ...]]:
+    return [
+        (auction.auction, *row) for auction, own in zip(auctions, rows, strict=True) for row in own
+    ]
+
+
+def _price_rows(result: AuctionResult) -> Iterator[tuple[Any, ...]]:
     for position, reason in enumerate(result.reasons):
         yield (
-            auction.auction,
             result.query,
             position + 1,
             reason.ad,
@@ -271,6 +315,13 @@ def _price_rows(auction: SealedBids, result: AuctionResult) -> Iterator[tuple[An
             reason.because,
             [each._asdict() for each in reason.displaced],
         )
+
+
+def _drawn_rows(drawn: AuctionUncertainty) -> Iterator[tuple[Any, ...]]:
+    for row, price, share in zip(
+        _price_rows(drawn.result), drawn.price_per_click, drawn.shown_share, strict=True
+    ):
+        yield (*row, price.low, price.high, share, drawn.slate_share)
 
 
 def _to_table(schema: pa.Schema, rows: list[tuple[Any, ...]]) -> pa.Table:

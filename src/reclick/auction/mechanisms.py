@@ -44,6 +44,11 @@ class AuctionInput:
     reserve: float = 0.0
     satisfaction_weight: float = 0.0
     squashing: float = 1.0
+    quality: Float64 | None = None  # [ad] P(click) alone on the page, if it is known already
+
+    def with_quality(self) -> AuctionInput:
+        """The same auction with the quality of the ads, for many rankings of them."""
+        return replace(self, quality=self.search.candidates.clicks_alone())
 
     def find_best(self, bid: Float64 | None = None) -> Slate:
         """The best slate at these bids."""
@@ -117,7 +122,8 @@ def price_first(auction: AuctionInput, only: int | None = None) -> Outcome:
 def price_gsp(auction: AuctionInput, only: int | None = None) -> Outcome:
     """Ads ranked one by one, at the smallest bid that keeps the rank."""
     candidates, weight = auction.search.candidates, auction.satisfaction_weight
-    quality = candidates.clicks_alone() ** auction.squashing
+    alone = candidates.clicks_alone() if auction.quality is None else auction.quality
+    quality = alone**auction.squashing
     satisfied = weight * candidates.satisfaction_per_click() if weight else np.zeros(len(quality))
     score = quality * (auction.weight * auction.bid + satisfied)
     order = np.argsort(-score, kind="stable")

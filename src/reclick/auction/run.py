@@ -18,8 +18,8 @@ from reclick.auction.candidates import (
     refuse_fixed_clicks,
 )
 from reclick.auction.mechanisms import MECHANISMS, AuctionInput, Outcome
-from reclick.auction.slates import Slate, open_search
-from reclick.data.batch import Float64, Int64
+from reclick.auction.slates import LazySlates, Slate
+from reclick.data.batch import Float64
 from reclick.errors import (
     CannotAnswerError,
     SettingError,
@@ -189,7 +189,13 @@ def run_auction(
     (('c', 'b'), True)
     """
     rules = AuctionRules(slots, mechanism, reserve, satisfaction_weight, squashing).check(model)
-    entries = _make_entries(bids, bidder_weights, advertisers, satisfaction_bids, budgets)
+    entries = make_entries(
+        bids,
+        bidder_weights=bidder_weights,
+        advertisers=advertisers,
+        satisfaction_bids=satisfaction_bids,
+        budgets=budgets,
+    )
     candidate_set = check_candidates(query, list(entries))
     (candidates,) = look_up_candidates(model, [candidate_set], slots=slots, text=text)
     return hold_auction(candidates, list(entries.values()), rules)
@@ -199,6 +205,17 @@ def hold_auction(
     candidates: Candidates, entries: list[Entry], rules: AuctionRules
 ) -> AuctionResult:
     """Run an auction of candidates with these entries, one per ad."""
+    auction, excluded = open_auction(candidates, entries, rules)
+    if auction is None:
+        return _empty_result(candidates.query, rules.mechanism, excluded)
+    outcome = MECHANISMS[rules.mechanism](auction, None)
+    return _to_result(auction, outcome, rules.mechanism, excluded)
+
+
+def open_auction(
+    candidates: Candidates, entries: list[Entry], rules: AuctionRules
+) -> tuple[AuctionInput | None, dict[str, str]]:
+    """The auction of the ads that take part, None without any, and why others do not."""
     bid = effective_bids(candidates, entries)
     budget = np.array([each.budget for each in entries])
     excluded = {
@@ -208,10 +225,21 @@ def hold_auction(
     }
     rows = np.flatnonzero((bid >= rules.reserve) & (budget >= bid))
     if not len(rows):
-        return _empty_result(candidates.query, rules.mechanism, excluded)
-    auction = open_auction(candidates, bid, entries, rows, rules)
-    outcome = MECHANISMS[rules.mechanism](auction, None)
-    return _to_result(auction, outcome, rules.mechanism, excluded)
+        return None, excluded
+    names = [entries[row].advertiser or f"\0{row}" for row in rows]  # no advertiser: its own
+    _, advertiser = np.unique(names, return_inverse=True)
+    own = candidates.select(rows) if len(rows) < len(entries) else candidates
+    alone = len(np.unique(advertiser)) == len(rows)
+    auction = AuctionInput(
+        LazySlates(own, None if alone else advertiser),
+        bid[rows],
+        np.array([entries[row].weight for row in rows]),
+        advertiser,
+        float(rules.reserve),
+        float(rules.satisfaction_weight),
+        float(rules.squashing),
+    )
+    return auction, excluded
 
 
 def check_weights(entries: Mapping[str, Entry]) -> None:
@@ -224,25 +252,6 @@ def check_weights(entries: Mapping[str, Entry]) -> None:
                 f"The ad {ad!r} has the weight {entry.weight:g}, another ad of {owner!r} has "
                 f"{weights[owner]:g}: a weight is of the advertiser. Give its ads the same."
             )
-
-
-def open_auction(
-    candidates: Candidates, bid: Float64, entries: list[Entry], rows: Int64, rules: AuctionRules
-) -> AuctionInput:
-    """The auction of those candidates that take part, `rows`."""
-    names = [entries[row].advertiser or f"\0{row}" for row in rows]  # no advertiser: its own
-    _, advertiser = np.unique(names, return_inverse=True)
-    own = candidates.select(rows) if len(rows) < len(entries) else candidates
-    alone = len(np.unique(advertiser)) == len(rows)
-    return AuctionInput(
-        open_search(own, None if alone else advertiser),
-        bid[rows],
-        np.array([entries[row].weight for row in rows]),
-        advertiser,
-        float(rules.reserve),
-        float(rules.satisfaction_weight),
-        float(rules.squashing),
-    )
 
 
 def effective_bids(candidates: Candidates, entries: list[Entry]) -> Float64:
@@ -274,44 +283,46 @@ def check_entry(ad: str, entry: Entry) -> Entry:
     return entry
 
 
-def _make_entries(
+def make_entries(
     bids: Mapping[str, float],
-    weights: Mapping[str, float] | None,
-    advertisers: Mapping[str, str] | None,
-    satisfaction_bids: Mapping[str, float] | None,
-    budgets: Mapping[str, float] | None,
+    *,
+    bidder_weights: Mapping[str, float] | None = None,
+    advertisers: Mapping[str, str] | None = None,
+    satisfaction_bids: Mapping[str, float] | None = None,
+    budgets: Mapping[str, float] | None = None,
 ) -> dict[str, Entry]:
     """The entry of each ad, from the arguments of `run_auction`."""
-    for name, each in (("bids", bids), ("satisfaction_bids", satisfaction_bids or {})):
+    extra = satisfaction_bids or {}
+    for name, each in (("bids", bids), ("satisfaction_bids", extra)):
         if not isinstance(each, Mapping):
             raise SettingError(name, each, "a dict of {ad: bid}")
         for ad, value in each.items():
             _check_amount(name, ad, value, math.isfinite, "a number of 0 or more")
-    extra = satisfaction_bids or {}
     ads = list(dict.fromkeys([*bids, *extra]))
     if not ads:
         raise SettingError("bids", bids, "at least one ad with a bid")
-    owner = advertisers or {}
-    known = {"bidder_weights": weights, "advertisers": advertisers, "satisfaction_bids": None}
-    for name, mapping in known.items():
-        _refuse_unknown(name, mapping, ads)
-    _refuse_unknown("budgets", budgets, [owner.get(ad, ad) for ad in ads])
+    weights, owner, budget = bidder_weights or {}, advertisers or {}, budgets or {}
+    _refuse_unknown("bidder_weights", weights, ads)
+    _refuse_unknown("advertisers", owner, ads)
+    _refuse_unknown("budgets", budget, [owner.get(ad, ad) for ad in ads])
     entries = {
         ad: Entry(
             bids.get(ad, math.nan),
             extra.get(ad, math.nan),
-            (weights or {}).get(ad, 1.0),
+            weights.get(ad, 1.0),
             owner.get(ad),
-            (budgets or {}).get(owner.get(ad, ad), math.inf),
+            budget.get(owner.get(ad, ad), math.inf),
         )
         for ad in ads
     }
+    for ad, entry in entries.items():
+        check_entry(ad, entry)
     check_weights(entries)
-    return {ad: check_entry(ad, entry) for ad, entry in entries.items()}
+    return entries
 
 
-def _refuse_unknown(name: str, mapping: Mapping[str, object] | None, known: list[str]) -> None:
-    for key in mapping or {}:
+def _refuse_unknown(name: str, mapping: Mapping[str, object], known: list[str]) -> None:
+    for key in mapping:
         if key not in known:
             raise UsageError(
                 f"{name} has {key!r}, which takes no part in the auction: leave it out."

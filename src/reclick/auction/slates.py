@@ -121,6 +121,21 @@ class TabulatedSlates:
         )
 
 
+class LazySlates:
+    """Slates that are searched when they are first asked for: a ranking of ads needs none."""
+
+    def __init__(self, candidates: Candidates, advertiser: Int64 | None = None) -> None:
+        self.candidates = candidates
+        self._advertiser = advertiser
+        self._search: SlateSearch | None = None
+
+    def find_best(self, value: Float64, satisfaction_weight: float) -> Slate:
+        """The slate of highest worth."""
+        if self._search is None:
+            self._search = open_search(self.candidates, self._advertiser)
+        return self._search.find_best(value, satisfaction_weight)
+
+
 class MultilinearSlates:
     """Branch and bound over slates whose worth is linear in the ad of each position.
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -55,15 +55,18 @@ def rank(
 
 def auction(
     model: ModelFolder,
+    to: Annotated[
+        str, typer.Option(help="The Parquet file to write; with --compare, the HTML file.")
+    ],
     bids: Annotated[
-        str,
+        str | None,
         typer.Argument(
             metavar="BIDS",
             help="A table of query, ad and bid (or satisfaction_bid, per click that satisfies); "
-            "optional weight, advertiser, budget, auction.",
+            "optional weight, advertiser, budget, auction. With --compare it may be left out: "
+            "bids are sampled.",
         ),
-    ],
-    to: Annotated[str, typer.Option(help="The Parquet file to write.")],
+    ] = None,
     mechanism: Annotated[
         str,
         typer.Option(
@@ -80,27 +83,57 @@ def auction(
     squashing: Annotated[
         float, typer.Option(help="With gsp: the exponent of quality. Below 1, bids count more.")
     ] = 1.0,
+    draws: Annotated[
+        int,
+        typer.Option(
+            help="Repeat each auction with this many models drawn from the posterior, and add "
+            "intervals of prices."
+        ),
+    ] = 0,
+    compare: Annotated[
+        bool,
+        typer.Option(
+            "--compare", help="Compare all mechanisms on these bids, and write an HTML report."
+        ),
+    ] = False,
+    auctions: Annotated[
+        int, typer.Option(help="With --compare: auctions to use, drawn at random.")
+    ] = 50,
+    seed: Annotated[int, typer.Option(help="Of draws and samples.")] = 0,
     ads: NewText = None,
 ) -> None:
     """Run an auction for each query, and write the ads shown with their prices and why.
 
     Example:  reclick auction model bids.parquet --mechanism vcg --reserve 0.05 --to prices.parquet
+
+    All mechanisms side by side:  reclick auction model bids.parquet --compare --to auctions.html
     """
-    from reclick.auction import run_auctions
+    from reclick.auction import compare_mechanisms, run_auctions
+    from reclick.errors import UsageError
     from reclick.models import load
 
+    rules: dict[str, Any] = {
+        "slots": slots,
+        "reserve": reserve,
+        "satisfaction_weight": satisfaction_weight,
+        "squashing": squashing,
+        "seed": seed,
+        "text": ads,
+    }
+    if compare:
+        _check_suffix(to, (".html", ".htm"), "the report is written as HTML")
+        with progress_bars() as progress:
+            comparison = compare_mechanisms(
+                load(model), bids, auctions=auctions, progress=progress, **rules
+            )
+        typer.echo(f"{comparison}\n{comparison.to_html(to)}")
+        return
+    if bids is None:
+        raise UsageError("Give a table of bids; only --compare samples them.")
     check_parquet(to)
     with progress_bars() as progress:
         prices = run_auctions(
-            load(model),
-            bids,
-            slots=slots,
-            mechanism=mechanism,
-            reserve=reserve,
-            satisfaction_weight=satisfaction_weight,
-            squashing=squashing,
-            text=ads,
-            progress=progress,
+            load(model), bids, mechanism=mechanism, draws=draws, progress=progress, **rules
         )
     write_parquet(prices, to)
     typer.echo(f"{_summarise(prices)}\n{to}")
@@ -108,14 +141,18 @@ def auction(
 
 def check_parquet(to: str) -> None:
     """Refuse a target that is no Parquet file, before anything is computed."""
+    _check_suffix(to, (".parquet", ".pq"), "the table is written as Parquet")
+
+
+def _check_suffix(to: str, suffixes: tuple[str, ...], what: str) -> None:
     from reclick.errors import LogError, UsageError
     from reclick.runtime.filesystem import as_path
 
     target = as_path(to)
-    if target.suffix.lower() not in {".parquet", ".pq"}:
-        raise UsageError(f"{to}: the table is written as Parquet. Give a name ending in .parquet.")
+    if target.suffix.lower() not in suffixes:
+        raise UsageError(f"{to}: {what}. Give a name ending in {suffixes[0]}.")
     if target.is_dir():
-        raise LogError(f"{to} cannot be written: it is a folder. Give the path of a Parquet file.")
+        raise LogError(f"{to} cannot be written: it is a folder. Give the path of a file.")
 
 
 def write_parquet(table: pa.Table, to: str) -> None:

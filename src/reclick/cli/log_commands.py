@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from textwrap import wrap
-from typing import Annotated, Literal, cast
+from typing import Annotated, Any, Literal, cast
 
 import typer
 
@@ -46,24 +46,62 @@ def simulate(
     ads_per_query: Annotated[int, typer.Option(help="Ads that compete for a query.")] = 12,
     bots: Annotated[float, typer.Option(help="Share of sessions made by bots.")] = 0.0,
     seed: Annotated[int, typer.Option(help="The same seed gives the same log.")] = 0,
+    auction: Annotated[
+        str | None,
+        typer.Option(
+            metavar="vcg|gsp_model|gsp|first_price",
+            help="Let a fitted model choose pages and prices with this mechanism.",
+        ),
+    ] = None,
+    model: Annotated[
+        str | None,
+        typer.Option(help="With --auction: the folder of a model fitted to this market."),
+    ] = None,
+    satisfaction_weight: Annotated[
+        float, typer.Option(help="With --auction: what a satisfied session is worth to you.")
+    ] = 0.0,
+    refit: Annotated[
+        bool, typer.Option("--refit", help="With --auction: fit the model again to each week.")
+    ] = False,
 ) -> None:
     """Simulate weeks of clicks: ads of real words, an auction, users of several types.
 
     The truth is saved with the logs.
 
     Example:  reclick simulate --to logs --sessions 50000 --bots 0.02
-    """
+
+    The same market under another auction:  reclick simulate --auction vcg --model model --sessions 50000 --to vcg
+    """  # noqa: E501
+    from reclick.errors import UsageError
     from reclick.simulation import simulate
 
-    with progress_bar("Simulating"):
-        written = simulate(
-            sessions,
-            weeks=weeks,
-            queries=queries,
-            ads_per_query=ads_per_query,
-            bots=bots,
-            seed=seed,
-        ).save(to)
+    market: dict[str, Any] = {
+        "weeks": weeks,
+        "queries": queries,
+        "ads_per_query": ads_per_query,
+        "bots": bots,
+        "seed": seed,
+    }
+    if (auction is None) != (model is None):
+        raise UsageError("--auction and --model, the folder of a fitted model, go together.")
+    if auction is None or model is None:
+        with progress_bar("Simulating"):
+            written = simulate(sessions, **market).save(to)
+    else:
+        from reclick.auction import simulate_auctions
+        from reclick.models import load
+
+        with progress_bar("Simulating"):
+            outcome = simulate_auctions(
+                load(model),
+                sessions,
+                mechanism=auction,
+                satisfaction_weight=satisfaction_weight,
+                refit=refit,
+                **market,
+            )
+            written = outcome.simulation.save(to)
+        typer.echo(outcome)
     for path in written:
         typer.echo(path)
 

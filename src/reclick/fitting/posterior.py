@@ -14,6 +14,7 @@ from reclick.runtime.jit import kernel
 
 COMPARISON_ROUNDS = 30  # to find how strongly ads were compared with each other
 NO_INFORMATION = 1e-12
+LEAST_BETA = 1e-6  # parameters of a Beta that is drawn from
 
 
 class Posterior(NamedTuple):
@@ -29,6 +30,21 @@ class Posterior(NamedTuple):
     interval: Callable[[float], tuple[Float64, Float64]] | None = (
         None  # level → low, high, where the posterior is no Beta
     )
+
+    def sample(self, draws: int, rng: np.random.Generator) -> Float64:
+        """Draw values from the Betas [draw, pair]."""
+        yes = np.maximum(self.mean * self.strength, LEAST_BETA)
+        no = np.maximum((1 - self.mean) * self.strength, LEAST_BETA)
+        return rng.beta(yes, no, (draws, len(yes)))
+
+
+class RelevanceDraws(NamedTuple):
+    """Draws from the posteriors of some pairs."""
+
+    value: Float64  # [pair] the attractiveness that the model uses
+    mean: Float64  # [pair] the mean of its posterior
+    attractiveness: Float64  # [draw, pair]
+    satisfaction: Float64 | None  # [draw, pair]
 
 
 def word_posterior(words: Float64) -> Posterior:

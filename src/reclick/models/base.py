@@ -27,7 +27,7 @@ from reclick.errors import (
     check_whole,
 )
 from reclick.fitting.attractiveness_prior import AdPrior, AdRecord, fit_ad_prior
-from reclick.fitting.posterior import PairPosteriors, Posterior
+from reclick.fitting.posterior import PairPosteriors, Posterior, RelevanceDraws
 from reclick.fitting.priors import PRIOR_MARGIN, top_click_rate
 from reclick.models.batching import (
     Answer,
@@ -329,6 +329,31 @@ class ClickModel(ABC):
             "clicks": self._pairs.take_or(counts.clicks, asked.row, 0.0),
         }
         return pa.table({"query": asked.queries, "ad": asked.ads, **estimates, **support})
+
+    def sample_relevance(
+        self, pairs: object, draws: int, rng: np.random.Generator | int, *, text: object = None
+    ) -> RelevanceDraws:
+        """Draw the attractiveness and the satisfaction of pairs from their posteriors.
+
+        The posteriors are those behind the intervals of `relevance`, Betas that are taken as
+        independent. `pairs` and `text` are as there.
+
+        >>> from reclick.models import DCTR
+        >>> log = {"query": ["pizza"] * 2, "ads": [["a", "b"]] * 2, "clicks": [[2], [2]]}
+        >>> drawn = DCTR().fit(log).sample_relevance(("pizza", ["a", "b"]), 100, 0)
+        >>> drawn.attractiveness.shape, drawn.satisfaction is None
+        ((100, 2), True)
+        """
+        self.check_fitted()
+        found = self._posteriors(self._pairs.lookup(pairs, text))
+        generator = np.random.default_rng(rng)
+        satisfaction = found.satisfaction
+        return RelevanceDraws(
+            found.attractiveness.value,
+            found.attractiveness.mean,
+            found.attractiveness.sample(draws, generator),
+            None if satisfaction is None else satisfaction.sample(draws, generator),
+        )
 
     @property
     def training_counts(self) -> Counts:

@@ -6,14 +6,22 @@ Whatever is not markup already is escaped where it is inserted: queries and ads 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from html import escape
+from importlib.resources import files
 
 VOID_ELEMENTS = frozenset({"meta", "br", "hr"})
 SELF_CLOSING = frozenset({"path", "rect", "line", "circle"})  # in SVG
 # control characters and surrogates, which a page may not contain
 UNPRINTABLE = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff]")
+
+
+# A page may load nothing, run nothing and send nothing.
+CONTENT_SECURITY_POLICY = (
+    "default-src 'none'; style-src 'unsafe-inline'; img-src data:; base-uri 'none';"
+    " form-action 'none'"
+)
 
 
 class Html(str):
@@ -185,3 +193,40 @@ def make_section(title: str, subsections: Iterable[Subsection]) -> Section | Non
 
 def _link(anchor: str, text: str) -> Html:
     return element("a", text, href=f"#{anchor}")
+
+
+# ---- the page
+
+
+def html_page(title: str, about: str, sections: Sequence[Section], footer: str) -> str:
+    """A whole page with contents: no script, no font, no picture from elsewhere."""
+    main = element("main", *(each.html() for each in sections), id="content")
+    header = element(
+        "header",
+        paragraph("Reclick report", class_="kicker"),
+        element("h1", title),
+        paragraph(about, class_="about"),
+    )
+    parts = (header, _contents(sections), main, element("footer", footer))
+    skip = element("a", "Skip to the report", class_="skip", href="#content")
+    body = element("body", skip, element("div", *parts, class_="frame"))
+    return f"<!doctype html>\n{element('html', _head(title), body, lang='en')}\n"
+
+
+def _head(title: str) -> Html:
+    style = files("reclick.report").joinpath("style.css").read_text(encoding="utf-8")
+    return element(
+        "head",
+        element("meta", charset="utf-8"),
+        element("meta", http_equiv="Content-Security-Policy", content=CONTENT_SECURITY_POLICY),
+        element("meta", name="viewport", content="width=device-width, initial-scale=1"),
+        element("meta", name="color-scheme", content="light dark"),
+        element("title", title),
+        element("style", Html(style)),
+    )
+
+
+def _contents(sections: Sequence[Section]) -> Html:
+    label = element("p", "Contents", class_="kicker", id="contents")
+    entries = element("ol", *(each.contents() for each in sections))
+    return element("nav", label, entries, aria_labelledby="contents")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from importlib.resources import files
 from typing import Any
 
 from reclick.report.data import (
@@ -23,7 +22,7 @@ from reclick.report.formatting import (
     join_names,
     spell_number,
 )
-from reclick.report.markup import Html, Section, element, paragraph
+from reclick.report.markup import html_page
 from reclick.report.sections.ads import word_and_ad_section
 from reclick.report.sections.headline import (
     describe,
@@ -53,11 +52,6 @@ from reclick.report.tables import (
 )
 from reclick.runtime.filesystem import AnyPath, Location, as_path, write_files
 
-# The page may load nothing, run nothing and send nothing.
-CONTENT_SECURITY_POLICY = (
-    "default-src 'none'; style-src 'unsafe-inline'; img-src data:; base-uri 'none';"
-    " form-action 'none'"
-)
 SECTIONS = (
     summary_section,
     log_section,
@@ -84,11 +78,7 @@ def render_html(evaluation: EvaluationLike) -> str:
     """The whole page: no script, no font, no picture from elsewhere."""
     data = build_report_data(evaluation)
     sections = [each for build in SECTIONS if (each := build(data))]
-    main = element("main", *(each.html() for each in sections), id="content")
-    parts = (_header(data), _contents(sections), main, _footer(data))
-    skip = element("a", "Skip to the report", class_="skip", href="#content")
-    body = element("body", skip, element("div", *parts, class_="frame"))
-    return f"<!doctype html>\n{element('html', _head(data), body, lang='en')}\n"
+    return html_page(report_title(data), report_subtitle(data), sections, _footer(data))
 
 
 def report_title(data: ReportData) -> str:
@@ -130,41 +120,11 @@ def _test_log(data: ReportData) -> Mapping[str, Any]:
     return (data.details.get("logs") or {}).get("test") or {}
 
 
-def _head(data: ReportData) -> Html:
-    style = files("reclick.report").joinpath("style.css").read_text(encoding="utf-8")
-    return element(
-        "head",
-        element("meta", charset="utf-8"),
-        element("meta", http_equiv="Content-Security-Policy", content=CONTENT_SECURITY_POLICY),
-        element("meta", name="viewport", content="width=device-width, initial-scale=1"),
-        element("meta", name="color-scheme", content="light dark"),
-        element("title", report_title(data)),
-        element("style", Html(style)),
-    )
-
-
-def _header(data: ReportData) -> Html:
-    return element(
-        "header",
-        paragraph("Reclick report", class_="kicker"),
-        element("h1", report_title(data)),
-        paragraph(report_subtitle(data), class_="about"),
-        *(paragraph(text, class_="warning") for text in list_warnings(data)),
-    )
-
-
-def _contents(sections: list[Section]) -> Html:
-    label = element("p", "Contents", class_="kicker", id="contents")
-    entries = element("ol", *(each.contents() for each in sections))
-    return element("nav", label, entries, aria_labelledby="contents")
-
-
-def _footer(data: ReportData) -> Html:
+def _footer(data: ReportData) -> str:
     version = data.details.get("version")
-    return element(
-        "footer",
+    return (
         f"Made by Reclick{f' {version}' if version else ''} from aggregates of the log: this file"
-        " contains no session and loads nothing from the network.",
+        " contains no session and loads nothing from the network."
     )
 
 

@@ -30,9 +30,12 @@ from reclick.simulation.market import (
     fill_pages,
     make_market,
 )
+from reclick.simulation.page_rule import PageRule, fill_pages_by_rule
 from reclick.simulation.queries import Queries
 from reclick.simulation.users import (
     BOT,
+    DEMAND,
+    ONE_CLICK,
     USER_TYPES,
     attractiveness,
     behaviour_parameters,
@@ -61,7 +64,7 @@ class Truth:
     words: pa.Table  # topic, word, effect in the topic, effect everywhere
     brands: pa.Table  # brand, topic, pull, trust
     queries: pa.Table  # query, topic, brand, share, week, attention, share of each user type
-    sessions: pa.Table  # session_id, user type
+    sessions: pa.Table  # session_id, user type, satisfied
     users: dict[str, Any]  # share of each user type in all sessions, and their parameters
     settings: dict[str, Any]  # the arguments of `simulate`
 
@@ -70,7 +73,7 @@ class Truth:
 class Simulation:
     """Weeks of sessions, the ads shown in them, editors' labels, and the true parameters."""
 
-    weeks: list[pa.Table]  # session_id, timestamp, query, ads, clicks
+    weeks: list[pa.Table]  # session_id, timestamp, query, ads, clicks; prices if a rule sets them
     ads: pa.Table  # ad, title, description, display_url
     labels: pa.Table  # query, ad, relevance 0 … 4
     truth: Truth
@@ -120,10 +123,12 @@ def simulate(
     page: tuple[int, int] = (1, 4),
     bots: float = 0.0,
     seed: int = 0,
+    page_rule: PageRule | None = None,
 ) -> Simulation:
     """Draw `sessions` sessions for each of `weeks` weeks, on pages of page[0] to page[1] ads.
 
-    The same seed gives the same files, byte for byte.
+    The same seed gives the same files, byte for byte. A `page_rule` chooses pages and prices in
+    place of the market's own auction; see `simulate_auctions`.
 
     >>> market = simulate(1_000, weeks=2, queries=20, seed=7)
     >>> [len(week) for week in market.weeks]
@@ -133,15 +138,18 @@ def simulate(
     rng = np.random.default_rng([seed, 0])
     market = make_market(settings, rng)
     impressions = np.zeros(market.candidates.shape, np.int64)  # [query, candidate]
-    tables, user_types = zip(
-        *(_draw_week(market, settings, week, impressions) for week in range(weeks)), strict=True
-    )
+    drawn = []
+    for week in range(weeks):
+        drawn.append(_draw_week(market, settings, week, impressions, page_rule))
+        if page_rule is not None:
+            page_rule.learn(drawn[-1][0], market.ads)
+    tables, user_types, satisfied = zip(*drawn, strict=True)
     truth = Truth(
         pairs=_pair_table(market, np.flatnonzero(impressions)),
         words=market.ad_appeal.words,
         brands=market.ad_appeal.brands,
         queries=_query_table(market),
-        sessions=_session_table(tables, user_types),
+        sessions=_session_table(tables, user_types, satisfied),
         users=_user_facts(market, settings.bots),
         settings=asdict(settings),
     )
@@ -195,11 +203,13 @@ def _query_table(market: Market) -> pa.Table:
     return pa.table({**columns, **user_types})
 
 
-def _session_table(weeks: tuple[pa.Table, ...], user_types: tuple[Int8, ...]) -> pa.Table:
+def _session_table(
+    weeks: tuple[pa.Table, ...], user_types: tuple[Int8, ...], satisfied: tuple[Bool, ...]
+) -> pa.Table:
     ids = pa.chunked_array([chunk for week in weeks for chunk in week["session_id"].chunks])
     codes = pa.array(np.concatenate(user_types))
     kind = pa.DictionaryArray.from_arrays(codes, pa.array(USER_TYPES))
-    return pa.table({"session_id": ids, "kind": kind})
+    return pa.table({"session_id": ids, "kind": kind, "satisfied": np.concatenate(satisfied)})
 
 
 def _user_facts(market: Market, bots: float) -> dict[str, Any]:
@@ -220,16 +230,23 @@ def _check_folder(folder: AnyPath, weeks: int) -> None:
 
 
 def _draw_week(
-    market: Market, settings: SimulationSettings, week: int, impressions: Int64
-) -> tuple[pa.Table, Int8]:
-    """Draw the sessions of a week and their user types; adds to impressions [query, candidate]."""
+    market: Market,
+    settings: SimulationSettings,
+    week: int,
+    impressions: Int64,
+    page_rule: PageRule | None,
+) -> tuple[pa.Table, Int8, Bool]:
+    """Draw the sessions of a week, their user types, and which users are satisfied.
+
+    Adds to impressions [query, candidate].
+    """
     available = market.week[market.candidates] <= week  # [query, candidate]
     blocks = [
-        _draw_block(market, available, settings, week, start, impressions)
+        _draw_block(market, available, settings, week, start, impressions, page_rule)
         for start in range(0, settings.sessions, BLOCK_SESSIONS)
     ]
-    tables, user_types = zip(*blocks, strict=True)
-    return pa.concat_tables(tables), np.concatenate(user_types)
+    tables, user_types, satisfied = zip(*blocks, strict=True)
+    return pa.concat_tables(tables), np.concatenate(user_types), np.concatenate(satisfied)
 
 
 def _draw_block(
@@ -239,7 +256,8 @@ def _draw_block(
     week: int,
     start: int,
     impressions: Int64,
-) -> tuple[pa.Table, Int8]:
+    page_rule: PageRule | None,
+) -> tuple[pa.Table, Int8, Bool]:
     rng = np.random.default_rng([settings.seed, 1 + week, start])
     end = min(start + BLOCK_SESSIONS, settings.sessions)
     query = _draw_queries(market.queries, end - start, week, rng)
@@ -247,7 +265,14 @@ def _draw_block(
     page_starts = starts_from_sizes(sizes)
     candidate, click = np.zeros(page_starts[-1], np.int32), np.zeros(page_starts[-1], np.int32)
     click_counts, user_type = np.zeros(end - start, np.int64), np.zeros(end - start, np.int8)
-    fill_pages(query, page_starts, available, market.value, rng, candidate, impressions)
+    satisfied, prices = np.zeros(end - start, np.bool_), None
+    # What a rule and one-click users add to the market is drawn apart, and changes nothing else.
+    apart = np.random.default_rng([settings.seed, 1 + week, start, 1])
+    if page_rule is None:
+        fill_pages(query, page_starts, available, market.value, rng, candidate, impressions)
+    else:
+        prices = fill_pages_by_rule(page_rule, market, query, sizes, available, apart, candidate)
+        np.add.at(impressions, (np.repeat(query, sizes), candidate), 1)
     n_clicks = _fill_clicks(
         query,
         page_starts,
@@ -261,7 +286,13 @@ def _draw_block(
         click,
         click_counts,
         user_type,
+        satisfied,
     )
+    one_click = np.flatnonzero((user_type == ONE_CLICK) & (click_counts > 0))
+    position = click[np.cumsum(click_counts)[one_click] - 1]
+    landing = candidate[page_starts[one_click] + position - 1]
+    demand = DEMAND[ONE_CLICK] + apart.standard_normal(len(one_click))
+    satisfied[one_click] = market.quality[query[one_click], landing] > demand
     ad = market.candidates[np.repeat(query, sizes), candidate]
     columns = {
         "session_id": make_ids(f"w{week + 1}-", 8, start, end),
@@ -270,7 +301,9 @@ def _draw_block(
         "ads": _to_lists(page_starts, market.ads["ad"].combine_chunks().take(pa.array(ad))),
         "clicks": _to_lists(starts_from_sizes(click_counts), pa.array(click[:n_clicks])),
     }
-    return pa.table(columns), user_type
+    if prices is not None:
+        columns["prices"] = _to_lists(page_starts, pa.array(prices))
+    return pa.table(columns), user_type, satisfied
 
 
 def _draw_queries(queries: Queries, sessions: int, week: int, rng: np.random.Generator) -> Int64:
@@ -295,6 +328,7 @@ def _fill_clicks(
     click: Int32,  # [click] filled
     click_counts: Int64,  # [session] filled
     user_type: Int8,  # [session] filled
+    satisfied: Bool,  # [session] filled, except for one-click users
 ) -> int:
     """Let a user visit each page, and return the number of clicks."""
     n_clicks = 0
@@ -310,7 +344,7 @@ def _fill_clicks(
         for position in range(n):
             page_appeal[position] = appeal[q, candidate[start + position]]
             page_quality[position] = quality[q, candidate[start + position]]
-        click_counts[session] = browse_page(
+        click_counts[session], satisfied[session] = browse_page(
             user_type[session],
             page_appeal[:n],
             page_quality[:n],

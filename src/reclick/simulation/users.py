@@ -120,10 +120,14 @@ def browse_page(
     rng: np.random.Generator,
     attraction: Float64,  # [ad] filled for the ads examined
     clicks: Int32,  # filled
-) -> int:
-    """Let one user visit a page: write the clicked positions to `clicks`, return their number."""
+) -> tuple[int, bool]:
+    """Let one user visit a page: write the clicked positions to `clicks`, and return their number.
+
+    Also whether a landing page satisfied the user and ended the session; one-click users leave
+    whether it does or not.
+    """
     if user_type == BOT:
-        return _click_as_bot(len(appeal), rng, clicks)
+        return _click_as_bot(len(appeal), rng, clicks), False
     mood = MOOD * rng.standard_normal()
     upward = rng.random() < UPWARD
     n_examined = _draw_examinations(user_type, len(appeal), rng)
@@ -160,7 +164,7 @@ def _scan(
     quality: Float64,
     rng: np.random.Generator,
     clicks: Int32,
-) -> int:
+) -> tuple[int, bool]:
     threshold, count = 0.0, 0
     for step in range(n_examined):
         j = _get_examined(step, len(quality), upward)
@@ -168,10 +172,12 @@ def _scan(
             continue
         clicks[count] = j + 1
         count += 1
-        if user_type == ONE_CLICK or is_satisfied(user_type, quality[j], rng):
-            return count
+        if user_type == ONE_CLICK:
+            return count, False
+        if is_satisfied(user_type, quality[j], rng):
+            return count, True
         threshold += THRESHOLD_RISE * rng.standard_exponential()
-    return count
+    return count, False
 
 
 @kernel
@@ -182,7 +188,7 @@ def _compare(
     quality: Float64,
     rng: np.random.Generator,
     clicks: Int32,
-) -> int:
+) -> tuple[int, bool]:
     threshold, tolerance = 0.0, TOLERANCE * rng.standard_exponential()
     for count in range(n_examined):
         best = _get_examined(0, len(quality), upward)
@@ -191,13 +197,13 @@ def _compare(
             if attraction[j] > attraction[best]:
                 best = j
         if attraction[best] <= threshold:
-            return count
+            return count, False
         clicks[count] = best + 1
         if is_satisfied(COMPARER, quality[best], rng):
-            return count + 1
+            return count + 1, True
         threshold = max(threshold, attraction[best] - tolerance)
         attraction[best] = -np.inf
-    return n_examined
+    return n_examined, False
 
 
 @kernel

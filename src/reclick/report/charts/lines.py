@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from reclick.report.charts.svg import (
@@ -165,10 +165,15 @@ def series_key(data: ReportData) -> Html:
         if left_out
         else ""
     )
+    return join([legend(data.styles), paragraph(note, class_="note")])
+
+
+def legend(styles: Mapping[str, int]) -> Html:
+    """The names of series with samples of their styles."""
     entries = (
-        element("li", _legend_sample(style), isolate(name)) for name, style in data.styles.items()
+        element("li", _legend_sample(style), isolate(name)) for name, style in styles.items()
     )
-    return join([element("ul", *entries, class_="legend"), paragraph(note, class_="note")])
+    return element("ul", *entries, class_="legend")
 
 
 def _legend_sample(style: int) -> Html:

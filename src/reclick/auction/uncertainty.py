@@ -1,0 +1,185 @@
+"""Prices are estimates: auctions repeated with models drawn from the posterior."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from reclick.auction.candidates import (
+    Candidates,
+    ChoiceParameters,
+    check_candidates,
+    look_up_candidates,
+)
+from reclick.auction.run import AuctionResult, AuctionRules, Entry, hold_auction, make_entries
+from reclick.data.batch import Float64
+from reclick.errors import CannotAnswerError, check_range, check_whole
+from reclick.fitting.posterior import RelevanceDraws
+from reclick.metrics.bootstrap import percentile_interval
+from reclick.models.base import ClickModel
+from reclick.runtime.parallel import parallel_map
+
+SMALLEST_PROBABILITY = 1e-9
+LISTED_SLATES = 5
+
+
+class Interval(NamedTuple):
+    """A value with the ends of its credible interval."""
+
+    value: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class AuctionUncertainty:
+    """An auction, and what becomes of it when attractiveness and satisfaction are uncertain."""
+
+    result: AuctionResult  # at the model's own estimates
+    price_per_click: tuple[Interval, ...]  # [position] over the draws in which the ad is shown
+    shown_share: Float64  # [position] of draws in which the ad is shown
+    revenue: Interval
+    welfare: Interval
+    satisfaction: Interval
+    slate_share: float  # of draws in which this very slate wins
+    slates: tuple[tuple[tuple[str, ...], float], ...]  # the most frequent ones, with their shares
+    draws: int
+    level: float
+
+    def __str__(self) -> str:
+        rows = [
+            f"  {ad}: {price.value:.4g} [{price.low:.4g}, {price.high:.4g}] per click, shown in "
+            f"{share:.0%} of draws"
+            for ad, price, share in zip(
+                self.result.slate, self.price_per_click, self.shown_share, strict=True
+            )
+        ]
+        revenue = self.revenue
+        head = (
+            f"{self.result.query}: this slate wins in {self.slate_share:.0%} of {self.draws} "
+            f"draws; revenue {revenue.value:.4g} [{revenue.low:.4g}, {revenue.high:.4g}]"
+        )
+        return "\n".join([head, *rows])
+
+
+def price_intervals(
+    model: ClickModel,
+    query: str,
+    bids: Mapping[str, float],
+    *,
+    draws: int = 100,
+    level: float = 0.9,
+    seed: int = 0,
+    text: object = None,
+    **options: Any,
+) -> AuctionUncertainty:
+    """Run an auction, and again with models drawn from the posterior.
+
+    Each draw has an attractiveness and a satisfaction of every ad from their posteriors, which are
+    taken as independent; everything else of the model stays. The intervals hold a share `level` of
+    the draws, equal tails. The other arguments are those of `run_auction`. For LuceClick and
+    MultiClick.
+
+    >>> from reclick.models import MultiClick
+    >>> log = {"query": ["q"] * 4, "ads": [["a", "b", "c"]] * 4, "clicks": [[2], [2], [2, 3], []]}
+    >>> found = price_intervals(MultiClick().fit(log), "q", {"a": 1.0, "b": 2.0}, draws=20)
+    >>> found.draws, len(found.price_per_click), 0 <= found.slate_share <= 1
+    (20, 2, True)
+    """
+    rule_names = AuctionRules.__dataclass_fields__
+    rules = AuctionRules(**{k: v for k, v in options.items() if k in rule_names}).check(model)
+    entries = make_entries(bids, **{k: v for k, v in options.items() if k not in rule_names})
+    candidate_set = check_candidates(query, list(entries))
+    (candidates,) = look_up_candidates(model, [candidate_set], slots=rules.slots, text=text)
+    return draw_auctions(
+        candidates, list(entries.values()), rules, draws=draws, level=level, seed=seed, text=text
+    )
+
+
+def draw_auctions(
+    candidates: Candidates,
+    entries: list[Entry],
+    rules: AuctionRules,
+    *,
+    draws: int,
+    level: float,
+    seed: int,
+    text: object = None,
+) -> AuctionUncertainty:
+    """The auction of some candidates, with models drawn from the posterior."""
+    check_whole("draws", draws, 1)
+    check_range("level", level, 1e-6, 1 - 1e-6)
+    result = hold_auction(candidates, entries, rules)
+    models = _draw_candidates(candidates, draws, np.random.default_rng(seed), text)
+    results = list(parallel_map(lambda each: hold_auction(each, entries, rules), models))
+    prices = [
+        [dict(zip(each.slate, each.price_per_click, strict=True)).get(ad, np.nan)
+         for each in results]
+        for ad in result.slate
+    ]  # fmt: skip
+    slates = Counter(each.slate for each in results)
+    revenue, welfare, satisfaction = (
+        _interval(getattr(result, name), np.array([getattr(each, name) for each in results]), level)
+        for name in ("revenue", "welfare", "satisfaction")
+    )
+    return AuctionUncertainty(
+        result,
+        tuple(
+            _interval(float(own), np.array(drawn), level)
+            for own, drawn in zip(result.price_per_click, prices, strict=True)
+        ),
+        np.array([np.mean(~np.isnan(drawn)) for drawn in prices]),
+        revenue,
+        welfare,
+        satisfaction,
+        slates[result.slate] / draws,
+        tuple((slate, count / draws) for slate, count in slates.most_common(LISTED_SLATES)),
+        draws,
+        level,
+    )
+
+
+def _interval(value: float, drawn: Float64, level: float) -> Interval:
+    low, high = percentile_interval(drawn, level)
+    return Interval(value, float(low), float(high))
+
+
+def _draw_candidates(
+    candidates: Candidates, draws: int, rng: np.random.Generator, text: object
+) -> list[Candidates]:
+    """The candidates with parameters drawn from their posteriors."""
+    choice = candidates.choice
+    if choice is None:
+        raise CannotAnswerError(
+            f"{type(candidates.model).__name__} has no draws of its parameters for auctions. Use "
+            "LuceClick or MultiClick."
+        )
+    model = candidates.model
+    drawn = model.sample_relevance((candidates.query, list(candidates.ads)), draws, rng, text=text)
+    return [replace(candidates, choice=_with_draw(choice, drawn, draw)) for draw in range(draws)]
+
+
+def _with_draw(choice: ChoiceParameters, drawn: RelevanceDraws, draw: int) -> ChoiceParameters:
+    """Parameters with a drawn attractiveness and satisfaction.
+
+    θ is multiplied by how far the draw is from its centre: the odds of the model's own value for
+    LuceClick, whose θ are odds; the posterior mean for MultiClick.
+    """
+    if choice.variant == "luce":
+        factor = _odds(drawn.attractiveness[draw]) / _odds(drawn.value)
+        theta = choice.theta * factor[None, :, None]
+    else:
+        factor = drawn.attractiveness[draw] / np.maximum(drawn.mean, SMALLEST_PROBABILITY)
+        theta = np.minimum(choice.theta * factor[None, :, None], 1.0)
+    assert drawn.satisfaction is not None  # noqa: S101  (choice models have satisfaction)
+    rho = np.ascontiguousarray(drawn.satisfaction[draw])
+    return replace(choice, theta=np.ascontiguousarray(theta), rho=rho)
+
+
+def _odds(probability: Float64) -> Float64:
+    inside = np.clip(probability, SMALLEST_PROBABILITY, 1 - SMALLEST_PROBABILITY)
+    return inside / (1 - inside)
