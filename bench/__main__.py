@@ -8,6 +8,7 @@ from __future__ import annotations
 import sys
 
 from bench import (
+    attractiveness,
     counting,
     em,
     evaluating,
@@ -21,6 +22,7 @@ from bench import (
 )
 
 BENCHMARKS = {
+    "attractiveness": attractiveness.main,
     "counting": counting.main,
     "em": em.main,
     "evaluating": evaluating.main,

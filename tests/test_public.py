@@ -166,9 +166,10 @@ def test_one_model_loads_its_own_module_only() -> None:
 def test_the_constructor_of_a_model_is_what_it_declares() -> None:
     signature = inspect.signature(reclick.UBM)
     assert str(signature.parameters["attractiveness_strength"]) == (
-        "attractiveness_strength: 'float' = 3.0"
+        "attractiveness_strength: 'str | float' = 'auto'"
     )
-    assert reclick.UBM.attractiveness_strength == 3.0
+    assert reclick.UBM.attractiveness_strength == "auto"
+    assert "3 where all pairs have one mean" in reclick.UBM.settings["attractiveness_strength"].help
     assert "attractiveness_strength: strength of that prior" in (reclick.UBM.__init__.__doc__ or "")
     assert inspect.signature(reclick.UBM.__init__).parameters.keys() == {
         "self",

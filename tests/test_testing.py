@@ -13,10 +13,10 @@ import pytest
 import reclick as rc
 from reclick.clicks.chain import ChainPages, chain_pages
 from reclick.clicks.distribution import PageDistribution
-from reclick.data.batch import Float64, SessionBatch
+from reclick.data.batch import SessionBatch
 from reclick.data.counts import Counts
 from reclick.errors import StoreError, UnknownModelError, UsageError
-from reclick.fitting.beta import posterior_mean
+from reclick.fitting.beta import BetaPrior, posterior_mean
 from reclick.models.registry import ModelRegistry
 from reclick.testing import CHECKS, ConformanceError, check_model
 from reclick.text.word_rates import TextIndex
@@ -37,15 +37,14 @@ class Halving(rc.ClickModel):
     decline: float = rc.setting(default=0.5, low=0.1, high=1, help="examination per position")
     attractiveness_strength: float = rc.setting(default=1.0, low=0)
 
-    def _estimate(self, counts: Counts, means: Float64, history: Counts) -> None:
+    def _estimate(self, counts: Counts, prior: BetaPrior, history: Counts) -> None:
         self.exposure_ = counts.impressions
-        strength = self.attractiveness_strength
-        self.theta_ = posterior_mean(counts.clicks, counts.impressions, means, strength)
+        self.theta_ = posterior_mean(counts.clicks, counts.impressions, *prior)
 
     def _page_distribution(
         self, batch: SessionBatch, text: TextIndex | None
     ) -> Callable[[int, int], PageDistribution]:
-        theta = self._pairs.lookup_or_words(self.theta_, batch, self._pairs.find(batch), text)
+        theta = self._pairs.lookup_or_prior(self.theta_, batch, self._pairs.find(batch), text)
         position = np.concatenate([np.arange(size) for size in np.diff(batch.page)])
         return chain_pages(batch, fill, (theta * self.decline**position,))
 
@@ -137,8 +136,8 @@ class Forgetful(Halving):
         first = sessions.slice(0, 100) if hasattr(sessions, "slice") else sessions
         return super()._collect(first, *arguments, **options)
 
-    def _estimate(self, data: Any, means: Float64, history: Counts) -> None:
-        super()._estimate(data.counts, means, history)
+    def _estimate(self, data: Any, prior: BetaPrior, history: Counts) -> None:
+        super()._estimate(data.counts, prior, history)
 
 
 @pytest.mark.parametrize(

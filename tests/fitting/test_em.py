@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from reclick.engines import DuckDBEngine, LocalEngine, as_grouped
 from reclick.errors import FitError, SettingError
+from reclick.fitting.beta import BetaPrior
 from reclick.fitting.em import (
     FitResult,
     PairSums,
@@ -28,7 +29,7 @@ from reclick.models.kernels.cascade import as_cascade_block
 from reclick.models.kernels.examination_em import (
     ExaminationParameters,
     ExaminationPrior,
-    as_examination_block,
+    build_cells,
 )
 from tests.support.enumeration import as_table, random_sessions
 
@@ -229,14 +230,15 @@ def test_the_e_step_of_blocks_adds_up_to_that_of_the_whole(name: str, n: int) ->
     sessions = as_grouped(as_table(random_sessions(rng, 150, queries="pqrstuv", longest=5)))
     theta, rho = rng.uniform(0.1, 0.9, (2, len(sessions.counts.impressions)))
     length = sessions.max_ads
-    prior = ExaminationPrior(theta, rng.uniform(0.1, 0.9, length), 2.0, 1.0)
+    pairs = BetaPrior(theta, rng.uniform(0.5, 4.0, len(theta)))
+    prior = ExaminationPrior(pairs, rng.uniform(0.1, 0.9, length), 1.0)
     prepare: Any
     e_step: Any
     e_step, parameters, prepare = {
         "examination": (
             examination_em.e_step,
             ExaminationParameters(rho, prior.gamma),
-            lambda block: as_examination_block(block, length=length, browsing=False, prior=prior),
+            lambda block: build_cells(block, length=length, browsing=False).with_prior(pairs),
         ),
         "dbn": (dbn.e_step, dbn.DBNParameters(theta, rho, 0.8), as_cascade_block),
         "ccm": (ccm.e_step, ccm.CCMParameters(theta, np.array([0.9, 0.7, 0.4])), as_cascade_block),

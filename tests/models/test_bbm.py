@@ -8,6 +8,7 @@ import pytest
 from scipy import integrate, special, stats
 
 from reclick.data.batch import Float64
+from reclick.fitting.beta import BetaPrior
 from reclick.models import BBM, UBM
 from reclick.models.kernels.examination_em import ExaminationCells
 from reclick.models.kernels.examination_posterior import posterior_quantiles
@@ -30,8 +31,7 @@ def found(
     return posterior_quantiles(
         one_pair(clicks, skips),
         np.array([0]),
-        np.array([mean]),
-        strength,
+        BetaPrior(np.array([mean]), np.array([strength])),
         np.array(eyes, np.float64),
         SHARES,
     ).ravel()
@@ -160,7 +160,7 @@ def test_gamma_is_that_of_ubm_and_predictions_use_the_posterior_mean() -> None:
     bbm, ubm = BBM().fit(log), UBM().fit(log)
     assert np.array_equal(bbm.gamma_, ubm.gamma_)
     means = posterior_quantiles(
-        bbm._cells, np.arange(len(bbm.theta_)), bbm.prior_, 3.0, bbm.gamma_.ravel()
+        bbm._cells, np.arange(len(bbm.theta_)), bbm._pair_prior(), bbm.gamma_.ravel()
     )[:, 0]
     assert np.array_equal(bbm.theta_, means)
     counts = bbm._pairs.counts

@@ -14,13 +14,15 @@ import pytest
 from reclick.data.grouped_sessions import GroupedSessions
 from reclick.engines import LocalEngine, as_grouped
 from reclick.errors import SettingError
+from reclick.fitting.beta import BetaPrior
 from reclick.fitting.em import FitResult
 from reclick.models import BBM, PBM, UBM, load
 from reclick.models.kernels.examination_em import (
     ExaminationCells,
+    ExaminationData,
     ExaminationPrior,
-    as_examination_block,
     browsing_means,
+    build_cells,
     extend_examination,
     maximise_posterior,
     position_means,
@@ -29,6 +31,7 @@ from tests.support.enumeration import Session, ads_table, as_table, random_sessi
 
 CellModel = PBM | UBM | BBM
 KINDS: tuple[type[CellModel], ...] = (PBM, UBM, BBM)
+OVERALL: dict[str, Any] = {"attractiveness_prior": "overall"}
 every_kind = pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
 
 
@@ -40,10 +43,9 @@ def learn(
     sessions: GroupedSessions, prior: ExaminationPrior, weight: float, *, browsing: bool
 ) -> FitResult[Any, Any]:
     """One iteration of EM."""
-    block = as_examination_block(
-        sessions.whole, length=sessions.max_ads, browsing=browsing, prior=prior
-    )
-    return maximise_posterior([block], prior, weight, LocalEngine(), max_iterations=1, tolerance=0)
+    block = build_cells(sessions.whole, length=sessions.max_ads, browsing=browsing)
+    data = ExaminationData(weight, sessions.max_ads, [block])
+    return maximise_posterior(data, prior, None, LocalEngine(), max_iterations=1, tolerance=0)
 
 
 def named(
@@ -119,15 +121,18 @@ def test_one_iteration_equals_the_formulas() -> None:
     sessions = as_grouped(
         {"query": ["q"] * 6, "ads": [["a", "b"]] * 6, "clicks": [[1], [1], [2], [], [], []]}
     )
-    prior = ExaminationPrior(np.array([0.4, 0.2]), np.array([0.9, 0.5]), 2.0, 3.0)
+    of_pairs = BetaPrior(np.array([0.4, 0.2]), np.array([2.0, 5.0]))
+    prior = ExaminationPrior(of_pairs, np.array([0.9, 0.5]), 3.0)
     fit = learn(sessions, prior, 6.0, browsing=False)
     unseen_a, unseen_b = 4 * 0.9 * 0.6 / (1 - 0.36), 5 * 0.5 * 0.8 / (1 - 0.1)
-    theta = [(2 + 2 * 0.4) / (2 + unseen_a + 2), (1 + 2 * 0.2) / (1 + unseen_b + 2)]
+    theta = [(2 + 2 * 0.4) / (2 + unseen_a + 2), (1 + 5 * 0.2) / (1 + unseen_b + 5)]
     gamma = [(2 + unseen_a + 3 * 0.9) / (6 + 3), (1 + unseen_b + 3 * 0.5) / (6 + 3)]
     np.testing.assert_allclose(fit.parameters.theta, theta, rtol=1e-12)
     np.testing.assert_allclose(fit.parameters.gamma, gamma, rtol=1e-12)
     clicks = 2 * math.log(0.36) + 4 * math.log(0.64) + math.log(0.1) + 5 * math.log(0.9)
-    of_theta = 2 * sum(m * math.log(m) + (1 - m) * math.log(1 - m) for m in (0.4, 0.2))
+    of_theta = sum(
+        s * (m * math.log(m) + (1 - m) * math.log(1 - m)) for m, s in ((0.4, 2), (0.2, 5))
+    )
     of_gamma = 3 * sum(m * math.log(m) + (1 - m) * math.log(1 - m) for m in (0.9, 0.5))
     assert fit.objective == pytest.approx([clicks + of_theta + of_gamma], rel=1e-12)
     seen = 4 * gamma[0] * (1 - theta[0]) / (1 - theta[0] * gamma[0])
@@ -140,12 +145,15 @@ def test_the_objective_is_the_log_posterior_whatever_the_weights_and_prior_means
     table = as_table(random_sessions(rng, 400, weights=True, queries="qrstuvw"), weights=True)
     sessions = as_grouped(table)
     cells = build(sessions, browsing=True)
-    for means in (
-        np.full(len(cells.clicks), 0.3),
-        rng.uniform(0.1, 0.9, len(cells.clicks)),
-        np.repeat([0.001, 0.999], 50)[: len(cells.clicks)],
+    pairs = len(cells.clicks)
+    for means, strength in (
+        (np.full(pairs, 0.3), np.full(pairs, 1.5)),
+        (rng.uniform(0.1, 0.9, pairs), np.full(pairs, 1.5)),
+        (np.full(pairs, 0.3), rng.uniform(0.0, 9.0, pairs)),
+        (np.repeat([0.001, 0.999], 50)[:pairs], np.tile([2.0, 2.0, 0.0], 50)[:pairs]),
     ):
-        prior = ExaminationPrior(means, browsing_means(np.full(4, 0.6)).ravel(), 1.5, 2.5)
+        gammas = browsing_means(np.full(4, 0.6)).ravel()
+        prior = ExaminationPrior(BetaPrior(means, strength), gammas, 2.5)
         fit = learn(sessions, prior, 1.0, browsing=True)
         theta, gamma = means, prior.gamma
         each = theta[np.repeat(np.arange(len(theta)), np.diff(cells.starts))] * gamma[cells.state]
@@ -155,8 +163,8 @@ def test_the_objective_is_the_log_posterior_whatever_the_weights_and_prior_means
             + cells.clicked[shown] @ np.log(gamma[shown])
             + cells.skips @ np.log1p(-each)
         )
-        expected += 1.5 * np.sum(
-            means * np.log(means) + (1 - means) * np.log1p(-means)
+        expected += np.sum(
+            strength * (means * np.log(means) + (1 - means) * np.log1p(-means))
         ) + 2.5 * shown.sum() * (0.6 * math.log(0.6) + 0.4 * math.log(0.4))
         assert fit.objective[0] == pytest.approx(expected, rel=1e-10)
 
@@ -200,13 +208,13 @@ def test_the_objective_never_falls_and_convergence_is_told_truly(
     kind: type[CellModel], seed: int
 ) -> None:
     log = as_table(random_sessions(np.random.default_rng(seed), 200))
-    done = kind(tolerance=1e-7, max_iterations=5000).fit(log)
+    done = kind(**OVERALL, tolerance=1e-7, max_iterations=5000).fit(log)
     objective = np.array(done.objective_)
     assert (np.diff(objective) > -1e-9 * np.abs(objective[1:])).all()
     assert done.converged_
     assert done.iterations_ == len(objective) < 5000
     assert (objective[-1] - objective[-2]) / 200 < 1e-7 <= (objective[-2] - objective[-3]) / 200
-    cut = kind(tolerance=1e-7, max_iterations=5).fit(log)
+    cut = kind(**OVERALL, tolerance=1e-7, max_iterations=5).fit(log)
     assert not cut.converged_
     assert cut.iterations_ == 5
     assert cut.message_.startswith("stopped after 5 iterations")
@@ -265,7 +273,11 @@ def test_a_loaded_model_answers_the_same_to_the_last_bit(
 @every_kind
 @pytest.mark.parametrize(
     "settings",
-    [{}, {"attractiveness_strength": 0, "examination_strength": 0}, {"attractiveness_prior": 0.5}],
+    [
+        OVERALL,
+        OVERALL | {"attractiveness_strength": 0, "examination_strength": 0},
+        {"attractiveness_prior": 0.5},
+    ],
 )
 def test_unseen_queries_and_longer_pages_are_answered_and_probabilities_add_to_one(
     kind: type[CellModel], settings: dict[str, Any]
@@ -326,7 +338,6 @@ def test_a_fit_on_some_of_the_sessions_knows_nothing_of_the_others(kind: type[Ce
         ({"max_iterations": 0}, "max_iterations: got 0, expected a whole number of 1 or more"),
         ({"max_iterations": 2.5}, "max_iterations: got 2.5"),
         ({"max_iterations": True}, "max_iterations: got True"),
-        ({"min_query_sessions": -1}, "min_query_sessions: got -1"),
         ({"tolerance": math.inf}, "tolerance: got inf"),
     ],
 )

@@ -291,8 +291,8 @@ def test_without_priors_nothing_crashes_and_nothing_is_impossible() -> None:
 
 def test_a_saved_model_answers_the_same_to_the_last_bit(tmp_path: Path) -> None:
     sessions = as_table(random_sessions(np.random.default_rng(2), 60, longest=6))
-    for prior in ("overall", "words"):
-        model = THCM(attractiveness_prior=prior, min_query_sessions=10).fit(sessions)
+    for prior in ("auto", "overall", "words"):
+        model = THCM(attractiveness_prior=prior).fit(sessions)
         model.save(tmp_path / prior)
         loaded = load(tmp_path / prior)
         asked = as_table(random_sessions(np.random.default_rng(7), 30, queries="qrz", ads="abcdxy"))

@@ -58,7 +58,8 @@ def assert_keeps_its_promises(make: Callable[[], ClickModel], folder: Path) -> N
     chances = model.click_prob(pages)
     shown = np.arange(12) < np.array([[2], [1], [12]])
     assert ((chances > 0) & (chances < 1))[shown].all()
-    assert chances[0, 0] == model.click_prob({"query": ["nor this"], "ads": [["b"]]})[0, 0]
+    unknown = model.click_prob({"query": ["never seen", "nor this"], "ads": [["new"], ["other"]]})
+    assert unknown[0, 0] == unknown[1, 0]
 
     model.save(folder / "model")
     back = load(folder / "model")

@@ -58,7 +58,8 @@ def read(form: LogFormat, *files: LogFile) -> tuple[list[dict[str, Any]], ReadRe
     """The sessions of a log as plain rows, and what was found besides."""
     report = ReadReport()
     batches = list(form.read(list(files), report, {}))
-    return pa.Table.from_batches(batches, SESSION_SCHEMA).to_pylist(), report
+    schema = batches[0].schema if batches else SESSION_SCHEMA  # some logs have outcomes of clicks
+    return pa.Table.from_batches(batches, schema).to_pylist(), report
 
 
 def pages(rows: list[dict[str, Any]]) -> list[Shown]:

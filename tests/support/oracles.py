@@ -30,8 +30,8 @@ Distribution = dict[Clicks, float]
 # what was learnt of a page
 
 
-def learnt(model: Any, name: str, query: str, ads: Ads, unseen: float) -> list[float]:
-    """The values of the pairs of a page; `unseen` where the pair is not in the counts."""
+def learnt(model: Any, name: str, query: str, ads: Ads, unseen: list[float]) -> list[float]:
+    """The values of the pairs of a page; `unseen` [ad] where the pair is not in the counts."""
     counts = model._pairs.counts
     pairs = zip(
         counts.queries.take(counts.pair_query).to_pylist(),
@@ -39,15 +39,27 @@ def learnt(model: Any, name: str, query: str, ads: Ads, unseen: float) -> list[f
         strict=True,
     )
     values = dict(zip(pairs, getattr(model, name).tolist(), strict=True))
-    return [values.get((query, ad), unseen) for ad in ads]
+    return [values.get((query, ad), other) for ad, other in zip(ads, unseen, strict=True)]
 
 
 def theta_of(model: Any, query: str, ads: Ads) -> list[float]:
-    return learnt(model, "theta_", query, ads, model.prior_mean_)
+    return learnt(model, "theta_", query, ads, prior_means(model, ads))
 
 
 def rho_of(model: Any, query: str, ads: Ads) -> list[float]:
-    return learnt(model, "rho_", query, ads, model.satisfaction_)
+    return learnt(model, "rho_", query, ads, [model.satisfaction_] * len(ads))
+
+
+def prior_means(model: Any, ads: Ads) -> list[float]:
+    """Prior means of ads on a query that is not in the log."""
+    known, prior = model._pairs.counts.ads.to_pylist(), model._pairs.ad_prior
+    if prior is None:
+        return [model.prior_mean_] * len(ads)
+    of_words = from_words(model, "a query that was never seen", ads)
+    return [
+        float(prior.prior.ads.mean[known.index(ad)]) if ad in known else new
+        for ad, new in zip(ads, of_words, strict=True)
+    ]
 
 
 def from_words(model: Any, query: str, ads: Ads) -> list[float]:

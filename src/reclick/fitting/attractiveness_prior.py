@@ -22,16 +22,19 @@ the mean of all pairs, and only 1 / p + 1 / a matters.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from dataclasses import dataclass, replace
-from typing import NamedTuple
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import numpy as np
+import pyarrow as pa
 
 from reclick.data.hashing import splitmix64
 from reclick.data.ragged import Float64, Int32
+from reclick.fitting.beta import BetaPrior
+from reclick.fitting.priors import PRIOR_MARGIN
 from reclick.runtime.jit import kernel
-from reclick.text.poisson_regression import cross_fit_rates
+from reclick.text.poisson_regression import TEXT_MODELS, cross_fit_rates
 from reclick.text.word_rates import TextModel, TokenLists
 
 LOG_STRENGTHS = (-2.0, 7.0)  # the range of log p and log a
@@ -39,11 +42,13 @@ USUAL_LOG_STRENGTH, LOG_STRENGTH_DEVIATION = (
     math.log(3.0),
     1.0,
 )  # their prior: few clicks say little
-ROUNDS = 3  # of the search along p and a in turn
-MAX_PAIRS = 50_000  # that strengths are chosen on; of more, whole ads are drawn by their number
-GOLDEN = (math.sqrt(5) - 1) / 2
-LEAST_RATE = 1e-6
-MIN_EVIDENCE = 1e-4  # per pair: what words must add to the log-likelihood to be used
+GRID_POINTS, STEPS = 7, (0.6, 0.3, 0.15)  # of the search along p and a in turn
+MAX_PAIRS = 25_000  # that strengths are chosen on; of more, whole ads are drawn by their number
+LEAST_RATE, MOST_RATE, MOST_WEIGHT = 1e-6, 0.99, 1e6  # of words: probabilities, or weights
+MIN_EVIDENCE = 1e-4  # per pair: what a level must add to the log-likelihood to be used
+MIN_TOTAL_EVIDENCE = 2.0  # of all pairs: what all levels must add together, else it may be chance
+NO_TEXT = "no text of the ads was given"
+NOTHING_KNOWN = f"no ad is on more than one query; {NO_TEXT}"
 
 
 class Strengths(NamedTuple):
@@ -59,6 +64,12 @@ class PairPrior(NamedTuple):
     mean: Float64
     strength: Float64
 
+    def to_beta(self, strength: float | None = None) -> BetaPrior:
+        """The same for probabilities, in pseudo-examinations; of one `strength` if it is given."""
+        mean = np.clip(self.mean, PRIOR_MARGIN, 1 - PRIOR_MARGIN)
+        each = self.strength / mean if strength is None else np.full(len(mean), strength)
+        return BetaPrior(mean, each)
+
 
 class AdRecord(NamedTuple):
     """The clicks and the exposure of each pair, and the ad of each pair."""
@@ -72,6 +83,11 @@ class AdRecord(NamedTuple):
     def rate(self) -> float:
         """Clicks per exposure, over all pairs."""
         return float(self.clicks.sum() / max(self.exposure.sum(), 1e-12))
+
+    def count_ads(self) -> tuple[int, int]:
+        """The ads that were shown for more than one query, and those that were shown."""
+        pairs = np.bincount(self.ad, self.exposure > 0, self.n_ads)
+        return int(np.sum(pairs > 1)), int(np.sum(pairs > 0))
 
     def by_ad(self) -> tuple[Float64, Float64]:
         """Clicks and exposure of each ad."""
@@ -107,8 +123,12 @@ class AttractivenessPrior:
         return PairPrior(rate, np.full(len(rate), combined))
 
 
-def fit_prior(record: AdRecord, word_rate: Float64, *, probability: bool) -> AttractivenessPrior:
+def fit_prior(
+    record: AdRecord, word_rate: Float64, *, probability: bool, use_ads: bool = True
+) -> AttractivenessPrior:
     """The prior of highest evidence. `word_rate` [ad] must not know the ad's own clicks.
+
+    Without `use_ads` a pair is not drawn to what its ad does on other queries.
 
     >>> clicks, ad = np.array([9.0, 8.0, 1.0, 0.0]), np.array([0, 0, 1, 1])
     >>> record = AdRecord(clicks, np.full(4, 10.0), ad, 2)
@@ -117,20 +137,25 @@ def fit_prior(record: AdRecord, word_rate: Float64, *, probability: bool) -> Att
     True
     """
     sample = _sample_ads(record)
-    rate = word_rate[sample.ad]
+    rate, nothing = word_rate[sample.ad], np.zeros(len(sample.ad))
 
     def evidence(strengths: Strengths) -> float:
-        others = sample.discount(word_rate, strengths.pair).elsewhere()
+        others = nothing, nothing
+        if use_ads:
+            others = sample.discount(word_rate, strengths.pair).elsewhere()
         data = sample.clicks, sample.exposure, *others, rate
         return _log_evidence(*data, strengths.pair, strengths.ad, probability)
 
-    strengths = _maximise_evidence(evidence)
+    strengths = _maximise_evidence(evidence, together=not use_ads)
+    found = evidence(strengths) / max(len(sample.clicks), 1)
     known = record.discount(word_rate, strengths.pair)
+    if not use_ads:
+        known = known._replace(clicks=0.0 * known.clicks, exposure=0.0 * known.exposure)
     return AttractivenessPrior(
         strengths,
         _prior_given(*known.elsewhere(), word_rate[record.ad], strengths),
         _prior_given(*known.by_ad(), word_rate, strengths),
-        evidence(strengths) / max(len(sample.clicks), 1),
+        found,
     )
 
 
@@ -152,36 +177,51 @@ def _sample_ads(record: AdRecord) -> AdRecord:
     return AdRecord(record.clicks[rows], record.exposure[rows], record.ad[rows], record.n_ads)
 
 
-def _maximise_evidence(evidence: Callable[[Strengths], float]) -> Strengths:
-    """Search along the strength of pairs and the strength of ads in turn."""
+def _maximise_evidence(
+    evidence: Callable[[Strengths], float], *, together: bool = False
+) -> Strengths:
+    """Search along the strength of pairs and the strength of ads in turn, or along both as one."""
 
     def objective(log_pair: float, log_ad: float) -> float:
         unusual = [(x - USUAL_LOG_STRENGTH) / LOG_STRENGTH_DEVIATION for x in (log_pair, log_ad)]
         strengths = Strengths(math.exp(log_pair), math.exp(log_ad))
         return evidence(strengths) - sum(x * x for x in unusual) / 2
 
-    log_pair, log_ad = 1.0, 0.0
-    for _ in range(ROUNDS):
-        log_pair = _golden_section(lambda x: objective(x, log_ad))  # noqa: B023
-        log_ad = _golden_section(lambda x: objective(log_pair, x))  # noqa: B023
+    if together:
+        both = _coarse_peak(lambda x: objective(x, x))
+        both = _fine_peak(lambda x: objective(x, x), both, STEPS[-1])
+        return Strengths(math.exp(both), math.exp(both))
+    log_ad = 0.0
+    log_pair = _coarse_peak(lambda x: objective(x, log_ad))
+    log_ad = _coarse_peak(lambda x: objective(log_pair, x))
+    for step in STEPS:
+        log_pair = _fine_peak(lambda x: objective(x, log_ad), log_pair, step)  # noqa: B023
+        log_ad = _fine_peak(lambda x: objective(log_pair, x), log_ad, step)  # noqa: B023
     return Strengths(math.exp(log_pair), math.exp(log_ad))
 
 
-def _golden_section(function: Callable[[float], float], accuracy: float = 0.05) -> float:
-    """Where a function with one maximum over `LOG_STRENGTHS` has it."""
-    low, high = LOG_STRENGTHS
-    left, right = high - GOLDEN * (high - low), low + GOLDEN * (high - low)
-    at_left, at_right = function(left), function(right)
-    while high - low > accuracy:
-        if at_left > at_right:
-            high, right, at_right = right, left, at_left
-            left = high - GOLDEN * (high - low)
-            at_left = function(left)
-        else:
-            low, left, at_left = left, right, at_right
-            right = low + GOLDEN * (high - low)
-            at_right = function(right)
-    return (low + high) / 2
+def _coarse_peak(function: Callable[[float], float]) -> float:
+    """About where a function with one maximum over `LOG_STRENGTHS` has it."""
+    grid = np.linspace(*LOG_STRENGTHS, GRID_POINTS)
+    values = [function(float(x)) for x in grid]
+    best = min(max(int(np.argmax(values)), 1), GRID_POINTS - 2)
+    return _parabola_peak(grid[best - 1 : best + 2], values[best - 1 : best + 2])
+
+
+def _fine_peak(function: Callable[[float], float], near: float, step: float) -> float:
+    """Where a function has its maximum near a point, by a parabola."""
+    points = np.array([near - step, near, near + step])
+    return _parabola_peak(points, [function(float(x)) for x in points])
+
+
+def _parabola_peak(points: Float64, values: Sequence[float]) -> float:
+    """The peak of the parabola through three points at equal distances, at most one beyond them."""
+    step = float(points[1] - points[0])
+    slope, curve = values[2] - values[0], values[0] - 2 * values[1] + values[2]
+    move = 2.0 * math.copysign(1.0, slope)
+    if curve < 0:
+        move = min(max(-slope / (2 * curve), -2.0), 2.0)
+    return min(max(float(points[1]) + move * step, LOG_STRENGTHS[0]), LOG_STRENGTHS[1])
 
 
 @kernel
@@ -205,11 +245,14 @@ def _log_evidence(
             mean = min(max(mean, 1e-6), 1.0 - 1e-6)
             a, b = s, s * (1.0 - mean) / mean
             m = max(x - n, 0.0)
-            total += math.lgamma(n + a) + math.lgamma(m + b) - math.lgamma(n + m + a + b)
-            total -= math.lgamma(a) + math.lgamma(b) - math.lgamma(a + b)
+            total += math.lgamma(m + b) - math.lgamma(b)
+            total -= math.lgamma(n + m + a + b) - math.lgamma(a + b)
+            if n > 0.0:
+                total += math.lgamma(n + a) - math.lgamma(a)
         else:
-            total += math.lgamma(n + s) - math.lgamma(s) + s * math.log(s / mean)
-            total -= (n + s) * math.log(x + s / mean)
+            total -= s * math.log1p(x * mean / s)
+            if n > 0.0:
+                total += math.lgamma(n + s) - math.lgamma(s) - n * math.log(x + s / mean)
     return total
 
 
@@ -220,24 +263,65 @@ class AdPrior:
     prior: AttractivenessPrior
     model: TextModel | None  # of the words of new ads
     overall: float  # the rate of all pairs
-    report: str
+    sources: str  # what it is from, in words
+    most: float = MOST_WEIGHT  # that words may say
+
+    @property
+    def report(self) -> str:
+        """What the prior is from, and how strong it is."""
+        pair, ad = self.prior.strengths
+        return f"{self.sources}; strengths: pair {pair:.3g}, ad {ad:.3g} clicks"
 
     @property
     def pairs(self) -> PairPrior:
         """Of the pairs of the training log."""
         return self.prior.pairs
 
-    def unseen(self, known_ad: Int32, tokens: TokenLists) -> PairPrior:
+    def unseen(self, known_ad: Int32, tokens: TokenLists | None) -> PairPrior:
         """Of pairs that were never seen, from their ads' numbers (−1: new) and words [ad]."""
         rate = np.full(len(known_ad), self.overall)
-        if self.model is not None:
-            rate = np.maximum(self.model.rate(tokens), LEAST_RATE)
+        if self.model is not None and tokens is not None:
+            rate = np.clip(self.model.rate(tokens), LEAST_RATE, self.most)
         new = self.prior.for_new_ad(rate)
         known = known_ad >= 0
         mean, strength = new.mean.copy(), new.strength.copy()
         mean[known] = self.prior.ads.mean[known_ad[known]]
         strength[known] = self.prior.ads.strength[known_ad[known]]
         return PairPrior(mean, strength)
+
+    # saving
+
+    def to_tables(self) -> tuple[dict[str, Any], dict[str, pa.Table]]:
+        """Values and tables from which `from_tables` makes the same prior."""
+        prior = self.prior
+        values: dict[str, Any] = {
+            "strengths": list(prior.strengths),
+            "evidence": prior.evidence,
+            "overall": self.overall,
+            "sources": self.sources,
+            "most": self.most,
+        }
+        tables = {"pairs": pa.table(prior.pairs._asdict()), "ads": pa.table(prior.ads._asdict())}
+        if self.model is not None:
+            by_word, values["text"] = self.model.to_arrays()
+            values["text_model"] = self.model.kind
+            tables["words"] = pa.table({"value": by_word})
+        return values, tables
+
+    @classmethod
+    def from_tables(cls, values: Mapping[str, Any], tables: Mapping[str, pa.Table]) -> AdPrior:
+        """The prior from what `to_tables` returned."""
+        pairs, ads = (
+            PairPrior(*(tables[name][field].to_numpy().copy() for field in PairPrior._fields))
+            for name in ("pairs", "ads")
+        )
+        model = None
+        if "text_model" in values:
+            by_word = tables["words"]["value"].to_numpy().copy()
+            model = TEXT_MODELS[values["text_model"]](by_word, values["text"])
+        strengths = Strengths(*values["strengths"])
+        prior = AttractivenessPrior(strengths, pairs, ads, values["evidence"])
+        return cls(prior, model, values["overall"], values["sources"], values["most"])
 
 
 def fit_ad_prior(
@@ -248,44 +332,62 @@ def fit_ad_prior(
     probability: bool,
     use_ads: bool = True,
     need_evidence: bool = True,
+    overall: float | None = None,
 ) -> AdPrior:
     """The prior of highest evidence: with words if they add to it, and with the ads' records.
 
     Without `use_ads` a pair is not drawn to what its ad does on other queries; without
-    `need_evidence` the words are used even if they add nothing.
+    `need_evidence` the words are used even if they add nothing. `overall` is the mean of all
+    pairs, by default that of the record.
     """
-    flat = np.full(record.n_ads, max(record.rate, LEAST_RATE))
-    prior = _fit_levels(record, flat, probability, use_ads)
-    model, text = None, "no text of the ads was given"
+    recurs = use_ads and record.count_ads()[0] > 0
+    most = MOST_RATE if probability else MOST_WEIGHT
+    flat = np.full(record.n_ads, max(record.rate if overall is None else overall, LEAST_RATE))
+    prior = fit_prior(record, flat, probability=probability, use_ads=recurs)
+    model, text = None, NO_TEXT
     if tokens is not None:
         clicks, exposure = record.by_ad()
         candidate, rate = cross_fit_rates(tokens, exposure, clicks, words)
-        with_words = _fit_levels(record, rate, probability, use_ads)
+        rate = np.minimum(rate, most)
+        with_words = fit_prior(record, rate, probability=probability, use_ads=recurs)
         gain = with_words.evidence - prior.evidence
         text = f"the words of the ads add {gain:+.4f} per pair to the log-evidence"
         if gain >= MIN_EVIDENCE or not need_evidence:
             prior, model = with_words, candidate
         else:
             text += ", so they are not used"
-    ads = _describe_ads(record, prior) if use_ads else "one prior mean for all pairs"
-    return AdPrior(prior, model, float(flat[0]), f"{ads}; {text}")
-
-
-def _fit_levels(
-    record: AdRecord, rate: Float64, probability: bool, use_ads: bool
-) -> AttractivenessPrior:
+    ads = "one prior mean for all pairs" if model is None else "words alone"
     if use_ads:
-        return fit_prior(record, rate, probability=probability)
-    pairs = np.arange(len(record.ad), dtype=np.int32)
-    alone = record._replace(ad=pairs, n_ads=len(pairs))
-    prior = fit_prior(alone, rate[record.ad], probability=probability)
-    return replace(prior, ads=prior.for_new_ad(rate))
+        ads = _describe_ads(record)
+    return AdPrior(prior, model, float(flat[0]), f"{ads}; {text}", most)
 
 
-def _describe_ads(record: AdRecord, prior: AttractivenessPrior) -> str:
-    pairs = np.bincount(record.ad, record.exposure > 0, record.n_ads)
-    recurring, shown = int(np.sum(pairs > 1)), int(np.sum(pairs > 0))
+def select_ad_prior(
+    record: AdRecord, tokens: TokenLists | None, words: int, *, overall: float | None = None
+) -> tuple[AdPrior | None, str]:
+    """The prior of probabilities of highest evidence, and a report.
+
+    It is None where neither the ads' other queries nor their words add to the evidence of one mean
+    for all pairs.
+    """
+    recurring, _ = record.count_ads()
+    if not recurring and tokens is None:
+        return None, NOTHING_KNOWN
+    if not record.clicks.any():
+        return None, "no ad was clicked, so all pairs have one prior mean"
+    mean = max(record.rate if overall is None else overall, LEAST_RATE)
+    flat = fit_prior(record, np.full(record.n_ads, mean), probability=True, use_ads=False)
+    prior = fit_ad_prior(record, tokens, words, probability=True, overall=overall)
+    gain = prior.prior.evidence - flat.evidence
+    total = gain * float(np.sum(record.exposure > 0))
+    if gain >= MIN_EVIDENCE and total >= MIN_TOTAL_EVIDENCE:
+        return prior, prior.report
+    added = f"together they add {gain:+.4f} per pair to the log-evidence"
+    return None, f"{prior.sources}; {added}, so all pairs have one prior mean"
+
+
+def _describe_ads(record: AdRecord) -> str:
+    recurring, shown = record.count_ads()
     if not recurring:
         return "no ad is on more than one query"
-    strengths = f"pair {prior.strengths.pair:.3g}, ad {prior.strengths.ad:.3g} clicks"
-    return f"{recurring:,} of {shown:,} ads are on more than one query; strengths: {strengths}"
+    return f"{recurring:,} of {shown:,} ads are on more than one query"

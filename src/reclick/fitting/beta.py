@@ -7,6 +7,7 @@ says why the quantiles are not SciPy's.
 from __future__ import annotations
 
 import math
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -22,18 +23,30 @@ QUADRATURE_FROM = 500.0
 NODES, WEIGHTS = np.polynomial.legendre.leggauss(24)
 
 
-def log_beta(value: Float64, mean: Float64 | float, strength: float) -> float:
-    """Log-density of a Beta prior, up to a constant.
+class BetaPrior(NamedTuple):
+    """Prior means of the rates of pairs, and their strengths in pseudo-observations."""
+
+    mean: Float64  # [pair]
+    strength: Float64  # [pair]
+
+    @classmethod
+    def constant(cls, mean: float, strength: float, size: int) -> BetaPrior:
+        """The same prior for every pair."""
+        return cls(np.full(size, mean), np.full(size, strength))
+
+
+def log_beta(value: Float64, mean: Float64 | float, strength: Float64 | float) -> float:
+    """Log-density of Beta priors, up to a constant.
 
     After c successes in n trials its mode is (c + strength · mean) / (n + strength).
     """
-    if strength == 0:
+    if not np.any(strength):
         return 0.0
-    return float(strength * np.sum(mean * np.log(value) + (1 - mean) * np.log(1 - value)))
+    return float(np.sum(strength * (mean * np.log(value) + (1 - mean) * np.log(1 - value))))
 
 
 def posterior_mean(
-    successes: Float64, trials: Float64, mean: Float64 | float, strength: float
+    successes: Float64, trials: Float64, mean: Float64 | float, strength: Float64 | float
 ) -> Float64:
     """(successes + strength · mean) / (trials + strength); the mean itself where both are 0."""
     total = trials + strength

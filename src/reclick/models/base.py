@@ -26,9 +26,17 @@ from reclick.errors import (
     check_range,
     check_whole,
 )
-from reclick.fitting.attractiveness_prior import AdPrior, AdRecord, fit_ad_prior
+from reclick.fitting.attractiveness_prior import (
+    NO_TEXT,
+    NOTHING_KNOWN,
+    AdPrior,
+    AdRecord,
+    fit_ad_prior,
+    select_ad_prior,
+)
+from reclick.fitting.beta import BetaPrior
 from reclick.fitting.posterior import PairPosteriors, Posterior, RelevanceDraws
-from reclick.fitting.priors import PRIOR_MARGIN, top_click_rate
+from reclick.fitting.priors import top_click_rate
 from reclick.models.batching import (
     Answer,
     RankedSequence,
@@ -52,9 +60,11 @@ from reclick.runtime import artifact
 from reclick.runtime.filesystem import Location
 from reclick.runtime.progress import ProgressOption, track_progress
 from reclick.text.tokens import AdTokens
-from reclick.text.word_rates import TextIndex
+from reclick.text.word_rates import TextIndex, TokenLists
 
 FIT_REPORT = ("iterations_", "converged_", "objective_", "message_")  # of an iterative fit
+# A pilot fit only has to tell how often each pair was examined.
+PILOT_ITERATIONS, PILOT_TOLERANCE = 15, 1e-3
 
 
 @dataclass_transform(kw_only_default=True, eq_default=False, field_specifiers=(setting,))
@@ -92,7 +102,10 @@ class ClickModel(ABC):
     settings: ClassVar[Mapping[str, Setting]] = {}  # by name, in the order of the constructor
     provenance_: SeenLogs = ()  # the logs that the model has learned from
     _pairs: TextPairIndex
+    overall_strength: ClassVar[float] = 1.0  # of one prior mean of attractiveness for all pairs
     _engine: Engine = LocalEngine()  # another one during a fit with engine=…
+    _is_pilot: bool = False  # during the pilot of a fit
+    _pilot_parameters: Any = None  # where it ended
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -181,60 +194,133 @@ class ClickModel(ABC):
     def _fit(self, data: Any, history: Counts | None, text: AdTokens | None) -> None:
         """Set `_pairs` and every fitted attribute.
 
-        The first fit has one prior mean for all pairs. With the prior "words" a second one follows,
-        with a prior mean for each pair from the click rates of its words. These rates are over the
-        examinations that the first fit infers, so that words are not blamed for positions.
+        Where ads or words may say something of a pair, a pilot with one prior mean for all pairs
+        comes first. The examinations that it infers make a record of every ad that is not biased
+        by positions, and that record gives each pair a prior of its own for the final fit.
         """
         counts = get_counts(data)
-        prior_counts = history or counts
-        prior = self.get_params().get("attractiveness_prior", "overall")
-        self.prior_mean_ = (
-            self.overall_rate(prior_counts) if isinstance(prior, str) else float(prior)
-        )
+        before = history or counts
+        setting = self.get_params().get("attractiveness_prior", "overall")
+        self.prior_mean_ = self.overall_rate(before) if isinstance(setting, str) else float(setting)
         self._pairs = self._index(counts, text)
-        self._estimate(data, np.full(len(self._pairs), self.prior_mean_), prior_counts)
-        if prior == "words":
-            self.word_exposure_, self.word_clicks_ = self._examinations_and_clicks()
-            self._pairs = self._index(counts, text)
-            means = self._pairs.words.pair_rates()[:, 0]
-            self._estimate(data, np.clip(means, PRIOR_MARGIN, 1 - PRIOR_MARGIN), prior_counts)
+        prepared = self._prepare(data)
+        if setting in ("auto", "words"):
+            self.prior_report_ = NOTHING_KNOWN if setting == "auto" else NO_TEXT
+            if text is not None or (setting == "auto" and _some_ad_recurs(counts)):
+                self._is_pilot = True
+                self._estimate(prepared, self._pair_prior(), before)
+                self._is_pilot = False
+                self._set_ad_prior()
+        self._estimate(prepared, self._pair_prior(), before)
+        self._pilot_parameters = None
 
-    def _examinations_and_clicks(self) -> tuple[Float64, Float64]:
-        """The inferred examinations of each pair and the clicks among them [pair].
+    def _prepare(self, data: Any) -> Any:
+        """What `_estimate` gets of the data, made once for the pilot and the final fit."""
+        return data
+
+    def _set_ad_prior(self) -> None:
+        """Choose the prior of each pair from the clicks and examinations of the last fit."""
+        record = self._ad_record(self._pairs.counts.pair_ad, *self._clicks_and_exposure())
+        if self.get_params()["attractiveness_prior"] == "auto":
+            prior, report = select_ad_prior(record, *self._ad_words(), overall=self.prior_mean_)
+        else:
+            prior = self._fit_words(record, probability=True, overall=self.prior_mean_)
+            report = prior.report
+        self._pairs.ad_prior, self.prior_report_ = prior, report
+
+    def _clicks_and_exposure(self) -> tuple[Float64, Float64]:
+        """The clicks of each pair among its inferred examinations, and those [pair].
 
         θ = (clicks + strength · mean) / (examinations + strength), solved for the clicks.
         """
         theta, examinations = vars(self)["theta_"], vars(self)["exposure_"]
-        strength = self.get_params()["attractiveness_strength"]
-        clicks = theta * (examinations + strength) - strength * self.prior_mean_
-        return examinations, np.clip(clicks, 0.0, examinations)
+        prior = self._pair_prior()
+        clicks = theta * (examinations + prior.strength) - prior.strength * prior.mean
+        return np.clip(clicks, 0.0, examinations), examinations
+
+    def _pair_prior(self) -> BetaPrior:
+        """The prior of the attractiveness of each pair of the training log."""
+        if self._pairs.ad_prior is not None:
+            return self._pairs.ad_prior.pairs.to_beta(self._given_strength)
+        return BetaPrior.constant(self.prior_mean_, self._overall_strength, len(self._pairs))
+
+    @property
+    def _given_strength(self) -> float | None:
+        """The strength of the prior of attractiveness, if it is a number."""
+        strength = self.get_params().get("attractiveness_strength", "auto")
+        return None if isinstance(strength, str) else float(strength)
+
+    @property
+    def _overall_strength(self) -> float:
+        """The strength of one prior mean for all pairs, in examinations."""
+        given = self._given_strength
+        return self.overall_strength if given is None else given
+
+    def _prior_of(self, asked: PairLookup) -> BetaPrior:
+        """The prior of some pairs; of one that is not in the log, as an unseen pair [pair]."""
+        size, own = len(asked.row), self._pair_prior()
+        unseen = BetaPrior.constant(self.prior_mean_, self._overall_strength, size)
+        if self._pairs.ad_prior is not None:
+            unseen = self._pairs.unseen_prior(asked).to_beta(self._given_strength)
+        known = asked.row >= 0
+        for new, values in zip(unseen, own, strict=True):
+            new[known] = values[asked.row[known]]
+        return unseen
+
+    @property
+    def _em_limits(self) -> dict[str, Any]:
+        """Where EM stops: a pilot early, and the final fit after the iterations that are left."""
+        most, tolerance = (self.get_params()[name] for name in ("max_iterations", "tolerance"))
+        if self._is_pilot:
+            most = min(most, PILOT_ITERATIONS)
+            return {"max_iterations": most, "tolerance": PILOT_TOLERANCE, "quiet": True}
+        spent = 0 if self._pilot_parameters is None else self.iterations_
+        return {"max_iterations": max(1, most - spent), "tolerance": tolerance}
 
     def _fit_ad_prior(
         self, ad: Int32, clicks: Float64, exposure: Float64, *, probability: bool
     ) -> AdPrior:
         """The prior of pairs with these ads, clicks and exposure, from what is known of the ads."""
-        record = AdRecord(clicks, exposure, ad, len(self._pairs.counts.ads))
-        tokens, words = self._pairs.ad_tokens(), self._pairs.words.vocabulary_size
+        record = self._ad_record(ad, clicks, exposure)
         levels = self.get_params()["attractiveness_prior"]
+        if levels == "words":
+            return self._fit_words(record, probability=probability)
+        words = self._ad_words() if levels == "auto" else (None, 0)
+        return fit_ad_prior(record, *words, probability=probability, use_ads=levels == "auto")
+
+    def _fit_words(
+        self, record: AdRecord, *, probability: bool, overall: float | None = None
+    ) -> AdPrior:
+        """The prior from words alone."""
+        tokens, words = self._ad_words()
         return fit_ad_prior(
             record,
-            tokens if levels in ("auto", "words") else None,
+            tokens,
             words,
             probability=probability,
-            use_ads=levels == "auto",
-            need_evidence=levels == "auto",
+            use_ads=False,
+            need_evidence=False,
+            overall=overall,
         )
+
+    def _ad_record(self, ad: Int32, clicks: Float64, exposure: Float64) -> AdRecord:
+        return AdRecord(clicks, exposure, ad, len(self._pairs.counts.ads))
+
+    def _ad_words(self) -> tuple[TokenLists | None, int]:
+        """The tokens of the ads, if there is text, and the size of the vocabulary."""
+        tokens = self._pairs.ad_tokens()
+        return tokens, 0 if tokens is None else self._pairs.words.vocabulary_size
 
     @staticmethod
     def overall_rate(counts: Counts) -> float:
         """The mean attractiveness: what a pair gets that is not in the log."""
         return top_click_rate(counts)
 
-    def _estimate(self, data: Any, means: Float64, history: Counts) -> None:
+    def _estimate(self, data: Any, prior: BetaPrior, history: Counts) -> None:
         """Set the fitted attributes.
 
-        `means` are the prior means of the attractiveness [pair]; other prior means come from the
-        counts of the `history`.
+        `prior` is that of the attractiveness [pair]; other prior means come from the counts of the
+        `history`. After a pilot an iterative fit starts at `_pilot_parameters`.
         """
         raise NotImplementedError
 
@@ -253,6 +339,8 @@ class ClickModel(ABC):
         self.converged_: bool = fit.converged
         self.objective_: tuple[float, ...] = fit.objective
         self.message_: str = fit.message
+        if self._is_pilot:
+            self._pilot_parameters = fit.parameters
 
     def _posteriors(self, asked: PairLookup) -> PairPosteriors:
         """The posteriors of some pairs: Betas with the fitted values as means.
@@ -260,17 +348,13 @@ class ClickModel(ABC):
         Their strengths are the examinations and clicks behind the values, and the priors'
         strengths.
         """
-        prior = (
-            asked.words[:, 0]
-            if self._pairs.prior_mean is None
-            else np.full(len(asked.row), self._pairs.prior_mean)
-        )
+        prior = self._prior_of(asked)
         fitted, settings = vars(self), self.get_params()
         theta = np.where(
-            asked.row >= 0, self._pairs.take_or(fitted["theta_"], asked.row, 0.0), prior
+            asked.row >= 0, self._pairs.take_or(fitted["theta_"], asked.row, 0.0), prior.mean
         )
         examinations = self._pairs.take_or(fitted["exposure_"], asked.row, 0.0)
-        attractiveness = Posterior(theta, theta, examinations + settings["attractiveness_strength"])
+        attractiveness = Posterior(theta, theta, examinations + prior.strength)
         if "rho_" not in fitted:
             return PairPosteriors(attractiveness)
         rho = self._pairs.take_or(fitted["rho_"], asked.row, fitted["satisfaction_"])
@@ -516,18 +600,21 @@ class ClickModel(ABC):
     def _to_tables(self) -> tuple[dict[str, Any], dict[str, pa.Table]]:
         """What `save` writes besides the settings: values for the manifest, and tables."""
         tables = counts_to_tables(self._pairs.counts, self._pairs.text)
-        fitted = {
-            name: getattr(self, name)
-            for name in (*self.pair_parameters, "word_exposure_", "word_clicks_")
-            if hasattr(self, name)
-        }
+        fitted = {name: getattr(self, name) for name in self.pair_parameters if hasattr(self, name)}
         if fitted:
             tables["pairs"] = pa.table(fitted)
-        names = [*self.global_parameters, *(name for name in FIT_REPORT if hasattr(self, name))]
-        return {name: np.asarray(getattr(self, name)).tolist() for name in names}, tables
+        reports = (name for name in (*FIT_REPORT, "prior_report_") if hasattr(self, name))
+        names = dict.fromkeys((*self.global_parameters, *reports))
+        values = {name: np.asarray(getattr(self, name)).tolist() for name in names}
+        if self._pairs.ad_prior is not None:
+            values["ad_prior"], prior = self._pairs.ad_prior.to_tables()
+            tables |= {f"prior_{name}": table for name, table in prior.items()}
+        return values, tables
 
     def _from_tables(self, values: dict[str, Any], tables: dict[str, pa.Table]) -> Self:
         """Restore a fit from what `_to_tables` returned."""
+        values = dict(values)
+        prior = values.pop("ad_prior", None)
         pairs = tables.get("pairs", pa.table({}))
         for name in pairs.column_names:
             column = pairs[name].combine_chunks()
@@ -538,16 +625,17 @@ class ClickModel(ABC):
         if "objective_" in values:
             self.objective_ = tuple(values["objective_"])
         self._pairs = self._index(*counts_from_tables(tables))
+        if prior is not None:
+            of_prior = {name.removeprefix("prior_"): table for name, table in tables.items()}
+            self._pairs.ad_prior = AdPrior.from_tables(prior, of_prior)
         return self
 
     def _index(self, counts: Counts, text: AdTokens | None) -> TextPairIndex:
         """The index of the pairs of some counts, as this model looks them up."""
-        words = hasattr(self, "word_exposure_")
         return TextPairIndex(
             counts,
             text,
-            examinations=(self.word_exposure_, self.word_clicks_) if words else None,
-            prior_mean=None if words else getattr(self, "prior_mean_", None),
+            prior_mean=getattr(self, "prior_mean_", 0.5),
             min_query_sessions=getattr(self, "min_query_sessions", 50),
             word_strength=getattr(self, "word_strength", 0.0),
         )
@@ -572,8 +660,9 @@ class ClickModel(ABC):
         return f"{type(self).__name__}({', '.join(changed)}){fit}"
 
     def _describe_fit(self) -> str:
-        message = getattr(self, "message_", "")
-        return f"\n  fitted on {self._pairs.counts!r}" + (f"\n  {message}" if message else "")
+        reports = [getattr(self, name, "") for name in ("message_", "prior_report_")]
+        lines = [f"fitted on {self._pairs.counts!r}", *filter(None, reports)]
+        return "".join(f"\n  {line}" for line in lines)
 
     def check_fitted(self) -> None:
         """Raise a `NotFittedError` unless the model is fitted."""
@@ -661,6 +750,11 @@ def _as_page(page: object, ads: Sequence[str] | None) -> tuple[object, Sequence[
         "This is about one page: give its query and its ads, such as "
         "rank_sequences('pizza', ['ad1', 'ad2'])."
     )
+
+
+def _some_ad_recurs(counts: Counts) -> bool:
+    """Whether an ad was shown for more than one query."""
+    return bool(np.bincount(counts.pair_ad).max(initial=0) > 1)
 
 
 def get_counts(data: Counts | GroupedSessions) -> Counts:

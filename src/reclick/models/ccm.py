@@ -14,12 +14,13 @@ from reclick.data.counts import Counts
 from reclick.data.grouped_sessions import GroupedSessions
 from reclick.data.outcomes import N_OUTCOMES, Int8
 from reclick.data.ragged import Float64, Int32, Int64
-from reclick.fitting.beta import log_beta, posterior_mean
+from reclick.fitting.beta import BetaPrior, log_beta, posterior_mean
 from reclick.fitting.em import PairSums, Statistics, run_em
 from reclick.fitting.outcomes import TYPICAL_RATES, OutcomeRates, outcome_likelihoods
 from reclick.models.base import ClickModel
 from reclick.models.kernels.cascade import (
     CascadeBlock,
+    CascadeData,
     cascade_blocks,
     clicks_per_pair,
     fill_cascade_chain,
@@ -69,11 +70,12 @@ class CCM(ClickModel):
     pair_parameters: ClassVar[tuple[str, ...]] = ("theta_", "exposure_")
     global_parameters: ClassVar[tuple[str, ...]] = ("prior_mean_", "alpha_", "outcome_rates_")
     outcome_rates_: Float64 | None = None
+    overall_strength: ClassVar[float] = 2.0
 
     attractiveness_prior: str | float = setting(
-        default="overall", choices=("overall", "words"), allow_probability=True
+        default="auto", choices=("auto", "overall", "words"), allow_probability=True
     )
-    attractiveness_strength: float = setting(default=2.0, low=0)
+    attractiveness_strength: str | float = setting(default="auto", choices=("auto",), low=0)
     alpha1_prior: float = setting(
         default=0.9,
         low=PROBABILITY_MARGIN,
@@ -96,24 +98,25 @@ class CCM(ClickModel):
         default=10.0, low=0, help="strength of each of these priors, in moves"
     )
     outcome_weight: float = setting(default=1.0, low=0, high=1)
-    min_query_sessions: float = setting(default=50, low=0)
     max_iterations: int = setting(default=100, low=1, integer=True)
     tolerance: float = setting(default=1e-5)
 
-    def _estimate(self, sessions: GroupedSessions, means: Float64, history: Counts) -> None:
-        if self.outcome_weight == 0:
-            sessions = sessions.without_outcomes()
+    def _prepare(self, data: GroupedSessions) -> CascadeData:
+        sessions = data if self.outcome_weight else data.without_outcomes()
+        return CascadeData(sessions, cascade_blocks(sessions, self._engine))
+
+    def _estimate(self, data: CascadeData, prior: BetaPrior, history: Counts) -> None:
+        sessions, blocks = data
         outcomes = None
         if sessions.outcome is not None:
             outcomes = OutcomeRates.of(sessions.counts, self.outcome_weight, use_earlier=False)
-        blocks = cascade_blocks(sessions, self._engine)
-        clicks, strength = clicks_per_pair(blocks), self.attractiveness_strength
+        clicks = clicks_per_pair(blocks)
         alphas = np.array([self.alpha1_prior, self.alpha2_prior, self.alpha3_prior], np.float64)
 
         def m_step(now: CCMParameters, statistics: Statistics) -> CCMParameters:
             pairs, moves = statistics.pairs, statistics.totals["moves"]
             trials = pairs["examinations"] + clicks
-            theta = posterior_mean(clicks + pairs["relevant"], trials, means, strength)
+            theta = posterior_mean(clicks + pairs["relevant"], trials, *prior)
             alpha = posterior_mean(moves[0], moves[1], alphas, self.alpha_strength)
             now = now._replace(theta=_clip_to_interior(theta), alpha=_clip_to_interior(alpha))
             if outcomes is None:
@@ -121,20 +124,21 @@ class CCM(ClickModel):
             return now._replace(rates=outcomes.estimate(statistics.totals["outcomes"]))
 
         def log_prior(now: CCMParameters) -> float:
-            value = log_beta(now.theta, means, strength)
+            value = log_beta(now.theta, *prior)
             value += log_beta(now.alpha, alphas, self.alpha_strength)
             return value if outcomes is None else value + outcomes.log_prior(now.rates)
 
+        theta = _clip_to_interior(prior.mean)
+        start: CCMParameters | None = self._pilot_parameters
         fit = run_em(
-            CCMParameters(_clip_to_interior(means), alphas, TYPICAL_RATES, self.outcome_weight),
+            start or CCMParameters(theta, alphas, TYPICAL_RATES, self.outcome_weight),
             blocks,
             e_step,
             m_step,
             log_prior=log_prior,
             sessions=float(sessions.weight.sum()),
-            max_iterations=self.max_iterations,
-            tolerance=self.tolerance,
             engine=self._engine,
+            **self._em_limits,
         )
         self.theta_, self.alpha_, rates, _ = fit.parameters
         self.outcome_rates_ = None if outcomes is None else rates
@@ -145,7 +149,7 @@ class CCM(ClickModel):
     def _page_distribution(
         self, batch: SessionBatch, text: TextIndex | None
     ) -> Callable[[int, int], PageDistribution]:
-        theta = self._pairs.lookup_or_words(self.theta_, batch, self._pairs.find(batch), text)
+        theta = self._pairs.lookup_or_prior(self.theta_, batch, self._pairs.find(batch), text)
         passed, irrelevant, relevant = (float(alpha) for alpha in self.alpha_)
         onward = irrelevant * (1 - theta) + relevant * theta
         return chain_pages(batch, fill_cascade_chain, (theta, onward), (1.0, passed))

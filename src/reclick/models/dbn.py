@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import ClassVar, NamedTuple
+from collections.abc import Callable
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
@@ -14,7 +14,7 @@ from reclick.data.counts import Counts
 from reclick.data.grouped_sessions import GroupedSessions
 from reclick.data.outcomes import N_OUTCOMES, Int8
 from reclick.data.ragged import Float64, Int32, Int64
-from reclick.fitting.beta import log_beta, posterior_mean
+from reclick.fitting.beta import BetaPrior, log_beta, posterior_mean
 from reclick.fitting.em import FitResult, PairSums, Statistics, run_em
 from reclick.fitting.folds import folds_of_click_sets
 from reclick.fitting.outcomes import (
@@ -27,6 +27,7 @@ from reclick.models.base import ClickModel
 from reclick.models.kernels.cascade import (
     SMALLEST_PROBABILITY,
     CascadeBlock,
+    CascadeData,
     as_cascade_block,
     cascade_blocks,
     clicks_per_pair,
@@ -102,6 +103,7 @@ class DBN(ClickModel):
         "outcome_rates_",
     )
     outcome_rates_: Float64 | None = None
+    overall_strength: ClassVar[float] = 2.0
 
     continuation: str | float = setting(
         default="cv",
@@ -111,63 +113,64 @@ class DBN(ClickModel):
         help='continuation λ: a number, or "cv" (chosen among 16 by cross-validation)',
     )
     attractiveness_prior: str | float = setting(
-        default="overall", choices=("overall", "words"), allow_probability=True
+        default="auto", choices=("auto", "overall", "words"), allow_probability=True
     )
-    attractiveness_strength: float = setting(default=2.0, low=0)
+    attractiveness_strength: str | float = setting(default="auto", choices=("auto",), low=0)
     satisfaction_prior: str | float = setting(
         default="overall", choices=("overall",), allow_probability=True
     )
     satisfaction_strength: float = setting(default=1.0, low=0)
     outcome_weight: float = setting(default=1.0, low=0, high=1)
-    min_query_sessions: float = setting(default=50, low=0)
     folds: int = setting(default=3, low=2, integer=True, help="folds of that cross-validation")
     seed: int = setting(default=0, low=0, integer=True)
     max_iterations: int = setting(default=100, low=1, integer=True)
     tolerance: float = setting(default=1e-5)
 
-    def _estimate(self, sessions: GroupedSessions, means: Float64, history: Counts) -> None:
-        prior, weight = self.satisfaction_prior, self.outcome_weight
-        if weight == 0:
-            sessions = sessions.without_outcomes()
-        self.satisfaction_ = (
-            mean_satisfaction(history, weight) if isinstance(prior, str) else float(prior)
-        )
-        rho, theta = np.full(len(means), self.satisfaction_), _clip_to_interior(means)
-        start = DBNParameters(theta, rho, DEFAULT_CONTINUATION, TYPICAL_RATES, weight)
-        self.cv_ = None
-        if isinstance(self.continuation, str):
-            self.cv_ = self._cross_validate(start, sessions, means)
-            if self.cv_ is not None:
-                start = start._replace(continuation=float(self.cv_[self.cv_[:, 1].argmax(), 0]))
-        else:
-            start = start._replace(continuation=float(self.continuation))
-        fit = self._maximise(start, sessions, cascade_blocks(sessions, self._engine), means)
+    def _prepare(self, data: GroupedSessions) -> CascadeData:
+        sessions = data if self.outcome_weight else data.without_outcomes()
+        return CascadeData(sessions, cascade_blocks(sessions, self._engine))
+
+    def _estimate(self, data: CascadeData, prior: BetaPrior, history: Counts) -> None:
+        start = self._pilot_parameters or self._start(data.sessions, prior, history)
+        fit = self._maximise(start, data, prior, **self._em_limits)
         self.theta_, self.rho_, self.continuation_, rates, _ = fit.parameters
-        self.outcome_rates_ = None if sessions.outcome is None else rates
+        self.outcome_rates_ = None if data.sessions.outcome is None else rates
         self.exposure_ = fit.statistics.pairs["examinations"]
         self._report_fit(fit)
 
+    def _start(self, sessions: GroupedSessions, prior: BetaPrior, history: Counts) -> DBNParameters:
+        """The prior means, and the continuation that is given or chosen."""
+        mean, weight = self.satisfaction_prior, self.outcome_weight
+        self.satisfaction_ = (
+            mean_satisfaction(history, weight) if isinstance(mean, str) else float(mean)
+        )
+        rho, theta = np.full(len(prior.mean), self.satisfaction_), _clip_to_interior(prior.mean)
+        start = DBNParameters(theta, rho, DEFAULT_CONTINUATION, TYPICAL_RATES, weight)
+        self.cv_ = None
+        if not isinstance(self.continuation, str):
+            return start._replace(continuation=float(self.continuation))
+        self.cv_ = self._cross_validate(start, sessions, prior)
+        if self.cv_ is None:
+            return start
+        return start._replace(continuation=float(self.cv_[self.cv_[:, 1].argmax(), 0]))
+
     def _maximise(
-        self,
-        start: DBNParameters,
-        sessions: GroupedSessions,
-        blocks: Sequence[CascadeBlock],
-        means: Float64,
+        self, start: DBNParameters, data: CascadeData, prior: BetaPrior, **limits: Any
     ) -> FitResult[DBNParameters, Statistics]:
         """EM with the continuation of the start."""
+        sessions, blocks = data
         clicks = clicks_per_pair(blocks)
         clicked = np.flatnonzero(clicks)  # elsewhere ρ stays at its prior mean
-        strengths = self.attractiveness_strength, self.satisfaction_strength
-        outcomes = None
+        strength, outcomes = self.satisfaction_strength, None
         if sessions.outcome is not None:
             outcomes = OutcomeRates.of(sessions.counts, self.outcome_weight)
 
         def m_step(now: DBNParameters, statistics: Statistics) -> DBNParameters:
             examinations, satisfied = (statistics.pairs[name] for name in PAIR_STATISTICS)
-            theta = posterior_mean(clicks, examinations, means, strengths[0])
-            rho = np.full(len(means), self.satisfaction_)
+            theta = posterior_mean(clicks, examinations, *prior)
+            rho = np.full(len(clicks), self.satisfaction_)
             rho[clicked] = posterior_mean(
-                satisfied[clicked], clicks[clicked], self.satisfaction_, strengths[1]
+                satisfied[clicked], clicks[clicked], self.satisfaction_, strength
             )
             now = now._replace(theta=_clip_to_interior(theta), rho=_clip_to_interior(rho))
             if outcomes is None:
@@ -175,8 +178,8 @@ class DBN(ClickModel):
             return now._replace(rates=outcomes.estimate(statistics.totals["outcomes"]))
 
         def log_prior(now: DBNParameters) -> float:
-            satisfaction = log_beta(now.rho[clicked], self.satisfaction_, strengths[1])
-            value = log_beta(now.theta, means, strengths[0]) + satisfaction
+            satisfaction = log_beta(now.rho[clicked], self.satisfaction_, strength)
+            value = log_beta(now.theta, *prior) + satisfaction
             return value if outcomes is None else value + outcomes.log_prior(now.rates)
 
         return run_em(
@@ -186,13 +189,12 @@ class DBN(ClickModel):
             m_step,
             log_prior=log_prior,
             sessions=sum(float(block.sessions.weight.sum()) for block in blocks),
-            max_iterations=self.max_iterations,
-            tolerance=self.tolerance,
             engine=self._engine,
+            **limits,
         )
 
     def _cross_validate(
-        self, start: DBNParameters, sessions: GroupedSessions, means: Float64
+        self, start: DBNParameters, sessions: GroupedSessions, prior: BetaPrior
     ) -> Float64 | None:
         """Held-out log-probability per session of each λ [λ, 2], where there are two folds.
 
@@ -202,12 +204,14 @@ class DBN(ClickModel):
         if len(folds) < 2:
             return None
         scores = np.zeros(len(CONTINUATIONS))
+        limits = {"max_iterations": self.max_iterations, "tolerance": self.tolerance}
         for train, test in folds:
-            blocks, held_out = cascade_blocks(train, self._engine), as_cascade_block(test.whole)
+            data = CascadeData(train, cascade_blocks(train, self._engine))
+            held_out = as_cascade_block(test.whole)
             now = start
             for i, continuation in reversed(list(enumerate(CONTINUATIONS))):
                 now = now._replace(continuation=continuation)
-                now = self._maximise(now, train, blocks, means).parameters
+                now = self._maximise(now, data, prior, **limits).parameters
                 scores[i] += e_step(now, held_out).log_likelihood
         return np.column_stack([CONTINUATIONS, scores / sessions.weight.sum()])
 
@@ -215,7 +219,7 @@ class DBN(ClickModel):
         self, batch: SessionBatch, text: TextIndex | None
     ) -> Callable[[int, int], PageDistribution]:
         found = self._pairs.find(batch)
-        theta = self._pairs.lookup_or_words(self.theta_, batch, found, text)
+        theta = self._pairs.lookup_or_prior(self.theta_, batch, found, text)
         rho = self._pairs.take_or(self.rho_, found.row, self.satisfaction_)
         shared = (self.continuation_, self.continuation_)
         return chain_pages(batch, fill_cascade_chain, (theta, 1 - rho), shared, satisfaction=rho)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -15,9 +16,19 @@ from reclick.data.counts import Counts
 from reclick.data.grouped_sessions import GroupedSessions
 from reclick.data.pair_index import PairLookup
 from reclick.data.ragged import Float64, positions_in_runs
+from reclick.fitting.beta import BetaPrior
 from reclick.fitting.posterior import PairPosteriors
 from reclick.models.base import ClickModel
-from reclick.models.kernels.examination_em import ExaminationCells, browse_pages, fit_examination
+from reclick.models.kernels.examination_em import (
+    ExaminationCells,
+    ExaminationData,
+    ExaminationPrior,
+    browse_pages,
+    browsing_means,
+    build_cells,
+    maximise_posterior,
+    position_means,
+)
 from reclick.models.kernels.examination_posterior import posterior_quantiles, with_exact_intervals
 from reclick.models.settings import setting
 from reclick.text.word_rates import TextIndex
@@ -30,43 +41,56 @@ class ExaminationModel(ClickModel):
     can be inferred: the priors fix the scale. Intervals of θ are those of its posterior given γ.
     """
 
-    pair_parameters: ClassVar[tuple[str, ...]] = ("theta_", "exposure_", "prior_")
+    pair_parameters: ClassVar[tuple[str, ...]] = ("theta_", "exposure_")
     global_parameters: ClassVar[tuple[str, ...]] = ("prior_mean_", "gamma_")
     browsing: ClassVar[bool] = True  # a state is (closest click above, position), else a position
+    overall_strength: ClassVar[float] = 3.0
 
     attractiveness_prior: str | float = setting(
-        default="overall", choices=("overall", "words"), allow_probability=True
+        default="auto", choices=("auto", "overall", "words"), allow_probability=True
     )
-    attractiveness_strength: float = setting(default=3.0, low=0)
+    attractiveness_strength: str | float = setting(default="auto", choices=("auto",), low=0)
     examination_prior: str | float = setting(
         default="overall", choices=("overall",), allow_probability=True
     )
     examination_strength: float = setting(default=1.0, low=0)
-    min_query_sessions: float = setting(default=50, low=0)
     max_iterations: int = setting(default=200, low=1, integer=True)
     tolerance: float = setting(default=1e-5)
 
-    def _estimate(self, sessions: GroupedSessions, means: Float64, history: Counts) -> None:
-        settings = self.get_params()
-        self._cells, fit = fit_examination(
-            sessions, means, history, settings, browsing=self.browsing, engine=self._engine
+    def _prepare(self, data: GroupedSessions) -> ExaminationData:
+        cells = partial(build_cells, length=data.max_ads, browsing=self.browsing)
+        blocks = self._engine.prepare(cells, data.blocks(self._engine.n_blocks))
+        return ExaminationData(float(data.weight.sum()), data.max_ads, blocks)
+
+    def _estimate(self, data: ExaminationData, prior: BetaPrior, history: Counts) -> None:
+        means = position_means(self.examination_prior, history, data.length)
+        if self.browsing:
+            means = browsing_means(means).ravel()
+        fit = maximise_posterior(
+            data,
+            ExaminationPrior(prior, means, self.examination_strength),
+            self._pilot_parameters,
+            self._engine,
+            **self._em_limits,
         )
+        self._cells = ExaminationCells.concatenate([block.cells for block in data.blocks])
         self.exposure_ = fit.statistics.pairs["examinations"]
-        self.prior_ = means
         self.theta_ = fit.parameters.theta
         gamma = fit.parameters.gamma
         self.gamma_: Float64 = (  # [closest click above, position] or [position]
-            gamma.reshape(-1, sessions.max_ads) if self.browsing else gamma
+            gamma.reshape(-1, data.length) if self.browsing else gamma
         )
         self._report_fit(fit)
+
+    def _clicks_and_exposure(self) -> tuple[Float64, Float64]:
+        return self._cells.clicks, self.exposure_
 
     def _posteriors(self, asked: PairLookup) -> PairPosteriors:
         return with_exact_intervals(
             super()._posteriors(asked),
             self._cells,
             asked.row,
-            self.prior_,
-            self.attractiveness_strength,
+            self._prior_of(asked),
             self.gamma_.ravel(),
         )
 
@@ -110,7 +134,7 @@ class PBM(ExaminationModel):
     def _page_distribution(
         self, batch: SessionBatch, text: TextIndex | None
     ) -> Callable[[int, int], PageDistribution]:
-        theta = self._pairs.lookup_or_words(self.theta_, batch, self._pairs.find(batch), text)
+        theta = self._pairs.lookup_or_prior(self.theta_, batch, self._pairs.find(batch), text)
         position = positions_in_runs(batch.page)
         return chain_pages(
             batch,
@@ -144,7 +168,7 @@ class UBM(ExaminationModel):
     def _page_distribution(
         self, batch: SessionBatch, text: TextIndex | None
     ) -> Callable[[int, int], PageDistribution]:
-        theta = self._pairs.lookup_or_words(self.theta_, batch, self._pairs.find(batch), text)
+        theta = self._pairs.lookup_or_prior(self.theta_, batch, self._pairs.find(batch), text)
         return browse_pages(batch, theta, self.gamma_)
 
 
@@ -166,15 +190,15 @@ class BBM(ExaminationModel):
     )
     reference: ClassVar[str] = "Liu, Guo, Faloutsos 2009"
 
-    def _estimate(self, sessions: GroupedSessions, means: Float64, history: Counts) -> None:
-        super()._estimate(sessions, means, history)
-        rows, gamma = np.arange(len(means)), self.gamma_.ravel()
-        strength = self.attractiveness_strength
-        inferred = posterior_quantiles(self._cells, rows, means, strength, gamma)
-        self.theta_ = inferred[:, 0].copy()
+    def _estimate(self, data: ExaminationData, prior: BetaPrior, history: Counts) -> None:
+        super()._estimate(data, prior, history)
+        if self._is_pilot:
+            return
+        rows, gamma = np.arange(len(prior.mean)), self.gamma_.ravel()
+        self.theta_ = posterior_quantiles(self._cells, rows, prior, gamma)[:, 0].copy()
 
     def _page_distribution(
         self, batch: SessionBatch, text: TextIndex | None
     ) -> Callable[[int, int], PageDistribution]:
-        theta = self._pairs.lookup_or_words(self.theta_, batch, self._pairs.find(batch), text)
+        theta = self._pairs.lookup_or_prior(self.theta_, batch, self._pairs.find(batch), text)
         return browse_pages(batch, theta, self.gamma_)

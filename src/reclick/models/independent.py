@@ -18,7 +18,7 @@ from reclick.data.counts import Counts
 from reclick.data.pair_index import PairLookup
 from reclick.data.ragged import positions_in_runs
 from reclick.errors import CannotAnswerError
-from reclick.fitting.beta import posterior_mean
+from reclick.fitting.beta import BetaPrior, posterior_mean
 from reclick.fitting.posterior import PairPosteriors, word_posterior
 from reclick.fitting.priors import click_rate
 from reclick.models.base import ClickModel
@@ -57,7 +57,7 @@ class GCTR(ClickModel):
         """Every impression counts: the click rate over all of them."""
         return click_rate(counts)
 
-    def _estimate(self, counts: Counts, means: Float64, history: Counts) -> None:
+    def _estimate(self, counts: Counts, prior: BetaPrior, history: Counts) -> None:
         mean = _prior_mean(self.rate_prior, history)
         self.rate_ = float(
             posterior_mean(counts.clicks.sum(), counts.impressions.sum(), mean, self.rate_strength)
@@ -104,7 +104,7 @@ class RCTR(ClickModel):
         """Every impression counts: the click rate over all of them."""
         return click_rate(counts)
 
-    def _estimate(self, counts: Counts, means: Float64, history: Counts) -> None:
+    def _estimate(self, counts: Counts, prior: BetaPrior, history: Counts) -> None:
         clicks, impressions = _by_rank(counts)
         self.rates_ = posterior_mean(
             clicks, impressions, _prior_mean(self.rate_prior, history), self.rate_strength
@@ -128,7 +128,7 @@ class RCTR(ClickModel):
 class DCTR(ClickModel):
     """P(click) = θ(q, d) = (clicks + s m) / (impressions + s): the pair's rate over all positions.
 
-    m is the prior mean of the pair, s is `attractiveness_strength`, in impressions.
+    m is the prior mean of the pair, s the strength of its prior, in impressions.
 
     >>> log = {"query": ["pizza"] * 4, "ads": [["a", "b"]] * 4, "clicks": [[1], [], [1], [1, 2]]}
     >>> model = DCTR(attractiveness_strength=0).fit(log)
@@ -142,28 +142,26 @@ class DCTR(ClickModel):
     fits_from_counts: ClassVar[bool] = True
     pair_parameters: ClassVar[tuple[str, ...]] = ("theta_", "exposure_")
     global_parameters: ClassVar[tuple[str, ...]] = ("prior_mean_",)
+    overall_strength: ClassVar[float] = 1.0
 
     attractiveness_prior: str | float = setting(
-        default="overall", choices=("overall", "words"), allow_probability=True
+        default="auto", choices=("auto", "overall", "words"), allow_probability=True
     )
-    attractiveness_strength: float = setting(default=1.0, low=0)
-    min_query_sessions: float = setting(default=50, low=0)
+    attractiveness_strength: str | float = setting(default="auto", choices=("auto",), low=0)
 
     @staticmethod
     def overall_rate(counts: Counts) -> float:
         """Every impression counts: the click rate over all of them."""
         return click_rate(counts)
 
-    def _estimate(self, counts: Counts, means: Float64, history: Counts) -> None:
+    def _estimate(self, counts: Counts, prior: BetaPrior, history: Counts) -> None:
         self.exposure_ = counts.impressions
-        self.theta_ = posterior_mean(
-            counts.clicks, counts.impressions, means, self.attractiveness_strength
-        )
+        self.theta_ = posterior_mean(counts.clicks, counts.impressions, *prior)
 
     def _page_distribution(
         self, batch: SessionBatch, text: TextIndex | None
     ) -> Callable[[int, int], PageDistribution]:
-        theta = self._pairs.lookup_or_words(self.theta_, batch, self._pairs.find(batch), text)
+        theta = self._pairs.lookup_or_prior(self.theta_, batch, self._pairs.find(batch), text)
         return chain_pages(batch, fill_independent_chain, (theta,))
 
 

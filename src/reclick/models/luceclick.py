@@ -400,4 +400,4 @@ class LuceClick(ClickModel):
 
     def _describe_fit(self) -> str:
         chosen = ", ".join(f"{name}={value}" for name, value in self.hyperparameters_.items())
-        return f"{super()._describe_fit()}\n  {chosen}\n  {self.prior_report_}"
+        return f"{super()._describe_fit()}\n  {chosen}"

@@ -19,9 +19,13 @@ Value = TypeVar("Value")
 
 # A setting of one name means the same in every model, so its help is here once.
 COMMON_HELP = {
-    "attractiveness_prior": 'prior mean of the attractiveness θ: "overall" (one mean for all '
-    'pairs), "words" (from the words of the ad, for ads with few impressions), or a number',
-    "attractiveness_strength": "strength of that prior, in examinations; 0 is maximum likelihood",
+    "attractiveness_prior": 'prior mean of the attractiveness θ: "auto" (what the ad does on other '
+    "queries, then its words, then the mean of all pairs, if the log supports it, else "
+    '"overall"), "overall" (one mean for all pairs), "words" (from the words of the ad), or a '
+    "number",
+    "attractiveness_strength": 'strength of that prior, in examinations: "auto" (of each pair by '
+    "evidence; {overall_strength} where all pairs have one mean), or a number; 0 is maximum "
+    "likelihood",
     "satisfaction_prior": 'prior mean of the satisfaction ρ: "overall" (how often a click is the '
     "last of its session), or a number",
     "satisfaction_strength": "strength of that prior, in clicks",
@@ -183,6 +187,7 @@ def declare_settings(model: type[ClickModel]) -> dict[str, Setting]:
     for name, declared in list(vars(model).items()):
         if isinstance(declared, Setting):
             text = declared.help or COMMON_HELP.get(name, "")
+            text = text.replace("{overall_strength}", f"{model.overall_strength:g}")
             own[name] = Setting(**{**vars(declared), "help": text})
             setattr(model, name, declared.default)
     settings = {**getattr(model, "settings", {}), **own}

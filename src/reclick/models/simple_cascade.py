@@ -9,11 +9,11 @@ import numpy as np
 
 from reclick.clicks.chain import chain_pages
 from reclick.clicks.distribution import PageDistribution
-from reclick.data.batch import Float64, SessionBatch
+from reclick.data.batch import SessionBatch
 from reclick.data.counts import Counts
 from reclick.data.grouped_sessions import GroupedSessions
 from reclick.data.ragged import positions_in_runs
-from reclick.fitting.beta import posterior_mean
+from reclick.fitting.beta import BetaPrior, posterior_mean
 from reclick.fitting.outcomes import count_satisfied, mean_satisfaction
 from reclick.fitting.priors import last_click_rate
 from reclick.models.base import ClickModel
@@ -34,7 +34,7 @@ class CM(ClickModel):
 
     There is no second click: a session with two has probability 0. Ads down to the first click are
     examined, or the whole page when there is none. θ(q, d) = (first clicks + s m) / (examinations
-    + s), with the prior mean m and s in `attractiveness_strength` examinations.
+    + s), m and s being the mean and the strength of the prior.
 
     >>> log = {"query": ["pizza"] * 4, "ads": [["a", "b"]] * 4, "clicks": [[1], [2], [], [2]]}
     >>> model = CM(attractiveness_strength=0).fit(log)
@@ -50,24 +50,23 @@ class CM(ClickModel):
     reference: ClassVar[str] = "Craswell, Zoeter, Taylor, Ramsey 2008"
     pair_parameters: ClassVar[tuple[str, ...]] = ("theta_", "exposure_")
     global_parameters: ClassVar[tuple[str, ...]] = ("prior_mean_",)
+    overall_strength: ClassVar[float] = 0.5
 
     attractiveness_prior: str | float = setting(
-        default="overall", choices=("overall", "words"), allow_probability=True
+        default="auto", choices=("auto", "overall", "words"), allow_probability=True
     )
-    attractiveness_strength: float = setting(default=0.5, low=0)
-    min_query_sessions: float = setting(default=50, low=0)
+    attractiveness_strength: str | float = setting(default="auto", choices=("auto",), low=0)
 
-    def _estimate(self, sessions: GroupedSessions, means: Float64, history: Counts) -> None:
+    def _estimate(self, sessions: GroupedSessions, prior: BetaPrior, history: Counts) -> None:
         block = sessions.whole
         seen = count_examinations(block, examined_until(first_click_positions(block), block))
         self.exposure_ = seen.examinations
-        strength = self.attractiveness_strength
-        self.theta_ = posterior_mean(seen.clicks, seen.examinations, means, strength)
+        self.theta_ = posterior_mean(seen.clicks, seen.examinations, *prior)
 
     def _page_distribution(
         self, batch: SessionBatch, text: TextIndex | None
     ) -> Callable[[int, int], PageDistribution]:
-        theta = self._pairs.lookup_or_words(self.theta_, batch, self._pairs.find(batch), text)
+        theta = self._pairs.lookup_or_prior(self.theta_, batch, self._pairs.find(batch), text)
         return chain_pages(batch, fill_cascade_chain, (theta, theta), (0.0, 1.0))
 
 
@@ -97,11 +96,12 @@ class DCM(ClickModel):
         "continuation_",
         "overall_continuation_",
     )
+    overall_strength: ClassVar[float] = 0.5
 
     attractiveness_prior: str | float = setting(
-        default="overall", choices=("overall", "words"), allow_probability=True
+        default="auto", choices=("auto", "overall", "words"), allow_probability=True
     )
-    attractiveness_strength: float = setting(default=0.5, low=0)
+    attractiveness_strength: str | float = setting(default="auto", choices=("auto",), low=0)
     continuation_prior: str | float = setting(
         default="overall",
         choices=("overall",),
@@ -112,24 +112,22 @@ class DCM(ClickModel):
     continuation_strength: float = setting(
         default=10.0, low=0, help="strength of that prior, in clicks"
     )
-    min_query_sessions: float = setting(default=50, low=0)
 
-    def _estimate(self, sessions: GroupedSessions, means: Float64, history: Counts) -> None:
+    def _estimate(self, sessions: GroupedSessions, prior: BetaPrior, history: Counts) -> None:
         block = sessions.whole
         ends = last_click_positions(block)
         seen = count_examinations(block, examined_until(ends, block))
         self.exposure_ = seen.examinations
-        strength = self.attractiveness_strength
-        self.theta_ = posterior_mean(seen.clicks, seen.examinations, means, strength)
+        self.theta_ = posterior_mean(seen.clicks, seen.examinations, *prior)
         weight = np.repeat(sessions.weight, np.diff(sessions.clicks))
         size = sessions.max_ads + 1
         clicks, last = (
             np.bincount(position, weights, size)[1:].astype(np.float64)
             for position, weights in ((sessions.click, weight), (ends, sessions.weight))
         )
-        prior = self.continuation_prior
+        mean = self.continuation_prior
         self.overall_continuation_ = (
-            1 - last_click_rate(history) if isinstance(prior, str) else float(prior)
+            1 - last_click_rate(history) if isinstance(mean, str) else float(mean)
         )
         self.continuation_ = posterior_mean(
             clicks - last, clicks, self.overall_continuation_, self.continuation_strength
@@ -138,7 +136,7 @@ class DCM(ClickModel):
     def _page_distribution(
         self, batch: SessionBatch, text: TextIndex | None
     ) -> Callable[[int, int], PageDistribution]:
-        theta = self._pairs.lookup_or_words(self.theta_, batch, self._pairs.find(batch), text)
+        theta = self._pairs.lookup_or_prior(self.theta_, batch, self._pairs.find(batch), text)
         position = positions_in_runs(batch.page)
         known = self.continuation_[np.minimum(position, len(self.continuation_) - 1)]
         onward = np.where(position < len(self.continuation_), known, self.overall_continuation_)
@@ -168,28 +166,27 @@ class SDBN(ClickModel):
     satisfaction: ClassVar[bool] = True
     pair_parameters: ClassVar[tuple[str, ...]] = ("theta_", "exposure_", "rho_")
     global_parameters: ClassVar[tuple[str, ...]] = ("prior_mean_", "satisfaction_")
+    overall_strength: ClassVar[float] = 0.5
 
     attractiveness_prior: str | float = setting(
-        default="overall", choices=("overall", "words"), allow_probability=True
+        default="auto", choices=("auto", "overall", "words"), allow_probability=True
     )
-    attractiveness_strength: float = setting(default=0.5, low=0)
+    attractiveness_strength: str | float = setting(default="auto", choices=("auto",), low=0)
     satisfaction_prior: str | float = setting(
         default="overall", choices=("overall",), allow_probability=True
     )
     satisfaction_strength: float = setting(default=5.0, low=0)
     outcome_weight: float = setting(default=1.0, low=0, high=1)
-    min_query_sessions: float = setting(default=50, low=0)
 
-    def _estimate(self, sessions: GroupedSessions, means: Float64, history: Counts) -> None:
-        prior, weight = self.satisfaction_prior, self.outcome_weight
+    def _estimate(self, sessions: GroupedSessions, prior: BetaPrior, history: Counts) -> None:
+        mean, weight = self.satisfaction_prior, self.outcome_weight
         self.satisfaction_ = (
-            mean_satisfaction(history, weight) if isinstance(prior, str) else float(prior)
+            mean_satisfaction(history, weight) if isinstance(mean, str) else float(mean)
         )
         block = sessions.whole
         seen = count_examinations(block, examined_until(last_click_positions(block), block))
         self.exposure_ = seen.examinations
-        strength = self.attractiveness_strength
-        self.theta_ = posterior_mean(seen.clicks, seen.examinations, means, strength)
+        self.theta_ = posterior_mean(seen.clicks, seen.examinations, *prior)
         satisfied, strength = seen.last_clicks, self.satisfaction_strength
         if block.outcome is not None and weight > 0:
             last = lowest_click_outcomes(block)
@@ -203,7 +200,7 @@ class SDBN(ClickModel):
         self, batch: SessionBatch, text: TextIndex | None
     ) -> Callable[[int, int], PageDistribution]:
         found = self._pairs.find(batch)
-        theta = self._pairs.lookup_or_words(self.theta_, batch, found, text)
+        theta = self._pairs.lookup_or_prior(self.theta_, batch, found, text)
         rho = self._pairs.take_or(self.rho_, found.row, self.satisfaction_)
         chances = (theta, 1 - rho)
         return chain_pages(batch, fill_cascade_chain, chances, (1.0, 1.0), satisfaction=rho)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import cached_property
 
 import numpy as np
@@ -31,23 +30,17 @@ class TextPairIndex(PairIndex):
         *,
         min_query_sessions: float,
         word_strength: float = 0.0,
-        examinations: tuple[Float64, Float64] | None = None,
-        prior_mean: float | None = None,
+        prior_mean: float = 0.5,
     ) -> None:
-        """Word rates are clicks over impressions, or those of `examinations`.
+        """The prior of word rates is worth `word_strength` impressions.
 
-        `examinations` are how often a model expects each pair to have been examined [pair], and
-        the successes among them. The prior of word rates is worth `word_strength` impressions.
-        An unknown pair gets what its words say, or `prior_mean` when it is given.
+        An unknown pair gets what `ad_prior` says, or `prior_mean` where there is none.
         """
         super().__init__(counts)
         self.text = text
-        self.ad_prior: AdPrior | None = None  # of unknown pairs, in place of words
+        self.ad_prior: AdPrior | None = None
         self.prior_mean = prior_mean
         self._text_index = TextIndex(text) if text is not None else None
-        if examinations is not None:
-            counts = replace(counts, impressions=examinations[0], clicks=examinations[1])
-        self._word_counts = counts
         self._word_settings = {
             "min_query_sessions": min_query_sessions,
             "strength": word_strength,
@@ -56,7 +49,23 @@ class TextPairIndex(PairIndex):
     @cached_property
     def words(self) -> WordRates:
         """The click rates of words, counted when they are first needed."""
-        return WordRates(self._word_counts, self._text_index, **self._word_settings)
+        return WordRates(self.counts, self._text_index, **self._word_settings)
+
+    def lookup_or_prior(
+        self,
+        values: Float64,
+        batch: SessionBatch,
+        found: ImpressionLookup,
+        text: TextIndex | None,
+    ) -> Float64:
+        """Values [pair] by impression; where the pair is unknown, the prior mean of its ad."""
+        out = self.take_or(values, found.row, self.prior_mean)
+        unknown = np.flatnonzero(found.row < 0)
+        if self.ad_prior is not None and len(unknown):
+            ads, code = np.unique(batch.ad[unknown], return_inverse=True)
+            prior = self._unseen(batch.ads.take(pa.array(ads)), text).to_beta()
+            out[unknown] = prior.mean[code]
+        return out
 
     def lookup_or_words(
         self,
@@ -66,8 +75,6 @@ class TextPairIndex(PairIndex):
         text: TextIndex | None,
     ) -> Float64:
         """Values [pair] by impression; where the pair is unknown, what the ad's words say."""
-        if self.prior_mean is not None:
-            return self.take_or(values, found.row, self.prior_mean)
         known = found.row >= 0
         if known.all():
             return values[found.row]
@@ -124,7 +131,8 @@ class TextPairIndex(PairIndex):
         """The prior of ads with a query that they were never seen with [ad]."""
         if self.ad_prior is None:
             raise NotFittedError("There is no prior of attractiveness yet. Call fit first.")
-        return self.ad_prior.unseen(self._ads.find(ads), self.words.encode_ads(ads, text))
+        tokens = self.words.encode_ads(ads, text) if self.ad_prior.model is not None else None
+        return self.ad_prior.unseen(self._ads.find(ads), tokens)
 
     def text_with(self, ads: pa.Table | None) -> TextIndex | None:
         """The model's text of ads, and the table's for those new to it."""

@@ -16,7 +16,7 @@ from reclick.data.counts import Counts
 from reclick.data.grouped_sessions import GroupedSessions, QueryBlock
 from reclick.data.ragged import Float64, Int32, Int64
 from reclick.errors import SettingError
-from reclick.fitting.beta import log_beta, posterior_mean
+from reclick.fitting.beta import BetaPrior, log_beta, posterior_mean
 from reclick.fitting.em import PairSums, Statistics, run_em
 from reclick.models.base import ClickModel
 from reclick.models.settings import setting
@@ -59,11 +59,12 @@ class THCM(ClickModel):
     ordered: ClassVar[bool] = True
     pair_parameters: ClassVar[tuple[str, ...]] = ("theta_", "exposure_")
     global_parameters: ClassVar[tuple[str, ...]] = ("prior_mean_", "forward_", "back_")
+    overall_strength: ClassVar[float] = 1.0
 
     attractiveness_prior: str | float = setting(
-        default="overall", choices=("overall", "words"), allow_probability=True
+        default="auto", choices=("auto", "overall", "words"), allow_probability=True
     )
-    attractiveness_strength: float = setting(default=1.0, low=0)
+    attractiveness_strength: str | float = setting(default="auto", choices=("auto",), low=0)
     forward_prior: float = setting(
         default=0.6, low=1e-6, high=1 - 1e-6, help="prior mean of α, the step forward"
     )
@@ -71,7 +72,6 @@ class THCM(ClickModel):
         default=0.2, low=1e-6, high=1 - 1e-6, help="prior mean of γ, the step back"
     )
     step_strength: float = setting(default=1.0, low=0, help="strength of these priors, in steps")
-    min_query_sessions: float = setting(default=50, low=0)
     max_iterations: int = setting(default=100, low=1, integer=True)
     tolerance: float = setting(default=1e-5)
 
@@ -82,32 +82,32 @@ class THCM(ClickModel):
                 "forward_prior + back_prior", both, "less than 1: the rest is the stop"
             )
 
-    def _estimate(self, sessions: GroupedSessions, means: Float64, history: Counts) -> None:
-        clicks, strength = sessions.counts.clicks, self.attractiveness_strength
-        stop_prior = 1 - self.forward_prior - self.back_prior
-        prior = np.array([self.forward_prior, self.back_prior, stop_prior])
+    def _estimate(self, sessions: GroupedSessions, prior: BetaPrior, history: Counts) -> None:
+        clicks = sessions.counts.clicks
+        stop = 1 - self.forward_prior - self.back_prior
+        means = np.array([self.forward_prior, self.back_prior, stop])
 
         def m_step(_: THCMParameters, statistics: Statistics) -> THCMParameters:
             trials = clicks + statistics.pairs["skips"]
-            theta = posterior_mean(clicks, trials, means, strength)
+            theta = posterior_mean(clicks, trials, *prior)
             steps = statistics.totals["steps"]
-            steps = posterior_mean(steps, steps.sum(), prior, self.step_strength)
+            steps = posterior_mean(steps, steps.sum(), means, self.step_strength)
             return _clip_to_interior(THCMParameters(theta, steps))
 
         def log_prior(now: THCMParameters) -> float:
-            steps = float(prior @ np.log(now.steps)) if self.step_strength else 0.0
-            return log_beta(now.theta, means, strength) + self.step_strength * steps
+            steps = float(means @ np.log(now.steps)) if self.step_strength else 0.0
+            return log_beta(now.theta, *prior) + self.step_strength * steps
 
+        start: THCMParameters | None = self._pilot_parameters
         fit = run_em(
-            _clip_to_interior(THCMParameters(means, prior)),
+            start or _clip_to_interior(THCMParameters(prior.mean, means)),
             sessions.blocks(self._engine.n_blocks),
             e_step,
             m_step,
             log_prior=log_prior,
             sessions=sessions.counts.total,
-            max_iterations=self.max_iterations,
-            tolerance=self.tolerance,
             engine=self._engine,
+            **self._em_limits,
         )
         self.theta_ = fit.parameters.theta
         self.exposure_ = clicks + fit.statistics.pairs["skips"]
@@ -118,7 +118,7 @@ class THCM(ClickModel):
         self, batch: SessionBatch, text: TextIndex | None
     ) -> Callable[[int, int], PageDistribution]:
         theta = np.clip(
-            self._pairs.lookup_or_words(self.theta_, batch, self._pairs.find(batch), text),
+            self._pairs.lookup_or_prior(self.theta_, batch, self._pairs.find(batch), text),
             PROBABILITY_MARGIN,
             1 - PROBABILITY_MARGIN,
         )

@@ -100,12 +100,15 @@ class ModelCase:
         return self._probabilities[page]
 
     @property
-    def number(self) -> str:
-        """A setting that is a number, for checks of settings."""
+    def number(self) -> tuple[str, float]:
+        """A setting that takes a number, and a value that it does not have."""
         settings: dict[str, Any] = self.new().get_params()
         for name, value in settings.items():
             if isinstance(value, float) and value:
-                return name
+                return name, value / 2
+        for name, value in settings.items():
+            if value == "auto" and self.model.settings[name].low is not None:
+                return name, 0.5
         raise CheckSkipped("it has no setting that is a number other than 0")
 
     @property

@@ -246,13 +246,14 @@ def check_constructor(case: ModelCase) -> None:
 
 def check_settings(case: ModelCase) -> None:
     """Settings are read, changed, cloned and checked."""
-    before, clone, number = case.fitted.get_params(), case.fitted.clone(), case.number
+    before, clone = case.fitted.get_params(), case.fitted.clone()
+    number, other = case.number
     assert type(clone) is case.model
     assert clone.get_params() == before, "clone() has other settings"
     assert not clone.fitted, "clone() is fitted"
     assert case.fitted.fitted, "clone() made the model forget"
-    assert clone.set_params(**{number: before[number] / 2}) is clone, "set_params() returns another"
-    assert clone.get_params() == {**before, number: before[number] / 2}, "set_params() did not set"
+    assert clone.set_params(**{number: other}) is clone, "set_params() returns another"
+    assert clone.get_params() == {**before, number: other}, "set_params() did not set"
     assert case.fitted.get_params() == before, "set_params() of a clone changed the model"
     for wrong, hint in (({"strenth": 1}, next(iter(before))), ({number: "much"}, number)):
         try:
@@ -265,10 +266,11 @@ def check_settings(case: ModelCase) -> None:
 
 def check_changed_settings(case: ModelCase) -> None:
     """A fitted model forgets its fit when a setting changes, and only then."""
-    model, number = case.new().fit(SMALL_LOGS["one session with a click"]), case.number
+    model = case.new().fit(SMALL_LOGS["one session with a click"])
+    number, other = case.number
     value = model.get_params()[number]
     assert model.set_params(**{number: value}).fitted, "forgot its fit, though nothing changed"
-    assert not model.set_params(**{number: value / 2}).fitted, f"still fitted with another {number}"
+    assert not model.set_params(**{number: other}).fitted, f"still fitted with another {number}"
 
 
 def check_repr(case: ModelCase) -> None:

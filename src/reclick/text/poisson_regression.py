@@ -12,9 +12,9 @@ decides between them and sets the strength of the prior.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 
@@ -25,6 +25,7 @@ from reclick.text.word_rates import TextModel, TokenLists
 
 PRIOR_STRENGTHS = (10_000.0, 3000.0, 1000.0, 300.0, 100.0, 30.0, 10.0)  # of a weight, in clicks
 CROSS_FIT_STRENGTHS = (1000.0, 100.0, 10.0)
+PRIOR_CLICKS = 1.0  # of the rate of a word in cross-fitting: no word makes a click impossible
 LEAST_RATE = 1e-6
 NEWTON_STEPS = 10
 CONJUGATE_GRADIENT_STEPS = 30  # in each step of Newton's method
@@ -35,8 +36,13 @@ N_FOLDS = 3
 class WordRateModel:
     """The mean over an ad's tokens of their click rates; an unknown token has the overall rate."""
 
+    kind: ClassVar[str] = "word_rates"
     rates: Float64  # [word]
     overall: float
+
+    def to_arrays(self) -> tuple[Float64, float]:
+        """What a saved model keeps: the rates, and the overall rate."""
+        return self.rates, self.overall
 
     def rate(self, tokens: TokenLists) -> Float64:
         """Clicks per unit of exposure [ad]."""
@@ -50,14 +56,25 @@ class WordRateModel:
 class PoissonTextModel:
     """A rate exp(b + Σ w_t / √n) over the n tokens of an ad; an unknown token adds nothing."""
 
+    kind: ClassVar[str] = "poisson"
     weights: Float64  # [word]
     intercept: float
+
+    def to_arrays(self) -> tuple[Float64, float]:
+        """What a saved model keeps: the weights, and the intercept."""
+        return self.weights, self.intercept
 
     def rate(self, tokens: TokenLists) -> Float64:
         """Clicks per unit of exposure [ad]."""
         by_token = np.append(self.weights, 0.0)[tokens.words]  # an unknown word is the last
         scores = _sum_per_ad(tokens, _token_values(tokens) * by_token)
         return np.asarray(np.exp(self.intercept + scores))
+
+
+TEXT_MODELS: dict[str, Callable[[Float64, float], TextModel]] = {
+    WordRateModel.kind: WordRateModel,
+    PoissonTextModel.kind: PoissonTextModel,
+}
 
 
 def select_text_model(
@@ -95,7 +112,7 @@ def cross_fit_rates(
     for held_out in range(N_FOLDS):
         train, here = np.where(fold != held_out, 1.0, 0.0), fold == held_out
         data = tokens, exposure * train, clicks * train, words
-        models: list[TextModel] = [fit_word_rates(*data)]
+        models: list[TextModel] = [fit_word_rates(*data, prior_clicks=PRIOR_CLICKS)]
         models += regularisation_path(*data, CROSS_FIT_STRENGTHS)
         for row, model in zip(rates, models, strict=True):
             row[here] = model.rate(tokens)[here]
@@ -103,20 +120,30 @@ def cross_fit_rates(
     likelihoods = [_log_likelihood(row, exposure, clicks, everything) for row in rates]
     best = int(np.argmax(likelihoods))
     data = tokens, exposure, clicks, words
-    chosen: TextModel = fit_word_rates(*data)
+    chosen: TextModel = fit_word_rates(*data, prior_clicks=PRIOR_CLICKS)
     if best > 0:
         chosen = regularisation_path(*data, CROSS_FIT_STRENGTHS[:best])[-1]
     return chosen, np.maximum(rates[best], LEAST_RATE)
 
 
 def fit_word_rates(
-    tokens: TokenLists, exposure: Float64, clicks: Float64, words: int
+    tokens: TokenLists,
+    exposure: Float64,
+    clicks: Float64,
+    words: int,
+    *,
+    prior_clicks: float = 0.0,
 ) -> WordRateModel:
-    """Fit the mean of word rates to the exposure and clicks of ads [ad]."""
+    """Fit the mean of word rates to the exposure and clicks of ads [ad].
+
+    The rate of a word is drawn to the overall rate by a prior worth `prior_clicks`.
+    """
     ad, multiplicity = run_of_elements(tokens.starts), tokens.multiplicity
     shown = np.bincount(tokens.words, multiplicity * exposure[ad], words).astype(np.float64)
     clicked = np.bincount(tokens.words, multiplicity * clicks[ad], words).astype(np.float64)
     overall = float(clicks.sum() / exposure.sum()) if exposure.sum() > 0 else 1.0
+    if prior_clicks > 0 and overall > 0:
+        clicked, shown = clicked + prior_clicks, shown + prior_clicks / overall
     rates = np.where(shown > 0, clicked / np.where(shown > 0, shown, 1.0), overall)
     return WordRateModel(rates, overall)
 
@@ -232,19 +259,24 @@ def _solve_newton(slope: Float64, design: _Design, mean: Float64, strength: floa
     X̄ is the mean row under `mean`: the intercept moves along with the weights.
     """
     x, residual = np.zeros(len(slope)), slope.copy()
-    direction, before = residual.copy(), float(residual @ residual)
+    direction, before = residual.copy(), _dot(residual, residual)
     for _ in range(CONJUGATE_GRADIENT_STEPS):
         if before < 1e-10:
             break
         score = design.score(direction)
-        centred = mean * (score - mean @ score / mean.sum())
+        centred = mean * (score - _dot(mean, score) / mean.sum())
         curved = design.sum_by_word(centred) + strength * direction
-        length = before / float(direction @ curved)
+        length = before / _dot(direction, curved)
         x += length * direction
         residual -= length * curved
-        after = float(residual @ residual)
+        after = _dot(residual, residual)
         direction, before = residual + after / before * direction, after
     return x
+
+
+def _dot(one: Float64, other: Float64) -> float:
+    """Their product, in this thread: BLAS starts threads that wait for each other."""
+    return float(np.sum(one * other))
 
 
 def _log_likelihood(rate: Float64, exposure: Float64, clicks: Float64, rows: Bool) -> float:

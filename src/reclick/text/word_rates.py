@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import copy
 from dataclasses import dataclass
-from typing import Any, Protocol, Self
+from typing import Any, ClassVar, Protocol, Self
 
 import numpy as np
 import pyarrow as pa
@@ -51,8 +51,13 @@ class TokenLists:
 class TextModel(Protocol):
     """A model of attractiveness from words alone, the same for every query."""
 
+    kind: ClassVar[str]  # in saved models
+
     def rate(self, tokens: TokenLists) -> Float64:
         """Clicks per unit of exposure [ad]."""
+
+    def to_arrays(self) -> tuple[Float64, float]:
+        """What it is made from: a value per word, and one for all [word]."""
 
 
 class TextIndex:

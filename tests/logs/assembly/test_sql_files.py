@@ -15,6 +15,7 @@ USERS = {  # SQL file -> the module that runs it
     ("reclick.logs", "cleaning.sql"): "cleaning.py",
     ("reclick.logs.assembly", "sessionise.sql"): "formats/helpers/analytics_events.py",
     ("reclick.logs.formats", "kddcup2012.sql"): "formats/kddcup2012.py",
+    ("reclick.logs.formats", "ubi.sql"): "formats/ubi.py",
 }
 LOGS = Path(str(files("reclick.logs")))
 

@@ -148,6 +148,33 @@ def test_a_list_view_is_a_page_and_its_clicks_are_in_the_order_of_time(ga4: Any)
     assert not report.bad_rows.dropped
 
 
+def test_what_follows_a_click_is_its_outcome(ga4: Any) -> None:
+    second = 10**6
+    rows, report = ga4(
+        [
+            view(0, item("a", 1), item("b", 2), **SEARCHED),
+            click(2 * second, item("a", 1)),
+            click(6 * second, item("b", 2)),
+            event(8 * second, "add_to_cart", [item("b")]),
+            event(9 * second, "purchase", [item("b"), item("z")]),
+            event(20 * second, "view_search_results", [], search_term="boots"),
+            view(21 * second, item("c", 1), search_term="boots"),
+            click(22 * second, item("c", 1)),
+            event(7_000 * second, "search", [], search_term="hats"),
+        ]
+    )
+    assert shown(rows) == [("shoes", ["a", "b"], [1, 2]), ("boots", ["c"], [1])]
+    assert [row["dwell_seconds"] for row in rows] == [[4.0, 14.0], [None]]
+    assert [row["conversions"] for row in rows] == [[0.0, 2.0], [0.0]]
+    assert report.notes["conversion without a click on its ad before it, skipped"] == 1
+
+
+def test_a_log_without_conversions_says_nothing_of_them(ga4: Any) -> None:
+    rows, _ = ga4([view(0, item("a", 1), **SEARCHED), click(2, item("a", 1))])
+    assert "conversions" not in rows[0]
+    assert "dwell_seconds" not in rows[0]
+
+
 def test_indexes_may_count_from_zero_and_decide_the_order(ga4: Any) -> None:
     rows, _ = ga4([view(1, item("b", 1), item("a", 0), **SEARCHED), click(2, item("a", 0))])
     assert shown(rows) == [("shoes", ["a", "b"], [1])]

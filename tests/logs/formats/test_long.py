@@ -17,7 +17,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from reclick.errors import LogError
+import reclick as rc
+from reclick.errors import BadRowsError, LogError
 from reclick.logs.files.log_file import LogFile
 from reclick.logs.formats.long import FORMAT as LONG
 from tests.support.event_logs import (
@@ -272,3 +273,35 @@ def test_any_sessions_come_back_whatever_the_order_of_the_rows(
         (each["session_id"], page) for each, page in zip(found_rows, shown(found_rows), strict=True)
     ) == sorted((f"s|{number}", page) for number, page in enumerate(once))
     assert not report.bad_rows.dropped
+
+
+def test_outcomes_of_clicks_are_kept_in_the_order_of_the_clicks(long: Any) -> None:
+    rows, report = long(
+        [
+            row("s", "a", 1, "2024-01-01 10:00:09", dwell_seconds=40.5, conversions=1),
+            row("s", "b", 2, "2024-01-01 10:00:05", dwell_seconds=2, conversions=0),
+            row("s", "c", 3, dwell_seconds=None, conversions=None),
+            row("t", "a", 1, "2024-01-01 11:00:00", dwell_seconds=None, conversions=2),
+        ]
+    )
+    assert [each["clicks"] for each in rows] == [[2, 1], [1]]
+    assert [each["dwell_seconds"] for each in rows] == [[2.0, 40.5], [None]]
+    assert [each["conversions"] for each in rows] == [[0.0, 1.0], [2.0]]
+    assert not report.bad_rows.dropped
+
+
+def test_an_unknown_number_of_conversions_stays_unknown(long: Any) -> None:
+    rows, _ = long(
+        [
+            row("s", "a", 1, "2024-01-01 10:00:09", conversions=1),
+            row("s", "b", 2, "2024-01-01 10:00:05", conversions=None),
+        ]
+    )
+    assert rows[0]["conversions"] == [None, 1.0]
+    assert "dwell_seconds" not in rows[0]
+
+
+def test_a_negative_dwell_time_makes_its_page_bad(tmp_path: Path) -> None:
+    written = as_csv(tmp_path, [row("s", "a", 1, "2024-01-01 10:00:09", dwell_seconds=-1)])
+    with pytest.raises(BadRowsError, match="1 bad dwell_seconds"):
+        rc.read_sessions(written.path, format="long")

@@ -139,7 +139,34 @@ def test_list_views_are_pages_and_list_clicks_are_clicks(snowplow: Any) -> None:
     assert shown(rows) == [("shoes", ["a", "b"], [2, 1])]
     assert rows[0]["user"] == "u"
     assert report.ad_texts == {"a": ("Red shoe", "", ""), "b": ("Blue shoe", "", "")}
-    assert report.notes == {"event of another kind, skipped": 2}
+    assert report.notes == {"event of another kind, skipped": 1}
+    assert rows[0]["dwell_seconds"] == [4.0, None]
+    assert rows[0]["conversions"] == [0.0, 1.0]
+
+
+def test_a_conversion_may_be_in_another_page_view_of_the_session(snowplow: Any) -> None:
+    rows, report = snowplow(
+        [
+            view(1, product("a", 1), product("b", 2)),
+            click(5, product("a", 1)),
+            click(9, product("b", 2)),
+            event(20, "add_to_cart", [product("a"), product("c")], page="p-a"),
+            event(30, "transaction", [product("b"), product("a")], page="p-pay"),
+            event(40, "transaction", [product("b")], page="p-pay", domain_sessionid="other"),
+            view(50, product("a", 1), page="p-2"),
+            click(51, product("a", 1), page="p-2"),
+            view(60, product("a", 1), page="p-3", of="recommended"),
+        ]
+    )
+    assert shown(rows) == [
+        ("shoes", ["a", "b"], [1, 2]),
+        ("shoes", ["a"], [1]),
+        ("shoes", ["a"], []),
+    ]
+    assert [row["conversions"] for row in rows] == [[2.0, 1.0], [0.0], []]
+    # until the list is shown again, or another ad of it is clicked; another list does not count
+    assert [row["dwell_seconds"] for row in rows] == [[4.0, 41.0], [None], []]
+    assert report.notes["conversion without a click on its ad before it, skipped"] == 2
 
 
 def test_page_views_are_kept_apart_and_searches_on_one_are_too(snowplow: Any) -> None:

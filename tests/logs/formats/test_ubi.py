@@ -21,6 +21,7 @@ import reclick as rc
 from reclick.cli import app
 from reclick.errors import LogError
 from reclick.logs.files.log_file import LogFile, list_files
+from reclick.logs.formats.base import EventOptions, ReadReport
 from reclick.logs.formats.ubi import FORMAT as UBI
 from tests.support.line_logs import (
     EVERY_START,
@@ -111,6 +112,8 @@ def test_pages_are_the_hits_of_queries_with_their_clicks_in_the_order_of_time(
             "query": "running shoes",
             "ads": ["a", "b", "c"],
             "clicks": [2, 3],
+            "dwell_seconds": [4.0, None],
+            "conversions": [1.0, 0.0],
         },
         {
             "session_id": "q-2",
@@ -119,13 +122,74 @@ def test_pages_are_the_hits_of_queries_with_their_clicks_in_the_order_of_time(
             "query": "boots",
             "ads": ["d", "e"],
             "clicks": [],
+            "dwell_seconds": [],
+            "conversions": [],
         },
     ]
     assert not report.bad_rows.dropped
-    assert report.notes == {
-        "'view' event, neither a click nor an impression": 1,
-        "'add_to_cart' event, neither a click nor an impression": 1,
+    assert report.notes == {"'view' event, neither a click nor an impression": 1}
+    assert report.other_actions == {"view": 1, "add_to_cart": 1}
+
+
+def test_a_click_lasts_until_the_next_search_or_click_of_its_user(tmp_path: Path) -> None:
+    def search(key: str, second: float, user: str = "c-1") -> dict[str, Any]:
+        at = (START + timedelta(seconds=second)).isoformat(timespec="milliseconds")
+        return query(key, "shoes", ["a", "b"], client_id=user, timestamp=at)
+
+    def click(key: str, ad: str, second: float, user: str | None = "c-1") -> dict[str, Any]:
+        return event("click", key, ad, None, second, client_id=user, session_id=None)
+
+    records = [
+        *(search("q-1", 0), search("q-2", 20.5), search("q-3", 10_000)),
+        *(search("q-4", 100, "c-2"), search("q-5", 101, "c-2")),
+        *(click("q-1", "a", 2), click("q-1", "b", 5.25), click("q-1", "b", 5.25)),
+        click("q-2", "a", 30),  # the next search is two hours later: another visit
+        click("q-3", "a", 10_010),  # nothing follows
+        *(click("q-4", "a", 100.5, "c-2"), click("q-5", "b", 102, None)),  # of no known user
+    ]
+    rows, _ = read(UBI, lines(tmp_path, *records))
+    found = {row["session_id"]: row["dwell_seconds"] for row in rows}
+    assert found == {
+        "q-1": [3.25, 15.25],
+        "q-2": [None],
+        "q-3": [None],
+        "q-4": [0.5],
+        "q-5": [None],
     }
+    assert "conversions" not in rows[0]  # the log has none, so nothing is known of them
+
+
+def test_a_conversion_is_of_the_last_click_on_its_object_before_it(tmp_path: Path) -> None:
+    records = [
+        *QUERIES,
+        *(event("click", "q-1", "a", 1, second) for second in (1, 10)),
+        event("click", "q-1", "b", 2, 12),
+        event("add_to_cart", "q-1", "a", 1, 5),
+        *(event(action, "q-1", "a", None, 20) for action in ("Purchase", "add_to_cart")),
+        event("purchase", "q-1", None, 2, 30),
+        event("purchase", "q-1", "b", 2, 11),  # before the click
+        event("purchase", "q-1", "c", 3, 30),  # of an ad that was not clicked
+        event("purchase", "q-9", "a", 1, 30),  # of no page
+        *(event("purchase", "q-1"), event("purchase", "q-1", "a", 1, timestamp=None)),
+    ]
+    rows, report = read(UBI, lines(tmp_path, *records))
+    assert rows[0]["clicks"] == [1, 1, 2]
+    assert rows[0]["conversions"] == [1.0, 1.0, 1.0]  # a purchase at the time of another is one
+    assert report.notes == {
+        "conversion of no object or without a time, skipped": 2,
+        "conversion without a click on its ad before it, skipped": 3,
+    }
+    assert not report.bad_rows.dropped
+
+
+def test_actions_that_are_read_as_clicks_are_no_conversions(tmp_path: Path) -> None:
+    options = EventOptions(click=("add_to_cart",))
+    assert UBI.configure is not None
+    file = lines(tmp_path, *QUERIES, *EVENTS)
+    batches = list(UBI.configure(options)([file], ReadReport(), {}))
+    (first, _) = (row for batch in batches for row in batch.to_pylist())
+    assert first["clicks"] == [2]
+    assert "conversions" not in first
 
 
 SAME = [("running shoes", ["a", "b", "c"], [2, 3]), ("boots", ["d", "e"], [])]
@@ -392,7 +456,6 @@ def test_what_a_session_cannot_hold_is_counted(tmp_path: Path) -> None:
         "event with no query_id, skipped": 2,
         "click on no object, skipped": 1,
         "click without a time, put after the others of its page": 1,
-        "'purchase' event, neither a click nor an impression": 1,
         "query without results, skipped": 2,
         "page recorded again, the first kept": 1,
         "click recorded again at the same time, counted once": 1,
@@ -629,10 +692,8 @@ def test_the_example_log_shows_what_is_set_aside() -> None:
     assert len(rows) == 700
     assert sum(len(row["clicks"]) for row in rows) == 129
     assert not report.bad_rows.dropped
-    assert report.notes == {
-        "event with no query_id, skipped": 1,
-        "'add_to_cart' event, neither a click nor an impression": 1,
-    }
+    assert report.notes == {"event with no query_id, skipped": 1}
+    assert sum(sum(row["conversions"]) for row in rows) == 1
 
 
 def test_it_recognises_its_own_logs_and_no_others(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ Rows are partitioned on disk by the key of their page. Then DuckDB joins one par
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from types import MappingProxyType
@@ -29,7 +29,7 @@ from reclick.logs.assembly.spill import (
     translate_error,
 )
 from reclick.logs.files.log_file import LogFile
-from reclick.logs.files.source import SESSION_SCHEMA, abbreviate
+from reclick.logs.files.source import OUTCOME_FIELDS, SESSION_SCHEMA, abbreviate
 from reclick.logs.formats.base import ReadReport
 from reclick.logs.validation.reasons import (
     CLICK_NOT_SHOWN,
@@ -44,6 +44,7 @@ SAMPLE_SHOWN = 50_000  # ads shown that are kept in any case, to learn the first
 ENOUGH_POSITIONS = 1000  # to know whether positions start at 0 or 1
 MAX_REMEMBERED_KEYS = 16_000_000  # a limit to memory
 OUTPUT_ROWS = 100_000  # of a batch of sessions
+CONVERSION_NOTE = "conversion without a click on its ad before it, skipped"
 
 # `file` and `number` are where a row came from: its order in the log, and its place in messages.
 ORIGIN_COLUMNS = [("file", pa.int32()), ("number", pa.int64())]
@@ -68,7 +69,14 @@ CLICK_COLUMNS = [
     ("position", pa.int64()),
     ("time", TIME),
 ]
-_COLUMNS = {"pages": PAGE_COLUMNS, "shown": SHOWN_COLUMNS, "clicks": CLICK_COLUMNS}
+# What is known of the time after each click.
+OUTCOME_COLUMNS = [(field.name, field.type.value_type) for field in OUTCOME_FIELDS]
+_COLUMNS = {
+    "pages": PAGE_COLUMNS,
+    "shown": SHOWN_COLUMNS,
+    "clicks": [*CLICK_COLUMNS, *OUTCOME_COLUMNS],
+    "conversions": CLICK_COLUMNS,
+}
 INPUT_SCHEMAS = {kind: pa.schema([*columns, *ORIGIN_COLUMNS]) for kind, columns in _COLUMNS.items()}
 SPILLED_SCHEMAS = {
     kind: pa.schema([*columns, ("origin", pa.int64())]) for kind, columns in _COLUMNS.items()
@@ -80,7 +88,8 @@ class PageJoin:
 
     `first_position` is the number of the first position in clicks on pages that are whole records;
     None infers it from the log. `allowed` maps reasons that do not break the rules of a format to
-    the notes that count them instead.
+    the notes that count them instead. With `conversions_are_events` a click that is not known to
+    have been followed by a conversion has none, if the log has any.
 
     >>> from tempfile import TemporaryDirectory
     >>> shown = {"key": ["p", "p"], "query": ["shoes", None], "ad": ["b", "a"], "position": [2, 1]}
@@ -99,6 +108,7 @@ class PageJoin:
         *,
         first_position: int | None = 1,
         allowed: Mapping[str, str] = MappingProxyType({}),
+        conversions_are_events: bool = False,
     ) -> None:
         """`folder` is for the partitions; `files` are named in messages."""
         self.files = [file.where for file in files] or ["table"]
@@ -107,6 +117,8 @@ class PageJoin:
         self._num_added = dict.fromkeys(INPUT_SCHEMAS, 0)
         self._whole_pages = HashedKeySet()
         self._clicks_have_positions = False
+        self._conversions_are_events = conversions_are_events
+        self._known_outcomes: set[str] = set()
         self._folder, self._connection = folder, connect(folder)
         self._sql = load_sql("page_join.sql")
         self._partitions = {
@@ -124,7 +136,7 @@ class PageJoin:
         translate_error(error, self._folder)
 
     def add(self, kind: str, table: pa.Table) -> None:
-        """Add rows of "pages", "shown" (one ad per row) or "clicks".
+        """Add rows of "pages", "shown" (one ad per row), "clicks", or "conversions" after clicks.
 
         A missing column is null; rows without `number` are numbered.
         """
@@ -138,8 +150,13 @@ class PageJoin:
             self._whole_pages.add(rows["key"].combine_chunks().filter(pc.greater(lengths, 0)))
         elif kind == "shown":
             rows = self._drop_known_pages(rows)
-        else:
+        elif kind == "clicks":
             self._clicks_have_positions |= rows["position"].null_count < len(rows)
+            for name, _ in OUTCOME_COLUMNS:
+                if rows[name].null_count < len(rows):
+                    self._known_outcomes.add(name)
+        else:
+            self._known_outcomes.add("conversions")
         self._partitions[kind].add(rows)
 
     def sessions(self, report: ReadReport) -> Iterator[pa.RecordBatch]:
@@ -155,10 +172,13 @@ class PageJoin:
             self._load(partition)
             self._connection.execute(self._sql["first_pages"])
             self._connection.execute(self._sql["clicks_on_pages"], {"first": first})
+            self._connection.execute(self._sql["conversions_of_clicks"], {"first": first})
             self._add_to_report(report, first)
-            reader = self._connection.sql(self._sql["sessions"]).to_arrow_reader(OUTPUT_ROWS)
-            for batch in reader:
-                yield _to_session_schema(batch)
+            known = "conversions" in self._known_outcomes
+            params = {"no_conversion": 0.0 if known and self._conversions_are_events else None}
+            result = self._connection.sql(self._sql["sessions"], params=params)
+            for batch in result.to_arrow_reader(OUTPUT_ROWS):
+                yield _to_session_schema(batch, self._known_outcomes)
 
     def _drop_known_pages(self, shown: pa.Table) -> pa.Table:
         """The ads shown on pages that were not added whole; a sample is kept in any case."""
@@ -199,6 +219,7 @@ class PageJoin:
         report.add_note("page recorded again, a later one kept: it holds the clicks", later or 0)
         report.add_note("ad shown again on its page at its position, counted once", shown or 0)
         report.add_note("click recorded again at the same time, counted once", clicks or 0)
+        report.add_note(CONVERSION_NOTE, self._fetch("count_other_conversions")[0][0])
         if self.first_position is None:
             other_start, unrelated = self._fetch("count_wrong_positions", {"first": first})[0]
             report.add_note(
@@ -246,10 +267,15 @@ def join_pages(
     *,
     first_position: int | None = 1,
     allowed: Mapping[str, str] = MappingProxyType({}),
+    conversions_are_events: bool = False,
 ) -> Iterator[pa.RecordBatch]:
     """The sessions of the rows that `add_rows` adds; partitions are in a temporary folder."""
     log_bytes = estimate_log_bytes({file.path for file in files})
-    options: dict[str, Any] = {"first_position": first_position, "allowed": allowed}
+    options: dict[str, Any] = {
+        "first_position": first_position,
+        "allowed": allowed,
+        "conversions_are_events": conversions_are_events,
+    }
     with (
         TemporaryDirectory(prefix="reclick-") as folder,
         PageJoin(Path(folder), files, log_bytes, **options) as join,
@@ -332,11 +358,14 @@ def _escape(values: pa.Array) -> pa.Array:
     return pc.replace_substring(pc.replace_substring(values, "\\", "\\\\"), "|", "\\|")
 
 
-def _to_session_schema(batch: pa.RecordBatch) -> pa.RecordBatch:
+def _to_session_schema(batch: pa.RecordBatch, known_outcomes: Collection[str]) -> pa.RecordBatch:
+    """The sessions, with those outcomes of clicks that the log knows."""
     columns = {name: batch.column(name) for name in batch.schema.names}
     columns["timestamp"] = clock_times(columns.pop("time").cast(TIME))
-    arrays = [columns[field.name].cast(field.type) for field in SESSION_SCHEMA]
-    return pa.RecordBatch.from_arrays(arrays, schema=SESSION_SCHEMA)
+    known = (field for field in OUTCOME_FIELDS if field.name in known_outcomes)
+    schema = pa.schema([*SESSION_SCHEMA, *known])
+    arrays = [columns[field.name].cast(field.type) for field in schema]
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
 def _describe_click(key: str, ad: str | None, position: int | None) -> str:

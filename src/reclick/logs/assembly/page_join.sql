@@ -63,7 +63,9 @@ FROM whole w FULL JOIN built b USING (key);
 -- there or there is no ad. A click recorded twice, at the very same time, is one click.
 CREATE OR REPLACE TEMP TABLE page_click AS
 WITH once AS (
-    SELECT key, ad, position, "time", min(origin) AS origin, count(*) AS times
+    SELECT
+        key, ad, position, "time", min(origin) AS origin, count(*) AS times,
+        max(dwell_seconds) AS dwell_seconds, max(conversions) AS conversions
     FROM clicks
     GROUP BY key, ad, position, "time", CASE WHEN "time" IS NULL THEN origin END
 ), on_page AS (
@@ -76,7 +78,7 @@ WITH once AS (
     FROM once c LEFT JOIN page p ON c.key = p.key
 )
 SELECT
-    key, ad, position, "time", origin, times, has_page, whole,
+    key, ad, position, "time", origin, times, has_page, whole, dwell_seconds, conversions,
     CASE
         WHEN ad IS NULL THEN CASE WHEN slot BETWEEN 1 AND len(ads) THEN slot END
         WHEN slot BETWEEN 1 AND len(ads) AND ads[slot] = ad THEN slot
@@ -84,16 +86,50 @@ SELECT
     END AS slot
 FROM on_page;
 
--- name: sessions
-WITH clicked AS (
-    SELECT key, list(slot::INTEGER ORDER BY "time" NULLS LAST, origin) AS clicks
+-- name: conversions_of_clicks
+-- A conversion is of the last click on its ad before it, or of the click at the very same time.
+CREATE OR REPLACE TEMP TABLE page_conversion AS
+WITH once AS (
+    SELECT DISTINCT key, ad, position, "time" FROM conversions
+), on_page AS (
+    SELECT
+        c.key, c."time",
+        CASE
+            WHEN c.ad IS NOT NULL THEN nullif(list_position(p.ads, c.ad), 0)
+            WHEN p.positions IS NULL THEN c.position - $first + 1
+            ELSE list_position(p.positions, c.position)
+        END AS slot
+    FROM once c LEFT JOIN page p ON c.key = p.key
+), timed AS (
+    SELECT key, slot, "time", min(origin) AS origin
     FROM page_click
+    WHERE slot IS NOT NULL AND "time" IS NOT NULL
+    GROUP BY key, slot, "time"
+)
+SELECT k.origin
+FROM on_page c ASOF LEFT JOIN timed k
+    ON c.key = k.key AND c.slot = k.slot AND c."time" >= k."time";
+
+-- name: sessions
+WITH converted AS (
+    SELECT origin, count(*)::DOUBLE AS conversions FROM page_conversion GROUP BY origin
+), clicked AS (
+    SELECT
+        key, list(slot::INTEGER ORDER BY "time" NULLS LAST, origin) AS clicks,
+        list(k.dwell_seconds ORDER BY "time" NULLS LAST, origin) AS dwell_seconds,
+        list(
+            coalesce(k.conversions, c.conversions, $no_conversion)
+            ORDER BY "time" NULLS LAST, origin
+        ) AS conversions
+    FROM page_click k LEFT JOIN converted c USING (origin)
     WHERE slot IS NOT NULL
     GROUP BY key
 )
 SELECT
     p.key AS session_id, p."user", p."time", p.query, p.ads,
-    coalesce(c.clicks, []::INTEGER[]) AS clicks
+    coalesce(c.clicks, []::INTEGER[]) AS clicks,
+    coalesce(c.dwell_seconds, []::DOUBLE[]) AS dwell_seconds,
+    coalesce(c.conversions, []::DOUBLE[]) AS conversions
 FROM page p LEFT JOIN clicked c ON p.key = c.key
 WHERE len(p.ads) > 0 AND p.query IS NOT NULL AND NOT p.mixed
 ORDER BY p.origin;
@@ -125,6 +161,9 @@ FROM page
 WHERE mixed
 ORDER BY origin
 LIMIT 3;
+
+-- name: count_other_conversions
+SELECT count(*) FROM page_conversion WHERE origin IS NULL;
 
 -- name: count_repeats
 SELECT

@@ -1,14 +1,16 @@
--- Find the pages in one partition of list views, clicks and searches that name no page.
+-- Find the pages in one partition of list views, clicks and searches that name no page, and what
+-- happened after the clicks.
 -- Texts are numbers here, from 0; -1 is none. The `origin` of a row is one number: its file, and its
--- row number in that file. Kinds: 0 is a list view, 1 a click, 2 a search.
+-- row number in that file. Kinds: 0 is a list view, 1 a click, 2 a search, 3 a conversion. A journey
+-- is all that a user does, one visit or several.
 
 -- name: once
 CREATE OR REPLACE TEMP TABLE once AS
 SELECT
-    kind, visit, list, term, page, ad, position, "time", index_in_event,
+    kind, journey, visit, list, term, page, ad, position, "time", index_in_event,
     any_value("user") AS "user", min(origin) AS origin, count(*) AS times
 FROM event
-GROUP BY kind, visit, list, term, page, ad, position, "time", index_in_event;
+GROUP BY kind, journey, visit, list, term, page, ad, position, "time", index_in_event;
 
 -- name: showings
 -- The query is the term of the view, else that of the last search at the same address, else the
@@ -95,12 +97,49 @@ WITH click AS (
     SELECT visit, "time", max(page) AS page FROM page GROUP BY visit, "time"
 )
 SELECT
-    c.visit, c.ad, c.position, c."time", c.origin, c.index_in_event,
+    c.journey, c.visit, c.ad, c.position, c.list, c."time", c.origin, c.index_in_event,
     coalesce(f.page, l.page) AS page
 FROM click c
 ASOF LEFT JOIN first f
     ON c.visit = f.visit AND c.ad = f.ad AND c.list = f.list AND c."time" >= f."time"
 ASOF LEFT JOIN last l ON c.visit = l.visit AND c."time" >= l."time";
+
+-- name: outcomes
+-- A click lasts until the next view of its list, click in it, or search, if that comes soon. A
+-- conversion is of the last click on its ad before it, or at the very same time.
+CREATE OR REPLACE TEMP TABLE outcome AS
+WITH conversion AS (
+    SELECT DISTINCT journey, ad, "time" FROM once WHERE kind = 3
+), first_click AS (
+    SELECT journey, ad, "time", min((origin, index_in_event)) AS click
+    FROM clicked
+    GROUP BY journey, ad, "time"
+), matched AS (
+    SELECT k.click
+    FROM conversion c ASOF LEFT JOIN first_click k
+        ON c.journey = k.journey AND c.ad = k.ad AND c."time" >= k."time"
+), of_click AS (
+    SELECT click, count(*)::DOUBLE AS conversions FROM matched GROUP BY click
+), in_list AS (
+    SELECT DISTINCT journey, list, "time" FROM once WHERE kind < 2
+), search AS (
+    SELECT DISTINCT journey, "time" FROM once WHERE kind = 2
+), known AS (
+    SELECT
+        c.origin, c.index_in_event, o.conversions,
+        epoch(least(i."time", s."time")) - epoch(c."time") AS seconds
+    FROM clicked c
+        ASOF LEFT JOIN in_list i
+            ON c.journey = i.journey AND c.list = i.list AND c."time" < i."time"
+        ASOF LEFT JOIN search s ON c.journey = s.journey AND c."time" < s."time"
+        LEFT JOIN of_click o ON (c.origin, c.index_in_event) = o.click
+)
+SELECT
+    origin, index_in_event, conversions,
+    CASE WHEN seconds <= $longest THEN seconds END AS dwell_seconds
+FROM known
+UNION ALL
+SELECT NULL, NULL, conversions, NULL FROM of_click WHERE click IS NULL;
 
 -- name: select_shown
 SELECT s.visit, p.page, s.query, s.ad, s.slot AS position, s."time", s."user", s.origin
@@ -111,8 +150,8 @@ WHERE s.query >= 0;
 WITH nameless AS (
     SELECT p.visit, p.page FROM showing s JOIN page p USING (showing) WHERE s.query < 0
 )
-SELECT visit, page, ad, position, "time", origin
-FROM clicked ANTI JOIN nameless USING (visit, page)
+SELECT visit, page, ad, position, "time", origin, dwell_seconds, conversions
+FROM clicked ANTI JOIN nameless USING (visit, page) JOIN outcome USING (origin, index_in_event)
 ORDER BY origin, index_in_event;
 
 -- name: count_repeats
@@ -129,6 +168,9 @@ SELECT count(*)
 FROM clicked SEMI JOIN (
     SELECT p.visit, p.page FROM showing s JOIN page p USING (showing) WHERE s.query < 0
 ) USING (visit, page);
+
+-- name: count_other_conversions
+SELECT coalesce(sum(conversions), 0)::BIGINT FROM outcome WHERE origin IS NULL;
 
 -- name: count_without_index
 SELECT count(*) FROM slotted WHERE lacks_positions;

@@ -37,7 +37,7 @@ def load_sql(name: str, package: str = "reclick.logs.assembly") -> Mapping[str, 
     """The statements of a .sql file by their names; each begins with a line `-- name: …`.
 
     >>> list(load_sql("page_join.sql"))[:3]
-    ['first_pages', 'clicks_on_pages', 'sessions']
+    ['first_pages', 'clicks_on_pages', 'conversions_of_clicks']
     """
     _, *parts = SQL_NAME.split(files(package).joinpath(name).read_text("utf-8"))
     return {

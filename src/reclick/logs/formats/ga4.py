@@ -63,6 +63,8 @@ SCHEMA = AnalyticsSchema(
         "select_item": "click",
         "view_search_results": "search",
         "search": "search",
+        "add_to_cart": "conversion",
+        "purchase": "conversion",
     },
     names={
         "event": ("event_name",),
@@ -81,6 +83,7 @@ SCHEMA = AnalyticsSchema(
         "position": _item_columns("item_list_index", "index"),
     },
     visit=("user", "session"),
+    journey=("user", "session"),
     identity=("user",),
     nested={
         PARAMS: ("key", "string_value", "int_value"),
@@ -107,7 +110,7 @@ FORMAT = LogFormat(
     title="Google Analytics 4, BigQuery export",
     about=(
         "Parquet of events: view_item_list is a page, select_item a click, view_search_results a "
-        "query; item names are kept, other events are not."
+        "query, add_to_cart and purchase conversions; item names are kept, other events are not."
     ),
     recognises=partial(is_analytics, SCHEMA),
     read=partial(read_analytics, SCHEMA),

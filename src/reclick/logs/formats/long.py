@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from reclick.data.schema import FLAG, NUMBER, TEXT, TIME, Column, name_column
+from reclick.data.schema import FLAG, NUMBER, OUTCOME_COLUMNS, TEXT, TIME, Column, name_column
 from reclick.errors import LogError
 from reclick.logs.assembly.page_join import PageJoin, first_key_part, join_key_parts
 from reclick.logs.events import Bool, EventRows, estimate_bytes
@@ -36,6 +36,7 @@ LONG_COLUMNS = (
     Column("clicked", FLAG, required=False),
     Column("timestamp", TIME, required=False),
     Column("user", TEXT, required=False),
+    *(Column(name, NUMBER, required=False) for name in OUTCOME_COLUMNS),
 )
 REQUIRED_NAMES = {column.name for column in LONG_COLUMNS if column.required}
 CLICK_NAMES = ("click_time", "clicked")
@@ -110,7 +111,8 @@ def _add_rows(rows: EventRows, join: PageJoin) -> None:
         rows.report.add_note(NO_CLICK_ORDER_NOTE, report_clicks)
     join.add("shown", rows.table(columns))
     click_columns = {name: columns[name] for name in ("key", "ad", "position")}
-    join.add("clicks", rows.table({**click_columns, "time": times}, clicked))
+    outcomes = {name: rows.column(name) for name in OUTCOME_COLUMNS if rows.has(name)}
+    join.add("clicks", rows.table({**click_columns, "time": times, **outcomes}, clicked))
 
 
 def _clicked_flags(rows: EventRows) -> Bool:
@@ -125,8 +127,8 @@ FORMAT = LogFormat(
     name="long",
     title="Long tables",
     about=(
-        "A row for an ad shown (session_id, query, ad, position, click_time or clicked), in any "
-        "file type; with clicked alone, no order of clicks."
+        "A row for an ad shown (session_id, query, ad, position, click_time or clicked, and "
+        "dwell_seconds and conversions), in any file type; with clicked alone, no order of clicks."
     ),
     recognises=_recognises,
     read=_read,

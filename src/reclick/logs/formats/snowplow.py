@@ -63,7 +63,12 @@ def _first_records(values: pa.Array, name: str, where: str) -> pa.Array:
 
 
 SCHEMA = AnalyticsSchema(
-    kinds={"list_view": "view", "list_click": "click"},
+    kinds={
+        "list_view": "view",
+        "list_click": "click",
+        "add_to_cart": "conversion",
+        "transaction": "conversion",
+    },
     names={
         "event": (
             "ecommerce_action_type",
@@ -89,6 +94,7 @@ SCHEMA = AnalyticsSchema(
         "position": ("product_list_position", "product_position"),
     },
     visit=("user", "session", "page_view"),
+    journey=("user", "session"),
     identity=("user", "session", "page_view"),
     nested={
         ACTION: ("type", "name"),
@@ -110,8 +116,8 @@ FORMAT = LogFormat(
     name="snowplow",
     title="Snowplow ecommerce events",
     about=(
-        "Parquet of events: list_view is a page, list_click a click; the query is a column, in "
-        "the address, or the list; product names are kept."
+        "Parquet of events: list_view is a page, list_click a click, add_to_cart and transaction "
+        "conversions; the query is a column, in the address, or the list; product names are kept."
     ),
     recognises=partial(is_analytics, SCHEMA),
     read=partial(read_analytics, SCHEMA),

@@ -8,13 +8,24 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from reclick.data.schema import IDS, TEXT
-from reclick.logs.assembly.page_join import INPUT_SCHEMAS, PageJoin, join_pages
+from reclick.data.timestamps import TIME
+from reclick.logs.assembly.page_join import (
+    CLICK_COLUMNS,
+    INPUT_SCHEMAS,
+    ORIGIN_COLUMNS,
+    PageJoin,
+    join_pages,
+)
+from reclick.logs.assembly.spill import PartitionedQuery, load_sql
 from reclick.logs.files.log_file import LogFile
 from reclick.logs.files.source import abbreviate
 from reclick.logs.formats.base import (
@@ -75,6 +86,14 @@ UBI_FIELDS = (
 )
 CLICK_ACTIONS = ("click", "click_through")
 IMPRESSION_ACTIONS = ("impression",)
+CONVERSION_ACTIONS = ("add_to_cart", "purchase")
+LONGEST_DWELL = 1800.0  # seconds; what a user does later is another visit
+# Searches and clicks of a user; only clicks have a page.
+USER_EVENT_SCHEMA = pa.schema(
+    [("key", pa.string()), ("time", TIME), ("page_key", pa.string())]
+    + [(name, kind) for name, kind in CLICK_COLUMNS if name in ("ad", "position")]
+    + ORIGIN_COLUMNS
+)
 MAX_NAMED_ACTIONS = 30  # that notes name; a log may have any number of them
 OTHER_ACTION_NOTE = "event of another action, neither a click nor an impression"
 EXPECTED_VALUES = {
@@ -116,16 +135,40 @@ def _configure(options: EventOptions) -> Reader:
         files: list[LogFile], report: ReadReport, _: ColumnMapping
     ) -> Iterator[pa.RecordBatch]:
         def add_rows(join: PageJoin) -> None:
-            for index, file in sorted(enumerate(files), key=lambda each: not _has_queries(each[1])):
-                read_records = read_parquet_records if file.is_parquet else read_json_records
-                for table in read_records(file, UBI_FIELDS, report):
-                    for records in table.to_batches():
-                        _UbiBatch(records, index, file.where, report, options).add_to(join)
+            with (
+                TemporaryDirectory(prefix="reclick-") as folder,
+                PartitionedQuery(Path(folder), USER_EVENT_SCHEMA, join.num_partitions) as users,
+            ):
+                for index, file in sorted(
+                    enumerate(files), key=lambda each: not _has_queries(each[1])
+                ):
+                    read_records = read_parquet_records if file.is_parquet else read_json_records
+                    for table in read_records(file, UBI_FIELDS, report):
+                        for records in table.to_batches():
+                            batch = _UbiBatch(records, index, file.where, report, options)
+                            batch.add_to(join, users)
+                _add_clicks_with_dwell_times(users, join)
 
-        allowed = {NO_ADS: NO_PAGE_NOTES[options.pages]}
-        return join_pages(files, report, add_rows, first_position=None, allowed=allowed)
+        return join_pages(
+            files,
+            report,
+            add_rows,
+            first_position=None,
+            allowed={NO_ADS: NO_PAGE_NOTES[options.pages]},
+            conversions_are_events=True,
+        )
 
     return read
+
+
+def _add_clicks_with_dwell_times(users: PartitionedQuery, join: PageJoin) -> None:
+    """Add the clicks of users, with the time until their next search or click."""
+    sql = load_sql("ubi.sql", "reclick.logs.formats")["dwell_times"]
+    for events in users.partitions():
+        users.connection.register("event", events)
+        result = users.connection.sql(sql, params={"longest": LONGEST_DWELL})
+        join.add("clicks", result.to_arrow_table())
+        users.connection.unregister("event")
 
 
 @dataclass(frozen=True)
@@ -138,8 +181,8 @@ class _UbiBatch:
     report: ReadReport
     options: EventOptions
 
-    def add_to(self, join: PageJoin) -> None:
-        """Add what a session can hold; report the rest."""
+    def add_to(self, join: PageJoin, users: PartitionedQuery) -> None:
+        """Add what a session can hold, clicks of known users to these; report the rest."""
         coded = self.records["action"].dictionary_encode()
         action = coded.indices.fill_null(-1).to_numpy()
         actions = [name.strip().lower() for name in coded.dictionary.to_pylist()]
@@ -148,9 +191,13 @@ class _UbiBatch:
         is_instruction = _to_mask(self.records["instruction"])
         self.add_bad_rows(UNKNOWN_RECORD, ~(is_event | is_query | is_instruction))
         self.add_bad_rows(NO_PAGE_KEY, is_query & ~has_key)
-        self.add_pages(join, self.check_values(is_query & has_key, "time"))
+        pages = self.check_values(is_query & has_key, "time")
+        self.add_pages(join, pages)
         self.add_note("event with no query_id, skipped", is_event & ~has_key)
-        self.add_events(join, np.where(is_event & has_key, action, -1), actions)
+        clicks = self.add_events(join, np.where(is_event & has_key, action, -1), actions)
+        has_moment = self.has("user") & self.has("time")
+        self.add_rows(join, "clicks", clicks & ~has_moment)
+        self.add_user_events(users, (pages | clicks) & has_moment, clicks)
 
     def add_pages(self, join: PageJoin, chosen: Bool) -> None:
         """Add queries; where a page shows impressions, without their hits."""
@@ -162,11 +209,26 @@ class _UbiBatch:
         records = self.records.set_column(index, "ads", no_hits)
         replace(self, records=records).add_rows(join, "pages", chosen)
 
-    def add_events(self, join: PageJoin, action: Codes, actions: list[str]) -> None:
-        """Add clicks, and impressions of single objects; count the rest by name."""
+    def add_user_events(self, users: PartitionedQuery, chosen: Bool, clicks: Bool) -> None:
+        """Add searches and clicks to those of their users."""
+        if not chosen.any():
+            return
+        records = self.records
+        page_key = pc.if_else(pa.array(clicks), records["key"], None)
+        columns = {name: records[name] for name in ("time", "ad", "position", "number")}
+        table = pa.table({"key": records["user"], "page_key": page_key, **columns})
+        file = pa.array(np.full(records.num_rows, self.file, np.int32))
+        users.add(table.append_column("file", file).filter(pa.array(chosen)))
+
+    def add_events(self, join: PageJoin, action: Codes, actions: list[str]) -> Bool:
+        """Add impressions of single objects and conversions, and return which records are clicks.
+
+        The rest is counted by name.
+        """
         names = tuple(name.strip().lower() for name in self.options.click) or CLICK_ACTIONS
         is_click = _is_one_of(names, action, actions)
         is_impression = _is_one_of(IMPRESSION_ACTIONS, action, actions) & ~is_click
+        is_conversion = _is_one_of(CONVERSION_ACTIONS, action, actions) & ~is_click
         is_other = (action >= 0) & ~is_click & ~is_impression
         valid = self.check_values(is_click | is_impression, "position", "time")
         is_click, is_impression = is_click & valid, is_impression & valid
@@ -177,17 +239,29 @@ class _UbiBatch:
         untimed = on_object & ~self.has("time")
         self.add_note("click without a time, put after the others of its page", untimed)
         self.add_rows(join, "shown", of_object)
-        self.add_rows(join, "clicks", on_object)
+        self.add_conversions(join, is_conversion)
         self.add_titles(action >= 0)
         for code, count in enumerate(np.bincount(action[is_other])):
             self.add_other_action(actions[code], int(count))
+        return on_object
+
+    def add_conversions(self, join: PageJoin, chosen: Bool) -> None:
+        """Add conversions, which follow a click on their object."""
+        known = chosen & (self.has("ad") | self.has("position")) & self.has("time")
+        self.add_note("conversion of no object or without a time, skipped", chosen & ~known)
+        self.add_rows(join, "conversions", known)
 
     def add_other_action(self, action: str, count: int) -> None:
-        """Count events of another action, by its name unless there are too many names."""
+        """Count events of another action, by its name unless there are too many names.
+
+        Conversions count as such too: they may be the clicks of a log that has no others.
+        """
         actions = self.report.other_actions
         is_named = action in actions or len(actions) < MAX_NAMED_ACTIONS
         if count and is_named:
             actions[action] += count
+        if action in CONVERSION_ACTIONS:
+            return
         named = f"{abbreviate(action)} event, neither a click nor an impression"
         self.report.add_note(named if is_named else OTHER_ACTION_NOTE, count)
 
@@ -231,7 +305,8 @@ class _UbiBatch:
     def add_rows(self, join: PageJoin, kind: str, chosen: Bool) -> None:
         """Add records to the join."""
         if chosen.any():
-            names = [name for name in INPUT_SCHEMAS[kind].names if name != "file"]
+            known = self.records.schema.names
+            names = [name for name in INPUT_SCHEMAS[kind].names if name in known]
             records = self.records.select(names)
             records = records if chosen.all() else records.filter(pa.array(chosen))
             file = pa.array(np.full(records.num_rows, self.file, np.int32))
@@ -263,7 +338,7 @@ FORMAT = LogFormat(
     title="User Behavior Insights (OpenSearch, Solr, Elasticsearch)",
     about=(
         "queries and events as JSON lines or Parquet, joined by query_id; clicks in the order of "
-        "time"
+        "time, with conversions and dwell times"
     ),
     recognises=_recognises,
     read=_configure(EventOptions()),

@@ -88,6 +88,13 @@ def lowest_click_outcomes(block: QueryBlock) -> Float64:
     return table.reshape(block.n_pairs, N_OUTCOMES).astype(np.float64)
 
 
+class CascadeData(NamedTuple):
+    """A log, and its sessions in blocks."""
+
+    sessions: GroupedSessions
+    blocks: Sequence[CascadeBlock]
+
+
 def cascade_blocks(sessions: GroupedSessions, engine: Engine) -> Sequence[CascadeBlock]:
     """The sessions in blocks for an engine."""
     return engine.prepare(as_cascade_block, sessions.blocks(engine.n_blocks))

@@ -17,9 +17,8 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -29,10 +28,10 @@ from reclick.clicks.chain import PROBABILITY_MARGIN, chain_pages
 from reclick.clicks.distribution import PageDistribution
 from reclick.data.batch import SessionBatch
 from reclick.data.counts import Counts
-from reclick.data.grouped_sessions import GroupedSessions, QueryBlock
+from reclick.data.grouped_sessions import QueryBlock
 from reclick.data.ragged import Float64, Int32, Int64, starts_from_sizes
 from reclick.engines import Engine
-from reclick.fitting.beta import log_beta, posterior_mean
+from reclick.fitting.beta import BetaPrior, log_beta, posterior_mean
 from reclick.fitting.em import FitResult, PairSums, Statistics, run_em
 from reclick.runtime.jit import kernel
 
@@ -115,11 +114,10 @@ class ExaminationParameters(NamedTuple):
 
 
 class ExaminationPrior(NamedTuple):
-    """Prior means of θ and γ, and their strengths in examinations and impressions."""
+    """The prior of θ, in examinations, and the means and the strength of γ's, in impressions."""
 
-    theta: Float64  # [pair]
+    theta: BetaPrior  # [pair]
     gamma: Float64  # [state]
-    theta_strength: float
     gamma_strength: float
 
 
@@ -128,8 +126,26 @@ class ExaminationBlock(NamedTuple):
 
     first_pair: int
     cells: ExaminationCells
-    prior_mean: Float64  # [pair]
-    prior_strength: float
+    prior: BetaPrior | None = None  # [pair] known when EM starts
+
+    def with_prior(self, prior: BetaPrior) -> ExaminationBlock:
+        """The same with its part of the prior of all pairs."""
+        pairs = slice(self.first_pair, self.first_pair + len(self.cells.clicks))
+        return self._replace(prior=BetaPrior(*(each[pairs].copy() for each in prior)))
+
+
+class ExaminationData(NamedTuple):
+    """What is known of a log: its cells, in blocks."""
+
+    sessions: float
+    length: int  # of the longest page
+    blocks: Sequence[ExaminationBlock]
+
+
+def build_cells(block: QueryBlock, *, length: int, browsing: bool) -> ExaminationBlock:
+    """The cells of a block of sessions."""
+    cells = ExaminationCells.build(block, length=length, browsing=browsing)
+    return ExaminationBlock(block.first_pair, cells)
 
 
 def position_means(prior: str | float, counts: Counts, length: int) -> Float64:
@@ -161,68 +177,29 @@ def browsing_means(means: Float64) -> Float64:
     return np.asarray(np.where(distance >= 0, means[np.maximum(distance, 0)], 0.0))
 
 
-def fit_examination(
-    sessions: GroupedSessions,
-    means: Float64,
-    history: Counts,
-    settings: Mapping[str, Any],
-    *,
-    browsing: bool,
-    engine: Engine,
-) -> tuple[ExaminationCells, FitResult[ExaminationParameters, Statistics]]:
-    """The cells of sessions, and the θ and γ of highest posterior density given these settings."""
-    length = sessions.max_ads
-    positions = position_means(settings["examination_prior"], history, length)
-    prior = ExaminationPrior(
-        means,
-        browsing_means(positions).ravel() if browsing else positions,
-        float(settings["attractiveness_strength"]),
-        float(settings["examination_strength"]),
-    )
-    build = partial(as_examination_block, length=length, browsing=browsing, prior=prior)
-    blocks = engine.prepare(build, sessions.blocks(engine.n_blocks))
-    fit = maximise_posterior(
-        blocks,
-        prior,
-        float(sessions.weight.sum()),
-        engine,
-        max_iterations=settings["max_iterations"],
-        tolerance=settings["tolerance"],
-    )
-    return ExaminationCells.concatenate([block.cells for block in blocks]), fit
-
-
-def as_examination_block(
-    block: QueryBlock, *, length: int, browsing: bool, prior: ExaminationPrior
-) -> ExaminationBlock:
-    """The cells of a block of sessions, with the prior of its pairs."""
-    cells = ExaminationCells.build(block, length=length, browsing=browsing)
-    return ExaminationBlock(block.first_pair, cells, prior.theta[block.pairs], prior.theta_strength)
-
-
 def maximise_posterior(
-    blocks: Sequence[ExaminationBlock],
+    data: ExaminationData,
     prior: ExaminationPrior,
-    sessions: float,
+    pilot: ExaminationParameters | None,
     engine: Engine,
-    *,
-    max_iterations: int,
-    tolerance: float,
+    **limits: Any,
 ) -> FitResult[ExaminationParameters, Statistics]:
-    """EM from the prior means."""
+    """The θ and γ of highest posterior density: EM from the prior means, or where a pilot ended."""
+    blocks = [block.with_prior(prior.theta) for block in data.blocks]
     clicked = np.sum([block.cells.clicked for block in blocks], axis=0)
     shown = np.sum([block.cells.shown for block in blocks], axis=0)
     reached = shown > 0
     clicks = np.concatenate([block.cells.clicks for block in blocks])
-    successes = clicks + prior.theta_strength * prior.theta
+    mean, strength = prior.theta
+    successes, unbounded = clicks + strength * mean, not strength.all()
 
     def m_step(_: ExaminationParameters, statistics: Statistics) -> ExaminationParameters:
-        theta = np.empty(len(prior.theta))
+        theta = np.empty(len(mean))
         for first, examinations in statistics.pairs.runs("examinations"):
             pairs = slice(first, first + len(examinations))
-            _divide(successes[pairs], examinations + prior.theta_strength, theta[pairs])
-        if prior.theta_strength == 0:
-            theta = np.where(np.isfinite(theta), theta, prior.theta)  # of pairs without a session
+            _divide(successes[pairs], examinations + strength[pairs], theta[pairs])
+        if unbounded:
+            theta = np.where(np.isfinite(theta), theta, mean)  # of pairs without a session
         examined = clicked + statistics.totals["examined"]
         gamma = posterior_mean(examined, shown, prior.gamma, prior.gamma_strength)
         return ExaminationParameters(_clip_to_interior(theta), _clip_to_interior(gamma))
@@ -233,23 +210,24 @@ def maximise_posterior(
         clicks = float(clicked[reached] @ np.log(gamma))
         return clicks + log_beta(gamma, prior.gamma[reached], prior.gamma_strength)
 
-    start = ExaminationParameters(*map(_clip_to_interior, (prior.theta, prior.gamma)))
     return run_em(
-        start,
+        pilot or ExaminationParameters(*map(_clip_to_interior, (mean, prior.gamma))),
         blocks,
         e_step,
         m_step,
         log_prior=log_prior,
-        sessions=sessions,
-        max_iterations=max_iterations,
-        tolerance=tolerance,
+        sessions=data.sessions,
         engine=engine,
+        **limits,
     )
 
 
 def e_step(parameters: ExaminationParameters, block: ExaminationBlock) -> Statistics:
     """Expected examinations [pair], those without a click [state], and the log-posterior of θ."""
-    first, cells, mean, strength = block
+    first, cells, prior = block
+    if prior is None:
+        raise ValueError("the block has no prior: call with_prior first")
+    mean, strength = prior
     examinations, examined = np.empty(len(mean)), np.zeros(len(cells.shown))
     total = _expect(
         cells.clicks, cells.starts, cells.state, cells.skips, mean, strength,
@@ -323,7 +301,7 @@ def _merge_equal(begin: Int64, end: Int64, states: int, state: Int32, skips: Flo
 
 @kernel
 def _expect(
-    clicks: Float64, starts: Int64, state: Int32, skips: Float64, mean: Float64, strength: float,
+    clicks: Float64, starts: Int64, state: Int32, skips: Float64, mean: Float64, strength: Float64,
     theta: Float64, gamma: Float64, examinations: Float64, examined: Float64,
 ) -> float:  # fmt: skip
     """Fill `examinations`, add expected unclicked examinations to `examined` by state.
@@ -331,9 +309,9 @@ def _expect(
     Return the log-posterior.
 
     Logarithms are most of the work. So probabilities of the same exponent are multiplied and have
-    one logarithm for many: those of one or two skips, and the priors of pairs of one prior mean.
+    one logarithm for many: those of one or two skips, and the priors of pairs that have the same.
     """
-    total, few, attracted, not_attracted, shared = 0.0, 1.0, 1.0, 1.0, 0.0
+    total, few, attracted, not_attracted, shared, weight = 0.0, 1.0, 1.0, 1.0, 0.0, 0.0
     for p in range(len(clicks)):
         chance, passed, expected = theta[p], 1.0 - theta[p], clicks[p]
         for i in range(starts[p], starts[p + 1]):
@@ -354,15 +332,20 @@ def _expect(
         examinations[p] = expected
         if clicks[p] > 0.0:
             total += clicks[p] * math.log(chance)
-        if mean[p] != shared or attracted < SMALLEST_PRODUCT or not_attracted < SMALLEST_PRODUCT:
+        if (
+            mean[p] != shared
+            or strength[p] != weight
+            or attracted < SMALLEST_PRODUCT
+            or not_attracted < SMALLEST_PRODUCT
+        ):
             log_prior = shared * math.log(attracted) + (1.0 - shared) * math.log(not_attracted)
-            total += strength * log_prior
+            total += weight * log_prior
             attracted = not_attracted = 1.0
-            shared = mean[p]
+            shared, weight = mean[p], strength[p]
         attracted *= chance
         not_attracted *= passed
     log_prior = shared * math.log(attracted) + (1.0 - shared) * math.log(not_attracted)
-    return total + math.log(few) + strength * log_prior
+    return total + math.log(few) + weight * log_prior
 
 
 @kernel

@@ -17,6 +17,7 @@ from functools import partial
 import numpy as np
 
 from reclick.data.batch import Float64, Int32, Int64
+from reclick.fitting.beta import BetaPrior
 from reclick.fitting.posterior import PairPosteriors
 from reclick.models.kernels.examination_em import ExaminationCells
 from reclick.runtime.jit import kernel
@@ -33,22 +34,18 @@ def with_exact_intervals(
     posteriors: PairPosteriors,
     cells: ExaminationCells,
     row: Int64,
-    prior: Float64,
-    strength: float,
+    prior: BetaPrior,
     gamma: Float64,
 ) -> PairPosteriors:
     """The same posteriors, with intervals of the attractiveness given γ.
 
-    The posterior of a pair that is not in the log (row −1) is its prior.
+    The posterior of a pair that is not in the log (row −1) is its prior [row].
     """
     attractiveness = posteriors.attractiveness
-    means = np.where(
-        row >= 0, prior[np.maximum(row, 0)] if len(prior) else 0.5, attractiveness.value
-    )
 
     def interval(level: float) -> tuple[Float64, Float64]:
         quantiles = posterior_quantiles(
-            cells, row, means, strength, gamma, (0.5 - level / 2, 0.5 + level / 2)
+            cells, row, prior, gamma, (0.5 - level / 2, 0.5 + level / 2)
         )
         return quantiles[:, 1].copy(), quantiles[:, 2].copy()
 
@@ -58,19 +55,16 @@ def with_exact_intervals(
 def posterior_quantiles(
     cells: ExaminationCells,
     row: Int64,
-    mean: Float64,
-    strength: float,
+    prior: BetaPrior,
     gamma: Float64,
     probabilities: tuple[float, ...] = (),
 ) -> Float64:
     """The posterior mean of θ of some pairs, and its quantiles [row, 1 + quantile].
 
-    `mean` are the means of their priors [row], `probabilities` those of the quantiles.
+    `prior` is that of the pairs asked for [row], `probabilities` are those of the quantiles.
     """
     out = np.empty((len(row), 1 + len(probabilities)))
-    work = partial(
-        _fill_chunk, cells, row, mean, strength, gamma, np.array(probabilities, np.float64), out
-    )
+    work = partial(_fill_chunk, cells, row, prior, gamma, np.array(probabilities, np.float64), out)
     list(parallel_map(work, range(0, len(row), PAIRS_PER_CHUNK)))
     return out
 
@@ -78,8 +72,7 @@ def posterior_quantiles(
 def _fill_chunk(
     cells: ExaminationCells,
     row: Int64,
-    mean: Float64,
-    strength: float,
+    prior: BetaPrior,
     gamma: Float64,
     probabilities: Float64,
     out: Float64,
@@ -88,8 +81,8 @@ def _fill_chunk(
     chunk = slice(start, start + PAIRS_PER_CHUNK)
     _fill_quantiles(
         row[chunk],
-        mean[chunk],
-        strength,
+        prior.mean[chunk],
+        prior.strength[chunk],
         cells.clicks,
         cells.starts,
         cells.state,
@@ -102,12 +95,14 @@ def _fill_chunk(
 
 @kernel
 def _fill_quantiles(
-    row: Int64, mean: Float64, strength: float, clicks: Float64, starts: Int64, state: Int32,
+    row: Int64, mean: Float64, strength: Float64, clicks: Float64, starts: Int64, state: Int32,
     skips: Float64, gamma: Float64, probabilities: Float64, out: Float64,
 ) -> None:  # fmt: skip
     edges, masses = np.empty(2 * PANELS_PER_SIDE + 1), np.empty(2 * PANELS_PER_SIDE + 2)
     for i in range(len(row)):
-        a, b = (strength * mean[i], strength * (1.0 - mean[i])) if strength > 0.0 else (1.0, 1.0)
+        a, b = 1.0, 1.0
+        if strength[i] > 0.0:
+            a, b = strength[i] * mean[i], strength[i] * (1.0 - mean[i])
         if row[i] < 0:
             _integrate(a, b, gamma[:0], skips[:0], probabilities, edges, masses, out[i])
             continue

@@ -21,7 +21,15 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from reclick.data.batch import Int64
-from reclick.data.schema import TEXT, Column, check_mapping, is_list, is_string, name_column
+from reclick.data.schema import (
+    OUTCOME_COLUMNS,
+    TEXT,
+    Column,
+    check_mapping,
+    is_list,
+    is_string,
+    name_column,
+)
 from reclick.data.timestamps import TIME
 from reclick.errors import LogError
 from reclick.logs.assembly.page_join import PageJoin, join_key_parts
@@ -39,8 +47,9 @@ from reclick.logs.session_log import MAX_EXAMPLES
 from reclick.logs.validation.reasons import CLICK_WITHOUT_PAGE, NO_AD, NO_ADS, NO_TIME
 from reclick.runtime.filesystem import arrow_input
 
-EVENT_KINDS = ("view", "click", "search")  # SQL has their index
-SEARCH = "search"
+EVENT_KINDS = ("view", "click", "search", "conversion")  # SQL has their index
+SEARCH, CONVERSION = "search", "conversion"
+LONGEST_DWELL = 1800.0  # seconds; what a user does later is another visit
 NOT_SET = "(not set)"  # as Google Analytics writes null
 AD_BYTES = 300  # of an ad shown, while its page is assembled
 # The parameters of an address that hold the search term: Google Analytics' default ones.
@@ -58,6 +67,7 @@ EVENT_FIELDS = {
 AD_FIELDS = {"ad": TEXT, "title": TEXT, "position": WHOLE_NUMBER, "list": TEXT}
 
 OTHER_EVENT_NOTE = "event of another kind, skipped"
+NO_PRODUCT_NOTE = "conversion without an ad, skipped"
 NO_USER_NOTE = "event without any user, session or page id, skipped"
 # As where the export of a day cuts a visit
 CLICK_BEFORE_VIEW_NOTE = "click without a list view before it in its visit, skipped"
@@ -69,6 +79,7 @@ SESSIONISE_NOTES = {  # note -> the statement that counts
         "count_clicks_without_query"
     ),
     "ad shown without an index, its place in the event taken": "count_without_index",
+    "conversion without a click on its ad before it, skipped": "count_other_conversions",
 }
 
 FieldNames = dict[str, tuple[str, ...]]  # a field -> the columns that may hold it, best first
@@ -79,9 +90,10 @@ Arrays = dict[str, pa.Array]  # columns by their names in lower case
 class AnalyticsSchema:
     """How one kind of analytics writes its events."""
 
-    kinds: dict[str, str]  # its name of an event -> view, click or search
+    kinds: dict[str, str]  # its name of an event -> view, click, search or conversion
     names: FieldNames  # of the fields of events and ads, in flat columns
     visit: tuple[str, ...]  # the fields that identify a visit
+    journey: tuple[str, ...]  # … and all that a user does: a conversion may be in another visit
     identity: tuple[str, ...]  # the fields of which one must have a value
     # how the name of a nested column starts -> the leaves that are read from it
     nested: dict[str, tuple[str, ...]]
@@ -121,7 +133,9 @@ def read_analytics(
     allowed = {CLICK_WITHOUT_PAGE: CLICK_BEFORE_VIEW_NOTE}
     with (
         TemporaryDirectory(prefix="reclick-") as folder,
-        PageJoin(Path(folder), files, log_bytes, allowed=allowed) as join,
+        PageJoin(
+            Path(folder), files, log_bytes, allowed=allowed, conversions_are_events=True
+        ) as join,
     ):
         _add_pages(schema, names, files, report, join)
         yield from join.sessions(report)
@@ -261,6 +275,9 @@ def build_ad_rows(
         event, ads = _add_searches_without_ads(events, event, ads, location, report)
     _add_titles(ads, report)
     rows = _join_events_and_ads(events, event, ads)
+    no_product = pc.and_(rows["ad"].is_null(), pc.equal(rows["kind"], CONVERSION))
+    report.add_note(NO_PRODUCT_NOTE, int(pc.sum(no_product).as_py() or 0))
+    rows = rows.filter(pc.invert(no_product))
     no_ad = pc.and_(rows["ad"].is_null(), pc.not_equal(rows["kind"], SEARCH))
     rows = _drop_bad(rows, no_ad, NO_AD, "null", location, report)
     return rows.append_column("file", pa.array(np.full(rows.num_rows, location.file, np.int32)))
@@ -287,8 +304,14 @@ def _select_events(
     report.add_note(NO_USER_NOTE, table.num_rows - int(pc.sum(has_user).as_py() or 0))
     table = table.filter(has_user)
     table = _drop_bad(table, table["time"].is_null(), NO_TIME, "null", location, report)
-    visit = join_key_parts([table[name].combine_chunks().fill_null("") for name in schema.visit])
-    return table.append_column("key", visit).append_column("term", _search_terms(table))
+    visit, journey = (
+        join_key_parts([table[name].combine_chunks().fill_null("") for name in names])
+        for names in (schema.visit, schema.journey)
+    )
+    has_journey = reduce(pc.or_, [table[name].is_valid() for name in schema.journey])
+    journey = pc.if_else(has_journey.combine_chunks(), journey, visit)
+    table = table.append_column("key", journey).append_column("visit", visit)
+    return table.append_column("term", _search_terms(table))
 
 
 def _search_terms(events: pa.Table) -> pa.Array:
@@ -303,11 +326,16 @@ def _search_terms(events: pa.Table) -> pa.Array:
 def _add_searches_without_ads(
     events: pa.Table, event: Int64, ads: pa.Table, location: BatchLocation, report: ReadReport
 ) -> tuple[Int64, pa.Table]:
-    """Give each search without ads a row without one; other events without ads are bad."""
+    """Give each search without ads a row without one.
+
+    Conversions without ads are left out; other events without ads are bad.
+    """
     without_ads = np.ones(events.num_rows, np.bool_)
     without_ads[event] = False
     is_search = np.asarray(pc.equal(events["kind"], SEARCH), np.bool_)
-    bad = pa.array(without_ads & ~is_search)
+    is_conversion = np.asarray(pc.equal(events["kind"], CONVERSION), np.bool_)
+    report.add_note(NO_PRODUCT_NOTE, int((without_ads & is_conversion).sum()))
+    bad = pa.array(without_ads & ~is_search & ~is_conversion)
     _drop_bad(events, bad, NO_ADS, "an event without ads", location, report)
     searches = np.flatnonzero(without_ads & is_search)
     types = {name: ads[name].type for name in ads.column_names}
@@ -321,7 +349,8 @@ def _join_events_and_ads(events: pa.Table, event: Int64, ads: pa.Table) -> pa.Ta
     first = np.flatnonzero(np.diff(event, prepend=-1))  # where the ads of an event start
     sizes = np.diff(first, append=len(event))
     index_in_event = np.arange(len(event)) - np.repeat(first, sizes)
-    columns = {name: rows[name] for name in ("kind", "key", "user", "term", "time", "number")}
+    names = ("kind", "key", "visit", "user", "term", "time", "number")
+    columns = {name: rows[name] for name in names}
     return pa.table(
         {
             **columns,
@@ -366,7 +395,8 @@ def _select(columns: Arrays, kinds: dict[str, str], names: FieldNames, where: st
 
 EVENT_SCHEMA = pa.schema(
     [
-        ("key", pa.string()),  # of the visit: views and clicks belong together within it
+        ("key", pa.string()),  # of all that a user does
+        ("visit", pa.string()),  # views and clicks belong together within it
         ("kind", pa.string()),
         ("user", pa.string()),
         ("list", pa.string()),  # its id or name
@@ -382,7 +412,7 @@ EVENT_SCHEMA = pa.schema(
 )
 # Texts are numbers in SQL, which sorts and groups those several times faster. A list may stand for
 # a term, so these two share their numbers.
-CODED_COLUMNS = (("visit",), ("user",), ("term", "list"), ("page",), ("ad",))
+CODED_COLUMNS = (("journey",), ("visit",), ("user",), ("term", "list"), ("page",), ("ad",))
 Texts = dict[str, pa.Array]
 
 
@@ -390,8 +420,9 @@ class PageViewSessioniser(PartitionedQuery):
     """Events of lists, on disk until they are split into pages.
 
     >>> from tempfile import TemporaryDirectory
-    >>> rows = {"kind": ["view", "click"], "key": ["u"] * 2, "list": ["shoes"] * 2, "ad": ["a"] * 2}
-    >>> rows |= {"time": [1, 2], "number": [1, 2], "file": [0, 0], "index_in_event": [0, 0]}
+    >>> rows = {"kind": ["view", "click"], "key": ["u"] * 2, "visit": ["u"] * 2, "ad": ["a"] * 2}
+    >>> rows |= {"list": ["shoes"] * 2, "index_in_event": [0, 0]}
+    >>> rows |= {"time": [1, 2], "number": [1, 2], "file": [0, 0]}
     >>> with TemporaryDirectory() as folder, PageViewSessioniser(Path(folder), 1) as sessioniser:
     ...     sessioniser.add(pa.table(rows))
     ...     pages = sessioniser.pages(ReadReport())
@@ -411,6 +442,7 @@ class PageViewSessioniser(PartitionedQuery):
             self.connection.register("event", events)
             for statement in ("once", "showings", "slots", "pages", "clicks"):
                 self.connection.execute(sql[statement])
+            self.connection.execute(sql["outcomes"], {"longest": LONGEST_DWELL})
             self.add_notes(notes, report)
             for kind, statement in (("shown", "select_shown"), ("clicks", "select_clicks")):
                 table = self.connection.sql(sql[statement]).to_arrow_table()
@@ -420,7 +452,7 @@ class PageViewSessioniser(PartitionedQuery):
 
 def _encode_texts(events: pa.Table) -> tuple[pa.Table, Texts]:
     """The events with numbers for texts, and the texts."""
-    events = events.rename_columns(["visit", *events.column_names[1:]])
+    events = events.rename_columns(["journey", *events.column_names[1:]])
     columns = {name: events[name] for name in ("position", "time", "index_in_event")}
     columns["kind"] = pc.index_in(events["kind"], pa.array(EVENT_KINDS))
     file = pc.shift_left(events["file"].cast(pa.int64()), ROW_NUMBER_BITS)
@@ -454,6 +486,8 @@ def _decode_texts(table: pa.Table, texts: Texts) -> pa.Table:
         users = table["user"].combine_chunks()
         columns["query"] = texts["term"].take(table["query"].combine_chunks())
         columns["user"] = texts["user"].take(pc.if_else(pc.less(users, 0), None, users))
+    else:
+        columns |= {name: table[name] for name in OUTCOME_COLUMNS}
     origin = table["origin"]
     columns["file"] = pc.shift_right(origin, ROW_NUMBER_BITS)
     columns["number"] = pc.bit_wise_and(origin, (1 << ROW_NUMBER_BITS) - 1)
