@@ -95,7 +95,7 @@ def test_columns_of_other_names_are_written_under_ours(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("columns", "by", "cuts", "message"),
     [
-        ({}, "timestamp", None, "has no column 'timestamp' to split by. It has query, ads, clicks"),
+        ({}, "timestamp", None, "no column 'timestamp' to split by. It has query, ads, clicks"),
         ({"timestamp": [None] + [START] * 20}, "timestamp", None, "1 sessions have no timestamp"),
         (
             {"timestamp": ["yesterday"] * 21},

@@ -83,12 +83,15 @@ def test_options_of_single_formats(run: Run) -> None:
 
 
 def test_propensities(run: Run) -> None:
-    assert run("pbm", "--to", "p.csv", "--format", "propensities") == (
+    assert run("pbm", "--to", "p.csv", "--output-format", "propensities") == (
         0,
         "click propensities: 2 positions\np.csv\n",
         "",
     )
-    assert run("rates", "--to", "p.csv", "--format", "propensities", "--log", "log.parquet")[0] == 0
+    assert (
+        run("rates", "--to", "p.csv", "--output-format", "propensities", "--log", "log.parquet")[0]
+        == 0
+    )
     head, *rows = (
         line.split(",") for line in Path("p.csv").read_text(encoding="utf-8").splitlines()
     )
@@ -107,7 +110,7 @@ def test_propensities(run: Run) -> None:
         (("rates", "--to", "x.csv", "--cuts", "some"), "--cuts: got 'some'"),
         (("rates", "--to", "x.csv", "--min-support", "99"), "No pair is left to grade"),
         (("nowhere", "--to", "x.csv"), "nowhere does not exist"),
-        (("rates", "--to", "p.csv", "--format", "propensities"), "give a log with --log."),
+        (("rates", "--to", "p.csv", "--output-format", "propensities"), "give a log with --log."),
         (("rates", "--to", "x.csv", "--on-error", "maybe"), "--on-error: got 'maybe'"),
     ],
 )

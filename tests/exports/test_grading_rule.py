@@ -51,7 +51,7 @@ def test_the_graded_value_is_a_column_of_relevance() -> None:
     assert (
         GradingRule().column,
         GradingRule(bound="value").column,
-        GradingRule(by="attractiveness").column,
+        GradingRule(quantity="attractiveness").column,
     ) == (
         "relevance_low",
         "relevance",
@@ -68,8 +68,8 @@ def test_the_graded_value_is_a_column_of_relevance() -> None:
         ({"cuts": (0.1, float("nan"))}, "increasing numbers"),
         ({"cuts": "percentiles"}, "'halves', 'terciles', 'quartiles'"),
         (
-            {"by": "clicks"},
-            "by: got 'clicks', expected one of 'relevance', 'attractiveness', 'satisfaction'",
+            {"quantity": "clicks"},
+            "quantity: got 'clicks', expected one of 'relevance', 'attractiveness', 'satisfaction'",
         ),
         ({"bound": "high"}, "bound: got 'high', expected one of 'low', 'value'"),
         ({"min_support": -1}, "min_support: got -1"),

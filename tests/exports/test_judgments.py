@@ -89,7 +89,7 @@ def test_what_is_left_out_is_counted_and_logged(caplog: pytest.LogCaptureFixture
     stored = json.loads(table.schema.metadata[b"reclick"])
     assert stored == {
         "model": "dctr",
-        "by": "relevance",
+        "quantity": "relevance",
         "bound": "value",
         "level": 0.9,
         "min_support": 2,
@@ -153,10 +153,10 @@ def test_unseen_pairs_are_graded_only_with_a_minimum_support_of_0() -> None:
 
 
 def test_satisfaction_can_be_graded() -> None:
-    table = judgments(DBN().fit(LOG), by="satisfaction", min_support=1)
+    table = judgments(DBN().fit(LOG), quantity="satisfaction", min_support=1)
     assert "satisfaction" in table.column_names
     with pytest.raises(CannotAnswerError, match="PBM has no satisfaction"):
-        judgments(PBM().fit(LOG), by="satisfaction")
+        judgments(PBM().fit(LOG), quantity="satisfaction")
 
 
 def test_no_pair_left_is_an_error_with_the_reason() -> None:

@@ -152,7 +152,7 @@ def test_dropped_records_are_in_the_summary_and_parts_add_up(tmp_path: Path) -> 
         written(tmp_path, TEXT + "broken\nshoes;a;5\n"),
         tmp_path / "out.parquet",
         format="toy",
-        on_error="drop",
+        max_bad=0.5,
     )
     assert log.summary.dropped == {"not readable": 1, "click outside the page": 1}
     assert log.summary.rows == log.summary.kept + sum(log.summary.dropped.values()) == 4
@@ -168,12 +168,55 @@ def test_repeated_clicks_are_written_once_and_still_told(tmp_path: Path) -> None
 
 
 def test_a_log_of_nothing_but_bad_records_says_so(tmp_path: Path) -> None:
-    with pytest.raises(BadRowsError, match="1 not readable"):
-        convert(written(tmp_path, "broken\n"), tmp_path / "out.parquet", format="toy")
+    log, target = written(tmp_path, "broken\n"), tmp_path / "out.parquet"
+    with pytest.raises(BadRowsError, match=r"1 not readable.* That is 100\.0%, more than 5\.0%"):
+        convert(log, target, format="toy")
+    with pytest.raises(BadRowsError, match="No session could be made of it"):
+        convert(log, target, format="toy", on_error="raise")
     with pytest.raises(LogError, match="no session is left of 1 rows"):
-        convert(
-            written(tmp_path, "broken\n"), tmp_path / "out.parquet", format="toy", on_error="drop"
-        )
+        convert(log, target, format="toy", max_bad=1)
+
+
+def test_bad_rows_are_dropped_up_to_a_share(tmp_path: Path) -> None:
+    """2 of 40 rows are 5 %: no more than that is dropped without a question."""
+    good: dict[str, list[Any]] = {
+        "query": ["q"] * 38,
+        "ads": [["a", "b"]] * 38,
+        "clicks": [[1]] * 38,
+    }
+    bad: dict[str, list[Any]] = {"query": ["q"] * 3, "ads": [["a"]] * 3, "clicks": [[2]] * 3}
+    target = tmp_path / "out.parquet"
+    log = convert({name: good[name] + bad[name][:2] for name in good}, target)
+    assert (log.summary.kept, log.summary.bad_share) == (38, 0.05)
+    before = target.read_bytes()
+    with pytest.raises(
+        BadRowsError, match=r"3 of 41 rows .* more than 5\.0%, so nothing was written"
+    ):
+        convert({name: good[name] + bad[name] for name in good}, target)
+    assert target.read_bytes() == before
+    with pytest.raises(SettingError, match="max_bad: got 5, expected a number from 0 to 1"):
+        convert(good, target, max_bad=5)
+
+
+def test_events_are_compared_with_events_and_pages_with_pages(tmp_path: Path) -> None:
+    """831 records make 700 pages; a bad record is a share of the records."""
+    for path in (Path(__file__).parents[2] / "examples" / "ubi").iterdir():
+        (tmp_path / path.name).write_bytes(path.read_bytes())
+    with (tmp_path / "events.ndjson").open("a") as file:
+        file.write("not JSON\n" * 40)
+    log = convert(tmp_path, tmp_path.parent / "out.parquet", format="ubi")
+    summary = log.summary
+    assert (summary.records, summary.kept) == (871, 700)
+    assert summary.dropped_records == {"not readable": 40}
+    assert summary.bad_share == 40 / 871
+    lines = [line.split() for line in str(summary).splitlines()]
+    assert lines[0] == ["records", "read", "871"]
+    assert lines[1] == ["pages", "700"]
+    assert lines[2] == ["kept", "700", "100.00%"]
+    assert lines[3] == ["dropped", "records:", "not", "readable", "40", "4.59%"]
+    assert all(not line[-1].endswith("%") for line in lines if line[0] == "note:")
+    with pytest.raises(BadRowsError, match="40 of 871 records of 2 files are bad"):
+        convert(tmp_path, tmp_path.parent / "out.parquet", format="ubi", on_error="raise")
 
 
 def test_converted_sessions_and_the_text_beside_them_read_back_the_same(tmp_path: Path) -> None:

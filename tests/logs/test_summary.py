@@ -37,6 +37,8 @@ def test_the_totals_are_those_of_the_kept_rows() -> None:
         "longest_page": 3,
         "known_outcomes": 0,
         "converted_clicks": 0,
+        "records": None,
+        "dropped_records": {},
     }
     assert json.loads(json.dumps(summary.to_dict())) == summary.to_dict()
 

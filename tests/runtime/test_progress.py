@@ -164,6 +164,30 @@ def test_without_a_terminal_a_long_job_writes_a_line_every_ten_seconds(
     assert lines[0] == "reclick: Fitting X: iterations 80 of 256 (10 s)"
 
 
+def test_a_line_comes_every_ten_seconds_without_any_report(
+    clock: Clock, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The thread that writes on is run here, with a clock that it moves by waiting."""
+    monkeypatch.setattr(module, "thread_limit", lambda: 1)
+    lines = module._Lines(clock.now)
+
+    class Closed:
+        def wait(self, seconds: float) -> bool:
+            clock.now += seconds
+            return clock.now > 145
+
+        def is_set(self) -> bool:
+            return False
+
+    lines._closed = Closed()  # type: ignore[assignment]
+    lines.update("Fitting X: trials", 3, 7, clock.now)
+    lines._write_on()
+    _, err = capfd.readouterr()
+    assert err.splitlines() == [
+        f"reclick: Fitting X: trials 3 of 7 ({s} s)" for s in (10, 20, 30, 40)
+    ]
+
+
 def test_the_variable_silences_the_display(
     clock: Clock, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -14,6 +14,7 @@ import typer
 from typer.core import TyperGroup
 
 from reclick.cli.auction_commands import auction, rank
+from reclick.cli.command import ReclickCommand, hide_types
 from reclick.cli.console import show_error
 from reclick.cli.demo_commands import demo
 from reclick.cli.evaluation_commands import evaluate
@@ -28,6 +29,7 @@ from reclick.cli.log_commands import (
     split,
 )
 from reclick.cli.model_commands import export, fit, models, predict
+from reclick.cli.show_command import show
 from reclick.errors import Argument, ReclickError, SeenLogError
 
 
@@ -36,6 +38,10 @@ class ErrorHandlingGroup(TyperGroup):
 
     A reader that went away (`| head`) is not an error.
     """
+
+    def get_params(self, ctx: Any) -> list[Any]:
+        """The options before any command."""
+        return hide_types(super().get_params(ctx))
 
     def invoke(self, ctx: Any) -> Any:
         """Run a command."""
@@ -94,7 +100,6 @@ app = typer.Typer(
     "Start with:  reclick simulate --to logs   then   "
     "reclick fit logs/week2.parquet --ads logs/ads.parquet --to model",
     no_args_is_help=True,
-    add_completion=False,
     rich_markup_mode="rich",
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
@@ -107,6 +112,7 @@ for command in (
     count,
     split,
     fit,
+    show,
     predict,
     rank,
     auction,
@@ -118,7 +124,7 @@ for command in (
     formats,
     demo,
 ):
-    app.command()(command)
+    app.command(cls=ReclickCommand)(command)
 
 
 def print_version(show: bool) -> None:

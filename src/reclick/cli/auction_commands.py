@@ -6,16 +6,20 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from reclick.cli.console import progress_bars
+from reclick.cli.command import as_command
+from reclick.cli.console import print_result, progress_bars
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 ModelFolder = Annotated[str, typer.Argument(metavar="MODEL", help="The folder of a model.")]
 Slots = Annotated[int, typer.Option(help="Ads on a page, at most.")]
-NewText = Annotated[str | None, typer.Option(help="Text of ads that the model may not know.")]
+NewText = Annotated[
+    str | None, typer.Option(metavar="FILE", help="Text of ads that the model may not know.")
+]
 
 
+@as_command
 def rank(
     model: ModelFolder,
     candidates: Annotated[
@@ -25,7 +29,7 @@ def rank(
             help="The ads that may be shown: a table of query and ad, or of query and ads (lists).",
         ),
     ],
-    to: Annotated[str, typer.Option(help="The Parquet file to write.")],
+    to: Annotated[str, typer.Option(metavar="FILE", help="The Parquet file to write.")],
     slots: Slots = 4,
     objective: Annotated[
         str,
@@ -50,13 +54,18 @@ def rank(
             load(model), candidates, slots=slots, objective=objective, text=ads, progress=progress
         )
     write_parquet(pages, to)
-    typer.echo(f"{len(pages):,} pages, each the exact maximum of {objective}\n{to}")
+    data = {"to": to, "pages": len(pages), "objective": objective}
+    print_result(f"{len(pages):,} pages, each the exact maximum of {objective}\n{to}", data)
 
 
+@as_command
 def auction(
     model: ModelFolder,
     to: Annotated[
-        str, typer.Option(help="The Parquet file to write; with --compare, the HTML file.")
+        str,
+        typer.Option(
+            metavar="FILE", help="The Parquet file to write; with --compare, the HTML file."
+        ),
     ],
     bids: Annotated[
         str | None,
@@ -126,7 +135,10 @@ def auction(
             comparison = compare_mechanisms(
                 load(model), bids, auctions=auctions, progress=progress, **rules
             )
-        typer.echo(f"{comparison}\n{comparison.to_html(to)}")
+        written = str(comparison.to_html(to))
+        tables = {"scores": comparison.scores, "incentives": comparison.incentives}
+        data = {name: table.to_pylist() for name, table in tables.items()}
+        print_result(f"{comparison}\n{written}", {"to": written, **data})
         return
     if bids is None:
         raise UsageError("Give a table of bids; only --compare samples them.")
@@ -136,7 +148,12 @@ def auction(
             load(model), bids, mechanism=mechanism, draws=draws, progress=progress, **rules
         )
     write_parquet(prices, to)
-    typer.echo(f"{_summarise(prices)}\n{to}")
+    totals = _add_up(prices)
+    lines = (
+        f"{name.replace('_', ' '):<20}{value:>14,.{digits}f}"
+        for (name, value), digits in zip(totals.items(), (0, 2, 4, 4, 2), strict=True)
+    )
+    print_result("\n".join([*lines, to]), {"to": to, "mechanism": mechanism, **totals})
 
 
 def check_parquet(to: str) -> None:
@@ -165,7 +182,7 @@ def write_parquet(table: pa.Table, to: str) -> None:
         pq.write_table(table, path, compression="zstd")
 
 
-def _summarise(prices: pa.Table) -> str:
+def _add_up(prices: pa.Table) -> dict[str, float]:
     import numpy as np
 
     price, bid, clicks = (
@@ -173,11 +190,10 @@ def _summarise(prices: pa.Table) -> str:
     )
     first = prices["position"].to_numpy() == 1
     satisfied = prices["page_satisfaction"].to_numpy()[first]
-    lines = {
-        "pages with ads": f"{np.count_nonzero(first):,}",
-        "expected clicks": f"{clicks.sum():,.2f}",
-        "revenue": f"{np.sum(price * clicks):,.4f}",
-        "welfare": f"{np.sum(bid * clicks):,.4f}",
-        "satisfied sessions": f"{satisfied.sum():,.2f}",
+    return {
+        "pages_with_ads": int(np.count_nonzero(first)),
+        "expected_clicks": float(clicks.sum()),
+        "revenue": float(np.sum(price * clicks)),
+        "welfare": float(np.sum(bid * clicks)),
+        "satisfied_sessions": float(satisfied.sum()),
     }
-    return "\n".join(f"{name:<20}{value:>14}" for name, value in lines.items())

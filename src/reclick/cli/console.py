@@ -1,15 +1,77 @@
-"""Output to the terminal: progress bars and errors."""
+"""Output to the terminal: results as text or JSON, notes, progress bars and errors."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import json
+import math
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from contextvars import ContextVar
 from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import typer
 
-from reclick.runtime.progress import Progress, progress_to, show_progress
+from reclick.runtime.progress import Progress, ignore_progress, progress_to, show_progress
+
+
+class OutputMode(NamedTuple):
+    """How a command prints: with notes and progress or not, its result as text or as JSON."""
+
+    quiet: bool = False
+    as_json: bool = False
+
+
+AS_TEXT = OutputMode()
+_mode: ContextVar[OutputMode] = ContextVar("output_mode", default=AS_TEXT)
+
+
+@contextmanager
+def output_mode(*, quiet: bool, as_json: bool) -> Iterator[None]:
+    """Print everything in the block in this way."""
+    token = _mode.set(OutputMode(quiet, as_json))
+    try:
+        yield
+    finally:
+        _mode.reset(token)
+
+
+def print_result(text: str, data: object) -> None:
+    """Print what a command reports on standard output: the text, or with --json the data."""
+    mode = _mode.get()
+    if mode.as_json:
+        typer.echo(json.dumps(to_json(data), indent=2, ensure_ascii=False))
+    elif not mode.quiet:
+        typer.echo(text)
+
+
+def print_text(text: str) -> None:
+    """Print a part of a result as it is ready; with --json the whole comes at the end."""
+    if _mode.get() == AS_TEXT:
+        typer.echo(text)
+
+
+def to_json(value: Any) -> Any:
+    """A value as JSON has it: null for a number that is none or infinite, text for anything else.
+
+    >>> to_json({"a": (1, float("nan")), 2: None})
+    {'a': [1, None], '2': None}
+    """
+    if value is None or isinstance(value, bool | int | str):
+        return value
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, Mapping):
+        return {str(key): to_json(each) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [to_json(each) for each in value]
+    return str(value)
+
+
+def print_note(text: str) -> None:
+    """Print something worth knowing on standard error."""
+    if not _mode.get().quiet:
+        console(stderr=True).print(text, markup=False, highlight=False, soft_wrap=True)
 
 
 @contextmanager
@@ -23,7 +85,13 @@ def progress_bar(what: str, total: int | None = None) -> Iterator[None]:
 
 @contextmanager
 def progress_bars() -> Iterator[Progress]:
-    """Yield a function that shows reports: bars in a terminal, a line now and then elsewhere."""
+    """Yield a function that shows reports: bars in a terminal, a line every ten seconds elsewhere.
+
+    Nothing with --quiet.
+    """
+    if _mode.get().quiet:
+        yield ignore_progress
+        return
     _announce_compilation()
     with show_progress() as show:
         yield show
@@ -45,6 +113,14 @@ def console(*, stderr: bool = False) -> Any:
     from rich.console import Console
 
     return Console(stderr=stderr)
+
+
+def render(item: Any) -> str:
+    """Something of rich, such as a table, as text: with colour where the terminal has it."""
+    screen = console()
+    with screen.capture() as captured:
+        screen.print(item, markup=False)
+    return str(captured.get()).rstrip("\n")
 
 
 def show_error(message: str) -> None:

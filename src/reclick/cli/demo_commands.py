@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from reclick.cli.console import progress_bars
+from reclick.cli.command import as_command
+from reclick.cli.console import print_result, print_text, progress_bars
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -50,14 +51,19 @@ WRITTEN = {  # every file, or the folder that it is in, and what it is
 }
 
 
-def demo(to: Annotated[str, typer.Option(help="The folder to write to.")] = "demo") -> None:
+@as_command
+def demo(
+    to: Annotated[str, typer.Option(metavar="FOLDER", help="The folder to write to.")] = "demo",
+) -> None:
     """Simulate three weeks, compare seven models on the third, and write a report.
 
     Example:  reclick demo --to demo
     """
     with progress_bars() as progress:
         for section in run_demo(Path(to), progress):
-            typer.echo(section)
+            print_text(section)
+    report = str(Path(to) / "report.html")
+    print_result(f"Report: {report}", {"to": to, "report": report, "files": WRITTEN})
 
 
 def run_demo(to: Path, progress: Progress) -> Iterator[str]:
@@ -112,7 +118,6 @@ def run_demo(to: Path, progress: Progress) -> Iterator[str]:
     )
     for title, text in (*_query_sections(luce, multi), ("What was written", _list_files(to))):
         yield _format_section(title, text)
-    yield f"Report: {to / 'report.html'}"
 
 
 def _format_section(title: str, text: str) -> str:

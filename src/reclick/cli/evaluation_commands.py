@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from reclick.cli.console import progress_bars
+from reclick.cli.command import as_command
+from reclick.cli.console import print_result, progress_bars
 from reclick.cli.inputs import (
     Ads,
     Columns,
@@ -18,6 +19,7 @@ from reclick.cli.inputs import (
     OnError,
     QuickReturn,
     ReadOptions,
+    complete_model,
     new_model,
     open_log,
     parse_value,
@@ -26,50 +28,63 @@ from reclick.cli.inputs import (
 if TYPE_CHECKING:
     from reclick.models import ClickModel
 
-DEFAULT_MODELS = "luceclick,multiclick,dbn,icm,pm,am,ubm"
+DEFAULT_MODELS = "luceclick,ubm,dbn,ccm,pbm,dctr,multiclick"
 
 
+@as_command
 def evaluate(
     logs: Annotated[
         list[str] | None,
         typer.Argument(metavar="LOG", help="A log to split, in place of --train and --test."),
     ] = None,
     to: Annotated[
-        str, typer.Option(help="The folder to write to; a second run continues from it.")
+        str,
+        typer.Option(
+            metavar="FOLDER", help="The folder to write to; a second run continues from it."
+        ),
     ] = "evaluation",
     models: Annotated[
         str,
         typer.Option(
-            help="Models to compare, comma-separated: names of `reclick models`, or folders of "
-            "models."
+            metavar="NAMES",
+            help="Models to compare, comma-separated: names of `reclick models`, with settings as "
+            "in multiclick:variant=paper, or folders of models.",
+            autocompletion=complete_model,
         ),
     ] = DEFAULT_MODELS,
     train: Annotated[
-        list[str] | None, typer.Option(help="The log to fit to. Repeat for more files.")
+        list[str] | None,
+        typer.Option(metavar="LOG", help="The log to fit to. Repeat for more files."),
     ] = None,
     test: Annotated[
-        list[str] | None, typer.Option(help="The log to score on. Repeat for more files.")
+        list[str] | None,
+        typer.Option(metavar="LOG", help="The log to score on. Repeat for more files."),
     ] = None,
     history: Annotated[
         list[str] | None,
-        typer.Option(help="An earlier log, for the priors. Repeat for more files."),
+        typer.Option(metavar="LOG", help="An earlier log, for the priors. Repeat for more files."),
     ] = None,
     ads: Ads = None,
     labels: Annotated[
-        str | None, typer.Option(help="Human relevance judgments: query, ad, relevance.")
+        str | None,
+        typer.Option(metavar="FILE", help="Human relevance judgments: query, ad, relevance."),
     ] = None,
     by: Annotated[
         str,
         typer.Option(
+            metavar="COLUMN",
             help="With LOG: the column to split by, of times or of the words history, train and "
-            "test."
+            "test.",
         ),
     ] = "timestamp",
     cut: Annotated[
         list[str] | None,
-        typer.Option(help="With LOG: where train starts; give it again for where test starts."),
+        typer.Option(
+            metavar="VALUE",
+            help="With LOG: where train starts; give it again for where test starts.",
+        ),
     ] = None,
-    level: Annotated[float, typer.Option(help="Level of the intervals.")] = 0.95,
+    level: Annotated[float, typer.Option(help="Level of the confidence intervals.")] = 0.95,
     resamples: Annotated[int, typer.Option(help="Resamples of the bootstrap.")] = 1000,
     seed: Annotated[int, typer.Option(help="The same seed gives the same intervals.")] = 0,
     in_sample: Annotated[
@@ -115,15 +130,28 @@ def evaluate(
     command = shlex.join(["reclick", *sys.argv[1:]])
     result = replace(result, details={**result.details, "command": command})
     written = result.save(to)
-    typer.echo(f"{result}\n")
-    for path in written:
-        typer.echo(path)
+    files = [str(path) for path in written]
+    overall = [
+        {name: value for name, value in row.items() if name not in {"sessions", "volume"}}
+        for row in result.scores.to_pylist()
+        if row["sessions"] == row["volume"] == "all"
+    ]
+    data = {
+        "to": to,
+        "logs": result.details["logs"],
+        "models": result.details["models"],
+        "warnings": result.warnings,
+        "scores": overall,
+        "files": files,
+    }
+    print_result("\n".join([f"{result}\n", *files]), data)
 
 
 def _select_models(names: str) -> dict[str, ClickModel]:
     """Models by the name to show: new ones by class name, fitted ones by folder name.
 
-    A folder has its whole path where two have the same name.
+    A folder has its whole path where two have the same name. Settings follow a name, each after a
+    colon, and are shown: MultiClick (variant=paper).
     """
     from reclick.models import MODELS, load
     from reclick.runtime import artifact
@@ -135,8 +163,10 @@ def _select_models(names: str) -> dict[str, ClickModel]:
         if name not in MODELS and artifact.is_artifact(folder):
             shown, model = folder.name, load(folder)
         else:
-            model = new_model(name, None, option="--models")
-            shown = type(model).__name__
+            known, *settings = name.split(":")
+            model = new_model(known, settings, option="--models")
+            chosen = f" ({', '.join(settings)})" if settings else ""
+            shown = f"{type(model).__name__}{chosen}"
         models[name if shown in models else shown] = model
     return models
 

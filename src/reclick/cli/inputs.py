@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import json
+import sys
+import zlib
+from contextlib import suppress
+from pathlib import Path
+from shutil import copyfileobj
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, cast
 
 import typer
 
-from reclick.cli.console import console, progress_bars
+from reclick.cli.console import print_note, progress_bars
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -17,16 +23,40 @@ if TYPE_CHECKING:
     from reclick.logs import SessionLog
     from reclick.models import ClickModel
 
+STDIN = "-"
+HEAD_BYTES = 1 << 16  # of standard input, by which its type is known
+GZIP_START = b"\x1f\x8b"
+
+
+def complete_format(incomplete: str) -> list[str]:
+    """The formats whose names begin like this, for the shell."""
+    from reclick.logs.formats import FORMATS
+
+    return [name for name in ("sessions", *FORMATS) if name.startswith(incomplete)]
+
+
+def complete_model(incomplete: str) -> list[str]:
+    """The models whose names begin like this, for the shell; also the last of several."""
+    from reclick.models.registry import BUILT_IN
+
+    before, comma, last = incomplete.rpartition(",")
+    return [f"{before}{comma}{name}" for name in BUILT_IN if name.startswith(last)]
+
+
 Logs = Annotated[
     list[str],
     typer.Argument(
         metavar="LOG",
-        help="Files, globs or folders: sessions as Parquet, CSV or JSON lines, or another format.",
+        help="Files, globs or folders: sessions as Parquet, CSV or JSON lines, or another format. "
+        "- is standard input.",
     ),
 ]
 Ads = Annotated[
     str | None,
-    typer.Option(help="A table with the text of the ads: ad, title, description, display_url."),
+    typer.Option(
+        metavar="FILE",
+        help="A table with the text of the ads: ad, title, description, display_url.",
+    ),
 ]
 Columns = Annotated[
     list[str] | None,
@@ -56,6 +86,7 @@ FormatName = Annotated[
         "--format",
         metavar="NAME",
         help="The format of the log, one of `reclick formats`. By default it is recognised.",
+        autocompletion=complete_format,
     ),
 ]
 
@@ -77,6 +108,56 @@ class LoadedLog(NamedTuple):
     ads: pa.Table | None = None
 
 
+_spooled: list[TemporaryDirectory[str]] = []  # removed when the process ends
+
+
+def with_stdin(paths: list[str]) -> list[str]:
+    """The paths, with a temporary file of what standard input holds in place of -.
+
+    Its type is known by its first bytes.
+    """
+    from reclick.errors import UsageError
+
+    if paths.count(STDIN) > 1:
+        raise UsageError("- is standard input, which can be read once. Give it once.")
+    return [_spool_stdin() if path == STDIN else path for path in paths]
+
+
+def _spool_stdin() -> str:
+    from reclick.errors import LogError
+
+    stream = sys.stdin.buffer
+    head = stream.read(HEAD_BYTES)
+    if not head:
+        raise LogError("- is standard input, and it is empty. Was something piped into it?")
+    folder = TemporaryDirectory(prefix="reclick-")
+    _spooled.append(folder)
+    path = Path(folder.name) / f"stdin{guess_suffix(head)}"
+    with path.open("wb") as file:
+        file.write(head)
+        copyfileobj(stream, file)
+    return str(path)
+
+
+def guess_suffix(head: bytes) -> str:
+    r"""The ending of a file that begins with these bytes.
+
+    >>> guess_suffix(b"PAR1..."), guess_suffix(b' {"query": 1}'), guess_suffix(b"query\tads")
+    ('.parquet', '.jsonl', '.tsv')
+    """
+    if head.startswith(GZIP_START):
+        with suppress(zlib.error):  # what is no gzip inside is refused when it is read
+            head = zlib.decompressobj(wbits=31).decompress(head, HEAD_BYTES)
+        return f"{guess_suffix(head.removeprefix(GZIP_START))}.gz"
+    if head.startswith(b"PAR1"):
+        return ".parquet"
+    start = head.removeprefix(b"\xef\xbb\xbf").lstrip()[:1]
+    if start in {b"{", b"["}:
+        return ".jsonl" if start == b"{" else ".json"
+    first_line = head.split(b"\n", 1)[0]
+    return ".tsv" if b"\t" in first_line else ".csv"
+
+
 def open_log(
     paths: list[str],
     options: ReadOptions,
@@ -89,7 +170,7 @@ def open_log(
 
     with progress_bars() as progress:
         log = read_sessions(
-            paths,
+            with_stdin(paths),
             ads=ads,
             format=options.format,
             columns=parse_assignments("--column", options.columns),
@@ -183,11 +264,9 @@ def report_format(log: SessionLog, requested: str | None) -> None:
     if requested is not None or log.provenance is None:
         return
     if log.provenance.format not in {None, "sessions"}:
-        console(stderr=True).print(
+        print_note(
             f"{log.name}: read as {log.provenance.format}. If it is something else, "
-            "give its format with --format.",
-            markup=False,
-            highlight=False,
+            "give its format with --format."
         )
 
 
@@ -200,7 +279,7 @@ def report_summary(log: SessionLog) -> None:
 def report_dropped(log: SessionLog) -> None:
     """Print which rows of a log were dropped, and notes."""
     if log.summary.dropped or log.summary.notes:
-        console(stderr=True).print(str(log.summary), markup=False, highlight=False)
+        print_note(str(log.summary))
 
 
 def report_no_clicks(log: SessionLog) -> None:
@@ -208,4 +287,4 @@ def report_no_clicks(log: SessionLog) -> None:
     error = log.explain_no_clicks()
     if error is not None:
         message = error.render(lambda argument: f"--{argument.name} {' '.join(argument.value)}")
-        console(stderr=True).print(f"warning: {message}", markup=False, highlight=False)
+        print_note(f"warning: {message}")

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import json
 from typing import Annotated
 
 import typer
 
-Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+from reclick.cli.command import as_command
+from reclick.cli.console import print_result
 
 
+@as_command
 def compare_judgments(
     a: Annotated[str, typer.Argument(metavar="A", help="A file of judgments.")],
     b: Annotated[str, typer.Argument(metavar="B", help="Another one.")],
     top: Annotated[int, typer.Option(help="How many of the largest changes to list.")] = 10,
-    as_json: Json = False,
 ) -> None:
     """Compare two files of judgments: agreement, Kendall's tau, and the largest changes.
 
@@ -25,9 +25,10 @@ def compare_judgments(
     from reclick.exports import compare_judgments
 
     comparison = compare_judgments(a, b, top=top)
-    typer.echo(_to_json(comparison.to_dict()) if as_json else str(comparison))
+    print_result(str(comparison), comparison.to_dict())
 
 
+@as_command
 def ndcg(
     run: Annotated[
         str,
@@ -41,7 +42,6 @@ def ndcg(
         str, typer.Option(metavar="linear|exponential", help="The grade, or 2^grade - 1.")
     ] = "linear",
     level: Annotated[float, typer.Option(help="Level of the interval.")] = 0.9,
-    as_json: Json = False,
 ) -> None:
     """Score a ranking against judgments: nDCG with its interval, and what was not judged.
 
@@ -50,8 +50,4 @@ def ndcg(
     from reclick.exports import ndcg
 
     result = ndcg(run, judgments, k=k, gain=gain, level=level)
-    typer.echo(_to_json(result.to_dict()) if as_json else str(result))
-
-
-def _to_json(values: dict[str, object]) -> str:
-    return json.dumps(values, indent=2, ensure_ascii=False)
+    print_result(str(result), result.to_dict())

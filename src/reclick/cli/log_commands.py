@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from textwrap import wrap
-from typing import Annotated, Any, Literal, cast
+from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
 
 import typer
 
-from reclick.cli.console import progress_bar, progress_bars
+from reclick.cli.command import as_command
+from reclick.cli.console import print_result, print_text, progress_bar, progress_bars
 from reclick.cli.inputs import (
     Ads,
     Columns,
@@ -18,6 +18,7 @@ from reclick.cli.inputs import (
     OnError,
     QuickReturn,
     ReadOptions,
+    complete_format,
     count_logs,
     on_error_choice,
     open_log,
@@ -25,7 +26,11 @@ from reclick.cli.inputs import (
     parse_value,
     report_format,
     report_no_clicks,
+    with_stdin,
 )
+
+if TYPE_CHECKING:
+    from reclick.logs import SessionLog
 
 OWN_FORMAT = (
     "sessions",
@@ -35,8 +40,9 @@ OWN_FORMAT = (
 TERMINAL_WIDTH = 79  # of a small terminal
 
 
+@as_command
 def simulate(
-    to: Annotated[str, typer.Option(help="The folder to write to.")],
+    to: Annotated[str, typer.Option(metavar="FOLDER", help="The folder to write to.")],
     sessions: Annotated[int, typer.Option(help="Sessions per week.")] = 100_000,
     weeks: Annotated[int, typer.Option(help="Number of weeks.")] = 3,
     queries: Annotated[
@@ -101,11 +107,13 @@ def simulate(
                 **market,
             )
             written = outcome.simulation.save(to)
-        typer.echo(outcome)
-    for path in written:
-        typer.echo(path)
+        print_text(str(outcome))
+    files = [str(path) for path in written]
+    data = {"to": to, "weeks": weeks, "sessions_per_week": sessions, "seed": seed, "files": files}
+    print_result("\n".join(files), data)
 
 
+@as_command
 def check(
     logs: Logs, format: FormatName = None, column: Columns = None, max_ads: MaxAds = 100
 ) -> None:
@@ -119,15 +127,16 @@ def check(
     with progress_bar(f"Checking {log.name}", log.num_rows):
         for _ in log.batches():
             pass
-    typer.echo(str(log.summary))
+    print_result(str(log.summary), _describe_log(log))
     report_no_clicks(log)
     if log.summary.dropped:
         raise typer.Exit(1)
 
 
+@as_command
 def convert(
     logs: Logs,
-    to: Annotated[str, typer.Option(help="The Parquet file of sessions to write.")],
+    to: Annotated[str, typer.Option(metavar="FILE", help="The Parquet file of sessions to write.")],
     format: FormatName = None,
     click: Annotated[
         list[str] | None,
@@ -168,7 +177,13 @@ def convert(
         typer.Option(help="Merge a page shown to a user again within this time with the first."),
     ] = None,
     column: Columns = None,
-    on_error: OnError = "raise",
+    on_error: OnError = "drop",
+    max_bad: Annotated[
+        str,
+        typer.Option(
+            metavar="SHARE", help="Fail if more of the records are bad, such as 5% or 0.05."
+        ),
+    ] = "5%",
     max_ads: MaxAds = 100,
 ) -> None:
     """Convert a log of any format to a Parquet file of sessions, and report what was left out.
@@ -189,11 +204,12 @@ def convert(
     )
     with progress_bars() as progress:
         log = convert(
-            logs,
+            with_stdin(logs),
             to,
             format=format,
             columns=parse_assignments("--column", column),
             on_error=on_error_choice(on_error),
+            max_bad=_parse_share("max_bad", max_bad),
             max_ads=max_ads,
             click=click,
             pages=cast(Literal["hits", "impressions"] | None, pages),
@@ -202,11 +218,11 @@ def convert(
         )
     report_format(log, format)
     report_no_clicks(log)
-    typer.echo(f"{log.summary}\n{to}")
-    if log.ads is not None:
-        typer.echo(str(ads_path(to)))
+    files = [to] if log.ads is None else [to, str(ads_path(to))]
+    print_result("\n".join([str(log.summary), *files]), {**_describe_log(log), "files": files})
 
 
+@as_command
 def describe(
     logs: Logs,
     format: FormatName = None,
@@ -214,7 +230,6 @@ def describe(
     on_error: OnError = "raise",
     max_ads: MaxAds = 100,
     quick_return_seconds: QuickReturn = 10.0,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Print a profile of a log: clicks by query volume, first clicks, distances between clicks.
 
@@ -225,12 +240,13 @@ def describe(
     profile = describe(
         count_logs(logs, ReadOptions(column, on_error, max_ads, format, quick_return_seconds)).data
     )
-    typer.echo(json.dumps(profile.to_dict(), indent=2) if as_json else str(profile))
+    print_result(str(profile), profile.to_dict())
 
 
+@as_command
 def count(
     logs: Logs,
-    to: Annotated[str, typer.Option(help="The folder to write the counts to.")],
+    to: Annotated[str, typer.Option(metavar="FOLDER", help="The folder to write the counts to.")],
     format: FormatName = None,
     column: Columns = None,
     on_error: OnError = "raise",
@@ -252,19 +268,33 @@ def count(
         count_logs(logs, ReadOptions(column, on_error, max_ads, format, quick_return_seconds)).data
     )
     counts.save(to)
-    typer.echo(f"{counts!r}\n{to}")
+    data = {
+        "to": to,
+        "sessions": counts.total,
+        "queries": len(counts.queries),
+        "ads": len(counts.ads),
+        "pairs": len(counts.impressions),
+        "logs": [each.to_dict() for each in counts.logs],
+    }
+    print_result(f"{counts!r}\n{to}", data)
 
 
+@as_command
 def split(
     logs: Logs,
-    to: Annotated[str, typer.Option(help="The folder to write to.")],
+    to: Annotated[str, typer.Option(metavar="FOLDER", help="The folder to write to.")],
     by: Annotated[
         str,
-        typer.Option(help="A column of times or numbers, or of the words history, train and test."),
+        typer.Option(
+            metavar="COLUMN",
+            help="A column of times or numbers, or of the words history, train and test.",
+        ),
     ] = "timestamp",
     cut: Annotated[
         list[str] | None,
-        typer.Option(help="Where train starts; give it again for where test starts."),
+        typer.Option(
+            metavar="VALUE", help="Where train starts; give it again for where test starts."
+        ),
     ] = None,
     ads: Ads = None,
     format: FormatName = None,
@@ -282,15 +312,29 @@ def split(
     with progress_bars() as progress:
         cuts = None if cut is None else [parse_value(text) for text in cut]
         parts = split(log, to, by=by, cuts=cuts, progress=progress)
-    for name, part in zip(parts._fields, parts, strict=True):
-        rows = 0 if part is None else part.num_rows or 0
-        path = "" if part is None else f"  {to}/{name}.parquet"
-        typer.echo(f"{name:<8} {rows:>12,} sessions{path}")
+    data = {
+        name: {
+            "sessions": 0 if part is None else part.num_rows or 0,
+            "file": None if part is None else f"{to}/{name}.parquet",
+        }
+        for name, part in zip(parts._fields, parts, strict=True)
+    }
+    lines = (
+        f"{name:<8} {part['sessions']:>12,} sessions  {part['file'] or ''}".rstrip()
+        for name, part in data.items()
+    )
+    print_result("\n".join(lines), data)
 
 
+@as_command
 def formats(
     name: Annotated[
-        str | None, typer.Argument(metavar="NAME", help="A format, to see what is read of it.")
+        str | None,
+        typer.Argument(
+            metavar="NAME",
+            help="A format, to see what is read of it.",
+            autocompletion=complete_format,
+        ),
     ] = None,
 ) -> None:
     """List the log formats. With a name: what is read of that format, and what is lost.
@@ -301,13 +345,39 @@ def formats(
 
     if name is None:
         titles = {each.name: each.title for each in list_formats()}
-        lines = _format_list({OWN_FORMAT[0]: OWN_FORMAT[1], **titles})
-    elif name == OWN_FORMAT[0]:
-        lines = _format_page(*OWN_FORMAT)
-    else:
+        titles = {OWN_FORMAT[0]: OWN_FORMAT[1], **titles}
+        data = [{"name": each, "title": title} for each, title in titles.items()]
+        print_result("\n".join(_format_list(titles)), data)
+        return
+    page = OWN_FORMAT
+    if name != OWN_FORMAT[0]:
         known = get_format(name)
-        lines = _format_page(known.name, known.title, known.about)
-    typer.echo("\n".join(lines))
+        page = (known.name, known.title, known.about)
+    data_of_one = dict(zip(("name", "title", "about"), page, strict=True))
+    print_result("\n".join(_format_page(*page)), data_of_one)
+
+
+def _parse_share(argument: str, text: str) -> float:
+    """A share as people write it.
+
+    >>> _parse_share("max_bad", "5%"), _parse_share("max_bad", "0.25")
+    (0.05, 0.25)
+    """
+    from reclick.errors import SettingError
+
+    try:
+        share = float(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
+    except ValueError:
+        share = -1.0
+    if not 0 <= share <= 1:
+        raise SettingError(argument, text, "a share such as 5% or 0.05")
+    return share
+
+
+def _describe_log(log: SessionLog) -> dict[str, Any]:
+    """A log that was read to the end, for --json."""
+    log_format = OWN_FORMAT[0] if log.provenance is None else log.provenance.format
+    return {"log": log.name, "format": log_format, "summary": log.summary.to_dict()}
 
 
 def _format_list(titles: dict[str, str]) -> list[str]:

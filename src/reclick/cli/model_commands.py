@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from contextlib import nullcontext
-from typing import TYPE_CHECKING, Annotated
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from reclick.cli.console import console, progress_bars
+from reclick.cli.command import as_command
+from reclick.cli.console import print_note, print_result, progress_bars, render
 from reclick.cli.inputs import (
     Ads,
     Columns,
@@ -17,6 +19,7 @@ from reclick.cli.inputs import (
     OnError,
     QuickReturn,
     ReadOptions,
+    complete_model,
     count_logs,
     group_logs,
     new_model,
@@ -26,30 +29,36 @@ from reclick.cli.inputs import (
     read_ads_table,
     report_dropped,
 )
+from reclick.cli.show_command import describe_model
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
+    from reclick.exports import ExportResult
     from reclick.models import ClickModel
 
 DEFAULT_MODEL = "luceclick"
 
 
+@as_command
 def fit(
     logs: Logs,
-    to: Annotated[str, typer.Option(help="The folder of the model.")],
+    to: Annotated[str, typer.Option(metavar="FOLDER", help="The folder of the model.")],
     model: Annotated[
         str | None,
         typer.Option(
+            metavar="NAME",
             help="The model, one of `reclick models`: by default luceclick; multiclick is the "
-            "paper's. With --update the one in --to."
+            "paper's. With --update the one in --to.",
+            autocompletion=complete_model,
         ),
     ] = None,
     history: Annotated[
         list[str] | None,
         typer.Option(
+            metavar="LOG",
             help="An earlier log, or its counts, for the priors of a model that uses it "
-            "(not luceclick). Repeat for more."
+            "(not luceclick). Repeat for more.",
         ),
     ] = None,
     ads: Ads = None,
@@ -66,7 +75,8 @@ def fit(
     forget: Annotated[
         list[str] | None,
         typer.Option(
-            help="With --update: a log, or its counts, to subtract (multiclick). Repeat for more."
+            metavar="LOG",
+            help="With --update: a log, or its counts, to subtract (multiclick). Repeat for more.",
         ),
     ] = None,
     decay: Annotated[
@@ -130,20 +140,23 @@ def fit(
                 chosen.fit(loaded.data, history=other, ads=text, progress=progress)
         chosen.save(to)
     if chosen.advice:
-        typer.echo(f"note: {chosen.advice}", err=True)
-    typer.echo(f"{chosen!r}\n{to}")
+        print_note(f"note: {chosen.advice}")
+    print_result(f"{chosen!r}\n{to}", {"to": to, **describe_model(chosen)})
 
 
+@as_command
 def predict(
     model: Annotated[str, typer.Argument(metavar="MODEL", help="The folder of a model.")],
     pages: Annotated[
         list[str],
         typer.Argument(metavar="PAGES", help="Pages to score: a log, with or without clicks."),
     ],
-    to: Annotated[str, typer.Option(help="The file to write: .parquet, .csv or .csv.gz.")],
+    to: Annotated[
+        str, typer.Option(metavar="FILE", help="The file to write: .parquet, .csv or .csv.gz.")
+    ],
     top: Annotated[int, typer.Option(help="How many of the most likely sequences to list.")] = 3,
     ads: Annotated[
-        str | None, typer.Option(help="Text of ads that the model may not know.")
+        str | None, typer.Option(metavar="FILE", help="Text of ads that the model may not know.")
     ] = None,
     format: FormatName = None,
     column: Columns = None,
@@ -163,16 +176,17 @@ def predict(
     with progress_bars() as progress:
         summary = predict(loaded, log, to, top=top, progress=progress)
     report_dropped(log)
-    typer.echo(f"{summary}\n{to}")
+    print_result(f"{summary}\n{to}", {"to": to, **summary._asdict()})
 
 
+@as_command
 def export(
     model: Annotated[str, typer.Argument(metavar="MODEL", help="The folder of a model.")],
-    to: Annotated[str, typer.Option(help="The file to write.")],
+    to: Annotated[str, typer.Option(metavar="FILE", help="The file to write.")],
     format_: Annotated[
         str | None,
         typer.Option(
-            "--format",
+            "--output-format",
             metavar="NAME",
             help="qrels, quepid, opensearch, letor, parquet or propensities. By default inferred "
             "from the ending of the file name.",
@@ -181,37 +195,49 @@ def export(
     cuts: Annotated[
         str,
         typer.Option(
+            metavar="CUTS",
             help="Cut points between grades: comma-separated numbers; halves, terciles, "
             "quartiles, quintiles or deciles of the clicked pairs; or per-query, quarters of the "
-            "best of each query."
+            "best of each query.",
         ),
     ] = "quartiles",
-    by: Annotated[
-        str, typer.Option(help="What is graded: relevance, attractiveness or satisfaction.")
+    quantity: Annotated[
+        str,
+        typer.Option(
+            metavar="relevance|attractiveness|satisfaction", help="What is graded, of each pair."
+        ),
     ] = "relevance",
     bound: Annotated[
         str,
-        typer.Option(help="Grade the lower end of its interval (low) or the value itself (value)."),
+        typer.Option(
+            metavar="low|value",
+            help="Grade the lower end of its interval (low) or the value itself (value).",
+        ),
     ] = "low",
     min_support: Annotated[
         float, typer.Option(help="Impressions that a pair must have to be graded.")
     ] = 10.0,
-    level: Annotated[float, typer.Option(help="Level of the intervals.")] = 0.9,
+    level: Annotated[float, typer.Option(help="Level of the credible intervals.")] = 0.9,
     pairs: Annotated[
         str | None,
-        typer.Option(help="A table of query and ad: only these. By default all pairs."),
+        typer.Option(
+            metavar="FILE", help="A table of query and ad: only these. By default all pairs."
+        ),
     ] = None,
     features: Annotated[
-        str | None, typer.Option(help="With letor: a table of query, ad and numbers.")
+        str | None,
+        typer.Option(metavar="FILE", help="With letor: a table of query, ad and numbers."),
     ] = None,
     log: Annotated[
         list[str] | None,
         typer.Option(
-            help="With propensities: the pages they are means over. Repeat for more files."
+            metavar="LOG",
+            help="With propensities: the pages they are means over. Repeat for more files.",
         ),
     ] = None,
     name: Annotated[
-        str | None, typer.Option(help="With opensearch: the name of the judgment list.")
+        str | None,
+        typer.Option(metavar="NAME", help="With opensearch: the name of the judgment list."),
     ] = None,
     details: Annotated[
         bool,
@@ -221,6 +247,7 @@ def export(
             "spreadsheet.",
         ),
     ] = False,
+    format: FormatName = None,
     column: Columns = None,
     on_error: OnError = "raise",
     max_ads: MaxAds = 100,
@@ -229,14 +256,15 @@ def export(
 
     Example:  reclick export model --to judgments.qrels --cuts 0.05,0.2,0.5 --min-support 20
 
-    For unbiased learning to rank:  reclick export model --to propensities.csv --format propensities --log logs/week2.parquet
+    For unbiased learning to rank:  reclick export model --to propensities.csv --output-format propensities --log logs/week2.parquet
     """  # noqa: E501
     from reclick.exports import export
     from reclick.models import load
 
     pages = None
     if log:
-        pages = open_log(log, ReadOptions(column, on_error, max_ads), clicks_required=False)
+        options = ReadOptions(column, on_error, max_ads, format)
+        pages = open_log(log, options, clicks_required=False)
     with progress_bars() as progress:
         result = export(
             load(model),
@@ -244,7 +272,7 @@ def export(
             format=format_,
             pairs=pairs,
             cuts=_parse_cuts(cuts),
-            by=by,
+            quantity=quantity,
             bound=bound,
             min_support=min_support,
             level=level,
@@ -257,12 +285,16 @@ def export(
         )
     if pages is not None:
         report_dropped(pages)
-    typer.echo(str(result))
+    print_result(str(result), _describe_export(result))
 
 
+@as_command
 def models(
     name: Annotated[
-        str | None, typer.Argument(metavar="NAME", help="A model, to see its settings.")
+        str | None,
+        typer.Argument(
+            metavar="NAME", help="A model, to see its settings.", autocompletion=complete_model
+        ),
     ] = None,
 ) -> None:
     """List the models: what each assumes and estimates. With a name: its settings and defaults.
@@ -277,21 +309,41 @@ def models(
     if name is not None:
         _print_model(name)
         return
-    table = Table(show_lines=True)
-    for head, width in (("name", None), ("assumes", None), ("estimates", 15), ("reference", None)):
-        table.add_column(head, width=width)
+    table = Table("name", "assumes", "estimates", box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    described: list[dict[str, Any]] = []
     for each in MODELS:
+        shown = f"{each} *" if each == DEFAULT_MODEL else each
         try:
             model = MODELS[each]
         except ReclickError as error:  # of another package
-            table.add_row(each, f"broken: {error}", "", "")
+            table.add_row(shown, f"broken: {error}", "")
+            described.append({"name": each, "default": False, "error": str(error)})
             continue
-        table.add_row(each, model.assumes, "\n".join(_list_estimates(model)), model.reference)
-    console().print(table)
-    typer.echo(
-        "reclick models NAME shows the settings of one. docs/models in the repository has a page "
-        "and a picture of each."
+        table.add_row(shown, model.assumes, ", ".join(_list_estimates(model)))
+        described.append(_describe_class(each, model))
+    text = (
+        f"{render(table)}\n\n* the default. Settings and reference of one:  reclick models ubm\n"
+        "docs/models in the repository has a page and a picture of each."
     )
+    print_result(text, described)
+
+
+def _describe_class(name: str, model: type[ClickModel]) -> dict[str, Any]:
+    """A model that is not fitted, for --json."""
+    return {
+        "name": name,
+        "default": name == DEFAULT_MODEL,
+        "assumes": model.assumes,
+        "estimates": _list_estimates(model),
+        "order_of_clicks": model.ordered,
+        "counts_are_enough": model.fits_from_counts,
+        "reference": model.reference,
+    }
+
+
+def _describe_export(result: ExportResult) -> dict[str, Any]:
+    """What was exported, for --json."""
+    return {**asdict(result), "files": [str(path) for path in result.files]}
 
 
 def _list_estimates(model: type[ClickModel]) -> list[str]:
@@ -325,12 +377,22 @@ def _print_model(name: str) -> None:
     if name in BUILT_IN:
         facts["in Python"] = f"reclick.{model.__name__}"
         facts["docs"] = f"docs/models/{name}.md in the repository"
-    typer.echo(f"{name}\n" + "\n".join(f"  {fact:<17}{text}" for fact, text in facts.items()))
     table = Table("setting", "default", "values", "", title="settings: --set NAME=VALUE")
     table.title_justify = "left"
+    settings = []
     for setting, declared in model.settings.items():
         table.add_row(setting, repr(declared.default), declared.values, declared.help)
-    console().print(table, markup=False)
+        settings.append(
+            {
+                "name": setting,
+                "default": declared.default,
+                "values": declared.values,
+                "help": declared.help,
+            }
+        )
+    title = f"{name} (the default)" if name == DEFAULT_MODEL else name
+    lines = [title, *(f"  {fact:<17}{text}" for fact, text in facts.items()), render(table)]
+    print_result("\n".join(lines), {**_describe_class(name, model), "settings": settings})
 
 
 def _lock_model(folder: str) -> AbstractContextManager[None]:

@@ -115,7 +115,7 @@ def _split_column(batch: SessionBatch, by: str, log: SessionLog) -> pa.Array:
     if rows is None or by not in rows.schema.names:
         known = "" if rows is None else f" It has {', '.join(rows.schema.names)}."
         raise LogError(
-            f"{log.name} has no column {by!r} to split by.{known} Name the column with ",
+            f"{log.name}: no column {by!r} to split by.{known} Name the column with ",
             Argument("by", ...),
             ".",
         )

@@ -30,13 +30,13 @@ class GradeStatistics:
     comparisons: int = 0
     overlapping: int = 0
 
-    def add(self, table: pa.Table, by: str) -> None:
-        """Add pairs that all have a grade; `by` is the value that is graded."""
+    def add(self, table: pa.Table, quantity: str) -> None:
+        """Add pairs that all have a grade; `quantity` is the value that is graded."""
         if not table.num_rows:
             return
         query = table["query"].combine_chunks().dictionary_encode().indices.to_numpy()
         grade = table["grade"].to_numpy()
-        low, high = (table[f"{by}{end}"].to_numpy() for end in ("_low", "_high"))
+        low, high = (table[f"{quantity}{end}"].to_numpy() for end in ("_low", "_high"))
         by_query = query.astype(np.int64)
         by_grade = by_query * (int(grade.max()) + 1) + grade
         grades_of_query = np.unique(

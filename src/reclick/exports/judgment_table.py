@@ -35,7 +35,7 @@ def judgments(
     *,
     pairs: object = None,
     cuts: Cuts = "quartiles",
-    by: str = "relevance",
+    quantity: str = "relevance",
     bound: str = "low",
     min_support: float = 10.0,
     level: float = 0.9,
@@ -45,9 +45,9 @@ def judgments(
 
     `pairs` is a table with columns query and ad, by default all pairs of the training log. `cuts`
     are the cut points: numbers; "halves", "terciles", "quartiles", "quintiles" or "deciles" of the
-    clicked pairs; or "per-query" for quarters of the best value of each query. `by` is the value
-    that is graded: "relevance", "attractiveness" or "satisfaction". With `bound` "low" the cut
-    points apply to the lower end of its interval of `level`, with "value" to the value itself.
+    clicked pairs; or "per-query" for quarters of the best value of each query. `quantity` is what
+    is graded: "relevance", "attractiveness" or "satisfaction". With `bound` "low" the cut points
+    apply to the lower end of its interval of `level`, with "value" to the value itself.
     Pairs with fewer than `min_support` impressions are left out; their number is logged.
 
     The table's schema has under "reclick" the number of pairs left out, the cut points, the number
@@ -61,13 +61,13 @@ def judgments(
     >>> table.select(["ad", "grade"]).to_pylist()
     [{'ad': 'a', 'grade': 3}, {'ad': 'b', 'grade': 2}]
     """
-    rule = GradingRule(cuts, by, bound, min_support, level)
+    rule = GradingRule(cuts, quantity, bound, min_support, level)
     columns = {
         "query": "query",
         "ad": "ad",
-        by: by,
-        "low": f"{by}_low",
-        "high": f"{by}_high",
+        quantity: quantity,
+        "low": f"{quantity}_low",
+        "high": f"{quantity}_high",
         "support": "impressions",
         "grade": "grade",
     }
@@ -98,12 +98,12 @@ class GradedPairs:
         self._model = model
         self._batches = PairBatches(model, pairs)
         self._done = 0
-        if self.rule.by == "satisfaction" and not model.satisfaction:
+        if self.rule.quantity == "satisfaction" and not model.satisfaction:
             raise CannotAnswerError(
                 f"{type(model).__name__} has no satisfaction: grade ",
-                Argument("by", "relevance"),
+                Argument("quantity", "relevance"),
                 " or ",
-                Argument("by", "attractiveness"),
+                Argument("quantity", "attractiveness"),
                 ".",
             )
         values = self._clicked_values() if self.rule.uses_quantiles else np.zeros(0)
@@ -120,7 +120,7 @@ class GradedPairs:
     def tables(self) -> Iterator[pa.Table]:
         """All pairs with the columns of `relevance` and `grade`, null without enough support."""
         for table in self._grade():
-            self.statistics.add(table.filter(table["grade"].is_valid()), self.rule.by)
+            self.statistics.add(table.filter(table["grade"].is_valid()), self.rule.quantity)
             yield table
 
     def graded_tables(self, *checks: Callable[[pa.Table], pa.Table]) -> Iterator[pa.Table]:
@@ -129,7 +129,7 @@ class GradedPairs:
             graded = table.filter(table["grade"].is_valid())
             for check in checks:
                 graded = check(graded)
-            self.statistics.add(graded, self.rule.by)
+            self.statistics.add(graded, self.rule.quantity)
             if graded.num_rows:
                 yield graded
         self.require_pairs()
@@ -154,7 +154,7 @@ class GradedPairs:
         rule = self.rule
         return {
             "model": self._model.name,
-            "by": rule.by,
+            "quantity": rule.quantity,
             "bound": rule.bound,
             "level": rule.level,
             "min_support": rule.min_support,

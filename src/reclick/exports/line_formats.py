@@ -69,7 +69,7 @@ def write_quepid(request: ExportRequest) -> ExportResult:
     With `details` it is for a spreadsheet: the graded value, its interval and its support follow.
     """
     pairs, warnings = GradedPairs.from_request(request), _SpreadsheetWarnings()
-    details = _detail_columns(request.rule.by) if request.details else {}
+    details = _detail_columns(request.rule.quantity) if request.details else {}
 
     def write(path: Path) -> None:
         with path.open("wb") as file:
@@ -81,10 +81,10 @@ def write_quepid(request: ExportRequest) -> ExportResult:
     return pairs.result(files, *warnings.notes())
 
 
-def _detail_columns(by: str) -> dict[str, str]:
+def _detail_columns(quantity: str) -> dict[str, str]:
     """The names of further columns in the CSV, and in the table."""
-    interval = {"low": f"{by}_low", "high": f"{by}_high"}
-    return {by: by, **interval, "impressions": "impressions", "clicks": "clicks"}
+    interval = {"low": f"{quantity}_low", "high": f"{quantity}_high"}
+    return {quantity: quantity, **interval, "impressions": "impressions", "clicks": "clicks"}
 
 
 def _quepid_lines(table: pa.Table, details: list[str]) -> pa.Array:

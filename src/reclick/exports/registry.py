@@ -44,7 +44,7 @@ def export(
     format: str | None = None,
     pairs: object = None,
     cuts: Cuts = "quartiles",
-    by: str = "relevance",
+    quantity: str = "relevance",
     bound: str = "low",
     min_support: float = 10.0,
     level: float = 0.9,
@@ -72,7 +72,7 @@ def export(
     _refuse_unused(format_name, features=features, log=log, name=name, details=details or None)
     if target.is_dir():
         raise UsageError(f"{to} is a folder. Give the path of a file.")
-    rule = GradingRule(cuts, by, bound, min_support, level)
+    rule = GradingRule(cuts, quantity, bound, min_support, level)
     request = ExportRequest(model, target, rule, pairs, features, log, name, details, on_error)
     title, write, _ = EXPORT_FORMATS[format_name]
     with track_progress(progress, "Exporting"):

@@ -38,14 +38,14 @@ class GradingRule:
     """
 
     cuts: Cuts = "quartiles"
-    by: str = "relevance"
+    quantity: str = "relevance"
     bound: str = "low"
     min_support: float = 10.0
     level: float = 0.9
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "cuts", _check_cuts(self.cuts))
-        check_choice("by", self.by, GRADED_VALUES)
+        check_choice("quantity", self.quantity, GRADED_VALUES)
         check_choice("bound", self.bound, tuple(BOUND_SUFFIXES))
         check_range("min_support", self.min_support, 0, math.inf)
         check_range("level", self.level, 1e-6, 1 - 1e-6)
@@ -53,7 +53,7 @@ class GradingRule:
     @property
     def column(self) -> str:
         """The column of `relevance` that is graded."""
-        return f"{self.by}{BOUND_SUFFIXES[self.bound]}"
+        return f"{self.quantity}{BOUND_SUFFIXES[self.bound]}"
 
     def cut_points(self, values: Float64) -> tuple[float, ...]:
         """The cut points: as given, quarters, or the quantiles of the values of clicked pairs."""

@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 
 from reclick.data.batch import SessionBatch
 from reclick.data.schema import LOG_COLUMNS, OUTCOME_COLUMNS
-from reclick.errors import LogError, UsageError
+from reclick.errors import Argument, BadRowsError, LogError, UsageError
 from reclick.logs.cleaning import UNLIMITED_ADS, Cleaning, remove_bots_and_reloads
 from reclick.logs.files.parquet import open_parquet
 from reclick.logs.files.source import FULL_SESSION_SCHEMA, OnError, RawBatch
@@ -28,6 +28,7 @@ from reclick.logs.session_log import (
     SessionLog,
     SummaryBuilder,
     bad_rows_error,
+    describe_bad_rows,
 )
 from reclick.runtime.filesystem import AnyPath, Location, as_path, atomic_file
 from reclick.runtime.parallel import prefetch
@@ -51,14 +52,22 @@ def write_sessions(
     format: str | None = None,
     on_error: OnError = "raise",
     max_ads: int = 100,
+    max_bad: float = 1.0,
     cleaning: Cleaning | None = None,
 ) -> SessionLog:
     """Write the good sessions to `to` and open that file.
 
     Without `to`, the file is temporary and is removed with the log. What was dropped and noted is
-    in the summary of the log. With on_error="raise" nothing is written when a row is bad.
+    in the summary of the log. With on_error="raise" nothing is written when a row is bad, else when
+    more than the share `max_bad` are.
     """
-    options = {"format": format, "on_error": on_error, "max_ads": max_ads, "cleaning": cleaning}
+    options = {
+        "format": format,
+        "on_error": on_error,
+        "max_ads": max_ads,
+        "max_bad": max_bad,
+        "cleaning": cleaning,
+    }
     if to is not None:
         return _write_to(_check_target(as_path(to)), batches, report, name, **options)  # type: ignore[arg-type]
     folder = Path(mkdtemp(prefix="reclick-"))
@@ -121,6 +130,7 @@ def _write_to(
     format: str | None,
     on_error: OnError,
     max_ads: int,
+    max_bad: float,
     cleaning: Cleaning | None,
 ) -> SessionLog:
     builder = SummaryBuilder()
@@ -129,6 +139,8 @@ def _write_to(
         prefetched = prefetch(batches, on_stop=report.cancel)
         tables = _validate(prefetched, UNLIMITED_ADS if cuts_pages else max_ads, builder)
         written = _write_parquet(tables, temporary, report, cleaning, name)
+        if on_error == "drop":
+            _check_bad_share(name, builder, report, max_bad)
         _check_result(name, builder, report, written, on_error)
         if cleaning is not None and cleaning.needs_whole_log:
             remaining = _clean_whole_log(temporary, cleaning, report)
@@ -241,11 +253,31 @@ def _check_result(
     rows = _count_rows(builder, report)
     if dropped and on_error == "raise":
         nothing = "" if written else f" No session could be made of it. {CHECK_FORMAT}"
-        raise bad_rows_error(rows, dropped, examples, name, nothing)
+        unit = "records" if report.records else "rows"
+        raise bad_rows_error(report.records or rows, dropped, examples, name, nothing, unit)
     if not written:
         notes = "".join(f" {count:,} × {note}." for note, count in report.notes.items())
         advice = "" if builder.totals.sessions else f" {CHECK_FORMAT}"
         raise LogError(f"{name}: no session is left of {rows:,} rows.{notes}{advice}")
+
+
+def _check_bad_share(
+    name: str, builder: SummaryBuilder, report: ReadReport, max_bad: float
+) -> None:
+    """Raise when more of the records, or of the pages, are bad than may be dropped."""
+    records, pages = (sum(each.dropped.values()) for each in (report.bad_rows, builder))
+    whole = report.records or _count_rows(builder, report)
+    share = max(records / max(whole, 1), pages / max(builder.rows, 1))
+    if share > max_bad:
+        dropped, examples = _merge_dropped(builder, report)
+        unit = "records" if report.records else "rows"
+        raise BadRowsError(
+            describe_bad_rows(whole, dropped, examples, name, unit),
+            f" That is {share:.1%}, more than {max_bad:.1%}, so nothing was written. {CHECK_FORMAT}"
+            " If it is right, allow more with ",
+            Argument("max_bad", ...),
+            ".",
+        )
 
 
 def _merge_dropped(
@@ -284,4 +316,6 @@ def _describe_provenance(
         notes={**report.notes, **fixed},
         clicks=builder.totals.clicks,
         other_actions=dict(report.other_actions),
+        records=report.records or None,
+        dropped_records=dict(report.bad_rows.dropped),
     )

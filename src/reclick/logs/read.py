@@ -163,7 +163,8 @@ def convert(
     *,
     format: str | None = None,
     columns: Mapping[str, str] | None = None,
-    on_error: OnError = "raise",
+    on_error: OnError = "drop",
+    max_bad: float = 0.05,
     max_ads: int = 100,
     click: str | Sequence[str] | None = None,
     pages: PageSource | None = None,
@@ -171,6 +172,9 @@ def convert(
     progress: ProgressOption = None,
 ) -> SessionLog:
     """Write a log of any format as a Parquet file of sessions, and open that file.
+
+    Bad rows are dropped and counted in the summary of the log; nothing is written if they are more
+    than the share `max_bad`, or with on_error="raise" if there is any.
 
     The text of ads is written next to it (`sessions.ads.parquet`). For the format ubi, `click` is
     the action or actions that are clicks, in place of click and click_through, and `pages` is what
@@ -182,7 +186,8 @@ def convert(
     ...     convert(sessions, f"{folder}/sessions.parquet").num_rows
     1
     """
-    options = _check_options(on_error, max_ads, cleaning)
+    options = _check_options(on_error, max_ads, cleaning) | {"max_bad": max_bad}
+    check_range("max_bad", max_bad, 0, 1)
     if is_paths(source):
         files = {as_path(path).resolve() for path in find_files(source, any_name=True)}
         if as_path(to).resolve() in files:
@@ -288,6 +293,7 @@ def _open_own_columns(
     *,
     on_error: OnError,
     max_ads: int,
+    max_bad: float = 1.0,
     cleaning: Cleaning | None,
 ) -> SessionLog:
     """A log in Reclick's columns. It is rewritten only to be cleaned or converted."""
@@ -305,6 +311,7 @@ def _open_own_columns(
         format=OWN_FORMAT,
         on_error=on_error,
         max_ads=max_ads,
+        max_bad=max_bad,
         cleaning=cleaning,
     )
 

@@ -61,6 +61,8 @@ class ReadSummary:
     """What a full pass over a log read.
 
     `rows` is `kept` plus everything dropped, plus what requested cleaning removed (see `notes`).
+    A log of another format has `records`, such as events, of which pages are made; some of what
+    was dropped are records.
     """
 
     rows: int
@@ -76,18 +78,34 @@ class ReadSummary:
     longest_page: int
     known_outcomes: int = 0  # clicks with a known dwell time or number of conversions
     converted_clicks: int = 0
+    records: int | None = None  # read; None where a row is a page, and where they are not counted
+    dropped_records: dict[str, int] = field(default_factory=dict)  # of `dropped`
+
+    @property
+    def bad_share(self) -> float:
+        """The share of the records, or of the rows, that were dropped; of pages, if it is more."""
+        records = sum(self.dropped_records.values())
+        pages = sum(self.dropped.values()) - records
+        whole = self.records or self.rows
+        shares = (records / max(whole, 1), pages / max(self.rows - records, 1))
+        return max(shares)
 
     def to_dict(self) -> dict[str, Any]:
         """Return built-in types only, as for JSON."""
         return asdict(self)
 
     def __str__(self) -> str:
-        lines = [_format_line("rows", self.rows), _format_line("kept", self.kept, self.rows)]
+        pages = self.rows - sum(self.dropped_records.values())
+        lines = [_format_line("rows", pages)]
+        if self.records is not None:
+            lines = [_format_line("records read", self.records), _format_line("pages", pages)]
+        lines.append(_format_line("kept", self.kept, pages))
         for reason, count in self.dropped.items():
-            lines.append(_format_line(f"dropped: {reason}", count, self.rows))
+            lines += self._format_dropped(reason, count, pages)
             lines += [f"    {example.to_text()}" for example in self.examples[reason]]
         for note, count in self.notes.items():
-            lines.append(_format_line(f"note: {note}", count, self.kept))
+            of_sessions = note in {REPEATED_CLICK_NOTE, REPEATED_AD_NOTE, NULL_CLICKS_NOTE}
+            lines.append(_format_line(f"note: {note}", count, self.kept if of_sessions else None))
         lines += [
             _format_line("impressions", self.impressions),
             _format_line("clicks", self.clicks, self.impressions),
@@ -102,6 +120,18 @@ class ReadSummary:
                 _format_line("clicks with a conversion", self.converted_clicks, self.clicks),
             ]
         return "\n".join(lines)
+
+    def _format_dropped(self, reason: str, count: int, pages: int) -> list[str]:
+        """What was dropped for a reason, each as a share of what it is: records, or pages."""
+        records = self.dropped_records.get(reason, 0)
+        if self.records is None:
+            return [_format_line(f"dropped: {reason}", count, self.rows)]
+        dropped = {"records": (records, self.records), "pages": (count - records, pages)}
+        return [
+            _format_line(f"dropped {what}: {reason}", number, whole)
+            for what, (number, whole) in dropped.items()
+            if number
+        ]
 
 
 @dataclass(slots=True)
@@ -180,6 +210,8 @@ class Provenance:
     notes: dict[str, int]
     clicks: int | None = None  # that were written; None where it is not known
     other_actions: dict[str, int] = field(default_factory=dict)  # of events that are no clicks
+    records: int | None = None  # read, where they are no pages
+    dropped_records: dict[str, int] = field(default_factory=dict)  # of `dropped`
 
     def add_to(self, summary: ReadSummary) -> ReadSummary:
         """The summary of a pass over the file, with what was dropped when the file was made."""
@@ -189,6 +221,8 @@ class Provenance:
             dropped={**self.dropped, **summary.dropped},
             examples={**self.examples, **summary.examples},
             notes={**self.notes, **summary.notes},
+            records=self.records,
+            dropped_records=self.dropped_records,
         )
 
 
@@ -338,7 +372,11 @@ class SessionLog:
 
 
 def describe_bad_rows(
-    rows: int, dropped: dict[str, int], examples: dict[str, list[BadRow]], name: str
+    rows: int,
+    dropped: dict[str, int],
+    examples: dict[str, list[BadRow]],
+    name: str,
+    unit: str = "rows",
 ) -> str:
     """Say how many rows are bad, why, and where the first ones are."""
     reasons = ", ".join(
@@ -348,7 +386,7 @@ def describe_bad_rows(
     bad = sum(dropped.values())
     verb = "is" if bad == 1 else "are"
     log = "the table" if name == "table" else name
-    return f"{bad:,} of {rows:,} rows of {log} {verb} bad: {reasons}."
+    return f"{bad:,} of {rows:,} {unit} of {log} {verb} bad: {reasons}."
 
 
 def bad_rows_error(
@@ -357,16 +395,16 @@ def bad_rows_error(
     examples: dict[str, list[BadRow]],
     name: str,
     more: str = "",
+    unit: str = "rows",
 ) -> BadRowsError:
     """The error for bad rows: how many, why, where the first ones are, and what to do."""
-    message = describe_bad_rows(rows, dropped, examples, name)
+    message = describe_bad_rows(rows, dropped, examples, name, unit)
     raise_limit = (" Raise ", Argument("max_ads"), " or cut such pages.")
-    them = "it" if sum(dropped.values()) == 1 else "such rows"
+    them = "it" if sum(dropped.values()) == 1 else f"such {unit}"
     advice = (f" Drop {them} with ", Argument("on_error", "drop"), f".{more}")
     return BadRowsError(message, *(raise_limit if PAGE_TOO_LONG in dropped else ()), *advice)
 
 
 def _format_line(label: str, count: int, whole: int | None = None) -> str:
-    # A note may count other things than sessions, and then has no share of them.
-    share = f"  {count / whole:7.2%}" if whole and count <= whole else ""
+    share = f"  {count / whole:7.2%}" if whole else ""
     return f"{label:<48}{count:>16,}{share}"

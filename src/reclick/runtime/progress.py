@@ -230,22 +230,40 @@ class _Bars:
 
 
 class _Lines:
-    """A line every ten seconds, for logs of jobs."""
+    """A line every ten seconds, for logs of jobs.
+
+    A thread writes the last report again where no new one comes, unless the thread limit is 1.
+    """
 
     def __init__(self, started: float) -> None:
         self._started = started
         self._due = started + LINE_INTERVAL
+        self._last: tuple[str, int, int | None] = ("working", 0, None)
+        self._lock = threading.Lock()
+        self._closed = threading.Event()
+        if thread_limit() > 1:
+            threading.Thread(target=self._write_on, daemon=True, name="reclick-progress").start()
 
     def update(self, what: str, done: int, total: int | None, now: float) -> None:
-        if now < self._due:
-            return
-        self._due = now + LINE_INTERVAL
-        known = "" if total is None else f" of {total:,}"
-        sys.stderr.write(f"reclick: {what} {done:,}{known} ({now - self._started:.0f} s)\n")
-        sys.stderr.flush()
+        self._last = (what, done, total)
+        self._write(now)
 
     def close(self) -> None:
-        """Nothing is left open."""
+        self._closed.set()
+
+    def _write_on(self) -> None:
+        while not self._closed.wait(max(self._due - time.monotonic(), REFRESH_INTERVAL)):
+            self._write(time.monotonic())
+
+    def _write(self, now: float) -> None:
+        with self._lock:
+            if now < self._due or self._closed.is_set():
+                return
+            self._due = now + LINE_INTERVAL
+            what, done, total = self._last
+            known = "" if total is None else f" of {total:,}"
+            sys.stderr.write(f"reclick: {what} {done:,}{known} ({now - self._started:.0f} s)\n")
+            sys.stderr.flush()
 
 
 def _open_display(started: float) -> _Bars | _Lines:

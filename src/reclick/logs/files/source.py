@@ -5,11 +5,13 @@ Every reader yields `RawBatch`es: rows as they are, under canonical names, not v
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib import import_module
 from pathlib import PurePath
 from typing import Any, Literal, Protocol
+from urllib.parse import unquote
 
 import numpy as np
 import pyarrow as pa
@@ -47,6 +49,15 @@ OPENERS = {
     ".json": "jsonl.open_jsonl",
     ".json.gz": "jsonl.open_jsonl",
 }
+
+PARTITION = re.compile(r"[A-Za-z_][\w.-]*=.*")  # the name of a folder: dt=2026-03-01
+NO_PARTITION = "__HIVE_DEFAULT_PARTITION__"  # stands for null
+
+# Files about the data, which a folder of any format may hold beside it.
+IS_ABOUT_DATA = re.compile(
+    r"^(readme|licen[cs]e|notice|changelog|copying|citation)\b|\.(md|rst|pdf|html?|sha256|md5|log)$",
+    re.IGNORECASE,
+)
 
 # What the readers of other formats make: one row per page shown.
 SESSION_SCHEMA = pa.schema(
@@ -117,7 +128,89 @@ def open_sources(
         return [open_table(source, wanted, mapping)]
     paths = find_files(source)
     named = zip(paths, shorten_names(paths), strict=True)
-    return [_get_opener(path)(path, where, wanted, mapping) for path, where in named]
+    sources = [_get_opener(path)(path, where, wanted, mapping) for path, where in named]
+    return add_partitions(sources, paths, mapping)
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionedSource:
+    """A file with the values that the names of its folders give to further columns."""
+
+    source: Source
+    values: dict[str, pa.Scalar]  # column → value
+    mapping: dict[str, str]
+
+    @property
+    def where(self) -> str:
+        """The name of the file."""
+        return self.source.where
+
+    @property
+    def num_rows(self) -> int | None:
+        """The rows of the file."""
+        return self.source.num_rows
+
+    @property
+    def names(self) -> dict[str, str]:
+        """The columns of the file."""
+        return self.source.names
+
+    def read(self, *, with_rows: bool) -> Iterator[RawBatch]:
+        """Read the file; a column that it has itself stays as it is."""
+        for raw in self.source.read(with_rows=with_rows):
+            columns, rows = dict(raw.columns), raw.rows
+            for name, value in self.values.items():
+                if rows is not None and name not in rows.schema.names:
+                    rows = rows.append_column(name, pa.repeat(value, rows.num_rows))
+                if self.mapping.get("timestamp") == name:
+                    columns.setdefault("timestamp", pa.repeat(value, raw.length))
+            yield replace(raw, columns=columns, rows=rows)
+
+
+def add_partitions(
+    sources: list[Source], paths: Sequence[Location], mapping: dict[str, str]
+) -> list[Source]:
+    """The sources with columns from the names of their folders, as Hive and Spark write them.
+
+    A file in the folder dt=2026-03-01 has the column dt. Whole numbers are read as such, if all
+    values of a column are.
+    """
+    found = [partition_values(path) for path in paths]
+    names = dict.fromkeys(name for values in found for name in values)
+    whole = {
+        name: all(is_whole_number(values[name]) for values in found if values.get(name))
+        for name in names
+    }
+
+    def as_scalar(name: str, value: str | None) -> pa.Scalar:
+        if whole[name]:
+            return pa.scalar(None if value is None else int(value), pa.int64())
+        return pa.scalar(value, pa.string())
+
+    return [
+        PartitionedSource(
+            source, {name: as_scalar(name, values.get(name)) for name in names}, mapping
+        )
+        if names
+        else source
+        for source, values in zip(sources, found, strict=True)
+    ]
+
+
+def partition_values(path: Location) -> dict[str, str | None]:
+    """The columns that the folders of a path name.
+
+    >>> partition_values("wh/dt=2026-03-01/country=c%C3%B4te/part-0.parquet")
+    {'dt': '2026-03-01', 'country': 'côte'}
+    """
+    parts = PurePath(str(path)).parts[:-1]
+    pairs = (part.split("=", 1) for part in parts if PARTITION.fullmatch(part))
+    return {name: None if value == NO_PARTITION else unquote(value) for name, value in pairs}
+
+
+def is_whole_number(text: str | None) -> bool:
+    """Whether a text is a whole number as it is usually written, without zeros in front."""
+    return text is not None and re.fullmatch(r"0|-?[1-9]\d{0,17}", text) is not None
 
 
 def is_paths(source: object) -> bool:
@@ -205,7 +298,7 @@ def _list_folder(folder: AnyPath, any_name: bool) -> list[Location]:
         _check_not_empty(path)
         for path in paths
         if not _is_hidden(path.relative_to(folder)) and path.is_file()
-        if any_name or _get_suffix(path.name)
+        if (any_name and not IS_ABOUT_DATA.search(path.name)) or _get_suffix(path.name)
     ]
     if not files:
         types = ", ".join(OPENERS)

@@ -50,6 +50,7 @@ class ReadReport:
     ad_texts: dict[str, tuple[str, str, str]] = field(default_factory=dict)
     total_bytes: int | None = None  # of the files; None where it is not known before
     read_bytes: int = 0
+    records: int = 0  # that were read, good and bad; 0 where a reader does not count them
     cancelled: bool = False
 
     def advance(self, num_bytes: int) -> None:
@@ -58,6 +59,10 @@ class ReadReport:
             raise ReadCancelledError
         self.read_bytes += num_bytes
         report_progress("bytes", self.read_bytes, self.total_bytes)
+
+    def add_records(self, number: int) -> None:
+        """Count records of the log: lines, or rows of a table."""
+        self.records += number
 
     def cancel(self) -> None:
         """Make the reader stop at its next `advance`."""

@@ -135,6 +135,7 @@ def _read_json_lines(
     for block in file.blocks(report.advance):
         numbered = enumerate(block.removesuffix(b"\n").split(b"\n"), start=done + 1)
         lines = [(number, line) for number, line in numbered if line.strip()]
+        report.add_records(len(lines))
         done += block.count(b"\n")
         if not names:
             objects = list(islice(_parse_objects([line for _, line in lines]), SAMPLE_LINES))

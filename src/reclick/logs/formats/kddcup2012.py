@@ -195,6 +195,7 @@ def _read_tables(file: LogFile, names: tuple[str, ...], report: ReadReport) -> I
     first = 1
     for block in file.blocks(report.advance):
         lines = block.count(b"\n") + (not block.endswith(b"\n"))
+        report.add_records(lines)
         table = _parse_valid_block(block, schema)
         if table is not None and table.num_rows == lines:
             yield table.append_column("number", pa.array(np.arange(first, first + lines)))

@@ -78,6 +78,7 @@ def _read(
             row_bytes = file_bytes / source.num_rows if source.num_rows else 0.0
             for raw in source.read(with_rows=False):
                 _add_rows(EventRows(raw, index, file.where, report), join)
+                report.add_records(raw.length + len(raw.unreadable))
                 report.advance(int(row_bytes * (raw.length + len(raw.unreadable))))
         for batch in join.sessions(report):
             yield batch.set_column(0, "session_id", first_key_part(batch["session_id"]))

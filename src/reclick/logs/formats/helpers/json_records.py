@@ -80,6 +80,7 @@ def read_json_records(
 def read_objects(file: LogFile, report: ReadReport) -> Iterator[tuple[int, JsonObject]]:
     """The objects of a file as they are, with their line numbers: for records of any shape."""
     for number, line in as_json_lines(file).lines(report.advance):
+        report.add_records(1)
         try:
             yield number, parse_object(line)
         except UnreadableError as error:
@@ -135,6 +136,7 @@ def _read_chunks(
     with JsonRecordReader(fields) as reader:
         for block in as_json_lines(file).blocks(report.advance, block_bytes=JSON_BLOCK_BYTES):
             lines, index, total = split_lines(block)
+            report.add_records(len(lines))
             if len(lines):
                 yield from reader.read(lines, first + index)
             first += total

@@ -172,6 +172,7 @@ def read_parquet_batches(
             for batch in source.iter_batches(BATCH_SESSIONS, columns=columns):
                 yield first, batch
                 first += batch.num_rows
+                report.add_records(batch.num_rows)
                 report.advance(size * batch.num_rows // source.metadata.num_rows)
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
         raise damaged_parquet_error(file.where, error) from error

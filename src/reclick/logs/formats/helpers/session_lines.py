@@ -147,6 +147,7 @@ def _read_text_blocks(file: LogFile, report: ReadReport) -> Iterator[tuple[int, 
         except UnicodeDecodeError:
             text = _blank_bad_lines(block, first, file.where, report)
         lines = text.replace("\r\n", "\n").removesuffix("\n").removesuffix("\r").split("\n")
+        report.add_records(len(lines))
         yield first, lines
         first += len(lines)
 

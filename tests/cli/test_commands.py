@@ -8,7 +8,6 @@ import re
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -19,50 +18,11 @@ import pytest
 from typer.main import get_command
 
 import reclick as rc
-from reclick.__main__ import main
 from reclick.cli import app, command_options, model_commands, spell_option
 from reclick.errors import Argument, ReclickError
 from reclick.logs.formats import FORMATS, get_format
 from tests.support import dated_logs
-
-Run = Callable[..., tuple[int, str, str]]
-
-ADS = [["a", "b", "c"], ["b", "a"]] * 30
-CLICKS: list[list[int]] = [[2, 1], [], [1], [2], [3], [1, 2]] * 10
-SCHEMA = pa.schema(
-    [("query", pa.string()), ("ads", pa.list_(pa.string())), ("clicks", pa.list_(pa.int32()))]
-)
-
-
-@pytest.fixture
-def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Run:
-    """Run the command in a folder of its own: exit code, standard output, standard error."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("COLUMNS", "200")
-
-    def command(*words: str) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["reclick", *words])
-        try:
-            main()
-            code = 0
-        except SystemExit as left:
-            code = int(left.code or 0)
-        out, err = capsys.readouterr()
-        return code, out, err
-
-    return command
-
-
-def write_log(path: str, clicks: list[list[int]] | None = None, query: str = "shoes") -> str:
-    made = CLICKS if clicks is None else clicks
-    pages = [
-        (["a", "b", "c"] if any(c > 2 for c in each) else ADS[i % 60])
-        for i, each in enumerate(made)
-    ]
-    pq.write_table(
-        pa.table({"query": [query] * len(made), "ads": pages, "clicks": made}, schema=SCHEMA), path
-    )
-    return path
+from tests.support.commands import CLICKS, Run, write_log
 
 
 def test_help_names_every_command(run: Run) -> None:
@@ -337,9 +297,10 @@ def test_a_column_under_another_name(run: Run) -> None:
 def test_models_lists_every_model_with_what_it_estimates(run: Run) -> None:
     code, out, _ = run("models")
     assert code == 0
-    assert all(f" {name} " in out for name in rc.MODELS)
+    assert all(f"\n{name} " in out for name in rc.MODELS)
+    assert "\nluceclick * " in out
     assert "docs/models in the repository" in out
-    assert all(head in out for head in ("assumes", "estimates", "satisfaction", "reference"))
+    assert all(head in out for head in ("assumes", "estimates", "satisfaction"))
     told = {name: run("models", name)[1] for name in ("multiclick", "dctr", "pm")}
     assert "order of clicks, attractiveness, satisfaction" in told["multiclick"]
     assert "satisfaction" not in told["dctr"]
@@ -395,7 +356,7 @@ def test_models_with_a_name_shows_its_settings_and_defaults(run: Run, name: str)
             ("evaluate", "--test", "log.parquet", "--models", "ubm"),
             "UBM not fitted yet. Give --train, a log",
         ),
-        (("split", "log.parquet", "--to", "parts"), "has no column 'timestamp' to split by"),
+        (("split", "log.parquet", "--to", "parts"), "no column 'timestamp' to split by"),
         (
             ("simulate", "--sessions", "9", "--queries", "3", "--to", "/dev/null/x"),
             "/dev/null/x cannot be written",
@@ -438,7 +399,22 @@ def test_models_with_a_name_shows_its_settings_and_defaults(run: Run, name: str)
             ("convert", "log.parquet", "--to", "x.parquet", "--max-pages-per-hour", "9"),
             "Leave out --max-pages-per-hour, --max-clicks-per-hour and",
         ),
-        (("convert", "bad.parquet", "--to", "new/x.parquet"), "Drop it with --on-error drop."),
+        (
+            ("convert", "bad.parquet", "--to", "new/x.parquet", "--on-error", "raise"),
+            "Drop it with --on-error drop.",
+        ),
+        (
+            ("convert", "bad.parquet", "--to", "new/x.parquet"),
+            "That is 33.3%, more than 5.0%, so nothing was written.",
+        ),
+        (
+            ("convert", "bad.parquet", "--to", "new/x.parquet", "--max-bad", "lots"),
+            "--max-bad: got 'lots', expected a share such as 5% or 0.05",
+        ),
+        (
+            ("convert", "bad.parquet", "--to", "new/x.parquet", "--max-bad", "101%"),
+            "--max-bad: got '101%'",
+        ),
         (
             ("export", "log.parquet", "--to", "new/x.qrels"),
             "log.parquet is a file, not the folder of a model",

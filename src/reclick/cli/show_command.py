@@ -1,0 +1,230 @@
+"""The command that shows what is in a model: its logs, parameters, and the values of its pairs."""
+
+from __future__ import annotations
+
+import difflib
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from reclick.cli.command import as_command
+from reclick.cli.console import print_result
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from reclick.models import ClickModel
+
+QUANTITIES = ("relevance", "attractiveness", "satisfaction")
+SHOWN_VALUES = 12  # of an array of parameters
+CLOSE_NAMES = 3  # that an error suggests
+UNSEEN_AD = "(an ad not seen)"
+MANY_NAMES = 200_000  # among which no close ones are looked for
+
+
+@as_command
+def show(
+    model: Annotated[str, typer.Argument(metavar="MODEL", help="The folder of a model.")],
+    query: Annotated[
+        str | None, typer.Option(metavar="QUERY", help="Show the ads of this query.")
+    ] = None,
+    ad: Annotated[
+        str | None, typer.Option(metavar="AD", help="Show this ad: on all its queries, or on one.")
+    ] = None,
+    top: Annotated[int, typer.Option(min=1, help="How many pairs to show at most.")] = 20,
+    level: Annotated[float, typer.Option(help="Level of the credible intervals.")] = 0.9,
+) -> None:
+    """Show what a model was fitted to and its parameters; with --query or --ad, fitted values.
+
+    Example:  reclick show model
+
+    The ads of a query, with intervals:  reclick show model --query "hotel prague"
+    """
+    from reclick.models import load
+
+    loaded = load(model)
+    if query is None and ad is None:
+        data = describe_model(loaded)
+        print_result(_format_model(data), data)
+        return
+    table = _select_pairs(loaded, query, ad, level)
+    unseen = None if query is None or ad is not None else _unseen_pair(loaded, query, level)
+    shown = table.slice(0, top).to_pylist()
+    pairs = {
+        "query": query,
+        "ad": ad,
+        "pairs": len(table),
+        "level": level,
+        "values": shown,
+        "unseen_ad": unseen,
+        "words": {row["ad"]: words for row in shown if (words := _words_of(loaded, row["ad"]))},
+    }
+    print_result(_format_pairs(pairs), pairs)
+
+
+def describe_model(model: ClickModel) -> dict[str, Any]:
+    """A fitted model without its pairs, as JSON values."""
+    counts, text = model.training_counts, model._pairs.text
+    hidden = {"provenance_", "objective_"}
+    fitted = {
+        name: value
+        for name in (*model.global_parameters, *sorted(vars(model)))
+        if name.endswith("_") and not name.startswith("_") and name not in hidden
+        if name not in model.pair_parameters
+        if (value := _to_json(getattr(model, name, None))) is not None
+    }
+    return {
+        "model": model.name,
+        "settings": model.get_params(),
+        "sessions": counts.total,
+        "queries": len(counts.queries),
+        "ads": len(counts.ads),
+        "pairs": len(counts.impressions),
+        "impressions": float(counts.impressions.sum()),
+        "clicks": float(counts.clicks.sum()),
+        "ads_with_text": 0 if text is None else len(text),
+        "words": 0 if text is None else len(text.vocabulary),
+        "provenance": [each.to_dict() for each in model.provenance_],
+        "parameters": fitted,
+        "advice": model.advice,
+    }
+
+
+def _to_json(value: object) -> Any:
+    """A parameter as JSON; None for what is no number, text or array of numbers."""
+    import numpy as np
+
+    if isinstance(value, bool | int | float | str | dict):
+        return value
+    if isinstance(value, np.ndarray | np.generic) and value.dtype.kind in "fiub":
+        return np.asarray(value).tolist() if value.size <= 10_000 else None
+    return None
+
+
+def _select_pairs(model: ClickModel, query: str | None, ad: str | None, level: float) -> pa.Table:
+    """The pairs of a query, of an ad, or the one of both."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    counts = model.training_counts
+    if query is not None:
+        _require_known("query", query, counts.queries)
+        if ad is not None:
+            return model.relevance({"query": [query], "ad": [ad]}, level=level)
+        return model.relevance(query=query, level=level)
+    _require_known("ad", str(ad), counts.ads)
+    rows = pa.array(counts.pair_ad == pc.index(counts.ads, ad).as_py())
+    queries = counts.queries.take(pa.array(counts.pair_query).filter(rows))
+    pairs = {"query": queries, "ad": pa.array([ad] * len(queries))}
+    table = model.relevance(pa.table(pairs), level=level)
+    return table.sort_by([("impressions", "descending"), ("query", "ascending")])
+
+
+def _require_known(option: str, name: str, known: pa.Array) -> None:
+    """Refuse a query or an ad that the model has not seen, and suggest others."""
+    import pyarrow.compute as pc
+
+    from reclick.errors import SettingError
+
+    is_text = name.encode(errors="replace").decode() == name  # a shell may pass any bytes
+    if is_text and pc.index(known, name).as_py() >= 0:
+        return
+    names = known.to_pylist() if len(known) <= MANY_NAMES else []
+    close = difflib.get_close_matches(name, names, CLOSE_NAMES) or known[:CLOSE_NAMES].to_pylist()
+    expected = f"one of the {len(known):,} that the model has seen, such as {', '.join(close)}"
+    raise SettingError(f"--{option}", name, expected)
+
+
+def _unseen_pair(model: ClickModel, query: str, level: float) -> dict[str, Any]:
+    """The prior of a query: what an ad without any record gets."""
+    (row,) = model.relevance({"query": [query], "ad": [UNSEEN_AD]}, level=level).to_pylist()
+    return dict(row)
+
+
+def _words_of(model: ClickModel, ad: str) -> list[str]:
+    import pyarrow.compute as pc
+
+    text = model._pairs.text
+    row = -1 if text is None else pc.index(text.ads, ad).as_py()
+    return text.words(row) if text is not None and row >= 0 else []
+
+
+# ---- as text
+
+
+def _format_model(data: dict[str, Any]) -> str:
+    settings = ", ".join(f"{name}={value!r}" for name, value in data["settings"].items())
+    text = "none" if not data["words"] else f"{data['words']:,} of {data['ads_with_text']:,} ads"
+    facts = {
+        "settings": settings,
+        "sessions": f"{data['sessions']:,.0f}",
+        "queries": f"{data['queries']:,}",
+        "ads": f"{data['ads']:,}",
+        "pairs": f"{data['pairs']:,}",
+        "clicks": f"{data['clicks']:,.0f} on {data['impressions']:,.0f} impressions",
+        "words": text,
+    }
+    lines = [data["model"], *(f"  {name:<11}{value}" for name, value in facts.items())]
+    lines += ["logs", *(_format_log(each) for each in data["provenance"])]
+    lines += ["" if data["provenance"] else "  not recorded"]
+    lines += ["parameters", *map(_format_parameter, data["parameters"].items())]
+    lines += [f"note: {data['advice']}"] if data["advice"] else []
+    return "\n".join(line for line in lines if line)
+
+
+def _format_log(seen: dict[str, Any]) -> str:
+    period = "" if seen["start"] is None else f"  {seen['start']} to {seen['end']}"
+    return (
+        f"  {seen['use']:<8} {seen['date']}  {seen['name']}  {seen['sessions']:,} sessions{period}"
+    )
+
+
+def _format_parameter(item: tuple[str, Any]) -> str:
+    import numpy as np
+
+    name, value = item
+    if isinstance(value, dict):
+        text = ", ".join(f"{key}={_format_number(each)}" for key, each in value.items())
+    elif isinstance(value, list):
+        array = np.array(value)
+        first = " ".join(map(_format_number, array.ravel()[:SHOWN_VALUES].tolist()))
+        more = " …" if array.size > SHOWN_VALUES else ""
+        shape = " × ".join(map(str, array.shape))
+        text = f"[{shape}] {first}{more}"
+    else:
+        text = _format_number(value)
+    return f"  {name:<20} {text}"
+
+
+def _format_number(value: object) -> str:
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
+
+
+def _format_pairs(data: dict[str, Any]) -> str:
+    by_query = data["query"] is not None
+    label = "ad" if by_query else "query"
+    rows = [*data["values"]]
+    if data["unseen_ad"] is not None:
+        rows.append(data["unseen_ad"])
+    width = max(len(label), *(len(row[label]) for row in rows))
+    head = f"{label:<{width}} " + " ".join(f"{name:>21}" for name in QUANTITIES)
+    lines = [f"{head} {'impressions':>12} {'clicks':>8}"]
+    lines += [
+        f"{row[label]:<{width}} {' '.join(_format_estimate(row, name) for name in QUANTITIES)}"
+        f" {row['impressions']:>12,.0f} {row['clicks']:>8,.0f}"
+        for row in rows
+    ]
+    hidden = data["pairs"] - len(data["values"])
+    what = f"query {data['query']!r}" if by_query else f"ad {data['ad']!r}"
+    more = f"; {hidden:,} more: raise --top" if hidden else ""
+    lines.append(f"{what}: {data['pairs']:,} pairs, {100 * data['level']:g} % intervals{more}")
+    if data["ad"] is not None:
+        lines += [f"words: {' '.join(words)}" for words in data["words"].values()]
+    return "\n".join(lines)
+
+
+def _format_estimate(row: dict[str, Any], name: str) -> str:
+    if row[name] is None:
+        return f"{'–':>21}"
+    text = f"{row[name]:.3f} [{row[f'{name}_low']:.3f}, {row[f'{name}_high']:.3f}]"
+    return f"{text:>21}"
