@@ -8,9 +8,7 @@ import numpy as np
 import pytest
 
 import reclick as rc
-from reclick.fitting.posterior import Posterior
 from reclick.models.impression_values import ImpressionValues
-from reclick.rankings import _draw
 
 LOG = {
     "query": ["pizza"] * 6 + ["taxi"] * 4,
@@ -196,12 +194,3 @@ def test_the_result_as_text() -> None:
 def test_rows_must_be_the_same_sessions(new: Any, message: str) -> None:
     with pytest.raises(rc.UsageError, match=message):
         rc.compare_rankings(fitted("dctr"), OLD, new)
-
-
-def test_a_posterior_without_width_stays_at_its_value() -> None:
-    posterior = Posterior(
-        np.array([0.0, 1.0, 0.5]), np.array([0.0, 1.0, 0.5]), np.array([9, 9, 1e9])
-    )
-    drawn = _draw(posterior, np.random.default_rng(0))
-    assert drawn[:2].tolist() == [0.0, 1.0]
-    assert drawn[2] == pytest.approx(0.5, abs=1e-3)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
+    from reclick import datasets
     from reclick.auction import (
         AuctionResult,
         AuctionSimulation,
@@ -35,6 +36,11 @@ if TYPE_CHECKING:
     from reclick.clicks.distribution import Clicks, PageDistribution, SequenceRanks, TopSequences
     from reclick.data.batch import SessionBatch
     from reclick.data.counts import Counts
+    from reclick.data.frames import (
+        to_latex,
+        to_pandas,
+        to_polars,
+    )
     from reclick.data.grouped_sessions import GroupedSessions, QueryBlock
     from reclick.data.log_record import LogRecord
     from reclick.engines import DuckDBEngine, Engine, LocalEngine, count
@@ -53,7 +59,14 @@ if TYPE_CHECKING:
         UnknownModelError,
         UsageError,
     )
-    from reclick.evaluation import Evaluation, Split, evaluate, split
+    from reclick.evaluation import (
+        Evaluation,
+        ReliabilityCurves,
+        Split,
+        TransitionShares,
+        evaluate,
+        split,
+    )
     from reclick.exports import (
         ExportResult,
         JudgmentComparison,
@@ -113,7 +126,6 @@ if TYPE_CHECKING:
     from reclick.predictor import PredictionSummary, Predictor, predict
     from reclick.profile import LogProfile, VolumeProfile, describe
     from reclick.rankings import (
-        IntervalEstimate,
         RankingComparison,
         RankingEstimate,
         compare_rankings,
@@ -126,8 +138,12 @@ if TYPE_CHECKING:
 # Where each public name lives. A module is imported when a name of it is first used, so that
 # `import reclick` and `reclick --help` are quick.
 _HOMES = {
+    "reclick.data.frames": (
+        "to_latex",
+        "to_pandas",
+        "to_polars",
+    ),
     "reclick.rankings": (
-        "IntervalEstimate",
         "RankingComparison",
         "RankingEstimate",
         "compare_rankings",
@@ -187,7 +203,9 @@ _HOMES = {
     ),
     "reclick.evaluation": (
         "Evaluation",
+        "ReliabilityCurves",
         "Split",
+        "TransitionShares",
         "evaluate",
         "split",
     ),
@@ -269,6 +287,7 @@ _HOMES = {
     ),
     "reclick.text.tokens": ("tokens",),
 }
+_MODULES = ("datasets",)  # public as they are
 _HOME = {name: module for module, names in _HOMES.items() for name in names}
 
 __all__ = [
@@ -309,7 +328,6 @@ __all__ = [
     "FitError",
     "GroupedSessions",
     "Interval",
-    "IntervalEstimate",
     "JudgmentComparison",
     "LocalEngine",
     "LogError",
@@ -334,6 +352,7 @@ __all__ = [
     "ReadSummary",
     "ReclickError",
     "RelevanceDraws",
+    "ReliabilityCurves",
     "RemotePath",
     "SeenLog",
     "SeenLogError",
@@ -347,6 +366,7 @@ __all__ = [
     "StopsAndTransitions",
     "StoreError",
     "TopSequences",
+    "TransitionShares",
     "Truth",
     "UnknownModelError",
     "UsageError",
@@ -357,6 +377,7 @@ __all__ = [
     "compare_rankings",
     "convert",
     "count",
+    "datasets",
     "describe",
     "evaluate",
     "export",
@@ -384,12 +405,17 @@ __all__ = [
     "simulate_auctions",
     "split",
     "to_ir_measures",
+    "to_latex",
+    "to_pandas",
+    "to_polars",
     "to_ranx",
     "tokens",
 ]
 
 
 def __getattr__(name: str) -> Any:
+    if name in _MODULES:
+        return import_module(f"reclick.{name}")
     if name not in _HOME:
         raise AttributeError(
             f"module 'reclick' has no attribute {name!r}. It has: {', '.join(__all__)}."

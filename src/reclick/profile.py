@@ -12,6 +12,8 @@ from reclick.data.counts import Counts
 from reclick.data.outcomes import CONVERSION, NO_CONVERSION, UNKNOWN_OUTCOME
 from reclick.data.ragged import Bool, Float64, Int32, Int64, run_of_elements
 from reclick.engines import as_counts
+from reclick.runtime.notebook import render_text
+from reclick.runtime.plots import plot_bars
 from reclick.runtime.progress import ProgressOption
 
 VOLUME_LIMITS = (0, 10, 50, 100, 500, 1000)  # lower limits of the paper's buckets of query volume
@@ -57,6 +59,17 @@ class LogProfile:
     def to_dict(self) -> dict[str, Any]:
         """Plain values, for JSON."""
         return asdict(self)
+
+    def plot(self) -> Any:
+        """A matplotlib figure: first clicks by position, and distances between clicks."""
+        first = {str(n): share for n, share in enumerate(self.first_clicks, 1)}
+        distances = {f"{move:+d}": share for move, share in sorted(self.distances.items())}
+        return plot_bars(
+            {"First clicks by position": first, "Distance between consecutive clicks": distances}
+        )
+
+    def _repr_html_(self) -> str:
+        return render_text(self)
 
     def __str__(self) -> str:
         return "\n\n".join(

@@ -13,35 +13,24 @@ from reclick.data.batch import SessionBatch
 from reclick.data.ragged import Float64, Int32, Int64
 from reclick.data.string_index import Interner
 from reclick.errors import CannotAnswerError, UsageError, check_range, check_whole
-from reclick.fitting.posterior import PairPosteriors, Posterior
+from reclick.fitting.posterior import Interval, PairPosteriors
 from reclick.logs import SessionLog
 from reclick.logs.files.source import abbreviate
 from reclick.models.base import ClickModel
 from reclick.models.batching import open_pages
 from reclick.models.impression_values import ImpressionValues
+from reclick.runtime.notebook import render_text
 from reclick.runtime.progress import ProgressOption, report_progress, track_progress
 
-LEAST_BETA = 1e-3  # parameter of a posterior that is drawn from
 SESSION_DRAWS = 2_000  # resamples where no parameter is drawn, which are quick
-
-
-class IntervalEstimate(NamedTuple):
-    """A value with its interval."""
-
-    value: float
-    low: float
-    high: float
-
-    def __str__(self) -> str:
-        return f"{self.value:.4f} [{self.low:.4f}, {self.high:.4f}]"
 
 
 class RankingEstimate(NamedTuple):
     """A mean per session: with the old ranking, with the new one, and their difference."""
 
-    old: IntervalEstimate
-    new: IntervalEstimate
-    difference: IntervalEstimate
+    old: Interval
+    new: Interval
+    difference: Interval
     probability_of_gain: float  # share of the draws in which the new ranking has more
 
 
@@ -65,6 +54,9 @@ class RankingComparison:
         for name in ("clicks", "satisfaction"):
             values[name] = None if values[name] is None else _to_plain(values[name])
         return values
+
+    def _repr_html_(self) -> str:
+        return render_text(self)
 
     def __str__(self) -> str:
         estimates = {"expected clicks": self.clicks, "satisfaction": self.satisfaction}
@@ -208,7 +200,8 @@ class _ExpectedValues:
         for number in range(draws):
             report_progress("draws", number, draws)
             theta, rho = (
-                None if each is None else _draw(each, rng)[self._impression] for each in posteriors
+                None if each is None else each.sample(1, rng)[0, self._impression]
+                for each in posteriors
             )
             assert theta is not None  # noqa: S101, every model with posteriors has it
             drawn.append(self._evaluate(self._model._with_values(theta, rho)))
@@ -256,17 +249,6 @@ class _ExpectedValues:
         return dict(zip(names, columns, strict=True))
 
 
-def _draw(posterior: Posterior, rng: np.random.Generator) -> Float64:
-    """A draw from the posterior of each pair; one without width stays at its value."""
-    yes, no = posterior.mean * posterior.strength, (1 - posterior.mean) * posterior.strength
-    certain = (yes <= 0) | (no <= 0) | ~np.isfinite(yes + no)
-    drawn = rng.beta(
-        np.where(certain, 1.0, np.maximum(yes, LEAST_BETA)),
-        np.where(certain, 1.0, np.maximum(no, LEAST_BETA)),
-    )
-    return np.where(certain, posterior.value, drawn)
-
-
 def _resample(
     pages: _PagePairs, parameters: list[dict[str, Float64]], rng: np.random.Generator
 ) -> dict[str, Float64]:
@@ -294,10 +276,10 @@ def _summarise(point: tuple[float, float], draws: Float64, level: float) -> Rank
     )
 
 
-def _interval(value: float, draws: Float64, level: float) -> IntervalEstimate:
+def _interval(value: float, draws: Float64, level: float) -> Interval:
     """The equal-tailed interval of the draws; it holds the value."""
     low, high = np.quantile(draws, [(1 - level) / 2, (1 + level) / 2])
-    return IntervalEstimate(value, min(float(low), value), max(float(high), value))
+    return Interval(value, min(float(low), value), max(float(high), value))
 
 
 def _by_query(pages: _PagePairs, clicks: Float64) -> pa.Table:
@@ -382,7 +364,7 @@ def _check_sessions(
 def _to_plain(estimate: RankingEstimate) -> dict[str, Any]:
     plain = estimate._asdict()
     return {
-        name: value._asdict() if isinstance(value, IntervalEstimate) else value
+        name: value._asdict() if isinstance(value, Interval) else value
         for name, value in plain.items()
     }
 

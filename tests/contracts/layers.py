@@ -14,7 +14,7 @@ LAYERS = (
     ("__main__", "testing"),
     ("cli",),
     ("report",),
-    ("auction", "evaluation"),
+    ("auction", "datasets", "evaluation"),
     ("exports", "metrics", "simulation"),
     ("predictor", "profile", "rankings"),
     ("models",),

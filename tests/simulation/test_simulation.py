@@ -6,6 +6,7 @@ import inspect
 import json
 from datetime import datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -216,3 +217,36 @@ def test_three_weeks_are_drawn_unless_told_otherwise_also_on_the_command_line() 
 def test_senseless_settings_are_refused(settings: dict[str, object], message: str) -> None:
     with pytest.raises(SettingError, match=message):
         simulate(**settings)  # type: ignore[arg-type]
+
+
+def test_outcomes_follow_satisfaction_and_change_nothing_else() -> None:
+    settings: dict[str, Any] = {"weeks": 2, "queries": 40, "seed": 5}
+    plain, known = rc.simulate(3_000, **settings), rc.simulate(3_000, **settings, outcomes=True)
+    for one, two in zip(plain.weeks, known.weeks, strict=True):
+        assert two.select(one.column_names) == one
+        assert two.column_names == [*one.column_names, "dwell_seconds", "conversions"]
+    assert known.weeks[0] == rc.simulate(3_000, **settings, outcomes=True).weeks[0]
+    satisfied = known.truth.sessions["satisfied"].to_pylist()
+    sessions = [row for week in known.weeks for row in week.to_pylist()]
+    quick, converted = np.zeros((2, 2)), np.zeros((2, 2))
+    for row, content in zip(sessions, satisfied, strict=True):
+        assert len(row["clicks"]) == len(row["dwell_seconds"]) == len(row["conversions"])
+        for place, dwell in enumerate(row["dwell_seconds"], start=1):
+            which = int(content and place == len(row["clicks"]))
+            quick[which] += [dwell < 10, 1]
+            converted[which] += [row["conversions"][place - 1], 1]
+    np.testing.assert_allclose(quick[:, 0] / quick[:, 1], [0.54, 0.014], atol=0.04)
+    np.testing.assert_allclose(converted[:, 0] / converted[:, 1], [0.005, 0.15], atol=0.04)
+
+
+def test_satisfaction_in_the_market_is_estimated_better_with_outcomes() -> None:
+    market = rc.simulate(12_000, weeks=1, queries=25, seed=3, outcomes=True)
+    truth = market.truth.pairs
+    errors = []
+    for weight in (0.0, 1.0):
+        model = rc.SDBN(outcome_weight=weight).fit(market.weeks[0])
+        found = model.relevance(truth.select(["query", "ad"]))
+        often = found["clicks"].to_numpy() >= 30
+        difference = (found["satisfaction"].to_numpy() - truth["satisfaction"].to_numpy())[often]
+        errors.append(float(np.sqrt(np.mean(difference**2))))
+    assert errors[1] < 0.5 * errors[0]

@@ -10,7 +10,8 @@ from reclick.auction.market_weeks import AuctionSimulation, simulate_auctions
 from reclick.auction.mechanisms import MECHANISMS
 from reclick.auction.ranking import BestPage, best_page
 from reclick.auction.run import AuctionResult, Displacement, PriceReason, run_auction
-from reclick.auction.uncertainty import AuctionUncertainty, Interval, price_intervals
+from reclick.auction.uncertainty import AuctionUncertainty, price_intervals
+from reclick.fitting.posterior import Interval
 
 __all__ = [
     "MECHANISMS",

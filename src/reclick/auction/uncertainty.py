@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -18,21 +18,13 @@ from reclick.auction.candidates import (
 from reclick.auction.run import AuctionResult, AuctionRules, Entry, hold_auction, make_entries
 from reclick.data.batch import Float64
 from reclick.errors import CannotAnswerError, check_range, check_whole
-from reclick.fitting.posterior import RelevanceDraws
+from reclick.fitting.posterior import Interval, RelevanceDraws
 from reclick.metrics.bootstrap import percentile_interval
 from reclick.models.base import ClickModel
 from reclick.runtime.parallel import parallel_map
 
 SMALLEST_PROBABILITY = 1e-9
 LISTED_SLATES = 5
-
-
-class Interval(NamedTuple):
-    """A value with the ends of its credible interval."""
-
-    value: float
-    low: float
-    high: float
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -52,6 +52,9 @@ def simulate(
     ads_per_query: Annotated[int, typer.Option(help="Ads that compete for a query.")] = 12,
     bots: Annotated[float, typer.Option(help="Share of sessions made by bots.")] = 0.0,
     seed: Annotated[int, typer.Option(help="The same seed gives the same log.")] = 0,
+    outcomes: Annotated[
+        bool, typer.Option("--outcomes", help="Write dwell_seconds and conversions too.")
+    ] = False,
     auction: Annotated[
         str | None,
         typer.Option(
@@ -87,6 +90,7 @@ def simulate(
         "ads_per_query": ads_per_query,
         "bots": bots,
         "seed": seed,
+        "outcomes": outcomes,
     }
     if (auction is None) != (model is None):
         raise UsageError("--auction and --model, the folder of a fitted model, go together.")

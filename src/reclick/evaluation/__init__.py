@@ -3,5 +3,13 @@
 from reclick.evaluation.log_split import Split, split
 from reclick.evaluation.result import Evaluation
 from reclick.evaluation.run import evaluate
+from reclick.evaluation.views import ReliabilityCurves, TransitionShares
 
-__all__ = ["Evaluation", "Split", "evaluate", "split"]
+__all__ = [
+    "Evaluation",
+    "ReliabilityCurves",
+    "Split",
+    "TransitionShares",
+    "evaluate",
+    "split",
+]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -11,16 +11,21 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from reclick.data.counts import Counts
+from reclick.data.frames import to_pandas, to_polars
 from reclick.data.ragged import Float64, Int64
+from reclick.errors import check_whole
 from reclick.evaluation.inputs import EvaluationInputs, Leakage
+from reclick.evaluation.views import ReliabilityCurves, ScoreView, TransitionShares
 from reclick.metrics import ChunkSums
 from reclick.models.base import ClickModel
 from reclick.models.kernels.stops_and_transitions import pooled_events
 from reclick.profile import LogProfile
 from reclick.runtime.filesystem import AnyPath, Location, write_files
+from reclick.runtime.notebook import render_card, render_table
 from reclick.text.tokens import AdTokens, tokenise
 
 N_QUERIES, N_WORDS, N_ADS = 6, 6, 6  # listed of each
@@ -63,6 +68,63 @@ class Evaluation:
             )
             raise KeyError(f"no score of {key}. There are {known}.")
         return None if values[0] is None else float(values[0])
+
+    def table(
+        self, metrics: Sequence[str] | None = None, *, sessions: str = "all", volume: str = "all"
+    ) -> pa.Table:
+        """The scores as a table of a row per model and a column per metric.
+
+        By default the main metrics, over all sessions. `scores` has all of them, with intervals.
+        """
+        return self._view(metrics, sessions, volume).to_arrow()
+
+    def to_pandas(self, metrics: Sequence[str] | None = None, **sessions: str) -> Any:
+        """`table` as a pandas DataFrame, with the models as its index."""
+        return to_pandas(self.table(metrics, **sessions)).set_index("model")
+
+    def to_polars(self, metrics: Sequence[str] | None = None, **sessions: str) -> Any:
+        """`table` as a Polars DataFrame."""
+        return to_polars(self.table(metrics, **sessions))
+
+    def to_latex(
+        self,
+        metrics: Sequence[str] | None = None,
+        *,
+        sessions: str = "all",
+        volume: str = "all",
+        digits: int = 4,
+    ) -> str:
+        """`table` as LaTeX with the rules of booktabs, the best value of each column in bold."""
+        return self._view(metrics, sessions, volume).to_latex(check_whole("digits", digits, 0))
+
+    def plot(
+        self, metrics: Sequence[str] | None = None, *, sessions: str = "all", volume: str = "all"
+    ) -> Any:
+        """A matplotlib figure: a panel per metric with the models' values and intervals."""
+        return self._view(metrics, sessions, volume).plot()
+
+    @property
+    def reliability(self) -> ReliabilityCurves:
+        """Observed click rates by predicted probability; `.plot()` draws them."""
+        is_reliability = pc.equal(self.curves["curve"], "reliability")
+        return ReliabilityCurves(self.curves.filter(is_reliability))
+
+    @property
+    def transitions(self) -> TransitionShares:
+        """Where the next click of the test log is, given the last; `.plot()` draws it."""
+        shares, fatigue = self.details["transitions"], self.details["fatigue"]
+        return TransitionShares(tuple(map(tuple, shares)), tuple(fatigue))
+
+    def _view(self, metrics: Sequence[str] | None, sessions: str, volume: str) -> ScoreView:
+        return ScoreView.select(self.scores, metrics, sessions=sessions, volume=volume)
+
+    def _repr_html_(self) -> str:
+        view = self._view(None, "all", "all")
+        best = {(row, column + 1) for row, column in view.best()}
+        header = ["", *view.titles()]
+        note = f"{self.profile.sessions:,.0f} test sessions. Bold is the best of a column."
+        table = render_table(header, view.cells(4), best)
+        return render_card("Evaluation", {}, " ".join([note, *self.warnings]), table)
 
     def to_html(self, path: Location) -> AnyPath:
         """Write the report as one HTML file that needs nothing else."""

@@ -12,6 +12,7 @@ import pyarrow as pa
 from reclick.data.ragged import Float64
 from reclick.errors import UsageError, check_whole
 from reclick.exports.judgment_files import read_judgments
+from reclick.runtime.notebook import render_text
 
 
 @dataclass(frozen=True)
@@ -31,6 +32,9 @@ class JudgmentComparison:
     def to_dict(self) -> dict[str, Any]:
         """Plain values, for JSON."""
         return asdict(self)
+
+    def _repr_html_(self) -> str:
+        return render_text(self)
 
     def __str__(self) -> str:
         tau = "none" if self.kendall_tau is None else f"{self.kendall_tau:.3f}"

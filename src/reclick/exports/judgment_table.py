@@ -7,7 +7,6 @@ import logging
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
-from importlib import import_module
 from typing import Any
 
 import numpy as np
@@ -15,17 +14,19 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from reclick.data.ragged import Float64, Int32
-from reclick.errors import Argument, CannotAnswerError, MissingExtraError, UsageError
+from reclick.errors import Argument, CannotAnswerError, UsageError
 from reclick.exports.grade_statistics import GradeStatistics
 from reclick.exports.request import PER_QUERY, Cuts, ExportRequest, ExportResult, GradingRule
 from reclick.logs import as_pairs
 from reclick.models.base import ClickModel
+from reclick.runtime.extras import import_extra
 from reclick.runtime.filesystem import AnyPath
 from reclick.runtime.parallel import parallel_map, thread_limit
 from reclick.runtime.progress import ProgressOption, report_progress, track_progress
 
 logger = logging.getLogger("reclick")
 
+EXTRA = "reclick[exports]"  # that pip installs
 BATCH_PAIRS = 1 << 17  # the pairs of the last query are added to it
 MAX_BATCHES_AT_ONCE = 8  # each takes memory
 
@@ -310,7 +311,7 @@ def _batch_ends(query: Int32, size: int) -> list[int]:
 
 def to_ir_measures(table: pa.Table) -> list[Any]:
     """The table of `judgments` as a list of `ir_measures.Qrel`; texts are their own ids."""
-    qrel = _import_extra("ir_measures").Qrel
+    qrel = import_extra("ir_measures", EXTRA).Qrel
     return [qrel(*row) for row in zip(*_judgment_columns(table), strict=True)]
 
 
@@ -319,7 +320,7 @@ def to_ranx(table: pa.Table) -> Any:
     grades: dict[str, dict[str, int]] = {}
     for query, ad, grade in zip(*_judgment_columns(table), strict=True):
         grades.setdefault(query, {})[ad] = grade
-    return _import_extra("ranx").Qrels(grades)
+    return import_extra("ranx", EXTRA).Qrels(grades)
 
 
 def _judgment_columns(table: pa.Table) -> list[list[Any]]:
@@ -329,12 +330,3 @@ def _judgment_columns(table: pa.Table) -> list[list[Any]]:
             f"The table has no {' and no '.join(missing)}: give the one from judgments()."
         )
     return [table[name].to_pylist() for name in ("query", "ad", "grade")]
-
-
-def _import_extra(name: str) -> Any:
-    try:
-        return import_module(name)
-    except ImportError as error:
-        raise MissingExtraError(
-            f"{name} is not installed. Install it with: pip install 'reclick[exports]'"
-        ) from error

@@ -12,6 +12,7 @@ import pyarrow as pa
 from reclick.data.ragged import Float64
 from reclick.errors import UsageError, check_choice, check_range, check_whole
 from reclick.exports.judgment_files import read_judgments, read_run
+from reclick.runtime.notebook import render_text
 
 RESAMPLES = 2_000  # of queries, for the interval
 GAINS: dict[str, Callable[[Float64], Float64]] = {
@@ -40,6 +41,9 @@ class NDCGResult:
     def to_dict(self) -> dict[str, Any]:
         """Plain values, for JSON, without those of each query."""
         return {name: value for name, value in vars(self).items() if name != "by_query"}
+
+    def _repr_html_(self) -> str:
+        return render_text(self)
 
     def __str__(self) -> str:
         interval = f"[{self.low:.4f}, {self.high:.4f}], {self.level:.0%} interval"

@@ -14,6 +14,7 @@ from reclick.errors import Argument, SettingError, check_choice, check_range
 from reclick.logs.files.source import OnError
 from reclick.models.base import ClickModel
 from reclick.runtime.filesystem import AnyPath
+from reclick.runtime.notebook import render_text
 
 GRADED_VALUES = ("relevance", "attractiveness", "satisfaction")
 BOUND_SUFFIXES = {"low": "_low", "value": ""}  # bound → suffix of the column that is graded
@@ -167,6 +168,9 @@ class ExportResult:
     overlap: float | None = None  # share of them whose intervals overlap
     level: float = 0.9  # of the intervals
     notes: tuple[str, ...] = ()
+
+    def _repr_html_(self) -> str:
+        return render_text(self)
 
     def __str__(self) -> str:
         rows = f"{self.rows:,} pairs, {self.queries:,} queries"

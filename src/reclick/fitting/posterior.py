@@ -38,6 +38,21 @@ class Posterior(NamedTuple):
         return rng.beta(yes, no, (draws, len(yes)))
 
 
+class Interval(NamedTuple):
+    """A value with the ends of its interval.
+
+    >>> print(Interval(0.25, 0.2, 0.31))
+    0.2500 [0.2000, 0.3100]
+    """
+
+    value: float
+    low: float
+    high: float
+
+    def __str__(self) -> str:
+        return f"{self.value:.4f} [{self.low:.4f}, {self.high:.4f}]"
+
+
 class RelevanceDraws(NamedTuple):
     """Draws from the posteriors of some pairs."""
 

@@ -24,6 +24,7 @@ from reclick.logs.validation.reasons import (
     ROW_REASONS,
     BatchTotals,
 )
+from reclick.runtime.notebook import render_card
 from reclick.runtime.parallel import prefetch
 from reclick.runtime.progress import report_progress
 
@@ -363,6 +364,22 @@ class SessionLog:
         self._summary = summary
         if builder.dropped and self.on_error == "raise":
             raise bad_rows_error(builder.rows, summary.dropped, summary.examples, self.name)
+
+    def _repr_html_(self) -> str:
+        rows = "not known before it is read" if self.num_rows is None else f"{self.num_rows:,}"
+        facts: dict[str, object] = {
+            "rows": rows,
+            "clicks": "yes" if self.has_clicks else "none: pages only",
+            "text of ads": "none" if self.ads is None else f"{len(self.ads):,} ads",
+            "format": "" if self.provenance is None else self.provenance.format or "",
+        }
+        read = self._summary  # of the last pass; none is made to show a log
+        if read is not None:
+            facts["clicks"] = (
+                f"{read.clicks:,} in {read.clicked_sessions:,} of {read.kept:,} sessions"
+            )
+            facts["dropped rows"] = f"{sum(read.dropped.values()):,}"
+        return render_card(f"Log {self.name}", facts)
 
     def __repr__(self) -> str:
         rows = "" if self.num_rows is None else f", {self.num_rows:,} rows"

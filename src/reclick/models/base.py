@@ -58,6 +58,7 @@ from reclick.models.text_pair_index import (
 )
 from reclick.runtime import artifact
 from reclick.runtime.filesystem import Location
+from reclick.runtime.notebook import render_card
 from reclick.runtime.progress import ProgressOption, track_progress
 from reclick.text.tokens import AdTokens
 from reclick.text.word_rates import TextIndex, TokenLists
@@ -658,6 +659,21 @@ class ClickModel(ABC):
         )
         fit = self._describe_fit() if self.fitted else ""
         return f"{type(self).__name__}({', '.join(changed)}){fit}"
+
+    def _repr_html_(self) -> str:
+        facts: dict[str, object] = {"assumes": self.assumes}
+        if self.fitted:
+            counts = self.training_counts
+            facts["fitted on"] = (
+                f"{counts.total:,.0f} sessions, {len(counts.queries):,} queries, "
+                f"{len(counts.impressions):,} (query, ad) pairs"
+            )
+            facts["fit"] = getattr(self, "message_", "")
+        else:
+            facts["fitted on"] = "nothing yet: call fit(sessions)"
+        params = self.get_params().items()
+        settings = ", ".join(f"{name}={value!r}" for name, value in params)
+        return render_card(type(self).__name__, {**facts, "settings": settings}, self.advice)
 
     def _describe_fit(self) -> str:
         reports = [getattr(self, name, "") for name in ("message_", "prior_report_")]

@@ -19,6 +19,7 @@ from contextvars import ContextVar
 from typing import Any
 
 from reclick.errors import SettingError
+from reclick.runtime.notebook import render_progress
 from reclick.runtime.parallel import thread_limit
 
 Progress = Callable[[str, int, int | None], object]  # what is done, how far, of how much if known
@@ -28,6 +29,7 @@ SILENT_VALUES = {"0", "no", "off", "false"}
 DISPLAY_DELAY = 2.0  # seconds of silence: most calls are over by then
 LINE_INTERVAL = 10.0  # seconds between lines where there is no terminal
 REFRESH_INTERVAL = 0.1  # seconds between two drawings of a bar
+NOTEBOOK_INTERVAL = 0.3  # … in a notebook, where each is a message to the browser
 
 
 def ignore_progress(what: str, done: int, total: int | None) -> None:
@@ -170,7 +172,7 @@ class _Display:
         self._started = time.monotonic()
         self._next = self._started + delay  # when the next drawing or line is due
         self._lock = threading.Lock()
-        self._show: _Bars | _Lines | None = None
+        self._show: _Bars | _NotebookBars | _Lines | None = None
 
     def __call__(self, what: str, done: int, total: int | None) -> None:
         now = time.monotonic()
@@ -229,6 +231,26 @@ class _Bars:
         self._bars.stop()
 
 
+class _NotebookBars:
+    """One bar per task in the output of a notebook's cell, removed at the end."""
+
+    def __init__(self, display: Any, html: Any) -> None:
+        """`display` and `html` are those of IPython.display."""
+        self._html = html
+        self._output = display(html(""), display_id=True)
+        self._drawn = 0.0
+        self._tasks: dict[str, tuple[int, int | None]] = {}
+
+    def update(self, what: str, done: int, total: int | None, now: float) -> None:
+        self._tasks[what] = done, total
+        if now - self._drawn >= NOTEBOOK_INTERVAL:
+            self._output.update(self._html(render_progress(self._tasks)))
+            self._drawn = now
+
+    def close(self) -> None:
+        self._output.update(self._html(""))
+
+
 class _Lines:
     """A line every ten seconds, for logs of jobs.
 
@@ -266,10 +288,14 @@ class _Lines:
             sys.stderr.flush()
 
 
-def _open_display(started: float) -> _Bars | _Lines:
+def _open_display(started: float) -> _Bars | _NotebookBars | _Lines:
     from rich.console import Console
 
     console = Console(stderr=True)
-    if console.is_jupyter or (console.is_terminal and sys.stderr.isatty()):
+    if console.is_jupyter:
+        from IPython.display import HTML, display
+
+        return _NotebookBars(display, HTML)
+    if console.is_terminal and sys.stderr.isatty():
         return _Bars(console)
     return _Lines(started)

@@ -40,6 +40,7 @@ from reclick.simulation.users import (
     attractiveness,
     behaviour_parameters,
     browse_page,
+    draw_outcomes,
     draw_user_type,
     satisfaction,
 )
@@ -73,7 +74,7 @@ class Truth:
 class Simulation:
     """Weeks of sessions, the ads shown in them, editors' labels, and the true parameters."""
 
-    weeks: list[pa.Table]  # session_id, timestamp, query, ads, clicks; prices if a rule sets them
+    weeks: list[pa.Table]  # session_id, timestamp, query, ads, clicks, and further columns
     ads: pa.Table  # ad, title, description, display_url
     labels: pa.Table  # query, ad, relevance 0 … 4
     truth: Truth
@@ -123,12 +124,14 @@ def simulate(
     page: tuple[int, int] = (1, 4),
     bots: float = 0.0,
     seed: int = 0,
+    outcomes: bool = False,
     page_rule: PageRule | None = None,
 ) -> Simulation:
     """Draw `sessions` sessions for each of `weeks` weeks, on pages of page[0] to page[1] ads.
 
-    The same seed gives the same files, byte for byte. A `page_rule` chooses pages and prices in
-    place of the market's own auction; see `simulate_auctions`.
+    The same seed gives the same files, byte for byte. With `outcomes` the sessions also have
+    `dwell_seconds` and `conversions`, which depend on whether a click satisfied. A `page_rule`
+    chooses pages and prices in place of the market's own auction; see `simulate_auctions`.
 
     >>> market = simulate(1_000, weeks=2, queries=20, seed=7)
     >>> [len(week) for week in market.weeks]
@@ -140,7 +143,7 @@ def simulate(
     impressions = np.zeros(market.candidates.shape, np.int64)  # [query, candidate]
     drawn = []
     for week in range(weeks):
-        drawn.append(_draw_week(market, settings, week, impressions, page_rule))
+        drawn.append(_draw_week(market, settings, week, impressions, page_rule, outcomes=outcomes))
         if page_rule is not None:
             page_rule.learn(drawn[-1][0], market.ads)
     tables, user_types, satisfied = zip(*drawn, strict=True)
@@ -151,7 +154,7 @@ def simulate(
         queries=_query_table(market),
         sessions=_session_table(tables, user_types, satisfied),
         users=_user_facts(market, settings.bots),
-        settings=asdict(settings),
+        settings=asdict(settings) | ({"outcomes": True} if outcomes else {}),
     )
     labels = _draw_labels(market, impressions.reshape(-1), rng)
     return Simulation(list(tables), market.ads, labels, truth, _bid_table(market))
@@ -235,6 +238,8 @@ def _draw_week(
     week: int,
     impressions: Int64,
     page_rule: PageRule | None,
+    *,
+    outcomes: bool,
 ) -> tuple[pa.Table, Int8, Bool]:
     """Draw the sessions of a week, their user types, and which users are satisfied.
 
@@ -242,7 +247,9 @@ def _draw_week(
     """
     available = market.week[market.candidates] <= week  # [query, candidate]
     blocks = [
-        _draw_block(market, available, settings, week, start, impressions, page_rule)
+        _draw_block(
+            market, available, settings, week, start, impressions, page_rule, outcomes=outcomes
+        )
         for start in range(0, settings.sessions, BLOCK_SESSIONS)
     ]
     tables, user_types, satisfied = zip(*blocks, strict=True)
@@ -257,6 +264,8 @@ def _draw_block(
     start: int,
     impressions: Int64,
     page_rule: PageRule | None,
+    *,
+    outcomes: bool,
 ) -> tuple[pa.Table, Int8, Bool]:
     rng = np.random.default_rng([settings.seed, 1 + week, start])
     end = min(start + BLOCK_SESSIONS, settings.sessions)
@@ -303,7 +312,25 @@ def _draw_block(
     }
     if prices is not None:
         columns["prices"] = _to_lists(page_starts, pa.array(prices))
+    if outcomes:
+        later = np.random.default_rng([settings.seed, 1 + week, start, 2])
+        columns |= _outcome_columns(click_counts, satisfied, later)
     return pa.table(columns), user_type, satisfied
+
+
+def _outcome_columns(
+    click_counts: Int64, satisfied: Bool, rng: np.random.Generator
+) -> dict[str, pa.Array]:
+    """What followed each click; of the clicks of a session only the last may have satisfied."""
+    starts = starts_from_sizes(click_counts)
+    of_click = np.zeros(starts[-1], np.bool_)
+    clicked = click_counts > 0
+    of_click[starts[1:][clicked] - 1] = satisfied[clicked]
+    dwell, conversions = draw_outcomes(of_click, rng)
+    return {
+        "dwell_seconds": _to_lists(starts, pa.array(dwell)),
+        "conversions": _to_lists(starts, pa.array(conversions)),
+    }
 
 
 def _draw_queries(queries: Queries, sessions: int, week: int, rng: np.random.Generator) -> Int64:

@@ -26,6 +26,7 @@ from reclick.runtime.jit import kernel
 
 if TYPE_CHECKING:
     from reclick.data.batch import Float64, Int32
+    from reclick.data.ragged import Bool
 
 ONE_CLICK, SCANNER, COMPARER, BOT = range(4)
 USER_TYPES = ("one_click", "scanner", "comparer", "bot")
@@ -42,6 +43,21 @@ MOST_EXPLORERS, FEWEST_EXPLORERS = 0.77, 0.08
 # Volume at which their proportion is halfway between, and how fast it falls there.
 HALFWAY_VOLUME, VOLUME_EXPONENT = 660.0, 0.87
 SCANNERS = 0.36  # proportion of scanners among them, the others are comparers
+
+
+# After a click, [unsatisfied, satisfied]: median and spread of the log of the seconds that a user
+# stays, and P(conversion).
+DWELL_MEDIAN, DWELL_SPREAD = (9.0, 90.0), 1.0
+CONVERSION_RATE = (0.005, 0.15)
+
+
+def draw_outcomes(satisfied: Bool, rng: np.random.Generator) -> tuple[Float64, Float64]:
+    """Seconds of dwell, to a tenth, and conversions after each click [click]."""
+    which = satisfied.astype(np.int64)
+    spread = np.exp(DWELL_SPREAD * rng.standard_normal(len(which)))
+    dwell = np.round(np.array(DWELL_MEDIAN)[which] * spread, 1)
+    converted = rng.random(len(which)) < np.array(CONVERSION_RATE)[which]
+    return dwell, converted.astype(np.float64)
 
 
 def behaviour_parameters() -> dict[str, Any]:

@@ -8,12 +8,14 @@ happen has probability 0.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from reclick.data.counts import Counts
 from reclick.data.ragged import Float64, Int32, Int64, take_runs
 from reclick.runtime.jit import kernel
+from reclick.runtime.plots import plot_transitions
 
 MIN_STRENGTH = 1e-6  # of a prior, in sessions: what a query has not done yet stays possible
 FATIGUE_MARGIN = 1e-12  # how near to 0 and 1 the fatigue of a query may come
@@ -44,6 +46,10 @@ class StopsAndTransitions:
         gamma[known + 1 :, :] = gamma[0]
         gamma[np.arange(1, length + 1), np.arange(length)] = 0.0
         return StopsAndTransitions(eta, gamma)
+
+    def plot(self) -> Any:
+        """A matplotlib figure of γ: a row per last click, a column per next one."""
+        return plot_transitions(self.gamma)
 
 
 def pooled_events(

@@ -1,0 +1,98 @@
+"""Tables for other libraries: pandas, Polars and LaTeX."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pyarrow as pa
+from pyarrow import types as kind_of
+
+from reclick.errors import check_whole
+from reclick.runtime.extras import import_extra
+
+LATEX_CODES = {
+    "\\": r"\textbackslash{}",
+    "~": r"\textasciitilde{}",
+    "^": r"\textasciicircum{}",
+    **{character: f"\\{character}" for character in "&%$#_{}"},
+}
+MISSING = "--"
+
+
+def to_pandas(table: pa.Table) -> Any:
+    """A table of Reclick as a pandas DataFrame."""
+    import_extra("pandas", "pandas")
+    return table.to_pandas()
+
+
+def to_polars(table: pa.Table) -> Any:
+    """A table of Reclick as a Polars DataFrame."""
+    return import_extra("polars", "polars").from_arrow(table)
+
+
+def to_latex(table: pa.Table, *, digits: int = 3) -> str:
+    r"""A table as a LaTeX `tabular` with the rules of booktabs, numbers with these decimals.
+
+    >>> print(to_latex(pa.table({"ad_id": ["50% off"], "relevance": [0.25]}), digits=2))
+    \begin{tabular}{lr}
+    \toprule
+    ad\_id & relevance \\
+    \midrule
+    50\% off & 0.25 \\
+    \bottomrule
+    \end{tabular}
+    """
+    digits = check_whole("digits", digits, 0)
+    is_number = [_is_number(field.type) for field in table.schema]
+    columns = [
+        [_format(value, digits) for value in table.column(index).to_pylist()]
+        for index in range(table.num_columns)
+    ]
+    return format_latex(table.column_names, list(zip(*columns, strict=True)), is_number)
+
+
+def format_latex(
+    header: Sequence[str],
+    rows: Sequence[Sequence[str]],
+    right: Sequence[bool],
+    bold: Callable[[int, int], bool] = lambda row, column: False,
+) -> str:
+    """Cells that are text already, as a `tabular`; `bold` says which cells are emphasised."""
+    lines = [
+        rf"\begin{{tabular}}{{{''.join('r' if each else 'l' for each in right)}}}",
+        r"\toprule",
+        rf"{' & '.join(map(escape_latex, header))} \\",
+        r"\midrule",
+    ]
+    for row, cells in enumerate(rows):
+        texts = [
+            rf"\textbf{{{escape_latex(cell)}}}" if bold(row, column) else escape_latex(cell)
+            for column, cell in enumerate(cells)
+        ]
+        lines.append(rf"{' & '.join(texts)} \\")
+    return "\n".join([*lines, r"\bottomrule", r"\end{tabular}"])
+
+
+def escape_latex(text: str) -> str:
+    r"""The text with the characters that LaTeX treats specially escaped.
+
+    >>> escape_latex("a_b & c^2")
+    'a\\_b \\& c\\textasciicircum{}2'
+    """
+    return "".join(LATEX_CODES.get(character, character) for character in text)
+
+
+def _format(value: object, digits: int) -> str:
+    if value is None:
+        return MISSING
+    if isinstance(value, float):
+        if math.isinf(value):
+            return "∞" if value > 0 else "−∞"
+        return MISSING if math.isnan(value) else f"{value:.{digits}f}"
+    return str(value)
+
+
+def _is_number(kind: pa.DataType) -> bool:
+    return bool(kind_of.is_integer(kind) or kind_of.is_floating(kind))

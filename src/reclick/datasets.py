@@ -1,0 +1,120 @@
+"""Data to try Reclick on: a simulated market, made once and kept in the user's cache folder."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import shutil
+from pathlib import Path
+from tempfile import mkdtemp
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from reclick.errors import ReclickError
+from reclick.runtime.jit import cache_folder
+from reclick.simulation import Simulation, Truth, simulate
+
+logger = logging.getLogger("reclick")
+FOLDER = "datasets"  # in the user's cache folder
+UNREADABLE = (OSError, ValueError, KeyError, TypeError, pa.ArrowException)
+
+
+def market(
+    sessions: int = 20_000, *, weeks: int = 3, queries: int = 500, seed: int = 0
+) -> Simulation:
+    """A small simulated market: weeks of sessions, ads with text, labels, bids and the truth.
+
+    It is `simulate` with these arguments. The first call writes it to the user's cache folder
+    (`RECLICK_CACHE_DIR`), by its arguments and by the version of the simulation; later calls read
+    it from there, and get the same tables.
+
+    >>> import reclick as rc
+    >>> data = rc.datasets.market(sessions=500, queries=20)
+    >>> [len(week) for week in data.weeks], data.ads.column_names
+    ([500, 500, 500], ['ad', 'title', 'description', 'display_url'])
+    """
+    arguments = {"sessions": sessions, "weeks": weeks, "queries": queries, "seed": seed}
+    folder = _dataset_folder("market", arguments)
+    kept = None if folder is None else _load_kept(folder)
+    if kept is not None:
+        return kept
+    made = simulate(sessions, weeks=weeks, queries=queries, seed=seed)
+    if folder is None:
+        return made
+    _keep(made, folder)
+    return _load_kept(folder) or made  # as read, so that the first call returns what later ones do
+
+
+def _load_kept(folder: Path) -> Simulation | None:
+    """What the cache holds; None where there is nothing, or where it is damaged."""
+    if not folder.is_dir():
+        return None
+    try:
+        return load_simulation(folder)
+    except UNREADABLE as error:
+        logger.warning("%s is damaged (%s); it is made again.", folder, error)
+        shutil.rmtree(folder, ignore_errors=True)
+        return None
+
+
+def load_simulation(folder: Path) -> Simulation:
+    """Read what `Simulation.save` wrote."""
+    facts = json.loads((folder / "truth.json").read_text(encoding="utf-8"))
+    users, settings = _with_tuples(facts.pop("users")), _with_tuples(facts)
+    tables = {
+        name: pq.read_table(folder / f"truth{suffix}.parquet")
+        for name, suffix in {
+            "pairs": "",
+            "words": "_words",
+            "brands": "_brands",
+            "queries": "_queries",
+            "sessions": "_sessions",
+        }.items()
+    }
+    weeks = range(1, settings["weeks"] + 1)
+    return Simulation(
+        weeks=[pq.read_table(folder / f"week{number}.parquet") for number in weeks],
+        ads=pq.read_table(folder / "ads.parquet"),
+        labels=pq.read_table(folder / "labels.parquet"),
+        bids=pq.read_table(folder / "bids.parquet"),
+        truth=Truth(**tables, users=users, settings=settings),
+    )
+
+
+def _with_tuples(values: dict[str, Any]) -> dict[str, Any]:
+    """JSON values with tuples, as `simulate` has them."""
+    return {name: tuple(each) if isinstance(each, list) else each for name, each in values.items()}
+
+
+def _dataset_folder(name: str, arguments: dict[str, int]) -> Path | None:
+    """Where a data set is kept; None where there is no cache folder."""
+    kernels = cache_folder()
+    if kernels is None:
+        return None
+    content = json.dumps(arguments).encode() + _simulation_source()
+    key = hashlib.sha256(content).hexdigest()[:16]
+    return kernels.parent / FOLDER / f"{name}-{key}"
+
+
+def _simulation_source() -> bytes:
+    """The code that makes the data: another version makes other data."""
+    files = sorted((Path(__file__).parent / "simulation").rglob("*.py"))
+    return b"".join(file.read_bytes() for file in files)
+
+
+def _keep(made: Simulation, folder: Path) -> None:
+    """Write a simulation to the cache, in one step; without room for it nothing is kept."""
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        temporary = Path(mkdtemp(prefix=f"{folder.name}-", dir=folder.parent))
+        try:
+            made.save(temporary)
+            if not folder.exists():
+                temporary.rename(folder)
+        finally:
+            shutil.rmtree(temporary, ignore_errors=True)
+    except (OSError, ReclickError) as error:
+        logger.warning("%s cannot be kept (%s); it is made again next time.", folder, error)

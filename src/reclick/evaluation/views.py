@@ -1,0 +1,166 @@
+"""Parts of an evaluation that can be plotted: scores, reliability, transitions."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from reclick.data.frames import format_latex
+from reclick.errors import SettingError
+from reclick.metrics import LABEL_METRICS, SESSION_METRICS, MetricInfo
+from reclick.runtime.plots import (
+    IntervalCurve,
+    IntervalPanel,
+    plot_curves,
+    plot_intervals,
+    plot_transitions,
+)
+
+MAIN_METRICS = ("first_click_accuracy", "perplexity", "log_set_likelihood", "calibration_error")
+METRICS: dict[str, MetricInfo] = {**SESSION_METRICS, **LABEL_METRICS}
+ALL = "all"
+
+
+@dataclass(frozen=True)
+class ScoreView:
+    """The scores of every model on a set of sessions: a row per model, a column per metric."""
+
+    scores: pa.Table  # model, metric, value, low, high
+    metrics: tuple[str, ...]
+
+    @classmethod
+    def select(
+        cls, scores: pa.Table, metrics: Sequence[str] | None, *, sessions: str, volume: str
+    ) -> ScoreView:
+        """The scores of some sessions and query volumes; by default, the main metrics."""
+        for name, value in {"sessions": sessions, "volume": volume}.items():
+            known = scores[name].unique().to_pylist()
+            if value not in known:
+                raise SettingError(name, value, f"one of {', '.join(map(repr, known))}")
+        chosen = scores.filter(
+            pc.and_(pc.equal(scores["sessions"], sessions), pc.equal(scores["volume"], volume))
+        )
+        known = chosen["metric"].unique().to_pylist()
+        wanted = [each for each in MAIN_METRICS if each in known] if metrics is None else metrics
+        for metric in wanted:
+            if metric not in known:
+                raise SettingError("metrics", metric, f"one of {', '.join(map(repr, known))}")
+        return cls(chosen, tuple(wanted))
+
+    @property
+    def models(self) -> list[str]:
+        """The models, in the order of the evaluation."""
+        return list(self.scores["model"].unique().to_pylist())
+
+    def to_arrow(self) -> pa.Table:
+        """A row per model: its name, and the value of each metric."""
+        columns = {metric: self.column(metric) for metric in self.metrics}
+        return pa.table({"model": self.models, **columns})
+
+    def column(self, metric: str, end: str = "value") -> pa.Array:
+        """The values of a metric [model], or the ends of their intervals."""
+        rows = self.scores.filter(pc.equal(self.scores["metric"], metric))
+        by_model = dict(zip(rows["model"].to_pylist(), rows[end].to_pylist(), strict=True))
+        return pa.array([by_model.get(model) for model in self.models], pa.float64())
+
+    def best(self) -> set[tuple[int, int]]:
+        """The cells (model, metric) with the best value of their column; all of those tied."""
+        cells = set()
+        for index, metric in enumerate(self.metrics):
+            sign = 1 if METRICS[metric].better == "higher" else -1
+            values = [
+                -math.inf if value is None or math.isnan(value) else sign * value
+                for value in self.column(metric).to_pylist()
+            ]
+            top = max(values)
+            if math.isfinite(top):
+                cells |= {(row, index) for row, value in enumerate(values) if value == top}
+        return cells
+
+    def titles(self) -> list[str]:
+        """The titles of the metrics."""
+        return [METRICS[metric].title for metric in self.metrics]
+
+    def cells(self, digits: int) -> list[list[str]]:
+        """The table as text [model][1 + metric]."""
+        columns = [self.column(metric).to_pylist() for metric in self.metrics]
+        return [
+            [model, *(_format(column[row], digits) for column in columns)]
+            for row, model in enumerate(self.models)
+        ]
+
+    def to_latex(self, digits: int) -> str:
+        """The table as LaTeX, the best value of each column in bold."""
+        best = self.best()
+        right = [False, *[True] * len(self.metrics)]
+        return format_latex(
+            ["Model", *self.titles()],
+            self.cells(digits),
+            right,
+            bold=lambda row, column: (row, column - 1) in best,
+        )
+
+    def plot(self) -> Any:
+        """A panel per metric with the values of all models and their intervals."""
+        panels = [
+            IntervalPanel(title, *(_numbers(self.column(metric, end)) for end in ENDS))
+            for title, metric in zip(self.titles(), self.metrics, strict=True)
+        ]
+        return plot_intervals(self.models, panels)
+
+
+ENDS = ("value", "low", "high")
+
+
+@dataclass(frozen=True)
+class ReliabilityCurves:
+    """Observed click rates by predicted probability; a calibrated model is on the diagonal."""
+
+    curves: pa.Table  # model, curve, x, y, low, high, support
+
+    def plot(self, models: Sequence[str] | None = None) -> Any:
+        """The curves of some models, by default of all, with their intervals."""
+        known = self.curves["model"].unique().to_pylist()
+        for model in models or ():
+            if model not in known:
+                raise SettingError("models", model, f"one of {', '.join(map(repr, known))}")
+        return plot_curves(
+            {model: self._curve(model) for model in models or known},
+            title="Reliability",
+            x="predicted click probability",
+            y="observed click rate",
+            diagonal=True,
+        )
+
+    def _curve(self, model: str) -> IntervalCurve:
+        rows = self.curves.filter(pc.equal(self.curves["model"], model)).sort_by("x")
+        x, y, low, high = (_numbers(rows[name]) for name in ("x", "y", "low", "high"))
+        return IntervalCurve(x, y, low, high)
+
+
+@dataclass(frozen=True)
+class TransitionShares:
+    """Where the next click is, given the last one: shares of the clicks of a log."""
+
+    shares: tuple[tuple[float, ...], ...]  # [last click, position]; row 0 is the start
+    fatigue: tuple[float, ...]  # share of sessions with at least k clicks that end after k
+
+    def plot(self) -> Any:
+        """The shares as a matrix: a row per last click, a column per next one."""
+        return plot_transitions(np.array(self.shares, np.float64))
+
+
+def _numbers(values: Any) -> Any:
+    return np.array([math.nan if each is None else each for each in values.to_pylist()], float)
+
+
+def _format(value: float | None, digits: int) -> str:
+    if value is None or math.isnan(value):
+        return "–"
+    return f"{value:.{digits}f}" if math.isfinite(value) else ("∞" if value > 0 else "−∞")
