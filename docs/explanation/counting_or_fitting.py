@@ -1,4 +1,6 @@
-"""Draw what fitting recovers and counting does not: `python docs/explanation/counting_or_fitting.py`.
+"""Draw what fitting recovers and counting does not.
+
+`python docs/explanation/counting_or_fitting.py` writes counting-or-fitting.svg in this folder.
 
 Sessions are simulated from known parameters: forty ads of one query, good ones mostly at the top.
 LuceClick and MultiClick are fitted, and their attractiveness and satisfaction are plotted against
