@@ -4,12 +4,17 @@ VENV := .venv
 BIN := $(VENV)/bin
 CORE := $(VENV)/.core
 READY := $(VENV)/.ready
+SERVE := $(VENV)/.serve
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable
 
-.PHONY: demo test check format docs bench clean
+.PHONY: demo lab test check format docs bench clean
 
 demo: $(CORE)  ## simulate three weeks of clicks, fit, predict, and say where everything was written
 	$(BIN)/reclick demo --to demo
+
+lab: $(SERVE)  ## the ad lab in a browser, on the model of the demo
+	test -d demo/model || $(BIN)/reclick demo --to demo
+	$(BIN)/reclick serve demo/model --port 8080
 
 test: $(READY)  ## the whole test suite
 	$(BIN)/python -m pytest --numprocesses 2
@@ -42,3 +47,7 @@ $(CORE): pyproject.toml constraints.txt
 $(READY): $(CORE)
 	$(INSTALL) '.[dev]'
 	touch $(READY)
+
+$(SERVE): $(CORE)
+	$(INSTALL) '.[serve]'
+	touch $(SERVE)

@@ -11,7 +11,7 @@ from xml.sax.saxutils import escape
 
 import reclick as rc
 
-QUERY, SEED = "house cleaning", 1
+QUERY, SEED = "cat food", 1
 WIDTH, HEIGHT, MARGIN, COLUMN, ROW, BAR = 860, 320, 30, 400, 58, 150
 FONT = "font-family='Helvetica, Arial, sans-serif'"
 INK, GREY, BLUE, GREEN = "#111827", "#4b5563", "#1d4ed8", "#15803d"

@@ -67,6 +67,7 @@ if TYPE_CHECKING:
         evaluate,
         split,
     )
+    from reclick.evaluation.monitoring import MonitoredGroup, MonitorLimits, MonitorReport, monitor
     from reclick.exports import (
         ExportResult,
         JudgmentComparison,
@@ -120,6 +121,7 @@ if TYPE_CHECKING:
         register,
         setting,
     )
+    from reclick.models.explanation import Explanation, PriorLevel, WordEffect
     from reclick.models.kernels.stops_and_transitions import StopsAndTransitions
     from reclick.models.provenance import SeenLog
     from reclick.models.registry import ModelRegistry
@@ -209,6 +211,12 @@ _HOMES = {
         "evaluate",
         "split",
     ),
+    "reclick.evaluation.monitoring": (
+        "MonitorLimits",
+        "MonitorReport",
+        "MonitoredGroup",
+        "monitor",
+    ),
     "reclick.exports": (
         "ExportResult",
         "JudgmentComparison",
@@ -263,6 +271,11 @@ _HOMES = {
         "load",
         "register",
         "setting",
+    ),
+    "reclick.models.explanation": (
+        "Explanation",
+        "PriorLevel",
+        "WordEffect",
     ),
     "reclick.models.provenance": ("SeenLog",),
     "reclick.predictor": (
@@ -323,6 +336,7 @@ __all__ = [
     "DuckDBEngine",
     "Engine",
     "Evaluation",
+    "Explanation",
     "ExportResult",
     "FileStatus",
     "FitError",
@@ -337,6 +351,9 @@ __all__ = [
     "MechanismComparison",
     "MissingExtraError",
     "ModelRegistry",
+    "MonitorLimits",
+    "MonitorReport",
+    "MonitoredGroup",
     "MultiClick",
     "NDCGResult",
     "NotFittedError",
@@ -345,6 +362,7 @@ __all__ = [
     "PredictionSummary",
     "Predictor",
     "PriceReason",
+    "PriorLevel",
     "QueryBlock",
     "RankedSequence",
     "RankingComparison",
@@ -371,6 +389,7 @@ __all__ = [
     "UnknownModelError",
     "UsageError",
     "VolumeProfile",
+    "WordEffect",
     "best_page",
     "compare_judgments",
     "compare_mechanisms",
@@ -385,6 +404,7 @@ __all__ = [
     "judgments",
     "limit_threads",
     "load",
+    "monitor",
     "ndcg",
     "predict",
     "price_intervals",

@@ -80,7 +80,7 @@ class Predictor:
 
     def __call__(self, pages: pa.RecordBatch, *, text: object = None) -> pa.RecordBatch:
         """The pages and the predictions. `text` is an ads table for ads the model does not know."""
-        batch = self._validate(pages)
+        batch = self.validate(pages)
         index = None if text is None else self.model._index_text(read_ads(text))
         return self.predict_sessions(batch, index)
 
@@ -125,7 +125,7 @@ class Predictor:
         names, columns = zip(*kept, *added.items(), strict=True)
         return pa.RecordBatch.from_arrays(list(columns), names=names)
 
-    def _validate(self, pages: pa.RecordBatch) -> SessionBatch:
+    def validate(self, pages: pa.RecordBatch) -> SessionBatch:
         """The pages as sessions, or an error that says which rows are bad and why."""
         if not isinstance(pages, pa.RecordBatch):
             raise LogError(

@@ -13,6 +13,7 @@ SOURCE = Path(__file__).parents[2] / "src" / "reclick"
 LAYERS = (
     ("__main__", "testing"),
     ("cli",),
+    ("service",),
     ("report",),
     ("auction", "datasets", "evaluation"),
     ("exports", "metrics", "simulation"),

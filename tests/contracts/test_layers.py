@@ -16,8 +16,8 @@ from tests.contracts.layers import (
 
 MOST_FILES = 260  # one more for each new model, format or export
 # A model (of clicks or of text), an engine, a format of files, logs or exports, a family of click
-# distributions, a section of the report, a part of the conformance kit; the search for
-# hyperparameters, which is for every model; the market, which only `simulate` stands on.
+# distributions, a section of the report, a part of the service or of the conformance kit; the
+# search for hyperparameters, which is for every model; the market, which only `simulate` stands on.
 STANDS_ALONE = (
     "fitting.search",
     "simulation.market",
@@ -29,9 +29,10 @@ STANDS_ALONE = (
     "exports.",
     "clicks.",
     "report.sections.",
+    "service.",
     "testing.",
 )
-ENTRY_POINTS = {"cli", "testing", "__main__"}
+ENTRY_POINTS = {"cli", "testing", "__main__", "rankings"}
 
 
 def test_imports_point_down_the_layers() -> None:

@@ -76,11 +76,15 @@ def test_attractiveness_comes_from_words_brand_and_match(market: Simulation) -> 
     mean, best = means_and_bests(market)
     pull, brand = lookup(market.truth.brands, "brand", "pull"), brand_of(market)
     look = {ad: MEAN_WEIGHT * mean[ad] + BEST_WEIGHT * best[ad] + pull[brand[ad]] for ad in mean}
-    middle = np.mean(list(look.values()))
+    topic = lookup(market.truth.brands, "brand", "topic")
+    middle = {
+        name: np.mean([look[ad] for ad in look if topic[brand[ad]] == name]) for name in TOPIC_NAMES
+    }
     asked_for = lookup(market.truth.queries, "query", "brand")
     pairs = theta(market)
     appeal = norm.ppf(list(pairs.values())) * np.hypot(1, MOOD)
-    extra = appeal - BASE_APPEAL - np.array([look[ad] for _, ad in pairs]) + middle
+    extra = appeal - BASE_APPEAL
+    extra -= np.array([look[ad] - middle[topic[brand[ad]]] for _, ad in pairs])
     named = np.array([brand[ad] == asked_for[query] for query, ad in pairs])
     matched = (extra - NAMED_APPEAL * named) / MATCH_APPEAL
     assert np.abs(matched - matched.round()).max() < 1e-6
@@ -112,9 +116,11 @@ def test_no_mean_over_the_words_gives_the_look(market: Simulation) -> None:
     mean, _ = means_and_bests(market)
     pull, brand = lookup(market.truth.brands, "brand", "pull"), brand_of(market)
     general = {
-        ad: value for (query, ad), value in theta(market).items() if query in TOPICS
+        (query, ad): value for (query, ad), value in theta(market).items() if query in TOPICS
     }  # no part to match, no brand asked for
-    known = np.array([[1.0, mean[ad], pull[brand[ad]]] for ad in general])
+    of_query = np.array([[query == name for name in TOPIC_NAMES] for query, _ in general], float)
+    of_ad = np.array([[mean[ad], pull[brand[ad]]] for _, ad in general])
+    known = np.hstack([of_query, of_ad])
     level = norm.ppf(list(general.values()))
     left = level - known @ np.linalg.lstsq(known, level, rcond=None)[0]
     explained = 1 - left.var() / level.var()
@@ -123,7 +129,7 @@ def test_no_mean_over_the_words_gives_the_look(market: Simulation) -> None:
 
 def test_some_words_matter_everywhere_and_some_in_one_topic(market: Simulation) -> None:
     own = market.truth.words["effect"].to_numpy() != market.truth.words["everywhere"].to_numpy()
-    assert own.mean() == pytest.approx(0.3, abs=0.03)
+    assert own.mean() == pytest.approx(0.1, abs=0.02)
     by_word = Counter(market.truth.words["word"].to_pylist())
     assert by_word["free"] > 20  # used, and judged, in many topics
 
@@ -132,7 +138,7 @@ def test_a_landing_page_is_not_what_the_ad_looks_like(market: Simulation) -> Non
     looks, good = (
         market.truth.pairs[name].to_numpy() for name in ("attractiveness", "satisfaction")
     )
-    assert 0.02 < np.corrcoef(looks, good)[0, 1] < 0.3
+    assert 0.1 < np.corrcoef(looks, good)[0, 1] < 0.3  # as of pairs shown often in real logs
     assert good.std() > 0.2
 
 
@@ -164,7 +170,7 @@ def test_what_an_ad_says_matters_beside_where_it_stands(market: Simulation) -> N
     )
     first = np.array([row["clicks"][0] for row in rows])
     better, worse = first[ahead > 0.4], first[ahead < -0.4]
-    assert len(better) > 500
+    assert len(better) > 300
     assert np.mean(better == 2) > 1.2 * np.mean(
         better == 1
     )  # a much better second ad is clicked before the top one
@@ -225,22 +231,40 @@ def test_all_queries_and_brands_are_different() -> None:
     assert len(set(brand_names())) == len(brand_names()) == 50 * 26
 
 
-def test_editors_label_ten_thousand_pairs_by_their_landing_pages(market: Simulation) -> None:
+def test_editors_label_the_pairs_shown_most_by_ad_and_landing_page(market: Simulation) -> None:
     grade = lookup(market.labels, "query", "ad", "relevance")
-    assert len(grade) == len(market.labels) == 10_000
+    assert len(grade) == len(market.labels) == 5_000
     looks, good = theta(market), lookup(market.truth.pairs, "query", "ad", "satisfaction")
     assert grade.keys() <= good.keys()
+    shown = Counter(
+        (row["query"], ad) for week in market.weeks for row in week.to_pylist() for ad in row["ads"]
+    )
+    least = min(shown[pair] for pair in grade)
+    assert all(shown[pair] <= least for pair in shown if pair not in grade)
     assert set(grade.values()) == {0, 1, 2, 3, 4}
     grades = list(grade.values())
-    assert min(Counter(grades).values()) > 500
-    with_good = np.corrcoef(grades, [good[pair] for pair in grade])[0, 1]
-    assert 0.75 < with_good < 0.95  # editors err
-    assert np.corrcoef(grades, [looks[pair] for pair in grade])[0, 1] < 0.3
+    assert min(Counter(grades).values()) > 250
+    appeal = norm.ppf([looks[pair] for pair in grade])
+    quality = norm.ppf([good[pair] for pair in grade])
+    weights = np.linalg.lstsq(np.stack([appeal, quality, np.ones(5_000)], axis=1), grades)[0]
+    assert np.all(weights[:2] > 0.3)  # both count
+    assert 0.5 < np.corrcoef(grades, appeal)[0, 1] < 0.9
+    assert 0.4 < np.corrcoef(grades, quality)[0, 1] < 0.9
+
+
+def test_an_advertiser_has_one_ad_on_a_page_and_one_text_for_many_queries(
+    market: Simulation,
+) -> None:
+    brand = brand_of(market)
+    rows = market.weeks[0].slice(0, 3_000).to_pylist()
+    assert all(len({brand[ad] for ad in row["ads"]}) == len(row["ads"]) for row in rows)
+    texts = market.ads.group_by(["description", "display_url"]).aggregate([])
+    assert len(texts) < 0.1 * len(market.ads)
 
 
 def test_a_small_market_is_labelled_whole() -> None:
     small = simulate(300, weeks=1, queries=10)
-    assert len(small.labels) == len(small.truth.pairs) < 10_000
+    assert len(small.labels) == len(small.truth.pairs) < 5_000
     assert small.labels.select(["query", "ad"]) == small.truth.pairs.select(["query", "ad"])
 
 

@@ -29,6 +29,7 @@ from reclick.cli.log_commands import (
     split,
 )
 from reclick.cli.model_commands import export, fit, models, predict
+from reclick.cli.service_commands import monitor, serve
 from reclick.cli.show_command import show
 from reclick.errors import Argument, ReclickError, SeenLogError
 
@@ -120,6 +121,8 @@ for command in (
     compare_judgments,
     ndcg,
     evaluate,
+    serve,
+    monitor,
     models,
     formats,
     demo,

@@ -28,6 +28,11 @@ PANELS = {
     ),
     "Model": ("again", "decay", "forget", "in_sample", "model", "models", "settings", "update"),
     "Market": ("ads_per_query", "bots", "queries", "sessions", "weeks"),
+    "Service": (
+        *("allow_host", "allow_origin", "host", "max_body", "max_pages", "max_requests", "port"),
+        *("timeout", "token_file", "watch_seconds"),
+    ),
+    "Limits": ("calibration", "clicks", "group", "unknown_ads", "unknown_queries"),
     "Slate": (
         *("auction", "auctions", "compare", "draws", "mechanism", "objective", "refit", "reserve"),
         *("satisfaction_weight", "slots", "squashing"),

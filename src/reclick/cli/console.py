@@ -45,6 +45,11 @@ def print_result(text: str, data: object) -> None:
         typer.echo(text)
 
 
+def is_quiet() -> bool:
+    """Whether only errors are to be printed."""
+    return _mode.get().quiet
+
+
 def print_text(text: str) -> None:
     """Print a part of a result as it is ready; with --json the whole comes at the end."""
     if _mode.get() == AS_TEXT:

@@ -11,7 +11,7 @@ import pyarrow as pa
 from reclick.data.batch import SessionBatch
 from reclick.data.counts import Counts
 from reclick.data.grouped_sessions import GroupedSessions
-from reclick.data.ragged import Float64, Int32, Int64, read_only
+from reclick.data.ragged import Bool, Float64, Int32, Int64, read_only
 from reclick.data.string_index import Interner
 from reclick.runtime.jit import kernel
 
@@ -56,6 +56,11 @@ class PairIndex:
         query = self._queries.find(batch.queries)[batch.query]
         ad = self._ads.find(batch.ads)[batch.ad]
         return ImpressionLookup(query, self._rows(np.repeat(query, np.diff(batch.page)), ad))
+
+    def find_known(self, batch: SessionBatch) -> tuple[Bool, Bool]:
+        """Whether each session's query and each impression's ad are among those counted."""
+        query, ad = self._queries.find(batch.queries), self._ads.find(batch.ads)
+        return query[batch.query] >= 0, ad[batch.ad] >= 0
 
     def find_pairs(self, queries: pa.Array, ads: pa.Array) -> tuple[Int32, Int64]:
         """The code of each query, and the row of each pair; −1 where it is unknown."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import copy
-from typing import Any, ClassVar, Self, dataclass_transform
+from typing import TYPE_CHECKING, Any, ClassVar, Self, dataclass_transform
 
 import numpy as np
 import pyarrow as pa
@@ -15,7 +15,7 @@ from reclick.data.batch import Float64, SessionBatch
 from reclick.data.counts import Counts
 from reclick.data.grouped_sessions import GroupedSessions
 from reclick.data.pair_index import PairLookup
-from reclick.data.ragged import Int32
+from reclick.data.ragged import Bool, Int32
 from reclick.engines import Engine, LocalEngine, as_counts, as_engine, as_grouped
 from reclick.errors import (
     Argument,
@@ -37,6 +37,7 @@ from reclick.fitting.attractiveness_prior import (
 from reclick.fitting.beta import BetaPrior
 from reclick.fitting.posterior import PairPosteriors, Posterior, RelevanceDraws
 from reclick.fitting.priors import top_click_rate
+from reclick.logs import read_ads
 from reclick.models.batching import (
     Answer,
     RankedSequence,
@@ -62,6 +63,9 @@ from reclick.runtime.notebook import render_card
 from reclick.runtime.progress import ProgressOption, track_progress
 from reclick.text.tokens import AdTokens
 from reclick.text.word_rates import TextIndex, TokenLists
+
+if TYPE_CHECKING:
+    from reclick.models.explanation import Explanation
 
 FIT_REPORT = ("iterations_", "converged_", "objective_", "message_")  # of an iterative fit
 # A pilot fit only has to tell how often each pair was examined.
@@ -414,6 +418,24 @@ class ClickModel(ABC):
             "clicks": self._pairs.take_or(counts.clicks, asked.row, 0.0),
         }
         return pa.table({"query": asked.queries, "ad": asked.ads, **estimates, **support})
+
+    def explain(self, query: str, ad: str, *, text: object = None) -> Explanation:
+        """The evidence, the prior and the words behind the attractiveness of an ad for a query.
+
+        `text` is an ads table for an ad that the model does not know.
+        """
+        from reclick.models.explanation import explain
+
+        self.check_fitted()
+        return explain(self, query, ad, self._index_text(None if text is None else read_ads(text)))
+
+    def find_known(self, sessions: SessionBatch) -> tuple[Bool, Bool]:
+        """Whether the query of each session, and the ad of each impression, is in the training log.
+
+        What is not known is answered from priors alone.
+        """
+        self.check_fitted()
+        return self._pairs.find_known(sessions)
 
     def sample_relevance(
         self, pairs: object, draws: int, rng: np.random.Generator | int, *, text: object = None

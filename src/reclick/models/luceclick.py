@@ -297,7 +297,9 @@ class LuceClick(ClickModel):
         self, batch: SessionBatch, text: TextIndex | None
     ) -> Callable[[int, int], PageDistribution]:
         found = self._pairs.find(batch)
-        unseen = self._pairs.unseen_means(batch, text) * self._unseen_scale  # [impression]
+        unseen: Float64 | float = 0.0
+        if (found.row < 0).any():
+            unseen = self._pairs.unseen_means(batch, text) * self._unseen_scale  # [impression]
         theta = self._pairs.take_or(self.theta_, found.row, unseen)
         theta *= self._position_effects(found, batch)
         theta /= np.repeat(self._query_outside(found.query), np.diff(batch.page))

@@ -94,7 +94,7 @@ class TextPairIndex(PairIndex):
         )
         query, row = self.find_pairs(queries, ads)
         distinct = ads.dictionary_encode()
-        index = self.text_with(None if text is None else read_ads(text))
+        index = text if isinstance(text, TextIndex) else self.text_with(_read_text(text))
         tokens = self.words.encode_ads(distinct.dictionary, index)
         words = self.words.rates(query, distinct.indices.to_numpy().astype(np.int32), tokens)
         return PairLookup(queries, ads, row, words, index)
@@ -153,6 +153,10 @@ class TextPairIndex(PairIndex):
         queries = (distinct >> 32).astype(np.int32)
         rates = self.words.rates(queries, rows.astype(np.int32), tokens)
         return np.asarray(rates[:, 0][back])
+
+
+def _read_text(text: object) -> pa.Table | None:
+    return None if text is None else read_ads(text)
 
 
 def input_text(sessions: object, ads: object) -> AdTokens | None:

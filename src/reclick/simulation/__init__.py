@@ -52,9 +52,10 @@ Int8 = npt.NDArray[np.int8]
 
 FIRST_MONDAY = np.datetime64("2024-01-01", "ms")
 BLOCK_SESSIONS = 1 << 18  # drawn at a time, so that memory besides the log does not grow with it
-MAX_LABELS = 10_000
-EDITOR_ERROR_STD = 0.5  # of an editor's error, on the scale of the quality of landing pages
-GRADE_CUTS = (-0.7, 0.0, 0.7, 1.4)  # qualities at which grades 1, 2, 3 and 4 begin
+MAX_LABELS = 5_000
+# An editor grades PERCEIVED_WEIGHT · appeal + quality of the landing page + an error.
+PERCEIVED_WEIGHT, EDITOR_ERROR_STD = 1.0, 0.5
+GRADE_CUTS = (-2.0, -1.0, 0.0, 1.0)  # where grades 1, 2, 3 and 4 begin
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,15 +162,15 @@ def simulate(
 
 
 def _draw_labels(market: Market, impressions: Int64, rng: np.random.Generator) -> pa.Table:
-    """Editors' grades of pairs (query, ad): the quality of the landing page, with an error.
+    """Editors' grades of pairs (query, ad): the appeal of the ad and its landing page, with error.
 
-    Pairs are sampled by their impressions, without replacement; all of them if there are few.
+    They grade the pairs that are shown most often.
     """
     shown = np.flatnonzero(impressions)
-    waiting_time = rng.standard_exponential(len(shown)) / impressions[shown]
-    pairs = np.sort(shown[np.argsort(waiting_time, kind="stable")[:MAX_LABELS]])
+    pairs = np.sort(shown[np.argsort(-impressions[shown], kind="stable")[:MAX_LABELS]])
     error = EDITOR_ERROR_STD * rng.standard_normal(len(pairs))
-    grade = np.searchsorted(GRADE_CUTS, market.quality.reshape(-1)[pairs] + error)
+    relevance = PERCEIVED_WEIGHT * market.appeal.reshape(-1) + market.quality.reshape(-1)
+    grade = np.searchsorted(GRADE_CUTS, relevance[pairs] + error)
     named = market.name_pairs(pairs)
     return named.append_column("relevance", pa.array(grade.astype(np.int64)))
 

@@ -1,12 +1,14 @@
 """Ads: which exist and compete for which query, what they say, and how much their text appeals.
 
-Every ad has a brand, a topic and a theme: the modifier or the detail that it is written for, or
-none. The candidates of a query are general ads of its topic, and ads written for its modifier and
-for its detail if it has them. The first candidate is an established ad, one that exists from the
-start; if a query names a brand, it is the ad of that brand.
+Every topic has its advertisers, and an advertiser has one text. An ad is this text with a theme in
+the title: the modifier or the detail that it is written for, or none. So the same ads, and the
+same words, recur in many queries. The candidates of a query are ads of different advertisers:
+general ads of its topic, and ads written for its modifier and for its detail if it has them. The
+first candidate is an established advertiser, whose general ad exists from the start; if a query
+names a brand, it is the ad of that brand.
 
     text_appeal(d) = MEAN_WEIGHT · mean effect of d's words + BEST_WEIGHT · the largest of them
-                     + pull of the brand, minus the mean of this over all ads
+                     + pull of the brand, minus the mean of this over the ads of the topic
 
 A word has one effect everywhere, and some words have another effect in a topic. Because the best
 word counts besides the mean (one good promise is enough), text appeal is not a mean over words.
@@ -14,6 +16,7 @@ word counts besides the mean (one good promise is enough), text appeal is not a 
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -27,6 +30,8 @@ from reclick.simulation.vocabulary import (
     OPENINGS,
     TOPIC_NAMES,
     brand_names,
+    brand_of_topic,
+    brands_per_topic,
     draw_two_phrases,
     phrases,
     take_phrases,
@@ -40,11 +45,13 @@ if TYPE_CHECKING:
     from reclick.simulation.queries import Queries
     from reclick.simulation.vocabulary import Texts
 
+ADVERTISERS_PER_CANDIDATE = 2  # advertisers of a topic, per candidate of a query
 NEW_ADS = 0.08  # proportion of the ads that is new in each week after the first
 # Standard deviations of the effects of words, and of the pull of brands and the trust in them.
-EFFECT_STD, PULL_STD, TRUST_STD = 0.5, 1.5, 0.5
-TOPIC_EFFECTS = 0.3  # proportion of the words that have another effect in a topic
-MEAN_WEIGHT, BEST_WEIGHT = 10.0, 3.0
+EFFECT_STD, PULL_STD, TRUST_STD = 0.5, 0.9, 0.5
+PULL_TRUST = 0.7  # correlation of the pull of a brand and the trust in it
+TOPIC_EFFECTS = 0.1  # proportion of the words that have another effect in a topic
+MEAN_WEIGHT, BEST_WEIGHT = 9.5, 2.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +61,7 @@ class AdPool:
     topic: Int64  # [ad]
     modifier: Int64  # [ad] that it is written for, −1 for none
     detail: Int64  # [ad] that it is written for, −1 for none
-    brand: Int64  # [ad] number among the brands of the topic
+    advertiser: Int64  # [ad] number among the advertisers of the topic
     week: Int64  # [ad] the first in which it exists, from 0
     candidates: Int32  # [query, candidate] ads
 
@@ -70,26 +77,24 @@ class AdAppeal:
 
 
 def count_established(n_candidates: int) -> int:
-    """How many general ads of each topic exist from the start; queries may name their brands."""
-    return max(1, min(n_candidates // 3, len(brand_names()) // len(TOPIC_NAMES)))
+    """How many advertisers of each topic exist from the start; queries may name their brands."""
+    return max(1, min(n_candidates // 3, brands_per_topic()))
 
 
 def make_ad_pool(
     queries: Queries, n_candidates: int, weeks: int, rng: np.random.Generator
 ) -> AdPool:
     """Draw the candidates of every query; an ad that is nobody's candidate is not made."""
-    first_group = _first_groups()
-    numbers = _draw_candidates(queries, first_group, n_candidates, rng)
-    used = np.bincount(numbers.reshape(-1), minlength=first_group[-1] * n_candidates) > 0
-    group, slot = np.divmod(np.flatnonzero(used), n_candidates)
+    first_group, n_advertisers = _first_groups(), ADVERTISERS_PER_CANDIDATE * n_candidates
+    numbers = _draw_candidates(queries, first_group, n_candidates, n_advertisers, rng)
+    used = np.bincount(numbers.reshape(-1), minlength=first_group[-1] * n_advertisers) > 0
+    group, advertiser = np.divmod(np.flatnonzero(used), n_advertisers)
     topic = np.searchsorted(first_group, group, side="right") - 1
     theme = group - first_group[topic]
-    established = (theme == 0) & (slot < count_established(n_candidates))
-    other_brand = rng.integers(0, len(brand_names()) // len(TOPIC_NAMES), len(slot))
-    brand = np.where(established, slot, other_brand)
-    week = np.where(established, 0, draw_first_weeks(len(slot), weeks, NEW_ADS, rng))
+    established = (theme == 0) & (advertiser < count_established(n_candidates))
+    week = np.where(established, 0, draw_first_weeks(len(group), weeks, NEW_ADS, rng))
     ad_index = np.cumsum(used, dtype=np.int32) - 1
-    return AdPool(topic, *_split_themes(topic, theme), brand, week, ad_index[numbers])
+    return AdPool(topic, *_split_themes(topic, theme), advertiser, week, ad_index[numbers])
 
 
 def _first_groups() -> Int64:
@@ -104,9 +109,13 @@ def _first_groups() -> Int64:
 
 
 def _draw_candidates(
-    queries: Queries, first_group: Int64, n_candidates: int, rng: np.random.Generator
+    queries: Queries,
+    first_group: Int64,
+    n_candidates: int,
+    n_advertisers: int,
+    rng: np.random.Generator,
 ) -> Int64:
-    """Ads as group · n_candidates + slot, different within a query.
+    """Ads as group · n_advertisers + advertiser; an advertiser has one ad for a query.
 
     A third each is for the modifier and the detail, the rest has no theme.
     """
@@ -115,13 +124,14 @@ def _draw_candidates(
     theme = np.zeros(shape, np.int64)
     theme[:, 1::3] = np.where(queries.modifier >= 0, 1 + queries.modifier, 0)[:, None]
     theme[:, 2::3] = np.where(queries.detail >= 0, 1 + modifiers + queries.detail, 0)[:, None]
-    slot = np.zeros(shape, np.int64)
-    others = np.broadcast_to(np.arange(1, n_candidates), (len(queries), n_candidates - 1))
-    slot[:, 1:] = rng.permuted(others, axis=1)
     any_established = rng.integers(0, count_established(n_candidates), len(queries))
     first = np.where(queries.brand >= 0, queries.brand, any_established)
-    slot = np.where(theme == 0, (slot + first[:, None]) % n_candidates, slot)
-    return (first_group[queries.topic][:, None] + theme) * n_candidates + slot
+    others = np.broadcast_to(np.arange(1, n_advertisers), (len(queries), n_advertisers - 1))
+    after_first = rng.permuted(others, axis=1)[:, : n_candidates - 1]
+    advertiser = np.concatenate([first[:, None], first[:, None] + after_first], axis=1)
+    group = first_group[queries.topic][:, None] + theme
+    numbers: Int64 = group * n_advertisers + advertiser % n_advertisers
+    return numbers
 
 
 def _split_themes(topic: Int64, theme: Int64) -> tuple[Int64, Int64]:
@@ -132,25 +142,35 @@ def _split_themes(topic: Int64, theme: Int64) -> tuple[Int64, Int64]:
     return modifier, detail
 
 
-def write_ads(pool: AdPool, brand: Texts, rng: np.random.Generator) -> pa.Table:
-    """The text of each ad.
+def write_ads(pool: AdPool, rng: np.random.Generator) -> pa.Table:
+    """The text of each ad: the advertiser's text, with the theme of the ad in the title.
 
     The title names the topic, with the modifier or the detail that the ad is written for.
     """
-    topic, count = pool.topic, len(pool.topic)
+    n_advertisers = 1 + int(pool.advertiser.max())
+    topic = np.repeat(np.arange(len(TOPIC_NAMES)), n_advertisers)  # [advertiser]
+    count = len(topic)
+    advertiser = pool.topic * n_advertisers + pool.advertiser  # [ad]
     offer, promise = draw_two_phrases(trade_phrases("offers"), topic, rng)
     noun, other_noun = draw_two_phrases(topic_nouns(), topic, rng)
-    subject = _subjects(pool)
-    title = np.where(rng.random(count) < 0.5, subject + " - " + offer, offer + " " + subject)
     body = _draw_phrases(OPENINGS, count, rng) + " " + noun + " & " + other_noun
     description = _join_sentences([body, promise, _draw_phrases(CALLS_TO_ACTION, count, rng)])
     slug = np.array([name.replace(" ", "-") for name in TOPIC_NAMES], object)[topic]
+    number = np.tile(np.arange(n_advertisers), len(TOPIC_NAMES))  # within the topic
+    brand = brand_of_topic(topic, number % brands_per_topic())
     url = brand + ".example" + np.where(rng.random(count) < 0.5, "/" + slug, "")
+    subject_first, offer = (rng.random(count) < 0.5)[advertiser], offer[advertiser]
+    subject = _subjects(pool)
+    title = np.where(subject_first, subject + " - " + offer, offer + " " + subject)
     title = np.array([text.title() for text in title], object)
-    columns = {"title": title, "description": description, "display_url": url}
+    columns = {
+        "title": title,
+        "description": description[advertiser],
+        "display_url": url[advertiser],
+    }
     return pa.table(
         {
-            "ad": make_ids("ad", 7, 0, count),
+            "ad": make_ids("ad", 7, 0, len(pool.topic)),
             **{name: pa.array(texts, pa.string()) for name, texts in columns.items()},
         }
     )
@@ -190,27 +210,35 @@ def _join_sentences(sentences: list[Texts]) -> Texts:
     )
 
 
-def draw_ad_appeal(
-    ads: pa.Table, topic: Int64, brand: Int64, n_named: int, rng: np.random.Generator
-) -> AdAppeal:
+def draw_ad_appeal(ads: pa.Table, topic: Int64, brand: Int64, rng: np.random.Generator) -> AdAppeal:
     """Draw the effects of words and brands, and add them up for each ad.
 
-    `brand` is an index into all brands. Queries may name the first `n_named` of them.
+    `brand` is an index into all brands.
     """
     tokens = _tokenise_text(ads)
     everywhere = rng.normal(0.0, EFFECT_STD, len(tokens.vocabulary))
     differs = rng.random((len(TOPIC_NAMES), len(everywhere))) < TOPIC_EFFECTS
     effects = np.where(differs, rng.normal(0.0, EFFECT_STD, differs.shape), everywhere)
     n_brands = len(brand_names())
-    pull, trust = rng.normal(0.0, PULL_STD, n_brands), rng.normal(0.0, TRUST_STD, n_brands)
-    pull[:n_named] = np.abs(pull[:n_named])  # users search for what they like
+    pull = _sort_by_topic(rng.normal(0.0, PULL_STD, n_brands))
+    own_trust = math.sqrt(1.0 - PULL_TRUST**2) * rng.standard_normal(n_brands)
+    trust = TRUST_STD * (PULL_TRUST * pull / PULL_STD + own_trust)
     text_appeal = _add_effects(tokens, effects, topic) + pull[brand]
+    mean = np.bincount(topic, text_appeal) / np.maximum(np.bincount(topic), 1)  # [topic]
     return AdAppeal(
-        text_appeal - text_appeal.mean(),
+        text_appeal - mean[topic],
         trust[brand],
         _word_table(tokens, effects, everywhere, topic),
         _brand_table(pull, trust),
     )
+
+
+def _sort_by_topic(pull: Float64) -> Float64:
+    """The pulls of brands, so that those that queries name are the strongest of their topic."""
+    n_topics = len(TOPIC_NAMES)
+    whole = len(pull) // n_topics * n_topics
+    table = np.sort(pull[:whole].reshape(-1, n_topics), axis=0)[::-1]
+    return np.concatenate([table.reshape(-1), pull[whole:]])
 
 
 def _tokenise_text(ads: pa.Table) -> AdTokens:

@@ -30,18 +30,18 @@ from reclick.simulation.ads import (
 )
 from reclick.simulation.queries import Queries, make_queries
 from reclick.simulation.users import attractiveness, user_type_shares
-from reclick.simulation.vocabulary import TOPIC_NAMES, brand_names
+from reclick.simulation.vocabulary import TOPIC_NAMES, brands_per_topic
 
-AUCTION_NOISE_STD = 1.0  # of the noise on the log of bid × estimated attractiveness
+AUCTION_NOISE_STD = 0.88  # of the noise on the log of bid × estimated attractiveness
 WEEK_MILLISECONDS = 7 * 24 * 60 * 60 * 1000
 
-BASE_APPEAL, MATCH_APPEAL, NAMED_APPEAL = -3.6, 1.0, 2.5
+BASE_APPEAL, MATCH_APPEAL, NAMED_APPEAL = -4.0, 0.25, 0.8
 PAGE_QUALITY_STD = 0.7  # standard deviation of the quality of a landing page within its brand
-TEXT_QUALITY, MATCH_QUALITY = 0.05, 0.3
+TEXT_QUALITY, MATCH_QUALITY = 0.1, 0.3
 # Standard deviations of the logs of bids, and of the errors of estimated attractiveness.
-BID_STD, ESTIMATE_STD = 0.5, 0.3
-OWN_NAME_BID = 8.0  # times its usual bid that a brand bids on its own name
-ATTENTION_BETA = (12.0, 12.0)  # parameters of the proportion of a query's users who examine ads
+BID_STD, ESTIMATE_STD = 0.3, 0.2
+OWN_NAME_BID = 6.0  # times its usual bid that a brand bids on its own name
+ATTENTION_BETA = (16.0, 4.0)  # parameters of the proportion of a query's users who examine ads
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,9 +112,10 @@ def make_market(settings: SimulationSettings, rng: np.random.Generator) -> Marke
     established = count_established(n_candidates)
     queries = make_queries(settings.queries, total, settings.weeks, established, rng)
     pool = make_ad_pool(queries, n_candidates, settings.weeks, rng)
-    brand = pool.brand * len(TOPIC_NAMES) + pool.topic
-    ads = write_ads(pool, brand_names()[brand], rng)
-    ad_appeal = draw_ad_appeal(ads, pool.topic, brand, established * len(TOPIC_NAMES), rng)
+    brand = pool.advertiser % brands_per_topic() * len(TOPIC_NAMES) + pool.topic
+    advertiser = pool.advertiser * len(TOPIC_NAMES) + pool.topic
+    ads = write_ads(pool, rng)
+    ad_appeal = draw_ad_appeal(ads, pool.topic, brand, rng)
     match, named = _find_matches(queries, pool)
     text_appeal = ad_appeal.text_appeal
     appeal = (
@@ -123,7 +124,7 @@ def make_market(settings: SimulationSettings, rng: np.random.Generator) -> Marke
     page_quality = rng.normal(0.0, PAGE_QUALITY_STD, len(ads))
     ad_quality = ad_appeal.trust + page_quality + TEXT_QUALITY * text_appeal
     quality = ad_quality[pool.candidates] + MATCH_QUALITY * (match + named)
-    bid, value = _draw_bids(appeal, named, rng)
+    bid, value = _draw_bids(appeal, named, advertiser[pool.candidates], rng)
     return Market(
         queries=queries,
         ads=ads,
@@ -142,16 +143,20 @@ def make_market(settings: SimulationSettings, rng: np.random.Generator) -> Marke
 def _find_matches(queries: Queries, pool: AdPool) -> tuple[Float64, Float64]:
     """Match and named of each candidate, as 0 or 1."""
     themed = (pool.modifier >= 0) | (pool.detail >= 0)
-    named = pool.brand[pool.candidates] == queries.brand[:, None]
+    named = pool.advertiser[pool.candidates] == queries.brand[:, None]
     return themed[pool.candidates].astype(np.float64), named.astype(np.float64)
 
 
 def _draw_bids(
-    appeal: Float64, named: Float64, rng: np.random.Generator
+    appeal: Float64, named: Float64, advertiser: Int64, rng: np.random.Generator
 ) -> tuple[Float64, Float64]:
-    """Bids, and values in the auction [query, candidate]."""
-    bid = rng.lognormal(0.0, BID_STD, appeal.shape) * OWN_NAME_BID**named
-    error = rng.lognormal(0.0, ESTIMATE_STD, appeal.shape)
+    """Bids, and values in the auction [query, candidate].
+
+    Bids and errors of estimates are of advertisers, the same for all of their ads.
+    """
+    n_advertisers = int(advertiser.max()) + 1
+    bid = rng.lognormal(0.0, BID_STD, n_advertisers)[advertiser] * OWN_NAME_BID**named
+    error = rng.lognormal(0.0, ESTIMATE_STD, n_advertisers)[advertiser]
     estimate = attractiveness(appeal.reshape(-1)).reshape(appeal.shape) * error
     return bid, np.log(bid * estimate)
 
@@ -160,9 +165,9 @@ def _draw_bids(
 
 
 def draw_page_sizes(page: tuple[int, int], available: Int64, rng: np.random.Generator) -> Int64:
-    """The number of ads of each page: n with probability ∝ n⁴, at most the ads available."""
+    """The number of ads of each page: n with probability ∝ n⁸, at most the ads available."""
     sizes = np.arange(page[0], page[1] + 1)
-    size: Int64 = rng.choice(sizes, len(available), p=sizes**4 / np.sum(sizes**4))
+    size: Int64 = rng.choice(sizes, len(available), p=sizes**8 / np.sum(sizes**8))
     return np.minimum(size, available)
 
 

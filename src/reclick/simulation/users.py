@@ -32,17 +32,18 @@ ONE_CLICK, SCANNER, COMPARER, BOT = range(4)
 USER_TYPES = ("one_click", "scanner", "comparer", "bot")
 
 MOOD = 0.75  # standard deviation
-DEMAND = (0.0, 0.0, 0.3)  # [user type] the quality of a landing page that satisfies half of them
-UPWARD = 0.12  # probability that examination starts at the bottom and goes up
+DEMAND = (0.0, 1.0, 1.5)  # [user type] the quality of a landing page that satisfies half of them
+# [user type] probability that examination starts at the bottom and goes up
+UPWARD = (0.37, 0.24, 0.24)
 # [user type] P(stop after an ad) of a session is U^(1 / STOP_EXPONENT), U uniform.
-STOP_EXPONENT = (1.0, 0.3, 0.3)
+STOP_EXPONENT = (3.0, 0.19, 0.19)
 THRESHOLD_RISE = 0.15  # mean rise of a scanner's threshold after a landing page that disappoints
 TOLERANCE = 0.8  # mean of how much less attractive than the last the next ad of a comparer may be
 # Proportion of users who may click more than once, in rare queries and in very frequent ones.
-MOST_EXPLORERS, FEWEST_EXPLORERS = 0.77, 0.08
+MOST_EXPLORERS, FEWEST_EXPLORERS = 0.95, 0.1
 # Volume at which their proportion is halfway between, and how fast it falls there.
 HALFWAY_VOLUME, VOLUME_EXPONENT = 660.0, 0.87
-SCANNERS = 0.36  # proportion of scanners among them, the others are comparers
+SCANNERS = 0.65  # proportion of scanners among them, the others are comparers
 
 
 # After a click, [unsatisfied, satisfied]: median and spread of the log of the seconds that a user
@@ -98,7 +99,7 @@ def satisfaction(quality: Float64, user_types: Float64) -> Float64:
 
     ρ = Σ_type proportion · Φ(quality − DEMAND of the type)
 
-    >>> satisfaction(np.array([0.0]), np.array([[0.5, 0.5, 0.0]])).tolist()
+    >>> satisfaction(np.array([0.0]), np.array([[1.0, 0.0, 0.0]])).tolist()
     [0.5]
     """
     terms = [
@@ -145,7 +146,7 @@ def browse_page(
     if user_type == BOT:
         return _click_as_bot(len(appeal), rng, clicks), False
     mood = MOOD * rng.standard_normal()
-    upward = rng.random() < UPWARD
+    upward = rng.random() < UPWARD[user_type]
     n_examined = _draw_examinations(user_type, len(appeal), rng)
     for step in range(n_examined):
         j = _get_examined(step, len(appeal), upward)

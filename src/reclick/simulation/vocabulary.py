@@ -219,6 +219,15 @@ def brand_names() -> Texts:
     return np.array([starts[start] + ends[end] for start, end in combinations], object)
 
 
+def brands_per_topic() -> int:
+    """How many brands every topic has.
+
+    >>> brands_per_topic()
+    30
+    """
+    return len(brand_names()) // len(TOPIC_NAMES)
+
+
 def brand_of_topic(topic: Int64, brand: Int64) -> Texts:
     """The names of brands by topic and number within the topic; empty for number −1."""
     names = np.append(brand_names(), "")

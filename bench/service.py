@@ -1,0 +1,258 @@
+"""The HTTP service: requests per second, latency, memory, model swaps, and random requests.
+
+The load comes from a second process over loopback, bounded in count and time. On a busy machine the
+rates are lower bounds; the CPU seconds of the service per request are printed beside them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import multiprocessing as mp
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import psutil
+import pyarrow as pa
+
+import reclick as rc
+from bench.measure import print_row
+from reclick.runtime import artifact
+from reclick.service.arrow_bodies import ARROW_STREAM, write_stream
+from tests.support.random_requests import ask_at_random
+
+SECONDS = float(os.environ.get("RECLICK_BENCH_SECONDS", "20"))  # of each load; 600 for the full run
+REQUESTS = int(os.environ.get("RECLICK_BENCH_REQUESTS", "100000"))  # random ones
+CONNECTIONS = 16
+SWAPS = 200
+
+
+class Load(NamedTuple):
+    """What a load client saw."""
+
+    requests: int
+    seconds: float
+    p99: float  # seconds
+    failures: int
+
+
+def main() -> bool:
+    """Print each figure beside its limit."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        market = rc.simulate(20_000, weeks=1, queries=300, seed=1)
+        log = market.weeks[0]
+        models = [rc.LuceClick(tune="off").fit(log), rc.UBM().fit(log)]
+        pages = _pages(models[0])
+        good = [_judge_load(folder, models[0], pages)]
+        good.append(_judge_swaps(folder, models, pages))
+        good.append(_judge_random_requests(folder, models[0]))
+    return all(good)
+
+
+def _pages(model: Any) -> list[dict[str, Any]]:
+    """Pages of four ads for the most frequent queries."""
+    counts = model.training_counts
+    pages = []
+    for query in np.argsort(-counts.volumes)[:200]:
+        rows = np.flatnonzero(counts.pair_query == query)
+        ads = counts.ads.take(pa.array(counts.pair_ad[rows])).to_pylist()[:4]
+        pages.append({"query": counts.queries[int(query)].as_py(), "ads": ads})
+    return [page for page in pages if len(page["ads"]) == 4]
+
+
+def _serve(folder: Path, *options: str) -> tuple[Any, int]:
+    """A running service and its port."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "reclick", "serve", str(folder), "--port", "0", "--quiet", *options],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+    )
+    assert process.stdout is not None
+    port = int(process.stdout.readline().rsplit(":", 1)[1].strip("/\n"))
+    deadline = time.monotonic() + 60
+    while b"200 OK" not in asyncio.run(_get(port, "/readyz")):
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+    return process, port
+
+
+async def _get(port: int, path: str) -> bytes:
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    writer.write(f"GET {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n".encode())
+    content = await reader.read()
+    writer.close()
+    return content
+
+
+def _requests(pages: list[dict[str, Any]], batch: int) -> list[bytes]:
+    """Whole requests, as they go over the line: JSON of one page, or Arrow batches."""
+    made = []
+    for i in range(50):
+        chosen = [pages[(i * 7 + j) % len(pages)] for j in range(batch)]
+        if batch == 1:
+            path, kind, body = "/v1/predict", "application/json", json.dumps({"pages": chosen})
+            content = body.encode()
+        else:
+            path, kind = "/v1/predict?top=0", ARROW_STREAM
+            columns = {name: [page[name] for page in chosen] for name in ("query", "ads")}
+            content = write_stream(pa.record_batch(columns))
+        head = f"POST {path} HTTP/1.1\r\nhost: localhost\r\ncontent-type: {kind}\r\n"
+        made.append(f"{head}content-length: {len(content)}\r\n\r\n".encode() + content)
+    return made
+
+
+def _run_load(port: int, requests: list[bytes], rate: float | None, seconds: float) -> Load:
+    """Ask from a process of its own for some seconds, as fast as possible or at a rate."""
+    with mp.get_context("spawn").Pool(1) as pool:
+        return Load(*pool.apply(_load_process, (port, requests, rate, seconds)))
+
+
+def _load_process(
+    port: int, requests: list[bytes], rate: float | None, seconds: float
+) -> tuple[int, float, float, int]:
+    return asyncio.run(_ask_for(port, requests, rate, seconds))
+
+
+async def _ask_for(
+    port: int, requests: list[bytes], rate: float | None, seconds: float
+) -> tuple[int, float, float, int]:
+    latencies: list[float] = []
+    failures = 0
+    start = time.perf_counter()
+
+    async def ask_on_one_connection(number: int) -> None:
+        nonlocal failures
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        i = 0
+        while (now := time.perf_counter()) - start < seconds:
+            if rate is not None:
+                due = start + (number + i * CONNECTIONS) / rate
+                if due > now:
+                    await asyncio.sleep(due - now)
+                now = max(due, start)  # a late request has waited since it was due
+            writer.write(requests[(number + i) % len(requests)])
+            status, _ = await _read_answer(reader)
+            failures += status != 200
+            latencies.append(time.perf_counter() - now)
+            i += 1
+        writer.close()
+
+    await asyncio.gather(*(ask_on_one_connection(number) for number in range(CONNECTIONS)))
+    passed = time.perf_counter() - start
+    return len(latencies), passed, float(np.quantile(latencies, 0.99)), failures
+
+
+async def _read_answer(reader: asyncio.StreamReader) -> tuple[int, bytes]:
+    head = await reader.readuntil(b"\r\n\r\n")
+    lines = head.lower().split(b"\r\n")
+    length = next(int(line.split(b":")[1]) for line in lines if line.startswith(b"content-length"))
+    return int(head.split()[1]), await reader.readexactly(length)
+
+
+def _judge_load(folder: Path, model: Any, pages: list[dict[str, Any]]) -> bool:
+    model.save(folder / "load")
+    process, port = _serve(folder / "load")
+    service = psutil.Process(process.pid)
+    good = []
+    try:
+        _run_load(port, _requests(pages, 1), None, 2)
+        memory = service.memory_info().rss
+        for batch, limit in ((1, 1500), (500, 60_000)):
+            requests = _requests(pages, batch)
+            before = sum(service.cpu_times()[:2])
+            fast = _run_load(port, requests, None, SECONDS)
+            cpu = (sum(service.cpu_times()[:2]) - before) / fast.requests
+            rate = fast.requests * batch / fast.seconds
+            what = "pages/s, one per request" if batch == 1 else "pages/s, Arrow batches of 500"
+            fine = f"CPU {cpu * 1e3:.2f} ms per request"
+            good.append(
+                print_row(f"{what} ({fine})", f"{rate:,.0f}", f"≥ {limit:,}", rate >= limit)
+            )
+            half = _run_load(port, requests, fast.requests / fast.seconds / 2, SECONDS)
+            good.append(
+                print_row(
+                    f"p99 at half that rate, batch {batch}",
+                    f"{half.p99 * 1e3:.1f} ms",
+                    "≤ 20 ms",
+                    half.p99 <= 0.02,
+                )
+            )
+            failures = fast.failures + half.failures
+            good.append(print_row("failures", str(failures), "0", failures == 0))
+        growth = (service.memory_info().rss - memory) / (1 << 20)
+        good.append(print_row("memory after, MB more", f"{growth:.0f}", "≤ 30", growth <= 30))
+    finally:
+        process.terminate()
+        process.wait(60)
+    return (good[0] or good[3]) and all(good[i] for i in (2, 5, 6))  # one of the two rates
+
+
+def _judge_swaps(folder: Path, models: list[Any], pages: list[dict[str, Any]]) -> bool:
+    """Replace the model again and again under load: every answer must be of one whole version."""
+    target = folder / "swaps"
+    versions = {}
+    for model in models:
+        model.save(target)
+        chosen = pages[:20]
+        table = {name: [page[name] for page in chosen] for name in ("query", "ads")}
+        versions[artifact.fingerprint(target)[:12]] = rc.load(target).click_prob(table).tolist()
+    process, port = _serve(target, "--watch-seconds", "0.1")
+    body = json.dumps({"pages": pages[:20], "top": 0}).encode()
+    head = "POST /v1/predict HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n"
+    head += f"content-length: {len(body)}\r\n\r\n"
+    wrong = asked = 0
+    seen: set[str] = set()
+
+    async def ask() -> None:
+        nonlocal wrong, asked
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        while not done.is_set():
+            writer.write(head.encode() + body)
+            status, content = await _read_answer(reader)
+            asked += 1
+            answer = json.loads(content) if status == 200 else {}
+            expected = versions.get(answer.get("version", ""))
+            got = [page["click_prob"] for page in answer.get("pages", [])]
+            wrong += got != expected
+            seen.add(answer.get("version", ""))
+        writer.close()
+
+    async def swap() -> None:
+        for turn in range(SWAPS):
+            await asyncio.to_thread(models[turn % 2].save, target)
+            await asyncio.sleep(0.15)
+        done.set()
+
+    async def run() -> None:
+        await asyncio.gather(swap(), *(ask() for _ in range(4)))
+
+    done = asyncio.Event()
+    try:
+        asyncio.run(run())
+    finally:
+        process.terminate()
+        process.wait(60)
+    name = f"{SWAPS} swaps, {asked:,} answers, {len(seen)} versions seen: mixed or failed"
+    return print_row(name, str(wrong), "0", wrong == 0 and len(seen) == 2)
+
+
+def _judge_random_requests(folder: Path, model: Any) -> bool:
+    """Requests drawn from the API's own description, by schemathesis."""
+    model.save(folder / "random")
+    process, port = _serve(folder / "random")
+    try:
+        asked, problems = ask_at_random(f"http://127.0.0.1:{port}", REQUESTS)
+    finally:
+        process.terminate()
+        process.wait(60)
+    for problem in problems[:5]:
+        print(problem)
+    return print_row(f"{asked:,} random requests: problems", str(len(problems)), "0", not problems)

@@ -1,0 +1,265 @@
+"""Commands that serve a model over HTTP and watch it."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from reclick.cli.command import as_command
+from reclick.cli.console import is_quiet, print_result, progress_bars
+from reclick.cli.inputs import (
+    Ads,
+    Columns,
+    FormatName,
+    Logs,
+    MaxAds,
+    OnError,
+    ReadOptions,
+    open_log,
+)
+
+if TYPE_CHECKING:
+    from reclick.evaluation.monitoring import MonitoredGroup, MonitorReport
+
+TOKEN_VARIABLE = "RECLICK_TOKEN"  # noqa: S105
+BREACH = 3  # the exit code of `monitor` above a limit
+
+
+@as_command
+def serve(
+    models: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="MODEL...",
+            help="Folders of models, as FOLDER or NAME=FOLDER. The first is the default.",
+        ),
+    ],
+    host: Annotated[str, typer.Option(help="The address to listen on.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=0, max=65535, help="The port; 0 picks a free one.")] = (
+        8080
+    ),
+    token_file: Annotated[
+        Path | None,
+        typer.Option(help=f"A file with the token that requests give; else ${TOKEN_VARIABLE}."),
+    ] = None,
+    allow_host: Annotated[
+        list[str] | None,
+        typer.Option(help="A Host name to answer to, where there is no token. Repeat for more."),
+    ] = None,
+    allow_origin: Annotated[
+        list[str] | None,
+        typer.Option(help="A web origin that may call the service (CORS). Repeat for more."),
+    ] = None,
+    watch_seconds: Annotated[
+        float, typer.Option(min=0.1, help="How often to look for a model replaced on disk.")
+    ] = 2.0,
+    max_body: Annotated[int, typer.Option(min=1024, help="Bytes of a request.")] = 8 << 20,
+    max_pages: Annotated[int, typer.Option(min=1, help="Pages of a request.")] = 10_000,
+    max_ads: Annotated[int, typer.Option(min=1, help="Ads of a page.")] = 100,
+    max_requests: Annotated[int, typer.Option(min=1, help="Requests answered at once.")] = 64,
+    timeout: Annotated[float, typer.Option(min=0.1, help="Seconds for a request.")] = 30.0,
+) -> None:
+    """Answer over HTTP: predictions, relevance, best pages and prices, and the ad lab at /.
+
+    Example:  reclick serve model --port 8080
+
+    On another address than loopback a token is required:  RECLICK_TOKEN=… reclick serve model --host 0.0.0.0
+    """  # noqa: E501
+    uvicorn = _import_server()
+    from reclick.errors import UsageError
+    from reclick.service import ServiceLimits, create_app
+    from reclick.service.protection import LOCAL_NAMES, is_loopback
+
+    token = _read_token(token_file)
+    if token is None and not is_loopback(host):
+        raise UsageError(
+            f"{host} can be reached from other machines: set a token in ${TOKEN_VARIABLE} or give "
+            "--token-file."
+        )
+    limits = ServiceLimits(
+        body_bytes=max_body,
+        pages=max_pages,
+        ads=max_ads,
+        concurrency=max_requests,
+        seconds=timeout,
+    )
+    names = frozenset(name.lower() for name in allow_host or ())
+    application = create_app(
+        _name_models(models),
+        token=token,
+        limits=limits,
+        reload_seconds=watch_seconds,
+        allowed_hosts=(names | LOCAL_NAMES) if names or token is None else frozenset(),
+        cors_origins=frozenset(allow_origin or ()),
+    )
+    _configure_logging()
+    config = uvicorn.Config(
+        application,
+        host=host,
+        port=port,
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        timeout_keep_alive=30,
+        timeout_graceful_shutdown=int(timeout) + 1,
+        h11_max_incomplete_event_size=64 << 10,
+    )
+    _run(uvicorn, config)
+
+
+def _import_server() -> Any:
+    try:
+        import fastapi  # noqa: F401
+        import orjson  # noqa: F401
+        import prometheus_client  # noqa: F401
+        import uvicorn
+    except ImportError as error:
+        from reclick.errors import MissingExtraError
+
+        raise MissingExtraError(
+            f"The service needs {error.name}. Install it with: pip install 'reclick[serve]'."
+        ) from error
+    return uvicorn
+
+
+def _read_token(path: Path | None) -> str | None:
+    """The token of a file or of the environment; None where there is none."""
+    from reclick.errors import UsageError
+
+    if path is None:
+        token = os.environ.get(TOKEN_VARIABLE)
+        if token is None:
+            return None
+    else:
+        try:
+            token = path.read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise UsageError(f"--token-file: {path} cannot be read ({error}).") from error
+    token = token.strip()
+    if len(token) < 16 or not token.isascii() or not token.isprintable() or " " in token:
+        raise UsageError(
+            "The token is too weak or cannot be sent: give 16 or more visible ASCII characters, "
+            "e.g. from: python -c 'import secrets; print(secrets.token_urlsafe())'."
+        )
+    return token
+
+
+def _name_models(models: list[str]) -> dict[str, str]:
+    """Folders by name: NAME=FOLDER, or the last part of the folder."""
+    from reclick.errors import UsageError
+
+    named: dict[str, str] = {}
+    for each in models:
+        name, separator, folder = each.partition("=")
+        if not separator or "/" in name:
+            name, folder = Path(each.rstrip("/")).name or "model", each
+        if name in named:
+            raise UsageError(f"Two models are called {name}. Give them names: NAME=FOLDER.")
+        named[name] = folder
+    return named
+
+
+def _configure_logging() -> None:
+    """Service lines are JSON on standard error; the server's own are plain."""
+    import logging
+
+    handler = logging.StreamHandler()
+    handler.setFormatter(logging.Formatter("%(message)s"))
+    for name, level in (
+        ("reclick.service", logging.WARNING if is_quiet() else logging.INFO),
+        ("uvicorn.error", logging.WARNING),
+    ):
+        logger = logging.getLogger(name)
+        logger.handlers, logger.propagate = [handler], False
+        logger.setLevel(level)
+
+
+def _run(uvicorn: Any, config: Any) -> None:
+    """Listen, print the address, and answer until a signal."""
+    from reclick.errors import UsageError
+
+    try:
+        listener = config.bind_socket()
+    except SystemExit:
+        raise UsageError(
+            f"{config.host}:{config.port} cannot be listened on: give another --port or --host."
+        ) from None
+    listener.listen(config.backlog)  # who connects at once waits until the server runs
+    name = f"[{config.host}]" if ":" in config.host else config.host
+    typer.echo(f"Serving on http://{name}:{listener.getsockname()[1]}/")
+    uvicorn.Server(config).run(sockets=[listener])
+
+
+@as_command
+def monitor(
+    model: Annotated[str, typer.Argument(metavar="MODEL", help="The folder of a model.")],
+    logs: Logs,
+    clicks: Annotated[
+        float, typer.Option(help="Limit of the relative difference of expected and observed.")
+    ] = 0.10,
+    group: Annotated[
+        float, typer.Option(help="The same at any position or volume of queries.")
+    ] = 0.25,
+    calibration: Annotated[float, typer.Option(help="Limit of the calibration error.")] = 0.02,
+    unknown_queries: Annotated[
+        float, typer.Option(help="Limit of the share of sessions with an unknown query.")
+    ] = 0.5,
+    unknown_ads: Annotated[
+        float, typer.Option(help="Limit of the share of impressions of unknown ads.")
+    ] = 0.5,
+    ads: Ads = None,
+    format: FormatName = None,
+    column: Columns = None,
+    on_error: OnError = "raise",
+    max_ads: MaxAds = 100,
+) -> None:
+    """Compare the clicks of a day with what a model expects; exit with 3 above a limit.
+
+    Example:  reclick monitor model logs/day8.parquet
+    """
+    from reclick.evaluation.monitoring import MonitorLimits
+    from reclick.evaluation.monitoring import monitor as run_monitor
+    from reclick.models import load
+
+    limits = MonitorLimits(clicks, group, calibration, unknown_queries, unknown_ads)
+    fitted = load(model)
+    log = open_log(logs, ReadOptions(column, on_error, max_ads, format), ads)
+    with progress_bars() as progress:
+        report = run_monitor(fitted, log, limits=limits, progress=progress)
+    print_result(_format_report(report), report.to_dict())
+    if not report.ok:
+        raise typer.Exit(BREACH)
+
+
+def _format_report(report: MonitorReport) -> str:
+    ratio = "–"
+    if report.ratio is not None:
+        ratio = f"{report.ratio:.3f} [{report.low:.3f}, {report.high:.3f}]"
+    clicks = (
+        f"{report.expected_clicks:,.1f} clicks expected, {report.observed_clicks:,.0f} observed"
+    )
+    unknown = f"{report.unknown_queries:.1%} of queries, {report.unknown_ads:.1%} of ads"
+    lines = [
+        f"{report.sessions:,.0f} sessions: {clicks}, ratio {ratio}",
+        f"calibration error {report.calibration_error:.4f}; unknown: {unknown}",
+    ]
+    for title, groups in (
+        ("position", report.positions),
+        ("training sessions of the query", report.volumes),
+        ("predicted probability", report.levels),
+    ):
+        head = f"{title:<32}{'impressions':>13}{'observed':>11}{'expected':>11}{'ratio':>8}"
+        lines += ["", head, *map(_format_group, groups)]
+    breaches = [f"Limit broken: {breach}." for breach in report.breaches]
+    return "\n".join([*lines, "", *(breaches or ["Every limit holds."])])
+
+
+def _format_group(group: MonitoredGroup) -> str:
+    ratio = "–" if group.ratio is None else f"{group.ratio:.2f}"
+    return (
+        f"{group.name:<32}{group.impressions:>13,.0f}{group.observed:>11,.0f}"
+        f"{group.expected:>11,.1f}{ratio:>8}"
+    )

@@ -1,0 +1,303 @@
+"""From a request to an answer: functions of one hosted model, without any HTTP."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from reclick.auction import best_page, run_auction
+from reclick.data.batch import SessionBatch
+from reclick.errors import UsageError
+from reclick.evaluation.monitoring import monitor
+from reclick.rankings import compare_rankings
+from reclick.service.hosting import HostedModel
+from reclick.service.protection import ServiceLimits
+from reclick.service.schemas import (
+    AdText,
+    AuctionRequest,
+    CompareRequest,
+    ExplainRequest,
+    MonitorRequest,
+    PageBody,
+    PredictRequest,
+    RankRequest,
+    RelevanceRequest,
+)
+
+PAGES = pa.schema(
+    [("query", pa.string()), ("ads", pa.list_(pa.string())), ("clicks", pa.list_(pa.int64()))]
+)
+CountPages = Callable[[str, int, int, int], None]
+
+
+class LimitError(UsageError):
+    """A request asks for more than one may ask for at once."""
+
+
+def check_pages(pages: int, longest: int, limits: ServiceLimits) -> None:
+    """Refuse too many pages, and pages that are too long."""
+    if pages > limits.pages:
+        raise LimitError(f"pages: got {pages:,}, at most {limits.pages:,} per request.")
+    if longest > limits.ads:
+        raise LimitError(f"ads: got a page of {longest:,}, at most {limits.ads:,} per page.")
+
+
+def check_batch(pages: pa.RecordBatch, limits: ServiceLimits) -> None:
+    """The same for a batch."""
+    column = pages.column("ads") if "ads" in pages.schema.names else pa.array([[]])
+    lengths = pc.list_value_length(column) if pa.types.is_list(column.type) else pa.array([0])
+    check_pages(pages.num_rows, pc.max(lengths).as_py() or 0, limits)
+
+
+def check_text(text: list[AdText], limits: ServiceLimits) -> pa.Table | None:
+    """The text of new ads as an ads table; None where there is none."""
+    if not text:
+        return None
+    if len(text) > limits.pages:
+        raise LimitError(f"text: got {len(text):,} ads, at most {limits.pages:,} per request.")
+    rows = [each.model_dump() for each in text]
+    longest = max(sum(map(len, row.values())) for row in rows)
+    if longest > limits.text_characters:
+        raise LimitError(
+            f"text: got an ad of {longest:,} characters, at most {limits.text_characters:,}."
+        )
+    return pa.Table.from_pylist(rows)
+
+
+def to_batch(pages: list[PageBody]) -> pa.RecordBatch:
+    """Pages as an Arrow batch."""
+    return pa.RecordBatch.from_arrays(
+        [
+            pa.array([page.query for page in pages], pa.string()),
+            pa.array([page.ads for page in pages], PAGES.field("ads").type),
+            pa.array([page.clicks for page in pages], PAGES.field("clicks").type),
+        ],
+        schema=PAGES,
+    )
+
+
+def predict_batch(
+    hosted: HostedModel,
+    pages: pa.RecordBatch,
+    text: pa.Table | None,
+    top: int,
+    count: CountPages,
+) -> pa.RecordBatch:
+    """The pages with all predictions beside them."""
+    predictor = hosted.predictor(top=top, next_click=True, satisfaction=hosted.model.satisfaction)
+    sessions = predictor.validate(pages)
+    _count_known(hosted, sessions, count)
+    index = None if text is None else hosted.model._index_text(text)
+    return predictor.predict_sessions(sessions, index)
+
+
+def _count_known(hosted: HostedModel, sessions: SessionBatch, count: CountPages) -> None:
+    query, ad = hosted.model.find_known(sessions)
+    count(hosted.name, len(sessions), int((~query).sum()), int((~ad).sum()))
+
+
+def predict(
+    hosted: HostedModel, request: PredictRequest, limits: ServiceLimits, count: CountPages
+) -> dict[str, Any]:
+    """Click probabilities, next click, likeliest sequences and satisfaction of each page."""
+    check_pages(len(request.pages), max(len(page.ads) for page in request.pages), limits)
+    text = check_text(request.text, limits)
+    answer = predict_batch(hosted, to_batch(request.pages), text, request.top, count)
+    return {"pages": _page_predictions(answer)}
+
+
+def _page_predictions(answer: pa.RecordBatch) -> list[dict[str, Any]]:
+    columns = {
+        name: answer.column(name).to_pylist()
+        for name in ("click_prob", "expected_clicks", "next_click_prob", "end_prob")
+    }
+    missing = [None] * answer.num_rows
+    names = answer.schema.names
+    columns["sequences"] = (
+        answer.column("sequences").to_pylist() if "sequences" in names else [[]] * answer.num_rows
+    )
+    columns["satisfaction_prob"] = (
+        answer.column("satisfaction_prob").to_pylist() if "satisfaction_prob" in names else missing
+    )
+    return [
+        dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)
+    ]
+
+
+def relevance(
+    hosted: HostedModel, request: RelevanceRequest, limits: ServiceLimits, _: CountPages
+) -> dict[str, Any]:
+    """Attractiveness, satisfaction and relevance with intervals."""
+    if (request.query is None) == (not request.pairs):
+        raise UsageError("Give either pairs, or a query for all its ads.")
+    if len(request.pairs) > limits.pages:
+        raise LimitError(
+            f"pairs: got {len(request.pairs):,}, at most {limits.pages:,} per request."
+        )
+    if request.query is None:
+        pairs = [(each.query, each.ad) for each in request.pairs]
+    else:
+        ads = known_ads(hosted, request.query)
+        pairs = [(request.query, ad) for ad in ads]
+    if not pairs:
+        return {"pairs": []}
+    table = hosted.model.relevance(
+        {"query": [query for query, _ in pairs], "ad": [ad for _, ad in pairs]},
+        text=check_text(request.text, limits),
+        level=request.level,
+    )
+    rows = table.to_pylist()
+    for row, words in zip(rows, _words_of(hosted, table["ad"].combine_chunks()), strict=True):
+        row["words"] = words
+    return {"pairs": rows}
+
+
+def _words_of(hosted: HostedModel, ads: pa.Array) -> list[str | None]:
+    """The words of each ad as the model keeps them; None where it has no text of it."""
+    index = hosted.model._index_text(None)
+    if index is None:
+        return [None] * len(ads)
+    return [None if row < 0 else " ".join(index.text.words(row)) for row in index.rows(ads)]
+
+
+def known_ads(hosted: HostedModel, query: str) -> list[str]:
+    """The ads that were shown for a query, those with most impressions first."""
+    counts = hosted.model.training_counts
+    code = hosted.model._pairs.query_code(query)
+    if code < 0:
+        return []
+    start, end = np.searchsorted(counts.pair_query, [code, code + 1])
+    order = np.argsort(-counts.impressions[start:end], kind="stable")
+    return [str(counts.ads[int(ad)].as_py()) for ad in counts.pair_ad[start:end][order]]
+
+
+def explain(
+    hosted: HostedModel, request: ExplainRequest, limits: ServiceLimits, _: CountPages
+) -> dict[str, Any]:
+    """The evidence, the prior and the words behind an attractiveness."""
+    found = hosted.model.explain(request.query, request.ad, text=check_text(request.text, limits))
+    return {
+        **{name: getattr(found, name) for name in found.__dataclass_fields__},
+        "levels": [level._asdict() for level in found.levels],
+        "words": [word._asdict() for word in found.words],
+    }
+
+
+def rank(
+    hosted: HostedModel, request: RankRequest, limits: ServiceLimits, _: CountPages
+) -> dict[str, Any]:
+    """The best page of some candidates."""
+    _check_candidates(len(request.ads), limits)
+    objective: Any = request.objective
+    if request.objective == "value":
+        objective = {"value": request.value}
+    elif request.value:
+        raise UsageError('value: give it with objective "value" only.')
+    best = best_page(
+        hosted.model,
+        request.query,
+        request.ads,
+        slots=request.slots,
+        objective=objective,
+        text=check_text(request.text, limits),
+    )
+    return {
+        "query": request.query,
+        "ads": list(best.ads),
+        "expected_clicks": best.expected_clicks.tolist(),
+        "value": float(best.value),
+        "exact": bool(best.exact),
+    }
+
+
+def auction(
+    hosted: HostedModel, request: AuctionRequest, limits: ServiceLimits, _: CountPages
+) -> dict[str, Any]:
+    """The page and the prices that follow from bids."""
+    _check_candidates(len(request.bids), limits)
+    result = run_auction(
+        hosted.model,
+        request.query,
+        request.bids,
+        slots=request.slots,
+        mechanism=request.mechanism,
+        reserve=request.reserve,
+        satisfaction_weight=request.satisfaction_weight,
+        text=check_text(request.text, limits),
+    )
+    slots = zip(
+        result.slate,
+        result.price_per_click.tolist(),
+        result.expected_clicks.tolist(),
+        result.reasons,
+        strict=True,
+    )
+    return {
+        "query": request.query,
+        "mechanism": result.mechanism,
+        "slots": [
+            {
+                "ad": ad,
+                "price_per_click": price,
+                "expected_clicks": clicks,
+                "why": str(reason),
+                "displaced": [each._asdict() for each in reason.displaced],
+            }
+            for ad, price, clicks, reason in slots
+        ],
+        "revenue": result.revenue,
+        "welfare": result.welfare,
+        "satisfaction": None if math.isnan(result.satisfaction) else result.satisfaction,
+        "exact": result.exact,
+        "excluded": result.excluded,
+    }
+
+
+def _check_candidates(candidates: int, limits: ServiceLimits) -> None:
+    if candidates > limits.candidates:
+        raise LimitError(f"ads: got {candidates:,} candidates, at most {limits.candidates:,}.")
+
+
+def compare(
+    hosted: HostedModel, request: CompareRequest, limits: ServiceLimits, _: CountPages
+) -> dict[str, Any]:
+    """What a new ranking would bring against the old."""
+    for pages in (request.old, request.new):
+        check_pages(len(pages), max(len(page.ads) for page in pages), limits)
+    found = compare_rankings(
+        hosted.model,
+        pa.Table.from_batches([to_batch(request.old)]),
+        pa.Table.from_batches([to_batch(request.new)]),
+        text=check_text(request.text, limits),
+        level=request.level,
+    )
+    estimates = {"expected clicks": found.clicks, "satisfied sessions": found.satisfaction}
+    return {
+        "comparisons": [
+            {
+                "quantity": quantity,
+                "old": estimate.old.value,
+                "new": estimate.new.value,
+                "change": estimate.difference.value,
+                "low": estimate.difference.low,
+                "high": estimate.difference.high,
+            }
+            for quantity, estimate in estimates.items()
+            if estimate is not None
+        ],
+        "covers": found.covers,
+    }
+
+
+def monitor_day(
+    hosted: HostedModel, request: MonitorRequest, limits: ServiceLimits, count: CountPages
+) -> dict[str, Any]:
+    """How well a day's clicks agree with the model."""
+    check_pages(len(request.pages), max(len(page.ads) for page in request.pages), limits)
+    day = pa.Table.from_batches([to_batch(request.pages)])
+    return monitor(hosted.model, day).to_dict()

@@ -1,0 +1,389 @@
+"""The HTTP service: routes, content types and errors. `answers` has what it answers."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import AsyncIterator, Callable, Mapping
+from functools import cache, partial
+from importlib.resources import files
+from typing import Annotated, Any, NamedTuple
+
+import anyio
+import orjson
+from fastapi import FastAPI, Query, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.openapi.utils import get_openapi
+from fastapi.responses import Response
+from pydantic import BaseModel, ValidationError
+from pydantic.json_schema import models_json_schema
+from starlette.exceptions import HTTPException
+
+from reclick.errors import ReclickError
+from reclick.runtime.filesystem import Location
+from reclick.service import answers, schemas
+from reclick.service.arrow_bodies import ARROW_STREAM, read_stream, write_stream
+from reclick.service.hosting import HostedFolder, HostedModel, ModelHost
+from reclick.service.measures import Measures
+from reclick.service.protection import (
+    LOCAL_NAMES,
+    BodyTooLargeError,
+    Protection,
+    ServiceLimits,
+)
+
+JSON = "application/json"
+FEW_IMPRESSIONS = 64  # of a prediction that needs no thread of its own
+LAB_FILES = {
+    "/": ("lab.html", "text/html; charset=utf-8"),
+    "/lab.js": ("lab.js", "text/javascript; charset=utf-8"),
+    "/lab.css": ("lab.css", "text/css; charset=utf-8"),
+}
+PROBLEMS = {
+    400: "The body cannot be read.",
+    401: "The token is missing or wrong.",
+    404: "There is no such model.",
+    408: "The request took too long.",
+    413: "The request asks for too much.",
+    415: "The body is of another type.",
+    421: "The Host is not known.",
+    422: "The request makes no sense.",
+    429: "Too many requests at once.",
+    503: "No model is loaded yet.",
+}
+SCHEMA_PREFIX = "#/components/schemas/"
+events = logging.getLogger("reclick.service")
+
+
+class JsonRoute(NamedTuple):
+    """A path, what it takes and answers, and the function between the two."""
+
+    path: str
+    request: type[schemas.ModelRequest]
+    answer: type[schemas.ModelAnswer]
+    function: Callable[..., dict[str, Any]]
+
+
+JSON_ROUTES = (
+    JsonRoute("/v1/predict", schemas.PredictRequest, schemas.PredictAnswer, answers.predict),
+    JsonRoute(
+        "/v1/relevance", schemas.RelevanceRequest, schemas.RelevanceAnswer, answers.relevance
+    ),
+    JsonRoute("/v1/explain", schemas.ExplainRequest, schemas.ExplainAnswer, answers.explain),
+    JsonRoute("/v1/rank", schemas.RankRequest, schemas.RankAnswer, answers.rank),
+    JsonRoute("/v1/auction", schemas.AuctionRequest, schemas.AuctionAnswer, answers.auction),
+    JsonRoute("/v1/compare", schemas.CompareRequest, schemas.CompareAnswer, answers.compare),
+    JsonRoute("/v1/monitor", schemas.MonitorRequest, schemas.MonitorAnswer, answers.monitor_day),
+)
+
+
+class ProblemError(Exception):
+    """An error with its status, a code for programs and a message for people."""
+
+    def __init__(self, status: int, code: str, message: str) -> None:
+        super().__init__(message)
+        self.status, self.code, self.message = status, code, message
+
+
+def create_app(
+    models: Mapping[str, Location],
+    *,
+    token: str | None = None,
+    limits: ServiceLimits | None = None,
+    reload_seconds: float = 2.0,
+    allowed_hosts: frozenset[str] | None = None,
+    cors_origins: frozenset[str] = frozenset(),
+) -> Protection:
+    """The service over folders of models, the first of which is the default, as an ASGI app.
+
+    Without a `token` it answers only under a loopback name, so that no page of another site can
+    reach it through a browser. `allowed_hosts` are other names; an empty set allows any.
+    """
+    service = Service(ModelHost(models), limits or ServiceLimits(), reload_seconds)
+    if allowed_hosts is None:
+        allowed_hosts = LOCAL_NAMES if token is None else frozenset()
+    return Protection(
+        service.api,
+        limits=service.limits,
+        token=token,
+        measures=service.measures,
+        allowed_hosts=allowed_hosts,
+        cors_origins=cors_origins,
+    )
+
+
+class Service:
+    """The routes over some models."""
+
+    def __init__(self, host: ModelHost, limits: ServiceLimits, reload_seconds: float) -> None:
+        self.host = host
+        self.limits = limits
+        self.measures = Measures()
+        self.reload_seconds = reload_seconds
+        self.api = FastAPI(
+            title="Reclick",
+            description="Click predictions, relevance, best pages and prices.",
+            version="1",
+            docs_url=None,
+            redoc_url=None,
+            redirect_slashes=False,
+            lifespan=self._run,
+            exception_handlers={
+                ProblemError: _answer_problem,
+                BodyTooLargeError: _answer_large_body,
+                HTTPException: _answer_http_error,
+                RequestValidationError: _answer_bad_parameters,
+                ReclickError: _answer_reclick_error,
+            },
+        )
+        self.api.openapi = cache(self._describe_api)  # type: ignore[method-assign]
+        self._add_routes()
+
+    @contextlib.asynccontextmanager
+    async def _run(self, _: FastAPI) -> AsyncIterator[None]:
+        """Load the models in a thread: the service is alive at once, and ready when they are in."""
+        self.host.on_change = _log_change
+        loading = asyncio.create_task(anyio.to_thread.run_sync(self._load))
+        try:
+            yield
+        finally:
+            self.host.stop()
+            loading.cancel()
+
+    def _load(self) -> None:
+        for folder in self.host.folders.values():
+            _log_change(folder, folder.refresh())
+        self.host.watch(self.reload_seconds)
+
+    # routes
+
+    def _add_routes(self) -> None:
+        for route in JSON_ROUTES:
+            content: dict[str, Any] = {JSON: {"schema": _reference(route.request)}}
+            answer: dict[str, Any] = {JSON: {"schema": _reference(route.answer)}}
+            if route.path == "/v1/predict":
+                for each in (content, answer):
+                    each[ARROW_STREAM] = {"schema": {"type": "string", "format": "binary"}}
+            self.api.add_api_route(
+                route.path,
+                partial(self._answer, route),
+                methods=["POST"],
+                name=route.path,
+                summary=(route.request.__doc__ or "").split("\n")[0],
+                responses={200: {"content": answer}, **_describe_problems(*PROBLEMS)},
+                openapi_extra={"requestBody": {"required": True, "content": content}},
+            )
+        refusals = _describe_problems(401, 408, 413, 421, 429)
+        get = partial(self.api.get, responses=refusals)
+        get("/v1/models", response_model=schemas.ModelsAnswer)(self._list_models)
+        get("/livez", response_model=schemas.Health)(self._report_life)
+        get("/metrics", response_class=Response)(self._report_measures)
+        problems = {**refusals, **_describe_problems(404, 422, 503)}
+        self.api.get("/v1/queries", response_model=schemas.QueriesAnswer, responses=problems)(
+            self._find_queries
+        )
+        unready = {**refusals, 503: {"model": schemas.Health, "description": PROBLEMS[503]}}
+        self.api.get("/readyz", response_model=schemas.Health, responses=unready)(
+            self._report_readiness
+        )
+        for path in LAB_FILES:
+            self.api.add_api_route(path, partial(_serve_lab_file, path), include_in_schema=False)
+
+    async def _answer(self, route: JsonRoute, request: Request) -> Response:
+        """Answer a POST: read the body, ask one model, and name it in the answer."""
+        content_type = request.headers.get("content-type", JSON).partition(";")[0].strip().lower()
+        body = await request.body()
+        if content_type == ARROW_STREAM and route.path == "/v1/predict":
+            return await self._predict_arrow(request, body)
+        if content_type != JSON:
+            expected = f"{JSON} or {ARROW_STREAM}" if route.path == "/v1/predict" else JSON
+            raise ProblemError(415, "unsupported_type", f"Send the body as {expected}.")
+        parsed = _parse(route.request, body)
+        hosted = self._find_model(parsed.model)
+        ask = partial(route.function, hosted, parsed, self.limits, self.measures.count_pages)
+        content = ask() if _is_quick(parsed) else await anyio.to_thread.run_sync(ask)
+        pages = getattr(parsed, "pages", None)
+        _note(request, hosted, 0 if pages is None else len(pages))
+        return _json({"model": hosted.name, "version": hosted.version, **content})
+
+    async def _predict_arrow(self, request: Request, body: bytes) -> Response:
+        """Answer a stream of pages with a stream: options are parameters of the address."""
+        parameters = request.query_params
+        hosted = self._find_model(parameters.get("model"))
+        top = parameters.get("top", "3")
+        if not (top.isascii() and top.isdigit() and int(top) <= 100):
+            raise ProblemError(422, "bad_parameter", "top: give a whole number from 0 to 100.")
+
+        def predict() -> tuple[bytes, int]:
+            pages = read_stream(body)
+            answers.check_batch(pages, self.limits)
+            answer = answers.predict_batch(hosted, pages, None, int(top), self.measures.count_pages)
+            return write_stream(answer), pages.num_rows
+
+        content, pages = await anyio.to_thread.run_sync(predict)
+        _note(request, hosted, pages)
+        named = {"x-reclick-model": hosted.name, "x-reclick-version": hosted.version}
+        return Response(content, media_type=ARROW_STREAM, headers=named)
+
+    def _find_model(self, name: str | None) -> HostedModel:
+        hosted = self.host.get(name)
+        if hosted is not None:
+            return hosted
+        if name is None or name in self.host.folders:
+            raise ProblemError(503, "not_ready", "The model is not loaded yet. Try again soon.")
+        known = ", ".join(self.host.folders)
+        raise ProblemError(404, "unknown_model", f"There is no such model. There are: {known}.")
+
+    async def _list_models(self) -> Response:
+        """The models that are served."""
+        loaded = [folder.current for folder in self.host.folders.values() if folder.current]
+        return _json(
+            {
+                "models": [
+                    {**hosted.describe(), "default": hosted.name == self.host.default}
+                    for hosted in loaded
+                ]
+            }
+        )
+
+    async def _find_queries(
+        self,
+        prefix: Annotated[str, Query(max_length=1000)] = "",
+        limit: Annotated[int, Query(ge=1, le=100)] = 10,
+        model: Annotated[str | None, Query(max_length=100)] = None,
+    ) -> Response:
+        """Queries of the training log that begin with a prefix."""
+        hosted = self._find_model(model)
+        found = await anyio.to_thread.run_sync(lambda: hosted.queries.find(prefix, limit))
+        return _json({"model": hosted.name, "version": hosted.version, "queries": found})
+
+    async def _report_life(self) -> Response:
+        """Whether the process runs."""
+        return _json({"status": "alive", "models": {}})
+
+    async def _report_readiness(self) -> Response:
+        """Whether every model is loaded; `models` says what is wrong with a folder."""
+        detail = {
+            name: folder.error or ("ready" if folder.current else "loading")
+            for name, folder in self.host.folders.items()
+        }
+        ready = self.host.ready
+        status = "ready" if ready else "not ready"
+        return _json({"status": status, "models": detail}, 200 if ready else 503)
+
+    async def _report_measures(self) -> Response:
+        """The counters of the service for Prometheus."""
+        return Response(self.measures.exposition(self.host), media_type="text/plain; version=0.0.4")
+
+    def _describe_api(self) -> dict[str, Any]:
+        """The OpenAPI description, with the requests that the routes read themselves."""
+        described = get_openapi(
+            title=self.api.title,
+            version=self.api.version,
+            description=self.api.description,
+            routes=self.api.routes,
+        )
+        wanted: list[Any] = [
+            (each, mode)
+            for route in JSON_ROUTES
+            for each, mode in ((route.request, "validation"), (route.answer, "serialization"))
+        ]
+        _, definitions = models_json_schema(wanted, ref_template=SCHEMA_PREFIX + "{model}")
+        described["components"]["schemas"].update(definitions["$defs"])
+        described["components"]["securitySchemes"] = {"token": {"type": "http", "scheme": "bearer"}}
+        return described
+
+
+def _parse(model: type[schemas.ModelRequest], body: bytes) -> schemas.ModelRequest:
+    """The body as JSON, or an error that names the first wrong field."""
+    try:
+        return model.model_validate_json(body)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        where = ".".join(map(str, first["loc"])) or "body"
+        status = 400 if first["type"] == "json_invalid" else 422
+        raise ProblemError(
+            status, "bad_body" if status == 400 else "bad_field", f"{where}: {first['msg']}."
+        ) from None
+
+
+def _is_quick(request: schemas.ModelRequest) -> bool:
+    """Whether the answer takes less time than handing it to a thread."""
+    if not isinstance(request, schemas.PredictRequest) or request.text or request.top > 3:
+        return False
+    pages = request.pages
+    return len(pages) <= 8 and sum(len(page.ads) for page in pages) <= FEW_IMPRESSIONS
+
+
+def _json(content: Any, status: int = 200) -> Response:
+    return Response(orjson.dumps(content), status, media_type=JSON)
+
+
+def _note(request: Request, hosted: HostedModel, pages: int) -> None:
+    """What the log line of this request says besides."""
+    request.scope["state"]["log"] = {
+        "model": hosted.name,
+        "version": hosted.version,
+        "pages": pages,
+    }
+
+
+def _log_change(folder: HostedFolder, replaced: bool) -> None:
+    if replaced and folder.current is not None:
+        content = {"event": "model_loaded", "version": folder.current.version}
+    else:
+        content = {"event": "model_not_loaded", "message": folder.error}
+    level = logging.INFO if replaced else logging.WARNING
+    events.log(level, orjson.dumps({**content, "model": folder.name}).decode())
+
+
+def _serve_lab_file(path: str) -> Response:
+    name, media_type = LAB_FILES[path]
+    content = (files("reclick.service") / "lab" / name).read_bytes()
+    return Response(content, media_type=media_type, headers={"cache-control": "no-cache"})
+
+
+# errors
+
+
+async def _answer_problem(_: Request, error: Exception) -> Response:
+    assert isinstance(error, ProblemError)  # noqa: S101
+    return _problem(error.status, error.code, error.message)
+
+
+async def _answer_large_body(_: Request, error: Exception) -> Response:
+    return _problem(413, "body_too_large", str(error), {"connection": "close"})
+
+
+async def _answer_http_error(_: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)  # noqa: S101
+    headers = dict(error.headers or {})
+    return _problem(error.status_code, "http_error", str(error.detail), headers)
+
+
+async def _answer_bad_parameters(_: Request, error: Exception) -> Response:
+    assert isinstance(error, RequestValidationError)  # noqa: S101
+    first = error.errors()[0]
+    return _problem(422, "bad_parameter", f"{'.'.join(map(str, first['loc']))}: {first['msg']}.")
+
+
+async def _answer_reclick_error(_: Request, error: Exception) -> Response:
+    limited = isinstance(error, answers.LimitError)
+    code = type(error).__name__.removesuffix("Error").lower()
+    return _problem(413 if limited else 422, code, str(error))
+
+
+def _problem(status: int, code: str, message: str, headers: Any = None) -> Response:
+    content = orjson.dumps({"error": code, "message": message})
+    return Response(content, status, headers=headers, media_type=JSON)
+
+
+def _describe_problems(*statuses: int) -> dict[int | str, dict[str, Any]]:
+    return {
+        status: {"model": schemas.Problem, "description": PROBLEMS[status]} for status in statuses
+    }
+
+
+def _reference(model: type[BaseModel]) -> dict[str, str]:
+    return {"$ref": SCHEMA_PREFIX + model.__name__}

@@ -1,0 +1,241 @@
+"""The models that a service answers from: loaded from folders, and replaced when a folder changes.
+
+An answer is made by one `HostedModel` from beginning to end. When a folder changes, its new model
+is loaded beside the old one, tried on a page, and put in its place at once. A folder that cannot be
+loaded leaves the old model in place; `HostedFolder.error` says why.
+"""
+
+from __future__ import annotations
+
+import re
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from reclick.errors import ReclickError, StoreError, UsageError
+from reclick.models import ClickModel, load
+from reclick.predictor import Predictor
+from reclick.runtime import artifact
+from reclick.runtime.filesystem import AnyPath, Location, as_path
+
+VERSION_LENGTH = 12  # characters of the fingerprint that name a version
+LOAD_ATTEMPTS = 5  # of a folder that is written again while it is read
+SAFE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+
+
+@dataclass(frozen=True)
+class HostedModel:
+    """A loaded model and what the service knows of it. It never changes."""
+
+    name: str
+    version: str
+    model: ClickModel
+    loaded_at: float = field(default_factory=time.time)
+
+    @cached_property
+    def queries(self) -> QueryIndex:
+        """The queries of the model by prefix."""
+        counts = self.model.training_counts
+        return QueryIndex(counts.queries, counts.volumes)
+
+    def predictor(self, *, top: int, next_click: bool, satisfaction: bool) -> Predictor:
+        """A predictor of this model; those with the same options are the same."""
+        key = (top, next_click, satisfaction)
+        known = self._predictors.get(key)
+        if known is None:
+            known = Predictor(
+                self.model, top=top, next_click=next_click, satisfaction=satisfaction, max_ads=1000
+            )
+            self._predictors[key] = known
+        return known
+
+    @cached_property
+    def _predictors(self) -> dict[tuple[int, bool, bool], Predictor]:
+        return {}
+
+    def describe(self) -> dict[str, Any]:
+        """What `GET /v1/models` says of it."""
+        counts = self.model.training_counts
+        return {
+            "name": self.name,
+            "version": self.version,
+            "type": self.model.name,
+            "assumes": self.model.assumes,
+            "ordered": self.model.ordered,
+            "satisfaction": self.model.satisfaction,
+            "settings": self.model.get_params(),
+            "queries": len(counts.queries),
+            "ads": len(counts.ads),
+            "pairs": len(counts.impressions),
+            "sessions": counts.total,
+            "max_ads": counts.max_ads,
+            "advice": self.model.advice,
+            "loaded_at": self.loaded_at,
+        }
+
+
+class QueryIndex:
+    """The queries of a log in alphabetical order, so that those with a prefix are neighbours."""
+
+    def __init__(self, queries: pa.Array, sessions: Any) -> None:
+        lower = pc.utf8_lower(queries)
+        order = pc.array_sort_indices(lower)
+        self._keys = lower.take(order)
+        self._queries = queries.take(order)
+        self._sessions = np.asarray(sessions)[order.to_numpy()]
+
+    def find(self, prefix: str, limit: int) -> list[dict[str, Any]]:
+        """The queries that begin so, whatever their case, those with most sessions first.
+
+        >>> index = QueryIndex(pa.array(["shoes", "Shirts", "tea"]), [5, 9, 2])
+        >>> [each["query"] for each in index.find("sh", 10)]
+        ['Shirts', 'shoes']
+        """
+        key = prefix.lower()
+        start = self._search(lambda text: text >= key)
+        end = self._search(lambda text: text > key and not text.startswith(key))
+        sessions = self._sessions[start:end]
+        best = np.argsort(-sessions, kind="stable")[:limit]
+        return [
+            {"query": self._queries[start + int(i)].as_py(), "sessions": float(sessions[i])}
+            for i in best
+        ]
+
+    def _search(self, is_after: Callable[[str], bool]) -> int:
+        """The first row from which on `is_after` holds."""
+        low, high = 0, len(self._keys)
+        while low < high:
+            middle = (low + high) // 2
+            if is_after(self._keys[middle].as_py()):
+                high = middle
+            else:
+                low = middle + 1
+        return low
+
+
+@dataclass
+class HostedFolder:
+    """A folder and the model that it last gave."""
+
+    name: str
+    path: AnyPath
+    current: HostedModel | None = None
+    error: str = ""  # why the newest content of the folder is not served
+    failed_version: str = ""  # of the content that could not be loaded, not to be tried again
+    reloads: int = 0
+    failures: int = 0
+
+    def refresh(self) -> bool:
+        """Load the folder if its content changed; whether another model is now in place."""
+        try:
+            version = artifact.fingerprint(self.path)[:VERSION_LENGTH]
+            if self.current is not None and version == self.current.version:
+                self.error, self.failed_version = "", ""
+                return False
+            if version == self.failed_version:
+                return False
+            loaded = self._load()
+        except ReclickError as error:
+            self._fail(str(error))
+            return False
+        except (OSError, ValueError, KeyError, TypeError, IndexError, pa.ArrowException) as error:
+            self._fail(f"{self.path} cannot be loaded: {type(error).__name__}: {error}")
+            return False
+        self.reloads += self.current is not None
+        self.current, self.error, self.failed_version = loaded, "", ""
+        return True
+
+    def _load(self) -> HostedModel:
+        """The model, with the version that it was loaded from."""
+        for _ in range(LOAD_ATTEMPTS):
+            version = artifact.fingerprint(self.path)[:VERSION_LENGTH]
+            model = load(self.path)
+            if artifact.fingerprint(self.path)[:VERSION_LENGTH] == version:
+                hosted = HostedModel(self.name, version, model)
+                _try_page(hosted)
+                return hosted
+        raise StoreError(f"{self.path} was written again each time it was read. Trying again.")
+
+    def _fail(self, message: str) -> None:
+        self.failures += message != self.error
+        self.error = message
+        try:
+            self.failed_version = artifact.fingerprint(self.path)[:VERSION_LENGTH]
+        except (ReclickError, OSError):
+            self.failed_version = ""
+
+
+def _try_page(hosted: HostedModel) -> None:
+    """Answer one page, so that a model that cannot answer is never put in place."""
+    counts = hosted.model.training_counts
+    first = counts.pair_query == counts.pair_query[0]
+    ads = [counts.ads[int(ad)].as_py() for ad in counts.pair_ad[first][:4]]
+    page = pa.record_batch({"query": [counts.queries[0].as_py()], "ads": [ads]})
+    answer = hosted.predictor(top=3, next_click=True, satisfaction=hosted.model.satisfaction)(page)
+    if not np.isfinite(np.asarray(answer["expected_clicks"])).all():
+        raise StoreError(f"The model {hosted.name} does not answer with numbers. Fit it again.")
+
+
+class ModelHost:
+    """Models by name, the first one being the default, and a thread that watches their folders."""
+
+    def __init__(self, folders: Mapping[str, Location]) -> None:
+        if not folders:
+            raise UsageError("Give at least one folder of a model.")
+        for name in folders:
+            if not SAFE_NAME.fullmatch(name):
+                raise UsageError(
+                    f"The model name {name!r} cannot stand in an address. Use letters, digits, "
+                    "dots, - and _, e.g. NAME=FOLDER."
+                )
+        self.folders = {name: HostedFolder(name, as_path(path)) for name, path in folders.items()}
+        self.default = next(iter(self.folders))
+        self.on_change: Callable[[HostedFolder, bool], None] = lambda folder, replaced: None
+        self._stop = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    def load_all(self) -> None:
+        """Load every folder; the first that cannot be loaded raises."""
+        for folder in self.folders.values():
+            folder.refresh()
+            if folder.current is None:
+                raise StoreError(folder.error)
+
+    def get(self, name: str | None) -> HostedModel | None:
+        """The model in place under a name, by default the first; None where there is none."""
+        folder = self.folders.get(self.default if name is None else name)
+        return None if folder is None else folder.current
+
+    @property
+    def ready(self) -> bool:
+        """Whether every folder has a model in place."""
+        return all(folder.current is not None for folder in self.folders.values())
+
+    def watch(self, seconds: float) -> None:
+        """Look for changed folders every so often, in a thread, until `stop`."""
+        thread = threading.Thread(
+            target=self._watch, args=(seconds,), name="reclick-models", daemon=True
+        )
+        thread.start()
+        self._thread = thread
+
+    def _watch(self, seconds: float) -> None:
+        while not self._stop.wait(seconds):
+            for folder in self.folders.values():
+                before = folder.error
+                replaced = folder.refresh()
+                if replaced or (folder.error and folder.error != before):
+                    self.on_change(folder, replaced)
+
+    def stop(self) -> None:
+        """End the watching thread."""
+        self._stop.set()
+        if self._thread is not None:
+            self._thread.join(timeout=5)

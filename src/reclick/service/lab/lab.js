@@ -1,0 +1,616 @@
+// The ad lab: state, one request at a time per part, and the picture of a page.
+// Text from models and users is only ever set as text, never as markup.
+
+const state = {
+  model: null, query: "", pages: {a: [], b: []}, clicks: {a: [], b: []}, compare: false,
+  texts: {}, bids: {}, reserve: 0, lambda: 0, objective: "clicks", slots: 4,
+};
+const answers = {a: null, b: null, ads: [], models: [], comparison: null, outcomes: {}};
+let editing = null; // the ad whose text is in the form
+let token = sessionStorage.getItem("reclick-token") || "";
+
+const $ = (id) => document.getElementById(id);
+const percent = (x) => (x < 0.0995 ? (100 * x).toFixed(1) : (100 * x).toFixed(0)) + "\u00a0%";
+const short = (x) => x.toFixed(x < 10 ? 3 : 1);
+
+// ---- elements
+
+function element(tag, attributes = {}, ...children) {
+  const made = document.createElement(tag);
+  for (const [name, value] of Object.entries(attributes)) {
+    if (name === "on") for (const [event, run] of Object.entries(value)) made.addEventListener(event, run);
+    else if (value === true) made.setAttribute(name, "");
+    else if (value !== false && value != null) made.setAttribute(name, value);
+  }
+  made.append(...children.filter((child) => child != null));
+  return made;
+}
+
+function drawing(tag, attributes, ...children) {
+  const made = document.createElementNS("http://www.w3.org/2000/svg", tag);
+  for (const [name, value] of Object.entries(attributes)) made.setAttribute(name, value);
+  made.append(...children);
+  return made;
+}
+
+function interval(low, mean, high, name) {
+  const at = (x) => 100 * Math.min(1, Math.max(0, x));
+  const svg = drawing("svg", {class: "interval", viewBox: "0 0 100 10", preserveAspectRatio: "none",
+    role: "img", "aria-label": `${name} ${percent(mean)}, ${percent(low)} to ${percent(high)}`});
+  svg.append(
+    drawing("rect", {class: "track", x: 0, y: 4, width: 100, height: 2}),
+    drawing("rect", {class: "range", x: at(low), y: 2, width: Math.max(1, at(high) - at(low)), height: 6}),
+    drawing("rect", {class: "mean", x: Math.max(0, at(mean) - 1), y: 0, width: 2, height: 10}));
+  return svg;
+}
+
+function say(text) { $("message").textContent = text; }
+
+// ---- requests
+
+const running = {};
+
+async function ask(part, path, body) {
+  // The last request of a part wins: earlier ones are given up.
+  running[part]?.abort();
+  const control = new AbortController();
+  running[part] = control;
+  const headers = {"content-type": "application/json"};
+  if (token) headers.authorization = `Bearer ${token}`;
+  let response;
+  try {
+    response = await fetch(path, {method: body ? "POST" : "GET", headers, signal: control.signal,
+      body: body ? JSON.stringify(body) : undefined});
+  } catch (error) {
+    if (error.name !== "AbortError") say("The service cannot be reached.");
+    return null;
+  }
+  if (response.status === 401) { $("token-form").hidden = false; $("token").focus(); return null; }
+  const content = await response.json().catch(() => null);
+  if (!response.ok) return {problem: content?.message || `Error ${response.status}`};
+  return content;
+}
+
+const newTexts = (ads) => ads.filter((ad) => state.texts[ad]).map((ad) => ({ad, ...state.texts[ad]}));
+const asPage = (name) => ({query: state.query, ads: state.pages[name], clicks: state.clicks[name]});
+
+// ---- the query and its ads
+
+let matches = [], selected = -1;
+
+async function suggest() {
+  const prefix = $("query").value;
+  const found = await ask("queries", `/v1/queries?limit=10&prefix=${encodeURIComponent(prefix)}` +
+    (state.model ? `&model=${encodeURIComponent(state.model)}` : ""));
+  if (!found || found.problem) return;
+  matches = found.queries;
+  selected = -1;
+  const list = $("queries");
+  list.replaceChildren(...matches.map((match, i) => element("li", {role: "option", id: `match-${i}`,
+    "aria-selected": "false", on: {mousedown: (event) => { event.preventDefault(); choose(match.query); }}},
+    element("span", {}, match.query), element("span", {class: "note"}, Math.round(match.sessions).toLocaleString("en")))));
+  open(matches.length > 0 && document.activeElement === $("query"));
+}
+
+function open(yes) {
+  $("queries").hidden = !yes;
+  $("query").setAttribute("aria-expanded", String(yes));
+  if (!yes) $("query").removeAttribute("aria-activedescendant");
+}
+
+function move(step) {
+  if (!matches.length) return;
+  open(true);
+  selected = (selected + step + matches.length) % matches.length;
+  for (const [i, item] of [...$("queries").children].entries()) {
+    item.setAttribute("aria-selected", String(i === selected));
+    if (i === selected) item.scrollIntoView({block: "nearest"});
+  }
+  $("query").setAttribute("aria-activedescendant", `match-${selected}`);
+}
+
+async function choose(query, keepPages = false) {
+  open(false);
+  $("query").value = query;
+  state.query = query;
+  if (!keepPages) { state.pages = {a: [], b: []}; state.clicks = {a: [], b: []}; state.bids = {}; }
+  const found = await ask("ads", "/v1/relevance", {query, model: state.model});
+  if (!found) return;
+  answers.ads = found.problem ? [] : found.pairs;
+  $("query-note").textContent = found.problem || (answers.ads.length
+    ? "" : "The model has not seen this query: it answers from what it knows of the ads and their words.");
+  if (!keepPages) state.pages.a = answers.ads.slice(0, 4).map((row) => row.ad);
+  showAds();
+  changed();
+}
+
+function showAds() {
+  $("ads").tBodies[0].replaceChildren(...answers.ads.slice(0, 200).map((row) => element("tr", {},
+    element("th", {scope: "row"}, row.ad, element("span", {class: "words"}, row.words || ""),
+      element("span", {class: "use"}, useButton("a", row.ad), state.compare ? useButton("b", row.ad) : null,
+        element("button", {type: "button", "aria-label": `why ${row.ad}`, on: {click: () => explain(row.ad)}}, "why"))),
+    element("td", {}, percent(row.attractiveness), interval(row.attractiveness_low, row.attractiveness, row.attractiveness_high, "attractiveness")),
+    element("td", {}, ...(row.satisfaction == null ? ["–"] : [percent(row.satisfaction),
+      interval(row.satisfaction_low, row.satisfaction, row.satisfaction_high, "satisfaction")])),
+    element("td", {class: "number"}, Math.round(row.impressions).toLocaleString("en")))));
+}
+
+function useButton(name, ad) {
+  return element("button", {type: "button", "aria-label": `add ${ad} to page ${name.toUpperCase()}`,
+    on: {click: () => add(name, ad)}}, `+ ${name.toUpperCase()}`);
+}
+
+// ---- the pages
+
+function add(name, ad, at = state.pages[name].length) {
+  if (state.pages[name].includes(ad)) { say(`${ad} is on page ${name.toUpperCase()} already.`); return; }
+  state.pages[name].splice(at, 0, ad);
+  state.clicks[name] = [];
+  changed();
+}
+
+function shift(name, from, to) {
+  const page = state.pages[name];
+  if (to < 0 || to >= page.length) return;
+  page.splice(to, 0, ...page.splice(from, 1));
+  state.clicks[name] = [];
+  changed();
+  $(`page-${name}`).querySelectorAll(".slot")[to]?.querySelector("button")?.focus();
+}
+
+function remove(name, i) {
+  state.pages[name].splice(i, 1);
+  state.clicks[name] = [];
+  changed();
+}
+
+function click(name, i) {
+  const position = i + 1, clicks = state.clicks[name];
+  state.clicks[name] = clicks.includes(position) ? clicks.filter((each) => each !== position) : [...clicks, position];
+  changed();
+}
+
+function showPage(name) {
+  const article = $(`page-${name}`), answer = answers[name], ads = state.pages[name];
+  const title = element("h2", {id: `page-${name}-title`}, `Page ${name.toUpperCase()}`);
+  if (!ads.length) {
+    article.replaceChildren(title, element("p", {class: "note"}, "No ads yet: add some from the list, or write one."));
+    return;
+  }
+  const list = element("ol", {class: "slots"});
+  ads.forEach((ad, i) => list.append(showSlot(name, ad, i, answer)));
+  article.replaceChildren(title, list, ...showSummary(name, answer));
+  if (answer) drawArrows(name, list, answer);
+}
+
+function showSlot(name, ad, i, answer) {
+  const probability = answer?.click_prob[i], clicks = state.clicks[name], order = clicks.indexOf(i + 1);
+  const heat = probability == null ? 0 : Math.min(5, Math.floor(Math.sqrt(probability) * 7));
+  const label = `${ad}, position ${i + 1}`;
+  const slot = element("li", {class: `slot heat${heat}${order >= 0 ? " clicked" : ""}`, draggable: "true", on: {
+    dragstart: (event) => event.dataTransfer.setData("text/plain", JSON.stringify({name, i})),
+    dragover: (event) => { event.preventDefault(); slot.classList.add("over"); },
+    dragleave: () => slot.classList.remove("over"),
+    drop: (event) => { event.preventDefault(); drop(name, i, event.dataTransfer.getData("text/plain")); },
+    keydown: (event) => {
+      const step = {ArrowUp: -1, ArrowDown: 1}[event.key];
+      if (step && event.altKey) { event.preventDefault(); shift(name, i, i + step); }
+    }}},
+    element("header", {}, element("span", {}, `${i + 1}. ${state.texts[ad]?.title || ad}`),
+      element("span", {class: "probability"}, probability == null ? "…" : percent(probability))),
+    element("p", {}, describe(ad)),
+    element("div", {class: "bar"},
+      slotButton("↑", `move ${label} up`, () => shift(name, i, i - 1), i === 0),
+      slotButton("↓", `move ${label} down`, () => shift(name, i, i + 1), i === state.pages[name].length - 1),
+      element("button", {type: "button", "aria-pressed": String(order >= 0), "aria-label": `click ${label}`,
+        on: {click: () => click(name, i)}}, order >= 0 ? `clicked (${order + 1})` : "click"),
+      slotButton("edit", `edit ${label}`, () => edit(ad)),
+      slotButton("why", `why ${label}`, () => explain(ad)),
+      slotButton("✕", `remove ${label}`, () => remove(name, i))));
+  return slot;
+}
+
+function slotButton(text, label, run, disabled = false) {
+  return element("button", {type: "button", "aria-label": label, disabled, on: {click: run}}, text);
+}
+
+const wordsOf = (ad) => answers.ads.find((row) => row.ad === ad)?.words || "";
+
+function describe(ad) {
+  const text = state.texts[ad];
+  if (!text) return wordsOf(ad);
+  return [text.description, text.display_url].filter(Boolean).join(" · ") || ad;
+}
+
+function drop(name, at, data) {
+  let from;
+  try { from = JSON.parse(data); } catch { return; }
+  if (!(from?.name in state.pages) || !Number.isInteger(from.i)) return;
+  const ad = state.pages[from.name][from.i];
+  if (ad === undefined) return;
+  if (from.name === name) shift(name, from.i, at);
+  else add(name, ad, at);
+}
+
+function showSummary(name, answer) {
+  if (!answer) return [];
+  const none = answer.sequences.find((each) => each.clicks.length === 0);
+  const tiles = element("dl", {class: "tiles"},
+    tile("Expected clicks", short(answer.expected_clicks)),
+    tile("No click", none ? percent(none.probability) : "–"),
+    tile("Satisfied", answer.satisfaction_prob == null ? "–" : percent(answer.satisfaction_prob)));
+  const paths = element("ol", {class: "paths"}, ...answer.sequences.map((each) =>
+    element("li", {}, `${each.clicks.length ? each.clicks.join(" → ") : "no click"}: ${percent(each.probability)}`)));
+  const after = state.clicks[name].length ? `After ${state.clicks[name].join(" → ")}: the session ends with ${percent(answer.end_prob)}.` : "Arrows: the next click. Choose “click” at an ad to see what comes after it.";
+  return [tiles, element("h3", {}, "Likeliest click paths"), paths, element("p", {class: "note"}, after)];
+}
+
+function tile(name, value) {
+  return element("div", {}, element("dt", {}, name), element("dd", {}, value));
+}
+
+function drawArrows(name, list, answer) {
+  const slots = [...list.querySelectorAll(".slot")];
+  const middle = (i) => slots[i].offsetTop + slots[i].offsetHeight / 2;
+  const last = state.clicks[name].at(-1);
+  const start = last ? middle(last - 1) : 0;
+  const svg = drawing("svg", {class: "arrows", "aria-hidden": "true"});
+  slots.forEach((slot, i) => {
+    const probability = answer.next_click_prob[i];
+    if (probability < 0.002 || last === i + 1) return;
+    const end = middle(i), bend = last ? 12 : 30;
+    svg.append(drawing("path", {d: `M 46 ${start} C ${bend - 12} ${start}, ${bend - 12} ${end}, 44 ${end}`,
+      "stroke-width": Math.max(1, 9 * Math.sqrt(probability)).toFixed(1), opacity: ".75"}));
+    const label = drawing("text", {x: 0, y: end - 6});
+    label.textContent = percent(probability);
+    svg.append(label);
+  });
+  list.prepend(svg);
+}
+
+// ---- writing ads
+
+function edit(ad) {
+  editing = ad;
+  const form = $("new-ad"), text = state.texts[ad] || {title: wordsOf(ad), description: "", display_url: ""};
+  form.ad.value = state.texts[ad] ? ad : `${ad} (edited)`;
+  for (const field of ["title", "description", "display_url"]) form[field].value = text[field];
+  $("new-ad-title").textContent = `Edit ${ad}`;
+  $("save-ad").textContent = "Replace on page";
+  $("cancel-edit").hidden = false;
+  $("text-note").textContent = state.texts[ad] ? "The page follows as you type."
+    : "An edited ad is a new ad to the model: it answers from its words, without the clicks of the old one.";
+  form.title.focus();
+}
+
+function stopEditing() {
+  editing = null;
+  $("new-ad-title").textContent = "Write an ad";
+  $("save-ad").textContent = "Add to page A";
+  $("cancel-edit").hidden = true;
+  $("text-note").textContent = "";
+}
+
+function readForm() {
+  const form = $("new-ad");
+  return {title: form.title.value, description: form.description.value, display_url: form.display_url.value};
+}
+
+function saveAd(event) {
+  event.preventDefault();
+  const ad = $("new-ad").ad.value.trim();
+  if (!ad) return;
+  if (answers.ads.some((row) => row.ad === ad)) { say("The model knows an ad of this name. Give the new one another name."); return; }
+  state.texts[ad] = readForm();
+  if (editing && editing !== ad) {
+    for (const name of ["a", "b"]) state.pages[name] = state.pages[name].map((each) => (each === editing ? ad : each));
+  } else if (!state.pages.a.includes(ad)) state.pages.a.push(ad);
+  stopEditing();
+  changed();
+  explain(ad);
+}
+
+const typed = debounce(() => {
+  if (!editing || !state.texts[editing]) return;
+  state.texts[editing] = readForm();
+  changed();
+}, 150);
+
+// ---- why
+
+async function explain(ad) {
+  const found = await ask("why", "/v1/explain", {query: state.query, ad, model: state.model, text: newTexts([ad])});
+  if (!found) return;
+  if (found.problem) { $("why-note").textContent = found.problem; return; }
+  $("why-note").textContent = `${ad}: attractiveness ${percent(found.attractiveness)} (${percent(found.low)} to ${percent(found.high)}), ` +
+    `${Math.round(found.clicks).toLocaleString("en")} clicks of ${Math.round(found.impressions).toLocaleString("en")} impressions for this query.`;
+  $("levels").replaceChildren(...found.levels.map((each) => element("li", {}, `${each.level}: ${percent(each.attractiveness)}`)));
+  const effects = found.words.filter((each) => Math.abs(each.factor - 1) > 0.005);
+  $("words").replaceChildren(...(effects.length ? effects.slice(0, 20).map((each) => element("li",
+    {class: each.factor > 1 ? "helps" : "hurts"}, `${each.word} × ${each.factor.toFixed(2)}`))
+    : [element("li", {}, found.words.length ? "its words make no difference to this model" : "no text of this ad")]));
+}
+
+// ---- best order and auction
+
+async function rank() {
+  const ads = state.pages.a;
+  if (!ads.length) return;
+  const value = Object.fromEntries(ads.map((ad) => [ad, bidOf(ad)]));
+  const body = {query: state.query, ads, slots: Math.min(state.slots, ads.length), objective: state.objective,
+    model: state.model, text: newTexts(ads)};
+  if (state.objective === "value") body.value = value;
+  const found = await ask("rank", "/v1/rank", body);
+  if (!found) return;
+  if (found.problem) { $("rank-note").textContent = found.problem; return; }
+  const dropped = ads.filter((ad) => !found.ads.includes(ad));
+  state.pages.a = found.ads;
+  state.clicks.a = [];
+  $("rank-note").textContent = `Best of all orders${found.exact ? " (exact)" : ""}.` + (dropped.length ? ` Left out: ${dropped.join(", ")}.` : "");
+  changed();
+}
+
+const bidOf = (ad) => state.bids[ad] ?? 1;
+
+function showBids() {
+  const box = $("bids"), ads = [...new Set([...state.pages.a])];
+  const now = [...box.querySelectorAll("input")].map((input) => input.dataset.ad).join("\n");
+  if (now === ads.join("\n")) return;
+  box.replaceChildren(...ads.flatMap((ad, i) => [
+    element("label", {for: `bid-${i}`}, ad),
+    element("input", {id: `bid-${i}`, type: "number", min: 0, step: 0.1, value: bidOf(ad), "data-ad": ad,
+      on: {input: (event) => { const bid = Number(event.target.value); if (bid >= 0) { state.bids[ad] = bid; later(); } }}})]));
+}
+
+const NAMES = {gsp: "GSP (today’s rule)", vcg: "VCG"};
+
+async function runAuctions() {
+  const ads = state.pages.a;
+  if (!ads.length) { $("outcomes").replaceChildren(); return; }
+  const bids = Object.fromEntries(ads.map((ad) => [ad, bidOf(ad)]));
+  const outcomes = await Promise.all(Object.keys(NAMES).map((mechanism) => ask(`auction-${mechanism}`, "/v1/auction",
+    {query: state.query, bids, slots: state.slots, mechanism, reserve: state.reserve,
+      satisfaction_weight: mechanism === "vcg" ? state.lambda : 0, model: state.model, text: newTexts(ads)})));
+  if (outcomes.some((each) => each == null)) return;
+  Object.keys(NAMES).forEach((mechanism, i) => { answers.outcomes[mechanism] = outcomes[i]; });
+  $("outcomes").replaceChildren(...Object.keys(NAMES).map((mechanism, i) => showOutcome(NAMES[mechanism], outcomes[i])));
+}
+
+function showOutcome(name, outcome) {
+  if (outcome.problem) return element("div", {}, element("h3", {}, name), element("p", {}, outcome.problem));
+  const rows = outcome.slots.flatMap((slot) => [
+    element("tr", {}, element("th", {scope: "row"}, slot.ad),
+      element("td", {class: "number"}, short(slot.price_per_click)), element("td", {class: "number"}, short(slot.expected_clicks))),
+    element("tr", {class: "reason"}, element("td", {colspan: 3}, slot.why))]);
+  const table = element("table", {}, element("thead", {}, element("tr", {}, ...["Ad", "Price per click", "Clicks"].map((each) => element("th", {scope: "col"}, each)))), element("tbody", {}, ...rows));
+  const satisfied = outcome.satisfaction == null ? "" : `, satisfied ${percent(outcome.satisfaction)}`;
+  return element("div", {}, element("h3", {}, name), element("div", {class: "scroll", tabindex: "0", role: "region", "aria-label": name}, table),
+    element("p", {class: "note"}, `Revenue ${short(outcome.revenue)}, welfare ${short(outcome.welfare)}${satisfied} per session.`));
+}
+
+// ---- everything that follows from the state
+
+const later = debounce(() => { remember(); refreshTools(); }, 120);
+const changed = debounce(() => { remember(); showBids(); refreshPages(); refreshTools(); }, 10);
+
+async function refreshPages() {
+  const names = state.compare ? ["a", "b"] : ["a"];
+  $("page-b").hidden = !state.compare;
+  $("page-pair").classList.toggle("two", state.compare);
+  names.forEach(showPage);
+  const wanted = names.filter((name) => state.pages[name].length);
+  names.filter((name) => !state.pages[name].length).forEach((name) => { answers[name] = null; showPage(name); });
+  if (wanted.length && state.query) {
+    const found = await ask("predict", "/v1/predict", {pages: wanted.map(asPage), top: 5, model: state.model,
+      text: newTexts([...new Set(wanted.flatMap((name) => state.pages[name]))])});
+    if (!found) return;
+    say(found.problem || "");
+    if (!found.problem) wanted.forEach((name, i) => { answers[name] = found.pages[i]; });
+    names.forEach(showPage);
+  }
+  refreshComparison();
+  refreshModels();
+}
+
+async function refreshComparison() {
+  const box = $("comparison"), both = state.compare && state.pages.a.length && state.pages.b.length;
+  box.hidden = !both;
+  if (!both) return;
+  const plain = (name) => ({query: state.query, ads: state.pages[name]});
+  const found = await ask("compare", "/v1/compare", {old: [plain("a")], new: [plain("b")], model: state.model,
+    text: newTexts([...new Set([...state.pages.a, ...state.pages.b])])});
+  if (!found) return;
+  if (found.problem) { box.hidden = true; say(found.problem); return; }
+  answers.comparison = found.comparisons;
+  box.querySelector("tbody").replaceChildren(...found.comparisons.map((each) => element("tr", {},
+    element("th", {scope: "row"}, each.quantity), element("td", {class: "number"}, short(each.old)),
+    element("td", {class: "number"}, short(each.new)),
+    element("td", {class: "number"}, `${signed(each.change)} [${signed(each.low)}, ${signed(each.high)}]`))));
+}
+
+const signed = (x) => (x >= 0 ? "+" : "−") + Math.abs(x).toFixed(3);
+
+async function refreshModels() {
+  const box = $("models-differ");
+  box.hidden = answers.models.length < 2 || !state.pages.a.length || !state.query;
+  if (box.hidden) return;
+  const found = await Promise.all(answers.models.map((model) => ask(`model-${model.name}`, "/v1/predict",
+    {pages: [{query: state.query, ads: state.pages.a}], top: 0, model: model.name, text: newTexts(state.pages.a)})));
+  if (found.some((each) => each == null)) return;
+  box.querySelector("thead").replaceChildren(element("tr", {}, element("th", {scope: "col"}, "Model"),
+    ...state.pages.a.map((_, i) => element("th", {scope: "col", class: "number"}, String(i + 1))), element("th", {scope: "col", class: "number"}, "Clicks")));
+  box.querySelector("tbody").replaceChildren(...found.map((each, i) => element("tr", {},
+    element("th", {scope: "row"}, answers.models[i].name),
+    ...(each.problem ? [element("td", {colspan: state.pages.a.length + 1}, each.problem)]
+      : [...each.pages[0].click_prob.map((p) => element("td", {class: "number"}, percent(p))),
+        element("td", {class: "number"}, short(each.pages[0].expected_clicks))]))));
+}
+
+function refreshTools() {
+  $("reserve-out").textContent = state.reserve.toFixed(2);
+  $("lambda-out").textContent = state.lambda.toFixed(1);
+  runAuctions();
+}
+
+// ---- links and files
+
+function encodeState() {
+  const bytes = new TextEncoder().encode(JSON.stringify(state));
+  return btoa(String.fromCharCode(...bytes)).replaceAll("+", "-").replaceAll("/", "_").replaceAll("=", "");
+}
+
+function remember() { history.replaceState(null, "", `#${encodeState()}`); }
+
+const isText = (value) => typeof value === "string" && value.length < 20000;
+const isTexts = (value) => Array.isArray(value) && value.length <= 100 && value.every(isText);
+
+function restore(hash) {
+  let saved;
+  try {
+    const text = atob(hash.replaceAll("-", "+").replaceAll("_", "/"));
+    saved = JSON.parse(new TextDecoder().decode(Uint8Array.from(text, (each) => each.charCodeAt(0))));
+  } catch { return false; }
+  if (saved === null || typeof saved !== "object" || !isText(saved.query)) return false;
+  state.query = saved.query;
+  state.model = isText(saved.model) ? saved.model : null;
+  state.compare = saved.compare === true;
+  for (const name of ["a", "b"]) {
+    state.pages[name] = isTexts(saved.pages?.[name]) ? [...new Set(saved.pages[name])] : [];
+    const clicks = saved.clicks?.[name];
+    const possible = (each) => Number.isInteger(each) && each >= 1 && each <= state.pages[name].length;
+    state.clicks[name] = Array.isArray(clicks) ? [...new Set(clicks.filter(possible))] : [];
+  }
+  for (const [ad, text] of Object.entries(saved.texts || {})) {
+    if (["title", "description", "display_url"].every((field) => isText(text?.[field]))) {
+      state.texts[ad] = {title: text.title, description: text.description, display_url: text.display_url};
+    }
+  }
+  for (const [ad, bid] of Object.entries(saved.bids || {})) if (bid >= 0 && bid < 1e9) state.bids[ad] = bid;
+  for (const [field, most] of [["reserve", 2], ["lambda", 4]]) if (saved[field] >= 0 && saved[field] <= most) state[field] = saved[field];
+  if (["clicks", "satisfaction", "value"].includes(saved.objective)) state.objective = saved.objective;
+  if (Number.isInteger(saved.slots) && saved.slots >= 1 && saved.slots <= 10) state.slots = saved.slots;
+  return true;
+}
+
+function download(name, content, type) {
+  const link = element("a", {href: URL.createObjectURL(content instanceof Blob ? content : new Blob([content], {type})), download: name});
+  link.click();
+  setTimeout(() => URL.revokeObjectURL(link.href), 1000);
+}
+
+function exportJson() {
+  const {a, b, comparison, outcomes} = answers;
+  const model = answers.models.find((each) => each.name === state.model);
+  download("page.json", JSON.stringify({state, model: model && {name: model.name, version: model.version},
+    predictions: {a, b: state.compare ? b : null}, comparison, auctions: outcomes}, null, 2), "application/json");
+}
+
+function quote(value) {
+  // A spreadsheet takes = + - @ at the start of a cell for a formula.
+  const text = String(value), safe = /^[=+\-@\t\r]/.test(text) && typeof value === "string" ? `'${text}` : text;
+  return /[",\n\r]/.test(safe) ? `"${safe.replaceAll('"', '""')}"` : safe;
+}
+
+function exportCsv() {
+  const rows = [["page", "position", "ad", "click_prob", "next_click_prob"]];
+  for (const name of state.compare ? ["a", "b"] : ["a"]) {
+    state.pages[name].forEach((ad, i) => rows.push([name.toUpperCase(), i + 1, ad,
+      answers[name]?.click_prob[i] ?? "", answers[name]?.next_click_prob[i] ?? ""]));
+  }
+  download("page.csv", rows.map((row) => row.map(quote).join(",")).join("\r\n") + "\r\n", "text/csv");
+}
+
+function exportPng() {
+  const ads = state.pages.a, answer = answers.a, scale = 2, width = 640, height = 110 + 74 * ads.length;
+  const canvas = element("canvas", {width: width * scale, height: height * scale});
+  const pen = canvas.getContext("2d"), colours = getComputedStyle(document.documentElement);
+  const colour = (name) => colours.getPropertyValue(`--${name}`).trim();
+  pen.scale(scale, scale);
+  pen.fillStyle = colour("paper"); pen.fillRect(0, 0, width, height);
+  pen.fillStyle = colour("ink"); pen.font = "600 20px serif"; pen.fillText(state.query, 20, 36, width - 40);
+  ads.forEach((ad, i) => {
+    const top = 56 + 74 * i, probability = answer?.click_prob[i] ?? 0;
+    pen.fillStyle = colour(`h${Math.min(5, Math.floor(Math.sqrt(probability) * 7))}`); pen.fillRect(20, top, width - 40, 64);
+    pen.fillStyle = colour("ink"); pen.font = "600 15px sans-serif";
+    pen.fillText(`${i + 1}. ${state.texts[ad]?.title || ad}`, 32, top + 26, width - 160);
+    pen.fillText(percent(probability), width - 92, top + 26);
+    pen.font = "13px sans-serif"; pen.fillText(describe(ad), 32, top + 48, width - 64);
+  });
+  pen.font = "13px sans-serif";
+  const model = answers.models.find((each) => each.name === state.model);
+  pen.fillText(`${short(answer?.expected_clicks ?? 0)} clicks expected · ${model?.name} ${model?.version}`, 20, height - 20);
+  canvas.toBlob((blob) => download("page.png", blob), "image/png");
+}
+
+function debounce(run, wait) {
+  let timer;
+  return (...given) => { clearTimeout(timer); timer = setTimeout(() => run(...given), wait); };
+}
+
+// ---- start
+
+function connect() {
+  const suggestSoon = debounce(suggest, 80);
+  $("query").addEventListener("input", suggestSoon);
+  $("query").addEventListener("focus", suggestSoon);
+  $("query").addEventListener("blur", () => open(false));
+  $("query").addEventListener("keydown", (event) => {
+    if (event.key === "ArrowDown") { event.preventDefault(); move(1); }
+    else if (event.key === "ArrowUp") { event.preventDefault(); move(-1); }
+    else if (event.key === "Escape") open(false);
+    else if (event.key === "Enter") { event.preventDefault(); const text = selected >= 0 ? matches[selected].query : $("query").value.trim(); if (text) choose(text); }
+  });
+  $("model").addEventListener("change", () => { state.model = $("model").value; choose(state.query, true); });
+  $("compare").addEventListener("change", () => {
+    state.compare = $("compare").checked;
+    if (state.compare && !state.pages.b.length) state.pages.b = [...state.pages.a];
+    showAds();
+    changed();
+  });
+  $("new-ad").addEventListener("submit", saveAd);
+  $("new-ad").addEventListener("input", typed);
+  $("cancel-edit").addEventListener("click", stopEditing);
+  $("rank").addEventListener("click", rank);
+  $("objective").addEventListener("change", () => { state.objective = $("objective").value; remember(); });
+  $("slots").addEventListener("input", () => { const slots = Number($("slots").value); if (Number.isInteger(slots) && slots >= 1 && slots <= 10) { state.slots = slots; later(); } });
+  $("reserve").addEventListener("input", () => { state.reserve = Number($("reserve").value); later(); });
+  $("lambda").addEventListener("input", () => { state.lambda = Number($("lambda").value); later(); });
+  $("export-json").addEventListener("click", exportJson);
+  $("export-csv").addEventListener("click", exportCsv);
+  $("export-png").addEventListener("click", exportPng);
+  $("share").addEventListener("click", async () => {
+    remember();
+    try { await navigator.clipboard.writeText(location.href); say("The link is in the clipboard."); }
+    catch { say("Copy the address of this page: it holds everything."); }
+  });
+  $("token-form").addEventListener("submit", (event) => {
+    event.preventDefault();
+    token = $("token").value.trim();
+    sessionStorage.setItem("reclick-token", token);
+    $("token-form").hidden = true;
+    start();
+  });
+  addEventListener("resize", debounce(() => ["a", "b"].forEach((name) => answers[name] && showPage(name)), 150));
+}
+
+async function start() {
+  const found = await ask("models", "/v1/models");
+  if (!found) return;
+  if (found.problem || !found.models.length) { say(found.problem || "No model is loaded yet."); setTimeout(start, 1000); return; }
+  answers.models = found.models;
+  const restored = location.hash.length > 1 && restore(location.hash.slice(1));
+  const usual = found.models.find((each) => each.default) || found.models[0];
+  if (!found.models.some((each) => each.name === state.model)) state.model = usual.name;
+  $("model").replaceChildren(...found.models.map((each) => element("option", {value: each.name, selected: each.name === state.model}, `${each.name} (${each.type})`)));
+  $("compare").checked = state.compare;
+  $("objective").value = state.objective;
+  $("slots").value = state.slots;
+  $("reserve").value = state.reserve;
+  $("lambda").value = state.lambda;
+  if (restored) { await choose(state.query, true); return; }
+  const first = await ask("first", `/v1/queries?limit=1&model=${encodeURIComponent(state.model)}`);
+  if (first?.queries?.length) choose(first.queries[0].query);
+}
+
+connect();
+start();

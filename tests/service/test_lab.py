@@ -1,0 +1,288 @@
+"""The ad lab in a real browser: its main tasks by pointer and by keyboard, on phone and desktop."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import pytest
+from playwright.sync_api import Browser, Page, expect, sync_playwright
+
+from tests.support.browser import FLAGS, find_chromium
+from tests.support.service import run_service
+
+PHONE, DESKTOP = {"width": 390, "height": 844}, {"width": 1280, "height": 900}
+PAGE_A, PAGE_B = "#page-a .slot", "#page-b .slot"
+OWN_FLAGS = ("--remote-debugging-pipe", "--headless", "--proxy-server=127.0.0.1:9")
+
+pytestmark = pytest.mark.skipif(
+    find_chromium() is None and os.environ.get("RECLICK_BROWSER") != "required",
+    reason="there is no Chromium on this machine",
+)
+
+
+@pytest.fixture(scope="module")
+def address(folders: dict[str, Path]) -> Iterator[str]:
+    with run_service(str(folders["luceclick"]), str(folders["ubm"]), "--quiet") as client:
+        yield str(client.base_url)
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    flags = [flag for flag in FLAGS if flag not in OWN_FLAGS]
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=find_chromium(), args=flags)
+        yield browser
+        browser.close()
+
+
+class Lab:
+    """A page of the lab, and what went wrong in it."""
+
+    def __init__(self, browser: Browser, address: str, **options: Any) -> None:
+        self.context = browser.new_context(accept_downloads=True, **options)
+        self.page: Page = self.context.new_page()
+        self.problems: list[str] = []
+        self.page.on("console", self._note_console)
+        self.page.on("pageerror", lambda error: self.problems.append(str(error)))
+        self.page.on(
+            "request",
+            lambda request: (
+                None
+                if request.url.startswith((address.partition("#")[0], "data:", "blob:"))
+                else self.problems.append(request.url)
+            ),
+        )
+        self.page.goto(address)
+        expect(self.page.locator(PAGE_A).first).to_contain_text("%")
+
+    def _note_console(self, message: Any) -> None:
+        if message.type in ("error", "warning"):
+            self.problems.append(message.text)
+
+    def names(self, slots: str = PAGE_A) -> list[str]:
+        """The ads of a page, from the top."""
+        texts = self.page.locator(f"{slots} header span:first-child").all_inner_texts()
+        return [text.split(". ", 1)[1] for text in texts]
+
+    def button(self, slots: str, i: int, name: str) -> Any:
+        return self.page.locator(slots).nth(i).get_by_role("button", name=name)
+
+    def expected_clicks(self, page: str = "a") -> float:
+        return float(self.page.locator(f"#page-{page} .tiles dd").first.inner_text())
+
+
+on_phone_too = pytest.mark.parametrize(
+    "lab", [DESKTOP, PHONE], ids=["desktop", "phone"], indirect=True
+)
+
+
+@pytest.fixture
+def lab(browser: Browser, address: str, request: pytest.FixtureRequest) -> Iterator[Lab]:
+    lab = Lab(browser, address, viewport=getattr(request, "param", DESKTOP))
+    yield lab
+    lab.context.close()
+    assert lab.problems == []
+
+
+@on_phone_too
+def test_pick_a_query_by_typing_and_see_its_ads(lab: Lab) -> None:
+    query = lab.page.get_by_role("combobox", name="Query")
+    query.fill("garage")
+    option = lab.page.get_by_role("option", name="garage door repair")
+    expect(option).to_be_visible()
+    option.click()
+    expect(query).to_have_value("garage door repair")
+    rows = lab.page.locator("#ads tbody tr")
+    expect(rows).to_have_count(6)
+    expect(rows.first).to_contain_text("%")
+    assert len(lab.names()) == 4
+
+
+def test_pick_a_query_with_the_keyboard_alone(lab: Lab) -> None:
+    query = lab.page.get_by_role("combobox", name="Query")
+    query.focus()
+    query.fill("tea")
+    expect(lab.page.get_by_role("option", name="tea")).to_be_visible()
+    lab.page.keyboard.press("ArrowDown")
+    expect(query).to_have_attribute("aria-activedescendant", "match-0")
+    lab.page.keyboard.press("Enter")
+    expect(query).to_have_attribute("aria-expanded", "false")
+    expect(query).to_have_value("tea")
+    expect(lab.page.locator(PAGE_A)).to_have_count(4)
+
+
+def test_a_new_query_is_answered_too(lab: Lab) -> None:
+    query = lab.page.get_by_role("combobox", name="Query")
+    query.fill("a query never asked")
+    query.press("Enter")
+    expect(lab.page.locator("#query-note")).to_contain_text("has not seen this query")
+    form = lab.page.locator("#new-ad")
+    form.get_by_label("Title").fill("Fast shoes")
+    form.get_by_role("button", name="Add to page A").click()
+    expect(lab.page.locator(PAGE_A)).to_have_count(1)
+    expect(lab.page.locator(PAGE_A).first).to_contain_text("%")
+
+
+def test_reorder_by_button_by_key_and_by_dragging(lab: Lab) -> None:
+    first = lab.names()
+    lab.button(PAGE_A, 0, "down").click()
+    expect(lab.page.locator(PAGE_A).nth(1)).to_contain_text(first[0])
+    assert lab.names()[:2] == [first[1], first[0]]
+    lab.button(PAGE_A, 1, "why").focus()
+    lab.page.keyboard.press("Alt+ArrowUp")
+    expect(lab.page.locator(PAGE_A).nth(0)).to_contain_text(first[0])
+    lab.page.locator(PAGE_A).nth(0).drag_to(lab.page.locator(PAGE_A).nth(2))
+    expect(lab.page.locator(PAGE_A).nth(2)).to_contain_text(first[0])
+    assert lab.names() == [first[1], first[2], first[0], first[3]]
+
+
+def test_choose_a_click_and_see_what_comes_next(lab: Lab) -> None:
+    lab.button(PAGE_A, 0, "click").click()
+    expect(lab.button(PAGE_A, 0, "click")).to_have_attribute("aria-pressed", "true")
+    expect(lab.page.locator("#page-a")).to_contain_text("After 1: the session ends with")
+    expect(lab.page.locator("#page-a .arrows path")).not_to_have_count(0)
+
+
+@on_phone_too
+def test_edit_an_ad_and_the_page_follows_while_typing(lab: Lab) -> None:
+    form = lab.page.locator("#new-ad")
+    form.get_by_label("Name").fill("mine")
+    form.get_by_label("Title").fill("Fast shoes")
+    form.get_by_label("Display URL").fill("a.test")
+    form.get_by_role("button", name="Add to page A").click()
+    expect(lab.page.locator(PAGE_A)).to_have_count(5)
+    lab.button(PAGE_A, 4, "edit").click()
+    form.get_by_label("Title").fill("<img src=x onerror=alert(1)>")
+    expect(lab.page.locator(PAGE_A).nth(4)).to_contain_text("<img src=x onerror=alert(1)>")
+    assert lab.page.locator("#page-a img").count() == 0
+    form.get_by_role("button", name="Replace on page").click()
+    expect(lab.page.locator("#why-note")).to_contain_text("mine")
+    expect(lab.page.locator("#levels li")).to_have_count(4)
+    lab.button(PAGE_A, 4, "remove").click()
+    expect(lab.page.locator(PAGE_A)).to_have_count(4)
+
+
+@on_phone_too
+def test_compare_two_pages(lab: Lab) -> None:
+    lab.page.get_by_label("Compare with a second page").check()
+    expect(lab.page.locator(PAGE_B)).to_have_count(4)
+    lab.button(PAGE_B, 0, "remove").click()
+    rows = lab.page.locator("#comparison tbody tr")
+    expect(rows.first).to_contain_text("[")
+    expect(lab.page.locator(PAGE_B)).to_have_count(3)
+    expect(lab.page.locator("#page-b .tiles dd").first).not_to_have_text("…")
+    assert lab.expected_clicks("b") != lab.expected_clicks("a")
+
+
+def test_best_order_has_the_most_clicks(lab: Lab) -> None:
+    before = lab.expected_clicks()
+    for _ in range(3):
+        lab.button(PAGE_A, 0, "down").click()
+    lab.page.get_by_role("button", name="Reorder page A").click()
+    expect(lab.page.locator("#rank-note")).to_contain_text("exact")
+    for _ in range(100):
+        if lab.expected_clicks() >= before:
+            return
+        lab.page.wait_for_timeout(50)
+    pytest.fail(f"{lab.expected_clicks()} clicks expected in the best order, {before} before")
+
+
+@on_phone_too
+def test_bids_give_pages_and_prices_with_a_reason(lab: Lab) -> None:
+    outcomes = lab.page.locator("#outcomes")
+    expect(outcomes).to_contain_text("VCG")
+    lab.page.locator("#bids input").first.fill("5")
+    expect(outcomes.locator(".reason").first).to_contain_text("pays")
+    before = outcomes.inner_text()
+    lab.page.get_by_label("Reserve").fill("0.5")
+    expect(lab.page.locator("#reserve-out")).to_have_text("0.50")
+    expect(outcomes).not_to_have_text(before)
+    lab.page.get_by_label("Weight of satisfaction").fill("2")
+    expect(lab.page.locator("#lambda-out")).to_have_text("2.0")
+
+
+def test_switch_models_and_see_where_they_differ(lab: Lab) -> None:
+    rows = lab.page.locator("#models-differ tbody tr")
+    expect(rows).to_have_count(2)
+    lab.page.locator("#model").select_option("ubm")
+    expect(lab.page.locator("#page-a .tiles div").nth(2)).to_contain_text("–")
+
+
+def test_a_link_reproduces_the_page(lab: Lab, browser: Browser, address: str) -> None:
+    lab.button(PAGE_A, 0, "down").click()
+    lab.button(PAGE_A, 0, "click").click()
+    lab.page.get_by_label("Compare with a second page").check()
+    expect(lab.page.locator("#page-a")).to_contain_text("After 1")
+    expect(lab.page.locator(PAGE_B)).to_have_count(4)
+    lab.page.wait_for_timeout(100)
+    other = browser.new_context().new_page()
+    other.goto(lab.page.url)
+    expect(other.locator("#page-a")).to_contain_text("After 1")
+    expect(other.locator(PAGE_B)).to_have_count(4)
+    shown = other.locator(f"{PAGE_A} header span:first-child").all_inner_texts()
+    assert [text.split(". ", 1)[1] for text in shown] == lab.names()
+    other.context.close()
+
+
+@pytest.mark.parametrize("hash", ["#x", "#e30", "#bnVsbA", "#W10", "#eyJxdWVyeSI6MX0"])
+def test_a_broken_link_opens_the_usual_page(browser: Browser, address: str, hash: str) -> None:
+    lab = Lab(browser, address + hash, viewport=DESKTOP)
+    assert len(lab.names()) == 4
+    lab.context.close()
+
+
+def test_the_page_is_exported(lab: Lab) -> None:
+    with lab.page.expect_download() as saved:
+        lab.page.get_by_role("button", name="JSON").click()
+    content = json.loads(Path(saved.value.path()).read_text())
+    assert content["state"]["pages"]["a"] == lab.names()
+    assert len(content["predictions"]["a"]["click_prob"]) == 4
+    with lab.page.expect_download() as saved:
+        lab.page.get_by_role("button", name="CSV").click()
+    assert len(Path(saved.value.path()).read_text().splitlines()) == 5
+    with lab.page.expect_download() as saved:
+        lab.page.get_by_role("button", name="PNG").click()
+    assert Path(saved.value.path()).read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("size", [DESKTOP, PHONE], ids=["desktop", "phone"])
+def test_no_serious_accessibility_finding(
+    browser: Browser, address: str, scheme: Any, size: Any
+) -> None:
+    lab = Lab(browser, address, viewport=size, color_scheme=scheme)
+    lab.page.get_by_label("Compare with a second page").check()
+    lab.button(PAGE_A, 0, "click").click()
+    lab.button(PAGE_A, 1, "why").click()
+    expect(lab.page.locator("#levels li")).to_have_count(4)
+    axe = files("axe_core_python").joinpath("axe.min.js").read_text(encoding="utf-8")
+    lab.page.evaluate(f"() => {{ {axe}; }}")
+    found = lab.page.evaluate(
+        "axe.run().then((found) => found.violations.map((one) => "
+        "[one.impact, one.id, one.nodes.map((node) => node.html).slice(0, 3)]))"
+    )
+    assert [each for each in found if each[0] in ("serious", "critical")] == []
+    assert lab.page.evaluate("document.documentElement.scrollWidth") <= size["width"]
+    lab.context.close()
+    assert lab.problems == []
+
+
+def test_a_token_is_asked_for_and_kept_out_of_links(
+    browser: Browser, folders: dict[str, Path]
+) -> None:
+    token = "a-token-of-the-lab-tests"
+    with run_service(str(folders["ubm"]), token=token) as client:
+        page = browser.new_context().new_page()
+        page.goto(str(client.base_url))
+        field = page.get_by_label("Token of this service")
+        expect(field).to_be_visible()
+        field.fill(token)
+        field.press("Enter")
+        expect(page.locator(PAGE_A).first).to_contain_text("%")
+        assert token not in page.url
+        page.context.close()

@@ -1,0 +1,288 @@
+"""Who may ask, how much, and what is said to those who may not."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import struct
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from starlette.testclient import TestClient
+
+from reclick.service import ServiceLimits, create_app
+from reclick.service.arrow_bodies import ARROW_STREAM, write_stream
+from reclick.service.measures import Measures
+from reclick.service.protection import Protection, is_loopback
+from tests.service.conftest import ready_client
+
+TOKEN = "a-token-of-the-tests"
+PAGE = {"query": "tea", "ads": ["ad0"]}
+
+
+@pytest.fixture(scope="module")
+def guarded(folders: dict[str, Path]) -> Iterator[TestClient]:
+    limits = ServiceLimits(
+        body_bytes=4096, pages=3, ads=4, text_characters=100, candidates=3, seconds=20
+    )
+    with ready_client(create_app({"ubm": folders["ubm"]}, token=TOKEN, limits=limits)) as client:
+        yield client
+
+
+def post(client: TestClient, path: str, **arguments: Any) -> Any:
+    headers = {"authorization": f"Bearer {TOKEN}", **arguments.pop("headers", {})}
+    return client.post(path, headers=headers, **arguments)
+
+
+@pytest.mark.parametrize(
+    "header",
+    [None, "", "Bearer", "Bearer ", "Bearer wrong", f"Basic {TOKEN}", TOKEN, f"Bearer {TOKEN}x"],
+)
+@pytest.mark.parametrize("path", ["/v1/models", "/metrics", "/openapi.json"])
+def test_without_the_token_nothing_is_said(
+    guarded: TestClient, path: str, header: str | None
+) -> None:
+    answer = guarded.get(path, headers={} if header is None else {"authorization": header})
+    assert answer.status_code == 401
+    assert answer.json()["error"] == "unauthorized"
+    assert answer.headers["www-authenticate"] == "Bearer"
+
+
+def test_with_the_token_and_for_probes_it_answers(guarded: TestClient) -> None:
+    assert guarded.get("/livez").status_code == guarded.get("/readyz").status_code == 200
+    for scheme in ("Bearer", "bearer"):
+        headers = {"authorization": f"{scheme} {TOKEN}"}
+        assert guarded.get("/v1/models", headers=headers).status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "says"),
+    [
+        ("/v1/predict", {"pages": [PAGE] * 4}, "at most 3 per request"),
+        ("/v1/predict", {"pages": [{"query": "q", "ads": ["a"] * 5}]}, "at most 4 per page"),
+        (
+            "/v1/predict",
+            {"pages": [PAGE], "text": [{"ad": "x", "title": "t" * 101}]},
+            "at most 100",
+        ),
+        ("/v1/relevance", {"pairs": [{"query": "q", "ad": "a"}] * 4}, "at most 3 per request"),
+        ("/v1/rank", {"query": "q", "ads": ["a", "b", "c", "d"]}, "at most 3"),
+        ("/v1/auction", {"query": "q", "bids": {"a": 1, "b": 1, "c": 1, "d": 1}}, "at most 3"),
+        ("/v1/monitor", {"pages": [PAGE] * 4}, "at most 3 per request"),
+    ],
+)
+def test_a_request_that_asks_for_too_much_is_refused(
+    guarded: TestClient, path: str, body: dict[str, Any], says: str
+) -> None:
+    answer = post(guarded, path, json=body)
+    assert answer.status_code == 413
+    assert says in answer.json()["message"]
+
+
+def test_a_large_body_is_refused_with_and_without_its_length(guarded: TestClient) -> None:
+    body = b'{"pages": [' + b" " * 5000 + b"]}"
+    answer = post(guarded, "/v1/predict", content=body)
+    assert (answer.status_code, answer.json()["error"]) == (413, "body_too_large")
+
+    def chunks() -> Iterator[bytes]:
+        yield from (body[i : i + 100] for i in range(0, len(body), 100))
+
+    answer = post(
+        guarded, "/v1/predict", content=chunks(), headers={"content-type": "application/json"}
+    )
+    assert (answer.status_code, answer.json()["error"]) == (413, "body_too_large")
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "says"),
+    [
+        (b"", 400, "JSON"),
+        (b"{", 400, "JSON"),
+        (b"\xff\xfe", 400, "JSON"),
+        (b"[]", 422, "body"),
+        (b"null", 422, "body"),
+        (b'{"pages": []}', 422, "pages"),
+        (b'{"pages": [{"query": "q", "ads": []}]}', 422, "pages.0.ads"),
+        (b'{"pages": [{"query": "q", "ads": ["a"], "clicks": [2]}]}', 422, "click"),
+        (b'{"pages": [{"query": "q", "ads": ["a"], "clicks": [0]}]}', 422, "clicks.0"),
+        (b'{"pages": [{"query": "q", "ads": [1]}]}', 422, "ads.0"),
+        (b'{"pages": [{"query": "", "ads": ["a"]}]}', 422, "query"),
+        (b'{"pages": [{"query": "q", "ads": ["a"], "other": 1}]}', 422, "other"),
+        (b'{"pages": [{"query": "q", "ads": ["a"]}], "top": 1e9}', 422, "top"),
+        (b'{"pages": [{"query": "q", "ads": ["a"]}], "top": -1}', 422, "top"),
+    ],
+)
+def test_a_wrong_body_is_explained(client: TestClient, body: bytes, status: int, says: str) -> None:
+    answer = client.post("/v1/predict", content=body, headers={"content-type": "application/json"})
+    assert answer.status_code == status, answer.text
+    assert says in answer.json()["message"]
+
+
+def test_other_types_methods_and_paths_are_refused(client: TestClient) -> None:
+    headers = {"content-type": "application/xml"}
+    assert client.post("/v1/predict", content=b"<a/>", headers=headers).status_code == 415
+    headers = {"content-type": ARROW_STREAM}
+    assert client.post("/v1/rank", content=b"", headers=headers).status_code == 415
+    assert client.get("/v1/predict").status_code == 405
+    for path in ("/nothing", "/../etc/passwd", "/lab", "/%2e%2e/secret", "/lab.js/", "/static/"):
+        answer = client.get(path)
+        assert answer.status_code == 404, path
+        assert answer.json()["error"] == "http_error"
+
+
+@pytest.mark.parametrize("name", ["nothing", "../luceclick", "luceclick/../ubm", "%00", "ubm\n"])
+def test_a_model_is_found_by_its_exact_name_only(client: TestClient, name: str) -> None:
+    answer = client.post("/v1/predict", json={"pages": [PAGE], "model": name})
+    assert answer.status_code == 404
+    assert name not in answer.json()["message"]
+    assert client.get("/v1/queries", params={"model": name}).status_code == 404
+
+
+def compressed_stream(codec: str) -> bytes:
+    sink = pa.BufferOutputStream()
+    batch = pa.record_batch({"query": ["tea"] * 999, "ads": [["ad0"]] * 999})
+    options = pa.ipc.IpcWriteOptions(compression=codec)
+    with pa.ipc.new_stream(sink, batch.schema, options=options) as writer:
+        writer.write_batch(batch)
+    return bytes(sink.getvalue())
+
+
+def changed_offsets() -> bytes:
+    """A stream whose list offsets point far outside."""
+    body = write_stream(pa.record_batch({"query": ["tea"], "ads": [["ad0", "ad1"]]}))
+    return body.replace(struct.pack("<ii", 0, 2), struct.pack("<ii", 0, 2_000_000))
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b"nonsense",
+        b"\xff\xff\xff\xff\x00\x00\x00\x00",
+        b"\xff\xff\xff\xff\xff\xff\xff\x7f",
+        write_stream(pa.record_batch({"query": ["tea"], "ads": [["ad0"]]}))[:-20],
+        write_stream(pa.record_batch({"query": ["tea"]})),
+        write_stream(pa.record_batch({"query": ["tea"], "ads": [[]]})),
+        write_stream(pa.record_batch({"query": [None], "ads": [["a"]]})),
+        write_stream(pa.record_batch({"query": ["tea"], "ads": ["a"]})),
+        changed_offsets(),
+        compressed_stream("zstd"),
+        compressed_stream("lz4"),
+    ],
+)
+def test_a_bad_arrow_stream_is_refused(client: TestClient, body: bytes) -> None:
+    answer = client.post("/v1/predict", content=body, headers={"content-type": ARROW_STREAM})
+    assert answer.status_code == 422, answer.content
+    assert answer.json()["message"]
+
+
+def test_a_dictionary_code_out_of_range_is_refused(client: TestClient) -> None:
+    values = pa.DictionaryArray.from_arrays(pa.array([0, 1], pa.int32()), pa.array(["a", "b"]))
+    body = write_stream(pa.record_batch({"query": values, "ads": [["x"], ["y"]]}))
+    codes = struct.pack("<ii", 0, 1)
+    at = body.rindex(codes + b"\0" * 4) if codes + b"\0" * 4 in body else body.rindex(codes)
+    forged = body[:at] + struct.pack("<ii", 0, 999_999) + body[at + 8 :]
+    good = client.post("/v1/predict", content=body, headers={"content-type": ARROW_STREAM})
+    assert good.status_code == 200
+    bad = client.post("/v1/predict", content=forged, headers={"content-type": ARROW_STREAM})
+    assert bad.status_code == 422
+
+
+def test_only_known_hosts_are_answered_without_a_token(folders: dict[str, Path]) -> None:
+    with ready_client(create_app({"ubm": folders["ubm"]})) as client:
+        answer = client.get("/v1/models", headers={"host": "attacker.test"})
+        assert (answer.status_code, answer.json()["error"]) == (421, "unknown_host")
+        for host in ("localhost", "localhost:8080", "127.0.0.1:1", "[::1]:9"):
+            assert client.get("/v1/models", headers={"host": host}).status_code == 200
+
+
+def test_other_origins_are_allowed_only_when_named(folders: dict[str, Path]) -> None:
+    origins = frozenset({"https://shop.test"})
+    with ready_client(create_app({"ubm": folders["ubm"]}, cors_origins=origins)) as client:
+        for origin, allowed in (("https://shop.test", True), ("https://other.test", False)):
+            answer = client.get("/v1/models", headers={"origin": origin})
+            assert (answer.headers.get("access-control-allow-origin") == origin) is allowed
+            asked = client.options("/v1/predict", headers={"origin": origin})
+            assert (asked.status_code == 204) is allowed
+
+
+def test_headers_keep_scripts_and_frames_of_others_out(client: TestClient) -> None:
+    for path in ("/", "/lab.js", "/lab.css", "/v1/models", "/nothing"):
+        headers = client.get(path).headers
+        policy = headers["content-security-policy"]
+        assert "script-src 'self'" in policy
+        assert "unsafe" not in policy
+        assert "frame-ancestors 'none'" in policy
+        assert headers["x-content-type-options"] == "nosniff"
+
+
+def test_log_lines_have_no_query_and_no_ad(
+    client: TestClient, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.INFO, "reclick.service"):
+        body = {"pages": [{"query": "a secret illness", "ads": ["a secret ad"]}]}
+        assert client.post("/v1/predict", json=body).status_code == 200
+        client.get("/v1/queries", params={"prefix": "a secret illness"})
+        client.get("/a/secret/path")
+    lines = [json.loads(record.getMessage()) for record in caplog.records]
+    assert [line["status"] for line in lines] == [200, 200, 404]
+    assert lines[0]["pages"] == 1
+    assert lines[0]["model"] == "luceclick"
+    assert "secret" not in caplog.text
+
+
+def test_a_header_with_a_line_break_changes_nothing(client: TestClient) -> None:
+    headers = {"x-request-id": "1", "origin": "https://a.test\r\nx-evil: 1"}
+    answer = client.get("/v1/models", headers=headers)
+    assert "x-evil" not in answer.headers
+    assert answer.headers["x-request-id"] != "1"
+
+
+def ask_slowly(limits: ServiceLimits, requests: int = 1) -> list[int]:
+    """The statuses of requests at once to an app that answers when all have come, or never."""
+    statuses: list[int] = []
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        await asyncio.sleep(5)
+
+    async def ask(protection: Protection) -> None:
+        async def receive() -> dict[str, Any]:
+            return {"type": "http.request", "body": b"", "more_body": False}
+
+        async def send(message: Any) -> None:
+            if message["type"] == "http.response.start":
+                statuses.append(message["status"])
+
+        scope = {"type": "http", "method": "POST", "path": "/v1/predict", "headers": []}
+        await protection(scope, receive, send)
+
+    async def ask_all() -> None:
+        protection = Protection(
+            app, limits=limits, token=None, measures=Measures(), allowed_hosts=frozenset()
+        )
+        await asyncio.gather(*(ask(protection) for _ in range(requests)))
+        assert protection.running == 0
+
+    asyncio.run(ask_all())
+    return statuses
+
+
+def test_a_request_that_takes_too_long_is_ended() -> None:
+    assert ask_slowly(ServiceLimits(seconds=0.05)) == [408]
+
+
+def test_more_requests_than_allowed_at_once_are_refused() -> None:
+    statuses = ask_slowly(ServiceLimits(seconds=0.1, concurrency=3), requests=5)
+    assert sorted(statuses) == [408, 408, 408, 429, 429]
+
+
+@pytest.mark.parametrize(
+    ("host", "loopback"),
+    [("127.0.0.1", True), ("127.9.9.9", True), ("::1", True), ("0.0.0.0", False), ("::", False)],
+)
+def test_loopback_addresses_are_recognised(host: str, loopback: bool) -> None:
+    assert is_loopback(host) is loopback
