@@ -64,7 +64,7 @@ API = {
 
 def api_group(name: str) -> str:
     """The group of a public name."""
-    home = reclick._HOME[name]
+    home = reclick._HOME.get(name, f"reclick.{name}")  # or it is a module
     return next(
         (
             group
@@ -78,6 +78,8 @@ def api_group(name: str) -> str:
 def autodoc_directive(name: str) -> str:
     """What documents a public name from its docstring."""
     value = getattr(reclick, name)
+    if inspect.ismodule(value):
+        return f".. automodule:: reclick.{name}\n   :members:\n"
     if not inspect.isclass(value):
         kind = "autofunction" if callable(value) else "autodata"
         return f".. {kind}:: reclick.{name}\n"
