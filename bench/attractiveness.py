@@ -41,11 +41,11 @@ def main() -> bool:
     good = True
     for name in MODELS:
         model = rc.MODELS[name]
-        flat = _order(model(attractiveness_prior="overall").fit(log), truth)
+        flat = order_ads(model(attractiveness_prior="overall").fit(log), truth)
         start = time.process_time()
         fitted = model().fit(log)
         seconds = time.process_time() - start
-        found, words = _order(fitted, truth), _order(model().fit(log, ads=market.ads), truth)
+        found, words = order_ads(fitted, truth), order_ads(model().fit(log, ads=market.ads), truth)
         limit = LIMITS.get(name)
         good &= print_row(
             f"{name}: one mean {flat:.3f}, with text {words:.3f}, {seconds:.1f} s",
@@ -54,12 +54,12 @@ def main() -> bool:
             limit is None or found >= limit,
         )
     for name in POOLED:
-        found = _order(rc.MODELS[name]().fit(log), truth)
+        found = order_ads(rc.MODELS[name]().fit(log), truth)
         print_row(name, f"{found:.3f}", "(no limit)", True)
     return good
 
 
-def _order(model: Any, truth: pa.Table) -> float:
+def order_ads(model: Any, truth: pa.Table) -> float:
     """The mean over queries of τ between fitted and true attractiveness."""
     table = model.relevance()
     table = table.filter(np.asarray(table["impressions"]) >= MIN_IMPRESSIONS)

@@ -54,8 +54,11 @@ add_module_names = False
 API = {
     "logs": ("reclick.logs",),
     "models": ("reclick.models",),
-    "predictions": ("reclick.predictor", "reclick.clicks"),
-    "evaluation": ("reclick.evaluation", "reclick.profile", "reclick.metrics"),
+    "predictions": ("reclick.predictor", "reclick.rankings", "reclick.clicks"),
+    "evaluation": (
+        *("reclick.evaluation", "reclick.profile", "reclick.metrics"),
+        "reclick.data.frames",
+    ),
     "exports": ("reclick.exports",),
     "engines": ("reclick.engines", "reclick.data"),
     "errors": ("reclick.errors",),
@@ -64,7 +67,7 @@ API = {
 
 def api_group(name: str) -> str:
     """The group of a public name."""
-    home = reclick._HOME.get(name, f"reclick.{name}")  # or it is a module
+    home = reclick._HOME.get(name, f"reclick.{name}")  # a module is its own home
     return next(
         (
             group

@@ -132,7 +132,7 @@ def test_an_end_without_known_cause_carries_less_information(rho: float) -> None
     weighed = GroupedSessions(every.counts, replace(every.whole, weight=500 * likely))
     again = LuceProblem(
         TrainingData.of(weighed, layout),
-        Objective.of(weighed, layout, problem.objective.now, np.ones(1)),
+        Objective.of(weighed, layout, problem.objective.hyper, np.ones(1)),
     )
     exact = information_by_differences(again, now, per_query=True)
     np.testing.assert_allclose(information(again, now, True), exact, rtol=1e-4)

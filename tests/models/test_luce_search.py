@@ -99,7 +99,7 @@ def test_what_gains_is_taken_and_components_must_gain_significantly(
 
     def attempt(_: object, now: Hyperparameters, starts: object) -> Trial:
         moved = getattr(now, name) == value
-        return trial(gain * moved, spread * moved)._replace(now=now)
+        return trial(gain * moved, spread * moved)._replace(hyper=now)
 
     monkeypatch.setattr("reclick.models.luce.search._Search._try", attempt)
     log = draw(THETA, RHO, GAMMA, OMEGA, 400, 1)

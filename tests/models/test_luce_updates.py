@@ -12,7 +12,7 @@ import pytest
 from reclick.errors import CannotAnswerError, StoreError
 from reclick.models import LuceClick, load
 from reclick.simulation import simulate
-from tests.support.enumeration import as_table, random_sessions
+from tests.support.enumeration import ads_table, as_table, random_sessions
 from tests.support.luce_world import GAMMA, OMEGA, PLAIN, RHO, RICH, THETA, draw, draw_queries
 
 
@@ -180,3 +180,16 @@ def test_an_ad_of_the_new_day_is_known_on_other_queries() -> None:
     asked = {"query": ["never", "never"], "ad": ["good3", "bad3"]}
     good, bad = model.relevance(asked)["attractiveness"].to_pylist()
     assert good > 0.5 > 0.25 > bad
+
+
+def test_loading_does_not_estimate_the_prior_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = as_table(random_sessions(np.random.default_rng(3), 200))
+    model = LuceClick(tune="off").fit(log, ads=ads_table({"a": "red shoes", "b": "blue shoes"}))
+    model.save(tmp_path / "model")
+    monkeypatch.setattr("reclick.models.base.fit_ad_prior", None)
+    loaded = load(tmp_path / "model")
+    pages = {"query": ["never", "q"], "ads": [["a", "never"], ["b", "a"]]}
+    np.testing.assert_array_equal(loaded.click_prob(pages), model.click_prob(pages))
+    assert loaded.relevance().equals(model.relevance())

@@ -15,8 +15,10 @@ from reclick.clicks.choice import ChoicePages
 from reclick.data.ragged import Float64
 from reclick.errors import CannotAnswerError, SettingError
 from reclick.models import LuceClick, MultiClick
+from reclick.models.luce.e_step import centre_satisfaction
 from reclick.models.luce.m_step import fit_parameters
 from reclick.models.luce.parameters import Hyperparameters, LuceParameters
+from reclick.models.luce.posterior import MAX_VARIANCE
 from tests.support.click_families import to_clicks
 from tests.support.enumeration import Clicks, Session, all_sequences, as_table, random_sessions
 from tests.support.luce_world import (
@@ -27,12 +29,14 @@ from tests.support.luce_world import (
     RICH,
     THETA,
     LuceProblem,
+    coverage,
     draw,
     draw_queries,
     luce_problem,
     true_values,
 )
 
+LOG_OF_TWO = {"query": ["q"] * 3, "ads": [["a", "b"]] * 3, "clicks": [[1], [1, 2], [2]]}
 EXAMPLE_THETA, EXAMPLE_RHO = (0.5, 0.3, 0.2), (0.4, 0.6, 0.2)
 EXAMPLE_GAMMA = np.array([[0.7, 0.2, 0.1], [0.0, 0.7, 0.3], [0.4, 0.0, 0.6], [0.3, 0.7, 0.0]])
 EXAMPLE_OMEGA = np.array([0.5, 0.4, 0.3, 0.2])
@@ -253,12 +257,57 @@ def test_a_step_from_anywhere_never_lowers_the_objective(seed: int, now: Hyperpa
     log = as_table(random_sessions(np.random.default_rng(seed), 80))
     problem = luce_problem(log, now)
     at = problem.draw_parameters(seed)
+    if now.satisfaction_strength is not None:
+        variance = np.random.default_rng(seed).uniform(0.0, MAX_VARIANCE, len(at.satisfaction))
+        at = at._replace(satisfaction_variance=variance)
     value = problem.value(at)
     for _ in range(15):
         at = problem.objective.m_step(at, problem.statistics(at))
         better = problem.value(at)
         assert better > value - 1e-9 * 80
         value = better
+
+
+def test_the_objective_is_the_expectation_over_satisfaction() -> None:
+    """Of each session, over a normal logit of ρ: to second order, so off by the square of v."""
+    problem = luce_problem(LOG_OF_TWO, NO_ADDITIONS)
+    at = problem.draw_parameters(1)
+    nodes, weights = np.polynomial.hermite_e.hermegauss(30)
+
+    def gap(variance: float) -> float:
+        spread = at._replace(satisfaction_variance=np.full(2, variance))
+        centre, _ = centre_satisfaction(spread, slice(None))
+        exact = 0.0
+        for node, share in zip(nodes, weights / weights.sum(), strict=True):
+            logit = np.log(centre / (1 - centre)) + node * np.sqrt(variance)
+            moved = at._replace(satisfaction=1 / (1 + np.exp(-logit)))
+            exact += share * problem.statistics(moved).log_likelihood
+        return abs(problem.statistics(spread).log_likelihood - exact)
+
+    assert gap(0.0) < 1e-9
+    assert gap(0.2) < 2e-3
+    assert gap(0.1) < gap(0.2) / 3
+
+
+def test_the_mean_of_satisfaction_is_that_of_its_distribution() -> None:
+    problem = luce_problem(LOG_OF_TWO, NO_ADDITIONS)
+    at = problem.draw_parameters(2)._replace(satisfaction_variance=np.array([0.3, 1.5]))
+    c, v = centre_satisfaction(at, slice(None))
+    np.testing.assert_allclose(c + v / 2 * c * (1 - c) * (1 - 2 * c), at.satisfaction, rtol=1e-12)
+
+
+def test_fatigue_is_not_mistaken_for_satisfaction() -> None:
+    """With a point for every ρ the mean error here is +.04, however long the log is."""
+    rng = np.random.default_rng(0)
+    theta, rho = rng.gamma(2.0, 0.5, (150, 6)), rng.beta(3.0, 5.0, (150, 6))
+    log = draw_queries(theta, rho, GAMMA, OMEGA, 30_000, rng)
+    model = LuceClick(
+        tune="off", query_strength=None, satisfaction_prior=0.375, satisfaction_strength=8.0
+    )
+    table = model.fit(log).relevance()
+    error = table["satisfaction"].to_numpy() - true_values(table, rho)
+    assert abs(error.mean()) < 0.012
+    assert 0.86 < coverage(table, "satisfaction", true_values(table, rho)) < 0.93
 
 
 @pytest.mark.parametrize(

@@ -145,7 +145,7 @@ class LuceProblem(NamedTuple):
         pairs = len(self.data.layout.pair_query)
         prior = np.ones(pairs), np.full(pairs, 2.0)
         return initial_parameters(
-            self.data.layout, self.objective.now, *prior, self.objective.mixing_mean
+            self.data.layout, self.objective.hyper, *prior, self.objective.mixing_mean
         )
 
     def draw_parameters(self, seed: int) -> LuceParameters:
@@ -158,7 +158,9 @@ class LuceProblem(NamedTuple):
         }
         mixing = rng.dirichlet(np.ones(fresh.mixing.shape[1]), len(fresh.mixing))
         rho = rng.beta(3.0, 5.0, len(fresh.satisfaction))
-        drawn = LuceParameters(**tables, mixing=mixing, satisfaction=rho)
+        drawn = LuceParameters(
+            **tables, mixing=mixing, satisfaction=rho, satisfaction_variance=np.zeros(len(rho))
+        )
         return self.objective.constrain(drawn)
 
 

@@ -274,13 +274,12 @@ class ClickModel(ABC):
 
     @property
     def _em_limits(self) -> dict[str, Any]:
-        """Where EM stops: a pilot early, and the final fit after the iterations that are left."""
+        """Where EM stops: a pilot early, the final fit where the settings say."""
         most, tolerance = (self.get_params()[name] for name in ("max_iterations", "tolerance"))
         if self._is_pilot:
             most = min(most, PILOT_ITERATIONS)
             return {"max_iterations": most, "tolerance": PILOT_TOLERANCE, "quiet": True}
-        spent = 0 if self._pilot_parameters is None else self.iterations_
-        return {"max_iterations": max(1, most - spent), "tolerance": tolerance}
+        return {"max_iterations": most, "tolerance": tolerance}
 
     def _fit_ad_prior(
         self, ad: Int32, clicks: Float64, exposure: Float64, *, probability: bool

@@ -91,7 +91,6 @@ class LuceClick(ClickModel):
     uses_history: ClassVar[bool] = False
     pair_parameters: ClassVar[tuple[str, ...]] = (
         "theta_", "rho_", "exposure_", "theta_information_", "rho_information_",
-        "prior_clicks_", "prior_exposure_",
     )  # fmt: skip
     global_parameters: ClassVar[tuple[str, ...]] = ("prior_report_",)
 
@@ -157,11 +156,11 @@ class LuceClick(ClickModel):
         self._pairs = self._index(data.counts, text)
         if self.outcome_weight == 0:
             data = data.without_outcomes()
-        now = self._choose(data)
-        training = TrainingData.of(data, Layout.of(data, now), self._engine)
-        pilot = fit_pilot(training, now, self._engine)
-        prior = self._set_prior(pilot.clicks_and_exposure(), now)
-        self._take(fit_luce(training, now, prior, pilot, **self._loop))
+        hyper = self._choose(data)
+        training = TrainingData.of(data, Layout.of(data, hyper), self._engine)
+        pilot = fit_pilot(training, hyper, self._engine)
+        prior = self._set_prior(pilot.clicks_and_exposure(), hyper)
+        self._take(fit_luce(training, hyper, prior, pilot, **self._loop))
 
     @property
     def _loop(self) -> dict[str, Any]:
@@ -188,13 +187,12 @@ class LuceClick(ClickModel):
         """The prior of pairs with these ads, clicks and exposure."""
         return self._fit_ad_prior(ad, clicks, exposure, probability=False).pairs
 
-    def _set_prior(self, record: tuple[Float64, Float64], now: Hyperparameters) -> PairPrior:
+    def _set_prior(self, record: tuple[Float64, Float64], hyper: Hyperparameters) -> PairPrior:
         """Set the prior of unseen pairs from clicks and exposure, and return that of the pairs."""
-        self.prior_clicks_, self.prior_exposure_ = record
         prior = self._fit_ad_prior(self._pairs.counts.pair_ad, *record, probability=False)
-        self._pairs.ad_prior, self._prior_rate = prior, prior.overall
+        self._pairs.ad_prior = prior
         self.prior_report_ = prior.report
-        return scale_prior(prior.pairs, now)
+        return scale_prior(prior.pairs, hyper)
 
     def update(
         self,
@@ -243,53 +241,55 @@ class LuceClick(ClickModel):
         layout = Layout.from_counts(counts, counts.impressions, counts.volumes, cells)
         self._pairs = self._index(counts, text)
         clicks, exposure = (at.place_pairs(each) for each in state.clicks_and_exposure())
-        prior = self._set_prior((clicks, exposure), state.now)
+        prior = self._set_prior((clicks, exposure), state.hyper)
         moved = state.move_to(at, layout, prior, decay)
         data = TrainingData.of(sessions, layout, self._engine)
-        objective = Objective.of(sessions, layout, state.now, state.mixing_mean, moved.past)
+        objective = Objective.of(sessions, layout, state.hyper, state.mixing_mean, moved.past)
         start = objective.constrain(moved.parameters)
         result = fit_parameters(start, data.blocks, objective, **self._loop)
-        self._take(LuceFit(state.now, data, objective, prior, result), moved)
-        self._set_prior(self._state.clicks_and_exposure(), state.now)  # of unseen pairs
+        self._take(LuceFit(state.hyper, data, objective, prior, result), moved)
+        self._set_prior(self._state.clicks_and_exposure(), state.hyper)  # of unseen pairs
         self._set_weights()
 
     def _take(self, fit: LuceFit, earlier: LuceState | None = None) -> None:
         """Set the fitted attributes."""
         self._state = state = LuceState.of(fit, earlier)
-        self.hyperparameters_ = fit.now._asdict()
+        self.hyperparameters_ = fit.hyper._asdict()
         self.exposure_ = state.clicks_and_exposure()[1]
         theta = attractiveness_information(fit, state.information, state.parameters.appeal.past[1])
         self.theta_information_ = theta
-        self.rho_information_ = satisfaction_information(
-            fit, state.past.clicks, state.information.ambiguity
-        )
+        rho, clicks = state.parameters.satisfaction, state.past.clicks
+        ambiguity = state.information.ambiguity
+        self.rho_information_ = satisfaction_information(fit.hyper, rho, clicks, ambiguity)
         self._set_weights()
         self._report_fit(fit.result)
 
     def _set_weights(self) -> None:
         """Set the weights on the scale of an ad alone on a page: P(click) = θ / (1 + θ)."""
         state = self._state
-        now, layout = state.parameters, state.layout
+        fitted, layout = state.parameters, state.layout
         # A query as frequent as those of most sessions has an outside option of ω.
-        classes = np.log(now.query_outside.level(0))[layout.query_class]
+        classes = np.log(fitted.query_outside.level(0))[layout.query_class]
         self._typical_outside = float(np.exp(np.average(classes, weights=layout.volumes)))
-        gamma = now.transition.weights()
-        omega = now.outside.weights() * self._typical_outside
-        self.mixing_: Float64 = now.mixing.mean(axis=0)
-        if state.now.mixing_strength is not None:
+        gamma = fitted.transition.weights()
+        omega = fitted.outside.weights() * self._typical_outside
+        self.mixing_: Float64 = fitted.mixing.mean(axis=0)
+        if state.hyper.mixing_strength is not None:
             self.mixing_ = state.mixing_mean
         scale = float(np.sum(self.mixing_ * gamma[:, 0, 0] / omega[:, 0]))
         level = float(self.mixing_ @ omega[:, 0])
-        of_class = now.appeal.level(1)
-        if not isinstance(self.attractiveness_prior, str):  # the mean of an unseen pair is set
+        of_class = fitted.appeal.level(1)
+        prior = self._pairs.ad_prior
+        if prior is not None and not isinstance(self.attractiveness_prior, str):
+            # The attractiveness of an unseen pair is set.
             odds = self.attractiveness_prior / (1 - self.attractiveness_prior)
-            scale = odds / (of_class[0] * self._prior_rate)
-        self.theta_ = now.appeal.level(0) * of_class[layout.pair_class] * scale
+            scale = odds / (of_class[0] * prior.overall)
+        self.theta_ = fitted.appeal.level(0) * of_class[layout.pair_class] * scale
         self._unseen_scale = scale * of_class[0]
         self.gamma_, self.omega_ = gamma / (scale * level), omega / level
-        self.rho_ = now.satisfaction
-        common = state.now.satisfaction_strength is None
-        self.satisfaction_ = float(self.rho_[0]) if common else state.now.satisfaction_prior
+        self.rho_ = fitted.satisfaction
+        common = state.hyper.satisfaction_strength is None
+        self.satisfaction_ = float(self.rho_[0]) if common else state.hyper.satisfaction_prior
 
     # answers
 
@@ -355,12 +355,12 @@ class LuceClick(ClickModel):
 
     def _posteriors(self, asked: PairLookup) -> PairPosteriors:
         """Betas by Laplace's approximation, the components being taken as known."""
-        now, seen = self._state.now, asked.row >= 0
-        prior = scale_prior(self._pairs.unseen_prior(asked), now)
+        hyper, seen = self._state.hyper, asked.row >= 0
+        prior = scale_prior(self._pairs.unseen_prior(asked), hyper)
         theta = np.where(seen, self.theta_[asked.row], prior.mean * self._unseen_scale)
         information = np.where(seen, self.theta_information_[asked.row], prior.strength)
         rho = self._pairs.take_or(self.rho_, asked.row, self.satisfaction_)
-        default = prior_satisfaction_information(now.satisfaction_strength, self.satisfaction_)
+        default = prior_satisfaction_information(hyper.satisfaction_strength, self.satisfaction_)
         satisfied = self._pairs.take_or(self.rho_information_, asked.row, default)
         return PairPosteriors(
             to_posterior(theta / (1 + theta), information), to_posterior(rho, satisfied)
@@ -394,9 +394,8 @@ class LuceClick(ClickModel):
             for name, table in tables.items()
             if name.startswith("luce_")
         }
-        now = Hyperparameters(**self.hyperparameters_)
-        self._set_prior((self.prior_clicks_, self.prior_exposure_), now)
-        self._state = LuceState.from_arrays(now, self._pairs.counts, mixing, arrays)
+        hyper = Hyperparameters(**self.hyperparameters_)
+        self._state = LuceState.from_arrays(hyper, self._pairs.counts, mixing, arrays)
         self._set_weights()
         return self
 

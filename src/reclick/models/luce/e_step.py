@@ -4,6 +4,13 @@ After k clicks, the last at l, a user of component t who is not satisfied choose
 positions, with weights w_j = a_j γ_t(l, j), and the outside option, with weight ω_t(k) f_q; a_j is
 the appeal of the ad at its position. An end is a choice of the outside option or satisfaction:
 which of them, and which component, is what the E-step infers.
+
+A log has thousands of ρ, each with few clicks, and one ω. Were every ρ a point, ads whose sessions
+happened to end would get a high one, and too little would be left for fatigue. So the logit of ρ is
+normal, with a mean that gives the parameter and a variance v that a fit does not change, and the
+log-likelihood is its expectation, to second order. With c the centre of ρ and r = P(satisfied | the
+session ended), a click costs ½ v c (1 − c), an end gains ½ v r (1 − r), and P(satisfied) becomes
+r + ½ v r (1 − r)(1 − 2r). For v < 4 an end is convex in logit c, so that EM still cannot lower it.
 """
 
 from __future__ import annotations
@@ -57,7 +64,9 @@ def e_step(parameters: LuceParameters, block: LuceBlock) -> Statistics:
 def score(parameters: LuceParameters, block: LuceBlock, appeal: Float64) -> Float64:
     """The log-likelihood of each session [session], with the appeal of the block's cells."""
     log_likelihood = np.empty(len(block.sessions))
-    _run_pass(parameters, block, appeal, log_likelihood, np.zeros((3, 0)))
+    certain = np.zeros(len(parameters.satisfaction))  # of new sessions, ρ is its mean
+    point = parameters._replace(satisfaction_variance=certain)
+    _run_pass(point, block, appeal, log_likelihood, np.zeros((3, 0)))
     return log_likelihood
 
 
@@ -87,7 +96,7 @@ def _run_pass(
         sessions.pair, sessions.page, sessions.click, sessions.clicks, sessions.weight,
         block.query, block.cell, block.outcome,
         outcome_likelihoods(parameters.outcome_rates, parameters.outcome_weight),
-        appeal, parameters.satisfaction[sessions.pairs], gamma, omega,
+        appeal, *centre_satisfaction(parameters, sessions.pairs), gamma, omega,
         parameters.query_outside.weights(queries.start, queries.stop),
         np.ascontiguousarray(parameters.mixing[queries]),
         expected, satisfied, transitions, ends, of_query, members, outcomes, log_likelihood,
@@ -101,11 +110,33 @@ def _run_pass(
     return Statistics(total, totals, sums)
 
 
+def centre_satisfaction(parameters: LuceParameters, pairs: slice) -> tuple[Float64, Float64]:
+    """The centre of each ρ, whose mean is the parameter, and the variance of its logit [pair]."""
+    return _find_centre(parameters.satisfaction[pairs], parameters.satisfaction_variance[pairs])
+
+
+@kernel
+def _find_centre(mean: Float64, variance: Float64) -> tuple[Float64, Float64]:
+    """The c with c + ½ v c (1 − c)(1 − 2c) = mean, by Newton's steps."""
+    centre = mean.copy()
+    for i in range(len(mean)):
+        half = variance[i] / 2.0
+        if half > 0.0:
+            for _ in range(8):
+                c = centre[i]
+                error = c + half * c * (1.0 - c) * (1.0 - 2.0 * c) - mean[i]
+                slope = 1.0 + half * (1.0 - 6.0 * c + 6.0 * c * c)
+                centre[i] = min(max(c - error / slope, 1e-12), 1.0 - 1e-12)
+                if abs(error) < 1e-14:
+                    break
+    return centre, variance
+
+
 @kernel
 def _follow_sessions(  # noqa: PLR0912, PLR0915, one loop: a session stays in the cache for all sums
     pair: Int32, page: Int64, click: Int32, clicks: Int64, weight: Float64,
     query: Int32, cell: Int32, outcome: Int8, likelihood: Float64,
-    appeal: Float64, rho: Float64, gamma: Float64, omega: Float64,
+    appeal: Float64, rho: Float64, variance: Float64, gamma: Float64, omega: Float64,
     query_outside: Float64, mixing: Float64,
     expected: Float64, satisfied: Float64, transitions: Float64, ends: Float64,
     of_query: Float64, members: Float64, outcomes: Float64, log_likelihood: Float64,
@@ -143,13 +174,22 @@ def _follow_sessions(  # noqa: PLR0912, PLR0915, one loop: a session stays in th
                 for j in range(n):
                     choice[t, k, j] /= z
                 choice[t, k, longest] /= z
-                c = content[t, k] = rho[pair[first + last - 1]] if last > 0 else 0.0
+                c, half = 0.0, 0.0  # half the variance of the logit of ρ
+                if last > 0:
+                    c, half = rho[pair[first + last - 1]], variance[pair[first + last - 1]] / 2.0
+                content[t, k] = c
+                if half > 0.0:
+                    product *= np.exp(-half * c * (1.0 - c))
                 if k < count:
                     last = click[begin + k]
                     free[last - 1] = 0.0
                     product *= (1.0 - c) * choice[t, k, last - 1]
                 else:
-                    product *= unsatisfied * (ratio * c + (1.0 - c) * choice[t, k, longest])
+                    over = ratio * c + (1.0 - c) * choice[t, k, longest]
+                    r = ratio * c / over if over > 0.0 else 0.0
+                    product *= unsatisfied * over
+                    if half > 0.0:
+                        product *= np.exp(half * r * (1.0 - r))
                 if product < SMALL_PROBABILITY:
                     logs += np.log(max(product, 1e-300))
                     product = 1.0
@@ -169,7 +209,11 @@ def _follow_sessions(  # noqa: PLR0912, PLR0915, one loop: a session stays in th
                 c, end = content[t, k], choice[t, k, longest]
                 claim = c if k < count else ratio * c
                 over = claim + (1.0 - c) * end
-                chose = share if k < count else share * (1.0 - c) * end / over
+                chose = share
+                if k == count:
+                    r = claim / over
+                    half = variance[pair[first + last - 1]] / 2.0 if last > 0 else 0.0
+                    chose *= 1.0 - r - half * r * (1.0 - r) * (1.0 - 2.0 * r)
                 for j in range(n):
                     v = chose * choice[t, k, j]
                     expected[cell[first + j]] += v

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -14,7 +14,7 @@ from reclick.engines import Engine, LocalEngine
 from reclick.fitting.attractiveness_prior import PairPrior
 from reclick.fitting.em import FitResult, Statistics
 from reclick.fitting.factors import FactorTable
-from reclick.models.luce.e_step import LuceBlock, make_block, score
+from reclick.models.luce.e_step import LuceBlock, inform, make_block, score
 from reclick.models.luce.m_step import Objective, fit_parameters
 from reclick.models.luce.parameters import (
     Hyperparameters,
@@ -23,6 +23,7 @@ from reclick.models.luce.parameters import (
     initial_parameters,
     position_cells,
 )
+from reclick.models.luce.posterior import Information, satisfaction_variance
 
 PILOT_STRENGTH = 2.0  # of attractiveness, in pseudo-clicks, before its prior is known
 PILOT: dict[str, Any] = {"max_iterations": 30, "tolerance": 1e-4, "quiet": True}
@@ -52,7 +53,7 @@ class TrainingData(NamedTuple):
 class LuceFit:
     """A fit, and what it was fitted to."""
 
-    now: Hyperparameters
+    hyper: Hyperparameters
     data: TrainingData
     objective: Objective
     prior: PairPrior
@@ -70,6 +71,11 @@ class LuceFit:
         expected = np.bincount(layout.cell_pair, self.result.statistics.pairs["appeal"], pairs)
         clicks = np.bincount(layout.cell_pair, self.objective.cell_clicks, pairs)
         return clicks.astype(np.float64), expected / factor
+
+    def gather_information(self) -> Information:
+        """What the sessions say about each pair."""
+        parts = [inform(self.parameters, block) for block in self.data.blocks]
+        return Information(*np.concatenate(parts, axis=1))
 
     def estimate_prior(self, make_prior: MakePrior) -> PairPrior:
         """The prior of attractiveness that this fit's clicks and exposure give."""
@@ -99,15 +105,22 @@ def flat_prior(strength: float, pairs: int) -> PairPrior:
     return PairPrior(np.ones(pairs), np.full(pairs, strength))
 
 
-def fit_pilot(data: TrainingData, now: Hyperparameters, engine: Engine | None = None) -> LuceFit:
-    """A quick fit with one component and one prior mean for all pairs."""
+def fit_pilot(data: TrainingData, hyper: Hyperparameters, engine: Engine | None = None) -> LuceFit:
+    """A quick fit with one component and one prior mean for all pairs.
+
+    It tells how well each ρ is known, which the fits that start from it use.
+    """
     prior = flat_prior(PILOT_STRENGTH, len(data.layout.pair_query))
-    return fit_luce(data, now._replace(components=1), prior, None, engine=engine, **PILOT)
+    pilot = fit_luce(data, hyper._replace(components=1), prior, None, engine=engine, **PILOT)
+    rho, ambiguity = pilot.parameters.satisfaction, pilot.gather_information().ambiguity
+    variance = satisfaction_variance(hyper, rho, pilot.objective.open_clicks, ambiguity)
+    known = pilot.parameters._replace(satisfaction_variance=variance)
+    return replace(pilot, result=replace(pilot.result, parameters=known))
 
 
 def fit_luce(
     data: TrainingData,
-    now: Hyperparameters,
+    hyper: Hyperparameters,
     prior: PairPrior,
     start: LuceFit | None,
     *,
@@ -115,30 +128,30 @@ def fit_luce(
     **loop: Any,
 ) -> LuceFit:
     """A fit from where another ended; with several components, first with common mixing weights."""
-    if now.components > 1 and (start is None or start.now.components != now.components):
-        common = now._replace(mixing_strength=None)
+    if hyper.components > 1 and (start is None or start.hyper.components != hyper.components):
+        common = hyper._replace(mixing_strength=None)
         start = _fit_once(data, common, prior, start, engine, PILOT)
-    return _fit_once(data, now, prior, start, engine, loop)
+    return _fit_once(data, hyper, prior, start, engine, loop)
 
 
 def _fit_once(
     data: TrainingData,
-    now: Hyperparameters,
+    hyper: Hyperparameters,
     prior: PairPrior,
     start: LuceFit | None,
     engine: Engine | None,
     loop: dict[str, Any],
 ) -> LuceFit:
-    mixing = np.full(now.components, 1 / now.components)
-    if start is not None and start.now.components == now.components:
+    mixing = np.full(hyper.components, 1 / hyper.components)
+    if start is not None and start.hyper.components == hyper.components:
         mixing = start.parameters.mixing.mean(axis=0)
-    first = initial_parameters(data.layout, now, prior.mean, prior.strength, mixing)
+    first = initial_parameters(data.layout, hyper, prior.mean, prior.strength, mixing)
     if start is not None:
         first = warm_start(first, start.parameters)
-    objective = Objective.of(data.sessions, data.layout, now, mixing)
+    objective = Objective.of(data.sessions, data.layout, hyper, mixing)
     first = objective.constrain(first)
     result = fit_parameters(first, data.blocks, objective, engine=engine, **loop)
-    return LuceFit(now, data, objective, prior, result)
+    return LuceFit(hyper, data, objective, prior, result)
 
 
 def warm_start(fresh: LuceParameters, last: LuceParameters) -> LuceParameters:

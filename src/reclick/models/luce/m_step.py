@@ -14,7 +14,7 @@ from reclick.engines import Engine
 from reclick.fitting.em import FitResult, Squarem, Statistics, run_em, squarem_norms, squarem_step
 from reclick.fitting.factors import LARGEST_FACTOR
 from reclick.fitting.outcomes import OutcomeRates
-from reclick.models.luce.e_step import LuceBlock, e_step
+from reclick.models.luce.e_step import LuceBlock, centre_satisfaction, e_step
 from reclick.models.luce.parameters import Hyperparameters, Layout, LuceParameters, cell_keys
 
 COMMON_STRENGTH = 1.0  # pseudo-choices of a satisfaction, or mixing weights, common to all
@@ -42,7 +42,7 @@ class PastSatisfaction:
 class Objective:
     """What does not change during a fit: observed clicks, strengths, and the past."""
 
-    now: Hyperparameters
+    hyper: Hyperparameters
     cell_clicks: Float64  # [cell]
     open_clicks: Float64  # [pair] clicks that left another ad to click
     mixing_mean: Float64  # [component]
@@ -55,7 +55,7 @@ class Objective:
         cls,
         sessions: GroupedSessions,
         layout: Layout,
-        now: Hyperparameters,
+        hyper: Hyperparameters,
         mixing_mean: Float64,
         past: PastSatisfaction | None = None,
     ) -> Objective:
@@ -71,13 +71,13 @@ class Objective:
             np.diff(sessions.page), np.diff(sessions.clicks)
         )  # the last click on a page with every ad clicked leaves nothing
         return cls(
-            now,
+            hyper,
             np.bincount(cell, weight, len(layout.cell)).astype(np.float64),
             np.bincount(pair, weight * left, len(layout.pair_query)).astype(np.float64),
             mixing_mean,
             float(sessions.weight.sum()),
             past,
-            _outcome_rates(sessions, now, past),
+            _outcome_rates(sessions, hyper, past),
         )
 
     # prior
@@ -87,10 +87,13 @@ class Objective:
         tables = parameters.appeal, parameters.transition, parameters.outside
         value = sum(table.log_prior() for table in (*tables, parameters.query_outside))
         yes, no = self._satisfaction_prior()
-        rho = parameters.satisfaction  # the same for all pairs where it is common to all
+        rho, variance = centre_satisfaction(parameters, slice(None))
         value += float(np.sum(yes * np.log(rho) + no * np.log(1 - rho)))
+        value -= float(np.sum((yes + no) * variance * rho * (1 - rho))) / 2
         if len(self.mixing_mean) > 1:
-            rows = parameters.mixing[:1] if self.now.mixing_strength is None else parameters.mixing
+            rows = (
+                parameters.mixing[:1] if self.hyper.mixing_strength is None else parameters.mixing
+            )
             value += float(np.sum(self._mixing_prior() * np.log(rows)))
         if self.outcomes is not None:
             value += self.outcomes.log_prior(parameters.outcome_rates)
@@ -98,7 +101,7 @@ class Objective:
 
     def _satisfaction_prior(self) -> tuple[Float64, Float64]:
         """Pseudo-clicks that satisfied and that did not [pair]; none where no click informs."""
-        strength, mean = self.now.satisfaction_strength, self.now.satisfaction_prior
+        strength, mean = self.hyper.satisfaction_strength, self.hyper.satisfaction_prior
         clicks, satisfied = self._open_clicks(), np.zeros(len(self.open_clicks))
         past = np.zeros(len(clicks))
         if self.past is not None:
@@ -115,21 +118,23 @@ class Objective:
 
     def _mixing_prior(self) -> Float64:
         """Pseudo-sessions of each component [query or 1, component], past sessions included."""
-        strength = COMMON_STRENGTH if self.now.mixing_strength is None else self.now.mixing_strength
+        strength = (
+            COMMON_STRENGTH if self.hyper.mixing_strength is None else self.hyper.mixing_strength
+        )
         prior = np.atleast_2d(strength * self.mixing_mean)
         if self.past is None:
             return prior
         past = self.past.members
-        return prior + (past.sum(axis=0) if self.now.mixing_strength is None else past)
+        return prior + (past.sum(axis=0) if self.hyper.mixing_strength is None else past)
 
     def constrain(self, start: LuceParameters) -> LuceParameters:
         """Parameters to start from: one value where it is common, the mean where none informs."""
         rho, mixing = start.satisfaction, start.mixing
-        if self.now.satisfaction_strength is None:
+        if self.hyper.satisfaction_strength is None:
             rho = np.full(len(rho), rho.mean() if len(rho) else 0.5)
         else:
-            rho = np.where(self._open_clicks() > 0, rho, self.now.satisfaction_prior)
-        if self.now.mixing_strength is None:
+            rho = np.where(self._open_clicks() > 0, rho, self.hyper.satisfaction_prior)
+        if self.hyper.mixing_strength is None:
             mixing = np.tile(mixing.mean(axis=0), (len(mixing), 1))
         return start._replace(satisfaction=rho, mixing=mixing)
 
@@ -142,21 +147,20 @@ class Objective:
         rates = parameters.outcome_rates
         if self.outcomes is not None:
             rates = self.outcomes.estimate(found.totals["outcomes"])
-        return LuceParameters(
-            parameters.appeal.mm_step(self.cell_clicks, sums["appeal"]),
-            parameters.transition.mm_step(transition[0], transition[1]),
-            parameters.outside.mm_step(outside[0], outside[1]),
-            parameters.query_outside.mm_step(*query),
-            self._mixing(sums["mixing"]),
-            self._satisfaction(sums["satisfied"], parameters.satisfaction),
-            rates,
-            parameters.outcome_weight,
+        return parameters._replace(
+            appeal=parameters.appeal.mm_step(self.cell_clicks, sums["appeal"]),
+            transition=parameters.transition.mm_step(transition[0], transition[1]),
+            outside=parameters.outside.mm_step(outside[0], outside[1]),
+            query_outside=parameters.query_outside.mm_step(*query),
+            mixing=self._mixing(sums["mixing"]),
+            satisfaction=self._satisfaction(sums["satisfied"], parameters.satisfaction),
+            outcome_rates=rates,
         )
 
     def _satisfaction(self, satisfied: Float64, rho: Float64) -> Float64:
-        """ρ = (expected satisfied + prior) / (clicks + prior), of each pair or common to all."""
+        """The mean of ρ = (satisfied + prior) / (clicks + prior), per pair or common to all."""
         yes, no = self._satisfaction_prior()
-        if self.now.satisfaction_strength is None:
+        if self.hyper.satisfaction_strength is None:
             total = self.open_clicks.sum() + yes.sum() + no.sum()
             rho = np.full(len(rho), (satisfied.sum() + yes.sum()) / total)
         else:
@@ -167,7 +171,7 @@ class Objective:
     def _mixing(self, members: Float64) -> Float64:
         if members.shape[1] == 1:
             return np.ones(members.shape)
-        if self.now.mixing_strength is None:
+        if self.hyper.mixing_strength is None:
             return np.tile(
                 _normalise(members.sum(axis=0) + self._mixing_prior()), (len(members), 1)
             )
@@ -218,12 +222,12 @@ def fit_parameters(
 
 
 def _outcome_rates(
-    sessions: GroupedSessions, now: Hyperparameters, past: PastSatisfaction | None
+    sessions: GroupedSessions, hyper: Hyperparameters, past: PastSatisfaction | None
 ) -> OutcomeRates | None:
     """What the rates of outcomes are estimated from, besides the last clicks of these sessions."""
-    if sessions.counts.outcomes is None or now.outcome_weight == 0:
+    if sessions.counts.outcomes is None or hyper.outcome_weight == 0:
         return None
-    rates = OutcomeRates.of(sessions.counts, now.outcome_weight)
+    rates = OutcomeRates.of(sessions.counts, hyper.outcome_weight)
     return rates if past is None else rates.with_clicks(past.outcomes)
 
 
@@ -244,13 +248,11 @@ def _to_arrays(point: LuceParameters) -> list[Float64]:
 
 def _from_arrays(like: LuceParameters, arrays: list[Float64]) -> LuceParameters:
     appeal, transition, outside, query_outside, mixing, rho = arrays
-    return LuceParameters(
-        like.appeal.with_factors(appeal),
-        like.transition.with_factors(transition),
-        like.outside.with_factors(outside),
-        like.query_outside.with_factors(query_outside),
-        _normalise(mixing.reshape(like.mixing.shape)),
-        np.clip(rho, PROBABILITY_MARGIN, 1 - PROBABILITY_MARGIN),
-        like.outcome_rates,
-        like.outcome_weight,
+    return like._replace(
+        appeal=like.appeal.with_factors(appeal),
+        transition=like.transition.with_factors(transition),
+        outside=like.outside.with_factors(outside),
+        query_outside=like.query_outside.with_factors(query_outside),
+        mixing=_normalise(mixing.reshape(like.mixing.shape)),
+        satisfaction=np.clip(rho, PROBABILITY_MARGIN, 1 - PROBABILITY_MARGIN),
     )

@@ -27,7 +27,7 @@ class Hyperparameters(NamedTuple):
 
     attractiveness_strength: float | str = "auto"  # auto: that of highest evidence of each pair
     evidence_factor: float = 1.0  # times that strength
-    satisfaction_strength: float | None = 10.0
+    satisfaction_strength: float | None = 8.0
     satisfaction_prior: float = 0.4
     query_strength: float | None = 4.0  # the outside option of each query
     transition_strength: float = 8.0
@@ -46,7 +46,8 @@ class LuceParameters(NamedTuple):
     outside: FactorTable  # [component, clicks so far] ω
     query_outside: FactorTable  # [query] f
     mixing: Float64  # [query, component]
-    satisfaction: Float64  # [pair] ρ
+    satisfaction: Float64  # [pair] mean of ρ
+    satisfaction_variance: Float64  # [pair] of the logit of ρ, which a fit does not change
     outcome_rates: Float64 = TYPICAL_RATES  # of conversions and quick returns
     outcome_weight: float = 1.0
 
@@ -63,13 +64,13 @@ class Layout(NamedTuple):
     longest: int  # page
 
     @classmethod
-    def of(cls, sessions: GroupedSessions, now: Hyperparameters) -> Layout:
+    def of(cls, sessions: GroupedSessions, hyper: Hyperparameters) -> Layout:
         """The layout of sessions; their cells are (pair, position) where positions have effects."""
         counts, block = sessions.counts, sessions.whole
         shown = np.repeat(block.weight, np.diff(block.page))
         impressions = np.bincount(block.pair, shown, block.n_pairs).astype(np.float64)
         volumes = np.bincount(block.query, block.weight, len(counts.queries)).astype(np.float64)
-        cells = None if now.position_effect_strength is None else position_cells(sessions)
+        cells = None if hyper.position_effect_strength is None else position_cells(sessions)
         return cls.from_counts(counts, impressions, volumes, cells)
 
     @classmethod
@@ -132,7 +133,7 @@ def cell_keys(pair: Int32 | Int64, position: Int64) -> Int64:
 
 
 def initial_parameters(
-    layout: Layout, now: Hyperparameters, mean: Float64, strength: Float64, mixing: Float64
+    layout: Layout, hyper: Hyperparameters, mean: Float64, strength: Float64, mixing: Float64
 ) -> LuceParameters:
     """Parameters at their prior means; components start apart, or they would stay alike.
 
@@ -140,20 +141,21 @@ def initial_parameters(
     """
     components = len(mixing)
     return LuceParameters(
-        appeal_table(layout, now, mean, strength),
+        appeal_table(layout, hyper, mean, strength),
         transition_table(
-            layout.longest, now.transition_strength, components, now.component_strength
+            layout.longest, hyper.transition_strength, components, hyper.component_strength
         ),
-        outside_table(components, layout.longest, now),
-        query_table(layout, now),
+        outside_table(components, layout.longest, hyper),
+        query_table(layout, hyper),
         np.tile(mixing, (layout.n_queries, 1)),
-        np.full(len(layout.pair_query), now.satisfaction_prior),
-        outcome_weight=now.outcome_weight,
+        np.full(len(layout.pair_query), hyper.satisfaction_prior),
+        np.zeros(len(layout.pair_query)),
+        outcome_weight=hyper.outcome_weight,
     )
 
 
 def appeal_table(
-    layout: Layout, now: Hyperparameters, mean: Float64, strength: Float64
+    layout: Layout, hyper: Hyperparameters, mean: Float64, strength: Float64
 ) -> FactorTable:
     """θ of each pair, the mean of pairs shown as often, and the effects of positions."""
     pair = layout.cell_pair
@@ -161,17 +163,17 @@ def appeal_table(
         Level(pair, len(mean), strength, mean),
         Level(layout.pair_class[pair], N_CLASSES, CLASS_STRENGTH),
     ]
-    if now.position_effect_strength is not None:
+    if hyper.position_effect_strength is not None:
         query_position = layout.query_position(pair, layout.cell_position)
         size = layout.n_queries * layout.longest
         levels += [
-            Level(query_position, size, now.position_effect_strength),
-            Level(np.arange(len(pair)), len(pair), now.position_effect_strength),
+            Level(query_position, size, hyper.position_effect_strength),
+            Level(np.arange(len(pair)), len(pair), hyper.position_effect_strength),
         ]
     return FactorTable.build((len(pair),), levels)
 
 
-def outside_table(components: int, longest: int, now: Hyperparameters) -> FactorTable:
+def outside_table(components: int, longest: int, hyper: Hyperparameters) -> FactorTable:
     """ω with no click or some, for each number of clicks, and how each component differs."""
     shape = (components, longest + 1)
     component, clicks = np.indices(shape)
@@ -179,11 +181,11 @@ def outside_table(components: int, longest: int, now: Hyperparameters) -> Factor
     levels = [Level(some, 2, SHARED_STRENGTH), Level(clicks, longest + 1, SHARED_STRENGTH)]
     if components > 1:
         levels += [
-            Level(2 * component + some, 2 * components, now.component_strength),
+            Level(2 * component + some, 2 * components, hyper.component_strength),
             Level(
                 component * (longest + 1) + clicks,
                 components * (longest + 1),
-                now.component_strength,
+                hyper.component_strength,
             ),
         ]
     table = FactorTable.build(shape, levels)
@@ -192,10 +194,10 @@ def outside_table(components: int, longest: int, now: Hyperparameters) -> Factor
     return table
 
 
-def query_table(layout: Layout, now: Hyperparameters) -> FactorTable:
+def query_table(layout: Layout, hyper: Hyperparameters) -> FactorTable:
     """F of each query, and the mean of queries with as many sessions."""
     queries = np.arange(layout.n_queries)
     levels = [Level(layout.query_class, N_CLASSES, CLASS_STRENGTH)]
-    if now.query_strength is not None:
-        levels.append(Level(queries, layout.n_queries, now.query_strength))
+    if hyper.query_strength is not None:
+        levels.append(Level(queries, layout.n_queries, hyper.query_strength))
     return FactorTable.build((layout.n_queries,), levels)

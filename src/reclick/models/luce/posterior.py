@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from reclick.data.ragged import Float64, Int64
 from reclick.fitting.posterior import Posterior, marginal_information
-from reclick.models.luce.fit import LuceFit
+from reclick.models.luce.parameters import Hyperparameters
+
+if TYPE_CHECKING:
+    from reclick.models.luce.fit import LuceFit
 
 LEAST_INFORMATION = 1e-9
 LEAST_BETA = 0.5  # parameters of a Beta
 LEAST_SATISFACTION = 0.5  # information on the logit of ρ
+MAX_VARIANCE = 2.0  # of the logit of ρ in the E-step, which needs less than 4
 COMMON_SATISFACTION_CLICKS = 6.0  # that the posterior of a satisfaction common to all is worth
 
 
@@ -29,33 +33,43 @@ class Information(NamedTuple):
 
 def attractiveness_information(fit: LuceFit, found: Information, exposure: Float64) -> Float64:
     """The information on log θ of each pair; `exposure` is that of each cell, the past included."""
-    parameters, layout, now = fit.parameters, fit.data.layout, fit.now
+    parameters, layout, hyper = fit.parameters, fit.data.layout, fit.hyper
     theta = parameters.appeal.level(0)
     prior = fit.prior.strength * theta / fit.prior.mean
-    query_prior = (now.query_strength or 0.0) * parameters.query_outside.weights()
+    query_prior = (hyper.query_strength or 0.0) * parameters.query_outside.weights()
     left = np.ones(len(theta))
-    if now.position_effect_strength is not None:
-        left = _share_of_pair(found, exposure, layout.cell_pair, now.position_effect_strength)
+    if hyper.position_effect_strength is not None:
+        left = _share_of_pair(found, exposure, layout.cell_pair, hyper.position_effect_strength)
     information = marginal_information(
         found.outside * left,
         found.ads * left,
         prior,
         layout.pair_query.astype(np.int32),
         query_prior,
-        now.query_strength is not None,
+        hyper.query_strength is not None,
     )
     return np.maximum(information, LEAST_INFORMATION)
 
 
-def satisfaction_information(fit: LuceFit, clicks: Float64, ambiguity: Float64) -> Float64:
+def satisfaction_information(
+    hyper: Hyperparameters, rho: Float64, clicks: Float64, ambiguity: Float64
+) -> Float64:
     """The information on the logit of ρ of each pair, from clicks that left another ad to click."""
-    now, rho = fit.now, fit.parameters.satisfaction
-    if now.satisfaction_strength is None:
+    if hyper.satisfaction_strength is None:
         return np.asarray(COMMON_SATISFACTION_CLICKS * rho * (1 - rho))
-    known = (clicks + now.satisfaction_strength) * rho * (1 - rho) - ambiguity
+    known = (clicks + hyper.satisfaction_strength) * rho * (1 - rho) - ambiguity
     return np.maximum(
-        known, prior_satisfaction_information(now.satisfaction_strength, now.satisfaction_prior)
+        known, prior_satisfaction_information(hyper.satisfaction_strength, hyper.satisfaction_prior)
     )
+
+
+def satisfaction_variance(
+    hyper: Hyperparameters, rho: Float64, clicks: Float64, ambiguity: Float64
+) -> Float64:
+    """The variance of the logit of ρ of each pair in the E-step; 0 where ρ is common to all."""
+    if hyper.satisfaction_strength is None:
+        return np.zeros(len(rho))
+    return np.minimum(1 / satisfaction_information(hyper, rho, clicks, ambiguity), MAX_VARIANCE)
 
 
 def prior_satisfaction_information(strength: float | None, mean: float) -> float:

@@ -54,7 +54,7 @@ FULL: Candidates = (
 class Trial(NamedTuple):
     """Hyperparameters and how well they predict held-out sessions."""
 
-    now: Hyperparameters
+    hyper: Hyperparameters
     fits: list[LuceFit]  # one per fold
     held_out: Float64  # [session] log-likelihood
     weight: Float64  # [session]
@@ -86,9 +86,9 @@ def search_hyperparameters(
         return defaults
     best = search.first_trial(defaults)
     for name, values in candidates:
-        if name not in ("mixing_strength", "component_strength") or best.now.components > 1:
+        if name not in ("mixing_strength", "component_strength") or best.hyper.components > 1:
             best = search.best_of(best, name, values)
-    return best.now
+    return best.hyper
 
 
 def parabola_vertex(gains: dict[float, float]) -> float:
@@ -112,57 +112,61 @@ class _Search:
         self._weight = np.concatenate([np.zeros(0), *(fold.test.weight for fold in folds)])
         self._count = 0
 
-    def first_trial(self, now: Hyperparameters) -> Trial:
+    def first_trial(self, hyper: Hyperparameters) -> Trial:
         """The defaults, from pilots that give the priors of attractiveness."""
-        pilots = [fit_pilot(_prepare(fold.train, now), now) for fold in self.folds]
+        pilots = [fit_pilot(_prepare(fold.train, hyper), hyper) for fold in self.folds]
         self._evidence = [pilot.estimate_prior(self._make_prior) for pilot in pilots]
-        return self._try(now, pilots)
+        return self._try(hyper, pilots)
 
     def best_of(self, best: Trial, name: str, values: tuple[Any, ...]) -> Trial:
         """The best of the trials along one hyperparameter."""
-        first, gains = best, {getattr(best.now, name): 0.0}
+        first, gains = best, {getattr(best.hyper, name): 0.0}
         for value in values:
-            trial = self._try(best.now._replace(**{name: value}), best.fits)
+            trial = self._try(best.hyper._replace(**{name: value}), best.fits)
             gains[value], _ = trial.gain_over(first)
             best = self._better(best, trial, name)
         if name == "satisfaction_prior" and len(gains) > 2:
             between = parabola_vertex(gains)
-            if abs(between - best.now.satisfaction_prior) > MIN_DIFFERENCE:
-                trial = self._try(best.now._replace(satisfaction_prior=between), best.fits)
+            if abs(between - best.hyper.satisfaction_prior) > MIN_DIFFERENCE:
+                trial = self._try(best.hyper._replace(satisfaction_prior=between), best.fits)
                 best = self._better(best, trial, name)
         return best
 
     @staticmethod
     def _better(best: Trial, trial: Trial, name: str) -> Trial:
         gain, error = trial.gain_over(best)
-        logger.debug("%s = %s: %+.5f ± %.5f", name, getattr(trial.now, name), gain, error)
+        logger.debug("%s = %s: %+.5f ± %.5f", name, getattr(trial.hyper, name), gain, error)
         needed = SIGNIFICANT * error if name == "components" else 0.0
         return trial if gain > max(MIN_GAIN, needed) else best
 
-    def _try(self, now: Hyperparameters, starts: list[LuceFit]) -> Trial:
+    def _try(self, hyper: Hyperparameters, starts: list[LuceFit]) -> Trial:
         self._count += 1
         report_progress("hyperparameters tried", self._count)
         fits = [
-            self._fit(now, start, prior)
+            self._fit(hyper, start, prior)
             for start, prior in zip(starts, self._evidence, strict=True)
         ]
         held_out = [fit.score(fold.test) for fit, fold in zip(fits, self.folds, strict=True)]
-        return Trial(now, fits, np.concatenate(held_out), self._weight)
+        return Trial(hyper, fits, np.concatenate(held_out), self._weight)
 
     @staticmethod
-    def _fit(now: Hyperparameters, start: LuceFit, evidence: PairPrior) -> LuceFit:
+    def _fit(hyper: Hyperparameters, start: LuceFit, evidence: PairPrior) -> LuceFit:
         data = start.data
-        if (now.position_effect_strength is None) != (start.now.position_effect_strength is None):
-            data = _prepare(data.sessions, now)
-        return fit_luce(data, now, scale_prior(evidence, now), start, **TRIAL)
+        if (hyper.position_effect_strength is None) != (
+            start.hyper.position_effect_strength is None
+        ):
+            data = _prepare(data.sessions, hyper)
+        return fit_luce(data, hyper, scale_prior(evidence, hyper), start, **TRIAL)
 
 
-def _prepare(sessions: GroupedSessions, now: Hyperparameters) -> TrainingData:
-    return TrainingData.of(sessions, Layout.of(sessions, now))
+def _prepare(sessions: GroupedSessions, hyper: Hyperparameters) -> TrainingData:
+    return TrainingData.of(sessions, Layout.of(sessions, hyper))
 
 
-def scale_prior(evidence: PairPrior, now: Hyperparameters) -> PairPrior:
+def scale_prior(evidence: PairPrior, hyper: Hyperparameters) -> PairPrior:
     """The prior of attractiveness with the strength that the hyperparameters give it."""
-    if not isinstance(now.attractiveness_strength, str):
-        return evidence._replace(strength=np.full(len(evidence.mean), now.attractiveness_strength))
-    return evidence._replace(strength=evidence.strength * now.evidence_factor)
+    if not isinstance(hyper.attractiveness_strength, str):
+        return evidence._replace(
+            strength=np.full(len(evidence.mean), hyper.attractiveness_strength)
+        )
+    return evidence._replace(strength=evidence.strength * hyper.evidence_factor)

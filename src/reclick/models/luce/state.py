@@ -18,7 +18,6 @@ from reclick.data.pair_index import IndexMap
 from reclick.data.ragged import Float64, Int64
 from reclick.fitting.attractiveness_prior import PairPrior
 from reclick.fitting.factors import FactorTable, PastChoices
-from reclick.models.luce.e_step import inform
 from reclick.models.luce.fit import LuceFit
 from reclick.models.luce.m_step import PastSatisfaction
 from reclick.models.luce.parameters import (
@@ -27,7 +26,7 @@ from reclick.models.luce.parameters import (
     LuceParameters,
     initial_parameters,
 )
-from reclick.models.luce.posterior import Information
+from reclick.models.luce.posterior import Information, satisfaction_variance
 
 TABLES = ("appeal", "transition", "outside", "query_outside")
 Arrays = dict[str, dict[str, Any]]  # columns of equal length, by table
@@ -37,7 +36,7 @@ Arrays = dict[str, dict[str, Any]]  # columns of equal length, by table
 class LuceState:
     """A fit without its sessions."""
 
-    now: Hyperparameters
+    hyper: Hyperparameters
     layout: Layout
     parameters: LuceParameters  # the past of its tables includes the sessions of this fit
     prior: PairPrior
@@ -48,7 +47,7 @@ class LuceState:
     @classmethod
     def of(cls, fit: LuceFit, earlier: LuceState | None = None) -> LuceState:
         """The state after a fit, which may have continued an earlier one of the same layout."""
-        found, now = fit.result.statistics, fit.parameters
+        found, fitted = fit.result.statistics, fit.parameters
         sums = found.pairs
         choices = {
             "appeal": (fit.objective.cell_clicks, sums["appeal"]),
@@ -57,7 +56,7 @@ class LuceState:
             "query_outside": (sums["query_observed"], sums["query_expected"]),
         }
         tables: dict[str, Any] = {
-            name: _remember(getattr(now, name), *choices[name]) for name in TABLES
+            name: _remember(getattr(fitted, name), *choices[name]) for name in TABLES
         }
         past = PastSatisfaction(
             sums["satisfied"],
@@ -65,12 +64,12 @@ class LuceState:
             sums["mixing"],
             found.totals["outcomes"],
         )
-        information = _gather_information(fit)
+        information = fit.gather_information()
         if earlier is not None:
             past, information = past + earlier.past, information + earlier.information
-        parameters = now._replace(**tables)
+        parameters = fitted._replace(**tables)
         mixing = fit.objective.mixing_mean
-        return cls(fit.now, fit.data.layout, parameters, fit.prior, mixing, past, information)
+        return cls(fit.hyper, fit.data.layout, parameters, fit.prior, mixing, past, information)
 
     def clicks_and_exposure(self) -> tuple[Float64, Float64]:
         """Clicks of each pair, and those that a factor of 1 would have had, over all sessions."""
@@ -115,14 +114,14 @@ class LuceState:
 
     @classmethod
     def from_arrays(
-        cls, now: Hyperparameters, counts: Counts, mixing_mean: Float64, arrays: Arrays
+        cls, hyper: Hyperparameters, counts: Counts, mixing_mean: Float64, arrays: Arrays
     ) -> LuceState:
         """The state from its columns."""
         pairs, cells = arrays["luce_pairs"], arrays["luce_cells"]["cell"]
-        cells = None if now.position_effect_strength is None else cells
+        cells = None if hyper.position_effect_strength is None else cells
         layout = Layout.from_counts(counts, counts.impressions, counts.volumes, cells)
         prior = PairPrior(pairs["prior_mean"], pairs["prior_strength"])
-        fresh = initial_parameters(layout, now, prior.mean, prior.strength, mixing_mean)
+        fresh = initial_parameters(layout, hyper, prior.mean, prior.strength, mixing_mean)
         tables = {}
         for name in TABLES:
             table = getattr(fresh, name).with_factors(arrays[f"luce_{name}_factors"]["factor"])
@@ -141,14 +140,14 @@ class LuceState:
             pairs["satisfied"], pairs["open_clicks"], mixing["members"], outcomes
         )
         information = Information(*(pairs[name] for name in Information._fields))
-        return cls(now, layout, parameters, prior, mixing_mean, past, information)
+        return cls(hyper, layout, parameters, prior, mixing_mean, past, information)
 
     # updating
 
     def move_to(self, at: IndexMap, layout: Layout, prior: PairPrior, decay: float) -> LuceState:
         """The state for the pairs and queries of a later layout, its sessions counting less."""
         last, past, mean = self.parameters, self.past, self.mixing_mean
-        fresh = initial_parameters(layout, self.now, prior.mean, prior.strength, mean)
+        fresh = initial_parameters(layout, self.hyper, prior.mean, prior.strength, mean)
         cells = {
             "appeal": self.layout.rows_in(layout, at.pair),
             "transition": _cells_in(last.transition, fresh.transition),
@@ -159,11 +158,6 @@ class LuceState:
             name: getattr(fresh, name).continue_from(getattr(last, name), rows, decay)
             for name, rows in cells.items()
         }
-        parameters = last._replace(
-            **tables,
-            mixing=at.place_queries(last.mixing, mean),
-            satisfaction=at.place_pairs(last.satisfaction, self.now.satisfaction_prior),
-        )
         past = PastSatisfaction(
             at.place_pairs(decay * past.satisfied),
             at.place_pairs(decay * past.clicks),
@@ -171,7 +165,15 @@ class LuceState:
             decay * past.outcomes,
         )
         information = Information(*(at.place_pairs(decay * each) for each in self.information))
-        return LuceState(self.now, layout, parameters, prior, mean, past, information)
+        rho = at.place_pairs(last.satisfaction, self.hyper.satisfaction_prior)
+        known = satisfaction_variance(self.hyper, rho, past.clicks, information.ambiguity)
+        parameters = last._replace(
+            **tables,
+            mixing=at.place_queries(last.mixing, mean),
+            satisfaction=rho,
+            satisfaction_variance=known,
+        )
+        return LuceState(self.hyper, layout, parameters, prior, mean, past, information)
 
 
 def _cells_in(last: FactorTable, fresh: FactorTable) -> Int64:
@@ -185,8 +187,3 @@ def _cells_in(last: FactorTable, fresh: FactorTable) -> Int64:
 
 def _remember(table: FactorTable, observed: Float64, expected: Float64) -> FactorTable:
     return table.with_past(table.to_past(observed, expected))
-
-
-def _gather_information(fit: LuceFit) -> Information:
-    parts = [inform(fit.parameters, block) for block in fit.data.blocks]
-    return Information(*np.concatenate(parts, axis=1))
