@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from reclick.report.charts.lines import (
-    CHART_HEIGHT,
     Series,
     category_axis,
     chart_scales,
     line_chart,
     model_series,
     number_axis,
-    series_key,
+    small_multiples,
 )
 from reclick.report.charts.svg import svg_chart, svg_line
 from reclick.report.data import Curve, ReportData, ScoreKey, ScoreTable
@@ -48,10 +47,11 @@ def other_metric_section(data: ReportData) -> Section | None:
         *ranking,
         "perplexity",
         "calibration_error",
+        "click_ratio",
         "pr_auc",
     }
     remaining = [metric for metric in metrics if metric not in listed]
-    calibration = _explained_report(data, "Calibration error", ["calibration_error"])
+    calibration = _explained_report(data, "Calibration", ["click_ratio", "calibration_error"])
     return make_section(
         "Other metrics",
         [
@@ -66,7 +66,7 @@ def other_metric_section(data: ReportData) -> Section | None:
                 _explained_report(data, "Relevance against labels, other measures", ranking),
             ),
             Subsection("Further metrics", _explained_report(data, "Further metrics", remaining)),
-            Subsection("On reverse sessions", _reverse_table(data.table)),
+            Subsection("On sessions with a backward click", _reverse_table(data.table)),
         ],
     )
 
@@ -85,7 +85,7 @@ def _reverse_table(table: ScoreTable) -> Html:
     """All other metrics of reverse sessions."""
     paper = {*PAPER_METRICS} - {"first_click_accuracy"}
     metrics = [metric for metric in table.metrics("reverse") if metric not in paper]
-    caption = "Other metrics on reverse sessions"
+    caption = "Other metrics on sessions with a backward click"
     return metric_table(table, caption, metrics, "reverse", titles=True)
 
 
@@ -101,16 +101,16 @@ def _perplexity_by_position(data: ReportData, metrics: list[str]) -> Html:
     positions = [metric.partition("@")[2] for metric in metrics]
     title = "Perplexity by position"
     about = (
-        "A line per model over the positions of a page, with interval whiskers. Lower is better."
+        "A chart per model over the positions of a page, with interval whiskers. Lower is better."
         " The numbers are in the table above."
     )
     y = number_axis("lower is better", heights)
-    shapes = line_chart(series, category_axis("position", positions), y)
-    chart = svg_chart("perplexity by position", title, about, CHART_HEIGHT, shapes)
+    shapes, height = small_multiples(series, category_axis("position", positions), y)
+    chart = svg_chart("perplexity by position", title, about, height, shapes)
     rows = ((isolate(model), *_values(data.table, model, keys)) for model in data.table.models)
     numbers = data_table(title, ("Model", *positions), rows)
     drawn = element("div", figure(title, chart, numbers), class_="figs")
-    return join([table, series_key(data), drawn])
+    return join([table, drawn])
 
 
 def _values(table: ScoreTable, model: str, keys: Sequence[ScoreKey]) -> Iterator[str]:
