@@ -407,3 +407,12 @@ def test_a_model_that_was_passed_fitted_has_no_time_of_fitting() -> None:
     page = render_html(evaluation)
     assert "score 2.0" in page
     assert "fit 0.0" not in page
+
+
+def test_bins_of_few_ads_are_counted_and_not_drawn() -> None:
+    evaluation = invented_evaluation(["DBN", "UBM"])
+    rows = evaluation.curves.to_pylist()
+    few = next(row for row in rows if (row["model"], row["curve"]) == ("DBN", "reliability"))
+    few["support"] = 7.0
+    page = render_html(replace(evaluation, curves=pa.Table.from_pylist(rows, CURVE_SCHEMA)))
+    assert page.count("; one bin of fewer than 100 ads not drawn") == 1

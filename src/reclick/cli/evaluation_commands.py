@@ -178,7 +178,6 @@ def report(
     Without a log, only what the model has learnt:  reclick report model --to report.html
     """
     from reclick.models import load
-    from reclick.runtime.filesystem import as_path
 
     options = ReadOptions(column, on_error, max_ads, format, quick_return_seconds)
     with progress_bars() as progress:
@@ -186,7 +185,6 @@ def report(
             open_log(logs, options) if logs else None,
             ads=ads,
             labels=labels,
-            name=as_path(model).name,
             level=level,
             resamples=resamples,
             seed=seed,

@@ -169,6 +169,8 @@ def _headline_table(table: ScoreTable, key: ScoreKey, title: str) -> Html:
 
 def summarise(data: ReportData) -> str:
     """One paragraph: which models are best on how many metrics, the recommended model first."""
+    if len(data.table.models) < 2:
+        return ""
     table, subject = data.table, data.recommended
     rankings = {
         headline: table.ranking(headline.key)
@@ -256,6 +258,8 @@ def describe(data: ReportData, headline: Headline) -> str:
         value = format_value(next(iter(values.values())), key.metric)
         return f"Every model assigns zero probability to some observed session: {value}."
     first = ranking.best[0]
+    if len(table.models) == 1:
+        return f"{_value_and_interval(table, first, key)}."
     if len(values) == 1:
         return f"Only {first} has a value: {_value_and_interval(table, first, key)}."
     sentences = [_describe_leaders(table, key, ranking)]
