@@ -24,6 +24,8 @@ OTHER_SETTINGS: list[tuple[str, dict[str, Any]]] = [  # where latent variables m
     ("am", {"number_strength": 0.0, "min_query_sessions": 15}),
     ("icm", {"min_query_sessions": 15, "word_strength": 3.0}),
     ("dbn", {"continuation": 0.7}),
+    ("dbn", {"continuation": "query", "initiation": "query"}),
+    ("dbn", {"continuation": 0.8, "initiation": "one"}),
     ("sdbn", {"satisfaction_prior": 0.2}),
     ("luceclick", {}),  # hyperparameters chosen by the log
 ]

@@ -159,11 +159,25 @@ def sdbn(model: Any, query: str, ads: Ads) -> Distribution:
 
 
 def dbn(model: Any, query: str, ads: Ads) -> Distribution:
+    """Those who skip the list click nothing; the others scan down."""
+    patience = of_query(model, query, model.query_continuation_, model.continuation_)
+    initiation = of_query(model, query, model.query_initiation_, model.initiation_)
     chances = [
-        (theta, rho, model.continuation_)
+        (theta, rho, patience)
         for theta, rho in zip(theta_of(model, query, ads), rho_of(model, query, ads), strict=True)
     ]
-    return enumerated(chances, partial(scanned, goes_on=satisfied_or_tired))
+    scans = enumerated(chances, partial(scanned, goes_on=satisfied_or_tired))
+    found = {clicks: initiation * p for clicks, p in scans.items()}
+    found[()] += 1 - initiation
+    return found
+
+
+def of_query(model: Any, query: str, values: Any, overall: float) -> float:
+    """The value of a query, where each has one and it is known; else the overall one."""
+    queries = model._pairs.counts.queries.to_pylist()
+    if values is None or query not in queries:
+        return overall
+    return float(values[queries.index(query)])
 
 
 def ccm(model: Any, query: str, ads: Ads) -> Distribution:
