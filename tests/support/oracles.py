@@ -20,6 +20,7 @@ from tests.support.generative import (
     relevant_or_not,
     satisfied_or_tired,
     scanned,
+    scanned_from,
     walked,
 )
 
@@ -194,6 +195,13 @@ def thcm(model: Any, query: str, ads: Ads) -> Distribution:
     return walked(theta_of(model, query, ads), model.forward_, model.back_)
 
 
+def scan(model: Any, query: str, ads: Ads) -> Distribution:
+    theta = theta_of(model, query, ads)
+    return choosing(
+        partial(scanned_from, theta, model.gamma_.tolist(), model.down_.tolist(), len(ads))
+    )
+
+
 def pm(model: Any, query: str, ads: Ads) -> Distribution:
     """Hidden is how many clicks there will be."""
     return {
@@ -306,4 +314,5 @@ ORACLES: dict[str, Callable[[Any, str, Ads], Distribution]] = {
     "dbn": dbn,
     "ccm": ccm,
     "thcm": thcm,
+    "scan": scan,
 }
