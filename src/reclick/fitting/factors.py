@@ -88,6 +88,11 @@ class FactorTable:
         count = sum(len(level) for level in levels)
         return self.with_factors(np.concatenate([*levels, self.factors[count:]]))
 
+    def share_index(self, other: FactorTable) -> FactorTable:
+        """The same table with the index of another, where both are equal: memory for one."""
+        same = np.array_equal(self.index, other.index)
+        return replace(self, index=other.index) if same else self
+
     def with_past(self, past: PastChoices) -> FactorTable:
         """The same table with what earlier sessions contribute."""
         return replace(self, past=past)

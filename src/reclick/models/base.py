@@ -375,6 +375,21 @@ class ClickModel(ABC):
         )
         return other
 
+    def report(self, log: object = None, *, ads: object = None, **options: Any) -> Any:
+        """Report on this model alone: how well it predicts the `log`, and which ads to act on.
+
+        Without a log, only what the model has learnt. `options` are those of
+        `reclick.evaluation.report_model`, such as `labels` and `name`.
+
+        >>> from reclick.models import DBN
+        >>> week = {"query": ["pizza"] * 2, "ads": [["a", "b"]] * 2, "clicks": [[2], [1, 2]]}
+        >>> DBN(max_iterations=2).fit(week).report()
+        Evaluation(DBN, not scored)
+        """
+        from reclick.evaluation import report_model
+
+        return report_model(self, log, ads=ads, **options)
+
     # relevance
 
     def relevance(

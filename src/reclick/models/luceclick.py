@@ -159,8 +159,9 @@ class LuceClick(ClickModel):
         hyper = self._choose(data)
         training = TrainingData.of(data, Layout.of(data, hyper), self._engine)
         pilot = fit_pilot(training, hyper, self._engine)
-        prior = self._set_prior(pilot.clicks_and_exposure(), hyper)
-        self._take(fit_luce(training, hyper, prior, pilot, **self._loop))
+        prior, start = self._set_prior(pilot.clicks_and_exposure(), hyper), pilot.parameters
+        del pilot  # its statistics are not needed any more
+        self._take(fit_luce(training, hyper, prior, start, **self._loop))
 
     @property
     def _loop(self) -> dict[str, Any]:
