@@ -276,6 +276,7 @@ def predict(
             f"{to}: predictions are written as Parquet or CSV. Give a name that ends in .parquet, "
             ".csv or .csv.gz."
         )
+    log.refuse_target(target)
     if target.is_dir():
         raise LogError(f"{to} cannot be written: it is a folder. Give the path of a file.")
     predict_sessions = partial(predictor.predict_sessions, text=model._index_text(log.ads))

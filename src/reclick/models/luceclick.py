@@ -16,6 +16,7 @@ from reclick.data.counts import Counts
 from reclick.data.grouped_sessions import GroupedSessions
 from reclick.data.pair_index import ImpressionLookup, IndexMap, PairLookup
 from reclick.data.ragged import Float64, Int32, positions_in_runs, run_of_elements
+from reclick.data.stored_tables import read_numbers
 from reclick.engines import as_grouped
 from reclick.errors import Argument, CannotAnswerError, StoreError
 from reclick.fitting.attractiveness_prior import PairPrior
@@ -389,9 +390,12 @@ class LuceClick(ClickModel):
             )
         values = dict(values)
         mixing = np.array(values.pop("mixing_mean"))
+        self.hyperparameters_ = values.pop("hyperparameters_")
         super()._from_tables(values, tables)
         arrays = {
-            name: {column: table[column].to_numpy().copy() for column in table.column_names}
+            name: {
+                column: read_numbers(tables, name, column).copy() for column in table.column_names
+            }
             for name, table in tables.items()
             if name.startswith("luce_")
         }
