@@ -9,6 +9,7 @@ import sys
 
 from bench import (
     attractiveness,
+    auction,
     counting,
     em,
     evaluating,
@@ -25,6 +26,7 @@ from bench import (
 
 BENCHMARKS = {
     "attractiveness": attractiveness.main,
+    "auction": auction.main,
     "counting": counting.main,
     "em": em.main,
     "evaluating": evaluating.main,

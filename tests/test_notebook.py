@@ -180,6 +180,7 @@ def test_plots_draw_what_the_tables_have(evaluation: rc.Evaluation) -> None:
     assert np.allclose(axis.images[0].get_array(), transitions.shares)
     assert np.array(transitions.shares).shape == (4, 3)
 
+    assert evaluation.profile is not None
     assert len(evaluation.profile.plot().axes) == 2
     model = rc.MultiClick().fit(LOG)
     both = rc.StopsAndTransitions(model.eta_, model.gamma_)

@@ -120,6 +120,7 @@ if TYPE_CHECKING:
         load,
         register,
         setting,
+        updating,
     )
     from reclick.models.explanation import Explanation, PriorLevel, WordEffect
     from reclick.models.kernels.stops_and_transitions import StopsAndTransitions
@@ -271,6 +272,7 @@ _HOMES = {
         "load",
         "register",
         "setting",
+        "updating",
     ),
     "reclick.models.explanation": (
         "Explanation",
@@ -430,6 +432,7 @@ __all__ = [
     "to_polars",
     "to_ranx",
     "tokens",
+    "updating",
 ]
 
 

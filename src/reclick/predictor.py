@@ -24,6 +24,7 @@ from reclick.logs.validation.validate import validate
 from reclick.models.base import ClickModel
 from reclick.models.batching import open_pages
 from reclick.runtime.filesystem import Location, arrow_input, as_path, atomic_file
+from reclick.runtime.parallel import thread_limit
 from reclick.runtime.progress import ProgressOption, track_progress
 from reclick.text.word_rates import TextIndex
 
@@ -275,6 +276,7 @@ def predict(
             f"{to}: predictions are written as Parquet or CSV. Give a name that ends in .parquet, "
             ".csv or .csv.gz."
         )
+    log.refuse_target(target)
     if target.is_dir():
         raise LogError(f"{to} cannot be written: it is a folder. Give the path of a file.")
     predict_sessions = partial(predictor.predict_sessions, text=model._index_text(log.ads))
@@ -287,14 +289,16 @@ def predict(
                 parquet = Path(folder) / "predictions.parquet"
                 written = engine.map(predict_sessions, log, parquet)
                 expected = _sum_expected_clicks(parquet)
-                with pq.ParquetFile(parquet) as file:
+                with pq.ParquetFile(parquet, pre_buffer=False) as file:
                     compress = target.name.lower().endswith(".gz")
-                    write_csv(file.iter_batches(CSV_ROWS), temporary, compress=compress)
+                    batches = file.iter_batches(CSV_ROWS, use_threads=thread_limit() > 1)
+                    write_csv(batches, temporary, compress=compress)
     observed = log.summary.clicks if log.has_clicks else None
     return PredictionSummary(written, expected, observed)
 
 
 def _sum_expected_clicks(predictions: Location) -> float:
-    with pq.ParquetFile(arrow_input(predictions)) as file:
-        batches = file.iter_batches(columns=["expected_clicks"])
+    with pq.ParquetFile(arrow_input(predictions), pre_buffer=False) as file:
+        in_threads = thread_limit() > 1
+        batches = file.iter_batches(columns=["expected_clicks"], use_threads=in_threads)
         return float(sum(np.asarray(batch.column(0)).sum() for batch in batches))

@@ -76,7 +76,7 @@ def compare_rankings(
     *,
     text: object = None,
     level: float = 0.9,
-    draws: int = 200,
+    draws: int = 400,
     seed: int = 0,
     progress: ProgressOption = None,
 ) -> RankingComparison:

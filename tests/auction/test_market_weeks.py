@@ -42,6 +42,9 @@ def test_weeks_are_totals_of_the_log(mechanism: str) -> None:
         assert row["clicks"] == sum(len(each["clicks"]) for each in week)
         paid = sum(each["prices"][click - 1] for each in week for click in each["clicks"])
         assert row["revenue"] == pytest.approx(paid)
+        value = sum(each["bids"][click - 1] for each in week for click in each["clicks"])
+        assert row["welfare"] == pytest.approx(value)
+        assert paid <= value
         assert row["satisfied"] == satisfied[600 * number : 600 * (number + 1)].sum()
     assert f"{found.weeks['clicks'][0].as_py():,}" in str(found)
 
@@ -128,9 +131,16 @@ def test_the_command_simulates_under_a_mechanism(tmp_path: Path, run: Run) -> No
     simulate = ("simulate", "--sessions", "200", "--weeks", "1", "--queries", "5", "--to", "logs")
     code, out, _ = run(*simulate, "--auction", "vcg", "--model", "model")
     assert code == 0
-    assert out.splitlines()[0].split() == ["week", "sessions", "clicks", "satisfied", "revenue"]
+    assert out.splitlines()[0].split() == [
+        "week",
+        "sessions",
+        "clicks",
+        "satisfied",
+        "welfare",
+        "revenue",
+    ]
     week = pq.read_table(tmp_path / "logs" / "week1.parquet")
-    assert week.column_names[-1] == "prices"
+    assert week.column_names[-2:] == ["bids", "prices"]
     code, _, err = run(*simulate, "--auction", "vcg")
     assert code == 2
     assert "go together" in err

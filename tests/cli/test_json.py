@@ -96,6 +96,12 @@ def test_commands_about_models(run: Run) -> None:
         *("model", "metric", "value", "deviation", "low", "high", "support")
     }
     assert "results/report.html" in found["files"]
+    found = run_json(run, "report", "model", "--to", "report.html")
+    assert set(found) == {"to", "recommended", "misleading", "gems", "words"}
+    assert found["recommended"] is None
+    found = run_json(run, "report", "model", log, "--resamples", "20", "--to", "report.html")
+    assert found["recommended"] == type(rc.load("model")).__name__
+    assert "evaluated on" in Path(found["to"]).read_text(encoding="utf-8")
 
 
 def test_lists_of_models_and_formats(run: Run) -> None:

@@ -18,18 +18,9 @@ from tests.support.commands import Run, write_log
 COMMANDS: dict[str, Any] = get_command(app).commands  # type: ignore[attr-defined]
 # Options of several commands that may say something else in each: where, and how much, to write.
 OWN_HELP = {
-    "to",
-    "top",
-    "seed",
-    "history",
-    "ads",
-    "level",
-    "sessions",
-    "model",
-    "by",
-    "cut",
-    "log",
-} | {"satisfaction_weight"}
+    *("to", "top", "seed", "history", "ads", "level", "sessions", "model", "by", "cut", "log"),
+    *("satisfaction_weight", "max_ads"),
+}
 
 
 def options(command: Any) -> dict[str, Any]:

@@ -33,7 +33,7 @@ ROOT = "reclick"  # the public names, which are above everything but the entry p
 
 # A result shows itself: `Evaluation.to_html` and `MechanismComparison.to_html` import the report
 # when they are called.
-ALLOWED = {("auction", "report"), ("evaluation", "report")}
+ALLOWED = {("auction", "report"), ("evaluation", "report"), ("models", "evaluation")}
 
 
 class Import(NamedTuple):

@@ -142,6 +142,7 @@ def test_the_output_shown_is_the_output(page: str) -> None:
 
 def test_the_readme_is_short() -> None:
     assert len((ROOT / "README.md").read_bytes()) <= 9_000
+    assert (ROOT / "docs" / "pictures" / "report.png").stat().st_size <= 200_000
 
 
 def test_the_pictures_are_those_that_the_script_draws() -> None:

@@ -113,7 +113,8 @@ def nulls_of(sums: ChunkSums) -> set[str]:
     }
 
 
-MARGINAL = {"perplexity", "calibration_error", *(f"perplexity@{r}" for r in range(1, 11))}
+MARGINAL = {"perplexity", "calibration_error", "click_ratio"}
+MARGINAL |= {f"perplexity@{r}" for r in range(1, 11)}
 
 
 def page_of(ads: int, clicks: list[int]) -> pa.Table:

@@ -62,7 +62,7 @@ def roc_area(pairs: list[Pair], least: float) -> float:
 
 
 def ndcg_of_query(pairs: list[tuple[float, float]], k: int) -> float:
-    """The mean over all orders of the ads that the scores allow."""
+    """The mean over all orders of the ads that the scores allow; a single ad has no order."""
 
     def dcg(labels: list[float]) -> float:
         return sum(
@@ -70,7 +70,7 @@ def ndcg_of_query(pairs: list[tuple[float, float]], k: int) -> float:
         )
 
     best = dcg(sorted((label for label, _ in pairs), reverse=True))
-    if best == 0:
+    if best == 0 or len(pairs) < 2:
         return math.nan
     orders = [
         order

@@ -215,9 +215,10 @@ def test_names_are_those_of_the_contract_each_with_what_people_read() -> None:
         "log_set_likelihood",
         "impossible",
         "calibration_error",
+        "click_ratio",
     ]
     for name, metric in SESSION_METRICS.items():
         assert metric.name == name
-        assert metric.better in {"higher", "lower"}
+        assert metric.better in {"higher", "lower", "closest to 1"}
         assert metric.about.endswith(".")
     assert len({metric.title for metric in SESSION_METRICS.values()}) == len(SESSION_METRICS)

@@ -81,6 +81,26 @@ def test_nothing_is_cut_off_or_hard_to_read_and_nothing_leaves_the_page(
     assert background == ("rgb(20, 22, 26)" if dark else "rgb(251, 250, 247)")
 
 
+@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+def test_the_first_screen_is_complete_on_a_desktop(
+    browser: Browser, page: Path, dark: bool
+) -> None:
+    browser.show(page, width=1280, height=800, dark=dark)
+    section = "document.getElementById('in-short')"
+    assert browser.evaluate(f"{section}.getBoundingClientRect().bottom + scrollY <= innerHeight")
+    assert browser.evaluate(f"{section}.querySelectorAll('figure svg').length") == 3
+    assert browser.evaluate(f"{section}.querySelectorAll('.teasers a').length") == 2
+    assert "Use MultiClick" in browser.evaluate(f"{section}.querySelector('.lede').textContent")
+
+
+def test_the_papers_tables_are_shown_when_they_are_asked_for(browser: Browser, page: Path) -> None:
+    browser.show(page, width=1280, height=800)
+    shown = "document.querySelector('.switch table').checkVisibility()"
+    assert not browser.evaluate(shown)
+    browser.evaluate("document.querySelector('.switch > summary').click()")
+    assert browser.evaluate(shown)
+
+
 EVALUATIONS = {
     "hostile texts": with_hostile_texts(
         invented_evaluation(["MultiClick", "<b>Bold & Co</b>", "A" * 70, "نموذج"])

@@ -137,9 +137,12 @@ def test_models_whose_order_of_clicks_is_learnt_are_named() -> None:
     assert text.endswith("DBN and UBM have the order of clicks from a table learnt in training.")
 
 
-def test_without_the_papers_model_the_winners_are_still_named() -> None:
-    text = summarise(report_data(invented_evaluation(("Alpha", "Beta", "Gamma"))))
-    assert text.startswith("Of 13 metrics, significantly best: Alpha on ")
+def test_the_recommended_model_comes_first() -> None:
+    evaluation = invented_evaluation(("Alpha", "Beta", "Gamma"))
+    text = summarise(report_data(evaluation))
+    assert text.startswith("Of 13 metrics, Alpha is significantly best on ")
+    evaluation.details["recommended"] = "Beta"
+    assert summarise(report_data(evaluation)).startswith("Of 13 metrics, Beta is ")
 
 
 def test_the_explanation_has_level_and_resamples() -> None:

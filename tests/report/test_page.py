@@ -28,12 +28,12 @@ from tests.support.report_data import (
 SIXTEEN = [*MODELS, *(f"ModelNumber{n}" for n in range(10))]
 VOID = {"meta", "br", "hr"}
 SECTIONS = (
-    "Summary",
-    "The log",
-    "Tables of the paper",
-    "Reverse sessions",
+    "In short",
+    "Ads to act on",
+    "Comparison",
     "Other metrics",
-    "Words and ads",
+    "The log",
+    "Paper (Bing, 2014)",
     "How to reproduce this",
 )
 
@@ -190,7 +190,7 @@ def test_a_strict_policy_refuses_whatever_is_not_in_the_file(page: str) -> None:
 
 def test_every_drawing_has_a_title_a_description_and_its_numbers(page: str) -> None:
     figures = re.findall(r"<figure>.*?</figure>", page, flags=re.DOTALL)
-    assert len(figures) > 50
+    assert len(figures) > 40
     for figure in figures:
         assert re.search(
             r'role="img" aria-labelledby="[^"]+" aria-describedby="[^"]+">'
@@ -221,7 +221,7 @@ def test_texts_of_a_log_are_escaped() -> None:
 @pytest.mark.parametrize(
     ("left_out", "heading"),
     [
-        (("words", "disagreements"), "Words and ads"),
+        (("words", "misleading", "gems"), "Ads to act on"),
         (
             ("logs", "models", "version", "level", "resamples", "seed", "command"),
             "How to reproduce this",
@@ -237,13 +237,13 @@ def test_a_section_with_nothing_to_show_is_left_out(
 
 def test_details_may_be_missing_altogether() -> None:
     titles = headings(render_html(replace(invented_evaluation(), details={})))
-    assert titles == list(SECTIONS[:5])
+    assert titles == [name for name in SECTIONS[:6] if name != "Ads to act on"]
 
 
 def test_no_reverse_sessions_no_labels_and_no_profile_leave_their_parts_out() -> None:
     bare = invented_evaluation(reverse=False, labels=False)
     page = render_html(replace(bare.drop_details("transitions", "fatigue"), profile=None))
-    assert "Reverse sessions" not in headings(page)
+    assert "backward click" not in page
     assert "The log" not in headings(page)
     assert "PR-AUC" not in page
     assert "recall" not in page
@@ -259,8 +259,9 @@ def test_a_metric_without_buckets_has_no_chart_by_volume() -> None:
 def test_one_model_alone_is_reported_without_comparing() -> None:
     page = render_html(invented_evaluation(["MultiClick"]))
     assert "<h1>MultiClick evaluated on week3.parquet</h1>" in page
-    assert "There is nothing to compare" in page
-    assert "Only MultiClick has a value: 77.12\u00a0%" in page
+    assert "Comparison" not in headings(page)
+    assert "MultiClick expects 0.987 × the clicks observed" in page
+    assert "It predicts the first click of 77.12\u00a0% of the sessions." in page
 
 
 def test_of_sixteen_models_all_stand_in_tables_and_eight_are_drawn() -> None:
@@ -268,10 +269,11 @@ def test_of_sixteen_models_all_stand_in_tables_and_eight_are_drawn() -> None:
     assert len(page.encode()) < 2_000_000
     for model in SIXTEEN:
         assert cells(page, "First-click accuracy", model)
-    assert "Drawn are MultiClick and the models that are best overall, eight in all; " in page
-    legend = re.findall(r'<ul class="legend">(.*?)</ul>', page)[0]
-    assert legend.count("<li>") == 8
-    assert "MultiClick" in legend
+    title = "First-click accuracy by query volume"
+    (chart,) = re.findall(rf"<svg[^>]*><title[^>]*>{title}</title>.*?</svg>", page)
+    drawn = re.findall(r'<text [^>]*class="name"[^>]*>(.*?)</text>', chart)
+    assert len(drawn) == 8
+    assert "MultiClick" in drawn
 
 
 def test_no_scores_at_all_still_make_a_page() -> None:
@@ -283,7 +285,7 @@ def test_no_scores_at_all_still_make_a_page() -> None:
         {},
     )
     page = render_html(empty)
-    assert "There is nothing to compare" in page
+    assert "No log was given, so nothing is scored" in page
     assert Balance(page).open == []
 
 
@@ -312,13 +314,14 @@ def test_what_is_not_known_of_moves_and_fatigue_is_left_blank() -> None:
     details = {
         **evaluation.details,
         "transitions": [[0.5, 0.5], [None, float("nan")], [1.0, None]],
+        "transition_support": [200.0, 0.0, 150.0],
         "fatigue": [0.5, 1.0, None, float("nan")],
     }
     page = render_html(replace(evaluation, details=details))
-    assert '<tr><th scope="row">1</th><td></td><td></td></tr>' in tables(
-        page, "Where the next click goes"
-    )
-    assert tables(page, "Fatigue").count("<tr>") == 3
+    moves = tables(page, "Where the next click goes")
+    assert '<tr><th scope="row">1</th><td></td><td></td><td>0</td></tr>' in moves
+    assert "one row with n &lt; 100 left out" in page
+    assert tables(page, "When users stop").count("<tr>") == 3
 
 
 def test_without_intervals_nothing_is_called_a_tie() -> None:
@@ -353,3 +356,63 @@ def test_the_file_is_whole_or_not_there(tmp_path: Path) -> None:
 
 def test_the_same_evaluation_gives_the_same_page() -> None:
     assert render_html(invented_evaluation()) == render_html(invented_evaluation())
+
+
+def test_the_first_screen_says_which_model_to_use_and_why(page: str) -> None:
+    (lede,) = re.findall(r'<p class="lede">(.*?)</p>', page)[:1]
+    assert lede.startswith("Use MultiClick: of six models it has the best mean rank, and is best")
+    assert "MultiClick expects 0.987 × the clicks observed [" in lede
+    assert "; the others 0.877 (AM) to 1.052 (ICM)." in lede
+    for anchor in ("ads-to-act-on-misleading-ads", "ads-to-act-on-hidden-gems"):
+        assert f'href="#{anchor}">All 20</a>' in page
+        assert f'id="{anchor}"' in page
+
+
+def test_ads_to_act_on_have_intervals_and_impressions(page: str) -> None:
+    table = tables(page, "Misleading ads")
+    assert "<td>0.340<small>[0.272, 0.408]</small></td>" in table
+    assert "<td>1,200</td><td>120</td>" in table
+    assert table.count('scope="row"') == 20
+
+
+def test_published_figures_are_only_behind_the_switch(page: str) -> None:
+    (switch,) = re.findall(r'<details class="switch">.*</details>(?=</section>)', page)
+    outside = page.replace(switch, "")
+    assert 'class="published"' in switch
+    assert 'class="published"' not in outside.partition("<body>")[2]
+    assert "79.59" not in outside
+
+
+def test_nothing_of_fewer_than_a_hundred_observations_is_drawn_in_silence() -> None:
+    rare = invented_evaluation()
+    rows = [
+        {**row, "support": 9.0} if row["metric"] == "top_accuracy@3" else row
+        for row in rare.scores.to_pylist()
+    ]
+    page = render_html(replace(rare, scores=pa.Table.from_pylist(rows, SCORE_SCHEMA)))
+    assert " and which three ads (n\u00a0=\u00a09)." in page
+    assert "<bdi>Which three ads</bdi>" not in page
+    assert "where n ≥ 100" in page  # of the sessions with four clicks there are 74
+
+
+def test_an_area_near_one_half_is_no_better_than_chance() -> None:
+    chance: dict[str, float | None] = {"value": 0.51, "low": 0.48, "high": 0.54}
+    page = render_html(with_scores(invented_evaluation(), {("DBN", "roc_auc"): chance}))
+    assert "By the ROC area, DBN (0.5100) is no better than chance." in page
+
+
+def test_a_model_that_was_passed_fitted_has_no_time_of_fitting() -> None:
+    evaluation = invented_evaluation(["DBN"])
+    evaluation.details["models"]["DBN"]["seconds"] = {"fit": None, "score": 2.0}
+    page = render_html(evaluation)
+    assert "score 2.0" in page
+    assert "fit 0.0" not in page
+
+
+def test_bins_of_few_ads_are_counted_and_not_drawn() -> None:
+    evaluation = invented_evaluation(["DBN", "UBM"])
+    rows = evaluation.curves.to_pylist()
+    few = next(row for row in rows if (row["model"], row["curve"]) == ("DBN", "reliability"))
+    few["support"] = 7.0
+    page = render_html(replace(evaluation, curves=pa.Table.from_pylist(rows, CURVE_SCHEMA)))
+    assert page.count("; one bin of fewer than 100 ads not drawn") == 1

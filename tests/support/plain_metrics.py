@@ -220,6 +220,16 @@ def calibration(sessions: Iterable[Seen]) -> tuple[float, float, float]:
     return error, math.nan, total
 
 
+def click_ratio(sessions: Iterable[Seen]) -> tuple[float, float, float]:
+    """Expected over observed clicks, and how many ads there are."""
+    expected = clicks = ads = 0.0
+    for s in sessions:
+        expected += s.weight * sum(s.marginal(j) for j in range(1, len(s.ads) + 1))
+        clicks += s.weight * len(s.clicks)
+        ads += s.weight * len(s.ads)
+    return (expected / clicks if clicks else math.nan), math.nan, ads
+
+
 def metrics_of(sessions: list[Seen]) -> dict[str, tuple[float, float, float]]:
     """Every session metric: value, deviation, support."""
     out = {"first_click_accuracy": mean([(s.weight, first_hit(s)) for s in sessions if s.clicks])}
@@ -248,6 +258,7 @@ def metrics_of(sessions: list[Seen]) -> dict[str, tuple[float, float, float]]:
     out["log_set_likelihood"] = mean([(s.weight, log_set(s)) for s in sessions])
     out["impossible"] = mean([(s.weight, float(s.chances[s.clicks] == 0)) for s in sessions])
     out["calibration_error"] = calibration(sessions)
+    out["click_ratio"] = click_ratio(sessions)
     return out
 
 

@@ -29,6 +29,7 @@ TYPICAL: dict[str, tuple[float | None, ...]] = {
     "rank@4": (1.87, 1.95, 2.10, 12.5, 12.5, 1.92),
     "top_accuracy@2": (0.5493, 0.5111, 0.1607, 0.4389, 0.4850, 0.5520),
     "top_accuracy@3": (0.6246, 0.5914, 0.4501, 0.4498, 0.5970, 0.6190),
+    "click_ratio": (0.9871, 1.0312, 1.0522, 0.9514, 0.8771, 1.0184),
     "perplexity": (1.1932, 1.1984, 1.2103, 1.4212, 1.4467, 1.1871),
     "perplexity@1": (1.4123, 1.4301, 1.4422, 2.1034, 2.2041, 1.4011),
     "perplexity@2": (1.1834, 1.1901, 1.2012, 1.4120, 1.4871, 1.1799),
@@ -121,17 +122,14 @@ def with_hostile_texts(evaluation: InventedEvaluation) -> InventedEvaluation:
     hostile = [HOSTILE[place % len(HOSTILE)] for place in range(40)]
     details = dict(evaluation.details)
     details["words"] = [
-        {
-            "query": hostile[n],
-            "attract": [[word, 0.3, 10] for word in hostile[:8]],
-            "repel": [[word, 0.01, 10] for word in hostile[:8]],
-        }
-        for n in range(8)
+        {**word, "word": "".join(hostile[n].split())}  # a word has no space
+        for n, word in enumerate(details["words"])
     ]
-    details["disagreements"] = [
-        {**ad, "query": hostile[n], "ad": hostile[n + 1], "title": hostile[n + 2]}
-        for n, ad in enumerate(details["disagreements"])
-    ]
+    for name in ("misleading", "gems"):
+        details[name] = [
+            {**ad, "query": hostile[n], "ad": hostile[n + 1], "title": hostile[n + 2]}
+            for n, ad in enumerate(details[name])
+        ]
     details["logs"] = {
         "test": {
             "name": "/data/" + HOSTILE[2] * 3 + HOSTILE[0],
@@ -165,7 +163,13 @@ def with_long_pages(evaluation: InventedEvaluation, ads: int = 10) -> InventedEv
     table = [
         [0.0 if to == last else 1 / ads for to in range(1, ads + 1)] for last in range(ads + 1)
     ]
-    details = {**evaluation.details, "transitions": table, "fatigue": [0.5] * ads + [1.0]}
+    details = {
+        **evaluation.details,
+        "transitions": table,
+        "transition_support": [1_000.0] * (ads + 1),
+        "fatigue": [0.5] * ads + [1.0],
+        "fatigue_support": [1_000.0] * (ads + 1),
+    }
     return replace(
         evaluation, scores=pa.Table.from_pylist(rows, SCORE_SCHEMA), profile=long, details=details
     )
@@ -396,14 +400,6 @@ def invented_profile() -> LogProfile:
 
 def invented_details(models: Sequence[str], labels: bool = True) -> dict[str, Any]:
     """Everything else."""
-    queries = (
-        "cheap flights",
-        "plumber near me",
-        "running shoes",
-        "car insurance",
-        "pizza delivery",
-        "laptop",
-    )
     return {
         "logs": {
             "test": {
@@ -423,8 +419,13 @@ def invented_details(models: Sequence[str], labels: bool = True) -> dict[str, An
             [0.29, 0.31, 0.40, 0.0],
         ],
         "fatigue": [0.6147, 0.9259, 0.862, 0.81, 1.0],
-        "words": [_words(query, number) for number, query in enumerate(queries)],
-        "disagreements": [_disagreement(number) for number in range(16)],
+        "transition_support": [38_000.0, 2_900.0, 700.0, 310.0, 120.0],
+        "fatigue_support": [98_304.0, 37_900.0, 2_800.0, 390.0, 74.0],
+        "recommended": models[0],
+        "findings_from": models[0],
+        "misleading": [_ad(number, misleading=True) for number in range(20)],
+        "gems": [_ad(number, misleading=False) for number in range(20)],
+        "words": [_word(number) for number in range(16)],
         **({"labels": {"pairs": 10_000, "queries": 1_204, "relevant_from": 2}} if labels else {}),
         "level": 0.95,
         "resamples": 1000,
@@ -448,24 +449,19 @@ def _model(model: str, number: int) -> dict[str, Any]:
     }
 
 
-def _words(query: str, number: int) -> dict[str, Any]:
-    good = ("free", "official", "today", "guaranteed", "24-hour", "compare")
-    bad = ("premium", "newsletter", "worldwide", "terms", "enterprise", "brochure")
-    rates = [0.31 - 0.03 * place - 0.01 * number for place in range(6)]
-    return {
-        "query": query,
-        "attract": [
-            [word, rate, 4_000 - 300 * place]
-            for place, (word, rate) in enumerate(zip(good, rates, strict=True))
-        ],
-        "repel": [
-            [word, rate / 6, 2_000 - 200 * place]
-            for place, (word, rate) in enumerate(zip(bad, rates, strict=True))
-        ],
-    }
+def _word(number: int) -> dict[str, Any]:
+    """A word; the effect falls with its number."""
+    words = ("free", "official", "today", "guaranteed", "compare", "premium", "newsletter", "terms")
+    effect = 1.4 - 0.08 * number
+    support = {"impressions": 4_000.0 - 300 * number, "ads": 40 - number}
+    word = words[number % 8] + ("" if number < 8 else str(number))
+    return {"word": word, "effect": effect, "low": effect / 1.1, "high": effect * 1.1, **support}
 
 
-def _disagreement(number: int) -> dict[str, Any]:
+def _ad(number: int, *, misleading: bool) -> dict[str, Any]:
+    """An ad with its estimates and their intervals."""
+    attractiveness = 0.34 - 0.009 * number if misleading else 0.05 + 0.003 * number
+    satisfaction = 0.11 + 0.012 * number if misleading else 0.84 - 0.012 * number
     return {
         "query": ("cheap flights", "plumber near me", "running shoes", "laptop")[number % 4],
         "ad": f"ad{number:05}",
@@ -475,7 +471,12 @@ def _disagreement(number: int) -> dict[str, Any]:
             "Official Outlet Up To 70 Off",
             "Refurbished Laptops With Warranty",
         )[number % 4],
-        "attractiveness": 0.34 - 0.018 * number,
-        "satisfaction": 0.31 + 0.038 * number,
-        "support": 120.0 + 9 * number,
+        "attractiveness": attractiveness,
+        "attractiveness_low": 0.8 * attractiveness,
+        "attractiveness_high": 1.2 * attractiveness,
+        "satisfaction": satisfaction,
+        "satisfaction_low": 0.8 * satisfaction,
+        "satisfaction_high": 1.1 * satisfaction,
+        "impressions": 1_200.0 + 9 * number,
+        "clicks": 120.0 + 9 * number,
     }

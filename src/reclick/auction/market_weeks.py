@@ -25,15 +25,18 @@ from reclick.simulation.page_rule import Offer, PricedPages
 class AuctionSimulation:
     """Weeks of the simulated market under a mechanism."""
 
-    simulation: Simulation  # its weeks have a column of prices per click
-    weeks: pa.Table  # week, sessions, clicks, satisfied, revenue: totals of each week
+    simulation: Simulation  # its weeks have the bids and the prices per click of every page
+    weeks: pa.Table  # week, sessions, clicks, satisfied, welfare, revenue: totals of each week
     mechanism: str
 
     def __str__(self) -> str:
-        head = f"{'week':>4}{'sessions':>12}{'clicks':>12}{'satisfied':>12}{'revenue':>14}"
+        head = (
+            f"{'week':>4}{'sessions':>12}{'clicks':>12}{'satisfied':>12}{'welfare':>14}"
+            f"{'revenue':>14}"
+        )
         rows = [
             f"{row['week']:>4}{row['sessions']:>12,}{row['clicks']:>12,}{row['satisfied']:>12,}"
-            f"{row['revenue']:>14,.2f}"
+            f"{row['welfare']:>14,.2f}{row['revenue']:>14,.2f}"
             for row in self.weeks.to_pylist()
         ]
         return "\n".join([head, *rows])
@@ -61,7 +64,7 @@ def simulate_auctions(
     >>> log = simulate(300, weeks=1, queries=5, seed=1).weeks[0]
     >>> model = MultiClick().fit(log)
     >>> simulate_auctions(model, 300, weeks=2, queries=5, seed=1).weeks.column_names
-    ['week', 'sessions', 'clicks', 'satisfied', 'revenue']
+    ['week', 'sessions', 'clicks', 'satisfied', 'welfare', 'revenue']
     """
     longest = max(market.get("page", (1, 4)))
     rules = AuctionRules(longest, mechanism, 0.0, satisfaction_weight, squashing).check(model)
@@ -118,23 +121,23 @@ class MechanismRule:
 
 
 def _total_weeks(simulation: Simulation) -> pa.Table:
-    """Clicks, satisfied users and revenue of each week."""
+    """Clicks, satisfied users, welfare and revenue of each week."""
     satisfied = simulation.truth.sessions["satisfied"].to_numpy()
     rows, first = [], 0
     for number, week in enumerate(simulation.weeks, start=1):
         own = satisfied[first : first + len(week)]
         first += len(week)
         clicks = pc.sum(pc.list_value_length(week["clicks"])).as_py()
-        rows.append((number, len(week), clicks, int(own.sum()), _revenue(week)))
-    names = ("week", "sessions", "clicks", "satisfied", "revenue")
+        money = (_sum_over_clicks(week, name) for name in ("bids", "prices"))
+        rows.append((number, len(week), clicks, int(own.sum()), *money))
+    names = ("week", "sessions", "clicks", "satisfied", "welfare", "revenue")
     return pa.table(dict(zip(names, map(list, zip(*rows, strict=True)), strict=True)))
 
 
-def _revenue(week: pa.Table) -> float:
-    """Prices of the clicks of a week."""
-    prices = week["prices"].combine_chunks()
-    clicks = week["clicks"].combine_chunks()
-    page_start = np.asarray(prices.offsets)[:-1]
+def _sum_over_clicks(week: pa.Table, name: str) -> float:
+    """The bids, or the prices, of the ads that were clicked."""
+    values, clicks = week[name].combine_chunks(), week["clicks"].combine_chunks()
+    page_start = np.asarray(values.offsets)[:-1]
     session = np.repeat(np.arange(len(week)), np.diff(np.asarray(clicks.offsets)))
     impression = page_start[session] + np.asarray(clicks.values) - 1
-    return float(np.asarray(prices.values)[impression].sum())
+    return float(np.asarray(values.values)[impression].sum())

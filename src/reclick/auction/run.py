@@ -33,6 +33,7 @@ from reclick.models.base import ClickModel
 BELOW_RESERVE = "bid below the reserve"
 OUT_OF_BUDGET = "budget below the bid"
 SMALLEST = 1e-12  # clicks that are not worth listing
+READABLE = 5e-5  # … that four digits do not show
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,8 +100,8 @@ class PriceReason:
     def __str__(self) -> str:
         start = f"{self.ad} pays {self.price_per_click:.4g} per click"
         if self.because == "displaced clicks":
-            lost = [each for each in self.displaced if each.clicks > 0]
-            gained = [each for each in self.displaced if each.clicks < 0]
+            lost = [each for each in self.displaced if each.clicks >= READABLE]
+            gained = [each for each in self.displaced if each.clicks <= -READABLE]
             parts = [f"it takes {_list_clicks(lost)}"] if lost else []
             parts += [f"it brings {_list_clicks(gained)}"] if gained else []
             return f"{start}: {' and '.join(parts) or 'it takes clicks from nobody'}."

@@ -17,7 +17,7 @@ from reclick.cli.auction_commands import auction, rank
 from reclick.cli.command import ReclickCommand, hide_types
 from reclick.cli.console import show_error
 from reclick.cli.demo_commands import demo
-from reclick.cli.evaluation_commands import evaluate
+from reclick.cli.evaluation_commands import evaluate, report
 from reclick.cli.judgment_commands import compare_judgments, ndcg
 from reclick.cli.log_commands import (
     check,
@@ -121,6 +121,7 @@ for command in (
     compare_judgments,
     ndcg,
     evaluate,
+    report,
     serve,
     monitor,
     models,

@@ -102,19 +102,23 @@ def as_command(function: Callable[..., None]) -> Callable[..., None]:
     for each in (*own, *added):
         _describe(each.name, each.annotation)
 
+    signature = inspect.Signature([*own, *added])
+
     @wraps(function)
-    def run(**values: Any) -> None:
+    def run(*positional: Any, **named: Any) -> None:
         from reclick.runtime.parallel import limit_threads
 
+        bound = signature.bind(*positional, **named)
+        bound.apply_defaults()
+        values = dict(bound.arguments)
         given = {name: values.pop(name) for name in common}
         mode = output_mode(quiet=given["quiet"], as_json=given["as_json"])
         with mode, limit_threads(given["threads"]):
             function(**values)
 
     del run.__wrapped__  # its signature is another one
-    parameters = [*own, *added]
-    vars(run)["__signature__"] = inspect.Signature(parameters)
-    run.__annotations__ = {each.name: each.annotation for each in parameters} | {"return": None}
+    vars(run)["__signature__"] = signature
+    run.__annotations__ = {each.name: each.annotation for each in (*own, *added)} | {"return": None}
     return run
 
 

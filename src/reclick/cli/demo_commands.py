@@ -18,8 +18,7 @@ if TYPE_CHECKING:
     from reclick.runtime.progress import Progress
 
 SESSIONS = 60_000  # per week
-OTHER_MODELS = ("dbn", "icm", "pm", "am", "ubm")
-NORMALISED = "MultiClick, normalised"  # its click probabilities are near the observed rates
+OTHER_MODELS = ("ubm", "dbn", "ccm", "pbm", "dctr")
 NEW_AD = {
     "ad": ["new-ad"],
     "title": ["Bonded Insured Experts"],
@@ -89,13 +88,9 @@ def run_demo(to: Path, progress: Progress) -> Iterator[str]:
         read_sessions(logs / f"week{week}.parquet", ads=logs / "ads.parquet") for week in (1, 2, 3)
     )
     luce = LuceClick().fit(week2, progress=progress)
-    multi = MultiClick(variant="normalised").fit(week2, history=week1, progress=progress)
-    models: dict[str, ClickModel] = {
-        "LuceClick": luce,
-        NORMALISED: multi,
-        "MultiClick": MultiClick(),
-    }
-    models |= {MODELS[name].__name__: MODELS[name]() for name in OTHER_MODELS}
+    multi = MultiClick().fit(week2, history=week1, progress=progress)
+    others = {MODELS[name].__name__: MODELS[name]() for name in OTHER_MODELS}
+    models: dict[str, ClickModel] = {"LuceClick": luce, **others, "MultiClick": multi}
     result = evaluate(
         models,
         week3,
@@ -110,8 +105,8 @@ def run_demo(to: Path, progress: Progress) -> Iterator[str]:
         "Week 3 of three simulated weeks, never seen in training", str(result.profile)
     )
     yield _format_section(
-        "The models compared (week 2 to train, week 3 to test, week 1 for the priors of all except "
-        "LuceClick and ICM)",
+        "The models compared (week 2 to train, week 3 to test, week 1 for priors of all except "
+        "LuceClick)",
         str(result),
     )
     luce.save(to / "model")

@@ -147,6 +147,57 @@ def evaluate(
     print_result("\n".join([f"{result}\n", *files]), data)
 
 
+@as_command
+def report(
+    model: Annotated[str, typer.Argument(metavar="MODEL", help="The folder of a model.")],
+    logs: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="LOG", help="A log to score the model on; by default none."),
+    ] = None,
+    to: Annotated[
+        str, typer.Option(metavar="FILE", help="The HTML file to write.")
+    ] = "report.html",
+    ads: Ads = None,
+    labels: Annotated[
+        str | None,
+        typer.Option(metavar="FILE", help="Human relevance judgments: query, ad, relevance."),
+    ] = None,
+    level: Annotated[float, typer.Option(help="Level of the confidence intervals.")] = 0.95,
+    resamples: Annotated[int, typer.Option(help="Resamples of the bootstrap.")] = 1000,
+    seed: Annotated[int, typer.Option(help="The same seed gives the same intervals.")] = 0,
+    format: FormatName = None,
+    column: Columns = None,
+    on_error: OnError = "raise",
+    max_ads: MaxAds = 100,
+    quick_return_seconds: QuickReturn = 10.0,
+) -> None:
+    """Write a report on one model: how well it predicts a log, and which ads to act on.
+
+    Example:  reclick report model logs/week3.parquet --ads logs/ads.parquet --to report.html
+
+    Without a log, only what the model has learnt:  reclick report model --to report.html
+    """
+    from reclick.models import load
+
+    options = ReadOptions(column, on_error, max_ads, format, quick_return_seconds)
+    with progress_bars() as progress:
+        result = load(model).report(
+            open_log(logs, options) if logs else None,
+            ads=ads,
+            labels=labels,
+            level=level,
+            resamples=resamples,
+            seed=seed,
+            progress=progress,
+        )
+    command = shlex.join(["reclick", *sys.argv[1:]])
+    result = replace(result, details={**result.details, "command": command})
+    written = str(result.to_html(to))
+    names = ("recommended", "misleading", "gems", "words")
+    data = {"to": written, **{name: result.details.get(name) for name in names}}
+    print_result(f"{result}\n\n{written}" if logs else written, data)
+
+
 def _select_models(names: str) -> dict[str, ClickModel]:
     """Models by the name to show: new ones by class name, fitted ones by folder name.
 

@@ -123,10 +123,16 @@ def check(
 ) -> None:
     """Read a log to the end and report valid rows, and bad rows by reason with examples.
 
-    The exit code is 1 if any row is bad.
+    The exit code is 1 if any row is bad. The folder of a model or of counts is checked too: every
+    hash, table and index in it.
 
     Example:  reclick check 'logs/week2/*.parquet' --column query=search_term
     """
+    from reclick.runtime import artifact
+
+    if len(logs) == 1 and artifact.is_artifact(logs[0]):
+        _check_folder(logs[0])
+        return
     log = open_log(logs, ReadOptions(column, "drop", max_ads, format))
     with progress_bar(f"Checking {log.name}", log.num_rows):
         for _ in log.batches():
@@ -135,6 +141,18 @@ def check(
     report_no_clicks(log)
     if log.summary.dropped:
         raise typer.Exit(1)
+
+
+def _check_folder(folder: str) -> None:
+    """Load what a folder holds, which raises if anything in it is damaged."""
+    from reclick.data.counts import Counts
+    from reclick.models import load
+    from reclick.runtime import artifact
+
+    kind, fingerprint = artifact.get_kind(folder), artifact.fingerprint(folder)
+    counts = load(folder).training_counts if kind == "model" else Counts.load(folder)
+    data = {"folder": folder, "kind": kind, "fingerprint": fingerprint, "damaged": False}
+    print_result(f"{folder} holds {kind}, undamaged: {counts!r}\n{fingerprint}", data)
 
 
 @as_command

@@ -58,7 +58,7 @@ def serve(
     ] = 2.0,
     max_body: Annotated[int, typer.Option(min=1024, help="Bytes of a request.")] = 8 << 20,
     max_pages: Annotated[int, typer.Option(min=1, help="Pages of a request.")] = 10_000,
-    max_ads: Annotated[int, typer.Option(min=1, help="Ads of a page.")] = 100,
+    max_ads: MaxAds = 100,
     max_requests: Annotated[int, typer.Option(min=1, help="Requests answered at once.")] = 64,
     timeout: Annotated[float, typer.Option(min=0.1, help="Seconds for a request.")] = 30.0,
 ) -> None:

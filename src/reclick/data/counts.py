@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, fields, replace
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -18,6 +16,15 @@ from reclick.data.log_record import (
 )
 from reclick.data.outcomes import N_OUTCOMES, OUTCOME_NAMES, UNKNOWN_OUTCOME, OutcomeCounts
 from reclick.data.ragged import Float64, Int32, Int64, read_only
+from reclick.data.stored_tables import (
+    MOST_CELLS,
+    read_codes,
+    read_lists,
+    read_numbers,
+    read_strings,
+    require_ascending,
+    table_error,
+)
 from reclick.errors import LogError, SettingError, UsageError
 from reclick.runtime import artifact
 from reclick.runtime.filesystem import Location
@@ -193,28 +200,36 @@ class Counts:
 
     @classmethod
     def from_tables(cls, tables: dict[str, pa.Table]) -> Counts:
-        """The counts from their Arrow tables."""
-        pairs, visits = _columns(tables["pairs"]), _columns(tables["visits"])
-        sequences = tables["sequences"]["clicks"].combine_chunks().cast(pa.large_list(pa.int32()))
-        lengths = _columns(tables["lengths"])
-        dense = np.zeros((lengths["ads"].max(initial=0) + 1, lengths["clicks"].max(initial=0) + 1))
-        dense[lengths["ads"], lengths["clicks"]] = lengths["sessions"]
-        return cls(
-            queries=tables["queries"]["query"].combine_chunks().cast(pa.large_string()),
-            ads=tables["ads"]["ad"].combine_chunks().cast(pa.large_string()),
-            pair_query=pairs["query"],
-            pair_ad=pairs["ad"],
-            impressions=pairs["impressions"],
-            clicks=pairs["clicks"],
-            last_clicks=pairs["last_clicks"],
-            sequence_starts=sequences.offsets.to_numpy(),
-            sequence_clicks=sequences.values.to_numpy(),
-            visit_query=visits["query"],
-            visit_sequence=visits["sequence"],
-            sessions=visits["sessions"],
-            lengths=dense,
-            outcomes=_outcomes_from_tables(tables),
+        """The counts from their Arrow tables, which must be those of some log."""
+        queries = read_strings(tables, "queries", "query", ascending=True)
+        ads = read_strings(tables, "ads", "ad", ascending=True)
+        pair_query = read_codes(tables, "pairs", "query", len(queries))
+        n_pairs = len(pair_query)
+        pair_ad = read_codes(tables, "pairs", "ad", len(ads), n_pairs)
+        require_ascending("pairs", pair_query, pair_ad)
+        starts, positions = read_lists(tables, "sequences", "clicks", low=1, high=MOST_CELLS)
+        visit_query = read_codes(tables, "visits", "query", len(queries))
+        visit_sequence = read_codes(tables, "visits", "sequence", len(starts) - 1, len(visit_query))
+        require_ascending("visits", visit_query, visit_sequence)
+        counts = cls(
+            queries=queries,
+            ads=ads,
+            pair_query=pair_query,
+            pair_ad=pair_ad,
+            impressions=_read_totals(tables, "pairs", "impressions", n_pairs),
+            clicks=_read_totals(tables, "pairs", "clicks", n_pairs),
+            last_clicks=_read_totals(tables, "pairs", "last_clicks", n_pairs),
+            sequence_starts=starts,
+            sequence_clicks=positions,
+            visit_query=visit_query,
+            visit_sequence=visit_sequence,
+            sessions=_read_totals(tables, "visits", "sessions", len(visit_query)),
+            lengths=_read_lengths(tables),
+            outcomes=_outcomes_from_tables(tables, n_pairs, len(visit_query)),
         )
+        if not counts._is_possible():
+            raise table_error("pairs", "no log has these counts")
+        return counts
 
 
 def require_positive_weight(counts: Counts, name: str) -> Counts:
@@ -331,12 +346,35 @@ def _outcome_tables(outcomes: OutcomeCounts) -> dict[str, pa.Table]:
     }
 
 
-def _outcomes_from_tables(tables: dict[str, pa.Table]) -> OutcomeCounts | None:
+def _read_totals(tables: dict[str, pa.Table], table: str, column: str, length: int) -> Float64:
+    totals = read_numbers(tables, table, column, length=length, low=-ROUNDING)
+    return totals.astype(np.float64, copy=False)
+
+
+def _read_lengths(tables: dict[str, pa.Table]) -> Float64:
+    """The sessions by page length and number of clicks, as a table of reasonable size."""
+    ads = read_codes(tables, "lengths", "ads", MOST_CELLS)
+    clicks = read_codes(tables, "lengths", "clicks", MOST_CELLS, len(ads))
+    shape = int(ads.max(initial=0)) + 1, int(clicks.max(initial=0)) + 1
+    if shape[0] * shape[1] > MOST_CELLS:
+        raise table_error("lengths", f"a page of {shape[0] - 1:,} ads with {shape[1] - 1:,} clicks")
+    dense = np.zeros(shape)
+    dense[ads, clicks] = _read_totals(tables, "lengths", "sessions", len(ads))
+    return dense
+
+
+def _outcomes_from_tables(
+    tables: dict[str, pa.Table], n_pairs: int, n_visits: int
+) -> OutcomeCounts | None:
     if "pair_outcomes" not in tables:
         return None
     last, visits, earlier = (
-        np.stack([_columns(tables[name])[outcome] for outcome in OUTCOME_NAMES], axis=1)
-        for name in ("pair_outcomes", "visit_outcomes", "earlier_outcomes")
+        np.stack([_read_totals(tables, name, each, length) for each in OUTCOME_NAMES], axis=1)
+        for name, length in (
+            ("pair_outcomes", n_pairs),
+            ("visit_outcomes", n_visits),
+            ("earlier_outcomes", 1),
+        )
     )
     return OutcomeCounts(last, visits, earlier[0])
 
@@ -410,13 +448,6 @@ def sequences_from_bytes(lists: pa.LargeBinaryArray) -> tuple[Int64, Int32]:
     starts = np.frombuffer(offsets, np.int64)[lists.offset : lists.offset + len(lists) + 1]
     positions = np.frombuffer(data or b"", ">i4")[starts[0] // 4 : starts[-1] // 4]
     return (starts - starts[0]) // 4, positions.astype(np.int32)
-
-
-def _columns(table: pa.Table) -> dict[str, npt.NDArray[Any]]:
-    return {
-        name: table[name].combine_chunks().to_numpy(zero_copy_only=False)
-        for name in table.column_names
-    }
 
 
 def _same(a: object, b: object) -> bool:

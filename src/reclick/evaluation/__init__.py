@@ -2,7 +2,7 @@
 
 from reclick.evaluation.log_split import Split, split
 from reclick.evaluation.result import Evaluation
-from reclick.evaluation.run import evaluate
+from reclick.evaluation.run import evaluate, report_model
 from reclick.evaluation.views import ReliabilityCurves, TransitionShares
 
 __all__ = [
@@ -11,5 +11,6 @@ __all__ = [
     "Split",
     "TransitionShares",
     "evaluate",
+    "report_model",
     "split",
 ]

@@ -63,6 +63,8 @@ def split(
     """
     log = as_log(sessions, ads=ads)
     targets = [as_path(to) / f"{part}.parquet" for part in PART_NAMES]
+    for target in targets:
+        log.refuse_target(target)
     assign_parts = _part_assigner(log, by, cuts)
     with (
         track_progress(progress, f"Splitting {log.name}"),

@@ -16,8 +16,8 @@ import pyarrow.parquet as pq
 
 from reclick.data.counts import Counts
 from reclick.data.frames import to_pandas, to_polars
-from reclick.data.ragged import Float64, Int64
 from reclick.errors import check_whole
+from reclick.evaluation.findings import collect_findings, recommend_model
 from reclick.evaluation.inputs import EvaluationInputs, Leakage
 from reclick.evaluation.views import ReliabilityCurves, ScoreView, TransitionShares
 from reclick.metrics import ChunkSums
@@ -26,12 +26,6 @@ from reclick.models.kernels.stops_and_transitions import pooled_events
 from reclick.profile import LogProfile
 from reclick.runtime.filesystem import AnyPath, Location, write_files
 from reclick.runtime.notebook import render_card, render_table
-from reclick.text.tokens import AdTokens, tokenise
-
-N_QUERIES, N_WORDS, N_ADS = 6, 6, 6  # listed of each
-MIN_WORD_IMPRESSIONS = 30
-MIN_PAIR_CLICKS = 20
-RATE_STRENGTH = 20.0  # pseudo-impressions at the query's rate, so that rare words do not lead
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +38,7 @@ class Evaluation:
     scores: pa.Table  # model, metric, sessions, volume, value, deviation, low, high, support
     differences: pa.Table  # model, against, metric, sessions, volume, difference, low, high
     curves: pa.Table  # model, curve, x, y, low, high, support
-    profile: LogProfile  # of the test log
+    profile: LogProfile | None  # of the test log; None if there is none
     details: Mapping[str, Any]  # logs, models, settings: JSON values
 
     @property
@@ -119,6 +113,8 @@ class Evaluation:
         return ScoreView.select(self.scores, metrics, sessions=sessions, volume=volume)
 
     def _repr_html_(self) -> str:
+        if self.profile is None:
+            return render_card("Evaluation", {}, repr(self), "")
         view = self._view(None, "all", "all")
         best = {(row, column + 1) for row, column in view.best()}
         header = ["", *view.titles()]
@@ -150,7 +146,8 @@ class Evaluation:
             "differences.parquet": self.differences,
             "curves.parquet": self.curves,
         }
-        described = {"profile": self.profile.to_dict(), "details": self.details}
+        profile = None if self.profile is None else self.profile.to_dict()
+        described = {"profile": profile, "details": self.details}
         texts = {
             "evaluation.json": json.dumps(described, indent=2, ensure_ascii=False) + "\n",
             "report.md": self.to_markdown(),
@@ -172,6 +169,8 @@ class Evaluation:
 
     def __repr__(self) -> str:
         models = ", ".join(self.scores["model"].unique().to_pylist())
+        if self.profile is None:
+            return f"Evaluation({', '.join(self.details['models'])}, not scored)"
         sessions, scores = f"{self.profile.sessions:,.0f}", f"{len(self.scores):,}"
         return f"Evaluation({models} on {sessions} sessions, {scores} scores)"
 
@@ -181,39 +180,51 @@ class ScoredModel(NamedTuple):
 
     model: ClickModel
     sums: ChunkSums
-    seconds: dict[str, float]
+    seconds: dict[str, float | None]  # None where it was fitted before
 
 
 def collect_details(
-    scored: Mapping[str, ScoredModel], inputs: EvaluationInputs, leakage: Leakage
+    scored: Mapping[str, ScoredModel],
+    inputs: EvaluationInputs,
+    leakage: Leakage,
+    scores: pa.Table,
 ) -> dict[str, Any]:
-    """The logs and models of an evaluation and facts about them, as JSON values."""
-    counts = (inputs.train or inputs.test).counts
-    with_satisfaction = (each.model for each in scored.values() if each.model.satisfaction)
+    """The logs and models of an evaluation and facts about them, as JSON values.
+
+    Ads and words are judged by the recommended model, or the first one that has satisfaction.
+    """
+    recommended = recommend_model(scores, seen=leakage.shares)
+    names = sorted(scored, key=lambda name: name != recommended)
+    source = next((name for name in names if scored[name].model.satisfaction), None)
+    model = None if source is None else scored[source].model
     return {
         "logs": {name: log.describe() for name, log in inputs.logs.items()},
         "models": {
-            name: {**_describe_model(each), "test_share": leakage.shares.get(name, 0.0)}
+            name: {**_describe_scored(each), "test_share": leakage.shares.get(name, 0.0)}
             for name, each in scored.items()
         },
         "warnings": leakage.warnings,
         **transition_shares(inputs.test.counts),
-        "words": attractive_words(counts, inputs.text),
-        "disagreements": disagreements(next(with_satisfaction, None), inputs.text),
+        "recommended": recommended,
+        "findings_from": source,
+        **collect_findings(model, inputs.text),
     }
 
 
-def _describe_model(scored: ScoredModel) -> dict[str, Any]:
-    model = scored.model
+def describe_fit(model: ClickModel) -> dict[str, Any]:
+    """What a model is and how it was fitted, as JSON values."""
     return {
         "model": model.name,
         "settings": model.get_params(),
         "assumes": model.assumes,
         "ordered": model.ordered,
         "fit": getattr(model, "message_", ""),
-        "seconds": scored.seconds,
-        "reasons": dict(scored.sums.reasons),
     }
+
+
+def _describe_scored(scored: ScoredModel) -> dict[str, Any]:
+    reasons = dict(scored.sums.reasons)
+    return {**describe_fit(scored.model), "seconds": scored.seconds, "reasons": reasons}
 
 
 # ---- facts about the logs
@@ -222,85 +233,17 @@ def _describe_model(scored: ScoredModel) -> dict[str, Any]:
 def transition_shares(counts: Counts) -> dict[str, Any]:
     """Transitions from each last click (row 0: start) as shares, and shares that end by clicks.
 
-    The second are the shares of sessions with at least k clicks that end after exactly k.
+    The second are the shares of sessions with at least k clicks that end after exactly k. Both come
+    with the number of clicks or sessions that they are shares of.
     """
     exactly, more, transitions = pooled_events(counts)
     rows = transitions.sum(axis=1, keepdims=True)
     shares = np.divide(transitions, rows, out=np.zeros_like(transitions), where=rows > 0)
     reached = exactly + more
     known = reached > 0
-    return {"transitions": shares.tolist(), "fatigue": (exactly[known] / reached[known]).tolist()}
-
-
-def attractive_words(counts: Counts, ads: pa.Table | None) -> list[dict[str, Any]]:
-    """For the most frequent queries, the words whose ads are clicked most and least often."""
-    if ads is None:
-        return []
-    text = tokenise(ads)
-    row = {ad: index for index, ad in enumerate(text.ads.to_pylist())}
-    frequent = np.argsort(-counts.volumes, kind="stable")[:N_QUERIES]
-    listed = (_words_of_query(counts, int(query), text, row) for query in frequent)
-    return [words for words in listed if words["attract"]]
-
-
-def _words_of_query(
-    counts: Counts, query: int, text: AdTokens, row: dict[str, int]
-) -> dict[str, Any]:
-    shown: dict[str, float] = {}
-    clicked: dict[str, float] = {}
-    first, last = np.searchsorted(counts.pair_query, [query, query + 1])
-    for pair in range(int(first), int(last)):
-        ad = row.get(counts.ads[int(counts.pair_ad[pair])].as_py())
-        for word in text.words(ad) if ad is not None else ():
-            shown[word] = shown.get(word, 0.0) + float(counts.impressions[pair])
-            clicked[word] = clicked.get(word, 0.0) + float(counts.clicks[pair])
-    rate = counts.clicks[first:last].sum() / max(counts.impressions[first:last].sum(), 1e-300)
-
-    def shrunken_rate(word: str) -> float:
-        return float((clicked[word] + RATE_STRENGTH * rate) / (shown[word] + RATE_STRENGTH))
-
-    frequent = [word for word in shown if shown[word] >= MIN_WORD_IMPRESSIONS]
-    ordered = sorted(frequent, key=lambda word: -shrunken_rate(word))
-    rows = [[word, clicked[word] / shown[word], shown[word]] for word in ordered]
-    n = min(N_WORDS, len(rows) // 2)
     return {
-        "query": counts.queries[query].as_py(),
-        "attract": rows[:n],
-        "repel": rows[::-1][:n],
+        "transitions": shares.tolist(),
+        "transition_support": rows[:, 0].tolist(),
+        "fatigue": (exactly[known] / reached[known]).tolist(),
+        "fatigue_support": reached[known].tolist(),
     }
-
-
-def disagreements(model: ClickModel | None, ads: pa.Table | None) -> list[dict[str, Any]]:
-    """The frequently clicked pairs whose ranks by attractiveness and satisfaction differ most."""
-    if model is None:
-        return []
-    table = model.relevance()
-    table = table.filter(pa.array(table["clicks"].to_numpy() >= MIN_PAIR_CLICKS))
-    if len(table) < 2:
-        return []
-    appeal, satisfaction = (
-        _relative_ranks(table[name].to_numpy()) for name in ("attractiveness", "satisfaction")
-    )
-    order = np.argsort(appeal - satisfaction, kind="stable")
-    n = min(N_ADS, len(order) // 2)
-    titles = (
-        {}
-        if ads is None
-        else dict(zip(ads["ad"].to_pylist(), ads["title"].to_pylist(), strict=True))
-    )
-    rows = table.take(pa.array([*order[::-1][:n], *order[:n][::-1]])).to_pylist()
-    names = ("query", "ad", "attractiveness", "satisfaction")
-    return [
-        {
-            **{name: row[name] for name in names},
-            "title": titles.get(row["ad"]) or "",
-            "support": row["clicks"],
-        }
-        for row in rows
-    ]
-
-
-def _relative_ranks(values: Float64) -> Float64:
-    """The rank of each value among all, from 0 to 1."""
-    ranks: Int64 = np.argsort(np.argsort(values, kind="stable"), kind="stable")
-    return ranks / max(len(values) - 1, 1)

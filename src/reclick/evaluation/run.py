@@ -15,7 +15,8 @@ import pyarrow as pa
 
 from reclick import __version__
 from reclick.engines import Engine, as_engine
-from reclick.errors import StoreError, UsageError, check_whole
+from reclick.errors import Argument, StoreError, UsageError, check_whole
+from reclick.evaluation.findings import collect_findings
 from reclick.evaluation.inputs import (
     EvaluationInputs,
     Leakage,
@@ -23,8 +24,17 @@ from reclick.evaluation.inputs import (
     open_inputs,
     require_train,
 )
-from reclick.evaluation.result import Evaluation, ScoredModel, collect_details
+from reclick.evaluation.result import (
+    Evaluation,
+    ScoredModel,
+    collect_details,
+    describe_fit,
+)
+from reclick.logs import read_ads
 from reclick.metrics import (
+    CURVE_SCHEMA,
+    DIFFERENCE_SCHEMA,
+    SCORE_SCHEMA,
     SESSION_METRICS,
     ChunkSums,
     QueryVolumes,
@@ -104,6 +114,58 @@ def evaluate(
         return _compare(scored, inputs, leakage, level, resamples, seed)
 
 
+def report_model(
+    model: ClickModel,
+    log: object = None,
+    *,
+    ads: object = None,
+    labels: object = None,
+    name: str | None = None,
+    level: float = 0.95,
+    resamples: int = 1000,
+    seed: int = 0,
+    engine: Engine | None = None,
+    progress: ProgressOption = None,
+) -> Evaluation:
+    """Report on one fitted model, without any comparison; `to_html` writes the page.
+
+    With a `log`, the model is scored on it as by `evaluate`. Without one, the report has what the
+    model has learnt: misleading ads, hidden gems, and with the text of the `ads` effects of words.
+    `name` is the name to show, by default that of the class.
+
+    >>> from reclick.models import PBM
+    >>> week = {"query": ["pizza"] * 4, "ads": [["a", "b"]] * 4, "clicks": [[1], [], [2, 1], [2]]}
+    >>> report_model(PBM().fit(week)).to_html("report.html")  # doctest: +SKIP
+    """
+    model.check_fitted()
+    shown = name or type(model).__name__
+    if log is not None:
+        return evaluate(
+            {shown: model},
+            log,
+            ads=ads,
+            labels=labels,
+            level=level,
+            resamples=resamples,
+            seed=seed,
+            engine=engine,
+            progress=progress,
+        )
+    if labels is not None:
+        advice = "Labels are compared with a model's relevance on a log: give a log too."
+        raise UsageError("Got ", Argument("labels"), f" without a log. {advice}")
+    details = {
+        "models": {shown: describe_fit(model)},
+        "findings_from": shown,
+        **collect_findings(model, None if ads is None else read_ads(ads)),
+        "version": __version__,
+    }
+    scores, differences, curves = (
+        schema.empty_table() for schema in (SCORE_SCHEMA, DIFFERENCE_SCHEMA, CURVE_SCHEMA)
+    )
+    return Evaluation(scores, differences, curves, None, details)
+
+
 def name_models(models: Mapping[str, ClickModel] | Iterable[str]) -> dict[str, ClickModel]:
     """Models by the name to show; models chosen by their name in MODELS show their class's name."""
     if isinstance(models, Mapping):
@@ -152,7 +214,8 @@ def _fit_and_score(
             fit_key = score_key = None
         fitted, fit_seconds = cache.model(name, None if model.fitted else fit_key, fit)
         sums, score_seconds = cache.sums(name, score_key, partial(score_, fitted))
-    return ScoredModel(fitted, sums, {"fit": fit_seconds, "score": score_seconds})
+    seconds = {"fit": None if model.fitted else fit_seconds, "score": score_seconds}
+    return ScoredModel(fitted, sums, seconds)
 
 
 def _fit(name: str, model: ClickModel, inputs: EvaluationInputs, engine: Engine) -> ClickModel:
@@ -194,12 +257,7 @@ def _compare(
     sums = {name: each.sums for name, each in scored.items()}
     scores, differences = session_tables(sums, level=level, resamples=resamples, seed=seed)
     curves = reliability_curves(sums, level=level, resamples=resamples, seed=seed)
-    details = collect_details(scored, inputs, leakage) | {
-        "level": level,
-        "resamples": resamples,
-        "seed": seed,
-        "version": __version__,
-    }
+    labels = {}
     if inputs.labels is not None:
         relevance = {
             name: relevance_scores(each.model, inputs.labels, ads=inputs.text)
@@ -211,11 +269,19 @@ def _compare(
         )
         both = zip((scores, differences, curves), of_labels, strict=True)
         scores, differences, curves = (pa.concat_tables(tables) for tables in both)
-        details["labels"] = {
+        labels["labels"] = {
             "pairs": len(inputs.labels),
             "queries": len(inputs.labels["query"].unique()),
             "relevant_from": default_relevance_threshold(inputs.labels),
         }
+    details = {
+        **collect_details(scored, inputs, leakage, scores),
+        **labels,
+        "level": level,
+        "resamples": resamples,
+        "seed": seed,
+        "version": __version__,
+    }
     return Evaluation(scores, differences, curves, describe(inputs.test.counts), details)
 
 

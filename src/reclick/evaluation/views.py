@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 
 from reclick.data.frames import format_latex
 from reclick.errors import SettingError
-from reclick.metrics import LABEL_METRICS, SESSION_METRICS, MetricInfo
+from reclick.metrics import LABEL_METRICS, SESSION_METRICS, MetricInfo, loss
 from reclick.runtime.plots import (
     IntervalCurve,
     IntervalPanel,
@@ -73,9 +73,9 @@ class ScoreView:
         """The cells (model, metric) with the best value of their column; all of those tied."""
         cells = set()
         for index, metric in enumerate(self.metrics):
-            sign = 1 if METRICS[metric].better == "higher" else -1
+            better = METRICS[metric].better
             values = [
-                -math.inf if value is None or math.isnan(value) else sign * value
+                -math.inf if value is None or math.isnan(value) else -loss(value, better)
                 for value in self.column(metric).to_pylist()
             ]
             top = max(values)

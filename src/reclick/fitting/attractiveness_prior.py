@@ -31,6 +31,7 @@ import pyarrow as pa
 
 from reclick.data.hashing import splitmix64
 from reclick.data.ragged import Float64, Int32
+from reclick.data.stored_tables import read_numbers
 from reclick.fitting.beta import BetaPrior
 from reclick.fitting.priors import PRIOR_MARGIN
 from reclick.runtime.jit import kernel
@@ -308,16 +309,23 @@ class AdPrior:
             tables["words"] = pa.table({"value": by_word})
         return values, tables
 
+    def is_for(self, n_pairs: int, n_ads: int) -> bool:
+        """Whether it has a mean and a strength for as many pairs and ads."""
+        sizes = [len(each) for prior in (self.prior.pairs, self.prior.ads) for each in prior]
+        return sizes == [n_pairs, n_pairs, n_ads, n_ads]
+
     @classmethod
     def from_tables(cls, values: Mapping[str, Any], tables: Mapping[str, pa.Table]) -> AdPrior:
         """The prior from what `to_tables` returned."""
         pairs, ads = (
-            PairPrior(*(tables[name][field].to_numpy().copy() for field in PairPrior._fields))
+            PairPrior(
+                *(read_numbers(tables, name, each, low=0).copy() for each in PairPrior._fields)
+            )
             for name in ("pairs", "ads")
         )
         model = None
         if "text_model" in values:
-            by_word = tables["words"]["value"].to_numpy().copy()
+            by_word = read_numbers(tables, "words", "value").copy()
             model = TEXT_MODELS[values["text_model"]](by_word, values["text"])
         strengths = Strengths(*values["strengths"])
         prior = AttractivenessPrior(strengths, pairs, ads, values["evidence"])

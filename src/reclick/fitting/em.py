@@ -19,6 +19,7 @@ import numpy as np
 from reclick.data.ragged import Float64
 from reclick.engines import Engine, LocalEngine
 from reclick.errors import FitError
+from reclick.runtime.jit import kernel
 from reclick.runtime.progress import report_progress
 
 logger = logging.getLogger("reclick")
@@ -284,23 +285,32 @@ class _Ascent(Generic[P, S]):
             self._value = float(statistics.log_likelihood) + self._log_prior(here)
 
 
+@kernel
 def squarem_norms(
     first: Float64, second: Float64, third: Float64, weight: Float64
 ) -> tuple[float, float]:
     """Squared lengths of a step and of the change between two steps, of logarithms, weighted."""
-    step = np.log(second / first)
-    change = np.log(third / second) - step
-    return float(np.sum(weight * step * step)), float(np.sum(weight * change * change))
+    steps = changes = 0.0
+    for i in range(len(first)):
+        if first[i] != second[i] or second[i] != third[i]:
+            step = math.log(second[i] / first[i])
+            change = math.log(third[i] / second[i]) - step
+            steps += weight[i] * step * step
+            changes += weight[i] * change * change
+    return steps, changes
 
 
+@kernel
 def squarem_step(
     first: Float64, second: Float64, third: Float64, length: float, ceiling: float
 ) -> Float64:
     """Extrapolate to first · exp(2 a r + a² v); a is the length, and 1 leads to the third."""
-    changed = (first != second) | (second != third)
-    out, start, middle = first.copy(), first[changed], second[changed]
-    step = np.log(middle / start)
-    bend = np.log(third[changed] / middle) - step
-    change = np.clip(2.0 * length * step + length * length * bend, -MAX_LOG_CHANGE, MAX_LOG_CHANGE)
-    out[changed] = np.clip(start * np.exp(change), LOWEST_EXTRAPOLATION, ceiling)
+    out = first.copy()
+    for i in range(len(first)):
+        if first[i] != second[i] or second[i] != third[i]:
+            step = math.log(second[i] / first[i])
+            bend = math.log(third[i] / second[i]) - step
+            change = 2.0 * length * step + length * length * bend
+            change = min(max(change, -MAX_LOG_CHANGE), MAX_LOG_CHANGE)
+            out[i] = min(max(first[i] * math.exp(change), LOWEST_EXTRAPOLATION), ceiling)
     return out

@@ -88,9 +88,23 @@ class FactorTable:
         count = sum(len(level) for level in levels)
         return self.with_factors(np.concatenate([*levels, self.factors[count:]]))
 
+    def share_index(self, other: FactorTable) -> FactorTable:
+        """The same table with the index of another, where both are equal: memory for one."""
+        same = np.array_equal(self.index, other.index)
+        return replace(self, index=other.index) if same else self
+
     def with_past(self, past: PastChoices) -> FactorTable:
         """The same table with what earlier sessions contribute."""
         return replace(self, past=past)
+
+    def is_consistent(self) -> bool:
+        """Whether there is a positive factor for each, and a past for each cell or for none."""
+        cells = {len(each) for each in self.past}
+        return (
+            len(self.factors) == len(self.mean)
+            and bool((self.factors > 0).all())
+            and cells in ({0}, {self.index.shape[1]})
+        )
 
     def continue_from(self, last: FactorTable, cells: Int64, decay: float) -> FactorTable:
         """This table with the factors and the past of another, whose cells are `cells` of this.

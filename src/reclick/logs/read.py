@@ -37,7 +37,13 @@ from reclick.logs.files.source import (
 )
 from reclick.logs.session_log import SessionLog
 from reclick.logs.side_tables import read_ads
-from reclick.runtime.filesystem import AnyPath, Location, as_path, write_files
+from reclick.runtime.filesystem import (
+    AnyPath,
+    Location,
+    as_path,
+    refuse_source_files,
+    write_files,
+)
 from reclick.runtime.progress import ProgressOption, report_progress, track_progress
 
 if TYPE_CHECKING:
@@ -46,6 +52,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("reclick")
 OWN_FORMAT = "sessions"
+ADS_MARK = b"reclick.ads"  # in the metadata of a table of ads that `convert` wrote
 MAX_QUICK_RETURN = 3600.0  # seconds
 PageSource = Literal["hits", "impressions"]  # what a page of a log of events shows
 
@@ -96,6 +103,8 @@ def read_sessions(
         )
     log.quick_return_seconds = quick_return_seconds
     log.ads = log.ads if texts is None else texts
+    if is_paths(source):
+        log.files = tuple(map(as_path, find_files(source, any_name=True)))
     return log
 
 
@@ -189,11 +198,8 @@ def convert(
     options = _check_options(on_error, max_ads, cleaning) | {"max_bad": max_bad}
     check_range("max_bad", max_bad, 0, 1)
     if is_paths(source):
-        files = {as_path(path).resolve() for path in find_files(source, any_name=True)}
-        if as_path(to).resolve() in files:
-            raise UsageError(
-                f"{to} is the log itself, which would be lost. Give another file to write to."
-            )
+        refuse_source_files(to, find_files(source, any_name=True))
+    _check_ads_target(ads_path(to))
     with track_progress(progress, "Converting"):
         events = _event_options(click, pages)
         log = _open(source, format, columns, LOG_COLUMNS, events, to, **options)
@@ -398,9 +404,26 @@ def _list_files(source: object) -> list[LogFile]:
     return list_files(paths, shorten_names(paths))
 
 
+def _check_ads_target(path: AnyPath) -> None:
+    """Refuse to write the text of ads over a table that Reclick did not write."""
+    if path.exists() and not _is_own_ads(path):
+        raise UsageError(
+            f"{path} is there already, and Reclick did not write it. The text of ads would replace "
+            "it: move it, or give another name for the sessions."
+        )
+
+
+def _is_own_ads(path: AnyPath) -> bool:
+    try:
+        return ADS_MARK in (pq.read_schema(path).metadata or {})
+    except (pa.ArrowException, OSError):
+        return False
+
+
 def _write_ads(ads: pa.Table | None, path: AnyPath) -> None:
     """Write the text of ads next to the sessions; a file of older sessions is removed."""
     if ads is None:
         path.unlink(missing_ok=True)
     else:
-        write_files(path.parent, {path.name: lambda temporary: pq.write_table(ads, temporary)})
+        marked = ads.replace_schema_metadata({**(ads.schema.metadata or {}), ADS_MARK: b"1"})
+        write_files(path.parent, {path.name: lambda temporary: pq.write_table(marked, temporary)})

@@ -24,6 +24,7 @@ from reclick.logs.validation.reasons import (
     ROW_REASONS,
     BatchTotals,
 )
+from reclick.runtime.filesystem import AnyPath, Location, refuse_source_files
 from reclick.runtime.notebook import render_card
 from reclick.runtime.parallel import prefetch
 from reclick.runtime.progress import report_progress
@@ -251,8 +252,13 @@ class SessionLog:
         self.on_error = on_error
         self.max_ads = max_ads
         self.provenance = provenance
+        self.files: tuple[AnyPath, ...] = ()  # that it is read from
         self._sources = sources
         self._summary: ReadSummary | None = None
+
+    def refuse_target(self, target: Location) -> None:
+        """Refuse to write to a file of the log itself, under whatever name."""
+        refuse_source_files(target, self.files)
 
     @property
     def name(self) -> str:

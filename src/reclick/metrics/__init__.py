@@ -45,7 +45,7 @@ from reclick.metrics.label_metrics import (
     label_tables,
     relevance_scores,
 )
-from reclick.metrics.session_metrics import SESSION_METRICS, Metric, MetricInfo
+from reclick.metrics.session_metrics import SESSION_METRICS, Metric, MetricInfo, loss
 
 __all__ = [
     "CURVE_SCHEMA",
@@ -61,6 +61,7 @@ __all__ = [
     "check_bootstrap",
     "default_relevance_threshold",
     "label_tables",
+    "loss",
     "relevance_scores",
     "reliability_curves",
     "score",

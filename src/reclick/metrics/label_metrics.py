@@ -45,8 +45,8 @@ _ALL = [
             f"ndcg@{k}",
             f"NDCG@{k}",
             "higher",
-            f"Mean over queries of the discounted gain 2^label − 1 of the first {k} ads by score,"
-            " divided by the highest possible one.",
+            "Mean over queries with two or more labels of the discounted gain 2^label − 1 of the"
+            f" first {k} ads by score, divided by the highest possible one.",
         )
         for k in NDCG_CUTOFFS
     ),
@@ -239,9 +239,10 @@ def _estimate_ndcg(
     pairs: _LabelledPairs, score: Float64, weights: Float64
 ) -> dict[str, BootstrapEstimate]:
     estimates = {}
+    n_labels = np.bincount(pairs.query, minlength=weights.shape[1])  # one has no order
     for cutoff in NDCG_CUTOFFS:
         ndcg = ndcg_by_query(pairs.query, score, pairs.gain, weights.shape[1], cutoff)
-        known = ~np.isnan(ndcg)
+        known = ~np.isnan(ndcg) & (n_labels > 1)
         with np.errstate(invalid="ignore"):
             means = (weights[:, known] @ ndcg[known]) / weights[:, known].sum(axis=1)
         n = int(known.sum())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -17,8 +18,19 @@ RANKED_LENGTHS = (1, 2, 3, 4)  # click sequences of these lengths are ranked
 MAX_POSITIONS = 10  # that have a perplexity of their own
 CALIBRATION_BINS = 20  # of equal width
 
-Better = Literal["higher", "lower"]
+Better = Literal["higher", "lower", "closest to 1"]
 Observation = tuple[Float64, Float64]  # weight [session], observed value [session]
+
+
+def loss(value: float, better: str) -> float:
+    """A number that is lower for a better value of a metric.
+
+    >>> loss(0.5, "closest to 1") == loss(2.0, "closest to 1"), loss(0.7, "higher")
+    (True, -0.7)
+    """
+    if better == "closest to 1":
+        return abs(math.log(value)) if value > 0 else math.inf
+    return value if better == "lower" else -value
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,6 +208,24 @@ def calibration_error(sums: Float64) -> Float64:
         return np.asarray(np.abs(expected - clicks).sum(axis=-1) / sums[..., 0])
 
 
+def click_ratio_columns(batch: BatchPredictions) -> Float64:
+    """The ads of each session, their click probabilities and their clicks [session, 3]."""
+    starts, weight = batch.sessions.page[:-1], batch.weight
+    expected = np.add.reduceat(batch.click_prob, starts)
+    clicked = np.add.reduceat(batch.clicked.astype(np.float64), starts)
+    return np.column_stack([weight * batch.n_ads, weight * expected, weight * clicked])
+
+
+def click_ratio(sums: Float64) -> Float64:
+    """Expected / observed clicks; nan without any click.
+
+    >>> click_ratio(np.array([10.0, 1.8, 2.0]))
+    array(0.9)
+    """
+    observed = np.where(sums[..., 2] > 0, sums[..., 2], np.nan)
+    return np.asarray(sums[..., 1] / observed)
+
+
 _RankMetric = tuple[str, str, Better, str, Callable[[SequenceRanks], Float64], tuple[int, ...]]
 _RANK_METRICS: list[_RankMetric] = [
     (
@@ -309,6 +339,17 @@ _ALL = [
         calibration_error,
         None,
         1 + 3 * CALIBRATION_BINS,
+    ),
+    Metric(
+        "click_ratio",
+        "Expected / observed clicks",
+        "closest to 1",
+        "The clicks that the model expects on the test pages, divided by those observed: below 1 it"
+        " expects too few, above 1 too many.",
+        click_ratio_columns,
+        click_ratio,
+        None,
+        3,
     ),
 ]
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from reclick.models.independent import DCTR, GCTR, ICM, RCTR
     from reclick.models.luceclick import LuceClick
     from reclick.models.multiclick import MultiClick
-    from reclick.models.registry import load
+    from reclick.models.registry import load, updating
     from reclick.models.scan import DirectionalScan
     from reclick.models.settings import Setting, setting
     from reclick.models.simple_cascade import CM, DCM, SDBN
@@ -49,6 +49,7 @@ __all__ = [
     "load",
     "register",
     "setting",
+    "updating",
 ]
 _HOME = {
     "ClickModel": "base",
@@ -56,6 +57,7 @@ _HOME = {
     "Setting": "settings",
     "load": "registry",
     "setting": "settings",
+    "updating": "registry",
     **{class_name: module for module, class_name in BUILT_IN.values()},
 }
 

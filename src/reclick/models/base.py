@@ -16,12 +16,14 @@ from reclick.data.counts import Counts
 from reclick.data.grouped_sessions import GroupedSessions
 from reclick.data.pair_index import PairLookup
 from reclick.data.ragged import Bool, Int32
+from reclick.data.stored_tables import read_numbers, table_error
 from reclick.engines import Engine, LocalEngine, as_counts, as_engine, as_grouped
 from reclick.errors import (
     Argument,
     CannotAnswerError,
     NotFittedError,
     SettingError,
+    StoreError,
     UsageError,
     check_range,
     check_whole,
@@ -58,7 +60,7 @@ from reclick.models.text_pair_index import (
     input_text,
 )
 from reclick.runtime import artifact
-from reclick.runtime.filesystem import Location
+from reclick.runtime.filesystem import Location, as_path
 from reclick.runtime.notebook import render_card
 from reclick.runtime.progress import ProgressOption, track_progress
 from reclick.text.tokens import AdTokens
@@ -108,6 +110,7 @@ class ClickModel(ABC):
     provenance_: SeenLogs = ()  # the logs that the model has learned from
     _pairs: TextPairIndex
     overall_strength: ClassVar[float] = 1.0  # of one prior mean of attractiveness for all pairs
+    _origin: tuple[str, str]  # the folder that it was last loaded from or saved to, and its content
     _engine: Engine = LocalEngine()  # another one during a fit with engine=…
     _is_pilot: bool = False  # during the pilot of a fit
     _pilot_parameters: Any = None  # where it ended
@@ -170,7 +173,8 @@ class ClickModel(ABC):
 
         So an interrupted fit changes nothing.
         """
-        self.__dict__ = vars(other)
+        origin = {name: value for name, value in vars(self).items() if name == "_origin"}
+        self.__dict__ = {**vars(other), **origin}
         return self
 
     def update(
@@ -374,6 +378,21 @@ class ClickModel(ABC):
             self._pairs, fitted, PairValues(attractiveness, satisfaction)
         )
         return other
+
+    def report(self, log: object = None, *, ads: object = None, **options: Any) -> Any:
+        """Report on this model alone: how well it predicts the `log`, and which ads to act on.
+
+        Without a log, only what the model has learnt. `options` are those of
+        `reclick.evaluation.report_model`, such as `labels` and `name`.
+
+        >>> from reclick.models import DBN
+        >>> week = {"query": ["pizza"] * 2, "ads": [["a", "b"]] * 2, "clicks": [[2], [1, 2]]}
+        >>> DBN(max_iterations=2).fit(week).report()
+        Evaluation(DBN, not scored)
+        """
+        from reclick.evaluation import report_model
+
+        return report_model(self, log, ads=ads, **options)
 
     # relevance
 
@@ -603,11 +622,16 @@ class ClickModel(ABC):
         """A new model with the same settings, not fitted."""
         return type(self)(**self.get_params())
 
-    def save(self, folder: Location) -> None:
-        """Write the model to a folder; a reader sees the old model or the new, never a part."""
+    def save(self, folder: Location, *, overwrite: bool = False) -> None:
+        """Write the model to a folder; a reader sees the old model or the new, never a part.
+
+        A model that was loaded from the folder is not saved over what somebody else has saved
+        there since, unless `overwrite`. `rc.updating` keeps others away meanwhile.
+        """
         self.check_fitted()
         values, tables = self._to_tables()
-        artifact.write(
+        origin, place = getattr(self, "_origin", None), str(as_path(folder).resolve())
+        fingerprint = artifact.write(
             folder,
             kind="model",
             settings={
@@ -617,7 +641,9 @@ class ClickModel(ABC):
                 "provenance": [each.to_dict() for each in self.provenance_],
             },
             tables={**tables, "provenance": provenance_to_table(self.provenance_)},
+            replaces=origin[1] if origin and origin[0] == place and not overwrite else None,
         )
+        self._origin = place, fingerprint
 
     def _to_tables(self) -> tuple[dict[str, Any], dict[str, pa.Table]]:
         """What `save` writes besides the settings: values for the manifest, and tables."""
@@ -637,20 +663,43 @@ class ClickModel(ABC):
         """Restore a fit from what `_to_tables` returned."""
         values = dict(values)
         prior = values.pop("ad_prior", None)
-        pairs = tables.get("pairs", pa.table({}))
-        for name in pairs.column_names:
-            column = pairs[name].combine_chunks()
-            setattr(self, name, column.to_numpy(zero_copy_only=False).copy())
+        counts, text = counts_from_tables(tables)
+        for name in tables["pairs"].column_names if "pairs" in tables else ():
+            if name not in (*self.pair_parameters, "word_exposure_", "word_clicks_"):
+                raise table_error("pairs", f"{type(self).__name__} has no parameter {name}")
+            column = read_numbers(tables, "pairs", name, length=len(counts.impressions))
+            setattr(self, name, column.copy())
         for name, value in values.items():
-            as_array = isinstance(value, list) and name != "objective_"
-            setattr(self, name, np.array(value) if as_array else value)
-        if "objective_" in values:
-            self.objective_ = tuple(values["objective_"])
-        self._pairs = self._index(*counts_from_tables(tables))
+            setattr(self, name, self._check_value(name, value))
+        self._pairs = self._index(counts, text)
         if prior is not None:
             of_prior = {name.removeprefix("prior_"): table for name, table in tables.items()}
-            self._pairs.ad_prior = AdPrior.from_tables(prior, of_prior)
+            ad_prior = AdPrior.from_tables(prior, of_prior)
+            if not ad_prior.is_for(len(counts.impressions), len(counts.ads)):
+                raise table_error("prior_pairs", "its rows are not those of the pairs and ads")
+            self._pairs.ad_prior = ad_prior
         return self
+
+    def _check_value(self, name: str, value: Any) -> Any:
+        """A fitted value of a manifest; a name or a type that no fit has is refused."""
+        if name == "objective_" and isinstance(value, list):
+            return tuple(float(each) for each in value)
+        if name in ("message_", "prior_report_") and isinstance(value, str):
+            return value
+        if name not in (*self.global_parameters, *FIT_REPORT):
+            raise StoreError(
+                f"The folder has a value {name!r}, which {type(self).__name__} has not: it was "
+                "altered. Fit again, and save to a new folder."
+            )
+        if value is None and name == "outcome_rates_":  # the log had no outcomes
+            return None
+        numbers = np.array(value)
+        if numbers.dtype.kind not in "fiub" or not np.isfinite(numbers).all():
+            raise StoreError(
+                f"The folder has {name} = {value!r:.100}, expected numbers: it was altered. "
+                "Fit again, and save to a new folder."
+            )
+        return numbers if isinstance(value, list) else value
 
     def _index(self, counts: Counts, text: AdTokens | None) -> TextPairIndex:
         """The index of the pairs of some counts, as this model looks them up."""

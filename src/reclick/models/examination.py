@@ -16,6 +16,7 @@ from reclick.data.counts import Counts
 from reclick.data.grouped_sessions import GroupedSessions
 from reclick.data.pair_index import PairLookup
 from reclick.data.ragged import Float64, positions_in_runs
+from reclick.data.stored_tables import table_error
 from reclick.fitting.beta import BetaPrior
 from reclick.fitting.posterior import PairPosteriors
 from reclick.models.base import ClickModel
@@ -100,7 +101,13 @@ class ExaminationModel(ClickModel):
 
     def _from_tables(self, values: dict[str, Any], tables: dict[str, pa.Table]) -> Self:
         self._cells = ExaminationCells.from_table(tables["cells"])
-        return super()._from_tables(values, tables)
+        super()._from_tables(values, tables)
+        states = np.size(self.gamma_)
+        if self._cells.state.max(initial=0) >= states or len(self._cells.clicks) != len(
+            self._pairs
+        ):
+            raise table_error("cells", "its rows or states are not those of the model")
+        return self
 
 
 class PBM(ExaminationModel):

@@ -16,6 +16,7 @@ from reclick.data.counts import Counts
 from reclick.data.grouped_sessions import GroupedSessions
 from reclick.data.pair_index import ImpressionLookup, IndexMap, PairLookup
 from reclick.data.ragged import Float64, Int32, positions_in_runs, run_of_elements
+from reclick.data.stored_tables import read_numbers
 from reclick.engines import as_grouped
 from reclick.errors import Argument, CannotAnswerError, StoreError
 from reclick.fitting.attractiveness_prior import PairPrior
@@ -159,8 +160,9 @@ class LuceClick(ClickModel):
         hyper = self._choose(data)
         training = TrainingData.of(data, Layout.of(data, hyper), self._engine)
         pilot = fit_pilot(training, hyper, self._engine)
-        prior = self._set_prior(pilot.clicks_and_exposure(), hyper)
-        self._take(fit_luce(training, hyper, prior, pilot, **self._loop))
+        prior, start = self._set_prior(pilot.clicks_and_exposure(), hyper), pilot.parameters
+        del pilot  # its statistics are not needed any more
+        self._take(fit_luce(training, hyper, prior, start, **self._loop))
 
     @property
     def _loop(self) -> dict[str, Any]:
@@ -388,9 +390,12 @@ class LuceClick(ClickModel):
             )
         values = dict(values)
         mixing = np.array(values.pop("mixing_mean"))
+        self.hyperparameters_ = values.pop("hyperparameters_")
         super()._from_tables(values, tables)
         arrays = {
-            name: {column: table[column].to_numpy().copy() for column in table.column_names}
+            name: {
+                column: read_numbers(tables, name, column).copy() for column in table.column_names
+            }
             for name, table in tables.items()
             if name.startswith("luce_")
         }

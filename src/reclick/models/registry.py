@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from functools import cached_property
 from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
@@ -164,6 +165,7 @@ def _identity(model: type[ClickModel]) -> tuple[str, str]:
 def load(folder: Location) -> ClickModel:
     """Load a saved model; it answers as before, to the last bit."""
     from reclick.runtime import artifact
+    from reclick.runtime.filesystem import as_path
 
     stored = artifact.read(folder, kind="model")
     name = str(stored.settings.get("model"))
@@ -172,12 +174,68 @@ def load(folder: Location) -> ClickModel:
             f"{folder} holds the model {name!r}, which this Reclick does not know. If it is one "
             f"of your own, call rc.register first. Known: {', '.join(MODELS)}."
         )
-    model = MODELS[name](**stored.settings["settings"])
-    model._from_tables(stored.settings["values"], stored.tables)
-    if "provenance" in stored.tables:
-        from reclick.models.provenance import provenance_from_table
+    try:
+        model = MODELS[name](**stored.settings["settings"])
+        model._from_tables(stored.settings["values"], stored.tables)
+        if "provenance" in stored.tables:
+            from reclick.models.provenance import provenance_from_table
 
-        model.provenance_ = provenance_from_table(
-            stored.settings["provenance"], stored.tables["provenance"]
-        )
+            model.provenance_ = provenance_from_table(
+                stored.settings["provenance"], stored.tables["provenance"]
+            )
+        check_answers(model)
+        model._origin = str(as_path(folder).resolve()), stored.fingerprint
+    except StoreError as error:
+        raise StoreError(f"{folder} cannot be loaded. {error}") from error
+    except Exception as error:  # whatever a folder that was altered may lead to
+        raise StoreError(
+            f"{folder} cannot be loaded: {type(error).__name__}: {error}. It was altered, or "
+            "written by another version: fit again, and save to a new folder."
+        ) from error
     return model
+
+
+@contextmanager
+def updating(folder: Location) -> Iterator[ClickModel]:
+    """Load a model, and save it at the end; nobody else can save to the folder meanwhile.
+
+    After an error nothing is saved.
+
+    >>> import tempfile
+    >>> from reclick.models import MultiClick
+    >>> day = {"query": ["pizza"], "ads": [["a", "b"]], "clicks": [[1]]}
+    >>> folder = tempfile.mkdtemp()
+    >>> MultiClick().fit(day).save(folder)
+    >>> with updating(folder) as model:
+    ...     model.update(day, again=True).training_counts.total
+    2.0
+    >>> load(folder).training_counts.total
+    2.0
+    """
+    from reclick.runtime import artifact
+
+    with artifact.lock_folder(folder):
+        model = load(folder)
+        yield model
+        model.save(folder)
+
+
+def check_answers(model: ClickModel) -> None:
+    """Refuse a loaded model whose probabilities for a page of its own log are none."""
+    import numpy as np
+
+    counts = model.training_counts
+    if not len(counts.pair_query):
+        return
+    rows = counts.pair_query == counts.pair_query[0]
+    ads = [counts.ads[int(ad)].as_py() for ad in counts.pair_ad[rows][:3]]
+    query = counts.queries[int(counts.pair_query[0])].as_py()
+    probability = model.pages((query, [*ads, "\0an ad never shown"])).click_prob()
+    if model.attractiveness:
+        values = model.relevance({"query": [query] * len(ads), "ad": ads})["relevance"].to_numpy()
+        probability = np.concatenate([probability, values])
+    if not ((probability >= -1e-9) & (probability <= 1 + 1e-9)).all():
+        raise StoreError(
+            "Its click probabilities are not between 0 and 1: it was altered. Fit again, and save "
+            "to a new folder."
+        )

@@ -94,6 +94,7 @@ def render_comparison(comparison: ComparisonLike) -> str:
         f" {details['model']} predicts them. Every figure is an expectation under that model."
     )
     sections = (
+        _summary_section(comparison),
         _score_section(comparison),
         _incentive_section(comparison),
         _frontier_section(comparison),
@@ -106,6 +107,40 @@ def render_comparison(comparison: ComparisonLike) -> str:
         [each for each in sections if each],
         "Made by Reclick: this file loads nothing from the network.",
     )
+
+
+def _summary_section(comparison: ComparisonLike) -> Section | None:
+    """What VCG changes, in three sentences."""
+    changes = {
+        (row["mechanism"], row["bids"], row["metric"]): row["change"]
+        for row in comparison.scores.to_pylist()
+    }
+    if ("vcg", "values", "welfare") not in changes:
+        return None
+    lying = {row["mechanism"]: row["gain_by_lying"] for row in comparison.incentives.to_pylist()}
+    as_they_are, settled = (
+        {metric: changes["vcg", bids, metric] for metric in SCORE_METRICS} for bids in BIDS
+    )
+    same_bids = (
+        f"Against GSP at the same bids, VCG changes welfare by"
+        f" {_percent_change(as_they_are['welfare'])} and revenue by"
+        f" {_percent_change(as_they_are['revenue'])}."
+    )
+    responses = (
+        f"After best responses, by {_percent_change(settled['welfare'])} and"
+        f" {_percent_change(settled['revenue'])}."
+    )
+    incentives = (
+        f"{format_share(lying['gsp'])} of the bidders gain by lying to GSP,"
+        f" {format_share(lying['vcg'])} to VCG."
+    )
+    satisfied = (
+        f"Satisfied sessions change by {_percent_change(as_they_are['satisfaction'])} at the same"
+        " bids; a satisfaction weight moves that."
+    )
+    known = not math.isnan(as_they_are["satisfaction"])
+    sentences = [same_bids, responses, *([satisfied] if known else []), incentives]
+    return make_section("Summary", [Subsection("", paragraph(" ".join(sentences)))])
 
 
 def _score_section(comparison: ComparisonLike) -> Section | None:

@@ -9,11 +9,12 @@ from typing import Any, NamedTuple, Protocol
 
 import pyarrow as pa
 
+from reclick.metrics import loss
 from reclick.profile import VOLUME_NAMES, LogProfile
 from reclick.report.formatting import display
 
-PAPER_MODEL = "multiclick"  # the report says how it fares, well or badly
 LEAKAGE_MARK = "†"  # of a model that was fitted on sessions of the test log
+MIN_SUPPORT = 100  # with fewer observations nothing is drawn without saying so
 MAX_SERIES = 8  # models in a chart, each with its own colour, dashes and marker
 OVERALL_METRICS = (
     "first_click_accuracy",
@@ -136,8 +137,8 @@ class ScoreTable:
     def ranking(self, key: ScoreKey) -> Ranking:
         """The models that have a value, best first, and those tied for best."""
         values = self.values(key)
-        sign = 1 if display(key.metric).better == "lower" else -1
-        order = tuple(sorted(values, key=lambda model: sign * values[model]))
+        better = display(key.metric).better
+        order = tuple(sorted(values, key=lambda model: loss(values[model], better)))
         if not order or math.isinf(values[order[0]]):
             return Ranking(order, (), ())
         best = tuple(model for model in order if values[model] == values[order[0]])
@@ -180,6 +181,11 @@ def build_score_table(
             paired.setdefault(_row_key(row), {})[row["model"], row["against"]] = difference
     models = tuple(dict.fromkeys(scores["model"].to_pylist()))
     return ScoreTable(models, by_key, paired, reasons)
+
+
+def is_enough(support: float | None) -> bool:
+    """Whether there are enough observations to draw; unknown support is taken as enough."""
+    return support is None or support >= MIN_SUPPORT
 
 
 def not_nan(value: float | None) -> float | None:
@@ -233,9 +239,10 @@ class ReportData:
     styles: Mapping[str, int]  # model → style, of the models that charts show
 
     @property
-    def subject(self) -> str | None:
-        """The paper's model, if it is among those compared."""
-        return next((model for model in self.table.models if model.casefold() == PAPER_MODEL), None)
+    def recommended(self) -> str | None:
+        """The model to use; None if nothing is scored."""
+        name = self.details.get("recommended")
+        return name if name in self.table.models else next(iter(self.table.models), None)
 
 
 def build_report_data(evaluation: EvaluationLike) -> ReportData:
@@ -250,7 +257,9 @@ def build_report_data(evaluation: EvaluationLike) -> ReportData:
     )
     table = build_score_table(scores, differences, reasons)
     styles = {model: style for style, model in enumerate(_charted_models(table))}
+    recommended = evaluation.details.get("recommended")
     details = {**evaluation.details, "models": models}
+    details["recommended"] = names.get(recommended, recommended)
     return ReportData(table, _build_curves(curve_table), evaluation.profile, details, styles)
 
 
@@ -271,9 +280,7 @@ def _charted_models(table: ScoreTable) -> tuple[str, ...]:
     def total_rank(model: str) -> int:
         return sum(order.index(model) if model in order else last for order in orders if order)
 
-    chosen = sorted(
-        table.models, key=lambda model: (model.casefold() != PAPER_MODEL, total_rank(model))
-    )[:MAX_SERIES]
+    chosen = sorted(table.models, key=total_rank)[:MAX_SERIES]
     return tuple(model for model in table.models if model in chosen)
 
 

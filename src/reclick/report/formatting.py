@@ -36,6 +36,7 @@ METRIC_FORMATS = {
     "log_set_likelihood": MetricFormat("in any order", NO_SEQUENCES),
     "impossible": MetricFormat("zero probability", NO_SEQUENCES, 2, True),
     "calibration_error": MetricFormat("calibration error", NO_PROBABILITIES),
+    "click_ratio": MetricFormat("expected / observed clicks", NO_PROBABILITIES, 3),
     "pr_auc": MetricFormat("PR-AUC", NO_RELEVANCE),
     "roc_auc": MetricFormat("ROC-AUC", NO_RELEVANCE),
     "ndcg": MetricFormat("NDCG@{k}", NO_RELEVANCE),

@@ -198,7 +198,14 @@ def _link(anchor: str, text: str) -> Html:
 # ---- the page
 
 
-def html_page(title: str, about: str, sections: Sequence[Section], footer: str) -> str:
+def html_page(
+    title: str,
+    about: str,
+    sections: Sequence[Section],
+    footer: str,
+    *,
+    warnings: Sequence[str] = (),
+) -> str:
     """A whole page with contents: no script, no font, no picture from elsewhere."""
     main = element("main", *(each.html() for each in sections), id="content")
     header = element(
@@ -206,6 +213,7 @@ def html_page(title: str, about: str, sections: Sequence[Section], footer: str) 
         paragraph("Reclick report", class_="kicker"),
         element("h1", title),
         paragraph(about, class_="about"),
+        *(paragraph(text, class_="warning") for text in warnings),
     )
     parts = (header, _contents(sections), main, element("footer", footer))
     skip = element("a", "Skip to the report", class_="skip", href="#content")

@@ -7,7 +7,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from reclick.report.data import (
-    LEAKAGE_MARK,
     EvaluationLike,
     ReportData,
     ScoreKey,
@@ -23,13 +22,14 @@ from reclick.report.formatting import (
     spell_number,
 )
 from reclick.report.markup import html_page
-from reclick.report.sections.ads import word_and_ad_section
+from reclick.report.sections.ads import ad_section
+from reclick.report.sections.decision import decision_section, list_warnings, recommend
 from reclick.report.sections.headline import (
+    compared_headlines,
+    comparison_section,
     describe,
     explain_intervals,
-    known_headlines,
     summarise,
-    summary_section,
 )
 from reclick.report.sections.log import log_section
 from reclick.report.sections.other_metrics import LIKELIHOODS, other_metric_section
@@ -38,7 +38,6 @@ from reclick.report.sections.published_tables import (
     SEQUENCE_METRICS,
     SET_METRICS,
     paper_section,
-    reverse_section,
 )
 from reclick.report.sections.reproduce import reproduce_section
 from reclick.report.tables import (
@@ -53,12 +52,12 @@ from reclick.report.tables import (
 from reclick.runtime.filesystem import AnyPath, Location, as_path, write_files
 
 SECTIONS = (
-    summary_section,
+    decision_section,
+    ad_section,
+    comparison_section,
+    other_metric_section,
     log_section,
     paper_section,
-    reverse_section,
-    other_metric_section,
-    word_and_ad_section,
     reproduce_section,
 )
 
@@ -78,7 +77,13 @@ def render_html(evaluation: EvaluationLike) -> str:
     """The whole page: no script, no font, no picture from elsewhere."""
     data = build_report_data(evaluation)
     sections = [each for build in SECTIONS if (each := build(data))]
-    return html_page(report_title(data), report_subtitle(data), sections, _footer(data))
+    return html_page(
+        report_title(data),
+        report_subtitle(data),
+        sections,
+        _footer(data),
+        warnings=list_warnings(data),
+    )
 
 
 def report_title(data: ReportData) -> str:
@@ -86,7 +91,8 @@ def report_title(data: ReportData) -> str:
     models, name = data.table.models, _test_log(data).get("name")
     suffix = f" on {name}" if name else ""
     if not models:
-        return f"Nothing evaluated{suffix}"
+        known = list(data.details.get("models") or {})
+        return f"What {join_names(known)} has learnt" if known else f"Nothing evaluated{suffix}"
     if len(models) == 1:
         return f"{models[0]} evaluated{suffix}"
     return f"{_count_models(data).capitalize()} compared{suffix}"
@@ -96,14 +102,10 @@ def report_subtitle(data: ReportData) -> str:
     """Which models, on how many sessions."""
     profile_sessions = data.profile.sessions if data.profile else None
     sessions = _test_log(data).get("sessions") or profile_sessions
-    models = join_names(list(data.table.models)) if data.table.models else "No model"
+    names = list(data.table.models) or list(data.details.get("models") or {})
+    models = join_names(names) if names else "No model"
     scored = f", scored on {format_count(float(sessions))} test sessions" if sessions else ""
     return f"{models}{scored}."
-
-
-def list_warnings(data: ReportData) -> list[str]:
-    """What makes some of the scores wrong: models that have seen the test log."""
-    return [f"{LEAKAGE_MARK} {text}" for text in data.details.get("warnings") or ()]
 
 
 def _count_models(data: ReportData) -> str:
@@ -135,10 +137,10 @@ MARKDOWN_TABLES = (
     ("Sequences", SEQUENCE_METRICS, "all"),
     ("Rank of the sequence, mean ± standard deviation", RANK_METRICS, "all"),
     ("In any order", SET_METRICS, "all"),
-    ("Reverse sessions: sequences", SEQUENCE_METRICS[1:], "reverse"),
-    ("Reverse sessions: rank of the sequence", RANK_METRICS[1:], "reverse"),
-    ("Reverse sessions: in any order", SET_METRICS, "reverse"),
-    ("Click probabilities", ("perplexity", "calibration_error"), "all"),
+    ("Sessions with a backward click: sequences", SEQUENCE_METRICS[1:], "reverse"),
+    ("Sessions with a backward click: rank of the sequence", RANK_METRICS[1:], "reverse"),
+    ("Sessions with a backward click: in any order", SET_METRICS, "reverse"),
+    ("Click probabilities", ("click_ratio", "perplexity", "calibration_error"), "all"),
     ("Likelihood", LIKELIHOODS, "all"),
     ("Relevance against labels", ("pr_auc", "roc_auc", "ndcg@5", "ndcg@10"), "all"),
 )
@@ -149,12 +151,13 @@ def render_markdown(evaluation: EvaluationLike) -> str:
     data = build_report_data(evaluation)
     headlines = (
         f"- **{headline.name}.** {escape_markdown(describe(data, headline))}"
-        for headline in known_headlines(data.table)
+        for headline in compared_headlines(data)
     )
     parts = [
         f"# {escape_markdown(report_title(data))}",
         escape_markdown(report_subtitle(data)),
         *(f"> {escape_markdown(text)}" for text in list_warnings(data)),
+        escape_markdown(recommend(data)),
         escape_markdown(summarise(data)),
         escape_markdown(explain_intervals(data)),
         "\n".join(headlines),
@@ -215,6 +218,7 @@ def _markdown_cells(table: ScoreTable, model: str, key: ScoreKey) -> Iterator[st
 # ---- text
 
 TEXT_COLUMNS = {
+    "click_ratio": ("clicks", "{:.3f}"),
     "first_click_accuracy": ("first click", "{:.1%}"),
     "sequence_accuracy@2": ("2 clicks", "{:.1%}"),
     "top_accuracy@2": ("top 2", "{:.1%}"),
@@ -230,12 +234,13 @@ def render_text(evaluation: EvaluationLike) -> str:
     """The main metrics, a row per model; then the summary, and a sentence per headline metric."""
     data = build_report_data(evaluation)
     headlines = (
-        f"{headline.name}. {describe(data, headline)}" for headline in known_headlines(data.table)
+        f"{headline.name}. {describe(data, headline)}" for headline in compared_headlines(data)
     )
     parts = (
         f"{report_title(data)}: {report_subtitle(data)}",
         _text_table(data.table),
         "\n".join(list_warnings(data)),
+        recommend(data),
         summarise(data),
         explain_intervals(data),
         "\n".join(headlines),

@@ -26,7 +26,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from reclick.errors import StoreError, explain_write_errors
+from reclick.errors import Argument, StoreError, explain_write_errors
 from reclick.runtime.filesystem import AnyPath, Location, RemotePath, as_path, is_location
 from reclick.runtime.parallel import thread_limit
 
@@ -58,6 +58,7 @@ class Artifact:
     kind: str
     settings: dict[str, Any]
     tables: dict[str, pa.Table]
+    fingerprint: str  # of all that it holds
 
 
 # ---- reading
@@ -76,7 +77,9 @@ def read(folder: Location, *, kind: str | None = None) -> Artifact:
         try:
             files = manifest["files"].items()
             tables = {name: _read_table(path, name, entry) for name, entry in files}
-            return Artifact(manifest["kind"], manifest["settings"], tables)
+            return Artifact(
+                manifest["kind"], manifest["settings"], tables, _hash_manifest(manifest)
+            )
         except (StoreError, OSError):
             before, manifest = manifest, _read_manifest(path)
             if manifest == before:
@@ -189,15 +192,26 @@ def _describe_other(folder: AnyPath) -> str:
 
 
 def write(
-    folder: Location, *, kind: str, settings: dict[str, Any], tables: dict[str, pa.Table]
-) -> None:
-    """Write tables and settings; a killed run or a full disk leaves what was there before."""
+    folder: Location,
+    *,
+    kind: str,
+    settings: dict[str, Any],
+    tables: dict[str, pa.Table],
+    replaces: str | None = None,
+) -> str:
+    """Write tables and settings; a killed run or a full disk leaves what was there before.
+
+    `replaces` is the fingerprint of what may be replaced; anything else that is there is refused.
+    The result is the fingerprint of what was written.
+    """
     path = as_path(folder)
     check_target(path, kind)
     with explain_write_errors(str(path)):
         path.mkdir(parents=True, exist_ok=True)
         with lock_folder(path):
             check_target(path, kind, tables)
+            if replaces is not None:
+                _refuse_changed(path, replaces)
             known = {*tables, *(_read_manifest(path)["files"] if is_artifact(path) else ())}
             try:
                 files = {name: _write_table(path, name, table) for name, table in tables.items()}
@@ -211,6 +225,19 @@ def write(
                 _write_manifest(path / MANIFEST, _encode_manifest(manifest))
             finally:
                 _remove_unnamed(path, known)
+    return _hash_manifest(manifest)
+
+
+def _refuse_changed(folder: AnyPath, expected: str) -> None:
+    """Refuse to write over a state that was written since ours was read."""
+    if is_artifact(folder) and _hash_manifest(_read_manifest(folder)) != expected:
+        raise StoreError(
+            f"{folder} was changed since it was loaded: saving would undo what somebody else "
+            "added. Load it again and repeat the update, with rc.updating(folder) so that nobody "
+            "comes between, or save with ",
+            Argument("overwrite", True),
+            ".",
+        )
 
 
 def check_target(folder: Location, kind: str, tables: Collection[str] | None = None) -> None:

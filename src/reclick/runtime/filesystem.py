@@ -13,7 +13,7 @@ import glob as local_glob
 import os
 import re
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from itertools import takewhile
@@ -23,7 +23,7 @@ from urllib.parse import parse_qsl, unquote
 from urllib.request import url2pathname
 from uuid import uuid4
 
-from reclick.errors import StoreError, explain_write_errors, mask_secrets
+from reclick.errors import StoreError, UsageError, explain_write_errors, mask_secrets
 
 URI = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+://")  # a Windows drive has one letter
 # Where an upload replaces an object in one step; elsewhere it goes to a sibling that is renamed.
@@ -321,6 +321,22 @@ def _copy(source: Path, filesystem: Any, path: str) -> None:
 
 
 # ---- writing
+
+
+def refuse_source_files(target: Location, sources: Iterable[Location]) -> None:
+    """Refuse a target that is one of the files being read, also by a link."""
+    place = as_path(target)
+    if not place.exists():
+        return
+    for source in map(as_path, sources):
+        if isinstance(place, RemotePath) or isinstance(source, RemotePath):
+            same = str(place) == str(source)
+        else:
+            same = source.exists() and place.samefile(source)
+        if same:
+            raise UsageError(
+                f"{target} is the log itself, which would be lost. Give another file to write to."
+            )
 
 
 def write_files(folder: Location, writers: dict[str, Callable[[Path], object]]) -> list[AnyPath]:

@@ -275,13 +275,15 @@ def _draw_block(
     page_starts = starts_from_sizes(sizes)
     candidate, click = np.zeros(page_starts[-1], np.int32), np.zeros(page_starts[-1], np.int32)
     click_counts, user_type = np.zeros(end - start, np.int64), np.zeros(end - start, np.int8)
-    satisfied, prices = np.zeros(end - start, np.bool_), None
+    satisfied, bids, prices = np.zeros(end - start, np.bool_), None, None
     # What a rule and one-click users add to the market is drawn apart, and changes nothing else.
     apart = np.random.default_rng([settings.seed, 1 + week, start, 1])
     if page_rule is None:
         fill_pages(query, page_starts, available, market.value, rng, candidate, impressions)
     else:
-        prices = fill_pages_by_rule(page_rule, market, query, sizes, available, apart, candidate)
+        bids, prices = fill_pages_by_rule(
+            page_rule, market, query, sizes, available, apart, candidate
+        )
         np.add.at(impressions, (np.repeat(query, sizes), candidate), 1)
     n_clicks = _fill_clicks(
         query,
@@ -312,6 +314,7 @@ def _draw_block(
         "clicks": _to_lists(starts_from_sizes(click_counts), pa.array(click[:n_clicks])),
     }
     if prices is not None:
+        columns["bids"] = _to_lists(page_starts, pa.array(bids))
         columns["prices"] = _to_lists(page_starts, pa.array(prices))
     if outcomes:
         later = np.random.default_rng([settings.seed, 1 + week, start, 2])

@@ -50,8 +50,8 @@ def fill_pages_by_rule(
     available: Bool,  # [query, candidate]
     rng: np.random.Generator,
     candidate: Int32,  # [impression] filled
-) -> Float64:
-    """Choose the page of each session, and return the prices [impression].
+) -> tuple[Float64, Float64]:
+    """Choose the page of each session, and return the bids and the prices [impression].
 
     The bids of a query vary: their logarithms have the noise of the market's own auction. Sessions
     of a query on pages of one size share a few variations.
@@ -75,12 +75,12 @@ def fill_pages_by_rule(
     pages = rule.choose(offers)
     first = np.concatenate([[0], np.cumsum(variations)])
     best = np.zeros((first[-1], longest), np.int32)  # [variation of a key, position]
-    prices = np.zeros((first[-1], longest))
-    for own, page, start in zip(shown, pages, first.tolist(), strict=False):
-        rows = slice(start, start + len(page.ads))
-        best[rows, : page.ads.shape[1]] = own[page.ads]
-        prices[rows, : page.ads.shape[1]] = page.prices
+    bids, prices = np.zeros((2, first[-1], longest))
+    for own, offer, page, start in zip(shown, offers, pages, first.tolist(), strict=False):
+        rows = slice(start, start + len(page.ads)), slice(page.ads.shape[1])
+        best[rows], prices[rows] = own[page.ads], page.prices
+        bids[rows] = np.take_along_axis(offer.bids, page.ads, axis=1)
     row = first[key] + rng.integers(0, variations[key])
     on_page = np.arange(longest) < sizes[:, None]
     candidate[:] = best[row][on_page]
-    return np.asarray(prices[row][on_page])
+    return bids[row][on_page], prices[row][on_page]

@@ -33,6 +33,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from reclick.data.ragged import Int32, Int64, run_indices, starts_from_sizes
+from reclick.data.stored_tables import read_lists, read_strings
 from reclick.errors import LogError
 
 FUNCTION_WORDS = """
@@ -122,15 +123,10 @@ class AdTokens:
         >>> AdTokens.from_tables(text.to_tables()).words(0)
         ['fast', 'plumber']
         """
-        lists = _as_one_array(tables["ads"]["tokens"], pa.large_list(pa.int32()))
-        sizes = pc.list_value_length(lists).to_numpy(zero_copy_only=False)
-        token = lists.flatten().to_numpy(zero_copy_only=False)
-        return cls(
-            _strings(tables["ads"]["ad"]),
-            _strings(tables["vocabulary"]["word"]),
-            starts_from_sizes(sizes),
-            token.astype(np.int32, copy=False),
-        )
+        vocabulary = read_strings(tables, "vocabulary", "word")
+        ads = read_strings(tables, "ads", "ad")
+        starts, token = read_lists(tables, "ads", "tokens", low=0, high=len(vocabulary) - 1)
+        return cls(ads.cast(pa.string()), vocabulary.cast(pa.string()), starts, token)
 
 
 def tokenise(ads_table: pa.Table, *, stop_words: Collection[str] = STOP_WORDS) -> AdTokens:

@@ -13,6 +13,7 @@ from pyarrow import types as kind_of
 from reclick.data.batch import Float64, Int32, Int64
 from reclick.data.ragged import Bool
 from reclick.data.schema import OUTCOME_COLUMNS
+from reclick.errors import LogError
 from reclick.logs.files.source import RawBatch
 
 NULL_POSITION = np.int32(-(2**31))  # a null inside a click list; no position is this small
@@ -79,10 +80,22 @@ def encode_batch(raw: RawBatch, previous: BatchArrays | None = None) -> BatchArr
         for name in OUTCOME_COLUMNS
         if name in raw.columns and "clicks" in raw.columns
     }
+    for name, text in (("query", query), ("ads", ad)):
+        _check_codes(text, name, raw.where)
     arrays = BatchArrays(query, ad, page, encode_positions(click), clicks, weight, **outcomes)
     for array in (query.codes, ad.codes, page, arrays.click, clicks, weight):
         array.flags.writeable = False  # as arrays over Arrow's memory are: kernels compile once
     return arrays
+
+
+def _check_codes(text: EncodedText, name: str, where: str) -> None:
+    """Refuse codes outside their dictionary: Arrow does not check those of a file."""
+    codes = text.codes
+    if len(codes) and (codes.max() >= len(text.values) or codes.min() < -1):
+        raise LogError(
+            f"{where} is damaged: {name} has a dictionary code outside its dictionary. "
+            "Write the file again, or leave it out."
+        )
 
 
 def encode_text(column: pa.Array, previous: EncodedText | None = None) -> EncodedText:

@@ -35,6 +35,7 @@ from reclick.logs.validation.encode import (
 from reclick.logs.validation.reasons import ROW_REASONS, BatchTotals
 from reclick.runtime.jit import kernel
 
+MAX_WEIGHT = 2.0**53  # larger whole numbers do not add exactly; a time taken for a weight is larger
 CODES = {reason: code for code, reason in enumerate(ROW_REASONS)}
 NULL_CLICK_CODE = CODES[reasons.NULL_CLICK]
 CLICK_OUTSIDE_CODE = CODES[reasons.CLICK_OUTSIDE]
@@ -108,7 +109,7 @@ def _check_columns(arrays: BatchArrays, max_ads: int) -> Byte:
     if not arrays.ad.all_valid:
         _check_ads(arrays, reason)
     if len(arrays.weight):
-        _mark(reason, ~((arrays.weight >= 0) & (arrays.weight < np.inf)), reasons.BAD_WEIGHT)
+        _mark(reason, ~((arrays.weight >= 0) & (arrays.weight <= MAX_WEIGHT)), reasons.BAD_WEIGHT)
     dwell = reasons.DWELL_AND_CLICKS_DISAGREE, reasons.BAD_DWELL
     conversions = reasons.CONVERSIONS_AND_CLICKS_DISAGREE, reasons.BAD_CONVERSIONS
     for numbers, names in ((arrays.dwell_seconds, dwell), (arrays.conversions, conversions)):

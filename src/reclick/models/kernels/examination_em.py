@@ -30,6 +30,7 @@ from reclick.data.batch import SessionBatch
 from reclick.data.counts import Counts
 from reclick.data.grouped_sessions import QueryBlock
 from reclick.data.ragged import Float64, Int32, Int64, starts_from_sizes
+from reclick.data.stored_tables import MOST_CELLS, read_lists, read_numbers, table_error
 from reclick.engines import Engine
 from reclick.fitting.beta import BetaPrior, log_beta, posterior_mean
 from reclick.fitting.em import FitResult, PairSums, Statistics, run_em
@@ -96,14 +97,13 @@ class ExaminationCells:
     @classmethod
     def from_table(cls, table: pa.Table) -> ExaminationCells:
         """What `to_table` was given, without the totals by state."""
-        state, skips = (table[name].combine_chunks() for name in ("state", "skips"))
-        clicks = table["clicks"].combine_chunks().to_numpy(zero_copy_only=False).copy()
-        starts = state.offsets.to_numpy().astype(np.int64)
-        flat = (
-            values.values.to_numpy(zero_copy_only=False)[starts[0] : starts[-1]].copy()
-            for values in (state, skips)
-        )
-        return cls(clicks, np.zeros(0), np.zeros(0), starts - starts[0], *flat)
+        tables = {"cells": table}
+        clicks = read_numbers(tables, "cells", "clicks", low=0).copy()
+        starts, state = read_lists(tables, "cells", "state", low=0, high=MOST_CELLS)
+        _, skips = read_lists(tables, "cells", "skips", low=0)
+        if len(skips) != len(state) or len(starts) != len(clicks) + 1:
+            raise table_error("cells", "its lists are not of the same lengths")
+        return cls(clicks, np.zeros(0), np.zeros(0), starts, state.copy(), skips.copy())
 
 
 class ExaminationParameters(NamedTuple):

@@ -120,15 +120,15 @@ def _find_centre(mean: Float64, variance: Float64) -> tuple[Float64, Float64]:
     """The c with c + ½ v c (1 − c)(1 − 2c) = mean, by Newton's steps."""
     centre = mean.copy()
     for i in range(len(mean)):
-        half = variance[i] / 2.0
+        half, m = variance[i] / 2.0, mean[i]
         if half > 0.0:
+            c = m - half * m * (1.0 - m) * (1.0 - 2.0 * m)  # near it for a small variance
             for _ in range(8):
-                c = centre[i]
-                error = c + half * c * (1.0 - c) * (1.0 - 2.0 * c) - mean[i]
-                slope = 1.0 + half * (1.0 - 6.0 * c + 6.0 * c * c)
-                centre[i] = min(max(c - error / slope, 1e-12), 1.0 - 1e-12)
-                if abs(error) < 1e-14:
+                error = c + half * c * (1.0 - c) * (1.0 - 2.0 * c) - m
+                c -= error / (1.0 + half * (1.0 - 6.0 * c + 6.0 * c * c))
+                if abs(error) < 1e-9:  # the step after it is exact to rounding
                     break
+            centre[i] = min(max(c, 1e-12), 1.0 - 1e-12)
     return centre, variance
 
 

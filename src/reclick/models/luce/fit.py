@@ -122,15 +122,15 @@ def fit_luce(
     data: TrainingData,
     hyper: Hyperparameters,
     prior: PairPrior,
-    start: LuceFit | None,
+    start: LuceParameters | None,
     *,
     engine: Engine | None = None,
     **loop: Any,
 ) -> LuceFit:
     """A fit from where another ended; with several components, first with common mixing weights."""
-    if hyper.components > 1 and (start is None or start.hyper.components != hyper.components):
+    if hyper.components > 1 and (start is None or start.mixing.shape[1] != hyper.components):
         common = hyper._replace(mixing_strength=None)
-        start = _fit_once(data, common, prior, start, engine, PILOT)
+        start = _fit_once(data, common, prior, start, engine, PILOT).parameters
     return _fit_once(data, hyper, prior, start, engine, loop)
 
 
@@ -138,16 +138,16 @@ def _fit_once(
     data: TrainingData,
     hyper: Hyperparameters,
     prior: PairPrior,
-    start: LuceFit | None,
+    start: LuceParameters | None,
     engine: Engine | None,
     loop: dict[str, Any],
 ) -> LuceFit:
     mixing = np.full(hyper.components, 1 / hyper.components)
-    if start is not None and start.hyper.components == hyper.components:
-        mixing = start.parameters.mixing.mean(axis=0)
+    if start is not None and start.mixing.shape[1] == hyper.components:
+        mixing = start.mixing.mean(axis=0)
     first = initial_parameters(data.layout, hyper, prior.mean, prior.strength, mixing)
     if start is not None:
-        first = warm_start(first, start.parameters)
+        first = warm_start(first, start)
     objective = Objective.of(data.sessions, data.layout, hyper, mixing)
     first = objective.constrain(first)
     result = fit_parameters(first, data.blocks, objective, engine=engine, **loop)
@@ -164,7 +164,7 @@ def warm_start(fresh: LuceParameters, last: LuceParameters) -> LuceParameters:
             if len(new.level(number)) != len(old.level(number)):
                 break
             levels.append(old.level(number))
-        tables[name] = new.with_levels(levels)
+        tables[name] = new.with_levels(levels).share_index(old)
     same = fresh.mixing.shape == last.mixing.shape
     mixing = last.mixing if same else fresh.mixing
     return last._replace(**tables, mixing=mixing)

@@ -156,7 +156,7 @@ class _Search:
             start.hyper.position_effect_strength is None
         ):
             data = _prepare(data.sessions, hyper)
-        return fit_luce(data, hyper, scale_prior(evidence, hyper), start, **TRIAL)
+        return fit_luce(data, hyper, scale_prior(evidence, hyper), start.parameters, **TRIAL)
 
 
 def _prepare(sessions: GroupedSessions, hyper: Hyperparameters) -> TrainingData:

@@ -16,6 +16,7 @@ from reclick.data.counts import Counts
 from reclick.data.outcomes import N_OUTCOMES
 from reclick.data.pair_index import IndexMap
 from reclick.data.ragged import Float64, Int64
+from reclick.data.stored_tables import table_error
 from reclick.fitting.attractiveness_prior import PairPrior
 from reclick.fitting.factors import FactorTable, PastChoices
 from reclick.models.luce.fit import LuceFit
@@ -118,14 +119,21 @@ class LuceState:
     ) -> LuceState:
         """The state from its columns."""
         pairs, cells = arrays["luce_pairs"], arrays["luce_cells"]["cell"]
+        if {len(column) for column in pairs.values()} != {len(counts.impressions)}:
+            raise table_error("luce_pairs", "its rows are not those of the pairs")
         cells = None if hyper.position_effect_strength is None else cells
         layout = Layout.from_counts(counts, counts.impressions, counts.volumes, cells)
+        inside = (layout.cell_pair >= 0) & (layout.cell_pair < len(counts.impressions))
+        if not inside.all() or (np.diff(layout.cell) <= 0).any():
+            raise table_error("luce_cells", "a cell of no pair, or cells out of order")
         prior = PairPrior(pairs["prior_mean"], pairs["prior_strength"])
         fresh = initial_parameters(layout, hyper, prior.mean, prior.strength, mixing_mean)
         tables = {}
         for name in TABLES:
             table = getattr(fresh, name).with_factors(arrays[f"luce_{name}_factors"]["factor"])
             tables[name] = table.with_past(PastChoices(**arrays[f"luce_{name}_past"]))
+            if not tables[name].is_consistent():
+                raise table_error(f"luce_{name}_factors", "its rows are not those of the table")
         shape = fresh.mixing.shape
         mixing = {name: each.reshape(shape) for name, each in arrays["luce_mixing"].items()}
         parameters = fresh._replace(

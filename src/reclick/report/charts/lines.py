@@ -21,20 +21,34 @@ from reclick.report.charts.svg import (
     svg_text,
     svg_whiskers,
     text_width,
+    truncate,
 )
-from reclick.report.data import Point, ReportData, ScoreKey, ScoreTable
+from reclick.report.data import (
+    MIN_SUPPORT,
+    Point,
+    ReportData,
+    ScoreKey,
+    ScoreTable,
+    is_enough,
+)
 from reclick.report.formatting import (
     display,
     format_interval,
     format_value,
     join_names,
-    spell_number,
 )
-from reclick.report.markup import Html, data_table, element, figure, isolate, join, paragraph
+from reclick.report.markup import (
+    Html,
+    data_table,
+    element,
+    figure,
+    isolate,
+    join,
+)
 
 CHART_HEIGHT = 224
 RIGHT, TOP, BOTTOM = 12, 14, 42  # margins
-DODGE = 0.11  # of a category's width, between models, so that whiskers do not hide each other
+PANEL_COLUMNS, PANEL_HEIGHT, MAX_MARKERS = 2, 96, 10  # of small multiples
 MAX_CATEGORY_LABELS = 12
 VOLUME_LABEL = "sessions of the query in training"
 
@@ -136,10 +150,7 @@ def _draw_axes(x: Axis, y: Axis, across: Scale, up: Scale) -> list[Html]:
 
 def _draw_series(series: Series, across: Scale, up: Scale, max_markers: int) -> Html:
     """A line broken where there is no finite value, whiskers and markers."""
-    positions = [
-        (across(point.x), up(height[0])) if (height := finite_or_none(point.y)) else None
-        for point in series.points
-    ]
+    positions = _positions(series, across, up)
     whiskers = [
         (across(point.x), up(ends[0]), up(ends[1]))
         for point in series.points
@@ -152,20 +163,6 @@ def _draw_series(series: Series, across: Scale, up: Scale, max_markers: int) -> 
         shapes.append(svg_whiskers(whiskers, "whisker"))
     shapes.append(svg_markers(marked, series.style, "mark"))
     return element("g", *shapes, class_=f"s{series.style + 1}")
-
-
-def series_key(data: ReportData) -> Html:
-    """The legend of the models, and which models are not drawn."""
-    left_out = [model for model in data.table.models if model not in data.styles]
-    best = "the models that are best overall"
-    drawn = f"{data.subject} and {best}" if data.subject else best
-    note = (
-        f"Drawn are {drawn}, {spell_number(len(data.styles))} in all; {join_names(left_out)} are in"
-        " the numbers below each chart."
-        if left_out
-        else ""
-    )
-    return join([legend(data.styles), paragraph(note, class_="note")])
 
 
 def legend(styles: Mapping[str, int]) -> Html:
@@ -187,26 +184,75 @@ def _legend_sample(style: int) -> Html:
 
 
 def volume_charts(data: ReportData, metrics: Sequence[str], sessions: str = "all") -> Html:
-    """A legend, and a chart for each metric that has volume buckets; nothing if none has."""
+    """Small charts, one per model, for each metric that has volume buckets; or nothing."""
     figures = [_volume_figure(data, metric, sessions) for metric in metrics]
     figures = [each for each in figures if each]
-    if not figures:
-        return Html("")
-    return join([series_key(data), element("div", *figures, class_="figs")])
+    return element("div", *figures, class_="figs") if figures else Html("")
 
 
 def model_series(data: ReportData, keys: Sequence[ScoreKey]) -> list[Series]:
-    """A series per charted model over keys one step apart, with the models side by side."""
+    """A series per charted model over keys one step apart; nothing where support is small."""
+    enough = [is_enough(data.table.support(key)) for key in keys]
     series = []
-    for number, (model, style) in enumerate(data.styles.items()):
-        shift = (number - (len(data.styles) - 1) / 2) * DODGE
+    for model, style in data.styles.items():
         scores = [data.table.score(model, key) for key in keys]
         points = (
-            Point(index + shift, each.value, each.low, each.high)
-            for index, each in enumerate(scores)
+            Point(index, each.value, each.low, each.high) if known else Point(index, None)
+            for index, (each, known) in enumerate(zip(scores, enough, strict=True))
         )
         series.append(Series(model, style, tuple(points)))
     return series
+
+
+def small_multiples(series: Sequence[Series], x: Axis, y: Axis) -> tuple[Html, float]:
+    """A panel per series, all with the same axes and the other series in grey. Shapes, height."""
+    n_columns = min(PANEL_COLUMNS, len(series))
+    width = WIDTH / n_columns
+    n_rows = -(-len(series) // n_columns)
+    shapes = []
+    for index, own in enumerate(series):
+        row, column = divmod(index, n_columns)
+        shapes.append(_draw_panel(own, series, x, y, column * width, width, row * PANEL_HEIGHT))
+    floor = n_rows * PANEL_HEIGHT
+    shapes.append(svg_text(WIDTH / 2, floor + 8, x.label, "middle", "axis"))
+    return join(shapes), floor + 18
+
+
+def _draw_panel(
+    own: Series,
+    series: Sequence[Series],
+    x: Axis,
+    y: Axis,
+    start: float,
+    width: float,
+    top: float,
+) -> Html:
+    ends = (y.ticks[0], y.ticks[-1]) if len(y.ticks) > 1 else y.ticks
+    left = start + max(text_width(label) for _, label in ends) + 6
+    right, floor = start + width - 8, top + PANEL_HEIGHT - 22
+    across, up = Scale(x.low, x.high, left, right), Scale(y.low, y.high, floor, top + 24)
+    shapes = [svg_text(left, top + 8, truncate(own.name, right - left), class_="name")]
+    for value, label in ends:
+        shapes += [
+            svg_line(left, up(value), right, up(value), "grid"),
+            svg_text(left - 4, up(value), label, "end", "tick"),
+        ]
+    shapes += [
+        svg_line(left, floor, right, floor, "baseline"),
+        svg_text(left, floor + 11, x.ticks[0][1], class_="tick"),
+        svg_text(right, floor + 11, x.ticks[-1][1], "end", "tick"),
+    ]
+    shapes += [
+        svg_polyline(_positions(each, across, up), "line context") for each in series if each != own
+    ]
+    return join([*shapes, _draw_series(own, across, up, MAX_MARKERS)])
+
+
+def _positions(series: Series, across: Scale, up: Scale) -> list[tuple[float, float] | None]:
+    return [
+        (across(point.x), up(height[0])) if (height := finite_or_none(point.y)) else None
+        for point in series.points
+    ]
 
 
 def _volume_figure(data: ReportData, metric: str, sessions: str) -> Html:
@@ -219,17 +265,22 @@ def _volume_figure(data: ReportData, metric: str, sessions: str) -> Html:
         return Html("")
     label = ("%, " if known.percent else "") + f"{known.better} is better"
     x = category_axis(VOLUME_LABEL, [short_bucket(volume) for volume in volumes])
-    shapes = line_chart(series, x, number_axis(label, heights, percent=known.percent))
-    title = known.title + (", reverse sessions" if sessions == "reverse" else "")
+    drawn = [each for each in series if not _is_infinite(each)]
+    shapes, height = small_multiples(drawn, x, number_axis(label, heights, percent=known.percent))
+    title = known.title + (", sessions with a backward click" if sessions == "reverse" else "")
     infinite = [each.name for each in series if _is_infinite(each)]
-    note = f"Not drawn, infinite everywhere: {join_names(infinite)}." if infinite else ""
+    notes = [f"{label}; the others in grey"]
+    notes += [f"infinite everywhere: {join_names(infinite)}"] if infinite else []
+    hidden = [key.volume for key in keys if not is_enough(data.table.support(key))]
+    notes += [f"not drawn, n < {MIN_SUPPORT}: {join_names(hidden)}"] if hidden else []
     about = (
-        f"A line per model over {len(volumes)} buckets of query volume, from rare to frequent, with"
-        " interval whiskers. The numbers follow."
+        f"A chart per model over {len(volumes)} buckets of query volume, from rare to frequent,"
+        " with interval whiskers. The numbers follow."
     )
     name = f"volume {metric} {sessions}"
-    chart = svg_chart(name, f"{title} by query volume", about, CHART_HEIGHT, shapes)
-    return figure(title, chart, _volume_table(data.table, keys, title), unit=note)
+    chart = svg_chart(name, f"{title} by query volume", about, height, shapes)
+    unit = "; ".join(notes)
+    return figure(title, chart, _volume_table(data.table, keys, title), unit=unit)
 
 
 def _is_infinite(series: Series) -> bool:

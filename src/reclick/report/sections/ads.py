@@ -1,14 +1,14 @@
-"""Words with high and low click rates, and ads whose appeal and landing page disagree."""
+"""Ads to act on: misleading ads, hidden gems, and the effects of words."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from reclick.report.charts.bars import PairedBars, bar_chart, paired_bar_chart
+from reclick.report.charts.bars import DotRow, dot_plot
 from reclick.report.charts.svg import svg_chart
-from reclick.report.data import ReportData
-from reclick.report.formatting import format_count, format_share
+from reclick.report.data import ReportData, not_nan
+from reclick.report.formatting import format_count
 from reclick.report.markup import (
     Html,
     Section,
@@ -22,101 +22,102 @@ from reclick.report.markup import (
     paragraph,
 )
 
-MAX_QUERIES = 12
-MAX_WORDS = 8  # of each class, per query
-MAX_ADS = 24
-ADS_PER_CHART = 6
+TITLE, MISLEADING, GEMS = "Ads to act on", "Misleading ads", "Hidden gems"
+MAX_ADS = 20
+WORDS_PER_CHART = 10
 
 
-def word_and_ad_section(data: ReportData) -> Section | None:
-    """Charts of words and of ads; each is left out if the evaluation has none."""
-    words = data.details.get("words") or []
-    ads = data.details.get("disagreements") or []
+def ad_section(data: ReportData) -> Section | None:
+    """Two tables of ads and charts of words; each is left out if the evaluation has none."""
+    details = data.details
+    model = details.get("findings_from")
+    source = f" Estimates of {model}, with 90 % intervals;" if model else " With 90 % intervals;"
+    support = " only ads with at least 100 impressions and 20 clicks."
+    misleading = (
+        "Users click these ads more than others, and then are seldom satisfied: the text promises"
+        f" what the landing page does not keep.{source}{support}"
+    )
+    gems = (
+        "The few users who click these ads are mostly satisfied: a better text or a higher position"
+        f" would pay.{source}{support}"
+    )
     return make_section(
-        "Words and ads",
+        TITLE,
         [
-            Subsection("Words with the highest and lowest click rates", _word_figures(words)),
-            Subsection("Clickbait and hidden gems", _ad_figures(ads)),
+            Subsection(MISLEADING, _ad_table(details, "misleading", MISLEADING, misleading)),
+            Subsection(GEMS, _ad_table(details, "gems", GEMS, gems)),
+            Subsection("Words", _word_figures(details.get("words") or [])),
         ],
     )
 
 
-def _word_figures(queries: Sequence[Mapping[str, Any]]) -> Html:
-    figures = [_word_figure(n, words) for n, words in enumerate(queries[:MAX_QUERIES], start=1)]
-    figures = [each for each in figures if each]
-    if not figures:
-        return Html("")
-    about = (
-        "For frequent queries, the click rate of the impressions of ads with a word. Blue: the"
-        " words with the highest rates; red: the lowest."
-    )
-    return join([paragraph(about, class_="about"), element("div", *figures, class_="figs")])
-
-
-def _word_figure(number: int, words: Mapping[str, Any]) -> Html:
-    rows = [
-        (class_, *row)
-        for class_ in ("attract", "repel")
-        for row in words.get(class_, [])[:MAX_WORDS]
-    ]
-    if not rows:
-        return Html("")
-    query = str(words["query"])
-    bars = [(str(word), float(rate), class_) for class_, word, rate, _ in rows]
-    shapes, height = bar_chart(bars, longest=max(rate for _, rate, _ in bars))
-    listed = ", ".join(f"{word} {format_share(rate)}" for word, rate, _ in bars)
-    title = f"Words of {query}"
-    chart = svg_chart(f"words {number}", title, f"Bars: {listed}.", height, shapes)
-    labels = {"attract": "highest", "repel": "lowest"}
-    numbers = (
-        (isolate(str(word)), labels[class_], format_share(rate, 2), format_count(impressions))
-        for class_, word, rate, impressions in rows
-    )
-    headers = ("Word", "Among the", "Click rate", "Impressions")
-    return figure(query, chart, data_table(title, headers, numbers))
-
-
-def _ad_figures(ads: Sequence[Mapping[str, Any]]) -> Html:
+def _ad_table(details: Mapping[str, Any], name: str, caption: str, about: str) -> Html:
+    ads = details.get(name) or []
     if not ads:
         return Html("")
-    about = (
-        "The ads whose attractiveness and satisfaction differ most in rank: first those that"
-        " attract more than they satisfy, last the opposite. Each side has its own scale, since the"
-        " two are probabilities of different events."
-    )
-    listed = ads[:MAX_ADS]
-    starts = range(0, len(listed), ADS_PER_CHART)
-    figures = (_ad_figure(start, listed[start : start + ADS_PER_CHART], ads) for start in starts)
-    return join([paragraph(about, class_="about"), element("div", *figures, class_="figs")])
-
-
-def _ad_figure(
-    start: int, group: Sequence[Mapping[str, Any]], ads: Sequence[Mapping[str, Any]]
-) -> Html:
-    title = f"Ads {start + 1} to {start + len(group)}"
-    values = ("attractiveness", "satisfaction")
-    pairs = [
-        PairedBars(
-            f"{ad.get('title') or ad['ad']} · {ad['query']}", *(float(ad[v]) for v in values)
-        )
-        for ad in group
-    ]
-    largest = [max(float(ad[value]) for ad in ads) or 1.0 for value in values]
-    shapes, height = paired_bar_chart(pairs, values, (largest[0], largest[1]))
-    about = (
-        "Two bars per ad: attractiveness to the left, satisfaction to the right. The numbers"
-        " follow."
-    )
-    headers = ("Ad", "Query", "Title", "Attractiveness", "Satisfaction", "Clicks")
-    table = data_table(title, headers, (_ad_row(ad) for ad in group))
-    number = start // ADS_PER_CHART + 1
-    return figure(title, svg_chart(f"ads {number}", title, about, height, shapes), table)
+    headers = ("Ad", "Query", "Attractiveness", "Satisfaction", "Impressions", "Clicks")
+    rows = (_ad_row(ad) for ad in ads[:MAX_ADS])
+    table = data_table(caption, headers, rows, class_="plain ads")
+    return join([paragraph(about, class_="about"), table])
 
 
 def _ad_row(ad: Mapping[str, Any]) -> tuple[str, ...]:
-    texts = (
-        isolate(str(ad[name])) if ad.get(name) else Html("") for name in ("ad", "query", "title")
+    name = [isolate(str(ad.get("title") or ad["ad"]))]
+    name += [element("small", isolate(str(ad["ad"])))] if ad.get("title") else []
+    estimates = (_estimate(ad, value) for value in ("attractiveness", "satisfaction"))
+    support = (format_count(float(ad[value])) for value in ("impressions", "clicks"))
+    return (join(name), isolate(str(ad["query"])), *estimates, *support)
+
+
+def _estimate(ad: Mapping[str, Any], name: str) -> Html:
+    value, low, high = (not_nan(ad.get(key)) for key in (name, f"{name}_low", f"{name}_high"))
+    if value is None:
+        return Html("")
+    interval = "" if low is None or high is None else f"[{low:.3f}, {high:.3f}]"
+    return join([f"{value:.3f}", element("small", interval)])
+
+
+def _word_figures(words: Sequence[Mapping[str, Any]]) -> Html:
+    """Words with the largest and with the smallest effects, in two charts."""
+    if not words:
+        return Html("")
+    about = (
+        "How much more or less attractive ads with a word are than the average ad of the same"
+        " queries: × 1.2 is 20 % more. Positions do not count, all queries are pooled, and"
+        " intervals (95 %) treat ads as independent. A word may stand for something else of its"
+        " ads, such as their brand."
     )
-    values = (f"{ad['attractiveness']:.4f}", f"{ad['satisfaction']:.4f}")
-    support = ad.get("support")
-    return (*texts, *values, "" if support is None else format_count(support))
+    half = min(WORDS_PER_CHART, -(-len(words) // 2))
+    groups = {"Words that attract": words[:half], "Words that put off": words[half:]}
+    figures = (_word_figure(title, group) for title, group in groups.items() if group)
+    return join([paragraph(about, class_="about"), element("div", *figures, class_="figs")])
+
+
+def _word_figure(title: str, words: Sequence[Mapping[str, Any]]) -> Html:
+    rows = [
+        DotRow(
+            str(word["word"]),
+            float(word["effect"]),
+            float(word["low"]),
+            float(word["high"]),
+            f"× {word['effect']:.2f}",
+            "other" if word["low"] <= 1 <= word["high"] else "best",
+        )
+        for word in words
+    ]
+    shapes, height = dot_plot(rows, percent=False)
+    about = "A row per word with its effect and interval. The numbers follow."
+    chart = svg_chart(f"words {title}", title, about, height, shapes)
+    numbers = (
+        (
+            isolate(str(word["word"])),
+            f"{word['effect']:.3f}",
+            f"[{word['low']:.3f}, {word['high']:.3f}]",
+            format_count(float(word["ads"])),
+            format_count(float(word["impressions"])),
+        )
+        for word in words
+    )
+    headers = ("Word", "Effect", "Interval", "Ads", "Impressions")
+    unit = "relative attractiveness; grey: not significantly different from 1"
+    return figure(title, chart, data_table(title, headers, numbers), unit=unit)

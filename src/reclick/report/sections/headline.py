@@ -1,4 +1,4 @@
-"""The summary: which model is best at what and by how much, in sentences and charts."""
+"""The comparison: which model is best at what and by how much, in sentences and charts."""
 
 from __future__ import annotations
 
@@ -8,7 +8,14 @@ from typing import NamedTuple
 
 from reclick.report.charts.bars import DotRow, dot_plot
 from reclick.report.charts.svg import svg_chart
-from reclick.report.data import Ranking, ReportData, ScoreKey, ScoreTable
+from reclick.report.data import (
+    MIN_SUPPORT,
+    Ranking,
+    ReportData,
+    ScoreKey,
+    ScoreTable,
+    is_enough,
+)
 from reclick.report.formatting import (
     display,
     format_count,
@@ -51,15 +58,16 @@ HEADLINES = (
     Headline("Which two ads", "which two ads", ScoreKey("top_accuracy@2")),
     Headline("Which three ads", "which three ads", ScoreKey("top_accuracy@3")),
     Headline(
-        "Reverse: two clicks in order",
-        "reverse sessions in order",
+        "Backward clicks: two in order",
+        "backward clicks in order",
         ScoreKey("sequence_accuracy@2", "reverse"),
     ),
     Headline(
-        "Reverse: which two ads",
-        "the ads of reverse sessions",
+        "Backward clicks: which two ads",
+        "the ads of backward clicks",
         ScoreKey("top_accuracy@2", "reverse"),
     ),
+    Headline("Number of clicks", "the number of clicks", ScoreKey("click_ratio")),
     Headline("Click probabilities", "click probabilities (perplexity)", ScoreKey("perplexity")),
     Headline("Calibration", "calibration", ScoreKey("calibration_error")),
     Headline(
@@ -74,25 +82,43 @@ HEADLINES = (
 )
 
 
-def summary_section(data: ReportData) -> Section | None:
-    """The summary, and each headline metric as a sentence and a chart."""
+def comparison_section(data: ReportData) -> Section | None:
+    """All models compared, each headline metric as a sentence and a chart."""
+    if len(data.table.models) < 2:
+        return None
     about = (
         "Best first. A full dot is the best, a ring is not significantly different from it, grey is"
         " behind; lines are intervals."
     )
-    cards = (_headline_figure(data, headline) for headline in known_headlines(data.table))
+    cards = (_headline_figure(data, headline) for headline in compared_headlines(data))
     body = (
         paragraph(summarise(data), class_="lede"),
         paragraph(explain_intervals(data), class_="note"),
-        paragraph(about, class_="note"),
+        paragraph(f"{about} {_list_omitted(data.table)}", class_="note"),
         element("div", *cards, class_="figs cards"),
     )
-    return make_section("Summary", [Subsection("", join(body))])
+    return make_section("Comparison", [Subsection("", join(body))])
 
 
-def known_headlines(table: ScoreTable) -> list[Headline]:
-    """The headlines for which any model has a value."""
-    return [headline for headline in HEADLINES if table.values(headline.key)]
+def compared_headlines(data: ReportData) -> list[Headline]:
+    """The headlines for which any model has a value, of enough sessions, positions or pairs."""
+    return [
+        headline
+        for headline in HEADLINES
+        if data.table.values(headline.key) and is_enough(data.table.support(headline.key))
+    ]
+
+
+def _list_omitted(table: ScoreTable) -> str:
+    """Which metrics are not drawn because there are too few sessions."""
+    omitted = [
+        f"{headline.brief} (n\u00a0=\u00a0{format_count(support)})"
+        for headline in HEADLINES
+        if table.values(headline.key)
+        and (support := table.support(headline.key)) is not None
+        and not is_enough(support)
+    ]
+    return f"Not drawn, with n < {MIN_SUPPORT}: {join_names(omitted)}." if omitted else ""
 
 
 # ---- charts
@@ -142,11 +168,13 @@ def _headline_table(table: ScoreTable, key: ScoreKey, title: str) -> Html:
 
 
 def summarise(data: ReportData) -> str:
-    """One paragraph: which models are best on how many metrics, the paper's model first."""
-    table, subject = data.table, data.subject
+    """One paragraph: which models are best on how many metrics, the recommended model first."""
+    if len(data.table.models) < 2:
+        return ""
+    table, subject = data.table, data.recommended
     rankings = {
         headline: table.ranking(headline.key)
-        for headline in HEADLINES
+        for headline in compared_headlines(data)
         if len(table.values(headline.key)) > 1
     }
     rankings = {headline: ranking for headline, ranking in rankings.items() if ranking.best}
@@ -170,7 +198,7 @@ def summarise(data: ReportData) -> str:
 
 
 def _summarise_subject(subject: str, rankings: dict[Headline, Ranking]) -> str:
-    """How the paper's model fares: wins, ties for best, and which models are better."""
+    """How the recommended model fares: wins, ties for best, and which models are better."""
     wins = sum(ranking.leaders == (subject,) for ranking in rankings.values())
     ties = sum(subject in ranking.leaders for ranking in rankings.values()) - wins
     missing = sum(subject not in ranking.order for ranking in rankings.values())
@@ -223,23 +251,42 @@ def explain_intervals(data: ReportData) -> str:
 
 
 def describe(data: ReportData, headline: Headline) -> str:
-    """The best model, its ties, the next one, and the paper's model if it is further behind."""
+    """The best model, its ties, the next one, and the recommended model if it is further behind."""
     table, key = data.table, headline.key
     ranking, values = table.ranking(key), table.values(key)
     if not ranking.best:
         value = format_value(next(iter(values.values())), key.metric)
         return f"Every model assigns zero probability to some observed session: {value}."
     first = ranking.best[0]
+    if len(table.models) == 1:
+        return f"{_value_and_interval(table, first, key)}."
     if len(values) == 1:
         return f"Only {first} has a value: {_value_and_interval(table, first, key)}."
     sentences = [_describe_leaders(table, key, ranking)]
     if ranking.behind:
         sentences.append(_describe_next(table, key, ranking))
-    if data.subject in ranking.behind[1:]:
-        sentences.append(_describe_subject(table, key, ranking, str(data.subject)))
+    if data.recommended in ranking.behind[1:]:
+        sentences.append(_describe_subject(table, key, ranking, str(data.recommended)))
+    if key.metric == "pr_auc":
+        sentences.append(_describe_chance(table))
     if key.metric == "log_likelihood":
         sentences.append(_describe_learnt_orders(data))
     return " ".join(filter(None, sentences))
+
+
+def _describe_chance(table: ScoreTable) -> str:
+    """Which models order relevant and irrelevant pairs no better than chance."""
+    key = ScoreKey("roc_auc")
+    scores = {model: table.score(model, key) for model in table.values(key)}
+    chance = [
+        f"{model} ({format_value(score.value, key.metric)})"
+        for model, score in scores.items()
+        if score.low is not None and score.high is not None and score.low <= 0.5 <= score.high
+    ]
+    if not chance:
+        return ""
+    verb = "is" if len(chance) == 1 else "are"
+    return f"By the ROC area, {join_names(chance)} {verb} no better than chance."
 
 
 def _describe_learnt_orders(data: ReportData) -> str:

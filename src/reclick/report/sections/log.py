@@ -1,4 +1,4 @@
-"""The profile of the test log: totals, Tables 1 and 2 and Figure 1 of the paper, transitions."""
+"""The profile of the test log: totals, first clicks, transitions, fatigue, query volumes."""
 
 from __future__ import annotations
 
@@ -7,15 +7,14 @@ from collections.abc import Sequence
 from reclick.profile import LogProfile
 from reclick.report.charts.bars import column_chart, heat_map
 from reclick.report.charts.lines import (
-    CHART_HEIGHT,
     Series,
     category_axis,
     line_chart,
     number_axis,
 )
 from reclick.report.charts.svg import svg_chart
-from reclick.report.data import Point, ReportData, not_nan
-from reclick.report.formatting import format_count, format_share
+from reclick.report.data import MIN_SUPPORT, Point, ReportData, is_enough, not_nan
+from reclick.report.formatting import format_count, format_share, spell_number
 from reclick.report.markup import (
     Html,
     Section,
@@ -32,31 +31,21 @@ from reclick.report.tables import (
     PUBLISHED_BY_VOLUME,
     PUBLISHED_FIRST_CLICKS,
     PUBLISHED_HEADER,
-    PUBLISHED_LOG,
-    PUBLISHED_MULTI_CLICK_SHARE,
     PUBLISHED_NOTE,
-    PUBLISHED_REVERSE_SHARE,
 )
 
 COLUMN_HEIGHT = 196
 
 
 def log_section(data: ReportData) -> Section | None:
-    """Everything that is known about the test log itself."""
+    """Everything that is known about the test log and is not on the first screen."""
     profile = data.profile
-    figures = [
-        *(_profile_figures(profile) if profile else []),
-        _transition_figure(data.details.get("transitions")),
-        _fatigue_figure(data.details.get("fatigue")),
-    ]
-    subsections = [Subsection("How users move over the page", _figure_grid(figures))]
-    if profile:
-        subsections = [
-            Subsection("", _tiles(profile)),
-            Subsection("Clicked sessions by query volume", _volume_table(profile)),
-            *subsections,
-        ]
-    return make_section("The log", subsections)
+    if not profile:
+        return None
+    figures = _figure_grid(_profile_figures(profile))
+    return make_section(
+        "The log", [Subsection("", _tiles(profile)), Subsection("Clicks and pages", figures)]
+    )
 
 
 def _figure_grid(figures: Sequence[Html]) -> Html:
@@ -66,8 +55,6 @@ def _figure_grid(figures: Sequence[Html]) -> Html:
 
 def _tiles(profile: LogProfile) -> Html:
     rate = profile.clicks / profile.impressions if profile.impressions else 0.0
-    multi_click = f"{PUBLISHED_LOG} about {PUBLISHED_MULTI_CLICK_SHARE:.0%}"
-    reverse = f"{PUBLISHED_LOG} about {PUBLISHED_REVERSE_SHARE:.0%}"
     tiles = [
         (
             "Sessions",
@@ -84,9 +71,9 @@ def _tiles(profile: LogProfile) -> Html:
         (
             "Two or more clicks",
             format_share(profile.multi_click_share),
-            f"of clicked sessions; {multi_click}",
+            "of clicked sessions",
         ),
-        ("Reverse sessions", format_share(profile.reverse_share), f"of those; {reverse}"),
+        ("With a backward click", format_share(profile.reverse_share), "of those"),
     ]
     return element("dl", *(_tile(*tile) for tile in tiles), class_="tiles")
 
@@ -98,7 +85,7 @@ def _tile(name: str, value: str, note: str) -> Html:
 # ---- Table 1
 
 
-def _volume_table(profile: LogProfile) -> Html:
+def volume_table(profile: LogProfile) -> Html:
     """Table 1, each share with the published one next to it."""
     rows = [row for row in profile.by_volume if row.queries]
     if not rows:
@@ -152,25 +139,28 @@ def _volume_row(volume: str, counts: tuple[float, ...], values: tuple[float, ...
 # ---- figures
 
 
-def _profile_figures(profile: LogProfile) -> list[Html]:
+def position_figure(profile: LogProfile | None, *, published: bool = False) -> Html:
+    """First clicks by position; with the published figures in the section of the paper."""
+    if profile is None or not profile.first_clicks:
+        return Html("")
     first = {str(position): value for position, value in enumerate(profile.first_clicks, start=1)}
-    published = [*PUBLISHED_FIRST_CLICKS, *[None] * len(first)][: len(first)]
+    if not published:
+        return _column_figure("Where the first click goes", "% of clicked sessions", first)
+    marks = [*PUBLISHED_FIRST_CLICKS, *[None] * len(first)][: len(first)]
+    unit = "% of clicked sessions (Table 2 of the paper); a diamond is the published figure"
+    return _column_figure("First clicks by position", unit, first, marks)
+
+
+def _profile_figures(profile: LogProfile) -> list[Html]:
     distances = {
         f"{distance:+d}".replace("-", "−"): value
         for distance, value in sorted(profile.distances.items())
     }
     lengths = {str(length): value for length, value in profile.page_lengths.items()}
-    diamond = f"a diamond is the published figure, of {PUBLISHED_LOG}'s log"
     return [
         _column_figure(
-            "First clicks by position",
-            f"% of clicked sessions (Table 2 of the paper); {diamond}",
-            first,
-            published,
-        ),
-        _column_figure(
             "Distance between consecutive clicks",
-            "% of transitions (Figure 1 of the paper); negative is up the page",
+            "% of transitions; negative is up the page",
             distances,
         ),
         _column_figure("Ads on a page", "% of sessions", lengths),
@@ -195,12 +185,14 @@ def _column_figure(
     return figure(title, chart, table, unit=unit)
 
 
-def _transition_figure(transitions: list[list[float | None]] | None) -> Html:
+def transition_figure(data: ReportData) -> Html:
     """The heat map of transitions between clicks; row 0 is the start of a session."""
+    transitions = data.details.get("transitions")
     if not transitions or len(transitions) < 2:
         return Html("")
     n = len(transitions) - 1
-    rows = [
+    support = data.details.get("transition_support") or [None] * (n + 1)
+    all_rows = [
         [
             None if position == last else not_nan(value)
             for position, value in enumerate(row[-n:], start=1)
@@ -209,7 +201,12 @@ def _transition_figure(transitions: list[list[float | None]] | None) -> Html:
     ]
     positions = [str(position) for position in range(1, n + 1)]
     row_names = ["start", *positions]
-    shapes, height = heat_map(rows, row_names, positions)
+    drawn = [index for index, count in enumerate(support) if is_enough(count)]
+    if not drawn:
+        return Html("")
+    shapes, height = heat_map(
+        [all_rows[index] for index in drawn], [row_names[index] for index in drawn], positions
+    )
     title = "Where the next click goes"
     about = (
         "A table: from the start or the last click, down, to the position of the next click,"
@@ -217,32 +214,48 @@ def _transition_figure(transitions: list[list[float | None]] | None) -> Html:
     )
     table = data_table(
         title,
-        ("From", *positions),
+        ("From", *positions, "n"),
         (
-            (name, *("" if value is None else format_share(value, 2) for value in row))
-            for name, row in zip(row_names, rows, strict=True)
+            (
+                name,
+                *("" if value is None else format_share(value, 2) for value in row),
+                "" if count is None else format_count(count),
+            )
+            for name, row, count in zip(row_names, all_rows, support, strict=True)
         ),
     )
     chart = svg_chart("log transitions", title, about, height, shapes)
-    return figure(title, chart, table, unit="% of next clicks, by the click before")
+    hidden = sum(not is_enough(count) for count in support)
+    rows = f"row{'s' * (hidden > 1)}"
+    note = f"; {spell_number(hidden)} {rows} with n < {MIN_SUPPORT} left out" if hidden else ""
+    return figure(title, chart, table, unit=f"% by the click before{note}")
 
 
-def _fatigue_figure(fatigue: list[float | None] | None) -> Html:
+def fatigue_figure(data: ReportData) -> Html:
+    """The share of sessions that end after k clicks, of those with at least k."""
     # after more clicks than any session has, the share is unknown
-    shares = [value for value in map(not_nan, fatigue or []) if value is not None]
-    if not shares:
+    known = [
+        value for value in map(not_nan, data.details.get("fatigue") or []) if value is not None
+    ]
+    support = (data.details.get("fatigue_support") or [None] * len(known))[: len(known)]
+    n_drawn = sum(map(is_enough, support))  # support falls with the number of clicks
+    if not n_drawn:
         return Html("")
-    names = [str(k) for k in range(len(shares))]
+    shares, names = known[:n_drawn], [str(k) for k in range(len(known))]
     points = tuple(Point(k, value) for k, value in enumerate(shares))
-    title = "Fatigue"
+    title = "When users stop"
     shapes = line_chart(
         [Series(title, 0, points)],
-        category_axis("clicks so far", names),
+        category_axis("clicks so far", names[:n_drawn]),
         number_axis("% that end", (), percent=True, ends=(0, 1)),
+        height=COLUMN_HEIGHT,
     )
     line = ", ".join(f"after {k} clicks {format_share(value)}" for k, value in enumerate(shares))
-    chart = svg_chart("log fatigue", title, f"A line: {line}.", CHART_HEIGHT, shapes)
-    rows = ((name, format_share(value, 2)) for name, value in zip(names, shares, strict=True))
-    table = data_table(title, ("Clicks so far", "End"), rows)
-    unit = "Share of the sessions with at least this many clicks that end after exactly this many"
-    return figure(title, chart, table, unit=unit)
+    chart = svg_chart("log fatigue", title, f"A line: {line}.", COLUMN_HEIGHT, shapes)
+    rows = (
+        (name, format_share(value, 2), "" if count is None else format_count(count))
+        for name, value, count in zip(names, known, support, strict=True)
+    )
+    table = data_table(title, ("Clicks so far", "End", "n"), rows)
+    note = f"; where n ≥ {MIN_SUPPORT}" if n_drawn < len(known) else ""
+    return figure(title, chart, table, unit=f"% of sessions with so many clicks{note}")

@@ -5,18 +5,31 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from reclick.report.charts.lines import (
-    CHART_HEIGHT,
     Series,
     category_axis,
     chart_scales,
     line_chart,
     model_series,
     number_axis,
-    series_key,
+    small_multiples,
 )
 from reclick.report.charts.svg import svg_chart, svg_line
-from reclick.report.data import Curve, ReportData, ScoreKey, ScoreTable
-from reclick.report.formatting import display, format_count, format_share, format_value
+from reclick.report.data import (
+    MIN_SUPPORT,
+    Curve,
+    Point,
+    ReportData,
+    ScoreKey,
+    ScoreTable,
+    is_enough,
+)
+from reclick.report.formatting import (
+    display,
+    format_count,
+    format_share,
+    format_value,
+    spell_number,
+)
 from reclick.report.markup import (
     Html,
     Section,
@@ -48,10 +61,11 @@ def other_metric_section(data: ReportData) -> Section | None:
         *ranking,
         "perplexity",
         "calibration_error",
+        "click_ratio",
         "pr_auc",
     }
     remaining = [metric for metric in metrics if metric not in listed]
-    calibration = _explained_report(data, "Calibration error", ["calibration_error"])
+    calibration = _explained_report(data, "Calibration", ["click_ratio", "calibration_error"])
     return make_section(
         "Other metrics",
         [
@@ -66,7 +80,7 @@ def other_metric_section(data: ReportData) -> Section | None:
                 _explained_report(data, "Relevance against labels, other measures", ranking),
             ),
             Subsection("Further metrics", _explained_report(data, "Further metrics", remaining)),
-            Subsection("On reverse sessions", _reverse_table(data.table)),
+            Subsection("On sessions with a backward click", _reverse_table(data.table)),
         ],
     )
 
@@ -85,7 +99,7 @@ def _reverse_table(table: ScoreTable) -> Html:
     """All other metrics of reverse sessions."""
     paper = {*PAPER_METRICS} - {"first_click_accuracy"}
     metrics = [metric for metric in table.metrics("reverse") if metric not in paper]
-    caption = "Other metrics on reverse sessions"
+    caption = "Other metrics on sessions with a backward click"
     return metric_table(table, caption, metrics, "reverse", titles=True)
 
 
@@ -101,16 +115,16 @@ def _perplexity_by_position(data: ReportData, metrics: list[str]) -> Html:
     positions = [metric.partition("@")[2] for metric in metrics]
     title = "Perplexity by position"
     about = (
-        "A line per model over the positions of a page, with interval whiskers. Lower is better."
+        "A chart per model over the positions of a page, with interval whiskers. Lower is better."
         " The numbers are in the table above."
     )
     y = number_axis("lower is better", heights)
-    shapes = line_chart(series, category_axis("position", positions), y)
-    chart = svg_chart("perplexity by position", title, about, CHART_HEIGHT, shapes)
+    shapes, height = small_multiples(series, category_axis("position", positions), y)
+    chart = svg_chart("perplexity by position", title, about, height, shapes)
     rows = ((isolate(model), *_values(data.table, model, keys)) for model in data.table.models)
     numbers = data_table(title, ("Model", *positions), rows)
     drawn = element("div", figure(title, chart, numbers), class_="figs")
-    return join([table, series_key(data), drawn])
+    return join([table, drawn])
 
 
 def _values(table: ScoreTable, model: str, keys: Sequence[ScoreKey]) -> Iterator[str]:
@@ -139,8 +153,10 @@ def _reliability(data: ReportData) -> Html:
 
 def _reliability_figures(data: ReportData, curves: Mapping[str, Curve]) -> Iterator[Html]:
     """A chart per model, all with the same axes so that they can be compared."""
-    points = [point for curve in curves.values() for point in curve.points]
-    highest = max(height for point in points for height in (point.x, *point.heights))
+    drawn = {model: _supported_points(curve) for model, curve in curves.items()}
+    points = [point for each in drawn.values() for point in each]
+    heights = (height for point in points for height in (point.x, *point.heights))
+    highest = max(heights, default=1.0)
     ends = (0, min(highest * 1.04, 1) or 1)
     x, y = (
         number_axis(label, (), percent=True, ends=ends) for label in ("predicted, %", "clicked, %")
@@ -148,18 +164,28 @@ def _reliability_figures(data: ReportData, curves: Mapping[str, Curve]) -> Itera
     across, up = chart_scales(x, y, RELIABILITY_HEIGHT)
     diagonal = svg_line(across(x.low), up(x.low), across(x.high), up(x.high), "diagonal")
     for number, (model, curve) in enumerate(curves.items(), start=1):
-        series = Series(model, data.styles.get(model, 0), curve.points)
+        series = Series(model, data.styles.get(model, 0), drawn[model])
         shapes = line_chart([series], x, y, height=RELIABILITY_HEIGHT, background=[diagonal])
         about = (
             f"Observed click rate against predicted click probability of {model},"
-            f" {len(curve.points)} bins, with interval whiskers."
+            f" {len(drawn[model])} bins, with interval whiskers."
         )
         title = f"Reliability of {model}"
         chart = svg_chart(f"reliability {number}", title, about, RELIABILITY_HEIGHT, shapes)
         error = data.table.score(model, ScoreKey("calibration_error")).value
         value = format_value(error, "calibration_error")
-        unit = "" if error is None else f"calibration error {value}"
+        notes = [] if error is None else [f"calibration error {value}"]
+        if hidden := len(curve.points) - len(drawn[model]):
+            bins = f"{spell_number(hidden)} bin{'s' * (hidden > 1)}"
+            notes.append(f"{bins} of fewer than {MIN_SUPPORT} ads not drawn")
+        unit = "; ".join(notes)
         yield figure(model, chart, _bin_table(title, curve), unit=unit)
+
+
+def _supported_points(curve: Curve) -> tuple[Point, ...]:
+    """The bins that have enough ads to be drawn."""
+    pairs = zip(curve.points, curve.support, strict=True)
+    return tuple(point for point, support in pairs if is_enough(support))
 
 
 def _bin_table(title: str, curve: Curve) -> Html:

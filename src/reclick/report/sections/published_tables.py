@@ -1,4 +1,4 @@
-"""The tables of the paper, with the published figures; for all sessions and for reverse ones."""
+"""The tables of the paper with the published figures, folded behind a switch."""
 
 from __future__ import annotations
 
@@ -6,9 +6,8 @@ from collections.abc import Sequence
 
 from reclick.report.charts.lines import (
     Series,
-    line_chart,
     number_axis,
-    series_key,
+    small_multiples,
     volume_charts,
 )
 from reclick.report.charts.svg import svg_chart
@@ -26,6 +25,7 @@ from reclick.report.markup import (
     make_section,
     paragraph,
 )
+from reclick.report.sections.log import position_figure, volume_table
 from reclick.report.tables import PUBLISHED_NOTE, TABLE_KEY, metric_table
 
 SEQUENCE_METRICS = tuple(f"sequence_accuracy@{m}" for m in (1, 2, 3, 4))
@@ -41,63 +41,61 @@ ABOUT_RANKS = (
 )
 ABOUT_SETS = "How often the ads of the most likely sequence are the clicked ads, in any order."
 RECALLS = tuple(n / 10 for n in range(1, 11))  # of the table of precision
-PRECISION_RECALL_HEIGHT = 280
+
+
+PAPER_TITLE = "Paper (Bing, 2014)"
 
 
 def paper_section(data: ReportData) -> Section | None:
-    """The paper's experiments on all sessions."""
-    first, perplexity = "first_click_accuracy", "perplexity"
-    subsections = [
-        Subsection(
-            "First click",
-            metric_report(data, "First-click accuracy", display(first).about, [first]),
-        ),
-        *_sequence_subsections(data, "all"),
-        Subsection(
-            "Perplexity",
-            metric_report(data, "Perplexity of a session", display(perplexity).about, [perplexity]),
-        ),
-        Subsection("Relevance", _relevance(data)),
+    """The paper's experiments with its figures beside them, folded until they are wanted."""
+    parts = [
+        ("The log", _log_tables(data)),
+        ("First click", _first_click(data)),
+        *_sequence_parts(data, "all"),
+        ("Perplexity", _perplexity(data)),
+        ("Relevance", _relevance(data)),
+        *_sequence_parts(data, "reverse"),
     ]
-    return _with_introduction("Tables of the paper", f"{TABLE_KEY} {PUBLISHED_NOTE}", subsections)
-
-
-def reverse_section(data: ReportData) -> Section | None:
-    """The same for sessions with upward clicks, where the order of clicks matters most."""
-    about = (
-        "Only the sessions in which some click is above the one before it. A model whose users only"
-        " move down the page never predicts their order."
-    )
-    subsections = _sequence_subsections(data, "reverse")
-    return _with_introduction("Reverse sessions", f"{about} {PUBLISHED_NOTE}", subsections)
-
-
-def _with_introduction(
-    title: str, introduction: str, subsections: list[Subsection]
-) -> Section | None:
-    """A section with an introduction, if it has any content."""
-    if not any(each.body for each in subsections):
+    body = join(part for title, html in parts if html for part in (element("h3", title), html))
+    if not body:
         return None
-    first = Subsection("", paragraph(introduction, class_="about"))
-    return make_section(title, [first, *subsections])
+    about = (
+        "The tables of Govindaraj, Wang and Vishwanathan (2014), made from this log, with the"
+        " figures that they print beside them. Their log is another one."
+    )
+    summary = element("summary", "Show the paper's tables")
+    notes = paragraph(f"{TABLE_KEY} {PUBLISHED_NOTE}", class_="about")
+    switch = element("details", summary, notes, body, class_="switch")
+    return make_section(PAPER_TITLE, [Subsection("", join([paragraph(about), switch]))])
 
 
-def _sequence_subsections(data: ReportData, sessions: str) -> list[Subsection]:
+def _log_tables(data: ReportData) -> Html:
+    if data.profile is None:
+        return Html("")
+    first = position_figure(data.profile, published=True)
+    return join([volume_table(data.profile), element("div", first, class_="figs")])
+
+
+def _first_click(data: ReportData) -> Html:
+    metric = "first_click_accuracy"
+    return metric_report(data, "First-click accuracy", display(metric).about, [metric])
+
+
+def _perplexity(data: ReportData) -> Html:
+    metric = "perplexity"
+    return metric_report(data, "Perplexity of a session", display(metric).about, [metric])
+
+
+def _sequence_parts(data: ReportData, sessions: str) -> list[tuple[str, Html]]:
+    suffix = ", sessions with a backward click" if sessions == "reverse" else ""
+    reports = (
+        ("Sequences", "Sequence accuracy", ABOUT_SEQUENCES, SEQUENCE_METRICS),
+        ("Rank of the sequence", "Rank of the observed sequence", ABOUT_RANKS, RANK_METRICS),
+        ("In any order", "Accuracy of the clicked set", ABOUT_SETS, SET_METRICS),
+    )
     return [
-        Subsection(
-            "Sequences",
-            metric_report(data, "Sequence accuracy", ABOUT_SEQUENCES, SEQUENCE_METRICS, sessions),
-        ),
-        Subsection(
-            "Rank of the sequence",
-            metric_report(
-                data, "Rank of the observed sequence", ABOUT_RANKS, RANK_METRICS, sessions
-            ),
-        ),
-        Subsection(
-            "In any order",
-            metric_report(data, "Accuracy of the clicked set", ABOUT_SETS, SET_METRICS, sessions),
-        ),
+        (title + suffix, metric_report(data, caption, about, metrics, sessions))
+        for title, caption, about, metrics in reports
     ]
 
 
@@ -105,7 +103,7 @@ def metric_report(
     data: ReportData, caption: str, about: str, metrics: Sequence[str], sessions: str = "all"
 ) -> Html:
     """What metrics mean, their table, and charts by query volume; empty without any value."""
-    suffix = ", reverse sessions" if sessions == "reverse" else ""
+    suffix = ", sessions with a backward click" if sessions == "reverse" else ""
     table = metric_table(data.table, caption + suffix, metrics, sessions)
     if not table:
         return table
@@ -158,17 +156,18 @@ def _precision_recall(data: ReportData) -> Html:
     y = number_axis("precision, %", (), percent=True, ends=(min(lowest, 0.95), 1))
     title = "Precision and recall of relevance"
     about = (
-        "A curve per model: precision against recall, over all labelled pairs. Higher is better."
+        "A chart per model: precision against recall, over all labelled pairs. Higher is better."
         " The numbers follow."
     )
-    shapes = line_chart(series, x, y, height=PRECISION_RECALL_HEIGHT, max_markers=8)
-    chart = svg_chart("precision recall", title, about, PRECISION_RECALL_HEIGHT, shapes)
+    shapes, height = small_multiples(series, x, y)
+    chart = svg_chart("precision recall", title, about, height, shapes)
     rows = (
         (f"{recall:.0%}", *(_precision_at(points, recall) for points in curves.values()))
         for recall in RECALLS
     )
     table = data_table(title, ("Recall", *map(isolate, curves)), rows)
-    return join([series_key(data), element("div", figure(title, chart, table), class_="figs")])
+    unit = "precision, %, by recall; the others in grey"
+    return element("div", figure(title, chart, table, unit=unit), class_="figs")
 
 
 def _precision_at(points: Sequence[Point], recall: float) -> str:

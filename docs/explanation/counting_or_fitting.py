@@ -1,8 +1,10 @@
-"""Draw what fitting recovers and counting does not: `python docs/explanation/luceclick_figure.py`.
+"""Draw what fitting recovers and counting does not.
+
+`python docs/explanation/counting_or_fitting.py` writes counting-or-fitting.svg in this folder.
 
 Sessions are simulated from known parameters: forty ads of one query, good ones mostly at the top.
 LuceClick and MultiClick are fitted, and their attractiveness and satisfaction are plotted against
-the truth, to luceclick.svg in this folder.
+the truth, to counting-or-fitting.svg in this folder.
 """
 
 from __future__ import annotations
@@ -131,7 +133,7 @@ def main() -> None:
             "</svg>\n",
         ]
     )
-    (Path(__file__).parent / "luceclick.svg").write_text(drawing, encoding="utf-8")
+    (Path(__file__).parent / "counting-or-fitting.svg").write_text(drawing, encoding="utf-8")
 
 
 if __name__ == "__main__":

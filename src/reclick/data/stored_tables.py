@@ -1,0 +1,138 @@
+"""Columns of tables that were read from a folder, checked before anything uses them as an index.
+
+The hash of a folder protects from accidents, not from people: whoever changes a table can change
+its hash too. A compiled kernel does not check its indices, so they are checked here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyarrow import types as kind_of
+
+from reclick.data.ragged import Int32, Int64
+from reclick.errors import StoreError
+
+MOST_CELLS = 1 << 24  # of a table by page length and number of clicks
+
+
+def read_numbers(
+    tables: Mapping[str, pa.Table],
+    table: str,
+    column: str,
+    *,
+    length: int | None = None,
+    low: float | None = None,
+    high: float | None = None,
+    finite: bool = True,
+) -> npt.NDArray[Any]:
+    """A column of numbers without nulls, with as many rows, and within limits.
+
+    >>> read_numbers({"pairs": pa.table({"ad": [0, 7]})}, "pairs", "ad", low=0, high=5)
+    Traceback (most recent call last):
+    reclick.errors.StoreError: The table pairs is damaged: ad has a value of 7, expected at \
+most 5. Fit or count again, and save to a new folder.
+    """
+    values = _find(tables, table, column)
+    if not (kind_of.is_integer(values.type) or kind_of.is_floating(values.type)):
+        raise table_error(table, f"{column} has the type {values.type}, expected numbers")
+    if values.null_count:
+        raise table_error(table, f"{column} has nulls")
+    if length is not None and len(values) != length:
+        raise table_error(table, f"{column} has {len(values):,} rows, expected {length:,}")
+    numbers: npt.NDArray[Any] = values.to_numpy(zero_copy_only=False)
+    if finite and numbers.dtype.kind == "f" and not np.isfinite(numbers).all():
+        raise table_error(table, f"{column} has a value that is not finite")
+    if low is not None and len(numbers) and numbers.min() < low:
+        raise table_error(
+            table, f"{column} has a value of {numbers.min()}, expected at least {low}"
+        )
+    if high is not None and len(numbers) and numbers.max() > high:
+        raise table_error(
+            table, f"{column} has a value of {numbers.max()}, expected at most {high}"
+        )
+    return numbers
+
+
+def read_codes(
+    tables: Mapping[str, pa.Table], table: str, column: str, size: int, length: int | None = None
+) -> Int32:
+    """A column of indices into `size` values."""
+    codes = read_numbers(tables, table, column, length=length, low=0, high=size - 1)
+    if codes.dtype.kind not in "iu":
+        raise table_error(table, f"{column} has the type {codes.dtype}, expected whole numbers")
+    return codes.astype(np.int32, copy=False)
+
+
+def read_strings(
+    tables: Mapping[str, pa.Table], table: str, column: str, *, ascending: bool = False
+) -> pa.LargeStringArray:
+    """A column of texts without nulls; `ascending` ones are distinct too."""
+    values = _find(tables, table, column)
+    if not (kind_of.is_string(values.type) or kind_of.is_large_string(values.type)):
+        raise table_error(table, f"{column} has the type {values.type}, expected text")
+    if values.null_count:
+        raise table_error(table, f"{column} has nulls")
+    values = values.cast(pa.large_string())
+    try:
+        values.validate(full=True)
+    except pa.ArrowInvalid as error:
+        raise table_error(table, f"{column}: {error}") from error
+    if ascending and len(values) > 1:
+        binary = values.cast(pa.large_binary())
+        if not pc.all(pc.less(binary[:-1], binary[1:])).as_py():
+            raise table_error(table, f"{column} is not in ascending order")
+    return values
+
+
+def read_lists(
+    tables: Mapping[str, pa.Table], table: str, column: str, *, low: int, high: int | None = None
+) -> tuple[Int64, npt.NDArray[Any]]:
+    """A column of lists of numbers: where each list starts, and the numbers.
+
+    With `high`, the numbers are indices, which are whole.
+    """
+    values = _find(tables, table, column)
+    if not (kind_of.is_list(values.type) or kind_of.is_large_list(values.type)):
+        raise table_error(table, f"{column} has the type {values.type}, expected lists")
+    whole = high is not None
+    if values.null_count or (whole and not kind_of.is_integer(values.type.value_type)):
+        raise table_error(table, f"{column} has nulls, or lists of other things than whole numbers")
+    try:
+        values.validate(full=True)
+    except pa.ArrowInvalid as error:
+        raise table_error(table, f"{column}: {error}") from error
+    starts = values.offsets.to_numpy().astype(np.int64)
+    inner = {table: pa.table({column: values.flatten()})}
+    numbers = read_numbers(inner, table, column, low=low, high=high)
+    starts -= starts[0] if len(starts) else 0
+    return starts, numbers.astype(np.int32, copy=False) if whole else numbers
+
+
+def require_ascending(table: str, first: Int32, second: Int32) -> None:
+    """Refuse pairs of codes that are not sorted by the first, then by the second."""
+    keys = (first.astype(np.int64) << 32) | second
+    if len(keys) > 1 and not (keys[1:] > keys[:-1]).all():
+        raise table_error(table, "its rows are not in order, or come twice")
+
+
+def table_error(table: str, what: str) -> StoreError:
+    """The error of a table that cannot be as it was written."""
+    advice = "Fit or count again, and save to a new folder."
+    return StoreError(f"The table {table} is damaged: {what}. {advice}")
+
+
+def _find(tables: Mapping[str, pa.Table], table: str, column: str) -> pa.Array:
+    if table not in tables:
+        raise StoreError(
+            f"The table {table} is missing. Fit or count again, and save to a new folder."
+        )
+    if column not in tables[table].column_names:
+        raise table_error(table, f"it has no column {column}")
+    values = tables[table][column].combine_chunks()
+    return values.chunk(0) if isinstance(values, pa.ChunkedArray) else values

@@ -1,0 +1,240 @@
+"""Folders of models and counts that were forged, with the right hashes: refused, never a crash."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+import reclick as rc
+from reclick.runtime import artifact
+from tests.support.service import TEXTS, fit, small_log
+
+BAD_NUMBERS = (-1, 2**31 - 1, 10**6, float("nan"), float("inf"), -1e9, 1e18, 0)
+BAD_VALUES: tuple[Any, ...] = (
+    None,
+    "x",
+    [],
+    [[1.0]],
+    -5,
+    1e300,
+    {"a": 1},
+    [10.0] * 3,
+    [[[0.1] * 2] * 2] * 2,
+)
+Forged = tuple[str, dict[str, Any], dict[str, pa.Table]]
+ANSWERED, REFUSED, NONSENSE, OTHER_ERROR = 10, 11, 12, 13
+
+
+class Forger:
+    """Changes one thing of a stored model at random."""
+
+    def __init__(self, stored: artifact.Artifact, seed: int) -> None:
+        self.stored = stored
+        self.rng = random.Random(seed)  # noqa: S311
+
+    def forge(self) -> Forged | None:
+        """What was changed, the settings and the tables; None where nothing could be."""
+        settings = json.loads(json.dumps(self.stored.settings))
+        tables = dict(self.stored.tables)
+        kinds: list[Callable[[dict[str, Any], dict[str, pa.Table]], str | None]] = [
+            *[self.change_cell] * 4,
+            self.drop_column,
+            self.drop_table,
+            self.drop_rows,
+            *[self.change_value] * 2,
+        ]
+        what = self.rng.choice(kinds)(settings, tables)
+        return None if what is None else (what, settings, tables)
+
+    def change_cell(self, _: dict[str, Any], tables: dict[str, pa.Table]) -> str | None:
+        name = self.rng.choice([each for each in tables if tables[each].num_rows])
+        column = self.rng.choice(tables[name].column_names)
+        index = tables[name].column_names.index(column)
+        values = tables[name][column].to_pylist()
+        row, bad = self.rng.randrange(len(values)), self.rng.choice(BAD_NUMBERS)
+        whole = int(bad) if np.isfinite(bad) and abs(bad) < 2**31 else 10**8
+        if isinstance(values[row], list):
+            values[row] = [whole] * 3
+        elif isinstance(values[row], str):
+            values[row] = ""
+        else:
+            values[row] = float(bad) if isinstance(values[row], float) else whole
+        kind = tables[name].schema.field(column).type
+        try:
+            tables[name] = tables[name].set_column(index, column, pa.array(values, kind))
+        except (pa.ArrowException, OverflowError, TypeError):
+            return None
+        return f"{name}.{column}[{row}] = {values[row]}"
+
+    def drop_column(self, _: dict[str, Any], tables: dict[str, pa.Table]) -> str:
+        name = self.rng.choice(list(tables))
+        column = self.rng.choice(tables[name].column_names)
+        tables[name] = tables[name].drop_columns([column])
+        return f"no {name}.{column}"
+
+    def drop_table(self, _: dict[str, Any], tables: dict[str, pa.Table]) -> str:
+        name = self.rng.choice(list(tables))
+        del tables[name]
+        return f"no {name}"
+
+    def drop_rows(self, _: dict[str, Any], tables: dict[str, pa.Table]) -> str:
+        name = self.rng.choice(list(tables))
+        left = max(0, tables[name].num_rows - self.rng.choice([1, 2, 100]))
+        tables[name] = tables[name].slice(0, left)
+        return f"{left} rows of {name}"
+
+    def change_value(self, settings: dict[str, Any], _: dict[str, pa.Table]) -> str | None:
+        if not settings["values"]:
+            return None
+        name = self.rng.choice(list(settings["values"]))
+        settings["values"][name] = self.rng.choice(BAD_VALUES)
+        return f"{name} = {settings['values'][name]}"
+
+
+def answer(folder: Path) -> int:
+    """Load a folder and ask the model everything; what came of it."""
+    try:
+        model = rc.load(folder)
+    except rc.ReclickError:
+        return REFUSED
+    pages = {"query": ["tea", "new"], "ads": [["ad0", "ad1", "never"], ["ad2", "ad3", "ad4"]]}
+    try:
+        probability = model.click_prob(pages)
+        model.relevance()
+        model.log_prob(small_log(1, 50))
+    except rc.ReclickError:
+        return REFUSED
+    return ANSWERED if ((probability >= -1e-9) & (probability <= 1 + 1e-9)).all() else NONSENSE
+
+
+def answer_in_child(folder: Path, forged: Forged) -> int:
+    """The same in a child process: its exit code, or minus the signal that ended it."""
+    child = os.fork()
+    if child == 0:
+        code = OTHER_ERROR
+        try:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
+            artifact.write(folder, kind="model", settings=forged[1], tables=forged[2])
+            code = answer(folder)
+        finally:
+            os._exit(code)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+
+@pytest.mark.parametrize("name", ["luceclick", "ubm", "dbn", "multiclick", "thcm"])
+def test_a_forged_model_is_refused_or_answers_with_probabilities(tmp_path: Path, name: str) -> None:
+    fit(name).save(tmp_path / "m")
+    assert answer(tmp_path / "m") == ANSWERED
+    forger = Forger(artifact.read(tmp_path / "m"), seed=7)
+    found: dict[int, list[str]] = {}
+    for number in range(40):
+        forged = forger.forge()
+        if forged is not None:
+            code = answer_in_child(tmp_path / f"forged{number}", forged)
+            found.setdefault(code, []).append(forged[0])
+    assert set(found) <= {ANSWERED, REFUSED}, found
+    assert len(found[REFUSED]) > 10
+
+
+def forge_counts(change: Callable[[dict[str, pa.Table]], None], folder: Path) -> None:
+    counts = rc.count(small_log())
+    counts.save(folder)
+    stored = artifact.read(folder)
+    tables = dict(stored.tables)
+    change(tables)
+    artifact.write(folder, kind="counts", settings=stored.settings, tables=tables)
+
+
+def set_first(table: str, column: str, value: float) -> Callable[[dict[str, pa.Table]], None]:
+    def change(tables: dict[str, pa.Table]) -> None:
+        values = tables[table][column].to_numpy().copy()
+        values[0] = value
+        index = tables[table].column_names.index(column)
+        tables[table] = tables[table].set_column(index, column, pa.array(values))
+
+    return change
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        (set_first("pairs", "ad", 10**9), "pairs is damaged: ad"),
+        (set_first("pairs", "query", -1), "pairs is damaged: query"),
+        (set_first("pairs", "impressions", float("nan")), "not finite"),
+        (set_first("pairs", "clicks", 1e12), "no log has these counts"),
+        (set_first("visits", "sequence", 10**6), "visits is damaged"),
+        (set_first("lengths", "ads", 2**40), "lengths is damaged"),
+        (lambda tables: tables.pop("visits"), "visits is missing"),
+    ],
+)
+def test_forged_counts_say_what_is_wrong(
+    tmp_path: Path, change: Callable[[dict[str, pa.Table]], None], says: str
+) -> None:
+    forge_counts(change, tmp_path / "counts")
+    with pytest.raises(rc.StoreError, match=says):
+        rc.Counts.load(tmp_path / "counts")
+
+
+def test_codes_outside_the_dictionary_are_refused() -> None:
+    codes = pa.array([0, 1, 900_000_000], pa.int32())
+    bad = pa.DictionaryArray.from_arrays(codes, pa.array(["a", "b"]), safe=False)
+    table = pa.table({"query": bad, "ads": [["x"]] * 3, "clicks": [[1], [], [1]]})
+    with pytest.raises(rc.LogError, match="outside its dictionary"):
+        rc.count(table)
+    inner = pa.ListArray.from_arrays(pa.array([0, 1, 2, 3], pa.int32()), bad)
+    with pytest.raises(rc.LogError, match="outside its dictionary"):
+        rc.count(pa.table({"query": ["q"] * 3, "ads": inner, "clicks": [[1], [], [1]]}))
+
+
+def test_weights_that_do_not_add_exactly_are_bad_rows() -> None:
+    log = {"query": ["q"] * 2, "ads": [["a"]] * 2, "clicks": [[1], []], "weight": [1.0, 1e17]}
+    with pytest.raises(rc.BadRowsError, match="bad weight"):
+        rc.count(log)
+
+
+@pytest.fixture
+def two_days(tmp_path: Path) -> Path:
+    rc.MultiClick().fit(small_log(1)).save(tmp_path / "m")
+    return tmp_path / "m"
+
+
+def test_an_update_of_somebody_else_is_not_lost(two_days: Path) -> None:
+    mine, theirs = rc.load(two_days), rc.load(two_days)
+    theirs.update(small_log(2)).save(two_days)
+    with pytest.raises(rc.StoreError, match="changed since it was loaded"):
+        mine.update(small_log(3)).save(two_days)
+    assert rc.load(two_days).training_counts == theirs.training_counts
+    mine.save(two_days, overwrite=True)
+    assert rc.load(two_days).training_counts == mine.training_counts
+    mine.update(small_log(4)).save(two_days)  # what it saved itself is no change
+
+
+def test_updating_holds_the_folder_and_saves_only_when_all_went_well(two_days: Path) -> None:
+    before = artifact.fingerprint(two_days)
+    with pytest.raises(rc.SeenLogError), rc.updating(two_days) as model:
+        model.update(small_log(1))
+    assert artifact.fingerprint(two_days) == before
+    with rc.updating(two_days) as model:
+        model.update(small_log(2))
+    assert rc.load(two_days).training_counts.total == 800
+
+
+def test_the_text_of_a_model_is_checked_too(tmp_path: Path) -> None:
+    rc.UBM().fit(small_log(), ads=pa.table(TEXTS)).save(tmp_path / "m")
+    stored = artifact.read(tmp_path / "m")
+    tables = dict(stored.tables)
+    tokens = tables["text_ads"]["tokens"].to_pylist()
+    tokens[0] = [10**6]
+    kind = tables["text_ads"].schema.field("tokens").type
+    tables["text_ads"] = tables["text_ads"].set_column(1, "tokens", pa.array(tokens, kind))
+    artifact.write(tmp_path / "m", kind="model", settings=stored.settings, tables=tables)
+    with pytest.raises(rc.StoreError, match="tokens"):
+        rc.load(tmp_path / "m")
