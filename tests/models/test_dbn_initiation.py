@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 from reclick.engines import as_grouped
-from reclick.errors import SettingError
+from reclick.errors import SettingError, StoreError
 from reclick.models import DBN
 from reclick.models.dbn import DBNParameters, e_step
 from reclick.models.kernels.cascade import as_cascade_block
@@ -182,3 +182,16 @@ def test_promises_are_kept(initiation: str | None, tmp_path: Path) -> None:
 def test_wrong_settings_are_refused(wrong: dict[str, Any]) -> None:
     with pytest.raises(SettingError, match="initiation"):
         DBN(**wrong)
+
+
+def test_a_folder_with_altered_probabilities_is_refused() -> None:
+    model = the_model()
+    values, tables = model._to_tables()
+    columns = {name: tables["queries"][name] for name in tables["queries"].column_names}
+    for altered in (
+        pa.table({**columns, "query_initiation_": [1.5]}),
+        pa.table({"query_initiation_": [0.5, 0.5]}),
+        pa.table({**columns, "other_": [0.5]}),
+    ):
+        with pytest.raises(StoreError, match="queries is damaged"):
+            DBN()._from_tables(values, {**tables, "queries": altered})

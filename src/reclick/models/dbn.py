@@ -15,6 +15,7 @@ from reclick.data.counts import Counts
 from reclick.data.grouped_sessions import GroupedSessions, QueryBlock
 from reclick.data.outcomes import N_OUTCOMES, Int8
 from reclick.data.ragged import Float64, Int32, Int64
+from reclick.data.stored_tables import read_numbers, table_error
 from reclick.fitting.beta import BetaPrior, log_beta, posterior_mean
 from reclick.fitting.em import FitResult, PairSums, Statistics, run_em
 from reclick.fitting.folds import folds_of_click_sets
@@ -344,11 +345,14 @@ class DBN(ClickModel):
         return values, {**tables, "queries": pa.table(known)} if known else tables
 
     def _from_tables(self, values: dict[str, Any], tables: dict[str, pa.Table]) -> Self:
-        queries = tables.get("queries", pa.table({}))
-        for name in queries.column_names:
-            column = queries[name].combine_chunks()
-            setattr(self, name, column.to_numpy(zero_copy_only=False).copy())
-        return super()._from_tables(values, tables)
+        super()._from_tables(values, tables)
+        size = len(self._pairs.counts.queries)
+        for name in tables["queries"].column_names if "queries" in tables else ():
+            if name not in QUERY_PARAMETERS:
+                raise table_error("queries", f"DBN has no parameter {name}")
+            rates = read_numbers(tables, "queries", name, length=size, low=0.0, high=1.0)
+            setattr(self, name, rates.copy())
+        return self
 
 
 def e_step(parameters: DBNParameters, block: CascadeBlock) -> Statistics:
