@@ -180,7 +180,7 @@ GRAPHS: dict[str, Graph] = {
     ),
     "scan": cascade(
         [
-            *along("CE", "δ{i} γ", -8, at=0.62),
+            *along("CE", "δ{i} γ", -8, at=0.28),
             *(Edge(f"C{i + 1}", f"E{i}", f"(1 − δ{BELOW[i + 1]}) γ", -8, 0.62) for i in (1, 2)),
         ]
     ),
