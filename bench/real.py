@@ -27,13 +27,14 @@ Float64 = npt.NDArray[np.float64]
 Entry = tuple[str, str, dict[str, Any]]  # label, model, settings
 LOGS = ("yandex", "naver")
 CUTS = (10, 4)  # results that are left of a page
-NORMALISED: Entry = (
-    "multiclick normalised",
-    "multiclick",
-    {"variant": "normalised"},
-)  # besides the defaults of every model
+VARIANTS: tuple[Entry, ...] = (  # besides the defaults of every model
+    ("multiclick normalised", "multiclick", {"variant": "normalised"}),
+    ("dbn per query", "dbn", {"initiation": "query", "continuation": "query"}),
+)
 MIN_LOG_PROB = {  # log-probability per session, on pages of ten results
     ("ubm", "set"): {"yandex": -3.244, "naver": -1.525},
+    ("dbn per query", "set"): {"yandex": -3.262, "naver": -1.55},
+    ("scan", "sequence"): {"yandex": -3.72, "naver": -1.56},
     ("luceclick", "sequence"): {"yandex": -3.625, "naver": -1.520},
     ("luceclick", "set"): {"yandex": -3.15, "naver": -1.48},
 }
@@ -83,7 +84,7 @@ def table(path: Path, longest: int) -> bool:
 
     print(f"{COLUMNS[0]:<{WIDTH}}" + "".join(f"{head:>16}" for head in COLUMNS[1:]), flush=True)
     found = {}
-    entries: list[Entry] = [*((name, name, {}) for name in MODELS), NORMALISED]
+    entries: list[Entry] = [*((name, name, {}) for name in MODELS), *VARIANTS]
     for label, name, settings in entries:
         found[label] = _in_own_process(str(path), str(longest), name, json.dumps(settings))
         print(

@@ -178,6 +178,12 @@ GRAPHS: dict[str, Graph] = {
     "thcm": cascade(
         [*along("EE", "α", 17), *(Edge(f"E{i + 1}", f"E{i}", "γ", 17) for i in (1, 2))]
     ),
+    "scan": cascade(
+        [
+            *along("CE", "δ{i} γ", -8, at=0.28),
+            *(Edge(f"C{i + 1}", f"E{i}", f"(1 − δ{BELOW[i + 1]}) γ", -8, 0.62) for i in (1, 2)),
+        ]
+    ),
 }
 
 

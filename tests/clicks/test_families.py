@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,7 @@ from reclick.errors import CannotAnswerError, SettingError
 from tests.support.click_families import (
     FAMILIES,
     PlainChain,
+    PlainScan,
     PlainWalk,
     Sequence_,
     all_sequences,
@@ -26,6 +28,7 @@ from tests.support.click_families import (
 )
 
 CLOSE = 1e-12
+NO_SATISFACTION = ("walk", "scan", "mixture")
 SIZES = [(n, m) for n in range(1, 6) for m in range(1, min(n, 4) + 1)]  # of pages, and clicks
 any_family = st.sampled_from(list(FAMILIES))
 seeds, sizes = st.integers(0, 2**32), st.integers(1, 4)
@@ -115,7 +118,7 @@ def test_the_most_likely_sequences_are_those_of_a_full_sort(
 
 @settings(derandomize=True, max_examples=60)
 @given(seed=seeds, n=sizes, extremes=extremes)
-@pytest.mark.parametrize("family", [name for name in FAMILIES if name not in ("walk", "mixture")])
+@pytest.mark.parametrize("family", [name for name in FAMILIES if name not in NO_SATISFACTION])
 def test_satisfaction_equals_enumeration(family: str, seed: int, n: int, extremes: float) -> None:
     page = random_page(family, seed, n, extremes)
     got = build([page, page]).satisfaction_prob()
@@ -123,7 +126,7 @@ def test_satisfaction_equals_enumeration(family: str, seed: int, n: int, extreme
 
 
 def test_a_family_without_satisfaction_says_so() -> None:
-    for family in ("walk", "mixture"):
+    for family in NO_SATISFACTION:
         with pytest.raises(CannotAnswerError, match="no satisfaction"):
             build([random_page(family, 0, 3)]).satisfaction_prob()
 
@@ -148,8 +151,8 @@ def test_samples_come_as_often_as_they_are_likely(family: str) -> None:
 def test_a_batch_gives_the_answers_of_each_page(family: str) -> None:
     rng = np.random.default_rng(9)
     each = [FAMILIES[family](rng, n, 0.1) for n in (3, 1, 5, 4)]
-    if family in ("walk", "mixture"):  # the steps of a walk are common to all pages
-        each = [random_walk_like(each, page) for page in each]
+    if family in ("walk", "scan", "mixture"):  # which have parameters common to all pages
+        each = [with_shared_parameters(each, page) for page in each]
     made: list[Sequence_] = [(1, 2), (), (1, 3, 5), (4,)]
     batch, clicks = build(each), to_clicks(made)
     log_prob, log_set_prob = batch.log_prob(clicks), batch.log_set_prob(clicks)
@@ -177,18 +180,17 @@ def test_a_batch_gives_the_answers_of_each_page(family: str) -> None:
     np.testing.assert_allclose(again.click_prob(), selected, rtol=1e-14)
 
 
-def random_walk_like(pages: list[Any], page: Any) -> Any:
-    """The page with the steps of the first page's walk."""
-    from dataclasses import replace
-
+def with_shared_parameters(pages: list[Any], page: Any) -> Any:
+    """The page with the steps of the first page's walk, or the tables of the widest scan."""
     if isinstance(page, PlainWalk):
         return replace(page, forward=pages[0].forward, back=pages[0].back)
+    if isinstance(page, PlainScan):
+        widest, n = max(pages, key=lambda each: each.size), page.size
+        return replace(page, gamma=widest.gamma[: n + 1, :n], down=widest.down[: n + 1])
     components = list(page.components)
-    components[1] = replace(
-        components[1],
-        forward=pages[0].components[1].forward,
-        back=pages[0].components[1].back,
-    )
+    for t in (1, 2):  # the walk and the scan of a random mixture
+        same = [each.components[t] for each in pages]
+        components[t] = with_shared_parameters(same, components[t])
     return replace(page, components=tuple(components))
 
 

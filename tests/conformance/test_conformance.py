@@ -24,6 +24,8 @@ OTHER_SETTINGS: list[tuple[str, dict[str, Any]]] = [  # where latent variables m
     ("am", {"number_strength": 0.0, "min_query_sessions": 15}),
     ("icm", {"min_query_sessions": 15, "word_strength": 3.0}),
     ("dbn", {"continuation": 0.7}),
+    ("dbn", {"continuation": "query", "initiation": "query"}),
+    ("dbn", {"continuation": 0.8, "initiation": "one"}),
     ("sdbn", {"satisfaction_prior": 0.2}),
     ("luceclick", {}),  # hyperparameters chosen by the log
 ]
@@ -66,7 +68,7 @@ def test_skips_are_those_that_are_known() -> None:
             *({"relevance", "relevance_of_pairs"} if not model.attractiveness else ()),
             *({"next_click_without_order"} if model.ordered or not model.all_sets_possible else ()),
         }
-        if name in {"multiclick", "luceclick"}:
+        if name in {"multiclick", "luceclick", "scan"}:
             skipped[name].add("long_pages")
         for check in sorted(skipped[name]):
             with pytest.raises(CheckSkipped):
@@ -74,7 +76,7 @@ def test_skips_are_those_that_are_known() -> None:
     assert {name for name in MODELS if not MODELS[name].attractiveness} == {"gctr", "rctr", "pm"}
     assert {name for name in MODELS if not MODELS[name].all_sets_possible} == {"cm", "pm", "am"}
     ordered = {name for name in MODELS if MODELS[name].ordered}
-    assert ordered == {"multiclick", "luceclick", "am", "thcm"}
+    assert ordered == {"multiclick", "luceclick", "am", "thcm", "scan"}
     assert "max_iterations" not in skipped["ubm"]
 
 

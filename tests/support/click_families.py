@@ -13,6 +13,7 @@ from reclick.clicks.chain import ChainPages
 from reclick.clicks.choice import VARIANTS, ChoicePages
 from reclick.clicks.distribution import Clicks, PageDistribution
 from reclick.clicks.mixture import MixturePages
+from reclick.clicks.scan import ScanPages
 from reclick.clicks.walk import WalkPages
 from reclick.data.batch import Float64
 
@@ -137,6 +138,30 @@ class PlainWalk(PlainPage):
 
 
 @dataclass(frozen=True)
+class PlainScan(PlainPage):
+    theta: Float64
+    gamma: Float64
+    down: Float64
+
+    @property
+    def size(self) -> int:  # type: ignore[override]
+        return len(self.theta)
+
+    def next_click(self, clicks: Sequence_) -> dict[int, float]:
+        last = clicks[-1] if clicks else 0
+        down = self.down[last] if clicks else 1.0
+        below, above = range(last + 1, self.size + 1), range(last - 1, 0, -1)
+        found = {}
+        for turn, positions in ((down, below), (1.0 - down, above)):
+            left = turn
+            for j in (j for j in positions if j not in clicks):
+                rate = self.theta[j - 1] * self.gamma[last, j - 1]
+                found[j] = float(left * rate)
+                left *= 1.0 - rate
+        return found
+
+
+@dataclass(frozen=True)
 class PlainMixture(PlainPage):
     components: tuple[PlainPage, ...]
     weights: Sequence[float]
@@ -200,15 +225,21 @@ def random_walk(rng: np.random.Generator, n: int, extremes: float = 0.2) -> Plai
     return PlainWalk(random_rates(rng, n, extremes), float(forward), float(back))
 
 
+def random_scan(rng: np.random.Generator, n: int, extremes: float = 0.2) -> PlainScan:
+    gamma = random_rates(rng, (n + 1) * n, extremes).reshape(n + 1, n)
+    return PlainScan(random_rates(rng, n, extremes), gamma, random_rates(rng, n + 1, extremes))
+
+
 def random_mixture(rng: np.random.Generator, n: int, extremes: float = 0.2) -> PlainMixture:
     """One of each family, and a mixture among them."""
     inner = random_choice(rng, n, extremes, "examination"), random_chain(rng, n, extremes)
     components = (
         random_choice(rng, n, extremes, "luce"),
         random_walk(rng, n, extremes),
+        random_scan(rng, n, extremes),
         PlainMixture(inner, tuple(rng.dirichlet([1.0, 1.0]))),
     )
-    return PlainMixture(components, tuple(rng.dirichlet([1.0, 1.0, 1.0])))
+    return PlainMixture(components, tuple(rng.dirichlet([1.0] * 4)))
 
 
 def random_luce_mixture(rng: np.random.Generator, n: int, extremes: float = 0.2) -> PlainMixture:
@@ -224,6 +255,7 @@ FAMILIES: dict[str, RandomPage] = {
     },
     "chain": random_chain,
     "walk": random_walk,
+    "scan": random_scan,
     "mixture": random_mixture,
     "luce mixture": random_luce_mixture,
 }
@@ -244,6 +276,12 @@ def build(pages: Sequence[Any]) -> PageDistribution:
     if isinstance(one, PlainWalk):
         theta = np.concatenate([page.theta for page in pages])
         return WalkPages(theta, one.forward, one.back, starts)
+    if isinstance(one, PlainScan):
+        theta = np.concatenate([page.theta for page in pages])
+        wide, down = np.full((n + 2, n + 1), BEYOND), np.full(n + 2, BEYOND)
+        widest = max(pages, key=lambda page: page.size)  # whose tables the others share
+        wide[: n + 1, :n], down[: n + 1] = widest.gamma, widest.down
+        return ScanPages(theta, wide, down, starts)
     gamma = np.full((len(pages), n + 2, n + 1), BEYOND)
     if isinstance(one, PlainChain):
         end = np.full((len(pages), n + 2), BEYOND)

@@ -63,6 +63,31 @@ def relevant_or_not(_: int, clicked: bool, at: tuple[int, ...]) -> bool:
     return bool(at[2 + deciding(clicked, at[1])])
 
 
+def scanned_from(
+    theta: Sequence[float],
+    gamma: Sequence[Sequence[float]],
+    down: Sequence[float],
+    size: int,
+    clicks: Clicks,
+) -> dict[int, float]:
+    """P(next click) of a directional scan: all values of (direction, examined, attracted)."""
+    last = clicks[-1] if clicks else 0
+    free = [j for j in range(1, size + 1) if j not in clicks]
+    found: dict[int, float] = defaultdict(float)
+    for goes_down in (True, False):
+        turn = 1.0 if last == 0 else down[last]
+        turn = turn if goes_down else 1 - turn
+        ahead = [j for j in free if j > last] if goes_down else [j for j in free if j < last][::-1]
+        chances = [(gamma[last][j - 1], theta[j - 1]) for j in ahead]
+        first = enumerated(
+            chances, lambda world: next((i for i, at in enumerate(world) if all(at)), -1)
+        )
+        for i, chance in first.items():
+            if i >= 0:
+                found[ahead[i]] += turn * chance
+    return found
+
+
 def walked(theta: Sequence[float], forward: float, back: float) -> dict[Clicks, float]:
     """P(each click sequence) of THCM: all walks over the positions at once, until less than 1e-13
     of them still go on."""

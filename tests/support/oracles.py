@@ -20,6 +20,7 @@ from tests.support.generative import (
     relevant_or_not,
     satisfied_or_tired,
     scanned,
+    scanned_from,
     walked,
 )
 
@@ -159,11 +160,25 @@ def sdbn(model: Any, query: str, ads: Ads) -> Distribution:
 
 
 def dbn(model: Any, query: str, ads: Ads) -> Distribution:
+    """Those who skip the list click nothing; the others scan down."""
+    patience = of_query(model, query, model.query_continuation_, model.continuation_)
+    initiation = of_query(model, query, model.query_initiation_, model.initiation_)
     chances = [
-        (theta, rho, model.continuation_)
+        (theta, rho, patience)
         for theta, rho in zip(theta_of(model, query, ads), rho_of(model, query, ads), strict=True)
     ]
-    return enumerated(chances, partial(scanned, goes_on=satisfied_or_tired))
+    scans = enumerated(chances, partial(scanned, goes_on=satisfied_or_tired))
+    found = {clicks: initiation * p for clicks, p in scans.items()}
+    found[()] += 1 - initiation
+    return found
+
+
+def of_query(model: Any, query: str, values: Any, overall: float) -> float:
+    """The value of a query, where each has one and it is known; else the overall one."""
+    queries = model._pairs.counts.queries.to_pylist()
+    if values is None or query not in queries:
+        return overall
+    return float(values[queries.index(query)])
 
 
 def ccm(model: Any, query: str, ads: Ads) -> Distribution:
@@ -178,6 +193,13 @@ def ccm(model: Any, query: str, ads: Ads) -> Distribution:
 
 def thcm(model: Any, query: str, ads: Ads) -> Distribution:
     return walked(theta_of(model, query, ads), model.forward_, model.back_)
+
+
+def scan(model: Any, query: str, ads: Ads) -> Distribution:
+    theta = theta_of(model, query, ads)
+    return choosing(
+        partial(scanned_from, theta, model.gamma_.tolist(), model.down_.tolist(), len(ads))
+    )
 
 
 def pm(model: Any, query: str, ads: Ads) -> Distribution:
@@ -292,4 +314,5 @@ ORACLES: dict[str, Callable[[Any, str, Ads], Distribution]] = {
     "dbn": dbn,
     "ccm": ccm,
     "thcm": thcm,
+    "scan": scan,
 }

@@ -17,7 +17,7 @@ from reclick.data.ragged import positions_in_runs, read_only, run_indices, run_o
 from reclick.runtime.jit import kernel
 
 PROBABILITY_MARGIN = 1e-9  # nothing is certain: a pair clicked 1 time of 1 may go unclicked
-FillChain = Callable[..., None]  # fill(page, *impression values, *shared values, next, end)
+FillChain = Callable[..., None]  # fill(page, *impressions, *pages, *shared, next, end)
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,20 +126,23 @@ def chain_pages(
     fill: FillChain,
     impressions: Sequence[Float64],
     shared: Sequence[Any] = (),
+    pages: Sequence[Float64] = (),
     satisfaction: Float64 | None = None,
 ) -> Callable[[int, int], ChainPages]:
     """What `_page_distribution` of a model returns whose pages are chains.
 
     `fill` writes P(next click) [page, last, position] and P(end) [page, last] from probabilities
-    of impressions and from shared values. `satisfaction` is P(satisfied | clicked) [impression].
+    of impressions, from values of pages, and from shared values. `satisfaction` is
+    P(satisfied | clicked) [impression].
     """
-    return partial(_fill_pages, batch, fill, impressions, shared, satisfaction)
+    return partial(_fill_pages, batch, fill, impressions, pages, shared, satisfaction)
 
 
 def _fill_pages(
     batch: SessionBatch,
     fill: FillChain,
     impressions: Sequence[Float64],
+    pages: Sequence[Float64],
     shared: Sequence[Any],
     satisfaction: Float64 | None,
     start: int,
@@ -156,7 +159,8 @@ def _fill_pages(
         np.clip(each[first:last], PROBABILITY_MARGIN, 1 - PROBABILITY_MARGIN)
         for each in impressions
     )
-    fill(starts, *values, *shared, next_click, ends)
+    of_pages = (each[start:end] for each in pages)
+    fill(starts, *values, *of_pages, *shared, next_click, ends)
     satisfied = None if satisfaction is None else satisfaction[first:last]
     return ChainPages(next_click, ends, starts, np.arange(end - start), satisfied)
 

@@ -8,7 +8,12 @@ from typing import Literal, Self
 import numpy as np
 
 from reclick.clicks.distribution import Clicks, StepwisePages
-from reclick.clicks.set_probability import MAX_PAGE_ADS, choice_marginals, log_set_probs
+from reclick.clicks.set_probability import (
+    check_page_length,
+    choice_marginals,
+    distinct_pages,
+    log_set_probs,
+)
 from reclick.clicks.step import (
     EXAMINATION,
     LUCE,
@@ -21,7 +26,6 @@ from reclick.clicks.step import (
 )
 from reclick.data.batch import Float64, Int64
 from reclick.data.ragged import positions_in_runs, run_indices, run_of_elements
-from reclick.errors import CannotAnswerError
 
 Variant = Literal["paper", "examination", "normalised", "luce"]
 VARIANTS: dict[str, int] = {
@@ -70,12 +74,7 @@ class ChoicePages(StepwisePages):
     def click_prob(self) -> Float64:
         """Probability that each position is clicked [impression]."""
         longest = int(np.diff(self.starts).max(initial=0))
-        if longest > MAX_PAGE_ADS:
-            raise CannotAnswerError(
-                f"click probabilities of a page of {longest} ads: exact up to {MAX_PAGE_ADS}. Cut "
-                f"the page to its first {MAX_PAGE_ADS} ads, or count the clicks of sample(), which "
-                "works on any page."
-            )
+        check_page_length(self.starts)
         if longest >= DEDUPLICATED_ADS:
             return self._click_prob_of_distinct()
         return self._marginals(longest)
@@ -144,17 +143,9 @@ class ChoicePages(StepwisePages):
         return out
 
     def _click_prob_of_distinct(self) -> Float64:
-        """The same, worked out once for equal pages: logs show few pages often."""
-        sizes = np.diff(self.starts)
-        position, page = positions_in_runs(self.starts), run_of_elements(self.starts)
-        rows = np.full((len(sizes), 2 * int(sizes.max()) + 1), np.nan)
-        rows[:, -1] = self.table
-        rows[page, 2 * position], rows[page, 2 * position + 1] = self.theta, self.rho
-        _, first, which = np.unique(
-            rows.view(f"V{rows.itemsize * rows.shape[1]}")[:, 0],
-            return_index=True,
-            return_inverse=True,
-        )
+        """The same, computed once for equal pages."""
+        first, which = distinct_pages(self.starts, self.theta, self.rho, table=self.table)
         distinct = self.select(first)
-        marginals = distinct._marginals(int(sizes.max()))
+        marginals = distinct._marginals(int(np.diff(self.starts).max()))
+        page, position = run_of_elements(self.starts), positions_in_runs(self.starts)
         return np.asarray(marginals[distinct.starts[which][page] + position])

@@ -1,9 +1,9 @@
 """Distributions over the click sequences of pages: what can be asked of them.
 
 A `PageDistribution` holds a batch of pages, laid end to end. Each family has its own file:
-`choice.py`, `chain.py`, `walk.py`, and `mixture.py` for mixtures of them. The marginals, P(click)
-of each position, are computed in `chain.py` for chains, `walk.py` for walks, `set_probability.py`
-for choices, and `mixture.py` for mixtures.
+`choice.py`, `chain.py`, `walk.py`, `scan.py`, and `mixture.py` for mixtures of them. The marginals,
+P(click) of each position, are computed in the file of the family, and those of choices in
+`set_probability.py`.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ import numpy as np
 
 from reclick.clicks.step import Clicks, StepTables, choice_rates, follow_clicks, next_click
 from reclick.data.batch import Float64, Int32, Int64
-from reclick.data.ragged import read_only
+from reclick.data.ragged import positions_in_runs, read_only, run_of_elements
 from reclick.errors import CannotAnswerError
 from reclick.runtime.jit import kernel
 
@@ -42,6 +42,36 @@ def log_set_probs(tables: StepTables, clicks: Clicks) -> Float64:
             np.empty(most), np.ones(tables.longest), np.empty(tables.longest), followed.log_prob,
         )  # fmt: skip
     return followed.log_prob
+
+
+def check_page_length(starts: Int64) -> None:
+    """Refuse marginals of a page that is too long for sums over all its click sets."""
+    longest = int(np.diff(starts).max(initial=0))
+    if longest > MAX_PAGE_ADS:
+        raise CannotAnswerError(
+            f"click probabilities of a page of {longest} ads: exact up to {MAX_PAGE_ADS}. Cut "
+            f"the page to its first {MAX_PAGE_ADS} ads, or count the clicks of sample(), which "
+            "works on any page."
+        )
+
+
+def distinct_pages(
+    starts: Int64, *values: Float64, table: Int64 | None = None
+) -> tuple[Int64, Int64]:
+    """The first of each group of equal pages, and the group of each page [page].
+
+    Pages are equal with the same table and the same values of their impressions: logs show few
+    pages often.
+    """
+    sizes, many = np.diff(starts), len(values)
+    position, page = positions_in_runs(starts), run_of_elements(starts)
+    rows = np.full((len(sizes), many * int(sizes.max(initial=0)) + 1), np.nan)
+    rows[:, -1] = 0.0 if table is None else table
+    for i, each in enumerate(values):
+        rows[page, many * position + i] = each
+    packed = rows.view(f"V{rows.itemsize * rows.shape[1]}")[:, 0]
+    _, first, which = np.unique(packed, return_index=True, return_inverse=True)
+    return first, which
 
 
 @kernel

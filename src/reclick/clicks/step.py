@@ -14,8 +14,8 @@ from reclick.data.batch import Float64, Int32, Int64
 from reclick.data.ragged import Array, read_only, run_indices
 from reclick.runtime.jit import inline_kernel, kernel
 
-# Families as the kernels know them: the four variants of a choice, a chain, a walk.
-PAPER, EXAMINATION, NORMALISED, LUCE, CHAIN, WALK = 0, 1, 2, 3, 4, 5
+# Families as the kernels know them: the four variants of a choice, a chain, a walk, a scan.
+PAPER, EXAMINATION, NORMALISED, LUCE, CHAIN, WALK, SCAN = 0, 1, 2, 3, 4, 5, 6
 IMPOSSIBLE = 1e-300  # a sum of weights below this is too small to divide by
 
 
@@ -52,8 +52,9 @@ class StepTables(NamedTuple):
     """Pages as `next_click` reads them: one or more components, each with its own parameters.
 
     `stop` and `gamma` are those of a choice; of a chain, `gamma` is P(next click) and `stop` is
-    P(end), both by the last click. `steps` is None where no component is a walk, so that kernels
-    without walks are smaller and compile faster.
+    P(end), both by the last click; of a scan, `gamma` is P(examined) and `stop` is P(going down).
+    `steps` is None where no component is a walk or a scan, so that kernels without them are
+    smaller and compile faster.
     """
 
     family: Int64  # [component, page]
@@ -146,6 +147,38 @@ def walk_step(
     return end
 
 
+@kernel
+def scan_step(
+    theta: Float64,
+    first: int,
+    size: int,
+    gamma: Float64,
+    down: float,
+    last: int,
+    free: Float64,
+    out: Float64,
+    at: int,
+) -> float:
+    """Fill out[at + j] with P(next click is j) of a directional scan, and return P(end).
+
+    The page is theta[first : first + size]. From the start every user goes down.
+    """
+    below = 1.0 if last == 0 else down  # P(scanning down, no click so far)
+    for j in range(last, size):
+        rate = theta[first + j] * gamma[j] * free[j]
+        out[at + j] = below * rate
+        below *= 1.0 - rate
+    if last == 0:
+        return below
+    out[at + last - 1] = 0.0
+    above = 1.0 - down
+    for j in range(last - 2, -1, -1):
+        rate = theta[first + j] * gamma[j] * free[j]
+        out[at + j] = above * rate
+        above *= 1.0 - rate
+    return below + above
+
+
 @inline_kernel
 def next_click(
     family: int,
@@ -167,7 +200,10 @@ def next_click(
 
     The page is theta[first : first + size]; free is 1.0 where not clicked yet, else 0.0.
     """
-    if steps is not None:  # noqa: SIM102  (numba leaves the branch out where steps is None)
+    if steps is not None:  # numba leaves the branch out where steps is None
+        if family == SCAN:
+            down, seen = stop[row, last], gamma[row, last]
+            return scan_step(theta, first, size, seen, down, last, free, out, at)
         if family == WALK:
             here, there = theta[first : first + size], out[at : at + size]
             return walk_step(here, steps[row, 0], steps[row, 1], last, free, there)

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from reclick.models.luceclick import LuceClick
     from reclick.models.multiclick import MultiClick
     from reclick.models.registry import load, updating
+    from reclick.models.scan import DirectionalScan
     from reclick.models.settings import Setting, setting
     from reclick.models.simple_cascade import CM, DCM, SDBN
     from reclick.models.thcm import THCM
@@ -40,6 +41,7 @@ __all__ = [
     "THCM",
     "UBM",
     "ClickModel",
+    "DirectionalScan",
     "LuceClick",
     "MultiClick",
     "RankedSequence",

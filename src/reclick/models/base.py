@@ -691,7 +691,7 @@ class ClickModel(ABC):
                 f"The folder has a value {name!r}, which {type(self).__name__} has not: it was "
                 "altered. Fit again, and save to a new folder."
             )
-        if value is None and name == "outcome_rates_":  # the log had no outcomes
+        if value is None and name in ("outcome_rates_", "cv_"):  # no outcomes, no cross-validation
             return None
         numbers = np.array(value)
         if numbers.dtype.kind not in "fiub" or not np.isfinite(numbers).all():

@@ -7,7 +7,7 @@ from typing import ClassVar, NamedTuple
 
 import numpy as np
 
-from reclick.clicks.chain import PROBABILITY_MARGIN, chain_pages
+from reclick.clicks.chain import PROBABILITY_MARGIN
 from reclick.clicks.distribution import PageDistribution
 from reclick.data.batch import SessionBatch
 from reclick.data.counts import Counts
@@ -22,8 +22,8 @@ from reclick.models.kernels.cascade import (
     CascadeBlock,
     CascadeData,
     cascade_blocks,
+    cascade_pages,
     clicks_per_pair,
-    fill_cascade_chain,
     no_click_tail,
 )
 from reclick.models.settings import setting
@@ -152,7 +152,7 @@ class CCM(ClickModel):
         theta = self._pairs.lookup_or_prior(self.theta_, batch, self._pairs.find(batch), text)
         passed, irrelevant, relevant = (float(alpha) for alpha in self.alpha_)
         onward = irrelevant * (1 - theta) + relevant * theta
-        return chain_pages(batch, fill_cascade_chain, (theta, onward), (1.0, passed))
+        return cascade_pages(batch, theta, onward, skipped=passed)
 
 
 def e_step(parameters: CCMParameters, block: CascadeBlock) -> Statistics:

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
+import pyarrow as pa
 
-from reclick.clicks.chain import PROBABILITY_MARGIN, chain_pages
+from reclick.clicks.chain import PROBABILITY_MARGIN
 from reclick.clicks.distribution import PageDistribution
 from reclick.data.batch import SessionBatch
 from reclick.data.counts import Counts
-from reclick.data.grouped_sessions import GroupedSessions
+from reclick.data.grouped_sessions import GroupedSessions, QueryBlock
 from reclick.data.outcomes import N_OUTCOMES, Int8
 from reclick.data.ragged import Float64, Int32, Int64
+from reclick.data.stored_tables import read_numbers, table_error
 from reclick.fitting.beta import BetaPrior, log_beta, posterior_mean
 from reclick.fitting.em import FitResult, PairSums, Statistics, run_em
 from reclick.fitting.folds import folds_of_click_sets
@@ -30,8 +32,8 @@ from reclick.models.kernels.cascade import (
     CascadeData,
     as_cascade_block,
     cascade_blocks,
+    cascade_pages,
     clicks_per_pair,
-    fill_cascade_chain,
     no_click_tail,
 )
 from reclick.models.settings import setting
@@ -39,21 +41,26 @@ from reclick.runtime.jit import kernel
 from reclick.text.word_rates import TextIndex
 
 PAIR_STATISTICS = ("examinations", "satisfied")
+QUERY_STATISTICS = ("initiated", "continued", "continuable")
+QUERY_PARAMETERS = ("query_initiation_", "query_continuation_")
 # What "cv" chooses among, and what it takes when all sessions are alike.
 CONTINUATIONS = (
     *(0.01, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.85, 0.9, 0.95, 0.97, 0.99, 1.0),
 )
 DEFAULT_CONTINUATION = 0.9
+FIRST_INITIATION = 0.9  # where EM starts
+OVERALL_RATE_STRENGTH = 1.0  # of the priors of one μ and one λ for all queries
 
 
 class DBNParameters(NamedTuple):
-    """What EM estimates, given the continuation λ."""
+    """What EM estimates. λ and μ are one for all queries, or one per query."""
 
     theta: Float64  # [pair]
     rho: Float64  # [pair]
-    continuation: float
+    continuation: Float64 | float  # λ [query]
     rates: Float64 = TYPICAL_RATES  # of conversions and quick returns: reclick.fitting.outcomes
     outcome_weight: float = 1.0
+    initiation: Float64 | float = 1.0  # μ [query]
 
 
 class DBN(ClickModel):
@@ -80,7 +87,13 @@ class DBN(ClickModel):
     λ is `continuation`: a number, or "cv", the one of 16 from 0.01 to 1 that gives held-out
     sessions the highest log_set_prob in a cross-validation with `folds` folds. `cv_` then has the
     mean log-probability of each [λ, (λ, log-probability)]. Folds are assigned by the content of a
-    session and `seed`, so the order of the rows does not matter.
+    session and `seed`, so the order of the rows does not matter. With "query", every query has a
+    λ of its own, estimated by EM.
+
+    `initiation` adds that the user may skip the list: its top is examined with μ, which is "one"
+    for all queries or one per "query". Then μ = expected initiated sessions / sessions, and
+    λ = expected continuations / expected chances to continue. One value for all queries is
+    estimated first; it is then the prior mean of each query, with strength `query_strength`.
 
     >>> log = {"query": ["pizza"] * 4, "ads": [["a", "b"]] * 4, "clicks": [[1], [1, 2], [], [2]]}
     >>> model = DBN(continuation=0.9).fit(log)
@@ -99,18 +112,37 @@ class DBN(ClickModel):
         "prior_mean_",
         "satisfaction_",
         "continuation_",
+        "initiation_",
         "cv_",
         "outcome_rates_",
     )
     outcome_rates_: Float64 | None = None
+    initiation_: float = 1.0  # of all queries
+    continuation_: float = DEFAULT_CONTINUATION  # of all queries
+    query_initiation_: Float64 | None = None  # [query]
+    query_continuation_: Float64 | None = None  # [query]
     overall_strength: ClassVar[float] = 2.0
 
     continuation: str | float = setting(
         default="cv",
-        choices=("cv",),
+        choices=("cv", "query"),
         greater_than=0,
         high=1,
-        help='continuation λ: a number, or "cv" (chosen among 16 by cross-validation)',
+        help='continuation λ: a number, "cv" (chosen among 16 by cross-validation), or "query" '
+        "(estimated for each query)",
+    )
+    initiation: str | None = setting(
+        default=None,
+        choices=("one", "query"),
+        allow_none=True,
+        help='probability μ that the user examines the list at all: None (it is 1), "one" '
+        '(estimated, for all queries alike), or "query" (estimated for each query)',
+    )
+    query_strength: float = setting(
+        default=20.0,
+        low=0,
+        help="strength of the prior of a query's μ and λ, whose mean is that of all queries, in "
+        "sessions and in chances to continue",
     )
     attractiveness_prior: str | float = setting(
         default="auto", choices=("auto", "overall", "words"), allow_probability=True
@@ -133,10 +165,38 @@ class DBN(ClickModel):
     def _estimate(self, data: CascadeData, prior: BetaPrior, history: Counts) -> None:
         start = self._pilot_parameters or self._start(data.sessions, prior, history)
         fit = self._maximise(start, data, prior, **self._em_limits)
-        self.theta_, self.rho_, self.continuation_, rates, _ = fit.parameters
-        self.outcome_rates_ = None if data.sessions.outcome is None else rates
+        if not self._is_pilot:
+            self._set_overall(fit.parameters)
+            if "query" in (self.initiation, self.continuation):
+                fit = self._maximise(
+                    self._per_query(fit.parameters), data, prior, **self._em_limits
+                )
+            self._set_per_query(fit.parameters)
+        self.theta_, self.rho_ = fit.parameters.theta, fit.parameters.rho
+        self.outcome_rates_ = None if data.sessions.outcome is None else fit.parameters.rates
         self.exposure_ = fit.statistics.pairs["examinations"]
         self._report_fit(fit)
+
+    def _set_overall(self, fitted: DBNParameters) -> None:
+        """Set the μ and λ of all queries."""
+        self.continuation_, self.initiation_ = float(fitted.continuation), float(fitted.initiation)
+
+    def _per_query(self, fitted: DBNParameters) -> DBNParameters:
+        """The same parameters, with a μ and a λ per query where the settings ask for it."""
+        size = len(self._pairs.counts.queries)
+        if self.initiation == "query":
+            fitted = fitted._replace(initiation=np.full(size, self.initiation_))
+        if self.continuation == "query":
+            fitted = fitted._replace(continuation=np.full(size, self.continuation_))
+        return fitted
+
+    def _set_per_query(self, fitted: DBNParameters) -> None:
+        """Set the μ and λ of each query, and the μ of all queries if it is one."""
+        initiation, continuation = fitted.initiation, fitted.continuation
+        self.query_initiation_ = initiation if isinstance(initiation, np.ndarray) else None
+        self.query_continuation_ = continuation if isinstance(continuation, np.ndarray) else None
+        if self.query_initiation_ is None:
+            self.initiation_ = float(initiation)
 
     def _start(self, sessions: GroupedSessions, prior: BetaPrior, history: Counts) -> DBNParameters:
         """The prior means, and the continuation that is given or chosen."""
@@ -146,7 +206,11 @@ class DBN(ClickModel):
         )
         rho, theta = np.full(len(prior.mean), self.satisfaction_), _clip_to_interior(prior.mean)
         start = DBNParameters(theta, rho, DEFAULT_CONTINUATION, TYPICAL_RATES, weight)
+        if self.initiation is not None:
+            start = start._replace(initiation=FIRST_INITIATION)
         self.cv_ = None
+        if self.continuation == "query":
+            return start
         if not isinstance(self.continuation, str):
             return start._replace(continuation=float(self.continuation))
         self.cv_ = self._cross_validate(start, sessions, prior)
@@ -157,11 +221,14 @@ class DBN(ClickModel):
     def _maximise(
         self, start: DBNParameters, data: CascadeData, prior: BetaPrior, **limits: Any
     ) -> FitResult[DBNParameters, Statistics]:
-        """EM with the continuation of the start."""
+        """EM from the start, which has one μ and one λ, or one of them per query."""
         sessions, blocks = data
         clicks = clicks_per_pair(blocks)
         clicked = np.flatnonzero(clicks)  # elsewhere ρ stays at its prior mean
         strength, outcomes = self.satisfaction_strength, None
+        whole = sessions.whole
+        n_sessions = np.zeros(len(sessions.counts.queries))
+        np.add.at(n_sessions, whole.query, whole.weight)
         if sessions.outcome is not None:
             outcomes = OutcomeRates.of(sessions.counts, self.outcome_weight)
 
@@ -173,13 +240,14 @@ class DBN(ClickModel):
                 satisfied[clicked], clicks[clicked], self.satisfaction_, strength
             )
             now = now._replace(theta=_clip_to_interior(theta), rho=_clip_to_interior(rho))
+            now = self._estimate_browsing(now, statistics.pairs, n_sessions)
             if outcomes is None:
                 return now
             return now._replace(rates=outcomes.estimate(statistics.totals["outcomes"]))
 
         def log_prior(now: DBNParameters) -> float:
             satisfaction = log_beta(now.rho[clicked], self.satisfaction_, strength)
-            value = log_beta(now.theta, *prior) + satisfaction
+            value = log_beta(now.theta, *prior) + satisfaction + self._log_browsing_prior(now)
             return value if outcomes is None else value + outcomes.log_prior(now.rates)
 
         return run_em(
@@ -192,6 +260,44 @@ class DBN(ClickModel):
             engine=self._engine,
             **limits,
         )
+
+    def _estimate_browsing(
+        self, now: DBNParameters, statistics: PairSums, n_sessions: Float64
+    ) -> DBNParameters:
+        """The M-step of μ and λ, where they are estimated."""
+        initiated, continued, continuable = (statistics[name] for name in QUERY_STATISTICS)
+        if self.initiation is not None:
+            prior = self._initiation_prior(now)
+            now = now._replace(
+                initiation=_estimate_rate(now.initiation, initiated, n_sessions, *prior)
+            )
+        if self.continuation == "query":
+            prior = self._continuation_prior(now)
+            now = now._replace(
+                continuation=_estimate_rate(now.continuation, continued, continuable, *prior)
+            )
+        return now
+
+    def _initiation_prior(self, now: DBNParameters) -> tuple[float, float]:
+        """Mean and strength of the prior of μ."""
+        if isinstance(now.initiation, np.ndarray):
+            return self.initiation_, self.query_strength
+        return FIRST_INITIATION, OVERALL_RATE_STRENGTH
+
+    def _continuation_prior(self, now: DBNParameters) -> tuple[float, float]:
+        """Mean and strength of the prior of λ."""
+        if isinstance(now.continuation, np.ndarray):
+            return self.continuation_, self.query_strength
+        return DEFAULT_CONTINUATION, OVERALL_RATE_STRENGTH
+
+    def _log_browsing_prior(self, now: DBNParameters) -> float:
+        """Log-density of the priors of μ and λ, where they are estimated."""
+        value = 0.0
+        if self.initiation is not None:
+            value += log_beta(np.asarray(now.initiation), *self._initiation_prior(now))
+        if self.continuation == "query":
+            value += log_beta(np.asarray(now.continuation), *self._continuation_prior(now))
+        return value
 
     def _cross_validate(
         self, start: DBNParameters, sessions: GroupedSessions, prior: BetaPrior
@@ -221,27 +327,81 @@ class DBN(ClickModel):
         found = self._pairs.find(batch)
         theta = self._pairs.lookup_or_prior(self.theta_, batch, found, text)
         rho = self._pairs.take_or(self.rho_, found.row, self.satisfaction_)
-        shared = (self.continuation_, self.continuation_)
-        return chain_pages(batch, fill_cascade_chain, (theta, 1 - rho), shared, satisfaction=rho)
+        on = _of_sessions(self.query_continuation_, self.continuation_, found.query)
+        return cascade_pages(
+            batch,
+            theta,
+            1 - rho,
+            initiation=_of_sessions(self.query_initiation_, self.initiation_, found.query),
+            clicked=on,
+            skipped=on,
+            satisfaction=rho,
+        )
+
+    def _to_tables(self) -> tuple[dict[str, Any], dict[str, pa.Table]]:
+        values, tables = super()._to_tables()
+        fitted = {name: getattr(self, name) for name in QUERY_PARAMETERS}
+        known = {name: value for name, value in fitted.items() if value is not None}
+        return values, {**tables, "queries": pa.table(known)} if known else tables
+
+    def _from_tables(self, values: dict[str, Any], tables: dict[str, pa.Table]) -> Self:
+        super()._from_tables(values, tables)
+        size = len(self._pairs.counts.queries)
+        for name in tables["queries"].column_names if "queries" in tables else ():
+            if name not in QUERY_PARAMETERS:
+                raise table_error("queries", f"DBN has no parameter {name}")
+            rates = read_numbers(tables, "queries", name, length=size, low=0.0, high=1.0)
+            setattr(self, name, rates.copy())
+        return self
 
 
 def e_step(parameters: DBNParameters, block: CascadeBlock) -> Statistics:
-    """Expected examinations and satisfied clicks [pair], and the log-likelihood.
+    """Expected examinations and satisfied clicks [pair], moves [query], and the log-likelihood.
 
-    What is observed is added up per pair, the tails per session.
+    What is observed is added up per pair, the tails per session. Per query: sessions whose list
+    was examined, continuations, and chances to continue.
     """
-    sessions, on = block.sessions, parameters.continuation
+    sessions = block.sessions
     theta, rho = parameters.theta[sessions.pairs], parameters.rho[sessions.pairs]
+    on = _of_block(parameters.continuation, sessions)
+    initiation = _of_block(parameters.initiation, sessions)
     examinations, satisfied = block.observed.examinations.copy(), np.zeros(len(theta))
-    outcomes = np.zeros((2, N_OUTCOMES))
+    outcomes, moves = np.zeros((2, N_OUTCOMES)), np.zeros((3, sessions.n_queries))
     tails = _tail_expectations(
-        sessions.pair, sessions.page, block.ends, sessions.weight, block.longest, on, block.outcome,
+        sessions.pair, sessions.pair_query, sessions.page, block.ends, sessions.weight,
+        block.longest, initiation, on, block.outcome,
         outcome_likelihoods(parameters.rates, parameters.outcome_weight),
-        theta, rho, examinations, satisfied, outcomes,
+        theta, rho, examinations, satisfied, outcomes, moves,
     )  # fmt: skip
-    total = tails + _observed_terms(*block.observed, theta, rho, on)
+    observed = _observed_terms(*block.observed, sessions.pair_query, theta, rho, on, moves)
     pairs = PairSums.of(sessions.first_pair, examinations=examinations, satisfied=satisfied)
-    return Statistics(total, {"outcomes": outcomes}, pairs)
+    of_queries = dict(zip(QUERY_STATISTICS, moves, strict=True))
+    pairs += PairSums.of(sessions.first_query, **of_queries)
+    return Statistics(tails + observed, {"outcomes": outcomes}, pairs)
+
+
+def _of_block(value: Float64 | float, block: QueryBlock) -> Float64:
+    """A probability per query, or one for all, as that of each query of a block [query]."""
+    if isinstance(value, np.ndarray):
+        return value[block.queries]
+    return np.full(block.n_queries, float(value))
+
+
+def _of_sessions(values: Float64 | None, overall: float, query: Int32) -> Float64 | float:
+    """The probability of each session's query [session]; the overall one where it is unknown."""
+    if values is None:
+        return overall
+    return np.where(query >= 0, values[query], overall)
+
+
+def _estimate_rate(
+    now: Float64 | float, successes: Float64, trials: Float64, mean: float, strength: float
+) -> Float64 | float:
+    """A rate per query, or one for all queries: as it is now."""
+    if isinstance(now, np.ndarray):
+        return _clip_to_interior(posterior_mean(successes, trials, mean, strength))
+    total = posterior_mean(successes.sum(), trials.sum(), mean, strength)
+    return float(_clip_to_interior(total))
 
 
 def _clip_to_interior(probability: Float64) -> Float64:
@@ -253,33 +413,46 @@ def _observed_terms(
     examinations: Float64,
     clicks: Float64,
     last_clicks: Float64,
+    query: Int32,
     theta: Float64,
     rho: Float64,
-    on: float,
+    on: Float64,
+    moves: Float64,
 ) -> float:
-    """Log-probability of everything down to the last clicks: clicks, skips, and going on."""
-    total = moves = 0.0
+    """Log-probability of everything down to the last clicks: clicks, skips, and going on.
+
+    Add the moves that are observed.
+    """
+    total = 0.0
     for p in range(len(examinations)):
         if examinations[p] > 0.0:
             skips = examinations[p] - clicks[p]
             total += clicks[p] * np.log(theta[p]) + skips * np.log(1.0 - theta[p])
-            moves += examinations[p] - last_clicks[p]
+            went_on = examinations[p] - last_clicks[p]
+            total += went_on * np.log(on[query[p]])
+            moves[1, query[p]] += went_on
+            moves[2, query[p]] += went_on
         if clicks[p] > last_clicks[p]:
             total += (clicks[p] - last_clicks[p]) * np.log(1.0 - rho[p])
-    return float(total + moves * np.log(on))
+    return float(total)
 
 
 @kernel
 def _tail_expectations(
-    pair: Int32, page: Int64, ends: Int64, weight: Float64, longest: int, on: float, outcome: Int8,
-    likelihood: Float64, theta: Float64, rho: Float64, examinations: Float64, satisfied: Float64,
-    outcomes: Float64,
+    pair: Int32, pair_query: Int32, page: Int64, ends: Int64, weight: Float64, longest: int,
+    initiation: Float64, continuation: Float64, outcome: Int8, likelihood: Float64, theta: Float64,
+    rho: Float64, examinations: Float64, satisfied: Float64, outcomes: Float64, moves: Float64,
 ) -> float:  # fmt: skip
-    """Add expected examinations below the last clicks and satisfied clicks. Return log P(tails)."""
+    """Add expected examinations below the last clicks, satisfied clicks and moves.
+
+    Return log P(tails).
+    """
     total = 0.0
     tail = np.empty(longest + 1)
     for s in range(len(weight)):
         ads, end = pair[page[s] : page[s + 1]], ends[s]
+        query = pair_query[ads[0]]
+        on, start = continuation[query], initiation[query]
         no_click = no_click_tail(ads, theta, on, end, tail)
         examined = weight[s]
         if end > 0:
@@ -293,11 +466,25 @@ def _tail_expectations(
             no_click = max(no_click, SMALLEST_PROBABILITY)
             satisfied[last] += weight[s] * content / no_click
             examined *= go / no_click
+            if end < len(ads):  # below the page there is nothing to go on to
+                moves[1, query] += examined
+                moves[2, query] += weight[s] * (1.0 - content / no_click)
+            moves[0, query] += weight[s]
+            total += weight[s] * np.log(start)
             if len(outcome) > 0:
                 outcomes[0, outcome[s]] += weight[s] * (1.0 - content / no_click)
                 outcomes[1, outcome[s]] += weight[s] * content / no_click
+        else:
+            go = start * no_click
+            no_click = max(1.0 - start + go, SMALLEST_PROBABILITY)
+            examined *= go / no_click
+            moves[0, query] += examined
         total += weight[s] * np.log(no_click)
         for i in range(end, len(ads)):
             examinations[ads[i]] += examined
-            examined *= on * tail[i + 1] / (1.0 - on + on * tail[i + 1])
+            went_on = examined * on * tail[i + 1] / (1.0 - on + on * tail[i + 1])
+            if i + 1 < len(ads):
+                moves[1, query] += went_on
+                moves[2, query] += examined
+            examined = went_on
     return total

@@ -183,7 +183,8 @@ class BBM(ExaminationModel):
     """UBM's P(click | clicks above) = θ(q, d) · γ(r', r), with θ the mean of its posterior given γ.
 
     γ is UBM's. The posterior of θ is exact, not a Beta: an ad that was shown far down without a
-    click stays uncertain. With `attractiveness_strength` 0 its prior is flat, as in the paper.
+    click stays uncertain. With `attractiveness_strength` 0 its prior is flat, as in the paper,
+    which counts γ in one pass in place of EM.
 
     >>> log = {"query": ["pizza"] * 4, "ads": [["a", "b"]] * 4, "clicks": [[1], [1, 2], [], [1, 2]]}
     >>> table = BBM().fit(log).relevance({"query": ["pizza"], "ad": ["b"]})

@@ -168,10 +168,12 @@ class DCTR(ClickModel):
 class ICM(ClickModel):
     """P(click) = θ(q, d), the mean click rate of the ad's words; every ad is examined.
 
-    As a distribution over clicks this is DCTR; the paper's baseline takes θ from words alone. So an
-    ad that is not in the log is answered like any other. In a log without text the id of an ad is
-    its one word: θ is then the ad's rate over all queries, or over the impressions of the query
-    alone where it has `min_query_sessions` sessions or more. It takes no priors from a history.
+    As a distribution over clicks this is DCTR. The paper defines its baseline as DCM that always
+    continues, and does not say where θ comes from; here it comes from words, as in its own model.
+    So an ad that is not in the log is answered like any other. In a log without text the id of an
+    ad is its one word: θ is then the ad's rate over all queries, or over the impressions of the
+    query alone where it has `min_query_sessions` sessions or more. It takes no priors from a
+    history.
 
     >>> log = {"query": ["pizza"] * 4, "ads": [["a", "b"]] * 4, "clicks": [[1], [], [1], [1, 2]]}
     >>> ICM().fit(log).click_prob({"query": ["sushi"], "ads": [["b", "a"]]})

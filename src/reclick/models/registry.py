@@ -36,6 +36,7 @@ BUILT_IN = {  # name: module and class, in the order of `reclick models`
     "dbn": ("dbn", "DBN"),
     "ccm": ("ccm", "CCM"),
     "thcm": ("thcm", "THCM"),
+    "scan": ("scan", "DirectionalScan"),
 }
 
 
@@ -46,7 +47,7 @@ class ModelRegistry(Mapping[str, "type[ClickModel]"]):
     <class 'reclick.models.examination.PBM'>
     >>> MODELS["pbms"]
     Traceback (most recent call last):
-    reclick.errors.UnknownModelError: model: got 'pbms', expected one of luceclick, ..., thcm. \
+    reclick.errors.UnknownModelError: model: got 'pbms', expected one of luceclick, ..., scan. \
 Did you mean 'pbm'?
     """
 

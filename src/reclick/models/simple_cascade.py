@@ -7,7 +7,6 @@ from typing import ClassVar
 
 import numpy as np
 
-from reclick.clicks.chain import chain_pages
 from reclick.clicks.distribution import PageDistribution
 from reclick.data.batch import SessionBatch
 from reclick.data.counts import Counts
@@ -18,9 +17,9 @@ from reclick.fitting.outcomes import count_satisfied, mean_satisfaction
 from reclick.fitting.priors import last_click_rate
 from reclick.models.base import ClickModel
 from reclick.models.kernels.cascade import (
+    cascade_pages,
     count_examinations,
     examined_until,
-    fill_cascade_chain,
     first_click_positions,
     last_click_positions,
     lowest_click_outcomes,
@@ -67,7 +66,7 @@ class CM(ClickModel):
         self, batch: SessionBatch, text: TextIndex | None
     ) -> Callable[[int, int], PageDistribution]:
         theta = self._pairs.lookup_or_prior(self.theta_, batch, self._pairs.find(batch), text)
-        return chain_pages(batch, fill_cascade_chain, (theta, theta), (0.0, 1.0))
+        return cascade_pages(batch, theta, theta, clicked=0.0)
 
 
 class DCM(ClickModel):
@@ -140,7 +139,7 @@ class DCM(ClickModel):
         position = positions_in_runs(batch.page)
         known = self.continuation_[np.minimum(position, len(self.continuation_) - 1)]
         onward = np.where(position < len(self.continuation_), known, self.overall_continuation_)
-        return chain_pages(batch, fill_cascade_chain, (theta, onward), (1.0, 1.0))
+        return cascade_pages(batch, theta, onward)
 
 
 class SDBN(ClickModel):
@@ -202,5 +201,4 @@ class SDBN(ClickModel):
         found = self._pairs.find(batch)
         theta = self._pairs.lookup_or_prior(self.theta_, batch, found, text)
         rho = self._pairs.take_or(self.rho_, found.row, self.satisfaction_)
-        chances = (theta, 1 - rho)
-        return chain_pages(batch, fill_cascade_chain, chances, (1.0, 1.0), satisfaction=rho)
+        return cascade_pages(batch, theta, 1 - rho, satisfaction=rho)

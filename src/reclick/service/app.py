@@ -19,6 +19,7 @@ from fastapi.responses import Response
 from pydantic import BaseModel, ValidationError
 from pydantic.json_schema import models_json_schema
 from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
 
 from reclick.errors import ReclickError
 from reclick.runtime.filesystem import Location
@@ -132,6 +133,7 @@ class Service:
             exception_handlers={
                 ProblemError: _answer_problem,
                 BodyTooLargeError: _answer_large_body,
+                ClientDisconnect: _answer_half_sent,
                 HTTPException: _answer_http_error,
                 RequestValidationError: _answer_bad_parameters,
                 ReclickError: _answer_reclick_error,
@@ -354,6 +356,10 @@ async def _answer_problem(_: Request, error: Exception) -> Response:
 
 async def _answer_large_body(_: Request, error: Exception) -> Response:
     return _problem(413, "body_too_large", str(error), {"connection": "close"})
+
+
+async def _answer_half_sent(_: Request, __: Exception) -> Response:
+    return _problem(400, "half_sent", "The connection ended within the body.")
 
 
 async def _answer_http_error(_: Request, error: Exception) -> Response:

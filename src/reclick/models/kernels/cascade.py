@@ -7,11 +7,13 @@ positions below it, the tail, are hidden.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
+from reclick.clicks.chain import ChainPages, chain_pages
+from reclick.data.batch import SessionBatch
 from reclick.data.grouped_sessions import GroupedSessions, QueryBlock
 from reclick.data.outcomes import N_OUTCOMES, Int8
 from reclick.data.ragged import Float64, Int32, Int64, read_only
@@ -105,29 +107,54 @@ def clicks_per_pair(blocks: Sequence[CascadeBlock]) -> Float64:
     return np.concatenate([block.observed.clicks for block in blocks])
 
 
+def cascade_pages(
+    batch: SessionBatch,
+    theta: Float64,
+    onward: Float64,
+    *,
+    initiation: Float64 | float = 1.0,
+    clicked: Float64 | float = 1.0,
+    skipped: Float64 | float = 1.0,
+    satisfaction: Float64 | None = None,
+) -> Callable[[int, int], ChainPages]:
+    """What `_page_distribution` of a cascade model returns.
+
+    Per impression: θ, and `onward`, of which the user goes on after a click with clicked · onward.
+    Per session, or one for all: P(the top is examined), `clicked`, and P(going on after no click).
+    """
+    size = len(batch.page) - 1
+    each = [np.array(np.broadcast_to(x, size), np.float64) for x in (initiation, clicked, skipped)]
+    return chain_pages(
+        batch, _fill_cascade_chain, (theta, onward), pages=each, satisfaction=satisfaction
+    )
+
+
 @kernel
-def fill_cascade_chain(
+def _fill_cascade_chain(
     page: Int64,
     theta: Float64,
     onward: Float64,
-    clicked: float,
-    skipped: float,
+    initiation: Float64,
+    clicked_each: Float64,
+    skipped_each: Float64,
     out: Float64,
     end: Float64,
 ) -> None:
     """F[l, j] = start_l · Π_{l < i < j} (1 − θ_i) skipped · θ_j.
 
-    start_l = clicked · onward_l is the probability of going on after a click at l.
+    start_l = clicked · onward_l is the probability of going on after a click at l, and start_0 the
+    initiation.
     """
     for s in range(len(page) - 1):
         n = page[s + 1] - page[s]
+        clicked, skipped = clicked_each[s], skipped_each[s]
         no_click = 1.0  # P(no click from the next position on | it is examined)
         for last in range(n, -1, -1):
-            examined = clicked * onward[page[s] + last - 1] if last > 0 else 1.0
+            on = clicked * onward[page[s] + last - 1] if last > 0 else initiation[s]
+            examined = on
             for j in range(last, n):
                 out[s, last, j] = examined * theta[page[s] + j]
                 examined *= (1.0 - theta[page[s] + j]) * skipped
-            on = clicked * onward[page[s] + last - 1] if last > 0 else 1.0
             end[s, last] = 1.0 - on + on * no_click
             if last > 0:
                 no_click = (1.0 - theta[page[s] + last - 1]) * (1.0 - skipped + skipped * no_click)

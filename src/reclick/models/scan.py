@@ -1,0 +1,244 @@
+"""Directional scan: after a click the user goes down or up, to the first ad that attracts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import ClassVar, NamedTuple
+
+import numpy as np
+
+from reclick.clicks.chain import PROBABILITY_MARGIN
+from reclick.clicks.distribution import PageDistribution
+from reclick.clicks.scan import ScanPages
+from reclick.data.batch import SessionBatch
+from reclick.data.counts import Counts
+from reclick.data.grouped_sessions import GroupedSessions, QueryBlock
+from reclick.data.ragged import Float64, Int32, Int64
+from reclick.fitting.beta import BetaPrior, log_beta, posterior_mean
+from reclick.fitting.em import PairSums, Statistics, run_em
+from reclick.models.base import ClickModel
+from reclick.models.settings import setting
+from reclick.runtime.jit import kernel
+from reclick.text.word_rates import TextIndex
+
+SMALLEST_END = 1e-290  # a smaller P(end) is as good as none, but this can be divided by
+NEAREST_BELOW, NEAREST_ABOVE, DECAY = 0.95, 0.5, 0.8  # prior means of examination, by distance
+
+
+class ScanParameters(NamedTuple):
+    """What EM estimates."""
+
+    theta: Float64  # [pair]
+    gamma: Float64  # [last, position]
+    down: Float64  # [last]
+
+
+class DirectionalScan(ClickModel):
+    """After a click at l the user goes down with δ_l, else up, until the first ad that attracts.
+
+    In that direction each position j that is not clicked yet is examined with γ(l, j), and then
+    clicked with θ(q, d). The scan ends with a click, from which the next one starts; without one
+    the session ends. So for j below l, and likewise above with 1 − δ_l,
+
+        P(next click is j) = δ_l θ_j γ(l, j) Π (1 − θ_i γ(l, i)), i free and between l and j,
+        P(end) = δ_l Π_{free below} (1 − θ_i γ(l, i)) + (1 − δ_l) Π_{free above} (1 − θ_i γ(l, i)).
+
+    At the start (l = 0) and after a click at the top all users go down. It is UBM by the last click
+    in time, in both directions.
+
+    EM: a position passed without a click was examined with γ (1 − θ) / (1 − θγ). Between clicks the
+    direction is observed; after the last click it was down with the first term of P(end) over both.
+    Then θ = (clicks + s m) / (examinations + s), γ = (examinations + t m') / (positions passed or
+    clicked + t) and δ = (scans down + u m'') / (scans + u). The prior means m' are 0.95 for the
+    next position below and 0.5 for the one above, times 0.8 for each position further.
+
+    >>> log = {"query": ["pizza"] * 4, "ads": [["a", "b"]] * 4, "clicks": [[1], [], [2, 1], [1, 2]]}
+    >>> model = DirectionalScan().fit(log)
+    >>> bool(model.log_prob({"query": ["pizza"], "ads": [["a", "b"]], "clicks": [[2, 1]]})[0] > -4)
+    True
+    """
+
+    name: ClassVar[str] = "scan"
+    assumes: ClassVar[str] = (
+        "after a click the user scans down or up the page, and clicks the first ad that attracts"
+    )
+    reference: ClassVar[str] = (
+        "after Wang, Liu, Wang, Zhou, Nie, Ma 2015 (the partially sequential click model)"
+    )
+    ordered: ClassVar[bool] = True
+    pair_parameters: ClassVar[tuple[str, ...]] = ("theta_", "exposure_")
+    global_parameters: ClassVar[tuple[str, ...]] = ("prior_mean_", "gamma_", "down_")
+    overall_strength: ClassVar[float] = 3.0
+
+    attractiveness_prior: str | float = setting(
+        default="auto", choices=("auto", "overall", "words"), allow_probability=True
+    )
+    attractiveness_strength: str | float = setting(default="auto", choices=("auto",), low=0)
+    examination_strength: float = setting(
+        default=5.0,
+        low=0,
+        help="strength of the prior of the examination γ, in positions passed or clicked",
+    )
+    down_prior: float = setting(
+        default=0.7, low=1e-6, high=1 - 1e-6, help="prior mean of δ, going down after a click"
+    )
+    down_strength: float = setting(default=2.0, low=0, help="strength of that prior, in clicks")
+    max_iterations: int = setting(default=100, low=1, integer=True)
+    tolerance: float = setting(default=1e-5)
+
+    def _estimate(self, sessions: GroupedSessions, prior: BetaPrior, history: Counts) -> None:
+        clicks = sessions.counts.clicks
+        gamma, down = self._prior_means(sessions.max_ads)
+
+        def m_step(_: ScanParameters, statistics: Statistics) -> ScanParameters:
+            theta = posterior_mean(clicks, clicks + statistics.pairs["skips"], *prior)
+            examined, downs = statistics.totals["examined"], statistics.totals["downs"]
+            return _clip_to_interior(
+                ScanParameters(
+                    theta,
+                    posterior_mean(examined[0], examined[1], gamma, self.examination_strength),
+                    posterior_mean(downs[0], downs[1], down, self.down_strength),
+                )
+            )
+
+        def log_prior(now: ScanParameters) -> float:
+            return (
+                log_beta(now.theta, *prior)
+                + log_beta(now.gamma, gamma, self.examination_strength)
+                + log_beta(now.down[2:], down[2:], self.down_strength)
+            )
+
+        start: ScanParameters | None = self._pilot_parameters
+        fit = run_em(
+            start or _clip_to_interior(ScanParameters(prior.mean, gamma, down)),
+            sessions.blocks(self._engine.n_blocks),
+            e_step,
+            m_step,
+            log_prior=log_prior,
+            sessions=sessions.counts.total,
+            engine=self._engine,
+            **self._em_limits,
+        )
+        self.theta_, self.gamma_, self.down_ = fit.parameters
+        self.exposure_ = clicks + fit.statistics.pairs["skips"]
+        self._report_fit(fit)
+
+    def _prior_means(self, length: int) -> tuple[Float64, Float64]:
+        """Prior means of γ [last, position] and of δ [last]."""
+        distance = np.arange(1, length + 1) - np.arange(length + 1)[:, None]
+        nearest = np.where(distance > 0, NEAREST_BELOW, NEAREST_ABOVE)
+        gamma = nearest * DECAY ** np.maximum(np.abs(distance) - 1, 0)
+        return np.asarray(gamma), np.full(length + 1, float(self.down_prior))
+
+    def _page_distribution(
+        self, batch: SessionBatch, text: TextIndex | None
+    ) -> Callable[[int, int], PageDistribution]:
+        theta = np.clip(
+            self._pairs.lookup_or_prior(self.theta_, batch, self._pairs.find(batch), text),
+            PROBABILITY_MARGIN,
+            1 - PROBABILITY_MARGIN,
+        )
+        known = len(self.down_) - 1
+        gamma, down = self._prior_means(max(known, int(np.diff(batch.page).max(initial=1))))
+        gamma[: known + 1, :known], down[: known + 1] = self.gamma_, self.down_
+
+        def pages(start: int, end: int) -> ScanPages:
+            first, last = batch.page[start], batch.page[end]
+            return ScanPages(theta[first:last], gamma, down, batch.page[start : end + 1] - first)
+
+        return pages
+
+
+def _clip_to_interior(parameters: ScanParameters) -> ScanParameters:
+    """The same, with nothing impossible or certain, except that from the top all go down."""
+    theta, gamma, down = (
+        np.clip(each, PROBABILITY_MARGIN, 1 - PROBABILITY_MARGIN) for each in parameters
+    )
+    down[:2] = 1.0
+    return ScanParameters(theta, gamma, down)
+
+
+def e_step(parameters: ScanParameters, block: QueryBlock) -> Statistics:
+    """Expected examinations of unclicked ads [pair], and successes and trials of γ and of δ."""
+    skips = np.zeros(block.n_pairs)
+    examined = np.zeros((2, *parameters.gamma.shape))
+    downs = np.zeros((2, len(parameters.down)))
+    total = _expect(
+        parameters.theta[block.pairs], parameters.gamma, parameters.down, block.pair, block.page,
+        block.click, block.clicks, block.weight, np.ones(block.max_ads), skips, examined, downs,
+    )  # fmt: skip
+    totals = {"examined": examined, "downs": downs}
+    return Statistics(total, totals, PairSums.of(block.first_pair, skips=skips))
+
+
+@kernel
+def _expect(
+    theta: Float64, gamma: Float64, down: Float64, pair: Int32, page: Int64, click: Int32,
+    clicks: Int64, weight: Float64, free: Float64, skips: Float64, examined: Float64,
+    downs: Float64,
+) -> float:  # fmt: skip
+    """Add the expectations of every session, and return the log-likelihood. free has only ones."""
+    total = 0.0
+    for s in range(len(weight)):
+        ads, often = pair[page[s] : page[s + 1]], weight[s]
+        last = 0
+        for c in range(clicks[s], clicks[s + 1]):
+            goal = click[c]
+            goes_down = goal > last
+            turn = down[last] if goes_down else 1.0 - down[last]
+            passed = _pass(theta, gamma, ads, last, goal, free, often, skips, examined)
+            rate = theta[ads[goal - 1]] * gamma[last, goal - 1]
+            total += often * (passed + np.log(turn) + np.log(rate))
+            examined[:, last, goal - 1] += often
+            downs[0, last] += often if goes_down else 0.0
+            downs[1, last] += often
+            free[goal - 1] = 0.0
+            last = goal
+        bottom = len(ads) + 1
+        below = down[last] * np.exp(
+            _pass(theta, gamma, ads, last, bottom, free, 0.0, skips, examined)
+        )
+        above = 0.0
+        if last > 0:
+            above = (1.0 - down[last]) * np.exp(
+                _pass(theta, gamma, ads, last, 0, free, 0.0, skips, examined)
+            )
+        end = max(below + above, SMALLEST_END)
+        total += often * np.log(end)
+        _pass(theta, gamma, ads, last, bottom, free, often * below / end, skips, examined)
+        if last > 0:
+            _pass(theta, gamma, ads, last, 0, free, often * above / end, skips, examined)
+        downs[0, last] += often * below / end
+        downs[1, last] += often
+        for c in range(clicks[s], clicks[s + 1]):
+            free[click[c] - 1] = 1.0
+    return total
+
+
+@kernel
+def _pass(
+    theta: Float64, gamma: Float64, ads: Int32, last: int, goal: int, free: Float64, often: float,
+    skips: Float64, examined: Float64,
+) -> float:  # fmt: skip
+    """Log P(no click between the last click and the goal, neither included).
+
+    Add what is expected of these positions, `often` times.
+    """
+    product, total = 1.0, 0.0
+    step = 1 if goal > last else -1
+    for position in range(last + step, goal, step):
+        i = position - 1
+        if free[i] == 0.0:
+            continue
+        attracts, seen = theta[ads[i]], gamma[last, i]
+        none = 1.0 - attracts * seen
+        product *= none
+        if product < 1e-200:
+            total += np.log(product)
+            product = 1.0
+        if often > 0.0:
+            expected = often * seen * (1.0 - attracts) / none
+            skips[ads[i]] += expected
+            examined[0, last, i] += expected
+            examined[1, last, i] += often
+    return float(total + np.log(product))
