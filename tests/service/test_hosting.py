@@ -160,7 +160,7 @@ def test_swaps_under_load_never_mix_two_models(tmp_path: Path) -> None:
 
         swapper = threading.Thread(target=swap)
         swapper.start()
-        seen = set()
+        seen: set[str] = set()
         deadline, asked = time.monotonic() + 60, 0
         try:
             while asked < 600 or (seen != set(expected) and time.monotonic() < deadline):

@@ -57,7 +57,8 @@ def check_batch(pages: pa.RecordBatch, limits: ServiceLimits) -> None:
 
 def _is_list(kind: pa.DataType) -> bool:
     kinds = pa.types
-    return kinds.is_list(kind) or kinds.is_large_list(kind) or kinds.is_fixed_size_list(kind)
+    tests = (kinds.is_list, kinds.is_large_list, kinds.is_fixed_size_list)
+    return any(test(kind) for test in tests)
 
 
 def check_text(text: list[AdText], limits: ServiceLimits) -> pa.Table | None:

@@ -185,11 +185,11 @@ class UnsteadyFolderError(StoreError):
 def _describe_content(folder: AnyPath, version: str) -> str:
     """The version and the state of each file: a folder that is still being copied changes."""
     files = []
-    for path in sorted(folder.iterdir()):
+    for path in folder.iterdir():
         with contextlib.suppress(FileNotFoundError):
             status = path.stat()
             files.append(f"{path.name} {status.st_size} {status.st_mtime}")
-    return "\n".join([version, *files])
+    return "\n".join([version, *sorted(files)])
 
 
 def _try_page(hosted: HostedModel) -> None:
