@@ -19,6 +19,7 @@ from reclick.cli.inputs import (
     OnError,
     ReadOptions,
     open_log,
+    report_dropped,
 )
 
 if TYPE_CHECKING:
@@ -234,6 +235,7 @@ def monitor(
     log = open_log(logs, ReadOptions(column, on_error, max_ads, format), ads)
     with progress_bars() as progress:
         report = run_monitor(fitted, log, limits=limits, progress=progress)
+    report_dropped(log)
     print_result(_format_report(report), report.to_dict())
     if not report.ok:
         raise typer.Exit(BREACH)

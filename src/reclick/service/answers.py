@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -33,6 +34,8 @@ from reclick.service.schemas import (
 PAGES = pa.schema(
     [("query", pa.string()), ("ads", pa.list_(pa.string())), ("clicks", pa.list_(pa.int64()))]
 )
+FIRST_PART = 16  # pages that are predicted before the time is looked at
+QUICK_PART = 0.1  # seconds; after a part that takes less, the next is larger
 CountPages = Callable[[str, int, int, int], None]
 
 
@@ -93,14 +96,31 @@ def predict_batch(
     pages: pa.RecordBatch,
     text: pa.Table | None,
     top: int,
+    limits: ServiceLimits,
     count: CountPages,
 ) -> pa.RecordBatch:
-    """The pages with all predictions beside them."""
+    """The pages with all predictions beside them.
+
+    They are predicted a part at a time, so that nobody is kept busy by a request that was given up.
+    """
     predictor = hosted.predictor(top=top, next_click=True, satisfaction=hosted.model.satisfaction)
     sessions = predictor.validate(pages)
     _count_known(hosted, sessions, count)
     index = None if text is None else hosted.model._index_text(text)
-    return predictor.predict_sessions(sessions, index)
+    deadline, end, size, parts = time.monotonic() + limits.seconds, 0, FIRST_PART, []
+    while end < len(sessions):
+        started = time.monotonic()
+        if end and started > deadline:
+            raise LimitError(
+                f"pages: {end:,} of {len(sessions):,} were predicted within {limits.seconds:g} "
+                "seconds. Ask for less at once."
+            )
+        start, end = end, min(end + size, len(sessions))
+        part = sessions if end - start == len(sessions) else sessions.slice(start, end)
+        parts.append(predictor.predict_sessions(part, index))
+        if time.monotonic() - started < QUICK_PART:
+            size *= 4
+    return parts[0] if len(parts) == 1 else pa.concat_batches(parts)
 
 
 def _count_known(hosted: HostedModel, sessions: SessionBatch, count: CountPages) -> None:
@@ -114,7 +134,7 @@ def predict(
     """Click probabilities, next click, likeliest sequences and satisfaction of each page."""
     check_pages(len(request.pages), max(len(page.ads) for page in request.pages), limits)
     text = check_text(request.text, limits)
-    answer = predict_batch(hosted, to_batch(request.pages), text, request.top, count)
+    answer = predict_batch(hosted, to_batch(request.pages), text, request.top, limits, count)
     return {"pages": _page_predictions(answer)}
 
 
