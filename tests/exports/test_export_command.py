@@ -128,3 +128,16 @@ def test_the_help_shows_an_example(run: Run) -> None:
     code, out, _ = run("--help")
     assert code == 0
     assert "Example: reclick export model --to judgments.qrels" in " ".join(out.split())
+
+
+def test_an_input_is_not_replaced(run: Run) -> None:
+    pq.write_table(pa.table({"query": ["red"], "ad": ["a"]}), "pairs.parquet")
+    before = Path("pairs.parquet").read_bytes(), Path("log.parquet").read_bytes()
+    code, _, errors = run("rates", "--pairs", "pairs.parquet", "--to", "pairs.parquet")
+    assert code == 2
+    assert "is one of the inputs, which would be lost" in errors
+    words = ("pbm", "--output-format", "propensities", "--log", "log.parquet")
+    code, _, errors = run(*words, "--to", "log.parquet")
+    assert code == 2
+    assert "is the log itself, which would be lost" in errors
+    assert (Path("pairs.parquet").read_bytes(), Path("log.parquet").read_bytes()) == before

@@ -190,3 +190,25 @@ def test_measures_count_pages_and_unknowns_without_their_names(folders: dict[str
     assert 'reclick_model_info{model="luceclick",type="luceclick",version="' in text
     assert "never" not in text
     assert TEXTS["title"][0] not in text
+
+
+def test_the_monitor_uses_the_text_of_new_ads(client: TestClient, folders: dict[str, Path]) -> None:
+    model = rc.load(folders["luceclick"])
+    text = {"ad": "new", "title": "Fast shoes", "description": "run free", "display_url": ""}
+    pages = [{"query": "tea", "ads": ["new", "ad2"], "clicks": [1]}]
+    answer = client.post("/v1/monitor", json={"pages": pages, "text": [text]}).json()
+    expected = model.expected_clicks(("tea", ["new", "ad2"]), text=pa.Table.from_pylist([text]))
+    assert answer["expected_clicks"] == pytest.approx(float(expected[0]))
+    without = client.post("/v1/monitor", json={"pages": pages}).json()
+    assert without["expected_clicks"] != pytest.approx(answer["expected_clicks"])
+
+
+@pytest.mark.parametrize("path", ["predict", "monitor", "relevance"])
+def test_two_texts_of_one_ad_are_refused(client: TestClient, path: str) -> None:
+    body: dict[str, Any] = {"text": [{"ad": "x", "title": "a"}, {"ad": "x", "title": "b"}]}
+    if path == "relevance":
+        body["pairs"] = [{"query": "tea", "ad": "x"}]
+    else:
+        body["pages"] = [{"query": "tea", "ads": ["x"]}]
+    answer = client.post(f"/v1/{path}", json=body)
+    assert answer.status_code == 422, answer.text

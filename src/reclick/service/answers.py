@@ -14,6 +14,7 @@ from reclick.auction import best_page, run_auction
 from reclick.data.batch import SessionBatch
 from reclick.errors import UsageError
 from reclick.evaluation.monitoring import monitor
+from reclick.logs import read_ads, read_sessions
 from reclick.rankings import compare_rankings
 from reclick.service.hosting import HostedModel
 from reclick.service.protection import ServiceLimits
@@ -50,8 +51,14 @@ def check_pages(pages: int, longest: int, limits: ServiceLimits) -> None:
 def check_batch(pages: pa.RecordBatch, limits: ServiceLimits) -> None:
     """The same for a batch."""
     column = pages.column("ads") if "ads" in pages.schema.names else pa.array([[]])
-    lengths = pc.list_value_length(column) if pa.types.is_list(column.type) else pa.array([0])
+    lengths = pc.list_value_length(column) if _is_list(column.type) else pa.array([0])
     check_pages(pages.num_rows, pc.max(lengths).as_py() or 0, limits)
+
+
+def _is_list(kind: pa.DataType) -> bool:
+    kinds = pa.types
+    tests = (kinds.is_list, kinds.is_large_list, kinds.is_fixed_size_list)
+    return any(test(kind) for test in tests)
 
 
 def check_text(text: list[AdText], limits: ServiceLimits) -> pa.Table | None:
@@ -66,7 +73,7 @@ def check_text(text: list[AdText], limits: ServiceLimits) -> pa.Table | None:
         raise LimitError(
             f"text: got an ad of {longest:,} characters, at most {limits.text_characters:,}."
         )
-    return pa.Table.from_pylist(rows)
+    return read_ads(pa.Table.from_pylist(rows))
 
 
 def to_batch(pages: list[PageBody]) -> pa.RecordBatch:
@@ -299,5 +306,9 @@ def monitor_day(
 ) -> dict[str, Any]:
     """How well a day's clicks agree with the model."""
     check_pages(len(request.pages), max(len(page.ads) for page in request.pages), limits)
-    day = pa.Table.from_batches([to_batch(request.pages)])
+    day = read_sessions(
+        pa.Table.from_batches([to_batch(request.pages)]),
+        ads=check_text(request.text, limits),
+        max_ads=limits.ads,
+    )
     return monitor(hosted.model, day).to_dict()
