@@ -55,7 +55,7 @@ def test_it_reports_what_it_wrote_and_left_out(run: Run) -> None:
         "no grade       0 of 2 (0%) queries",
         "single grade   1 of 2 (50%) graded queries, which do not tell rankings apart",
         OVERLAP_LINE,
-        "left out       1 pairs shown fewer than 2 times",
+        "left out       1 pair shown fewer than 2 times",
         "x.qrels",
         "x.qrels.queries.tsv",
     ]
@@ -103,6 +103,8 @@ def test_propensities(run: Run) -> None:
     ("words", "message"),
     [
         (("rates", "--to", "x.txt"), "the format cannot be inferred from the suffix"),
+        (("rates", "--to", "x.txt"), "parquet, propensities with --output-format."),
+        (("rates", "--to", "x.txt", "--format", "qrels"), "give --output-format qrels."),
         (
             ("rates", "--to", "x.csv", "--cuts", "0.5,0.1"),
             "--cuts: got (0.5, 0.1), expected increasing numbers",

@@ -96,7 +96,7 @@ def format_from_suffix(to: AnyPath) -> str:
         raise UsageError(
             f"{to}: the format cannot be inferred from the suffix. Known suffixes are {known}; or"
             f" give one of {', '.join(EXPORT_FORMATS)} with ",
-            Argument("format", ...),
+            Argument("format", ..., option="output_format"),
             ".",
         )
     return names[to.suffix.lower()]
