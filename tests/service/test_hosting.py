@@ -8,6 +8,7 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -86,14 +87,16 @@ def test_swaps_under_load_never_mix_two_models(tmp_path: Path) -> None:
         def swap() -> None:
             turn = 0
             while not stop.wait(0.15):
-                models[turn % 2].save(folder)
+                models[turn % 2].save(folder, overwrite=True)
                 turn += 1
 
         swapper = threading.Thread(target=swap)
         swapper.start()
-        seen = set()
+        seen: set[str] = set()
+        asked, deadline = 0, time.monotonic() + 60
         try:
-            for _ in range(600):
+            while asked < 400 or (len(seen) < 2 and time.monotonic() < deadline):
+                asked += 1
                 answer = client.post("/v1/predict", json={"pages": [PAGE] * 5})
                 assert answer.status_code == 200
                 content = answer.json()
