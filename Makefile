@@ -5,7 +5,14 @@ BIN := $(VENV)/bin
 CORE := $(VENV)/.core
 READY := $(VENV)/.ready
 SERVE := $(VENV)/.serve
-INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable
+
+# Installs the package with its extras. pip prints nothing while it works, so a line says so every eight seconds.
+define INSTALL
+@echo "Installing $(1) in $(VENV), once"
+@(while sleep 8; do echo "  still installing"; done) & ticker=$$!; \
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '$(1)'; \
+	status=$$?; kill $$ticker; exit $$status
+endef
 
 .PHONY: demo lab test check format docs bench clean
 
@@ -41,13 +48,13 @@ clean:
 
 $(CORE): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
-	$(INSTALL) .
+	$(call INSTALL,.)
 	touch $(CORE)
 
 $(READY): $(CORE)
-	$(INSTALL) '.[dev]'
+	$(call INSTALL,.[dev])
 	touch $(READY)
 
 $(SERVE): $(CORE)
-	$(INSTALL) '.[serve]'
+	$(call INSTALL,.[serve])
 	touch $(SERVE)

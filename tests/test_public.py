@@ -140,7 +140,8 @@ def test_every_type_that_a_public_function_returns_is_public() -> None:
     }
     assert hidden == set()
     assert isinstance(reclick.MODELS, reclick.ModelRegistry)
-    assert reclick.ReclickError("Give ", reclick.Argument("top", 3), ".").args[1] == ("top", 3)
+    argument = reclick.Argument("top", 3)
+    assert reclick.ReclickError("Give ", argument, ".").args[1] == argument
 
 
 def test_every_error_is_public() -> None:

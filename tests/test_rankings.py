@@ -194,3 +194,18 @@ def test_the_result_as_text() -> None:
 def test_rows_must_be_the_same_sessions(new: Any, message: str) -> None:
     with pytest.raises(rc.UsageError, match=message):
         rc.compare_rankings(fitted("dctr"), OLD, new)
+
+
+def test_the_text_of_both_logs_counts() -> None:
+    model = rc.UBM(attractiveness_prior="words").fit(LOG, ads=TEXT)
+    pages = [{"query": ["pizza"], "ads": [[ad, "c"]]} for ad in ("x", "y")]
+    texts = [{"x": "hot pizza wings"}, {"y": "cold taxi"}]
+    old, new = (
+        rc.read_sessions(page, ads=text, clicks_required=False)
+        for page, text in zip(pages, texts, strict=True)
+    )
+    found = rc.compare_rankings(model, old, new, draws=2).clicks
+    for estimate, page, text in zip((found.old, found.new), pages, texts, strict=True):
+        expected = model.expected_clicks(page, text=text)[0]
+        assert estimate.value == pytest.approx(expected)
+        assert model.expected_clicks(page)[0] != pytest.approx(expected)

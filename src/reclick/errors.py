@@ -16,7 +16,7 @@ class Argument(NamedTuple):
     """An argument named in a message: the command line shows it as its own option.
 
     `value` is a value to give it; `...` leaves the value open, and without one the name stands
-    alone.
+    alone. `option` is its name on the command line, where that is another.
 
     >>> str(Argument("max_ads")), str(Argument("by", ...)), str(Argument("cuts", (0.05, 0.2)))
     ('max_ads', 'by=…', 'cuts=(0.05, 0.2)')
@@ -26,6 +26,7 @@ class Argument(NamedTuple):
 
     name: str
     value: Any = None
+    option: str = ""
 
     def __str__(self) -> str:
         if self.value is None:

@@ -14,7 +14,7 @@ from reclick.data.ragged import Float64, Int32, Int64
 from reclick.data.string_index import Interner
 from reclick.errors import CannotAnswerError, UsageError, check_range, check_whole
 from reclick.fitting.posterior import Interval, PairPosteriors
-from reclick.logs import SessionLog
+from reclick.logs import SessionLog, with_text
 from reclick.logs.files.source import abbreviate
 from reclick.models.base import ClickModel
 from reclick.models.batching import open_pages
@@ -141,7 +141,7 @@ class _PagePairs(NamedTuple):
         _check_sessions(old, new, batch, before, after)
         pairs, row = np.unique(np.stack([before, after], axis=1), axis=0, return_inverse=True)
         sessions: Float64 = np.bincount(row.ravel(), weight, len(pairs)).astype(np.float64)
-        ads = new.ads if new.ads is not None else old.ads
+        ads = old.ads if new.ads is None else with_text(old, new.ads).ads
         return cls(batch, ads, pairs[:, 0], pairs[:, 1], sessions)
 
     def mean(self, values: Float64, weight: Float64 | None = None) -> tuple[float, float]:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
@@ -352,3 +353,16 @@ def test_the_auction_command_writes_prices_or_nothing(tmp_path: Path, run: Run) 
     code, _, err = run(*auction, "--mechanism", "gfp")
     assert code == 2
     assert "--mechanism: got 'gfp'" in err
+
+
+@pytest.mark.parametrize("command", ["auction", "rank"])
+def test_the_table_that_is_read_is_not_replaced(command: str, tmp_path: Path, run: Run) -> None:
+    fit_model("paper").save(tmp_path / "model")
+    table = pa.table({"query": [QUERY] * 2, "ad": list(ADS[:2]), "bid": [1.0, 2.0]})
+    pq.write_table(table, tmp_path / "input.parquet")
+    (tmp_path / "link.parquet").symlink_to(tmp_path / "input.parquet")
+    for to in ("input.parquet", "link.parquet"):
+        code, _, err = run(command, "model", "input.parquet", "--to", to)
+        assert code == 2
+        assert "one of the inputs" in err
+    assert pq.read_table(tmp_path / "input.parquet").equals(table)

@@ -58,7 +58,7 @@ def test_a_log_without_a_click_causes_a_warning_in_fit_and_not_in_predict(
     run: Run,
 ) -> None:
     log, pages = write_log("log.parquet"), write_log("pages.parquet", [[], []])
-    assert "has no click" in run("fit", pages, "--to", "none")[2]
+    assert "pages.parquet: no click." in run("fit", pages, "--to", "none")[2]
     assert run("fit", log, "--to", "model")[0] == 0
     assert run("predict", "model", pages, "--to", "scored.parquet")[2] == ""
 
@@ -609,7 +609,7 @@ def test_what_the_default_model_cannot_do_is_refused_before_a_log_is_read(
     log = write_log("log.parquet")
     assert run("count", log, "--to", "counts")[0] == 0
     assert run("fit", log, "--to", "model")[0] == 0
-    monkeypatch.setattr("reclick.logs.session_log.SessionLog.batches", None)
+    monkeypatch.setattr("reclick.logs.files.parquet.ParquetSource.read", None)
     code, _, err = run("fit", *words, "--to", "model")
     assert code == 2
     assert expected in err
@@ -744,6 +744,24 @@ def test_output_cut_short_by_head_is_no_error(tmp_path: Path) -> None:
 # ---- logs seen before
 
 
+def test_a_day_in_a_partition_is_named_with_it(run: Run) -> None:
+    for day in (1, 2):
+        Path(f"wh/dt=2026-03-0{day}").mkdir(parents=True)
+        write_log(f"wh/dt=2026-03-0{day}/part-0.parquet", CLICKS[day:] + [[1]] * day)
+    fit = ("fit", "--model", "multiclick", "--to", "model")
+    assert run(*fit, "wh/dt=2026-03-01")[0] == 0
+    assert run(*fit, "wh/dt=2026-03-02", "--update")[0] == 0
+    err = run(*fit, "wh/dt=2026-03-02", "--update")[2]
+    assert err.startswith("error: dt=2026-03-02/part-0.parquet: seen before.")
+    assert "are in dt=2026-03-02/part-0.parquet (60 sessions" in err
+
+
+def test_an_update_of_no_model_says_to_fit_first(run: Run) -> None:
+    code, _, err = run("fit", write_log("day1.parquet"), "--update", "--to", "nowhere")
+    assert code == 2
+    assert "nowhere does not exist: there is no model to update. Fit it first" in err
+
+
 def test_a_day_that_is_run_twice_is_refused_with_an_exit_code_of_its_own(run: Run) -> None:
     """The trap: a scheduler runs the same day again."""
     days = [write_log(f"day{n}.parquet", CLICKS[n:] + [[1]] * n) for n in (1, 2)]
@@ -752,9 +770,7 @@ def test_a_day_that_is_run_twice_is_refused_with_an_exit_code_of_its_own(run: Ru
     before = rc.load("model").training_counts
     code, out, err = run(*fit, days[1], "--update")
     assert (code, out) == (3, "")
-    assert (
-        "day2.parquet was seen before: all of its sessions are in day2.parquet (60 sessions" in err
-    )
+    assert "day2.parquet: seen before. All of its sessions are in day2.parquet (60 sessions" in err
     assert err.rstrip().endswith("give --again.")
     assert rc.load("model").training_counts == before
     pq.write_table(pq.read_table(days[1]).take(list(range(59, -1, -1))), "copy.parquet")

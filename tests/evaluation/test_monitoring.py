@@ -128,3 +128,14 @@ def test_the_command_prints_and_exits_with_3_above_a_limit(
     assert report["ok"] is False
     assert report["breaches"]
     assert report["observed_clicks"] == 4
+
+
+def test_the_command_reports_dropped_rows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    model().save(tmp_path / "m")
+    day = {**LOG, "query": ["", *LOG["query"][1:]]}
+    pq.write_table(pa.table(day), tmp_path / "day.parquet")
+    words = (str(tmp_path / "m"), str(tmp_path / "day.parquet"), "--on-error", "drop")
+    assert run(*words, monkeypatch=monkeypatch) == 0
+    assert "dropped: no query" in capsys.readouterr().err

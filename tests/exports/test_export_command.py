@@ -55,7 +55,7 @@ def test_it_reports_what_it_wrote_and_left_out(run: Run) -> None:
         "no grade       0 of 2 (0%) queries",
         "single grade   1 of 2 (50%) graded queries, which do not tell rankings apart",
         OVERLAP_LINE,
-        "left out       1 pairs shown fewer than 2 times",
+        "left out       1 pair shown fewer than 2 times",
         "x.qrels",
         "x.qrels.queries.tsv",
     ]
@@ -103,6 +103,8 @@ def test_propensities(run: Run) -> None:
     ("words", "message"),
     [
         (("rates", "--to", "x.txt"), "the format cannot be inferred from the suffix"),
+        (("rates", "--to", "x.txt"), "parquet, propensities with --output-format."),
+        (("rates", "--to", "x.txt", "--format", "qrels"), "give --output-format qrels."),
         (
             ("rates", "--to", "x.csv", "--cuts", "0.5,0.1"),
             "--cuts: got (0.5, 0.1), expected increasing numbers",
@@ -126,3 +128,16 @@ def test_the_help_shows_an_example(run: Run) -> None:
     code, out, _ = run("--help")
     assert code == 0
     assert "Example: reclick export model --to judgments.qrels" in " ".join(out.split())
+
+
+def test_an_input_is_not_replaced(run: Run) -> None:
+    pq.write_table(pa.table({"query": ["red"], "ad": ["a"]}), "pairs.parquet")
+    before = Path("pairs.parquet").read_bytes(), Path("log.parquet").read_bytes()
+    code, _, errors = run("rates", "--pairs", "pairs.parquet", "--to", "pairs.parquet")
+    assert code == 2
+    assert "is one of the inputs, which would be lost" in errors
+    words = ("pbm", "--output-format", "propensities", "--log", "log.parquet")
+    code, _, errors = run(*words, "--to", "log.parquet")
+    assert code == 2
+    assert "is the log itself, which would be lost" in errors
+    assert (Path("pairs.parquet").read_bytes(), Path("log.parquet").read_bytes()) == before

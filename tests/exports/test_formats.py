@@ -383,7 +383,7 @@ def test_the_result_as_text(tmp_path: Path) -> None:
         "grades         0: 0   1: 1   2: 1   3: 1",
         "cut points     0.2, 0.5, 0.7 on relevance",
         "no grade       0 of 2 (0%) queries",
-        "left out       1 pairs shown fewer than 2 times",
+        "left out       1 pair shown fewer than 2 times",
         str(tmp_path / "x.qrels"),
         str(tmp_path / "x.qrels.queries.tsv"),
     ]

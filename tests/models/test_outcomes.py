@@ -160,8 +160,11 @@ def test_expectations_of_luceclick_are_those_of_brute_force() -> None:
     sessions = [*SESSIONS, ((2, 1), "quick", None, 2.0), ((3, 1, 2), "quick", 1.0, 1.0)]
     model = LuceClick(**settings, max_iterations=3).fit(log_of(sessions))
     state = model._state
-    certain = {"satisfaction": np.array([0.2, 0.7, 0.5]), "satisfaction_variance": np.zeros(3)}
-    fitted = state.parameters._replace(**certain, outcome_rates=RATES)
+    fitted = state.parameters._replace(
+        satisfaction=np.array([0.2, 0.7, 0.5]),
+        satisfaction_variance=np.zeros(3),
+        outcome_rates=RATES,
+    )
     appeal, gamma = fitted.appeal.weights(), fitted.transition.weights()[0]
     outside = fitted.outside.weights()[0] * fitted.query_outside.weights()[0]
     worlds: Worlds = {}

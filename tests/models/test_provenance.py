@@ -25,7 +25,7 @@ def test_the_same_day_twice_is_refused_and_changes_nothing(
     for each in (fitted, rc.load(tmp_path / "model")):
         for seen in (1, 2):
             with pytest.raises(
-                rc.SeenLogError, match=r"seen before: all of its sessions .* again=True"
+                rc.SeenLogError, match=r"seen before. All of its sessions .* again=True"
             ):
                 each.update(day(seen))
         assert each.relevance().equals(before)
@@ -46,10 +46,10 @@ def test_a_day_is_added_again_when_it_is_asked_for(model: rc.ClickModel) -> None
 def test_a_day_that_is_part_of_a_week_is_recognised(model: rc.ClickModel) -> None:
     week = pa.concat_tables([day(number) for number in range(1, 8)])
     fitted = model.clone().fit(week)
-    with pytest.raises(rc.SeenLogError, match=r"table was seen before: all of its sessions"):
+    with pytest.raises(rc.SeenLogError, match=r"table: seen before. All of its sessions"):
         fitted.update(day(5))
     half = pa.concat_tables([day(7), day(8)])
-    with pytest.raises(rc.SeenLogError, match=r"about [45]\d % of its sessions"):
+    with pytest.raises(rc.SeenLogError, match=r"About [45]\d % of its sessions"):
         fitted.update(half)
     assert len(fitted.update(day(8)).provenance_) == 2
 

@@ -12,8 +12,10 @@ from starlette.testclient import TestClient
 
 import reclick as rc
 from reclick.predictor import Predictor
-from reclick.service import create_app
+from reclick.service import ServiceLimits, create_app
+from reclick.service.answers import LimitError, predict_batch
 from reclick.service.arrow_bodies import ARROW_STREAM, read_stream, write_stream
+from reclick.service.hosting import HostedModel
 from tests.service.conftest import ready_client
 from tests.support.service import ADS, QUERIES, TEXTS
 
@@ -190,3 +192,40 @@ def test_measures_count_pages_and_unknowns_without_their_names(folders: dict[str
     assert 'reclick_model_info{model="luceclick",type="luceclick",version="' in text
     assert "never" not in text
     assert TEXTS["title"][0] not in text
+
+
+def test_the_monitor_uses_the_text_of_new_ads(client: TestClient, folders: dict[str, Path]) -> None:
+    model = rc.load(folders["luceclick"])
+    text = {"ad": "new", "title": "Fast shoes", "description": "run free", "display_url": ""}
+    pages = [{"query": "tea", "ads": ["new", "ad2"], "clicks": [1]}]
+    answer = client.post("/v1/monitor", json={"pages": pages, "text": [text]}).json()
+    expected = model.expected_clicks(("tea", ["new", "ad2"]), text=pa.Table.from_pylist([text]))
+    assert answer["expected_clicks"] == pytest.approx(float(expected[0]))
+    without = client.post("/v1/monitor", json={"pages": pages}).json()
+    assert without["expected_clicks"] != pytest.approx(answer["expected_clicks"])
+
+
+@pytest.mark.parametrize("path", ["predict", "monitor", "relevance"])
+def test_two_texts_of_one_ad_are_refused(client: TestClient, path: str) -> None:
+    body: dict[str, Any] = {"text": [{"ad": "x", "title": "a"}, {"ad": "x", "title": "b"}]}
+    if path == "relevance":
+        body["pairs"] = [{"query": "tea", "ad": "x"}]
+    else:
+        body["pages"] = [{"query": "tea", "ads": ["x"]}]
+    answer = client.post(f"/v1/{path}", json=body)
+    assert answer.status_code == 422, answer.text
+
+
+def test_a_prediction_that_takes_too_long_stops_by_itself(folders: dict[str, Path]) -> None:
+    hosted = HostedModel("ubm", "1", rc.load(folders["ubm"]))
+    pages = batch_of(PAGES * 100)
+    counted: list[Any] = []
+
+    def predict(seconds: float) -> pa.RecordBatch:
+        limits = ServiceLimits(seconds=seconds)
+        return predict_batch(hosted, pages, None, 3, limits, lambda *each: counted.append(each))
+
+    whole = Predictor(hosted.model, next_click=True)(pages)
+    assert predict(600.0).equals(whole)
+    with pytest.raises(LimitError, match="16 of 400 were predicted"):
+        predict(0.0)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
+import shutil
 import socket
 import subprocess
 import sys
@@ -11,12 +13,13 @@ import threading
 import time
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
 import reclick as rc
 from reclick.errors import StoreError, UsageError
 from reclick.runtime import artifact
-from reclick.service.hosting import HostedFolder, ModelHost
+from reclick.service.hosting import HostedFolder, ModelHost, QueryIndex
 from tests.support.service import fit, run_service, save
 
 PAGE = {"query": "tea", "ads": ["ad0", "ad1", "ad2"]}
@@ -58,6 +61,71 @@ def test_a_bad_folder_keeps_the_old_model_and_says_why(tmp_path: Path) -> None:
     assert folder.error
 
 
+def test_a_folder_that_is_copied_file_by_file_is_served_when_it_is_whole(tmp_path: Path) -> None:
+    save(tmp_path / "m", "dctr", seed=1)
+    save(tmp_path / "new", "dctr", seed=2)
+    folder = HostedFolder("m", tmp_path / "m")
+    folder.refresh()
+    for path in (tmp_path / "m").iterdir():
+        path.unlink()
+    files = sorted((tmp_path / "new").iterdir(), key=lambda file: file.name != "manifest.json")
+    assert len(files) > 2
+    for file in files[:-1]:
+        shutil.copy(file, tmp_path / "m")
+        assert folder.refresh() is False
+        assert "missing" in folder.error
+    shutil.copy(files[-1], tmp_path / "m")
+    assert folder.refresh() is True
+    assert folder.error == ""
+
+
+@pytest.mark.parametrize("error", [OSError("the disk is away"), RuntimeError("the store is away")])
+def test_an_error_of_the_file_system_does_not_end_the_watching(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    save(tmp_path / "m", "dctr", seed=1)
+    folder = HostedFolder("m", tmp_path / "m")
+    folder.refresh()
+    kept = folder.current
+    save(tmp_path / "m", "dctr", seed=2)
+
+    def fail(_: object) -> str:
+        raise error
+
+    with monkeypatch.context() as patched:
+        patched.setattr("reclick.service.hosting.artifact.fingerprint", fail)
+        assert folder.refresh() is False
+        assert "is away" in folder.error
+        assert folder.current is kept
+    assert folder.refresh() is True
+
+
+def test_a_folder_that_was_rewritten_while_it_was_read_is_tried_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    save(tmp_path / "m", "dctr", seed=1)
+    folder = HostedFolder("m", tmp_path / "m")
+    load, seeds = rc.load, itertools.cycle([2, 1])
+
+    def load_and_rewrite(path: Path) -> object:
+        model = load(path)
+        fit("dctr", next(seeds)).save(tmp_path / "m")
+        return model
+
+    with monkeypatch.context() as patched:
+        patched.setattr("reclick.service.hosting.load", load_and_rewrite)
+        assert folder.refresh() is False
+        assert "Trying again" in folder.error
+    assert folder.refresh() is True
+
+
+def test_queries_are_found_by_a_prefix_in_any_script() -> None:
+    queries = ["İstanbul", "STRASSE", "ΟΔΟΣ", "tea"]
+    index = QueryIndex(pa.array(sorted(queries)), [1, 1, 1, 1])
+    for query in queries:
+        assert query in [each["query"] for each in index.find(query, 10)]
+
+
 def test_a_folder_that_cannot_be_loaded_at_first_raises_on_request(tmp_path: Path) -> None:
     with pytest.raises(StoreError, match="does not exist"):
         ModelHost({"m": tmp_path / "nothing"}).load_all()
@@ -93,9 +161,9 @@ def test_swaps_under_load_never_mix_two_models(tmp_path: Path) -> None:
         swapper = threading.Thread(target=swap)
         swapper.start()
         seen: set[str] = set()
-        asked, deadline = 0, time.monotonic() + 60
+        deadline, asked = time.monotonic() + 60, 0
         try:
-            while asked < 400 or (len(seen) < 2 and time.monotonic() < deadline):
+            while asked < 600 or (seen != set(expected) and time.monotonic() < deadline):
                 asked += 1
                 answer = client.post("/v1/predict", json={"pages": [PAGE] * 5})
                 assert answer.status_code == 200
@@ -113,10 +181,11 @@ def test_the_service_says_what_is_wrong_with_a_folder_and_goes_on(tmp_path: Path
     save(tmp_path / "m", "dctr")
     with run_service(str(tmp_path / "m"), "--watch-seconds", "0.1") as client:
         (tmp_path / "m" / "manifest.json").write_text("{}")
-        for _ in range(200):
+        deadline = time.monotonic() + 60
+        ready = client.get("/readyz").json()
+        while ready["models"]["m"] == "ready" and time.monotonic() < deadline:
+            time.sleep(0.02)
             ready = client.get("/readyz").json()
-            if ready["models"]["m"] != "ready":
-                break
         assert ready["status"] == "ready"
         assert "altered" in ready["models"]["m"]
         assert client.post("/v1/predict", json={"pages": [PAGE]}).status_code == 200
@@ -155,6 +224,13 @@ def test_a_port_in_use_is_explained(tmp_path: Path) -> None:
         done = run(str(tmp_path), "--port", str(taken.getsockname()[1]))
     assert done.returncode == 2
     assert "cannot be listened on" in done.stderr
+
+
+def test_every_loopback_address_is_answered_under_its_own_name(tmp_path: Path) -> None:
+    save(tmp_path / "m", "dctr")
+    with run_service(str(tmp_path / "m"), "--host", "127.0.0.2", "--quiet") as client:
+        assert client.base_url.host == "127.0.0.2"
+        assert client.get("/v1/models").status_code == 200
 
 
 def test_the_token_of_the_environment_is_required(tmp_path: Path) -> None:

@@ -59,6 +59,31 @@ def test_with_the_token_and_for_probes_it_answers(guarded: TestClient) -> None:
         assert guarded.get("/v1/models", headers=headers).status_code == 200
 
 
+def test_the_token_is_asked_for_under_a_prefix_too(folders: dict[str, Path]) -> None:
+    app = create_app({"ubm": folders["ubm"]}, token=TOKEN)
+
+    async def with_prefix(scope: Any, receive: Any, send: Any) -> None:
+        """What a server does that is told of the prefix of a proxy."""
+        if scope["type"] == "http":
+            scope = {**scope, "root_path": "/clicks", "path": "/clicks" + scope["path"]}
+        await app(scope, receive, send)
+
+    with ready_client(with_prefix) as client:
+        for path in ("/v1/models", "/metrics", "/openapi.json", "/v1/queries", "/other"):
+            assert client.get(path).status_code == 401, path
+        assert client.get("/").status_code == client.get("/lab.js").status_code == 200
+        assert post(client, "/v1/predict", json={"pages": [PAGE]}).status_code == 200
+
+
+@pytest.mark.parametrize("kind", [pa.large_list(pa.string()), pa.list_(pa.string(), 5)])
+def test_long_pages_of_an_arrow_stream_are_refused(guarded: TestClient, kind: pa.DataType) -> None:
+    pages = pa.record_batch({"query": ["tea"], "ads": pa.array([list("abcde")], kind)})
+    headers = {"content-type": ARROW_STREAM}
+    answer = post(guarded, "/v1/predict", content=write_stream(pages), headers=headers)
+    assert answer.status_code == 413
+    assert "at most 4 per page" in answer.json()["message"]
+
+
 @pytest.mark.parametrize(
     ("path", "body", "says"),
     [

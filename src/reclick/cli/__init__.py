@@ -80,9 +80,10 @@ def spell_option(options: dict[str, Any], argument: Argument) -> str:
 
     As in Python if there is none.
     """
-    if argument.name not in options:
+    key = argument.option or argument.name
+    if key not in options:
         return str(argument)
-    option, value = options[argument.name], argument.value
+    option, value = options[key], argument.value
     name: str = option.opts[0]
     if value is None or value is ... or isinstance(value, bool):
         return name

@@ -48,7 +48,7 @@ def rank(
     from reclick.auction import rank_pages
     from reclick.models import load
 
-    check_parquet(to)
+    check_parquet(to, candidates, ads)
     with progress_bars() as progress:
         pages = rank_pages(
             load(model), candidates, slots=slots, objective=objective, text=ads, progress=progress
@@ -142,7 +142,7 @@ def auction(
         return
     if bids is None:
         raise UsageError("Give a table of bids; only --compare samples them.")
-    check_parquet(to)
+    check_parquet(to, bids, ads)
     with progress_bars() as progress:
         prices = run_auctions(
             load(model), bids, mechanism=mechanism, draws=draws, progress=progress, **rules
@@ -156,9 +156,12 @@ def auction(
     print_result("\n".join([*lines, to]), {"to": to, "mechanism": mechanism, **totals})
 
 
-def check_parquet(to: str) -> None:
-    """Refuse a target that is no Parquet file, before anything is computed."""
+def check_parquet(to: str, *inputs: str | None) -> None:
+    """Refuse a target that is no Parquet file or one of the inputs, before computing."""
+    from reclick.runtime.filesystem import refuse_source_files
+
     _check_suffix(to, (".parquet", ".pq"), "the table is written as Parquet")
+    refuse_source_files(to, filter(None, inputs), "one of the inputs")
 
 
 def _check_suffix(to: str, suffixes: tuple[str, ...], what: str) -> None:

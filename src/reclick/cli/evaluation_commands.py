@@ -89,7 +89,9 @@ def evaluate(
     seed: Annotated[int, typer.Option(help="The same seed gives the same intervals.")] = 0,
     in_sample: Annotated[
         bool,
-        typer.Option("--in-sample", help="Score on the training sessions, which is refused else."),
+        typer.Option(
+            "--in-sample", help="Score on the training sessions, which is refused otherwise."
+        ),
     ] = False,
     format: FormatName = None,
     column: Columns = None,

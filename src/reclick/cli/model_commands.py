@@ -183,10 +183,9 @@ def predict(
 def export(
     model: Annotated[str, typer.Argument(metavar="MODEL", help="The folder of a model.")],
     to: Annotated[str, typer.Option(metavar="FILE", help="The file to write.")],
-    format_: Annotated[
+    output_format: Annotated[
         str | None,
         typer.Option(
-            "--output-format",
             metavar="NAME",
             help="qrels, quepid, opensearch, letor, parquet or propensities. By default inferred "
             "from the ending of the file name.",
@@ -258,9 +257,15 @@ def export(
 
     For unbiased learning to rank:  reclick export model --to propensities.csv --output-format propensities --log logs/week2.parquet
     """  # noqa: E501
+    from reclick.errors import UsageError
     from reclick.exports import export
     from reclick.models import load
 
+    if format and not log:
+        raise UsageError(
+            "--format is the format of --log. For the file to write, give "
+            f"--output-format {format}."
+        )
     pages = None
     if log:
         options = ReadOptions(column, on_error, max_ads, format)
@@ -269,7 +274,7 @@ def export(
         result = export(
             load(model),
             to,
-            format=format_,
+            format=output_format,
             pairs=pairs,
             cuts=_parse_cuts(cuts),
             quantity=quantity,
@@ -397,8 +402,14 @@ def _print_model(name: str) -> None:
 
 def _lock_model(folder: str) -> AbstractContextManager[None]:
     """Keep other writers away from a model that is loaded, changed and saved."""
+    from reclick.errors import UsageError
     from reclick.runtime import artifact
+    from reclick.runtime.filesystem import as_path
 
+    if not as_path(folder).exists():
+        raise UsageError(
+            f"{folder} does not exist: there is no model to update. Fit it first, without --update."
+        )
     artifact.get_kind(folder)  # refuses a folder that is not a model's, before anything is written
     return artifact.lock_folder(folder)
 

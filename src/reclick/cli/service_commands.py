@@ -19,6 +19,7 @@ from reclick.cli.inputs import (
     OnError,
     ReadOptions,
     open_log,
+    report_dropped,
 )
 
 if TYPE_CHECKING:
@@ -87,12 +88,13 @@ def serve(
         seconds=timeout,
     )
     names = frozenset(name.lower() for name in allow_host or ())
+    local = LOCAL_NAMES | {_name_in_address(host)}
     application = create_app(
         _name_models(models),
         token=token,
         limits=limits,
         reload_seconds=watch_seconds,
-        allowed_hosts=(names | LOCAL_NAMES) if names or token is None else frozenset(),
+        allowed_hosts=(names | local) if names or token is None else frozenset(),
         cors_origins=frozenset(allow_origin or ()),
     )
     _configure_logging()
@@ -177,6 +179,10 @@ def _configure_logging() -> None:
         logger.setLevel(level)
 
 
+def _name_in_address(host: str) -> str:
+    return f"[{host}]" if ":" in host else host
+
+
 def _run(uvicorn: Any, config: Any) -> None:
     """Listen, print the address, and answer until a signal."""
     from reclick.errors import UsageError
@@ -188,7 +194,7 @@ def _run(uvicorn: Any, config: Any) -> None:
             f"{config.host}:{config.port} cannot be listened on: give another --port or --host."
         ) from None
     listener.listen(config.backlog)  # who connects at once waits until the server runs
-    name = f"[{config.host}]" if ":" in config.host else config.host
+    name = _name_in_address(config.host)
     typer.echo(f"Serving on http://{name}:{listener.getsockname()[1]}/")
     uvicorn.Server(config).run(sockets=[listener])
 
@@ -229,6 +235,7 @@ def monitor(
     log = open_log(logs, ReadOptions(column, on_error, max_ads, format), ads)
     with progress_bars() as progress:
         report = run_monitor(fitted, log, limits=limits, progress=progress)
+    report_dropped(log)
     print_result(_format_report(report), report.to_dict())
     if not report.ok:
         raise typer.Exit(BREACH)

@@ -171,7 +171,14 @@ def name_models(models: Mapping[str, ClickModel] | Iterable[str]) -> dict[str, C
     if isinstance(models, Mapping):
         by_name = dict(models)
     else:
-        classes = [MODELS[name] for name in ([models] if isinstance(models, str) else models)]
+        names = [models] if isinstance(models, str) else list(models)
+        for name in names:
+            if isinstance(name, str) and ":" in name:
+                raise UsageError(
+                    f"models: got {name!r}. To compare settings, give models by the names to "
+                    "show: {'PBM, strength 5': rc.PBM(attractiveness_strength=5)}."
+                )
+        classes = [MODELS[name] for name in names]
         by_name = {model.__name__: model() for model in classes}
     if not by_name:
         raise UsageError(f"models: got none. Give one or more of {', '.join(MODELS)}.")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 from reclick.errors import Argument, UsageError, check_choice
 from reclick.exports.letor import write_letor
@@ -13,9 +13,10 @@ from reclick.exports.opensearch import write_opensearch
 from reclick.exports.parquet import write_parquet
 from reclick.exports.propensity_table import write_propensities
 from reclick.exports.request import Cuts, ExportRequest, ExportResult, GradingRule
+from reclick.logs import SessionLog
 from reclick.logs.files.source import OnError, check_on_error
 from reclick.models.base import ClickModel
-from reclick.runtime.filesystem import AnyPath, Location, as_path
+from reclick.runtime.filesystem import AnyPath, Location, as_path, is_location, refuse_source_files
 from reclick.runtime.progress import ProgressOption, track_progress
 
 
@@ -59,8 +60,9 @@ def export(
 
     The file appears when it is complete. `format` is one of qrels, quepid, opensearch, letor,
     parquet and propensities; without it, the format is inferred from the suffix of the file.
-    `pairs`, `cuts`, `by`, `bound`, `min_support` and `level` are as in `judgments`. `features` is a
-    table of query, ad and numbers, for letor; `log` has the pages that propensities are means over;
+    `pairs`, `cuts`, `quantity`, `bound`, `min_support` and `level` are as in `judgments`.
+    `features` is a table of query, ad and numbers, for letor; `log` has the pages that propensities
+    are means over;
     `name` is that of the judgment list in OpenSearch; `details` adds the graded value, its
     interval, impressions and clicks to the CSV of quepid, for a spreadsheet. With
     `on_error="drop"`, pairs that the format cannot hold are left out and counted.
@@ -72,6 +74,10 @@ def export(
     _refuse_unused(format_name, features=features, log=log, name=name, details=details or None)
     if target.is_dir():
         raise UsageError(f"{to} is a folder. Give the path of a file.")
+    inputs = [cast(Location, each) for each in (pairs, features, log) if is_location(each)]
+    refuse_source_files(target, inputs, "one of the inputs")
+    if isinstance(log, SessionLog):
+        log.refuse_target(target)
     rule = GradingRule(cuts, quantity, bound, min_support, level)
     request = ExportRequest(model, target, rule, pairs, features, log, name, details, on_error)
     title, write, _ = EXPORT_FORMATS[format_name]
@@ -90,7 +96,7 @@ def format_from_suffix(to: AnyPath) -> str:
         raise UsageError(
             f"{to}: the format cannot be inferred from the suffix. Known suffixes are {known}; or"
             f" give one of {', '.join(EXPORT_FORMATS)} with ",
-            Argument("format", ...),
+            Argument("format", ..., option="output_format"),
             ".",
         )
     return names[to.suffix.lower()]

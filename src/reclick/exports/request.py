@@ -179,7 +179,10 @@ class ExportResult:
             grades = "   ".join(f"{grade}: {pairs:,}" for grade, pairs in self.grades.items())
             lines += [f"grades         {grades}", f"cut points     {self.rule}"]
             lines += self._query_lines()
-        lines += [f"left out       {n:,} pairs {reason}" for reason, n in self.left_out.items()]
+        lines += [
+            f"left out       {n:,} pair{'' if n == 1 else 's'} {reason}"
+            for reason, n in self.left_out.items()
+        ]
         return "\n".join([*lines, *(f"note: {note}" for note in self.notes), *map(str, self.files)])
 
     def _query_lines(self) -> list[str]:

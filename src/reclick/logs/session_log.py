@@ -309,15 +309,15 @@ class SessionLog:
         actions = {} if self.provenance is None else self.provenance.other_actions
         if not actions:
             return LogError(
-                f"{self.name} has no click. Were all its files given, and is its column of clicks "
-                "named clicks?"
+                f"{self.name}: no click. Were all files given, and is the column of clicks named "
+                "clicks?"
             )
         names = sorted(actions, key=lambda name: ("click" not in name, -actions[name], name))
         listed = ", ".join(f"{name} ({actions[name]:,})" for name in names[:MAX_NAMED_ACTIONS])
         more = ", …" if len(names) > MAX_NAMED_ACTIONS else ""
         return LogError(
-            f"{self.name} has no click. Its events have the actions {listed}{more}. Name those "
-            "that are clicks: ",
+            f"{self.name}: no click. The events have the actions {listed}{more}. Name those that "
+            "are clicks: ",
             Argument("click", [names[0]]),
             ".",
         )

@@ -83,7 +83,7 @@ def check_new(seen: Sequence[SeenLog], new: Iterable[LogRecord]) -> None:
             share = estimate_overlap(log, each.log) if each.counted and certain else 0.0
             if share:
                 raise SeenLogError(
-                    f"{log.name} was seen before: {describe_share(share)} its sessions "
+                    f"{log.name}: seen before. {describe_share(share).capitalize()} its sessions "
                     f"are in {each}, and would count twice. To add them again, give ",
                     Argument("again", True),
                     ".",

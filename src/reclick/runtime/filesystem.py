@@ -323,7 +323,9 @@ def _copy(source: Path, filesystem: Any, path: str) -> None:
 # ---- writing
 
 
-def refuse_source_files(target: Location, sources: Iterable[Location]) -> None:
+def refuse_source_files(
+    target: Location, sources: Iterable[Location], what: str = "the log itself"
+) -> None:
     """Refuse a target that is one of the files being read, also by a link."""
     place = as_path(target)
     if not place.exists():
@@ -335,7 +337,7 @@ def refuse_source_files(target: Location, sources: Iterable[Location]) -> None:
             same = source.exists() and place.samefile(source)
         if same:
             raise UsageError(
-                f"{target} is the log itself, which would be lost. Give another file to write to."
+                f"{target} is {what}, which would be lost. Give another file to write to."
             )
 
 

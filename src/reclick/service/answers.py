@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -14,6 +15,7 @@ from reclick.auction import best_page, run_auction
 from reclick.data.batch import SessionBatch
 from reclick.errors import UsageError
 from reclick.evaluation.monitoring import monitor
+from reclick.logs import read_ads, read_sessions
 from reclick.rankings import compare_rankings
 from reclick.service.hosting import HostedModel
 from reclick.service.protection import ServiceLimits
@@ -32,6 +34,8 @@ from reclick.service.schemas import (
 PAGES = pa.schema(
     [("query", pa.string()), ("ads", pa.list_(pa.string())), ("clicks", pa.list_(pa.int64()))]
 )
+FIRST_PART = 16  # pages that are predicted before the time is looked at
+QUICK_PART = 0.1  # seconds; after a part that takes less, the next is larger
 CountPages = Callable[[str, int, int, int], None]
 
 
@@ -50,8 +54,14 @@ def check_pages(pages: int, longest: int, limits: ServiceLimits) -> None:
 def check_batch(pages: pa.RecordBatch, limits: ServiceLimits) -> None:
     """The same for a batch."""
     column = pages.column("ads") if "ads" in pages.schema.names else pa.array([[]])
-    lengths = pc.list_value_length(column) if pa.types.is_list(column.type) else pa.array([0])
+    lengths = pc.list_value_length(column) if _is_list(column.type) else pa.array([0])
     check_pages(pages.num_rows, pc.max(lengths).as_py() or 0, limits)
+
+
+def _is_list(kind: pa.DataType) -> bool:
+    kinds = pa.types
+    tests = (kinds.is_list, kinds.is_large_list, kinds.is_fixed_size_list)
+    return any(test(kind) for test in tests)
 
 
 def check_text(text: list[AdText], limits: ServiceLimits) -> pa.Table | None:
@@ -66,7 +76,7 @@ def check_text(text: list[AdText], limits: ServiceLimits) -> pa.Table | None:
         raise LimitError(
             f"text: got an ad of {longest:,} characters, at most {limits.text_characters:,}."
         )
-    return pa.Table.from_pylist(rows)
+    return read_ads(pa.Table.from_pylist(rows))
 
 
 def to_batch(pages: list[PageBody]) -> pa.RecordBatch:
@@ -86,14 +96,31 @@ def predict_batch(
     pages: pa.RecordBatch,
     text: pa.Table | None,
     top: int,
+    limits: ServiceLimits,
     count: CountPages,
 ) -> pa.RecordBatch:
-    """The pages with all predictions beside them."""
+    """The pages with all predictions beside them.
+
+    They are predicted a part at a time, so that nobody is kept busy by a request that was given up.
+    """
     predictor = hosted.predictor(top=top, next_click=True, satisfaction=hosted.model.satisfaction)
     sessions = predictor.validate(pages)
     _count_known(hosted, sessions, count)
     index = None if text is None else hosted.model._index_text(text)
-    return predictor.predict_sessions(sessions, index)
+    deadline, end, size, parts = time.monotonic() + limits.seconds, 0, FIRST_PART, []
+    while end < len(sessions):
+        started = time.monotonic()
+        if end and started > deadline:
+            raise LimitError(
+                f"pages: {end:,} of {len(sessions):,} were predicted within {limits.seconds:g} "
+                "seconds. Ask for less at once."
+            )
+        start, end = end, min(end + size, len(sessions))
+        part = sessions if end - start == len(sessions) else sessions.slice(start, end)
+        parts.append(predictor.predict_sessions(part, index))
+        if time.monotonic() - started < QUICK_PART:
+            size *= 4
+    return parts[0] if len(parts) == 1 else pa.concat_batches(parts)
 
 
 def _count_known(hosted: HostedModel, sessions: SessionBatch, count: CountPages) -> None:
@@ -107,7 +134,7 @@ def predict(
     """Click probabilities, next click, likeliest sequences and satisfaction of each page."""
     check_pages(len(request.pages), max(len(page.ads) for page in request.pages), limits)
     text = check_text(request.text, limits)
-    answer = predict_batch(hosted, to_batch(request.pages), text, request.top, count)
+    answer = predict_batch(hosted, to_batch(request.pages), text, request.top, limits, count)
     return {"pages": _page_predictions(answer)}
 
 
@@ -299,5 +326,9 @@ def monitor_day(
 ) -> dict[str, Any]:
     """How well a day's clicks agree with the model."""
     check_pages(len(request.pages), max(len(page.ads) for page in request.pages), limits)
-    day = pa.Table.from_batches([to_batch(request.pages)])
+    day = read_sessions(
+        pa.Table.from_batches([to_batch(request.pages)]),
+        ads=check_text(request.text, limits),
+        max_ads=limits.ads,
+    )
     return monitor(hosted.model, day).to_dict()

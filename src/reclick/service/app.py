@@ -220,7 +220,9 @@ class Service:
         def predict() -> tuple[bytes, int]:
             pages = read_stream(body)
             answers.check_batch(pages, self.limits)
-            answer = answers.predict_batch(hosted, pages, None, int(top), self.measures.count_pages)
+            answer = answers.predict_batch(
+                hosted, pages, None, int(top), self.limits, self.measures.count_pages
+            )
             return write_stream(answer), pages.num_rows
 
         content, pages = await anyio.to_thread.run_sync(predict)

@@ -7,6 +7,7 @@ loaded leaves the old model in place; `HostedFolder.error` says why.
 
 from __future__ import annotations
 
+import contextlib
 import re
 import threading
 import time
@@ -98,7 +99,7 @@ class QueryIndex:
         >>> [each["query"] for each in index.find("sh", 10)]
         ['Shirts', 'shoes']
         """
-        key = prefix.lower()
+        key = pc.utf8_lower(pa.scalar(prefix)).as_py()  # as the keys: Python has other rules
         start = self._search(lambda text: text >= key)
         end = self._search(lambda text: text > key and not text.startswith(key))
         sessions = self._sessions[start:end]
@@ -128,28 +129,34 @@ class HostedFolder:
     path: AnyPath
     current: HostedModel | None = None
     error: str = ""  # why the newest content of the folder is not served
-    failed_version: str = ""  # of the content that could not be loaded, not to be tried again
+    failed_content: str = ""  # what could not be loaded and is not to be tried again
     reloads: int = 0
     failures: int = 0
 
     def refresh(self) -> bool:
         """Load the folder if its content changed; whether another model is now in place."""
+        content = ""
         try:
             version = artifact.fingerprint(self.path)[:VERSION_LENGTH]
             if self.current is not None and version == self.current.version:
-                self.error, self.failed_version = "", ""
+                self.error, self.failed_content = "", ""
                 return False
-            if version == self.failed_version:
+            content = _describe_content(self.path, version)
+            if content == self.failed_content:
                 return False
             loaded = self._load()
-        except ReclickError as error:
+        except (OSError, UnsteadyFolderError) as error:  # may be over in a moment
             self._fail(str(error))
             return False
-        except (OSError, ValueError, KeyError, TypeError, IndexError, pa.ArrowException) as error:
-            self._fail(f"{self.path} cannot be loaded: {type(error).__name__}: {error}")
+        except ReclickError as error:
+            self._fail(str(error), content)
+            return False
+        except Exception as error:  # whatever it is, the watching goes on
+            message = f"{self.path} cannot be loaded: {type(error).__name__}: {error}"
+            self._fail(message, content)
             return False
         self.reloads += self.current is not None
-        self.current, self.error, self.failed_version = loaded, "", ""
+        self.current, self.error, self.failed_content = loaded, "", ""
         return True
 
     def _load(self) -> HostedModel:
@@ -161,15 +168,28 @@ class HostedFolder:
                 hosted = HostedModel(self.name, version, model)
                 _try_page(hosted)
                 return hosted
-        raise StoreError(f"{self.path} was written again each time it was read. Trying again.")
+        raise UnsteadyFolderError(
+            f"{self.path} was written again each time it was read. Trying again."
+        )
 
-    def _fail(self, message: str) -> None:
+    def _fail(self, message: str, content: str = "") -> None:
+        """Note a failure; the same `content` is not tried again."""
         self.failures += message != self.error
-        self.error = message
-        try:
-            self.failed_version = artifact.fingerprint(self.path)[:VERSION_LENGTH]
-        except (ReclickError, OSError):
-            self.failed_version = ""
+        self.error, self.failed_content = message, content
+
+
+class UnsteadyFolderError(StoreError):
+    """A folder is written again while it is read."""
+
+
+def _describe_content(folder: AnyPath, version: str) -> str:
+    """The version and the state of each file: a folder that is still being copied changes."""
+    files = []
+    for path in folder.iterdir():
+        with contextlib.suppress(FileNotFoundError):
+            status = path.stat()
+            files.append(f"{path.name} {status.st_size} {status.st_mtime}")
+    return "\n".join([version, *sorted(files)])
 
 
 def _try_page(hosted: HostedModel) -> None:

@@ -26,8 +26,8 @@ Send = Callable[[Message], Awaitable[None]]
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 OPEN_PATHS = frozenset({"/livez", "/readyz"})  # for probes, without a token
+LAB_PATHS = frozenset({"/", "/lab.js", "/lab.css"})  # the page asks for the token itself
 LOCAL_NAMES = frozenset({"localhost", "127.0.0.1", "[::1]", "testserver"})
-PROTECTED_PREFIXES = ("/v1/", "/metrics", "/openapi.json")
 CONTENT_POLICY = (
     b"default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data: blob:; "
     b"connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
@@ -103,7 +103,7 @@ class Protection:
 
     def _refuse(self, exchange: Exchange) -> tuple[int, str, str] | None:
         """Status, code and message where the request is refused before its body is read."""
-        path, headers = exchange.scope["path"], exchange.headers
+        path, headers = _route_path(exchange.scope), exchange.headers
         if self.allowed_hosts and _host_name(headers.get(b"host", b"")) not in self.allowed_hosts:
             return 421, "unknown_host", "This service is not known under this Host name."
         if exchange.scope["method"] == "OPTIONS" and exchange.cors:
@@ -112,7 +112,7 @@ class Protection:
             return None
         if self.running > self.limits.concurrency:
             return 429, "too_many_requests", "Too many requests at once. Try again in a moment."
-        if path.startswith(PROTECTED_PREFIXES) and not self._has_token(headers):
+        if path not in LAB_PATHS and not self._has_token(headers):
             return 401, "unauthorized", "Give the token: Authorization: Bearer TOKEN."
         return self._refuse_length(headers.get(b"content-length", b"0"))
 
@@ -239,6 +239,12 @@ def is_loopback(host: str) -> bool:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
         return False
+
+
+def _route_path(scope: Scope) -> str:
+    """The path below the prefix that a proxy or an outer app serves the service under."""
+    path, root = str(scope["path"]), str(scope.get("root_path", "")).rstrip("/")
+    return path.removeprefix(root) if path.startswith(f"{root}/") else path
 
 
 def _host_name(header: bytes) -> str:

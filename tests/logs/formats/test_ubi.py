@@ -604,7 +604,7 @@ def test_clicks_may_have_another_name(tmp_path: Path) -> None:
 def test_a_log_without_clicks_names_the_actions_found(tmp_path: Path) -> None:
     log_ = rc.read_sessions(ubi_file(tmp_path, KATA))
     expected = (
-        "ubi.ndjson has no click. Its events have the actions item_click (1), product_click (1), "
+        "ubi.ndjson: no click. The events have the actions item_click (1), product_click (1), "
         "search (1). Name those that are clicks: click=['item_click']."
     )
     assert log_.advice == expected
@@ -618,7 +618,7 @@ def test_the_command_names_the_option_for_clicks(tmp_path: Path) -> None:
     assert result.exit_code == 0
     assert "are clicks: --click item_click." in " ".join(result.stderr.split())
     result = CliRunner().invoke(app, ["convert", path, "--to", to, "--click", "item_click"])
-    assert "has no click" not in result.stderr
+    assert "no click" not in result.stderr
     assert rc.read_sessions(to).summary.clicks == 1
 
 

@@ -203,9 +203,14 @@ def partition_values(path: Location) -> dict[str, str | None]:
     >>> partition_values("wh/dt=2026-03-01/country=c%C3%B4te/part-0.parquet")
     {'dt': '2026-03-01', 'country': 'côte'}
     """
-    parts = PurePath(str(path)).parts[:-1]
-    pairs = (part.split("=", 1) for part in parts if PARTITION.fullmatch(part))
+    pairs = (folder.split("=", 1) for folder in partition_folders(path))
     return {name: None if value == NO_PARTITION else unquote(value) for name, value in pairs}
+
+
+def partition_folders(path: Location) -> list[str]:
+    """The folders of a path that name a column and its value, such as dt=2026-03-01."""
+    parts = PurePath(str(path)).parts[:-1]
+    return [part for part in parts if PARTITION.fullmatch(part)]
 
 
 def is_whole_number(text: str | None) -> bool:
@@ -244,9 +249,13 @@ def find_files(source: object, *, any_name: bool = False) -> list[Location]:
 
 
 def shorten_names(files: Iterable[Location]) -> list[str]:
-    """Return the file names when they differ, else the whole paths (day=1/part-0.parquet, …)."""
+    """Return the file names, with their partitions, when they differ, else the whole paths.
+
+    >>> shorten_names(["wh/dt=2026-03-01/part-0.parquet", "wh/dt=2026-03-02/part-0.parquet"])
+    ['dt=2026-03-01/part-0.parquet', 'dt=2026-03-02/part-0.parquet']
+    """
     paths = list(files)
-    names = [as_path(path).name for path in paths]
+    names = ["/".join([*partition_folders(path), as_path(path).name]) for path in paths]
     return names if len(set(names)) == len(set(paths)) else list(map(str, paths))
 
 
