@@ -153,18 +153,18 @@ def test_a_short_job_shows_nothing(clock: Clock, capfd: pytest.CaptureFixture[st
     assert capfd.readouterr() == ("", "")
 
 
-def test_without_a_terminal_a_long_job_writes_a_line_every_ten_seconds(
+def test_without_a_terminal_a_long_job_writes_a_line_every_eight_seconds(
     clock: Clock, capfd: pytest.CaptureFixture[str]
 ) -> None:
     work(clock, 32.0, 256)
     out, err = capfd.readouterr()
     assert out == ""
     lines = err.splitlines()
-    assert len(lines) == 3
-    assert lines[0] == "reclick: Fitting X: iterations 80 of 256 (10 s)"
+    assert len(lines) == 4
+    assert lines[0] == "reclick: Fitting X: iterations 64 of 256 (8 s)"
 
 
-def test_a_line_comes_every_ten_seconds_without_any_report(
+def test_a_line_comes_every_eight_seconds_without_any_report(
     clock: Clock, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The thread that writes on is run here, with a clock that it moves by waiting."""
@@ -184,7 +184,7 @@ def test_a_line_comes_every_ten_seconds_without_any_report(
     lines._write_on()
     _, err = capfd.readouterr()
     assert err.splitlines() == [
-        f"reclick: Fitting X: trials 3 of 7 ({s} s)" for s in (10, 20, 30, 40)
+        f"reclick: Fitting X: trials 3 of 7 ({s} s)" for s in (8, 16, 24, 32, 40)
     ]
 
 

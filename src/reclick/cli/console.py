@@ -90,7 +90,7 @@ def progress_bar(what: str, total: int | None = None) -> Iterator[None]:
 
 @contextmanager
 def progress_bars() -> Iterator[Progress]:
-    """Yield a function that shows reports: bars in a terminal, a line every ten seconds elsewhere.
+    """Yield a function that shows reports: bars in a terminal, else a line every eight seconds.
 
     Nothing with --quiet.
     """

@@ -3,7 +3,7 @@
 Whatever works for long calls `report_progress(what, done, total)`. A public function opens
 `track_progress(progress, task)`, which decides who hears of it: the caller's own function, nobody,
 or, where the caller chose nothing, a display that appears after two seconds. It is a bar in a
-terminal or a notebook, and a line every ten seconds elsewhere. `RECLICK_PROGRESS=0` silences it.
+terminal or a notebook, and a line every eight seconds elsewhere. `RECLICK_PROGRESS=0` silences it.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ ProgressOption = Progress | bool | None  # None: a display; False: nothing; or t
 PROGRESS_VARIABLE = "RECLICK_PROGRESS"
 SILENT_VALUES = {"0", "no", "off", "false"}
 DISPLAY_DELAY = 2.0  # seconds of silence: most calls are over by then
-LINE_INTERVAL = 10.0  # seconds between lines where there is no terminal
+LINE_INTERVAL = 8.0  # seconds between lines where there is no terminal
 REFRESH_INTERVAL = 0.1  # seconds between two drawings of a bar
 NOTEBOOK_INTERVAL = 0.3  # … in a notebook, where each is a message to the browser
 
@@ -252,7 +252,7 @@ class _NotebookBars:
 
 
 class _Lines:
-    """A line every ten seconds, for logs of jobs.
+    """A line every eight seconds, for logs of jobs.
 
     A thread writes the last report again where no new one comes, unless the thread limit is 1.
     """
