@@ -227,7 +227,7 @@ def _judge_swaps(folder: Path, models: list[Any], pages: list[dict[str, Any]]) -
 
     async def swap() -> None:
         for turn in range(SWAPS):
-            await asyncio.to_thread(models[turn % 2].save, target)
+            await asyncio.to_thread(models[turn % 2].save, target, overwrite=True)
             await asyncio.sleep(0.15)
         done.set()
 

@@ -25,6 +25,7 @@ from reclick.errors import (
     NotFittedError,
     SettingError,
     StoreError,
+    UsageError,
 )
 from reclick.logs import read_sessions
 from reclick.models import DCTR, MODELS, ClickModel, MultiClick, batching
@@ -143,10 +144,11 @@ def test_columns_of_an_earlier_prediction_give_way(model: MultiClick, tmp_path: 
     assert pq.read_table(tmp_path / "again.parquet").equals(pq.read_table(tmp_path / "out.parquet"))
 
 
-def test_the_input_may_be_written_over(model: MultiClick, tmp_path: Path) -> None:
+def test_the_input_is_not_written_over(model: MultiClick, tmp_path: Path) -> None:
     pq.write_table(pages(20), tmp_path / "file.parquet")
-    predict(model, tmp_path / "file.parquet", tmp_path / "file.parquet")
-    assert pq.read_table(tmp_path / "file.parquet").select(pages(20).column_names).equals(pages(20))
+    with pytest.raises(UsageError, match="is the log itself"):
+        predict(model, tmp_path / "file.parquet", tmp_path / "file.parquet")
+    assert pq.read_table(tmp_path / "file.parquet").equals(pages(20))
 
 
 def test_bad_rows_are_refused_or_left_out_as_asked(model: MultiClick, tmp_path: Path) -> None:

@@ -525,8 +525,9 @@ def test_formats_fit_a_small_terminal_and_one_is_described_in_full(run: Run) -> 
 
 def test_the_demo_names_every_file_it_wrote(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("reclick.cli.demo_commands.SESSIONS", 300)
-    code, out, _ = run("demo", "--to", "shown")
+    code, out, err = run("demo", "--to", "shown")
     assert code == 0
+    assert err.startswith("Simulating three weeks of clicks")
     named = {
         Path(line.split()[0])
         for line in out.split("What was written")[1].splitlines()

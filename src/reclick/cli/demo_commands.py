@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from reclick.cli.command import as_command
-from reclick.cli.console import print_result, print_text, progress_bars
+from reclick.cli.console import print_note, print_result, print_text, progress_bars
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -59,6 +59,7 @@ def demo(
 
     Example:  reclick demo --to demo
     """
+    print_note("Simulating three weeks of clicks and comparing seven models: about a minute.")
     with progress_bars() as progress:
         for section in run_demo(Path(to), progress):
             print_text(section)

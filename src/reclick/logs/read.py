@@ -199,7 +199,8 @@ def convert(
     check_range("max_bad", max_bad, 0, 1)
     if is_paths(source):
         refuse_source_files(to, find_files(source, any_name=True))
-    _check_ads_target(ads_path(to))
+    if as_path(to).name:
+        _check_ads_target(ads_path(to))
     with track_progress(progress, "Converting"):
         events = _event_options(click, pages)
         log = _open(source, format, columns, LOG_COLUMNS, events, to, **options)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, TypeVar
 from reclick.errors import ReclickError, StoreError, UnknownModelError, UsageError
 
 if TYPE_CHECKING:
+    from reclick.data.batch import SessionBatch
     from reclick.models.base import ClickModel
     from reclick.runtime.filesystem import Location
 
@@ -230,7 +231,8 @@ def check_answers(model: ClickModel) -> None:
     rows = counts.pair_query == counts.pair_query[0]
     ads = [counts.ads[int(ad)].as_py() for ad in counts.pair_ad[rows][:3]]
     query = counts.queries[int(counts.pair_query[0])].as_py()
-    probability = model.pages((query, [*ads, "\0an ad never shown"])).click_prob()
+    page = _make_page(query, [*ads, "\0an ad never shown"])
+    probability = model._page_distribution(page, model._index_text(None))(0, 1).click_prob()
     if model.attractiveness:
         values = model.relevance({"query": [query] * len(ads), "ad": ads})["relevance"].to_numpy()
         probability = np.concatenate([probability, values])
@@ -239,3 +241,21 @@ def check_answers(model: ClickModel) -> None:
             "Its click probabilities are not between 0 and 1: it was altered. Fit again, and save "
             "to a new folder."
         )
+
+
+def _make_page(query: str, ads: list[str]) -> SessionBatch:
+    """One page without clicks."""
+    import numpy as np
+    import pyarrow as pa
+
+    from reclick.data.batch import SessionBatch
+
+    return SessionBatch(
+        queries=pa.array([query]),
+        ads=pa.array(ads),
+        query=np.zeros(1, np.int32),
+        ad=np.arange(len(ads), dtype=np.int32),
+        page=np.array([0, len(ads)]),
+        click=np.zeros(0, np.int32),
+        clicks=np.zeros(2, np.int64),
+    )
