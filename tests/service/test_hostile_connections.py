@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import socket
 import time
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 
 from tests.support.service import run_service
 
 PAGE = {"query": "tea", "ads": ["ad0", "ad1"]}
+IDLE = 600  # connections; many systems allow 1024 open files
 HEAD = b"POST /v1/predict HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n"
 
 
@@ -29,7 +30,7 @@ def test_idle_slow_and_half_sent_requests_do_not_hold_up_others(folders: dict[st
         def connect() -> socket.socket:
             return stack.enter_context(socket.create_connection(address))
 
-        for _ in range(1000):
+        for _ in range(IDLE):
             connect()  # and say nothing
         for _ in range(50):
             connect().sendall(HEAD[:40])  # half a head
@@ -43,7 +44,8 @@ def test_idle_slow_and_half_sent_requests_do_not_hold_up_others(folders: dict[st
             assert client.post("/v1/predict", json={"pages": [PAGE]}).status_code == 200
             assert client.get("/readyz").status_code == 200
             assert time.perf_counter() - start < 10
-            slow.sendall(b" ")
+            with suppress(ConnectionError):  # it may have been ended by now
+                slow.sendall(b" ")
         assert b"408" in read_until_closed(half_sent[0]).split(b"\r\n")[0]
         assert client.post("/v1/predict", json={"pages": [PAGE]}).status_code == 200
 
