@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 import os
 import shutil
@@ -100,23 +99,29 @@ def test_an_error_of_the_file_system_does_not_end_the_watching(
     assert folder.refresh() is True
 
 
-def test_a_folder_that_was_rewritten_while_it_was_read_is_tried_again(
+def test_a_folder_that_is_rewritten_while_it_is_read_has_the_version_of_what_was_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    save(tmp_path / "m", "dctr", seed=1)
+    """Also where the old content is back at the end: A, then B while loading, then A."""
     folder = HostedFolder("m", tmp_path / "m")
-    load, seeds = rc.load, itertools.cycle([2, 1])
+    load, versions = rc.load, []
+    for seed in (1, 2):
+        save(tmp_path / "m", "dctr", seed=seed)
+        versions.append(artifact.fingerprint(tmp_path / "m")[:12])
 
-    def load_and_rewrite(path: Path) -> object:
+    def load_between(path: Path) -> object:
+        save(tmp_path / "m", "dctr", seed=1)
         model = load(path)
-        fit("dctr", next(seeds)).save(tmp_path / "m")
+        save(tmp_path / "m", "dctr", seed=2)
         return model
 
     with monkeypatch.context() as patched:
-        patched.setattr("reclick.service.hosting.load", load_and_rewrite)
-        assert folder.refresh() is False
-        assert "Trying again" in folder.error
+        patched.setattr("reclick.service.hosting.load", load_between)
+        assert folder.refresh() is True
+    assert folder.current is not None
+    assert folder.current.version == versions[0]
     assert folder.refresh() is True
+    assert folder.current.version == versions[1]
 
 
 def test_queries_are_found_by_a_prefix_in_any_script() -> None:

@@ -27,7 +27,6 @@ from reclick.runtime import artifact
 from reclick.runtime.filesystem import AnyPath, Location, as_path
 
 VERSION_LENGTH = 12  # characters of the fingerprint that name a version
-LOAD_ATTEMPTS = 5  # of a folder that is written again while it is read
 SAFE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 
 
@@ -145,7 +144,7 @@ class HostedFolder:
             if content == self.failed_content:
                 return False
             loaded = self._load()
-        except (OSError, UnsteadyFolderError) as error:  # may be over in a moment
+        except OSError as error:  # may be over in a moment
             self._fail(str(error))
             return False
         except ReclickError as error:
@@ -160,26 +159,16 @@ class HostedFolder:
         return True
 
     def _load(self) -> HostedModel:
-        """The model, with the version that it was loaded from."""
-        for _ in range(LOAD_ATTEMPTS):
-            version = artifact.fingerprint(self.path)[:VERSION_LENGTH]
-            model = load(self.path)
-            if artifact.fingerprint(self.path)[:VERSION_LENGTH] == version:
-                hosted = HostedModel(self.name, version, model)
-                _try_page(hosted)
-                return hosted
-        raise UnsteadyFolderError(
-            f"{self.path} was written again each time it was read. Trying again."
-        )
+        """The model of the folder, with the version of what was read, even if it changed since."""
+        model = load(self.path)
+        hosted = HostedModel(self.name, model._origin[1][:VERSION_LENGTH], model)
+        _try_page(hosted)
+        return hosted
 
     def _fail(self, message: str, content: str = "") -> None:
         """Note a failure; the same `content` is not tried again."""
         self.failures += message != self.error
         self.error, self.failed_content = message, content
-
-
-class UnsteadyFolderError(StoreError):
-    """A folder is written again while it is read."""
 
 
 def _describe_content(folder: AnyPath, version: str) -> str:
