@@ -77,7 +77,7 @@ def test_skips_are_those_that_are_known() -> None:
     assert {name for name in MODELS if not MODELS[name].attractiveness} == {"gctr", "rctr", "pm"}
     assert {name for name in MODELS if not MODELS[name].all_sets_possible} == {"cm", "pm", "am"}
     ordered = {name for name in MODELS if MODELS[name].ordered}
-    assert ordered == {"multiclick", "luceclick", "am", "thcm", "scan"}
+    assert ordered == {"multiclick", "luceclick", "am", "thcm", "scan", "pom"}
     assert "max_iterations" not in skipped["ubm"]
 
 

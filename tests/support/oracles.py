@@ -22,6 +22,7 @@ from tests.support.generative import (
     scanned,
     scanned_from,
     walked,
+    wandered,
 )
 
 Ads = tuple[str, ...]
@@ -212,6 +213,10 @@ def scan(model: Any, query: str, ads: Ads) -> Distribution:
     )
 
 
+def pom(model: Any, query: str, ads: Ads) -> Distribution:
+    return wandered(theta_of(model, query, ads), model.moves_.tolist())
+
+
 def pm(model: Any, query: str, ads: Ads) -> Distribution:
     """Hidden is how many clicks there will be."""
     return {
@@ -325,4 +330,5 @@ ORACLES: dict[str, Callable[[Any, str, Ads], Distribution]] = {
     "ccm": ccm,
     "thcm": thcm,
     "scan": scan,
+    "pom": pom,
 }

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from reclick.models.independent import DCTR, GCTR, ICM, RCTR
     from reclick.models.luceclick import LuceClick
     from reclick.models.multiclick import MultiClick
+    from reclick.models.pom import POM
     from reclick.models.registry import load, updating
     from reclick.models.scan import DirectionalScan
     from reclick.models.settings import Setting, setting
@@ -36,6 +37,7 @@ __all__ = [
     "MODELS",
     "PBM",
     "PM",
+    "POM",
     "RCTR",
     "SDBN",
     "THCM",

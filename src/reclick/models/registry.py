@@ -38,6 +38,7 @@ BUILT_IN = {  # name: module and class, in the order of `reclick models`
     "ccm": ("ccm", "CCM"),
     "thcm": ("thcm", "THCM"),
     "scan": ("scan", "DirectionalScan"),
+    "pom": ("pom", "POM"),
 }
 
 
@@ -48,7 +49,7 @@ class ModelRegistry(Mapping[str, "type[ClickModel]"]):
     <class 'reclick.models.examination.PBM'>
     >>> MODELS["pbms"]
     Traceback (most recent call last):
-    reclick.errors.UnknownModelError: model: got 'pbms', expected one of luceclick, ..., scan. \
+    reclick.errors.UnknownModelError: model: got 'pbms', expected one of luceclick, ..., pom. \
 Did you mean 'pbm'?
     """
 
