@@ -72,7 +72,7 @@ def walks(clicks: Clicks) -> tuple[float, Float64, Float64]:
     """
     size = len(THETA)
     zero = np.zeros(1 + MOVES.size + size)
-    going = {(0, ()): zero.copy()}
+    going: dict[tuple[int, Clicks], Float64] = {(0, ()): zero.copy()}
     going[0, ()][0] = 1.0
     done = zero.copy()
     while sum(each[0] for each in going.values()) > 1e-15:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from reclick.models.registry import BUILT_IN, MODELS, register
+from reclick.models.registry import MODELS, OWN_MODELS, register
 
 if TYPE_CHECKING:
     from reclick.models.base import ClickModel
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from reclick.models.scan import DirectionalScan
     from reclick.models.settings import Setting, setting
     from reclick.models.simple_cascade import CM, DCM, SDBN
+    from reclick.models.tcm import TCM
     from reclick.models.thcm import THCM
 
 __all__ = [
@@ -40,6 +41,7 @@ __all__ = [
     "POM",
     "RCTR",
     "SDBN",
+    "TCM",
     "THCM",
     "UBM",
     "ClickModel",
@@ -60,7 +62,7 @@ _HOME = {
     "load": "registry",
     "setting": "settings",
     "updating": "registry",
-    **{class_name: module for module, class_name in BUILT_IN.values()},
+    **{class_name: module for module, class_name in OWN_MODELS.values()},
 }
 
 

@@ -15,7 +15,7 @@ from reclick.clicks.walk import MatrixWalkPages
 from reclick.data.batch import SessionBatch
 from reclick.data.counts import Counts
 from reclick.data.grouped_sessions import GroupedSessions, QueryBlock
-from reclick.data.ragged import Float64, Int32, Int64
+from reclick.data.ragged import Bool, Float64, Int32, Int64
 from reclick.fitting.beta import BetaPrior, log_beta, posterior_mean
 from reclick.fitting.em import (
     PairSums,
@@ -102,14 +102,16 @@ class POM(ClickModel):
         def extrapolate(
             first: POMParameters, second: POMParameters, third: POMParameters, limit: float
         ) -> tuple[POMParameters, float]:
-            paths = [
-                tuple(np.ascontiguousarray(point[i]).ravel() for point in (first, second, third))
-                for i in range(2)
-            ]
-            norms = [squarem_norms(*path, np.ones(len(path[0]))) for path in paths]
-            steps, changes = (sum(each) for each in zip(*norms, strict=True))
+            rows = [(one[0], one[1].ravel()) for one in (first, second, third)]
+            steps = changes = 0.0
+            for x, y, z in zip(*rows, strict=True):
+                step, change = squarem_norms(x, y, z, np.ones(len(x)))
+                steps, changes = steps + step, changes + change
             length = min(limit, max(1.0, math.sqrt(steps / changes))) if changes > 0 else 1.0
-            theta, moves = (squarem_step(*path, length, 1 - PROBABILITY_MARGIN) for path in paths)
+            theta, moves = (
+                squarem_step(x, y, z, length, 1 - PROBABILITY_MARGIN)
+                for x, y, z in zip(*rows, strict=True)
+            )
             ahead = POMParameters(theta, moves.reshape(third.moves.shape))
             return _clip_to_interior(ahead, possible), length
 
@@ -177,7 +179,7 @@ def extend_moves(moves: Float64, length: int) -> Float64:
     return extended
 
 
-def _clip_to_interior(parameters: POMParameters, possible: Float64) -> POMParameters:
+def _clip_to_interior(parameters: POMParameters, possible: Bool) -> POMParameters:
     """The same, with nothing impossible or certain except moves to the same position."""
     theta = np.clip(parameters.theta, PROBABILITY_MARGIN, 1 - PROBABILITY_MARGIN)
     moves = np.where(possible, np.maximum(parameters.moves, PROBABILITY_MARGIN), 0.0)
@@ -246,7 +248,7 @@ def _add_moves(
         moves[position, j] += expected
         total += expected
     moves[position, width] += often * stop[position] * beyond
-    return total + often * stop[position] * beyond
+    return float(total + often * stop[position] * beyond)
 
 
 @kernel

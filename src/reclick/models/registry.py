@@ -40,6 +40,9 @@ BUILT_IN = {  # name: module and class, in the order of `reclick models`
     "scan": ("scan", "DirectionalScan"),
     "pom": ("pom", "POM"),
 }
+# Models of short pages only: found by name, but not among those that answer for any page.
+SHORT_PAGES = {"tcm": ("tcm", "TCM")}
+OWN_MODELS = BUILT_IN | SHORT_PAGES
 
 
 class ModelRegistry(Mapping[str, "type[ClickModel]"]):
@@ -60,7 +63,7 @@ Did you mean 'pbm'?
     def _installed(self) -> dict[str, EntryPoint]:
         """Models that other packages announce; a name of Reclick's own stays Reclick's."""
         found = {each.name: each for each in entry_points(group=ENTRY_POINTS)}
-        return {name: each for name, each in found.items() if name not in BUILT_IN}
+        return {name: each for name, each in found.items() if name not in OWN_MODELS}
 
     def __getitem__(self, name: str) -> type[ClickModel]:
         return self.find(name)
@@ -74,9 +77,8 @@ Did you mean 'pbm'?
             raise UnknownModelError(argument, name, f"one of {', '.join(self)}{also}")
         if name in self._registered:
             return self._registered[name]
-        if name in BUILT_IN:
-            module, class_name = BUILT_IN[name]
-            return _load_class(module, class_name)
+        if name in OWN_MODELS:
+            return _load_class(*OWN_MODELS[name])
         if name in self._installed:
             return self.add(_load_installed(self._installed[name]), expected_name=name)
         near = difflib.get_close_matches(str(name).lower(), self, n=1)
@@ -106,7 +108,7 @@ Did you mean 'pbm'?
                 f"{model.__name__}.name: got {name!r}, expected lowercase letters, digits, _ and -."
             )
         known = self._registered.get(name)
-        if name in BUILT_IN or (known is not None and _identity(known) != _identity(model)):
+        if name in OWN_MODELS or (known is not None and _identity(known) != _identity(model)):
             raise UsageError(
                 f"There is a model {name!r} already. Give {model.__name__} a new name."
             )
@@ -116,7 +118,7 @@ Did you mean 'pbm'?
     def __contains__(self, name: object) -> bool:
         if not isinstance(name, str):
             return False
-        return name in BUILT_IN or name in self._registered or name in self._installed
+        return name in OWN_MODELS or name in self._registered or name in self._installed
 
     def __iter__(self) -> Iterator[str]:
         return iter(dict.fromkeys((*BUILT_IN, *self._registered, *self._installed)))
@@ -232,7 +234,8 @@ def check_answers(model: ClickModel) -> None:
     rows = counts.pair_query == counts.pair_query[0]
     ads = [counts.ads[int(ad)].as_py() for ad in counts.pair_ad[rows][:3]]
     query = counts.queries[int(counts.pair_query[0])].as_py()
-    page = _make_page(query, [*ads, "\0an ad never shown"])
+    shown = [*ads[: (model.max_page_ads or 4) - 1], "\0an ad never shown"]
+    page = _make_page(query, shown)
     probability = model._page_distribution(page, model._index_text(None))(0, 1).click_prob()
     if model.attractiveness:
         values = model.relevance({"query": [query] * len(ads), "ad": ads})["relevance"].to_numpy()
