@@ -69,7 +69,7 @@ def test_skips_are_those_that_are_known() -> None:
             *({"relevance", "relevance_of_pairs"} if not model.attractiveness else ()),
             *({"next_click_without_order"} if model.ordered or not model.all_sets_possible else ()),
         }
-        if name in {"multiclick", "luceclick", "scan"}:
+        if name in {"multiclick", "luceclick", "scan", "crf"}:
             skipped[name].add("long_pages")
         for check in sorted(skipped[name]):
             with pytest.raises(CheckSkipped):

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator
 from functools import cache
 from itertools import combinations
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 
@@ -24,6 +24,7 @@ class SequenceList(NamedTuple):
     row: dict[tuple[int, ...], int]  # of each sequence
     holds: Bool  # [sequence, position] whether the position is clicked
     length: Int64  # [sequence]
+    after: dict[tuple[int, ...], tuple[Int64, Int64]]  # prefix: what `following` found
 
     @classmethod
     def of(cls, sequences: Iterator[tuple[int, ...]], size: int) -> SequenceList:
@@ -33,12 +34,16 @@ class SequenceList(NamedTuple):
         for row, each in enumerate(clicks):
             holds[row, [position - 1 for position in each]] = True
         rows = {each: row for row, each in enumerate(clicks)}
-        return cls(clicks, rows, holds, holds.sum(axis=1))
+        return cls(clicks, rows, holds, holds.sum(axis=1), {})
 
-    def with_prefix(self, prefix: tuple[int, ...]) -> Bool:
-        """Whether each sequence begins with these clicks [sequence]."""
-        size = len(prefix)
-        return np.array([each[:size] == prefix for each in self.clicks])
+    def following(self, prefix: tuple[int, ...]) -> tuple[Int64, Int64]:
+        """The sequences that begin with these clicks, and their next click, 0 where it is none."""
+        if prefix not in self.after:
+            n = len(prefix)
+            rows = [row for row, each in enumerate(self.clicks) if each[:n] == prefix]
+            then = [(*self.clicks[row], 0)[n] for row in rows]
+            self.after[prefix] = np.array(rows, np.int64), np.array(then, np.int64)
+        return self.after[prefix]
 
 
 @cache
@@ -56,7 +61,7 @@ def falling_sets(size: int) -> SequenceList:
 class EnumeratedPages(PageDistribution):
     """Base of families that list the probabilities of all click sequences of a page."""
 
-    top_down = False  # whether the order of clicks is always that of the page
+    top_down: ClassVar[bool] = False  # whether the order of clicks is always that of the page
 
     def listed(self, size: int) -> SequenceList:
         """The possible click sequences of a page of `size` ads."""
@@ -106,16 +111,13 @@ class EnumeratedPages(PageDistribution):
         following, end = np.zeros(self.starts[-1]), np.ones(len(self))
         for page, listed, chance, own in self._each(clicks):
             prefix = tuple(sorted(own)) if self.top_down else own
-            begins = listed.with_prefix(prefix)
-            total = chance[begins].sum()
+            rows, then = listed.following(prefix)
+            total = chance[rows].sum()
             if total <= 0:
                 continue
-            done = listed.row.get(prefix)
-            end[page] = 0.0 if done is None else chance[done] / total
-            longer = begins & (listed.length > len(prefix))
-            for row in np.flatnonzero(longer):
-                position = listed.clicks[row][len(prefix)]
-                following[self.starts[page] + position - 1] += chance[row] / total
+            first, size = self.starts[page], listed.holds.shape[1]
+            share = np.bincount(then, chance[rows], size + 1) / total
+            end[page], following[first : first + size] = share[0], share[1:]
         return following, end
 
     def satisfaction_prob(self) -> Float64:

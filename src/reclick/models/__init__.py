@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from reclick.models.base import ClickModel
     from reclick.models.batching import RankedSequence
     from reclick.models.ccm import CCM
+    from reclick.models.crf import CRF
     from reclick.models.dbn import DBN
     from reclick.models.examination import BBM, PBM, UBM
     from reclick.models.fixed_order import AM, PM
@@ -30,6 +31,7 @@ __all__ = [
     "BBM",
     "CCM",
     "CM",
+    "CRF",
     "DBN",
     "DCM",
     "DCTR",

@@ -39,6 +39,7 @@ BUILT_IN = {  # name: module and class, in the order of `reclick models`
     "thcm": ("thcm", "THCM"),
     "scan": ("scan", "DirectionalScan"),
     "pom": ("pom", "POM"),
+    "crf": ("crf", "CRF"),
 }
 # Models of short pages only: found by name, but not among those that answer for any page.
 SHORT_PAGES = {"tcm": ("tcm", "TCM")}
@@ -52,7 +53,7 @@ class ModelRegistry(Mapping[str, "type[ClickModel]"]):
     <class 'reclick.models.examination.PBM'>
     >>> MODELS["pbms"]
     Traceback (most recent call last):
-    reclick.errors.UnknownModelError: model: got 'pbms', expected one of luceclick, ..., pom. \
+    reclick.errors.UnknownModelError: model: got 'pbms', expected one of luceclick, ..., crf. \
 Did you mean 'pbm'?
     """
 
