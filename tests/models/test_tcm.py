@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +27,7 @@ from tests.support.enumeration import Clicks
 COMMON = TCMParameters(attending=0.6, second=0.4, externality=0.1)
 
 
-def log_of(clicks: list[Clicks], ads: tuple[str, ...] = ("a", "b")) -> dict[str, list[Any]]:
+def log_of(clicks: Sequence[Clicks], ads: tuple[str, ...] = ("a", "b")) -> dict[str, list[Any]]:
     size = len(clicks)
     return {"query": ["q"] * size, "ads": [list(ads)] * size, "clicks": [list(c) for c in clicks]}
 

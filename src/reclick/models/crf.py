@@ -374,17 +374,28 @@ def fill_set_weights(field: Float64, coupling: Float64, weights: Float64) -> flo
     """
     n = len(field)
     weights[0] = highest = 0.0
-    for i in range(n):  # sets whose lowest position is i, from those without it
-        for rest in range(1 << i):
-            total = weights[rest] + field[i]
-            for j in range(i):
-                if (rest >> j) & 1:
-                    total += coupling[j, i]
-            weights[(1 << i) | rest] = total
-            highest = max(highest, total)
+    for i in range(n):  # sets whose lowest position is i: first what i adds to each set above it
+        size = 1 << i
+        weights[size] = field[i]
+        for j in range(i):
+            for rest in range(1 << j):
+                weights[size | 1 << j | rest] = weights[size | rest] + coupling[j, i]
+        for rest in range(size):
+            weights[size | rest] += weights[rest]
+            highest = max(highest, weights[size | rest])
     for chosen in range(1 << n):
         weights[chosen] = np.exp(weights[chosen] - highest)
     return highest
+
+
+@kernel
+def _sum_supersets(weights: Float64, n: int) -> None:
+    """Replace the weight of every set by the sum over the sets that hold it."""
+    for i in range(n):
+        step = 1 << i
+        for start in range(0, 1 << n, 2 * step):
+            for rest in range(start, start + step):
+                weights[rest] += weights[rest + step]
 
 
 @kernel
@@ -395,33 +406,26 @@ def _expect_pages(
 ) -> float:  # fmt: skip
     """Add what is expected of every page, and return Σ weight · log Z."""
     longest = len(position)
-    field, both = np.empty(longest), np.empty((longest, longest))
-    coupling, weights = np.empty((longest, longest)), np.empty(1 << longest)
+    field, coupling = np.empty(longest), np.empty((longest, longest))
+    weights = np.empty(1 << longest)
     total, square = 0.0, 0
     for s in range(len(weight)):
         first, n = page[s], page[s + 1] - page[s]
         for i in range(n):
             field[i] = appeal[pair[first + i]] + position[i]
             for j in range(n):
-                both[i, j] = 0.0
                 coupling[i, j] = interaction[i, j] - kappa * similarity[square + i * n + j]
         highest = fill_set_weights(field[:n], coupling, weights)
-        normaliser = 0.0
-        for chosen in range(1 << n):
-            normaliser += weights[chosen]
-            for i in range(n):
-                if (chosen >> i) & 1:
-                    for j in range(i + 1):
-                        if (chosen >> j) & 1:
-                            both[j, i] += weights[chosen]
+        _sum_supersets(weights, n)
+        normaliser = weights[0]
         total += weight[s] * (highest + np.log(normaliser))
         for i in range(n):
-            chance = both[i, i] / normaliser
+            chance = weights[1 << i] / normaliser
             expected[pair[first + i]] += weight[s] * chance
             variance[pair[first + i]] += weight[s] * chance * (1.0 - chance)
             by_position[i] += weight[s] * chance
             for j in range(i):
-                share = weight[s] * both[j, i] / normaliser
+                share = weight[s] * weights[1 << i | 1 << j] / normaliser
                 by_pairs[j, i] += share
                 like[0] += share * similarity[square + j * n + i]
         square += n * n
