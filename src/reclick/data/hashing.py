@@ -7,19 +7,15 @@ import pyarrow as pa
 
 from reclick.data.ragged import Int32, Int64, UInt64, positions_in_runs, sum_runs
 from reclick.data.string_index import Bytes, buffers
-from reclick.runtime.jit import inline_kernel, kernel
+from reclick.runtime.jit import kernel
 
 GOLDEN_RATIO = 0x9E3779B97F4A7C15  # the increment of splitmix64
 MIX_FACTORS = (0xBF58476D1CE4E5B9, 0x94D049BB133111EB)
-BUCKET_SEED = 42  # as in Spark's xxhash64
-# The primes of XXH64
-XXH_PRIMES = (
-    0x9E3779B185EBCA87,
-    0xC2B2AE3D27D4EB4F,
-    0x165667B19E3779F9,
-    0x85EBCA77C2B2AE63,
-    0x27D4EB2F165667C5,
-)
+QUERY_SEED = 42  # of the hash of queries, as in Spark
+# The primes of XXH64.
+PRIME_1, PRIME_2 = np.uint64(0x9E3779B185EBCA87), np.uint64(0xC2B2AE3D27D4EB4F)
+PRIME_3, PRIME_4 = np.uint64(0x165667B19E3779F9), np.uint64(0x85EBCA77C2B2AE63)
+PRIME_5 = np.uint64(0x27D4EB2F165667C5)
 
 
 def splitmix64(bits: UInt64) -> UInt64:
@@ -80,76 +76,70 @@ def multiplicative_hash(code: Int64, buckets: int) -> Int64:
     return code.astype(np.int64) * 2_654_435_761 % (1 << 32) * buckets >> 32
 
 
-def query_buckets(queries: pa.Array, n: int) -> Int32:
-    """The bucket from 0 to n − 1 of each query: its XXH64 as a signed number, modulo n.
+def query_buckets(queries: pa.Array, buckets: int) -> Int64:
+    """The bucket of each query: XXH64 of its UTF-8 bytes, modulo the number of buckets.
 
-    It is the same in every process and the same as `pmod(xxhash64(query), n)` in Spark SQL, so a
-    query, its pairs and its sessions are always in one bucket.
+    It is the same in every process, and equal to Spark's `pmod(xxhash64(query), buckets)`.
 
-    >>> query_buckets(pa.array(["pizza", "shoes", "pizza"]), 10)
-    array([4, 2, 4], dtype=int32)
+    >>> query_buckets(pa.array(["pizza", "12345678"]), 7)
+    array([3, 1])
     """
-    hashes = xxh64(*buffers(queries), BUCKET_SEED).view(np.int64)
-    return (hashes % np.int64(n)).astype(np.int32)
+    return _xxhash64(*buffers(queries), QUERY_SEED) % buckets
 
 
 @kernel
-def xxh64(offsets: Int64, data: Bytes, seed: int) -> UInt64:
-    """The XXH64 hash of each slice data[offsets[i]:offsets[i + 1]]."""
-    prime1, prime2 = np.uint64(XXH_PRIMES[0]), np.uint64(XXH_PRIMES[1])
-    prime3, prime4, prime5 = (
-        np.uint64(XXH_PRIMES[2]),
-        np.uint64(XXH_PRIMES[3]),
-        np.uint64(XXH_PRIMES[4]),
-    )
-    start_value = np.uint64(seed)
-    hashes = np.empty(len(offsets) - 1, np.uint64)
+def _xxhash64(offsets: Int64, data: Bytes, seed: int) -> Int64:
+    """XXH64 of each string, as a signed number."""
+    hashes = np.empty(len(offsets) - 1, np.int64)
     for i in range(len(hashes)):
-        at, end = offsets[i], offsets[i + 1]
-        size = np.uint64(end - at)
-        if end - at >= 32:
-            a, b = start_value + prime1 + prime2, start_value + prime2
-            c, d = start_value, start_value - prime1
-            while at <= end - 32:
-                a = _rotate(a + _word(data, at, 8) * prime2, 31) * prime1
-                b = _rotate(b + _word(data, at + 8, 8) * prime2, 31) * prime1
-                c = _rotate(c + _word(data, at + 16, 8) * prime2, 31) * prime1
-                d = _rotate(d + _word(data, at + 24, 8) * prime2, 31) * prime1
-                at += 32
-            value = _rotate(a, 1) + _rotate(b, 7) + _rotate(c, 12) + _rotate(d, 18)
-            for lane in (a, b, c, d):
-                value ^= _rotate(lane * prime2, 31) * prime1
-                value = value * prime1 + prime4
-        else:
-            value = start_value + prime5
-        value += size
-        while at <= end - 8:
-            value ^= _rotate(_word(data, at, 8) * prime2, 31) * prime1
-            value = _rotate(value, 27) * prime1 + prime4
-            at += 8
-        if at <= end - 4:
-            value ^= _word(data, at, 4) * prime1
-            value = _rotate(value, 23) * prime2 + prime3
-            at += 4
-        while at < end:
-            value ^= np.uint64(data[at]) * prime5
-            value = _rotate(value, 11) * prime1
-            at += 1
-        value = (value ^ (value >> np.uint64(33))) * prime2
-        value = (value ^ (value >> np.uint64(29))) * prime3
-        hashes[i] = value ^ (value >> np.uint64(32))
+        hashes[i] = _xxhash64_bytes(data, offsets[i], offsets[i + 1], seed)
     return hashes
 
 
-@inline_kernel
+@kernel
+def _xxhash64_bytes(data: Bytes, start: int, end: int, seed: int) -> int:
+    at, base = start, np.uint64(seed)
+    value = base + PRIME_5
+    if end - start >= 32:
+        a, b, c, d = base + PRIME_1 + PRIME_2, base + PRIME_2, base, base - PRIME_1
+        while at + 32 <= end:
+            a, b = _mix(a, _read(data, at, 8)), _mix(b, _read(data, at + 8, 8))
+            c, d = _mix(c, _read(data, at + 16, 8)), _mix(d, _read(data, at + 24, 8))
+            at += 32
+        value = _rotate(a, 1) + _rotate(b, 7) + _rotate(c, 12) + _rotate(d, 18)
+        for lane in (a, b, c, d):
+            value = (value ^ _mix(np.uint64(0), lane)) * PRIME_1 + PRIME_4
+    value += np.uint64(end - start)
+    while at + 8 <= end:
+        value ^= _mix(np.uint64(0), _read(data, at, 8))
+        value = _rotate(value, 27) * PRIME_1 + PRIME_4
+        at += 8
+    if at + 4 <= end:
+        value ^= _read(data, at, 4) * PRIME_1
+        value = _rotate(value, 23) * PRIME_2 + PRIME_3
+        at += 4
+    for i in range(at, end):
+        value ^= np.uint64(data[i]) * PRIME_5
+        value = _rotate(value, 11) * PRIME_1
+    value = (value ^ (value >> np.uint64(33))) * PRIME_2
+    value = (value ^ (value >> np.uint64(29))) * PRIME_3
+    return int(np.int64(value ^ (value >> np.uint64(32))))
+
+
+@kernel
+def _mix(lane: np.uint64, word: np.uint64) -> np.uint64:
+    return _rotate(lane + word * PRIME_2, 31) * PRIME_1
+
+
+@kernel
 def _rotate(value: np.uint64, bits: int) -> np.uint64:
     return (value << np.uint64(bits)) | (value >> np.uint64(64 - bits))
 
 
-@inline_kernel
-def _word(data: Bytes, at: int, size: int) -> np.uint64:
-    """The bytes from `at` on as a number, the lowest first."""
-    word = np.uint64(0)
+@kernel
+def _read(data: Bytes, at: int, size: int) -> np.uint64:
+    """The number in some bytes, the lowest byte first."""
+    value = np.uint64(0)
     for i in range(size):
-        word |= np.uint64(data[at + i]) << np.uint64(8 * i)
-    return word
+        value |= np.uint64(data[at + i]) << np.uint64(8 * i)
+    return value
