@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, ClassVar
 
 import pyarrow as pa
 from pyarrow import types as kind_of
@@ -15,6 +15,7 @@ from reclick.errors import LogError
 from reclick.logs.files.source import MAX_BATCH_ROWS, TARGET_BATCH_BYTES, RawBatch
 
 TABLE_NAME = "table"  # in messages
+MIN_PART_ROWS, MOST_PARTS = 16, 1024  # when a table is cut for several processes
 ACCEPTED_SOURCES = (
     "a path, a glob, a folder, a list of files, a pandas, Polars, Arrow or DuckDB table, "
     "or a dict of columns"
@@ -45,6 +46,14 @@ class TableSource:
         """The whole table as Arrow."""
         return self.load()
 
+    def split(self) -> list[TablePart]:
+        """Runs of rows that other processes can read."""
+        table, size = self.table, max(MIN_PART_ROWS, -(-self.table.num_rows // MOST_PARTS))
+        return [
+            TablePart(table.slice(start, size), self.names, start + 1)
+            for start in range(0, max(table.num_rows, 1), size)
+        ]
+
     def read(self, *, with_rows: bool) -> Iterator[RawBatch]:
         """Read in row order."""
         needed = list(dict.fromkeys(self.names.values()))
@@ -55,6 +64,45 @@ class TableSource:
         yield from number_batches(batches, self.names, with_rows=with_rows)
 
 
+@dataclass(frozen=True)
+class TablePart:
+    """A run of rows of a table. It pickles without the rest of the table."""
+
+    table: pa.Table
+    names: dict[str, str]
+    first_row: int
+    where: str = TABLE_NAME
+
+    @property
+    def num_rows(self) -> int:
+        """The number of rows."""
+        return int(self.table.num_rows)
+
+    def join(self, other: object) -> TablePart | None:
+        """Both as one, where the other has the next rows."""
+        if not isinstance(other, TablePart) or self.first_row + self.num_rows != other.first_row:
+            return None
+        return replace(self, table=pa.concat_tables([self.table, other.table]))
+
+    def __getstate__(self) -> dict[str, Any]:
+        sink = pa.BufferOutputStream()
+        with pa.ipc.new_stream(sink, self.table.schema) as writer:
+            writer.write_table(self.table)
+        return {**vars(self), "table": sink.getvalue()}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        state["table"] = pa.ipc.open_stream(state["table"]).read_all()
+        vars(self).update(state)
+
+    def read(self, *, with_rows: bool) -> Iterator[RawBatch]:
+        """Read in row order."""
+        needed = list(dict.fromkeys(self.names.values()))
+        table = self.table if with_rows else self.table.select(needed)
+        batches = table.to_batches(max_chunksize=MAX_BATCH_ROWS)
+        first = self.first_row
+        yield from number_batches(batches, self.names, with_rows=with_rows, first=first)
+
+
 @dataclass(frozen=True, slots=True)
 class RelationSource:
     """A DuckDB relation. Every pass runs it again on its own connection, which is then busy."""
@@ -63,6 +111,7 @@ class RelationSource:
     names: dict[str, str]
     where: str = TABLE_NAME
     num_rows: int | None = None
+    can_move: ClassVar[bool] = False  # to another process
 
     def read(self, *, with_rows: bool) -> Iterator[RawBatch]:
         """Read in DuckDB's order."""
@@ -94,14 +143,15 @@ def open_table(
     return TableSource(schema, _check_columns(schema, wanted, mapping), load, num_rows)
 
 
-def number_batches(batches: Any, names: dict[str, str], *, with_rows: bool) -> Iterator[RawBatch]:
+def number_batches(
+    batches: Any, names: dict[str, str], *, with_rows: bool, first: int = 1, where: str = TABLE_NAME
+) -> Iterator[RawBatch]:
     """Yield Arrow batches with the number of their first row."""
-    first = 1
     for batch in batches:
         if batch.num_rows:
             columns = {name: batch.column(theirs) for name, theirs in names.items()}
             rows = batch if with_rows else None
-            yield RawBatch(TABLE_NAME, first, columns, batch.num_rows, rows=rows)
+            yield RawBatch(where, first, columns, batch.num_rows, rows=rows)
         first += batch.num_rows
 
 
