@@ -29,6 +29,7 @@ OTHER_SETTINGS: list[tuple[str, dict[str, Any]]] = [  # where latent variables m
     ("sdbn", {"satisfaction_prior": 0.2}),
     ("pbm", {"components": 2}),
     ("ubm", {"components": 3}),
+    *((name, {"initiation": "query"}) for name in ("cm", "dcm", "sdbn", "ccm")),
     ("luceclick", {}),  # hyperparameters chosen by the log
 ]
 every_model = pytest.mark.parametrize("name", MODELS)

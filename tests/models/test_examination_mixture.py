@@ -191,7 +191,7 @@ def mixed() -> tuple[Any, dict[str, list[Any]]]:
 
 
 def test_mixing_and_shifts_of_simulated_sessions_are_recovered(mixed: Any) -> None:
-    """Mixing weights within .04, the shifts within .25, θ within .03 on average, from 20,000 sessions."""
+    """Mixing weights within .04, shifts within .25, θ within .03 on average; 20,000 sessions."""
     truth, log = mixed
     model = UBM(components=2, tolerance=1e-7, max_iterations=1000).fit(log)
     np.testing.assert_allclose(model.mixing_, truth.mixing_, atol=0.04)

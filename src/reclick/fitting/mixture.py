@@ -1,8 +1,8 @@
 """Mixtures: which component a session is of, and how the components differ.
 
 The components of a mixture of users differ by a shift: the log-odds of every attractiveness are
-a(q, d) + b_t in component t, whose mixing weight is π_t. The shifts are centred, Σ π_t b_t = 0: only then
-is a(q, d) what a pair has by itself, and is drawn to its prior.
+a(q, d) + b_t in component t, whose mixing weight is π_t. The shifts are centred, Σ π_t b_t = 0:
+only then is a(q, d) what a pair has by itself, and is drawn to its prior.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def split_probability(mean: Float64, shifts: Float64, mixing: Float64) -> Float6
 
     >>> parts = split_probability(np.array([0.3]), np.array([-0.5, 1.0]), np.array([2, 1]) / 3)
     >>> parts.round(3).ravel().tolist(), round(float(parts[0, 0] * 2 / 3 + parts[1, 0] / 3), 6)
-    ([0.211, 0.477], 0.3)
+    ([0.192, 0.516], 0.3)
     """
     if len(mixing) == 1:
         return mean[None]
