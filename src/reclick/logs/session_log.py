@@ -18,6 +18,7 @@ from reclick.data.batch import SessionBatch
 from reclick.data.outcomes import QUICK_RETURN_SECONDS
 from reclick.errors import Argument, BadRowsError, LogError
 from reclick.logs.files.source import OnError, RawBatch, Source, split_sources
+from reclick.logs.files.stream import StreamSource
 from reclick.logs.validation.reasons import (
     NO_TOTALS,
     NOT_READABLE,
@@ -292,6 +293,12 @@ class SessionLog:
         self._sources = sources
         self._summary: ReadSummary | None = None
         self._is_part = False  # of a log that several processes read
+
+    def keep_no_copy(self) -> None:
+        """Say that there will be one pass only: no copy is kept of streams, which are read once."""
+        for source in self._sources:
+            if isinstance(source, StreamSource):
+                source.keep_no_copy()
 
     def refuse_target(self, target: Location) -> None:
         """Refuse to write to a file of the log itself, under whatever name."""

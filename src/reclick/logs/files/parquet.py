@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, ClassVar
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -30,6 +30,7 @@ class ParquetSource:
     coded: tuple[str, ...]  # leaves to read as dictionary codes
     groups: tuple[int, ...] | None = None  # row groups to read; None is all
     first_row: int = 1  # number of the first row that is read
+    can_move: ClassVar[bool] = True  # another process can read it
 
     def split(self) -> list[ParquetSource]:
         """The row groups, each as a source of its own."""

@@ -142,7 +142,7 @@ def split_sources(sources: Sequence[Source], n: int) -> list[list[Source]] | Non
     for source in sources:
         cut: Callable[[], list[Source]] | None = getattr(source, "split", None)
         units += [source] if cut is None else cut()
-    if not all(getattr(unit, "can_move", True) for unit in units):
+    if not all(getattr(unit, "can_move", False) for unit in units):
         return None
     known = all(unit.num_rows is not None for unit in units)
     rows = np.array([unit.num_rows if known else 1 for unit in units], np.float64)
@@ -188,6 +188,11 @@ class PartitionedSource:
     def names(self) -> dict[str, str]:
         """The columns of the file."""
         return self.source.names
+
+    @property
+    def can_move(self) -> bool:
+        """Whether another process can read the file."""
+        return getattr(self.source, "can_move", False)
 
     def split(self) -> list[PartitionedSource]:
         """The parts of the file, as sources of their own."""
