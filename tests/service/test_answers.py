@@ -212,3 +212,12 @@ def test_two_texts_of_one_ad_are_refused(client: TestClient, path: str) -> None:
         body["pages"] = [{"query": "tea", "ads": ["x"]}]
     answer = client.post(f"/v1/{path}", json=body)
     assert answer.status_code == 422, answer.text
+
+
+@pytest.mark.parametrize("path", ["predict", "compare", "monitor"])
+def test_a_position_too_large_for_any_page_is_refused(client: TestClient, path: str) -> None:
+    pages = [{"query": "tea", "ads": ["ad1"], "clicks": [10**20]}]
+    body = {"old": pages, "new": pages} if path == "compare" else {"pages": pages}
+    answer = client.post(f"/v1/{path}", json=body)
+    assert answer.status_code == 422, answer.text
+    assert "clicks" in answer.json()["message"]

@@ -189,8 +189,8 @@ class SearchState(NamedTuple):
     @classmethod
     def start(cls, sets: int, n: int, ads: int) -> SearchState:
         """The state before the first step."""
-        shapes = (n + 1, sets), (n + 1, sets, n), (n, ads)
-        return cls(*map(np.zeros, shapes), np.full(n, -1))
+        ended, pending = np.zeros((n + 1, sets)), np.zeros((n + 1, sets, n))
+        return cls(ended, pending, np.zeros((n, ads)), np.full(n, -1))
 
 
 def _most_ads(slots: int, most: int) -> int:

@@ -36,10 +36,8 @@ def check_time() -> None:
     ...     check_time()
     Traceback (most recent call last):
     ...
-    reclick.runtime.time_limit.TimeLimitError: It took longer than the limit of 0 seconds. Ask for less at once.
+    reclick.runtime.time_limit.TimeLimitError: It took more than 0 seconds. Ask for less at once.
     """
     limit = _limit.get()
     if limit is not None and time.monotonic() > limit[0]:
-        raise TimeLimitError(
-            f"It took longer than the limit of {limit[1]:g} seconds. Ask for less at once."
-        )
+        raise TimeLimitError(f"It took more than {limit[1]:g} seconds. Ask for less at once.")
