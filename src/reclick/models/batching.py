@@ -109,7 +109,7 @@ def open_pages(
 
     `clicks` is one list per page; of a single page, (query, ads), it may be the list itself.
     """
-    log = as_log(pages, clicks_required=clicks_required)
+    log = as_log(pages, clicks_required=clicks_required, one_pass=True)
     if clicks is not None:
         is_one_list = isinstance(pages, tuple) and all(
             isinstance(each, Integral) for each in clicks
