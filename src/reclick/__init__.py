@@ -131,7 +131,7 @@ if TYPE_CHECKING:
     from reclick.models.kernels.stops_and_transitions import StopsAndTransitions
     from reclick.models.provenance import SeenLog
     from reclick.models.registry import ModelRegistry
-    from reclick.predictor import PredictionSummary, Predictor, predict
+    from reclick.predictor import Predictions, PredictionSummary, Predictor, predict
     from reclick.profile import LogProfile, VolumeProfile, describe
     from reclick.rankings import (
         RankingComparison,
@@ -292,6 +292,7 @@ _HOMES = {
     "reclick.models.provenance": ("SeenLog",),
     "reclick.predictor": (
         "PredictionSummary",
+        "Predictions",
         "Predictor",
         "predict",
     ),
@@ -377,6 +378,7 @@ __all__ = [
     "PageDistribution",
     "PoolEngine",
     "PredictionSummary",
+    "Predictions",
     "Predictor",
     "PriceReason",
     "PriorLevel",
