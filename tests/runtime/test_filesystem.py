@@ -21,14 +21,8 @@ import pytest
 import reclick as rc
 from reclick.errors import LogError, StoreError
 from reclick.runtime import artifact
-from reclick.runtime.filesystem import (
-    RemotePath,
-    as_path,
-    atomic_file,
-    is_uri,
-    match_glob,
-    write_files,
-)
+from reclick.runtime.filesystem import RemotePath, as_path, is_uri, match_glob
+from reclick.runtime.outputs import atomic_file, write_files
 from tests.support.enumeration import as_table, random_sessions
 
 LOG = as_table(random_sessions(np.random.default_rng(4), 200))
