@@ -104,8 +104,15 @@ def is_own_file(path: Path) -> bool:
 
 
 def _may_be_replaced(path: Path, status: os.stat_result) -> bool:
-    is_empty = stat.S_ISREG(status.st_mode) and status.st_size == 0
-    return is_empty or is_own_file(path)
+    if stat.S_ISREG(status.st_mode) and status.st_size == 0:
+        return True
+    while True:
+        before = _list_digest(path.parent)
+        if is_own_file(path):
+            return True
+        # Another run may have put the file, and not the list yet.
+        if not complete_commit(path.parent) and _list_digest(path.parent) == before:
+            return False
 
 
 def _read_list(folder: Path) -> dict[str, Any]:
@@ -258,7 +265,11 @@ class _PrivateFolder:
                 complete_commit(self._place)
             sync_folder(self._place)
             _finish(self._place)
-        except BaseException:  # such as Ctrl-C; what is committed is completed
+        except OSError:
+            if all((goal / CONTENT / name).exists() for name in plan["files"]):
+                goal.rename(self._path)  # nothing was moved yet: the old files stay
+            raise
+        except BaseException:  # Ctrl-C: what is committed is completed
             if self._lock is not None and is_file_at(self._lock, goal / LOCK_FILE):
                 _finish(self._place)
             raise
@@ -324,7 +335,7 @@ def complete_commit(folder: Path) -> bool:
     if not os.path.lexists(commit):
         return False
     while os.path.lexists(commit):
-        with contextlib.suppress(FileNotFoundError), explain_write_errors(folder, ""):
+        with explain_write_errors(folder, ""), contextlib.suppress(FileNotFoundError):
             if _try_completion(folder, commit):
                 break
         if time.monotonic() > deadline:
@@ -344,9 +355,7 @@ def _try_completion(folder: Path, commit: Path) -> bool:
     try:
         lock = os.open(commit / LOCK_FILE, os.O_RDWR | _no_follow())
     except FileNotFoundError:
-        with contextlib.suppress(OSError):
-            commit.rmdir()  # all that a run left that was killed at the very end
-        return not commit.exists()
+        return False
     try:
         if try_lock(lock) is False or not is_file_at(lock, commit / LOCK_FILE):
             return False
@@ -359,10 +368,7 @@ def _try_completion(folder: Path, commit: Path) -> bool:
 def _finish(folder: Path) -> None:
     """Carry out the plan of a commit, and remove it; what is done already does no harm."""
     commit = folder / COMMIT_FOLDER
-    try:
-        plan = json.loads(_read_private(commit / PLAN_FILE))
-    except FileNotFoundError:
-        plan = {"files": {}, "removed": [], "before": None}
+    plan = json.loads(_read_private(commit / PLAN_FILE))
     for name in filter(_is_plain_name, plan["files"]):
         with contextlib.suppress(FileNotFoundError):
             (commit / CONTENT / name).replace(folder / name)
@@ -374,7 +380,9 @@ def _finish(folder: Path) -> None:
             (commit / MERGED_FILE).replace(commit / LIST_FILE)
         (commit / LIST_FILE).replace(folder / LIST_FILE)
     sync_folder(folder)
-    _remove_private(commit)
+    done = folder / f".reclick-{token_hex(16)}"  # the name is free at once, for the next commit
+    commit.rename(done)
+    _remove_private(done)
 
 
 def _make_plan(place: Path, content: Path, names: Sequence[str]) -> dict[str, Any]:

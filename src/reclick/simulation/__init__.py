@@ -93,8 +93,8 @@ class Simulation:
 
         They appear together when all are complete, and replace no file that Reclick did not write,
         unless `overwrite`. The files are week1.parquet …, ads.parquet, labels.parquet,
-        bids.parquet, truth.parquet, truth_words.parquet, truth_brands.parquet, truth_queries.parquet,
-        truth_sessions.parquet and truth.json.
+        bids.parquet, truth.parquet, truth_words.parquet, truth_brands.parquet,
+        truth_queries.parquet, truth_sessions.parquet and truth.json.
 
         >>> simulate(100, queries=5).save("market")  # doctest: +SKIP
         """
