@@ -242,11 +242,11 @@ def test_a_broken_link_opens_the_usual_page(browser: Browser, address: str, hash
 
 @contextmanager
 def prefix_proxy(address: str) -> Iterator[tuple[str, list[str]]]:
-    """A proxy that serves the service under /clicks/ and takes the prefix off; what it was asked."""
+    """A proxy that serves the service under /clicks/, and the paths that it was asked for."""
     asked: list[str] = []
 
     class Proxy(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:  # noqa: N802
+        def do_GET(self) -> None:
             asked.append(self.path)
             size = int(self.headers.get("content-length", 0))
             answer = httpx.request(
