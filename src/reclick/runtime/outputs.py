@@ -203,6 +203,25 @@ def scratch_folder(parent: Path | None = None) -> Iterator[Path]:
 
 
 @contextlib.contextmanager
+def scratch_file(target: AnyPath) -> Iterator[Path]:
+    """Like `atomic_file`, for a file that outlives no run: it is neither synced nor listed."""
+    with contextlib.ExitStack() as stack:
+        with explain_write_errors(target):
+            if isinstance(target, RemotePath):
+                path = stack.enter_context(scratch_folder()) / target.name
+            else:
+                path = target.with_name(f".{target.name}.{token_hex(16)}")
+                stack.callback(path.unlink, missing_ok=True)
+        with explain_write_errors(target, files=[path]):
+            yield path
+        with explain_write_errors(target):
+            if isinstance(target, RemotePath):
+                target.upload(path)
+            else:
+                path.replace(target)
+
+
+@contextlib.contextmanager
 def _created_folder(folder: Path) -> Iterator[None]:
     """Create a folder if needed; after an error no new one is left, unless something is in it."""
     missing = [path for path in (folder, *folder.parents) if not path.exists()]
