@@ -8,6 +8,7 @@ component the user belongs to.
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -103,8 +104,43 @@ def icm(model: Any, query: str, ads: Ads) -> Distribution:
 
 
 def pbm(model: Any, query: str, ads: Ads) -> Distribution:
-    """Attracted, looked at."""
-    return each_alone(list(zip(theta_of(model, query, ads), model.gamma_.tolist(), strict=False)))
+    """Attracted, looked at; each component of users for itself."""
+    gamma = model.gamma_.tolist()
+    return over_components(
+        model,
+        query,
+        ads,
+        lambda theta: each_alone(list(zip(theta, gamma, strict=False))),
+    )
+
+
+def over_components(
+    model: Any, query: str, ads: Ads, answer: Callable[[list[float]], Distribution]
+) -> Distribution:
+    """The mean over components, whose odds of θ differ by factors and whose mean is θ."""
+    centres = [centre(theta, model) for theta in theta_of(model, query, ads)]
+    found: Distribution = defaultdict(float)
+    for share, shift in zip(model.mixing_.tolist(), model.shifts_.tolist(), strict=True):
+        for clicks, p in answer([logistic(a + shift) for a in centres]).items():
+            found[clicks] += share * p
+    return found
+
+
+def centre(theta: float, model: Any) -> float:
+    """The log-odds without a shift, by bisection."""
+    low, high = -60.0, 60.0
+    for _ in range(200):
+        middle = (low + high) / 2
+        parts = zip(model.mixing_.tolist(), model.shifts_.tolist(), strict=True)
+        if sum(share * logistic(middle + shift) for share, shift in parts) < theta:
+            low = middle
+        else:
+            high = middle
+    return (low + high) / 2
+
+
+def logistic(x: float) -> float:
+    return 1 / (1 + math.exp(-x))
 
 
 # looked at or not, by the click above
@@ -121,33 +157,47 @@ def browsed(world: Bits) -> Clicks:
 
 
 def ubm(model: Any, query: str, ads: Ads) -> Distribution:
-    theta, gamma = theta_of(model, query, ads), model.gamma_.tolist()
+    return over_components(model, query, ads, partial(browsed_pages, model.gamma_.tolist()))
+
+
+def browsed_pages(gamma: Rows, theta: list[float]) -> Distribution:
     return enumerated(
-        [(theta[r], *(gamma[above][r] for above in range(r + 1))) for r in range(len(ads))], browsed
+        [(theta[r], *(gamma[above][r] for above in range(r + 1))) for r in range(len(theta))],
+        browsed,
     )
 
 
 def bbm(model: Any, query: str, ads: Ads) -> Distribution:
     """UBM with θ the mean of its posterior, which is all of it that predictions take."""
-    return ubm(model, query, ads)
+    return browsed_pages(model.gamma_.tolist(), theta_of(model, query, ads))
 
 
 # scanned from the top until something stops the user
 
 
+def initiated(model: Any, query: str, scans: Distribution) -> Distribution:
+    """Those who skip the list click nothing; the others scan down."""
+    initiation = of_query(model, query, model.query_initiation_, model.initiation_)
+    found = {clicks: initiation * p for clicks, p in scans.items()}
+    found[()] += 1 - initiation
+    return found
+
+
 def cm(model: Any, query: str, ads: Ads) -> Distribution:
-    return enumerated(
+    scans = enumerated(
         [(theta,) for theta in theta_of(model, query, ads)],
         partial(scanned, goes_on=lambda _, clicked, at: not clicked),
     )
+    return initiated(model, query, scans)
 
 
 def dcm(model: Any, query: str, ads: Ads) -> Distribution:
     """Attracted, would go on after a click."""
     chances = list(zip(theta_of(model, query, ads), model.continuation_.tolist(), strict=False))
-    return enumerated(
+    scans = enumerated(
         chances, partial(scanned, goes_on=lambda _, clicked, at: not clicked or bool(at[1]))
     )
+    return initiated(model, query, scans)
 
 
 def sdbn(model: Any, query: str, ads: Ads) -> Distribution:
@@ -156,21 +206,20 @@ def sdbn(model: Any, query: str, ads: Ads) -> Distribution:
         (theta, rho, 1.0)
         for theta, rho in zip(theta_of(model, query, ads), rho_of(model, query, ads), strict=True)
     ]
-    return enumerated(chances, partial(scanned, goes_on=satisfied_or_tired))
+    return initiated(
+        model, query, enumerated(chances, partial(scanned, goes_on=satisfied_or_tired))
+    )
 
 
 def dbn(model: Any, query: str, ads: Ads) -> Distribution:
-    """Those who skip the list click nothing; the others scan down."""
     patience = of_query(model, query, model.query_continuation_, model.continuation_)
-    initiation = of_query(model, query, model.query_initiation_, model.initiation_)
     chances = [
         (theta, rho, patience)
         for theta, rho in zip(theta_of(model, query, ads), rho_of(model, query, ads), strict=True)
     ]
-    scans = enumerated(chances, partial(scanned, goes_on=satisfied_or_tired))
-    found = {clicks: initiation * p for clicks, p in scans.items()}
-    found[()] += 1 - initiation
-    return found
+    return initiated(
+        model, query, enumerated(chances, partial(scanned, goes_on=satisfied_or_tired))
+    )
 
 
 def of_query(model: Any, query: str, values: Any, overall: float) -> float:
@@ -182,10 +231,11 @@ def of_query(model: Any, query: str, values: Any, overall: float) -> float:
 
 
 def ccm(model: Any, query: str, ads: Ads) -> Distribution:
-    return enumerated(
+    scans = enumerated(
         [(theta, theta, *model.alpha_.tolist()) for theta in theta_of(model, query, ads)],
         partial(scanned, goes_on=relevant_or_not),
     )
+    return initiated(model, query, scans)
 
 
 # clicks in any order

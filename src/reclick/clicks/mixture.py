@@ -14,11 +14,6 @@ from reclick.data.ragged import read_only, starts_from_sizes
 from reclick.errors import CannotAnswerError
 
 
-def mix_pages(components: tuple[PageDistribution, ...], weights: Float64) -> PageDistribution:
-    """A mixture of distributions of the same pages; one of them alone as it is."""
-    return components[0] if len(components) == 1 else MixturePages(components, weights)
-
-
 @dataclass(frozen=True, slots=True)
 class MixturePages(StepwisePages):
     """Pages whose clicks follow one of several distributions: P(clicks) = Σ_t weight_t P_t(clicks).

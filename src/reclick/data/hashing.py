@@ -3,11 +3,19 @@
 from __future__ import annotations
 
 import numpy as np
+import pyarrow as pa
 
 from reclick.data.ragged import Int32, Int64, UInt64, positions_in_runs, sum_runs
+from reclick.data.string_index import Bytes, buffers
+from reclick.runtime.jit import kernel
 
 GOLDEN_RATIO = 0x9E3779B97F4A7C15  # the increment of splitmix64
 MIX_FACTORS = (0xBF58476D1CE4E5B9, 0x94D049BB133111EB)
+QUERY_SEED = 42  # of the hash of queries, as in Spark
+# The primes of XXH64.
+PRIME_1, PRIME_2 = np.uint64(0x9E3779B185EBCA87), np.uint64(0xC2B2AE3D27D4EB4F)
+PRIME_3, PRIME_4 = np.uint64(0x165667B19E3779F9), np.uint64(0x85EBCA77C2B2AE63)
+PRIME_5 = np.uint64(0x27D4EB2F165667C5)
 
 
 def splitmix64(bits: UInt64) -> UInt64:
@@ -66,3 +74,72 @@ def multiplicative_hash(code: Int64, buckets: int) -> Int64:
     array([0, 1, 0, 2, 1, 0])
     """
     return code.astype(np.int64) * 2_654_435_761 % (1 << 32) * buckets >> 32
+
+
+def query_buckets(queries: pa.Array, buckets: int) -> Int64:
+    """The bucket of each query: XXH64 of its UTF-8 bytes, modulo the number of buckets.
+
+    It is the same in every process, and equal to Spark's `pmod(xxhash64(query), buckets)`.
+
+    >>> query_buckets(pa.array(["pizza", "12345678"]), 7)
+    array([3, 1])
+    """
+    return _xxhash64(*buffers(queries), QUERY_SEED) % buckets
+
+
+@kernel
+def _xxhash64(offsets: Int64, data: Bytes, seed: int) -> Int64:
+    """XXH64 of each string, as a signed number."""
+    hashes = np.empty(len(offsets) - 1, np.int64)
+    for i in range(len(hashes)):
+        hashes[i] = _xxhash64_bytes(data, offsets[i], offsets[i + 1], seed)
+    return hashes
+
+
+@kernel
+def _xxhash64_bytes(data: Bytes, start: int, end: int, seed: int) -> int:
+    at, base = start, np.uint64(seed)
+    value = base + PRIME_5
+    if end - start >= 32:
+        a, b, c, d = base + PRIME_1 + PRIME_2, base + PRIME_2, base, base - PRIME_1
+        while at + 32 <= end:
+            a, b = _mix(a, _read(data, at, 8)), _mix(b, _read(data, at + 8, 8))
+            c, d = _mix(c, _read(data, at + 16, 8)), _mix(d, _read(data, at + 24, 8))
+            at += 32
+        value = _rotate(a, 1) + _rotate(b, 7) + _rotate(c, 12) + _rotate(d, 18)
+        for lane in (a, b, c, d):
+            value = (value ^ _mix(np.uint64(0), lane)) * PRIME_1 + PRIME_4
+    value += np.uint64(end - start)
+    while at + 8 <= end:
+        value ^= _mix(np.uint64(0), _read(data, at, 8))
+        value = _rotate(value, 27) * PRIME_1 + PRIME_4
+        at += 8
+    if at + 4 <= end:
+        value ^= _read(data, at, 4) * PRIME_1
+        value = _rotate(value, 23) * PRIME_2 + PRIME_3
+        at += 4
+    for i in range(at, end):
+        value ^= np.uint64(data[i]) * PRIME_5
+        value = _rotate(value, 11) * PRIME_1
+    value = (value ^ (value >> np.uint64(33))) * PRIME_2
+    value = (value ^ (value >> np.uint64(29))) * PRIME_3
+    return int(np.int64(value ^ (value >> np.uint64(32))))
+
+
+@kernel
+def _mix(lane: np.uint64, word: np.uint64) -> np.uint64:
+    return _rotate(lane + word * PRIME_2, 31) * PRIME_1
+
+
+@kernel
+def _rotate(value: np.uint64, bits: int) -> np.uint64:
+    return (value << np.uint64(bits)) | (value >> np.uint64(64 - bits))
+
+
+@kernel
+def _read(data: Bytes, at: int, size: int) -> np.uint64:
+    """The number in some bytes, the lowest byte first."""
+    value = np.uint64(0)
+    for i in range(size):
+        value |= np.uint64(data[at + i]) << np.uint64(8 * i)
+    return value

@@ -136,4 +136,4 @@ def _open_log(sessions: object) -> Log:
     """A log that passes the batches of another on, as it is; else what `as_log` opens."""
     if isinstance(sessions, Log) and not isinstance(sessions, SessionLog):
         return sessions
-    return as_log(sessions)
+    return as_log(sessions, one_pass=True)

@@ -8,7 +8,7 @@ from typing import ClassVar, Self
 import numpy as np
 
 from reclick.clicks.chain import PROBABILITY_MARGIN
-from reclick.data.ragged import Float64
+from reclick.data.ragged import Float64, Int32
 from reclick.fitting.parameter_tables import ParameterTable
 
 COMMON_STRENGTH = 1.0  # sessions that the prior of weights common to all queries is worth
@@ -41,7 +41,11 @@ class MixingWeights(ParameterTable):
     @property
     def overall(self) -> Float64:
         """The weights of a query that was never seen [component]."""
-        return self.weights.mean(axis=0) if self.strength is None else self.mean
+        return self.weights[0] if self.strength is None and len(self.weights) else self.mean
+
+    def lookup(self, query: Int32) -> Float64:
+        """The weights of some queries; −1 is one that was never seen."""
+        return np.where(query[:, None] >= 0, self.weights[query], self.overall)
 
     def log_prior(self) -> float:
         """Log-density of the weights, up to a constant, with the sessions of the past."""

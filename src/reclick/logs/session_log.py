@@ -17,6 +17,7 @@ from reclick.data.batch import SessionBatch
 from reclick.data.outcomes import QUICK_RETURN_SECONDS
 from reclick.errors import Argument, BadRowsError, LogError
 from reclick.logs.files.source import OnError, RawBatch, Source
+from reclick.logs.files.stream import StreamSource
 from reclick.logs.validation.reasons import (
     NO_TOTALS,
     NOT_READABLE,
@@ -255,6 +256,12 @@ class SessionLog:
         self.files: tuple[AnyPath, ...] = ()  # that it is read from
         self._sources = sources
         self._summary: ReadSummary | None = None
+
+    def keep_no_copy(self) -> None:
+        """Say that there will be one pass only: no copy is kept of streams, which are read once."""
+        for source in self._sources:
+            if isinstance(source, StreamSource):
+                source.keep_no_copy()
 
     def refuse_target(self, target: Location) -> None:
         """Refuse to write to a file of the log itself, under whatever name."""

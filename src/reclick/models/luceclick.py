@@ -10,12 +10,12 @@ import pyarrow as pa
 
 from reclick.clicks.choice import ChoicePages
 from reclick.clicks.distribution import PageDistribution
-from reclick.clicks.mixture import mix_pages
+from reclick.clicks.mixture import MixturePages
 from reclick.data.batch import SessionBatch
 from reclick.data.counts import Counts
 from reclick.data.grouped_sessions import GroupedSessions
 from reclick.data.pair_index import ImpressionLookup, IndexMap, PairLookup
-from reclick.data.ragged import Float64, Int32, positions_in_runs, run_of_elements
+from reclick.data.ragged import Float64, Int32, positions_in_runs, run_of_elements, run_sizes
 from reclick.data.stored_tables import read_codes
 from reclick.errors import StoreError
 from reclick.fitting.attractiveness_prior import PairPrior
@@ -261,15 +261,15 @@ class LuceClick(ClickModel):
         if (found.row < 0).any():
             unseen = self._pairs.unseen_means(batch, text) * self._unseen_scale  # [impression]
         theta = self._pairs.take_or(self.theta_, found.row, unseen)
+        sizes = run_sizes(batch.page)
         theta *= self._position_effects(found, batch)
-        theta /= np.repeat(self._query_outside(found.query), np.diff(batch.page))
+        theta /= self._query_outside(found.query).repeat(sizes)
         rho = self._pairs.take_or(self.rho_, found.row, self.satisfaction_)
-        longest = int(np.diff(batch.page).max(initial=1))
-        extra = max(0, longest + 1 - self.omega_.shape[1])
-        omega = np.pad(self.omega_, ((0, 0), (0, extra)), mode="edge")
+        longest = int(sizes.max(initial=1))
+        omega = self.omega_
+        if longest >= omega.shape[1]:
+            omega = np.pad(omega, ((0, 0), (0, longest + 1 - omega.shape[1])), mode="edge")
         gamma = extend_transitions(self.gamma_, longest)
-        mixing, known = np.tile(self.mixing_, (len(batch), 1)), found.query >= 0
-        mixing[known] = self._state.parameters.mixing.weights[found.query[known]]
 
         def pages(start: int, end: int) -> PageDistribution:
             first, last = batch.page[start], batch.page[end]
@@ -279,14 +279,17 @@ class LuceClick(ClickModel):
                 ChoicePages("luce", *page, starts, np.full(end - start, t))
                 for t in range(len(omega))
             )
-            return mix_pages(components, mixing[start:end])
+            if len(components) == 1:
+                return components[0]
+            mixing = self._state.parameters.mixing.lookup(found.query[start:end])
+            return MixturePages(components, mixing)
 
         return pages
 
     def _query_outside(self, query: Int32) -> Float64:
         """The f of each session's query [session]; that of a new query is as of rare ones."""
         table = self._state.parameters.query_outside
-        out = self._pairs.take_or(table.weights(), query, float(table.level(0)[0]))
+        out = np.where(query >= 0, table.weights_at(query), float(table.level(0)[0]))
         return out / self._typical_outside
 
     def _position_effects(self, found: ImpressionLookup, batch: SessionBatch) -> Float64:
