@@ -12,10 +12,10 @@ from reclick.data.grouped_sessions import GroupedSessions
 from reclick.data.ragged import Float64, Int32, Int64, positions_in_runs
 from reclick.fitting.attractiveness_prior import PairPrior
 from reclick.fitting.factors import FactorTable, Level
-from reclick.fitting.mixing import MixingWeights
 from reclick.fitting.outcomes import OutcomeRates, OutcomeTable
 from reclick.fitting.parameter_tables import ParameterTables
 from reclick.fitting.transitions import SHARED_STRENGTH, transition_table
+from reclick.models.luce.mixing import MixingWeights
 from reclick.models.luce.satisfaction import Satisfaction
 
 FREQUENCY_CLASSES = (1.5, 4.5, 20.5, 100.5)  # impressions of a pair, or sessions of a query
