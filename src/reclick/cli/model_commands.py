@@ -426,7 +426,7 @@ def _load_for_update(
     forget: list[str] | None,
 ) -> ClickModel:
     from reclick.errors import UsageError
-    from reclick.models import ClickModel, load
+    from reclick.models import load
 
     if history or settings:
         raise UsageError(
@@ -439,7 +439,7 @@ def _load_for_update(
             f"{folder} holds the model {model.name!r}, not {name!r}: leave out --model, "
             f"or give --model {model.name}."
         )
-    if type(model).update is ClickModel.update:
+    if not model.updates:
         model.update()  # which raises an error with the reason
     if forget and not model.fits_from_counts:
         model.update(forget=forget)  # likewise, before any log is read
