@@ -117,4 +117,5 @@ def test_the_table_of_models_is_that_of_the_code() -> None:
     assert sorted([*row[:4], row[5].strip("| ")] for row in rows) == sorted(expected)
     for row in rows:
         name = row[0].split("]")[0].strip("| [")
-        assert row[4].startswith(("EM", "L-BFGS")) == ("max_iterations" in MODELS[name]().get_params())
+        iterative = "max_iterations" in MODELS[name]().get_params()
+        assert row[4].startswith(("EM", "L-BFGS")) == iterative
