@@ -54,6 +54,7 @@ from reclick.models.impression_values import ImpressionValues, PairValues
 from reclick.models.provenance import SeenLogs, provenance_to_table, see_logs
 from reclick.models.settings import Setting, declare_settings, setting
 from reclick.models.text_pair_index import (
+    Corpus,
     TextPairIndex,
     counts_from_tables,
     counts_to_tables,
@@ -109,6 +110,7 @@ class ClickModel(ABC):
     settings: ClassVar[Mapping[str, Setting]] = {}  # by name, in the order of the constructor
     provenance_: SeenLogs = ()  # the logs that the model has learned from
     _pairs: TextPairIndex
+    _corpus: Corpus | None = None  # of a model that holds only some of the queries
     overall_strength: ClassVar[float] = 1.0  # of one prior mean of attractiveness for all pairs
     _origin: tuple[str, str]  # the folder that it was last loaded from or saved to, and its content
     _engine: Engine = LocalEngine()  # another one during a fit with engine=…
@@ -673,12 +675,23 @@ class ClickModel(ABC):
             setattr(self, name, self._check_value(name, value))
         self._pairs = self._index(counts, text)
         if prior is not None:
-            of_prior = {name.removeprefix("prior_"): table for name, table in tables.items()}
-            ad_prior = AdPrior.from_tables(prior, of_prior)
-            if not ad_prior.is_for(len(counts.impressions), len(counts.ads)):
-                raise table_error("prior_pairs", "its rows are not those of the pairs and ads")
-            self._pairs.ad_prior = ad_prior
+            self._pairs.ad_prior = self._read_ad_prior(prior, tables)
         return self
+
+    def _read_ad_prior(self, values: dict[str, Any], tables: dict[str, pa.Table]) -> AdPrior:
+        """The prior of each pair; what it says of ads is that of the corpus, if there is one."""
+        of_prior = {
+            name.removeprefix("prior_"): table
+            for name, table in tables.items()
+            if name.startswith("prior_")
+        }
+        n_pairs, corpus = len(self._pairs), self._corpus
+        if corpus is not None and corpus.ad_prior is not None:
+            return corpus.ad_prior.with_pairs(of_prior, n_pairs)
+        ad_prior = AdPrior.from_tables(values, of_prior)
+        if not ad_prior.is_for(n_pairs, len(self._pairs.counts.ads)):
+            raise table_error("prior_pairs", "its rows are not those of the pairs and ads")
+        return ad_prior
 
     def _check_value(self, name: str, value: Any) -> Any:
         """A fitted value of a manifest; a name or a type that no fit has is refused."""
@@ -709,6 +722,7 @@ class ClickModel(ABC):
             prior_mean=getattr(self, "prior_mean_", 0.5),
             min_query_sessions=getattr(self, "min_query_sessions", 50),
             word_strength=getattr(self, "word_strength", 0.0),
+            corpus=self._corpus,
         )
 
     @property

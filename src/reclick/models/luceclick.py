@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 import pyarrow as pa
@@ -16,7 +16,6 @@ from reclick.data.counts import Counts
 from reclick.data.grouped_sessions import GroupedSessions
 from reclick.data.pair_index import ImpressionLookup, IndexMap, PairLookup
 from reclick.data.ragged import Float64, Int32, positions_in_runs, run_of_elements
-from reclick.data.stored_tables import read_numbers
 from reclick.engines import as_grouped
 from reclick.errors import Argument, CannotAnswerError, StoreError
 from reclick.fitting.attractiveness_prior import PairPrior
@@ -55,6 +54,14 @@ def _strength(help: str, *, allow_none: bool = False) -> Any:
     return setting(
         default="auto", choices=AUTO, low=0, high=MAX_STRENGTH, allow_none=allow_none, help=help
     )
+
+
+class TypicalQuery(NamedTuple):
+    """What a query that is not in the log has: a summary of all queries of the log."""
+
+    outside: float  # the f of queries as frequent as those of most sessions, for which ω is stated
+    mixing: Float64  # [component]
+    satisfaction: float
 
 
 class LuceClick(ClickModel):
@@ -266,18 +273,17 @@ class LuceClick(ClickModel):
         self._set_weights()
         self._report_fit(fit.result)
 
-    def _set_weights(self) -> None:
-        """Set the weights on the scale of an ad alone on a page: P(click) = θ / (1 + θ)."""
+    def _set_weights(self, typical: TypicalQuery | None = None) -> None:
+        """Set the weights on the scale of an ad alone on a page: P(click) = θ / (1 + θ).
+
+        `typical` is that of the whole log; by default the one of the state.
+        """
         state = self._state
         fitted, layout = state.parameters, state.layout
-        # A query as frequent as those of most sessions has an outside option of ω.
-        classes = np.log(fitted.query_outside.level(0))[layout.query_class]
-        self._typical_outside = float(np.exp(np.average(classes, weights=layout.volumes)))
+        self._typical = _find_typical(state) if typical is None else typical
         gamma = fitted.transition.weights()
-        omega = fitted.outside.weights() * self._typical_outside
-        self.mixing_: Float64 = fitted.mixing.mean(axis=0)
-        if state.hyper.mixing_strength is not None:
-            self.mixing_ = state.mixing_mean
+        omega = fitted.outside.weights() * self._typical.outside
+        self.mixing_: Float64 = self._typical.mixing
         scale = float(np.sum(self.mixing_ * gamma[:, 0, 0] / omega[:, 0]))
         level = float(self.mixing_ @ omega[:, 0])
         of_class = fitted.appeal.level(1)
@@ -290,8 +296,7 @@ class LuceClick(ClickModel):
         self._unseen_scale = scale * of_class[0]
         self.gamma_, self.omega_ = gamma / (scale * level), omega / level
         self.rho_ = fitted.satisfaction
-        common = state.hyper.satisfaction_strength is None
-        self.satisfaction_ = float(self.rho_[0]) if common else state.hyper.satisfaction_prior
+        self.satisfaction_ = self._typical.satisfaction
 
     # answers
 
@@ -338,7 +343,7 @@ class LuceClick(ClickModel):
         """The f of each session's query [session]; that of a new query is as of rare ones."""
         table = self._state.parameters.query_outside
         out = self._pairs.take_or(table.weights(), query, float(table.level(0)[0]))
-        return out / self._typical_outside
+        return out / self._typical.outside
 
     def _position_effects(self, found: ImpressionLookup, batch: SessionBatch) -> Float64:
         """The effect of the position of each impression; 1 where nothing was seen there."""
@@ -357,10 +362,11 @@ class LuceClick(ClickModel):
 
     def _posteriors(self, asked: PairLookup) -> PairPosteriors:
         """Betas by Laplace's approximation, the components being taken as known."""
-        hyper, seen = self._state.hyper, asked.row >= 0
+        hyper = self._state.hyper
         prior = scale_prior(self._pairs.unseen_prior(asked), hyper)
-        theta = np.where(seen, self.theta_[asked.row], prior.mean * self._unseen_scale)
-        information = np.where(seen, self.theta_information_[asked.row], prior.strength)
+        unseen = prior.mean * self._unseen_scale
+        theta = self._pairs.take_or(self.theta_, asked.row, unseen)
+        information = self._pairs.take_or(self.theta_information_, asked.row, prior.strength)
         rho = self._pairs.take_or(self.rho_, asked.row, self.satisfaction_)
         default = prior_satisfaction_information(hyper.satisfaction_strength, self.satisfaction_)
         satisfied = self._pairs.take_or(self.rho_information_, asked.row, default)
@@ -377,13 +383,15 @@ class LuceClick(ClickModel):
 
     def _to_tables(self) -> tuple[dict[str, Any], dict[str, pa.Table]]:
         values, tables = super()._to_tables()
-        for name, columns in self._state.to_arrays().items():
-            tables[name] = pa.table(columns)
-        mixing = self._state.mixing_mean.tolist()
-        return {**values, "hyperparameters_": self.hyperparameters_, "mixing_mean": mixing}, tables
+        values |= {
+            "hyperparameters_": self.hyperparameters_,
+            "mixing_mean": self._state.mixing_mean.tolist(),
+            "typical": {**self._typical._asdict(), "mixing": self._typical.mixing.tolist()},
+        }
+        return values, tables | self._state.to_tables()
 
     def _from_tables(self, values: dict[str, Any], tables: dict[str, pa.Table]) -> Self:
-        if "mixing_mean" not in values:
+        if not {"mixing_mean", "typical"} <= set(values):
             raise StoreError(
                 "The saved LuceClick is of another version of Reclick, which kept other statistics "
                 "of its sessions. Fit it again."
@@ -391,19 +399,31 @@ class LuceClick(ClickModel):
         values = dict(values)
         mixing = np.array(values.pop("mixing_mean"))
         self.hyperparameters_ = values.pop("hyperparameters_")
+        typical = values.pop("typical")
         super()._from_tables(values, tables)
-        arrays = {
-            name: {
-                column: read_numbers(tables, name, column).copy() for column in table.column_names
-            }
-            for name, table in tables.items()
-            if name.startswith("luce_")
-        }
         hyper = Hyperparameters(**self.hyperparameters_)
-        self._state = LuceState.from_arrays(hyper, self._pairs.counts, mixing, arrays)
-        self._set_weights()
+        self._state = LuceState.from_tables(hyper, self._pairs.counts, mixing, tables)
+        self._set_weights(
+            TypicalQuery(
+                float(typical["outside"]),
+                np.array(typical["mixing"], np.float64),
+                float(typical["satisfaction"]),
+            )
+        )
         return self
 
     def _describe_fit(self) -> str:
         chosen = ", ".join(f"{name}={value}" for name, value in self.hyperparameters_.items())
         return f"{super()._describe_fit()}\n  {chosen}"
+
+
+def _find_typical(state: LuceState) -> TypicalQuery:
+    """The summary of the queries of a whole log."""
+    fitted, layout, hyper = state.parameters, state.layout, state.hyper
+    classes = np.log(fitted.query_outside.level(0))[layout.query_class]
+    outside = float(np.exp(np.average(classes, weights=layout.volumes)))
+    per_query = hyper.mixing_strength is not None
+    mixing = state.mixing_mean if per_query else fitted.mixing.mean(axis=0)
+    common = hyper.satisfaction_strength is None
+    satisfaction = float(fitted.satisfaction[0]) if common else hyper.satisfaction_prior
+    return TypicalQuery(outside, mixing, satisfaction)
