@@ -135,19 +135,29 @@ def bbm(model: Any, query: str, ads: Ads) -> Distribution:
 # scanned from the top until something stops the user
 
 
+def initiated(model: Any, query: str, scans: Distribution) -> Distribution:
+    """Those who skip the list click nothing; the others scan down."""
+    initiation = of_query(model, query, model.query_initiation_, model.initiation_)
+    found = {clicks: initiation * p for clicks, p in scans.items()}
+    found[()] += 1 - initiation
+    return found
+
+
 def cm(model: Any, query: str, ads: Ads) -> Distribution:
-    return enumerated(
+    scans = enumerated(
         [(theta,) for theta in theta_of(model, query, ads)],
         partial(scanned, goes_on=lambda _, clicked, at: not clicked),
     )
+    return initiated(model, query, scans)
 
 
 def dcm(model: Any, query: str, ads: Ads) -> Distribution:
     """Attracted, would go on after a click."""
     chances = list(zip(theta_of(model, query, ads), model.continuation_.tolist(), strict=False))
-    return enumerated(
+    scans = enumerated(
         chances, partial(scanned, goes_on=lambda _, clicked, at: not clicked or bool(at[1]))
     )
+    return initiated(model, query, scans)
 
 
 def sdbn(model: Any, query: str, ads: Ads) -> Distribution:
@@ -156,21 +166,20 @@ def sdbn(model: Any, query: str, ads: Ads) -> Distribution:
         (theta, rho, 1.0)
         for theta, rho in zip(theta_of(model, query, ads), rho_of(model, query, ads), strict=True)
     ]
-    return enumerated(chances, partial(scanned, goes_on=satisfied_or_tired))
+    return initiated(
+        model, query, enumerated(chances, partial(scanned, goes_on=satisfied_or_tired))
+    )
 
 
 def dbn(model: Any, query: str, ads: Ads) -> Distribution:
-    """Those who skip the list click nothing; the others scan down."""
     patience = of_query(model, query, model.query_continuation_, model.continuation_)
-    initiation = of_query(model, query, model.query_initiation_, model.initiation_)
     chances = [
         (theta, rho, patience)
         for theta, rho in zip(theta_of(model, query, ads), rho_of(model, query, ads), strict=True)
     ]
-    scans = enumerated(chances, partial(scanned, goes_on=satisfied_or_tired))
-    found = {clicks: initiation * p for clicks, p in scans.items()}
-    found[()] += 1 - initiation
-    return found
+    return initiated(
+        model, query, enumerated(chances, partial(scanned, goes_on=satisfied_or_tired))
+    )
 
 
 def of_query(model: Any, query: str, values: Any, overall: float) -> float:
@@ -182,10 +191,11 @@ def of_query(model: Any, query: str, values: Any, overall: float) -> float:
 
 
 def ccm(model: Any, query: str, ads: Ads) -> Distribution:
-    return enumerated(
+    scans = enumerated(
         [(theta, theta, *model.alpha_.tolist()) for theta in theta_of(model, query, ads)],
         partial(scanned, goes_on=relevant_or_not),
     )
+    return initiated(model, query, scans)
 
 
 # clicks in any order

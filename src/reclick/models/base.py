@@ -106,6 +106,7 @@ class ClickModel(ABC):
     fits_from_counts: ClassVar[bool] = False  # `Counts` are enough to fit it
     uses_history: ClassVar[bool] = True  # prior means may come from an earlier log
     pair_parameters: ClassVar[tuple[str, ...]] = ()  # fitted attributes with one value per pair
+    query_parameters: ClassVar[tuple[str, ...]] = ()  # … with a probability per query, or None
     global_parameters: ClassVar[tuple[str, ...]] = ()  # … common to all pairs: numbers, arrays
     settings: ClassVar[Mapping[str, Setting]] = {}  # by name, in the order of the constructor
     provenance_: SeenLogs = ()  # the logs that the model has learned from
@@ -653,6 +654,10 @@ class ClickModel(ABC):
         fitted = {name: getattr(self, name) for name in self.pair_parameters if hasattr(self, name)}
         if fitted:
             tables["pairs"] = pa.table(fitted)
+        per_query = {name: getattr(self, name) for name in self.query_parameters}
+        if any(value is not None for value in per_query.values()):
+            known = {name: value for name, value in per_query.items() if value is not None}
+            tables["queries"] = pa.table(known)
         reports = (name for name in (*FIT_REPORT, "prior_report_") if hasattr(self, name))
         names = dict.fromkeys((*self.global_parameters, *reports))
         values = {name: np.asarray(getattr(self, name)).tolist() for name in names}
@@ -671,6 +676,12 @@ class ClickModel(ABC):
                 raise table_error("pairs", f"{type(self).__name__} has no parameter {name}")
             column = read_numbers(tables, "pairs", name, length=len(counts.impressions))
             setattr(self, name, column.copy())
+        for name in tables["queries"].column_names if "queries" in tables else ():
+            if name not in self.query_parameters:
+                raise table_error("queries", f"{type(self).__name__} has no parameter {name}")
+            size = len(counts.queries)
+            rates = read_numbers(tables, "queries", name, length=size, low=0.0, high=1.0)
+            setattr(self, name, rates.copy())
         for name, value in values.items():
             setattr(self, name, self._check_value(name, value))
         self._pairs = self._index(counts, text)

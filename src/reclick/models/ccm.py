@@ -15,16 +15,26 @@ from reclick.data.grouped_sessions import GroupedSessions
 from reclick.data.outcomes import N_OUTCOMES, Int8
 from reclick.data.ragged import Float64, Int32, Int64
 from reclick.fitting.beta import BetaPrior, log_beta, posterior_mean
-from reclick.fitting.em import PairSums, Statistics, run_em
+from reclick.fitting.em import FitResult, PairSums, Statistics, run_em
 from reclick.fitting.outcomes import TYPICAL_RATES, OutcomeRates, outcome_likelihoods
 from reclick.models.base import ClickModel
 from reclick.models.kernels.cascade import (
+    SMALLEST_PROBABILITY,
     CascadeBlock,
     CascadeData,
     cascade_blocks,
     cascade_pages,
     clicks_per_pair,
     no_click_tail,
+)
+from reclick.models.kernels.initiation import (
+    FIRST_INITIATION,
+    InitiationPrior,
+    Rate,
+    clip_to_interior,
+    rate_of_block,
+    rate_of_sessions,
+    sessions_per_query,
 )
 from reclick.models.settings import setting
 from reclick.runtime.jit import kernel
@@ -38,6 +48,7 @@ class CCMParameters(NamedTuple):
     alpha: Float64  # [3] P(going on) after no click, an irrelevant click, a relevant click
     rates: Float64 = TYPICAL_RATES  # of conversions and quick returns: reclick.fitting.outcomes
     outcome_weight: float = 1.0
+    initiation: Rate = 1.0  # μ
 
 
 class CCM(ClickModel):
@@ -52,6 +63,9 @@ class CCM(ClickModel):
     Where the log has outcomes of clicks, that of the last click is evidence of its relevance, as in
     `DBN` of satisfaction. Earlier clicks may have been relevant too, so the rates are learnt from
     last clicks alone.
+
+    With `initiation` the user may skip the list: its top is examined with μ, "one" for all queries
+    or one per "query", as in `DBN`.
 
     >>> log = {"query": ["pizza"] * 4, "ads": [["a", "b"]] * 4, "clicks": [[1], [1, 2], [], [2]]}
     >>> model = CCM().fit(log)
@@ -68,8 +82,16 @@ class CCM(ClickModel):
         "Guo, Liu, Kannan, Minka, Taylor, Wang, Faloutsos 2009 (with point estimates)"
     )
     pair_parameters: ClassVar[tuple[str, ...]] = ("theta_", "exposure_")
-    global_parameters: ClassVar[tuple[str, ...]] = ("prior_mean_", "alpha_", "outcome_rates_")
+    query_parameters: ClassVar[tuple[str, ...]] = ("query_initiation_",)
+    global_parameters: ClassVar[tuple[str, ...]] = (
+        "prior_mean_",
+        "alpha_",
+        "initiation_",
+        "outcome_rates_",
+    )
     outcome_rates_: Float64 | None = None
+    initiation_: float = 1.0  # of all queries
+    query_initiation_: Float64 | None = None  # [query]
     overall_strength: ClassVar[float] = 2.0
 
     attractiveness_prior: str | float = setting(
@@ -97,6 +119,8 @@ class CCM(ClickModel):
     alpha_strength: float = setting(
         default=10.0, low=0, help="strength of each of these priors, in moves"
     )
+    initiation: str | None = setting(default=None, choices=("one", "query"), allow_none=True)
+    query_strength: float = setting(default=20.0, low=0)
     outcome_weight: float = setting(default=1.0, low=0, high=1)
     max_iterations: int = setting(default=100, low=1, integer=True)
     tolerance: float = setting(default=1e-5)
@@ -107,18 +131,56 @@ class CCM(ClickModel):
 
     def _estimate(self, data: CascadeData, prior: BetaPrior, history: Counts) -> None:
         sessions, blocks = data
+        n_sessions = sessions_per_query([block.sessions for block in blocks])
+        initiation = InitiationPrior(n_sessions, self.query_strength)
+        start = self._pilot_parameters or self._start(prior)
+        fit = self._maximise(start, data, prior, initiation)
+        self.initiation_, self.query_initiation_ = float(fit.parameters.initiation), None
+        if self.initiation == "query" and not self._is_pilot:
+            initiation, rates = initiation.per_query(fit.parameters.initiation)
+            start = fit.parameters._replace(initiation=rates)
+            fit = self._maximise(start, data, prior, initiation)
+            self.query_initiation_ = np.asarray(fit.parameters.initiation)
+        self.theta_, self.alpha_ = fit.parameters.theta, fit.parameters.alpha
+        self.outcome_rates_ = None if sessions.outcome is None else fit.parameters.rates
+        # Relevance is tried at every examination, and again at every click.
+        self.exposure_ = fit.statistics.pairs["examinations"] + sessions.counts.clicks
+        self._report_fit(fit)
+
+    @property
+    def _alpha_means(self) -> Float64:
+        return np.array([self.alpha1_prior, self.alpha2_prior, self.alpha3_prior], np.float64)
+
+    def _start(self, prior: BetaPrior) -> CCMParameters:
+        """The prior means."""
+        theta = clip_to_interior(prior.mean)
+        start = CCMParameters(theta, self._alpha_means, TYPICAL_RATES, self.outcome_weight)
+        return start if self.initiation is None else start._replace(initiation=FIRST_INITIATION)
+
+    def _maximise(
+        self,
+        start: CCMParameters,
+        data: CascadeData,
+        prior: BetaPrior,
+        initiation: InitiationPrior,
+    ) -> FitResult[CCMParameters, Statistics]:
+        """EM from the start, which has one μ, or one per query."""
+        sessions, blocks = data
         outcomes = None
         if sessions.outcome is not None:
             outcomes = OutcomeRates.of(sessions.counts, self.outcome_weight, use_earlier=False)
         clicks = clicks_per_pair(blocks)
-        alphas = np.array([self.alpha1_prior, self.alpha2_prior, self.alpha3_prior], np.float64)
+        alphas = self._alpha_means
 
         def m_step(now: CCMParameters, statistics: Statistics) -> CCMParameters:
             pairs, moves = statistics.pairs, statistics.totals["moves"]
             trials = pairs["examinations"] + clicks
             theta = posterior_mean(clicks + pairs["relevant"], trials, *prior)
             alpha = posterior_mean(moves[0], moves[1], alphas, self.alpha_strength)
-            now = now._replace(theta=_clip_to_interior(theta), alpha=_clip_to_interior(alpha))
+            now = now._replace(theta=clip_to_interior(theta), alpha=clip_to_interior(alpha))
+            if self.initiation is not None:
+                rate = initiation.estimate(now.initiation, pairs["initiated"])
+                now = now._replace(initiation=rate)
             if outcomes is None:
                 return now
             return now._replace(rates=outcomes.estimate(statistics.totals["outcomes"]))
@@ -126,12 +188,12 @@ class CCM(ClickModel):
         def log_prior(now: CCMParameters) -> float:
             value = log_beta(now.theta, *prior)
             value += log_beta(now.alpha, alphas, self.alpha_strength)
+            if self.initiation is not None:
+                value += initiation.log_density(now.initiation)
             return value if outcomes is None else value + outcomes.log_prior(now.rates)
 
-        theta = _clip_to_interior(prior.mean)
-        start: CCMParameters | None = self._pilot_parameters
-        fit = run_em(
-            start or CCMParameters(theta, alphas, TYPICAL_RATES, self.outcome_weight),
+        return run_em(
+            start,
             blocks,
             e_step,
             m_step,
@@ -140,43 +202,40 @@ class CCM(ClickModel):
             engine=self._engine,
             **self._em_limits,
         )
-        self.theta_, self.alpha_, rates, _ = fit.parameters
-        self.outcome_rates_ = None if outcomes is None else rates
-        # Relevance is tried at every examination, and again at every click.
-        self.exposure_ = fit.statistics.pairs["examinations"] + sessions.counts.clicks
-        self._report_fit(fit)
 
     def _page_distribution(
         self, batch: SessionBatch, text: TextIndex | None
     ) -> Callable[[int, int], PageDistribution]:
-        theta = self._pairs.lookup_or_prior(self.theta_, batch, self._pairs.find(batch), text)
+        found = self._pairs.find(batch)
+        theta = self._pairs.lookup_or_prior(self.theta_, batch, found, text)
         passed, irrelevant, relevant = (float(alpha) for alpha in self.alpha_)
         onward = irrelevant * (1 - theta) + relevant * theta
-        return cascade_pages(batch, theta, onward, skipped=passed)
+        initiation = rate_of_sessions(self.query_initiation_, self.initiation_, found.query)
+        return cascade_pages(batch, theta, onward, initiation=initiation, skipped=passed)
 
 
 def e_step(parameters: CCMParameters, block: CascadeBlock) -> Statistics:
     """Expected examinations and relevant clicks [pair], moves [2, 3], and the log-likelihood.
 
     What is observed is added up per pair, the tails per session. Moves are how often users went
-    on, and how often they could, with each α.
+    on, and how often they could, with each α. Per query: sessions whose list was examined.
     """
     sessions, alpha = block.sessions, parameters.alpha
     theta = parameters.theta[sessions.pairs]
     examinations, relevant = block.observed.examinations.copy(), np.zeros(len(theta))
     moves, outcomes = np.zeros((2, 3)), np.zeros((2, N_OUTCOMES))
+    initiation = rate_of_block(parameters.initiation, sessions)
+    initiated = np.zeros(sessions.n_queries)
     observed = _observed_terms(*block.observed, theta, alpha, relevant, moves)
     tails = _tail_expectations(
-        sessions.pair, sessions.page, block.ends, sessions.weight, block.longest, block.outcome,
+        sessions.pair, sessions.pair_query, sessions.page, block.ends, sessions.weight,
+        block.longest, block.outcome,
         outcome_likelihoods(parameters.rates, parameters.outcome_weight),
-        theta, alpha, examinations, relevant, moves, outcomes,
+        initiation, theta, alpha, examinations, relevant, moves, outcomes, initiated,
     )  # fmt: skip
     pairs = PairSums.of(sessions.first_pair, examinations=examinations, relevant=relevant)
+    pairs += PairSums.of(sessions.first_query, initiated=initiated)
     return Statistics(observed + tails, {"moves": moves, "outcomes": outcomes}, pairs)
-
-
-def _clip_to_interior(probability: Float64) -> Float64:
-    return np.clip(probability, PROBABILITY_MARGIN, 1 - PROBABILITY_MARGIN)
 
 
 @kernel
@@ -205,9 +264,10 @@ def _observed_terms(
 
 @kernel
 def _tail_expectations(
-    pair: Int32, page: Int64, ends: Int64, weight: Float64, longest: int, outcome: Int8,
-    likelihood: Float64, theta: Float64, alpha: Float64, examinations: Float64, relevant: Float64,
-    moves: Float64, outcomes: Float64,
+    pair: Int32, pair_query: Int32, page: Int64, ends: Int64, weight: Float64, longest: int,
+    outcome: Int8, likelihood: Float64, initiation: Float64, theta: Float64, alpha: Float64,
+    examinations: Float64, relevant: Float64, moves: Float64, outcomes: Float64,
+    initiated: Float64,
 ) -> float:  # fmt: skip
     """Add what is expected of the last clicks and of all below them, and return log P(tails)."""
     total = 0.0
@@ -215,6 +275,8 @@ def _tail_expectations(
     on = alpha[0]
     for s in range(len(weight)):
         ads, end = pair[page[s] : page[s + 1]], ends[s]
+        query = pair_query[ads[0]]
+        start = initiation[query]
         no_click = no_click_tail(ads, theta, on, end, tail)
         examined = weight[s]
         if end > 0:
@@ -239,6 +301,13 @@ def _tail_expectations(
                 moves[1, 2] += weight[s] * expected
             examined *= (1.0 - expected) * went[0] + expected * went[1]
             no_click = both
+            initiated[query] += weight[s]
+            total += weight[s] * np.log(start)
+        else:
+            go = start * no_click
+            no_click = max(1.0 - start + go, SMALLEST_PROBABILITY)
+            examined *= go / no_click
+            initiated[query] += examined
         total += weight[s] * np.log(no_click)
         for i in range(end, len(ads)):
             examinations[ads[i]] += examined

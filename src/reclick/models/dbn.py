@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, ClassVar, NamedTuple, Self
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
-import pyarrow as pa
 
-from reclick.clicks.chain import PROBABILITY_MARGIN
 from reclick.clicks.distribution import PageDistribution
 from reclick.data.batch import SessionBatch
 from reclick.data.counts import Counts
-from reclick.data.grouped_sessions import GroupedSessions, QueryBlock
+from reclick.data.grouped_sessions import GroupedSessions
 from reclick.data.outcomes import N_OUTCOMES, Int8
 from reclick.data.ragged import Float64, Int32, Int64
-from reclick.data.stored_tables import read_numbers, table_error
 from reclick.fitting.beta import BetaPrior, log_beta, posterior_mean
 from reclick.fitting.em import FitResult, PairSums, Statistics, run_em
 from reclick.fitting.folds import folds_of_click_sets
@@ -36,20 +33,25 @@ from reclick.models.kernels.cascade import (
     clicks_per_pair,
     no_click_tail,
 )
+from reclick.models.kernels.initiation import (
+    FIRST_INITIATION,
+    OVERALL_RATE_STRENGTH,
+    clip_to_interior,
+    estimate_rate,
+    rate_of_block,
+    rate_of_sessions,
+)
 from reclick.models.settings import setting
 from reclick.runtime.jit import kernel
 from reclick.text.word_rates import TextIndex
 
 PAIR_STATISTICS = ("examinations", "satisfied")
 QUERY_STATISTICS = ("initiated", "continued", "continuable")
-QUERY_PARAMETERS = ("query_initiation_", "query_continuation_")
 # What "cv" chooses among, and what it takes when all sessions are alike.
 CONTINUATIONS = (
     *(0.01, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.85, 0.9, 0.95, 0.97, 0.99, 1.0),
 )
 DEFAULT_CONTINUATION = 0.9
-FIRST_INITIATION = 0.9  # where EM starts
-OVERALL_RATE_STRENGTH = 1.0  # of the priors of one μ and one λ for all queries
 
 
 class DBNParameters(NamedTuple):
@@ -116,6 +118,7 @@ class DBN(ClickModel):
         "cv_",
         "outcome_rates_",
     )
+    query_parameters: ClassVar[tuple[str, ...]] = ("query_initiation_", "query_continuation_")
     outcome_rates_: Float64 | None = None
     initiation_: float = 1.0  # of all queries
     continuation_: float = DEFAULT_CONTINUATION  # of all queries
@@ -135,8 +138,6 @@ class DBN(ClickModel):
         default=None,
         choices=("one", "query"),
         allow_none=True,
-        help='probability μ that the user examines the list at all: None (it is 1), "one" '
-        '(estimated, for all queries alike), or "query" (estimated for each query)',
     )
     query_strength: float = setting(
         default=20.0,
@@ -204,7 +205,7 @@ class DBN(ClickModel):
         self.satisfaction_ = (
             mean_satisfaction(history, weight) if isinstance(mean, str) else float(mean)
         )
-        rho, theta = np.full(len(prior.mean), self.satisfaction_), _clip_to_interior(prior.mean)
+        rho, theta = np.full(len(prior.mean), self.satisfaction_), clip_to_interior(prior.mean)
         start = DBNParameters(theta, rho, DEFAULT_CONTINUATION, TYPICAL_RATES, weight)
         if self.initiation is not None:
             start = start._replace(initiation=FIRST_INITIATION)
@@ -239,7 +240,7 @@ class DBN(ClickModel):
             rho[clicked] = posterior_mean(
                 satisfied[clicked], clicks[clicked], self.satisfaction_, strength
             )
-            now = now._replace(theta=_clip_to_interior(theta), rho=_clip_to_interior(rho))
+            now = now._replace(theta=clip_to_interior(theta), rho=clip_to_interior(rho))
             now = self._estimate_browsing(now, statistics.pairs, n_sessions)
             if outcomes is None:
                 return now
@@ -269,12 +270,12 @@ class DBN(ClickModel):
         if self.initiation is not None:
             prior = self._initiation_prior(now)
             now = now._replace(
-                initiation=_estimate_rate(now.initiation, initiated, n_sessions, *prior)
+                initiation=estimate_rate(now.initiation, initiated, n_sessions, *prior)
             )
         if self.continuation == "query":
             prior = self._continuation_prior(now)
             now = now._replace(
-                continuation=_estimate_rate(now.continuation, continued, continuable, *prior)
+                continuation=estimate_rate(now.continuation, continued, continuable, *prior)
             )
         return now
 
@@ -327,32 +328,16 @@ class DBN(ClickModel):
         found = self._pairs.find(batch)
         theta = self._pairs.lookup_or_prior(self.theta_, batch, found, text)
         rho = self._pairs.take_or(self.rho_, found.row, self.satisfaction_)
-        on = _of_sessions(self.query_continuation_, self.continuation_, found.query)
+        on = rate_of_sessions(self.query_continuation_, self.continuation_, found.query)
         return cascade_pages(
             batch,
             theta,
             1 - rho,
-            initiation=_of_sessions(self.query_initiation_, self.initiation_, found.query),
+            initiation=rate_of_sessions(self.query_initiation_, self.initiation_, found.query),
             clicked=on,
             skipped=on,
             satisfaction=rho,
         )
-
-    def _to_tables(self) -> tuple[dict[str, Any], dict[str, pa.Table]]:
-        values, tables = super()._to_tables()
-        fitted = {name: getattr(self, name) for name in QUERY_PARAMETERS}
-        known = {name: value for name, value in fitted.items() if value is not None}
-        return values, {**tables, "queries": pa.table(known)} if known else tables
-
-    def _from_tables(self, values: dict[str, Any], tables: dict[str, pa.Table]) -> Self:
-        super()._from_tables(values, tables)
-        size = len(self._pairs.counts.queries)
-        for name in tables["queries"].column_names if "queries" in tables else ():
-            if name not in QUERY_PARAMETERS:
-                raise table_error("queries", f"DBN has no parameter {name}")
-            rates = read_numbers(tables, "queries", name, length=size, low=0.0, high=1.0)
-            setattr(self, name, rates.copy())
-        return self
 
 
 def e_step(parameters: DBNParameters, block: CascadeBlock) -> Statistics:
@@ -363,8 +348,8 @@ def e_step(parameters: DBNParameters, block: CascadeBlock) -> Statistics:
     """
     sessions = block.sessions
     theta, rho = parameters.theta[sessions.pairs], parameters.rho[sessions.pairs]
-    on = _of_block(parameters.continuation, sessions)
-    initiation = _of_block(parameters.initiation, sessions)
+    on = rate_of_block(parameters.continuation, sessions)
+    initiation = rate_of_block(parameters.initiation, sessions)
     examinations, satisfied = block.observed.examinations.copy(), np.zeros(len(theta))
     outcomes, moves = np.zeros((2, N_OUTCOMES)), np.zeros((3, sessions.n_queries))
     tails = _tail_expectations(
@@ -378,34 +363,6 @@ def e_step(parameters: DBNParameters, block: CascadeBlock) -> Statistics:
     of_queries = dict(zip(QUERY_STATISTICS, moves, strict=True))
     pairs += PairSums.of(sessions.first_query, **of_queries)
     return Statistics(tails + observed, {"outcomes": outcomes}, pairs)
-
-
-def _of_block(value: Float64 | float, block: QueryBlock) -> Float64:
-    """A probability per query, or one for all, as that of each query of a block [query]."""
-    if isinstance(value, np.ndarray):
-        return value[block.queries]
-    return np.full(block.n_queries, float(value))
-
-
-def _of_sessions(values: Float64 | None, overall: float, query: Int32) -> Float64 | float:
-    """The probability of each session's query [session]; the overall one where it is unknown."""
-    if values is None:
-        return overall
-    return np.where(query >= 0, values[query], overall)
-
-
-def _estimate_rate(
-    now: Float64 | float, successes: Float64, trials: Float64, mean: float, strength: float
-) -> Float64 | float:
-    """A rate per query, or one for all queries: as it is now."""
-    if isinstance(now, np.ndarray):
-        return _clip_to_interior(posterior_mean(successes, trials, mean, strength))
-    total = posterior_mean(successes.sum(), trials.sum(), mean, strength)
-    return float(_clip_to_interior(total))
-
-
-def _clip_to_interior(probability: Float64) -> Float64:
-    return np.clip(probability, PROBABILITY_MARGIN, 1 - PROBABILITY_MARGIN)
 
 
 @kernel

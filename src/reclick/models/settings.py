@@ -41,6 +41,10 @@ COMMON_HELP = {
     "rate_prior": 'prior mean of the click rate: "overall" (that of the history, or of the log), '
     "or a number",
     "rate_strength": "strength of that prior, in impressions",
+    "initiation": 'probability μ that the user examines the list at all: None (it is 1), "one" '
+    '(estimated, for all queries alike), or "query" (estimated for each query)',
+    "query_strength": "strength of the prior of a query's μ, whose mean is that of all queries, in "
+    "sessions",
     "max_iterations": "iterations after which the fit stops; `converged_` and `message_` then "
     "report that it did not converge",
     "tolerance": "the fit has converged when an iteration gains less than this per session; "

@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
 from reclick.clicks.distribution import PageDistribution
 from reclick.data.batch import SessionBatch
 from reclick.data.counts import Counts
-from reclick.data.grouped_sessions import GroupedSessions
-from reclick.data.ragged import positions_in_runs
+from reclick.data.grouped_sessions import GroupedSessions, QueryBlock
+from reclick.data.ragged import Float64, Int32, Int64, positions_in_runs
 from reclick.fitting.beta import BetaPrior, posterior_mean
 from reclick.fitting.outcomes import count_satisfied, mean_satisfaction
 from reclick.fitting.priors import last_click_rate
-from reclick.models.base import ClickModel
+from reclick.models.base import PILOT_ITERATIONS, PILOT_TOLERANCE, ClickModel
 from reclick.models.kernels.cascade import (
+    ExaminationCounts,
     cascade_pages,
     count_examinations,
     examined_until,
@@ -24,11 +25,89 @@ from reclick.models.kernels.cascade import (
     last_click_positions,
     lowest_click_outcomes,
 )
+from reclick.models.kernels.initiation import (
+    InitiationBlock,
+    InitiationParameters,
+    InitiationPrior,
+    Rate,
+    fit_initiation,
+    rate_of_sessions,
+    sessions_per_query,
+    split_to_first_click,
+    split_to_last_click,
+)
 from reclick.models.settings import setting
 from reclick.text.word_rates import TextIndex
 
+INITIATION_LIMITS = {"max_iterations": 1000, "tolerance": 1e-6}
+PILOT_LIMITS = {"max_iterations": PILOT_ITERATIONS, "tolerance": PILOT_TOLERANCE, "quiet": True}
 
-class CM(ClickModel):
+
+class CountedCascade(ClickModel):
+    """Base of the cascade models that are fitted by counting: their attractiveness.
+
+    With `initiation` the user may skip the list, and θ and μ are estimated by EM over who of those
+    without a click examined it.
+    """
+
+    pair_parameters: ClassVar[tuple[str, ...]] = ("theta_", "exposure_")
+    query_parameters: ClassVar[tuple[str, ...]] = ("query_initiation_",)
+    global_parameters: ClassVar[tuple[str, ...]] = ("prior_mean_", "initiation_")
+    overall_strength: ClassVar[float] = 0.5
+    initiation_: float = 1.0  # of all queries
+    query_initiation_: Float64 | None = None  # [query]
+
+    attractiveness_prior: str | float = setting(
+        default="auto", choices=("auto", "overall", "words"), allow_probability=True
+    )
+    attractiveness_strength: str | float = setting(default="auto", choices=("auto",), low=0)
+    initiation: str | None = setting(default=None, choices=("one", "query"), allow_none=True)
+    query_strength: float = setting(default=20.0, low=0)
+
+    def _estimate_theta(
+        self, sessions: GroupedSessions, prior: BetaPrior, *, to_first_click: bool = False
+    ) -> ExaminationCounts:
+        """Set θ, and μ where it is asked for; return the counts of sessions down to their ends."""
+        block = sessions.whole
+        ends = first_click_positions(block) if to_first_click else last_click_positions(block)
+        seen = count_examinations(block, examined_until(ends, block))
+        if self.initiation is None:
+            self.exposure_ = seen.examinations
+            self.theta_ = posterior_mean(seen.clicks, seen.examinations, *prior)
+        else:
+            split = split_to_first_click if to_first_click else split_to_last_click
+            self._fit_initiation(sessions, split, prior)
+        return seen
+
+    def _fit_initiation(
+        self,
+        sessions: GroupedSessions,
+        split: Callable[[QueryBlock], InitiationBlock],
+        prior: BetaPrior,
+    ) -> None:
+        blocks = sessions.blocks(self._engine.n_blocks)
+        initiation = InitiationPrior(sessions_per_query(blocks), self.query_strength)
+        prepared = self._engine.prepare(split, blocks)
+        limits: dict[str, Any] = PILOT_LIMITS if self._is_pilot else INITIATION_LIMITS
+        start: InitiationParameters | None = self._pilot_parameters
+        fit = fit_initiation(prepared, prior, initiation, self._engine, start, **limits)
+        self.initiation_ = float(fit.parameters.initiation)
+        self.query_initiation_ = None
+        if self.initiation == "query" and not self._is_pilot:
+            initiation, rates = initiation.per_query(fit.parameters.initiation)
+            start = fit.parameters._replace(initiation=rates)
+            fit = fit_initiation(prepared, prior, initiation, self._engine, start, **limits)
+            self.query_initiation_ = np.asarray(fit.parameters.initiation)
+        self.theta_ = fit.parameters.theta
+        self.exposure_ = fit.statistics.pairs["examinations"]
+        self._report_fit(fit)
+
+    def _initiation_of(self, query: Int32) -> Rate:
+        """The μ of each session's query, or one for all [session]."""
+        return rate_of_sessions(self.query_initiation_, self.initiation_, query)
+
+
+class CM(CountedCascade):
     """The cascade model: P(click at j only) = θ_j Π_{i < j} (1 − θ_i).
 
     There is no second click: a session with two has probability 0. Ads down to the first click are
@@ -47,29 +126,20 @@ class CM(ClickModel):
         "the user scans down to the first click and stops; two clicks have probability 0"
     )
     reference: ClassVar[str] = "Craswell, Zoeter, Taylor, Ramsey 2008"
-    pair_parameters: ClassVar[tuple[str, ...]] = ("theta_", "exposure_")
-    global_parameters: ClassVar[tuple[str, ...]] = ("prior_mean_",)
-    overall_strength: ClassVar[float] = 0.5
-
-    attractiveness_prior: str | float = setting(
-        default="auto", choices=("auto", "overall", "words"), allow_probability=True
-    )
-    attractiveness_strength: str | float = setting(default="auto", choices=("auto",), low=0)
 
     def _estimate(self, sessions: GroupedSessions, prior: BetaPrior, history: Counts) -> None:
-        block = sessions.whole
-        seen = count_examinations(block, examined_until(first_click_positions(block), block))
-        self.exposure_ = seen.examinations
-        self.theta_ = posterior_mean(seen.clicks, seen.examinations, *prior)
+        self._estimate_theta(sessions, prior, to_first_click=True)
 
     def _page_distribution(
         self, batch: SessionBatch, text: TextIndex | None
     ) -> Callable[[int, int], PageDistribution]:
-        theta = self._pairs.lookup_or_prior(self.theta_, batch, self._pairs.find(batch), text)
-        return cascade_pages(batch, theta, theta, clicked=0.0)
+        found = self._pairs.find(batch)
+        theta = self._pairs.lookup_or_prior(self.theta_, batch, found, text)
+        initiation = self._initiation_of(found.query)
+        return cascade_pages(batch, theta, theta, initiation=initiation, clicked=0.0)
 
 
-class DCM(ClickModel):
+class DCM(CountedCascade):
     """The dependent click model: after a click at position r the user continues with λ_r.
 
     P(click | examination) = θ(q, d); P(continue) = λ_r after a click at r, 1 after none. Counting
@@ -89,18 +159,13 @@ class DCM(ClickModel):
         "the user scans down; the probability to continue after a click depends on its position"
     )
     reference: ClassVar[str] = "Guo, Liu, Wang 2009"
-    pair_parameters: ClassVar[tuple[str, ...]] = ("theta_", "exposure_")
     global_parameters: ClassVar[tuple[str, ...]] = (
         "prior_mean_",
+        "initiation_",
         "continuation_",
         "overall_continuation_",
     )
-    overall_strength: ClassVar[float] = 0.5
 
-    attractiveness_prior: str | float = setting(
-        default="auto", choices=("auto", "overall", "words"), allow_probability=True
-    )
-    attractiveness_strength: str | float = setting(default="auto", choices=("auto",), low=0)
     continuation_prior: str | float = setting(
         default="overall",
         choices=("overall",),
@@ -113,11 +178,8 @@ class DCM(ClickModel):
     )
 
     def _estimate(self, sessions: GroupedSessions, prior: BetaPrior, history: Counts) -> None:
-        block = sessions.whole
-        ends = last_click_positions(block)
-        seen = count_examinations(block, examined_until(ends, block))
-        self.exposure_ = seen.examinations
-        self.theta_ = posterior_mean(seen.clicks, seen.examinations, *prior)
+        self._estimate_theta(sessions, prior)
+        ends: Int64 = last_click_positions(sessions.whole)
         weight = np.repeat(sessions.weight, np.diff(sessions.clicks))
         size = sessions.max_ads + 1
         clicks, last = (
@@ -135,14 +197,15 @@ class DCM(ClickModel):
     def _page_distribution(
         self, batch: SessionBatch, text: TextIndex | None
     ) -> Callable[[int, int], PageDistribution]:
-        theta = self._pairs.lookup_or_prior(self.theta_, batch, self._pairs.find(batch), text)
+        found = self._pairs.find(batch)
+        theta = self._pairs.lookup_or_prior(self.theta_, batch, found, text)
         position = positions_in_runs(batch.page)
         known = self.continuation_[np.minimum(position, len(self.continuation_) - 1)]
         onward = np.where(position < len(self.continuation_), known, self.overall_continuation_)
-        return cascade_pages(batch, theta, onward)
+        return cascade_pages(batch, theta, onward, initiation=self._initiation_of(found.query))
 
 
-class SDBN(ClickModel):
+class SDBN(CountedCascade):
     """The simplified dynamic Bayesian network: the user continues until a clicked ad satisfies.
 
     P(click | examination) = θ(q, d); P(continue) = 1 − ρ(q, d) after a click, 1 after none.
@@ -164,13 +227,12 @@ class SDBN(ClickModel):
     reference: ClassVar[str] = "Chapelle, Zhang 2009 (algorithm 1)"
     satisfaction: ClassVar[bool] = True
     pair_parameters: ClassVar[tuple[str, ...]] = ("theta_", "exposure_", "rho_")
-    global_parameters: ClassVar[tuple[str, ...]] = ("prior_mean_", "satisfaction_")
-    overall_strength: ClassVar[float] = 0.5
-
-    attractiveness_prior: str | float = setting(
-        default="auto", choices=("auto", "overall", "words"), allow_probability=True
+    global_parameters: ClassVar[tuple[str, ...]] = (
+        "prior_mean_",
+        "initiation_",
+        "satisfaction_",
     )
-    attractiveness_strength: str | float = setting(default="auto", choices=("auto",), low=0)
+
     satisfaction_prior: str | float = setting(
         default="overall", choices=("overall",), allow_probability=True
     )
@@ -182,10 +244,7 @@ class SDBN(ClickModel):
         self.satisfaction_ = (
             mean_satisfaction(history, weight) if isinstance(mean, str) else float(mean)
         )
-        block = sessions.whole
-        seen = count_examinations(block, examined_until(last_click_positions(block), block))
-        self.exposure_ = seen.examinations
-        self.theta_ = posterior_mean(seen.clicks, seen.examinations, *prior)
+        seen, block = self._estimate_theta(sessions, prior), sessions.whole
         satisfied, strength = seen.last_clicks, self.satisfaction_strength
         if block.outcome is not None and weight > 0:
             last = lowest_click_outcomes(block)
@@ -201,4 +260,5 @@ class SDBN(ClickModel):
         found = self._pairs.find(batch)
         theta = self._pairs.lookup_or_prior(self.theta_, batch, found, text)
         rho = self._pairs.take_or(self.rho_, found.row, self.satisfaction_)
-        return cascade_pages(batch, theta, 1 - rho, satisfaction=rho)
+        initiation = self._initiation_of(found.query)
+        return cascade_pages(batch, theta, 1 - rho, initiation=initiation, satisfaction=rho)

@@ -1,0 +1,200 @@
+"""Initiation: whether the user examines the list at all, with μ, one for all queries or one each.
+
+A session with a click was initiated. One without was, with probability μ B / (1 − μ + μ B), where
+B is the probability that a user who examines the top clicks nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from reclick.clicks.chain import PROBABILITY_MARGIN
+from reclick.data.grouped_sessions import QueryBlock
+from reclick.data.ragged import Float64, Int32, Int64
+from reclick.engines import Engine
+from reclick.fitting.beta import BetaPrior, log_beta, posterior_mean
+from reclick.fitting.em import FitResult, PairSums, Statistics, run_em
+from reclick.models.kernels.cascade import (
+    SMALLEST_PROBABILITY,
+    ExaminationCounts,
+    count_examinations,
+    examined_until,
+    first_click_positions,
+    last_click_positions,
+)
+from reclick.runtime.jit import kernel
+
+FIRST_INITIATION = 0.9  # where EM starts, and the prior mean of one μ for all queries
+OVERALL_RATE_STRENGTH = 1.0  # of the prior of one rate for all queries
+Rate = Float64 | float  # [query], or one for all queries
+
+
+def rate_of_block(value: Rate, block: QueryBlock) -> Float64:
+    """A rate per query, or one for all, as that of each query of a block [query]."""
+    if isinstance(value, np.ndarray):
+        return value[block.queries]
+    return np.full(block.n_queries, float(value))
+
+
+def rate_of_sessions(values: Float64 | None, overall: float, query: Int32) -> Rate:
+    """The rate of each session's query [session]; the overall one where it is unknown."""
+    if values is None:
+        return overall
+    return np.where(query >= 0, values[query], overall)
+
+
+def estimate_rate(
+    now: Rate, successes: Float64, trials: Float64, mean: float, strength: float
+) -> Rate:
+    """A rate per query, or one for all queries: as it is now."""
+    if isinstance(now, np.ndarray):
+        return clip_to_interior(posterior_mean(successes, trials, mean, strength))
+    total = posterior_mean(successes.sum(), trials.sum(), mean, strength)
+    return float(clip_to_interior(total))
+
+
+def clip_to_interior(probability: Float64) -> Float64:
+    """The same, with nothing impossible or certain."""
+    return np.clip(probability, PROBABILITY_MARGIN, 1 - PROBABILITY_MARGIN)
+
+
+def sessions_per_query(blocks: Sequence[QueryBlock]) -> Float64:
+    """The sessions of each query [query]."""
+    parts = [np.bincount(block.query, block.weight, block.n_queries) for block in blocks]
+    return np.concatenate(parts).astype(np.float64)
+
+
+class InitiationPrior(NamedTuple):
+    """The prior of μ, and the sessions that it is estimated from."""
+
+    n_sessions: Float64  # [query]
+    query_strength: float  # of the prior of a query's own μ
+    overall: float = FIRST_INITIATION  # its mean
+
+    def _mean_and_strength(self, now: Rate) -> tuple[float, float]:
+        if isinstance(now, np.ndarray):
+            return self.overall, self.query_strength
+        return FIRST_INITIATION, OVERALL_RATE_STRENGTH
+
+    def estimate(self, now: Rate, initiated: Float64) -> Rate:
+        """The M-step."""
+        return estimate_rate(now, initiated, self.n_sessions, *self._mean_and_strength(now))
+
+    def log_density(self, now: Rate) -> float:
+        """Log-density of μ."""
+        return log_beta(np.asarray(now), *self._mean_and_strength(now))
+
+    def per_query(self, overall: Rate) -> tuple[InitiationPrior, Float64]:
+        """The prior of a μ of each query around one for all, and where its EM starts."""
+        mean = float(overall)
+        return self._replace(overall=mean), np.full(len(self.n_sessions), mean)
+
+
+# ---- models that are fitted by counting
+
+
+class InitiationParameters(NamedTuple):
+    """What EM estimates."""
+
+    theta: Float64  # [pair]
+    initiation: Rate
+
+
+class InitiationBlock(NamedTuple):
+    """The counts of the sessions with a click, and the sessions without one."""
+
+    observed: ExaminationCounts  # [pair] of sessions with a click
+    n_clicked: Float64  # [query] sessions with a click
+    unclicked: QueryBlock
+
+
+def split_to_first_click(block: QueryBlock) -> InitiationBlock:
+    """Sessions whose users stop at the first click."""
+    return _split(block, first_click_positions(block))
+
+
+def split_to_last_click(block: QueryBlock) -> InitiationBlock:
+    """Sessions whose users examine the page down to the last click."""
+    return _split(block, last_click_positions(block))
+
+
+def _split(block: QueryBlock, ends: Int64) -> InitiationBlock:
+    clicked = np.flatnonzero(ends)
+    shown = block.select(clicked)
+    observed = count_examinations(shown, examined_until(ends[clicked], shown))
+    n_clicked = np.bincount(shown.query, shown.weight, block.n_queries).astype(np.float64)
+    return InitiationBlock(observed, n_clicked, block.select(np.flatnonzero(ends == 0)))
+
+
+def fit_initiation(
+    blocks: Sequence[InitiationBlock],
+    prior: BetaPrior,
+    initiation: InitiationPrior,
+    engine: Engine,
+    start: InitiationParameters | None = None,
+    **limits: Any,
+) -> FitResult[InitiationParameters, Statistics]:
+    """θ and μ of a cascade that ends at known positions, by EM over who examined the list.
+
+    θ = (clicks + s m) / (expected examinations + s); μ = expected initiated sessions / sessions.
+    """
+    clicks = np.concatenate([block.observed.clicks for block in blocks])
+
+    def m_step(now: InitiationParameters, statistics: Statistics) -> InitiationParameters:
+        theta = posterior_mean(clicks, statistics.pairs["examinations"], *prior)
+        rate = initiation.estimate(now.initiation, statistics.pairs["initiated"])
+        return InitiationParameters(clip_to_interior(theta), rate)
+
+    return run_em(
+        start or InitiationParameters(clip_to_interior(prior.mean), FIRST_INITIATION),
+        blocks,
+        e_step,
+        m_step,
+        log_prior=lambda now: log_beta(now.theta, *prior) + initiation.log_density(now.initiation),
+        sessions=float(initiation.n_sessions.sum()),
+        engine=engine,
+        **limits,
+    )
+
+
+def e_step(parameters: InitiationParameters, block: InitiationBlock) -> Statistics:
+    """Expected examinations [pair] and initiated sessions [query], and the log-likelihood."""
+    sessions, observed = block.unclicked, block.observed
+    theta = parameters.theta[sessions.pairs]
+    rate = rate_of_block(parameters.initiation, sessions)
+    examinations, initiated = observed.examinations.copy(), block.n_clicked.copy()
+    skips = observed.examinations - observed.clicks
+    unclicked = _expect_unclicked(
+        sessions.pair, sessions.pair_query, sessions.page, sessions.weight, theta, rate,
+        examinations, initiated,
+    )  # fmt: skip
+    clicked = observed.clicks @ np.log(theta) + skips @ np.log(1 - theta)
+    total = unclicked + float(clicked + block.n_clicked @ np.log(rate))
+    pairs = PairSums.of(sessions.first_pair, examinations=examinations)
+    pairs += PairSums.of(sessions.first_query, initiated=initiated)
+    return Statistics(total, {}, pairs)
+
+
+@kernel
+def _expect_unclicked(
+    pair: Int32, pair_query: Int32, page: Int64, weight: Float64, theta: Float64,
+    initiation: Float64, examinations: Float64, initiated: Float64,
+) -> float:  # fmt: skip
+    """Add what is expected of sessions without a click, and return their log-probability."""
+    total = 0.0
+    for s in range(len(weight)):
+        query = pair_query[pair[page[s]]]
+        start = initiation[query]
+        go = start
+        for i in range(page[s], page[s + 1]):
+            go *= 1.0 - theta[pair[i]]
+        no_click = max(1.0 - start + go, SMALLEST_PROBABILITY)
+        expected = weight[s] * go / no_click
+        initiated[query] += expected
+        for i in range(page[s], page[s + 1]):
+            examinations[pair[i]] += expected
+        total += weight[s] * np.log(no_click)
+    return total
