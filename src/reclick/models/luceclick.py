@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
@@ -36,7 +36,7 @@ from reclick.models.luce.posterior import (
     to_posterior,
 )
 from reclick.models.luce.search import scale_prior, search_hyperparameters
-from reclick.models.luce.state import LuceState
+from reclick.models.luce.state import TABLE_ROWS, LuceState
 from reclick.models.provenance import extend_provenance
 from reclick.models.settings import setting
 from reclick.models.text_pair_index import input_text, merge_text
@@ -101,6 +101,7 @@ class LuceClick(ClickModel):
         "theta_", "rho_", "exposure_", "theta_information_", "rho_information_",
     )  # fmt: skip
     global_parameters: ClassVar[tuple[str, ...]] = ("prior_report_",)
+    table_rows: ClassVar[Mapping[str, str]] = TABLE_ROWS
 
     attractiveness_prior: str | float = setting(
         default="auto",

@@ -7,7 +7,7 @@ tired with probability η_k, or else clicks a position j not clicked yet with pr
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar, Self, cast
 
 import numpy as np
@@ -60,6 +60,7 @@ class MultiClick(ClickModel):
     fits_from_counts: ClassVar[bool] = True
     ordered: ClassVar[bool] = True
     satisfaction: ClassVar[bool] = True
+    table_rows: ClassVar[Mapping[str, str]] = {"satisfied": "pair"}
 
     variant: str = setting(
         default="paper",
@@ -216,8 +217,9 @@ class MultiClick(ClickModel):
         A query that is not in the log gets `eta_` and `gamma_`.
         """
         self.check_fitted()
-        code = np.array([self._pairs.query_code(query)])
-        eta, gamma = self._transition_counts.estimate_queries(
+        model = cast(MultiClick, self._gather_queries(pa.array([query])))
+        code = np.array([model._pairs.query_code(query)])
+        eta, gamma = model._transition_counts.estimate_queries(
             code, self._base, self.strength, length or self.gamma_.shape[1]
         )
         return StopsAndTransitions(eta[0], gamma[0])
@@ -310,7 +312,7 @@ class MultiClick(ClickModel):
         first = ", ".join(f"{value:.3f}" for value in self.gamma_[0][:4])
         stops = ", ".join(f"{value:.3f}" for value in self.eta_[:4])
         return (
-            f"\n  fitted on {self.counts_!r}"
+            f"\n  fitted on {self._pairs.counts!r}"
             f"\n  eta_ = [{stops}, …]  gamma_[0] = [{first}, …]  "
             f"satisfaction_ = {self.satisfaction_:.3f}"
         )

@@ -10,13 +10,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from itertools import pairwise
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from reclick.data.counts import sequence_bytes, sequences_from_bytes
+from reclick.data.counts import Counts, sequence_bytes, sequences_from_bytes
 from reclick.data.hashing import query_buckets
 from reclick.data.ragged import Int32, Int64, run_indices, starts_from_sizes
 from reclick.data.stored_tables import read_lists, table_error
@@ -43,6 +44,35 @@ COMMON_TABLES = {  # those that every model may have; a model adds its own in `t
     "prior_words": WHOLE_LOG,
 }
 QUERY, AD, SEQUENCE = "counts_queries.query", "counts_ads.ad", "counts_sequences.clicks"
+
+
+class TrainingTotals(NamedTuple):
+    """The size of a training log."""
+
+    sessions: float
+    queries: int
+    ads: int
+    pairs: int
+    impressions: float
+    clicks: float
+    max_ads: int
+
+    @classmethod
+    def of(cls, counts: Counts) -> TrainingTotals:
+        """The totals of some counts."""
+        return cls(
+            counts.total,
+            len(counts.queries),
+            len(counts.ads),
+            len(counts.impressions),
+            float(counts.impressions.sum()),
+            float(counts.clicks.sum()),
+            counts.max_ads,
+        )
+
+    def __str__(self) -> str:
+        names = f"{self.queries:,} queries, {self.ads:,} ads"
+        return f"Counts({self.sessions:,.0f} sessions, {names}, {self.pairs:,} pairs)"
 
 
 @dataclass(frozen=True)
@@ -108,7 +138,7 @@ class QueryRows:
         bucket = query_buckets(self.queries, buckets)
         order = np.argsort(bucket, kind="stable")
         starts = np.searchsorted(bucket[order], np.arange(buckets + 1))
-        return [order[start:end] for start, end in zip(starts, starts[1:], strict=False)]
+        return [order[start:end] for start, end in pairwise(starts)]
 
     def take(self, queries: Int64) -> QueryRows:
         """The rows of some queries, in their order, which must be ascending."""
@@ -158,8 +188,8 @@ def concatenate_rows(parts: Sequence[QueryRows]) -> QueryRows:
     """The rows of all parts, whose queries must be distinct, in the order of `Counts`."""
     if len(parts) == 1:
         return parts[0]
-    ads, ad_codes = _unite([_column(part.ad, AD) for part in parts])
-    sequences, sequence_codes = _unite([_sequences(part.sequence) for part in parts])
+    ads, ad_codes = unite([_column(part.ad, AD) for part in parts])
+    sequences, sequence_codes = unite([sequence_keys(part.sequence) for part in parts])
     queries = pa.concat_arrays([part.queries for part in parts])
     order = pc.array_sort_indices(queries).to_numpy().astype(np.int64)
     joined = {"query": pa.concat_tables([part.query for part in parts]).take(pa.array(order))}
@@ -182,7 +212,7 @@ def concatenate_rows(parts: Sequence[QueryRows]) -> QueryRows:
     return QueryRows(**joined, ad=pa.table({AD: ads}), sequence=pa.table({SEQUENCE: clicks}))
 
 
-def _unite(parts: Sequence[pa.Array]) -> tuple[pa.Array, list[Int64]]:
+def unite(parts: Sequence[pa.Array]) -> tuple[pa.Array, list[Int64]]:
     """The distinct values of several arrays, sorted, and the code of each value of each array."""
     encoded = pa.concat_arrays(parts).dictionary_encode()
     order = pc.array_sort_indices(encoded.dictionary).to_numpy()
@@ -193,7 +223,8 @@ def _unite(parts: Sequence[pa.Array]) -> tuple[pa.Array, list[Int64]]:
     return encoded.dictionary.take(pa.array(order)), np.split(codes, ends)
 
 
-def _sequences(table: pa.Table) -> pa.Array:
+def sequence_keys(table: pa.Table) -> pa.Array:
+    """The click sequences as bytes that sort as they do."""
     starts, clicks = read_lists({"sequences": table}, "sequences", SEQUENCE, low=1, high=1 << 31)
     return sequence_bytes(starts, clicks)
 

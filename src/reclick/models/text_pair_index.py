@@ -227,9 +227,14 @@ def counts_from_tables(tables: dict[str, pa.Table]) -> tuple[Counts, AdTokens | 
         for name, table in tables.items()
         if name.startswith("counts_")
     }
+    return Counts.from_tables(counts), text_from_tables(tables)
+
+
+def text_from_tables(tables: dict[str, pa.Table]) -> AdTokens | None:
+    """The text among a model's tables, if there is any."""
     text = {
         name.removeprefix("text_"): table
         for name, table in tables.items()
         if name.startswith("text_")
     }
-    return Counts.from_tables(counts), AdTokens.from_tables(text) if text else None
+    return AdTokens.from_tables(text) if text else None

@@ -71,9 +71,7 @@ class Artifact:
 # ---- reading
 
 
-def read(
-    folder: Location, *, kind: str | None = None, leave_out: Collection[str] = ()
-) -> Artifact:
+def read(folder: Location, *, kind: str | None = None, leave_out: Collection[str] = ()) -> Artifact:
     """Read a folder, refusing one that is incomplete, altered or of a newer format.
 
     `leave_out` are tables that are not needed.

@@ -13,7 +13,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Protocol, Self
+from typing import Any, ClassVar, NamedTuple, Protocol, Self
 
 import numpy as np
 import pyarrow as pa
@@ -94,6 +94,26 @@ class TextIndex:
         return TextIndex(AdTokens(ads, vocabulary.strings(), starts_from_sizes(sizes), token))
 
 
+class ShownAds(NamedTuple):
+    """Ads, and impressions and clicks of each, in any number of rows."""
+
+    ads: pa.Array
+    ad: Int32  # [row]
+    impressions: Float64  # [row]
+    clicks: Float64  # [row]
+
+    @classmethod
+    def of(cls, counts: Counts) -> ShownAds:
+        """The ads of some counts, with a row for each pair."""
+        return cls(counts.ads, counts.pair_ad, counts.impressions, counts.clicks)
+
+    @property
+    def click_rate(self) -> float:
+        """The click rate of all impressions."""
+        shown = self.impressions.sum()
+        return float(self.clicks.sum() / shown) if shown else 0.5
+
+
 class CorpusWords:
     """Every word of a corpus by its code, with its impressions and clicks over all queries."""
 
@@ -103,15 +123,14 @@ class CorpusWords:
         self.overall = overall  # the click rate of all impressions
 
     @classmethod
-    def count(cls, counts: Counts, text: TextIndex | None) -> tuple[CorpusWords, TokenLists]:
-        """The words of the ads of some counts, and the tokens of each ad."""
+    def count(cls, shown: ShownAds, text: TextIndex | None) -> tuple[CorpusWords, TokenLists]:
+        """The words of ads that were shown, and the tokens of each ad."""
         words = Interner()
-        ads = _list_tokens(words.codes, counts.ads, text, sort_words=True)
+        tokens = _list_tokens(words.codes, shown.ads, text, sort_words=True)
         totals = np.zeros((max(1, words.size), 3))
-        arrays: Any = (*_pair_arrays(counts, ads), totals)
+        arrays: Any = (*_pair_arrays(shown, tokens), totals)
         _add_words(*arrays)
-        shown = counts.impressions.sum()
-        return cls(words, totals, float(counts.clicks.sum() / shown) if shown else 0.5), ads
+        return cls(words, totals, shown.click_rate), tokens
 
     def to_table(self) -> pa.Table:
         """The words in the order of their codes, and their totals."""
@@ -152,7 +171,7 @@ class WordRates:
         self._strength = float(strength)
         self._model: TextModel | None = None
         if corpus is None:
-            self.corpus, self._ads = CorpusWords.count(counts, text)
+            self.corpus, self._ads = CorpusWords.count(ShownAds.of(counts), text)
         else:
             self.corpus = corpus
             self._ads = self.encode_ads(counts.ads, text)  # [ad of the counts]
@@ -197,8 +216,8 @@ class WordRates:
         out = np.empty((len(query), 3))
         order = np.argsort(query, kind="stable")
         pairs = _freeze(order, query, ad, ads.starts, ads.words, ads.multiplicity)
-        pair_arrays, totals = _pair_arrays(self._counts, self._ads), self.corpus.totals
-        own = (self._frequent, self._pair_starts, *pair_arrays, totals)
+        pairs_shown = _pair_arrays(ShownAds.of(self._counts), self._ads)
+        own = (self._frequent, self._pair_starts, *pairs_shown, self.corpus.totals)
         arguments: Any = (*pairs, *own, self.overall, self._strength, out)
         _attractiveness(*arguments)
         return out
@@ -233,10 +252,9 @@ def _list_tokens(
     return _list_distinct(rows, text.text, codes(text.text.vocabulary), own)
 
 
-def _pair_arrays(counts: Counts, ads: TokenLists) -> Any:
-    """What `_add_words` takes of the counts, read-only, so that kernels compile once."""
-    pairs = (counts.pair_ad, counts.impressions, counts.clicks)
-    return _freeze(*pairs, ads.starts, ads.words, ads.multiplicity)
+def _pair_arrays(shown: ShownAds, tokens: TokenLists) -> Any:
+    """What `_add_words` takes, read-only, so that kernels compile once."""
+    return _freeze(*shown[1:], tokens.starts, tokens.words, tokens.multiplicity)
 
 
 def _freeze(*arrays: Any) -> Any:

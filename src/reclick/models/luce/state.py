@@ -36,6 +36,15 @@ from reclick.models.luce.posterior import Information, satisfaction_variance
 COMMON_TABLES = ("transition", "outside")  # of all queries
 TABLES = ("appeal", *COMMON_TABLES, "query_outside")
 PAST = PastChoices._fields
+TABLE_ROWS = {  # what the rows of each saved table are
+    "luce_pairs": "pair",
+    "luce_cells": "pair",
+    "luce_queries": "query",
+    "luce_classes": "log",
+    "luce_outcomes": "log",
+    "luce_outcome_rates": "log",
+    **{f"luce_{name}_{each}": "log" for name in COMMON_TABLES for each in ("factors", "past")},
+}
 
 
 @dataclass(frozen=True, slots=True)
