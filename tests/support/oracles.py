@@ -8,6 +8,7 @@ component the user belongs to.
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -103,8 +104,43 @@ def icm(model: Any, query: str, ads: Ads) -> Distribution:
 
 
 def pbm(model: Any, query: str, ads: Ads) -> Distribution:
-    """Attracted, looked at."""
-    return each_alone(list(zip(theta_of(model, query, ads), model.gamma_.tolist(), strict=False)))
+    """Attracted, looked at; each component of users for itself."""
+    gamma = model.gamma_.tolist()
+    return over_components(
+        model,
+        query,
+        ads,
+        lambda theta: each_alone(list(zip(theta, gamma, strict=False))),
+    )
+
+
+def over_components(
+    model: Any, query: str, ads: Ads, answer: Callable[[list[float]], Distribution]
+) -> Distribution:
+    """The mean over components, whose odds of θ differ by factors and whose mean is θ."""
+    centres = [centre(theta, model) for theta in theta_of(model, query, ads)]
+    found: Distribution = defaultdict(float)
+    for share, shift in zip(model.mixing_.tolist(), model.shifts_.tolist(), strict=True):
+        for clicks, p in answer([logistic(a + shift) for a in centres]).items():
+            found[clicks] += share * p
+    return found
+
+
+def centre(theta: float, model: Any) -> float:
+    """The log-odds without a shift, by bisection."""
+    low, high = -60.0, 60.0
+    for _ in range(200):
+        middle = (low + high) / 2
+        parts = zip(model.mixing_.tolist(), model.shifts_.tolist(), strict=True)
+        if sum(share * logistic(middle + shift) for share, shift in parts) < theta:
+            low = middle
+        else:
+            high = middle
+    return (low + high) / 2
+
+
+def logistic(x: float) -> float:
+    return 1 / (1 + math.exp(-x))
 
 
 # looked at or not, by the click above
@@ -121,15 +157,19 @@ def browsed(world: Bits) -> Clicks:
 
 
 def ubm(model: Any, query: str, ads: Ads) -> Distribution:
-    theta, gamma = theta_of(model, query, ads), model.gamma_.tolist()
+    return over_components(model, query, ads, partial(browsed_pages, model.gamma_.tolist()))
+
+
+def browsed_pages(gamma: Rows, theta: list[float]) -> Distribution:
     return enumerated(
-        [(theta[r], *(gamma[above][r] for above in range(r + 1))) for r in range(len(ads))], browsed
+        [(theta[r], *(gamma[above][r] for above in range(r + 1))) for r in range(len(theta))],
+        browsed,
     )
 
 
 def bbm(model: Any, query: str, ads: Ads) -> Distribution:
     """UBM with θ the mean of its posterior, which is all of it that predictions take."""
-    return ubm(model, query, ads)
+    return browsed_pages(model.gamma_.tolist(), theta_of(model, query, ads))
 
 
 # scanned from the top until something stops the user

@@ -11,7 +11,7 @@ import pyarrow as pa
 from reclick.data.counts import Counts
 from reclick.data.hashing import splitmix64
 from reclick.data.outcomes import UNKNOWN_OUTCOME, Int8
-from reclick.data.ragged import Float64, Int32, Int64, read_only, slice_runs, take_runs
+from reclick.data.ragged import Bool, Float64, Int32, Int64, read_only, slice_runs, take_runs
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -196,6 +196,18 @@ class GroupedSessions:
         """The sessions in at most `n` blocks of about equal size, cut between queries."""
         return self.whole.split(n)
 
+    def select_queries(self, n_sessions: int) -> GroupedSessions:
+        """About so many distinct sessions: all those of some queries, with the same pairs."""
+        if len(self) <= n_sessions:
+            return self
+        return self.select(np.flatnonzero(self._draw_queries(n_sessions)[self.whole.query]))
+
+    def _draw_queries(self, n_sessions: int) -> Bool:
+        """Which queries are drawn by their numbers, so that about so many sessions are [query]."""
+        numbers = np.arange(len(self.counts.queries), dtype=np.uint64)
+        drawn = splitmix64(numbers) >> np.uint64(32)
+        return np.asarray(drawn < np.uint64(n_sessions / len(self) * 2**32))
+
     def sample_queries(self, n_sessions: int) -> GroupedSessions:
         """About so many distinct sessions: all those of some queries, drawn by their numbers.
 
@@ -204,8 +216,7 @@ class GroupedSessions:
         if len(self) <= n_sessions:
             return self
         counts, block = self.counts, self.whole
-        drawn = splitmix64(np.arange(len(counts.queries), dtype=np.uint64)) >> np.uint64(32)
-        chosen = drawn < np.uint64(n_sessions / len(self) * 2**32)  # [query]
+        chosen = self._draw_queries(n_sessions)
         pairs = chosen[counts.pair_query]
         query, pair = np.cumsum(chosen) - 1, np.cumsum(pairs) - 1  # numbered anew
         sample = block.select(np.flatnonzero(chosen[block.query]))

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+import re
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,10 @@ from reclick.data.schema import is_string
 
 TIME = pa.timestamp("us")  # always UTC
 FIRST_CLOCK_TIME = 10**14  # microseconds: smaller numbers (before March 1973) are only an order
+# The calendar has the years 1 to 9999, in microseconds; a time outside is none.
+FIRST_TIME, LAST_TIME = -62_135_596_800_000_000, 253_402_300_799_999_999
+UNITS = {"s": 10**6, "ms": 1000}  # microseconds of the units that may overflow
+NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
 ISO_TYPES = [pa.timestamp(unit, zone) for unit in ("us", "ns") for zone in ("UTC", None)]
 
 
@@ -22,7 +27,7 @@ def as_times(values: pa.Array) -> pa.Array:
     """Return the times in microseconds, UTC; null where a value is not a time.
 
     Numbers are seconds, milli-, micro- or nanoseconds since 1970 by their size. Text is a number
-    or ISO 8601; without a zone it is UTC.
+    or ISO 8601; without a zone it is UTC. A year before 1 or after 9999 is not a time.
 
     >>> texts = ["2024-01-01T00:00:00Z", "1704067200000", "2024-01-01 02:00:00+02:00", "soon"]
     >>> as_times(pa.array(texts)).to_pylist()[1:]
@@ -33,8 +38,7 @@ def as_times(values: pa.Array) -> pa.Array:
     if is_string(values.type):
         return _from_text(values.cast(pa.string()))
     if kind_of.is_timestamp(values.type) or kind_of.is_date(values.type):
-        zone = getattr(values.type, "tz", None)
-        return values.cast(pa.timestamp("us", zone), safe=False).cast(TIME)
+        return _from_timestamps(values)
     if kind_of.is_null(values.type):
         return pa.nulls(len(values), TIME)
     return _from_numbers(values)
@@ -46,10 +50,33 @@ def clock_times(times: pa.Array) -> pa.Array:
     return pc.if_else(is_clock_time, times, None).cast(pa.timestamp("ms"), safe=False)
 
 
+def _from_timestamps(values: pa.Array) -> pa.Array:
+    if kind_of.is_date(values.type):
+        values = values.cast(pa.timestamp("ms"), safe=False)
+    factor = UNITS.get(values.type.unit)
+    if factor is not None:  # a time that does not fit microseconds would become any other
+        values = _keep_between(values, FIRST_TIME // factor, LAST_TIME // factor)
+    return _keep_years(values.cast(pa.timestamp("us", values.type.tz), safe=False).cast(TIME))
+
+
+def _keep_years(times: pa.Array) -> pa.Array:
+    """The times; null for those outside the calendar."""
+    return _keep_between(times, FIRST_TIME, LAST_TIME)
+
+
+def _keep_between(times: pa.Array, low: int, high: int) -> pa.Array:
+    numbers = times.cast(pa.int64())
+    ends = pc.min_max(numbers)
+    if not ends["min"].is_valid or (ends["min"].as_py() >= low and ends["max"].as_py() <= high):
+        return times  # as nearly always
+    between = pc.and_(pc.greater_equal(numbers, low), pc.less_equal(numbers, high))
+    return pc.if_else(between, times, None)
+
+
 def _from_numbers(values: pa.Array) -> pa.Array:
     numbers = values.cast(pa.float64(), safe=False) if kind_of.is_decimal(values.type) else values
     written: npt.NDArray[Any] = numbers.fill_null(0).to_numpy(zero_copy_only=False)
-    in_range = np.abs(written) < 2**62  # False for NaN
+    in_range = (written < 2**62) & (written > -(2**62))  # False for NaN
     kind = np.int64 if written.dtype.kind in "iu" else np.float64
     number = np.where(in_range, written, 0).astype(kind)
     size = np.abs(number)
@@ -59,7 +86,7 @@ def _from_numbers(values: pa.Array) -> pa.Array:
         number // 1000,
     )
     no_time = np.asarray(values.is_null()) | ~in_range
-    return pa.array(micros.astype(np.int64), pa.int64(), mask=no_time).cast(TIME)
+    return _keep_years(pa.array(micros.astype(np.int64), pa.int64(), mask=no_time).cast(TIME))
 
 
 def _from_text(values: pa.Array) -> pa.Array:
@@ -74,7 +101,7 @@ def _from_text(values: pa.Array) -> pa.Array:
 def _parse_uniform(text: pa.Array) -> pa.Array | None:
     """The times if all are numbers, or all ISO 8601 with a zone, or all without; else None."""
     first = pc.index(pc.is_valid(text), True).as_py()
-    if first >= 0 and text[first].as_py().isdigit():
+    if first >= 0 and NUMBER.fullmatch(text[first].as_py()):
         try:
             return _from_numbers(text.cast(pa.int64()))
         except pa.ArrowInvalid:
@@ -84,7 +111,7 @@ def _parse_uniform(text: pa.Array) -> pa.Array | None:
             times = text.cast(kind)
         except pa.ArrowInvalid:
             continue
-        return times.cast(pa.timestamp("us", kind.tz), safe=False).cast(TIME)
+        return _keep_years(times.cast(pa.timestamp("us", kind.tz), safe=False).cast(TIME))
     return None
 
 
@@ -95,14 +122,13 @@ def _parse_one_by_one(text: pa.Array) -> pa.Array:
 
 
 def _to_micros(text: str) -> int | None:
-    try:
-        number = float(text)
-        return int(_from_numbers(pa.array([number]))[0].value) if np.isfinite(number) else None
-    except ValueError:
-        pass
+    if NUMBER.fullmatch(text):
+        micros = _from_numbers(pa.array([float(text)]))[0].value  # None out of range
+        return None if micros is None else int(micros)
     try:
         time = datetime.fromisoformat(text)
     except ValueError:
         return None
     time = time if time.tzinfo else time.replace(tzinfo=UTC)
-    return round((time - datetime(1970, 1, 1, tzinfo=UTC)).total_seconds() * 10**6)
+    micros = (time - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1)
+    return micros if FIRST_TIME <= micros <= LAST_TIME else None

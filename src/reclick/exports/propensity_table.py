@@ -58,7 +58,7 @@ def propensities(
     with track_progress(progress, "Averaging over pages"):
         for sums in model.map_pages(log, _sum_click_prob):
             clicks.add(*sums)
-        for batch in as_log(log, clicks_required=False).batches():
+        for batch in as_log(log, clicks_required=False, one_pass=True).batches():
             attractiveness.add(*_sum_by_position(batch, _attractiveness(model, batch)))
     total = np.where(attractiveness.values > 0, attractiveness.values, np.nan)
     return _propensity_table(clicks.values / total, clicks.impressions)

@@ -75,6 +75,13 @@ class FactorTable:
         whole = first == 0 and last is None
         return np.asarray(product.reshape(self.shape) if whole else product)
 
+    def weights_at(self, cells: Int32 | Int64) -> Float64:
+        """The product of the factors of some cells [cell]."""
+        index = self.index[:, cells]
+        index += self.starts[:-1, None].astype(np.int32)
+        product: Float64 = np.multiply.reduce(self.factors[index], axis=0)
+        return product
+
     def level(self, number: int) -> Float64:
         """The factors of one level."""
         return self.factors[self.starts[number] : self.starts[number + 1]]

@@ -6,6 +6,7 @@ from its first fold on.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -14,6 +15,10 @@ import numpy as np
 from reclick.data.grouped_sessions import GroupedSessions
 from reclick.data.hashing import content_hash, page_and_set_hash, splitmix64
 from reclick.data.ragged import Float64, Int64
+
+N_FOLDS, FREQUENT_PAGE, MIN_PAGES = 3, 30.0, 100  # see `folds_of_pages`
+MIN_SESSIONS, MAX_SESSIONS = 200, 20_000  # in a log that is asked; distinct ones that are drawn
+MIN_GAIN, SIGNIFICANT = 3e-4, 2.0  # of a richer model: per session, and in standard errors
 
 
 class Fold(NamedTuple):
@@ -90,3 +95,47 @@ def folds_of_pages(
     dealt = frequent | (len(pages) < min_pages)
     first_fold = content_hash(block.pair, block.page, block.click, block.clicks) % n_folds
     return make_folds(sessions, first_fold, n_folds, np.where(dealt, -1, page % n_folds))
+
+
+def hold_out(sessions: GroupedSessions) -> Fold | None:
+    """Two thirds of the sessions to fit on, and one to judge by; None where there are too few.
+
+    A long log is sampled by whole queries; the pairs are those of the log.
+    """
+    if sessions.weight.sum() < MIN_SESSIONS:
+        return None
+    sample = sessions.select_queries(MAX_SESSIONS)
+    folds = folds_of_pages(sample, N_FOLDS, frequent_page=FREQUENT_PAGE, min_pages=MIN_PAGES)
+    return folds[0] if folds else None
+
+
+def is_significant_gain(before: Float64, after: Float64, weight: Float64) -> bool:
+    """Whether log-likelihoods of held-out sessions [session] rise, by more than chance explains.
+
+    >>> is_significant_gain(np.zeros(4), np.array([0.1, 0.2, 0.1, 0.2]), np.ones(4))
+    True
+    """
+    gains = after - before
+    mean = float(np.average(gains, weights=weight))
+    error = float(np.sqrt(np.sum(weight * (gains - mean) ** 2))) / float(weight.sum())
+    return mean > max(MIN_GAIN, SIGNIFICANT * error)
+
+
+def choose_number(
+    sessions: GroupedSessions, score: Callable[[Fold, int], Float64 | None], most: int
+) -> int:
+    """The number from 1 to `most` that held-out sessions ask for: as long as one more gains.
+
+    `score` returns the log-likelihood of the held-out sessions of a fold with a number, or None
+    where there is nothing to gain.
+    """
+    fold = hold_out(sessions)
+    if fold is None:
+        return 1
+    best, last = 1, score(fold, 1)
+    for number in range(2, most + 1):
+        now = score(fold, number)
+        if now is None or last is None or not is_significant_gain(last, now, fold.test.weight):
+            break
+        best, last = number, now
+    return best

@@ -74,7 +74,8 @@ def read_sessions(
 ) -> SessionLog:
     """Open a log of sessions: find its files and check its columns. Rows are read when needed.
 
-    `source` is a path, a glob, a folder, a list of them, a pandas, Polars, Arrow or DuckDB table, a
+    `source` is a path, a glob, a folder, a list of them, a pandas, Polars, Arrow or DuckDB table,
+    an Arrow stream (a RecordBatchReader, an ADBC cursor, anything with `__arrow_c_stream__`), a
     dict of columns, or a single page as `(query, ads)` or `(query, ads, clicks)`. `columns` maps
     Reclick's names to yours: `columns={"query": "search_term"}`. A log without clicks is read as
     pages, which a model can answer questions about but not learn from; `clicks_required=True`
@@ -108,8 +109,12 @@ def read_sessions(
     return log
 
 
-def as_log(source: Any, *, ads: Any = None, clicks_required: bool = True) -> SessionLog:
+def as_log(
+    source: Any, *, ads: Any = None, clicks_required: bool = True, one_pass: bool = False
+) -> SessionLog:
     """The log itself, or one opened from anything that `read_sessions` reads.
+
+    With `one_pass`, a log that is opened here will be read once, so no stream needs a copy.
 
     >>> as_log({"query": ["pizza"], "ads": [["a", "b"]], "clicks": [[]]}).summary.kept
     1
@@ -117,7 +122,10 @@ def as_log(source: Any, *, ads: Any = None, clicks_required: bool = True) -> Ses
     1
     """
     if not isinstance(source, SessionLog):
-        return read_sessions(source, ads=ads, clicks_required=clicks_required)
+        log = read_sessions(source, ads=ads, clicks_required=clicks_required)
+        if one_pass:
+            log.keep_no_copy()
+        return log
     if clicks_required and not source.has_clicks:
         raise LogError(
             f"{source.name} has no column clicks. This needs clicks: give a log that has them, or "

@@ -821,7 +821,9 @@ class ClickModel(ABC):
     @property
     def fitted(self) -> bool:
         """Whether the model is fitted."""
-        return any(name.endswith("_") and not name.startswith("_") for name in vars(self))
+        # What is fitted was set last.
+        names = reversed(vars(self))
+        return any(name[-1] == "_" and name[0] != "_" for name in names)
 
     def __repr__(self) -> str:
         changed = (

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 import pyarrow as pa
 
-from reclick.clicks.chain import chain_pages, fill_independent_chain
+from reclick.clicks.chain import PROBABILITY_MARGIN, chain_pages, fill_independent_chain
 from reclick.clicks.distribution import PageDistribution
+from reclick.clicks.mixture import MixturePages
 from reclick.data.batch import SessionBatch
 from reclick.data.counts import Counts
 from reclick.data.grouped_sessions import GroupedSessions
@@ -18,11 +19,15 @@ from reclick.data.pair_index import PairLookup
 from reclick.data.ragged import Float64, positions_in_runs
 from reclick.data.stored_tables import table_error
 from reclick.fitting.beta import BetaPrior
+from reclick.fitting.em import FitResult, Statistics
+from reclick.fitting.folds import Fold, choose_number
+from reclick.fitting.mixture import split_probability
 from reclick.fitting.posterior import PairPosteriors
 from reclick.models.base import ClickModel
 from reclick.models.kernels.examination_em import (
     ExaminationCells,
     ExaminationData,
+    ExaminationParameters,
     ExaminationPrior,
     browse_pages,
     browsing_means,
@@ -30,9 +35,21 @@ from reclick.models.kernels.examination_em import (
     maximise_posterior,
     position_means,
 )
+from reclick.models.kernels.examination_mixture import (
+    MixtureParameters,
+    StateTotals,
+    first_parameters,
+    fit_components,
+    score,
+)
 from reclick.models.kernels.examination_posterior import posterior_quantiles, with_exact_intervals
 from reclick.models.settings import setting
 from reclick.text.word_rates import TextIndex
+
+MOST_COMPONENTS = 4  # that "auto" tries
+LEAST_DIFFERENCE = 0.1  # of the shifts of two components, in log-odds
+# Trials converge closely: more components could otherwise gain by their further iterations alone.
+TRIAL: dict[str, Any] = {"max_iterations": 1000, "tolerance": 1e-6, "quiet": True}
 
 
 class ExaminationModel(ClickModel):
@@ -59,18 +76,19 @@ class ExaminationModel(ClickModel):
     max_iterations: int = setting(default=200, low=1, integer=True)
     tolerance: float = setting(default=1e-5)
 
-    def _prepare(self, data: GroupedSessions) -> ExaminationData:
-        cells = partial(build_cells, length=data.max_ads, browsing=self.browsing)
+    def _prepare(self, data: GroupedSessions) -> Any:
+        return self._build_cells(data, data.max_ads)
+
+    def _build_cells(self, data: GroupedSessions, length: int) -> ExaminationData:
+        """The cells of sessions; `length` is the longest page of the whole log."""
+        cells = partial(build_cells, length=length, browsing=self.browsing)
         blocks = self._engine.prepare(cells, data.blocks(self._engine.n_blocks))
-        return ExaminationData(float(data.weight.sum()), data.max_ads, blocks)
+        return ExaminationData(float(data.weight.sum()), length, blocks)
 
     def _estimate(self, data: ExaminationData, prior: BetaPrior, history: Counts) -> None:
-        means = position_means(self.examination_prior, history, data.length)
-        if self.browsing:
-            means = browsing_means(means).ravel()
         fit = maximise_posterior(
             data,
-            ExaminationPrior(prior, means, self.examination_strength),
+            self._examination_prior(data.length, prior, history),
             self._pilot_parameters,
             self._engine,
             **self._em_limits,
@@ -78,11 +96,22 @@ class ExaminationModel(ClickModel):
         self._cells = ExaminationCells.concatenate([block.cells for block in data.blocks])
         self.exposure_ = fit.statistics.pairs["examinations"]
         self.theta_ = fit.parameters.theta
-        gamma = fit.parameters.gamma
-        self.gamma_: Float64 = (  # [closest click above, position] or [position]
-            gamma.reshape(-1, data.length) if self.browsing else gamma
-        )
+        self._set_examination(fit.parameters.gamma, data.length)
         self._report_fit(fit)
+
+    def _examination_prior(
+        self, length: int, prior: BetaPrior, history: Counts
+    ) -> ExaminationPrior:
+        """The prior of θ, and that of γ for pages of up to `length` ads."""
+        means = position_means(self.examination_prior, history, length)
+        if self.browsing:
+            means = browsing_means(means).ravel()
+        return ExaminationPrior(prior, means, self.examination_strength)
+
+    def _set_examination(self, gamma: Float64, length: int) -> None:
+        self.gamma_: Float64 = (  # [closest click above, position] or [position]
+            gamma.reshape(-1, length) if self.browsing else gamma
+        )
 
     def _clicks_and_exposure(self) -> tuple[Float64, Float64]:
         return self._cells.clicks, self.exposure_
@@ -111,7 +140,141 @@ class ExaminationModel(ClickModel):
         return self
 
 
-class PBM(ExaminationModel):
+class MixtureData(NamedTuple):
+    """A log as cells, and as sessions."""
+
+    cells: ExaminationData
+    sessions: GroupedSessions
+
+
+class ExaminationMixture(ExaminationModel):
+    """An `ExaminationModel` of one or more components of users, as many as `components` says.
+
+    In component t the odds of every θ are e^(b_t) times as high, with Σ π_t b_t = 0 over the mixing
+    weights π_t. The examination γ is common. θ is the mean over the components.
+    """
+
+    global_parameters: ClassVar[tuple[str, ...]] = (
+        *ExaminationModel.global_parameters, "mixing_", "shifts_",
+    )  # fmt: skip
+    mixing_: Float64 = np.ones(1)  # [component] π, of sessions
+    shifts_: Float64 = np.zeros(1)  # [component] b, in log-odds
+
+    components: str | int = setting(
+        default=1,
+        choices=("auto",),
+        low=1,
+        high=20,
+        integer=True,
+        help='components of users, who click more or less on every ad: a number, or "auto" '
+        "(1 to 4, as many as held-out sessions of the log significantly ask for)",
+    )
+
+    def _prepare(self, data: GroupedSessions) -> Any:
+        cells = super()._prepare(data)
+        return cells if self.components == 1 else MixtureData(cells, data)
+
+    def _estimate(
+        self, data: ExaminationData | MixtureData, prior: BetaPrior, history: Counts
+    ) -> None:
+        if isinstance(data, ExaminationData):
+            super()._estimate(data, prior, history)
+            return
+        super()._estimate(data.cells, prior, history)
+        if self._is_pilot:
+            return
+        examination = self._examination_prior(data.cells.length, prior, history)
+        components = self.components
+        if isinstance(components, str):
+            try_number = partial(self._try_components, examination, data.cells.length)
+            components = choose_number(data.sessions, try_number, MOST_COMPONENTS)
+        if components == 1:
+            return
+        one = ExaminationParameters(self.theta_, self.gamma_.ravel())
+        fit = self._fit_components(data, examination, one, components, **self._em_limits)
+        self.theta_ = fit.parameters.theta
+        self.exposure_ = (fit.statistics.pairs["clicks"] + fit.statistics.pairs["skips"]).sum(1)
+        self.mixing_, self.shifts_ = fit.parameters.mixing, fit.parameters.shifts
+        self._set_examination(fit.parameters.gamma, data.cells.length)
+        self._report_fit(fit)
+
+    def _fit_components(
+        self,
+        data: MixtureData,
+        prior: ExaminationPrior,
+        one: ExaminationParameters,
+        components: int,
+        **limits: Any,
+    ) -> FitResult[MixtureParameters, Statistics]:
+        """A fit with several components, from one with a single one."""
+        cells = [block.cells for block in data.cells.blocks]
+        totals = StateTotals(
+            np.sum([each.clicked for each in cells], axis=0),
+            np.sum([each.shown for each in cells], axis=0),
+        )
+        return fit_components(
+            data.sessions.blocks(self._engine.n_blocks),
+            totals,
+            prior,
+            first_parameters(one, components),
+            length=data.cells.length,
+            browsing=self.browsing,
+            engine=self._engine,
+            sessions=data.cells.sessions,
+            **limits,
+        )
+
+    def _try_components(
+        self,
+        prior: ExaminationPrior,
+        length: int,
+        fold: Fold,
+        components: int,
+    ) -> Float64 | None:
+        """Log-probability of each held-out session of a fold with so many components.
+
+        None where two of them are the same: that is one fewer.
+        """
+        cells = self._build_cells(fold.train, length)
+        one = maximise_posterior(cells, prior, None, self._engine, **TRIAL).parameters
+        data = MixtureData(cells, fold.train)
+        found = self._fit_components(data, prior, one, components, **TRIAL).parameters
+        if components > 1 and np.diff(np.sort(found.shifts)).min() < LEAST_DIFFERENCE:
+            return None
+        return score(found, fold.test.whole, length=length, browsing=self.browsing)
+
+    def _posteriors(self, asked: PairLookup) -> PairPosteriors:
+        """As of an `ExaminationModel`; with several components they are Betas."""
+        if len(self.mixing_) == 1:
+            return super()._posteriors(asked)
+        return ClickModel._posteriors(self, asked)
+
+    def _page_distribution(
+        self, batch: SessionBatch, text: TextIndex | None
+    ) -> Callable[[int, int], PageDistribution]:
+        theta = self._pairs.lookup_or_prior(self.theta_, batch, self._pairs.find(batch), text)
+        theta = np.clip(theta, PROBABILITY_MARGIN, 1 - PROBABILITY_MARGIN)
+        parts = [
+            self._component_pages(batch, each)
+            for each in split_probability(theta, self.shifts_, self.mixing_)
+        ]
+        if len(parts) == 1:
+            return parts[0]
+
+        def pages(start: int, end: int) -> PageDistribution:
+            weights = np.tile(self.mixing_, (end - start, 1))
+            return MixturePages(tuple(part(start, end) for part in parts), weights)
+
+        return pages
+
+    def _component_pages(
+        self, batch: SessionBatch, theta: Float64
+    ) -> Callable[[int, int], PageDistribution]:
+        """The pages of users with this attractiveness [impression]."""
+        raise NotImplementedError
+
+
+class PBM(ExaminationMixture):
     """P(click) = θ(q, d) · γ(position), each position independently.
 
     The prior mean of γ, `examination_prior`, is a number, or "overall": the click rate of the
@@ -139,10 +302,9 @@ class PBM(ExaminationModel):
         self.check_fitted()
         return self.gamma_
 
-    def _page_distribution(
-        self, batch: SessionBatch, text: TextIndex | None
+    def _component_pages(
+        self, batch: SessionBatch, theta: Float64
     ) -> Callable[[int, int], PageDistribution]:
-        theta = self._pairs.lookup_or_prior(self.theta_, batch, self._pairs.find(batch), text)
         position = positions_in_runs(batch.page)
         return chain_pages(
             batch,
@@ -151,7 +313,7 @@ class PBM(ExaminationModel):
         )
 
 
-class UBM(ExaminationModel):
+class UBM(ExaminationMixture):
     """P(click at r | clicks above) = θ(q, d) · γ(r', r), r' being the closest click above.
 
     r' is 0 where there is no click above. The prior mean of γ, `examination_prior`, is a number, or
@@ -173,10 +335,9 @@ class UBM(ExaminationModel):
     )
     reference: ClassVar[str] = "Dupret, Piwowarski 2008"
 
-    def _page_distribution(
-        self, batch: SessionBatch, text: TextIndex | None
+    def _component_pages(
+        self, batch: SessionBatch, theta: Float64
     ) -> Callable[[int, int], PageDistribution]:
-        theta = self._pairs.lookup_or_prior(self.theta_, batch, self._pairs.find(batch), text)
         return browse_pages(batch, theta, self.gamma_)
 
 

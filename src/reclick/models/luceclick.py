@@ -15,7 +15,7 @@ from reclick.data.batch import SessionBatch
 from reclick.data.counts import Counts
 from reclick.data.grouped_sessions import GroupedSessions
 from reclick.data.pair_index import ImpressionLookup, IndexMap, PairLookup
-from reclick.data.ragged import Float64, Int32, positions_in_runs, run_of_elements
+from reclick.data.ragged import Float64, Int32, positions_in_runs, run_of_elements, run_sizes
 from reclick.engines import as_grouped
 from reclick.errors import Argument, CannotAnswerError, StoreError
 from reclick.fitting.attractiveness_prior import PairPrior
@@ -309,15 +309,15 @@ class LuceClick(ClickModel):
         if (found.row < 0).any():
             unseen = self._pairs.unseen_means(batch, text) * self._unseen_scale  # [impression]
         theta = self._pairs.take_or(self.theta_, found.row, unseen)
+        sizes = run_sizes(batch.page)
         theta *= self._position_effects(found, batch)
-        theta /= np.repeat(self._query_outside(found.query), np.diff(batch.page))
+        theta /= self._query_outside(found.query).repeat(sizes)
         rho = self._pairs.take_or(self.rho_, found.row, self.satisfaction_)
-        longest = int(np.diff(batch.page).max(initial=1))
-        extra = max(0, longest + 1 - self.omega_.shape[1])
-        omega = np.pad(self.omega_, ((0, 0), (0, extra)), mode="edge")
+        longest = int(sizes.max(initial=1))
+        omega = self.omega_
+        if longest >= omega.shape[1]:
+            omega = np.pad(omega, ((0, 0), (0, longest + 1 - omega.shape[1])), mode="edge")
         gamma = extend_transitions(self.gamma_, longest)
-        mixing = np.tile(self.mixing_, (len(batch), 1))
-        mixing[found.query >= 0] = self._state.parameters.mixing[found.query[found.query >= 0]]
 
         def pages(start: int, end: int) -> PageDistribution:
             first, last = batch.page[start], batch.page[end]
@@ -336,14 +336,18 @@ class LuceClick(ClickModel):
             )
             if len(components) == 1:
                 return components[0]
-            return MixturePages(components, mixing[start:end])
+            query = found.query[start:end]
+            mixing = np.where(
+                query[:, None] >= 0, self._state.parameters.mixing[query], self.mixing_
+            )
+            return MixturePages(components, mixing)
 
         return pages
 
     def _query_outside(self, query: Int32) -> Float64:
         """The f of each session's query [session]; that of a new query is as of rare ones."""
         table = self._state.parameters.query_outside
-        out = self._pairs.take_or(table.weights(), query, float(table.level(0)[0]))
+        out = np.where(query >= 0, table.weights_at(query), float(table.level(0)[0]))
         return out / self._typical.outside
 
     def _position_effects(self, found: ImpressionLookup, batch: SessionBatch) -> Float64:

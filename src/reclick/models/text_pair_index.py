@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 from reclick.data.batch import SessionBatch
 from reclick.data.counts import Counts
 from reclick.data.pair_index import ImpressionLookup, PairIndex, PairLookup
-from reclick.data.ragged import Float64, Int32
+from reclick.data.ragged import Bool, Float64, Int32
 from reclick.data.string_index import Interner
 from reclick.errors import LogError, NotFittedError
 from reclick.fitting.attractiveness_prior import AdPrior, PairPrior
@@ -79,6 +79,11 @@ class TextPairIndex(PairIndex):
         """The click rates of words, counted when they are first needed."""
         corpus = None if self._corpus is None else self._corpus.words
         return WordRates(self.counts, self._text_index, corpus=corpus, **self._word_settings)
+
+    def find_known(self, batch: SessionBatch) -> tuple[Bool, Bool]:
+        """Whether each session's query and each impression's ad are among those counted."""
+        query, ad = super().find_known(batch)
+        return query, ad if self._corpus is None else self._find_ads(batch.ads)[batch.ad] >= 0
 
     def _find_ads(self, ads: pa.Array) -> Int32:
         return super()._find_ads(ads) if self._corpus is None else self._corpus.ads.find(ads)

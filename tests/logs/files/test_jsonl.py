@@ -50,7 +50,7 @@ def test_whole_number_ids_become_text_also_next_to_text(tmp_path: Path) -> None:
             b'{"query": "q", "ads": ["a"], "clicks": [1], "weight": "2"}',
             "weight: expected a number",
         ),
-        (b'{"query": "\xff", "ads": ["a"], "clicks": [1]}', "not JSON"),
+        (b'{"query": "\xff", "ads": ["a"], "clicks": [1]}', "query: not text"),
         (b'{"query": "\\ud83d", "ads": ["a"], "clicks": [1]}', "query: not text"),
     ],
 )

@@ -10,10 +10,10 @@ import csv
 import io
 import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pyarrow as pa
@@ -21,7 +21,17 @@ import pyarrow.compute as pc
 import pyarrow.csv as arrow_csv
 
 from reclick.data.batch import Int64
-from reclick.data.schema import FLAG, IDS, NUMBER, NUMBERS, TEXT, TIME, Column, find_columns
+from reclick.data.schema import (
+    FLAG,
+    IDS,
+    NUMBER,
+    NUMBERS,
+    POSITIONS,
+    TEXT,
+    TIME,
+    Column,
+    find_columns,
+)
 from reclick.errors import LogError
 from reclick.logs.files.jsonl import (
     ARROW_TYPES,
@@ -30,14 +40,16 @@ from reclick.logs.files.jsonl import (
     as_flag,
     as_position,
     as_time,
+    replace_surrogates,
 )
-from reclick.logs.files.log_file import read_blocks
+from reclick.logs.files.log_file import CR_ADVICE, read_blocks
 from reclick.logs.files.source import RawBatch, abbreviate, drop_rows
 from reclick.runtime.filesystem import Location
 from reclick.runtime.parallel import thread_limit
 
 MAX_RECORD_LINES = 1000  # that one quoted cell may span
 MAX_RECORD_BYTES = 4 << 20
+WHOLE_NUMBER = re.compile(r"[+-]?[0-9]+")
 TRUE_WORDS, FALSE_WORDS = {"true", "t", "yes", "y"}, {"false", "f", "no", "n"}
 
 
@@ -52,6 +64,7 @@ class CsvSource:
     delimiter: str
     wanted: tuple[Column, ...]
     num_rows: int | None = None
+    can_move: ClassVar[bool] = True  # another process can read it
 
     def read(self, *, with_rows: bool) -> Iterator[RawBatch]:
         """Read in row order."""
@@ -82,7 +95,8 @@ class CsvSource:
         batch = parse_valid_block(body, self.header, self.delimiter)
         if batch is not None:
             return batch, None, [], b""
-        records, rest = split_records(body, len(self.header), self.delimiter, final=final)
+        split, rest = split_records(body, len(self.header), self.delimiter, final=final)
+        records = [self._check_text(record) for record in split]
         numbered = list(enumerate(records, start=done + 1))
         readable = [record for record in records if not isinstance(record, str)]
         numbers = [number for number, record in numbered if not isinstance(record, str)]
@@ -94,6 +108,20 @@ class CsvSource:
         batch = pa.RecordBatch.from_arrays(arrays, names=list(self.header))
         return batch, np.asarray(numbers, np.int64), unreadable, rest
 
+    def _check_text(self, record: list[str] | str) -> list[str] | str:
+        """The fields as valid text, or why the record is unreadable.
+
+        Bytes that are no UTF-8 matter in a column that is read, and in no other.
+        """
+        if isinstance(record, str) or _is_text(record):
+            return record
+        read = self.names.values()
+        if not _is_text(
+            cell for name, cell in zip(self.header, record, strict=True) if name in read
+        ):
+            return f"not UTF-8 text: {abbreviate(replace_surrogates(self.delimiter.join(record)))}"
+        return list(map(replace_surrogates, record))
+
 
 def open_csv(
     path: Location, where: str, wanted: Sequence[Column], mapping: dict[str, str]
@@ -103,12 +131,16 @@ def open_csv(
     try:
         line = first[: _header_end(first)].decode()
         delimiter = max("\t,;", key=line.count) if line.count(",") == 0 else ","
-        cells = next(csv.reader(io.StringIO(line), delimiter=delimiter, strict=True), [])
+        cells = next(
+            csv.reader(io.StringIO(line, newline=""), delimiter=delimiter, strict=True), []
+        )
     except (UnicodeDecodeError, csv.Error) as error:
         raise LogError(
             f"The header of {where} cannot be read: {error}. The first line must name the columns."
         ) from error
     header = tuple(name.strip() for name in cells)
+    if re.search(r"\r[^\n]", _outside_quotes(line)):
+        raise LogError(f"The lines of {where} end with a carriage return alone. {CR_ADVICE}")
     names = find_columns(header, wanted, mapping, where)
     return CsvSource(path, where, names, header, delimiter, tuple(wanted))
 
@@ -193,15 +225,21 @@ def _count_record_lines(lines: list[bytes], at: int) -> int:
 
 def _split_fields(text: bytes, num_fields: int, delimiter: str) -> list[str] | str:
     try:
-        stream = io.StringIO(text.removesuffix(b"\r").decode(), newline="")
-        rows = list(csv.reader(stream, delimiter=delimiter, strict=True))
-    except UnicodeDecodeError:
-        return f"not UTF-8 text: {_show(text)}"
+        decoded = text.removesuffix(b"\r").decode(errors="surrogateescape")
+        rows = list(csv.reader(io.StringIO(decoded, newline=""), delimiter=delimiter, strict=True))
     except csv.Error as error:
         return f"a broken quote ({error}): {_show(text)}"
     if len(rows) != 1 or len(rows[0]) != num_fields:
         return f"{sum(map(len, rows))} fields where the header has {num_fields}: {_show(text)}"
     return rows[0]
+
+
+def _is_text(cells: Iterable[str]) -> bool:
+    try:
+        "".join(cells).encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _show(text: bytes) -> str:
@@ -211,6 +249,10 @@ def _show(text: bytes) -> str:
 def _header_end(block: bytes) -> int:
     end = block.find(b"\n") + 1
     return end or len(block)
+
+
+def _outside_quotes(line: str) -> str:
+    return "".join(line.split('"')[::2])
 
 
 def _quote_inside_field(delimiter: str) -> re.Pattern[bytes]:
@@ -285,7 +327,9 @@ def _parse_with_arrow(cells: pa.Array, kind: str) -> pa.Array | None:
             return pc.if_else(pc.equal(cells, ""), None, cells).cast(pa.float64())
         if kind == TIME:
             return pc.if_else(pc.equal(cells, ""), None, cells)
-        if kind == FLAG or pc.any(pc.match_substring_regex(cells, r"[\[\s]")).as_py():
+        # Arrow takes 0x2 for a number, which it is not in a log.
+        unusual = r"[^0-9|-]" if kind == POSITIONS else r"[\[\s]"
+        if kind == FLAG or pc.any(pc.match_substring_regex(cells, unusual)).as_py():
             return None
         empty = pc.equal(cells, "")
         lists = pc.split_pattern(cells, "|")
@@ -299,16 +343,20 @@ def _parse_with_arrow(cells: pa.Array, kind: str) -> pa.Array | None:
 
 def _parse_position(part: str) -> int | None:
     try:
-        return as_position(int(part))
-    except ValueError as error:
-        raise UnreadableError(f"expected whole numbers, got {abbreviate(part)}") from error
+        if WHOLE_NUMBER.fullmatch(part.strip()):
+            return as_position(int(part))
+    except ValueError:  # more than 4,300 digits
+        pass
+    raise UnreadableError(f"expected whole numbers, got {abbreviate(part)}")
 
 
 def _parse_number(cell: str) -> float | None:
     try:
-        return float(cell) if cell.strip() else None
-    except ValueError as error:
-        raise UnreadableError(f"expected a number, got {abbreviate(cell)}") from error
+        if cell.isascii() and "_" not in cell:  # which Python takes for numbers, and Arrow does not
+            return float(cell) if cell.strip() else None
+    except ValueError:
+        pass
+    raise UnreadableError(f"expected a number, got {abbreviate(cell)}")
 
 
 def _parse_flag(text: str) -> bool | None:

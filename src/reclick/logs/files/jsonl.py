@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import islice
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pyarrow as pa
@@ -32,6 +32,7 @@ from reclick.runtime.filesystem import Location
 from reclick.runtime.parallel import thread_limit
 
 SAMPLE_LINES = 100  # at the start of a file, to learn its columns
+MAX_DIGITS = 4000  # of a whole number; Python's limit is 4,300
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +46,7 @@ class JsonLinesSource:
     schema: pa.Schema  # of the columns read, under the source's names
     others: tuple[str, ...]  # further columns at the start of the file
     num_rows: int | None = None
+    can_move: ClassVar[bool] = True  # another process can read it
 
     def read(self, *, with_rows: bool) -> Iterator[RawBatch]:
         """Read in row order. Other columns come as text: strings as they are, the rest as JSON."""
@@ -71,7 +73,7 @@ class JsonLinesSource:
         wanted = {column.name: column for column in self.wanted}
         for number, line in enumerate(lines, start=done + 1):
             try:
-                parsed.append(_parse_line(line, self.names, wanted))
+                parsed.append(self._parse_line(line, wanted))
                 numbers.append(number)
             except UnreadableError as error:
                 unreadable.append((number, str(error)))
@@ -82,17 +84,33 @@ class JsonLinesSource:
         row_numbers = np.asarray(numbers, np.int64)
         return RawBatch(self.where, done + 1, columns, len(parsed), row_numbers, unreadable)
 
+    def _parse_line(self, line: bytes, wanted: dict[str, Column]) -> list[Any]:
+        """The values of a line: what Arrow reads of the line alone where Python reads nothing.
+
+        So whether a line is good never depends on its neighbours.
+        """
+        try:
+            item = parse_object(line)
+        except UnreadableError:
+            table = parse_block(line, self.schema)
+            if table is None or table.num_rows != 1:
+                raise
+            item = table.to_pylist()[0]
+        return [_parse_field(wanted[name], item.get(theirs)) for name, theirs in self.names.items()]
+
     def _add_rows(self, raw: RawBatch, lines: list[bytes]) -> RawBatch:
         numbers = np.arange(raw.length) if raw.row_numbers is None else raw.row_numbers
         first = 0 if raw.row_numbers is None else raw.first_row
-        objects = [json.loads(lines[number - first]) for number in numbers.tolist()]
+        objects = [_other_fields(lines[number - first]) for number in numbers.tolist()]
         arrays = {
             theirs: raw.columns[name]
             for name, theirs in self.names.items()
             if theirs not in self.others
         }
         for name in self.others:
-            arrays[name] = pa.array([_to_json(item.get(name)) for item in objects], pa.string())
+            arrays[replace_surrogates(name)] = pa.array(
+                [_to_json(item.get(name)) for item in objects], pa.string()
+            )
         rows = pa.RecordBatch.from_arrays(list(arrays.values()), names=list(arrays))
         return replace(raw, rows=rows)
 
@@ -103,12 +121,13 @@ def open_jsonl(
     """Read the first lines of a file of JSON lines and check their columns."""
     objects = list(_first_objects(path, where))
     available = list(dict.fromkeys(key for item in objects for key in item))
+    readable = [name for name in available if replace_surrogates(name) == name]
     if not objects:
         raise LogError(
             f"{where} is not JSON lines: none of its first lines is a JSON object. "
             "Write one object per line."
         )
-    names = find_columns(available, wanted, mapping, where)
+    names = find_columns(readable, wanted, mapping, where)
     wanted_by_name = {column.name: column for column in wanted}
     for name, theirs in list(names.items()):
         values = [item[theirs] for item in objects if item.get(theirs) is not None]
@@ -123,7 +142,9 @@ def open_jsonl(
         ]
     )
     read = {theirs for name, theirs in names.items() if not wanted_by_name[name].lenient}
-    others = tuple(name for name in available if name not in read)
+    others = tuple(
+        {replace_surrogates(name): name for name in available if name not in read}.values()
+    )
     return JsonLinesSource(path, where, names, tuple(wanted), schema, others)
 
 
@@ -149,15 +170,47 @@ def parse_block(block: bytes, schema: pa.Schema) -> pa.Table | None:
 
 
 def parse_object(line: bytes) -> dict[str, Any]:
-    """Return the JSON object of a line, or raise UnreadableError."""
+    """Return the JSON object of a line, or raise UnreadableError.
+
+    Bytes that are no UTF-8 become lone surrogates: a field that is read and has one is not text,
+    and in any other field they do not matter.
+    """
     try:
-        item = json.loads(line)
+        item = _load(line)
     except (ValueError, RecursionError) as error:
         start = abbreviate(line[:200].decode(errors="replace"))
         raise UnreadableError(f"not JSON: {start}") from error
     if not isinstance(item, dict):
         raise UnreadableError(f"expected a JSON object, got {abbreviate(item)}")
     return item
+
+
+def _load(line: bytes) -> Any:
+    try:
+        return json.loads(line)
+    except UnicodeDecodeError:
+        return json.loads(line.decode(errors="surrogateescape"), parse_int=_parse_whole)
+    except json.JSONDecodeError:
+        raise
+    except ValueError:  # Python reads no whole number of more than 4,300 digits
+        return json.loads(line, parse_int=_parse_whole)
+
+
+def _parse_whole(digits: str) -> int | float:
+    return int(digits) if len(digits) < MAX_DIGITS else float(digits)
+
+
+def _other_fields(line: bytes) -> dict[str, Any]:
+    """All fields of a line that was read; none where it is nested too deep for Python."""
+    try:
+        return parse_object(line)
+    except UnreadableError:
+        return {}
+
+
+def replace_surrogates(text: str) -> str:
+    """Valid text: half a surrogate pair, which JSON may hold, becomes a question mark."""
+    return text.encode(errors="replace").decode()
 
 
 def _first_objects(path: Location, where: str) -> Iterator[dict[str, Any]]:
@@ -196,11 +249,6 @@ def _arrow_type(kind: str, name: str, objects: list[dict[str, Any]]) -> pa.DataT
     return pa.list_(pa.int64()) if kind == IDS else pa.int64()
 
 
-def _parse_line(line: bytes, names: dict[str, str], wanted: dict[str, Column]) -> list[Any]:
-    item = parse_object(line)
-    return [_parse_field(wanted[name], item.get(theirs)) for name, theirs in names.items()]
-
-
 def _parse_field(column: Column, value: Any) -> Any:
     name, kind = column.name, column.kind
     try:
@@ -217,8 +265,11 @@ def _parse_field(column: Column, value: Any) -> Any:
 def _to_json(value: Any) -> str | None:
     if value is None:
         return None
-    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-    return text.encode(errors="replace").decode()
+    try:
+        text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    except RecursionError:
+        return None
+    return replace_surrogates(text)
 
 
 def _combine(column: pa.ChunkedArray) -> pa.Array:

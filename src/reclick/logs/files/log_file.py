@@ -9,15 +9,19 @@ import codecs
 import gzip
 import json
 import re
+import struct
 import tarfile
+import weakref
 import zipfile
 import zlib
+from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import IO, cast
+from typing import IO, Any, cast
 
 import pyarrow.parquet as pq
 from pyarrow import ArrowException
@@ -26,10 +30,11 @@ from reclick.errors import LogError
 from reclick.runtime.filesystem import Location, arrow_input, as_path
 
 BLOCK_BYTES = 16 << 20
-MAX_LINE_BYTES = 256 << 20
+MAX_LINE_BYTES = 16 << 20  # a longer line is no session: it is not gathered to its end
 HEAD_BYTES = 1 << 16
 BOM = b"\xef\xbb\xbf"
 MAX_VALUE_CHARS = 16 << 20  # of a JSON array's value: one that never ends is not read for longer
+CR_ADVICE = "Write them with line feeds: tr '\\r' '\\n' < old > new."
 DECODER = json.JSONDecoder()
 ARRAY_START = re.compile(rb"\s*\[\s*\{")
 INDEX_NAME = re.compile(rb"^[^\t\n{\[]{1,255}\t *(?=\{)", re.MULTILINE)
@@ -44,6 +49,7 @@ READ_ERRORS = (
     zipfile.BadZipFile,
     RuntimeError,
 )
+DAMAGE = (ValueError, IndexError, KeyError, struct.error)  # of headers, from Python's readers
 
 
 @dataclass(frozen=True)
@@ -53,6 +59,7 @@ class LogFile:
     path: Location
     where: str  # the short name used in messages
     member: str | None = None
+    archive: Archive | None = field(default=None, repr=False, compare=False)  # of the member
 
     @property
     def name(self) -> str:
@@ -90,11 +97,20 @@ class LogFile:
     @contextmanager
     def open(self) -> Iterator[IO[bytes]]:
         """The bytes, decompressed while they are read."""
-        with _open_member(self.path, self.member) as stream:
+        with self._open_bytes() as stream:
             if self._full_name.lower().endswith(".gz"):
                 with gzip.open(stream) as decompressed:
                     yield cast(IO[bytes], decompressed)
             else:
+                yield stream
+
+    @contextmanager
+    def _open_bytes(self) -> Iterator[IO[bytes]]:
+        if self.member is None:
+            with as_path(self.path).open("rb") as stream:
+                yield stream
+        else:
+            with cast(Archive, self.archive).open(self.member) as stream:
                 yield stream
 
     def chunks(self, size: int, on_bytes: OnBytes = lambda _: None) -> Iterator[bytes]:
@@ -138,11 +154,12 @@ def list_files(paths: list[Location], names: list[str]) -> list[LogFile]:
     """The files, and in place of an archive the files in it."""
     files = []
     for path, where in zip(paths, names, strict=True):
-        members = _list_members(path, where)
-        if members is None:
+        archive = _list_archive(path, where)
+        if archive is None:
             files.append(LogFile(path, where))
         else:
-            files += [LogFile(path, f"{where}/{member}", member) for member in members]
+            members = _visible_members(archive.names, where)
+            files += [LogFile(path, f"{where}/{each}", each, archive) for each in members]
     return files
 
 
@@ -153,68 +170,147 @@ def read_blocks(path: Location, where: str, *, block_bytes: int | None = None) -
 
 def split_blocks(stream: IO[bytes], where: str, block_bytes: int) -> Iterator[bytes]:
     """Yield the bytes of an open file in blocks of whole lines, without a byte order mark."""
-    rest, started = b"", False
+    pieces: list[bytes] = []  # of a line that is not complete, joined once: long lines stay linear
+    size, started = 0, False
     while data := stream.read(block_bytes):
-        data = rest + data if started else data.removeprefix(BOM)
+        data = data if started else data.removeprefix(BOM)
         started = True
         end = data.rfind(b"\n") + 1
-        rest = data[end:]
         if end:
-            yield data[:end]
-        if len(rest) > MAX_LINE_BYTES:
-            raise LogError(
-                f"{where} has a line of more than {MAX_LINE_BYTES >> 20} MB. "
-                "Is it a text file with one session per line?"
-            )
-    if rest:
-        yield rest
+            yield b"".join((*pieces, data[:end]))
+            pieces, size = [], 0
+        pieces.append(data[end:])
+        size += len(data) - end
+        if size > MAX_LINE_BYTES:
+            raise _long_line_error(where, pieces[0])
+    if size:
+        yield b"".join(pieces)
+
+
+def _long_line_error(where: str, start: bytes) -> LogError:
+    problem = f"{where} has a line of more than {MAX_LINE_BYTES >> 20} MB"
+    if b"\r" in start:
+        return LogError(f"{problem}: its lines end with a carriage return alone. {CR_ADVICE}")
+    return LogError(f"{problem}. Is it a text file with one session per line?")
 
 
 # ---- archives
 
 
-@contextmanager
-def _open_member(path: Location, member: str | None) -> Iterator[IO[bytes]]:
-    with as_path(path).open("rb") as file:
-        if member is None:
-            yield file
-        elif as_path(path).name.lower().endswith(".zip"):
-            with zipfile.ZipFile(file) as archive, archive.open(member) as stream:
-                yield stream
-        else:
-            with (
-                tarfile.open(fileobj=file) as tar,
-                cast(IO[bytes], tar.extractfile(member)) as stream,
-            ):
+class Archive(ABC):
+    """A zip or tar file whose members are listed once.
+
+    One that is open is used again for the next member: the directory of a zip file is read once,
+    and the members of a compressed tar file, read in their order, cost one pass over it.
+    """
+
+    def __init__(self, path: Location) -> None:
+        self._path = path
+        self._idle: list[tuple[Any, IO[bytes]]] = []  # taken by one reader at a time
+        weakref.finalize(self, _close_archives, self._idle)
+        with self._take() as archive:
+            self.names = self._list(archive)
+
+    @contextmanager
+    def open(self, member: str) -> Iterator[IO[bytes]]:
+        """The bytes of a member."""
+        with self._take() as archive:
+            try:
+                stream = self._open_member(archive, member)
+            except DAMAGE as error:
+                raise zipfile.BadZipFile(str(error)) from error
+            with stream:
                 yield stream
 
+    @contextmanager
+    def _take(self) -> Iterator[Any]:
+        archive, file = self._idle.pop() if self._idle else self._open()
+        try:
+            yield archive
+        except BaseException:
+            archive.close()
+            file.close()
+            raise
+        self._idle.append((archive, file))
 
-def _list_members(path: Location, where: str) -> list[str] | None:
-    """The files in an archive, in its order; None when it is not an archive."""
+    def _open(self) -> tuple[Any, IO[bytes]]:
+        file = as_path(self._path).open("rb")
+        try:
+            return self._open_archive(file), file
+        except BaseException:
+            file.close()
+            raise
+
+    @abstractmethod
+    def _open_archive(self, file: IO[bytes]) -> Any: ...
+
+    @abstractmethod
+    def _list(self, archive: Any) -> list[str]: ...
+
+    @abstractmethod
+    def _open_member(self, archive: Any, member: str) -> IO[bytes]: ...
+
+
+class ZipArchive(Archive):
+    """A zip file."""
+
+    def _open_archive(self, file: IO[bytes]) -> zipfile.ZipFile:
+        return zipfile.ZipFile(file)
+
+    def _list(self, archive: zipfile.ZipFile) -> list[str]:
+        return [name for name in archive.namelist() if not name.endswith("/")]
+
+    def _open_member(self, archive: zipfile.ZipFile, member: str) -> IO[bytes]:
+        return archive.open(member)
+
+
+class TarArchive(Archive):
+    """A tar file, perhaps compressed."""
+
+    def _open_archive(self, file: IO[bytes]) -> tarfile.TarFile:
+        return tarfile.open(fileobj=file)
+
+    def _list(self, archive: tarfile.TarFile) -> list[str]:
+        members = [item for item in archive if item.isfile()]
+        self._members = {item.name: item for item in members}
+        return [item.name for item in members]
+
+    def _open_member(self, archive: tarfile.TarFile, member: str) -> IO[bytes]:
+        return cast(IO[bytes], archive.extractfile(self._members[member]))
+
+
+def _close_archives(idle: list[tuple[Any, IO[bytes]]]) -> None:
+    for archive, file in idle:
+        archive.close()
+        file.close()
+
+
+def open_archive(path: Location) -> Archive | None:
+    """The archive of this name; None when the name is not that of an archive."""
     name = as_path(path).name.lower()
+    if name.endswith(".zip"):
+        return ZipArchive(path)
+    return TarArchive(path) if name.endswith((".tar", ".tar.gz", ".tgz")) else None
+
+
+def _list_archive(path: Location, where: str) -> Archive | None:
     try:
-        if name.endswith(".zip"):
-            with as_path(path).open("rb") as file, zipfile.ZipFile(file) as archive:
-                names = [item.filename for item in archive.infolist() if not item.is_dir()]
-        elif name.endswith((".tar", ".tar.gz", ".tgz")):
-            with as_path(path).open("rb") as file, tarfile.open(fileobj=file) as tar:
-                names = [item.name for item in tar if item.isfile()]
-        else:
-            return None
-    except READ_ERRORS as error:
+        return open_archive(path)
+    except (*READ_ERRORS, *DAMAGE) as error:
         raise LogError(
             f"{where} is not a valid archive: {error}. Write or copy it again."
         ) from error
-    return _visible_members(names, where)
 
 
 def _visible_members(members: list[str], where: str) -> list[str]:
-    if len(set(members)) < len(members):
-        twice = min(member for member in members if members.count(member) > 1)
+    twice = [member for member, times in Counter(members).items() if times > 1]
+    if twice:
         raise LogError(
-            f"{where} holds {twice} twice, so it is not clear which one to read. "
+            f"{where} holds {min(twice)} twice, so it is not clear which one to read. "
             "Unpack it and give the files."
         )
+    if not all(Path(member).name for member in members):
+        raise LogError(f"{where} holds a file without a name. Unpack it and give the files.")
     visible = [member for member in members if not _is_hidden_member(member)]
     if not visible:
         raise LogError(f"{where} holds no file to read.")
@@ -237,9 +333,9 @@ def as_json_lines(file: LogFile) -> LogFile:
     """
     head = file.head.removeprefix(BOM)
     if _starts_array(head):
-        return JsonArrayFile(file.path, file.where, file.member)
+        return JsonArrayFile(file.path, file.where, file.member, file.archive)
     if INDEX_NAME.match(head):
-        return IndexedJsonFile(file.path, file.where, file.member)
+        return IndexedJsonFile(file.path, file.where, file.member, file.archive)
     return file
 
 
@@ -314,11 +410,12 @@ class JsonArrayStream:
             elif len(text) > MAX_VALUE_CHARS:
                 raise self._error("not valid JSON")
             if not text.startswith("]"):
-                text += self._read_text()
+                text += self._read_text(len(text))
         self._check_end(text[1:])
 
-    def _read_text(self) -> str:
-        data = self._stream.read(self._size)
+    def _read_text(self, pending: int = 0) -> str:
+        """The next part: as much as is pending at least, so that a long value is parsed rarely."""
+        data = self._stream.read(max(self._size, pending))
         if not data:
             raise self._error("not valid JSON, or cut short")
         return self._decode(data)

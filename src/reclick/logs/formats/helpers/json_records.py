@@ -169,7 +169,7 @@ class JsonRecordReader:
         if records is not None:
             yield RecordChunk(records, number, [])
         elif len(lines) <= FEW_LINES:
-            yield self._parse_one_by_one(lines, number)
+            yield from self._parse_one_by_one(lines, number)
         else:
             middle = len(lines) // 2
             yield from self.read(lines[:middle], number[:middle])
@@ -195,17 +195,34 @@ class JsonRecordReader:
         }
         return add_unparsed(select_fields(batch, fields, ""), written)
 
-    def _parse_one_by_one(self, lines: pa.BinaryArray, number: Int64) -> RecordChunk:
+    def _parse_one_by_one(self, lines: pa.BinaryArray, number: Int64) -> Iterator[RecordChunk]:
+        """Read each line with Python; one that is too deep for it alone with DuckDB.
+
+        So whether a line is good never depends on its neighbours.
+        """
         rows: list[list[Any]] = []
         numbers: list[int] = []
         bad: list[tuple[int, str]] = []
-        for line, data in zip(number.tolist(), lines.to_pylist(), strict=True):
+        others: list[RecordChunk] = []
+        for index, (line, data) in enumerate(zip(number.tolist(), lines.to_pylist(), strict=True)):
             try:
                 item = _unwrap(parse_object(data))
+            except UnreadableError as error:
+                records = self._extract_block(lines[index : index + 1])
+                if records is None:
+                    bad.append((line, str(error)))
+                else:
+                    others.append(RecordChunk(records, number[index : index + 1], []))
+                continue
+            try:
                 rows.append([_get_value(item, field) for field in self.fields])
                 numbers.append(line)
             except UnreadableError as error:
                 bad.append((line, str(error)))
+        yield RecordChunk(self._build_records(rows), np.asarray(numbers, np.int64), bad)
+        yield from others
+
+    def _build_records(self, rows: list[list[Any]]) -> pa.Table:
         written = {
             field.name: _to_array([row[index] for row in rows], field.kind)
             for index, field in enumerate(self.fields)
@@ -214,8 +231,7 @@ class JsonRecordReader:
             {field.name: _parse(written[field.name], field.kind) for field in self.fields}
         )
         parsed = [field.name for field in self.fields if field.kind in PARSED_KINDS]
-        records = add_unparsed(records, {name: [written[name]] for name in parsed})
-        return RecordChunk(records, np.asarray(numbers, np.int64), bad)
+        return add_unparsed(records, {name: [written[name]] for name in parsed})
 
 
 # ---- fields of a block, by DuckDB

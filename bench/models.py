@@ -1,0 +1,102 @@
+"""Settings that extend models, on two real logs: log-probability and fit time beside UBM's.
+
+The logs are those of `bench.real`: from the training part to the test part, pages cut to ten and to
+four results. Time is of CPU, of a second fit in the same process, so that nothing is compiled.
+"""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+
+from bench.measure import print_row
+from bench.real import CUTS, LOGS, data_folder, part
+
+Entry = tuple[str, str, dict[str, Any]]  # label, model, settings
+UNIT = "ubm"
+ENTRIES: tuple[Entry, ...] = (
+    (UNIT, "ubm", {}),
+    ("ubm, 2 components", "ubm", {"components": 2}),
+    ("ubm, auto components", "ubm", {"components": "auto"}),
+    ("pbm", "pbm", {}),
+    ("pbm, 2 components", "pbm", {"components": 2}),
+    ("pbm, auto components", "pbm", {"components": "auto"}),
+    ("dbn", "dbn", {}),
+    ("dbn per query", "dbn", {"initiation": "query", "continuation": "query"}),
+    ("scan", "scan", {}),
+    ("thcm", "thcm", {}),
+    ("multiclick normalised", "multiclick", {"variant": "normalised"}),
+    ("luceclick", "luceclick", {}),
+)
+LEAST_LOG_PROB = {  # by log and results of a page
+    ("ubm, 2 components", "set"): {("yandex", 10): -3.205, ("yandex", 4): -1.892},
+    ("dbn per query", "set"): {("yandex", 10): -3.262, ("yandex", 4): -1.901},
+    ("scan", "sequence"): {("yandex", 10): -3.72, ("yandex", 4): -2.09},
+}
+MOST_TIMES_UBM = {"ubm, 2 components": 60.0, "dbn per query": 10.0, "scan": 20.0}
+WIDTH = 28
+
+
+def main() -> bool:
+    """Print a table for each log and cut; whether every limit holds, or the logs are missing."""
+    held = [_log(data_folder() / f"{name}.parquet", longest) for longest in CUTS for name in LOGS]
+    return all(held)
+
+
+def _log(path: Path, longest: int) -> bool:
+    if not path.exists():
+        print(f"\n{path.stem}: skipped, {path} is not there (set RECLICK_DATA to its folder)")
+        return True
+    print(f"\n{path.stem}: training part to test part, pages of {longest} results\n")
+    heads = ("log P(set)", "log P(sequence)", "CPU s", "times UBM")
+    print(f"{'':<{WIDTH}}" + "".join(f"{head:>16}" for head in heads), flush=True)
+    parts = part(str(path), "train", longest), part(str(path), "test", longest)
+    found: dict[str, dict[str, float]] = {}
+    for label, name, settings in ENTRIES:
+        found[label] = measure(name, settings, *parts)
+        times = found[label]["seconds"] / found[UNIT]["seconds"]
+        cells = (
+            f"{found[label]['set']:.4f}",
+            f"{found[label]['sequence']:.4f}",
+            f"{found[label]['seconds']:.2f}",
+            f"{times:.1f}",
+        )
+        print(f"{label:<{WIDTH}}" + "".join(f"{cell:>16}" for cell in cells), flush=True)
+    print()
+    return _check_limits(found, (path.stem, longest))
+
+
+def _check_limits(found: dict[str, dict[str, float]], log: tuple[str, int]) -> bool:
+    good = True
+    for (label, figure), floors in LEAST_LOG_PROB.items():
+        if log in floors:
+            value, limit = found[label][figure], floors[log]
+            row = f"{label}, log P({figure})"
+            good &= print_row(row, f"{value:.4f}", f"≥ {limit}", value >= limit)
+    for label, limit in MOST_TIMES_UBM.items():
+        times = found[label]["seconds"] / found[UNIT]["seconds"]
+        good &= print_row(f"{label}, times UBM", f"{times:.1f}", f"≤ {limit:g}", times <= limit)
+    return good
+
+
+def measure(name: str, settings: dict[str, Any], train: Any, test: Any) -> dict[str, float]:
+    """Fit one model twice, time the second fit, and score it on the test part.
+
+    A model that has no order of clicks gets one from a table learnt on the training part.
+    """
+    from reclick import MODELS, OrderTable
+    from reclick.engines import as_grouped
+
+    grouped = as_grouped(train)
+    for _ in range(2):
+        start = time.process_time()
+        model = MODELS[name](**settings).fit(grouped)
+        seconds = time.process_time() - start
+    sets = model.log_set_prob(test)
+    ordered = model.log_prob(test) if model.ordered else sets + OrderTable.fit(train).log_prob(test)
+    return {"set": sets.mean(), "sequence": ordered.mean(), "seconds": seconds}
+
+
+if __name__ == "__main__":
+    main()
