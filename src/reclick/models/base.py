@@ -52,7 +52,12 @@ from reclick.models.batching import (
     to_click_lists,
 )
 from reclick.models.impression_values import ImpressionValues, PairValues
-from reclick.models.provenance import SeenLogs, provenance_to_table, see_logs
+from reclick.models.provenance import (
+    SeenLogs,
+    extend_provenance,
+    provenance_to_table,
+    see_logs,
+)
 from reclick.models.query_rows import QueryRows, TrainingTotals
 from reclick.models.settings import Setting, declare_settings, setting
 from reclick.models.text_pair_index import (
@@ -61,6 +66,7 @@ from reclick.models.text_pair_index import (
     counts_from_tables,
     counts_to_tables,
     input_text,
+    merge_text,
 )
 from reclick.runtime import artifact
 from reclick.runtime.filesystem import Location, as_path
@@ -106,6 +112,7 @@ class ClickModel(ABC):
     attractiveness: ClassVar[bool] = True  # estimates the attractiveness of each (query, ad)
     satisfaction: ClassVar[bool] = False  # estimates how well each (query, ad) satisfies
     fits_from_counts: ClassVar[bool] = False  # `Counts` are enough to fit it
+    updates: ClassVar[bool] = False  # `update` can continue a fit
     uses_history: ClassVar[bool] = True  # prior means may come from an earlier log
     pair_parameters: ClassVar[tuple[str, ...]] = ()  # fitted attributes with one value per pair
     query_parameters: ClassVar[tuple[str, ...]] = ()  # … with a probability per query, or None
@@ -195,11 +202,40 @@ class ClickModel(ABC):
     ) -> Self:
         """Continue from the last fit with new sessions, where the model can.
 
-        A log that the model has seen before is refused, unless `again`.
+        The old sessions count by `decay`, and are not read again. Where counts are all that a model
+        is fitted to, sessions can also be subtracted: those of `forget`. A log that the model has
+        seen before is refused, unless `again`.
         """
-        raise CannotAnswerError(
-            f"{type(self).__name__} cannot be updated: fit it again on all the sessions."
-        )
+        name = type(self).__name__
+        if not self.updates:
+            raise CannotAnswerError(f"{name} cannot be updated: fit it again on all the sessions.")
+        self.check_fitted()
+        if forget is not None and not self.fits_from_counts:
+            raise CannotAnswerError(
+                f"{name} cannot forget sessions it was fitted to: let them fade with ",
+                Argument("decay", ...),
+                ", or fit it again without them. MultiClick can.",
+            )
+        with track_progress(progress, f"Updating {name}"):
+            only_counts = sessions is None and self.fits_from_counts
+            new = None if only_counts else self._collect(sessions)
+            old = None if forget is None else self._collect(forget)
+            logs = (() if each is None else get_counts(each).logs for each in (new, old))
+            seen = extend_provenance(self.provenance_, *logs, again=again)
+            fresh = self.clone()
+            text = merge_text(self._pairs.text, input_text(sessions, ads))
+            fresh._continue(self, new, old, decay, text)
+            fresh.provenance_ = seen
+        return self._adopt_state(fresh)
+
+    def _continue(
+        self, last: Self, new: Any, old: Any, decay: float, text: AdTokens | None
+    ) -> None:
+        """Set every fitted attribute: those of the `last` fit, continued.
+
+        With `new` data, and without `old` data.
+        """
+        raise NotImplementedError
 
     def _collect(self, sessions: object) -> Any:
         """The data that this model is fitted to: counts where they are enough, else sessions."""

@@ -19,7 +19,6 @@ from reclick.data.batch import Float64, SessionBatch
 from reclick.data.counts import Counts
 from reclick.data.pair_index import PairLookup
 from reclick.data.stored_tables import read_numbers
-from reclick.engines import as_counts
 from reclick.fitting.outcomes import CountedSatisfaction, count_satisfied, mean_satisfaction
 from reclick.fitting.posterior import PairPosteriors, Posterior, word_posterior
 from reclick.models.base import ClickModel
@@ -29,10 +28,8 @@ from reclick.models.kernels.stops_and_transitions import (
     StopsAndTransitions,
     estimate,
 )
-from reclick.models.provenance import extend_provenance
 from reclick.models.settings import setting
-from reclick.models.text_pair_index import counts_from_tables, input_text, merge_text
-from reclick.runtime.progress import ProgressOption, track_progress
+from reclick.models.text_pair_index import counts_from_tables
 from reclick.text.tokens import AdTokens
 from reclick.text.word_rates import TextIndex
 
@@ -58,6 +55,7 @@ class MultiClick(ClickModel):
     assumes: ClassVar[str] = "clicks in any order; words attract; a click may satisfy; users tire"
     reference: ClassVar[str] = "Govindaraj, Wang, Vishwanathan 2014, arXiv 1401.0255"
     fits_from_counts: ClassVar[bool] = True
+    updates: ClassVar[bool] = True
     ordered: ClassVar[bool] = True
     satisfaction: ClassVar[bool] = True
     table_rows: ClassVar[Mapping[str, str]] = {"satisfied": "pair"}
@@ -94,34 +92,19 @@ class MultiClick(ClickModel):
     def _fit(self, data: Counts, history: Counts | None, text: AdTokens | None) -> None:
         self._set_counts(data, None if history is None else self._prior(history), text)
 
-    def update(
+    def _continue(
         self,
-        sessions: object = None,
-        *,
-        forget: object = None,
-        decay: float = 1.0,
-        ads: object = None,
-        again: bool = False,
-        progress: ProgressOption = None,
-    ) -> Self:
-        """Add new sessions to the counts, decayed by `decay`, and subtract those of `forget`.
-
-        The earlier sessions are not read again. A log that the model has seen before is refused,
-        unless `again` or unless it is subtracted first.
-        """
-        self.check_fitted()
-        counts = self.counts_ if decay == 1.0 else self.counts_.decay(decay)
-        with track_progress(progress, f"Updating {type(self).__name__}"):
-            new = None if sessions is None else as_counts(sessions)
-            old = None if forget is None else as_counts(forget)
-        new_logs, old_logs = (() if each is None else each.logs for each in (new, old))
-        seen = extend_provenance(self.provenance_, new_logs, old_logs, again=again)
+        last: Self,
+        new: Counts | None,
+        old: Counts | None,
+        decay: float,
+        text: AdTokens | None,
+    ) -> None:
+        """Add and subtract counts."""
+        counts = last.counts_ if decay == 1.0 else last.counts_.decay(decay)
         counts = counts if new is None else counts + new
         counts = counts if old is None else counts - old
-        text = merge_text(self._pairs.text, input_text(sessions, ads))
-        fresh = self.clone()._set_counts(counts, self._history, text)
-        fresh.provenance_ = seen
-        return self._adopt_state(fresh)
+        self._set_counts(counts, last._history, text)
 
     def _set_counts(
         self,
