@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any, ClassVar, NamedTuple, Self
@@ -73,6 +73,7 @@ class TCM(ClickModel):
     uses_history: ClassVar[bool] = False
     max_page_ads: ClassVar[int | None] = 2
     pair_parameters: ClassVar[tuple[str, ...]] = ("theta_",)
+    table_rows: ClassVar[Mapping[str, str]] = {"cases": "pair"}
     global_parameters: ClassVar[tuple[str, ...]] = ("attending_", "second_", "externality_")
 
     bins: int = setting(

@@ -14,9 +14,10 @@ import json
 import logging
 import os
 import re
+import shutil
 import threading
 import time
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from secrets import token_hex
@@ -36,12 +37,18 @@ FORMAT_VERSION = 2
 MANIFEST = "manifest.json"
 EXPECTED_FOLDER = "Give a folder that save(), `reclick fit --to` or `reclick count --to` wrote."
 LOG_SUFFIXES = frozenset({".parquet", ".pq", ".csv", ".tsv", ".jsonl", ".ndjson", ".json"})
-KIND_NAMES = {"model": "a model", "counts": "counts", "scores": "the scores of a model"}
+KIND_NAMES = {
+    "model": "a model",
+    "counts": "counts",
+    "scores": "the scores of a model",
+    "bucket": "a bucket of a model, whose folder is two levels above",
+}
 KIND_WRITERS = {
     "model": ", which save() and `reclick fit --to` write",
     "counts": ", which save() and `reclick count --to` write",
 }
 DATA_FILE = re.compile(r"(?P<table>.+)-(?P<digest>[0-9a-f]{16})\.parquet")
+PARTS_FOLDER = re.compile(r"parts-[0-9a-f]{16}")  # of an artifact that is written in parts
 UNFINISHED_FILE = re.compile(r"\.(?P<table>.+)\.[0-9a-f]+\.writing")
 LOCK_FILE = ".lock"
 LOCK_TIMEOUT = 10.0  # seconds that a writer waits for another
@@ -65,8 +72,11 @@ class Artifact:
 # ---- reading
 
 
-def read(folder: Location, *, kind: str | None = None) -> Artifact:
-    """Read a folder, refusing one that is incomplete, altered or of a newer format."""
+def read(folder: Location, *, kind: str | None = None, leave_out: Collection[str] = ()) -> Artifact:
+    """Read a folder, refusing one that is incomplete, altered or of a newer format.
+
+    `leave_out` are tables that are not needed.
+    """
     path = as_path(folder)
     manifest, unchanged = _read_manifest(path), 0
     for _ in range(READ_ATTEMPTS):
@@ -76,8 +86,11 @@ def read(folder: Location, *, kind: str | None = None) -> Artifact:
                 f"{path} holds {held}, expected {KIND_NAMES[kind]}{KIND_WRITERS.get(kind, '')}."
             )
         try:
-            files = manifest["files"].items()
-            tables = {name: _read_table(path, name, entry) for name, entry in files}
+            tables = {
+                name: _read_table(path, name, entry)
+                for name, entry in manifest["files"].items()
+                if name not in leave_out
+            }
             return Artifact(
                 manifest["kind"], manifest["settings"], tables, _hash_manifest(manifest)
             )
@@ -211,10 +224,13 @@ def write(
     settings: dict[str, Any],
     tables: dict[str, pa.Table],
     replaces: str | None = None,
+    folders: Sequence[str] = (),
 ) -> str:
     """Write tables and settings; a killed run or a full disk leaves what was there before.
 
     `replaces` is the fingerprint of what may be replaced; anything else that is there is refused.
+    `folders` are those inside that belong to it, which were written before. Those of what is
+    replaced stay until the next write, for readers that still use them.
     The result is the fingerprint of what was written.
     """
     path = as_path(folder)
@@ -225,7 +241,8 @@ def write(
             check_target(path, kind, tables)
             if replaces is not None:
                 _refuse_changed(path, replaces)
-            known = {*tables, *(_read_manifest(path)["files"] if is_artifact(path) else ())}
+            before = _read_manifest(path) if is_artifact(path) else {"files": ()}
+            known = {*tables, *before["files"]}
             try:
                 files = {name: _write_table(path, name, table) for name, table in tables.items()}
                 manifest = {
@@ -235,11 +252,13 @@ def write(
                     "settings": settings,
                     "files": files,
                 }
+                if folders:
+                    manifest["folders"] = list(folders)
                 _sync(path)
                 _write_manifest(path / MANIFEST, _encode_manifest(manifest))
                 _sync(path)
             finally:
-                _remove_unnamed(path, known)
+                _remove_unnamed(path, known, before.get("folders", ()))
     return _hash_manifest(manifest)
 
 
@@ -268,7 +287,10 @@ def check_target(folder: Location, kind: str, tables: Collection[str] | None = N
     if not (path / MANIFEST).is_file():
         # A first write that was killed may be done again; a running one moves its files meanwhile.
         if not all(
-            each.name == LOCK_FILE or _is_own_file(each, tables) or not each.exists()
+            each.name == LOCK_FILE
+            or PARTS_FOLDER.fullmatch(each.name)
+            or _is_own_file(each, tables)
+            or not each.exists()
             for each in path.iterdir()
         ):
             raise StoreError(
@@ -354,15 +376,32 @@ def _is_own_file(path: AnyPath, tables: Collection[str] | None) -> bool:
         return False
 
 
-def _remove_unnamed(folder: AnyPath, tables: Collection[str]) -> None:
+def _remove_unnamed(
+    folder: AnyPath, tables: Collection[str], earlier_folders: Collection[str] = ()
+) -> None:
     """Remove data files that the manifest does not name: of an earlier save, or a failed one."""
     with contextlib.suppress(StoreError, OSError):
-        named = set()
+        named = set(earlier_folders)
         if is_artifact(folder):
-            named = {entry["file"] for entry in _read_manifest(folder)["files"].values()}
+            manifest = _read_manifest(folder)
+            named |= {entry["file"] for entry in manifest["files"].values()}
+            named |= set(manifest.get("folders", ()))
         for path in folder.iterdir():
-            if path.name not in named and _is_own_file(path, tables):
+            if path.name in named:
+                continue
+            if PARTS_FOLDER.fullmatch(path.name):
+                _remove_folder(path)
+            elif _is_own_file(path, tables):
                 path.unlink()
+
+
+def _remove_folder(folder: AnyPath) -> None:
+    if isinstance(folder, Path):
+        shutil.rmtree(folder, ignore_errors=True)
+        return
+    for path in list(folder.rglob("*")):
+        if path.is_file():
+            path.unlink(missing_ok=True)
 
 
 def _digest(content: AnyPath | bytes) -> str:
