@@ -63,7 +63,7 @@ class EnumeratedPages(PageDistribution):
 
     top_down: ClassVar[bool] = False  # whether the order of clicks is always that of the page
 
-    def listed(self, size: int) -> SequenceList:
+    def list_sequences(self, size: int) -> SequenceList:
         """The possible click sequences of a page of `size` ads."""
         raise NotImplementedError
 
@@ -79,7 +79,7 @@ class EnumeratedPages(PageDistribution):
         sizes = np.diff(self.starts).tolist()
         for page, size in enumerate(sizes):
             own = clicks.click[clicks.starts[page] : clicks.starts[page + 1]].tolist()
-            yield page, self.listed(size), self.probabilities(page), tuple(own)
+            yield page, self.list_sequences(size), self.probabilities(page), tuple(own)
 
     def log_prob(self, clicks: Clicks) -> Float64:
         """Log-probability of exactly these clicks in this order [page]."""

@@ -213,7 +213,7 @@ class CRFPages(EnumeratedPages):
     squares: Int64  # [page + 1] where each page's square starts
     top_down: ClassVar[bool] = True
 
-    def listed(self, size: int) -> SequenceList:
+    def list_sequences(self, size: int) -> SequenceList:
         """All sets, from the top down."""
         return falling_sets(size)
 

@@ -162,7 +162,7 @@ class TwoAdPages(EnumeratedPages):
     joint: Float64  # [pattern, bin of the upper ad, bin of the lower ad]
     starts: Int64  # [page + 1]
 
-    def listed(self, size: int) -> SequenceList:
+    def list_sequences(self, size: int) -> SequenceList:
         """The click sequences of one or two ads."""
         return two_ad_sequences(size)
 
