@@ -186,11 +186,12 @@ class ClickModel(ABC):
         decay: float = 1.0,
         ads: object = None,
         again: bool = False,
+        engine: Engine | None = None,
         progress: ProgressOption = None,
     ) -> Self:
         """Continue from the last fit with new sessions, where the model can.
 
-        A log that the model has seen before is refused, unless `again`.
+        A log that the model has seen before is refused, unless `again`. `engine` is as in `fit`.
         """
         raise CannotAnswerError(
             f"{type(self).__name__} cannot be updated: fit it again on all the sessions."

@@ -17,7 +17,7 @@ from reclick.data.grouped_sessions import GroupedSessions
 from reclick.data.pair_index import ImpressionLookup, IndexMap, PairLookup
 from reclick.data.ragged import Float64, Int32, positions_in_runs, run_of_elements, run_sizes
 from reclick.data.stored_tables import read_numbers
-from reclick.engines import as_grouped
+from reclick.engines import Engine, as_engine, as_grouped
 from reclick.errors import Argument, CannotAnswerError, StoreError
 from reclick.fitting.attractiveness_prior import PairPrior
 from reclick.fitting.posterior import PairPosteriors
@@ -204,6 +204,7 @@ class LuceClick(ClickModel):
         decay: float = 1.0,
         ads: object = None,
         again: bool = False,
+        engine: Engine | None = None,
         progress: ProgressOption = None,
     ) -> Self:
         """Continue from the last fit with new sessions; the old ones count by `decay`.
@@ -220,14 +221,16 @@ class LuceClick(ClickModel):
                 ", or fit it again without them. MultiClick can.",
             )
         with track_progress(progress, "Updating LuceClick"):
-            new = as_grouped(sessions, engine=None)
+            new = as_grouped(sessions, engine=engine)
             if self.outcome_weight == 0:
                 new = new.without_outcomes()
             seen = extend_provenance(self.provenance_, new.counts.logs, (), again=again)
             text = merge_text(self._pairs.text, input_text(sessions, ads))
             fresh = self.clone()
+            fresh._engine = as_engine(engine)
             fresh._continue(self, new, decay, text)
             fresh.provenance_ = seen
+            del fresh._engine  # as after a fit
         return self._adopt_state(fresh)
 
     def _continue(

@@ -18,7 +18,7 @@ from reclick.clicks.distribution import PageDistribution
 from reclick.data.batch import Float64, SessionBatch
 from reclick.data.counts import Counts
 from reclick.data.pair_index import PairLookup
-from reclick.engines import as_counts
+from reclick.engines import Engine, as_counts
 from reclick.fitting.outcomes import count_satisfied, mean_satisfaction
 from reclick.fitting.posterior import PairPosteriors, Posterior, word_posterior
 from reclick.models.base import ClickModel
@@ -100,18 +100,19 @@ class MultiClick(ClickModel):
         decay: float = 1.0,
         ads: object = None,
         again: bool = False,
+        engine: Engine | None = None,
         progress: ProgressOption = None,
     ) -> Self:
         """Add new sessions to the counts, decayed by `decay`, and subtract those of `forget`.
 
         The earlier sessions are not read again. A log that the model has seen before is refused,
-        unless `again` or unless it is subtracted first.
+        unless `again` or unless it is subtracted first. `engine` is where logs are counted.
         """
         self.check_fitted()
         counts = self.counts_ if decay == 1.0 else self.counts_.decay(decay)
         with track_progress(progress, f"Updating {type(self).__name__}"):
-            new = None if sessions is None else as_counts(sessions)
-            old = None if forget is None else as_counts(forget)
+            new = None if sessions is None else as_counts(sessions, engine=engine)
+            old = None if forget is None else as_counts(forget, engine=engine)
         new_logs, old_logs = (() if each is None else each.logs for each in (new, old))
         seen = extend_provenance(self.provenance_, new_logs, old_logs, again=again)
         counts = counts if new is None else counts + new
