@@ -125,9 +125,12 @@ if TYPE_CHECKING:
         setting,
         updating,
     )
+    from reclick.models.buckets import BucketWriter, WrittenBucket
     from reclick.models.explanation import Explanation, PriorLevel, WordEffect
     from reclick.models.kernels.stops_and_transitions import StopsAndTransitions
+    from reclick.models.partitioned import PartitionedModel
     from reclick.models.provenance import SeenLog
+    from reclick.models.query_rows import TrainingTotals
     from reclick.models.registry import ModelRegistry
     from reclick.predictor import PredictionSummary, Predictor, predict
     from reclick.profile import LogProfile, VolumeProfile, describe
@@ -241,6 +244,7 @@ _HOMES = {
     "reclick.fitting.order_table": ("OrderTable",),
     "reclick.logs.session_log": ("BadRow",),
     "reclick.models.kernels.stops_and_transitions": ("StopsAndTransitions",),
+    "reclick.models.query_rows": ("TrainingTotals",),
     "reclick.models.registry": ("ModelRegistry",),
     "reclick.logs": (
         "Cleaning",
@@ -285,6 +289,8 @@ _HOMES = {
         "PriorLevel",
         "WordEffect",
     ),
+    "reclick.models.buckets": ("BucketWriter", "WrittenBucket"),
+    "reclick.models.partitioned": ("PartitionedModel",),
     "reclick.models.provenance": ("SeenLog",),
     "reclick.predictor": (
         "PredictionSummary",
@@ -335,6 +341,7 @@ __all__ = [
     "BadRow",
     "BadRowsError",
     "BestPage",
+    "BucketWriter",
     "CannotAnswerError",
     "Cleaning",
     "ClickModel",
@@ -368,6 +375,7 @@ __all__ = [
     "NotFittedError",
     "OrderTable",
     "PageDistribution",
+    "PartitionedModel",
     "PoolEngine",
     "PredictionSummary",
     "Predictor",
@@ -395,12 +403,14 @@ __all__ = [
     "StopsAndTransitions",
     "StoreError",
     "TopSequences",
+    "TrainingTotals",
     "TransitionShares",
     "Truth",
     "UnknownModelError",
     "UsageError",
     "VolumeProfile",
     "WordEffect",
+    "WrittenBucket",
     "best_page",
     "compare_judgments",
     "compare_mechanisms",

@@ -40,7 +40,8 @@ from reclick.engines.parts import (
 )
 from reclick.engines.store import Store, StoredBlocks
 from reclick.errors import Argument, LogError, ReclickError, SettingError
-from reclick.runtime.filesystem import Location, atomic_file
+from reclick.runtime.filesystem import Location
+from reclick.runtime.outputs import atomic_file, scratch_file
 from reclick.runtime.parallel import limit_threads
 from reclick.runtime.progress import report_progress
 
@@ -173,7 +174,7 @@ class TaskEngine(ABC):
             summaries = self.run_parts(
                 partial(_map_part, store), log, store, "parts done", with_rows=True
             )
-            with atomic_file(target) as temporary:
+            with atomic_file(target, overwrite=True) as temporary:
                 names = [store.folder / f"out-{i}.parquet" for i in range(len(summaries))]
                 written = write_batches(_read_parquet(names), temporary)
                 self._accept(log, [PartReport(each, *NO_REPORT) for each in summaries])
@@ -269,7 +270,7 @@ def _fold_part(store: Store, before: Sequence[int], part: LogPart, i: int) -> An
 def _map_part(store: Store, part: LogPart, i: int) -> Any:
     function = store.keep("function")
     folder: Any = store.folder
-    with atomic_file(folder / f"out-{i}.parquet") as temporary:
+    with scratch_file(folder / f"out-{i}.parquet") as temporary:
         write_batches(map(function, slice_batches(part.batches(with_rows=True))), temporary)
         if not temporary.exists():  # every row was bad
             temporary.touch()
