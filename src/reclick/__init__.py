@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from reclick.data.log_record import LogRecord
     from reclick.engines import DuckDBEngine, Engine, LocalEngine, count
     from reclick.engines.pool import PoolEngine
+    from reclick.engines.spark import SparkEngine
     from reclick.errors import (
         Argument,
         BadRowsError,
@@ -198,6 +199,7 @@ _HOMES = {
         "count",
     ),
     "reclick.engines.pool": ("PoolEngine",),
+    "reclick.engines.spark": ("SparkEngine",),
     "reclick.errors": (
         "Argument",
         "BadRowsError",
@@ -407,6 +409,7 @@ __all__ = [
     "Setting",
     "SettingError",
     "Simulation",
+    "SparkEngine",
     "Split",
     "StopsAndTransitions",
     "StoreError",
