@@ -40,6 +40,7 @@ from reclick.logs.side_tables import read_ads
 from reclick.runtime.filesystem import (
     AnyPath,
     Location,
+    arrow_input,
     as_path,
     refuse_source_files,
     write_files,
@@ -424,7 +425,7 @@ def _check_ads_target(path: AnyPath) -> None:
 
 def _is_own_ads(path: AnyPath) -> bool:
     try:
-        return ADS_MARK in (pq.read_schema(path).metadata or {})
+        return ADS_MARK in (pq.read_schema(arrow_input(path)).metadata or {})
     except (pa.ArrowException, OSError):
         return False
 

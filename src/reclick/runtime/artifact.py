@@ -27,7 +27,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from reclick.errors import Argument, StoreError, explain_write_errors
-from reclick.runtime.filesystem import AnyPath, Location, RemotePath, as_path, is_location
+from reclick.runtime.filesystem import (
+    AnyPath,
+    Location,
+    RemotePath,
+    as_path,
+    describe_missing,
+    is_location,
+)
 from reclick.runtime.parallel import thread_limit
 
 logger = logging.getLogger("reclick")
@@ -132,7 +139,7 @@ def _read_table(folder: AnyPath, name: str, entry: dict[str, Any]) -> pa.Table:
 def _read_manifest(folder: AnyPath) -> dict[str, Any]:
     path = folder / MANIFEST
     if not folder.exists():
-        raise StoreError(f"{folder} does not exist. {EXPECTED_FOLDER}")
+        raise StoreError(f"{describe_missing(folder)} {EXPECTED_FOLDER}")
     if not path.is_file():
         raise StoreError(f"{_describe_other(folder)} {EXPECTED_FOLDER}")
     try:
@@ -246,6 +253,8 @@ def check_target(folder: Location, kind: str, tables: Collection[str] | None = N
     `tables` are the names that will be written, when they are known.
     """
     path = as_path(folder)
+    if isinstance(path, RemotePath):
+        path.refuse_writing()
     if path.is_file():
         raise StoreError(f"{path} is a file. Give a folder to write to.")
     if not path.is_dir() or not any(path.iterdir()):
