@@ -44,10 +44,12 @@ if TYPE_CHECKING:
     from reclick.data.grouped_sessions import GroupedSessions, QueryBlock
     from reclick.data.log_record import LogRecord
     from reclick.engines import DuckDBEngine, Engine, LocalEngine, count
+    from reclick.engines.pool import PoolEngine
     from reclick.errors import (
         Argument,
         BadRowsError,
         CannotAnswerError,
+        EngineError,
         FitError,
         LogError,
         MissingExtraError,
@@ -189,10 +191,12 @@ _HOMES = {
         "LocalEngine",
         "count",
     ),
+    "reclick.engines.pool": ("PoolEngine",),
     "reclick.errors": (
         "Argument",
         "BadRowsError",
         "CannotAnswerError",
+        "EngineError",
         "FitError",
         "LogError",
         "MissingExtraError",
@@ -337,6 +341,7 @@ __all__ = [
     "Displacement",
     "DuckDBEngine",
     "Engine",
+    "EngineError",
     "Evaluation",
     "Explanation",
     "ExportResult",
@@ -361,6 +366,7 @@ __all__ = [
     "NotFittedError",
     "OrderTable",
     "PageDistribution",
+    "PoolEngine",
     "PredictionSummary",
     "Predictor",
     "PriceReason",

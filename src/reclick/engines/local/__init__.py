@@ -85,13 +85,13 @@ class LocalEngine:
         `function` gets up to 16,384 sessions at a time, whose `rows` are the source's own columns.
         """
         with limit_threads(self.threads), atomic_file(target) as temporary:
-            results = parallel_map(function, _slice_batches(log.batches(with_rows=True)))
+            results = parallel_map(function, slice_batches(log.batches(with_rows=True)))
             written = write_batches(results, temporary)
             log.require_rows()
         return written
 
 
-def _slice_batches(batches: Iterable[SessionBatch]) -> Iterator[SessionBatch]:
+def slice_batches(batches: Iterable[SessionBatch]) -> Iterator[SessionBatch]:
     """The sessions in slices for `map`, each with the strings that it uses."""
     for batch in batches:
         if len(batch) <= MAP_SESSIONS:
