@@ -22,12 +22,13 @@ from typer.testing import CliRunner
 
 import reclick as rc
 from reclick.cli import app
-from reclick.errors import LogError, ReclickError, StoreError
+from reclick.errors import LogError, StoreError
 from reclick.runtime import artifact
 from reclick.runtime.filesystem import as_path, atomic_file, match_glob
 from tests.support.plain_metrics import as_table, random_log
 from tests.support.s3_server import S3Server, run_s3_server
 
+EXAMPLES = Path(__file__).parents[2] / "examples" / "ubi"
 LOG = as_table(random_log(5, 300))
 
 
@@ -104,15 +105,14 @@ def test_text_formats_and_archives_are_read_in_place(bucket: str, tmp_path: Path
     expected = rc.count(LOG.drop_columns("weight"))
     put(f"{bucket}/log.jsonl", lines)
     put(f"{bucket}/log.jsonl.gz", gzip.compress(lines))
-    put(f"{bucket}/log.json", json.dumps(rows).encode())
     put(f"{bucket}/log.csv", ("query,ads,clicks\n" + cells).encode())
-    for name in ("log.jsonl", "log.jsonl.gz", "log.json", "log.csv"):
+    for name in ("log.jsonl", "log.jsonl.gz", "log.csv"):
         assert rc.count(f"{bucket}/{name}") == expected, name
     with zipfile.ZipFile(tmp_path / "local.zip", "w") as archive:
-        archive.write("examples/ubi/ubi_queries.jsonl", "ubi_queries.jsonl")
-        archive.write("examples/ubi/ubi_events.jsonl", "ubi_events.jsonl")
+        for name in ("events.ndjson", "queries.ndjson"):
+            archive.write(EXAMPLES / name, name)
     put(f"{bucket}/ubi.zip", (tmp_path / "local.zip").read_bytes())
-    assert rc.count(f"{bucket}/ubi.zip") == rc.count("examples/ubi")
+    assert rc.count(f"{bucket}/ubi.zip") == rc.count(EXAMPLES)
 
 
 def test_a_compressed_file_is_fetched_in_few_requests(bucket: str, server: S3Server) -> None:
@@ -125,7 +125,7 @@ def test_a_compressed_file_is_fetched_in_few_requests(bucket: str, server: S3Ser
     server.sizes.clear()
     rc.count(f"{bucket}/log.jsonl.gz")
     fetched = [size for size in server.sizes if size > 1000]
-    assert len(content) > 500_000
+    assert len(content) > 400_000
     assert len(fetched) <= 4
 
 
@@ -171,7 +171,7 @@ def test_the_commands_work_in_a_bucket(bucket: str) -> None:
     run(f"convert {day1} --to {bucket}/out/s.parquet")
     run(f"convert {day1} --to {bucket}/out/s.parquet")
     assert rc.count(f"{bucket}/out/s.parquet") == rc.count(LOG)
-    run(f"show {bucket}/models/m q")
+    run(f"show {bucket}/models/m --query q")
     run(f"evaluate --train {day1} --test {day2} --models gctr --in-sample --to {bucket}/results")
     assert as_path(f"{bucket}/results/report.html").is_file()
 
@@ -181,12 +181,10 @@ def test_models_are_saved_and_loaded_and_old_ones_replaced(bucket: str) -> None:
     first.save(f"{bucket}/m")
     second.save(f"{bucket}/m", overwrite=True)
     assert rc.load(f"{bucket}/m").relevance().equals(second.relevance())
+    loaded = rc.load(f"{bucket}/m")
+    first.save(f"{bucket}/m", overwrite=True)
     with pytest.raises(StoreError, match=r"was changed since it was loaded"):
-        loaded = rc.load(f"{bucket}/m")
-        first.save(f"{bucket}/m", overwrite=True)
-        loaded.update(LOG.slice(50, 10)).save(f"{bucket}/m") if hasattr(
-            loaded, "_x"
-        ) else loaded.save(f"{bucket}/m")
+        loaded.save(f"{bucket}/m")
 
 
 def test_a_file_of_several_parts_is_whole(bucket: str) -> None:
@@ -204,12 +202,10 @@ def test_a_missing_bucket_is_named(bucket: str) -> None:
         rc.count(f"{missing}/log.parquet")
     with pytest.raises(StoreError, match=r"there is no bucket s3://no-such-bucket-here"):
         rc.load(f"{missing}/model")
-    for write in (
-        lambda: rc.count(LOG).save(f"{missing}/counts"),
-        lambda: put(f"{missing}/x.csv", b"x"),
-    ):
-        with pytest.raises(StoreError, match=r"cannot be written: there is no bucket"):
-            write()
+    with pytest.raises(StoreError, match=r"cannot be written: there is no bucket"):
+        rc.count(LOG).save(f"{missing}/counts")
+    with pytest.raises(StoreError, match=r"cannot be written: there is no bucket"):
+        put(f"{missing}/x.csv", b"x")
     with pytest.raises(LogError, match=rf"{bucket}/none\.parquet does not exist\.$"):
         rc.count(f"{bucket}/none.parquet")
     with pytest.raises(StoreError, match="force is no option of S3"):
@@ -252,7 +248,8 @@ def test_a_store_that_cannot_be_reached_is_named(
 
 
 def test_a_request_that_fails_for_a_moment_is_sent_again(bucket: str, server: S3Server) -> None:
-    log, failed = put_log(f"{bucket}/log.parquet"), []
+    log = put_log(f"{bucket}/log.parquet")
+    failed: list[str] = []
 
     def fail_twice(method: str, path: str) -> str | None:
         if method == "GET" and path.endswith("log.parquet") and len(failed) < 2:
@@ -272,15 +269,15 @@ def test_an_object_that_goes_or_changes_while_it_is_read_is_refused(
 ) -> None:
     location = f"{bucket}/{name}"
     if name == "log.csv":
-        put(location, b"query,ads,clicks\n" + b"q,a|b,1\n" * 3_000_000)
+        put(location, b"query,ads,clicks\n" + b"q,a|b,1\n" * 1_000)
     else:
-        large = pa.concat_tables([as_table(random_log(n, 3_000)) for n in range(4)])
-        put_log(location, large, row_group_size=2_000)
+        put_log(location, row_group_size=50)
     log = rc.read_sessions(location)
-    key, done = location.removeprefix("s3://"), []
+    key = location.removeprefix("s3://")
+    done: list[str] = []
 
     def interfere(method: str, path: str) -> str | None:
-        if method == "GET" and path.endswith(name) and not done:
+        if (method, path) == ("GET", f"/{key}") and not done:
             done.append(path)
             if fate == "deleted":
                 server.client.delete_file(key)
@@ -369,22 +366,36 @@ def test_a_writer_killed_in_the_middle_of_an_object_leaves_no_object(
     assert as_path(f"{bucket}/out.bin").read_bytes() == b"old"
 
 
-def test_two_writers_at_once_leave_one_of_both(bucket: str) -> None:
+def test_two_writers_at_once_leave_one_of_both(
+    bucket: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Data of a writer that is not done is not removed by another, as it is too young."""
     mine, theirs = rc.count(LOG), rc.count(LOG.slice(0, 40))
     write_manifest = artifact._write_manifest
 
     def let_others_write(*arguments: Any) -> None:
-        artifact._write_manifest = write_manifest
+        monkeypatch.setattr(artifact, "_write_manifest", write_manifest)
         theirs.save(f"{bucket}/counts")
         write_manifest(*arguments)
 
-    artifact._write_manifest = let_others_write
-    try:
-        mine.save(f"{bucket}/counts")
-    finally:
-        artifact._write_manifest = write_manifest
+    monkeypatch.setattr(artifact, "_write_manifest", let_others_write)
+    mine.save(f"{bucket}/counts")
     assert rc.Counts.load(f"{bucket}/counts") == mine
+
+
+def test_what_no_manifest_names_is_removed_an_hour_later(
+    bucket: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    counts = rc.count(LOG)
+    for each in (counts, counts + counts):
+        each.save(f"{bucket}/counts")
+    names = {path.name for path in as_path(f"{bucket}/counts").iterdir()}
+    assert len(names) > 7
+    monkeypatch.setattr(artifact, "ABANDONED_SECONDS", -1.0)
+    (counts + counts).save(f"{bucket}/counts")
+    left = {path.name for path in as_path(f"{bucket}/counts").iterdir()}
+    assert left < names
+    assert rc.Counts.load(f"{bucket}/counts") == counts + counts
 
 
 # ---- http
@@ -402,5 +413,5 @@ def test_what_http_serves_is_read_and_never_written(bucket: str, server: S3Serve
         put(f"{url}/new.csv", b"x")
     with pytest.raises(StoreError, match="http has no way to put a whole file"):
         rc.count(LOG).save(f"{url}/counts")
-    with pytest.raises(ReclickError, match=r"cannot be reached|cannot be read"):
+    with pytest.raises(LogError, match=r"does not exist, or its server cannot be reached"):
         rc.count("http://127.0.0.1:9/log.csv")

@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 from urllib.request import Request, urlopen
 
@@ -39,7 +40,7 @@ class S3Server:
             "AWS_REGION": "us-east-1",
         }
 
-    @property
+    @cached_property
     def client(self) -> Any:
         """A client of the tests' own."""
         return pyarrow.fs.S3FileSystem(
@@ -54,7 +55,8 @@ class S3Server:
     def require_credentials(self, required: bool) -> None:
         """Let the server check who asks, or not."""
         body = b"0" if required else b"inf"
-        with urlopen(Request(f"{self.url}/moto-api/reset-auth", body)):  # noqa: S310
+        headers = {"Content-Type": "text/plain"}
+        with urlopen(Request(f"{self.url}/moto-api/reset-auth", body, headers)):  # noqa: S310
             pass
 
     def wrap(self, app: Any) -> Any:

@@ -3,7 +3,8 @@
 The manifest is the commit point. Data files carry their content's hash in their names and are
 written first; then the manifest is replaced in one step; then files it no longer names are removed.
 Whenever the writer is killed, the folder holds the last good state, whole. In a local folder
-writers take turns; an object store has no locks, so there the last manifest wins.
+writers take turns. An object store has no locks: there the last manifest wins, and files that no
+manifest names stay for an hour, as they may be of a writer that is not done.
 """
 
 from __future__ import annotations
@@ -53,6 +54,7 @@ UNFINISHED_FILE = re.compile(r"\.(?P<table>.+)\.\d+\.writing")
 LOCK_FILE = ".lock"
 LOCK_TIMEOUT = 10.0  # seconds that a writer waits for another
 LOCK_RETRY = 0.05  # seconds between two tries
+ABANDONED_SECONDS = 3600.0  # after which an object that no manifest names is removed
 READ_ATTEMPTS = 20  # of a folder that is being replaced again and again
 
 _held = threading.local()  # .folders: those that this thread has locked
@@ -126,7 +128,8 @@ def _read_table(folder: AnyPath, name: str, entry: dict[str, Any]) -> pa.Table:
         )
     # A remote file is fetched once, a local one is mapped by Arrow after it was hashed.
     content = path.read_bytes() if isinstance(path, RemotePath) else path
-    if path.stat().st_size != entry["bytes"] or _digest(content) != entry["sha256"]:
+    size = len(content) if isinstance(content, bytes) else path.stat().st_size
+    if size != entry["bytes"] or _digest(content) != entry["sha256"]:
         raise StoreError(
             f"{path} was altered after it was saved (its contents do not match the manifest). "
             "Fit and save again."
@@ -229,6 +232,8 @@ def write(
                     "settings": settings,
                     "files": files,
                 }
+                if replaces is not None and isinstance(path, RemotePath):
+                    _refuse_changed(path, replaces)  # again, as it is not locked
                 _write_manifest(path / MANIFEST, _encode_manifest(manifest))
             finally:
                 _remove_unnamed(path, known)
@@ -342,8 +347,19 @@ def _remove_unnamed(folder: AnyPath, tables: Collection[str]) -> None:
         if is_artifact(folder):
             named = {entry["file"] for entry in _read_manifest(folder)["files"].values()}
         for path in folder.iterdir():
-            if path.name not in named and _is_own_file(path, tables):
+            if path.name in named or (isinstance(path, RemotePath) and not _is_abandoned(path)):
+                continue
+            if _is_own_file(path, tables):
                 path.unlink()
+
+
+def _is_abandoned(path: RemotePath) -> bool:
+    """Whether an object is too old to be of a writer that is not done: stores have no locks.
+
+    Both times are of the store's clock. Where it has none, nothing is removed.
+    """
+    committed, written = (path.parent / MANIFEST).stat().st_mtime, path.stat().st_mtime
+    return bool(committed and written) and committed - written > ABANDONED_SECONDS  # type: ignore[operator]
 
 
 def _digest(content: AnyPath | bytes) -> str:

@@ -147,6 +147,8 @@ class RemotePath:
         if self.scheme in OBJECT_STORES and self.path.name and not self._has_bucket():
             bucket = self._at(PurePosixPath("/"))
             return f"{self} does not exist: there is no bucket {bucket}. Check its name."
+        if self.scheme in HTTP:
+            return f"{self} does not exist, or its server cannot be reached."
         return f"{self} does not exist."
 
     def _has_bucket(self) -> bool:

@@ -24,6 +24,7 @@ OBJECT_STORES = S3 | {"gs", "gcs", "abfs", "abfss", "az", "memory"}
 ARROW_SCHEMES = {"gcs": "gs"}  # by which Arrow knows a store
 S3_ATTEMPTS = 5  # of a request; AWS_MAX_ATTEMPTS
 S3_CONNECT_SECONDS = 10.0
+S3_REQUEST_SECONDS = 60.0  # without an answer
 S3_SWITCHES = frozenset({"allow_bucket_creation", "anonymous", "force_virtual_addressing"})
 S3_OPTIONS = S3_SWITCHES | {"region", "endpoint_override", "scheme"}
 ENDPOINT_VARIABLES = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL")
@@ -171,10 +172,8 @@ def _connect_s3(
         options |= {"access_key": unquote(key), "secret_key": unquote(secret)}
     attempts = int(os.environ.get("AWS_MAX_ATTEMPTS") or S3_ATTEMPTS)
     retry = AwsStandardS3RetryStrategy(max_attempts=max(attempts, 1))
-    filesystem = S3FileSystem(
-        **options, retry_strategy=retry, connect_timeout=S3_CONNECT_SECONDS, background_writes=True
-    )
-    return filesystem, bucket
+    limits = {"connect_timeout": S3_CONNECT_SECONDS, "request_timeout": S3_REQUEST_SECONDS}
+    return S3FileSystem(**options, **limits, retry_strategy=retry), bucket
 
 
 @cache
