@@ -24,7 +24,8 @@ import reclick as rc
 from reclick.cli import app
 from reclick.errors import LogError, StoreError
 from reclick.runtime import artifact
-from reclick.runtime.filesystem import as_path, atomic_file, match_glob
+from reclick.runtime.filesystem import as_path, match_glob
+from reclick.runtime.outputs import atomic_file
 from tests.support.plain_metrics import as_table, random_log
 from tests.support.s3_server import S3Server, run_s3_server
 
@@ -344,7 +345,7 @@ def test_a_writer_killed_in_the_middle_of_an_object_leaves_no_object(
     parts: list[str] = []
     code = """
         import sys
-        from reclick.runtime.filesystem import atomic_file
+        from reclick.runtime.outputs import atomic_file
         with atomic_file(sys.argv[1]) as path:
             path.write_bytes(bytes(40 << 20))
     """

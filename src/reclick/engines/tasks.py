@@ -39,7 +39,8 @@ from reclick.engines.parts import (
 )
 from reclick.engines.store import Store, StoredBlocks
 from reclick.errors import LogError, ReclickError, SettingError
-from reclick.runtime.filesystem import Location, atomic_file
+from reclick.runtime.filesystem import Location
+from reclick.runtime.outputs import atomic_file, scratch_file
 from reclick.runtime.parallel import limit_threads
 from reclick.runtime.progress import report_progress
 
@@ -174,7 +175,7 @@ class TaskEngine(ABC):
             store.put("parts", parts)
             store.put("function", [function])
             summaries = self.run(partial(_map_part, store), len(parts), "parts done")
-            with atomic_file(target) as temporary:
+            with atomic_file(target, overwrite=True) as temporary:
                 names = [store.folder / f"out-{i}.parquet" for i in range(len(parts))]
                 written = write_batches(_read_parquet(names), temporary)
                 self._accept(log, [PartReport(each, *NO_REPORT) for each in summaries])
@@ -268,7 +269,7 @@ def _map_part(store: Store, i: int) -> Any:
     part = store.load("parts", i)
     function = store.keep("function")
     folder: Any = store.folder
-    with atomic_file(folder / f"out-{i}.parquet") as temporary:
+    with scratch_file(folder / f"out-{i}.parquet") as temporary:
         write_batches(map(function, slice_batches(part.batches(with_rows=True))), temporary)
         if not temporary.exists():  # every row was bad
             temporary.touch()

@@ -26,8 +26,9 @@ from reclick.logs.validation.reasons import (
     ROW_REASONS,
     BatchTotals,
 )
-from reclick.runtime.filesystem import AnyPath, Location, refuse_source_files
+from reclick.runtime.filesystem import AnyPath, Location
 from reclick.runtime.notebook import render_card
+from reclick.runtime.outputs import refuse_source_files
 from reclick.runtime.parallel import prefetch
 from reclick.runtime.progress import report_progress
 

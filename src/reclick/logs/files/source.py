@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from importlib import import_module
-from pathlib import PurePath
+from pathlib import Path, PurePath
 from typing import Any, Literal, Protocol
 from urllib.parse import unquote
 
@@ -29,6 +29,7 @@ from reclick.runtime.filesystem import (
     is_location,
     match_glob,
 )
+from reclick.runtime.outputs import COMMIT_FOLDER, complete_commit
 
 OnError = Literal["raise", "drop"]
 
@@ -291,6 +292,7 @@ def find_files(source: object, *, any_name: bool = False) -> list[Location]:
             raise LogError("The list of files to read is empty.")
         return [file for item in source for file in find_files(item, any_name=any_name)]
     path = as_path(source)  # type: ignore[arg-type]
+    _complete_commits([path, path.parent])
     if path.is_dir():
         return _list_folder(path, any_name)
     if path.exists():
@@ -345,6 +347,8 @@ def check_on_error(on_error: str) -> None:
 
 def _match_pattern(pattern: AnyPath, any_name: bool) -> list[Location]:
     paths = match_glob(pattern)
+    if _complete_commits({path.parent for path in paths}):
+        paths = match_glob(pattern)
     if not paths:
         raise LogError(f"No file matches {pattern}.")
     files: list[Location] = []
@@ -353,8 +357,16 @@ def _match_pattern(pattern: AnyPath, any_name: bool) -> list[Location]:
     return list(dict.fromkeys(files))  # "**" matches a folder and the files in it
 
 
+def _complete_commits(folders: Iterable[AnyPath]) -> bool:
+    """Put in place the files that a killed run had written to folders; whether there were any."""
+    done = [complete_commit(folder) for folder in folders if isinstance(folder, Path)]
+    return any(done)
+
+
 def _list_folder(folder: AnyPath, any_name: bool) -> list[Location]:
     paths: list[Any] = sorted(folder.rglob("*"))
+    if _complete_commits(path.parent for path in paths if path.name == COMMIT_FOLDER):
+        paths = sorted(folder.rglob("*"))
     files = [
         _check_not_empty(path)
         for path in paths

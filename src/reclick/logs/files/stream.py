@@ -9,12 +9,9 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, field
 from itertools import chain
-from pathlib import Path
-from shutil import rmtree
-from tempfile import mkdtemp
 from typing import Any
 from weakref import finalize
 
@@ -25,6 +22,7 @@ from pyarrow import types as kind_of
 from reclick.data.schema import Column, check_types, find_columns, is_list
 from reclick.errors import LogError, explain_write_errors
 from reclick.logs.files.source import MAX_BATCH_ROWS, TARGET_BATCH_BYTES, RawBatch
+from reclick.runtime.outputs import scratch_folder
 
 logger = logging.getLogger("reclick")
 TABLE_NAME = "table"  # of a table without a name, in messages
@@ -105,8 +103,9 @@ class _StreamCopy:
     """A Parquet file in a temporary folder, which goes with this object."""
 
     def __init__(self, schema: pa.Schema) -> None:
-        folder = Path(mkdtemp(prefix="reclick-"))
-        finalize(self, rmtree, folder, ignore_errors=True)
+        stack = ExitStack()
+        folder = stack.enter_context(scratch_folder())
+        finalize(self, stack.close)
         self._path, self._is_open = folder / "stream.parquet", True
         self._schema = pa.schema([each.with_type(_storable(each.type)) for each in schema])
         self._writer = pq.ParquetWriter(self._path, self._schema, compression="lz4")
