@@ -36,7 +36,7 @@ CREDENTIALS = {
 }
 
 
-class Problem(NamedTuple):
+class StoreProblem(NamedTuple):
     """What is wrong when the text of an error has one of some words, and what to do."""
 
     words: tuple[str, ...]  # regular expressions
@@ -46,12 +46,12 @@ class Problem(NamedTuple):
 
 # From the most specific to the least.
 PROBLEMS = (
-    Problem(
+    StoreProblem(
         ("NO_SUCH_BUCKET", "NoSuchBucket", "ContainerNotFound", "bucket does not exist"),
         "there is no such bucket",
         "Check its name{endpoint}.",
     ),
-    Problem(
+    StoreProblem(
         (
             *("INVALID_ACCESS_KEY_ID", "InvalidAccessKeyId", "INVALID_CLIENT_TOKEN_ID"),
             *("SIGNATURE_DOES_NOT_MATCH", "SignatureDoesNotMatch", "INVALID_SIGNATURE"),
@@ -62,7 +62,7 @@ PROBLEMS = (
         "the credentials are wrong, missing or expired",
         "They are taken from {credentials}.",
     ),
-    Problem(
+    StoreProblem(
         (
             *("ACCESS_DENIED", "AccessDenied", "PERMISSION_DENIED", "Forbidden"),
             *("AuthorizationPermissionMismatch", "HTTP status 403", r"\b403, message"),
@@ -70,12 +70,12 @@ PROBLEMS = (
         "access is denied",
         "Are the credentials right, and may they {verb} it? They are taken from {credentials}.",
     ),
-    Problem(
+    StoreProblem(
         ("PERMANENT_REDIRECT", "PermanentRedirect", "AuthorizationHeaderMalformed", "status 301"),
         "the bucket is in another region",
         "Set AWS_REGION, or put ?region=… at the end of the address.",
     ),
-    Problem(
+    StoreProblem(
         (
             *("SLOW_DOWN", "SlowDown", "THROTTLING", "SERVICE_UNAVAILABLE"),
             *(r"HTTP status (?:429|503)", r"\b(?:429|503), message"),
@@ -83,7 +83,7 @@ PROBLEMS = (
         "the store is busy, also after several attempts",
         "Try again later.",
     ),
-    Problem(
+    StoreProblem(
         (
             *("NETWORK_CONNECTION", "curlCode", "REQUEST_TIMEOUT", "UNAVAILABLE"),
             *("[Cc]ould not resolve", "[Cc]onnect", "[Tt]imed out", "[Tt]imeout"),
@@ -91,7 +91,7 @@ PROBLEMS = (
         "the store cannot be reached, also after several attempts",
         "Check the network{endpoint}.",
     ),
-    Problem(
+    StoreProblem(
         ("AWS Error", "HTTP status", r"\b[45]\d\d, message"), "the request failed", "Try again."
     ),
 )
