@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from reclick.data.log_record import LogRecord
     from reclick.engines import DuckDBEngine, Engine, LocalEngine, count
     from reclick.engines.pool import PoolEngine
+    from reclick.engines.spark import SparkEngine
     from reclick.errors import (
         Argument,
         BadRowsError,
@@ -195,6 +196,7 @@ _HOMES = {
         "count",
     ),
     "reclick.engines.pool": ("PoolEngine",),
+    "reclick.engines.spark": ("SparkEngine",),
     "reclick.errors": (
         "Argument",
         "BadRowsError",
@@ -396,6 +398,7 @@ __all__ = [
     "Setting",
     "SettingError",
     "Simulation",
+    "SparkEngine",
     "Split",
     "StopsAndTransitions",
     "StoreError",

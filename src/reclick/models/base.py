@@ -198,13 +198,14 @@ class ClickModel(ABC):
         decay: float = 1.0,
         ads: object = None,
         again: bool = False,
+        engine: Engine | None = None,
         progress: ProgressOption = None,
     ) -> Self:
         """Continue from the last fit with new sessions, where the model can.
 
         The old sessions count by `decay`, and are not read again. Where counts are all that a model
         is fitted to, sessions can also be subtracted: those of `forget`. A log that the model has
-        seen before is refused, unless `again`.
+        seen before is refused, unless `again`. `engine` is as in `fit`.
         """
         name = type(self).__name__
         if not self.updates:
@@ -217,15 +218,17 @@ class ClickModel(ABC):
                 ", or fit it again without them. MultiClick can.",
             )
         with track_progress(progress, f"Updating {name}"):
+            fresh = self.clone()
+            fresh._engine = as_engine(engine)
             only_counts = sessions is None and self.fits_from_counts
-            new = None if only_counts else self._collect(sessions)
-            old = None if forget is None else self._collect(forget)
+            new = None if only_counts else fresh._collect(sessions)
+            old = None if forget is None else fresh._collect(forget)
             logs = (() if each is None else get_counts(each).logs for each in (new, old))
             seen = extend_provenance(self.provenance_, *logs, again=again)
-            fresh = self.clone()
             text = merge_text(self._pairs.text, input_text(sessions, ads))
             fresh._continue(self, new, old, decay, text)
             fresh.provenance_ = seen
+            del fresh._engine  # as after a fit
         return self._adopt_state(fresh)
 
     def _continue(
