@@ -5,9 +5,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import cast
+from typing import TYPE_CHECKING, Any, cast
 
 from reclick.data.batch import SessionBatch
 from reclick.data.counts import Counts, require_positive_weight
@@ -21,6 +21,9 @@ from reclick.logs import SessionLog, as_log
 from reclick.runtime import artifact
 from reclick.runtime.filesystem import Location
 from reclick.runtime.progress import ProgressOption, track_progress
+
+if TYPE_CHECKING:
+    from reclick.engines.parts import PartReport
 
 __all__ = [
     "DuckDBEngine",
@@ -122,6 +125,30 @@ class RecordedLog:
     def require_rows(self) -> None:
         """As the log does."""
         self._log.require_rows()
+
+    @property
+    def frame(self) -> Any:
+        """The Spark DataFrame that the log is, if it is one."""
+        return getattr(self._log, "frame", None)
+
+    def to_frame_reader(self) -> Any:
+        """As the log does."""
+        return cast(Any, self._log).to_frame_reader()
+
+    def split(self, n: int) -> list[Any] | None:
+        """The parts of the log, where it can be cut."""
+        split = getattr(self._log, "split", None)
+        return None if split is None else cast("list[Any] | None", split(n))
+
+    def accept_parts(self, reports: Sequence[PartReport]) -> None:
+        """Take what tasks report of the parts as the record of a pass."""
+        recorder = LogRecorder()
+        for report in reports:
+            recorder.merge(report.recorder)
+        accept = getattr(self._log, "accept_parts", None)
+        if accept is not None:
+            accept(reports)
+        self._record = recorder.finish(self._log.name)
 
     @property
     def record(self) -> LogRecord:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
-from typing import Any
+from typing import Any, ClassVar
 
 import pyarrow as pa
 from pyarrow import types as kind_of
@@ -17,14 +17,17 @@ from reclick.logs.files.stream import (
     SCAN_ROWS,
     TABLE_NAME,
     ScanSource,
+    SparkFrameSource,
     StreamSource,
     match_columns,
     number_batches,
     open_dataset,
     open_scan,
+    open_spark_frame,
     open_stream,
 )
 
+MIN_PART_ROWS, MOST_PARTS = 16, 1024  # when a table is cut for several processes
 ACCEPTED_SOURCES = (
     "a path, a glob, a folder, a list of files, a pandas, Polars, Arrow or DuckDB table, "
     "an Arrow stream, or a dict of columns"
@@ -55,6 +58,14 @@ class TableSource:
         """The whole table as Arrow."""
         return self.load()
 
+    def split(self) -> list[TablePart]:
+        """Runs of rows that other processes can read."""
+        table, size = self.table, max(MIN_PART_ROWS, -(-self.table.num_rows // MOST_PARTS))
+        return [
+            TablePart(table.slice(start, size), self.names, start + 1)
+            for start in range(0, max(table.num_rows, 1), size)
+        ]
+
     def read(self, *, with_rows: bool) -> Iterator[RawBatch]:
         """Read in row order."""
         needed = list(dict.fromkeys(self.names.values()))
@@ -63,9 +74,50 @@ class TableSource:
         yield from number_batches(batches, self.names, self.where, with_rows=with_rows)
 
 
+@dataclass(frozen=True)
+class TablePart:
+    """A run of rows of a table. It pickles without the rest of the table."""
+
+    table: pa.Table
+    names: dict[str, str]
+    first_row: int
+    where: str = TABLE_NAME
+    can_move: ClassVar[bool] = True  # another process can read it
+
+    @property
+    def num_rows(self) -> int:
+        """The number of rows."""
+        return int(self.table.num_rows)
+
+    def join(self, other: object) -> TablePart | None:
+        """Both as one, where the other has the next rows."""
+        if not isinstance(other, TablePart) or self.first_row + self.num_rows != other.first_row:
+            return None
+        return replace(self, table=pa.concat_tables([self.table, other.table]))
+
+    def __getstate__(self) -> dict[str, Any]:
+        sink = pa.BufferOutputStream()
+        with pa.ipc.new_stream(sink, self.table.schema) as writer:
+            writer.write_table(self.table)
+        return {**vars(self), "table": sink.getvalue()}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        state["table"] = pa.ipc.open_stream(state["table"]).read_all()
+        vars(self).update(state)
+
+    def read(self, *, with_rows: bool) -> Iterator[RawBatch]:
+        """Read in row order."""
+        needed = list(dict.fromkeys(self.names.values()))
+        table = self.table if with_rows else self.table.select(needed)
+        batches = table.to_batches(max_chunksize=MAX_BATCH_ROWS)
+        numbered = number_batches(batches, self.names, self.where, with_rows=with_rows)
+        for raw in numbered:
+            yield replace(raw, first_row=raw.first_row + self.first_row - 1)
+
+
 def open_table(
     source: Any, wanted: Sequence[Column], mapping: dict[str, str]
-) -> TableSource | ScanSource | StreamSource:
+) -> TableSource | ScanSource | SparkFrameSource | StreamSource:
     """Check the columns of a table, a scan or a stream."""
     library, kind = _library_and_class(source)
     if (library, kind) == ("duckdb", "DuckDBPyRelation"):
@@ -73,6 +125,8 @@ def open_table(
         return open_scan(schema, partial(_run_relation, source), wanted, mapping)
     if (library, kind) == ("pyarrow", "Dataset"):
         return open_dataset(source, wanted, mapping)
+    if (library, kind) == ("pyspark", "DataFrame"):
+        return open_spark_frame(source, wanted, mapping)
     stream = open_stream(source, wanted, mapping)
     if stream is not None:
         return stream
@@ -103,7 +157,7 @@ def _library_and_class(source: object) -> tuple[str, str]:
     # By name, so that no library is imported that the caller did not import.
     classes = type(source).__mro__
     libraries = {each.__name__: each.__module__.split(".")[0].lstrip("_") for each in classes}
-    special = ("DuckDBPyRelation", "LazyFrame", "Dataset")
+    special = ("DuckDBPyRelation", "LazyFrame", "Dataset", "DataFrame")
     return next(((libraries[name], name) for name in special if name in libraries), ("", ""))
 
 

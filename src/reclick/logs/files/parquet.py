@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -17,11 +17,13 @@ from reclick.logs.files.parquet_layout import (
     read_layout,
 )
 from reclick.logs.files.source import MAX_BATCH_ROWS, TARGET_BATCH_BYTES, RawBatch
-from reclick.runtime.filesystem import Location, arrow_input, is_uri
+from reclick.runtime.filesystem import Location, RemotePath, arrow_input, as_path
+from reclick.runtime.object_store import guard_reading
 from reclick.runtime.parallel import thread_limit
 
 # Below this size the dictionary of a row group costs more than it saves, and batches are tiny.
 SMALL_GROUP = 50_000
+REMOTE_BUFFER = 4 << 20  # bytes of a request, one for each column being read
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,35 +36,61 @@ class ParquetSource:
     num_rows: int
     coded: tuple[str, ...]  # leaves to read as dictionary codes
     layout: ParquetLayout = field(repr=False)
+    groups: tuple[int, ...] | None = None  # row groups to read; None is all
+    first_row: int = 1  # number of the first row that is read
+    can_move: ClassVar[bool] = True  # another process can read it
+
+    def split(self) -> list[ParquetSource]:
+        """The row groups, each as a source of its own."""
+        sizes = [group.num_rows for group in self.layout.groups]
+        starts = [1, *(1 + sum(sizes[: i + 1]) for i in range(len(sizes)))]
+        return [
+            replace(self, num_rows=size, groups=(group,), first_row=starts[group])
+            for group, size in enumerate(sizes)
+            if size
+        ]
+
+    def join(self, other: object) -> ParquetSource | None:
+        """Both as one source, where the other has the next row groups of the same file."""
+        if not isinstance(other, ParquetSource) or other.path != self.path:
+            return None
+        if self.groups is None or other.groups is None:
+            return None
+        return replace(
+            self, num_rows=self.num_rows + other.num_rows, groups=self.groups + other.groups
+        )
 
     def read(self, *, with_rows: bool) -> Iterator[RawBatch]:
         """Read in row order. With all columns, text is read as text: rows keep their types."""
-        first = 1
+        first = self.first_row
         try:
-            for batch in self._batches(coded=not with_rows, all_columns=with_rows):
-                columns = {name: batch.column(theirs) for name, theirs in self.names.items()}
-                rows = batch if with_rows else None
-                yield RawBatch(self.where, first, columns, batch.num_rows, rows=rows)
-                first += batch.num_rows
+            with guard_reading(as_path(self.path)):
+                for batch in self._batches(coded=not with_rows, all_columns=with_rows):
+                    columns = {name: batch.column(theirs) for name, theirs in self.names.items()}
+                    rows = batch if with_rows else None
+                    yield RawBatch(self.where, first, columns, batch.num_rows, rows=rows)
+                    first += batch.num_rows
         except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
             raise damaged_parquet_error(self.where, error) from error
-        if first - 1 != self.num_rows:
+        read = first - self.first_row
+        if read != self.num_rows:
             raise LogError(
                 f"{self.where} is damaged: its footer has {self.num_rows:,} rows, and "
-                f"{first - 1:,} were read. Write or copy it again."
+                f"{read:,} were read. Write or copy it again."
             )
 
     def _batches(self, *, coded: bool, all_columns: bool) -> Iterator[pa.RecordBatch]:
         with _open(self.path, self.coded if coded else ()) as file:
             columns = file.schema_arrow.names if all_columns else list(self.names.values())
             size = int(max(16, TARGET_BATCH_BYTES / max(self.layout.row_bytes(columns), 1.0)))
-            if coded and self.num_rows >= SMALL_GROUP * file.num_row_groups:
-                for groups, limit in self.layout.limit_rows(columns, self.coded):
+            chosen = self.groups or tuple(range(file.num_row_groups))
+            if coded and self.num_rows >= SMALL_GROUP * len(chosen):
+                for groups, limit in self.layout.limit_rows(columns, self.coded, chosen):
                     for group in groups:
                         yield from self._group_batches(file, group, min(size, limit), columns)
                 return
         with _open(self.path, ()) as uncoded:
-            for groups, limit in self.layout.limit_rows(columns):
+            for groups, limit in self.layout.limit_rows(columns, groups=chosen):
                 yield from _iter_batches(uncoded, min(size, limit), columns, groups)
 
     def _group_batches(
@@ -88,9 +116,10 @@ def open_parquet(
 ) -> ParquetSource:
     """Read the footer of a Parquet file and check its columns."""
     try:
-        layout = read_layout(path, where)
-        with _open(path, ()) as file:
-            schema, num_rows = file.schema_arrow, file.metadata.num_rows
+        with guard_reading(as_path(path)):
+            layout = read_layout(path, where)
+            with _open(path, ()) as file:
+                schema, num_rows = file.schema_arrow, file.metadata.num_rows
             available = schema.names
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
         raise damaged_parquet_error(where, error) from error
@@ -106,11 +135,12 @@ def open_parquet(
 
 def _open(path: Location, coded: Sequence[str]) -> pq.ParquetFile:
     # Without pre_buffer only the pages being decoded are in memory. Checksums, where a writer
-    # made them, reveal a damaged page. A remote file is read in few large requests instead.
+    # made them, reveal a damaged page. A remote column is read by large requests, one at a time.
     return pq.ParquetFile(
         arrow_input(path),
         read_dictionary=list(coded),
-        pre_buffer=is_uri(path),
+        pre_buffer=False,
+        buffer_size=REMOTE_BUFFER if isinstance(as_path(path), RemotePath) else 0,
         page_checksum_verification=True,
     )
 

@@ -22,7 +22,7 @@ import pyarrow as pa
 from reclick.data.batch import Int64
 from reclick.errors import LogError
 from reclick.logs.files.source import MAX_BATCH_ROWS
-from reclick.runtime.filesystem import Location, as_path, is_uri
+from reclick.runtime.filesystem import Location, RemotePath, as_path
 from reclick.runtime.jit import kernel
 
 Bytes = npt.NDArray[np.uint8]
@@ -120,7 +120,9 @@ class ParquetLayout:
         `columns` are top columns or paths of leaves, `coded` the leaves that are read as codes.
         """
         numbers = list(range(len(self.groups)) if groups is None else groups)
-        if is_uri(self.path):  # a request per page would cost more than it saves
+        if isinstance(
+            as_path(self.path), RemotePath
+        ):  # a request per page would cost more than it saves
             yield numbers, MAX_BATCH_ROWS
             return
         together: list[int] = []  # small groups are read together
