@@ -120,9 +120,8 @@ class ParquetLayout:
         `columns` are top columns or paths of leaves, `coded` the leaves that are read as codes.
         """
         numbers = list(range(len(self.groups)) if groups is None else groups)
-        if isinstance(
-            as_path(self.path), RemotePath
-        ):  # a request per page would cost more than it saves
+        # Of a remote file, a request per page would cost more than it saves.
+        if isinstance(as_path(self.path), RemotePath):
             yield numbers, MAX_BATCH_ROWS
             return
         together: list[int] = []  # small groups are read together
