@@ -67,7 +67,7 @@ class RowGroup(NamedTuple):
     chunks: list[Chunk]
 
 
-class Page(NamedTuple):
+class ParquetPage(NamedTuple):
     """A page of a chunk, by its header."""
 
     kind: int
@@ -354,7 +354,7 @@ class _ChunkSize:
         records = self._records
         text = self._expanded_bytes(0) if self._has_text else 0
         values = rows * records.longest
-        return values * VALUE_BYTES + COPIES * (values * text + records.written(rows))
+        return values * VALUE_BYTES + COPIES * (values * text + records.sum_bytes(rows))
 
     @cached_property
     def _records(self) -> _Records:
@@ -432,7 +432,7 @@ class _Records(NamedTuple):
     rows: Int64
     sizes: Int64
 
-    def written(self, rows: int) -> int:
+    def sum_bytes(self, rows: int) -> int:
         """The bytes of the pages that this many consecutive rows touch, at most."""
         starts = np.cumsum(self.rows) - self.rows
         bytes_before = np.concatenate([[0], np.cumsum(self.sizes)])
@@ -440,7 +440,7 @@ class _Records(NamedTuple):
         return int((bytes_before[last] - bytes_before[: len(last)]).max(initial=0))
 
 
-def _list_pages(chunk: Chunk, data: mmap.mmap) -> Iterator[Page]:
+def _list_pages(chunk: Chunk, data: mmap.mmap) -> Iterator[ParquetPage]:
     at, left = chunk.start, chunk.num_values
     while left > 0 and at < chunk.end:
         window = HEADER_BYTES
@@ -460,23 +460,25 @@ def _list_pages(chunk: Chunk, data: mmap.mmap) -> Iterator[Page]:
         at += reader.at + header[3]
 
 
-def _read_page(header: dict[int, Any], start: int, chunk: Chunk) -> Page | None:
+def _read_page(header: dict[int, Any], start: int, chunk: Chunk) -> ParquetPage | None:
     kind, unpacked, packed = header[1], header[2], header[3]
     end = start + packed
     if packed < 0 or unpacked < 0 or end > chunk.end:
         raise ValueError("a page outside its column")
     if kind == DICTIONARY_PAGE:
-        return Page(kind, start, end, unpacked, header[7][1], PLAIN, True, None, RLE)
+        return ParquetPage(kind, start, end, unpacked, header[7][1], PLAIN, True, None, RLE)
     if kind == DATA_PAGE_V2:
         about = header[8]
         lengths = (about[6], about[5])
         if min(lengths) < 0 or sum(lengths) > packed:
             raise ValueError("levels outside their page")
         is_packed = about.get(7, True)
-        return Page(kind, start, end, unpacked, _size(about), about[4], is_packed, lengths, RLE)
+        return ParquetPage(
+            kind, start, end, unpacked, _size(about), about[4], is_packed, lengths, RLE
+        )
     if kind == DATA_PAGE:
         about = header[5]
-        return Page(kind, start, end, unpacked, _size(about), about[2], True, None, about[4])
+        return ParquetPage(kind, start, end, unpacked, _size(about), about[2], True, None, about[4])
     return None  # an index
 
 
