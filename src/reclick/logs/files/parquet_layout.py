@@ -367,7 +367,7 @@ class _ChunkSize:
             rows = [self._count_records(page, state) for page in self._pages]
         return _Records(int(state.max()), np.array(rows, np.int64), sizes)
 
-    def _count_records(self, page: Page, state: Int64) -> int:
+    def _count_records(self, page: ParquetPage, state: Int64) -> int:
         width = self.chunk.leaf.max_repetition.bit_length()
         levels = self._unpack(page).repetition
         if page.level_encoding != RLE or width > 8:
@@ -391,7 +391,7 @@ class _ChunkSize:
             in_pages = [longest_delta(self._unpack(page).values) for page in delta]
         return max([*in_dictionary, *in_pages], default=0)
 
-    def _unpack(self, page: Page) -> _Unpacked:
+    def _unpack(self, page: ParquetPage) -> _Unpacked:
         """The parts of a page."""
         content = self._data[page.start : page.end]
         first = page.level_bytes[0] + page.level_bytes[1] if page.level_bytes else 0
