@@ -68,6 +68,7 @@ from reclick.text.word_rates import TextIndex, TokenLists
 
 if TYPE_CHECKING:
     from reclick.models.explanation import Explanation
+    from reclick.models.noise import Noise
 
 FIT_REPORT = ("iterations_", "converged_", "objective_", "message_")  # of an iterative fit
 # A pilot fit only has to tell how often each pair was examined.
@@ -112,9 +113,12 @@ class ClickModel(ABC):
     _pairs: TextPairIndex
     overall_strength: ClassVar[float] = 1.0  # of one prior mean of attractiveness for all pairs
     _origin: tuple[str, str]  # the folder that it was last loaded from or saved to, and its content
+    noise_: Noise | None = None  # the component of random clicks, where there is one
     _engine: Engine = LocalEngine()  # another one during a fit with engine=…
     _is_pilot: bool = False  # during the pilot of a fit
     _pilot_parameters: Any = None  # where it ended
+
+    noise: str | None = setting(default=None, choices=("session", "user"), allow_none=True)
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -162,12 +166,24 @@ class ClickModel(ABC):
             fresh = self.clone()
             fresh._engine = as_engine(engine)
             before = None if history is None else as_counts(history, engine=engine)
-            data = fresh._collect(sessions)
-            fresh._fit(data, before, input_text(sessions, ads))
+            text = input_text(sessions, ads)
+            if fresh.noise is None:
+                data = fresh._collect(sessions)
+                fresh._fit(data, before, text)
+            else:
+                data = fresh._fit_with_noise(sessions, before, text)
             earlier = () if before is None else see_logs(before.logs, "history")
             fresh.provenance_ = (*see_logs(get_counts(data).logs, "fit"), *earlier)
             del fresh._engine  # it may hold connections, which a fitted model has no use for
         return self._adopt_state(fresh)
+
+    def _fit_with_noise(
+        self, sessions: object, history: Counts | None, text: AdTokens | None
+    ) -> Any:
+        """Fit the model and its component of random clicks; return what it was fitted to."""
+        from reclick.models.noise import fit_with_noise
+
+        return fit_with_noise(self, sessions, history, text)
 
     def _adopt_state(self, other: Self) -> Self:
         """Take over the settings and the fit of another, in one step.
@@ -795,7 +811,7 @@ class ClickModel(ABC):
                 "batches. Give fewer pages, or use map_pages."
             )
         index = self._pairs.text_with(log.ads)
-        return self._page_distribution(batches[0], index)(0, len(batches[0]))
+        return self._distribution(batches[0], index)(0, len(batches[0]))
 
     def map_pages(
         self,
@@ -816,7 +832,7 @@ class ClickModel(ABC):
         log = open_pages(pages, text, clicks_required=clicks)
         index = self._pairs.text_with(log.ads)
         for batch in log.batches(with_rows=with_rows):
-            yield from map_chunks(batch, self._page_distribution(batch, index), answer, threads)
+            yield from map_chunks(batch, self._distribution(batch, index), answer, threads)
 
     def map_batch(
         self,
@@ -829,12 +845,27 @@ class ClickModel(ABC):
         """The same for sessions that were read already; `text` is from `_index_text`."""
         self.check_fitted()
         known = self._index_text(None) if text is None else text
-        distribution = self._page_distribution(batch, known)
+        distribution = self._distribution(batch, known)
         return map_chunks(batch, distribution, answer, threads)
+
+    def _distribution(
+        self, batch: SessionBatch, text: TextIndex | None
+    ) -> Callable[[int, int], PageDistribution]:
+        """`_page_distribution`, with the component of random clicks where there is one."""
+        pages = self._page_distribution(batch, text)
+        return pages if self.noise_ is None else self.noise_.add_to(self, batch, pages)
+
+    def score_clicks(self, sessions: SessionBatch, pages: PageDistribution) -> Float64:
+        """Log-probability of the clicks of sessions: in their order if the model has one."""
+        clicks = _clicks(sessions)
+        return pages.log_prob(clicks) if self.ordered else pages.log_set_prob(clicks)
 
     def _index_text(self, ads: pa.Table | None) -> TextIndex | None:
         """The model's text of ads, and that of a checked ads table for those new to it."""
         return self._pairs.text_with(ads)
+
+
+ClickModel.settings = declare_settings(ClickModel)  # type: ignore[type-abstract]
 
 
 def _as_page(page: object, ads: Sequence[str] | None) -> tuple[object, Sequence[str]]:

@@ -128,6 +128,14 @@ def estimate_click_numbers(
     The second is over all page lengths, for lengths that are not in the log.
     """
     layers = [data.lengths] if history is None else [history.lengths, data.lengths]
+    return distribute_numbers(layers, strength)
+
+
+def distribute_numbers(layers: Sequence[Float64], strength: float) -> tuple[Float64, Float64]:
+    """The same from layers of sessions by page length and number of clicks [length, m].
+
+    Each layer has the one before as its prior.
+    """
     size = max(len(layer) for layer in layers)
     pooled = layers[0].sum(axis=0)
     numbers = np.zeros((size, size))

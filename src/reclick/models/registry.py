@@ -232,7 +232,7 @@ def check_answers(model: ClickModel) -> None:
     ads = [counts.ads[int(ad)].as_py() for ad in counts.pair_ad[rows][:3]]
     query = counts.queries[int(counts.pair_query[0])].as_py()
     page = _make_page(query, [*ads, "\0an ad never shown"])
-    probability = model._page_distribution(page, model._index_text(None))(0, 1).click_prob()
+    probability = model._distribution(page, model._index_text(None))(0, 1).click_prob()
     if model.attractiveness:
         values = model.relevance({"query": [query] * len(ads), "ad": ads})["relevance"].to_numpy()
         probability = np.concatenate([probability, values])

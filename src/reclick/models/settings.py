@@ -51,6 +51,8 @@ COMMON_HELP = {
     "with 0 or less all iterations are run",
     "outcome_weight": "how much outcomes of clicks (`dwell_seconds` and `conversions`) count as "
     "evidence of satisfaction: their likelihood to this power; 0 ignores them",
+    "noise": 'a component of random clicks: each "session" may be noise, or each "user" (who '
+    "needs a column user) with all sessions; None: there is no noise",
     "seed": "seed of the assignment of sessions to folds",
 }
 
@@ -195,6 +197,7 @@ def declare_settings(model: type[ClickModel]) -> dict[str, Setting]:
             own[name] = Setting(**{**vars(declared), "help": text})
             setattr(model, name, declared.default)
     settings = {**getattr(model, "settings", {}), **own}
+    settings |= {name: settings.pop(name) for name in ("noise",) if name in settings}  # the last
     for name in settings.keys() - own.keys():
         if name in vars(model):  # a subclass gives a setting another default
             settings[name] = Setting(**{**vars(settings[name]), "default": vars(model)[name]})
