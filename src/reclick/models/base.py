@@ -39,7 +39,7 @@ from reclick.fitting.attractiveness_prior import (
 from reclick.fitting.beta import BetaPrior
 from reclick.fitting.posterior import PairPosteriors, Posterior, RelevanceDraws
 from reclick.fitting.priors import top_click_rate
-from reclick.logs import read_ads
+from reclick.logs import as_log, read_ads
 from reclick.models.batching import (
     Answer,
     RankedSequence,
@@ -76,7 +76,17 @@ PILOT_ITERATIONS, PILOT_TOLERANCE = 15, 1e-3
 
 
 @dataclass_transform(kw_only_default=True, eq_default=False, field_specifiers=(setting,))
-class ClickModel(ABC):
+class DeclaredSettings(ABC):  # noqa: B024, its subclass ClickModel has abstract methods
+    """Whose subclasses have the settings that they declare, in their constructor too."""
+
+    settings: ClassVar[Mapping[str, Setting]] = {}  # by name, in the order of the constructor
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        cls.settings = declare_settings(cls)
+
+
+class ClickModel(DeclaredSettings):
     """A click model: a probability for every click sequence of a page of ads.
 
     A subclass declares its settings, says how it is fitted (`_estimate` or `_fit`) and what the
@@ -108,21 +118,14 @@ class ClickModel(ABC):
     pair_parameters: ClassVar[tuple[str, ...]] = ()  # fitted attributes with one value per pair
     query_parameters: ClassVar[tuple[str, ...]] = ()  # … with a probability per query, or None
     global_parameters: ClassVar[tuple[str, ...]] = ()  # … common to all pairs: numbers, arrays
-    settings: ClassVar[Mapping[str, Setting]] = {}  # by name, in the order of the constructor
     provenance_: SeenLogs = ()  # the logs that the model has learned from
-    _pairs: TextPairIndex
     overall_strength: ClassVar[float] = 1.0  # of one prior mean of attractiveness for all pairs
-    _origin: tuple[str, str]  # the folder that it was last loaded from or saved to, and its content
     noise_: Noise | None = None  # the component of random clicks, where there is one
     _engine: Engine = LocalEngine()  # another one during a fit with engine=…
     _is_pilot: bool = False  # during the pilot of a fit
     _pilot_parameters: Any = None  # where it ended
 
     noise: str | None = setting(default=None, choices=("session", "user"), allow_none=True)
-
-    def __init_subclass__(cls, **kwargs: Any) -> None:
-        super().__init_subclass__(**kwargs)
-        cls.settings = declare_settings(cls)
 
     def __init__(self, **values: Any) -> None:
         self._set(values)
@@ -139,7 +142,7 @@ class ClickModel(ABC):
             setattr(self, name, each.check(name, values.get(name, each.default)))
         self._check_settings()
 
-    def _check_settings(self) -> None:  # noqa: B027, most models have nothing to add
+    def _check_settings(self) -> None:
         """Refuse settings that do not go together; each of them alone is checked already."""
 
     # fitting
@@ -176,6 +179,14 @@ class ClickModel(ABC):
             fresh.provenance_ = (*see_logs(get_counts(data).logs, "fit"), *earlier)
             del fresh._engine  # it may hold connections, which a fitted model has no use for
         return self._adopt_state(fresh)
+
+    def _collect_update(self, sessions: object) -> Any:
+        """What the model is updated with; sessions count by how likely they are not noise."""
+        if self.noise_ is None or self.noise_.share == 0:
+            return self._collect(sessions)
+        from reclick.models.noise import collect_clean
+
+        return collect_clean(self, sessions)
 
     def _fit_with_noise(
         self, sessions: object, history: Counts | None, text: AdTokens | None
@@ -571,6 +582,23 @@ class ClickModel(ABC):
             )
         )
 
+    def noise_prob(self, sessions: object) -> Float64:
+        """Probability that the clicks of each session are random [session].
+
+        For a model with the setting `noise`. With `noise="user"`, of each user from all her
+        sessions in the log, which has a column user.
+        """
+        self.check_fitted()
+        if self.noise_ is None:
+            raise CannotAnswerError(
+                f"This {type(self).__name__} has no component of random clicks: fit it with ",
+                Argument("noise", "session"),
+                ".",
+            )
+        from reclick.models.noise import noise_prob
+
+        return noise_prob(self, as_log(sessions))
+
     def instantaneous_attractiveness(
         self,
         pages: object,
@@ -647,6 +675,8 @@ class ClickModel(ABC):
         """
         self.check_fitted()
         values, tables = self._to_tables()
+        if self.noise_ is not None:
+            values = {**values, "noise_": self.noise_.to_value()}
         origin, place = getattr(self, "_origin", None), str(as_path(folder).resolve())
         fingerprint = artifact.write(
             folder,
@@ -679,6 +709,16 @@ class ClickModel(ABC):
             values["ad_prior"], prior = self._pairs.ad_prior.to_tables()
             tables |= {f"prior_{name}": table for name, table in prior.items()}
         return values, tables
+
+    def _restore(self, values: dict[str, Any], tables: dict[str, pa.Table]) -> None:
+        """Restore a fit from what `save` wrote."""
+        rest = dict(values)
+        noise = rest.pop("noise_", None)
+        self._from_tables(rest, tables)
+        if noise is not None:
+            from reclick.models.noise import Noise
+
+            self.noise_ = Noise.from_value(noise)
 
     def _from_tables(self, values: dict[str, Any], tables: dict[str, pa.Table]) -> Self:
         """Restore a fit from what `_to_tables` returned."""
@@ -774,6 +814,8 @@ class ClickModel(ABC):
 
     def _describe_fit(self) -> str:
         reports = [getattr(self, name, "") for name in ("message_", "prior_report_")]
+        if self.noise_ is not None:
+            reports.append(f"noise: {self.noise_.share:.1%} of the sessions")
         lines = [f"fitted on {self._pairs.counts!r}", *filter(None, reports)]
         return "".join(f"\n  {line}" for line in lines)
 
@@ -863,9 +905,6 @@ class ClickModel(ABC):
     def _index_text(self, ads: pa.Table | None) -> TextIndex | None:
         """The model's text of ads, and that of a checked ads table for those new to it."""
         return self._pairs.text_with(ads)
-
-
-ClickModel.settings = declare_settings(ClickModel)  # type: ignore[type-abstract]
 
 
 def _as_page(page: object, ads: Sequence[str] | None) -> tuple[object, Sequence[str]]:

@@ -17,7 +17,6 @@ from reclick.data.grouped_sessions import GroupedSessions
 from reclick.data.pair_index import ImpressionLookup, IndexMap, PairLookup
 from reclick.data.ragged import Float64, Int32, positions_in_runs, run_of_elements
 from reclick.data.stored_tables import read_numbers
-from reclick.engines import as_grouped
 from reclick.errors import Argument, CannotAnswerError, StoreError
 from reclick.fitting.attractiveness_prior import PairPrior
 from reclick.fitting.posterior import PairPosteriors
@@ -220,14 +219,14 @@ class LuceClick(ClickModel):
                 ", or fit it again without them. MultiClick can.",
             )
         with track_progress(progress, "Updating LuceClick"):
-            new = as_grouped(sessions, engine=None)
+            new = self._collect_update(sessions)
             if self.outcome_weight == 0:
                 new = new.without_outcomes()
             seen = extend_provenance(self.provenance_, new.counts.logs, (), again=again)
             text = merge_text(self._pairs.text, input_text(sessions, ads))
             fresh = self.clone()
             fresh._continue(self, new, decay, text)
-            fresh.provenance_ = seen
+            fresh.provenance_, fresh.noise_ = seen, self.noise_
         return self._adopt_state(fresh)
 
     def _continue(

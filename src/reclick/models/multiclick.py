@@ -110,7 +110,7 @@ class MultiClick(ClickModel):
         self.check_fitted()
         counts = self.counts_ if decay == 1.0 else self.counts_.decay(decay)
         with track_progress(progress, f"Updating {type(self).__name__}"):
-            new = None if sessions is None else as_counts(sessions)
+            new = None if sessions is None else self._collect_update(sessions)
             old = None if forget is None else as_counts(forget)
         new_logs, old_logs = (() if each is None else each.logs for each in (new, old))
         seen = extend_provenance(self.provenance_, new_logs, old_logs, again=again)
@@ -118,7 +118,7 @@ class MultiClick(ClickModel):
         counts = counts if old is None else counts - old
         text = merge_text(self._pairs.text, input_text(sessions, ads))
         fresh = self.clone()._set_counts(counts, self._history, text)
-        fresh.provenance_ = seen
+        fresh.provenance_, fresh.noise_ = seen, self.noise_
         return self._adopt_state(fresh)
 
     def _set_counts(

@@ -177,7 +177,7 @@ def load(folder: Location) -> ClickModel:
         )
     try:
         model = MODELS[name](**stored.settings["settings"])
-        model._from_tables(stored.settings["values"], stored.tables)
+        model._restore(stored.settings["values"], stored.tables)
         if "provenance" in stored.tables:
             from reclick.models.provenance import provenance_from_table
 

@@ -184,7 +184,7 @@ def setting(
     return cast(Value, declared)
 
 
-def declare_settings(model: type[ClickModel]) -> dict[str, Setting]:
+def declare_settings(model: type[Any]) -> dict[str, Setting]:
     """Take the settings out of a class body, after those it inherits; defaults stay in their place.
 
     Its constructor becomes keyword-only, with a signature that `help()` and editors show.
@@ -204,7 +204,7 @@ def declare_settings(model: type[ClickModel]) -> dict[str, Setting]:
     for name, each in settings.items():
         each.check(name, each.default)
     if "__init__" not in vars(model):
-        model.__init__ = _constructor(model, settings)  # type: ignore[method-assign]
+        model.__init__ = _constructor(model, settings)
     return settings
 
 
