@@ -1,11 +1,14 @@
 """Run the benchmarks: `python -m bench` for all, `python -m bench counting` for one.
 
+`--seconds` is the length of each load of `service`, `--requests` the number of `requests`.
 `python -m bench.answers` compares the answers of two versions of the code; see there.
 """
 
 from __future__ import annotations
 
+import argparse
 import sys
+from functools import partial
 
 from bench import (
     attractiveness,
@@ -19,6 +22,7 @@ from bench import (
     paper,
     predicting,
     real,
+    requests,
     service,
     small,
     trace_files,
@@ -37,6 +41,7 @@ BENCHMARKS = {
     "paper": paper.main,
     "predicting": predicting.main,
     "real": real.main,
+    "requests": requests.main,
     "service": service.main,
     "small": small.main,
     "trace_files": trace_files.main,
@@ -45,12 +50,20 @@ BENCHMARKS = {
 
 
 def main() -> None:
-    """Run those named on the command print_row, or all."""
-    names = sys.argv[1:] or list(BENCHMARKS)
-    unknown = [name for name in names if name not in BENCHMARKS]
+    """Run those named on the command line, or all."""
+    parser = argparse.ArgumentParser(prog="python -m bench")
+    parser.add_argument("names", nargs="*", metavar="NAME", help=", ".join(BENCHMARKS))
+    parser.add_argument("--seconds", type=float, default=20.0, help="of each load of service")
+    parser.add_argument("--requests", type=int, default=100_000, help="of requests")
+    given = parser.parse_args()
+    unknown = [name for name in given.names if name not in BENCHMARKS]
     if unknown:
         sys.exit(f"no benchmark {', '.join(unknown)}; there are {', '.join(BENCHMARKS)}")
-    passed = [BENCHMARKS[name]() for name in names]
+    benchmarks = BENCHMARKS | {
+        "service": partial(service.main, given.seconds),
+        "requests": partial(requests.main, given.requests),
+    }
+    passed = [benchmarks[name]() for name in given.names or BENCHMARKS]
     sys.exit(0 if all(passed) else 1)
 
 

@@ -44,10 +44,12 @@ if TYPE_CHECKING:
     from reclick.data.grouped_sessions import GroupedSessions, QueryBlock
     from reclick.data.log_record import LogRecord
     from reclick.engines import DuckDBEngine, Engine, LocalEngine, count
+    from reclick.engines.pool import PoolEngine
     from reclick.errors import (
         Argument,
         BadRowsError,
         CannotAnswerError,
+        EngineError,
         FitError,
         LogError,
         MissingExtraError,
@@ -122,9 +124,12 @@ if TYPE_CHECKING:
         setting,
         updating,
     )
+    from reclick.models.buckets import BucketWriter, WrittenBucket
     from reclick.models.explanation import Explanation, PriorLevel, WordEffect
     from reclick.models.kernels.stops_and_transitions import StopsAndTransitions
+    from reclick.models.partitioned import PartitionedModel
     from reclick.models.provenance import SeenLog
+    from reclick.models.query_rows import TrainingTotals
     from reclick.models.registry import ModelRegistry
     from reclick.predictor import PredictionSummary, Predictor, predict
     from reclick.profile import LogProfile, VolumeProfile, describe
@@ -189,10 +194,12 @@ _HOMES = {
         "LocalEngine",
         "count",
     ),
+    "reclick.engines.pool": ("PoolEngine",),
     "reclick.errors": (
         "Argument",
         "BadRowsError",
         "CannotAnswerError",
+        "EngineError",
         "FitError",
         "LogError",
         "MissingExtraError",
@@ -235,6 +242,7 @@ _HOMES = {
     "reclick.fitting.order_table": ("OrderTable",),
     "reclick.logs.session_log": ("BadRow",),
     "reclick.models.kernels.stops_and_transitions": ("StopsAndTransitions",),
+    "reclick.models.query_rows": ("TrainingTotals",),
     "reclick.models.registry": ("ModelRegistry",),
     "reclick.logs": (
         "Cleaning",
@@ -279,6 +287,8 @@ _HOMES = {
         "PriorLevel",
         "WordEffect",
     ),
+    "reclick.models.buckets": ("BucketWriter", "WrittenBucket"),
+    "reclick.models.partitioned": ("PartitionedModel",),
     "reclick.models.provenance": ("SeenLog",),
     "reclick.predictor": (
         "PredictionSummary",
@@ -329,6 +339,7 @@ __all__ = [
     "BadRow",
     "BadRowsError",
     "BestPage",
+    "BucketWriter",
     "CannotAnswerError",
     "Cleaning",
     "ClickModel",
@@ -337,6 +348,7 @@ __all__ = [
     "Displacement",
     "DuckDBEngine",
     "Engine",
+    "EngineError",
     "Evaluation",
     "Explanation",
     "ExportResult",
@@ -361,6 +373,8 @@ __all__ = [
     "NotFittedError",
     "OrderTable",
     "PageDistribution",
+    "PartitionedModel",
+    "PoolEngine",
     "PredictionSummary",
     "Predictor",
     "PriceReason",
@@ -386,12 +400,14 @@ __all__ = [
     "StopsAndTransitions",
     "StoreError",
     "TopSequences",
+    "TrainingTotals",
     "TransitionShares",
     "Truth",
     "UnknownModelError",
     "UsageError",
     "VolumeProfile",
     "WordEffect",
+    "WrittenBucket",
     "best_page",
     "compare_judgments",
     "compare_mechanisms",

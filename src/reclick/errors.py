@@ -161,6 +161,10 @@ class SeenLogError(UsageError):
     """A model has seen this log before, or is to be tested on the sessions it is fitted to."""
 
 
+class EngineError(ReclickError, RuntimeError):
+    """The processes or the cluster that do an engine's work cannot do it."""
+
+
 class FitError(ReclickError, ArithmeticError):
     """The objective of a fit fell or is not finite: weights too large to add, or a wrong model."""
 

@@ -121,8 +121,8 @@ def test_bots_are_found_and_bias_estimates_less(share: float) -> None:
     The biases are printed where the test fails.
     """
     model = DBN(continuation=0.8)
-    truth, log = make_world(model, 6000, 0, queries=2)
-    bots = np.random.default_rng(7).random(6000) < share
+    truth, log = make_world(model, 6000, 20, queries=2)
+    bots = np.random.default_rng(27).random(6000) < share
     dirty = add_bots(log, bots, 8)
     without = model.clone().fit(dirty)
     with_noise = model.clone().set_params(noise="session").fit(dirty)

@@ -12,10 +12,8 @@ from starlette.testclient import TestClient
 
 import reclick as rc
 from reclick.predictor import Predictor
-from reclick.service import ServiceLimits, create_app
-from reclick.service.answers import LimitError, predict_batch
+from reclick.service import create_app
 from reclick.service.arrow_bodies import ARROW_STREAM, read_stream, write_stream
-from reclick.service.hosting import HostedModel
 from tests.service.conftest import ready_client
 from tests.support.service import ADS, QUERIES, TEXTS
 
@@ -216,16 +214,10 @@ def test_two_texts_of_one_ad_are_refused(client: TestClient, path: str) -> None:
     assert answer.status_code == 422, answer.text
 
 
-def test_a_prediction_that_takes_too_long_stops_by_itself(folders: dict[str, Path]) -> None:
-    hosted = HostedModel("ubm", "1", rc.load(folders["ubm"]))
-    pages = batch_of(PAGES * 100)
-    counted: list[Any] = []
-
-    def predict(seconds: float) -> pa.RecordBatch:
-        limits = ServiceLimits(seconds=seconds)
-        return predict_batch(hosted, pages, None, 3, limits, lambda *each: counted.append(each))
-
-    whole = Predictor(hosted.model, next_click=True)(pages)
-    assert predict(600.0).equals(whole)
-    with pytest.raises(LimitError, match="16 of 400 were predicted"):
-        predict(0.0)
+@pytest.mark.parametrize("path", ["predict", "compare", "monitor"])
+def test_a_position_too_large_for_any_page_is_refused(client: TestClient, path: str) -> None:
+    pages = [{"query": "tea", "ads": ["ad1"], "clicks": [10**20]}]
+    body = {"old": pages, "new": pages} if path == "compare" else {"pages": pages}
+    answer = client.post(f"/v1/{path}", json=body)
+    assert answer.status_code == 422, answer.text
+    assert "clicks" in answer.json()["message"]

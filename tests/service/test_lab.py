@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import json
 import os
+import threading
 from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
+import httpx2 as httpx
 import pytest
 from playwright.sync_api import Browser, Page, expect, sync_playwright
 
@@ -234,6 +238,47 @@ def test_a_broken_link_opens_the_usual_page(browser: Browser, address: str, hash
     lab = Lab(browser, address + hash, viewport=DESKTOP)
     assert len(lab.names()) == 4
     lab.context.close()
+
+
+@contextmanager
+def prefix_proxy(address: str) -> Iterator[tuple[str, list[str]]]:
+    """A proxy that serves the service under /clicks/, and the paths that it was asked for."""
+    asked: list[str] = []
+
+    class Proxy(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            asked.append(self.path)
+            size = int(self.headers.get("content-length", 0))
+            answer = httpx.request(
+                self.command,
+                address.rstrip("/") + self.path.removeprefix("/clicks"),
+                content=self.rfile.read(size),
+                headers={"content-type": self.headers.get("content-type", "")},
+            )
+            self.send_response(answer.status_code)
+            self.send_header("content-type", answer.headers["content-type"])
+            self.send_header("content-length", str(len(answer.content)))
+            self.end_headers()
+            self.wfile.write(answer.content)
+
+        do_POST = do_GET  # noqa: N815
+
+        def log_message(self, *_: Any) -> None:
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Proxy) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_port}/clicks/", asked
+        server.shutdown()
+
+
+def test_the_lab_works_under_the_prefix_of_a_proxy(browser: Browser, address: str) -> None:
+    with prefix_proxy(address) as (outside, asked):
+        lab = Lab(browser, outside, viewport=DESKTOP)
+        lab.context.close()
+    assert lab.problems == []
+    assert len(asked) > 4
+    assert all(path.startswith("/clicks/") for path in asked)
 
 
 def test_the_page_is_exported(lab: Lab) -> None:

@@ -231,6 +231,8 @@ def test_other_origins_are_allowed_only_when_named(folders: dict[str, Path]) -> 
         for origin, allowed in (("https://shop.test", True), ("https://other.test", False)):
             answer = client.get("/v1/models", headers={"origin": origin})
             assert (answer.headers.get("access-control-allow-origin") == origin) is allowed
+            exposed = answer.headers.get("access-control-expose-headers", "")
+            assert ("x-reclick-version" in exposed) is allowed
             asked = client.options("/v1/predict", headers={"origin": origin})
             assert (asked.status_code == 204) is allowed
 

@@ -1,4 +1,4 @@
-"""A slice of the random requests; `python -m bench service` asks 100,000."""
+"""A slice of the random requests; `python -m bench requests` asks 100,000."""
 
 from __future__ import annotations
 

@@ -296,7 +296,7 @@ def luceclick(model: Any, query: str, ads: Ads) -> Distribution:
     own = queries.index(query) if query in queries else None
     fitted = model._state.parameters
     f = fitted.query_outside.level(0)[0] if own is None else fitted.query_outside.weights()[own]
-    shares = model.mixing_ if own is None else fitted.mixing[own]
+    shares = model.mixing_ if own is None else fitted.mixing.weights[own]
     odds = [p / (1 - p) for p in from_words(model, query, ads)]
     effects = [luce_effect(model, query, own, ad, j) for j, ad in enumerate(ads)]
     theta = [x * effect for x, effect in zip(odds, effects, strict=True)]

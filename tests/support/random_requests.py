@@ -8,6 +8,7 @@ from typing import Any, cast
 import requests
 import schemathesis
 from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import seed as with_seed
 from schemathesis import GenerationMode
 from schemathesis.checks import not_a_server_error
 from schemathesis.specs.openapi.checks import (
@@ -27,7 +28,10 @@ CHECKS = [
 
 
 def ask_at_random(address: str, total: int, *, seed: int = 0) -> tuple[int, list[str]]:
-    """Ask every operation some requests; how many were asked, and what was wrong."""
+    """Ask every operation some requests; how many were asked, and what was wrong.
+
+    The same seed draws the same requests.
+    """
     session = requests.Session()
     description = session.get(f"{address}/openapi.json", timeout=30).json()
     schema = schemathesis.openapi.from_dict(description)
@@ -68,11 +72,11 @@ class Findings:
 
 
 def _draw(operation: Any, mode: GenerationMode, examples: int, seed: int, found: Findings) -> None:
+    @with_seed(seed)
     @settings(
         max_examples=examples,
         deadline=None,
         database=None,
-        derandomize=seed == 0,
         phases=[Phase.generate],
         suppress_health_check=list(HealthCheck),
     )

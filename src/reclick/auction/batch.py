@@ -225,7 +225,7 @@ def _group_candidates(candidates: object) -> dict[str, dict[str, float]]:
     """The ads of each query, in the order of first rows, with the values of their clicks."""
     groups: dict[str, dict[str, float]] = {}
     if _has_lists(candidates):
-        for batch in as_log(candidates, clicks_required=False).batches():
+        for batch in as_log(candidates, clicks_required=False, one_pass=True).batches():
             queries, ads = batch.queries.to_pylist(), batch.ads.to_pylist()
             for session in range(len(batch)):
                 shown = batch.ad[batch.page[session] : batch.page[session + 1]].tolist()

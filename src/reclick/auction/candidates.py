@@ -20,9 +20,11 @@ from reclick.errors import Argument, CannotAnswerError, SettingError, UsageError
 from reclick.logs import read_ads
 from reclick.models.base import ClickModel
 from reclick.runtime.jit import kernel
+from reclick.runtime.time_limit import check_time
 from reclick.text.word_rates import TextIndex
 
 PAGES_AT_ONCE = 4096  # looked up by a model in one call
+STEPS_AT_ONCE = 100_000_000  # of evaluating slates before the time is looked at
 MULTILINEAR = ("paper", "examination")
 IGNORES_ADS = ("pm", "am")  # the number of clicks depends on the length of the page only
 ROUNDING = 1e-9
@@ -57,10 +59,15 @@ class ChoiceParameters:
         """What is clicked on pages of these ads [page, position]."""
         count, n = slates.shape
         clicks = np.zeros((count, n))
-        _evaluate_slates(
-            VARIANTS[self.variant], self.theta, self.rho, self.stop, self.gamma, self.weights,
-            slates, set_sizes(n), np.empty((1 << n, n + 1)), np.empty((n + 1, n)), clicks,
-        )  # fmt: skip
+        size = max(1, STEPS_AT_ONCE // ((n << n) * (n + 1) * len(self.weights)))
+        for start in range(0, count, size):
+            check_time()
+            part = slice(start, start + size)
+            _evaluate_slates(
+                VARIANTS[self.variant], self.theta, self.rho, self.stop, self.gamma, self.weights,
+                slates[part], set_sizes(n), np.empty((1 << n, n + 1)), np.empty((n + 1, n)),
+                clicks[part],
+            )  # fmt: skip
         return PageClicks(clicks, np.sum(clicks * self.rho[slates], axis=1))
 
     def is_multilinear(self, slots: int) -> bool:

@@ -25,6 +25,7 @@ import numpy as np
 
 from reclick.auction.slates import Slate, SlateSearch, score_slate
 from reclick.data.batch import Float64, Int64
+from reclick.runtime.time_limit import check_time
 
 ROUNDING = 1e-12  # relative, of worth
 MAX_STEPS = 1000  # of the search for a threshold bid; each finds another slate
@@ -52,6 +53,7 @@ class AuctionInput:
 
     def find_best(self, bid: Float64 | None = None) -> Slate:
         """The best slate at these bids."""
+        check_time()
         value = self.weight * (self.bid if bid is None else bid)
         return self.search.find_best(value, self.satisfaction_weight)
 

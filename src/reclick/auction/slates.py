@@ -13,15 +13,17 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
-from reclick.auction.candidates import Candidates, PageClicks, set_sizes
+from reclick.auction.candidates import STEPS_AT_ONCE, Candidates, PageClicks, set_sizes
 from reclick.clicks.choice import VARIANTS
 from reclick.clicks.step import EXAMINATION
 from reclick.data.batch import Float64, Int64
 from reclick.errors import Argument, CannotAnswerError
 from reclick.runtime.jit import kernel
+from reclick.runtime.time_limit import check_time
 
 MAX_SLATES = 1_000_000  # that are tabulated: 33 ads on 4 slots
 MAX_MODEL_SLATES = 100_000  # … by asking a model about each: 19 ads on 4 slots
+NOT_STARTED, FINISHED = -2, -1  # in place of the depth of a search
 
 
 class Slate(NamedTuple):
@@ -164,9 +166,31 @@ class MultilinearSlates:
     def find_best(self, value: Float64, satisfaction_weight: float) -> Slate:
         """The slate of highest worth."""
         gain = self._theta * (value + satisfaction_weight * self._rho)[:, None]  # a
-        ads = np.empty(self._theta.shape[1], np.int64)
-        _branch_and_bound(self._orders, gain, self._carry, self._advertiser, ads)
+        sets, n = self._orders.shape
+        ads, state = np.empty(n, np.int64), SearchState.start(sets, n, len(gain))
+        size = max(1, STEPS_AT_ONCE // (sets * n))
+        depth, highest = NOT_STARTED, -1.0
+        while depth != FINISHED:
+            check_time()
+            depth, highest = _branch_and_bound(
+                self._orders, gain, self._carry, self._advertiser, *state, depth, highest, size, ads
+            )
         return score_slate(self.candidates, ads, value, satisfaction_weight)
+
+
+class SearchState(NamedTuple):
+    """What a branch and bound has found so far: it goes on from here. See `_branch_and_bound`."""
+
+    ended: Float64  # [depth, set]
+    pending: Float64  # [depth, set, position]
+    bound: Float64  # [depth, ad]
+    chosen: Int64  # [depth]
+
+    @classmethod
+    def start(cls, sets: int, n: int, ads: int) -> SearchState:
+        """The state before the first step."""
+        ended, pending = np.zeros((n + 1, sets)), np.zeros((n + 1, sets, n))
+        return cls(ended, pending, np.zeros((n, ads)), np.full(n, -1))
 
 
 def _most_ads(slots: int, most: int) -> int:
@@ -248,24 +272,33 @@ def _branch_and_bound(
     gain: Float64,  # [ad, position] a
     carry: Float64,  # [ad, position] c
     advertiser: Int64,  # [ad]
+    ended: Float64,
+    pending: Float64,
+    bound: Float64,
+    chosen: Int64,
+    depth: int,
+    highest: float,
+    most: int,
     best: Int64,  # [position] filled
-) -> int:
-    """Fill best with the ads of highest worth, and return the number of ads tried.
+) -> tuple[int, float]:
+    """Fill best with the ads of highest worth, trying at most so many; return depth and worth.
+
+    The search goes on from the depth that was returned, until it is FINISHED.
 
     At depth d the positions before d have their ads. What is left to choose is a polynomial in the
     a and c of the positions from d on: ended[d, U] Π_{U} c is worth of clicks on ads chosen
     already, after clicks on U; pending[d, U, j] a_j Π_{U} c that of a click on j, after U.
     """
     sets, n = orders.shape
-    ended, pending = np.zeros((n + 1, sets)), np.zeros((n + 1, sets, n))
-    bound, chosen = np.empty((n, len(gain))), np.full(n, -1)
-    for rest in range(sets):
-        for j in range(n):
-            if not (rest >> j) & 1:
-                pending[0, rest, j] = orders[rest | (1 << j), j]
-    highest, tried, depth = -1.0, 0, 0
-    _bound_ads(0, ended[0], pending[0], gain, carry, advertiser, chosen, bound[0])
-    while depth >= 0:
+    if depth == NOT_STARTED:
+        for rest in range(sets):
+            for j in range(n):
+                if not (rest >> j) & 1:
+                    pending[0, rest, j] = orders[rest | (1 << j), j]
+        _bound_ads(0, ended[0], pending[0], gain, carry, advertiser, chosen, bound[0])
+        depth = 0
+    tried = 0
+    while depth >= 0 and tried < most:
         ad = np.argmax(bound[depth])
         if bound[depth, ad] <= highest:  # nothing better with the ads above
             depth -= 1
@@ -286,7 +319,7 @@ def _branch_and_bound(
         _bound_ads(
             depth, ended[depth], pending[depth], gain, carry, advertiser, chosen, bound[depth]
         )
-    return tried
+    return depth, highest
 
 
 @kernel

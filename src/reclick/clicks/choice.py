@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Literal, Self
 
 import numpy as np
@@ -21,11 +22,10 @@ from reclick.clicks.step import (
     PAPER,
     StepTables,
     follow_clicks,
-    kernel_input,
     single_component,
 )
 from reclick.data.batch import Float64, Int64
-from reclick.data.ragged import positions_in_runs, run_indices, run_of_elements
+from reclick.data.ragged import longest_run, positions_in_runs, run_indices, run_of_elements
 
 Variant = Literal["paper", "examination", "normalised", "luce"]
 VARIANTS: dict[str, int] = {
@@ -37,7 +37,7 @@ VARIANTS: dict[str, int] = {
 DEDUPLICATED_ADS = 7  # on a page: from here finding equal pages is faster than answering each
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class ChoicePages(StepwisePages):
     """Pages whose next click is a choice among the positions not clicked yet.
 
@@ -73,11 +73,7 @@ class ChoicePages(StepwisePages):
 
     def click_prob(self) -> Float64:
         """Probability that each position is clicked [impression]."""
-        longest = int(np.diff(self.starts).max(initial=0))
-        check_page_length(self.starts)
-        if longest >= DEDUPLICATED_ADS:
-            return self._click_prob_of_distinct()
-        return self._marginals(longest)
+        return self._click_prob.copy()
 
     def follow(self, clicks: Clicks) -> tuple[Float64, Float64, Float64]:
         """P(next click), P(end), and log P(the first clicks are these)."""
@@ -89,7 +85,7 @@ class ChoicePages(StepwisePages):
 
         A user is satisfied once at most, so it is Σ_j P(j is clicked) ρ_j.
         """
-        return np.add.reduceat(self.click_prob() * self.rho, self.starts[:-1])
+        return np.add.reduceat(self._click_prob * self.rho, self.starts[:-1])
 
     def select(self, rows: Int64) -> Self:
         """The pages `rows`, in this order."""
@@ -119,22 +115,35 @@ class ChoicePages(StepwisePages):
 
     def step_tables(self) -> StepTables:
         """The parameters as the kernels of `step.py` read them."""
+        return self._step_tables
+
+    @cached_property
+    def _step_tables(self) -> StepTables:
         return single_component(
             VARIANTS[self.variant], self.theta, self.rho, self.stop, self.gamma, self.table,
             self.starts,
         )  # fmt: skip
 
+    @cached_property
+    def _click_prob(self) -> Float64:
+        """What `click_prob` returns, which satisfaction needs too."""
+        longest = check_page_length(self.starts)
+        if longest >= DEDUPLICATED_ADS:
+            return self._click_prob_of_distinct()
+        return self._marginals(longest)
+
     def _marginals(self, longest: int) -> Float64:
         out = np.empty(len(self.theta))
         reach = np.empty((1 << longest) * (longest + 1))
+        _, theta, rho, stop, gamma, _, row, starts, _ = self._step_tables
         choice_marginals(
             VARIANTS[self.variant],
-            kernel_input(self.theta),
-            kernel_input(self.rho),
-            kernel_input(self.stop),
-            kernel_input(self.gamma),
-            kernel_input(self.table),
-            kernel_input(self.starts),
+            theta[0],
+            rho[0],
+            stop,
+            gamma,
+            row[0],
+            starts,
             reach,
             np.empty(longest),
             np.empty(longest),
@@ -146,6 +155,6 @@ class ChoicePages(StepwisePages):
         """The same, computed once for equal pages."""
         first, which = distinct_pages(self.starts, self.theta, self.rho, table=self.table)
         distinct = self.select(first)
-        marginals = distinct._marginals(int(np.diff(self.starts).max()))
+        marginals = distinct._marginals(longest_run(self.starts))
         page, position = run_of_elements(self.starts), positions_in_runs(self.starts)
         return np.asarray(marginals[distinct.starts[which][page] + position])

@@ -9,7 +9,7 @@ import numpy as np
 
 from reclick.clicks.step import Clicks, StepTables, choice_rates, follow_clicks, next_click
 from reclick.data.batch import Float64, Int32, Int64
-from reclick.data.ragged import positions_in_runs, read_only, run_of_elements
+from reclick.data.ragged import longest_run, positions_in_runs, read_only, run_of_elements
 from reclick.errors import CannotAnswerError
 from reclick.runtime.jit import kernel
 
@@ -44,15 +44,16 @@ def log_set_probs(tables: StepTables, clicks: Clicks) -> Float64:
     return followed.log_prob
 
 
-def check_page_length(starts: Int64) -> None:
-    """Refuse marginals of a page that is too long for sums over all its click sets."""
-    longest = int(np.diff(starts).max(initial=0))
+def check_page_length(starts: Int64) -> int:
+    """The ads on the longest page, refused where sums over all its click sets take too long."""
+    longest = longest_run(starts)
     if longest > MAX_PAGE_ADS:
         raise CannotAnswerError(
             f"click probabilities of a page of {longest} ads: exact up to {MAX_PAGE_ADS}. Cut "
             f"the page to its first {MAX_PAGE_ADS} ads, or count the clicks of sample(), which "
             "works on any page."
         )
+    return longest
 
 
 def distinct_pages(

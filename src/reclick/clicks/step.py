@@ -11,7 +11,7 @@ from typing import NamedTuple, cast
 import numpy as np
 
 from reclick.data.batch import Float64, Int32, Int64
-from reclick.data.ragged import Array, read_only, run_indices
+from reclick.data.ragged import Array, longest_run, read_only, run_indices, run_sizes
 from reclick.runtime.jit import inline_kernel, kernel
 
 # Families as the kernels know them: the four variants of a choice, a chain, a walk, a scan.
@@ -28,7 +28,7 @@ class Clicks(NamedTuple):
     @property
     def counts(self) -> Int64:
         """The number of clicks [session]."""
-        return np.diff(self.starts)
+        return run_sizes(self.starts)
 
     @property
     def session(self) -> Int64:
@@ -70,7 +70,7 @@ class StepTables(NamedTuple):
     @property
     def longest(self) -> int:
         """The ads on the longest page."""
-        return int(np.diff(self.starts).max(initial=0))
+        return longest_run(self.starts)
 
 
 @kernel

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, fields, replace
 
 import numpy as np
@@ -15,7 +16,7 @@ from reclick.data.log_record import (
     remove_logs,
 )
 from reclick.data.outcomes import N_OUTCOMES, OUTCOME_NAMES, UNKNOWN_OUTCOME, OutcomeCounts
-from reclick.data.ragged import Float64, Int32, Int64, read_only
+from reclick.data.ragged import Float64, Int32, Int64, read_only, run_indices
 from reclick.data.stored_tables import (
     MOST_CELLS,
     read_codes,
@@ -32,6 +33,7 @@ from reclick.runtime.filesystem import Location
 DECAY_TRACE = 1e-6  # sessions of a query that decay may leave in one table and not in another
 ROUNDING = 1e-9  # what a difference of decayed counts may be off by
 LOW_BITS = (1 << 32) - 1
+PAIR_TOTALS = ("impressions", "clicks", "last_clicks")
 
 
 @dataclass(frozen=True, eq=False)
@@ -112,6 +114,25 @@ class Counts:
         names = f"{len(self.queries):,} queries, {len(self.ads):,} ads"
         return f"Counts({self.total:,.0f} sessions, {names}, {len(self.impressions):,} pairs)"
 
+    @classmethod
+    def sum(cls, parts: Sequence[Counts]) -> Counts:
+        """All parts added up at once, equal to adding them one by one.
+
+        >>> from reclick import count
+        >>> day = count({"query": ["pizza"], "ads": [["a", "b"]], "clicks": [[2, 1]]})
+        >>> Counts.sum([day, day, day]) == day + day + day
+        True
+        """
+        return parts[0] if len(parts) == 1 else _sum(parts)
+
+    def split(self, part: Int64, n: int) -> list[Counts]:
+        """The counts of n parts of the queries, given the part of each query [query].
+
+        The page lengths and the outcomes of clicks that were not the last belong to no query: they
+        are left out.
+        """
+        return [_select(self, queries) for queries in _runs_of(part, n)]
+
     def decay(self, factor: float) -> Counts:
         """Every count times a factor in (0, 1]: old days lose weight in a daily job."""
         if not 0 < factor <= 1:
@@ -146,6 +167,28 @@ class Counts:
             self.visit_sequence, self.sessions, minlength=len(self.sequence_starts) - 1
         ).astype(np.float64)
 
+    @classmethod
+    def of_sequences(
+        cls, starts: Int64, clicks: Int32, sessions: Float64, lengths: Float64
+    ) -> Counts:
+        """Counts of click sequences alone, without their queries and ads."""
+        codes, numbers = np.zeros(0, np.int32), np.zeros(0)
+        return cls(
+            queries=pa.array([""], pa.large_string()),
+            ads=pa.array([], pa.large_string()),
+            pair_query=codes,
+            pair_ad=codes,
+            impressions=numbers,
+            clicks=numbers,
+            last_clicks=numbers,
+            sequence_starts=starts,
+            sequence_clicks=clicks,
+            visit_query=np.zeros(len(sessions), np.int32),
+            visit_sequence=np.arange(len(sessions), dtype=np.int32),
+            sessions=sessions,
+            lengths=lengths,
+        )
+
     def save(self, folder: Location) -> None:
         """Write the counts to a folder; a reader sees the old ones or the new ones, never half."""
         settings = {"logs": [each.to_dict() for each in self.logs]}
@@ -164,7 +207,6 @@ class Counts:
 
     def to_tables(self) -> dict[str, pa.Table]:
         """The counts as Arrow tables."""
-        length, number = np.nonzero(self.lengths)
         outcomes = {} if self.outcomes is None else _outcome_tables(self.outcomes)
         return {
             "queries": pa.table({"query": self.queries}),
@@ -192,9 +234,7 @@ class Counts:
                     "sessions": self.sessions,
                 }
             ),
-            "lengths": pa.table(
-                {"ads": length, "clicks": number, "sessions": self.lengths[length, number]}
-            ),
+            "lengths": lengths_to_table(self.lengths),
             **outcomes,
         }
 
@@ -224,7 +264,7 @@ class Counts:
             visit_query=visit_query,
             visit_sequence=visit_sequence,
             sessions=_read_totals(tables, "visits", "sessions", len(visit_query)),
-            lengths=_read_lengths(tables),
+            lengths=read_lengths(tables),
             outcomes=_outcomes_from_tables(tables, n_pairs, len(visit_query)),
         )
         if not counts._is_possible():
@@ -315,14 +355,140 @@ def _merge(a: Counts, b: Counts, sign: float) -> Counts:
     )
 
 
+def _sum(parts: Sequence[Counts]) -> Counts:
+    """The sum of several counts in the canonical order: strings, pairs and visits sorted once."""
+    queries, query = _union_all([part.queries for part in parts])
+    ads, ad = _union_all([part.ads for part in parts])
+    lists = [sequence_bytes(part.sequence_starts, part.sequence_clicks) for part in parts]
+    sequences, sequence = _union_all(lists)
+    known = any(part.outcomes is not None for part in parts)
+    outcomes = [part.outcomes or unknown_outcomes(part) for part in parts] if known else []
+    pairs, (impressions, clicks, last_clicks, *last_outcomes) = _sum_rows(
+        [_keys(q[c.pair_query], a[c.pair_ad]) for c, q, a in zip(parts, query, ad, strict=True)],
+        [
+            *([getattr(part, name) for part in parts] for name in PAIR_TOTALS),
+            *([each.last[:, o] for each in outcomes] for o in range(N_OUTCOMES * known)),
+        ],
+    )
+    visits, (sessions, *visit_outcomes) = _sum_rows(
+        [
+            _keys(q[c.visit_query], s[c.visit_sequence])
+            for c, q, s in zip(parts, query, sequence, strict=True)
+        ],
+        [
+            [part.sessions for part in parts],
+            *([each.visits[:, o] for each in outcomes] for o in range(N_OUTCOMES * known)),
+        ],
+    )
+    starts, positions = sequences_from_bytes(sequences)
+    lengths = parts[0].lengths
+    for part in parts[1:]:
+        lengths = add_tables(lengths, part.lengths)
+    total = None
+    if known:
+        earlier = np.sum([each.earlier for each in outcomes], axis=0)
+        total = OutcomeCounts(np.stack(last_outcomes, 1), np.stack(visit_outcomes, 1), earlier)
+    return Counts(
+        queries=queries,
+        ads=ads,
+        pair_query=(pairs >> 32).astype(np.int32),
+        pair_ad=(pairs & LOW_BITS).astype(np.int32),
+        impressions=impressions,
+        clicks=clicks,
+        last_clicks=last_clicks,
+        sequence_starts=starts,
+        sequence_clicks=positions,
+        visit_query=(visits >> 32).astype(np.int32),
+        visit_sequence=(visits & LOW_BITS).astype(np.int32),
+        sessions=sessions,
+        lengths=lengths,
+        outcomes=total,
+        logs=tuple(log for part in parts for log in part.logs),
+    )
+
+
+def _union_all(arrays: Sequence[pa.Array]) -> tuple[pa.Array, list[Int64]]:
+    """The distinct values of several arrays, sorted, and the codes of the values of each array."""
+    encoded = pc.dictionary_encode(pa.concat_arrays(arrays))
+    order = np.asarray(pc.array_sort_indices(encoded.dictionary), np.int64)
+    code = np.empty(len(order), np.int64)
+    code[order] = np.arange(len(order))
+    codes = code[np.asarray(encoded.indices)]
+    return encoded.dictionary.take(pa.array(order)), _split(codes, arrays)
+
+
+def _split(values: Int64, like: Sequence[pa.Array]) -> list[Int64]:
+    return np.split(values, np.cumsum([len(each) for each in like])[:-1])
+
+
+def _sum_rows(
+    keys: Sequence[Int64], columns: Sequence[Sequence[Float64]]
+) -> tuple[Int64, list[Float64]]:
+    """The distinct keys, sorted, and for each column the sums of the values with that key."""
+    together = np.concatenate(keys)
+    order = np.argsort(together, kind="stable")
+    together = together[order]
+    first = np.flatnonzero(np.concatenate([[True], together[1:] != together[:-1]]))
+    if not len(together):
+        return together, [np.zeros(0) for _ in columns]
+    return together[first], [
+        np.add.reduceat(np.concatenate(values)[order], first) for values in columns
+    ]
+
+
+def _runs_of(part: Int64, n: int) -> list[Int64]:
+    """The indices of each part, in order."""
+    order = np.argsort(part, kind="stable")
+    return np.split(order, np.searchsorted(part[order], np.arange(1, n)))
+
+
+def _select(counts: Counts, queries: Int64) -> Counts:
+    """The counts of some queries, given in order."""
+    pairs = _rows_of(counts.pair_query, queries, len(counts.queries))
+    visits = _rows_of(counts.visit_query, queries, len(counts.queries))
+    new = np.zeros(len(counts.queries), np.int32)
+    new[queries] = np.arange(len(queries))
+    ads, (pair_ad,) = _keep_used(counts.ads, counts.pair_ad[pairs])
+    lists = sequence_bytes(counts.sequence_starts, counts.sequence_clicks)
+    sequences, (visit_sequence,) = _keep_used(lists, counts.visit_sequence[visits])
+    starts, positions = sequences_from_bytes(sequences)
+    outcomes = counts.outcomes
+    if outcomes is not None:
+        last, of_visits = outcomes.last[pairs], outcomes.visits[visits]
+        outcomes = OutcomeCounts(last, of_visits, np.zeros(N_OUTCOMES))
+    return Counts(
+        queries=counts.queries.take(pa.array(queries)),
+        ads=ads,
+        pair_query=new[counts.pair_query[pairs]],
+        pair_ad=pair_ad,
+        impressions=counts.impressions[pairs],
+        clicks=counts.clicks[pairs],
+        last_clicks=counts.last_clicks[pairs],
+        sequence_starts=starts,
+        sequence_clicks=positions,
+        visit_query=new[counts.visit_query[visits]],
+        visit_sequence=visit_sequence,
+        sessions=counts.sessions[visits],
+        lengths=np.zeros((1, 1)),
+        outcomes=outcomes,
+    )
+
+
+def _rows_of(query: Int32, queries: Int64, n_queries: int) -> Int64:
+    """The rows of some queries, where rows are sorted by query."""
+    starts = np.searchsorted(query, np.arange(n_queries + 1))
+    return run_indices(starts, queries)[0]
+
+
 def _known_outcomes(a: Counts, b: Counts) -> tuple[OutcomeCounts | None, OutcomeCounts | None]:
     """The outcomes of both, all unknown where only the other has some; or None of both."""
     if a.outcomes is None and b.outcomes is None:
         return None, None
-    return a.outcomes or _unknown_outcomes(a), b.outcomes or _unknown_outcomes(b)
+    return a.outcomes or unknown_outcomes(a), b.outcomes or unknown_outcomes(b)
 
 
-def _unknown_outcomes(counts: Counts) -> OutcomeCounts:
+def unknown_outcomes(counts: Counts) -> OutcomeCounts:
+    """The outcomes of counts of which none is known."""
     last = np.zeros((len(counts.last_clicks), N_OUTCOMES))
     visits, earlier = np.zeros((len(counts.sessions), N_OUTCOMES)), np.zeros(N_OUTCOMES)
     last[:, UNKNOWN_OUTCOME], visits[:, UNKNOWN_OUTCOME] = counts.last_clicks, counts.sessions
@@ -351,7 +517,13 @@ def _read_totals(tables: dict[str, pa.Table], table: str, column: str, length: i
     return totals.astype(np.float64, copy=False)
 
 
-def _read_lengths(tables: dict[str, pa.Table]) -> Float64:
+def lengths_to_table(lengths: Float64) -> pa.Table:
+    """The sessions by page length and number of clicks, for `read_lengths`."""
+    length, number = np.nonzero(lengths)
+    return pa.table({"ads": length, "clicks": number, "sessions": lengths[length, number]})
+
+
+def read_lengths(tables: dict[str, pa.Table]) -> Float64:
     """The sessions by page length and number of clicks, as a table of reasonable size."""
     ads = read_codes(tables, "lengths", "ads", MOST_CELLS)
     clicks = read_codes(tables, "lengths", "clicks", MOST_CELLS, len(ads))
@@ -420,7 +592,7 @@ def _merge_rows(
     return keys[left], [total[left] for total in totals]
 
 
-def _keep_used(values: pa.Array, *codes: Int64) -> tuple[pa.Array, list[Int32]]:
+def _keep_used(values: pa.Array, *codes: Int64 | Int32) -> tuple[pa.Array, list[Int32]]:
     """The values that occur among the codes, and the codes among those."""
     occurs = np.zeros(len(values), bool)
     for each in codes:

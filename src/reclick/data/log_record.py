@@ -139,6 +139,25 @@ class LogRecorder:
         self._timed += int(timed)
         self._sample(keys, weight)
 
+    def merge(self, other: LogRecorder) -> None:
+        """Add the record of another part of the same log."""
+        self._sessions += other._sessions
+        self._content += other._content
+        self._timed += other._timed
+        if other._range is not None:
+            self._extend_range(np.array(other._range))
+        samples = self._merge_sample(), other._merge_sample()
+        limit = min(each.limit for each in samples)
+        keys, sessions = zip(*(each.up_to(limit) for each in samples), strict=True)
+        both = SessionSample.from_hashes(np.concatenate(keys), np.concatenate(sessions), limit)
+        both = both.cut(self._size)
+        self._hashes, self._counts, self._limit = [both.keys], [both.sessions], both.limit
+
+    def __getstate__(self) -> dict[str, Any]:
+        sample = self._merge_sample()
+        own = {"_hashes": [sample.keys], "_counts": [sample.sessions], "_limit": sample.limit}
+        return {**vars(self), **own, "_texts": {}}
+
     def finish(self, name: str) -> LogRecord:
         """The record."""
         timed = self._range is not None

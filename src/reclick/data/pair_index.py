@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -11,7 +12,7 @@ import pyarrow as pa
 from reclick.data.batch import SessionBatch
 from reclick.data.counts import Counts
 from reclick.data.grouped_sessions import GroupedSessions
-from reclick.data.ragged import Bool, Float64, Int32, Int64, read_only
+from reclick.data.ragged import Bool, Float64, Int32, Int64, read_only, run_sizes
 from reclick.data.string_index import Interner
 from reclick.runtime.jit import kernel
 
@@ -21,6 +22,15 @@ class ImpressionLookup(NamedTuple):
 
     query: Int32  # [session] −1: unknown
     row: Int64  # [impression] −1: unknown
+
+
+class DictionaryCodes(NamedTuple):
+    """Where the dictionaries of a batch stand among the queries and ads that were counted."""
+
+    queries: pa.Array
+    ads: pa.Array
+    query: Int32  # [query of the dictionary] −1: unknown
+    ad: Int32  # [ad of the dictionary] −1: unknown
 
 
 class PairLookup(NamedTuple):
@@ -43,6 +53,8 @@ class PairIndex:
         self._queries, self._ads = Interner(), Interner()
         self._queries.codes(counts.queries)
         self._ads.codes(counts.ads)
+        self._pair_ad = read_only(counts.pair_ad)
+        self._last_found: DictionaryCodes | None = None
 
     def __len__(self) -> int:
         return len(self.counts.impressions)
@@ -53,14 +65,26 @@ class PairIndex:
 
     def find(self, batch: SessionBatch) -> ImpressionLookup:
         """Look up every query and ad of a batch."""
-        query = self._queries.find(batch.queries)[batch.query]
-        ad = self._ads.find(batch.ads)[batch.ad]
-        return ImpressionLookup(query, self._rows(np.repeat(query, np.diff(batch.page)), ad))
+        found = self._find_codes(batch)
+        query = found.query[batch.query]
+        spread = query.repeat(run_sizes(batch.page))
+        return ImpressionLookup(query, self._rows(spread, found.ad[batch.ad]))
 
     def find_known(self, batch: SessionBatch) -> tuple[Bool, Bool]:
         """Whether each session's query and each impression's ad are among those counted."""
-        query, ad = self._queries.find(batch.queries), self._ads.find(batch.ads)
-        return query[batch.query] >= 0, ad[batch.ad] >= 0
+        found = self._find_codes(batch)
+        return found.query[batch.query] >= 0, found.ad[batch.ad] >= 0
+
+    def _find_codes(self, batch: SessionBatch) -> DictionaryCodes:
+        """The codes of a batch's dictionaries, kept for what is next asked of it or a part of it.
+
+        What is kept is replaced as a whole, so threads may ask at once.
+        """
+        last = self._last_found
+        if last is None or last.queries is not batch.queries or last.ads is not batch.ads:
+            query, ad = self._queries.find(batch.queries), self._ads.find(batch.ads)
+            last = self._last_found = DictionaryCodes(batch.queries, batch.ads, query, ad)
+        return last
 
     def find_pairs(self, queries: pa.Array, ads: pa.Array) -> tuple[Int32, Int64]:
         """The code of each query, and the row of each pair; −1 where it is unknown."""
@@ -69,15 +93,30 @@ class PairIndex:
 
     def has_ads(self, ads: pa.Array) -> pa.Array:
         """Whether each ad was counted with any query."""
-        return pa.array(self._ads.find(ads) >= 0)
+        return pa.array(self._find_ads(ads) >= 0)
+
+    def find_volumes(self, batch: SessionBatch) -> Float64:
+        """The sessions of each session's query among those counted, 0 for an unknown one."""
+        return self.take_or(self._volumes, self._find_codes(batch).query[batch.query], 0.0)
+
+    @cached_property
+    def _volumes(self) -> Float64:
+        return self.counts.volumes
+
+    def _find_ads(self, ads: pa.Array) -> Int32:
+        """The code of each ad among all that are known, −1 where it is new."""
+        return self._ads.find(ads)
 
     def _rows(self, query: Int32, ad: Int32) -> Int64:
-        return _search_pairs(query, ad, self._starts, read_only(self.counts.pair_ad))
+        return _search_pairs(query, ad, self._starts, self._pair_ad)
 
     def take_or(self, values: Float64, row: Int32 | Int64, default: float | Float64) -> Float64:
         """values[row], and the default (one, or one per row) where the pair is unknown (−1)."""
-        out = np.array(np.broadcast_to(default, len(row)), np.float64)
         known = row >= 0
+        if known.all():
+            return values[row]
+        out = np.empty(len(row))
+        out[:] = default
         out[known] = values[row[known]]
         return out
 

@@ -30,13 +30,32 @@ def starts_from_sizes(sizes: npt.ArrayLike) -> Int64:
     return starts
 
 
+def run_sizes(starts: Int64) -> Int64:
+    """The number of elements of each run: np.diff without what it does besides.
+
+    >>> run_sizes(np.array([0, 2, 2, 5]))
+    array([2, 0, 3])
+    """
+    sizes: Int64 = starts[1:] - starts[:-1]
+    return sizes
+
+
+def longest_run(starts: Int64) -> int:
+    """The number of elements of the longest run; 0 where there is none.
+
+    >>> longest_run(np.array([0, 2, 2, 5]))
+    3
+    """
+    return int(run_sizes(starts).max(initial=0))
+
+
 def positions_in_runs(starts: Int64) -> Int64:
     """The position of each element in its run, from 0.
 
     >>> positions_in_runs(np.array([0, 2, 2, 5]))
     array([0, 1, 0, 1, 2])
     """
-    first = np.repeat(starts[:-1], np.diff(starts))
+    first = starts[:-1].repeat(run_sizes(starts))
     return np.asarray(np.arange(starts[0], starts[-1]) - first)
 
 
@@ -46,7 +65,7 @@ def run_of_elements(starts: Int64) -> Int64:
     >>> run_of_elements(np.array([0, 2, 2, 5]))
     array([0, 0, 2, 2, 2])
     """
-    return np.repeat(np.arange(len(starts) - 1), np.diff(starts))
+    return np.arange(len(starts) - 1).repeat(run_sizes(starts))
 
 
 def slice_runs(values: Array, starts: Int64, first: int, last: int) -> tuple[Array, Int64]:

@@ -5,9 +5,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import cast
+from typing import TYPE_CHECKING, Any, cast
 
 from reclick.data.batch import SessionBatch
 from reclick.data.counts import Counts, require_positive_weight
@@ -21,6 +21,9 @@ from reclick.logs import SessionLog, as_log
 from reclick.runtime import artifact
 from reclick.runtime.filesystem import Location
 from reclick.runtime.progress import ProgressOption, track_progress
+
+if TYPE_CHECKING:
+    from reclick.engines.parts import PartReport
 
 __all__ = [
     "DuckDBEngine",
@@ -124,6 +127,30 @@ class RecordedLog:
         self._log.require_rows()
 
     @property
+    def frame(self) -> Any:
+        """The Spark DataFrame that the log is, if it is one."""
+        return getattr(self._log, "frame", None)
+
+    def read_frame(self, batches: Any, where: str) -> Any:
+        """As the log does."""
+        return cast(Any, self._log).read_frame(batches, where)
+
+    def split(self, n: int) -> list[Any] | None:
+        """The parts of the log, where it can be cut."""
+        split = getattr(self._log, "split", None)
+        return None if split is None else cast("list[Any] | None", split(n))
+
+    def accept_parts(self, reports: Sequence[PartReport]) -> None:
+        """Take what tasks report of the parts as the record of a pass."""
+        recorder = LogRecorder()
+        for report in reports:
+            recorder.merge(report.recorder)
+        accept = getattr(self._log, "accept_parts", None)
+        if accept is not None:
+            accept(reports)
+        self._record = recorder.finish(self._log.name)
+
+    @property
     def record(self) -> LogRecord:
         """What is remembered of the log; a pass is made if the engine made none."""
         if self._record is None:
@@ -136,4 +163,4 @@ def _open_log(sessions: object) -> Log:
     """A log that passes the batches of another on, as it is; else what `as_log` opens."""
     if isinstance(sessions, Log) and not isinstance(sessions, SessionLog):
         return sessions
-    return as_log(sessions)
+    return as_log(sessions, one_pass=True)

@@ -40,6 +40,11 @@ NewBlockT = TypeVar("NewBlockT")
 SumT = TypeVar("SumT", bound=Additive)
 
 
+def as_it_is(block: BlockT) -> BlockT:
+    """For `prepare`: the same block, held where the engine reduces it."""
+    return block
+
+
 @runtime_checkable
 class Engine(Protocol):
     """Where logs are reduced, and where the blocks of an iterative fit are.

@@ -49,7 +49,8 @@ from reclick.metrics import (
 from reclick.models import MODELS, ClickModel, load
 from reclick.profile import describe
 from reclick.runtime import artifact
-from reclick.runtime.filesystem import AnyPath, Location, as_path, write_files
+from reclick.runtime.filesystem import AnyPath, Location, as_path
+from reclick.runtime.outputs import write_files
 from reclick.runtime.parallel import limit_threads
 from reclick.runtime.progress import (
     ProgressOption,
@@ -325,9 +326,8 @@ class ResultCache:
             "seconds": seconds,
         }
         text = json.dumps(note)
-        write_files(
-            note_path.parent, {note_path.name: lambda path: path.write_text(text, encoding="utf-8")}
-        )
+        writers = {note_path.name: lambda path: path.write_text(text, encoding="utf-8")}
+        write_files(note_path.parent, writers, overwrite=True)
         return model, seconds
 
     def sums(

@@ -19,7 +19,7 @@ from reclick.exports.request import ExportRequest, ExportResult
 from reclick.exports.text_rows import concatenate, get_column, write_rows
 from reclick.logs import as_log
 from reclick.models.base import ClickModel
-from reclick.runtime.filesystem import write_files
+from reclick.runtime.outputs import write_files
 from reclick.runtime.progress import ProgressOption, track_progress
 
 
@@ -58,7 +58,7 @@ def propensities(
     with track_progress(progress, "Averaging over pages"):
         for sums in model.map_pages(log, _sum_click_prob):
             clicks.add(*sums)
-        for batch in as_log(log, clicks_required=False).batches():
+        for batch in as_log(log, clicks_required=False, one_pass=True).batches():
             attractiveness.add(*_sum_by_position(batch, _attractiveness(model, batch)))
     total = np.where(attractiveness.values > 0, attractiveness.values, np.nan)
     return _propensity_table(clicks.values / total, clicks.impressions)
@@ -132,9 +132,8 @@ def write_propensities(request: ExportRequest) -> ExportResult:
         )
     table = propensities(request.model, request.log)
     write = partial(TABLE_WRITERS[suffix], table)
-    return ExportResult(
-        tuple(write_files(request.to.parent, {request.to.name: write})), table.num_rows
-    )
+    files = write_files(request.to.parent, {request.to.name: write}, overwrite=request.overwrite)
+    return ExportResult(tuple(files), table.num_rows)
 
 
 def _write_csv(table: pa.Table, path: Path) -> None:

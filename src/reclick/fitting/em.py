@@ -18,6 +18,7 @@ import numpy as np
 
 from reclick.data.ragged import Float64
 from reclick.engines import Engine, LocalEngine
+from reclick.engines.base import as_it_is
 from reclick.errors import FitError
 from reclick.runtime.jit import kernel
 from reclick.runtime.progress import report_progress
@@ -74,6 +75,10 @@ class Statistics:
     log_likelihood: float
     totals: Mapping[str, Float64] = field(default_factory=dict)  # common to all pairs
     pairs: PairSums = field(default_factory=PairSums)
+
+    def __getitem__(self, name: str) -> Float64:
+        """A total, or the sums of all pairs."""
+        return self.totals[name] if name in self.totals else self.pairs[name]
 
     def __add__(self, other: Statistics) -> Statistics:
         totals = {
@@ -154,9 +159,11 @@ def run_em(
       step. Gains are then counted from there.
     - `quiet` reports no progress and logs no warning.
     """
+    where = engine or LocalEngine()
+    held = where.prepare(as_it_is, blocks)
     ascent = _Ascent(
         start,
-        evaluate=lambda now: (engine or LocalEngine()).reduce(e_step, now, blocks),
+        evaluate=lambda now: where.reduce(e_step, now, held),
         m_step=m_step,
         log_prior=log_prior,
         sessions=max(sessions, 1.0),

@@ -79,7 +79,7 @@ class OrderTable:
 
     def log_prob(self, sessions: object) -> Float64:
         """Log-probability of the order of each session's clicks, given which they are [session]."""
-        batches = as_log(sessions, clicks_required=True).batches()
+        batches = as_log(sessions, one_pass=True).batches()
         parts = [self.log_order_prob(Clicks(each.click, each.clicks)) for each in batches]
         return np.concatenate([np.zeros(0), *parts])
 
@@ -102,7 +102,7 @@ def _e_step(table: FactorTable, sequences: _Sequences) -> Statistics:
 
 def _m_step(table: FactorTable, found: Statistics) -> FactorTable:
     observed, expected = found.totals["choices"]
-    return table.mm_step(observed, expected)
+    return table.m_step(observed, expected)
 
 
 @kernel

@@ -47,6 +47,8 @@ def extend_transitions(gamma: Float64, longest: int) -> Float64:
     """γ [component, last, position] for longer pages: new positions are like the last one."""
     known = gamma.shape[2]
     added = max(longest - known, 0)
+    if not added:
+        return np.ascontiguousarray(gamma)
     wide = np.pad(gamma, ((0, 0), (0, added), (0, added)), mode="edge")
     for last in range(known + 1, longest + 1):
         wide[:, last, last - known :] = wide[:, known, : longest - last + known]

@@ -6,9 +6,10 @@ The summary counts the rows that were kept, and the rows that were dropped with 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from copy import copy
 from dataclasses import asdict, dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -16,7 +17,8 @@ import pyarrow as pa
 from reclick.data.batch import SessionBatch
 from reclick.data.outcomes import QUICK_RETURN_SECONDS
 from reclick.errors import Argument, BadRowsError, LogError
-from reclick.logs.files.source import OnError, RawBatch, Source
+from reclick.logs.files.source import OnError, RawBatch, Source, split_sources
+from reclick.logs.files.stream import StreamSource
 from reclick.logs.validation.reasons import (
     NO_TOTALS,
     NOT_READABLE,
@@ -24,8 +26,9 @@ from reclick.logs.validation.reasons import (
     ROW_REASONS,
     BatchTotals,
 )
-from reclick.runtime.filesystem import AnyPath, Location, refuse_source_files
+from reclick.runtime.filesystem import AnyPath, Location
 from reclick.runtime.notebook import render_card
+from reclick.runtime.outputs import refuse_source_files
 from reclick.runtime.parallel import prefetch
 from reclick.runtime.progress import report_progress
 
@@ -148,15 +151,42 @@ class SummaryBuilder:
 
     def add(self, raw: RawBatch, validated: ValidatedBatch) -> None:
         """Add a batch."""
-        added = BatchTotals(*map(sum, zip(self.totals, validated.totals, strict=True)))
-        longest = max(self.totals.longest_page, validated.totals.longest_page)
-        self.totals = added._replace(longest_page=longest)
+        self._add_totals(validated.totals)
         self.null_clicks += validated.null_clicks
         self.rows += raw.length + len(raw.unreadable)
         for number, got in raw.unreadable:
             self.drop(NOT_READABLE, raw.where, number, got)
         if validated.totals.sessions < raw.length:
             self._add_bad_rows(raw, validated)
+
+    def merge(self, part: ReadSummary) -> None:
+        """Add the summary of the next part of the log."""
+        totals = BatchTotals(
+            sessions=part.kept,
+            impressions=part.impressions,
+            clicks=part.clicks,
+            clicked_sessions=part.clicked_sessions,
+            multi_click_sessions=part.multi_click_sessions,
+            reverse_sessions=part.reverse_sessions,
+            repeated_click_sessions=part.notes.get(REPEATED_CLICK_NOTE, 0),
+            repeated_ad_sessions=part.notes.get(REPEATED_AD_NOTE, 0),
+            repeated_clicks=0,  # not in a summary
+            longest_page=part.longest_page,
+            known_outcomes=part.known_outcomes,
+            converted_clicks=part.converted_clicks,
+        )
+        self._add_totals(totals)
+        self.null_clicks += part.notes.get(NULL_CLICKS_NOTE, 0)
+        self.rows += part.rows
+        for reason, count in part.dropped.items():
+            self.dropped[reason] += count
+            examples = self.examples.setdefault(reason, [])
+            examples += part.examples[reason][: MAX_EXAMPLES - len(examples)]
+
+    def _add_totals(self, more: BatchTotals) -> None:
+        added = BatchTotals(*map(sum, zip(self.totals, more, strict=True)))
+        longest = max(self.totals.longest_page, more.longest_page)
+        self.totals = added._replace(longest_page=longest)
 
     def drop(self, reason: str, where: str, number: int, got: str) -> None:
         """Count a bad row, and keep it as an example when it is one of the first."""
@@ -228,6 +258,14 @@ class Provenance:
         )
 
 
+class HasSummary(Protocol):
+    """What a task reports of the part of a log that it read."""
+
+    @property
+    def summary(self) -> ReadSummary:
+        """What was read and dropped."""
+
+
 class SessionLog:
     """A log with valid columns. Its rows are read and validated at every pass.
 
@@ -255,6 +293,13 @@ class SessionLog:
         self.files: tuple[AnyPath, ...] = ()  # that it is read from
         self._sources = sources
         self._summary: ReadSummary | None = None
+        self._is_part = False  # of a log that several processes read
+
+    def keep_no_copy(self) -> None:
+        """Say that there will be one pass only: no copy is kept of streams, which are read once."""
+        for source in self._sources:
+            if isinstance(source, StreamSource):
+                source.keep_no_copy()
 
     def refuse_target(self, target: Location) -> None:
         """Refuse to write to a file of the log itself, under whatever name."""
@@ -335,6 +380,42 @@ class SessionLog:
                 yield batch
             report_progress("sessions", done, total)
 
+    def split(self, n: int) -> list[SessionLog] | None:
+        """About n parts of the log in its order, which pickle; None where it cannot be cut.
+
+        Bad rows of a part are dropped. `accept_parts` takes the summaries of all parts.
+        """
+        pieces = split_sources(self._sources, n)
+        if pieces is None:
+            return None
+        parts = []
+        for sources in pieces:
+            part = copy(self)
+            part._sources, part._summary, part._is_part = sources, None, True
+            part.on_error, part.provenance, part.ads = "drop", None, None
+            parts.append(part)
+        return parts
+
+    @property
+    def frame(self) -> Any:
+        """The Spark DataFrame that the log is; None of any other log."""
+        return getattr(self._sources[0], "frame", None)
+
+    def read_frame(self, batches: Iterator[pa.RecordBatch], where: str) -> SessionLog:
+        """A part of a log that is a Spark DataFrame: rows of it as they come to a task."""
+        part = copy(self)
+        source: Any = self._sources[0]
+        part._sources, part._summary, part._is_part = [source.part(batches, where)], None, True
+        part.on_error, part.provenance, part.ads = "drop", None, None
+        return part
+
+    def accept_parts(self, reports: Sequence[HasSummary]) -> None:
+        """Take the summaries of the parts as those of a full pass, and raise what it would."""
+        builder = SummaryBuilder()
+        for report in reports:
+            builder.merge(report.summary)
+        self._finish(builder)
+
     def require_rows(self) -> None:
         """Raise when the last pass kept no row: there would be nothing to learn from."""
         if self.summary.kept == 0:
@@ -362,7 +443,7 @@ class SessionLog:
         self._finish(builder)
 
     def _finish(self, builder: SummaryBuilder) -> None:
-        if not builder.rows:
+        if not builder.rows and not self._is_part:
             raise LogError(f"{self.name} has no rows.")
         summary = builder.build()
         if self.provenance is not None:

@@ -198,7 +198,7 @@ def score(
     >>> sums.shape[:3], sums[..., 0].sum(axis=(0, 2))  # clicked sessions: down the page, reverse
     ((3, 2, 1), array([1., 1.]))
     """
-    log, accumulator = as_log(log), ChunkAccumulator(volumes, seed)
+    log, accumulator = as_log(log, one_pass=True), ChunkAccumulator(volumes, seed)
     order = None if model.ordered else OrderTable.fit(model.training_counts)
     for batch in model.map_pages(log, partial(_compute_columns, volumes, order), clicks=True):
         accumulator.add(batch)

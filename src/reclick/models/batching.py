@@ -14,6 +14,7 @@ from reclick.data.batch import Float64, Int64, SessionBatch
 from reclick.data.ragged import starts_from_sizes
 from reclick.logs import SessionLog, as_log, with_clicks, with_text
 from reclick.runtime.parallel import parallel_map
+from reclick.runtime.time_limit import check_time
 
 Answer = TypeVar("Answer")
 CHUNK_SESSIONS = 16_384  # answered at once by one thread
@@ -37,13 +38,22 @@ def map_chunks(
 
     `distribution(start, end)` is that of the pages start … end − 1.
     """
+    check_time()
     size = 1 if len(batch) == 1 else _chunk_sessions(batch)
     if len(batch) <= size:
         return iter([answer(batch, distribution(0, len(batch)))])
-    chunks = [(start, min(start + size, len(batch))) for start in range(0, len(batch), size)]
     return parallel_map(
-        lambda chunk: answer(batch.slice(*chunk), distribution(*chunk)), chunks, threads=threads
+        lambda chunk: answer(batch.slice(*chunk), distribution(*chunk)),
+        _split_rows(len(batch), size),
+        threads=threads,
     )
+
+
+def _split_rows(count: int, size: int) -> Iterator[tuple[int, int]]:
+    """The chunks, as long as there is time."""
+    for start in range(0, count, size):
+        check_time()
+        yield start, min(start + size, count)
 
 
 def _chunk_sessions(batch: SessionBatch) -> int:
@@ -99,7 +109,7 @@ def open_pages(
 
     `clicks` is one list per page; of a single page, (query, ads), it may be the list itself.
     """
-    log = as_log(pages, clicks_required=clicks_required)
+    log = as_log(pages, clicks_required=clicks_required, one_pass=True)
     if clicks is not None:
         is_one_list = isinstance(pages, tuple) and all(
             isinstance(each, Integral) for each in clicks

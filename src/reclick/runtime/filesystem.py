@@ -1,8 +1,8 @@
 """Files, wherever they are: local paths and URIs such as s3://bucket/week2/ or gs://bucket/model.
 
 `as_path` turns what a user gave into a `Path`, or for a URI into a `RemotePath`, which answers the
-same questions. Arrow's file systems come first, fsspec's where Arrow has none. Files appear whole
-or not at all: a local file is renamed into place, an object is put in one step.
+same questions. Arrow's file systems come first, fsspec's where Arrow has none. Writing is in
+reclick.runtime.outputs.
 """
 
 from __future__ import annotations
@@ -12,8 +12,7 @@ import fnmatch
 import glob as local_glob
 import os
 import re
-import tempfile
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from itertools import takewhile
@@ -23,7 +22,7 @@ from urllib.parse import parse_qsl, unquote
 from urllib.request import url2pathname
 from uuid import uuid4
 
-from reclick.errors import StoreError, UsageError, explain_write_errors, mask_secrets
+from reclick.errors import StoreError, mask_secrets
 
 URI = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+://")  # a Windows drive has one letter
 # Where an upload replaces an object in one step; elsewhere it goes to a sibling that is renamed.
@@ -182,7 +181,7 @@ class RemotePath:
             _copy(source, filesystem, path)
             return
         filesystem.create_dir(path.rpartition("/")[0], recursive=True)
-        sibling = temporary_sibling(self)
+        sibling = self.with_name(f".{self.name}.{uuid4().hex}")
         try:
             _copy(source, filesystem, sibling._resolve()[1])
             filesystem.move(sibling._resolve()[1], path)
@@ -318,99 +317,3 @@ def _copy(source: Path, filesystem: Any, path: str) -> None:
 
     local = LocalFileSystem()
     copy_files(str(source), path, local, filesystem, chunk_size=COPY_BYTES, use_threads=False)
-
-
-# ---- writing
-
-
-def refuse_source_files(
-    target: Location, sources: Iterable[Location], what: str = "the log itself"
-) -> None:
-    """Refuse a target that is one of the files being read, also by a link."""
-    place = as_path(target)
-    if not place.exists():
-        return
-    for source in map(as_path, sources):
-        if isinstance(place, RemotePath) or isinstance(source, RemotePath):
-            same = str(place) == str(source)
-        else:
-            same = source.exists() and place.samefile(source)
-        if same:
-            raise UsageError(
-                f"{target} is {what}, which would be lost. Give another file to write to."
-            )
-
-
-def write_files(folder: Location, writers: dict[str, Callable[[Path], object]]) -> list[AnyPath]:
-    """Write every file to a temporary place, then put all of them where they belong."""
-    place = as_path(folder)
-    targets = [place / name for name in writers]
-    with _atomic_files(targets, place, "Every file there is whole.") as staged:
-        for path, write in zip(staged, writers.values(), strict=True):
-            write(path)
-    return targets
-
-
-@contextlib.contextmanager
-def atomic_file(target: Location) -> Iterator[Path]:
-    """Yield a temporary path to write to; at the end it is put in place, after an error it goes.
-
-    An OSError of the body is one of writing only if the disk is full or the file is this one.
-    """
-    place = as_path(target)
-    with _atomic_files([place], place, "What was there before is unchanged.") as (temporary,):
-        yield temporary
-
-
-@contextlib.contextmanager
-def _atomic_files(targets: list[AnyPath], where: AnyPath, after: str) -> Iterator[list[Path]]:
-    with contextlib.ExitStack() as stack:
-        with explain_write_errors(where, after):
-            staged = [stack.enter_context(stage_file(target)) for target in targets]
-        with explain_write_errors(where, after, files=staged):
-            yield staged
-        with explain_write_errors(where, after):
-            for path, target in zip(staged, targets, strict=True):
-                put_file(path, target)
-
-
-@contextlib.contextmanager
-def stage_file(target: AnyPath) -> Iterator[Path]:
-    """A local path for the content of a file: a hidden sibling, or a temporary file to upload."""
-    if isinstance(target, RemotePath):
-        with tempfile.TemporaryDirectory(prefix="reclick-") as folder:
-            yield Path(folder) / target.name
-        return
-    sibling = temporary_sibling(target)
-    with created_folder(target.parent):
-        try:
-            yield sibling
-        finally:
-            sibling.unlink(missing_ok=True)
-
-
-def put_file(temporary: Path, target: AnyPath) -> None:
-    """Put a local file in its place, in one step."""
-    if isinstance(target, RemotePath):
-        target.upload(temporary)
-    else:
-        temporary.replace(target)
-
-
-@contextlib.contextmanager
-def created_folder(folder: Path) -> Iterator[None]:
-    """Create a folder if needed; after an error no new one is left, unless something is in it."""
-    missing = [path for path in (folder, *folder.parents) if not path.exists()]
-    folder.mkdir(parents=True, exist_ok=True)
-    try:
-        yield
-    except BaseException:
-        for path in missing:
-            with contextlib.suppress(OSError):
-                path.rmdir()
-        raise
-
-
-def temporary_sibling(target: AnyPath) -> Any:
-    """A hidden name in the same folder that nobody else uses."""
-    return target.with_name(f".{target.name}.{uuid4().hex}")

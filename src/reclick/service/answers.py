@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Iterator
+from typing import Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from reclick.auction import best_page, run_auction
+from reclick.clicks.distribution import PageDistribution
 from reclick.data.batch import SessionBatch
 from reclick.errors import UsageError
 from reclick.evaluation.monitoring import monitor
 from reclick.logs import read_ads, read_sessions
+from reclick.predictor import FEW_ROWS, Predictions, Predictor, encode_pages
 from reclick.rankings import compare_rankings
 from reclick.service.hosting import HostedModel
 from reclick.service.protection import ServiceLimits
@@ -30,13 +32,15 @@ from reclick.service.schemas import (
     RankRequest,
     RelevanceRequest,
 )
+from reclick.text.word_rates import TextIndex
 
 PAGES = pa.schema(
     [("query", pa.string()), ("ads", pa.list_(pa.string())), ("clicks", pa.list_(pa.int64()))]
 )
-FIRST_PART = 16  # pages that are predicted before the time is looked at
+FIRST_PART = 160_000  # pages times ads squared that are predicted at first
 QUICK_PART = 0.1  # seconds; after a part that takes less, the next is larger
 CountPages = Callable[[str, int, int, int], None]
+Answer = TypeVar("Answer")
 
 
 class LimitError(UsageError):
@@ -81,78 +85,103 @@ def check_text(text: list[AdText], limits: ServiceLimits) -> pa.Table | None:
 
 def to_batch(pages: list[PageBody]) -> pa.RecordBatch:
     """Pages as an Arrow batch."""
-    return pa.RecordBatch.from_arrays(
-        [
-            pa.array([page.query for page in pages], pa.string()),
-            pa.array([page.ads for page in pages], PAGES.field("ads").type),
-            pa.array([page.clicks for page in pages], PAGES.field("clicks").type),
-        ],
-        schema=PAGES,
-    )
+    columns = zip(_columns(pages), PAGES.types, strict=True)
+    return pa.RecordBatch.from_arrays([pa.array(*each) for each in columns], schema=PAGES)
+
+
+def _columns(pages: list[PageBody]) -> tuple[list[str], list[list[str]], list[list[int]]]:
+    queries, ads = [page.query for page in pages], [page.ads for page in pages]
+    return queries, ads, [page.clicks for page in pages]
 
 
 def predict_batch(
-    hosted: HostedModel,
-    pages: pa.RecordBatch,
-    text: pa.Table | None,
-    top: int,
-    limits: ServiceLimits,
-    count: CountPages,
+    hosted: HostedModel, pages: pa.RecordBatch, top: int, count: CountPages
 ) -> pa.RecordBatch:
-    """The pages with all predictions beside them.
-
-    They are predicted a part at a time, so that nobody is kept busy by a request that was given up.
-    """
-    predictor = hosted.predictor(top=top, next_click=True, satisfaction=hosted.model.satisfaction)
+    """The pages with all predictions beside them."""
+    predictor = _predictor(hosted, top)
     sessions = predictor.validate(pages)
-    _count_known(hosted, sessions, count)
-    index = None if text is None else hosted.model._index_text(text)
-    deadline, end, size, parts = time.monotonic() + limits.seconds, 0, FIRST_PART, []
-    while end < len(sessions):
-        started = time.monotonic()
-        if end and started > deadline:
-            raise LimitError(
-                f"pages: {end:,} of {len(sessions):,} were predicted within {limits.seconds:g} "
-                "seconds. Ask for less at once."
-            )
-        start, end = end, min(end + size, len(sessions))
-        part = sessions if end - start == len(sessions) else sessions.slice(start, end)
-        parts.append(predictor.predict_sessions(part, index))
-        if time.monotonic() - started < QUICK_PART:
-            size *= 4
+    parts = list(_predict_parts(hosted, sessions, None, predictor.predict_chunk, count))
     return parts[0] if len(parts) == 1 else pa.concat_batches(parts)
-
-
-def _count_known(hosted: HostedModel, sessions: SessionBatch, count: CountPages) -> None:
-    query, ad = hosted.model.find_known(sessions)
-    count(hosted.name, len(sessions), int((~query).sum()), int((~ad).sum()))
 
 
 def predict(
     hosted: HostedModel, request: PredictRequest, limits: ServiceLimits, count: CountPages
 ) -> dict[str, Any]:
     """Click probabilities, next click, likeliest sequences and satisfaction of each page."""
-    check_pages(len(request.pages), max(len(page.ads) for page in request.pages), limits)
+    pages = request.pages
+    check_pages(len(pages), max(len(page.ads) for page in pages), limits)
+    predictor = _predictor(hosted, request.top)
+    sessions = None
+    if len(pages) <= FEW_ROWS:
+        sessions = encode_pages(*_columns(pages), predictor.max_ads)
+    if sessions is None:
+        sessions = predictor.validate(to_batch(pages))
     text = check_text(request.text, limits)
-    answer = predict_batch(hosted, to_batch(request.pages), text, request.top, limits, count)
-    return {"pages": _page_predictions(answer)}
+    index = None if text is None else hosted.model._index_text(text)
+    parts = _predict_parts(hosted, sessions, index, predictor.predict_pages, count)
+    return {"pages": [page for part in parts for page in _page_predictions(part)]}
 
 
-def _page_predictions(answer: pa.RecordBatch) -> list[dict[str, Any]]:
-    columns = {
-        name: answer.column(name).to_pylist()
-        for name in ("click_prob", "expected_clicks", "next_click_prob", "end_prob")
-    }
-    missing = [None] * answer.num_rows
-    names = answer.schema.names
-    columns["sequences"] = (
-        answer.column("sequences").to_pylist() if "sequences" in names else [[]] * answer.num_rows
+def _predictor(hosted: HostedModel, top: int) -> Predictor:
+    return hosted.predictor(top=top, next_click=True, satisfaction=hosted.model.satisfaction)
+
+
+def _predict_parts(
+    hosted: HostedModel,
+    sessions: SessionBatch,
+    text: TextIndex | None,
+    predict: Callable[[SessionBatch, PageDistribution], Answer],
+    count: CountPages,
+) -> Iterator[Answer]:
+    """The predictions a part at a time: before each, the model looks whether there is time."""
+    query, ad = hosted.model.find_known(sessions)
+    count(hosted.name, len(sessions), int((~query).sum()), int((~ad).sum()))
+    end, size = 0, _first_part(sessions)
+    while end < len(sessions):
+        started = time.monotonic()
+        start, end = end, min(end + size, len(sessions))
+        part = sessions if end - start == len(sessions) else sessions.slice(start, end)
+        yield from hosted.model.map_batch(part, predict, text=text, threads=1)
+        if time.monotonic() - started < QUICK_PART:
+            size *= 4
+
+
+def _first_part(sessions: SessionBatch) -> int:
+    """How many pages are predicted first: fewer of long pages, which take longer."""
+    longest = int((sessions.page[1:] - sessions.page[:-1]).max())
+    return max(FEW_ROWS, FIRST_PART // (longest * longest))
+
+
+def _page_predictions(made: Predictions) -> Iterator[dict[str, Any]]:
+    """The predictions of each page as plain values."""
+    starts, clicks, following = (
+        np.asarray(each).tolist() for each in (made.starts, made.click_prob, made.next_click_prob)
     )
-    columns["satisfaction_prob"] = (
-        answer.column("satisfaction_prob").to_pylist() if "satisfaction_prob" in names else missing
-    )
+    expected, end = (np.asarray(each).tolist() for each in (made.expected_clicks, made.end_prob))
+    pages, satisfied = len(expected), made.satisfaction_prob
+    satisfaction = [None] * pages if satisfied is None else np.asarray(satisfied).tolist()
+    best = made.sequences
+    sequences = [[]] * pages if best is None else list(map(_rank, *(x.tolist() for x in best)))
+    for page in range(pages):
+        own = slice(starts[page], starts[page + 1])
+        yield {
+            "click_prob": clicks[own],
+            "expected_clicks": expected[page],
+            "next_click_prob": following[own],
+            "end_prob": end[page],
+            "sequences": sequences[page],
+            "satisfaction_prob": satisfaction[page],
+        }
+
+
+def _rank(
+    sequences: list[list[int]], lengths: list[int], probabilities: list[float]
+) -> list[dict[str, Any]]:
+    """The likeliest sequences of a page; a length of −1 is none."""
     return [
-        dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)
+        {"clicks": clicks[:length], "probability": probability}
+        for clicks, length, probability in zip(sequences, lengths, probabilities, strict=True)
+        if length >= 0
     ]
 
 

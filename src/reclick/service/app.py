@@ -8,7 +8,7 @@ import logging
 from collections.abc import AsyncIterator, Callable, Mapping
 from functools import cache, partial
 from importlib.resources import files
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any, NamedTuple, TypeVar
 
 import anyio
 import orjson
@@ -23,6 +23,7 @@ from starlette.requests import ClientDisconnect
 
 from reclick.errors import ReclickError
 from reclick.runtime.filesystem import Location
+from reclick.runtime.time_limit import TimeLimitError, time_limit
 from reclick.service import answers, schemas
 from reclick.service.arrow_bodies import ARROW_STREAM, read_stream, write_stream
 from reclick.service.hosting import HostedFolder, HostedModel, ModelHost
@@ -54,6 +55,7 @@ PROBLEMS = {
     503: "No model is loaded yet.",
 }
 SCHEMA_PREFIX = "#/components/schemas/"
+Result = TypeVar("Result")
 events = logging.getLogger("reclick.service")
 
 
@@ -136,6 +138,7 @@ class Service:
                 ClientDisconnect: _answer_half_sent,
                 HTTPException: _answer_http_error,
                 RequestValidationError: _answer_bad_parameters,
+                TimeLimitError: _answer_time_limit,
                 ReclickError: _answer_reclick_error,
             },
         )
@@ -204,7 +207,7 @@ class Service:
         parsed = _parse(route.request, body)
         hosted = self._find_model(parsed.model)
         ask = partial(route.function, hosted, parsed, self.limits, self.measures.count_pages)
-        content = ask() if _is_quick(parsed) else await anyio.to_thread.run_sync(ask)
+        content = ask() if _is_quick(parsed) else await self._run_in_thread(ask)
         pages = getattr(parsed, "pages", None)
         _note(request, hosted, 0 if pages is None else len(pages))
         return _json({"model": hosted.name, "version": hosted.version, **content})
@@ -220,15 +223,23 @@ class Service:
         def predict() -> tuple[bytes, int]:
             pages = read_stream(body)
             answers.check_batch(pages, self.limits)
-            answer = answers.predict_batch(
-                hosted, pages, None, int(top), self.limits, self.measures.count_pages
-            )
+            count = self.measures.count_pages
+            answer = answers.predict_batch(hosted, pages, int(top), count)
             return write_stream(answer), pages.num_rows
 
-        content, pages = await anyio.to_thread.run_sync(predict)
+        content, pages = await self._run_in_thread(predict)
         _note(request, hosted, pages)
         named = {"x-reclick-model": hosted.name, "x-reclick-version": hosted.version}
         return Response(content, media_type=ARROW_STREAM, headers=named)
+
+    async def _run_in_thread(self, work: Callable[[], Result]) -> Result:
+        """Do some work in a thread, which stops by itself when the time of the request is over."""
+
+        def work_in_time() -> Result:
+            with time_limit(self.limits.seconds):
+                return work()
+
+        return await anyio.to_thread.run_sync(work_in_time)
 
     def _find_model(self, name: str | None) -> HostedModel:
         hosted = self.host.get(name)
@@ -374,6 +385,10 @@ async def _answer_bad_parameters(_: Request, error: Exception) -> Response:
     assert isinstance(error, RequestValidationError)  # noqa: S101
     first = error.errors()[0]
     return _problem(422, "bad_parameter", f"{'.'.join(map(str, first['loc']))}: {first['msg']}.")
+
+
+async def _answer_time_limit(_: Request, error: Exception) -> Response:
+    return _problem(408, "timeout", str(error), {"connection": "close"})
 
 
 async def _answer_reclick_error(_: Request, error: Exception) -> Response:

@@ -38,6 +38,7 @@ SECURITY_HEADERS = [
     (b"referrer-policy", b"no-referrer"),
     (b"cross-origin-resource-policy", b"same-origin"),
 ]
+EXPOSED_HEADERS = b"x-reclick-model, x-reclick-version, x-request-id"
 access = logging.getLogger("reclick.service")
 
 
@@ -140,6 +141,7 @@ class Protection:
                 (b"access-control-allow-origin", origin),
                 (b"access-control-allow-methods", b"GET, POST"),
                 (b"access-control-allow-headers", b"authorization, content-type, accept"),
+                (b"access-control-expose-headers", EXPOSED_HEADERS),
                 (b"vary", b"origin"),
             ]
 

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 Text = Annotated[str, Field(min_length=1, max_length=16_384)]
-Position = Annotated[int, Field(ge=1)]
+Position = Annotated[int, Field(ge=1, le=1_000_000)]
 Amount = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Probability = Annotated[float, Field(ge=0, le=1)]
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import islice
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pyarrow as pa
@@ -46,6 +46,7 @@ class JsonLinesSource:
     schema: pa.Schema  # of the columns read, under the source's names
     others: tuple[str, ...]  # further columns at the start of the file
     num_rows: int | None = None
+    can_move: ClassVar[bool] = True  # another process can read it
 
     def read(self, *, with_rows: bool) -> Iterator[RawBatch]:
         """Read in row order. Other columns come as text: strings as they are, the rest as JSON."""

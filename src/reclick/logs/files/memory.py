@@ -1,23 +1,34 @@
-"""Read tables in memory or in a database: Arrow, pandas, Polars and DuckDB, all through Arrow."""
+"""Read tables in memory or in a database: Arrow, pandas, Polars, DuckDB, all through Arrow."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
-from functools import cached_property
-from typing import Any
+from dataclasses import dataclass, field, replace
+from functools import cached_property, partial
+from typing import Any, ClassVar
 
 import pyarrow as pa
 from pyarrow import types as kind_of
 
-from reclick.data.schema import Column, check_types, find_columns
+from reclick.data.schema import Column
 from reclick.errors import LogError
-from reclick.logs.files.source import MAX_BATCH_ROWS, TARGET_BATCH_BYTES, RawBatch
+from reclick.logs.files.source import MAX_BATCH_ROWS, RawBatch
+from reclick.logs.files.stream import (
+    SCAN_ROWS,
+    TABLE_NAME,
+    ScanSource,
+    StreamSource,
+    match_columns,
+    number_batches,
+    open_dataset,
+    open_scan,
+    open_stream,
+)
 
-TABLE_NAME = "table"  # in messages
+MIN_PART_ROWS, MOST_PARTS = 16, 1024  # when a table is cut for several processes
 ACCEPTED_SOURCES = (
     "a path, a glob, a folder, a list of files, a pandas, Polars, Arrow or DuckDB table, "
-    "or a dict of columns"
+    "an Arrow stream, or a dict of columns"
 )
 DEFAULT_TYPES = {  # of columns whose values show no type
     "query": pa.string(),
@@ -45,44 +56,76 @@ class TableSource:
         """The whole table as Arrow."""
         return self.load()
 
+    def split(self) -> list[TablePart]:
+        """Runs of rows that other processes can read."""
+        table, size = self.table, max(MIN_PART_ROWS, -(-self.table.num_rows // MOST_PARTS))
+        return [
+            TablePart(table.slice(start, size), self.names, start + 1)
+            for start in range(0, max(table.num_rows, 1), size)
+        ]
+
     def read(self, *, with_rows: bool) -> Iterator[RawBatch]:
         """Read in row order."""
         needed = list(dict.fromkeys(self.names.values()))
         table = self.table if with_rows else self.table.select(needed)
-        target = TARGET_BATCH_BYTES * table.num_rows / max(table.nbytes, 1)
-        size = int(min(MAX_BATCH_ROWS, max(16, target)))
-        batches = table.to_batches(max_chunksize=size)
-        yield from number_batches(batches, self.names, with_rows=with_rows)
+        batches = table.to_batches(max_chunksize=MAX_BATCH_ROWS)
+        yield from number_batches(batches, self.names, self.where, with_rows=with_rows)
 
 
-@dataclass(frozen=True, slots=True)
-class RelationSource:
-    """A DuckDB relation. Every pass runs it again on its own connection, which is then busy."""
+@dataclass(frozen=True)
+class TablePart:
+    """A run of rows of a table. It pickles without the rest of the table."""
 
-    relation: Any = field(repr=False)
+    table: pa.Table
     names: dict[str, str]
+    first_row: int
     where: str = TABLE_NAME
-    num_rows: int | None = None
+    can_move: ClassVar[bool] = True  # another process can read it
+
+    @property
+    def num_rows(self) -> int:
+        """The number of rows."""
+        return int(self.table.num_rows)
+
+    def join(self, other: object) -> TablePart | None:
+        """Both as one, where the other has the next rows."""
+        if not isinstance(other, TablePart) or self.first_row + self.num_rows != other.first_row:
+            return None
+        return replace(self, table=pa.concat_tables([self.table, other.table]))
+
+    def __getstate__(self) -> dict[str, Any]:
+        sink = pa.BufferOutputStream()
+        with pa.ipc.new_stream(sink, self.table.schema) as writer:
+            writer.write_table(self.table)
+        return {**vars(self), "table": sink.getvalue()}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        state["table"] = pa.ipc.open_stream(state["table"]).read_all()
+        vars(self).update(state)
 
     def read(self, *, with_rows: bool) -> Iterator[RawBatch]:
-        """Read in DuckDB's order."""
-        reader = _open_reader(self.relation)
-        try:
-            yield from number_batches(reader, self.names, with_rows=with_rows)
-        except (pa.ArrowException, OSError) as error:
-            raise LogError(f"The DuckDB relation could not be read to the end: {error}") from error
-        finally:
-            reader.close()
+        """Read in row order."""
+        needed = list(dict.fromkeys(self.names.values()))
+        table = self.table if with_rows else self.table.select(needed)
+        batches = table.to_batches(max_chunksize=MAX_BATCH_ROWS)
+        numbered = number_batches(batches, self.names, self.where, with_rows=with_rows)
+        for raw in numbered:
+            yield replace(raw, first_row=raw.first_row + self.first_row - 1)
 
 
 def open_table(
     source: Any, wanted: Sequence[Column], mapping: dict[str, str]
-) -> TableSource | RelationSource:
-    """Check the columns of a table."""
+) -> TableSource | ScanSource | StreamSource:
+    """Check the columns of a table, a scan or a stream."""
     library, kind = _library_and_class(source)
     if (library, kind) == ("duckdb", "DuckDBPyRelation"):
         schema = source.limit(0).to_arrow_table().schema
-        return RelationSource(source, _check_columns(schema, wanted, mapping))
+        return open_scan(schema, partial(_run_relation, source), wanted, mapping)
+    if (library, kind) == ("pyarrow", "Dataset"):
+        return open_dataset(source, wanted, mapping)
+    stream = open_stream(source, wanted, mapping)
+    if stream is not None:
+        return stream
     load: Callable[[], pa.Table]
     if (library, kind) == ("polars", "LazyFrame"):
         schema, num_rows = _to_arrow(source.head(0).collect()).schema, None
@@ -91,42 +134,26 @@ def open_table(
         table = _to_arrow(source)
         schema, num_rows = table.schema, table.num_rows
         load = lambda: table  # noqa: E731
-    return TableSource(schema, _check_columns(schema, wanted, mapping), load, num_rows)
+    return TableSource(schema, match_columns(schema, wanted, mapping, TABLE_NAME), load, num_rows)
 
 
-def number_batches(batches: Any, names: dict[str, str], *, with_rows: bool) -> Iterator[RawBatch]:
-    """Yield Arrow batches with the number of their first row."""
-    first = 1
-    for batch in batches:
-        if batch.num_rows:
-            columns = {name: batch.column(theirs) for name, theirs in names.items()}
-            rows = batch if with_rows else None
-            yield RawBatch(TABLE_NAME, first, columns, batch.num_rows, rows=rows)
-        first += batch.num_rows
-
-
-def _open_reader(relation: Any) -> Any:
-    """Run a relation and return a reader of its batches."""
+def _run_relation(relation: Any, columns: list[str] | None) -> Any:
+    """Run a DuckDB relation on its own connection, which is then busy."""
+    if columns is not None:
+        quoted = (name.replace('"', '""') for name in columns)
+        relation = relation.project(", ".join(f'"{name}"' for name in quoted))
     # The type is inspected, since a relation has its columns as attributes too.
     if hasattr(type(relation), "to_arrow_reader"):
-        return relation.to_arrow_reader(MAX_BATCH_ROWS // 4)
+        return relation.to_arrow_reader(SCAN_ROWS)
     # Before DuckDB 1.5. A relation that was run yields nothing more; a new one on top of it does.
-    return relation.project("*").fetch_arrow_reader(MAX_BATCH_ROWS // 4)
-
-
-def _check_columns(
-    schema: pa.Schema, wanted: Sequence[Column], mapping: dict[str, str]
-) -> dict[str, str]:
-    names = find_columns(schema.names, wanted, mapping, f"the {TABLE_NAME}")
-    check_types(schema, wanted, names, f"the {TABLE_NAME}")
-    return names
+    return relation.project("*").fetch_arrow_reader(SCAN_ROWS)
 
 
 def _library_and_class(source: object) -> tuple[str, str]:
     # By name, so that no library is imported that the caller did not import.
     classes = type(source).__mro__
     libraries = {each.__name__: each.__module__.split(".")[0].lstrip("_") for each in classes}
-    special = ("DuckDBPyRelation", "LazyFrame")
+    special = ("DuckDBPyRelation", "LazyFrame", "Dataset")
     return next(((libraries[name], name) for name in special if name in libraries), ("", ""))
 
 

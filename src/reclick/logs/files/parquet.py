@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -28,10 +28,34 @@ class ParquetSource:
     names: dict[str, str]
     num_rows: int
     coded: tuple[str, ...]  # leaves to read as dictionary codes
+    groups: tuple[int, ...] | None = None  # row groups to read; None is all
+    first_row: int = 1  # number of the first row that is read
+    can_move: ClassVar[bool] = True  # another process can read it
+
+    def split(self) -> list[ParquetSource]:
+        """The row groups, each as a source of its own."""
+        with _open(self.path, ()) as file:
+            sizes = [file.metadata.row_group(i).num_rows for i in range(file.num_row_groups)]
+        starts = [1, *(1 + sum(sizes[: i + 1]) for i in range(len(sizes)))]
+        return [
+            replace(self, num_rows=size, groups=(group,), first_row=starts[group])
+            for group, size in enumerate(sizes)
+            if size
+        ]
+
+    def join(self, other: object) -> ParquetSource | None:
+        """Both as one source, where the other has the next row groups of the same file."""
+        if not isinstance(other, ParquetSource) or other.path != self.path:
+            return None
+        if self.groups is None or other.groups is None:
+            return None
+        return replace(
+            self, num_rows=self.num_rows + other.num_rows, groups=self.groups + other.groups
+        )
 
     def read(self, *, with_rows: bool) -> Iterator[RawBatch]:
         """Read in row order. With all columns, text is read as text: rows keep their types."""
-        first = 1
+        first = self.first_row
         try:
             for batch in self._batches(coded=not with_rows, all_columns=with_rows):
                 columns = {name: batch.column(theirs) for name, theirs in self.names.items()}
@@ -40,22 +64,23 @@ class ParquetSource:
                 first += batch.num_rows
         except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
             raise damaged_parquet_error(self.where, error) from error
-        if first - 1 != self.num_rows:
+        read = first - self.first_row
+        if read != self.num_rows:
             raise LogError(
                 f"{self.where} is damaged: its footer has {self.num_rows:,} rows, and "
-                f"{first - 1:,} were read. Write or copy it again."
+                f"{read:,} were read. Write or copy it again."
             )
 
     def _batches(self, *, coded: bool, all_columns: bool) -> Iterator[pa.RecordBatch]:
         with _open(self.path, self.coded if coded else ()) as file:
-            groups = file.num_row_groups
+            groups = self.groups or tuple(range(file.num_row_groups))
             columns = file.schema_arrow.names if all_columns else list(self.names.values())
             size = _batch_rows(file, columns)
-            if not coded or self.num_rows < SMALL_GROUP * groups:
+            if not coded or self.num_rows < SMALL_GROUP * len(groups):
                 with _open(self.path, ()) as uncoded:
-                    yield from _iter_batches(uncoded, size, columns)
+                    yield from _iter_batches(uncoded, size, columns, list(groups))
                 return
-            for group in range(groups):
+            for group in groups:
                 yield from self._group_batches(file, group, size, columns)
 
     def _group_batches(

@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from importlib import import_module
-from pathlib import PurePath
+from pathlib import Path, PurePath
 from typing import Any, Literal, Protocol
 from urllib.parse import unquote
 
@@ -28,6 +28,7 @@ from reclick.runtime.filesystem import (
     is_location,
     match_glob,
 )
+from reclick.runtime.outputs import COMMIT_FOLDER, complete_commit
 
 OnError = Literal["raise", "drop"]
 
@@ -132,6 +133,40 @@ def open_sources(
     return add_partitions(sources, paths, mapping)
 
 
+def split_sources(sources: Sequence[Source], n: int) -> list[list[Source]] | None:
+    """The sources in at most n parts of about equal size, in their order.
+
+    Parquet files are cut between row groups, tables between rows, other files not at all. None
+    where a source cannot be read by another process.
+    """
+    units: list[Source] = []
+    for source in sources:
+        cut: Callable[[], list[Source]] | None = getattr(source, "split", None)
+        units += [source] if cut is None else cut()
+    if not all(getattr(unit, "can_move", False) for unit in units):
+        return None
+    known = all(unit.num_rows is not None for unit in units)
+    rows = np.array([unit.num_rows if known else 1 for unit in units], np.float64)
+    middle = np.cumsum(rows) - rows / 2
+    part = np.minimum((middle / max(rows.sum(), 1.0) * n).astype(np.int64), n - 1)
+    chosen = [[unit for unit, p in zip(units, part, strict=True) if p == each] for each in range(n)]
+    return [_join_units(each) for each in chosen if each]
+
+
+def _join_units(units: list[Source]) -> list[Source]:
+    """The units, where neighbours that can be read as one are one."""
+    joined: list[Source] = []
+    for unit in units:
+        together = None
+        if joined and hasattr(joined[-1], "join"):
+            together = joined[-1].join(unit)
+        if together is None:
+            joined.append(unit)
+        else:
+            joined[-1] = together
+    return joined
+
+
 @dataclass(frozen=True, slots=True)
 class PartitionedSource:
     """A file with the values that the names of its folders give to further columns."""
@@ -154,6 +189,23 @@ class PartitionedSource:
     def names(self) -> dict[str, str]:
         """The columns of the file."""
         return self.source.names
+
+    @property
+    def can_move(self) -> bool:
+        """Whether another process can read the file."""
+        return getattr(self.source, "can_move", False)
+
+    def split(self) -> list[PartitionedSource]:
+        """The parts of the file, as sources of their own."""
+        cut: Callable[[], list[Source]] | None = getattr(self.source, "split", None)
+        return [self] if cut is None else [replace(self, source=each) for each in cut()]
+
+    def join(self, other: object) -> PartitionedSource | None:
+        """Both as one source, where the other has the next part of the same file."""
+        if not isinstance(other, PartitionedSource) or not hasattr(self.source, "join"):
+            return None
+        together = self.source.join(other.source)
+        return None if together is None else replace(self, source=together)
 
     def read(self, *, with_rows: bool) -> Iterator[RawBatch]:
         """Read the file; a column that it has itself stays as it is."""
@@ -239,6 +291,7 @@ def find_files(source: object, *, any_name: bool = False) -> list[Location]:
             raise LogError("The list of files to read is empty.")
         return [file for item in source for file in find_files(item, any_name=any_name)]
     path = as_path(source)  # type: ignore[arg-type]
+    _complete_commits([path, path.parent])
     if path.is_dir():
         return _list_folder(path, any_name)
     if path.exists():
@@ -293,6 +346,8 @@ def check_on_error(on_error: str) -> None:
 
 def _match_pattern(pattern: AnyPath, any_name: bool) -> list[Location]:
     paths = match_glob(pattern)
+    if _complete_commits({path.parent for path in paths}):
+        paths = match_glob(pattern)
     if not paths:
         raise LogError(f"No file matches {pattern}.")
     files: list[Location] = []
@@ -301,8 +356,16 @@ def _match_pattern(pattern: AnyPath, any_name: bool) -> list[Location]:
     return list(dict.fromkeys(files))  # "**" matches a folder and the files in it
 
 
+def _complete_commits(folders: Iterable[AnyPath]) -> bool:
+    """Put in place the files that a killed run had written to folders; whether there were any."""
+    done = [complete_commit(folder) for folder in folders if isinstance(folder, Path)]
+    return any(done)
+
+
 def _list_folder(folder: AnyPath, any_name: bool) -> list[Location]:
     paths: list[Any] = sorted(folder.rglob("*"))
+    if _complete_commits(path.parent for path in paths if path.name == COMMIT_FOLDER):
+        paths = sorted(folder.rglob("*"))
     files = [
         _check_not_empty(path)
         for path in paths

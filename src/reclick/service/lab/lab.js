@@ -59,7 +59,8 @@ async function ask(part, path, body) {
   if (token) headers.authorization = `Bearer ${token}`;
   let response;
   try {
-    response = await fetch(path, {method: body ? "POST" : "GET", headers, signal: control.signal,
+    // Below the address of this page, which a proxy may serve under a prefix.
+    response = await fetch(new URL(path.slice(1), document.baseURI), {method: body ? "POST" : "GET", headers, signal: control.signal,
       body: body ? JSON.stringify(body) : undefined});
   } catch (error) {
     if (error.name !== "AbortError") say("The service cannot be reached.");
@@ -128,7 +129,7 @@ function showAds() {
   $("ads").tBodies[0].replaceChildren(...answers.ads.slice(0, 200).map((row) => element("tr", {},
     element("th", {scope: "row"}, row.ad, element("span", {class: "words"}, row.words || ""),
       element("span", {class: "use"}, useButton("a", row.ad), state.compare ? useButton("b", row.ad) : null,
-        element("button", {type: "button", "aria-label": `why ${row.ad}`, on: {click: () => explain(row.ad)}}, "why"))),
+        element("button", {type: "button", "aria-label": `why ${row.ad}`, on: {click: () => showWhy(row.ad)}}, "why"))),
     element("td", {}, percent(row.attractiveness), interval(row.attractiveness_low, row.attractiveness, row.attractiveness_high, "attractiveness")),
     element("td", {}, ...(row.satisfaction == null ? ["–"] : [percent(row.satisfaction),
       interval(row.satisfaction_low, row.satisfaction, row.satisfaction_high, "satisfaction")])),
@@ -183,9 +184,15 @@ function showPage(name) {
   if (answer) drawArrows(name, list, answer);
 }
 
+// From 0 to 5: how much of the highest probability of the pages shown a position has.
+function heatOf(probability) {
+  const shown = [answers.a, state.compare ? answers.b : null].flatMap((answer) => answer?.click_prob ?? []);
+  return Math.round(5 * Math.sqrt(probability / Math.max(...shown, 1e-9)));
+}
+
 function showSlot(name, ad, i, answer) {
   const probability = answer?.click_prob[i], clicks = state.clicks[name], order = clicks.indexOf(i + 1);
-  const heat = probability == null ? 0 : Math.min(5, Math.floor(Math.sqrt(probability) * 7));
+  const heat = probability == null ? 0 : heatOf(probability);
   const label = `${ad}, position ${i + 1}`;
   const slot = element("li", {class: `slot heat${heat}${order >= 0 ? " clicked" : ""}`, draggable: "true", on: {
     dragstart: (event) => event.dataTransfer.setData("text/plain", JSON.stringify({name, i})),
@@ -205,7 +212,7 @@ function showSlot(name, ad, i, answer) {
       element("button", {type: "button", "aria-pressed": String(order >= 0), "aria-label": `click ${label}`,
         on: {click: () => click(name, i)}}, order >= 0 ? `clicked (${order + 1})` : "click"),
       slotButton("edit", `edit ${label}`, () => edit(ad)),
-      slotButton("why", `why ${label}`, () => explain(ad)),
+      slotButton("why", `why ${label}`, () => showWhy(ad)),
       slotButton("✕", `remove ${label}`, () => remove(name, i))));
   return slot;
 }
@@ -317,6 +324,11 @@ const typed = debounce(() => {
 }, 150);
 
 // ---- why
+
+async function showWhy(ad) {
+  await explain(ad);
+  $("why").scrollIntoView({block: "nearest"});
+}
 
 async function explain(ad) {
   const found = await ask("why", "/v1/explain", {query: state.query, ad, model: state.model, text: newTexts([ad])});
@@ -530,7 +542,7 @@ function exportPng() {
   pen.fillStyle = colour("ink"); pen.font = "600 20px serif"; pen.fillText(state.query, 20, 36, width - 40);
   ads.forEach((ad, i) => {
     const top = 56 + 74 * i, probability = answer?.click_prob[i] ?? 0;
-    pen.fillStyle = colour(`h${Math.min(5, Math.floor(Math.sqrt(probability) * 7))}`); pen.fillRect(20, top, width - 40, 64);
+    pen.fillStyle = colour(`h${heatOf(probability)}`); pen.fillRect(20, top, width - 40, 64);
     pen.fillStyle = colour("ink"); pen.font = "600 15px sans-serif";
     pen.fillText(`${i + 1}. ${state.texts[ad]?.title || ad}`, 32, top + 26, width - 160);
     pen.fillText(percent(probability), width - 92, top + 26);

@@ -5,6 +5,7 @@ The XML is read one record at a time: no DTD, no entities, nothing fetched, one 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Container, Iterator, Mapping
 from dataclasses import dataclass
 from html import unescape
@@ -41,6 +42,8 @@ MAX_TAG_BYTES = 4 << 20  # of one tag or comment, which the parser holds whole
 MAX_DEPTH = 100
 MAX_NAMES = 10_000  # of tags and attributes, which the parser never forgets
 TRUNCATED = "the XML ends too early"
+OUTER_TAG = b"<x>"  # what stands for the elements around a record in the middle of a file
+UTF_16_STARTS = (b"\xff\xfe", b"\xfe\xff", b"<\0", b"\0<")
 
 _CODES = expat.errors.codes
 ENCODING_ERRORS = {
@@ -50,6 +53,11 @@ ENCODING_ERRORS = {
 END_ERRORS = {
     _CODES[expat.errors.XML_ERROR_NO_ELEMENTS],
     _CODES[expat.errors.XML_ERROR_UNCLOSED_TOKEN],
+}
+# After a break: the elements around the records end and did not begin.
+FOLLOWING_ERRORS = {
+    _CODES[expat.errors.XML_ERROR_NO_ELEMENTS],
+    _CODES[expat.errors.XML_ERROR_TAG_MISMATCH],
 }
 
 
@@ -283,87 +291,217 @@ def read_xml_records(
 ) -> Iterator[XmlNode]:
     """Yield the elements called `tag`, in the file's order, without the content of `skipped` ones.
 
-    XML that is cut short or ill-formed is read up to the break, which is a bad row. A record that
-    is too large is a bad row too, and passed over. A DOCTYPE with declarations, and an encoding
-    that cannot be read, are a LogError.
+    A record that is cut short or ill-formed is a bad row, and reading goes on with the next one; so
+    is a record that is too large. What hides further records is a LogError: a DOCTYPE with
+    declarations, an encoding that cannot be read, a comment without end.
     """
-    parser = _XmlRecordParser(tag, file.where, skipped)
+    reader = _XmlRecordReader(tag, file.where, skipped)
     for chunk in chain(file.chunks(CHUNK_BYTES, report.advance), [b""]):
-        can_continue = parser.feed(chunk)
-        yield from parser.records
-        parser.records.clear()
-        for line, got in parser.problems:
+        reader.feed(chunk)
+        yield from reader.records
+        reader.records.clear()
+        for line, got in reader.problems:
             report.add_bad_row(NOT_READABLE, file.where, line, got)
-        parser.problems.clear()
-        if not can_continue:
-            return
+        reader.problems.clear()
 
 
-class _TooDeepError(Exception):
-    """Raised inside the parser, to stop it."""
+class _BrokenError(Exception):
+    """The XML breaks: at a byte of what the parser was fed, in a line, by a problem.
+
+    A break that only follows from an earlier one is no bad row.
+    """
+
+    def __init__(self, byte: int, line: int, problem: str, *, follows: bool = False) -> None:
+        super().__init__(byte, line, problem)
+        self.byte, self.line, self.problem, self.follows = byte, line, problem, follows
+
+
+class _XmlRecordReader:
+    """A parser, and a new one at the next record where the XML breaks."""
+
+    def __init__(self, tag: str, where: str, skipped: Container[str]) -> None:
+        self.records: list[XmlNode] = []  # complete ones
+        self.problems: list[tuple[int, str]] = []  # (line, description)
+        self._tag, self._where, self._skipped = tag, where, skipped
+        self._start = re.compile(b"<" + re.escape(tag.encode()) + rb"[\s/>]")
+        self._own_end = re.compile(b"(</)?" + re.escape(tag.encode()) + rb"\s*>")
+        self._parser = self._new_parser(None)
+        self._lost = b""  # the end of what is passed over, as a tag may begin in it
+        self._is_lost = False  # whether the next record is searched for
+        self._num_starts = 0  # of records, as far as bytes say, that this parser was to find
+        self._overlap = b""
+        self._pending = b""  # what the parser was fed and did not finish
+        self._head = self._chunk = b""
+        self._lines_before = 0  # of the chunk
+
+    def feed(self, chunk: bytes) -> None:
+        """Read some bytes, none at the end of the file."""
+        self._head = self._head or chunk[:4]
+        self._lines_before += self._chunk.count(b"\n")
+        self._chunk = chunk
+        self._count_starts(chunk)
+        is_end, data = not chunk, chunk
+        while True:
+            if self._is_lost:
+                data = self._find_record(data)
+                if self._is_lost:
+                    return
+            try:
+                self._parser.feed(data, is_end=is_end)
+            except _BrokenError as broken:
+                data = self._restart(broken, self._pending + data, is_end=is_end)
+                if is_end:
+                    return
+            else:
+                data = self._pending + data
+                self._pending = data[len(data) - self._parser.num_pending :]
+                return
+
+    def _count_starts(self, chunk: bytes) -> None:
+        data = self._overlap + chunk
+        self._num_starts += len(self._start.findall(data))
+        self._overlap = data[len(data) - len(self._tag) - 1 :]  # too short for a start by itself
+
+    def _restart(self, broken: _BrokenError, data: bytes, *, is_end: bool) -> bytes:
+        """Report a break and return the bytes after it, among which the next record is."""
+        old = self._parser
+        first = max(broken.byte - (old.num_bytes - len(data)), 0)
+        is_own_end = self._own_end.match(data, first) is not None  # of a record that did not begin
+        if is_own_end or not broken.follows:
+            where = f" inside the <{self._tag}> of line {old.record_line:,}"
+            self.problems.append((broken.line, broken.problem + where * bool(old.record_line)))
+        if is_end:
+            self._check_end(broken)
+            return b""
+        if self._head[:2] in UTF_16_STARTS:
+            raise LogError(
+                f"{self._where} line {broken.line:,}: {broken.problem}. What follows in UTF-16 "
+                "cannot be read. Mend the line, or write the file again as UTF-8."
+            )
+        if old.is_second and old.num_records == 0:
+            first = max(first, 1)  # the record that it began with is the one that breaks
+        self._is_lost, self._lost, self._pending = True, b"", b""
+        self._parser = self._new_parser(old.encoding)
+        passed = max(len(self._chunk) - len(data) + first, 0)
+        self._parser.lines_before = self._lines_before + self._chunk.count(b"\n", 0, passed)
+        self._num_starts, self._overlap = 0, b""
+        self._count_starts(data[first:])
+        return data[first:]
+
+    def _find_record(self, data: bytes) -> bytes:
+        """The bytes from the next record on; while there is none, the search goes on."""
+        data = self._lost + data
+        found = self._start.search(data)
+        end = found.start() if found else max(len(data) - len(self._tag) - 1, 0)
+        self._parser.lines_before += data.count(b"\n", 0, end)
+        self._lost = data[end:]
+        if found is None:
+            return b""
+        self._is_lost = False
+        self._parser.begin()
+        return self._lost
+
+    def _check_end(self, broken: _BrokenError) -> None:
+        """Refuse a file whose end hides records: in a comment or CDATA that is not closed."""
+        lost = self._num_starts - self._parser.num_starts + bool(self._parser.record_line)
+        if lost > 1:  # one is reported as a bad row
+            raise LogError(
+                f"{self._where} ends in a comment, a tag or CDATA that is not closed and hides "
+                f"{lost:,} of its <{self._tag}>s, from line {broken.line:,} on. Close it."
+            )
+
+    def _new_parser(self, encoding: str | None) -> _XmlRecordParser:
+        parser = _XmlRecordParser(self._tag, self._where, self._skipped, encoding)
+        parser.records, parser.problems = self.records, self.problems
+        return parser
 
 
 class _XmlRecordParser:
-    """The parser and the record it is in."""
+    """An expat parser and the record it is in."""
 
-    def __init__(self, tag: str, where: str, skipped: Container[str]) -> None:
-        self.tag, self.where, self.skipped = tag, where, skipped
+    def __init__(self, tag: str, where: str, skipped: Container[str], encoding: str | None) -> None:
+        self.tag, self.where, self.skipped, self.encoding = tag, where, skipped, encoding
         self.records: list[XmlNode] = []  # complete ones
-        self.problems: list[tuple[int, str]] = []  # (line, description)
+        self.problems: list[tuple[int, str]] = []
+        self.lines_before = 0  # of the first line it is fed
+        self.num_bytes = 0  # fed so far
+        self.num_starts = self.num_records = 0  # begun and complete
+        self.is_second = False  # whether it begins at a record, in the middle of the file
         # from the record to the current element; empty outside of a record
         self._open: list[XmlNode] = []
         self._skip_depth = 0  # of an element whose content is skipped; 0 outside of one
         self._depth = self._record_depth = 0  # the depth now, and of the record; 0 outside of one
         self._record_line = self._record_byte = 0  # where the record begins
-        self._bytes_fed = 0
         self._names: dict[str, str] = {}
-        self._parser = expat.ParserCreate(intern=self._names)
+        self._parser = expat.ParserCreate(encoding, intern=self._names)
         self._parser.buffer_text = True
+        self._parser.XmlDeclHandler = self._on_declaration
         self._parser.StartDoctypeDeclHandler = self._on_doctype
         self._parser.StartElementHandler = self._on_start
         self._parser.EndElementHandler = self._on_end
         self._parser.CharacterDataHandler = self._on_text
 
-    def feed(self, chunk: bytes) -> bool:
-        """Parse some bytes, none at the end of the file; False when the rest cannot be read."""
-        self._bytes_fed += len(chunk)
+    @property
+    def record_line(self) -> int:
+        """The line of the record that it is in; 0 outside of one."""
+        return self._record_line if self._record_depth else 0
+
+    @property
+    def num_pending(self) -> int:
+        """The bytes from the last tag, text or comment on."""
+        return self.num_bytes - max(int(self._parser.CurrentByteIndex), 0)
+
+    def begin(self) -> None:
+        """Prepare for a record in the middle of a file."""
+        self.is_second = True
+        self._parser.Parse(OUTER_TAG, False)
+        self.num_bytes += len(OUTER_TAG)
+
+    def feed(self, data: bytes, *, is_end: bool) -> None:
+        """Parse some bytes; a break is a _BrokenError."""
+        self.num_bytes += len(data)
         try:
-            self._parser.Parse(chunk, not chunk)
-        except LogError:
+            self._parser.Parse(data, is_end)
+        except (LogError, _BrokenError):
             raise
-        except _TooDeepError:
-            return self._stop(self._line, f"elements more than {MAX_DEPTH} deep")
         except expat.ExpatError as error:
             if error.code in ENCODING_ERRORS:
                 raise self._encoding_error(error) from error
-            return self._stop(error.lineno, _describe_error(error))
+            line = error.lineno + self.lines_before
+            problem = _describe_error(error, has_column=error.lineno > 1 or not self.is_second)
+            follows = self.is_second and not self._record_depth and error.code in FOLLOWING_ERRORS
+            raise _BrokenError(
+                self._parser.ErrorByteIndex, line, problem, follows=follows
+            ) from error
         except (LookupError, ValueError) as error:  # from Python, of an encoding unknown to expat
             raise self._encoding_error(error) from error
         self._drop_large_record()
-        if self._bytes_fed - self._parser.CurrentByteIndex > MAX_TAG_BYTES:
-            problem = f"a tag or comment of more than {MAX_TAG_BYTES >> 20} MB"
-            return self._stop(self._line, problem)
+        if self.num_pending > MAX_TAG_BYTES:
+            raise self._size_error(f"a tag or comment of more than {MAX_TAG_BYTES >> 20} MB")
         if len(self._names) > MAX_NAMES:
-            return self._stop(self._line, f"more than {MAX_NAMES:,} names of tags and attributes")
-        return True
+            raise self._size_error(f"more than {MAX_NAMES:,} names of tags and attributes")
 
     @property
     def _line(self) -> int:
-        return int(self._parser.CurrentLineNumber)
+        return int(self._parser.CurrentLineNumber) + self.lines_before
 
-    def _stop(self, line: int, problem: str) -> bool:
-        where = (
-            f" inside the <{self.tag}> of line {self._record_line:,}" if self._record_depth else ""
+    def _break(self, problem: str) -> _BrokenError:
+        return _BrokenError(self._parser.CurrentByteIndex, self._line, problem)
+
+    def _size_error(self, problem: str) -> LogError:
+        return LogError(
+            f"{self.where} line {self._line:,}: {problem}. What follows cannot be read: mend the "
+            "file, or write it again."
         )
-        rest = "" if problem == TRUNCATED else "; what follows in the file is not read"
-        self.problems.append((line, f"{problem}{where}{rest}"))
-        return False
 
     def _encoding_error(self, error: Exception) -> LogError:
         return LogError(
             f"{self.where} cannot be read in the encoding that its first line declares ({error}). "
             "Write it again as UTF-8."
         )
+
+    def _on_declaration(self, _version: str, encoding: str | None, _standalone: int) -> None:
+        self.encoding = self.encoding or encoding
 
     def _on_doctype(self, name: str, system: str | None, public: str | None, internal: int) -> None:
         # Called before anything in the DOCTYPE is read. Without declarations there is no entity
@@ -378,7 +516,11 @@ class _XmlRecordParser:
     def _on_start(self, tag: str, attributes: dict[str, str]) -> None:
         self._depth += 1
         if self._depth > MAX_DEPTH:
-            raise _TooDeepError
+            raise self._break(f"elements more than {MAX_DEPTH} deep")
+        if tag == self.tag:
+            if self._record_depth:
+                raise self._break(f"a <{tag}>")
+            self.num_starts += 1
         if not self._open:
             if self._record_depth or tag != self.tag:
                 return
@@ -410,6 +552,7 @@ class _XmlRecordParser:
                 self.records.append(node)
         if depth == self._record_depth:
             self._record_depth = 0
+            self.num_records += 1
 
     def _drop_large_record(self) -> None:
         size = self._parser.CurrentByteIndex - self._record_byte
@@ -420,7 +563,8 @@ class _XmlRecordParser:
             self.problems.append((self._record_line, problem))
 
 
-def _describe_error(error: expat.ExpatError) -> str:
+def _describe_error(error: expat.ExpatError, *, has_column: bool) -> str:
     if error.code in END_ERRORS:
         return TRUNCATED
-    return f"not XML: {expat.ErrorString(error.code)} at column {error.offset + 1:,}"
+    column = f" at column {error.offset + 1:,}" if has_column else ""
+    return f"not XML: {expat.ErrorString(error.code)}{column}"

@@ -1,0 +1,71 @@
+"""Random requests to a running service: none may be answered by a 5xx, or otherwise than described.
+
+They are drawn by schemathesis from the API's own description, in rounds, each with the next seed.
+After each round the counts are written to bench/work/requests.json, so that a run that was stopped
+goes on where it was, as long as the code of the service is the same.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import reclick.service
+from bench.measure import WORK, print_row
+from tests.support.random_requests import ask_at_random
+from tests.support.service import run_service, save
+
+ROUND = 4_000  # requests of a round, at most
+STATE = WORK / "requests.json"
+
+
+def main(requests: int = 100_000) -> bool:
+    """Ask until there were enough requests, and print how many were answered wrongly."""
+    state = _read_state()
+    with TemporaryDirectory() as folder:
+        names = ("luceclick", "ubm")
+        for name in names:
+            save(Path(folder) / name, name)
+        with run_service(*(f"{folder}/{name}" for name in names), "--quiet") as client:
+            address = str(client.base_url).rstrip("/")
+            while state["asked"] < requests:
+                wanted = max(100, min(ROUND, requests - state["asked"]))
+                asked, problems = ask_at_random(address, wanted, seed=state["seed"])
+                state["asked"] += asked
+                state["problems"] += problems
+                state["seed"] += 1
+                _write_state(state)
+                print(f"{state['asked']:,} requests, {len(state['problems'])} problems", flush=True)
+            assert client.get("/readyz").status_code == 200
+    for problem in state["problems"][:5]:
+        print(problem)
+    wrong = len(state["problems"])
+    return print_row(
+        f"{state['asked']:,} random requests: 5xx or not as described", str(wrong), "0", not wrong
+    )
+
+
+def _source() -> str:
+    """A digest of the code of the service."""
+    digest = hashlib.sha256()
+    for path in sorted(Path(reclick.service.__path__[0]).glob("*.py")):
+        digest.update(path.read_bytes())
+    return digest.hexdigest()
+
+
+def _read_state() -> dict[str, Any]:
+    new: dict[str, Any] = {"source": _source(), "seed": 1, "asked": 0, "problems": []}
+    if not STATE.exists():
+        return new
+    kept: dict[str, Any] = json.loads(STATE.read_text())
+    return kept if kept["source"] == new["source"] else new
+
+
+def _write_state(state: dict[str, Any]) -> None:
+    STATE.parent.mkdir(exist_ok=True)
+    temporary = STATE.with_suffix(".new")
+    temporary.write_text(json.dumps(state))
+    temporary.replace(STATE)

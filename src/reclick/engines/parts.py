@@ -1,0 +1,232 @@
+"""What tasks do with a part of a log, and how their results become those of the whole log.
+
+A task counts or groups its part with the kernels of the local engine, and writes the result in
+buckets by the content hash of the query. Another task merges each bucket over all parts. So a query
+with its pairs and sessions is in one bucket, and what is left to do for the driver is to lay
+buckets side by side. Bad rows are dropped and reported by the tasks; the driver raises.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from reclick.data.batch import SessionBatch
+from reclick.data.counts import Counts, add_tables, unknown_outcomes
+from reclick.data.grouped_sessions import GroupedSessions, QueryBlock
+from reclick.data.hashing import query_buckets
+from reclick.data.log_record import LogRecorder
+from reclick.data.outcomes import UNKNOWN_OUTCOME, ClickOutcomes, OutcomeCounts
+from reclick.data.ragged import Float64, Int32, Int64, starts_from_sizes, take_runs
+from reclick.engines.local.counter import Counter
+from reclick.engines.local.grouper import Grouper
+from reclick.engines.store import Store
+from reclick.logs.session_log import ReadSummary
+
+MAX_DEALT_SESSIONS = 250_000  # of a log that only the driver can read, to a part
+
+
+class LogPart(Protocol):
+    """A part of a log, as a task reads it."""
+
+    def batches(self, *, with_rows: bool = False) -> Iterator[SessionBatch]:
+        """The good sessions of the part."""
+
+    @property
+    def summary(self) -> ReadSummary | None:
+        """What was read and dropped; None where the driver knows it already."""
+
+
+class PartReport(NamedTuple):
+    """What the driver hears of a part."""
+
+    summary: Any  # a ReadSummary; None where the driver has read the log itself
+    recorder: LogRecorder
+    lengths: Float64  # [page length, number of clicks] sessions
+    earlier: Float64 | None  # [outcome] of clicks that were not the last
+
+
+class DealtSessions:
+    """A part of a log that only the driver could read: sessions in a file of the store."""
+
+    summary: ReadSummary | None = None
+
+    def __init__(self, store: Store, name: str, batches: int) -> None:
+        self._store, self._name, self._batches = store, name, batches
+
+    def batches(self, *, with_rows: bool = False) -> Iterator[SessionBatch]:
+        """The sessions."""
+        for i in range(self._batches):
+            yield self._store.load(self._name, i)
+
+
+def deal_sessions(batches: Iterator[SessionBatch], store: Store) -> list[DealtSessions]:
+    """Write sessions to files, as parts that tasks can read."""
+    parts: list[DealtSessions] = []
+    for batch in batches:
+        name = f"sessions-{len(parts)}"
+        slices = [
+            batch.slice(start, min(start + MAX_DEALT_SESSIONS, len(batch))).compact()
+            for start in range(0, len(batch), MAX_DEALT_SESSIONS)
+        ]
+        store.put(name, slices)
+        parts.append(DealtSessions(store, name, len(slices)))
+    return parts
+
+
+# ---- counting
+
+
+def count_part(part: LogPart, name: str, store: Store, buckets: int) -> PartReport:
+    """Count a part, and write its counts by bucket to a file of this name."""
+    recorder, counter = LogRecorder(), Counter()
+    counter.add_batches(recorder.pass_on(part.batches()))
+    counts = counter.finish()
+    store.put(name, counts.split(query_buckets(counts.queries, buckets), buckets))
+    return _report(part, recorder, counts)
+
+
+def _report(part: LogPart, recorder: LogRecorder, counts: Counts) -> PartReport:
+    earlier = None if counts.outcomes is None else counts.outcomes.earlier
+    return PartReport(part.summary, recorder, counts.lengths, earlier)
+
+
+def merge_counts(store: Store, names: Sequence[str], bucket: int) -> Counts:
+    """The counts of a bucket over all parts."""
+    return Counts.sum([store.load(name, bucket) for name in names])
+
+
+def join_counts(buckets: Sequence[Counts], reports: Sequence[PartReport]) -> Counts:
+    """The counts of all buckets, with what the parts report of the log as a whole."""
+    counts = Counts.sum(buckets)
+    lengths = np.zeros((1, 1))
+    for report in reports:
+        lengths = add_tables(lengths, report.lengths)
+    earlier = [each.earlier for each in reports if each.earlier is not None]
+    outcomes = counts.outcomes
+    if earlier:
+        outcomes = outcomes or unknown_outcomes(counts)
+        clicks = counts.clicks.sum() - counts.last_clicks.sum()
+        total = np.sum(earlier, axis=0)
+        total[UNKNOWN_OUTCOME] = max(clicks - total[UNKNOWN_OUTCOME + 1 :].sum(), 0.0)
+        outcomes = OutcomeCounts(outcomes.last, outcomes.visits, total)
+    return replace(counts, lengths=lengths, outcomes=outcomes)
+
+
+# ---- grouping
+
+
+def group_part(part: LogPart, name: str, store: Store, buckets: int) -> PartReport:
+    """Group a part, and write its distinct sessions by bucket to a file of this name."""
+    recorder, grouper = LogRecorder(), Grouper()
+    grouper.add_batches(recorder.pass_on(part.batches()))
+    grouped = grouper.finish()
+    counts, sessions = grouped.counts, _as_batch(grouped)
+    bucket = query_buckets(counts.queries, buckets)[sessions.query]
+    order = np.argsort(bucket, kind="stable")
+    edges = np.searchsorted(bucket[order], np.arange(buckets + 1)).tolist()
+    parts = [_select(sessions, order[edges[b] : edges[b + 1]]) for b in range(buckets)]
+    store.put(name, parts)
+    return _report(part, recorder, counts)
+
+
+def merge_groups(store: Store, names: Sequence[str], bucket: int) -> GroupedSessions:
+    """The distinct sessions of a bucket over all parts, in the order of the parts."""
+    grouper = Grouper()
+    grouper.add_batches(store.load(name, bucket) for name in names)
+    return grouper.finish()
+
+
+def join_groups(
+    buckets: Sequence[GroupedSessions], reports: Sequence[PartReport]
+) -> GroupedSessions:
+    """The distinct sessions of all buckets by query, each query's in their order."""
+    counts = join_counts([each.counts for each in buckets], reports)
+    query_maps = _codes_in(counts.queries, [each.counts.queries for each in buckets])
+    ad_maps = _codes_in(counts.ads, [each.counts.ads for each in buckets])
+    wanted = _keys(counts.pair_query, counts.pair_ad)
+    queries, pairs = [], []
+    for each, query, ad in zip(buckets, query_maps, ad_maps, strict=True):
+        rows = np.searchsorted(
+            wanted, _keys(query[each.counts.pair_query], ad[each.counts.pair_ad])
+        )
+        pairs.append(rows.astype(np.int32)[each.whole.pair])
+        queries.append(query[each.whole.query])
+    order = np.argsort(np.concatenate(queries), kind="stable")
+    blocks = [each.whole for each in buckets]
+    page = starts_from_sizes(np.concatenate([np.diff(each.page) for each in blocks]))
+    clicks = starts_from_sizes(np.concatenate([np.diff(each.clicks) for each in blocks]))
+    pair, page = take_runs(np.concatenate(pairs), page, order)
+    click, clicks = take_runs(np.concatenate([each.click for each in blocks]), clicks, order)
+    weight = np.concatenate([each.weight for each in blocks])[order]
+    outcome = None
+    if any(each.outcome is not None for each in blocks):
+        known = [
+            np.zeros(len(each), np.int8) if each.outcome is None else each.outcome
+            for each in blocks
+        ]
+        outcome = np.concatenate(known)[order]
+    whole = QueryBlock(0, 0, counts.pair_query, pair, page, click, clicks, weight, outcome)
+    return GroupedSessions(counts, whole)
+
+
+def _as_batch(grouped: GroupedSessions) -> SessionBatch:
+    """Grouped sessions as sessions with weights; of the clicks' outcomes, those of the last."""
+    counts, block = grouped.counts, grouped.whole
+    outcomes = None
+    if block.outcome is not None:
+        outcome = np.zeros(len(block.click), np.int8)
+        clicked = np.diff(block.clicks) > 0
+        outcome[block.clicks[1:][clicked] - 1] = block.outcome[clicked]
+        outcomes = ClickOutcomes(outcome, None, None)
+    return SessionBatch(
+        queries=counts.queries,
+        ads=counts.ads,
+        query=block.query,
+        ad=counts.pair_ad[block.pair],
+        page=block.page,
+        click=block.click,
+        clicks=block.clicks,
+        weight=block.weight,
+        outcomes=outcomes,
+    )
+
+
+def _select(batch: SessionBatch, rows: Int64) -> SessionBatch:
+    """Some sessions, with only the strings that they use."""
+    ad, page = take_runs(batch.ad, batch.page, rows)
+    click, clicks = take_runs(batch.click, batch.clicks, rows)
+    outcomes = batch.outcomes
+    if outcomes is not None:
+        outcomes = ClickOutcomes(take_runs(outcomes.outcome, batch.clicks, rows)[0], None, None)
+    weight: Any = batch.weight
+    some = replace(
+        batch,
+        query=batch.query[rows],
+        ad=ad,
+        page=page,
+        click=click,
+        clicks=clicks,
+        weight=weight[rows],
+        outcomes=outcomes,
+    )
+    return some.compact()
+
+
+def _codes_in(values: pa.Array, arrays: Sequence[pa.Array]) -> list[Int32]:
+    """The place of each string among some that have them all, array by array."""
+    codes = pc.index_in(pa.concat_arrays(arrays), value_set=values)
+    found = np.asarray(codes.to_numpy(zero_copy_only=False), np.int32)
+    return np.split(found, np.cumsum([len(each) for each in arrays])[:-1])
+
+
+def _keys(first: Int32, second: Int32) -> Int64:
+    return np.asarray((first.astype(np.int64) << 32) | second)
+
+
+ReadPart = Callable[[LogPart, str, Store, int], PartReport]

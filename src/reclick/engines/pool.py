@@ -1,0 +1,134 @@
+"""The engine of one big machine: the same parts as on a cluster, in processes."""
+
+from __future__ import annotations
+
+import gc
+import os
+import sys
+import weakref
+from concurrent.futures import Future, ProcessPoolExecutor, as_completed
+from concurrent.futures.process import BrokenProcessPool
+from multiprocessing import get_context
+from types import ModuleType
+from typing import Any, TypeVar
+
+from reclick.engines.tasks import Task, TaskEngine, run_quietly
+from reclick.errors import EngineError, check_whole
+from reclick.runtime.filesystem import Location
+from reclick.runtime.parallel import THREADS_VARIABLE, thread_limit
+from reclick.runtime.progress import report_progress
+
+Result = TypeVar("Result")
+ATTEMPTS = 3  # at a task whose process dies
+
+
+class PoolEngine(TaskEngine):
+    """Counts, groups and fits in processes of this machine, one thread each.
+
+    `workers` is how many; None is one for each processor that this process may use. The answers
+    are those of `LocalEngine`. Worth it from about four processors: below that the threads of
+    `LocalEngine` do as well. Processes start at the first use and end with the engine, or at
+    `close()`. `folder` is where the files between them are, by default among the temporary ones.
+
+    >>> import reclick as rc
+    >>> rc.PoolEngine(workers=2)
+    PoolEngine(workers=2)
+    """
+
+    def __init__(self, workers: int | None = None, *, folder: Location | None = None) -> None:
+        chosen = thread_limit() if workers is None else workers
+        self.workers = check_whole("workers", chosen, 1)
+        self.n_tasks = self.buckets = self.workers
+        self.folder = folder
+        self._pool: ProcessPoolExecutor | None = None
+
+    def __repr__(self) -> str:
+        return f"PoolEngine(workers={self.workers})"
+
+    def __getstate__(self) -> dict[str, Any]:
+        hidden = {"_pool": None}  # processes and their files stay here
+        return {name: value for name, value in vars(self).items() if name != "_store"} | hidden
+
+    def run(self, task: Task[Result], n: int, what: str) -> list[Result]:
+        """Run tasks; one whose process dies is run again, at most three times in all."""
+        results: dict[int, Any] = {}
+        for _ in range(ATTEMPTS):
+            waiting = [i for i in range(n) if i not in results]
+            try:
+                self._run_some(task, waiting, results, n, what)
+            except BrokenProcessPool:
+                self._stop_pool()
+                continue
+            return [_raise_error(*results[i]) for i in range(n)]
+        raise EngineError(
+            f"A worker process died {ATTEMPTS} times, as when it is killed or there is too little "
+            "memory. Let fewer workers run at once (PoolEngine(workers=…)), or see the system's "
+            "log."
+        )
+
+    def _run_some(
+        self, task: Task[Result], numbers: list[int], results: dict[int, Any], n: int, what: str
+    ) -> None:
+        pool = self._start_pool()
+        futures = {pool.submit(run_quietly, task, i): i for i in numbers}
+        try:
+            future: Future[Any]
+            for future in as_completed(futures):
+                results[futures[future]] = future.result()
+                if what:
+                    report_progress(what, len(results), n)
+        finally:
+            for future in futures:
+                future.cancel()
+
+    def _start_pool(self) -> ProcessPoolExecutor:
+        if self._pool is None:
+            # A new process would run the caller's script again, to find what it defines: the
+            # tasks need nothing of it, so it is hidden while the processes start.
+            main = sys.modules["__main__"]
+            sys.modules["__main__"] = ModuleType("__main__")
+            try:
+                pool = ProcessPoolExecutor(
+                    self.workers, get_context("spawn"), _start_worker, (os.getpid(),)
+                )
+                started = [pool.submit(_wait) for _ in range(self.workers)]
+            finally:
+                sys.modules["__main__"] = main
+            weakref.finalize(self, pool.shutdown, wait=False, cancel_futures=True)
+            for each in started:
+                each.result()
+            self._pool = pool
+        return self._pool
+
+    def _stop_pool(self) -> None:
+        if self._pool is not None:
+            self._pool.shutdown(wait=True, cancel_futures=True)
+            self._pool = None
+
+    def close(self) -> None:
+        """End the processes and remove their files."""
+        self._stop_pool()
+        super().close()
+
+
+def _start_worker(parent: int) -> None:
+    """Prepare a worker process: one thread, and what is imported is never collected."""
+    os.environ[THREADS_VARIABLE] = "1"
+    os.environ["RECLICK_PROGRESS"] = "0"
+    import pyarrow as pa
+
+    import reclick.engines.parts  # noqa: F401
+
+    pa.set_cpu_count(1)
+    pa.set_io_thread_count(1)
+    gc.freeze()
+
+
+def _wait() -> None:
+    """Nothing: the first task of a process."""
+
+
+def _raise_error(result: Any, error: Exception | None) -> Any:
+    if error is not None:
+        raise error
+    return result

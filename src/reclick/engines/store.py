@@ -1,0 +1,214 @@
+"""Files between tasks: objects by name in a folder that every task of an engine reaches.
+
+An object is pickled with its arrays laid out beside, so that a task maps them into memory instead
+of copying them. A file is written beside and renamed, never changed, and its checksum is verified
+when a process first opens it. Whoever can write to the folder can run code in the tasks: it must be
+as private as the job.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import mmap
+import pickle
+import shutil
+import struct
+import tempfile
+import weakref
+from collections import OrderedDict
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+from reclick.errors import StoreError
+from reclick.runtime.filesystem import AnyPath, Location, RemotePath, as_path
+from reclick.runtime.outputs import scratch_file
+
+MAGIC = b"reclick1"
+HEAD = struct.Struct("<8s16sQQ")  # magic, checksum, sizes of the file and of its table of contents
+CHECKSUM_BYTES = 16
+ALIGNMENT = 64  # of arrays, as NumPy and Arrow like it
+KEPT_OPEN = 64  # objects that a process keeps between tasks
+
+
+class Store:
+    """A folder of its own inside a shared one. It pickles, and any process can read and write it.
+
+    >>> store = Store.create(None)
+    >>> store.put("greeting", ["hello"])
+    >>> store.load("greeting")
+    'hello'
+    >>> store.remove()
+    """
+
+    def __init__(self, folder: AnyPath) -> None:
+        self.folder = folder
+
+    @classmethod
+    def create(cls, shared: Location | None) -> Store:
+        """A new folder inside a shared one, or among the temporary files of this machine."""
+        name = f"reclick-{uuid4().hex}"
+        if shared is None:
+            return cls(Path(tempfile.mkdtemp(prefix="reclick-")))
+        folder = as_path(shared) / name
+        if isinstance(folder, Path):
+            try:
+                folder.mkdir(mode=0o700, parents=True)
+            except OSError as error:
+                raise StoreError(
+                    f"{shared}: the folder for the tasks' files cannot be made there ({error})."
+                ) from error
+        return cls(folder)
+
+    def put(self, name: str, values: Sequence[object]) -> None:
+        """Write objects to a file, each to be read alone."""
+        packed = [_pack(value) for value in values]
+        sizes = struct.pack(f"<{len(packed)}Q", *(_size(each) for each in packed))
+        checksums = b"".join(_checksum(each) for each in packed)
+        contents = sizes + checksums
+        start = _align(HEAD.size + len(contents))
+        total = start + sum(map(_size, packed))
+        digest = hashlib.blake2b(contents, digest_size=CHECKSUM_BYTES).digest()
+        with scratch_file(self.folder / name) as path, path.open("wb") as file:
+            file.write(HEAD.pack(MAGIC, digest, total, len(contents)))
+            file.write(contents)
+            file.write(bytes(start - HEAD.size - len(contents)))
+            for parts in packed:
+                for part in parts:
+                    file.write(part)
+
+    def load(self, name: str, item: int = 0) -> Any:
+        """An object of a file. Arrays are mapped from the file, and stay valid when it is gone."""
+        return _unpack(self._read(name, item))
+
+    def keep(self, name: str, item: int = 0) -> Any:
+        """The same, kept by this process for its next tasks."""
+        key = f"{self.folder}/{name}#{item}"
+        if key in _open_objects:
+            _open_objects.move_to_end(key)
+            return _open_objects[key]
+        value = self.load(name, item)
+        _open_objects[key] = value
+        while len(_open_objects) > KEPT_OPEN:
+            _open_objects.popitem(last=False)
+        return value
+
+    def _read(self, name: str, item: int) -> memoryview:
+        """The bytes of an object, whose checksum is right."""
+        path = self.folder / name
+        try:
+            with path.open("rb") as file:
+                return _read_object(file, item, is_local=isinstance(path, Path))
+        except (OSError, ValueError, struct.error) as error:
+            raise StoreError(
+                f"{path}, a file between tasks, cannot be read ({error}). Every task must reach "
+                "the folder, and nothing else may change it."
+            ) from error
+
+    def discard(self, names: Iterable[str]) -> None:
+        """Remove some files."""
+        for name in names:
+            with contextlib.suppress(OSError):
+                (self.folder / name).unlink(missing_ok=True)
+
+    def remove(self) -> None:
+        """Remove everything."""
+        if isinstance(self.folder, RemotePath):
+            for path in list(self.folder.rglob("*")):
+                with contextlib.suppress(OSError):
+                    path.unlink(missing_ok=True)
+        else:
+            shutil.rmtree(self.folder, ignore_errors=True)
+
+    def remove_with(self, owner: object) -> None:
+        """Remove everything when an object goes, or when the process ends."""
+        weakref.finalize(owner, self.remove)
+
+
+class StoredBlocks(Sequence[Any]):
+    """Blocks that are in files of a store. Reading one here loads it; tasks load it themselves."""
+
+    def __init__(self, store: Store, names: Sequence[str], rows: Sequence[object]) -> None:
+        self.store, self.names, self.rows = store, list(names), list(rows)
+        weakref.finalize(self, store.discard, self.names)
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    def __getitem__(self, index: Any) -> Any:
+        if isinstance(index, slice):
+            return [self[i] for i in range(*index.indices(len(self)))]
+        return self.store.load(self.names[index])
+
+
+_open_objects: OrderedDict[str, Any] = OrderedDict()  # of this process, the latest last
+
+
+def _pack(value: object) -> list[bytes | memoryview]:
+    """The pieces of a pickled object: a table of its arrays, the pickle, and the arrays."""
+    buffers: list[memoryview] = []
+    stream = pickle.dumps(value, protocol=5, buffer_callback=lambda b: buffers.append(b.raw()))
+    table = [len(stream), *(2 * len(each) + each.readonly for each in buffers)]
+    head = struct.pack(f"<Q{len(table)}Q", len(table), *table)
+    pieces: list[bytes | memoryview] = []
+    every: list[bytes | memoryview] = [head, stream, *buffers]
+    for piece in every:
+        pieces += [piece, bytes(_align(len(piece)) - len(piece))]
+    return pieces
+
+
+def _unpack(data: memoryview) -> Any:
+    (length,) = struct.unpack_from("<Q", data)
+    stream_size, *coded = struct.unpack_from(f"<{length}Q", data, 8)
+    at = _align(8 + 8 * length)
+    stream = data[at : at + stream_size]
+    at += _align(stream_size)
+    buffers = []
+    for each in coded:
+        size, read_only = each >> 1, bool(each & 1)
+        piece = data[at : at + size]
+        buffers.append(piece.toreadonly() if read_only else piece)
+        at += _align(size)
+    return pickle.loads(stream, buffers=buffers)  # noqa: S301, a file of this job's own
+
+
+def _read_object(file: Any, item: int, *, is_local: bool) -> memoryview:
+    """The bytes of one object of an open file."""
+    magic, digest, total, length = HEAD.unpack(file.read(HEAD.size))
+    contents = file.read(length)
+    found = hashlib.blake2b(contents, digest_size=CHECKSUM_BYTES).digest()
+    if magic != MAGIC or found != digest:
+        raise ValueError("its table of contents is damaged")
+    count = length // (8 + CHECKSUM_BYTES)
+    sizes = struct.unpack(f"<{count}Q", contents[: 8 * count])
+    start = _align(HEAD.size + length) + sum(sizes[:item])
+    if is_local:
+        if file.seek(0, 2) != total:
+            raise ValueError("it is cut short")
+        # Private to this process: an array that was writable is so again, and the file unchanged.
+        data = memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY))
+        data = data[start : start + sizes[item]]
+    else:
+        file.seek(start)
+        data = memoryview(bytearray(file.read(sizes[item])))
+    place = 8 * count + CHECKSUM_BYTES * item
+    if _checksum([data]) != contents[place : place + CHECKSUM_BYTES]:
+        raise ValueError("its checksum is wrong")
+    return data
+
+
+def _size(pieces: Iterable[bytes | memoryview]) -> int:
+    return sum(map(len, pieces))
+
+
+def _checksum(pieces: Iterable[bytes | memoryview]) -> bytes:
+    digest = hashlib.blake2b(digest_size=CHECKSUM_BYTES)
+    for piece in pieces:
+        digest.update(piece)
+    return digest.digest()
+
+
+def _align(size: int) -> int:
+    return -(-size // ALIGNMENT) * ALIGNMENT

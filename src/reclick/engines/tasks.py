@@ -1,0 +1,316 @@
+"""An engine whose work is done by tasks in other processes: what pools and clusters share.
+
+A task is a function of its number. What it needs and what it leaves behind are files of a `Store`,
+so a task that is lost can be run again, anywhere, and gives the same. Counting and grouping are as
+in `engines.parts`. The blocks of an iterative fit stay in files, which tasks map into memory; in
+each round a task gets the parameters of its own block only, and returns sums.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial, reduce
+from operator import add
+from pathlib import Path
+from typing import Any, TypeVar
+from uuid import uuid4
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from reclick.data.batch import SessionBatch
+from reclick.data.counts import Counts
+from reclick.data.grouped_sessions import GroupedSessions
+from reclick.engines.base import BlockT, Log, NewBlockT, ParametersT, SumT, as_it_is
+from reclick.engines.local import slice_batches, write_batches
+from reclick.engines.parts import (
+    LogPart,
+    PartReport,
+    ReadPart,
+    count_part,
+    deal_sessions,
+    group_part,
+    join_counts,
+    join_groups,
+    merge_counts,
+    merge_groups,
+)
+from reclick.engines.store import Store, StoredBlocks
+from reclick.errors import LogError, ReclickError, SettingError
+from reclick.runtime.filesystem import Location
+from reclick.runtime.outputs import atomic_file, scratch_file
+from reclick.runtime.parallel import limit_threads
+from reclick.runtime.progress import report_progress
+
+Result = TypeVar("Result")
+Task = Callable[[int], Result]
+
+
+class TaskEngine(ABC):
+    """Counts, groups, iterates and maps in tasks; a subclass runs them."""
+
+    buckets: int  # that counts and sessions are merged in
+    n_tasks: int  # that a log or the blocks of a fit are dealt out to
+    folder: Location | None  # that all tasks reach; None is a temporary one of this machine
+
+    @abstractmethod
+    def run(self, task: Task[Result], n: int, what: str) -> list[Result]:
+        """task(0) … task(n − 1), each in some other process; `what` is the stage, for progress."""
+
+    @property
+    def n_blocks(self) -> int:
+        """One block for each task."""
+        return self.n_tasks
+
+    @property
+    def store(self) -> Store:
+        """The files of this engine's fits, which go with the engine."""
+        known: Store | None = getattr(self, "_store", None)
+        if known is None:
+            known = Store.create(self.folder)
+            known.remove_with(self)
+            self._store = known
+        return known
+
+    def close(self) -> None:
+        """Remove the files of this engine."""
+        if getattr(self, "_store", None) is not None:
+            self._store.remove()
+            del self._store
+
+    # ---- logs
+
+    def count(self, log: Log) -> Counts:
+        """The counts of a log."""
+        with self._scratch() as store:
+            names, reports = self._read_parts(count_part, log, store, "parts counted")
+            merge = partial(merge_counts, store, names)
+            merged = self.run(merge, self.buckets, "buckets merged")
+            return join_counts(merged, reports)
+
+    def group(self, log: Log) -> GroupedSessions:
+        """The distinct sessions of a log."""
+        with self._scratch() as store:
+            names, reports = self._read_parts(group_part, log, store, "parts grouped")
+            merge = partial(merge_groups, store, names)
+            merged = self.run(merge, self.buckets, "buckets merged")
+            return join_groups(merged, reports)
+
+    def _read_parts(
+        self, read: ReadPart, log: Log, store: Store, what: str
+    ) -> tuple[list[str], list[PartReport]]:
+        """Read every part of a log into files by bucket; the files, and what the tasks report."""
+        frame = getattr(log, "frame", None)
+        if frame is not None:
+            return self._read_frame(read, log, store, what)
+        n = self._deal(log, store)
+        reports = self.run(partial(_read_part, read, store, self.buckets), n, what)
+        self._accept(log, reports)
+        return [f"part-{i}" for i in range(n)], reports
+
+    def _read_frame(
+        self, read: ReadPart, log: Log, store: Store, what: str
+    ) -> tuple[list[str], list[PartReport]]:
+        raise LogError(
+            f"{log.name} is a Spark DataFrame: only a SparkEngine reads it. Give "
+            "engine=rc.SparkEngine(session), or the files."
+        )
+
+    def _deal(self, log: Log, store: Store) -> int:
+        """Write the parts of a log to a file of the store; return how many there are."""
+        split = getattr(log, "split", None)
+        parts: list[Any] | None = None if split is None else split(self.n_tasks)
+        if parts is None:  # only this process can read it
+            parts = list(deal_sessions(log.batches(), store))
+            log.require_rows()
+        if not parts:
+            raise LogError(f"{log.name} has no rows.")
+        store.put("parts", parts)
+        return len(parts)
+
+    @staticmethod
+    def _accept(log: Log, reports: Sequence[PartReport]) -> None:
+        """Let the log know what its parts were, as after a pass of its own."""
+        accept = getattr(log, "accept_parts", None)
+        if accept is not None and all(report.summary is not None for report in reports):
+            accept(reports)
+            log.require_rows()
+
+    def fold(self, function: Callable[[LogPart, int], Result], log: Log) -> list[Result]:
+        """function(part, number of the sessions before it) of every part of a log, in order."""
+        with self._scratch() as store:
+            n = self._deal(log, store)
+            store.put("function", [function])
+            summaries = self.run(partial(_summarise_part, store), n, "parts read")
+            self._accept(log, [PartReport(each, *NO_REPORT) for each in summaries])
+            before = [0]
+            for each in summaries[:-1]:
+                before.append(before[-1] + (0 if each is None else each.kept))
+            return self.run(partial(_fold_part, store, before), n, "parts done")
+
+    def map(
+        self,
+        function: Callable[[SessionBatch], pa.RecordBatch],
+        log: Log,
+        target: Location,
+    ) -> int:
+        """Write function(sessions) of a log to a Parquet file, and return the number of rows.
+
+        Every task writes a part; they are laid end to end in the order of the log.
+        """
+        with self._scratch() as store:
+            if not isinstance(store.folder, Path):
+                raise SettingError(
+                    "folder", str(self.folder), "a folder on a file system to write a file from"
+                )
+            split = getattr(log, "split", None)
+            parts = None if split is None else split(self.n_tasks)
+            if parts is None:
+                raise LogError(
+                    f"{log.name} can only be read by this process. Give the files of the log, or "
+                    "leave out the engine."
+                )
+            store.put("parts", parts)
+            store.put("function", [function])
+            summaries = self.run(partial(_map_part, store), len(parts), "parts done")
+            with atomic_file(target, overwrite=True) as temporary:
+                names = [store.folder / f"out-{i}.parquet" for i in range(len(parts))]
+                written = write_batches(_read_parquet(names), temporary)
+                self._accept(log, [PartReport(each, *NO_REPORT) for each in summaries])
+            return written
+
+    # ---- blocks
+
+    def prepare(
+        self, function: Callable[[BlockT], NewBlockT], blocks: Sequence[BlockT]
+    ) -> Sequence[NewBlockT]:
+        """function(block) of every block, in files that tasks reach."""
+        stored = self._as_stored(blocks)
+        if function is as_it_is:
+            return stored
+        names = _new_names("block", len(stored))
+        task = partial(_prepare_block, self.store, function, stored.names, names)
+        rows = self.run(task, len(stored), "blocks prepared")
+        return StoredBlocks(self.store, names, rows)
+
+    def reduce(
+        self,
+        step: Callable[[ParametersT, BlockT], SumT],
+        parameters: ParametersT,
+        blocks: Sequence[BlockT],
+    ) -> SumT:
+        """Σ step(parameters, block), added up in the order of the blocks."""
+        if len(blocks) == 0:
+            raise SettingError("blocks", blocks, "at least one block: an empty sum has no type")
+        stored = self._as_stored(blocks)
+        (name,) = _new_names("parameters", 1)
+        self.store.put(name, [_parameters_for(parameters, rows) for rows in stored.rows])
+        try:
+            task = partial(_run_step, self.store, step, name, stored.names)
+            sums: list[SumT] = self.run(task, len(stored), "")
+            return reduce(add, sums)
+        finally:
+            self.store.discard([name])
+
+    def _as_stored(self, blocks: Sequence[Any]) -> StoredBlocks:
+        if isinstance(blocks, StoredBlocks) and blocks.store.folder == self.store.folder:
+            return blocks
+        names = _new_names("block", len(blocks))
+        rows = []
+        for name, block in zip(names, blocks, strict=True):
+            self.store.put(name, [block])
+            rows.append(getattr(block, "rows", None))
+        return StoredBlocks(self.store, names, rows)
+
+    @contextmanager
+    def _scratch(self) -> Iterator[Store]:
+        """A store for one job."""
+        store = Store.create(self.folder)
+        try:
+            yield store
+        finally:
+            store.remove()
+
+
+NO_REPORT: tuple[Any, ...] = (None, None, None)
+
+
+def _new_names(what: str, n: int) -> list[str]:
+    return [f"{what}-{uuid4().hex}" for _ in range(n)]
+
+
+def _parameters_for(parameters: Any, rows: object) -> Any:
+    """The parameters of a block's rows, where they can be cut; else all."""
+    cut = getattr(parameters, "for_block", None)
+    return parameters if cut is None or rows is None else cut(rows)
+
+
+# ---- in the tasks
+
+
+def _read_part(read: ReadPart, store: Store, buckets: int, i: int) -> PartReport:
+    return read(store.load("parts", i), f"part-{i}", store, buckets)
+
+
+def _summarise_part(store: Store, i: int) -> Any:
+    part = store.load("parts", i)
+    for _ in part.batches():
+        pass
+    return part.summary
+
+
+def _fold_part(store: Store, before: Sequence[int], i: int) -> Any:
+    return store.keep("function")(store.load("parts", i), before[i])
+
+
+def _map_part(store: Store, i: int) -> Any:
+    part = store.load("parts", i)
+    function = store.keep("function")
+    folder: Any = store.folder
+    with scratch_file(folder / f"out-{i}.parquet") as temporary:
+        write_batches(map(function, slice_batches(part.batches(with_rows=True))), temporary)
+        if not temporary.exists():  # every row was bad
+            temporary.touch()
+    return part.summary
+
+
+def _prepare_block(
+    store: Store,
+    function: Callable[[Any], Any],
+    old: Sequence[str],
+    new: Sequence[str],
+    i: int,
+) -> object:
+    block = function(store.load(old[i]))
+    store.put(new[i], [block])
+    return getattr(block, "rows", None)
+
+
+def _run_step(
+    store: Store,
+    step: Callable[[Any, Any], Any],
+    parameters: str,
+    blocks: Sequence[str],
+    i: int,
+) -> Any:
+    return step(store.load(parameters, i), store.keep(blocks[i]))
+
+
+def _read_parquet(paths: Sequence[Path]) -> Iterator[pa.RecordBatch]:
+    for done, path in enumerate(paths, 1):
+        if path.stat().st_size:
+            with pq.ParquetFile(path, pre_buffer=False) as file:
+                yield from file.iter_batches(16_384)
+        path.unlink()
+        report_progress("parts written", done, len(paths))
+
+
+def run_quietly(task: Task[Result], i: int) -> tuple[Result | None, ReclickError | None]:
+    """A task in one thread; an error of Reclick's own is a result, so that nobody tries again."""
+    try:
+        with limit_threads(1):
+            return task(i), None
+    except ReclickError as error:
+        return None, error

@@ -1,0 +1,237 @@
+"""Read Arrow streams: scans that can be run again, and streams that can be read once.
+
+A scan (a DuckDB relation, an Arrow dataset, a table of a lake) is run at every pass. Of a stream (a
+RecordBatchReader, an ADBC cursor, anything with `__arrow_c_stream__`) a copy is written to a
+temporary Parquet file during the first pass, unless it is known that there will be no second.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack, closing, contextmanager
+from dataclasses import dataclass, field
+from itertools import chain
+from typing import Any
+from weakref import finalize
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyarrow import types as kind_of
+
+from reclick.data.schema import Column, check_types, find_columns, is_list
+from reclick.errors import LogError, explain_write_errors
+from reclick.logs.files.source import MAX_BATCH_ROWS, TARGET_BATCH_BYTES, RawBatch
+from reclick.runtime.outputs import scratch_folder
+
+logger = logging.getLogger("reclick")
+TABLE_NAME = "table"  # of a table without a name, in messages
+SCAN_ROWS = MAX_BATCH_ROWS // 4  # of a batch, where the scan can be told
+
+OpenReader = Callable[[list[str] | None], Any]
+"""Called with the columns to read, None for all; returns a RecordBatchReader of a new pass."""
+
+
+@dataclass(frozen=True, slots=True)
+class ScanSource:
+    """A table that is scanned again at every pass, wherever it is."""
+
+    open_reader: OpenReader = field(repr=False)
+    names: dict[str, str]
+    where: str
+    num_rows: int | None = None
+
+    def read(self, *, with_rows: bool) -> Iterator[RawBatch]:
+        """Read in the order of the scan."""
+        columns = None if with_rows else list(dict.fromkeys(self.names.values()))
+        with _explain_failure(self.where), closing(self.open_reader(columns)) as reader:
+            yield from number_batches(reader, self.names, self.where, with_rows=with_rows)
+
+
+class StreamSource:
+    """A stream of Arrow batches, which gives its rows once; a copy serves further passes."""
+
+    num_rows: int | None = None
+
+    def __init__(
+        self,
+        schema: pa.Schema,
+        batches: Iterator[pa.RecordBatch],
+        names: dict[str, str],
+        where: str = TABLE_NAME,
+    ) -> None:
+        self.names, self.where = names, where
+        self._schema, self._batches = schema, batches
+        self._copy: _StreamCopy | None = None
+        self._keeps_copy, self._is_started = True, False
+
+    def keep_no_copy(self) -> None:
+        """Say that there will be one pass only, so that nothing is written."""
+        self._keeps_copy = False
+
+    def read(self, *, with_rows: bool) -> Iterator[RawBatch]:
+        """Read in the order of the stream: from it at the first pass, then from the copy."""
+        if self._is_started:
+            batches = self._read_copy(with_rows)
+        else:
+            self._is_started = True
+            batches = self._copy_while_reading() if self._keeps_copy else self._batches
+        with _explain_failure(self.where):
+            yield from number_batches(batches, self.names, self.where, with_rows=with_rows)
+
+    def _copy_while_reading(self) -> Iterator[pa.RecordBatch]:
+        logger.info(
+            "%s can be read once: a temporary copy is written, for further passes.", self.where
+        )
+        self._copy = _StreamCopy(self._schema)
+        for batch in self._batches:
+            self._copy.write(batch)
+            yield batch
+
+    def _read_copy(self, with_rows: bool) -> Iterator[pa.RecordBatch]:
+        if self._copy is None:
+            raise LogError(
+                f"{self.where} was read already, and a stream gives its rows once. Open it with "
+                "rc.read_sessions, which keeps a copy, or give a new stream."
+            )
+        for batch in self._batches:  # of a first pass that was not finished
+            self._copy.write(batch)
+        yield from self._copy.read(None if with_rows else list(self.names.values()))
+
+
+class _StreamCopy:
+    """A Parquet file in a temporary folder, which goes with this object."""
+
+    def __init__(self, schema: pa.Schema) -> None:
+        stack = ExitStack()
+        folder = stack.enter_context(scratch_folder())
+        finalize(self, stack.close)
+        self._path, self._is_open = folder / "stream.parquet", True
+        self._schema = pa.schema([each.with_type(_storable(each.type)) for each in schema])
+        self._writer = pq.ParquetWriter(self._path, self._schema, compression="lz4")
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        with explain_write_errors(self._path, "Free some space, or give another folder (TMPDIR)."):
+            self._writer.write_batch(batch.cast(self._schema))
+
+    def read(self, columns: list[str] | None) -> Iterator[pa.RecordBatch]:
+        if self._is_open:
+            self._writer.close()
+            self._is_open = False
+        with pq.ParquetFile(self._path, pre_buffer=False) as file:
+            yield from file.iter_batches(SCAN_ROWS, columns=columns)
+
+
+def open_scan(
+    schema: pa.Schema,
+    open_reader: OpenReader,
+    wanted: Sequence[Column],
+    mapping: dict[str, str],
+    where: str = TABLE_NAME,
+) -> ScanSource:
+    """Check the columns of a scan."""
+    return ScanSource(open_reader, match_columns(schema, wanted, mapping, where), where)
+
+
+def open_dataset(
+    dataset: Any, wanted: Sequence[Column], mapping: dict[str, str], where: str = TABLE_NAME
+) -> ScanSource:
+    """An Arrow dataset, whose files are read one after the other."""
+
+    def open_reader(columns: list[str] | None) -> Any:
+        limits = {"batch_size": SCAN_ROWS, "batch_readahead": 2, "fragment_readahead": 1}
+        return dataset.scanner(columns=columns, **limits).to_reader()
+
+    return open_scan(dataset.schema, open_reader, wanted, mapping, where)
+
+
+def open_stream(
+    source: Any, wanted: Sequence[Column], mapping: dict[str, str], where: str = TABLE_NAME
+) -> StreamSource | None:
+    """A stream, None for anything else. Nothing of it is read, but for the first of an iterator."""
+    opened = _start_stream(source)
+    if opened is None:
+        return None
+    schema, batches = opened
+    return StreamSource(schema, batches, match_columns(schema, wanted, mapping, where), where)
+
+
+def _start_stream(source: Any) -> tuple[pa.Schema, Iterator[pa.RecordBatch]] | None:
+    if isinstance(source, pa.RecordBatchReader):
+        return source.schema, iter(source)
+    if hasattr(source, "fetch_record_batch"):  # an ADBC cursor
+        return _start_stream(source.fetch_record_batch())
+    if hasattr(source, "to_reader") and hasattr(source, "projected_schema"):  # an Arrow scanner
+        return _start_stream(source.to_reader())
+    if hasattr(source, "__arrow_c_stream__") and not hasattr(source, "__len__"):
+        return _start_stream(pa.RecordBatchReader.from_stream(source))
+    if isinstance(source, Iterator):
+        return _start_iterator(source)
+    return None
+
+
+def _start_iterator(parts: Iterator[Any]) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
+    """Batches or tables, as the clients of BigQuery and Snowflake give them."""
+    first = next(parts, None)
+    if not isinstance(first, pa.RecordBatch | pa.Table):
+        got = "nothing" if first is None else f"a {type(first).__name__}"
+        raise LogError(f"Cannot read an iterator that gives {got}. Let it give Arrow batches.")
+    return first.schema, _to_batches(chain([first], parts), first.schema)
+
+
+def _to_batches(parts: Iterable[Any], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    for part in parts:
+        if part.schema.names != schema.names:
+            raise LogError(
+                f"A batch has the columns {', '.join(part.schema.names)}, and those before it have "
+                f"{', '.join(schema.names)}. Give batches of one table."
+            )
+        yield from part.to_batches() if isinstance(part, pa.Table) else [part]
+
+
+def number_batches(
+    batches: Iterable[pa.RecordBatch], names: dict[str, str], where: str, *, with_rows: bool
+) -> Iterator[RawBatch]:
+    """Yield Arrow batches, large ones in slices, with the number of their first row."""
+    first = 1
+    for batch in chain.from_iterable(map(_slice_batch, batches)):
+        columns = {name: batch.column(theirs) for name, theirs in names.items()}
+        yield RawBatch(where, first, columns, batch.num_rows, rows=batch if with_rows else None)
+        first += batch.num_rows
+
+
+def _slice_batch(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    if not batch.num_rows:
+        return
+    size = TARGET_BATCH_BYTES * batch.num_rows / max(batch.nbytes, 1)
+    step = int(min(MAX_BATCH_ROWS, max(16, size)))
+    for start in range(0, batch.num_rows, step):
+        yield batch.slice(start, step)
+
+
+def match_columns(
+    schema: pa.Schema, wanted: Sequence[Column], mapping: dict[str, str], where: str
+) -> dict[str, str]:
+    """The names of the wanted columns in a schema, whose types are checked."""
+    called = f"the {where}" if where == TABLE_NAME else where
+    names = find_columns(schema.names, wanted, mapping, called)
+    check_types(schema, wanted, names, called)
+    return names
+
+
+def _storable(kind: pa.DataType) -> pa.DataType:
+    """A type for the same values that Parquet can hold."""
+    if is_list(kind):
+        return pa.large_list(_storable(kind.value_type))
+    if kind_of.is_string_view(kind):
+        return pa.large_string()
+    return pa.large_binary() if kind_of.is_binary_view(kind) else kind
+
+
+@contextmanager
+def _explain_failure(where: str) -> Iterator[None]:
+    try:
+        yield
+    except (pa.ArrowException, OSError) as error:
+        called = f"The {where}" if where == TABLE_NAME else where
+        raise LogError(f"{called} could not be read to the end: {error}.") from error

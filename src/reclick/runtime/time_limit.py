@@ -1,0 +1,43 @@
+"""A limit of the time that work may take. Long work looks at it now and then, and stops by itself.
+
+A thread cannot be stopped from outside: a service that gave up a request would keep it busy.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+
+from reclick.errors import ReclickError
+
+_limit: ContextVar[tuple[float, float] | None] = ContextVar("time_limit", default=None)
+
+
+class TimeLimitError(ReclickError):
+    """Work took longer than `time_limit` allows."""
+
+
+@contextmanager
+def time_limit(seconds: float) -> Iterator[None]:
+    """Let the work of the block take this long: beyond it, `check_time` raises."""
+    token = _limit.set((time.monotonic() + seconds, seconds))
+    try:
+        yield
+    finally:
+        _limit.reset(token)
+
+
+def check_time() -> None:
+    """Raise a TimeLimitError where the time is over; nothing happens where there is no limit.
+
+    >>> with time_limit(0.0):
+    ...     check_time()
+    Traceback (most recent call last):
+    ...
+    reclick.runtime.time_limit.TimeLimitError: It took more than 0 seconds. Ask for less at once.
+    """
+    limit = _limit.get()
+    if limit is not None and time.monotonic() > limit[0]:
+        raise TimeLimitError(f"It took more than {limit[1]:g} seconds. Ask for less at once.")
