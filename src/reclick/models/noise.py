@@ -107,11 +107,11 @@ class Noise:
             return pages
         noise = self._random_pages(model, batch)
 
-        def mixed(start: int, end: int) -> PageDistribution:
+        def mix_pages(start: int, end: int) -> PageDistribution:
             weights = np.tile([1 - self.share, self.share], (end - start, 1))
             return MixturePages((pages(start, end), noise(start, end)), weights)
 
-        return mixed
+        return mix_pages
 
     def _random_pages(
         self, model: ClickModel, batch: SessionBatch
