@@ -128,6 +128,7 @@ class ClickModel(DeclaredSettings):
     pair_parameters: ClassVar[tuple[str, ...]] = ()  # fitted attributes with one value per pair
     query_parameters: ClassVar[tuple[str, ...]] = ()  # … with a probability per query, or None
     global_parameters: ClassVar[tuple[str, ...]] = ()  # … common to all pairs: numbers, arrays
+    max_page_ads: ClassVar[int | None] = None  # longer pages are refused
     table_rows: ClassVar[Mapping[str, str]] = {}  # what rows its own saved tables have: query_rows
     provenance_: SeenLogs = ()  # the logs that the model has learned from
     _corpus: Corpus | None = None  # of a model that holds only some of the queries
@@ -192,10 +193,10 @@ class ClickModel(DeclaredSettings):
             del fresh._engine  # it may hold connections, which a fitted model has no use for
         return self._adopt_state(fresh)
 
-    def _collect_update(self, sessions: object) -> Any:
-        """What the model is updated with; sessions count by how likely they are not noise."""
+    def _collect_update(self, sessions: object, fresh: Self) -> Any:
+        """What `fresh` continues with; sessions count by how likely they are not noise."""
         if self.noise_ is None or self.noise_.share == 0:
-            return self._collect(sessions)
+            return fresh._collect(sessions)
         from reclick.models.noise import collect_clean
 
         return collect_clean(self, sessions)
@@ -225,13 +226,14 @@ class ClickModel(DeclaredSettings):
         decay: float = 1.0,
         ads: object = None,
         again: bool = False,
+        engine: Engine | None = None,
         progress: ProgressOption = None,
     ) -> Self:
         """Continue from the last fit with new sessions, where the model can.
 
         The old sessions count by `decay`, and are not read again. Where counts are all that a model
         is fitted to, sessions can also be subtracted: those of `forget`. A log that the model has
-        seen before is refused, unless `again`.
+        seen before is refused, unless `again`. `engine` is as in `fit`.
         """
         name = type(self).__name__
         if not self.updates:
@@ -244,15 +246,17 @@ class ClickModel(DeclaredSettings):
                 ", or fit it again without them. MultiClick can.",
             )
         with track_progress(progress, f"Updating {name}"):
+            fresh = self.clone()
+            fresh._engine = as_engine(engine)
             only_counts = sessions is None and self.fits_from_counts
-            new = None if only_counts else self._collect_update(sessions)
-            old = None if forget is None else self._collect(forget)
+            new = None if only_counts else self._collect_update(sessions, fresh)
+            old = None if forget is None else fresh._collect(forget)
             logs = (() if each is None else get_counts(each).logs for each in (new, old))
             seen = extend_provenance(self.provenance_, *logs, again=again)
-            fresh = self.clone()
             text = merge_text(self._pairs.text, input_text(sessions, ads))
             fresh._continue(self, new, old, decay, text)
             fresh.provenance_, fresh.noise_ = seen, self.noise_
+            del fresh._engine  # as after a fit
         return self._adopt_state(fresh)
 
     def _continue(
