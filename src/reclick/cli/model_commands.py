@@ -167,6 +167,13 @@ def predict(
         str, typer.Option(metavar="FILE", help="The file to write: .parquet, .csv or .csv.gz.")
     ],
     top: Annotated[int, typer.Option(help="How many of the most likely sequences to list.")] = 3,
+    max_noise: Annotated[
+        float | None,
+        typer.Option(
+            metavar="PROBABILITY",
+            help="With a model fitted with noise: leave out sessions that are more likely random.",
+        ),
+    ] = None,
     ads: Annotated[
         str | None, typer.Option(metavar="FILE", help="Text of ads that the model may not know.")
     ] = None,
@@ -193,7 +200,14 @@ def predict(
     log = open_log(pages, options, ads, clicks_required=False)
     with progress_bars() as progress:
         summary = predict(
-            loaded, log, to, top=top, engine=where, overwrite=force, progress=progress
+            loaded,
+            log,
+            to,
+            top=top,
+            max_noise=max_noise,
+            engine=where,
+            overwrite=force,
+            progress=progress,
         )
     report_dropped(log)
     print_result(f"{summary}\n{to}", {"to": to, **summary._asdict()})
