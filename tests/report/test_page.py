@@ -15,6 +15,7 @@ from reclick.errors import StoreError
 from reclick.metrics import CURVE_SCHEMA, DIFFERENCE_SCHEMA, SCORE_SCHEMA
 from reclick.report import render_html, write_html
 from reclick.report.formatting import display, format_value
+from reclick.runtime.outputs import LIST_FILE
 from tests.support.report_data import (
     HOSTILE,
     MODELS,
@@ -243,7 +244,7 @@ def test_details_may_be_missing_altogether() -> None:
 def test_no_reverse_sessions_no_labels_and_no_profile_leave_their_parts_out() -> None:
     bare = invented_evaluation(reverse=False, labels=False)
     page = render_html(replace(bare.drop_details("transitions", "fatigue"), profile=None))
-    assert "backward click" not in page
+    assert "with a backward click" not in page
     assert "The log" not in headings(page)
     assert "PR-AUC" not in page
     assert "recall" not in page
@@ -348,7 +349,7 @@ def test_the_file_is_whole_or_not_there(tmp_path: Path) -> None:
     evaluation = invented_evaluation(["PM", "AM"])
     path = write_html(evaluation, tmp_path / "new" / "report.html")
     assert path.read_text(encoding="utf-8") == render_html(evaluation)
-    assert [found.name for found in path.parent.iterdir()] == ["report.html"]
+    assert {found.name for found in path.parent.iterdir()} == {"report.html", LIST_FILE}
     (tmp_path / "folder").mkdir()
     with pytest.raises(StoreError, match="cannot be written"):
         write_html(evaluation, tmp_path / "folder")
