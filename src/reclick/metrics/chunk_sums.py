@@ -199,7 +199,7 @@ def score(
     ((3, 2, 1), array([1., 1.]))
     """
     log, accumulator = as_log(log, one_pass=True), ChunkAccumulator(volumes, seed)
-    order = None if model.ordered else OrderTable.fit(model.training_counts)
+    order = None if model.ordered else OrderTable.fit(model.sequence_counts)
     for batch in model.map_pages(log, partial(_compute_columns, volumes, order), clicks=True):
         accumulator.add(batch)
     log.require_rows()
