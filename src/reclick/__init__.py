@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from reclick.data.log_record import LogRecord
     from reclick.engines import DuckDBEngine, Engine, LocalEngine, count
     from reclick.engines.pool import PoolEngine
+    from reclick.engines.spark import SparkEngine
     from reclick.errors import (
         Argument,
         BadRowsError,
@@ -102,6 +103,7 @@ if TYPE_CHECKING:
         BBM,
         CCM,
         CM,
+        CRF,
         DBN,
         DCM,
         DCTR,
@@ -110,8 +112,10 @@ if TYPE_CHECKING:
         MODELS,
         PBM,
         PM,
+        POM,
         RCTR,
         SDBN,
+        TCM,
         THCM,
         UBM,
         ClickModel,
@@ -131,7 +135,7 @@ if TYPE_CHECKING:
     from reclick.models.provenance import SeenLog
     from reclick.models.query_rows import TrainingTotals
     from reclick.models.registry import ModelRegistry
-    from reclick.predictor import PredictionSummary, Predictor, predict
+    from reclick.predictor import Predictions, PredictionSummary, Predictor, predict
     from reclick.profile import LogProfile, VolumeProfile, describe
     from reclick.rankings import (
         RankingComparison,
@@ -195,6 +199,7 @@ _HOMES = {
         "count",
     ),
     "reclick.engines.pool": ("PoolEngine",),
+    "reclick.engines.spark": ("SparkEngine",),
     "reclick.errors": (
         "Argument",
         "BadRowsError",
@@ -260,6 +265,7 @@ _HOMES = {
         "BBM",
         "CCM",
         "CM",
+        "CRF",
         "DBN",
         "DCM",
         "DCTR",
@@ -270,6 +276,8 @@ _HOMES = {
         "PM",
         "RCTR",
         "SDBN",
+        "POM",
+        "TCM",
         "THCM",
         "UBM",
         "ClickModel",
@@ -292,6 +300,7 @@ _HOMES = {
     "reclick.models.provenance": ("SeenLog",),
     "reclick.predictor": (
         "PredictionSummary",
+        "Predictions",
         "Predictor",
         "predict",
     ),
@@ -320,6 +329,7 @@ __all__ = [
     "BBM",
     "CCM",
     "CM",
+    "CRF",
     "DBN",
     "DCM",
     "DCTR",
@@ -328,8 +338,10 @@ __all__ = [
     "MODELS",
     "PBM",
     "PM",
+    "POM",
     "RCTR",
     "SDBN",
+    "TCM",
     "THCM",
     "UBM",
     "Argument",
@@ -376,6 +388,7 @@ __all__ = [
     "PartitionedModel",
     "PoolEngine",
     "PredictionSummary",
+    "Predictions",
     "Predictor",
     "PriceReason",
     "PriorLevel",
@@ -396,6 +409,7 @@ __all__ = [
     "Setting",
     "SettingError",
     "Simulation",
+    "SparkEngine",
     "Split",
     "StopsAndTransitions",
     "StoreError",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pickle
 import signal
 from collections.abc import Iterator
 from functools import partial
@@ -28,6 +29,7 @@ from tests.engines.test_engines_agree import assert_same_groups, with_outcomes
 from tests.support.enumeration import as_table, random_sessions
 from tests.support.inline_engine import InlineEngine
 
+FEW: dict[str, Any] = {"max_iterations": 2, "tolerance": 0, "attractiveness_prior": "overall"}
 MODELS: list[rc.ClickModel] = [
     rc.UBM(), rc.PBM(), rc.BBM(), rc.DBN(), rc.DBN(continuation=0.9), rc.CCM(), rc.THCM(),
     rc.LuceClick(), rc.MultiClick(), rc.SDBN(), rc.AM(),
@@ -184,12 +186,60 @@ def test_fits_are_those_of_one_process(model: Any, week: Any) -> None:
     assert_same_model(model.clone().fit(week, engine=InlineEngine(3, 4)), local)
 
 
+class WatchedEngine(InlineEngine):
+    """Notes the largest array that a round sends to a block, beside the rows of the block."""
+
+    def reduce(self, step: Any, parameters: Any, blocks: Any) -> Any:
+        for block in blocks:
+            size = len(pickle.dumps(parameters.for_block(block.rows)))
+            self.sent.append(size - 40 * block.rows.pairs.stop + 40 * block.rows.pairs.start)
+        return super().reduce(step, parameters, blocks)
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        rc.UBM(**FEW),
+        rc.DBN(continuation="query", **FEW),
+        rc.CCM(initiation="query", **FEW),
+        rc.THCM(**FEW),
+    ],
+    ids=lambda model: model.name,
+)
+def test_a_block_is_sent_the_parameters_of_its_own_rows(model: Any) -> None:
+    (week,) = simulate(3_000, weeks=1, queries=300, seed=4).weeks
+    engine = WatchedEngine(10, 2)
+    assert_same_model(model.clone().fit(week, engine=engine), model.clone().fit(week))
+    pairs = len(rc.count(week).impressions)
+    assert max(engine.sent) < 8 * pairs  # less than one value per pair of the log
+
+
 def test_predictions_are_those_of_one_process(week: Any, tmp_path: Path) -> None:
     model = rc.UBM().fit(week)
     one = rc.predict(model, week, tmp_path / "one.parquet")
     two = rc.predict(model, week, tmp_path / "two.parquet", engine=InlineEngine(3))
     assert one == two
     assert pq.read_table(tmp_path / "one.parquet").equals(pq.read_table(tmp_path / "two.parquet"))
+
+
+def test_evaluations_are_those_of_one_process(week: Any) -> None:
+    models = {"UBM": rc.UBM().fit(week), "LuceClick": rc.LuceClick().fit(week)}
+    options: dict[str, Any] = {"in_sample": True, "resamples": 100}
+    one = rc.evaluate(models, week, **options)
+    two = rc.evaluate(models, week, engine=InlineEngine(3), **options)
+    assert one.scores.column_names == two.scores.column_names
+    for name in ("value", "low", "high"):
+        first, second = (np.array(each.scores[name], np.float64) for each in (one, two))
+        np.testing.assert_allclose(first, second, rtol=1e-9, atol=1e-12)
+    assert rc.describe(week, engine=InlineEngine(3)) == rc.describe(week)
+
+
+@pytest.mark.parametrize("model", [rc.MultiClick(), rc.LuceClick()], ids=lambda each: each.name)
+def test_updates_are_those_of_one_process(model: Any, week: Any) -> None:
+    first, second = week.slice(0, 2_000), week.slice(2_000)
+    local = model.clone().fit(first).update(second, decay=0.9)
+    tasks = model.clone().fit(first).update(second, decay=0.9, engine=InlineEngine(3))
+    assert_same_model(local, tasks)
 
 
 # ---- files between tasks

@@ -50,6 +50,7 @@ VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
     "multiclick, global": ("multiclick", {"pooling": "global", "min_query_sessions": 5}),
     "multiclick, outcomes": ("multiclick", {}),
     "dbn, per query": ("dbn", {"continuation": "query", "initiation": "query"}),
+    "ubm, noise": ("ubm", {"noise": "session"}),
     "icm, own words": ("icm", {"min_query_sessions": 5}),
 }
 SHORT = {"max_iterations": 15}

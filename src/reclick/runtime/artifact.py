@@ -3,7 +3,8 @@
 The manifest is the commit point. Data files carry their content's hash in their names and are
 written first; then the manifest is replaced in one step; then files it no longer names are removed.
 Whenever the writer is killed, the folder holds the last good state, whole. In a local folder
-writers take turns; an object store has no locks, so there the last manifest wins.
+writers take turns. An object store has no locks: there the last manifest wins, and files that no
+manifest names stay for an hour, as they may be of a writer that is not done.
 """
 
 from __future__ import annotations
@@ -27,7 +28,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from reclick.errors import Argument, StoreError, explain_write_errors
-from reclick.runtime.filesystem import AnyPath, Location, RemotePath, as_path, is_location
+from reclick.runtime.filesystem import (
+    AnyPath,
+    Location,
+    RemotePath,
+    as_path,
+    describe_missing,
+    is_location,
+)
 from reclick.runtime.outputs import is_file_at, scratch_folder, sync_folder, try_lock
 from reclick.runtime.parallel import thread_limit
 
@@ -53,6 +61,7 @@ UNFINISHED_FILE = re.compile(r"\.(?P<table>.+)\.[0-9a-f]+\.writing")
 LOCK_FILE = ".lock"
 LOCK_TIMEOUT = 10.0  # seconds that a writer waits for another
 LOCK_RETRY = 0.05  # seconds between two tries
+ABANDONED_SECONDS = 3600.0  # after which an object that no manifest names is removed
 READ_ATTEMPTS = 20  # of a folder that is being replaced again and again
 UNCHANGED_ATTEMPTS = 3  # … of one whose manifest is still the same
 
@@ -145,7 +154,8 @@ def _read_table(folder: AnyPath, name: str, entry: dict[str, Any]) -> pa.Table:
         )
     # A remote file is fetched once, a local one is mapped by Arrow after it was hashed.
     content = path.read_bytes() if isinstance(path, RemotePath) else path
-    if path.stat().st_size != entry["bytes"] or _digest(content) != entry["sha256"]:
+    size = len(content) if isinstance(content, bytes) else path.stat().st_size
+    if size != entry["bytes"] or _digest(content) != entry["sha256"]:
         raise StoreError(
             f"{path} was altered after it was saved (its contents do not match the manifest). "
             "Fit and save again."
@@ -158,7 +168,7 @@ def _read_table(folder: AnyPath, name: str, entry: dict[str, Any]) -> pa.Table:
 def _read_manifest(folder: AnyPath) -> dict[str, Any]:
     path = folder / MANIFEST
     if not folder.exists():
-        raise StoreError(f"{folder} does not exist. {EXPECTED_FOLDER}")
+        raise StoreError(f"{describe_missing(folder)} {EXPECTED_FOLDER}")
     if not path.is_file():
         raise StoreError(f"{_describe_other(folder)} {EXPECTED_FOLDER}")
     try:
@@ -254,6 +264,8 @@ def write(
                 }
                 if folders:
                     manifest["folders"] = list(folders)
+                if replaces is not None and isinstance(path, RemotePath):
+                    _refuse_changed(path, replaces)  # again, as it is not locked
                 _sync(path)
                 _write_manifest(path / MANIFEST, _encode_manifest(manifest))
                 _sync(path)
@@ -280,6 +292,8 @@ def check_target(folder: Location, kind: str, tables: Collection[str] | None = N
     `tables` are the names that will be written, when they are known.
     """
     path = as_path(folder)
+    if isinstance(path, RemotePath):
+        path.refuse_writing()
     if path.is_file():
         raise StoreError(f"{path} is a file. Give a folder to write to.")
     if not path.is_dir() or not any(path.iterdir()):
@@ -391,8 +405,19 @@ def _remove_unnamed(
                 continue
             if PARTS_FOLDER.fullmatch(path.name):
                 _remove_folder(path)
-            elif _is_own_file(path, tables):
+            elif _is_abandoned(path, folder) and _is_own_file(path, tables):
                 path.unlink()
+
+
+def _is_abandoned(path: AnyPath, folder: AnyPath) -> bool:
+    """Whether an object is too old to be of a writer that is not done: stores have no locks.
+
+    Both times are of the store's clock. Where it has none, nothing is removed.
+    """
+    if isinstance(path, Path):
+        return True
+    committed, written = (folder / MANIFEST).stat().st_mtime, path.stat().st_mtime
+    return bool(committed and written) and committed - written > ABANDONED_SECONDS  # type: ignore[operator]
 
 
 def _remove_folder(folder: AnyPath) -> None:
@@ -400,7 +425,7 @@ def _remove_folder(folder: AnyPath) -> None:
         shutil.rmtree(folder, ignore_errors=True)
         return
     for path in list(folder.rglob("*")):
-        if path.is_file():
+        if path.is_file() and _is_abandoned(path, folder.parent):
             path.unlink(missing_ok=True)
 
 
