@@ -21,6 +21,7 @@ from tests.support.oracles import ORACLES
 OTHER_SETTINGS: list[tuple[str, dict[str, Any]]] = [  # where latent variables matter that may not
     ("multiclick", {"variant": "examination", "pooling": "global"}),  # matter with the defaults
     ("multiclick", {"variant": "normalised", "pooling": "global"}),
+    ("multiclick", {"strength": "auto"}),
     ("am", {"number_strength": 0.0, "min_query_sessions": 15}),
     ("icm", {"min_query_sessions": 15, "word_strength": 3.0}),
     ("dbn", {"continuation": 0.7}),

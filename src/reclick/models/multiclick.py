@@ -24,9 +24,12 @@ from reclick.fitting.posterior import PairPosteriors, Posterior, word_posterior
 from reclick.models.base import ClickModel
 from reclick.models.batching import open_pages, pad_pages, stack_padded
 from reclick.models.kernels.stops_and_transitions import (
+    DEFAULT_STRENGTH,
     QueryTransitionCounts,
     StopsAndTransitions,
+    Strengths,
     estimate,
+    smooth_transitions,
 )
 from reclick.models.settings import setting
 from reclick.models.text_pair_index import counts_from_tables
@@ -72,10 +75,13 @@ class MultiClick(ClickModel):
         help='fatigue and transitions: "query" (of each query, shrunk to those of all), or '
         '"global" (the same for all)',
     )
-    strength: float = setting(
+    strength: str | float = setting(
         default=10.0,
+        choices=("auto",),
         low=0,
-        help="strength of the prior of fatigue and transitions, in sessions",
+        help="strength of the prior of fatigue and transitions, in sessions: a number for both, or "
+        '"auto" (those of highest evidence; transitions of all queries are then drawn to what '
+        "their distance says)",
     )
     satisfaction_strength: float = setting(
         default=10.0,
@@ -116,8 +122,11 @@ class MultiClick(ClickModel):
         prior, mean = history or self._prior(counts)
         found = self._count_satisfied(counts, mean)
         ended = _count_ended(counts, found)
-        shrunk: dict[str, Any] = {"prior": prior, "strength": self.strength, "floor": self.floor}
+        given = DEFAULT_STRENGTH if isinstance(self.strength, str) else self.strength
+        shrunk: dict[str, Any] = {"prior": prior, "strength": given, "floor": self.floor}
         base = prior if self.pooling == "query" else estimate(counts, **shrunk, satisfied=ended)
+        if self.strength == "auto" and history is None:
+            base = smooth_transitions(counts, base)
         return self._set_queries(counts, history, text, base, mean, found)
 
     def _set_queries(
@@ -128,6 +137,7 @@ class MultiClick(ClickModel):
         base: StopsAndTransitions,
         mean: float,
         found: CountedSatisfaction | None,
+        strengths: Strengths | None = None,
     ) -> Self:
         """Set everything, given what all queries have in common; a fit and a load end here."""
         self._history = history
@@ -142,10 +152,17 @@ class MultiClick(ClickModel):
             if self.pooling == "query"
             else QueryTransitionCounts.none(len(counts.queries))
         )
+        self.strengths_ = strengths or self._choose_strengths()
         self._pairs = self._index(counts, text)
         self._theta = np.ascontiguousarray(self._pairs.words.pair_rates()[:, 0])  # [pair]
         self._rho = self._satisfaction(self._satisfied, counts.clicks)  # [pair]
         return self
+
+    def _choose_strengths(self) -> Strengths:
+        """The strengths that are set, or of highest evidence."""
+        if not isinstance(self.strength, str):
+            return Strengths(float(self.strength), float(self.strength))
+        return self._transition_counts.choose_strengths(self._base)
 
     def _prior(self, counts: Counts) -> tuple[StopsAndTransitions, float]:
         """η, γ and the share of clicks that satisfied, pooled over all queries.
@@ -203,7 +220,7 @@ class MultiClick(ClickModel):
         model = cast(MultiClick, self._gather_queries(pa.array([query])))
         code = np.array([model._pairs.query_code(query)])
         eta, gamma = model._transition_counts.estimate_queries(
-            code, self._base, self.strength, length or self.gamma_.shape[1]
+            code, self._base, self.strengths_, length or self.gamma_.shape[1]
         )
         return StopsAndTransitions(eta[0], gamma[0])
 
@@ -251,7 +268,7 @@ class MultiClick(ClickModel):
             if end - start > 1:
                 distinct, table = np.unique(distinct, return_inverse=True)
             eta, gamma = self._transition_counts.estimate_queries(
-                distinct.astype(np.int64), self._base, self.strength, length
+                distinct.astype(np.int64), self._base, self.strengths_, length
             )
             offsets = batch.page[start : end + 1] - first
             return ChoicePages(
@@ -275,6 +292,7 @@ class MultiClick(ClickModel):
             "history": None if self._history is None else _prior_to_dict(*self._history),
             "common": _prior_to_dict(self._base, self.satisfaction_),
             "by_outcome": None if found is None else found.by_outcome.tolist(),
+            "strengths": list(self.strengths_),
         }
         if found is not None:
             tables["satisfied"] = pa.table({"clicks": found.satisfied})
@@ -289,7 +307,8 @@ class MultiClick(ClickModel):
             size = len(counts.clicks)
             satisfied = read_numbers(tables, "satisfied", "clicks", length=size, low=0).copy()
             found = CountedSatisfaction(satisfied, np.array(values["by_outcome"]), mean)
-        return self._set_queries(counts, history, text, base, mean, found)
+        strengths = Strengths(*(float(each) for each in values["strengths"]))
+        return self._set_queries(counts, history, text, base, mean, found, strengths)
 
     def _describe_fit(self) -> str:
         first = ", ".join(f"{value:.3f}" for value in self.gamma_[0][:4])

@@ -7,8 +7,10 @@ happen has probability 0.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -19,6 +21,11 @@ from reclick.runtime.plots import plot_transitions
 
 MIN_STRENGTH = 1e-6  # of a prior, in sessions: what a query has not done yet stays possible
 FATIGUE_MARGIN = 1e-12  # how near to 0 and 1 the fatigue of a query may come
+DEFAULT_STRENGTH = 10.0  # where evidence has nothing to say
+STRENGTH_RANGE = (1e-2, 1e6)  # that evidence chooses from
+SEARCH_STEPS = 40  # of the golden section, each a factor of 0.62
+DISTANCE_STEPS = 100  # of the weights of distances
+LEAST_MEAN = 1e-12  # of what evidence is computed with
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +110,87 @@ def estimate(
     return StopsAndTransitions(_fatigue(exactly, more, floor), _transitions(delta, floor))
 
 
+class Strengths(NamedTuple):
+    """Of the priors of a query's fatigue and transitions, in sessions."""
+
+    fatigue: float
+    transitions: float
+
+
+def smooth_transitions(counts: Counts, base: StopsAndTransitions) -> StopsAndTransitions:
+    """The same with rows of γ shrunk to what their distance and direction say.
+
+    Row l has the prior mean w(j − l) / Σ_i w(i − l), one weight w per distance up and down, of all
+    rows after a click together; its strength is that of highest evidence. So moves that were seldom
+    made from one position, such as those far back up, are as they are from others.
+    """
+    _, _, delta = pooled_events(counts)
+    n = min(delta.shape[1], base.gamma.shape[1])
+    delta = delta[1 : n + 1, :n]
+    rows = delta.sum(axis=1)
+    distance = np.arange(n) - np.arange(n)[:, None] + n - 1  # [last, position]
+    moved, weight = np.bincount(distance.ravel(), delta.ravel(), 2 * n - 1), np.ones(2 * n - 1)
+    other = ~np.eye(n, dtype=bool)
+    for _ in range(DISTANCE_STEPS):  # as in Hunter 2004: each step raises the likelihood
+        share = rows / np.maximum((weight[distance] * other).sum(axis=1), LEAST_MEAN)
+        expected = np.bincount(distance.ravel(), (share[:, None] * other).ravel(), 2 * n - 1)
+        weight = np.maximum(moved / np.maximum(expected, LEAST_MEAN), LEAST_MEAN)
+    means = weight[distance] * other
+    means /= np.maximum(means.sum(axis=1, keepdims=True), LEAST_MEAN)
+    strength = choose_strength(rows, means[other], delta[other])
+    gamma = base.gamma.copy()
+    shrunk = (delta + strength * means) / (rows + strength)[:, None]
+    gamma[1 : n + 1, :n] = np.where(other, np.maximum(shrunk, LEAST_MEAN), 0.0)
+    sums = gamma[1 : n + 1, :n].sum(axis=1, keepdims=True)
+    gamma[1 : n + 1, :n] /= np.where(sums > 0, sums, 1.0)
+    return replace(base, gamma=gamma)
+
+
+def choose_strength(totals: Float64, means: Float64, counts: Float64) -> float:
+    """The strength of highest evidence of Dirichlet priors (Beta priors, where there are two).
+
+    Groups have `totals` observations; `counts` [entry] of them are of an outcome whose prior mean
+    is `means` [entry]. Entries of 0 may be left out. Without observations, the default.
+    """
+    if not totals.sum() > 0:
+        return DEFAULT_STRENGTH
+    means = np.maximum(means, LEAST_MEAN)
+
+    def evidence(log_strength: float) -> float:
+        return float(_log_evidence(math.exp(log_strength), totals, means, counts))
+
+    return math.exp(_golden_section(evidence, *map(math.log, STRENGTH_RANGE)))
+
+
+def _golden_section(function: Callable[[float], float], low: float, high: float) -> float:
+    """Where a function with one maximum has it."""
+    ratio = (math.sqrt(5) - 1) / 2
+    inner = [high - ratio * (high - low), low + ratio * (high - low)]
+    values = [function(each) for each in inner]
+    for _ in range(SEARCH_STEPS):
+        if values[0] >= values[1]:
+            high = inner[1]
+            inner = [high - ratio * (high - low), inner[0]]
+            values = [function(inner[0]), values[0]]
+        else:
+            low = inner[0]
+            inner = [inner[1], low + ratio * (high - low)]
+            values = [values[1], function(inner[1])]
+    return (low + high) / 2
+
+
+@kernel
+def _log_evidence(strength: float, totals: Float64, means: Float64, counts: Float64) -> float:
+    """Σ lnΓ(s) − lnΓ(s + N) over groups, and Σ lnΓ(s m + n) − lnΓ(s m) over entries."""
+    value = len(totals) * math.lgamma(strength)
+    for g in range(len(totals)):
+        value -= math.lgamma(strength + totals[g])
+    for e in range(len(means)):
+        prior = strength * means[e]
+        value += math.lgamma(prior + counts[e]) - math.lgamma(prior)
+    return value
+
+
 def _fatigue(exactly: Float64, more: Float64, floor: float) -> Float64:
     """β' / (β' + β); for a number of clicks never reached, that of the last one reached."""
     reached = exactly + more
@@ -175,8 +263,29 @@ class QueryTransitionCounts:
         )
         return cls(starts, codes, sessions, starts, codes, codes, sessions, sessions)
 
+    def choose_strengths(self, base: StopsAndTransitions) -> Strengths:
+        """The strengths of highest evidence: how much queries differ from the base."""
+        steps = len(base.eta)
+        query = np.repeat(np.arange(len(self.stop_starts) - 1), np.diff(self.stop_starts))
+        cell = query * steps + np.minimum(self.stop_clicks, steps - 1)
+        size = (len(self.stop_starts) - 1) * steps
+        ended = np.bincount(cell, self.stop_ended, size).reshape(-1, steps)
+        sessions = np.bincount(cell, self.stop_sessions, size).reshape(-1, steps)
+        more = sessions.sum(axis=1, keepdims=True) - np.cumsum(sessions, axis=1)
+        reached = ended + more > 0
+        eta = np.broadcast_to(base.eta, ended.shape)
+        fatigue = choose_strength(
+            (ended + more)[reached],
+            np.concatenate([eta[reached], 1 - eta[reached]]),
+            np.concatenate([ended[reached], more[reached]]),
+        )
+        mover = np.repeat(np.arange(len(self.move_starts) - 1), np.diff(self.move_starts))
+        _, totals = _add_up(mover * (steps + 1) + self.move_from, self.move_sessions)
+        means = base.extend(steps).gamma[self.move_from, self.move_to - 1]
+        return Strengths(fatigue, choose_strength(totals, means, self.move_sessions))
+
     def estimate_queries(
-        self, queries: Int64, base: StopsAndTransitions, strength: float, length: int
+        self, queries: Int64, base: StopsAndTransitions, strengths: Strengths, length: int
     ) -> tuple[Float64, Float64]:
         """η [query, k] and γ [query, last, position] for pages of up to `length` ads.
 
@@ -188,7 +297,8 @@ class QueryTransitionCounts:
             np.empty((len(queries), length + 1, length)),
         )
         _shrink(
-            queries, base.eta, base.gamma, max(strength, MIN_STRENGTH),
+            queries, base.eta, base.gamma,
+            max(strengths.fatigue, MIN_STRENGTH), max(strengths.transitions, MIN_STRENGTH),
             self.stop_starts, self.stop_clicks, self.stop_sessions,
             self.move_starts, self.move_from, self.move_to, self.move_sessions,
             self.stop_ended, eta, gamma,
@@ -204,7 +314,7 @@ def _add_up(key: Int64, weight: Float64) -> tuple[Int64, Float64]:
 
 @kernel
 def _shrink(
-    queries: Int64, base_eta: Float64, base_gamma: Float64, strength: float,
+    queries: Int64, base_eta: Float64, base_gamma: Float64, fatigue: float, strength: float,
     stop_starts: Int64, stop_clicks: Int32, stop_sessions: Float64,
     move_starts: Int64, move_from: Int32, move_to: Int32, move_sessions: Float64,
     stop_ended: Float64, eta: Float64, gamma: Float64,
@@ -235,5 +345,5 @@ def _shrink(
             for e in range(stop_starts[q], stop_starts[q + 1]):
                 exactly += stop_ended[e] if stop_clicks[e] == k else 0.0
                 more += stop_sessions[e] if stop_clicks[e] > k else 0.0
-            rate = (exactly + strength * base_eta[k]) / (exactly + more + strength)
+            rate = (exactly + fatigue * base_eta[k]) / (exactly + more + fatigue)
             eta[i, k] = min(max(rate, FATIGUE_MARGIN), 1.0 - FATIGUE_MARGIN)

@@ -1,0 +1,99 @@
+"""MultiClick's strength="auto": evidence by hand, strengths and distances recovered, saving."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from reclick.models import MultiClick, load
+from reclick.models.kernels.stops_and_transitions import (
+    DEFAULT_STRENGTH,
+    _log_evidence,
+    choose_strength,
+)
+
+
+def test_the_evidence_is_that_of_an_urn() -> None:
+    # Strength 2, means ½: P(a, a, b in this order) = 1/2 · 2/3 · 1/4.
+    totals, means, counts = np.array([3.0]), np.array([0.5, 0.5]), np.array([2.0, 1.0])
+    found = _log_evidence(2.0, totals, means, counts)
+    assert math.exp(found) == pytest.approx(1 / 2 * 2 / 3 * 1 / 4)
+
+
+@pytest.mark.parametrize("truth", [1.0, 20.0])
+def test_the_strength_of_groups_is_recovered(truth: float) -> None:
+    # Tolerance: a quarter, of 2,000 groups with 30 observations each.
+    rng, means = np.random.default_rng(1), np.array([0.5, 0.3, 0.2])
+    counts = np.stack([rng.multinomial(30, p) for p in rng.dirichlet(truth * means, 2000)])
+    found = choose_strength(np.full(2000, 30.0), np.tile(means, 2000), counts.ravel().astype(float))
+    assert found == pytest.approx(truth, rel=0.25)
+
+
+def test_without_observations_the_strength_is_the_default() -> None:
+    assert choose_strength(np.zeros(0), np.zeros(0), np.zeros(0)) == DEFAULT_STRENGTH
+
+
+def simulated(seed: int, queries: int, per_query: int, strength: float) -> dict[str, list[Any]]:
+    """First clicks of queries whose habits differ by a strength, then perhaps a second one."""
+    rng = np.random.default_rng(seed)
+    log: dict[str, list[Any]] = {"query": [], "ads": [], "clicks": []}
+    for q in range(queries):
+        first = rng.dirichlet(strength * np.array([0.6, 0.3, 0.1]))
+        stop = rng.beta(strength * 0.5, strength * 0.5)
+        for _ in range(per_query):
+            clicks: list[int] = []
+            if rng.random() > stop:
+                clicks = [int(rng.choice(3, p=first)) + 1]
+                if rng.random() < 0.3:
+                    clicks.append(int(rng.choice([j for j in (1, 2, 3) if j != clicks[0]])))
+            log["query"].append(f"q{q}")
+            log["ads"].append(["a", "b", "c"])
+            log["clicks"].append(clicks)
+    return log
+
+
+def test_queries_that_differ_get_a_weak_prior_and_alike_ones_a_strong_one() -> None:
+    apart = MultiClick(strength="auto").fit(simulated(1, 200, 60, 4.0)).strengths_
+    alike = MultiClick(strength="auto").fit(simulated(2, 200, 60, 1e5)).strengths_
+    assert apart.fatigue == pytest.approx(4.0, rel=1.0)  # later stops do not differ at all
+    assert apart.transitions < 40 < alike.transitions
+    assert alike.fatigue > 100
+
+
+def test_a_move_never_made_is_as_likely_as_others_of_its_distance() -> None:
+    # One step back is made from 2 and from 3, and never from 4: 2 → 1, 3 → 2.
+    clicks = [[2, 1]] * 30 + [[3, 2]] * 30 + [[4, 1]] * 2 + [[4, 2]] * 3 + [[1, 2], [1, 4]] * 40
+    log = {"query": ["q"] * len(clicks), "ads": [list("abcd")] * len(clicks), "clicks": clicks}
+    plain, smooth = (MultiClick(strength=s).fit(log).gamma_ for s in (10.0, "auto"))
+    assert plain[4, 2] < 1e-5
+    assert smooth[4, 2] > 0.01
+    np.testing.assert_allclose(smooth.sum(axis=1), 1)
+    assert (np.diag(smooth[1:]) == 0).all()
+    np.testing.assert_allclose(smooth[0], plain[0])
+
+
+def test_a_number_is_the_strength_of_both() -> None:
+    model = MultiClick(strength=7).fit(simulated(3, 5, 20, 10.0))
+    assert tuple(model.strengths_) == (7.0, 7.0)
+
+
+def test_strengths_are_saved_and_chosen_again_by_an_update(tmp_path: Path) -> None:
+    model = MultiClick(strength="auto").fit(simulated(4, 60, 30, 5.0))
+    model.save(tmp_path / "model")
+    back = load(tmp_path / "model")
+    assert isinstance(back, MultiClick)
+    assert back.strengths_ == model.strengths_
+    pages = {"query": ["q1", "new"], "ads": [["a", "b", "c"]] * 2}
+    np.testing.assert_array_equal(back.click_prob(pages), model.click_prob(pages))
+    both = back.update(simulated(5, 60, 30, 5.0))
+    again = MultiClick(strength="auto").fit(
+        {
+            name: [*simulated(4, 60, 30, 5.0)[name], *simulated(5, 60, 30, 5.0)[name]]
+            for name in ("query", "ads", "clicks")
+        }
+    )
+    assert both.strengths_ == pytest.approx(again.strengths_, rel=1e-6)
