@@ -64,9 +64,6 @@ COMMANDS = [
     Command("predict csv", ("predict", "model", "{x}.parquet", "--to", "{to}/out.csv")),
     Command("rank", ("rank", "model", "pairs{x}.parquet", "--to", "{to}/out.parquet")),
     Command("auction", ("auction", "model", "bids{x}.parquet", "--to", "{to}/out.parquet")),
-    Command(
-        "export parquet", ("export", "model{x}", "--min-support", "1", "--to", "{to}/o.parquet")
-    ),
     *(
         Command(f"export {kind}", (*EXPORT, "{to}/o." + kind))
         for kind in ("qrels", "letor", "csv", "json", "parquet")
@@ -302,7 +299,7 @@ class Kills(_Writing):
         self.seconds = {}
         for command in self.commands:
             if not command.updates:
-                target = folder / f"new {command.name}"
+                target = folder / f"after {command.name}"
                 self.seconds[command.name] = self._run(command, "2", target).seconds
 
     def attempt(self, rng: random.Random, folder: Path) -> Failure | None:

@@ -368,7 +368,8 @@ def test_a_write_that_fails_before_the_manifest_leaves_the_old_artifact(
         with pytest.raises(StoreError, match="The disk is full"):
             (counts + counts).save(f"{base}/counts")
     assert rc.Counts.load(f"{base}/counts").total == counts.total
-    assert sorted(path.name for path in (as_path(base) / "counts").iterdir()) == before
+    if isinstance(as_path(base), Path):  # elsewhere what is unnamed stays for an hour
+        assert sorted(path.name for path in (as_path(base) / "counts").iterdir()) == before
 
 
 def test_an_altered_or_missing_data_file_is_refused(base: str) -> None:

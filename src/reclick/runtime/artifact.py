@@ -3,7 +3,8 @@
 The manifest is the commit point. Data files carry their content's hash in their names and are
 written first; then the manifest is replaced in one step; then files it no longer names are removed.
 Whenever the writer is killed, the folder holds the last good state, whole. In a local folder
-writers take turns; an object store has no locks, so there the last manifest wins.
+writers take turns. An object store has no locks: there the last manifest wins, and files that no
+manifest names stay for an hour, as they may be of a writer that is not done.
 """
 
 from __future__ import annotations
@@ -14,9 +15,10 @@ import json
 import logging
 import os
 import re
+import shutil
 import threading
 import time
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from secrets import token_hex
@@ -26,7 +28,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from reclick.errors import Argument, StoreError, explain_write_errors
-from reclick.runtime.filesystem import AnyPath, Location, RemotePath, as_path, is_location
+from reclick.runtime.filesystem import (
+    AnyPath,
+    Location,
+    RemotePath,
+    as_path,
+    describe_missing,
+    is_location,
+)
 from reclick.runtime.outputs import is_file_at, scratch_folder, sync_folder, try_lock
 from reclick.runtime.parallel import thread_limit
 
@@ -36,16 +45,24 @@ FORMAT_VERSION = 2
 MANIFEST = "manifest.json"
 EXPECTED_FOLDER = "Give a folder that save(), `reclick fit --to` or `reclick count --to` wrote."
 LOG_SUFFIXES = frozenset({".parquet", ".pq", ".csv", ".tsv", ".jsonl", ".ndjson", ".json"})
-KIND_NAMES = {"model": "a model", "counts": "counts", "scores": "the scores of a model"}
+KIND_NAMES = {
+    "model": "a model",
+    "counts": "counts",
+    "scores": "the scores of a model",
+    "bucket": "a bucket of a model, whose folder is two levels above",
+}
 KIND_WRITERS = {
     "model": ", which save() and `reclick fit --to` write",
     "counts": ", which save() and `reclick count --to` write",
 }
 DATA_FILE = re.compile(r"(?P<table>.+)-(?P<digest>[0-9a-f]{16})\.parquet")
+PARTS_FOLDER = re.compile(r"parts-[0-9a-f]{16}")  # of an artifact that is written in parts
 UNFINISHED_FILE = re.compile(r"\.(?P<table>.+)\.[0-9a-f]+\.writing")
+FILE_TEXTS = ("file", "sha256")  # of a file in the manifest
 LOCK_FILE = ".lock"
 LOCK_TIMEOUT = 10.0  # seconds that a writer waits for another
 LOCK_RETRY = 0.05  # seconds between two tries
+ABANDONED_SECONDS = 3600.0  # after which an object that no manifest names is removed
 READ_ATTEMPTS = 20  # of a folder that is being replaced again and again
 UNCHANGED_ATTEMPTS = 3  # … of one whose manifest is still the same
 
@@ -65,8 +82,11 @@ class Artifact:
 # ---- reading
 
 
-def read(folder: Location, *, kind: str | None = None) -> Artifact:
-    """Read a folder, refusing one that is incomplete, altered or of a newer format."""
+def read(folder: Location, *, kind: str | None = None, leave_out: Collection[str] = ()) -> Artifact:
+    """Read a folder, refusing one that is incomplete, altered or of a newer format.
+
+    `leave_out` are tables that are not needed.
+    """
     path = as_path(folder)
     manifest, unchanged = _read_manifest(path), 0
     for _ in range(READ_ATTEMPTS):
@@ -76,12 +96,15 @@ def read(folder: Location, *, kind: str | None = None) -> Artifact:
                 f"{path} holds {held}, expected {KIND_NAMES[kind]}{KIND_WRITERS.get(kind, '')}."
             )
         try:
-            files = manifest["files"].items()
-            tables = {name: _read_table(path, name, entry) for name, entry in files}
+            tables = {
+                name: _read_table(path, name, entry)
+                for name, entry in manifest["files"].items()
+                if name not in leave_out
+            }
             return Artifact(
                 manifest["kind"], manifest["settings"], tables, _hash_manifest(manifest)
             )
-        except (StoreError, OSError) as error:
+        except (StoreError, OSError, pa.ArrowException) as error:
             before, manifest = manifest, _read_manifest(path)
             if manifest != before:
                 unchanged = 0
@@ -132,7 +155,8 @@ def _read_table(folder: AnyPath, name: str, entry: dict[str, Any]) -> pa.Table:
         )
     # A remote file is fetched once, a local one is mapped by Arrow after it was hashed.
     content = path.read_bytes() if isinstance(path, RemotePath) else path
-    if path.stat().st_size != entry["bytes"] or _digest(content) != entry["sha256"]:
+    size = len(content) if isinstance(content, bytes) else path.stat().st_size
+    if size != entry.get("bytes") or _digest(content) != entry["sha256"]:
         raise StoreError(
             f"{path} was altered after it was saved (its contents do not match the manifest). "
             "Fit and save again."
@@ -145,13 +169,13 @@ def _read_table(folder: AnyPath, name: str, entry: dict[str, Any]) -> pa.Table:
 def _read_manifest(folder: AnyPath) -> dict[str, Any]:
     path = folder / MANIFEST
     if not folder.exists():
-        raise StoreError(f"{folder} does not exist. {EXPECTED_FOLDER}")
+        raise StoreError(f"{describe_missing(folder)} {EXPECTED_FOLDER}")
     if not path.is_file():
         raise StoreError(f"{_describe_other(folder)} {EXPECTED_FOLDER}")
     try:
         manifest = json.loads(path.read_bytes())
         version = int(manifest["format"])
-    except (ValueError, KeyError, TypeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, OverflowError, RecursionError) as error:
         raise StoreError(
             f"{path} cannot be read ({error}): it was altered. Fit again and save to a new folder."
         ) from error
@@ -176,7 +200,23 @@ def _read_manifest(folder: AnyPath) -> dict[str, Any]:
             f"{path} was altered after it was saved (its contents do not match its hash). "
             "Fit again and save to a new folder."
         )
+    if not _has_right_types(manifest):
+        raise StoreError(
+            f"{path} has values of wrong types: it was altered. Fit again and save to a new folder."
+        )
     return dict(manifest)
+
+
+def _has_right_types(manifest: dict[str, Any]) -> bool:
+    """Whether the parts of a manifest, whose hash anybody can make right, are what they must be."""
+    files = manifest["files"]
+    return (
+        isinstance(manifest["kind"], str)
+        and isinstance(manifest["settings"], dict)
+        and isinstance(files, dict)
+        and all(isinstance(entry, dict) for entry in files.values())
+        and all(isinstance(entry.get(key), str) for entry in files.values() for key in FILE_TEXTS)
+    )
 
 
 def _describe_other(folder: AnyPath) -> str:
@@ -211,10 +251,13 @@ def write(
     settings: dict[str, Any],
     tables: dict[str, pa.Table],
     replaces: str | None = None,
+    folders: Sequence[str] = (),
 ) -> str:
     """Write tables and settings; a killed run or a full disk leaves what was there before.
 
     `replaces` is the fingerprint of what may be replaced; anything else that is there is refused.
+    `folders` are those inside that belong to it, which were written before. Those of what is
+    replaced stay until the next write, for readers that still use them.
     The result is the fingerprint of what was written.
     """
     path = as_path(folder)
@@ -225,7 +268,8 @@ def write(
             check_target(path, kind, tables)
             if replaces is not None:
                 _refuse_changed(path, replaces)
-            known = {*tables, *(_read_manifest(path)["files"] if is_artifact(path) else ())}
+            before = _read_manifest(path) if is_artifact(path) else {"files": ()}
+            known = {*tables, *before["files"]}
             try:
                 files = {name: _write_table(path, name, table) for name, table in tables.items()}
                 manifest = {
@@ -235,11 +279,15 @@ def write(
                     "settings": settings,
                     "files": files,
                 }
+                if folders:
+                    manifest["folders"] = list(folders)
+                if replaces is not None and isinstance(path, RemotePath):
+                    _refuse_changed(path, replaces)  # again, as it is not locked
                 _sync(path)
                 _write_manifest(path / MANIFEST, _encode_manifest(manifest))
                 _sync(path)
             finally:
-                _remove_unnamed(path, known)
+                _remove_unnamed(path, known, before.get("folders", ()))
     return _hash_manifest(manifest)
 
 
@@ -261,6 +309,8 @@ def check_target(folder: Location, kind: str, tables: Collection[str] | None = N
     `tables` are the names that will be written, when they are known.
     """
     path = as_path(folder)
+    if isinstance(path, RemotePath):
+        path.refuse_writing()
     if path.is_file():
         raise StoreError(f"{path} is a file. Give a folder to write to.")
     if not path.is_dir() or not any(path.iterdir()):
@@ -268,7 +318,10 @@ def check_target(folder: Location, kind: str, tables: Collection[str] | None = N
     if not (path / MANIFEST).is_file():
         # A first write that was killed may be done again; a running one moves its files meanwhile.
         if not all(
-            each.name == LOCK_FILE or _is_own_file(each, tables) or not each.exists()
+            each.name == LOCK_FILE
+            or PARTS_FOLDER.fullmatch(each.name)
+            or _is_own_file(each, tables)
+            or not each.exists()
             for each in path.iterdir()
         ):
             raise StoreError(
@@ -354,15 +407,43 @@ def _is_own_file(path: AnyPath, tables: Collection[str] | None) -> bool:
         return False
 
 
-def _remove_unnamed(folder: AnyPath, tables: Collection[str]) -> None:
+def _remove_unnamed(
+    folder: AnyPath, tables: Collection[str], earlier_folders: Collection[str] = ()
+) -> None:
     """Remove data files that the manifest does not name: of an earlier save, or a failed one."""
     with contextlib.suppress(StoreError, OSError):
-        named = set()
+        named = set(earlier_folders)
         if is_artifact(folder):
-            named = {entry["file"] for entry in _read_manifest(folder)["files"].values()}
+            manifest = _read_manifest(folder)
+            named |= {entry["file"] for entry in manifest["files"].values()}
+            named |= set(manifest.get("folders", ()))
         for path in folder.iterdir():
-            if path.name not in named and _is_own_file(path, tables):
+            if path.name in named:
+                continue
+            if PARTS_FOLDER.fullmatch(path.name):
+                _remove_folder(path)
+            elif _is_abandoned(path, folder) and _is_own_file(path, tables):
                 path.unlink()
+
+
+def _is_abandoned(path: AnyPath, folder: AnyPath) -> bool:
+    """Whether an object is too old to be of a writer that is not done: stores have no locks.
+
+    Both times are of the store's clock. Where it has none, nothing is removed.
+    """
+    if isinstance(path, Path):
+        return True
+    committed, written = (folder / MANIFEST).stat().st_mtime, path.stat().st_mtime
+    return bool(committed and written) and committed - written > ABANDONED_SECONDS  # type: ignore[operator]
+
+
+def _remove_folder(folder: AnyPath) -> None:
+    if isinstance(folder, Path):
+        shutil.rmtree(folder, ignore_errors=True)
+        return
+    for path in list(folder.rglob("*")):
+        if path.is_file() and _is_abandoned(path, folder.parent):
+            path.unlink(missing_ok=True)
 
 
 def _digest(content: AnyPath | bytes) -> str:

@@ -65,10 +65,11 @@ def check_targets(targets: Iterable[Location], *, overwrite: bool = False) -> No
     """Refuse targets that are no files, and files that Reclick did not write.
 
     A file is Reclick's own if the list of its folder has it, unchanged. An empty file may be
-    replaced, and with `overwrite` every file. Objects of a remote store are not checked.
+    replaced, and with `overwrite` every file. Of a remote file, only whether it can be written.
     """
     for target in map(as_path, targets):
         if isinstance(target, RemotePath):
+            target.refuse_writing()
             continue
         complete_commit(target.parent)
         try:

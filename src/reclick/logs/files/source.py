@@ -24,6 +24,7 @@ from reclick.runtime.filesystem import (
     Location,
     RemotePath,
     as_path,
+    describe_missing,
     is_glob,
     is_location,
     match_glob,
@@ -298,7 +299,7 @@ def find_files(source: object, *, any_name: bool = False) -> list[Location]:
         return [_check_not_empty(path)]
     if is_glob(path):
         return _match_pattern(path, any_name)
-    raise LogError(f"{path} does not exist.")
+    raise LogError(describe_missing(path))
 
 
 def shorten_names(files: Iterable[Location]) -> list[str]:
