@@ -114,6 +114,28 @@ def prepare_inputs(folder: Path) -> None:
     rc.MultiClick().fit(own_log(1, 60), ads=ads_table()).save(folder / "model")
 
 
+def warm_up(folder: Path) -> None:
+    """Import and compile in this process what the commands use, so that children start quickly."""
+    from reclick.auction import rank_pages, run_auctions
+
+    log, model = own_log(1, 60), rc.MultiClick().fit(own_log(1, 60), ads=ads_table())
+    model.clone().fit(log).update(own_log(2, 20))
+    rc.simulate(10, weeks=2, queries=5).save(folder / "simulation")
+    rc.split(log, folder / "parts", by="part")
+    rc.convert(folder / "parts" / "train.parquet", folder / "c.parquet")
+    cleaning = rc.Cleaning(max_pages_per_hour=50)
+    rc.convert(folder / "parts" / "train.parquet", folder / "c.parquet", cleaning=cleaning)
+    for name in ("p.parquet", "p.csv"):
+        rc.predict(model, log, folder / name)
+    rank_pages(model, labels_table().drop_columns("relevance").slice(0, 20))
+    run_auctions(model, bids_table().slice(0, 20))
+    for kind in ("qrels", "letor", "csv", "json", "parquet"):
+        rc.export(model, folder / f"o.{kind}", min_support=1)
+    model.report().to_html(folder / "r.html")
+    rc.evaluate(["dctr"], own_log(3, 60), train=log, resamples=5).save(folder / "e")
+    rc.count(log).save(folder / "counts")
+
+
 def run_command(line: list[str], folder: Path, temporary: Path) -> int:
     """Run a command line in this process, in a folder, and return its exit code."""
     from reclick.cli import app
@@ -152,13 +174,14 @@ class _Writing(Campaign):
         """Inputs, and the state of every command after 1 and after 2."""
         self.folder = folder
         prepare_inputs(folder)
+        warm_up(folder / "warm")
         self.old: dict[str, Path] = {}
         self.new: dict[str, State] = {}
         self.steps: dict[str, int] = {}
         for command in self.commands:
             old = folder / f"before {command.name}"
             if command.updates:
-                rc.DCTR().fit(own_log(1, 60)).save(old / "m")
+                rc.MultiClick().fit(own_log(1, 60)).save(old / "m")
             else:
                 self._run(command, "1", old)
             put_others(old)

@@ -32,7 +32,7 @@ from torture.inputs import (
     to_json_lines,
     to_parquet,
 )
-from torture.mutations import mutate_bytes, mutate_json_lines, mutate_table
+from torture.mutations import encode_wrongly, mutate_bytes, mutate_json_lines, mutate_table
 
 TIMEOUT = 60.0
 TABLES = ("ads", "labels", "pairs", "features", "pages", "bids")
@@ -273,7 +273,13 @@ class DamagedTables(Campaign):
 
     def attempt(self, rng: random.Random, folder: Path) -> Failure | None:
         """Damage a table and use it."""
-        what = rng.choice(TABLES)
+        what = rng.choice([*TABLES, "codes"])
+        if what == "codes":
+            wrong = encode_wrongly(own_log(), rng)
+            outcome = run_in_child(lambda: float(rc.count(wrong).total))
+            if outcome.status == "done":
+                return Failure("wrong answer", "a code outside the dictionary was counted")
+            return explain_outcome(outcome, "a code outside the dictionary")
         table = _make_table(what)
         if rng.random() < 0.6:
             table = mutate_table(table, rng)
