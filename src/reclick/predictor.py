@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from reclick.clicks.distribution import Clicks, PageDistribution, TopSequences
@@ -15,8 +16,15 @@ from reclick.data.batch import Float64, Int64, SessionBatch
 from reclick.data.ragged import starts_from_sizes
 from reclick.data.schema import PAGE_COLUMNS, check_types, find_columns
 from reclick.engines import Engine, as_engine
-from reclick.errors import BadRowsError, LogError, UsageError, check_whole
-from reclick.logs import read_ads, read_sessions
+from reclick.errors import (
+    Argument,
+    BadRowsError,
+    LogError,
+    UsageError,
+    check_range,
+    check_whole,
+)
+from reclick.logs import SessionLog, read_ads, read_sessions
 from reclick.logs.files.csv_writer import write_csv
 from reclick.logs.files.source import RawBatch
 from reclick.logs.validation.validate import validate
@@ -75,7 +83,10 @@ class Predictor:
     are `click_prob` (one probability per position), `expected_clicks` and `sequences`, the `top`
     most likely click sequences with their probabilities (none with top=0). With `next_click`,
     `next_click_prob` (per position) and `end_prob` given the clicks so far; with `satisfaction`,
-    `satisfaction_prob`, that the session ends because an ad satisfied the user.
+    `satisfaction_prob`, that the session ends because an ad satisfied the user; with `noise`,
+    `noise_prob`, that its clicks are random, under a model that was fitted with noise. With
+    `noise_of_users`, a table with columns user and noise_prob, that is her user's. Sessions above
+    `max_noise` are left out.
 
     No log is opened and no thread is started, unless `threads` is more than 1 and the batch large.
     A Predictor may be used by many threads at once.
@@ -97,10 +108,16 @@ class Predictor:
         top: int = 3,
         next_click: bool = False,
         satisfaction: bool = False,
+        noise: bool = False,
+        noise_of_users: pa.Table | None = None,
+        max_noise: float | None = None,
         max_ads: int = 100,
         threads: int = 1,
     ) -> None:
         model.check_fitted()
+        if noise or max_noise is not None:
+            _check_noise(model, max_noise)
+        self.noise, self.noise_of_users, self.max_noise = noise, noise_of_users, max_noise
         self.model = model
         self.top = check_whole("top", top, 0)
         self.next_click = next_click
@@ -134,13 +151,30 @@ class Predictor:
         """
         rows: pa.RecordBatch = sessions.rows
         added = self.predict_pages(sessions, pages).to_columns()
+        if self.noise:
+            added["noise_prob"] = self._noise_prob(sessions, pages)
         kept = [
             (name, column)
             for name, column in zip(rows.schema.names, rows.columns, strict=True)
             if name not in added
         ]
         names, columns = zip(*kept, *added.items(), strict=True)
-        return pa.RecordBatch.from_arrays(list(columns), names=names)
+        batch = pa.RecordBatch.from_arrays(list(columns), names=names)
+        if self.max_noise is None:
+            return batch
+        return batch.filter(pc.less_equal(added["noise_prob"], self.max_noise))
+
+    def _noise_prob(self, sessions: SessionBatch, pages: PageDistribution) -> pa.Array:
+        """P(noise) of each session, or of its user where that is known."""
+        noise = self.model.noise_
+        assert noise is not None  # noqa: S101, it was checked
+        alone = noise.posterior(self.model, sessions, pages)
+        if self.noise_of_users is None or sessions.rows is None:
+            return _array(pa.float64(), alone)
+        users = sessions.rows.column("user").cast(pa.string())
+        found = pc.index_in(users, value_set=self.noise_of_users["user"], skip_nulls=True)
+        known = self.noise_of_users["noise_prob"].combine_chunks().take(found)
+        return pc.coalesce(known, _array(pa.float64(), alone))
 
     def predict_pages(self, sessions: SessionBatch, pages: PageDistribution) -> Predictions:
         """The predictions for pages, given the clicks so far of their sessions."""
@@ -197,6 +231,17 @@ class Predictor:
         check_types(schema, PAGE_COLUMNS, names, BATCH_LABEL)
         self._columns = schema, names
         return names
+
+
+def _check_noise(model: ClickModel, max_noise: float | None) -> None:
+    if model.noise_ is None:
+        raise UsageError(
+            f"The {type(model).__name__} has no component of random clicks: fit it with ",
+            Argument("noise", "session"),
+            ".",
+        )
+    if max_noise is not None:
+        check_range("max_noise", max_noise, 0, 1)
 
 
 def _describe_bad_rows(pages: pa.RecordBatch, max_ads: int) -> str:
@@ -300,6 +345,7 @@ def predict(
     to: Location,
     *,
     top: int = 3,
+    max_noise: float | None = None,
     text: object = None,
     engine: Engine | None = None,
     overwrite: bool = False,
@@ -309,11 +355,12 @@ def predict(
 
     The added columns are those of `Predictor`. The file is Parquet, or CSV if its name ends in
     .csv or .csv.gz, and appears when it is complete. `text` is the text of ads that the model does
-    not know. `engine` is where the pages are predicted: by default `LocalEngine()`. A file that
-    Reclick did not write is replaced only with `overwrite`.
+    not know. `engine` is where the pages are predicted: by default `LocalEngine()`. Under a model
+    fitted with noise, sessions have `noise_prob`, of all sessions of their user if the model judges
+    users; those above `max_noise` are left out, so that the file is the log without its noise. A
+    file that Reclick did not write is replaced only with `overwrite`.
     """
-    predictor, engine = Predictor(model, top=top), as_engine(engine)
-    log, target = open_pages(pages, text), as_path(to)
+    engine, log, target = as_engine(engine), open_pages(pages, text), as_path(to)
     is_csv = target.name.lower().endswith(CSV_SUFFIXES)
     if not is_csv and target.suffix.lower() not in {".parquet", ".pq"}:
         raise UsageError(
@@ -322,6 +369,15 @@ def predict(
         )
     log.refuse_target(target)
     check_targets([target], overwrite=overwrite)
+    if max_noise is not None and not log.has_clicks:
+        raise UsageError(f"{log.name} has no clicks to judge by: leave out ", Argument("max_noise"))
+    predictor = Predictor(
+        model,
+        top=top,
+        noise=model.noise_ is not None and log.has_clicks,
+        noise_of_users=_judge_users(model, log),
+        max_noise=max_noise,
+    )
     predict_sessions = partial(predictor.predict_sessions, text=model._index_text(log.ads))
     with track_progress(progress, f"Predicting {log.name}"):
         if not is_csv:
@@ -338,6 +394,15 @@ def predict(
                     write_csv(batches, temporary, compress=compress)
     observed = log.summary.clicks if log.has_clicks else None
     return PredictionSummary(written, expected, observed)
+
+
+def _judge_users(model: ClickModel, log: SessionLog) -> pa.Table | None:
+    """P(noise) of each user of a log; None where sessions are judged, or there are no clicks."""
+    if model.noise_ is None or model.noise_.user_share is None or not log.has_clicks:
+        return None
+    from reclick.models.noise import judge_users
+
+    return judge_users(model, log)
 
 
 def _sum_expected_clicks(predictions: Location) -> float:

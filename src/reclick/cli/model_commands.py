@@ -13,13 +13,18 @@ from reclick.cli.console import print_note, print_result, progress_bars, render
 from reclick.cli.inputs import (
     Ads,
     Columns,
+    EngineName,
+    EngineOptions,
     Force,
     FormatName,
     Logs,
+    Master,
     MaxAds,
     OnError,
     QuickReturn,
     ReadOptions,
+    SharedFolder,
+    Workers,
     complete_model,
     count_logs,
     group_logs,
@@ -95,6 +100,10 @@ def fit(
     on_error: OnError = "raise",
     max_ads: MaxAds = 100,
     quick_return_seconds: QuickReturn = 10.0,
+    engine: EngineName = "local",
+    workers: Workers = None,
+    master: Master = None,
+    shared_folder: SharedFolder = None,
 ) -> None:
     """Fit a model to logs and save it.
 
@@ -114,7 +123,8 @@ def fit(
     if not 0 < decay <= 1:
         raise SettingError("decay", decay, "a factor above 0 and at most 1, such as 0.9")
     artifact.check_target(to, "model")
-    options = ReadOptions(column, on_error, max_ads, format, quick_return_seconds)
+    where = EngineOptions(engine, workers, master, shared_folder).open()
+    options = ReadOptions(column, on_error, max_ads, format, quick_return_seconds, where)
     with _lock_model(to) if update else nullcontext():
         if update:
             chosen = _load_for_update(to, model, history, settings, forget)
@@ -135,10 +145,11 @@ def fit(
                     decay=decay,
                     ads=text,
                     again=again,
+                    engine=where,
                     progress=progress,
                 )
             else:
-                chosen.fit(loaded.data, history=other, ads=text, progress=progress)
+                chosen.fit(loaded.data, history=other, ads=text, engine=where, progress=progress)
         chosen.save(to)
     if chosen.advice:
         print_note(f"note: {chosen.advice}")
@@ -156,6 +167,13 @@ def predict(
         str, typer.Option(metavar="FILE", help="The file to write: .parquet, .csv or .csv.gz.")
     ],
     top: Annotated[int, typer.Option(help="How many of the most likely sequences to list.")] = 3,
+    max_noise: Annotated[
+        float | None,
+        typer.Option(
+            metavar="PROBABILITY",
+            help="With a model fitted with noise: leave out sessions that are more likely random.",
+        ),
+    ] = None,
     ads: Annotated[
         str | None, typer.Option(metavar="FILE", help="Text of ads that the model may not know.")
     ] = None,
@@ -164,6 +182,10 @@ def predict(
     on_error: OnError = "raise",
     max_ads: MaxAds = 100,
     force: Force = False,
+    engine: EngineName = "local",
+    workers: Workers = None,
+    master: Master = None,
+    shared_folder: SharedFolder = None,
 ) -> None:
     """Write pages with click probabilities, expected clicks and the most likely click sequences.
 
@@ -174,9 +196,19 @@ def predict(
 
     loaded = load(model)
     options = ReadOptions(column, on_error, max_ads, format)
+    where = EngineOptions(engine, workers, master, shared_folder).open()
     log = open_log(pages, options, ads, clicks_required=False)
     with progress_bars() as progress:
-        summary = predict(loaded, log, to, top=top, overwrite=force, progress=progress)
+        summary = predict(
+            loaded,
+            log,
+            to,
+            top=top,
+            max_noise=max_noise,
+            engine=where,
+            overwrite=force,
+            progress=progress,
+        )
     report_dropped(log)
     print_result(f"{summary}\n{to}", {"to": to, **summary._asdict()})
 

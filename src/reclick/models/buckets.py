@@ -219,7 +219,7 @@ def bucket_folder(folder: Location, parts: str, bucket: int) -> AnyPath:
 
 def describe_model(model: ClickModel) -> dict[str, Any]:
     """The settings and the values of a model, as a manifest has them."""
-    values, _ = model._to_tables()
+    values, _ = model._save_tables()
     return {"model": model.name, "settings": model.get_params(), "values": values}
 
 

@@ -217,7 +217,7 @@ class PartitionedModel(ClickModel):
         model._corpus = self._corpus
         try:
             values = self._stored.settings["values"]
-            model._from_tables(values, rows.to_tables() | self._log_tables)
+            model._load_tables(values, rows.to_tables() | self._log_tables)
         except StoreError as error:
             raise StoreError(f"{self._folder} cannot be loaded. {error}") from error
         except Exception as error:  # whatever a folder that was altered may lead to
@@ -373,7 +373,7 @@ class PartitionedModel(ClickModel):
             prior = {name: tables["ads"][f"prior_ads.{name}"] for name in names}
             whole["prior_ads"] = pa.table(prior)
         model = self.clone()
-        model._from_tables(self._stored.settings["values"], whole)
+        model._load_tables(self._stored.settings["values"], whole)
         model.provenance_ = self.provenance_
         return model
 

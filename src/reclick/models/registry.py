@@ -200,7 +200,7 @@ def load(folder: Location, *, cache_bytes: int | None = None) -> ClickModel:
             model.provenance_ = provenance
         else:
             model = MODELS[name](**stored.settings["settings"])
-            model._from_tables(stored.settings["values"], stored.tables)
+            model._load_tables(stored.settings["values"], stored.tables)
             model.provenance_ = provenance
             check_answers(model)
         model._origin = str(as_path(folder).resolve()), stored.fingerprint
@@ -247,7 +247,7 @@ def check_answers(model: ClickModel) -> None:
         return
     query, ads = model.first_page((model.max_page_ads or 4) - 1)
     page = _make_page(query, [*ads, "\0an ad never shown"])
-    probability = model._page_distribution(page, model._index_text(None))(0, 1).click_prob()
+    probability = model._distribution(page, model._index_text(None))(0, 1).click_prob()
     if model.attractiveness:
         values = model.relevance({"query": [query] * len(ads), "ad": ads})["relevance"].to_numpy()
         probability = np.concatenate([probability, values])
