@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import ClassVar, NamedTuple
 
 from torture.children import MEMORY_LIMIT, Outcome
 
-SHRINK_ATTEMPTS = 150
+SHRINK_ATTEMPTS, SHRINK_SECONDS = 300, 20.0
 
 
 class Failure(NamedTuple):
@@ -50,10 +51,10 @@ def explain_outcome(outcome: Outcome, what: str = "") -> Failure | None:
 
 def shrink(content: bytes, fails: Callable[[bytes], bool]) -> bytes:
     """A shorter content that fails in the same way: pieces are left out while it still does."""
-    attempts, size = 0, len(content) // 2
-    while size and attempts < SHRINK_ATTEMPTS:
+    attempts, size, end = 0, len(content) // 2, time.monotonic() + SHRINK_SECONDS
+    while size and attempts < SHRINK_ATTEMPTS and time.monotonic() < end:
         start, changed = 0, False
-        while start < len(content) and attempts < SHRINK_ATTEMPTS:
+        while start < len(content) and attempts < SHRINK_ATTEMPTS and time.monotonic() < end:
             shorter = content[:start] + content[start + size :]
             attempts += 1
             if fails(shorter):

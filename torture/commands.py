@@ -165,7 +165,7 @@ def read_state(folder: Path) -> State:
     }
 
 
-class _Writing(Campaign):
+class WritingCampaign(Campaign):
     """Attempts on commands that write."""
 
     commands: list[Command] = COMMANDS
@@ -295,7 +295,7 @@ def put_others(folder: Path) -> None:
         path.write_bytes(content)
 
 
-class CrashesAtSteps(_Writing):
+class CrashesAtSteps(WritingCampaign):
     """The process ends before a step on the file system, as at a power cut."""
 
     name = "crash at a step"
@@ -310,7 +310,7 @@ class CrashesAtSteps(_Writing):
         return self._judge(command, target, outcome, f"{command.name}, step {step}")
 
 
-class Kills(_Writing):
+class Kills(WritingCampaign):
     """A signal at any time: KILL, INT or TERM."""
 
     name = "killed at any time"
@@ -345,7 +345,7 @@ class Kills(_Writing):
         return self._judge(command, target, outcome, what)
 
 
-class FullDisks(_Writing):
+class FullDisks(WritingCampaign):
     """No room for what a command writes: in the target's file system, or for any one file."""
 
     name = "full disk"
@@ -414,7 +414,7 @@ def small_disk(folder: Path, kilobytes: int) -> Iterator[Path | None]:
         subprocess.run(["umount", "-l", str(folder)], check=False)  # noqa: S607
 
 
-class FilesOfOthers(_Writing):
+class FilesOfOthers(WritingCampaign):
     """Targets that somebody else wrote, or that are read: nothing of them is replaced."""
 
     name = "files of others"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import random
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -12,7 +13,7 @@ import reclick as rc
 from torture.__main__ import format_table
 from torture.campaign import Campaign, Failure, shrink
 from torture.children import run_in_child
-from torture.commands import CrashesAtSteps, FilesOfOthers, FullDisks, Kills
+from torture.commands import CrashesAtSteps, FilesOfOthers, FullDisks, Kills, WritingCampaign
 from torture.folders import ForgedEvaluations, ForgedFolders
 from torture.logs import DamagedLogs, DamagedTables
 from torture.numerics import Numerics
@@ -20,41 +21,64 @@ from torture.rivals import Rivals
 from torture.runner import Worker, add_tallies
 
 SEED = 20261118
-COMMANDS = {"split", "convert", "export qrels", "count", "predict"}
+COMMANDS = {"split", "convert", "export qrels", "count"}
 SLICE: list[tuple[type[Campaign], int]] = [
-    (DamagedLogs, 60),
-    (DamagedTables, 25),
+    (DamagedLogs, 40),
+    (DamagedTables, 20),
     (ForgedFolders, 25),
-    (ForgedEvaluations, 8),
-    (CrashesAtSteps, 25),
-    (Kills, 10),
-    (FullDisks, 10),
-    (FilesOfOthers, 15),
+    (ForgedEvaluations, 6),
     (Rivals, 2),
-    (Numerics, 15),
+    (Numerics, 12),
 ]
+WRITING: list[tuple[type[WritingCampaign], int]] = [
+    (CrashesAtSteps, 20),
+    (Kills, 8),
+    (FullDisks, 8),
+    (FilesOfOthers, 10),
+]
+FEW_MODELS = ("luceclick", "dbn", "multiclick", "scan")
 
 
+def run_slice(campaign: Campaign, attempts: int, folder: Path) -> None:
+    worker = Worker(folder / "work", SEED, 0, 1)
+    failures = [worker.attempt(campaign, folder) for _ in range(attempts)]
+    assert [each for each in failures if each is not None] == []
+
+
+@pytest.fixture
+def frugal(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RECLICK_THREADS", "1")
+    monkeypatch.setattr("torture.campaign.SHRINK_ATTEMPTS", 5)
+    monkeypatch.setattr(rc, "MODELS", {name: rc.MODELS[name] for name in FEW_MODELS})
+
+
+@pytest.mark.usefixtures("frugal")
 @pytest.mark.parametrize(("kind", "attempts"), SLICE, ids=[kind.name for kind, _ in SLICE])
 def test_a_slice_of_the_torture_is_withstood(
-    kind: type[Campaign], attempts: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    kind: type[Campaign], attempts: int, tmp_path: Path
 ) -> None:
-    monkeypatch.setenv("RECLICK_THREADS", "1")
-    if hasattr(kind, "commands"):
-        few = [each for each in kind.commands if each.name in COMMANDS]
-        monkeypatch.setattr(kind, "commands", few)
-    if kind is ForgedFolders:
-        models = {name: rc.MODELS[name] for name in ("luceclick", "ubm", "multiclick")}
-        monkeypatch.setattr(rc, "MODELS", models)
-    if kind is Numerics:
-        models = {name: rc.MODELS[name] for name in ("luceclick", "dbn", "multiclick", "scan")}
-        monkeypatch.setattr(rc, "MODELS", models)
     campaign = kind()
     (tmp_path / "prepared").mkdir()
     campaign.prepare(tmp_path / "prepared")
-    worker = Worker(tmp_path / "work", SEED, 0, 1)
-    failures = [worker.attempt(campaign, tmp_path) for _ in range(attempts)]
-    assert [each for each in failures if each is not None] == []
+    run_slice(campaign, attempts, tmp_path)
+
+
+@pytest.fixture(scope="module")
+def prepared(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    campaign = Kills()
+    campaign.commands = [each for each in campaign.commands if each.name in COMMANDS]
+    campaign.prepare(tmp_path_factory.mktemp("prepared"))
+    return vars(campaign)
+
+
+@pytest.mark.usefixtures("frugal")
+@pytest.mark.parametrize(("kind", "attempts"), WRITING, ids=[kind.name for kind, _ in WRITING])
+def test_commands_that_are_cut_short_leave_the_old_files_or_the_new(
+    kind: type[WritingCampaign], attempts: int, tmp_path: Path, prepared: dict[str, Any]
+) -> None:
+    campaign = kind()
+    vars(campaign).update(prepared)
+    run_slice(campaign, attempts, tmp_path)
 
 
 class Broken(Campaign):
