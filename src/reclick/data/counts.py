@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, fields, replace
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -17,6 +18,7 @@ from reclick.data.log_record import (
 )
 from reclick.data.outcomes import N_OUTCOMES, OUTCOME_NAMES, UNKNOWN_OUTCOME, OutcomeCounts
 from reclick.data.ragged import Float64, Int32, Int64, read_only, run_indices
+from reclick.data.result_tables import tables_from_results
 from reclick.data.stored_tables import (
     MOST_CELLS,
     read_codes,
@@ -239,8 +241,21 @@ class Counts:
         }
 
     @classmethod
-    def from_tables(cls, tables: dict[str, pa.Table]) -> Counts:
-        """The counts from their Arrow tables, which must be those of some log."""
+    def from_tables(cls, tables: Any, visits: Any = None) -> Counts:
+        """The counts from their Arrow tables, which must be those of some log.
+
+        They are the dict that `to_tables` makes, or the two results of `reclick sql`: the table of
+        pairs and the table of visits. Those may be of Arrow, pandas, Polars or an ADBC cursor.
+
+        >>> pairs = {"query": ["q", "q"], "ad": ["a", "b"], "impressions": [2, 2]}
+        >>> pairs |= {"clicks": [2, 1], "last_clicks": [1, 1]}
+        >>> visits = {"query": ["q", "q"], "click_sequence": ["1", "1,2"]}
+        >>> visits |= {"page_length": [2, 2], "sessions": [1, 1]}
+        >>> Counts.from_tables(pairs, visits)
+        Counts(2 sessions, 1 queries, 2 ads, 2 pairs)
+        """
+        if visits is not None:
+            return cls.from_tables(tables_from_results(tables, visits))
         queries = read_strings(tables, "queries", "query", ascending=True)
         ads = read_strings(tables, "ads", "ad", ascending=True)
         pair_query = read_codes(tables, "pairs", "query", len(queries))

@@ -592,6 +592,14 @@ class ClickModel(DeclaredSettings):
             )
             start = end
 
+    @property
+    def training_ads(self) -> pa.Array:
+        """Every ad of the training log."""
+        return self.training_counts.ads
+
+    def check_folder(self) -> None:
+        """Check what is left of the folder that the model was loaded from: nothing, as a rule."""
+
     def query_volumes(self) -> pa.Table:
         """Every query of the training log and its sessions."""
         counts = self.training_counts
