@@ -13,10 +13,10 @@ from typing import Any, Generic, NamedTuple, TypeVar
 import numpy as np
 
 from reclick.data.ragged import Float64
+from reclick.fitting.folds import MIN_GAIN, measure_gain
 from reclick.runtime.progress import report_progress
 
 logger = logging.getLogger("reclick")
-MIN_GAIN = 0.0003  # per session: less is not worth a change
 MIN_DIFFERENCE = 0.03  # of two probabilities: nearer ones are not tried
 
 H = TypeVar("H")  # hyperparameters
@@ -38,10 +38,7 @@ class Trial(NamedTuple, Generic[H, F]):
 
     def gain_over(self, other: Trial[H, F]) -> tuple[float, float]:
         """The mean gain per session, and its standard error."""
-        gains = self.held_out - other.held_out
-        mean = float(np.average(gains, weights=self.weight))
-        spread = float(np.sqrt(np.sum(self.weight * (gains - mean) ** 2)))
-        return mean, spread / float(self.weight.sum())
+        return measure_gain(other.held_out, self.held_out, self.weight)
 
 
 class Search(Generic[H, F]):

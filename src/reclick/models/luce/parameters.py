@@ -11,11 +11,11 @@ from reclick.data.counts import Counts
 from reclick.data.grouped_sessions import GroupedSessions
 from reclick.data.ragged import Float64, Int32, Int64, positions_in_runs
 from reclick.fitting.attractiveness_prior import PairPrior
-from reclick.fitting.factors import FactorTable, Level
+from reclick.fitting.factors import FactorTable, Level, with_components
+from reclick.fitting.mixture import MixingWeights
 from reclick.fitting.outcomes import OutcomeRates, OutcomeTable
 from reclick.fitting.parameter_tables import ParameterTables
 from reclick.fitting.transitions import SHARED_STRENGTH, transition_table
-from reclick.models.luce.mixing import MixingWeights
 from reclick.models.luce.satisfaction import Satisfaction
 
 FREQUENCY_CLASSES = (1.5, 4.5, 20.5, 100.5)  # impressions of a pair, or sessions of a query
@@ -75,38 +75,27 @@ class Layout(NamedTuple):
 
     counts: Counts
     has_positions: bool
-    cell: Int64  # [cell] pair << POSITION_BITS | position, sorted
     pair_class: Int64  # [pair] by impressions
     query_class: Int64  # [query] by sessions
     volumes: Float64  # [query] sessions
+    cell: Int64 = np.zeros(0, np.int64)  # [cell] pair << POSITION_BITS | position, sorted
 
     @classmethod
-    def of(cls, sessions: GroupedSessions, hyper: Hyperparameters) -> Layout:
+    def of(cls, sessions: GroupedSessions, *, has_positions: bool) -> Layout:
         """The layout of sessions."""
         counts, block = sessions.counts, sessions.whole
         shown = np.repeat(block.weight, np.diff(block.page))
         impressions = np.bincount(block.pair, shown, block.n_pairs).astype(np.float64)
         volumes = np.bincount(block.query, block.weight, len(counts.queries)).astype(np.float64)
-        return cls.from_counts(counts, impressions, volumes, hyper).extend(sessions)
+        return cls.build(counts, has_positions, impressions, volumes).extend(sessions)
 
     @classmethod
-    def from_counts(
-        cls, counts: Counts, impressions: Float64, volumes: Float64, hyper: Hyperparameters
+    def build(
+        cls, counts: Counts, has_positions: bool, impressions: Float64, volumes: Float64
     ) -> Layout:
-        """The layout of pairs with these impressions and queries with these sessions.
-
-        It has no cell yet where positions have effects.
-        """
-        has_positions = hyper.position_effect_strength is not None
-        pairs = np.arange(0 if has_positions else len(impressions))
-        return cls(
-            counts,
-            has_positions,
-            pairs << POSITION_BITS,
-            np.searchsorted(FREQUENCY_CLASSES, impressions),
-            np.searchsorted(FREQUENCY_CLASSES, volumes),
-            np.maximum(volumes, 1e-300),
-        )
+        """The layout of pairs with these impressions and queries with these sessions, no cells."""
+        classes = [np.searchsorted(FREQUENCY_CLASSES, each) for each in (impressions, volumes)]
+        return cls(counts, has_positions, classes[0], classes[1], np.maximum(volumes, 1e-300))
 
     def extend(self, sessions: GroupedSessions) -> Layout:
         """The layout with the cells of more sessions of the same pairs."""
@@ -114,8 +103,6 @@ class Layout(NamedTuple):
 
     def add_cells(self, pair: Int32 | Int64, position: Int32 | Int64) -> Layout:
         """The layout with the cells of pairs at positions."""
-        if not self.has_positions:
-            return self
         return self._replace(cell=np.union1d(self.cell, self._keys(pair, position)))
 
     @property
@@ -136,8 +123,9 @@ class Layout(NamedTuple):
     def find_cells(self, pair: Int32 | Int64, position: Int64) -> Int64:
         """Where pairs at positions stand among the cells, −1 where they do not."""
         key = self._keys(pair, position)
-        at = np.minimum(np.searchsorted(self.cell, key), max(len(self.cell) - 1, 0))
-        return np.where(self.cell[at] == key, at, -1) if len(self.cell) else np.full(len(key), -1)
+        at = np.searchsorted(self.cell, key)
+        at[at == len(self.cell)] = -1
+        return np.where(self.cell[at] == key, at, -1) if len(self.cell) else at
 
     def _keys(self, pair: Int32 | Int64, position: Int32 | Int64) -> Int64:
         where = position if self.has_positions else 0
@@ -182,16 +170,12 @@ def appeal_table(layout: Layout, hyper: Hyperparameters, prior: PairPrior) -> Fa
 def outside_table(longest: int, components: int, component_strength: float) -> FactorTable:
     """ω with no click or some, for each number of clicks, and how each component differs."""
     shape = (components, longest + 1)
-    component, clicks = np.indices(shape)
-    some = (clicks > 0).astype(np.int64)
-    levels = [Level(some, 2, SHARED_STRENGTH), Level(clicks, longest + 1, SHARED_STRENGTH)]
-    if components > 1:
-        own = component * (longest + 1) + clicks
-        levels += [
-            Level(2 * component + some, 2 * components, component_strength),
-            Level(own, components * (longest + 1), component_strength),
-        ]
-    table = FactorTable.build(shape, levels)
+    clicks = np.indices(shape)[1]
+    levels = [
+        Level((clicks > 0).astype(np.int64), 2, SHARED_STRENGTH),
+        Level(clicks, longest + 1, SHARED_STRENGTH),
+    ]
+    table = FactorTable.build(shape, with_components(levels, components, component_strength))
     if components > 1:  # the first components leave soon, the last ones late
         table.level(2)[:] = np.repeat(np.geomspace(2.0, 0.5, components), 2)
     return table
