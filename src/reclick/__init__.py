@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from reclick.data.log_record import LogRecord
     from reclick.engines import DuckDBEngine, Engine, LocalEngine, count
     from reclick.engines.pool import PoolEngine
+    from reclick.engines.spark import SparkEngine
     from reclick.errors import (
         Argument,
         BadRowsError,
@@ -124,9 +125,12 @@ if TYPE_CHECKING:
         setting,
         updating,
     )
+    from reclick.models.buckets import BucketWriter, WrittenBucket
     from reclick.models.explanation import Explanation, PriorLevel, WordEffect
     from reclick.models.kernels.stops_and_transitions import StopsAndTransitions
+    from reclick.models.partitioned import PartitionedModel
     from reclick.models.provenance import SeenLog
+    from reclick.models.query_rows import TrainingTotals
     from reclick.models.registry import ModelRegistry
     from reclick.predictor import PredictionSummary, Predictor, predict
     from reclick.profile import LogProfile, VolumeProfile, describe
@@ -192,6 +196,7 @@ _HOMES = {
         "count",
     ),
     "reclick.engines.pool": ("PoolEngine",),
+    "reclick.engines.spark": ("SparkEngine",),
     "reclick.errors": (
         "Argument",
         "BadRowsError",
@@ -239,6 +244,7 @@ _HOMES = {
     "reclick.fitting.order_table": ("OrderTable",),
     "reclick.logs.session_log": ("BadRow",),
     "reclick.models.kernels.stops_and_transitions": ("StopsAndTransitions",),
+    "reclick.models.query_rows": ("TrainingTotals",),
     "reclick.models.registry": ("ModelRegistry",),
     "reclick.logs": (
         "Cleaning",
@@ -283,6 +289,8 @@ _HOMES = {
         "PriorLevel",
         "WordEffect",
     ),
+    "reclick.models.buckets": ("BucketWriter", "WrittenBucket"),
+    "reclick.models.partitioned": ("PartitionedModel",),
     "reclick.models.provenance": ("SeenLog",),
     "reclick.predictor": (
         "PredictionSummary",
@@ -333,6 +341,7 @@ __all__ = [
     "BadRow",
     "BadRowsError",
     "BestPage",
+    "BucketWriter",
     "CannotAnswerError",
     "Cleaning",
     "ClickModel",
@@ -366,6 +375,7 @@ __all__ = [
     "NotFittedError",
     "OrderTable",
     "PageDistribution",
+    "PartitionedModel",
     "PoolEngine",
     "PredictionSummary",
     "Predictor",
@@ -388,16 +398,19 @@ __all__ = [
     "Setting",
     "SettingError",
     "Simulation",
+    "SparkEngine",
     "Split",
     "StopsAndTransitions",
     "StoreError",
     "TopSequences",
+    "TrainingTotals",
     "TransitionShares",
     "Truth",
     "UnknownModelError",
     "UsageError",
     "VolumeProfile",
     "WordEffect",
+    "WrittenBucket",
     "best_page",
     "compare_judgments",
     "compare_mechanisms",

@@ -66,6 +66,13 @@ class Search(Generic[H, F]):
         held_out = [self._score(fold, fit) for fold, fit in enumerate(fits)]
         return Trial(hyper, fits, np.concatenate(held_out), self._weight)
 
+    def follow(self, values: Sequence[H], starts: Sequence[F]) -> list[Trial[H, F]]:
+        """Trials of one value after the other, each from where the one before it ended."""
+        trials: list[Trial[H, F]] = []
+        for value in values:
+            trials.append(self.attempt(value, trials[-1].fits if trials else starts))
+        return trials
+
     def best_of(
         self,
         best: Trial[Any, F],

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -16,7 +16,6 @@ from reclick.data.counts import Counts
 from reclick.data.grouped_sessions import GroupedSessions
 from reclick.data.pair_index import ImpressionLookup, IndexMap, PairLookup
 from reclick.data.ragged import Float64, Int32, positions_in_runs, run_of_elements, run_sizes
-from reclick.data.stored_tables import read_codes
 from reclick.errors import StoreError
 from reclick.fitting.attractiveness_prior import PairPrior
 from reclick.fitting.posterior import PairPosteriors, logit_posterior
@@ -32,6 +31,7 @@ from reclick.models.luce.fit import (
 )
 from reclick.models.luce.parameters import Hyperparameters, Layout, initial_parameters
 from reclick.models.luce.posterior import attractiveness_information
+from reclick.models.luce.saved_rows import TABLE_ROWS, from_row_tables, to_row_tables
 from reclick.models.luce.search import search_hyperparameters
 from reclick.models.settings import setting
 from reclick.text.tokens import AdTokens
@@ -81,6 +81,7 @@ class LuceClick(ClickModel):
         "theta_", "rho_", "exposure_", "theta_information_", "rho_information_", *INFORMATION,
     )  # fmt: skip
     global_parameters: ClassVar[tuple[str, ...]] = ("prior_report_",)
+    table_rows: ClassVar[Mapping[str, str]] = TABLE_ROWS
 
     attractiveness_prior: str | float = setting(
         default="auto",
@@ -197,12 +198,17 @@ class LuceClick(ClickModel):
         self._set_weights()
         self._report_fit(result)
 
-    def _set_weights(self) -> None:
-        """Set the weights on the scale of an ad alone on a page: P(click) = θ / (1 + θ)."""
+    def _set_weights(self, typical_outside: float | None = None) -> None:
+        """Set the weights on the scale of an ad alone on a page: P(click) = θ / (1 + θ).
+
+        A query as frequent as those of most sessions has an outside option of ω. `typical_outside`
+        is its f, by default that of the queries of the state.
+        """
         fitted, layout = self._state.parameters, self._state.layout
-        # A query as frequent as those of most sessions has an outside option of ω.
-        classes = np.log(fitted.query_outside.level(0))[layout.query_class]
-        self._typical_outside = float(np.exp(np.average(classes, weights=layout.volumes)))
+        if typical_outside is None:
+            classes = np.log(fitted.query_outside.level(0))[layout.query_class]
+            typical_outside = float(np.exp(np.average(classes, weights=layout.volumes)))
+        self._typical_outside = typical_outside
         gamma = fitted.transition.weights()
         omega = fitted.outside.weights() * self._typical_outside
         self.mixing_: Float64 = fitted.mixing.overall
@@ -298,29 +304,30 @@ class LuceClick(ClickModel):
     def _to_tables(self) -> tuple[dict[str, Any], dict[str, pa.Table]]:
         values, tables = super()._to_tables()
         layout, fitted = self._state.layout, self._state.parameters
-        values["mixing_mean"] = fitted.mixing.mean.tolist()
-        cells = pa.table({"pair": layout.cell_pair, "position": layout.cell_position})
-        return values, {**tables, "luce_cells": cells, **fitted.to_tables("luce")}
+        values |= {
+            "mixing_mean": fitted.mixing.mean.tolist(),
+            "typical_outside": self._typical_outside,
+        }
+        return values, tables | to_row_tables(layout, fitted)
 
     def _from_tables(self, values: dict[str, Any], tables: dict[str, pa.Table]) -> Self:
-        if "mixing_mean" not in values:
+        if not {"mixing_mean", "typical_outside"} <= set(values):
             raise StoreError(
                 "The saved LuceClick is of another version of Reclick, which kept other statistics "
                 "of its sessions. Fit it again."
             )
-        mixing = np.array(values["mixing_mean"])
-        rest = {name: value for name, value in values.items() if name != "mixing_mean"}
-        super()._from_tables(rest, tables)
+        values = dict(values)
+        mixing = np.array(values.pop("mixing_mean"))
+        typical_outside = float(values.pop("typical_outside"))
+        super()._from_tables(values, tables)
         hyper, counts = Hyperparameters(**self.hyperparameters_), self._pairs.counts
         has_positions = hyper.position_effect_strength is not None
         layout = Layout.build(counts, has_positions, counts.impressions, counts.volumes)
-        pair = read_codes(tables, "luce_cells", "pair", len(counts.impressions))
-        position = read_codes(tables, "luce_cells", "position", layout.longest, len(pair))
-        layout = layout.add_cells(pair, position)
+        layout, stored = from_row_tables(layout, len(mixing), tables)
         nothing = PairPrior(np.ones(len(self.theta_)), np.ones(len(self.theta_)))
         fresh = initial_parameters(layout, hyper, nothing, mixing)  # an update has its own prior
-        fitted = fresh.from_tables("luce", tables)
+        fitted = fresh.from_tables("luce", stored)
         information = np.stack([getattr(self, name) for name in INFORMATION])
         self._state = LuceState(hyper, layout, fitted, information)
-        self._set_weights()
+        self._set_weights(typical_outside)
         return self

@@ -15,6 +15,7 @@ from reclick.errors import ReclickError, StoreError, UnknownModelError, UsageErr
 if TYPE_CHECKING:
     from reclick.data.batch import SessionBatch
     from reclick.models.base import ClickModel
+    from reclick.models.provenance import SeenLogs
     from reclick.runtime.filesystem import Location
 
 Model = TypeVar("Model", bound="type[ClickModel]")
@@ -163,8 +164,12 @@ def _identity(model: type[ClickModel]) -> tuple[str, str]:
     return model.__module__, model.__qualname__
 
 
-def load(folder: Location) -> ClickModel:
-    """Load a saved model; it answers as before, to the last bit."""
+def load(folder: Location, *, cache_bytes: int | None = None) -> ClickModel:
+    """Load a saved model; it answers as before, to the last bit.
+
+    One that was saved in buckets is opened without reading them: see `PartitionedModel`. Of its
+    buckets at most about `cache_bytes` are kept in memory, by default 1 GiB.
+    """
     from reclick.runtime import artifact
     from reclick.runtime.filesystem import as_path
 
@@ -176,15 +181,24 @@ def load(folder: Location) -> ClickModel:
             f"of your own, call rc.register first. Known: {', '.join(MODELS)}."
         )
     try:
-        model = MODELS[name](**stored.settings["settings"])
-        model._from_tables(stored.settings["values"], stored.tables)
+        provenance: SeenLogs = ()
         if "provenance" in stored.tables:
             from reclick.models.provenance import provenance_from_table
 
-            model.provenance_ = provenance_from_table(
+            provenance = provenance_from_table(
                 stored.settings["provenance"], stored.tables["provenance"]
             )
-        check_answers(model)
+        model: ClickModel
+        if "buckets" in stored.settings:
+            from reclick.models.partitioned import PartitionedModel
+
+            model = PartitionedModel.open(folder, stored, cache_bytes)
+            model.provenance_ = provenance
+        else:
+            model = MODELS[name](**stored.settings["settings"])
+            model._from_tables(stored.settings["values"], stored.tables)
+            model.provenance_ = provenance
+            check_answers(model)
         model._origin = str(as_path(folder).resolve()), stored.fingerprint
     except StoreError as error:
         raise StoreError(f"{folder} cannot be loaded. {error}") from error
@@ -225,12 +239,9 @@ def check_answers(model: ClickModel) -> None:
     """Refuse a loaded model whose probabilities for a page of its own log are none."""
     import numpy as np
 
-    counts = model.training_counts
-    if not len(counts.pair_query):
+    if not model.training_totals.pairs:
         return
-    rows = counts.pair_query == counts.pair_query[0]
-    ads = [counts.ads[int(ad)].as_py() for ad in counts.pair_ad[rows][:3]]
-    query = counts.queries[int(counts.pair_query[0])].as_py()
+    query, ads = model.first_page(3)
     page = _make_page(query, [*ads, "\0an ad never shown"])
     probability = model._page_distribution(page, model._index_text(None))(0, 1).click_prob()
     if model.attractiveness:
