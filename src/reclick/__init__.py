@@ -103,6 +103,7 @@ if TYPE_CHECKING:
         BBM,
         CCM,
         CM,
+        CRF,
         DBN,
         DCM,
         DCTR,
@@ -111,8 +112,10 @@ if TYPE_CHECKING:
         MODELS,
         PBM,
         PM,
+        POM,
         RCTR,
         SDBN,
+        TCM,
         THCM,
         UBM,
         ClickModel,
@@ -132,7 +135,7 @@ if TYPE_CHECKING:
     from reclick.models.provenance import SeenLog
     from reclick.models.query_rows import TrainingTotals
     from reclick.models.registry import ModelRegistry
-    from reclick.predictor import PredictionSummary, Predictor, predict
+    from reclick.predictor import Predictions, PredictionSummary, Predictor, predict
     from reclick.profile import LogProfile, VolumeProfile, describe
     from reclick.rankings import (
         RankingComparison,
@@ -262,6 +265,7 @@ _HOMES = {
         "BBM",
         "CCM",
         "CM",
+        "CRF",
         "DBN",
         "DCM",
         "DCTR",
@@ -272,6 +276,8 @@ _HOMES = {
         "PM",
         "RCTR",
         "SDBN",
+        "POM",
+        "TCM",
         "THCM",
         "UBM",
         "ClickModel",
@@ -294,6 +300,7 @@ _HOMES = {
     "reclick.models.provenance": ("SeenLog",),
     "reclick.predictor": (
         "PredictionSummary",
+        "Predictions",
         "Predictor",
         "predict",
     ),
@@ -322,6 +329,7 @@ __all__ = [
     "BBM",
     "CCM",
     "CM",
+    "CRF",
     "DBN",
     "DCM",
     "DCTR",
@@ -330,8 +338,10 @@ __all__ = [
     "MODELS",
     "PBM",
     "PM",
+    "POM",
     "RCTR",
     "SDBN",
+    "TCM",
     "THCM",
     "UBM",
     "Argument",
@@ -378,6 +388,7 @@ __all__ = [
     "PartitionedModel",
     "PoolEngine",
     "PredictionSummary",
+    "Predictions",
     "Predictor",
     "PriceReason",
     "PriorLevel",

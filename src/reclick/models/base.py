@@ -117,6 +117,7 @@ class ClickModel(ABC):
     pair_parameters: ClassVar[tuple[str, ...]] = ()  # fitted attributes with one value per pair
     query_parameters: ClassVar[tuple[str, ...]] = ()  # … with a probability per query, or None
     global_parameters: ClassVar[tuple[str, ...]] = ()  # … common to all pairs: numbers, arrays
+    max_page_ads: ClassVar[int | None] = None  # longer pages are refused
     table_rows: ClassVar[Mapping[str, str]] = {}  # what rows its own saved tables have: query_rows
     settings: ClassVar[Mapping[str, Setting]] = {}  # by name, in the order of the constructor
     hyperparameters_: Mapping[str, Any] = {}  # settings that a fit has chosen, or was given

@@ -39,7 +39,12 @@ BUILT_IN = {  # name: module and class, in the order of `reclick models`
     "ccm": ("ccm", "CCM"),
     "thcm": ("thcm", "THCM"),
     "scan": ("scan", "DirectionalScan"),
+    "pom": ("pom", "POM"),
+    "crf": ("crf", "CRF"),
 }
+# Models of short pages only: found by name, but not among those that answer for any page.
+SHORT_PAGES = {"tcm": ("tcm", "TCM")}
+OWN_MODELS = BUILT_IN | SHORT_PAGES
 
 
 class ModelRegistry(Mapping[str, "type[ClickModel]"]):
@@ -49,7 +54,7 @@ class ModelRegistry(Mapping[str, "type[ClickModel]"]):
     <class 'reclick.models.examination.PBM'>
     >>> MODELS["pbms"]
     Traceback (most recent call last):
-    reclick.errors.UnknownModelError: model: got 'pbms', expected one of luceclick, ..., scan. \
+    reclick.errors.UnknownModelError: model: got 'pbms', expected one of luceclick, ..., crf. \
 Did you mean 'pbm'?
     """
 
@@ -60,7 +65,7 @@ Did you mean 'pbm'?
     def _installed(self) -> dict[str, EntryPoint]:
         """Models that other packages announce; a name of Reclick's own stays Reclick's."""
         found = {each.name: each for each in entry_points(group=ENTRY_POINTS)}
-        return {name: each for name, each in found.items() if name not in BUILT_IN}
+        return {name: each for name, each in found.items() if name not in OWN_MODELS}
 
     def __getitem__(self, name: str) -> type[ClickModel]:
         return self.find(name)
@@ -74,9 +79,8 @@ Did you mean 'pbm'?
             raise UnknownModelError(argument, name, f"one of {', '.join(self)}{also}")
         if name in self._registered:
             return self._registered[name]
-        if name in BUILT_IN:
-            module, class_name = BUILT_IN[name]
-            return _load_class(module, class_name)
+        if name in OWN_MODELS:
+            return _load_class(*OWN_MODELS[name])
         if name in self._installed:
             return self.add(_load_installed(self._installed[name]), expected_name=name)
         near = difflib.get_close_matches(str(name).lower(), self, n=1)
@@ -106,7 +110,7 @@ Did you mean 'pbm'?
                 f"{model.__name__}.name: got {name!r}, expected lowercase letters, digits, _ and -."
             )
         known = self._registered.get(name)
-        if name in BUILT_IN or (known is not None and _identity(known) != _identity(model)):
+        if name in OWN_MODELS or (known is not None and _identity(known) != _identity(model)):
             raise UsageError(
                 f"There is a model {name!r} already. Give {model.__name__} a new name."
             )
@@ -116,7 +120,7 @@ Did you mean 'pbm'?
     def __contains__(self, name: object) -> bool:
         if not isinstance(name, str):
             return False
-        return name in BUILT_IN or name in self._registered or name in self._installed
+        return name in OWN_MODELS or name in self._registered or name in self._installed
 
     def __iter__(self) -> Iterator[str]:
         return iter(dict.fromkeys((*BUILT_IN, *self._registered, *self._installed)))
@@ -241,7 +245,7 @@ def check_answers(model: ClickModel) -> None:
 
     if not model.training_totals.pairs:
         return
-    query, ads = model.first_page(3)
+    query, ads = model.first_page((model.max_page_ads or 4) - 1)
     page = _make_page(query, [*ads, "\0an ad never shown"])
     probability = model._page_distribution(page, model._index_text(None))(0, 1).click_prob()
     if model.attractiveness:
