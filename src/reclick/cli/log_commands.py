@@ -153,9 +153,15 @@ def _check_folder(folder: str) -> None:
     from reclick.runtime import artifact
 
     kind, fingerprint = artifact.get_kind(folder), artifact.fingerprint(folder)
-    counts = load(folder).training_counts if kind == "model" else Counts.load(folder)
+    counts: object
+    if kind == "model":
+        model = load(folder)
+        model.check_folder()
+        counts = model.training_totals
+    else:
+        counts = Counts.load(folder)
     data = {"folder": folder, "kind": kind, "fingerprint": fingerprint, "damaged": False}
-    print_result(f"{folder} holds {kind}, undamaged: {counts!r}\n{fingerprint}", data)
+    print_result(f"{folder} holds {kind}, undamaged: {counts}\n{fingerprint}", data)
 
 
 @as_command

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from reclick.data.counts import Counts
-from reclick.data.grouped_sessions import GroupedSessions
+from reclick.data.grouped_sessions import BlockRows, GroupedSessions, RowRun
 from reclick.data.ragged import Float64, Int32, Int64, positions_in_runs
 from reclick.fitting.attractiveness_prior import PairPrior
 from reclick.fitting.factors import FactorTable, Level, with_components
@@ -61,6 +61,21 @@ class LuceParameters(ParameterTables):
     mixing: MixingWeights  # [query, component]
     satisfaction: Satisfaction  # [pair] ρ
     outcomes: OutcomeTable  # of conversions and quick returns
+
+    def for_block(self, rows: BlockRows) -> Any:
+        """What the E-step of a block needs."""
+        no_past, rho = np.zeros(0), self.satisfaction
+        mixing: dict[str, Any] = {"weights": RowRun(self.mixing.weights, rows.queries)}
+        values: dict[str, Any] = {
+            name: RowRun(getattr(rho, name), rows.pairs) for name in ("mean", "variance")
+        }
+        tables: dict[str, Any] = {
+            "appeal": self.appeal.cut(rows.cells),
+            "query_outside": self.query_outside.cut(rows.queries),
+            "mixing": replace(self.mixing, **mixing, members=no_past),
+            "satisfaction": replace(rho, **values, satisfied=no_past, clicks=no_past),
+        }
+        return replace(self, **tables)
 
     def spread_satisfaction(self, information: Float64) -> LuceParameters:
         """The same, with the variance of each ρ that sessions with this information leave."""
