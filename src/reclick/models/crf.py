@@ -10,6 +10,7 @@ from typing import ClassVar, NamedTuple, Self
 
 import numpy as np
 
+from reclick.clicks.chain import PROBABILITY_MARGIN
 from reclick.clicks.distribution import PageDistribution
 from reclick.clicks.enumerated import EnumeratedPages, SequenceList, falling_sets
 from reclick.clicks.set_probability import MAX_PAGE_ADS, check_page_length
@@ -93,7 +94,7 @@ class CRF(ClickModel):
     )
     reference: ClassVar[str] = "after Xiong, Wang, Ding, Shen, Liu 2012, WSDM (relational clicks)"
     uses_history: ClassVar[bool] = False
-    pair_parameters: ClassVar[tuple[str, ...]] = ("appeal_", "theta_", "information_")
+    pair_parameters: ClassVar[tuple[str, ...]] = ("theta_", "information_")
     global_parameters: ClassVar[tuple[str, ...]] = ("position_", "position_pairs_", "redundancy_")
 
     similarity: str | None = setting(
@@ -135,9 +136,9 @@ class CRF(ClickModel):
             np.zeros(1),
         )
         fit = self._maximise(zero, blocks, sessions.counts.total, similar=text is not None)
-        self.appeal_, self.position_, self.position_pairs_, kappa = fit.parameters
+        appeal, self.position_, self.position_pairs_, kappa = fit.parameters
         self.redundancy_ = float(kappa[0])
-        self.theta_ = _logistic(self.appeal_ + self.position_[0])
+        self.theta_ = _logistic(appeal + self.position_[0])
         self.information_ = self.pair_precision + fit.statistics.pairs["variance"]
         self._report_fit(fit)
 
@@ -170,12 +171,18 @@ class CRF(ClickModel):
             start, evaluate, sessions, self.max_iterations, self.tolerance, quiet=self._is_pilot
         )
 
+    @property
+    def appeal_(self) -> Float64:
+        """The log-odds a of each pair, beside those of the position [pair]."""
+        return _log_odds(self.theta_) - self.position_[0]
+
     def _page_distribution(
         self, batch: SessionBatch, text: TextIndex | None
     ) -> Callable[[int, int], PageDistribution]:
         check_page_length(batch.page)
-        row = self._pairs.find(batch).row
-        appeal = self._pairs.take_or(self.appeal_, row, 0.0)
+        overall = _logistic(self.position_[:1])[0]
+        theta = self._pairs.take_or(self.theta_, self._pairs.find(batch).row, float(overall))
+        appeal = _log_odds(theta) - self.position_[0]
         longest = int(np.diff(batch.page).max(initial=1))
         position, pairs = extend_positions(self.position_, self.position_pairs_, longest)
         known = text if self.similarity is not None else None
@@ -304,7 +311,11 @@ def e_step(parameters: CRFParameters, block: CRFBlock) -> Statistics:
 
 
 def _logistic(value: Float64) -> Float64:
-    return 1 / (1 + np.exp(-value))
+    return np.clip(1 / (1 + np.exp(-value)), PROBABILITY_MARGIN, 1 - PROBABILITY_MARGIN)
+
+
+def _log_odds(chance: Float64) -> Float64:
+    return np.log(chance) - np.log1p(-chance)
 
 
 def ascend(
