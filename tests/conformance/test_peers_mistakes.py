@@ -241,8 +241,9 @@ def test_a_saved_model_of_an_unknown_kind_is_refused_with_the_right_ones(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     fitted("dctr").save(tmp_path / "model")
-    others = {name: where for name, where in registry.BUILT_IN.items() if name != "dctr"}
-    monkeypatch.setattr(registry, "BUILT_IN", others)  # deleting the entry would put it back last
+    for names in ("BUILT_IN", "OWN_MODELS"):  # deleting the entry would put it back last
+        others = {name: each for name, each in getattr(registry, names).items() if name != "dctr"}
+        monkeypatch.setattr(registry, names, others)
     with pytest.raises(StoreError, match=r"'dctr'.*Known: luceclick"):
         rc.load(tmp_path / "model")
 

@@ -18,6 +18,7 @@ from reclick.__main__ import main
 from reclick.cli import app
 from reclick.models import MODELS
 from reclick.simulation import simulate
+from reclick.runtime.outputs import atomic_file
 from tests.support.format_samples import NAMES, write_sample
 
 ROOT = Path(__file__).parents[2]
@@ -102,7 +103,8 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "examples").symlink_to(ROOT / "examples")
     (tmp_path / "logs").mkdir()
     market = simulate(300, weeks=8, queries=20)
-    pq.write_table(market.ads, tmp_path / "logs" / "ads.parquet")
+    with atomic_file(tmp_path / "logs" / "ads.parquet") as ads:  # so that Reclick may replace it
+        pq.write_table(market.ads, ads)
     for number, day in enumerate(market.weeks, start=1):
         pq.write_table(day, tmp_path / "logs" / f"day{number}.parquet")
     for name in NAMES:
