@@ -13,6 +13,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -89,8 +90,9 @@ class Cluster:
         for worker in self.workers:
             if worker.poll() is None:
                 for each in psutil.Process(worker.pid).children(recursive=True):
-                    if any(mark in word for word in each.cmdline()):
-                        found.append(each)
+                    with suppress(psutil.Error):  # it ended meanwhile
+                        if any(mark in word for word in each.cmdline()):
+                            found.append(each)
         return sorted(found, key=lambda each: -each.create_time())
 
     def stop(self) -> None:
@@ -144,9 +146,14 @@ def kill_soon(cluster: Cluster, mark: str, delay: float) -> threading.Thread:
 
     def kill() -> None:
         time.sleep(delay)
-        for each in cluster.below(mark)[:1]:
-            each.send_signal(signal.SIGKILL)
-            killed.append(mark)
+        for _ in range(300):  # there may be none yet, after the last kill
+            found = cluster.below(mark)
+            with suppress(psutil.Error):
+                if found:
+                    found[0].send_signal(signal.SIGKILL)
+                    killed.append(mark)
+                    return
+            time.sleep(0.1)
 
     thread = threading.Thread(target=kill)
     thread.start()
@@ -207,7 +214,8 @@ def test_a_killed_process_changes_nothing(
                 pq.read_table(tmp_path / f"{name}.parquet") for name in ("one", "two")
             )
             assert one_table.equals(two_table)
-            assert {each.name for each in tmp_path.iterdir()} == {"one.parquet", "two.parquet"}
+            left = {each.name for each in tmp_path.iterdir()} - {".reclick-files.json"}
+            assert left == {"one.parquet", "two.parquet"}
     finally:
         thread.join()
     assert killed == [victim]
