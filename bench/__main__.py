@@ -13,6 +13,7 @@ from functools import partial
 from bench import (
     attractiveness,
     auction,
+    buckets,
     counting,
     em,
     engines,
@@ -33,6 +34,7 @@ from bench import (
 BENCHMARKS = {
     "attractiveness": attractiveness.main,
     "auction": auction.main,
+    "buckets": buckets.main,
     "counting": counting.main,
     "em": em.main,
     "engines": engines.main,
