@@ -68,7 +68,11 @@ COMMANDS = [
         Command(f"export {kind}", (*EXPORT, "{to}/o." + kind))
         for kind in ("qrels", "letor", "csv", "json", "parquet")
     ),
-    Command("report", ("report", "model{x}", "--to", "{to}/report.html"), repeats=False),
+    Command(
+        "report",
+        ("report", "model{x}", "test.parquet", "--resamples", "5", "--to", "{to}/r.html"),
+        repeats=False,
+    ),
     Command(
         "evaluate",
         (
@@ -131,7 +135,7 @@ def warm_up(folder: Path) -> None:
     run_auctions(model, bids_table().slice(0, 20))
     for kind in ("qrels", "letor", "csv", "json", "parquet"):
         rc.export(model, folder / f"o.{kind}", min_support=1)
-    model.report().to_html(folder / "r.html")
+    model.report(own_log(3, 60), resamples=5).to_html(folder / "r.html")
     rc.evaluate(["dctr"], own_log(3, 60), train=log, resamples=5).save(folder / "e")
     rc.count(log).save(folder / "counts")
 
