@@ -120,6 +120,7 @@ def prepare_inputs(folder: Path) -> None:
 
 def warm_up(folder: Path) -> None:
     """Import and compile in this process what the commands use, so that children start quickly."""
+    import reclick.cli  # noqa: F401, an import that a signal interrupts may fail in Python itself
     from reclick.auction import rank_pages, run_auctions
 
     log, model = own_log(1, 60), rc.MultiClick().fit(own_log(1, 60), ads=ads_table())
