@@ -12,6 +12,7 @@ import resource
 import shutil
 import signal
 import subprocess
+import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -143,7 +144,7 @@ def warm_up(folder: Path) -> None:
 
 def run_command(line: list[str], folder: Path, temporary: Path) -> int:
     """Run a command line in this process, in a folder, and return its exit code."""
-    from reclick.cli import app
+    from reclick.__main__ import main
 
     temporary.mkdir(exist_ok=True)
     tempfile.tempdir = os.environ["TMPDIR"] = str(temporary)
@@ -152,7 +153,8 @@ def run_command(line: list[str], folder: Path, temporary: Path) -> int:
     for number, name in ((1, "out.txt"), (2, "err.txt")):
         os.dup2(os.open(temporary.parent / name, os.O_WRONLY | os.O_CREAT | os.O_APPEND), number)
     try:
-        app([*line, "--quiet"], standalone_mode=True)
+        sys.argv = ["reclick", *line, "--quiet"]
+        main()
     except SystemExit as end:
         return int(end.code or 0)
     return 0
