@@ -9,7 +9,7 @@ import pytest
 
 import reclick as rc
 from reclick.errors import LogError
-from reclick.models import MultiClick
+from reclick.models import LuceClick, MultiClick
 from reclick.models.redundancy import SEEN, page_overlap
 from reclick.text.word_rates import TokenLists
 from tests.support.redundant_market import ADS, draw_sessions
@@ -47,3 +47,18 @@ def test_counts_do_not_say_what_repeats() -> None:
     with pytest.raises(LogError, match="Counts do not say"):
         MultiClick(redundancy="auto").fit(rc.count(log), ads=ADS)
     assert MultiClick(redundancy=1.5).fit(rc.count(log), ads=ADS).redundancy_ == 1.5
+
+
+@pytest.mark.parametrize(("kappa", "low", "high"), [(0.0, 0.0, 0.0), (2.0, 0.8, 2.0)])
+def test_luceclick_finds_whether_there_is_redundancy(
+    kappa: float, low: float, high: float, tmp_path: Path
+) -> None:
+    """Too little of it, as its other parameters are fitted without; exactly 0 if there is none."""
+    log = draw_sessions(LuceClick(tune="off"), kappa, 4000, 1)
+    model = LuceClick(tune="off", redundancy="auto").fit(log, ads=ADS)
+    assert low <= model.redundancy_ <= high
+    without = LuceClick(tune="off").fit(log, ads=ADS)
+    gain = model.log_prob(log).mean() - without.log_prob(log).mean()
+    assert gain > 0.005 if kappa else gain == 0
+    model.save(tmp_path / "model")
+    np.testing.assert_array_equal(rc.load(tmp_path / "model").log_prob(log), model.log_prob(log))

@@ -39,6 +39,7 @@ from reclick.models.luce.parameters import (
 )
 from reclick.models.luce.posterior import attractiveness_information
 from reclick.models.luce.search import search_hyperparameters
+from reclick.models.redundancy import find_overlap, learn_redundancy
 from reclick.models.settings import setting
 from reclick.text.tokens import AdTokens
 from reclick.text.word_rates import TextIndex
@@ -143,6 +144,7 @@ class LuceClick(ClickModel):
         "how strongly a position is held to have the same effect for all; None: it has",
         allow_none=True,
     )
+    redundancy: str | float = setting(default=0.0, choices=("auto",), low=0, high=1e6)
     tune: str = setting(
         default="fast",
         choices=("fast", "full", "off"),
@@ -163,6 +165,10 @@ class LuceClick(ClickModel):
         prior = self._set_prior(*pilot.clicks_and_exposure(), hyper)
         result = fit_luce(training, hyper, prior, pilot.parameters, **self._loop)
         self._take(LuceState.of(hyper, training, result), result)
+        redundancy = self.redundancy
+        self.redundancy_ = (
+            learn_redundancy(self, data) if isinstance(redundancy, str) else redundancy
+        )
 
     def _without_outcomes(self, sessions: GroupedSessions) -> GroupedSessions:
         """The sessions, without outcomes that have no weight."""
@@ -283,12 +289,15 @@ class LuceClick(ClickModel):
             omega = np.pad(omega, ((0, 0), (0, longest + 1 - omega.shape[1])), mode="edge")
         gamma = extend_transitions(self.gamma_, longest)
 
+        overlap = find_overlap(self, batch, text)
+
         def pages(start: int, end: int) -> PageDistribution:
             first, last = batch.page[start], batch.page[end]
+            repeated = self.redundancy_, overlap(start, end)
             page = theta[first:last], rho[first:last], omega, gamma
             starts = batch.page[start : end + 1] - first
             components = tuple(
-                ChoicePages("luce", *page, starts, np.full(end - start, t))
+                ChoicePages("luce", *page, starts, np.full(end - start, t), *repeated)
                 for t in range(len(omega))
             )
             if len(components) == 1:
