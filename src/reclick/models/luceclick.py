@@ -15,7 +15,14 @@ from reclick.data.batch import SessionBatch
 from reclick.data.counts import Counts
 from reclick.data.grouped_sessions import GroupedSessions
 from reclick.data.pair_index import ImpressionLookup, IndexMap, PairLookup
-from reclick.data.ragged import Float64, Int32, positions_in_runs, run_of_elements, run_sizes
+from reclick.data.ragged import (
+    Float64,
+    Int32,
+    positions_in_runs,
+    read_only,
+    run_of_elements,
+    run_sizes,
+)
 from reclick.errors import StoreError
 from reclick.fitting.attractiveness_prior import PairPrior
 from reclick.fitting.posterior import PairPosteriors, logit_posterior
@@ -39,12 +46,13 @@ from reclick.models.luce.parameters import (
 )
 from reclick.models.luce.posterior import attractiveness_information
 from reclick.models.luce.search import search_hyperparameters
-from reclick.models.redundancy import find_overlap, learn_redundancy
+from reclick.models.redundancy import find_overlap, learn_redundancy, page_overlap
 from reclick.models.settings import setting
 from reclick.text.tokens import AdTokens
 from reclick.text.word_rates import TextIndex
 
 AUTO = ("auto",)
+REDUNDANCY_ROUNDS, REDUNDANCY_TOLERANCE = 6, 0.02  # of fits and κ in turn
 LEAST_COMPLEMENT = 1e-9  # 1 − the attractiveness of a posterior draw
 INFORMATION = ("outside_information_", "ads_information_", "ambiguity_")  # of a `LuceState`
 MAX_STRENGTH = 1e12  # pseudo-choices; stronger priors drown the sessions in rounding
@@ -165,10 +173,41 @@ class LuceClick(ClickModel):
         prior = self._set_prior(*pilot.clicks_and_exposure(), hyper)
         result = fit_luce(training, hyper, prior, pilot.parameters, **self._loop)
         self._take(LuceState.of(hyper, training, result), result)
-        redundancy = self.redundancy
-        self.redundancy_ = (
-            learn_redundancy(self, data) if isinstance(redundancy, str) else redundancy
-        )
+        self._fit_redundancy(data, training, hyper, prior, result)
+
+    def _fit_redundancy(
+        self,
+        sessions: GroupedSessions,
+        training: TrainingData,
+        hyper: Hyperparameters,
+        prior: PairPrior,
+        result: Any,
+    ) -> None:
+        """Set κ; where it is not 0, fit the other parameters and it in turn."""
+        learnt = isinstance(self.redundancy, str)
+        kappa = learn_redundancy(self, sessions) if learnt else float(self.redundancy)
+        for _ in range(REDUNDANCY_ROUNDS if kappa else 0):
+            repeated = self._repeat(training, sessions.counts.pair_ad, kappa)
+            result = fit_luce(repeated, hyper, prior, result.parameters, **self._loop)
+            self._take(LuceState.of(hyper, repeated, result), result)
+            last = kappa
+            kappa = learn_redundancy(self, sessions, judge=False) if learnt else kappa
+            if abs(kappa - last) < REDUNDANCY_TOLERANCE:
+                break
+        self.redundancy_ = kappa
+
+    def _repeat(self, training: TrainingData, pair_ad: Int32, kappa: float) -> TrainingData:
+        """The same sessions, in which ads that repeat clicked ones lose weight."""
+        tokens = self._pairs.ad_tokens()
+        if not kappa or tokens is None:
+            return training
+        blocks = []
+        for each in training.blocks:
+            sessions = each.sessions
+            ad = pair_ad[sessions.first_pair + sessions.pair]
+            overlap = page_overlap(tokens, ad, sessions.page)
+            blocks.append(each._replace(redundancy=kappa, overlap=read_only(overlap)))
+        return training._replace(blocks=blocks)
 
     def _without_outcomes(self, sessions: GroupedSessions) -> GroupedSessions:
         """The sessions, without outcomes that have no weight."""
