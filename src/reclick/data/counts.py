@@ -28,7 +28,7 @@ from reclick.data.stored_tables import (
     require_ascending,
     table_error,
 )
-from reclick.errors import LogError, SettingError, UsageError
+from reclick.errors import LogError, SettingError, StoreError, UsageError
 from reclick.runtime import artifact
 from reclick.runtime.filesystem import Location
 
@@ -201,11 +201,19 @@ class Counts:
     def load(cls, folder: Location) -> Counts:
         """Read counts that were saved."""
         stored = artifact.read(folder, kind="counts")
-        counts = cls.from_tables(stored.tables)
-        if "logs" not in stored.tables:  # of an earlier version
-            return counts
-        logs = records_from_table(stored.settings["logs"], stored.tables["logs"])
-        return replace(counts, logs=tuple(logs))
+        try:
+            counts = cls.from_tables(stored.tables)
+            if "logs" not in stored.tables:  # of an earlier version
+                return counts
+            logs = records_from_table(stored.settings["logs"], stored.tables["logs"])
+            return replace(counts, logs=tuple(logs))
+        except StoreError as error:
+            raise StoreError(f"{folder} cannot be loaded. {error}") from error
+        except Exception as error:  # whatever a folder that was altered may lead to
+            raise StoreError(
+                f"{folder} cannot be loaded: {type(error).__name__}: {error}. It was altered, or "
+                "written by another version: count again, and save to a new folder."
+            ) from error
 
     def to_tables(self) -> dict[str, pa.Table]:
         """The counts as Arrow tables."""
