@@ -55,13 +55,14 @@ def main() -> None:
     parser.add_argument("names", nargs="*", metavar="NAME", help=", ".join(BENCHMARKS))
     parser.add_argument("--seconds", type=float, default=20.0, help="of each load of service")
     parser.add_argument("--requests", type=int, default=100_000, help="of requests")
+    parser.add_argument("--seed", type=int, default=1, help="the first one of requests")
     given = parser.parse_args()
     unknown = [name for name in given.names if name not in BENCHMARKS]
     if unknown:
         sys.exit(f"no benchmark {', '.join(unknown)}; there are {', '.join(BENCHMARKS)}")
     benchmarks = BENCHMARKS | {
         "service": partial(service.main, given.seconds),
-        "requests": partial(requests.main, given.requests),
+        "requests": partial(requests.main, given.requests, given.seed),
     }
     passed = [benchmarks[name]() for name in given.names or BENCHMARKS]
     sys.exit(0 if all(passed) else 1)
