@@ -200,7 +200,7 @@ def test_a_page_that_cannot_be_scored_leaves_no_file_and_keeps_an_older_one(
         [as_table([Session("q", ("a", "b"), ())] * 50), as_table([Session("q", ("a",) * 13, ())])]
     )
     with pytest.raises(CannotAnswerError, match="a page of 13 ads"):
-        predict(model, table, to)
+        predict(model, table, to, overwrite=True)
     assert [path.name for path in tmp_path.iterdir()] == ["out.parquet"] * older
     assert not older or to.read_bytes() == OLD
 
@@ -223,7 +223,7 @@ def test_a_full_disk_leaves_no_file_and_keeps_an_older_one(
     with monkeypatch.context() as patched:
         patched.setattr(where, name, fail_with(errno.ENOSPC))
         with pytest.raises(StoreError, match=r"cannot be written .*The disk is full"):
-            predict(model, pages(5), to)
+            predict(model, pages(5), to, overwrite=True)
     assert [path.name for path in tmp_path.iterdir()] == ["out.parquet"]
     assert to.read_bytes() == OLD
 
@@ -251,7 +251,7 @@ def test_places_that_cannot_be_written_are_refused_before_any_work(
     model: MultiClick, tmp_path: Path
 ) -> None:
     (tmp_path / "folder.parquet").mkdir()
-    with pytest.raises(LogError, match="it is a folder"):
+    with pytest.raises(StoreError, match="it is a folder"):
         predict(model, pages(5), tmp_path / "folder.parquet")
     (tmp_path / "folder.parquet").rmdir()
     with pytest.raises(SettingError, match=r"Give a name that ends in \.parquet"):
@@ -615,7 +615,7 @@ def test_a_csv_file_appears_when_it_is_complete(
     to.write_bytes(OLD)
     monkeypatch.setattr(predictor, "write_csv", fail_with(errno.ENOSPC))
     with pytest.raises(StoreError, match=r"cannot be written .*The disk is full"):
-        predict(model, pages(5), to)
+        predict(model, pages(5), to, overwrite=True)
     assert to.read_bytes() == OLD
     assert [path.name for path in tmp_path.iterdir()] == ["out.csv"]
 

@@ -138,6 +138,27 @@ def luceclick() -> Graph:
     return Graph(nodes, graph.edges, graph.heads)
 
 
+def two_ads() -> Graph:
+    """TCM: which of two ads is examined first depends on both relevances."""
+    nodes = {
+        key: node
+        for key, node in columns("ECA", {"A": "R{i}"}).items()
+        if key[1] in "12" and key != "E2"
+    }
+    nodes["E1"] = nodes["E1"]._replace(x=LEFT + COLUMN / 2, label="E", note="1 or 2 first")
+    return Graph(
+        nodes,
+        [
+            *(Edge(f"A{i}", f"C{i}") for i in (1, 2)),
+            Edge("E1", "C1", "1 − h"),
+            Edge("E1", "C2", "h"),
+            Edge("C1", "C2", "β, α", 10),
+            Edge("C2", "C1", "", 10),
+        ],
+        ("position 1", "position 2", ""),
+    )
+
+
 GRAPHS: dict[str, Graph] = {
     "multiclick": multiclick(),
     "luceclick": luceclick(),
@@ -184,6 +205,24 @@ GRAPHS: dict[str, Graph] = {
             *(Edge(f"C{i + 1}", f"E{i}", f"(1 − δ{BELOW[i + 1]}) γ", -8, 0.62) for i in (1, 2)),
         ]
     ),
+    "pom": cascade(
+        [
+            *along("EE", "V", 17),
+            *(Edge(f"E{i + 1}", f"E{i}", "V", 17) for i in (1, 2)),
+            Edge("E1", "E3", "V", 40),
+            Edge("E3", "E1", "V", 40),
+        ]
+    ),
+    "crf": Graph(
+        columns("CA", {"A": "a(q, d{i}) + v{i}"}),
+        [
+            *down("AC"),
+            Edge("C1", "C2", "W₁₂ − κ s₁₂", 14),
+            Edge("C2", "C3", "W₂₃ − κ s₂₃", 14),
+            Edge("C1", "C3", "W₁₃ − κ s₁₃", 42),
+        ],
+    ),
+    "tcm": two_ads(),
 }
 
 

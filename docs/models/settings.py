@@ -8,6 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from reclick.models import MODELS
+from reclick.models.registry import OWN_MODELS
 
 HEAD = "| setting | default | values | what |\n|---|---|---|---|\n"
 
@@ -30,6 +31,6 @@ def with_table(page: str, name: str) -> str:
 
 if __name__ == "__main__":
     folder = Path(__file__).parent
-    for model in MODELS:
+    for model in OWN_MODELS:
         path = folder / f"{model}.md"
         path.write_text(with_table(path.read_text(encoding="utf-8"), model), encoding="utf-8")

@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from reclick.data.log_record import LogRecord
     from reclick.engines import DuckDBEngine, Engine, LocalEngine, count
     from reclick.engines.pool import PoolEngine
+    from reclick.engines.spark import SparkEngine
     from reclick.errors import (
         Argument,
         BadRowsError,
@@ -102,6 +103,7 @@ if TYPE_CHECKING:
         BBM,
         CCM,
         CM,
+        CRF,
         DBN,
         DCM,
         DCTR,
@@ -110,8 +112,10 @@ if TYPE_CHECKING:
         MODELS,
         PBM,
         PM,
+        POM,
         RCTR,
         SDBN,
+        TCM,
         THCM,
         UBM,
         ClickModel,
@@ -124,11 +128,14 @@ if TYPE_CHECKING:
         setting,
         updating,
     )
+    from reclick.models.buckets import BucketWriter, WrittenBucket
     from reclick.models.explanation import Explanation, PriorLevel, WordEffect
     from reclick.models.kernels.stops_and_transitions import StopsAndTransitions
+    from reclick.models.partitioned import PartitionedModel
     from reclick.models.provenance import SeenLog
+    from reclick.models.query_rows import TrainingTotals
     from reclick.models.registry import ModelRegistry
-    from reclick.predictor import PredictionSummary, Predictor, predict
+    from reclick.predictor import Predictions, PredictionSummary, Predictor, predict
     from reclick.profile import LogProfile, VolumeProfile, describe
     from reclick.rankings import (
         RankingComparison,
@@ -192,6 +199,7 @@ _HOMES = {
         "count",
     ),
     "reclick.engines.pool": ("PoolEngine",),
+    "reclick.engines.spark": ("SparkEngine",),
     "reclick.errors": (
         "Argument",
         "BadRowsError",
@@ -239,6 +247,7 @@ _HOMES = {
     "reclick.fitting.order_table": ("OrderTable",),
     "reclick.logs.session_log": ("BadRow",),
     "reclick.models.kernels.stops_and_transitions": ("StopsAndTransitions",),
+    "reclick.models.query_rows": ("TrainingTotals",),
     "reclick.models.registry": ("ModelRegistry",),
     "reclick.logs": (
         "Cleaning",
@@ -256,6 +265,7 @@ _HOMES = {
         "BBM",
         "CCM",
         "CM",
+        "CRF",
         "DBN",
         "DCM",
         "DCTR",
@@ -266,6 +276,8 @@ _HOMES = {
         "PM",
         "RCTR",
         "SDBN",
+        "POM",
+        "TCM",
         "THCM",
         "UBM",
         "ClickModel",
@@ -283,9 +295,12 @@ _HOMES = {
         "PriorLevel",
         "WordEffect",
     ),
+    "reclick.models.buckets": ("BucketWriter", "WrittenBucket"),
+    "reclick.models.partitioned": ("PartitionedModel",),
     "reclick.models.provenance": ("SeenLog",),
     "reclick.predictor": (
         "PredictionSummary",
+        "Predictions",
         "Predictor",
         "predict",
     ),
@@ -314,6 +329,7 @@ __all__ = [
     "BBM",
     "CCM",
     "CM",
+    "CRF",
     "DBN",
     "DCM",
     "DCTR",
@@ -322,8 +338,10 @@ __all__ = [
     "MODELS",
     "PBM",
     "PM",
+    "POM",
     "RCTR",
     "SDBN",
+    "TCM",
     "THCM",
     "UBM",
     "Argument",
@@ -333,6 +351,7 @@ __all__ = [
     "BadRow",
     "BadRowsError",
     "BestPage",
+    "BucketWriter",
     "CannotAnswerError",
     "Cleaning",
     "ClickModel",
@@ -366,8 +385,10 @@ __all__ = [
     "NotFittedError",
     "OrderTable",
     "PageDistribution",
+    "PartitionedModel",
     "PoolEngine",
     "PredictionSummary",
+    "Predictions",
     "Predictor",
     "PriceReason",
     "PriorLevel",
@@ -388,16 +409,19 @@ __all__ = [
     "Setting",
     "SettingError",
     "Simulation",
+    "SparkEngine",
     "Split",
     "StopsAndTransitions",
     "StoreError",
     "TopSequences",
+    "TrainingTotals",
     "TransitionShares",
     "Truth",
     "UnknownModelError",
     "UsageError",
     "VolumeProfile",
     "WordEffect",
+    "WrittenBucket",
     "best_page",
     "compare_judgments",
     "compare_mechanisms",

@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+import contextlib
+import signal
 import sys
+
+from reclick.runtime.interrupts import interrupt_code, terminate
 
 
 def main() -> None:
     """Run the command line.
 
-    The exit code is 0, 1 (the log has bad rows), 2 (an error), 3 (a log seen before) or 130.
+    The exit code is 0, 1 (the log has bad rows), 2 (an error), 3 (a log seen before), 130 (Ctrl-C)
+    or 143 (SIGTERM, which ends a command like Ctrl-C).
     """
+    with contextlib.suppress(ValueError):  # not the main thread of its process
+        signal.signal(signal.SIGTERM, terminate)
     try:
         from reclick.cli import app
-    except KeyboardInterrupt:  # before any command started
-        sys.exit(130)
+    except KeyboardInterrupt as interrupt:  # before any command started
+        sys.exit(interrupt_code(interrupt))
     app()
 
 

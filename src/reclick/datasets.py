@@ -7,7 +7,6 @@ import json
 import logging
 import shutil
 from pathlib import Path
-from tempfile import mkdtemp
 from typing import Any
 
 import pyarrow as pa
@@ -15,6 +14,7 @@ import pyarrow.parquet as pq
 
 from reclick.errors import ReclickError
 from reclick.runtime.jit import cache_folder
+from reclick.runtime.outputs import scratch_folder
 from reclick.simulation import Simulation, Truth, simulate
 
 logger = logging.getLogger("reclick")
@@ -109,12 +109,9 @@ def _keep(made: Simulation, folder: Path) -> None:
     """Write a simulation to the cache, in one step; without room for it nothing is kept."""
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
-        temporary = Path(mkdtemp(prefix=f"{folder.name}-", dir=folder.parent))
-        try:
-            made.save(temporary)
+        with scratch_folder(folder.parent) as temporary:
+            made.save(temporary / folder.name)
             if not folder.exists():
-                temporary.rename(folder)
-        finally:
-            shutil.rmtree(temporary, ignore_errors=True)
+                (temporary / folder.name).rename(folder)
     except (OSError, ReclickError) as error:
         logger.warning("%s cannot be kept (%s); it is made again next time.", folder, error)

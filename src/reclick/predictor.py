@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -24,7 +22,8 @@ from reclick.logs.files.source import RawBatch
 from reclick.logs.validation.validate import validate
 from reclick.models.base import ClickModel
 from reclick.models.batching import open_pages
-from reclick.runtime.filesystem import Location, arrow_input, as_path, atomic_file
+from reclick.runtime.filesystem import Location, arrow_input, as_path
+from reclick.runtime.outputs import atomic_file, check_targets, scratch_folder
 from reclick.runtime.parallel import thread_limit
 from reclick.runtime.progress import ProgressOption, track_progress
 from reclick.text.word_rates import TextIndex
@@ -303,13 +302,15 @@ def predict(
     top: int = 3,
     text: object = None,
     engine: Engine | None = None,
+    overwrite: bool = False,
     progress: ProgressOption = None,
 ) -> PredictionSummary:
     """Write a file of pages and predictions; return how many pages and clicks there are.
 
     The added columns are those of `Predictor`. The file is Parquet, or CSV if its name ends in
     .csv or .csv.gz, and appears when it is complete. `text` is the text of ads that the model does
-    not know. `engine` is where the pages are predicted: by default `LocalEngine()`.
+    not know. `engine` is where the pages are predicted: by default `LocalEngine()`. A file that
+    Reclick did not write is replaced only with `overwrite`.
     """
     predictor, engine = Predictor(model, top=top), as_engine(engine)
     log, target = open_pages(pages, text), as_path(to)
@@ -320,16 +321,15 @@ def predict(
             ".csv or .csv.gz."
         )
     log.refuse_target(target)
-    if target.is_dir():
-        raise LogError(f"{to} cannot be written: it is a folder. Give the path of a file.")
+    check_targets([target], overwrite=overwrite)
     predict_sessions = partial(predictor.predict_sessions, text=model._index_text(log.ads))
     with track_progress(progress, f"Predicting {log.name}"):
         if not is_csv:
             written = engine.map(predict_sessions, log, target)
             expected = _sum_expected_clicks(to)
         else:
-            with TemporaryDirectory(prefix="reclick-") as folder, atomic_file(target) as temporary:
-                parquet = Path(folder) / "predictions.parquet"
+            with scratch_folder() as folder, atomic_file(target, overwrite=True) as temporary:
+                parquet = folder / "predictions.parquet"
                 written = engine.map(predict_sessions, log, parquet)
                 expected = _sum_expected_clicks(parquet)
                 with pq.ParquetFile(parquet, pre_buffer=False) as file:

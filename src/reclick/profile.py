@@ -11,7 +11,7 @@ import numpy as np
 from reclick.data.counts import Counts
 from reclick.data.outcomes import CONVERSION, NO_CONVERSION, UNKNOWN_OUTCOME
 from reclick.data.ragged import Bool, Float64, Int32, Int64, run_of_elements
-from reclick.engines import as_counts
+from reclick.engines import Engine, as_counts
 from reclick.runtime.notebook import render_text
 from reclick.runtime.plots import plot_bars
 from reclick.runtime.progress import ProgressOption
@@ -83,9 +83,11 @@ class LogProfile:
         )
 
 
-def describe(sessions: object, *, progress: ProgressOption = None) -> LogProfile:
-    """The profile of a log, or of its `Counts`."""
-    counts = as_counts(sessions, progress=progress)
+def describe(
+    sessions: object, *, engine: Engine | None = None, progress: ProgressOption = None
+) -> LogProfile:
+    """The profile of a log, or of its `Counts`; `engine` is where it is counted."""
+    counts = as_counts(sessions, engine=engine, progress=progress)
     sizes = np.diff(counts.sequence_starts)  # [sequence] number of clicks
     per_sequence = counts.per_sequence()
     total, clicked = counts.total, float(per_sequence[sizes > 0].sum())

@@ -184,7 +184,7 @@ def test_a_full_disk_in_the_demo_is_one_clear_line(
     assert not Path("demo/report.html").exists()
 
 
-def save_without_truth(market: Any, folder: Path) -> None:
+def save_without_truth(market: Any, folder: Path, **_: Any) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     for name, table in market._tables().items():
         pq.write_table(table, folder / name)
@@ -534,7 +534,7 @@ def test_the_demo_names_every_file_it_wrote(run: Run, monkeypatch: pytest.Monkey
         if line.startswith("shown/")
     }
     assert all(path.exists() for path in named)
-    files = [path for path in Path("shown").rglob("*") if path.is_file()]
+    files = [path for path in Path("shown").rglob("[!.]*") if path.is_file()]
     assert [path for path in files if named.isdisjoint({path, *path.parents})] == []
 
 

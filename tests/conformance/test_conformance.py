@@ -71,7 +71,7 @@ def test_skips_are_those_that_are_known() -> None:
             *({"relevance", "relevance_of_pairs"} if not model.attractiveness else ()),
             *({"next_click_without_order"} if model.ordered or not model.all_sets_possible else ()),
         }
-        if name in {"multiclick", "luceclick", "scan"}:
+        if name in {"multiclick", "luceclick", "scan", "crf"}:
             skipped[name].add("long_pages")
         for check in sorted(skipped[name]):
             with pytest.raises(CheckSkipped):
@@ -79,7 +79,7 @@ def test_skips_are_those_that_are_known() -> None:
     assert {name for name in MODELS if not MODELS[name].attractiveness} == {"gctr", "rctr", "pm"}
     assert {name for name in MODELS if not MODELS[name].all_sets_possible} == {"cm", "pm", "am"}
     ordered = {name for name in MODELS if MODELS[name].ordered}
-    assert ordered == {"multiclick", "luceclick", "am", "thcm", "scan"}
+    assert ordered == {"multiclick", "luceclick", "am", "thcm", "scan", "pom"}
     assert "max_iterations" not in skipped["ubm"]
 
 

@@ -24,6 +24,7 @@ STANDS_ALONE = (
     "models.",
     "engines.",
     "text.poisson_regression",
+    "text.similarity",
     "logs.files.",
     "logs.formats.",
     "exports.",

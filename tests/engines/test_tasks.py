@@ -192,6 +192,26 @@ def test_predictions_are_those_of_one_process(week: Any, tmp_path: Path) -> None
     assert pq.read_table(tmp_path / "one.parquet").equals(pq.read_table(tmp_path / "two.parquet"))
 
 
+def test_evaluations_are_those_of_one_process(week: Any) -> None:
+    models = {"UBM": rc.UBM().fit(week), "LuceClick": rc.LuceClick().fit(week)}
+    options: dict[str, Any] = {"in_sample": True, "resamples": 100}
+    one = rc.evaluate(models, week, **options)
+    two = rc.evaluate(models, week, engine=InlineEngine(3), **options)
+    assert one.scores.column_names == two.scores.column_names
+    for name in ("value", "low", "high"):
+        first, second = (np.array(each.scores[name], np.float64) for each in (one, two))
+        np.testing.assert_allclose(first, second, rtol=1e-9, atol=1e-12)
+    assert rc.describe(week, engine=InlineEngine(3)) == rc.describe(week)
+
+
+@pytest.mark.parametrize("model", [rc.MultiClick(), rc.LuceClick()], ids=lambda each: each.name)
+def test_updates_are_those_of_one_process(model: Any, week: Any) -> None:
+    first, second = week.slice(0, 2_000), week.slice(2_000)
+    local = model.clone().fit(first).update(second, decay=0.9)
+    tasks = model.clone().fit(first).update(second, decay=0.9, engine=InlineEngine(3))
+    assert_same_model(local, tasks)
+
+
 # ---- files between tasks
 
 

@@ -64,7 +64,7 @@ def test_a_column_may_name_the_part_of_each_session(tmp_path: Path) -> None:
     parts = rc.split(log(part=["train"] * 15 + ["test"] * 6), tmp_path, by="part")
     assert parts.history is None
     assert [len(queries(part)) for part in parts[1:]] == [15, 6]
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["test.parquet", "train.parquet"]
+    assert sorted(path.name for path in tmp_path.glob("[!.]*")) == ["test.parquet", "train.parquet"]
 
 
 def test_every_session_is_in_one_part_with_all_its_columns(tmp_path: Path) -> None:

@@ -23,7 +23,7 @@ from reclick.fitting.em import (
     squarem_norms,
     squarem_step,
 )
-from reclick.models import MODELS, ccm, dbn, scan, thcm
+from reclick.models import MODELS, ccm, dbn, pom, scan, thcm
 from reclick.models.kernels import examination_em
 from reclick.models.kernels.cascade import as_cascade_block
 from reclick.models.kernels.examination_em import (
@@ -35,7 +35,7 @@ from tests.support.enumeration import as_table, random_sessions
 
 # Stands still to the last bit long before 1,000 iterations.
 LOG = {"query": ["q"] * 2, "ads": [["a", "b"]] * 2, "clicks": [[1], []]}
-ITERATIVE = ["pbm", "ubm", "bbm", "dbn", "thcm", "scan", "ccm"]
+ITERATIVE = ["pbm", "ubm", "bbm", "dbn", "thcm", "scan", "pom", "ccm"]
 
 
 def halve(
@@ -223,7 +223,7 @@ def test_a_gap_between_runs_is_an_error() -> None:
         (PairSums.of(0, a=np.ones(2)) + PairSums.of(3, a=np.ones(1)))["a"]
 
 
-@pytest.mark.parametrize("name", ["examination", "dbn", "ccm", "thcm", "scan"])
+@pytest.mark.parametrize("name", ["examination", "dbn", "ccm", "thcm", "scan", "pom"])
 @pytest.mark.parametrize("n", [1, 2, 5])
 def test_the_e_step_of_blocks_adds_up_to_that_of_the_whole(name: str, n: int) -> None:
     rng = np.random.default_rng(n)
@@ -254,6 +254,11 @@ def test_the_e_step_of_blocks_adds_up_to_that_of_the_whole(name: str, n: int) ->
                 rng.uniform(0.1, 0.9, (length + 1, length)),
                 rng.uniform(0.1, 0.9, length + 1),
             ),
+            lambda block: block,
+        ),
+        "pom": (
+            pom.e_step,
+            pom.POMParameters(theta, pom.prior_moves(length)),
             lambda block: block,
         ),
     }[name]

@@ -26,7 +26,7 @@ def test_a_step_never_lowers_the_objective_and_ends_where_it_is_flat(seed: int) 
     table = random_table(rng).with_past(PastChoices(observed, exposure))
     value, nothing = table.log_prior(), np.zeros(12)
     for _ in range(400):
-        table = table.mm_step(nothing, nothing)
+        table = table.m_step(nothing, nothing)
         assert table.log_prior() > value - 1e-10
         value = table.log_prior()
     for i in range(len(table.factors)):
@@ -51,7 +51,7 @@ def test_a_step_never_lowers_the_likelihood_of_choices(seed: int) -> None:
         shares = table.weights().reshape(3, 4)
         shares = shares / shares.sum(axis=1, keepdims=True)
         expected = shares * chosen.sum(axis=1, keepdims=True)
-        table = table.mm_step(chosen.astype(np.float64), expected)
+        table = table.m_step(chosen.astype(np.float64), expected)
         assert objective(table) > value - 1e-10
         value = objective(table)
 
@@ -63,7 +63,7 @@ def test_a_factor_is_drawn_to_its_prior_mean_by_its_strength() -> None:
         level = Level(np.arange(3), 3, strength, np.array([0.5, 0.5, 0.7]))
         table = FactorTable.build((3,), [level]).with_past(PastChoices(observed, exposure))
         for _ in range(200):
-            table = table.mm_step(np.zeros(3), np.zeros(3))
+            table = table.m_step(np.zeros(3), np.zeros(3))
         found.append(table.weights())
     np.testing.assert_allclose(found[0], [2.0, 0.0, 0.7], atol=1e-5)
     np.testing.assert_allclose(found[1], [12 / (4 + 8), 4 / (4 + 8), 0.7], rtol=1e-6)
@@ -77,7 +77,7 @@ def test_what_cells_share_is_not_in_their_own_factors() -> None:
     past = PastChoices(np.array([30.0, 30.0, 30.0, 0.0]), np.array([10.0, 10.0, 10.0, 0.0]))
     table = table.with_past(past)
     for _ in range(300):
-        table = table.mm_step(nothing, nothing)
+        table = table.m_step(nothing, nothing)
     assert table.level(0)[0] == pytest.approx(3, rel=0.05)
     assert table.weights().shape == (2, 2)
     assert table.weights()[1, 1] == pytest.approx(3, rel=0.05)  # never seen: as the others
@@ -87,9 +87,10 @@ def test_what_cells_share_is_not_in_their_own_factors() -> None:
 def test_choices_become_the_past_and_add_to_it() -> None:
     table = random_table(np.random.default_rng(1))
     observed, expected = np.arange(12.0), np.full(12, 2.0)
-    past = table.to_past(observed, expected)
+    once = table.remember(observed, expected)
+    past = once.past
     np.testing.assert_allclose(past.exposure * table.weights(), expected)
-    twice = table.with_past(past).to_past(observed, expected)
+    twice = once.remember(observed, expected).past
     np.testing.assert_allclose(twice.observed, 2 * past.observed)
     np.testing.assert_allclose(twice.exposure, 2 * past.exposure)
 

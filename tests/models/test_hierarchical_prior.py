@@ -15,7 +15,7 @@ from reclick.models import DCTR, MODELS, UBM, ClickModel, load
 from tests.support.ad_market import market
 from tests.support.cascades import with_values
 
-NAMES = ("dctr", "pbm", "ubm", "bbm", "cm", "dcm", "sdbn", "dbn", "ccm", "thcm", "scan")
+NAMES = ("dctr", "pbm", "ubm", "bbm", "cm", "dcm", "sdbn", "dbn", "ccm", "thcm", "scan", "pom")
 ITERATIVE = ("pbm", "ubm", "dbn", "thcm", "scan")
 # One ad per page has nothing to say of the continuation, so that it is not searched for.
 SETTINGS: dict[str, dict[str, Any]] = {"dbn": {"continuation": 0.9}}

@@ -17,9 +17,8 @@ from reclick.fitting.beta import credible_interval
 from reclick.fitting.posterior import _pairwise_weights, marginal_information
 from reclick.models.luce.e_step import inform, score
 from reclick.models.luce.fit import TrainingData
-from reclick.models.luce.m_step import Objective
 from reclick.models.luce.parameters import Hyperparameters, LuceParameters
-from reclick.models.luce.posterior import Information, _share_of_pair
+from reclick.models.luce.posterior import share_of_pair
 from tests.support.enumeration import Session, as_table, random_sessions
 from tests.support.luce_world import (
     GAMMA,
@@ -42,19 +41,20 @@ def hyperparameters(per_query: bool) -> Hyperparameters:
 def random_parameters(problem: LuceProblem, rho: float) -> LuceParameters:
     """Parameters drawn at random, except that all ρ are the same."""
     drawn = problem.draw_parameters(4)
-    return drawn._replace(satisfaction=np.full(len(drawn.satisfaction), rho))
+    same = replace(drawn.satisfaction, mean=np.full(len(drawn.satisfaction.mean), rho))
+    return replace(drawn, satisfaction=same)
 
 
 def information(problem: LuceProblem, now: LuceParameters, per_query: bool) -> Float64:
     """The information of the sessions on each log θ [pair]."""
     (block,) = problem.data.blocks
-    found, layout = Information(*inform(now, block)), problem.data.layout
+    (outside, ads, _), layout = inform(now, block), problem.data.layout
     marginal = marginal_information(
-        found.outside,
-        found.ads,
-        np.full(len(layout.pair_query), PRIOR),
-        layout.pair_query.astype(np.int32),
-        np.full(layout.n_queries, PRIOR),
+        outside,
+        ads,
+        np.full(len(ads), PRIOR),
+        layout.counts.pair_query,
+        np.full(len(layout.query_class), PRIOR),
         per_query,
     )
     return np.asarray(marginal - PRIOR)
@@ -65,17 +65,17 @@ def information_by_differences(
 ) -> Float64:
     """The same by definition: the inverse of the negative second derivatives."""
     (block,), layout = problem.data.blocks, problem.data.layout
-    pairs, appeal = len(layout.pair_query), now.appeal.weights()
-    size = pairs + per_query * layout.n_queries
+    pairs, theta = len(layout.pair_class), now.appeal.level(0)
+    size = pairs + per_query * len(layout.query_class)
 
     def log_likelihood(moved: Float64) -> float:
-        there = now
+        own = theta * np.exp(moved[:pairs]), now.appeal.factors[pairs:]
+        there = replace(now, appeal=now.appeal.with_factors(np.concatenate(own)))
         if per_query:
             f = now.query_outside
-            own = f.level(1) * np.exp(moved[pairs:])
-            there = now._replace(query_outside=f.with_levels([f.level(0), own]))
-        scores = score(there, block, appeal * np.exp(moved[:pairs]))
-        return float(scores @ block.sessions.weight)
+            own = f.level(0), f.level(1) * np.exp(moved[pairs:])
+            there = replace(there, query_outside=f.with_factors(np.concatenate(own)))
+        return float(score(there, block) @ block.sessions.weight)
 
     step, unit, matrix = 1e-3, np.eye(size), np.empty((size, size))
     for i, j in product(range(size), repeat=2):
@@ -126,14 +126,11 @@ def test_an_end_without_known_cause_carries_less_information(rho: float) -> None
     rows = [Session("q", ("a", "b"), clicks) for clicks in ((), (1,), (2,), (1, 2), (2, 1))]
     problem = luce_problem(as_table(rows), hyperparameters(per_query=True))
     now = random_parameters(problem, rho)
-    likely = np.exp(score(now, problem.data.blocks[0], now.appeal.weights()))
+    likely = np.exp(score(now, problem.data.blocks[0]))
     assert likely.sum() == pytest.approx(1)
     every, layout = as_grouped(as_table(rows)), problem.data.layout
     weighed = GroupedSessions(every.counts, replace(every.whole, weight=500 * likely))
-    again = LuceProblem(
-        TrainingData.of(weighed, layout),
-        Objective.of(weighed, layout, problem.objective.hyper, np.ones(1)),
-    )
+    again = LuceProblem(weighed, TrainingData.of(weighed, layout), problem.hyper)
     exact = information_by_differences(again, now, per_query=True)
     np.testing.assert_allclose(information(again, now, True), exact, rtol=1e-4)
 
@@ -153,8 +150,8 @@ def test_pairwise_weights_add_up_to_the_comparisons_of_each_ad() -> None:
 def test_the_share_of_information_on_attractiveness_by_hand() -> None:
     # Two cells of pair 0 with information 3 and 1, and an effect with variance 1/2 each: what is
     # left is 3·2/5 and 1·2/3.
-    found = Information(np.array([3.0, 0.0]), np.array([1.0, 0.0]), np.zeros(2))
-    left = _share_of_pair(found, np.array([6.0, 2.0, 5.0]), np.array([0, 0, 1]), 4.0)
+    total = np.array([4.0, 0.0])
+    left = share_of_pair(total, np.array([6.0, 2.0, 5.0]), np.array([0, 0, 1]), 4.0)
     np.testing.assert_allclose(left, [(3 * 2 / 5 + 1 * 2 / 3) / 4, 1.0])
 
 

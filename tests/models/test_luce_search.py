@@ -11,10 +11,10 @@ import pytest
 from reclick.data.ragged import Float64, Int32
 from reclick.engines import as_grouped
 from reclick.fitting.attractiveness_prior import PairPrior
+from reclick.fitting.search import MIN_GAIN, Trial
 from reclick.models import LuceClick
-from reclick.models.luce.fit import flat_prior
 from reclick.models.luce.parameters import Hyperparameters
-from reclick.models.luce.search import FAST, FULL, MIN_GAIN, Trial, search_hyperparameters
+from reclick.models.luce.search import FAST, FULL, search_hyperparameters
 from tests.support.enumeration import Session, as_table
 from tests.support.luce_world import GAMMA, OMEGA, RHO, THETA, draw, draw_queries
 
@@ -23,7 +23,7 @@ NO_EFFECTS: dict[str, Any] = {"query_strength": None, "position_effect_strength"
 
 
 def make_prior(ad: Int32, clicks: Float64, exposure: Float64) -> PairPrior:
-    return flat_prior(2.0, len(clicks))
+    return PairPrior(np.ones(len(clicks)), np.full(len(clicks), 2.0))
 
 
 def choose(log: object, *free: str, full: bool = False, **defaults: Any) -> Hyperparameters:
@@ -69,7 +69,7 @@ def test_components_are_taken_only_where_there_are_some() -> None:
         assert choose(alike, "components", mixing_strength=None).components == 1
 
 
-def trial(gain: float, spread: float) -> Trial:
+def trial(gain: float, spread: float) -> Trial[Hyperparameters, Any]:
     held_out = -1.0 + gain + np.tile([spread, -spread], 200)
     return Trial(Hyperparameters(), [], held_out, np.ones(400))
 
@@ -97,11 +97,11 @@ def test_what_gains_is_taken_and_components_must_gain_significantly(
 ) -> None:
     best, value = Hyperparameters(), dict(FAST)[name][0]
 
-    def attempt(_: object, now: Hyperparameters, starts: object) -> Trial:
+    def attempt(_: object, now: Hyperparameters, starts: object) -> Trial[Hyperparameters, Any]:
         moved = getattr(now, name) == value
         return trial(gain * moved, spread * moved)._replace(hyper=now)
 
-    monkeypatch.setattr("reclick.models.luce.search._Search._try", attempt)
+    monkeypatch.setattr("reclick.fitting.search.Search.attempt", attempt)
     log = draw(THETA, RHO, GAMMA, OMEGA, 400, 1)
     found = search_hyperparameters(as_grouped(log), best, NAMES - {name}, make_prior)
     assert (getattr(found, name) == value) == is_taken

@@ -103,7 +103,7 @@ def test_past_choices_are_added_up_for_each_pair_at_each_position() -> None:
     state = model._state
     ends = state.parameters.outside.past.observed.sum()
     assert state.parameters.query_outside.past.observed.sum() == pytest.approx(ends)
-    assert state.past.members.sum(axis=1) == pytest.approx([60 * 0.5 + 20, 20])
+    assert state.parameters.mixing.members.sum(axis=1) == pytest.approx([60 * 0.5 + 20, 20])
 
 
 def past_clicks(model: LuceClick) -> dict[tuple[str, str, int], float]:

@@ -15,10 +15,9 @@ from reclick.clicks.choice import ChoicePages
 from reclick.data.ragged import Float64
 from reclick.errors import CannotAnswerError, SettingError
 from reclick.models import LuceClick, MultiClick
-from reclick.models.luce.e_step import centre_satisfaction
-from reclick.models.luce.m_step import fit_parameters
+from reclick.models.luce.fit import run_luce
 from reclick.models.luce.parameters import Hyperparameters, LuceParameters
-from reclick.models.luce.posterior import MAX_VARIANCE
+from reclick.models.luce.satisfaction import MAX_VARIANCE
 from tests.support.click_families import to_clicks
 from tests.support.enumeration import Clicks, Session, all_sequences, as_table, random_sessions
 from tests.support.luce_world import (
@@ -66,8 +65,9 @@ def worked_example(components: int = 1) -> LuceClick:
     model.gamma_ = np.stack([EXAMPLE_GAMMA, EXAMPLE_GAMMA[:, ::-1] + 0.1])[:components]
     model.omega_ = np.stack([EXAMPLE_OMEGA, EXAMPLE_OMEGA / 3])[:components]
     model.mixing_ = np.array([0.7, 0.3]) if components == 2 else np.ones(1)
-    fitted = model._state.parameters._replace(mixing=model.mixing_[None])
-    model._state = replace(model._state, parameters=fitted)
+    fitted = model._state.parameters
+    fitted = replace(fitted, mixing=replace(fitted.mixing, weights=model.mixing_[None]))
+    model._state = model._state._replace(parameters=fitted)
     model._typical_outside = float(fitted.query_outside.weights()[0])
     return model
 
@@ -159,34 +159,39 @@ def test_the_first_click_is_by_attractiveness_position_effect_and_outside_option
 
 def expected_statistics(problem: LuceProblem, now: LuceParameters) -> dict[str, Float64]:
     """The same by enumeration: every component, and satisfied or not at every end."""
-    layout, sessions = problem.data.layout, problem.data.sessions
+    layout, sessions = problem.data.layout, problem.sessions
     appeal, gamma = now.appeal.weights(), now.transition.weights()
     omega, f = now.outside.weights(), now.query_outside.weights()
     cells = {key: i for i, key in enumerate(layout.cell.tolist())}
     out: dict[str, Float64] = {
         "log_likelihood": np.zeros(1),
-        "appeal": np.zeros(len(appeal)),
-        "transition": np.zeros((2, *gamma.shape)),
-        "outside": np.zeros((2, *omega.shape)),
-        "query_observed": np.zeros(len(f)),
-        "query_expected": np.zeros(len(f)),
-        "satisfied": np.zeros(len(layout.pair_query)),
-        "mixing": np.zeros(now.mixing.shape),
+        "appeal_observed": np.zeros(len(appeal)),
+        "appeal_expected": np.zeros(len(appeal)),
+        "transition_observed": np.zeros(gamma.shape),
+        "transition_expected": np.zeros(gamma.shape),
+        "outside_observed": np.zeros(omega.shape),
+        "outside_expected": np.zeros(omega.shape),
+        "query_outside_observed": np.zeros(len(f)),
+        "query_outside_expected": np.zeros(len(f)),
+        "satisfaction_satisfied": np.zeros(len(layout.pair_class)),
+        "satisfaction_clicks": np.zeros(len(layout.pair_class)),
+        "mixing_members": np.zeros(now.mixing.weights.shape),
     }
     for s, weight in enumerate(sessions.weight):
         pairs = sessions.pair[sessions.page[s] : sessions.page[s + 1]].tolist()
         clicks = sessions.click[sessions.clicks[s] : sessions.clicks[s + 1]].tolist()
-        q = int(layout.pair_query[pairs[0]])
-        cell = [cells[(p << 16) | j] if layout.has_positions else p for j, p in enumerate(pairs)]
+        q = int(layout.counts.pair_query[pairs[0]])
+        cell = [cells[(p << 16) | j * layout.has_positions] for j, p in enumerate(pairs)]
         stories: list[tuple[float, int, bool, list[Any]]] = []
         for t, satisfied in itertools.product(range(len(omega)), (False, True)):
             if satisfied and (not clicks or len(clicks) == len(pairs)):
                 continue  # nothing more can follow in any case
-            p, last, choices, left = now.mixing[q, t], 0, [], list(range(len(pairs)))
+            p, last, choices = now.mixing.weights[q, t], 0, []
+            left = list(range(len(pairs)))
             for k, chosen in enumerate([*clicks, 0]):
                 if not left:
                     break
-                content = now.satisfaction[pairs[last - 1]] if last else 0.0
+                content = now.satisfaction.mean[pairs[last - 1]] if last else 0.0
                 if not chosen and satisfied:
                     p *= content
                     break
@@ -203,20 +208,23 @@ def expected_statistics(problem: LuceProblem, now: LuceParameters) -> dict[str, 
         out["log_likelihood"] += weight * np.log(mass)
         for p, t, satisfied, choices in stories:
             share = weight * p / mass
-            out["mixing"][q, t] += share
+            out["mixing_members"][q, t] += share
+            for clicked in clicks[: len(pairs) - 1]:  # that left another ad to click
+                out["satisfaction_clicks"][pairs[clicked - 1]] += share
             if satisfied:
-                out["satisfied"][pairs[clicks[-1] - 1]] += share
+                out["satisfaction_satisfied"][pairs[clicks[-1] - 1]] += share
             for k, last, chosen, probability, end in choices:
                 for j, x in probability.items():
-                    out["appeal"][cell[j]] += share * x
-                    out["transition"][1, t, last, j] += share * x
-                out["outside"][1, t, k] += share * end
-                out["query_expected"][q] += share * end
+                    out["appeal_expected"][cell[j]] += share * x
+                    out["transition_expected"][t, last, j] += share * x
+                out["outside_expected"][t, k] += share * end
+                out["query_outside_expected"][q] += share * end
                 if chosen:
-                    out["transition"][0, t, last, chosen - 1] += share
+                    out["appeal_observed"][cell[chosen - 1]] += share
+                    out["transition_observed"][t, last, chosen - 1] += share
                 else:
-                    out["outside"][0, t, k] += share
-                    out["query_observed"][q] += share
+                    out["outside_observed"][t, k] += share
+                    out["query_outside_observed"][q] += share
     return out
 
 
@@ -228,10 +236,10 @@ def test_the_e_step_is_the_expectation_over_all_that_is_hidden(now: Hyperparamet
     found, expected = problem.statistics(at), expected_statistics(problem, at)
     assert found.log_likelihood == pytest.approx(expected.pop("log_likelihood")[0], rel=1e-12)
     for name, value in expected.items():
-        mine = found.totals[name] if name in found.totals else found.pairs[name]
-        np.testing.assert_allclose(mine, value, rtol=1e-9, atol=1e-10, err_msg=name)
+        np.testing.assert_allclose(found[name], value, rtol=1e-9, atol=1e-10, err_msg=name)
     clicks = sum(len(row.path) * row.weight for row in rows)
-    assert problem.objective.cell_clicks.sum() == clicks == found.totals["transition"][0].sum()
+    for name in ("appeal", "transition"):
+        assert found[f"{name}_observed"].sum() == pytest.approx(clicks, rel=1e-12)
 
 
 def test_blocks_add_up_to_the_whole(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -244,8 +252,9 @@ def test_blocks_add_up_to_the_whole(monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(cut.data.blocks) > 3
     one, many = problem.statistics(at), cut.statistics(at)
     assert many.log_likelihood == pytest.approx(one.log_likelihood, rel=1e-12)
-    for name in ("appeal", "satisfied", "query_observed", "query_expected", "mixing"):
-        np.testing.assert_allclose(many.pairs[name], one.pairs[name], rtol=1e-9)
+    for table, values in at:
+        for name in (f"{table}_{each}" for each in values.statistics):
+            np.testing.assert_allclose(many[name], one[name], rtol=1e-9)
 
 
 # ---- the M-step
@@ -258,11 +267,11 @@ def test_a_step_from_anywhere_never_lowers_the_objective(seed: int, now: Hyperpa
     problem = luce_problem(log, now)
     at = problem.draw_parameters(seed)
     if now.satisfaction_strength is not None:
-        variance = np.random.default_rng(seed).uniform(0.0, MAX_VARIANCE, len(at.satisfaction))
-        at = at._replace(satisfaction_variance=variance)
+        variance = np.random.default_rng(seed).uniform(0.0, MAX_VARIANCE, len(at.satisfaction.mean))
+        at = replace(at, satisfaction=replace(at.satisfaction, variance=variance))
     value = problem.value(at)
     for _ in range(15):
-        at = problem.objective.m_step(at, problem.statistics(at))
+        at = at.m_step(problem.statistics(at))
         better = problem.value(at)
         assert better > value - 1e-9 * 80
         value = better
@@ -275,13 +284,14 @@ def test_the_objective_is_the_expectation_over_satisfaction() -> None:
     nodes, weights = np.polynomial.hermite_e.hermegauss(30)
 
     def gap(variance: float) -> float:
-        spread = at._replace(satisfaction_variance=np.full(2, variance))
-        centre, _ = centre_satisfaction(spread, slice(None))
+        rho = replace(at.satisfaction, variance=np.full(2, variance))
+        spread, centre = replace(at, satisfaction=rho), rho.centre()
         exact = 0.0
         for node, share in zip(nodes, weights / weights.sum(), strict=True):
             logit = np.log(centre / (1 - centre)) + node * np.sqrt(variance)
-            moved = at._replace(satisfaction=1 / (1 + np.exp(-logit)))
-            exact += share * problem.statistics(moved).log_likelihood
+            moved = at.satisfaction.with_values(1 / (1 + np.exp(-logit)))
+            moved_at = replace(at, satisfaction=moved)
+            exact += share * problem.statistics(moved_at).log_likelihood
         return abs(problem.statistics(spread).log_likelihood - exact)
 
     assert gap(0.0) < 1e-9
@@ -291,9 +301,9 @@ def test_the_objective_is_the_expectation_over_satisfaction() -> None:
 
 def test_the_mean_of_satisfaction_is_that_of_its_distribution() -> None:
     problem = luce_problem(LOG_OF_TWO, NO_ADDITIONS)
-    at = problem.draw_parameters(2)._replace(satisfaction_variance=np.array([0.3, 1.5]))
-    c, v = centre_satisfaction(at, slice(None))
-    np.testing.assert_allclose(c + v / 2 * c * (1 - c) * (1 - 2 * c), at.satisfaction, rtol=1e-12)
+    rho = replace(problem.draw_parameters(2).satisfaction, variance=np.array([0.3, 1.5]))
+    c, v = rho.centre(), rho.variance
+    np.testing.assert_allclose(c + v / 2 * c * (1 - c) * (1 - 2 * c), rho.mean, rtol=1e-12)
 
 
 def test_fatigue_is_not_mistaken_for_satisfaction() -> None:
@@ -339,19 +349,21 @@ def test_the_objective_rises_and_convergence_is_reported(
 def test_at_the_end_of_a_fit_the_objective_is_flat(now: Hyperparameters) -> None:
     problem = luce_problem(as_table(random_sessions(np.random.default_rng(5), 120)), now)
     loop: dict[str, Any] = {"max_iterations": 20_000, "tolerance": 1e-13, "quiet": True}
-    top = fit_parameters(problem.start(), problem.data.blocks, problem.objective, **loop).parameters
+    top = run_luce(problem.start(), problem.data, **loop).parameters
     for name in ("appeal", "transition", "outside", "query_outside"):
         table = getattr(top, name)
         for i in range(0, len(table.factors), max(1, len(table.factors) // 7)):
             slopes = []
             for factor in (1.001, 1 / 1.001):
                 moved = table.factors * np.where(np.arange(len(table.factors)) == i, factor, 1.0)
-                slopes.append(problem.value(top._replace(**{name: table.with_factors(moved)})))
+                changed: dict[str, Any] = {name: table.with_factors(moved)}
+                slopes.append(problem.value(replace(top, **changed)))
             assert abs(slopes[0] - slopes[1]) / 0.002 < 2e-2, (name, i)
-    for i in range(0, len(top.satisfaction), 3):
-        step = np.where(np.arange(len(top.satisfaction)) == i, 1e-3, 0.0)
+    rho = top.satisfaction
+    for i in range(0, len(rho.mean), 3):
+        step = np.where(np.arange(len(rho.mean)) == i, 1e-3, 0.0)
         high, low = (
-            problem.value(top._replace(satisfaction=top.satisfaction + sign * step))
+            problem.value(replace(top, satisfaction=rho.with_values(rho.mean + sign * step)))
             for sign in (1, -1)
         )
         assert abs(high - low) / 0.002 < 5e-2

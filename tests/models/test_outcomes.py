@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -160,10 +161,11 @@ def test_expectations_of_luceclick_are_those_of_brute_force() -> None:
     sessions = [*SESSIONS, ((2, 1), "quick", None, 2.0), ((3, 1, 2), "quick", 1.0, 1.0)]
     model = LuceClick(**settings, max_iterations=3).fit(log_of(sessions))
     state = model._state
-    fitted = state.parameters._replace(
-        satisfaction=np.array([0.2, 0.7, 0.5]),
-        satisfaction_variance=np.zeros(3),
-        outcome_rates=RATES,
+    rho = np.array([0.2, 0.7, 0.5])
+    fitted = replace(
+        state.parameters,
+        satisfaction=replace(state.parameters.satisfaction, mean=rho, variance=np.zeros(3)),
+        outcomes=replace(state.parameters.outcomes, rates=RATES),
     )
     appeal, gamma = fitted.appeal.weights(), fitted.transition.weights()[0]
     outside = fitted.outside.weights()[0] * fitted.query_outside.weights()[0]
@@ -177,23 +179,23 @@ def test_expectations_of_luceclick_are_those_of_brute_force() -> None:
                 whole = sum(weights.values()) + outside[k] if left else 1.0
                 if k < length:
                     probability *= weights[clicks[k]] / whole
-                    probability *= 1 - fitted.satisfaction[last - 1] if last else 1.0
+                    probability *= 1 - rho[last - 1] if last else 1.0
                     last = clicks[k]
-            rho = fitted.satisfaction[last - 1] if last else 0.0
+            satisfies = rho[last - 1] if last else 0.0
             if length == 3:  # nothing is left to click: whether it satisfied makes no difference
                 worlds[clicks, 0] = worlds[clicks, 1] = probability
                 continue
-            ended = probability * (1 - rho) * outside[length] / whole
+            ended = probability * (1 - satisfies) * outside[length] / whole
             worlds[clicks, 0 if clicks else None] = ended
-            worlds[clicks, 1] = probability * rho
+            worlds[clicks, 1] = probability * satisfies
     known = [each for each in sessions if len(each[0]) < 3]
     total, satisfied, outcomes = expected_from(worlds, known)
     total += np.log(worlds[(3, 1, 2), 0])
     (block,) = _luce_blocks(model, log_of(sessions))
     found = luce_e_step(fitted, block)
     np.testing.assert_allclose(found.log_likelihood, total)
-    np.testing.assert_allclose(found.pairs["satisfied"], satisfied)
-    np.testing.assert_allclose(found.totals["outcomes"], outcomes)
+    np.testing.assert_allclose(found["satisfaction_satisfied"], satisfied)
+    np.testing.assert_allclose(found["outcomes_clicks"], outcomes)
 
 
 def _luce_blocks(model: LuceClick, log: dict[str, Any]) -> list[Any]:

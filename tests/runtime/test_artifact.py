@@ -372,7 +372,8 @@ FAILURES += [
     (Path, "replace", 0),
     (Path, "replace", 1),
     (Path, "replace", 2),
-    (Path, "write_bytes", 0),
+    (artifact, "_create_file", 0),
+    (artifact, "_create_file", 2),
 ]
 
 

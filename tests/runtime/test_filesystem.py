@@ -21,14 +21,8 @@ import pytest
 import reclick as rc
 from reclick.errors import LogError, StoreError
 from reclick.runtime import artifact
-from reclick.runtime.filesystem import (
-    RemotePath,
-    as_path,
-    atomic_file,
-    is_uri,
-    match_glob,
-    write_files,
-)
+from reclick.runtime.filesystem import RemotePath, as_path, is_uri, match_glob
+from reclick.runtime.outputs import LIST_FILE, atomic_file, write_files
 from tests.support.enumeration import as_table, random_sessions
 
 LOG = as_table(random_sessions(np.random.default_rng(4), 200))
@@ -48,7 +42,7 @@ def base(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
 
 
 def put(location: str, content: bytes) -> None:
-    with atomic_file(location) as path:
+    with atomic_file(location, overwrite=True) as path:
         path.write_bytes(content)
 
 
@@ -170,7 +164,8 @@ def test_files_and_folders_are_found(base: str) -> None:
     folder = as_path(base)
     assert folder.is_dir()
     assert (folder / "deep").is_dir()
-    assert sorted(path.name for path in folder.iterdir()) == ["a.csv", "deep"]
+    shown = (path.name for path in folder.iterdir() if path.name != LIST_FILE)
+    assert sorted(shown) == ["a.csv", "deep"]
     assert sorted(path.name for path in folder.rglob("*.csv")) == ["a.csv", "b.csv"]
     file = folder / "deep" / "b.csv"
     assert (file.is_file(), file.is_dir(), file.exists()) == (True, False, True)
@@ -270,7 +265,8 @@ def test_a_file_that_fails_leaves_the_old_one(base: str) -> None:
     with pytest.raises(KeyboardInterrupt):
         fail()
     folder = as_path(base) / "new"
-    assert [(path.name, path.read_bytes()) for path in folder.iterdir()] == [("a.txt", b"old")]
+    shown = [path for path in folder.iterdir() if path.name != LIST_FILE]
+    assert [(path.name, path.read_bytes()) for path in shown] == [("a.txt", b"old")]
 
 
 def test_of_several_files_none_appears_when_one_fails(base: str) -> None:
@@ -372,7 +368,8 @@ def test_a_write_that_fails_before_the_manifest_leaves_the_old_artifact(
         with pytest.raises(StoreError, match="The disk is full"):
             (counts + counts).save(f"{base}/counts")
     assert rc.Counts.load(f"{base}/counts").total == counts.total
-    assert sorted(path.name for path in (as_path(base) / "counts").iterdir()) == before
+    if isinstance(as_path(base), Path):  # elsewhere what is unnamed stays for an hour
+        assert sorted(path.name for path in (as_path(base) / "counts").iterdir()) == before
 
 
 def test_an_altered_or_missing_data_file_is_refused(base: str) -> None:

@@ -107,3 +107,24 @@ def walked(theta: Sequence[float], forward: float, back: float) -> dict[Clicks, 
                 ended[after] += looked * (1 - forward - back)
         going = then
     return ended
+
+
+def wandered(theta: Sequence[float], moves: Sequence[Sequence[float]]) -> dict[Clicks, float]:
+    """P(each click sequence) of POM: all walks by the matrix at once, until less than 1e-14 of
+    them still go on. A row has P(next position) and then P(end); moves off the page end too."""
+    n = len(theta)
+    going: dict[tuple[int, Clicks], float] = {(0, ()): 1.0}  # (position looked at, clicks so far)
+    ended: dict[Clicks, float] = defaultdict(float)
+    while sum(going.values()) > 1e-14:
+        then: dict[tuple[int, Clicks], float] = defaultdict(float)
+        for (position, clicks), mass in going.items():
+            for to, move in enumerate(moves[position], start=1):
+                if to > n:
+                    ended[clicks] += mass * move
+                elif to in clicks:
+                    then[to, clicks] += mass * move
+                else:
+                    then[to, (*clicks, to)] += mass * move * theta[to - 1]
+                    then[to, clicks] += mass * move * (1 - theta[to - 1])
+        going = then
+    return ended

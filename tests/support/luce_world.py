@@ -11,11 +11,12 @@ import pyarrow as pa
 from reclick.clicks.choice import ChoicePages
 from reclick.clicks.mixture import MixturePages
 from reclick.data.batch import Float64, Int32, Int64
+from reclick.data.grouped_sessions import GroupedSessions
 from reclick.engines import LocalEngine, as_grouped
+from reclick.fitting.attractiveness_prior import PairPrior
 from reclick.fitting.em import Statistics
 from reclick.models.luce.e_step import e_step
 from reclick.models.luce.fit import TrainingData
-from reclick.models.luce.m_step import Objective
 from reclick.models.luce.parameters import (
     Hyperparameters,
     Layout,
@@ -129,8 +130,9 @@ def coverage(table: pa.Table, name: str, truth: Float64) -> float:
 class LuceProblem(NamedTuple):
     """What a fit of LuceClick maximises, and where."""
 
+    sessions: GroupedSessions
     data: TrainingData
-    objective: Objective
+    hyper: Hyperparameters
 
     def statistics(self, now: LuceParameters) -> Statistics:
         """The statistics of all sessions under some parameters."""
@@ -138,35 +140,29 @@ class LuceProblem(NamedTuple):
 
     def value(self, now: LuceParameters) -> float:
         """The objective under some parameters."""
-        return self.statistics(now).log_likelihood + self.objective.log_prior(now)
+        return self.statistics(now).log_likelihood + now.log_prior()
 
     def start(self) -> LuceParameters:
-        """Parameters at their prior means."""
-        pairs = len(self.data.layout.pair_query)
-        prior = np.ones(pairs), np.full(pairs, 2.0)
-        return initial_parameters(
-            self.data.layout, self.objective.hyper, *prior, self.objective.mixing_mean
-        )
+        """Parameters at their prior means; those of θ are 1, with a strength of 2."""
+        pairs, components = len(self.data.layout.pair_class), self.hyper.components
+        prior, mixing = PairPrior(np.ones(pairs), np.full(pairs, 2.0)), np.ones(components)
+        return initial_parameters(self.data.layout, self.hyper, prior, mixing / components)
 
     def draw_parameters(self, seed: int) -> LuceParameters:
         """Parameters drawn at random, which satisfy the constraints."""
         rng, fresh = np.random.default_rng(seed), self.start()
-        tables = {
+        tables: dict[str, Any] = {
             name: table.with_factors(rng.gamma(9.0, 1 / 9, len(table.factors)))
             for name in ("appeal", "transition", "outside", "query_outside")
             for table in (getattr(fresh, name),)
         }
-        mixing = rng.dirichlet(np.ones(fresh.mixing.shape[1]), len(fresh.mixing))
-        rho = rng.beta(3.0, 5.0, len(fresh.satisfaction))
-        drawn = LuceParameters(
-            **tables, mixing=mixing, satisfaction=rho, satisfaction_variance=np.zeros(len(rho))
-        )
-        return self.objective.constrain(drawn)
+        queries, components = fresh.mixing.weights.shape
+        mixing = fresh.mixing.with_values(rng.dirichlet(np.ones(components), queries))
+        rho = fresh.satisfaction.with_values(rng.beta(3.0, 5.0, len(fresh.satisfaction.mean)))
+        return replace(fresh, **tables, mixing=mixing, satisfaction=rho)
 
 
 def luce_problem(log: object, now: Hyperparameters) -> LuceProblem:
-    """The objective of a fit whose θ have prior means of 1 and a strength of 2."""
+    """The objective of a fit."""
     sessions = as_grouped(log)
-    layout, mixing = Layout.of(sessions, now), np.full(now.components, 1 / now.components)
-    objective = Objective.of(sessions, layout, now, mixing)
-    return LuceProblem(TrainingData.of(sessions, layout), objective)
+    return LuceProblem(sessions, TrainingData.of(sessions, Layout.of(sessions, now)), now)

@@ -8,12 +8,15 @@ component the user belongs to.
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
+import reclick as rc
+from reclick.testing.cases import ADS
 from tests.support.enumeration import Brute, Clicks, Rows
 from tests.support.generative import (
     Bits,
@@ -23,6 +26,7 @@ from tests.support.generative import (
     scanned,
     scanned_from,
     walked,
+    wandered,
 )
 
 Ads = tuple[str, ...]
@@ -252,6 +256,47 @@ def scan(model: Any, query: str, ads: Ads) -> Distribution:
     )
 
 
+def pom(model: Any, query: str, ads: Ads) -> Distribution:
+    return wandered(theta_of(model, query, ads), model.moves_.tolist())
+
+
+def crf(model: Any, query: str, ads: Ads) -> Distribution:
+    """Every set of clicks, top down, with its log-odds; ads are compared by their words."""
+    appeal = learnt(model, "appeal_", query, ads, [0.0] * len(ads))
+    known = len(model.position_)
+    odds: Distribution = {}
+    for clicks in all_sets(len(ads)):
+        total = 0.0
+        for i in clicks:
+            total += appeal[i - 1] + model.position_[min(i, known) - 1]
+            for j in (each for each in clicks if each < i):
+                if i <= known:
+                    total += model.position_pairs_[j - 1, i - 1]
+                total -= model.redundancy_ * alike(ads[j - 1], ads[i - 1])
+        odds[clicks] = math.exp(total)
+    return {clicks: each / sum(odds.values()) for clicks, each in odds.items()}
+
+
+def alike(one: str, other: str) -> float:
+    """The Jaccard index of the words of two ads."""
+    if one == other:
+        return 1.0
+    words = [set(words_of(ad)) for ad in (one, other)]
+    return len(words[0] & words[1]) / max(len(words[0] | words[1]), 1)
+
+
+def words_of(ad: str) -> list[str]:
+    if ad not in ADS["ad"]:
+        return []
+    row = ADS["ad"].index(ad)
+    return rc.tokens(ADS["title"][row], ADS["description"][row], ADS["display_url"][row])
+
+
+def all_sets(size: int) -> list[Clicks]:
+    positions = range(1, size + 1)
+    return [each for n in range(size + 1) for each in itertools.combinations(positions, n)]
+
+
 def pm(model: Any, query: str, ads: Ads) -> Distribution:
     """Hidden is how many clicks there will be."""
     return {
@@ -296,7 +341,7 @@ def luceclick(model: Any, query: str, ads: Ads) -> Distribution:
     own = queries.index(query) if query in queries else None
     fitted = model._state.parameters
     f = fitted.query_outside.level(0)[0] if own is None else fitted.query_outside.weights()[own]
-    shares = model.mixing_ if own is None else fitted.mixing[own]
+    shares = model.mixing_ if own is None else fitted.mixing.weights[own]
     odds = [p / (1 - p) for p in from_words(model, query, ads)]
     effects = [luce_effect(model, query, own, ad, j) for j, ad in enumerate(ads)]
     theta = [x * effect for x, effect in zip(odds, effects, strict=True)]
@@ -365,4 +410,6 @@ ORACLES: dict[str, Callable[[Any, str, Ads], Distribution]] = {
     "ccm": ccm,
     "thcm": thcm,
     "scan": scan,
+    "pom": pom,
+    "crf": crf,
 }

@@ -51,11 +51,14 @@ class MechanismComparison:
     advertisers: pa.Table  # advertiser: what it gains with gsp and with vcg
     details: dict[str, Any]
 
-    def to_html(self, path: Location) -> AnyPath:
-        """Write the comparison as one HTML file that needs nothing else."""
+    def to_html(self, path: Location, *, overwrite: bool = False) -> AnyPath:
+        """Write the comparison as one HTML file that needs nothing else.
+
+        It replaces no file that Reclick did not write, unless `overwrite`.
+        """
         from reclick.report import write_comparison
 
-        return write_comparison(self, path)
+        return write_comparison(self, path, overwrite=overwrite)
 
     def __str__(self) -> str:
         lines = [f"{'':<12}{'bids':<16}{'welfare':>10}{'revenue':>10}{'satisfied':>11}"]

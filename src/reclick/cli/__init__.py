@@ -32,6 +32,7 @@ from reclick.cli.model_commands import export, fit, models, predict
 from reclick.cli.service_commands import monitor, serve
 from reclick.cli.show_command import show
 from reclick.errors import Argument, ReclickError, SeenLogError
+from reclick.runtime.interrupts import interrupt_code
 
 
 class ErrorHandlingGroup(TyperGroup):
@@ -52,12 +53,12 @@ class ErrorHandlingGroup(TyperGroup):
             command = self.get_command(ctx, ctx.invoked_subcommand)
             show_error(error.render(partial(spell_option, command_options(command))))
             sys.exit(3 if isinstance(error, SeenLogError) else 2)
-        except KeyboardInterrupt:
+        except KeyboardInterrupt as interrupt:
             show_error(
                 "Interrupted. No file was left half-written: each is either the new version or the "
                 "old one."
             )
-            sys.exit(130)
+            sys.exit(interrupt_code(interrupt))
         except BrokenPipeError:
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             sys.exit(0)

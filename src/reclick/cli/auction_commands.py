@@ -8,6 +8,7 @@ import typer
 
 from reclick.cli.command import as_command
 from reclick.cli.console import print_result, progress_bars
+from reclick.cli.inputs import Force
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -40,6 +41,7 @@ def rank(
         ),
     ] = "clicks",
     ads: NewText = None,
+    force: Force = False,
 ) -> None:
     """Write the best page of each query: which ads, in which order.
 
@@ -48,12 +50,12 @@ def rank(
     from reclick.auction import rank_pages
     from reclick.models import load
 
-    check_parquet(to, candidates, ads)
+    check_parquet(to, candidates, ads, overwrite=force)
     with progress_bars() as progress:
         pages = rank_pages(
             load(model), candidates, slots=slots, objective=objective, text=ads, progress=progress
         )
-    write_parquet(pages, to)
+    write_parquet(pages, to, overwrite=force)
     data = {"to": to, "pages": len(pages), "objective": objective}
     print_result(f"{len(pages):,} pages, each the exact maximum of {objective}\n{to}", data)
 
@@ -110,6 +112,7 @@ def auction(
     ] = 50,
     seed: Annotated[int, typer.Option(help="Of draws and samples.")] = 0,
     ads: NewText = None,
+    force: Force = False,
 ) -> None:
     """Run an auction for each query, and write the ads shown with their prices and why.
 
@@ -130,24 +133,25 @@ def auction(
         "text": ads,
     }
     if compare:
-        _check_suffix(to, (".html", ".htm"), "the report is written as HTML")
+        what = "the report is written as HTML"
+        _check_file(to, (".html", ".htm"), what, bids, ads, overwrite=force)
         with progress_bars() as progress:
             comparison = compare_mechanisms(
                 load(model), bids, auctions=auctions, progress=progress, **rules
             )
-        written = str(comparison.to_html(to))
+        written = str(comparison.to_html(to, overwrite=force))
         tables = {"scores": comparison.scores, "incentives": comparison.incentives}
         data = {name: table.to_pylist() for name, table in tables.items()}
         print_result(f"{comparison}\n{written}", {"to": written, **data})
         return
     if bids is None:
         raise UsageError("Give a table of bids; only --compare samples them.")
-    check_parquet(to, bids, ads)
+    check_parquet(to, bids, ads, overwrite=force)
     with progress_bars() as progress:
         prices = run_auctions(
             load(model), bids, mechanism=mechanism, draws=draws, progress=progress, **rules
         )
-    write_parquet(prices, to)
+    write_parquet(prices, to, overwrite=force)
     totals = _add_up(prices)
     lines = (
         f"{name.replace('_', ' '):<20}{value:>14,.{digits}f}"
@@ -156,32 +160,32 @@ def auction(
     print_result("\n".join([*lines, to]), {"to": to, "mechanism": mechanism, **totals})
 
 
-def check_parquet(to: str, *inputs: str | None) -> None:
-    """Refuse a target that is no Parquet file or one of the inputs, before computing."""
-    from reclick.runtime.filesystem import refuse_source_files
-
-    _check_suffix(to, (".parquet", ".pq"), "the table is written as Parquet")
-    refuse_source_files(to, filter(None, inputs), "one of the inputs")
+def check_parquet(to: str, *inputs: str | None, overwrite: bool) -> None:
+    """Refuse a target that is no Parquet file, an input or somebody else's, before computing."""
+    what = "the table is written as Parquet"
+    _check_file(to, (".parquet", ".pq"), what, *inputs, overwrite=overwrite)
 
 
-def _check_suffix(to: str, suffixes: tuple[str, ...], what: str) -> None:
-    from reclick.errors import LogError, UsageError
+def _check_file(
+    to: str, suffixes: tuple[str, ...], what: str, *inputs: str | None, overwrite: bool
+) -> None:
+    from reclick.errors import UsageError
     from reclick.runtime.filesystem import as_path
+    from reclick.runtime.outputs import check_targets, refuse_source_files
 
-    target = as_path(to)
-    if target.suffix.lower() not in suffixes:
+    if as_path(to).suffix.lower() not in suffixes:
         raise UsageError(f"{to}: {what}. Give a name ending in {suffixes[0]}.")
-    if target.is_dir():
-        raise LogError(f"{to} cannot be written: it is a folder. Give the path of a file.")
+    refuse_source_files(to, filter(None, inputs), "one of the inputs")
+    check_targets([to], overwrite=overwrite)
 
 
-def write_parquet(table: pa.Table, to: str) -> None:
+def write_parquet(table: pa.Table, to: str, *, overwrite: bool) -> None:
     """Write a table; the file appears when it is complete."""
     import pyarrow.parquet as pq
 
-    from reclick.runtime.filesystem import atomic_file
+    from reclick.runtime.outputs import atomic_file
 
-    with atomic_file(to) as path:
+    with atomic_file(to, overwrite=overwrite) as path:
         pq.write_table(table, path, compression="zstd")
 
 

@@ -10,6 +10,7 @@ import typer
 
 from reclick.cli.command import as_command
 from reclick.cli.console import print_note, print_result, print_text, progress_bars
+from reclick.cli.inputs import Force
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -54,6 +55,7 @@ WRITTEN = {  # every file, or the folder that it is in, and what it is
 @as_command
 def demo(
     to: Annotated[str, typer.Option(metavar="FOLDER", help="The folder to write to.")] = "demo",
+    force: Force = False,
 ) -> None:
     """Simulate three weeks, compare seven models on the third, and write a report.
 
@@ -61,13 +63,13 @@ def demo(
     """
     print_note("Simulating three weeks of clicks and comparing seven models: about a minute.")
     with progress_bars() as progress:
-        for section in run_demo(Path(to), progress):
+        for section in run_demo(Path(to), progress, overwrite=force):
             print_text(section)
     report = str(Path(to) / "report.html")
     print_result(f"Report: {report}", {"to": to, "report": report, "files": WRITTEN})
 
 
-def run_demo(to: Path, progress: Progress) -> Iterator[str]:
+def run_demo(to: Path, progress: Progress, *, overwrite: bool = False) -> Iterator[str]:
     """Write logs, models, predictions, relevance and the report to a folder.
 
     Yields what to print as it is ready.
@@ -78,12 +80,13 @@ def run_demo(to: Path, progress: Progress) -> Iterator[str]:
     from reclick.logs import read_sessions
     from reclick.models import MODELS, LuceClick, MultiClick, load
     from reclick.predictor import predict
-    from reclick.runtime.filesystem import write_files
+    from reclick.runtime.outputs import check_targets, write_files
     from reclick.simulation import simulate
 
+    check_targets((to / name for name in WRITTEN if Path(name).suffix), overwrite=overwrite)
     logs = to / "logs"
     progress("Simulating three weeks", 0, 3)
-    simulate(SESSIONS, weeks=3, seed=0).save(logs)
+    simulate(SESSIONS, weeks=3, seed=0).save(logs, overwrite=overwrite)
     progress("Simulating three weeks", 3, 3)
     week1, week2, week3 = (
         read_sessions(logs / f"week{week}.parquet", ads=logs / "ads.parquet") for week in (1, 2, 3)
@@ -101,7 +104,7 @@ def run_demo(to: Path, progress: Progress) -> Iterator[str]:
         folder=to / "work",
         progress=progress,
     )
-    result.save(to)
+    result.save(to, overwrite=overwrite)
     yield _format_section(
         "Week 3 of three simulated weeks, never seen in training", str(result.profile)
     )
@@ -111,11 +114,14 @@ def run_demo(to: Path, progress: Progress) -> Iterator[str]:
         str(result),
     )
     luce.save(to / "model")
-    predict(load(to / "model"), week3, to / "predictions.parquet", progress=progress)
+    predict(
+        load(to / "model"), week3, to / "predictions.parquet", overwrite=True, progress=progress
+    )
     relevance = luce.relevance()
     write_files(
         to,
         {"relevance.parquet": lambda path: pq.write_table(relevance, path, compression="zstd")},
+        overwrite=True,
     )
     for title, text in (*_query_sections(luce, multi), ("What was written", _list_files(to))):
         yield _format_section(title, text)

@@ -14,6 +14,7 @@ from reclick.cli.console import print_result, progress_bars
 from reclick.cli.inputs import (
     Ads,
     Columns,
+    Force,
     FormatName,
     MaxAds,
     OnError,
@@ -98,6 +99,7 @@ def evaluate(
     on_error: OnError = "raise",
     max_ads: MaxAds = 100,
     quick_return_seconds: QuickReturn = 10.0,
+    force: Force = False,
 ) -> None:
     """Compare models by all metrics: tables as Parquet, a report as Markdown and HTML.
 
@@ -106,13 +108,21 @@ def evaluate(
     One log of three weeks:  reclick evaluate 'logs/week*.parquet' --ads logs/ads.parquet --to results
     """  # noqa: E501
     from reclick.evaluation import evaluate
+    from reclick.evaluation.result import EVALUATION_FILES
+    from reclick.runtime.filesystem import as_path
+    from reclick.runtime.outputs import check_targets, refuse_source_files
 
     parts = {"history": history, "train": train, "test": test}
     _check_inputs(logs, parts, has_cuts=cut is not None or by != "timestamp")
     options = ReadOptions(column, on_error, max_ads, format, quick_return_seconds)
+    targets = [as_path(to) / name for name in EVALUATION_FILES]
+    given = [*(logs or ()), *(path for part in parts.values() for path in part or ()), ads, labels]
+    for target in targets:
+        refuse_source_files(target, filter(None, given), "one of the inputs")
+    check_targets(targets, overwrite=force)
     with progress_bars() as progress:
         if logs:
-            opened = _split_log(logs, to, by, cut, options, progress)
+            opened = _split_log(logs, to, by, cut, options, progress, overwrite=force)
         else:
             opened = {
                 name: open_log(paths, options) if paths else None for name, paths in parts.items()
@@ -131,7 +141,7 @@ def evaluate(
         )
     command = shlex.join(["reclick", *sys.argv[1:]])
     result = replace(result, details={**result.details, "command": command})
-    written = result.save(to)
+    written = result.save(to, overwrite=force)
     files = [str(path) for path in written]
     overall = [
         {name: value for name, value in row.items() if name not in {"sessions", "volume"}}
@@ -172,6 +182,7 @@ def report(
     on_error: OnError = "raise",
     max_ads: MaxAds = 100,
     quick_return_seconds: QuickReturn = 10.0,
+    force: Force = False,
 ) -> None:
     """Write a report on one model: how well it predicts a log, and which ads to act on.
 
@@ -180,8 +191,11 @@ def report(
     Without a log, only what the model has learnt:  reclick report model --to report.html
     """
     from reclick.models import load
+    from reclick.runtime.outputs import check_targets, refuse_source_files
 
     options = ReadOptions(column, on_error, max_ads, format, quick_return_seconds)
+    refuse_source_files(to, filter(None, [*(logs or ()), ads, labels]), "one of the inputs")
+    check_targets([to], overwrite=force)
     with progress_bars() as progress:
         result = load(model).report(
             open_log(logs, options) if logs else None,
@@ -194,7 +208,7 @@ def report(
         )
     command = shlex.join(["reclick", *sys.argv[1:]])
     result = replace(result, details={**result.details, "command": command})
-    written = str(result.to_html(to))
+    written = str(result.to_html(to, overwrite=force))
     names = ("recommended", "misleading", "gems", "words")
     data = {"to": written, **{name: result.details.get(name) for name in names}}
     print_result(f"{result}\n\n{written}" if logs else written, data)
@@ -242,11 +256,19 @@ def _check_inputs(
 
 
 def _split_log(
-    logs: list[str], to: str, by: str, cut: list[str] | None, options: ReadOptions, progress: Any
+    logs: list[str],
+    to: str,
+    by: str,
+    cut: list[str] | None,
+    options: ReadOptions,
+    progress: Any,
+    *,
+    overwrite: bool,
 ) -> dict[str, Any]:
     from reclick.evaluation import split
     from reclick.runtime.filesystem import as_path
 
     cuts = None if cut is None else [parse_value(text) for text in cut]
     log, folder = open_log(logs, options), as_path(to) / "parts"
-    return split(log, folder, by=by, cuts=cuts, progress=progress)._asdict()
+    parts = split(log, folder, by=by, cuts=cuts, overwrite=overwrite, progress=progress)
+    return parts._asdict()

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
+import atexit
 import json
 import sys
 import zlib
-from contextlib import suppress
-from pathlib import Path
+from contextlib import ExitStack, suppress
 from shutil import copyfileobj
-from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, cast
 
 import typer
@@ -91,6 +90,12 @@ FormatName = Annotated[
 ]
 
 
+Force = Annotated[
+    bool,
+    typer.Option("--force", help="Replace files although Reclick did not write them."),
+]
+
+
 class ReadOptions(NamedTuple):
     """How the options ask for a log to be read."""
 
@@ -108,7 +113,8 @@ class LoadedLog(NamedTuple):
     ads: pa.Table | None = None
 
 
-_spooled: list[TemporaryDirectory[str]] = []  # removed when the process ends
+_spooled = ExitStack()  # of temporary folders, which are removed when the process ends
+atexit.register(_spooled.close)
 
 
 def with_stdin(paths: list[str]) -> list[str]:
@@ -125,14 +131,13 @@ def with_stdin(paths: list[str]) -> list[str]:
 
 def _spool_stdin() -> str:
     from reclick.errors import LogError
+    from reclick.runtime.outputs import scratch_folder
 
     stream = sys.stdin.buffer
     head = stream.read(HEAD_BYTES)
     if not head:
         raise LogError("- is standard input, and it is empty. Was something piped into it?")
-    folder = TemporaryDirectory(prefix="reclick-")
-    _spooled.append(folder)
-    path = Path(folder.name) / f"stdin{guess_suffix(head)}"
+    path = _spooled.enter_context(scratch_folder()) / f"stdin{guess_suffix(head)}"
     with path.open("wb") as file:
         file.write(head)
         copyfileobj(stream, file)

@@ -12,6 +12,7 @@ from reclick.cli.console import print_result, print_text, progress_bar, progress
 from reclick.cli.inputs import (
     Ads,
     Columns,
+    Force,
     FormatName,
     Logs,
     MaxAds,
@@ -72,6 +73,7 @@ def simulate(
     refit: Annotated[
         bool, typer.Option("--refit", help="With --auction: fit the model again to each week.")
     ] = False,
+    force: Force = False,
 ) -> None:
     """Simulate weeks of clicks: ads of real words, an auction, users of several types.
 
@@ -82,7 +84,7 @@ def simulate(
     The same market under another auction:  reclick simulate --auction vcg --model model --sessions 50000 --to vcg
     """  # noqa: E501
     from reclick.errors import UsageError
-    from reclick.simulation import simulate
+    from reclick.simulation import check_simulation_folder, simulate
 
     market: dict[str, Any] = {
         "weeks": weeks,
@@ -94,9 +96,10 @@ def simulate(
     }
     if (auction is None) != (model is None):
         raise UsageError("--auction and --model, the folder of a fitted model, go together.")
+    check_simulation_folder(to, weeks, overwrite=force)
     if auction is None or model is None:
         with progress_bar("Simulating"):
-            written = simulate(sessions, **market).save(to)
+            written = simulate(sessions, **market).save(to, overwrite=force)
     else:
         from reclick.auction import simulate_auctions
         from reclick.models import load
@@ -110,7 +113,7 @@ def simulate(
                 refit=refit,
                 **market,
             )
-            written = outcome.simulation.save(to)
+            written = outcome.simulation.save(to, overwrite=force)
         print_text(str(outcome))
     files = [str(path) for path in written]
     data = {"to": to, "weeks": weeks, "sessions_per_week": sessions, "seed": seed, "files": files}
@@ -207,6 +210,7 @@ def convert(
         ),
     ] = "5%",
     max_ads: MaxAds = 100,
+    force: Force = False,
 ) -> None:
     """Convert a log of any format to a Parquet file of sessions, and report what was left out.
 
@@ -214,7 +218,7 @@ def convert(
     """
     from reclick.logs import convert
     from reclick.logs.cleaning import Cleaning
-    from reclick.logs.read import ads_path
+    from reclick.logs.conversion import ads_path
 
     cleaning = Cleaning(
         first=first,
@@ -236,6 +240,7 @@ def convert(
             click=click,
             pages=cast(Literal["hits", "impressions"] | None, pages),
             cleaning=None if cleaning == Cleaning() else cleaning,
+            overwrite=force,
             progress=progress,
         )
     report_format(log, format)
@@ -323,6 +328,7 @@ def split(
     column: Columns = None,
     on_error: OnError = "raise",
     max_ads: MaxAds = 100,
+    force: Force = False,
 ) -> None:
     """Split a log into history.parquet, train.parquet and test.parquet, by time or by a column.
 
@@ -333,7 +339,7 @@ def split(
     log = open_log(logs, ReadOptions(column, on_error, max_ads, format), ads)
     with progress_bars() as progress:
         cuts = None if cut is None else [parse_value(text) for text in cut]
-        parts = split(log, to, by=by, cuts=cuts, progress=progress)
+        parts = split(log, to, by=by, cuts=cuts, overwrite=force, progress=progress)
     data = {
         name: {
             "sessions": 0 if part is None else part.num_rows or 0,

@@ -13,6 +13,7 @@ from reclick.cli.console import print_note, print_result, progress_bars, render
 from reclick.cli.inputs import (
     Ads,
     Columns,
+    Force,
     FormatName,
     Logs,
     MaxAds,
@@ -162,6 +163,7 @@ def predict(
     column: Columns = None,
     on_error: OnError = "raise",
     max_ads: MaxAds = 100,
+    force: Force = False,
 ) -> None:
     """Write pages with click probabilities, expected clicks and the most likely click sequences.
 
@@ -174,7 +176,7 @@ def predict(
     options = ReadOptions(column, on_error, max_ads, format)
     log = open_log(pages, options, ads, clicks_required=False)
     with progress_bars() as progress:
-        summary = predict(loaded, log, to, top=top, progress=progress)
+        summary = predict(loaded, log, to, top=top, overwrite=force, progress=progress)
     report_dropped(log)
     print_result(f"{summary}\n{to}", {"to": to, **summary._asdict()})
 
@@ -250,6 +252,7 @@ def export(
     column: Columns = None,
     on_error: OnError = "raise",
     max_ads: MaxAds = 100,
+    force: Force = False,
 ) -> None:
     """Write graded judgments of a model's (query, ad) pairs for another tool, or propensities.
 
@@ -286,6 +289,7 @@ def export(
             name=name,
             details=details,
             on_error=on_error_choice(on_error),
+            overwrite=force,
             progress=progress,
         )
     if pages is not None:
@@ -422,7 +426,7 @@ def _load_for_update(
     forget: list[str] | None,
 ) -> ClickModel:
     from reclick.errors import UsageError
-    from reclick.models import ClickModel, load
+    from reclick.models import load
 
     if history or settings:
         raise UsageError(
@@ -435,7 +439,7 @@ def _load_for_update(
             f"{folder} holds the model {model.name!r}, not {name!r}: leave out --model, "
             f"or give --model {model.name}."
         )
-    if type(model).update is ClickModel.update:
+    if not model.updates:
         model.update()  # which raises an error with the reason
     if forget and not model.fits_from_counts:
         model.update(forget=forget)  # likewise, before any log is read

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -196,7 +197,8 @@ def _run(uvicorn: Any, config: Any) -> None:
     listener.listen(config.backlog)  # who connects at once waits until the server runs
     name = _name_in_address(config.host)
     typer.echo(f"Serving on http://{name}:{listener.getsockname()[1]}/")
-    uvicorn.Server(config).run(sockets=[listener])
+    with suppress(KeyboardInterrupt):  # which it raises when it has answered what was under way
+        uvicorn.Server(config).run(sockets=[listener])
 
 
 @as_command

@@ -14,8 +14,9 @@ from reclick.data.batch import Float64, Int32, Int64
 from reclick.data.ragged import Array, longest_run, read_only, run_indices, run_sizes
 from reclick.runtime.jit import inline_kernel, kernel
 
-# Families as the kernels know them: the four variants of a choice, a chain, a walk, a scan.
-PAPER, EXAMINATION, NORMALISED, LUCE, CHAIN, WALK, SCAN = 0, 1, 2, 3, 4, 5, 6
+# Families as the kernels know them: the four variants of a choice, a chain, a walk of single
+# steps, a scan, a walk by a matrix.
+PAPER, EXAMINATION, NORMALISED, LUCE, CHAIN, WALK, SCAN, MATRIX_WALK = 0, 1, 2, 3, 4, 5, 6, 7
 IMPOSSIBLE = 1e-300  # a sum of weights below this is too small to divide by
 
 
@@ -52,9 +53,9 @@ class StepTables(NamedTuple):
     """Pages as `next_click` reads them: one or more components, each with its own parameters.
 
     `stop` and `gamma` are those of a choice; of a chain, `gamma` is P(next click) and `stop` is
-    P(end), both by the last click; of a scan, `gamma` is P(examined) and `stop` is P(going down).
-    `steps` is None where no component is a walk or a scan, so that kernels without them are
-    smaller and compile faster.
+    P(end), both by the last click; of a scan, `gamma` is P(examined) and `stop` is P(going down);
+    of a walk by a matrix, `gamma` is P(examined next) and `stop` is P(end). `steps` is None where
+    no component is a walk or a scan, so that kernels without them are smaller and compile faster.
     """
 
     family: Int64  # [component, page]
@@ -179,6 +180,64 @@ def scan_step(
     return below + above
 
 
+@kernel
+def matrix_walk_visits(
+    theta: Float64, moves: Float64, last: int, free: Float64, visits: Float64
+) -> None:
+    """Fill visits[i] with the expected examinations of position i before the next click.
+
+    v_i = V_{last, i} + Σ_j v_j (1 − θ_j) V_{j, i}, θ being 0 where clicked already, and V[last,
+    position] the moves. Columns of the system are dominant, so elimination needs no pivots.
+    """
+    n = len(theta)
+    system = np.empty((n, n))
+    for i in range(n):
+        visits[i] = moves[last, i]
+        for j in range(n):
+            system[i, j] = -(1.0 - theta[j] * free[j]) * moves[j + 1, i]
+        system[i, i] += 1.0
+    solve_in_place(system, visits)
+
+
+@kernel
+def solve_in_place(system: Float64, values: Float64) -> None:
+    """Replace the values by the solution of a linear system that needs no pivots."""
+    n = len(values)
+    for k in range(n):
+        for i in range(k + 1, n):
+            factor = system[i, k] / system[k, k]
+            for j in range(k + 1, n):
+                system[i, j] -= factor * system[k, j]
+            values[i] -= factor * values[k]
+    for k in range(n - 1, -1, -1):
+        for j in range(k + 1, n):
+            values[k] -= system[k, j] * values[j]
+        values[k] /= system[k, k]
+
+
+@kernel
+def leave_page(moves: Float64, stop: Float64, position: int, size: int) -> float:
+    """P(the walk ends after a position): it stops, or goes to a position that the page lacks."""
+    leave = float(stop[position])
+    for j in range(size, moves.shape[1]):
+        leave += moves[position, j]
+    return leave
+
+
+@kernel
+def matrix_walk_step(
+    theta: Float64, moves: Float64, stop: Float64, last: int, free: Float64, out: Float64
+) -> float:
+    """Fill out[j] with P(next click is j) = visits of j · θ_j, and return P(end)."""
+    n = len(theta)
+    matrix_walk_visits(theta, moves, last, free, out)
+    end = leave_page(moves, stop, last, n)
+    for i in range(n):
+        end += out[i] * (1.0 - theta[i] * free[i]) * leave_page(moves, stop, i + 1, n)
+        out[i] *= theta[i] * free[i]
+    return end
+
+
 @inline_kernel
 def next_click(
     family: int,
@@ -207,6 +266,9 @@ def next_click(
         if family == WALK:
             here, there = theta[first : first + size], out[at : at + size]
             return walk_step(here, steps[row, 0], steps[row, 1], last, free, there)
+        if family == MATRIX_WALK:
+            here, there = theta[first : first + size], out[at : at + size]
+            return matrix_walk_step(here, gamma[row], stop[row], last, free, there)
     if family == CHAIN:
         for j in range(size):
             out[at + j] = gamma[row, last, j] * free[j]

@@ -167,6 +167,28 @@ class Counts:
             self.visit_sequence, self.sessions, minlength=len(self.sequence_starts) - 1
         ).astype(np.float64)
 
+    @classmethod
+    def of_sequences(
+        cls, starts: Int64, clicks: Int32, sessions: Float64, lengths: Float64
+    ) -> Counts:
+        """Counts of click sequences alone, without their queries and ads."""
+        codes, numbers = np.zeros(0, np.int32), np.zeros(0)
+        return cls(
+            queries=pa.array([""], pa.large_string()),
+            ads=pa.array([], pa.large_string()),
+            pair_query=codes,
+            pair_ad=codes,
+            impressions=numbers,
+            clicks=numbers,
+            last_clicks=numbers,
+            sequence_starts=starts,
+            sequence_clicks=clicks,
+            visit_query=np.zeros(len(sessions), np.int32),
+            visit_sequence=np.arange(len(sessions), dtype=np.int32),
+            sessions=sessions,
+            lengths=lengths,
+        )
+
     def save(self, folder: Location) -> None:
         """Write the counts to a folder; a reader sees the old ones or the new ones, never half."""
         settings = {"logs": [each.to_dict() for each in self.logs]}
@@ -185,7 +207,6 @@ class Counts:
 
     def to_tables(self) -> dict[str, pa.Table]:
         """The counts as Arrow tables."""
-        length, number = np.nonzero(self.lengths)
         outcomes = {} if self.outcomes is None else _outcome_tables(self.outcomes)
         return {
             "queries": pa.table({"query": self.queries}),
@@ -213,9 +234,7 @@ class Counts:
                     "sessions": self.sessions,
                 }
             ),
-            "lengths": pa.table(
-                {"ads": length, "clicks": number, "sessions": self.lengths[length, number]}
-            ),
+            "lengths": lengths_to_table(self.lengths),
             **outcomes,
         }
 
@@ -245,7 +264,7 @@ class Counts:
             visit_query=visit_query,
             visit_sequence=visit_sequence,
             sessions=_read_totals(tables, "visits", "sessions", len(visit_query)),
-            lengths=_read_lengths(tables),
+            lengths=read_lengths(tables),
             outcomes=_outcomes_from_tables(tables, n_pairs, len(visit_query)),
         )
         if not counts._is_possible():
@@ -498,7 +517,13 @@ def _read_totals(tables: dict[str, pa.Table], table: str, column: str, length: i
     return totals.astype(np.float64, copy=False)
 
 
-def _read_lengths(tables: dict[str, pa.Table]) -> Float64:
+def lengths_to_table(lengths: Float64) -> pa.Table:
+    """The sessions by page length and number of clicks, for `read_lengths`."""
+    length, number = np.nonzero(lengths)
+    return pa.table({"ads": length, "clicks": number, "sessions": lengths[length, number]})
+
+
+def read_lengths(tables: dict[str, pa.Table]) -> Float64:
     """The sessions by page length and number of clicks, as a table of reasonable size."""
     ads = read_codes(tables, "lengths", "ads", MOST_CELLS)
     clicks = read_codes(tables, "lengths", "clicks", MOST_CELLS, len(ads))

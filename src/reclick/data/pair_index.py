@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -92,7 +93,19 @@ class PairIndex:
 
     def has_ads(self, ads: pa.Array) -> pa.Array:
         """Whether each ad was counted with any query."""
-        return pa.array(self._ads.find(ads) >= 0)
+        return pa.array(self._find_ads(ads) >= 0)
+
+    def find_volumes(self, batch: SessionBatch) -> Float64:
+        """The sessions of each session's query among those counted, 0 for an unknown one."""
+        return self.take_or(self._volumes, self._find_codes(batch).query[batch.query], 0.0)
+
+    @cached_property
+    def _volumes(self) -> Float64:
+        return self.counts.volumes
+
+    def _find_ads(self, ads: pa.Array) -> Int32:
+        """The code of each ad among all that are known, −1 where it is new."""
+        return self._ads.find(ads)
 
     def _rows(self, query: Int32, ad: Int32) -> Int64:
         return _search_pairs(query, ad, self._starts, self._pair_ad)

@@ -68,6 +68,11 @@ class Interner:
         self._look_up(offsets, 1, data, codes, add=False)
         return codes
 
+    @property
+    def nbytes(self) -> int:
+        """Bytes in memory."""
+        return self._slots.nbytes + self._arena.nbytes
+
     def strings(self) -> pa.LargeStringArray:
         """Every string, by its code."""
         offsets, data = self.slices()

@@ -131,9 +131,9 @@ class RecordedLog:
         """The Spark DataFrame that the log is, if it is one."""
         return getattr(self._log, "frame", None)
 
-    def read_frame(self, batches: Any, where: str) -> Any:
+    def to_frame_reader(self) -> Any:
         """As the log does."""
-        return cast(Any, self._log).read_frame(batches, where)
+        return cast(Any, self._log).to_frame_reader()
 
     def split(self, n: int) -> list[Any] | None:
         """The parts of the log, where it can be cut."""

@@ -30,6 +30,7 @@ from reclick.engines.local import LocalEngine
 from reclick.engines.local.counter import with_outcomes
 from reclick.errors import Argument, SettingError, StoreError
 from reclick.logs.assembly.spill import load_sql
+from reclick.runtime.outputs import scratch_folder
 from reclick.runtime.parallel import limit_threads, thread_limit
 from reclick.runtime.progress import report_progress
 
@@ -86,9 +87,7 @@ class DuckDBEngine(LocalEngine):
         """A database with the tables of a log, up to and including the last one."""
         import duckdb
 
-        temporary = tempfile.TemporaryDirectory(prefix="reclick-", ignore_cleanup_errors=True)
-        with limit_threads(self.threads), temporary as name:
-            folder = Path(name)
+        with limit_threads(self.threads), scratch_folder() as folder:
             _stage(log, folder / "sessions.parquet")
             config: dict[str, Any] = {
                 "temp_directory": str(folder),

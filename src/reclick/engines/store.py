@@ -23,7 +23,8 @@ from typing import Any
 from uuid import uuid4
 
 from reclick.errors import StoreError
-from reclick.runtime.filesystem import AnyPath, Location, RemotePath, as_path, atomic_file
+from reclick.runtime.filesystem import AnyPath, Location, RemotePath, as_path
+from reclick.runtime.outputs import scratch_file
 
 MAGIC = b"reclick1"
 HEAD = struct.Struct("<8s16sQQ")  # magic, checksum, sizes of the file and of its table of contents
@@ -70,7 +71,7 @@ class Store:
         start = _align(HEAD.size + len(contents))
         total = start + sum(map(_size, packed))
         digest = hashlib.blake2b(contents, digest_size=CHECKSUM_BYTES).digest()
-        with atomic_file(self.folder / name) as path, path.open("wb") as file:
+        with scratch_file(self.folder / name) as path, path.open("wb") as file:
             file.write(HEAD.pack(MAGIC, digest, total, len(contents)))
             file.write(contents)
             file.write(bytes(start - HEAD.size - len(contents)))

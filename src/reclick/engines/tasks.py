@@ -23,6 +23,7 @@ import pyarrow.parquet as pq
 from reclick.data.batch import SessionBatch
 from reclick.data.counts import Counts
 from reclick.data.grouped_sessions import GroupedSessions
+from reclick.data.ragged import starts_from_sizes
 from reclick.engines.base import BlockT, Log, NewBlockT, ParametersT, SumT, as_it_is
 from reclick.engines.local import slice_batches, write_batches
 from reclick.engines.parts import (
@@ -38,8 +39,9 @@ from reclick.engines.parts import (
     merge_groups,
 )
 from reclick.engines.store import Store, StoredBlocks
-from reclick.errors import LogError, ReclickError, SettingError
-from reclick.runtime.filesystem import Location, atomic_file
+from reclick.errors import Argument, LogError, ReclickError, SettingError
+from reclick.runtime.filesystem import Location
+from reclick.runtime.outputs import atomic_file, scratch_file
 from reclick.runtime.parallel import limit_threads
 from reclick.runtime.progress import report_progress
 
@@ -85,49 +87,57 @@ class TaskEngine(ABC):
         """The counts of a log."""
         with self._scratch() as store:
             names, reports = self._read_parts(count_part, log, store, "parts counted")
-            merge = partial(merge_counts, store, names)
-            merged = self.run(merge, self.buckets, "buckets merged")
+            merged = self.run(partial(merge_counts, store, names), self.buckets, "buckets merged")
             return join_counts(merged, reports)
 
     def group(self, log: Log) -> GroupedSessions:
         """The distinct sessions of a log."""
         with self._scratch() as store:
             names, reports = self._read_parts(group_part, log, store, "parts grouped")
-            merge = partial(merge_groups, store, names)
-            merged = self.run(merge, self.buckets, "buckets merged")
+            merged = self.run(partial(merge_groups, store, names), self.buckets, "buckets merged")
             return join_groups(merged, reports)
 
     def _read_parts(
         self, read: ReadPart, log: Log, store: Store, what: str
     ) -> tuple[list[str], list[PartReport]]:
         """Read every part of a log into files by bucket; the files, and what the tasks report."""
-        frame = getattr(log, "frame", None)
-        if frame is not None:
-            return self._read_frame(read, log, store, what)
-        n = self._deal(log, store)
-        reports = self.run(partial(_read_part, read, store, self.buckets), n, what)
+        work = partial(_read_part, read, store, self.buckets)
+        reports = self.run_parts(work, log, store, what)
         self._accept(log, reports)
-        return [f"part-{i}" for i in range(n)], reports
+        return [f"part-{i}" for i in range(len(reports))], reports
 
-    def _read_frame(
-        self, read: ReadPart, log: Log, store: Store, what: str
-    ) -> tuple[list[str], list[PartReport]]:
-        raise LogError(
-            f"{log.name} is a Spark DataFrame: only a SparkEngine reads it. Give "
-            "engine=rc.SparkEngine(session), or the files."
-        )
-
-    def _deal(self, log: Log, store: Store) -> int:
-        """Write the parts of a log to a file of the store; return how many there are."""
+    def run_parts(
+        self,
+        work: Callable[[LogPart, int], Result],
+        log: Log,
+        store: Store,
+        what: str,
+        *,
+        with_rows: bool = False,
+    ) -> list[Result]:
+        """work(part, its number) of every part of a log, in the log's order."""
+        if getattr(log, "frame", None) is not None:
+            raise LogError(
+                f"{log.name} is read by Spark's tasks only: give rc.SparkEngine(session) as ",
+                Argument("engine"),
+                ", or the files of the log.",
+            )
         split = getattr(log, "split", None)
         parts: list[Any] | None = None if split is None else split(self.n_tasks)
-        if parts is None:  # only this process can read it
+        if parts is None and with_rows:
+            raise LogError(
+                f"{log.name} can only be read by this process. Give the files of the log, or "
+                "leave out ",
+                Argument("engine"),
+                ".",
+            )
+        if parts is None:
             parts = list(deal_sessions(log.batches(), store))
             log.require_rows()
         if not parts:
             raise LogError(f"{log.name} has no rows.")
         store.put("parts", parts)
-        return len(parts)
+        return self.run(partial(_work_on_part, work, store), len(parts), what)
 
     @staticmethod
     def _accept(log: Log, reports: Sequence[PartReport]) -> None:
@@ -138,16 +148,14 @@ class TaskEngine(ABC):
             log.require_rows()
 
     def fold(self, function: Callable[[LogPart, int], Result], log: Log) -> list[Result]:
-        """function(part, number of the sessions before it) of every part of a log, in order."""
+        """function(part, number of good sessions before it) of every part of a log, in order."""
         with self._scratch() as store:
-            n = self._deal(log, store)
             store.put("function", [function])
-            summaries = self.run(partial(_summarise_part, store), n, "parts read")
+            summaries = self.run_parts(_summarise_part, log, store, "parts read")
             self._accept(log, [PartReport(each, *NO_REPORT) for each in summaries])
-            before = [0]
-            for each in summaries[:-1]:
-                before.append(before[-1] + (0 if each is None else each.kept))
-            return self.run(partial(_fold_part, store, before), n, "parts done")
+            before = starts_from_sizes([0 if each is None else each.kept for each in summaries])
+            work = partial(_fold_part, store, before.tolist())
+            return self.run_parts(work, log, store, "parts done")
 
     def map(
         self,
@@ -161,21 +169,13 @@ class TaskEngine(ABC):
         """
         with self._scratch() as store:
             if not isinstance(store.folder, Path):
-                raise SettingError(
-                    "folder", str(self.folder), "a folder on a file system to write a file from"
-                )
-            split = getattr(log, "split", None)
-            parts = None if split is None else split(self.n_tasks)
-            if parts is None:
-                raise LogError(
-                    f"{log.name} can only be read by this process. Give the files of the log, or "
-                    "leave out the engine."
-                )
-            store.put("parts", parts)
+                raise SettingError("folder", str(self.folder), "a folder that is mounted here")
             store.put("function", [function])
-            summaries = self.run(partial(_map_part, store), len(parts), "parts done")
-            with atomic_file(target) as temporary:
-                names = [store.folder / f"out-{i}.parquet" for i in range(len(parts))]
+            summaries = self.run_parts(
+                partial(_map_part, store), log, store, "parts done", with_rows=True
+            )
+            with atomic_file(target, overwrite=True) as temporary:
+                names = [store.folder / f"out-{i}.parquet" for i in range(len(summaries))]
                 written = write_batches(_read_parquet(names), temporary)
                 self._accept(log, [PartReport(each, *NO_REPORT) for each in summaries])
             return written
@@ -249,26 +249,28 @@ def _parameters_for(parameters: Any, rows: object) -> Any:
 # ---- in the tasks
 
 
-def _read_part(read: ReadPart, store: Store, buckets: int, i: int) -> PartReport:
-    return read(store.load("parts", i), f"part-{i}", store, buckets)
+def _work_on_part(work: Callable[[LogPart, int], Any], store: Store, i: int) -> Any:
+    return work(store.load("parts", i), i)
 
 
-def _summarise_part(store: Store, i: int) -> Any:
-    part = store.load("parts", i)
+def _read_part(read: ReadPart, store: Store, buckets: int, part: LogPart, i: int) -> PartReport:
+    return read(part, f"part-{i}", store, buckets)
+
+
+def _summarise_part(part: LogPart, i: int) -> Any:
     for _ in part.batches():
         pass
     return part.summary
 
 
-def _fold_part(store: Store, before: Sequence[int], i: int) -> Any:
-    return store.keep("function")(store.load("parts", i), before[i])
+def _fold_part(store: Store, before: Sequence[int], part: LogPart, i: int) -> Any:
+    return store.keep("function")(part, before[i])
 
 
-def _map_part(store: Store, i: int) -> Any:
-    part = store.load("parts", i)
+def _map_part(store: Store, part: LogPart, i: int) -> Any:
     function = store.keep("function")
     folder: Any = store.folder
-    with atomic_file(folder / f"out-{i}.parquet") as temporary:
+    with scratch_file(folder / f"out-{i}.parquet") as temporary:
         write_batches(map(function, slice_batches(part.batches(with_rows=True))), temporary)
         if not temporary.exists():  # every row was bad
             temporary.touch()

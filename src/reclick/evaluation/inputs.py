@@ -43,6 +43,21 @@ class _HashedLog:
     def require_rows(self) -> None:
         self._log.require_rows()
 
+    # For an engine that reads the log in parts, in other processes: then nothing is hashed here.
+
+    @property
+    def frame(self) -> Any:
+        return self._log.frame
+
+    def to_frame_reader(self) -> Any:
+        return self._log.to_frame_reader()
+
+    def split(self, n: int) -> list[SessionLog] | None:
+        return self._log.split(n)
+
+    def accept_parts(self, reports: Sequence[Any]) -> None:
+        self._log.accept_parts(reports)
+
 
 class EvaluationLog:
     """A log that one pass turns into counts, a fingerprint and, where needed, grouped sessions."""
@@ -77,12 +92,11 @@ class EvaluationLog:
 
     @property
     def fingerprint(self) -> str:
-        """A hash of the sessions in their order."""
+        """A hash of the sessions: in their order, or in any where tasks have read them."""
         if self._hashed.fingerprint is None:
             _ = self.counts
-        if self._hashed.fingerprint is None:  # the engine read the files in its own way
-            for _ in self._hashed.batches():
-                pass
+        if self._hashed.fingerprint is None:
+            return _counts_fingerprint(self.counts)
         return str(self._hashed.fingerprint)
 
     def describe(self) -> dict[str, Any]:
@@ -223,6 +237,16 @@ def _hash_batch(digest: Any, batch: SessionBatch) -> None:
     if batch.outcomes is not None:
         digest.update(b"outcomes")
         digest.update(np.ascontiguousarray(batch.outcomes.outcome).data)
+
+
+def _counts_fingerprint(counts: Counts) -> str:
+    """A hash of the sessions that were counted, and of what followed their clicks."""
+    (record,) = counts.logs
+    digest = hashlib.sha256(repr(sorted(record.to_dict().items(), key=str)).encode())
+    if counts.outcomes is not None:
+        for table in (counts.outcomes.last, counts.outcomes.visits, counts.outcomes.earlier):
+            digest.update(np.ascontiguousarray(table).data)
+    return digest.hexdigest()
 
 
 def _table_fingerprint(table: pa.Table) -> str:

@@ -17,10 +17,11 @@ from pyarrow import types as arrow_types
 
 from reclick.data.batch import SessionBatch
 from reclick.data.ragged import Int64
-from reclick.errors import Argument, LogError, SettingError, UsageError, explain_write_errors
+from reclick.errors import Argument, LogError, SettingError, UsageError
 from reclick.logs import SessionLog, as_log, read_sessions
 from reclick.logs.conversion import session_table
-from reclick.runtime.filesystem import Location, as_path, put_file, stage_file
+from reclick.runtime.filesystem import Location, as_path
+from reclick.runtime.outputs import check_targets, stage_files
 from reclick.runtime.progress import ProgressOption, track_progress
 
 PART_NAMES = ("history", "train", "test")
@@ -45,6 +46,7 @@ def split(
     by: str = "timestamp",
     cuts: Sequence[Cut] | None = None,
     ads: object = None,
+    overwrite: bool = False,
     progress: ProgressOption = None,
 ) -> Split:
     """Write history.parquet, train.parquet and test.parquet to a folder, and open them.
@@ -52,7 +54,8 @@ def split(
     `by` is a column of times, of numbers that grow with time, or of the words "history", "train"
     and "test". `cuts` are where train and test start. Without them, test is the last seven days,
     train the seven days before, and history all earlier days. Test includes queries that are not in
-    train. The log may be larger than memory.
+    train. The log may be larger than memory. The files appear together when all are complete, and
+    replace no file that Reclick did not write, unless `overwrite`.
 
     >>> import tempfile
     >>> log = {"query": ["a", "b"], "ads": [["x"], ["y"]], "clicks": [[1], []]}
@@ -65,20 +68,14 @@ def split(
     targets = [as_path(to) / f"{part}.parquet" for part in PART_NAMES]
     for target in targets:
         log.refuse_target(target)
+    check_targets(targets, overwrite=overwrite)
     assign_parts = _part_assigner(log, by, cuts)
     with (
         track_progress(progress, f"Splitting {log.name}"),
-        explain_write_errors(str(to), "Every file there is complete."),
-        ExitStack() as stack,
+        stage_files(targets, where=as_path(to), overwrite=overwrite) as temporary,
     ):
-        temporary = [stack.enter_context(stage_file(target)) for target in targets]
         sizes = _write_parts(log, by, assign_parts, temporary)
         _require_sessions(sizes, log, by)
-        for path, target, size in zip(temporary, targets, sizes, strict=True):
-            if size:
-                put_file(path, target)
-            else:
-                target.unlink(missing_ok=True)
     parts = [
         read_sessions(
             target,
@@ -86,9 +83,9 @@ def split(
             max_ads=log.max_ads,
             quick_return_seconds=log.quick_return_seconds,
         )
-        if target.is_file()
+        if size
         else None
-        for target in targets
+        for target, size in zip(targets, sizes, strict=True)
     ]
     return Split(*parts)  # type: ignore[arg-type]  # train and test exist: _require_sessions
 

@@ -24,8 +24,14 @@ from reclick.metrics import ChunkSums
 from reclick.models.base import ClickModel
 from reclick.models.kernels.stops_and_transitions import pooled_events
 from reclick.profile import LogProfile
-from reclick.runtime.filesystem import AnyPath, Location, write_files
+from reclick.runtime.filesystem import AnyPath, Location
 from reclick.runtime.notebook import render_card, render_table
+from reclick.runtime.outputs import write_files
+
+EVALUATION_FILES = (
+    *("scores.parquet", "differences.parquet", "curves.parquet"),
+    *("evaluation.json", "report.md", "report.html"),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,11 +128,14 @@ class Evaluation:
         table = render_table(header, view.cells(4), best)
         return render_card("Evaluation", {}, " ".join([note, *self.warnings]), table)
 
-    def to_html(self, path: Location) -> AnyPath:
-        """Write the report as one HTML file that needs nothing else."""
+    def to_html(self, path: Location, *, overwrite: bool = False) -> AnyPath:
+        """Write the report as one HTML file that needs nothing else.
+
+        It replaces no file that Reclick did not write, unless `overwrite`.
+        """
         from reclick.report import write_html
 
-        return write_html(self, path)
+        return write_html(self, path, overwrite=overwrite)
 
     def to_markdown(self) -> str:
         """The main tables as Markdown."""
@@ -134,10 +143,11 @@ class Evaluation:
 
         return render_markdown(self)
 
-    def save(self, folder: Location) -> list[AnyPath]:
+    def save(self, folder: Location, *, overwrite: bool = False) -> list[AnyPath]:
         """Write tables as Parquet, details as JSON, and the report as Markdown and HTML.
 
-        Each file appears when it is complete.
+        The files appear together when all are complete, and replace no file that Reclick did not
+        write, unless `overwrite`.
         """
         from reclick.report import render_html
 
@@ -159,7 +169,7 @@ class Evaluation:
             name: partial(Path.write_text, data=text, encoding="utf-8")
             for name, text in texts.items()
         }
-        return write_files(folder, {**table_writers, **text_writers})
+        return write_files(folder, {**table_writers, **text_writers}, overwrite=overwrite)
 
     def __str__(self) -> str:
         """The main metrics, a row per model, and which models are best at what."""

@@ -49,7 +49,8 @@ from reclick.metrics import (
 from reclick.models import MODELS, ClickModel, load
 from reclick.profile import describe
 from reclick.runtime import artifact
-from reclick.runtime.filesystem import AnyPath, Location, as_path, write_files
+from reclick.runtime.filesystem import AnyPath, Location, as_path
+from reclick.runtime.outputs import write_files
 from reclick.runtime.parallel import limit_threads
 from reclick.runtime.progress import (
     ProgressOption,
@@ -198,7 +199,7 @@ def _fit_and_score(
 ) -> ScoredModel:
     """Fit a model, unless it is fitted, and score it; or take both from an earlier run."""
     fit = partial(_fit, name, model, inputs, engine)
-    score_ = partial(_score, name, inputs=inputs, seed=seed)
+    score_ = partial(_score, name, inputs=inputs, seed=seed, engine=engine)
     if cache is None:
         fitted, fit_seconds = _time(fit)
         sums, score_seconds = _time(partial(score_, fitted))
@@ -234,9 +235,11 @@ def _fit(name: str, model: ClickModel, inputs: EvaluationInputs, engine: Engine)
         return model.clone().fit(data, history=history, ads=inputs.text, engine=engine)
 
 
-def _score(name: str, model: ClickModel, inputs: EvaluationInputs, seed: int) -> ChunkSums:
+def _score(
+    name: str, model: ClickModel, inputs: EvaluationInputs, seed: int, engine: Engine
+) -> ChunkSums:
     with rename_progress(f"Scoring {name}"):
-        return score(model, inputs.test.log, _query_volumes(inputs), seed=seed)
+        return score(model, inputs.test.log, _query_volumes(inputs), seed=seed, engine=engine)
 
 
 def _query_volumes(inputs: EvaluationInputs) -> QueryVolumes | None:
@@ -325,9 +328,8 @@ class ResultCache:
             "seconds": seconds,
         }
         text = json.dumps(note)
-        write_files(
-            note_path.parent, {note_path.name: lambda path: path.write_text(text, encoding="utf-8")}
-        )
+        writers = {note_path.name: lambda path: path.write_text(text, encoding="utf-8")}
+        write_files(note_path.parent, writers, overwrite=True)
         return model, seconds
 
     def sums(

@@ -50,7 +50,7 @@ def write_letor(request: ExportRequest) -> ExportResult:
 
     tables = pairs.graded_tables(check_ad_ids(request, pairs), check_features)
     header = _header(pairs, features)
-    files = write_with_query_list(request.to, tables, _number_queries, lines, header)
+    files = write_with_query_list(request, tables, _number_queries, lines, header)
     note = (
         "the features are those that the grades were made from: to learn a ranking, give your own"
         " with features."

@@ -30,7 +30,8 @@ from reclick.exports.text_rows import (
     write_rows,
 )
 from reclick.logs.files.source import abbreviate
-from reclick.runtime.filesystem import AnyPath, write_files
+from reclick.runtime.filesystem import AnyPath
+from reclick.runtime.outputs import write_files
 
 QUEPID_COLUMNS = ("query", "docid", "rating")  # as Quepid checks them: no quotes
 
@@ -47,7 +48,7 @@ def write_qrels(request: ExportRequest) -> ExportResult:
     """Write the qrels and the list of queries; a query's id is its percent-encoded text."""
     pairs = GradedPairs.from_request(request)
     tables = pairs.graded_tables(check_ad_ids(request, pairs))
-    files = write_with_query_list(request.to, tables, _encode_queries, _qrels_lines)
+    files = write_with_query_list(request, tables, _encode_queries, _qrels_lines)
     return pairs.result(files)
 
 
@@ -77,7 +78,7 @@ def write_quepid(request: ExportRequest) -> ExportResult:
             for table in warnings.inspect(pairs.graded_tables()):
                 write_rows(file, _quepid_lines(table, list(details.values())))
 
-    files = write_files(request.to.parent, {request.to.name: write})
+    files = write_files(request.to.parent, {request.to.name: write}, overwrite=request.overwrite)
     return pairs.result(files, *warnings.notes())
 
 
@@ -130,10 +131,23 @@ def _count_matches(table: pa.Table, pattern: str) -> int:
 # ---- formats that are split at white space
 
 
+def query_list_path(to: AnyPath) -> AnyPath:
+    """Where the queries of a file are listed that has only ids of them."""
+    return to.with_name(f"{to.name}.queries.tsv")
+
+
 def write_with_query_list(
-    to: AnyPath, tables: Iterator[pa.Table], ids: QueryIds, lines: PairLines, header: str = ""
+    request: ExportRequest,
+    tables: Iterator[pa.Table],
+    ids: QueryIds,
+    lines: PairLines,
+    header: str = "",
 ) -> list[AnyPath]:
-    """Write a line per pair, and a second file, *.queries.tsv: a query's id, a tab and its text."""
+    """Write a line per pair, and a second file, *.queries.tsv: a query's id, a tab and its text.
+
+    Both appear together.
+    """
+    to = request.to
     with ExitStack() as stack:
         opened: list[BinaryIO] = []
 
@@ -147,10 +161,10 @@ def write_with_query_list(
                 _write_lines(tables, ids, lines, file, query_list)
 
         writers: dict[str, Callable[[Path], object]] = {
-            f"{to.name}.queries.tsv": open_query_list,
+            query_list_path(to).name: open_query_list,
             to.name: write_pairs,
         }
-        return write_files(to.parent, writers)[::-1]
+        return write_files(to.parent, writers, overwrite=request.overwrite)[::-1]
 
 
 def _write_lines(

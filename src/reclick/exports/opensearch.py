@@ -19,7 +19,7 @@ from reclick.exports.text_rows import (
     get_column,
     write_rows,
 )
-from reclick.runtime.filesystem import write_files
+from reclick.runtime.outputs import write_files
 
 MAX_REQUEST_BYTES = 100 << 20  # that OpenSearch accepts by default
 
@@ -37,7 +37,7 @@ def write_opensearch(request: ExportRequest) -> ExportResult:
                 separator = ","
             file.write(b"\n]}\n")
 
-    files = write_files(request.to.parent, {request.to.name: write})
+    files = write_files(request.to.parent, {request.to.name: write}, overwrite=request.overwrite)
     note = (
         "the file is over 100 MB, the most that OpenSearch accepts at once by default: export"
         " fewer pairs."

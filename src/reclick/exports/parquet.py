@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 
 from reclick.exports.judgment_table import GradedPairs, add_settings
 from reclick.exports.request import ExportRequest, ExportResult
-from reclick.runtime.filesystem import write_files
+from reclick.runtime.outputs import write_files
 
 
 def write_parquet(request: ExportRequest) -> ExportResult:
@@ -30,7 +30,9 @@ def write_parquet(request: ExportRequest) -> ExportResult:
             if writer:
                 writer.close()
 
-    result = pairs.result(write_files(request.to.parent, {request.to.name: write}))
+    result = pairs.result(
+        write_files(request.to.parent, {request.to.name: write}, overwrite=request.overwrite)
+    )
     notes = (
         f"{n:,} of the pairs have no grade: they were {reason}."
         for reason, n in result.left_out.items()

@@ -19,7 +19,7 @@ from reclick.exports.request import ExportRequest, ExportResult
 from reclick.exports.text_rows import concatenate, get_column, write_rows
 from reclick.logs import as_log
 from reclick.models.base import ClickModel
-from reclick.runtime.filesystem import write_files
+from reclick.runtime.outputs import write_files
 from reclick.runtime.progress import ProgressOption, track_progress
 
 
@@ -132,9 +132,8 @@ def write_propensities(request: ExportRequest) -> ExportResult:
         )
     table = propensities(request.model, request.log)
     write = partial(TABLE_WRITERS[suffix], table)
-    return ExportResult(
-        tuple(write_files(request.to.parent, {request.to.name: write})), table.num_rows
-    )
+    files = write_files(request.to.parent, {request.to.name: write}, overwrite=request.overwrite)
+    return ExportResult(tuple(files), table.num_rows)
 
 
 def _write_csv(table: pa.Table, path: Path) -> None:

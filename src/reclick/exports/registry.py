@@ -8,7 +8,7 @@ from typing import NamedTuple, cast
 
 from reclick.errors import Argument, UsageError, check_choice
 from reclick.exports.letor import write_letor
-from reclick.exports.line_formats import write_qrels, write_quepid
+from reclick.exports.line_formats import query_list_path, write_qrels, write_quepid
 from reclick.exports.opensearch import write_opensearch
 from reclick.exports.parquet import write_parquet
 from reclick.exports.propensity_table import write_propensities
@@ -16,7 +16,8 @@ from reclick.exports.request import Cuts, ExportRequest, ExportResult, GradingRu
 from reclick.logs import SessionLog
 from reclick.logs.files.source import OnError, check_on_error
 from reclick.models.base import ClickModel
-from reclick.runtime.filesystem import AnyPath, Location, as_path, is_location, refuse_source_files
+from reclick.runtime.filesystem import AnyPath, Location, as_path, is_location
+from reclick.runtime.outputs import check_targets, refuse_source_files
 from reclick.runtime.progress import ProgressOption, track_progress
 
 
@@ -36,6 +37,7 @@ EXPORT_FORMATS: dict[str, ExportFormat] = {
     "parquet": ExportFormat("Parquet of relevance", write_parquet, (".parquet", ".pq")),
     "propensities": ExportFormat("click propensities", write_propensities),
 }
+QUERY_LIST_FORMATS = frozenset({"qrels", "letor"})  # with a second file, *.queries.tsv
 
 
 def export(
@@ -54,11 +56,13 @@ def export(
     name: str | None = None,
     details: bool = False,
     on_error: OnError = "raise",
+    overwrite: bool = False,
     progress: ProgressOption = None,
 ) -> ExportResult:
     """Write judgments or propensities in the format of another tool; returns what was written.
 
-    The file appears when it is complete. `format` is one of qrels, quepid, opensearch, letor,
+    The files appear together when complete; one that Reclick did not write is replaced only with
+    `overwrite`. `format` is one of qrels, quepid, opensearch, letor,
     parquet and propensities; without it, the format is inferred from the suffix of the file.
     `pairs`, `cuts`, `quantity`, `bound`, `min_support` and `level` are as in `judgments`.
     `features` is a table of query, ad and numbers, for letor; `log` has the pages that propensities
@@ -75,11 +79,16 @@ def export(
     if target.is_dir():
         raise UsageError(f"{to} is a folder. Give the path of a file.")
     inputs = [cast(Location, each) for each in (pairs, features, log) if is_location(each)]
-    refuse_source_files(target, inputs, "one of the inputs")
-    if isinstance(log, SessionLog):
-        log.refuse_target(target)
+    targets = [target, query_list_path(target)] if format_name in QUERY_LIST_FORMATS else [target]
+    for each in targets:
+        refuse_source_files(each, inputs, "one of the inputs")
+        if isinstance(log, SessionLog):
+            log.refuse_target(each)
+    check_targets(targets, overwrite=overwrite)
     rule = GradingRule(cuts, quantity, bound, min_support, level)
-    request = ExportRequest(model, target, rule, pairs, features, log, name, details, on_error)
+    request = ExportRequest(
+        model, target, rule, pairs, features, log, name, details, on_error, overwrite
+    )
     title, write, _ = EXPORT_FORMATS[format_name]
     with track_progress(progress, "Exporting"):
         result = write(request)

@@ -147,6 +147,7 @@ class ExportRequest:
     name: str | None = None
     details: bool = False
     on_error: OnError = "raise"
+    overwrite: bool = False
 
 
 @dataclass(frozen=True)

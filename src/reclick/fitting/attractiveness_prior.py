@@ -23,7 +23,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -317,12 +317,7 @@ class AdPrior:
     @classmethod
     def from_tables(cls, values: Mapping[str, Any], tables: Mapping[str, pa.Table]) -> AdPrior:
         """The prior from what `to_tables` returned."""
-        pairs, ads = (
-            PairPrior(
-                *(read_numbers(tables, name, each, low=0).copy() for each in PairPrior._fields)
-            )
-            for name in ("pairs", "ads")
-        )
+        pairs, ads = (_read_prior(tables, name) for name in ("pairs", "ads"))
         model = None
         if "text_model" in values:
             by_word = read_numbers(tables, "words", "value").copy()
@@ -330,6 +325,16 @@ class AdPrior:
         strengths = Strengths(*values["strengths"])
         prior = AttractivenessPrior(strengths, pairs, ads, values["evidence"])
         return cls(prior, model, values["overall"], values["sources"], values["most"])
+
+    def with_pairs(self, tables: Mapping[str, pa.Table], n_pairs: int) -> AdPrior:
+        """The same with the prior of other pairs, which the table `pairs` has."""
+        pairs = _read_prior(tables, "pairs", n_pairs)
+        return replace(self, prior=replace(self.prior, pairs=pairs))
+
+
+def _read_prior(tables: Mapping[str, pa.Table], name: str, length: int | None = None) -> PairPrior:
+    columns = (read_numbers(tables, name, each, length=length, low=0) for each in PairPrior._fields)
+    return PairPrior(*(each.copy() for each in columns))
 
 
 def fit_ad_prior(

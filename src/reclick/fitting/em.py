@@ -76,6 +76,10 @@ class Statistics:
     totals: Mapping[str, Float64] = field(default_factory=dict)  # common to all pairs
     pairs: PairSums = field(default_factory=PairSums)
 
+    def __getitem__(self, name: str) -> Float64:
+        """A total, or the sums of all pairs."""
+        return self.totals[name] if name in self.totals else self.pairs[name]
+
     def __add__(self, other: Statistics) -> Statistics:
         totals = {
             name: self.totals[name] + other.totals[name]

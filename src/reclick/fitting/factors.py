@@ -8,17 +8,18 @@ pseudo-choices, so a cell that is seldom seen is left to what it shares with oth
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple, Self
+from typing import ClassVar, NamedTuple, Self
 
 import numpy as np
 
 from reclick.data.pair_index import place
 from reclick.data.ragged import Float64, Int32, Int64, starts_from_sizes
+from reclick.fitting.parameter_tables import Columns, ParameterTable
 from reclick.runtime.jit import kernel
 
-SMALLEST_FACTOR, LARGEST_FACTOR = 1e-12, 1e12
+SMALLEST_FACTOR = 1e-12
 SWEEPS = 2  # over the levels in one M-step
 
 
@@ -40,14 +41,20 @@ class PastChoices(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class FactorTable:
+class FactorTable(ParameterTable):
     """The weight of each cell: a product with one factor per level.
+
+    The past is worth observed · log x − exposure · x as a function of a weight x, whose slope is
+    exact at the fit that it comes from.
 
     >>> shared, own = Level(np.array([0, 0]), 1, 1.0), Level(np.array([0, 1]), 2, 4.0)
     >>> table = FactorTable.build((2,), [shared, own])
-    >>> table.mm_step(np.array([8.0, 2.0]), np.array([5.0, 5.0])).weights().round(2)
+    >>> table.m_step(np.array([8.0, 2.0]), np.array([5.0, 5.0])).weights().round(2)
     array([1.2 , 0.76])
     """
+
+    value: ClassVar[str] = "factors"
+    statistics: ClassVar[tuple[str, ...]] = ("observed", "expected")  # choices [cell]
 
     shape: tuple[int, ...]
     index: Int32  # [level, cell]
@@ -86,47 +93,60 @@ class FactorTable:
         """The factors of one level."""
         return self.factors[self.starts[number] : self.starts[number + 1]]
 
-    def with_factors(self, factors: Float64) -> FactorTable:
+    def with_factors(self, factors: Float64) -> Self:
         """The same table with other factors."""
         return replace(self, factors=factors)
 
-    def with_levels(self, levels: Sequence[Float64]) -> FactorTable:
-        """The same table with the factors of its first levels replaced."""
-        count = sum(len(level) for level in levels)
-        return self.with_factors(np.concatenate([*levels, self.factors[count:]]))
-
-    def share_index(self, other: FactorTable) -> FactorTable:
-        """The same table with the index of another, where both are equal: memory for one."""
-        same = np.array_equal(self.index, other.index)
-        return replace(self, index=other.index) if same else self
-
-    def with_past(self, past: PastChoices) -> FactorTable:
+    def with_past(self, past: PastChoices) -> Self:
         """The same table with what earlier sessions contribute."""
         return replace(self, past=past)
 
-    def is_consistent(self) -> bool:
-        """Whether there is a positive factor for each, and a past for each cell or for none."""
-        cells = {len(each) for each in self.past}
-        return (
-            len(self.factors) == len(self.mean)
-            and bool((self.factors > 0).all())
-            and cells in ({0}, {self.index.shape[1]})
-        )
+    def constrain(self, values: Float64) -> Float64:
+        """Factors above 0."""
+        return np.maximum(values, SMALLEST_FACTOR)
 
-    def continue_from(self, last: FactorTable, cells: Int64, decay: float) -> FactorTable:
-        """This table with the factors and the past of another, whose cells are `cells` of this.
+    def start_from(self, last: Self) -> Self:
+        """This table with the factors of another, of the first levels that both have.
+
+        An index that is the same is shared: memory for one.
+        """
+        count = 0
+        for mine, theirs in zip(self.starts[1:], last.starts[1:], strict=False):
+            if mine != theirs:
+                break
+            count = mine
+        factors = np.concatenate([last.factors[:count], self.factors[count:]])
+        index = last.index if np.array_equal(self.index, last.index) else self.index
+        return replace(self, factors=factors, index=index)
+
+    def continue_from(self, last: Self, rows: Int64 | None, decay: float) -> Self:
+        """This table with the factors and the past of another, whose cells are `rows` of this.
 
         A level with as many factors is taken over; of another one, those of the shared cells.
+        Without `rows` the other table is that of shorter pages.
         """
+        if rows is None:
+            cells = np.arange(np.prod(self.shape)).reshape(self.shape)
+            rows = cells[tuple(slice(size) for size in last.shape)].ravel()
         factors = self.factors.copy()
         for new, old, mine, theirs in zip(
             self.starts, last.starts, self.index, last.index, strict=False
         ):
-            factors[new + mine[cells]] = last.factors[old + theirs]
+            factors[new + mine[rows]] = last.factors[old + theirs]
         for number in range(len(self.index)):
             if len(self.level(number)) == len(last.level(number)):
                 factors[self.starts[number] : self.starts[number + 1]] = last.level(number)
-        past = (place(decay * each, cells, 0.0, self.index.shape[1]) for each in last.past)
+        past = (place(decay * each, rows, 0.0, self.index.shape[1]) for each in last.past)
+        return self.with_factors(factors).with_past(PastChoices(*past))
+
+    def to_columns(self) -> Columns:
+        """The factors and the past."""
+        return {"factors": {"factor": self.factors}, "past": self.past._asdict()}
+
+    def from_columns(self, read: Callable[..., Float64]) -> Self:
+        """This table with other factors and another past."""
+        factors = read("factors", "factor", len(self.mean))
+        past = (read("past", name, self.index.shape[1]) for name in PastChoices._fields)
         return self.with_factors(factors).with_past(PastChoices(*past))
 
     def log_prior(self) -> float:
@@ -139,7 +159,7 @@ class FactorTable:
             )
         return value
 
-    def mm_step(self, observed: Float64, expected: Float64) -> FactorTable:
+    def m_step(self, observed: Float64, expected: Float64) -> Self:
         """The next factors: a step in closed form that cannot lower the objective.
 
         `observed` are the choices of each cell, and `expected` those expected under these weights.
@@ -152,12 +172,12 @@ class FactorTable:
         factors = _sweep(self.index, self.starts, self.factors, observed, expected, *priors)
         return self.with_factors(factors)
 
-    def to_past(self, observed: Float64, expected: Float64) -> PastChoices:
-        """What these choices contribute to a later fit, those of the past included."""
+    def remember(self, observed: Float64, expected: Float64) -> Self:
+        """The same factors, with these choices in the past."""
         observed, exposure = observed.ravel(), (expected / self.weights()).ravel()
-        if not len(self.past.observed):
-            return PastChoices(observed, exposure)
-        return PastChoices(observed + self.past.observed, exposure + self.past.exposure)
+        if len(self.past.observed):
+            observed, exposure = observed + self.past.observed, exposure + self.past.exposure
+        return self.with_past(PastChoices(observed, exposure))
 
 
 @kernel

@@ -102,7 +102,7 @@ def _e_step(table: FactorTable, sequences: _Sequences) -> Statistics:
 
 def _m_step(table: FactorTable, found: Statistics) -> FactorTable:
     observed, expected = found.totals["choices"]
-    return table.mm_step(observed, expected)
+    return table.m_step(observed, expected)
 
 
 @kernel

@@ -8,7 +8,9 @@ satisfied clicks from last clicks (decision 20).
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import ClassVar, NamedTuple, Self
 
 import numpy as np
 
@@ -16,6 +18,7 @@ from reclick.data.counts import Counts
 from reclick.data.outcomes import N_OUTCOMES
 from reclick.data.ragged import Float64, read_only
 from reclick.fitting.beta import posterior_mean
+from reclick.fitting.parameter_tables import Columns, ParameterTable
 from reclick.fitting.priors import PRIOR_MARGIN, last_click_rate
 from reclick.runtime.jit import kernel
 
@@ -90,6 +93,45 @@ class OutcomeRates(NamedTuple):
         """The log-density of the rates, and the log-probability of the earlier outcomes."""
         logs = self.happened * np.log(rates) + self.happened_not * np.log(1 - rates)
         return float(logs.sum())
+
+
+@dataclass(frozen=True, slots=True)
+class OutcomeTable(ParameterTable):
+    """The rates of outcomes as a table that EM estimates."""
+
+    value: ClassVar[str] = "rates"
+    statistics: ClassVar[tuple[str, ...]] = ("clicks",)  # last ones [2, outcome]
+
+    prior: OutcomeRates
+    rates: Float64 = field(default_factory=TYPICAL_RATES.copy)  # [2, 2]
+    clicks: Float64 = field(default_factory=lambda: np.zeros((2, N_OUTCOMES)))  # of the past
+
+    @property
+    def likelihoods(self) -> Float64:
+        """P(outcome | unsatisfied or satisfied) [outcome, 2]."""
+        return self.prior.likelihoods(self.rates)
+
+    def log_prior(self) -> float:
+        """Log-density of the rates, with the clicks of the past."""
+        return self.prior.with_clicks(self.clicks).log_prior(self.rates)
+
+    def m_step(self, clicks: Float64) -> Self:
+        """The rates, given the expected outcomes of last clicks."""
+        return replace(self, rates=self.prior.with_clicks(self.clicks).estimate(clicks))
+
+    def constrain(self, values: Float64) -> Float64:
+        """Rates between 0 and 1."""
+        return np.clip(values, PRIOR_MARGIN, 1 - PRIOR_MARGIN)
+
+    def to_columns(self) -> Columns:
+        """The rates and the past: tables of different lengths."""
+        return {name: {"value": getattr(self, name).ravel()} for name in ("rates", "clicks")}
+
+    def from_columns(self, read: Callable[..., Float64]) -> Self:
+        """This table with other rates and another past."""
+        clicks = read("clicks", "value", self.clicks.size).reshape(self.clicks.shape)
+        rates = read("rates", "value", self.rates.size)
+        return replace(self, clicks=clicks, rates=rates.reshape(self.rates.shape))
 
 
 class CountedSatisfaction(NamedTuple):

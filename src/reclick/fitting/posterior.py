@@ -15,6 +15,7 @@ from reclick.runtime.jit import kernel
 COMPARISON_ROUNDS = 30  # to find how strongly ads were compared with each other
 NO_INFORMATION = 1e-12
 LEAST_BETA = 1e-6  # parameters of a Beta that is drawn from
+LEAST_LOGIT_BETA = 0.5  # … of a Beta that is matched on the scale of logits
 
 
 class Posterior(NamedTuple):
@@ -70,6 +71,15 @@ def word_posterior(words: Float64) -> Posterior:
     """
     theta, mean, deviation = words.T
     return Posterior(theta, mean, mean * (1 - mean) / np.maximum(deviation, 1e-12) ** 2 - 1)
+
+
+def logit_posterior(value: Float64, information: Float64) -> Posterior:
+    """The Beta that has its mode on the scale of logits at this value, and this curvature there."""
+    yes, no = (
+        np.maximum(information / np.maximum(other, 1e-9), LEAST_LOGIT_BETA)
+        for other in (1 - value, value)
+    )
+    return Posterior(value, yes / (yes + no), yes + no)
 
 
 class PairPosteriors(NamedTuple):

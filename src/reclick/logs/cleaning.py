@@ -14,7 +14,6 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from numbers import Integral, Real
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
@@ -37,7 +36,7 @@ from reclick.logs.validation.encode import (
     encode_positions,
     encode_text,
 )
-from reclick.runtime.filesystem import write_files
+from reclick.runtime.outputs import scratch_folder, write_files
 
 Bool = npt.NDArray[np.bool_]
 CLEANING_BATCH = 50_000  # sessions
@@ -429,8 +428,8 @@ def _replace_rows(
 def _connect_in(folder: Path) -> Iterator[Any]:
     """A connection that spills to a hidden folder in this one, which has room for a log."""
     with (
-        TemporaryDirectory(prefix=".reclick-", dir=folder) as spill_folder,
-        closing(connect(Path(spill_folder))) as connection,
+        scratch_folder(folder) as spill_folder,
+        closing(connect(spill_folder)) as connection,
     ):
         try:
             yield connection

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
-from shutil import rmtree
-from tempfile import mkdtemp
 from weakref import finalize
 
 import numpy as np
@@ -14,7 +13,7 @@ import pyarrow.parquet as pq
 
 from reclick.data.batch import SessionBatch
 from reclick.data.schema import LOG_COLUMNS, OUTCOME_COLUMNS
-from reclick.errors import Argument, BadRowsError, LogError, UsageError
+from reclick.errors import Argument, BadRowsError, LogError, UsageError, explain_write_errors
 from reclick.logs.cleaning import UNLIMITED_ADS, Cleaning, remove_bots_and_reloads
 from reclick.logs.files.parquet import open_parquet
 from reclick.logs.files.source import FULL_SESSION_SCHEMA, OnError, RawBatch
@@ -30,7 +29,8 @@ from reclick.logs.session_log import (
     bad_rows_error,
     describe_bad_rows,
 )
-from reclick.runtime.filesystem import AnyPath, Location, as_path, atomic_file
+from reclick.runtime.filesystem import AnyPath, Location, as_path
+from reclick.runtime.outputs import scratch_folder, stage_files
 from reclick.runtime.parallel import prefetch
 
 OWN_COLUMNS = ("query", "ads", "clicks", "weight", *OUTCOME_COLUMNS)
@@ -54,8 +54,9 @@ def write_sessions(
     max_ads: int = 100,
     max_bad: float = 1.0,
     cleaning: Cleaning | None = None,
+    overwrite: bool = False,
 ) -> SessionLog:
-    """Write the good sessions to `to` and open that file.
+    """Write the good sessions to `to`, the text of ads next to it, and open that file.
 
     Without `to`, the file is temporary and is removed with the log. What was dropped and noted is
     in the summary of the log. With on_error="raise" nothing is written when a row is bad, else when
@@ -69,15 +70,24 @@ def write_sessions(
         "cleaning": cleaning,
     }
     if to is not None:
-        return _write_to(_check_target(as_path(to)), batches, report, name, **options)  # type: ignore[arg-type]
-    folder = Path(mkdtemp(prefix="reclick-"))
-    try:
-        log = _write_to(folder / SESSIONS_FILE, batches, report, name, **options)  # type: ignore[arg-type]
-    except BaseException:
-        rmtree(folder, ignore_errors=True)
-        raise
-    finalize(log, rmtree, folder, ignore_errors=True)
+        target = _check_target(as_path(to))
+        with stage_files([target, ads_path(target)], where=target, overwrite=overwrite) as staged:
+            provenance = _write(staged[0], batches, report, name, **options)  # type: ignore[arg-type]
+            if report.ads_table() is not None:
+                pq.write_table(report.ads_table(), staged[1], compression="zstd")
+        return _open_written(target, name, provenance, report, on_error, max_ads)
+    with ExitStack() as stack:
+        target = stack.enter_context(scratch_folder()) / SESSIONS_FILE
+        with explain_write_errors(target.parent, files=[target]):
+            provenance = _write(target, batches, report, name, **options)  # type: ignore[arg-type]
+        log = _open_written(target, name, provenance, report, on_error, max_ads)
+        finalize(log, stack.pop_all().close)
     return log
+
+
+def ads_path(sessions: Location) -> AnyPath:
+    """Where the text of ads is written that comes with a file of sessions."""
+    return as_path(sessions).with_suffix(".ads.parquet")
 
 
 def with_row_numbers(batches: Iterable[pa.RecordBatch], where: str) -> Iterator[RawBatch]:
@@ -121,8 +131,8 @@ def _check_target(path: AnyPath) -> AnyPath:
     return path
 
 
-def _write_to(
-    target: AnyPath,
+def _write(
+    path: Path,
     batches: Iterator[RawBatch],
     report: ReadReport,
     name: str,
@@ -132,25 +142,36 @@ def _write_to(
     max_ads: int,
     max_bad: float,
     cleaning: Cleaning | None,
-) -> SessionLog:
+) -> Provenance:
+    """Write the good sessions to a file; returns what is known of the log only now."""
     builder = SummaryBuilder()
     cuts_pages = cleaning is not None and cleaning.first is not None  # after validation
-    with atomic_file(target) as temporary:
-        prefetched = prefetch(batches, on_stop=report.cancel)
-        tables = _validate(prefetched, UNLIMITED_ADS if cuts_pages else max_ads, builder)
-        written = _write_parquet(tables, temporary, report, cleaning, name)
-        if on_error == "drop":
-            _check_bad_share(name, builder, report, max_bad)
-        _check_result(name, builder, report, written, on_error)
-        if cleaning is not None and cleaning.needs_whole_log:
-            remaining = _clean_whole_log(temporary, cleaning, report)
-            _check_result(name, builder, report, remaining, on_error)
+    prefetched = prefetch(batches, on_stop=report.cancel)
+    tables = _validate(prefetched, UNLIMITED_ADS if cuts_pages else max_ads, builder)
+    written = _write_parquet(tables, path, report, cleaning, name)
+    if on_error == "drop":
+        _check_bad_share(name, builder, report, max_bad)
+    _check_result(name, builder, report, written, on_error)
+    if cleaning is not None and cleaning.needs_whole_log:
+        remaining = _clean_whole_log(path, cleaning, report)
+        _check_result(name, builder, report, remaining, on_error)
+    return _describe_provenance(name, format, builder, report)
+
+
+def _open_written(
+    path: AnyPath,
+    name: str,
+    provenance: Provenance,
+    report: ReadReport,
+    on_error: OnError,
+    max_ads: int,
+) -> SessionLog:
     return SessionLog(
-        [open_parquet(target, name, LOG_COLUMNS, {})],
+        [open_parquet(path, name, LOG_COLUMNS, {})],
         ads=report.ads_table(),
         on_error=on_error,
         max_ads=max_ads,
-        provenance=_describe_provenance(name, format, builder, report),
+        provenance=provenance,
     )
 
 

@@ -8,8 +8,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
@@ -38,6 +36,7 @@ from reclick.logs.formats.helpers.records import to_text, to_whole_numbers
 from reclick.logs.session_log import MAX_EXAMPLES, SessionLog
 from reclick.logs.validation.reasons import NO_PAGE_KEY, NO_POSITION, NOT_READABLE
 from reclick.runtime.filesystem import Location, as_path
+from reclick.runtime.outputs import scratch_folder
 
 Bool = npt.NDArray[np.bool_]
 EVENT_BYTES = 100  # of one event in memory
@@ -241,8 +240,8 @@ def _join_events(
     files = [LogFile("", table.where(source)) for table in tables for source in table.sources]
     size = estimate_bytes([*shown.sources, *clicked.sources])
     with (
-        TemporaryDirectory(prefix="reclick-") as folder,
-        PageJoin(Path(folder), files, size) as join,
+        scratch_folder() as folder,
+        PageJoin(folder, files, size) as join,
     ):
         for rows in shown.read(0, report):
             if rows.has("ads"):

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from reclick.data.outcomes import QUICK_RETURN_SECONDS
 from reclick.data.ragged import starts_from_sizes
@@ -37,13 +36,8 @@ from reclick.logs.files.source import (
 )
 from reclick.logs.session_log import SessionLog
 from reclick.logs.side_tables import read_ads
-from reclick.runtime.filesystem import (
-    AnyPath,
-    Location,
-    as_path,
-    refuse_source_files,
-    write_files,
-)
+from reclick.runtime.filesystem import Location, as_path
+from reclick.runtime.outputs import check_targets, refuse_source_files
 from reclick.runtime.progress import ProgressOption, report_progress, track_progress
 
 if TYPE_CHECKING:
@@ -52,7 +46,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("reclick")
 OWN_FORMAT = "sessions"
-ADS_MARK = b"reclick.ads"  # in the metadata of a table of ads that `convert` wrote
 MAX_QUICK_RETURN = 3600.0  # seconds
 PageSource = Literal["hits", "impressions"]  # what a page of a log of events shows
 
@@ -186,6 +179,7 @@ def convert(
     click: str | Sequence[str] | None = None,
     pages: PageSource | None = None,
     cleaning: Cleaning | None = None,
+    overwrite: bool = False,
     progress: ProgressOption = None,
 ) -> SessionLog:
     """Write a log of any format as a Parquet file of sessions, and open that file.
@@ -193,7 +187,8 @@ def convert(
     Bad rows are dropped and counted in the summary of the log; nothing is written if they are more
     than the share `max_bad`, or with on_error="raise" if there is any.
 
-    The text of ads is written next to it (`sessions.ads.parquet`). For the format ubi, `click` is
+    The text of ads is written next to it (`sessions.ads.parquet`), and both appear together. Files
+    that Reclick did not write are replaced only with `overwrite`. For the format ubi, `click` is
     the action or actions that are clicks, in place of click and click_through, and `pages` is what
     a page shows: the "hits" of its query, or its "impressions".
 
@@ -203,22 +198,18 @@ def convert(
     ...     convert(sessions, f"{folder}/sessions.parquet").num_rows
     1
     """
-    options = _check_options(on_error, max_ads, cleaning) | {"max_bad": max_bad}
+    options = _check_options(on_error, max_ads, cleaning)
+    options |= {"max_bad": max_bad, "overwrite": overwrite}
     check_range("max_bad", max_bad, 0, 1)
     if is_paths(source):
         refuse_source_files(to, find_files(source, any_name=True))
     if as_path(to).name:
-        _check_ads_target(ads_path(to))
+        from reclick.logs.conversion import ads_path
+
+        check_targets([to, ads_path(to)], overwrite=overwrite)
     with track_progress(progress, "Converting"):
         events = _event_options(click, pages)
-        log = _open(source, format, columns, LOG_COLUMNS, events, to, **options)
-    _write_ads(log.ads, ads_path(to))
-    return log
-
-
-def ads_path(sessions: Location) -> AnyPath:
-    """Where the text of ads is written that comes with a file of sessions."""
-    return as_path(sessions).with_suffix(".ads.parquet")
+        return _open(source, format, columns, LOG_COLUMNS, events, to, **options)
 
 
 def _as_columns(source: Any) -> Any:
@@ -310,6 +301,7 @@ def _open_own_columns(
     max_ads: int,
     max_bad: float = 1.0,
     cleaning: Cleaning | None,
+    overwrite: bool = False,
 ) -> SessionLog:
     """A log in Reclick's columns. It is rewritten only to be cleaned or converted."""
     log = SessionLog(sources, ads=None, on_error=on_error, max_ads=max_ads)
@@ -328,6 +320,7 @@ def _open_own_columns(
         max_ads=max_ads,
         max_bad=max_bad,
         cleaning=cleaning,
+        overwrite=overwrite,
     )
 
 
@@ -411,28 +404,3 @@ def _list_files(source: object) -> list[LogFile]:
         )
     paths = find_files(source, any_name=True)
     return list_files(paths, shorten_names(paths))
-
-
-def _check_ads_target(path: AnyPath) -> None:
-    """Refuse to write the text of ads over a table that Reclick did not write."""
-    if path.exists() and not _is_own_ads(path):
-        raise UsageError(
-            f"{path} is there already, and Reclick did not write it. The text of ads would replace "
-            "it: move it, or give another name for the sessions."
-        )
-
-
-def _is_own_ads(path: AnyPath) -> bool:
-    try:
-        return ADS_MARK in (pq.read_schema(path).metadata or {})
-    except (pa.ArrowException, OSError):
-        return False
-
-
-def _write_ads(ads: pa.Table | None, path: AnyPath) -> None:
-    """Write the text of ads next to the sessions; a file of older sessions is removed."""
-    if ads is None:
-        path.unlink(missing_ok=True)
-    else:
-        marked = ads.replace_schema_metadata({**(ads.schema.metadata or {}), ADS_MARK: b"1"})
-        write_files(path.parent, {path.name: lambda temporary: pq.write_table(marked, temporary)})

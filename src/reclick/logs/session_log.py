@@ -6,9 +6,10 @@ The summary counts the rows that were kept, and the rows that were dropped with 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from copy import copy
 from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
@@ -26,8 +27,9 @@ from reclick.logs.validation.reasons import (
     ROW_REASONS,
     BatchTotals,
 )
-from reclick.runtime.filesystem import AnyPath, Location, refuse_source_files
+from reclick.runtime.filesystem import AnyPath, Location
 from reclick.runtime.notebook import render_card
+from reclick.runtime.outputs import refuse_source_files
 from reclick.runtime.parallel import prefetch
 from reclick.runtime.progress import report_progress
 
@@ -387,24 +389,27 @@ class SessionLog:
         pieces = split_sources(self._sources, n)
         if pieces is None:
             return None
-        parts = []
-        for sources in pieces:
-            part = copy(self)
-            part._sources, part._summary, part._is_part = sources, None, True
-            part.on_error, part.provenance, part.ads = "drop", None, None
-            parts.append(part)
-        return parts
+        return [self._as_part(sources) for sources in pieces]
 
     @property
     def frame(self) -> Any:
         """The Spark DataFrame that the log is; None of any other log."""
         return getattr(self._sources[0], "frame", None)
 
-    def read_frame(self, batches: Iterator[pa.RecordBatch], where: str) -> SessionLog:
-        """A part of a log that is a Spark DataFrame: rows of it as they come to a task."""
-        part = copy(self)
+    @property
+    def column_names(self) -> list[str]:
+        """The columns of the first source that are read, under its own names."""
+        return list(dict.fromkeys(self._sources[0].names.values()))
+
+    def to_frame_reader(self) -> Callable[[Iterator[pa.RecordBatch], str], SessionLog]:
+        """For a log that is a Spark DataFrame: what makes a part of the rows that a task gets."""
         source: Any = self._sources[0]
-        part._sources, part._summary, part._is_part = [source.part(batches, where)], None, True
+        return partial(_read_frame_part, self._as_part([source.without_frame()]))
+
+    def _as_part(self, sources: list[Source]) -> SessionLog:
+        """The same log of some of its rows. Bad ones are dropped, for the whole log to report."""
+        part = copy(self)
+        part._sources, part._summary, part._is_part = sources, None, True
         part.on_error, part.provenance, part.ads = "drop", None, None
         return part
 
@@ -472,6 +477,11 @@ class SessionLog:
         known_clicks = None if self.provenance is None else self.provenance.clicks
         advice = f"\n  {self.advice}" if known_clicks == 0 else ""
         return f"SessionLog({self.name}{rows}){advice}"
+
+
+def _read_frame_part(log: SessionLog, batches: Iterator[pa.RecordBatch], where: str) -> SessionLog:
+    source: Any = log._sources[0]
+    return log._as_part([source.read_part(batches, where)])
 
 
 def describe_bad_rows(

@@ -20,6 +20,7 @@ from reclick.data.counts import Counts
 from reclick.data.hashing import GOLDEN_RATIO, splitmix64
 from reclick.data.ragged import Bool, Float64, Int64
 from reclick.data.string_index import Interner
+from reclick.engines import Engine
 from reclick.errors import CannotAnswerError, StoreError, UsageError
 from reclick.fitting.order_table import OrderTable
 from reclick.logs import as_log
@@ -28,6 +29,7 @@ from reclick.metrics.session_metrics import SESSION_METRICS
 from reclick.models.base import ClickModel
 from reclick.profile import VOLUME_NAMES, volume_bucket
 from reclick.runtime.jit import kernel
+from reclick.text.word_rates import TextIndex
 
 MAX_CHUNKS = 1000  # a log with fewer sessions has one chunk per session
 SESSION_GROUPS = ("all", "reverse")
@@ -185,10 +187,12 @@ def score(
     volumes: QueryVolumes | None = None,
     *,
     seed: int = 0,
+    engine: Engine | None = None,
 ) -> ChunkSums:
     """Sum every session metric of a fitted model over a log.
 
-    `seed` decides the chunk of each session. It must be the same for all models that are compared.
+    `engine` is where: a `PoolEngine` or `SparkEngine` scores parts of the log in its tasks. `seed`
+    decides the chunk of each session. It must be the same for all models that are compared.
     The clicks of a model without an order of clicks get one from an `OrderTable` of its training
     log.
 
@@ -198,12 +202,36 @@ def score(
     >>> sums.shape[:3], sums[..., 0].sum(axis=(0, 2))  # clicked sessions: down the page, reverse
     ((3, 2, 1), array([1., 1.]))
     """
-    log, accumulator = as_log(log, one_pass=True), ChunkAccumulator(volumes, seed)
+    fold = getattr(engine, "fold", None)
+    log = as_log(log, one_pass=fold is None)
+    accumulator = ChunkAccumulator(volumes, seed)
     order = None if model.ordered else OrderTable.fit(model.training_counts)
+    if fold is not None:
+        text = model._index_text(log.ads)
+        for part in fold(partial(_score_part, model, volumes, order, text, seed), log):
+            accumulator.merge(part)
+        return accumulator.finish()
     for batch in model.map_pages(log, partial(_compute_columns, volumes, order), clicks=True):
         accumulator.add(batch)
     log.require_rows()
     return accumulator.finish()
+
+
+def _score_part(
+    model: ClickModel,
+    volumes: QueryVolumes | None,
+    order: OrderTable | None,
+    text: TextIndex | None,
+    seed: int,
+    part: Any,
+    before: int,
+) -> ChunkAccumulator:
+    """The sums of a part of a log, before which there are so many sessions."""
+    accumulator = ChunkAccumulator(volumes, seed, before)
+    for batch in part.batches():
+        for columns in model.map_batch(batch, partial(_compute_columns, volumes, order), text=text):
+            accumulator.add(columns)
+    return accumulator
 
 
 def _compute_columns(
@@ -231,12 +259,12 @@ class ChunkAccumulator:
     whether there are too many sessions for that.
     """
 
-    def __init__(self, volumes: QueryVolumes | None, seed: int) -> None:
+    def __init__(self, volumes: QueryVolumes | None, seed: int, first: int = 0) -> None:
         self._names = volumes.names if volumes else ()
         self._seed = seed
         self._n_cells = 2 * max(1, len(self._names))
         self._sums = np.zeros((2 * MAX_CHUNKS * self._n_cells, N_COLUMNS))
-        self._sessions = 0
+        self._sessions = first  # of the log, that came before
         self._reasons: dict[str, str] = {}
 
     def add(self, batch: BatchColumns) -> None:
@@ -249,6 +277,12 @@ class ChunkAccumulator:
             )
         self._sessions += len(batch.cell)
         self._reasons = {**batch.reasons, **self._reasons}
+
+    def merge(self, part: ChunkAccumulator) -> None:
+        """Add the next part of the log, which knows how many sessions came before it."""
+        self._sums += part._sums
+        self._sessions = part._sessions
+        self._reasons = {**part._reasons, **self._reasons}
 
     def finish(self) -> ChunkSums:
         """The sums of all batches."""

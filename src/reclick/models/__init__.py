@@ -5,22 +5,25 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from reclick.models.registry import BUILT_IN, MODELS, register
+from reclick.models.registry import MODELS, OWN_MODELS, register
 
 if TYPE_CHECKING:
     from reclick.models.base import ClickModel
     from reclick.models.batching import RankedSequence
     from reclick.models.ccm import CCM
+    from reclick.models.crf import CRF
     from reclick.models.dbn import DBN
     from reclick.models.examination import BBM, PBM, UBM
     from reclick.models.fixed_order import AM, PM
     from reclick.models.independent import DCTR, GCTR, ICM, RCTR
     from reclick.models.luceclick import LuceClick
     from reclick.models.multiclick import MultiClick
+    from reclick.models.pom import POM
     from reclick.models.registry import load, updating
     from reclick.models.scan import DirectionalScan
     from reclick.models.settings import Setting, setting
     from reclick.models.simple_cascade import CM, DCM, SDBN
+    from reclick.models.tcm import TCM
     from reclick.models.thcm import THCM
 
 __all__ = [
@@ -28,6 +31,7 @@ __all__ = [
     "BBM",
     "CCM",
     "CM",
+    "CRF",
     "DBN",
     "DCM",
     "DCTR",
@@ -36,8 +40,10 @@ __all__ = [
     "MODELS",
     "PBM",
     "PM",
+    "POM",
     "RCTR",
     "SDBN",
+    "TCM",
     "THCM",
     "UBM",
     "ClickModel",
@@ -58,7 +64,7 @@ _HOME = {
     "load": "registry",
     "setting": "settings",
     "updating": "registry",
-    **{class_name: module for module, class_name in BUILT_IN.values()},
+    **{class_name: module for module, class_name in OWN_MODELS.values()},
 }
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self, dataclass_transform
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from reclick.clicks.distribution import Clicks, PageDistribution
 from reclick.data.batch import Float64, SessionBatch
@@ -39,7 +40,7 @@ from reclick.fitting.attractiveness_prior import (
 from reclick.fitting.beta import BetaPrior
 from reclick.fitting.posterior import PairPosteriors, Posterior, RelevanceDraws
 from reclick.fitting.priors import top_click_rate
-from reclick.logs import read_ads
+from reclick.logs import as_pairs, read_ads
 from reclick.models.batching import (
     Answer,
     RankedSequence,
@@ -51,13 +52,21 @@ from reclick.models.batching import (
     to_click_lists,
 )
 from reclick.models.impression_values import ImpressionValues, PairValues
-from reclick.models.provenance import SeenLogs, provenance_to_table, see_logs
+from reclick.models.provenance import (
+    SeenLogs,
+    extend_provenance,
+    provenance_to_table,
+    see_logs,
+)
+from reclick.models.query_rows import QueryRows, TrainingTotals
 from reclick.models.settings import Setting, declare_settings, setting
 from reclick.models.text_pair_index import (
+    Corpus,
     TextPairIndex,
     counts_from_tables,
     counts_to_tables,
     input_text,
+    merge_text,
 )
 from reclick.runtime import artifact
 from reclick.runtime.filesystem import Location, as_path
@@ -103,13 +112,17 @@ class ClickModel(ABC):
     attractiveness: ClassVar[bool] = True  # estimates the attractiveness of each (query, ad)
     satisfaction: ClassVar[bool] = False  # estimates how well each (query, ad) satisfies
     fits_from_counts: ClassVar[bool] = False  # `Counts` are enough to fit it
+    updates: ClassVar[bool] = False  # `update` can continue a fit
     uses_history: ClassVar[bool] = True  # prior means may come from an earlier log
     pair_parameters: ClassVar[tuple[str, ...]] = ()  # fitted attributes with one value per pair
     query_parameters: ClassVar[tuple[str, ...]] = ()  # … with a probability per query, or None
     global_parameters: ClassVar[tuple[str, ...]] = ()  # … common to all pairs: numbers, arrays
+    max_page_ads: ClassVar[int | None] = None  # longer pages are refused
+    table_rows: ClassVar[Mapping[str, str]] = {}  # what rows its own saved tables have: query_rows
     settings: ClassVar[Mapping[str, Setting]] = {}  # by name, in the order of the constructor
     provenance_: SeenLogs = ()  # the logs that the model has learned from
     _pairs: TextPairIndex
+    _corpus: Corpus | None = None  # of a model that holds only some of the queries
     overall_strength: ClassVar[float] = 1.0  # of one prior mean of attractiveness for all pairs
     _origin: tuple[str, str]  # the folder that it was last loaded from or saved to, and its content
     _engine: Engine = LocalEngine()  # another one during a fit with engine=…
@@ -186,15 +199,47 @@ class ClickModel(ABC):
         decay: float = 1.0,
         ads: object = None,
         again: bool = False,
+        engine: Engine | None = None,
         progress: ProgressOption = None,
     ) -> Self:
         """Continue from the last fit with new sessions, where the model can.
 
-        A log that the model has seen before is refused, unless `again`.
+        The old sessions count by `decay`, and are not read again. Where counts are all that a model
+        is fitted to, sessions can also be subtracted: those of `forget`. A log that the model has
+        seen before is refused, unless `again`. `engine` is as in `fit`.
         """
-        raise CannotAnswerError(
-            f"{type(self).__name__} cannot be updated: fit it again on all the sessions."
-        )
+        name = type(self).__name__
+        if not self.updates:
+            raise CannotAnswerError(f"{name} cannot be updated: fit it again on all the sessions.")
+        self.check_fitted()
+        if forget is not None and not self.fits_from_counts:
+            raise CannotAnswerError(
+                f"{name} cannot forget sessions it was fitted to: let them fade with ",
+                Argument("decay", ...),
+                ", or fit it again without them. MultiClick can.",
+            )
+        with track_progress(progress, f"Updating {name}"):
+            fresh = self.clone()
+            fresh._engine = as_engine(engine)
+            only_counts = sessions is None and self.fits_from_counts
+            new = None if only_counts else fresh._collect(sessions)
+            old = None if forget is None else fresh._collect(forget)
+            logs = (() if each is None else get_counts(each).logs for each in (new, old))
+            seen = extend_provenance(self.provenance_, *logs, again=again)
+            text = merge_text(self._pairs.text, input_text(sessions, ads))
+            fresh._continue(self, new, old, decay, text)
+            fresh.provenance_ = seen
+            del fresh._engine  # as after a fit
+        return self._adopt_state(fresh)
+
+    def _continue(
+        self, last: Self, new: Any, old: Any, decay: float, text: AdTokens | None
+    ) -> None:
+        """Set every fitted attribute: those of the `last` fit, continued.
+
+        With `new` data, and without `old` data.
+        """
+        raise NotImplementedError
 
     def _collect(self, sessions: object) -> Any:
         """The data that this model is fitted to: counts where they are enough, else sessions."""
@@ -446,7 +491,8 @@ class ClickModel(ABC):
         from reclick.models.explanation import explain
 
         self.check_fitted()
-        return explain(self, query, ad, self._index_text(None if text is None else read_ads(text)))
+        index = self._index_text(None if text is None else read_ads(text))
+        return explain(self._gather_queries(pa.array([query])), query, ad, index)
 
     def find_known(self, sessions: SessionBatch) -> tuple[Bool, Bool]:
         """Whether the query of each session, and the ad of each impression, is in the training log.
@@ -454,7 +500,12 @@ class ClickModel(ABC):
         What is not known is answered from priors alone.
         """
         self.check_fitted()
-        return self._pairs.find_known(sessions)
+        return self._gather_sessions(sessions)._pairs.find_known(sessions)
+
+    def find_volumes(self, sessions: SessionBatch) -> Float64:
+        """How many sessions the training log has of the query of each session."""
+        self.check_fitted()
+        return self._gather_sessions(sessions)._pairs.find_volumes(sessions)
 
     def sample_relevance(
         self, pairs: object, draws: int, rng: np.random.Generator | int, *, text: object = None
@@ -471,7 +522,9 @@ class ClickModel(ABC):
         ((100, 2), True)
         """
         self.check_fitted()
-        found = self._posteriors(self._pairs.lookup(pairs, text))
+        asked = pa.table(dict(zip(("query", "ad"), as_pairs(pairs), strict=True)))
+        model = self._gather_queries(pc.unique(asked["query"]))
+        found = model._posteriors(model._pairs.lookup(asked, text))
         generator = np.random.default_rng(rng)
         satisfaction = found.satisfaction
         return RelevanceDraws(
@@ -486,6 +539,54 @@ class ClickModel(ABC):
         """The counts of the training log. Their pairs are the pairs of the model."""
         self.check_fitted()
         return self._pairs.counts
+
+    @property
+    def training_totals(self) -> TrainingTotals:
+        """The size of the training log."""
+        return TrainingTotals.of(self.training_counts)
+
+    @property
+    def sequence_counts(self) -> Counts:
+        """Counts with at least the click sequences of the training log."""
+        return self.training_counts
+
+    def iterate_pairs(self, size: int) -> Iterator[pa.Table]:
+        """All pairs of the training log, in tables of about `size`; no query is in two of them."""
+        counts, start = self.training_counts, 0
+        ends = np.append(np.flatnonzero(np.diff(counts.pair_query)) + 1, len(counts.pair_query))
+        while start < len(counts.pair_query):
+            end = int(ends[min(int(np.searchsorted(ends, start + size)), len(ends) - 1)])
+            queries = counts.queries.take(pa.array(counts.pair_query[start:end]))
+            yield pa.table(
+                {"query": queries, "ad": counts.ads.take(pa.array(counts.pair_ad[start:end]))}
+            )
+            start = end
+
+    def query_volumes(self) -> pa.Table:
+        """Every query of the training log and its sessions."""
+        counts = self.training_counts
+        return pa.table({"query": counts.queries, "sessions": counts.volumes})
+
+    def queries_of_ad(self, ad: str) -> pa.Array:
+        """The queries that an ad was shown for in the training log."""
+        counts = self.training_counts
+        code = pc.index(counts.ads, pa.scalar(ad, counts.ads.type)).as_py()
+        return counts.queries.take(pa.array(counts.pair_query[counts.pair_ad == code]))
+
+    def first_page(self, ads: int) -> tuple[str, list[str]]:
+        """A query of the training log and up to so many of its ads, to try an answer on."""
+        counts = self.training_counts
+        rows = np.flatnonzero(counts.pair_query == counts.pair_query[0])[:ads]
+        query = str(counts.queries[int(counts.pair_query[0])].as_py())
+        return query, [str(counts.ads[int(ad)].as_py()) for ad in counts.pair_ad[rows]]
+
+    def _gather_queries(self, queries: pa.Array) -> ClickModel:
+        """A model that has all that is known of these queries in memory: as a rule itself."""
+        return self
+
+    def _gather_sessions(self, sessions: SessionBatch) -> ClickModel:
+        """The same for the queries of some sessions."""
+        return self
 
     def examination_by_position(self) -> Float64 | None:
         """P(examination) of each position, if it depends on nothing else; None in most models."""
@@ -623,15 +724,28 @@ class ClickModel(ABC):
         """A new model with the same settings, not fitted."""
         return type(self)(**self.get_params())
 
-    def save(self, folder: Location, *, overwrite: bool = False) -> None:
+    def save(
+        self, folder: Location, *, overwrite: bool = False, buckets: int | None = None
+    ) -> None:
         """Write the model to a folder; a reader sees the old model or the new, never a part.
 
         A model that was loaded from the folder is not saved over what somebody else has saved
-        there since, unless `overwrite`. `rc.updating` keeps others away meanwhile.
+        there since, unless `overwrite`. `rc.updating` keeps others away meanwhile. With `buckets`
+        it is written in as many parts, by a hash of the query: `rc.load` then reads only those
+        that an answer needs, so that the model may be larger than memory.
         """
         self.check_fitted()
-        values, tables = self._to_tables()
         origin, place = getattr(self, "_origin", None), str(as_path(folder).resolve())
+        replaces = origin[1] if origin and origin[0] == place and not overwrite else None
+        if buckets is not None:
+            from reclick.models.buckets import BucketWriter
+
+            writer = BucketWriter.start(folder, buckets)
+            with writer.lock():
+                fingerprint = writer.commit(writer.write(self), self, replaces=replaces)
+            self._origin = place, fingerprint
+            return
+        values, tables = self._to_tables()
         fingerprint = artifact.write(
             folder,
             kind="model",
@@ -642,7 +756,7 @@ class ClickModel(ABC):
                 "provenance": [each.to_dict() for each in self.provenance_],
             },
             tables={**tables, "provenance": provenance_to_table(self.provenance_)},
-            replaces=origin[1] if origin and origin[0] == place and not overwrite else None,
+            replaces=replaces,
         )
         self._origin = place, fingerprint
 
@@ -664,6 +778,11 @@ class ClickModel(ABC):
             tables |= {f"prior_{name}": table for name, table in prior.items()}
         return values, tables
 
+    def _to_rows(self) -> tuple[QueryRows, dict[str, pa.Table]]:
+        """The tables that `save` writes: rows of queries, and what holds for the whole log."""
+        _, tables = self._to_tables()
+        return QueryRows.from_tables(type(self).__name__, tables, self.table_rows)
+
     def _from_tables(self, values: dict[str, Any], tables: dict[str, pa.Table]) -> Self:
         """Restore a fit from what `_to_tables` returned."""
         values = dict(values)
@@ -684,12 +803,23 @@ class ClickModel(ABC):
             setattr(self, name, self._check_value(name, value))
         self._pairs = self._index(counts, text)
         if prior is not None:
-            of_prior = {name.removeprefix("prior_"): table for name, table in tables.items()}
-            ad_prior = AdPrior.from_tables(prior, of_prior)
-            if not ad_prior.is_for(len(counts.impressions), len(counts.ads)):
-                raise table_error("prior_pairs", "its rows are not those of the pairs and ads")
-            self._pairs.ad_prior = ad_prior
+            self._pairs.ad_prior = self._read_ad_prior(prior, tables)
         return self
+
+    def _read_ad_prior(self, values: dict[str, Any], tables: dict[str, pa.Table]) -> AdPrior:
+        """The prior of each pair; what it says of ads is that of the corpus, if there is one."""
+        of_prior = {
+            name.removeprefix("prior_"): table
+            for name, table in tables.items()
+            if name.startswith("prior_")
+        }
+        n_pairs, corpus = len(self._pairs), self._corpus
+        if corpus is not None and corpus.ad_prior is not None:
+            return corpus.ad_prior.with_pairs(of_prior, n_pairs)
+        ad_prior = AdPrior.from_tables(values, of_prior)
+        if not ad_prior.is_for(n_pairs, len(self._pairs.counts.ads)):
+            raise table_error("prior_pairs", "its rows are not those of the pairs and ads")
+        return ad_prior
 
     def _check_value(self, name: str, value: Any) -> Any:
         """A fitted value of a manifest; a name or a type that no fit has is refused."""
@@ -720,6 +850,7 @@ class ClickModel(ABC):
             prior_mean=getattr(self, "prior_mean_", 0.5),
             min_query_sessions=getattr(self, "min_query_sessions", 50),
             word_strength=getattr(self, "word_strength", 0.0),
+            corpus=self._corpus,
         )
 
     @property
@@ -746,10 +877,10 @@ class ClickModel(ABC):
     def _repr_html_(self) -> str:
         facts: dict[str, object] = {"assumes": self.assumes}
         if self.fitted:
-            counts = self.training_counts
+            totals = self.training_totals
             facts["fitted on"] = (
-                f"{counts.total:,.0f} sessions, {len(counts.queries):,} queries, "
-                f"{len(counts.impressions):,} (query, ad) pairs"
+                f"{totals.sessions:,.0f} sessions, {totals.queries:,} queries, "
+                f"{totals.pairs:,} (query, ad) pairs"
             )
             facts["fit"] = getattr(self, "message_", "")
         else:
@@ -796,7 +927,7 @@ class ClickModel(ABC):
                 f"{log.name} is too large for one distribution: it was read in {len(batches)} "
                 "batches. Give fewer pages, or use map_pages."
             )
-        index = self._pairs.text_with(log.ads)
+        index = self._index_text(log.ads)
         return self._page_distribution(batches[0], index)(0, len(batches[0]))
 
     def map_pages(

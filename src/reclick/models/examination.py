@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, ClassVar, NamedTuple, Self
 
@@ -61,6 +61,7 @@ class ExaminationModel(ClickModel):
 
     pair_parameters: ClassVar[tuple[str, ...]] = ("theta_", "exposure_")
     global_parameters: ClassVar[tuple[str, ...]] = ("prior_mean_", "gamma_")
+    table_rows: ClassVar[Mapping[str, str]] = {"cells": "pair"}
     browsing: ClassVar[bool] = True  # a state is (closest click above, position), else a position
     overall_strength: ClassVar[float] = 3.0
 

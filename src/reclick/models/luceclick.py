@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -16,37 +16,36 @@ from reclick.data.counts import Counts
 from reclick.data.grouped_sessions import GroupedSessions
 from reclick.data.pair_index import ImpressionLookup, IndexMap, PairLookup
 from reclick.data.ragged import Float64, Int32, positions_in_runs, run_of_elements, run_sizes
-from reclick.data.stored_tables import read_numbers
-from reclick.engines import as_grouped
-from reclick.errors import Argument, CannotAnswerError, StoreError
+from reclick.errors import StoreError
 from reclick.fitting.attractiveness_prior import PairPrior
-from reclick.fitting.posterior import PairPosteriors
+from reclick.fitting.posterior import PairPosteriors, logit_posterior
 from reclick.fitting.transitions import extend_transitions
 from reclick.models.base import ClickModel
-from reclick.models.luce.fit import LuceFit, TrainingData, fit_luce, fit_pilot
-from reclick.models.luce.m_step import Objective, fit_parameters
+from reclick.models.luce.fit import (
+    LuceResult,
+    LuceState,
+    TrainingData,
+    fit_luce,
+    fit_pilot,
+    run_luce,
+)
 from reclick.models.luce.parameters import (
+    TABLE_ROWS,
     Hyperparameters,
     Layout,
-    position_cells,
+    from_row_tables,
+    initial_parameters,
+    to_row_tables,
 )
-from reclick.models.luce.posterior import (
-    attractiveness_information,
-    prior_satisfaction_information,
-    satisfaction_information,
-    to_posterior,
-)
-from reclick.models.luce.search import scale_prior, search_hyperparameters
-from reclick.models.luce.state import LuceState
-from reclick.models.provenance import extend_provenance
+from reclick.models.luce.posterior import attractiveness_information
+from reclick.models.luce.search import search_hyperparameters
 from reclick.models.settings import setting
-from reclick.models.text_pair_index import input_text, merge_text
-from reclick.runtime.progress import ProgressOption, track_progress
 from reclick.text.tokens import AdTokens
 from reclick.text.word_rates import TextIndex
 
 AUTO = ("auto",)
 LEAST_COMPLEMENT = 1e-9  # 1 − the attractiveness of a posterior draw
+INFORMATION = ("outside_information_", "ads_information_", "ambiguity_")  # of a `LuceState`
 MAX_STRENGTH = 1e12  # pseudo-choices; stronger priors drown the sessions in rounding
 
 
@@ -89,11 +88,13 @@ class LuceClick(ClickModel):
     reference: ClassVar[str] = "Reclick; Luce 1959 (the choice axiom), Hunter 2004 (the steps)"
     ordered: ClassVar[bool] = True
     satisfaction: ClassVar[bool] = True
+    updates: ClassVar[bool] = True
     uses_history: ClassVar[bool] = False
     pair_parameters: ClassVar[tuple[str, ...]] = (
-        "theta_", "rho_", "exposure_", "theta_information_", "rho_information_",
+        "theta_", "rho_", "exposure_", "theta_information_", "rho_information_", *INFORMATION,
     )  # fmt: skip
     global_parameters: ClassVar[tuple[str, ...]] = ("prior_report_",)
+    table_rows: ClassVar[Mapping[str, str]] = TABLE_ROWS
 
     attractiveness_prior: str | float = setting(
         default="auto",
@@ -155,14 +156,17 @@ class LuceClick(ClickModel):
 
     def _fit(self, data: GroupedSessions, history: Counts | None, text: AdTokens | None) -> None:
         self._pairs = self._index(data.counts, text)
-        if self.outcome_weight == 0:
-            data = data.without_outcomes()
+        data = self._without_outcomes(data)
         hyper = self._choose(data)
         training = TrainingData.of(data, Layout.of(data, hyper), self._engine)
         pilot = fit_pilot(training, hyper, self._engine)
-        prior, start = self._set_prior(pilot.clicks_and_exposure(), hyper), pilot.parameters
-        del pilot  # its statistics are not needed any more
-        self._take(fit_luce(training, hyper, prior, start, **self._loop))
+        prior = self._set_prior(*pilot.clicks_and_exposure(), hyper)
+        result = fit_luce(training, hyper, prior, pilot.parameters, **self._loop)
+        self._take(LuceState.of(hyper, training, result), result)
+
+    def _without_outcomes(self, sessions: GroupedSessions) -> GroupedSessions:
+        """The sessions, without outcomes that have no weight."""
+        return sessions if self.outcome_weight else sessions.without_outcomes()
 
     @property
     def _loop(self) -> dict[str, Any]:
@@ -189,95 +193,62 @@ class LuceClick(ClickModel):
         """The prior of pairs with these ads, clicks and exposure."""
         return self._fit_ad_prior(ad, clicks, exposure, probability=False).pairs
 
-    def _set_prior(self, record: tuple[Float64, Float64], hyper: Hyperparameters) -> PairPrior:
-        """Set the prior of unseen pairs from clicks and exposure, and return that of the pairs."""
-        prior = self._fit_ad_prior(self._pairs.counts.pair_ad, *record, probability=False)
+    def _set_prior(self, clicks: Float64, exposure: Float64, hyper: Hyperparameters) -> PairPrior:
+        """Set the prior of unseen pairs, and return that of the pairs, from their clicks."""
+        prior = self._fit_ad_prior(self._pairs.counts.pair_ad, clicks, exposure, probability=False)
         self._pairs.ad_prior = prior
         self.prior_report_ = prior.report
-        return scale_prior(prior.pairs, hyper)
-
-    def update(
-        self,
-        sessions: object = None,
-        *,
-        forget: object = None,
-        decay: float = 1.0,
-        ads: object = None,
-        again: bool = False,
-        progress: ProgressOption = None,
-    ) -> Self:
-        """Continue from the last fit with new sessions; the old ones count by `decay`.
-
-        Old sessions are not read again: sums of them are kept, which is an approximation. The
-        hyperparameters stay. Fit anew from time to time. A log that the model has seen before is
-        refused, unless `again`.
-        """
-        self.check_fitted()
-        if forget is not None:
-            raise CannotAnswerError(
-                "LuceClick cannot forget sessions it was fitted to: let them fade with ",
-                Argument("decay", ...),
-                ", or fit it again without them. MultiClick can.",
-            )
-        with track_progress(progress, "Updating LuceClick"):
-            new = as_grouped(sessions, engine=None)
-            if self.outcome_weight == 0:
-                new = new.without_outcomes()
-            seen = extend_provenance(self.provenance_, new.counts.logs, (), again=again)
-            text = merge_text(self._pairs.text, input_text(sessions, ads))
-            fresh = self.clone()
-            fresh._continue(self, new, decay, text)
-            fresh.provenance_ = seen
-        return self._adopt_state(fresh)
+        return hyper.scale(prior.pairs)
 
     def _continue(
-        self, last: Self, new: GroupedSessions, decay: float, text: AdTokens | None
+        self, last: Self, new: GroupedSessions, old: None, decay: float, text: AdTokens | None
     ) -> None:
+        """EM from where the last fit ended; old sessions count by sums of them.
+
+        That is an approximation, and the hyperparameters stay: fit anew from time to time.
+        """
         state, before = last._state, last._pairs.counts
         counts = before.decay(decay) + new.counts
         at = IndexMap(before, counts)
-        sessions = IndexMap(new.counts, counts).move_sessions(new)
-        cells = None
-        if state.layout.has_positions:
-            cells = np.union1d(state.layout.move_cells(at.pair), position_cells(sessions))
-        layout = Layout.from_counts(counts, counts.impressions, counts.volumes, cells)
+        sessions = IndexMap(new.counts, counts).move_sessions(self._without_outcomes(new))
+        layout = Layout.from_counts(counts, counts.impressions, counts.volumes, state.hyper)
+        layout = layout.add_cells(at.pair[state.layout.cell_pair], state.layout.cell_position)
         self._pairs = self._index(counts, text)
         clicks, exposure = (at.place_pairs(each) for each in state.clicks_and_exposure())
-        prior = self._set_prior((clicks, exposure), state.hyper)
-        moved = state.move_to(at, layout, prior, decay)
-        data = TrainingData.of(sessions, layout, self._engine)
-        objective = Objective.of(sessions, layout, state.hyper, state.mixing_mean, moved.past)
-        start = objective.constrain(moved.parameters)
-        result = fit_parameters(start, data.blocks, objective, **self._loop)
-        self._take(LuceFit(state.hyper, data, objective, prior, result), moved)
-        self._set_prior(self._state.clicks_and_exposure(), state.hyper)  # of unseen pairs
+        prior = self._set_prior(clicks, exposure, state.hyper)
+        moved = state.move_to(at, layout.extend(sessions), prior, decay)
+        data = TrainingData.of(sessions, moved.layout, self._engine)
+        result = run_luce(moved.parameters, data, **self._loop)
+        self._take(LuceState.of(state.hyper, data, result, moved.information), result)
+        self._set_prior(*self._state.clicks_and_exposure(), state.hyper)  # of unseen pairs
         self._set_weights()
 
-    def _take(self, fit: LuceFit, earlier: LuceState | None = None) -> None:
+    def _take(self, state: LuceState, result: LuceResult) -> None:
         """Set the fitted attributes."""
-        self._state = state = LuceState.of(fit, earlier)
-        self.hyperparameters_ = fit.hyper._asdict()
+        self._state = state
+        self.hyperparameters_ = state.hyper._asdict()
         self.exposure_ = state.clicks_and_exposure()[1]
-        theta = attractiveness_information(fit, state.information, state.parameters.appeal.past[1])
-        self.theta_information_ = theta
-        rho, clicks = state.parameters.satisfaction, state.past.clicks
-        ambiguity = state.information.ambiguity
-        self.rho_information_ = satisfaction_information(fit.hyper, rho, clicks, ambiguity)
+        self.theta_information_ = attractiveness_information(state)
+        self.rho_information_ = state.parameters.satisfaction.information(state.information[2])
+        for name, values in zip(INFORMATION, state.information, strict=True):
+            setattr(self, name, values)
         self._set_weights()
-        self._report_fit(fit.result)
+        self._report_fit(result)
 
-    def _set_weights(self) -> None:
-        """Set the weights on the scale of an ad alone on a page: P(click) = θ / (1 + θ)."""
-        state = self._state
-        fitted, layout = state.parameters, state.layout
-        # A query as frequent as those of most sessions has an outside option of ω.
-        classes = np.log(fitted.query_outside.level(0))[layout.query_class]
-        self._typical_outside = float(np.exp(np.average(classes, weights=layout.volumes)))
+    def _set_weights(self, typical_outside: float | None = None) -> None:
+        """Set the weights on the scale of an ad alone on a page: P(click) = θ / (1 + θ).
+
+        A query as frequent as those of most sessions has an outside option of ω. `typical_outside`
+        is its f, by default that of the queries of the state.
+        """
+        fitted, layout = self._state.parameters, self._state.layout
+        if typical_outside is None:
+            classes = np.log(fitted.query_outside.level(0))[layout.query_class]
+            typical_outside = float(np.exp(np.average(classes, weights=layout.volumes)))
+        self._typical_outside = typical_outside
         gamma = fitted.transition.weights()
         omega = fitted.outside.weights() * self._typical_outside
-        self.mixing_: Float64 = fitted.mixing.mean(axis=0)
-        if state.hyper.mixing_strength is not None:
-            self.mixing_ = state.mixing_mean
+        self.mixing_: Float64 = fitted.mixing.overall
         scale = float(np.sum(self.mixing_ * gamma[:, 0, 0] / omega[:, 0]))
         level = float(self.mixing_ @ omega[:, 0])
         of_class = fitted.appeal.level(1)
@@ -289,9 +260,8 @@ class LuceClick(ClickModel):
         self.theta_ = fitted.appeal.level(0) * of_class[layout.pair_class] * scale
         self._unseen_scale = scale * of_class[0]
         self.gamma_, self.omega_ = gamma / (scale * level), omega / level
-        self.rho_ = fitted.satisfaction
-        common = state.hyper.satisfaction_strength is None
-        self.satisfaction_ = float(self.rho_[0]) if common else state.hyper.satisfaction_prior
+        self.rho_ = fitted.satisfaction.mean
+        self.satisfaction_ = fitted.satisfaction.unseen_mean
 
     # answers
 
@@ -315,25 +285,15 @@ class LuceClick(ClickModel):
 
         def pages(start: int, end: int) -> PageDistribution:
             first, last = batch.page[start], batch.page[end]
+            page = theta[first:last], rho[first:last], omega, gamma
             starts = batch.page[start : end + 1] - first
             components = tuple(
-                ChoicePages(
-                    "luce",
-                    theta[first:last],
-                    rho[first:last],
-                    omega[t : t + 1],
-                    gamma[t : t + 1],
-                    starts,
-                    np.zeros(end - start, np.int64),
-                )
+                ChoicePages("luce", *page, starts, np.full(end - start, t))
                 for t in range(len(omega))
             )
             if len(components) == 1:
                 return components[0]
-            query = found.query[start:end]
-            mixing = np.where(
-                query[:, None] >= 0, self._state.parameters.mixing[query], self.mixing_
-            )
+            mixing = self._state.parameters.mixing.lookup(found.query[start:end])
             return MixturePages(components, mixing)
 
         return pages
@@ -361,15 +321,14 @@ class LuceClick(ClickModel):
 
     def _posteriors(self, asked: PairLookup) -> PairPosteriors:
         """Betas by Laplace's approximation, the components being taken as known."""
-        hyper, seen = self._state.hyper, asked.row >= 0
-        prior = scale_prior(self._pairs.unseen_prior(asked), hyper)
+        seen, prior = asked.row >= 0, self._state.hyper.scale(self._pairs.unseen_prior(asked))
         theta = np.where(seen, self.theta_[asked.row], prior.mean * self._unseen_scale)
         information = np.where(seen, self.theta_information_[asked.row], prior.strength)
         rho = self._pairs.take_or(self.rho_, asked.row, self.satisfaction_)
-        default = prior_satisfaction_information(hyper.satisfaction_strength, self.satisfaction_)
-        satisfied = self._pairs.take_or(self.rho_information_, asked.row, default)
+        unseen = self._state.parameters.satisfaction.prior_information
+        satisfied = self._pairs.take_or(self.rho_information_, asked.row, unseen)
         return PairPosteriors(
-            to_posterior(theta / (1 + theta), information), to_posterior(rho, satisfied)
+            logit_posterior(theta / (1 + theta), information), logit_posterior(rho, satisfied)
         )
 
     def _with_values(self, attractiveness: Float64, satisfaction: Float64 | None) -> Self:
@@ -381,31 +340,34 @@ class LuceClick(ClickModel):
 
     def _to_tables(self) -> tuple[dict[str, Any], dict[str, pa.Table]]:
         values, tables = super()._to_tables()
-        for name, columns in self._state.to_arrays().items():
-            tables[name] = pa.table(columns)
-        mixing = self._state.mixing_mean.tolist()
-        return {**values, "hyperparameters_": self.hyperparameters_, "mixing_mean": mixing}, tables
+        layout, fitted = self._state.layout, self._state.parameters
+        values |= {
+            "hyperparameters_": self.hyperparameters_,
+            "mixing_mean": fitted.mixing.mean.tolist(),
+            "typical_outside": self._typical_outside,
+        }
+        return values, tables | to_row_tables(layout, fitted)
 
     def _from_tables(self, values: dict[str, Any], tables: dict[str, pa.Table]) -> Self:
-        if "mixing_mean" not in values:
+        if not {"mixing_mean", "typical_outside"} <= set(values):
             raise StoreError(
                 "The saved LuceClick is of another version of Reclick, which kept other statistics "
                 "of its sessions. Fit it again."
             )
         values = dict(values)
         mixing = np.array(values.pop("mixing_mean"))
+        typical_outside = float(values.pop("typical_outside"))
         self.hyperparameters_ = values.pop("hyperparameters_")
         super()._from_tables(values, tables)
-        arrays = {
-            name: {
-                column: read_numbers(tables, name, column).copy() for column in table.column_names
-            }
-            for name, table in tables.items()
-            if name.startswith("luce_")
-        }
-        hyper = Hyperparameters(**self.hyperparameters_)
-        self._state = LuceState.from_arrays(hyper, self._pairs.counts, mixing, arrays)
-        self._set_weights()
+        hyper, counts = Hyperparameters(**self.hyperparameters_), self._pairs.counts
+        layout = Layout.from_counts(counts, counts.impressions, counts.volumes, hyper)
+        layout, stored = from_row_tables(layout, len(mixing), tables)
+        nothing = PairPrior(np.ones(len(self.theta_)), np.ones(len(self.theta_)))
+        fresh = initial_parameters(layout, hyper, nothing, mixing)  # an update has its own prior
+        fitted = fresh.from_tables("luce", stored)
+        information = np.stack([getattr(self, name) for name in INFORMATION])
+        self._state = LuceState(hyper, layout, fitted, information)
+        self._set_weights(typical_outside)
         return self
 
     def _describe_fit(self) -> str:

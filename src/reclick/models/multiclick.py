@@ -7,7 +7,7 @@ tired with probability η_k, or else clicks a position j not clicked yet with pr
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar, Self, cast
 
 import numpy as np
@@ -18,8 +18,8 @@ from reclick.clicks.distribution import PageDistribution
 from reclick.data.batch import Float64, SessionBatch
 from reclick.data.counts import Counts
 from reclick.data.pair_index import PairLookup
-from reclick.engines import as_counts
-from reclick.fitting.outcomes import count_satisfied, mean_satisfaction
+from reclick.data.stored_tables import read_numbers
+from reclick.fitting.outcomes import CountedSatisfaction, count_satisfied, mean_satisfaction
 from reclick.fitting.posterior import PairPosteriors, Posterior, word_posterior
 from reclick.models.base import ClickModel
 from reclick.models.batching import open_pages, pad_pages, stack_padded
@@ -28,10 +28,8 @@ from reclick.models.kernels.stops_and_transitions import (
     StopsAndTransitions,
     estimate,
 )
-from reclick.models.provenance import extend_provenance
 from reclick.models.settings import setting
-from reclick.models.text_pair_index import counts_from_tables, input_text, merge_text
-from reclick.runtime.progress import ProgressOption, track_progress
+from reclick.models.text_pair_index import counts_from_tables
 from reclick.text.tokens import AdTokens
 from reclick.text.word_rates import TextIndex
 
@@ -57,8 +55,10 @@ class MultiClick(ClickModel):
     assumes: ClassVar[str] = "clicks in any order; words attract; a click may satisfy; users tire"
     reference: ClassVar[str] = "Govindaraj, Wang, Vishwanathan 2014, arXiv 1401.0255"
     fits_from_counts: ClassVar[bool] = True
+    updates: ClassVar[bool] = True
     ordered: ClassVar[bool] = True
     satisfaction: ClassVar[bool] = True
+    table_rows: ClassVar[Mapping[str, str]] = {"satisfied": "pair"}
 
     variant: str = setting(
         default="paper",
@@ -92,34 +92,19 @@ class MultiClick(ClickModel):
     def _fit(self, data: Counts, history: Counts | None, text: AdTokens | None) -> None:
         self._set_counts(data, None if history is None else self._prior(history), text)
 
-    def update(
+    def _continue(
         self,
-        sessions: object = None,
-        *,
-        forget: object = None,
-        decay: float = 1.0,
-        ads: object = None,
-        again: bool = False,
-        progress: ProgressOption = None,
-    ) -> Self:
-        """Add new sessions to the counts, decayed by `decay`, and subtract those of `forget`.
-
-        The earlier sessions are not read again. A log that the model has seen before is refused,
-        unless `again` or unless it is subtracted first.
-        """
-        self.check_fitted()
-        counts = self.counts_ if decay == 1.0 else self.counts_.decay(decay)
-        with track_progress(progress, f"Updating {type(self).__name__}"):
-            new = None if sessions is None else as_counts(sessions)
-            old = None if forget is None else as_counts(forget)
-        new_logs, old_logs = (() if each is None else each.logs for each in (new, old))
-        seen = extend_provenance(self.provenance_, new_logs, old_logs, again=again)
+        last: Self,
+        new: Counts | None,
+        old: Counts | None,
+        decay: float,
+        text: AdTokens | None,
+    ) -> None:
+        """Add and subtract counts."""
+        counts = last.counts_ if decay == 1.0 else last.counts_.decay(decay)
         counts = counts if new is None else counts + new
         counts = counts if old is None else counts - old
-        text = merge_text(self._pairs.text, input_text(sessions, ads))
-        fresh = self.clone()._set_counts(counts, self._history, text)
-        fresh.provenance_ = seen
-        return self._adopt_state(fresh)
+        self._set_counts(counts, last._history, text)
 
     def _set_counts(
         self,
@@ -127,21 +112,33 @@ class MultiClick(ClickModel):
         history: tuple[StopsAndTransitions, float] | None,
         text: AdTokens | None,
     ) -> Self:
-        """Set everything that follows from the counts, the prior and the text.
-
-        Fitting, updating and loading run the same code.
-        """
-        prior, satisfied = history or self._prior(counts)
-        self._history = history
-        self.counts_ = counts
-        self.satisfaction_ = satisfied
-        self._satisfied, ended = self._count_satisfied(counts, satisfied)  # [pair], [visit]
+        """Set everything that follows from the counts, the prior and the text."""
+        prior, mean = history or self._prior(counts)
+        found = self._count_satisfied(counts, mean)
+        ended = _count_ended(counts, found)
         shrunk: dict[str, Any] = {"prior": prior, "strength": self.strength, "floor": self.floor}
         base = prior if self.pooling == "query" else estimate(counts, **shrunk, satisfied=ended)
+        return self._set_queries(counts, history, text, base, mean, found)
+
+    def _set_queries(
+        self,
+        counts: Counts,
+        history: tuple[StopsAndTransitions, float] | None,
+        text: AdTokens | None,
+        base: StopsAndTransitions,
+        mean: float,
+        found: CountedSatisfaction | None,
+    ) -> Self:
+        """Set everything, given what all queries have in common; a fit and a load end here."""
+        self._history = history
+        self.counts_ = counts
+        self.satisfaction_ = mean
+        self._found = found
+        self._satisfied = counts.last_clicks if found is None else found.satisfied  # [pair]
         self.eta_, self.gamma_ = base.eta, base.gamma
         self._base = base
         self._transition_counts = (
-            QueryTransitionCounts.build(counts, ended)
+            QueryTransitionCounts.build(counts, _count_ended(counts, found))
             if self.pooling == "query"
             else QueryTransitionCounts.none(len(counts.queries))
         )
@@ -159,24 +156,19 @@ class MultiClick(ClickModel):
         pooled: dict[str, Any] = {"prior": None, "strength": 0.0, "floor": self.floor}
         if counts.outcomes is not None and self.outcome_weight > 0:
             mean = mean_satisfaction(counts, self.outcome_weight)
-            _, ended = self._count_satisfied(counts, mean)
+            ended = _count_ended(counts, self._count_satisfied(counts, mean))
             return estimate(counts, **pooled, satisfied=ended), mean
         last, clicks = float(counts.last_clicks.sum()), float(counts.clicks.sum())
         satisfied = last / clicks if 0 < last < clicks else (last + 0.5) / (clicks + 1)
         return estimate(counts, **pooled), satisfied
 
-    def _count_satisfied(self, counts: Counts, mean: float) -> tuple[Float64, Float64 | None]:
-        """Satisfied last clicks [pair]; and sessions that ended with one, if outcomes tell [visit].
-
-        Without outcomes all last clicks count as satisfied.
-        """
+    def _count_satisfied(self, counts: Counts, mean: float) -> CountedSatisfaction | None:
+        """Satisfied last clicks by outcomes; None without outcomes: then all last clicks are."""
         outcomes, weight = counts.outcomes, self.outcome_weight
         if outcomes is None or weight == 0:
-            return counts.last_clicks, None
+            return None
         strength = self.satisfaction_strength
-        found = count_satisfied(counts, outcomes.last, counts.clicks, mean, strength, weight)
-        clicked = np.diff(counts.sequence_starts)[counts.visit_sequence] > 0
-        return found.satisfied, np.where(clicked, outcomes.visits @ found.by_outcome, 0.0)
+        return count_satisfied(counts, outcomes.last, counts.clicks, mean, strength, weight)
 
     def _satisfaction(self, last: Float64, clicks: Float64) -> Float64:
         """ρ = (last clicks + s m) / (clicks + s); the prior mean m of an ad without clicks."""
@@ -208,8 +200,9 @@ class MultiClick(ClickModel):
         A query that is not in the log gets `eta_` and `gamma_`.
         """
         self.check_fitted()
-        code = np.array([self._pairs.query_code(query)])
-        eta, gamma = self._transition_counts.estimate_queries(
+        model = cast(MultiClick, self._gather_queries(pa.array([query])))
+        code = np.array([model._pairs.query_code(query)])
+        eta, gamma = model._transition_counts.estimate_queries(
             code, self._base, self.strength, length or self.gamma_.shape[1]
         )
         return StopsAndTransitions(eta[0], gamma[0])
@@ -277,38 +270,56 @@ class MultiClick(ClickModel):
 
     def _to_tables(self) -> tuple[dict[str, Any], dict[str, pa.Table]]:
         _, tables = super()._to_tables()
-        if self._history is None:
-            return {"history": None}, tables
-        prior, satisfied = self._history
-        return {
-            "history": {
-                "eta": prior.eta.tolist(),
-                "gamma": prior.gamma.tolist(),
-                "satisfaction": satisfied,
-            }
-        }, tables
+        found = self._found
+        values = {
+            "history": None if self._history is None else _prior_to_dict(*self._history),
+            "common": _prior_to_dict(self._base, self.satisfaction_),
+            "by_outcome": None if found is None else found.by_outcome.tolist(),
+        }
+        if found is not None:
+            tables["satisfied"] = pa.table({"clicks": found.satisfied})
+        return values, tables
 
     def _from_tables(self, values: dict[str, Any], tables: dict[str, pa.Table]) -> Self:
         counts, text = counts_from_tables(tables)
-        saved = values["history"]
-        history = (
-            None
-            if saved is None
-            else (
-                StopsAndTransitions(np.array(saved["eta"]), np.array(saved["gamma"])),
-                float(saved["satisfaction"]),
-            )
-        )
-        return self._set_counts(counts, history, text)
+        history = None if values["history"] is None else _prior_from_dict(values["history"])
+        base, mean = _prior_from_dict(values["common"])
+        found = None
+        if values["by_outcome"] is not None:
+            size = len(counts.clicks)
+            satisfied = read_numbers(tables, "satisfied", "clicks", length=size, low=0).copy()
+            found = CountedSatisfaction(satisfied, np.array(values["by_outcome"]), mean)
+        return self._set_queries(counts, history, text, base, mean, found)
 
     def _describe_fit(self) -> str:
         first = ", ".join(f"{value:.3f}" for value in self.gamma_[0][:4])
         stops = ", ".join(f"{value:.3f}" for value in self.eta_[:4])
         return (
-            f"\n  fitted on {self.counts_!r}"
+            f"\n  fitted on {self._pairs.counts!r}"
             f"\n  eta_ = [{stops}, …]  gamma_[0] = [{first}, …]  "
             f"satisfaction_ = {self.satisfaction_:.3f}"
         )
+
+
+def _count_ended(counts: Counts, found: CountedSatisfaction | None) -> Float64 | None:
+    """Sessions that ended with a satisfied click, if outcomes tell [visit]."""
+    if counts.outcomes is None or found is None:
+        return None
+    clicked = np.diff(counts.sequence_starts)[counts.visit_sequence] > 0
+    return np.where(clicked, counts.outcomes.visits @ found.by_outcome, 0.0)
+
+
+def _prior_to_dict(prior: StopsAndTransitions, satisfaction: float) -> dict[str, Any]:
+    return {
+        "eta": prior.eta.tolist(),
+        "gamma": prior.gamma.tolist(),
+        "satisfaction": satisfaction,
+    }
+
+
+def _prior_from_dict(saved: dict[str, Any]) -> tuple[StopsAndTransitions, float]:
+    prior = StopsAndTransitions(np.array(saved["eta"]), np.array(saved["gamma"]))
+    return prior, float(saved["satisfaction"])
 
 
 def _instantaneous(part: SessionBatch, pages: PageDistribution) -> Float64:

@@ -15,6 +15,7 @@ from reclick.errors import ReclickError, StoreError, UnknownModelError, UsageErr
 if TYPE_CHECKING:
     from reclick.data.batch import SessionBatch
     from reclick.models.base import ClickModel
+    from reclick.models.provenance import SeenLogs
     from reclick.runtime.filesystem import Location
 
 Model = TypeVar("Model", bound="type[ClickModel]")
@@ -38,7 +39,12 @@ BUILT_IN = {  # name: module and class, in the order of `reclick models`
     "ccm": ("ccm", "CCM"),
     "thcm": ("thcm", "THCM"),
     "scan": ("scan", "DirectionalScan"),
+    "pom": ("pom", "POM"),
+    "crf": ("crf", "CRF"),
 }
+# Models of short pages only: found by name, but not among those that answer for any page.
+SHORT_PAGES = {"tcm": ("tcm", "TCM")}
+OWN_MODELS = BUILT_IN | SHORT_PAGES
 
 
 class ModelRegistry(Mapping[str, "type[ClickModel]"]):
@@ -48,7 +54,7 @@ class ModelRegistry(Mapping[str, "type[ClickModel]"]):
     <class 'reclick.models.examination.PBM'>
     >>> MODELS["pbms"]
     Traceback (most recent call last):
-    reclick.errors.UnknownModelError: model: got 'pbms', expected one of luceclick, ..., scan. \
+    reclick.errors.UnknownModelError: model: got 'pbms', expected one of luceclick, ..., crf. \
 Did you mean 'pbm'?
     """
 
@@ -59,7 +65,7 @@ Did you mean 'pbm'?
     def _installed(self) -> dict[str, EntryPoint]:
         """Models that other packages announce; a name of Reclick's own stays Reclick's."""
         found = {each.name: each for each in entry_points(group=ENTRY_POINTS)}
-        return {name: each for name, each in found.items() if name not in BUILT_IN}
+        return {name: each for name, each in found.items() if name not in OWN_MODELS}
 
     def __getitem__(self, name: str) -> type[ClickModel]:
         return self.find(name)
@@ -73,9 +79,8 @@ Did you mean 'pbm'?
             raise UnknownModelError(argument, name, f"one of {', '.join(self)}{also}")
         if name in self._registered:
             return self._registered[name]
-        if name in BUILT_IN:
-            module, class_name = BUILT_IN[name]
-            return _load_class(module, class_name)
+        if name in OWN_MODELS:
+            return _load_class(*OWN_MODELS[name])
         if name in self._installed:
             return self.add(_load_installed(self._installed[name]), expected_name=name)
         near = difflib.get_close_matches(str(name).lower(), self, n=1)
@@ -105,7 +110,7 @@ Did you mean 'pbm'?
                 f"{model.__name__}.name: got {name!r}, expected lowercase letters, digits, _ and -."
             )
         known = self._registered.get(name)
-        if name in BUILT_IN or (known is not None and _identity(known) != _identity(model)):
+        if name in OWN_MODELS or (known is not None and _identity(known) != _identity(model)):
             raise UsageError(
                 f"There is a model {name!r} already. Give {model.__name__} a new name."
             )
@@ -115,7 +120,7 @@ Did you mean 'pbm'?
     def __contains__(self, name: object) -> bool:
         if not isinstance(name, str):
             return False
-        return name in BUILT_IN or name in self._registered or name in self._installed
+        return name in OWN_MODELS or name in self._registered or name in self._installed
 
     def __iter__(self) -> Iterator[str]:
         return iter(dict.fromkeys((*BUILT_IN, *self._registered, *self._installed)))
@@ -163,8 +168,12 @@ def _identity(model: type[ClickModel]) -> tuple[str, str]:
     return model.__module__, model.__qualname__
 
 
-def load(folder: Location) -> ClickModel:
-    """Load a saved model; it answers as before, to the last bit."""
+def load(folder: Location, *, cache_bytes: int | None = None) -> ClickModel:
+    """Load a saved model; it answers as before, to the last bit.
+
+    One that was saved in buckets is opened without reading them: see `PartitionedModel`. Of its
+    buckets at most about `cache_bytes` are kept in memory, by default 1 GiB.
+    """
     from reclick.runtime import artifact
     from reclick.runtime.filesystem import as_path
 
@@ -176,15 +185,24 @@ def load(folder: Location) -> ClickModel:
             f"of your own, call rc.register first. Known: {', '.join(MODELS)}."
         )
     try:
-        model = MODELS[name](**stored.settings["settings"])
-        model._from_tables(stored.settings["values"], stored.tables)
+        provenance: SeenLogs = ()
         if "provenance" in stored.tables:
             from reclick.models.provenance import provenance_from_table
 
-            model.provenance_ = provenance_from_table(
+            provenance = provenance_from_table(
                 stored.settings["provenance"], stored.tables["provenance"]
             )
-        check_answers(model)
+        model: ClickModel
+        if "buckets" in stored.settings:
+            from reclick.models.partitioned import PartitionedModel
+
+            model = PartitionedModel.open(folder, stored, cache_bytes)
+            model.provenance_ = provenance
+        else:
+            model = MODELS[name](**stored.settings["settings"])
+            model._from_tables(stored.settings["values"], stored.tables)
+            model.provenance_ = provenance
+            check_answers(model)
         model._origin = str(as_path(folder).resolve()), stored.fingerprint
     except StoreError as error:
         raise StoreError(f"{folder} cannot be loaded. {error}") from error
@@ -225,12 +243,9 @@ def check_answers(model: ClickModel) -> None:
     """Refuse a loaded model whose probabilities for a page of its own log are none."""
     import numpy as np
 
-    counts = model.training_counts
-    if not len(counts.pair_query):
+    if not model.training_totals.pairs:
         return
-    rows = counts.pair_query == counts.pair_query[0]
-    ads = [counts.ads[int(ad)].as_py() for ad in counts.pair_ad[rows][:3]]
-    query = counts.queries[int(counts.pair_query[0])].as_py()
+    query, ads = model.first_page((model.max_page_ads or 4) - 1)
     page = _make_page(query, [*ads, "\0an ad never shown"])
     probability = model._page_distribution(page, model._index_text(None))(0, 1).click_prob()
     if model.attractiveness:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
@@ -11,13 +13,29 @@ import pyarrow.compute as pc
 from reclick.data.batch import SessionBatch
 from reclick.data.counts import Counts
 from reclick.data.pair_index import ImpressionLookup, PairIndex, PairLookup
-from reclick.data.ragged import Float64, Int32
+from reclick.data.ragged import Bool, Float64, Int32
+from reclick.data.string_index import Interner
 from reclick.errors import LogError, NotFittedError
 from reclick.fitting.attractiveness_prior import AdPrior, PairPrior
 from reclick.logs import SessionLog, as_pairs, read_ads
 from reclick.logs.files.source import abbreviate
 from reclick.text.tokens import AdTokens, tokenise
-from reclick.text.word_rates import TextIndex, TokenLists, WordRates
+from reclick.text.word_rates import CorpusWords, TextIndex, TokenLists, WordRates
+
+
+@dataclass(frozen=True)
+class Corpus:
+    """What is known of all ads and words, where a pair index holds only a part of the pairs."""
+
+    ads: Interner  # every ad, by its code
+    text: TextIndex | None
+    count_words: Callable[[], CorpusWords]
+    ad_prior: AdPrior | None  # of every ad, and of no pair
+
+    @cached_property
+    def words(self) -> CorpusWords:
+        """Every word, made when it is first needed."""
+        return self.count_words()
 
 
 class TextPairIndex(PairIndex):
@@ -31,25 +49,44 @@ class TextPairIndex(PairIndex):
         min_query_sessions: float,
         word_strength: float = 0.0,
         prior_mean: float = 0.5,
+        corpus: Corpus | None = None,
     ) -> None:
         """The prior of word rates is worth `word_strength` impressions.
 
-        An unknown pair gets what `ad_prior` says, or `prior_mean` where there is none.
+        An unknown pair gets what `ad_prior` says, or `prior_mean` where there is none. With a
+        `corpus` these are the pairs of some of its queries, and its text takes the place of `text`.
         """
         super().__init__(counts)
-        self.text = text
         self.ad_prior: AdPrior | None = None
         self.prior_mean = prior_mean
-        self._text_index = TextIndex(text) if text is not None else None
+        self._corpus = corpus
+        if corpus is not None:
+            self._text_index = corpus.text
+        else:
+            self._text_index = TextIndex(text) if text is not None else None
         self._word_settings = {
             "min_query_sessions": min_query_sessions,
             "strength": word_strength,
         }
 
+    @property
+    def text(self) -> AdTokens | None:
+        """The text of the ads, if it is known."""
+        return None if self._text_index is None else self._text_index.text
+
     @cached_property
     def words(self) -> WordRates:
         """The click rates of words, counted when they are first needed."""
-        return WordRates(self.counts, self._text_index, **self._word_settings)
+        corpus = None if self._corpus is None else self._corpus.words
+        return WordRates(self.counts, self._text_index, corpus=corpus, **self._word_settings)
+
+    def find_known(self, batch: SessionBatch) -> tuple[Bool, Bool]:
+        """Whether each session's query and each impression's ad are among those counted."""
+        query, ad = super().find_known(batch)
+        return query, ad if self._corpus is None else self._find_ads(batch.ads)[batch.ad] >= 0
+
+    def _find_ads(self, ads: pa.Array) -> Int32:
+        return super()._find_ads(ads) if self._corpus is None else self._corpus.ads.find(ads)
 
     def lookup_or_prior(
         self,
@@ -132,7 +169,7 @@ class TextPairIndex(PairIndex):
         if self.ad_prior is None:
             raise NotFittedError("There is no prior of attractiveness yet. Call fit first.")
         tokens = self.words.encode_ads(ads, text) if self.ad_prior.model is not None else None
-        return self.ad_prior.unseen(self._ads.find(ads), tokens)
+        return self.ad_prior.unseen(self._find_ads(ads), tokens)
 
     def text_with(self, ads: pa.Table | None) -> TextIndex | None:
         """The model's text of ads, and the table's for those new to it."""
@@ -195,9 +232,14 @@ def counts_from_tables(tables: dict[str, pa.Table]) -> tuple[Counts, AdTokens | 
         for name, table in tables.items()
         if name.startswith("counts_")
     }
+    return Counts.from_tables(counts), text_from_tables(tables)
+
+
+def text_from_tables(tables: dict[str, pa.Table]) -> AdTokens | None:
+    """The text among a model's tables, if there is any."""
     text = {
         name.removeprefix("text_"): table
         for name, table in tables.items()
         if name.startswith("text_")
     }
-    return Counts.from_tables(counts), AdTokens.from_tables(text) if text else None
+    return AdTokens.from_tables(text) if text else None

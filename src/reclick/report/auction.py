@@ -26,7 +26,8 @@ from reclick.report.markup import (
     make_section,
     paragraph,
 )
-from reclick.runtime.filesystem import AnyPath, Location, as_path, write_files
+from reclick.runtime.filesystem import AnyPath, Location, as_path
+from reclick.runtime.outputs import write_files
 
 FRONTIER_HEIGHT = 260
 SCORE_METRICS = {
@@ -74,11 +75,13 @@ class ComparisonLike(Protocol):
         ...
 
 
-def write_comparison(comparison: ComparisonLike, path: Location) -> AnyPath:
+def write_comparison(
+    comparison: ComparisonLike, path: Location, *, overwrite: bool = False
+) -> AnyPath:
     """Write the report of a comparison to a file, which appears when it is complete."""
     page, target = render_comparison(comparison), as_path(path)
     writers = {target.name: lambda temporary: temporary.write_text(page, encoding="utf-8")}
-    (written,) = write_files(target.parent, writers)
+    (written,) = write_files(target.parent, writers, overwrite=overwrite)
     return written
 
 

@@ -49,7 +49,8 @@ from reclick.report.tables import (
     published_text,
     value_text,
 )
-from reclick.runtime.filesystem import AnyPath, Location, as_path, write_files
+from reclick.runtime.filesystem import AnyPath, Location, as_path
+from reclick.runtime.outputs import write_files
 
 SECTIONS = (
     decision_section,
@@ -65,11 +66,11 @@ SECTIONS = (
 # ---- HTML
 
 
-def write_html(evaluation: EvaluationLike, path: Location) -> AnyPath:
+def write_html(evaluation: EvaluationLike, path: Location, *, overwrite: bool = False) -> AnyPath:
     """Write the report of an evaluation to a file, which appears when it is complete."""
     page, target = render_html(evaluation), as_path(path)
     writers = {target.name: lambda temporary: temporary.write_text(page, encoding="utf-8")}
-    (written,) = write_files(target.parent, writers)
+    (written,) = write_files(target.parent, writers, overwrite=overwrite)
     return written
 
 

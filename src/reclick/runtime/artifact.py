@@ -3,31 +3,40 @@
 The manifest is the commit point. Data files carry their content's hash in their names and are
 written first; then the manifest is replaced in one step; then files it no longer names are removed.
 Whenever the writer is killed, the folder holds the last good state, whole. In a local folder
-writers take turns; an object store has no locks, so there the last manifest wins.
+writers take turns. An object store has no locks: there the last manifest wins, and files that no
+manifest names stay for an hour, as they may be of a writer that is not done.
 """
 
 from __future__ import annotations
 
 import contextlib
-import errno
 import hashlib
 import json
 import logging
 import os
 import re
-import tempfile
+import shutil
 import threading
 import time
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from secrets import token_hex
+from typing import IO, Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from reclick.errors import Argument, StoreError, explain_write_errors
-from reclick.runtime.filesystem import AnyPath, Location, RemotePath, as_path, is_location
+from reclick.runtime.filesystem import (
+    AnyPath,
+    Location,
+    RemotePath,
+    as_path,
+    describe_missing,
+    is_location,
+)
+from reclick.runtime.outputs import is_file_at, scratch_folder, sync_folder, try_lock
 from reclick.runtime.parallel import thread_limit
 
 logger = logging.getLogger("reclick")
@@ -36,17 +45,25 @@ FORMAT_VERSION = 2
 MANIFEST = "manifest.json"
 EXPECTED_FOLDER = "Give a folder that save(), `reclick fit --to` or `reclick count --to` wrote."
 LOG_SUFFIXES = frozenset({".parquet", ".pq", ".csv", ".tsv", ".jsonl", ".ndjson", ".json"})
-KIND_NAMES = {"model": "a model", "counts": "counts", "scores": "the scores of a model"}
+KIND_NAMES = {
+    "model": "a model",
+    "counts": "counts",
+    "scores": "the scores of a model",
+    "bucket": "a bucket of a model, whose folder is two levels above",
+}
 KIND_WRITERS = {
     "model": ", which save() and `reclick fit --to` write",
     "counts": ", which save() and `reclick count --to` write",
 }
 DATA_FILE = re.compile(r"(?P<table>.+)-(?P<digest>[0-9a-f]{16})\.parquet")
-UNFINISHED_FILE = re.compile(r"\.(?P<table>.+)\.\d+\.writing")
+PARTS_FOLDER = re.compile(r"parts-[0-9a-f]{16}")  # of an artifact that is written in parts
+UNFINISHED_FILE = re.compile(r"\.(?P<table>.+)\.[0-9a-f]+\.writing")
 LOCK_FILE = ".lock"
 LOCK_TIMEOUT = 10.0  # seconds that a writer waits for another
 LOCK_RETRY = 0.05  # seconds between two tries
+ABANDONED_SECONDS = 3600.0  # after which an object that no manifest names is removed
 READ_ATTEMPTS = 20  # of a folder that is being replaced again and again
+UNCHANGED_ATTEMPTS = 3  # … of one whose manifest is still the same
 
 _held = threading.local()  # .folders: those that this thread has locked
 
@@ -64,10 +81,13 @@ class Artifact:
 # ---- reading
 
 
-def read(folder: Location, *, kind: str | None = None) -> Artifact:
-    """Read a folder, refusing one that is incomplete, altered or of a newer format."""
+def read(folder: Location, *, kind: str | None = None, leave_out: Collection[str] = ()) -> Artifact:
+    """Read a folder, refusing one that is incomplete, altered or of a newer format.
+
+    `leave_out` are tables that are not needed.
+    """
     path = as_path(folder)
-    manifest = _read_manifest(path)
+    manifest, unchanged = _read_manifest(path), 0
     for _ in range(READ_ATTEMPTS):
         if kind is not None and manifest["kind"] != kind:
             held = KIND_NAMES.get(manifest["kind"], manifest["kind"])
@@ -75,19 +95,34 @@ def read(folder: Location, *, kind: str | None = None) -> Artifact:
                 f"{path} holds {held}, expected {KIND_NAMES[kind]}{KIND_WRITERS.get(kind, '')}."
             )
         try:
-            files = manifest["files"].items()
-            tables = {name: _read_table(path, name, entry) for name, entry in files}
+            tables = {
+                name: _read_table(path, name, entry)
+                for name, entry in manifest["files"].items()
+                if name not in leave_out
+            }
             return Artifact(
                 manifest["kind"], manifest["settings"], tables, _hash_manifest(manifest)
             )
-        except (StoreError, OSError):
+        except (StoreError, OSError) as error:
             before, manifest = manifest, _read_manifest(path)
-            if manifest == before:
-                raise
+            if manifest != before:
+                unchanged = 0
+                continue
+            # It may have been another one in the meantime, whose writer removed a file of this one.
+            unchanged += 1
+            if unchanged == UNCHANGED_ATTEMPTS:
+                raise _as_store_error(error, path) from error
+            time.sleep(LOCK_RETRY)
     raise StoreError(
         f"{path} was written again at each of {READ_ATTEMPTS} attempts to read it. "
         "Try again when the writer is done."
     )
+
+
+def _as_store_error(error: Exception, folder: AnyPath) -> StoreError:
+    if isinstance(error, StoreError):
+        return error
+    return StoreError(f"{folder} cannot be read ({error}). Check its files and permissions.")
 
 
 def is_artifact(folder: object) -> bool:
@@ -119,7 +154,8 @@ def _read_table(folder: AnyPath, name: str, entry: dict[str, Any]) -> pa.Table:
         )
     # A remote file is fetched once, a local one is mapped by Arrow after it was hashed.
     content = path.read_bytes() if isinstance(path, RemotePath) else path
-    if path.stat().st_size != entry["bytes"] or _digest(content) != entry["sha256"]:
+    size = len(content) if isinstance(content, bytes) else path.stat().st_size
+    if size != entry["bytes"] or _digest(content) != entry["sha256"]:
         raise StoreError(
             f"{path} was altered after it was saved (its contents do not match the manifest). "
             "Fit and save again."
@@ -132,7 +168,7 @@ def _read_table(folder: AnyPath, name: str, entry: dict[str, Any]) -> pa.Table:
 def _read_manifest(folder: AnyPath) -> dict[str, Any]:
     path = folder / MANIFEST
     if not folder.exists():
-        raise StoreError(f"{folder} does not exist. {EXPECTED_FOLDER}")
+        raise StoreError(f"{describe_missing(folder)} {EXPECTED_FOLDER}")
     if not path.is_file():
         raise StoreError(f"{_describe_other(folder)} {EXPECTED_FOLDER}")
     try:
@@ -198,10 +234,13 @@ def write(
     settings: dict[str, Any],
     tables: dict[str, pa.Table],
     replaces: str | None = None,
+    folders: Sequence[str] = (),
 ) -> str:
     """Write tables and settings; a killed run or a full disk leaves what was there before.
 
     `replaces` is the fingerprint of what may be replaced; anything else that is there is refused.
+    `folders` are those inside that belong to it, which were written before. Those of what is
+    replaced stay until the next write, for readers that still use them.
     The result is the fingerprint of what was written.
     """
     path = as_path(folder)
@@ -212,7 +251,8 @@ def write(
             check_target(path, kind, tables)
             if replaces is not None:
                 _refuse_changed(path, replaces)
-            known = {*tables, *(_read_manifest(path)["files"] if is_artifact(path) else ())}
+            before = _read_manifest(path) if is_artifact(path) else {"files": ()}
+            known = {*tables, *before["files"]}
             try:
                 files = {name: _write_table(path, name, table) for name, table in tables.items()}
                 manifest = {
@@ -222,9 +262,15 @@ def write(
                     "settings": settings,
                     "files": files,
                 }
+                if folders:
+                    manifest["folders"] = list(folders)
+                if replaces is not None and isinstance(path, RemotePath):
+                    _refuse_changed(path, replaces)  # again, as it is not locked
+                _sync(path)
                 _write_manifest(path / MANIFEST, _encode_manifest(manifest))
+                _sync(path)
             finally:
-                _remove_unnamed(path, known)
+                _remove_unnamed(path, known, before.get("folders", ()))
     return _hash_manifest(manifest)
 
 
@@ -246,6 +292,8 @@ def check_target(folder: Location, kind: str, tables: Collection[str] | None = N
     `tables` are the names that will be written, when they are known.
     """
     path = as_path(folder)
+    if isinstance(path, RemotePath):
+        path.refuse_writing()
     if path.is_file():
         raise StoreError(f"{path} is a file. Give a folder to write to.")
     if not path.is_dir() or not any(path.iterdir()):
@@ -253,7 +301,10 @@ def check_target(folder: Location, kind: str, tables: Collection[str] | None = N
     if not (path / MANIFEST).is_file():
         # A first write that was killed may be done again; a running one moves its files meanwhile.
         if not all(
-            each.name == LOCK_FILE or _is_own_file(each, tables) or not each.exists()
+            each.name == LOCK_FILE
+            or PARTS_FOLDER.fullmatch(each.name)
+            or _is_own_file(each, tables)
+            or not each.exists()
             for each in path.iterdir()
         ):
             raise StoreError(
@@ -270,7 +321,8 @@ def check_target(folder: Location, kind: str, tables: Collection[str] | None = N
 
 def _write_table(folder: AnyPath, name: str, table: pa.Table) -> dict[str, Any]:
     with _staging_file(folder / name) as staged:
-        pq.write_table(table, staged, compression="zstd", dictionary_pagesize_limit=64 << 20)
+        with _create_file(staged) as file:
+            pq.write_table(table, file, compression="zstd", dictionary_pagesize_limit=64 << 20)
         digest, size = _digest(staged), staged.stat().st_size
         target = folder / f"{name}-{digest[:16]}.parquet"
         _put(staged, target)
@@ -279,7 +331,8 @@ def _write_table(folder: AnyPath, name: str, table: pa.Table) -> dict[str, Any]:
 
 def _write_manifest(path: AnyPath, content: bytes) -> None:
     with _staging_file(path) as staged:
-        staged.write_bytes(content)
+        with _create_file(staged) as file:
+            file.write(content)
         _put(staged, path)
 
 
@@ -287,10 +340,21 @@ def _write_manifest(path: AnyPath, content: bytes) -> None:
 def _staging_file(target: AnyPath) -> Iterator[Path]:
     """Where a file is written before it is put in place; a later write removes what a kill left."""
     if isinstance(target, RemotePath):
-        with tempfile.TemporaryDirectory(prefix="reclick-") as folder:
-            yield Path(folder) / target.name
+        with scratch_folder() as folder:
+            yield folder / target.name
     else:
-        yield target.with_name(f".{target.name}.{os.getpid()}.writing")
+        yield target.with_name(f".{target.name}.{token_hex(8)}.writing")
+
+
+def _sync(folder: AnyPath) -> None:
+    if isinstance(folder, Path):
+        sync_folder(folder)
+
+
+def _create_file(path: Path) -> IO[bytes]:
+    """A new file, never one that is there or that a link leads to."""
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_NOFOLLOW", 0)
+    return os.fdopen(os.open(path, flags, 0o666), "wb")
 
 
 def _put(staged: Path, target: AnyPath) -> None:
@@ -326,15 +390,43 @@ def _is_own_file(path: AnyPath, tables: Collection[str] | None) -> bool:
         return False
 
 
-def _remove_unnamed(folder: AnyPath, tables: Collection[str]) -> None:
+def _remove_unnamed(
+    folder: AnyPath, tables: Collection[str], earlier_folders: Collection[str] = ()
+) -> None:
     """Remove data files that the manifest does not name: of an earlier save, or a failed one."""
     with contextlib.suppress(StoreError, OSError):
-        named = set()
+        named = set(earlier_folders)
         if is_artifact(folder):
-            named = {entry["file"] for entry in _read_manifest(folder)["files"].values()}
+            manifest = _read_manifest(folder)
+            named |= {entry["file"] for entry in manifest["files"].values()}
+            named |= set(manifest.get("folders", ()))
         for path in folder.iterdir():
-            if path.name not in named and _is_own_file(path, tables):
+            if path.name in named:
+                continue
+            if PARTS_FOLDER.fullmatch(path.name):
+                _remove_folder(path)
+            elif _is_abandoned(path, folder) and _is_own_file(path, tables):
                 path.unlink()
+
+
+def _is_abandoned(path: AnyPath, folder: AnyPath) -> bool:
+    """Whether an object is too old to be of a writer that is not done: stores have no locks.
+
+    Both times are of the store's clock. Where it has none, nothing is removed.
+    """
+    if isinstance(path, Path):
+        return True
+    committed, written = (folder / MANIFEST).stat().st_mtime, path.stat().st_mtime
+    return bool(committed and written) and committed - written > ABANDONED_SECONDS  # type: ignore[operator]
+
+
+def _remove_folder(folder: AnyPath) -> None:
+    if isinstance(folder, Path):
+        shutil.rmtree(folder, ignore_errors=True)
+        return
+    for path in list(folder.rglob("*")):
+        if path.is_file() and _is_abandoned(path, folder.parent):
+            path.unlink(missing_ok=True)
 
 
 def _digest(content: AnyPath | bytes) -> str:
@@ -382,9 +474,10 @@ def _acquire(folder: Path) -> int:
     """The descriptor of a lock file that is locked by us."""
     path, deadline = folder / LOCK_FILE, time.monotonic() + LOCK_TIMEOUT
     while True:
-        lock = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
+        flags = os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0)
+        lock = os.open(path, flags, 0o666)
         # The holder removes the file, so what is locked must still be what stands there.
-        if _try_lock(lock, folder) and _is_file_at(lock, path):
+        if _try_lock(lock, folder) and is_file_at(lock, path):
             return lock
         os.close(lock)
         if time.monotonic() > deadline:
@@ -396,26 +489,10 @@ def _acquire(folder: Path) -> int:
 
 
 def _try_lock(lock: int, folder: Path) -> bool:
-    try:
-        import fcntl
-
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    except ImportError:  # Windows
-        logger.debug("No file locks here: let one process at a time write to %s.", folder)
-    except OSError as error:
-        if error.errno not in (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP):
-            raise  # any of these: a file system without locks
+    locked = try_lock(lock)
+    if locked is None:
         logger.warning("%s has no file locks: let one process at a time write to it.", folder)
-    return True
-
-
-def _is_file_at(lock: int, path: Path) -> bool:
-    try:
-        return os.path.samestat(os.fstat(lock), path.stat())
-    except FileNotFoundError:
-        return False
+    return locked is not False
 
 
 def _release(folder: Path, lock: int) -> None:

@@ -1,8 +1,8 @@
 """Files, wherever they are: local paths and URIs such as s3://bucket/week2/ or gs://bucket/model.
 
 `as_path` turns what a user gave into a `Path`, or for a URI into a `RemotePath`, which answers the
-same questions. Arrow's file systems come first, fsspec's where Arrow has none. Files appear whole
-or not at all: a local file is renamed into place, an object is put in one step.
+same questions. Writing is in reclick.runtime.outputs; how to reach a store, and what its errors
+mean, in reclick.runtime.object_store.
 """
 
 from __future__ import annotations
@@ -10,29 +10,33 @@ from __future__ import annotations
 import contextlib
 import fnmatch
 import glob as local_glob
+import io
 import os
 import re
-import tempfile
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
-from functools import cache
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import takewhile
 from pathlib import Path, PurePosixPath
 from typing import IO, Any, NamedTuple, TypeAlias
-from urllib.parse import parse_qsl, unquote
+from urllib.parse import unquote
 from urllib.request import url2pathname
 from uuid import uuid4
 
-from reclick.errors import StoreError, UsageError, explain_write_errors, mask_secrets
+from reclick.errors import StoreError, mask_secrets
+from reclick.runtime.object_store import (
+    HTTP,
+    OBJECT_STORES,
+    ObjectState,
+    connect,
+    explain_remote_errors,
+)
 
 URI = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+://")  # a Windows drive has one letter
-# Where an upload replaces an object in one step; elsewhere it goes to a sibling that is renamed.
-OBJECT_STORES = frozenset({"s3", "s3a", "gs", "gcs", "abfs", "abfss", "az", "memory"})
-HTTP = frozenset({"http", "https"})
 # "?" also stands for a character of a pattern: a query has a name, and no folder after it.
 QUERY = re.compile(r"\?([A-Za-z][\w.-]*=[^/]*)$")
 HTTP_QUERY = re.compile(r"\?(.*=.*)$")
 COPY_BYTES = 8 << 20
+READ_BYTES = 4 << 20  # of a request, where a reader asks for a few bytes at a time
 
 
 class FileStatus(NamedTuple):
@@ -57,6 +61,7 @@ class RemotePath:
     authority: str
     path: PurePosixPath
     query: str
+    listed: FileStatus | None = field(default=None, compare=False)  # of a file that was listed
 
     @classmethod
     def from_uri(cls, uri: str) -> RemotePath:
@@ -77,7 +82,7 @@ class RemotePath:
         return f"{type(self).__name__}({str(self)!r})"
 
     def __truediv__(self, name: str | os.PathLike[str]) -> RemotePath:
-        return replace(self, path=self.path / name)
+        return self._at(self.path / name)
 
     @property
     def name(self) -> str:
@@ -92,15 +97,15 @@ class RemotePath:
     @property
     def parent(self) -> RemotePath:
         """The folder that it is in."""
-        return replace(self, path=self.path.parent)
+        return self._at(self.path.parent)
 
     def with_name(self, name: str) -> RemotePath:
         """Another file of the same folder."""
-        return replace(self, path=self.path.with_name(name))
+        return self._at(self.path.with_name(name))
 
     def with_suffix(self, suffix: str) -> RemotePath:
         """The same name with another ending."""
-        return replace(self, path=self.path.with_suffix(suffix))
+        return self._at(self.path.with_suffix(suffix))
 
     def relative_to(self, folder: RemotePath) -> PurePosixPath:
         """The path below a folder."""
@@ -116,18 +121,51 @@ class RemotePath:
 
     def is_file(self) -> bool:
         """Whether it is a file."""
-        return bool(self._info().is_file)
+        return self.listed is not None or bool(self._info().is_file)
 
     def is_dir(self) -> bool:
         """Whether it is a folder."""
-        return bool(self._info().type.name == "Directory")
+        return self.listed is None and bool(self._info().type.name == "Directory")
 
     def stat(self) -> FileStatus:
-        """Size and time of the last change."""
+        """Size and time of the last change, as it was listed."""
+        if self.listed is not None:
+            return self.listed
         info = self._info()
         if not info.is_file:
             raise FileNotFoundError(f"{self} is not a file")
-        return FileStatus(int(info.size), info.mtime and info.mtime.timestamp())
+        return _get_status(info)
+
+    def state(self) -> ObjectState | None:
+        """What the store says of the file now; None where there is none."""
+        info = self._info()
+        return ObjectState(*_get_status(info)) if info.is_file else None
+
+    def describe_missing(self) -> str:
+        """That it does not exist, nor its bucket if that is so."""
+        if self.scheme in OBJECT_STORES and self.path.name and not self._has_bucket():
+            bucket = self._at(PurePosixPath("/"))
+            return f"{self} does not exist: there is no bucket {bucket}. Check its name."
+        if self.scheme in HTTP:
+            return f"{self} does not exist, or its server cannot be reached."
+        return f"{self} does not exist."
+
+    def _has_bucket(self) -> bool:
+        return self._at(PurePosixPath("/")).is_dir() or self.scheme == "memory"
+
+    def refuse_writing(self) -> None:
+        """Raise where nothing can be written, before there is anything to write."""
+        if self.scheme in HTTP:
+            raise StoreError(
+                f"{self} cannot be written: {self.scheme} has no way to put a whole file in its "
+                "place. Give a local path, or one of a store such as s3://bucket/folder."
+            )
+        if self.scheme in OBJECT_STORES and not self._has_bucket():
+            bucket = self._at(PurePosixPath("/"))
+            raise StoreError(
+                f"{self} cannot be written: there is no bucket {bucket}. Check its name, or "
+                "create it first."
+            )
 
     def iterdir(self) -> Iterator[RemotePath]:
         """What a folder holds."""
@@ -154,22 +192,30 @@ class RemotePath:
 
         filesystem, here = self._resolve()
         selector = FileSelector(here, recursive=recursive, allow_not_found=True)
-        for info in filesystem.get_file_info(selector):
+        with explain_remote_errors(self):
+            found = filesystem.get_file_info(selector)
+        for info in found:
             below = info.path.removeprefix(here).strip("/")
             if below:
-                yield self / below, info
+                status = _get_status(info) if info.is_file else None
+                yield replace(self / below, listed=status), info
 
     def open(self, mode: str = "rb") -> IO[bytes]:
-        """The bytes, to be read at any place."""
+        """The bytes, to be read at any place; small reads are of one large request."""
         if mode != "rb":
             raise ValueError(f"mode: got {mode!r}, expected 'rb'; write with atomic_file")
+        return io.BufferedReader(self.open_arrow(), READ_BYTES)
+
+    def open_arrow(self) -> Any:
+        """The bytes as Arrow's readers take them, which ask for as much as they need."""
         filesystem, path = self._resolve()
-        return filesystem.open_input_file(path)  # type: ignore[no-any-return]
+        with explain_remote_errors(self):
+            return filesystem.open_input_file(path)
 
     def read_bytes(self) -> bytes:
         """All the bytes."""
-        with self.open() as file:
-            return file.read()
+        with self.open_arrow() as file, explain_remote_errors(self):
+            return file.read()  # type: ignore[no-any-return]
 
     def read_text(self, encoding: str = "utf-8") -> str:
         """All the text."""
@@ -178,36 +224,51 @@ class RemotePath:
     def upload(self, source: Path) -> None:
         """Put a local file here, whole or not at all."""
         filesystem, path = self._resolve()
-        if self.scheme in OBJECT_STORES:
-            _copy(source, filesystem, path)
-            return
-        filesystem.create_dir(path.rpartition("/")[0], recursive=True)
-        sibling = temporary_sibling(self)
-        try:
-            _copy(source, filesystem, sibling._resolve()[1])
-            filesystem.move(sibling._resolve()[1], path)
-        except BaseException:
-            sibling.unlink(missing_ok=True)
-            raise
+        with explain_remote_errors(self, "write"):
+            if self.scheme in OBJECT_STORES:
+                _copy(source, filesystem, path)
+                return
+            filesystem.create_dir(path.rpartition("/")[0], recursive=True)
+            sibling = self.with_name(f".{self.name}.{uuid4().hex}")
+            try:
+                _copy(source, filesystem, sibling._resolve()[1])
+                filesystem.move(sibling._resolve()[1], path)
+            except BaseException:
+                sibling.unlink(missing_ok=True)
+                raise
 
     def unlink(self, *, missing_ok: bool = False) -> None:
         """Remove a file."""
         filesystem, path = self._resolve()
-        with contextlib.suppress(*[FileNotFoundError] * missing_ok):
+        with (
+            contextlib.suppress(*[FileNotFoundError] * missing_ok),
+            explain_remote_errors(self, "remove"),
+        ):
             filesystem.delete_file(path)
 
     def mkdir(self, *, parents: bool = True, exist_ok: bool = True) -> None:
         """Nothing: a folder comes with its first file."""
 
+    def _at(self, path: PurePosixPath) -> RemotePath:
+        return replace(self, path=path, listed=None)
+
     def _info(self) -> Any:
         filesystem, path = self._resolve()
-        return filesystem.get_file_info(path)
+        with explain_remote_errors(self):
+            return filesystem.get_file_info(path)
 
     def _resolve(self) -> tuple[Any, str]:
         http = self.scheme in HTTP  # there the query is of the file, elsewhere of the file system
-        filesystem, root = _connect(self.scheme, self.authority, "" if http else self.query)
+        filesystem, root = connect(self.scheme, self.authority, "" if http else self.query)
         path = f"{root.rstrip('/')}{self.path}" if root else str(self.path)[1:]
         return filesystem, f"{path}?{self.query}" if http and self.query else path
+
+
+def _get_status(info: Any) -> FileStatus:
+    """Size and time of Arrow's description of a file; a size of −1 is not known."""
+    return FileStatus(
+        -1 if info.size is None else int(info.size), info.mtime and info.mtime.timestamp()
+    )
 
 
 AnyPath: TypeAlias = Path | RemotePath
@@ -256,7 +317,12 @@ def is_location(value: object) -> bool:
 def arrow_input(location: Location) -> Any:
     """What Arrow's readers open: a local path as it is, a remote file open for reading."""
     path = as_path(location)
-    return str(path) if isinstance(path, Path) else path.open()
+    return str(path) if isinstance(path, Path) else path.open_arrow()
+
+
+def describe_missing(path: AnyPath) -> str:
+    """That a path does not exist; of a remote one, whether it is the bucket."""
+    return path.describe_missing() if isinstance(path, RemotePath) else f"{path} does not exist."
 
 
 def is_glob(path: AnyPath) -> bool:
@@ -289,128 +355,9 @@ def _matches(parts: Sequence[str], pattern: Sequence[str]) -> bool:
     return fnmatch.fnmatchcase(parts[0], first) and _matches(parts[1:], rest)
 
 
-@cache
-def _connect(scheme: str, authority: str, query: str) -> tuple[Any, str]:
-    """The file system of a URI, and where in it the authority stands."""
-    from pyarrow import ArrowException
-    from pyarrow.fs import FileSystem, FSSpecHandler, PyFileSystem
-
-    uri = f"{scheme}://{authority}" + (f"?{query}" if query else "")
-    try:
-        filesystem, root = FileSystem.from_uri(uri)
-    except (ArrowException, ValueError, OSError) as error:
-        try:
-            from fsspec.core import url_to_fs
-
-            found, root = url_to_fs(f"{scheme}://{authority}", **dict(parse_qsl(query)))
-        except (ImportError, ValueError, TypeError) as other:
-            raise StoreError(
-                f"{uri} cannot be opened ({error}; fsspec: {other}). Check the address; for a file "
-                "system that Arrow does not know, install fsspec and its package for it."
-            ) from None  # their messages may have the password
-        filesystem = PyFileSystem(FSSpecHandler(found))
-    return filesystem, root
-
-
 def _copy(source: Path, filesystem: Any, path: str) -> None:
     # A Python stream that is closed after Ctrl-C would commit half an object; this cannot be.
     from pyarrow.fs import LocalFileSystem, copy_files
 
     local = LocalFileSystem()
     copy_files(str(source), path, local, filesystem, chunk_size=COPY_BYTES, use_threads=False)
-
-
-# ---- writing
-
-
-def refuse_source_files(
-    target: Location, sources: Iterable[Location], what: str = "the log itself"
-) -> None:
-    """Refuse a target that is one of the files being read, also by a link."""
-    place = as_path(target)
-    if not place.exists():
-        return
-    for source in map(as_path, sources):
-        if isinstance(place, RemotePath) or isinstance(source, RemotePath):
-            same = str(place) == str(source)
-        else:
-            same = source.exists() and place.samefile(source)
-        if same:
-            raise UsageError(
-                f"{target} is {what}, which would be lost. Give another file to write to."
-            )
-
-
-def write_files(folder: Location, writers: dict[str, Callable[[Path], object]]) -> list[AnyPath]:
-    """Write every file to a temporary place, then put all of them where they belong."""
-    place = as_path(folder)
-    targets = [place / name for name in writers]
-    with _atomic_files(targets, place, "Every file there is whole.") as staged:
-        for path, write in zip(staged, writers.values(), strict=True):
-            write(path)
-    return targets
-
-
-@contextlib.contextmanager
-def atomic_file(target: Location) -> Iterator[Path]:
-    """Yield a temporary path to write to; at the end it is put in place, after an error it goes.
-
-    An OSError of the body is one of writing only if the disk is full or the file is this one.
-    """
-    place = as_path(target)
-    with _atomic_files([place], place, "What was there before is unchanged.") as (temporary,):
-        yield temporary
-
-
-@contextlib.contextmanager
-def _atomic_files(targets: list[AnyPath], where: AnyPath, after: str) -> Iterator[list[Path]]:
-    with contextlib.ExitStack() as stack:
-        with explain_write_errors(where, after):
-            staged = [stack.enter_context(stage_file(target)) for target in targets]
-        with explain_write_errors(where, after, files=staged):
-            yield staged
-        with explain_write_errors(where, after):
-            for path, target in zip(staged, targets, strict=True):
-                put_file(path, target)
-
-
-@contextlib.contextmanager
-def stage_file(target: AnyPath) -> Iterator[Path]:
-    """A local path for the content of a file: a hidden sibling, or a temporary file to upload."""
-    if isinstance(target, RemotePath):
-        with tempfile.TemporaryDirectory(prefix="reclick-") as folder:
-            yield Path(folder) / target.name
-        return
-    sibling = temporary_sibling(target)
-    with created_folder(target.parent):
-        try:
-            yield sibling
-        finally:
-            sibling.unlink(missing_ok=True)
-
-
-def put_file(temporary: Path, target: AnyPath) -> None:
-    """Put a local file in its place, in one step."""
-    if isinstance(target, RemotePath):
-        target.upload(temporary)
-    else:
-        temporary.replace(target)
-
-
-@contextlib.contextmanager
-def created_folder(folder: Path) -> Iterator[None]:
-    """Create a folder if needed; after an error no new one is left, unless something is in it."""
-    missing = [path for path in (folder, *folder.parents) if not path.exists()]
-    folder.mkdir(parents=True, exist_ok=True)
-    try:
-        yield
-    except BaseException:
-        for path in missing:
-            with contextlib.suppress(OSError):
-                path.rmdir()
-        raise
-
-
-def temporary_sibling(target: AnyPath) -> Any:
-    """A hidden name in the same folder that nobody else uses."""
-    return target.with_name(f".{target.name}.{uuid4().hex}")

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -19,8 +21,9 @@ import pyarrow.parquet as pq
 
 from reclick.data.ragged import Bool, Float64, Int32, Int64, starts_from_sizes
 from reclick.errors import UsageError
-from reclick.runtime.filesystem import AnyPath, Location, as_path, write_files
+from reclick.runtime.filesystem import AnyPath, Location, as_path
 from reclick.runtime.jit import kernel
+from reclick.runtime.outputs import check_targets, write_files
 from reclick.simulation.ads import make_ids
 from reclick.simulation.market import (
     WEEK_MILLISECONDS,
@@ -50,6 +53,10 @@ __all__ = ["Simulation", "Truth", "simulate"]
 
 Int8 = npt.NDArray[np.int8]
 
+TABLE_FILES = (
+    *("ads.parquet", "labels.parquet", "bids.parquet", "truth.parquet", "truth_words.parquet"),
+    *("truth_brands.parquet", "truth_queries.parquet", "truth_sessions.parquet", "truth.json"),
+)
 FIRST_MONDAY = np.datetime64("2024-01-01", "ms")
 BLOCK_SESSIONS = 1 << 18  # drawn at a time, so that memory besides the log does not grow with it
 MAX_LABELS = 5_000
@@ -81,25 +88,25 @@ class Simulation:
     truth: Truth
     bids: pa.Table  # query, ad, bid per click: all candidates of every query
 
-    def save(self, folder: Location) -> list[AnyPath]:
-        """Write all tables and truth.json to a folder, each file atomically; returns their paths.
+    def save(self, folder: Location, *, overwrite: bool = False) -> list[AnyPath]:
+        """Write all tables and truth.json to a folder; returns their paths.
 
-        The files are week1.parquet …, ads.parquet, labels.parquet, bids.parquet, truth.parquet,
-        truth_words.parquet, truth_brands.parquet, truth_queries.parquet, truth_sessions.parquet
-        and truth.json.
+        They appear together when all are complete, and replace no file that Reclick did not write,
+        unless `overwrite`. The files are week1.parquet …, ads.parquet, labels.parquet,
+        bids.parquet, truth.parquet, truth_words.parquet, truth_brands.parquet,
+        truth_queries.parquet, truth_sessions.parquet and truth.json.
 
         >>> simulate(100, queries=5).save("market")  # doctest: +SKIP
         """
-        _check_folder(as_path(folder), len(self.weeks))
-        writers = {
+        check_simulation_folder(folder, len(self.weeks), overwrite=overwrite)
+        writers: dict[str, Callable[[Path], object]] = {
             name: partial(pq.write_table, table, compression="zstd")
             for name, table in self._tables().items()
         }
         facts = {**self.truth.settings, "users": self.truth.users}
         text = json.dumps(facts, indent=2, default=int) + "\n"
-        return write_files(
-            folder, {**writers, "truth.json": lambda path: path.write_text(text, encoding="utf-8")}
-        )
+        writers["truth.json"] = lambda path: path.write_text(text, encoding="utf-8")
+        return write_files(folder, writers, overwrite=overwrite)
 
     def _tables(self) -> dict[str, pa.Table]:
         weeks = {f"week{number}.parquet": week for number, week in enumerate(self.weeks, start=1)}
@@ -222,9 +229,12 @@ def _user_facts(market: Market, bots: float) -> dict[str, Any]:
     return {"shares": shares, **behaviour_parameters()}
 
 
-def _check_folder(folder: AnyPath, weeks: int) -> None:
-    """Refuse a folder with more weeks than will be written: it would hold two simulations."""
-    for path in folder.glob("week*.parquet"):
+def check_simulation_folder(folder: Location, weeks: int, *, overwrite: bool = False) -> None:
+    """Refuse a folder with files of others, or with more weeks, which would be two simulations."""
+    place = as_path(folder)
+    names = [*(f"week{number}.parquet" for number in range(1, weeks + 1)), *TABLE_FILES]
+    check_targets([place / name for name in names], overwrite=overwrite)
+    for path in place.glob("week*.parquet"):
         number = re.fullmatch(r"week(\d+)\.parquet", path.name)
         if number and int(number[1]) > weeks:
             raise UsageError(

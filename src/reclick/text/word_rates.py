@@ -11,8 +11,9 @@ tokens, one query at a time, so no table of (query, word) is ever built.
 from __future__ import annotations
 
 import copy
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Protocol, Self
+from typing import Any, ClassVar, NamedTuple, Protocol, Self
 
 import numpy as np
 import pyarrow as pa
@@ -29,10 +30,12 @@ from reclick.data.ragged import (
     run_of_elements,
     starts_from_sizes,
 )
+from reclick.data.stored_tables import read_numbers, read_strings, table_error
 from reclick.data.string_index import Interner
 from reclick.runtime.jit import kernel
 from reclick.text.tokens import AdTokens
 
+WORD_TOTALS = ("impressions", "clicks", "squares")  # columns of `CorpusWords.to_table`
 UNKNOWN = -1  # the code of a word, or the row of an ad, that is not known
 
 
@@ -91,11 +94,68 @@ class TextIndex:
         return TextIndex(AdTokens(ads, vocabulary.strings(), starts_from_sizes(sizes), token))
 
 
+class ShownAds(NamedTuple):
+    """Ads, and impressions and clicks of each, in any number of rows."""
+
+    ads: pa.Array
+    ad: Int32  # [row]
+    impressions: Float64  # [row]
+    clicks: Float64  # [row]
+
+    @classmethod
+    def of(cls, counts: Counts) -> ShownAds:
+        """The ads of some counts, with a row for each pair."""
+        return cls(counts.ads, counts.pair_ad, counts.impressions, counts.clicks)
+
+    @property
+    def click_rate(self) -> float:
+        """The click rate of all impressions."""
+        shown = self.impressions.sum()
+        return float(self.clicks.sum() / shown) if shown else 0.5
+
+
+class CorpusWords:
+    """Every word of a corpus by its code, with its impressions and clicks over all queries."""
+
+    def __init__(self, words: Interner, totals: Float64, overall: float) -> None:
+        self.words = words
+        self.totals = totals  # [word, 3] impressions, clicks, Σ multiplicity² · impressions
+        self.overall = overall  # the click rate of all impressions
+
+    @classmethod
+    def count(cls, shown: ShownAds, text: TextIndex | None) -> tuple[CorpusWords, TokenLists]:
+        """The words of ads that were shown, and the tokens of each ad."""
+        words = Interner()
+        tokens = _list_tokens(words.codes, shown.ads, text, sort_words=True)
+        totals = np.zeros((max(1, words.size), 3))
+        arrays: Any = (*_pair_arrays(shown, tokens), totals)
+        _add_words(*arrays)
+        return cls(words, totals, shown.click_rate), tokens
+
+    def to_table(self) -> pa.Table:
+        """The words in the order of their codes, and their totals."""
+        totals = np.ascontiguousarray(self.totals[: self.words.size].T)
+        columns = dict(zip(WORD_TOTALS, totals, strict=True))
+        return pa.table({"word": self.words.strings(), **columns})
+
+    @classmethod
+    def from_tables(cls, tables: Mapping[str, pa.Table], name: str, overall: float) -> CorpusWords:
+        """What `to_table` was given."""
+        words, strings = Interner(), read_strings(tables, name, "word")
+        words.codes(strings)
+        if words.size < len(strings):
+            raise table_error(name, "a word comes twice")
+        columns = [read_numbers(tables, name, each, low=0) for each in WORD_TOTALS]
+        totals = np.zeros((max(1, len(strings)), 3))
+        totals[: len(strings)] = np.stack(columns, axis=1)
+        return cls(words, totals, overall)
+
+
 class WordRates:
     """Click rates of words, and the attractiveness of ads that follows from them.
 
     Rates are of the corpus, and of each query with `min_query_sessions` or more. Their prior has a
-    `strength` in impressions.
+    `strength` in impressions. The `corpus` is that of the counts, unless these are only a part.
     """
 
     def __init__(
@@ -105,26 +165,29 @@ class WordRates:
         *,
         min_query_sessions: float,
         strength: float = 0.0,
+        corpus: CorpusWords | None = None,
     ) -> None:
         self._counts = counts
         self._strength = float(strength)
         self._model: TextModel | None = None
-        self._vocabulary = Interner()
-        self._ads = self._list_tokens(counts.ads, text, known_only=False)  # [ad of the counts]
+        if corpus is None:
+            self.corpus, self._ads = CorpusWords.count(ShownAds.of(counts), text)
+        else:
+            self.corpus = corpus
+            self._ads = self.encode_ads(counts.ads, text)  # [ad of the counts]
         queries = np.arange(len(counts.queries) + 1)
         self._pair_starts = np.searchsorted(counts.pair_query, queries).astype(np.int64)
         self._frequent = counts.volumes >= min_query_sessions  # [query]
-        # [word] impressions, clicks, Σ multiplicity² · impressions
-        self._corpus = np.zeros((max(1, self._vocabulary.size), 3))
-        arrays: Any = (*self._pair_arrays(), self._corpus)
-        _add_words(*arrays)
-        shown = counts.impressions.sum()
-        self.overall = float(counts.clicks.sum() / shown) if shown else 0.5
+
+    @property
+    def overall(self) -> float:
+        """The click rate of all impressions."""
+        return self.corpus.overall
 
     @property
     def vocabulary_size(self) -> int:
         """The number of words."""
-        return int(self._vocabulary.size)
+        return int(self.corpus.words.size)
 
     def with_model(self, model: TextModel) -> Self:
         """The same vocabulary, but attractiveness is what a text model says."""
@@ -153,16 +216,11 @@ class WordRates:
         out = np.empty((len(query), 3))
         order = np.argsort(query, kind="stable")
         pairs = _freeze(order, query, ad, ads.starts, ads.words, ads.multiplicity)
-        own = (self._frequent, self._pair_starts, *self._pair_arrays(), self._corpus)
+        pairs_shown = _pair_arrays(ShownAds.of(self._counts), self._ads)
+        own = (self._frequent, self._pair_starts, *pairs_shown, self.corpus.totals)
         arguments: Any = (*pairs, *own, self.overall, self._strength, out)
         _attractiveness(*arguments)
         return out
-
-    def _pair_arrays(self) -> Any:
-        """What `_add_words` takes of the counts, read-only, so that kernels compile once."""
-        counts, ads = self._counts, self._ads
-        pairs = (counts.pair_ad, counts.impressions, counts.clicks)
-        return _freeze(*pairs, ads.starts, ads.words, ads.multiplicity)
 
     def is_frequent(self, query: Int32) -> Bool:
         """Whether each query code has word rates of its own."""
@@ -172,22 +230,31 @@ class WordRates:
 
     def encode_ads(self, ads: pa.Array, text: TextIndex | None) -> TokenLists:
         """The tokens of ads that may be new; words never shown are UNKNOWN."""
-        return self._list_tokens(ads, text, known_only=True)
+        return _list_tokens(self.corpus.words.find, ads, text)
 
-    def _list_tokens(
-        self, ads: pa.Array, text: TextIndex | None, *, known_only: bool
-    ) -> TokenLists:
-        """Each ad's words, or its id as its single token where there is no text of it."""
-        codes = self._vocabulary.find if known_only else self._vocabulary.codes
-        if text is None:
-            each = np.arange(len(ads) + 1, dtype=np.int64)
-            return TokenLists(each, codes(_ids_as_tokens(ads)), np.ones(len(ads), np.int32))
-        if not known_only:
-            # In alphabetical order, so that sums over words do not depend on the order of the text.
-            codes(text.text.vocabulary.take(pc.array_sort_indices(text.text.vocabulary)))
-        rows = text.rows(ads)
-        own = codes(_ids_as_tokens(ads.filter(pa.array(rows == UNKNOWN))))
-        return _list_distinct(rows, text.text, codes(text.text.vocabulary), own)
+
+def _list_tokens(
+    codes: Callable[[pa.Array], Int32],
+    ads: pa.Array,
+    text: TextIndex | None,
+    *,
+    sort_words: bool = False,
+) -> TokenLists:
+    """Each ad's words, or its id as its single token where there is no text of it."""
+    if text is None:
+        each = np.arange(len(ads) + 1, dtype=np.int64)
+        return TokenLists(each, codes(_ids_as_tokens(ads)), np.ones(len(ads), np.int32))
+    if sort_words:
+        # In alphabetical order, so that sums over words do not depend on the order of the text.
+        codes(text.text.vocabulary.take(pc.array_sort_indices(text.text.vocabulary)))
+    rows = text.rows(ads)
+    own = codes(_ids_as_tokens(ads.filter(pa.array(rows == UNKNOWN))))
+    return _list_distinct(rows, text.text, codes(text.text.vocabulary), own)
+
+
+def _pair_arrays(shown: ShownAds, tokens: TokenLists) -> Any:
+    """What `_add_words` takes, read-only, so that kernels compile once."""
+    return _freeze(*shown[1:], tokens.starts, tokens.words, tokens.multiplicity)
 
 
 def _freeze(*arrays: Any) -> Any:

@@ -17,7 +17,8 @@ from reclick.engines.base import BlockT, Log, NewBlockT, ParametersT, SumT
 from reclick.engines.local.counter import Counter
 from reclick.engines.local.grouper import Grouper
 from reclick.errors import LogError, SettingError
-from reclick.runtime.filesystem import Location, atomic_file
+from reclick.runtime.filesystem import Location
+from reclick.runtime.outputs import atomic_file
 from reclick.runtime.parallel import limit_threads, parallel_map, thread_limit
 
 MAP_SESSIONS = 16_384  # that a function of `map` gets at a time
@@ -84,7 +85,7 @@ class LocalEngine:
 
         `function` gets up to 16,384 sessions at a time, whose `rows` are the source's own columns.
         """
-        with limit_threads(self.threads), atomic_file(target) as temporary:
+        with limit_threads(self.threads), atomic_file(target, overwrite=True) as temporary:
             results = parallel_map(function, slice_batches(log.batches(with_rows=True)))
             written = write_batches(results, temporary)
             log.require_rows()

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from types import MappingProxyType
 from typing import Any
 
@@ -38,6 +37,7 @@ from reclick.logs.validation.reasons import (
     NO_QUERY,
     TWO_PAGES_ONE_KEY,
 )
+from reclick.runtime.outputs import scratch_folder
 
 Bool = npt.NDArray[np.bool_]
 SAMPLE_SHOWN = 50_000  # ads shown that are kept in any case, to learn the first position
@@ -277,8 +277,8 @@ def join_pages(
         "conversions_are_events": conversions_are_events,
     }
     with (
-        TemporaryDirectory(prefix="reclick-") as folder,
-        PageJoin(Path(folder), files, log_bytes, **options) as join,
+        scratch_folder() as folder,
+        PageJoin(folder, files, log_bytes, **options) as join,
     ):
         add_rows(join)
         yield from join.sessions(report)

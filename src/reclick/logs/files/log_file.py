@@ -28,6 +28,7 @@ from pyarrow import ArrowException
 
 from reclick.errors import LogError
 from reclick.runtime.filesystem import Location, arrow_input, as_path
+from reclick.runtime.object_store import guard_reading
 
 BLOCK_BYTES = 16 << 20
 MAX_LINE_BYTES = 16 << 20  # a longer line is no session: it is not gathered to its end
@@ -140,9 +141,9 @@ class LogFile:
 
     @contextmanager
     def reading(self) -> Iterator[IO[bytes]]:
-        """The bytes; anything that goes wrong is a LogError."""
+        """The bytes; anything that goes wrong is a LogError, or a StoreError of a remote file."""
         try:
-            with self.open() as stream:
+            with guard_reading(as_path(self.path)), self.open() as stream:
                 yield stream
         except READ_ERRORS as error:
             raise LogError(

@@ -17,11 +17,13 @@ from reclick.logs.files.stream import (
     SCAN_ROWS,
     TABLE_NAME,
     ScanSource,
+    SparkFrameSource,
     StreamSource,
     match_columns,
     number_batches,
     open_dataset,
     open_scan,
+    open_spark_frame,
     open_stream,
 )
 
@@ -115,7 +117,7 @@ class TablePart:
 
 def open_table(
     source: Any, wanted: Sequence[Column], mapping: dict[str, str]
-) -> TableSource | ScanSource | StreamSource:
+) -> TableSource | ScanSource | SparkFrameSource | StreamSource:
     """Check the columns of a table, a scan or a stream."""
     library, kind = _library_and_class(source)
     if (library, kind) == ("duckdb", "DuckDBPyRelation"):
@@ -123,6 +125,8 @@ def open_table(
         return open_scan(schema, partial(_run_relation, source), wanted, mapping)
     if (library, kind) == ("pyarrow", "Dataset"):
         return open_dataset(source, wanted, mapping)
+    if (library, kind) == ("pyspark", "DataFrame"):
+        return open_spark_frame(source, wanted, mapping)
     stream = open_stream(source, wanted, mapping)
     if stream is not None:
         return stream
@@ -153,7 +157,7 @@ def _library_and_class(source: object) -> tuple[str, str]:
     # By name, so that no library is imported that the caller did not import.
     classes = type(source).__mro__
     libraries = {each.__name__: each.__module__.split(".")[0].lstrip("_") for each in classes}
-    special = ("DuckDBPyRelation", "LazyFrame", "Dataset")
+    special = ("DuckDBPyRelation", "LazyFrame", "Dataset", "DataFrame")
     return next(((libraries[name], name) for name in special if name in libraries), ("", ""))
 
 

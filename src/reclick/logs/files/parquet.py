@@ -12,11 +12,13 @@ import pyarrow.parquet as pq
 from reclick.data.schema import Column, check_types, find_columns, is_string
 from reclick.errors import LogError
 from reclick.logs.files.source import MAX_BATCH_ROWS, TARGET_BATCH_BYTES, RawBatch
-from reclick.runtime.filesystem import Location, arrow_input, is_uri
+from reclick.runtime.filesystem import Location, RemotePath, arrow_input, as_path
+from reclick.runtime.object_store import guard_reading
 from reclick.runtime.parallel import thread_limit
 
 # Below this size the dictionary of a row group costs more than it saves, and batches are tiny.
 SMALL_GROUP = 50_000
+REMOTE_BUFFER = 4 << 20  # bytes of a request, one for each column being read
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,11 +59,12 @@ class ParquetSource:
         """Read in row order. With all columns, text is read as text: rows keep their types."""
         first = self.first_row
         try:
-            for batch in self._batches(coded=not with_rows, all_columns=with_rows):
-                columns = {name: batch.column(theirs) for name, theirs in self.names.items()}
-                rows = batch if with_rows else None
-                yield RawBatch(self.where, first, columns, batch.num_rows, rows=rows)
-                first += batch.num_rows
+            with guard_reading(as_path(self.path)):
+                for batch in self._batches(coded=not with_rows, all_columns=with_rows):
+                    columns = {name: batch.column(theirs) for name, theirs in self.names.items()}
+                    rows = batch if with_rows else None
+                    yield RawBatch(self.where, first, columns, batch.num_rows, rows=rows)
+                    first += batch.num_rows
         except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
             raise damaged_parquet_error(self.where, error) from error
         read = first - self.first_row
@@ -105,7 +108,7 @@ def open_parquet(
 ) -> ParquetSource:
     """Read the footer of a Parquet file and check its columns."""
     try:
-        with _open(path, ()) as file:
+        with guard_reading(as_path(path)), _open(path, ()) as file:
             schema, leaves, num_rows = file.schema_arrow, _leaves(file), file.metadata.num_rows
     except (pa.ArrowException, OSError) as error:
         raise damaged_parquet_error(where, error) from error
@@ -129,11 +132,12 @@ def damaged_parquet_error(where: str, error: Exception) -> LogError:
 
 def _open(path: Location, coded: Sequence[str]) -> pq.ParquetFile:
     # Without pre_buffer only the pages being decoded are in memory. Checksums, where a writer
-    # made them, reveal a damaged page. A remote file is read in few large requests instead.
+    # made them, reveal a damaged page. A remote column is read by large requests, one at a time.
     return pq.ParquetFile(
         arrow_input(path),
         read_dictionary=list(coded),
-        pre_buffer=is_uri(path),
+        pre_buffer=False,
+        buffer_size=REMOTE_BUFFER if isinstance(as_path(path), RemotePath) else 0,
         page_checksum_verification=True,
     )
 

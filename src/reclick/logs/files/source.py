@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from importlib import import_module
-from pathlib import PurePath
+from pathlib import Path, PurePath
 from typing import Any, Literal, Protocol
 from urllib.parse import unquote
 
@@ -24,10 +24,12 @@ from reclick.runtime.filesystem import (
     Location,
     RemotePath,
     as_path,
+    describe_missing,
     is_glob,
     is_location,
     match_glob,
 )
+from reclick.runtime.outputs import COMMIT_FOLDER, complete_commit
 
 OnError = Literal["raise", "drop"]
 
@@ -290,13 +292,14 @@ def find_files(source: object, *, any_name: bool = False) -> list[Location]:
             raise LogError("The list of files to read is empty.")
         return [file for item in source for file in find_files(item, any_name=any_name)]
     path = as_path(source)  # type: ignore[arg-type]
+    _complete_commits([path, path.parent])
     if path.is_dir():
         return _list_folder(path, any_name)
     if path.exists():
         return [_check_not_empty(path)]
     if is_glob(path):
         return _match_pattern(path, any_name)
-    raise LogError(f"{path} does not exist.")
+    raise LogError(describe_missing(path))
 
 
 def shorten_names(files: Iterable[Location]) -> list[str]:
@@ -344,6 +347,8 @@ def check_on_error(on_error: str) -> None:
 
 def _match_pattern(pattern: AnyPath, any_name: bool) -> list[Location]:
     paths = match_glob(pattern)
+    if _complete_commits({path.parent for path in paths}):
+        paths = match_glob(pattern)
     if not paths:
         raise LogError(f"No file matches {pattern}.")
     files: list[Location] = []
@@ -352,8 +357,16 @@ def _match_pattern(pattern: AnyPath, any_name: bool) -> list[Location]:
     return list(dict.fromkeys(files))  # "**" matches a folder and the files in it
 
 
+def _complete_commits(folders: Iterable[AnyPath]) -> bool:
+    """Put in place the files that a killed run had written to folders; whether there were any."""
+    done = [complete_commit(folder) for folder in folders if isinstance(folder, Path)]
+    return any(done)
+
+
 def _list_folder(folder: AnyPath, any_name: bool) -> list[Location]:
     paths: list[Any] = sorted(folder.rglob("*"))
+    if _complete_commits(path.parent for path in paths if path.name == COMMIT_FOLDER):
+        paths = sorted(folder.rglob("*"))
     files = [
         _check_not_empty(path)
         for path in paths

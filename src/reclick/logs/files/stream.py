@@ -9,12 +9,9 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, field
 from itertools import chain
-from pathlib import Path
-from shutil import rmtree
-from tempfile import mkdtemp
 from typing import Any
 from weakref import finalize
 
@@ -23,8 +20,9 @@ import pyarrow.parquet as pq
 from pyarrow import types as kind_of
 
 from reclick.data.schema import Column, check_types, find_columns, is_list
-from reclick.errors import LogError, explain_write_errors
+from reclick.errors import Argument, LogError, explain_write_errors
 from reclick.logs.files.source import MAX_BATCH_ROWS, TARGET_BATCH_BYTES, RawBatch
+from reclick.runtime.outputs import scratch_folder
 
 logger = logging.getLogger("reclick")
 TABLE_NAME = "table"  # of a table without a name, in messages
@@ -48,6 +46,46 @@ class ScanSource:
         columns = None if with_rows else list(dict.fromkeys(self.names.values()))
         with _explain_failure(self.where), closing(self.open_reader(columns)) as reader:
             yield from number_batches(reader, self.names, self.where, with_rows=with_rows)
+
+
+@dataclass(frozen=True, slots=True)
+class SparkFrameSource:
+    """A Spark DataFrame, which only the tasks of a `SparkEngine` read."""
+
+    frame: Any = field(repr=False)
+    names: dict[str, str]
+    where: str = "Spark DataFrame"
+    num_rows: int | None = None
+
+    def without_frame(self) -> SparkFrameSource:
+        """The same for a task, which gets rows of the frame."""
+        return SparkFrameSource(None, self.names, self.where)
+
+    def read_part(self, batches: Iterator[pa.RecordBatch], where: str) -> ScanSource:
+        """The rows that a task gets, as a source."""
+        reader = _BatchReader(batches)
+        return ScanSource(lambda _: reader, self.names, where)
+
+    def read(self, *, with_rows: bool) -> Iterator[RawBatch]:
+        """Refuse: the rows would all come to this process."""
+        raise LogError(
+            "A Spark DataFrame is read by Spark's tasks only: give rc.SparkEngine(session) as ",
+            Argument("engine"),
+            ", or write the frame to Parquet files and read those.",
+        )
+
+
+class _BatchReader:
+    """Batches with the `close` of a reader."""
+
+    def __init__(self, batches: Iterator[pa.RecordBatch]) -> None:
+        self._batches = batches
+
+    def __iter__(self) -> Iterator[pa.RecordBatch]:
+        return self._batches
+
+    def close(self) -> None:
+        """Nothing is open."""
 
 
 class StreamSource:
@@ -105,8 +143,9 @@ class _StreamCopy:
     """A Parquet file in a temporary folder, which goes with this object."""
 
     def __init__(self, schema: pa.Schema) -> None:
-        folder = Path(mkdtemp(prefix="reclick-"))
-        finalize(self, rmtree, folder, ignore_errors=True)
+        stack = ExitStack()
+        folder = stack.enter_context(scratch_folder())
+        finalize(self, stack.close)
         self._path, self._is_open = folder / "stream.parquet", True
         self._schema = pa.schema([each.with_type(_storable(each.type)) for each in schema])
         self._writer = pq.ParquetWriter(self._path, self._schema, compression="lz4")
@@ -144,6 +183,16 @@ def open_dataset(
         return dataset.scanner(columns=columns, **limits).to_reader()
 
     return open_scan(dataset.schema, open_reader, wanted, mapping, where)
+
+
+def open_spark_frame(
+    frame: Any, wanted: Sequence[Column], mapping: dict[str, str]
+) -> SparkFrameSource:
+    """Check the columns of a Spark DataFrame. Nothing of it is computed."""
+    from pyspark.sql.pandas.types import to_arrow_schema
+
+    names = match_columns(to_arrow_schema(frame.schema), wanted, mapping, "the Spark DataFrame")
+    return SparkFrameSource(frame, names)
 
 
 def open_stream(

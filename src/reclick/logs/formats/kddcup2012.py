@@ -10,7 +10,6 @@ import io
 import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 import numpy as np
 import pyarrow as pa
@@ -42,6 +41,7 @@ from reclick.logs.validation.reasons import (
     NOT_READABLE,
     POSITION_BEYOND_DEPTH,
 )
+from reclick.runtime.outputs import scratch_folder
 from reclick.runtime.parallel import thread_limit
 
 INSTANCE_COLUMNS = (
@@ -161,8 +161,8 @@ def _read(files: list[LogFile], report: ReadReport, _: ColumnMapping) -> Iterato
     log_bytes = MEMORY_FACTOR * estimate_log_bytes({file.path for file in files})
     has_words = not set(contents).isdisjoint(WORD_FILES.values())
     with (
-        TemporaryDirectory(prefix="reclick-") as folder,
-        KddPages(Path(folder), count_partitions(log_bytes)) as pages,
+        scratch_folder() as folder,
+        KddPages(folder, count_partitions(log_bytes)) as pages,
     ):
         for index, (file, content) in enumerate(zip(files, contents, strict=True)):
             if content == TRAINING:

@@ -6,8 +6,6 @@ import csv
 import json
 from collections.abc import Iterator
 from contextlib import suppress
-from pathlib import Path
-from tempfile import TemporaryDirectory
 
 import numpy as np
 import pyarrow as pa
@@ -26,6 +24,7 @@ from reclick.logs.formats.base import (
     ReadReport,
 )
 from reclick.runtime.filesystem import as_path
+from reclick.runtime.outputs import scratch_folder
 
 LONG_COLUMNS = (
     Column("session_id", TEXT),
@@ -70,8 +69,8 @@ def _read(
 ) -> Iterator[pa.RecordBatch]:
     sources = [_open(file, columns) for file in files]
     with (
-        TemporaryDirectory(prefix="reclick-") as folder,
-        PageJoin(Path(folder), files, estimate_bytes(sources)) as join,
+        scratch_folder() as folder,
+        PageJoin(folder, files, estimate_bytes(sources)) as join,
     ):
         for index, (file, source) in enumerate(zip(files, sources, strict=True)):
             file_bytes = as_path(file.path).stat().st_size

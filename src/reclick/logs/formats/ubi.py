@@ -8,8 +8,6 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
-from pathlib import Path
-from tempfile import TemporaryDirectory
 
 import numpy as np
 import numpy.typing as npt
@@ -47,6 +45,7 @@ from reclick.logs.formats.helpers.records import (
 )
 from reclick.logs.session_log import MAX_EXAMPLES
 from reclick.logs.validation.reasons import NO_ADS, NO_PAGE_KEY, NOT_READABLE, UNKNOWN_RECORD
+from reclick.runtime.outputs import scratch_folder
 
 Bool = npt.NDArray[np.bool_]
 Codes = npt.NDArray[np.int32]
@@ -136,8 +135,8 @@ def _configure(options: EventOptions) -> Reader:
     ) -> Iterator[pa.RecordBatch]:
         def add_rows(join: PageJoin) -> None:
             with (
-                TemporaryDirectory(prefix="reclick-") as folder,
-                PartitionedQuery(Path(folder), USER_EVENT_SCHEMA, join.num_partitions) as users,
+                scratch_folder() as folder,
+                PartitionedQuery(folder, USER_EVENT_SCHEMA, join.num_partitions) as users,
             ):
                 for index, file in sorted(
                     enumerate(files), key=lambda each: not _has_queries(each[1])

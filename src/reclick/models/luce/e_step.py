@@ -3,18 +3,13 @@
 After k clicks, the last at l, a user of component t who is not satisfied chooses among the free
 positions, with weights w_j = a_j γ_t(l, j), and the outside option, with weight ω_t(k) f_q; a_j is
 the appeal of the ad at its position. An end is a choice of the outside option or satisfaction:
-which of them, and which component, is what the E-step infers.
-
-A log has thousands of ρ, each with few clicks, and one ω. Were every ρ a point, ads whose sessions
-happened to end would get a high one, and too little would be left for fatigue. So the logit of ρ is
-normal, with a mean that gives the parameter and a variance v that a fit does not change, and the
-log-likelihood is its expectation, to second order. With c the centre of ρ and r = P(satisfied | the
-session ended), a click costs ½ v c (1 − c), an end gains ½ v r (1 − r), and P(satisfied) becomes
-r + ½ v r (1 − r)(1 − 2r). For v < 4 an end is convex in logit c, so that EM still cannot lower it.
+which of them, and which component, is what the E-step infers. The logit of ρ has a variance, whose
+terms are explained in reclick.models.luce.satisfaction.
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
@@ -23,8 +18,7 @@ from reclick.data.grouped_sessions import QueryBlock
 from reclick.data.outcomes import N_OUTCOMES, Int8
 from reclick.data.ragged import Float64, Int32, Int64, positions_in_runs, read_only
 from reclick.fitting.em import PairSums, Statistics
-from reclick.fitting.outcomes import outcome_likelihoods
-from reclick.models.luce.parameters import POSITION_BITS, Layout, LuceParameters, cell_keys
+from reclick.models.luce.parameters import POSITION_BITS, Layout, LuceParameters
 from reclick.runtime.jit import kernel
 
 SMALL_PROBABILITY = 1e-200  # a product below goes to its logarithm before it underflows
@@ -45,91 +39,70 @@ def make_block(layout: Layout, block: QueryBlock) -> LuceBlock:
     """A block of sessions with the cells of a layout."""
     query = read_only(np.ascontiguousarray(block.query))
     outcome = read_only(np.zeros(0, np.int8) if block.outcome is None else block.outcome)
-    if not layout.has_positions:
-        return LuceBlock(block, query, block.pair, block.pairs.start, block.pairs.stop, outcome)
-    cells = layout.cell
     edges = np.array([block.pairs.start, block.pairs.stop]) << POSITION_BITS
-    first, last = np.searchsorted(cells, edges).tolist()
-    keys = cell_keys(block.pair.astype(np.int64) + block.first_pair, positions_in_runs(block.page))
-    cell = np.searchsorted(cells[first:last], keys).astype(np.int32)
+    first, last = np.searchsorted(layout.cell, edges).tolist()
+    cell = block.pair
+    if layout.has_positions:
+        own = layout._replace(cell=layout.cell[first:last] - edges[0])
+        cell = own.find_cells(block.pair, positions_in_runs(block.page)).astype(np.int32)
     return LuceBlock(block, query, read_only(cell), first, last, outcome)
 
 
 def e_step(parameters: LuceParameters, block: LuceBlock) -> Statistics:
     """The expected statistics of a block of sessions."""
-    appeal = parameters.appeal.weights(block.first_cell, block.last_cell)
-    return _run_pass(parameters, block, appeal, np.zeros(0), np.zeros((3, 0)))
+    return _run_pass(parameters, block, np.zeros(0), np.zeros((3, 0)))
 
 
-def score(parameters: LuceParameters, block: LuceBlock, appeal: Float64) -> Float64:
-    """The log-likelihood of each session [session], with the appeal of the block's cells."""
-    log_likelihood = np.empty(len(block.sessions))
-    certain = np.zeros(len(parameters.satisfaction))  # of new sessions, ρ is its mean
-    point = parameters._replace(satisfaction_variance=certain)
-    _run_pass(point, block, appeal, log_likelihood, np.zeros((3, 0)))
+def score(parameters: LuceParameters, block: LuceBlock) -> Float64:
+    """The log-likelihood of each session of a block [session]; of new sessions, ρ is its mean."""
+    log_likelihood, rho = np.empty(len(block.sessions)), parameters.satisfaction
+    certain = replace(rho, variance=np.zeros(len(rho.mean)))
+    _run_pass(replace(parameters, satisfaction=certain), block, log_likelihood, np.zeros((3, 0)))
     return log_likelihood
 
 
 def inform(parameters: LuceParameters, block: LuceBlock) -> Float64:
-    """The information of a block on its pairs, as in reclick.models.luce.posterior [3, pair]."""
+    """What a block contributes about its pairs [3, pair].
+
+    The information on log θ of comparisons with the outside option, that of comparisons with other
+    ads, and the variance of the number of satisfied clicks.
+    """
     information = np.zeros((3, block.sessions.n_pairs))
-    appeal = parameters.appeal.weights(block.first_cell, block.last_cell)
-    _run_pass(parameters, block, appeal, np.zeros(0), information)
+    _run_pass(parameters, block, np.zeros(0), information)
     return information
 
 
 def _run_pass(
-    parameters: LuceParameters,
-    block: LuceBlock,
-    appeal: Float64,
-    log_likelihood: Float64,
-    information: Float64,
+    parameters: LuceParameters, block: LuceBlock, log_likelihood: Float64, information: Float64
 ) -> Statistics:
-    sessions, queries = block.sessions, block.sessions.queries
+    sessions, queries, rho = block.sessions, block.sessions.queries, parameters.satisfaction
+    appeal = parameters.appeal.weights(block.first_cell, block.last_cell)
     gamma, omega = parameters.transition.weights(), parameters.outside.weights()
-    transitions, ends = np.zeros((2, *gamma.shape)), np.zeros((2, *omega.shape))
-    expected, satisfied = np.zeros(len(appeal)), np.zeros(sessions.n_pairs)
-    of_query = np.zeros((2, sessions.n_queries))  # observed, expected
-    members = np.zeros((sessions.n_queries, len(omega)))
-    outcomes = np.zeros((2, N_OUTCOMES))
+    f = parameters.query_outside.weights(queries.start, queries.stop)
+    mixing = np.ascontiguousarray(parameters.mixing.weights[queries])
+    appeals, transitions, ends, of_query = (
+        np.zeros((2, *weights.shape)) for weights in (appeal, gamma, omega, f)
+    )
+    members, outcomes = np.zeros(mixing.shape), np.zeros((2, N_OUTCOMES))
+    satisfied = np.zeros((2, sessions.n_pairs))  # satisfied clicks, all clicks
     total = _follow_sessions(
         sessions.pair, sessions.page, sessions.click, sessions.clicks, sessions.weight,
-        block.query, block.cell, block.outcome,
-        outcome_likelihoods(parameters.outcome_rates, parameters.outcome_weight),
-        appeal, *centre_satisfaction(parameters, sessions.pairs), gamma, omega,
-        parameters.query_outside.weights(queries.start, queries.stop),
-        np.ascontiguousarray(parameters.mixing[queries]),
-        expected, satisfied, transitions, ends, of_query, members, outcomes, log_likelihood,
+        block.query, block.cell, block.outcome, parameters.outcomes.likelihoods,
+        appeal, rho.centre(sessions.pairs), rho.variance[sessions.pairs], gamma, omega, f, mixing,
+        appeals, transitions, ends, of_query, members, satisfied, outcomes, log_likelihood,
         information,
     )  # fmt: skip
-    by_query = {"query_observed": of_query[0], "query_expected": of_query[1], "mixing": members}
-    sums = PairSums.of(block.first_cell, appeal=expected)
-    sums += PairSums.of(sessions.first_pair, satisfied=satisfied)
-    sums += PairSums.of(sessions.first_query, **by_query)
-    totals = {"transition": transitions, "outside": ends, "outcomes": outcomes}
-    return Statistics(total, totals, sums)
+    sums = PairSums.of(block.first_cell, **_name("appeal", appeals))
+    of_pair = {"satisfaction_satisfied": satisfied[0], "satisfaction_clicks": satisfied[1]}
+    sums += PairSums.of(sessions.first_pair, **of_pair)
+    of_queries = {**_name("query_outside", of_query), "mixing_members": members}
+    sums += PairSums.of(sessions.first_query, **of_queries)
+    totals = {**_name("transition", transitions), **_name("outside", ends)}
+    return Statistics(total, {**totals, "outcomes_clicks": outcomes}, sums)
 
 
-def centre_satisfaction(parameters: LuceParameters, pairs: slice) -> tuple[Float64, Float64]:
-    """The centre of each ρ, whose mean is the parameter, and the variance of its logit [pair]."""
-    return _find_centre(parameters.satisfaction[pairs], parameters.satisfaction_variance[pairs])
-
-
-@kernel
-def _find_centre(mean: Float64, variance: Float64) -> tuple[Float64, Float64]:
-    """The c with c + ½ v c (1 − c)(1 − 2c) = mean, by Newton's steps."""
-    centre = mean.copy()
-    for i in range(len(mean)):
-        half, m = variance[i] / 2.0, mean[i]
-        if half > 0.0:
-            c = m - half * m * (1.0 - m) * (1.0 - 2.0 * m)  # near it for a small variance
-            for _ in range(8):
-                error = c + half * c * (1.0 - c) * (1.0 - 2.0 * c) - m
-                c -= error / (1.0 + half * (1.0 - 6.0 * c + 6.0 * c * c))
-                if abs(error) < 1e-9:  # the step after it is exact to rounding
-                    break
-            centre[i] = min(max(c, 1e-12), 1.0 - 1e-12)
-    return centre, variance
+def _name(table: str, choices: Float64) -> dict[str, Float64]:
+    return {f"{table}_observed": choices[0], f"{table}_expected": choices[1]}
 
 
 @kernel
@@ -138,11 +111,10 @@ def _follow_sessions(  # noqa: PLR0912, PLR0915, one loop: a session stays in th
     query: Int32, cell: Int32, outcome: Int8, likelihood: Float64,
     appeal: Float64, rho: Float64, variance: Float64, gamma: Float64, omega: Float64,
     query_outside: Float64, mixing: Float64,
-    expected: Float64, satisfied: Float64, transitions: Float64, ends: Float64,
-    of_query: Float64, members: Float64, outcomes: Float64, log_likelihood: Float64,
-    information: Float64,
+    appeals: Float64, transitions: Float64, ends: Float64, of_query: Float64, members: Float64,
+    satisfied: Float64, outcomes: Float64, log_likelihood: Float64, information: Float64,
 ) -> float:  # fmt: skip
-    """Add the observed and expected choices of all sessions; return their log-likelihood.
+    """Add the observed and expected choices [2, …] of all sessions; return their log-likelihood.
 
     log_likelihood [session] and information [3, pair] are filled where they have room.
     """
@@ -216,7 +188,7 @@ def _follow_sessions(  # noqa: PLR0912, PLR0915, one loop: a session stays in th
                     chose *= 1.0 - r - half * r * (1.0 - r) * (1.0 - 2.0 * r)
                 for j in range(n):
                     v = chose * choice[t, k, j]
-                    expected[cell[first + j]] += v
+                    appeals[1, cell[first + j]] += v
                     transitions[1, t, last, j] += v
                 ends[1, t, k] += chose * end
                 of_query[1, q] += chose * end
@@ -235,14 +207,18 @@ def _follow_sessions(  # noqa: PLR0912, PLR0915, one loop: a session stays in th
                     if k == count and last > 0:
                         at = pair[first + last - 1]
                         information[2, at] += share * claim / over * (1.0 - claim / over)
+                if last > 0:
+                    satisfied[1, pair[first + last - 1]] += share
                 if k < count:
-                    transitions[0, t, last, click[begin + k] - 1] += share
-                    last = click[begin + k]
+                    j = click[begin + k] - 1
+                    appeals[0, cell[first + j]] += share
+                    transitions[0, t, last, j] += share
+                    last = j + 1
                 else:
                     ends[0, t, k] += chose
                     of_query[0, q] += chose
                     if last > 0:
-                        satisfied[pair[first + last - 1]] += share - chose
+                        satisfied[0, pair[first + last - 1]] += share - chose
                         if len(outcome) > 0:
                             outcomes[0, outcome[s]] += chose
                             outcomes[1, outcome[s]] += share - chose

@@ -1,42 +1,36 @@
-"""Fits of LuceClick: a pilot, the prior of attractiveness that it gives, and the final fit."""
+"""Fits of LuceClick: sessions in blocks, EM from a start, a pilot, and what a fit leaves behind."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from reclick.data.grouped_sessions import GroupedSessions
-from reclick.data.ragged import Float64, Int32
+from reclick.data.pair_index import IndexMap
+from reclick.data.ragged import Float64
 from reclick.engines import Engine, LocalEngine
 from reclick.fitting.attractiveness_prior import PairPrior
-from reclick.fitting.em import FitResult, Statistics
-from reclick.fitting.factors import FactorTable
-from reclick.models.luce.e_step import LuceBlock, inform, make_block, score
-from reclick.models.luce.m_step import Objective, fit_parameters
+from reclick.fitting.em import FitResult, Squarem, Statistics, run_em
+from reclick.models.luce.e_step import LuceBlock, e_step, inform, make_block
 from reclick.models.luce.parameters import (
     Hyperparameters,
     Layout,
     LuceParameters,
     initial_parameters,
-    position_cells,
 )
-from reclick.models.luce.posterior import Information, satisfaction_variance
 
 PILOT_STRENGTH = 2.0  # of attractiveness, in pseudo-clicks, before its prior is known
 PILOT: dict[str, Any] = {"max_iterations": 30, "tolerance": 1e-4, "quiet": True}
 MIN_BLOCK_IMPRESSIONS = 50_000  # a smaller block takes less than a thread to start
-
-MakePrior = Callable[[Int32, Float64, Float64], PairPrior]  # of ad, clicks and exposure [pair]
+LuceResult = FitResult[LuceParameters, Statistics]
 
 
 class TrainingData(NamedTuple):
     """Sessions and their cells."""
 
-    sessions: GroupedSessions
     layout: Layout
+    sessions: float  # how many
     blocks: list[LuceBlock]
 
     @classmethod
@@ -46,76 +40,66 @@ class TrainingData(NamedTuple):
         """The sessions in as many blocks as pay."""
         wanted = (engine or LocalEngine()).n_blocks
         count = max(1, min(wanted, len(sessions.pair) // MIN_BLOCK_IMPRESSIONS))
-        return cls(sessions, layout, [make_block(layout, each) for each in sessions.blocks(count)])
+        blocks = [make_block(layout, each) for each in sessions.blocks(count)]
+        return cls(layout, float(sessions.weight.sum()), blocks)
 
 
-@dataclass(frozen=True, slots=True)
-class LuceFit:
-    """A fit, and what it was fitted to."""
+class LuceState(NamedTuple):
+    """A fit without its sessions: what answers and updates need."""
 
     hyper: Hyperparameters
-    data: TrainingData
-    objective: Objective
-    prior: PairPrior
-    result: FitResult[LuceParameters, Statistics]
+    layout: Layout
+    parameters: LuceParameters  # the past includes the sessions of this fit
+    information: Float64  # [3, pair] as of `inform`, over all sessions
 
-    @property
-    def parameters(self) -> LuceParameters:
-        """The parameters at the end."""
-        return self.result.parameters
+    @classmethod
+    def of(
+        cls,
+        hyper: Hyperparameters,
+        data: TrainingData,
+        result: LuceResult,
+        earlier: Float64 | float = 0.0,
+    ) -> LuceState:
+        """The state after a fit, with the information of earlier sessions."""
+        found = np.concatenate([inform(result.parameters, each) for each in data.blocks], axis=1)
+        fitted = result.parameters.remember(result.statistics)
+        return cls(hyper, data.layout, fitted, found + earlier)
 
     def clicks_and_exposure(self) -> tuple[Float64, Float64]:
-        """The clicks of each pair, and those that a factor of 1 would have had [pair]."""
-        layout, pairs = self.data.layout, len(self.data.layout.pair_query)
-        factor = self.parameters.appeal.level(0)
-        expected = np.bincount(layout.cell_pair, self.result.statistics.pairs["appeal"], pairs)
-        clicks = np.bincount(layout.cell_pair, self.objective.cell_clicks, pairs)
-        return clicks.astype(np.float64), expected / factor
+        """Clicks of each pair, and those that a factor of 1 would have had, over all sessions."""
+        appeal, pair = self.parameters.appeal, self.layout.cell_pair
+        theta = appeal.level(0)
+        clicks = np.bincount(pair, appeal.past.observed, len(theta)).astype(np.float64)
+        expected = np.bincount(pair, appeal.past.exposure * appeal.weights(), len(theta))
+        return clicks, expected / theta
 
-    def gather_information(self) -> Information:
-        """What the sessions say about each pair."""
-        parts = [inform(self.parameters, block) for block in self.data.blocks]
-        return Information(*np.concatenate(parts, axis=1))
-
-    def estimate_prior(self, make_prior: MakePrior) -> PairPrior:
-        """The prior of attractiveness that this fit's clicks and exposure give."""
-        return make_prior(self.data.sessions.counts.pair_ad, *self.clicks_and_exposure())
-
-    def score(self, sessions: GroupedSessions) -> Float64:
-        """The log-likelihood of each of other sessions of the same pairs [session]."""
-        layout, appeal = self.data.layout, self.parameters.appeal
-        if not layout.has_positions:
-            return score(self.parameters, make_block(layout, sessions.whole), appeal.weights())
-        theirs = layout._replace(cell=position_cells(sessions))
-        there = cell_appeal(appeal, layout, theirs)
-        return score(self.parameters, make_block(theirs, sessions.whole), there)
+    def move_to(self, at: IndexMap, layout: Layout, prior: PairPrior, decay: float) -> LuceState:
+        """The state with the pairs and queries of later counts; its sessions count by `decay`."""
+        cells = layout.find_cells(at.pair[self.layout.cell_pair], self.layout.cell_position)
+        rows = {"appeal": cells, "satisfaction": at.pair}
+        rows |= {"query_outside": at.query, "mixing": at.query}
+        information = np.stack([at.place_pairs(decay * each) for each in self.information])
+        last = self.parameters
+        fresh = initial_parameters(layout, self.hyper, prior, last.mixing.mean)
+        moved = fresh.continue_from(last, rows, decay).spread_satisfaction(information)
+        return LuceState(self.hyper, layout, moved, information)
 
 
-def cell_appeal(appeal: FactorTable, layout: Layout, theirs: Layout) -> Float64:
-    """The appeal of cells that need not be among those of the fit."""
-    pair, position = theirs.cell_pair, theirs.cell_position
-    at = layout.find_cells(pair, position)
-    own = np.where(at >= 0, appeal.level(3)[at], 1.0)
-    theta = appeal.level(0)[pair] * appeal.level(1)[layout.pair_class[pair]]
-    return np.asarray(theta * appeal.level(2)[layout.query_position(pair, position)] * own)
-
-
-def flat_prior(strength: float, pairs: int) -> PairPrior:
-    """One prior mean for all pairs."""
-    return PairPrior(np.ones(pairs), np.full(pairs, strength))
-
-
-def fit_pilot(data: TrainingData, hyper: Hyperparameters, engine: Engine | None = None) -> LuceFit:
-    """A quick fit with one component and one prior mean for all pairs.
-
-    It tells how well each ρ is known, which the fits that start from it use.
-    """
-    prior = flat_prior(PILOT_STRENGTH, len(data.layout.pair_query))
-    pilot = fit_luce(data, hyper._replace(components=1), prior, None, engine=engine, **PILOT)
-    rho, ambiguity = pilot.parameters.satisfaction, pilot.gather_information().ambiguity
-    variance = satisfaction_variance(hyper, rho, pilot.objective.open_clicks, ambiguity)
-    known = pilot.parameters._replace(satisfaction_variance=variance)
-    return replace(pilot, result=replace(pilot.result, parameters=known))
+def run_luce(
+    start: LuceParameters, data: TrainingData, *, engine: Engine | None = None, **loop: Any
+) -> LuceResult:
+    """EM from a start."""
+    return run_em(
+        start,
+        data.blocks,
+        e_step,
+        LuceParameters.m_step,
+        log_prior=LuceParameters.log_prior,
+        sessions=data.sessions,
+        engine=engine,
+        accelerate=Squarem(LuceParameters.extrapolate),
+        **loop,
+    )
 
 
 def fit_luce(
@@ -123,15 +107,13 @@ def fit_luce(
     hyper: Hyperparameters,
     prior: PairPrior,
     start: LuceParameters | None,
-    *,
-    engine: Engine | None = None,
     **loop: Any,
-) -> LuceFit:
+) -> LuceResult:
     """A fit from where another ended; with several components, first with common mixing weights."""
-    if hyper.components > 1 and (start is None or start.mixing.shape[1] != hyper.components):
+    if hyper.components > 1 and (start is None or len(start.mixing.mean) != hyper.components):
         common = hyper._replace(mixing_strength=None)
-        start = _fit_once(data, common, prior, start, engine, PILOT).parameters
-    return _fit_once(data, hyper, prior, start, engine, loop)
+        start = _fit_once(data, common, prior, start, **{**loop, **PILOT}).parameters
+    return _fit_once(data, hyper, prior, start, **loop)
 
 
 def _fit_once(
@@ -139,32 +121,26 @@ def _fit_once(
     hyper: Hyperparameters,
     prior: PairPrior,
     start: LuceParameters | None,
-    engine: Engine | None,
-    loop: dict[str, Any],
-) -> LuceFit:
+    **loop: Any,
+) -> LuceResult:
     mixing = np.full(hyper.components, 1 / hyper.components)
-    if start is not None and start.mixing.shape[1] == hyper.components:
-        mixing = start.mixing.mean(axis=0)
-    first = initial_parameters(data.layout, hyper, prior.mean, prior.strength, mixing)
-    if start is not None:
-        first = warm_start(first, start)
-    objective = Objective.of(data.sessions, data.layout, hyper, mixing)
-    first = objective.constrain(first)
-    result = fit_parameters(first, data.blocks, objective, engine=engine, **loop)
-    return LuceFit(hyper, data, objective, prior, result)
+    if start is not None and len(start.mixing.mean) == hyper.components:
+        mixing = start.mixing.weights.mean(axis=0)
+    first = initial_parameters(data.layout, hyper, prior, mixing)
+    return run_luce(first if start is None else first.start_from(start), data, **loop)
 
 
-def warm_start(fresh: LuceParameters, last: LuceParameters) -> LuceParameters:
-    """Fresh parameters with the factors of another fit, where the two have the same levels."""
-    tables = {}
-    for name in ("appeal", "transition", "outside", "query_outside"):
-        new, old = getattr(fresh, name), getattr(last, name)
-        levels = []
-        for number in range(min(len(new.starts), len(old.starts)) - 1):
-            if len(new.level(number)) != len(old.level(number)):
-                break
-            levels.append(old.level(number))
-        tables[name] = new.with_levels(levels).share_index(old)
-    same = fresh.mixing.shape == last.mixing.shape
-    mixing = last.mixing if same else fresh.mixing
-    return last._replace(**tables, mixing=mixing)
+def fit_pilot(
+    data: TrainingData, hyper: Hyperparameters, engine: Engine | None = None
+) -> LuceState:
+    """A quick fit with one component and one prior mean for all pairs.
+
+    It tells the clicks and exposure of each pair, from which the prior of attractiveness comes, and
+    how well each ρ is known, which the fits that start from it use.
+    """
+    pairs = len(data.layout.pair_class)
+    flat = PairPrior(np.ones(pairs), np.full(pairs, PILOT_STRENGTH))
+    one = hyper._replace(components=1)
+    state = LuceState.of(hyper, data, fit_luce(data, one, flat, None, engine=engine, **PILOT))
+    known = state.parameters.spread_satisfaction(state.information)
+    return state._replace(parameters=known)

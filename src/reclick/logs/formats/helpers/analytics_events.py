@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import reduce
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 from urllib.parse import unquote_plus
 
@@ -46,6 +45,7 @@ from reclick.logs.formats.helpers.records import (
 from reclick.logs.session_log import MAX_EXAMPLES
 from reclick.logs.validation.reasons import CLICK_WITHOUT_PAGE, NO_AD, NO_ADS, NO_TIME
 from reclick.runtime.filesystem import arrow_input
+from reclick.runtime.outputs import scratch_folder
 
 EVENT_KINDS = ("view", "click", "search", "conversion")  # SQL has their index
 SEARCH, CONVERSION = "search", "conversion"
@@ -132,10 +132,8 @@ def read_analytics(
     log_bytes = sum(_count_ads(file, schema) for file in files) * AD_BYTES
     allowed = {CLICK_WITHOUT_PAGE: CLICK_BEFORE_VIEW_NOTE}
     with (
-        TemporaryDirectory(prefix="reclick-") as folder,
-        PageJoin(
-            Path(folder), files, log_bytes, allowed=allowed, conversions_are_events=True
-        ) as join,
+        scratch_folder() as folder,
+        PageJoin(folder, files, log_bytes, allowed=allowed, conversions_are_events=True) as join,
     ):
         _add_pages(schema, names, files, report, join)
         yield from join.sessions(report)
@@ -150,8 +148,8 @@ def _add_pages(
 ) -> None:
     """Split the visits into pages, and add these to the join."""
     with (
-        TemporaryDirectory(prefix="reclick-") as folder,
-        PageViewSessioniser(Path(folder), join.num_partitions) as sessioniser,
+        scratch_folder() as folder,
+        PageViewSessioniser(folder, join.num_partitions) as sessioniser,
     ):
         for index, file in enumerate(files):
             for first_row, columns in _read_batches(file, schema, names, report):

@@ -1,0 +1,308 @@
+"""The engine of a Spark cluster, through the DataFrame API alone, so that Spark Connect works too.
+
+Spark runs the tasks of `engines.tasks`: a small DataFrame has a row per task, and `mapInArrow` runs
+it. A log of files is read by the tasks themselves; a log that is a DataFrame comes to them through
+Spark. What tasks leave for each other are files of a folder that all of them reach.
+"""
+
+from __future__ import annotations
+
+import functools
+import gc
+import os
+import pickle
+import platform
+import re
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, TypeVar, cast
+
+import pyarrow as pa
+
+from reclick.engines.base import Log
+from reclick.engines.parts import LogPart
+from reclick.engines.store import Store
+from reclick.engines.tasks import Task, TaskEngine, run_quietly
+from reclick.errors import EngineError, SettingError, check_whole
+from reclick.runtime.extras import import_extra
+from reclick.runtime.filesystem import Location, is_uri
+from reclick.runtime.parallel import THREADS_VARIABLE
+from reclick.runtime.progress import report_progress
+
+Result = TypeVar("Result")
+LARGE_RESULT = 1 << 20  # bytes: a larger one comes through a file
+RESULT_SCHEMA = "task long, result binary"
+DEFAULT_TASKS = 32  # where the session does not say how many cores it has
+TASKS_PER_CORE = 2
+MOST_LINES = 3  # of Spark's message in ours
+
+
+class SparkEngine(TaskEngine):
+    """Counts, groups and fits in the tasks of a Spark session, with the answers of `LocalEngine`.
+
+    `session` is a SparkSession, classic or Connect. `tasks` is how many tasks a log and the blocks
+    of a fit are dealt out to: by default two per core, where the session says how many it has, else
+    32. `buckets` is how many parts the queries are merged in, by default as many as tasks. `folder`
+    is one that the driver and all executors reach under the same path; a local master needs none.
+    Python and Reclick must be of the same versions on the executors, which the first task checks.
+    """
+
+    def __init__(
+        self,
+        session: Any,
+        *,
+        buckets: int | None = None,
+        tasks: int | None = None,
+        folder: Location | None = None,
+    ) -> None:
+        import_extra("pyspark", "reclick[spark]")
+        if not hasattr(session, "range") or not hasattr(session, "createDataFrame"):
+            raise SettingError("session", session, "a SparkSession")
+        self.session = session
+        master = _get_conf(session, "spark.master")
+        if folder is None and not master.startswith("local"):
+            raise SettingError(
+                "folder",
+                None,
+                f"a folder that the driver and all executors of {master or 'the cluster'} reach "
+                "under the same path, such as a mounted volume",
+            )
+        self.folder = folder
+        self.n_tasks = check_whole("tasks", tasks or _count_tasks(session, master), 1)
+        self.buckets = check_whole("buckets", buckets or self.n_tasks, 1)
+        self._is_checked = False
+
+    def __repr__(self) -> str:
+        return f"SparkEngine(tasks={self.n_tasks}, buckets={self.buckets})"
+
+    def run(self, task: Task[Result], n: int, what: str) -> list[Result]:
+        """Run tasks. Spark runs a lost one again."""
+        self.check_executors()
+        if what:
+            report_progress(what, 0, n)
+        store = self.store
+        frame = self.session.range(0, n, 1, n)
+        results = self._collect(frame, functools.partial(_run_tasks, task, store), store)
+        if what:
+            report_progress(what, n, n)
+        return [results[i] for i in range(n)]
+
+    def run_parts(
+        self,
+        work: Callable[[LogPart, int], Result],
+        log: Log,
+        store: Store,
+        what: str,
+        *,
+        with_rows: bool = False,
+    ) -> list[Result]:
+        """work(part, its number) of every part; the parts of a DataFrame are its partitions."""
+        frame = getattr(log, "frame", None)
+        if frame is None:
+            return super().run_parts(work, log, store, what, with_rows=with_rows)
+        self.check_executors()
+        report_progress(what, 0, None)
+        reader = cast(Any, log).to_frame_reader()
+        if not with_rows:
+            frame = frame.select(*(f"`{name}`" for name in reader.args[0].column_names))
+        function = functools.partial(_run_partition, work, reader, store)
+        results = self._collect(frame, function, store)
+        report_progress(what, len(results), len(results))
+        # A partition is never skipped, but an empty frame has none.
+        return [results[i] for i in sorted(results)]
+
+    def _collect(self, frame: Any, function: Callable[[Any], Any], store: Store) -> dict[int, Any]:
+        """The results of tasks by their numbers; the first error of one is raised."""
+        with _explain_spark_errors(), warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of PySpark, about the versions of others
+            table = frame.mapInArrow(function, RESULT_SCHEMA).toArrow()
+        results: dict[int, Any] = {}
+        for number, content in zip(*(column.to_pylist() for column in table.columns), strict=True):
+            results[number] = pickle.loads(content)  # noqa: S301, of our own task
+        for number in sorted(results):
+            if isinstance(results[number], _InFile):
+                name = results[number].name
+                results[number] = store.load(name)
+                store.discard([name])
+            result, error = results[number]
+            if error is not None:
+                raise error
+            results[number] = result
+        return results
+
+    def check_executors(self) -> None:
+        """Run a small task that compares versions and looks for the folder, once."""
+        if self._is_checked:
+            return
+        store = self.store
+        store.put("check", ["here"])
+        mine = _describe_python()
+        frame = self.session.range(0, self.n_tasks, 1, self.n_tasks)
+        probe = _make_probe(str(store.folder), store if is_uri(store.folder) else None)
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                rows = frame.mapInArrow(probe, "host string, python string, found string").collect()
+        except Exception as error:
+            raise EngineError(
+                "The executors cannot run Reclick's tasks: "
+                f"{_shorten(error)} Give them the same Python environment as the driver "
+                "(spark.pyspark.python, or an archive of it; see the how-to on Spark)."
+            ) from error
+        for host, theirs, found in sorted({tuple(row) for row in rows}):
+            if theirs != mine:
+                raise EngineError(
+                    f"The executor {host} has {theirs}, and the driver has {mine}. They must be "
+                    "the same: ship the driver's environment to the executors."
+                )
+            if not found:
+                raise EngineError(
+                    f"The executor {host} does not see {store.folder}. Give a ",
+                    "folder that the driver and all executors reach under the same path.",
+                )
+        store.discard(["check"])
+        self._is_checked = True
+
+
+class _InFile:
+    """A result that is too large for a row."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+
+def _run_tasks(
+    task: Task[Any], store: Store, batches: Iterator[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
+    """In an executor: run the task of every row."""
+    _start_worker()
+    for batch in batches:
+        for i in batch.column(0).to_pylist():
+            yield _as_row(i, run_quietly(task, i), store)
+
+
+def _run_partition(
+    work: Callable[[LogPart, int], Any],
+    reader: Callable[[Iterator[pa.RecordBatch], str], LogPart],
+    store: Store,
+    batches: Iterator[pa.RecordBatch],
+) -> Iterator[pa.RecordBatch]:
+    """In an executor: work on a partition of a DataFrame."""
+    from pyspark import TaskContext
+
+    _start_worker()
+    context: Any = TaskContext.get()
+    i = int(context.partitionId())
+    part = reader(batches, f"partition {i}")
+    yield _as_row(i, run_quietly(functools.partial(work, part), i), store)
+
+
+def _as_row(i: int, result: Any, store: Store) -> pa.RecordBatch:
+    content = pickle.dumps(result, protocol=5)
+    if len(content) > LARGE_RESULT:
+        name = f"result-{i}-{os.getpid()}-{id(result)}"
+        store.put(name, [result])
+        content = pickle.dumps(_InFile(name))
+    return pa.RecordBatch.from_arrays(
+        [pa.array([i], pa.int64()), pa.array([content], pa.binary())], names=["task", "result"]
+    )
+
+
+@functools.cache
+def _start_worker() -> None:
+    """Once in a Python worker: one thread, and nothing that is imported is collected again.
+
+    PySpark collects garbage after every task, which takes 20 to 40 ms with all of numba in memory.
+    """
+    os.environ[THREADS_VARIABLE] = "1"
+    os.environ["RECLICK_PROGRESS"] = "0"
+    pa.set_cpu_count(1)
+    pa.set_io_thread_count(1)
+    gc.collect()
+    gc.freeze()
+
+
+def _describe_python() -> str:
+    from importlib.metadata import version
+
+    return f"Python {platform.python_version()} with Reclick {version('reclick')}"
+
+
+def _make_probe(folder: str, remote: Store | None) -> Callable[[Any], Any]:
+    """A function for executors that may have no Reclick: it is shipped whole."""
+
+    def probe(batches: Any) -> Any:
+        import platform as here
+        import socket
+        from importlib.metadata import PackageNotFoundError, version
+        from pathlib import Path
+
+        import pyarrow as arrow
+
+        try:
+            reclick = version("reclick")
+        except PackageNotFoundError:
+            reclick = "not installed"
+        python = f"Python {here.python_version()} with Reclick {reclick}"
+        for batch in batches:
+            found = [""] if remote is None and not (Path(folder) / "check").exists() else ["yes"]
+            if remote is not None and reclick != "not installed":
+                found = ["yes" if remote.load("check") else ""]
+            n = len(batch)
+            columns = [[socket.gethostname()] * n, [python] * n, found * n]
+            yield arrow.RecordBatch.from_arrays(
+                [arrow.array(each, arrow.string()) for each in columns],
+                names=["host", "python", "found"],
+            )
+
+    return probe
+
+
+def _get_conf(session: Any, name: str) -> str:
+    try:
+        return str(session.conf.get(name, "") or "")
+    except Exception:  # of Connect, for what a server keeps to itself
+        return ""
+
+
+def _count_tasks(session: Any, master: str) -> int:
+    """Two tasks per core, where the session says how many cores it has."""
+    local = re.fullmatch(r"local\[(\d+|\*)(?:,.*)?\]", master)
+    if local:
+        cores = os.cpu_count() or 1 if local[1] == "*" else int(local[1])
+    elif master == "local":
+        cores = 1
+    else:
+        counts = [
+            _get_conf(session, name)
+            for name in ("spark.executor.instances", "spark.executor.cores")
+        ]
+        if not all(count.isdecimal() for count in counts):
+            return DEFAULT_TASKS
+        cores = int(counts[0]) * int(counts[1])
+    return TASKS_PER_CORE * cores
+
+
+@contextmanager
+def _explain_spark_errors() -> Iterator[None]:
+    try:
+        yield
+    except Exception as error:
+        if type(error).__module__.split(".")[0] not in {"pyspark", "py4j", "grpc"}:
+            raise
+        raise EngineError(
+            f"Spark could not run the tasks: {_shorten(error)} The logs of the executors have "
+            "the rest."
+        ) from error
+
+
+def _shorten(error: Exception) -> str:
+    """The lines of Spark's message that say something: the last ones of a Python traceback."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    said = [line for line in lines if re.match(r"[\w.]*(Error|Exception)\b.*:", line)]
+    chosen = [line for line in said if "pyspark" not in line.split(":")[0]][-1:] or lines[
+        :MOST_LINES
+    ]
+    text = " ".join(chosen)
+    return text if text.endswith(".") else f"{text}."

@@ -1,0 +1,171 @@
+"""Parameters in tables, each with its prior and its past: what EM and updates do, one loop each.
+
+Of past sessions only sums are kept, of what a table learns from: the past of a table counts in its
+prior, and decay scales it. So a fit can be continued with new sessions without the old ones.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, fields, replace
+from typing import Any, ClassVar, Self, cast
+
+import numpy as np
+import pyarrow as pa
+
+from reclick.data.ragged import Float64, Int64
+from reclick.data.stored_tables import read_numbers, table_error
+from reclick.fitting.em import Statistics, squarem_norms, squarem_step
+
+LARGEST_VALUE = 1e12  # of an extrapolation
+Columns = dict[str, dict[str, Any]]  # arrays of equal length by column, by table
+
+
+class ParameterTable(ABC):
+    """A table of parameters that EM estimates: a dataclass with values and a past by row.
+
+    The past is the sums of the statistics that its M-step gets, under the same names, unless a
+    subclass keeps something else of them.
+    """
+
+    __slots__ = ()
+    value: ClassVar[str]  # the field with the values [row, …], which are positive
+    statistics: ClassVar[tuple[str, ...]]  # what an E-step finds for it [row, …]
+
+    @abstractmethod
+    def log_prior(self) -> float:
+        """Log-density of the values, up to a constant, with what the past contributes."""
+
+    @abstractmethod
+    def m_step(self, *found: Any, **named: Any) -> Self:
+        """The next values, from the statistics of an E-step; the objective cannot fall."""
+
+    def constrain(self, values: Float64) -> Float64:
+        """Values brought back to where they are allowed."""
+        return values
+
+    @property
+    def values(self) -> Float64:
+        """All values, which an extrapolation moves, one row after the other."""
+        return np.asarray(getattr(self, self.value)).ravel()
+
+    def with_values(self, values: Float64) -> Self:
+        """The same table with other values."""
+        shape = np.shape(getattr(self, self.value))
+        return self._replace(**{self.value: self.constrain(values.reshape(shape))})
+
+    def remember(self, *found: Any) -> Self:
+        """The same values, with these statistics in the past."""
+        sums = zip(self.statistics, found, strict=True)
+        return self._replace(**{name: getattr(self, name) + each for name, each in sums})
+
+    def start_from(self, last: Self) -> Self:
+        """This table with the values of another fit to the same sessions, where they fit."""
+        same = np.shape(getattr(self, self.value)) == np.shape(getattr(last, last.value))
+        return self.with_values(last.values) if same else self
+
+    def continue_from(self, last: Self, rows: Int64 | None, decay: float) -> Self:
+        """This table with the values and the past of an earlier one, whose rows are `rows` here."""
+        moved = {}
+        for name, factor in ((self.value, 1.0), *((each, decay) for each in self.statistics)):
+            moved[name] = getattr(self, name).copy()
+            moved[name][slice(None) if rows is None else rows] = factor * getattr(last, name)
+        return self._replace(**moved).with_values(moved[self.value])
+
+    def to_columns(self) -> Columns:
+        """The values and the past, as columns of one table or more."""
+        names = (self.value, *self.statistics)
+        return {"": {name: getattr(self, name).ravel() for name in names}}
+
+    def from_columns(self, read: Callable[..., Float64]) -> Self:
+        """This table with the values and the past of another, from `to_columns`.
+
+        `read(table, column, length)` returns a column that was checked.
+        """
+        stored = {}
+        for name in (self.value, *self.statistics):
+            like = getattr(self, name)
+            stored[name] = read("", name, like.size).reshape(like.shape)
+        return self._replace(**stored)
+
+    def _replace(self, **changes: Any) -> Self:
+        table: Any = self
+        return cast(Self, replace(table, **changes))
+
+
+@dataclass(frozen=True, slots=True)
+class ParameterTables:
+    """All parameters of a model: a subclass has a field for each `ParameterTable`."""
+
+    def __iter__(self) -> Iterator[tuple[str, ParameterTable]]:
+        return ((each.name, getattr(self, each.name)) for each in fields(self))
+
+    def log_prior(self) -> float:
+        """Log-density of all values."""
+        return sum(table.log_prior() for _, table in self)
+
+    def m_step(self, found: Statistics) -> Self:
+        """The next values of all tables."""
+        return self._map(lambda name, table: table.m_step(*_find(found, name, table)))
+
+    def remember(self, found: Statistics) -> Self:
+        """The same values, with these statistics in the past."""
+        return self._map(lambda name, table: table.remember(*_find(found, name, table)))
+
+    def start_from(self, last: Self) -> Self:
+        """These tables with the values of another fit to the same sessions, where they fit."""
+        return self._map(lambda name, table: table.start_from(getattr(last, name)))
+
+    def continue_from(self, last: Self, rows: Mapping[str, Int64], decay: float) -> Self:
+        """These tables with the values and the past of earlier ones."""
+        return self._map(
+            lambda name, table: table.continue_from(getattr(last, name), rows.get(name), decay)
+        )
+
+    def to_tables(self, prefix: str) -> dict[str, pa.Table]:
+        """The values and the past as tables, whose names start with the prefix."""
+        return {
+            "_".join(filter(None, (prefix, name, suffix))): pa.table(columns)
+            for name, table in self
+            for suffix, columns in table.to_columns().items()
+        }
+
+    def from_tables(self, prefix: str, tables: Mapping[str, pa.Table]) -> Self:
+        """These tables with the values and the past that `to_tables` returned."""
+
+        def restore(name: str, table: ParameterTable) -> ParameterTable:
+            def read(suffix: str, column: str, length: int) -> Float64:
+                stored = "_".join(filter(None, (prefix, name, suffix)))
+                return read_numbers(tables, stored, column, length=length, low=0.0).copy()
+
+            found = table.from_columns(read)
+            if not np.allclose(found.with_values(found.values).values, found.values, atol=0.0):
+                raise table_error(f"{prefix}_{name}", f"it has {table.value} that no fit has")
+            return found
+
+        return self._map(restore)
+
+    def extrapolate(self, second: Self, third: Self, limit: float) -> tuple[Self, float]:
+        """Where two steps from here seem to lead (SQUAREM), and how many steps ahead that is."""
+        points = [[table.values for _, table in each] for each in (self, second, third)]
+        norms = np.zeros(2)
+        for a, b, c in zip(*points, strict=True):
+            norms += squarem_norms(a, b, c, np.ones(len(a)))
+        length = math.sqrt(norms[0] / norms[1]) if norms[1] > 0 else 1.0
+        length = min(max(length, 1.0), limit)
+        if length == 1.0:
+            return third, length
+        ahead = iter(
+            [squarem_step(a, b, c, length, LARGEST_VALUE) for a, b, c in zip(*points, strict=True)]
+        )
+        return third._map(lambda _, table: table.with_values(next(ahead))), length
+
+    def _map(self, change: Callable[[str, Any], ParameterTable]) -> Self:
+        return replace(self, **{name: change(name, table) for name, table in self})
+
+
+def _find(found: Statistics, name: str, table: ParameterTable) -> list[Float64]:
+    """The statistics of a table."""
+    return [found[f"{name}_{each}"] for each in table.statistics]

@@ -1,0 +1,115 @@
+"""A search for hyperparameters by the likelihood of held-out sessions.
+
+A trial is a fit per fold, scored on the sessions that the fold holds out. Trials start from where
+another trial ended. Along one hyperparameter after the other, a value is taken where it gains.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from typing import Any, Generic, NamedTuple, TypeVar
+
+import numpy as np
+
+from reclick.data.ragged import Float64
+from reclick.runtime.progress import report_progress
+
+logger = logging.getLogger("reclick")
+MIN_GAIN = 0.0003  # per session: less is not worth a change
+MIN_DIFFERENCE = 0.03  # of two probabilities: nearer ones are not tried
+
+H = TypeVar("H")  # hyperparameters
+F = TypeVar("F")  # a fit
+
+
+class Trial(NamedTuple, Generic[H, F]):
+    """Hyperparameters and how well they predict held-out sessions."""
+
+    hyper: H
+    fits: list[F]  # one per fold
+    held_out: Float64  # [session] log-likelihood
+    weight: Float64  # [session]
+
+    @property
+    def mean(self) -> float:
+        """The log-likelihood per session."""
+        return float(np.average(self.held_out, weights=self.weight))
+
+    def gain_over(self, other: Trial[H, F]) -> tuple[float, float]:
+        """The mean gain per session, and its standard error."""
+        gains = self.held_out - other.held_out
+        mean = float(np.average(gains, weights=self.weight))
+        spread = float(np.sqrt(np.sum(self.weight * (gains - mean) ** 2)))
+        return mean, spread / float(self.weight.sum())
+
+
+class Search(Generic[H, F]):
+    """Trials on the same folds.
+
+    `fit(fold, hyper, start)` is a fit to the sessions of a fold, by its number, and
+    `score(fold, fit)` the log-likelihood of those it holds out, whose weights are `weights[fold]`.
+    """
+
+    def __init__(
+        self,
+        fit: Callable[[int, H, F], F],
+        score: Callable[[int, F], Float64],
+        weights: Sequence[Float64],
+    ) -> None:
+        self._fit, self._score = fit, score
+        self._weight = np.concatenate([np.zeros(0), *weights])
+        self._count = 0
+
+    def attempt(self, hyper: H, starts: Sequence[F]) -> Trial[H, F]:
+        """A trial from where other fits ended, one per fold."""
+        self._count += 1
+        report_progress("hyperparameters tried", self._count)
+        fits = [self._fit(fold, hyper, start) for fold, start in enumerate(starts)]
+        held_out = [self._score(fold, fit) for fold, fit in enumerate(fits)]
+        return Trial(hyper, fits, np.concatenate(held_out), self._weight)
+
+    def best_of(
+        self,
+        best: Trial[Any, F],
+        name: str,
+        values: Sequence[Any],
+        *,
+        errors: float = 0.0,
+        between: bool = False,
+    ) -> Trial[Any, F]:
+        """The best of the trials along one hyperparameter.
+
+        A gain has to be `errors` times its standard error. `between` the best value of a
+        probability and its neighbours one more is tried.
+        """
+        first, gains = best, {getattr(best.hyper, name): 0.0}
+        for value in values:
+            trial = self.attempt(best.hyper._replace(**{name: value}), best.fits)
+            gains[value], _ = trial.gain_over(first)
+            best = _better(best, trial, name, errors)
+        if between and len(gains) > 2:
+            vertex = parabola_vertex(gains)
+            if abs(vertex - getattr(best.hyper, name)) > MIN_DIFFERENCE:
+                trial = self.attempt(best.hyper._replace(**{name: vertex}), best.fits)
+                best = _better(best, trial, name, errors)
+        return best
+
+
+def _better(best: Trial[Any, F], trial: Trial[Any, F], name: str, errors: float) -> Trial[Any, F]:
+    gain, error = trial.gain_over(best)
+    logger.debug("%s = %s: %+.5f ± %.5f", name, getattr(trial.hyper, name), gain, error)
+    return trial if gain > max(MIN_GAIN, errors * error) else best
+
+
+def parabola_vertex(gains: dict[float, float]) -> float:
+    """Where a parabola through the best value of a probability and its two neighbours is highest.
+
+    >>> round(parabola_vertex({0.2: 0.0, 0.4: 0.03, 0.6: 0.02}), 3)
+    0.45
+    """
+    best = max(gains, key=lambda value: gains[value])
+    nearest = sorted(gains, key=lambda value: abs(value - best))[:3]
+    second, slope, _ = np.polyfit(nearest, [gains[value] for value in nearest], 2)
+    vertex = -slope / (2 * second) if second < 0 else best
+    return round(float(np.clip(vertex, best - 0.1, best + 0.1)), 2)

@@ -1,0 +1,421 @@
+"""A model in buckets, opened lazily: it answers about the queries it is asked for.
+
+Each answer comes from an ordinary model with just the queries that it needs: their rows are taken
+from the buckets and put together, and what holds for all queries is shared. So answers are those of
+the whole model to the last bit. Buckets stay in memory up to a limit, the last used the longest.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Iterator
+from functools import cache, cached_property
+from typing import Any, ClassVar, NoReturn, Self
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from reclick.clicks.distribution import PageDistribution
+from reclick.data.batch import SessionBatch
+from reclick.data.counts import Counts
+from reclick.data.hashing import query_buckets
+from reclick.data.ragged import Int64
+from reclick.data.stored_tables import read_lists, read_numbers
+from reclick.data.string_index import Interner
+from reclick.errors import Argument, CannotAnswerError, StoreError, check_whole
+from reclick.logs import as_pairs
+from reclick.models.base import ClickModel
+from reclick.models.buckets import (
+    BucketWriter,
+    WrittenBucket,
+    bucket_folder,
+    read_corpus,
+)
+from reclick.models.query_rows import (
+    COMMON_TABLES,
+    ROW_TYPES,
+    SEQUENCE,
+    WHOLE_LOG,
+    QueryRows,
+    TrainingTotals,
+    concatenate_rows,
+)
+from reclick.models.registry import MODELS, check_answers, load
+from reclick.models.text_pair_index import counts_from_tables
+from reclick.runtime import artifact
+from reclick.runtime.filesystem import AnyPath, Location, as_path
+from reclick.text.word_rates import TextIndex
+
+CACHE_BYTES = 1 << 30  # of buckets in memory, by default
+BUILD_SHARE = 8  # a bucket becomes a model when an eighth of its queries was asked for
+MODEL_FACTOR = 3  # memory of a model built from rows, relative to the rows
+PAIRS_AT_ONCE = 1 << 18  # whose relevance is computed together
+
+
+class Bucket:
+    """The rows of the queries of one bucket, checked."""
+
+    def __init__(self, rows: QueryRows, restore: Callable[[QueryRows], ClickModel]) -> None:
+        self.rows = rows
+        self._restore = restore
+        self._asked = 0
+        self._index = Interner()
+        self._index.codes(rows.queries)
+        self._size = rows.nbytes
+
+    @cached_property
+    def model(self) -> ClickModel:
+        """The model of these queries."""
+        return self._restore(self.rows)
+
+    def is_worth_building(self, queries: int) -> bool:
+        """Whether to build the model, when so many of its queries are asked for once more."""
+        self._asked += queries
+        return "model" in vars(self) or self._asked * BUILD_SHARE >= self.rows.query.num_rows
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes in memory."""
+        built = MODEL_FACTOR if "model" in vars(self) else 0
+        return self._size * (1 + built) + self._index.nbytes
+
+    def find(self, queries: pa.Array) -> Int64:
+        """The rows of those queries that are here, ascending."""
+        code = self._index.find(queries)
+        return np.unique(code[code >= 0]).astype(np.int64)
+
+
+class BucketCache:
+    """The buckets of a folder that were used last, up to a number of bytes."""
+
+    def __init__(self, limit: int, load: Callable[[int], Bucket]) -> None:
+        self.limit = limit
+        self.loads = 0  # how often a bucket was read
+        self._load = load
+        self._kept: OrderedDict[int, Bucket] = OrderedDict()
+        self._lock = threading.RLock()
+
+    def get(self, number: int) -> Bucket:
+        """A bucket, read if it is not in memory."""
+        with self._lock:
+            if number not in self._kept:
+                self._kept[number] = self._load(number)
+                self.loads += 1
+            self._kept.move_to_end(number)
+            bucket = self._kept[number]
+            self._trim()
+            return bucket
+
+    def _trim(self) -> None:
+        size = sum(each.nbytes for each in self._kept.values())
+        while size > self.limit and len(self._kept) > 1:
+            _, last = self._kept.popitem(last=False)
+            size -= last.nbytes
+
+
+class PartitionedModel(ClickModel):
+    """A saved model whose buckets are read when they are needed.
+
+    `rc.load` returns one for a folder that was saved with `buckets`: an object that is also of the
+    class of the saved model. It answers everything that does not change the model. The buckets in
+    memory take at most about `cache_bytes`, or one bucket if that is more.
+    """
+
+    cache_bytes: int
+    _folder: AnyPath
+    _stored: artifact.Artifact
+    _written: dict[int, WrittenBucket]
+    _head: ClickModel  # of one query, for answers about unknown ones
+    _cache: BucketCache
+    _whole_class: ClassVar[type[ClickModel]]
+
+    @classmethod
+    def open(
+        cls, folder: Location, stored: artifact.Artifact, cache_bytes: int | None = None
+    ) -> PartitionedModel:
+        """The model of a folder whose manifest and common tables were read."""
+        settings = stored.settings
+        model = make_class(MODELS[str(settings["model"])])(**settings["settings"])
+        model._stored = stored
+        model._folder = as_path(folder)
+        model.set_cache(CACHE_BYTES if cache_bytes is None else cache_bytes)
+        model._written = {
+            int(each["bucket"]): WrittenBucket(**each) for each in settings["written"]
+        }
+        totals = model.training_totals
+        overall = totals.clicks / totals.impressions if totals.impressions else 0.5
+        model._corpus = read_corpus(settings["values"], stored.tables, overall)
+        model._head = head = model._open_head()
+        hidden = {*model.pair_parameters, *model.query_parameters, "counts_", *vars(model)}
+        of_log = {name: value for name, value in vars(head).items() if name not in hidden}
+        vars(model).update(of_log)
+        return model
+
+    # buckets
+
+    def set_cache(self, cache_bytes: int) -> None:
+        """Keep at most about so many bytes of buckets in memory."""
+        self.cache_bytes = check_whole("cache_bytes", cache_bytes, 0)
+        self._cache = BucketCache(self.cache_bytes, self._load_bucket)
+
+    def _load_bucket(self, number: int) -> Bucket:
+        """Read a bucket, refusing one that is not what the manifest says."""
+        folder = bucket_folder(self._folder, self._stored.settings["parts"], number)
+        try:
+            part = artifact.read(folder, kind="bucket")
+            rows = QueryRows(*(part.tables[each] for each in ROW_TYPES)).without_totals()
+            counts_from_tables(rows.to_tables() | self._log_tables)  # checks codes and order
+            self._check_bucket(number, part.fingerprint, rows)
+        except Exception as error:  # whatever a folder that was altered may lead to
+            self._refuse_changed()
+            reason = str(error) if isinstance(error, StoreError) else f"{type(error)}: {error}"
+            raise StoreError(
+                f"{folder} cannot be loaded. {reason} Save the model again, or restore the folder "
+                "from a copy."
+            ) from error
+        return Bucket(rows, self._restore)
+
+    def _check_bucket(self, number: int, fingerprint: str, rows: QueryRows) -> None:
+        if fingerprint != self._written[number].fingerprint:
+            raise StoreError("It is not the bucket that the manifest of the model names.")
+        if (query_buckets(rows.queries, self.buckets) != number).any():
+            raise StoreError("It has queries that belong to other buckets.")
+
+    def _refuse_changed(self) -> None:
+        """Say so if the model was saved again since it was loaded: its buckets may be gone."""
+        if artifact.fingerprint(self._folder) != self._stored.fingerprint:
+            raise StoreError(
+                f"{self._folder} was saved again since it was loaded, and what was there before is "
+                "gone. Load it again."
+            )
+
+    @property
+    def training_totals(self) -> TrainingTotals:
+        """The size of the training log."""
+        return TrainingTotals(**self._stored.settings["totals"])
+
+    @property
+    def buckets(self) -> int:
+        """The number of buckets."""
+        return int(self._stored.settings["buckets"])
+
+    @cached_property
+    def _log_tables(self) -> dict[str, pa.Table]:
+        """The tables of the whole log that a part needs; text and words are in the corpus."""
+        types = {**COMMON_TABLES, **self.table_rows}
+        return {
+            name: table
+            for name, table in self._stored.tables.items()
+            if types.get(name) == WHOLE_LOG and not name.startswith(("text_", "prior_"))
+        }
+
+    def _restore(self, rows: QueryRows) -> ClickModel:
+        """The model of some queries."""
+        model = self._whole_class(**self.get_params())
+        model._corpus = self._corpus
+        try:
+            values = self._stored.settings["values"]
+            model._from_tables(values, rows.to_tables() | self._log_tables)
+        except StoreError as error:
+            raise StoreError(f"{self._folder} cannot be loaded. {error}") from error
+        except Exception as error:  # whatever a folder that was altered may lead to
+            raise StoreError(
+                f"{self._folder} cannot be loaded: {type(error).__name__}: {error}. It was "
+                "altered, or written by another version: fit again, and save to a new folder."
+            ) from error
+        model.provenance_ = self.provenance_
+        return model
+
+    def _open_head(self) -> ClickModel:
+        """The model of one query of the smallest bucket: what holds for all queries is in it.
+
+        Not of none, as models need not answer without any.
+        """
+        smallest = min(self._written.values(), key=lambda each: each.bytes)
+        return self._restore(self._cache.get(smallest.bucket).rows.take(np.zeros(1, np.int64)))
+
+    def _gather_queries(self, queries: pa.Array) -> ClickModel:
+        """A model in memory that has all that is known of these queries."""
+        bucket = query_buckets(queries, self.buckets)
+        wanted = [int(each) for each in np.unique(bucket) if int(each) in self._written]
+        if len(wanted) == 1:
+            found = self._cache.get(wanted[0])
+            if found.is_worth_building(len(queries)):
+                return found.model
+        parts = []
+        for number in wanted:
+            found = self._cache.get(number)
+            rows = found.find(queries.filter(pa.array(bucket == number)))
+            if len(rows):
+                parts.append(found.rows.take(rows))
+        return self._restore(concatenate_rows(parts)) if parts else self._head
+
+    def _each_bucket(self) -> Iterator[Bucket]:
+        return (self._cache.get(number) for number in sorted(self._written))
+
+    def check(self) -> None:
+        """Read every bucket; raise a `StoreError` if anything is damaged."""
+        for bucket in self._each_bucket():
+            check_answers(bucket.model)
+
+    # answers
+
+    def _page_distribution(
+        self, batch: SessionBatch, text: TextIndex | None
+    ) -> Callable[[int, int], PageDistribution]:
+        return self._gather_sessions(batch)._page_distribution(batch, text)
+
+    def _gather_sessions(self, sessions: SessionBatch) -> ClickModel:
+        return self._gather_queries(sessions.queries.take(pa.array(np.unique(sessions.query))))
+
+    def relevance(
+        self,
+        pairs: object = None,
+        *,
+        query: str | None = None,
+        text: object = None,
+        level: float = 0.9,
+    ) -> pa.Table:
+        """As of every model. All pairs are one table: `rc.export` writes them bucket by bucket."""
+        options: dict[str, Any] = {"text": text, "level": level}
+        if query is not None:
+            part = self._gather_queries(pa.array([str(query)]))
+            return part.relevance(pairs, query=query, **options)
+        if pairs is None:
+            tables = [bucket.model.relevance(**options) for bucket in self._each_bucket()]
+            return pa.concat_tables(tables).sort_by([("query", "ascending"), ("ad", "ascending")])
+        queries, ads = as_pairs(pairs)
+        tables = []
+        for start in range(0, max(len(queries), 1), PAIRS_AT_ONCE):
+            asked = queries.slice(start, PAIRS_AT_ONCE)
+            table = pa.table({"query": asked, "ad": ads.slice(start, PAIRS_AT_ONCE)})
+            tables.append(self._gather_queries(pc.unique(asked)).relevance(table, **options))
+        return pa.concat_tables(tables)
+
+    @property
+    def training_counts(self) -> Counts:
+        """The counts of the training log, all in memory."""
+        rows = concatenate_rows([bucket.rows for bucket in self._each_bucket()])
+        return counts_from_tables(rows.to_tables() | self._log_tables)[0]
+
+    @property
+    def sequence_counts(self) -> Counts:
+        """The click sequences of the training log over all queries, without its pairs."""
+        tables = self._stored.tables
+        starts, clicks = read_lists(tables, "sequences", SEQUENCE, low=1, high=1 << 24)
+        sessions = read_numbers(tables, "sequences", "totals.sessions", low=0)
+        return Counts.of_sequences(starts, clicks, sessions, self._head.training_counts.lengths)
+
+    def iterate_pairs(self, size: int) -> Iterator[pa.Table]:
+        """All pairs, bucket by bucket."""
+        for bucket in self._each_bucket():
+            yield from bucket.model.iterate_pairs(size)
+
+    def query_volumes(self) -> pa.Table:
+        """Every query and its sessions, bucket by bucket."""
+        return pa.concat_tables([bucket.model.query_volumes() for bucket in self._each_bucket()])
+
+    def queries_of_ad(self, ad: str) -> pa.Array:
+        """The queries that an ad was shown for, bucket by bucket."""
+        return pa.concat_arrays([bucket.model.queries_of_ad(ad) for bucket in self._each_bucket()])
+
+    def first_page(self, ads: int) -> tuple[str, list[str]]:
+        """A query of the first bucket."""
+        return next(self._each_bucket()).model.first_page(ads)
+
+    # what it cannot do, and what it does in another way
+
+    def fit(self, *_: object, **__: object) -> NoReturn:
+        """Refused: a fit needs a model in memory."""
+        raise CannotAnswerError(
+            f"This {self._whole_class.__name__} was opened from buckets and cannot be fitted. Fit "
+            "model.clone() and save it with ",
+            Argument("buckets", self.buckets),
+            ".",
+        )
+
+    def update(self, *_: object, **__: object) -> NoReturn:
+        """Refused: what holds for all queries would change with any of them."""
+        raise CannotAnswerError(
+            f"This {self._whole_class.__name__} was opened from buckets and cannot be updated: "
+            "what it says of one query depends on all others. Where it fits in memory, update "
+            "model.to_memory() and save that with ",
+            Argument("buckets", self.buckets),
+            "; else fit again.",
+        )
+
+    def clone(self) -> ClickModel:  # type: ignore[override]
+        """A new model with the same settings, in memory and not fitted."""
+        return self._whole_class(**self.get_params())
+
+    def set_params(self, **settings: Any) -> Self:
+        """Refused, unless nothing changes: `clone` is the model to change."""
+        if self._whole_class(**{**self.get_params(), **settings}).get_params() == self.get_params():
+            return self
+        raise CannotAnswerError(
+            f"This {self._whole_class.__name__} was opened from buckets: its settings cannot be "
+            "changed. Change those of model.clone(), and fit that."
+        )
+
+    def to_memory(self) -> ClickModel:
+        """The whole model in memory, as if it had never been in buckets."""
+        tables = self._stored.tables
+        rows = concatenate_rows([bucket.rows for bucket in self._each_bucket()])
+        whole = rows.to_tables() | {
+            name: table
+            for name, table in tables.items()
+            if name in self._log_tables or name.startswith(("text_", "prior_"))
+        }
+        if self._corpus is not None and self._corpus.ad_prior is not None:
+            names = ("mean", "strength")
+            prior = {name: tables["ads"][f"prior_ads.{name}"] for name in names}
+            whole["prior_ads"] = pa.table(prior)
+        model = self.clone()
+        model._from_tables(self._stored.settings["values"], whole)
+        model.provenance_ = self.provenance_
+        return model
+
+    def save(
+        self, folder: Location, *, overwrite: bool = False, buckets: int | None = None
+    ) -> None:
+        """Copy the buckets to another folder."""
+        if buckets not in (None, self.buckets):
+            raise CannotAnswerError(
+                f"The model has {self.buckets:,} buckets. For another number of them, save "
+                "model.to_memory()."
+            )
+        if as_path(folder).resolve() == self._folder.resolve():
+            self._refuse_changed()
+            return
+        writer = BucketWriter.start(folder, self.buckets)
+        writer.copy(self._stored, self._folder)
+
+    def __getattr__(self, name: str) -> Any:
+        if name in (*self.pair_parameters, *self.query_parameters, "counts_"):
+            raise AttributeError(
+                f"{name} has a value for each pair or query, and this model was opened from "
+                "buckets. Use relevance(), or model.to_memory()."
+            )
+        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return open_folder, (self._folder, self.cache_bytes)
+
+    def _describe_fit(self) -> str:
+        lines = super()._describe_fit().split("\n")
+        in_buckets = f"  in {self.buckets:,} buckets, read when needed"
+        return "\n".join([lines[0], f"  fitted on {self.training_totals}", *lines[2:], in_buckets])
+
+
+def open_folder(folder: Location, cache_bytes: int) -> ClickModel:
+    """What a pickled model becomes: it is opened again."""
+    return load(folder, cache_bytes=cache_bytes)
+
+
+@cache
+def make_class(base: type[ClickModel]) -> type[PartitionedModel]:
+    """The class of models of some class that are opened from buckets."""
+    members = {"_whole_class": base, "settings": base.settings, "__doc__": PartitionedModel.__doc__}
+    return type(base.__name__, (PartitionedModel, base), members)

@@ -1,0 +1,312 @@
+"""Remote file systems: how to connect to them, and what their errors mean.
+
+Credentials come from where the tools of each store look for them: the environment, profiles, the
+machine's own role. A request that fails for a moment is sent again. An error that remains names the
+object, says what is wrong in the words of this page, and what to do.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cache
+from typing import Any, NamedTuple, Protocol
+from urllib.parse import parse_qsl, unquote, urlsplit
+
+from reclick.errors import StoreError, mask_secrets
+
+S3 = frozenset({"s3", "s3a"})
+HTTP = frozenset({"http", "https"})
+# Where an upload replaces an object in one step; elsewhere it goes to a sibling that is renamed.
+OBJECT_STORES = S3 | {"gs", "gcs", "abfs", "abfss", "az", "memory"}
+ARROW_SCHEMES = {"gcs": "gs"}  # by which Arrow knows a store
+S3_ATTEMPTS = 5  # of a request; AWS_MAX_ATTEMPTS
+S3_CONNECT_SECONDS = 10.0
+S3_REQUEST_SECONDS = 60.0  # without an answer
+S3_SWITCHES = frozenset({"allow_bucket_creation", "anonymous", "force_virtual_addressing"})
+S3_OPTIONS = S3_SWITCHES | {"region", "endpoint_override", "scheme"}
+ENDPOINT_VARIABLES = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL")
+REGION_VARIABLES = ("AWS_REGION", "AWS_DEFAULT_REGION")
+CREDENTIALS = {
+    "s3": "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, AWS_PROFILE, or the role of the machine",
+    "gs": "GOOGLE_APPLICATION_CREDENTIALS or `gcloud auth application-default login`",
+    "abfs": "AZURE_STORAGE_KEY, AZURE_CLIENT_ID and its secret, or `az login`",
+}
+
+
+class StoreProblem(NamedTuple):
+    """What is wrong when the text of an error has one of some words, and what to do."""
+
+    words: tuple[str, ...]  # regular expressions
+    problem: str
+    advice: str
+
+
+# From the most specific to the least.
+PROBLEMS = (
+    StoreProblem(
+        ("NO_SUCH_BUCKET", "NoSuchBucket", "ContainerNotFound", "bucket does not exist"),
+        "there is no such bucket",
+        "Check its name{endpoint}.",
+    ),
+    StoreProblem(
+        (
+            *("INVALID_ACCESS_KEY_ID", "InvalidAccessKeyId", "INVALID_CLIENT_TOKEN_ID"),
+            *("SIGNATURE_DOES_NOT_MATCH", "SignatureDoesNotMatch", "INVALID_SIGNATURE"),
+            *("UNRECOGNIZED_CLIENT", "EXPIRED_TOKEN", "ExpiredToken", "InvalidToken"),
+            *("MISSING_AUTHENTICATION", "AuthenticationFailed", "CredentialUnavailable"),
+            *("HTTP status 401", r"\b401, message", "Unauthorized", "UNAUTHENTICATED"),
+        ),
+        "the credentials are wrong, missing or expired",
+        "They are taken from {credentials}.",
+    ),
+    StoreProblem(
+        (
+            *("ACCESS_DENIED", "AccessDenied", "PERMISSION_DENIED", "Forbidden"),
+            *("AuthorizationPermissionMismatch", "HTTP status 403", r"\b403, message"),
+        ),
+        "access is denied",
+        "Are the credentials right, and may they {verb} it? They are taken from {credentials}.",
+    ),
+    StoreProblem(
+        ("PERMANENT_REDIRECT", "PermanentRedirect", "AuthorizationHeaderMalformed", "status 301"),
+        "the bucket is in another region",
+        "Set AWS_REGION, or put ?region=… at the end of the address.",
+    ),
+    StoreProblem(
+        (
+            *("SLOW_DOWN", "SlowDown", "THROTTLING", "SERVICE_UNAVAILABLE"),
+            *(r"HTTP status (?:429|503)", r"\b(?:429|503), message"),
+        ),
+        "the store is busy, also after several attempts",
+        "Try again later.",
+    ),
+    StoreProblem(
+        (
+            *("NETWORK_CONNECTION", "curlCode", "REQUEST_TIMEOUT", "UNAVAILABLE"),
+            *("[Cc]ould not resolve", "[Cc]onnect", "[Tt]imed out", "[Tt]imeout"),
+        ),
+        "the store cannot be reached, also after several attempts",
+        "Check the network{endpoint}.",
+    ),
+    StoreProblem(
+        ("AWS Error", "HTTP status", r"\b[45]\d\d, message"), "the request failed", "Try again."
+    ),
+)
+OTHER_PROBLEM = ("the request failed", "Try again.")
+CLIENTS = frozenset({"aiohttp", "fsspec"})  # whose errors are not all OSErrors
+
+
+class ObjectState(NamedTuple):
+    """What a store says of an object; another state is that of another content."""
+
+    size: int
+    changed: float | None  # the time of the last change
+
+
+class RemoteObject(Protocol):
+    """As much of a remote path as is needed to say what happened to its object."""
+
+    @property
+    def scheme(self) -> str:
+        """The kind of store."""
+
+    def state(self) -> ObjectState | None:
+        """What the store says of the object now; None where there is none."""
+
+
+# ---- connecting
+
+
+def connect(scheme: str, authority: str, query: str) -> tuple[Any, str]:
+    """The file system of a URI, and where in it the authority stands.
+
+    Arrow's file systems come first, fsspec's where Arrow has none.
+    """
+    if scheme in S3:
+        endpoint, region = _first_set(ENDPOINT_VARIABLES), _first_set(REGION_VARIABLES)
+        # What Arrow reads from the environment itself is part of the key of the cache.
+        identity = tuple(map(os.environ.get, ("AWS_ACCESS_KEY_ID", "AWS_PROFILE")))
+        return _connect_s3(authority, query, endpoint, region, identity)
+    if scheme in {"abfs", "abfss"}:
+        return _connect_azure(scheme, authority, query, os.environ.get("AZURE_STORAGE_KEY"))
+    return _connect_any(scheme, authority, query)
+
+
+@cache
+def _connect_s3(
+    authority: str,
+    query: str,
+    endpoint: str | None,
+    region: str | None,
+    identity: tuple[str | None, ...],
+) -> tuple[Any, str]:
+    from pyarrow.fs import AwsStandardS3RetryStrategy, S3FileSystem, resolve_s3_region
+
+    user, _, bucket = authority.rpartition("@")
+    given = dict(parse_qsl(query))
+    unknown = sorted(set(given) - S3_OPTIONS)
+    if unknown:
+        raise StoreError(
+            f"s3://{bucket}?{query}: {', '.join(unknown)} is no option of S3. "
+            f"There are {', '.join(sorted(S3_OPTIONS))}."
+        )
+    options: dict[str, Any] = {
+        name: value.lower() == "true" if name in S3_SWITCHES else value
+        for name, value in given.items()
+    }
+    if endpoint and "endpoint_override" not in options:
+        parts = urlsplit(endpoint if "://" in endpoint else f"https://{endpoint}")
+        options |= {"endpoint_override": parts.netloc + parts.path, "scheme": parts.scheme}
+    if "region" not in options:
+        options["region"] = region or ("us-east-1" if "endpoint_override" in options else None)
+    if options["region"] is None:
+        try:
+            options["region"] = resolve_s3_region(bucket)
+        except OSError:  # no such bucket, or no network: the first request says so
+            del options["region"]
+    if user:
+        key, _, secret = user.partition(":")
+        options |= {"access_key": unquote(key), "secret_key": unquote(secret)}
+    attempts = int(os.environ.get("AWS_MAX_ATTEMPTS") or S3_ATTEMPTS)
+    retry = AwsStandardS3RetryStrategy(max_attempts=max(attempts, 1))
+    limits = {"connect_timeout": S3_CONNECT_SECONDS, "request_timeout": S3_REQUEST_SECONDS}
+    return S3FileSystem(**options, **limits, retry_strategy=retry), bucket
+
+
+@cache
+def _connect_azure(scheme: str, authority: str, query: str, key: str | None) -> tuple[Any, str]:
+    container, _, host = authority.rpartition("@")
+    if not key or ":" in container or query or not container:
+        return _connect_any(scheme, authority, query)
+    from pyarrow.fs import AzureFileSystem
+
+    return AzureFileSystem(host.partition(".")[0], account_key=key), container
+
+
+@cache
+def _connect_any(scheme: str, authority: str, query: str) -> tuple[Any, str]:
+    from pyarrow import ArrowException
+    from pyarrow.fs import FileSystem, FSSpecHandler, PyFileSystem
+
+    address = f"{ARROW_SCHEMES.get(scheme, scheme)}://{authority}"
+    try:
+        if scheme not in HTTP:
+            return FileSystem.from_uri(address + (f"?{query}" if query else ""))  # type: ignore[no-any-return]
+        arrow_error: Exception | None = None
+    except (ArrowException, ValueError, OSError) as error:
+        arrow_error = error
+    try:
+        from fsspec.core import url_to_fs
+
+        found, root = url_to_fs(f"{scheme}://{authority}", **dict(parse_qsl(query)))
+    except (ImportError, ValueError, TypeError) as error:
+        problems = [str(each) for each in (arrow_error, f"fsspec: {error}") if each]
+        advice = (
+            "install reclick[remote]"
+            if scheme in HTTP
+            else "for a file system that Arrow does not know, install fsspec and its package for it"
+        )
+        raise StoreError(
+            f"{scheme}://{authority} cannot be opened ({'; '.join(problems)}). "
+            f"Check the address; {advice}."
+        ) from None  # their messages may have the password
+    return PyFileSystem(FSSpecHandler(found)), root
+
+
+def _first_set(names: tuple[str, ...]) -> str | None:
+    return next((os.environ[name] for name in names if os.environ.get(name)), None)
+
+
+# ---- errors
+
+
+@contextmanager
+def explain_remote_errors(path: RemoteObject, verb: str = "read") -> Iterator[None]:
+    """Turn the error of a request into one that names the object and says what to do.
+
+    That there is no such file stays a FileNotFoundError.
+    """
+    try:
+        yield
+    except FileNotFoundError:
+        raise
+    except Exception as error:
+        if not _is_of_client(error):
+            raise
+        raise explain_error(path, error, verb) from None  # its message may have the password
+
+
+def explain_error(path: RemoteObject, error: Exception, verb: str = "read") -> StoreError:
+    """The error of a request in the words of `PROBLEMS`."""
+    text = mask_secrets(str(error) or type(error).__name__)
+    problem, advice = _find_problem(text) or OTHER_PROBLEM
+    advice = advice.format(
+        verb=verb, credentials=_describe_credentials(path.scheme), endpoint=_describe_endpoint(path)
+    )
+    done = {"write": "written", "remove": "removed"}.get(verb, verb)
+    return StoreError(
+        f"{path} cannot be {done}: {problem}. {advice} The store's answer: {_shorten(text)}"
+    )
+
+
+def _find_problem(text: str) -> tuple[str, str] | None:
+    for words, problem, advice in PROBLEMS:
+        if re.search("|".join(words), text):
+            return problem, advice
+    return None
+
+
+def _is_of_client(error: Exception) -> bool:
+    """Whether an error is of a request, and not of the code that made it."""
+    return isinstance(error, OSError) or type(error).__module__.partition(".")[0] in CLIENTS
+
+
+@contextmanager
+def guard_reading(path: object) -> Iterator[None]:
+    """Explain errors of reading a remote file, and refuse one that changes meanwhile.
+
+    Nothing is checked of a local file.
+    """
+    if not hasattr(path, "state"):
+        yield
+        return
+    target: Any = path
+    with explain_remote_errors(target):
+        before = target.state()
+    try:
+        yield
+    except Exception as error:  # a reader may find a change first, as damage
+        _refuse_changed(target, before)
+        if _is_of_client(error) and _find_problem(str(error)):
+            raise explain_error(target, error) from None
+        raise
+    _refuse_changed(target, before)
+
+
+def _refuse_changed(path: Any, before: ObjectState | None) -> None:
+    with explain_remote_errors(path):
+        now = path.state()
+    if now == before:
+        return
+    what = "deleted" if now is None else "changed"
+    raise StoreError(
+        f"{path} was {what} while it was read, so what was read of it is not one log. "
+        "Wait until its writer is done, and start again."
+    )
+
+
+def _describe_credentials(scheme: str) -> str:
+    kind = "s3" if scheme in S3 else "gs" if scheme in {"gs", "gcs"} else "abfs"
+    return CREDENTIALS[kind] if scheme in OBJECT_STORES else "the address and the environment"
+
+
+def _describe_endpoint(path: RemoteObject) -> str:
+    endpoint = _first_set(ENDPOINT_VARIABLES) if path.scheme in S3 else None
+    return f" and the endpoint {endpoint} (AWS_ENDPOINT_URL)" if endpoint else ""
+
+
+def _shorten(text: str, limit: int = 300) -> str:
+    return text if len(text) <= limit else f"{text[:limit]}…"

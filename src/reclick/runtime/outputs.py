@@ -1,0 +1,515 @@
+"""Writing files: whole or not at all, several as one, and never over a file of somebody else.
+
+New files are staged in a private folder `.reclick-HEX` beside their targets, which its writer holds
+locked. Renaming it to `.reclick-commit` is the commit point; then its files are moved to their
+places. Whoever finds `.reclick-commit` later, a writer or a reader, moves what a killed run left.
+`.reclick-files.json` lists what was written, so that files of others are known.
+docs/decisions/0040-outputs.md has the reasons.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import hashlib
+import json
+import os
+import re
+import shutil
+import stat
+import tempfile
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+from secrets import token_hex
+from typing import Any
+
+from reclick.errors import Argument, StoreError, UsageError, explain_write_errors
+from reclick.runtime.filesystem import AnyPath, Location, RemotePath, as_path
+
+PRIVATE_FOLDER = re.compile(r"\.reclick-[0-9a-f]{32}")
+COMMIT_FOLDER = ".reclick-commit"
+LIST_FILE = ".reclick-files.json"  # of the files that Reclick wrote to a folder
+LOCK_FILE, PLAN_FILE, CONTENT = "lock", "plan.json", "content"  # in a private folder
+MERGED_FILE = "merged.json"  # there: the list, where another run wrote to it in the meantime
+LOCK_TIMEOUT = 10.0  # seconds that one waits for another
+LOCK_RETRY = 0.02  # seconds between two tries
+LARGEST_LIST = 64 << 20  # bytes
+NO_LOCKS = frozenset({errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP})
+UNCHANGED = "What was there before is unchanged."
+
+
+# ---- what may be replaced
+
+
+def refuse_source_files(
+    target: Location, sources: Iterable[Location], what: str = "the log itself"
+) -> None:
+    """Refuse a target that is one of the files being read, also by a link."""
+    place = as_path(target)
+    if not place.exists():
+        return
+    for source in map(as_path, sources):
+        if isinstance(place, RemotePath) or isinstance(source, RemotePath):
+            same = str(place) == str(source)
+        else:
+            same = source.exists() and place.samefile(source)
+        if same:
+            raise UsageError(
+                f"{target} is {what}, which would be lost. Give another file to write to."
+            )
+
+
+def check_targets(targets: Iterable[Location], *, overwrite: bool = False) -> None:
+    """Refuse targets that are no files, and files that Reclick did not write.
+
+    A file is Reclick's own if the list of its folder has it, unchanged. An empty file may be
+    replaced, and with `overwrite` every file. Of a remote file, only whether it can be written.
+    """
+    for target in map(as_path, targets):
+        if isinstance(target, RemotePath):
+            target.refuse_writing()
+            continue
+        complete_commit(target.parent)
+        try:
+            status = target.lstat()
+        except (FileNotFoundError, NotADirectoryError):
+            continue
+        if stat.S_ISDIR(status.st_mode):
+            raise StoreError(
+                f"{target} cannot be written: it is a folder. Give the path of a file."
+            )
+        if not (stat.S_ISREG(status.st_mode) or stat.S_ISLNK(status.st_mode)):
+            raise StoreError(
+                f"{target} cannot be written: it is a device or a pipe. Give the path of a file."
+            )
+        if not overwrite and not _may_be_replaced(target, status):
+            raise UsageError(
+                f"{target} is there already, and Reclick did not write it, or it was changed "
+                "since. Give another name, or replace it with ",
+                Argument("overwrite", True, option="force"),
+                ".",
+            )
+
+
+def is_own_file(path: Path) -> bool:
+    """Whether Reclick wrote a file, and nobody changed it since."""
+    try:
+        status = path.lstat()
+    except OSError:
+        return False
+    entry = _read_list(path.parent).get(path.name)
+    if entry is None or not stat.S_ISREG(status.st_mode) or entry.get("bytes") != status.st_size:
+        return False
+    return bool(entry.get("modified") == status.st_mtime_ns or entry.get("sha256") == _digest(path))
+
+
+def _may_be_replaced(path: Path, status: os.stat_result) -> bool:
+    if stat.S_ISREG(status.st_mode) and status.st_size == 0:
+        return True
+    while True:
+        before = _list_digest(path.parent)
+        if is_own_file(path):
+            return True
+        # Another run may have put the file, and not the list yet.
+        if not complete_commit(path.parent) and _list_digest(path.parent) == before:
+            return False
+
+
+def _read_list(folder: Path) -> dict[str, Any]:
+    """The files that Reclick wrote to a folder, by name; none where the list is damaged."""
+    try:
+        files = json.loads(_read_private(folder / LIST_FILE))["files"]
+        return {name: entry for name, entry in files.items() if isinstance(entry, dict)}
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        return {}
+
+
+def _read_private(path: Path) -> bytes:
+    """The content of a file that is no link."""
+    with os.fdopen(os.open(path, os.O_RDONLY | _no_follow()), "rb") as file:
+        return file.read(LARGEST_LIST)
+
+
+# ---- writing
+
+
+def write_files(
+    folder: Location, writers: dict[str, Callable[[Path], object]], *, overwrite: bool = False
+) -> list[AnyPath]:
+    """Write files to a folder, as one: after a kill there are the old ones or the new ones."""
+    targets = [as_path(folder) / name for name in writers]
+    with stage_files(targets, where=as_path(folder), overwrite=overwrite) as staged:
+        for path, write in zip(staged, writers.values(), strict=True):
+            write(path)
+    return targets
+
+
+@contextlib.contextmanager
+def atomic_file(target: Location, *, overwrite: bool = False) -> Iterator[Path]:
+    """Yield a temporary path to write to; at the end it is put in place, after an error it goes.
+
+    An OSError of the body is one of writing only if the disk is full or the file is this one.
+    """
+    place = as_path(target)
+    with stage_files([place], where=place, overwrite=overwrite) as (temporary,):
+        yield temporary
+
+
+@contextlib.contextmanager
+def stage_files(
+    targets: Sequence[AnyPath], *, where: AnyPath, overwrite: bool = False
+) -> Iterator[list[Path]]:
+    """Yield a temporary path per file of one folder; at the end all are put in place, as one.
+
+    What was not written is removed there, if Reclick wrote it. `where` is named in messages. Remote
+    files are put one by one.
+    """
+    check_targets(targets, overwrite=overwrite)
+    remote = isinstance(where, RemotePath)
+    with contextlib.ExitStack() as stack:
+        with explain_write_errors(where):
+            folder = Path(tempfile.gettempdir()) if remote else Path(str(targets[0].parent))
+            stack.enter_context(_created_folder(folder))
+            private = stack.enter_context(_PrivateFolder(folder))
+        staged = [private.content / target.name for target in targets]
+        with explain_write_errors(where, files=staged):
+            yield staged
+        with explain_write_errors(where):
+            if not remote:
+                check_targets(targets, overwrite=overwrite)
+                private.commit([target.name for target in targets])
+        with explain_write_errors(where, "Every file there is whole."):
+            for path, target in zip(staged, targets, strict=True):
+                if isinstance(target, RemotePath):
+                    _upload(path, target)
+
+
+def _upload(staged: Path, target: RemotePath) -> None:
+    if staged.exists():
+        target.upload(staged)
+    else:
+        target.unlink(missing_ok=True)
+
+
+@contextlib.contextmanager
+def scratch_folder(parent: Path | None = None) -> Iterator[Path]:
+    """A folder for temporary files, by default in the system's; it is removed at the end.
+
+    What a killed run left is removed by the next that asks for a folder in the same place.
+    """
+    place = Path(tempfile.gettempdir()) if parent is None else parent
+    with _PrivateFolder(place) as private:
+        yield private.content
+
+
+@contextlib.contextmanager
+def scratch_file(target: AnyPath) -> Iterator[Path]:
+    """Like `atomic_file`, for a file that outlives no run: it is neither synced nor listed."""
+    with contextlib.ExitStack() as stack:
+        with explain_write_errors(target):
+            if isinstance(target, RemotePath):
+                path = stack.enter_context(scratch_folder()) / target.name
+            else:
+                path = target.with_name(f".{target.name}.{token_hex(16)}")
+                stack.callback(path.unlink, missing_ok=True)
+        with explain_write_errors(target, files=[path]):
+            yield path
+        with explain_write_errors(target):
+            if isinstance(target, RemotePath):
+                target.upload(path)
+            else:
+                path.replace(target)
+
+
+@contextlib.contextmanager
+def _created_folder(folder: Path) -> Iterator[None]:
+    """Create a folder if needed; after an error no new one is left, unless something is in it."""
+    missing = [path for path in (folder, *folder.parents) if not path.exists()]
+    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        yield
+    except BaseException:
+        for path in missing:
+            with contextlib.suppress(OSError):
+                path.rmdir()
+        raise
+
+
+# ---- private folders
+
+
+class _PrivateFolder:
+    """A hidden folder with a lock, a plan and content, that nobody else can open.
+
+    The lock is held until the folder is gone, however its process ends.
+    """
+
+    def __init__(self, place: Path) -> None:
+        self._place = place
+        self._path = place
+        self._lock: int | None = None
+
+    @property
+    def content(self) -> Path:
+        """Where files are staged."""
+        return self._path / CONTENT
+
+    def __enter__(self) -> _PrivateFolder:
+        _remove_leftovers(self._place)
+        while True:
+            self._path = self._place / f".reclick-{token_hex(16)}"
+            self._path.mkdir(mode=0o700)
+            # Another run may take the new folder for a leftover as long as it is not locked.
+            with contextlib.suppress(FileNotFoundError, BlockingIOError):
+                self._lock = _make_lock(self._path / LOCK_FILE)
+                self.content.mkdir()
+                return self
+
+    def __exit__(self, *_: object) -> None:
+        with contextlib.suppress(OSError):
+            _remove_private(self._path)
+        if self._lock is not None:
+            os.close(self._lock)
+
+    def commit(self, names: Sequence[str]) -> None:
+        """Put the staged files of these names in their places; those not staged are removed."""
+        plan = _make_plan(self._place, self.content, names)
+        _write_synced(self._path / PLAN_FILE, json.dumps(plan).encode())
+        _write_synced(self._path / LIST_FILE, _merge_list(self._place, plan))
+        for folder in (self.content, self._path):
+            sync_folder(folder)
+        goal = self._place / COMMIT_FOLDER
+        try:
+            while not _rename_folder(self._path, goal):
+                complete_commit(self._place)
+            sync_folder(self._place)
+            _finish(self._place)
+        except OSError:
+            if all((goal / CONTENT / name).exists() for name in plan["files"]):
+                goal.rename(self._path)  # nothing was moved yet: the old files stay
+            raise
+        except BaseException:  # Ctrl-C: what is committed is completed
+            if self._lock is not None and is_file_at(self._lock, goal / LOCK_FILE):
+                _finish(self._place)
+            raise
+
+
+def _make_lock(path: Path) -> int | None:
+    """The descriptor of a new file that is locked by us; None where there are no locks."""
+    lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | _no_follow(), 0o600)
+    locked = try_lock(lock)
+    if locked is None:
+        os.close(lock)  # an open file would keep Windows from renaming its folder
+        return None
+    if not locked or not is_file_at(lock, path):
+        os.close(lock)
+        raise BlockingIOError(f"{path} is held by another run")
+    return lock
+
+
+def _remove_leftovers(place: Path) -> None:
+    """Remove the private folders of processes that were killed: those that nobody holds locked."""
+    with contextlib.suppress(OSError), os.scandir(place) as entries:
+        for entry in entries:
+            if PRIVATE_FOLDER.fullmatch(entry.name) and entry.is_dir(follow_symlinks=False):
+                with contextlib.suppress(OSError):
+                    _remove_abandoned(Path(entry.path))
+
+
+def _remove_abandoned(folder: Path) -> None:
+    if not _is_ours(folder):
+        return
+    try:
+        lock = os.open(folder / LOCK_FILE, os.O_RDWR | _no_follow())
+    except FileNotFoundError:
+        folder.rmdir()  # which fails, as it should, if anything is in it
+        return
+    try:
+        if try_lock(lock):
+            _remove_private(folder)
+    finally:
+        os.close(lock)
+
+
+def _remove_private(folder: Path) -> None:
+    """Remove a private folder, the lock last: without it nobody would know that it is ours."""
+    if folder.is_dir():
+        shutil.rmtree(folder / CONTENT, ignore_errors=True)
+        for name in (MERGED_FILE, LIST_FILE, PLAN_FILE, LOCK_FILE):
+            (folder / name).unlink(missing_ok=True)
+        folder.rmdir()
+
+
+def _is_ours(folder: Path) -> bool:
+    """Whether a folder belongs to the user of this process."""
+    return not hasattr(os, "geteuid") or folder.lstat().st_uid == os.geteuid()
+
+
+# ---- commits
+
+
+def complete_commit(folder: Path) -> bool:
+    """Move the files of a commit that a killed run did not complete; whether there was one."""
+    commit, deadline = folder / COMMIT_FOLDER, time.monotonic() + LOCK_TIMEOUT
+    if not os.path.lexists(commit):
+        return False
+    while os.path.lexists(commit):
+        with explain_write_errors(folder, ""), contextlib.suppress(FileNotFoundError):
+            if _try_completion(folder, commit):
+                break
+        if time.monotonic() > deadline:
+            raise StoreError(
+                f"{folder} holds the files of a run that was killed before it had put all of them "
+                f"in place, in {COMMIT_FOLDER}, and they cannot be put there now: another process "
+                "or user holds them. Run any command of Reclick on this folder as their owner."
+            )
+        time.sleep(LOCK_RETRY)
+    return True
+
+
+def _try_completion(folder: Path, commit: Path) -> bool:
+    """Complete a commit, if it can be locked."""
+    if commit.is_symlink() or not _is_ours(commit):
+        return False
+    try:
+        lock = os.open(commit / LOCK_FILE, os.O_RDWR | _no_follow())
+    except FileNotFoundError:
+        return False
+    try:
+        if try_lock(lock) is False or not is_file_at(lock, commit / LOCK_FILE):
+            return False
+        _finish(folder)
+    finally:
+        os.close(lock)
+    return True
+
+
+def _finish(folder: Path) -> None:
+    """Carry out the plan of a commit, and remove it; what is done already does no harm."""
+    commit = folder / COMMIT_FOLDER
+    plan = json.loads(_read_private(commit / PLAN_FILE))
+    for name in filter(_is_plain_name, plan["files"]):
+        with contextlib.suppress(FileNotFoundError):
+            (commit / CONTENT / name).replace(folder / name)
+    for name in filter(_is_plain_name, plan["removed"]):
+        (folder / name).unlink(missing_ok=True)
+    if (commit / LIST_FILE).exists():
+        if plan["before"] != _list_digest(folder):
+            _write_synced(commit / MERGED_FILE, _merge_list(folder, plan))
+            (commit / MERGED_FILE).replace(commit / LIST_FILE)
+        (commit / LIST_FILE).replace(folder / LIST_FILE)
+    sync_folder(folder)
+    done = folder / f".reclick-{token_hex(16)}"  # the name is free at once, for the next commit
+    commit.rename(done)
+    _remove_private(done)
+
+
+def _make_plan(place: Path, content: Path, names: Sequence[str]) -> dict[str, Any]:
+    """What a commit does: the files that it puts, those that it removes, and the list before it."""
+    files, removed = {}, []
+    for name in names:
+        path = content / name
+        if path.exists():
+            _sync_file(path)
+            status = path.stat()
+            files[name] = {
+                "bytes": status.st_size,
+                "modified": status.st_mtime_ns,
+                "sha256": _digest(path),
+            }
+        elif is_own_file(place / name):
+            removed.append(name)
+    return {"files": files, "removed": removed, "before": _list_digest(place)}
+
+
+def _merge_list(folder: Path, plan: dict[str, Any]) -> bytes:
+    """The list of a folder after a commit; files that are gone are left out."""
+    files = {**_read_list(folder), **plan["files"]}
+    there = {
+        name: entry
+        for name, entry in files.items()
+        if name in plan["files"] or (name not in plan["removed"] and os.path.lexists(folder / name))
+    }
+    return (json.dumps({"files": there}, indent=1, ensure_ascii=False) + "\n").encode()
+
+
+def _list_digest(folder: Path) -> str | None:
+    try:
+        return hashlib.sha256(_read_private(folder / LIST_FILE)).hexdigest()
+    except OSError:
+        return None
+
+
+def _rename_folder(source: Path, target: Path) -> bool:
+    """Rename a folder; False where the target is there."""
+    try:
+        source.rename(target)
+    except OSError as error:
+        if error.errno in (errno.ENOTEMPTY, errno.EEXIST) or target.is_dir():
+            return False
+        raise
+    return True
+
+
+def _is_plain_name(name: object) -> bool:
+    return isinstance(name, str) and name not in {"", ".", ".."} and Path(name).name == name
+
+
+# ---- locks and syncs
+
+
+def try_lock(file: int) -> bool | None:
+    """Lock an open file; False where another holds it, None where there are no locks."""
+    try:
+        import fcntl
+
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except ImportError:  # Windows
+        return None
+    except OSError as error:
+        if error.errno not in NO_LOCKS:
+            raise
+        return None
+    return True
+
+
+def is_file_at(file: int, path: Path) -> bool:
+    """Whether an open file is what stands at a path."""
+    try:
+        return os.path.samestat(os.fstat(file), path.lstat())
+    except FileNotFoundError:
+        return False
+
+
+def sync_folder(folder: Path) -> None:
+    """Wait until the names in a folder are on the disk, where the system can do that."""
+    with contextlib.suppress(OSError):
+        descriptor = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+
+def _sync_file(path: Path) -> None:
+    with path.open("rb") as file:
+        os.fsync(file.fileno())
+
+
+def _write_synced(path: Path, content: bytes) -> None:
+    with path.open("wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _digest(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _no_follow() -> int:
+    return getattr(os, "O_NOFOLLOW", 0)

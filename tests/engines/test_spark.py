@@ -1,0 +1,197 @@
+"""Spark gives the answers of one process. One session serves the whole file: starting one is slow.
+
+The cluster, Spark Connect and killed processes are in tests_cluster.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import reclick as rc
+from reclick.data.hashing import query_buckets
+from reclick.engines import as_grouped, count
+from reclick.errors import BadRowsError, EngineError, LogError, SettingError
+from reclick.simulation import simulate
+from tests.engines.test_engines_agree import assert_same_groups
+from tests.engines.test_tasks import assert_same_model
+from tests.support.enumeration import as_table, random_sessions
+
+pytest.importorskip("pyspark", reason="pyspark is not installed")
+pytestmark = [
+    pytest.mark.skipif(
+        shutil.which("java") is None and "JAVA_HOME" not in os.environ,
+        reason="Spark needs Java, which is not installed",
+    ),
+    pytest.mark.filterwarnings("ignore"),  # PySpark on the versions of others
+]
+SETTINGS = {
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.memory": "1g",
+    "spark.sql.shuffle.partitions": "2",
+    "spark.log.level": "ERROR",
+}
+FEW: dict[str, Any] = {"max_iterations": 3, "tolerance": 0}
+OVERALL: dict[str, Any] = {"attractiveness_prior": "overall"}  # without a pilot
+
+
+@pytest.fixture(scope="module")
+def session() -> Iterator[Any]:
+    from pyspark.sql import SparkSession
+
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    builder = SparkSession.builder.master("local[2]").appName("tests")
+    for name, value in SETTINGS.items():
+        builder = builder.config(name, value)
+    session = builder.getOrCreate()
+    yield session
+    session.stop()
+    del os.environ["PYSPARK_PYTHON"]
+
+
+def test_spark_gives_the_answers_of_one_process(session: Any, tmp_path: Path) -> None:
+    """One test, so that the workers of a test run start one session between them."""
+    engine = rc.SparkEngine(session, tasks=2)
+    check_buckets(session)
+    check_logs(session, engine, tmp_path)
+    check_bad_rows(session, engine, tmp_path)
+    check_fits(session, engine, tmp_path)
+    check_versions(engine)
+
+
+def check_buckets(session: Any) -> None:
+    from pyspark.sql import functions
+
+    texts = ["pizza", "", "é", "👟", "x" * 31, "y" * 32, "z" * 100, "a b c d e"]
+    frame = session.createDataFrame([(text,) for text in texts], "query string")
+    rows = frame.select(functions.expr("pmod(xxhash64(query), 97)")).collect()
+    assert [row[0] for row in rows] == query_buckets(pa.array(texts), 97).tolist()
+
+
+def check_logs(session: Any, engine: rc.SparkEngine, folder: Path) -> None:
+    """Counts and groups of files and frames: skewed, with empty partitions, 1 bucket and 200."""
+    table = as_table(random_sessions(np.random.default_rng(1), 400, queries="qrstuvwxyz"))
+    half = pa.array(["much"] * 200).cast(table["query"].type)
+    queries = pa.chunked_array([half, table["query"].slice(200).combine_chunks()])
+    skewed = table.set_column(table.column_names.index("query"), "query", queries)
+    path = folder / "skewed.parquet"
+    pq.write_table(skewed, path, row_group_size=90)
+    plain = as_grouped(path)
+    assert_same_groups(as_grouped(path, engine=engine), plain)
+    many = rc.SparkEngine(session, tasks=2, buckets=200)
+    assert count(path, engine=many) == plain.counts
+    one = rc.SparkEngine(session, tasks=3, buckets=1)
+    frame = session.read.parquet(str(path)).repartition(5).filter("query <> 'q'")
+    kept = skewed.filter(pa.compute.not_equal(skewed["query"], "q"))
+    from_frame = count(rc.read_sessions(frame), engine=one)
+    assert from_frame == count(kept)
+    assert from_frame.logs[0].content == count(kept).logs[0].content  # in any order
+    nothing = session.createDataFrame([], frame.schema).repartition(3)
+    with pytest.raises(LogError, match="has no rows"):
+        count(rc.read_sessions(nothing), engine=engine)
+    with pytest.raises(LogError, match=r"read by Spark's tasks only.*rc\.SparkEngine"):
+        count(rc.read_sessions(frame))
+    with pytest.raises(LogError, match="no column query"):
+        rc.read_sessions(frame.withColumnRenamed("query", "text"))
+    renamed = rc.read_sessions(
+        frame.withColumnRenamed("query", "my text"), columns={"query": "my text"}
+    )
+    assert count(renamed, engine=one) == count(kept)
+
+
+def check_bad_rows(session: Any, engine: rc.SparkEngine, folder: Path) -> None:
+    table = as_table(random_sessions(np.random.default_rng(2), 60))
+    rows = table.to_pylist()
+    for i in (7, 30, 31, 59):
+        rows[i]["ads"] = []
+    path = folder / "bad.parquet"
+    pq.write_table(pa.Table.from_pylist(rows, table.schema), path, row_group_size=20)
+    one, two = (rc.read_sessions(path, on_error="drop") for _ in range(2))
+    assert count(one, engine=engine) == count(two)
+    assert one.summary == two.summary
+    with pytest.raises(BadRowsError) as local:
+        count(path)
+    with pytest.raises(BadRowsError) as spark:
+        count(path, engine=engine)
+    assert str(spark.value) == str(local.value)
+    frame = rc.read_sessions(session.read.parquet(str(path)), on_error="drop")
+    assert count(frame, engine=engine) == count(two)
+    assert frame.summary.dropped == two.summary.dropped
+    (examples,) = frame.summary.examples.values()
+    assert examples[0].where.startswith("partition ")
+
+
+def check_fits(session: Any, engine: rc.SparkEngine, folder: Path) -> None:
+    (week,) = simulate(2_000, weeks=1, queries=30, seed=4).weeks
+    path = folder / "week.parquet"
+    pq.write_table(week, path, row_group_size=600)
+    log = rc.read_sessions(path)
+    models: list[Any] = [
+        rc.UBM(**FEW, **OVERALL),
+        rc.DBN(continuation=0.9, **FEW, **OVERALL),
+        rc.CCM(**FEW, **OVERALL),
+        rc.THCM(**FEW, **OVERALL),
+        rc.MultiClick(),
+    ]
+    for model in models:
+        assert_same_model(model.clone().fit(log, engine=engine), model.clone().fit(log))
+    tuned = rc.LuceClick(max_iterations=4, tolerance=0)  # its hyperparameters are chosen
+    one, two = tuned.clone().fit(log), tuned.clone().fit(log, engine=engine)
+    assert_same_model(one, two)
+    assert one.hyperparameters_ == two.hyperparameters_
+    options: dict[str, Any] = {"in_sample": True, "resamples": 20}
+    local = rc.evaluate({"LuceClick": one}, log, **options)
+    remote = rc.evaluate({"LuceClick": one}, log, engine=engine, **options)
+    values = [np.array(each.scores["value"], np.float64) for each in (local, remote)]
+    np.testing.assert_allclose(values[0], values[1], rtol=1e-9)
+    rc.predict(one, log, folder / "one.parquet")
+    rc.predict(one, log, folder / "two.parquet", engine=engine)
+    expected = pq.read_table(folder / "one.parquet")
+    assert expected.equals(pq.read_table(folder / "two.parquet"))
+    frame = session.read.parquet(str(path))
+    rc.predict(one, frame, folder / "three.parquet", engine=engine)
+    three = pq.read_table(folder / "three.parquet")
+    added = [name for name in expected.column_names if name not in week.column_names]
+    assert three.select(added).to_pylist() == expected.select(added).to_pylist()
+
+
+def check_versions(engine: rc.SparkEngine) -> None:
+    """The first task compares versions."""
+    from reclick.engines import spark
+
+    mine = spark._describe_python
+    engine._is_checked = False
+    try:
+        spark._describe_python = lambda: "Python 2.7 with Reclick 0.0"
+        with pytest.raises(EngineError, match=r"The executor .* has Python 3.*driver has Python 2"):
+            engine.run(abs, 2, "")
+    finally:
+        spark._describe_python = mine
+
+
+def test_a_cluster_needs_a_folder_that_all_reach() -> None:
+    class Conf:
+        def get(self, name: str, default: str) -> str:
+            return "spark://host:7077" if name == "spark.master" else default
+
+    class Session:
+        conf = Conf()
+        range = createDataFrame = None  # noqa: N815, as Spark spells it
+
+    with pytest.raises(SettingError, match="folder: got None, expected a folder that the driver"):
+        rc.SparkEngine(Session())
+    assert rc.SparkEngine(Session(), folder="/mnt/shared").n_tasks == 32
+    with pytest.raises(SettingError, match="session: got 7, expected a SparkSession"):
+        rc.SparkEngine(7)
