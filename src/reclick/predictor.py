@@ -2,26 +2,40 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
 from functools import partial
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from reclick.clicks.distribution import Clicks, PageDistribution, TopSequences
 from reclick.data.batch import Float64, Int64, SessionBatch
+from reclick.data.hashing import query_buckets
 from reclick.data.ragged import starts_from_sizes
 from reclick.data.schema import PAGE_COLUMNS, check_types, find_columns
 from reclick.engines import Engine, as_engine
-from reclick.errors import BadRowsError, LogError, UsageError, check_whole
-from reclick.logs import read_ads, read_sessions
+from reclick.engines.base import Log
+from reclick.engines.local import write_batches
+from reclick.errors import (
+    Argument,
+    BadRowsError,
+    LogError,
+    UsageError,
+    check_range,
+    check_whole,
+)
+from reclick.logs import SessionLog, read_ads, read_sessions
 from reclick.logs.files.csv_writer import write_csv
 from reclick.logs.files.source import RawBatch
 from reclick.logs.validation.validate import validate
 from reclick.models.base import ClickModel
 from reclick.models.batching import open_pages
+from reclick.models.partitioned import PartitionedModel
 from reclick.runtime.filesystem import Location, arrow_input, as_path
 from reclick.runtime.outputs import atomic_file, check_targets, scratch_folder
 from reclick.runtime.parallel import thread_limit
@@ -31,6 +45,8 @@ from reclick.text.word_rates import TextIndex
 BATCH_LABEL = "the batch"
 CSV_SUFFIXES = (".csv", ".csv.gz")
 CSV_ROWS = 16_384  # in memory at a time
+JOIN_ROWS = 16_384  # of each group of buckets in memory at a time
+MOST_ADS = 1 << 30  # of a page whose length was checked before
 FEW_ROWS = 16  # of a batch that is encoded row by row
 SAFE_ID_CHARACTERS = 16_384  # of a query or an ad id, whose limit is four times as many bytes
 NUMBER_LISTS, POSITION_LISTS = pa.list_(pa.float64()), pa.list_(pa.int32())
@@ -75,7 +91,10 @@ class Predictor:
     are `click_prob` (one probability per position), `expected_clicks` and `sequences`, the `top`
     most likely click sequences with their probabilities (none with top=0). With `next_click`,
     `next_click_prob` (per position) and `end_prob` given the clicks so far; with `satisfaction`,
-    `satisfaction_prob`, that the session ends because an ad satisfied the user.
+    `satisfaction_prob`, that the session ends because an ad satisfied the user; with `noise`,
+    `noise_prob`, that its clicks are random, under a model that was fitted with noise. With
+    `noise_of_users`, a table with columns user and noise_prob, that is her user's. Sessions above
+    `max_noise` are left out.
 
     No log is opened and no thread is started, unless `threads` is more than 1 and the batch large.
     A Predictor may be used by many threads at once.
@@ -97,10 +116,16 @@ class Predictor:
         top: int = 3,
         next_click: bool = False,
         satisfaction: bool = False,
+        noise: bool = False,
+        noise_of_users: pa.Table | None = None,
+        max_noise: float | None = None,
         max_ads: int = 100,
         threads: int = 1,
     ) -> None:
         model.check_fitted()
+        if noise or max_noise is not None:
+            _check_noise(model, max_noise)
+        self.noise, self.noise_of_users, self.max_noise = noise, noise_of_users, max_noise
         self.model = model
         self.top = check_whole("top", top, 0)
         self.next_click = next_click
@@ -134,13 +159,30 @@ class Predictor:
         """
         rows: pa.RecordBatch = sessions.rows
         added = self.predict_pages(sessions, pages).to_columns()
+        if self.noise:
+            added["noise_prob"] = self._noise_prob(sessions, pages)
         kept = [
             (name, column)
             for name, column in zip(rows.schema.names, rows.columns, strict=True)
             if name not in added
         ]
         names, columns = zip(*kept, *added.items(), strict=True)
-        return pa.RecordBatch.from_arrays(list(columns), names=names)
+        batch = pa.RecordBatch.from_arrays(list(columns), names=names)
+        if self.max_noise is None:
+            return batch
+        return batch.filter(pc.less_equal(added["noise_prob"], self.max_noise))
+
+    def _noise_prob(self, sessions: SessionBatch, pages: PageDistribution) -> pa.Array:
+        """P(noise) of each session, or of its user where that is known."""
+        noise = self.model.noise_
+        assert noise is not None  # noqa: S101, it was checked
+        alone = noise.posterior(self.model, sessions, pages)
+        if self.noise_of_users is None or sessions.rows is None:
+            return _array(pa.float64(), alone)
+        users = sessions.rows.column("user").cast(pa.string())
+        found = pc.index_in(users, value_set=self.noise_of_users["user"], skip_nulls=True)
+        known = self.noise_of_users["noise_prob"].combine_chunks().take(found)
+        return pc.coalesce(known, _array(pa.float64(), alone))
 
     def predict_pages(self, sessions: SessionBatch, pages: PageDistribution) -> Predictions:
         """The predictions for pages, given the clicks so far of their sessions."""
@@ -197,6 +239,17 @@ class Predictor:
         check_types(schema, PAGE_COLUMNS, names, BATCH_LABEL)
         self._columns = schema, names
         return names
+
+
+def _check_noise(model: ClickModel, max_noise: float | None) -> None:
+    if model.noise_ is None:
+        raise UsageError(
+            f"The {type(model).__name__} has no component of random clicks: fit it with ",
+            Argument("noise", "session"),
+            ".",
+        )
+    if max_noise is not None:
+        check_range("max_noise", max_noise, 0, 1)
 
 
 def _describe_bad_rows(pages: pa.RecordBatch, max_ads: int) -> str:
@@ -300,6 +353,7 @@ def predict(
     to: Location,
     *,
     top: int = 3,
+    max_noise: float | None = None,
     text: object = None,
     engine: Engine | None = None,
     overwrite: bool = False,
@@ -309,11 +363,12 @@ def predict(
 
     The added columns are those of `Predictor`. The file is Parquet, or CSV if its name ends in
     .csv or .csv.gz, and appears when it is complete. `text` is the text of ads that the model does
-    not know. `engine` is where the pages are predicted: by default `LocalEngine()`. A file that
-    Reclick did not write is replaced only with `overwrite`.
+    not know. `engine` is where the pages are predicted: by default `LocalEngine()`. Under a model
+    fitted with noise, sessions have `noise_prob`, of all sessions of their user if the model judges
+    users; those above `max_noise` are left out, so that the file is the log without its noise. A
+    file that Reclick did not write is replaced only with `overwrite`.
     """
-    predictor, engine = Predictor(model, top=top), as_engine(engine)
-    log, target = open_pages(pages, text), as_path(to)
+    engine, log, target = as_engine(engine), open_pages(pages, text), as_path(to)
     is_csv = target.name.lower().endswith(CSV_SUFFIXES)
     if not is_csv and target.suffix.lower() not in {".parquet", ".pq"}:
         raise UsageError(
@@ -322,15 +377,24 @@ def predict(
         )
     log.refuse_target(target)
     check_targets([target], overwrite=overwrite)
+    if max_noise is not None and not log.has_clicks:
+        raise UsageError(f"{log.name} has no clicks to judge by: leave out ", Argument("max_noise"))
+    predictor = Predictor(
+        model,
+        top=top,
+        noise=model.noise_ is not None and log.has_clicks,
+        noise_of_users=_judge_users(model, log),
+        max_noise=max_noise,
+    )
     predict_sessions = partial(predictor.predict_sessions, text=model._index_text(log.ads))
     with track_progress(progress, f"Predicting {log.name}"):
         if not is_csv:
-            written = engine.map(predict_sessions, log, target)
+            written = _map_log(engine, predict_sessions, log, target, model)
             expected = _sum_expected_clicks(to)
         else:
             with scratch_folder() as folder, atomic_file(target, overwrite=True) as temporary:
                 parquet = folder / "predictions.parquet"
-                written = engine.map(predict_sessions, log, parquet)
+                written = _map_log(engine, predict_sessions, log, parquet, model)
                 expected = _sum_expected_clicks(parquet)
                 with pq.ParquetFile(parquet, pre_buffer=False) as file:
                     compress = target.name.lower().endswith(".gz")
@@ -340,8 +404,140 @@ def predict(
     return PredictionSummary(written, expected, observed)
 
 
+def _judge_users(model: ClickModel, log: SessionLog) -> pa.Table | None:
+    """P(noise) of each user of a log; None where sessions are judged, or there are no clicks."""
+    if model.noise_ is None or model.noise_.user_share is None or not log.has_clicks:
+        return None
+    from reclick.models.noise import judge_users
+
+    return judge_users(model, log)
+
+
 def _sum_expected_clicks(predictions: Location) -> float:
     with pq.ParquetFile(arrow_input(predictions), pre_buffer=False) as file:
         in_threads = thread_limit() > 1
         batches = file.iter_batches(columns=["expected_clicks"], use_threads=in_threads)
         return float(sum(np.asarray(batch.column(0)).sum() for batch in batches))
+
+
+# ---- joins with a model in buckets
+
+ROW = "\0row"  # the column with the number of each row: no source has one of this name
+
+
+def _map_log(
+    engine: Engine,
+    function: Callable[[SessionBatch], pa.RecordBatch],
+    log: Log,
+    target: Location,
+    model: ClickModel,
+) -> int:
+    """`engine.map`; with a model in buckets that do not fit in memory, bucket by bucket.
+
+    Pages are written to a temporary file for each group of buckets, answered group by group, so
+    that each bucket is read once, and put back in order.
+    """
+    group = model.group_buckets() if isinstance(model, PartitionedModel) else None
+    if group is None or group.max(initial=0) == 0:
+        return engine.map(function, log, target)
+    with scratch_folder() as folder, atomic_file(target) as temporary:
+        answers = []
+        for number, pages in enumerate(_split_pages(log, group, folder)):
+            if pages is not None:
+                answers.append(folder / f"answers{number}.parquet")
+                engine.map(function, _GroupLog(log.name, pages), answers[-1])
+                pages.unlink()
+        return write_batches(_merge_rows(answers), temporary)
+
+
+def _split_pages(log: Log, group: Int64, folder: Path) -> list[Path | None]:
+    """The pages of each group of buckets in a file, with the number of each row."""
+    paths = [folder / f"pages{number}.parquet" for number in range(int(group.max()) + 1)]
+    writers: dict[int, pq.ParquetWriter] = {}
+    done = 0
+    try:
+        for batch in log.batches(with_rows=True):
+            table = _to_table(batch, done)
+            done += len(batch)
+            own = group[query_buckets(batch.queries, len(group))[batch.query]]
+            for number in np.unique(own).tolist():
+                if number not in writers:
+                    writers[number] = pq.ParquetWriter(paths[number], table.schema)
+                writers[number].write_table(table.filter(pa.array(own == number)))
+    finally:
+        for writer in writers.values():
+            writer.close()
+    log.require_rows()
+    return [path if number in writers else None for number, path in enumerate(paths)]
+
+
+def _to_table(batch: SessionBatch, first_row: int) -> pa.Table:
+    """Sessions as a table, with the source's own columns side by side in one."""
+    rows: pa.RecordBatch = batch.rows
+    numbered = rows.append_column(ROW, pa.array(np.arange(first_row, first_row + len(batch))))
+    page, clicks = batch.page.astype(np.int32), batch.clicks.astype(np.int32)
+    return pa.table(
+        {
+            "query": batch.queries.take(pa.array(batch.query)),
+            "ads": pa.ListArray.from_arrays(page, batch.ads.take(pa.array(batch.ad))),
+            "clicks": pa.ListArray.from_arrays(clicks, pa.array(batch.click)),
+            "rows": numbered.to_struct_array(),
+        }
+    )
+
+
+class _GroupLog(NamedTuple):
+    """The pages of one group of buckets: a log that was validated before."""
+
+    name: str
+    path: Path
+
+    def batches(self, *, with_rows: bool = False) -> Iterator[SessionBatch]:
+        with pq.ParquetFile(self.path, pre_buffer=False) as file:
+            for batch in file.iter_batches(JOIN_ROWS, use_threads=thread_limit() > 1):
+                columns = {name: batch.column(name) for name in ("query", "ads", "clicks")}
+                rows = pa.RecordBatch.from_struct_array(batch.column("rows"))
+                raw = RawBatch(self.name, 1, columns, batch.num_rows, rows=rows)
+                yield validate(raw, MOST_ADS).sessions
+
+    def require_rows(self) -> None:
+        """There are some, or the file would not be there."""
+
+
+def _merge_rows(paths: list[Path]) -> Iterator[pa.RecordBatch]:
+    """The rows of files, each ordered by its row numbers, in the order of all of them."""
+    with ExitStack() as stack:
+        files = [stack.enter_context(pq.ParquetFile(path, pre_buffer=False)) for path in paths]
+        parts = [file.iter_batches(JOIN_ROWS) for file in files]
+        waiting: list[pa.Table | None] = [None] * len(parts)
+        first = 0
+        while True:
+            end, ready = first + JOIN_ROWS, []
+            for i, part in enumerate(parts):
+                taken, waiting[i] = _take_until(waiting[i], part, end)
+                ready += taken
+            if not ready:
+                return
+            table = pa.concat_tables(ready)
+            table = table.take(pa.array(np.argsort(table[ROW].to_numpy()))).drop_columns([ROW])
+            yield table.combine_chunks().to_batches()[0]
+            first = end
+
+
+def _take_until(
+    table: pa.Table | None, rest: Iterator[pa.RecordBatch], end: int
+) -> tuple[list[pa.Table], pa.Table | None]:
+    """The rows with numbers below `end`, and what was read beyond them."""
+    taken: list[pa.Table] = []
+    while True:
+        if table is None:
+            batch = next(rest, None)
+            if batch is None:
+                return taken, None
+            table = pa.Table.from_batches([batch])
+        here = int(np.searchsorted(table[ROW].to_numpy(), end))
+        if here:
+            taken.append(table.slice(0, here))
+        if here < table.num_rows:
+            return taken, table.slice(here)
+        table = None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pickle
 import signal
 from collections.abc import Iterator
 from functools import partial
@@ -28,6 +29,7 @@ from tests.engines.test_engines_agree import assert_same_groups, with_outcomes
 from tests.support.enumeration import as_table, random_sessions
 from tests.support.inline_engine import InlineEngine
 
+FEW: dict[str, Any] = {"max_iterations": 2, "tolerance": 0, "attractiveness_prior": "overall"}
 MODELS: list[rc.ClickModel] = [
     rc.UBM(), rc.PBM(), rc.BBM(), rc.DBN(), rc.DBN(continuation=0.9), rc.CCM(), rc.THCM(),
     rc.LuceClick(), rc.MultiClick(), rc.SDBN(), rc.AM(),
@@ -182,6 +184,34 @@ def test_an_empty_log_and_one_without_good_rows_are_refused() -> None:
 def test_fits_are_those_of_one_process(model: Any, week: Any) -> None:
     local = model.clone().fit(week)
     assert_same_model(model.clone().fit(week, engine=InlineEngine(3, 4)), local)
+
+
+class WatchedEngine(InlineEngine):
+    """Notes the largest array that a round sends to a block, beside the rows of the block."""
+
+    def reduce(self, step: Any, parameters: Any, blocks: Any) -> Any:
+        for block in blocks:
+            size = len(pickle.dumps(parameters.for_block(block.rows)))
+            self.sent.append(size - 40 * block.rows.pairs.stop + 40 * block.rows.pairs.start)
+        return super().reduce(step, parameters, blocks)
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        rc.UBM(**FEW),
+        rc.DBN(continuation="query", **FEW),
+        rc.CCM(initiation="query", **FEW),
+        rc.THCM(**FEW),
+    ],
+    ids=lambda model: model.name,
+)
+def test_a_block_is_sent_the_parameters_of_its_own_rows(model: Any) -> None:
+    (week,) = simulate(3_000, weeks=1, queries=300, seed=4).weeks
+    engine = WatchedEngine(10, 2)
+    assert_same_model(model.clone().fit(week, engine=engine), model.clone().fit(week))
+    pairs = len(rc.count(week).impressions)
+    assert max(engine.sent) < 8 * pairs  # less than one value per pair of the log
 
 
 def test_predictions_are_those_of_one_process(week: Any, tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -176,6 +177,6 @@ def test_a_saved_model_answers_the_same_to_the_last_bit(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "settings", [{"number_strength": -1}, {"min_query_sessions": -1}, {"word_strength": -1}]
 )
-def test_settings_that_make_no_sense_are_refused(settings: dict[str, float]) -> None:
+def test_settings_that_make_no_sense_are_refused(settings: dict[str, Any]) -> None:
     with pytest.raises(SettingError, match=next(iter(settings))):
         AM(**settings)

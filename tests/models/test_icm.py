@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -25,7 +26,7 @@ LOG = [
 # of the query shoes alone: red 4 and 3, shoes 2 and 2, boots 2 and 1.
 
 
-def fitted(**settings: float) -> ICM:
+def fitted(**settings: Any) -> ICM:
     return ICM(**settings).fit(read_sessions(as_table(LOG), ads=ads_table(TEXTS)))
 
 
@@ -182,6 +183,6 @@ def test_what_was_always_or_never_clicked_stays_possible() -> None:
 @pytest.mark.parametrize(
     "settings", [{"floor": 0}, {"min_query_sessions": -1}, {"word_strength": -1}]
 )
-def test_settings_that_make_no_sense_are_refused(settings: dict[str, float]) -> None:
+def test_settings_that_make_no_sense_are_refused(settings: dict[str, Any]) -> None:
     with pytest.raises(SettingError, match=next(iter(settings))):
         ICM(**settings)

@@ -14,12 +14,17 @@ from reclick.cli.console import print_result, progress_bars
 from reclick.cli.inputs import (
     Ads,
     Columns,
+    EngineName,
+    EngineOptions,
     Force,
     FormatName,
+    Master,
     MaxAds,
     OnError,
     QuickReturn,
     ReadOptions,
+    SharedFolder,
+    Workers,
     complete_model,
     new_model,
     open_log,
@@ -99,6 +104,10 @@ def evaluate(
     on_error: OnError = "raise",
     max_ads: MaxAds = 100,
     quick_return_seconds: QuickReturn = 10.0,
+    engine: EngineName = "local",
+    workers: Workers = None,
+    master: Master = None,
+    shared_folder: SharedFolder = None,
     force: Force = False,
 ) -> None:
     """Compare models by all metrics: tables as Parquet, a report as Markdown and HTML.
@@ -115,6 +124,7 @@ def evaluate(
     parts = {"history": history, "train": train, "test": test}
     _check_inputs(logs, parts, has_cuts=cut is not None or by != "timestamp")
     options = ReadOptions(column, on_error, max_ads, format, quick_return_seconds)
+    where = EngineOptions(engine, workers, master, shared_folder).open()
     targets = [as_path(to) / name for name in EVALUATION_FILES]
     given = [*(logs or ()), *(path for part in parts.values() for path in part or ()), ads, labels]
     for target in targets:
@@ -137,6 +147,7 @@ def evaluate(
             resamples=resamples,
             seed=seed,
             in_sample=in_sample,
+            engine=where,
             progress=progress,
         )
     command = shlex.join(["reclick", *sys.argv[1:]])

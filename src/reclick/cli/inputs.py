@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from reclick.data.counts import Counts
     from reclick.data.grouped_sessions import GroupedSessions
+    from reclick.engines import Engine
     from reclick.logs import SessionLog
     from reclick.models import ClickModel
 
@@ -96,6 +97,63 @@ Force = Annotated[
 ]
 
 
+EngineName = Annotated[
+    str,
+    typer.Option(
+        "--engine",
+        metavar="local|pool|spark",
+        help="Where the work is done: in this process, in processes of this machine, or on Spark.",
+    ),
+]
+Workers = Annotated[
+    int | None, typer.Option(help="With --engine pool: how many processes; by default one a core.")
+]
+Master = Annotated[
+    str | None,
+    typer.Option(
+        metavar="URL",
+        help="With --engine spark: spark://host:7077, yarn, local[4], or sc://host of Spark "
+        "Connect. By default that of spark-submit.",
+    ),
+]
+SharedFolder = Annotated[
+    str | None,
+    typer.Option(
+        metavar="FOLDER",
+        help="With --engine spark: a folder that this process and all executors reach.",
+    ),
+]
+
+
+class EngineOptions(NamedTuple):
+    """Where the options ask for the work to be done."""
+
+    engine: str = "local"
+    workers: int | None = None
+    master: str | None = None
+    shared_folder: str | None = None
+
+    def open(self) -> Engine | None:
+        """The engine; None is the default one."""
+        from reclick.errors import UsageError, check_choice
+
+        check_choice("engine", self.engine, ("local", "pool", "spark"))
+        if self.workers is not None and self.engine != "pool":
+            raise UsageError("--workers is for --engine pool.")
+        if self.engine != "spark" and (self.master or self.shared_folder):
+            raise UsageError("--master and --shared-folder are for --engine spark.")
+        if self.engine == "pool":
+            from reclick.engines.pool import PoolEngine
+
+            return PoolEngine(self.workers)
+        if self.engine == "spark":
+            from reclick.engines.spark import SparkEngine, open_session
+
+            print_note("Starting Spark")
+            return SparkEngine(open_session(self.master), folder=self.shared_folder)
+        return None
+
+
 class ReadOptions(NamedTuple):
     """How the options ask for a log to be read."""
 
@@ -104,6 +162,7 @@ class ReadOptions(NamedTuple):
     max_ads: int = 100
     format: str | None = None
     quick_return_seconds: float = 10.0
+    engine: Engine | None = None
 
 
 class LoadedLog(NamedTuple):
@@ -200,10 +259,48 @@ def count_logs(paths: list[str], options: ReadOptions) -> LoadedLog:
     if logs:
         log = open_log(logs, options)
         with progress_bars() as progress:
-            counts.append(as_counts(log, progress=progress))
+            counts.append(as_counts(log, engine=options.engine, progress=progress))
         report_summary(log)
         ads = log.ads
     return LoadedLog(sum(counts[1:], start=counts[0]), ads)
+
+
+def read_results(pairs: list[str], visits: list[str]) -> Counts:
+    """The counts of two results of `reclick sql`, each in Parquet or CSV files."""
+    from reclick.data.counts import Counts
+
+    return Counts.from_tables(_read_result(pairs), _read_result(visits))
+
+
+def _read_result(paths: list[str]) -> pa.Table:
+    import pyarrow as pa
+    import pyarrow.csv
+    import pyarrow.parquet as pq
+
+    from reclick.data.result_tables import TEXT_RESULT
+    from reclick.errors import LogError
+    from reclick.logs.files.source import find_files
+    from reclick.runtime.filesystem import arrow_input, as_path
+
+    texts = dict.fromkeys(TEXT_RESULT, pa.string())
+    texts |= {name.upper(): kind for name, kind in texts.items()}
+    options = pa.csv.ConvertOptions(column_types=texts, strings_can_be_null=False)
+    tables = []
+    for file in find_files(list(paths)):
+        is_parquet = as_path(file).suffix.lower() in {".parquet", ".pq"}
+        try:
+            source = arrow_input(file)
+            tables.append(
+                pq.ParquetFile(source).read()
+                if is_parquet
+                else pa.csv.read_csv(source, convert_options=options)
+            )
+        except pa.ArrowException as error:
+            raise LogError(f"{file} cannot be read as a result of `reclick sql`: {error}") from None
+    try:
+        return pa.concat_tables(tables, promote_options="permissive")
+    except pa.ArrowException as error:
+        raise LogError(f"The files are not of one result of `reclick sql`: {error}") from None
 
 
 def group_logs(paths: list[str], options: ReadOptions) -> LoadedLog:
@@ -215,7 +312,7 @@ def group_logs(paths: list[str], options: ReadOptions) -> LoadedLog:
         return LoadedLog(as_grouped(path))  # which raises an error with the reason
     log = open_log(paths, options)
     with progress_bars() as progress:
-        sessions = as_grouped(log, progress=progress)
+        sessions = as_grouped(log, engine=options.engine, progress=progress)
     report_summary(log)
     return LoadedLog(sessions, log.ads)
 

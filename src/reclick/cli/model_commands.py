@@ -13,13 +13,18 @@ from reclick.cli.console import print_note, print_result, progress_bars, render
 from reclick.cli.inputs import (
     Ads,
     Columns,
+    EngineName,
+    EngineOptions,
     Force,
     FormatName,
     Logs,
+    Master,
     MaxAds,
     OnError,
     QuickReturn,
     ReadOptions,
+    SharedFolder,
+    Workers,
     complete_model,
     count_logs,
     group_logs,
@@ -90,11 +95,24 @@ def fit(
             "--again", help="With --update: add a log although the model has seen it before."
         ),
     ] = False,
+    buckets: Annotated[
+        int | None,
+        typer.Option(
+            metavar="N",
+            min=1,
+            help="Save the model in N parts by a hash of the query, to be read only as far as "
+            "needed: for models larger than memory. With --update those that it has.",
+        ),
+    ] = None,
     format: FormatName = None,
     column: Columns = None,
     on_error: OnError = "raise",
     max_ads: MaxAds = 100,
     quick_return_seconds: QuickReturn = 10.0,
+    engine: EngineName = "local",
+    workers: Workers = None,
+    master: Master = None,
+    shared_folder: SharedFolder = None,
 ) -> None:
     """Fit a model to logs and save it.
 
@@ -114,10 +132,12 @@ def fit(
     if not 0 < decay <= 1:
         raise SettingError("decay", decay, "a factor above 0 and at most 1, such as 0.9")
     artifact.check_target(to, "model")
-    options = ReadOptions(column, on_error, max_ads, format, quick_return_seconds)
+    where = EngineOptions(engine, workers, master, shared_folder).open()
+    options = ReadOptions(column, on_error, max_ads, format, quick_return_seconds, where)
     with _lock_model(to) if update else nullcontext():
         if update:
-            chosen = _load_for_update(to, model, history, settings, forget)
+            chosen, in_folder = _load_for_update(to, model, history, settings, forget)
+            buckets = buckets or in_folder
         else:
             chosen = new_model(model or DEFAULT_MODEL, settings)
             if history:
@@ -135,11 +155,12 @@ def fit(
                     decay=decay,
                     ads=text,
                     again=again,
+                    engine=where,
                     progress=progress,
                 )
             else:
-                chosen.fit(loaded.data, history=other, ads=text, progress=progress)
-        chosen.save(to)
+                chosen.fit(loaded.data, history=other, ads=text, engine=where, progress=progress)
+        chosen.save(to, buckets=buckets)
     if chosen.advice:
         print_note(f"note: {chosen.advice}")
     print_result(f"{chosen!r}\n{to}", {"to": to, **describe_model(chosen)})
@@ -156,6 +177,13 @@ def predict(
         str, typer.Option(metavar="FILE", help="The file to write: .parquet, .csv or .csv.gz.")
     ],
     top: Annotated[int, typer.Option(help="How many of the most likely sequences to list.")] = 3,
+    max_noise: Annotated[
+        float | None,
+        typer.Option(
+            metavar="PROBABILITY",
+            help="With a model fitted with noise: leave out sessions that are more likely random.",
+        ),
+    ] = None,
     ads: Annotated[
         str | None, typer.Option(metavar="FILE", help="Text of ads that the model may not know.")
     ] = None,
@@ -164,6 +192,10 @@ def predict(
     on_error: OnError = "raise",
     max_ads: MaxAds = 100,
     force: Force = False,
+    engine: EngineName = "local",
+    workers: Workers = None,
+    master: Master = None,
+    shared_folder: SharedFolder = None,
 ) -> None:
     """Write pages with click probabilities, expected clicks and the most likely click sequences.
 
@@ -174,9 +206,19 @@ def predict(
 
     loaded = load(model)
     options = ReadOptions(column, on_error, max_ads, format)
+    where = EngineOptions(engine, workers, master, shared_folder).open()
     log = open_log(pages, options, ads, clicks_required=False)
     with progress_bars() as progress:
-        summary = predict(loaded, log, to, top=top, overwrite=force, progress=progress)
+        summary = predict(
+            loaded,
+            log,
+            to,
+            top=top,
+            max_noise=max_noise,
+            engine=where,
+            overwrite=force,
+            progress=progress,
+        )
     report_dropped(log)
     print_result(f"{summary}\n{to}", {"to": to, **summary._asdict()})
 
@@ -424,16 +466,20 @@ def _load_for_update(
     history: list[str] | None,
     settings: list[str] | None,
     forget: list[str] | None,
-) -> ClickModel:
+) -> tuple[ClickModel, int | None]:
+    """The model to update, and the number of its buckets, if it is in any."""
     from reclick.errors import UsageError
     from reclick.models import load
+    from reclick.models.partitioned import PartitionedModel
 
     if history or settings:
         raise UsageError(
             "--update continues a model with its own history and settings: "
             "leave out --history and --set."
         )
-    model = load(folder)
+    model, buckets = load(folder), None
+    if isinstance(model, PartitionedModel):
+        buckets, model = model.buckets, model.to_memory()
     if name not in (None, model.name):
         raise UsageError(
             f"{folder} holds the model {model.name!r}, not {name!r}: leave out --model, "
@@ -443,7 +489,7 @@ def _load_for_update(
         model.update()  # which raises an error with the reason
     if forget and not model.fits_from_counts:
         model.update(forget=forget)  # likewise, before any log is read
-    return model
+    return model, buckets
 
 
 def _parse_cuts(text: str) -> str | tuple[float, ...]:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from itertools import pairwise
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -12,6 +14,49 @@ from reclick.data.counts import Counts
 from reclick.data.hashing import splitmix64
 from reclick.data.outcomes import UNKNOWN_OUTCOME, Int8
 from reclick.data.ragged import Bool, Float64, Int32, Int64, read_only, slice_runs, take_runs
+
+
+class BlockRows(NamedTuple):
+    """Where the queries, the pairs and the cells of a block stand among those of a log."""
+
+    queries: slice
+    pairs: slice
+    cells: slice = slice(0, 0)
+
+
+class RowRun:
+    """The values of a run of rows, indexed as if those of all rows were there.
+
+    An engine that runs the steps of a fit elsewhere sends a block no more than its own rows.
+
+    >>> RowRun(np.arange(10.0), slice(4, 7))[5:7]
+    array([5., 6.])
+    """
+
+    __slots__ = ("_first", "_values")
+
+    def __init__(self, values: Float64, rows: slice) -> None:
+        self._first, self._values = rows.start, values[rows]
+
+    def __getitem__(self, rows: slice) -> Float64:
+        low, high = rows.start - self._first, rows.stop - self._first
+        if low < 0 or high > len(self._values):
+            raise IndexError(f"rows {rows} are not among those of the block")
+        return self._values[low:high]
+
+
+def cut_rows(
+    parameters: Any, rows: BlockRows, pairs: Sequence[str] = (), queries: Sequence[str] = ()
+) -> Any:
+    """A named tuple of parameters with the rows of a block: of those with a row per pair or query.
+
+    A number, which is one for all queries, stays.
+    """
+    cut: dict[str, Any] = {name: RowRun(getattr(parameters, name), rows.pairs) for name in pairs}
+    for name in queries:
+        value = getattr(parameters, name)
+        cut[name] = RowRun(value, rows.queries) if isinstance(value, np.ndarray) else value
+    return parameters._replace(**cut)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -60,6 +105,11 @@ class QueryBlock:
     def queries(self) -> slice:
         """The rows of the log's queries that this block has."""
         return slice(self.first_query, self.first_query + self.n_queries)
+
+    @property
+    def rows(self) -> BlockRows:
+        """The rows of the log's queries and pairs that this block has."""
+        return BlockRows(self.queries, self.pairs)
 
     @property
     def max_ads(self) -> int:

@@ -13,6 +13,7 @@ import os
 import pickle
 import platform
 import re
+import sys
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -24,7 +25,7 @@ from reclick.engines.base import Log
 from reclick.engines.parts import LogPart
 from reclick.engines.store import Store
 from reclick.engines.tasks import Task, TaskEngine, run_quietly
-from reclick.errors import EngineError, SettingError, check_whole
+from reclick.errors import Argument, EngineError, SettingError, check_whole
 from reclick.runtime.extras import import_extra
 from reclick.runtime.filesystem import Location, is_uri
 from reclick.runtime.parallel import THREADS_VARIABLE
@@ -35,6 +36,12 @@ LARGE_RESULT = 1 << 20  # bytes: a larger one comes through a file
 RESULT_SCHEMA = "task long, result binary"
 DEFAULT_TASKS = 32  # where the session does not say how many cores it has
 TASKS_PER_CORE = 2
+LOCAL_SETTINGS = {
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.driver.host": "127.0.0.1",
+}
 MOST_LINES = 3  # of Spark's message in ours
 
 
@@ -158,11 +165,41 @@ class SparkEngine(TaskEngine):
                 )
             if not found:
                 raise EngineError(
-                    f"The executor {host} does not see {store.folder}. Give a ",
-                    "folder that the driver and all executors reach under the same path.",
+                    f"The executor {host} does not see {store.folder}. Give as ",
+                    Argument("folder", option="--shared-folder"),
+                    " one that the driver and all executors reach under the same path.",
                 )
         store.discard(["check"])
         self._is_checked = True
+
+
+def open_session(master: str | None) -> Any:
+    """A Spark session: of this master, or the one that spark-submit or a notebook has made.
+
+    A local master runs this Python and listens to this machine only.
+    """
+    builder: Any = import_extra("pyspark.sql", "reclick[spark]").SparkSession.builder
+    if master is None:
+        builder = builder.appName("reclick")
+    elif master.startswith("sc://"):
+        builder = builder.remote(master)
+    else:
+        builder = builder.appName("reclick").master(master)
+        if master.startswith("local"):
+            os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+            for name, value in LOCAL_SETTINGS.items():
+                builder = builder.config(name, value)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            return builder.getOrCreate()
+        except Exception as error:
+            raise EngineError(
+                f"Spark cannot be started: {_shorten(error)} It needs Java 17 or newer and, "
+                "outside spark-submit, a master (",
+                Argument("master", ...),
+                ").",
+            ) from error
 
 
 class _InFile:

@@ -89,6 +89,10 @@ class FactorTable(ParameterTable):
         product: Float64 = np.multiply.reduce(self.factors[index], axis=0)
         return product
 
+    def cut(self, cells: slice) -> WeightRun:
+        """The weights of a run of cells, for a block that has those alone."""
+        return WeightRun(cells.start, self.weights(cells.start, cells.stop))
+
     def level(self, number: int) -> Float64:
         """The factors of one level."""
         return self.factors[self.starts[number] : self.starts[number + 1]]
@@ -178,6 +182,17 @@ class FactorTable(ParameterTable):
         if len(self.past.observed):
             observed, exposure = observed + self.past.observed, exposure + self.past.exposure
         return self.with_past(PastChoices(observed, exposure))
+
+
+class WeightRun(NamedTuple):
+    """The weights of a run of cells of a table, found as in the whole table."""
+
+    first: int
+    values: Float64  # [cell]
+
+    def weights(self, first: int, last: int) -> Float64:
+        """The weights of the cells first … last − 1 of the whole table."""
+        return self.values[first - self.first : last - self.first]
 
 
 @kernel

@@ -109,8 +109,12 @@ def hold_out(sessions: GroupedSessions) -> Fold | None:
     return folds[0] if folds else None
 
 
-def is_significant_gain(before: Float64, after: Float64, weight: Float64) -> bool:
+def is_significant_gain(
+    before: Float64, after: Float64, weight: Float64, errors: float = SIGNIFICANT
+) -> bool:
     """Whether log-likelihoods of held-out sessions [session] rise, by more than chance explains.
+
+    The mean gain must exceed so many of its standard errors.
 
     >>> is_significant_gain(np.zeros(4), np.array([0.1, 0.2, 0.1, 0.2]), np.ones(4))
     True
@@ -118,7 +122,7 @@ def is_significant_gain(before: Float64, after: Float64, weight: Float64) -> boo
     gains = after - before
     mean = float(np.average(gains, weights=weight))
     error = float(np.sqrt(np.sum(weight * (gains - mean) ** 2))) / float(weight.sum())
-    return mean > max(MIN_GAIN, SIGNIFICANT * error)
+    return mean > max(MIN_GAIN, errors * error)
 
 
 def choose_number(

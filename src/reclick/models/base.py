@@ -40,7 +40,7 @@ from reclick.fitting.attractiveness_prior import (
 from reclick.fitting.beta import BetaPrior
 from reclick.fitting.posterior import PairPosteriors, Posterior, RelevanceDraws
 from reclick.fitting.priors import top_click_rate
-from reclick.logs import as_pairs, read_ads
+from reclick.logs import as_log, as_pairs, read_ads
 from reclick.models.batching import (
     Answer,
     RankedSequence,
@@ -77,14 +77,26 @@ from reclick.text.word_rates import TextIndex, TokenLists
 
 if TYPE_CHECKING:
     from reclick.models.explanation import Explanation
+    from reclick.models.noise import Noise
 
 FIT_REPORT = ("iterations_", "converged_", "objective_", "message_")  # of an iterative fit
 # A pilot fit only has to tell how often each pair was examined.
 PILOT_ITERATIONS, PILOT_TOLERANCE = 15, 1e-3
+MOST_STORED_REDUNDANCY = 1e6
 
 
 @dataclass_transform(kw_only_default=True, eq_default=False, field_specifiers=(setting,))
-class ClickModel(ABC):
+class DeclaredSettings(ABC):  # noqa: B024, its subclass ClickModel has abstract methods
+    """Whose subclasses have the settings that they declare, in their constructor too."""
+
+    settings: ClassVar[Mapping[str, Setting]] = {}  # by name, in the order of the constructor
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        cls.settings = declare_settings(cls)
+
+
+class ClickModel(DeclaredSettings):
     """A click model: a probability for every click sequence of a page of ads.
 
     A subclass declares its settings, says how it is fitted (`_estimate` or `_fit`) and what the
@@ -119,19 +131,16 @@ class ClickModel(ABC):
     global_parameters: ClassVar[tuple[str, ...]] = ()  # … common to all pairs: numbers, arrays
     max_page_ads: ClassVar[int | None] = None  # longer pages are refused
     table_rows: ClassVar[Mapping[str, str]] = {}  # what rows its own saved tables have: query_rows
-    settings: ClassVar[Mapping[str, Setting]] = {}  # by name, in the order of the constructor
     provenance_: SeenLogs = ()  # the logs that the model has learned from
-    _pairs: TextPairIndex
     _corpus: Corpus | None = None  # of a model that holds only some of the queries
     overall_strength: ClassVar[float] = 1.0  # of one prior mean of attractiveness for all pairs
-    _origin: tuple[str, str]  # the folder that it was last loaded from or saved to, and its content
+    noise_: Noise | None = None  # the component of random clicks, where there is one
+    redundancy_: float = 0.0  # κ of ads that repeat what was clicked, where the model has it
     _engine: Engine = LocalEngine()  # another one during a fit with engine=…
     _is_pilot: bool = False  # during the pilot of a fit
     _pilot_parameters: Any = None  # where it ended
 
-    def __init_subclass__(cls, **kwargs: Any) -> None:
-        super().__init_subclass__(**kwargs)
-        cls.settings = declare_settings(cls)
+    noise: str | None = setting(default=None, choices=("session", "user"), allow_none=True)
 
     def __init__(self, **values: Any) -> None:
         self._set(values)
@@ -148,7 +157,7 @@ class ClickModel(ABC):
             setattr(self, name, each.check(name, values.get(name, each.default)))
         self._check_settings()
 
-    def _check_settings(self) -> None:  # noqa: B027, most models have nothing to add
+    def _check_settings(self) -> None:
         """Refuse settings that do not go together; each of them alone is checked already."""
 
     # fitting
@@ -175,12 +184,32 @@ class ClickModel(ABC):
             fresh = self.clone()
             fresh._engine = as_engine(engine)
             before = None if history is None else as_counts(history, engine=engine)
-            data = fresh._collect(sessions)
-            fresh._fit(data, before, input_text(sessions, ads))
+            text = input_text(sessions, ads)
+            if fresh.noise is None:
+                data = fresh._collect(sessions)
+                fresh._fit(data, before, text)
+            else:
+                data = fresh._fit_with_noise(sessions, before, text)
             earlier = () if before is None else see_logs(before.logs, "history")
             fresh.provenance_ = (*see_logs(get_counts(data).logs, "fit"), *earlier)
             del fresh._engine  # it may hold connections, which a fitted model has no use for
         return self._adopt_state(fresh)
+
+    def _collect_update(self, sessions: object, fresh: Self) -> Any:
+        """What `fresh` continues with; sessions count by how likely they are not noise."""
+        if self.noise_ is None or self.noise_.share == 0:
+            return fresh._collect(sessions)
+        from reclick.models.noise import collect_clean
+
+        return collect_clean(self, sessions)
+
+    def _fit_with_noise(
+        self, sessions: object, history: Counts | None, text: AdTokens | None
+    ) -> Any:
+        """Fit the model and its component of random clicks; return what it was fitted to."""
+        from reclick.models.noise import fit_with_noise
+
+        return fit_with_noise(self, sessions, history, text)
 
     def _adopt_state(self, other: Self) -> Self:
         """Take over the settings and the fit of another, in one step.
@@ -222,13 +251,14 @@ class ClickModel(ABC):
             fresh = self.clone()
             fresh._engine = as_engine(engine)
             only_counts = sessions is None and self.fits_from_counts
-            new = None if only_counts else fresh._collect(sessions)
+            new = None if only_counts else self._collect_update(sessions, fresh)
             old = None if forget is None else fresh._collect(forget)
             logs = (() if each is None else get_counts(each).logs for each in (new, old))
             seen = extend_provenance(self.provenance_, *logs, again=again)
             text = merge_text(self._pairs.text, input_text(sessions, ads))
             fresh._continue(self, new, old, decay, text)
-            fresh.provenance_ = seen
+            fresh.provenance_, fresh.noise_ = seen, self.noise_
+            fresh.redundancy_ = self.redundancy_
             del fresh._engine  # as after a fit
         return self._adopt_state(fresh)
 
@@ -562,6 +592,14 @@ class ClickModel(ABC):
             )
             start = end
 
+    @property
+    def training_ads(self) -> pa.Array:
+        """Every ad of the training log."""
+        return self.training_counts.ads
+
+    def check_folder(self) -> None:
+        """Check what is left of the folder that the model was loaded from: nothing, as a rule."""
+
     def query_volumes(self) -> pa.Table:
         """Every query of the training log and its sessions."""
         counts = self.training_counts
@@ -656,6 +694,23 @@ class ClickModel(ABC):
             )
         )
 
+    def noise_prob(self, sessions: object) -> Float64:
+        """Probability that the clicks of each session are random [session].
+
+        For a model with the setting `noise`. With `noise="user"`, of each user from all her
+        sessions in the log, which has a column user.
+        """
+        self.check_fitted()
+        if self.noise_ is None:
+            raise CannotAnswerError(
+                f"This {type(self).__name__} has no component of random clicks: fit it with ",
+                Argument("noise", "session"),
+                ".",
+            )
+        from reclick.models.noise import noise_prob
+
+        return noise_prob(self, as_log(sessions))
+
     def instantaneous_attractiveness(
         self,
         pages: object,
@@ -745,7 +800,7 @@ class ClickModel(ABC):
                 fingerprint = writer.commit(writer.write(self), self, replaces=replaces)
             self._origin = place, fingerprint
             return
-        values, tables = self._to_tables()
+        values, tables = self._save_tables()
         fingerprint = artifact.write(
             folder,
             kind="model",
@@ -777,6 +832,26 @@ class ClickModel(ABC):
             values["ad_prior"], prior = self._pairs.ad_prior.to_tables()
             tables |= {f"prior_{name}": table for name, table in prior.items()}
         return values, tables
+
+    def _save_tables(self) -> tuple[dict[str, Any], dict[str, pa.Table]]:
+        """`_to_tables`, with the component of random clicks and the redundancy, if any."""
+        values, tables = self._to_tables()
+        noise = {} if self.noise_ is None else {"noise_": self.noise_.to_value()}
+        redundancy = {"redundancy_": self.redundancy_} if self.redundancy_ else {}
+        return {**values, **noise, **redundancy}, tables
+
+    def _load_tables(self, values: dict[str, Any], tables: dict[str, pa.Table]) -> None:
+        """Restore a fit from what `_save_tables` returned."""
+        rest = dict(values)
+        noise, redundancy = rest.pop("noise_", None), rest.pop("redundancy_", None)
+        self._from_tables(rest, tables)
+        if redundancy is not None:
+            check_range("redundancy_", redundancy, 0, MOST_STORED_REDUNDANCY)
+            self.redundancy_ = float(redundancy)
+        if noise is not None:
+            from reclick.models.noise import Noise
+
+            self.noise_ = Noise.from_value(noise)
 
     def _to_rows(self) -> tuple[QueryRows, dict[str, pa.Table]]:
         """The tables that `save` writes: rows of queries, and what holds for the whole log."""
@@ -891,6 +966,8 @@ class ClickModel(ABC):
 
     def _describe_fit(self) -> str:
         reports = [getattr(self, name, "") for name in ("message_", "prior_report_")]
+        if self.noise_ is not None:
+            reports.append(f"noise: {self.noise_.share:.1%} of the sessions")
         lines = [f"fitted on {self._pairs.counts!r}", *filter(None, reports)]
         return "".join(f"\n  {line}" for line in lines)
 
@@ -928,7 +1005,7 @@ class ClickModel(ABC):
                 "batches. Give fewer pages, or use map_pages."
             )
         index = self._index_text(log.ads)
-        return self._page_distribution(batches[0], index)(0, len(batches[0]))
+        return self._distribution(batches[0], index)(0, len(batches[0]))
 
     def map_pages(
         self,
@@ -947,9 +1024,9 @@ class ClickModel(ABC):
         """
         self.check_fitted()
         log = open_pages(pages, text, clicks_required=clicks)
-        index = self._pairs.text_with(log.ads)
+        index = self._index_text(log.ads)
         for batch in log.batches(with_rows=with_rows):
-            yield from map_chunks(batch, self._page_distribution(batch, index), answer, threads)
+            yield from map_chunks(batch, self._distribution(batch, index), answer, threads)
 
     def map_batch(
         self,
@@ -962,8 +1039,20 @@ class ClickModel(ABC):
         """The same for sessions that were read already; `text` is from `_index_text`."""
         self.check_fitted()
         known = self._index_text(None) if text is None else text
-        distribution = self._page_distribution(batch, known)
+        distribution = self._distribution(batch, known)
         return map_chunks(batch, distribution, answer, threads)
+
+    def _distribution(
+        self, batch: SessionBatch, text: TextIndex | None
+    ) -> Callable[[int, int], PageDistribution]:
+        """`_page_distribution`, with the component of random clicks where there is one."""
+        pages = self._page_distribution(batch, text)
+        return pages if self.noise_ is None else self.noise_.add_to(self, batch, pages)
+
+    def score_clicks(self, sessions: SessionBatch, pages: PageDistribution) -> Float64:
+        """Log-probability of the clicks of sessions: in their order if the model has one."""
+        clicks = _clicks(sessions)
+        return pages.log_prob(clicks) if self.ordered else pages.log_set_prob(clicks)
 
     def _index_text(self, ads: pa.Table | None) -> TextIndex | None:
         """The model's text of ads, and that of a checked ads table for those new to it."""

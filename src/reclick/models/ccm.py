@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
@@ -11,7 +11,7 @@ from reclick.clicks.chain import PROBABILITY_MARGIN
 from reclick.clicks.distribution import PageDistribution
 from reclick.data.batch import SessionBatch
 from reclick.data.counts import Counts
-from reclick.data.grouped_sessions import GroupedSessions
+from reclick.data.grouped_sessions import BlockRows, GroupedSessions, cut_rows
 from reclick.data.outcomes import N_OUTCOMES, Int8
 from reclick.data.ragged import Float64, Int32, Int64
 from reclick.fitting.beta import BetaPrior, log_beta, posterior_mean
@@ -49,6 +49,10 @@ class CCMParameters(NamedTuple):
     rates: Float64 = TYPICAL_RATES  # of conversions and quick returns: reclick.fitting.outcomes
     outcome_weight: float = 1.0
     initiation: Rate = 1.0  # μ
+
+    def for_block(self, rows: BlockRows) -> Any:
+        """What the step of a block needs."""
+        return cut_rows(self, rows, ("theta",), ("initiation",))
 
 
 class CCM(ClickModel):

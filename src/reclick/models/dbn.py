@@ -10,7 +10,7 @@ import numpy as np
 from reclick.clicks.distribution import PageDistribution
 from reclick.data.batch import SessionBatch
 from reclick.data.counts import Counts
-from reclick.data.grouped_sessions import GroupedSessions
+from reclick.data.grouped_sessions import BlockRows, GroupedSessions, cut_rows
 from reclick.data.outcomes import N_OUTCOMES, Int8
 from reclick.data.ragged import Float64, Int32, Int64
 from reclick.fitting.beta import BetaPrior, log_beta, posterior_mean
@@ -63,6 +63,10 @@ class DBNParameters(NamedTuple):
     rates: Float64 = TYPICAL_RATES  # of conversions and quick returns: reclick.fitting.outcomes
     outcome_weight: float = 1.0
     initiation: Float64 | float = 1.0  # μ [query]
+
+    def for_block(self, rows: BlockRows) -> Any:
+        """What the step of a block needs."""
+        return cut_rows(self, rows, ("theta", "rho"), ("continuation", "initiation"))
 
 
 class DBN(ClickModel):

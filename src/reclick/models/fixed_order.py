@@ -128,17 +128,25 @@ def estimate_click_numbers(
     The second is over all page lengths, for lengths that are not in the log.
     """
     layers = [data.lengths] if history is None else [history.lengths, data.lengths]
+    return distribute_numbers(layers, strength)
+
+
+def distribute_numbers(layers: Sequence[Float64], strength: float) -> tuple[Float64, Float64]:
+    """The same from layers of sessions by page length and number of clicks [length, m].
+
+    Each layer has the one before as its prior.
+    """
     size = max(len(layer) for layer in layers)
     pooled = layers[0].sum(axis=0)
     numbers = np.zeros((size, size))
     for n in range(size):
-        numbers[n, : n + 1] = _number_distribution(
+        numbers[n, : n + 1] = number_distribution(
             [pooled, *(layer[n] for layer in layers if n < len(layer))], n, strength
         )
     return numbers, pooled
 
 
-def _number_distribution(layers: Sequence[Float64], ads: int, strength: float) -> Float64:
+def number_distribution(layers: Sequence[Float64], ads: int, strength: float) -> Float64:
     """P(m clicks) on a page with this many ads [m].
 
     Each layer of sessions by number of clicks has the one before as its prior, the first a uniform
@@ -160,7 +168,7 @@ def stop_probabilities(
     stop = np.ones((len(distinct), int(distinct.max(initial=1)) + 1))
     for row, n in enumerate(distinct):
         share = (
-            numbers[n, : n + 1] if n < len(numbers) else _number_distribution([pooled], n, strength)
+            numbers[n, : n + 1] if n < len(numbers) else number_distribution([pooled], n, strength)
         )
         at_least = np.cumsum(share[::-1])[::-1]
         np.divide(share, at_least, out=stop[row, : n + 1], where=at_least > 0)

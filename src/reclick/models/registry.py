@@ -200,7 +200,7 @@ def load(folder: Location, *, cache_bytes: int | None = None) -> ClickModel:
             model.provenance_ = provenance
         else:
             model = MODELS[name](**stored.settings["settings"])
-            model._from_tables(stored.settings["values"], stored.tables)
+            model._load_tables(stored.settings["values"], stored.tables)
             model.provenance_ = provenance
             check_answers(model)
         model._origin = str(as_path(folder).resolve()), stored.fingerprint
@@ -218,7 +218,7 @@ def load(folder: Location, *, cache_bytes: int | None = None) -> ClickModel:
 def updating(folder: Location) -> Iterator[ClickModel]:
     """Load a model, and save it at the end; nobody else can save to the folder meanwhile.
 
-    After an error nothing is saved.
+    After an error nothing is saved. A model in buckets is loaded whole, into memory.
 
     >>> import tempfile
     >>> from reclick.models import MultiClick
@@ -231,12 +231,16 @@ def updating(folder: Location) -> Iterator[ClickModel]:
     >>> load(folder).training_counts.total
     2.0
     """
+    from reclick.models.partitioned import PartitionedModel
     from reclick.runtime import artifact
 
     with artifact.lock_folder(folder):
         model = load(folder)
+        buckets = None
+        if isinstance(model, PartitionedModel):
+            buckets, model = model.buckets, model.to_memory()
         yield model
-        model.save(folder)
+        model.save(folder, buckets=buckets)
 
 
 def check_answers(model: ClickModel) -> None:
@@ -247,7 +251,7 @@ def check_answers(model: ClickModel) -> None:
         return
     query, ads = model.first_page((model.max_page_ads or 4) - 1)
     page = _make_page(query, [*ads, "\0an ad never shown"])
-    probability = model._page_distribution(page, model._index_text(None))(0, 1).click_prob()
+    probability = model._distribution(page, model._index_text(None))(0, 1).click_prob()
     if model.attractiveness:
         values = model.relevance({"query": [query] * len(ads), "ad": ads})["relevance"].to_numpy()
         probability = np.concatenate([probability, values])

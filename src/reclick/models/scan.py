@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
@@ -12,7 +12,7 @@ from reclick.clicks.distribution import PageDistribution
 from reclick.clicks.scan import ScanPages
 from reclick.data.batch import SessionBatch
 from reclick.data.counts import Counts
-from reclick.data.grouped_sessions import GroupedSessions, QueryBlock
+from reclick.data.grouped_sessions import BlockRows, GroupedSessions, QueryBlock, cut_rows
 from reclick.data.ragged import Float64, Int32, Int64
 from reclick.fitting.beta import BetaPrior, log_beta, posterior_mean
 from reclick.fitting.em import PairSums, Statistics, run_em
@@ -31,6 +31,10 @@ class ScanParameters(NamedTuple):
     theta: Float64  # [pair]
     gamma: Float64  # [last, position]
     down: Float64  # [last]
+
+    def for_block(self, rows: BlockRows) -> Any:
+        """What the step of a block needs."""
+        return cut_rows(self, rows, pairs=("theta",))
 
 
 class DirectionalScan(ClickModel):

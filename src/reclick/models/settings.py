@@ -51,6 +51,10 @@ COMMON_HELP = {
     "with 0 or less all iterations are run",
     "outcome_weight": "how much outcomes of clicks (`dwell_seconds` and `conversions`) count as "
     "evidence of satisfaction: their likelihood to this power; 0 ignores them",
+    "noise": 'a component of random clicks: each "session" may be noise, or each "user" (who '
+    "needs a column user) with all sessions; None: there is no noise",
+    "redundancy": "κ, how much an ad loses that repeats the words of clicked ads: a number, 0 for "
+    'not at all, or "auto" (learnt from the log, 0 unless held-out sessions ask for more)',
     "seed": "seed of the assignment of sessions to folds",
 }
 
@@ -182,7 +186,7 @@ def setting(
     return cast(Value, declared)
 
 
-def declare_settings(model: type[ClickModel]) -> dict[str, Setting]:
+def declare_settings(model: type[Any]) -> dict[str, Setting]:
     """Take the settings out of a class body, after those it inherits; defaults stay in their place.
 
     Its constructor becomes keyword-only, with a signature that `help()` and editors show.
@@ -195,13 +199,14 @@ def declare_settings(model: type[ClickModel]) -> dict[str, Setting]:
             own[name] = Setting(**{**vars(declared), "help": text})
             setattr(model, name, declared.default)
     settings = {**getattr(model, "settings", {}), **own}
+    settings |= {name: settings.pop(name) for name in ("noise",) if name in settings}  # the last
     for name in settings.keys() - own.keys():
         if name in vars(model):  # a subclass gives a setting another default
             settings[name] = Setting(**{**vars(settings[name]), "default": vars(model)[name]})
     for name, each in settings.items():
         each.check(name, each.default)
     if "__init__" not in vars(model):
-        model.__init__ = _constructor(model, settings)  # type: ignore[method-assign]
+        model.__init__ = _constructor(model, settings)
     return settings
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
@@ -13,7 +13,7 @@ from reclick.clicks.step import walk_visits
 from reclick.clicks.walk import WalkPages
 from reclick.data.batch import SessionBatch
 from reclick.data.counts import Counts
-from reclick.data.grouped_sessions import GroupedSessions, QueryBlock
+from reclick.data.grouped_sessions import BlockRows, GroupedSessions, QueryBlock, cut_rows
 from reclick.data.ragged import Float64, Int32, Int64
 from reclick.errors import SettingError
 from reclick.fitting.beta import BetaPrior, log_beta, posterior_mean
@@ -29,6 +29,10 @@ class THCMParameters(NamedTuple):
 
     theta: Float64  # [pair]
     steps: Float64  # forward α, back γ, stop 1 − α − γ
+
+    def for_block(self, rows: BlockRows) -> Any:
+        """What the step of a block needs."""
+        return cut_rows(self, rows, pairs=("theta",))
 
 
 class THCM(ClickModel):

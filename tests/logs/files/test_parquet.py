@@ -44,7 +44,7 @@ def test_a_batch_that_arrow_cannot_build_coded_is_read_as_text(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(parquet, "SMALL_GROUP", 0)
-    monkeypatch.setattr(parquet, "_batch_rows", lambda file, columns: 900)
+    monkeypatch.setattr(parquet, "MAX_BATCH_ROWS", 900)
     real = pq.ParquetFile.iter_batches
 
     def fails_midway(self: Any, size: int, **options: Any) -> Any:

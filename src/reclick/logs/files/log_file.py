@@ -92,7 +92,7 @@ class LogFile:
             return ()
         try:
             return tuple(pq.read_schema(arrow_input(self.path)).names)
-        except (ArrowException, OSError):
+        except (ArrowException, OSError, UnicodeDecodeError):
             return ()
 
     @contextmanager

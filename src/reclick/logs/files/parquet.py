@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
 import pyarrow as pa
@@ -11,6 +11,11 @@ import pyarrow.parquet as pq
 
 from reclick.data.schema import Column, check_types, find_columns, is_string
 from reclick.errors import LogError
+from reclick.logs.files.parquet_layout import (
+    ParquetLayout,
+    damaged_parquet_error,
+    read_layout,
+)
 from reclick.logs.files.source import MAX_BATCH_ROWS, TARGET_BATCH_BYTES, RawBatch
 from reclick.runtime.filesystem import Location, RemotePath, arrow_input, as_path
 from reclick.runtime.object_store import guard_reading
@@ -30,14 +35,14 @@ class ParquetSource:
     names: dict[str, str]
     num_rows: int
     coded: tuple[str, ...]  # leaves to read as dictionary codes
+    layout: ParquetLayout = field(repr=False)
     groups: tuple[int, ...] | None = None  # row groups to read; None is all
     first_row: int = 1  # number of the first row that is read
     can_move: ClassVar[bool] = True  # another process can read it
 
     def split(self) -> list[ParquetSource]:
         """The row groups, each as a source of its own."""
-        with _open(self.path, ()) as file:
-            sizes = [file.metadata.row_group(i).num_rows for i in range(file.num_row_groups)]
+        sizes = [group.num_rows for group in self.layout.groups]
         starts = [1, *(1 + sum(sizes[: i + 1]) for i in range(len(sizes)))]
         return [
             replace(self, num_rows=size, groups=(group,), first_row=starts[group])
@@ -76,15 +81,17 @@ class ParquetSource:
 
     def _batches(self, *, coded: bool, all_columns: bool) -> Iterator[pa.RecordBatch]:
         with _open(self.path, self.coded if coded else ()) as file:
-            groups = self.groups or tuple(range(file.num_row_groups))
             columns = file.schema_arrow.names if all_columns else list(self.names.values())
-            size = _batch_rows(file, columns)
-            if not coded or self.num_rows < SMALL_GROUP * len(groups):
-                with _open(self.path, ()) as uncoded:
-                    yield from _iter_batches(uncoded, size, columns, list(groups))
+            size = int(max(16, TARGET_BATCH_BYTES / max(self.layout.row_bytes(columns), 1.0)))
+            chosen = self.groups or tuple(range(file.num_row_groups))
+            if coded and self.num_rows >= SMALL_GROUP * len(chosen):
+                for groups, limit in self.layout.limit_rows(columns, self.coded, chosen):
+                    for group in groups:
+                        yield from self._group_batches(file, group, min(size, limit), columns)
                 return
-            for group in groups:
-                yield from self._group_batches(file, group, size, columns)
+        with _open(self.path, ()) as uncoded:
+            for groups, limit in self.layout.limit_rows(columns, groups=chosen):
+                yield from _iter_batches(uncoded, min(size, limit), columns, groups)
 
     def _group_batches(
         self, file: pq.ParquetFile, group: int, size: int, columns: list[str]
@@ -97,8 +104,9 @@ class ParquetSource:
                 yield batch
                 done += batch.num_rows
         except pa.ArrowNotImplementedError:
+            ((_, limit),) = self.layout.limit_rows(columns, groups=[group])
             with _open(self.path, ()) as uncoded:
-                for batch in _iter_batches(uncoded, size, columns, [group]):
+                for batch in _iter_batches(uncoded, min(size, limit), columns, [group]):
                     yield from [batch.slice(max(done, 0))] if done < batch.num_rows else []
                     done -= batch.num_rows
 
@@ -108,26 +116,21 @@ def open_parquet(
 ) -> ParquetSource:
     """Read the footer of a Parquet file and check its columns."""
     try:
-        with guard_reading(as_path(path)), _open(path, ()) as file:
-            schema, leaves, num_rows = file.schema_arrow, _leaves(file), file.metadata.num_rows
-    except (pa.ArrowException, OSError) as error:
+        with guard_reading(as_path(path)):
+            layout = read_layout(path, where)
+            with _open(path, ()) as file:
+                schema, num_rows = file.schema_arrow, file.metadata.num_rows
+            available = schema.names
+    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
         raise damaged_parquet_error(where, error) from error
-    names = find_columns(schema.names, wanted, mapping, where)
+    names = find_columns(available, wanted, mapping, where)
     check_types(schema, wanted, names, where)
     coded = tuple(
-        leaf
-        for leaf, column in leaves.items()
-        if column in names.values() and _holds_text(schema.field(column).type)
+        ".".join(path)
+        for path in layout.leaves
+        if path[0] in names.values() and _holds_text(schema.field(path[0]).type)
     )
-    return ParquetSource(path, where, names, num_rows, coded)
-
-
-def damaged_parquet_error(where: str, error: Exception) -> LogError:
-    """The error for a file that Arrow cannot read as Parquet."""
-    return LogError(
-        f"{where} cannot be read as Parquet: it is cut short, damaged or not Parquet ({error}). "
-        "Write or copy it again."
-    )
+    return ParquetSource(path, where, names, num_rows, coded, layout)
 
 
 def _open(path: Location, coded: Sequence[str]) -> pq.ParquetFile:
@@ -143,41 +146,15 @@ def _open(path: Location, coded: Sequence[str]) -> pq.ParquetFile:
 
 
 def _iter_batches(
-    file: pq.ParquetFile, size: int, columns: list[str], row_groups: list[int] | None = None
+    file: pq.ParquetFile, size: int, columns: list[str], row_groups: list[int]
 ) -> Iterator[pa.RecordBatch]:
     yield from file.iter_batches(
-        size, row_groups=row_groups, columns=columns, use_threads=thread_limit() > 1
+        min(size, MAX_BATCH_ROWS),
+        row_groups=row_groups,
+        columns=columns,
+        use_threads=thread_limit() > 1,
     )
-
-
-def _leaves(file: pq.ParquetFile) -> dict[str, str]:
-    """Return {leaf path: top column}.
-
-    Writers name the values of a list differently (ads.list.element, ads.bag.array_element).
-    """
-    paths = [file.schema.column(index).path for index in range(len(file.schema))]
-    tops = sorted(file.schema_arrow.names, key=len, reverse=True)  # a name may contain dots
-    return {
-        path: next((top for top in tops if path == top or path.startswith(f"{top}.")), "")
-        for path in paths
-    }
 
 
 def _holds_text(kind: Any) -> bool:
     return is_string(kind) or (hasattr(kind, "value_type") and is_string(kind.value_type))
-
-
-def _batch_rows(file: pq.ParquetFile, columns: Sequence[str]) -> int:
-    """Return how many rows take about TARGET_BATCH_BYTES in the row group of the largest rows."""
-    leaves = _leaves(file)
-    row_bytes = 1.0
-    for group in range(file.num_row_groups):
-        metadata = file.metadata.row_group(group)
-        chunks = (metadata.column(index) for index in range(metadata.num_columns))
-        size = sum(
-            chunk.total_uncompressed_size
-            for chunk in chunks
-            if leaves.get(chunk.path_in_schema) in columns
-        )
-        row_bytes = max(row_bytes, size / max(metadata.num_rows, 1))
-    return int(min(MAX_BATCH_ROWS, max(16, TARGET_BATCH_BYTES / row_bytes)))

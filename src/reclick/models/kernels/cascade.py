@@ -14,7 +14,7 @@ import numpy as np
 
 from reclick.clicks.chain import ChainPages, chain_pages
 from reclick.data.batch import SessionBatch
-from reclick.data.grouped_sessions import GroupedSessions, QueryBlock
+from reclick.data.grouped_sessions import BlockRows, GroupedSessions, QueryBlock
 from reclick.data.outcomes import N_OUTCOMES, Int8
 from reclick.data.ragged import Float64, Int32, Int64, read_only
 from reclick.engines import Engine
@@ -39,6 +39,11 @@ class CascadeBlock(NamedTuple):
     observed: ExaminationCounts  # of the pairs of the block
     longest: int  # page
     outcome: Int8  # [session] of the last click; empty where none is known
+
+    @property
+    def rows(self) -> BlockRows:
+        """Where its pairs and queries stand among those of the log."""
+        return self.sessions.rows
 
 
 def first_click_positions(block: QueryBlock) -> Int64:

@@ -28,7 +28,7 @@ from reclick.clicks.chain import PROBABILITY_MARGIN, chain_pages
 from reclick.clicks.distribution import PageDistribution
 from reclick.data.batch import SessionBatch
 from reclick.data.counts import Counts
-from reclick.data.grouped_sessions import QueryBlock
+from reclick.data.grouped_sessions import BlockRows, QueryBlock, cut_rows
 from reclick.data.ragged import Bool, Float64, Int32, Int64, starts_from_sizes
 from reclick.data.stored_tables import MOST_CELLS, read_lists, read_numbers, table_error
 from reclick.engines import Engine
@@ -113,6 +113,10 @@ class ExaminationParameters(NamedTuple):
     theta: Float64  # [pair]
     gamma: Float64  # [state]
 
+    def for_block(self, rows: BlockRows) -> Any:
+        """What the step of a block needs."""
+        return cut_rows(self, rows, pairs=("theta",))
+
 
 class ExaminationPrior(NamedTuple):
     """The prior of θ, in examinations, and the means and the strength of γ's, in impressions."""
@@ -128,6 +132,12 @@ class ExaminationBlock(NamedTuple):
     first_pair: int
     cells: ExaminationCells
     prior: BetaPrior | None = None  # [pair] known when EM starts
+
+    @property
+    def rows(self) -> BlockRows:
+        """Where its pairs stand among those of the log."""
+        pairs = slice(self.first_pair, self.first_pair + len(self.cells.clicks))
+        return BlockRows(slice(0, 0), pairs)
 
     def with_prior(self, prior: BetaPrior) -> ExaminationBlock:
         """The same with its part of the prior of all pairs."""

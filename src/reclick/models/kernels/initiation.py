@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from reclick.clicks.chain import PROBABILITY_MARGIN
-from reclick.data.grouped_sessions import QueryBlock
+from reclick.data.grouped_sessions import BlockRows, QueryBlock, RowRun, cut_rows
 from reclick.data.ragged import Float64, Int32, Int64
 from reclick.engines import Engine
 from reclick.fitting.beta import BetaPrior, log_beta, posterior_mean
@@ -34,7 +34,7 @@ Rate = Float64 | float  # [query], or one for all queries
 
 def rate_of_block(value: Rate, block: QueryBlock) -> Float64:
     """A rate per query, or one for all, as that of each query of a block [query]."""
-    if isinstance(value, np.ndarray):
+    if isinstance(value, np.ndarray | RowRun):
         return value[block.queries]
     return np.full(block.n_queries, float(value))
 
@@ -102,6 +102,10 @@ class InitiationParameters(NamedTuple):
     theta: Float64  # [pair]
     initiation: Rate
 
+    def for_block(self, rows: BlockRows) -> Any:
+        """What the step of a block needs."""
+        return cut_rows(self, rows, ("theta",), ("initiation",))
+
 
 class InitiationBlock(NamedTuple):
     """The counts of the sessions with a click, and the sessions without one."""
@@ -109,6 +113,11 @@ class InitiationBlock(NamedTuple):
     observed: ExaminationCounts  # [pair] of sessions with a click
     n_clicked: Float64  # [query] sessions with a click
     unclicked: QueryBlock
+
+    @property
+    def rows(self) -> BlockRows:
+        """Where its pairs and queries stand among those of the log."""
+        return self.unclicked.rows
 
 
 def split_to_first_click(block: QueryBlock) -> InitiationBlock:

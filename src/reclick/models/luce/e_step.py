@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from reclick.data.grouped_sessions import QueryBlock
+from reclick.data.grouped_sessions import BlockRows, QueryBlock
 from reclick.data.outcomes import N_OUTCOMES, Int8
 from reclick.data.ragged import Float64, Int32, Int64, positions_in_runs, read_only
 from reclick.fitting.em import PairSums, Statistics
@@ -33,6 +33,11 @@ class LuceBlock(NamedTuple):
     first_cell: int
     last_cell: int
     outcome: Int8  # [session] of the last click; empty where none is known
+
+    @property
+    def rows(self) -> BlockRows:
+        """Where its queries, pairs and cells stand among those of the log."""
+        return self.sessions.rows._replace(cells=slice(self.first_cell, self.last_cell))
 
 
 def make_block(layout: Layout, block: QueryBlock) -> LuceBlock:

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from reclick.data.counts import Counts
-from reclick.data.grouped_sessions import GroupedSessions
+from reclick.data.grouped_sessions import BlockRows, GroupedSessions, RowRun
 from reclick.data.ragged import Float64, Int32, Int64, positions_in_runs, run_of_elements
 from reclick.data.stored_tables import read_lists, read_numbers, table_error
 from reclick.fitting.attractiveness_prior import PairPrior
@@ -77,6 +77,21 @@ class LuceParameters(ParameterTables):
     mixing: MixingWeights  # [query, component]
     satisfaction: Satisfaction  # [pair] ρ
     outcomes: OutcomeTable  # of conversions and quick returns
+
+    def for_block(self, rows: BlockRows) -> Any:
+        """What the E-step of a block needs."""
+        no_past, rho = np.zeros(0), self.satisfaction
+        mixing: dict[str, Any] = {"weights": RowRun(self.mixing.weights, rows.queries)}
+        values: dict[str, Any] = {
+            name: RowRun(getattr(rho, name), rows.pairs) for name in ("mean", "variance")
+        }
+        tables: dict[str, Any] = {
+            "appeal": self.appeal.cut(rows.cells),
+            "query_outside": self.query_outside.cut(rows.queries),
+            "mixing": replace(self.mixing, **mixing, members=no_past),
+            "satisfaction": replace(rho, **values, satisfied=no_past, clicks=no_past),
+        }
+        return replace(self, **tables)
 
     def spread_satisfaction(self, information: Float64) -> LuceParameters:
         """The same, with the variance of each ρ that sessions with this information leave."""

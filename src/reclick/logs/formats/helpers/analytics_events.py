@@ -6,7 +6,6 @@ is flat or nests the ads. The events name no page: visits are split into pages i
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import reduce
@@ -34,6 +33,7 @@ from reclick.errors import LogError
 from reclick.logs.assembly.page_join import PageJoin, join_key_parts
 from reclick.logs.assembly.spill import ROW_NUMBER_BITS, PartitionedQuery, load_sql
 from reclick.logs.files.log_file import LogFile
+from reclick.logs.files.parquet_layout import read_layout
 from reclick.logs.formats.base import ColumnMapping, ReadReport
 from reclick.logs.formats.helpers.records import (
     TIMESTAMP,
@@ -44,7 +44,6 @@ from reclick.logs.formats.helpers.records import (
 )
 from reclick.logs.session_log import MAX_EXAMPLES
 from reclick.logs.validation.reasons import CLICK_WITHOUT_PAGE, NO_AD, NO_ADS, NO_TIME
-from reclick.runtime.filesystem import arrow_input
 from reclick.runtime.outputs import scratch_folder
 
 EVENT_KINDS = ("view", "click", "search", "conversion")  # SQL has their index
@@ -180,15 +179,11 @@ def _read_batches(
 def _count_ads(file: LogFile, schema: AnalyticsSchema) -> int:
     """How many ads the events of a file hold, by its metadata."""
     try:
-        metadata = pq.read_metadata(arrow_input(file.path))
-    except (pa.ArrowException, OSError):
+        layout = read_layout(file.path, file.where)
+    except (LogError, OSError):
         return 0  # reading the file will say why
-    counts = Counter({"rows": metadata.num_rows})
-    for group in map(metadata.row_group, range(metadata.num_row_groups)):
-        for leaf in map(group.column, range(group.num_columns)):
-            if leaf.path_in_schema.lower().startswith(schema.ads):
-                counts[leaf.path_in_schema] += leaf.num_values
-    return max(counts.values())
+    rows = sum(group.num_rows for group in layout.groups)
+    return max(rows, *layout.num_values(schema.ads).values(), 0)
 
 
 def _check_columns(

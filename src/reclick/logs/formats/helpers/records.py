@@ -17,7 +17,7 @@ from reclick.data.schema import IDS, TEXT, is_ids, is_number, is_string, is_text
 from reclick.data.timestamps import TIME, as_times
 from reclick.errors import LogError
 from reclick.logs.files.log_file import LogFile
-from reclick.logs.files.parquet import damaged_parquet_error
+from reclick.logs.files.parquet_layout import damaged_parquet_error, read_layout
 from reclick.logs.formats.base import BATCH_SESSIONS, ReadReport
 from reclick.runtime.filesystem import arrow_input, as_path
 
@@ -169,11 +169,13 @@ def read_parquet_batches(
     try:
         with pq.ParquetFile(arrow_input(file.path), pre_buffer=False) as source:
             columns = choose_columns(source)
-            for batch in source.iter_batches(BATCH_SESSIONS, columns=columns):
-                yield first, batch
-                first += batch.num_rows
-                report.add_records(batch.num_rows)
-                report.advance(size * batch.num_rows // source.metadata.num_rows)
+            for groups, limit in read_layout(file.path, file.where).limit_rows(columns):
+                rows = min(BATCH_SESSIONS, limit)
+                for batch in source.iter_batches(rows, row_groups=groups, columns=columns):
+                    yield first, batch
+                    first += batch.num_rows
+                    report.add_records(batch.num_rows)
+                    report.advance(size * batch.num_rows // max(source.metadata.num_rows, 1))
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
         raise damaged_parquet_error(file.where, error) from error
 

@@ -1,0 +1,600 @@
+"""How large the rows of a Parquet file are, before any of them is decoded.
+
+The footer and the headers of pages say how many bytes and values they hold. They are parsed here,
+because a small file may hold rows of gigabytes (a page that compresses well, a long value in a
+dictionary, a list of a billion equal ads), and because Arrow ends the process on some damaged
+footers. Everything is checked against what is there: a lie costs a LogError, not memory.
+"""
+
+from __future__ import annotations
+
+import mmap
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from reclick.data.batch import Int64
+from reclick.errors import LogError
+from reclick.logs.files.source import MAX_BATCH_ROWS
+from reclick.runtime.filesystem import Location, RemotePath, as_path
+from reclick.runtime.jit import kernel
+
+Bytes = npt.NDArray[np.uint8]
+MAX_PAGE_BYTES = 64 << 20  # unpacked, of the largest pages of all columns that are read together
+MAX_BATCH_BYTES = 192 << 20  # of a batch, whatever its rows hold; what is copied counts thrice
+COPIES = 3  # of what is written in pages: unpacked, decoded and coded
+VALUE_BYTES = 12  # of a value besides its text: its place in lists, its offset or its code
+MAX_DEPTH = 32  # of structs in a footer; real ones have about ten
+MAGIC, FOOTER_END = b"PAR1", 8
+HEADER_BYTES = 256  # of a page; with long statistics it has more
+# codes of the format
+BYTE_ARRAY, REQUIRED, REPEATED = 6, 0, 2
+DATA_PAGE, DICTIONARY_PAGE, DATA_PAGE_V2 = 0, 2, 3
+PLAIN, RLE, DELTA_BYTE_ARRAY = 0, 3, 7
+CODECS = {0: None, 1: "snappy", 2: "gzip", 4: "brotli", 5: "lz4", 6: "zstd", 7: "lz4_raw"}
+
+
+class Leaf(NamedTuple):
+    """A column of values: those of a list or a struct have a path of several names."""
+
+    path: tuple[str, ...]
+    kind: int  # physical type
+    max_repetition: int  # lists around a value
+    max_definition: int  # of them and of what may be null
+
+
+class Chunk(NamedTuple):
+    """The values of a leaf in a row group."""
+
+    leaf: Leaf
+    codec: int
+    num_values: int
+    unpacked_bytes: int
+    start: int  # of its first page in the file
+    end: int
+
+
+class RowGroup(NamedTuple):
+    """A row group, by the footer."""
+
+    num_rows: int
+    chunks: list[Chunk]
+
+
+class ParquetPage(NamedTuple):
+    """A page of a chunk, by its header."""
+
+    kind: int
+    start: int  # of its bytes, after the header
+    end: int
+    unpacked_bytes: int
+    num_values: int
+    encoding: int
+    is_packed: bool
+    # of repetition and definition, where they come first and are not packed; else None
+    level_bytes: tuple[int, int] | None
+    level_encoding: int
+
+
+@dataclass(frozen=True, slots=True)
+class ParquetLayout:
+    """The row groups of a file, and where their pages lie."""
+
+    path: Location
+    where: str
+    leaves: list[tuple[str, ...]]  # their paths
+    groups: list[RowGroup]
+
+    def row_bytes(self, columns: Sequence[str]) -> float:
+        """The bytes of a row, on average, in the row group where it is largest."""
+        sizes = [
+            sum(chunk.unpacked_bytes for chunk in group.chunks if chunk.leaf.path[0] in columns)
+            / max(group.num_rows, 1)
+            for group in self.groups
+        ]
+        return max(sizes, default=0.0)
+
+    def num_values(self, starts: str | tuple[str, ...]) -> dict[str, int]:
+        """The values of the leaves whose path starts like this, in any case."""
+        total: dict[str, int] = {}
+        for chunk in (chunk for group in self.groups for chunk in group.chunks):
+            path = ".".join(chunk.leaf.path)
+            if path.lower().startswith(starts):
+                total[path] = total.get(path, 0) + chunk.num_values
+        return total
+
+    def limit_rows(
+        self,
+        columns: Sequence[str],
+        coded: Sequence[str] = (),
+        groups: Sequence[int] | None = None,
+    ) -> Iterator[tuple[list[int], int]]:
+        """Consecutive row groups, and how many rows of them fit in a batch at most.
+
+        `columns` are top columns or paths of leaves, `coded` the leaves that are read as codes.
+        """
+        numbers = list(range(len(self.groups)) if groups is None else groups)
+        # Of a remote file, a request per page would cost more than it saves.
+        if isinstance(as_path(self.path), RemotePath):
+            yield numbers, MAX_BATCH_ROWS
+            return
+        together: list[int] = []  # small groups are read together
+        room, most = MAX_BATCH_BYTES, MAX_BATCH_ROWS
+        with _map_file(self.path) as data:
+            for number in numbers:
+                rows, size = self._limit_group(self.groups[number], data, columns, coded)
+                if together and size > room:
+                    yield together, most
+                    together, room, most = [], MAX_BATCH_BYTES, MAX_BATCH_ROWS
+                together, room, most = [*together, number], room - size, min(most, rows)
+        if together:
+            yield together, most
+
+    def _limit_group(
+        self, group: RowGroup, data: mmap.mmap, columns: Sequence[str], coded: Sequence[str]
+    ) -> tuple[int, int]:
+        """The rows of a group that may be in one batch, and the bytes of all its rows, at most."""
+        chunks = [
+            _ChunkSize(chunk, data, self.where, ".".join(chunk.leaf.path) in coded)
+            for chunk in group.chunks
+            if _is_read(chunk.leaf.path, columns)
+        ]
+        pages = sum(chunk.largest_page for chunk in chunks)
+        if pages > MAX_PAGE_BYTES:
+            column = max(chunks, key=lambda chunk: chunk.largest_page)
+            raise _size_error(self.where, column, f"pages of {_megabytes(pages)}", MAX_PAGE_BYTES)
+        total = sum(chunk.total_bytes() for chunk in chunks)
+        if total <= MAX_BATCH_BYTES:
+            return MAX_BATCH_ROWS, total
+        rows = MAX_BATCH_ROWS
+        while sum(chunk.batch_bytes(rows) for chunk in chunks) > MAX_BATCH_BYTES:
+            if rows == 1:
+                column = max(chunks, key=lambda chunk: chunk.batch_bytes(1))
+                size = _megabytes(column.batch_bytes(1))
+                raise _size_error(self.where, column, f"rows of up to {size}", MAX_BATCH_BYTES)
+            rows //= 2
+        return rows, total
+
+
+def read_layout(path: Location, where: str) -> ParquetLayout:
+    """Parse the footer of a file."""
+    with as_path(path).open("rb") as file:
+        size = file.seek(0, 2)
+        file.seek(max(size - FOOTER_END, 0))
+        end = file.read(FOOTER_END)
+        length = int.from_bytes(end[:4], "little")
+        if end[4:] != MAGIC or length + FOOTER_END > size:
+            raise damaged_parquet_error(where, "its end is not that of Parquet")
+        file.seek(size - FOOTER_END - length)
+        footer = file.read(length)
+    with _explain_damage(where):
+        metadata = _ThriftReader(footer).read_struct()
+        leaves = _list_leaves(metadata[2])
+        groups = [_read_group(group, leaves, size) for group in metadata.get(4, [])]
+    return ParquetLayout(path, where, [leaf.path for leaf in leaves], groups)
+
+
+def damaged_parquet_error(where: str, error: object) -> LogError:
+    """The error for a file that cannot be read as Parquet."""
+    return LogError(
+        f"{where} cannot be read as Parquet: it is cut short, damaged or not Parquet ({error}). "
+        "Write or copy it again."
+    )
+
+
+def _is_read(path: tuple[str, ...], columns: Sequence[str]) -> bool:
+    return any(".".join(path[: end + 1]) in columns for end in range(len(path)))
+
+
+def _size_error(where: str, column: _ChunkSize, problem: str, limit: int) -> LogError:
+    return LogError(
+        f"{where} has {problem} in {'.'.join(column.chunk.leaf.path)}, and the limit is "
+        f"{_megabytes(limit)}. Remove these rows, or write the file again with smaller pages."
+    )
+
+
+def _megabytes(size: float) -> str:
+    return f"{size / (1 << 20):,.0f} MB"
+
+
+@contextmanager
+def _map_file(path: Location) -> Iterator[mmap.mmap]:
+    with (
+        as_path(path).open("rb") as file,
+        mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data,
+    ):
+        yield data
+
+
+@contextmanager
+def _explain_damage(where: str) -> Iterator[None]:
+    try:
+        yield
+    except (ValueError, KeyError, IndexError, TypeError, AttributeError, OverflowError) as error:
+        if isinstance(error, LogError):
+            raise
+        raise damaged_parquet_error(where, f"a header that makes no sense: {error}") from error
+
+
+# ---- the footer
+
+
+def _list_leaves(schema: list[dict[int, Any]]) -> list[Leaf]:
+    """The leaves of a schema, which is a tree written from the root on."""
+    leaves = []
+    waiting: list[tuple[tuple[str, ...], int, int, int]] = []  # path, levels, children to come
+    for number, element in enumerate(schema):
+        path, repetition, definition, left = waiting.pop() if waiting else ((), 0, 0, 0)
+        if left > 1:
+            waiting.append((path, repetition, definition, left - 1))
+        if number:
+            path = (*path, element[4].decode(errors="replace"))
+            repetition += element.get(3) == REPEATED
+            definition += element.get(3, 0) != REQUIRED
+        if element.get(5, 0) > 0:
+            waiting.append((path, repetition, definition, element[5]))
+        else:
+            leaves.append(Leaf(path, element.get(1, BYTE_ARRAY), repetition, definition))
+    return leaves
+
+
+def _read_group(group: dict[int, Any], leaves: list[Leaf], size: int) -> RowGroup:
+    chunks = []
+    for leaf, column in zip(leaves, group[1], strict=True):
+        about = column[3]
+        start, dictionary = about[9], about.get(11, 0)
+        start = dictionary if 0 < dictionary < start else start
+        end = start + about[7]
+        if not 0 <= start <= end <= size or about[5] < 0 or about[6] < 0:
+            raise ValueError("a column outside the file")
+        chunks.append(Chunk(leaf, about[4], about[5], about[6], start, end))
+    return RowGroup(max(group[3], 0), chunks)
+
+
+class _ThriftReader:
+    """Structs in the compact protocol of Thrift, as {number of a field: value}."""
+
+    def __init__(self, data: bytes, at: int = 0) -> None:
+        self.data, self.at = data, at
+
+    def read_struct(self, depth: int = 0) -> dict[int, Any]:
+        if depth > MAX_DEPTH:
+            raise ValueError("nested too deep")
+        fields: dict[int, Any] = {}
+        number, data = 0, self.data
+        while True:
+            header = data[self.at]
+            self.at += 1
+            if not header:
+                return fields
+            kind = header & 15
+            number = number + (header >> 4) if header >> 4 else self._read_signed()
+            if kind in {1, 2}:  # true and false
+                fields[number] = kind == 1
+            else:
+                fields[number] = self._read_value(kind, depth)
+
+    def _read_value(self, kind: int, depth: int) -> Any:
+        if kind in {4, 5, 6}:
+            return self._read_signed()
+        if kind == 8:
+            return self._take(self._read_varint())
+        if kind == 12:
+            return self.read_struct(depth + 1)
+        if kind in {9, 10}:
+            return self._read_list(depth)
+        if kind in {1, 2, 3}:
+            return self._take(1)[0]
+        if kind == 7:
+            return self._take(8)
+        raise ValueError(f"a field of the unknown type {kind}")
+
+    def _read_list(self, depth: int) -> list[Any]:
+        header = self._take(1)[0]
+        length = header >> 4 if header >> 4 < 15 else self._read_varint()
+        if length > len(self.data) - self.at:
+            raise ValueError("a list that is longer than the footer")
+        return [self._read_value(header & 15, depth + 1) for _ in range(length)]
+
+    def _take(self, length: int) -> bytes:
+        start, self.at = self.at, self.at + length
+        if self.at > len(self.data):
+            raise ValueError("it ends too early")
+        return self.data[start : self.at]
+
+    def _read_signed(self) -> int:
+        number = self._read_varint()
+        return (number >> 1) ^ -(number & 1)
+
+    def _read_varint(self) -> int:
+        result = shift = 0
+        while True:
+            byte = self.data[self.at]
+            self.at += 1
+            result |= (byte & 127) << shift
+            if byte < 128:
+                return result
+            shift += 7
+            if shift > 63:
+                raise ValueError("a number without end")
+
+
+# ---- the pages of a column
+
+
+class _ChunkSize:
+    """How large the values of a chunk are, by its pages."""
+
+    def __init__(self, chunk: Chunk, data: mmap.mmap, where: str, coded: bool) -> None:
+        self.chunk, self._data, self._where = chunk, data, where
+        self._has_text = chunk.leaf.kind == BYTE_ARRAY and not coded
+        with _explain_damage(where):
+            pages = list(_list_pages(chunk, data))
+        self._dictionaries = [page for page in pages if page.kind == DICTIONARY_PAGE]
+        self._pages = [page for page in pages if page.kind != DICTIONARY_PAGE]
+        self.largest_page = max((page.unpacked_bytes for page in pages), default=0)
+
+    def total_bytes(self) -> int:
+        """The memory of all values, at most."""
+        values = sum(page.num_values for page in self._pages)
+        written = sum(page.unpacked_bytes for page in self._pages)
+        text = 0
+        if self._has_text and values * VALUE_BYTES + COPIES * written <= MAX_BATCH_BYTES:
+            text = values * self._expanded_bytes(MAX_BATCH_BYTES // (COPIES * max(values, 1)))
+        return values * VALUE_BYTES + COPIES * (written + text)
+
+    def batch_bytes(self, rows: int) -> int:
+        """The memory of this many rows, at most."""
+        records = self._records
+        text = self._expanded_bytes(0) if self._has_text else 0
+        values = rows * records.longest
+        return values * VALUE_BYTES + COPIES * (values * text + records.sum_bytes(rows))
+
+    @cached_property
+    def _records(self) -> _Records:
+        """The rows of the pages, from the lengths of lists."""
+        sizes = np.array([page.unpacked_bytes for page in self._pages], np.int64)
+        if not self.chunk.leaf.max_repetition:
+            return _Records(1, np.array([page.num_values for page in self._pages], np.int64), sizes)
+        state = np.zeros(2, np.int64)  # the longest record, and the values of the one so far
+        with _explain_damage(self._where):
+            rows = [self._count_records(page, state) for page in self._pages]
+        return _Records(int(state.max()), np.array(rows, np.int64), sizes)
+
+    def _count_records(self, page: ParquetPage, state: Int64) -> int:
+        width = self.chunk.leaf.max_repetition.bit_length()
+        levels = self._unpack(page).repetition
+        if page.level_encoding != RLE or width > 8:
+            state[1] += page.num_values  # an old encoding: perhaps all one row
+            return 0
+        return int(count_records(levels, width, page.num_values, state))
+
+    def _expanded_bytes(self, enough: int) -> int:
+        """The longest text that is written once and may be used often; roughly, if `enough`."""
+        pages = [*self._dictionaries, *(p for p in self._pages if p.encoding == DELTA_BYTE_ARRAY)]
+        rough = max((page.unpacked_bytes for page in pages), default=0)
+        return rough if rough <= enough else self._longest_text
+
+    @cached_property
+    def _longest_text(self) -> int:
+        with _explain_damage(self._where):
+            in_dictionary = [
+                longest_plain(self._unpack(page).values) for page in self._dictionaries
+            ]
+            delta = [page for page in self._pages if page.encoding == DELTA_BYTE_ARRAY]
+            in_pages = [longest_delta(self._unpack(page).values) for page in delta]
+        return max([*in_dictionary, *in_pages], default=0)
+
+    def _unpack(self, page: ParquetPage) -> _Unpacked:
+        """The parts of a page."""
+        content = self._data[page.start : page.end]
+        first = page.level_bytes[0] + page.level_bytes[1] if page.level_bytes else 0
+        levels, content = content[:first], content[first:]
+        codec = CODECS[self.chunk.codec]
+        if codec is not None and page.is_packed and content:
+            size = page.unpacked_bytes - first
+            content = pa.Codec(codec).decompress(content, size, asbytes=True)
+        if page.kind == DICTIONARY_PAGE:
+            return _Unpacked(b"", content)
+        if page.level_bytes:
+            return _Unpacked(levels[: page.level_bytes[0]], content)
+        repetition = b""
+        if self.chunk.leaf.max_repetition:
+            repetition, content = _split_levels(content)
+        if self.chunk.leaf.max_definition:
+            _, content = _split_levels(content)
+        return _Unpacked(repetition, content)
+
+
+class _Unpacked:
+    """The levels of repetition and the values of a page."""
+
+    def __init__(self, repetition: bytes, values: bytes) -> None:
+        self.repetition = np.frombuffer(repetition, np.uint8)
+        self.values = np.frombuffer(values, np.uint8)
+
+
+def _split_levels(content: bytes) -> tuple[bytes, bytes]:
+    end = 4 + int.from_bytes(content[:4], "little")
+    return content[4:end], content[end:]
+
+
+class _Records(NamedTuple):
+    """The rows of a chunk: the values of the longest, and rows and bytes of each page."""
+
+    longest: int
+    rows: Int64
+    sizes: Int64
+
+    def sum_bytes(self, rows: int) -> int:
+        """The bytes of the pages that this many consecutive rows touch, at most."""
+        starts = np.cumsum(self.rows) - self.rows
+        bytes_before = np.concatenate([[0], np.cumsum(self.sizes)])
+        last = np.searchsorted(starts, starts + self.rows + rows - 2, side="right")
+        return int((bytes_before[last] - bytes_before[: len(last)]).max(initial=0))
+
+
+def _list_pages(chunk: Chunk, data: mmap.mmap) -> Iterator[ParquetPage]:
+    at, left = chunk.start, chunk.num_values
+    while left > 0 and at < chunk.end:
+        window = HEADER_BYTES
+        while True:
+            reader = _ThriftReader(data[at : min(at + window, chunk.end)])
+            try:
+                header = reader.read_struct()
+                break
+            except (IndexError, ValueError):
+                if window >= chunk.end - at:
+                    raise
+                window *= 16  # long statistics
+        page = _read_page(header, at + reader.at, chunk)
+        if page is not None:
+            yield page
+            left -= 0 if page.kind == DICTIONARY_PAGE else page.num_values
+        at += reader.at + header[3]
+
+
+def _read_page(header: dict[int, Any], start: int, chunk: Chunk) -> ParquetPage | None:
+    kind, unpacked, packed = header[1], header[2], header[3]
+    end = start + packed
+    if packed < 0 or unpacked < 0 or end > chunk.end:
+        raise ValueError("a page outside its column")
+    if kind == DICTIONARY_PAGE:
+        return ParquetPage(kind, start, end, unpacked, header[7][1], PLAIN, True, None, RLE)
+    if kind == DATA_PAGE_V2:
+        about = header[8]
+        lengths = (about[6], about[5])
+        if min(lengths) < 0 or sum(lengths) > packed:
+            raise ValueError("levels outside their page")
+        is_packed = about.get(7, True)
+        return ParquetPage(
+            kind, start, end, unpacked, _size(about), about[4], is_packed, lengths, RLE
+        )
+    if kind == DATA_PAGE:
+        about = header[5]
+        return ParquetPage(kind, start, end, unpacked, _size(about), about[2], True, None, about[4])
+    return None  # an index
+
+
+def _size(about: dict[int, Any]) -> int:
+    if about[1] < 0:
+        raise ValueError("a page of less than no values")
+    return int(about[1])
+
+
+# ---- kernels
+
+
+@kernel
+def read_number(values: Bytes, at: int) -> Any:
+    """A number of bytes of seven bits, and where it ends."""
+    number, shift = np.int64(0), 0
+    while at < len(values) and shift < 63:
+        byte = np.int64(values[at])
+        at += 1
+        number |= (byte & 127) << shift
+        shift += 7
+        if byte < 128:
+            break
+    return number, at
+
+
+@kernel
+def read_bits(values: Bytes, first: int, width: int) -> Any:
+    """A number of some bits, from a bit on."""
+    number = np.int64(0)
+    for bit in range(min(width, 62)):
+        place = first + bit
+        if place >> 3 < len(values):
+            number |= ((np.int64(values[place >> 3]) >> (place & 7)) & 1) << bit
+    return number
+
+
+@kernel
+def count_records(levels: Bytes, width: int, num_values: int, state: Int64) -> Any:
+    """Count the records that begin in a page: the levels of 0, in runs or packed in bits.
+
+    `state` holds the longest record so far, and the values of the one that is not complete.
+    """
+    at, left, begun = 0, num_values, 0
+    while left > 0 and at < len(levels):
+        header, at = read_number(levels, at)
+        size = header >> 1
+        if size == 0:
+            break
+        if header & 1:
+            for index in range(min(size * 8, left)):
+                begun += add_levels(read_bits(levels, at * 8 + index * width, width), 1, state)
+            at += size * width
+            left -= size * 8
+        else:
+            level = read_bits(levels, at * 8, width)
+            begun += add_levels(level, min(size, left), state)
+            at += 1
+            left -= size
+    state[1] += max(left, 0)  # levels that are missing
+    return begun
+
+
+@kernel
+def add_levels(level: int, times: int, state: Int64) -> Any:
+    """Take some equal levels into account; return how many records begin there."""
+    if level:
+        state[1] += times
+        return 0
+    state[0] = max(state[0], state[1])
+    state[1] = 1
+    return times
+
+
+@kernel
+def longest_plain(values: Bytes) -> Any:
+    """The longest of values that are written with their length before them."""
+    at, longest = 0, 0
+    while at + 4 <= len(values):
+        length = read_bits(values, at * 8, 32)
+        longest = max(longest, min(length, len(values)))
+        at += 4 + length
+    return longest
+
+
+@kernel
+def longest_delta(values: Bytes) -> Any:
+    """The longest of values that share the start of the one before, at most."""
+    shared, at = largest_delta(values, 0)
+    own, _ = largest_delta(values, at)
+    return min(shared, len(values)) + min(own, len(values))
+
+
+@kernel
+def largest_delta(values: Bytes, at: int) -> Any:
+    """The largest of numbers that are written as packed differences, and where they end."""
+    block, at = read_number(values, at)
+    parts, at = read_number(values, at)
+    left, at = read_number(values, at)
+    first, at = read_number(values, at)
+    number = (first >> 1) ^ -(first & 1)
+    largest = max(number, 0)
+    if parts < 1 or block < parts or block > 1 << 20:
+        return len(values), at  # nonsense, which Arrow refuses
+    left -= 1
+    while left > 0 and at < len(values):
+        smallest, at = read_number(values, at)
+        smallest = (smallest >> 1) ^ -(smallest & 1)
+        widths, size = at, block // parts
+        at += parts
+        for part in range(parts):
+            if left > 0 and widths + part < len(values):
+                width: Any = np.int64(values[widths + part])
+                for index in range(min(size, left)):
+                    number += smallest + read_bits(values, at * 8 + index * width, width)
+                    largest = max(largest, number)
+                left -= size
+                at += size * width // 8
+    return largest, at
