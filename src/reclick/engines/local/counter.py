@@ -145,13 +145,13 @@ class Counter:
     ) -> None:  # fmt: skip
         """Add sessions to a table by query and code; `longest` is the longest page."""
         room = BLOCK_SESSIONS * longest  # for each impression of a few sessions
-        numbers = np.empty((3, room), np.int64)
+        wanted, slots, first_keys = np.empty((3, room), np.int64)
         for start in range(0, len(query), CHUNK_SESSIONS):
             end = min(start + CHUNK_SESSIONS, len(query))
             table.reserve(int(page[end] - page[start]))
             table.used += _count_pairs(
                 start, end, query, code, page, click, clicks, weight,
-                table.keys, table.total, table.others, *numbers, np.ones(room),
+                table.keys, table.total, table.others, wanted, slots, first_keys, np.ones(room),
             )  # fmt: skip
 
     def to_canonical_codes(self, counts: Counts) -> tuple[Int32, Int32]:
