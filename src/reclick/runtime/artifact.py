@@ -174,7 +174,7 @@ def _read_manifest(folder: AnyPath) -> dict[str, Any]:
     try:
         manifest = json.loads(path.read_bytes())
         version = int(manifest["format"])
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, OverflowError, RecursionError, OSError) as error:
         raise StoreError(
             f"{path} cannot be read ({error}): it was altered. Fit again and save to a new folder."
         ) from error
