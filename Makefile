@@ -5,6 +5,7 @@ BIN := $(VENV)/bin
 CORE := $(VENV)/.core
 READY := $(VENV)/.ready
 SERVE := $(VENV)/.serve
+FUZZ := $(VENV)/.fuzz
 
 # Installs the package with its extras. pip prints nothing while it works, so a line says so every eight seconds.
 define INSTALL
@@ -14,7 +15,7 @@ define INSTALL
 	status=$$?; kill $$ticker; exit $$status
 endef
 
-.PHONY: demo lab test check format docs bench clean
+.PHONY: demo lab test check format docs bench torture fuzz clean
 
 demo: $(CORE)  ## simulate three weeks of clicks, fit, predict, and say where everything was written
 	$(BIN)/reclick demo --to demo
@@ -43,6 +44,15 @@ docs: $(READY)  ## the site of the documentation; every warning is an error
 bench: $(READY)  ## speed, memory and accuracy, each with its limit beside it
 	$(BIN)/python -m bench
 
+SEED ?= 0
+MINUTES ?= 20
+
+torture: $(READY)  ## damaged inputs, kills, full disks, forged folders, rivals: SEED=0 MINUTES=20
+	$(BIN)/python -W ignore -m torture --seed $(SEED) --minutes $(MINUTES)
+
+fuzz: $(FUZZ)  ## coverage-guided fuzzing of the readers: FORMAT=ubi MINUTES=20
+	$(BIN)/python -W ignore -m torture.fuzz --minutes $(MINUTES) $(if $(FORMAT),--format $(FORMAT))
+
 clean:
 	rm -rf $(VENV) demo build dist .mypy_cache .pytest_cache .ruff_cache
 
@@ -58,3 +68,7 @@ $(READY): $(CORE)
 $(SERVE): $(CORE)
 	$(call INSTALL,.[serve])
 	touch $(SERVE)
+
+$(FUZZ): $(READY)
+	$(call INSTALL,.[fuzz])
+	touch $(FUZZ)

@@ -13,6 +13,7 @@ from functools import partial
 from bench import (
     attractiveness,
     auction,
+    buckets,
     counting,
     em,
     evaluating,
@@ -32,6 +33,7 @@ from bench import (
 BENCHMARKS = {
     "attractiveness": attractiveness.main,
     "auction": auction.main,
+    "buckets": buckets.main,
     "counting": counting.main,
     "em": em.main,
     "evaluating": evaluating.main,

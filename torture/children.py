@@ -25,7 +25,8 @@ import pyarrow.parquet as pq
 from reclick.errors import ReclickError
 
 CRASH_CODE = 77  # of a child that ended itself at a step of the file system
-MEMORY_LIMIT = 1 << 30  # bytes that a child may take in addition to its parent
+MEMORY_LIMIT = 1 << 30  # bytes that a child may use in addition to its parent
+ADDRESS_SPACE = 8 << 30  # … and reserve, so that a failure does not hurt the machine
 TIMEOUT = 60.0  # seconds
 STEPS = (
     *("open", "mkdir", "rename", "replace", "unlink", "remove", "rmdir", "fsync", "link"),
@@ -57,7 +58,7 @@ def run_in_child(
     crash_at: int | None = None,
     kill: tuple[float, int] | None = None,
     timeout: float = TIMEOUT,
-    memory: int | None = MEMORY_LIMIT,
+    memory: int | None = ADDRESS_SPACE,
     handle_term: bool = False,
 ) -> Outcome:
     """Run a function in a child and return how it ended.

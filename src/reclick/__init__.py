@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from reclick.engines import DuckDBEngine, Engine, LocalEngine, count
     from reclick.engines.pool import PoolEngine
     from reclick.engines.spark import SparkEngine
+    from reclick.engines.warehouse import CountingSQL, counting_sql
     from reclick.errors import (
         Argument,
         BadRowsError,
@@ -199,6 +200,7 @@ _HOMES = {
         "count",
     ),
     "reclick.engines.pool": ("PoolEngine",),
+    "reclick.engines.warehouse": ("CountingSQL", "counting_sql"),
     "reclick.engines.spark": ("SparkEngine",),
     "reclick.errors": (
         "Argument",
@@ -356,6 +358,7 @@ __all__ = [
     "Cleaning",
     "ClickModel",
     "Clicks",
+    "CountingSQL",
     "Counts",
     "Displacement",
     "DuckDBEngine",
@@ -428,6 +431,7 @@ __all__ = [
     "compare_rankings",
     "convert",
     "count",
+    "counting_sql",
     "datasets",
     "describe",
     "evaluate",

@@ -260,13 +260,15 @@ The disk is full: free some space or give another folder. What was there before 
         yield
     except OSError as error:
         full = error.errno in (errno.ENOSPC, errno.EDQUOT) or "no space left" in str(error).lower()
-        if not full and files is not None and not any(_is_about(error, file) for file in files):
+        too_large = error.errno == errno.EFBIG
+        of_writing = full or too_large or files is None
+        if not of_writing and not any(_is_about(error, file) for file in files or ()):
             raise
-        advice = (
-            "The disk is full: free some space or give another folder."
-            if full
-            else "Give a folder that can be written."
-        )
+        advice = "Give a folder that can be written."
+        if full:
+            advice = "The disk is full: free some space or give another folder."
+        elif too_large:
+            advice = "Its size is limited, by the file system or by `ulimit -f`."
         raise StoreError(f"{where} cannot be written ({error}). {advice} {after}") from error
 
 

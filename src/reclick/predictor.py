@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
 from functools import partial
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -13,9 +15,12 @@ import pyarrow.parquet as pq
 
 from reclick.clicks.distribution import Clicks, PageDistribution, TopSequences
 from reclick.data.batch import Float64, Int64, SessionBatch
+from reclick.data.hashing import query_buckets
 from reclick.data.ragged import starts_from_sizes
 from reclick.data.schema import PAGE_COLUMNS, check_types, find_columns
 from reclick.engines import Engine, as_engine
+from reclick.engines.base import Log
+from reclick.engines.local import write_batches
 from reclick.errors import (
     Argument,
     BadRowsError,
@@ -31,6 +36,7 @@ from reclick.logs.files.source import RawBatch
 from reclick.logs.validation.validate import validate
 from reclick.models.base import ClickModel
 from reclick.models.batching import open_pages
+from reclick.models.partitioned import PartitionedModel
 from reclick.runtime.filesystem import Location, arrow_input, as_path
 from reclick.runtime.outputs import atomic_file, check_targets, scratch_folder
 from reclick.runtime.parallel import thread_limit
@@ -40,6 +46,8 @@ from reclick.text.word_rates import TextIndex
 BATCH_LABEL = "the batch"
 CSV_SUFFIXES = (".csv", ".csv.gz")
 CSV_ROWS = 16_384  # in memory at a time
+JOIN_ROWS = 16_384  # of each group of buckets in memory at a time
+MOST_ADS = 1 << 30  # of a page whose length was checked before
 FEW_ROWS = 16  # of a batch that is encoded row by row
 SAFE_ID_CHARACTERS = 16_384  # of a query or an ad id, whose limit is four times as many bytes
 NUMBER_LISTS, POSITION_LISTS = pa.list_(pa.float64()), pa.list_(pa.int32())
@@ -383,12 +391,12 @@ def predict(
     predict_sessions = partial(predictor.predict_sessions, text=model._index_text(log.ads))
     with track_progress(progress, f"Predicting {log.name}"):
         if not is_csv:
-            written = engine.map(predict_sessions, log, target)
+            written = _map_log(engine, predict_sessions, log, target, model)
             expected = _sum_expected_clicks(to)
         else:
             with scratch_folder() as folder, atomic_file(target, overwrite=True) as temporary:
                 parquet = folder / "predictions.parquet"
-                written = engine.map(predict_sessions, log, parquet)
+                written = _map_log(engine, predict_sessions, log, parquet, model)
                 expected = _sum_expected_clicks(parquet)
                 with pq.ParquetFile(parquet, pre_buffer=False) as file:
                     compress = target.name.lower().endswith(".gz")
@@ -412,3 +420,126 @@ def _sum_expected_clicks(predictions: Location) -> float:
         in_threads = thread_limit() > 1
         batches = file.iter_batches(columns=["expected_clicks"], use_threads=in_threads)
         return float(sum(np.asarray(batch.column(0)).sum() for batch in batches))
+
+
+# ---- joins with a model in buckets
+
+ROW = "\0row"  # the column with the number of each row: no source has one of this name
+
+
+def _map_log(
+    engine: Engine,
+    function: Callable[[SessionBatch], pa.RecordBatch],
+    log: Log,
+    target: Location,
+    model: ClickModel,
+) -> int:
+    """`engine.map`; with a model in buckets that do not fit in memory, bucket by bucket.
+
+    Pages are written to a temporary file for each group of buckets, answered group by group, so
+    that each bucket is read once, and put back in order.
+    """
+    group = model.group_buckets() if isinstance(model, PartitionedModel) else None
+    if group is None or group.max(initial=0) == 0:
+        return engine.map(function, log, target)
+    with scratch_folder() as folder, atomic_file(target) as temporary:
+        answers = []
+        for number, pages in enumerate(_split_pages(log, group, folder)):
+            if pages is not None:
+                answers.append(folder / f"answers{number}.parquet")
+                engine.map(function, _GroupLog(log.name, pages), answers[-1])
+                pages.unlink()
+        return write_batches(_merge_rows(answers), temporary)
+
+
+def _split_pages(log: Log, group: Int64, folder: Path) -> list[Path | None]:
+    """The pages of each group of buckets in a file, with the number of each row."""
+    paths = [folder / f"pages{number}.parquet" for number in range(int(group.max()) + 1)]
+    writers: dict[int, pq.ParquetWriter] = {}
+    done = 0
+    try:
+        for batch in log.batches(with_rows=True):
+            table = _to_table(batch, done)
+            done += len(batch)
+            own = group[query_buckets(batch.queries, len(group))[batch.query]]
+            for number in np.unique(own).tolist():
+                if number not in writers:
+                    writers[number] = pq.ParquetWriter(paths[number], table.schema)
+                writers[number].write_table(table.filter(pa.array(own == number)))
+    finally:
+        for writer in writers.values():
+            writer.close()
+    log.require_rows()
+    return [path if number in writers else None for number, path in enumerate(paths)]
+
+
+def _to_table(batch: SessionBatch, first_row: int) -> pa.Table:
+    """Sessions as a table, with the source's own columns side by side in one."""
+    rows: pa.RecordBatch = batch.rows
+    numbered = rows.append_column(ROW, pa.array(np.arange(first_row, first_row + len(batch))))
+    page, clicks = batch.page.astype(np.int32), batch.clicks.astype(np.int32)
+    return pa.table(
+        {
+            "query": batch.queries.take(pa.array(batch.query)),
+            "ads": pa.ListArray.from_arrays(page, batch.ads.take(pa.array(batch.ad))),
+            "clicks": pa.ListArray.from_arrays(clicks, pa.array(batch.click)),
+            "rows": numbered.to_struct_array(),
+        }
+    )
+
+
+class _GroupLog(NamedTuple):
+    """The pages of one group of buckets: a log that was validated before."""
+
+    name: str
+    path: Path
+
+    def batches(self, *, with_rows: bool = False) -> Iterator[SessionBatch]:
+        with pq.ParquetFile(self.path, pre_buffer=False) as file:
+            for batch in file.iter_batches(JOIN_ROWS, use_threads=thread_limit() > 1):
+                columns = {name: batch.column(name) for name in ("query", "ads", "clicks")}
+                rows = pa.RecordBatch.from_struct_array(batch.column("rows"))
+                raw = RawBatch(self.name, 1, columns, batch.num_rows, rows=rows)
+                yield validate(raw, MOST_ADS).sessions
+
+    def require_rows(self) -> None:
+        """There are some, or the file would not be there."""
+
+
+def _merge_rows(paths: list[Path]) -> Iterator[pa.RecordBatch]:
+    """The rows of files, each ordered by its row numbers, in the order of all of them."""
+    with ExitStack() as stack:
+        files = [stack.enter_context(pq.ParquetFile(path, pre_buffer=False)) for path in paths]
+        parts = [file.iter_batches(JOIN_ROWS) for file in files]
+        waiting: list[pa.Table | None] = [None] * len(parts)
+        first = 0
+        while True:
+            end, ready = first + JOIN_ROWS, []
+            for i, part in enumerate(parts):
+                taken, waiting[i] = _take_until(waiting[i], part, end)
+                ready += taken
+            if not ready:
+                return
+            table = pa.concat_tables(ready)
+            table = table.take(pa.array(np.argsort(table[ROW].to_numpy()))).drop_columns([ROW])
+            yield table.combine_chunks().to_batches()[0]
+            first = end
+
+
+def _take_until(
+    table: pa.Table | None, rest: Iterator[pa.RecordBatch], end: int
+) -> tuple[list[pa.Table], pa.Table | None]:
+    """The rows with numbers below `end`, and what was read beyond them."""
+    taken: list[pa.Table] = []
+    while True:
+        if table is None:
+            batch = next(rest, None)
+            if batch is None:
+                return taken, None
+            table = pa.Table.from_batches([batch])
+        here = int(np.searchsorted(table[ROW].to_numpy(), end))
+        if here:
+            taken.append(table.slice(0, here))
+        if here < table.num_rows:
+            return taken, table.slice(here)
+        table = None

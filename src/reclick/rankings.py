@@ -162,6 +162,7 @@ class _ExpectedValues:
     """What a model expects on distinct pages, at its estimates and at draws of its parameters."""
 
     def __init__(self, model: ClickModel, pages: _PagePairs) -> None:
+        model = model._gather_sessions(pages.batch)
         self._model, self._batch = model, pages.batch
         self._text = model._index_text(pages.ads)
         batch = pages.batch

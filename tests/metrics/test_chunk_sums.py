@@ -113,7 +113,7 @@ def nulls_of(sums: ChunkSums) -> set[str]:
     }
 
 
-MARGINAL = {"perplexity", "calibration_error", "click_ratio"}
+MARGINAL = {"perplexity", "calibration_error", "click_ratio", "click_number_error"}
 MARGINAL |= {f"perplexity@{r}" for r in range(1, 11)}
 
 
@@ -135,7 +135,8 @@ def test_what_a_model_cannot_answer_is_null_with_the_reason() -> None:
     assert "13 ads: exact up to 12" in sums.reasons["perplexity"]
     assert not nulls_of(summed(page_of(13, [1, 2]), "pbm"))  # down the page: exact at any length
     long = summed(page_of(17, list(range(1, 18))))
-    assert nulls_of(long) == {*MARGINAL, "conditional_perplexity", "log_set_likelihood"}
+    sets = {"conditional_perplexity", "log_set_likelihood", "order_log_likelihood"}
+    assert nulls_of(long) == MARGINAL | sets
     assert "17 clicks: exact up to 16" in long.reasons["log_set_likelihood"]
     assert nulls_of(summed(page_of(34, [1, 2, 3, 4]))) == {
         *MARGINAL,

@@ -216,6 +216,9 @@ def test_names_are_those_of_the_contract_each_with_what_people_read() -> None:
         "impossible",
         "calibration_error",
         "click_ratio",
+        "click_number_error",
+        "order_log_likelihood",
+        "backward_ratio",
     ]
     for name, metric in SESSION_METRICS.items():
         assert metric.name == name

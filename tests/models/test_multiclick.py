@@ -672,7 +672,7 @@ def test_settings_are_given_back_cloned_and_changed() -> None:
         "variant": "normalised", "pooling": "global", "strength": 3.0, "satisfaction_strength": 0.0,
         "outcome_weight": 1.0,
         "min_query_sessions": 7, "word_strength": 2.0,
-        "floor": 1e-4, "noise": None,
+        "floor": 1e-4, "redundancy": 0.0, "noise": None,
     }  # fmt: skip
     model.fit(as_table(random_sessions(np.random.default_rng(0), 20)))
     copy = model.clone()

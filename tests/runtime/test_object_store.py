@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute
 import pyarrow.parquet as pq
 import pytest
 from typer.testing import CliRunner
@@ -151,6 +152,17 @@ def test_listing_a_folder_takes_few_requests(bucket: str, server: S3Server) -> N
 
     assert len(find_files(f"{bucket}/logs")) == 20
     assert len(server.requests) < 12  # and not one for each file
+
+
+def test_a_delta_table_in_a_bucket_is_read(bucket: str) -> None:
+    import deltalake
+
+    options = {"AWS_ALLOW_HTTP": "true"}
+    for part in (LOG.slice(0, 100), LOG.slice(100)):
+        deltalake.write_deltalake(f"{bucket}/t", part, mode="append", storage_options=options)
+    deltalake.DeltaTable(f"{bucket}/t", storage_options=options).delete("query = 'r'")
+    kept = LOG.filter(pa.compute.not_equal(LOG["query"], "r"))
+    assert rc.count(f"{bucket}/t") == rc.count(kept)
 
 
 # ---- writing

@@ -15,6 +15,8 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
+import pyarrow as pa
+
 import reclick as rc
 from reclick.testing.cases import ADS
 from tests.support.enumeration import Brute, Clicks, Rows
@@ -331,8 +333,31 @@ def multiclick(model: Any, query: str, ads: Ads) -> Distribution:
         min(value, 1 - model.floor) for value in model.relevance(asked)["satisfaction"].to_pylist()
     ]
     habits = model.fatigue_and_transitions(query, len(ads))
-    page = theta, rho, habits.eta.tolist(), habits.gamma.tolist()
-    return choosing(partial(Brute([], variant=model.variant).following, page))
+    brute, rest = Brute([], variant=model.variant), (habits.eta.tolist(), habits.gamma.tolist())
+
+    def following(clicks: Clicks) -> dict[int, float]:
+        attracts = [
+            value * repeat_factor(model, ads, clicks, j) for j, value in enumerate(theta, 1)
+        ]
+        return brute.following((attracts, rho, *rest), clicks)
+
+    return choosing(following)
+
+
+def repeat_factor(model: Any, ads: Ads, clicks: Clicks, position: int) -> float:
+    """exp(−κ σ): what an ad keeps that repeats words of clicked ones."""
+    words = [ad_words(model, ad) for ad in ads]
+    own, kept = words[position - 1], 1.0
+    for click in clicks:
+        shared = [word for word in own if word in words[click - 1] and word >= 0]
+        kept *= 1 - (1 - math.exp(-1)) * len(shared) / max(len(own), 1)
+    return math.exp(-model.redundancy_ * (1 - kept))
+
+
+def ad_words(model: Any, ad: str) -> list[int]:
+    """The words of an ad; −1 where the model has never seen one."""
+    found = model._pairs.words.encode_ads(pa.array([ad]), model._index_text(None))
+    return list(found.words.tolist())
 
 
 def luceclick(model: Any, query: str, ads: Ads) -> Distribution:

@@ -35,6 +35,7 @@ class Seen:
     weight: float
     chances: dict[Clicks, float]
     order: float | None = None  # P(order | set) of a learnt table, for a model without an order
+    down: float | None = None  # P(down the page | set) of that table
 
     @property
     def reverse(self) -> bool:
@@ -89,15 +90,18 @@ def seen_by(model: ClickModel, log: dict[str, list[Any]]) -> list[Seen]:
             asked["clicks"].append(list(clicks))
     chances = iter(np.exp(model.log_prob(as_table(asked))).tolist())
     orders: list[float | None] = [None] * len(log["query"])
+    downs = orders
     if not model.ordered:
         table = OrderTable.fit(model.training_counts)
         orders = [_order_probability(table, tuple(clicks)) for clicks in log["clicks"]]
+        downs = [_order_probability(table, tuple(sorted(clicks))) for clicks in log["clicks"]]
     pages = zip(
         log["query"],
         log["ads"],
         log["clicks"],
         log.get("weight", [1.0] * len(log["query"])),
         orders,
+        downs,
         strict=True,
     )
     return [
@@ -108,8 +112,9 @@ def seen_by(model: ClickModel, log: dict[str, list[Any]]) -> list[Seen]:
             w,
             {each: next(chances) for each in all_sequences(len(ads))},
             order,
+            down,
         )
-        for q, ads, clicks, w, order in pages
+        for q, ads, clicks, w, order, down in pages
     ]
 
 
@@ -230,6 +235,48 @@ def click_ratio(sessions: Iterable[Seen]) -> tuple[float, float, float]:
     return (expected / clicks if clicks else math.nan), math.nan, ads
 
 
+def click_number_error(sessions: Iterable[Seen]) -> tuple[float, float, float]:
+    """Root mean squared error of the expected number of clicks."""
+    squares = total = 0.0
+    for s in sessions:
+        expected = sum(len(clicks) * p for clicks, p in s.chances.items())
+        squares += s.weight * (expected - len(s.clicks)) ** 2
+        total += s.weight
+    return (math.sqrt(squares / total) if total else math.nan), math.nan, total
+
+
+def order_outcome(s: Seen) -> float:
+    """Log P(in order or not | set)."""
+    down = tuple(sorted(s.clicks))
+    if s.down is None:
+        whole = math.fsum(s.chances[order] for order in itertools.permutations(s.clicks))
+        chance = s.chances[down] / whole if whole > 0 else 0.0
+    else:
+        chance = s.down
+    return log_or_minus_infinity(chance if s.clicks == down else max(1 - chance, 0.0))
+
+
+def backward_ratio(sessions: Iterable[Seen]) -> tuple[float, float, float]:
+    """Expected over observed moves up the page, and how many moves there are."""
+    expected = observed = moves = 0.0
+    for s in sessions:
+        for k in range(1, len(s.clicks)):
+            so_far = s.clicks[:k]
+            after = s.chances
+            if s.down is not None:  # clicks so far in any order
+                so_far = tuple(sorted(so_far))
+            then = {c[k]: 0.0 for c in after if len(c) > k}
+            for clicks, p in after.items():
+                if clicks[:k] == so_far and len(clicks) > k:
+                    then[clicks[k]] += p
+            some = math.fsum(then.values())
+            up = math.fsum(p for j, p in then.items() if j < s.clicks[k - 1])
+            expected += s.weight * (up / some if some > 0 else 0.0)
+            observed += s.weight * (s.clicks[k] < s.clicks[k - 1])
+            moves += s.weight
+    return (expected / observed if observed else math.nan), math.nan, moves
+
+
 def metrics_of(sessions: list[Seen]) -> dict[str, tuple[float, float, float]]:
     """Every session metric: value, deviation, support."""
     out = {"first_click_accuracy": mean([(s.weight, first_hit(s)) for s in sessions if s.clicks])}
@@ -259,6 +306,11 @@ def metrics_of(sessions: list[Seen]) -> dict[str, tuple[float, float, float]]:
     out["impossible"] = mean([(s.weight, float(s.chances[s.clicks] == 0)) for s in sessions])
     out["calibration_error"] = calibration(sessions)
     out["click_ratio"] = click_ratio(sessions)
+    out["click_number_error"] = click_number_error(sessions)
+    out["order_log_likelihood"] = mean(
+        [(s.weight, order_outcome(s)) for s in sessions if len(s.clicks) > 1]
+    )
+    out["backward_ratio"] = backward_ratio(sessions)
     return out
 
 

@@ -201,7 +201,8 @@ def _has_choice_parameters(model: ClickModel) -> bool:
     """Whether an ad's parameters depend on the query and the position only, not on other ads."""
     from reclick.models import LuceClick, MultiClick
 
-    return isinstance(model, LuceClick | MultiClick)
+    plain = model.noise_ is None or model.noise_.share == 0
+    return isinstance(model, LuceClick | MultiClick) and plain and not model.redundancy_
 
 
 def _split_sets(sets: Sequence[CandidateSet]) -> Iterator[list[CandidateSet]]:

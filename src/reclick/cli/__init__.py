@@ -27,6 +27,7 @@ from reclick.cli.log_commands import (
     formats,
     simulate,
     split,
+    sql,
 )
 from reclick.cli.model_commands import export, fit, models, predict
 from reclick.cli.service_commands import monitor, serve
@@ -114,6 +115,7 @@ for command in (
     describe,
     count,
     split,
+    sql,
     fit,
     show,
     predict,

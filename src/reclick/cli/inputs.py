@@ -265,6 +265,44 @@ def count_logs(paths: list[str], options: ReadOptions) -> LoadedLog:
     return LoadedLog(sum(counts[1:], start=counts[0]), ads)
 
 
+def read_results(pairs: list[str], visits: list[str]) -> Counts:
+    """The counts of two results of `reclick sql`, each in Parquet or CSV files."""
+    from reclick.data.counts import Counts
+
+    return Counts.from_tables(_read_result(pairs), _read_result(visits))
+
+
+def _read_result(paths: list[str]) -> pa.Table:
+    import pyarrow as pa
+    import pyarrow.csv
+    import pyarrow.parquet as pq
+
+    from reclick.data.result_tables import TEXT_RESULT
+    from reclick.errors import LogError
+    from reclick.logs.files.source import find_files
+    from reclick.runtime.filesystem import arrow_input, as_path
+
+    texts = dict.fromkeys(TEXT_RESULT, pa.string())
+    texts |= {name.upper(): kind for name, kind in texts.items()}
+    options = pa.csv.ConvertOptions(column_types=texts, strings_can_be_null=False)
+    tables = []
+    for file in find_files(list(paths)):
+        is_parquet = as_path(file).suffix.lower() in {".parquet", ".pq"}
+        try:
+            source = arrow_input(file)
+            tables.append(
+                pq.ParquetFile(source).read()
+                if is_parquet
+                else pa.csv.read_csv(source, convert_options=options)
+            )
+        except pa.ArrowException as error:
+            raise LogError(f"{file} cannot be read as a result of `reclick sql`: {error}") from None
+    try:
+        return pa.concat_tables(tables, promote_options="permissive")
+    except pa.ArrowException as error:
+        raise LogError(f"The files are not of one result of `reclick sql`: {error}") from None
+
+
 def group_logs(paths: list[str], options: ReadOptions) -> LoadedLog:
     """The distinct sessions of logs."""
     from reclick.engines import as_grouped

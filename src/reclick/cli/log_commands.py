@@ -25,6 +25,7 @@ from reclick.cli.inputs import (
     open_log,
     parse_assignments,
     parse_value,
+    read_results,
     report_format,
     report_no_clicks,
     with_stdin,
@@ -153,9 +154,15 @@ def _check_folder(folder: str) -> None:
     from reclick.runtime import artifact
 
     kind, fingerprint = artifact.get_kind(folder), artifact.fingerprint(folder)
-    counts = load(folder).training_counts if kind == "model" else Counts.load(folder)
+    counts: object
+    if kind == "model":
+        model = load(folder)
+        model.check_folder()
+        counts = model.training_totals
+    else:
+        counts = Counts.load(folder)
     data = {"folder": folder, "kind": kind, "fingerprint": fingerprint, "damaged": False}
-    print_result(f"{folder} holds {kind}, undamaged: {counts!r}\n{fingerprint}", data)
+    print_result(f"{folder} holds {kind}, undamaged: {counts}\n{fingerprint}", data)
 
 
 @as_command
@@ -274,6 +281,13 @@ def describe(
 def count(
     logs: Logs,
     to: Annotated[str, typer.Option(metavar="FOLDER", help="The folder to write the counts to.")],
+    visits: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FILE",
+            help="LOGS is the pairs that `reclick sql` counted, and this file its visits.",
+        ),
+    ] = None,
     format: FormatName = None,
     column: Columns = None,
     on_error: OnError = "raise",
@@ -291,8 +305,11 @@ def count(
     from reclick.runtime import artifact
 
     artifact.check_target(to, "counts")
-    counts = as_counts(
-        count_logs(logs, ReadOptions(column, on_error, max_ads, format, quick_return_seconds)).data
+    options = ReadOptions(column, on_error, max_ads, format, quick_return_seconds)
+    counts = (
+        as_counts(count_logs(logs, options).data)
+        if visits is None
+        else read_results(logs, [visits])
     )
     counts.save(to)
     data = {
@@ -304,6 +321,46 @@ def count(
         "logs": [each.to_dict() for each in counts.logs],
     }
     print_result(f"{counts!r}\n{to}", data)
+
+
+@as_command
+def sql(
+    table: Annotated[
+        str, typer.Option(metavar="TABLE", help="The table of sessions, as in your SQL.")
+    ],
+    dialect: Annotated[
+        str,
+        typer.Option(help="bigquery, clickhouse, duckdb, postgres or snowflake."),
+    ],
+    statement: Annotated[
+        str | None,
+        typer.Option(help="Print one of the statements only: pairs, visits or dropped."),
+    ] = None,
+    where: Annotated[
+        str | None, typer.Option(metavar="CONDITION", help="Which rows to count, in SQL.")
+    ] = None,
+    column: Columns = None,
+    max_ads: MaxAds = 100,
+) -> None:
+    """Print SQL that counts a log in a warehouse, without moving it.
+
+    Run the statements pairs and visits there; `reclick count PAIRS --visits VISITS` makes counts
+    of their results. `dropped` counts the bad rows by reason. Name a column of weights with
+    --column weight=NAME; without one, every session counts once.
+
+    Example:  reclick sql --dialect bigquery --table search.sessions --where "dt = '2026-11-14'"
+    """
+    from reclick.engines.warehouse import CountingSQL, counting_sql
+    from reclick.errors import check_choice
+
+    columns = parse_assignments("--column", column)
+    found = counting_sql(table, dialect=dialect, columns=columns, where=where, max_ads=max_ads)
+    if statement is not None:
+        check_choice("statement", statement, CountingSQL._fields)
+        print_result(getattr(found, statement), {statement: getattr(found, statement)})
+        return
+    text = "\n\n".join(f"-- {name}\n{each};" for name, each in found._asdict().items())
+    print_result(text, found._asdict())
 
 
 @as_command

@@ -95,6 +95,15 @@ def fit(
             "--again", help="With --update: add a log although the model has seen it before."
         ),
     ] = False,
+    buckets: Annotated[
+        int | None,
+        typer.Option(
+            metavar="N",
+            min=1,
+            help="Save the model in N parts by a hash of the query, to be read only as far as "
+            "needed: for models larger than memory. With --update those that it has.",
+        ),
+    ] = None,
     format: FormatName = None,
     column: Columns = None,
     on_error: OnError = "raise",
@@ -127,7 +136,8 @@ def fit(
     options = ReadOptions(column, on_error, max_ads, format, quick_return_seconds, where)
     with _lock_model(to) if update else nullcontext():
         if update:
-            chosen = _load_for_update(to, model, history, settings, forget)
+            chosen, in_folder = _load_for_update(to, model, history, settings, forget)
+            buckets = buckets or in_folder
         else:
             chosen = new_model(model or DEFAULT_MODEL, settings)
             if history:
@@ -150,7 +160,7 @@ def fit(
                 )
             else:
                 chosen.fit(loaded.data, history=other, ads=text, engine=where, progress=progress)
-        chosen.save(to)
+        chosen.save(to, buckets=buckets)
     if chosen.advice:
         print_note(f"note: {chosen.advice}")
     print_result(f"{chosen!r}\n{to}", {"to": to, **describe_model(chosen)})
@@ -456,16 +466,20 @@ def _load_for_update(
     history: list[str] | None,
     settings: list[str] | None,
     forget: list[str] | None,
-) -> ClickModel:
+) -> tuple[ClickModel, int | None]:
+    """The model to update, and the number of its buckets, if it is in any."""
     from reclick.errors import UsageError
     from reclick.models import load
+    from reclick.models.partitioned import PartitionedModel
 
     if history or settings:
         raise UsageError(
             "--update continues a model with its own history and settings: "
             "leave out --history and --set."
         )
-    model = load(folder)
+    model, buckets = load(folder), None
+    if isinstance(model, PartitionedModel):
+        buckets, model = model.buckets, model.to_memory()
     if name not in (None, model.name):
         raise UsageError(
             f"{folder} holds the model {model.name!r}, not {name!r}: leave out --model, "
@@ -475,7 +489,7 @@ def _load_for_update(
         model.update()  # which raises an error with the reason
     if forget and not model.fits_from_counts:
         model.update(forget=forget)  # likewise, before any log is read
-    return model
+    return model, buckets
 
 
 def _parse_cuts(text: str) -> str | tuple[float, ...]:

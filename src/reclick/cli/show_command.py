@@ -64,7 +64,7 @@ def show(
 
 def describe_model(model: ClickModel) -> dict[str, Any]:
     """A fitted model without its pairs, as JSON values."""
-    counts, text = model.training_counts, model._pairs.text
+    totals, text = model.training_totals, model._pairs.text
     hidden = {"provenance_", "objective_"}
     fitted = {
         name: value
@@ -76,12 +76,12 @@ def describe_model(model: ClickModel) -> dict[str, Any]:
     return {
         "model": model.name,
         "settings": model.get_params(),
-        "sessions": counts.total,
-        "queries": len(counts.queries),
-        "ads": len(counts.ads),
-        "pairs": len(counts.impressions),
-        "impressions": float(counts.impressions.sum()),
-        "clicks": float(counts.clicks.sum()),
+        "sessions": totals.sessions,
+        "queries": totals.queries,
+        "ads": totals.ads,
+        "pairs": totals.pairs,
+        "impressions": totals.impressions,
+        "clicks": totals.clicks,
         "ads_with_text": 0 if text is None else len(text),
         "words": 0 if text is None else len(text.vocabulary),
         "provenance": [each.to_dict() for each in model.provenance_],
@@ -104,20 +104,23 @@ def _to_json(value: object) -> Any:
 def _select_pairs(model: ClickModel, query: str | None, ad: str | None, level: float) -> pa.Table:
     """The pairs of a query, of an ad, or the one of both."""
     import pyarrow as pa
-    import pyarrow.compute as pc
 
-    counts = model.training_counts
     if query is not None:
-        _require_known("query", query, counts.queries)
+        part = model._gather_queries(pa.array([query])) if _is_text(query) else model
+        _require_known("query", query, part.query_volumes()["query"].combine_chunks())
         if ad is not None:
             return model.relevance({"query": [query], "ad": [ad]}, level=level)
         return model.relevance(query=query, level=level)
-    _require_known("ad", str(ad), counts.ads)
-    rows = pa.array(counts.pair_ad == pc.index(counts.ads, ad).as_py())
-    queries = counts.queries.take(pa.array(counts.pair_query).filter(rows))
+    _require_known("ad", str(ad), model.training_ads)
+    queries = model.queries_of_ad(str(ad))
     pairs = {"query": queries, "ad": pa.array([ad] * len(queries))}
     table = model.relevance(pa.table(pairs), level=level)
     return table.sort_by([("impressions", "descending"), ("query", "ascending")])
+
+
+def _is_text(name: str) -> bool:
+    """Whether it is Unicode: a shell may pass any bytes."""
+    return name.encode(errors="replace").decode() == name
 
 
 def _require_known(option: str, name: str, known: pa.Array) -> None:
@@ -126,8 +129,7 @@ def _require_known(option: str, name: str, known: pa.Array) -> None:
 
     from reclick.errors import SettingError
 
-    is_text = name.encode(errors="replace").decode() == name  # a shell may pass any bytes
-    if is_text and pc.index(known, name).as_py() >= 0:
+    if _is_text(name) and pc.index(known, name).as_py() >= 0:
         return
     names = known.to_pylist() if len(known) <= MANY_NAMES else []
     close = difflib.get_close_matches(name, names, CLOSE_NAMES) or known[:CLOSE_NAMES].to_pylist()

@@ -22,6 +22,7 @@ from reclick.clicks.step import (
     PAPER,
     StepTables,
     follow_clicks,
+    pack_redundancy,
     single_component,
 )
 from reclick.data.batch import Float64, Int64
@@ -53,6 +54,9 @@ class ChoicePages(StepwisePages):
 
     Page s uses stop[table[s]] and gamma[table[s]], which may be wider than the page. γ_ll is any
     finite number and never used.
+
+    With a redundancy κ, an ad that repeats what was clicked loses weight: θ_j exp(−κ σ_j), where
+    1 − σ_j = Π (1 − s_ij) over the positions i clicked so far and s is the overlap of their ads.
     """
 
     variant: Variant
@@ -62,6 +66,13 @@ class ChoicePages(StepwisePages):
     gamma: Float64  # [table, last, position] transitions; row 0 of `last` is the start
     starts: Int64  # [page + 1]
     table: Int64  # [page]
+    redundancy: float = 0.0  # κ
+    overlap: Float64 | None = None  # [page, clicked, other] s; needed where κ is not 0
+
+    @property
+    def has_redundancy(self) -> bool:
+        """Whether clicked ads make others less attractive."""
+        return self.redundancy > 0 and self.overlap is not None
 
     def log_prob(self, clicks: Clicks) -> Float64:
         """Log-probability of exactly these clicks in this order [page]."""
@@ -96,6 +107,7 @@ class ChoicePages(StepwisePages):
             rho=self.rho[index],
             starts=starts,
             table=self.table[rows],
+            overlap=None if self.overlap is None else self.overlap[rows],
         )
 
     def arrange(self, rows: Int64, ads: Int64) -> Self:
@@ -111,6 +123,9 @@ class ChoicePages(StepwisePages):
             rho=self.rho[index],
             starts=np.arange(len(rows) + 1) * ads.shape[1],
             table=self.table[rows],
+            overlap=None
+            if self.overlap is None
+            else self.overlap[rows[:, None, None], ads[:, :, None] - 1, ads[:, None, :] - 1],
         )
 
     def step_tables(self) -> StepTables:
@@ -119,23 +134,30 @@ class ChoicePages(StepwisePages):
 
     @cached_property
     def _step_tables(self) -> StepTables:
+        stop, gamma, table, steps = self._page_tables()
         return single_component(
-            VARIANTS[self.variant], self.theta, self.rho, self.stop, self.gamma, self.table,
-            self.starts,
-        )  # fmt: skip
+            VARIANTS[self.variant], self.theta, self.rho, stop, gamma, table, self.starts, steps
+        )
+
+    def _page_tables(self) -> tuple[Float64, Float64, Int64, Float64 | None]:
+        """Stop, gamma, the row of each page in them, and its redundancy; then a row is a page."""
+        if self.overlap is None or not self.has_redundancy:
+            return self.stop, self.gamma, self.table, None
+        steps = pack_redundancy(self.redundancy, self.overlap)
+        return self.stop[self.table], self.gamma[self.table], np.arange(len(self)), steps
 
     @cached_property
     def _click_prob(self) -> Float64:
         """What `click_prob` returns, which satisfaction needs too."""
         longest = check_page_length(self.starts)
-        if longest >= DEDUPLICATED_ADS:
+        if longest >= DEDUPLICATED_ADS and not self.has_redundancy:
             return self._click_prob_of_distinct()
         return self._marginals(longest)
 
     def _marginals(self, longest: int) -> Float64:
         out = np.empty(len(self.theta))
         reach = np.empty((1 << longest) * (longest + 1))
-        _, theta, rho, stop, gamma, _, row, starts, _ = self._step_tables
+        _, theta, rho, stop, gamma, steps, row, starts, _ = self._step_tables
         choice_marginals(
             VARIANTS[self.variant],
             theta[0],
@@ -147,6 +169,7 @@ class ChoicePages(StepwisePages):
             reach,
             np.empty(longest),
             np.empty(longest),
+            steps,
             out,
         )
         return out

@@ -168,13 +168,15 @@ def _stack_tables(
     first = [0, *np.cumsum([len(each.stop) for each in tables]).tolist()]
     stop = np.zeros((first[-1], max(each.stop.shape[1] for each in tables)))
     last, position = (max(each.gamma.shape[axis] for each in tables) for axis in (1, 2))
-    gamma, steps = np.zeros((first[-1], last, position)), np.zeros((first[-1], 2))
+    gamma = np.zeros((first[-1], last, position))
+    width = max((each.steps.shape[1] for each in tables if each.steps is not None), default=0)
+    steps = np.zeros((first[-1], width))
     for each, row in zip(tables, first, strict=False):
         rows = slice(row, row + len(each.stop))
         stop[rows, : each.stop.shape[1]] = each.stop
         gamma[rows, : each.gamma.shape[1], : each.gamma.shape[2]] = each.gamma
         if each.steps is not None:
-            steps[rows] = each.steps
+            steps[rows, : each.steps.shape[1]] = each.steps
     walks = any(each.steps is not None for each in tables)
     return stop, gamma, steps if walks else None, first[:-1]
 

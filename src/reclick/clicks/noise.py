@@ -12,7 +12,7 @@ from reclick.clicks.distribution import Clicks
 from reclick.data.batch import Float64, Int64
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class NoisePages(ChoicePages):
     """Pages clicked at random: P(clicks) = P(m clicks) (n − m)! / n! on a page of n ads.
 

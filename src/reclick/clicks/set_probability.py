@@ -7,7 +7,14 @@ from __future__ import annotations
 
 import numpy as np
 
-from reclick.clicks.step import Clicks, StepTables, choice_rates, follow_clicks, next_click
+from reclick.clicks.step import (
+    Clicks,
+    StepTables,
+    choice_rates,
+    follow_clicks,
+    next_click,
+    repeat_factor,
+)
 from reclick.data.batch import Float64, Int32, Int64
 from reclick.data.ragged import longest_run, positions_in_runs, read_only, run_of_elements
 from reclick.errors import CannotAnswerError
@@ -139,7 +146,7 @@ def _sum_orders(
 
 
 @kernel
-def choice_marginals(
+def choice_marginals(  # noqa: PLR0912, one loop over all sets
     variant: int,
     theta: Float64,
     rho: Float64,
@@ -150,12 +157,15 @@ def choice_marginals(
     reach: Float64,
     free: Float64,
     onward: Float64,
+    steps: Float64 | None,
     out: Float64,
 ) -> None:
     """Fill out with P(position is clicked) = Σ over sets of P(the set was clicked, this one last).
 
-    reach[set, last] is as in `_sum_orders`, bit j of a set being position j.
+    reach[set, last] is as in `_sum_orders`, bit j of a set being position j. `steps` is None, or
+    that of a choice with redundancy.
     """
+    attracts = np.empty(len(free))
     for s in range(len(table)):
         first, n = starts[s], starts[s + 1] - starts[s]
         eta, transition = stop[table[s]], gamma[table[s]]
@@ -171,6 +181,10 @@ def choice_marginals(
                 free[j] = 1.0 - ((chosen >> j) & 1)
                 k += (chosen >> j) & 1
                 onward[j] = 0.0
+            for j in range(n):
+                attracts[j] = theta[first + j]
+                if steps is not None:
+                    attracts[j] *= repeat_factor(steps, table[s], n, j, free)
             for last in range(width):
                 arrive = reach[chosen * width + last]
                 if arrive <= 0.0:
@@ -178,7 +192,7 @@ def choice_marginals(
                 weight = examined = 0.0
                 for j in range(n):
                     move = transition[last, j] * free[j]
-                    weight += theta[first + j] * move
+                    weight += attracts[j] * move
                     examined += move
                 satisfied = rho[first + last - 1] if last > 0 else 0.0
                 scale, _ = choice_rates(variant, weight, examined, satisfied, eta[k])
@@ -187,6 +201,6 @@ def choice_marginals(
                     onward[j] += scale * transition[last, j]
             for j in range(n):
                 if not (chosen >> j) & 1:
-                    chance = theta[first + j] * onward[j]
+                    chance = attracts[j] * onward[j]
                     reach[(chosen | (1 << j)) * width + j + 1] = chance
                     out[first + j] += chance

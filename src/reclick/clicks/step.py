@@ -17,6 +17,7 @@ from reclick.runtime.jit import inline_kernel, kernel
 # Families as the kernels know them: the four variants of a choice, a chain, a walk of single
 # steps, a scan, a walk by a matrix.
 PAPER, EXAMINATION, NORMALISED, LUCE, CHAIN, WALK, SCAN, MATRIX_WALK = 0, 1, 2, 3, 4, 5, 6, 7
+PLAIN_STEPS = 2  # columns of `steps` without redundancy
 IMPOSSIBLE = 1e-300  # a sum of weights below this is too small to divide by
 
 
@@ -63,7 +64,7 @@ class StepTables(NamedTuple):
     rho: Float64  # [component, impression]
     stop: Float64  # [row, clicks so far or last click]
     gamma: Float64  # [row, last, position]
-    steps: Float64 | None  # [row, (forward, back)]
+    steps: Float64 | None  # [row, (forward, back)] of a walk, or [row, κ, …] of redundancy
     row: Int64  # [component, page] of stop, gamma and steps
     starts: Int64  # [page + 1]
     weights: Float64  # [page, component] mixing weights
@@ -239,6 +240,25 @@ def matrix_walk_step(
 
 
 @inline_kernel
+def repeat_factor(steps: Float64, row: int, size: int, j: int, free: Float64) -> float:
+    """exp(−κ σ_j), with 1 − σ_j = Π (1 − s_ij) over the positions i clicked so far."""
+    kappa, width, kept = steps[row, 0], int(steps[row, 1]), 1.0
+    if kappa == 0.0:
+        return 1.0
+    for i in range(size):
+        if free[i] == 0.0:
+            kept *= 1.0 - steps[row, PLAIN_STEPS + i * width + j]
+    return float(np.exp(-kappa * (1.0 - kept)))
+
+
+def pack_redundancy(kappa: float, overlap: Float64) -> Float64:
+    """κ and the overlap [page, clicked, other] of pages as `steps` [page, …]."""
+    pages, width, _ = overlap.shape
+    head = np.tile([kappa, float(width)], (pages, 1))
+    return np.concatenate([head, overlap.reshape(pages, width * width)], axis=1)
+
+
+@inline_kernel
 def next_click(
     family: int,
     theta: Float64,
@@ -277,6 +297,8 @@ def next_click(
     for j in range(size):
         transition = gamma[row, last, j] * free[j]
         out[at + j] = theta[first + j] * transition
+        if steps is not None and steps.shape[1] > PLAIN_STEPS and transition > 0.0:
+            out[at + j] *= repeat_factor(steps, row, size, j, free)
         weight += out[at + j]
         examined += transition
     satisfied = rho[first + last - 1] if last > 0 else 0.0

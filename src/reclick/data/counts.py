@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, fields, replace
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -17,6 +18,7 @@ from reclick.data.log_record import (
 )
 from reclick.data.outcomes import N_OUTCOMES, OUTCOME_NAMES, UNKNOWN_OUTCOME, OutcomeCounts
 from reclick.data.ragged import Float64, Int32, Int64, read_only, run_indices
+from reclick.data.result_tables import tables_from_results
 from reclick.data.stored_tables import (
     MOST_CELLS,
     read_codes,
@@ -26,7 +28,7 @@ from reclick.data.stored_tables import (
     require_ascending,
     table_error,
 )
-from reclick.errors import LogError, SettingError, UsageError
+from reclick.errors import LogError, SettingError, StoreError, UsageError
 from reclick.runtime import artifact
 from reclick.runtime.filesystem import Location
 
@@ -201,11 +203,19 @@ class Counts:
     def load(cls, folder: Location) -> Counts:
         """Read counts that were saved."""
         stored = artifact.read(folder, kind="counts")
-        counts = cls.from_tables(stored.tables)
-        if "logs" not in stored.tables:  # of an earlier version
-            return counts
-        logs = records_from_table(stored.settings["logs"], stored.tables["logs"])
-        return replace(counts, logs=tuple(logs))
+        try:
+            counts = cls.from_tables(stored.tables)
+            if "logs" not in stored.tables:  # of an earlier version
+                return counts
+            logs = records_from_table(stored.settings["logs"], stored.tables["logs"])
+            return replace(counts, logs=tuple(logs))
+        except StoreError as error:
+            raise StoreError(f"{folder} cannot be loaded. {error}") from error
+        except Exception as error:  # whatever a folder that was altered may lead to
+            raise StoreError(
+                f"{folder} cannot be loaded: {type(error).__name__}: {error}. It was altered, or "
+                "written by another version: count again, and save to a new folder."
+            ) from error
 
     def to_tables(self) -> dict[str, pa.Table]:
         """The counts as Arrow tables."""
@@ -241,8 +251,21 @@ class Counts:
         }
 
     @classmethod
-    def from_tables(cls, tables: dict[str, pa.Table]) -> Counts:
-        """The counts from their Arrow tables, which must be those of some log."""
+    def from_tables(cls, tables: Any, visits: Any = None) -> Counts:
+        """The counts from their Arrow tables, which must be those of some log.
+
+        They are the dict that `to_tables` makes, or the two results of `reclick sql`: the table of
+        pairs and the table of visits. Those may be of Arrow, pandas, Polars or an ADBC cursor.
+
+        >>> pairs = {"query": ["q", "q"], "ad": ["a", "b"], "impressions": [2, 2]}
+        >>> pairs |= {"clicks": [2, 1], "last_clicks": [1, 1]}
+        >>> visits = {"query": ["q", "q"], "click_sequence": ["1", "1,2"]}
+        >>> visits |= {"page_length": [2, 2], "sessions": [1, 1]}
+        >>> Counts.from_tables(pairs, visits)
+        Counts(2 sessions, 1 queries, 2 ads, 2 pairs)
+        """
+        if visits is not None:
+            return cls.from_tables(tables_from_results(tables, visits))
         queries = read_strings(tables, "queries", "query", ascending=True)
         ads = read_strings(tables, "ads", "ad", ascending=True)
         pair_query = read_codes(tables, "pairs", "query", len(queries))

@@ -171,10 +171,10 @@ def monitor(
     check_fitted_model(model)
     limits = limits or MonitorLimits()
     log = as_log(sessions)
-    tally, volumes = _Tally(), model.training_counts.volumes
+    tally = _Tally()
 
     def add(part: SessionBatch, pages: PageDistribution) -> None:
-        _add_chunk(tally, model, volumes, part, np.asarray(pages.click_prob()))
+        _add_chunk(tally, model, part, np.asarray(pages.click_prob()))
 
     with track_progress(progress, f"Monitoring {log.name}"):
         for _ in model.map_pages(log, add, clicks=True, threads=1):
@@ -183,16 +183,12 @@ def monitor(
     return _report(tally, limits)
 
 
-def _add_chunk(
-    tally: _Tally, model: ClickModel, volumes: Float64, part: SessionBatch, probability: Float64
-) -> None:
+def _add_chunk(tally: _Tally, model: ClickModel, part: SessionBatch, probability: Float64) -> None:
     session = run_of_elements(part.page)
     clicked = np.zeros(len(probability))
     clicked[part.page[:-1][run_of_elements(part.clicks)] + part.click - 1] = 1.0
-    query = model._pairs.find(part).query
-    known_query, known_ad = query >= 0, model.find_known(part)[1]
-    volume = np.where(known_query, volumes[query] if len(volumes) else 0.0, 0.0)
-    group = np.searchsorted(VOLUMES, volume, side="right")
+    known_query, known_ad = model.find_known(part)
+    group = np.searchsorted(VOLUMES, model.find_volumes(part), side="right")
     position = np.minimum(positions_in_runs(part.page), MAX_POSITIONS - 1)
     level = np.minimum((probability * LEVELS).astype(np.int64), LEVELS - 1)
     weight = np.ones(len(part)) if part.weight is None else part.weight

@@ -258,29 +258,29 @@ def _histogram(grades: pa.Array) -> dict[int, int]:
 
 
 class PairBatches:
-    """Distinct pairs ordered by query, in batches; no query is in two batches.
+    """Distinct pairs, in batches; no query is in two batches.
 
-    So a model of ten million pairs is never one table. They can be iterated any number of times.
+    They are ordered by query, those of a model in buckets by bucket, then by query. So a model of
+    ten million pairs is never one table. They can be iterated any number of times.
     """
 
     def __init__(self, model: ClickModel, pairs: object = None, *, size: int = BATCH_PAIRS) -> None:
-        counts = model.training_counts
-        if pairs is None:
-            self._names = (counts.queries, counts.ads)
-            self._query, self._ad = counts.pair_query, counts.pair_ad
-        else:
-            self._names, self._query, self._ad = _encode_distinct(pairs)
-        self._ends = _batch_ends(self._query, size)
+        self._model, self._size = model, size
+        self._given = None if pairs is None else _encode_distinct(pairs)
 
     def __len__(self) -> int:
-        return len(self._query)
+        return self._model.training_totals.pairs if self._given is None else len(self._given[1])
 
     def __iter__(self) -> Iterator[pa.Table]:
+        if self._given is None:
+            yield from self._model.iterate_pairs(self._size)
+            return
+        names, *codes = self._given
         start = 0
-        for end in self._ends:
-            codes = (self._query[start:end], self._ad[start:end])
+        for end in _batch_ends(codes[0], self._size):
             query, ad = (
-                names.take(pa.array(code)) for names, code in zip(self._names, codes, strict=True)
+                strings.take(pa.array(code[start:end]))
+                for strings, code in zip(names, codes, strict=True)
             )
             yield pa.table({"query": query, "ad": ad})
             start = end

@@ -36,7 +36,7 @@ from reclick.logs.validation.encode import (
     encode_positions,
     encode_text,
 )
-from reclick.runtime.outputs import scratch_folder, write_files
+from reclick.runtime.outputs import scratch_file, scratch_folder
 
 Bool = npt.NDArray[np.bool_]
 CLEANING_BATCH = 50_000  # sessions
@@ -241,7 +241,8 @@ def remove_bots_and_reloads(path: Path, to: Path, cleaning: Cleaning, report: Re
         log.add_pages()
         log.find_bots()
         log.find_reloads()
-        write_files(to.parent, {to.name: log.write})
+        with scratch_file(to) as cleaned:
+            log.write(cleaned)
 
 
 @dataclass(frozen=True, slots=True)

@@ -205,7 +205,7 @@ def score(
     fold = getattr(engine, "fold", None)
     log = as_log(log, one_pass=fold is None)
     accumulator = ChunkAccumulator(volumes, seed)
-    order = None if model.ordered else OrderTable.fit(model.training_counts)
+    order = None if model.ordered else OrderTable.fit(model.sequence_counts)
     if fold is not None:
         text = model._index_text(log.ads)
         for part in fold(partial(_score_part, model, volumes, order, text, seed), log):

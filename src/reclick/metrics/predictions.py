@@ -10,7 +10,7 @@ import numpy as np
 from reclick.clicks.distribution import Clicks, PageDistribution, SequenceRanks
 from reclick.clicks.sequence_search import TIE
 from reclick.data.batch import SessionBatch
-from reclick.data.ragged import Bool, Float64, Int64, run_of_elements
+from reclick.data.ragged import Bool, Float64, Int64, positions_in_runs, run_of_elements
 from reclick.fitting.order_table import OrderTable
 
 
@@ -66,13 +66,16 @@ class BatchPredictions:
     @cached_property
     def reverse(self) -> Bool:
         """Whether any click of a session is above the click before it [session]."""
+        return np.asarray(self.backward > 0)
+
+    @cached_property
+    def backward(self) -> Int64:
+        """Moves up the page [session]."""
         session = run_of_elements(self.sessions.clicks)
         upward = (session[1:] == session[:-1]) & (
             self.sessions.click[1:] < self.sessions.click[:-1]
         )
-        out = np.zeros(len(self.sessions), np.bool_)
-        out[session[1:][upward]] = True
-        return out
+        return np.bincount(session[1:][upward], minlength=len(self))
 
     # ---- predicted
 
@@ -129,6 +132,53 @@ class BatchPredictions:
         none = Clicks(np.zeros(0, np.int32), np.zeros(len(self.sessions) + 1, np.int64))
         chance, _ = self._pages.next_click_prob(none)
         return chance
+
+    @cached_property
+    def several(self) -> Int64:
+        """The sessions with two or more clicks [row]."""
+        return np.flatnonzero(self.n_clicks > 1)
+
+    @cached_property
+    def log_order_outcome(self) -> Float64:
+        """Log P(clicks go down the page, or not, as they did | the set clicked) [several]."""
+        rows, reverse = self.several, self.reverse[self.several]
+        clicks = self._clicks.select(rows)
+        order = np.lexsort((clicks.click, clicks.session))
+        downwards = clicks._replace(click=clicks.click[order])
+        if self._order is not None:
+            log_down = self._order.log_order_prob(downwards)
+        else:
+            log_set = self.log_set_prob[rows]
+            possible = np.isfinite(log_set)
+            log_down = np.full(len(rows), -np.inf)
+            own = self._pages.select(rows).log_prob(downwards)
+            log_down[possible] = np.minimum(own[possible] - log_set[possible], 0.0)
+        with np.errstate(divide="ignore"):
+            return np.where(reverse, np.log(-np.expm1(log_down)), log_down)
+
+    @cached_property
+    def expected_backward(self) -> Float64:
+        """Expected moves up the page [session].
+
+        Σ over clicks but the last: P(the next click is above | the clicks so far, and a next one).
+        """
+        out = np.zeros(len(self))
+        for k in range(1, int(self.n_clicks.max(initial=0))):
+            rows = np.flatnonzero(self.n_clicks > k)
+            pages, clicks = self._pages.select(rows), self._clicks.select(rows)
+            first = clicks.starts[:-1]
+            so_far = Clicks(
+                clicks.click[(first[:, None] + np.arange(k)).ravel()], np.arange(len(rows) + 1) * k
+            )
+            following, _ = pages.next_click_prob(so_far)
+            last = np.repeat(so_far.last(), np.diff(pages.starts))
+            above = positions_in_runs(pages.starts) + 1 < last
+            up, any_next = (
+                np.add.reduceat(values, pages.starts[:-1])
+                for values in (np.where(above, following, 0.0), following)
+            )
+            out[rows] += np.divide(up, any_next, out=np.zeros(len(rows)), where=any_next > 0)
+        return out
 
     def rank_sessions(self, n_clicks: int) -> RankedSessions:
         """The sessions with `n_clicks` clicks, ranked among all click sequences of that length."""

@@ -217,13 +217,43 @@ def click_ratio_columns(batch: BatchPredictions) -> Float64:
 
 
 def click_ratio(sums: Float64) -> Float64:
-    """Expected / observed clicks; nan without any click.
+    """Expected / observed; nan where nothing was observed.
 
     >>> click_ratio(np.array([10.0, 1.8, 2.0]))
     array(0.9)
     """
     observed = np.where(sums[..., 2] > 0, sums[..., 2], np.nan)
     return np.asarray(sums[..., 1] / observed)
+
+
+def click_number_columns(batch: BatchPredictions) -> Float64:
+    """The weight of each session, and the squared error of its expected clicks [session, 2]."""
+    expected = np.add.reduceat(batch.click_prob, batch.sessions.page[:-1])
+    return np.column_stack([batch.weight, batch.weight * (expected - batch.n_clicks) ** 2])
+
+
+def root_mean(sums: Float64) -> Float64:
+    """√(Σ w x² / Σ w); nan without any weight.
+
+    >>> root_mean(np.array([4.0, 1.0]))
+    array(0.5)
+    """
+    total = np.where(sums[..., 0] > 0, sums[..., 0], np.nan)
+    return np.asarray(np.sqrt(sums[..., 1] / total))
+
+
+def order_outcome(batch: BatchPredictions) -> Observation:
+    """Over sessions with two or more clicks: log P(in order or not, as it was | the set)."""
+    weight, x = np.zeros(len(batch)), np.zeros(len(batch))
+    weight[batch.several], x[batch.several] = batch.weight[batch.several], batch.log_order_outcome
+    return weight, x
+
+
+def backward_columns(batch: BatchPredictions) -> Float64:
+    """The moves between clicks of each session, expected and observed ones upwards [session, 3]."""
+    moves = np.maximum(batch.n_clicks - 1, 0)
+    columns = np.column_stack([moves, batch.expected_backward, batch.backward])
+    return np.asarray(batch.weight[:, None] * columns)
 
 
 _RankMetric = tuple[str, str, Better, str, Callable[[SequenceRanks], Float64], tuple[int, ...]]
@@ -347,6 +377,37 @@ _ALL = [
         "The clicks that the model expects on the test pages, divided by those observed: below 1 it"
         " expects too few, above 1 too many.",
         click_ratio_columns,
+        click_ratio,
+        None,
+        3,
+    ),
+    Metric(
+        "click_number_error",
+        "Error of the number of clicks",
+        "lower",
+        "Root mean squared difference between the expected and the observed number of clicks per"
+        " session.",
+        click_number_columns,
+        root_mean,
+        None,
+        2,
+    ),
+    mean_metric(
+        "order_log_likelihood",
+        "Log-likelihood of in order or not",
+        "higher",
+        "Over sessions with two or more clicks: mean natural log of the probability that these"
+        " clicks go down the page, or do not, as was observed. Without an order of clicks, by the"
+        " learnt order.",
+        order_outcome,
+    ),
+    Metric(
+        "backward_ratio",
+        "Expected / observed backward clicks",
+        "closest to 1",
+        "The next clicks that the model by itself expects above the last one, after the clicks so"
+        " far of each session, divided by those observed.",
+        backward_columns,
         click_ratio,
         None,
         3,

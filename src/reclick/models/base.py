@@ -83,6 +83,7 @@ if TYPE_CHECKING:
 FIT_REPORT = ("iterations_", "converged_", "objective_", "message_")  # of an iterative fit
 # A pilot fit only has to tell how often each pair was examined.
 PILOT_ITERATIONS, PILOT_TOLERANCE = 15, 1e-3
+MOST_STORED_REDUNDANCY = 1e6
 
 
 @dataclass_transform(kw_only_default=True, eq_default=False, field_specifiers=(setting,))
@@ -138,6 +139,7 @@ class ClickModel(DeclaredSettings):
     _corpus: Corpus | None = None  # of a model that holds only some of the queries
     overall_strength: ClassVar[float] = 1.0  # of one prior mean of attractiveness for all pairs
     noise_: Noise | None = None  # the component of random clicks, where there is one
+    redundancy_: float = 0.0  # κ of ads that repeat what was clicked, where the model has it
     _engine: Engine = LocalEngine()  # another one during a fit with engine=…
     _is_pilot: bool = False  # during the pilot of a fit
     _pilot_parameters: Any = None  # where it ended
@@ -260,6 +262,7 @@ class ClickModel(DeclaredSettings):
             text = merge_text(self._pairs.text, input_text(sessions, ads))
             fresh._continue(self, new, old, decay, text)
             fresh.provenance_, fresh.noise_ = seen, self.noise_
+            fresh.redundancy_ = self.redundancy_
             del fresh._engine  # as after a fit
         return self._adopt_state(fresh)
 
@@ -594,6 +597,14 @@ class ClickModel(DeclaredSettings):
             )
             start = end
 
+    @property
+    def training_ads(self) -> pa.Array:
+        """Every ad of the training log."""
+        return self.training_counts.ads
+
+    def check_folder(self) -> None:
+        """Check what is left of the folder that the model was loaded from: nothing, as a rule."""
+
     def query_volumes(self) -> pa.Table:
         """Every query of the training log and its sessions."""
         counts = self.training_counts
@@ -832,16 +843,20 @@ class ClickModel(DeclaredSettings):
         return values, tables
 
     def _save_tables(self) -> tuple[dict[str, Any], dict[str, pa.Table]]:
-        """`_to_tables`, with the component of random clicks where there is one."""
+        """`_to_tables`, with the component of random clicks and the redundancy, if any."""
         values, tables = self._to_tables()
         noise = {} if self.noise_ is None else {"noise_": self.noise_.to_value()}
-        return {**values, **noise}, tables
+        redundancy = {"redundancy_": self.redundancy_} if self.redundancy_ else {}
+        return {**values, **noise, **redundancy}, tables
 
     def _load_tables(self, values: dict[str, Any], tables: dict[str, pa.Table]) -> None:
         """Restore a fit from what `_save_tables` returned."""
         rest = dict(values)
-        noise = rest.pop("noise_", None)
+        noise, redundancy = rest.pop("noise_", None), rest.pop("redundancy_", None)
         self._from_tables(rest, tables)
+        if redundancy is not None:
+            check_range("redundancy_", redundancy, 0, MOST_STORED_REDUNDANCY)
+            self.redundancy_ = float(redundancy)
         if noise is not None:
             from reclick.models.noise import Noise
 

@@ -21,7 +21,7 @@ from uuid import uuid4
 import numpy as np
 import pyarrow as pa
 
-from reclick.data.counts import add_tables, lengths_to_table, read_lengths
+from reclick.data.counts import read_lengths
 from reclick.data.ragged import Float64, Int32
 from reclick.data.stored_tables import read_numbers, read_strings
 from reclick.data.string_index import Interner
@@ -46,7 +46,6 @@ if TYPE_CHECKING:
 
 MOST_BUCKETS = 100_000
 OF_LOG = "log."  # before the name of a table of the whole log, in the folder of a bucket
-ADDED_UP = ("counts_lengths", "counts_earlier_outcomes")  # … that are sums over buckets
 
 
 @dataclass(frozen=True)
@@ -97,8 +96,9 @@ class BucketWriter:
     def write_part(self, model: ClickModel, bucket: int) -> WrittenBucket | None:
         """Write the queries of one bucket of a model; None where it has none of them.
 
-        The model may hold other queries too. What it says of the whole log must be the same in
-        every process; `commit` compares it.
+        The model may hold other queries too. What it says of the whole log (its values, the lengths
+        of pages, the text and the prior of ads) must be the same in every process; `commit`
+        compares it.
         """
         check_range("bucket", check_whole("bucket", bucket, 0), 0, self.buckets - 1)
         rows, of_log = model._to_rows()
@@ -176,12 +176,14 @@ class BucketWriter:
 
     def copy(self, stored: artifact.Artifact, source: AnyPath) -> str:
         """Copy a model in buckets, whose manifest and common tables were read."""
+        written = []
         for each in stored.settings["written"]:
             number = int(each["bucket"])
             part = artifact.read(bucket_folder(source, stored.settings["parts"], number))
             target, settings = self.bucket_folder(number), part.settings
-            artifact.write(target, kind="bucket", settings=settings, tables=part.tables)
-        settings = {**stored.settings, "parts": self.parts}
+            copied = artifact.write(target, kind="bucket", settings=settings, tables=part.tables)
+            written.append({**each, "fingerprint": copied})
+        settings = {**stored.settings, "parts": self.parts, "written": written}
         tables, folders = stored.tables, [self.parts]
         return artifact.write(
             self.folder, kind="model", settings=settings, tables=tables, folders=folders
@@ -329,16 +331,8 @@ def _keys(table: pa.Table, key: str) -> pa.Array:
 
 
 def _add_common(tables: dict[str, pa.Table], name: str, table: pa.Table) -> None:
-    """Add a table of the whole log: a sum, or the same in every bucket."""
-    if name not in tables:
-        tables[name] = table
-    elif name == "counts_lengths":
-        lengths = [read_lengths({"lengths": each}) for each in (tables[name], table)]
-        tables[name] = lengths_to_table(add_tables(*lengths))
-    elif name in ADDED_UP:
-        columns = table.column_names
-        tables[name] = pa.table({each: np.add(tables[name][each], table[each]) for each in columns})
-    elif not table.equals(tables[name]):
+    """Add a table of the whole log, which must be the same in every bucket."""
+    if not table.equals(tables.setdefault(name, table)):
         raise UsageError(
             f"The table {name} of the whole log differs between buckets: every part must be of "
             "one fit."

@@ -17,17 +17,20 @@ from reclick.clicks.choice import ChoicePages, Variant
 from reclick.clicks.distribution import PageDistribution
 from reclick.data.batch import Float64, SessionBatch
 from reclick.data.counts import Counts
+from reclick.data.grouped_sessions import GroupedSessions
 from reclick.data.pair_index import PairLookup
 from reclick.data.stored_tables import read_numbers
+from reclick.engines import as_grouped
 from reclick.fitting.outcomes import CountedSatisfaction, count_satisfied, mean_satisfaction
 from reclick.fitting.posterior import PairPosteriors, Posterior, word_posterior
-from reclick.models.base import ClickModel
+from reclick.models.base import ClickModel, get_counts
 from reclick.models.batching import open_pages, pad_pages, stack_padded
 from reclick.models.kernels.stops_and_transitions import (
     QueryTransitionCounts,
     StopsAndTransitions,
     estimate,
 )
+from reclick.models.redundancy import find_overlap, learn_redundancy
 from reclick.models.settings import setting
 from reclick.models.text_pair_index import counts_from_tables
 from reclick.text.tokens import AdTokens
@@ -86,24 +89,38 @@ class MultiClick(ClickModel):
     min_query_sessions: float = setting(default=50, low=0)
     word_strength: float = setting(default=0.0, low=0)
     floor: float = setting(default=1e-6, low=1e-12, high=0.1)
+    redundancy: str | float = setting(default=0.0, choices=("auto",), low=0, high=1e6)
 
     # fitting
 
-    def _fit(self, data: Counts, history: Counts | None, text: AdTokens | None) -> None:
-        self._set_counts(data, None if history is None else self._prior(history), text)
+    def _collect(self, sessions: object) -> Any:
+        """Counts; where redundancy is learnt, sessions."""
+        if self.redundancy == "auto":
+            return as_grouped(sessions, engine=self._engine)
+        return super()._collect(sessions)
+
+    def _fit(
+        self, data: Counts | GroupedSessions, history: Counts | None, text: AdTokens | None
+    ) -> None:
+        prior = None if history is None else self._prior(history)
+        self._set_counts(get_counts(data), prior, text)
+        if not isinstance(self.redundancy, str):
+            self.redundancy_ = self.redundancy
+        elif isinstance(data, GroupedSessions):
+            self.redundancy_ = learn_redundancy(self, data)
 
     def _continue(
         self,
         last: Self,
-        new: Counts | None,
-        old: Counts | None,
+        new: Counts | GroupedSessions | None,
+        old: Counts | GroupedSessions | None,
         decay: float,
         text: AdTokens | None,
     ) -> None:
-        """Add and subtract counts."""
+        """Add and subtract counts. The redundancy stays."""
         counts = last.counts_ if decay == 1.0 else last.counts_.decay(decay)
-        counts = counts if new is None else counts + new
-        counts = counts if old is None else counts - old
+        counts = counts if new is None else counts + get_counts(new)
+        counts = counts if old is None else counts - get_counts(old)
         self._set_counts(counts, last._history, text)
 
     def _set_counts(
@@ -244,6 +261,8 @@ class MultiClick(ClickModel):
         np.maximum(theta, self.floor, out=theta)
         np.minimum(rho, 1 - self.floor, out=rho)
 
+        overlap = find_overlap(self, batch, text)
+
         def pages(start: int, end: int) -> ChoicePages:
             first, last = batch.page[start], batch.page[end]
             length = int(np.diff(batch.page[start : end + 1]).max(initial=1))
@@ -262,6 +281,8 @@ class MultiClick(ClickModel):
                 gamma,
                 offsets,
                 table.astype(np.int64),
+                self.redundancy_,
+                overlap(start, end),
             )
 
         return pages

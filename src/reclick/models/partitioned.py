@@ -34,6 +34,7 @@ from reclick.models.buckets import (
     read_corpus,
 )
 from reclick.models.query_rows import (
+    AD,
     COMMON_TABLES,
     ROW_TYPES,
     SEQUENCE,
@@ -51,6 +52,8 @@ from reclick.text.word_rates import TextIndex
 CACHE_BYTES = 1 << 30  # of buckets in memory, by default
 BUILD_SHARE = 8  # a bucket becomes a model when an eighth of its queries was asked for
 MODEL_FACTOR = 3  # memory of a model built from rows, relative to the rows
+ROWS_FACTOR = 1.5  # memory of a bucket with its index, relative to its rows
+MOST_GROUPS = 64  # of buckets, each with a file of its own in a join
 PAIRS_AT_ONCE = 1 << 18  # whose relevance is computed together
 
 
@@ -252,10 +255,19 @@ class PartitionedModel(ClickModel):
                 parts.append(found.rows.take(rows))
         return self._restore(concatenate_rows(parts)) if parts else self._head
 
+    def group_buckets(self) -> Int64:
+        """A group for each bucket, so that the buckets of a group fit in memory together."""
+        sizes = np.zeros(self.buckets)
+        for each in self._written.values():
+            sizes[each.bucket] = ROWS_FACTOR * each.bytes
+        limit = max(float(self.cache_bytes), sizes.sum() / MOST_GROUPS, 1.0)
+        group = ((np.cumsum(sizes) - sizes / 2) // limit).astype(np.int64)
+        return np.unique(group, return_inverse=True)[1].astype(np.int64)
+
     def _each_bucket(self) -> Iterator[Bucket]:
         return (self._cache.get(number) for number in sorted(self._written))
 
-    def check(self) -> None:
+    def check_folder(self) -> None:
         """Read every bucket; raise a `StoreError` if anything is damaged."""
         for bucket in self._each_bucket():
             check_answers(bucket.model)
@@ -307,6 +319,11 @@ class PartitionedModel(ClickModel):
         starts, clicks = read_lists(tables, "sequences", SEQUENCE, low=1, high=1 << 24)
         sessions = read_numbers(tables, "sequences", "totals.sessions", low=0)
         return Counts.of_sequences(starts, clicks, sessions, self._head.training_counts.lengths)
+
+    @property
+    def training_ads(self) -> pa.Array:
+        """Every ad of the training log."""
+        return self._stored.tables["ads"][AD].combine_chunks()
 
     def iterate_pairs(self, size: int) -> Iterator[pa.Table]:
         """All pairs, bucket by bucket."""

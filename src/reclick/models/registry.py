@@ -218,7 +218,7 @@ def load(folder: Location, *, cache_bytes: int | None = None) -> ClickModel:
 def updating(folder: Location) -> Iterator[ClickModel]:
     """Load a model, and save it at the end; nobody else can save to the folder meanwhile.
 
-    After an error nothing is saved.
+    After an error nothing is saved. A model in buckets is loaded whole, into memory.
 
     >>> import tempfile
     >>> from reclick.models import MultiClick
@@ -231,12 +231,16 @@ def updating(folder: Location) -> Iterator[ClickModel]:
     >>> load(folder).training_counts.total
     2.0
     """
+    from reclick.models.partitioned import PartitionedModel
     from reclick.runtime import artifact
 
     with artifact.lock_folder(folder):
         model = load(folder)
+        buckets = None
+        if isinstance(model, PartitionedModel):
+            buckets, model = model.buckets, model.to_memory()
         yield model
-        model.save(folder)
+        model.save(folder, buckets=buckets)
 
 
 def check_answers(model: ClickModel) -> None:

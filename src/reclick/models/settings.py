@@ -53,6 +53,8 @@ COMMON_HELP = {
     "evidence of satisfaction: their likelihood to this power; 0 ignores them",
     "noise": 'a component of random clicks: each "session" may be noise, or each "user" (who '
     "needs a column user) with all sessions; None: there is no noise",
+    "redundancy": "κ, how much an ad loses that repeats the words of clicked ads: a number, 0 for "
+    'not at all, or "auto" (learnt from the log, 0 unless held-out sessions ask for more)',
     "seed": "seed of the assignment of sessions to folds",
 }
 

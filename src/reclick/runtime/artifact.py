@@ -58,6 +58,7 @@ KIND_WRITERS = {
 DATA_FILE = re.compile(r"(?P<table>.+)-(?P<digest>[0-9a-f]{16})\.parquet")
 PARTS_FOLDER = re.compile(r"parts-[0-9a-f]{16}")  # of an artifact that is written in parts
 UNFINISHED_FILE = re.compile(r"\.(?P<table>.+)\.[0-9a-f]+\.writing")
+FILE_TEXTS = ("file", "sha256")  # of a file in the manifest
 LOCK_FILE = ".lock"
 LOCK_TIMEOUT = 10.0  # seconds that a writer waits for another
 LOCK_RETRY = 0.05  # seconds between two tries
@@ -103,7 +104,7 @@ def read(folder: Location, *, kind: str | None = None, leave_out: Collection[str
             return Artifact(
                 manifest["kind"], manifest["settings"], tables, _hash_manifest(manifest)
             )
-        except (StoreError, OSError) as error:
+        except (StoreError, OSError, pa.ArrowException) as error:
             before, manifest = manifest, _read_manifest(path)
             if manifest != before:
                 unchanged = 0
@@ -155,7 +156,7 @@ def _read_table(folder: AnyPath, name: str, entry: dict[str, Any]) -> pa.Table:
     # A remote file is fetched once, a local one is mapped by Arrow after it was hashed.
     content = path.read_bytes() if isinstance(path, RemotePath) else path
     size = len(content) if isinstance(content, bytes) else path.stat().st_size
-    if size != entry["bytes"] or _digest(content) != entry["sha256"]:
+    if size != entry.get("bytes") or _digest(content) != entry["sha256"]:
         raise StoreError(
             f"{path} was altered after it was saved (its contents do not match the manifest). "
             "Fit and save again."
@@ -174,7 +175,7 @@ def _read_manifest(folder: AnyPath) -> dict[str, Any]:
     try:
         manifest = json.loads(path.read_bytes())
         version = int(manifest["format"])
-    except (ValueError, KeyError, TypeError, OverflowError, RecursionError, OSError) as error:
+    except (OSError, ValueError, KeyError, TypeError, OverflowError, RecursionError) as error:
         raise StoreError(
             f"{path} cannot be read ({error}): it was altered. Fit again and save to a new folder."
         ) from error
@@ -199,7 +200,23 @@ def _read_manifest(folder: AnyPath) -> dict[str, Any]:
             f"{path} was altered after it was saved (its contents do not match its hash). "
             "Fit again and save to a new folder."
         )
+    if not _has_right_types(manifest):
+        raise StoreError(
+            f"{path} has values of wrong types: it was altered. Fit again and save to a new folder."
+        )
     return dict(manifest)
+
+
+def _has_right_types(manifest: dict[str, Any]) -> bool:
+    """Whether the parts of a manifest, whose hash anybody can make right, are what they must be."""
+    files = manifest["files"]
+    return (
+        isinstance(manifest["kind"], str)
+        and isinstance(manifest["settings"], dict)
+        and isinstance(files, dict)
+        and all(isinstance(entry, dict) for entry in files.values())
+        and all(isinstance(entry.get(key), str) for entry in files.values() for key in FILE_TEXTS)
+    )
 
 
 def _describe_other(folder: AnyPath) -> str:

@@ -26,7 +26,6 @@ from reclick.errors import SettingError, StoreError, mask_secrets
 from reclick.runtime.object_store import (
     HTTP,
     OBJECT_STORES,
-    ObjectState,
     connect,
     explain_remote_errors,
 )
@@ -136,10 +135,10 @@ class RemotePath:
             raise FileNotFoundError(f"{self} is not a file")
         return _get_status(info)
 
-    def state(self) -> ObjectState | None:
+    def state(self) -> FileStatus | None:
         """What the store says of the file now; None where there is none."""
         info = self._info()
-        return ObjectState(*_get_status(info)) if info.is_file else None
+        return _get_status(info) if info.is_file else None
 
     def describe_missing(self) -> str:
         """That it does not exist, nor its bucket if that is so."""

@@ -99,13 +99,6 @@ OTHER_PROBLEM = ("the request failed", "Try again.")
 CLIENTS = frozenset({"aiohttp", "fsspec"})  # whose errors are not all OSErrors
 
 
-class ObjectState(NamedTuple):
-    """What a store says of an object; another state is that of another content."""
-
-    size: int
-    changed: float | None  # the time of the last change
-
-
 class RemoteObject(Protocol):
     """As much of a remote path as is needed to say what happened to its object."""
 
@@ -113,8 +106,8 @@ class RemoteObject(Protocol):
     def scheme(self) -> str:
         """The kind of store."""
 
-    def state(self) -> ObjectState | None:
-        """What the store says of the object now; None where there is none."""
+    def state(self) -> object | None:
+        """What the store says of the object now; None where there is none, else size and time."""
 
 
 # ---- connecting
@@ -286,7 +279,7 @@ def guard_reading(path: object) -> Iterator[None]:
     _refuse_changed(target, before)
 
 
-def _refuse_changed(path: Any, before: ObjectState | None) -> None:
+def _refuse_changed(path: Any, before: object | None) -> None:
     with explain_remote_errors(path):
         now = path.state()
     if now == before:

@@ -20,6 +20,7 @@ import stat
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import lru_cache
 from pathlib import Path
 from secrets import token_hex
 from typing import Any
@@ -101,7 +102,8 @@ def is_own_file(path: Path) -> bool:
     entry = _read_list(path.parent).get(path.name)
     if entry is None or not stat.S_ISREG(status.st_mode) or entry.get("bytes") != status.st_size:
         return False
-    return bool(entry.get("modified") == status.st_mtime_ns or entry.get("sha256") == _digest(path))
+    digest = _digest_once(path, status.st_ino, status.st_mtime_ns)
+    return bool(digest == entry.get("sha256"))
 
 
 def _may_be_replaced(path: Path, status: os.stat_result) -> bool:
@@ -412,12 +414,7 @@ def _make_plan(place: Path, content: Path, names: Sequence[str]) -> dict[str, An
         path = content / name
         if path.exists():
             _sync_file(path)
-            status = path.stat()
-            files[name] = {
-                "bytes": status.st_size,
-                "modified": status.st_mtime_ns,
-                "sha256": _digest(path),
-            }
+            files[name] = {"bytes": path.stat().st_size, "sha256": _digest(path)}
         elif is_own_file(place / name):
             removed.append(name)
     return {"files": files, "removed": removed, "before": _list_digest(place)}
@@ -509,6 +506,12 @@ def _write_synced(path: Path, content: bytes) -> None:
 def _digest(path: Path) -> str:
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+@lru_cache(maxsize=1024)
+def _digest_once(path: Path, inode: int, modified: int) -> str:
+    """The hash of a file, which a run asks for several times."""
+    return _digest(path)
 
 
 def _no_follow() -> int:

@@ -223,8 +223,8 @@ def _words_of(hosted: HostedModel, ads: pa.Array) -> list[str | None]:
 
 def known_ads(hosted: HostedModel, query: str) -> list[str]:
     """The ads that were shown for a query, those with most impressions first."""
-    counts = hosted.model.training_counts
-    code = hosted.model._pairs.query_code(query)
+    model = hosted.model._gather_queries(pa.array([query]))
+    counts, code = model.training_counts, model._pairs.query_code(query)
     if code < 0:
         return []
     start, end = np.searchsorted(counts.pair_query, [code, code + 1])

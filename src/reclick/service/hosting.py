@@ -42,8 +42,8 @@ class HostedModel:
     @cached_property
     def queries(self) -> QueryIndex:
         """The queries of the model by prefix."""
-        counts = self.model.training_counts
-        return QueryIndex(counts.queries, counts.volumes)
+        volumes = self.model.query_volumes().combine_chunks()
+        return QueryIndex(volumes["query"].combine_chunks(), volumes["sessions"].to_numpy())
 
     def predictor(self, *, top: int, next_click: bool, satisfaction: bool) -> Predictor:
         """A predictor of this model; those with the same options are the same."""
@@ -62,7 +62,7 @@ class HostedModel:
 
     def describe(self) -> dict[str, Any]:
         """What `GET /v1/models` says of it."""
-        counts = self.model.training_counts
+        totals = self.model.training_totals
         return {
             "name": self.name,
             "version": self.version,
@@ -71,11 +71,11 @@ class HostedModel:
             "ordered": self.model.ordered,
             "satisfaction": self.model.satisfaction,
             "settings": self.model.get_params(),
-            "queries": len(counts.queries),
-            "ads": len(counts.ads),
-            "pairs": len(counts.impressions),
-            "sessions": counts.total,
-            "max_ads": counts.max_ads,
+            "queries": totals.queries,
+            "ads": totals.ads,
+            "pairs": totals.pairs,
+            "sessions": totals.sessions,
+            "max_ads": totals.max_ads,
             "advice": self.model.advice,
             "loaded_at": self.loaded_at,
         }
@@ -183,10 +183,8 @@ def _describe_content(folder: AnyPath, version: str) -> str:
 
 def _try_page(hosted: HostedModel) -> None:
     """Answer one page, so that a model that cannot answer is never put in place."""
-    counts = hosted.model.training_counts
-    first = counts.pair_query == counts.pair_query[0]
-    ads = [counts.ads[int(ad)].as_py() for ad in counts.pair_ad[first][:4]]
-    page = pa.record_batch({"query": [counts.queries[0].as_py()], "ads": [ads]})
+    query, ads = hosted.model.first_page(4)
+    page = pa.record_batch({"query": [query], "ads": [ads]})
     answer = hosted.predictor(top=3, next_click=True, satisfaction=hosted.model.satisfaction)(page)
     if not np.isfinite(np.asarray(answer["expected_clicks"])).all():
         raise StoreError(f"The model {hosted.name} does not answer with numbers. Fit it again.")

@@ -12,6 +12,7 @@ from pyarrow import types as kind_of
 
 from reclick.data.schema import Column
 from reclick.errors import LogError
+from reclick.logs.files.lake import open_lake_table
 from reclick.logs.files.source import MAX_BATCH_ROWS, RawBatch
 from reclick.logs.files.stream import (
     SCAN_ROWS,
@@ -129,6 +130,9 @@ def open_table(
         return open_dataset(source, wanted, mapping)
     if (library, kind) == ("pyspark", "DataFrame"):
         return open_spark_frame(source, wanted, mapping)
+    lake = open_lake_table(source, wanted, mapping)
+    if lake is not None:
+        return lake
     stream = open_stream(source, wanted, mapping)
     if stream is not None:
         return stream

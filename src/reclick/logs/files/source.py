@@ -54,6 +54,7 @@ OPENERS = {
     ".json.gz": "jsonl.open_jsonl",
 }
 
+DELTA_LOG = "_delta_log"  # a folder in that of a Delta table
 PARTITION = re.compile(r"[A-Za-z_][\w.-]*=.*")  # the name of a folder: dt=2026-03-01
 NO_PARTITION = "__HIVE_DEFAULT_PARTITION__"  # stands for null
 
@@ -130,10 +131,21 @@ def open_sources(
         from reclick.logs.files.memory import open_table
 
         return [open_table(source, wanted, mapping)]
-    paths = find_files(source)
+    from reclick.logs.files.lake import open_lake_path
+
+    items = list(source) if isinstance(source, list | tuple) else [source]
+    tables: list[Source] = []
+    files: list[object] = []
+    for item in items:
+        table = open_lake_path(as_path(item), wanted, mapping)  # type: ignore[arg-type]
+        if table is None:
+            files.append(item)
+        else:
+            tables.append(table)
+    paths = find_files(files) if files or not tables else []
     named = zip(paths, shorten_names(paths), strict=True)
     sources = [_get_opener(path)(path, where, wanted, mapping) for path, where in named]
-    return add_partitions(sources, paths, mapping)
+    return [*tables, *add_partitions(sources, paths, mapping)]
 
 
 def split_sources(sources: Sequence[Source], n: int) -> list[list[Source]] | None:
@@ -384,6 +396,12 @@ def _list_folder(folder: AnyPath, any_name: bool) -> list[Location]:
     paths: list[Any] = sorted(folder.rglob("*"))
     if _complete_commits(path.parent for path in paths if path.name == COMMIT_FOLDER):
         paths = sorted(folder.rglob("*"))
+    delta = next((path.parent for path in paths if path.name == DELTA_LOG), folder)
+    if delta != folder:
+        raise LogError(
+            f"{folder} holds a Delta table, {delta}, whose files may have rows that were deleted. "
+            "Give the table itself."
+        )
     files = [
         _check_not_empty(path)
         for path in paths

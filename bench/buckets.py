@@ -1,0 +1,104 @@
+"""Models in buckets: memory and CPU of predictions against the same model in memory."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+from bench.measure import WORK, print_row
+
+PAIRS, QUERIES, ADS, PAGES, BUCKETS = 4_000_000, 400_000, 400_000, 200_000, 64
+CACHE = 64 << 20
+SETUP = f"""
+import json, resource, sys, time
+import numpy as np, pyarrow as pa, pyarrow.parquet as pq, reclick as rc
+from reclick.data.counts import Counts
+rng = np.random.default_rng(0)
+def names(prefix, count):
+    return pa.array([f"{{prefix}}{{i:09d}}" for i in range(count)], pa.large_string())
+def ads_of(query):
+    return (query[:, None] * 7 + np.arange({PAIRS // QUERIES}) * 104_729) % {ADS}
+"""
+WRITE = """
+query = np.arange({queries}, dtype=np.int64)
+key = np.unique((np.repeat(query, ads_of(query).shape[1]) << 32) | ads_of(query).ravel())
+shown = rng.integers(1, 200, len(key)).astype(float)
+clicks = rng.binomial(shown.astype(int), 0.1).astype(float)
+visits = np.repeat(np.arange({queries}, dtype=np.int32), 3)
+counts = Counts(
+    queries=names("query words ", {queries}), ads=names("ad", {ads}),
+    pair_query=(key >> 32).astype(np.int32), pair_ad=(key & 0xFFFFFFFF).astype(np.int32),
+    impressions=shown, clicks=clicks,
+    last_clicks=rng.binomial(clicks.astype(int), 0.8).astype(float),
+    sequence_starts=np.array([0, 0, 1, 3]), sequence_clicks=np.array([1, 2, 1], np.int32),
+    visit_query=visits, visit_sequence=np.tile(np.arange(3, dtype=np.int32), {queries}),
+    sessions=rng.integers(1, 90, len(visits)).astype(float),
+    lengths=np.array([[0.0] * 3] * 4 + [[4.0, 2.0, 1.0]]),
+)
+model = rc.DCTR().fit(counts)
+model.save({folder!r} + "/whole")
+model.save({folder!r} + "/buckets", buckets={buckets})
+asked = rng.integers(0, {queries} + {queries} // 20, {pages})  # a few are new
+pages = ads_of(asked)[:, :4]
+text = [[f"ad{{ad:09d}}" for ad in page] for page in pages.tolist()]
+table = pa.table({{"query": [f"query words {{q:09d}}" for q in asked], "ads": text}})
+pq.write_table(table, {folder!r} + "/pages.parquet", row_group_size=50_000)
+"""
+PREDICT = """
+folder, name, cache = sys.argv[1:]
+start = time.process_time()
+model = rc.load(f"{folder}/{name}", cache_bytes=int(cache))
+rc.predict(model, f"{folder}/pages.parquet", f"{folder}/{name}-{cache}.parquet", top=0)
+loads = getattr(getattr(model, "_cache", None), "loads", 0)
+print(json.dumps([
+    time.process_time() - start, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024, loads
+]))
+"""
+
+
+def main() -> bool:
+    """Print the table; whether every limit holds."""
+    folder = WORK / "in_buckets"
+    folder.mkdir(parents=True, exist_ok=True)
+    sizes = {"queries": QUERIES, "ads": ADS, "pages": PAGES, "buckets": BUCKETS}
+    _run(SETUP + WRITE.format(folder=str(folder), **sizes))
+    print(
+        f"\nBuckets: {PAGES:,} pages in random order, model of {PAIRS:,} pairs, {BUCKETS} buckets\n"
+    )
+    _measure(folder, "buckets", CACHE)  # compiles and loads the kernels
+    whole_cpu, whole_memory, _ = _measure(folder, "whole", CACHE)
+    cpu, memory, loads = _measure(folder, "buckets", CACHE)
+    large_cpu, large_memory, _ = _measure(folder, "buckets", 4 << 30)
+    same = _read(folder / f"whole-{CACHE}.parquet") == _read(folder / f"buckets-{CACHE}.parquet")
+    print(f"  in memory {whole_memory:,.0f} MB, {whole_cpu:.1f} CPU s")
+    print(f"  cache of {CACHE >> 20} MiB {memory:,.0f} MB, {cpu:.1f} CPU s, {loads} buckets read")
+    print(f"  cache of 4 GiB {large_memory:,.0f} MB, {large_cpu:.1f} CPU s\n")
+    saved, cost = memory / whole_memory, cpu / whole_cpu
+    return all(
+        [
+            print_row("predictions are the same", str(same), "True", same),
+            print_row("peak memory, of that in memory", f"{saved:.2f}", "≤ 0.6", saved <= 0.6),
+            print_row("CPU, of that in memory", f"{cost:.2f}", "≤ 3", cost <= 3),
+            print_row("times a bucket is read", f"{loads / BUCKETS:.2f}", "≤ 1.1", loads <= 70),
+        ]
+    )
+
+
+def _measure(folder: object, name: str, cache: int) -> tuple[float, float, int]:
+    seconds, memory, loads = json.loads(_run(SETUP + PREDICT, str(folder), name, str(cache)))
+    return float(seconds), float(memory), int(loads)
+
+
+def _read(path: object) -> object:
+    import pyarrow.parquet as pq
+
+    return pq.read_table(path)
+
+
+def _run(program: str, *arguments: str) -> str:
+    command = [sys.executable, "-c", program, *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise RuntimeError(done.stderr)
+    return done.stdout.splitlines()[-1] if done.stdout else ""

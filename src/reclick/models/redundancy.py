@@ -1,0 +1,138 @@
+"""Redundancy: an ad that repeats the words of clicked ads loses attractiveness.
+
+After clicks on ads S, the weight of ad j is multiplied by exp(−κ σ_j(S)). Its overlap with one
+clicked ad i is s_ij = (1 − 1/e) · the share of the words of j that i has: a word that was seen once
+is worth 1/e of a new one (Ahmed, Teo, Vishwanathan, Smola 2012 learn such gains). Of several
+clicked ads 1 − σ_j(S) = Π (1 − s_ij).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from copy import copy
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from reclick.clicks.choice import ChoicePages
+from reclick.clicks.distribution import Clicks, PageDistribution
+from reclick.clicks.mixture import MixturePages
+from reclick.data.batch import Float64, Int32, Int64, SessionBatch
+from reclick.data.grouped_sessions import GroupedSessions
+from reclick.fitting.folds import hold_out, is_significant_gain
+from reclick.models.noise import GroupedLog
+from reclick.runtime.jit import kernel
+from reclick.text.word_rates import TextIndex, TokenLists
+
+if TYPE_CHECKING:
+    from reclick.models.base import ClickModel
+
+SEEN = 1 - math.exp(-1)  # what is lost of a word that was seen once
+MOST_REDUNDANCY = 8.0
+SEARCH_STEPS = 24  # of the golden section: to 1e-4 of the largest value
+GOLDEN = (math.sqrt(5) - 1) / 2
+
+
+def page_overlap(tokens: TokenLists, ad: Int32, starts: Int64) -> Float64:
+    """The overlap s of the ads of pages [page, clicked, other], 0 beyond the page.
+
+    `ad` [impression] is the row of each ad among the `tokens`.
+    """
+    sizes = np.diff(starts)
+    longest = int(sizes.max(initial=1))
+    out = np.zeros((len(sizes), longest, longest))
+    _fill_overlap(tokens.starts, tokens.words, ad, np.ascontiguousarray(starts), out)
+    return out
+
+
+@kernel
+def _fill_overlap(begin: Int64, words: Int32, ad: Int32, starts: Int64, out: Float64) -> None:
+    for s in range(len(starts) - 1):
+        first, n = starts[s], starts[s + 1] - starts[s]
+        for j in range(n):
+            low, high = begin[ad[first + j]], begin[ad[first + j] + 1]
+            for i in range(n):
+                if i == j or high == low:
+                    continue
+                shared = 0
+                for w in range(low, high):
+                    for v in range(begin[ad[first + i]], begin[ad[first + i] + 1]):
+                        if words[v] == words[w] and words[w] >= 0:  # −1 is a word never shown
+                            shared += 1
+                            break
+                out[s, i, j] = SEEN * shared / (high - low)
+
+
+def learn_redundancy(model: ClickModel, sessions: GroupedSessions) -> float:
+    """The redundancy κ of a fitted model; 0 unless held-out sessions ask for it.
+
+    The other parameters stay. κ is that of highest likelihood of two thirds of the sessions, and is
+    judged by the other third; then that of all of them is taken.
+    """
+    fold = hold_out(sessions)
+    if fold is None:
+        return 0.0
+    train, test = (_log_likelihood(model, part) for part in (fold.train, fold.test))
+    kappa = maximise(lambda value: float(fold.train.weight @ train(value)))
+    if not is_significant_gain(test(0.0), test(kappa), fold.test.weight):
+        return 0.0
+    return maximise(
+        lambda value: float(fold.train.weight @ train(value) + fold.test.weight @ test(value))
+    )
+
+
+def maximise(value: Callable[[float], float]) -> float:
+    """Where a function of κ with one maximum has it, from 0 to `MOST_REDUNDANCY`.
+
+    >>> round(maximise(lambda x: -((x - 1.3) ** 2)), 3), maximise(lambda x: -x)
+    (1.3, 0.0)
+    """
+    low, high = 0.0, MOST_REDUNDANCY
+    left, right = high - GOLDEN * (high - low), low + GOLDEN * (high - low)
+    at_left, at_right = value(left), value(right)
+    for _ in range(SEARCH_STEPS):
+        if at_left >= at_right:
+            high, right, at_right = right, left, at_left
+            left = high - GOLDEN * (high - low)
+            at_left = value(left)
+        else:
+            low, left, at_left = left, right, at_right
+            right = low + GOLDEN * (high - low)
+            at_right = value(right)
+    best = (low + high) / 2
+    return best if value(best) > value(0.0) else 0.0
+
+
+def _log_likelihood(model: ClickModel, sessions: GroupedSessions) -> Callable[[float], Float64]:
+    """The log-probability of each session as a function of κ [session]."""
+    probe = copy(model)
+    probe.redundancy_ = 1.0  # so that pages have the overlap of their ads
+    (batch,) = GroupedLog(sessions).batches()
+    pages = probe._page_distribution(batch, probe._index_text(None))(0, len(batch))
+    clicks = Clicks(batch.click, batch.clicks)
+    return lambda kappa: set_redundancy(pages, kappa).log_prob(clicks)
+
+
+def set_redundancy(pages: PageDistribution, kappa: float) -> PageDistribution:
+    """The pages with another redundancy."""
+    if isinstance(pages, MixturePages):
+        parts = tuple(set_redundancy(each, kappa) for each in pages.components)
+        return MixturePages(parts, pages.weights)
+    return replace(pages, redundancy=kappa) if isinstance(pages, ChoicePages) else pages
+
+
+def find_overlap(
+    model: ClickModel, batch: SessionBatch, text: TextIndex | None
+) -> Callable[[int, int], Float64 | None]:
+    """The overlap of the pages start … end − 1 of a batch; None without redundancy."""
+    if not model.redundancy_:
+        return lambda start, end: None
+    tokens = model._pairs.words.encode_ads(batch.ads, text)
+
+    def overlap(start: int, end: int) -> Float64:
+        first, last = batch.page[start], batch.page[end]
+        return page_overlap(tokens, batch.ad[first:last], batch.page[start : end + 1] - first)
+
+    return overlap

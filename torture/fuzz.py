@@ -1,0 +1,64 @@
+"""Coverage-guided fuzzing of the readers with atheris: `make fuzz FORMAT=ubi MINUTES=20`.
+
+Atheris watches which branches of the readers an input takes, and keeps those that take new ones.
+Anything but a ReclickError ends the run, and the input is kept in torture/work/fuzz.
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from torture.inputs import seed_files
+
+WORK = Path(__file__).parent / "work" / "fuzz"
+
+
+def main() -> None:
+    """Fuzz until the time is over or an input breaks a reader."""
+    parser = argparse.ArgumentParser(prog="python -m torture.fuzz", description=__doc__)
+    parser.add_argument("--format", default="sessions", help="whose reader is fuzzed")
+    parser.add_argument("--suffix", default="jsonl", help="of the file, with --format sessions")
+    parser.add_argument("--minutes", type=float, default=20.0)
+    options = parser.parse_args()
+    seeds = [each for each in seed_files() if each.format == options.format]
+    if options.format == "sessions":
+        seeds = [each for each in seeds if each.name.endswith(f".{options.suffix}")]
+    if not seeds:
+        names = sorted({each.format for each in seed_files()})
+        parser.error(f"no seed of {options.format!r}. There are {', '.join(names)}.")
+    corpus = WORK / options.format
+    corpus.mkdir(parents=True, exist_ok=True)
+    for seed in seeds:
+        (corpus / f"seed-{seed.name}").write_bytes(seed.content[:20_000])
+    import atheris
+
+    with atheris.instrument_imports(include=["reclick"]):
+        import reclick as rc
+        from reclick.errors import ReclickError
+
+    logging.getLogger("reclick").setLevel(logging.CRITICAL)
+    folder = Path(tempfile.mkdtemp(prefix="fuzz-"))
+    path = folder / seeds[0].name
+    format_name = None if options.format == "sessions" else options.format
+
+    def read(content: bytes) -> None:
+        path.write_bytes(content)
+        try:
+            log: Any = rc.read_sessions(path, format=format_name, on_error="drop")
+            for _ in log.batches():
+                pass
+        except ReclickError:
+            pass
+
+    arguments = [sys.argv[0], f"-max_total_time={int(options.minutes * 60)}", "-rss_limit_mb=3000"]
+    atheris.Setup([*arguments, f"-artifact_prefix={WORK}/broken-", str(corpus)], read)
+    atheris.Fuzz()
+
+
+if __name__ == "__main__":
+    main()

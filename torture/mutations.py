@@ -1,0 +1,195 @@
+"""Damage: of bytes, of lines, of JSON values and of Arrow tables."""
+
+from __future__ import annotations
+
+import json
+import random
+from typing import Any
+
+import pyarrow as pa
+
+TOKENS = [
+    *(b"", b"\x00", b"\xff", b"\xfe\xff", b"\xef\xbb\xbf", b"\xe9", b"\xed\xa0\x80", b"\\ud800"),
+    *(b"\n", b"\r", b"\r\n", b"\t", b",", b'"', b"'", b"\\", b"[", b"]", b"{", b"}", b"<", b">"),
+    *(b"&", b"&amp;", b"</session>", b"<!--", b"<![CDATA[", b"-1", b"0", b"1e999", b"NaN"),
+    *(b"Infinity", b"-0.0", b"2147483648", b"9223372036854775808", b"1" * 400, b"1_000", b"0x2"),
+    *(b"null", b"true", b"\xd9\xa1", b"1e30", b"9" * 5000, b"[" * 2000, b'{"a":' * 500),
+    *(b"2026-13-45T99:99:99Z", b"\x1b[31m", b"=cmd|' /C calc'!A0", b"../../etc/passwd"),
+]
+VALUES: list[Any] = [
+    *(None, True, False, 0, -1, 1, 2, 3, 99, 10**6, 2**31, 2**53 + 1, 2**63, -(2**63), 10**30),
+    *(0.0, -0.0, 1.5, 1e18, 1e300, 1e-320, "", " ", "a", "é", "\u0000", "\ud800", "x" * 3000),
+    *([], [None], [[]], ["a", "a"], [1, 1], [0], [-1], [1e9], {}, {"a": {}}, [["a"]], "1", "[1]"),
+    *("NaN", "1e999", "2026-03-01T00:00:00Z", "9999-12-31T23:59:59Z", 1e16, 253402300800000),
+]
+
+
+def mutate_bytes(content: bytes, rng: random.Random, other: bytes = b"") -> bytes:
+    """The content with one to four places damaged."""
+    for _ in range(rng.choice([1, 1, 1, 2, 4])):
+        content = rng.choice(BYTE_MUTATIONS)(content, rng, other)
+    return content
+
+
+def _flip(content: bytes, rng: random.Random, _: bytes) -> bytes:
+    if not content:
+        return content
+    changed, place = bytearray(content), rng.randrange(len(content))
+    changed[place] ^= 1 << rng.randrange(8)
+    return bytes(changed)
+
+
+def _set(content: bytes, rng: random.Random, _: bytes) -> bytes:
+    if not content:
+        return content
+    changed, place = bytearray(content), rng.randrange(len(content))
+    changed[place] = rng.choice([0, 255, 127, 128, rng.randrange(256)])
+    return bytes(changed)
+
+
+def _piece(content: bytes, rng: random.Random) -> tuple[int, int]:
+    start = rng.randrange(len(content) + 1)
+    return start, min(len(content), start + rng.choice([1, 2, 4, 8, 64, 1000]))
+
+
+def _delete(content: bytes, rng: random.Random, _: bytes) -> bytes:
+    start, end = _piece(content, rng)
+    return content[:start] + content[end:]
+
+
+def _repeat(content: bytes, rng: random.Random, _: bytes) -> bytes:
+    start, end = _piece(content, rng)
+    return content[:end] + content[start:end] * rng.choice([1, 2, 50]) + content[end:]
+
+
+def _insert(content: bytes, rng: random.Random, _: bytes) -> bytes:
+    start = rng.randrange(len(content) + 1)
+    return content[:start] + rng.choice(TOKENS) + content[start:]
+
+
+def _replace(content: bytes, rng: random.Random, _: bytes) -> bytes:
+    start, end = _piece(content, rng)
+    return content[:start] + rng.choice(TOKENS) + content[end:]
+
+
+def _truncate(content: bytes, rng: random.Random, _: bytes) -> bytes:
+    return content[: rng.randrange(len(content) + 1)]
+
+
+def _splice(content: bytes, rng: random.Random, other: bytes) -> bytes:
+    start, (first, last) = rng.randrange(len(content) + 1), _piece(other, rng)
+    return content[:start] + other[first:last] + content[start:]
+
+
+def _move_lines(content: bytes, rng: random.Random, _: bytes) -> bytes:
+    lines = content.split(b"\n")
+    if len(lines) > 100_000:
+        return content
+    how = rng.randrange(4)
+    if how == 0:
+        rng.shuffle(lines)
+    elif how == 1:
+        lines.insert(rng.randrange(len(lines) + 1), rng.choice(lines) * rng.choice([1, 2, 20]))
+    elif how == 2:
+        del lines[rng.randrange(len(lines))]
+    else:
+        place = rng.randrange(len(lines))
+        lines[place] = lines[place] + b"x" * rng.choice([10, 1000, 70_000, 300_000])
+    return b"\n".join(lines)
+
+
+def _change_line_ends(content: bytes, rng: random.Random, _: bytes) -> bytes:
+    return content.replace(b"\n", rng.choice([b"\r", b"\r\n", b"\n\n", b"\x0b", b"\xe2\x80\xa8"]))
+
+
+BYTE_MUTATIONS = [
+    *[_flip] * 4,
+    *[_set] * 2,
+    *[_delete] * 2,
+    *[_insert] * 4,
+    *[_replace] * 3,
+    *(_repeat, _truncate, _splice, _move_lines, _move_lines, _change_line_ends),
+]
+
+
+# ---- JSON
+
+
+def mutate_json_lines(content: bytes, rng: random.Random) -> bytes:
+    """Lines of JSON in which some values are others: the grammar stays right."""
+    lines = content.split(b"\n")
+    for _ in range(rng.choice([1, 1, 2, 5])):
+        place = rng.randrange(len(lines))
+        try:
+            value = json.loads(lines[place])
+        except (ValueError, RecursionError):
+            continue
+        changed = _change_value(value, rng)
+        lines[place] = json.dumps(changed, ensure_ascii=True).encode()
+    return b"\n".join(lines)
+
+
+def _change_value(value: Any, rng: random.Random) -> Any:
+    if isinstance(value, dict) and value and rng.random() < 0.9:
+        key = rng.choice(list(value))
+        how = rng.random()
+        if how < 0.1:
+            return {name: each for name, each in value.items() if name != key}
+        if how < 0.15:
+            return {**value, str(rng.choice(VALUES)): value[key]}
+        return {**value, key: _change_value(value[key], rng)}
+    if isinstance(value, list) and value and rng.random() < 0.7:
+        place = rng.randrange(len(value))
+        return [_change_value(each, rng) if i == place else each for i, each in enumerate(value)]
+    return rng.choice(VALUES)
+
+
+# ---- tables
+
+
+def mutate_table(table: pa.Table, rng: random.Random) -> pa.Table:
+    """A table with a column of another type, other values, another name, or nulls."""
+    if not table.num_columns:
+        return table
+    index = rng.randrange(table.num_columns)
+    name, column = table.column_names[index], table.column(index)
+    how = rng.randrange(9)
+    if how == 0:
+        return table.remove_column(index)
+    if how == 1:
+        other = rng.choice([*table.column_names, "", "clicks", "weight", "é" * 50, "\x1b[31m"])
+        names = [other if i == index else each for i, each in enumerate(table.column_names)]
+        return table.rename_columns(names)
+    if how == 2:
+        return table.append_column(rng.choice(["weight", "dwell_seconds", "extra"]), column)
+    if how == 3:
+        return table.slice(rng.randrange(table.num_rows + 1))
+    if how == 4:
+        return table.set_column(index, name, pa.nulls(table.num_rows, column.type))
+    values = column.to_pylist()
+    if how == 5 and values and pa.types.is_string(column.type):
+        return table.set_column(index, name, column.dictionary_encode())
+    for _ in range(rng.choice([1, 3, 10])):
+        if values:
+            place = rng.randrange(len(values))
+            values[place] = _change_value(values[place], rng)
+    for kind in rng.sample([column.type, None, pa.string(), pa.large_list(pa.int64())], 4):
+        try:
+            return table.set_column(index, name, pa.array(values, kind))
+        except (pa.ArrowException, OverflowError, TypeError, ValueError):
+            continue
+    return table
+
+
+def encode_wrongly(table: pa.Table, rng: random.Random) -> pa.Table:
+    """A table whose queries are codes of a dictionary, one of them outside it.
+
+    Arrow's own writers crash on it, so it is for readers of tables in memory only.
+    """
+    encoded = table["query"].combine_chunks().dictionary_encode()
+    codes = encoded.indices.to_pylist()
+    codes[rng.randrange(len(codes))] = rng.choice([-1, len(encoded.dictionary), 2**31 - 1, 10**8])
+    wrong = pa.DictionaryArray.from_arrays(
+        pa.array(codes, pa.int32()), encoded.dictionary, safe=False
+    )
+    return table.set_column(table.column_names.index("query"), "query", wrong)

@@ -1,0 +1,158 @@
+"""Runs campaigns for some minutes in a few processes, keeps count, and can go on later."""
+
+from __future__ import annotations
+
+import json
+import logging
+import multiprocessing
+import os
+import random
+import shutil
+import sys
+import tempfile
+import time
+import traceback
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+from torture.bombs import Bombs
+from torture.campaign import Campaign, Failure
+from torture.commands import CrashesAtSteps, FilesOfOthers, FullDisks, Kills
+from torture.folders import ForgedEvaluations, ForgedFolders
+from torture.logs import DamagedLogs, DamagedTables
+from torture.numerics import Numerics
+from torture.rivals import Rivals
+
+CAMPAIGNS: list[type[Campaign]] = [
+    *(DamagedLogs, DamagedTables, Bombs, ForgedFolders, ForgedEvaluations, CrashesAtSteps, Kills),
+    *(FullDisks, FilesOfOthers, Rivals, Numerics),
+]
+TURN_SECONDS = 8.0  # of one campaign, before the next one
+Tally = dict[str, Any]  # of a campaign: next attempt, tries, seconds, failures by kind
+
+
+class Worker:
+    """One process: its share of the attempts of every campaign."""
+
+    def __init__(self, folder: Path, seed: int, number: int, workers: int) -> None:
+        self.folder, self.seed, self.number, self.workers = folder, seed, number, workers
+        self.state_path = folder / f"worker-{number}.json"
+        self.state: dict[str, Tally] = {}
+        if self.state_path.exists():
+            self.state = json.loads(self.state_path.read_text(encoding="utf-8"))
+
+    def run(self, seconds: float, campaigns: list[type[Campaign]]) -> None:
+        """Take turns until the time is over."""
+        with tempfile.TemporaryDirectory(prefix="torture-") as name:
+            scratch = Path(name)
+            ready: dict[str, Campaign] = {}
+            while self.spent() < seconds:
+                kind = min(campaigns, key=self._weight)
+                if kind.name not in ready:
+                    ready[kind.name] = self._prepare(kind, scratch)
+                end = time.monotonic() + min(TURN_SECONDS, seconds - self.spent())
+                while time.monotonic() < end:
+                    self.attempt(ready[kind.name], scratch)
+                self._save()
+
+    def spent(self) -> float:
+        """The seconds of all attempts so far."""
+        return float(sum(each["seconds"] for each in self.state.values()))
+
+    def _weight(self, kind: type[Campaign]) -> float:
+        return float(self._tally(kind.name)["seconds"]) / kind.share
+
+    def _tally(self, name: str) -> Tally:
+        empty = {"next": self.number, "tries": 0, "seconds": 0.0, "failures": {}}
+        return self.state.setdefault(name, empty)
+
+    def _prepare(self, kind: type[Campaign], scratch: Path) -> Campaign:
+        campaign, started = kind(), time.monotonic()
+        folder = scratch / kind.name
+        folder.mkdir()
+        campaign.prepare(folder)
+        self._tally(kind.name)["seconds"] += time.monotonic() - started
+        return campaign
+
+    def attempt(self, campaign: Campaign, scratch: Path) -> Failure | None:
+        """Make the next attempt of a campaign."""
+        tally = self._tally(campaign.name)
+        number, started = tally["next"], time.monotonic()
+        folder = scratch / f"{campaign.name} {number}"
+        folder.mkdir()
+        rng = random.Random(f"{self.seed} {campaign.name} {number}")
+        try:
+            failure = campaign.attempt(rng, folder)
+        except Exception:  # of the campaign itself, which is a failure too
+            failure = Failure("campaign", traceback.format_exc(limit=-6))
+        if failure is not None:
+            tally["failures"][failure.kind] = tally["failures"].get(failure.kind, 0) + 1
+            self._keep(campaign.name, number, folder, failure)
+        shutil.rmtree(folder, ignore_errors=True)
+        tally["next"] += self.workers
+        tally["tries"] += 1
+        tally["seconds"] += time.monotonic() - started
+        return failure
+
+    def _keep(self, name: str, number: int, folder: Path, failure: Failure) -> None:
+        """Keep the input of a failure, and what it showed."""
+        place = self.folder / "failures" / f"{name} {number}".replace(" ", "-")
+        shutil.rmtree(place, ignore_errors=True)
+        shutil.copytree(folder, place, symlinks=True, ignore_dangling_symlinks=True)
+        text = f"{failure.kind}\n\n{failure.message}\n"
+        (place / "FAILURE.txt").write_text(text, encoding="utf-8", errors="replace")
+        sys.stdout.write(f"{name} {number}: {failure.kind}: {failure.message[-300:]}\n")
+        sys.stdout.flush()
+
+    def _save(self) -> None:
+        temporary = self.state_path.with_suffix(".new")
+        temporary.write_text(json.dumps(self.state), encoding="utf-8")
+        temporary.replace(self.state_path)
+
+
+def run_campaigns(
+    folder: Path, seed: int, minutes: float, workers: int, names: list[str] | None = None
+) -> dict[str, Tally]:
+    """Run campaigns until all workers have used their time; returns the sums of all workers."""
+    campaigns = [each for each in CAMPAIGNS if names is None or each.name in names]
+    folder.mkdir(parents=True, exist_ok=True)
+    context = multiprocessing.get_context("fork")
+    processes = [
+        context.Process(target=_work, args=(folder, seed, number, workers, minutes * 60, campaigns))
+        for number in range(workers)
+    ]
+    for process in processes:
+        process.start()
+    for process in processes:
+        process.join()
+    total = add_tallies(folder, workers)
+    for process in processes:
+        if process.exitcode:
+            failures = total.setdefault("worker", {"tries": 0, "seconds": 0.0, "failures": {}})
+            failures["failures"]["crash"] = failures["failures"].get("crash", 0) + 1
+    return total
+
+
+def _work(
+    folder: Path, seed: int, number: int, workers: int, seconds: float, campaigns: Any
+) -> None:
+    os.environ["RECLICK_THREADS"] = "1"  # of a child; the workers use the processors
+    os.environ["RECLICK_PROGRESS"] = "0"
+    logging.getLogger("reclick").setLevel(logging.ERROR)
+    Worker(folder, seed, number, workers).run(seconds, campaigns)
+
+
+def add_tallies(folder: Path, workers: int) -> dict[str, Tally]:
+    """What all workers have done."""
+    total: dict[str, Tally] = {}
+    for number in range(workers):
+        path = folder / f"worker-{number}.json"
+        if not path.exists():
+            continue
+        for name, tally in json.loads(path.read_text(encoding="utf-8")).items():
+            into = total.setdefault(name, {"tries": 0, "seconds": 0.0, "failures": {}})
+            into["tries"] += tally["tries"]
+            into["seconds"] += tally["seconds"]
+            into["failures"] = dict(Counter(into["failures"]) + Counter(tally["failures"]))
+    return total
