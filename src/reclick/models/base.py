@@ -135,6 +135,7 @@ class ClickModel(DeclaredSettings):
     global_parameters: ClassVar[tuple[str, ...]] = ()  # … common to all pairs: numbers, arrays
     max_page_ads: ClassVar[int | None] = None  # longer pages are refused
     table_rows: ClassVar[Mapping[str, str]] = {}  # what rows its own saved tables have: query_rows
+    hyperparameters_: Mapping[str, Any] = {}  # settings that a fit has chosen, or was given
     provenance_: SeenLogs = ()  # the logs that the model has learned from
     _corpus: Corpus | None = None  # of a model that holds only some of the queries
     overall_strength: ClassVar[float] = 1.0  # of one prior mean of attractiveness for all pairs
@@ -277,8 +278,11 @@ class ClickModel(DeclaredSettings):
 
     def _collect(self, sessions: object) -> Any:
         """The data that this model is fitted to: counts where they are enough, else sessions."""
-        collect = as_counts if self.fits_from_counts else as_grouped
-        return collect(sessions, engine=self._engine)
+        if self.fits_from_counts:
+            return as_counts(sessions, engine=self._engine)
+        grouped = as_grouped(sessions, engine=self._engine)
+        weight = self.get_params().get("outcome_weight", 1.0)
+        return grouped if weight else grouped.without_outcomes()
 
     def _fit(self, data: Any, history: Counts | None, text: AdTokens | None) -> None:
         """Set `_pairs` and every fitted attribute.
@@ -837,6 +841,8 @@ class ClickModel(DeclaredSettings):
         reports = (name for name in (*FIT_REPORT, "prior_report_") if hasattr(self, name))
         names = dict.fromkeys((*self.global_parameters, *reports))
         values = {name: np.asarray(getattr(self, name)).tolist() for name in names}
+        if self.hyperparameters_:
+            values["hyperparameters_"] = self.hyperparameters_
         if self._pairs.ad_prior is not None:
             values["ad_prior"], prior = self._pairs.ad_prior.to_tables()
             tables |= {f"prior_{name}": table for name, table in prior.items()}
@@ -871,6 +877,8 @@ class ClickModel(DeclaredSettings):
         """Restore a fit from what `_to_tables` returned."""
         values = dict(values)
         prior = values.pop("ad_prior", None)
+        if "hyperparameters_" in values:
+            self.hyperparameters_ = values.pop("hyperparameters_")
         counts, text = counts_from_tables(tables)
         for name in tables["pairs"].column_names if "pairs" in tables else ():
             if name not in (*self.pair_parameters, "word_exposure_", "word_clicks_"):
@@ -977,7 +985,8 @@ class ClickModel(DeclaredSettings):
         reports = [getattr(self, name, "") for name in ("message_", "prior_report_")]
         if self.noise_ is not None:
             reports.append(f"noise: {self.noise_.share:.1%} of the sessions")
-        lines = [f"fitted on {self._pairs.counts!r}", *filter(None, reports)]
+        chosen = ", ".join(f"{name}={value}" for name, value in self.hyperparameters_.items())
+        lines = [f"fitted on {self._pairs.counts!r}", *filter(None, [*reports, chosen])]
         return "".join(f"\n  {line}" for line in lines)
 
     def check_fitted(self) -> None:
