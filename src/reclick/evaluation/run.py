@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
+from pathlib import Path
 from typing import Any, TypeVar
 
 import pyarrow as pa
@@ -50,7 +51,7 @@ from reclick.models import MODELS, ClickModel, load
 from reclick.profile import describe
 from reclick.runtime import artifact
 from reclick.runtime.filesystem import AnyPath, Location, as_path
-from reclick.runtime.outputs import write_files
+from reclick.runtime.outputs import remove_leftovers, write_files
 from reclick.runtime.parallel import limit_threads
 from reclick.runtime.progress import (
     ProgressOption,
@@ -303,6 +304,9 @@ class ResultCache:
 
     def __init__(self, folder: AnyPath) -> None:
         self.folder = folder
+        for place in (folder, folder / "models"):  # written to only where something is new
+            if isinstance(place, Path):
+                remove_leftovers(place)
 
     def model(
         self, name: str, key: Key | None, fit: Callable[[], ClickModel]

@@ -102,7 +102,7 @@ def _run_pass(
     of_queries = {**_name("query_outside", of_query), "mixing_members": members}
     sums += PairSums.of(sessions.first_query, **of_queries)
     totals = {**_name("transition", transitions), **_name("outside", ends)}
-    total = float(sessions.weight @ log_likelihood)
+    total = float(np.sum(sessions.weight * log_likelihood))  # not BLAS, whose threads would wait
     return Statistics(total, {**totals, "outcomes_clicks": outcomes}, sums)
 
 
