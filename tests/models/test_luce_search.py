@@ -11,7 +11,8 @@ import pytest
 from reclick.data.ragged import Float64, Int32
 from reclick.engines import as_grouped
 from reclick.fitting.attractiveness_prior import PairPrior
-from reclick.fitting.search import MIN_GAIN, Trial
+from reclick.fitting.folds import MIN_GAIN
+from reclick.fitting.search import Trial
 from reclick.models import LuceClick
 from reclick.models.luce.parameters import Hyperparameters
 from reclick.models.luce.search import FAST, FULL, search_hyperparameters

@@ -165,4 +165,5 @@ class LuceProblem(NamedTuple):
 def luce_problem(log: object, now: Hyperparameters) -> LuceProblem:
     """The objective of a fit."""
     sessions = as_grouped(log)
-    return LuceProblem(sessions, TrainingData.of(sessions, Layout.of(sessions, now)), now)
+    layout = Layout.of(sessions, has_positions=now.position_effect_strength is not None)
+    return LuceProblem(sessions, TrainingData.of(sessions, layout), now)

@@ -33,6 +33,18 @@ class Level:
     mean: Float64 | float = 1.0  # of each factor's prior
 
 
+def with_components(levels: Sequence[Level], components: int, strength: float) -> list[Level]:
+    """Levels, and how each component differs in them; the first axis of a table is the component.
+
+    One component does not differ.
+    """
+    first = np.arange(components).reshape(-1, *[1] * (levels[0].index.ndim - 1))
+    own = [
+        Level(first * each.size + each.index, components * each.size, strength) for each in levels
+    ]
+    return [*levels, *(own if components > 1 else [])]
+
+
 class PastChoices(NamedTuple):
     """What earlier sessions contribute to each cell."""
 

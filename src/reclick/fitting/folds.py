@@ -80,7 +80,11 @@ def folds_of_click_sets(sessions: GroupedSessions, n_folds: int, seed: int) -> l
 
 
 def folds_of_pages(
-    sessions: GroupedSessions, n_folds: int, *, frequent_page: float, min_pages: int
+    sessions: GroupedSessions,
+    n_folds: int = N_FOLDS,
+    *,
+    frequent_page: float = FREQUENT_PAGE,
+    min_pages: int = MIN_PAGES,
 ) -> list[Fold]:
     """Folds that hold out whole pages, as tomorrow's rare pages will be new.
 
@@ -105,8 +109,15 @@ def hold_out(sessions: GroupedSessions) -> Fold | None:
     if sessions.weight.sum() < MIN_SESSIONS:
         return None
     sample = sessions.select_queries(MAX_SESSIONS)
-    folds = folds_of_pages(sample, N_FOLDS, frequent_page=FREQUENT_PAGE, min_pages=MIN_PAGES)
+    folds = folds_of_pages(sample)
     return folds[0] if folds else None
+
+
+def measure_gain(before: Float64, after: Float64, weight: Float64) -> tuple[float, float]:
+    """The mean gain per session from log-likelihoods [session], and its standard error."""
+    gains = after - before
+    mean = float(np.average(gains, weights=weight))
+    return mean, float(np.sqrt(np.sum(weight * (gains - mean) ** 2))) / float(weight.sum())
 
 
 def is_significant_gain(
@@ -119,9 +130,7 @@ def is_significant_gain(
     >>> is_significant_gain(np.zeros(4), np.array([0.1, 0.2, 0.1, 0.2]), np.ones(4))
     True
     """
-    gains = after - before
-    mean = float(np.average(gains, weights=weight))
-    error = float(np.sqrt(np.sum(weight * (gains - mean) ** 2))) / float(weight.sum())
+    mean, error = measure_gain(before, after, weight)
     return mean > max(MIN_GAIN, errors * error)
 
 

@@ -13,10 +13,10 @@ from typing import Any, Generic, NamedTuple, TypeVar
 import numpy as np
 
 from reclick.data.ragged import Float64
+from reclick.fitting.folds import MIN_GAIN, measure_gain
 from reclick.runtime.progress import report_progress
 
 logger = logging.getLogger("reclick")
-MIN_GAIN = 0.0003  # per session: less is not worth a change
 MIN_DIFFERENCE = 0.03  # of two probabilities: nearer ones are not tried
 
 H = TypeVar("H")  # hyperparameters
@@ -38,10 +38,7 @@ class Trial(NamedTuple, Generic[H, F]):
 
     def gain_over(self, other: Trial[H, F]) -> tuple[float, float]:
         """The mean gain per session, and its standard error."""
-        gains = self.held_out - other.held_out
-        mean = float(np.average(gains, weights=self.weight))
-        spread = float(np.sqrt(np.sum(self.weight * (gains - mean) ** 2)))
-        return mean, spread / float(self.weight.sum())
+        return measure_gain(other.held_out, self.held_out, self.weight)
 
 
 class Search(Generic[H, F]):
@@ -68,6 +65,13 @@ class Search(Generic[H, F]):
         fits = [self._fit(fold, hyper, start) for fold, start in enumerate(starts)]
         held_out = [self._score(fold, fit) for fold, fit in enumerate(fits)]
         return Trial(hyper, fits, np.concatenate(held_out), self._weight)
+
+    def follow(self, values: Sequence[H], starts: Sequence[F]) -> list[Trial[H, F]]:
+        """Trials of one value after the other, each from where the one before it ended."""
+        trials: list[Trial[H, F]] = []
+        for value in values:
+            trials.append(self.attempt(value, trials[-1].fits if trials else starts))
+        return trials
 
     def best_of(
         self,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from reclick.data.ragged import Float64
-from reclick.fitting.factors import FactorTable, Level
+from reclick.fitting.factors import FactorTable, Level, with_components
 
 SHARED_STRENGTH = 0.5  # pseudo-choices: how strongly what is common to all is held to 1
 
@@ -19,24 +19,16 @@ def transition_table(
     their last click say, and `component_strength` the components to be alike.
     """
     shape = (components, longest + 1, longest)
-    component, last, position = np.indices(shape)
+    _, last, position = np.indices(shape)
     # At the start the position counts, after a click the distance.
     distance = np.where(last == 0, position, 2 * longest + 1 + position - last)
-    distances, both = 3 * longest, last * longest + position
-    cells = (longest + 1) * longest
+    distances = 3 * longest
     levels = [
         Level(distance, distances, SHARED_STRENGTH),
         Level(last, longest + 1, SHARED_STRENGTH),
-        Level(both, cells, strength),
+        Level(last * longest + position, (longest + 1) * longest, strength),
     ]
-    if components > 1:
-        own = component_strength
-        levels += [
-            Level(component * distances + distance, components * distances, own),
-            Level(component * (longest + 1) + last, components * (longest + 1), own),
-            Level(component * cells + both, components * cells, own),
-        ]
-    table = FactorTable.build(shape, levels)
+    table = FactorTable.build(shape, with_components(levels, components, component_strength))
     if components > 1:  # every second component goes back up the page rather than down
         ways = table.level(3).reshape(components, distances)
         ways[2::2, longest : 2 * longest] *= 2.0

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from copy import copy
 from typing import TYPE_CHECKING, Any, ClassVar, Self, dataclass_transform
 
@@ -27,6 +27,7 @@ from reclick.errors import (
     StoreError,
     UsageError,
     check_range,
+    check_seed,
     check_whole,
 )
 from reclick.fitting.attractiveness_prior import (
@@ -96,6 +97,9 @@ class DeclaredSettings(ABC):  # noqa: B024, its subclass ClickModel has abstract
         cls.settings = declare_settings(cls)
 
 
+MOST_SEQUENCES = 1_000_000  # that are ranked
+
+
 class ClickModel(DeclaredSettings):
     """A click model: a probability for every click sequence of a page of ads.
 
@@ -131,6 +135,7 @@ class ClickModel(DeclaredSettings):
     global_parameters: ClassVar[tuple[str, ...]] = ()  # … common to all pairs: numbers, arrays
     max_page_ads: ClassVar[int | None] = None  # longer pages are refused
     table_rows: ClassVar[Mapping[str, str]] = {}  # what rows its own saved tables have: query_rows
+    hyperparameters_: Mapping[str, Any] = {}  # settings that a fit has chosen, or was given
     provenance_: SeenLogs = ()  # the logs that the model has learned from
     _corpus: Corpus | None = None  # of a model that holds only some of the queries
     overall_strength: ClassVar[float] = 1.0  # of one prior mean of attractiveness for all pairs
@@ -273,8 +278,11 @@ class ClickModel(DeclaredSettings):
 
     def _collect(self, sessions: object) -> Any:
         """The data that this model is fitted to: counts where they are enough, else sessions."""
-        collect = as_counts if self.fits_from_counts else as_grouped
-        return collect(sessions, engine=self._engine)
+        if self.fits_from_counts:
+            return as_counts(sessions, engine=self._engine)
+        grouped = as_grouped(sessions, engine=self._engine)
+        weight = self.get_params().get("outcome_weight", 1.0)
+        return grouped if weight else grouped.without_outcomes()
 
     def _fit(self, data: Any, history: Counts | None, text: AdTokens | None) -> None:
         """Set `_pairs` and every fitted attribute.
@@ -555,6 +563,7 @@ class ClickModel(DeclaredSettings):
         asked = pa.table(dict(zip(("query", "ad"), as_pairs(pairs), strict=True)))
         model = self._gather_queries(pc.unique(asked["query"]))
         found = model._posteriors(model._pairs.lookup(asked, text))
+        check_seed("rng", rng)
         generator = np.random.default_rng(rng)
         satisfaction = found.satisfaction
         return RelevanceDraws(
@@ -743,7 +752,10 @@ class ClickModel(DeclaredSettings):
         """
         query, ads = _as_page(page, ads)
         top, lengths = check_whole("top", top, 1), range(len(ads) + 1)
-        if length is not None and (isinstance(length, bool | float) or length not in lengths):
+        if top > MOST_SEQUENCES:
+            raise SettingError("top", top, f"a whole number from 1 to {MOST_SEQUENCES:,}")
+        whole = isinstance(length, int | np.integer) and not isinstance(length, bool)
+        if length is not None and not (whole and length in lengths):
             expected = f"0 to {len(ads)}, the number of ads on the page"
             raise SettingError("length", length, expected)
         best = self.pages((query, ads), text=text).top_sequences(length, top)
@@ -758,6 +770,7 @@ class ClickModel(DeclaredSettings):
         self, pages: object, rng: np.random.Generator | int, *, text: object = None
     ) -> pa.Array:
         """Draw a click sequence for each page: a list of positions per row."""
+        check_seed("rng", rng)
         generator = np.random.default_rng(rng)
         return to_click_lists(
             self.map_pages(pages, lambda _, chunk: chunk.sample(generator), text=text, threads=1)
@@ -828,6 +841,8 @@ class ClickModel(DeclaredSettings):
         reports = (name for name in (*FIT_REPORT, "prior_report_") if hasattr(self, name))
         names = dict.fromkeys((*self.global_parameters, *reports))
         values = {name: np.asarray(getattr(self, name)).tolist() for name in names}
+        if self.hyperparameters_:
+            values["hyperparameters_"] = self.hyperparameters_
         if self._pairs.ad_prior is not None:
             values["ad_prior"], prior = self._pairs.ad_prior.to_tables()
             tables |= {f"prior_{name}": table for name, table in prior.items()}
@@ -862,6 +877,8 @@ class ClickModel(DeclaredSettings):
         """Restore a fit from what `_to_tables` returned."""
         values = dict(values)
         prior = values.pop("ad_prior", None)
+        if "hyperparameters_" in values:
+            self.hyperparameters_ = values.pop("hyperparameters_")
         counts, text = counts_from_tables(tables)
         for name in tables["pairs"].column_names if "pairs" in tables else ():
             if name not in (*self.pair_parameters, "word_exposure_", "word_clicks_"):
@@ -968,7 +985,8 @@ class ClickModel(DeclaredSettings):
         reports = [getattr(self, name, "") for name in ("message_", "prior_report_")]
         if self.noise_ is not None:
             reports.append(f"noise: {self.noise_.share:.1%} of the sessions")
-        lines = [f"fitted on {self._pairs.counts!r}", *filter(None, reports)]
+        chosen = ", ".join(f"{name}={value}" for name, value in self.hyperparameters_.items())
+        lines = [f"fitted on {self._pairs.counts!r}", *filter(None, [*reports, chosen])]
         return "".join(f"\n  {line}" for line in lines)
 
     def check_fitted(self) -> None:
@@ -1061,7 +1079,7 @@ class ClickModel(DeclaredSettings):
 
 def _as_page(page: object, ads: Sequence[str] | None) -> tuple[object, Sequence[str]]:
     """The query and the ads of one page, given as two arguments or as one tuple."""
-    if ads is not None:
+    if ads is not None and not isinstance(ads, str | bytes) and isinstance(ads, Iterable):
         return page, list(ads)
     if isinstance(page, tuple) and len(page) == 2 and not isinstance(page[1], str):
         return page[0], list(page[1])

@@ -130,8 +130,7 @@ class CCM(ClickModel):
     tolerance: float = setting(default=1e-5)
 
     def _prepare(self, data: GroupedSessions) -> CascadeData:
-        sessions = data if self.outcome_weight else data.without_outcomes()
-        return CascadeData(sessions, cascade_blocks(sessions, self._engine))
+        return CascadeData(data, cascade_blocks(data, self._engine))
 
     def _estimate(self, data: CascadeData, prior: BetaPrior, history: Counts) -> None:
         sessions, blocks = data

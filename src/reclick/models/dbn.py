@@ -22,6 +22,7 @@ from reclick.fitting.outcomes import (
     mean_satisfaction,
     outcome_likelihoods,
 )
+from reclick.fitting.search import Search
 from reclick.models.base import ClickModel
 from reclick.models.kernels.cascade import (
     SMALLEST_PROBABILITY,
@@ -164,8 +165,7 @@ class DBN(ClickModel):
     tolerance: float = setting(default=1e-5)
 
     def _prepare(self, data: GroupedSessions) -> CascadeData:
-        sessions = data if self.outcome_weight else data.without_outcomes()
-        return CascadeData(sessions, cascade_blocks(sessions, self._engine))
+        return CascadeData(data, cascade_blocks(data, self._engine))
 
     def _estimate(self, data: CascadeData, prior: BetaPrior, history: Counts) -> None:
         start = self._pilot_parameters or self._start(data.sessions, prior, history)
@@ -314,17 +314,21 @@ class DBN(ClickModel):
         folds = folds_of_click_sets(sessions, self.folds, self.seed)
         if len(folds) < 2:
             return None
-        scores = np.zeros(len(CONTINUATIONS))
         limits = {"max_iterations": self.max_iterations, "tolerance": self.tolerance}
-        for train, test in folds:
-            data = CascadeData(train, cascade_blocks(train, self._engine))
-            held_out = as_cascade_block(test.whole)
-            now = start
-            for i, continuation in reversed(list(enumerate(CONTINUATIONS))):
-                now = now._replace(continuation=continuation)
-                now = self._maximise(now, data, prior, **limits).parameters
-                scores[i] += e_step(now, held_out).log_likelihood
-        return np.column_stack([CONTINUATIONS, scores / sessions.weight.sum()])
+        data = [CascadeData(each.train, cascade_blocks(each.train, self._engine)) for each in folds]
+        tests = [as_cascade_block(each.test.whole) for each in folds]
+        weights = [each.test.weight.sum(keepdims=True) for each in folds]
+
+        def fit(fold: int, continuation: float, start: DBNParameters) -> DBNParameters:
+            now = start._replace(continuation=continuation)
+            return self._maximise(now, data[fold], prior, **limits).parameters
+
+        def score(fold: int, fitted: DBNParameters) -> Float64:
+            return np.asarray(e_step(fitted, tests[fold]).log_likelihood / weights[fold])
+
+        search = Search[float, DBNParameters](fit, score, weights)
+        trials = search.follow(CONTINUATIONS[::-1], [start] * len(folds))
+        return np.array([(trial.hyper, trial.mean) for trial in trials[::-1]])
 
     def _page_distribution(
         self, batch: SessionBatch, text: TextIndex | None

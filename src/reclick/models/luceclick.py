@@ -15,7 +15,14 @@ from reclick.data.batch import SessionBatch
 from reclick.data.counts import Counts
 from reclick.data.grouped_sessions import GroupedSessions
 from reclick.data.pair_index import ImpressionLookup, IndexMap, PairLookup
-from reclick.data.ragged import Float64, Int32, positions_in_runs, run_of_elements, run_sizes
+from reclick.data.ragged import (
+    Float64,
+    Int32,
+    positions_in_runs,
+    read_only,
+    run_of_elements,
+    run_sizes,
+)
 from reclick.errors import StoreError
 from reclick.fitting.attractiveness_prior import PairPrior
 from reclick.fitting.posterior import PairPosteriors, logit_posterior
@@ -29,31 +36,25 @@ from reclick.models.luce.fit import (
     fit_pilot,
     run_luce,
 )
-from reclick.models.luce.parameters import (
-    TABLE_ROWS,
-    Hyperparameters,
-    Layout,
-    from_row_tables,
-    initial_parameters,
-    to_row_tables,
-)
+from reclick.models.luce.parameters import Hyperparameters, Layout, initial_parameters
 from reclick.models.luce.posterior import attractiveness_information
+from reclick.models.luce.saved_rows import TABLE_ROWS, from_row_tables, to_row_tables
 from reclick.models.luce.search import search_hyperparameters
+from reclick.models.redundancy import find_overlap, learn_redundancy, page_overlap
 from reclick.models.settings import setting
 from reclick.text.tokens import AdTokens
 from reclick.text.word_rates import TextIndex
 
-AUTO = ("auto",)
+REDUNDANCY_ROUNDS, REDUNDANCY_TOLERANCE = 6, 0.02  # of fits and κ in turn
 LEAST_COMPLEMENT = 1e-9  # 1 − the attractiveness of a posterior draw
 INFORMATION = ("outside_information_", "ads_information_", "ambiguity_")  # of a `LuceState`
 MAX_STRENGTH = 1e12  # pseudo-choices; stronger priors drown the sessions in rounding
 
 
-def _strength(help: str, *, allow_none: bool = False) -> Any:
-    """A strength in pseudo-choices, or "auto"."""
-    return setting(
-        default="auto", choices=AUTO, low=0, high=MAX_STRENGTH, allow_none=allow_none, help=help
-    )
+def _auto(help: str, **limits: Any) -> Any:
+    """A setting that is "auto" by default; a strength in pseudo-choices, unless limits say else."""
+    limits = {"low": 0, "high": MAX_STRENGTH, **limits}
+    return setting(default="auto", choices=("auto",), help=help, **limits)
 
 
 class LuceClick(ClickModel):
@@ -63,15 +64,10 @@ class LuceClick(ClickModel):
     ends. Otherwise every free position j has weight w_j = θ(q, d_j) γ(l, j), the outside option has
     ω_k f_q, and P(j) = w_j / (ω_k f_q + Σ w). γ and ω may differ between the components of a
     mixture of users, with mixing weights per query, and positions may have effects of their own
-    for a query or an ad. The model is fitted by EM with steps in closed form, accelerated by
-    SQUAREM.
+    for a query or an ad. Attractiveness is reported as the probability of a click on an ad alone on
+    a page, θ / (1 + θ). `prior_report_` says what its prior is from.
 
-    The attractiveness of a pair is drawn to what its ad does on other queries, that to what the
-    ad's words say, and that to the mean (`attractiveness_prior="auto"`); `prior_report_` says what
-    was used. Attractiveness is reported as the probability of a click on an ad alone on a page,
-    θ / (1 + θ).
-
-    A strength that is "auto" is a default, or what held-out sessions choose: see `tune` and
+    A setting that is "auto" has a default, or what held-out sessions choose: see `tune` and
     `hyperparameters_`.
 
     >>> log = {"query": ["pizza"] * 4, "ads": [["a", "b"]] * 4, "clicks": [[1], [1, 2], [], [2]]}
@@ -104,45 +100,33 @@ class LuceClick(ClickModel):
         'help, then the mean), "overall" (the mean), "words", or the attractiveness of an ad that '
         "is not in the log",
     )
-    attractiveness_strength: str | float = _strength(
+    attractiveness_strength: str | float = _auto(
         "strength of that prior, in pseudo-clicks; auto: that of highest evidence"
     )
-    evidence_factor: str | float = setting(
-        default="auto",
-        choices=AUTO,
-        greater_than=0,
-        high=MAX_STRENGTH,
-        help="by how much the strength of highest evidence is multiplied",
+    evidence_factor: str | float = _auto(
+        "by how much the strength of highest evidence is multiplied", low=None, greater_than=0
     )
-    satisfaction_prior: str | float = setting(
-        default="auto",
-        choices=AUTO,
-        allow_probability=True,
-        help='prior mean of ρ: "auto" (0.4, or what held-out sessions choose), or a number',
-    )
-    satisfaction_strength: str | float | None = _strength(
+    satisfaction_prior: str | float = _auto(
+        "prior mean of ρ; auto: 0.4, or what held-out sessions choose",
+        low=None, high=None, allow_probability=True,
+    )  # fmt: skip
+    satisfaction_strength: str | float | None = _auto(
         "strength of that prior; None: one satisfaction for all pairs", allow_none=True
     )
     outcome_weight: float = setting(default=1.0, low=0, high=1)
-    query_strength: str | float | None = _strength(
-        "strength of the prior of each query's outside option; None: one for all queries",
-        allow_none=True,
+    query_strength: str | float | None = _auto(
+        "strength of the prior of each query's outside option; None: one for all", allow_none=True
     )
-    transition_strength: str | float = _strength(
-        "how strongly transitions are held to what their distance says"
+    transition_strength: str | float = _auto("how strongly transitions follow their distance")
+    components: str | int = _auto("of the mixture of users", low=1, high=None, integer=True)
+    component_strength: str | float = _auto("how strongly components are held to be alike")
+    mixing_strength: str | float | None = _auto(
+        "strength of the prior of each query's mixing weights; None: one for all", allow_none=True
     )
-    components: str | int = setting(
-        default="auto", choices=AUTO, low=1, integer=True, help="components of the mixture of users"
+    position_effect_strength: str | float | None = _auto(
+        "how strongly positions are held to be alike for all; None: they are", allow_none=True
     )
-    component_strength: str | float = _strength("how strongly components are held to be alike")
-    mixing_strength: str | float | None = _strength(
-        "strength of the prior of each query's mixing weights; None: the same for all queries",
-        allow_none=True,
-    )
-    position_effect_strength: str | float | None = _strength(
-        "how strongly a position is held to have the same effect for all; None: it has",
-        allow_none=True,
-    )
+    redundancy: str | float = setting(default=0.0, choices=("auto",), low=0, high=1e6)
     tune: str = setting(
         default="fast",
         choices=("fast", "full", "off"),
@@ -156,23 +140,51 @@ class LuceClick(ClickModel):
 
     def _fit(self, data: GroupedSessions, history: Counts | None, text: AdTokens | None) -> None:
         self._pairs = self._index(data.counts, text)
-        data = self._without_outcomes(data)
         hyper = self._choose(data)
-        training = TrainingData.of(data, Layout.of(data, hyper), self._engine)
+        layout = Layout.of(data, has_positions=hyper.position_effect_strength is not None)
+        training = TrainingData.of(data, layout, self._engine)
         pilot = fit_pilot(training, hyper, self._engine)
         prior = self._set_prior(*pilot.clicks_and_exposure(), hyper)
-        result = fit_luce(training, hyper, prior, pilot.parameters, **self._loop)
+        result = fit_luce(
+            training, hyper, prior, pilot.parameters, engine=self._engine, **self._em_limits
+        )
         self._take(LuceState.of(hyper, training, result), result)
+        self._fit_redundancy(data, training, hyper, prior, result)
 
-    def _without_outcomes(self, sessions: GroupedSessions) -> GroupedSessions:
-        """The sessions, without outcomes that have no weight."""
-        return sessions if self.outcome_weight else sessions.without_outcomes()
+    def _fit_redundancy(
+        self,
+        sessions: GroupedSessions,
+        training: TrainingData,
+        hyper: Hyperparameters,
+        prior: PairPrior,
+        result: Any,
+    ) -> None:
+        """Set κ; where it is not 0, fit the other parameters and it in turn."""
+        learnt = isinstance(self.redundancy, str)
+        kappa = learn_redundancy(self, sessions) if learnt else float(self.redundancy)
+        for _ in range(REDUNDANCY_ROUNDS if kappa else 0):
+            repeated = self._repeat(training, sessions.counts.pair_ad, kappa)
+            loop = {"engine": self._engine, **self._em_limits}
+            result = fit_luce(repeated, hyper, prior, result.parameters, **loop)
+            self._take(LuceState.of(hyper, repeated, result), result)
+            last = kappa
+            kappa = learn_redundancy(self, sessions, judge=False) if learnt else kappa
+            if abs(kappa - last) < REDUNDANCY_TOLERANCE:
+                break
+        self.redundancy_ = kappa
 
-    @property
-    def _loop(self) -> dict[str, Any]:
-        """How EM runs."""
-        stop = {"max_iterations": self.max_iterations, "tolerance": self.tolerance}
-        return {"engine": self._engine, **stop}
+    def _repeat(self, training: TrainingData, pair_ad: Int32, kappa: float) -> TrainingData:
+        """The same sessions, in which ads that repeat clicked ones lose weight."""
+        tokens = self._pairs.ad_tokens()
+        if not kappa or tokens is None:
+            return training
+        blocks = []
+        for each in training.blocks:
+            sessions = each.sessions
+            ad = pair_ad[sessions.first_pair + sessions.pair]
+            overlap = page_overlap(tokens, ad, sessions.page)
+            blocks.append(each._replace(redundancy=kappa, overlap=read_only(overlap)))
+        return training._replace(blocks=blocks)
 
     def _choose(self, sessions: GroupedSessions) -> Hyperparameters:
         """The hyperparameters that are set, and for the others what held-out sessions choose."""
@@ -180,18 +192,17 @@ class LuceClick(ClickModel):
         fixed: dict[str, Any] = {name: value for name, value in settings.items() if value != "auto"}
         if len(sessions.counts.queries) == 1:  # it cannot differ from others
             fixed = {"query_strength": None, "mixing_strength": None} | fixed
+        if "attractiveness_strength" in fixed:  # it is not by evidence
+            fixed = {"evidence_factor": 1.0} | fixed
         defaults = Hyperparameters(**fixed)
         if self.tune == "off":
             return defaults
-        names = frozenset(fixed)
-        if "attractiveness_strength" in fixed:  # it is not by evidence
-            names |= {"evidence_factor"}
-        full = self.tune == "full"
-        return search_hyperparameters(sessions, defaults, names, self._make_prior, full=full)
 
-    def _make_prior(self, ad: Int32, clicks: Float64, exposure: Float64) -> PairPrior:
-        """The prior of pairs with these ads, clicks and exposure."""
-        return self._fit_ad_prior(ad, clicks, exposure, probability=False).pairs
+        def make_prior(ad: Int32, clicks: Float64, exposure: Float64) -> PairPrior:
+            return self._fit_ad_prior(ad, clicks, exposure, probability=False).pairs
+
+        full = self.tune == "full"
+        return search_hyperparameters(sessions, defaults, fixed, make_prior, full=full)
 
     def _set_prior(self, clicks: Float64, exposure: Float64, hyper: Hyperparameters) -> PairPrior:
         """Set the prior of unseen pairs, and return that of the pairs, from their clicks."""
@@ -210,15 +221,13 @@ class LuceClick(ClickModel):
         state, before = last._state, last._pairs.counts
         counts = before.decay(decay) + new.counts
         at = IndexMap(before, counts)
-        sessions = IndexMap(new.counts, counts).move_sessions(self._without_outcomes(new))
-        layout = Layout.from_counts(counts, counts.impressions, counts.volumes, state.hyper)
-        layout = layout.add_cells(at.pair[state.layout.cell_pair], state.layout.cell_position)
+        sessions = IndexMap(new.counts, counts).move_sessions(new)
         self._pairs = self._index(counts, text)
         clicks, exposure = (at.place_pairs(each) for each in state.clicks_and_exposure())
         prior = self._set_prior(clicks, exposure, state.hyper)
-        moved = state.move_to(at, layout.extend(sessions), prior, decay)
+        moved = state.move_to(at, sessions, prior, decay)
         data = TrainingData.of(sessions, moved.layout, self._engine)
-        result = run_luce(moved.parameters, data, **self._loop)
+        result = run_luce(moved.parameters, data, engine=self._engine, **self._em_limits)
         self._take(LuceState.of(state.hyper, data, result, moved.information), result)
         self._set_prior(*self._state.clicks_and_exposure(), state.hyper)  # of unseen pairs
         self._set_weights()
@@ -283,12 +292,15 @@ class LuceClick(ClickModel):
             omega = np.pad(omega, ((0, 0), (0, longest + 1 - omega.shape[1])), mode="edge")
         gamma = extend_transitions(self.gamma_, longest)
 
+        overlap = find_overlap(self, batch, text)
+
         def pages(start: int, end: int) -> PageDistribution:
             first, last = batch.page[start], batch.page[end]
+            repeated = self.redundancy_, overlap(start, end)
             page = theta[first:last], rho[first:last], omega, gamma
             starts = batch.page[start : end + 1] - first
             components = tuple(
-                ChoicePages("luce", *page, starts, np.full(end - start, t))
+                ChoicePages("luce", *page, starts, np.full(end - start, t), *repeated)
                 for t in range(len(omega))
             )
             if len(components) == 1:
@@ -342,7 +354,6 @@ class LuceClick(ClickModel):
         values, tables = super()._to_tables()
         layout, fitted = self._state.layout, self._state.parameters
         values |= {
-            "hyperparameters_": self.hyperparameters_,
             "mixing_mean": fitted.mixing.mean.tolist(),
             "typical_outside": self._typical_outside,
         }
@@ -357,10 +368,10 @@ class LuceClick(ClickModel):
         values = dict(values)
         mixing = np.array(values.pop("mixing_mean"))
         typical_outside = float(values.pop("typical_outside"))
-        self.hyperparameters_ = values.pop("hyperparameters_")
         super()._from_tables(values, tables)
         hyper, counts = Hyperparameters(**self.hyperparameters_), self._pairs.counts
-        layout = Layout.from_counts(counts, counts.impressions, counts.volumes, hyper)
+        has_positions = hyper.position_effect_strength is not None
+        layout = Layout.build(counts, has_positions, counts.impressions, counts.volumes)
         layout, stored = from_row_tables(layout, len(mixing), tables)
         nothing = PairPrior(np.ones(len(self.theta_)), np.ones(len(self.theta_)))
         fresh = initial_parameters(layout, hyper, nothing, mixing)  # an update has its own prior
@@ -369,7 +380,3 @@ class LuceClick(ClickModel):
         self._state = LuceState(hyper, layout, fitted, information)
         self._set_weights(typical_outside)
         return self
-
-    def _describe_fit(self) -> str:
-        chosen = ", ".join(f"{name}={value}" for name, value in self.hyperparameters_.items())
-        return f"{super()._describe_fit()}\n  {chosen}"

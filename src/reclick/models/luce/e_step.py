@@ -18,10 +18,14 @@ from reclick.data.grouped_sessions import BlockRows, QueryBlock
 from reclick.data.outcomes import N_OUTCOMES, Int8
 from reclick.data.ragged import Float64, Int32, Int64, positions_in_runs, read_only
 from reclick.fitting.em import PairSums, Statistics
-from reclick.models.luce.parameters import POSITION_BITS, Layout, LuceParameters
+from reclick.fitting.mixture import to_posterior
+from reclick.models.luce.parameters import Layout, LuceParameters
 from reclick.runtime.jit import kernel
 
 SMALL_PROBABILITY = 1e-200  # a product below goes to its logarithm before it underflows
+
+
+NO_OVERLAP: Float64 = read_only(np.zeros((0, 0, 0)))
 
 
 class LuceBlock(NamedTuple):
@@ -33,6 +37,8 @@ class LuceBlock(NamedTuple):
     first_cell: int
     last_cell: int
     outcome: Int8  # [session] of the last click; empty where none is known
+    redundancy: float = 0.0  # κ, which a fit does not change
+    overlap: Float64 = NO_OVERLAP  # [session, clicked, other] of the ads, where κ is not 0
 
     @property
     def rows(self) -> BlockRows:
@@ -44,18 +50,16 @@ def make_block(layout: Layout, block: QueryBlock) -> LuceBlock:
     """A block of sessions with the cells of a layout."""
     query = read_only(np.ascontiguousarray(block.query))
     outcome = read_only(np.zeros(0, np.int8) if block.outcome is None else block.outcome)
-    edges = np.array([block.pairs.start, block.pairs.stop]) << POSITION_BITS
-    first, last = np.searchsorted(layout.cell, edges).tolist()
-    cell = block.pair
-    if layout.has_positions:
-        own = layout._replace(cell=layout.cell[first:last] - edges[0])
-        cell = own.find_cells(block.pair, positions_in_runs(block.page)).astype(np.int32)
-    return LuceBlock(block, query, read_only(cell), first, last, outcome)
+    first, last = np.searchsorted(layout.cell_pair, [block.pairs.start, block.pairs.stop]).tolist()
+    own = layout._replace(cell=layout.cell[first:last])
+    cell = own.find_cells(block.pair + block.first_pair, positions_in_runs(block.page))
+    return LuceBlock(block, query, read_only(cell.astype(np.int32)), first, last, outcome)
 
 
 def e_step(parameters: LuceParameters, block: LuceBlock) -> Statistics:
     """The expected statistics of a block of sessions."""
-    return _run_pass(parameters, block, np.zeros(0), np.zeros((3, 0)))
+    log_likelihood = np.empty(len(block.sessions))
+    return _run_pass(parameters, block, log_likelihood, np.zeros((3, 0)))
 
 
 def score(parameters: LuceParameters, block: LuceBlock) -> Float64:
@@ -73,7 +77,7 @@ def inform(parameters: LuceParameters, block: LuceBlock) -> Float64:
     ads, and the variance of the number of satisfied clicks.
     """
     information = np.zeros((3, block.sessions.n_pairs))
-    _run_pass(parameters, block, np.zeros(0), information)
+    _run_pass(parameters, block, np.empty(len(block.sessions)), information)
     return information
 
 
@@ -90,9 +94,10 @@ def _run_pass(
     )
     members, outcomes = np.zeros(mixing.shape), np.zeros((2, N_OUTCOMES))
     satisfied = np.zeros((2, sessions.n_pairs))  # satisfied clicks, all clicks
-    total = _follow_sessions(
+    _follow_sessions(
         sessions.pair, sessions.page, sessions.click, sessions.clicks, sessions.weight,
-        block.query, block.cell, block.outcome, parameters.outcomes.likelihoods,
+        block.query, block.cell, block.outcome, block.redundancy, block.overlap,
+        parameters.outcomes.likelihoods,
         appeal, rho.centre(sessions.pairs), rho.variance[sessions.pairs], gamma, omega, f, mixing,
         appeals, transitions, ends, of_query, members, satisfied, outcomes, log_likelihood,
         information,
@@ -103,6 +108,7 @@ def _run_pass(
     of_queries = {**_name("query_outside", of_query), "mixing_members": members}
     sums += PairSums.of(sessions.first_query, **of_queries)
     totals = {**_name("transition", transitions), **_name("outside", ends)}
+    total = float(np.sum(sessions.weight * log_likelihood))  # not BLAS, whose threads would wait
     return Statistics(total, {**totals, "outcomes_clicks": outcomes}, sums)
 
 
@@ -113,26 +119,25 @@ def _name(table: str, choices: Float64) -> dict[str, Float64]:
 @kernel
 def _follow_sessions(  # noqa: PLR0912, PLR0915, one loop: a session stays in the cache for all sums
     pair: Int32, page: Int64, click: Int32, clicks: Int64, weight: Float64,
-    query: Int32, cell: Int32, outcome: Int8, likelihood: Float64,
+    query: Int32, cell: Int32, outcome: Int8, kappa: float, overlap: Float64, likelihood: Float64,
     appeal: Float64, rho: Float64, variance: Float64, gamma: Float64, omega: Float64,
     query_outside: Float64, mixing: Float64,
     appeals: Float64, transitions: Float64, ends: Float64, of_query: Float64, members: Float64,
     satisfied: Float64, outcomes: Float64, log_likelihood: Float64, information: Float64,
-) -> float:  # fmt: skip
-    """Add the observed and expected choices [2, …] of all sessions; return their log-likelihood.
+) -> None:  # fmt: skip
+    """Add the observed and expected choices [2, …] of all sessions; set their log-likelihoods.
 
-    log_likelihood [session] and information [3, pair] are filled where they have room.
+    information [3, pair] is added where it has room.
     """
     components, longest = gamma.shape[0], gamma.shape[2]
-    choice = np.empty((components, longest + 1, longest + 1))  # P(next); the last is the outside
+    choice = np.empty((components, longest + 1, longest + 1))  # P(next); n is the outside option
     content = np.zeros((components, longest + 1))  # P(satisfied by the last click)
-    posterior, free = np.empty(components), np.empty(longest)
+    posterior, free, kept = np.empty(components), np.empty(longest), np.empty(longest)
     same = np.zeros(information.shape[1])
-    total = 0.0
     for s in range(len(weight)):
         first, n = page[s], page[s + 1] - page[s]
         begin, count = clicks[s], clicks[s + 1] - clicks[s]
-        steps, q, best = min(count + 1, n), query[s], -np.inf
+        steps, q = min(count + 1, n), query[s]
         # How the outcome of the last click speaks for satisfaction, relative to against it.
         unsatisfied, ratio = 1.0, 1.0
         if len(outcome) > 0 and steps > count:
@@ -140,17 +145,17 @@ def _follow_sessions(  # noqa: PLR0912, PLR0915, one loop: a session stays in th
             ratio = likelihood[outcome[s], 1] / unsatisfied
         for t in range(components):
             for j in range(n):
-                free[j] = appeal[cell[first + j]]
+                free[j], kept[j] = appeal[cell[first + j]], 1.0
             product, logs, last = 1.0, np.log(mixing[q, t]), 0
             for k in range(steps):
-                z = choice[t, k, longest] = omega[t, k] * query_outside[q]
+                z = choice[t, k, n] = omega[t, k] * query_outside[q]
                 for j in range(n):
-                    w = free[j] * gamma[t, last, j]
-                    choice[t, k, j] = w
-                    z += w
-                for j in range(n):
+                    choice[t, k, j] = free[j] * gamma[t, last, j]
+                    if kappa > 0.0 and kept[j] < 1.0:
+                        choice[t, k, j] *= np.exp(-kappa * (1.0 - kept[j]))
+                    z += choice[t, k, j]
+                for j in range(n + 1):
                     choice[t, k, j] /= z
-                choice[t, k, longest] /= z
                 c, half = 0.0, 0.0  # half the variance of the logit of ρ
                 if last > 0:
                     c, half = rho[pair[first + last - 1]], variance[pair[first + last - 1]] / 2.0
@@ -160,9 +165,12 @@ def _follow_sessions(  # noqa: PLR0912, PLR0915, one loop: a session stays in th
                 if k < count:
                     last = click[begin + k]
                     free[last - 1] = 0.0
+                    if kappa > 0.0:
+                        for j in range(n):
+                            kept[j] *= 1.0 - overlap[s, last - 1, j]
                     product *= (1.0 - c) * choice[t, k, last - 1]
                 else:
-                    over = ratio * c + (1.0 - c) * choice[t, k, longest]
+                    over = ratio * c + (1.0 - c) * choice[t, k, n]
                     r = ratio * c / over if over > 0.0 else 0.0
                     product *= unsatisfied * over
                     if half > 0.0:
@@ -171,19 +179,12 @@ def _follow_sessions(  # noqa: PLR0912, PLR0915, one loop: a session stays in th
                     logs += np.log(max(product, 1e-300))
                     product = 1.0
             posterior[t] = logs + np.log(product)
-            best = max(best, posterior[t])
-        mass = 0.0
+        log_likelihood[s] = to_posterior(posterior)
         for t in range(components):
-            posterior[t] = np.exp(posterior[t] - best)
-            mass += posterior[t]
-        total += weight[s] * (best + np.log(mass))
-        if len(log_likelihood) > 0:
-            log_likelihood[s] = best + np.log(mass)
-        for t in range(components):
-            share, last = weight[s] * posterior[t] / mass, 0
+            share, last = weight[s] * posterior[t], 0
             members[q, t] += share
             for k in range(steps):
-                c, end = content[t, k], choice[t, k, longest]
+                c, end = content[t, k], choice[t, k, n]
                 claim = c if k < count else ratio * c
                 over = claim + (1.0 - c) * end
                 chose = share
@@ -227,4 +228,3 @@ def _follow_sessions(  # noqa: PLR0912, PLR0915, one loop: a session stays in th
                         if len(outcome) > 0:
                             outcomes[0, outcome[s]] += chose
                             outcomes[1, outcome[s]] += share - chose
-    return total

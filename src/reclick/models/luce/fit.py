@@ -73,16 +73,21 @@ class LuceState(NamedTuple):
         expected = np.bincount(pair, appeal.past.exposure * appeal.weights(), len(theta))
         return clicks, expected / theta
 
-    def move_to(self, at: IndexMap, layout: Layout, prior: PairPrior, decay: float) -> LuceState:
-        """The state with the pairs and queries of later counts; its sessions count by `decay`."""
-        cells = layout.find_cells(at.pair[self.layout.cell_pair], self.layout.cell_position)
-        rows = {"appeal": cells, "satisfaction": at.pair}
+    def move_to(
+        self, at: IndexMap, sessions: GroupedSessions, prior: PairPrior, decay: float
+    ) -> LuceState:
+        """The state with the pairs and queries of later sessions; its own count by `decay`."""
+        hyper, old, last = self.hyper, self.layout, self.parameters
+        cells = at.pair[old.cell_pair], old.cell_position
+        counts = sessions.counts
+        layout = Layout.build(counts, old.has_positions, counts.impressions, counts.volumes)
+        layout = layout.add_cells(*cells).extend(sessions)
+        rows = {"appeal": layout.find_cells(*cells), "satisfaction": at.pair}
         rows |= {"query_outside": at.query, "mixing": at.query}
         information = np.stack([at.place_pairs(decay * each) for each in self.information])
-        last = self.parameters
-        fresh = initial_parameters(layout, self.hyper, prior, last.mixing.mean)
+        fresh = initial_parameters(layout, hyper, prior, last.mixing.mean)
         moved = fresh.continue_from(last, rows, decay).spread_satisfaction(information)
-        return LuceState(self.hyper, layout, moved, information)
+        return LuceState(hyper, layout, moved, information)
 
 
 def run_luce(
@@ -110,24 +115,17 @@ def fit_luce(
     **loop: Any,
 ) -> LuceResult:
     """A fit from where another ended; with several components, first with common mixing weights."""
+    stages = [(hyper, loop)]
     if hyper.components > 1 and (start is None or len(start.mixing.mean) != hyper.components):
-        common = hyper._replace(mixing_strength=None)
-        start = _fit_once(data, common, prior, start, **{**loop, **PILOT}).parameters
-    return _fit_once(data, hyper, prior, start, **loop)
-
-
-def _fit_once(
-    data: TrainingData,
-    hyper: Hyperparameters,
-    prior: PairPrior,
-    start: LuceParameters | None,
-    **loop: Any,
-) -> LuceResult:
-    mixing = np.full(hyper.components, 1 / hyper.components)
-    if start is not None and len(start.mixing.mean) == hyper.components:
-        mixing = start.mixing.weights.mean(axis=0)
-    first = initial_parameters(data.layout, hyper, prior, mixing)
-    return run_luce(first if start is None else first.start_from(start), data, **loop)
+        stages.insert(0, (hyper._replace(mixing_strength=None), {**loop, **PILOT}))
+    for now, limits in stages:
+        mixing = np.full(hyper.components, 1 / hyper.components)
+        if start is not None and len(start.mixing.mean) == hyper.components:
+            mixing = start.mixing.weights.mean(axis=0)
+        first = initial_parameters(data.layout, now, prior, mixing)
+        result = run_luce(first if start is None else first.start_from(start), data, **limits)
+        start = result.parameters
+    return result
 
 
 def fit_pilot(

@@ -55,26 +55,24 @@ class Satisfaction(ParameterTable):
 
     def log_prior(self) -> float:
         """Log-density of ρ, up to a constant, with the clicks of the past."""
-        c, weight = self.centre(), np.zeros(len(self.mean))
-        if self.strength is None:
-            weight[:1] = COMMON_STRENGTH
-        else:
-            weight += self.strength
-        yes = weight * self.prior_mean + self.satisfied
-        no = weight * (1 - self.prior_mean) + self.clicks - self.satisfied
-        spread = (yes + no) * self.variance * c * (1 - c) / 2
-        return float(np.sum(yes * np.log(c) + no * np.log(1 - c) - spread))
+        yes, clicks = self._count(self.satisfied, self.clicks)
+        c, v = self.centre()[: len(yes)], self.variance[: len(yes)]
+        logs = yes * np.log(c) + (clicks - yes) * np.log(1 - c)
+        return float(np.sum(logs - clicks * v * c * (1 - c) / 2))
 
     def m_step(self, satisfied: Float64, clicks: Float64) -> Self:
         """The mean of ρ = (satisfied + prior) / (clicks + prior), per pair or common to all."""
-        satisfied, clicks = satisfied + self.satisfied, clicks + self.clicks
+        yes, clicks = self._count(satisfied + self.satisfied, clicks + self.clicks)
+        mean = np.divide(yes, clicks, out=np.full(len(yes), self.prior_mean), where=clicks > 0)
+        return self.with_values(np.broadcast_to(mean, self.mean.shape))
+
+    def _count(self, satisfied: Float64, clicks: Float64) -> tuple[Float64, Float64]:
+        """Satisfied and all clicks, with those of the prior [pair, or 1 where ρ is common]."""
         strength = self.strength
         if strength is None:
-            satisfied, clicks = (np.full(len(each), each.sum()) for each in (satisfied, clicks))
+            satisfied, clicks = satisfied.sum(keepdims=True), clicks.sum(keepdims=True)
             strength = COMMON_STRENGTH
-        # The prior mean itself where there is no click.
-        surplus = satisfied - self.prior_mean * clicks
-        return self.with_values(self.prior_mean + surplus / np.maximum(clicks + strength, 1e-300))
+        return satisfied + strength * self.prior_mean, clicks + strength
 
     def constrain(self, values: Float64) -> Float64:
         """Means between 0 and 1, and all the same where ρ is common to all pairs."""
@@ -84,7 +82,7 @@ class Satisfaction(ParameterTable):
 
     def start_from(self, last: Self) -> Self:
         """The ρ of another fit; pairs at its prior mean start at that of this one."""
-        mean = np.where(last.mean == last.prior_mean, self.prior_mean, last.mean)
+        mean = np.where(np.isclose(last.mean, last.prior_mean), self.prior_mean, last.mean)
         return replace(self.with_values(mean), variance=last.variance)
 
     # how well each ρ is known

@@ -8,23 +8,25 @@ three folds.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, NamedTuple
+from collections.abc import Callable, Collection
+from typing import Any
 
 from reclick.data.grouped_sessions import GroupedSessions
 from reclick.data.ragged import Float64, Int32
 from reclick.fitting.attractiveness_prior import PairPrior
-from reclick.fitting.folds import Fold, folds_of_pages
+from reclick.fitting.folds import (
+    MAX_SESSIONS,
+    MIN_SESSIONS,
+    N_FOLDS,
+    SIGNIFICANT,
+    Fold,
+    folds_of_pages,
+)
 from reclick.fitting.search import Search
-from reclick.models.luce.e_step import LuceBlock, make_block, score
+from reclick.models.luce.e_step import make_block, score
 from reclick.models.luce.fit import TrainingData, fit_luce, fit_pilot
 from reclick.models.luce.parameters import Hyperparameters, Layout, LuceParameters
 
-N_FOLDS = 3
-MIN_SESSIONS = 200  # a smaller log keeps the defaults
-MAX_SESSIONS = 20_000  # distinct; of a longer log, whole queries
-FREQUENT_PAGE, MIN_PAGES = 30, 100  # sessions of a page that will come again, and pages of a log
-SIGNIFICANT = 2.0  # standard errors that a gain by more components must have
 TRIAL: dict[str, Any] = {"max_iterations": 60, "tolerance": 1e-5, "quiet": True}
 MakePrior = Callable[[Int32, Float64, Float64], PairPrior]  # of ad, clicks and exposure [pair]
 Candidates = tuple[tuple[str, tuple[Any, ...]], ...]
@@ -51,7 +53,7 @@ FULL: Candidates = (
 def search_hyperparameters(
     sessions: GroupedSessions,
     defaults: Hyperparameters,
-    fixed: frozenset[str],
+    fixed: Collection[str],
     make_prior: MakePrior,
     *,
     full: bool = False,
@@ -60,15 +62,13 @@ def search_hyperparameters(
     candidates = [each for each in (FULL if full else FAST) if each[0] not in fixed]
     if sessions.weight.sum() < MIN_SESSIONS or not candidates:
         return defaults
-    sample = sessions.sample_queries(MAX_SESSIONS)
-    folds = folds_of_pages(sample, N_FOLDS, frequent_page=FREQUENT_PAGE, min_pages=MIN_PAGES)
-    folds = folds[: N_FOLDS if full else 1]
+    folds = folds_of_pages(sessions.sample_queries(MAX_SESSIONS))[: N_FOLDS if full else 1]
     if not folds:
         return defaults
     own = [_TrainingFold(fold, defaults, make_prior) for fold in folds]
-    search = Search[Hyperparameters, _FoldFit](
+    search = Search[Hyperparameters, LuceParameters](
         lambda fold, hyper, start: own[fold].fit(hyper, start),
-        lambda _, found: score(*found),
+        lambda fold, fitted: score(fitted, own[fold].test),
         [fold.test.weight for fold in folds],
     )
     best = search.attempt(defaults, [each.pilot for each in own])
@@ -80,33 +80,17 @@ def search_hyperparameters(
     return best.hyper
 
 
-class _FoldFit(NamedTuple):
-    parameters: LuceParameters
-    test: LuceBlock  # the sessions held out
-
-
 class _TrainingFold:
     """A fold, the fit that all others of it start from, and the prior that this one gives."""
 
     def __init__(self, fold: Fold, hyper: Hyperparameters, make_prior: MakePrior) -> None:
-        self._fold = fold
-        self._prepared: dict[bool, tuple[TrainingData, LuceBlock]] = {}
-        data, test = self._prepare(hyper)
-        state = fit_pilot(data, hyper)
-        self.pilot = _FoldFit(state.parameters, test)
-        self._evidence = make_prior(fold.train.counts.pair_ad, *state.clicks_and_exposure())
+        layout = Layout.of(fold.train, has_positions=True).extend(fold.test)
+        self._data = TrainingData.of(fold.train, layout)
+        self.test = make_block(layout, fold.test.whole)
+        state = fit_pilot(self._data, hyper)
+        self.pilot = state.parameters
+        self._prior = make_prior(layout.counts.pair_ad, *state.clicks_and_exposure())
 
-    def fit(self, hyper: Hyperparameters, start: _FoldFit) -> _FoldFit:
+    def fit(self, hyper: Hyperparameters, start: LuceParameters) -> LuceParameters:
         """A fit from where another ended."""
-        (data, test), prior = self._prepare(hyper), hyper.scale(self._evidence)
-        return _FoldFit(fit_luce(data, hyper, prior, start.parameters, **TRIAL).parameters, test)
-
-    def _prepare(self, hyper: Hyperparameters) -> tuple[TrainingData, LuceBlock]:
-        """The sessions to fit on and those held out, with the cells of both."""
-        train, test = self._fold
-        has_positions = hyper.position_effect_strength is not None
-        if has_positions not in self._prepared:
-            layout = Layout.of(train, hyper).extend(test)
-            block = make_block(layout, test.whole)
-            self._prepared[has_positions] = TrainingData.of(train, layout), block
-        return self._prepared[has_positions]
+        return fit_luce(self._data, hyper, hyper.scale(self._prior), start, **TRIAL).parameters
