@@ -15,7 +15,7 @@ define INSTALL
 	status=$$?; kill $$ticker; exit $$status
 endef
 
-.PHONY: demo lab test check format docs bench torture fuzz clean
+.PHONY: demo lab test test-cluster check format docs bench clean torture fuzz
 
 demo: $(CORE)  ## simulate three weeks of clicks, fit, predict, and say where everything was written
 	$(BIN)/reclick demo --to demo
@@ -26,6 +26,10 @@ lab: $(SERVE)  ## the ad lab in a browser, on the model of the demo
 
 test: $(READY)  ## the whole test suite
 	$(BIN)/python -m pytest --numprocesses 2
+
+test-cluster: $(READY)  ## Spark on a cluster of two workers, Spark Connect, and killed processes: some minutes
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt 'pyspark[connect]'
+	$(BIN)/python -m pytest -q tests_cluster
 
 check: $(READY)  ## ruff, mypy strict, and the contracts of layers and names
 	$(BIN)/ruff check .

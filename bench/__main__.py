@@ -17,6 +17,7 @@ from bench import (
     buckets,
     counting,
     em,
+    engines,
     evaluating,
     headlines,
     luce,
@@ -38,6 +39,7 @@ BENCHMARKS = {
     "buckets": buckets.main,
     "counting": counting.main,
     "em": em.main,
+    "engines": engines.main,
     "evaluating": evaluating.main,
     "headlines": headlines.main,
     "luce": luce.main,
@@ -58,14 +60,17 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m bench")
     parser.add_argument("names", nargs="*", metavar="NAME", help=", ".join(BENCHMARKS))
     parser.add_argument("--seconds", type=float, default=20.0, help="of each load of service")
+    parser.add_argument("--sessions", type=int, default=engines.SESSIONS, help="of engines")
     parser.add_argument("--requests", type=int, default=100_000, help="of requests")
+    parser.add_argument("--seed", type=int, default=1, help="the first one of requests")
     given = parser.parse_args()
     unknown = [name for name in given.names if name not in BENCHMARKS]
     if unknown:
         sys.exit(f"no benchmark {', '.join(unknown)}; there are {', '.join(BENCHMARKS)}")
     benchmarks = BENCHMARKS | {
         "service": partial(service.main, given.seconds),
-        "requests": partial(requests.main, given.requests),
+        "requests": partial(requests.main, given.requests, given.seed),
+        "engines": partial(engines.main, given.sessions),
     }
     passed = [benchmarks[name]() for name in given.names or BENCHMARKS]
     sys.exit(0 if all(passed) else 1)

@@ -1,8 +1,9 @@
 """Random requests to a running service: none may be answered by a 5xx, or otherwise than described.
 
 They are drawn by schemathesis from the API's own description, in rounds, each with the next seed.
-After each round the counts are written to bench/work/requests.json, so that a run that was stopped
-goes on where it was, as long as the code of the service is the same.
+After each round the counts are written to bench/work/requests-SEED.json, so that a run that was
+stopped goes on where it was, as long as the code of the service is the same. Runs that start from
+other seeds may go on at the same time.
 """
 
 from __future__ import annotations
@@ -19,12 +20,12 @@ from tests.support.random_requests import ask_at_random
 from tests.support.service import run_service, save
 
 ROUND = 4_000  # requests of a round, at most
-STATE = WORK / "requests.json"
 
 
-def main(requests: int = 100_000) -> bool:
+def main(requests: int = 100_000, seed: int = 1) -> bool:
     """Ask until there were enough requests, and print how many were answered wrongly."""
-    state = _read_state()
+    path = WORK / f"requests-{seed}.json"
+    state = _read_state(path, seed)
     with TemporaryDirectory() as folder:
         names = ("luceclick", "ubm")
         for name in names:
@@ -37,7 +38,7 @@ def main(requests: int = 100_000) -> bool:
                 state["asked"] += asked
                 state["problems"] += problems
                 state["seed"] += 1
-                _write_state(state)
+                _write_state(path, state)
                 print(f"{state['asked']:,} requests, {len(state['problems'])} problems", flush=True)
             assert client.get("/readyz").status_code == 200
     for problem in state["problems"][:5]:
@@ -56,16 +57,16 @@ def _source() -> str:
     return digest.hexdigest()
 
 
-def _read_state() -> dict[str, Any]:
-    new: dict[str, Any] = {"source": _source(), "seed": 1, "asked": 0, "problems": []}
-    if not STATE.exists():
+def _read_state(path: Path, seed: int) -> dict[str, Any]:
+    new: dict[str, Any] = {"source": _source(), "seed": seed, "asked": 0, "problems": []}
+    if not path.exists():
         return new
-    kept: dict[str, Any] = json.loads(STATE.read_text())
+    kept: dict[str, Any] = json.loads(path.read_text())
     return kept if kept["source"] == new["source"] else new
 
 
-def _write_state(state: dict[str, Any]) -> None:
-    STATE.parent.mkdir(exist_ok=True)
-    temporary = STATE.with_suffix(".new")
+def _write_state(path: Path, state: dict[str, Any]) -> None:
+    path.parent.mkdir(exist_ok=True)
+    temporary = path.with_suffix(".new")
     temporary.write_text(json.dumps(state))
-    temporary.replace(STATE)
+    temporary.replace(path)

@@ -12,6 +12,7 @@ import resource
 import shutil
 import signal
 import subprocess
+import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -68,7 +69,11 @@ COMMANDS = [
         Command(f"export {kind}", (*EXPORT, "{to}/o." + kind))
         for kind in ("qrels", "letor", "csv", "json", "parquet")
     ),
-    Command("report", ("report", "model{x}", "--to", "{to}/report.html"), repeats=False),
+    Command(
+        "report",
+        ("report", "model{x}", "test.parquet", "--resamples", "5", "--to", "{to}/r.html"),
+        repeats=False,
+    ),
     Command(
         "evaluate",
         (
@@ -116,6 +121,7 @@ def prepare_inputs(folder: Path) -> None:
 
 def warm_up(folder: Path) -> None:
     """Import and compile in this process what the commands use, so that children start quickly."""
+    import reclick.cli  # noqa: F401, an import that a signal interrupts may fail in Python itself
     from reclick.auction import rank_pages, run_auctions
 
     log, model = own_log(1, 60), rc.MultiClick().fit(own_log(1, 60), ads=ads_table())
@@ -131,14 +137,14 @@ def warm_up(folder: Path) -> None:
     run_auctions(model, bids_table().slice(0, 20))
     for kind in ("qrels", "letor", "csv", "json", "parquet"):
         rc.export(model, folder / f"o.{kind}", min_support=1)
-    model.report().to_html(folder / "r.html")
+    model.report(own_log(3, 60), resamples=5).to_html(folder / "r.html")
     rc.evaluate(["dctr"], own_log(3, 60), train=log, resamples=5).save(folder / "e")
     rc.count(log).save(folder / "counts")
 
 
 def run_command(line: list[str], folder: Path, temporary: Path) -> int:
     """Run a command line in this process, in a folder, and return its exit code."""
-    from reclick.cli import app
+    from reclick.__main__ import main
 
     temporary.mkdir(exist_ok=True)
     tempfile.tempdir = os.environ["TMPDIR"] = str(temporary)
@@ -147,7 +153,8 @@ def run_command(line: list[str], folder: Path, temporary: Path) -> int:
     for number, name in ((1, "out.txt"), (2, "err.txt")):
         os.dup2(os.open(temporary.parent / name, os.O_WRONLY | os.O_CREAT | os.O_APPEND), number)
     try:
-        app([*line, "--quiet"], standalone_mode=True)
+        sys.argv = ["reclick", *line, "--quiet"]
+        main()
     except SystemExit as end:
         return int(end.code or 0)
     return 0

@@ -6,7 +6,7 @@ import contextlib
 import signal
 import sys
 
-from reclick.runtime.interrupts import interrupt_code, terminate
+from reclick.runtime.interrupts import INTERRUPTED, interrupt_code, terminate
 
 
 def main() -> None:
@@ -19,9 +19,14 @@ def main() -> None:
         signal.signal(signal.SIGTERM, terminate)
     try:
         from reclick.cli import app
-    except KeyboardInterrupt as interrupt:  # before any command started
-        sys.exit(interrupt_code(interrupt))
-    app()
+    except KeyboardInterrupt:  # before any command started
+        sys.exit(interrupt_code())
+    try:
+        app()
+    except SystemExit as end:
+        if end.code == INTERRUPTED:  # of typer, which knows Ctrl-C only
+            sys.exit(interrupt_code())
+        raise
 
 
 if __name__ == "__main__":

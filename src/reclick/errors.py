@@ -40,6 +40,7 @@ class Argument(NamedTuple):
 LONGEST_VALUE = 200  # characters of a value in a message
 Part = str | Argument  # a message is text and arguments in turn
 USERINFO = re.compile(r"(?<=://)(?:[^\s/@]+|[^\s/@:]+:(?!\d+/)[^\s@]+)@")
+CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")
 SIGNATURE = re.compile(
     r"([?&][\w.-]*(?:sig|signature|token|key|keyid|secret|password|credential)=)[^\s&'\"),;]*\b",
     re.IGNORECASE,
@@ -53,6 +54,15 @@ def mask_secrets(text: str) -> str:
     's3://***@bucket/x, https://host/x.csv?part=1&sig=***.'
     """
     return SIGNATURE.sub(r"\1***", USERINFO.sub("***@", text))
+
+
+def escape_controls(text: str) -> str:
+    r"""Show control characters, which a terminal would obey, and half surrogate pairs as escapes.
+
+    >>> escape_controls("a\x1b[31mb\nc")
+    'a\\x1b[31mb\nc'
+    """
+    return CONTROL.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
 
 
 class ReclickError(Exception):
@@ -77,9 +87,8 @@ class ReclickError(Exception):
         """The message with every argument as `spell` writes it, by default as in Python."""
         parts = self.parts(python=spell is None)
         write = spell or str
-        return mask_secrets(
-            "".join(write(part) if isinstance(part, Argument) else str(part) for part in parts)
-        )
+        text = "".join(write(part) if isinstance(part, Argument) else str(part) for part in parts)
+        return mask_secrets(escape_controls(text))
 
     def __str__(self) -> str:
         return self.render()
@@ -191,12 +200,14 @@ def _shorten(value: object) -> str:
         text = repr(value)
     except ValueError:  # Python writes no number of more than 4,300 digits
         return "a number of more than 4,300 digits"
+    except Exception:  # of a class of others, such as a DuckDB relation that is closed
+        return f"a {type(value).__name__}"
     return text if len(text) <= LONGEST_VALUE else f"{text[:LONGEST_VALUE]}…"
 
 
 def check_choice(argument: str, value: object, choices: Sequence[str]) -> None:
     """Refuse an argument that is not one of the choices."""
-    if value not in choices:
+    if not isinstance(value, str) or value not in choices:
         raise SettingError(argument, value, f"one of {', '.join(map(repr, choices))}")
 
 
@@ -213,6 +224,19 @@ def check_whole(argument: str, value: object, low: int) -> int:
     if isinstance(value, bool) or not isinstance(value, Integral) or int(value) < low:
         raise SettingError(argument, value, f"a whole number of {low} or more")
     return int(value)
+
+
+def check_seed(argument: str, value: object) -> None:
+    """Refuse what is neither a random generator nor a whole number of 0 or more."""
+    if not hasattr(value, "bit_generator"):
+        check_whole(argument, value, 0)
+
+
+def check_fitted_model(model: Any) -> None:
+    """Refuse what is not a fitted model."""
+    if not hasattr(type(model), "check_fitted"):
+        raise SettingError("model", model, "a fitted model, such as rc.load(folder) returns")
+    model.check_fitted()
 
 
 @contextmanager

@@ -26,6 +26,7 @@ from reclick.errors import (
     BadRowsError,
     LogError,
     UsageError,
+    check_fitted_model,
     check_range,
     check_whole,
 )
@@ -122,7 +123,7 @@ class Predictor:
         max_ads: int = 100,
         threads: int = 1,
     ) -> None:
-        model.check_fitted()
+        check_fitted_model(model)
         if noise or max_noise is not None:
             _check_noise(model, max_noise)
         self.noise, self.noise_of_users, self.max_noise = noise, noise_of_users, max_noise
@@ -368,6 +369,7 @@ def predict(
     users; those above `max_noise` are left out, so that the file is the log without its noise. A
     file that Reclick did not write is replaced only with `overwrite`.
     """
+    check_fitted_model(model)
     engine, log, target = as_engine(engine), open_pages(pages, text), as_path(to)
     is_csv = target.name.lower().endswith(CSV_SUFFIXES)
     if not is_csv and target.suffix.lower() not in {".parquet", ".pq"}:

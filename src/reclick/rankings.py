@@ -12,7 +12,13 @@ from reclick.clicks.distribution import PageDistribution
 from reclick.data.batch import SessionBatch
 from reclick.data.ragged import Float64, Int32, Int64
 from reclick.data.string_index import Interner
-from reclick.errors import CannotAnswerError, UsageError, check_range, check_whole
+from reclick.errors import (
+    CannotAnswerError,
+    UsageError,
+    check_fitted_model,
+    check_range,
+    check_whole,
+)
 from reclick.fitting.posterior import Interval, PairPosteriors
 from reclick.logs import SessionLog, with_text
 from reclick.logs.files.source import abbreviate
@@ -99,7 +105,7 @@ def compare_rankings(
     >>> round(comparison.clicks.old.value, 3), round(comparison.clicks.new.value, 3)
     (0.286, 0.262)
     """
-    model.check_fitted()
+    check_fitted_model(model)
     check_range("level", level, 1e-6, 1 - 1e-6)
     draws = check_whole("draws", draws, 1)
     with track_progress(progress, "Comparing rankings"):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -127,3 +128,21 @@ def test_the_shell_completes(words: str, expected: list[str]) -> None:
         check=False,
     )
     assert done.stdout.split() == expected, done.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--engine", "dask"], "--engine: got 'dask', expected one of 'local', 'pool', 'spark'"),
+        (["--workers", "2"], "--workers is for --engine pool"),
+        (["--master", "local[2]"], "--master and --shared-folder are for --engine spark"),
+        (["--engine", "pool", "--workers", "0"], "--workers: got 0, expected"),
+    ],
+)
+def test_options_of_engines_go_with_their_engine(
+    run: Run, tmp_path: Path, arguments: list[str], message: str
+) -> None:
+    log = write_log(str(tmp_path / "log.parquet"))
+    code, _, err = run("fit", log, "--to", str(tmp_path / "model"), *arguments)
+    assert code == 2
+    assert message in err

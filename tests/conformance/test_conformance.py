@@ -29,6 +29,7 @@ OTHER_SETTINGS: list[tuple[str, dict[str, Any]]] = [  # where latent variables m
     ("dbn", {"continuation": 0.8, "initiation": "one"}),
     ("sdbn", {"satisfaction_prior": 0.2}),
     ("multiclick", {"variant": "normalised", "redundancy": 2.5}),
+    ("luceclick", {"tune": "off", "redundancy": 1.5}),
     ("pbm", {"components": 2}),
     ("ubm", {"components": 3}),
     *((name, {"initiation": "query"}) for name in ("cm", "dcm", "sdbn", "ccm")),

@@ -22,7 +22,10 @@ def add(table: HashTotals, first: Column, second: Column, total: Column, others:
     table.reserve(len(first))
     keys = np.array([join_codes(*codes) for codes in zip(first, second, strict=True)], np.int64)
     slots = np.empty(len(keys), np.int64)
-    table.used += add_block(table.keys, table.total, keys, total.astype(np.float64), slots)
+    first_keys = np.empty_like(slots)
+    table.used += add_block(
+        table.keys, table.total, keys, total.astype(np.float64), len(keys), slots, first_keys
+    )
     np.add.at(table.others, slots, others.astype(np.float64))
 
 

@@ -375,7 +375,12 @@ def luceclick(model: Any, query: str, ads: Ads) -> Distribution:
     for share, gamma, omega in zip(shares, model.gamma_, model.omega_, strict=True):
         outside = (omega * f / model._typical_outside).tolist()
         choice = partial(luce_choice, theta, rho, gamma.tolist(), outside)
-        for clicks, p in choosing(choice).items():
+
+        def following(clicks: Clicks, choice: Any = choice) -> dict[int, float]:
+            factors = [repeat_factor(model, ads, clicks, j) for j in range(1, len(ads) + 1)]
+            return dict(choice(clicks, factors))
+
+        for clicks, p in choosing(following).items():
             found[clicks] += share * p
     return found
 
@@ -404,13 +409,20 @@ def pair_row(model: Any, query: str, ad: str) -> int:
 
 
 def luce_choice(
-    theta: list[float], rho: list[float], gamma: Rows, outside: list[float], clicks: Clicks
+    theta: list[float],
+    rho: list[float],
+    gamma: Rows,
+    outside: list[float],
+    clicks: Clicks,
+    factors: list[float],
 ) -> dict[int, float]:
     """P(next click): not satisfied by the last, then a choice among what is left and the end."""
     last = clicks[-1] if clicks else 0
     unsatisfied = 1 - rho[last - 1] if last else 1.0
     weights = {
-        j: theta[j - 1] * gamma[last][j - 1] for j in range(1, len(theta) + 1) if j not in clicks
+        j: theta[j - 1] * factors[j - 1] * gamma[last][j - 1]
+        for j in range(1, len(theta) + 1)
+        if j not in clicks
     }
     all_of_them = outside[len(clicks)] + sum(weights.values())
     return {j: unsatisfied * weight / all_of_them for j, weight in weights.items()}

@@ -16,7 +16,14 @@ from reclick.clicks.mixture import MixturePages
 from reclick.clicks.set_probability import MAX_PAGE_ADS
 from reclick.clicks.step import choice_rates
 from reclick.data.batch import Float64, Int64, SessionBatch
-from reclick.errors import Argument, CannotAnswerError, SettingError, UsageError, check_whole
+from reclick.errors import (
+    Argument,
+    CannotAnswerError,
+    SettingError,
+    UsageError,
+    check_fitted_model,
+    check_whole,
+)
 from reclick.logs import read_ads
 from reclick.models.base import ClickModel
 from reclick.runtime.jit import kernel
@@ -137,7 +144,7 @@ def look_up_candidates(
 
     `text` is an ads table for ads that the model does not know.
     """
-    model.check_fitted()
+    check_fitted_model(model)
     slots = check_slots(model, slots)
     index = None if text is None else model._index_text(read_ads(text))
     if not _has_choice_parameters(model):

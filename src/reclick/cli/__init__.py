@@ -54,12 +54,12 @@ class ErrorHandlingGroup(TyperGroup):
             command = self.get_command(ctx, ctx.invoked_subcommand)
             show_error(error.render(partial(spell_option, command_options(command))))
             sys.exit(3 if isinstance(error, SeenLogError) else 2)
-        except KeyboardInterrupt as interrupt:
+        except KeyboardInterrupt:
             show_error(
                 "Interrupted. No file was left half-written: each is either the new version or the "
                 "old one."
             )
-            sys.exit(interrupt_code(interrupt))
+            sys.exit(interrupt_code())
         except BrokenPipeError:
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             sys.exit(0)

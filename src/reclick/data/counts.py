@@ -70,9 +70,11 @@ class Counts:
                 object.__setattr__(self, each.name, read_only(value))
 
     def __add__(self, other: Counts) -> Counts:
+        _check_counts(other)
         return _merge(self, other, 1.0)
 
     def __sub__(self, other: Counts) -> Counts:
+        _check_counts(other)
         result = _merge(self, other, -1.0)
         if not result._is_possible():
             raise UsageError(
@@ -318,6 +320,14 @@ def trim_table(table: Float64, zero: float = 0.0) -> Float64:
     table = np.where(np.abs(table) > zero, table, 0.0)
     rows, columns = np.flatnonzero(table.any(axis=1)), np.flatnonzero(table.any(axis=0))
     return table[: rows.max(initial=0) + 1, : columns.max(initial=0) + 1].copy()
+
+
+def _check_counts(other: object) -> None:
+    if not isinstance(other, Counts):
+        raise UsageError(
+            f"Counts are added to and subtracted from counts, not {type(other).__name__}. "
+            "Count the log first: rc.count(log)."
+        )
 
 
 def _merge(a: Counts, b: Counts, sign: float) -> Counts:

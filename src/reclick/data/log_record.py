@@ -176,7 +176,8 @@ class LogRecorder:
         """The hash of each text; a Parquet row group has the same ones in all its batches."""
         known = self._texts.get(column)
         if known is None or known[0] is not texts:
-            known = self._texts[column] = (texts, hash_texts(*buffers(texts)))
+            known = self._texts[column] = (texts, np.empty(len(texts), np.uint64))
+            hash_texts(*buffers(texts), known[1])
         return known[1]
 
     def _extend_range(self, times: Int64) -> None:
@@ -210,15 +211,13 @@ class LogRecorder:
 
 
 @kernel
-def hash_texts(offsets: Int64, data: Bytes) -> UInt64:
-    """The hash of each text: FNV-1a, with every bit of it mixed."""
-    hashes = np.empty(len(offsets) - 1, np.uint64)
+def hash_texts(offsets: Int64, data: Bytes, hashes: UInt64) -> None:
+    """Fill in the hash of each text: FNV-1a, with every bit of it mixed."""
     for i in range(len(hashes)):
         state = np.uint64(FNV_OFFSET)
         for j in range(offsets[i], offsets[i + 1]):
             state = (state ^ np.uint64(data[j])) * np.uint64(FNV_PRIME)
         hashes[i] = state ^ (state >> np.uint64(29))
-    return hashes
 
 
 @kernel

@@ -58,12 +58,12 @@ def _as_table(source: Any, names: tuple[str, ...]) -> pa.Table:
     """A result as an Arrow table with these names, which a warehouse may write in capitals."""
     if isinstance(source, Mapping):
         table = pa.table(dict(source))
-    elif hasattr(source, "fetch_record_batch"):  # an ADBC cursor
-        table = source.fetch_record_batch().read_all()
     elif isinstance(source, pa.Table):
         table = source
     elif hasattr(source, "__arrow_c_stream__"):
         table = pa.table(source)
+    elif hasattr(source, "fetch_record_batch"):  # an ADBC cursor
+        table = source.fetch_record_batch().read_all()
     else:
         raise LogError(
             f"Counts.from_tables takes two tables of Arrow, pandas or Polars, or cursors of ADBC: "

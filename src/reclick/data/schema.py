@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 from pyarrow import types as kind_of
 
-from reclick.errors import Argument, LogError, Part
+from reclick.errors import Argument, LogError, Part, SettingError
 
 TEXT, IDS, POSITIONS, NUMBERS = "text", "ids", "positions", "numbers"
 NUMBER, TIME, FLAG = "number", "time", "flag"
@@ -80,6 +80,10 @@ def check_mapping(columns: Mapping[str, str] | None, wanted: Sequence[Column]) -
     {'query': 'search_term'}
     """
     names = [column.name for column in wanted if not column.lenient]
+    if columns is not None and not _maps_names(columns):
+        raise SettingError(
+            "columns", columns, "Reclick's names and yours: {'query': 'search_term'}", or_none=True
+        )
     mapping = dict(columns or {})
     unknown = [name for name in mapping if name not in names and name not in UNREAD]
     if unknown:
@@ -89,6 +93,12 @@ def check_mapping(columns: Mapping[str, str] | None, wanted: Sequence[Column]) -
             f"to yours; Reclick's are {_list_names(names)}.",
         )
     return mapping
+
+
+def _maps_names(columns: object) -> bool:
+    return isinstance(columns, Mapping) and all(
+        isinstance(name, str) for pair in columns.items() for name in pair
+    )
 
 
 def find_columns(
@@ -246,4 +256,4 @@ def name_column(canonical: str) -> Argument:
 
 
 def _list_names(names: Sequence[str]) -> str:
-    return ", ".join(names) if names else "no columns"
+    return ", ".join(f"{name:.60}" for name in names) if names else "no columns"

@@ -82,7 +82,11 @@ class Interner:
 
     def slices(self) -> tuple[Int64, Bytes]:
         """Every string by its code, as offsets and bytes of their own."""
-        return _lay_out(self._arena, self._arena.view(np.uint8), self.size)
+        offsets = np.zeros(self.size + 1, np.int64)
+        _list_offsets(self._arena, offsets)
+        data = np.empty(offsets[-1], np.uint8)
+        _copy_strings(self._arena, self._arena.view(np.uint8), offsets, data)
+        return offsets, data
 
     def _look_up(self, offsets: Int64, width: int, data: Bytes, codes: Int32, *, add: bool) -> None:
         """Fill in the codes; an unknown string gets a new one, or −1."""
@@ -98,6 +102,8 @@ class Interner:
             data,
             codes,
             add,
+            np.empty(LOOKUP_BLOCK, np.int64),
+            np.empty(LOOKUP_BLOCK, np.int64),
         )
 
     def _reserve(self, strings: int, size: int) -> None:
@@ -176,14 +182,16 @@ def _look_up(
     data: Bytes,
     codes: Int32,
     add: bool,
+    hashes: Int64,
+    places: Int64,
 ) -> tuple[int, int]:
     """Fill in the codes of strings, and return the new size and end.
 
-    A block at a time, so that cache misses overlap instead of queueing.
+    A block at a time, so that cache misses overlap instead of queueing. hashes and places have room
+    for a block.
     """
-    hashes, places = np.empty(LOOKUP_BLOCK, np.int64), np.empty(LOOKUP_BLOCK, np.int64)
     for first in range(0, len(codes), LOOKUP_BLOCK):
-        block = min(LOOKUP_BLOCK, len(codes) - first)
+        block = len(codes) - first if len(codes) - first < LOOKUP_BLOCK else LOOKUP_BLOCK
         for i in range(block):
             hashes[i] = _hash(data, offsets[first + i] * width, offsets[first + i + 1] * width)
         _guess(slots, arena, hashes[:block], places, codes[first : first + block])
@@ -269,18 +277,20 @@ def _move(slots: Int64, bigger: Int64) -> None:
 
 
 @kernel
-def _lay_out(arena: Int32, text: Bytes, size: int) -> tuple[Int64, Bytes]:
-    """The offsets and the bytes of all strings, laid end to end."""
-    offsets = np.empty(size + 1, np.int64)
-    offsets[0] = place = 0
-    for code in range(size):
+def _list_offsets(arena: Int32, offsets: Int64) -> None:
+    """Fill in where each string starts when all are laid end to end; offsets[0] is 0."""
+    place = 0
+    for code in range(len(offsets) - 1):
         offsets[code + 1] = offsets[code] + arena[place + 1]
         place += HEADER_WORDS + (arena[place + 1] + WORD_BYTES - 1) // WORD_BYTES
-    data = np.empty(offsets[size], np.uint8)
+
+
+@kernel
+def _copy_strings(arena: Int32, text: Bytes, offsets: Int64, data: Bytes) -> None:
+    """Fill in the bytes of all strings, laid end to end."""
     place = 0
-    for code in range(size):
+    for code in range(len(offsets) - 1):
         at = (place + HEADER_WORDS) * WORD_BYTES
         for i in range(arena[place + 1]):
             data[offsets[code] + i] = text[at + i]
         place += HEADER_WORDS + (arena[place + 1] + WORD_BYTES - 1) // WORD_BYTES
-    return offsets, data

@@ -161,6 +161,8 @@ class RecordedLog:
 
 def _open_log(sessions: object) -> Log:
     """A log that passes the batches of another on, as it is; else what `as_log` opens."""
-    if isinstance(sessions, Log) and not isinstance(sessions, SessionLog):
+    # By the class: a frame of Spark Connect has a column of any name as an attribute.
+    has_batches = hasattr(type(sessions), "batches")
+    if has_batches and isinstance(sessions, Log) and not isinstance(sessions, SessionLog):
         return sessions
     return as_log(sessions, one_pass=True)

@@ -42,6 +42,7 @@ LOCAL_SETTINGS = {
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.driver.host": "127.0.0.1",
 }
+MOST_OBJECTS = 20_000  # that a collection of garbage may look at
 MOST_LINES = 3  # of Spark's message in ours
 
 
@@ -217,6 +218,7 @@ def _run_tasks(
     for batch in batches:
         for i in batch.column(0).to_pylist():
             yield _as_row(i, run_quietly(task, i), store)
+    _freeze_objects()
 
 
 def _run_partition(
@@ -233,6 +235,7 @@ def _run_partition(
     i = int(context.partitionId())
     part = reader(batches, f"partition {i}")
     yield _as_row(i, run_quietly(functools.partial(work, part), i), store)
+    _freeze_objects()
 
 
 def _as_row(i: int, result: Any, store: Store) -> pa.RecordBatch:
@@ -248,16 +251,21 @@ def _as_row(i: int, result: Any, store: Store) -> pa.RecordBatch:
 
 @functools.cache
 def _start_worker() -> None:
-    """Once in a Python worker: one thread, and nothing that is imported is collected again.
-
-    PySpark collects garbage after every task, which takes 20 to 40 ms with all of numba in memory.
-    """
+    """Once in a Python worker: one thread."""
     os.environ[THREADS_VARIABLE] = "1"
     os.environ["RECLICK_PROGRESS"] = "0"
     pa.set_cpu_count(1)
     pa.set_io_thread_count(1)
-    gc.collect()
-    gc.freeze()
+
+
+def _freeze_objects() -> None:
+    """Exempt what a task has loaded for good from garbage collection.
+
+    PySpark collects garbage after every task, which takes 20 to 40 ms with all of numba in memory.
+    """
+    if len(gc.get_objects()) > MOST_OBJECTS:
+        gc.collect()
+        gc.freeze()
 
 
 def _describe_python() -> str:

@@ -151,11 +151,22 @@ class TaskEngine(ABC):
         """function(part, number of good sessions before it) of every part of a log, in order."""
         with self._scratch() as store:
             store.put("function", [function])
-            summaries = self.run_parts(_summarise_part, log, store, "parts read")
-            self._accept(log, [PartReport(each, *NO_REPORT) for each in summaries])
-            before = starts_from_sizes([0 if each is None else each.kept for each in summaries])
-            work = partial(_fold_part, store, before.tolist())
-            return self.run_parts(work, log, store, "parts done")
+            kept = self._known_rows(log)
+            if kept is None:
+                read = self.run_parts(_summarise_part, log, store, "parts read")
+                kept = [0 if each is None else each.kept for each in read]
+            work = partial(_fold_part, store, starts_from_sizes(kept).tolist())
+            done = self.run_parts(work, log, store, "parts done")
+            self._accept(log, [PartReport(summary, *NO_REPORT) for _, summary in done])
+            return [result for result, _ in done]
+
+    def _known_rows(self, log: Log) -> list[int] | None:
+        """The rows of each part, where they are known before it is read and none may be dropped."""
+        split = getattr(log, "split", None)
+        if split is None or getattr(log, "on_error", "drop") != "raise":
+            return None
+        rows = [part.num_rows for part in split(self.n_tasks) or [log]]
+        return None if None in rows else rows
 
     def map(
         self,
@@ -264,7 +275,8 @@ def _summarise_part(part: LogPart, i: int) -> Any:
 
 
 def _fold_part(store: Store, before: Sequence[int], part: LogPart, i: int) -> Any:
-    return store.keep("function")(part, before[i])
+    result = store.keep("function")(part, before[i])
+    return result, part.summary
 
 
 def _map_part(store: Store, part: LogPart, i: int) -> Any:

@@ -17,7 +17,7 @@ import numpy as np
 from reclick.clicks.distribution import PageDistribution
 from reclick.data.batch import SessionBatch
 from reclick.data.ragged import Float64, Int64, positions_in_runs, run_of_elements
-from reclick.errors import check_range
+from reclick.errors import check_fitted_model, check_range
 from reclick.logs import as_log
 from reclick.models.base import ClickModel
 from reclick.runtime.progress import ProgressOption, track_progress
@@ -168,7 +168,7 @@ def monitor(
     >>> report.observed_clicks, round(report.expected_clicks, 2), report.ok
     (3.0, 3.2, True)
     """
-    model.check_fitted()
+    check_fitted_model(model)
     limits = limits or MonitorLimits()
     log = as_log(sessions)
     tally = _Tally()

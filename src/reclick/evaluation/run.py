@@ -9,13 +9,14 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
+from pathlib import Path
 from typing import Any, TypeVar
 
 import pyarrow as pa
 
 from reclick import __version__
 from reclick.engines import Engine, as_engine
-from reclick.errors import Argument, StoreError, UsageError, check_whole
+from reclick.errors import Argument, StoreError, UsageError, check_fitted_model, check_whole
 from reclick.evaluation.findings import collect_findings
 from reclick.evaluation.inputs import (
     EvaluationInputs,
@@ -50,7 +51,7 @@ from reclick.models import MODELS, ClickModel, load
 from reclick.profile import describe
 from reclick.runtime import artifact
 from reclick.runtime.filesystem import AnyPath, Location, as_path
-from reclick.runtime.outputs import write_files
+from reclick.runtime.outputs import remove_leftovers, write_files
 from reclick.runtime.parallel import limit_threads
 from reclick.runtime.progress import (
     ProgressOption,
@@ -138,7 +139,7 @@ def report_model(
     >>> week = {"query": ["pizza"] * 4, "ads": [["a", "b"]] * 4, "clicks": [[1], [], [2, 1], [2]]}
     >>> report_model(PBM().fit(week)).to_html("report.html")  # doctest: +SKIP
     """
-    model.check_fitted()
+    check_fitted_model(model)
     shown = name or type(model).__name__
     if log is not None:
         return evaluate(
@@ -303,6 +304,9 @@ class ResultCache:
 
     def __init__(self, folder: AnyPath) -> None:
         self.folder = folder
+        for place in (folder, folder / "models"):  # written to only where something is new
+            if isinstance(place, Path):
+                remove_leftovers(place)
 
     def model(
         self, name: str, key: Key | None, fit: Callable[[], ClickModel]
@@ -318,6 +322,7 @@ class ResultCache:
             key is not None
             and note.get("key") == _hash_key(key)
             and note.get("fingerprint") == _model_fingerprint(folder)
+            and isinstance(note.get("seconds"), int | float)
         ):
             return load(folder), float(note["seconds"])
         model, seconds = _time(fit)
@@ -349,7 +354,9 @@ class ResultCache:
         except StoreError:
             stored = None  # altered or incomplete: score again
         if stored is not None and digest is not None and stored.settings.get("key") == digest:
-            return ChunkSums.from_tables(stored.tables), float(stored.settings["seconds"])
+            seconds = stored.settings.get("seconds")
+            if isinstance(seconds, int | float):
+                return ChunkSums.from_tables(stored.tables), float(seconds)
         sums, seconds = _time(score)
         settings = {"key": digest, "seconds": seconds}
         artifact.write(folder, kind="scores", settings=settings, tables=sums.to_tables())

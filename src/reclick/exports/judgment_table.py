@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from reclick.data.ragged import Float64, Int32
-from reclick.errors import Argument, CannotAnswerError, UsageError
+from reclick.errors import Argument, CannotAnswerError, UsageError, check_fitted_model
 from reclick.exports.grade_statistics import GradeStatistics
 from reclick.exports.request import PER_QUERY, Cuts, ExportRequest, ExportResult, GradingRule
 from reclick.logs import as_pairs
@@ -62,6 +62,7 @@ def judgments(
     >>> table.select(["ad", "grade"]).to_pylist()
     [{'ad': 'a', 'grade': 3}, {'ad': 'b', 'grade': 2}]
     """
+    check_fitted_model(model)
     rule = GradingRule(cuts, quantity, bound, min_support, level)
     columns = {
         "query": "query",

@@ -19,7 +19,7 @@ from pyarrow import types as kind_of
 from reclick.data.batch import Int64
 from reclick.data.schema import IDS, NUMBER, TEXT, TIME, Column, check_mapping, is_string
 from reclick.data.timestamps import as_times
-from reclick.errors import Argument, LogError, SettingError
+from reclick.errors import Argument, LogError, SettingError, check_whole
 from reclick.logs.assembly.page_join import PageJoin, join_key_parts
 from reclick.logs.conversion import with_row_numbers, write_sessions
 from reclick.logs.files.log_file import LogFile
@@ -81,8 +81,7 @@ def sessions_from_events(
     [[2, 1]]
     """
     check_on_error(on_error)
-    if max_ads < 1:
-        raise SettingError("max_ads", max_ads, "a whole number of 1 or more")
+    max_ads = check_whole("max_ads", max_ads, 1)
     keys = (on,) if isinstance(on, str) else tuple(on)
     if not keys:
         raise SettingError(

@@ -22,6 +22,7 @@ from reclick.errors import (
     UsageError,
     check_choice,
     check_range,
+    check_whole,
 )
 from reclick.logs.cleaning import Cleaning
 from reclick.logs.files.source import (
@@ -226,8 +227,7 @@ def _as_columns(source: Any) -> Any:
 
 def _check_options(on_error: OnError, max_ads: int, cleaning: Cleaning | None) -> dict[str, Any]:
     check_on_error(on_error)
-    if max_ads < 1:
-        raise SettingError("max_ads", max_ads, "a whole number of 1 or more")
+    max_ads = check_whole("max_ads", max_ads, 1)
     if cleaning is not None and not isinstance(cleaning, Cleaning):
         raise SettingError(
             "cleaning", cleaning, "rc.Cleaning(...), such as rc.Cleaning(first=10)", or_none=True
@@ -246,13 +246,20 @@ def _event_options(
     click: str | Sequence[str] | None, pages: PageSource | None
 ) -> dict[str, Any] | None:
     """The options of formats of events, None where none is chosen."""
-    names = (click,) if isinstance(click, str) else tuple(click or ())
-    if not all(isinstance(name, str) and name.strip() for name in names):
+    names: tuple[Any, ...] = (click,) if isinstance(click, str) else ()
+    if isinstance(click, Sequence) and not isinstance(click, str | bytes):
+        names = tuple(click)
+    is_named = bool(names) or (isinstance(click, Sequence) and not click)
+    if click is not None and not (is_named and all(map(_is_name, names))):
         raise SettingError("click", click, "the names of actions, such as 'item_click'")
     if pages is not None:
         check_choice("pages", pages, get_args(PageSource))
     chosen = {"click": names, "pages": pages}
     return {name: value for name, value in chosen.items() if value} or None
+
+
+def _is_name(name: object) -> bool:
+    return isinstance(name, str) and bool(name.strip())
 
 
 def _open(
@@ -265,6 +272,8 @@ def _open(
     **options: Any,
 ) -> SessionLog:
     """Open in Reclick's own columns, else in the format that is named or recognised."""
+    if format_name is not None and not isinstance(format_name, str):
+        raise SettingError("format", format_name, "the name of a format", or_none=True)
     if format_name not in {None, OWN_FORMAT}:
         from reclick.logs.formats import get_format
 

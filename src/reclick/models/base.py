@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from copy import copy
 from typing import TYPE_CHECKING, Any, ClassVar, Self, dataclass_transform
 
@@ -27,6 +27,7 @@ from reclick.errors import (
     StoreError,
     UsageError,
     check_range,
+    check_seed,
     check_whole,
 )
 from reclick.fitting.attractiveness_prior import (
@@ -94,6 +95,9 @@ class DeclaredSettings(ABC):  # noqa: B024, its subclass ClickModel has abstract
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
         cls.settings = declare_settings(cls)
+
+
+MOST_SEQUENCES = 1_000_000  # that are ranked
 
 
 class ClickModel(DeclaredSettings):
@@ -559,6 +563,7 @@ class ClickModel(DeclaredSettings):
         asked = pa.table(dict(zip(("query", "ad"), as_pairs(pairs), strict=True)))
         model = self._gather_queries(pc.unique(asked["query"]))
         found = model._posteriors(model._pairs.lookup(asked, text))
+        check_seed("rng", rng)
         generator = np.random.default_rng(rng)
         satisfaction = found.satisfaction
         return RelevanceDraws(
@@ -747,7 +752,10 @@ class ClickModel(DeclaredSettings):
         """
         query, ads = _as_page(page, ads)
         top, lengths = check_whole("top", top, 1), range(len(ads) + 1)
-        if length is not None and (isinstance(length, bool | float) or length not in lengths):
+        if top > MOST_SEQUENCES:
+            raise SettingError("top", top, f"a whole number from 1 to {MOST_SEQUENCES:,}")
+        whole = isinstance(length, int | np.integer) and not isinstance(length, bool)
+        if length is not None and not (whole and length in lengths):
             expected = f"0 to {len(ads)}, the number of ads on the page"
             raise SettingError("length", length, expected)
         best = self.pages((query, ads), text=text).top_sequences(length, top)
@@ -762,6 +770,7 @@ class ClickModel(DeclaredSettings):
         self, pages: object, rng: np.random.Generator | int, *, text: object = None
     ) -> pa.Array:
         """Draw a click sequence for each page: a list of positions per row."""
+        check_seed("rng", rng)
         generator = np.random.default_rng(rng)
         return to_click_lists(
             self.map_pages(pages, lambda _, chunk: chunk.sample(generator), text=text, threads=1)
@@ -1070,7 +1079,7 @@ class ClickModel(DeclaredSettings):
 
 def _as_page(page: object, ads: Sequence[str] | None) -> tuple[object, Sequence[str]]:
     """The query and the ads of one page, given as two arguments or as one tuple."""
-    if ads is not None:
+    if ads is not None and not isinstance(ads, str | bytes) and isinstance(ads, Iterable):
         return page, list(ads)
     if isinstance(page, tuple) and len(page) == 2 and not isinstance(page[1], str):
         return page[0], list(page[1])

@@ -15,7 +15,14 @@ from reclick.data.batch import SessionBatch
 from reclick.data.counts import Counts
 from reclick.data.grouped_sessions import GroupedSessions
 from reclick.data.pair_index import ImpressionLookup, IndexMap, PairLookup
-from reclick.data.ragged import Float64, Int32, positions_in_runs, run_of_elements, run_sizes
+from reclick.data.ragged import (
+    Float64,
+    Int32,
+    positions_in_runs,
+    read_only,
+    run_of_elements,
+    run_sizes,
+)
 from reclick.errors import StoreError
 from reclick.fitting.attractiveness_prior import PairPrior
 from reclick.fitting.posterior import PairPosteriors, logit_posterior
@@ -33,10 +40,12 @@ from reclick.models.luce.parameters import Hyperparameters, Layout, initial_para
 from reclick.models.luce.posterior import attractiveness_information
 from reclick.models.luce.saved_rows import TABLE_ROWS, from_row_tables, to_row_tables
 from reclick.models.luce.search import search_hyperparameters
+from reclick.models.redundancy import find_overlap, learn_redundancy, page_overlap
 from reclick.models.settings import setting
 from reclick.text.tokens import AdTokens
 from reclick.text.word_rates import TextIndex
 
+REDUNDANCY_ROUNDS, REDUNDANCY_TOLERANCE = 6, 0.02  # of fits and κ in turn
 LEAST_COMPLEMENT = 1e-9  # 1 − the attractiveness of a posterior draw
 INFORMATION = ("outside_information_", "ads_information_", "ambiguity_")  # of a `LuceState`
 MAX_STRENGTH = 1e12  # pseudo-choices; stronger priors drown the sessions in rounding
@@ -117,6 +126,7 @@ class LuceClick(ClickModel):
     position_effect_strength: str | float | None = _auto(
         "how strongly positions are held to be alike for all; None: they are", allow_none=True
     )
+    redundancy: str | float = setting(default=0.0, choices=("auto",), low=0, high=1e6)
     tune: str = setting(
         default="fast",
         choices=("fast", "full", "off"),
@@ -139,6 +149,42 @@ class LuceClick(ClickModel):
             training, hyper, prior, pilot.parameters, engine=self._engine, **self._em_limits
         )
         self._take(LuceState.of(hyper, training, result), result)
+        self._fit_redundancy(data, training, hyper, prior, result)
+
+    def _fit_redundancy(
+        self,
+        sessions: GroupedSessions,
+        training: TrainingData,
+        hyper: Hyperparameters,
+        prior: PairPrior,
+        result: Any,
+    ) -> None:
+        """Set κ; where it is not 0, fit the other parameters and it in turn."""
+        learnt = isinstance(self.redundancy, str)
+        kappa = learn_redundancy(self, sessions) if learnt else float(self.redundancy)
+        for _ in range(REDUNDANCY_ROUNDS if kappa else 0):
+            repeated = self._repeat(training, sessions.counts.pair_ad, kappa)
+            loop = {"engine": self._engine, **self._em_limits}
+            result = fit_luce(repeated, hyper, prior, result.parameters, **loop)
+            self._take(LuceState.of(hyper, repeated, result), result)
+            last = kappa
+            kappa = learn_redundancy(self, sessions, judge=False) if learnt else kappa
+            if abs(kappa - last) < REDUNDANCY_TOLERANCE:
+                break
+        self.redundancy_ = kappa
+
+    def _repeat(self, training: TrainingData, pair_ad: Int32, kappa: float) -> TrainingData:
+        """The same sessions, in which ads that repeat clicked ones lose weight."""
+        tokens = self._pairs.ad_tokens()
+        if not kappa or tokens is None:
+            return training
+        blocks = []
+        for each in training.blocks:
+            sessions = each.sessions
+            ad = pair_ad[sessions.first_pair + sessions.pair]
+            overlap = page_overlap(tokens, ad, sessions.page)
+            blocks.append(each._replace(redundancy=kappa, overlap=read_only(overlap)))
+        return training._replace(blocks=blocks)
 
     def _choose(self, sessions: GroupedSessions) -> Hyperparameters:
         """The hyperparameters that are set, and for the others what held-out sessions choose."""
@@ -246,12 +292,15 @@ class LuceClick(ClickModel):
             omega = np.pad(omega, ((0, 0), (0, longest + 1 - omega.shape[1])), mode="edge")
         gamma = extend_transitions(self.gamma_, longest)
 
+        overlap = find_overlap(self, batch, text)
+
         def pages(start: int, end: int) -> PageDistribution:
             first, last = batch.page[start], batch.page[end]
+            repeated = self.redundancy_, overlap(start, end)
             page = theta[first:last], rho[first:last], omega, gamma
             starts = batch.page[start : end + 1] - first
             components = tuple(
-                ChoicePages("luce", *page, starts, np.full(end - start, t))
+                ChoicePages("luce", *page, starts, np.full(end - start, t), *repeated)
                 for t in range(len(omega))
             )
             if len(components) == 1:

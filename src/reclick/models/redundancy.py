@@ -65,18 +65,18 @@ def _fill_overlap(begin: Int64, words: Int32, ad: Int32, starts: Int64, out: Flo
                 out[s, i, j] = SEEN * shared / (high - low)
 
 
-def learn_redundancy(model: ClickModel, sessions: GroupedSessions) -> float:
+def learn_redundancy(model: ClickModel, sessions: GroupedSessions, *, judge: bool = True) -> float:
     """The redundancy κ of a fitted model; 0 unless held-out sessions ask for it.
 
     The other parameters stay. κ is that of highest likelihood of two thirds of the sessions, and is
-    judged by the other third; then that of all of them is taken.
+    judged by the other third, unless not to `judge`; then that of all of them is taken.
     """
     fold = hold_out(sessions)
     if fold is None:
         return 0.0
     train, test = (_log_likelihood(model, part) for part in (fold.train, fold.test))
-    kappa = maximise(lambda value: float(fold.train.weight @ train(value)))
-    if not is_significant_gain(test(0.0), test(kappa), fold.test.weight):
+    kappa = maximise(lambda value: float(fold.train.weight @ train(value))) if judge else 0.0
+    if judge and not is_significant_gain(test(0.0), test(kappa), fold.test.weight):
         return 0.0
     return maximise(
         lambda value: float(fold.train.weight @ train(value) + fold.test.weight @ test(value))

@@ -22,7 +22,7 @@ from urllib.parse import unquote
 from urllib.request import url2pathname
 from uuid import uuid4
 
-from reclick.errors import StoreError, mask_secrets
+from reclick.errors import SettingError, StoreError, mask_secrets
 from reclick.runtime.object_store import (
     HTTP,
     OBJECT_STORES,
@@ -284,7 +284,11 @@ def as_path(location: Location) -> AnyPath:
     """
     if isinstance(location, RemotePath):
         return location
-    text = os.fspath(location)
+    if not isinstance(location, str | os.PathLike):
+        raise SettingError("path", location, "a path or a URI")
+    text: str | bytes = os.fspath(location)
+    if isinstance(text, bytes) or "\0" in text:
+        raise SettingError("path", location, "a path or a URI, as text without a zero byte")
     if not is_uri(text):
         return Path(text)
     if text.lower().startswith("file://"):

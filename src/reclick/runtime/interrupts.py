@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from typing import Any
 
 INTERRUPTED, TERMINATED = 130, 143  # exit codes: 128 + SIGINT, 128 + SIGTERM
@@ -11,11 +12,15 @@ class TerminationRequest(KeyboardInterrupt):
     """Raised where a SIGTERM arrives, so that files are closed and temporary ones removed."""
 
 
+_was_terminated = threading.Event()
+
+
 def terminate(number: int, frame: Any) -> None:
     """Handle SIGTERM."""
+    _was_terminated.set()
     raise TerminationRequest
 
 
-def interrupt_code(interrupt: KeyboardInterrupt) -> int:
-    """The exit code of a command that was interrupted."""
-    return TERMINATED if isinstance(interrupt, TerminationRequest) else INTERRUPTED
+def interrupt_code() -> int:
+    """The exit code of a command that was interrupted, by Ctrl-C or by SIGTERM."""
+    return TERMINATED if _was_terminated.is_set() else INTERRUPTED

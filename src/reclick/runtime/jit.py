@@ -39,7 +39,7 @@ from reclick.runtime.progress import report_compilation
 
 Kernel = TypeVar("Kernel", bound=Callable[..., Any])
 CACHE_VARIABLE = "RECLICK_CACHE_DIR"
-OPTIONS = {"nogil": True}
+OPTIONS = {"nogil": True, "no_cfunc_wrapper": True}
 CHECKSUM_BYTES = 32
 UNUSED_DAYS = 90  # after which an entry is removed
 DAY = 86_400.0

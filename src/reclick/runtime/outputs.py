@@ -258,7 +258,7 @@ class _PrivateFolder:
         return self._path / CONTENT
 
     def __enter__(self) -> _PrivateFolder:
-        _remove_leftovers(self._place)
+        remove_leftovers(self._place)
         while True:
             self._path = self._place / f".reclick-{token_hex(16)}"
             self._path.mkdir(mode=0o700)
@@ -310,7 +310,7 @@ def _make_lock(path: Path) -> int | None:
     return lock
 
 
-def _remove_leftovers(place: Path) -> None:
+def remove_leftovers(place: Path) -> None:
     """Remove the private folders of processes that were killed: those that nobody holds locked."""
     with contextlib.suppress(OSError), os.scandir(place) as entries:
         for entry in entries:

@@ -755,3 +755,12 @@ def test_any_sessions_written_as_ubi_come_back(
         == len(broken)
     )
     assert not report.notes
+
+
+def test_two_columns_of_one_name_are_refused(tmp_path: Path) -> None:
+    times = pa.array(["2025-02-18T09:00:00Z"])
+    columns = [pa.array(["q1"]), pa.array(["shoes"]), pa.array([["a"]]), times, times]
+    names = ["query_id", "user_query", "query_response_hit_ids", "timestamp", "timestamp"]
+    pq.write_table(pa.Table.from_arrays(columns, names), tmp_path / "ubi.parquet")
+    with pytest.raises(LogError, match="two columns named 'timestamp'"):
+        rc.read_sessions(tmp_path / "ubi.parquet", format="ubi")

@@ -144,12 +144,14 @@ class Counter:
         weight: Float64, longest: int,
     ) -> None:  # fmt: skip
         """Add sessions to a table by query and code; `longest` is the longest page."""
+        room = BLOCK_SESSIONS * longest  # for each impression of a few sessions
+        wanted, slots, first_keys = np.empty((3, room), np.int64)
         for start in range(0, len(query), CHUNK_SESSIONS):
             end = min(start + CHUNK_SESSIONS, len(query))
             table.reserve(int(page[end] - page[start]))
             table.used += _count_pairs(
-                start, end, query, code, page, click, clicks, weight, longest,
-                table.keys, table.total, table.others,
+                start, end, query, code, page, click, clicks, weight,
+                table.keys, table.total, table.others, wanted, slots, first_keys, np.ones(room),
             )  # fmt: skip
 
     def to_canonical_codes(self, counts: Counts) -> tuple[Int32, Int32]:
@@ -278,22 +280,24 @@ def _new_codes(old: Int64 | Int32, size: int) -> Int32:
 @kernel
 def _count_pairs(
     start: int, end: int, query: Int32, ad: Int32, page: Int64, click: Int32, clicks: Int64,
-    weight: Float64, longest: int, keys: Int64, impressions: Float64, others: Float64,
+    weight: Float64, keys: Int64, impressions: Float64, others: Float64, wanted: Int64,
+    slots: Int64, first_keys: Int64, more: Float64,
 ) -> int:  # fmt: skip
-    """Add impressions and clicks of sessions start … end − 1; return the number of new pairs."""
+    """Add impressions and clicks of sessions start … end − 1; return the number of new pairs.
+
+    wanted, slots, first_keys and more have room for the impressions of BLOCK_SESSIONS; more is 1.
+    """
     new = 0
-    room = BLOCK_SESSIONS * longest
-    # Of each impression of a few sessions.
-    wanted, more, slots = np.empty(room, np.int64), np.ones(room), np.empty(room, np.int64)
     for first in range(start, end, BLOCK_SESSIONS):
-        beyond, top = min(first + BLOCK_SESSIONS, end), page[first]
+        beyond = first + BLOCK_SESSIONS if first + BLOCK_SESSIONS < end else end
+        top = page[first]
         for s in range(first, beyond):
             for i in range(page[s], page[s + 1]):
                 wanted[i - top] = join_codes(query[s], ad[i])
                 if len(weight):
                     more[i - top] = weight[s]
         size = page[beyond] - top
-        new += add_block(keys, impressions, wanted[:size], more[:size], slots)
+        new += add_block(keys, impressions, wanted, more, size, slots, first_keys)
         for s in range(first, beyond):
             for c in range(clicks[s], clicks[s + 1]):
                 at = page[s] - top + click[c] - 1

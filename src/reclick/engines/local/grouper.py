@@ -45,7 +45,9 @@ class Grouper:
         outcome = NO_OUTCOME
         if batch.outcomes is not None:
             outcome = read_only(last_of_runs(batch.outcomes.outcome, batch.clicks))
-        packed, starts = _pack(query, ad, batch.page, batch.click, batch.clicks, outcome)
+        starts = np.zeros(len(batch) + 1, np.int64)
+        packed = np.empty(2 * len(query) + len(ad) + len(batch.click), np.int32)
+        _pack(query, ad, batch.page, batch.click, batch.clicks, outcome, packed, starts)
         session = self._sessions.codes_of_bytes(starts, packed.view(np.uint8), width=4)
         n_sessions = self._sessions.size
         if n_sessions > len(self._weight):
@@ -91,14 +93,15 @@ class Grouper:
 
 @kernel
 def _pack(
-    query: Int32, ad: Int32, page: Int64, click: Int32, clicks: Int64, outcome: Int8
-) -> tuple[Int32, Int64]:
-    """Each session as a run of numbers: query, page length, ads, clicks; and the starts of runs.
+    query: Int32, ad: Int32, page: Int64, click: Int32, clicks: Int64, outcome: Int8,
+    packed: Int32, starts: Int64,
+) -> None:  # fmt: skip
+    """Fill in each session as a run of numbers, and the starts of runs.
+
+    A run has the query, the page length, the ads and the clicks.
 
     The outcome of the last click, where there are any, is in the upper bits of the page length.
     """
-    packed = np.empty(2 * len(query) + len(ad) + len(click), np.int32)
-    starts = np.zeros(len(query) + 1, np.int64)
     at = 0
     for s in range(len(query)):
         packed[at], packed[at + 1] = query[s], page[s + 1] - page[s]
@@ -112,7 +115,6 @@ def _pack(
             packed[at] = click[c]
             at += 1
         starts[s + 1] = at
-    return packed, starts
 
 
 @kernel

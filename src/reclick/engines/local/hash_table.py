@@ -69,19 +69,23 @@ def join_codes(first: int, second: int) -> int:
 
 
 @kernel
-def add_block(keys: Int64, total: Float64, wanted: Int64, more: Float64, slots: Int64) -> int:
-    """Add to the total of each wanted key, fill in its slot, and return the number of new keys.
+def add_block(
+    keys: Int64, total: Float64, wanted: Int64, more: Float64, size: int, slots: Int64,
+    first_keys: Int64,
+) -> int:  # fmt: skip
+    """Add to the total of the first `size` wanted keys, and return the number of new keys.
+
+    The slot of each is filled in. first_keys has room for a key of each.
 
     All are read before any is searched for, so that cache misses overlap instead of queueing. A
     line is searched without a branch.
     """
     mask = len(keys) - 1
-    first_keys = np.empty(len(wanted), np.int64)  # of the line that each belongs to
-    for i in range(len(wanted)):
+    for i in range(size):
         slots[i] = _home(wanted[i], mask)
         first_keys[i] = keys[slots[i]]
     new = 0
-    for i in range(len(wanted)):
+    for i in range(size):
         home, key = slots[i], wanted[i]
         place = find_in_line(keys, home, first_keys[i], key)
         slot = home + place

@@ -20,6 +20,7 @@ from reclick.logs.files.stream import (
     ScanSource,
     SparkFrameSource,
     StreamSource,
+    explain_failure,
     match_columns,
     number_batches,
     open_dataset,
@@ -122,7 +123,8 @@ def open_table(
     """Check the columns of a table, a scan or a stream."""
     library, kind = _library_and_class(source)
     if (library, kind) == ("duckdb", "DuckDBPyRelation"):
-        schema = source.limit(0).to_arrow_table().schema
+        with explain_failure("table"):
+            schema = source.limit(0).to_arrow_table().schema
         return open_scan(schema, partial(_run_relation, source), wanted, mapping)
     if (library, kind) == ("pyarrow", "Dataset"):
         return open_dataset(source, wanted, mapping)
@@ -136,13 +138,19 @@ def open_table(
         return stream
     load: Callable[[], pa.Table]
     if (library, kind) == ("polars", "LazyFrame"):
-        schema, num_rows = _to_arrow(source.head(0).collect()).schema, None
-        load = lambda: _to_arrow(source.collect())  # noqa: E731
+        schema, num_rows = _collect(source.head(0)).schema, None
+        load = lambda: _collect(source)  # noqa: E731
     else:
         table = _to_arrow(source)
         schema, num_rows = table.schema, table.num_rows
         load = lambda: table  # noqa: E731
     return TableSource(schema, match_columns(schema, wanted, mapping, TABLE_NAME), load, num_rows)
+
+
+def _collect(frame: Any) -> pa.Table:
+    """Compute a lazy frame."""
+    with explain_failure(TABLE_NAME):
+        return _to_arrow(frame.collect())
 
 
 def _run_relation(relation: Any, columns: list[str] | None) -> Any:
@@ -176,17 +184,19 @@ def _to_arrow(source: Any) -> pa.Table:
         if hasattr(source, "__arrow_c_stream__"):
             return _drop_index(pa.table(source))
         return _through_narwhals(source)
-    except (pa.ArrowException, UnicodeEncodeError) as error:
+    except LogError:
+        raise
+    except (pa.ArrowException, UnicodeEncodeError, ValueError, TypeError) as error:
         raise LogError(
-            f"A column of the table mixes types, so it has no Arrow type: {error}. "
-            "Make each column of one type."
+            "The table cannot be read through Arrow: a column mixes types, has a name twice, or is "
+            f"sparse ({error}). Make each column of one plain type, with a name of its own."
         ) from error
 
 
 def _table_from_dict(columns: dict[str, Any]) -> pa.Table:
     try:
         return pa.table({name: _typed_column(name, values) for name, values in columns.items()})
-    except (pa.ArrowException, TypeError, OverflowError, UnicodeEncodeError) as error:
+    except (pa.ArrowException, TypeError, OverflowError, ValueError, RecursionError) as error:
         raise LogError(f"The columns given do not make a table: {error}.") from error
 
 

@@ -5,7 +5,9 @@ Every reader yields `RawBatch`es: rows as they are, under canonical names, not v
 
 from __future__ import annotations
 
+import os
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from importlib import import_module
@@ -302,7 +304,11 @@ def find_files(source: object, *, any_name: bool = False) -> list[Location]:
     if isinstance(source, list | tuple):
         if not source:
             raise LogError("The list of files to read is empty.")
-        return [file for item in source for file in find_files(item, any_name=any_name)]
+        files = [file for item in source for file in find_files(item, any_name=any_name)]
+        _refuse_repeated(files)
+        return files
+    if source == "":
+        raise LogError('The path to read is empty, "". Give a file, a folder or a glob.')
     path = as_path(source)  # type: ignore[arg-type]
     _complete_commits([path, path.parent])
     if path.is_dir():
@@ -312,6 +318,14 @@ def find_files(source: object, *, any_name: bool = False) -> list[Location]:
     if is_glob(path):
         return _match_pattern(path, any_name)
     raise LogError(describe_missing(path))
+
+
+def _refuse_repeated(files: list[Location]) -> None:
+    """Refuse a file that is listed twice, as it would count twice."""
+    real = [os.path.realpath(file) if isinstance(file, str) else str(file) for file in files]
+    repeated = [file for file, times in Counter(real).items() if times > 1]
+    if repeated:
+        raise LogError(f"{repeated[0]} is listed twice, and would count twice. List it once.")
 
 
 def shorten_names(files: Iterable[Location]) -> list[str]:
@@ -347,13 +361,16 @@ def drop_rows(raw: RawBatch, bad: dict[int, str]) -> RawBatch:
 
 def abbreviate(value: object, limit: int = 60) -> str:
     """Return a value as it is shown in a message: on one line and not too long."""
-    text = repr(value)
+    try:
+        text = repr(value)
+    except Exception:  # of a class of others, or a number of too many digits
+        text = f"a {type(value).__name__}"
     return text if len(text) <= limit else text[: limit - 3] + "..."
 
 
 def check_on_error(on_error: str) -> None:
     """Refuse any value except "raise" and "drop"."""
-    if on_error not in {"raise", "drop"}:
+    if not isinstance(on_error, str) or on_error not in {"raise", "drop"}:
         raise SettingError("on_error", on_error, '"raise" or "drop"')
 
 

@@ -44,7 +44,7 @@ class ScanSource:
     def read(self, *, with_rows: bool) -> Iterator[RawBatch]:
         """Read in the order of the scan."""
         columns = None if with_rows else list(dict.fromkeys(self.names.values()))
-        with _explain_failure(self.where), closing(self.open_reader(columns)) as reader:
+        with explain_failure(self.where), closing(self.open_reader(columns)) as reader:
             yield from number_batches(reader, self.names, self.where, with_rows=with_rows)
 
 
@@ -116,7 +116,7 @@ class StreamSource:
         else:
             self._is_started = True
             batches = self._copy_while_reading() if self._keeps_copy else self._batches
-        with _explain_failure(self.where):
+        with explain_failure(self.where):
             yield from number_batches(batches, self.names, self.where, with_rows=with_rows)
 
     def _copy_while_reading(self) -> Iterator[pa.RecordBatch]:
@@ -278,10 +278,19 @@ def _storable(kind: pa.DataType) -> pa.DataType:
     return pa.large_binary() if kind_of.is_binary_view(kind) else kind
 
 
+ENGINE_ERRORS = (pa.ArrowException, OSError)
+
+
 @contextmanager
-def _explain_failure(where: str) -> Iterator[None]:
+def explain_failure(where: str) -> Iterator[None]:
+    """Explain what goes wrong where a table is computed, by DuckDB or Polars say."""
     try:
         yield
-    except (pa.ArrowException, OSError) as error:
+    except LogError:
+        raise
+    except Exception as error:
+        library = type(error).__module__.split(".")[0].lstrip("_")
+        if library not in {"duckdb", "polars"} and not isinstance(error, ENGINE_ERRORS):
+            raise
         called = f"The {where}" if where == TABLE_NAME else where
         raise LogError(f"{called} could not be read to the end: {error}.") from error

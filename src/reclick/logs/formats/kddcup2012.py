@@ -245,7 +245,7 @@ def _parse_lines(
 
 
 def _is_integer(text: str) -> bool:
-    return text.isdecimal() and int(text) < INT64_LIMIT
+    return text.isascii() and text.isdecimal() and len(text) < 20 and int(text) < INT64_LIMIT
 
 
 def _drop_bad_rows(table: pa.Table, file: LogFile, report: ReadReport) -> pa.Table:

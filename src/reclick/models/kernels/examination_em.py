@@ -29,7 +29,7 @@ from reclick.clicks.distribution import PageDistribution
 from reclick.data.batch import SessionBatch
 from reclick.data.counts import Counts
 from reclick.data.grouped_sessions import BlockRows, QueryBlock, cut_rows
-from reclick.data.ragged import Float64, Int32, Int64, starts_from_sizes
+from reclick.data.ragged import Bool, Float64, Int32, Int64, starts_from_sizes
 from reclick.data.stored_tables import MOST_CELLS, read_lists, read_numbers, table_error
 from reclick.engines import Engine
 from reclick.fitting.beta import BetaPrior, log_beta, posterior_mean
@@ -65,9 +65,10 @@ class ExaminationCells:
         end = begin[:-1].copy()
         _sort_skips(
             block.pair, block.page, block.click, block.clicks, block.weight, length, browsing,
-            clicks, clicked, shown, end, state, skips,
+            clicks, clicked, shown, end, state, skips, np.zeros(length, np.bool_),
         )  # fmt: skip
-        starts = _merge_equal(begin, end, n_states, state, skips)
+        starts, seen = np.zeros(len(begin), np.int64), np.empty(n_states, np.int32)
+        _merge_equal(begin, end, state, skips, starts, np.zeros(n_states), seen)
         size = starts[-1]
         return cls(clicks, clicked, shown, starts, state[:size].copy(), skips[:size].copy())
 
@@ -260,10 +261,12 @@ def _clip_to_interior(probability: Float64) -> Float64:
 def _sort_skips(
     pair: Int32, page: Int64, click: Int32, clicks: Int64, weight: Float64, length: int,
     browsing: bool, clicks_on: Float64, clicked: Float64, shown: Float64, end: Int64,
-    state: Int32, skips: Float64,
+    state: Int32, skips: Float64, marked: Bool,
 ) -> None:  # fmt: skip
-    """Add up clicks, and put the other impressions where those of their pair end."""
-    marked = np.zeros(length, np.bool_)
+    """Add up clicks, and put the other impressions where those of their pair end.
+
+    marked [position] is all False.
+    """
     for s in range(len(weight)):
         for c in range(clicks[s], clicks[s + 1]):
             marked[click[c] - 1] = True
@@ -283,10 +286,14 @@ def _sort_skips(
 
 
 @kernel
-def _merge_equal(begin: Int64, end: Int64, states: int, state: Int32, skips: Float64) -> Int64:
-    """Add up equal states of each pair, in place; where each pair's cells start then."""
-    starts = np.zeros(len(begin), np.int64)
-    totals, seen = np.zeros(states), np.empty(states, np.int32)
+def _merge_equal(
+    begin: Int64, end: Int64, state: Int32, skips: Float64, starts: Int64, totals: Float64,
+    seen: Int32,
+) -> None:  # fmt: skip
+    """Add up equal states of each pair, in place, and fill in where each pair's cells start then.
+
+    totals [state] is all 0.
+    """
     at = 0
     for p in range(len(end)):
         size = 0
@@ -306,7 +313,6 @@ def _merge_equal(begin: Int64, end: Int64, states: int, state: Int32, skips: Flo
                 totals[seen[k]] = 0.0
                 at += 1
         starts[p + 1] = at
-    return starts
 
 
 @kernel

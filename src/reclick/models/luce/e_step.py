@@ -25,6 +25,9 @@ from reclick.runtime.jit import kernel
 SMALL_PROBABILITY = 1e-200  # a product below goes to its logarithm before it underflows
 
 
+NO_OVERLAP: Float64 = read_only(np.zeros((0, 0, 0)))
+
+
 class LuceBlock(NamedTuple):
     """The sessions of a run of queries, with the cell of each impression."""
 
@@ -34,6 +37,8 @@ class LuceBlock(NamedTuple):
     first_cell: int
     last_cell: int
     outcome: Int8  # [session] of the last click; empty where none is known
+    redundancy: float = 0.0  # κ, which a fit does not change
+    overlap: Float64 = NO_OVERLAP  # [session, clicked, other] of the ads, where κ is not 0
 
     @property
     def rows(self) -> BlockRows:
@@ -91,7 +96,8 @@ def _run_pass(
     satisfied = np.zeros((2, sessions.n_pairs))  # satisfied clicks, all clicks
     _follow_sessions(
         sessions.pair, sessions.page, sessions.click, sessions.clicks, sessions.weight,
-        block.query, block.cell, block.outcome, parameters.outcomes.likelihoods,
+        block.query, block.cell, block.outcome, block.redundancy, block.overlap,
+        parameters.outcomes.likelihoods,
         appeal, rho.centre(sessions.pairs), rho.variance[sessions.pairs], gamma, omega, f, mixing,
         appeals, transitions, ends, of_query, members, satisfied, outcomes, log_likelihood,
         information,
@@ -113,7 +119,7 @@ def _name(table: str, choices: Float64) -> dict[str, Float64]:
 @kernel
 def _follow_sessions(  # noqa: PLR0912, PLR0915, one loop: a session stays in the cache for all sums
     pair: Int32, page: Int64, click: Int32, clicks: Int64, weight: Float64,
-    query: Int32, cell: Int32, outcome: Int8, likelihood: Float64,
+    query: Int32, cell: Int32, outcome: Int8, kappa: float, overlap: Float64, likelihood: Float64,
     appeal: Float64, rho: Float64, variance: Float64, gamma: Float64, omega: Float64,
     query_outside: Float64, mixing: Float64,
     appeals: Float64, transitions: Float64, ends: Float64, of_query: Float64, members: Float64,
@@ -126,7 +132,7 @@ def _follow_sessions(  # noqa: PLR0912, PLR0915, one loop: a session stays in th
     components, longest = gamma.shape[0], gamma.shape[2]
     choice = np.empty((components, longest + 1, longest + 1))  # P(next); n is the outside option
     content = np.zeros((components, longest + 1))  # P(satisfied by the last click)
-    posterior, free = np.empty(components), np.empty(longest)
+    posterior, free, kept = np.empty(components), np.empty(longest), np.empty(longest)
     same = np.zeros(information.shape[1])
     for s in range(len(weight)):
         first, n = page[s], page[s + 1] - page[s]
@@ -139,12 +145,14 @@ def _follow_sessions(  # noqa: PLR0912, PLR0915, one loop: a session stays in th
             ratio = likelihood[outcome[s], 1] / unsatisfied
         for t in range(components):
             for j in range(n):
-                free[j] = appeal[cell[first + j]]
+                free[j], kept[j] = appeal[cell[first + j]], 1.0
             product, logs, last = 1.0, np.log(mixing[q, t]), 0
             for k in range(steps):
                 z = choice[t, k, n] = omega[t, k] * query_outside[q]
                 for j in range(n):
                     choice[t, k, j] = free[j] * gamma[t, last, j]
+                    if kappa > 0.0 and kept[j] < 1.0:
+                        choice[t, k, j] *= np.exp(-kappa * (1.0 - kept[j]))
                     z += choice[t, k, j]
                 for j in range(n + 1):
                     choice[t, k, j] /= z
@@ -157,6 +165,9 @@ def _follow_sessions(  # noqa: PLR0912, PLR0915, one loop: a session stays in th
                 if k < count:
                     last = click[begin + k]
                     free[last - 1] = 0.0
+                    if kappa > 0.0:
+                        for j in range(n):
+                            kept[j] *= 1.0 - overlap[s, last - 1, j]
                     product *= (1.0 - c) * choice[t, k, last - 1]
                 else:
                     over = ratio * c + (1.0 - c) * choice[t, k, n]

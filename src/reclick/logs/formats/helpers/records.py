@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
@@ -168,6 +169,7 @@ def read_parquet_batches(
     first, size = 1, as_path(file.path).stat().st_size
     try:
         with pq.ParquetFile(arrow_input(file.path), pre_buffer=False) as source:
+            _refuse_repeated_columns(source.schema_arrow.names, file.where)
             columns = choose_columns(source)
             for groups, limit in read_layout(file.path, file.where).limit_rows(columns):
                 rows = min(BATCH_SESSIONS, limit)
@@ -178,6 +180,12 @@ def read_parquet_batches(
                     report.advance(size * batch.num_rows // max(source.metadata.num_rows, 1))
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
         raise damaged_parquet_error(file.where, error) from error
+
+
+def _refuse_repeated_columns(names: list[str], where: str) -> None:
+    repeated = [name for name, count in Counter(names).items() if count > 1]
+    if repeated:
+        raise LogError(f"{where} has two columns named {repeated[0]!r:.80}. Rename one of them.")
 
 
 def read_parquet_records(

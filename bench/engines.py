@@ -1,0 +1,235 @@
+"""The process pool and Spark on 2 cores, relative to one process, and the memory of the driver.
+
+`--sessions` is the size of the log. CPU seconds are of the whole tree of processes, Java included.
+Everything runs once warm before it is measured.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import sys
+import time
+import warnings
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import psutil
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+import reclick as rc
+from bench.biglogs import write_log
+from bench.measure import WORK, measure, print_row
+from reclick.engines import as_grouped
+from reclick.metrics.chunk_sums import score
+
+ROW_GROUP = 125_000
+TASKS = 4
+SESSIONS = 1_000_000
+TAIL_SESSIONS = 1_000_000
+START_SPARK = """
+import os, sys
+os.environ["PYSPARK_PYTHON"] = sys.executable
+import reclick as rc
+from reclick.engines.spark import open_session
+engine = rc.SparkEngine(open_session("local[2]"), tasks=4)
+"""
+
+
+class Cost(NamedTuple):
+    """What a run took, and what it gave."""
+
+    seconds: float
+    cpu: float
+    result: Any
+
+    def __str__(self) -> str:
+        return f"{self.seconds:7.1f} s {self.cpu:7.1f} CPU s"
+
+
+def main(sessions: int = SESSIONS) -> bool:
+    """Print the table; whether every limit holds."""
+    from reclick.engines.spark import open_session
+
+    warnings.simplefilter("ignore")
+    path = _write_log(sessions)
+    print(
+        f"\nEngines: {sessions:,} sessions, 2 cores, {TASKS} tasks, CPU seconds of all processes\n"
+    )
+    spark = open_session("local[2]")
+    engines = {"pool": rc.PoolEngine(workers=2), "spark": rc.SparkEngine(spark, tasks=TASKS)}
+    good = _count(path, engines, spark)
+    good += _fit(path, engines)
+    good += _predict(path, engines["spark"])
+    good += [_measure_empty_tasks(engines["spark"])]
+    engines["pool"].close()
+    spark.stop()
+    return all([*good, _measure_driver()])
+
+
+def _write_log(sessions: int) -> Path:
+    path = WORK / f"engines-{sessions}.parquet"
+    if not path.exists():
+        whole = write_log(WORK / f"engines-{sessions}-whole.parquet", sessions, seed=1)
+        pq.write_table(pq.read_table(whole), path, row_group_size=ROW_GROUP, compression="zstd")
+    return path
+
+
+def _tree_cpu() -> float:
+    """The CPU seconds of this process and of all below it."""
+    here = psutil.Process()
+    total = 0.0
+    for process in [here, *here.children(recursive=True)]:
+        try:
+            times = process.cpu_times()
+        except psutil.NoSuchProcess:
+            continue
+        total += times.user + times.system
+    return total
+
+
+def _run(name: str, work: Callable[[], Any], *, warm: bool = True) -> Cost:
+    if warm:
+        work()
+    before, start = _tree_cpu(), time.perf_counter()
+    result = work()
+    cost = Cost(time.perf_counter() - start, _tree_cpu() - before, result)
+    print(f"  {name:<44} {cost}", flush=True)
+    return cost
+
+
+def _row(name: str, ratio: float, limit: float, *, unit: str = "×") -> bool:
+    return print_row(name, f"{ratio:.2f} {unit}", f"≤ {limit:g} {unit}", ratio <= limit)
+
+
+def _count(path: Path, engines: dict[str, Any], spark: Any) -> list[bool]:
+    frame = spark.read.parquet(str(path))
+    local = _run("count, one process", lambda: rc.count(path))
+    pool = _run("count, pool", lambda: rc.count(path, engine=engines["pool"]))
+    files = _run("count, Spark, files", lambda: rc.count(path, engine=engines["spark"]))
+    rows = _run("rows of the frame to Python", lambda: frame.mapInArrow(_drain, "n long").toArrow())
+    framed = _run("count, Spark, frame", lambda: rc.count(frame, engine=engines["spark"]))
+    equal = local.result == pool.result == files.result == framed.result
+    return [
+        print_row("counts equal, bit for bit", str(equal), "True", equal),
+        _row("count: CPU of the pool / one process", pool.cpu / local.cpu, 1.6),
+        _row("count: CPU of Spark by files / one process", files.cpu / local.cpu, 3.5),
+        _row("count: CPU of Spark by frame / one process", framed.cpu / local.cpu, 6.5),
+        _row("count: CPU of Spark by frame / rows to Python", framed.cpu / rows.cpu, 2.2),
+    ]
+
+
+def _drain(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    rows = sum(batch.num_rows for batch in batches)
+    yield pa.RecordBatch.from_arrays([pa.array([rows], pa.int64())], names=["n"])
+
+
+def _fit(path: Path, engines: dict[str, Any]) -> list[bool]:
+    groups = as_grouped(path)
+    good = []
+    rounds: dict[str, Any] = {"attractiveness_prior": "overall"}
+    fixed: dict[str, Any] = {"tune": "off", "components": 1, "max_iterations": 15, "tolerance": 0}
+    few: dict[str, Any] = {"max_iterations": 20, "tolerance": 0}
+    models: dict[str, Any] = {
+        "UBM": rc.UBM(**rounds, **few),
+        "DBN": rc.DBN(continuation=0.9, **rounds, **few),
+        "LuceClick": rc.LuceClick(**fixed),
+    }
+    for name, model in models.items():
+        fits = {
+            where: _run(
+                f"{name}, {where}",
+                partial(model.clone().fit, groups, engine=engine),
+                warm=where == "one process",
+            )
+            for where, engine in {"one process": None, **engines}.items()
+        }
+        one, two = fits["one process"].result, fits["spark"].result
+        apart = float(np.abs(one.theta_ - two.theta_).max())
+        same = apart <= 1e-9 and one.iterations_ == two.iterations_
+        good.append(print_row(f"{name}: θ apart, same iterations", f"{apart:.0e}", "≤ 1e-9", same))
+        if name == "UBM":
+            per_round = fits["spark"].seconds / (one.iterations_ + 1)
+            good.append(_row("UBM: a round on Spark", per_round, 0.4, unit="s"))
+        else:
+            slower = fits["spark"].seconds / fits["one process"].seconds
+            good.append(_row(f"{name}: wall of Spark / one process", slower, 2.5))
+    return good
+
+
+def _predict(path: Path, engine: Any) -> list[bool]:
+    model = rc.MultiClick().fit(path)
+    outputs = [WORK / "one.parquet", WORK / "two.parquet"]
+    local = _run(
+        "predict, one process", lambda: rc.predict(model, path, outputs[0], overwrite=True)
+    )
+    there = _run(
+        "predict, Spark, files",
+        lambda: rc.predict(model, path, outputs[1], engine=engine, overwrite=True),
+    )
+    equal = pq.read_table(outputs[0]).equals(pq.read_table(outputs[1]))
+    sums = _run("metric sums, one process", lambda: score(model, path))
+    theirs = _run("metric sums, Spark", lambda: score(model, path, engine=engine))
+    apart = float(np.abs(sums.result.sums - theirs.result.sums).max())
+    return [
+        print_row("predictions equal, rows in order", str(equal), "True", equal),
+        _row("predict: wall of Spark by files / one process", there.seconds / local.seconds, 1.5),
+        print_row("metric sums apart", f"{apart:.0e}", "≤ 1e-6", apart <= 1e-6),
+        _row("metric sums: CPU of Spark / one process", theirs.cpu / sums.cpu, 1.5),
+    ]
+
+
+def _collect_garbage(i: int) -> float:
+    start = time.process_time()
+    gc.collect()
+    return 1e3 * (time.process_time() - start)
+
+
+def _measure_empty_tasks(engine: Any) -> bool:
+    times = [engine.run(_collect_garbage, TASKS, "") for _ in range(5)]
+    return _row("an empty task: garbage collection", float(np.median(times)), 5.0, unit="ms")
+
+
+def _measure_driver() -> bool:
+    """Peak memory of the driver on a log of which nearly every pair is new."""
+    path = _write_long_tail(TAIL_SESSIONS)
+    fit = (
+        "rc.UBM(attractiveness_prior='overall', max_iterations=3, tolerance=0).fit({path!r}{more})"
+    )
+    local = measure(fit.format(path=str(path), more=""), setup="import reclick as rc", runs=1)
+    there = measure(fit.format(path=str(path), more=", engine=engine"), setup=START_SPARK, runs=1)
+    print(
+        f"  long tail: one process {local.memory:,.0f} MB, driver of Spark {there.memory:,.0f} MB"
+    )
+    return _row("long tail: peak of the driver / one process", there.memory / local.memory, 0.2)
+
+
+def _write_long_tail(sessions: int) -> Path:
+    path = WORK / f"tail-{sessions}.parquet"
+    if path.exists():
+        return path
+    rng = np.random.default_rng(0)
+    query = pa.array(np.char.add("rare query ", rng.integers(0, sessions, sessions).astype(str)))
+    ads = pa.array(np.char.add("ad-", rng.integers(0, sessions // 2, 4 * sessions).astype(str)))
+    clicked = rng.integers(0, 10, sessions).astype(np.int32)
+    clicked[clicked > 4] = 0
+    starts = np.concatenate([[0], np.cumsum(clicked > 0)]).astype(np.int32)
+    pages = np.arange(0, 4 * sessions + 1, 4).astype(np.int32)
+    table = pa.table(
+        {
+            "query": query,
+            "ads": pa.ListArray.from_arrays(pages, ads),
+            "clicks": pa.ListArray.from_arrays(starts, clicked[clicked > 0]),
+        }
+    )
+    pq.write_table(table, path, row_group_size=ROW_GROUP)
+    return path
+
+
+if __name__ == "__main__":
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    sys.exit(0 if main(*map(int, sys.argv[1:2])) else 1)
