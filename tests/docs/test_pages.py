@@ -17,8 +17,8 @@ import pytest
 from reclick.__main__ import main
 from reclick.cli import app
 from reclick.models import MODELS
-from reclick.simulation import simulate
 from reclick.runtime.outputs import atomic_file
+from reclick.simulation import simulate
 from tests.support.format_samples import NAMES, write_sample
 
 ROOT = Path(__file__).parents[2]
