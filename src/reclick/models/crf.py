@@ -174,7 +174,7 @@ class CRF(ClickModel):
     @property
     def appeal_(self) -> Float64:
         """The log-odds a of each pair, beside those of the position [pair]."""
-        return _log_odds(self.theta_) - self.position_[0]
+        return np.asarray(_log_odds(self.theta_) - self.position_[0])
 
     def _page_distribution(
         self, batch: SessionBatch, text: TextIndex | None

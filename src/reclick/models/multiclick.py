@@ -27,9 +27,9 @@ from reclick.models.base import ClickModel, get_counts
 from reclick.models.batching import open_pages, pad_pages, stack_padded
 from reclick.models.kernels.stops_and_transitions import (
     DEFAULT_STRENGTH,
+    PriorStrengths,
     QueryTransitionCounts,
     StopsAndTransitions,
-    Strengths,
     estimate,
     smooth_transitions,
 )
@@ -154,7 +154,7 @@ class MultiClick(ClickModel):
         base: StopsAndTransitions,
         mean: float,
         found: CountedSatisfaction | None,
-        strengths: Strengths | None = None,
+        strengths: PriorStrengths | None = None,
     ) -> Self:
         """Set everything, given what all queries have in common; a fit and a load end here."""
         self._history = history
@@ -175,10 +175,10 @@ class MultiClick(ClickModel):
         self._rho = self._satisfaction(self._satisfied, counts.clicks)  # [pair]
         return self
 
-    def _choose_strengths(self) -> Strengths:
+    def _choose_strengths(self) -> PriorStrengths:
         """The strengths that are set, or of highest evidence."""
         if not isinstance(self.strength, str):
-            return Strengths(float(self.strength), float(self.strength))
+            return PriorStrengths(float(self.strength), float(self.strength))
         return self._transition_counts.choose_strengths(self._base)
 
     def _prior(self, counts: Counts) -> tuple[StopsAndTransitions, float]:
@@ -328,7 +328,7 @@ class MultiClick(ClickModel):
             size = len(counts.clicks)
             satisfied = read_numbers(tables, "satisfied", "clicks", length=size, low=0).copy()
             found = CountedSatisfaction(satisfied, np.array(values["by_outcome"]), mean)
-        strengths = Strengths(*(float(each) for each in values["strengths"]))
+        strengths = PriorStrengths(*(float(each) for each in values["strengths"]))
         return self._set_queries(counts, history, text, base, mean, found, strengths)
 
     def _describe_fit(self) -> str:

@@ -110,7 +110,7 @@ def estimate(
     return StopsAndTransitions(_fatigue(exactly, more, floor), _transitions(delta, floor))
 
 
-class Strengths(NamedTuple):
+class PriorStrengths(NamedTuple):
     """Of the priors of a query's fatigue and transitions, in sessions."""
 
     fatigue: float
@@ -263,7 +263,7 @@ class QueryTransitionCounts:
         )
         return cls(starts, codes, sessions, starts, codes, codes, sessions, sessions)
 
-    def choose_strengths(self, base: StopsAndTransitions) -> Strengths:
+    def choose_strengths(self, base: StopsAndTransitions) -> PriorStrengths:
         """The strengths of highest evidence: how much queries differ from the base."""
         steps = len(base.eta)
         query = np.repeat(np.arange(len(self.stop_starts) - 1), np.diff(self.stop_starts))
@@ -282,10 +282,10 @@ class QueryTransitionCounts:
         mover = np.repeat(np.arange(len(self.move_starts) - 1), np.diff(self.move_starts))
         _, totals = _add_up(mover * (steps + 1) + self.move_from, self.move_sessions)
         means = base.extend(steps).gamma[self.move_from, self.move_to - 1]
-        return Strengths(fatigue, choose_strength(totals, means, self.move_sessions))
+        return PriorStrengths(fatigue, choose_strength(totals, means, self.move_sessions))
 
     def estimate_queries(
-        self, queries: Int64, base: StopsAndTransitions, strengths: Strengths, length: int
+        self, queries: Int64, base: StopsAndTransitions, strengths: PriorStrengths, length: int
     ) -> tuple[Float64, Float64]:
         """η [query, k] and γ [query, last, position] for pages of up to `length` ads.
 
