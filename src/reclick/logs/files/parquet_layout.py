@@ -36,7 +36,7 @@ HEADER_BYTES = 256  # of a page; with long statistics it has more
 # codes of the format
 BYTE_ARRAY, REQUIRED, REPEATED = 6, 0, 2
 DATA_PAGE, DICTIONARY_PAGE, DATA_PAGE_V2 = 0, 2, 3
-PLAIN, RLE, DELTA_BYTE_ARRAY = 0, 3, 7
+PLAIN, RLE, DELTA_BYTE_ARRAY, DICTIONARIES = 0, 3, 7, (2, 8)
 CODECS = {0: None, 1: "snappy", 2: "gzip", 4: "brotli", 5: "lz4", 6: "zstd", 7: "lz4_raw"}
 
 
@@ -338,6 +338,11 @@ class _ChunkSize:
             pages = list(_list_pages(chunk, data))
         self._dictionaries = [page for page in pages if page.kind == DICTIONARY_PAGE]
         self._pages = [page for page in pages if page.kind != DICTIONARY_PAGE]
+        # Codes and numbers are unpacked once; text that is written in pages is copied.
+        is_copied = chunk.leaf.kind == BYTE_ARRAY and any(
+            page.encoding not in DICTIONARIES for page in self._pages
+        )
+        self._copies = COPIES if is_copied else 1
         self.largest_page = max((page.unpacked_bytes for page in pages), default=0)
 
     def total_bytes(self) -> int:
@@ -345,16 +350,17 @@ class _ChunkSize:
         values = sum(page.num_values for page in self._pages)
         written = sum(page.unpacked_bytes for page in self._pages)
         text = 0
-        if self._has_text and values * VALUE_BYTES + COPIES * written <= MAX_BATCH_BYTES:
+        if self._has_text and values * VALUE_BYTES + self._copies * written <= MAX_BATCH_BYTES:
             text = values * self._expanded_bytes(MAX_BATCH_BYTES // (COPIES * max(values, 1)))
-        return values * VALUE_BYTES + COPIES * (written + text)
+        return values * VALUE_BYTES + self._copies * written + COPIES * text
 
     def batch_bytes(self, rows: int) -> int:
         """The memory of this many rows, at most."""
         records = self._records
         text = self._expanded_bytes(0) if self._has_text else 0
         values = rows * records.longest
-        return values * VALUE_BYTES + COPIES * (values * text + records.sum_bytes(rows))
+        written = records.sum_bytes(rows)
+        return values * (VALUE_BYTES + COPIES * text) + self._copies * written
 
     @cached_property
     def _records(self) -> _Records:
@@ -529,8 +535,12 @@ def count_records(levels: Bytes, width: int, num_values: int, state: Int64) -> A
         if size == 0:
             break
         if header & 1:
-            for index in range(min(size * 8, left)):
-                begun += add_levels(read_bits(levels, at * 8 + index * width, width), 1, state)
+            if width == 1:
+                begun += add_bits(levels, at, min(size * 8, left), state)
+            else:
+                for index in range(min(size * 8, left)):
+                    level = read_bits(levels, at * 8 + index * width, width)
+                    begun += add_levels(level, 1, state)
             at += size * width
             left -= size * 8
         else:
@@ -554,11 +564,29 @@ def add_levels(level: int, times: int, state: Int64) -> Any:
 
 
 @kernel
+def add_bits(levels: Bytes, at: int, num_levels: int, state: Int64) -> Any:
+    """The same for levels of one bit, as those of plain lists: a byte at a time."""
+    longest, running = state[0], state[1]
+    begun: Any = 0
+    for first in range(0, num_levels, 8):
+        place = at + (first >> 3)
+        byte = np.int64(levels[place]) if place < len(levels) else np.int64(0)
+        for bit in range(min(8, num_levels - first)):
+            starts = 1 - ((byte >> bit) & 1)
+            longest = max(longest, running)
+            running = running * (1 - starts) + 1
+            begun += starts
+    state[0], state[1] = longest, running
+    return begun
+
+
+@kernel
 def longest_plain(values: Bytes) -> Any:
     """The longest of values that are written with their length before them."""
     at, longest = 0, 0
     while at + 4 <= len(values):
-        length = read_bits(values, at * 8, 32)
+        length: Any = np.int64(values[at]) | np.int64(values[at + 1]) << 8
+        length |= np.int64(values[at + 2]) << 16 | np.int64(values[at + 3]) << 24
         longest = max(longest, min(length, len(values)))
         at += 4 + length
     return longest
