@@ -33,6 +33,10 @@ ENTRIES: tuple[Entry, ...] = (
     ("crf", "crf", {}),
     ("multiclick normalised", "multiclick", {"variant": "normalised"}),
     ("luceclick", "luceclick", {}),
+    *(
+        (name, name, {})
+        for name in ("gctr", "rctr", "dctr", "icm", "pm", "am", "cm", "dcm", "sdbn", "bbm")
+    ),
 )
 LEAST_LOG_PROB = {  # by log and results of a page
     ("ubm, 2 components", "set"): {("yandex", 10): -3.205, ("yandex", 4): -1.892},
