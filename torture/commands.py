@@ -142,7 +142,7 @@ def warm_up(folder: Path) -> None:
     rc.count(log).save(folder / "counts")
 
 
-def run_command(line: list[str], folder: Path, temporary: Path) -> int:
+def run_command(line: list[str], folder: Path, temporary: Path, *, keep_output: bool = True) -> int:
     """Run a command line in this process, in a folder, and return its exit code."""
     from reclick.__main__ import main
 
@@ -150,8 +150,10 @@ def run_command(line: list[str], folder: Path, temporary: Path) -> int:
     tempfile.tempdir = os.environ["TMPDIR"] = str(temporary)
     os.environ["RECLICK_PROGRESS"] = "0"
     os.chdir(folder)
-    for number, name in ((1, "out.txt"), (2, "err.txt")):
-        os.dup2(os.open(temporary.parent / name, os.O_WRONLY | os.O_CREAT | os.O_APPEND), number)
+    for number, name in ((1, "stdout"), (2, "stderr")):
+        place = temporary.parent / f"{name}.txt" if keep_output else Path(os.devnull)
+        os.dup2(os.open(place, os.O_WRONLY | os.O_CREAT | os.O_APPEND), number)
+        setattr(sys, name, os.fdopen(number, "w", closefd=False))  # pytest has put its own there
     try:
         sys.argv = ["reclick", *line, "--quiet"]
         main()
@@ -203,7 +205,7 @@ class WritingCampaign(Campaign):
 
     def _errors(self, folder: Path) -> str:
         with contextlib.suppress(OSError):
-            return (folder / "err.txt").read_text(errors="replace")[-1500:]
+            return (folder / "stderr.txt").read_text(errors="replace")[-1500:]
         return ""
 
     def _run(self, command: Command, x: str, to: Path, **how: Any) -> Outcome:
@@ -383,7 +385,8 @@ class FullDisks(WritingCampaign):
         def work() -> int:
             signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
             resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
-            return run_command(line, self.folder, temporary)
+            # What it prints must not be limited: it is no file where a person runs it.
+            return run_command(line, self.folder, temporary, keep_output=False)
 
         return run_in_child(work, handle_term=True)
 

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
         to_pandas,
         to_polars,
     )
-    from reclick.data.grouped_sessions import GroupedSessions, QueryBlock
+    from reclick.data.grouped_sessions import BlockRows, GroupedSessions, QueryBlock
     from reclick.data.log_record import LogRecord
     from reclick.engines import DuckDBEngine, Engine, LocalEngine, count
     from reclick.engines.pool import PoolEngine
@@ -190,6 +190,7 @@ _HOMES = {
     "reclick.data.counts": ("Counts",),
     "reclick.data.grouped_sessions": (
         "GroupedSessions",
+        "BlockRows",
         "QueryBlock",
     ),
     "reclick.data.log_record": ("LogRecord",),
@@ -353,6 +354,7 @@ __all__ = [
     "BadRow",
     "BadRowsError",
     "BestPage",
+    "BlockRows",
     "BucketWriter",
     "CannotAnswerError",
     "Cleaning",

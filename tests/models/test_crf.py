@@ -107,7 +107,7 @@ def test_the_likelihood_is_that_of_the_model_it_makes() -> None:
     model = CRF(tolerance=1e-12, max_iterations=2000).fit(log)
     sessions = as_grouped(log)
     point = CRFParameters(
-        model.appeal_, model.position_, model.position_pairs_, np.array([model.redundancy_])
+        model.appeal_, model.position_, model.position_pairs_, np.array([model.kappa_])
     )
     nothing = AdSimilarity.of(sessions.counts.ads, None)
     block = summarise_pages(
@@ -158,9 +158,9 @@ def test_effects_of_pairs_and_of_similarity_are_recovered() -> None:
     np.testing.assert_allclose(
         model.position_pairs_[np.triu_indices(3, 1)], [0.4, 0.2, 0.6], atol=0.2
     )
-    assert model.redundancy_ == pytest.approx(kappa, abs=0.3)
+    assert model.kappa_ == pytest.approx(kappa, abs=0.3)
     without = CRF(similarity=None).fit(log, ads=ads)
-    assert without.redundancy_ == 0
+    assert without.kappa_ == 0
     assert model.log_set_prob(log).mean() > without.log_set_prob(log).mean()
 
 

@@ -274,7 +274,7 @@ def crf(model: Any, query: str, ads: Ads) -> Distribution:
             for j in (each for each in clicks if each < i):
                 if i <= known:
                     total += model.position_pairs_[j - 1, i - 1]
-                total -= model.redundancy_ * alike(ads[j - 1], ads[i - 1])
+                total -= model.kappa_ * alike(ads[j - 1], ads[i - 1])
         odds[clicks] = math.exp(total)
     return {clicks: each / sum(odds.values()) for clicks, each in odds.items()}
 

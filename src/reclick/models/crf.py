@@ -95,7 +95,7 @@ class CRF(ClickModel):
     reference: ClassVar[str] = "after Xiong, Wang, Ding, Shen, Liu 2012, WSDM (relational clicks)"
     uses_history: ClassVar[bool] = False
     pair_parameters: ClassVar[tuple[str, ...]] = ("theta_", "information_")
-    global_parameters: ClassVar[tuple[str, ...]] = ("position_", "position_pairs_", "redundancy_")
+    global_parameters: ClassVar[tuple[str, ...]] = ("position_", "position_pairs_", "kappa_")
 
     similarity: str | None = setting(
         default="words",
@@ -137,7 +137,7 @@ class CRF(ClickModel):
         )
         fit = self._maximise(zero, blocks, sessions.counts.total, similar=text is not None)
         appeal, self.position_, self.position_pairs_, kappa = fit.parameters
-        self.redundancy_ = float(kappa[0])
+        self.kappa_ = float(kappa[0])
         self.theta_ = _logistic(appeal + self.position_[0])
         self.information_ = self.pair_precision + fit.statistics.pairs["variance"]
         self._report_fit(fit)
@@ -187,7 +187,7 @@ class CRF(ClickModel):
         position, pairs = extend_positions(self.position_, self.position_pairs_, longest)
         known = text if self.similarity is not None else None
         similarity = AdSimilarity.of(batch.ads, known)
-        kappa = self.redundancy_ if known is not None else 0.0
+        kappa = self.kappa_ if known is not None else 0.0
 
         def pages(start: int, end: int) -> CRFPages:
             first, last = batch.page[start], batch.page[end]
@@ -353,6 +353,8 @@ def ascend(
         objective.append(value)
         converged = gain < tolerance and tolerance > 0
     count = len(objective)
+    if not quiet:
+        report_progress("iterations", count)
     verdict = f"converged after {count} iterations, gain {gain:.1e} < {tolerance:g}"
     if not converged:
         verdict = (

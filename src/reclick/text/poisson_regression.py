@@ -20,6 +20,7 @@ import numpy as np
 
 from reclick.data.hashing import multiplicative_hash
 from reclick.data.ragged import Bool, Float64, Int32, Int64, read_only, run_of_elements
+from reclick.errors import StoreError
 from reclick.runtime.jit import kernel
 from reclick.text.word_rates import TextModel, TokenLists
 
@@ -46,6 +47,11 @@ class WordRateModel:
 
     def rate(self, tokens: TokenLists) -> Float64:
         """Clicks per unit of exposure [ad]."""
+        if tokens.words.max(initial=-1) >= len(self.rates):
+            raise StoreError(
+                "The words of the prior are not those of the ads' text: the folder was altered. "
+                "Fit again, and save to a new folder."
+            )
         by_token = np.append(self.rates, self.overall)[tokens.words]  # an unknown word is the last
         sums = _sum_per_ad(tokens, by_token * tokens.multiplicity)
         lengths = _lengths(tokens)
