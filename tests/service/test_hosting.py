@@ -104,16 +104,19 @@ def test_a_folder_that_is_rewritten_while_it_is_read_has_the_version_of_what_was
 ) -> None:
     """Also where the old content is back at the end: A, then B while loading, then A."""
     folder = HostedFolder("m", tmp_path / "m")
-    load, versions = rc.load, []
-    for seed in (1, 2):
+    load, versions = rc.load, list[str]()
+
+    def save_seed(seed: int) -> None:
         save(tmp_path / "m", "dctr", seed=seed)
-        versions.append(artifact.fingerprint(tmp_path / "m")[:12])
+        versions.append(artifact.fingerprint(tmp_path / "m")[:12])  # it has the time of the fit
 
     def load_between(path: Path) -> object:
-        save(tmp_path / "m", "dctr", seed=1)
+        save_seed(1)
         model = load(path)
-        save(tmp_path / "m", "dctr", seed=2)
+        save_seed(2)
         return model
+
+    save(tmp_path / "m", "dctr", seed=2)
 
     with monkeypatch.context() as patched:
         patched.setattr("reclick.service.hosting.load", load_between)
