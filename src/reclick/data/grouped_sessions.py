@@ -181,12 +181,20 @@ class QueryBlock:
         )
 
 
+class LogSize(NamedTuple):
+    """The size of a log."""
+
+    sessions: float
+    longest: int  # page
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class GroupedSessions:
     """The distinct sessions of a log in the order of their queries, and its counts."""
 
     counts: Counts  # of the whole log, also where `select` has left some of its sessions
     whole: QueryBlock  # all sessions; its pairs are the rows of the counts' pairs
+    log: LogSize | None = None  # of the log, where these are the sessions of one bucket of it
 
     def __len__(self) -> int:
         return len(self.whole)
@@ -227,8 +235,13 @@ class GroupedSessions:
 
     @property
     def max_ads(self) -> int:
-        """The longest page."""
-        return self.whole.max_ads
+        """The longest page of the log."""
+        return self.whole.max_ads if self.log is None else self.log.longest
+
+    @property
+    def n_sessions(self) -> float:
+        """The sessions of the log."""
+        return float(self.weight.sum()) if self.log is None else self.log.sessions
 
     def without_outcomes(self) -> GroupedSessions:
         """The same sessions, whose outcomes are unknown."""

@@ -103,7 +103,11 @@ def merge_counts(store: Store, names: Sequence[str], bucket: int) -> Counts:
 
 def join_counts(buckets: Sequence[Counts], reports: Sequence[PartReport]) -> Counts:
     """The counts of all buckets, with what the parts report of the log as a whole."""
-    counts = Counts.sum(buckets)
+    return add_reports(Counts.sum(buckets), reports)
+
+
+def add_reports(counts: Counts, reports: Sequence[PartReport]) -> Counts:
+    """The counts of a log, with what its parts report of it as a whole."""
     lengths = np.zeros((1, 1))
     for report in reports:
         lengths = add_tables(lengths, report.lengths)

@@ -39,6 +39,7 @@ from reclick.fitting.attractiveness_prior import (
     select_ad_prior,
 )
 from reclick.fitting.beta import BetaPrior
+from reclick.fitting.em import EMProblem, FitResult, Statistics
 from reclick.fitting.posterior import PairPosteriors, Posterior, RelevanceDraws
 from reclick.fitting.priors import top_click_rate
 from reclick.logs import as_log, as_pairs, read_ads
@@ -79,6 +80,7 @@ from reclick.text.word_rates import TextIndex, TokenLists
 if TYPE_CHECKING:
     from reclick.models.explanation import Explanation
     from reclick.models.noise import Noise
+    from reclick.models.partitioned import PartitionedModel
 
 FIT_REPORT = ("iterations_", "converged_", "objective_", "message_")  # of an iterative fit
 # A pilot fit only has to tell how often each pair was examined.
@@ -128,6 +130,8 @@ class ClickModel(DeclaredSettings):
     attractiveness: ClassVar[bool] = True  # estimates the attractiveness of each (query, ad)
     satisfaction: ClassVar[bool] = False  # estimates how well each (query, ad) satisfies
     fits_from_counts: ClassVar[bool] = False  # `Counts` are enough to fit it
+    fits_in_buckets: ClassVar[bool] = False  # `fit_to` can fit it
+    stages: ClassVar[tuple[str, ...]] = ()  # of a fit by EM, each an `EMProblem`
     updates: ClassVar[bool] = False  # `update` can continue a fit
     uses_history: ClassVar[bool] = True  # prior means may come from an earlier log
     pair_parameters: ClassVar[tuple[str, ...]] = ()  # fitted attributes with one value per pair
@@ -142,6 +146,7 @@ class ClickModel(DeclaredSettings):
     noise_: Noise | None = None  # the component of random clicks, where there is one
     redundancy_: float = 0.0  # κ of ads that repeat what was clicked, where the model has it
     _engine: Engine = LocalEngine()  # another one during a fit with engine=…
+    _log: Counts | None = None  # during the fit of a bucket: the pooled counts of the whole log
     _is_pilot: bool = False  # during the pilot of a fit
     _pilot_parameters: Any = None  # where it ended
 
@@ -199,6 +204,32 @@ class ClickModel(DeclaredSettings):
             fresh.provenance_ = (*see_logs(get_counts(data).logs, "fit"), *earlier)
             del fresh._engine  # it may hold connections, which a fitted model has no use for
         return self._adopt_state(fresh)
+
+    def fit_to(
+        self,
+        folder: Location,
+        sessions: object,
+        *,
+        buckets: int,
+        history: object = None,
+        ads: object = None,
+        engine: Engine | None = None,
+        progress: ProgressOption = None,
+    ) -> PartitionedModel:
+        """Fit the model to a log larger than memory, into a folder in buckets, and open that.
+
+        The result is that of `fit(…)` and `save(folder, buckets=…)`, but pairs, queries and their
+        parameters are never in memory together: each bucket is fitted and written by a task of the
+        `engine`, a `PoolEngine` or a `SparkEngine`; by default in this process, one after another.
+        The folder changes when all of them are written. Not every model can (`fits_in_buckets`).
+        """
+        from reclick.models.bucket_fit import fit_to
+
+        with track_progress(progress, f"Fitting {type(self).__name__}"):
+            return fit_to(self, folder, sessions, buckets, history=history, ads=ads, engine=engine)
+
+    def _check_buckets(self) -> None:
+        """Refuse settings that `fit_to` has no way to fit."""
 
     def _collect_update(self, sessions: object, fresh: Self) -> Any:
         """What `fresh` continues with; sessions count by how likely they are not noise."""
@@ -293,19 +324,31 @@ class ClickModel(DeclaredSettings):
         """
         counts = get_counts(data)
         before = history or counts
-        setting = self.get_params().get("attractiveness_prior", "overall")
-        self.prior_mean_ = self.overall_rate(before) if isinstance(setting, str) else float(setting)
+        self._set_prior_mean(before)
         self._pairs = self._index(counts, text)
         prepared = self._prepare(data)
-        if setting in ("auto", "words"):
-            self.prior_report_ = NOTHING_KNOWN if setting == "auto" else NO_TEXT
-            if text is not None or (setting == "auto" and _some_ad_recurs(counts)):
-                self._is_pilot = True
-                self._estimate(prepared, self._pair_prior(), before)
-                self._is_pilot = False
-                self._set_ad_prior()
+        if self._asks_for_ads(text, some_ad_recurs=_some_ad_recurs(counts)):
+            self._is_pilot = True
+            self._estimate(prepared, self._pair_prior(), before)
+            self._is_pilot = False
+            self._set_ad_prior()
         self._estimate(prepared, self._pair_prior(), before)
         self._pilot_parameters = None
+
+    def _set_prior_mean(self, history: Counts) -> None:
+        """Set the prior mean of all pairs: what the settings say, or that of the history."""
+        setting = self.get_params().get("attractiveness_prior", "overall")
+        self.prior_mean_ = (
+            self.overall_rate(history) if isinstance(setting, str) else float(setting)
+        )
+
+    def _asks_for_ads(self, text: AdTokens | None, *, some_ad_recurs: bool) -> bool:
+        """Whether pairs may have priors of their own, from what is known of their ads."""
+        setting = self.get_params().get("attractiveness_prior", "overall")
+        if setting not in ("auto", "words"):
+            return False
+        self.prior_report_ = NOTHING_KNOWN if setting == "auto" else NO_TEXT
+        return text is not None or (setting == "auto" and some_ad_recurs)
 
     def _prepare(self, data: Any) -> Any:
         """What `_estimate` gets of the data, made once for the pilot and the final fit."""
@@ -412,8 +455,40 @@ class ClickModel(DeclaredSettings):
         """Set the fitted attributes.
 
         `prior` is that of the attractiveness [pair]; other prior means come from the counts of the
-        `history`. After a pilot an iterative fit starts at `_pilot_parameters`.
+        `history`. What holds for the whole log is from `_whole_log`, as the `data` may be one
+        bucket of it. By default EM, stage after stage; it starts where a pilot ended, if any.
         """
+        if not self.stages:
+            raise NotImplementedError
+        last = self._pilot_parameters
+        if last is None:
+            self._choose_settings(data, prior, history)
+        for stage in self._fit_stages():
+            problem = self._make_problem(stage, data, prior, history)
+            fit = problem.maximise(last, self._engine, **self._em_limits)
+            self._set_fit(stage, problem, fit)
+            self._report_fit(fit)
+            last = fit.parameters
+
+    def _whole_log(self, counts: Counts) -> Counts:
+        """Counts with the totals of the whole log: these, or where they are of a bucket, pooled."""
+        return counts if self._log is None else self._log
+
+    def _fit_stages(self) -> tuple[str, ...]:
+        """The stages of EM with these settings; a pilot has the first alone."""
+        return self.stages[:1]
+
+    def _choose_settings(self, data: Any, prior: BetaPrior, history: Counts) -> None:
+        """Set what is chosen or counted before EM starts."""
+
+    def _make_problem(
+        self, stage: str, data: Any, prior: BetaPrior, history: Counts
+    ) -> EMProblem[Any]:
+        """What EM maximises in a stage."""
+        raise NotImplementedError
+
+    def _set_fit(self, stage: str, problem: Any, fit: FitResult[Any, Statistics]) -> None:
+        """Set the fitted attributes from where EM ended."""
         raise NotImplementedError
 
     @abstractmethod
@@ -1086,6 +1161,18 @@ def _as_page(page: object, ads: Sequence[str] | None) -> tuple[object, Sequence[
     raise UsageError(
         "This is about one page: give its query and its ads, such as "
         "rank_sequences('pizza', ['ad1', 'ad2'])."
+    )
+
+
+def cannot_fit_in_buckets(model: ClickModel, setting: str, value: object) -> CannotAnswerError:
+    """The error of a setting that `fit_to` has no way to fit, and the value that it can."""
+    return CannotAnswerError(
+        f"{type(model).__name__} with {setting}={getattr(model, setting)!r} cannot be fitted in "
+        "buckets. Set ",
+        Argument(setting, value),
+        ", or fit it in memory and save it with ",
+        Argument("buckets", ...),
+        ".",
     )
 
 
