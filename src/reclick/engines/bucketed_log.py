@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 
 from reclick.data.counts import Counts, unknown_outcomes
 from reclick.data.grouped_sessions import GroupedSessions, LogSize, QueryBlock
-from reclick.data.hashing import query_buckets
+from reclick.data.hashing import draw_queries, query_buckets
 from reclick.data.outcomes import N_OUTCOMES, OutcomeCounts
 from reclick.data.ragged import Float64, Int32
 from reclick.data.string_index import Interner
@@ -29,6 +29,7 @@ from reclick.engines.parts import (
     add_reports,
     count_part,
     group_part,
+    join_groups,
     merge_counts,
     merge_groups,
 )
@@ -128,6 +129,12 @@ class BucketedLog:
         block = QueryBlock(0, 0, codes, codes, starts, codes, starts, numbers)
         return GroupedSessions(self._complete(counts), block, self.size)
 
+    def sample_queries(self, tasks: BucketTasks, n_sessions: int) -> GroupedSessions:
+        """About so many distinct sessions, as `GroupedSessions.sample_queries` draws them."""
+        share = n_sessions / max(self.distinct, 1)
+        found = tasks.each(partial(_draw_sessions, self, share), "queries drawn")
+        return join_groups([found[bucket] for bucket in sorted(found)], [])
+
     # ads
 
     def number_ads(self) -> LogAds:
@@ -220,6 +227,13 @@ def _store_bucket(store: Store, data: Counts | GroupedSessions, bucket: int) -> 
     store.put(_data_file(bucket), [data, counts.ads, AdTotals.of(counts)])
     distinct, longest = (0, 1) if isinstance(data, Counts) else (len(data), data.whole.max_ads)
     return BucketSize(len(counts.queries), len(counts.impressions), distinct, longest)
+
+
+def _draw_sessions(log: BucketedLog, share: float, store: Store, bucket: int) -> GroupedSessions:
+    """In a task: the sessions of the queries that are drawn; all where the share is 1 or more."""
+    sessions: Any = log.load(bucket)
+    sample: GroupedSessions = sessions.keep_queries(draw_queries(sessions.counts.queries, share))
+    return sample
 
 
 # ---- tasks of several buckets each

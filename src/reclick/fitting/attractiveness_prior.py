@@ -24,13 +24,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import pyarrow as pa
 
 from reclick.data.hashing import splitmix64
-from reclick.data.ragged import Float64, Int32
+from reclick.data.ragged import Bool, Float64, Int32
 from reclick.data.stored_tables import read_numbers
 from reclick.fitting.beta import BetaPrior
 from reclick.fitting.priors import PRIOR_MARGIN
@@ -72,6 +72,43 @@ class PairPrior(NamedTuple):
         return BetaPrior(mean, each)
 
 
+class AdRecords(Protocol):
+    """The clicks and the exposure of all pairs of a log, wherever they are."""
+
+    @property
+    def n_ads(self) -> int:
+        """The number of ads."""
+
+    @property
+    def rate(self) -> float:
+        """Clicks per exposure, over all pairs."""
+
+    @property
+    def n_shown(self) -> int:
+        """The pairs that were shown."""
+
+    @property
+    def has_clicks(self) -> bool:
+        """Whether any pair was clicked."""
+
+    def count_ads(self) -> tuple[int, int]:
+        """The ads that were shown for more than one query, and those that were shown."""
+
+    def by_ad(self) -> tuple[Float64, Float64]:
+        """Clicks and exposure of each ad."""
+
+    def sample(self) -> AdRecord:
+        """The pairs that were shown, of all ads or of some ads drawn by their number."""
+
+    def discount_by_ad(self, word_rate: Float64, strengths: Strengths) -> tuple[Float64, Float64]:
+        """Clicks and exposure of each ad, where a pair is worth at most its strength."""
+
+    def find_priors(
+        self, by_ad: tuple[Float64, Float64] | None, word_rate: Float64, strengths: Strengths
+    ) -> PairPrior:
+        """The prior of each pair, from what its ad did on other queries [pair]."""
+
+
 class AdRecord(NamedTuple):
     """The clicks and the exposure of each pair, and the ad of each pair."""
 
@@ -84,6 +121,16 @@ class AdRecord(NamedTuple):
     def rate(self) -> float:
         """Clicks per exposure, over all pairs."""
         return float(self.clicks.sum() / max(self.exposure.sum(), 1e-12))
+
+    @property
+    def n_shown(self) -> int:
+        """The pairs that were shown."""
+        return int(np.sum(self.exposure > 0))
+
+    @property
+    def has_clicks(self) -> bool:
+        """Whether any pair was clicked."""
+        return bool(self.clicks.any())
 
     def count_ads(self) -> tuple[int, int]:
         """The ads that were shown for more than one query, and those that were shown."""
@@ -108,6 +155,39 @@ class AdRecord(NamedTuple):
         worth = pair_strength / (pair_strength + self.exposure * word_rate[self.ad])
         return self._replace(clicks=self.clicks * worth, exposure=self.exposure * worth)
 
+    def sample(self) -> AdRecord:
+        """The pairs that were shown, of all ads or of some ads drawn by their number."""
+        numbers = np.arange(self.n_ads, dtype=np.int32)
+        shown = (self.exposure > 0) & draw_ads(numbers, self.n_shown)[self.ad]
+        rows = np.flatnonzero(shown)
+        return AdRecord(self.clicks[rows], self.exposure[rows], self.ad[rows], self.n_ads)
+
+    def discount_by_ad(self, word_rate: Float64, strengths: Strengths) -> tuple[Float64, Float64]:
+        """Clicks and exposure of each ad, where a pair is worth at most its strength."""
+        return self.discount(word_rate, strengths.pair).by_ad()
+
+    def find_priors(
+        self, by_ad: tuple[Float64, Float64] | None, word_rate: Float64, strengths: Strengths
+    ) -> PairPrior:
+        """The prior of each pair, from what its ad did on other queries [pair].
+
+        `by_ad` is that of `discount_by_ad`, of all queries; None where ads say nothing.
+        """
+        clicks = exposure = np.zeros(len(self.ad))
+        if by_ad is not None:
+            own = self.discount(word_rate, strengths.pair)
+            clicks = np.maximum(by_ad[0][self.ad] - own.clicks, 0.0)
+            exposure = np.maximum(by_ad[1][self.ad] - own.exposure, 0.0)
+        return _prior_given(clicks, exposure, word_rate[self.ad], strengths)
+
+
+def draw_ads(numbers: Int32, n_shown: int) -> Bool:
+    """Which ads are drawn, so that of so many pairs about `MAX_PAIRS` are; all of fewer [ad]."""
+    if n_shown <= MAX_PAIRS:
+        return np.ones(len(numbers), bool)
+    drawn = splitmix64(numbers.astype(np.uint64)) >> np.uint64(32)
+    return np.asarray(drawn < MAX_PAIRS / n_shown * 2.0**32)
+
 
 @dataclass(frozen=True, slots=True)
 class AttractivenessPrior:
@@ -125,7 +205,7 @@ class AttractivenessPrior:
 
 
 def fit_prior(
-    record: AdRecord, word_rate: Float64, *, probability: bool, use_ads: bool = True
+    record: AdRecords, word_rate: Float64, *, probability: bool, use_ads: bool = True
 ) -> AttractivenessPrior:
     """The prior of highest evidence. `word_rate` [ad] must not know the ad's own clicks.
 
@@ -137,7 +217,7 @@ def fit_prior(
     >>> bool(prior.pairs.mean[0] > 0.5 > prior.pairs.mean[2])
     True
     """
-    sample = _sample_ads(record)
+    sample = record.sample()
     rate, nothing = word_rate[sample.ad], np.zeros(len(sample.ad))
 
     def evidence(strengths: Strengths) -> float:
@@ -149,13 +229,12 @@ def fit_prior(
 
     strengths = _maximise_evidence(evidence, together=not use_ads)
     found = evidence(strengths) / max(len(sample.clicks), 1)
-    known = record.discount(word_rate, strengths.pair)
-    if not use_ads:
-        known = known._replace(clicks=0.0 * known.clicks, exposure=0.0 * known.exposure)
+    known = record.discount_by_ad(word_rate, strengths) if use_ads else None
+    of_ads = known or (np.zeros(record.n_ads), np.zeros(record.n_ads))
     return AttractivenessPrior(
         strengths,
-        _prior_given(*known.elsewhere(), word_rate[record.ad], strengths),
-        _prior_given(*known.by_ad(), word_rate, strengths),
+        record.find_priors(known, word_rate, strengths),
+        _prior_given(*of_ads, word_rate, strengths),
         found,
     )
 
@@ -166,16 +245,6 @@ def _prior_given(
     """The prior of pairs whose ads have these clicks and this exposure on other queries."""
     mean = (clicks + strengths.ad) / (exposure + strengths.ad / rate)
     return PairPrior(mean, 1 / (1 / strengths.pair + 1 / (clicks + strengths.ad)))
-
-
-def _sample_ads(record: AdRecord) -> AdRecord:
-    """The pairs that were shown, of all ads or of some ads drawn by their number."""
-    shown = record.exposure > 0
-    if shown.sum() > MAX_PAIRS:
-        drawn = splitmix64(np.arange(record.n_ads, dtype=np.uint64)) >> np.uint64(32)
-        shown &= (drawn < MAX_PAIRS / shown.sum() * 2.0**32)[record.ad]
-    rows = np.flatnonzero(shown)
-    return AdRecord(record.clicks[rows], record.exposure[rows], record.ad[rows], record.n_ads)
 
 
 def _maximise_evidence(
@@ -338,7 +407,7 @@ def _read_prior(tables: Mapping[str, pa.Table], name: str, length: int | None = 
 
 
 def fit_ad_prior(
-    record: AdRecord,
+    record: AdRecords,
     tokens: TokenLists | None,
     words: int,
     *,
@@ -375,8 +444,28 @@ def fit_ad_prior(
     return AdPrior(prior, model, float(flat[0]), f"{ads}; {text}", most)
 
 
+def fit_words(
+    record: AdRecords,
+    tokens: TokenLists | None,
+    words: int,
+    *,
+    probability: bool,
+    overall: float | None = None,
+) -> AdPrior:
+    """The prior from words alone."""
+    return fit_ad_prior(
+        record,
+        tokens,
+        words,
+        probability=probability,
+        use_ads=False,
+        need_evidence=False,
+        overall=overall,
+    )
+
+
 def select_ad_prior(
-    record: AdRecord, tokens: TokenLists | None, words: int, *, overall: float | None = None
+    record: AdRecords, tokens: TokenLists | None, words: int, *, overall: float | None = None
 ) -> tuple[AdPrior | None, str]:
     """The prior of probabilities of highest evidence, and a report.
 
@@ -386,20 +475,20 @@ def select_ad_prior(
     recurring, _ = record.count_ads()
     if not recurring and tokens is None:
         return None, NOTHING_KNOWN
-    if not record.clicks.any():
+    if not record.has_clicks:
         return None, "no ad was clicked, so all pairs have one prior mean"
     mean = max(record.rate if overall is None else overall, LEAST_RATE)
     flat = fit_prior(record, np.full(record.n_ads, mean), probability=True, use_ads=False)
     prior = fit_ad_prior(record, tokens, words, probability=True, overall=overall)
     gain = prior.prior.evidence - flat.evidence
-    total = gain * float(np.sum(record.exposure > 0))
+    total = gain * record.n_shown
     if gain >= MIN_EVIDENCE and total >= MIN_TOTAL_EVIDENCE:
         return prior, prior.report
     added = f"together they add {gain:+.4f} per pair to the log-evidence"
     return None, f"{prior.sources}; {added}, so all pairs have one prior mean"
 
 
-def _describe_ads(record: AdRecord) -> str:
+def _describe_ads(record: AdRecords) -> str:
     recurring, shown = record.count_ads()
     if not recurring:
         return "no ad is on more than one query"

@@ -89,9 +89,7 @@ class BucketedProblem(Generic[P]):
         empty = [self.own.e_step(now.common, block) for block in self.own.blocks]
         return reduce(add, empty) + found
 
-    def _m_step(
-        self, now: BucketedParameters[P], statistics: Statistics
-    ) -> BucketedParameters[P]:
+    def _m_step(self, now: BucketedParameters[P], statistics: Statistics) -> BucketedParameters[P]:
         common = self.own.m_step(now.common, statistics)
         return BucketedParameters(common, self._new_rows(), now.rows, statistics.totals)
 

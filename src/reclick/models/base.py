@@ -35,7 +35,9 @@ from reclick.fitting.attractiveness_prior import (
     NOTHING_KNOWN,
     AdPrior,
     AdRecord,
+    AdRecords,
     fit_ad_prior,
+    fit_words,
     select_ad_prior,
 )
 from reclick.fitting.beta import BetaPrior
@@ -357,12 +359,19 @@ class ClickModel(DeclaredSettings):
     def _set_ad_prior(self) -> None:
         """Choose the prior of each pair from the clicks and examinations of the last fit."""
         record = self._ad_record(self._pairs.counts.pair_ad, *self._clicks_and_exposure())
+        self._pairs.ad_prior = self._select_ad_prior(record, *self._ad_words())
+
+    def _select_ad_prior(
+        self, record: AdRecords, tokens: TokenLists | None, words: int
+    ) -> AdPrior | None:
+        """The prior of each pair, where there is more to say of it than one mean for all."""
+        overall, prior = self.prior_mean_, None
         if self.get_params()["attractiveness_prior"] == "auto":
-            prior, report = select_ad_prior(record, *self._ad_words(), overall=self.prior_mean_)
+            prior, self.prior_report_ = select_ad_prior(record, tokens, words, overall=overall)
         else:
-            prior = self._fit_words(record, probability=True, overall=self.prior_mean_)
-            report = prior.report
-        self._pairs.ad_prior, self.prior_report_ = prior, report
+            prior = fit_words(record, tokens, words, probability=True, overall=overall)
+            self.prior_report_ = prior.report
+        return prior
 
     def _clicks_and_exposure(self) -> tuple[Float64, Float64]:
         """The clicks of each pair among its inferred examinations, and those [pair].
@@ -419,24 +428,9 @@ class ClickModel(DeclaredSettings):
         record = self._ad_record(ad, clicks, exposure)
         levels = self.get_params()["attractiveness_prior"]
         if levels == "words":
-            return self._fit_words(record, probability=probability)
+            return fit_words(record, *self._ad_words(), probability=probability)
         words = self._ad_words() if levels == "auto" else (None, 0)
         return fit_ad_prior(record, *words, probability=probability, use_ads=levels == "auto")
-
-    def _fit_words(
-        self, record: AdRecord, *, probability: bool, overall: float | None = None
-    ) -> AdPrior:
-        """The prior from words alone."""
-        tokens, words = self._ad_words()
-        return fit_ad_prior(
-            record,
-            tokens,
-            words,
-            probability=probability,
-            use_ads=False,
-            need_evidence=False,
-            overall=overall,
-        )
 
     def _ad_record(self, ad: Int32, clicks: Float64, exposure: Float64) -> AdRecord:
         return AdRecord(clicks, exposure, ad, len(self._pairs.counts.ads))
@@ -462,7 +456,8 @@ class ClickModel(DeclaredSettings):
             raise NotImplementedError
         last = self._pilot_parameters
         if last is None:
-            self._choose_settings(data, prior, history)
+            wanted = self._sample_size()
+            self._choose_settings(data.sessions.sample_queries(wanted) if wanted else None, history)
         for stage in self._fit_stages():
             problem = self._make_problem(stage, data, prior, history)
             fit = problem.maximise(last, self._engine, **self._em_limits)
@@ -478,8 +473,12 @@ class ClickModel(DeclaredSettings):
         """The stages of EM with these settings; a pilot has the first alone."""
         return self.stages[:1]
 
-    def _choose_settings(self, data: Any, prior: BetaPrior, history: Counts) -> None:
-        """Set what is chosen or counted before EM starts."""
+    def _sample_size(self) -> int:
+        """How many distinct sessions settings are chosen on; 0 where none is."""
+        return 0
+
+    def _choose_settings(self, sample: GroupedSessions | None, history: Counts) -> None:
+        """Set what is chosen before EM starts, on a sample of whole queries, or is counted."""
 
     def _make_problem(
         self, stage: str, data: Any, prior: BetaPrior, history: Counts

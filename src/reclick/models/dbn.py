@@ -56,6 +56,7 @@ CONTINUATIONS = (
     *(0.01, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.85, 0.9, 0.95, 0.97, 0.99, 1.0),
 )
 DEFAULT_CONTINUATION = 0.9
+CV_SESSIONS = 200_000  # distinct ones that "cv" is run on; of more, whole queries are drawn
 
 
 class DBNParameters(NamedTuple):
@@ -269,7 +270,10 @@ class DBN(ClickModel):
         per_query = "query" in (self.initiation, self.continuation) and not self._is_pilot
         return self.stages if per_query else self.stages[:1]
 
-    def _choose_settings(self, data: CascadeData, prior: BetaPrior, history: Counts) -> None:
+    def _sample_size(self) -> int:
+        return CV_SESSIONS if self.continuation == "cv" else 0
+
+    def _choose_settings(self, sample: GroupedSessions | None, history: Counts) -> None:
         """Set the mean satisfaction, and the continuation that is given or chosen."""
         mean, self.cv_ = self.satisfaction_prior, None
         self.satisfaction_ = (
@@ -280,8 +284,8 @@ class DBN(ClickModel):
         self.continuation_ = DEFAULT_CONTINUATION
         if not isinstance(self.continuation, str):
             self.continuation_ = float(self.continuation)
-        elif self.continuation == "cv":
-            self.cv_ = self._cross_validate(data.sessions, prior, history)
+        elif sample is not None:
+            self.cv_ = self._cross_validate(sample, history)
             if self.cv_ is not None:
                 self.continuation_ = float(self.cv_[self.cv_[:, 1].argmax(), 0])
 
@@ -336,9 +340,7 @@ class DBN(ClickModel):
         self.outcome_rates_ = None if problem.outcomes is None else found.rates
         self.exposure_ = fit.statistics.pairs["examinations"]
 
-    def _cross_validate(
-        self, sessions: GroupedSessions, prior: BetaPrior, history: Counts
-    ) -> Float64 | None:
+    def _cross_validate(self, sessions: GroupedSessions, history: Counts) -> Float64 | None:
         """Held-out log-probability per session of each λ [λ, 2], where there are two folds.
 
         Within a fold each λ starts where the one before it ended.
@@ -347,6 +349,8 @@ class DBN(ClickModel):
         if len(folds) < 2:
             return None
         limits = {"max_iterations": self.max_iterations, "tolerance": self.tolerance}
+        n_pairs = len(sessions.counts.impressions)
+        prior = BetaPrior.constant(self.prior_mean_, self._overall_strength, n_pairs)
         data = [CascadeData(each.train, cascade_blocks(each.train, self._engine)) for each in folds]
         problems = [self._make_problem(self.stages[0], each, prior, history) for each in data]
         tests = [as_cascade_block(each.test.whole) for each in folds]
