@@ -142,7 +142,8 @@ def group_part(part: LogPart, name: str, store: Store, buckets: int) -> PartRepo
 def merge_groups(store: Store, names: Sequence[str], bucket: int) -> GroupedSessions:
     """The distinct sessions of a bucket over all parts, in the order of the parts."""
     grouper = Grouper()
-    grouper.add_batches(store.load(name, bucket) for name in names)
+    parts = (store.load(name, bucket) for name in names)
+    grouper.add_batches(part for part in parts if len(part))
     return grouper.finish()
 
 

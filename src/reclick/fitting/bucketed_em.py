@@ -63,19 +63,19 @@ class BucketedProblem(Generic[P]):
         self, last: BucketedParameters[P] | None, **limits: Any
     ) -> FitResult[BucketedParameters[P], Statistics]:
         """EM from the start, or from where an earlier EM ended."""
-        start = BucketedParameters(
-            self.own.start(None if last is None else last.common),
-            self._new_rows(),
-            None if last is None else last.rows,
-        )
         return iterate_em(
-            start,
+            self._start(last),
             self._evaluate,
             self._m_step,
             log_prior=lambda now: self.own.log_prior(now.common),
             sessions=self.own.sessions,
             **limits,
         )
+
+    def _start(self, last: BucketedParameters[P] | None) -> BucketedParameters[P]:
+        if last is None:
+            return BucketedParameters(self.own.start(None), self._new_rows())
+        return BucketedParameters(self.own.start(last.common), self._new_rows(), last.rows)
 
     def _new_rows(self) -> RowFiles:
         return RowFiles(self._tasks.store, self._tasks.buckets())

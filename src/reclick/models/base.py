@@ -88,6 +88,10 @@ FIT_REPORT = ("iterations_", "converged_", "objective_", "message_")  # of an it
 # A pilot fit only has to tell how often each pair was examined.
 PILOT_ITERATIONS, PILOT_TOLERANCE = 15, 1e-3
 MOST_STORED_REDUNDANCY = 1e6
+IN_MEMORY = (  # what to do about a fit that cannot be in buckets
+    "fit it in memory: fit(…) and then save(folder, buckets=…), on the command line without "
+    "--engine."
+)
 
 
 @dataclass_transform(kw_only_default=True, eq_default=False, field_specifiers=(setting,))
@@ -1167,11 +1171,9 @@ def cannot_fit_in_buckets(model: ClickModel, setting: str, value: object) -> Can
     """The error of a setting that `fit_to` has no way to fit, and the value that it can."""
     return CannotAnswerError(
         f"{type(model).__name__} with {setting}={getattr(model, setting)!r} cannot be fitted in "
-        "buckets. Set ",
+        f"buckets. {'Leave out' if value is None else 'Set'} ",
         Argument(setting, value),
-        ", or fit it in memory and save it with ",
-        Argument("buckets", ...),
-        ".",
+        f", or {IN_MEMORY}",
     )
 
 

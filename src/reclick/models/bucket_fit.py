@@ -21,7 +21,7 @@ from reclick.data.grouped_sessions import GroupedSessions
 from reclick.data.log_record import LogRecord
 from reclick.data.ragged import Float64
 from reclick.data.string_index import Interner
-from reclick.engines import Engine, LocalEngine, RecordedLog, as_engine, open_log
+from reclick.engines import Engine, LocalEngine, RecordedLog, as_engine, as_grouped, open_log
 from reclick.engines.bucketed_log import (
     BucketedLog,
     BucketTasks,
@@ -36,7 +36,7 @@ from reclick.fitting.attractiveness_prior import AdPrior
 from reclick.fitting.beta import BetaPrior
 from reclick.fitting.bucketed_em import BucketedParameters, BucketedProblem, load_rows
 from reclick.fitting.em import EMProblem, FitResult, Statistics
-from reclick.models.base import ClickModel, get_counts
+from reclick.models.base import IN_MEMORY, ClickModel, cannot_fit_in_buckets, get_counts
 from reclick.models.bucket_prior import BucketedRecord, BucketPrior, store_record
 from reclick.models.buckets import (
     BucketWriter,
@@ -89,38 +89,26 @@ def fit_to(
 def _check_model(model: ClickModel) -> None:
     """Refuse what cannot be fitted in buckets."""
     if not model.fits_in_buckets:
-        raise CannotAnswerError(
-            f"{type(model).__name__} cannot be fitted in buckets: fit it in memory, and save it "
-            "with ",
-            Argument("buckets", ...),
-            ".",
-        )
+        name = type(model).__name__
+        raise CannotAnswerError(f"{name} cannot be fitted in buckets: {IN_MEMORY}")
     if model.noise is not None:
-        raise CannotAnswerError(
-            "Random clicks cannot be told apart in a fit in buckets. Set ",
-            Argument("noise", None),
-            ", or fit in memory and save with ",
-            Argument("buckets", ...),
-            ".",
-        )
+        raise cannot_fit_in_buckets(model, "noise", None)
     model._check_buckets()
 
 
 def _check_outcomes(model: ClickModel, log: BucketedLog) -> None:
-    """Refuse outcomes of clicks: how many clicks satisfied would follow from all pairs."""
+    """Refuse outcomes of clicks: how many clicks satisfied follows from all pairs together."""
     if log.head.outcomes is not None and model.get_params().get("outcome_weight", 0.0):
         raise CannotAnswerError(
             "The log has outcomes of clicks, which a fit in buckets cannot use. Set ",
             Argument("outcome_weight", 0),
-            ", or fit in memory and save with ",
-            Argument("buckets", ...),
-            ".",
+            f", or {IN_MEMORY}",
         )
 
 
 def _as_task_engine(engine: Engine | None) -> TaskEngine:
     where = as_engine(engine)
-    if isinstance(where, LocalEngine):
+    if type(where) is LocalEngine:
         return SerialEngine()
     if not isinstance(where, TaskEngine):
         raise SettingError("engine", engine, "rc.PoolEngine() or rc.SparkEngine()", or_none=True)
@@ -135,8 +123,10 @@ def _collect(
         sessions = Counts.load(cast(Location, sessions))
     if model.fits_from_counts and isinstance(sessions, Counts):
         return split_counts(sessions, store, buckets), sessions.logs
-    if isinstance(sessions, Counts | GroupedSessions):
-        raise SettingError("sessions", sessions, "a log: a fit in buckets reads it in parts")
+    if isinstance(sessions, Counts) or artifact.is_artifact(sessions):
+        as_grouped(sessions)  # which raises an error with the reason
+    if isinstance(sessions, GroupedSessions):
+        raise SettingError("sessions", sessions, "a log, which a fit in buckets reads in parts")
     recorded = RecordedLog(open_log(sessions))
     log = collect_buckets(engine, recorded, store, buckets, counts_only=model.fits_from_counts)
     require_positive_weight(log.head, recorded.name)
@@ -360,7 +350,7 @@ class WholeLog(NamedTuple):
     click_rate: float
 
 
-class Part(NamedTuple):
+class BucketPart(NamedTuple):
     """A bucket in a task: its model, which is not fitted yet, and its data."""
 
     model: ClickModel
@@ -390,7 +380,7 @@ def _with_part(
     if prior is not None:
         own: BucketPrior = store.load(f"{prior}-{bucket}")
         model._pairs.ad_prior = own.to_ad_prior(store.load(f"record-{bucket}"))
-    return function(Part(model, data, whole.history, store, bucket))
+    return function(BucketPart(model, data, whole.history, store, bucket))
 
 
 def _make_corpus(counts: Counts, whole: WholeLog, shown: Float64, clicked: Float64) -> Corpus:
@@ -406,18 +396,18 @@ def _make_corpus(counts: Counts, whole: WholeLog, shown: Float64, clicked: Float
     return Corpus(ads, None, partial(ads_as_words, own, whole.click_rate), None)
 
 
-def _prepare_bucket(part: Part) -> None:
+def _prepare_bucket(part: BucketPart) -> None:
     part.store.put(f"{PREPARED}-{part.bucket}", [part.model._prepare(part.data)])
 
 
-def _make_problem(stage: str, name: str, part: Part) -> None:
+def _make_problem(stage: str, name: str, part: BucketPart) -> None:
     prepared = part.store.load(f"{PREPARED}-{part.bucket}")
     prior = part.model._pair_prior()
     problem: EMProblem[Any] = part.model._make_problem(stage, prepared, prior, part.before)
     part.store.put(f"{name}-{part.bucket}", [problem])
 
 
-def _set_rows(fitted: tuple[str, str, str] | None, part: Part) -> None:
+def _set_rows(fitted: tuple[str, str, str] | None, part: BucketPart) -> None:
     """Set every fitted attribute of the model of a bucket."""
     model = part.model
     if fitted is None:
@@ -433,7 +423,7 @@ def _set_rows(fitted: tuple[str, str, str] | None, part: Part) -> None:
     model._set_fit(stage, part.store.load(f"{problem}-{part.bucket}"), fit)
 
 
-def _record_bucket(fitted: tuple[str, str, str] | None, part: Part) -> None:
+def _record_bucket(fitted: tuple[str, str, str] | None, part: BucketPart) -> None:
     """Leave the clicks and the exposure of each pair in a file."""
     _set_rows(fitted, part)
     model, counts = part.model, get_counts(part.data)
@@ -450,7 +440,7 @@ class BucketResult:
 
 
 def _write_bucket(
-    writer: BucketWriter, fitted: tuple[str, str, str] | None, first: int, part: Part
+    writer: BucketWriter, fitted: tuple[str, str, str] | None, first: int, part: BucketPart
 ) -> BucketResult:
     _set_rows(fitted, part)
     written, of_log = writer.write_rows(part.model, part.bucket)

@@ -24,7 +24,7 @@ from reclick.fitting.em import FitResult, Statistics
 from reclick.fitting.folds import Fold, choose_number
 from reclick.fitting.mixture import split_probability
 from reclick.fitting.posterior import PairPosteriors
-from reclick.models.base import ClickModel
+from reclick.models.base import ClickModel, cannot_fit_in_buckets
 from reclick.models.kernels.examination_em import (
     ExaminationCells,
     ExaminationData,
@@ -174,6 +174,10 @@ class ExaminationMixture(ExaminationModel):
         help='components of users, who click more or less on every ad: a number, or "auto" '
         "(1 to 4, as many as held-out sessions of the log significantly ask for)",
     )
+
+    def _check_buckets(self) -> None:
+        if self.components != 1:
+            raise cannot_fit_in_buckets(self, "components", 1)
 
     def _prepare(self, data: GroupedSessions) -> Any:
         cells = super()._prepare(data)
