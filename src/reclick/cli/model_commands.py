@@ -188,6 +188,8 @@ def _fit_in_buckets(
     options: ReadOptions,
 ) -> ClickModel:
     """Let the tasks of an engine fit and write the buckets."""
+    from reclick.logs import SessionLog
+
     log, earlier = (
         _open_log_or_counts(each, options) if each else None for each in (logs, history)
     )
@@ -202,7 +204,7 @@ def _fit_in_buckets(
             progress=progress,
         )
     for each in (log, earlier):
-        if hasattr(each, "summary"):
+        if isinstance(each, SessionLog):
             report_summary(each)
     return fitted
 

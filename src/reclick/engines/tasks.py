@@ -46,6 +46,7 @@ from reclick.runtime.parallel import limit_threads
 
 Result = TypeVar("Result")
 Task = Callable[[int], Result]
+SERIAL_PARTS = 8  # that a log is read in, so that one at a time is in memory
 
 
 class TaskEngine(ABC):
@@ -243,6 +244,29 @@ class TaskEngine(ABC):
             yield store
         finally:
             store.remove()
+
+
+class SerialEngine(TaskEngine):
+    """Runs tasks in this process, one after another, with all its threads.
+
+    So a fit in buckets has one bucket at a time in memory.
+    """
+
+    def __init__(self, folder: Location | None = None) -> None:
+        self.n_tasks = self.buckets = SERIAL_PARTS
+        self.folder = folder
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}()"
+
+    def run(self, task: Task[Result], n: int, what: str) -> list[Result]:
+        """Run tasks."""
+        results = []
+        for i in range(n):
+            results.append(task(i))
+            if what:
+                report_progress(what, i + 1, n)
+        return results
 
 
 NO_REPORT: tuple[Any, ...] = (None, None, None)

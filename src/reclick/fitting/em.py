@@ -125,7 +125,7 @@ class EMProblem(ABC, Generic[P]):
     It is of all pairs and queries of a log, or of those of one bucket. Parameters that belong to a
     pair or a query are its rows; all others are common. An M-step finds a row from the statistics
     of that row, and a common parameter from the totals. So a bucket can take the M-step of its own
-    rows, given the totals of all buckets (`reclick.fitting.bucketed_em`).
+    rows, given the totals of all buckets (`reclick.models.bucket_em`).
     """
 
     sums: ClassVar[tuple[str, ...]] = ()  # attributes that add up over buckets

@@ -28,15 +28,14 @@ from reclick.engines.bucketed_log import (
     collect_buckets,
     split_counts,
 )
-from reclick.engines.serial import SerialEngine
 from reclick.engines.store import Store
-from reclick.engines.tasks import TaskEngine
+from reclick.engines.tasks import SerialEngine, TaskEngine
 from reclick.errors import Argument, CannotAnswerError, SettingError
 from reclick.fitting.attractiveness_prior import AdPrior
 from reclick.fitting.beta import BetaPrior
-from reclick.fitting.bucketed_em import BucketedParameters, BucketedProblem, load_rows
 from reclick.fitting.em import EMProblem, FitResult, Statistics
 from reclick.models.base import IN_MEMORY, ClickModel, cannot_fit_in_buckets, get_counts
+from reclick.models.bucket_em import BucketedParameters, BucketedProblem, load_rows
 from reclick.models.bucket_prior import BucketedRecord, BucketPrior, store_record
 from reclick.models.buckets import (
     BucketWriter,
