@@ -43,6 +43,7 @@ from reclick.errors import Argument, LogError, ReclickError, SettingError
 from reclick.runtime.filesystem import Location
 from reclick.runtime.outputs import atomic_file, scratch_file
 from reclick.runtime.parallel import limit_threads
+from reclick.runtime.progress import report_progress
 
 Result = TypeVar("Result")
 Task = Callable[[int], Result]
