@@ -24,6 +24,7 @@ from reclick.cli.inputs import (
     QuickReturn,
     ReadOptions,
     SharedFolder,
+    Tasks,
     Workers,
     complete_model,
     count_logs,
@@ -113,6 +114,7 @@ def fit(
     workers: Workers = None,
     master: Master = None,
     shared_folder: SharedFolder = None,
+    tasks: Tasks = None,
 ) -> None:
     """Fit a model to logs and save it.
 
@@ -132,7 +134,7 @@ def fit(
     if not 0 < decay <= 1:
         raise SettingError("decay", decay, "a factor above 0 and at most 1, such as 0.9")
     artifact.check_target(to, "model")
-    where = EngineOptions(engine, workers, master, shared_folder).open()
+    where = EngineOptions(engine, workers, master, shared_folder, tasks).open()
     options = ReadOptions(column, on_error, max_ads, format, quick_return_seconds, where)
     with _lock_model(to) if update else nullcontext():
         if update:
@@ -196,6 +198,7 @@ def predict(
     workers: Workers = None,
     master: Master = None,
     shared_folder: SharedFolder = None,
+    tasks: Tasks = None,
 ) -> None:
     """Write pages with click probabilities, expected clicks and the most likely click sequences.
 
@@ -206,7 +209,7 @@ def predict(
 
     loaded = load(model)
     options = ReadOptions(column, on_error, max_ads, format)
-    where = EngineOptions(engine, workers, master, shared_folder).open()
+    where = EngineOptions(engine, workers, master, shared_folder, tasks).open()
     log = open_log(pages, options, ads, clicks_required=False)
     with progress_bars() as progress:
         summary = predict(

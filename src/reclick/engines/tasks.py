@@ -18,7 +18,6 @@ from typing import Any, TypeVar
 from uuid import uuid4
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from reclick.data.batch import SessionBatch
 from reclick.data.counts import Counts
@@ -26,6 +25,7 @@ from reclick.data.grouped_sessions import GroupedSessions
 from reclick.data.ragged import starts_from_sizes
 from reclick.engines.base import BlockT, Log, NewBlockT, ParametersT, SumT, as_it_is
 from reclick.engines.local import slice_batches, write_batches
+from reclick.engines.parquet_parts import join_parquet
 from reclick.engines.parts import (
     LogPart,
     PartReport,
@@ -43,7 +43,6 @@ from reclick.errors import Argument, LogError, ReclickError, SettingError
 from reclick.runtime.filesystem import Location
 from reclick.runtime.outputs import atomic_file, scratch_file
 from reclick.runtime.parallel import limit_threads
-from reclick.runtime.progress import report_progress
 
 Result = TypeVar("Result")
 Task = Callable[[int], Result]
@@ -176,7 +175,7 @@ class TaskEngine(ABC):
     ) -> int:
         """Write function(sessions) of a log to a Parquet file, and return the number of rows.
 
-        Every task writes a part; they are laid end to end in the order of the log.
+        Every task writes a part; their row groups are copied in the order of the log.
         """
         with self._scratch() as store:
             if not isinstance(store.folder, Path):
@@ -187,7 +186,7 @@ class TaskEngine(ABC):
             )
             with atomic_file(target, overwrite=True) as temporary:
                 names = [store.folder / f"out-{i}.parquet" for i in range(len(summaries))]
-                written = write_batches(_read_parquet(names), temporary)
+                written = join_parquet(names, temporary)
                 self._accept(log, [PartReport(each, *NO_REPORT) for each in summaries])
             return written
 
@@ -309,15 +308,6 @@ def _run_step(
     i: int,
 ) -> Any:
     return step(store.load(parameters, i), store.keep(blocks[i]))
-
-
-def _read_parquet(paths: Sequence[Path]) -> Iterator[pa.RecordBatch]:
-    for done, path in enumerate(paths, 1):
-        if path.stat().st_size:
-            with pq.ParquetFile(path, pre_buffer=False) as file:
-                yield from file.iter_batches(16_384)
-        path.unlink()
-        report_progress("parts written", done, len(paths))
 
 
 def run_quietly(task: Task[Result], i: int) -> tuple[Result | None, ReclickError | None]:
