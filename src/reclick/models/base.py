@@ -16,7 +16,7 @@ from reclick.data.batch import Float64, SessionBatch
 from reclick.data.counts import Counts
 from reclick.data.grouped_sessions import GroupedSessions
 from reclick.data.pair_index import PairLookup
-from reclick.data.ragged import Bool, Int32
+from reclick.data.ragged import Bool
 from reclick.data.stored_tables import read_numbers, table_error
 from reclick.engines import Engine, LocalEngine, as_counts, as_engine, as_grouped
 from reclick.errors import (
@@ -313,11 +313,12 @@ class ClickModel(DeclaredSettings):
 
     def _set_ad_prior(self) -> None:
         """Choose the prior of each pair from the clicks and examinations of the last fit."""
-        record = self._ad_record(self._pairs.counts.pair_ad, *self._clicks_and_exposure())
+        ads, counts = len(self._pairs.counts.ads), self._pairs.counts
+        record = AdRecord(*self._clicks_and_exposure(), counts.pair_ad, ads)
         if self.get_params()["attractiveness_prior"] == "auto":
             prior, report = select_ad_prior(record, *self._ad_words(), overall=self.prior_mean_)
         else:
-            prior = self._fit_words(record, probability=True, overall=self.prior_mean_)
+            prior = self._fit_words(record, overall=self.prior_mean_)
             report = prior.report
         self._pairs.ad_prior, self.prior_report_ = prior, report
 
@@ -369,34 +370,25 @@ class ClickModel(DeclaredSettings):
             return {"max_iterations": most, "tolerance": PILOT_TOLERANCE, "quiet": True}
         return {"max_iterations": most, "tolerance": tolerance}
 
-    def _fit_ad_prior(
-        self, ad: Int32, clicks: Float64, exposure: Float64, *, probability: bool
-    ) -> AdPrior:
-        """The prior of pairs with these ads, clicks and exposure, from what is known of the ads."""
-        record = self._ad_record(ad, clicks, exposure)
+    def _fit_ad_prior(self, record: AdRecord) -> AdPrior:
+        """The prior of pairs with this record, from what is known of the ads."""
         levels = self.get_params()["attractiveness_prior"]
         if levels == "words":
-            return self._fit_words(record, probability=probability)
+            return self._fit_words(record)
         words = self._ad_words() if levels == "auto" else (None, 0)
-        return fit_ad_prior(record, *words, probability=probability, use_ads=levels == "auto")
+        return fit_ad_prior(record, *words, use_ads=levels == "auto")
 
-    def _fit_words(
-        self, record: AdRecord, *, probability: bool, overall: float | None = None
-    ) -> AdPrior:
+    def _fit_words(self, record: AdRecord, *, overall: float | None = None) -> AdPrior:
         """The prior from words alone."""
         tokens, words = self._ad_words()
         return fit_ad_prior(
             record,
             tokens,
             words,
-            probability=probability,
             use_ads=False,
             need_evidence=False,
             overall=overall,
         )
-
-    def _ad_record(self, ad: Int32, clicks: Float64, exposure: Float64) -> AdRecord:
-        return AdRecord(clicks, exposure, ad, len(self._pairs.counts.ads))
 
     def _ad_words(self) -> tuple[TokenLists | None, int]:
         """The tokens of the ads, if there is text, and the size of the vocabulary."""
