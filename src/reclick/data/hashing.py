@@ -7,7 +7,7 @@ import pyarrow as pa
 
 from reclick.data.ragged import Bool, Int32, Int64, UInt64, positions_in_runs, sum_runs
 from reclick.data.string_index import Bytes, buffers
-from reclick.runtime.jit import kernel
+from reclick.runtime.jit import kernel, subkernel
 
 GOLDEN_RATIO = 0x9E3779B97F4A7C15  # the increment of splitmix64
 MIX_FACTORS = (0xBF58476D1CE4E5B9, 0x94D049BB133111EB)
@@ -106,7 +106,7 @@ def _xxhash64(offsets: Int64, data: Bytes, seed: int) -> Int64:
     return hashes
 
 
-@kernel
+@subkernel
 def _xxhash64_bytes(data: Bytes, start: int, end: int, seed: int) -> int:
     at, base = start, np.uint64(seed)
     value = base + PRIME_5
@@ -136,17 +136,17 @@ def _xxhash64_bytes(data: Bytes, start: int, end: int, seed: int) -> int:
     return int(np.int64(value ^ (value >> np.uint64(32))))
 
 
-@kernel
+@subkernel
 def _mix(lane: np.uint64, word: np.uint64) -> np.uint64:
     return _rotate(lane + word * PRIME_2, 31) * PRIME_1
 
 
-@kernel
+@subkernel
 def _rotate(value: np.uint64, bits: int) -> np.uint64:
     return (value << np.uint64(bits)) | (value >> np.uint64(64 - bits))
 
 
-@kernel
+@subkernel
 def _read(data: Bytes, at: int, size: int) -> np.uint64:
     """The number in some bytes, the lowest byte first."""
     value = np.uint64(0)

@@ -13,7 +13,8 @@ its words. As the pairs of an ad differ, one of them is worth at most p clicks: 
 exposure x of each count by p / (p + x w). The strengths p (how alike the pairs of an ad are) and a
 (how alike ads with the same words are) maximise the likelihood of the clicks of each pair under its
 own prior, with the attractiveness integrated out: Beta-binomial where attractiveness is a
-probability, Gamma-Poisson where it is a weight. Strengths are in pseudo-clicks.
+probability; Gamma and Luce's choice against the rivals of the pair where it is a weight. Strengths
+are in pseudo-clicks.
 
 Where no ad has a second query, N = X = 0 for every pair: the prior mean is what the words say, or
 the mean of all pairs, and only 1 / p + 1 / a matters.
@@ -29,8 +30,10 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 import pyarrow as pa
 
+from reclick.data.counts import Counts
 from reclick.data.hashing import splitmix64
-from reclick.data.ragged import Bool, Float64, Int32
+from reclick.data.pair_index import IndexMap
+from reclick.data.ragged import Bool, Float64, Int32, Int64
 from reclick.data.stored_tables import read_numbers
 from reclick.fitting.beta import BetaPrior
 from reclick.fitting.priors import PRIOR_MARGIN
@@ -72,6 +75,17 @@ class PairPrior(NamedTuple):
         return BetaPrior(mean, each)
 
 
+class Choices(NamedTuple):
+    """The choices in which a weight θ competed: P(chosen) = θ / (rivals + θ)."""
+
+    number: Float64  # [pair]
+    rivals: Float64  # [pair] the weight of everything else that could be chosen
+
+    def take(self, pairs: Int64) -> Choices:
+        """Those of some pairs."""
+        return Choices(*(each[pairs] for each in self))
+
+
 class AdRecords(Protocol):
     """The clicks and the exposure of all pairs of a log, wherever they are."""
 
@@ -82,6 +96,10 @@ class AdRecords(Protocol):
     @property
     def rate(self) -> float:
         """Clicks per exposure, over all pairs."""
+
+    @property
+    def most(self) -> float:
+        """The highest attractiveness that words may say."""
 
     @property
     def n_shown(self) -> int:
@@ -116,6 +134,12 @@ class AdRecord(NamedTuple):
     exposure: Float64  # [pair] the clicks of an ad of attractiveness 1
     ad: Int32  # [pair]
     n_ads: int
+    choices: Choices | None = None  # in which a weight competed; None: of a probability
+
+    @property
+    def most(self) -> float:
+        """The highest attractiveness that words may say."""
+        return MOST_RATE if self.choices is None else MOST_WEIGHT
 
     @property
     def rate(self) -> float:
@@ -136,6 +160,14 @@ class AdRecord(NamedTuple):
         """The ads that were shown for more than one query, and those that were shown."""
         pairs = np.bincount(self.ad, self.exposure > 0, self.n_ads)
         return int(np.sum(pairs > 1)), int(np.sum(pairs > 0))
+
+    def move_to(self, at: IndexMap, counts: Counts) -> AdRecord:
+        """The same record among the pairs of later counts."""
+        moved = [
+            at.place_pairs(each) for each in (self.clicks, self.exposure, *(self.choices or ()))
+        ]
+        choices = Choices(*moved[2:]) if self.choices else None
+        return AdRecord(moved[0], moved[1], counts.pair_ad, len(counts.ads), choices)
 
     def by_ad(self) -> tuple[Float64, Float64]:
         """Clicks and exposure of each ad."""
@@ -160,7 +192,9 @@ class AdRecord(NamedTuple):
         numbers = np.arange(self.n_ads, dtype=np.int32)
         shown = (self.exposure > 0) & draw_ads(numbers, self.n_shown)[self.ad]
         rows = np.flatnonzero(shown)
-        return AdRecord(self.clicks[rows], self.exposure[rows], self.ad[rows], self.n_ads)
+        choices = None if self.choices is None else self.choices.take(rows)
+        clicks, exposure = self.clicks[rows], self.exposure[rows]
+        return AdRecord(clicks, exposure, self.ad[rows], self.n_ads, choices)
 
     def discount_by_ad(self, word_rate: Float64, strengths: Strengths) -> tuple[Float64, Float64]:
         """Clicks and exposure of each ad, where a pair is worth at most its strength."""
@@ -205,7 +239,7 @@ class AttractivenessPrior:
 
 
 def fit_prior(
-    record: AdRecords, word_rate: Float64, *, probability: bool, use_ads: bool = True
+    record: AdRecords, word_rate: Float64, *, use_ads: bool = True
 ) -> AttractivenessPrior:
     """The prior of highest evidence. `word_rate` [ad] must not know the ad's own clicks.
 
@@ -213,7 +247,7 @@ def fit_prior(
 
     >>> clicks, ad = np.array([9.0, 8.0, 1.0, 0.0]), np.array([0, 0, 1, 1])
     >>> record = AdRecord(clicks, np.full(4, 10.0), ad, 2)
-    >>> prior = fit_prior(record, np.full(2, record.rate), probability=True)
+    >>> prior = fit_prior(record, np.full(2, record.rate))
     >>> bool(prior.pairs.mean[0] > 0.5 > prior.pairs.mean[2])
     True
     """
@@ -224,8 +258,10 @@ def fit_prior(
         others = nothing, nothing
         if use_ads:
             others = sample.discount(word_rate, strengths.pair).elsewhere()
-        data = sample.clicks, sample.exposure, *others, rate
-        return _log_evidence(*data, strengths.pair, strengths.ad, probability)
+        prior = _prior_given(*others, rate, strengths)
+        if sample.choices is None:
+            return _evidence_of_probabilities(sample.clicks, sample.exposure, *prior)
+        return _evidence_of_weights(sample.clicks, *sample.choices, *prior)
 
     strengths = _maximise_evidence(evidence, together=not use_ads)
     found = evidence(strengths) / max(len(sample.clicks), 1)
@@ -295,34 +331,48 @@ def _parabola_peak(points: Float64, values: Sequence[float]) -> float:
 
 
 @kernel
-def _log_evidence(
-    clicks: Float64,
-    exposure: Float64,
-    other_clicks: Float64,
-    other_exposure: Float64,
-    rate: Float64,
-    pair_strength: float,
-    ad_strength: float,
-    probability: bool,
+def _evidence_of_probabilities(
+    clicks: Float64, exposure: Float64, mean: Float64, strength: Float64
 ) -> float:
-    """Σ log P(clicks of a pair | its prior), attractiveness integrated out, up to a constant."""
+    """Σ log P(clicks of a pair | its prior), a probability integrated out: Beta-binomial."""
     total = 0.0
     for i in range(len(clicks)):
-        n, x = clicks[i], exposure[i]
-        mean = (other_clicks[i] + ad_strength) / (other_exposure[i] + ad_strength / rate[i])
-        s = 1.0 / (1.0 / pair_strength + 1.0 / (other_clicks[i] + ad_strength))
-        if probability:
-            mean = min(max(mean, 1e-6), 1.0 - 1e-6)
-            a, b = s, s * (1.0 - mean) / mean
-            m = max(x - n, 0.0)
-            total += math.lgamma(m + b) - math.lgamma(b)
-            total -= math.lgamma(n + m + a + b) - math.lgamma(a + b)
-            if n > 0.0:
-                total += math.lgamma(n + a) - math.lgamma(a)
-        else:
-            total -= s * math.log1p(x * mean / s)
-            if n > 0.0:
-                total += math.lgamma(n + s) - math.lgamma(s) - n * math.log(x + s / mean)
+        n, misses, a = clicks[i], max(exposure[i] - clicks[i], 0.0), strength[i]
+        m = min(max(mean[i], 1e-6), 1.0 - 1e-6)
+        b = a * (1.0 - m) / m
+        total += math.lgamma(misses + b) - math.lgamma(b)
+        total -= math.lgamma(n + misses + a + b) - math.lgamma(a + b)
+        if n > 0.0:
+            total += math.lgamma(n + a) - math.lgamma(a)
+    return total
+
+
+@kernel
+def _evidence_of_weights(
+    clicks: Float64, choices: Float64, rivals: Float64, mean: Float64, strength: Float64
+) -> float:
+    """Σ log P(clicks of a pair | its prior), a weight integrated out, up to a constant.
+
+    The likelihood θⁿ (c + θ)⁻ᴺ, of n clicks in N choices against rivals c, is that of a Gamma of
+    rate x = N / (c + θ₀), which has its slope at the mode θ₀, times a rest. The integral is by
+    Gauss's rule with two nodes, exact for a rest of third degree. Without the rest clicks would be
+    Poisson, more scattered than choices are: single sessions would speak for a strong prior.
+    """
+    total = 0.0
+    for i in range(len(clicks)):
+        n, number, c, s = clicks[i], choices[i], rivals[i], strength[i]
+        rate, shape = s / mean[i], n + s
+        half = (rate * c + number - shape) / 2.0
+        mode = shape * c / (half + math.sqrt(half * half + rate * shape * c))
+        x = number / (c + mode)
+        root = math.sqrt(shape + 1.0)
+        low, high = (shape + 1.0 - root) / (rate + x), (shape + 1.0 + root) / (rate + x)
+        rest = x * low - number * math.log(c + low)
+        ratio = math.exp(x * high - number * math.log(c + high) - rest)
+        total += rest + math.log(0.5 + 0.5 * ratio + (0.5 - 0.5 * ratio) / root)
+        total += s * math.log(rate) - shape * math.log(rate + x)
+        if n > 0.0:
+            total += math.lgamma(shape) - math.lgamma(s)
     return total
 
 
@@ -411,7 +461,6 @@ def fit_ad_prior(
     tokens: TokenLists | None,
     words: int,
     *,
-    probability: bool,
     use_ads: bool = True,
     need_evidence: bool = True,
     overall: float | None = None,
@@ -423,15 +472,14 @@ def fit_ad_prior(
     pairs, by default that of the record.
     """
     recurs = use_ads and record.count_ads()[0] > 0
-    most = MOST_RATE if probability else MOST_WEIGHT
     flat = np.full(record.n_ads, max(record.rate if overall is None else overall, LEAST_RATE))
-    prior = fit_prior(record, flat, probability=probability, use_ads=recurs)
+    prior = fit_prior(record, flat, use_ads=recurs)
     model, text = None, NO_TEXT
     if tokens is not None:
         clicks, exposure = record.by_ad()
         candidate, rate = cross_fit_rates(tokens, exposure, clicks, words)
-        rate = np.minimum(rate, most)
-        with_words = fit_prior(record, rate, probability=probability, use_ads=recurs)
+        rate = np.minimum(rate, record.most)
+        with_words = fit_prior(record, rate, use_ads=recurs)
         gain = with_words.evidence - prior.evidence
         text = f"the words of the ads add {gain:+.4f} per pair to the log-evidence"
         if gain >= MIN_EVIDENCE or not need_evidence:
@@ -441,7 +489,7 @@ def fit_ad_prior(
     ads = "one prior mean for all pairs" if model is None else "words alone"
     if use_ads:
         ads = _describe_ads(record)
-    return AdPrior(prior, model, float(flat[0]), f"{ads}; {text}", most)
+    return AdPrior(prior, model, float(flat[0]), f"{ads}; {text}", record.most)
 
 
 def fit_words(
@@ -449,7 +497,6 @@ def fit_words(
     tokens: TokenLists | None,
     words: int,
     *,
-    probability: bool,
     overall: float | None = None,
 ) -> AdPrior:
     """The prior from words alone."""
@@ -457,7 +504,6 @@ def fit_words(
         record,
         tokens,
         words,
-        probability=probability,
         use_ads=False,
         need_evidence=False,
         overall=overall,
@@ -478,8 +524,8 @@ def select_ad_prior(
     if not record.has_clicks:
         return None, "no ad was clicked, so all pairs have one prior mean"
     mean = max(record.rate if overall is None else overall, LEAST_RATE)
-    flat = fit_prior(record, np.full(record.n_ads, mean), probability=True, use_ads=False)
-    prior = fit_ad_prior(record, tokens, words, probability=True, overall=overall)
+    flat = fit_prior(record, np.full(record.n_ads, mean), use_ads=False)
+    prior = fit_ad_prior(record, tokens, words, overall=overall)
     gain = prior.prior.evidence - flat.evidence
     total = gain * record.n_shown
     if gain >= MIN_EVIDENCE and total >= MIN_TOTAL_EVIDENCE:

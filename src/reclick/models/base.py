@@ -16,7 +16,7 @@ from reclick.data.batch import Float64, SessionBatch
 from reclick.data.counts import Counts
 from reclick.data.grouped_sessions import GroupedSessions
 from reclick.data.pair_index import PairLookup
-from reclick.data.ragged import Bool, Int32
+from reclick.data.ragged import Bool
 from reclick.data.stored_tables import read_numbers, table_error
 from reclick.engines import Engine, LocalEngine, as_counts, as_engine, as_grouped
 from reclick.errors import (
@@ -362,7 +362,8 @@ class ClickModel(DeclaredSettings):
 
     def _set_ad_prior(self) -> None:
         """Choose the prior of each pair from the clicks and examinations of the last fit."""
-        record = self._ad_record(self._pairs.counts.pair_ad, *self._clicks_and_exposure())
+        counts = self._pairs.counts
+        record = AdRecord(*self._clicks_and_exposure(), counts.pair_ad, len(counts.ads))
         self._pairs.ad_prior = self._select_ad_prior(record, *self._ad_words())
 
     def _select_ad_prior(
@@ -373,7 +374,7 @@ class ClickModel(DeclaredSettings):
         if self.get_params()["attractiveness_prior"] == "auto":
             prior, self.prior_report_ = select_ad_prior(record, tokens, words, overall=overall)
         else:
-            prior = fit_words(record, tokens, words, probability=True, overall=overall)
+            prior = fit_words(record, tokens, words, overall=overall)
             self.prior_report_ = prior.report
         return prior
 
@@ -425,19 +426,13 @@ class ClickModel(DeclaredSettings):
             return {"max_iterations": most, "tolerance": PILOT_TOLERANCE, "quiet": True}
         return {"max_iterations": most, "tolerance": tolerance}
 
-    def _fit_ad_prior(
-        self, ad: Int32, clicks: Float64, exposure: Float64, *, probability: bool
-    ) -> AdPrior:
-        """The prior of pairs with these ads, clicks and exposure, from what is known of the ads."""
-        record = self._ad_record(ad, clicks, exposure)
+    def _fit_ad_prior(self, record: AdRecord) -> AdPrior:
+        """The prior of pairs with this record, from what is known of the ads."""
         levels = self.get_params()["attractiveness_prior"]
         if levels == "words":
-            return fit_words(record, *self._ad_words(), probability=probability)
+            return fit_words(record, *self._ad_words())
         words = self._ad_words() if levels == "auto" else (None, 0)
-        return fit_ad_prior(record, *words, probability=probability, use_ads=levels == "auto")
-
-    def _ad_record(self, ad: Int32, clicks: Float64, exposure: Float64) -> AdRecord:
-        return AdRecord(clicks, exposure, ad, len(self._pairs.counts.ads))
+        return fit_ad_prior(record, *words, use_ads=levels == "auto")
 
     def _ad_words(self) -> tuple[TokenLists | None, int]:
         """The tokens of the ads, if there is text, and the size of the vocabulary."""

@@ -31,7 +31,7 @@ from reclick.engines.bucketed_log import (
 from reclick.engines.store import Store
 from reclick.engines.tasks import SerialEngine, TaskEngine
 from reclick.errors import Argument, CannotAnswerError, SettingError
-from reclick.fitting.attractiveness_prior import AdPrior
+from reclick.fitting.attractiveness_prior import AdPrior, AdRecord
 from reclick.fitting.beta import BetaPrior
 from reclick.fitting.em import EMProblem, FitResult, Statistics
 from reclick.models.base import IN_MEMORY, ClickModel, cannot_fit_in_buckets, get_counts
@@ -426,7 +426,7 @@ def _record_bucket(fitted: tuple[str, str, str] | None, part: BucketPart) -> Non
     """Leave the clicks and the exposure of each pair in a file."""
     _set_rows(fitted, part)
     model, counts = part.model, get_counts(part.data)
-    record = model._ad_record(counts.pair_ad, *model._clicks_and_exposure())
+    record = AdRecord(*model._clicks_and_exposure(), counts.pair_ad, len(counts.ads))
     store_record(part.store, part.bucket, record, counts)
 
 

@@ -14,6 +14,7 @@ from reclick.data.ragged import Float64, Int32
 from reclick.engines.bucketed_log import BucketedLog, BucketTasks
 from reclick.engines.store import Store
 from reclick.fitting.attractiveness_prior import (
+    MOST_RATE,
     AdPrior,
     AdRecord,
     AttractivenessPrior,
@@ -57,6 +58,8 @@ class TriedPrior(NamedTuple):
 
 class BucketedRecord:
     """`AdRecords` of pairs in buckets, of which the driver gets sums by ad, and a sample."""
+
+    most = MOST_RATE  # that words may say: of probabilities
 
     def __init__(self, log: BucketedLog, tasks: BucketTasks, n_ads: int) -> None:
         self._log, self._tasks, self.n_ads = log, tasks, n_ads

@@ -19,7 +19,7 @@ from reclick.fitting.beta import BetaPrior, log_beta, posterior_mean
 from reclick.fitting.em import EMProblem, FitResult, PairSums, Statistics
 from reclick.models.base import ClickModel
 from reclick.models.settings import setting
-from reclick.runtime.jit import kernel
+from reclick.runtime.jit import kernel, subkernel
 from reclick.text.word_rates import TextIndex
 
 SMALLEST_END = 1e-290  # a smaller P(end) is as good as none, but this can be divided by
@@ -251,7 +251,7 @@ def _expect(
     return total
 
 
-@kernel
+@subkernel
 def _pass(
     theta: Float64, gamma: Float64, ads: Int32, last: int, goal: int, free: Float64, often: float,
     skips: Float64, examined: Float64,

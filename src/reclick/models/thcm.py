@@ -21,7 +21,7 @@ from reclick.fitting.beta import BetaPrior, log_beta, posterior_mean
 from reclick.fitting.em import EMProblem, FitResult, PairSums, Statistics
 from reclick.models.base import ClickModel
 from reclick.models.settings import setting
-from reclick.runtime.jit import kernel
+from reclick.runtime.jit import kernel, subkernel
 from reclick.text.word_rates import TextIndex
 
 
@@ -243,7 +243,7 @@ def _expect(
     return total
 
 
-@kernel
+@subkernel
 def _hits(
     theta: Float64, step: Float64, goal: int, free: Float64, upper: Float64, hit: Float64
 ) -> None:
@@ -265,7 +265,7 @@ def _hits(
         hit[i] += upper[i] * hit[i + 1]
 
 
-@kernel
+@subkernel
 def _segment(
     theta: Float64,
     step: Float64,
@@ -285,7 +285,7 @@ def _segment(
     return float(step[0] * forward + step[1] * back + step[2])
 
 
-@kernel
+@subkernel
 def _add_segment(
     theta: Float64, step: Float64, last: int, goal: int, free: Float64, visits: Float64,
     hit: Float64, weight: float, pair: Int32, skips: Float64, steps: Float64,
