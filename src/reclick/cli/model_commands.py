@@ -28,12 +28,14 @@ from reclick.cli.inputs import (
     complete_model,
     count_logs,
     group_logs,
+    keep_log,
     new_model,
     on_error_choice,
     open_log,
     parse_value,
     read_ads_table,
     report_dropped,
+    report_summary,
 )
 from reclick.cli.show_command import describe_model
 
@@ -44,6 +46,7 @@ if TYPE_CHECKING:
     from reclick.models import ClickModel
 
 DEFAULT_MODEL = "luceclick"
+LOADERS = {"counts": count_logs, "sessions": group_logs, "log": keep_log}  # by `learns_from`
 
 
 @as_command
@@ -143,7 +146,7 @@ def fit(
             if history:
                 chosen.check_uses_history()
         text = read_ads_table(ads, on_error)
-        loaded = (count_logs if chosen.fits_from_counts else group_logs)(logs, options)
+        loaded = LOADERS[chosen.learns_from](logs, options)
         text = loaded.ads if text is None else text
         others = forget if update else history
         other = count_logs(others, options).data if others else None
@@ -161,6 +164,8 @@ def fit(
             else:
                 chosen.fit(loaded.data, history=other, ads=text, engine=where, progress=progress)
         chosen.save(to, buckets=buckets)
+    if loaded.unread is not None:
+        report_summary(loaded.unread)
     if chosen.advice:
         print_note(f"note: {chosen.advice}")
     print_result(f"{chosen!r}\n{to}", {"to": to, **describe_model(chosen)})
