@@ -855,14 +855,12 @@ def test_evaluate_takes_noise_and_redundancy(run: Run) -> None:
         pq.write_table(part, f"{name}.parquet")
     ads = [f"{ad},word {ad},,{ad}.example\n" for ad in "abcdef"]
     Path("ads.csv").write_text("".join(["ad,title,description,display_url\n", *ads]))
-    noise = "ubm,ubm:noise=session,ubm:noise=user,multiclick:noise=session"
-    models = f"{noise},multiclick:redundancy=auto,multiclick:redundancy=1.5"
+    models = "ubm,ubm:noise=user,multiclick:redundancy=auto"
     logs = "--train", "train.parquet", "--test", "test.parquet", "--ads", "ads.csv"
     code, out, err = run("evaluate", "--models", models, *logs, "--to", "results")
     assert code == 0, err
     rows = pq.read_table("results/scores.parquet").to_pylist()
     whole = {"metric": "log_set_likelihood", "sessions": "all", "volume": "all"}
     scores = {each["model"]: each["value"] for each in rows if whole.items() <= each.items()}
-    assert len(scores) == 6, out
-    plain, session, user, *_ = scores.values()
-    assert user > plain <= session  # random clicks are foreseen
+    plain, with_noise, _ = scores.values()
+    assert with_noise > plain, out  # random clicks are foreseen

@@ -17,6 +17,7 @@ from reclick.cli.inputs import (
     EngineOptions,
     Force,
     FormatName,
+    LoadedLog,
     Logs,
     Master,
     MaxAds,
@@ -46,7 +47,6 @@ if TYPE_CHECKING:
     from reclick.models import ClickModel
 
 DEFAULT_MODEL = "luceclick"
-LOADERS = {"counts": count_logs, "sessions": group_logs, "log": keep_log}  # by `learns_from`
 
 
 @as_command
@@ -146,7 +146,7 @@ def fit(
             if history:
                 chosen.check_uses_history()
         text = read_ads_table(ads, on_error)
-        loaded = LOADERS[chosen.learns_from](logs, options)
+        loaded = _load_logs(chosen, logs, options)
         text = loaded.ads if text is None else text
         others = forget if update else history
         other = count_logs(others, options).data if others else None
@@ -463,6 +463,13 @@ def _lock_model(folder: str) -> AbstractContextManager[None]:
         )
     artifact.get_kind(folder)  # refuses a folder that is not a model's, before anything is written
     return artifact.lock_folder(folder)
+
+
+def _load_logs(model: ClickModel, logs: list[str], options: ReadOptions) -> LoadedLog:
+    """What a model learns from logs."""
+    if model.learns_from == "log":
+        return keep_log(logs, options)
+    return (count_logs if model.learns_from == "counts" else group_logs)(logs, options)
 
 
 def _load_for_update(

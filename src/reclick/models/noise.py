@@ -54,7 +54,7 @@ EM_STEPS, EM_TOLERANCE = 500, 1e-8  # for the share, given what a fit says of ea
 LOG_SURE = 30.0  # log-odds, at most, of a session to be noise: so that not all may count nothing
 LOG_IMPOSSIBLE = -700.0  # of a session that the model holds impossible
 SIGNIFICANT = 3.0  # standard errors of the gain: a model that is a little wrong has none
-NUMBER_STRENGTH = 5.0  # sessions: how strongly the number of random clicks is held to the log's
+NUMBER_STRENGTH = 20.0  # sessions: how strongly the number of random clicks is held to the log's
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -350,7 +350,7 @@ class NoiseEstimate(NamedTuple):
 
     noise: Noise
     clean: Float64  # [session] P(not noise)
-    log_likelihood: float  # of all sessions
+    log_prob: Float64  # [unit] of its clicks
 
 
 class HeldOut(NamedTuple):
@@ -405,15 +405,16 @@ class NoiseFit(NamedTuple):
         return found
 
     def is_asked_for(self, found: NoiseEstimate, folds: list[HeldOut]) -> bool:
-        """Whether the component makes the log likelier, and held-out sessions or users too.
+        """Whether both the log and held-out parts of it significantly gain by the component.
 
-        Held-out sessions must gain significantly. They alone are no sign of noise: where a fit is
-        too sure of rare pairs, they gain by any doubt.
+        Held-out sessions alone are no sign of noise: where a fit is too sure of rare pairs, they
+        gain by any doubt.
         """
         if found.noise.share < NEGLIGIBLE_SHARE:
             return False
         without = self.data.gather_evidence(self.data.weight, self.score(self.data.weight))
-        if found.log_likelihood <= without.weight @ without.sum_by_unit(without.log_model):
+        before = without.sum_by_unit(without.log_model)
+        if not is_significant_gain(before, found.log_prob, without.weight, SIGNIFICANT):
             return False
         gains = [self._measure_gain(found.noise, fold) for fold in folds]
         gain, weight = (np.concatenate(each) for each in zip(*gains, strict=True))
@@ -525,7 +526,7 @@ def estimate_noise(data: NoiseData, log_model: Float64, *, ordered: bool) -> Noi
     found = replace(noise, share=of_sessions, user_share=None if data.user is None else share)
     ratio = evidence.log_ratio(noise.log_prob(data.lengths, data.clicks, ordered=ordered))
     of_units = evidence.sum_by_unit(evidence.log_model) + log_mixture_gain(ratio, share)
-    return NoiseEstimate(found, 1 - judged, float(evidence.weight @ of_units))
+    return NoiseEstimate(found, 1 - judged, of_units)
 
 
 def _to_noise(layers: list[Float64]) -> Noise:
