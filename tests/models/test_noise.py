@@ -15,7 +15,7 @@ import reclick as rc
 from reclick.clicks.mixture import MixturePages
 from reclick.clicks.noise import NoisePages
 from reclick.errors import CannotAnswerError, LogError, UsageError
-from reclick.models import DBN, UBM, DirectionalScan, MultiClick
+from reclick.models import DBN, UBM, MultiClick
 from reclick.models.noise import Noise
 from reclick.predictor import Predictor, predict
 from tests.golden.test_worked_example import pages
@@ -184,17 +184,6 @@ def test_few_bots_are_found_where_pairs_are_rare() -> None:
         assert model.noise_ is not None
         worlds.append(model.noise_.share - bots.mean())
     np.testing.assert_allclose(worlds, 0, atol=0.02)
-
-
-def test_a_model_with_an_order_of_clicks_finds_bots() -> None:
-    """10 % of 1,500 sessions, within .02."""
-    _, pages = make_world(UBM(), 1500, 0, queries=2)
-    truth = DirectionalScan(max_iterations=30).fit(pages)
-    log = {**pages, "clicks": truth.sample(pages, 1).to_pylist()}
-    bots = np.random.default_rng(1000).random(1500) < 0.1
-    model = DirectionalScan(noise="session", max_iterations=30).fit(add_bots(log, bots, 2000))
-    assert model.noise_ is not None
-    assert model.noise_.share == pytest.approx(bots.mean(), abs=0.02)
 
 
 @pytest.fixture(scope="module")
