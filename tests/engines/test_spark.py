@@ -197,14 +197,14 @@ def check_versions(engine: rc.SparkEngine) -> None:
     """The first task compares versions."""
     from reclick.engines import spark
 
-    mine = spark._describe_python
+    mine = spark.describe_python
     engine._is_checked = False
     try:
-        spark._describe_python = lambda: "Python 2.7 with Reclick 0.0"
+        spark.describe_python = lambda: "Python 2.7 with Reclick 0.0"
         with pytest.raises(EngineError, match=r"The executor .* has Python 3.*driver has Python 2"):
             engine.run(abs, 2, "")
     finally:
-        spark._describe_python = mine
+        spark.describe_python = mine
 
 
 def check_folder(session: Any, monkeypatch: pytest.MonkeyPatch) -> None:
