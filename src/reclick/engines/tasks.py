@@ -46,10 +46,11 @@ from reclick.errors import Argument, LogError, ReclickError, SettingError
 from reclick.runtime.filesystem import Location
 from reclick.runtime.outputs import atomic_file, scratch_file
 from reclick.runtime.parallel import THREADS_VARIABLE, limit_threads
-from reclick.runtime.progress import PROGRESS_VARIABLE
+from reclick.runtime.progress import PROGRESS_VARIABLE, report_progress
 
 Result = TypeVar("Result")
 Task = Callable[[int], Result]
+SERIAL_PARTS = 8  # that a log is read in, so that one at a time is in memory
 
 
 class TaskEngine(ABC):
@@ -88,23 +89,25 @@ class TaskEngine(ABC):
 
     def count(self, log: Log) -> Counts:
         """The counts of a log."""
-        with self._scratch() as store:
-            names, reports = self._read_parts(count_part, log, store, "parts counted")
+        with self.scratch() as store:
+            what = "parts counted"
+            names, reports = self.read_parts(count_part, log, store, self.buckets, what)
             merged = self.run(partial(merge_counts, store, names), self.buckets, "buckets merged")
             return join_counts(merged, reports)
 
     def group(self, log: Log) -> GroupedSessions:
         """The distinct sessions of a log."""
-        with self._scratch() as store:
-            names, reports = self._read_parts(group_part, log, store, "parts grouped")
+        with self.scratch() as store:
+            what = "parts grouped"
+            names, reports = self.read_parts(group_part, log, store, self.buckets, what)
             merged = self.run(partial(merge_groups, store, names), self.buckets, "buckets merged")
             return join_groups(merged, reports)
 
-    def _read_parts(
-        self, read: ReadPart, log: Log, store: Store, what: str
+    def read_parts(
+        self, read: ReadPart, log: Log, store: Store, buckets: int, what: str
     ) -> tuple[list[str], list[PartReport]]:
         """Read every part of a log into files by bucket; the files, and what the tasks report."""
-        work = partial(_read_part, read, store, self.buckets)
+        work = partial(_read_part, read, store, buckets)
         reports = self.run_parts(work, log, store, what)
         self._accept(log, reports)
         return [f"part-{i}" for i in range(len(reports))], reports
@@ -152,7 +155,7 @@ class TaskEngine(ABC):
 
     def fold(self, function: Callable[[LogPart, int], Result], log: Log) -> list[Result]:
         """function(part, number of good sessions before it) of every part of a log, in order."""
-        with self._scratch() as store:
+        with self.scratch() as store:
             store.put("function", [function])
             kept = self._known_rows(log)
             if kept is None:
@@ -181,7 +184,7 @@ class TaskEngine(ABC):
 
         Every task writes a part; their row groups are copied in the order of the log.
         """
-        with self._scratch() as store:
+        with self.scratch() as store:
             if not isinstance(store.folder, Path):
                 raise SettingError("folder", str(self.folder), "a folder that is mounted here")
             store.put("function", [function])
@@ -238,13 +241,36 @@ class TaskEngine(ABC):
         return StoredBlocks(self.store, names, rows)
 
     @contextmanager
-    def _scratch(self) -> Iterator[Store]:
+    def scratch(self) -> Iterator[Store]:
         """A store for one job."""
         store = Store.create(self.folder)
         try:
             yield store
         finally:
             store.remove()
+
+
+class SerialEngine(TaskEngine):
+    """Runs tasks in this process, one after another, with all its threads.
+
+    So a fit in buckets has one bucket at a time in memory.
+    """
+
+    def __init__(self, folder: Location | None = None) -> None:
+        self.n_tasks = self.buckets = SERIAL_PARTS
+        self.folder = folder
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}()"
+
+    def run(self, task: Task[Result], n: int, what: str) -> list[Result]:
+        """Run tasks."""
+        results = []
+        for i in range(n):
+            results.append(task(i))
+            if what:
+                report_progress(what, i + 1, n)
+        return results
 
 
 NO_REPORT: tuple[Any, ...] = (None, None, None)
