@@ -171,6 +171,8 @@ class EngineOptions(NamedTuple):
             )
         print_note("Starting Spark")
         session = open_session(self.master)
+        if self.master and self.master.startswith("sc://"):
+            atexit.register(session.stop)  # else its threads may outlive the commands
         return SparkEngine(session, tasks=self.tasks, folder=self.shared_folder)
 
 
