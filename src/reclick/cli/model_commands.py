@@ -25,6 +25,7 @@ from reclick.cli.inputs import (
     QuickReturn,
     ReadOptions,
     SharedFolder,
+    Tasks,
     Workers,
     complete_model,
     count_logs,
@@ -42,6 +43,8 @@ from reclick.cli.show_command import describe_model
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
+
+    import pyarrow as pa
 
     from reclick.exports import ExportResult
     from reclick.models import ClickModel
@@ -104,7 +107,8 @@ def fit(
             metavar="N",
             min=1,
             help="Save the model in N parts by a hash of the query, to be read only as far as "
-            "needed: for models larger than memory. With --update those that it has.",
+            "needed: for models larger than memory. With --engine pool or spark each part is "
+            "fitted and written by a task. With --update those that it has.",
         ),
     ] = None,
     format: FormatName = None,
@@ -116,6 +120,7 @@ def fit(
     workers: Workers = None,
     master: Master = None,
     shared_folder: SharedFolder = None,
+    tasks: Tasks = None,
 ) -> None:
     """Fit a model to logs and save it.
 
@@ -135,7 +140,7 @@ def fit(
     if not 0 < decay <= 1:
         raise SettingError("decay", decay, "a factor above 0 and at most 1, such as 0.9")
     artifact.check_target(to, "model")
-    where = EngineOptions(engine, workers, master, shared_folder).open()
+    where = EngineOptions(engine, workers, master, shared_folder, tasks).open()
     options = ReadOptions(column, on_error, max_ads, format, quick_return_seconds, where)
     with _lock_model(to) if update else nullcontext():
         if update:
@@ -146,6 +151,14 @@ def fit(
             if history:
                 chosen.check_uses_history()
         text = read_ads_table(ads, on_error)
+        if where is not None and buckets is not None and not update:
+            if chosen.fits_in_buckets:
+                _print_fit(_fit_in_buckets(chosen, logs, history, to, buckets, text, options), to)
+                return
+            print_note(
+                f"note: {type(chosen).__name__} is fitted in the memory of this process, and then "
+                "saved in buckets."
+            )
         loaded = _load_logs(chosen, logs, options)
         text = loaded.ads if text is None else text
         others = forget if update else history
@@ -166,6 +179,51 @@ def fit(
         chosen.save(to, buckets=buckets)
     if loaded.unread is not None:
         report_summary(loaded.unread)
+    _print_fit(chosen, to)
+
+
+def _fit_in_buckets(
+    chosen: ClickModel,
+    logs: list[str],
+    history: list[str] | None,
+    to: str,
+    buckets: int,
+    text: pa.Table | None,
+    options: ReadOptions,
+) -> ClickModel:
+    """Let the tasks of an engine fit and write the buckets."""
+    from reclick.logs import SessionLog
+
+    log, earlier = (
+        _open_log_or_counts(each, options) if each else None for each in (logs, history)
+    )
+    with progress_bars() as progress:
+        fitted = chosen.fit_to(
+            to,
+            log,
+            buckets=buckets,
+            history=earlier,
+            ads=text,
+            engine=options.engine,
+            progress=progress,
+        )
+    for each in (log, earlier):
+        if isinstance(each, SessionLog):
+            report_summary(each)
+    return fitted
+
+
+def _open_log_or_counts(paths: list[str], options: ReadOptions) -> Any:
+    """A log that is not read yet; where some of it is counts, the counts of all of it."""
+    from reclick.runtime import artifact
+
+    if any(map(artifact.is_artifact, paths)):
+        return count_logs(paths, options).data
+    return open_log(paths, options)
+
+
+def _print_fit(chosen: ClickModel, to: str) -> None:
+    """Print what was fitted, and a caution where there is one."""
     if chosen.advice:
         print_note(f"note: {chosen.advice}")
     print_result(f"{chosen!r}\n{to}", {"to": to, **describe_model(chosen)})
@@ -201,6 +259,7 @@ def predict(
     workers: Workers = None,
     master: Master = None,
     shared_folder: SharedFolder = None,
+    tasks: Tasks = None,
 ) -> None:
     """Write pages with click probabilities, expected clicks and the most likely click sequences.
 
@@ -211,7 +270,7 @@ def predict(
 
     loaded = load(model)
     options = ReadOptions(column, on_error, max_ads, format)
-    where = EngineOptions(engine, workers, master, shared_folder).open()
+    where = EngineOptions(engine, workers, master, shared_folder, tasks).open()
     log = open_log(pages, options, ads, clicks_required=False)
     with progress_bars() as progress:
         summary = predict(

@@ -21,7 +21,7 @@ from reclick.data.ragged import Float64, Int32, Int64, UInt64, read_only
 from reclick.data.schema import is_time
 from reclick.data.string_index import Bytes, buffers
 from reclick.data.timestamps import as_times
-from reclick.runtime.jit import inline_kernel, kernel
+from reclick.runtime.jit import kernel, subkernel
 
 SAMPLE_SIZE = 8_192  # distinct sessions that are sampled of a log
 NO_TIME = -(2**63)
@@ -259,7 +259,7 @@ def hash_sessions(
     return content_sum, timed_sum
 
 
-@inline_kernel
+@subkernel
 def mix_bits(state: np.uint64, bits: np.uint64) -> np.uint64:
     """A hash of a state and of the bits that follow it."""
     state = (state ^ bits) * np.uint64(MIX_FACTORS[0])
