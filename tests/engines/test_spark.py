@@ -78,7 +78,7 @@ def test_spark_gives_the_answers_of_one_process(
     check_bad_rows(session, engine, tmp_path)
     check_fits(session, engine, tmp_path)
     check_commands(tmp_path, capsys)
-    check_versions(engine)
+    check_versions(engine, monkeypatch)
     check_folder(session, monkeypatch)
 
 
@@ -195,18 +195,13 @@ def check_commands(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert list(shared.iterdir()) == []
 
 
-def check_versions(engine: rc.SparkEngine) -> None:
+def check_versions(engine: rc.SparkEngine, monkeypatch: pytest.MonkeyPatch) -> None:
     """The first task compares versions."""
-    from reclick.engines import spark
-
-    mine = spark._describe_python
     engine._is_checked = False
-    try:
-        spark._describe_python = lambda: "Python 2.7 with Reclick 0.0"
+    with monkeypatch.context() as patch:
+        patch.setattr("reclick.engines.spark.describe_python", lambda: "Python 2.7 with Reclick 0")
         with pytest.raises(EngineError, match=r"The executor .* has Python 3.*driver has Python 2"):
             engine.run(abs, 2, "")
-    finally:
-        spark._describe_python = mine
 
 
 def check_folder(session: Any, monkeypatch: pytest.MonkeyPatch) -> None:

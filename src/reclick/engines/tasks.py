@@ -8,10 +8,13 @@ each round a task gets the parameters of its own block only, and returns sums.
 
 from __future__ import annotations
 
+import os
+import platform
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import partial, reduce
+from functools import cache, partial, reduce
+from importlib.metadata import version
 from operator import add
 from pathlib import Path
 from typing import Any, TypeVar
@@ -42,8 +45,8 @@ from reclick.engines.store import Store, StoredBlocks
 from reclick.errors import Argument, LogError, ReclickError, SettingError
 from reclick.runtime.filesystem import Location
 from reclick.runtime.outputs import atomic_file, scratch_file
-from reclick.runtime.parallel import limit_threads
-from reclick.runtime.progress import report_progress
+from reclick.runtime.parallel import THREADS_VARIABLE, limit_threads
+from reclick.runtime.progress import PROGRESS_VARIABLE, report_progress
 
 Result = TypeVar("Result")
 Task = Callable[[int], Result]
@@ -337,6 +340,20 @@ def _run_step(
     return step(store.load(parameters, i), store.keep(blocks[i]))
 
 
+@cache
+def start_worker() -> None:
+    """Once in a process of tasks: one thread, and no progress of its own."""
+    os.environ[THREADS_VARIABLE] = "1"
+    os.environ[PROGRESS_VARIABLE] = "0"
+    pa.set_cpu_count(1)
+    pa.set_io_thread_count(1)
+
+
+def describe_python() -> str:
+    """The versions that must be the same in all processes."""
+    return f"Python {platform.python_version()} with Reclick {version('reclick')}"
+
+
 def run_quietly(task: Task[Result], i: int) -> tuple[Result | None, ReclickError | None]:
     """A task in one thread; an error of Reclick's own is a result, so that nobody tries again."""
     try:
@@ -344,3 +361,10 @@ def run_quietly(task: Task[Result], i: int) -> tuple[Result | None, ReclickError
             return task(i), None
     except ReclickError as error:
         return None, error
+
+
+def raise_error(result: Result, error: ReclickError | None) -> Result:
+    """What `run_quietly` gave: its result, or its error raised here."""
+    if error is not None:
+        raise error
+    return result

@@ -231,6 +231,7 @@ class LuceClick(ClickModel):
         prior = self._set_prior(state.ad_record().move_to(at, counts), state.hyper)
         moved = state.move_to(at, sessions, prior, decay)
         data = TrainingData.of(sessions, moved.layout, self._engine)
+        data = self._repeat(data, counts.pair_ad, last.redundancy_)
         result = run_luce(moved.parameters, data, engine=self._engine, **self._em_limits)
         self._take(LuceState.of(state.hyper, data, result, moved.information), result)
         self._set_prior(self._state.ad_record(), state.hyper)  # of unseen pairs
