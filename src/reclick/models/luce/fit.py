@@ -8,7 +8,7 @@ import numpy as np
 
 from reclick.data.grouped_sessions import GroupedSessions
 from reclick.data.pair_index import IndexMap
-from reclick.data.ragged import Float64
+from reclick.data.ragged import Float64, read_only
 from reclick.engines import Engine, LocalEngine
 from reclick.fitting.attractiveness_prior import AdRecord, Choices, PairPrior
 from reclick.fitting.em import FitResult, Squarem, Statistics, run_em
@@ -19,6 +19,8 @@ from reclick.models.luce.parameters import (
     LuceParameters,
     initial_parameters,
 )
+from reclick.models.redundancy import page_overlap
+from reclick.text.word_rates import TokenLists
 
 PILOT_STRENGTH = 2.0  # of attractiveness, in pseudo-clicks, before its prior is known
 PILOT_QUERY_STRENGTH = 16.0
@@ -44,6 +46,17 @@ class TrainingData(NamedTuple):
         count = max(1, min(wanted, len(sessions.pair) // MIN_BLOCK_IMPRESSIONS))
         blocks = [make_block(layout, each) for each in sessions.blocks(count)]
         return cls(layout, float(sessions.weight.sum()), blocks)
+
+    def with_redundancy(self, kappa: float, tokens: TokenLists | None) -> TrainingData:
+        """The same sessions, in which ads that repeat the words of clicked ones lose weight."""
+        if not kappa or tokens is None:
+            return self
+        blocks, pair_ad = [], self.layout.counts.pair_ad
+        for each in self.blocks:
+            ad = pair_ad[each.sessions.first_pair + each.sessions.pair]
+            overlap = read_only(page_overlap(tokens, ad, each.sessions.page))
+            blocks.append(each._replace(redundancy=kappa, overlap=overlap))
+        return self._replace(blocks=blocks)
 
 
 class LuceState(NamedTuple):
