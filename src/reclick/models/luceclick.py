@@ -37,7 +37,12 @@ from reclick.models.luce.fit import (
     run_luce,
 )
 from reclick.models.luce.parameters import (
+    CELL,
     CELLS,
+    PAIR,
+    PAIR_CLASS,
+    QUERY_CLASS,
+    QUERY_POSITION,
     TABLE_ROWS,
     Hyperparameters,
     Layout,
@@ -225,7 +230,7 @@ class LuceClick(ClickModel):
         """
         fitted, layout = self._state.parameters, self._state.layout
         if typical_outside is None:
-            classes = np.log(fitted.query_outside.level(0))[layout.query_class]
+            classes = np.log(fitted.query_outside.level(QUERY_CLASS))[layout.query_class]
             typical_outside = float(np.exp(np.average(classes, weights=layout.volumes)))
         self._typical_outside = typical_outside
         gamma = fitted.transition.weights()
@@ -233,13 +238,13 @@ class LuceClick(ClickModel):
         self.mixing_: Float64 = fitted.mixing.overall
         scale = float(np.sum(self.mixing_ * gamma[:, 0, 0] / omega[:, 0]))
         level = float(self.mixing_ @ omega[:, 0])
-        of_class = fitted.appeal.level(1)
+        of_class = fitted.appeal.level(PAIR_CLASS)
         prior = self._pairs.ad_prior
         if prior is not None and not isinstance(self.attractiveness_prior, str):
             # The attractiveness of an unseen pair is set.
             odds = self.attractiveness_prior / (1 - self.attractiveness_prior)
             scale = odds / (of_class[0] * prior.overall)
-        self.theta_ = fitted.appeal.level(0) * of_class[layout.pair_class] * scale
+        self.theta_ = fitted.appeal.level(PAIR) * of_class[layout.pair_class] * scale
         self._unseen_scale = scale * of_class[0]
         self.gamma_, self.omega_ = gamma / (scale * level), omega / level
         self.rho_ = fitted.satisfaction.mean
@@ -286,7 +291,7 @@ class LuceClick(ClickModel):
     def _query_outside(self, query: Int32) -> Float64:
         """The f of each session's query [session]; that of a new query is as of rare ones."""
         table = self._state.parameters.query_outside
-        out = np.where(query >= 0, table.weights_at(query), float(table.level(0)[0]))
+        out = np.where(query >= 0, table.weights_at(query), float(table.level(QUERY_CLASS)[0]))
         return out / self._typical_outside
 
     def _position_effects(self, found: ImpressionLookup, batch: SessionBatch) -> Float64:
@@ -298,10 +303,10 @@ class LuceClick(ClickModel):
         position = positions_in_runs(batch.page)
         query = found.query[run_of_elements(batch.page)].astype(np.int64)
         known = (query >= 0) & (position < layout.longest)
-        out[known] = appeal.level(2)[query[known] * layout.longest + position[known]]
+        out[known] = appeal.level(QUERY_POSITION)[query[known] * layout.longest + position[known]]
         rows = np.flatnonzero(found.row >= 0)
         cell = layout.find_cells(found.row[rows], position[rows])
-        out[rows[cell >= 0]] *= appeal.level(3)[cell[cell >= 0]]
+        out[rows[cell >= 0]] *= appeal.level(CELL)[cell[cell >= 0]]
         return out
 
     def _posteriors(self, asked: PairLookup) -> PairPosteriors:

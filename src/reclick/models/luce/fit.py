@@ -14,6 +14,7 @@ from reclick.fitting.attractiveness_prior import AdRecord, Choices, PairPrior
 from reclick.fitting.em import FitResult, Squarem, Statistics, run_em
 from reclick.models.luce.e_step import LuceBlock, e_step, inform, make_block
 from reclick.models.luce.parameters import (
+    PAIR,
     Hyperparameters,
     Layout,
     LuceParameters,
@@ -83,7 +84,7 @@ class LuceState(NamedTuple):
     def ad_record(self) -> AdRecord:
         """Clicks, exposure and choices of the factor θ of each pair, over all sessions."""
         appeal, pair, counts = self.parameters.appeal, self.layout.cell_pair, self.layout.counts
-        theta = appeal.level(0)
+        theta = appeal.level(PAIR)
         clicks = np.bincount(pair, appeal.past.observed, len(theta)).astype(np.float64)
         expected = np.bincount(pair, appeal.past.exposure * appeal.weights(), len(theta))
         # A choice of probability p has the information p (1 − p) on log θ.
