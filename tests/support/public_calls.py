@@ -9,12 +9,13 @@ here nor a default is an error, so that a new one is not forgotten.
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import functools
 import inspect
 import itertools
-import random
-from collections.abc import Callable, Iterator, Mapping
-from pathlib import Path, PurePosixPath
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import duckdb
@@ -72,7 +73,9 @@ def use(result: Any) -> None:
             result.check_fitted()
             return
         if not isinstance(result, rc.PartitionedModel):
-            result.set_params(**{k: v for k, v in FAST.items() if k == "tune" and k in result.settings})
+            result.set_params(
+                **{k: v for k, v in FAST.items() if k == "tune" and k in result.settings}
+            )
             result.fit(LOG)
     elif isinstance(result, contextlib.AbstractContextManager):
         with result:
@@ -123,7 +126,7 @@ HOSTILE: dict[str, Make] = {
     "text": lambda: "no such thing",
     "text with /": lambda: "no/such/place.parquet",
     "the folder": lambda: ".",
-    "a folder": lambda: Path(),
+    "a folder": Path,
     "half a pair": lambda: "\ud800",
     "zero byte": lambda: "a\0b",
     "long text": lambda: "x" * 5000,
@@ -196,7 +199,7 @@ def changeable(name: str) -> Any:
 @functools.cache
 def batch() -> rc.SessionBatch:
     """The log as a batch."""
-    return next(iter(rc.read_sessions(DATED_LOG).batches()))
+    return next(iter(rc.read_sessions(DATED_LOG).batches(with_rows=True)))
 
 
 @functools.cache
@@ -234,6 +237,11 @@ def auction_result() -> Any:
     return rc.run_auction(model("dctr"), "q", {"x": 1.0, "y": 2.0})
 
 
+def page() -> Any:
+    """The distribution over the clicks of the pages of the log."""
+    return model("dctr").pages(LOG)
+
+
 def clicks() -> rc.Clicks:
     return rc.Clicks(np.array([1], np.int32), np.array([0, 1], np.int64))
 
@@ -264,14 +272,22 @@ def saved_counts() -> str:
     return name
 
 
-def remote() -> rc.RemotePath:
-    return rc.RemotePath.from_uri("memory://torture/file")
+class Fresh(rc.UBM):
+    """A model of a user's own."""
+
+    name = "fresh"
+
+
+def saved_log() -> str:
+    name = f"{new_name()}.jsonl"
+    rows = [dict(zip(LOG, values, strict=True)) for values in zip(*LOG.values(), strict=True)]
+    Path(name).write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return name
 
 
 OBJECTS: dict[str, Make] = {
     "BadRow": lambda: rc.BadRow("log.csv", 1, "x"),
     "BucketWriter": lambda: rc.BucketWriter.start(new_name(), 2),
-    "Cleaning": rc.Cleaning,
     "Clicks": clicks,
     "Counts": counts,
     "DuckDBEngine": rc.DuckDBEngine,
@@ -280,56 +296,93 @@ OBJECTS: dict[str, Make] = {
     "JudgmentComparison": judgment_comparison,
     "LocalEngine": rc.LocalEngine,
     "LogProfile": lambda: rc.describe(LOG),
-    "LogRecord": lambda: model("dctr").provenance[0].log,
+    "LogRecord": lambda: counts().logs[0],
     "MechanismComparison": comparison,
     "ModelRegistry": rc.ModelRegistry,
     "MonitorReport": lambda: rc.monitor(model("dctr"), LOG),
     "NDCGResult": lambda: rc.ndcg(LABELS, LABELS),
     "OrderTable": lambda: rc.OrderTable.fit(LOG),
-    "PageDistribution": lambda: model("dctr").pages(PAGES),
+    "PageDistribution": page,
     "PartitionedModel": partitioned,
     "PoolEngine": InlineEngine,  # the same methods, without processes
-    "Predictions": lambda: rc.Predictor(model("dctr")).predict_pages(
-        batch(), model("dctr").pages(LOG)
-    ),
+    "Predictions": lambda: rc.Predictor(model("dctr")).predict_pages(batch(), page()),
     "Predictor": lambda: rc.Predictor(model("dctr")),
     "QueryBlock": lambda: grouped().whole,
     "RankingComparison": lambda: rc.compare_rankings(model("dctr"), PAGES, PAGES, draws=4),
     "ReadSummary": lambda: rc.read_sessions(LOG).summary,
-    "ReliabilityCurves": lambda: evaluation().reliability,
-    "SeenLog": lambda: model("dctr").provenance[0],
+    "ReliabilityCurves": lambda: rc.ReliabilityCurves(evaluation().curves),
+    "SeenLog": lambda: rc.SeenLog(counts().logs[0], "fit", "2026-03-01"),
     "SessionBatch": batch,
     "SessionLog": lambda: rc.read_sessions(LOG),
     "Setting": lambda: rc.UBM.settings["tolerance"],
     "Simulation": simulation,
     "SparkEngine": InlineEngine,
     "StopsAndTransitions": lambda: model("multiclick").fatigue_and_transitions("q"),
-    "TrainingTotals": lambda: rc.TrainingTotals.of(counts()),
-    "TransitionShares": lambda: None,
+    "TransitionShares": lambda: rc.TransitionShares(((0.5, 0.5),), (0.1,)),
 }
-CHANGING = {"fit", "update", "set_params"}  # methods of a model of one's own
+CHANGING = {"fit", "update", "set_params"}  # methods that need a model of one's own
+# Methods for the code of models and engines, which Reclick calls with objects of its own making:
+# arrays that were checked, blocks, functions. The classes alone are those of Python itself.
+FOR_CODE: dict[str, set[str]] = {
+    "BucketWriter": {"commit", "copy"},
+    "Cleaning": {"clean_batch", "shorten_sessions"},
+    "Clicks": {"select"},
+    "ClickModel": {"map_batch", "map_pages", "score_clicks", "find_known", "find_volumes"},
+    "Counts": {"from_tables", "of_sequences", "split"},
+    "Engine": {"prepare", "reduce", "map", "fold", "run", "run_parts"},
+    "GroupedSessions": {"reweight", "select"},
+    "PageDistribution": {
+        "log_prob",
+        "log_set_prob",
+        "next_click_prob",
+        "ranks",
+        "sample",
+        "select",
+    },
+    "PartitionedModel": {"open"},
+    "Predictor": {"predict_chunk", "predict_pages", "predict_sessions"},
+    "QueryBlock": {"reweight", "select"},
+    "SessionLog": {"accept_parts", "to_frame_reader"},
+    "SparkEngine": {"check_executors"},
+    "TrainingTotals": {"of"},
+}
+PROTOCOLS = {"Engine", "PageDistribution"}  # not made, but implemented
+ENGINES = {"LocalEngine", "DuckDBEngine", "PoolEngine", "SparkEngine"}
+AS_IN_PYTHON = {"RemotePath"}  # a part of pathlib.Path, with pathlib's errors
 VALID: dict[str, Make] = {
+    "a": lambda: LABELS,
     "ad": lambda: "x",
     "ads": lambda: ADS,
+    "b": lambda: LABELS,
     "bids": lambda: BIDS,
+    "bucket": lambda: 0,
+    "buckets": lambda: 2,
+    "cache_bytes": lambda: 10**6,
     "candidates": lambda: BIDS,
-    "clicks": lambda: [[1]],
+    "clicks": lambda: [1],
     "counts": counts,
+    "description": lambda: "red shoes",
+    "dialect": lambda: "bigquery",
+    "display_url": lambda: "shoes.example",
     "draws": lambda: 3,
+    "end": lambda: 2,
+    "factor": lambda: 0.5,
     "folder": new_name,
-    "impressions": lambda: {"query": ["q"], "ad": ["x"], "position": [1], "page": ["p"]},
     "judgments": lambda: LABELS,
-    "labels": lambda: LABELS,
-    "level": lambda: 0.9,
+    "length": lambda: 2,
     "log": lambda: LOG,
+    "metric": lambda: "log_likelihood",
     "model": lambda: model("dctr"),
-    "models": lambda: ["dctr"],
     "n": lambda: 2,
-    "name": lambda: "x",
+    "n_sessions": lambda: 2,
     "new_pages": lambda: PAGES,
     "old_pages": lambda: PAGES,
+    "on": lambda: "page",
+    "other": lambda: counts().logs[0],
+    "page": lambda: "q",
     "pages": lambda: PAGES,
     "pairs": lambda: {"query": ["q"], "ad": ["x"]},
+    "parts": lambda: [counts()],
     "path": new_name,
     "query": lambda: "q",
     "resamples": lambda: 5,
@@ -338,8 +391,198 @@ VALID: dict[str, Make] = {
     "sessions": lambda: LOG,
     "size": lambda: 10,
     "source": lambda: LOG,
+    "start": lambda: 0,
+    "table": lambda: pa.table(LABELS),
     "target": new_name,
-    "test": lambda: LOG | {"query": ["q", "s", "r", "q"]},
+    "title": lambda: "shoes",
     "to": new_name,
-    "train": lambda: LOG,
+    "top": lambda: 3,
+    "value": lambda: 0.1,
 }
+# Where a parameter needs another value than others of its name.
+OWN: dict[str, Make] = {
+    "BucketWriter.folder": new_name,
+    "BucketWriter.parts": lambda: "parts-x",
+    "ClickModel.explain.text": lambda: None,
+    "ClickModel.first_page.ads": lambda: 2,
+    "ClickModel.fit.ads": lambda: ADS,
+    "ClickModel.instantaneous_attractiveness.pages": lambda: PAGES,
+    "ClickModel.noise_prob.sessions": lambda: DATED_LOG,
+    "ClickModel.rank_sequences.ads": lambda: ["x", "y"],
+    "ClickModel.report.ads": lambda: None,
+    "ClickModel.save.buckets": lambda: None,
+    "ClickModel.update.ads": lambda: None,
+    "ClickModel.update.sessions": lambda: LOG | {"query": ["s"] * 4},
+    "Cleaning.first": lambda: 2,
+    "Counts.load.folder": saved_counts,
+    "Counts.split.n": lambda: 1,
+    "Evaluation.value.model": lambda: "DCTR",
+    "Evaluation.sessions": lambda: "all",
+    "Evaluation.plot.sessions": lambda: "all",
+    "Evaluation.table.sessions": lambda: "all",
+    "Evaluation.to_latex.sessions": lambda: "all",
+    "Evaluation.value.sessions": lambda: "all",
+    "Engine.count.log": lambda: rc.read_sessions(LOG),
+    "Engine.group.log": lambda: rc.read_sessions(LOG),
+    "ModelRegistry.add.model": lambda: Fresh,
+    "ModelRegistry.find.name": lambda: "ubm",
+    "PoolEngine.folder": lambda: None,
+    "SparkEngine.folder": lambda: None,
+    "SparkEngine.buckets": lambda: None,
+    "OrderTable.log_order_prob.clicks": clicks,
+    "Predictor.top": lambda: 3,
+    "Predictor.validate.pages": lambda: pa.record_batch(PAGES),
+    "ReliabilityCurves.plot.models": lambda: None,
+    "SparkEngine.session": lambda: None,  # refused: a session takes seconds to start
+    "Setting.default": lambda: 1.0,
+    "Setting.check.name": lambda: "tolerance",
+    "best_page.ads": lambda: ["x", "y"],
+    "convert.pages": lambda: None,
+    "convert.source": saved_log,
+    "convert.to": lambda: f"{new_name()}.parquet",
+    "counting_sql.table": lambda: "sessions",
+    "evaluate.ads": lambda: None,
+    "evaluate.folder": lambda: None,
+    "evaluate.models": lambda: ["dctr"],
+    "evaluate.test": lambda: LOG | {"query": ["q", "s", "r", "q"]},
+    "evaluate.train": lambda: LOG,
+    "export.log": lambda: None,
+    "export.min_support": lambda: 1,
+    "export.pairs": lambda: None,
+    "export.to": lambda: f"{new_name()}.qrels",
+    "judgments.min_support": lambda: 1,
+    "judgments.pairs": lambda: None,
+    "limit_threads.threads": lambda: 1,
+    "load.folder": saved_model,
+    "predict.to": lambda: f"{new_name()}.parquet",
+    "price_intervals.model": lambda: model("luceclick"),
+    "price_intervals.bids": lambda: {"x": 1.0, "y": 2.0},
+    "propensities.log": lambda: None,
+    "propensities.model": lambda: model("pbm"),
+    "read_ads.source": lambda: ADS,
+    "read_bids.source": lambda: BIDS,
+    "read_judgments.source": lambda: LABELS,
+    "read_labels.source": lambda: LABELS,
+    "read_sessions.ads": lambda: None,
+    "read_sessions.click": lambda: None,
+    "read_sessions.pages": lambda: None,
+    "register.model": lambda: Fresh,
+    "run_auction.bids": lambda: {"x": 1.0, "y": 2.0},
+    "run_auctions.draws": lambda: 0,
+    "sample_bids.ads": lambda: 2,
+    "sample_bids.auctions": lambda: 3,
+    "sessions_from_events.clicks": lambda: {"page": ["p"], "ad": ["x"]},
+    "sessions_from_events.impressions": lambda: {
+        "query": ["q", "q"],
+        "ad": ["x", "y"],
+        "position": [1, 2],
+        "page": ["p", "p"],
+    },
+    "sessions_from_events.to": lambda: None,
+    "setting.default": lambda: 1.0,
+    "simulate.page": lambda: (1, 4),
+    "simulate.queries": lambda: 3,
+    "simulate.sessions": lambda: 20,
+    "simulate.weeks": lambda: 1,
+    "simulate_auctions.sessions": lambda: 20,
+    "split.ads": lambda: None,
+    "split.cuts": lambda: ("1970-01-01T00:10:00", "1970-01-01T00:20:00"),
+    "split.sessions": lambda: DATED_LOG,
+    "to_ir_measures.table": lambda: rc.judgments(model("dctr"), min_support=1),
+    "to_ranx.table": lambda: rc.judgments(model("dctr"), min_support=1),
+    "updating.folder": saved_model,
+}
+
+
+# ---- all of them
+
+
+def public_calls() -> Iterator[Call]:
+    """Functions, classes and methods of `reclick.__all__`, each with arguments that are right."""
+    for name in rc.__all__:
+        what = getattr(rc, name)
+        if name in AS_IN_PYTHON or not callable(what):
+            continue
+        if not isinstance(what, type):
+            yield make_call(name, what, [name])
+        elif not issubclass(what, BaseException):
+            yield from _class_calls(name, what)
+    yield make_call("datasets.market", rc.datasets.market, ["simulate"])
+
+
+def _class_calls(name: str, what: type) -> Iterator[Call]:
+    is_model = issubclass(what, rc.ClickModel)
+    is_record = dataclasses.is_dataclass(what) or issubclass(what, tuple)
+    makes = name not in PROTOCOLS | {"ClickModel", "PartitionedModel", "SessionLog"}
+    if makes and (not is_record or name in {"Cleaning", "MonitorLimits", "Setting"}):
+        yield make_call(name, what, [name])
+    if name in {"ClickModel", "Engine"}:
+        return
+    families = [
+        name,
+        *(["ClickModel"] if is_model else []),
+        *(["Engine"] if name in ENGINES else []),
+    ]
+    for method in public_methods(what):
+        if any(method in FOR_CODE.get(family, ()) for family in families):
+            continue
+        is_static = not inspect.signature(getattr(what, method)).parameters.get("self")
+        if is_static:
+            call = getattr(what, method)
+        else:
+            call = functools.partial(_call_method, _object_of(name, what, method), method)
+        labels = [f"{family}.{method}" for family in families]
+        yield make_call(f"{name}.{method}", call, labels, getattr(what, method))
+
+
+def public_methods(what: type) -> list[str]:
+    """The public methods that a class has from Reclick, not from Python."""
+    return [
+        name
+        for name, member in inspect.getmembers(what, callable)
+        if not name.startswith("_")
+        if next(k for k in what.__mro__ if name in vars(k)).__module__.startswith("reclick")
+    ]
+
+
+def _object_of(name: str, what: type, method: str) -> Make:
+    if issubclass(what, rc.ClickModel) and name != "PartitionedModel":
+        key = what.name
+        if method in CHANGING:
+            return functools.partial(changeable, key)
+        return functools.partial(model, key)
+    return OBJECTS[name]
+
+
+def _call_method(make: Make, method: str, **arguments: Any) -> Any:
+    return getattr(make(), method)(**arguments)
+
+
+def make_call(
+    name: str, call: Callable[..., Any], labels: list[str], described: Any = None
+) -> Call:
+    """A callable with a value for each parameter; without one that is an error."""
+    valid: dict[str, Make] = {}
+    for parameter in inspect.signature(described or call).parameters.values():
+        if parameter.name == "self" or parameter.kind in {
+            parameter.VAR_POSITIONAL,
+            parameter.VAR_KEYWORD,
+        }:
+            continue
+        own = [OWN[key] for label in labels if (key := f"{label}.{parameter.name}") in OWN]
+        has_default = parameter.default is not parameter.empty
+        if own:
+            valid[parameter.name] = own[0]
+        elif parameter.name in VALID and (
+            not has_default or parameter.name in {"draws", "resamples"}
+        ):
+            valid[parameter.name] = VALID[parameter.name]
+        elif has_default:
+            valid[parameter.name] = functools.partial(_same, parameter.default)
+        else:
+            raise LookupError(f"{name}: give {parameter.name} a value in VALID or OWN.")
+    return Call(name, call, valid)
+
+
+def _same(value: Any) -> Any:
+    return value

@@ -21,6 +21,7 @@ from reclick.data.ragged import Float64, Int32, Int64, UInt64, read_only
 from reclick.data.schema import is_time
 from reclick.data.string_index import Bytes, buffers
 from reclick.data.timestamps import as_times
+from reclick.runtime.arguments import check_arguments
 from reclick.runtime.jit import inline_kernel, kernel
 
 SAMPLE_SIZE = 8_192  # distinct sessions that are sampled of a log
@@ -74,6 +75,7 @@ class LogRecord:
     # By hashes with times, where the log has them
     sample: SessionSample = field(repr=False, compare=False)
 
+    @check_arguments
     def same_log(self, other: LogRecord) -> bool:
         """Whether both are the same sessions; times decide where both logs have them."""
         same_content = (self.content, self.sessions) == (other.content, other.sessions)

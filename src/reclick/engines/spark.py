@@ -26,6 +26,7 @@ from reclick.engines.parts import LogPart
 from reclick.engines.store import Store
 from reclick.engines.tasks import Task, TaskEngine, run_quietly
 from reclick.errors import Argument, EngineError, SettingError, check_whole
+from reclick.runtime.arguments import check_arguments
 from reclick.runtime.extras import import_extra
 from reclick.runtime.filesystem import Location, is_uri
 from reclick.runtime.parallel import THREADS_VARIABLE
@@ -56,6 +57,7 @@ class SparkEngine(TaskEngine):
     Python and Reclick must be of the same versions on the executors, which the first task checks.
     """
 
+    @check_arguments
     def __init__(
         self,
         session: Any,

@@ -70,7 +70,8 @@ from reclick.models.text_pair_index import (
     merge_text,
 )
 from reclick.runtime import artifact
-from reclick.runtime.filesystem import Location, as_path
+from reclick.runtime.arguments import check_arguments
+from reclick.runtime.filesystem import Location, resolve
 from reclick.runtime.notebook import render_card
 from reclick.runtime.progress import ProgressOption, track_progress
 from reclick.text.tokens import AdTokens
@@ -167,6 +168,7 @@ class ClickModel(DeclaredSettings):
 
     # fitting
 
+    @check_arguments
     def fit(
         self,
         sessions: object,
@@ -225,6 +227,7 @@ class ClickModel(DeclaredSettings):
         self.__dict__ = {**vars(other), **origin}
         return self
 
+    @check_arguments
     def update(
         self,
         sessions: object = None,
@@ -404,6 +407,7 @@ class ClickModel(DeclaredSettings):
         return tokens, 0 if tokens is None else self._pairs.words.vocabulary_size
 
     @staticmethod
+    @check_arguments
     def overall_rate(counts: Counts) -> float:
         """The mean attractiveness: what a pair gets that is not in the log."""
         return top_click_rate(counts)
@@ -463,6 +467,7 @@ class ClickModel(DeclaredSettings):
         )
         return other
 
+    @check_arguments
     def report(self, log: object = None, *, ads: object = None, **options: Any) -> Any:
         """Report on this model alone: how well it predicts the `log`, and which ads to act on.
 
@@ -480,6 +485,7 @@ class ClickModel(DeclaredSettings):
 
     # relevance
 
+    @check_arguments
     def relevance(
         self,
         pairs: object = None,
@@ -521,6 +527,7 @@ class ClickModel(DeclaredSettings):
         }
         return pa.table({"query": asked.queries, "ad": asked.ads, **estimates, **support})
 
+    @check_arguments
     def explain(self, query: str, ad: str, *, text: object = None) -> Explanation:
         """The evidence, the prior and the words behind the attractiveness of an ad for a query.
 
@@ -545,6 +552,7 @@ class ClickModel(DeclaredSettings):
         self.check_fitted()
         return self._gather_sessions(sessions)._pairs.find_volumes(sessions)
 
+    @check_arguments
     def sample_relevance(
         self, pairs: object, draws: int, rng: np.random.Generator | int, *, text: object = None
     ) -> RelevanceDraws:
@@ -563,7 +571,7 @@ class ClickModel(DeclaredSettings):
         asked = pa.table(dict(zip(("query", "ad"), as_pairs(pairs), strict=True)))
         model = self._gather_queries(pc.unique(asked["query"]))
         found = model._posteriors(model._pairs.lookup(asked, text))
-        check_seed("rng", rng)
+        draws = check_whole("draws", draws, 1)
         generator = np.random.default_rng(rng)
         satisfaction = found.satisfaction
         return RelevanceDraws(
@@ -589,6 +597,7 @@ class ClickModel(DeclaredSettings):
         """Counts with at least the click sequences of the training log."""
         return self.training_counts
 
+    @check_arguments
     def iterate_pairs(self, size: int) -> Iterator[pa.Table]:
         """All pairs of the training log, in tables of about `size`; no query is in two of them."""
         counts, start = self.training_counts, 0
@@ -614,12 +623,14 @@ class ClickModel(DeclaredSettings):
         counts = self.training_counts
         return pa.table({"query": counts.queries, "sessions": counts.volumes})
 
+    @check_arguments
     def queries_of_ad(self, ad: str) -> pa.Array:
         """The queries that an ad was shown for in the training log."""
         counts = self.training_counts
         code = pc.index(counts.ads, pa.scalar(ad, counts.ads.type)).as_py()
         return counts.queries.take(pa.array(counts.pair_query[counts.pair_ad == code]))
 
+    @check_arguments
     def first_page(self, ads: int) -> tuple[str, list[str]]:
         """A query of the training log and up to so many of its ads, to try an answer on."""
         counts = self.training_counts
@@ -736,6 +747,7 @@ class ClickModel(DeclaredSettings):
             "See next_click_prob() for where the next click is, and relevance() for each ad alone."
         )
 
+    @check_arguments
     def rank_sequences(
         self,
         page: object,
@@ -766,6 +778,7 @@ class ClickModel(DeclaredSettings):
             if probability > 0
         ]
 
+    @check_arguments
     def sample(
         self, pages: object, rng: np.random.Generator | int, *, text: object = None
     ) -> pa.Array:
@@ -792,6 +805,7 @@ class ClickModel(DeclaredSettings):
         """A new model with the same settings, not fitted."""
         return type(self)(**self.get_params())
 
+    @check_arguments
     def save(
         self, folder: Location, *, overwrite: bool = False, buckets: int | None = None
     ) -> None:
@@ -803,7 +817,7 @@ class ClickModel(DeclaredSettings):
         that an answer needs, so that the model may be larger than memory.
         """
         self.check_fitted()
-        origin, place = getattr(self, "_origin", None), str(as_path(folder).resolve())
+        origin, place = getattr(self, "_origin", None), resolve(folder)
         replaces = origin[1] if origin and origin[0] == place and not overwrite else None
         if buckets is not None:
             from reclick.models.buckets import BucketWriter
