@@ -6,6 +6,7 @@ The parent has imported everything and compiled the kernels, so a child starts i
 from __future__ import annotations
 
 import contextlib
+import faulthandler
 import io
 import os
 import pickle
@@ -68,17 +69,20 @@ def run_in_child(
     when, in seconds, and with which signal, it is killed.
     """
     reader, writer = os.pipe()
+    dump = os.memfd_create("dump")  # where Python writes what it did when it crashed
     started = time.monotonic()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)  # of a fork with threads
         child = os.fork()
     if child == 0:
         os.close(reader)
+        faulthandler.enable(dump)
         _run_child(work, writer, crash_at, memory, handle_term)
     os.close(writer)
     content, hung = _read(reader, child, started, kill, timeout)
     _, status = os.waitpid(child, 0)
     seconds = time.monotonic() - started
+    crash = _read_dump(dump)
     code = os.waitstatus_to_exitcode(status)
     if code == 0 and content:
         kind, value, message, steps, peak = pickle.loads(content)  # noqa: S301, of our own child
@@ -90,7 +94,15 @@ def run_in_child(
     if kill is not None and code == -kill[1]:
         return Outcome("crashed", signal=-code, seconds=seconds)
     message = f"ended by signal {-code}" if code < 0 else f"ended with exit code {code}"
-    return Outcome("killed", message=message, signal=max(-code, 0), seconds=seconds)
+    return Outcome("killed", message=f"{message}\n{crash}".strip(), signal=max(-code, 0), seconds=seconds)
+
+
+def _read_dump(dump: int) -> str:
+    """What a crash wrote; the innermost calls come first."""
+    os.lseek(dump, 0, os.SEEK_SET)
+    text = os.read(dump, 4000).decode(errors="replace")
+    os.close(dump)
+    return text
 
 
 def _read(

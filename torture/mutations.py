@@ -139,7 +139,7 @@ def _set_number(content: bytes, rng: random.Random, _: bytes) -> bytes:
         return content
     number: int = rng.choice([0, 1, 2**31 - 1, 2**31, 2**32 - 1, 2**40, 2**63 - 1, 2**64 - 1])
     place = rng.randrange(len(content) - width + 1)
-    absurd = (number % 2 ** (8 * width)).to_bytes(width, "little")
+    absurd = (number % (1 << 8 * width)).to_bytes(width, "little")
     return content[:place] + absurd + content[place + width :]
 
 

@@ -8,12 +8,15 @@ here nor a default is an error, so that a new one is not forgotten.
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import dataclasses
 import functools
 import inspect
 import itertools
 import json
+import shutil
+import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -41,6 +44,9 @@ ADS = {"ad": ["x", "y"], "title": ["red shoes", "blue shoes"]}
 LABELS = {"query": ["q", "q", "r"], "ad": ["x", "y", "x"], "relevance": [1.0, 0.0, 2.0]}
 BIDS = {"query": ["q", "q", "r"], "ad": ["x", "y", "x"], "bid": [1.0, 2.0, 0.5]}
 FAST = {"tune": "off", "max_iterations": 2}
+LONGEST_MESSAGE = 3000
+# A function that the caller gives may raise what it likes.
+OF_THE_CALLER = {("progress", "class"), ("progress", "function")}
 
 
 class Call(NamedTuple):
@@ -54,6 +60,18 @@ class Call(NamedTuple):
         """Call with right arguments, some of them changed, and use what comes out."""
         arguments = {name: make() for name, make in self.valid.items()}
         use(self.call(**(arguments | changed)))
+
+    def find_breach(self, changed: dict[str, str]) -> str | None:
+        """What a call with hostile values, by their titles, raised that no user should see."""
+        if OF_THE_CALLER & changed.items():
+            return None
+        try:
+            self.run(**{name: HOSTILE[title]() for name, title in changed.items()})
+        except rc.ReclickError as error:
+            return "a message that is too long" if len(str(error)) > LONGEST_MESSAGE else None
+        except BaseException as error:  # Rust raises what is no Exception
+            return f"{type(error).__name__}: {str(error)[:200]}"
+        return None
 
 
 def use(result: Any) -> None:
@@ -260,10 +278,12 @@ def saved_model() -> str:
     return name
 
 
+@functools.cache
 def partitioned() -> Any:
-    name = new_name()
-    model("dctr").save(name, buckets=2)
-    return rc.load(name)
+    folder = tempfile.mkdtemp(prefix="partitioned-")
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    model("dctr").save(folder, buckets=2)
+    return rc.load(folder)
 
 
 def saved_counts() -> str:
@@ -318,7 +338,7 @@ OBJECTS: dict[str, Make] = {
     "Simulation": simulation,
     "SparkEngine": InlineEngine,
     "StopsAndTransitions": lambda: model("multiclick").fatigue_and_transitions("q"),
-    "TransitionShares": lambda: rc.TransitionShares(((0.5, 0.5),), (0.1,)),
+    "TransitionShares": lambda: rc.TransitionShares(((0.5, 0.5), (0.0, 1.0), (1.0, 0.0)), (0.1,)),
 }
 CHANGING = {"fit", "update", "set_params"}  # methods that need a model of one's own
 # Methods for the code of models and engines, which Reclick calls with objects of its own making:
@@ -332,6 +352,7 @@ FOR_CODE: dict[str, set[str]] = {
     "Engine": {"prepare", "reduce", "map", "fold", "run", "run_parts"},
     "GroupedSessions": {"reweight", "select"},
     "PageDistribution": {
+        "top_sequences",
         "log_prob",
         "log_set_prob",
         "next_click_prob",

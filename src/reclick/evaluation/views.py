@@ -131,11 +131,12 @@ class ReliabilityCurves:
     def plot(self, models: Sequence[str] | None = None) -> Any:
         """The curves of some models, by default of all, with their intervals."""
         known = self.curves["model"].unique().to_pylist()
-        for model in models or ():
-            if model not in known:
+        chosen = known if models is None else list(models)
+        for model in chosen:
+            if not isinstance(model, str) or model not in known:
                 raise SettingError("models", model, f"one of {', '.join(map(repr, known))}")
         return plot_curves(
-            {model: self._curve(model) for model in models or known},
+            {model: self._curve(model) for model in chosen},
             title="Reliability",
             x="predicted click probability",
             y="observed click rate",

@@ -747,7 +747,6 @@ class ClickModel(DeclaredSettings):
             "See next_click_prob() for where the next click is, and relevance() for each ad alone."
         )
 
-    @check_arguments
     def rank_sequences(
         self,
         page: object,

@@ -23,6 +23,7 @@ from reclick.fitting.posterior import PairPosteriors, word_posterior
 from reclick.fitting.priors import click_rate
 from reclick.models.base import ClickModel
 from reclick.models.settings import setting
+from reclick.runtime.arguments import check_arguments
 from reclick.text.tokens import AdTokens
 from reclick.text.word_rates import TextIndex
 
@@ -53,6 +54,7 @@ class GCTR(ClickModel):
     rate_strength: float = setting(default=1.0, low=0)
 
     @staticmethod
+    @check_arguments
     def overall_rate(counts: Counts) -> float:
         """Every impression counts: the click rate over all of them."""
         return click_rate(counts)
@@ -100,6 +102,7 @@ class RCTR(ClickModel):
     rate_strength: float = setting(default=1.0, low=0)
 
     @staticmethod
+    @check_arguments
     def overall_rate(counts: Counts) -> float:
         """Every impression counts: the click rate over all of them."""
         return click_rate(counts)
@@ -150,6 +153,7 @@ class DCTR(ClickModel):
     attractiveness_strength: str | float = setting(default="auto", choices=("auto",), low=0)
 
     @staticmethod
+    @check_arguments
     def overall_rate(counts: Counts) -> float:
         """Every impression counts: the click rate over all of them."""
         return click_rate(counts)
