@@ -94,7 +94,9 @@ def run_in_child(
     if kill is not None and code == -kill[1]:
         return Outcome("crashed", signal=-code, seconds=seconds)
     message = f"ended by signal {-code}" if code < 0 else f"ended with exit code {code}"
-    return Outcome("killed", message=f"{message}\n{crash}".strip(), signal=max(-code, 0), seconds=seconds)
+    return Outcome(
+        "killed", message=f"{message}\n{crash}".strip(), signal=max(-code, 0), seconds=seconds
+    )
 
 
 def _read_dump(dump: int) -> str:
