@@ -487,7 +487,7 @@ OWN: dict[str, Make] = {
     "read_sessions.ads": lambda: None,
     "read_sessions.click": lambda: None,
     "read_sessions.pages": lambda: None,
-    "register.model": lambda: Fresh,
+    "register.model": lambda: rc.UBM,  # refused: there is one, and another would stay
     "run_auction.bids": lambda: {"x": 1.0, "y": 2.0},
     "run_auctions.draws": lambda: 0,
     "sample_bids.ads": lambda: 2,

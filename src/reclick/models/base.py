@@ -129,6 +129,7 @@ class ClickModel(DeclaredSettings):
     attractiveness: ClassVar[bool] = True  # estimates the attractiveness of each (query, ad)
     satisfaction: ClassVar[bool] = False  # estimates how well each (query, ad) satisfies
     fits_from_counts: ClassVar[bool] = False  # `Counts` are enough to fit it
+    longest_page: ClassVar[int] = 2_000  # ads; a table of positions by last clicks grows with n²
     updates: ClassVar[bool] = False  # `update` can continue a fit
     uses_history: ClassVar[bool] = True  # prior means may come from an earlier log
     pair_parameters: ClassVar[tuple[str, ...]] = ()  # fitted attributes with one value per pair
@@ -282,10 +283,22 @@ class ClickModel(DeclaredSettings):
     def _collect(self, sessions: object) -> Any:
         """The data that this model is fitted to: counts where they are enough, else sessions."""
         if self.fits_from_counts:
-            return as_counts(sessions, engine=self._engine)
+            counts = as_counts(sessions, engine=self._engine)
+            self._check_length(counts.max_ads)
+            return counts
         grouped = as_grouped(sessions, engine=self._engine)
+        self._check_length(grouped.counts.max_ads)
         weight = self.get_params().get("outcome_weight", 1.0)
         return grouped if weight else grouped.without_outcomes()
+
+    def _check_length(self, longest: int) -> None:
+        """Refuse pages whose table of positions by last clicks would take gigabytes."""
+        if longest > self.longest_page:
+            raise UsageError(
+                f"Tables of positions by positions take too much memory on pages of {longest:,} "
+                f"ads. {type(self).__name__} fits pages of up to {self.longest_page:,}: cut longer "
+                "ones with rc.Cleaning(first=…)."
+            )
 
     def _fit(self, data: Any, history: Counts | None, text: AdTokens | None) -> None:
         """Set `_pairs` and every fitted attribute.

@@ -40,6 +40,7 @@ class GCTR(ClickModel):
     """
 
     name: ClassVar[str] = "gctr"
+    longest_page: ClassVar[int] = 1_000_000  # it has no table of positions by last clicks
     attractiveness: ClassVar[bool] = False
     assumes: ClassVar[str] = "every impression is clicked at one rate"
     reference: ClassVar[str] = (
@@ -90,6 +91,7 @@ class RCTR(ClickModel):
     """
 
     name: ClassVar[str] = "rctr"
+    longest_page: ClassVar[int] = 1_000_000  # it has no table of positions by last clicks
     attractiveness: ClassVar[bool] = False
     assumes: ClassVar[str] = "each position is clicked at its own rate, for every ad"
     reference: ClassVar[str] = "Chuklin, Markov, de Rijke 2015, section 3.2"
@@ -140,6 +142,7 @@ class DCTR(ClickModel):
     """
 
     name: ClassVar[str] = "dctr"
+    longest_page: ClassVar[int] = 1_000_000  # it has no table of positions by last clicks
     assumes: ClassVar[str] = "each ad is clicked at its own rate, at every position"
     reference: ClassVar[str] = "Craswell, Zoeter, Taylor, Ramsey 2008 (the baseline hypothesis)"
     fits_from_counts: ClassVar[bool] = True

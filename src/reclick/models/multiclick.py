@@ -104,7 +104,9 @@ class MultiClick(ClickModel):
     def _collect(self, sessions: object) -> Any:
         """Counts; where redundancy is learnt, sessions."""
         if self.redundancy == "auto":
-            return as_grouped(sessions, engine=self._engine)
+            grouped = as_grouped(sessions, engine=self._engine)
+            self._check_length(grouped.counts.max_ads)
+            return grouped
         return super()._collect(sessions)
 
     def _fit(
