@@ -15,6 +15,7 @@ from bench import (
     auction,
     backward,
     buckets,
+    compiling,
     counting,
     em,
     engines,
@@ -37,6 +38,7 @@ BENCHMARKS = {
     "auction": auction.main,
     "backward": backward.main,
     "buckets": buckets.main,
+    "compiling": compiling.main,
     "counting": counting.main,
     "em": em.main,
     "engines": engines.main,
@@ -63,11 +65,13 @@ def main() -> None:
     parser.add_argument("--sessions", type=int, default=engines.SESSIONS, help="of engines")
     parser.add_argument("--requests", type=int, default=100_000, help="of requests")
     parser.add_argument("--seed", type=int, default=1, help="the first one of requests")
+    parser.add_argument("--beside", metavar="CHECKOUT", help="other sources, for compiling")
     given = parser.parse_args()
     unknown = [name for name in given.names if name not in BENCHMARKS]
     if unknown:
         sys.exit(f"no benchmark {', '.join(unknown)}; there are {', '.join(BENCHMARKS)}")
     benchmarks = BENCHMARKS | {
+        "compiling": partial(compiling.main, given.beside),
         "service": partial(service.main, given.seconds),
         "requests": partial(requests.main, given.requests, given.seed),
         "engines": partial(engines.main, given.sessions),

@@ -135,7 +135,8 @@ def test_the_shell_completes(words: str, expected: list[str]) -> None:
     [
         (["--engine", "dask"], "--engine: got 'dask', expected one of 'local', 'pool', 'spark'"),
         (["--workers", "2"], "--workers is for --engine pool"),
-        (["--master", "local[2]"], "--master and --shared-folder are for --engine spark"),
+        (["--master", "local[2]"], "--master, --shared-folder and --tasks are"),
+        (["--engine", "spark", "--master", "spark://h:1"], "h:1 needs --shared-folder: a folder"),
         (["--engine", "pool", "--workers", "0"], "--workers: got 0, expected"),
     ],
 )

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from reclick.data.string_index import EMPTY
 from reclick.engines.local.hash_table import HashTotals, add_block, join_codes
+from reclick.runtime.jit import kernel
 
 Column = npt.NDArray[Any]
 CODES = st.sampled_from([0, 1, 2, 1023, 1024, 2**31 - 2, 2**31 - 1])
@@ -23,10 +24,17 @@ def add(table: HashTotals, first: Column, second: Column, total: Column, others:
     keys = np.array([join_codes(*codes) for codes in zip(first, second, strict=True)], np.int64)
     slots = np.empty(len(keys), np.int64)
     first_keys = np.empty_like(slots)
-    table.used += add_block(
-        table.keys, table.total, keys, total.astype(np.float64), len(keys), slots, first_keys
+    table.used += add_all(
+        table.keys, table.total, keys, total.astype(np.float64), slots, first_keys
     )
     np.add.at(table.others, slots, others.astype(np.float64))
+
+
+@kernel
+def add_all(
+    keys: Column, total: Column, wanted: Column, more: Column, slots: Column, first_keys: Column
+) -> int:
+    return add_block(keys, total, wanted, more, len(wanted), slots, first_keys)
 
 
 def totals(table: HashTotals) -> dict[tuple[int, int], tuple[float, ...]]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import socket
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,8 +19,11 @@ import pyarrow.parquet as pq
 import pytest
 
 import reclick as rc
+from reclick.cli import app
 from reclick.data.hashing import query_buckets
 from reclick.engines import as_grouped, count
+from reclick.engines.spark import _shorten, open_session
+from reclick.engines.store import Store
 from reclick.errors import BadRowsError, EngineError, LogError, SettingError
 from reclick.simulation import simulate
 from tests.engines.test_engines_agree import assert_same_groups
@@ -43,7 +47,7 @@ SETTINGS = {
     "spark.sql.shuffle.partitions": "2",
     "spark.log.level": "ERROR",
 }
-FEW: dict[str, Any] = {"max_iterations": 3, "tolerance": 0}
+FEW: dict[str, Any] = {"max_iterations": 2, "tolerance": 0}
 OVERALL: dict[str, Any] = {"attractiveness_prior": "overall"}  # without a pilot
 
 
@@ -61,14 +65,21 @@ def session() -> Iterator[Any]:
     del os.environ["PYSPARK_PYTHON"]
 
 
-def test_spark_gives_the_answers_of_one_process(session: Any, tmp_path: Path) -> None:
+def test_spark_gives_the_answers_of_one_process(
+    session: Any,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """One test, so that the workers of a test run start one session between them."""
     engine = rc.SparkEngine(session, tasks=2)
     check_buckets(session)
     check_logs(session, engine, tmp_path)
     check_bad_rows(session, engine, tmp_path)
     check_fits(session, engine, tmp_path)
-    check_versions(engine)
+    check_commands(tmp_path, capsys)
+    check_versions(engine, monkeypatch)
+    check_folder(session, monkeypatch)
 
 
 def check_buckets(session: Any) -> None:
@@ -138,16 +149,11 @@ def check_fits(session: Any, engine: rc.SparkEngine, folder: Path) -> None:
     path = folder / "week.parquet"
     pq.write_table(week, path, row_group_size=600)
     log = rc.read_sessions(path)
-    models: list[Any] = [
-        rc.UBM(**FEW, **OVERALL),
-        rc.DBN(continuation=0.9, **FEW, **OVERALL),
-        rc.CCM(**FEW, **OVERALL),
-        rc.THCM(**FEW, **OVERALL),
-        rc.MultiClick(),
-    ]
-    for model in models:
-        assert_same_model(model.clone().fit(log, engine=engine), model.clone().fit(log))
-    tuned = rc.LuceClick(max_iterations=4, tolerance=0)  # its hyperparameters are chosen
+    ubm = rc.UBM(**FEW, **OVERALL)  # others: tests_cluster, and in processes test_tasks.py
+    assert_same_model(ubm.clone().fit(log, engine=engine), ubm.clone().fit(log))
+    lazy = ubm.fit_to(folder / "buckets", log, buckets=3, engine=engine)
+    assert_same_model(lazy.to_memory(), ubm.clone().fit(log))
+    tuned = rc.LuceClick(**FEW)  # its hyperparameters are chosen
     one, two = tuned.clone().fit(log), tuned.clone().fit(log, engine=engine)
     assert_same_model(one, two)
     assert one.hyperparameters_ == two.hyperparameters_
@@ -167,18 +173,61 @@ def check_fits(session: Any, engine: rc.SparkEngine, folder: Path) -> None:
     assert three.select(added).to_pylist() == expected.select(added).to_pylist()
 
 
-def check_versions(engine: rc.SparkEngine) -> None:
-    """The first task compares versions."""
-    from reclick.engines import spark
+def check_commands(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The command line, on the session that is there, with the log of `check_fits`."""
+    log, shared, model = folder / "week.parquet", folder / "shared", folder / "model"
+    where = ["--engine", "spark", "--master", "local[2]", "--shared-folder", shared, "--tasks", 2]
 
-    mine = spark._describe_python
+    def reclick(*arguments: object) -> None:
+        with pytest.raises(SystemExit) as end:
+            app([str(each) for each in (*arguments, *where)])
+        assert end.value.code == 0, capsys.readouterr().err
+
+    reclick("fit", log, "--model", "multiclick", "--to", model)
+    assert_same_model(rc.load(model), rc.MultiClick().fit(log))
+    reclick("predict", model, log, "--to", folder / "four.parquet")
+    rc.predict(rc.load(model), log, folder / "five.parquet")
+    four, five = (pq.read_table(folder / f"{name}.parquet") for name in ("four", "five"))
+    assert four.equals(five)
+    test = ["--test", log, "--in-sample", "--resamples", 20]
+    reclick("evaluate", "--models", model, *test, "--to", folder / "results")
+    assert (folder / "results" / "report.html").exists()
+    assert list(shared.iterdir()) == []
+
+
+def check_versions(engine: rc.SparkEngine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first task compares versions."""
     engine._is_checked = False
-    try:
-        spark._describe_python = lambda: "Python 2.7 with Reclick 0.0"
+    with monkeypatch.context() as patch:
+        patch.setattr("reclick.engines.spark.describe_python", lambda: "Python 2.7 with Reclick 0")
         with pytest.raises(EngineError, match=r"The executor .* has Python 3.*driver has Python 2"):
             engine.run(abs, 2, "")
-    finally:
-        spark._describe_python = mine
+
+
+def check_folder(session: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first task looks for the folder."""
+    engine = rc.SparkEngine(session, tasks=1)
+    monkeypatch.setattr(Store, "put", lambda *_: None)
+    with pytest.raises(EngineError, match=r"The executor .* does not see .*Give as folder one"):
+        engine.check_executors()
+
+
+def test_a_master_that_does_not_answer_is_an_error_at_once() -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))  # and does not listen
+        address = "127.0.0.1:{1}".format(*taken.getsockname())
+        with pytest.raises(EngineError, match=rf"No Spark master .*{address}.*refused"):
+            open_session(f"spark://{address}")
+        with pytest.raises(EngineError, match=rf"No Spark master .*{address}.*refused"):
+            open_session(f"sc://{address}/;token=abc")
+
+
+def test_spark_errors_are_cut_to_what_says_something() -> None:
+    python = "An error.\nTraceback:\nModuleNotFoundError: No module named 'x'\n\n  at java\n"
+    assert _shorten(ValueError(python)) == "ModuleNotFoundError: No module named 'x'."
+    java = "An error.\n: org.SparkException: Job\nCaused by: java.io.IOException: no python\n"
+    assert _shorten(ValueError(java)) == "java.io.IOException: no python."
+    assert _shorten(ValueError("Short.")) == "Short."
 
 
 def test_a_cluster_needs_a_folder_that_all_reach() -> None:

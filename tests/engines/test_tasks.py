@@ -282,6 +282,46 @@ def test_a_damaged_file_is_refused(at: int) -> None:
     store.remove()
 
 
+class RunsCode:
+    """A value whose pickle creates a file when it is read."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Path.touch, (self.path,)
+
+
+def test_files_of_others_are_not_unpickled(tmp_path: Path) -> None:
+    mine, theirs = Store.create(tmp_path), Store.create(tmp_path)
+    mine.put("one", ["mine"])
+    theirs.put("one", [RunsCode(tmp_path / "ran")])
+    Path(str(theirs.folder), "one").replace(Path(str(mine.folder), "one"))
+    with pytest.raises(StoreError, match="not of this job"):
+        mine.load("one")
+    assert not (tmp_path / "ran").exists()
+    theirs.put("one", [RunsCode(tmp_path / "ran")])
+    theirs.load("one")
+    assert (tmp_path / "ran").exists()  # so the test can fail
+
+
+def test_a_file_under_another_name_is_refused() -> None:
+    store = Store.create(None)
+    store.put("one", [1])
+    Path(str(store.folder), "one").rename(Path(str(store.folder), "two"))
+    with pytest.raises(StoreError, match="not of this job"):
+        store.load("two")
+    store.remove()
+
+
+def test_every_process_of_a_job_reads_its_files() -> None:
+    store = Store.create(None)
+    store.put("one", [np.arange(3.0)])
+    there = pickle.loads(pickle.dumps(store))  # noqa: S301, our own
+    assert there.load("one").tolist() == [0.0, 1.0, 2.0]
+    store.remove()
+
+
 def test_nothing_is_left_in_the_folder(week: Any, tmp_path: Path) -> None:
     engine = InlineEngine(folder=tmp_path)
     rc.UBM(max_iterations=3, tolerance=0).fit(week, engine=engine)
@@ -307,6 +347,8 @@ def test_a_pool_gives_the_answers_of_one_process(
     for model in (rc.UBM(), rc.DBN(continuation=0.9), rc.THCM()):
         assert_same_model(model.clone().fit(week, engine=pool), model.clone().fit(week))
     fitted = rc.UBM().fit(week)
+    lazy = rc.UBM().fit_to(tmp_path / "model", week, buckets=5, engine=pool)
+    assert_same_model(lazy.to_memory(), fitted)
     rc.predict(fitted, week, tmp_path / "one.parquet")
     rc.predict(fitted, week, tmp_path / "two.parquet", engine=pool)
     assert pq.read_table(tmp_path / "one.parquet").equals(pq.read_table(tmp_path / "two.parquet"))

@@ -11,8 +11,10 @@ import pytest
 from reclick.data.ragged import Float64
 from reclick.fitting.attractiveness_prior import (
     AdRecord,
+    Choices,
     Strengths,
-    _log_evidence,
+    _evidence_of_probabilities,
+    _evidence_of_weights,
     _prior_given,
     fit_ad_prior,
     fit_prior,
@@ -21,8 +23,6 @@ from reclick.models import LuceClick, load
 from reclick.text.word_rates import TokenLists
 from tests.support.ad_market import market
 from tests.support.luce_world import PLAIN
-
-FLAT = {"probability": False}
 
 
 def record(clicks: list[float], exposure: list[float], ad: list[int]) -> AdRecord:
@@ -35,9 +35,11 @@ def draw_record(
     """Clicks of pairs whose ads, and within them pairs, differ by these strengths; and the ads."""
     mean = rng.gamma(ad, 0.3 / ad, ads)
     number = np.repeat(np.arange(ads, dtype=np.int32), queries)
-    theta, shown = rng.gamma(pair, mean[number] / pair), rng.gamma(1.0, exposure, ads * queries)
-    clicks = rng.poisson(shown * theta).astype(np.float64)
-    return AdRecord(clicks, shown, number, ads), mean
+    theta, rivals = rng.gamma(pair, mean[number] / pair), rng.uniform(0.5, 2.0, ads * queries)
+    choices = rng.poisson(rng.gamma(1.0, exposure, ads * queries))
+    clicks = rng.binomial(choices, theta / (rivals + theta)).astype(np.float64)
+    shown = choices / (rivals + theta)
+    return AdRecord(clicks, shown, number, ads, Choices(choices.astype(np.float64), rivals)), mean
 
 
 # ---- by hand
@@ -78,15 +80,15 @@ def test_a_pairs_own_clicks_are_not_in_its_own_prior_mean() -> None:
     assert two.mean[0] == pytest.approx(one.mean[0], rel=1e-12)
     assert (two.mean[1:4] > one.mean[1:4]).all()
     np.testing.assert_allclose(two.mean[4:], one.mean[4:], rtol=1e-12)
-    fitted = fit_prior(seen, rates, **FLAT)
-    again = fit_prior(more, rates, **FLAT)  # the strengths move a little too
+    fitted = fit_prior(seen, rates)
+    again = fit_prior(more, rates)  # the strengths move a little too
     assert again.pairs.mean[0] == pytest.approx(fitted.pairs.mean[0], rel=0.1)
     assert again.ads.mean[0] > 1.1 * fitted.ads.mean[0]
 
 
 def test_without_ads_that_recur_the_prior_is_that_of_pairs_alone() -> None:
     seen, _ = draw_record(np.random.default_rng(2), 500, 1, 5.0, 2.0, 20.0)
-    ads, flat = (fit_ad_prior(seen, None, 0, use_ads=use, **FLAT) for use in (True, False))
+    ads, flat = (fit_ad_prior(seen, None, 0, use_ads=use) for use in (True, False))
     np.testing.assert_array_equal(ads.pairs.mean, flat.pairs.mean)
     np.testing.assert_array_equal(ads.pairs.strength, flat.pairs.strength)
     np.testing.assert_allclose(ads.pairs.mean, seen.rate, rtol=1e-12)
@@ -96,21 +98,42 @@ def test_without_ads_that_recur_the_prior_is_that_of_pairs_alone() -> None:
 # ---- evidence
 
 
-@pytest.mark.parametrize("probability", [False, True])
-def test_the_evidence_is_the_integral_over_attractiveness(probability: bool) -> None:
-    n, x, others, shown, rate, pair, ad = 3.0, 12.0, 4.0, 15.0, 0.2, 6.0, 2.5
-    a, b, c, d, e = (np.array([value]) for value in (n, x, others, shown, rate))
-    found = _log_evidence(a, b, c, d, e, pair, ad, probability)
-    mean, s = (others + ad) / (shown + ad / rate), 1 / (1 / pair + 1 / (others + ad))
-    if probability:
-        theta = (np.arange(200_000) + 0.5) / 200_000
-        prior = theta ** (s - 1) * (1 - theta) ** (s * (1 - mean) / mean - 1)
-        likelihood = theta**n * (1 - theta) ** (x - n)
-    else:
-        theta = (np.arange(200_000) + 0.5) / 200_000 * 8
-        prior = theta ** (s - 1) * np.exp(-theta * s / mean)
-        likelihood = theta**n * np.exp(-x * theta)
+def test_the_evidence_of_probabilities_is_the_integral_over_them() -> None:
+    n, x, mean, s = 3.0, 12.0, 0.23, 4.0
+    found = _evidence_of_probabilities(*(np.array([value]) for value in (n, x, mean, s)))
+    theta = (np.arange(200_000) + 0.5) / 200_000
+    prior = theta ** (s - 1) * (1 - theta) ** (s * (1 - mean) / mean - 1)
+    likelihood = theta**n * (1 - theta) ** (x - n)
     assert found == pytest.approx(np.log((prior * likelihood).sum() / prior.sum()), abs=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("n", "choices", "rivals", "s", "within"),
+    [(0, 1, 3, 1, 0.003), (1, 1, 3, 1, 0.003), (2, 10, 5, 3, 0.002), (0, 8, 4, 0.5, 0.02)],
+)
+def test_the_evidence_of_weights_is_nearly_the_integral_over_them(
+    n: float, choices: float, rivals: float, s: float, within: float
+) -> None:
+    mean, theta = 0.9, np.exp(np.linspace(-40, 5, 20_001))  # steps of one size in log θ
+    prior = theta**s * np.exp(-theta * s / mean)
+    likelihood = theta**n / (rivals + theta) ** choices
+    values = n, choices, rivals, mean, s
+    found = _evidence_of_weights(*(np.array([float(value)]) for value in values))
+    assert found == pytest.approx(np.log((prior * likelihood).sum() / prior.sum()), abs=within)
+
+
+def test_single_choices_do_not_speak_for_a_strong_prior() -> None:
+    # Of pairs that were in one to three choices each: Poisson clicks would scatter more than these.
+    rng, pairs = np.random.default_rng(0), 20_000
+    theta, rivals = rng.gamma(1.0, 1.0, pairs), np.full(pairs, 3.0)
+    choices = rng.integers(1, 4, pairs)
+    clicks = rng.binomial(choices, theta / (rivals + theta)).astype(np.float64)
+    found = Choices(choices.astype(np.float64), rivals)
+    seen = AdRecord(
+        clicks, choices / (rivals + 1.0), np.arange(pairs, dtype=np.int32), pairs, found
+    )
+    prior = fit_prior(seen, np.ones(pairs), use_ads=False)
+    assert prior.pairs.strength[0] == pytest.approx(1.0, rel=0.5)
 
 
 @pytest.mark.parametrize(("pair", "ad"), [(3.0, 2.0), (20.0, 2.0), (2.0, 20.0)])
@@ -120,7 +143,7 @@ def test_strengths_are_recovered(pair: float, ad: float, queries: int) -> None:
     for seed in range(3):
         rng = np.random.default_rng(seed)
         seen, mean = draw_record(rng, 5_000 // queries, queries, pair, ad, 100.0)
-        prior = fit_prior(seen, np.full(seen.n_ads, seen.rate), **FLAT)
+        prior = fit_prior(seen, np.full(seen.n_ads, seen.rate))
         found.append(prior.strengths)
         flat = np.log(seen.rate / mean[seen.ad])
         errors.append(np.std(np.log(prior.pairs.mean / mean[seen.ad])) / np.std(flat))
@@ -135,7 +158,7 @@ def test_strengths_of_probabilities_are_recovered() -> None:
     theta = rng.beta(5.0, 5.0 * (1 - mean[number]) / mean[number])
     shown = rng.integers(5, 100, len(number)).astype(np.float64)
     seen = AdRecord(rng.binomial(shown.astype(int), theta).astype(np.float64), shown, number, ads)
-    prior = fit_prior(seen, np.full(ads, seen.rate), probability=True)
+    prior = fit_prior(seen, np.full(ads, seen.rate))
     assert list(prior.strengths) == pytest.approx([5.0, 3.0], rel=0.4)
     assert ((prior.pairs.mean > 0) & (prior.pairs.mean < 1)).all()
     assert np.corrcoef(prior.pairs.mean, mean[number])[0, 1] > 0.7
@@ -145,9 +168,11 @@ def test_the_order_of_pairs_does_not_matter() -> None:
     rng = np.random.default_rng(5)
     seen, _ = draw_record(rng, 300, 3, 4.0, 3.0, 20.0)
     order = rng.permutation(len(seen.ad))
-    other = AdRecord(seen.clicks[order], seen.exposure[order], seen.ad[order], seen.n_ads)
+    assert seen.choices is not None
+    choices, number = seen.choices.take(order), seen.ad[order]
+    other = AdRecord(seen.clicks[order], seen.exposure[order], number, seen.n_ads, choices)
     rates = np.full(300, seen.rate)
-    one, two = fit_prior(seen, rates, **FLAT), fit_prior(other, rates, **FLAT)
+    one, two = fit_prior(seen, rates), fit_prior(other, rates)
     np.testing.assert_allclose(two.pairs.mean, one.pairs.mean[order], rtol=1e-6)
 
 
@@ -169,16 +194,16 @@ def test_words_are_used_where_they_add_evidence_and_the_report_says_why_not() ->
         AdRecord(rng.poisson(shown * rate).astype(np.float64), shown, number, ads)
         for rate in (np.where(good, 0.5, 0.1), np.full(ads, 0.3))
     )
-    with_words = fit_ad_prior(told, tokens, 2 + ads, **FLAT)
+    with_words = fit_ad_prior(told, tokens, 2 + ads)
     assert with_words.model is not None
     assert "not used" not in with_words.report
     assert np.median(with_words.pairs.mean[good] / with_words.pairs.mean[~good].mean()) > 3
     new = with_words.unseen(np.array([-1, -1], np.int32), lists([[1, -1], [0, -1]]))
     assert new.mean == pytest.approx([0.5, 0.1], rel=0.25)
-    without = fit_ad_prior(untold, tokens, 2 + ads, **FLAT)
+    without = fit_ad_prior(untold, tokens, 2 + ads)
     assert without.model is None
     assert "so they are not used" in without.report
-    assert "no text" in fit_ad_prior(untold, None, 0, **FLAT).report
+    assert "no text" in fit_ad_prior(untold, None, 0).report
 
 
 # ---- through LuceClick

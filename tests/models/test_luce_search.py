@@ -8,9 +8,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from reclick.data.ragged import Float64, Int32
 from reclick.engines import as_grouped
-from reclick.fitting.attractiveness_prior import PairPrior
+from reclick.fitting.attractiveness_prior import AdRecord, PairPrior
 from reclick.fitting.folds import MIN_GAIN
 from reclick.fitting.search import Trial
 from reclick.models import LuceClick
@@ -23,8 +22,8 @@ NAMES = frozenset(name for name, _ in FULL)
 NO_EFFECTS: dict[str, Any] = {"query_strength": None, "position_effect_strength": None}
 
 
-def make_prior(ad: Int32, clicks: Float64, exposure: Float64) -> PairPrior:
-    return PairPrior(np.ones(len(clicks)), np.full(len(clicks), 2.0))
+def make_prior(record: AdRecord) -> PairPrior:
+    return PairPrior(np.ones(len(record.ad)), np.full(len(record.ad), 2.0))
 
 
 def choose(log: object, *free: str, full: bool = False, **defaults: Any) -> Hyperparameters:
@@ -88,12 +87,14 @@ def test_gains_and_their_standard_errors_by_hand() -> None:
     ("name", "gain", "spread", "is_taken"),
     [
         ("query_strength", MIN_GAIN / 2, 0.0, False),
-        ("query_strength", 2 * MIN_GAIN, 0.1, True),
-        ("components", 2 * MIN_GAIN, 0.1, False),
+        ("query_strength", 0.004, 0.1, False),
+        ("query_strength", 0.006, 0.1, True),
+        ("satisfaction_prior", 2 * MIN_GAIN, 0.1, True),
+        ("components", 0.009, 0.1, False),
         ("components", 0.011, 0.1, True),
     ],
 )
-def test_what_gains_is_taken_and_components_must_gain_significantly(
+def test_what_gains_more_than_chance_is_taken(
     name: str, gain: float, spread: float, is_taken: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     best, value = Hyperparameters(), dict(FAST)[name][0]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import hashlib
 import os
 import shutil
@@ -64,6 +65,80 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     jit.cache_folder.cache_clear()
     yield tmp_path / "cache" / "kernels"
     jit.cache_folder.cache_clear()
+
+
+SUBKERNEL = """
+import numpy as np
+from reclick.runtime.jit import kernel, subkernel
+
+STEP = 1.0
+
+@subkernel
+def add(x, n):
+    return x + STEP * n
+
+@kernel
+def outer(x):
+    return add(x, 1)
+
+@kernel
+def twice(x):
+    return 2.0 * add(x, 1)
+"""
+
+
+def load_subkernel() -> types.ModuleType:
+    module = types.ModuleType("kernels")
+    exec(compile(SUBKERNEL, "kernels.py", "exec"), vars(module))  # noqa: S102
+    return module
+
+
+def test_a_subkernel_is_compiled_into_its_callers_and_python_calls_the_plain_function(
+    folder: Path,
+) -> None:
+    module = load_subkernel()
+    assert module.add(1.0, 2) == 3.0  # before and after it is compiled
+    assert module.outer(1.0) == 2.0
+    assert module.add(x=1.0, n=2) == 3.0
+    assert len(module.add.overloads) == 1
+    assert [path.name.split("-")[0] for path in folder.glob("*.kernel")] == ["outer"]
+
+
+def test_a_constant_of_a_subkernel_replaced_after_its_first_use_is_never_cached(
+    folder: Path,
+) -> None:
+    module = load_subkernel()
+    assert module.outer(1.0) == 2.0
+    vars(module)["STEP"] = 5.0  # the subkernel is compiled with 1
+    module.twice(1.0)
+    assert [path.name.split("-")[0] for path in folder.glob("*.kernel")] == ["outer"]
+    assert key_of_subkernel(module) != key_of_subkernel(load_subkernel())
+
+
+def key_of_subkernel(module: types.ModuleType) -> str:
+    return jit.content_key(module.outer.py_func)
+
+
+def test_garbage_is_not_collected_while_a_kernel_compiles_and_is_afterwards(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    enabled = []
+    save = jit.KernelCache.save_overload
+
+    def look(*arguments: Any) -> None:
+        enabled.append(gc.isenabled())
+        save(*arguments)
+
+    monkeypatch.setattr(jit.KernelCache, "save_overload", look)
+    load_subkernel().outer(1.0)
+    assert gc.isenabled()
+    gc.disable()
+    try:
+        load_subkernel().twice(1.0)
+        assert not gc.isenabled()  # as it was
+    finally:
+        gc.enable()
+    assert enabled == [False, False]
 
 
 # ---- the key
@@ -322,7 +397,11 @@ def test_an_installation_that_cannot_be_written_works_and_caches(tmp_path: Path)
     before = sorted(package.rglob("*"))
     for path in (*before, package):
         path.chmod(path.stat().st_mode & ~0o222)
-    code = "from reclick.fitting.beta import _stirling_remainder as f; print(round(f(10.0), 3))"
+    code = (
+        "import numpy as np; from reclick.data.log_record import hash_texts; "
+        "hashes = np.zeros(1, np.uint64); "
+        "hash_texts(np.array([0, 0]), np.zeros(0, np.uint8), hashes); print(hashes[0] >> 32)"
+    )
     env = {"RECLICK_CACHE_DIR": str(tmp_path), "PYTHONPATH": str(package.parent)}
     env["PYTHONDONTWRITEBYTECODE"] = "1"  # root may write anywhere
     for _ in range(2):
@@ -333,6 +412,6 @@ def test_an_installation_that_cannot_be_written_works_and_caches(tmp_path: Path)
             text=True,
             check=True,
         )
-        assert (done.stdout, done.stderr) == ("0.008\n", "")
+        assert (done.stdout, done.stderr) == ("3421674722\n", "")
     assert sorted(package.rglob("*")) == before
     assert list((tmp_path / "kernels").glob("*.kernel"))

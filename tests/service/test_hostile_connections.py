@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import signal
 import socket
 import time
 from contextlib import ExitStack, suppress
@@ -48,6 +50,36 @@ def test_idle_slow_and_half_sent_requests_do_not_hold_up_others(folders: dict[st
                 slow.sendall(b" ")
         assert b"408" in read_until_closed(half_sent[0]).split(b"\r\n")[0]
         assert client.post("/v1/predict", json={"pages": [PAGE]}).status_code == 200
+
+
+def test_a_stopped_service_answers_what_it_has_taken_and_nothing_more(
+    folders: dict[str, Path],
+) -> None:
+    body = json.dumps({"pages": [PAGE]}).encode()
+    head = HEAD + b"connection: close\r\ncontent-length: %d\r\n\r\n" % len(body)
+    with run_service(str(folders["ubm"]), "--quiet") as client:
+        address = (client.base_url.host, client.base_url.port)
+        with socket.create_connection(address) as taken:
+            taken.sendall(head + body[:5])
+            assert client.get("/readyz").status_code == 200  # so the half before it has arrived
+            client.process.send_signal(signal.SIGTERM)
+            assert wait_until_refused(address)
+            taken.sendall(body[5:])
+            answer = read_until_closed(taken)
+        assert answer.startswith(b"HTTP/1.1 200 ")
+        assert b"click_prob" in answer
+        assert client.process.wait(timeout=20) in (0, 143, -signal.SIGTERM)
+
+
+def wait_until_refused(address: tuple[str, int | None]) -> bool:
+    deadline = time.monotonic() + 20
+    while time.monotonic() < deadline:
+        try:
+            socket.create_connection(address).close()
+        except ConnectionError:
+            return True
+        time.sleep(0.05)
+    return False
 
 
 def test_bytes_that_are_no_request_are_refused(folders: dict[str, Path]) -> None:

@@ -57,8 +57,14 @@ def fit(name: str, seed: int = 0) -> ClickModel:
     return rc.MODELS[name](**fixed).fit(small_log(seed), ads=pa.table(TEXTS))
 
 
+class ServiceClient(httpx.Client):
+    """A client of a service, and the process that answers."""
+
+    process: subprocess.Popen[str]
+
+
 @contextmanager
-def run_service(*arguments: str, token: str | None = None) -> Iterator[httpx.Client]:
+def run_service(*arguments: str, token: str | None = None) -> Iterator[ServiceClient]:
     """`reclick serve` in a process of its own, ready, and a client of it."""
     environment = {**os.environ, "PYTHONUNBUFFERED": "1"}
     environment.pop("RECLICK_TOKEN", None)
@@ -78,7 +84,8 @@ def run_service(*arguments: str, token: str | None = None) -> Iterator[httpx.Cli
         assert line.startswith("Serving on http"), _read(log)
         address = line.split()[-1]
         headers = {} if token is None else {"authorization": f"Bearer {token}"}
-        with httpx.Client(base_url=address, headers=headers, timeout=30) as client:
+        with ServiceClient(base_url=address, headers=headers, timeout=30) as client:
+            client.process = process
             wait_until_ready(client)
             yield client
     finally:

@@ -18,7 +18,7 @@ from reclick.clicks.choice import VARIANTS
 from reclick.clicks.step import EXAMINATION
 from reclick.data.batch import Float64, Int64
 from reclick.errors import Argument, CannotAnswerError
-from reclick.runtime.jit import kernel
+from reclick.runtime.jit import kernel, subkernel
 from reclick.runtime.time_limit import check_time
 
 MAX_SLATES = 1_000_000  # that are tabulated: 33 ads on 4 slots
@@ -322,7 +322,7 @@ def _branch_and_bound(
     return depth, highest
 
 
-@kernel
+@subkernel
 def _bound_ads(
     depth: int,
     ended: Float64,  # [set]
@@ -362,7 +362,7 @@ def _bound_ads(
             bound[ad] = constant + by_gain * gain[ad, depth] + by_carry * carry[ad, depth]
 
 
-@kernel
+@subkernel
 def _fill_position(
     depth: int,
     gain: float,

@@ -32,6 +32,7 @@ PANELS = {
         *("allow_host", "allow_origin", "host", "max_body", "max_pages", "max_requests", "port"),
         *("timeout", "token_file", "watch_seconds"),
     ),
+    "Engine": ("engine", "master", "shared_folder", "tasks", "workers"),
     "Limits": ("calibration", "clicks", "group", "unknown_ads", "unknown_queries"),
     "Slate": (
         *("auction", "auctions", "compare", "draws", "mechanism", "objective", "refit", "reserve"),

@@ -24,6 +24,7 @@ from reclick.cli.inputs import (
     QuickReturn,
     ReadOptions,
     SharedFolder,
+    Tasks,
     Workers,
     complete_model,
     new_model,
@@ -108,6 +109,7 @@ def evaluate(
     workers: Workers = None,
     master: Master = None,
     shared_folder: SharedFolder = None,
+    tasks: Tasks = None,
     force: Force = False,
 ) -> None:
     """Compare models by all metrics: tables as Parquet, a report as Markdown and HTML.
@@ -124,7 +126,7 @@ def evaluate(
     parts = {"history": history, "train": train, "test": test}
     _check_inputs(logs, parts, has_cuts=cut is not None or by != "timestamp")
     options = ReadOptions(column, on_error, max_ads, format, quick_return_seconds)
-    where = EngineOptions(engine, workers, master, shared_folder).open()
+    where = EngineOptions(engine, workers, master, shared_folder, tasks).open()
     targets = [as_path(to) / name for name in EVALUATION_FILES]
     given = [*(logs or ()), *(path for part in parts.values() for path in part or ()), ads, labels]
     for target in targets:

@@ -125,6 +125,14 @@ SharedFolder = Annotated[
 ]
 
 
+Tasks = Annotated[
+    int | None,
+    typer.Option(
+        help="With --engine spark: how many tasks a log is dealt out to; about two per core."
+    ),
+]
+
+
 class EngineOptions(NamedTuple):
     """Where the options ask for the work to be done."""
 
@@ -132,6 +140,7 @@ class EngineOptions(NamedTuple):
     workers: int | None = None
     master: str | None = None
     shared_folder: str | None = None
+    tasks: int | None = None
 
     def open(self) -> Engine | None:
         """The engine; None is the default one."""
@@ -140,18 +149,31 @@ class EngineOptions(NamedTuple):
         check_choice("engine", self.engine, ("local", "pool", "spark"))
         if self.workers is not None and self.engine != "pool":
             raise UsageError("--workers is for --engine pool.")
-        if self.engine != "spark" and (self.master or self.shared_folder):
-            raise UsageError("--master and --shared-folder are for --engine spark.")
+        if self.engine != "spark" and (self.master or self.shared_folder or self.tasks):
+            raise UsageError("--master, --shared-folder and --tasks are for --engine spark.")
         if self.engine == "pool":
             from reclick.engines.pool import PoolEngine
 
             return PoolEngine(self.workers)
         if self.engine == "spark":
-            from reclick.engines.spark import SparkEngine, open_session
-
-            print_note("Starting Spark")
-            return SparkEngine(open_session(self.master), folder=self.shared_folder)
+            return self._open_spark()
         return None
+
+    def _open_spark(self) -> Engine:
+        """The engine of a Spark session, which ends with this process."""
+        from reclick.engines.spark import SparkEngine, open_session
+        from reclick.errors import UsageError
+
+        if self.master and not self.master.startswith("local") and not self.shared_folder:
+            raise UsageError(
+                f"--master {self.master} needs --shared-folder: a folder that this process and "
+                "all executors reach under the same path, such as a mounted volume."
+            )
+        print_note("Starting Spark")
+        session = open_session(self.master)
+        if self.master and self.master.startswith("sc://"):
+            atexit.register(session.stop)  # else its threads may outlive the commands
+        return SparkEngine(session, tasks=self.tasks, folder=self.shared_folder)
 
 
 class ReadOptions(NamedTuple):

@@ -24,6 +24,7 @@ from reclick.cli.inputs import (
     QuickReturn,
     ReadOptions,
     SharedFolder,
+    Tasks,
     Workers,
     complete_model,
     count_logs,
@@ -34,11 +35,14 @@ from reclick.cli.inputs import (
     parse_value,
     read_ads_table,
     report_dropped,
+    report_summary,
 )
 from reclick.cli.show_command import describe_model
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
+
+    import pyarrow as pa
 
     from reclick.exports import ExportResult
     from reclick.models import ClickModel
@@ -101,7 +105,8 @@ def fit(
             metavar="N",
             min=1,
             help="Save the model in N parts by a hash of the query, to be read only as far as "
-            "needed: for models larger than memory. With --update those that it has.",
+            "needed: for models larger than memory. With --engine pool or spark each part is "
+            "fitted and written by a task. With --update those that it has.",
         ),
     ] = None,
     format: FormatName = None,
@@ -113,6 +118,7 @@ def fit(
     workers: Workers = None,
     master: Master = None,
     shared_folder: SharedFolder = None,
+    tasks: Tasks = None,
 ) -> None:
     """Fit a model to logs and save it.
 
@@ -132,7 +138,7 @@ def fit(
     if not 0 < decay <= 1:
         raise SettingError("decay", decay, "a factor above 0 and at most 1, such as 0.9")
     artifact.check_target(to, "model")
-    where = EngineOptions(engine, workers, master, shared_folder).open()
+    where = EngineOptions(engine, workers, master, shared_folder, tasks).open()
     options = ReadOptions(column, on_error, max_ads, format, quick_return_seconds, where)
     with _lock_model(to) if update else nullcontext():
         if update:
@@ -143,6 +149,14 @@ def fit(
             if history:
                 chosen.check_uses_history()
         text = read_ads_table(ads, on_error)
+        if where is not None and buckets is not None and not update:
+            if chosen.fits_in_buckets:
+                _print_fit(_fit_in_buckets(chosen, logs, history, to, buckets, text, options), to)
+                return
+            print_note(
+                f"note: {type(chosen).__name__} is fitted in the memory of this process, and then "
+                "saved in buckets."
+            )
         loaded = (count_logs if chosen.fits_from_counts else group_logs)(logs, options)
         text = loaded.ads if text is None else text
         others = forget if update else history
@@ -161,6 +175,51 @@ def fit(
             else:
                 chosen.fit(loaded.data, history=other, ads=text, engine=where, progress=progress)
         chosen.save(to, buckets=buckets)
+    _print_fit(chosen, to)
+
+
+def _fit_in_buckets(
+    chosen: ClickModel,
+    logs: list[str],
+    history: list[str] | None,
+    to: str,
+    buckets: int,
+    text: pa.Table | None,
+    options: ReadOptions,
+) -> ClickModel:
+    """Let the tasks of an engine fit and write the buckets."""
+    from reclick.logs import SessionLog
+
+    log, earlier = (
+        _open_log_or_counts(each, options) if each else None for each in (logs, history)
+    )
+    with progress_bars() as progress:
+        fitted = chosen.fit_to(
+            to,
+            log,
+            buckets=buckets,
+            history=earlier,
+            ads=text,
+            engine=options.engine,
+            progress=progress,
+        )
+    for each in (log, earlier):
+        if isinstance(each, SessionLog):
+            report_summary(each)
+    return fitted
+
+
+def _open_log_or_counts(paths: list[str], options: ReadOptions) -> Any:
+    """A log that is not read yet; where some of it is counts, the counts of all of it."""
+    from reclick.runtime import artifact
+
+    if any(map(artifact.is_artifact, paths)):
+        return count_logs(paths, options).data
+    return open_log(paths, options)
+
+
+def _print_fit(chosen: ClickModel, to: str) -> None:
+    """Print what was fitted, and a caution where there is one."""
     if chosen.advice:
         print_note(f"note: {chosen.advice}")
     print_result(f"{chosen!r}\n{to}", {"to": to, **describe_model(chosen)})
@@ -196,6 +255,7 @@ def predict(
     workers: Workers = None,
     master: Master = None,
     shared_folder: SharedFolder = None,
+    tasks: Tasks = None,
 ) -> None:
     """Write pages with click probabilities, expected clicks and the most likely click sequences.
 
@@ -206,7 +266,7 @@ def predict(
 
     loaded = load(model)
     options = ReadOptions(column, on_error, max_ads, format)
-    where = EngineOptions(engine, workers, master, shared_folder).open()
+    where = EngineOptions(engine, workers, master, shared_folder, tasks).open()
     log = open_log(pages, options, ads, clicks_required=False)
     with progress_bars() as progress:
         summary = predict(

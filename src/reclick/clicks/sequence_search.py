@@ -13,7 +13,7 @@ from reclick.clicks.step import Clicks, StepTables, expand_path
 from reclick.data.batch import Float64, Int32, Int64
 from reclick.data.ragged import read_only
 from reclick.errors import CannotAnswerError, SettingError
-from reclick.runtime.jit import inline_kernel, kernel
+from reclick.runtime.jit import inline_kernel, kernel, subkernel
 
 MAX_NODES = 5_000_000  # prefixes examined on one page: about half a second
 ANY_LENGTH = -1
@@ -264,7 +264,7 @@ def _rank_each(
             clicked[click[c] - 1] = 0
 
 
-@kernel
+@subkernel
 def _count_rivals(
     family: Int64,
     theta: Float64,

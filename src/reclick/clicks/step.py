@@ -12,7 +12,7 @@ import numpy as np
 
 from reclick.data.batch import Float64, Int32, Int64
 from reclick.data.ragged import Array, longest_run, read_only, run_indices, run_sizes
-from reclick.runtime.jit import inline_kernel, kernel
+from reclick.runtime.jit import inline_kernel, kernel, subkernel
 
 # Families as the kernels know them: the four variants of a choice, a chain, a walk of single
 # steps, a scan, a walk by a matrix.
@@ -75,7 +75,7 @@ class StepTables(NamedTuple):
         return longest_run(self.starts)
 
 
-@kernel
+@subkernel
 def choice_rates(
     variant: int, weight: float, examined: float, satisfied: float, stop: float
 ) -> tuple[float, float]:
@@ -99,7 +99,7 @@ def choice_rates(
     return scale, min(1.0, satisfied + (1.0 - satisfied) * tired + scale * outside)
 
 
-@kernel
+@subkernel
 def walk_visits(
     theta: Float64, forward: float, back: float, last: int, free: Float64, visits: Float64
 ) -> None:
@@ -128,7 +128,7 @@ def walk_visits(
         visits[i] += upper[i] * visits[i + 1]
 
 
-@kernel
+@subkernel
 def walk_step(
     theta: Float64, forward: float, back: float, last: int, free: Float64, out: Float64
 ) -> float:
@@ -149,7 +149,7 @@ def walk_step(
     return end
 
 
-@kernel
+@subkernel
 def scan_step(
     theta: Float64,
     first: int,
@@ -181,7 +181,7 @@ def scan_step(
     return below + above
 
 
-@kernel
+@subkernel
 def matrix_walk_visits(
     theta: Float64, moves: Float64, last: int, free: Float64, visits: Float64
 ) -> None:
@@ -200,7 +200,7 @@ def matrix_walk_visits(
     solve_in_place(system, visits)
 
 
-@kernel
+@subkernel
 def solve_in_place(system: Float64, values: Float64) -> None:
     """Replace the values by the solution of a linear system that needs no pivots."""
     n = len(values)
@@ -216,7 +216,7 @@ def solve_in_place(system: Float64, values: Float64) -> None:
         values[k] /= system[k, k]
 
 
-@kernel
+@subkernel
 def leave_page(moves: Float64, stop: Float64, position: int, size: int) -> float:
     """P(the walk ends after a position): it stops, or goes to a position that the page lacks."""
     leave = float(stop[position])
@@ -225,7 +225,7 @@ def leave_page(moves: Float64, stop: Float64, position: int, size: int) -> float
     return leave
 
 
-@kernel
+@subkernel
 def matrix_walk_step(
     theta: Float64, moves: Float64, stop: Float64, last: int, free: Float64, out: Float64
 ) -> float:

@@ -143,6 +143,37 @@ class Counts:
         """
         return [_select(self, queries) for queries in _runs_of(part, n)]
 
+    def pool(self) -> Counts:
+        """The counts as if all queries and all ads were one: the totals of the log.
+
+        >>> from reclick import count
+        >>> log = {"query": ["pizza", "tea"], "ads": [["a"], ["b"]], "clicks": [[1], []]}
+        >>> pooled = count(log).pool()
+        >>> pooled.impressions, pooled.clicks, pooled.per_sequence()
+        (array([2.]), array([1.]), array([1., 1.]))
+        """
+        one, codes = pa.array([""], pa.large_string()), np.zeros(1, np.int32)
+        n_sequences = len(self.sequence_starts) - 1
+        outcomes = self.outcomes
+        if outcomes is not None:
+            visits = np.zeros((n_sequences, N_OUTCOMES))
+            np.add.at(visits, self.visit_sequence, outcomes.visits)
+            last = outcomes.last.sum(axis=0, keepdims=True)
+            outcomes = OutcomeCounts(last, visits, outcomes.earlier)
+        totals = {name: getattr(self, name).sum(keepdims=True) for name in PAIR_TOTALS}
+        return replace(
+            self,
+            queries=one,
+            ads=one,
+            pair_query=codes,
+            pair_ad=codes,
+            **totals,
+            visit_query=np.zeros(n_sequences, np.int32),
+            visit_sequence=np.arange(n_sequences, dtype=np.int32),
+            sessions=self.per_sequence(),
+            outcomes=outcomes,
+        )
+
     @check_arguments
     def decay(self, factor: float) -> Counts:
         """Every count times a factor in (0, 1]: old days lose weight in a daily job."""

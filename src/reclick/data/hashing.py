@@ -5,13 +5,14 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
-from reclick.data.ragged import Int32, Int64, UInt64, positions_in_runs, sum_runs
+from reclick.data.ragged import Bool, Int32, Int64, UInt64, positions_in_runs, sum_runs
 from reclick.data.string_index import Bytes, buffers
-from reclick.runtime.jit import kernel
+from reclick.runtime.jit import kernel, subkernel
 
 GOLDEN_RATIO = 0x9E3779B97F4A7C15  # the increment of splitmix64
 MIX_FACTORS = (0xBF58476D1CE4E5B9, 0x94D049BB133111EB)
 QUERY_SEED = 42  # of the hash of queries, as in Spark
+DRAW_SEED = 7  # of the hash that samples of queries are drawn by
 # The primes of XXH64.
 PRIME_1, PRIME_2 = np.uint64(0x9E3779B185EBCA87), np.uint64(0xC2B2AE3D27D4EB4F)
 PRIME_3, PRIME_4 = np.uint64(0x165667B19E3779F9), np.uint64(0x85EBCA77C2B2AE63)
@@ -87,6 +88,15 @@ def query_buckets(queries: pa.Array, buckets: int) -> Int64:
     return _xxhash64(*buffers(queries), QUERY_SEED) % buckets
 
 
+def draw_queries(queries: pa.Array, share: float) -> Bool:
+    """Which queries are drawn, about a share of them, by a hash of their text [query].
+
+    Another hash than that of the buckets: a draw takes as many queries from each of them.
+    """
+    hashes = splitmix64(_xxhash64(*buffers(queries), DRAW_SEED).astype(np.uint64))
+    return np.asarray((hashes >> np.uint64(32)) < share * 2.0**32)
+
+
 @kernel
 def _xxhash64(offsets: Int64, data: Bytes, seed: int) -> Int64:
     """XXH64 of each string, as a signed number."""
@@ -96,7 +106,7 @@ def _xxhash64(offsets: Int64, data: Bytes, seed: int) -> Int64:
     return hashes
 
 
-@kernel
+@subkernel
 def _xxhash64_bytes(data: Bytes, start: int, end: int, seed: int) -> int:
     at, base = start, np.uint64(seed)
     value = base + PRIME_5
@@ -126,17 +136,17 @@ def _xxhash64_bytes(data: Bytes, start: int, end: int, seed: int) -> int:
     return int(np.int64(value ^ (value >> np.uint64(32))))
 
 
-@kernel
+@subkernel
 def _mix(lane: np.uint64, word: np.uint64) -> np.uint64:
     return _rotate(lane + word * PRIME_2, 31) * PRIME_1
 
 
-@kernel
+@subkernel
 def _rotate(value: np.uint64, bits: int) -> np.uint64:
     return (value << np.uint64(bits)) | (value >> np.uint64(64 - bits))
 
 
-@kernel
+@subkernel
 def _read(data: Bytes, at: int, size: int) -> np.uint64:
     """The number in some bytes, the lowest byte first."""
     value = np.uint64(0)

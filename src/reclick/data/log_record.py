@@ -23,7 +23,7 @@ from reclick.data.string_index import Bytes, buffers
 from reclick.data.timestamps import as_times
 from reclick.errors import escape_controls
 from reclick.runtime.arguments import check_arguments
-from reclick.runtime.jit import inline_kernel, kernel
+from reclick.runtime.jit import kernel, subkernel
 
 SAMPLE_SIZE = 8_192  # distinct sessions that are sampled of a log
 NO_TIME = -(2**63)
@@ -262,7 +262,7 @@ def hash_sessions(
     return content_sum, timed_sum
 
 
-@inline_kernel
+@subkernel
 def mix_bits(state: np.uint64, bits: np.uint64) -> np.uint64:
     """A hash of a state and of the bits that follow it."""
     state = (state ^ bits) * np.uint64(MIX_FACTORS[0])

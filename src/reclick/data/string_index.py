@@ -11,7 +11,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from reclick.data.ragged import Int32, Int64, read_only
-from reclick.runtime.jit import kernel
+from reclick.runtime.jit import kernel, subkernel
 
 Bytes = npt.NDArray[np.uint8]
 EMPTY = -1
@@ -83,10 +83,9 @@ class Interner:
     def slices(self) -> tuple[Int64, Bytes]:
         """Every string by its code, as offsets and bytes of their own."""
         offsets = np.zeros(self.size + 1, np.int64)
-        _list_offsets(self._arena, offsets)
-        data = np.empty(offsets[-1], np.uint8)
+        data = np.empty((self._end - HEADER_WORDS * self.size) * WORD_BYTES, np.uint8)
         _copy_strings(self._arena, self._arena.view(np.uint8), offsets, data)
-        return offsets, data
+        return offsets, data[: offsets[-1]]
 
     def _look_up(self, offsets: Int64, width: int, data: Bytes, codes: Int32, *, add: bool) -> None:
         """Fill in the codes; an unknown string gets a new one, or −1."""
@@ -115,7 +114,8 @@ class Interner:
             self._arena = bigger
         if self.size + strings > MAX_LOAD * len(self._slots):
             bigger_slots = _empty(1 << int((self.size + strings) / MAX_LOAD).bit_length())
-            _move(self._slots, bigger_slots)
+            if self.size:
+                _move(self._slots, bigger_slots)
             self._slots = bigger_slots
 
 
@@ -144,7 +144,7 @@ def cache_aligned_table(slots: int) -> Int64:
     return spare[start : start + 2 * slots].reshape(slots, 2)
 
 
-@kernel
+@subkernel
 def find_in_line(keys: Int64, home: int, first: int, key: int) -> int:
     """Where a key is in the line at `home`, whose first key was read; −1 when it is not there."""
     place = 0 if first == key else -1
@@ -159,7 +159,7 @@ def _empty(slots: int) -> Int64:
     return table
 
 
-@kernel
+@subkernel
 def _hash(data: Bytes, start: int, end: int) -> int:
     """FNV-1a with a final mix, so that the low bits used for slots depend on every byte."""
     value = np.uint64(14695981039346656037)
@@ -194,7 +194,7 @@ def _look_up(
         block = len(codes) - first if len(codes) - first < LOOKUP_BLOCK else LOOKUP_BLOCK
         for i in range(block):
             hashes[i] = _hash(data, offsets[first + i] * width, offsets[first + i + 1] * width)
-        _guess(slots, arena, hashes[:block], places, codes[first : first + block])
+        _guess(slots, arena, hashes, block, places, codes, first)
         for i in range(block):
             start, stop = offsets[first + i] * width, offsets[first + i + 1] * width
             if places[i] != EMPTY and _same(arena, text, places[i], data, start, stop):
@@ -208,25 +208,27 @@ def _look_up(
     return size, end
 
 
-@kernel
-def _guess(slots: Int64, arena: Int32, hashes: Int64, places: Int64, codes: Int32) -> None:
-    """Where strings of these hashes probably stand in the arena, and their codes.
+@subkernel
+def _guess(
+    slots: Int64, arena: Int32, hashes: Int64, block: int, places: Int64, codes: Int32, first: int
+) -> None:
+    """Where strings of a block of hashes probably stand in the arena, and their codes.
 
     EMPTY where the line that a hash belongs to does not have it.
     """
     keys = slots[:, 0]
     mask = np.int64(len(slots) - 1) & -SLOTS_PER_LINE
-    for i in range(len(hashes)):
+    for i in range(block):
         places[i] = keys[hashes[i] & mask]
-    for i in range(len(hashes)):
+    for i in range(block):
         home = hashes[i] & mask
         place = find_in_line(keys, home, places[i], hashes[i])
         places[i] = slots[home + place, 1] if place >= 0 else EMPTY
-    for i in range(len(hashes)):
-        codes[i] = arena[places[i]] if places[i] != EMPTY else EMPTY
+    for i in range(block):
+        codes[first + i] = arena[places[i]] if places[i] != EMPTY else EMPTY
 
 
-@kernel
+@subkernel
 def _same(arena: Int32, text: Bytes, place: int, data: Bytes, start: int, end: int) -> bool:
     """Whether the string at a place of the arena is data[start:end]."""
     if arena[place + 1] != end - start:
@@ -238,7 +240,7 @@ def _same(arena: Int32, text: Bytes, place: int, data: Bytes, start: int, end: i
     return True
 
 
-@kernel
+@subkernel
 def _slot(
     slots: Int64, arena: Int32, text: Bytes, data: Bytes, start: int, end: int, value: int
 ) -> int:
@@ -252,7 +254,7 @@ def _slot(
     return int(slot)
 
 
-@kernel
+@subkernel
 def _append(
     arena: Int32, text: Bytes, end: int, code: int, data: Bytes, start: int, stop: int
 ) -> int:
@@ -277,20 +279,13 @@ def _move(slots: Int64, bigger: Int64) -> None:
 
 
 @kernel
-def _list_offsets(arena: Int32, offsets: Int64) -> None:
-    """Fill in where each string starts when all are laid end to end; offsets[0] is 0."""
-    place = 0
-    for code in range(len(offsets) - 1):
-        offsets[code + 1] = offsets[code] + arena[place + 1]
-        place += HEADER_WORDS + (arena[place + 1] + WORD_BYTES - 1) // WORD_BYTES
-
-
-@kernel
 def _copy_strings(arena: Int32, text: Bytes, offsets: Int64, data: Bytes) -> None:
-    """Fill in the bytes of all strings, laid end to end."""
-    place = 0
+    """Fill in the bytes of all strings, laid end to end, and where each starts; offsets[0] is 0."""
+    place = start = 0
     for code in range(len(offsets) - 1):
         at = (place + HEADER_WORDS) * WORD_BYTES
         for i in range(arena[place + 1]):
-            data[offsets[code] + i] = text[at + i]
+            data[start + i] = text[at + i]
+        start += arena[place + 1]
+        offsets[code + 1] = start
         place += HEADER_WORDS + (arena[place + 1] + WORD_BYTES - 1) // WORD_BYTES

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import functools
 import gc
+import logging
 import os
 import pickle
-import platform
 import re
+import socket
 import sys
 import warnings
 from collections.abc import Callable, Iterator
@@ -24,12 +25,18 @@ import pyarrow as pa
 from reclick.engines.base import Log
 from reclick.engines.parts import LogPart
 from reclick.engines.store import Store
-from reclick.engines.tasks import Task, TaskEngine, run_quietly
+from reclick.engines.tasks import (
+    Task,
+    TaskEngine,
+    describe_python,
+    raise_error,
+    run_quietly,
+    start_worker,
+)
 from reclick.errors import Argument, EngineError, SettingError, check_whole
 from reclick.runtime.arguments import check_arguments
 from reclick.runtime.extras import import_extra
 from reclick.runtime.filesystem import Location, is_uri
-from reclick.runtime.parallel import THREADS_VARIABLE
 from reclick.runtime.progress import report_progress
 
 Result = TypeVar("Result")
@@ -37,14 +44,18 @@ LARGE_RESULT = 1 << 20  # bytes: a larger one comes through a file
 RESULT_SCHEMA = "task long, result binary"
 DEFAULT_TASKS = 32  # where the session does not say how many cores it has
 TASKS_PER_CORE = 2
+LOOPBACK = "127.0.0.1"
+QUIET_SETTINGS = {"spark.ui.showConsoleProgress": "false", "spark.log.level": "ERROR"}
 LOCAL_SETTINGS = {
     "spark.ui.enabled": "false",
-    "spark.ui.showConsoleProgress": "false",
-    "spark.driver.bindAddress": "127.0.0.1",
-    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": LOOPBACK,
+    "spark.driver.host": LOOPBACK,
 }
+DEFAULT_PORTS = {"spark": 7077, "sc": 15002}  # of masters, by scheme
+CONNECT_SECONDS = 10  # that a master has to answer
 MOST_OBJECTS = 20_000  # that a collection of garbage may look at
 MOST_LINES = 3  # of Spark's message in ours
+CAUSE = "Caused by: "
 
 
 class SparkEngine(TaskEngine):
@@ -79,8 +90,10 @@ class SparkEngine(TaskEngine):
                 "under the same path, such as a mounted volume",
             )
         self.folder = folder
-        self.n_tasks = check_whole("tasks", tasks or _count_tasks(session, master), 1)
-        self.buckets = check_whole("buckets", buckets or self.n_tasks, 1)
+        self.n_tasks = check_whole(
+            "tasks", _count_tasks(session, master) if tasks is None else tasks, 1
+        )
+        self.buckets = check_whole("buckets", self.n_tasks if buckets is None else buckets, 1)
         self._is_checked = False
 
     def __repr__(self) -> str:
@@ -135,19 +148,17 @@ class SparkEngine(TaskEngine):
                 name = results[number].name
                 results[number] = store.load(name)
                 store.discard([name])
-            result, error = results[number]
-            if error is not None:
-                raise error
-            results[number] = result
+            results[number] = raise_error(*results[number])
         return results
 
     def check_executors(self) -> None:
         """Run a small task that compares versions and looks for the folder, once."""
         if self._is_checked:
             return
+        report_progress("executors checked", 0, None)  # a busy cluster may let it wait
         store = self.store
         store.put("check", ["here"])
-        mine = _describe_python()
+        mine = describe_python()
         frame = self.session.range(0, self.n_tasks, 1, self.n_tasks)
         probe = _make_probe(str(store.folder), store if is_uri(store.folder) else None)
         try:
@@ -179,19 +190,26 @@ class SparkEngine(TaskEngine):
 def open_session(master: str | None) -> Any:
     """A Spark session: of this master, or the one that spark-submit or a notebook has made.
 
-    A local master runs this Python and listens to this machine only.
+    A master on this machine is given a driver that listens to this machine only. Executors run the
+    Python of this process by its path, unless PYSPARK_PYTHON is another.
     """
     builder: Any = import_extra("pyspark.sql", "reclick[spark]").SparkSession.builder
     if master is None:
         builder = builder.appName("reclick")
-    elif master.startswith("sc://"):
-        builder = builder.remote(master)
     else:
-        builder = builder.appName("reclick").master(master)
-        if master.startswith("local"):
+        hosts = _require_master(master)
+        if master.startswith("sc://"):
+            builder = builder.remote(master)
+        else:
             os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-            for name, value in LOCAL_SETTINGS.items():
+            builder = builder.appName("reclick").master(master)
+            settings = dict(QUIET_SETTINGS)
+            if master.startswith("local") or (hosts and all(map(_is_this_machine, hosts))):
+                os.environ.setdefault("SPARK_LOCAL_IP", LOOPBACK)
+                settings |= LOCAL_SETTINGS
+            for name, value in settings.items():
                 builder = builder.config(name, value)
+    logging.getLogger("py4j").setLevel(logging.CRITICAL)  # it prints what is raised anyway
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
@@ -205,6 +223,34 @@ def open_session(master: str | None) -> Any:
             ) from error
 
 
+def _require_master(master: str) -> list[str]:
+    """The hosts of a master's URL, of which one must answer: Spark would try for a minute."""
+    scheme, _, rest = master.partition("://")
+    if scheme not in DEFAULT_PORTS:
+        return []
+    hosts, reasons = [], []
+    for address in re.split(r"[/;]", rest)[0].split(","):
+        host, _, port = address.rpartition(":") if ":" in address else (address, "", "")
+        number = int(port) if port.isdecimal() else DEFAULT_PORTS[scheme]
+        try:
+            socket.create_connection((host.strip("[]"), number), CONNECT_SECONDS).close()
+        except OSError as error:
+            reasons.append(f"{host}:{number}: {error.strerror or error}")
+        hosts.append(host.strip("[]"))
+    if len(reasons) == len(hosts):
+        raise EngineError(
+            f"No Spark master answers at {master} ({'; '.join(reasons)}). Give the address that "
+            "the master's page shows as ",
+            Argument("master", ...),
+            ", and check that it can be reached from here.",
+        )
+    return hosts
+
+
+def _is_this_machine(host: str) -> bool:
+    return host in {"localhost", "::1"} or host.startswith("127.")
+
+
 class _InFile:
     """A result that is too large for a row."""
 
@@ -216,7 +262,7 @@ def _run_tasks(
     task: Task[Any], store: Store, batches: Iterator[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
     """In an executor: run the task of every row."""
-    _start_worker()
+    start_worker()
     for batch in batches:
         for i in batch.column(0).to_pylist():
             yield _as_row(i, run_quietly(task, i), store)
@@ -232,7 +278,7 @@ def _run_partition(
     """In an executor: work on a partition of a DataFrame."""
     from pyspark import TaskContext
 
-    _start_worker()
+    start_worker()
     context: Any = TaskContext.get()
     i = int(context.partitionId())
     part = reader(batches, f"partition {i}")
@@ -251,15 +297,6 @@ def _as_row(i: int, result: Any, store: Store) -> pa.RecordBatch:
     )
 
 
-@functools.cache
-def _start_worker() -> None:
-    """Once in a Python worker: one thread."""
-    os.environ[THREADS_VARIABLE] = "1"
-    os.environ["RECLICK_PROGRESS"] = "0"
-    pa.set_cpu_count(1)
-    pa.set_io_thread_count(1)
-
-
 def _freeze_objects() -> None:
     """Exempt what a task has loaded for good from garbage collection.
 
@@ -270,27 +307,19 @@ def _freeze_objects() -> None:
         gc.freeze()
 
 
-def _describe_python() -> str:
-    from importlib.metadata import version
-
-    return f"Python {platform.python_version()} with Reclick {version('reclick')}"
-
-
 def _make_probe(folder: str, remote: Store | None) -> Callable[[Any], Any]:
     """A function for executors that may have no Reclick: it is shipped whole."""
 
     def probe(batches: Any) -> Any:
         import platform as here
         import socket
-        from importlib.metadata import PackageNotFoundError, version
+        from importlib.metadata import version
+        from importlib.util import find_spec
         from pathlib import Path
 
         import pyarrow as arrow
 
-        try:
-            reclick = version("reclick")
-        except PackageNotFoundError:
-            reclick = "not installed"
+        reclick = version("reclick") if find_spec("reclick") else "not installed"
         python = f"Python {here.python_version()} with Reclick {reclick}"
         for batch in batches:
             found = [""] if remote is None and not (Path(folder) / "check").exists() else ["yes"]
@@ -345,11 +374,10 @@ def _explain_spark_errors() -> Iterator[None]:
 
 
 def _shorten(error: Exception) -> str:
-    """The lines of Spark's message that say something: the last ones of a Python traceback."""
+    """The lines of Spark's message that say something: a Python error, or what caused Java's."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     said = [line for line in lines if re.match(r"[\w.]*(Error|Exception)\b.*:", line)]
-    chosen = [line for line in said if "pyspark" not in line.split(":")[0]][-1:] or lines[
-        :MOST_LINES
-    ]
-    text = " ".join(chosen)
+    python = [line for line in said if "pyspark" not in line.split(":")[0]]
+    causes = [line.removeprefix(CAUSE) for line in lines if line.startswith(CAUSE)]
+    text = " ".join(python[-1:] or causes[:1] or lines[:MOST_LINES])
     return text if text.endswith(".") else f"{text}."

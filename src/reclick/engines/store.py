@@ -1,17 +1,19 @@
 """Files between tasks: objects by name in a folder that every task of an engine reaches.
 
 An object is pickled with its arrays laid out beside, so that a task maps them into memory instead
-of copying them. A file is written beside and renamed, never changed, and its checksum is verified
-when a process first opens it. Whoever can write to the folder can run code in the tasks: it must be
-as private as the job.
+of copying them. A file is written beside and renamed, never changed. Unpickling can run code, so
+nothing is unpickled that this job has not written: a store has a secret key, which travels to the
+tasks with their functions and is in no file, and every object carries a hash with that key.
 """
 
 from __future__ import annotations
 
 import contextlib
 import hashlib
+import hmac
 import mmap
 import pickle
+import secrets
 import shutil
 import struct
 import tempfile
@@ -27,8 +29,8 @@ from reclick.runtime.filesystem import AnyPath, Location, RemotePath, as_path
 from reclick.runtime.outputs import scratch_file
 
 MAGIC = b"reclick1"
-HEAD = struct.Struct("<8s16sQQ")  # magic, checksum, sizes of the file and of its table of contents
-CHECKSUM_BYTES = 16
+HEAD = struct.Struct("<8s16sQQ")  # magic, hash, sizes of the file and of its table of contents
+KEY_BYTES, HASH_BYTES = 32, 16
 ALIGNMENT = 64  # of arrays, as NumPy and Arrow like it
 KEPT_OPEN = 64  # objects that a process keeps between tasks
 
@@ -45,6 +47,7 @@ class Store:
 
     def __init__(self, folder: AnyPath) -> None:
         self.folder = folder
+        self._key = secrets.token_bytes(KEY_BYTES)
 
     @classmethod
     def create(cls, shared: Location | None) -> Store:
@@ -66,11 +69,10 @@ class Store:
         """Write objects to a file, each to be read alone."""
         packed = [_pack(value) for value in values]
         sizes = struct.pack(f"<{len(packed)}Q", *(_size(each) for each in packed))
-        checksums = b"".join(_checksum(each) for each in packed)
-        contents = sizes + checksums
+        contents = sizes + b"".join(self._hash(*each) for each in packed)
         start = _align(HEAD.size + len(contents))
         total = start + sum(map(_size, packed))
-        digest = hashlib.blake2b(contents, digest_size=CHECKSUM_BYTES).digest()
+        digest = self._hash(name.encode() + b"\0", contents)
         with scratch_file(self.folder / name) as path, path.open("wb") as file:
             file.write(HEAD.pack(MAGIC, digest, total, len(contents)))
             file.write(contents)
@@ -81,7 +83,7 @@ class Store:
 
     def load(self, name: str, item: int = 0) -> Any:
         """An object of a file. Arrays are mapped from the file, and stay valid when it is gone."""
-        return _unpack(self._read(name, item))
+        return _unpack(*self._read(name, item))
 
     def keep(self, name: str, item: int = 0) -> Any:
         """The same, kept by this process for its next tasks."""
@@ -95,17 +97,54 @@ class Store:
             _open_objects.popitem(last=False)
         return value
 
-    def _read(self, name: str, item: int) -> memoryview:
-        """The bytes of an object, whose checksum is right."""
+    def _read(self, name: str, item: int) -> tuple[bytes, memoryview]:
+        """The pickle of an object, and what follows it, if this job has written them."""
         path = self.folder / name
         try:
             with path.open("rb") as file:
-                return _read_object(file, item, is_local=isinstance(path, Path))
+                return self._read_object(file, name, item, is_local=isinstance(path, Path))
         except (OSError, ValueError, struct.error) as error:
             raise StoreError(
                 f"{path}, a file between tasks, cannot be read ({error}). Every task must reach "
                 "the folder, and nothing else may change it."
             ) from error
+
+    def _read_object(
+        self, file: Any, name: str, item: int, *, is_local: bool
+    ) -> tuple[bytes, memoryview]:
+        magic, digest, total, length = HEAD.unpack(file.read(HEAD.size))
+        contents = file.read(length)
+        if magic != MAGIC or not hmac.compare_digest(
+            self._hash(name.encode() + b"\0", contents), digest
+        ):
+            raise ValueError("its table of contents is damaged, or not of this job")
+        count = length // (8 + HASH_BYTES)
+        sizes = struct.unpack(f"<{count}Q", contents[: 8 * count])
+        start = _align(HEAD.size + length) + sum(sizes[:item])
+        if is_local:
+            if file.seek(0, 2) != total:
+                raise ValueError("it is cut short")
+            # Private to this process: an array that was writable is so again, the file unchanged.
+            data = memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY))
+            data = data[start : start + sizes[item]]
+        else:
+            file.seek(start)
+            data = memoryview(bytearray(file.read(sizes[item])))
+        # What is unpickled is a copy made before its hash: the file may not change in between.
+        size = _stream_end(data)
+        stream, arrays = bytes(data[:size]), data[size:]
+        place = 8 * count + HASH_BYTES * item
+        if not hmac.compare_digest(
+            self._hash(stream, arrays), contents[place : place + HASH_BYTES]
+        ):
+            raise ValueError("it is damaged, or not of this job")
+        return stream, arrays
+
+    def _hash(self, *pieces: bytes | memoryview) -> bytes:
+        digest = hashlib.blake2b(digest_size=HASH_BYTES, key=self._key)
+        for piece in pieces:
+            digest.update(piece)
+        return digest.digest()
 
     def discard(self, names: Iterable[str]) -> None:
         """Remove some files."""
@@ -159,55 +198,27 @@ def _pack(value: object) -> list[bytes | memoryview]:
     return pieces
 
 
-def _unpack(data: memoryview) -> Any:
-    (length,) = struct.unpack_from("<Q", data)
-    stream_size, *coded = struct.unpack_from(f"<{length}Q", data, 8)
-    at = _align(8 + 8 * length)
-    stream = data[at : at + stream_size]
-    at += _align(stream_size)
-    buffers = []
+def _stream_end(data: memoryview) -> int:
+    """Where the pickle of an object ends, and its arrays begin."""
+    length, stream_size = struct.unpack_from("<QQ", data)
+    return min(_align(8 + 8 * length) + _align(stream_size), len(data))
+
+
+def _unpack(stream: bytes, arrays: memoryview) -> Any:
+    (length,) = struct.unpack_from("<Q", stream)
+    _, *coded = struct.unpack_from(f"<{length}Q", stream, 8)
+    at, buffers = 0, []
     for each in coded:
         size, read_only = each >> 1, bool(each & 1)
-        piece = data[at : at + size]
+        piece = arrays[at : at + size]
         buffers.append(piece.toreadonly() if read_only else piece)
         at += _align(size)
-    return pickle.loads(stream, buffers=buffers)  # noqa: S301, a file of this job's own
-
-
-def _read_object(file: Any, item: int, *, is_local: bool) -> memoryview:
-    """The bytes of one object of an open file."""
-    magic, digest, total, length = HEAD.unpack(file.read(HEAD.size))
-    contents = file.read(length)
-    found = hashlib.blake2b(contents, digest_size=CHECKSUM_BYTES).digest()
-    if magic != MAGIC or found != digest:
-        raise ValueError("its table of contents is damaged")
-    count = length // (8 + CHECKSUM_BYTES)
-    sizes = struct.unpack(f"<{count}Q", contents[: 8 * count])
-    start = _align(HEAD.size + length) + sum(sizes[:item])
-    if is_local:
-        if file.seek(0, 2) != total:
-            raise ValueError("it is cut short")
-        # Private to this process: an array that was writable is so again, and the file unchanged.
-        data = memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY))
-        data = data[start : start + sizes[item]]
-    else:
-        file.seek(start)
-        data = memoryview(bytearray(file.read(sizes[item])))
-    place = 8 * count + CHECKSUM_BYTES * item
-    if _checksum([data]) != contents[place : place + CHECKSUM_BYTES]:
-        raise ValueError("its checksum is wrong")
-    return data
+    start = _align(8 + 8 * length)
+    return pickle.loads(memoryview(stream)[start:], buffers=buffers)  # noqa: S301, see above
 
 
 def _size(pieces: Iterable[bytes | memoryview]) -> int:
     return sum(map(len, pieces))
-
-
-def _checksum(pieces: Iterable[bytes | memoryview]) -> bytes:
-    digest = hashlib.blake2b(digest_size=CHECKSUM_BYTES)
-    for piece in pieces:
-        digest.update(piece)
-    return digest.digest()
 
 
 def _align(size: int) -> int:

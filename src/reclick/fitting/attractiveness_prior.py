@@ -13,7 +13,8 @@ its words. As the pairs of an ad differ, one of them is worth at most p clicks: 
 exposure x of each count by p / (p + x w). The strengths p (how alike the pairs of an ad are) and a
 (how alike ads with the same words are) maximise the likelihood of the clicks of each pair under its
 own prior, with the attractiveness integrated out: Beta-binomial where attractiveness is a
-probability, Gamma-Poisson where it is a weight. Strengths are in pseudo-clicks.
+probability; Gamma and Luce's choice against the rivals of the pair where it is a weight. Strengths
+are in pseudo-clicks.
 
 Where no ad has a second query, N = X = 0 for every pair: the prior mean is what the words say, or
 the mean of all pairs, and only 1 / p + 1 / a matters.
@@ -24,13 +25,15 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import pyarrow as pa
 
+from reclick.data.counts import Counts
 from reclick.data.hashing import splitmix64
-from reclick.data.ragged import Float64, Int32
+from reclick.data.pair_index import IndexMap
+from reclick.data.ragged import Bool, Float64, Int32, Int64
 from reclick.data.stored_tables import read_numbers
 from reclick.fitting.beta import BetaPrior
 from reclick.fitting.priors import PRIOR_MARGIN
@@ -72,6 +75,58 @@ class PairPrior(NamedTuple):
         return BetaPrior(mean, each)
 
 
+class Choices(NamedTuple):
+    """The choices in which a weight θ competed: P(chosen) = θ / (rivals + θ)."""
+
+    number: Float64  # [pair]
+    rivals: Float64  # [pair] the weight of everything else that could be chosen
+
+    def take(self, pairs: Int64) -> Choices:
+        """Those of some pairs."""
+        return Choices(*(each[pairs] for each in self))
+
+
+class AdRecords(Protocol):
+    """The clicks and the exposure of all pairs of a log, wherever they are."""
+
+    @property
+    def n_ads(self) -> int:
+        """The number of ads."""
+
+    @property
+    def rate(self) -> float:
+        """Clicks per exposure, over all pairs."""
+
+    @property
+    def most(self) -> float:
+        """The highest attractiveness that words may say."""
+
+    @property
+    def n_shown(self) -> int:
+        """The pairs that were shown."""
+
+    @property
+    def has_clicks(self) -> bool:
+        """Whether any pair was clicked."""
+
+    def count_ads(self) -> tuple[int, int]:
+        """The ads that were shown for more than one query, and those that were shown."""
+
+    def by_ad(self) -> tuple[Float64, Float64]:
+        """Clicks and exposure of each ad."""
+
+    def sample(self) -> AdRecord:
+        """The pairs that were shown, of all ads or of some ads drawn by their number."""
+
+    def discount_by_ad(self, word_rate: Float64, strengths: Strengths) -> tuple[Float64, Float64]:
+        """Clicks and exposure of each ad, where a pair is worth at most its strength."""
+
+    def find_priors(
+        self, by_ad: tuple[Float64, Float64] | None, word_rate: Float64, strengths: Strengths
+    ) -> PairPrior:
+        """The prior of each pair, from what its ad did on other queries [pair]."""
+
+
 class AdRecord(NamedTuple):
     """The clicks and the exposure of each pair, and the ad of each pair."""
 
@@ -79,16 +134,40 @@ class AdRecord(NamedTuple):
     exposure: Float64  # [pair] the clicks of an ad of attractiveness 1
     ad: Int32  # [pair]
     n_ads: int
+    choices: Choices | None = None  # in which a weight competed; None: of a probability
+
+    @property
+    def most(self) -> float:
+        """The highest attractiveness that words may say."""
+        return MOST_RATE if self.choices is None else MOST_WEIGHT
 
     @property
     def rate(self) -> float:
         """Clicks per exposure, over all pairs."""
         return float(self.clicks.sum() / max(self.exposure.sum(), 1e-12))
 
+    @property
+    def n_shown(self) -> int:
+        """The pairs that were shown."""
+        return int(np.sum(self.exposure > 0))
+
+    @property
+    def has_clicks(self) -> bool:
+        """Whether any pair was clicked."""
+        return bool(self.clicks.any())
+
     def count_ads(self) -> tuple[int, int]:
         """The ads that were shown for more than one query, and those that were shown."""
         pairs = np.bincount(self.ad, self.exposure > 0, self.n_ads)
         return int(np.sum(pairs > 1)), int(np.sum(pairs > 0))
+
+    def move_to(self, at: IndexMap, counts: Counts) -> AdRecord:
+        """The same record among the pairs of later counts."""
+        moved = [
+            at.place_pairs(each) for each in (self.clicks, self.exposure, *(self.choices or ()))
+        ]
+        choices = Choices(*moved[2:]) if self.choices else None
+        return AdRecord(moved[0], moved[1], counts.pair_ad, len(counts.ads), choices)
 
     def by_ad(self) -> tuple[Float64, Float64]:
         """Clicks and exposure of each ad."""
@@ -108,6 +187,41 @@ class AdRecord(NamedTuple):
         worth = pair_strength / (pair_strength + self.exposure * word_rate[self.ad])
         return self._replace(clicks=self.clicks * worth, exposure=self.exposure * worth)
 
+    def sample(self) -> AdRecord:
+        """The pairs that were shown, of all ads or of some ads drawn by their number."""
+        numbers = np.arange(self.n_ads, dtype=np.int32)
+        shown = (self.exposure > 0) & draw_ads(numbers, self.n_shown)[self.ad]
+        rows = np.flatnonzero(shown)
+        choices = None if self.choices is None else self.choices.take(rows)
+        clicks, exposure = self.clicks[rows], self.exposure[rows]
+        return AdRecord(clicks, exposure, self.ad[rows], self.n_ads, choices)
+
+    def discount_by_ad(self, word_rate: Float64, strengths: Strengths) -> tuple[Float64, Float64]:
+        """Clicks and exposure of each ad, where a pair is worth at most its strength."""
+        return self.discount(word_rate, strengths.pair).by_ad()
+
+    def find_priors(
+        self, by_ad: tuple[Float64, Float64] | None, word_rate: Float64, strengths: Strengths
+    ) -> PairPrior:
+        """The prior of each pair, from what its ad did on other queries [pair].
+
+        `by_ad` is that of `discount_by_ad`, of all queries; None where ads say nothing.
+        """
+        clicks = exposure = np.zeros(len(self.ad))
+        if by_ad is not None:
+            own = self.discount(word_rate, strengths.pair)
+            clicks = np.maximum(by_ad[0][self.ad] - own.clicks, 0.0)
+            exposure = np.maximum(by_ad[1][self.ad] - own.exposure, 0.0)
+        return _prior_given(clicks, exposure, word_rate[self.ad], strengths)
+
+
+def draw_ads(numbers: Int32, n_shown: int) -> Bool:
+    """Which ads are drawn, so that of so many pairs about `MAX_PAIRS` are; all of fewer [ad]."""
+    if n_shown <= MAX_PAIRS:
+        return np.ones(len(numbers), bool)
+    drawn = splitmix64(numbers.astype(np.uint64)) >> np.uint64(32)
+    return np.asarray(drawn < MAX_PAIRS / n_shown * 2.0**32)
+
 
 @dataclass(frozen=True, slots=True)
 class AttractivenessPrior:
@@ -125,7 +239,7 @@ class AttractivenessPrior:
 
 
 def fit_prior(
-    record: AdRecord, word_rate: Float64, *, probability: bool, use_ads: bool = True
+    record: AdRecords, word_rate: Float64, *, use_ads: bool = True
 ) -> AttractivenessPrior:
     """The prior of highest evidence. `word_rate` [ad] must not know the ad's own clicks.
 
@@ -133,29 +247,30 @@ def fit_prior(
 
     >>> clicks, ad = np.array([9.0, 8.0, 1.0, 0.0]), np.array([0, 0, 1, 1])
     >>> record = AdRecord(clicks, np.full(4, 10.0), ad, 2)
-    >>> prior = fit_prior(record, np.full(2, record.rate), probability=True)
+    >>> prior = fit_prior(record, np.full(2, record.rate))
     >>> bool(prior.pairs.mean[0] > 0.5 > prior.pairs.mean[2])
     True
     """
-    sample = _sample_ads(record)
+    sample = record.sample()
     rate, nothing = word_rate[sample.ad], np.zeros(len(sample.ad))
 
     def evidence(strengths: Strengths) -> float:
         others = nothing, nothing
         if use_ads:
             others = sample.discount(word_rate, strengths.pair).elsewhere()
-        data = sample.clicks, sample.exposure, *others, rate
-        return _log_evidence(*data, strengths.pair, strengths.ad, probability)
+        prior = _prior_given(*others, rate, strengths)
+        if sample.choices is None:
+            return _evidence_of_probabilities(sample.clicks, sample.exposure, *prior)
+        return _evidence_of_weights(sample.clicks, *sample.choices, *prior)
 
     strengths = _maximise_evidence(evidence, together=not use_ads)
     found = evidence(strengths) / max(len(sample.clicks), 1)
-    known = record.discount(word_rate, strengths.pair)
-    if not use_ads:
-        known = known._replace(clicks=0.0 * known.clicks, exposure=0.0 * known.exposure)
+    known = record.discount_by_ad(word_rate, strengths) if use_ads else None
+    of_ads = known or (np.zeros(record.n_ads), np.zeros(record.n_ads))
     return AttractivenessPrior(
         strengths,
-        _prior_given(*known.elsewhere(), word_rate[record.ad], strengths),
-        _prior_given(*known.by_ad(), word_rate, strengths),
+        record.find_priors(known, word_rate, strengths),
+        _prior_given(*of_ads, word_rate, strengths),
         found,
     )
 
@@ -166,16 +281,6 @@ def _prior_given(
     """The prior of pairs whose ads have these clicks and this exposure on other queries."""
     mean = (clicks + strengths.ad) / (exposure + strengths.ad / rate)
     return PairPrior(mean, 1 / (1 / strengths.pair + 1 / (clicks + strengths.ad)))
-
-
-def _sample_ads(record: AdRecord) -> AdRecord:
-    """The pairs that were shown, of all ads or of some ads drawn by their number."""
-    shown = record.exposure > 0
-    if shown.sum() > MAX_PAIRS:
-        drawn = splitmix64(np.arange(record.n_ads, dtype=np.uint64)) >> np.uint64(32)
-        shown &= (drawn < MAX_PAIRS / shown.sum() * 2.0**32)[record.ad]
-    rows = np.flatnonzero(shown)
-    return AdRecord(record.clicks[rows], record.exposure[rows], record.ad[rows], record.n_ads)
 
 
 def _maximise_evidence(
@@ -226,34 +331,48 @@ def _parabola_peak(points: Float64, values: Sequence[float]) -> float:
 
 
 @kernel
-def _log_evidence(
-    clicks: Float64,
-    exposure: Float64,
-    other_clicks: Float64,
-    other_exposure: Float64,
-    rate: Float64,
-    pair_strength: float,
-    ad_strength: float,
-    probability: bool,
+def _evidence_of_probabilities(
+    clicks: Float64, exposure: Float64, mean: Float64, strength: Float64
 ) -> float:
-    """Σ log P(clicks of a pair | its prior), attractiveness integrated out, up to a constant."""
+    """Σ log P(clicks of a pair | its prior), a probability integrated out: Beta-binomial."""
     total = 0.0
     for i in range(len(clicks)):
-        n, x = clicks[i], exposure[i]
-        mean = (other_clicks[i] + ad_strength) / (other_exposure[i] + ad_strength / rate[i])
-        s = 1.0 / (1.0 / pair_strength + 1.0 / (other_clicks[i] + ad_strength))
-        if probability:
-            mean = min(max(mean, 1e-6), 1.0 - 1e-6)
-            a, b = s, s * (1.0 - mean) / mean
-            m = max(x - n, 0.0)
-            total += math.lgamma(m + b) - math.lgamma(b)
-            total -= math.lgamma(n + m + a + b) - math.lgamma(a + b)
-            if n > 0.0:
-                total += math.lgamma(n + a) - math.lgamma(a)
-        else:
-            total -= s * math.log1p(x * mean / s)
-            if n > 0.0:
-                total += math.lgamma(n + s) - math.lgamma(s) - n * math.log(x + s / mean)
+        n, misses, a = clicks[i], max(exposure[i] - clicks[i], 0.0), strength[i]
+        m = min(max(mean[i], 1e-6), 1.0 - 1e-6)
+        b = a * (1.0 - m) / m
+        total += math.lgamma(misses + b) - math.lgamma(b)
+        total -= math.lgamma(n + misses + a + b) - math.lgamma(a + b)
+        if n > 0.0:
+            total += math.lgamma(n + a) - math.lgamma(a)
+    return total
+
+
+@kernel
+def _evidence_of_weights(
+    clicks: Float64, choices: Float64, rivals: Float64, mean: Float64, strength: Float64
+) -> float:
+    """Σ log P(clicks of a pair | its prior), a weight integrated out, up to a constant.
+
+    The likelihood θⁿ (c + θ)⁻ᴺ, of n clicks in N choices against rivals c, is that of a Gamma of
+    rate x = N / (c + θ₀), which has its slope at the mode θ₀, times a rest. The integral is by
+    Gauss's rule with two nodes, exact for a rest of third degree. Without the rest clicks would be
+    Poisson, more scattered than choices are: single sessions would speak for a strong prior.
+    """
+    total = 0.0
+    for i in range(len(clicks)):
+        n, number, c, s = clicks[i], choices[i], rivals[i], strength[i]
+        rate, shape = s / mean[i], n + s
+        half = (rate * c + number - shape) / 2.0
+        mode = shape * c / (half + math.sqrt(half * half + rate * shape * c))
+        x = number / (c + mode)
+        root = math.sqrt(shape + 1.0)
+        low, high = (shape + 1.0 - root) / (rate + x), (shape + 1.0 + root) / (rate + x)
+        rest = x * low - number * math.log(c + low)
+        ratio = math.exp(x * high - number * math.log(c + high) - rest)
+        total += rest + math.log(0.5 + 0.5 * ratio + (0.5 - 0.5 * ratio) / root)
+        total += s * math.log(rate) - shape * math.log(rate + x)
+        if n > 0.0:
+            total += math.lgamma(shape) - math.lgamma(s)
     return total
 
 
@@ -338,11 +457,10 @@ def _read_prior(tables: Mapping[str, pa.Table], name: str, length: int | None = 
 
 
 def fit_ad_prior(
-    record: AdRecord,
+    record: AdRecords,
     tokens: TokenLists | None,
     words: int,
     *,
-    probability: bool,
     use_ads: bool = True,
     need_evidence: bool = True,
     overall: float | None = None,
@@ -354,15 +472,14 @@ def fit_ad_prior(
     pairs, by default that of the record.
     """
     recurs = use_ads and record.count_ads()[0] > 0
-    most = MOST_RATE if probability else MOST_WEIGHT
     flat = np.full(record.n_ads, max(record.rate if overall is None else overall, LEAST_RATE))
-    prior = fit_prior(record, flat, probability=probability, use_ads=recurs)
+    prior = fit_prior(record, flat, use_ads=recurs)
     model, text = None, NO_TEXT
     if tokens is not None:
         clicks, exposure = record.by_ad()
         candidate, rate = cross_fit_rates(tokens, exposure, clicks, words)
-        rate = np.minimum(rate, most)
-        with_words = fit_prior(record, rate, probability=probability, use_ads=recurs)
+        rate = np.minimum(rate, record.most)
+        with_words = fit_prior(record, rate, use_ads=recurs)
         gain = with_words.evidence - prior.evidence
         text = f"the words of the ads add {gain:+.4f} per pair to the log-evidence"
         if gain >= MIN_EVIDENCE or not need_evidence:
@@ -372,11 +489,29 @@ def fit_ad_prior(
     ads = "one prior mean for all pairs" if model is None else "words alone"
     if use_ads:
         ads = _describe_ads(record)
-    return AdPrior(prior, model, float(flat[0]), f"{ads}; {text}", most)
+    return AdPrior(prior, model, float(flat[0]), f"{ads}; {text}", record.most)
+
+
+def fit_words(
+    record: AdRecords,
+    tokens: TokenLists | None,
+    words: int,
+    *,
+    overall: float | None = None,
+) -> AdPrior:
+    """The prior from words alone."""
+    return fit_ad_prior(
+        record,
+        tokens,
+        words,
+        use_ads=False,
+        need_evidence=False,
+        overall=overall,
+    )
 
 
 def select_ad_prior(
-    record: AdRecord, tokens: TokenLists | None, words: int, *, overall: float | None = None
+    record: AdRecords, tokens: TokenLists | None, words: int, *, overall: float | None = None
 ) -> tuple[AdPrior | None, str]:
     """The prior of probabilities of highest evidence, and a report.
 
@@ -386,20 +521,20 @@ def select_ad_prior(
     recurring, _ = record.count_ads()
     if not recurring and tokens is None:
         return None, NOTHING_KNOWN
-    if not record.clicks.any():
+    if not record.has_clicks:
         return None, "no ad was clicked, so all pairs have one prior mean"
     mean = max(record.rate if overall is None else overall, LEAST_RATE)
-    flat = fit_prior(record, np.full(record.n_ads, mean), probability=True, use_ads=False)
-    prior = fit_ad_prior(record, tokens, words, probability=True, overall=overall)
+    flat = fit_prior(record, np.full(record.n_ads, mean), use_ads=False)
+    prior = fit_ad_prior(record, tokens, words, overall=overall)
     gain = prior.prior.evidence - flat.evidence
-    total = gain * float(np.sum(record.exposure > 0))
+    total = gain * record.n_shown
     if gain >= MIN_EVIDENCE and total >= MIN_TOTAL_EVIDENCE:
         return prior, prior.report
     added = f"together they add {gain:+.4f} per pair to the log-evidence"
     return None, f"{prior.sources}; {added}, so all pairs have one prior mean"
 
 
-def _describe_ads(record: AdRecord) -> str:
+def _describe_ads(record: AdRecords) -> str:
     recurring, shown = record.count_ads()
     if not recurring:
         return "no ad is on more than one query"

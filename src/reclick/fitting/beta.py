@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from reclick.data.ragged import Float64
 from reclick.errors import SettingError
-from reclick.runtime.jit import kernel
+from reclick.runtime.jit import kernel, subkernel
 
 LOG_SMALLEST_FLOAT = -745.0  # below exp of this there is no float64
 HALF_LOG_TWO_PI = 0.5 * math.log(2.0 * math.pi)
@@ -105,7 +105,7 @@ def beta_quantile(p: npt.ArrayLike, a: npt.ArrayLike, b: npt.ArrayLike) -> Float
     return out.reshape(p.shape)
 
 
-@kernel
+@subkernel
 def _stirling_remainder(z: float) -> float:
     """Stirling's remainder: log Γ(z) − (z − ½) log z + z − ½ log 2π."""
     if z < 10.0:
@@ -116,7 +116,7 @@ def _stirling_remainder(z: float) -> float:
     ) / z
 
 
-@kernel
+@subkernel
 def _log_front(x: float, a: float, b: float) -> float:
     """Log of x^a (1−x)^b / B(a, b), around the mean, so that large terms cancel before rounding."""
     total = a + b
@@ -135,7 +135,7 @@ def _log_front(x: float, a: float, b: float) -> float:
     )
 
 
-@kernel
+@subkernel
 def _continued_fraction(x: float, a: float, b: float) -> float:
     """I_x(a, b) = front · this / a (modified Lentz), quick for x below about the mean."""
     c = 1.0
@@ -155,7 +155,7 @@ def _continued_fraction(x: float, a: float, b: float) -> float:
     return h
 
 
-@kernel
+@subkernel
 def _tail_integral(x: float, a: float, b: float, end: float) -> float:
     """Integrate (t/x)^(a−1) ((1−t)/(1−x))^(b−1) / (x (1−x)) from x to `end` (Gauss-Legendre).
 
@@ -171,7 +171,7 @@ def _tail_integral(x: float, a: float, b: float, end: float) -> float:
     return abs(half) * total / (x * (1.0 - x))
 
 
-@kernel
+@subkernel
 def _distribution_function(x: float, a: float, b: float, front: float) -> float:
     """P(Beta(a, b) ≤ x), the regularised incomplete beta."""
     if min(a, b) > QUADRATURE_FROM:
@@ -189,7 +189,7 @@ def _distribution_function(x: float, a: float, b: float, front: float) -> float:
     return 1.0 - front * _continued_fraction(1.0 - x, b, a) / b
 
 
-@kernel
+@subkernel
 def _initial_log_quantile(p: float, a: float, b: float) -> float:
     """Guess log x: Abramowitz and Stegun 26.5.22, or the power laws at the two ends."""
     if a >= 1.0 and b >= 1.0:
@@ -213,7 +213,7 @@ def _initial_log_quantile(p: float, a: float, b: float) -> float:
     return math.log1p(-y) if y < 1.0 else LOG_SMALLEST_FLOAT
 
 
-@kernel
+@subkernel
 def _quantile(p: float, a: float, b: float) -> float:
     """Solve log P(Beta ≤ e^u) = log p for u by Halley's method inside a bracket.
 

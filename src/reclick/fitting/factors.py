@@ -17,7 +17,7 @@ import numpy as np
 from reclick.data.pair_index import place
 from reclick.data.ragged import Float64, Int32, Int64, starts_from_sizes
 from reclick.fitting.parameter_tables import Columns, ParameterTable
-from reclick.runtime.jit import kernel
+from reclick.runtime.jit import kernel, subkernel
 
 SMALLEST_FACTOR = 1e-12
 SWEEPS = 2  # over the levels in one M-step
@@ -256,7 +256,7 @@ def _sweep(
     return ratio
 
 
-@kernel
+@subkernel
 def _root(factor: float, choices: float, demand: float, strength: float, mean: float) -> float:
     """By how much a factor moves."""
     total, slope = choices + strength, strength * factor / mean

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from reclick.data.ragged import Float64, Int32
 from reclick.fitting.beta import credible_interval, product_beta
-from reclick.runtime.jit import kernel
+from reclick.runtime.jit import kernel, subkernel
 
 COMPARISON_ROUNDS = 30  # to find how strongly ads were compared with each other
 NO_INFORMATION = 1e-12
@@ -173,7 +173,7 @@ def marginal_information(
     return out
 
 
-@kernel
+@subkernel
 def _inform_query(
     outside: Float64, ads: Float64, prior: Float64, known: float, out: Float64
 ) -> None:
@@ -208,7 +208,7 @@ def _inform_query(
         out[i] = d / (1.0 + lost / (spare * d))
 
 
-@kernel
+@subkernel
 def _pairwise_weights(ads: Float64, c: Float64) -> None:
     """Fill c with values such that c_i Σ_{j ≠ i} c_j is nearly ads_i."""
     total = 0.0

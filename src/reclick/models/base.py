@@ -16,7 +16,7 @@ from reclick.data.batch import Float64, SessionBatch
 from reclick.data.counts import Counts
 from reclick.data.grouped_sessions import GroupedSessions
 from reclick.data.pair_index import PairLookup
-from reclick.data.ragged import Bool, Int32
+from reclick.data.ragged import Bool
 from reclick.data.stored_tables import read_numbers, table_error
 from reclick.engines import Engine, LocalEngine, as_counts, as_engine, as_grouped
 from reclick.errors import (
@@ -35,10 +35,13 @@ from reclick.fitting.attractiveness_prior import (
     NOTHING_KNOWN,
     AdPrior,
     AdRecord,
+    AdRecords,
     fit_ad_prior,
+    fit_words,
     select_ad_prior,
 )
 from reclick.fitting.beta import BetaPrior
+from reclick.fitting.em import EMProblem, FitResult, Statistics
 from reclick.fitting.posterior import PairPosteriors, Posterior, RelevanceDraws
 from reclick.fitting.priors import top_click_rate
 from reclick.logs import as_log, as_pairs, read_ads
@@ -80,11 +83,16 @@ from reclick.text.word_rates import TextIndex, TokenLists
 if TYPE_CHECKING:
     from reclick.models.explanation import Explanation
     from reclick.models.noise import Noise
+    from reclick.models.partitioned import PartitionedModel
 
 FIT_REPORT = ("iterations_", "converged_", "objective_", "message_")  # of an iterative fit
 # A pilot fit only has to tell how often each pair was examined.
 PILOT_ITERATIONS, PILOT_TOLERANCE = 15, 1e-3
 MOST_STORED_REDUNDANCY = 1e6
+IN_MEMORY = (  # what to do about a fit that cannot be in buckets
+    "fit it in memory: fit(…) and then save(folder, buckets=…), on the command line without "
+    "--engine."
+)
 
 
 @dataclass_transform(kw_only_default=True, eq_default=False, field_specifiers=(setting,))
@@ -130,6 +138,8 @@ class ClickModel(DeclaredSettings):
     satisfaction: ClassVar[bool] = False  # estimates how well each (query, ad) satisfies
     fits_from_counts: ClassVar[bool] = False  # `Counts` are enough to fit it
     longest_page: ClassVar[int] = 2_000  # ads; a table of positions by last clicks grows with n²
+    fits_in_buckets: ClassVar[bool] = False  # `fit_to` can fit it
+    stages: ClassVar[tuple[str, ...]] = ()  # of a fit by EM, each an `EMProblem`
     updates: ClassVar[bool] = False  # `update` can continue a fit
     uses_history: ClassVar[bool] = True  # prior means may come from an earlier log
     pair_parameters: ClassVar[tuple[str, ...]] = ()  # fitted attributes with one value per pair
@@ -144,6 +154,7 @@ class ClickModel(DeclaredSettings):
     noise_: Noise | None = None  # the component of random clicks, where there is one
     redundancy_: float = 0.0  # κ of ads that repeat what was clicked, where the model has it
     _engine: Engine = LocalEngine()  # another one during a fit with engine=…
+    _log: Counts | None = None  # during the fit of a bucket: the pooled counts of the whole log
     _is_pilot: bool = False  # during the pilot of a fit
     _pilot_parameters: Any = None  # where it ended
 
@@ -202,6 +213,32 @@ class ClickModel(DeclaredSettings):
             fresh.provenance_ = (*see_logs(get_counts(data).logs, "fit"), *earlier)
             del fresh._engine  # it may hold connections, which a fitted model has no use for
         return self._adopt_state(fresh)
+
+    def fit_to(
+        self,
+        folder: Location,
+        sessions: object,
+        *,
+        buckets: int,
+        history: object = None,
+        ads: object = None,
+        engine: Engine | None = None,
+        progress: ProgressOption = None,
+    ) -> PartitionedModel:
+        """Fit the model to a log larger than memory, into a folder in buckets, and open that.
+
+        The result is that of `fit(…)` and `save(folder, buckets=…)`, but pairs, queries and their
+        parameters are never in memory together: each bucket is fitted and written by a task of the
+        `engine`, a `PoolEngine` or a `SparkEngine`; by default in this process, one after another.
+        The folder changes when all of them are written. Not every model can (`fits_in_buckets`).
+        """
+        from reclick.models.bucket_fit import fit_to
+
+        with track_progress(progress, f"Fitting {type(self).__name__}"):
+            return fit_to(self, folder, sessions, buckets, history=history, ads=ads, engine=engine)
+
+    def _check_buckets(self) -> None:
+        """Refuse settings that `fit_to` has no way to fit."""
 
     def _collect_update(self, sessions: object, fresh: Self) -> Any:
         """What `fresh` continues with; sessions count by how likely they are not noise."""
@@ -309,19 +346,31 @@ class ClickModel(DeclaredSettings):
         """
         counts = get_counts(data)
         before = history or counts
-        setting = self.get_params().get("attractiveness_prior", "overall")
-        self.prior_mean_ = self.overall_rate(before) if isinstance(setting, str) else float(setting)
+        self._set_prior_mean(before)
         self._pairs = self._index(counts, text)
         prepared = self._prepare(data)
-        if setting in ("auto", "words"):
-            self.prior_report_ = NOTHING_KNOWN if setting == "auto" else NO_TEXT
-            if text is not None or (setting == "auto" and _some_ad_recurs(counts)):
-                self._is_pilot = True
-                self._estimate(prepared, self._pair_prior(), before)
-                self._is_pilot = False
-                self._set_ad_prior()
+        if self._asks_for_ads(text, some_ad_recurs=_some_ad_recurs(counts)):
+            self._is_pilot = True
+            self._estimate(prepared, self._pair_prior(), before)
+            self._is_pilot = False
+            self._set_ad_prior()
         self._estimate(prepared, self._pair_prior(), before)
         self._pilot_parameters = None
+
+    def _set_prior_mean(self, history: Counts) -> None:
+        """Set the prior mean of all pairs: what the settings say, or that of the history."""
+        setting = self.get_params().get("attractiveness_prior", "overall")
+        self.prior_mean_ = (
+            self.overall_rate(history) if isinstance(setting, str) else float(setting)
+        )
+
+    def _asks_for_ads(self, text: AdTokens | None, *, some_ad_recurs: bool) -> bool:
+        """Whether pairs may have priors of their own, from what is known of their ads."""
+        setting = self.get_params().get("attractiveness_prior", "overall")
+        if setting not in ("auto", "words"):
+            return False
+        self.prior_report_ = NOTHING_KNOWN if setting == "auto" else NO_TEXT
+        return text is not None or (setting == "auto" and some_ad_recurs)
 
     def _prepare(self, data: Any) -> Any:
         """What `_estimate` gets of the data, made once for the pilot and the final fit."""
@@ -329,13 +378,21 @@ class ClickModel(DeclaredSettings):
 
     def _set_ad_prior(self) -> None:
         """Choose the prior of each pair from the clicks and examinations of the last fit."""
-        record = self._ad_record(self._pairs.counts.pair_ad, *self._clicks_and_exposure())
+        counts = self._pairs.counts
+        record = AdRecord(*self._clicks_and_exposure(), counts.pair_ad, len(counts.ads))
+        self._pairs.ad_prior = self._select_ad_prior(record, *self._ad_words())
+
+    def _select_ad_prior(
+        self, record: AdRecords, tokens: TokenLists | None, words: int
+    ) -> AdPrior | None:
+        """The prior of each pair, where there is more to say of it than one mean for all."""
+        overall, prior = self.prior_mean_, None
         if self.get_params()["attractiveness_prior"] == "auto":
-            prior, report = select_ad_prior(record, *self._ad_words(), overall=self.prior_mean_)
+            prior, self.prior_report_ = select_ad_prior(record, tokens, words, overall=overall)
         else:
-            prior = self._fit_words(record, probability=True, overall=self.prior_mean_)
-            report = prior.report
-        self._pairs.ad_prior, self.prior_report_ = prior, report
+            prior = fit_words(record, tokens, words, overall=overall)
+            self.prior_report_ = prior.report
+        return prior
 
     def _clicks_and_exposure(self) -> tuple[Float64, Float64]:
         """The clicks of each pair among its inferred examinations, and those [pair].
@@ -385,34 +442,13 @@ class ClickModel(DeclaredSettings):
             return {"max_iterations": most, "tolerance": PILOT_TOLERANCE, "quiet": True}
         return {"max_iterations": most, "tolerance": tolerance}
 
-    def _fit_ad_prior(
-        self, ad: Int32, clicks: Float64, exposure: Float64, *, probability: bool
-    ) -> AdPrior:
-        """The prior of pairs with these ads, clicks and exposure, from what is known of the ads."""
-        record = self._ad_record(ad, clicks, exposure)
+    def _fit_ad_prior(self, record: AdRecord) -> AdPrior:
+        """The prior of pairs with this record, from what is known of the ads."""
         levels = self.get_params()["attractiveness_prior"]
         if levels == "words":
-            return self._fit_words(record, probability=probability)
+            return fit_words(record, *self._ad_words())
         words = self._ad_words() if levels == "auto" else (None, 0)
-        return fit_ad_prior(record, *words, probability=probability, use_ads=levels == "auto")
-
-    def _fit_words(
-        self, record: AdRecord, *, probability: bool, overall: float | None = None
-    ) -> AdPrior:
-        """The prior from words alone."""
-        tokens, words = self._ad_words()
-        return fit_ad_prior(
-            record,
-            tokens,
-            words,
-            probability=probability,
-            use_ads=False,
-            need_evidence=False,
-            overall=overall,
-        )
-
-    def _ad_record(self, ad: Int32, clicks: Float64, exposure: Float64) -> AdRecord:
-        return AdRecord(clicks, exposure, ad, len(self._pairs.counts.ads))
+        return fit_ad_prior(record, *words, use_ads=levels == "auto")
 
     def _ad_words(self) -> tuple[TokenLists | None, int]:
         """The tokens of the ads, if there is text, and the size of the vocabulary."""
@@ -429,8 +465,45 @@ class ClickModel(DeclaredSettings):
         """Set the fitted attributes.
 
         `prior` is that of the attractiveness [pair]; other prior means come from the counts of the
-        `history`. After a pilot an iterative fit starts at `_pilot_parameters`.
+        `history`. What holds for the whole log is from `_whole_log`, as the `data` may be one
+        bucket of it. By default EM, stage after stage; it starts where a pilot ended, if any.
         """
+        if not self.stages:
+            raise NotImplementedError
+        last = self._pilot_parameters
+        if last is None:
+            wanted = self._sample_size()
+            self._choose_settings(data.sessions.sample_queries(wanted) if wanted else None, history)
+        for stage in self._fit_stages():
+            problem = self._make_problem(stage, data, prior, history)
+            fit = problem.maximise(last, self._engine, **self._em_limits)
+            self._set_fit(stage, problem, fit)
+            self._report_fit(fit)
+            last = fit.parameters
+
+    def _whole_log(self, counts: Counts) -> Counts:
+        """Counts with the totals of the whole log: these, or where they are of a bucket, pooled."""
+        return counts if self._log is None else self._log
+
+    def _fit_stages(self) -> tuple[str, ...]:
+        """The stages of EM with these settings; a pilot has the first alone."""
+        return self.stages[:1]
+
+    def _sample_size(self) -> int:
+        """How many distinct sessions settings are chosen on; 0 where none is."""
+        return 0
+
+    def _choose_settings(self, sample: GroupedSessions | None, history: Counts) -> None:
+        """Set what is chosen before EM starts, on a sample of whole queries, or is counted."""
+
+    def _make_problem(
+        self, stage: str, data: Any, prior: BetaPrior, history: Counts
+    ) -> EMProblem[Any]:
+        """What EM maximises in a stage."""
+        raise NotImplementedError
+
+    def _set_fit(self, stage: str, problem: Any, fit: FitResult[Any, Statistics]) -> None:
+        """Set the fitted attributes from where EM ended."""
         raise NotImplementedError
 
     @abstractmethod
@@ -1112,6 +1185,16 @@ def _as_page(page: object, ads: Sequence[str] | None) -> tuple[object, Sequence[
     raise UsageError(
         "This is about one page: give its query and its ads, such as "
         "rank_sequences('pizza', ['ad1', 'ad2'])."
+    )
+
+
+def cannot_fit_in_buckets(model: ClickModel, setting: str, value: object) -> CannotAnswerError:
+    """The error of a setting that `fit_to` has no way to fit, and the value that it can."""
+    return CannotAnswerError(
+        f"{type(model).__name__} with {setting}={getattr(model, setting)!r} cannot be fitted in "
+        f"buckets. {'Leave out' if value is None else 'Set'} ",
+        Argument(setting, value),
+        f", or {IN_MEMORY}",
     )
 
 

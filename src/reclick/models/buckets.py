@@ -113,6 +113,16 @@ class BucketWriter:
             rows = rows.take(queries)
         return self._write_rows(bucket, rows, of_log, describe_model(model))
 
+    def write_rows(
+        self, model: ClickModel, bucket: int
+    ) -> tuple[WrittenBucket, dict[str, pa.Table]]:
+        """Write all queries of a model as one bucket, without what holds for the whole log.
+
+        Return that too: `commit` gets it from somebody who knows all buckets.
+        """
+        rows, of_log = model._to_rows()
+        return self._write_rows(bucket, rows, {}), of_log
+
     def _write_rows(
         self,
         bucket: int,
@@ -150,17 +160,19 @@ class BucketWriter:
         written: Iterable[WrittenBucket | None],
         model: ClickModel | None = None,
         *,
+        common: CommonTables | None = None,
         provenance: SeenLogs | None = None,
         replaces: str | None = None,
     ) -> str:
         """Make what was written the model of the folder, in one step; return its fingerprint.
 
-        What holds for the whole log is taken from the whole `model`. Without one it is added up
-        from what `write_part` wrote beside each bucket.
+        What holds for the whole log is taken from the whole `model`, or is `common`. Without
+        either it is added up from what `write_part` wrote beside each bucket.
         """
         buckets = sorted((each for each in written if each is not None), key=lambda w: w.bucket)
         self._check_written(buckets)
-        common = CommonTables.of(model) if model is not None else self._merge_common(buckets)
+        if common is None:
+            common = CommonTables.of(model) if model is not None else self._merge_common(buckets)
         seen = model.provenance_ if provenance is None and model is not None else provenance or ()
         settings = {
             **common.described,
@@ -366,10 +378,10 @@ def read_corpus(values: dict[str, Any], tables: dict[str, pa.Table], overall: fl
         for name in ("impressions", "clicks")
     ]
     shown = ShownAds(strings, _every_row(totals[0]), *totals)
-    return Corpus(ads, None, partial(_ads_as_words, shown, overall), prior)
+    return Corpus(ads, None, partial(ads_as_words, shown, overall), prior)
 
 
-def _ads_as_words(shown: ShownAds, overall: float) -> CorpusWords:
+def ads_as_words(shown: ShownAds, overall: float) -> CorpusWords:
     """The words of ads without text: their ids."""
     words, _ = CorpusWords.count(shown, None)
     return CorpusWords(words.words, words.totals, overall)

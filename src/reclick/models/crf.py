@@ -25,7 +25,7 @@ from reclick.fitting.em import FitResult, PairSums, Statistics
 from reclick.fitting.posterior import PairPosteriors, Posterior
 from reclick.models.base import ClickModel
 from reclick.models.settings import setting
-from reclick.runtime.jit import kernel
+from reclick.runtime.jit import kernel, subkernel
 from reclick.runtime.progress import report_progress
 from reclick.text.similarity import AdSimilarity
 from reclick.text.word_rates import TextIndex
@@ -401,7 +401,7 @@ def fill_set_weights(field: Float64, coupling: Float64, weights: Float64) -> flo
     return highest
 
 
-@kernel
+@subkernel
 def _sum_supersets(weights: Float64, n: int) -> None:
     """Replace the weight of every set by the sum over the sets that hold it."""
     for i in range(n):

@@ -47,6 +47,7 @@ class GCTR(ClickModel):
         "Chuklin, Markov, de Rijke 2015, section 3.1 (the random click model)"
     )
     fits_from_counts: ClassVar[bool] = True
+    fits_in_buckets: ClassVar[bool] = True
     global_parameters: ClassVar[tuple[str, ...]] = ("prior_mean_", "rate_")
 
     rate_prior: str | float = setting(
@@ -61,9 +62,9 @@ class GCTR(ClickModel):
         return click_rate(counts)
 
     def _estimate(self, counts: Counts, prior: BetaPrior, history: Counts) -> None:
-        mean = _prior_mean(self.rate_prior, history)
+        mean, log = _prior_mean(self.rate_prior, history), self._whole_log(counts)
         self.rate_ = float(
-            posterior_mean(counts.clicks.sum(), counts.impressions.sum(), mean, self.rate_strength)
+            posterior_mean(log.clicks.sum(), log.impressions.sum(), mean, self.rate_strength)
         )
 
     def _page_distribution(
@@ -96,6 +97,7 @@ class RCTR(ClickModel):
     assumes: ClassVar[str] = "each position is clicked at its own rate, for every ad"
     reference: ClassVar[str] = "Chuklin, Markov, de Rijke 2015, section 3.2"
     fits_from_counts: ClassVar[bool] = True
+    fits_in_buckets: ClassVar[bool] = True
     global_parameters: ClassVar[tuple[str, ...]] = ("prior_mean_", "rates_")
 
     rate_prior: str | float = setting(
@@ -110,7 +112,7 @@ class RCTR(ClickModel):
         return click_rate(counts)
 
     def _estimate(self, counts: Counts, prior: BetaPrior, history: Counts) -> None:
-        clicks, impressions = _by_rank(counts)
+        clicks, impressions = _by_rank(self._whole_log(counts))
         self.rates_ = posterior_mean(
             clicks, impressions, _prior_mean(self.rate_prior, history), self.rate_strength
         )  # [rank]
@@ -146,6 +148,7 @@ class DCTR(ClickModel):
     assumes: ClassVar[str] = "each ad is clicked at its own rate, at every position"
     reference: ClassVar[str] = "Craswell, Zoeter, Taylor, Ramsey 2008 (the baseline hypothesis)"
     fits_from_counts: ClassVar[bool] = True
+    fits_in_buckets: ClassVar[bool] = True
     pair_parameters: ClassVar[tuple[str, ...]] = ("theta_", "exposure_")
     global_parameters: ClassVar[tuple[str, ...]] = ("prior_mean_",)
     overall_strength: ClassVar[float] = 1.0
@@ -191,6 +194,7 @@ class ICM(ClickModel):
     assumes: ClassVar[str] = "every ad is examined and clicked independently; words attract"
     reference: ClassVar[str] = "Govindaraj, Wang, Vishwanathan 2014, arXiv 1401.0255 (a baseline)"
     fits_from_counts: ClassVar[bool] = True
+    fits_in_buckets: ClassVar[bool] = True
     uses_history: ClassVar[bool] = False
     pair_parameters: ClassVar[tuple[str, ...]] = ("theta_",)
 

@@ -24,7 +24,7 @@ from reclick.data.ragged import (
     run_sizes,
 )
 from reclick.errors import StoreError
-from reclick.fitting.attractiveness_prior import PairPrior
+from reclick.fitting.attractiveness_prior import AdRecord, PairPrior
 from reclick.fitting.posterior import PairPosteriors, logit_posterior
 from reclick.fitting.transitions import extend_transitions
 from reclick.models.base import ClickModel
@@ -144,7 +144,7 @@ class LuceClick(ClickModel):
         layout = Layout.of(data, has_positions=hyper.position_effect_strength is not None)
         training = TrainingData.of(data, layout, self._engine)
         pilot = fit_pilot(training, hyper, self._engine)
-        prior = self._set_prior(*pilot.clicks_and_exposure(), hyper)
+        prior = self._set_prior(pilot.ad_record(), hyper)
         result = fit_luce(
             training, hyper, prior, pilot.parameters, engine=self._engine, **self._em_limits
         )
@@ -198,16 +198,15 @@ class LuceClick(ClickModel):
         if self.tune == "off":
             return defaults
 
-        def make_prior(ad: Int32, clicks: Float64, exposure: Float64) -> PairPrior:
-            return self._fit_ad_prior(ad, clicks, exposure, probability=False).pairs
+        def make_prior(record: AdRecord) -> PairPrior:
+            return self._fit_ad_prior(record).pairs
 
         full = self.tune == "full"
         return search_hyperparameters(sessions, defaults, fixed, make_prior, full=full)
 
-    def _set_prior(self, clicks: Float64, exposure: Float64, hyper: Hyperparameters) -> PairPrior:
-        """Set the prior of unseen pairs, and return that of the pairs, from their clicks."""
-        prior = self._fit_ad_prior(self._pairs.counts.pair_ad, clicks, exposure, probability=False)
-        self._pairs.ad_prior = prior
+    def _set_prior(self, record: AdRecord, hyper: Hyperparameters) -> PairPrior:
+        """Set the prior of unseen pairs, and return that of the pairs, from their record."""
+        prior = self._pairs.ad_prior = self._fit_ad_prior(record)
         self.prior_report_ = prior.report
         return hyper.scale(prior.pairs)
 
@@ -223,20 +222,19 @@ class LuceClick(ClickModel):
         at = IndexMap(before, counts)
         sessions = IndexMap(new.counts, counts).move_sessions(new)
         self._pairs = self._index(counts, text)
-        clicks, exposure = (at.place_pairs(each) for each in state.clicks_and_exposure())
-        prior = self._set_prior(clicks, exposure, state.hyper)
+        prior = self._set_prior(state.ad_record().move_to(at, counts), state.hyper)
         moved = state.move_to(at, sessions, prior, decay)
         data = TrainingData.of(sessions, moved.layout, self._engine)
         result = run_luce(moved.parameters, data, engine=self._engine, **self._em_limits)
         self._take(LuceState.of(state.hyper, data, result, moved.information), result)
-        self._set_prior(*self._state.clicks_and_exposure(), state.hyper)  # of unseen pairs
+        self._set_prior(self._state.ad_record(), state.hyper)  # of unseen pairs
         self._set_weights()
 
     def _take(self, state: LuceState, result: LuceResult) -> None:
         """Set the fitted attributes."""
         self._state = state
         self.hyperparameters_ = state.hyper._asdict()
-        self.exposure_ = state.clicks_and_exposure()[1]
+        self.exposure_ = state.ad_record().exposure
         self.theta_information_ = attractiveness_information(state)
         self.rho_information_ = state.parameters.satisfaction.information(state.information[2])
         for name, values in zip(INFORMATION, state.information, strict=True):

@@ -24,7 +24,7 @@ from reclick.engines import as_grouped
 from reclick.errors import check_whole
 from reclick.fitting.outcomes import CountedSatisfaction, count_satisfied, mean_satisfaction
 from reclick.fitting.posterior import PairPosteriors, Posterior, word_posterior
-from reclick.models.base import ClickModel, get_counts
+from reclick.models.base import ClickModel, cannot_fit_in_buckets, get_counts
 from reclick.models.batching import open_pages, pad_pages, stack_padded
 from reclick.models.kernels.stops_and_transitions import (
     DEFAULT_STRENGTH,
@@ -63,6 +63,7 @@ class MultiClick(ClickModel):
     assumes: ClassVar[str] = "clicks in any order; words attract; a click may satisfy; users tire"
     reference: ClassVar[str] = "Govindaraj, Wang, Vishwanathan 2014, arXiv 1401.0255"
     fits_from_counts: ClassVar[bool] = True
+    fits_in_buckets: ClassVar[bool] = True
     updates: ClassVar[bool] = True
     ordered: ClassVar[bool] = True
     satisfaction: ClassVar[bool] = True
@@ -100,6 +101,12 @@ class MultiClick(ClickModel):
     redundancy: str | float = setting(default=0.0, choices=("auto",), low=0, high=1e6)
 
     # fitting
+
+    def _check_buckets(self) -> None:
+        if self.strength == "auto":
+            raise cannot_fit_in_buckets(self, "strength", DEFAULT_STRENGTH)
+        if self.redundancy == "auto":
+            raise cannot_fit_in_buckets(self, "redundancy", 0)
 
     def _collect(self, sessions: object) -> Any:
         """Counts; where redundancy is learnt, sessions."""
@@ -140,14 +147,15 @@ class MultiClick(ClickModel):
         text: AdTokens | None,
     ) -> Self:
         """Set everything that follows from the counts, the prior and the text."""
-        prior, mean = history or self._prior(counts)
+        log = self._whole_log(counts)
+        prior, mean = history or self._prior(log)
         found = self._count_satisfied(counts, mean)
         ended = _count_ended(counts, found)
         given = DEFAULT_STRENGTH if isinstance(self.strength, str) else self.strength
         shrunk: dict[str, Any] = {"prior": prior, "strength": given, "floor": self.floor}
-        base = prior if self.pooling == "query" else estimate(counts, **shrunk, satisfied=ended)
+        base = prior if self.pooling == "query" else estimate(log, **shrunk, satisfied=ended)
         if self.strength == "auto" and history is None:
-            base = smooth_transitions(counts, base)
+            base = smooth_transitions(log, base)
         return self._set_queries(counts, history, text, base, mean, found)
 
     def _set_queries(

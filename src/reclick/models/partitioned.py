@@ -355,6 +355,10 @@ class PartitionedModel(ClickModel):
             ".",
         )
 
+    def fit_to(self, *_: object, **__: object) -> NoReturn:
+        """Refused, as `fit` is."""
+        self.fit()
+
     def update(self, *_: object, **__: object) -> NoReturn:
         """Refused: what holds for all queries would change with any of them."""
         raise CannotAnswerError(

@@ -27,7 +27,7 @@ from reclick.fitting.em import (
 )
 from reclick.models.base import ClickModel
 from reclick.models.settings import setting
-from reclick.runtime.jit import kernel
+from reclick.runtime.jit import kernel, subkernel
 from reclick.text.word_rates import TextIndex
 
 FORWARD, BACK, STOP = 0.6, 0.2, 0.2  # prior means: of moves down, of moves up, of stopping
@@ -232,7 +232,7 @@ def _expect(
     return total
 
 
-@kernel
+@subkernel
 def _add_moves(
     table: Float64, stop: Float64, position: int, size: int, beyond: float, hit: Float64,
     often: float, moves: Float64,
@@ -251,7 +251,7 @@ def _add_moves(
     return float(total + often * stop[position] * beyond)
 
 
-@kernel
+@subkernel
 def _hits(
     theta: Float64, table: Float64, stop: Float64, goal: int, free: Float64, hit: Float64
 ) -> None:

@@ -12,6 +12,7 @@ processes may compile at the same time. It is only read if nobody else can have 
 from __future__ import annotations
 
 import contextlib
+import gc
 import hashlib
 import logging
 import os
@@ -19,6 +20,7 @@ import pickle
 import stat
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Iterator
 from functools import cache
@@ -53,6 +55,21 @@ def kernel(function: Kernel) -> Kernel:
     dispatcher = compile_later(**OPTIONS)(function)
     dispatcher._cache = KernelCache(cast(FunctionType, function))
     dispatcher.get_call_template = _widen_literals(dispatcher.get_call_template)
+    dispatcher.compile = _pause_collector(dispatcher.compile)
+    return cast(Kernel, dispatcher)
+
+
+def subkernel(function: Kernel) -> Kernel:
+    """A function that only kernels call, compiled into each: Python calls the plain function.
+
+    It has no entry point for Python and no file in the cache, so it takes less time to compile.
+    """
+    compile_later: Callable[..., Any] = numba.njit
+    dispatcher = compile_later(**OPTIONS, no_cpython_wrapper=True)(function)
+    dispatcher._cache = NoCache(cast(FunctionType, function))
+    dispatcher.get_call_template = _widen_literals(dispatcher.get_call_template)
+    dispatcher._insert = lambda *_: None  # a call from Python finds no machine code, so it
+    dispatcher._compile_for_args = lambda *_, **__: function  # asks for some, and calls this
     return cast(Kernel, dispatcher)
 
 
@@ -70,6 +87,41 @@ def _widen_literals(get_call_template: Callable[..., Any]) -> Callable[..., Any]
         return get_call_template(args, {name: unliteral(kind) for name, kind in kwargs.items()})
 
     return call_template
+
+
+def _pause_collector(compile_kernel: Callable[..., Any]) -> Callable[..., Any]:
+    """Compile without garbage collection, which is a tenth of the time and finds nothing."""
+
+    def compile_without_collector(signature: Any) -> Any:
+        with COLLECTOR:
+            return compile_kernel(signature)
+
+    return compile_without_collector
+
+
+class Collector:
+    """The garbage collector, off while any thread is within."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._inside = 0
+        self._was_on = False
+
+    def __enter__(self) -> None:
+        with self._lock:
+            if self._inside == 0:
+                self._was_on = gc.isenabled()
+                gc.disable()
+            self._inside += 1
+
+    def __exit__(self, *_: object) -> None:
+        with self._lock:
+            self._inside -= 1
+            if self._inside == 0 and self._was_on:
+                gc.enable()
+
+
+COLLECTOR = Collector()
 
 
 class KernelCache:
@@ -154,6 +206,18 @@ class KernelCache:
             for each in called
         )
         return None if changed or key != self._first_key else key
+
+
+class NoCache(KernelCache):
+    """Of a subkernel, whose machine code is that of its callers: only keys, nothing on disk."""
+
+    def load_overload(self, signature: Any, target_context: Any) -> None:
+        """Nothing; its constants may not change from now on."""
+        target_context.refresh()
+        self.content_key()
+
+    def save_overload(self, signature: Any, result: Any) -> None:
+        """Nothing to do."""
 
 
 # ---- the folder

@@ -19,7 +19,7 @@ import pyarrow as pa
 
 from reclick.data.ragged import Bool, Float64, Int32, Int64
 from reclick.errors import Argument, SettingError
-from reclick.runtime.jit import kernel
+from reclick.runtime.jit import kernel, subkernel
 from reclick.simulation.ads import (
     AdAppeal,
     AdPool,
@@ -190,7 +190,7 @@ def fill_pages(
             impressions[q, winner] += 1
 
 
-@kernel
+@subkernel
 def _run_auction(
     value: Float64,  # [candidate]
     available: Bool,  # [candidate]

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from reclick.runtime.jit import kernel
+from reclick.runtime.jit import kernel, subkernel
 
 if TYPE_CHECKING:
     from reclick.data.batch import Float64, Int32
@@ -118,7 +118,7 @@ def normal_cdf(values: Float64) -> Float64:
     return probability
 
 
-@kernel
+@subkernel
 def draw_user_type(shares: Float64, rng: np.random.Generator) -> int:
     """A user type, each with its probability."""
     remaining = rng.random()
@@ -156,13 +156,13 @@ def browse_page(
     return _scan(user_type, upward, n_examined, attraction, quality, rng, clicks)
 
 
-@kernel
+@subkernel
 def _get_examined(step: int, n_ads: int, upward: bool) -> int:
     """The ad, from 0, that is examined at this step."""
     return n_ads - 1 - step if upward else step
 
 
-@kernel
+@subkernel
 def _draw_examinations(user_type: int, n_ads: int, rng: np.random.Generator) -> int:
     """How many ads the user examines."""
     stop = rng.random() ** (1.0 / STOP_EXPONENT[user_type])
@@ -197,7 +197,7 @@ def _scan(
     return count, False
 
 
-@kernel
+@subkernel
 def _compare(
     upward: bool,
     n_examined: int,
@@ -229,7 +229,7 @@ def is_satisfied(user_type: int, quality: float, rng: np.random.Generator) -> bo
     return rng.standard_normal() < quality - DEMAND[user_type]
 
 
-@kernel
+@subkernel
 def _click_as_bot(n_ads: int, rng: np.random.Generator, clicks: Int32) -> int:
     """Click everything from the top, or a random number of ads in random order."""
     for j in range(n_ads):

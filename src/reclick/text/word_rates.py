@@ -32,7 +32,7 @@ from reclick.data.ragged import (
 )
 from reclick.data.stored_tables import read_numbers, read_strings, table_error
 from reclick.data.string_index import Interner
-from reclick.runtime.jit import kernel
+from reclick.runtime.jit import kernel, subkernel
 from reclick.text.tokens import AdTokens
 
 WORD_TOTALS = ("impressions", "clicks", "squares")  # columns of `CorpusWords.to_table`
@@ -49,6 +49,12 @@ class TokenLists:
 
     def __len__(self) -> int:
         return len(self.starts) - 1
+
+    @property
+    def is_single(self) -> bool:
+        """Whether every ad has one token, once: as where no ad has text."""
+        one_each = len(self.words) == len(self) and bool((np.diff(self.starts) == 1).all())
+        return one_each and bool((self.multiplicity == 1).all())
 
 
 class TextModel(Protocol):
@@ -128,9 +134,19 @@ class CorpusWords:
         words = Interner()
         tokens = _list_tokens(words.codes, shown.ads, text, sort_words=True)
         totals = np.zeros((max(1, words.size), 3))
-        arrays: Any = (*_pair_arrays(shown, tokens), totals)
-        _add_words(*arrays)
+        if tokens.is_single:
+            word = tokens.words[shown.ad]
+            totals[:, 0] = np.bincount(word, shown.impressions, len(totals))
+            totals[:, 1] = np.bincount(word, shown.clicks, len(totals))
+            totals[:, 2] = totals[:, 0]
+        else:
+            arrays: Any = (*_pair_arrays(shown, tokens), totals)
+            _add_words(*arrays)
         return cls(words, totals, shown.click_rate), tokens
+
+    def encode(self, ads: pa.Array, text: TextIndex | None) -> TokenLists:
+        """The tokens of ads that may be new; words never shown are UNKNOWN."""
+        return _list_tokens(self.words.find, ads, text)
 
     def to_table(self) -> pa.Table:
         """The words in the order of their codes, and their totals."""
@@ -198,6 +214,9 @@ class WordRates:
     def pair_rates(self) -> Float64:
         """[pair, 3] of every pair counted: attractiveness, its posterior mean and deviation."""
         counts, frequent = self._counts, self.is_frequent(self._counts.pair_query)
+        if self._model is None and self._ads.is_single:
+            rows = np.where(frequent, np.arange(len(frequent)), UNKNOWN)
+            return self._rates_of_single(self._ads.words[counts.pair_ad], rows)
         every_ad = np.arange(len(counts.ads), dtype=np.int32)
         no_query = np.full(len(every_ad), UNKNOWN, np.int32)
         # Except for frequent queries, it depends on the ad alone.
@@ -213,6 +232,8 @@ class WordRates:
         if self._model is not None:
             rate = self._model.rate(ads)[ad]
             return np.stack([rate, rate, np.zeros(len(rate))], axis=1)
+        if ads.is_single and self._ads.is_single:
+            return self._rates_of_single(ads.words[ad], self._find_rows(query, ads.words[ad]))
         out = np.empty((len(query), 3))
         order = np.argsort(query, kind="stable")
         pairs = _freeze(order, query, ad, ads.starts, ads.words, ads.multiplicity)
@@ -222,6 +243,45 @@ class WordRates:
         _attractiveness(*arguments)
         return out
 
+    def _rates_of_single(self, word: Int32, row: Int64) -> Float64:
+        """`rates` of ads of one word each, in NumPy: their kernels take two seconds to compile.
+
+        `row` is the pair of the counts whose own rate is used, or UNKNOWN.
+        """
+        shown, clicks, squares = np.where(word >= 0, self.corpus.totals[word].T, 0.0)
+        own = np.flatnonzero((row >= 0) & (shown > 0))
+        own = own[self._counts.impressions[row[own]] > 0]
+        shown[own] = squares[own] = self._counts.impressions[row[own]]
+        clicks[own] = self._counts.clicks[row[own]]
+        rate, trials = np.full(len(word), self.overall), np.zeros(len(word))
+        known = shown > 0
+        np.divide(clicks, shown, out=rate, where=known)
+        np.divide(shown * shown, squares, out=trials, where=known)
+        unclicked = self.overall / (trials + 1.0)
+        never_clicked = (rate == 0.0) & (self._strength < 1.0)  # as in `_mean_rate`
+        if self._strength > 0.0:
+            rate = (rate * trials + self._strength * self.overall) / (trials + self._strength)
+            trials += self._strength
+        mean = (rate * trials + 0.5) / (trials + 1.0)
+        deviation = np.sqrt(mean * (1.0 - mean) / (trials + 2.0))
+        return np.stack([np.where(never_clicked, unclicked, rate), mean, deviation], axis=1)
+
+    def _find_rows(self, query: Int32, word: Int32) -> Int64:
+        """The pair of the counts of each frequent query and word, UNKNOWN where there is none."""
+        found = np.full(len(query), UNKNOWN, np.int64)
+        wanted = np.flatnonzero(self.is_frequent(query))
+        if not len(wanted):
+            return found
+        rows, _ = run_indices(self._pair_starts, np.unique(query[wanted]).astype(np.int64))
+        key = _join(self._counts.pair_query[rows], self._ads.words[self._counts.pair_ad[rows]])
+        if not len(key):
+            return found
+        order = np.argsort(key, kind="stable")
+        wanted_key = _join(query[wanted], word[wanted])
+        place = order[np.searchsorted(key, wanted_key, sorter=order).clip(max=len(key) - 1)]
+        found[wanted] = np.where(key[place] == wanted_key, rows[place], UNKNOWN)
+        return found
+
     def is_frequent(self, query: Int32) -> Bool:
         """Whether each query code has word rates of its own."""
         if not len(self._frequent):
@@ -230,7 +290,7 @@ class WordRates:
 
     def encode_ads(self, ads: pa.Array, text: TextIndex | None) -> TokenLists:
         """The tokens of ads that may be new; words never shown are UNKNOWN."""
-        return _list_tokens(self.corpus.words.find, ads, text)
+        return self.corpus.encode(ads, text)
 
 
 def _list_tokens(
@@ -255,6 +315,11 @@ def _list_tokens(
 def _pair_arrays(shown: ShownAds, tokens: TokenLists) -> Any:
     """What `_add_words` takes, read-only, so that kernels compile once."""
     return _freeze(*shown[1:], tokens.starts, tokens.words, tokens.multiplicity)
+
+
+def _join(query: Int32, word: Int32) -> Int64:
+    """A query and a word as one number; an unknown word is not that of any pair."""
+    return np.asarray((query.astype(np.int64) << 32) | (word.astype(np.int64) & 0xFFFFFFFF))
 
 
 def _freeze(*arrays: Any) -> Any:
@@ -300,7 +365,7 @@ def _add_words(
             rates[words[t], 2] += multiplicity[t] * multiplicity[t] * impressions[p]
 
 
-@kernel
+@subkernel
 def _shrink(
     rate: float, trials: float, overall: float, strength: float
 ) -> tuple[float, float, float]:
@@ -312,7 +377,7 @@ def _shrink(
     return rate, mean, np.sqrt(mean * (1.0 - mean) / (trials + 2.0))
 
 
-@kernel
+@subkernel
 def _mean_rate(
     start: int,
     end: int,
@@ -384,7 +449,7 @@ def _attractiveness(
         _mean_rate(start, end, words, multiplicity, own, corpus, overall, strength, out[i])
 
 
-@kernel
+@subkernel
 def _clear_words(ads: Int32, starts: Int64, words: Int32, rates: Float64) -> None:
     for a in ads:
         for t in range(starts[a], starts[a + 1]):

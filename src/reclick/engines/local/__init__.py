@@ -113,7 +113,7 @@ def write_batches(batches: Iterable[pa.RecordBatch], path: Path) -> int:
         for batch in batches:
             writer = writer or pq.ParquetWriter(path, batch.schema, compression="zstd")
             if not batch.schema.equals(writer.schema):
-                raise LogError(_describe_columns(writer.schema, batch.schema))
+                raise LogError(describe_columns(writer.schema, batch.schema))
             waiting.append(batch)
             written += batch.num_rows
             if len(waiting) == ROW_GROUP_BATCHES:
@@ -127,7 +127,7 @@ def write_batches(batches: Iterable[pa.RecordBatch], path: Path) -> int:
     return written
 
 
-def _describe_columns(first: pa.Schema, other: pa.Schema) -> str:
+def describe_columns(first: pa.Schema, other: pa.Schema) -> str:
     """The columns in which a file differs from the first one."""
     differ = sorted({field.name for field in {*first} ^ {*other}})
     return (

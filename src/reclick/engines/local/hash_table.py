@@ -13,7 +13,7 @@ from reclick.data.string_index import (
     cache_aligned_table,
     find_in_line,
 )
-from reclick.runtime.jit import kernel
+from reclick.runtime.jit import kernel, subkernel
 
 MAX_LOAD = 0.8  # the share of slots used beyond which a table grows
 
@@ -45,7 +45,8 @@ class HashTotals:
         if self.used + keys <= MAX_LOAD * len(self.keys):
             return
         bigger = HashTotals.empty(self.others.shape[1], self.used + keys)
-        _move(self.keys, self.total, self.others, bigger.keys, bigger.total, bigger.others)
+        if self.used:
+            _move(self.keys, self.total, self.others, bigger.keys, bigger.total, bigger.others)
         self.keys, self.total, self.others = bigger.keys, bigger.total, bigger.others
 
     def slots(self) -> Int64:
@@ -62,13 +63,13 @@ class HashTotals:
         return (keys >> 32).astype(np.int32), (keys & 0xFFFFFFFF).astype(np.int32)
 
 
-@kernel
+@subkernel
 def join_codes(first: int, second: int) -> int:
     """Two codes as one key."""
     return int((np.int64(first) << 32) | np.int64(second))
 
 
-@kernel
+@subkernel
 def add_block(
     keys: Int64, total: Float64, wanted: Int64, more: Float64, size: int, slots: Int64,
     first_keys: Int64,
@@ -98,14 +99,14 @@ def add_block(
     return new
 
 
-@kernel
+@subkernel
 def _home(key: int, mask: int) -> int:
     """The first slot of the line of a key: the upper bits of the product depend on both codes."""
     mixed = np.int64((np.uint64(key) * np.uint64(0x9E3779B97F4A7C15)) >> np.uint64(32))
     return int((mixed * SLOTS_PER_LINE) & mask)
 
 
-@kernel
+@subkernel
 def _find_slot(keys: Int64, key: int, home: int) -> int:
     """The slot that holds a key, or the empty one where it belongs."""
     mask = len(keys) - 1

@@ -23,7 +23,7 @@ from reclick.data.batch import Int64
 from reclick.errors import LogError
 from reclick.logs.files.source import MAX_BATCH_ROWS
 from reclick.runtime.filesystem import Location, RemotePath, as_path
-from reclick.runtime.jit import kernel
+from reclick.runtime.jit import kernel, subkernel
 
 Bytes = npt.NDArray[np.uint8]
 MAX_PAGE_BYTES = 64 << 20  # unpacked, of the largest pages of all columns that are read together
@@ -497,7 +497,7 @@ def _size(about: dict[int, Any]) -> int:
 # ---- kernels
 
 
-@kernel
+@subkernel
 def read_number(values: Bytes, at: int) -> Any:
     """A number of bytes of seven bits, and where it ends."""
     number, shift = np.int64(0), 0
@@ -511,7 +511,7 @@ def read_number(values: Bytes, at: int) -> Any:
     return number, at
 
 
-@kernel
+@subkernel
 def read_bits(values: Bytes, first: int, width: int) -> Any:
     """A number of some bits, from a bit on."""
     number = np.int64(0)
@@ -552,7 +552,7 @@ def count_records(levels: Bytes, width: int, num_values: int, state: Int64) -> A
     return begun
 
 
-@kernel
+@subkernel
 def add_levels(level: int, times: int, state: Int64) -> Any:
     """Take some equal levels into account; return how many records begin there."""
     if level:
@@ -563,7 +563,7 @@ def add_levels(level: int, times: int, state: Int64) -> Any:
     return times
 
 
-@kernel
+@subkernel
 def add_bits(levels: Bytes, at: int, num_levels: int, state: Int64) -> Any:
     """The same for levels of one bit, as those of plain lists: a byte at a time."""
     longest, running = state[0], state[1]
@@ -600,7 +600,7 @@ def longest_delta(values: Bytes) -> Any:
     return min(shared, len(values)) + min(own, len(values))
 
 
-@kernel
+@subkernel
 def largest_delta(values: Bytes, at: int) -> Any:
     """The largest of numbers that are written as packed differences, and where they end."""
     block, at = read_number(values, at)

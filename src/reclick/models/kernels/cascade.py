@@ -18,7 +18,7 @@ from reclick.data.grouped_sessions import BlockRows, GroupedSessions, QueryBlock
 from reclick.data.outcomes import N_OUTCOMES, Int8
 from reclick.data.ragged import Float64, Int32, Int64, read_only
 from reclick.engines import Engine
-from reclick.runtime.jit import kernel
+from reclick.runtime.jit import kernel, subkernel
 
 SMALLEST_PROBABILITY = 1e-290  # a smaller one is as good as none, but this can be divided by
 
@@ -165,7 +165,7 @@ def _fill_cascade_chain(
                 no_click = (1.0 - theta[page[s] + last - 1]) * (1.0 - skipped + skipped * no_click)
 
 
-@kernel
+@subkernel
 def no_click_tail(pair: Int32, theta: Float64, skipped: float, end: int, tail: Float64) -> float:
     """Fill tail[i] with B_i = P(no click from i on | i is examined) for i ≥ end; return B_end.
 

@@ -20,7 +20,7 @@ from reclick.data.batch import Float64, Int32, Int64
 from reclick.fitting.beta import BetaPrior
 from reclick.fitting.posterior import PairPosteriors
 from reclick.models.kernels.examination_em import ExaminationCells
-from reclick.runtime.jit import kernel
+from reclick.runtime.jit import kernel, subkernel
 from reclick.runtime.parallel import parallel_map
 
 LOG_HEIGHT_CUTOFF = 32.0  # the density is negligible at e^-32 of its height
@@ -122,7 +122,7 @@ def _fill_quantiles(
         )
 
 
-@kernel
+@subkernel
 def _log_density(u: float, a: float, b: float, examination: Float64, skips: Float64) -> float:
     """A log θ + B log(1 − θ) + Σ skips log(1 − γθ), exact at both ends."""
     small = math.exp(-abs(u))
@@ -141,7 +141,7 @@ def _log_density(u: float, a: float, b: float, examination: Float64, skips: Floa
     return total
 
 
-@kernel
+@subkernel
 def _mode(a: float, b: float, examination: Float64, skips: Float64) -> tuple[float, float]:
     """The mode in u, and about how wide the density is there.
 
@@ -171,7 +171,7 @@ def _mode(a: float, b: float, examination: Float64, skips: Float64) -> tuple[flo
     return u, width
 
 
-@kernel
+@subkernel
 def _reach(
     start: float,
     width: float,
@@ -199,7 +199,7 @@ def _reach(
     return start + side * move
 
 
-@kernel
+@subkernel
 def _mass(
     low: float, high: float, height: float, a: float, b: float, examination: Float64, skips: Float64
 ) -> tuple[float, float]:
@@ -214,7 +214,7 @@ def _mass(
     return half * mass, half * moment
 
 
-@kernel
+@subkernel
 def _integrate(
     a: float,
     b: float,
@@ -257,7 +257,7 @@ def _integrate(
         )
 
 
-@kernel
+@subkernel
 def _quantile(
     wanted: float,
     height: float,

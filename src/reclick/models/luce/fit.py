@@ -10,7 +10,7 @@ from reclick.data.grouped_sessions import GroupedSessions
 from reclick.data.pair_index import IndexMap
 from reclick.data.ragged import Float64
 from reclick.engines import Engine, LocalEngine
-from reclick.fitting.attractiveness_prior import PairPrior
+from reclick.fitting.attractiveness_prior import AdRecord, Choices, PairPrior
 from reclick.fitting.em import FitResult, Squarem, Statistics, run_em
 from reclick.models.luce.e_step import LuceBlock, e_step, inform, make_block
 from reclick.models.luce.parameters import (
@@ -21,8 +21,10 @@ from reclick.models.luce.parameters import (
 )
 
 PILOT_STRENGTH = 2.0  # of attractiveness, in pseudo-clicks, before its prior is known
+PILOT_QUERY_STRENGTH = 16.0
 PILOT: dict[str, Any] = {"max_iterations": 30, "tolerance": 1e-4, "quiet": True}
 MIN_BLOCK_IMPRESSIONS = 50_000  # a smaller block takes less than a thread to start
+SHARES = 1e-6, 1 - 1e-6  # of the choices in which a pair competes
 LuceResult = FitResult[LuceParameters, Statistics]
 
 
@@ -65,13 +67,17 @@ class LuceState(NamedTuple):
         fitted = result.parameters.remember(result.statistics)
         return cls(hyper, data.layout, fitted, found + earlier)
 
-    def clicks_and_exposure(self) -> tuple[Float64, Float64]:
-        """Clicks of each pair, and those that a factor of 1 would have had, over all sessions."""
-        appeal, pair = self.parameters.appeal, self.layout.cell_pair
+    def ad_record(self) -> AdRecord:
+        """Clicks, exposure and choices of the factor θ of each pair, over all sessions."""
+        appeal, pair, counts = self.parameters.appeal, self.layout.cell_pair, self.layout.counts
         theta = appeal.level(0)
         clicks = np.bincount(pair, appeal.past.observed, len(theta)).astype(np.float64)
         expected = np.bincount(pair, appeal.past.exposure * appeal.weights(), len(theta))
-        return clicks, expected / theta
+        # A choice of probability p has the information p (1 − p) on log θ.
+        known = (self.information[0] + self.information[1]) / np.maximum(expected, 1e-300)
+        share = np.clip(1 - known, *SHARES)
+        choices = Choices(expected / share, theta * (1 - share) / share)
+        return AdRecord(clicks, expected / theta, counts.pair_ad, len(counts.ads), choices)
 
     def move_to(
         self, at: IndexMap, sessions: GroupedSessions, prior: PairPrior, decay: float
@@ -133,12 +139,15 @@ def fit_pilot(
 ) -> LuceState:
     """A quick fit with one component and one prior mean for all pairs.
 
-    It tells the clicks and exposure of each pair, from which the prior of attractiveness comes, and
-    how well each ρ is known, which the fits that start from it use.
+    It gives the record of each ad, from which the prior of attractiveness comes, and how well each
+    ρ is known, which the fits that start from it use. Queries are held to be more alike in their
+    outside options than later: these would explain few sessions, and the ads would seem alike.
     """
     pairs = len(data.layout.pair_class)
     flat = PairPrior(np.ones(pairs), np.full(pairs, PILOT_STRENGTH))
     one = hyper._replace(components=1)
+    if hyper.query_strength is not None:
+        one = one._replace(query_strength=max(hyper.query_strength, PILOT_QUERY_STRENGTH))
     state = LuceState.of(hyper, data, fit_luce(data, one, flat, None, engine=engine, **PILOT))
     known = state.parameters.spread_satisfaction(state.information)
     return state._replace(parameters=known)

@@ -261,17 +261,18 @@ function drawArrows(name, list, answer) {
   const middle = (i) => slots[i].offsetTop + slots[i].offsetHeight / 2;
   const last = state.clicks[name].at(-1);
   const start = last ? middle(last - 1) : 0;
-  const svg = drawing("svg", {class: "arrows", "aria-hidden": "true"});
+  const svg = drawing("svg", {class: "arrows", "aria-hidden": "true"}), labels = [];
   slots.forEach((slot, i) => {
     const probability = answer.next_click_prob[i];
     if (probability < 0.002 || last === i + 1) return;
     const end = middle(i), bend = last ? 12 : 30;
     svg.append(drawing("path", {d: `M 46 ${start} C ${bend - 12} ${start}, ${bend - 12} ${end}, 44 ${end}`,
       "stroke-width": Math.max(1, 9 * Math.sqrt(probability)).toFixed(1), opacity: ".75"}));
-    const label = drawing("text", {x: 0, y: end - 6});
+    const label = drawing("text", {x: 0, y: end + 16});
     label.textContent = percent(probability);
-    svg.append(label);
+    labels.push(label);
   });
+  svg.append(...labels);  // over all arrows
   list.prepend(svg);
 }
 
