@@ -336,6 +336,7 @@ OBJECTS: dict[str, Make] = {
     "SessionLog": lambda: rc.read_sessions(LOG),
     "Setting": lambda: rc.UBM.settings["tolerance"],
     "Simulation": simulation,
+    "RayEngine": InlineEngine,
     "SparkEngine": InlineEngine,
     "StopsAndTransitions": lambda: model("multiclick").fatigue_and_transitions("q"),
     "TransitionShares": lambda: rc.TransitionShares(((0.5, 0.5), (0.0, 1.0), (1.0, 0.0)), (0.1,)),
@@ -349,8 +350,8 @@ FOR_CODE: dict[str, set[str]] = {
     "Clicks": {"select"},
     "ClickModel": {"map_batch", "map_pages", "score_clicks", "find_known", "find_volumes"},
     "Counts": {"from_tables", "of_sequences", "split"},
-    "Engine": {"prepare", "reduce", "map", "fold", "run", "run_parts"},
-    "GroupedSessions": {"reweight", "select"},
+    "Engine": {"prepare", "reduce", "map", "fold", "read_parts", "run", "run_parts"},
+    "GroupedSessions": {"keep_queries", "reweight", "select"},
     "PageDistribution": {
         "top_sequences",
         "log_prob",
@@ -368,7 +369,8 @@ FOR_CODE: dict[str, set[str]] = {
     "TrainingTotals": {"of"},
 }
 PROTOCOLS = {"Engine", "PageDistribution"}  # not made, but implemented
-ENGINES = {"LocalEngine", "DuckDBEngine", "PoolEngine", "SparkEngine"}
+NOT_MADE = {"ClickModel", "PartitionedModel", "RayEngine", "SessionLog"}  # by users, or cheaply
+ENGINES = {"LocalEngine", "DuckDBEngine", "PoolEngine", "RayEngine", "SparkEngine"}
 AS_IN_PYTHON = {"RemotePath"}  # a part of pathlib.Path, with pathlib's errors
 VALID: dict[str, Make] = {
     "a": lambda: LABELS,
@@ -534,7 +536,7 @@ def public_calls() -> Iterator[Call]:
 def _class_calls(name: str, what: type) -> Iterator[Call]:
     is_model = issubclass(what, rc.ClickModel)
     is_record = dataclasses.is_dataclass(what) or issubclass(what, tuple)
-    makes = name not in PROTOCOLS | {"ClickModel", "PartitionedModel", "SessionLog"}
+    makes = name not in PROTOCOLS | NOT_MADE
     if makes and (not is_record or name in {"Cleaning", "MonitorLimits", "Setting"}):
         yield make_call(name, what, [name])
     if name in {"ClickModel", "Engine"}:

@@ -113,6 +113,7 @@ class BucketWriter:
             rows = rows.take(queries)
         return self._write_rows(bucket, rows, of_log, describe_model(model))
 
+    @check_arguments
     def write_rows(
         self, model: ClickModel, bucket: int
     ) -> tuple[WrittenBucket, dict[str, pa.Table]]:
