@@ -393,3 +393,18 @@ def test_results_of_a_model_outside_reclick_are_cached_while_its_code_is_the_sam
     monkeypatch.setattr(own, "_estimate", lambda *_: pytest.fail("it is fitted again"))
     again = rc.evaluate(["own_of_a_file"], week(20), **arguments)
     assert again.scores.equals(first.scores)
+
+
+def test_noise_and_redundancy_are_evaluated_as_they_are_fitted() -> None:
+    models = {
+        "noise": rc.UBM(noise="session"),
+        "users": rc.UBM(noise="user"),
+        "counts": rc.MultiClick(noise="session"),
+        "redundancy": rc.MultiClick(redundancy="auto"),
+    }
+    train = week(240).append_column("user", pa.array([f"u{i % 40}" for i in range(240)]))
+    found = rc.evaluate(models, week(60), train=train, ads=ADS, resamples=20)
+    for name, model in models.items():
+        fitted = model.clone().fit(train, ads=ADS)
+        expected = fitted.log_set_prob(week(60)).mean()
+        assert found.value(name, "log_set_likelihood") == pytest.approx(expected, abs=1e-12)

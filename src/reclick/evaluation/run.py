@@ -243,7 +243,7 @@ def _fit_and_score(
 def _fit(name: str, model: ClickModel, inputs: EvaluationInputs, engine: Engine) -> ClickModel:
     if model.fitted or inputs.train is None:
         return model
-    data = inputs.train.counts if model.fits_from_counts else inputs.train.groups
+    data = inputs.train.get_data(model.learns_from)
     history = inputs.history.counts if inputs.history and model.uses_history else None
     with count_progress(f"Fitting {name}"):  # trials and iterations together
         return model.clone().fit(data, history=history, ads=inputs.text, engine=engine)

@@ -317,6 +317,14 @@ class ClickModel(DeclaredSettings):
         """
         raise NotImplementedError
 
+    @property
+    def learns_from(self) -> str:
+        """What a fit needs of a log: "counts", distinct "sessions", or the "log" with its users."""
+        if self.noise == "user":
+            return "log"
+        needs_pages = self.noise is not None or self.get_params().get("redundancy") == "auto"
+        return "counts" if self.fits_from_counts and not needs_pages else "sessions"
+
     def _collect(self, sessions: object) -> Any:
         """The data that this model is fitted to: counts where they are enough, else sessions."""
         if self.fits_from_counts:
