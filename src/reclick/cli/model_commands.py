@@ -17,6 +17,7 @@ from reclick.cli.inputs import (
     EngineOptions,
     Force,
     FormatName,
+    LoadedLog,
     Logs,
     Master,
     MaxAds,
@@ -29,6 +30,7 @@ from reclick.cli.inputs import (
     complete_model,
     count_logs,
     group_logs,
+    keep_log,
     new_model,
     on_error_choice,
     open_log,
@@ -157,7 +159,7 @@ def fit(
                 f"note: {type(chosen).__name__} is fitted in the memory of this process, and then "
                 "saved in buckets."
             )
-        loaded = (count_logs if chosen.fits_from_counts else group_logs)(logs, options)
+        loaded = _load_logs(chosen, logs, options)
         text = loaded.ads if text is None else text
         others = forget if update else history
         other = count_logs(others, options).data if others else None
@@ -175,6 +177,8 @@ def fit(
             else:
                 chosen.fit(loaded.data, history=other, ads=text, engine=where, progress=progress)
         chosen.save(to, buckets=buckets)
+    if loaded.unread is not None:
+        report_summary(loaded.unread)
     _print_fit(chosen, to)
 
 
@@ -518,6 +522,13 @@ def _lock_model(folder: str) -> AbstractContextManager[None]:
         )
     artifact.get_kind(folder)  # refuses a folder that is not a model's, before anything is written
     return artifact.lock_folder(folder)
+
+
+def _load_logs(model: ClickModel, logs: list[str], options: ReadOptions) -> LoadedLog:
+    """What a model learns from logs."""
+    if model.learns_from == "log":
+        return keep_log(logs, options)
+    return (count_logs if model.learns_from == "counts" else group_logs)(logs, options)
 
 
 def _load_for_update(

@@ -155,6 +155,7 @@ class BucketedLog:
         order = pc.array_sort_indices(strings).to_numpy()
         number = np.empty(len(order), np.int32)
         number[order] = np.arange(len(order), dtype=np.int32)
+        del index
         for bucket, code in codes.items():
             self.store.put(_ads_file(bucket), [number[code]])
         ads = strings.take(pa.array(order)).cast(pa.large_string())

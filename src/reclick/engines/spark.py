@@ -34,6 +34,7 @@ from reclick.engines.tasks import (
     start_worker,
 )
 from reclick.errors import Argument, EngineError, SettingError, check_whole
+from reclick.runtime.arguments import check_arguments
 from reclick.runtime.extras import import_extra
 from reclick.runtime.filesystem import Location, is_uri
 from reclick.runtime.progress import report_progress
@@ -68,6 +69,7 @@ class SparkEngine(TaskEngine):
     Python and Reclick must be of the same versions on the executors, which the first task checks.
     """
 
+    @check_arguments
     def __init__(
         self,
         session: Any,

@@ -77,12 +77,16 @@ def fit_to(
         before, earlier = _pool_history(where, history)
         log, records = _collect(where, sessions, store, buckets, model)
         _check_outcomes(model, log)
-        fit = BucketFit(model.clone(), log, where, before, text)
-        fit.estimate()
         seen = (*see_logs(records, "fit"), *earlier)
-        with writer.lock():
-            fit.write(writer, seen)
+        _fit_and_write(BucketFit(model.clone(), log, where, before, text), writer, seen)
     return cast(PartitionedModel, load(folder))
+
+
+def _fit_and_write(fit: BucketFit, writer: BucketWriter, seen: SeenLogs) -> None:
+    """What the driver knows of the log goes before the model is opened."""
+    fit.estimate()
+    with writer.lock():
+        fit.write(writer, seen)
 
 
 def _check_model(model: ClickModel) -> None:
