@@ -6,12 +6,13 @@ import json
 import subprocess
 import sys
 
-from bench.measure import WORK, print_row
+from bench.measure import PEAK, WORK, print_row
 
-PAIRS, QUERIES, ADS, PAGES, BUCKETS = 4_000_000, 400_000, 400_000, 200_000, 64
-CACHE = 64 << 20
+PAIRS, QUERIES, ADS, PAGES, BUCKETS = 4_000_000, 400_000, 200_000, 100_000, 64
+CACHE = 32 << 20
 SETUP = f"""
-import json, resource, sys, time
+{PEAK}
+import json, sys, time
 import numpy as np, pyarrow as pa, pyarrow.parquet as pq, reclick as rc
 from reclick.data.counts import Counts
 rng = np.random.default_rng(0)
@@ -52,7 +53,7 @@ model = rc.load(f"{folder}/{name}", cache_bytes=int(cache))
 rc.predict(model, f"{folder}/pages.parquet", f"{folder}/{name}-{cache}.parquet", top=0)
 loads = getattr(getattr(model, "_cache", None), "loads", 0)
 print(json.dumps([
-    time.process_time() - start, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024, loads
+    time.process_time() - start, peak(), loads
 ]))
 """
 
@@ -80,7 +81,9 @@ def main() -> bool:
             print_row("predictions are the same", str(same), "True", same),
             print_row("peak memory, of that in memory", f"{saved:.2f}", "≤ 0.8", saved <= 0.8),
             print_row("CPU, of that in memory", f"{cost:.2f}", "≤ 3", cost <= 3),
-            print_row("times a bucket is read", f"{loads / BUCKETS:.2f}", "≤ 1.1", loads <= 70),
+            print_row(
+                "times a bucket is read", f"{loads / BUCKETS:.2f}", "≤ 1.1", loads <= 1.1 * BUCKETS
+            ),
         ]
     )
 

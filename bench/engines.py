@@ -1,17 +1,20 @@
 """The process pool and Spark on 2 cores, relative to one process, and the memory of the driver.
 
-`--sessions` is the size of the log. CPU seconds are of the whole tree of processes, Java included.
-Everything runs once warm before it is measured.
+`--sessions` is the size of the log; with 0, only the answers on real logs are compared. CPU seconds
+are of the whole tree of processes, Java included. Everything runs once on a small log before it is
+measured, so that kernels are loaded and Java has compiled what it runs often.
 """
 
 from __future__ import annotations
 
 import gc
+import logging
 import os
 import sys
 import time
 import warnings
 from collections.abc import Callable, Iterator
+from contextlib import redirect_stdout
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -24,13 +27,24 @@ import pyarrow.parquet as pq
 import reclick as rc
 from bench.biglogs import write_log
 from bench.measure import WORK, measure, print_row
+from bench.real import data_folder
 from reclick.engines import as_grouped
 from reclick.metrics.chunk_sums import score
 
 ROW_GROUP = 125_000
 TASKS = 4
 SESSIONS = 1_000_000
-TAIL_SESSIONS = 1_000_000
+WARM_SESSIONS = 40_000
+TAIL_SESSIONS, TAIL_BUCKETS = 1_750_000, 32  # 7 million pairs
+PARTS = 6  # of a real log
+SHORT: dict[str, Any] = {"max_iterations": 12}
+PARITY_MODELS: list[Any] = [
+    rc.UBM(**SHORT),
+    rc.DBN(continuation=0.9, **SHORT),
+    rc.CCM(**SHORT),
+    rc.THCM(**SHORT),
+    rc.LuceClick(),
+]
 START_SPARK = """
 import os, sys
 os.environ["PYSPARK_PYTHON"] = sys.executable
@@ -52,23 +66,110 @@ class Cost(NamedTuple):
 
 
 def main(sessions: int = SESSIONS) -> bool:
-    """Print the table; whether every limit holds."""
+    """Print the tables; whether every limit holds."""
     from reclick.engines.spark import open_session
 
     warnings.simplefilter("ignore")
-    path = _write_log(sessions)
+    os.environ["RECLICK_PROGRESS"] = "0"
+    logging.getLogger("reclick").setLevel(logging.ERROR)  # fits that are cut short say so
+    spark = open_session("local[2]")
+    engines = {"pool": rc.PoolEngine(workers=2), "spark": rc.SparkEngine(spark, tasks=TASKS)}
+    good = [_compare_answers(name, engines) for name in ("yandex", "naver")]
+    if sessions:
+        good += _measure_speed(sessions, engines, spark)
+    engines["pool"].close()
+    engines["spark"].close()
+    spark.stop()
+    return all([*good, _measure_driver() if sessions else True])
+
+
+# ---- the answers on real logs
+
+
+def _compare_answers(name: str, engines: dict[str, Any]) -> bool:
+    """Counts, fits, predictions and metric sums on a real log, relative to one process."""
+    source = data_folder() / f"{name}.parquet"
+    if not source.exists():
+        print(f"\n{name}: skipped, {source} is not there (set RECLICK_DATA to its folder)")
+        return True
+    table, path = pq.read_table(source), WORK / f"engines-{name}.parquet"
+    path.parent.mkdir(exist_ok=True)
+    pq.write_table(table, path, row_group_size=len(table) // PARTS + 1)
+    print(f"\nThe answers on {name}: {len(table):,} sessions in {PARTS} row groups\n")
+    model = rc.MultiClick(variant="normalised").fit(path)
+    outputs = {where: WORK / f"{where}.parquet" for where in ("local", *engines)}
+    rc.predict(model, path, outputs["local"], overwrite=True)
+    counts, sums = rc.count(path), score(model, path).sums
+    predictions = pq.read_table(outputs["local"])
+    good = []
+    for where, engine in engines.items():
+        equal = rc.count(path, engine=engine) == counts
+        good.append(print_row(f"{where}: counts equal, bit for bit", str(equal), "True", equal))
+        rc.predict(model, path, outputs[where], engine=engine, overwrite=True)
+        equal = pq.read_table(outputs[where]).equals(predictions)
+        good.append(print_row(f"{where}: predictions equal, in order", str(equal), "True", equal))
+        apart = np.abs(score(model, path, engine=engine).sums - sums)
+        most = float((apart / np.maximum(np.abs(sums), 1.0)).max())
+        good.append(
+            print_row(
+                f"{where}: metric sums apart, relative", f"{most:.0e}", "≤ 1e-9", most <= 1e-9
+            )
+        )
+    groups = as_grouped(path)
+    return all([*good, *(_compare_fits(each, groups, engines) for each in PARITY_MODELS)])
+
+
+def _compare_fits(model: Any, groups: Any, engines: dict[str, Any]) -> bool:
+    """All parameters of a model, of pairs and shared ones, and its iterations.
+
+    The limit is for one process with as many blocks as the engine. Sums over another number of
+    blocks are rounded otherwise, in one process too, and a fit may amplify that: the distance to
+    the default engine is printed beside, without a limit.
+    """
+    default, good = model.clone().fit(groups), True
+    for where, engine in engines.items():
+        one = model.clone().fit(groups, engine=rc.LocalEngine(threads=engine.n_blocks))
+        two = model.clone().fit(groups, engine=engine)
+        apart, iterations = _model_distance(one, two), (one.iterations_, two.iterations_)
+        same = apart <= 1e-9 and iterations[0] == iterations[1]
+        label = f"{where}: {type(one).__name__}, {iterations[1]} of {iterations[0]} iterations"
+        good &= print_row(f"{label}: parameters apart", f"{apart:.0e}", "≤ 1e-9", same)
+        print(f"{'':>8}and from the default engine {_model_distance(default, two):.0e}")
+    return good
+
+
+def _model_distance(one: Any, two: Any) -> float:
+    names = (*one.pair_parameters, *one.global_parameters)
+    return max(_distance(getattr(one, name), getattr(two, name)) for name in names)
+
+
+def _distance(one: Any, two: Any) -> float:
+    """The largest difference of two parameters, relative to values above 1: some are counts."""
+    first, second = np.asarray(one), np.asarray(two)
+    if first.dtype.kind not in "fi" or not first.size:
+        return 0.0 if np.array_equal(first, second) else np.inf
+    return float((np.abs(first - second) / np.maximum(np.abs(first), 1.0)).max())
+
+
+# ---- speed
+
+
+def _measure_speed(sessions: int, engines: dict[str, Any], spark: Any) -> list[bool]:
+    path, small = _write_log(sessions), _write_log(WARM_SESSIONS)
     print(
         f"\nEngines: {sessions:,} sessions, 2 cores, {TASKS} tasks, CPU seconds of all processes\n"
     )
-    spark = open_session("local[2]")
-    engines = {"pool": rc.PoolEngine(workers=2), "spark": rc.SparkEngine(spark, tasks=TASKS)}
+    with Path(os.devnull).open("w") as nowhere, redirect_stdout(nowhere):
+        for _ in range(2):
+            _run_all(small, engines, spark)
+    return _run_all(path, engines, spark)
+
+
+def _run_all(path: Path, engines: dict[str, Any], spark: Any) -> list[bool]:
     good = _count(path, engines, spark)
     good += _fit(path, engines)
     good += _predict(path, engines["spark"])
-    good += [_measure_empty_tasks(engines["spark"])]
-    engines["pool"].close()
-    spark.stop()
-    return all([*good, _measure_driver()])
+    return [*good, _measure_empty_tasks(engines["spark"])]
 
 
 def _write_log(sessions: int) -> Path:
@@ -79,25 +180,25 @@ def _write_log(sessions: int) -> Path:
     return path
 
 
-def _tree_cpu() -> float:
-    """The CPU seconds of this process and of all below it."""
-    here = psutil.Process()
-    total = 0.0
+def _tree_cpu() -> dict[int, float]:
+    """The CPU seconds of this process and of all below it, by process."""
+    here, seconds = psutil.Process(), {}
     for process in [here, *here.children(recursive=True)]:
         try:
             times = process.cpu_times()
         except psutil.NoSuchProcess:
             continue
-        total += times.user + times.system
-    return total
+        seconds[process.pid] = times.user + times.system
+    return seconds
 
 
-def _run(name: str, work: Callable[[], Any], *, warm: bool = True) -> Cost:
-    if warm:
-        work()
+def _run(name: str, work: Callable[[], Any]) -> Cost:
     before, start = _tree_cpu(), time.perf_counter()
     result = work()
-    cost = Cost(time.perf_counter() - start, _tree_cpu() - before, result)
+    seconds, after = time.perf_counter() - start, _tree_cpu()
+    # Spark ends Python workers that were idle for a minute: what they did before is not counted.
+    cpu = sum(spent - before.get(process, 0.0) for process, spent in after.items())
+    cost = Cost(seconds, cpu, result)
     print(f"  {name:<44} {cost}", flush=True)
     return cost
 
@@ -141,11 +242,7 @@ def _fit(path: Path, engines: dict[str, Any]) -> list[bool]:
     }
     for name, model in models.items():
         fits = {
-            where: _run(
-                f"{name}, {where}",
-                partial(model.clone().fit, groups, engine=engine),
-                warm=where == "one process",
-            )
+            where: _run(f"{name}, {where}", partial(model.clone().fit, groups, engine=engine))
             for where, engine in {"one process": None, **engines}.items()
         }
         one, two = fits["one process"].result, fits["spark"].result
@@ -197,15 +294,19 @@ def _measure_empty_tasks(engine: Any) -> bool:
 def _measure_driver() -> bool:
     """Peak memory of the driver on a log of which nearly every pair is new."""
     path = _write_long_tail(TAIL_SESSIONS)
-    fit = (
-        "rc.UBM(attractiveness_prior='overall', max_iterations=3, tolerance=0).fit({path!r}{more})"
-    )
-    local = measure(fit.format(path=str(path), more=""), setup="import reclick as rc", runs=1)
-    there = measure(fit.format(path=str(path), more=", engine=engine"), setup=START_SPARK, runs=1)
+    model = "rc.UBM(attractiveness_prior='overall', max_iterations=3, tolerance=0)"
+    start = "import reclick as rc\nimport tempfile\n"
+    into = f".fit_to(tempfile.mkdtemp(), {str(path)!r}, buckets={TAIL_BUCKETS}, engine=engine)"
+    local = measure(f"{model}.fit({str(path)!r})", setup=start, runs=1)
+    pool = measure(model + into, setup=f"{start}engine = rc.PoolEngine(workers=2)", runs=1)
+    spark = measure(model + into, setup=start + START_SPARK, runs=1)
     print(
-        f"  long tail: one process {local.memory:,.0f} MB, driver of Spark {there.memory:,.0f} MB"
+        f"  long tail: one process {local.memory:,.0f} MB, driver of the pool {pool.memory:,.0f} "
+        f"MB, of Spark {spark.memory:,.0f} MB; {local.seconds:.0f}, {pool.seconds:.0f} and "
+        f"{spark.seconds:.0f} s"
     )
-    return _row("long tail: peak of the driver / one process", there.memory / local.memory, 0.2)
+    most = max(pool.memory, spark.memory) / local.memory
+    return _row("long tail, in buckets: peak of the driver / one process", most, 0.2)
 
 
 def _write_long_tail(sessions: int) -> Path:

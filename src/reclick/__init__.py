@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from reclick.data.log_record import LogRecord
     from reclick.engines import DuckDBEngine, Engine, LocalEngine, count
     from reclick.engines.pool import PoolEngine
+    from reclick.engines.ray import RayEngine
     from reclick.engines.spark import SparkEngine
     from reclick.engines.warehouse import CountingSQL, counting_sql
     from reclick.errors import (
@@ -201,6 +202,7 @@ _HOMES = {
         "count",
     ),
     "reclick.engines.pool": ("PoolEngine",),
+    "reclick.engines.ray": ("RayEngine",),
     "reclick.engines.warehouse": ("CountingSQL", "counting_sql"),
     "reclick.engines.spark": ("SparkEngine",),
     "reclick.errors": (
@@ -401,6 +403,7 @@ __all__ = [
     "RankedSequence",
     "RankingComparison",
     "RankingEstimate",
+    "RayEngine",
     "ReadSummary",
     "ReclickError",
     "RelevanceDraws",

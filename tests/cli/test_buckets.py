@@ -5,8 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pyarrow.parquet as pq
+import pytest
 
 from tests.support.commands import Run, write_log
+from tests.support.inline_engine import InlineEngine
 
 
 def test_a_model_in_buckets_does_what_a_model_does(run: Run) -> None:
@@ -46,3 +48,29 @@ def test_check_reads_every_bucket(run: Run) -> None:
     code, _, err = run("check", "m")
     assert code == 2
     assert "altered" in err
+
+
+def test_the_tasks_of_an_engine_write_the_buckets(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("reclick.cli.inputs.EngineOptions.open", lambda _: InlineEngine())
+    write_log("log.parquet")
+    write_log("more.parquet", query="tea")
+    logs = ["log.parquet", "more.parquet"]
+    assert run("count", *logs, "--to", "counts")[0] == 0
+    for name, model, data in (
+        ("a", "ubm", [*logs, "--history", "more.parquet"]),
+        ("b", "dctr", ["counts"]),
+        ("c", "am", logs),
+    ):
+        given = ["fit", *data, "--model", model, "--buckets", "4", "--to", name, "--engine", "pool"]
+        code, out, err = run(*given)
+        assert code == 0
+        assert "120" in out
+        assert ("in the memory of this process" in err) == (model == "am")
+        assert run("check", name)[0] == 0
+        assert len(list(Path(name).glob("parts-*/*"))) == 2
+    given = ["--model", "ubm", "--set", "noise=session", "--engine", "pool"]
+    code, _, err = run("fit", *logs, *given, "--buckets", "4", "--to", "e")
+    assert code == 2
+    assert "without --engine" in err

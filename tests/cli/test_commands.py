@@ -12,6 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -810,3 +811,56 @@ def test_predict_compares_expected_and_observed_clicks(run: Run) -> None:
     assert code == 0
     assert re.match(r"60 pages, [\d.]+ clicks expected, 70 observed: 1\.\d\d × the observed\n", out)
     assert Path("pages.csv").read_text().startswith("query,ads,clicks,click_prob")
+
+
+def write_random_clicks(path: str) -> str:
+    """Sessions with one click, at the top, among which 12 % of the users click on anything."""
+    rng = np.random.default_rng(1)
+    rows = []
+    for i in range(600):
+        ads = rng.permutation(list("abcdef"))[:5].tolist()
+        clicks = [1] if rng.random() < 0.7 else []
+        if i % 60 < 7:
+            clicks = (rng.permutation(5)[: rng.binomial(5, 0.5)] + 1).tolist()
+        rows.append({"query": "shoes", "ads": ads, "clicks": clicks, "user": f"u{i % 60}"})
+    pq.write_table(pa.Table.from_pylist(rows), path)
+    return path
+
+
+def test_predict_leaves_out_random_sessions(run: Run) -> None:
+    log = write_random_clicks("log.parquet")
+    code, _, err = run("fit", log, "--model", "ubm", "--set", "noise=user", "--to", "model")
+    assert code == 0, err
+    code, out, _ = run("predict", "model", log, "--to", "clean.parquet", "--max-noise", "0.5")
+    assert code == 0
+    assert out.startswith("530 pages")
+    kept = pq.read_table("clean.parquet")
+    assert {int(user[1:]) for user in kept["user"].to_pylist()} == set(range(7, 60))
+    assert max(kept["noise_prob"].to_pylist()) <= 0.5
+    made = run("fit", log, "--model", "multiclick", "--set", "noise=session", "--to", "counted")
+    assert made[0] == 0, made[2]
+    code, _, err = run("predict", "model", log, "--to", "x.parquet", "--max-noise", "2")
+    assert code == 2
+    assert "--max-noise" in err
+    assert run("fit", log, "--model", "ubm", "--to", "plain")[0] == 0
+    code, _, err = run("predict", "plain", log, "--to", "x.parquet", "--max-noise", "0.5")
+    assert code != 0
+    assert "no component of random clicks" in err
+
+
+def test_evaluate_takes_noise_and_redundancy(run: Run) -> None:
+    log = write_random_clicks("log.parquet")
+    table = pq.read_table(log)
+    for name, part in (("train", table[:400]), ("test", table[400:])):
+        pq.write_table(part, f"{name}.parquet")
+    ads = [f"{ad},word {ad},,{ad}.example\n" for ad in "abcdef"]
+    Path("ads.csv").write_text("".join(["ad,title,description,display_url\n", *ads]))
+    models = "ubm,ubm:noise=user,multiclick:redundancy=auto"
+    logs = "--train", "train.parquet", "--test", "test.parquet", "--ads", "ads.csv"
+    code, out, err = run("evaluate", "--models", models, *logs, "--to", "results")
+    assert code == 0, err
+    rows = pq.read_table("results/scores.parquet").to_pylist()
+    whole = {"metric": "log_set_likelihood", "sessions": "all", "volume": "all"}
+    scores = {each["model"]: each["value"] for each in rows if whole.items() <= each.items()}
+    plain, with_noise, _ = scores.values()
+    assert with_noise > plain, out  # random clicks are foreseen

@@ -52,6 +52,20 @@ PAPER = {
     (2, 3, 1): 0.000031746, (3, 1, 2): 0.000029501, (3, 2, 1): 0.000024691,
 }  # fmt: skip
 
+LUCE_WITHOUT = {
+    (): 0.444444444, (1,): 0.379327217, (2,): 0.060900285, (3,): 0.012054892,
+    (1, 2): 0.068844037, (1, 3): 0.012715596, (2, 1): 0.007045745, (2, 3): 0.002488703,
+    (3, 1): 0.002215139, (3, 2): 0.002880185, (1, 2, 3): 0.003082569, (1, 3, 2): 0.002697248,
+    (2, 1, 3): 0.000247702, (2, 3, 1): 0.000428676, (3, 1, 2): 0.000334661,
+    (3, 2, 1): 0.000292900,
+}  # fmt: skip
+PAPER_WITHOUT = {
+    (): 0.699, (1,): 0.225155, (2,): 0.039312, (3,): 0.011984, (1, 2): 0.015138648,
+    (1, 3): 0.004113648, (2, 1): 0.001655808, (2, 3): 0.000959616, (3, 1): 0.000797664,
+    (3, 2): 0.001138368, (1, 2, 3): 0.000296352, (1, 3, 2): 0.000296352, (2, 1, 3): 0.000024192,
+    (2, 3, 1): 0.000048384, (3, 1, 2): 0.000042336, (3, 2, 1): 0.000037632,
+}  # fmt: skip
+
 
 def test_the_overlap_of_the_example() -> None:
     assert OVERLAP[0, 1] == pytest.approx(0.361211748, abs=6e-10)
@@ -59,14 +73,18 @@ def test_the_overlap_of_the_example() -> None:
 
 
 @pytest.mark.parametrize(
-    ("make", "expected", "clicked"),
+    ("make", "kappa", "expected", "clicked"),
     [
-        (luce_pages, LUCE, (0.475002585, 0.131070686, 0.040199495)),
-        (paper_pages, PAPER, (0.246998716, 0.054167602, 0.019640380)),
+        (luce_pages, 0.0, LUCE_WITHOUT, (0.477231491, 0.149242711, 0.039438272)),
+        (luce_pages, 1.0, LUCE, (0.475002585, 0.131070686, 0.040199495)),
+        (paper_pages, 0.0, PAPER_WITHOUT, (0.247606016, 0.058949688, 0.019738544)),
+        (paper_pages, 1.0, PAPER, (0.246998716, 0.054167602, 0.019640380)),
     ],
 )
-def test_every_sequence_to_the_printed_digits(make: Any, expected: Any, clicked: Any) -> None:
-    found = make(1.0, len(expected))
+def test_every_sequence_to_the_printed_digits(
+    make: Any, kappa: float, expected: Any, clicked: Any
+) -> None:
+    found = make(kappa, len(expected))
     chances = np.exp(found.log_prob(to_clicks(list(expected))))
     np.testing.assert_allclose(chances, list(expected.values()), rtol=0, atol=6e-10)
     np.testing.assert_allclose(found.click_prob()[:3], clicked, atol=6e-10)

@@ -12,9 +12,10 @@ import pytest
 
 from reclick.errors import CannotAnswerError
 from reclick.models import MODELS
+from reclick.models.registry import SHORT_PAGES
 from reclick.testing import CHECKS, CheckSkipped, ModelCase
 from reclick.testing.answer_checks import check_oracle, check_sum
-from reclick.testing.cases import ADS, LOG, PAGES, all_sequences, every_sequence
+from reclick.testing.cases import ADS, PAGES, all_sequences, every_sequence
 from tests.support.conformance_kit import fitted, model_case, new_model
 from tests.support.oracles import ORACLES
 
@@ -35,7 +36,8 @@ OTHER_SETTINGS: list[tuple[str, dict[str, Any]]] = [  # where latent variables m
     *((name, {"initiation": "query"}) for name in ("cm", "dcm", "sdbn", "ccm")),
     ("luceclick", {}),  # hyperparameters chosen by the log
 ]
-every_model = pytest.mark.parametrize("name", MODELS)
+ALL_MODELS = (*MODELS, *SHORT_PAGES)
+every_model = pytest.mark.parametrize("name", ALL_MODELS)
 
 
 def run_check(check: Any, case: ModelCase) -> None:
@@ -59,13 +61,13 @@ def test_other_settings_agree_with_the_oracle(name: str, settings: dict[str, Any
 
 
 def test_every_model_has_an_oracle() -> None:
-    assert set(ORACLES) == set(MODELS)
+    assert set(ORACLES) == set(ALL_MODELS)
 
 
 def test_skips_are_those_that_are_known() -> None:
     """A model that stops answering is seen here, as its check is then skipped."""
     skipped: dict[str, set[str]] = {}
-    for name in MODELS:
+    for name in ALL_MODELS:
         model = MODELS[name]
         settings = model.settings
         skipped[name] = {
@@ -74,7 +76,7 @@ def test_skips_are_those_that_are_known() -> None:
             *({"relevance", "relevance_of_pairs"} if not model.attractiveness else ()),
             *({"next_click_without_order"} if model.ordered or not model.all_sets_possible else ()),
         }
-        if name in {"multiclick", "luceclick", "scan", "crf"}:
+        if name in {"multiclick", "luceclick", "scan", "crf", "tcm"}:
             skipped[name].add("long_pages")
         for check in sorted(skipped[name]):
             with pytest.raises(CheckSkipped):
@@ -93,13 +95,14 @@ def test_a_docstring_has_an_example(name: str) -> None:
 
 @every_model
 def test_a_data_frame_is_a_log_and_is_not_changed(name: str) -> None:
-    frame = pd.DataFrame(LOG)
+    log = model_case(name).log
+    frame = pd.DataFrame(log)
     before = frame.copy(deep=True)
-    np.testing.assert_array_equal(fitted(name).log_set_prob(frame), fitted(name).log_set_prob(LOG))
+    np.testing.assert_array_equal(fitted(name).log_set_prob(frame), fitted(name).log_set_prob(log))
     history = frame if MODELS[name].uses_history else None
-    model = new_model(name).fit(copy.deepcopy(LOG), history=history, ads=ADS)
+    model = new_model(name).fit(copy.deepcopy(log), history=history, ads=ADS)
     model.click_prob(frame)
-    model.next_click_prob(frame, [[] for _ in LOG["query"]])
+    model.next_click_prob(frame, [[] for _ in log["query"]])
     pd.testing.assert_frame_equal(frame, before)
 
 

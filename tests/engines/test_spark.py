@@ -78,7 +78,7 @@ def test_spark_gives_the_answers_of_one_process(
     check_bad_rows(session, engine, tmp_path)
     check_fits(session, engine, tmp_path)
     check_commands(tmp_path, capsys)
-    check_versions(engine)
+    check_versions(engine, monkeypatch)
     check_folder(session, monkeypatch)
 
 
@@ -151,6 +151,8 @@ def check_fits(session: Any, engine: rc.SparkEngine, folder: Path) -> None:
     log = rc.read_sessions(path)
     ubm = rc.UBM(**FEW, **OVERALL)  # others: tests_cluster, and in processes test_tasks.py
     assert_same_model(ubm.clone().fit(log, engine=engine), ubm.clone().fit(log))
+    lazy = ubm.fit_to(folder / "buckets", log, buckets=3, engine=engine)
+    assert_same_model(lazy.to_memory(), ubm.clone().fit(log))
     tuned = rc.LuceClick(**FEW)  # its hyperparameters are chosen
     one, two = tuned.clone().fit(log), tuned.clone().fit(log, engine=engine)
     assert_same_model(one, two)
@@ -193,18 +195,13 @@ def check_commands(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert list(shared.iterdir()) == []
 
 
-def check_versions(engine: rc.SparkEngine) -> None:
+def check_versions(engine: rc.SparkEngine, monkeypatch: pytest.MonkeyPatch) -> None:
     """The first task compares versions."""
-    from reclick.engines import spark
-
-    mine = spark._describe_python
     engine._is_checked = False
-    try:
-        spark._describe_python = lambda: "Python 2.7 with Reclick 0.0"
+    with monkeypatch.context() as patch:
+        patch.setattr("reclick.engines.spark.describe_python", lambda: "Python 2.7 with Reclick 0")
         with pytest.raises(EngineError, match=r"The executor .* has Python 3.*driver has Python 2"):
             engine.run(abs, 2, "")
-    finally:
-        spark._describe_python = mine
 
 
 def check_folder(session: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -239,11 +236,14 @@ def test_a_cluster_needs_a_folder_that_all_reach() -> None:
             return "spark://host:7077" if name == "spark.master" else default
 
     class Session:
-        conf = Conf()
+        conf, version = Conf(), "4.0.0"
         range = createDataFrame = None  # noqa: N815, as Spark spells it
 
     with pytest.raises(SettingError, match="folder: got None, expected a folder that the driver"):
         rc.SparkEngine(Session())
     assert rc.SparkEngine(Session(), folder="/mnt/shared").n_tasks == 32
+    Session.version = "3.5.1"
+    with pytest.raises(EngineError, match=r"has Spark 3\.5\.1: Reclick needs 4\.0 or newer"):
+        rc.SparkEngine(Session(), folder="/mnt/shared")
     with pytest.raises(SettingError, match="session: got 7, expected a SparkSession"):
         rc.SparkEngine(7)

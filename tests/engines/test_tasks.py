@@ -347,6 +347,8 @@ def test_a_pool_gives_the_answers_of_one_process(
     for model in (rc.UBM(), rc.DBN(continuation=0.9), rc.THCM()):
         assert_same_model(model.clone().fit(week, engine=pool), model.clone().fit(week))
     fitted = rc.UBM().fit(week)
+    lazy = rc.UBM().fit_to(tmp_path / "model", week, buckets=5, engine=pool)
+    assert_same_model(lazy.to_memory(), fitted)
     rc.predict(fitted, week, tmp_path / "one.parquet")
     rc.predict(fitted, week, tmp_path / "two.parquet", engine=pool)
     assert pq.read_table(tmp_path / "one.parquet").equals(pq.read_table(tmp_path / "two.parquet"))

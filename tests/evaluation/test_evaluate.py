@@ -281,7 +281,7 @@ def test_what_makes_no_sense_is_refused(
 
 
 def test_an_unknown_score_lists_the_known_ones(evaluation: rc.Evaluation) -> None:
-    with pytest.raises(KeyError, match="first_click_accuracy"):
+    with pytest.raises(rc.SettingError, match=r"metric: got 'accuracy', .*first_click_accuracy"):
         evaluation.value("UBM", "accuracy")
 
 
@@ -393,3 +393,18 @@ def test_results_of_a_model_outside_reclick_are_cached_while_its_code_is_the_sam
     monkeypatch.setattr(own, "_estimate", lambda *_: pytest.fail("it is fitted again"))
     again = rc.evaluate(["own_of_a_file"], week(20), **arguments)
     assert again.scores.equals(first.scores)
+
+
+def test_noise_and_redundancy_are_evaluated_as_they_are_fitted() -> None:
+    models = {
+        "noise": rc.UBM(noise="session"),
+        "users": rc.UBM(noise="user"),
+        "counts": rc.MultiClick(noise="session"),
+        "redundancy": rc.MultiClick(redundancy="auto"),
+    }
+    train = week(240).append_column("user", pa.array([f"u{i % 40}" for i in range(240)]))
+    found = rc.evaluate(models, week(60), train=train, ads=ADS, resamples=20)
+    for name, model in models.items():
+        fitted = model.clone().fit(train, ads=ADS)
+        expected = fitted.log_set_prob(week(60)).mean()
+        assert found.value(name, "log_set_likelihood") == pytest.approx(expected, abs=1e-12)

@@ -21,10 +21,10 @@ from reclick.models.kernels.examination_em import (
     ExaminationCells,
     ExaminationData,
     ExaminationPrior,
+    ExaminationProblem,
     browsing_means,
     build_cells,
     extend_examination,
-    maximise_posterior,
     position_means,
 )
 from tests.support.enumeration import Session, ads_table, as_table, random_sessions
@@ -45,7 +45,8 @@ def learn(
     """One iteration of EM."""
     block = build_cells(sessions.whole, length=sessions.max_ads, browsing=browsing)
     data = ExaminationData(weight, sessions.max_ads, [block])
-    return maximise_posterior(data, prior, None, LocalEngine(), max_iterations=1, tolerance=0)
+    problem = ExaminationProblem.of(data, prior)
+    return problem.maximise(None, LocalEngine(), max_iterations=1, tolerance=0)
 
 
 def named(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +18,8 @@ from reclick.models.noise import GroupedLog
 from reclick.models.redundancy import SEEN, page_overlap
 from reclick.text.word_rates import TokenLists
 from tests.support.redundant_market import ADS, draw_sessions
+
+HALVES = slice(1000), slice(1000, None)
 
 
 def test_overlap_is_the_share_of_words_that_a_clicked_ad_has() -> None:
@@ -77,3 +80,17 @@ def test_the_e_step_of_luceclick_has_the_likelihood_of_its_pages() -> None:
     (batch,) = GroupedLog(sessions).batches()
     (expected,) = model.map_batch(batch, model.score_clicks)
     np.testing.assert_allclose(found, expected, atol=1e-9)
+
+
+def test_an_update_of_luceclick_counts_redundancy(monkeypatch: pytest.MonkeyPatch) -> None:
+    """New sessions are more likely than after an update that takes them as if there were none."""
+    log = draw_sessions(LuceClick(tune="off"), 3.0, 2000, 1)
+    old, new = ({name: each[part] for name, each in log.items()} for part in HALVES)
+    model = LuceClick(tune="off", redundancy=3.0).fit(old, ads=ADS)
+    blind = copy.deepcopy(model)
+    model.update(new, decay=0.1)
+    assert model.redundancy_ == 3.0
+    monkeypatch.setattr(LuceClick, "_repeat", lambda self, training, *_: training)
+    blind.update(new, decay=0.1)
+    gain = model.log_prob(new) - blind.log_prob(new)
+    assert gain.mean() > 3 * gain.std() / np.sqrt(len(gain))

@@ -59,6 +59,22 @@ def test_a_worked_example_of_two_ads() -> None:
     )
 
 
+def test_every_sequence_of_three_ads_to_the_printed_digits() -> None:
+    expected = {
+        (): 0.347103727, (1,): 0.381454237, (2,): 0.074697221, (3,): 0.025893985,
+        (1, 2): 0.094036723, (1, 3): 0.028846789, (2, 1): 0.010871358, (2, 3): 0.014014488,
+        (3, 1): 0.000355109, (3, 2): 0.001705214, (1, 2, 3): 0.016994588,
+        (1, 3, 2): 0.002241978, (2, 1, 3): 0.001099351, (2, 3, 1): 0.000350362,
+        (3, 1, 2): 0.000098036, (3, 2, 1): 0.000236835,
+    }  # fmt: skip
+    model, ads = made((0.5, 0.3, 0.2), 0.6, 0.2)
+    table = as_table([Session("q", ads, clicks) for clicks in expected])
+    got = np.exp(model.log_prob(table))
+    np.testing.assert_allclose(got, list(expected.values()), rtol=0, atol=6e-10)
+    clicked = model.click_prob(("q", list(ads)))[0]
+    np.testing.assert_allclose(clicked, [0.536585366, 0.216346154, 0.091836735], atol=6e-10)
+
+
 @pytest.mark.parametrize(("forward", "back"), WALKS)
 def test_every_verb_equals_the_walks_followed_step_by_step(forward: float, back: float) -> None:
     for size in (1, 2, 3):

@@ -71,7 +71,7 @@ def test_a_stopped_service_answers_what_it_has_taken_and_nothing_more(
         assert client.process.wait(timeout=20) in (0, 143, -signal.SIGTERM)
 
 
-def wait_until_refused(address: tuple[str, int]) -> bool:
+def wait_until_refused(address: tuple[str, int | None]) -> bool:
     deadline = time.monotonic() + 20
     while time.monotonic() < deadline:
         try:

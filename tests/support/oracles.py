@@ -428,6 +428,32 @@ def luce_choice(
     return {j: unsatisfied * weight / all_of_them for j, weight in weights.items()}
 
 
+def tcm(model: Any, query: str, ads: Ads) -> Distribution:
+    """Over what the user may find each ad worth, whether she attends, and which ad is first."""
+    bins, found = model.bins, defaultdict[Clicks, float](float)
+    rows = [pair_row(model, query, ad) for ad in ads]
+    posteriors = [[1 / bins] * bins if row < 0 else model._posterior[row].tolist() for row in rows]
+    values = [(i + 0.5) / bins for i in range(bins)]
+    for worth in itertools.product(range(bins), repeat=len(ads)):
+        relevance = [values[i] for i in worth]
+        chance = math.prod(each[i] for each, i in zip(posteriors, worth, strict=True))
+        found[()] += chance * (1 - model.attending_)
+        chance *= model.attending_
+        lower_first = max(relevance[1] - relevance[0], 0.0) if len(ads) == 2 else 0.0
+        for first, share in ((0, 1 - lower_first), (1, lower_first)):
+            if share == 0:
+                continue
+            found[()] += chance * share * (1 - relevance[first])
+            clicked = chance * share * relevance[first]
+            second = 0.0
+            if len(ads) == 2:
+                gap = relevance[first] - relevance[1 - first]
+                second = relevance[1 - first] * (model.second_ - model.externality_ * gap)
+                found[first + 1, 2 - first] += clicked * second
+            found[(first + 1,)] += clicked * (1 - second)
+    return dict(found)
+
+
 ORACLES: dict[str, Callable[[Any, str, Ads], Distribution]] = {
     "multiclick": multiclick,
     "luceclick": luceclick,
@@ -449,4 +475,5 @@ ORACLES: dict[str, Callable[[Any, str, Ads], Distribution]] = {
     "scan": scan,
     "pom": pom,
     "crf": crf,
+    "tcm": tcm,
 }

@@ -171,6 +171,8 @@ class EngineOptions(NamedTuple):
             )
         print_note("Starting Spark")
         session = open_session(self.master)
+        if self.master and self.master.startswith("sc://"):
+            atexit.register(session.stop)  # else its threads may outlive the commands
         return SparkEngine(session, tasks=self.tasks, folder=self.shared_folder)
 
 
@@ -188,8 +190,9 @@ class ReadOptions(NamedTuple):
 class LoadedLog(NamedTuple):
     """What a model learns from, and the text of ads that came with it."""
 
-    data: Counts | GroupedSessions
+    data: Counts | GroupedSessions | SessionLog
     ads: pa.Table | None = None
+    unread: SessionLog | None = None  # a log that the fit reads: its summary comes after
 
 
 _spooled = ExitStack()  # of temporary folders, which are removed when the process ends
@@ -335,6 +338,12 @@ def group_logs(paths: list[str], options: ReadOptions) -> LoadedLog:
         sessions = as_grouped(log, engine=options.engine, progress=progress)
     report_summary(log)
     return LoadedLog(sessions, log.ads)
+
+
+def keep_log(paths: list[str], options: ReadOptions) -> LoadedLog:
+    """The log itself, for a model that needs more columns of it."""
+    log = open_log(paths, options)
+    return LoadedLog(log, log.ads, log)
 
 
 def read_ads_table(ads: str | None, on_error: str) -> pa.Table | None:

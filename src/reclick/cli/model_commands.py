@@ -17,6 +17,7 @@ from reclick.cli.inputs import (
     EngineOptions,
     Force,
     FormatName,
+    LoadedLog,
     Logs,
     Master,
     MaxAds,
@@ -29,17 +30,21 @@ from reclick.cli.inputs import (
     complete_model,
     count_logs,
     group_logs,
+    keep_log,
     new_model,
     on_error_choice,
     open_log,
     parse_value,
     read_ads_table,
     report_dropped,
+    report_summary,
 )
 from reclick.cli.show_command import describe_model
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
+
+    import pyarrow as pa
 
     from reclick.exports import ExportResult
     from reclick.models import ClickModel
@@ -102,7 +107,8 @@ def fit(
             metavar="N",
             min=1,
             help="Save the model in N parts by a hash of the query, to be read only as far as "
-            "needed: for models larger than memory. With --update those that it has.",
+            "needed: for models larger than memory. With --engine pool or spark each part is "
+            "fitted and written by a task. With --update those that it has.",
         ),
     ] = None,
     format: FormatName = None,
@@ -145,7 +151,15 @@ def fit(
             if history:
                 chosen.check_uses_history()
         text = read_ads_table(ads, on_error)
-        loaded = (count_logs if chosen.fits_from_counts else group_logs)(logs, options)
+        if where is not None and buckets is not None and not update:
+            if chosen.fits_in_buckets:
+                _print_fit(_fit_in_buckets(chosen, logs, history, to, buckets, text, options), to)
+                return
+            print_note(
+                f"note: {type(chosen).__name__} is fitted in the memory of this process, and then "
+                "saved in buckets."
+            )
+        loaded = _load_logs(chosen, logs, options)
         text = loaded.ads if text is None else text
         others = forget if update else history
         other = count_logs(others, options).data if others else None
@@ -163,6 +177,53 @@ def fit(
             else:
                 chosen.fit(loaded.data, history=other, ads=text, engine=where, progress=progress)
         chosen.save(to, buckets=buckets)
+    if loaded.unread is not None:
+        report_summary(loaded.unread)
+    _print_fit(chosen, to)
+
+
+def _fit_in_buckets(
+    chosen: ClickModel,
+    logs: list[str],
+    history: list[str] | None,
+    to: str,
+    buckets: int,
+    text: pa.Table | None,
+    options: ReadOptions,
+) -> ClickModel:
+    """Let the tasks of an engine fit and write the buckets."""
+    from reclick.logs import SessionLog
+
+    log, earlier = (
+        _open_log_or_counts(each, options) if each else None for each in (logs, history)
+    )
+    with progress_bars() as progress:
+        fitted = chosen.fit_to(
+            to,
+            log,
+            buckets=buckets,
+            history=earlier,
+            ads=text,
+            engine=options.engine,
+            progress=progress,
+        )
+    for each in (log, earlier):
+        if isinstance(each, SessionLog):
+            report_summary(each)
+    return fitted
+
+
+def _open_log_or_counts(paths: list[str], options: ReadOptions) -> Any:
+    """A log that is not read yet; where some of it is counts, the counts of all of it."""
+    from reclick.runtime import artifact
+
+    if any(map(artifact.is_artifact, paths)):
+        return count_logs(paths, options).data
+    return open_log(paths, options)
+
+
+def _print_fit(chosen: ClickModel, to: str) -> None:
+    """Print what was fitted, and a caution where there is one."""
     if chosen.advice:
         print_note(f"note: {chosen.advice}")
     print_result(f"{chosen!r}\n{to}", {"to": to, **describe_model(chosen)})
@@ -461,6 +522,13 @@ def _lock_model(folder: str) -> AbstractContextManager[None]:
         )
     artifact.get_kind(folder)  # refuses a folder that is not a model's, before anything is written
     return artifact.lock_folder(folder)
+
+
+def _load_logs(model: ClickModel, logs: list[str], options: ReadOptions) -> LoadedLog:
+    """What a model learns from logs."""
+    if model.learns_from == "log":
+        return keep_log(logs, options)
+    return (count_logs if model.learns_from == "counts" else group_logs)(logs, options)
 
 
 def _load_for_update(

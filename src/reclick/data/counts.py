@@ -30,6 +30,7 @@ from reclick.data.stored_tables import (
 )
 from reclick.errors import LogError, SettingError, StoreError, UsageError
 from reclick.runtime import artifact
+from reclick.runtime.arguments import check_arguments
 from reclick.runtime.filesystem import Location
 
 DECAY_TRACE = 1e-6  # sessions of a query that decay may leave in one table and not in another
@@ -127,6 +128,11 @@ class Counts:
         >>> Counts.sum([day, day, day]) == day + day + day
         True
         """
+        if not isinstance(parts, list | tuple) or not parts:
+            raise SettingError("parts", parts, "a list of counts, one or more")
+        for part in parts:
+            if not isinstance(part, Counts):
+                raise SettingError("parts", part, "counts, such as rc.count returns")
         return parts[0] if len(parts) == 1 else _sum(parts)
 
     def split(self, part: Int64, n: int) -> list[Counts]:
@@ -137,6 +143,38 @@ class Counts:
         """
         return [_select(self, queries) for queries in _runs_of(part, n)]
 
+    def pool(self) -> Counts:
+        """The counts as if all queries and all ads were one: the totals of the log.
+
+        >>> from reclick import count
+        >>> log = {"query": ["pizza", "tea"], "ads": [["a"], ["b"]], "clicks": [[1], []]}
+        >>> pooled = count(log).pool()
+        >>> pooled.impressions, pooled.clicks, pooled.per_sequence()
+        (array([2.]), array([1.]), array([1., 1.]))
+        """
+        one, codes = pa.array([""], pa.large_string()), np.zeros(1, np.int32)
+        n_sequences = len(self.sequence_starts) - 1
+        outcomes = self.outcomes
+        if outcomes is not None:
+            visits = np.zeros((n_sequences, N_OUTCOMES))
+            np.add.at(visits, self.visit_sequence, outcomes.visits)
+            last = outcomes.last.sum(axis=0, keepdims=True)
+            outcomes = OutcomeCounts(last, visits, outcomes.earlier)
+        totals = {name: getattr(self, name).sum(keepdims=True) for name in PAIR_TOTALS}
+        return replace(
+            self,
+            queries=one,
+            ads=one,
+            pair_query=codes,
+            pair_ad=codes,
+            **totals,
+            visit_query=np.zeros(n_sequences, np.int32),
+            visit_sequence=np.arange(n_sequences, dtype=np.int32),
+            sessions=self.per_sequence(),
+            outcomes=outcomes,
+        )
+
+    @check_arguments
     def decay(self, factor: float) -> Counts:
         """Every count times a factor in (0, 1]: old days lose weight in a daily job."""
         if not 0 < factor <= 1:
@@ -193,6 +231,7 @@ class Counts:
             lengths=lengths,
         )
 
+    @check_arguments
     def save(self, folder: Location) -> None:
         """Write the counts to a folder; a reader sees the old ones or the new ones, never half."""
         settings = {"logs": [each.to_dict() for each in self.logs]}
@@ -200,6 +239,7 @@ class Counts:
         artifact.write(folder, kind="counts", settings=settings, tables=tables)
 
     @classmethod
+    @check_arguments
     def load(cls, folder: Location) -> Counts:
         """Read counts that were saved."""
         stored = artifact.read(folder, kind="counts")

@@ -11,9 +11,11 @@ import numpy as np
 import pyarrow as pa
 
 from reclick.data.counts import Counts
-from reclick.data.hashing import splitmix64
+from reclick.data.hashing import draw_queries
 from reclick.data.outcomes import UNKNOWN_OUTCOME, Int8
 from reclick.data.ragged import Bool, Float64, Int32, Int64, read_only, slice_runs, take_runs
+from reclick.errors import check_whole
+from reclick.runtime.arguments import check_arguments
 
 
 class BlockRows(NamedTuple):
@@ -151,6 +153,7 @@ class QueryBlock:
         """The same sessions with other weights [session], without those of weight 0."""
         return replace(self, weight=weight).select(np.flatnonzero(weight > 0))
 
+    @check_arguments
     def split(self, n: int) -> list[QueryBlock]:
         """At most `n` blocks of about equal size that have all pairs and queries between them."""
         query = self.query
@@ -181,12 +184,20 @@ class QueryBlock:
         )
 
 
+class LogSize(NamedTuple):
+    """The size of a log."""
+
+    sessions: float
+    longest: int  # page
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class GroupedSessions:
     """The distinct sessions of a log in the order of their queries, and its counts."""
 
     counts: Counts  # of the whole log, also where `select` has left some of its sessions
     whole: QueryBlock  # all sessions; its pairs are the rows of the counts' pairs
+    log: LogSize | None = None  # of the log, where these are the sessions of one bucket of it
 
     def __len__(self) -> int:
         return len(self.whole)
@@ -227,8 +238,13 @@ class GroupedSessions:
 
     @property
     def max_ads(self) -> int:
-        """The longest page."""
-        return self.whole.max_ads
+        """The longest page of the log."""
+        return self.whole.max_ads if self.log is None else self.log.longest
+
+    @property
+    def n_sessions(self) -> float:
+        """The sessions of the log."""
+        return float(self.weight.sum()) if self.log is None else self.log.sessions
 
     def without_outcomes(self) -> GroupedSessions:
         """The same sessions, whose outcomes are unknown."""
@@ -242,10 +258,12 @@ class GroupedSessions:
         """The same sessions with other weights [session], without those of weight 0."""
         return replace(self, whole=self.whole.reweight(weight))
 
+    @check_arguments
     def blocks(self, n: int) -> list[QueryBlock]:
         """The sessions in at most `n` blocks of about equal size, cut between queries."""
         return self.whole.split(n)
 
+    @check_arguments
     def select_queries(self, n_sessions: int) -> GroupedSessions:
         """About so many distinct sessions: all those of some queries, with the same pairs."""
         if len(self) <= n_sessions:
@@ -253,20 +271,23 @@ class GroupedSessions:
         return self.select(np.flatnonzero(self._draw_queries(n_sessions)[self.whole.query]))
 
     def _draw_queries(self, n_sessions: int) -> Bool:
-        """Which queries are drawn by their numbers, so that about so many sessions are [query]."""
-        numbers = np.arange(len(self.counts.queries), dtype=np.uint64)
-        drawn = splitmix64(numbers) >> np.uint64(32)
-        return np.asarray(drawn < np.uint64(n_sessions / len(self) * 2**32))
+        """Which queries are drawn by their text, so that about so many sessions are [query]."""
+        n_sessions = check_whole("n_sessions", n_sessions, 0)
+        return draw_queries(self.counts.queries, n_sessions / len(self))
 
+    @check_arguments
     def sample_queries(self, n_sessions: int) -> GroupedSessions:
-        """About so many distinct sessions: all those of some queries, drawn by their numbers.
+        """About so many distinct sessions: all those of some queries, drawn by their text.
 
         The ads keep their numbers; queries and pairs are numbered anew.
         """
         if len(self) <= n_sessions:
             return self
+        return self.keep_queries(self._draw_queries(n_sessions))
+
+    def keep_queries(self, chosen: Bool) -> GroupedSessions:
+        """All sessions of some queries [query], numbered anew with their pairs."""
         counts, block = self.counts, self.whole
-        chosen = self._draw_queries(n_sessions)
         pairs = chosen[counts.pair_query]
         query, pair = np.cumsum(chosen) - 1, np.cumsum(pairs) - 1  # numbered anew
         sample = block.select(np.flatnonzero(chosen[block.query]))

@@ -5,13 +5,14 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
-from reclick.data.ragged import Int32, Int64, UInt64, positions_in_runs, sum_runs
+from reclick.data.ragged import Bool, Int32, Int64, UInt64, positions_in_runs, sum_runs
 from reclick.data.string_index import Bytes, buffers
 from reclick.runtime.jit import kernel, subkernel
 
 GOLDEN_RATIO = 0x9E3779B97F4A7C15  # the increment of splitmix64
 MIX_FACTORS = (0xBF58476D1CE4E5B9, 0x94D049BB133111EB)
 QUERY_SEED = 42  # of the hash of queries, as in Spark
+DRAW_SEED = 7  # of the hash that samples of queries are drawn by
 # The primes of XXH64.
 PRIME_1, PRIME_2 = np.uint64(0x9E3779B185EBCA87), np.uint64(0xC2B2AE3D27D4EB4F)
 PRIME_3, PRIME_4 = np.uint64(0x165667B19E3779F9), np.uint64(0x85EBCA77C2B2AE63)
@@ -85,6 +86,15 @@ def query_buckets(queries: pa.Array, buckets: int) -> Int64:
     array([3, 1])
     """
     return _xxhash64(*buffers(queries), QUERY_SEED) % buckets
+
+
+def draw_queries(queries: pa.Array, share: float) -> Bool:
+    """Which queries are drawn, about a share of them, by a hash of their text [query].
+
+    Another hash than that of the buckets: a draw takes as many queries from each of them.
+    """
+    hashes = splitmix64(_xxhash64(*buffers(queries), DRAW_SEED).astype(np.uint64))
+    return np.asarray((hashes >> np.uint64(32)) < share * 2.0**32)
 
 
 @kernel

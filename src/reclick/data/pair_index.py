@@ -50,14 +50,19 @@ class PairIndex:
         self.counts = counts
         starts = np.searchsorted(counts.pair_query, np.arange(len(counts.queries) + 1))
         self._starts = starts.astype(np.int64)
-        self._queries, self._ads = Interner(), Interner()
-        self._queries.codes(counts.queries)
-        self._ads.codes(counts.ads)
         self._pair_ad = read_only(counts.pair_ad)
         self._last_found: DictionaryCodes | None = None
 
     def __len__(self) -> int:
         return len(self.counts.impressions)
+
+    @cached_property
+    def _queries(self) -> Interner:
+        return _index_strings(self.counts.queries)
+
+    @cached_property
+    def _ads(self) -> Interner:
+        return _index_strings(self.counts.ads)
 
     def query_code(self, query: str) -> int:
         """The code of a query, −1 when it is unknown."""
@@ -119,6 +124,12 @@ class PairIndex:
         out[:] = default
         out[known] = values[row[known]]
         return out
+
+
+def _index_strings(strings: pa.Array) -> Interner:
+    index = Interner()
+    index.codes(strings)
+    return index
 
 
 @kernel

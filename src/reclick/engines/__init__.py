@@ -19,6 +19,7 @@ from reclick.engines.local import LocalEngine
 from reclick.errors import LogError, SettingError
 from reclick.logs import SessionLog, as_log
 from reclick.runtime import artifact
+from reclick.runtime.arguments import check_arguments
 from reclick.runtime.filesystem import Location
 from reclick.runtime.progress import ProgressOption, track_progress
 
@@ -30,10 +31,12 @@ __all__ = [
     "Engine",
     "LocalEngine",
     "Log",
+    "RecordedLog",
     "as_counts",
     "as_engine",
     "as_grouped",
     "count",
+    "open_log",
 ]
 
 
@@ -47,6 +50,7 @@ def as_engine(engine: Engine | None) -> Engine:
     return engine
 
 
+@check_arguments
 def count(
     sessions: object, *, engine: Engine | None = None, progress: ProgressOption = None
 ) -> Counts:
@@ -58,7 +62,7 @@ def count(
     >>> count({"query": ["pizza"], "ads": [["a", "b"]], "clicks": [[2, 1]]})
     Counts(1 sessions, 1 queries, 2 ads, 2 pairs)
     """
-    engine, log = as_engine(engine), _open_log(sessions)
+    engine, log = as_engine(engine), open_log(sessions)
     with track_progress(progress, f"Counting {log.name}"):
         recorded = RecordedLog(log)
         counts = replace(engine.count(recorded), logs=(recorded.record,))
@@ -95,7 +99,7 @@ def as_grouped(
             "from. Give it the log itself, or fit a model for which counts are enough, such as "
             "multiclick."
         )
-    engine, log = as_engine(engine), _open_log(sessions)
+    engine, log = as_engine(engine), open_log(sessions)
     with track_progress(progress, f"Grouping {log.name}"):
         recorded = RecordedLog(log)
         grouped = engine.group(recorded)
@@ -159,7 +163,7 @@ class RecordedLog:
         return cast(LogRecord, self._record)
 
 
-def _open_log(sessions: object) -> Log:
+def open_log(sessions: object) -> Log:
     """A log that passes the batches of another on, as it is; else what `as_log` opens."""
     # By the class: a frame of Spark Connect has a column of any name as an attribute.
     has_batches = hasattr(type(sessions), "batches")

@@ -103,7 +103,11 @@ def merge_counts(store: Store, names: Sequence[str], bucket: int) -> Counts:
 
 def join_counts(buckets: Sequence[Counts], reports: Sequence[PartReport]) -> Counts:
     """The counts of all buckets, with what the parts report of the log as a whole."""
-    counts = Counts.sum(buckets)
+    return add_reports(Counts.sum(buckets), reports)
+
+
+def add_reports(counts: Counts, reports: Sequence[PartReport]) -> Counts:
+    """The counts of a log, with what its parts report of it as a whole."""
     lengths = np.zeros((1, 1))
     for report in reports:
         lengths = add_tables(lengths, report.lengths)
@@ -138,7 +142,8 @@ def group_part(part: LogPart, name: str, store: Store, buckets: int) -> PartRepo
 def merge_groups(store: Store, names: Sequence[str], bucket: int) -> GroupedSessions:
     """The distinct sessions of a bucket over all parts, in the order of the parts."""
     grouper = Grouper()
-    grouper.add_batches(store.load(name, bucket) for name in names)
+    parts = (store.load(name, bucket) for name in names)
+    grouper.add_batches(part for part in parts if len(part))
     return grouper.finish()
 
 

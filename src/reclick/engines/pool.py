@@ -12,10 +12,11 @@ from multiprocessing import get_context
 from types import ModuleType
 from typing import Any, TypeVar
 
-from reclick.engines.tasks import Task, TaskEngine, run_quietly
+from reclick.engines.tasks import Task, TaskEngine, raise_error, run_quietly, start_worker
 from reclick.errors import EngineError, check_whole
+from reclick.runtime.arguments import check_arguments
 from reclick.runtime.filesystem import Location
-from reclick.runtime.parallel import THREADS_VARIABLE, thread_limit
+from reclick.runtime.parallel import thread_limit
 from reclick.runtime.progress import report_progress
 
 Result = TypeVar("Result")
@@ -35,6 +36,7 @@ class PoolEngine(TaskEngine):
     PoolEngine(workers=2)
     """
 
+    @check_arguments
     def __init__(self, workers: int | None = None, *, folder: Location | None = None) -> None:
         chosen = thread_limit() if workers is None else workers
         self.workers = check_whole("workers", chosen, 1)
@@ -59,7 +61,7 @@ class PoolEngine(TaskEngine):
             except BrokenProcessPool:
                 self._stop_pool()
                 continue
-            return [_raise_error(*results[i]) for i in range(n)]
+            return [raise_error(*results[i]) for i in range(n)]
         raise EngineError(
             f"A worker process died {ATTEMPTS} times, as when it is killed or there is too little "
             "memory. Let fewer workers run at once (PoolEngine(workers=…)), or see the system's "
@@ -113,22 +115,11 @@ class PoolEngine(TaskEngine):
 
 def _start_worker(parent: int) -> None:
     """Prepare a worker process: one thread, and what is imported is never collected."""
-    os.environ[THREADS_VARIABLE] = "1"
-    os.environ["RECLICK_PROGRESS"] = "0"
-    import pyarrow as pa
-
+    start_worker()
     import reclick.engines.parts  # noqa: F401
 
-    pa.set_cpu_count(1)
-    pa.set_io_thread_count(1)
     gc.freeze()
 
 
 def _wait() -> None:
     """Nothing: the first task of a process."""
-
-
-def _raise_error(result: Any, error: Exception | None) -> Any:
-    if error is not None:
-        raise error
-    return result

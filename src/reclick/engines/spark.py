@@ -12,7 +12,6 @@ import gc
 import logging
 import os
 import pickle
-import platform
 import re
 import socket
 import sys
@@ -26,11 +25,18 @@ import pyarrow as pa
 from reclick.engines.base import Log
 from reclick.engines.parts import LogPart
 from reclick.engines.store import Store
-from reclick.engines.tasks import Task, TaskEngine, run_quietly
+from reclick.engines.tasks import (
+    Task,
+    TaskEngine,
+    describe_python,
+    raise_error,
+    run_quietly,
+    start_worker,
+)
 from reclick.errors import Argument, EngineError, SettingError, check_whole
+from reclick.runtime.arguments import check_arguments
 from reclick.runtime.extras import import_extra
 from reclick.runtime.filesystem import Location, is_uri
-from reclick.runtime.parallel import THREADS_VARIABLE
 from reclick.runtime.progress import report_progress
 
 Result = TypeVar("Result")
@@ -38,6 +44,7 @@ LARGE_RESULT = 1 << 20  # bytes: a larger one comes through a file
 RESULT_SCHEMA = "task long, result binary"
 DEFAULT_TASKS = 32  # where the session does not say how many cores it has
 TASKS_PER_CORE = 2
+OLDEST = "4.0"
 LOOPBACK = "127.0.0.1"
 QUIET_SETTINGS = {"spark.ui.showConsoleProgress": "false", "spark.log.level": "ERROR"}
 LOCAL_SETTINGS = {
@@ -62,6 +69,7 @@ class SparkEngine(TaskEngine):
     Python and Reclick must be of the same versions on the executors, which the first task checks.
     """
 
+    @check_arguments
     def __init__(
         self,
         session: Any,
@@ -73,6 +81,9 @@ class SparkEngine(TaskEngine):
         import_extra("pyspark", "reclick[spark]")
         if not hasattr(session, "range") or not hasattr(session, "createDataFrame"):
             raise SettingError("session", session, "a SparkSession")
+        found = str(getattr(session, "version", OLDEST))
+        if int(found.split(".", maxsplit=1)[0]) < int(OLDEST.split(".", maxsplit=1)[0]):
+            raise EngineError(f"The session has Spark {found}: Reclick needs {OLDEST} or newer.")
         self.session = session
         master = _get_conf(session, "spark.master")
         if folder is None and not master.startswith("local"):
@@ -141,19 +152,17 @@ class SparkEngine(TaskEngine):
                 name = results[number].name
                 results[number] = store.load(name)
                 store.discard([name])
-            result, error = results[number]
-            if error is not None:
-                raise error
-            results[number] = result
+            results[number] = raise_error(*results[number])
         return results
 
     def check_executors(self) -> None:
         """Run a small task that compares versions and looks for the folder, once."""
         if self._is_checked:
             return
+        report_progress("executors checked", 0, None)  # a busy cluster may let it wait
         store = self.store
         store.put("check", ["here"])
-        mine = _describe_python()
+        mine = describe_python()
         frame = self.session.range(0, self.n_tasks, 1, self.n_tasks)
         probe = _make_probe(str(store.folder), store if is_uri(store.folder) else None)
         try:
@@ -257,7 +266,7 @@ def _run_tasks(
     task: Task[Any], store: Store, batches: Iterator[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
     """In an executor: run the task of every row."""
-    _start_worker()
+    start_worker()
     for batch in batches:
         for i in batch.column(0).to_pylist():
             yield _as_row(i, run_quietly(task, i), store)
@@ -273,7 +282,7 @@ def _run_partition(
     """In an executor: work on a partition of a DataFrame."""
     from pyspark import TaskContext
 
-    _start_worker()
+    start_worker()
     context: Any = TaskContext.get()
     i = int(context.partitionId())
     part = reader(batches, f"partition {i}")
@@ -292,15 +301,6 @@ def _as_row(i: int, result: Any, store: Store) -> pa.RecordBatch:
     )
 
 
-@functools.cache
-def _start_worker() -> None:
-    """Once in a Python worker: one thread."""
-    os.environ[THREADS_VARIABLE] = "1"
-    os.environ["RECLICK_PROGRESS"] = "0"
-    pa.set_cpu_count(1)
-    pa.set_io_thread_count(1)
-
-
 def _freeze_objects() -> None:
     """Exempt what a task has loaded for good from garbage collection.
 
@@ -311,27 +311,19 @@ def _freeze_objects() -> None:
         gc.freeze()
 
 
-def _describe_python() -> str:
-    from importlib.metadata import version
-
-    return f"Python {platform.python_version()} with Reclick {version('reclick')}"
-
-
 def _make_probe(folder: str, remote: Store | None) -> Callable[[Any], Any]:
     """A function for executors that may have no Reclick: it is shipped whole."""
 
     def probe(batches: Any) -> Any:
         import platform as here
         import socket
-        from importlib.metadata import PackageNotFoundError, version
+        from importlib.metadata import version
+        from importlib.util import find_spec
         from pathlib import Path
 
         import pyarrow as arrow
 
-        try:
-            reclick = version("reclick")
-        except PackageNotFoundError:
-            reclick = "not installed"
+        reclick = version("reclick") if find_spec("reclick") else "not installed"
         python = f"Python {here.python_version()} with Reclick {reclick}"
         for batch in batches:
             found = [""] if remote is None and not (Path(folder) / "check").exists() else ["yes"]

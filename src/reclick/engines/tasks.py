@@ -8,10 +8,13 @@ each round a task gets the parameters of its own block only, and returns sums.
 
 from __future__ import annotations
 
+import os
+import platform
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import partial, reduce
+from functools import cache, partial, reduce
+from importlib.metadata import version
 from operator import add
 from pathlib import Path
 from typing import Any, TypeVar
@@ -40,12 +43,15 @@ from reclick.engines.parts import (
 )
 from reclick.engines.store import Store, StoredBlocks
 from reclick.errors import Argument, LogError, ReclickError, SettingError
+from reclick.runtime.arguments import check_arguments
 from reclick.runtime.filesystem import Location
 from reclick.runtime.outputs import atomic_file, scratch_file
-from reclick.runtime.parallel import limit_threads
+from reclick.runtime.parallel import THREADS_VARIABLE, limit_threads
+from reclick.runtime.progress import PROGRESS_VARIABLE, report_progress
 
 Result = TypeVar("Result")
 Task = Callable[[int], Result]
+SERIAL_PARTS = 8  # that a log is read in, so that one at a time is in memory
 
 
 class TaskEngine(ABC):
@@ -82,25 +88,29 @@ class TaskEngine(ABC):
 
     # ---- logs
 
+    @check_arguments
     def count(self, log: Log) -> Counts:
         """The counts of a log."""
-        with self._scratch() as store:
-            names, reports = self._read_parts(count_part, log, store, "parts counted")
+        with self.scratch() as store:
+            what = "parts counted"
+            names, reports = self.read_parts(count_part, log, store, self.buckets, what)
             merged = self.run(partial(merge_counts, store, names), self.buckets, "buckets merged")
             return join_counts(merged, reports)
 
+    @check_arguments
     def group(self, log: Log) -> GroupedSessions:
         """The distinct sessions of a log."""
-        with self._scratch() as store:
-            names, reports = self._read_parts(group_part, log, store, "parts grouped")
+        with self.scratch() as store:
+            what = "parts grouped"
+            names, reports = self.read_parts(group_part, log, store, self.buckets, what)
             merged = self.run(partial(merge_groups, store, names), self.buckets, "buckets merged")
             return join_groups(merged, reports)
 
-    def _read_parts(
-        self, read: ReadPart, log: Log, store: Store, what: str
+    def read_parts(
+        self, read: ReadPart, log: Log, store: Store, buckets: int, what: str
     ) -> tuple[list[str], list[PartReport]]:
         """Read every part of a log into files by bucket; the files, and what the tasks report."""
-        work = partial(_read_part, read, store, self.buckets)
+        work = partial(_read_part, read, store, buckets)
         reports = self.run_parts(work, log, store, what)
         self._accept(log, reports)
         return [f"part-{i}" for i in range(len(reports))], reports
@@ -148,7 +158,7 @@ class TaskEngine(ABC):
 
     def fold(self, function: Callable[[LogPart, int], Result], log: Log) -> list[Result]:
         """function(part, number of good sessions before it) of every part of a log, in order."""
-        with self._scratch() as store:
+        with self.scratch() as store:
             store.put("function", [function])
             kept = self._known_rows(log)
             if kept is None:
@@ -177,7 +187,7 @@ class TaskEngine(ABC):
 
         Every task writes a part; their row groups are copied in the order of the log.
         """
-        with self._scratch() as store:
+        with self.scratch() as store:
             if not isinstance(store.folder, Path):
                 raise SettingError("folder", str(self.folder), "a folder that is mounted here")
             store.put("function", [function])
@@ -234,13 +244,36 @@ class TaskEngine(ABC):
         return StoredBlocks(self.store, names, rows)
 
     @contextmanager
-    def _scratch(self) -> Iterator[Store]:
+    def scratch(self) -> Iterator[Store]:
         """A store for one job."""
         store = Store.create(self.folder)
         try:
             yield store
         finally:
             store.remove()
+
+
+class SerialEngine(TaskEngine):
+    """Runs tasks in this process, one after another, with all its threads.
+
+    So a fit in buckets has one bucket at a time in memory.
+    """
+
+    def __init__(self, folder: Location | None = None) -> None:
+        self.n_tasks = self.buckets = SERIAL_PARTS
+        self.folder = folder
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}()"
+
+    def run(self, task: Task[Result], n: int, what: str) -> list[Result]:
+        """Run tasks."""
+        results = []
+        for i in range(n):
+            results.append(task(i))
+            if what:
+                report_progress(what, i + 1, n)
+        return results
 
 
 NO_REPORT: tuple[Any, ...] = (None, None, None)
@@ -310,6 +343,20 @@ def _run_step(
     return step(store.load(parameters, i), store.keep(blocks[i]))
 
 
+@cache
+def start_worker() -> None:
+    """Once in a process of tasks: one thread, and no progress of its own."""
+    os.environ[THREADS_VARIABLE] = "1"
+    os.environ[PROGRESS_VARIABLE] = "0"
+    pa.set_cpu_count(1)
+    pa.set_io_thread_count(1)
+
+
+def describe_python() -> str:
+    """The versions that must be the same in all processes."""
+    return f"Python {platform.python_version()} with Reclick {version('reclick')}"
+
+
 def run_quietly(task: Task[Result], i: int) -> tuple[Result | None, ReclickError | None]:
     """A task in one thread; an error of Reclick's own is a result, so that nobody tries again."""
     try:
@@ -317,3 +364,10 @@ def run_quietly(task: Task[Result], i: int) -> tuple[Result | None, ReclickError
             return task(i), None
     except ReclickError as error:
         return None, error
+
+
+def raise_error(result: Result, error: ReclickError | None) -> Result:
+    """What `run_quietly` gave: its result, or its error raised here."""
+    if error is not None:
+        raise error
+    return result

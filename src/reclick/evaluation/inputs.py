@@ -85,6 +85,12 @@ class EvaluationLog:
         with rename_progress(f"Reading {self._title}"):
             return as_counts(self._hashed, engine=self._engine)
 
+    def get_data(self, kind: str) -> Counts | GroupedSessions | SessionLog:
+        """What a model is fitted to that learns from this `kind` (`ClickModel.learns_from`)."""
+        if kind == "log":
+            return self.log
+        return self.counts if kind == "counts" else self.groups
+
     @property
     def record(self) -> LogRecord:
         """What is remembered of the log, to recognise its sessions elsewhere."""
@@ -148,7 +154,7 @@ def open_inputs(
         raise SettingError("test", test, "a log to score the models on")
     engine = as_engine(engine)
     text = None if ads is None else read_ads(ads)
-    grouped = any(not model.fitted and not model.fits_from_counts for model in models)
+    grouped = any(not model.fitted and model.learns_from == "sessions" for model in models)
     test_log = EvaluationLog(test, text, "the test log", engine)
     return EvaluationInputs(
         test=test_log,

@@ -25,7 +25,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -33,7 +33,7 @@ import pyarrow as pa
 from reclick.data.counts import Counts
 from reclick.data.hashing import splitmix64
 from reclick.data.pair_index import IndexMap
-from reclick.data.ragged import Float64, Int32, Int64
+from reclick.data.ragged import Bool, Float64, Int32, Int64
 from reclick.data.stored_tables import read_numbers
 from reclick.fitting.beta import BetaPrior
 from reclick.fitting.priors import PRIOR_MARGIN
@@ -86,6 +86,47 @@ class Choices(NamedTuple):
         return Choices(*(each[pairs] for each in self))
 
 
+class AdRecords(Protocol):
+    """The clicks and the exposure of all pairs of a log, wherever they are."""
+
+    @property
+    def n_ads(self) -> int:
+        """The number of ads."""
+
+    @property
+    def rate(self) -> float:
+        """Clicks per exposure, over all pairs."""
+
+    @property
+    def most(self) -> float:
+        """The highest attractiveness that words may say."""
+
+    @property
+    def n_shown(self) -> int:
+        """The pairs that were shown."""
+
+    @property
+    def has_clicks(self) -> bool:
+        """Whether any pair was clicked."""
+
+    def count_ads(self) -> tuple[int, int]:
+        """The ads that were shown for more than one query, and those that were shown."""
+
+    def by_ad(self) -> tuple[Float64, Float64]:
+        """Clicks and exposure of each ad."""
+
+    def sample(self) -> AdRecord:
+        """The pairs that were shown, of all ads or of some ads drawn by their number."""
+
+    def discount_by_ad(self, word_rate: Float64, strengths: Strengths) -> tuple[Float64, Float64]:
+        """Clicks and exposure of each ad, where a pair is worth at most its strength."""
+
+    def find_priors(
+        self, by_ad: tuple[Float64, Float64] | None, word_rate: Float64, strengths: Strengths
+    ) -> PairPrior:
+        """The prior of each pair, from what its ad did on other queries [pair]."""
+
+
 class AdRecord(NamedTuple):
     """The clicks and the exposure of each pair, and the ad of each pair."""
 
@@ -104,6 +145,16 @@ class AdRecord(NamedTuple):
     def rate(self) -> float:
         """Clicks per exposure, over all pairs."""
         return float(self.clicks.sum() / max(self.exposure.sum(), 1e-12))
+
+    @property
+    def n_shown(self) -> int:
+        """The pairs that were shown."""
+        return int(np.sum(self.exposure > 0))
+
+    @property
+    def has_clicks(self) -> bool:
+        """Whether any pair was clicked."""
+        return bool(self.clicks.any())
 
     def count_ads(self) -> tuple[int, int]:
         """The ads that were shown for more than one query, and those that were shown."""
@@ -136,6 +187,41 @@ class AdRecord(NamedTuple):
         worth = pair_strength / (pair_strength + self.exposure * word_rate[self.ad])
         return self._replace(clicks=self.clicks * worth, exposure=self.exposure * worth)
 
+    def sample(self) -> AdRecord:
+        """The pairs that were shown, of all ads or of some ads drawn by their number."""
+        numbers = np.arange(self.n_ads, dtype=np.int32)
+        shown = (self.exposure > 0) & draw_ads(numbers, self.n_shown)[self.ad]
+        rows = np.flatnonzero(shown)
+        choices = None if self.choices is None else self.choices.take(rows)
+        clicks, exposure = self.clicks[rows], self.exposure[rows]
+        return AdRecord(clicks, exposure, self.ad[rows], self.n_ads, choices)
+
+    def discount_by_ad(self, word_rate: Float64, strengths: Strengths) -> tuple[Float64, Float64]:
+        """Clicks and exposure of each ad, where a pair is worth at most its strength."""
+        return self.discount(word_rate, strengths.pair).by_ad()
+
+    def find_priors(
+        self, by_ad: tuple[Float64, Float64] | None, word_rate: Float64, strengths: Strengths
+    ) -> PairPrior:
+        """The prior of each pair, from what its ad did on other queries [pair].
+
+        `by_ad` is that of `discount_by_ad`, of all queries; None where ads say nothing.
+        """
+        clicks = exposure = np.zeros(len(self.ad))
+        if by_ad is not None:
+            own = self.discount(word_rate, strengths.pair)
+            clicks = np.maximum(by_ad[0][self.ad] - own.clicks, 0.0)
+            exposure = np.maximum(by_ad[1][self.ad] - own.exposure, 0.0)
+        return _prior_given(clicks, exposure, word_rate[self.ad], strengths)
+
+
+def draw_ads(numbers: Int32, n_shown: int) -> Bool:
+    """Which ads are drawn, so that of so many pairs about `MAX_PAIRS` are; all of fewer [ad]."""
+    if n_shown <= MAX_PAIRS:
+        return np.ones(len(numbers), bool)
+    drawn = splitmix64(numbers.astype(np.uint64)) >> np.uint64(32)
+    return np.asarray(drawn < MAX_PAIRS / n_shown * 2.0**32)
+
 
 @dataclass(frozen=True, slots=True)
 class AttractivenessPrior:
@@ -152,7 +238,9 @@ class AttractivenessPrior:
         return PairPrior(rate, np.full(len(rate), combined))
 
 
-def fit_prior(record: AdRecord, word_rate: Float64, *, use_ads: bool = True) -> AttractivenessPrior:
+def fit_prior(
+    record: AdRecords, word_rate: Float64, *, use_ads: bool = True
+) -> AttractivenessPrior:
     """The prior of highest evidence. `word_rate` [ad] must not know the ad's own clicks.
 
     Without `use_ads` a pair is not drawn to what its ad does on other queries.
@@ -163,7 +251,7 @@ def fit_prior(record: AdRecord, word_rate: Float64, *, use_ads: bool = True) -> 
     >>> bool(prior.pairs.mean[0] > 0.5 > prior.pairs.mean[2])
     True
     """
-    sample = _sample_ads(record)
+    sample = record.sample()
     rate, nothing = word_rate[sample.ad], np.zeros(len(sample.ad))
 
     def evidence(strengths: Strengths) -> float:
@@ -177,13 +265,12 @@ def fit_prior(record: AdRecord, word_rate: Float64, *, use_ads: bool = True) -> 
 
     strengths = _maximise_evidence(evidence, together=not use_ads)
     found = evidence(strengths) / max(len(sample.clicks), 1)
-    known = record.discount(word_rate, strengths.pair)
-    if not use_ads:
-        known = known._replace(clicks=0.0 * known.clicks, exposure=0.0 * known.exposure)
+    known = record.discount_by_ad(word_rate, strengths) if use_ads else None
+    of_ads = known or (np.zeros(record.n_ads), np.zeros(record.n_ads))
     return AttractivenessPrior(
         strengths,
-        _prior_given(*known.elsewhere(), word_rate[record.ad], strengths),
-        _prior_given(*known.by_ad(), word_rate, strengths),
+        record.find_priors(known, word_rate, strengths),
+        _prior_given(*of_ads, word_rate, strengths),
         found,
     )
 
@@ -194,18 +281,6 @@ def _prior_given(
     """The prior of pairs whose ads have these clicks and this exposure on other queries."""
     mean = (clicks + strengths.ad) / (exposure + strengths.ad / rate)
     return PairPrior(mean, 1 / (1 / strengths.pair + 1 / (clicks + strengths.ad)))
-
-
-def _sample_ads(record: AdRecord) -> AdRecord:
-    """The pairs that were shown, of all ads or of some ads drawn by their number."""
-    shown = record.exposure > 0
-    if shown.sum() > MAX_PAIRS:
-        drawn = splitmix64(np.arange(record.n_ads, dtype=np.uint64)) >> np.uint64(32)
-        shown &= (drawn < MAX_PAIRS / shown.sum() * 2.0**32)[record.ad]
-    rows = np.flatnonzero(shown)
-    choices = None if record.choices is None else record.choices.take(rows)
-    clicks, exposure = record.clicks[rows], record.exposure[rows]
-    return AdRecord(clicks, exposure, record.ad[rows], record.n_ads, choices)
 
 
 def _maximise_evidence(
@@ -382,7 +457,7 @@ def _read_prior(tables: Mapping[str, pa.Table], name: str, length: int | None = 
 
 
 def fit_ad_prior(
-    record: AdRecord,
+    record: AdRecords,
     tokens: TokenLists | None,
     words: int,
     *,
@@ -417,8 +492,26 @@ def fit_ad_prior(
     return AdPrior(prior, model, float(flat[0]), f"{ads}; {text}", record.most)
 
 
+def fit_words(
+    record: AdRecords,
+    tokens: TokenLists | None,
+    words: int,
+    *,
+    overall: float | None = None,
+) -> AdPrior:
+    """The prior from words alone."""
+    return fit_ad_prior(
+        record,
+        tokens,
+        words,
+        use_ads=False,
+        need_evidence=False,
+        overall=overall,
+    )
+
+
 def select_ad_prior(
-    record: AdRecord, tokens: TokenLists | None, words: int, *, overall: float | None = None
+    record: AdRecords, tokens: TokenLists | None, words: int, *, overall: float | None = None
 ) -> tuple[AdPrior | None, str]:
     """The prior of probabilities of highest evidence, and a report.
 
@@ -428,20 +521,20 @@ def select_ad_prior(
     recurring, _ = record.count_ads()
     if not recurring and tokens is None:
         return None, NOTHING_KNOWN
-    if not record.clicks.any():
+    if not record.has_clicks:
         return None, "no ad was clicked, so all pairs have one prior mean"
     mean = max(record.rate if overall is None else overall, LEAST_RATE)
     flat = fit_prior(record, np.full(record.n_ads, mean), use_ads=False)
     prior = fit_ad_prior(record, tokens, words, overall=overall)
     gain = prior.prior.evidence - flat.evidence
-    total = gain * float(np.sum(record.exposure > 0))
+    total = gain * record.n_shown
     if gain >= MIN_EVIDENCE and total >= MIN_TOTAL_EVIDENCE:
         return prior, prior.report
     added = f"together they add {gain:+.4f} per pair to the log-evidence"
     return None, f"{prior.sources}; {added}, so all pairs have one prior mean"
 
 
-def _describe_ads(record: AdRecord) -> str:
+def _describe_ads(record: AdRecords) -> str:
     recurring, shown = record.count_ads()
     if not recurring:
         return "no ad is on more than one query"

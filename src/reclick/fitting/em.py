@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import logging
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Generic, Protocol, Self, TypeVar
+from typing import Any, ClassVar, Generic, Protocol, Self, TypeVar
 
 import numpy as np
 
@@ -118,6 +119,54 @@ class FitResult(Generic[P, S]):
     message: str
 
 
+class EMProblem(ABC, Generic[P]):
+    """What EM maximises: the posterior density of the parameters, given sessions.
+
+    It is of all pairs and queries of a log, or of those of one bucket. Parameters that belong to a
+    pair or a query are its rows; all others are common. An M-step finds a row from the statistics
+    of that row, and a common parameter from the totals. So a bucket can take the M-step of its own
+    rows, given the totals of all buckets (`reclick.models.bucket_em`).
+    """
+
+    sums: ClassVar[tuple[str, ...]] = ()  # attributes that add up over buckets
+    blocks: Sequence[Any]  # of the sessions
+    sessions: float  # of the whole log
+
+    @property
+    @abstractmethod
+    def e_step(self) -> Callable[[P, Any], Statistics]:
+        """The E-step of a block: a function of a module."""
+
+    @abstractmethod
+    def start(self, last: P | None) -> P:
+        """Where EM starts: from the prior means, or from where an earlier EM ended."""
+
+    @abstractmethod
+    def m_step(self, now: P, statistics: Statistics) -> P:
+        """The next parameters."""
+
+    @abstractmethod
+    def log_prior(self, now: P) -> float:
+        """Log-density of the parameters that are common to all rows."""
+
+    @abstractmethod
+    def log_row_prior(self, now: P) -> float:
+        """Log-density of the parameters of the rows, unless the E-step adds it."""
+
+    def maximise(self, last: P | None, engine: Engine, **limits: Any) -> FitResult[P, Statistics]:
+        """EM from the start, with the steps of blocks on an engine."""
+        return run_em(
+            self.start(last),
+            self.blocks,
+            self.e_step,
+            self.m_step,
+            log_prior=lambda now: self.log_prior(now) + self.log_row_prior(now),
+            sessions=self.sessions,
+            engine=engine,
+            **limits,
+        )
+
+
 @dataclass(frozen=True, slots=True)
 class Squarem(Generic[P]):
     """After every second step, an extrapolation to where the steps seem to lead.
@@ -161,9 +210,39 @@ def run_em(
     """
     where = engine or LocalEngine()
     held = where.prepare(as_it_is, blocks)
+    return iterate_em(
+        start,
+        lambda now: where.reduce(e_step, now, held),
+        m_step,
+        log_prior=log_prior,
+        sessions=sessions,
+        max_iterations=max_iterations,
+        tolerance=tolerance,
+        accelerate=accelerate,
+        safe_step=safe_step,
+        normalise=normalise,
+        quiet=quiet,
+    )
+
+
+def iterate_em(
+    start: P,
+    evaluate: Callable[[P], S],
+    m_step: Callable[[P, S], P],
+    *,
+    log_prior: Callable[[P], float],
+    sessions: float,
+    max_iterations: int,
+    tolerance: float,
+    accelerate: Squarem[P] | None = None,
+    safe_step: Callable[[P, P], P] | None = None,
+    normalise: Callable[[P, S], P] | None = None,
+    quiet: bool = False,
+) -> FitResult[P, S]:
+    """The loop of `run_em`, wherever `evaluate(parameters)` finds the statistics of all blocks."""
     ascent = _Ascent(
         start,
-        evaluate=lambda now: where.reduce(e_step, now, held),
+        evaluate=evaluate,
         m_step=m_step,
         log_prior=log_prior,
         sessions=max(sessions, 1.0),

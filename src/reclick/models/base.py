@@ -35,10 +35,13 @@ from reclick.fitting.attractiveness_prior import (
     NOTHING_KNOWN,
     AdPrior,
     AdRecord,
+    AdRecords,
     fit_ad_prior,
+    fit_words,
     select_ad_prior,
 )
 from reclick.fitting.beta import BetaPrior
+from reclick.fitting.em import EMProblem, FitResult, Statistics
 from reclick.fitting.posterior import PairPosteriors, Posterior, RelevanceDraws
 from reclick.fitting.priors import top_click_rate
 from reclick.logs import as_log, as_pairs, read_ads
@@ -70,7 +73,8 @@ from reclick.models.text_pair_index import (
     merge_text,
 )
 from reclick.runtime import artifact
-from reclick.runtime.filesystem import Location, as_path
+from reclick.runtime.arguments import check_arguments
+from reclick.runtime.filesystem import Location, resolve
 from reclick.runtime.notebook import render_card
 from reclick.runtime.progress import ProgressOption, track_progress
 from reclick.text.tokens import AdTokens
@@ -79,11 +83,16 @@ from reclick.text.word_rates import TextIndex, TokenLists
 if TYPE_CHECKING:
     from reclick.models.explanation import Explanation
     from reclick.models.noise import Noise
+    from reclick.models.partitioned import PartitionedModel
 
 FIT_REPORT = ("iterations_", "converged_", "objective_", "message_")  # of an iterative fit
 # A pilot fit only has to tell how often each pair was examined.
 PILOT_ITERATIONS, PILOT_TOLERANCE = 15, 1e-3
 MOST_STORED_REDUNDANCY = 1e6
+IN_MEMORY = (  # what to do about a fit that cannot be in buckets
+    "fit it in memory: fit(…) and then save(folder, buckets=…), on the command line without "
+    "--engine."
+)
 
 
 @dataclass_transform(kw_only_default=True, eq_default=False, field_specifiers=(setting,))
@@ -128,6 +137,9 @@ class ClickModel(DeclaredSettings):
     attractiveness: ClassVar[bool] = True  # estimates the attractiveness of each (query, ad)
     satisfaction: ClassVar[bool] = False  # estimates how well each (query, ad) satisfies
     fits_from_counts: ClassVar[bool] = False  # `Counts` are enough to fit it
+    longest_page: ClassVar[int] = 2_000  # ads; a table of positions by last clicks grows with n²
+    fits_in_buckets: ClassVar[bool] = False  # `fit_to` can fit it
+    stages: ClassVar[tuple[str, ...]] = ()  # of a fit by EM, each an `EMProblem`
     updates: ClassVar[bool] = False  # `update` can continue a fit
     uses_history: ClassVar[bool] = True  # prior means may come from an earlier log
     pair_parameters: ClassVar[tuple[str, ...]] = ()  # fitted attributes with one value per pair
@@ -142,6 +154,7 @@ class ClickModel(DeclaredSettings):
     noise_: Noise | None = None  # the component of random clicks, where there is one
     redundancy_: float = 0.0  # κ of ads that repeat what was clicked, where the model has it
     _engine: Engine = LocalEngine()  # another one during a fit with engine=…
+    _log: Counts | None = None  # during the fit of a bucket: the pooled counts of the whole log
     _is_pilot: bool = False  # during the pilot of a fit
     _pilot_parameters: Any = None  # where it ended
 
@@ -167,6 +180,7 @@ class ClickModel(DeclaredSettings):
 
     # fitting
 
+    @check_arguments
     def fit(
         self,
         sessions: object,
@@ -200,6 +214,32 @@ class ClickModel(DeclaredSettings):
             del fresh._engine  # it may hold connections, which a fitted model has no use for
         return self._adopt_state(fresh)
 
+    def fit_to(
+        self,
+        folder: Location,
+        sessions: object,
+        *,
+        buckets: int,
+        history: object = None,
+        ads: object = None,
+        engine: Engine | None = None,
+        progress: ProgressOption = None,
+    ) -> PartitionedModel:
+        """Fit the model to a log larger than memory, into a folder in buckets, and open that.
+
+        The result is that of `fit(…)` and `save(folder, buckets=…)`, but pairs, queries and their
+        parameters are never in memory together: each bucket is fitted and written by a task of the
+        `engine`, a `PoolEngine` or a `SparkEngine`; by default in this process, one after another.
+        The folder changes when all of them are written. Not every model can (`fits_in_buckets`).
+        """
+        from reclick.models.bucket_fit import fit_to
+
+        with track_progress(progress, f"Fitting {type(self).__name__}"):
+            return fit_to(self, folder, sessions, buckets, history=history, ads=ads, engine=engine)
+
+    def _check_buckets(self) -> None:
+        """Refuse settings that `fit_to` has no way to fit."""
+
     def _collect_update(self, sessions: object, fresh: Self) -> Any:
         """What `fresh` continues with; sessions count by how likely they are not noise."""
         if self.noise_ is None or self.noise_.share == 0:
@@ -225,6 +265,7 @@ class ClickModel(DeclaredSettings):
         self.__dict__ = {**vars(other), **origin}
         return self
 
+    @check_arguments
     def update(
         self,
         sessions: object = None,
@@ -276,13 +317,33 @@ class ClickModel(DeclaredSettings):
         """
         raise NotImplementedError
 
+    @property
+    def learns_from(self) -> str:
+        """What a fit needs of a log: "counts", distinct "sessions", or the "log" with its users."""
+        if self.noise == "user":
+            return "log"
+        needs_pages = self.noise is not None or self.get_params().get("redundancy") == "auto"
+        return "counts" if self.fits_from_counts and not needs_pages else "sessions"
+
     def _collect(self, sessions: object) -> Any:
         """The data that this model is fitted to: counts where they are enough, else sessions."""
         if self.fits_from_counts:
-            return as_counts(sessions, engine=self._engine)
+            counts = as_counts(sessions, engine=self._engine)
+            self._check_length(counts.max_ads)
+            return counts
         grouped = as_grouped(sessions, engine=self._engine)
+        self._check_length(grouped.counts.max_ads)
         weight = self.get_params().get("outcome_weight", 1.0)
         return grouped if weight else grouped.without_outcomes()
+
+    def _check_length(self, longest: int) -> None:
+        """Refuse pages whose table of positions by last clicks would take gigabytes."""
+        if longest > self.longest_page:
+            raise UsageError(
+                f"Tables of positions by positions take too much memory on pages of {longest:,} "
+                f"ads. {type(self).__name__} fits pages of up to {self.longest_page:,}: cut longer "
+                "ones with rc.Cleaning(first=…)."
+            )
 
     def _fit(self, data: Any, history: Counts | None, text: AdTokens | None) -> None:
         """Set `_pairs` and every fitted attribute.
@@ -293,19 +354,31 @@ class ClickModel(DeclaredSettings):
         """
         counts = get_counts(data)
         before = history or counts
-        setting = self.get_params().get("attractiveness_prior", "overall")
-        self.prior_mean_ = self.overall_rate(before) if isinstance(setting, str) else float(setting)
+        self._set_prior_mean(before)
         self._pairs = self._index(counts, text)
         prepared = self._prepare(data)
-        if setting in ("auto", "words"):
-            self.prior_report_ = NOTHING_KNOWN if setting == "auto" else NO_TEXT
-            if text is not None or (setting == "auto" and _some_ad_recurs(counts)):
-                self._is_pilot = True
-                self._estimate(prepared, self._pair_prior(), before)
-                self._is_pilot = False
-                self._set_ad_prior()
+        if self._asks_for_ads(text, some_ad_recurs=_some_ad_recurs(counts)):
+            self._is_pilot = True
+            self._estimate(prepared, self._pair_prior(), before)
+            self._is_pilot = False
+            self._set_ad_prior()
         self._estimate(prepared, self._pair_prior(), before)
         self._pilot_parameters = None
+
+    def _set_prior_mean(self, history: Counts) -> None:
+        """Set the prior mean of all pairs: what the settings say, or that of the history."""
+        setting = self.get_params().get("attractiveness_prior", "overall")
+        self.prior_mean_ = (
+            self.overall_rate(history) if isinstance(setting, str) else float(setting)
+        )
+
+    def _asks_for_ads(self, text: AdTokens | None, *, some_ad_recurs: bool) -> bool:
+        """Whether pairs may have priors of their own, from what is known of their ads."""
+        setting = self.get_params().get("attractiveness_prior", "overall")
+        if setting not in ("auto", "words"):
+            return False
+        self.prior_report_ = NOTHING_KNOWN if setting == "auto" else NO_TEXT
+        return text is not None or (setting == "auto" and some_ad_recurs)
 
     def _prepare(self, data: Any) -> Any:
         """What `_estimate` gets of the data, made once for the pilot and the final fit."""
@@ -313,14 +386,21 @@ class ClickModel(DeclaredSettings):
 
     def _set_ad_prior(self) -> None:
         """Choose the prior of each pair from the clicks and examinations of the last fit."""
-        ads, counts = len(self._pairs.counts.ads), self._pairs.counts
-        record = AdRecord(*self._clicks_and_exposure(), counts.pair_ad, ads)
+        counts = self._pairs.counts
+        record = AdRecord(*self._clicks_and_exposure(), counts.pair_ad, len(counts.ads))
+        self._pairs.ad_prior = self._select_ad_prior(record, *self._ad_words())
+
+    def _select_ad_prior(
+        self, record: AdRecords, tokens: TokenLists | None, words: int
+    ) -> AdPrior | None:
+        """The prior of each pair, where there is more to say of it than one mean for all."""
+        overall, prior = self.prior_mean_, None
         if self.get_params()["attractiveness_prior"] == "auto":
-            prior, report = select_ad_prior(record, *self._ad_words(), overall=self.prior_mean_)
+            prior, self.prior_report_ = select_ad_prior(record, tokens, words, overall=overall)
         else:
-            prior = self._fit_words(record, overall=self.prior_mean_)
-            report = prior.report
-        self._pairs.ad_prior, self.prior_report_ = prior, report
+            prior = fit_words(record, tokens, words, overall=overall)
+            self.prior_report_ = prior.report
+        return prior
 
     def _clicks_and_exposure(self) -> tuple[Float64, Float64]:
         """The clicks of each pair among its inferred examinations, and those [pair].
@@ -374,21 +454,9 @@ class ClickModel(DeclaredSettings):
         """The prior of pairs with this record, from what is known of the ads."""
         levels = self.get_params()["attractiveness_prior"]
         if levels == "words":
-            return self._fit_words(record)
+            return fit_words(record, *self._ad_words())
         words = self._ad_words() if levels == "auto" else (None, 0)
         return fit_ad_prior(record, *words, use_ads=levels == "auto")
-
-    def _fit_words(self, record: AdRecord, *, overall: float | None = None) -> AdPrior:
-        """The prior from words alone."""
-        tokens, words = self._ad_words()
-        return fit_ad_prior(
-            record,
-            tokens,
-            words,
-            use_ads=False,
-            need_evidence=False,
-            overall=overall,
-        )
 
     def _ad_words(self) -> tuple[TokenLists | None, int]:
         """The tokens of the ads, if there is text, and the size of the vocabulary."""
@@ -396,6 +464,7 @@ class ClickModel(DeclaredSettings):
         return tokens, 0 if tokens is None else self._pairs.words.vocabulary_size
 
     @staticmethod
+    @check_arguments
     def overall_rate(counts: Counts) -> float:
         """The mean attractiveness: what a pair gets that is not in the log."""
         return top_click_rate(counts)
@@ -404,8 +473,45 @@ class ClickModel(DeclaredSettings):
         """Set the fitted attributes.
 
         `prior` is that of the attractiveness [pair]; other prior means come from the counts of the
-        `history`. After a pilot an iterative fit starts at `_pilot_parameters`.
+        `history`. What holds for the whole log is from `_whole_log`, as the `data` may be one
+        bucket of it. By default EM, stage after stage; it starts where a pilot ended, if any.
         """
+        if not self.stages:
+            raise NotImplementedError
+        last = self._pilot_parameters
+        if last is None:
+            wanted = self._sample_size()
+            self._choose_settings(data.sessions.sample_queries(wanted) if wanted else None, history)
+        for stage in self._fit_stages():
+            problem = self._make_problem(stage, data, prior, history)
+            fit = problem.maximise(last, self._engine, **self._em_limits)
+            self._set_fit(stage, problem, fit)
+            self._report_fit(fit)
+            last = fit.parameters
+
+    def _whole_log(self, counts: Counts) -> Counts:
+        """Counts with the totals of the whole log: these, or where they are of a bucket, pooled."""
+        return counts if self._log is None else self._log
+
+    def _fit_stages(self) -> tuple[str, ...]:
+        """The stages of EM with these settings; a pilot has the first alone."""
+        return self.stages[:1]
+
+    def _sample_size(self) -> int:
+        """How many distinct sessions settings are chosen on; 0 where none is."""
+        return 0
+
+    def _choose_settings(self, sample: GroupedSessions | None, history: Counts) -> None:
+        """Set what is chosen before EM starts, on a sample of whole queries, or is counted."""
+
+    def _make_problem(
+        self, stage: str, data: Any, prior: BetaPrior, history: Counts
+    ) -> EMProblem[Any]:
+        """What EM maximises in a stage."""
+        raise NotImplementedError
+
+    def _set_fit(self, stage: str, problem: Any, fit: FitResult[Any, Statistics]) -> None:
+        """Set the fitted attributes from where EM ended."""
         raise NotImplementedError
 
     @abstractmethod
@@ -455,6 +561,7 @@ class ClickModel(DeclaredSettings):
         )
         return other
 
+    @check_arguments
     def report(self, log: object = None, *, ads: object = None, **options: Any) -> Any:
         """Report on this model alone: how well it predicts the `log`, and which ads to act on.
 
@@ -472,6 +579,7 @@ class ClickModel(DeclaredSettings):
 
     # relevance
 
+    @check_arguments
     def relevance(
         self,
         pairs: object = None,
@@ -513,6 +621,7 @@ class ClickModel(DeclaredSettings):
         }
         return pa.table({"query": asked.queries, "ad": asked.ads, **estimates, **support})
 
+    @check_arguments
     def explain(self, query: str, ad: str, *, text: object = None) -> Explanation:
         """The evidence, the prior and the words behind the attractiveness of an ad for a query.
 
@@ -537,6 +646,7 @@ class ClickModel(DeclaredSettings):
         self.check_fitted()
         return self._gather_sessions(sessions)._pairs.find_volumes(sessions)
 
+    @check_arguments
     def sample_relevance(
         self, pairs: object, draws: int, rng: np.random.Generator | int, *, text: object = None
     ) -> RelevanceDraws:
@@ -555,7 +665,7 @@ class ClickModel(DeclaredSettings):
         asked = pa.table(dict(zip(("query", "ad"), as_pairs(pairs), strict=True)))
         model = self._gather_queries(pc.unique(asked["query"]))
         found = model._posteriors(model._pairs.lookup(asked, text))
-        check_seed("rng", rng)
+        draws = check_whole("draws", draws, 1)
         generator = np.random.default_rng(rng)
         satisfaction = found.satisfaction
         return RelevanceDraws(
@@ -581,6 +691,7 @@ class ClickModel(DeclaredSettings):
         """Counts with at least the click sequences of the training log."""
         return self.training_counts
 
+    @check_arguments
     def iterate_pairs(self, size: int) -> Iterator[pa.Table]:
         """All pairs of the training log, in tables of about `size`; no query is in two of them."""
         counts, start = self.training_counts, 0
@@ -606,12 +717,14 @@ class ClickModel(DeclaredSettings):
         counts = self.training_counts
         return pa.table({"query": counts.queries, "sessions": counts.volumes})
 
+    @check_arguments
     def queries_of_ad(self, ad: str) -> pa.Array:
         """The queries that an ad was shown for in the training log."""
         counts = self.training_counts
         code = pc.index(counts.ads, pa.scalar(ad, counts.ads.type)).as_py()
         return counts.queries.take(pa.array(counts.pair_query[counts.pair_ad == code]))
 
+    @check_arguments
     def first_page(self, ads: int) -> tuple[str, list[str]]:
         """A query of the training log and up to so many of its ads, to try an answer on."""
         counts = self.training_counts
@@ -758,6 +871,7 @@ class ClickModel(DeclaredSettings):
             if probability > 0
         ]
 
+    @check_arguments
     def sample(
         self, pages: object, rng: np.random.Generator | int, *, text: object = None
     ) -> pa.Array:
@@ -784,6 +898,7 @@ class ClickModel(DeclaredSettings):
         """A new model with the same settings, not fitted."""
         return type(self)(**self.get_params())
 
+    @check_arguments
     def save(
         self, folder: Location, *, overwrite: bool = False, buckets: int | None = None
     ) -> None:
@@ -795,7 +910,7 @@ class ClickModel(DeclaredSettings):
         that an answer needs, so that the model may be larger than memory.
         """
         self.check_fitted()
-        origin, place = getattr(self, "_origin", None), str(as_path(folder).resolve())
+        origin, place = getattr(self, "_origin", None), resolve(folder)
         replaces = origin[1] if origin and origin[0] == place and not overwrite else None
         if buckets is not None:
             from reclick.models.buckets import BucketWriter
@@ -1078,6 +1193,16 @@ def _as_page(page: object, ads: Sequence[str] | None) -> tuple[object, Sequence[
     raise UsageError(
         "This is about one page: give its query and its ads, such as "
         "rank_sequences('pizza', ['ad1', 'ad2'])."
+    )
+
+
+def cannot_fit_in_buckets(model: ClickModel, setting: str, value: object) -> CannotAnswerError:
+    """The error of a setting that `fit_to` has no way to fit, and the value that it can."""
+    return CannotAnswerError(
+        f"{type(model).__name__} with {setting}={getattr(model, setting)!r} cannot be fitted in "
+        f"buckets. {'Leave out' if value is None else 'Set'} ",
+        Argument(setting, value),
+        f", or {IN_MEMORY}",
     )
 
 

@@ -38,6 +38,7 @@ from reclick.models.query_rows import (
 )
 from reclick.models.text_pair_index import Corpus, text_from_tables
 from reclick.runtime import artifact
+from reclick.runtime.arguments import check_arguments
 from reclick.runtime.filesystem import AnyPath, Location, as_path
 from reclick.text.word_rates import CorpusWords, ShownAds, TextIndex
 
@@ -79,12 +80,14 @@ class BucketWriter:
     parts: str  # the folder of this version inside
 
     @classmethod
+    @check_arguments
     def start(cls, folder: Location, buckets: int) -> Self:
         """A writer of a new version; nothing of the folder changes yet."""
         check_range("buckets", check_whole("buckets", buckets, 1), 1, MOST_BUCKETS)
         artifact.check_target(folder, "model")
         return cls(folder, buckets, f"parts-{uuid4().hex[:16]}")
 
+    @check_arguments
     def write(self, model: ClickModel) -> list[WrittenBucket]:
         """Write every bucket of a model that is in memory as a whole."""
         rows, _ = model._to_rows()
@@ -93,6 +96,7 @@ class BucketWriter:
             self._write_rows(i, rows.take(queries), {}) for i, queries in chosen if len(queries)
         ]
 
+    @check_arguments
     def write_part(self, model: ClickModel, bucket: int) -> WrittenBucket | None:
         """Write the queries of one bucket of a model; None where it has none of them.
 
@@ -108,6 +112,17 @@ class BucketWriter:
         if len(queries) < rows.query.num_rows:
             rows = rows.take(queries)
         return self._write_rows(bucket, rows, of_log, describe_model(model))
+
+    @check_arguments
+    def write_rows(
+        self, model: ClickModel, bucket: int
+    ) -> tuple[WrittenBucket, dict[str, pa.Table]]:
+        """Write all queries of a model as one bucket, without what holds for the whole log.
+
+        Return that too: `commit` gets it from somebody who knows all buckets.
+        """
+        rows, of_log = model._to_rows()
+        return self._write_rows(bucket, rows, {}), of_log
 
     def _write_rows(
         self,
@@ -136,6 +151,7 @@ class BucketWriter:
         with artifact.lock_folder(place):
             yield
 
+    @check_arguments
     def bucket_folder(self, bucket: int) -> AnyPath:
         """Where a bucket of this version is."""
         return bucket_folder(self.folder, self.parts, bucket)
@@ -145,17 +161,19 @@ class BucketWriter:
         written: Iterable[WrittenBucket | None],
         model: ClickModel | None = None,
         *,
+        common: CommonTables | None = None,
         provenance: SeenLogs | None = None,
         replaces: str | None = None,
     ) -> str:
         """Make what was written the model of the folder, in one step; return its fingerprint.
 
-        What holds for the whole log is taken from the whole `model`. Without one it is added up
-        from what `write_part` wrote beside each bucket.
+        What holds for the whole log is taken from the whole `model`, or is `common`. Without
+        either it is added up from what `write_part` wrote beside each bucket.
         """
         buckets = sorted((each for each in written if each is not None), key=lambda w: w.bucket)
         self._check_written(buckets)
-        common = CommonTables.of(model) if model is not None else self._merge_common(buckets)
+        if common is None:
+            common = CommonTables.of(model) if model is not None else self._merge_common(buckets)
         seen = model.provenance_ if provenance is None and model is not None else provenance or ()
         settings = {
             **common.described,
@@ -361,10 +379,10 @@ def read_corpus(values: dict[str, Any], tables: dict[str, pa.Table], overall: fl
         for name in ("impressions", "clicks")
     ]
     shown = ShownAds(strings, _every_row(totals[0]), *totals)
-    return Corpus(ads, None, partial(_ads_as_words, shown, overall), prior)
+    return Corpus(ads, None, partial(ads_as_words, shown, overall), prior)
 
 
-def _ads_as_words(shown: ShownAds, overall: float) -> CorpusWords:
+def ads_as_words(shown: ShownAds, overall: float) -> CorpusWords:
     """The words of ads without text: their ids."""
     words, _ = CorpusWords.count(shown, None)
     return CorpusWords(words.words, words.totals, overall)

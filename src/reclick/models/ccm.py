@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -15,7 +16,7 @@ from reclick.data.grouped_sessions import BlockRows, GroupedSessions, cut_rows
 from reclick.data.outcomes import N_OUTCOMES, Int8
 from reclick.data.ragged import Float64, Int32, Int64
 from reclick.fitting.beta import BetaPrior, log_beta, posterior_mean
-from reclick.fitting.em import FitResult, PairSums, Statistics, run_em
+from reclick.fitting.em import EMProblem, FitResult, PairSums, Statistics
 from reclick.fitting.outcomes import TYPICAL_RATES, OutcomeRates, outcome_likelihoods
 from reclick.models.base import ClickModel
 from reclick.models.kernels.cascade import (
@@ -53,6 +54,67 @@ class CCMParameters(NamedTuple):
     def for_block(self, rows: BlockRows) -> Any:
         """What the step of a block needs."""
         return cut_rows(self, rows, ("theta",), ("initiation",))
+
+
+@dataclass(frozen=True)
+class CCMProblem(EMProblem[CCMParameters]):
+    """The parameters of highest posterior density."""
+
+    blocks: Sequence[CascadeBlock]
+    prior: BetaPrior  # of θ [pair]
+    alphas: Float64  # [3] prior means
+    alpha_strength: float
+    clicks: Float64  # [pair]
+    sessions: float
+    initiation: InitiationPrior | None  # where μ is estimated
+    outcomes: OutcomeRates | None
+    outcome_weight: float
+    by_query: bool  # whether every query has its own μ
+
+    @property
+    def e_step(self) -> Callable[[CCMParameters, CascadeBlock], Statistics]:
+        """Of a block of sessions."""
+        return e_step
+
+    def start(self, last: CCMParameters | None) -> CCMParameters:
+        """The prior means, or where another EM ended; a μ per query starts at that of all."""
+        now = last
+        if now is None:
+            theta = clip_to_interior(self.prior.mean)
+            now = CCMParameters(theta, self.alphas, TYPICAL_RATES, self.outcome_weight)
+            if self.initiation is not None:
+                now = now._replace(initiation=FIRST_INITIATION)
+        if self.by_query and self.initiation is not None:
+            rates = np.full(len(self.initiation.n_sessions), self.initiation.overall)
+            now = now._replace(initiation=rates)
+        return now
+
+    def m_step(self, now: CCMParameters, statistics: Statistics) -> CCMParameters:
+        """θ of each pair, the αs, μ of each query or of all, and the rates of outcomes."""
+        pairs, moves = statistics.pairs, statistics.totals["moves"]
+        trials = pairs["examinations"] + self.clicks
+        theta = posterior_mean(self.clicks + pairs["relevant"], trials, *self.prior)
+        alpha = posterior_mean(moves[0], moves[1], self.alphas, self.alpha_strength)
+        now = now._replace(theta=clip_to_interior(theta), alpha=clip_to_interior(alpha))
+        if self.initiation is not None:
+            now = now._replace(initiation=self.initiation.estimate(now.initiation, statistics))
+        if self.outcomes is None:
+            return now
+        return now._replace(rates=self.outcomes.estimate(statistics.totals["outcomes"]))
+
+    def log_prior(self, now: CCMParameters) -> float:
+        """Of the αs, one μ for all queries, and the rates of outcomes."""
+        value = log_beta(now.alpha, self.alphas, self.alpha_strength)
+        if self.initiation is not None and not self.by_query:
+            value += self.initiation.log_density(now.initiation)
+        return value if self.outcomes is None else value + self.outcomes.log_prior(now.rates)
+
+    def log_row_prior(self, now: CCMParameters) -> float:
+        """Of θ, and of a μ per query."""
+        value = log_beta(now.theta, *self.prior)
+        if self.initiation is not None and self.by_query:
+            value += self.initiation.log_density(now.initiation)
+        return value
 
 
 class CCM(ClickModel):
@@ -97,6 +159,8 @@ class CCM(ClickModel):
     initiation_: float = 1.0  # of all queries
     query_initiation_: Float64 | None = None  # [query]
     overall_strength: ClassVar[float] = 2.0
+    stages: ClassVar[tuple[str, ...]] = ("one", "query")
+    fits_in_buckets: ClassVar[bool] = True
 
     attractiveness_prior: str | float = setting(
         default="auto", choices=("auto", "overall", "words"), allow_probability=True
@@ -132,79 +196,47 @@ class CCM(ClickModel):
     def _prepare(self, data: GroupedSessions) -> CascadeData:
         return CascadeData(data, cascade_blocks(data, self._engine))
 
-    def _estimate(self, data: CascadeData, prior: BetaPrior, history: Counts) -> None:
+    def _fit_stages(self) -> tuple[str, ...]:
+        per_query = self.initiation == "query" and not self._is_pilot
+        return self.stages if per_query else self.stages[:1]
+
+    def _make_problem(
+        self, stage: str, data: CascadeData, prior: BetaPrior, history: Counts
+    ) -> CCMProblem:
         sessions, blocks = data
-        n_sessions = sessions_per_query([block.sessions for block in blocks])
-        initiation = InitiationPrior(n_sessions, self.query_strength)
-        start = self._pilot_parameters or self._start(prior)
-        fit = self._maximise(start, data, prior, initiation)
-        self.initiation_, self.query_initiation_ = float(fit.parameters.initiation), None
-        if self.initiation == "query" and not self._is_pilot:
-            initiation, rates = initiation.per_query(fit.parameters.initiation)
-            start = fit.parameters._replace(initiation=rates)
-            fit = self._maximise(start, data, prior, initiation)
-            self.query_initiation_ = np.asarray(fit.parameters.initiation)
-        self.theta_, self.alpha_ = fit.parameters.theta, fit.parameters.alpha
-        self.outcome_rates_ = None if sessions.outcome is None else fit.parameters.rates
-        # Relevance is tried at every examination, and again at every click.
-        self.exposure_ = fit.statistics.pairs["examinations"] + sessions.counts.clicks
-        self._report_fit(fit)
-
-    @property
-    def _alpha_means(self) -> Float64:
-        return np.array([self.alpha1_prior, self.alpha2_prior, self.alpha3_prior], np.float64)
-
-    def _start(self, prior: BetaPrior) -> CCMParameters:
-        """The prior means."""
-        theta = clip_to_interior(prior.mean)
-        start = CCMParameters(theta, self._alpha_means, TYPICAL_RATES, self.outcome_weight)
-        return start if self.initiation is None else start._replace(initiation=FIRST_INITIATION)
-
-    def _maximise(
-        self,
-        start: CCMParameters,
-        data: CascadeData,
-        prior: BetaPrior,
-        initiation: InitiationPrior,
-    ) -> FitResult[CCMParameters, Statistics]:
-        """EM from the start, which has one μ, or one per query."""
-        sessions, blocks = data
-        outcomes = None
+        outcomes = initiation = None
         if sessions.outcome is not None:
-            outcomes = OutcomeRates.of(sessions.counts, self.outcome_weight, use_earlier=False)
-        clicks = clicks_per_pair(blocks)
-        alphas = self._alpha_means
-
-        def m_step(now: CCMParameters, statistics: Statistics) -> CCMParameters:
-            pairs, moves = statistics.pairs, statistics.totals["moves"]
-            trials = pairs["examinations"] + clicks
-            theta = posterior_mean(clicks + pairs["relevant"], trials, *prior)
-            alpha = posterior_mean(moves[0], moves[1], alphas, self.alpha_strength)
-            now = now._replace(theta=clip_to_interior(theta), alpha=clip_to_interior(alpha))
-            if self.initiation is not None:
-                rate = initiation.estimate(now.initiation, pairs["initiated"])
-                now = now._replace(initiation=rate)
-            if outcomes is None:
-                return now
-            return now._replace(rates=outcomes.estimate(statistics.totals["outcomes"]))
-
-        def log_prior(now: CCMParameters) -> float:
-            value = log_beta(now.theta, *prior)
-            value += log_beta(now.alpha, alphas, self.alpha_strength)
-            if self.initiation is not None:
-                value += initiation.log_density(now.initiation)
-            return value if outcomes is None else value + outcomes.log_prior(now.rates)
-
-        return run_em(
-            start,
+            log = self._whole_log(sessions.counts)
+            outcomes = OutcomeRates.of(log, self.outcome_weight, use_earlier=False)
+        if self.initiation is not None:
+            n_sessions = sessions_per_query([block.sessions for block in blocks])
+            mean = self.initiation_ if stage == "query" else FIRST_INITIATION
+            initiation = InitiationPrior(n_sessions, sessions.n_sessions, self.query_strength, mean)
+        return CCMProblem(
             blocks,
-            e_step,
-            m_step,
-            log_prior=log_prior,
-            sessions=float(sessions.weight.sum()),
-            engine=self._engine,
-            **self._em_limits,
+            prior,
+            np.array([self.alpha1_prior, self.alpha2_prior, self.alpha3_prior], np.float64),
+            self.alpha_strength,
+            clicks_per_pair(blocks),
+            sessions.n_sessions,
+            initiation,
+            outcomes,
+            self.outcome_weight,
+            stage == "query",
         )
+
+    def _set_fit(
+        self, stage: str, problem: CCMProblem, fit: FitResult[CCMParameters, Statistics]
+    ) -> None:
+        found, self.query_initiation_ = fit.parameters, None
+        if isinstance(found.initiation, np.ndarray):
+            self.query_initiation_ = found.initiation
+        else:
+            self.initiation_ = float(found.initiation)
+        self.theta_, self.alpha_ = found.theta, found.alpha
+        self.outcome_rates_ = None if problem.outcomes is None else found.rates
+        # Relevance is tried at every examination, and again at every click.
+        self.exposure_ = fit.statistics.pairs["examinations"] + problem.clicks
 
     def _page_distribution(
         self, batch: SessionBatch, text: TextIndex | None
@@ -238,7 +270,8 @@ def e_step(parameters: CCMParameters, block: CascadeBlock) -> Statistics:
     )  # fmt: skip
     pairs = PairSums.of(sessions.first_pair, examinations=examinations, relevant=relevant)
     pairs += PairSums.of(sessions.first_query, initiated=initiated)
-    return Statistics(observed + tails, {"moves": moves, "outcomes": outcomes}, pairs)
+    totals = {"moves": moves, "outcomes": outcomes, "all_initiated": np.asarray(initiated.sum())}
+    return Statistics(observed + tails, totals, pairs)
 
 
 @kernel

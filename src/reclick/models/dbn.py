@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -14,7 +16,7 @@ from reclick.data.grouped_sessions import BlockRows, GroupedSessions, cut_rows
 from reclick.data.outcomes import N_OUTCOMES, Int8
 from reclick.data.ragged import Float64, Int32, Int64
 from reclick.fitting.beta import BetaPrior, log_beta, posterior_mean
-from reclick.fitting.em import FitResult, PairSums, Statistics, run_em
+from reclick.fitting.em import EMProblem, FitResult, PairSums, Statistics
 from reclick.fitting.folds import folds_of_click_sets
 from reclick.fitting.outcomes import (
     TYPICAL_RATES,
@@ -37,6 +39,7 @@ from reclick.models.kernels.cascade import (
 from reclick.models.kernels.initiation import (
     FIRST_INITIATION,
     OVERALL_RATE_STRENGTH,
+    RateCounts,
     clip_to_interior,
     estimate_rate,
     rate_of_block,
@@ -53,6 +56,7 @@ CONTINUATIONS = (
     *(0.01, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.85, 0.9, 0.95, 0.97, 0.99, 1.0),
 )
 DEFAULT_CONTINUATION = 0.9
+CV_SESSIONS = 200_000  # distinct ones that "cv" is run on; of more, whole queries are drawn
 
 
 class DBNParameters(NamedTuple):
@@ -68,6 +72,99 @@ class DBNParameters(NamedTuple):
     def for_block(self, rows: BlockRows) -> Any:
         """What the step of a block needs."""
         return cut_rows(self, rows, ("theta", "rho"), ("continuation", "initiation"))
+
+
+@dataclass(frozen=True)
+class DBNProblem(EMProblem[DBNParameters]):
+    """The parameters of highest posterior density."""
+
+    blocks: Sequence[CascadeBlock]
+    prior: BetaPrior  # of θ [pair]
+    satisfaction: tuple[float, float]  # mean and strength of the prior of ρ
+    clicks: Float64  # [pair]
+    n_sessions: Float64  # [query]
+    sessions: float
+    continuation: float  # λ, where EM starts
+    initiation_prior: tuple[float, float] | None  # of μ, where it is estimated
+    continuation_prior: tuple[float, float] | None  # of λ, where it is estimated
+    outcomes: OutcomeRates | None
+    outcome_weight: float
+    initiation_by_query: bool
+    continuation_by_query: bool
+
+    @property
+    def e_step(self) -> Callable[[DBNParameters, CascadeBlock], Statistics]:
+        """Of a block of sessions."""
+        return e_step
+
+    @cached_property
+    def _clicked(self) -> Int64:
+        """The pairs with clicks: elsewhere ρ stays at its prior mean."""
+        return np.flatnonzero(self.clicks)
+
+    def start(self, last: DBNParameters | None) -> DBNParameters:
+        """The prior means, or where another EM ended; rates per query start at that of all."""
+        now = last
+        if now is None:
+            rho = np.full(len(self.prior.mean), self.satisfaction[0])
+            theta = clip_to_interior(self.prior.mean)
+            now = DBNParameters(theta, rho, self.continuation, TYPICAL_RATES, self.outcome_weight)
+            if self.initiation_prior is not None:
+                now = now._replace(initiation=FIRST_INITIATION)
+        size = len(self.n_sessions)
+        if self.initiation_by_query:
+            now = now._replace(initiation=np.full(size, now.initiation))
+        if self.continuation_by_query:
+            now = now._replace(continuation=np.full(size, now.continuation))
+        return now
+
+    def m_step(self, now: DBNParameters, statistics: Statistics) -> DBNParameters:
+        """θ and ρ of each pair, μ and λ of each query or of all, and the rates of outcomes."""
+        examinations, satisfied = (statistics.pairs[name] for name in PAIR_STATISTICS)
+        theta = posterior_mean(self.clicks, examinations, *self.prior)
+        clicked, (mean, strength) = self._clicked, self.satisfaction
+        rho = np.full(len(self.clicks), mean)
+        rho[clicked] = posterior_mean(satisfied[clicked], self.clicks[clicked], mean, strength)
+        now = now._replace(theta=clip_to_interior(theta), rho=clip_to_interior(rho))
+        now = self._estimate_browsing(now, statistics)
+        if self.outcomes is None:
+            return now
+        return now._replace(rates=self.outcomes.estimate(statistics.totals["outcomes"]))
+
+    def _estimate_browsing(self, now: DBNParameters, statistics: Statistics) -> DBNParameters:
+        """The M-step of μ and λ, where they are estimated."""
+        initiated, continued, continuable = (statistics.pairs[name] for name in QUERY_STATISTICS)
+        totals = statistics.totals["moves"].tolist()
+        if self.initiation_prior is not None:
+            found = RateCounts(initiated, self.n_sessions, totals[0], self.sessions)
+            rate = estimate_rate(now.initiation, found, *self.initiation_prior)
+            now = now._replace(initiation=rate)
+        if self.continuation_prior is not None:
+            found = RateCounts(continued, continuable, totals[1], totals[2])
+            rate = estimate_rate(now.continuation, found, *self.continuation_prior)
+            now = now._replace(continuation=rate)
+        return now
+
+    def log_prior(self, now: DBNParameters) -> float:
+        """Of μ and λ, where they are one for all queries, and of the rates of outcomes."""
+        value = self._log_browsing_prior(now, by_query=False)
+        return value if self.outcomes is None else value + self.outcomes.log_prior(now.rates)
+
+    def log_row_prior(self, now: DBNParameters) -> float:
+        """Of θ, ρ, and a μ and a λ per query."""
+        satisfaction = log_beta(now.rho[self._clicked], *self.satisfaction)
+        value = log_beta(now.theta, *self.prior) + satisfaction
+        return value + self._log_browsing_prior(now, by_query=True)
+
+    def _log_browsing_prior(self, now: DBNParameters, *, by_query: bool) -> float:
+        value = 0.0
+        for rate, prior in (
+            (now.initiation, self.initiation_prior),
+            (now.continuation, self.continuation_prior),
+        ):
+            if prior is not None and isinstance(rate, np.ndarray) == by_query:
+                value += log_beta(np.asarray(rate), *prior)
+        return value
 
 
 class DBN(ClickModel):
@@ -130,6 +227,8 @@ class DBN(ClickModel):
     query_initiation_: Float64 | None = None  # [query]
     query_continuation_: Float64 | None = None  # [query]
     overall_strength: ClassVar[float] = 2.0
+    stages: ClassVar[tuple[str, ...]] = ("one", "query")
+    fits_in_buckets: ClassVar[bool] = True
 
     continuation: str | float = setting(
         default="cv",
@@ -167,146 +266,81 @@ class DBN(ClickModel):
     def _prepare(self, data: GroupedSessions) -> CascadeData:
         return CascadeData(data, cascade_blocks(data, self._engine))
 
-    def _estimate(self, data: CascadeData, prior: BetaPrior, history: Counts) -> None:
-        start = self._pilot_parameters or self._start(data.sessions, prior, history)
-        fit = self._maximise(start, data, prior, **self._em_limits)
-        if not self._is_pilot:
-            self._set_overall(fit.parameters)
-            if "query" in (self.initiation, self.continuation):
-                fit = self._maximise(
-                    self._per_query(fit.parameters), data, prior, **self._em_limits
-                )
-            self._set_per_query(fit.parameters)
-        self.theta_, self.rho_ = fit.parameters.theta, fit.parameters.rho
-        self.outcome_rates_ = None if data.sessions.outcome is None else fit.parameters.rates
-        self.exposure_ = fit.statistics.pairs["examinations"]
-        self._report_fit(fit)
+    def _fit_stages(self) -> tuple[str, ...]:
+        per_query = "query" in (self.initiation, self.continuation) and not self._is_pilot
+        return self.stages if per_query else self.stages[:1]
 
-    def _set_overall(self, fitted: DBNParameters) -> None:
-        """Set the μ and λ of all queries."""
-        self.continuation_, self.initiation_ = float(fitted.continuation), float(fitted.initiation)
+    def _sample_size(self) -> int:
+        return CV_SESSIONS if self.continuation == "cv" else 0
 
-    def _per_query(self, fitted: DBNParameters) -> DBNParameters:
-        """The same parameters, with a μ and a λ per query where the settings ask for it."""
-        size = len(self._pairs.counts.queries)
-        if self.initiation == "query":
-            fitted = fitted._replace(initiation=np.full(size, self.initiation_))
-        if self.continuation == "query":
-            fitted = fitted._replace(continuation=np.full(size, self.continuation_))
-        return fitted
-
-    def _set_per_query(self, fitted: DBNParameters) -> None:
-        """Set the μ and λ of each query, and the μ of all queries if it is one."""
-        initiation, continuation = fitted.initiation, fitted.continuation
-        self.query_initiation_ = initiation if isinstance(initiation, np.ndarray) else None
-        self.query_continuation_ = continuation if isinstance(continuation, np.ndarray) else None
-        if self.query_initiation_ is None:
-            self.initiation_ = float(initiation)
-
-    def _start(self, sessions: GroupedSessions, prior: BetaPrior, history: Counts) -> DBNParameters:
-        """The prior means, and the continuation that is given or chosen."""
-        mean, weight = self.satisfaction_prior, self.outcome_weight
+    def _choose_settings(self, sample: GroupedSessions | None, history: Counts) -> None:
+        """Set the mean satisfaction, and the continuation that is given or chosen."""
+        mean, self.cv_ = self.satisfaction_prior, None
         self.satisfaction_ = (
-            mean_satisfaction(history, weight) if isinstance(mean, str) else float(mean)
+            mean_satisfaction(history, self.outcome_weight)
+            if isinstance(mean, str)
+            else float(mean)
         )
-        rho, theta = np.full(len(prior.mean), self.satisfaction_), clip_to_interior(prior.mean)
-        start = DBNParameters(theta, rho, DEFAULT_CONTINUATION, TYPICAL_RATES, weight)
-        if self.initiation is not None:
-            start = start._replace(initiation=FIRST_INITIATION)
-        self.cv_ = None
-        if self.continuation == "query":
-            return start
+        self.continuation_ = DEFAULT_CONTINUATION
         if not isinstance(self.continuation, str):
-            return start._replace(continuation=float(self.continuation))
-        self.cv_ = self._cross_validate(start, sessions, prior)
-        if self.cv_ is None:
-            return start
-        return start._replace(continuation=float(self.cv_[self.cv_[:, 1].argmax(), 0]))
+            self.continuation_ = float(self.continuation)
+        elif sample is not None:
+            self.cv_ = self._cross_validate(sample, history)
+            if self.cv_ is not None:
+                self.continuation_ = float(self.cv_[self.cv_[:, 1].argmax(), 0])
 
-    def _maximise(
-        self, start: DBNParameters, data: CascadeData, prior: BetaPrior, **limits: Any
-    ) -> FitResult[DBNParameters, Statistics]:
-        """EM from the start, which has one μ and one λ, or one of them per query."""
+    def _make_problem(
+        self, stage: str, data: CascadeData, prior: BetaPrior, history: Counts
+    ) -> DBNProblem:
         sessions, blocks = data
-        clicks = clicks_per_pair(blocks)
-        clicked = np.flatnonzero(clicks)  # elsewhere ρ stays at its prior mean
-        strength, outcomes = self.satisfaction_strength, None
-        whole = sessions.whole
+        whole, outcomes = sessions.whole, None
         n_sessions = np.zeros(len(sessions.counts.queries))
         np.add.at(n_sessions, whole.query, whole.weight)
         if sessions.outcome is not None:
-            outcomes = OutcomeRates.of(sessions.counts, self.outcome_weight)
-
-        def m_step(now: DBNParameters, statistics: Statistics) -> DBNParameters:
-            examinations, satisfied = (statistics.pairs[name] for name in PAIR_STATISTICS)
-            theta = posterior_mean(clicks, examinations, *prior)
-            rho = np.full(len(clicks), self.satisfaction_)
-            rho[clicked] = posterior_mean(
-                satisfied[clicked], clicks[clicked], self.satisfaction_, strength
-            )
-            now = now._replace(theta=clip_to_interior(theta), rho=clip_to_interior(rho))
-            now = self._estimate_browsing(now, statistics.pairs, n_sessions)
-            if outcomes is None:
-                return now
-            return now._replace(rates=outcomes.estimate(statistics.totals["outcomes"]))
-
-        def log_prior(now: DBNParameters) -> float:
-            satisfaction = log_beta(now.rho[clicked], self.satisfaction_, strength)
-            value = log_beta(now.theta, *prior) + satisfaction + self._log_browsing_prior(now)
-            return value if outcomes is None else value + outcomes.log_prior(now.rates)
-
-        return run_em(
-            start,
+            outcomes = OutcomeRates.of(self._whole_log(sessions.counts), self.outcome_weight)
+        initiation = continuation = None
+        if self.initiation is not None:
+            initiation = FIRST_INITIATION, OVERALL_RATE_STRENGTH
+        if self.continuation == "query":
+            continuation = DEFAULT_CONTINUATION, OVERALL_RATE_STRENGTH
+        if stage == "query" and self.initiation == "query":
+            initiation = self.initiation_, self.query_strength
+        if stage == "query" and self.continuation == "query":
+            continuation = self.continuation_, self.query_strength
+        return DBNProblem(
             blocks,
-            e_step,
-            m_step,
-            log_prior=log_prior,
-            sessions=sum(float(block.sessions.weight.sum()) for block in blocks),
-            engine=self._engine,
-            **limits,
+            prior,
+            (self.satisfaction_, self.satisfaction_strength),
+            clicks_per_pair(blocks),
+            n_sessions,
+            sessions.n_sessions,
+            self.continuation_,
+            initiation,
+            continuation,
+            outcomes,
+            self.outcome_weight,
+            stage == "query" and self.initiation == "query",
+            stage == "query" and self.continuation == "query",
         )
 
-    def _estimate_browsing(
-        self, now: DBNParameters, statistics: PairSums, n_sessions: Float64
-    ) -> DBNParameters:
-        """The M-step of μ and λ, where they are estimated."""
-        initiated, continued, continuable = (statistics[name] for name in QUERY_STATISTICS)
-        if self.initiation is not None:
-            prior = self._initiation_prior(now)
-            now = now._replace(
-                initiation=estimate_rate(now.initiation, initiated, n_sessions, *prior)
-            )
-        if self.continuation == "query":
-            prior = self._continuation_prior(now)
-            now = now._replace(
-                continuation=estimate_rate(now.continuation, continued, continuable, *prior)
-            )
-        return now
+    def _set_fit(
+        self, stage: str, problem: DBNProblem, fit: FitResult[DBNParameters, Statistics]
+    ) -> None:
+        found = fit.parameters
+        self.query_initiation_ = self.query_continuation_ = None
+        if isinstance(found.initiation, np.ndarray):
+            self.query_initiation_ = found.initiation
+        elif not self._is_pilot:
+            self.initiation_ = float(found.initiation)
+        if isinstance(found.continuation, np.ndarray):
+            self.query_continuation_ = found.continuation
+        elif stage == self.stages[0] and not self._is_pilot:
+            self.continuation_ = float(found.continuation)
+        self.theta_, self.rho_ = found.theta, found.rho
+        self.outcome_rates_ = None if problem.outcomes is None else found.rates
+        self.exposure_ = fit.statistics.pairs["examinations"]
 
-    def _initiation_prior(self, now: DBNParameters) -> tuple[float, float]:
-        """Mean and strength of the prior of μ."""
-        if isinstance(now.initiation, np.ndarray):
-            return self.initiation_, self.query_strength
-        return FIRST_INITIATION, OVERALL_RATE_STRENGTH
-
-    def _continuation_prior(self, now: DBNParameters) -> tuple[float, float]:
-        """Mean and strength of the prior of λ."""
-        if isinstance(now.continuation, np.ndarray):
-            return self.continuation_, self.query_strength
-        return DEFAULT_CONTINUATION, OVERALL_RATE_STRENGTH
-
-    def _log_browsing_prior(self, now: DBNParameters) -> float:
-        """Log-density of the priors of μ and λ, where they are estimated."""
-        value = 0.0
-        if self.initiation is not None:
-            value += log_beta(np.asarray(now.initiation), *self._initiation_prior(now))
-        if self.continuation == "query":
-            value += log_beta(np.asarray(now.continuation), *self._continuation_prior(now))
-        return value
-
-    def _cross_validate(
-        self, start: DBNParameters, sessions: GroupedSessions, prior: BetaPrior
-    ) -> Float64 | None:
+    def _cross_validate(self, sessions: GroupedSessions, history: Counts) -> Float64 | None:
         """Held-out log-probability per session of each λ [λ, 2], where there are two folds.
 
         Within a fold each λ starts where the one before it ended.
@@ -315,19 +349,23 @@ class DBN(ClickModel):
         if len(folds) < 2:
             return None
         limits = {"max_iterations": self.max_iterations, "tolerance": self.tolerance}
+        n_pairs = len(sessions.counts.impressions)
+        prior = BetaPrior.constant(self.prior_mean_, self._overall_strength, n_pairs)
         data = [CascadeData(each.train, cascade_blocks(each.train, self._engine)) for each in folds]
+        problems = [self._make_problem(self.stages[0], each, prior, history) for each in data]
         tests = [as_cascade_block(each.test.whole) for each in folds]
         weights = [each.test.weight.sum(keepdims=True) for each in folds]
 
         def fit(fold: int, continuation: float, start: DBNParameters) -> DBNParameters:
             now = start._replace(continuation=continuation)
-            return self._maximise(now, data[fold], prior, **limits).parameters
+            return problems[fold].maximise(now, self._engine, **limits).parameters
 
         def score(fold: int, fitted: DBNParameters) -> Float64:
             return np.asarray(e_step(fitted, tests[fold]).log_likelihood / weights[fold])
 
         search = Search[float, DBNParameters](fit, score, weights)
-        trials = search.follow(CONTINUATIONS[::-1], [start] * len(folds))
+        starts = [each.start(None) for each in problems]
+        trials = search.follow(CONTINUATIONS[::-1], starts)
         return np.array([(trial.hyper, trial.mean) for trial in trials[::-1]])
 
     def _page_distribution(
@@ -370,7 +408,8 @@ def e_step(parameters: DBNParameters, block: CascadeBlock) -> Statistics:
     pairs = PairSums.of(sessions.first_pair, examinations=examinations, satisfied=satisfied)
     of_queries = dict(zip(QUERY_STATISTICS, moves, strict=True))
     pairs += PairSums.of(sessions.first_query, **of_queries)
-    return Statistics(tails + observed, {"outcomes": outcomes}, pairs)
+    totals = {"outcomes": outcomes, "moves": moves.sum(axis=1)}
+    return Statistics(tails + observed, totals, pairs)
 
 
 @kernel

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, ClassVar, NamedTuple, Self
@@ -23,16 +24,16 @@ from reclick.fitting.em import FitResult, Statistics
 from reclick.fitting.folds import Fold, choose_number
 from reclick.fitting.mixture import split_probability
 from reclick.fitting.posterior import PairPosteriors
-from reclick.models.base import ClickModel
+from reclick.models.base import ClickModel, cannot_fit_in_buckets
 from reclick.models.kernels.examination_em import (
     ExaminationCells,
     ExaminationData,
     ExaminationParameters,
     ExaminationPrior,
+    ExaminationProblem,
     browse_pages,
     browsing_means,
     build_cells,
-    maximise_posterior,
     position_means,
 )
 from reclick.models.kernels.examination_mixture import (
@@ -62,6 +63,8 @@ class ExaminationModel(ClickModel):
     pair_parameters: ClassVar[tuple[str, ...]] = ("theta_", "exposure_")
     global_parameters: ClassVar[tuple[str, ...]] = ("prior_mean_", "gamma_")
     table_rows: ClassVar[Mapping[str, str]] = {"cells": "pair"}
+    stages: ClassVar[tuple[str, ...]] = ("all",)
+    fits_in_buckets: ClassVar[bool] = True
     browsing: ClassVar[bool] = True  # a state is (closest click above, position), else a position
     overall_strength: ClassVar[float] = 3.0
 
@@ -83,21 +86,23 @@ class ExaminationModel(ClickModel):
         """The cells of sessions; `length` is the longest page of the whole log."""
         cells = partial(build_cells, length=length, browsing=self.browsing)
         blocks = self._engine.prepare(cells, data.blocks(self._engine.n_blocks))
-        return ExaminationData(float(data.weight.sum()), length, blocks)
+        return ExaminationData(data.n_sessions, length, blocks)
 
-    def _estimate(self, data: ExaminationData, prior: BetaPrior, history: Counts) -> None:
-        fit = maximise_posterior(
-            data,
-            self._examination_prior(data.length, prior, history),
-            self._pilot_parameters,
-            self._engine,
-            **self._em_limits,
-        )
-        self._cells = ExaminationCells.concatenate([block.cells for block in data.blocks])
+    def _make_problem(
+        self, stage: str, data: ExaminationData, prior: BetaPrior, history: Counts
+    ) -> ExaminationProblem:
+        return ExaminationProblem.of(data, self._examination_prior(data.length, prior, history))
+
+    def _set_fit(
+        self,
+        stage: str,
+        problem: ExaminationProblem,
+        fit: FitResult[ExaminationParameters, Statistics],
+    ) -> None:
+        self._cells = ExaminationCells.concatenate([block.cells for block in problem.blocks])
         self.exposure_ = fit.statistics.pairs["examinations"]
         self.theta_ = fit.parameters.theta
-        self._set_examination(fit.parameters.gamma, data.length)
-        self._report_fit(fit)
+        self._set_examination(fit.parameters.gamma)
 
     def _examination_prior(
         self, length: int, prior: BetaPrior, history: Counts
@@ -108,10 +113,10 @@ class ExaminationModel(ClickModel):
             means = browsing_means(means).ravel()
         return ExaminationPrior(prior, means, self.examination_strength)
 
-    def _set_examination(self, gamma: Float64, length: int) -> None:
-        self.gamma_: Float64 = (  # [closest click above, position] or [position]
-            gamma.reshape(-1, length) if self.browsing else gamma
-        )
+    def _set_examination(self, gamma: Float64) -> None:
+        self.gamma_: Float64 = gamma  # [closest click above, position] or [position]
+        if self.browsing:  # positions · (positions + 1) states
+            self.gamma_ = gamma.reshape(-1, math.isqrt(len(gamma)))
 
     def _clicks_and_exposure(self) -> tuple[Float64, Float64]:
         return self._cells.clicks, self.exposure_
@@ -170,6 +175,10 @@ class ExaminationMixture(ExaminationModel):
         "(1 to 4, as many as held-out sessions of the log significantly ask for)",
     )
 
+    def _check_buckets(self) -> None:
+        if self.components != 1:
+            raise cannot_fit_in_buckets(self, "components", 1)
+
     def _prepare(self, data: GroupedSessions) -> Any:
         cells = super()._prepare(data)
         return cells if self.components == 1 else MixtureData(cells, data)
@@ -195,7 +204,7 @@ class ExaminationMixture(ExaminationModel):
         self.theta_ = fit.parameters.theta
         self.exposure_ = (fit.statistics.pairs["clicks"] + fit.statistics.pairs["skips"]).sum(1)
         self.mixing_, self.shifts_ = fit.parameters.mixing, fit.parameters.shifts
-        self._set_examination(fit.parameters.gamma, data.cells.length)
+        self._set_examination(fit.parameters.gamma)
         self._report_fit(fit)
 
     def _fit_components(
@@ -236,7 +245,8 @@ class ExaminationMixture(ExaminationModel):
         None where two of them are the same: that is one fewer.
         """
         cells = self._build_cells(fold.train, length)
-        one = maximise_posterior(cells, prior, None, self._engine, **TRIAL).parameters
+        problem = ExaminationProblem.of(cells, prior)
+        one = problem.maximise(None, self._engine, **TRIAL).parameters
         data = MixtureData(cells, fold.train)
         found = self._fit_components(data, prior, one, components, **TRIAL).parameters
         if components > 1 and np.diff(np.sort(found.shifts)).min() < LEAST_DIFFERENCE:
@@ -360,11 +370,17 @@ class BBM(ExaminationModel):
     )
     reference: ClassVar[str] = "Liu, Guo, Faloutsos 2009"
 
-    def _estimate(self, data: ExaminationData, prior: BetaPrior, history: Counts) -> None:
-        super()._estimate(data, prior, history)
+    def _set_fit(
+        self,
+        stage: str,
+        problem: ExaminationProblem,
+        fit: FitResult[ExaminationParameters, Statistics],
+    ) -> None:
+        super()._set_fit(stage, problem, fit)
         if self._is_pilot:
             return
-        rows, gamma = np.arange(len(prior.mean)), self.gamma_.ravel()
+        prior, gamma = problem.prior.theta, self.gamma_.ravel()
+        rows = np.arange(len(prior.mean))
         self.theta_ = posterior_quantiles(self._cells, rows, prior, gamma)[:, 0].copy()
 
     def _page_distribution(

@@ -23,6 +23,7 @@ from reclick.fitting.posterior import PairPosteriors, word_posterior
 from reclick.fitting.priors import click_rate
 from reclick.models.base import ClickModel
 from reclick.models.settings import setting
+from reclick.runtime.arguments import check_arguments
 from reclick.text.tokens import AdTokens
 from reclick.text.word_rates import TextIndex
 
@@ -39,12 +40,14 @@ class GCTR(ClickModel):
     """
 
     name: ClassVar[str] = "gctr"
+    longest_page: ClassVar[int] = 1_000_000  # it has no table of positions by last clicks
     attractiveness: ClassVar[bool] = False
     assumes: ClassVar[str] = "every impression is clicked at one rate"
     reference: ClassVar[str] = (
         "Chuklin, Markov, de Rijke 2015, section 3.1 (the random click model)"
     )
     fits_from_counts: ClassVar[bool] = True
+    fits_in_buckets: ClassVar[bool] = True
     global_parameters: ClassVar[tuple[str, ...]] = ("prior_mean_", "rate_")
 
     rate_prior: str | float = setting(
@@ -53,14 +56,15 @@ class GCTR(ClickModel):
     rate_strength: float = setting(default=1.0, low=0)
 
     @staticmethod
+    @check_arguments
     def overall_rate(counts: Counts) -> float:
         """Every impression counts: the click rate over all of them."""
         return click_rate(counts)
 
     def _estimate(self, counts: Counts, prior: BetaPrior, history: Counts) -> None:
-        mean = _prior_mean(self.rate_prior, history)
+        mean, log = _prior_mean(self.rate_prior, history), self._whole_log(counts)
         self.rate_ = float(
-            posterior_mean(counts.clicks.sum(), counts.impressions.sum(), mean, self.rate_strength)
+            posterior_mean(log.clicks.sum(), log.impressions.sum(), mean, self.rate_strength)
         )
 
     def _page_distribution(
@@ -88,10 +92,12 @@ class RCTR(ClickModel):
     """
 
     name: ClassVar[str] = "rctr"
+    longest_page: ClassVar[int] = 1_000_000  # it has no table of positions by last clicks
     attractiveness: ClassVar[bool] = False
     assumes: ClassVar[str] = "each position is clicked at its own rate, for every ad"
     reference: ClassVar[str] = "Chuklin, Markov, de Rijke 2015, section 3.2"
     fits_from_counts: ClassVar[bool] = True
+    fits_in_buckets: ClassVar[bool] = True
     global_parameters: ClassVar[tuple[str, ...]] = ("prior_mean_", "rates_")
 
     rate_prior: str | float = setting(
@@ -100,12 +106,13 @@ class RCTR(ClickModel):
     rate_strength: float = setting(default=1.0, low=0)
 
     @staticmethod
+    @check_arguments
     def overall_rate(counts: Counts) -> float:
         """Every impression counts: the click rate over all of them."""
         return click_rate(counts)
 
     def _estimate(self, counts: Counts, prior: BetaPrior, history: Counts) -> None:
-        clicks, impressions = _by_rank(counts)
+        clicks, impressions = _by_rank(self._whole_log(counts))
         self.rates_ = posterior_mean(
             clicks, impressions, _prior_mean(self.rate_prior, history), self.rate_strength
         )  # [rank]
@@ -137,9 +144,11 @@ class DCTR(ClickModel):
     """
 
     name: ClassVar[str] = "dctr"
+    longest_page: ClassVar[int] = 1_000_000  # it has no table of positions by last clicks
     assumes: ClassVar[str] = "each ad is clicked at its own rate, at every position"
     reference: ClassVar[str] = "Craswell, Zoeter, Taylor, Ramsey 2008 (the baseline hypothesis)"
     fits_from_counts: ClassVar[bool] = True
+    fits_in_buckets: ClassVar[bool] = True
     pair_parameters: ClassVar[tuple[str, ...]] = ("theta_", "exposure_")
     global_parameters: ClassVar[tuple[str, ...]] = ("prior_mean_",)
     overall_strength: ClassVar[float] = 1.0
@@ -150,6 +159,7 @@ class DCTR(ClickModel):
     attractiveness_strength: str | float = setting(default="auto", choices=("auto",), low=0)
 
     @staticmethod
+    @check_arguments
     def overall_rate(counts: Counts) -> float:
         """Every impression counts: the click rate over all of them."""
         return click_rate(counts)
@@ -184,6 +194,7 @@ class ICM(ClickModel):
     assumes: ClassVar[str] = "every ad is examined and clicked independently; words attract"
     reference: ClassVar[str] = "Govindaraj, Wang, Vishwanathan 2014, arXiv 1401.0255 (a baseline)"
     fits_from_counts: ClassVar[bool] = True
+    fits_in_buckets: ClassVar[bool] = True
     uses_history: ClassVar[bool] = False
     pair_parameters: ClassVar[tuple[str, ...]] = ("theta_",)
 

@@ -25,6 +25,7 @@ from reclick.data.ragged import (
 )
 from reclick.errors import StoreError
 from reclick.fitting.attractiveness_prior import AdRecord, PairPrior
+from reclick.fitting.parameter_tables import to_lists
 from reclick.fitting.posterior import PairPosteriors, logit_posterior
 from reclick.fitting.transitions import extend_transitions
 from reclick.models.base import ClickModel
@@ -36,9 +37,14 @@ from reclick.models.luce.fit import (
     fit_pilot,
     run_luce,
 )
-from reclick.models.luce.parameters import Hyperparameters, Layout, initial_parameters
+from reclick.models.luce.parameters import (
+    CELLS,
+    TABLE_ROWS,
+    Hyperparameters,
+    Layout,
+    initial_parameters,
+)
 from reclick.models.luce.posterior import attractiveness_information
-from reclick.models.luce.saved_rows import TABLE_ROWS, from_row_tables, to_row_tables
 from reclick.models.luce.search import search_hyperparameters
 from reclick.models.redundancy import find_overlap, learn_redundancy, page_overlap
 from reclick.models.settings import setting
@@ -225,6 +231,7 @@ class LuceClick(ClickModel):
         prior = self._set_prior(state.ad_record().move_to(at, counts), state.hyper)
         moved = state.move_to(at, sessions, prior, decay)
         data = TrainingData.of(sessions, moved.layout, self._engine)
+        data = self._repeat(data, counts.pair_ad, last.redundancy_)
         result = run_luce(moved.parameters, data, engine=self._engine, **self._em_limits)
         self._take(LuceState.of(state.hyper, data, result, moved.information), result)
         self._set_prior(self._state.ad_record(), state.hyper)  # of unseen pairs
@@ -355,7 +362,9 @@ class LuceClick(ClickModel):
             "mixing_mean": fitted.mixing.mean.tolist(),
             "typical_outside": self._typical_outside,
         }
-        return values, tables | to_row_tables(layout, fitted)
+        starts = layout.row_starts(len(fitted.mixing.mean))
+        cells = pa.table({"position": to_lists(starts[CELLS], layout.cell_position)})
+        return values, tables | fitted.to_tables("luce", starts) | {CELLS: cells}
 
     def _from_tables(self, values: dict[str, Any], tables: dict[str, pa.Table]) -> Self:
         if not {"mixing_mean", "typical_outside"} <= set(values):
@@ -370,10 +379,10 @@ class LuceClick(ClickModel):
         hyper, counts = Hyperparameters(**self.hyperparameters_), self._pairs.counts
         has_positions = hyper.position_effect_strength is not None
         layout = Layout.build(counts, has_positions, counts.impressions, counts.volumes)
-        layout, stored = from_row_tables(layout, len(mixing), tables)
+        layout = layout.add_saved_cells(tables)
         nothing = PairPrior(np.ones(len(self.theta_)), np.ones(len(self.theta_)))
         fresh = initial_parameters(layout, hyper, nothing, mixing)  # an update has its own prior
-        fitted = fresh.from_tables("luce", stored)
+        fitted = fresh.from_tables("luce", tables, layout.row_starts(len(mixing)))
         information = np.stack([getattr(self, name) for name in INFORMATION])
         self._state = LuceState(hyper, layout, fitted, information)
         self._set_weights(typical_outside)

@@ -21,9 +21,10 @@ from reclick.data.grouped_sessions import GroupedSessions
 from reclick.data.pair_index import PairLookup
 from reclick.data.stored_tables import read_numbers
 from reclick.engines import as_grouped
+from reclick.errors import check_whole
 from reclick.fitting.outcomes import CountedSatisfaction, count_satisfied, mean_satisfaction
 from reclick.fitting.posterior import PairPosteriors, Posterior, word_posterior
-from reclick.models.base import ClickModel, get_counts
+from reclick.models.base import ClickModel, cannot_fit_in_buckets, get_counts
 from reclick.models.batching import open_pages, pad_pages, stack_padded
 from reclick.models.kernels.stops_and_transitions import (
     DEFAULT_STRENGTH,
@@ -36,6 +37,7 @@ from reclick.models.kernels.stops_and_transitions import (
 from reclick.models.redundancy import find_overlap, learn_redundancy
 from reclick.models.settings import setting
 from reclick.models.text_pair_index import counts_from_tables
+from reclick.runtime.arguments import check_arguments
 from reclick.text.tokens import AdTokens
 from reclick.text.word_rates import TextIndex
 
@@ -61,6 +63,7 @@ class MultiClick(ClickModel):
     assumes: ClassVar[str] = "clicks in any order; words attract; a click may satisfy; users tire"
     reference: ClassVar[str] = "Govindaraj, Wang, Vishwanathan 2014, arXiv 1401.0255"
     fits_from_counts: ClassVar[bool] = True
+    fits_in_buckets: ClassVar[bool] = True
     updates: ClassVar[bool] = True
     ordered: ClassVar[bool] = True
     satisfaction: ClassVar[bool] = True
@@ -99,10 +102,18 @@ class MultiClick(ClickModel):
 
     # fitting
 
+    def _check_buckets(self) -> None:
+        if self.strength == "auto":
+            raise cannot_fit_in_buckets(self, "strength", DEFAULT_STRENGTH)
+        if self.redundancy == "auto":
+            raise cannot_fit_in_buckets(self, "redundancy", 0)
+
     def _collect(self, sessions: object) -> Any:
         """Counts; where redundancy is learnt, sessions."""
         if self.redundancy == "auto":
-            return as_grouped(sessions, engine=self._engine)
+            grouped = as_grouped(sessions, engine=self._engine)
+            self._check_length(grouped.counts.max_ads)
+            return grouped
         return super()._collect(sessions)
 
     def _fit(
@@ -136,14 +147,15 @@ class MultiClick(ClickModel):
         text: AdTokens | None,
     ) -> Self:
         """Set everything that follows from the counts, the prior and the text."""
-        prior, mean = history or self._prior(counts)
+        log = self._whole_log(counts)
+        prior, mean = history or self._prior(log)
         found = self._count_satisfied(counts, mean)
         ended = _count_ended(counts, found)
         given = DEFAULT_STRENGTH if isinstance(self.strength, str) else self.strength
         shrunk: dict[str, Any] = {"prior": prior, "strength": given, "floor": self.floor}
-        base = prior if self.pooling == "query" else estimate(counts, **shrunk, satisfied=ended)
+        base = prior if self.pooling == "query" else estimate(log, **shrunk, satisfied=ended)
         if self.strength == "auto" and history is None:
-            base = smooth_transitions(counts, base)
+            base = smooth_transitions(log, base)
         return self._set_queries(counts, history, text, base, mean, found)
 
     def _set_queries(
@@ -228,12 +240,14 @@ class MultiClick(ClickModel):
             "those of variant=normalised are near the log's."
         )
 
+    @check_arguments
     def fatigue_and_transitions(self, query: str, length: int | None = None) -> StopsAndTransitions:
         """Fatigue η and transitions γ of one query, for pages of up to `length` ads.
 
         A query that is not in the log gets `eta_` and `gamma_`.
         """
         self.check_fitted()
+        length = None if length is None else check_whole("length", length, 1)
         model = cast(MultiClick, self._gather_queries(pa.array([query])))
         code = np.array([model._pairs.query_code(query)])
         eta, gamma = model._transition_counts.estimate_queries(

@@ -1,10 +1,10 @@
 """Noise: a share of the sessions, or of the users, clicks at random.
 
-With ε the share of noise, P(clicks) = (1 − ε) P_model(clicks) + ε P_random(clicks). EM: a session
-is noise with probability ε P_random / P; the model is fitted again with sessions that count by how
-likely they are not noise. On the sessions that it was fitted to a model is too sure of them, and
-finds too little noise. So each session is judged by a fit to others: the log is cut in folds, and
-those of a fold are judged by a fit to the rest.
+With ε the share of noise, P(clicks) = (1 − ε) P_model(clicks) + ε P_random(clicks). Everything is
+estimated jointly by EM: a session is noise with probability ε P_random / P; the model is fitted
+again with sessions that count by how likely they are not noise; ε is the mean of the
+probabilities. EM starts with what held-out sessions say, and they decide whether there is noise at
+all: those of a fold must gain by the component, under a fit to the rest. So must the whole log.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from reclick.data.outcomes import ClickOutcomes
 from reclick.data.stored_tables import table_error
 from reclick.engines import Log, RecordedLog, as_grouped
 from reclick.errors import LogError
-from reclick.fitting.folds import held_out_weight, is_significant_gain
+from reclick.fitting.folds import MIN_SESSIONS, held_out_weight, is_significant_gain
 from reclick.logs import as_log
 from reclick.models.batching import map_chunks
 from reclick.models.fixed_order import (
@@ -44,13 +44,17 @@ if TYPE_CHECKING:
     from reclick.models.base import ClickModel
 
 N_FOLDS = 3
-MOST_ROUNDS = 10
+MOST_ROUNDS = 40
+HELD_OUT_ROUNDS = 4  # of a fit that judges a fold: its share is that of the whole log
 FIRST_SHARE = 0.05
 LEAST_SHARE, MOST_SHARE = 1e-6, 0.9
-SHARE_TOLERANCE = 2e-3  # a round that changes the share by less is the last
-EM_STEPS, EM_TOLERANCE = 500, 1e-8  # for the share, given what the fits say of each session
+NEGLIGIBLE_SHARE = 1e-3
+SHARE_TOLERANCE = 5e-4  # a round that changes the share by less is the last
+EM_STEPS, EM_TOLERANCE = 500, 1e-8  # for the share, given what a fit says of each session
+LOG_SURE = 30.0  # log-odds, at most, of a session to be noise: so that not all may count nothing
+LOG_IMPOSSIBLE = -700.0  # of a session that the model holds impossible
 SIGNIFICANT = 3.0  # standard errors of the gain: a model that is a little wrong has none
-NUMBER_STRENGTH = 50.0  # sessions: how strongly the number of random clicks is held to the log's
+NUMBER_STRENGTH = 20.0  # sessions: how strongly the number of random clicks is held to the log's
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -198,46 +202,51 @@ class NoiseData(NamedTuple):
         cells = np.bincount(self.lengths * size + self.clicks, weight, size * size)
         return cells.reshape(size, size).astype(np.float64)
 
-    def gather_evidence(self, held_out: Float64, log_model: Float64) -> Evidence:
-        """The evidence of sessions [fold, session], each in the folds that hold it out."""
-        fold, session = np.nonzero(held_out > 0)
-        part, log_model = held_out[fold, session], log_model[fold, session]
-        if self.user is None:
-            unit, weight = np.arange(len(session)), part
-        else:
+    def gather_evidence(self, part: Float64, log_model: Float64) -> Evidence:
+        """The evidence of the sessions with a positive weight in `part` [session]."""
+        session = np.flatnonzero(part > 0)
+        unit, weight = np.arange(len(session)), part[session]
+        if self.user is not None:
             _, unit = np.unique(self.user[session], return_inverse=True)
             weight = np.ones(int(unit.max(initial=-1)) + 1)
-        return Evidence(session, unit, part, weight, log_model, len(self.weight))
+        return Evidence(session, unit, weight, log_model[session], len(part))
 
 
 class Evidence(NamedTuple):
-    """Held-out sessions, and the units that are noise or not: sessions, or users."""
+    """Sessions of a log, and the units that are noise or not: sessions, or users."""
 
     session: Int64  # [entry] of the log
     unit: Int64  # [entry]
-    part: Float64  # [entry] weight of the session
     weight: Float64  # [unit]
     log_model: Float64  # [entry]
     n_sessions: int  # of the log
 
-    def log_ratio(self, log_random: Float64) -> Float64:
-        """Log P_random / P_model of each unit, from log P_random [session]."""
-        ratio = log_random[self.session] - self.log_model
-        bounded = np.clip(np.nan_to_num(ratio, neginf=-700, posinf=700), -700, 700)
+    def sum_by_unit(self, values: Float64) -> Float64:
+        """Sums over the sessions of each unit, from values [entry]; infinite ones are bounded."""
+        bounded = np.clip(np.nan_to_num(values, neginf=-700, posinf=700), -700, 700)
         return np.bincount(self.unit, bounded, len(self.weight)).astype(np.float64)
 
+    def log_ratio(self, log_random: Float64) -> Float64:
+        """Log P_random / P_model of each unit, from log P_random [session]."""
+        return self.sum_by_unit(log_random[self.session] - self.log_model)
+
     def spread(self, noise: Float64) -> Float64:
-        """P(noise) of each session from that of its units; 0 of one that no fold has [session]."""
-        judged = np.bincount(self.session, self.part * noise[self.unit], self.n_sessions)
-        total = np.bincount(self.session, self.part, self.n_sessions)
-        return np.asarray(judged / np.maximum(total, 1e-300))
+        """P(noise) of each session from that of its unit; 0 of one that is not here [session]."""
+        judged = np.zeros(self.n_sessions)
+        judged[self.session] = noise[self.unit]
+        return judged
 
 
 def to_probability(log_ratio: Float64, share: float) -> Float64:
     """P(noise) from log P_random / P_model and the share of noise."""
     odds = np.nan_to_num(log_ratio, nan=0.0, neginf=-700, posinf=700)
-    odds = np.clip(odds + np.log(share) - np.log1p(-share), -700, 700)
+    odds = np.clip(odds + np.log(share) - np.log1p(-share), -LOG_SURE, LOG_SURE)
     return np.asarray(1 / (1 + np.exp(-odds)))
+
+
+def log_mixture_gain(log_ratio: Float64, share: float) -> Float64:
+    """Log P / P_model from log P_random / P_model and the share of noise."""
+    return np.asarray(np.logaddexp(np.log1p(-share), np.log(share) + log_ratio))
 
 
 class UserLog(NamedTuple):
@@ -337,11 +346,97 @@ class WeightedLog:
 
 
 class NoiseEstimate(NamedTuple):
-    """The component of random clicks, and what held-out sessions say of it."""
+    """The component of random clicks, and which sessions are likely to be of it."""
 
     noise: Noise
     clean: Float64  # [session] P(not noise)
-    is_asked_for: bool  # whether held-out sessions, or users, significantly gain by it
+    log_prob: Float64  # [unit] of its clicks
+
+
+class HeldOut(NamedTuple):
+    """Sessions that are held out, and what a fit to the rest says of all sessions."""
+
+    held_out: Float64  # [session] weight
+    log_model: Float64  # [session] log-probability, without noise
+
+
+class NoiseFit(NamedTuple):
+    """Fits of a model to weighted sessions of a log."""
+
+    model: ClickModel
+    data: NoiseData
+    history: Counts | None
+    text: AdTokens | None
+
+    def score(self, weight: Float64) -> Float64:
+        """Log-probability of every session under a fit to these weights [session]."""
+        judge = self.model.clone()
+        judge._engine = self.model._engine
+        judge._fit(self.data.collect(judge, weight), self.history, self.text)
+        return np.maximum(score_sessions(judge, self.data.log), LOG_IMPOSSIBLE)
+
+    def estimate(self) -> NoiseEstimate | None:
+        """The component of random clicks; None where there is none."""
+        weight = self.data.weight
+        if weight.sum() < MIN_SESSIONS:
+            return None
+        folds = [HeldOut(each, self.score(weight - each)) for each in self.data.fold_weights()]
+        found = self.maximise(folds)
+        return found if self.is_asked_for(found, folds) else None
+
+    def maximise(self, folds: list[HeldOut]) -> NoiseEstimate:
+        """The component of random clicks by EM, each of whose rounds fits the model again.
+
+        It starts with what fits to the rest of each fold say of held-out sessions. A fit to all
+        sessions explains random ones too where it knows little else of a pair, and EM from there
+        may never find them.
+        """
+        weight, ordered = self.data.weight, self.model.ordered
+        total = np.sum([fold.held_out * fold.log_model for fold in folds], axis=0)
+        found = estimate_noise(self.data, total / np.maximum(weight, 1e-300), ordered=ordered)
+        for step in range(MOST_ROUNDS):
+            report_progress("rounds", step, MOST_ROUNDS)
+            if found.noise.share < NEGLIGIBLE_SHARE:
+                break
+            last = found.noise.share
+            found = estimate_noise(self.data, self.score(weight * found.clean), ordered=ordered)
+            if abs(found.noise.share - last) < SHARE_TOLERANCE:
+                break
+        return found
+
+    def is_asked_for(self, found: NoiseEstimate, folds: list[HeldOut]) -> bool:
+        """Whether both the log and held-out parts of it significantly gain by the component.
+
+        Held-out sessions alone are no sign of noise: where a fit is too sure of rare pairs, they
+        gain by any doubt.
+        """
+        if found.noise.share < NEGLIGIBLE_SHARE:
+            return False
+        without = self.data.gather_evidence(self.data.weight, self.score(self.data.weight))
+        before = without.sum_by_unit(without.log_model)
+        if not is_significant_gain(before, found.log_prob, without.weight, SIGNIFICANT):
+            return False
+        gains = [self._measure_gain(found.noise, fold) for fold in folds]
+        gain, weight = (np.concatenate(each) for each in zip(*gains, strict=True))
+        return is_significant_gain(np.zeros(len(gain)), gain, weight, SIGNIFICANT)
+
+    def _measure_gain(self, noise: Noise, fold: HeldOut) -> tuple[Float64, Float64]:
+        """What the units that are held out gain by the component, and their weights [unit].
+
+        Of what is held out, the fits know but the share of noise and its numbers of clicks.
+        """
+        data, rest = self.data, self.data.weight - fold.held_out
+        share = noise.share if noise.user_share is None else noise.user_share
+        random = noise.log_prob(data.lengths, data.clicks, ordered=self.model.ordered)
+        log_model = fold.log_model
+        for _ in range(HELD_OUT_ROUNDS):
+            evidence = data.gather_evidence(rest, log_model)
+            judged = evidence.spread(to_probability(evidence.log_ratio(random), share))
+            log_model = self.score(rest * (1 - judged))
+        evidence = data.gather_evidence(fold.held_out, log_model)
+        mixed = log_mixture_gain(evidence.log_ratio(random), share)
+        refitted = evidence.sum_by_unit((log_model - fold.log_model)[evidence.session])
+        return mixed + refitted, evidence.weight
 
 
 def fit_with_noise(
@@ -349,30 +444,20 @@ def fit_with_noise(
 ) -> Counts | GroupedSessions:
     """Fit a model and its component of random clicks; return what it was fitted to.
 
-    Rounds of: fit to the rest of each fold, judge its sessions, estimate the share of noise. The
-    final fit is to all sessions, which count by how likely they are not noise. Where held-out
-    sessions do not significantly gain by it, there is no noise.
+    In the final fit sessions count by how likely they are not noise, if there is noise at all.
     """
     data = NoiseData.of(sessions, model)
-    held_out = data.fold_weights()
-    clean = np.ones(len(data.weight))
-    log_model = _score_folds(model, data, held_out, clean, history, text)
-    found = estimate_noise(data, held_out, log_model, ordered=model.ordered)
-    if found.is_asked_for:  # before any session counts less: later fits know what was held out
-        for step in range(MOST_ROUNDS):
-            report_progress("rounds", step, MOST_ROUNDS)
-            clean, last = found.clean, found.noise.share
-            log_model = _score_folds(model, data, held_out, clean, history, text)
-            found = estimate_noise(data, held_out, log_model, ordered=model.ordered)
-            if abs(found.noise.share - last) < SHARE_TOLERANCE:
-                break
-        noise, clean = found.noise, found.clean
-    else:
-        noise = replace(found.noise, share=0.0, user_share=None)
+    found = NoiseFit(model, data, history, text).estimate()
+    noise, clean = no_noise(data) if found is None else (found.noise, found.clean)
     collected = data.collect(model, data.weight * clean)
     model._fit(collected, history, text)
     model.noise_ = noise
     return collected
+
+
+def no_noise(data: NoiseData) -> tuple[Noise, Float64]:
+    """A component of random clicks that no session is of, and P(not noise) [session]."""
+    return _to_noise([data.count_lengths(data.weight)]), np.ones(len(data.weight))
 
 
 def collect_clean(model: ClickModel, sessions: object) -> Counts | GroupedSessions:
@@ -406,27 +491,8 @@ def _judge_sessions(model: ClickModel, data: NoiseData) -> Float64:
         return np.zeros(len(data.weight))
     random = noise.log_prob(data.lengths, data.clicks, ordered=model.ordered)
     share = noise.share if noise.user_share is None else noise.user_share
-    every = np.ones((1, len(data.weight)))
-    evidence = data.gather_evidence(every, score_sessions(model, data.log)[None])
+    evidence = data.gather_evidence(np.ones(len(data.weight)), score_sessions(model, data.log))
     return evidence.spread(to_probability(evidence.log_ratio(random), share))
-
-
-def _score_folds(
-    model: ClickModel,
-    data: NoiseData,
-    held_out: Float64,
-    clean: Float64,
-    history: Counts | None,
-    text: AdTokens | None,
-) -> Float64:
-    """Log-probability of every session under a fit to the rest of each fold [fold, session]."""
-    out = np.zeros(held_out.shape)
-    for fold, weight in enumerate(held_out):
-        judge = model.clone()
-        judge._engine = model._engine
-        judge._fit(data.collect(judge, (data.weight - weight) * clean), history, text)
-        out[fold] = score_sessions(judge, data.log)
-    return out
 
 
 def score_sessions(model: ClickModel, log: Log) -> Float64:
@@ -441,16 +507,11 @@ def score_sessions(model: ClickModel, log: Log) -> Float64:
     return np.concatenate(parts)
 
 
-def estimate_noise(
-    data: NoiseData, held_out: Float64, log_model: Float64, *, ordered: bool
-) -> NoiseEstimate:
-    """The component of random clicks by EM, given the log-probabilities of held-out sessions.
-
-    `held_out` and `log_model` are [fold, session]: weights, and the fit to the rest of the fold.
-    """
+def estimate_noise(data: NoiseData, log_model: Float64, *, ordered: bool) -> NoiseEstimate:
+    """The component of random clicks by EM, given the log-probabilities of sessions [session]."""
     table = data.count_lengths(data.weight)
     noise, share = _to_noise([table]), FIRST_SHARE
-    evidence = data.gather_evidence(held_out, log_model)
+    evidence = data.gather_evidence(data.weight, log_model)
     for _ in range(EM_STEPS):
         random = noise.log_prob(data.lengths, data.clicks, ordered=ordered)
         posterior = to_probability(evidence.log_ratio(random), share)
@@ -462,11 +523,10 @@ def estimate_noise(
             break
     of_sessions = float(judged @ data.weight / data.weight.sum())
     of_sessions = min(max(of_sessions, LEAST_SHARE), MOST_SHARE)
-    ratio = evidence.log_ratio(noise.log_prob(data.lengths, data.clicks, ordered=ordered))
-    gain = np.logaddexp(np.log1p(-share), np.log(share) + ratio)
-    asked = is_significant_gain(np.zeros(len(gain)), gain, evidence.weight, SIGNIFICANT)
     found = replace(noise, share=of_sessions, user_share=None if data.user is None else share)
-    return NoiseEstimate(found, 1 - judged, asked)
+    ratio = evidence.log_ratio(noise.log_prob(data.lengths, data.clicks, ordered=ordered))
+    of_units = evidence.sum_by_unit(evidence.log_model) + log_mixture_gain(ratio, share)
+    return NoiseEstimate(found, 1 - judged, of_units)
 
 
 def _to_noise(layers: list[Float64]) -> Noise:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -15,7 +16,7 @@ from reclick.data.counts import Counts
 from reclick.data.grouped_sessions import BlockRows, GroupedSessions, QueryBlock, cut_rows
 from reclick.data.ragged import Float64, Int32, Int64
 from reclick.fitting.beta import BetaPrior, log_beta, posterior_mean
-from reclick.fitting.em import PairSums, Statistics, run_em
+from reclick.fitting.em import EMProblem, FitResult, PairSums, Statistics
 from reclick.models.base import ClickModel
 from reclick.models.settings import setting
 from reclick.runtime.jit import kernel, subkernel
@@ -35,6 +36,51 @@ class ScanParameters(NamedTuple):
     def for_block(self, rows: BlockRows) -> Any:
         """What the step of a block needs."""
         return cut_rows(self, rows, pairs=("theta",))
+
+
+@dataclass(frozen=True)
+class ScanProblem(EMProblem[ScanParameters]):
+    """The θ, γ and δ of highest posterior density."""
+
+    blocks: Sequence[QueryBlock]
+    prior: BetaPrior  # of θ [pair]
+    gamma: Float64  # prior means
+    examination_strength: float
+    down: Float64  # prior means
+    down_strength: float
+    clicks: Float64  # [pair]
+    sessions: float
+
+    @property
+    def e_step(self) -> Callable[[ScanParameters, QueryBlock], Statistics]:
+        """Of a block of sessions."""
+        return e_step
+
+    def start(self, last: ScanParameters | None) -> ScanParameters:
+        """The prior means, or where a pilot ended."""
+        return last or _clip_to_interior(ScanParameters(self.prior.mean, self.gamma, self.down))
+
+    def m_step(self, now: ScanParameters, statistics: Statistics) -> ScanParameters:
+        """θ of each pair, γ and δ."""
+        trials = self.clicks + statistics.pairs["skips"]
+        theta = posterior_mean(self.clicks, trials, *self.prior)
+        examined, downs = statistics.totals["examined"], statistics.totals["downs"]
+        return _clip_to_interior(
+            ScanParameters(
+                theta,
+                posterior_mean(examined[0], examined[1], self.gamma, self.examination_strength),
+                posterior_mean(downs[0], downs[1], self.down, self.down_strength),
+            )
+        )
+
+    def log_prior(self, now: ScanParameters) -> float:
+        """Of γ and δ."""
+        examination = log_beta(now.gamma, self.gamma, self.examination_strength)
+        return examination + log_beta(now.down[2:], self.down[2:], self.down_strength)
+
+    def log_row_prior(self, now: ScanParameters) -> float:
+        """Of θ."""
+        return log_beta(now.theta, *self.prior)
 
 
 class DirectionalScan(ClickModel):
@@ -73,6 +119,8 @@ class DirectionalScan(ClickModel):
     pair_parameters: ClassVar[tuple[str, ...]] = ("theta_", "exposure_")
     global_parameters: ClassVar[tuple[str, ...]] = ("prior_mean_", "gamma_", "down_")
     overall_strength: ClassVar[float] = 3.0
+    stages: ClassVar[tuple[str, ...]] = ("all",)
+    fits_in_buckets: ClassVar[bool] = True
 
     attractiveness_prior: str | float = setting(
         default="auto", choices=("auto", "overall", "words"), allow_probability=True
@@ -90,42 +138,26 @@ class DirectionalScan(ClickModel):
     max_iterations: int = setting(default=100, low=1, integer=True)
     tolerance: float = setting(default=1e-5)
 
-    def _estimate(self, sessions: GroupedSessions, prior: BetaPrior, history: Counts) -> None:
-        clicks = sessions.counts.clicks
-        gamma, down = self._prior_means(sessions.max_ads)
-
-        def m_step(_: ScanParameters, statistics: Statistics) -> ScanParameters:
-            theta = posterior_mean(clicks, clicks + statistics.pairs["skips"], *prior)
-            examined, downs = statistics.totals["examined"], statistics.totals["downs"]
-            return _clip_to_interior(
-                ScanParameters(
-                    theta,
-                    posterior_mean(examined[0], examined[1], gamma, self.examination_strength),
-                    posterior_mean(downs[0], downs[1], down, self.down_strength),
-                )
-            )
-
-        def log_prior(now: ScanParameters) -> float:
-            return (
-                log_beta(now.theta, *prior)
-                + log_beta(now.gamma, gamma, self.examination_strength)
-                + log_beta(now.down[2:], down[2:], self.down_strength)
-            )
-
-        start: ScanParameters | None = self._pilot_parameters
-        fit = run_em(
-            start or _clip_to_interior(ScanParameters(prior.mean, gamma, down)),
-            sessions.blocks(self._engine.n_blocks),
-            e_step,
-            m_step,
-            log_prior=log_prior,
-            sessions=sessions.counts.total,
-            engine=self._engine,
-            **self._em_limits,
+    def _make_problem(
+        self, stage: str, data: GroupedSessions, prior: BetaPrior, history: Counts
+    ) -> ScanProblem:
+        gamma, down = self._prior_means(data.max_ads)
+        return ScanProblem(
+            data.blocks(self._engine.n_blocks),
+            prior,
+            gamma,
+            self.examination_strength,
+            down,
+            self.down_strength,
+            data.counts.clicks,
+            self._whole_log(data.counts).total,
         )
+
+    def _set_fit(
+        self, stage: str, problem: ScanProblem, fit: FitResult[ScanParameters, Statistics]
+    ) -> None:
         self.theta_, self.gamma_, self.down_ = fit.parameters
-        self.exposure_ = clicks + fit.statistics.pairs["skips"]
-        self._report_fit(fit)
+        self.exposure_ = problem.clicks + fit.statistics.pairs["skips"]
 
     def _prior_means(self, length: int) -> tuple[Float64, Float64]:
         """Prior means of γ [last, position] and of δ [last]."""

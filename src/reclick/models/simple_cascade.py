@@ -11,11 +11,16 @@ from reclick.clicks.distribution import PageDistribution
 from reclick.data.batch import SessionBatch
 from reclick.data.counts import Counts
 from reclick.data.grouped_sessions import GroupedSessions, QueryBlock
-from reclick.data.ragged import Float64, Int32, Int64, positions_in_runs
+from reclick.data.ragged import Float64, Int32, positions_in_runs
 from reclick.fitting.beta import BetaPrior, posterior_mean
 from reclick.fitting.outcomes import count_satisfied, mean_satisfaction
 from reclick.fitting.priors import last_click_rate
-from reclick.models.base import PILOT_ITERATIONS, PILOT_TOLERANCE, ClickModel
+from reclick.models.base import (
+    PILOT_ITERATIONS,
+    PILOT_TOLERANCE,
+    ClickModel,
+    cannot_fit_in_buckets,
+)
 from reclick.models.kernels.cascade import (
     ExaminationCounts,
     cascade_pages,
@@ -54,6 +59,7 @@ class CountedCascade(ClickModel):
     query_parameters: ClassVar[tuple[str, ...]] = ("query_initiation_",)
     global_parameters: ClassVar[tuple[str, ...]] = ("prior_mean_", "initiation_")
     overall_strength: ClassVar[float] = 0.5
+    fits_in_buckets: ClassVar[bool] = True
     initiation_: float = 1.0  # of all queries
     query_initiation_: Float64 | None = None  # [query]
 
@@ -63,6 +69,10 @@ class CountedCascade(ClickModel):
     attractiveness_strength: str | float = setting(default="auto", choices=("auto",), low=0)
     initiation: str | None = setting(default=None, choices=("one", "query"), allow_none=True)
     query_strength: float = setting(default=20.0, low=0)
+
+    def _check_buckets(self) -> None:
+        if self.initiation is not None:
+            raise cannot_fit_in_buckets(self, "initiation", None)
 
     def _estimate_theta(
         self, sessions: GroupedSessions, prior: BetaPrior, *, to_first_click: bool = False
@@ -86,7 +96,8 @@ class CountedCascade(ClickModel):
         prior: BetaPrior,
     ) -> None:
         blocks = sessions.blocks(self._engine.n_blocks)
-        initiation = InitiationPrior(sessions_per_query(blocks), self.query_strength)
+        n_sessions = sessions_per_query(blocks)
+        initiation = InitiationPrior(n_sessions, float(n_sessions.sum()), self.query_strength)
         prepared = self._engine.prepare(split, blocks)
         limits: dict[str, Any] = PILOT_LIMITS if self._is_pilot else INITIATION_LIMITS
         start: InitiationParameters | None = self._pilot_parameters
@@ -179,13 +190,7 @@ class DCM(CountedCascade):
 
     def _estimate(self, sessions: GroupedSessions, prior: BetaPrior, history: Counts) -> None:
         self._estimate_theta(sessions, prior)
-        ends: Int64 = last_click_positions(sessions.whole)
-        weight = np.repeat(sessions.weight, np.diff(sessions.clicks))
-        size = sessions.max_ads + 1
-        clicks, last = (
-            np.bincount(position, weights, size)[1:].astype(np.float64)
-            for position, weights in ((sessions.click, weight), (ends, sessions.weight))
-        )
+        clicks, last = _clicks_by_position(self._whole_log(sessions.counts), sessions.max_ads)
         mean = self.continuation_prior
         self.overall_continuation_ = (
             1 - last_click_rate(history) if isinstance(mean, str) else float(mean)
@@ -203,6 +208,19 @@ class DCM(CountedCascade):
         known = self.continuation_[np.minimum(position, len(self.continuation_) - 1)]
         onward = np.where(position < len(self.continuation_), known, self.overall_continuation_)
         return cascade_pages(batch, theta, onward, initiation=self._initiation_of(found.query))
+
+
+def _clicks_by_position(counts: Counts, length: int) -> tuple[Float64, Float64]:
+    """Clicks at each position, and sessions whose lowest click is there [position]."""
+    sizes, sessions = np.diff(counts.sequence_starts), counts.per_sequence()
+    clicked = sizes > 0
+    lowest = np.maximum.reduceat(counts.sequence_clicks, counts.sequence_starts[:-1][clicked])
+    found = (counts.sequence_clicks, np.repeat(sessions, sizes)), (lowest, sessions[clicked])
+    clicks, last = (
+        np.bincount(position, weight, length + 1)[1:].astype(np.float64)
+        for position, weight in found
+    )
+    return clicks, last
 
 
 class SDBN(CountedCascade):

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -17,11 +18,13 @@ from reclick.data.grouped_sessions import BlockRows, GroupedSessions, QueryBlock
 from reclick.data.ragged import Float64, Int32, Int64
 from reclick.errors import SettingError
 from reclick.fitting.beta import BetaPrior, log_beta, posterior_mean
-from reclick.fitting.em import PairSums, Statistics, run_em
+from reclick.fitting.em import EMProblem, FitResult, PairSums, Statistics
 from reclick.models.base import ClickModel
 from reclick.models.settings import setting
 from reclick.runtime.jit import kernel, subkernel
 from reclick.text.word_rates import TextIndex
+
+LEAST_CHANCE = 1e-290  # a click less likely, hundreds of positions away, teaches no number
 
 
 class THCMParameters(NamedTuple):
@@ -33,6 +36,47 @@ class THCMParameters(NamedTuple):
     def for_block(self, rows: BlockRows) -> Any:
         """What the step of a block needs."""
         return cut_rows(self, rows, pairs=("theta",))
+
+
+@dataclass(frozen=True)
+class THCMProblem(EMProblem[THCMParameters]):
+    """The θ and steps of highest posterior density."""
+
+    blocks: Sequence[QueryBlock]
+    prior: BetaPrior  # of θ [pair]
+    means: Float64  # of the prior of the steps
+    step_strength: float
+    clicks: Float64  # [pair]
+    sessions: float
+
+    @property
+    def e_step(self) -> Callable[[THCMParameters, QueryBlock], Statistics]:
+        """Of a block of sessions."""
+        return e_step
+
+    def start(self, last: THCMParameters | None) -> THCMParameters:
+        """The prior means, or where a pilot ended."""
+        return last or _clip_to_interior(THCMParameters(self.prior.mean, self.means))
+
+    def m_step(self, now: THCMParameters, statistics: Statistics) -> THCMParameters:
+        """θ of each pair, and the shares of expected steps."""
+        trials = self.clicks + statistics.pairs["skips"]
+        theta = posterior_mean(self.clicks, trials, *self.prior)
+        steps = statistics.totals["steps"]
+        steps = posterior_mean(steps, steps.sum(), self.means, self.step_strength)
+        return _clip_to_interior(THCMParameters(theta, steps))
+
+    def log_prior(self, now: THCMParameters) -> float:
+        """Of the steps."""
+        return (
+            self.step_strength * float(self.means @ np.log(now.steps))
+            if self.step_strength
+            else 0.0
+        )
+
+    def log_row_prior(self, now: THCMParameters) -> float:
+        """Of θ."""
+        return log_beta(now.theta, *self.prior)
 
 
 class THCM(ClickModel):
@@ -64,6 +108,8 @@ class THCM(ClickModel):
     pair_parameters: ClassVar[tuple[str, ...]] = ("theta_", "exposure_")
     global_parameters: ClassVar[tuple[str, ...]] = ("prior_mean_", "forward_", "back_")
     overall_strength: ClassVar[float] = 1.0
+    stages: ClassVar[tuple[str, ...]] = ("all",)
+    fits_in_buckets: ClassVar[bool] = True
 
     attractiveness_prior: str | float = setting(
         default="auto", choices=("auto", "overall", "words"), allow_probability=True
@@ -86,37 +132,25 @@ class THCM(ClickModel):
                 "forward_prior + back_prior", both, "less than 1: the rest is the stop"
             )
 
-    def _estimate(self, sessions: GroupedSessions, prior: BetaPrior, history: Counts) -> None:
-        clicks = sessions.counts.clicks
+    def _make_problem(
+        self, stage: str, data: GroupedSessions, prior: BetaPrior, history: Counts
+    ) -> THCMProblem:
         stop = 1 - self.forward_prior - self.back_prior
-        means = np.array([self.forward_prior, self.back_prior, stop])
-
-        def m_step(_: THCMParameters, statistics: Statistics) -> THCMParameters:
-            trials = clicks + statistics.pairs["skips"]
-            theta = posterior_mean(clicks, trials, *prior)
-            steps = statistics.totals["steps"]
-            steps = posterior_mean(steps, steps.sum(), means, self.step_strength)
-            return _clip_to_interior(THCMParameters(theta, steps))
-
-        def log_prior(now: THCMParameters) -> float:
-            steps = float(means @ np.log(now.steps)) if self.step_strength else 0.0
-            return log_beta(now.theta, *prior) + self.step_strength * steps
-
-        start: THCMParameters | None = self._pilot_parameters
-        fit = run_em(
-            start or _clip_to_interior(THCMParameters(prior.mean, means)),
-            sessions.blocks(self._engine.n_blocks),
-            e_step,
-            m_step,
-            log_prior=log_prior,
-            sessions=sessions.counts.total,
-            engine=self._engine,
-            **self._em_limits,
+        return THCMProblem(
+            data.blocks(self._engine.n_blocks),
+            prior,
+            np.array([self.forward_prior, self.back_prior, stop]),
+            self.step_strength,
+            data.counts.clicks,
+            self._whole_log(data.counts).total,
         )
+
+    def _set_fit(
+        self, stage: str, problem: THCMProblem, fit: FitResult[THCMParameters, Statistics]
+    ) -> None:
         self.theta_ = fit.parameters.theta
-        self.exposure_ = clicks + fit.statistics.pairs["skips"]
+        self.exposure_ = problem.clicks + fit.statistics.pairs["skips"]
         self.forward_, self.back_ = (float(step) for step in fit.parameters.steps[:2])
-        self._report_fit(fit)
 
     def _page_distribution(
         self, batch: SessionBatch, text: TextIndex | None
@@ -191,20 +225,12 @@ def _expect(
             walk_visits(here, step[0], step[1], last, free, visits)
             _hits(here, step, goal, free, upper, ahead)
             chance = _segment(here, step, last, goal, free, visits, ahead)
-            total += weight[s] * np.log(chance)
-            _add_segment(
-                here,
-                step,
-                last,
-                goal,
-                free,
-                visits,
-                ahead,
-                weight[s] / chance,
-                pair[page[s] : page[s + 1]],
-                skips,
-                steps,
-            )
+            total += weight[s] * np.log(max(chance, LEAST_CHANCE))
+            if chance > LEAST_CHANCE:
+                _add_segment(
+                    here, step, last, goal, free, visits, ahead, weight[s] / chance,
+                    pair[page[s] : page[s + 1]], skips, steps,
+                )  # fmt: skip
             if goal > 0:
                 free[goal - 1] = 0.0
             last = goal

@@ -14,9 +14,7 @@ import pyarrow.parquet as pq
 from reclick.errors import CannotAnswerError
 from reclick.predictor import predict
 from reclick.testing.cases import (
-    LOG,
     ORACLE_PAGES,
-    PAGES,
     CheckSkipped,
     ClickSequence,
     Columns,
@@ -38,7 +36,7 @@ def check_oracle(case: ModelCase) -> None:
             "{clicks: probability} for every click sequence, by brute force over the latent "
             "variables. Without it the formula is not checked, only its consistency."
         )
-    for page in ORACLE_PAGES:
+    for page in case.cut_pages(ORACLE_PAGES):
         truth = case.oracle(case.fitted, *page)
         sequences = all_sequences(len(page.ads))
         ordered = [truth.get(clicks, 0.0) for clicks in sequences]
@@ -56,14 +54,14 @@ def check_oracle(case: ModelCase) -> None:
 
 def check_sum(case: ModelCase) -> None:
     """The probabilities of all click sequences of a page add to 1."""
-    for page in PAGES:
+    for page in case.pages:
         total = sum(case.probabilities(page).values())
         assert abs(total - 1) < 1e-9, f"they add to {total} on {page}"
 
 
 def check_marginals(case: ModelCase) -> None:
     """A click probability is the sum over the sequences with that click."""
-    for page in PAGES:
+    for page in case.pages:
         chance = case.probabilities(page)
         sums = [sum(p for c, p in chance.items() if j + 1 in c) for j in range(len(page.ads))]
         got = case.fitted.click_prob(pages_table([page]))[0]
@@ -74,7 +72,7 @@ def check_marginals(case: ModelCase) -> None:
 
 def check_sets(case: ModelCase) -> None:
     """The probability of a set of clicks is the sum over its orders."""
-    for page in PAGES:
+    for page in case.pages:
         chance = case.probabilities(page)
         sums = [
             sum(chance[order] for order in itertools.permutations(sorted(clicks)))
@@ -86,7 +84,7 @@ def check_sets(case: ModelCase) -> None:
 
 def check_next_click(case: ModelCase) -> None:
     """The next click is the ratio of the sums over sequences with that prefix."""
-    for page in PAGES:
+    for page in case.pages:
         chance = case.probabilities(page)
         prefix: dict[ClickSequence, float] = {}
         for clicks, p in chance.items():
@@ -105,7 +103,7 @@ def check_next_click(case: ModelCase) -> None:
 
 def check_ranking(case: ModelCase) -> None:
     """rank_sequences lists the most likely sequences, best first."""
-    for page in PAGES:
+    for page in case.pages:
         chance = case.probabilities(page)
         for length in (None, *range(len(page.ads) + 1)):
             listed = case.fitted.rank_sequences(page.query, page.ads, length=length, top=5)
@@ -121,7 +119,7 @@ def check_ranking(case: ModelCase) -> None:
 
 def check_samples(case: ModelCase) -> None:
     """Sampled sequences are as frequent as they are likely."""
-    page, n = ORACLE_PAGES[0], 20_000
+    page, n = case.cut_pages(ORACLE_PAGES)[0], 20_000
     drawn = case.fitted.sample(pages_table([page] * n), np.random.default_rng(3)).to_pylist()
     frequency: dict[ClickSequence, int] = {}
     for clicks in map(tuple, drawn):
@@ -134,17 +132,17 @@ def check_samples(case: ModelCase) -> None:
 
 def check_seed(case: ModelCase) -> None:
     """A seed gives the same sample; another seed another."""
-    first, again, other = (case.fitted.sample(LOG, seed) for seed in (1, 1, 2))
+    first, again, other = (case.fitted.sample(case.log, seed) for seed in (1, 1, 2))
     assert first.equals(again), "two samples with one seed differ"
     assert not first.equals(other), "two seeds give the same sample"
 
 
 def check_finite(case: ModelCase) -> None:
     """Answers are probabilities, and −inf only where the model declares that it may be."""
-    rare = every_sequence(PAGES[0]).to_pydict()
-    assert_valid(case.fitted, {column: [*LOG[column], *rare[column]] for column in LOG})
+    rare = every_sequence(case.pages[0]).to_pydict()
+    assert_valid(case.fitted, {column: [*case.log[column], *rare[column]] for column in case.log})
     if not case.model.all_sets_possible:
-        sets = case.fitted.log_set_prob(every_sequence(PAGES[0]))
+        sets = case.fitted.log_set_prob(every_sequence(case.pages[0]))
         assert np.isneginf(sets).any(), "all_sets_possible = False, but all are: leave it out"
 
 
@@ -152,7 +150,7 @@ def check_order(case: ModelCase) -> None:
     """Clicks back up the page are possible for an ordered model, and only for one."""
     falling = [
         p
-        for page in PAGES
+        for page in case.pages
         for clicks, p in case.probabilities(page).items()
         if list(clicks) != sorted(clicks)
     ]
@@ -217,10 +215,14 @@ def check_relevance(case: ModelCase) -> None:
         middle, low, high = (table[f"{value}{end}"].to_numpy() for end in ("", "_low", "_high"))
         holds = (low >= 0) & (low <= middle) & (middle <= high) & (high <= 1)
         assert holds.all(), f"an interval of {value} is outside [0, 1] or does not hold its value"
-    for column, lists in (("impressions", LOG["ads"]), ("clicks", LOG["clicks"])):
+    for column, lists in (("impressions", case.log["ads"]), ("clicks", case.log["clicks"])):
         total, expected_total = sum(table[column].to_pylist()), sum(map(len, lists))
         assert total == expected_total, f"{column} add to {total}, expected {expected_total}"
-    shown = {(query, ad) for query, ads in zip(LOG["query"], LOG["ads"], strict=True) for ad in ads}
+    shown = {
+        (query, ad)
+        for query, ads in zip(case.log["query"], case.log["ads"], strict=True)
+        for ad in ads
+    }
     pairs = set(zip(table["query"].to_pylist(), table["ad"].to_pylist(), strict=True))
     assert pairs == shown, "the pairs are not those of the log"
 

@@ -89,9 +89,31 @@ class ModelCase:
         return self.model(**{**self.settings, **changes})
 
     @cached_property
+    def log(self) -> Columns:
+        """The common log, cut to pages that the model takes."""
+        return self.cut(LOG)
+
+    @cached_property
+    def pages(self) -> tuple[Page, ...]:
+        """The common pages, cut likewise."""
+        return self.cut_pages(PAGES)
+
+    def cut(self, log: Columns) -> Columns:
+        """A log whose pages end at `max_page_ads` of the model, with the clicks on what is left."""
+        return cut_log(log, self.model.max_page_ads)
+
+    def cut_pages(self, pages: Sequence[Page]) -> tuple[Page, ...]:
+        """Pages that end at `max_page_ads` of the model."""
+        return tuple(Page(page.query, page.ads[: self.model.max_page_ads]) for page in pages)
+
+    @cached_property
     def fitted(self) -> Any:
         """The model, fitted to the common log."""
-        return self.new().fit(as_table(LOG), ads=ADS)
+        return self.new().fit(as_table(self.log), ads=ADS)
+
+    def answer(self, model: ClickModel, log: Columns | None = None) -> dict[str, Any]:
+        """What every method of a model answers for a log, by default the common one."""
+        return all_answers(model, self.log if log is None else self.cut(log), self.pages)
 
     def probabilities(self, page: Page) -> dict[ClickSequence, float]:
         """P(clicks) of every click sequence of a page."""
@@ -109,6 +131,9 @@ class ModelCase:
         for name, value in settings.items():
             if value == "auto" and self.model.settings[name].low is not None:
                 return name, 0.5
+        for name, value in settings.items():
+            if self.model.settings[name].integer and value:
+                return name, value + 1
         raise CheckSkipped("it has no setting that is a number other than 0")
 
     @property
@@ -146,6 +171,14 @@ def make_log(seed: int = 0, sessions: int = 420, longest: int = 12) -> Columns:
 LOG = make_log()
 
 
+def cut_log(log: Columns, most: int | None) -> Columns:
+    """A log whose pages have at most so many ads, with the clicks on those."""
+    if most is None:
+        return log
+    clicks = [[click for click in each if click <= most] for each in log["clicks"]]
+    return {**log, "ads": [ads[:most] for ads in log["ads"]], "clicks": clicks}
+
+
 def as_table(log: Mapping[str, Sequence[Any]]) -> pa.Table:
     """The columns as Arrow, with types that hold for empty lists too."""
     types = {
@@ -170,7 +203,7 @@ def sequence_probabilities(model: ClickModel, page: Page) -> dict[ClickSequence,
     return dict(zip(all_sequences(len(page.ads)), probabilities, strict=True))
 
 
-def pages_table(pages: Sequence[Page] = PAGES) -> pa.Table:
+def pages_table(pages: Sequence[Page]) -> pa.Table:
     """The pages as a log without clicks."""
     return as_table({"query": [page.query for page in pages], "ads": [page.ads for page in pages]})
 
@@ -186,8 +219,8 @@ def relevance_or_reason(
     return table.sort_by([("query", "ascending"), ("ad", "ascending")])
 
 
-def all_answers(model: ClickModel, log: Columns = LOG) -> dict[str, Any]:
-    """What every method of the model answers for a log."""
+def all_answers(model: ClickModel, log: Columns, pages: Sequence[Page]) -> dict[str, Any]:
+    """What every method of the model answers for a log, and its rankings of some pages."""
     table = as_table({name: values for name, values in log.items() if name != "weight"})
     relevance = relevance_or_reason(model)
     return {
@@ -197,7 +230,7 @@ def all_answers(model: ClickModel, log: Columns = LOG) -> dict[str, Any]:
         "expected_clicks": model.expected_clicks(table),
         "next_click_prob": model.next_click_prob(table),
         "rank_sequences": [
-            [each.probability for each in model.rank_sequences(*page)] for page in PAGES
+            [each.probability for each in model.rank_sequences(*page)] for page in pages
         ],
         "relevance": relevance
         if isinstance(relevance, str)

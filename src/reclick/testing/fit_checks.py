@@ -18,13 +18,10 @@ from reclick.models.registry import MODELS, load
 from reclick.testing.cases import (
     ADS,
     LETTERS,
-    LOG,
-    PAGES,
     SMALL_LOGS,
     CheckSkipped,
     Columns,
     ModelCase,
-    all_answers,
     as_table,
     assert_same,
     assert_valid,
@@ -47,14 +44,14 @@ def check_objective(case: ModelCase) -> None:
 def check_convergence(case: ModelCase) -> None:
     """converged_ and message_ are true, whether the fit converged or was cut short."""
     _require_iterations(case)
-    short = case.new(max_iterations=1).fit(LOG)
+    short = case.new(max_iterations=1).fit(case.log)
     assert short.converged_ is False, "converged_ is not False after one iteration"
     assert "not converged" in short.message_, f"message_: {short.message_!r}"
     assert "1 iteration" in short.message_, f"message_: {short.message_!r}"
-    long = case.new(max_iterations=10_000).fit(LOG)
+    long = case.new(max_iterations=10_000).fit(case.log)
     assert long.converged_ is True, f"not converged after {long.iterations_} iterations"
     assert "not" not in long.message_, f"message_: {long.message_!r}"
-    gain = (long.objective_[-1] - long.objective_[-2]) / len(LOG["query"])
+    gain = (long.objective_[-1] - long.objective_[-2]) / len(case.log["query"])
     assert gain < long.tolerance, f"the last gain is {gain}, the tolerance {long.tolerance}"
 
 
@@ -67,7 +64,7 @@ def check_fit_report(case: ModelCase) -> None:
 
 def check_weights(case: ModelCase) -> None:
     """A session of weight 2 counts as the same session twice."""
-    small = make_log(1, 120, longest=6)
+    small = case.cut(make_log(1, 120, longest=6))
     twice = {
         column: [value for i, value in enumerate(values) for _ in range(1 + i % 2)]
         for column, values in small.items()
@@ -80,38 +77,38 @@ def check_weights(case: ModelCase) -> None:
 
 def check_row_order(case: ModelCase) -> None:
     """The order of the rows of the log does not matter."""
-    order = np.random.default_rng(4).permutation(len(LOG["query"]))
-    shuffled = {column: [values[i] for i in order] for column, values in LOG.items()}
-    _compare(case, case.new().fit(as_table(shuffled), ads=ADS), case.fitted, LOG)
+    order = np.random.default_rng(4).permutation(len(case.log["query"]))
+    shuffled = {column: [values[i] for i in order] for column, values in case.log.items()}
+    _compare(case, case.new().fit(as_table(shuffled), ads=ADS), case.fitted, case.log)
 
 
 def check_repeatable(case: ModelCase) -> None:
     """A second fit gives the same answers to the last bit."""
-    again = case.new().fit(as_table(LOG), ads=ADS)
-    assert_same(all_answers(again), all_answers(case.fitted), 0)
+    again = case.new().fit(as_table(case.log), ads=ADS)
+    assert_same(case.answer(again), case.answer(case.fitted), 0)
 
 
 def check_small_logs(case: ModelCase) -> None:
     """Logs of a few sessions, without clicks or with nothing else, can be fitted."""
     for name, log in SMALL_LOGS.items():
-        model = case.new().fit(as_table(log))
-        for page in PAGES:
+        model = case.new().fit(as_table(case.cut(log)))
+        for page in case.pages:
             total = sum(sequence_probabilities(model, page).values())
             assert abs(total - 1) < 1e-9, f"{name}: probabilities add to {total} on {page}"
-        assert_valid(model, make_log(2, 24))
+        assert_valid(model, case.cut(make_log(2, 24)))
         relevance_or_reason(model)
 
 
 def check_history(case: ModelCase) -> None:
     """A log with a history can be fitted, or the model says that it uses none."""
-    log = as_table(make_log(5, 60, longest=4))
+    log = as_table(case.cut(make_log(5, 60, longest=4)))
     if not case.model.uses_history:
         try:
-            case.new().fit(log, history=as_table(LOG))
+            case.new().fit(log, history=as_table(case.log))
         except UsageError:
             return
         raise AssertionError("uses_history is False, and yet a history is taken")
-    assert_valid(case.new().fit(log, history=as_table(LOG), ads=ADS), LOG)
+    assert_valid(case.new().fit(log, history=as_table(case.log), ads=ADS), case.log)
 
 
 def check_strengths(case: ModelCase) -> None:
@@ -119,16 +116,17 @@ def check_strengths(case: ModelCase) -> None:
     zero = {name: 0 for name in case.model.settings if name.endswith("strength")}
     if not zero:
         raise CheckSkipped("it has no strength of a prior")
-    model = case.new(**zero).fit(as_table(LOG))
-    for page in PAGES:
+    model = case.new(**zero).fit(as_table(case.log))
+    for page in case.pages:
         total = sum(sequence_probabilities(model, page).values())
         assert abs(total - 1) < 1e-9, f"probabilities add to {total} on {page}"
 
 
 def check_longer_pages(case: ModelCase) -> None:
     """A page that is longer than any of the log gets an answer."""
-    model = case.new().fit(as_table(make_log(6, 60, longest=3)))
-    assert_valid(model, {"query": ["q"], "ads": [list(LETTERS[:12])], "clicks": [[1, 2]]})
+    most = case.model.max_page_ads or 12
+    model = case.new().fit(as_table(make_log(6, 60, longest=min(3, most - 1))))
+    assert_valid(model, {"query": ["q"], "ads": [list(LETTERS[:most])], "clicks": [[1, 2]]})
 
 
 def check_words(case: ModelCase) -> None:
@@ -159,8 +157,8 @@ def check_saving(case: ModelCase) -> None:
     again = _save_and_load(case, case.fitted)
     assert type(again) is case.model, f"loaded a {type(again).__name__}"
     assert again.get_params() == case.fitted.get_params(), "the settings changed"
-    assert_same(all_answers(again), all_answers(case.fitted), 0)
-    for page in PAGES:
+    assert_same(case.answer(again), case.answer(case.fitted), 0)
+    for page in case.pages:
         listed = again.rank_sequences(*page)
         assert listed == case.fitted.rank_sequences(*page), f"another ranking on {page}"
 
@@ -168,15 +166,15 @@ def check_saving(case: ModelCase) -> None:
 def check_saving_words(case: ModelCase) -> None:
     """A saved and loaded model with the prior "words" answers the same to the last bit."""
     _require_words(case)
-    log = as_table(make_log(7, 80, longest=4))
+    log = as_table(case.cut(make_log(7, 80, longest=4)))
     model = case.new(attractiveness_prior="words").fit(log, ads=ADS)
-    assert_same(all_answers(_save_and_load(case, model)), all_answers(model), 0)
+    assert_same(case.answer(_save_and_load(case, model)), case.answer(model), 0)
 
 
 def check_interruption(case: ModelCase) -> None:
     """An interrupted fit changes nothing."""
     page = {"query": ["q"], "ads": [["a", "b"]]}
-    model = case.new().fit(as_table(make_log(9, 20, longest=3)))
+    model = case.new().fit(as_table(case.cut(make_log(9, 20, longest=3))))
     before = model.click_prob(page)
     own = vars(case.model).get("_fit")
 
@@ -219,7 +217,7 @@ def _ads_table(ads: list[str], titles: list[str]) -> Columns:
 
 def _compare(case: ModelCase, one: ClickModel, other: ClickModel, log: Columns) -> None:
     """Refuse a difference beyond rounding; samples may differ, as a draw can lie on an edge."""
-    first, second = ({**all_answers(each, log), "sample": ""} for each in (one, other))
+    first, second = ({**case.answer(each, log), "sample": ""} for each in (one, other))
     assert_same(first, second, case.rounding)
 
 
@@ -286,13 +284,13 @@ def check_repr(case: ModelCase) -> None:
 def check_not_fitted(case: ModelCase) -> None:
     """A model that is not fitted says so, whatever it is asked."""
     calls: dict[str, Callable[[Any], object]] = {
-        "log_prob": lambda model: model.log_prob(LOG),
-        "log_set_prob": lambda model: model.log_set_prob(LOG),
-        "click_prob": lambda model: model.click_prob(LOG),
-        "expected_clicks": lambda model: model.expected_clicks(LOG),
-        "next_click_prob": lambda model: model.next_click_prob(LOG),
+        "log_prob": lambda model: model.log_prob(case.log),
+        "log_set_prob": lambda model: model.log_set_prob(case.log),
+        "click_prob": lambda model: model.click_prob(case.log),
+        "expected_clicks": lambda model: model.expected_clicks(case.log),
+        "next_click_prob": lambda model: model.next_click_prob(case.log),
         "rank_sequences": lambda model: model.rank_sequences("q", ["a"]),
-        "sample": lambda model: model.sample(LOG, 0),
+        "sample": lambda model: model.sample(case.log, 0),
         "relevance": lambda model: model.relevance(),
         "save": lambda model: model.save("nowhere"),
     }
@@ -319,29 +317,29 @@ def check_description(case: ModelCase) -> None:
 
 def check_inputs(case: ModelCase) -> None:
     """A log may be a dict, a table, a batch or what `read_sessions` returns."""
-    table = as_table(LOG)
+    table = as_table(case.log)
     expected = case.fitted.log_set_prob(table)
-    for log in (LOG, read_sessions(table), table.to_batches()[0]):
+    for log in (case.log, read_sessions(table), table.to_batches()[0]):
         what = f"log_set_prob of a {type(log).__name__}"
         assert_same(case.fitted.log_set_prob(log), expected, 0, what)
 
 
 def check_inputs_unchanged(case: ModelCase) -> None:
     """Fitting and answering do not change what they are given."""
-    log, ads = copy.deepcopy(LOG), copy.deepcopy(ADS)
+    log, ads = copy.deepcopy(case.log), copy.deepcopy(ADS)
     model = case.new().fit(log, history=log if case.model.uses_history else None, ads=ads)
-    all_answers(model, log)
+    case.answer(model, log)
     model.next_click_prob(log, [[] for _ in log["query"]])
-    assert log == LOG, "the log was changed"
+    assert log == case.log, "the log was changed"
     assert ads == ADS, "the ads table was changed"
 
 
 def check_model_unchanged(case: ModelCase) -> None:
     """Answering does not change the model."""
-    model = case.new().fit(as_table(make_log(8, 40, longest=4)))
+    model = case.new().fit(as_table(case.cut(make_log(8, 40, longest=4))))
     before = {key: copy.deepcopy(value) for key, value in vars(model).items() if key.endswith("_")}
-    first = all_answers(model)
-    assert_same(all_answers(model), first, 0)
+    first = case.answer(model)
+    assert_same(case.answer(model), first, 0)
     for key, value in before.items():
         now = getattr(model, key)
         same = np.array_equal(np.asarray(now, object), np.asarray(value, object)) or now == value
@@ -350,7 +348,9 @@ def check_model_unchanged(case: ModelCase) -> None:
 
 def check_independence(case: ModelCase) -> None:
     """Two models share nothing."""
-    first = case.new().fit(SMALL_LOGS["every position clicked"])
-    before = first.click_prob(pages_table())
-    case.new().fit(SMALL_LOGS["no click at all"])
-    assert_same(first.click_prob(pages_table()), before, 0, "click_prob after another model's fit")
+    first = case.new().fit(case.cut(SMALL_LOGS["every position clicked"]))
+    before = first.click_prob(pages_table(case.pages))
+    case.new().fit(case.cut(SMALL_LOGS["no click at all"]))
+    assert_same(
+        first.click_prob(pages_table(case.pages)), before, 0, "click_prob after another model's fit"
+    )

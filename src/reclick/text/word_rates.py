@@ -144,6 +144,10 @@ class CorpusWords:
             _add_words(*arrays)
         return cls(words, totals, shown.click_rate), tokens
 
+    def encode(self, ads: pa.Array, text: TextIndex | None) -> TokenLists:
+        """The tokens of ads that may be new; words never shown are UNKNOWN."""
+        return _list_tokens(self.words.find, ads, text)
+
     def to_table(self) -> pa.Table:
         """The words in the order of their codes, and their totals."""
         totals = np.ascontiguousarray(self.totals[: self.words.size].T)
@@ -286,7 +290,7 @@ class WordRates:
 
     def encode_ads(self, ads: pa.Array, text: TextIndex | None) -> TokenLists:
         """The tokens of ads that may be new; words never shown are UNKNOWN."""
-        return _list_tokens(self.corpus.words.find, ads, text)
+        return self.corpus.encode(ads, text)
 
 
 def _list_tokens(

@@ -19,7 +19,8 @@ import math
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from functools import cached_property
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -31,9 +32,8 @@ from reclick.data.counts import Counts
 from reclick.data.grouped_sessions import BlockRows, QueryBlock, cut_rows
 from reclick.data.ragged import Bool, Float64, Int32, Int64, starts_from_sizes
 from reclick.data.stored_tables import MOST_CELLS, read_lists, read_numbers, table_error
-from reclick.engines import Engine
 from reclick.fitting.beta import BetaPrior, log_beta, posterior_mean
-from reclick.fitting.em import FitResult, PairSums, Statistics, run_em
+from reclick.fitting.em import EMProblem, PairSums, Statistics
 from reclick.runtime.jit import kernel
 
 SMALLEST_PRODUCT = 1e-200  # its logarithm is taken before it vanishes
@@ -188,49 +188,69 @@ def browsing_means(means: Float64) -> Float64:
     return np.asarray(np.where(distance >= 0, means[np.maximum(distance, 0)], 0.0))
 
 
-def maximise_posterior(
-    data: ExaminationData,
-    prior: ExaminationPrior,
-    pilot: ExaminationParameters | None,
-    engine: Engine,
-    **limits: Any,
-) -> FitResult[ExaminationParameters, Statistics]:
-    """The θ and γ of highest posterior density: EM from the prior means, or where a pilot ended."""
-    blocks = [block.with_prior(prior.theta) for block in data.blocks]
-    clicked = np.sum([block.cells.clicked for block in blocks], axis=0)
-    shown = np.sum([block.cells.shown for block in blocks], axis=0)
-    reached = shown > 0
-    clicks = np.concatenate([block.cells.clicks for block in blocks])
-    mean, strength = prior.theta
-    successes, unbounded = clicks + strength * mean, not strength.all()
+@dataclass(frozen=True)
+class ExaminationProblem(EMProblem[ExaminationParameters]):
+    """The θ and γ of highest posterior density."""
 
-    def m_step(_: ExaminationParameters, statistics: Statistics) -> ExaminationParameters:
-        theta = np.empty(len(mean))
+    sums: ClassVar[tuple[str, ...]] = ("clicked", "shown")
+
+    blocks: Sequence[ExaminationBlock]
+    prior: ExaminationPrior
+    clicks: Float64  # [pair]
+    clicked: Float64  # [state]
+    shown: Float64  # [state]
+    sessions: float
+
+    @classmethod
+    def of(cls, data: ExaminationData, prior: ExaminationPrior) -> ExaminationProblem:
+        """The problem of some cells."""
+        blocks = [block.with_prior(prior.theta) for block in data.blocks]
+        return cls(
+            blocks,
+            prior,
+            np.concatenate([block.cells.clicks for block in blocks]),
+            np.sum([block.cells.clicked for block in blocks], axis=0),
+            np.sum([block.cells.shown for block in blocks], axis=0),
+            data.sessions,
+        )
+
+    @property
+    def e_step(self) -> Callable[[ExaminationParameters, ExaminationBlock], Statistics]:
+        """Of a block of cells."""
+        return e_step
+
+    def start(self, last: ExaminationParameters | None) -> ExaminationParameters:
+        """The prior means, or where a pilot ended."""
+        means = self.prior.theta.mean, self.prior.gamma
+        return last or ExaminationParameters(*map(_clip_to_interior, means))
+
+    def m_step(self, now: ExaminationParameters, statistics: Statistics) -> ExaminationParameters:
+        """θ from the examinations of its pair, γ from those of its state."""
+        mean, strength = self.prior.theta
+        successes, theta = self._successes, np.empty(len(mean))
         for first, examinations in statistics.pairs.runs("examinations"):
             pairs = slice(first, first + len(examinations))
             _divide(successes[pairs], examinations + strength[pairs], theta[pairs])
-        if unbounded:
+        if not strength.all():
             theta = np.where(np.isfinite(theta), theta, mean)  # of pairs without a session
-        examined = clicked + statistics.totals["examined"]
-        gamma = posterior_mean(examined, shown, prior.gamma, prior.gamma_strength)
+        examined = self.clicked + statistics.totals["examined"]
+        gamma = posterior_mean(examined, self.shown, self.prior.gamma, self.prior.gamma_strength)
         return ExaminationParameters(_clip_to_interior(theta), _clip_to_interior(gamma))
 
-    def log_prior(now: ExaminationParameters) -> float:
-        """What the E-step leaves out: the prior of γ, and log γ of the clicks."""
-        gamma = now.gamma[reached]
-        clicks = float(clicked[reached] @ np.log(gamma))
-        return clicks + log_beta(gamma, prior.gamma[reached], prior.gamma_strength)
+    @cached_property
+    def _successes(self) -> Float64:
+        return np.asarray(self.clicks + self.prior.theta.strength * self.prior.theta.mean)
 
-    return run_em(
-        pilot or ExaminationParameters(*map(_clip_to_interior, (mean, prior.gamma))),
-        blocks,
-        e_step,
-        m_step,
-        log_prior=log_prior,
-        sessions=data.sessions,
-        engine=engine,
-        **limits,
-    )
+    def log_prior(self, now: ExaminationParameters) -> float:
+        """What the E-step leaves out: the prior of γ, and log γ of the clicks."""
+        reached = self.shown > 0
+        gamma = now.gamma[reached]
+        clicks = float(self.clicked[reached] @ np.log(gamma))
+        return clicks + log_beta(gamma, self.prior.gamma[reached], self.prior.gamma_strength)
+
+    def log_row_prior(self, now: ExaminationParameters) -> float:
+        """Nothing: the E-step adds the log-density of θ."""
+        return 0.0
 
 
 def e_step(parameters: ExaminationParameters, block: ExaminationBlock) -> Statistics:

@@ -46,13 +46,22 @@ def rate_of_sessions(values: Float64 | None, overall: float, query: Int32) -> Ra
     return np.where(query >= 0, values[query], overall)
 
 
-def estimate_rate(
-    now: Rate, successes: Float64, trials: Float64, mean: float, strength: float
-) -> Rate:
+class RateCounts(NamedTuple):
+    """How often something happened, and how often it could have."""
+
+    successes: Float64  # [query]
+    trials: Float64  # [query]
+    total_successes: float  # of all queries of the log
+    total_trials: float
+
+
+def estimate_rate(now: Rate, found: RateCounts, mean: float, strength: float) -> Rate:
     """A rate per query, or one for all queries: as it is now."""
     if isinstance(now, np.ndarray):
-        return clip_to_interior(posterior_mean(successes, trials, mean, strength))
-    total = posterior_mean(successes.sum(), trials.sum(), mean, strength)
+        return clip_to_interior(posterior_mean(found.successes, found.trials, mean, strength))
+    total = posterior_mean(
+        np.asarray(found.total_successes), np.asarray(found.total_trials), mean, strength
+    )
     return float(clip_to_interior(total))
 
 
@@ -71,6 +80,7 @@ class InitiationPrior(NamedTuple):
     """The prior of μ, and the sessions that it is estimated from."""
 
     n_sessions: Float64  # [query]
+    total: float  # sessions of all queries
     query_strength: float  # of the prior of a query's own μ
     overall: float = FIRST_INITIATION  # its mean
 
@@ -79,9 +89,15 @@ class InitiationPrior(NamedTuple):
             return self.overall, self.query_strength
         return FIRST_INITIATION, OVERALL_RATE_STRENGTH
 
-    def estimate(self, now: Rate, initiated: Float64) -> Rate:
-        """The M-step."""
-        return estimate_rate(now, initiated, self.n_sessions, *self._mean_and_strength(now))
+    def estimate(self, now: Rate, statistics: Statistics) -> Rate:
+        """The M-step, from the sessions whose list was examined."""
+        found = RateCounts(
+            statistics.pairs["initiated"],
+            self.n_sessions,
+            float(statistics.totals["all_initiated"]),
+            self.total,
+        )
+        return estimate_rate(now, found, *self._mean_and_strength(now))
 
     def log_density(self, now: Rate) -> float:
         """Log-density of μ."""
@@ -154,7 +170,7 @@ def fit_initiation(
 
     def m_step(now: InitiationParameters, statistics: Statistics) -> InitiationParameters:
         theta = posterior_mean(clicks, statistics.pairs["examinations"], *prior)
-        rate = initiation.estimate(now.initiation, statistics.pairs["initiated"])
+        rate = initiation.estimate(now.initiation, statistics)
         return InitiationParameters(clip_to_interior(theta), rate)
 
     return run_em(
@@ -163,7 +179,7 @@ def fit_initiation(
         e_step,
         m_step,
         log_prior=lambda now: log_beta(now.theta, *prior) + initiation.log_density(now.initiation),
-        sessions=float(initiation.n_sessions.sum()),
+        sessions=initiation.total,
         engine=engine,
         **limits,
     )
@@ -184,7 +200,7 @@ def e_step(parameters: InitiationParameters, block: InitiationBlock) -> Statisti
     total = unclicked + float(clicked + block.n_clicked @ np.log(rate))
     pairs = PairSums.of(sessions.first_pair, examinations=examinations)
     pairs += PairSums.of(sessions.first_query, initiated=initiated)
-    return Statistics(total, {}, pairs)
+    return Statistics(total, {"all_initiated": np.asarray(initiated.sum())}, pairs)
 
 
 @kernel

@@ -1,0 +1,298 @@
+"""A log in buckets of queries, each in a file of a store: what is in memory are its totals.
+
+A query is in the bucket of its hash, with its pairs and its sessions. The driver knows the totals
+of the log, and of each bucket how large it is. Ads are in many buckets; the driver gives them
+numbers.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial, reduce
+from operator import add
+from typing import Any, NamedTuple, TypeVar
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from reclick.data.counts import Counts, unknown_outcomes
+from reclick.data.grouped_sessions import GroupedSessions, LogSize, QueryBlock
+from reclick.data.hashing import draw_queries, query_buckets
+from reclick.data.outcomes import N_OUTCOMES, OutcomeCounts
+from reclick.data.ragged import Float64, Int32
+from reclick.data.string_index import Interner
+from reclick.engines.base import Additive, Log
+from reclick.engines.parts import (
+    add_reports,
+    count_part,
+    group_part,
+    join_groups,
+    merge_counts,
+    merge_groups,
+)
+from reclick.engines.store import Store
+from reclick.engines.tasks import TaskEngine
+
+Result = TypeVar("Result")
+SumT = TypeVar("SumT", bound=Additive)
+OfBucket = Callable[[Store, int], Result]  # what a task does with a bucket
+
+
+class BucketSize(NamedTuple):
+    """What the driver knows of a bucket that has queries."""
+
+    queries: int
+    pairs: int
+    distinct: int  # sessions; 0 where only counts are kept
+    longest: int  # page
+
+
+class AdTotals(NamedTuple):
+    """Of each ad: its impressions, its clicks, and the queries that it was shown for."""
+
+    impressions: Float64
+    clicks: Float64
+    queries: Float64
+
+    @classmethod
+    def of(cls, counts: Counts) -> AdTotals:
+        """Those of the ads of some counts."""
+        size, shown = len(counts.ads), (counts.impressions > 0).astype(np.float64)
+        columns = (counts.impressions, counts.clicks, shown)
+        return cls(
+            *(np.bincount(counts.pair_ad, each, size).astype(np.float64) for each in columns)
+        )
+
+
+class LogAds(NamedTuple):
+    """All ads of a log, sorted, and their totals."""
+
+    ads: pa.Array
+    totals: AdTotals
+
+
+@dataclass(frozen=True)
+class BucketedLog:
+    """The buckets of a log that have queries, and what is known of the whole log."""
+
+    store: Store
+    head: Counts  # pooled
+    sizes: Mapping[int, BucketSize]
+
+    @property
+    def size(self) -> LogSize:
+        """The size of the log."""
+        return LogSize(self.head.total, max(each.longest for each in self.sizes.values()))
+
+    @property
+    def distinct(self) -> int:
+        """The distinct sessions."""
+        return sum(each.distinct for each in self.sizes.values())
+
+    def load(self, bucket: int) -> Counts | GroupedSessions:
+        """The counts or the sessions of a bucket. What holds for the log is the log's."""
+        data: Counts | GroupedSessions = self.store.load(_data_file(bucket))
+        if isinstance(data, Counts):
+            return self._complete(data)
+        return replace(data, counts=self._complete(data.counts), log=self.size)
+
+    def _complete(self, counts: Counts) -> Counts:
+        outcomes = None
+        if self.head.outcomes is not None:
+            own = counts.outcomes or unknown_outcomes(counts)
+            outcomes = OutcomeCounts(own.last, own.visits, self.head.outcomes.earlier)
+        return replace(counts, lengths=self.head.lengths, outcomes=outcomes)
+
+    def empty_sessions(self) -> GroupedSessions:
+        """The sessions of a bucket without any query."""
+        codes, numbers, starts = np.zeros(0, np.int32), np.zeros(0), np.zeros(1, np.int64)
+        nothing = np.zeros((0, N_OUTCOMES))
+        counts = Counts(
+            queries=pa.array([], pa.large_string()),
+            ads=pa.array([], pa.large_string()),
+            pair_query=codes,
+            pair_ad=codes,
+            impressions=numbers,
+            clicks=numbers,
+            last_clicks=numbers,
+            sequence_starts=starts,
+            sequence_clicks=codes,
+            visit_query=codes,
+            visit_sequence=codes,
+            sessions=numbers,
+            lengths=self.head.lengths,
+            outcomes=OutcomeCounts(nothing, nothing, np.zeros(N_OUTCOMES)),
+        )
+        block = QueryBlock(0, 0, codes, codes, starts, codes, starts, numbers)
+        return GroupedSessions(self._complete(counts), block, self.size)
+
+    def sample_queries(self, tasks: BucketTasks, n_sessions: int) -> GroupedSessions:
+        """About so many distinct sessions, as `GroupedSessions.sample_queries` draws them."""
+        share = n_sessions / max(self.distinct, 1)
+        found = tasks.each(partial(_draw_sessions, self, share), "queries drawn")
+        return join_groups([found[bucket] for bucket in sorted(found)], [])
+
+    # ads
+
+    def number_ads(self) -> LogAds:
+        """Number the ads of all buckets in their order; leave each bucket the numbers of its own.
+
+        One bucket is read at a time.
+        """
+        index, codes = Interner(), {}
+        totals = AdTotals(*np.zeros((3, 1024)))
+        for bucket in self.sizes:
+            code = codes[bucket] = index.codes(self.store.load(_data_file(bucket), 1))
+            if index.size > len(totals.clicks):
+                room = np.zeros(2 * index.size - len(totals.clicks))
+                totals = AdTotals(*(np.concatenate([each, room]) for each in totals))
+            for total, own in zip(totals, self.store.load(_data_file(bucket), 2), strict=True):
+                total[code] += own
+        strings = index.strings()
+        order = pc.array_sort_indices(strings).to_numpy()
+        number = np.empty(len(order), np.int32)
+        number[order] = np.arange(len(order), dtype=np.int32)
+        del index
+        for bucket, code in codes.items():
+            self.store.put(_ads_file(bucket), [number[code]])
+        ads = strings.take(pa.array(order)).cast(pa.large_string())
+        return LogAds(ads, AdTotals(*(each[: len(order)][order] for each in totals)))
+
+    def ad_numbers(self, bucket: int) -> Int32:
+        """The numbers of the ads of a bucket [ad of the bucket]."""
+        numbers: Int32 = self.store.load(_ads_file(bucket))
+        return numbers
+
+    def add_by_ad(self, name: str, n_ads: int, columns: int) -> list[Float64]:
+        """The sums by ad over all buckets of what they left in files of this name."""
+        totals = [np.zeros(n_ads) for _ in range(columns)]
+        for bucket in self.sizes:
+            numbers = self.ad_numbers(bucket)
+            for total, own in zip(totals, self.store.load(f"{name}-{bucket}"), strict=True):
+                total[numbers] += own
+            self.store.discard([f"{name}-{bucket}"])
+        return totals
+
+
+def _data_file(bucket: int) -> str:
+    return f"data-{bucket}"
+
+
+def _ads_file(bucket: int) -> str:
+    return f"ads-{bucket}"
+
+
+def collect_buckets(
+    engine: TaskEngine, log: Log, store: Store, buckets: int, *, counts_only: bool
+) -> BucketedLog:
+    """Count or group a log, and leave each bucket in a file."""
+    read = count_part if counts_only else group_part
+    names, reports = engine.read_parts(read, log, store, buckets, "parts read")
+    tasks = deal_buckets(dict.fromkeys(range(buckets), 1.0), engine.n_tasks)
+    merge = merge_counts if counts_only else merge_groups
+    function = partial(_merge_bucket, merge, names)
+    found = BucketTasks(engine, store, tasks).each(function, "buckets merged")
+    store.discard(names)
+    filled = {bucket: each for bucket, each in sorted(found.items()) if each is not None}
+    head = add_reports(Counts.sum([each[1] for each in filled.values()]), reports)
+    return BucketedLog(store, head, {bucket: each[0] for bucket, each in filled.items()})
+
+
+def split_counts(counts: Counts, store: Store, buckets: int) -> BucketedLog:
+    """The buckets of counts that are in memory."""
+    parts = counts.split(query_buckets(counts.queries, buckets), buckets)
+    filled = {bucket: part for bucket, part in enumerate(parts) if len(part.queries)}
+    sizes = {bucket: _store_bucket(store, part, bucket) for bucket, part in filled.items()}
+    return BucketedLog(store, replace(counts.pool(), logs=()), sizes)
+
+
+def _merge_bucket(
+    merge: Callable[[Store, Sequence[str], int], Counts | GroupedSessions],
+    names: Sequence[str],
+    store: Store,
+    bucket: int,
+) -> tuple[BucketSize, Counts] | None:
+    """In a task: put a bucket together from all parts, unless it has no query."""
+    data = merge(store, names, bucket)
+    counts = data if isinstance(data, Counts) else data.counts
+    if not len(counts.queries):
+        return None
+    return _store_bucket(store, data, bucket), counts.pool()
+
+
+def _store_bucket(store: Store, data: Counts | GroupedSessions, bucket: int) -> BucketSize:
+    counts = data if isinstance(data, Counts) else data.counts
+    store.put(_data_file(bucket), [data, counts.ads, AdTotals.of(counts)])
+    distinct, longest = (0, 1) if isinstance(data, Counts) else (len(data), data.whole.max_ads)
+    return BucketSize(len(counts.queries), len(counts.impressions), distinct, longest)
+
+
+def _draw_sessions(log: BucketedLog, share: float, store: Store, bucket: int) -> GroupedSessions:
+    """In a task: the sessions of the queries that are drawn; all where the share is 1 or more."""
+    sessions: Any = log.load(bucket)
+    sample: GroupedSessions = sessions.keep_queries(draw_queries(sessions.counts.queries, share))
+    return sample
+
+
+# ---- tasks of several buckets each
+
+
+def deal_buckets(sizes: Mapping[int, float], n_tasks: int) -> list[list[int]]:
+    """The buckets of each task, so that all tasks have about as much to do.
+
+    >>> deal_buckets({0: 5, 1: 3, 2: 2}, 2)
+    [[0], [1, 2]]
+    """
+    tasks: list[list[int]] = [[] for _ in range(max(min(n_tasks, len(sizes)), 1))]
+    loads = [(0.0, task) for task in range(len(tasks))]
+    for bucket in sorted(sizes, key=lambda each: (-sizes[each], each)):
+        load, task = heapq.heappop(loads)
+        tasks[task].append(bucket)
+        heapq.heappush(loads, (load + sizes[bucket], task))
+    return [sorted(each) for each in tasks]
+
+
+@dataclass(frozen=True)
+class BucketTasks:
+    """Runs functions of buckets in tasks, each of which has several buckets."""
+
+    engine: TaskEngine
+    store: Store
+    tasks: list[list[int]]
+
+    @classmethod
+    def of(cls, engine: TaskEngine, log: BucketedLog) -> BucketTasks:
+        """Those of the buckets of a log."""
+        loads = {bucket: float(each.pairs + each.distinct) for bucket, each in log.sizes.items()}
+        return cls(engine, log.store, deal_buckets(loads, engine.n_tasks))
+
+    def buckets(self) -> Iterator[int]:
+        """All buckets."""
+        return (bucket for task in self.tasks for bucket in task)
+
+    def each(self, function: OfBucket[Result], what: str) -> dict[int, Result]:
+        """function(store, bucket) of every bucket."""
+        task = partial(_run_each, function, self.store, self.tasks)
+        results: dict[int, Result] = {}
+        for found in self.engine.run(task, len(self.tasks), what):
+            results |= found
+        return results
+
+    def add(self, function: OfBucket[SumT]) -> SumT:
+        """Σ function(store, bucket), added up in the order of the buckets of each task."""
+        task = partial(_run_and_add, function, self.store, self.tasks)
+        sums: list[SumT] = self.engine.run(task, len(self.tasks), "")
+        return reduce(add, sums)
+
+
+def _run_each(
+    function: OfBucket[Any], store: Store, tasks: list[list[int]], i: int
+) -> dict[int, Any]:
+    return {bucket: function(store, bucket) for bucket in tasks[i]}
+
+
+def _run_and_add(function: OfBucket[Any], store: Store, tasks: list[list[int]], i: int) -> Any:
+    return reduce(add, (function(store, bucket) for bucket in tasks[i]))

@@ -1,0 +1,250 @@
+"""Fits in buckets: the same model as in memory, whatever the buckets and the tasks."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import reclick as rc
+from reclick.engines.bucketed_log import deal_buckets
+from reclick.errors import CannotAnswerError, LogError, SettingError
+from reclick.simulation import simulate
+from tests.support.inline_engine import InlineEngine
+
+FEW: dict[str, Any] = {"max_iterations": 4}
+MODELS: list[rc.ClickModel] = [
+    rc.GCTR(), rc.RCTR(), rc.DCTR(), rc.ICM(), rc.MultiClick(), rc.CM(), rc.DCM(), rc.SDBN(),
+    rc.PBM(**FEW), rc.BBM(**FEW), rc.UBM(), rc.DBN(**FEW),
+    rc.DBN(continuation="query", initiation="query", **FEW), rc.CCM(initiation="query", **FEW),
+    rc.THCM(**FEW), rc.MODELS["scan"](**FEW),
+]  # fmt: skip
+COUNTED = {"gctr", "rctr", "dctr", "icm", "multiclick", "cm", "dcm", "sdbn"}
+
+
+@pytest.fixture(scope="module")
+def week() -> Any:
+    return simulate(600, weeks=1, queries=30, seed=4).weeks[0]
+
+
+def assert_same(one: rc.ClickModel, lazy: Any, log: Any, tolerance: float = 1e-9) -> None:
+    """Equal parameters, reports, counts, provenance and answers."""
+    two = lazy.to_memory()
+    names = (*one.pair_parameters, *one.query_parameters, *one.global_parameters)
+    for name in names:
+        first, second = getattr(one, name), getattr(two, name)
+        if first is None or second is None:
+            assert first is second, name
+        else:
+            np.testing.assert_allclose(first, second, rtol=0, atol=tolerance, err_msg=name)
+    for name in ("iterations_", "converged_", "prior_report_"):
+        assert getattr(one, name, None) == getattr(two, name, None)
+    assert one.training_counts == two.training_counts
+    assert lazy.training_totals == one.training_totals
+    assert [each.log for each in one.provenance_] == [each.log for each in lazy.provenance_]
+    unknown = ("a new query", ["a new ad", one.training_ads[0].as_py()])
+    for pages in (log, unknown):
+        np.testing.assert_allclose(
+            lazy.click_prob(pages), one.click_prob(pages), rtol=0, atol=tolerance
+        )
+
+
+@pytest.mark.parametrize("model", MODELS, ids=repr)
+def test_a_fit_in_buckets_is_the_fit_in_memory(
+    model: rc.ClickModel, week: Any, tmp_path: Path
+) -> None:
+    lazy = model.fit_to(tmp_path / "model", week, buckets=3, engine=InlineEngine(tasks=2))
+    assert isinstance(lazy, rc.PartitionedModel)
+    exact = model.name in COUNTED
+    assert_same(model.clone().fit(week), lazy, week, 1e-15 if exact else 1e-9)
+    assert not model.fitted
+
+
+def test_counted_models_are_equal_to_the_last_bit(week: Any, tmp_path: Path) -> None:
+    for model in (rc.SDBN(attractiveness_prior="overall"), rc.MultiClick()):
+        lazy = model.fit_to(tmp_path / model.name, week, buckets=3)
+        assert_same(model.clone().fit(week), lazy, week, 0.0)
+
+
+@pytest.mark.parametrize("buckets", [1, 200])
+def test_any_number_of_buckets(buckets: int, tmp_path: Path) -> None:
+    log = simulate(100, weeks=1, queries=5, seed=4).weeks[0]  # nearly all buckets are empty
+    model = rc.UBM(max_iterations=2)
+    lazy = model.fit_to(tmp_path / "model", log, buckets=buckets)  # in this process
+    assert_same(model.clone().fit(log), lazy, log)
+
+
+def test_one_query_with_half_the_sessions(tmp_path: Path) -> None:
+    tail = simulate(500, weeks=1, queries=20, seed=4).weeks[0].select(["query", "ads", "clicks"])
+    head = pa.table({name: pa.repeat(tail[name][0], tail.num_rows) for name in tail.column_names})
+    log = pa.concat_tables([tail, head.cast(tail.schema)])
+    model = rc.CCM(max_iterations=5)
+    lazy = model.fit_to(tmp_path / "model", log, buckets=3, engine=InlineEngine())
+    assert_same(model.clone().fit(log), lazy, log)
+
+
+def test_words_and_a_history_count_as_in_memory(week: Any, tmp_path: Path) -> None:
+    ads = {ad: f"word{i % 5} thing{i % 7}" for i, ad in enumerate(rc.count(week).ads.to_pylist())}
+    given: dict[str, Any] = {"ads": ads, "history": simulate(500, weeks=1, seed=5).weeks[0]}
+    for model in (rc.DCTR(), rc.UBM(attractiveness_prior="words", max_iterations=5)):
+        one = model.clone().fit(week, **given)
+        folder = tmp_path / model.name
+        lazy = model.fit_to(folder, week, buckets=3, engine=InlineEngine(), **given)
+        assert_same(one, lazy, week)
+        page, text = ("tea", ["new"]), {"new": "word3 thing2"}
+        np.testing.assert_allclose(
+            lazy.click_prob(page, text=text), one.click_prob(page, text=text), rtol=0, atol=1e-9
+        )
+
+
+def test_settings_are_chosen_on_the_same_sample_of_queries(
+    week: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("reclick.models.dbn.CV_SESSIONS", 300)
+    model = rc.DBN(max_iterations=3, folds=2)
+    lazy = model.fit_to(tmp_path / "model", week, buckets=4, engine=InlineEngine())
+    assert_same(model.clone().fit(week), lazy, week)
+
+
+def test_the_prior_of_many_ads_is_chosen_on_the_same_sample(
+    week: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("reclick.fitting.attractiveness_prior.MAX_PAIRS", 60)
+    lazy = rc.DCTR().fit_to(tmp_path / "model", week, buckets=4, engine=InlineEngine())
+    assert_same(rc.DCTR().fit(week), lazy, week, 1e-15)
+
+
+def test_counts_and_files_are_read_in_parts(week: Any, tmp_path: Path) -> None:
+    pq.write_table(week, tmp_path / "log.parquet", row_group_size=300)
+    one = rc.DCTR().fit(str(tmp_path / "log.parquet"))
+    for number, log in enumerate((rc.count(week), str(tmp_path / "log.parquet"))):
+        lazy = rc.DCTR().fit_to(tmp_path / f"{number}", log, buckets=4, engine=InlineEngine())
+        assert lazy.to_memory().training_counts == one.training_counts
+
+
+# ---- memory and files
+
+
+class WatchedEngine(InlineEngine):
+    """Keeps the largest result of a task in each round, in bytes, and the files between rounds."""
+
+    def __init__(self) -> None:
+        super().__init__(tasks=2)
+        self.results: list[int] = []
+        self.files: list[int] = []
+
+    def run(self, task: Any, n: int, what: str) -> list[Any]:
+        import pickle
+
+        found = super().run(task, n, what)
+        if what == "":
+            self.results.append(max(len(pickle.dumps(each)) for each in found))
+            rows = Path(str(task.args[1].folder)).glob("rows-*")
+            self.files.append(len(list(rows)))
+        return found
+
+
+def test_tasks_return_totals_alone_and_old_rows_go(tmp_path: Path) -> None:
+    log = simulate(1_000, weeks=1, queries=400, seed=4).weeks[0]
+    engine = WatchedEngine()
+    model = rc.UBM(max_iterations=6, attractiveness_prior="overall", tolerance=0)
+    lazy = model.fit_to(tmp_path / "model", log, buckets=4, engine=engine)
+    rounds = engine.results[-6:]
+    assert max(rounds) < lazy.training_totals.pairs  # less than a byte a pair
+    assert max(engine.files) <= 3 * 4  # of the start, of the step before, and of this one
+    assert max(engine.sent) < 20_000
+
+
+def _break(what: str) -> Callable[..., Any]:
+    class Broken(InlineEngine):
+        def run(self, task: Any, n: int, doing: str) -> list[Any]:
+            if doing == what:
+                super().run(task, n - 1, doing)
+                raise RuntimeError("lost")
+            return super().run(task, n, doing)
+
+    return Broken
+
+
+@pytest.mark.parametrize("what", ["parts read", "buckets written", ""])
+def test_a_fit_that_fails_leaves_the_old_model(what: str, week: Any, tmp_path: Path) -> None:
+    folder, shared = tmp_path / "model", tmp_path / "shared"
+    rc.GCTR().fit(week).save(folder, buckets=2)
+    with pytest.raises(RuntimeError, match="lost"):
+        rc.UBM(max_iterations=3).fit_to(folder, week, buckets=4, engine=_break(what)(folder=shared))
+    assert rc.load(folder).name == "gctr"
+    assert not list(shared.iterdir())
+    rc.DCTR().fit_to(folder, week, buckets=4)
+    assert rc.load(folder).name == "dctr"
+
+
+def test_a_bucket_of_other_values_is_not_saved(
+    week: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    estimate, values = rc.GCTR._estimate, iter(range(100))
+
+    def unsteady(self: Any, *data: Any) -> None:
+        estimate(self, *data)
+        self.rate_ += next(values) / 1000
+
+    monkeypatch.setattr(rc.GCTR, "_estimate", unsteady)
+    with pytest.raises(CannotAnswerError, match="one version"):
+        rc.GCTR().fit_to(tmp_path / "model", week, buckets=4)
+    assert not (tmp_path / "model" / "manifest.json").exists()
+
+
+# ---- refusals
+
+
+@pytest.mark.parametrize(
+    ("model", "says"),
+    [
+        (rc.LuceClick(), "LuceClick cannot be fitted in buckets"),
+        (rc.UBM(noise="session"), "Leave out noise"),
+        (rc.UBM(components=2), "Set components=1"),
+        (rc.MultiClick(strength="auto"), "Set strength=10"),
+        (rc.SDBN(initiation="one"), "Leave out initiation"),
+    ],
+    ids=repr,
+)
+def test_what_cannot_be_fitted_in_buckets_is_refused(
+    model: rc.ClickModel, says: str, week: Any, tmp_path: Path
+) -> None:
+    with pytest.raises(CannotAnswerError, match=says):
+        model.fit_to(tmp_path / "model", week, buckets=2)
+    assert not (tmp_path / "model").exists()
+
+
+def test_outcomes_of_clicks_are_refused_unless_they_weigh_nothing(tmp_path: Path) -> None:
+    log = {"query": ["a", "b"] * 4, "ads": [["x", "y"]] * 8, "clicks": [[1], [2]] * 4}
+    log["conversions"] = [[True], [False]] * 4
+    with pytest.raises(CannotAnswerError, match="outcome_weight=0"):
+        rc.SDBN().fit_to(tmp_path / "model", log, buckets=2)
+    model = rc.SDBN(outcome_weight=0)
+    lazy = model.fit_to(tmp_path / "model", log, buckets=2)
+    assert_same(model.clone().fit(log), lazy, log)
+
+
+def test_wrong_arguments_are_refused(week: Any, tmp_path: Path) -> None:
+    folder = tmp_path / "model"
+    with pytest.raises(SettingError, match="buckets"):
+        rc.DCTR().fit_to(folder, week, buckets=0)
+    with pytest.raises(SettingError, match="PoolEngine"):
+        rc.DCTR().fit_to(folder, week, buckets=2, engine=rc.DuckDBEngine())
+    with pytest.raises(LogError, match="Give it the log itself"):
+        rc.UBM().fit_to(folder, rc.count(week), buckets=2)
+    shutil.rmtree(folder, ignore_errors=True)
+    rc.DCTR().fit_to(folder, week, buckets=2)
+    with pytest.raises(CannotAnswerError, match="opened from buckets"):
+        rc.load(folder).fit_to(folder, week, buckets=2)
+
+
+def test_buckets_are_dealt_by_their_size() -> None:
+    assert deal_buckets({0: 9, 1: 1, 2: 1, 5: 8}, 2) == [[0, 2], [1, 5]]
+    assert deal_buckets({3: 1.0}, 4) == [[3]]

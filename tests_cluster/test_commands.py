@@ -1,0 +1,101 @@
+"""The command line on a cluster: in a file of its own, as no other session may hold its cores."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import psutil
+import pyarrow.parquet as pq
+import pytest
+
+import reclick as rc
+from tests.engines.test_tasks import assert_same_model
+from tests_cluster.cluster import HOME, UBM, WAIT, Cluster
+
+
+def run_command(*words: object, **environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "reclick", *map(str, words)],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, **environment},
+        timeout=WAIT,
+    )
+
+
+@pytest.fixture
+def where(cluster: Cluster, tmp_path: Path) -> list[object]:
+    """The options of the cluster."""
+    shared = tmp_path / "shared"
+    shared.mkdir()
+    return ["--engine", "spark", "--master", cluster.url, "--shared-folder", shared, "--tasks", 4]
+
+
+def test_commands_run_on_the_cluster(where: list[object], log: Path, tmp_path: Path) -> None:
+    model, shared = tmp_path / "model", tmp_path / "shared"
+    settings = [f"--set={name}={value}" for name, value in UBM.items()]
+    for words in (
+        ["fit", log, "--model", "ubm", *settings, "--to", model],
+        ["predict", model, log, "--to", tmp_path / "two.parquet"],
+        ["evaluate", "--models", model, "--test", log, "--in-sample", "--to", tmp_path / "scores"],
+    ):
+        done = run_command(*words, *where)
+        assert done.returncode == 0, done.stderr
+    fitted = rc.UBM(**UBM).fit(log)
+    assert_same_model(rc.load(model), fitted)
+    rc.predict(rc.load(model), log, tmp_path / "one.parquet")
+    tables = [pq.read_table(tmp_path / f"{name}.parquet") for name in ("one", "two")]
+    assert tables[0].equals(tables[1])
+    assert list(shared.iterdir()) == []
+
+
+def test_executors_with_another_python_are_named(
+    where: list[object], log: Path, tmp_path: Path
+) -> None:
+    fit = ["fit", log, "--model", "multiclick", "--to", tmp_path / "model"]
+    other = tmp_path / "other" / "bin" / "python"
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", other.parents[1]], check=True)
+    done = run_command(*fit, *where, PYSPARK_PYTHON=str(other))
+    assert done.returncode == 2
+    assert "The executors cannot run Reclick's tasks: ModuleNotFoundError" in done.stderr
+    # All that the driver has but Reclick, which is found through a .pth file of its own.
+    (library,) = other.parents[1].glob("lib/python*/site-packages")
+    (library / "driver.pth").write_text(str(HOME.parent))
+    done = run_command(*fit, *where, PYSPARK_PYTHON=str(other))
+    assert done.returncode == 2
+    assert "with Reclick not installed, and the driver has Python" in done.stderr
+    assert not (tmp_path / "model").exists()
+
+
+def test_an_interrupted_fit_leaves_nothing(where: list[object], log: Path, tmp_path: Path) -> None:
+    words = ["fit", log, "--model", "ubm", "--set=tolerance=0", "--set=max_iterations=100000"]
+    running = subprocess.Popen(
+        [sys.executable, "-m", "reclick", *map(str, (*words, "--to", tmp_path / "m", *where))],
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    watchdog = threading.Timer(WAIT, running.kill)
+    watchdog.start()
+    assert running.stderr is not None
+    for line in running.stderr:
+        if "iterations" in line:
+            break
+    java = [each for each in psutil.Process(running.pid).children() if "java" in each.name()]
+    assert len(java) == 1
+    os.killpg(running.pid, signal.SIGINT)  # as a terminal does
+    rest = running.stderr.read()
+    assert running.wait(WAIT) == 130, rest
+    watchdog.cancel()
+    assert rest.strip().endswith("either the new version or the old one.")
+    assert "Traceback" not in rest
+    psutil.wait_procs(java, WAIT)
+    assert not any(each.is_running() and each.status() != "zombie" for each in java)
+    assert not (tmp_path / "m").exists()
+    assert list((tmp_path / "shared").iterdir()) == []
