@@ -44,6 +44,7 @@ LARGE_RESULT = 1 << 20  # bytes: a larger one comes through a file
 RESULT_SCHEMA = "task long, result binary"
 DEFAULT_TASKS = 32  # where the session does not say how many cores it has
 TASKS_PER_CORE = 2
+OLDEST = "4.0"
 LOOPBACK = "127.0.0.1"
 QUIET_SETTINGS = {"spark.ui.showConsoleProgress": "false", "spark.log.level": "ERROR"}
 LOCAL_SETTINGS = {
@@ -80,6 +81,9 @@ class SparkEngine(TaskEngine):
         import_extra("pyspark", "reclick[spark]")
         if not hasattr(session, "range") or not hasattr(session, "createDataFrame"):
             raise SettingError("session", session, "a SparkSession")
+        found = str(getattr(session, "version", OLDEST))
+        if int(found.split(".", maxsplit=1)[0]) < int(OLDEST.split(".", maxsplit=1)[0]):
+            raise EngineError(f"The session has Spark {found}: Reclick needs {OLDEST} or newer.")
         self.session = session
         master = _get_conf(session, "spark.master")
         if folder is None and not master.startswith("local"):
