@@ -203,7 +203,9 @@ GRAPHS: dict[str, Graph] = {
         [
             *along("CE", "δ{i} γ", -8, at=0.28),
             *(Edge(f"C{i + 1}", f"E{i}", f"(1 − δ{BELOW[i + 1]}) γ", -8, 0.62) for i in (1, 2)),
-        ]
+        ],
+        {"S": "ρ(q, d{i}): ends"},
+        "ECAS",
     ),
     "pom": cascade(
         [

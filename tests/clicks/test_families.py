@@ -28,7 +28,7 @@ from tests.support.click_families import (
 )
 
 CLOSE = 1e-12
-NO_SATISFACTION = ("walk", "scan", "mixture")
+NO_SATISFACTION = ("walk", "mixture")
 SIZES = [(n, m) for n in range(1, 6) for m in range(1, min(n, 4) + 1)]  # of pages, and clicks
 any_family = st.sampled_from(list(FAMILIES))
 seeds, sizes = st.integers(0, 2**32), st.integers(1, 4)

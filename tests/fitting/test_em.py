@@ -251,6 +251,7 @@ def test_the_e_step_of_blocks_adds_up_to_that_of_the_whole(name: str, n: int) ->
             scan.e_step,
             scan.ScanParameters(
                 theta,
+                rho,
                 rng.uniform(0.1, 0.9, (length + 1, length)),
                 rng.uniform(0.1, 0.9, length + 1),
             ),

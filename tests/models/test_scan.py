@@ -20,6 +20,7 @@ from tests.support.cascades import assert_never_falls, drawn, random_pages, spre
 from tests.support.enumeration import Clicks, Session, all_sequences, as_table, random_sessions
 
 THETA, DOWN = np.array([0.5, 0.3, 0.2]), np.array([1.0, 1.0, 0.8, 0.3])
+RHO, NEVER = np.array([0.4, 0.6, 0.2]), np.zeros(3)
 SEQUENCES: dict[Clicks, float] = {
     (): 0.40670839,
     (1,): 0.287109,
@@ -51,9 +52,9 @@ def example_gamma(size: int = 3) -> Float64:
     return gamma
 
 
-def the_model() -> DirectionalScan:
+def the_model(rho: Float64 = NEVER) -> DirectionalScan:
     model = DirectionalScan(max_iterations=1).fit(page([()]))
-    model.theta_, model.gamma_, model.down_ = THETA, example_gamma(), DOWN
+    model.theta_, model.rho_, model.gamma_, model.down_ = THETA, rho, example_gamma(), DOWN
     return model
 
 
@@ -84,14 +85,36 @@ def test_the_first_clicks_are_worked_out_by_hand() -> None:
     )
 
 
-def latent_worlds(clicks: Clicks) -> dict[str, Float64 | float]:
-    """P(clicks) and posterior expectations, by enumeration of directions and examinations."""
+def test_a_click_that_satisfies_ends_the_session() -> None:
+    # After 2, which satisfies with .6: the others go on as before.
+    model = the_model(RHO)
+    np.testing.assert_allclose(
+        model.next_click_prob(("q", list("abc")), [[2]])[0], [0.4 * 0.05, 0, 0.4 * 0.144]
+    )
+    first, second = 0.45, 0.55 * 0.189
+    then = 0.6 * 0.9 * 0.3, 0.4 * 0.2 * 0.25  # 2 after 1, and 1 after 2
+    alone = np.exp(the_model(RHO).log_prob(page([(1, 2), (2, 1)])))
+    # After (1, 2) nothing is left above; after (2, 1) all go down, past 2, to 3.
+    ends = 0.6 + 0.4 * (0.8 * (1 - 0.9 * 0.2) + 0.2), 0.4 + 0.6 * (1 - 0.63 * 0.2)
+    np.testing.assert_allclose(alone, [first * then[0] * ends[0], second * then[1] * ends[1]])
+    got = np.exp(model.log_prob(page(list(all_sequences(3)))))
+    assert got.sum() == pytest.approx(1, abs=1e-12)
+    chance = model.click_prob(("q", list("abc")))[0]
+    assert model.satisfaction_prob(("q", list("abc")))[0] == pytest.approx(chance @ RHO)
+
+
+def latent_worlds(clicks: Clicks, rho: Float64) -> dict[str, Float64 | float]:
+    """P(clicks) and posterior expectations, by enumeration of satisfaction, directions and
+    examinations."""
     gamma, size = example_gamma(), len(THETA)
     paths: list[tuple[float, dict[Any, float]]] = [(1.0, {})]
     last = 0
     done: list[int] = []
     for goal in (*clicks, 0):
         options: list[tuple[float, dict[Any, float]]] = []
+        content = rho[last - 1] if last > 0 else 0.0
+        if goal == 0 and last > 0:
+            options.append((content, {("satisfied", last): 1.0}))
         for goes_down in (True, False):
             turn = DOWN[last] if goes_down else 1 - DOWN[last]
             side = range(last + 1, size + 1) if goes_down else range(last - 1, 0, -1)
@@ -101,7 +124,7 @@ def latent_worlds(clicks: Clicks) -> dict[str, Float64 | float]:
                 stop = hits[0] + 1 if hits else len(ahead)
                 if any(world[stop:]) or (ahead[hits[0]] if hits else 0) != goal:
                     continue  # positions after the click are not reached: one world stands for all
-                chance = turn
+                chance = (1 - content) * turn
                 found: dict[Any, float] = defaultdict(float)
                 for j, at in zip(ahead[:stop], world, strict=False):
                     seen, attracts = gamma[last, j - 1], THETA[j - 1]
@@ -132,16 +155,20 @@ def latent_worlds(clicks: Clicks) -> dict[str, Float64 | float]:
         "trial": np.array([[mean("trial", *cell) for cell in row] for row in cells]),
         "down": np.array([mean("down", last) for last in range(size + 1)]),
         "scan": np.array([mean("scan", last) for last in range(size + 1)]),
+        "satisfied": np.array([mean("satisfied", j) for j in range(1, size + 1)]),
     }
 
 
+@pytest.mark.parametrize("rho", [NEVER, RHO], ids=["never", "sometimes"])
 @pytest.mark.parametrize("clicks", SEQUENCES)
-def test_the_expectations_are_those_of_brute_force(clicks: Clicks) -> None:
-    expected = latent_worlds(clicks)
-    parameters = ScanParameters(THETA, example_gamma(), DOWN)
+def test_the_expectations_are_those_of_brute_force(clicks: Clicks, rho: Float64) -> None:
+    expected = latent_worlds(clicks, rho)
+    parameters = ScanParameters(THETA, rho, example_gamma(), DOWN)
     found = e_step(parameters, as_grouped(page([clicks])).whole)
     assert found.log_likelihood == pytest.approx(np.log(expected["probability"]), rel=1e-12)
-    assert expected["probability"] == pytest.approx(SEQUENCES[clicks], abs=6e-10)
+    if rho is NEVER:
+        assert expected["probability"] == pytest.approx(SEQUENCES[clicks], abs=6e-10)
+    np.testing.assert_allclose(found.pairs["satisfied"], expected["satisfied"], atol=1e-12)
     np.testing.assert_allclose(found.pairs["skips"], expected["skips"], atol=1e-12)
     examined, downs = found.totals["examined"], found.totals["downs"]
     np.testing.assert_allclose(examined[0], expected["seen"], atol=1e-12)
@@ -155,9 +182,10 @@ def test_the_objective_never_falls(strength: float) -> None:
     log = as_table(random_sessions(np.random.default_rng(3), 80))
     model = DirectionalScan(
         attractiveness_strength=strength,
+        satisfaction_strength=strength,
         examination_strength=strength,
         down_strength=strength,
-        max_iterations=2000,
+        max_iterations=4000,
         tolerance=1e-8,
     ).fit(log)
     assert_never_falls(model.objective_)
@@ -175,7 +203,8 @@ def test_a_fit_is_where_one_more_step_changes_nothing() -> None:
         tolerance=1e-13,
     ).fit(log)
     sessions = as_grouped(log)
-    found = e_step(ScanParameters(model.theta_, model.gamma_, model.down_), sessions.whole)
+    parameters = ScanParameters(model.theta_, model.rho_, model.gamma_, model.down_)
+    found = e_step(parameters, sessions.whole)
     clicks, downs = sessions.counts.clicks, found.totals["downs"]
     np.testing.assert_allclose(
         model.theta_, (clicks + 3 * 0.3) / (clicks + found.pairs["skips"] + 3), rtol=1e-4
@@ -184,20 +213,25 @@ def test_a_fit_is_where_one_more_step_changes_nothing() -> None:
         model.down_[2:], ((downs[0] + 2 * 0.7) / (downs[1] + 2))[2:], rtol=1e-4
     )
     assert model.down_[:2].tolist() == [1, 1]
+    np.testing.assert_allclose(
+        model.rho_, (found.pairs["satisfied"] + 3 * 0.1) / (clicks + 3), rtol=1e-3
+    )
 
 
 def test_parameters_are_recovered_from_its_own_samples() -> None:
-    # Tolerance: 0.05 for δ and 0.03 for θγ, which is all that is identified of θ and γ.
+    # Tolerance: 0.05 for δ and 0.03 for θγ, which is all that is identified of θ and γ. The level
+    # of ρ is not, as γ after a click can make up for it; which ads satisfy more is.
     pages = random_pages(60_000, 6, 4, seed=1)
     theta, gamma = spread(6, 0.3, 0.7), example_gamma(4)
     down = np.array([1.0, 1.0, 0.8, 0.6, 0.3])
-    truth = with_values(DirectionalScan(), pages, theta_=theta, gamma_=gamma, down_=down)
+    rho = np.array([0.1, 0.5, 0.2, 0.6, 0.05, 0.4])
+    truth = with_values(DirectionalScan(), pages, theta_=theta, rho_=rho, gamma_=gamma, down_=down)
     model = DirectionalScan(max_iterations=500, tolerance=1e-8).fit(drawn(truth, pages, 2))
     np.testing.assert_allclose(model.down_[2:4], down[2:4], atol=0.05)
     for ad in range(6):
         got, true = model.theta_[ad] * model.gamma_, theta[ad] * gamma
         np.testing.assert_allclose(got[0], true[0], atol=0.03)
-        np.testing.assert_allclose(got[1, 1:], true[1, 1:], atol=0.03)  # 1 itself is clicked
+    assert np.corrcoef(model.rho_, rho)[0, 1] > 0.95
     np.testing.assert_allclose(
         model.click_prob(pages[:50]), truth.click_prob(pages[:50]), atol=0.01
     )
@@ -226,7 +260,10 @@ def test_equal_pages_have_the_click_probabilities_of_each_alone() -> None:
 def test_without_priors_nothing_is_impossible() -> None:
     for clicks in itertools.chain(all_sequences(2), [(3, 2, 1)]):
         model = DirectionalScan(
-            attractiveness_strength=0, examination_strength=0, down_strength=0
+            attractiveness_strength=0,
+            satisfaction_strength=0,
+            examination_strength=0,
+            down_strength=0,
         ).fit(page([clicks] * 2))
         got = model.log_prob(page(list(all_sequences(3))))
         assert np.isfinite(got).all()

@@ -140,6 +140,7 @@ class PlainWalk(PlainPage):
 @dataclass(frozen=True)
 class PlainScan(PlainPage):
     theta: Float64
+    rho: Float64
     gamma: Float64
     down: Float64
 
@@ -150,15 +151,20 @@ class PlainScan(PlainPage):
     def next_click(self, clicks: Sequence_) -> dict[int, float]:
         last = clicks[-1] if clicks else 0
         down = self.down[last] if clicks else 1.0
+        goes_on = 1.0 - self.rho[last - 1] if clicks else 1.0
         below, above = range(last + 1, self.size + 1), range(last - 1, 0, -1)
         found = {}
         for turn, positions in ((down, below), (1.0 - down, above)):
-            left = turn
+            left = goes_on * turn
             for j in (j for j in positions if j not in clicks):
                 rate = self.theta[j - 1] * self.gamma[last, j - 1]
                 found[j] = float(left * rate)
                 left *= 1.0 - rate
         return found
+
+    def satisfaction_prob(self) -> float:
+        clicked = (clicks for clicks in all_sequences(self.size) if clicks)
+        return float(sum(self.prefix_prob(c) * self.rho[c[-1] - 1] for c in clicked))
 
 
 @dataclass(frozen=True)
@@ -227,7 +233,8 @@ def random_walk(rng: np.random.Generator, n: int, extremes: float = 0.2) -> Plai
 
 def random_scan(rng: np.random.Generator, n: int, extremes: float = 0.2) -> PlainScan:
     gamma = random_rates(rng, (n + 1) * n, extremes).reshape(n + 1, n)
-    return PlainScan(random_rates(rng, n, extremes), gamma, random_rates(rng, n + 1, extremes))
+    theta, rho = random_rates(rng, n, extremes), random_rates(rng, n, extremes)
+    return PlainScan(theta, rho, gamma, random_rates(rng, n + 1, extremes))
 
 
 def random_mixture(rng: np.random.Generator, n: int, extremes: float = 0.2) -> PlainMixture:
@@ -281,7 +288,8 @@ def build(pages: Sequence[Any]) -> PageDistribution:
         wide, down = np.full((n + 2, n + 1), BEYOND), np.full(n + 2, BEYOND)
         widest = max(pages, key=lambda page: page.size)  # whose tables the others share
         wide[: n + 1, :n], down[: n + 1] = widest.gamma, widest.down
-        return ScanPages(theta, wide, down, starts)
+        rho = np.concatenate([page.rho for page in pages])
+        return ScanPages(theta, rho, wide, down, starts)
     gamma = np.full((len(pages), n + 2, n + 1), BEYOND)
     if isinstance(one, PlainChain):
         end = np.full((len(pages), n + 2), BEYOND)

@@ -65,13 +65,16 @@ def relevant_or_not(_: int, clicked: bool, at: tuple[int, ...]) -> bool:
 
 def scanned_from(
     theta: Sequence[float],
+    rho: Sequence[float],
     gamma: Sequence[Sequence[float]],
     down: Sequence[float],
     size: int,
     clicks: Clicks,
 ) -> dict[int, float]:
-    """P(next click) of a directional scan: all values of (direction, examined, attracted)."""
+    """P(next click) of a directional scan, unless the last click satisfied: all values of
+    (direction, examined, attracted)."""
     last = clicks[-1] if clicks else 0
+    goes_on = 1 - rho[last - 1] if clicks else 1.0
     free = [j for j in range(1, size + 1) if j not in clicks]
     found: dict[int, float] = defaultdict(float)
     for goes_down in (True, False):
@@ -84,7 +87,7 @@ def scanned_from(
         )
         for i, chance in first.items():
             if i >= 0:
-                found[ahead[i]] += turn * chance
+                found[ahead[i]] += goes_on * turn * chance
     return found
 
 

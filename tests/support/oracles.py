@@ -252,10 +252,9 @@ def thcm(model: Any, query: str, ads: Ads) -> Distribution:
 
 
 def scan(model: Any, query: str, ads: Ads) -> Distribution:
-    theta = theta_of(model, query, ads)
-    return choosing(
-        partial(scanned_from, theta, model.gamma_.tolist(), model.down_.tolist(), len(ads))
-    )
+    theta, rho = theta_of(model, query, ads), rho_of(model, query, ads)
+    gamma, down = model.gamma_.tolist(), model.down_.tolist()
+    return choosing(partial(scanned_from, theta, rho, gamma, down, len(ads)))
 
 
 def pom(model: Any, query: str, ads: Ads) -> Distribution:

@@ -26,12 +26,14 @@ from reclick.runtime.jit import kernel
 class ScanPages(StepwisePages):
     """Pages whose users scan in one direction after each click, and from the top at first.
 
-    After a click at l they go down with δ_l, else up. In that direction each position j not clicked
-    yet is examined with γ_lj and then clicked with θ_j; the first click ends the scan. Without one
-    the session ends. γ and δ may be wider than the pages. γ_ll is any finite number and never used.
+    A click at l satisfies with ρ_l, which ends the session. Else they go down with δ_l, or up. In
+    that direction each position j not clicked yet is examined with γ_lj and then clicked with θ_j;
+    the first click ends the scan. Without one the session ends. γ and δ may be wider than the
+    pages. γ_ll is any finite number and never used.
     """
 
     theta: Float64  # [impression] P(click | examined)
+    rho: Float64  # [impression] P(satisfied | clicked)
     gamma: Float64  # [last, position] P(examined); row 0 of `last` is the start
     down: Float64  # [last] P(going down); 1 at the start
     starts: Int64  # [page + 1]
@@ -49,12 +51,13 @@ class ScanPages(StepwisePages):
         check_page_length(self.starts)
         if not len(self):
             return np.zeros(0)
-        first, which = distinct_pages(self.starts, self.theta)
+        first, which = distinct_pages(self.starts, self.theta, self.rho)
         distinct = self.select(first)
         longest = int(np.diff(self.starts).max())
         marginals = np.empty(len(distinct.theta))
         _scan_marginals(
             kernel_input(distinct.theta),
+            kernel_input(distinct.rho),
             kernel_input(self.gamma),
             kernel_input(self.down),
             kernel_input(distinct.starts),
@@ -71,16 +74,20 @@ class ScanPages(StepwisePages):
         followed = follow_clicks(self.step_tables(), clicks)
         return followed.following, followed.end, followed.log_prefix
 
+    def satisfaction_prob(self) -> Float64:
+        """Probability that the session ends because a clicked ad satisfied the user [page]."""
+        return np.add.reduceat(self.click_prob() * self.rho, self.starts[:-1])
+
     def select(self, rows: Int64) -> Self:
         """The pages `rows`, in this order."""
         index, starts = run_indices(self.starts, rows)
-        return replace(self, theta=self.theta[index], starts=starts)
+        return replace(self, theta=self.theta[index], rho=self.rho[index], starts=starts)
 
     def step_tables(self) -> StepTables:
         """The parameters as the kernels of `step.py` read them."""
         row = np.zeros(len(self), np.int64)
         return single_component(
-            SCAN, self.theta, self.theta, self.down[None], self.gamma[None], row, self.starts,
+            SCAN, self.theta, self.rho, self.down[None], self.gamma[None], row, self.starts,
             steps=np.zeros((1, 2)),
         )  # fmt: skip
 
@@ -88,6 +95,7 @@ class ScanPages(StepwisePages):
 @kernel
 def _scan_marginals(
     theta: Float64,
+    rho: Float64,
     gamma: Float64,
     down: Float64,
     starts: Int64,
@@ -116,7 +124,7 @@ def _scan_marginals(
                 arrive = reach[chosen * width + last]
                 if arrive <= 0.0:
                     continue
-                scan_step(theta, first, n, gamma[last], down[last], last, free, chance, 0)
+                scan_step(theta, rho, first, n, gamma[last], down[last], last, free, chance, 0)
                 for j in range(n):
                     if free[j] > 0.0:
                         reach[(chosen | (1 << j)) * width + j + 1] += arrive * chance[j]

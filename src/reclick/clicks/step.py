@@ -152,6 +152,7 @@ def walk_step(
 @subkernel
 def scan_step(
     theta: Float64,
+    rho: Float64,
     first: int,
     size: int,
     gamma: Float64,
@@ -165,7 +166,8 @@ def scan_step(
 
     The page is theta[first : first + size]. From the start every user goes down.
     """
-    below = 1.0 if last == 0 else down  # P(scanning down, no click so far)
+    content = rho[first + last - 1] if last > 0 else 0.0
+    below = 1.0 if last == 0 else (1.0 - content) * down  # P(scanning down, no click so far)
     for j in range(last, size):
         rate = theta[first + j] * gamma[j] * free[j]
         out[at + j] = below * rate
@@ -173,12 +175,12 @@ def scan_step(
     if last == 0:
         return below
     out[at + last - 1] = 0.0
-    above = 1.0 - down
+    above = (1.0 - content) * (1.0 - down)
     for j in range(last - 2, -1, -1):
         rate = theta[first + j] * gamma[j] * free[j]
         out[at + j] = above * rate
         above *= 1.0 - rate
-    return below + above
+    return content + below + above
 
 
 @subkernel
@@ -282,7 +284,7 @@ def next_click(
     if steps is not None:  # numba leaves the branch out where steps is None
         if family == SCAN:
             down, seen = stop[row, last], gamma[row, last]
-            return scan_step(theta, first, size, seen, down, last, free, out, at)
+            return scan_step(theta, rho, first, size, seen, down, last, free, out, at)
         if family == WALK:
             here, there = theta[first : first + size], out[at : at + size]
             return walk_step(here, steps[row, 0], steps[row, 1], last, free, there)

@@ -30,20 +30,22 @@ class ScanParameters(NamedTuple):
     """What EM estimates."""
 
     theta: Float64  # [pair]
+    rho: Float64  # [pair]
     gamma: Float64  # [last, position]
     down: Float64  # [last]
 
     def for_block(self, rows: BlockRows) -> Any:
         """What the step of a block needs."""
-        return cut_rows(self, rows, pairs=("theta",))
+        return cut_rows(self, rows, pairs=("theta", "rho"))
 
 
 @dataclass(frozen=True)
 class ScanProblem(EMProblem[ScanParameters]):
-    """The θ, γ and δ of highest posterior density."""
+    """The θ, ρ, γ and δ of highest posterior density."""
 
     blocks: Sequence[QueryBlock]
     prior: BetaPrior  # of θ [pair]
+    satisfaction: tuple[float, float]  # mean and strength of the prior of ρ
     gamma: Float64  # prior means
     examination_strength: float
     down: Float64  # prior means
@@ -58,16 +60,21 @@ class ScanProblem(EMProblem[ScanParameters]):
 
     def start(self, last: ScanParameters | None) -> ScanParameters:
         """The prior means, or where a pilot ended."""
-        return last or _clip_to_interior(ScanParameters(self.prior.mean, self.gamma, self.down))
+        if last is not None:
+            return last
+        rho = np.full(len(self.clicks), self.satisfaction[0])
+        return _clip_to_interior(ScanParameters(self.prior.mean, rho, self.gamma, self.down))
 
     def m_step(self, now: ScanParameters, statistics: Statistics) -> ScanParameters:
-        """θ of each pair, γ and δ."""
+        """θ and ρ of each pair, γ and δ."""
         trials = self.clicks + statistics.pairs["skips"]
         theta = posterior_mean(self.clicks, trials, *self.prior)
+        rho = posterior_mean(statistics.pairs["satisfied"], self.clicks, *self.satisfaction)
         examined, downs = statistics.totals["examined"], statistics.totals["downs"]
         return _clip_to_interior(
             ScanParameters(
                 theta,
+                rho,
                 posterior_mean(examined[0], examined[1], self.gamma, self.examination_strength),
                 posterior_mean(downs[0], downs[1], self.down, self.down_strength),
             )
@@ -79,26 +86,28 @@ class ScanProblem(EMProblem[ScanParameters]):
         return examination + log_beta(now.down[2:], self.down[2:], self.down_strength)
 
     def log_row_prior(self, now: ScanParameters) -> float:
-        """Of θ."""
-        return log_beta(now.theta, *self.prior)
+        """Of θ and ρ."""
+        return log_beta(now.theta, *self.prior) + log_beta(now.rho, *self.satisfaction)
 
 
 class DirectionalScan(ClickModel):
     """After a click at l the user goes down with δ_l, else up, until the first ad that attracts.
 
-    In that direction each position j that is not clicked yet is examined with γ(l, j), and then
-    clicked with θ(q, d). The scan ends with a click, from which the next one starts; without one
-    the session ends. So for j below l, and likewise above with 1 − δ_l,
+    Before that, a click satisfies with ρ_l, which ends the session. In the direction taken, each
+    position j that is not clicked yet is examined with γ(l, j), and then clicked with θ(q, d). The
+    scan ends with a click, from which the next one starts; without one the session ends. With B the
+    product of 1 − θ_i γ(l, i) over the free positions below l, and A over those above, for j below
 
-        P(next click is j) = δ_l θ_j γ(l, j) Π (1 − θ_i γ(l, i)), i free and between l and j,
-        P(end) = δ_l Π_{free below} (1 − θ_i γ(l, i)) + (1 − δ_l) Π_{free above} (1 − θ_i γ(l, i)).
+        P(next click is j) = (1 − ρ_l) δ_l θ_j γ(l, j) Π (1 − θ_i γ(l, i)), i free and between,
+        P(end) = ρ_l + (1 − ρ_l) (δ_l B + (1 − δ_l) A),
 
-    At the start (l = 0) and after a click at the top all users go down. It is UBM by the last click
-    in time, in both directions.
+    and likewise above with 1 − δ_l. At the start (l = 0) and after a click at the top all users go
+    down. It is UBM by the last click in time, in both directions.
 
     EM: a position passed without a click was examined with γ (1 − θ) / (1 − θγ). Between clicks the
-    direction is observed; after the last click it was down with the first term of P(end) over both.
-    Then θ = (clicks + s m) / (examinations + s), γ = (examinations + t m') / (positions passed or
+    direction is observed; after the last click the user was satisfied, went down or went up, with
+    the terms of P(end) over their sum. Then θ = (clicks + s m) / (examinations + s),
+    ρ = (satisfied clicks + r μ) / (clicks + r), γ = (examinations + t m') / (positions passed or
     clicked + t) and δ = (scans down + u m'') / (scans + u). The prior means m' are 0.95 for the
     next position below and 0.5 for the one above, times 0.8 for each position further.
 
@@ -110,14 +119,17 @@ class DirectionalScan(ClickModel):
 
     name: ClassVar[str] = "scan"
     assumes: ClassVar[str] = (
-        "after a click the user scans down or up the page, and clicks the first ad that attracts"
+        "unless a click satisfies, the user scans down or up from it to the first ad that attracts"
     )
     reference: ClassVar[str] = (
         "after Wang, Liu, Wang, Zhou, Nie, Ma 2015 (the partially sequential click model)"
     )
     ordered: ClassVar[bool] = True
-    pair_parameters: ClassVar[tuple[str, ...]] = ("theta_", "exposure_")
-    global_parameters: ClassVar[tuple[str, ...]] = ("prior_mean_", "gamma_", "down_")
+    satisfaction: ClassVar[bool] = True
+    pair_parameters: ClassVar[tuple[str, ...]] = ("theta_", "exposure_", "rho_")
+    global_parameters: ClassVar[tuple[str, ...]] = (
+        *("prior_mean_", "satisfaction_", "gamma_", "down_"),
+    )
     overall_strength: ClassVar[float] = 3.0
     stages: ClassVar[tuple[str, ...]] = ("all",)
     fits_in_buckets: ClassVar[bool] = True
@@ -126,6 +138,10 @@ class DirectionalScan(ClickModel):
         default="auto", choices=("auto", "overall", "words"), allow_probability=True
     )
     attractiveness_strength: str | float = setting(default="auto", choices=("auto",), low=0)
+    satisfaction_prior: float = setting(
+        default=0.1, low=1e-6, high=1 - 1e-6, help="prior mean of the satisfaction ρ"
+    )
+    satisfaction_strength: float = setting(default=3.0, low=0)
     examination_strength: float = setting(
         default=5.0,
         low=0,
@@ -135,8 +151,11 @@ class DirectionalScan(ClickModel):
         default=0.7, low=1e-6, high=1 - 1e-6, help="prior mean of δ, going down after a click"
     )
     down_strength: float = setting(default=2.0, low=0, help="strength of that prior, in clicks")
-    max_iterations: int = setting(default=100, low=1, integer=True)
+    max_iterations: int = setting(default=200, low=1, integer=True)
     tolerance: float = setting(default=1e-5)
+
+    def _choose_settings(self, sample: GroupedSessions | None, history: Counts) -> None:
+        self.satisfaction_ = float(self.satisfaction_prior)
 
     def _make_problem(
         self, stage: str, data: GroupedSessions, prior: BetaPrior, history: Counts
@@ -145,6 +164,7 @@ class DirectionalScan(ClickModel):
         return ScanProblem(
             data.blocks(self._engine.n_blocks),
             prior,
+            (self.satisfaction_, self.satisfaction_strength),
             gamma,
             self.examination_strength,
             down,
@@ -156,7 +176,7 @@ class DirectionalScan(ClickModel):
     def _set_fit(
         self, stage: str, problem: ScanProblem, fit: FitResult[ScanParameters, Statistics]
     ) -> None:
-        self.theta_, self.gamma_, self.down_ = fit.parameters
+        self.theta_, self.rho_, self.gamma_, self.down_ = fit.parameters
         self.exposure_ = problem.clicks + fit.statistics.pairs["skips"]
 
     def _prior_means(self, length: int) -> tuple[Float64, Float64]:
@@ -169,49 +189,54 @@ class DirectionalScan(ClickModel):
     def _page_distribution(
         self, batch: SessionBatch, text: TextIndex | None
     ) -> Callable[[int, int], PageDistribution]:
+        found = self._pairs.find(batch)
         theta = np.clip(
-            self._pairs.lookup_or_prior(self.theta_, batch, self._pairs.find(batch), text),
+            self._pairs.lookup_or_prior(self.theta_, batch, found, text),
             PROBABILITY_MARGIN,
             1 - PROBABILITY_MARGIN,
         )
+        rho = self._pairs.take_or(self.rho_, found.row, self.satisfaction_)
         known = len(self.down_) - 1
         gamma, down = self._prior_means(max(known, int(np.diff(batch.page).max(initial=1))))
         gamma[: known + 1, :known], down[: known + 1] = self.gamma_, self.down_
 
         def pages(start: int, end: int) -> ScanPages:
             first, last = batch.page[start], batch.page[end]
-            return ScanPages(theta[first:last], gamma, down, batch.page[start : end + 1] - first)
+            page = batch.page[start : end + 1] - first
+            return ScanPages(theta[first:last], rho[first:last], gamma, down, page)
 
         return pages
 
 
 def _clip_to_interior(parameters: ScanParameters) -> ScanParameters:
     """The same, with nothing impossible or certain, except that from the top all go down."""
-    theta, gamma, down = (
+    theta, rho, gamma, down = (
         np.clip(each, PROBABILITY_MARGIN, 1 - PROBABILITY_MARGIN) for each in parameters
     )
     down[:2] = 1.0
-    return ScanParameters(theta, gamma, down)
+    return ScanParameters(theta, rho, gamma, down)
 
 
 def e_step(parameters: ScanParameters, block: QueryBlock) -> Statistics:
     """Expected examinations of unclicked ads [pair], and successes and trials of γ and of δ."""
-    skips = np.zeros(block.n_pairs)
+    skips, satisfied = np.zeros((2, block.n_pairs))
     examined = np.zeros((2, *parameters.gamma.shape))
     downs = np.zeros((2, len(parameters.down)))
     total = _expect(
-        parameters.theta[block.pairs], parameters.gamma, parameters.down, block.pair, block.page,
-        block.click, block.clicks, block.weight, np.ones(block.max_ads), skips, examined, downs,
+        parameters.theta[block.pairs], parameters.rho[block.pairs], parameters.gamma,
+        parameters.down, block.pair, block.page, block.click, block.clicks, block.weight,
+        np.ones(block.max_ads), skips, satisfied, examined, downs,
     )  # fmt: skip
     totals = {"examined": examined, "downs": downs}
-    return Statistics(total, totals, PairSums.of(block.first_pair, skips=skips))
+    pairs = PairSums.of(block.first_pair, skips=skips, satisfied=satisfied)
+    return Statistics(total, totals, pairs)
 
 
 @kernel
 def _expect(
-    theta: Float64, gamma: Float64, down: Float64, pair: Int32, page: Int64, click: Int32,
-    clicks: Int64, weight: Float64, free: Float64, skips: Float64, examined: Float64,
-    downs: Float64,
+    theta: Float64, rho: Float64, gamma: Float64, down: Float64, pair: Int32, page: Int64,
+    click: Int32, clicks: Int64, weight: Float64, free: Float64, skips: Float64,
+    satisfied: Float64, examined: Float64, downs: Float64,
 ) -> float:  # fmt: skip
     """Add the expectations of every session, and return the log-likelihood. free has only ones."""
     total = 0.0
@@ -224,6 +249,8 @@ def _expect(
             turn = down[last] if goes_down else 1.0 - down[last]
             passed = _pass(theta, gamma, ads, last, goal, free, often, skips, examined)
             rate = theta[ads[goal - 1]] * gamma[last, goal - 1]
+            if last > 0:
+                rate *= 1.0 - rho[ads[last - 1]]
             total += often * (passed + np.log(turn) + np.log(rate))
             examined[:, last, goal - 1] += often
             downs[0, last] += often if goes_down else 0.0
@@ -231,21 +258,28 @@ def _expect(
             free[goal - 1] = 0.0
             last = goal
         bottom = len(ads) + 1
-        below = down[last] * np.exp(
-            _pass(theta, gamma, ads, last, bottom, free, 0.0, skips, examined)
+        content = rho[ads[last - 1]] if last > 0 else 0.0
+        below = (
+            (1.0 - content)
+            * down[last]
+            * np.exp(_pass(theta, gamma, ads, last, bottom, free, 0.0, skips, examined))
         )
         above = 0.0
         if last > 0:
-            above = (1.0 - down[last]) * np.exp(
-                _pass(theta, gamma, ads, last, 0, free, 0.0, skips, examined)
+            above = (
+                (1.0 - content)
+                * (1.0 - down[last])
+                * np.exp(_pass(theta, gamma, ads, last, 0, free, 0.0, skips, examined))
             )
-        end = max(below + above, SMALLEST_END)
+        end = max(content + below + above, SMALLEST_END)
         total += often * np.log(end)
+        if last > 0:
+            satisfied[ads[last - 1]] += often * content / end
         _pass(theta, gamma, ads, last, bottom, free, often * below / end, skips, examined)
         if last > 0:
             _pass(theta, gamma, ads, last, 0, free, often * above / end, skips, examined)
         downs[0, last] += often * below / end
-        downs[1, last] += often
+        downs[1, last] += often * (below + above) / end
         for c in range(clicks[s], clicks[s + 1]):
             free[click[c] - 1] = 1.0
     return total
