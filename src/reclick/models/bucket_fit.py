@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from copy import copy
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cached_property, partial
 from typing import Any, NamedTuple, cast
 from uuid import uuid4
 
@@ -344,13 +344,24 @@ def _with_common(fit: FitResult[BucketedParameters[Any], Statistics]) -> FitResu
 # ---- in the tasks
 
 
-class WholeLog(NamedTuple):
+@dataclass(frozen=True)
+class WholeLog:
     """What every bucket needs to know of the log besides its pooled counts."""
 
     history: Counts | None  # pooled
     text: AdTokens | None
-    words: pa.Table | None  # of `CorpusWords`
+    word_totals: pa.Table | None  # of `CorpusWords`
     click_rate: float
+
+    @cached_property
+    def text_index(self) -> TextIndex | None:
+        """The text of the ads, indexed once for all buckets of a process."""
+        return None if self.text is None else TextIndex(self.text)
+
+    @cached_property
+    def words(self) -> CorpusWords:
+        """The words of the text, of all queries."""
+        return CorpusWords.from_tables({"words": self.word_totals}, "words", self.click_rate)
 
 
 class BucketPart(NamedTuple):
@@ -390,10 +401,8 @@ def _make_corpus(counts: Counts, whole: WholeLog, shown: Float64, clicked: Float
     """What the model of a bucket knows of the ads and words of the whole log."""
     ads = Interner()
     ads.codes(counts.ads)
-    if whole.text is not None and whole.words is not None:
-        tables = {"words": whole.words}
-        words = partial(CorpusWords.from_tables, tables, "words", whole.click_rate)
-        return Corpus(ads, TextIndex(whole.text), words, None)
+    if whole.text_index is not None:
+        return Corpus(ads, whole.text_index, lambda: whole.words, None)
     every = np.arange(len(counts.ads), dtype=np.int32)
     own = ShownAds(counts.ads, every, shown, clicked)
     return Corpus(ads, None, partial(ads_as_words, own, whole.click_rate), None)
