@@ -20,7 +20,6 @@ from reclick.data.counts import Counts, require_positive_weight
 from reclick.data.grouped_sessions import GroupedSessions
 from reclick.data.log_record import LogRecord
 from reclick.data.ragged import Float64
-from reclick.data.string_index import Interner
 from reclick.engines import Engine, LocalEngine, RecordedLog, as_engine, as_grouped, open_log
 from reclick.engines.bucketed_log import (
     BucketedLog,
@@ -79,6 +78,7 @@ def fit_to(
         _check_outcomes(model, log)
         seen = (*see_logs(records, "fit"), *earlier)
         _fit_and_write(BucketFit(model.clone(), log, where, before, text), writer, seen)
+    pa.default_memory_pool().release_unused()
     return cast(PartitionedModel, load(folder))
 
 
@@ -399,13 +399,11 @@ def _with_part(
 
 def _make_corpus(counts: Counts, whole: WholeLog, shown: Float64, clicked: Float64) -> Corpus:
     """What the model of a bucket knows of the ads and words of the whole log."""
-    ads = Interner()
-    ads.codes(counts.ads)
     if whole.text_index is not None:
-        return Corpus(ads, whole.text_index, lambda: whole.words, None)
+        return Corpus(counts.ads, whole.text_index, lambda: whole.words, None)
     every = np.arange(len(counts.ads), dtype=np.int32)
     own = ShownAds(counts.ads, every, shown, clicked)
-    return Corpus(ads, None, partial(ads_as_words, own, whole.click_rate), None)
+    return Corpus(counts.ads, None, partial(ads_as_words, own, whole.click_rate), None)
 
 
 def _prepare_bucket(part: BucketPart) -> None:
