@@ -180,23 +180,25 @@ def _write_log(sessions: int) -> Path:
     return path
 
 
-def _tree_cpu() -> float:
-    """The CPU seconds of this process and of all below it."""
-    here = psutil.Process()
-    total = 0.0
+def _tree_cpu() -> dict[int, float]:
+    """The CPU seconds of this process and of all below it, by process."""
+    here, seconds = psutil.Process(), {}
     for process in [here, *here.children(recursive=True)]:
         try:
             times = process.cpu_times()
         except psutil.NoSuchProcess:
             continue
-        total += times.user + times.system
-    return total
+        seconds[process.pid] = times.user + times.system
+    return seconds
 
 
 def _run(name: str, work: Callable[[], Any]) -> Cost:
     before, start = _tree_cpu(), time.perf_counter()
     result = work()
-    cost = Cost(time.perf_counter() - start, _tree_cpu() - before, result)
+    seconds, after = time.perf_counter() - start, _tree_cpu()
+    # Spark ends Python workers that were idle for a minute: what they did before is not counted.
+    cpu = sum(spent - before.get(process, 0.0) for process, spent in after.items())
+    cost = Cost(seconds, cpu, result)
     print(f"  {name:<44} {cost}", flush=True)
     return cost
 

@@ -6,6 +6,7 @@ The parent has imported everything and compiled the kernels, so a child starts i
 from __future__ import annotations
 
 import contextlib
+import faulthandler
 import io
 import os
 import pickle
@@ -27,7 +28,8 @@ from reclick.errors import ReclickError
 CRASH_CODE = 77  # of a child that ended itself at a step of the file system
 MEMORY_LIMIT = 1 << 30  # bytes that a child may use in addition to its parent
 ADDRESS_SPACE = 8 << 30  # … and reserve, so that a failure does not hurt the machine
-TIMEOUT = 60.0  # seconds
+TIMEOUT = 60.0  # seconds of processor time, or without any
+POLL_SECONDS = 0.5
 STEPS = (
     *("open", "mkdir", "rename", "replace", "unlink", "remove", "rmdir", "fsync", "link"),
     *("symlink", "truncate", "ftruncate", "chmod", "utime"),
@@ -67,17 +69,20 @@ def run_in_child(
     when, in seconds, and with which signal, it is killed.
     """
     reader, writer = os.pipe()
+    dump = os.memfd_create("dump")  # where Python writes what it did when it crashed
     started = time.monotonic()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)  # of a fork with threads
         child = os.fork()
     if child == 0:
         os.close(reader)
+        faulthandler.enable(dump)
         _run_child(work, writer, crash_at, memory, handle_term)
     os.close(writer)
     content, hung = _read(reader, child, started, kill, timeout)
     _, status = os.waitpid(child, 0)
     seconds = time.monotonic() - started
+    crash = _read_dump(dump)
     code = os.waitstatus_to_exitcode(status)
     if code == 0 and content:
         kind, value, message, steps, peak = pickle.loads(content)  # noqa: S301, of our own child
@@ -89,7 +94,17 @@ def run_in_child(
     if kill is not None and code == -kill[1]:
         return Outcome("crashed", signal=-code, seconds=seconds)
     message = f"ended by signal {-code}" if code < 0 else f"ended with exit code {code}"
-    return Outcome("killed", message=message, signal=max(-code, 0), seconds=seconds)
+    return Outcome(
+        "killed", message=f"{message}\n{crash}".strip(), signal=max(-code, 0), seconds=seconds
+    )
+
+
+def _read_dump(dump: int) -> str:
+    """What a crash wrote; the innermost calls come first."""
+    os.lseek(dump, 0, os.SEEK_SET)
+    text = os.read(dump, 4000).decode(errors="replace")
+    os.close(dump)
+    return text
 
 
 def _read(
@@ -97,26 +112,54 @@ def _read(
 ) -> tuple[bytes, bool]:
     """All that a child writes until it ends; it is killed on the way, or where it hangs."""
     parts: list[bytes] = []
-    pending, deadline, hung = kill, started + timeout, False
+    pending, hung = kill, False
+    watch = Watch(child, timeout)
     while True:
-        limit = min(deadline, started + pending[0]) if pending else deadline
-        ready, _, _ = select.select([reader], [], [], max(limit - time.monotonic(), 0))
+        wait = POLL_SECONDS
+        if pending:
+            wait = min(wait, max(started + pending[0] - time.monotonic(), 0))
+        ready, _, _ = select.select([reader], [], [], wait)
         if ready:
             part = os.read(reader, 1 << 20)
             if not part:
                 break
             parts.append(part)
-        elif pending:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(child, pending[1])
+        elif pending and time.monotonic() >= started + pending[0]:
+            _send(child, pending[1])
             pending = None
-        else:
+        elif not hung and watch.is_hung():
             hung = True
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(child, signal.SIGKILL)
-            deadline = float("inf")
+            _send(child, signal.SIGKILL)
     os.close(reader)
     return b"".join(parts), hung
+
+
+def _send(child: int, number: int) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(child, number)
+
+
+class Watch:
+    """Whether a child hangs: it has used its processor time, or uses none for as long.
+
+    Wall time decides nothing: others may use the machine.
+    """
+
+    def __init__(self, child: int, timeout: float) -> None:
+        self.child, self.timeout = child, timeout
+        self.used, self.since = 0.0, time.monotonic()
+
+    def is_hung(self) -> bool:
+        """Look at the processor time of the child."""
+        try:
+            with open(f"/proc/{self.child}/stat") as file:  # noqa: PTH123
+                fields = file.read().rpartition(")")[2].split()
+        except OSError:
+            return False
+        used = (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+        if used > self.used:
+            self.used, self.since = used, time.monotonic()
+        return used > self.timeout or time.monotonic() - self.since > self.timeout
 
 
 def _run_child(

@@ -17,7 +17,7 @@ import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pyarrow.parquet as pq
 
@@ -178,9 +178,13 @@ class WritingCampaign(Campaign):
     """Attempts on commands that write."""
 
     commands: list[Command] = COMMANDS
+    _prepared: ClassVar[dict[str, Any]] = {}  # shared by the campaigns of a process: it takes long
 
     def prepare(self, folder: Path) -> None:
         """Inputs, and the state of every command after 1 and after 2."""
+        if self._prepared and self.commands is COMMANDS:
+            vars(self).update(self._prepared)
+            return
         self.folder = folder
         prepare_inputs(folder)
         warm_up(folder / "warm")
@@ -202,6 +206,8 @@ class WritingCampaign(Campaign):
             self.old[command.name] = old
             self.new[command.name] = read_state(new)
             self.steps[command.name] = outcome.steps
+        if self.commands is COMMANDS:
+            WritingCampaign._prepared = dict(vars(self))
 
     def _errors(self, folder: Path) -> str:
         with contextlib.suppress(OSError):
@@ -331,7 +337,7 @@ class Kills(WritingCampaign):
         self.seconds = {}
         for command in self.commands:
             if not command.updates:
-                target = folder / f"after {command.name}"
+                target = self.folder / f"after {command.name}"
                 self.seconds[command.name] = self._run(command, "2", target).seconds
 
     def attempt(self, rng: random.Random, folder: Path) -> Failure | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import random
 import shutil
 from pathlib import Path
@@ -177,11 +178,15 @@ def forge_links(folder: Path, rng: random.Random) -> str:
     """Put a link, a pipe, a folder or an empty file in place of a file."""
     path = rng.choice(sorted(folder.iterdir()))
     path.unlink()
-    how = rng.choice(["link", "loop", "folder", "empty", "missing"])
+    how = rng.choice(["link", "endless", "loop", "pipe", "folder", "empty", "missing"])
     if how == "link":
         path.symlink_to("/etc/passwd")
+    elif how == "endless":
+        path.symlink_to("/dev/zero")
     elif how == "loop":
         path.symlink_to(path.name)
+    elif how == "pipe":
+        os.mkfifo(path)
     elif how == "folder":
         path.mkdir()
     elif how == "empty":

@@ -13,8 +13,6 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from torture.inputs import seed_files
-
 WORK = Path(__file__).parent / "work" / "fuzz"
 
 
@@ -25,6 +23,17 @@ def main() -> None:
     parser.add_argument("--suffix", default="jsonl", help="of the file, with --format sessions")
     parser.add_argument("--minutes", type=float, default=20.0)
     options = parser.parse_args()
+    try:
+        import atheris
+    except ImportError:
+        sys.exit(
+            "atheris is not installed, and has no wheels for every system: pip install atheris"
+        )
+    with atheris.instrument_imports(include=["reclick"]):  # before anything else imports it
+        import reclick as rc
+        from reclick.errors import ReclickError
+        from torture.inputs import seed_files
+
     seeds = [each for each in seed_files() if each.format == options.format]
     if options.format == "sessions":
         seeds = [each for each in seeds if each.name.endswith(f".{options.suffix}")]
@@ -35,12 +44,6 @@ def main() -> None:
     corpus.mkdir(parents=True, exist_ok=True)
     for seed in seeds:
         (corpus / f"seed-{seed.name}").write_bytes(seed.content[:20_000])
-    import atheris
-
-    with atheris.instrument_imports(include=["reclick"]):
-        import reclick as rc
-        from reclick.errors import ReclickError
-
     logging.getLogger("reclick").setLevel(logging.CRITICAL)
     folder = Path(tempfile.mkdtemp(prefix="fuzz-"))
     path = folder / seeds[0].name

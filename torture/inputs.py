@@ -18,7 +18,10 @@ import pyarrow.parquet as pq
 
 from tests.support.format_samples import NAMES, write_sample
 
-CONTAINERS = ("", "", "", "gz", "zip", "tar.gz")
+CONTAINERS = (
+    *("", "", "", "", "", "gz", "gz", "zip", "zip", "tar.gz"),
+    *("gz of gz", "gz members", "gz and more", "not gz", "zip of many", "gz as zip"),
+)
 
 
 class SeedFile(NamedTuple):
@@ -181,6 +184,23 @@ def pack(name: str, content: bytes, container: str) -> tuple[str, bytes]:
     buffer = io.BytesIO()
     if container == "gz":
         return f"{name}.gz", gzip.compress(content, 1)
+    if container == "gz of gz":
+        return f"{name}.gz", gzip.compress(gzip.compress(content, 1), 1)
+    if container == "gz members":  # several, as `cat a.gz b.gz` makes them
+        third = len(content) // 3
+        parts = (content[:third], b"", content[third:])
+        return f"{name}.gz", b"".join(gzip.compress(part, 1) for part in parts)
+    if container == "gz and more":
+        return f"{name}.gz", gzip.compress(content, 1) + b"more"
+    if container == "not gz":
+        return f"{name}.gz", content
+    if container == "gz as zip":
+        return f"{name}.zip", gzip.compress(content, 1)
+    if container == "zip of many":
+        with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
+            for inside in (name, f"../{name}", "/etc/passwd", f"folder/{name}", "notes.txt", "e/"):
+                archive.writestr(inside, b"" if inside == "e/" else content)
+        return f"{name}.zip", buffer.getvalue()
     if container == "zip":
         with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
             archive.writestr(name, content)

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import json
+import math
 import random
+from collections.abc import Callable
 from typing import Any
 
 import pyarrow as pa
@@ -22,6 +25,7 @@ VALUES: list[Any] = [
     *([], [None], [[]], ["a", "a"], [1, 1], [0], [-1], [1e9], {}, {"a": {}}, [["a"]], "1", "[1]"),
     *("NaN", "1e999", "2026-03-01T00:00:00Z", "9999-12-31T23:59:59Z", 1e16, 253402300800000),
 ]
+Mutation = Callable[[bytes, random.Random, bytes], bytes]
 
 
 def mutate_bytes(content: bytes, rng: random.Random, other: bytes = b"") -> bytes:
@@ -102,13 +106,66 @@ def _change_line_ends(content: bytes, rng: random.Random, _: bytes) -> bytes:
     return content.replace(b"\n", rng.choice([b"\r", b"\r\n", b"\n\n", b"\x0b", b"\xe2\x80\xa8"]))
 
 
+def _mix_line_ends(content: bytes, rng: random.Random, _: bytes) -> bytes:
+    lines = content.split(b"\n")
+    if len(lines) > 100_000:
+        return content
+    return b"".join(line + rng.choice([b"\n", b"\r\n", b"\r", b"\n\n"]) for line in lines)
+
+
+def _move_blocks(content: bytes, rng: random.Random, _: bytes) -> bytes:
+    """Swap two blocks, repeat one, or leave one out, as a damaged disk does."""
+    size = rng.choice([16, 64, 512, 4096])
+    blocks = [content[i : i + size] for i in range(0, len(content), size)]
+    if len(blocks) < 2:
+        return content
+    first, second = rng.randrange(len(blocks)), rng.randrange(len(blocks))
+    how = rng.randrange(4)
+    if how == 0:
+        blocks[first], blocks[second] = blocks[second], blocks[first]
+    elif how == 1:
+        blocks[first] = blocks[second]
+    elif how == 2:
+        blocks[first] = b"\0" * size
+    else:
+        rng.shuffle(blocks)
+    return b"".join(blocks)
+
+
+def _set_number(content: bytes, rng: random.Random, _: bytes) -> bytes:
+    """Write a number of four or eight bytes that is absurd as a length or an offset."""
+    width = rng.choice([4, 8])
+    if len(content) < width:
+        return content
+    number: int = rng.choice([0, 1, 2**31 - 1, 2**31, 2**32 - 1, 2**40, 2**63 - 1, 2**64 - 1])
+    place = rng.randrange(len(content) - width + 1)
+    absurd = (number % (1 << 8 * width)).to_bytes(width, "little")
+    return content[:place] + absurd + content[place + width :]
+
+
+def _damage_end(content: bytes, rng: random.Random, other: bytes) -> bytes:
+    """Damage the last bytes, where Parquet has its footer and zip its list."""
+    cut = max(0, len(content) - rng.choice([8, 64, 500, 3000]))
+    mutate: Mutation = rng.choice([_flip, _set, _delete, _set_number, _truncate, _repeat])
+    return content[:cut] + mutate(content[cut:], rng, other)
+
+
+def _encode_otherwise(content: bytes, rng: random.Random, _: bytes) -> bytes:
+    """A mark of the byte order, or another encoding."""
+    if rng.random() < 0.5:
+        return rng.choice([b"\xef\xbb\xbf", b"\xff\xfe", b"\xfe\xff", b"\xff\xfe\0\0"]) + content
+    encoding = rng.choice(["utf-16", "utf-16-be", "utf-32", "utf-7", "cp037"])
+    return content.decode("latin-1").encode(encoding, "replace")
+
+
 BYTE_MUTATIONS = [
     *[_flip] * 4,
     *[_set] * 2,
     *[_delete] * 2,
     *[_insert] * 4,
     *[_replace] * 3,
-    *(_repeat, _truncate, _splice, _move_lines, _move_lines, _change_line_ends),
+    *(_repeat, _truncate, _splice, _move_lines, _move_lines, _change_line_ends, _mix_line_ends),
+    *(_move_blocks, _set_number, _set_number, _damage_end, _damage_end, _encode_otherwise),
 ]
 
 
@@ -125,8 +182,15 @@ def mutate_json_lines(content: bytes, rng: random.Random) -> bytes:
         except (ValueError, RecursionError):
             continue
         changed = _change_value(value, rng)
+        if rng.random() < 0.1 and isinstance(changed, dict) and len(changed) > 1:
+            changed = _swap_values(changed, rng)
         lines[place] = json.dumps(changed, ensure_ascii=True).encode()
     return b"\n".join(lines)
+
+
+def _swap_values(value: dict[str, Any], rng: random.Random) -> dict[str, Any]:
+    first, second = rng.sample(list(value), 2)
+    return {**value, first: value[second], second: value[first]}
 
 
 def _change_value(value: Any, rng: random.Random) -> Any:
@@ -153,9 +217,19 @@ def mutate_table(table: pa.Table, rng: random.Random) -> pa.Table:
         return table
     index = rng.randrange(table.num_columns)
     name, column = table.column_names[index], table.column(index)
-    how = rng.randrange(9)
+    how = rng.randrange(12)
     if how == 0:
         return table.remove_column(index)
+    if how == 9:  # columns change their names
+        names = rng.sample(table.column_names, table.num_columns)
+        return table.rename_columns(names)
+    if how == 10:  # many chunks, some of them empty, in another order
+        cuts = sorted(rng.randrange(table.num_rows + 1) for _ in range(rng.choice([1, 3, 20])))
+        parts = [table.slice(a, b - a) for a, b in itertools.pairwise([0, *cuts, table.num_rows])]
+        return pa.concat_tables(rng.sample(parts, len(parts)))
+    if how == 11 and pa.types.is_floating(column.type):
+        number = rng.choice([math.nan, math.inf, -math.inf, -1.0, 1e308, 5e-324])
+        return table.set_column(index, name, pa.array([number] * table.num_rows, column.type))
     if how == 1:
         other = rng.choice([*table.column_names, "", "clicks", "weight", "é" * 50, "\x1b[31m"])
         names = [other if i == index else each for i, each in enumerate(table.column_names)]

@@ -16,17 +16,19 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+from torture.arguments import HostileArguments
 from torture.bombs import Bombs
 from torture.campaign import Campaign, Failure
 from torture.commands import CrashesAtSteps, FilesOfOthers, FullDisks, Kills
 from torture.folders import ForgedEvaluations, ForgedFolders
 from torture.logs import DamagedLogs, DamagedTables
 from torture.numerics import Numerics
+from torture.places import OddPlaces
 from torture.rivals import Rivals
 
 CAMPAIGNS: list[type[Campaign]] = [
     *(DamagedLogs, DamagedTables, Bombs, ForgedFolders, ForgedEvaluations, CrashesAtSteps, Kills),
-    *(FullDisks, FilesOfOthers, Rivals, Numerics),
+    *(FullDisks, FilesOfOthers, OddPlaces, Rivals, Numerics, HostileArguments),
 ]
 TURN_SECONDS = 8.0  # of one campaign, before the next one
 Tally = dict[str, Any]  # of a campaign: next attempt, tries, seconds, failures by kind

@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from reclick.errors import ReclickError
+from reclick.runtime.arguments import check_arguments
 from reclick.runtime.jit import cache_folder
 from reclick.runtime.outputs import scratch_folder
 from reclick.simulation import Simulation, Truth, simulate
@@ -22,6 +23,7 @@ FOLDER = "datasets"  # in the user's cache folder
 UNREADABLE = (OSError, ValueError, KeyError, TypeError, pa.ArrowException)
 
 
+@check_arguments
 def market(
     sessions: int = 20_000, *, weeks: int = 3, queries: int = 500, seed: int = 0
 ) -> Simulation:

@@ -41,6 +41,7 @@ LONGEST_VALUE = 200  # characters of a value in a message
 Part = str | Argument  # a message is text and arguments in turn
 USERINFO = re.compile(r"(?<=://)(?:[^\s/@]+|[^\s/@:]+:(?!\d+/)[^\s@]+)@")
 CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")
+LONG_WORD = re.compile(r"(\S{800})\S+")  # a name of others, which must not bury the message
 SIGNATURE = re.compile(
     r"([?&][\w.-]*(?:sig|signature|token|key|keyid|secret|password|credential)=)[^\s&'\"),;]*\b",
     re.IGNORECASE,
@@ -88,7 +89,7 @@ class ReclickError(Exception):
         parts = self.parts(python=spell is None)
         write = spell or str
         text = "".join(write(part) if isinstance(part, Argument) else str(part) for part in parts)
-        return mask_secrets(escape_controls(text))
+        return LONG_WORD.sub(r"\1…", mask_secrets(escape_controls(text)))
 
     def __str__(self) -> str:
         return self.render()

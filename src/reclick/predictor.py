@@ -37,6 +37,7 @@ from reclick.logs.validation.validate import validate
 from reclick.models.base import ClickModel
 from reclick.models.batching import open_pages
 from reclick.models.partitioned import PartitionedModel
+from reclick.runtime.arguments import check_arguments
 from reclick.runtime.filesystem import Location, arrow_input, as_path
 from reclick.runtime.outputs import atomic_file, check_targets, scratch_folder
 from reclick.runtime.parallel import thread_limit
@@ -110,6 +111,7 @@ class Predictor:
       'sequences': [{'clicks': [2], 'probability': 0.36}]}]
     """
 
+    @check_arguments
     def __init__(
         self,
         model: ClickModel,
@@ -348,6 +350,7 @@ class PredictionSummary(NamedTuple):
         return f"{expected}, {self.observed_clicks:,} observed{ratio}"
 
 
+@check_arguments
 def predict(
     model: ClickModel,
     pages: object,

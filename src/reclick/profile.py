@@ -12,6 +12,7 @@ from reclick.data.counts import Counts
 from reclick.data.outcomes import CONVERSION, NO_CONVERSION, UNKNOWN_OUTCOME
 from reclick.data.ragged import Bool, Float64, Int32, Int64, run_of_elements
 from reclick.engines import Engine, as_counts
+from reclick.runtime.arguments import check_arguments
 from reclick.runtime.notebook import render_text
 from reclick.runtime.plots import plot_bars
 from reclick.runtime.progress import ProgressOption
@@ -83,6 +84,7 @@ class LogProfile:
         )
 
 
+@check_arguments
 def describe(
     sessions: object, *, engine: Engine | None = None, progress: ProgressOption = None
 ) -> LogProfile:

@@ -25,6 +25,7 @@ from reclick.logs.files.source import abbreviate
 from reclick.models.base import ClickModel
 from reclick.models.batching import open_pages
 from reclick.models.impression_values import ImpressionValues
+from reclick.runtime.arguments import check_arguments
 from reclick.runtime.notebook import render_text
 from reclick.runtime.progress import ProgressOption, report_progress, track_progress
 
@@ -75,6 +76,7 @@ class RankingComparison:
         return "\n".join([*lines, f"{self.level:.0%} intervals cover {self.covers}"])
 
 
+@check_arguments
 def compare_rankings(
     model: ClickModel,
     old_pages: object,

@@ -109,7 +109,7 @@ def test_text_describes_ads_that_the_model_does_not_know() -> None:
     ("arguments", "message"),
     [
         ({"ads": []}, "expected a list of one or more ads"),
-        ({"ads": "abc"}, "expected a list of one or more ads"),
+        ({"ads": "abc"}, "ads: got 'abc', expected a list"),
         ({"ads": ["a", "a"]}, "The ad 'a' is listed twice for the query 'q': keep one"),
         ({"ads": ["a", None]}, "expected the id of an ad"),
         ({"query": ""}, "expected the text of a query"),

@@ -202,7 +202,8 @@ def test_decayed_days_add_up_and_can_be_taken_away() -> None:
 @pytest.mark.parametrize("factor", [0.0, -0.5, 1.0001, float("nan"), float("inf")])
 def test_a_decay_that_is_no_share_is_refused(factor: float) -> None:
     with pytest.raises(
-        SettingError, match=r"decay: got .*, expected a factor above 0 and at most 1"
+        SettingError,
+        match=r": got .*, expected a (number|factor above 0 and at most 1)",
     ):
         counted(sessions_of(1)).decay(factor)
 

@@ -236,11 +236,14 @@ def test_a_cluster_needs_a_folder_that_all_reach() -> None:
             return "spark://host:7077" if name == "spark.master" else default
 
     class Session:
-        conf = Conf()
+        conf, version = Conf(), "4.0.0"
         range = createDataFrame = None  # noqa: N815, as Spark spells it
 
     with pytest.raises(SettingError, match="folder: got None, expected a folder that the driver"):
         rc.SparkEngine(Session())
     assert rc.SparkEngine(Session(), folder="/mnt/shared").n_tasks == 32
+    Session.version = "3.5.1"
+    with pytest.raises(EngineError, match=r"has Spark 3\.5\.1: Reclick needs 4\.0 or newer"):
+        rc.SparkEngine(Session(), folder="/mnt/shared")
     with pytest.raises(SettingError, match="session: got 7, expected a SparkSession"):
         rc.SparkEngine(7)

@@ -281,7 +281,7 @@ def test_what_makes_no_sense_is_refused(
 
 
 def test_an_unknown_score_lists_the_known_ones(evaluation: rc.Evaluation) -> None:
-    with pytest.raises(KeyError, match="first_click_accuracy"):
+    with pytest.raises(rc.SettingError, match=r"metric: got 'accuracy', .*first_click_accuracy"):
         evaluation.value("UBM", "accuracy")
 
 

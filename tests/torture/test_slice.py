@@ -134,5 +134,7 @@ def test_children_report_how_they_ended() -> None:
     assert run_in_child(lambda: 7).value == 7
     assert run_in_child(refuse).status == "refused"
     assert run_in_child(fail).status == "traceback"
-    assert run_in_child(os.abort).status == "killed"
+    aborted = run_in_child(os.abort)
+    assert aborted.status == "killed"
+    assert "test_children_report_how_they_ended" in aborted.message
     assert run_in_child(lambda: bytearray(300 << 20) and None).peak > 250 << 20

@@ -24,6 +24,7 @@ from reclick.errors import Argument, UsageError, check_whole
 from reclick.logs import as_log, read_bids, read_candidates
 from reclick.logs.files.source import open_sources
 from reclick.models.base import ClickModel
+from reclick.runtime.arguments import check_arguments
 from reclick.runtime.parallel import parallel_map
 from reclick.runtime.progress import ProgressOption, report_progress, track_progress
 
@@ -72,6 +73,7 @@ class SealedBids(NamedTuple):
     entries: list[Entry]
 
 
+@check_arguments
 def rank_pages(
     model: ClickModel,
     candidates: object,
@@ -109,6 +111,7 @@ def rank_pages(
     return _to_table(PAGE_SCHEMA, rows)
 
 
+@check_arguments
 def run_auctions(
     model: ClickModel,
     bids: object,

@@ -18,6 +18,7 @@ from reclick.data.batch import Float64
 from reclick.errors import CannotAnswerError, SettingError, check_whole
 from reclick.metrics.bootstrap import bootstrap_weights, check_bootstrap, percentile_interval
 from reclick.models.base import ClickModel
+from reclick.runtime.arguments import check_arguments
 from reclick.runtime.filesystem import AnyPath, Location
 from reclick.runtime.parallel import parallel_map
 from reclick.runtime.progress import ProgressOption, report_progress, track_progress
@@ -51,6 +52,7 @@ class MechanismComparison:
     advertisers: pa.Table  # advertiser: what it gains with gsp and with vcg
     details: dict[str, Any]
 
+    @check_arguments
     def to_html(self, path: Location, *, overwrite: bool = False) -> AnyPath:
         """Write the comparison as one HTML file that needs nothing else.
 
@@ -76,6 +78,7 @@ class MechanismComparison:
         return "\n".join(lines)
 
 
+@check_arguments
 def compare_mechanisms(
     model: ClickModel,
     bids: object = None,
@@ -135,12 +138,14 @@ def compare_mechanisms(
     )
 
 
+@check_arguments
 def sample_bids(model: ClickModel, *, auctions: int = 100, ads: int = 8, seed: int = 0) -> pa.Table:
     """Bids for queries of the training log, as a table: `query`, `ad`, `bid`.
 
     Queries are drawn by their sessions, among those with two or more ads; of their ads the most
     shown, up to `ads`. The logarithms of bids are normal, with mean 0 and standard deviation 0.6.
     """
+    auctions, ads = check_whole("auctions", auctions, 1), check_whole("ads", ads, 1)
     counts, rng = model.training_counts, np.random.default_rng(seed)
     several = np.bincount(counts.pair_query, minlength=len(counts.queries)) > 1
     share = np.where(several, counts.volumes, 0.0)

@@ -13,6 +13,7 @@ from reclick.auction.mechanisms import MECHANISMS, AuctionInput, Mechanism
 from reclick.auction.run import AuctionRules, open_auction
 from reclick.data.batch import Float64
 from reclick.models.base import ClickModel
+from reclick.runtime.arguments import check_arguments
 from reclick.runtime.parallel import parallel_map
 from reclick.runtime.progress import ProgressOption, report_progress, track_progress
 
@@ -43,6 +44,7 @@ class Responses(NamedTuple):
     converged: bool
 
 
+@check_arguments
 def incentive_report(
     model: ClickModel,
     bids: object,

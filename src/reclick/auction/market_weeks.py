@@ -15,6 +15,7 @@ from reclick.auction.mechanisms import MECHANISMS, AuctionInput
 from reclick.auction.run import AuctionRules
 from reclick.auction.slates import LazySlates
 from reclick.models.base import ClickModel
+from reclick.runtime.arguments import check_arguments
 from reclick.runtime.parallel import parallel_map
 from reclick.runtime.progress import report_progress
 from reclick.simulation import Simulation, simulate
@@ -42,6 +43,7 @@ class AuctionSimulation:
         return "\n".join([head, *rows])
 
 
+@check_arguments
 def simulate_auctions(
     model: ClickModel,
     sessions: int = 100_000,

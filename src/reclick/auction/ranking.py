@@ -13,6 +13,7 @@ from reclick.auction.slates import open_search
 from reclick.data.batch import Float64
 from reclick.errors import CannotAnswerError, SettingError
 from reclick.models.base import ClickModel
+from reclick.runtime.arguments import check_arguments
 
 Objective = str | Mapping[str, Any]
 OBJECTIVES = ("clicks", "satisfaction")
@@ -41,6 +42,7 @@ class BestPage:
         return "\n".join([head, " pos  clicks  ad", *rows])
 
 
+@check_arguments
 def best_page(
     model: ClickModel,
     query: str,

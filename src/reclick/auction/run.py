@@ -29,6 +29,7 @@ from reclick.errors import (
     check_whole,
 )
 from reclick.models.base import ClickModel
+from reclick.runtime.arguments import check_arguments
 
 BELOW_RESERVE = "bid below the reserve"
 OUT_OF_BUDGET = "budget below the bid"
@@ -148,6 +149,7 @@ class AuctionResult:
         return "\n".join([head, " pos  clicks       bid     price  ad", *rows])
 
 
+@check_arguments
 def run_auction(
     model: ClickModel,
     query: str,

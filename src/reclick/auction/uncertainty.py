@@ -21,6 +21,7 @@ from reclick.errors import CannotAnswerError, check_range, check_whole
 from reclick.fitting.posterior import Interval, RelevanceDraws
 from reclick.metrics.bootstrap import percentile_interval
 from reclick.models.base import ClickModel
+from reclick.runtime.arguments import check_arguments
 from reclick.runtime.parallel import parallel_map
 
 SMALLEST_PROBABILITY = 1e-9
@@ -58,6 +59,7 @@ class AuctionUncertainty:
         return "\n".join([head, *rows])
 
 
+@check_arguments
 def price_intervals(
     model: ClickModel,
     query: str,

@@ -5,6 +5,7 @@ Heavy imports wait until a command runs, so that --help is quick.
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 from functools import partial
@@ -35,6 +36,8 @@ from reclick.cli.show_command import show
 from reclick.errors import Argument, ReclickError, SeenLogError
 from reclick.runtime.interrupts import interrupt_code
 
+UNWRITABLE = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF}  # of the output
+
 
 class ErrorHandlingGroup(TyperGroup):
     """The commands: errors become one clear line, Ctrl-C a quiet end.
@@ -63,6 +66,12 @@ class ErrorHandlingGroup(TyperGroup):
         except BrokenPipeError:
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             sys.exit(0)
+        except OSError as error:
+            if error.filename is not None or error.errno not in UNWRITABLE:
+                raise
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            show_error(f"The output cannot be written ({error.strerror}).")
+            sys.exit(2)
 
 
 def command_options(command: Any) -> dict[str, Any]:

@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from reclick.data.outcomes import ClickOutcomes
 from reclick.data.ragged import Float64, Int32, Int64
+from reclick.runtime.arguments import check_arguments
 
 __all__ = ["Float64", "Int32", "Int64", "SessionBatch"]
 
@@ -41,6 +42,7 @@ class SessionBatch:
     def __len__(self) -> int:
         return len(self.query)
 
+    @check_arguments
     def slice(self, start: int, end: int) -> SessionBatch:
         """Sessions start … end − 1, sharing the dictionaries."""
         page, clicks = self.page[start : end + 1], self.clicks[start : end + 1]

@@ -30,6 +30,7 @@ from reclick.data.stored_tables import (
 )
 from reclick.errors import LogError, SettingError, StoreError, UsageError
 from reclick.runtime import artifact
+from reclick.runtime.arguments import check_arguments
 from reclick.runtime.filesystem import Location
 
 DECAY_TRACE = 1e-6  # sessions of a query that decay may leave in one table and not in another
@@ -127,6 +128,11 @@ class Counts:
         >>> Counts.sum([day, day, day]) == day + day + day
         True
         """
+        if not isinstance(parts, list | tuple) or not parts:
+            raise SettingError("parts", parts, "a list of counts, one or more")
+        for part in parts:
+            if not isinstance(part, Counts):
+                raise SettingError("parts", part, "counts, such as rc.count returns")
         return parts[0] if len(parts) == 1 else _sum(parts)
 
     def split(self, part: Int64, n: int) -> list[Counts]:
@@ -168,6 +174,7 @@ class Counts:
             outcomes=outcomes,
         )
 
+    @check_arguments
     def decay(self, factor: float) -> Counts:
         """Every count times a factor in (0, 1]: old days lose weight in a daily job."""
         if not 0 < factor <= 1:
@@ -224,6 +231,7 @@ class Counts:
             lengths=lengths,
         )
 
+    @check_arguments
     def save(self, folder: Location) -> None:
         """Write the counts to a folder; a reader sees the old ones or the new ones, never half."""
         settings = {"logs": [each.to_dict() for each in self.logs]}
@@ -231,6 +239,7 @@ class Counts:
         artifact.write(folder, kind="counts", settings=settings, tables=tables)
 
     @classmethod
+    @check_arguments
     def load(cls, folder: Location) -> Counts:
         """Read counts that were saved."""
         stored = artifact.read(folder, kind="counts")

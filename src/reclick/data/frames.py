@@ -9,7 +9,8 @@ from typing import Any
 import pyarrow as pa
 from pyarrow import types as kind_of
 
-from reclick.errors import check_whole
+from reclick.errors import SettingError, check_whole
+from reclick.runtime.arguments import check_arguments
 from reclick.runtime.extras import import_extra
 
 LATEX_CODES = {
@@ -19,19 +20,26 @@ LATEX_CODES = {
     **{character: f"\\{character}" for character in "&%$#_{}"},
 }
 MISSING = "--"
+MOST_DIGITS = 100
 
 
+@check_arguments
 def to_pandas(table: pa.Table) -> Any:
     """A table of Reclick as a pandas DataFrame."""
     import_extra("pandas", "pandas")
+    check_codes(table)
     return table.to_pandas()
 
 
+@check_arguments
 def to_polars(table: pa.Table) -> Any:
     """A table of Reclick as a Polars DataFrame."""
-    return import_extra("polars", "polars").from_arrow(table)
+    polars = import_extra("polars", "polars")
+    check_codes(table)
+    return polars.from_arrow(table)
 
 
+@check_arguments
 def to_latex(table: pa.Table, *, digits: int = 3) -> str:
     r"""A table as a LaTeX `tabular` with the rules of booktabs, numbers with these decimals.
 
@@ -44,13 +52,29 @@ def to_latex(table: pa.Table, *, digits: int = 3) -> str:
     \bottomrule
     \end{tabular}
     """
-    digits = check_whole("digits", digits, 0)
+    digits = check_digits(digits)
+    check_codes(table)
     is_number = [_is_number(field.type) for field in table.schema]
     columns = [
         [_format(value, digits) for value in table.column(index).to_pylist()]
         for index in range(table.num_columns)
     ]
     return format_latex(table.column_names, list(zip(*columns, strict=True)), is_number)
+
+
+def check_codes(table: pa.Table) -> None:
+    """Refuse a table with an index outside what it points into: other libraries crash on it."""
+    try:
+        table.validate(full=True)
+    except pa.ArrowException as error:
+        raise SettingError("table", table, f"a valid table ({error})") from error
+
+
+def check_digits(digits: int) -> int:
+    """The decimals of a table; more than a number has are refused."""
+    if check_whole("digits", digits, 0) > MOST_DIGITS:
+        raise SettingError("digits", digits, f"at most {MOST_DIGITS}")
+    return int(digits)
 
 
 def format_latex(

@@ -14,6 +14,8 @@ from reclick.data.counts import Counts
 from reclick.data.hashing import draw_queries
 from reclick.data.outcomes import UNKNOWN_OUTCOME, Int8
 from reclick.data.ragged import Bool, Float64, Int32, Int64, read_only, slice_runs, take_runs
+from reclick.errors import check_whole
+from reclick.runtime.arguments import check_arguments
 
 
 class BlockRows(NamedTuple):
@@ -151,6 +153,7 @@ class QueryBlock:
         """The same sessions with other weights [session], without those of weight 0."""
         return replace(self, weight=weight).select(np.flatnonzero(weight > 0))
 
+    @check_arguments
     def split(self, n: int) -> list[QueryBlock]:
         """At most `n` blocks of about equal size that have all pairs and queries between them."""
         query = self.query
@@ -255,10 +258,12 @@ class GroupedSessions:
         """The same sessions with other weights [session], without those of weight 0."""
         return replace(self, whole=self.whole.reweight(weight))
 
+    @check_arguments
     def blocks(self, n: int) -> list[QueryBlock]:
         """The sessions in at most `n` blocks of about equal size, cut between queries."""
         return self.whole.split(n)
 
+    @check_arguments
     def select_queries(self, n_sessions: int) -> GroupedSessions:
         """About so many distinct sessions: all those of some queries, with the same pairs."""
         if len(self) <= n_sessions:
@@ -267,8 +272,10 @@ class GroupedSessions:
 
     def _draw_queries(self, n_sessions: int) -> Bool:
         """Which queries are drawn by their text, so that about so many sessions are [query]."""
+        n_sessions = check_whole("n_sessions", n_sessions, 0)
         return draw_queries(self.counts.queries, n_sessions / len(self))
 
+    @check_arguments
     def sample_queries(self, n_sessions: int) -> GroupedSessions:
         """About so many distinct sessions: all those of some queries, drawn by their text.
 

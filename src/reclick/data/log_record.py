@@ -21,6 +21,8 @@ from reclick.data.ragged import Float64, Int32, Int64, UInt64, read_only
 from reclick.data.schema import is_time
 from reclick.data.string_index import Bytes, buffers
 from reclick.data.timestamps import as_times
+from reclick.errors import escape_controls
+from reclick.runtime.arguments import check_arguments
 from reclick.runtime.jit import kernel, subkernel
 
 SAMPLE_SIZE = 8_192  # distinct sessions that are sampled of a log
@@ -74,6 +76,7 @@ class LogRecord:
     # By hashes with times, where the log has them
     sample: SessionSample = field(repr=False, compare=False)
 
+    @check_arguments
     def same_log(self, other: LogRecord) -> bool:
         """Whether both are the same sessions; times decide where both logs have them."""
         same_content = (self.content, self.sessions) == (other.content, other.sessions)
@@ -163,7 +166,7 @@ class LogRecorder:
         timed = self._range is not None
         first, last = self._range or (0, 0)
         return LogRecord(
-            name=name,
+            name=escape_controls(name),  # a file name may be no text, and is stored as text
             sessions=self._sessions,
             content=f"{self._content % 2**64:016x}",
             timed=f"{self._timed % 2**64:016x}" if timed else None,

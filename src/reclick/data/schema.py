@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -109,15 +110,16 @@ def find_columns(
     >>> find_columns(["term", "ads", "clicks"], SESSION_COLUMNS, {"query": "term"}, "a.csv")
     {'query': 'term', 'ads': 'ads', 'clicks': 'clicks'}
     """
-    twice = sorted({name for name in available if list(available).count(name) > 1})
+    twice = {name for name, times in Counter(available).items() if times > 1}
+    there = set(available)
     found = {}
     for column in wanted:
         name = mapping.get(column.name, column.name)
-        if column.lenient and (name in twice or name not in available):
+        if column.lenient and (name in twice or name not in there):
             continue
         if name in twice:
             raise LogError(f"{where} has two columns named {name}. Rename one of them.")
-        if name in available:
+        if name in there:
             found[column.name] = name
         elif column.required or column.name in mapping:
             raise LogError(*_explain_missing(column.name, name, available, where))

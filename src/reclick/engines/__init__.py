@@ -19,6 +19,7 @@ from reclick.engines.local import LocalEngine
 from reclick.errors import LogError, SettingError
 from reclick.logs import SessionLog, as_log
 from reclick.runtime import artifact
+from reclick.runtime.arguments import check_arguments
 from reclick.runtime.filesystem import Location
 from reclick.runtime.progress import ProgressOption, track_progress
 
@@ -49,6 +50,7 @@ def as_engine(engine: Engine | None) -> Engine:
     return engine
 
 
+@check_arguments
 def count(
     sessions: object, *, engine: Engine | None = None, progress: ProgressOption = None
 ) -> Counts:

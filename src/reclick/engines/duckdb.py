@@ -30,6 +30,7 @@ from reclick.engines.local import LocalEngine
 from reclick.engines.local.counter import with_outcomes
 from reclick.errors import Argument, SettingError, StoreError
 from reclick.logs.assembly.spill import load_sql
+from reclick.runtime.arguments import check_arguments
 from reclick.runtime.outputs import scratch_folder
 from reclick.runtime.parallel import limit_threads, thread_limit
 from reclick.runtime.progress import report_progress
@@ -61,6 +62,7 @@ class DuckDBEngine(LocalEngine):
     Counts(1 sessions, 1 queries, 2 ads, 2 pairs)
     """
 
+    @check_arguments
     def __init__(self, *, memory_limit: str | None = None, threads: int | None = None) -> None:
         super().__init__(threads=threads)
         size = r"(?=.*[1-9])\d+(\.\d+)? *[KMGT]i?B"  # and not 0
@@ -71,11 +73,13 @@ class DuckDBEngine(LocalEngine):
     def __repr__(self) -> str:
         return f"DuckDBEngine(memory_limit={self.memory_limit!r}, threads={self.threads})"
 
+    @check_arguments
     def count(self, log: Log) -> Counts:
         """The counts of a log."""
         with self._run(log, last="pair") as database:
             return _read_counts(database)
 
+    @check_arguments
     def group(self, log: Log) -> GroupedSessions:
         """The distinct sessions of a log."""
         with self._run(log, last="shown_pair") as database:

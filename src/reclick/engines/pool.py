@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 
 from reclick.engines.tasks import Task, TaskEngine, raise_error, run_quietly, start_worker
 from reclick.errors import EngineError, check_whole
+from reclick.runtime.arguments import check_arguments
 from reclick.runtime.filesystem import Location
 from reclick.runtime.parallel import thread_limit
 from reclick.runtime.progress import report_progress
@@ -35,6 +36,7 @@ class PoolEngine(TaskEngine):
     PoolEngine(workers=2)
     """
 
+    @check_arguments
     def __init__(self, workers: int | None = None, *, folder: Location | None = None) -> None:
         chosen = thread_limit() if workers is None else workers
         self.workers = check_whole("workers", chosen, 1)

@@ -34,6 +34,7 @@ from reclick.engines.tasks import (
     start_worker,
 )
 from reclick.errors import Argument, EngineError, SettingError, check_whole
+from reclick.runtime.arguments import check_arguments
 from reclick.runtime.extras import import_extra
 from reclick.runtime.filesystem import Location, is_uri
 from reclick.runtime.progress import report_progress
@@ -43,6 +44,7 @@ LARGE_RESULT = 1 << 20  # bytes: a larger one comes through a file
 RESULT_SCHEMA = "task long, result binary"
 DEFAULT_TASKS = 32  # where the session does not say how many cores it has
 TASKS_PER_CORE = 2
+OLDEST = "4.0"
 LOOPBACK = "127.0.0.1"
 QUIET_SETTINGS = {"spark.ui.showConsoleProgress": "false", "spark.log.level": "ERROR"}
 LOCAL_SETTINGS = {
@@ -67,6 +69,7 @@ class SparkEngine(TaskEngine):
     Python and Reclick must be of the same versions on the executors, which the first task checks.
     """
 
+    @check_arguments
     def __init__(
         self,
         session: Any,
@@ -78,6 +81,9 @@ class SparkEngine(TaskEngine):
         import_extra("pyspark", "reclick[spark]")
         if not hasattr(session, "range") or not hasattr(session, "createDataFrame"):
             raise SettingError("session", session, "a SparkSession")
+        found = str(getattr(session, "version", OLDEST))
+        if int(found.split(".", maxsplit=1)[0]) < int(OLDEST.split(".", maxsplit=1)[0]):
+            raise EngineError(f"The session has Spark {found}: Reclick needs {OLDEST} or newer.")
         self.session = session
         master = _get_conf(session, "spark.master")
         if folder is None and not master.startswith("local"):

@@ -43,6 +43,7 @@ from reclick.engines.parts import (
 )
 from reclick.engines.store import Store, StoredBlocks
 from reclick.errors import Argument, LogError, ReclickError, SettingError
+from reclick.runtime.arguments import check_arguments
 from reclick.runtime.filesystem import Location
 from reclick.runtime.outputs import atomic_file, scratch_file
 from reclick.runtime.parallel import THREADS_VARIABLE, limit_threads
@@ -87,6 +88,7 @@ class TaskEngine(ABC):
 
     # ---- logs
 
+    @check_arguments
     def count(self, log: Log) -> Counts:
         """The counts of a log."""
         with self.scratch() as store:
@@ -95,6 +97,7 @@ class TaskEngine(ABC):
             merged = self.run(partial(merge_counts, store, names), self.buckets, "buckets merged")
             return join_counts(merged, reports)
 
+    @check_arguments
     def group(self, log: Log) -> GroupedSessions:
         """The distinct sessions of a log."""
         with self.scratch() as store:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from datetime import date, datetime
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -20,6 +20,7 @@ from reclick.data.ragged import Int64
 from reclick.errors import Argument, LogError, SettingError, UsageError
 from reclick.logs import SessionLog, as_log, read_sessions
 from reclick.logs.conversion import session_table
+from reclick.runtime.arguments import check_arguments
 from reclick.runtime.filesystem import Location, as_path
 from reclick.runtime.outputs import check_targets, stage_files
 from reclick.runtime.progress import ProgressOption, track_progress
@@ -39,6 +40,7 @@ class Split(NamedTuple):
     test: SessionLog
 
 
+@check_arguments
 def split(
     sessions: object,
     to: Location,
@@ -138,11 +140,10 @@ def _part_assigner(
         raise UsageError(f"{by} holds numbers, for which a week is not defined. ", *GIVE_CUTS)
     if cuts is not None and len(cuts) != 2:
         raise SettingError("cuts", len(cuts), "2: where train starts, and where test starts")
-    edges = (
-        _last_weeks(log, by)
-        if cuts is None
-        else [_to_times(pa.array([cut]), by)[0] for cut in cuts]
-    )
+    edges = _last_weeks(log, by) if cuts is None else [_to_edge(cut, by) for cut in cuts]
+    if len({isinstance(edge, np.datetime64) for edge in (*edges, _to_times(first, by)[0])}) > 1:
+        kind = "a number" if _is_number(first.type) else "a time"
+        raise SettingError("cuts", cuts, f"values like those of {by}, each {kind}")
     if not edges[0] < edges[1]:
         raise UsageError(
             f"cuts: train starts at {edges[0]}, test at {edges[1]}. Test comes after train."
@@ -156,6 +157,14 @@ def _parts_by_name(column: pa.Array, by: str) -> Int64:
         other = column.filter(pc.is_null(index))[0].as_py()
         raise LogError(f"{by}: got {other!r}, expected one of {', '.join(PART_NAMES)}.")
     return np.asarray(index, np.int64)
+
+
+def _to_edge(cut: Cut, by: str) -> Any:
+    """A cut as a value of the column to split by."""
+    try:
+        return _to_times(pa.array([cut]), by)[0]
+    except (pa.ArrowException, UnicodeError, OverflowError, TypeError, ValueError) as error:
+        raise SettingError("cuts", cut, "a time, a date or a number") from error
 
 
 def _to_times(column: pa.Array, by: str) -> npt.NDArray[np.generic]:

@@ -8,7 +8,7 @@ predicted probability. The interval of expected ÷ observed clicks is normal, fr
 from __future__ import annotations
 
 import math
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from itertools import pairwise
 from typing import Any, NamedTuple
 
@@ -20,6 +20,7 @@ from reclick.data.ragged import Float64, Int64, positions_in_runs, run_of_elemen
 from reclick.errors import check_fitted_model, check_range
 from reclick.logs import as_log
 from reclick.models.base import ClickModel
+from reclick.runtime.arguments import check_arguments
 from reclick.runtime.progress import ProgressOption, track_progress
 
 VOLUMES = (1, 10, 100, 1000, 10_000)  # sessions of a query from which on a group begins
@@ -40,8 +41,8 @@ class MonitorLimits:
     unknown_ads: float = 0.5  # share of impressions
 
     def __post_init__(self) -> None:
-        for name, value in asdict(self).items():
-            check_range(name, value, 0.0)
+        for each in fields(self):
+            check_range(each.name, getattr(self, each.name), 0.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,6 +154,7 @@ class _Tally:
     unknown_ads: float = 0.0
 
 
+@check_arguments
 def monitor(
     model: ClickModel,
     sessions: object,

@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 
 from reclick.data.counts import Counts
 from reclick.data.frames import to_pandas, to_polars
-from reclick.errors import check_whole
+from reclick.errors import SettingError, UsageError, check_whole
 from reclick.evaluation.findings import collect_findings, recommend_model
 from reclick.evaluation.inputs import EvaluationInputs, Leakage
 from reclick.evaluation.views import ReliabilityCurves, ScoreView, TransitionShares
@@ -24,6 +24,7 @@ from reclick.metrics import ChunkSums
 from reclick.models.base import ClickModel
 from reclick.models.kernels.stops_and_transitions import pooled_events
 from reclick.profile import LogProfile
+from reclick.runtime.arguments import check_arguments
 from reclick.runtime.filesystem import AnyPath, Location
 from reclick.runtime.notebook import render_card, render_table
 from reclick.runtime.outputs import write_files
@@ -52,6 +53,7 @@ class Evaluation:
         """What makes some of the scores wrong: models that were fitted on test sessions."""
         return list(self.details.get("warnings") or ())
 
+    @check_arguments
     def value(
         self, model: str, metric: str, *, sessions: str = "all", volume: str = "all"
     ) -> float | None:
@@ -63,12 +65,14 @@ class Evaluation:
             if all(row[name] == value for name, value in key.items())
         ]
         if not values:
-            known = ", ".join(
-                f"{name}: {', '.join(self.scores[name].unique().to_pylist())}" for name in key
-            )
-            raise KeyError(f"no score of {key}. There are {known}.")
+            known = {name: self.scores[name].unique().to_pylist() for name in key}
+            for name, wanted in key.items():
+                if wanted not in known[name]:
+                    raise SettingError(name, wanted, f"one of {', '.join(known[name])}")
+            raise UsageError(f"There is no score of {key}.")
         return None if values[0] is None else float(values[0])
 
+    @check_arguments
     def table(
         self, metrics: Sequence[str] | None = None, *, sessions: str = "all", volume: str = "all"
     ) -> pa.Table:
@@ -86,6 +90,7 @@ class Evaluation:
         """`table` as a Polars DataFrame."""
         return to_polars(self.table(metrics, **sessions))
 
+    @check_arguments
     def to_latex(
         self,
         metrics: Sequence[str] | None = None,
@@ -97,6 +102,7 @@ class Evaluation:
         """`table` as LaTeX with the rules of booktabs, the best value of each column in bold."""
         return self._view(metrics, sessions, volume).to_latex(check_whole("digits", digits, 0))
 
+    @check_arguments
     def plot(
         self, metrics: Sequence[str] | None = None, *, sessions: str = "all", volume: str = "all"
     ) -> Any:
@@ -128,6 +134,7 @@ class Evaluation:
         table = render_table(header, view.cells(4), best)
         return render_card("Evaluation", {}, " ".join([note, *self.warnings]), table)
 
+    @check_arguments
     def to_html(self, path: Location, *, overwrite: bool = False) -> AnyPath:
         """Write the report as one HTML file that needs nothing else.
 
@@ -143,6 +150,7 @@ class Evaluation:
 
         return render_markdown(self)
 
+    @check_arguments
     def save(self, folder: Location, *, overwrite: bool = False) -> list[AnyPath]:
         """Write tables as Parquet, details as JSON, and the report as Markdown and HTML.
 

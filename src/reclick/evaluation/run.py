@@ -16,7 +16,14 @@ import pyarrow as pa
 
 from reclick import __version__
 from reclick.engines import Engine, as_engine
-from reclick.errors import Argument, StoreError, UsageError, check_fitted_model, check_whole
+from reclick.errors import (
+    Argument,
+    SettingError,
+    StoreError,
+    UsageError,
+    check_fitted_model,
+    check_whole,
+)
 from reclick.evaluation.findings import collect_findings
 from reclick.evaluation.inputs import (
     EvaluationInputs,
@@ -50,6 +57,7 @@ from reclick.metrics import (
 from reclick.models import MODELS, ClickModel, load
 from reclick.profile import describe
 from reclick.runtime import artifact
+from reclick.runtime.arguments import check_arguments
 from reclick.runtime.filesystem import AnyPath, Location, as_path
 from reclick.runtime.outputs import remove_leftovers, write_files
 from reclick.runtime.parallel import limit_threads
@@ -64,6 +72,7 @@ Output = TypeVar("Output")
 Key = dict[str, Any]  # everything that a cached result depends on
 
 
+@check_arguments
 def evaluate(
     models: Mapping[str, ClickModel] | Iterable[str],
     test: object,
@@ -172,6 +181,10 @@ def name_models(models: Mapping[str, ClickModel] | Iterable[str]) -> dict[str, C
     """Models by the name to show; models chosen by their name in MODELS show their class's name."""
     if isinstance(models, Mapping):
         by_name = dict(models)
+        for name, model in by_name.items():
+            if not isinstance(name, str) or not isinstance(model, ClickModel):
+                expected = "models by the names to show: {'PBM': rc.PBM()}"
+                raise SettingError("models", models, expected)
     else:
         names = [models] if isinstance(models, str) else list(models)
         for name in names:

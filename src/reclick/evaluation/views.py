@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 from reclick.data.frames import format_latex
 from reclick.errors import SettingError
 from reclick.metrics import LABEL_METRICS, SESSION_METRICS, MetricInfo, loss
+from reclick.runtime.arguments import check_arguments
 from reclick.runtime.plots import (
     IntervalCurve,
     IntervalPanel,
@@ -48,8 +49,10 @@ class ScoreView:
         )
         known = chosen["metric"].unique().to_pylist()
         wanted = [each for each in MAIN_METRICS if each in known] if metrics is None else metrics
+        if len(wanted) == 0:
+            raise SettingError("metrics", metrics, f"one or more of {', '.join(map(repr, known))}")
         for metric in wanted:
-            if metric not in known:
+            if not isinstance(metric, str) or metric not in known:
                 raise SettingError("metrics", metric, f"one of {', '.join(map(repr, known))}")
         return cls(chosen, tuple(wanted))
 
@@ -124,14 +127,16 @@ class ReliabilityCurves:
 
     curves: pa.Table  # model, curve, x, y, low, high, support
 
+    @check_arguments
     def plot(self, models: Sequence[str] | None = None) -> Any:
         """The curves of some models, by default of all, with their intervals."""
         known = self.curves["model"].unique().to_pylist()
-        for model in models or ():
-            if model not in known:
+        chosen = known if models is None else list(models)
+        for model in chosen:
+            if not isinstance(model, str) or model not in known:
                 raise SettingError("models", model, f"one of {', '.join(map(repr, known))}")
         return plot_curves(
-            {model: self._curve(model) for model in models or known},
+            {model: self._curve(model) for model in chosen},
             title="Reliability",
             x="predicted click probability",
             y="observed click rate",

@@ -12,6 +12,7 @@ import pyarrow as pa
 from reclick.data.ragged import Float64
 from reclick.errors import UsageError, check_whole
 from reclick.exports.judgment_files import read_judgments
+from reclick.runtime.arguments import check_arguments
 from reclick.runtime.notebook import render_text
 
 
@@ -56,6 +57,7 @@ class JudgmentComparison:
         return "\n".join(lines)
 
 
+@check_arguments
 def compare_judgments(a: object, b: object, *, top: int = 10) -> JudgmentComparison:
     """Compare two lists of judgments, such as those of two weeks, two models, or of raters.
 

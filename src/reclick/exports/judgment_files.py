@@ -13,10 +13,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from reclick.data.schema import NUMBER, PAIR_COLUMNS, Column
-from reclick.errors import LogError
+from reclick.errors import LogError, SettingError
 from reclick.exports.text_rows import ONE_WORD_CODES, TEXT
 from reclick.logs.files.log_file import LogFile
 from reclick.logs.files.source import abbreviate, is_paths, open_sources, shorten_names
+from reclick.runtime.arguments import check_arguments
 from reclick.runtime.filesystem import as_path
 
 TABLE_SUFFIXES = (".csv", ".tsv", ".parquet", ".pq", ".jsonl", ".ndjson")
@@ -29,6 +30,7 @@ QRELS_FIELDS, RUN_FIELDS = 4, 6
 ENCODED = re.compile("|".join(re.escape(code) for code in ONE_WORD_CODES.values()))
 
 
+@check_arguments
 def read_judgments(source: object) -> pa.Table:
     """Judgments as a table of query, ad and grade, in the order of queries and ads.
 
@@ -132,6 +134,9 @@ def _read_opensearch(source: Any) -> pa.Table:
 
 
 def _rankings_table(rankings: Mapping[Any, Sequence[Any]]) -> pa.Table:
+    for query, ads in rankings.items():
+        if not isinstance(query, str | int) or not isinstance(ads, list | tuple | np.ndarray):
+            raise SettingError("run", rankings, "the ads of each query, best first: {'q': ['a']}")
     return _to_table(
         [
             (str(query), str(ad), -float(rank))

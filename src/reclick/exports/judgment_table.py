@@ -19,6 +19,7 @@ from reclick.exports.grade_statistics import GradeStatistics
 from reclick.exports.request import PER_QUERY, Cuts, ExportRequest, ExportResult, GradingRule
 from reclick.logs import as_pairs
 from reclick.models.base import ClickModel
+from reclick.runtime.arguments import check_arguments
 from reclick.runtime.extras import import_extra
 from reclick.runtime.filesystem import AnyPath
 from reclick.runtime.parallel import parallel_map, thread_limit
@@ -31,6 +32,7 @@ BATCH_PAIRS = 1 << 17  # the pairs of the last query are added to it
 MAX_BATCHES_AT_ONCE = 8  # each takes memory
 
 
+@check_arguments
 def judgments(
     model: ClickModel,
     *,
@@ -310,12 +312,14 @@ def _batch_ends(query: Int32, size: int) -> list[int]:
 # ---- objects of other Python libraries, imported only when they are needed
 
 
+@check_arguments
 def to_ir_measures(table: pa.Table) -> list[Any]:
     """The table of `judgments` as a list of `ir_measures.Qrel`; texts are their own ids."""
     qrel = import_extra("ir_measures", EXTRA).Qrel
     return [qrel(*row) for row in zip(*_judgment_columns(table), strict=True)]
 
 
+@check_arguments
 def to_ranx(table: pa.Table) -> Any:
     """The table of `judgments` as `ranx.Qrels`; texts are their own ids."""
     grades: dict[str, dict[str, int]] = {}

@@ -12,6 +12,7 @@ import pyarrow as pa
 from reclick.data.ragged import Float64
 from reclick.errors import UsageError, check_choice, check_range, check_whole
 from reclick.exports.judgment_files import read_judgments, read_run
+from reclick.runtime.arguments import check_arguments
 from reclick.runtime.notebook import render_text
 
 RESAMPLES = 2_000  # of queries, for the interval
@@ -58,6 +59,7 @@ class NDCGResult:
         return "\n".join(f"{name:<15}{fact}" for name, fact in facts.items())
 
 
+@check_arguments
 def ndcg(
     run: object, judgments: object, *, k: int = 10, gain: str = "linear", level: float = 0.9
 ) -> NDCGResult:

@@ -19,10 +19,12 @@ from reclick.exports.request import ExportRequest, ExportResult
 from reclick.exports.text_rows import concatenate, get_column, write_rows
 from reclick.logs import as_log
 from reclick.models.base import ClickModel
+from reclick.runtime.arguments import check_arguments
 from reclick.runtime.outputs import write_files
 from reclick.runtime.progress import ProgressOption, track_progress
 
 
+@check_arguments
 def propensities(
     model: ClickModel, log: object = None, *, progress: ProgressOption = None
 ) -> pa.Table:

@@ -16,6 +16,7 @@ from reclick.exports.request import Cuts, ExportRequest, ExportResult, GradingRu
 from reclick.logs import SessionLog
 from reclick.logs.files.source import OnError, check_on_error
 from reclick.models.base import ClickModel
+from reclick.runtime.arguments import check_arguments
 from reclick.runtime.filesystem import AnyPath, Location, as_path, is_location
 from reclick.runtime.outputs import check_targets, refuse_source_files
 from reclick.runtime.progress import ProgressOption, track_progress
@@ -40,6 +41,7 @@ EXPORT_FORMATS: dict[str, ExportFormat] = {
 QUERY_LIST_FORMATS = frozenset({"qrels", "letor"})  # with a second file, *.queries.tsv
 
 
+@check_arguments
 def export(
     model: ClickModel,
     to: Location,

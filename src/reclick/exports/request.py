@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
@@ -129,9 +130,9 @@ def _check_cuts(cuts: object) -> str | tuple[float, ...]:
     )
 
 
-def _is_finite_number(value: object) -> bool:
+def _is_finite_number(value: Any) -> bool:
     is_number = isinstance(value, int | float | np.number) and not isinstance(value, bool)
-    return is_number and bool(np.isfinite(value))  # type: ignore[call-overload]
+    return is_number and abs(value) <= sys.float_info.max
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ import numpy as np
 from reclick.data.pair_index import place
 from reclick.data.ragged import Float64, Int32, Int64, starts_from_sizes
 from reclick.fitting.parameter_tables import Columns, ParameterTable
-from reclick.runtime.jit import kernel, subkernel
+from reclick.runtime.jit import kernel
 
 SMALLEST_FACTOR = 1e-12
 SWEEPS = 2  # over the levels in one M-step
@@ -156,12 +156,14 @@ class FactorTable(ParameterTable):
         return self.with_factors(factors).with_past(PastChoices(*past))
 
     def to_columns(self) -> Columns:
-        """The factors and the past."""
-        return {"factors": {"factor": self.factors}, "past": self.past._asdict()}
+        """The factors of each level, and the past."""
+        levels = {str(i): {"factor": self.level(i)} for i in range(len(self.index))}
+        return {**levels, "past": self.past._asdict()}
 
     def from_columns(self, read: Callable[..., Float64]) -> Self:
         """This table with other factors and another past."""
-        factors = read("factors", "factor", len(self.mean))
+        sizes = enumerate(np.diff(self.starts))
+        factors = np.concatenate([read(str(level), "factor", size) for level, size in sizes])
         past = (read("past", name, self.index.shape[1]) for name in PastChoices._fields)
         return self.with_factors(factors).with_past(PastChoices(*past))
 
@@ -235,34 +237,31 @@ def _sweep(
     """
     levels, cells = index.shape
     ratio, moved = np.ones(len(factors)), np.ones(cells)
-    choices, demand = np.zeros(len(factors)), np.zeros(len(factors))
-    for i in range(levels):
-        for c in range(cells):
-            choices[starts[i] + index[i, c]] += observed[c]
-    for _ in range(SWEEPS if levels > 1 else 1):
+    largest = np.max(starts[1:] - starts[:-1])
+    choices, demand = np.empty(largest), np.empty(largest)  # of one level at a time
+    last = -1  # the level that was solved last
+    for sweep in range(SWEEPS if levels > 1 else 1):
         for i in range(levels):
-            for f in range(starts[i], starts[i + 1]):
-                demand[f] = 0.0
-            for c in range(cells):
-                f = starts[i] + index[i, c]
-                moved[c] /= ratio[f]
-                demand[f] += expected[c] * moved[c] * moved[c]
-            for f in range(starts[i], starts[i + 1]):
-                ratio[f] = _root(factors[f], choices[f], demand[f], strength[f], mean[f])
-            for c in range(cells):
-                moved[c] *= ratio[starts[i] + index[i, c]]
+            begin, count = starts[i], starts[i + 1] - starts[i]
+            choices[:count] = 0.0
+            demand[:count] = 0.0
+            for c in range(cells):  # one pass: cells are many
+                k = index[i, c]
+                if last >= 0:
+                    moved[c] *= ratio[starts[last] + index[last, c]]
+                if sweep > 0:
+                    moved[c] /= ratio[begin + k]
+                choices[k] += observed[c]
+                demand[k] += expected[c] * moved[c] * moved[c]
+            for k in range(count):
+                f = begin + k
+                total, slope = choices[k] + strength[f], strength[f] * factors[f] / mean[f]
+                some = demand[k] if demand[k] > 1e-300 else 0.0
+                below = slope + math.sqrt(slope * slope + 4.0 * some * total)
+                unbounded = 0.0 if some > 0.0 else 1.0  # without choices, and without a prior
+                root = 2.0 * total / below if below > 0.0 else unbounded
+                ratio[f] = max(root, SMALLEST_FACTOR / factors[f])
+            last = i
     for f in range(len(factors)):
         ratio[f] *= factors[f]
     return ratio
-
-
-@subkernel
-def _root(factor: float, choices: float, demand: float, strength: float, mean: float) -> float:
-    """By how much a factor moves."""
-    total, slope = choices + strength, strength * factor / mean
-    if total == 0.0:
-        return SMALLEST_FACTOR / factor if demand + slope > 0.0 else 1.0
-    if demand > 1e-300:
-        root = 2.0 * total / (slope + math.sqrt(slope * slope + 4.0 * demand * total))
-        return max(root, SMALLEST_FACTOR / factor)
-    return max(total / slope, SMALLEST_FACTOR / factor) if slope > 0.0 else 1.0

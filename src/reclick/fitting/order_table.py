@@ -24,6 +24,7 @@ from reclick.fitting.em import Statistics, run_em
 from reclick.fitting.factors import FactorTable
 from reclick.fitting.transitions import extend_transitions, transition_table
 from reclick.logs import as_log
+from reclick.runtime.arguments import check_arguments
 from reclick.runtime.jit import kernel
 
 STRENGTH = 8.0  # pseudo-choices: how strongly a transition is held to what its distance says
@@ -83,6 +84,7 @@ class OrderTable:
         parts = [self.log_order_prob(Clicks(each.click, each.clicks)) for each in batches]
         return np.concatenate([np.zeros(0), *parts])
 
+    @check_arguments
     def log_order_prob(self, clicks: Clicks) -> Float64:
         """The same for clicks that were read already."""
         gamma = extend_transitions(self.gamma[None], int(clicks.click.max(initial=1)))

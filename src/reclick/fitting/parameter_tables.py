@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 
 from reclick.data.ragged import Float64, Int64
-from reclick.data.stored_tables import read_numbers, table_error
+from reclick.data.stored_tables import read_lists, read_numbers, table_error
 from reclick.fitting.em import Statistics, squarem_norms, squarem_step
 
 LARGEST_VALUE = 1e12  # of an extrapolation
@@ -124,21 +124,35 @@ class ParameterTables:
             lambda name, table: table.continue_from(getattr(last, name), rows.get(name), decay)
         )
 
-    def to_tables(self, prefix: str) -> dict[str, pa.Table]:
-        """The values and the past as tables, whose names start with the prefix."""
-        return {
-            "_".join(filter(None, (prefix, name, suffix))): pa.table(columns)
+    def to_tables(self, prefix: str, starts: Mapping[str, Int64]) -> dict[str, pa.Table]:
+        """The values and the past as tables, whose names start with the prefix.
+
+        A table that has `starts` has lists: its values from each start to the next are one row.
+        """
+        columns = {
+            _join(prefix, name, suffix): columns
             for name, table in self
             for suffix, columns in table.to_columns().items()
         }
+        return {
+            name: pa.table({key: to_lists(starts.get(name), each) for key, each in table.items()})
+            for name, table in columns.items()
+        }
 
-    def from_tables(self, prefix: str, tables: Mapping[str, pa.Table]) -> Self:
+    def from_tables(
+        self, prefix: str, tables: Mapping[str, pa.Table], starts: Mapping[str, Int64]
+    ) -> Self:
         """These tables with the values and the past that `to_tables` returned."""
 
         def restore(name: str, table: ParameterTable) -> ParameterTable:
             def read(suffix: str, column: str, length: int) -> Float64:
-                stored = "_".join(filter(None, (prefix, name, suffix)))
-                return read_numbers(tables, stored, column, length=length, low=0.0).copy()
+                stored = _join(prefix, name, suffix)
+                if stored not in starts:
+                    return read_numbers(tables, stored, column, length=length, low=0.0).copy()
+                found, values = read_lists(tables, stored, column, low=0)
+                if not np.array_equal(found, starts[stored]):
+                    raise table_error(stored, f"{column}: its lists are not those of its rows")
+                return np.array(values, np.float64)
 
             found = table.from_columns(read)
             if not np.allclose(found.with_values(found.values).values, found.values, atol=0.0):
@@ -169,3 +183,13 @@ class ParameterTables:
 def _find(found: Statistics, name: str, table: ParameterTable) -> list[Float64]:
     """The statistics of a table."""
     return [found[f"{name}_{each}"] for each in table.statistics]
+
+
+def to_lists(starts: Int64 | None, values: Any) -> pa.Array:
+    """Values as a column, of lists from each start to the next if there are starts."""
+    array = pa.array(values)
+    return array if starts is None else pa.LargeListArray.from_arrays(pa.array(starts), array)
+
+
+def _join(*names: str) -> str:
+    return "_".join(filter(None, names))

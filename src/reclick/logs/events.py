@@ -35,6 +35,7 @@ from reclick.logs.formats.base import ReadReport
 from reclick.logs.formats.helpers.records import to_text, to_whole_numbers
 from reclick.logs.session_log import MAX_EXAMPLES, SessionLog
 from reclick.logs.validation.reasons import NO_PAGE_KEY, NO_POSITION, NOT_READABLE
+from reclick.runtime.arguments import check_arguments
 from reclick.runtime.filesystem import Location, as_path
 from reclick.runtime.outputs import scratch_folder
 
@@ -54,6 +55,7 @@ CLICK_COLUMNS = {"ad": TEXT, "position": NUMBER}
 CLICKS_PREFIX = "clicks."
 
 
+@check_arguments
 def sessions_from_events(
     impressions: Any,
     clicks: Any,

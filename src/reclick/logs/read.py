@@ -37,6 +37,7 @@ from reclick.logs.files.source import (
 )
 from reclick.logs.session_log import SessionLog
 from reclick.logs.side_tables import read_ads
+from reclick.runtime.arguments import check_arguments
 from reclick.runtime.filesystem import Location, as_path
 from reclick.runtime.outputs import check_targets, refuse_source_files
 from reclick.runtime.progress import ProgressOption, report_progress, track_progress
@@ -51,6 +52,7 @@ MAX_QUICK_RETURN = 3600.0  # seconds
 PageSource = Literal["hits", "impressions"]  # what a page of a log of events shows
 
 
+@check_arguments
 def read_sessions(
     source: Any,
     *,
@@ -140,11 +142,20 @@ def with_text(log: SessionLog, text: object) -> SessionLog:
     return new_log
 
 
+def _clicks_array(clicks: Sequence[Sequence[int]]) -> pa.Array:
+    try:
+        return pa.array([list(each) for each in clicks], pa.list_(pa.int64()))
+    except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
+        raise SettingError("clicks", clicks, "a list of positions for each page") from error
+
+
 def with_clicks(log: SessionLog, clicks: Sequence[Sequence[int]]) -> SessionLog:
     """The same pages with other clicks, one list per page, in order. The pages are in memory."""
     batches = list(log.batches())
     log.require_rows()
     pages = sum(len(batch) for batch in batches)
+    if not isinstance(clicks, list | tuple | np.ndarray):
+        raise SettingError("clicks", clicks, "a list of positions for each page")
     if len(clicks) != pages:
         raise LogError(
             f"clicks: got {len(clicks)} lists for {pages} pages. "
@@ -160,7 +171,7 @@ def with_clicks(log: SessionLog, clicks: Sequence[Sequence[int]]) -> SessionLog:
         {
             "query": pa.concat_arrays(queries),
             "ads": pa.LargeListArray.from_arrays(starts, pa.concat_arrays(ads)),
-            "clicks": pa.array([list(each) for each in clicks], pa.list_(pa.int64())),
+            "clicks": _clicks_array(clicks),
         }
     )
     new_log = read_sessions(table, max_ads=log.max_ads)
@@ -168,6 +179,7 @@ def with_clicks(log: SessionLog, clicks: Sequence[Sequence[int]]) -> SessionLog:
     return new_log
 
 
+@check_arguments
 def convert(
     source: Any,
     to: Location,

@@ -27,6 +27,7 @@ from reclick.logs.validation.reasons import (
     ROW_REASONS,
     BatchTotals,
 )
+from reclick.runtime.arguments import check_arguments
 from reclick.runtime.filesystem import AnyPath, Location
 from reclick.runtime.notebook import render_card
 from reclick.runtime.outputs import refuse_source_files
@@ -52,6 +53,7 @@ class BadRow:
     row: int  # from 1, within the file
     got: str
 
+    @check_arguments
     def to_text(self, log_name: str = "") -> str:
         """Say where the row is and what it holds; a file named like the log is not named again.
 
@@ -302,6 +304,7 @@ class SessionLog:
             if isinstance(source, StreamSource):
                 source.keep_no_copy()
 
+    @check_arguments
     def refuse_target(self, target: Location) -> None:
         """Refuse to write to a file of the log itself, under whatever name."""
         refuse_source_files(target, self.files)
@@ -381,6 +384,7 @@ class SessionLog:
                 yield batch
             report_progress("sessions", done, total)
 
+    @check_arguments
     def split(self, n: int) -> list[SessionLog] | None:
         """About n parts of the log in its order, which pickle; None where it cannot be cut.
 

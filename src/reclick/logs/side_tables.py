@@ -48,6 +48,7 @@ from reclick.logs.validation.reasons import (
     NOT_READABLE,
     PAIR_TWICE,
 )
+from reclick.runtime.arguments import check_arguments
 
 logger = logging.getLogger("reclick")
 Bool = npt.NDArray[np.bool_]
@@ -90,6 +91,7 @@ class SideTableCheck:
         return self.table.filter(pa.array(~self.bad))
 
 
+@check_arguments
 def read_ads(
     source: Any, *, columns: Mapping[str, str] | None = None, on_error: OnError = "raise"
 ) -> pa.Table:
@@ -119,6 +121,7 @@ def read_ads(
     return check.table.filter(pa.array(~(check.bad | repeated)))
 
 
+@check_arguments
 def read_labels(
     source: Any, *, columns: Mapping[str, str] | None = None, on_error: OnError = "raise"
 ) -> pa.Table:
@@ -158,6 +161,7 @@ def read_candidates(
     return check.finish(on_error)
 
 
+@check_arguments
 def read_bids(
     source: Any, *, columns: Mapping[str, str] | None = None, on_error: OnError = "raise"
 ) -> pa.Table:

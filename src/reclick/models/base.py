@@ -73,7 +73,8 @@ from reclick.models.text_pair_index import (
     merge_text,
 )
 from reclick.runtime import artifact
-from reclick.runtime.filesystem import Location, as_path
+from reclick.runtime.arguments import check_arguments
+from reclick.runtime.filesystem import Location, resolve
 from reclick.runtime.notebook import render_card
 from reclick.runtime.progress import ProgressOption, track_progress
 from reclick.text.tokens import AdTokens
@@ -136,6 +137,7 @@ class ClickModel(DeclaredSettings):
     attractiveness: ClassVar[bool] = True  # estimates the attractiveness of each (query, ad)
     satisfaction: ClassVar[bool] = False  # estimates how well each (query, ad) satisfies
     fits_from_counts: ClassVar[bool] = False  # `Counts` are enough to fit it
+    longest_page: ClassVar[int] = 2_000  # ads; a table of positions by last clicks grows with n²
     fits_in_buckets: ClassVar[bool] = False  # `fit_to` can fit it
     stages: ClassVar[tuple[str, ...]] = ()  # of a fit by EM, each an `EMProblem`
     updates: ClassVar[bool] = False  # `update` can continue a fit
@@ -178,6 +180,7 @@ class ClickModel(DeclaredSettings):
 
     # fitting
 
+    @check_arguments
     def fit(
         self,
         sessions: object,
@@ -262,6 +265,7 @@ class ClickModel(DeclaredSettings):
         self.__dict__ = {**vars(other), **origin}
         return self
 
+    @check_arguments
     def update(
         self,
         sessions: object = None,
@@ -324,10 +328,22 @@ class ClickModel(DeclaredSettings):
     def _collect(self, sessions: object) -> Any:
         """The data that this model is fitted to: counts where they are enough, else sessions."""
         if self.fits_from_counts:
-            return as_counts(sessions, engine=self._engine)
+            counts = as_counts(sessions, engine=self._engine)
+            self._check_length(counts.max_ads)
+            return counts
         grouped = as_grouped(sessions, engine=self._engine)
+        self._check_length(grouped.counts.max_ads)
         weight = self.get_params().get("outcome_weight", 1.0)
         return grouped if weight else grouped.without_outcomes()
+
+    def _check_length(self, longest: int) -> None:
+        """Refuse pages whose table of positions by last clicks would take gigabytes."""
+        if longest > self.longest_page:
+            raise UsageError(
+                f"Tables of positions by positions take too much memory on pages of {longest:,} "
+                f"ads. {type(self).__name__} fits pages of up to {self.longest_page:,}: cut longer "
+                "ones with rc.Cleaning(first=…)."
+            )
 
     def _fit(self, data: Any, history: Counts | None, text: AdTokens | None) -> None:
         """Set `_pairs` and every fitted attribute.
@@ -448,6 +464,7 @@ class ClickModel(DeclaredSettings):
         return tokens, 0 if tokens is None else self._pairs.words.vocabulary_size
 
     @staticmethod
+    @check_arguments
     def overall_rate(counts: Counts) -> float:
         """The mean attractiveness: what a pair gets that is not in the log."""
         return top_click_rate(counts)
@@ -544,6 +561,7 @@ class ClickModel(DeclaredSettings):
         )
         return other
 
+    @check_arguments
     def report(self, log: object = None, *, ads: object = None, **options: Any) -> Any:
         """Report on this model alone: how well it predicts the `log`, and which ads to act on.
 
@@ -561,6 +579,7 @@ class ClickModel(DeclaredSettings):
 
     # relevance
 
+    @check_arguments
     def relevance(
         self,
         pairs: object = None,
@@ -602,6 +621,7 @@ class ClickModel(DeclaredSettings):
         }
         return pa.table({"query": asked.queries, "ad": asked.ads, **estimates, **support})
 
+    @check_arguments
     def explain(self, query: str, ad: str, *, text: object = None) -> Explanation:
         """The evidence, the prior and the words behind the attractiveness of an ad for a query.
 
@@ -626,6 +646,7 @@ class ClickModel(DeclaredSettings):
         self.check_fitted()
         return self._gather_sessions(sessions)._pairs.find_volumes(sessions)
 
+    @check_arguments
     def sample_relevance(
         self, pairs: object, draws: int, rng: np.random.Generator | int, *, text: object = None
     ) -> RelevanceDraws:
@@ -644,7 +665,7 @@ class ClickModel(DeclaredSettings):
         asked = pa.table(dict(zip(("query", "ad"), as_pairs(pairs), strict=True)))
         model = self._gather_queries(pc.unique(asked["query"]))
         found = model._posteriors(model._pairs.lookup(asked, text))
-        check_seed("rng", rng)
+        draws = check_whole("draws", draws, 1)
         generator = np.random.default_rng(rng)
         satisfaction = found.satisfaction
         return RelevanceDraws(
@@ -670,6 +691,7 @@ class ClickModel(DeclaredSettings):
         """Counts with at least the click sequences of the training log."""
         return self.training_counts
 
+    @check_arguments
     def iterate_pairs(self, size: int) -> Iterator[pa.Table]:
         """All pairs of the training log, in tables of about `size`; no query is in two of them."""
         counts, start = self.training_counts, 0
@@ -695,12 +717,14 @@ class ClickModel(DeclaredSettings):
         counts = self.training_counts
         return pa.table({"query": counts.queries, "sessions": counts.volumes})
 
+    @check_arguments
     def queries_of_ad(self, ad: str) -> pa.Array:
         """The queries that an ad was shown for in the training log."""
         counts = self.training_counts
         code = pc.index(counts.ads, pa.scalar(ad, counts.ads.type)).as_py()
         return counts.queries.take(pa.array(counts.pair_query[counts.pair_ad == code]))
 
+    @check_arguments
     def first_page(self, ads: int) -> tuple[str, list[str]]:
         """A query of the training log and up to so many of its ads, to try an answer on."""
         counts = self.training_counts
@@ -847,6 +871,7 @@ class ClickModel(DeclaredSettings):
             if probability > 0
         ]
 
+    @check_arguments
     def sample(
         self, pages: object, rng: np.random.Generator | int, *, text: object = None
     ) -> pa.Array:
@@ -873,6 +898,7 @@ class ClickModel(DeclaredSettings):
         """A new model with the same settings, not fitted."""
         return type(self)(**self.get_params())
 
+    @check_arguments
     def save(
         self, folder: Location, *, overwrite: bool = False, buckets: int | None = None
     ) -> None:
@@ -884,7 +910,7 @@ class ClickModel(DeclaredSettings):
         that an answer needs, so that the model may be larger than memory.
         """
         self.check_fitted()
-        origin, place = getattr(self, "_origin", None), str(as_path(folder).resolve())
+        origin, place = getattr(self, "_origin", None), resolve(folder)
         replaces = origin[1] if origin and origin[0] == place and not overwrite else None
         if buckets is not None:
             from reclick.models.buckets import BucketWriter

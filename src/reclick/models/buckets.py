@@ -37,6 +37,7 @@ from reclick.models.query_rows import (
 )
 from reclick.models.text_pair_index import Corpus, text_from_tables
 from reclick.runtime import artifact
+from reclick.runtime.arguments import check_arguments
 from reclick.runtime.filesystem import AnyPath, Location, as_path
 from reclick.text.word_rates import CorpusWords, ShownAds, TextIndex
 
@@ -78,12 +79,14 @@ class BucketWriter:
     parts: str  # the folder of this version inside
 
     @classmethod
+    @check_arguments
     def start(cls, folder: Location, buckets: int) -> Self:
         """A writer of a new version; nothing of the folder changes yet."""
         check_range("buckets", check_whole("buckets", buckets, 1), 1, MOST_BUCKETS)
         artifact.check_target(folder, "model")
         return cls(folder, buckets, f"parts-{uuid4().hex[:16]}")
 
+    @check_arguments
     def write(self, model: ClickModel) -> list[WrittenBucket]:
         """Write every bucket of a model that is in memory as a whole."""
         rows, _ = model._to_rows()
@@ -92,6 +95,7 @@ class BucketWriter:
             self._write_rows(i, rows.take(queries), {}) for i, queries in chosen if len(queries)
         ]
 
+    @check_arguments
     def write_part(self, model: ClickModel, bucket: int) -> WrittenBucket | None:
         """Write the queries of one bucket of a model; None where it has none of them.
 
@@ -108,6 +112,7 @@ class BucketWriter:
             rows = rows.take(queries)
         return self._write_rows(bucket, rows, of_log, describe_model(model))
 
+    @check_arguments
     def write_rows(
         self, model: ClickModel, bucket: int
     ) -> tuple[WrittenBucket, dict[str, pa.Table]]:
@@ -145,6 +150,7 @@ class BucketWriter:
         with artifact.lock_folder(place):
             yield
 
+    @check_arguments
     def bucket_folder(self, bucket: int) -> AnyPath:
         """Where a bucket of this version is."""
         return bucket_folder(self.folder, self.parts, bucket)

@@ -23,6 +23,7 @@ from reclick.fitting.posterior import PairPosteriors, word_posterior
 from reclick.fitting.priors import click_rate
 from reclick.models.base import ClickModel
 from reclick.models.settings import setting
+from reclick.runtime.arguments import check_arguments
 from reclick.text.tokens import AdTokens
 from reclick.text.word_rates import TextIndex
 
@@ -39,6 +40,7 @@ class GCTR(ClickModel):
     """
 
     name: ClassVar[str] = "gctr"
+    longest_page: ClassVar[int] = 1_000_000  # it has no table of positions by last clicks
     attractiveness: ClassVar[bool] = False
     assumes: ClassVar[str] = "every impression is clicked at one rate"
     reference: ClassVar[str] = (
@@ -54,6 +56,7 @@ class GCTR(ClickModel):
     rate_strength: float = setting(default=1.0, low=0)
 
     @staticmethod
+    @check_arguments
     def overall_rate(counts: Counts) -> float:
         """Every impression counts: the click rate over all of them."""
         return click_rate(counts)
@@ -89,6 +92,7 @@ class RCTR(ClickModel):
     """
 
     name: ClassVar[str] = "rctr"
+    longest_page: ClassVar[int] = 1_000_000  # it has no table of positions by last clicks
     attractiveness: ClassVar[bool] = False
     assumes: ClassVar[str] = "each position is clicked at its own rate, for every ad"
     reference: ClassVar[str] = "Chuklin, Markov, de Rijke 2015, section 3.2"
@@ -102,6 +106,7 @@ class RCTR(ClickModel):
     rate_strength: float = setting(default=1.0, low=0)
 
     @staticmethod
+    @check_arguments
     def overall_rate(counts: Counts) -> float:
         """Every impression counts: the click rate over all of them."""
         return click_rate(counts)
@@ -139,6 +144,7 @@ class DCTR(ClickModel):
     """
 
     name: ClassVar[str] = "dctr"
+    longest_page: ClassVar[int] = 1_000_000  # it has no table of positions by last clicks
     assumes: ClassVar[str] = "each ad is clicked at its own rate, at every position"
     reference: ClassVar[str] = "Craswell, Zoeter, Taylor, Ramsey 2008 (the baseline hypothesis)"
     fits_from_counts: ClassVar[bool] = True
@@ -153,6 +159,7 @@ class DCTR(ClickModel):
     attractiveness_strength: str | float = setting(default="auto", choices=("auto",), low=0)
 
     @staticmethod
+    @check_arguments
     def overall_rate(counts: Counts) -> float:
         """Every impression counts: the click rate over all of them."""
         return click_rate(counts)

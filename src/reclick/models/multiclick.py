@@ -21,6 +21,7 @@ from reclick.data.grouped_sessions import GroupedSessions
 from reclick.data.pair_index import PairLookup
 from reclick.data.stored_tables import read_numbers
 from reclick.engines import as_grouped
+from reclick.errors import check_whole
 from reclick.fitting.outcomes import CountedSatisfaction, count_satisfied, mean_satisfaction
 from reclick.fitting.posterior import PairPosteriors, Posterior, word_posterior
 from reclick.models.base import ClickModel, cannot_fit_in_buckets, get_counts
@@ -36,6 +37,7 @@ from reclick.models.kernels.stops_and_transitions import (
 from reclick.models.redundancy import find_overlap, learn_redundancy
 from reclick.models.settings import setting
 from reclick.models.text_pair_index import counts_from_tables
+from reclick.runtime.arguments import check_arguments
 from reclick.text.tokens import AdTokens
 from reclick.text.word_rates import TextIndex
 
@@ -109,7 +111,9 @@ class MultiClick(ClickModel):
     def _collect(self, sessions: object) -> Any:
         """Counts; where redundancy is learnt, sessions."""
         if self.redundancy == "auto":
-            return as_grouped(sessions, engine=self._engine)
+            grouped = as_grouped(sessions, engine=self._engine)
+            self._check_length(grouped.counts.max_ads)
+            return grouped
         return super()._collect(sessions)
 
     def _fit(
@@ -236,12 +240,14 @@ class MultiClick(ClickModel):
             "those of variant=normalised are near the log's."
         )
 
+    @check_arguments
     def fatigue_and_transitions(self, query: str, length: int | None = None) -> StopsAndTransitions:
         """Fatigue η and transitions γ of one query, for pages of up to `length` ads.
 
         A query that is not in the log gets `eta_` and `gamma_`.
         """
         self.check_fitted()
+        length = None if length is None else check_whole("length", length, 1)
         model = cast(MultiClick, self._gather_queries(pa.array([query])))
         code = np.array([model._pairs.query_code(query)])
         eta, gamma = model._transition_counts.estimate_queries(

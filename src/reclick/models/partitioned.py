@@ -46,7 +46,8 @@ from reclick.models.query_rows import (
 from reclick.models.registry import MODELS, check_answers, load
 from reclick.models.text_pair_index import counts_from_tables
 from reclick.runtime import artifact
-from reclick.runtime.filesystem import AnyPath, Location, as_path
+from reclick.runtime.arguments import check_arguments
+from reclick.runtime.filesystem import AnyPath, Location, as_path, resolve
 from reclick.text.word_rates import TextIndex
 
 CACHE_BYTES = 1 << 30  # of buckets in memory, by default
@@ -158,6 +159,7 @@ class PartitionedModel(ClickModel):
 
     # buckets
 
+    @check_arguments
     def set_cache(self, cache_bytes: int) -> None:
         """Keep at most about so many bytes of buckets in memory."""
         self.cache_bytes = check_whole("cache_bytes", cache_bytes, 0)
@@ -407,7 +409,7 @@ class PartitionedModel(ClickModel):
                 f"The model has {self.buckets:,} buckets. For another number of them, save "
                 "model.to_memory()."
             )
-        if as_path(folder).resolve() == self._folder.resolve():
+        if resolve(folder) == resolve(self._folder):
             self._refuse_changed()
             return
         writer = BucketWriter.start(folder, self.buckets)

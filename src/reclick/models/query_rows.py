@@ -22,6 +22,7 @@ from reclick.data.hashing import query_buckets
 from reclick.data.ragged import Int32, Int64, run_indices, starts_from_sizes
 from reclick.data.stored_tables import read_lists, table_error
 from reclick.errors import UsageError
+from reclick.runtime.arguments import check_arguments
 
 ROW_TYPES = ("query", "pair", "visit", "sequence", "ad")
 WHOLE_LOG = "log"  # the type of a table without rows of queries
@@ -58,6 +59,7 @@ class TrainingTotals(NamedTuple):
     max_ads: int
 
     @classmethod
+    @check_arguments
     def of(cls, counts: Counts) -> TrainingTotals:
         """The totals of some counts."""
         return cls(

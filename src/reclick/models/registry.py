@@ -10,7 +10,8 @@ from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
 from typing import TYPE_CHECKING, TypeVar
 
-from reclick.errors import ReclickError, StoreError, UnknownModelError, UsageError
+from reclick.errors import ReclickError, SettingError, StoreError, UnknownModelError, UsageError
+from reclick.runtime.arguments import check_arguments
 
 if TYPE_CHECKING:
     from reclick.data.batch import SessionBatch
@@ -70,6 +71,7 @@ Did you mean 'pbm'?
     def __getitem__(self, name: str) -> type[ClickModel]:
         return self.find(name)
 
+    @check_arguments
     def find(self, name: str, *, argument: str = "model", also: str = "") -> type[ClickModel]:
         """The class of a model; an unknown name raises an error that lists the right ones.
 
@@ -92,7 +94,7 @@ Did you mean 'pbm'?
         from reclick.models.base import ClickModel
 
         if not (isinstance(model, type) and issubclass(model, ClickModel)):
-            raise UsageError(f"register: got {model!r}, expected a subclass of reclick.ClickModel.")
+            raise SettingError("model", model, "a subclass of reclick.ClickModel to register")
         for attribute in ("name", "assumes", "reference"):
             if not isinstance(getattr(model, attribute, None), str):
                 raise UsageError(
@@ -100,6 +102,8 @@ Did you mean 'pbm'?
                     f'{attribute}: ClassVar[str] = "…".'
                 )
         name = model.name
+        if expected_name is not None and not isinstance(expected_name, str):
+            raise SettingError("expected_name", expected_name, "text", or_none=True)
         if expected_name not in (None, name):
             raise UsageError(
                 f"The entry point {expected_name!r} of {ENTRY_POINTS} loads {model.__name__}, "
@@ -168,6 +172,7 @@ def _identity(model: type[ClickModel]) -> tuple[str, str]:
     return model.__module__, model.__qualname__
 
 
+@check_arguments
 def load(folder: Location, *, cache_bytes: int | None = None) -> ClickModel:
     """Load a saved model; it answers as before, to the last bit.
 
@@ -175,7 +180,7 @@ def load(folder: Location, *, cache_bytes: int | None = None) -> ClickModel:
     buckets at most about `cache_bytes` are kept in memory, by default 1 GiB.
     """
     from reclick.runtime import artifact
-    from reclick.runtime.filesystem import as_path
+    from reclick.runtime.filesystem import resolve
 
     stored = artifact.read(folder, kind="model")
     name = str(stored.settings.get("model"))
@@ -203,7 +208,7 @@ def load(folder: Location, *, cache_bytes: int | None = None) -> ClickModel:
             model._load_tables(stored.settings["values"], stored.tables)
             model.provenance_ = provenance
             check_answers(model)
-        model._origin = str(as_path(folder).resolve()), stored.fingerprint
+        model._origin = resolve(folder), stored.fingerprint
     except StoreError as error:
         raise StoreError(f"{folder} cannot be loaded. {error}") from error
     except Exception as error:  # whatever a folder that was altered may lead to
@@ -214,6 +219,7 @@ def load(folder: Location, *, cache_bytes: int | None = None) -> ClickModel:
     return model
 
 
+@check_arguments
 @contextmanager
 def updating(folder: Location) -> Iterator[ClickModel]:
     """Load a model, and save it at the end; nobody else can save to the folder meanwhile.

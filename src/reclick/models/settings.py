@@ -11,6 +11,7 @@ from numbers import Integral, Real
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from reclick.errors import SettingError
+from reclick.runtime.arguments import check_arguments
 
 if TYPE_CHECKING:
     from reclick.models.base import ClickModel
@@ -74,6 +75,7 @@ class Setting:
     spellings: Mapping[str, str] | None = None
     help: str = ""
 
+    @check_arguments
     def check(self, name: str, value: object) -> Any:
         """The value as it is stored; raises `SettingError` where it is not a possible one.
 
@@ -176,7 +178,7 @@ def setting(
         low,
         high,
         greater_than,
-        tuple(choices),
+        check_choices(choices),
         allow_probability,
         integer,
         allow_none,
@@ -184,6 +186,13 @@ def setting(
         help,
     )
     return cast(Value, declared)
+
+
+def check_choices(choices: Sequence[str]) -> tuple[str, ...]:
+    """The choices of a setting; what is no list of texts is refused."""
+    if not isinstance(choices, list | tuple) or not all(isinstance(c, str) for c in choices):
+        raise SettingError("choices", choices, "a list of texts")
+    return tuple(choices)
 
 
 def declare_settings(model: type[Any]) -> dict[str, Setting]:

@@ -24,6 +24,8 @@ from reclick.models.settings import setting
 from reclick.runtime.jit import kernel, subkernel
 from reclick.text.word_rates import TextIndex
 
+LEAST_CHANCE = 1e-290  # a click less likely, hundreds of positions away, teaches no number
+
 
 class THCMParameters(NamedTuple):
     """What EM estimates."""
@@ -223,20 +225,12 @@ def _expect(
             walk_visits(here, step[0], step[1], last, free, visits)
             _hits(here, step, goal, free, upper, ahead)
             chance = _segment(here, step, last, goal, free, visits, ahead)
-            total += weight[s] * np.log(chance)
-            _add_segment(
-                here,
-                step,
-                last,
-                goal,
-                free,
-                visits,
-                ahead,
-                weight[s] / chance,
-                pair[page[s] : page[s + 1]],
-                skips,
-                steps,
-            )
+            total += weight[s] * np.log(max(chance, LEAST_CHANCE))
+            if chance > LEAST_CHANCE:
+                _add_segment(
+                    here, step, last, goal, free, visits, ahead, weight[s] / chance,
+                    pair[page[s] : page[s + 1]], skips, steps,
+                )  # fmt: skip
             if goal > 0:
                 free[goal - 1] = 0.0
             last = goal

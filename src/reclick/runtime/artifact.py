@@ -35,6 +35,7 @@ from reclick.runtime.filesystem import (
     as_path,
     describe_missing,
     is_location,
+    resolve,
 )
 from reclick.runtime.outputs import is_file_at, scratch_folder, sync_folder, try_lock
 from reclick.runtime.parallel import thread_limit
@@ -480,7 +481,7 @@ def lock_folder(folder: Location) -> Iterator[None]:
     Readers are never held up. A remote folder cannot be locked.
     """
     path, mine = as_path(folder), _held.__dict__.setdefault("folders", set())
-    here = path.resolve()
+    here = resolve(path)
     if isinstance(path, RemotePath) or here in mine:
         yield
         return

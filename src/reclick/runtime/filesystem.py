@@ -35,6 +35,7 @@ URI = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+://")  # a Windows drive has one lette
 QUERY = re.compile(r"\?([A-Za-z][\w.-]*=[^/]*)$")
 HTTP_QUERY = re.compile(r"\?(.*=.*)$")
 COPY_BYTES = 8 << 20
+LONGEST_NAME, LONGEST_PATH = 255, 4000  # bytes
 READ_BYTES = 4 << 20  # of a request, where a reader asks for a few bytes at a time
 
 
@@ -290,6 +291,7 @@ def as_path(location: Location) -> AnyPath:
     if isinstance(text, bytes) or "\0" in text:
         raise SettingError("path", location, "a path or a URI, as text without a zero byte")
     if not is_uri(text):
+        _check_name(text)
         return Path(text)
     if text.lower().startswith("file://"):
         host, slash, rest = text[len("file://") :].partition("/")
@@ -300,6 +302,24 @@ def as_path(location: Location) -> AnyPath:
             )
         return Path(url2pathname(slash + rest) if os.name == "nt" else unquote(slash + rest))
     return RemotePath.from_uri(text)
+
+
+def _check_name(text: str) -> None:
+    """Refuse what no file system has a file of, before it is asked."""
+    try:
+        encoded = os.fsencode(text)
+    except UnicodeEncodeError:
+        raise SettingError("path", text, "a path: it has half of a surrogate pair") from None
+    longest = max(map(len, encoded.split(b"/")))
+    if longest > LONGEST_NAME or len(encoded) > LONGEST_PATH:
+        expected = f"a path of at most {LONGEST_PATH:,} bytes, and {LONGEST_NAME} in each name"
+        raise SettingError("path", text, expected)
+
+
+def resolve(location: Location) -> str:
+    """The one name of a place, without links; a link that loops stays as it is."""
+    path = as_path(location)
+    return os.path.realpath(path) if isinstance(path, Path) else str(path)
 
 
 def is_uri(location: object) -> bool:

@@ -19,6 +19,7 @@ from functools import cache
 from typing import TypeVar
 
 from reclick.errors import SettingError
+from reclick.runtime.arguments import check_arguments
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -54,6 +55,7 @@ def thread_limit(threads: int | None = None) -> int:
     return _check_threads(THREADS_VARIABLE, variable) if variable else _available_processors()
 
 
+@check_arguments
 @contextmanager
 def limit_threads(threads: int | None) -> Iterator[None]:
     """Let at most this many threads work at once in the block; None leaves the limit as it is."""

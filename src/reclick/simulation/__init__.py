@@ -21,6 +21,7 @@ import pyarrow.parquet as pq
 
 from reclick.data.ragged import Bool, Float64, Int32, Int64, starts_from_sizes
 from reclick.errors import UsageError
+from reclick.runtime.arguments import check_arguments
 from reclick.runtime.filesystem import AnyPath, Location, as_path
 from reclick.runtime.jit import kernel
 from reclick.runtime.outputs import check_targets, write_files
@@ -88,6 +89,7 @@ class Simulation:
     truth: Truth
     bids: pa.Table  # query, ad, bid per click: all candidates of every query
 
+    @check_arguments
     def save(self, folder: Location, *, overwrite: bool = False) -> list[AnyPath]:
         """Write all tables and truth.json to a folder; returns their paths.
 
@@ -123,6 +125,7 @@ class Simulation:
         }
 
 
+@check_arguments
 def simulate(
     sessions: int = 100_000,
     *,

@@ -47,11 +47,7 @@ class WordRateModel:
 
     def rate(self, tokens: TokenLists) -> Float64:
         """Clicks per unit of exposure [ad]."""
-        if tokens.words.max(initial=-1) >= len(self.rates):
-            raise StoreError(
-                "The words of the prior are not those of the ads' text: the folder was altered. "
-                "Fit again, and save to a new folder."
-            )
+        _check_words(tokens, self.rates)
         by_token = np.append(self.rates, self.overall)[tokens.words]  # an unknown word is the last
         sums = _sum_per_ad(tokens, by_token * tokens.multiplicity)
         lengths = _lengths(tokens)
@@ -72,9 +68,19 @@ class PoissonTextModel:
 
     def rate(self, tokens: TokenLists) -> Float64:
         """Clicks per unit of exposure [ad]."""
+        _check_words(tokens, self.weights)
         by_token = np.append(self.weights, 0.0)[tokens.words]  # an unknown word is the last
         scores = _sum_per_ad(tokens, _token_values(tokens) * by_token)
         return np.asarray(np.exp(self.intercept + scores))
+
+
+def _check_words(tokens: TokenLists, values: Float64) -> None:
+    """Refuse words that the values of a saved prior do not have."""
+    if tokens.words.max(initial=-1) >= len(values):
+        raise StoreError(
+            "The words of the prior are not those of the ads' text: the folder was altered. "
+            "Fit again, and save to a new folder."
+        )
 
 
 TEXT_MODELS: dict[str, Callable[[Float64, float], TextModel]] = {

@@ -35,6 +35,7 @@ import pyarrow.compute as pc
 from reclick.data.ragged import Int32, Int64, run_indices, starts_from_sizes
 from reclick.data.stored_tables import read_lists, read_strings
 from reclick.errors import LogError
+from reclick.runtime.arguments import check_arguments
 
 FUNCTION_WORDS = """
     a an the this that these those
@@ -68,6 +69,7 @@ DOTTED = re.compile("i\u0307+")
 SCHEME = re.compile(r"[a-z][a-z0-9+.\-]*://|//")
 
 
+@check_arguments
 def tokens(
     title: str, description: str, display_url: str, *, stop_words: Collection[str] = STOP_WORDS
 ) -> list[str]:

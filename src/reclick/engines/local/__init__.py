@@ -17,6 +17,7 @@ from reclick.engines.base import BlockT, Log, NewBlockT, ParametersT, SumT
 from reclick.engines.local.counter import Counter
 from reclick.engines.local.grouper import Grouper
 from reclick.errors import LogError, SettingError
+from reclick.runtime.arguments import check_arguments
 from reclick.runtime.filesystem import Location
 from reclick.runtime.outputs import atomic_file
 from reclick.runtime.parallel import limit_threads, parallel_map, thread_limit
@@ -31,6 +32,7 @@ class LocalEngine:
     `threads` is how many threads may work at once; None is the limit of the process.
     """
 
+    @check_arguments
     def __init__(self, *, threads: int | None = None) -> None:
         self.threads = None if threads is None else thread_limit(threads)
 
@@ -42,6 +44,7 @@ class LocalEngine:
         """One block for each thread."""
         return thread_limit(self.threads)
 
+    @check_arguments
     def count(self, log: Log) -> Counts:
         """The counts of a log."""
         with limit_threads(self.threads):
@@ -50,6 +53,7 @@ class LocalEngine:
             log.require_rows()
             return counter.finish()
 
+    @check_arguments
     def group(self, log: Log) -> GroupedSessions:
         """The distinct sessions of a log."""
         with limit_threads(self.threads):

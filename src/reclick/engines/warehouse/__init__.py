@@ -15,6 +15,7 @@ from reclick.logs.assembly.spill import load_sql
 from reclick.logs.validation import reasons
 from reclick.logs.validation.encode import MAX_TEXT_BYTES
 from reclick.logs.validation.validate import MAX_WEIGHT
+from reclick.runtime.arguments import check_arguments
 
 DIALECTS = ("bigquery", "clickhouse", "duckdb", "postgres", "snowflake")
 COLUMNS = ("query", "ads", "clicks", "weight")
@@ -35,6 +36,7 @@ class CountingSQL(NamedTuple):
     dropped: str  # the bad rows, by reason
 
 
+@check_arguments
 def counting_sql(
     table: str,
     *,

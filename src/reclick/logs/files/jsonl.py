@@ -32,6 +32,8 @@ from reclick.runtime.filesystem import Location
 from reclick.runtime.parallel import thread_limit
 
 SAMPLE_LINES = 100  # at the start of a file, to learn its columns
+MOST_COLUMNS = 2_000  # of all fields, where they become the columns of a table
+MOST_CELLS = 4_000_000  # of a batch with all columns
 MAX_DIGITS = 4000  # of a whole number; Python's limit is 4,300
 
 
@@ -51,13 +53,29 @@ class JsonLinesSource:
     def read(self, *, with_rows: bool) -> Iterator[RawBatch]:
         """Read in row order. Other columns come as text: strings as they are, the rest as JSON."""
         done = 0
-        for block in read_blocks(self.path, self.where):
-            lines = [line for line in block.split(b"\n") if line.strip()]
-            if not lines:
-                continue
+        for block, lines in self._read_lines(with_rows):
             raw = self._parse_block(block, lines, done) or self._parse_lines(lines, done)
             done += raw.length + len(raw.unreadable)
             yield self._add_rows(raw, lines) if with_rows else raw
+
+    def _read_lines(self, with_rows: bool) -> Iterator[tuple[bytes, list[bytes]]]:
+        """Blocks and their lines; with all columns only as many lines as have MOST_CELLS cells."""
+        if with_rows and len(self.others) > MOST_COLUMNS:
+            raise LogError(
+                f"{self.where} has {len(self.others):,} different fields in its first lines, and "
+                f"at most {MOST_COLUMNS:,} can be columns of a table. Leave out those that are not "
+                "needed, or put them into one field."
+            )
+        most = max(1, MOST_CELLS // (len(self.others) + 1))
+        for block in read_blocks(self.path, self.where):
+            lines = [line for line in block.split(b"\n") if line.strip()]
+            if not with_rows or len(lines) <= most:
+                if lines:
+                    yield block, lines
+                continue
+            for start in range(0, len(lines), most):
+                part = lines[start : start + most]
+                yield b"\n".join(part), part
 
     def _parse_block(self, block: bytes, lines: list[bytes], done: int) -> RawBatch | None:
         table = parse_block(block, self.schema)

@@ -235,7 +235,10 @@ class Archive(ABC):
         self._idle.append((archive, file))
 
     def _open(self) -> tuple[Any, IO[bytes]]:
-        file = as_path(self._path).open("rb")
+        path = as_path(self._path)
+        if not path.is_file():  # a device may have no end, and a pipe no way back
+            raise LogError(f"{path} is not a file. An archive is read from a plain file.")
+        file = path.open("rb")
         try:
             return self._open_archive(file), file
         except BaseException:

@@ -16,6 +16,7 @@ import numpy as np
 
 from reclick.data.counts import Counts
 from reclick.data.ragged import Float64, Int32, Int64, take_runs
+from reclick.runtime.arguments import check_arguments
 from reclick.runtime.jit import kernel
 from reclick.runtime.plots import plot_transitions
 
@@ -35,6 +36,7 @@ class StopsAndTransitions:
     eta: Float64  # [clicks so far]
     gamma: Float64  # [last, position]
 
+    @check_arguments
     def extend(self, length: int) -> StopsAndTransitions:
         """The same for pages of up to `length` ads.
 

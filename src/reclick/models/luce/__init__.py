@@ -17,6 +17,5 @@ objective. 2. parameters: all tables, their rows, and where they start. 3. satis
 well known. 4. e_step: one pass over sessions. 5. fit: a pilot with one prior mean for all pairs,
 whose clicks and exposure give the prior of each θ; then the fit itself, and what it leaves for
 updates. 6. search: which strengths, and how many components, held-out sessions ask for. 7.
-posterior: how well each θ is known. 8. saved_rows: the folder. Then reclick.models.luceclick:
-settings and answers.
+posterior: how well each θ is known. Then reclick.models.luceclick: settings and answers.
 """

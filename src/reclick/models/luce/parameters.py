@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
+import pyarrow as pa
 
 from reclick.data.counts import Counts
 from reclick.data.grouped_sessions import BlockRows, GroupedSessions, RowRun
-from reclick.data.ragged import Float64, Int32, Int64, positions_in_runs
+from reclick.data.ragged import Float64, Int32, Int64, positions_in_runs, run_of_elements
+from reclick.data.stored_tables import read_lists, table_error
 from reclick.fitting.attractiveness_prior import PairPrior
 from reclick.fitting.factors import FactorTable, Level, with_components
 from reclick.fitting.mixture import MixingWeights
@@ -22,6 +25,16 @@ FREQUENCY_CLASSES = (1.5, 4.5, 20.5, 100.5)  # impressions of a pair, or session
 N_CLASSES = len(FREQUENCY_CLASSES) + 1
 CLASS_STRENGTH = 2.0  # pseudo-choices: how strongly a class is held to 1
 POSITION_BITS = 16  # of the key of a (pair, position) cell
+PAIR, PAIR_CLASS, QUERY_POSITION, CELL = range(4)  # the levels of the appeal of a cell
+QUERY_CLASS = 0  # a level of the outside option of a query; level 1 is the query
+CELLS = "luce_cells"  # the saved table with the positions of each pair
+SAVED = {  # of what each saved table has a row; _0, _1, … are levels of factors
+    "pair": ["cells", "appeal_0", "appeal_3", "appeal_past", "satisfaction"],
+    "query": ["appeal_2", "query_outside_1", "query_outside_past", "mixing"],
+    "log": ["appeal_1", "query_outside_0", "outcomes_rates", "outcomes_clicks"],
+}
+SAVED["log"] += [f"{name}_{x}" for name in ("transition", "outside") for x in (*range(6), "past")]
+TABLE_ROWS = {f"luce_{name}": row for row, names in SAVED.items() for name in names}
 
 
 class Hyperparameters(NamedTuple):
@@ -119,6 +132,24 @@ class Layout(NamedTuple):
     def add_cells(self, pair: Int32 | Int64, position: Int32 | Int64) -> Layout:
         """The layout with the cells of pairs at positions."""
         return self._replace(cell=np.union1d(self.cell, self._keys(pair, position)))
+
+    def add_saved_cells(self, tables: Mapping[str, pa.Table]) -> Layout:
+        """The layout with the cells of a saved model, which has a list of positions per pair."""
+        starts, position = read_lists(tables, CELLS, "position", low=0, high=self.longest - 1)
+        layout = self.add_cells(pair := run_of_elements(starts), position)
+        in_order = np.array_equal(layout.cell, self._keys(pair, position))
+        if len(starts) != len(self.pair_class) + 1 or not in_order:
+            raise table_error(CELLS, "its rows are not those of the pairs, or not in order")
+        return layout
+
+    def row_starts(self, components: int) -> dict[str, Int64]:
+        """Where each pair or query starts in the saved tables with several values for it."""
+        pairs, queries = (np.arange(len(each) + 1) for each in (self.pair_class, self.query_class))
+        of_cells = dict.fromkeys(
+            (CELLS, "luce_appeal_3", "luce_appeal_past"), np.searchsorted(self.cell_pair, pairs)
+        )
+        of_queries = {"luce_appeal_2": queries * self.longest, "luce_mixing": queries * components}
+        return {**of_cells, **of_queries}
 
     @property
     def longest(self) -> int:

@@ -123,7 +123,9 @@ def _find_centre(mean: Float64, variance: Float64) -> Float64:
     centre = mean.copy()
     for i in range(len(mean)):
         half, m = variance[i] / 2.0, mean[i]
-        if half > 0.0:
+        if i > 0 and m == mean[i - 1] and variance[i] == variance[i - 1]:  # pairs without clicks
+            centre[i] = centre[i - 1]
+        elif half > 0.0:
             c = m - half * m * (1.0 - m) * (1.0 - 2.0 * m)  # near it for a small variance
             for _ in range(8):
                 error = c + half * c * (1.0 - c) * (1.0 - 2.0 * c) - m

@@ -172,6 +172,13 @@ def _read_batches(
         return [path for path in paths if _is_needed(path.lower(), schema, names)]
 
     for first_row, batch in read_parquet_batches(file, report, choose_columns):
+        try:
+            batch.validate(full=True)
+        except pa.ArrowException as error:
+            rows = f"rows {first_row:,} to {first_row + batch.num_rows - 1:,}"
+            raise LogError(
+                f"{file.where} is damaged: {rows} hold what is no text ({error}). Export it again."
+            ) from error
         columns = {name.lower(): _unset_to_null(batch.column(name)) for name in batch.schema.names}
         yield first_row, columns
 
