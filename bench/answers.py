@@ -3,11 +3,13 @@
 `python answers.py write FOLDER` fits every model on a simulated market and on two real logs, asks
 each every question of the public interface, and saves the answers: for each log, arrays as .npz
 and single values as .json. `python answers.py compare FOLDER FOLDER` prints the largest absolute
-difference for each log, model and question, and exits with 1 when one is above its limit.
+difference for each log, model and question, and exits with 1 when one is above its limit. Models
+that only one of the folders has are named and left out.
 
 The real logs are looked for in $RECLICK_DATA, or in shared/data next to the checkout. Only the
 public interface is used. Settings have their present names here; `FORMER_SETTINGS` tells the names
 that older versions know them by, and `REMOVED_SETTINGS` those that only older versions have.
+Priors of attractiveness are given, as their defaults differ between versions.
 """
 
 from __future__ import annotations
@@ -81,6 +83,19 @@ RICH: Settings = {  # and with all of them
     "mixing_strength": 3.0,
     "component_appeal_strength": 3.0,
     "position_effect_strength": 3.0,
+}
+# Observations that the prior of attractiveness weighs, as by default before it was estimated.
+PRIOR_STRENGTH = {
+    "dctr": 1.0,
+    "pbm": 3.0,
+    "ubm": 3.0,
+    "bbm": 3.0,
+    "cm": 0.5,
+    "dcm": 0.5,
+    "sdbn": 0.5,
+    "dbn": 2.0,
+    "ccm": 2.0,
+    "thcm": 1.0,
 }
 WORDS: Settings = {"attractiveness_prior": "words"}
 EVALUATED = ("multiclick paper", "luceclick", "ubm", "dbn", "pm", "dctr")  # fitted before
@@ -165,7 +180,7 @@ LOGS: dict[str, Callable[[], Log]] = {
 def list_models(log: Log) -> dict[str, rc.ClickModel]:
     """The models to fit, by their label; those that read words only where ads have text."""
     names = [name for name in rc.MODELS if name != "multiclick"]
-    models = {name: make_model(name, LUCE if name == "luceclick" else {}) for name in names}
+    models = {name: make_model(name, given_settings(name)) for name in names}
     for variant in VARIANTS:
         models[f"multiclick {variant}"] = make_model("multiclick", {"variant": variant})
     models["luceclick plain"] = make_model("luceclick", PLAIN)
@@ -174,6 +189,16 @@ def list_models(log: Log) -> dict[str, rc.ClickModel]:
         models["ubm words"] = make_model("ubm", WORDS)
         models["luceclick plain words"] = make_model("luceclick", {**PLAIN, **WORDS})
     return models
+
+
+def given_settings(name: str) -> Settings:
+    """What is given of a model, so that it means the same in all versions."""
+    if name == "luceclick":
+        return LUCE
+    if name not in PRIOR_STRENGTH:
+        return {}
+    strength = PRIOR_STRENGTH[name]
+    return {"attractiveness_prior": "overall", "attractiveness_strength": strength}
 
 
 def make_model(name: str, settings: Settings) -> rc.ClickModel:
@@ -326,9 +351,9 @@ def ask_question(question: str, model: rc.ClickModel, log: Log) -> Values:
 
 def evaluate_models(models: Mapping[str, rc.ClickModel], log: Log) -> Iterator[tuple[str, Values]]:
     """Every number of an evaluation of several models, by the label of the model."""
-    unfitted = {label: make_model(label, {}) for label in EVALUATED_UNFITTED}
+    unfitted = {label: make_model(label, given_settings(label)) for label in EVALUATED_UNFITTED}
     evaluation = rc.evaluate(
-        {label: models[label] for label in EVALUATED} | unfitted,
+        {label: models[label] for label in EVALUATED if label in models} | unfitted,
         log.test,
         train=log.train,
         history=log.history,
@@ -435,23 +460,31 @@ class AnswerSheet:
         return {**self.arrays, **self.scalars}
 
 
-def write_answers(folder: Path, names: Iterable[str]) -> None:
-    """Fit and ask every model on these logs, and save the answers."""
+def write_answers(folder: Path, names: Iterable[str], without: str | None) -> None:
+    """Fit and ask every model on these logs, and save the answers.
+
+    Models whose label starts with `without` are left out.
+    """
     logging.getLogger("reclick").setLevel(logging.ERROR)  # not how many pairs judgments leave out
     print(f"reclick of {Path(rc.__file__).parent}", flush=True)
     for name in names:
         start = time.perf_counter()
-        collect_answers(name, LOGS[name]()).save(folder, name)
+        collect_answers(name, LOGS[name](), without).save(folder, name)
         print(f"{name}: {time.perf_counter() - start:.0f} s in all", flush=True)
 
 
-def collect_answers(name: str, log: Log) -> AnswerSheet:
+def collect_answers(name: str, log: Log, without: str | None) -> AnswerSheet:
     """The answers of all models on one log."""
     sheet = AnswerSheet()
     models = list_models(log)
+    if without is not None:
+        models = {label: each for label, each in models.items() if not label.startswith(without)}
     for label, model in models.items():
         start = time.perf_counter()
-        model.fit(log.train, history=log.history)
+        uses_history = getattr(
+            model, "uses_history", True
+        )  # older versions ignore what they do not
+        model.fit(log.train, history=log.history if uses_history else None)
         fit_seconds = time.perf_counter() - start
         for question in QUESTIONS:
             sheet.add(label, question, ask_question(question, model, log))
@@ -471,6 +504,13 @@ def compare_answers(folders: tuple[Path, Path], names: Iterable[str]) -> bool:
     print(f"{'log':<8} {'model':<24} {'question':<30} {'difference':>10}")
     for name in names:
         first, second = (AnswerSheet.load(folder, name).values() for folder in folders)
+        one_only = {*map(find_label, first)} ^ {*map(find_label, second)}
+        if one_only:
+            print(f"{name:<8} only in one folder: {', '.join(sorted(one_only))}")
+        first, second = (
+            {key: value for key, value in each.items() if find_label(key) not in one_only}
+            for each in (first, second)
+        )
         for (label, question), (difference, part) in compare_sheets(first, second).items():
             note = f"  {part or 'the whole'}" if difference > find_limit(label) else ""
             print(f"{name:<8} {label:<24} {question:<30} {difference:>10.2g}{note}")
@@ -524,6 +564,11 @@ def is_number(value: Array | Scalar) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
+def find_label(key: str) -> str:
+    """The label of the model in the key of an answer."""
+    return key.split("/", 1)[0]
+
+
 def find_limit(label: str) -> float:
     """The largest difference that a model may have."""
     return LUCE_LIMIT if label.startswith("luceclick") else LIMIT
@@ -535,6 +580,7 @@ def main() -> None:
     commands = parser.add_subparsers(dest="command", required=True)
     write = commands.add_parser("write", help="fit all models and save their answers")
     write.add_argument("folder", type=Path)
+    write.add_argument("--without", metavar="LABEL", help="leave out models that start like this")
     compare = commands.add_parser("compare", help="print how far two folders of answers differ")
     compare.add_argument("first", type=Path)
     compare.add_argument("second", type=Path)
@@ -542,7 +588,7 @@ def main() -> None:
         command.add_argument("--logs", nargs="+", choices=list(LOGS), default=list(LOGS))
     arguments = parser.parse_args()
     if arguments.command == "write":
-        write_answers(arguments.folder, arguments.logs)
+        write_answers(arguments.folder, arguments.logs, arguments.without)
     else:
         sys.exit(not compare_answers((arguments.first, arguments.second), arguments.logs))
 

@@ -75,7 +75,7 @@ def test_the_e_step_of_luceclick_has_the_likelihood_of_its_pages() -> None:
     model = LuceClick(tune="off", redundancy=1.5, satisfaction_strength=None).fit(log, ads=ADS)
     sessions = as_grouped(log)
     training = TrainingData.of(sessions, model._state.layout)
-    repeated = model._repeat(training, sessions.counts.pair_ad, 1.5)
+    repeated = training.with_redundancy(1.5, model._pairs.ad_tokens())
     found = np.concatenate([score(model._state.parameters, each) for each in repeated.blocks])
     (batch,) = GroupedLog(sessions).batches()
     (expected,) = model.map_batch(batch, model.score_clicks)
@@ -90,7 +90,7 @@ def test_an_update_of_luceclick_counts_redundancy(monkeypatch: pytest.MonkeyPatc
     blind = copy.deepcopy(model)
     model.update(new, decay=0.1)
     assert model.redundancy_ == 3.0
-    monkeypatch.setattr(LuceClick, "_repeat", lambda self, training, *_: training)
+    monkeypatch.setattr(TrainingData, "with_redundancy", lambda self, *_: self)
     blind.update(new, decay=0.1)
     gain = model.log_prob(new) - blind.log_prob(new)
     assert gain.mean() > 3 * gain.std() / np.sqrt(len(gain))

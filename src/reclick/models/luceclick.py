@@ -19,7 +19,6 @@ from reclick.data.ragged import (
     Float64,
     Int32,
     positions_in_runs,
-    read_only,
     run_of_elements,
     run_sizes,
 )
@@ -38,7 +37,12 @@ from reclick.models.luce.fit import (
     run_luce,
 )
 from reclick.models.luce.parameters import (
+    CELL,
     CELLS,
+    PAIR,
+    PAIR_CLASS,
+    QUERY_CLASS,
+    QUERY_POSITION,
     TABLE_ROWS,
     Hyperparameters,
     Layout,
@@ -46,7 +50,7 @@ from reclick.models.luce.parameters import (
 )
 from reclick.models.luce.posterior import attractiveness_information
 from reclick.models.luce.search import search_hyperparameters
-from reclick.models.redundancy import find_overlap, learn_redundancy, page_overlap
+from reclick.models.redundancy import find_overlap, learn_redundancy
 from reclick.models.settings import setting
 from reclick.text.tokens import AdTokens
 from reclick.text.word_rates import TextIndex
@@ -151,46 +155,18 @@ class LuceClick(ClickModel):
         training = TrainingData.of(data, layout, self._engine)
         pilot = fit_pilot(training, hyper, self._engine)
         prior = self._set_prior(pilot.ad_record(), hyper)
-        result = fit_luce(
-            training, hyper, prior, pilot.parameters, engine=self._engine, **self._em_limits
-        )
-        self._take(LuceState.of(hyper, training, result), result)
-        self._fit_redundancy(data, training, hyper, prior, result)
-
-    def _fit_redundancy(
-        self,
-        sessions: GroupedSessions,
-        training: TrainingData,
-        hyper: Hyperparameters,
-        prior: PairPrior,
-        result: Any,
-    ) -> None:
-        """Set κ; where it is not 0, fit the other parameters and it in turn."""
-        learnt = isinstance(self.redundancy, str)
-        kappa = learn_redundancy(self, sessions) if learnt else float(self.redundancy)
-        for _ in range(REDUNDANCY_ROUNDS if kappa else 0):
-            repeated = self._repeat(training, sessions.counts.pair_ad, kappa)
-            loop = {"engine": self._engine, **self._em_limits}
-            result = fit_luce(repeated, hyper, prior, result.parameters, **loop)
+        limits: dict[str, Any] = {"engine": self._engine, **self._em_limits}
+        learnt, start = isinstance(self.redundancy, str), pilot.parameters
+        kappa = 0.0 if learnt else float(self.redundancy)
+        for turn in range(REDUNDANCY_ROUNDS + 1):  # where κ is learnt, the others and it in turn
+            repeated = training.with_redundancy(kappa, self._pairs.ad_tokens())
+            result = fit_luce(repeated, hyper, prior, start, **limits)
             self._take(LuceState.of(hyper, repeated, result), result)
-            last = kappa
-            kappa = learn_redundancy(self, sessions, judge=False) if learnt else kappa
+            last, start = kappa, result.parameters
+            kappa = learn_redundancy(self, data, judge=turn == 0) if learnt else kappa
             if abs(kappa - last) < REDUNDANCY_TOLERANCE:
                 break
         self.redundancy_ = kappa
-
-    def _repeat(self, training: TrainingData, pair_ad: Int32, kappa: float) -> TrainingData:
-        """The same sessions, in which ads that repeat clicked ones lose weight."""
-        tokens = self._pairs.ad_tokens()
-        if not kappa or tokens is None:
-            return training
-        blocks = []
-        for each in training.blocks:
-            sessions = each.sessions
-            ad = pair_ad[sessions.first_pair + sessions.pair]
-            overlap = page_overlap(tokens, ad, sessions.page)
-            blocks.append(each._replace(redundancy=kappa, overlap=read_only(overlap)))
-        return training._replace(blocks=blocks)
 
     def _choose(self, sessions: GroupedSessions) -> Hyperparameters:
         """The hyperparameters that are set, and for the others what held-out sessions choose."""
@@ -204,10 +180,7 @@ class LuceClick(ClickModel):
         if self.tune == "off":
             return defaults
 
-        def make_prior(record: AdRecord) -> PairPrior:
-            return self._fit_ad_prior(record).pairs
-
-        full = self.tune == "full"
+        full, make_prior = self.tune == "full", lambda record: self._fit_ad_prior(record).pairs
         return search_hyperparameters(sessions, defaults, fixed, make_prior, full=full)
 
     def _set_prior(self, record: AdRecord, hyper: Hyperparameters) -> PairPrior:
@@ -231,7 +204,7 @@ class LuceClick(ClickModel):
         prior = self._set_prior(state.ad_record().move_to(at, counts), state.hyper)
         moved = state.move_to(at, sessions, prior, decay)
         data = TrainingData.of(sessions, moved.layout, self._engine)
-        data = self._repeat(data, counts.pair_ad, last.redundancy_)
+        data = data.with_redundancy(last.redundancy_, self._pairs.ad_tokens())
         result = run_luce(moved.parameters, data, engine=self._engine, **self._em_limits)
         self._take(LuceState.of(state.hyper, data, result, moved.information), result)
         self._set_prior(self._state.ad_record(), state.hyper)  # of unseen pairs
@@ -257,7 +230,7 @@ class LuceClick(ClickModel):
         """
         fitted, layout = self._state.parameters, self._state.layout
         if typical_outside is None:
-            classes = np.log(fitted.query_outside.level(0))[layout.query_class]
+            classes = np.log(fitted.query_outside.level(QUERY_CLASS))[layout.query_class]
             typical_outside = float(np.exp(np.average(classes, weights=layout.volumes)))
         self._typical_outside = typical_outside
         gamma = fitted.transition.weights()
@@ -265,13 +238,13 @@ class LuceClick(ClickModel):
         self.mixing_: Float64 = fitted.mixing.overall
         scale = float(np.sum(self.mixing_ * gamma[:, 0, 0] / omega[:, 0]))
         level = float(self.mixing_ @ omega[:, 0])
-        of_class = fitted.appeal.level(1)
+        of_class = fitted.appeal.level(PAIR_CLASS)
         prior = self._pairs.ad_prior
         if prior is not None and not isinstance(self.attractiveness_prior, str):
             # The attractiveness of an unseen pair is set.
             odds = self.attractiveness_prior / (1 - self.attractiveness_prior)
             scale = odds / (of_class[0] * prior.overall)
-        self.theta_ = fitted.appeal.level(0) * of_class[layout.pair_class] * scale
+        self.theta_ = fitted.appeal.level(PAIR) * of_class[layout.pair_class] * scale
         self._unseen_scale = scale * of_class[0]
         self.gamma_, self.omega_ = gamma / (scale * level), omega / level
         self.rho_ = fitted.satisfaction.mean
@@ -318,7 +291,7 @@ class LuceClick(ClickModel):
     def _query_outside(self, query: Int32) -> Float64:
         """The f of each session's query [session]; that of a new query is as of rare ones."""
         table = self._state.parameters.query_outside
-        out = np.where(query >= 0, table.weights_at(query), float(table.level(0)[0]))
+        out = np.where(query >= 0, table.weights_at(query), float(table.level(QUERY_CLASS)[0]))
         return out / self._typical_outside
 
     def _position_effects(self, found: ImpressionLookup, batch: SessionBatch) -> Float64:
@@ -330,10 +303,10 @@ class LuceClick(ClickModel):
         position = positions_in_runs(batch.page)
         query = found.query[run_of_elements(batch.page)].astype(np.int64)
         known = (query >= 0) & (position < layout.longest)
-        out[known] = appeal.level(2)[query[known] * layout.longest + position[known]]
+        out[known] = appeal.level(QUERY_POSITION)[query[known] * layout.longest + position[known]]
         rows = np.flatnonzero(found.row >= 0)
         cell = layout.find_cells(found.row[rows], position[rows])
-        out[rows[cell >= 0]] *= appeal.level(3)[cell[cell >= 0]]
+        out[rows[cell >= 0]] *= appeal.level(CELL)[cell[cell >= 0]]
         return out
 
     def _posteriors(self, asked: PairLookup) -> PairPosteriors:

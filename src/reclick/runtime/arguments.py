@@ -13,14 +13,14 @@ from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from numbers import Integral, Real
 from typing import Any, NamedTuple, ParamSpec, TypeVar
 
-import numpy as np
-
 from reclick.errors import ReclickError, SettingError, StoreError, check_fitted_model, check_seed
 from reclick.runtime.filesystem import as_path
 
 P = ParamSpec("P")
 Result = TypeVar("Result")
 LARGEST_WHOLE = 2**63 - 1
+# Lists of NumPy, pandas and Arrow, by name: `reclick --help` imports this, and not them.
+ARRAYS = {"ndarray", "Series", "Index", "Array", "StringArray", "ChunkedArray"}
 
 
 class Kind(NamedTuple):
@@ -137,9 +137,8 @@ def _is_number(value: Any) -> bool:
 
 
 def _is_list(value: object) -> bool:
-    is_series = type(value).__name__ in {"Series", "Index", "Array", "StringArray", "ChunkedArray"}
-    is_text_or_bytes = isinstance(value, str | bytes)
-    return (isinstance(value, Sequence | np.ndarray) and not is_text_or_bytes) or is_series
+    is_list = isinstance(value, Sequence) and not isinstance(value, str | bytes)
+    return is_list or type(value).__name__ in ARRAYS
 
 
 def _is_location(value: Any) -> bool:
@@ -184,7 +183,7 @@ def _is_a(name: str) -> Callable[[Any], bool]:
 KINDS: dict[str, Kind] = {
     "int": Kind(_is_whole, "a whole number"),
     "float": Kind(_is_number, "a number"),
-    "bool": Kind(lambda value: isinstance(value, bool | np.bool_), "True or False"),
+    "bool": Kind(lambda value: type(value).__name__ in {"bool", "bool_"}, "True or False"),
     "str": Kind(is_text, "text"),
     "Sequence": Kind(_is_list, "a list"),
     "tuple": Kind(_is_list, "a tuple"),

@@ -8,17 +8,20 @@ import numpy as np
 
 from reclick.data.grouped_sessions import GroupedSessions
 from reclick.data.pair_index import IndexMap
-from reclick.data.ragged import Float64
+from reclick.data.ragged import Float64, read_only
 from reclick.engines import Engine, LocalEngine
 from reclick.fitting.attractiveness_prior import AdRecord, Choices, PairPrior
 from reclick.fitting.em import FitResult, Squarem, Statistics, run_em
 from reclick.models.luce.e_step import LuceBlock, e_step, inform, make_block
 from reclick.models.luce.parameters import (
+    PAIR,
     Hyperparameters,
     Layout,
     LuceParameters,
     initial_parameters,
 )
+from reclick.models.redundancy import page_overlap
+from reclick.text.word_rates import TokenLists
 
 PILOT_STRENGTH = 2.0  # of attractiveness, in pseudo-clicks, before its prior is known
 PILOT_QUERY_STRENGTH = 16.0
@@ -45,6 +48,17 @@ class TrainingData(NamedTuple):
         blocks = [make_block(layout, each) for each in sessions.blocks(count)]
         return cls(layout, float(sessions.weight.sum()), blocks)
 
+    def with_redundancy(self, kappa: float, tokens: TokenLists | None) -> TrainingData:
+        """The same sessions, in which ads that repeat the words of clicked ones lose weight."""
+        if not kappa or tokens is None:
+            return self
+        blocks, pair_ad = [], self.layout.counts.pair_ad
+        for each in self.blocks:
+            ad = pair_ad[each.sessions.first_pair + each.sessions.pair]
+            overlap = read_only(page_overlap(tokens, ad, each.sessions.page))
+            blocks.append(each._replace(redundancy=kappa, overlap=overlap))
+        return self._replace(blocks=blocks)
+
 
 class LuceState(NamedTuple):
     """A fit without its sessions: what answers and updates need."""
@@ -70,7 +84,7 @@ class LuceState(NamedTuple):
     def ad_record(self) -> AdRecord:
         """Clicks, exposure and choices of the factor θ of each pair, over all sessions."""
         appeal, pair, counts = self.parameters.appeal, self.layout.cell_pair, self.layout.counts
-        theta = appeal.level(0)
+        theta = appeal.level(PAIR)
         clicks = np.bincount(pair, appeal.past.observed, len(theta)).astype(np.float64)
         expected = np.bincount(pair, appeal.past.exposure * appeal.weights(), len(theta))
         # A choice of probability p has the information p (1 − p) on log θ.

@@ -25,6 +25,8 @@ FREQUENCY_CLASSES = (1.5, 4.5, 20.5, 100.5)  # impressions of a pair, or session
 N_CLASSES = len(FREQUENCY_CLASSES) + 1
 CLASS_STRENGTH = 2.0  # pseudo-choices: how strongly a class is held to 1
 POSITION_BITS = 16  # of the key of a (pair, position) cell
+PAIR, PAIR_CLASS, QUERY_POSITION, CELL = range(4)  # the levels of the appeal of a cell
+QUERY_CLASS = 0  # a level of the outside option of a query; level 1 is the query
 CELLS = "luce_cells"  # the saved table with the positions of each pair
 SAVED = {  # of what each saved table has a row; _0, _1, … are levels of factors
     "pair": ["cells", "appeal_0", "appeal_3", "appeal_past", "satisfaction"],

@@ -7,6 +7,7 @@ import numpy as np
 from reclick.data.ragged import Float64, Int64
 from reclick.fitting.posterior import marginal_information
 from reclick.models.luce.fit import LuceState
+from reclick.models.luce.parameters import PAIR
 
 LEAST_INFORMATION = 1e-9
 
@@ -15,7 +16,7 @@ def attractiveness_information(state: LuceState) -> Float64:
     """The information on log θ of each pair, other weights of its query being unknown too."""
     (outside, ads, _), hyper, appeal = state.information, state.hyper, state.parameters.appeal
     pairs = len(state.layout.pair_class)
-    prior = appeal.strength[:pairs] * appeal.level(0) / appeal.mean[:pairs]
+    prior = appeal.strength[:pairs] * appeal.level(PAIR) / appeal.mean[:pairs]
     query_prior = (hyper.query_strength or 0.0) * state.parameters.query_outside.weights()
     left = np.ones(pairs)
     if hyper.position_effect_strength is not None:
