@@ -314,8 +314,8 @@ def _write_long_tail(sessions: int) -> Path:
     if path.exists():
         return path
     rng = np.random.default_rng(0)
-    query = pa.array(np.char.add("rare query ", rng.integers(0, sessions, sessions).astype(str)))
-    ads = pa.array(np.char.add("ad-", rng.integers(0, sessions // 2, 4 * sessions).astype(str)))
+    query = _draw_names("rare query ", sessions, sessions, rng)
+    ads = _draw_names("ad-", sessions // 2, 4 * sessions, rng)
     clicked = rng.integers(0, 10, sessions).astype(np.int32)
     clicked[clicked > 4] = 0
     starts = np.concatenate([[0], np.cumsum(clicked > 0)]).astype(np.int32)
@@ -329,6 +329,11 @@ def _write_long_tail(sessions: int) -> Path:
     )
     pq.write_table(table, path, row_group_size=ROW_GROUP)
     return path
+
+
+def _draw_names(prefix: str, names: int, size: int, rng: np.random.Generator) -> pa.Array:
+    every = pa.array([f"{prefix}{i}" for i in range(names)])
+    return every.take(pa.array(rng.integers(0, names, size)))
 
 
 if __name__ == "__main__":

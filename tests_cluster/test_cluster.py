@@ -67,6 +67,7 @@ class Kill:
     def __init__(self, cluster: Cluster, victim: str, stage: str) -> None:
         self.cluster, self.victim, self.stage = cluster, victim, stage
         self.hits = 0
+        self._found: list[psutil.Process] = []
         self._is_open = False
         self._thread: threading.Thread | None = None
 
@@ -81,13 +82,21 @@ class Kill:
             self._thread = threading.Thread(target=self._kill)
             self._thread.start()
 
+    def prepare(self) -> None:
+        """Look for the victims before the job: a stage may be over sooner than a look at all."""
+        if self.victim == "worker":
+            here = psutil.Process(self.cluster.workers[0].pid)
+            self._found = here.children(recursive=True)
+        else:
+            self._found = self.cluster.below(self.victim)
+
     def _kill(self) -> None:
         if self.victim == "worker":
             self._kill_worker()
             return
         end = time.monotonic() + WAIT
         while time.monotonic() < end:  # there may be none yet, after the last kill
-            found = self.cluster.below(self.victim)
+            found, self._found = self._found or self.cluster.below(self.victim), []
             with suppress(psutil.Error):
                 if found:
                     found[0].send_signal(signal.SIGKILL)
@@ -98,9 +107,8 @@ class Kill:
 
     def _kill_worker(self) -> None:
         """Kill a worker and everything below it, and start another."""
-        victims = psutil.Process(self.cluster.workers[0].pid).children(recursive=True)
         os.killpg(self.cluster.workers[0].pid, signal.SIGKILL)
-        for each in victims:
+        for each in self._found:
             with suppress(psutil.Error):
                 each.kill()
         self.hits += self._is_open
@@ -151,6 +159,7 @@ def test_a_killed_process_changes_nothing(
     engine.check_executors()
     kill = Kill(cluster, victim, JOBS[job])
     for _ in range(TRIES):  # until the kill falls into the stage
+        kill.prepare()
         try:
             run_job(job, log, tmp_path, engine, kill)
         finally:

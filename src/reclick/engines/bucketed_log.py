@@ -159,6 +159,8 @@ class BucketedLog:
         for bucket, code in codes.items():
             self.store.put(_ads_file(bucket), [number[code]])
         ads = strings.take(pa.array(order)).cast(pa.large_string())
+        del strings
+        pa.default_memory_pool().release_unused()
         return LogAds(ads, AdTotals(*(each[: len(order)][order] for each in totals)))
 
     def ad_numbers(self, bucket: int) -> Int32:

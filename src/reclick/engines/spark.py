@@ -57,6 +57,7 @@ CONNECT_SECONDS = 10  # that a master has to answer
 MOST_OBJECTS = 20_000  # that a collection of garbage may look at
 MOST_LINES = 3  # of Spark's message in ours
 CAUSE = "Caused by: "
+CANCELLED = "as part of cancellation of all jobs"
 
 
 class SparkEngine(TaskEngine):
@@ -371,6 +372,8 @@ def _explain_spark_errors() -> Iterator[None]:
     except Exception as error:
         if type(error).__module__.split(".")[0] not in {"pyspark", "py4j", "grpc"}:
             raise
+        if CANCELLED in str(error):  # by Ctrl-C, which PySpark may report so
+            raise KeyboardInterrupt from error
         raise EngineError(
             f"Spark could not run the tasks: {_shorten(error)} The logs of the executors have "
             "the rest."

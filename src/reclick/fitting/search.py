@@ -80,30 +80,31 @@ class Search(Generic[H, F]):
         values: Sequence[Any],
         *,
         errors: float = 0.0,
+        least: float = MIN_GAIN,
         between: bool = False,
     ) -> Trial[Any, F]:
         """The best of the trials along one hyperparameter.
 
-        A gain has to be `errors` times its standard error. `between` the best value of a
-        probability and its neighbours one more is tried.
+        A gain has to be the `least`, and `errors` times its standard error. `between` the best
+        value of a probability and its neighbours one more is tried.
         """
         first, gains = best, {getattr(best.hyper, name): 0.0}
         for value in values:
             trial = self.attempt(best.hyper._replace(**{name: value}), best.fits)
             gains[value], _ = trial.gain_over(first)
-            best = _better(best, trial, name, errors)
+            best = _better(best, trial, name, max(least, errors * trial.gain_over(best)[1]))
         if between and len(gains) > 2:
             vertex = parabola_vertex(gains)
             if abs(vertex - getattr(best.hyper, name)) > MIN_DIFFERENCE:
                 trial = self.attempt(best.hyper._replace(**{name: vertex}), best.fits)
-                best = _better(best, trial, name, errors)
+                best = _better(best, trial, name, max(least, errors * trial.gain_over(best)[1]))
         return best
 
 
-def _better(best: Trial[Any, F], trial: Trial[Any, F], name: str, errors: float) -> Trial[Any, F]:
+def _better(best: Trial[Any, F], trial: Trial[Any, F], name: str, least: float) -> Trial[Any, F]:
     gain, error = trial.gain_over(best)
     logger.debug("%s = %s: %+.5f ± %.5f", name, getattr(trial.hyper, name), gain, error)
-    return trial if gain > max(MIN_GAIN, errors * error) else best
+    return trial if gain > least else best
 
 
 def parabola_vertex(gains: dict[float, float]) -> float:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from copy import copy
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cached_property, partial
 from typing import Any, NamedTuple, cast
 from uuid import uuid4
 
@@ -20,7 +20,6 @@ from reclick.data.counts import Counts, require_positive_weight
 from reclick.data.grouped_sessions import GroupedSessions
 from reclick.data.log_record import LogRecord
 from reclick.data.ragged import Float64
-from reclick.data.string_index import Interner
 from reclick.engines import Engine, LocalEngine, RecordedLog, as_engine, as_grouped, open_log
 from reclick.engines.bucketed_log import (
     BucketedLog,
@@ -79,6 +78,7 @@ def fit_to(
         _check_outcomes(model, log)
         seen = (*see_logs(records, "fit"), *earlier)
         _fit_and_write(BucketFit(model.clone(), log, where, before, text), writer, seen)
+    pa.default_memory_pool().release_unused()
     return cast(PartitionedModel, load(folder))
 
 
@@ -344,13 +344,24 @@ def _with_common(fit: FitResult[BucketedParameters[Any], Statistics]) -> FitResu
 # ---- in the tasks
 
 
-class WholeLog(NamedTuple):
+@dataclass(frozen=True)
+class WholeLog:
     """What every bucket needs to know of the log besides its pooled counts."""
 
     history: Counts | None  # pooled
     text: AdTokens | None
-    words: pa.Table | None  # of `CorpusWords`
+    word_totals: pa.Table | None  # of `CorpusWords`
     click_rate: float
+
+    @cached_property
+    def text_index(self) -> TextIndex | None:
+        """The text of the ads, indexed once for all buckets of a process."""
+        return None if self.text is None else TextIndex(self.text)
+
+    @cached_property
+    def words(self) -> CorpusWords:
+        """The words of the text, of all queries."""
+        return CorpusWords.from_tables({"words": self.word_totals}, "words", self.click_rate)
 
 
 class BucketPart(NamedTuple):
@@ -388,15 +399,11 @@ def _with_part(
 
 def _make_corpus(counts: Counts, whole: WholeLog, shown: Float64, clicked: Float64) -> Corpus:
     """What the model of a bucket knows of the ads and words of the whole log."""
-    ads = Interner()
-    ads.codes(counts.ads)
-    if whole.text is not None and whole.words is not None:
-        tables = {"words": whole.words}
-        words = partial(CorpusWords.from_tables, tables, "words", whole.click_rate)
-        return Corpus(ads, TextIndex(whole.text), words, None)
+    if whole.text_index is not None:
+        return Corpus(counts.ads, whole.text_index, lambda: whole.words, None)
     every = np.arange(len(counts.ads), dtype=np.int32)
     own = ShownAds(counts.ads, every, shown, clicked)
-    return Corpus(ads, None, partial(ads_as_words, own, whole.click_rate), None)
+    return Corpus(counts.ads, None, partial(ads_as_words, own, whole.click_rate), None)
 
 
 def _prepare_bucket(part: BucketPart) -> None:

@@ -24,7 +24,6 @@ import pyarrow as pa
 from reclick.data.counts import read_lengths
 from reclick.data.ragged import Float64, Int32
 from reclick.data.stored_tables import read_numbers, read_strings
-from reclick.data.string_index import Interner
 from reclick.errors import StoreError, UsageError, check_range, check_whole, explain_write_errors
 from reclick.fitting.attractiveness_prior import AdPrior
 from reclick.models.provenance import SeenLogs, provenance_to_table
@@ -360,8 +359,6 @@ def _add_common(tables: dict[str, pa.Table], name: str, table: pa.Table) -> None
 def read_corpus(values: dict[str, Any], tables: dict[str, pa.Table], overall: float) -> Corpus:
     """What the tables of a folder say of all ads and words."""
     strings = read_strings(tables, "ads", AD, ascending=True)
-    ads = Interner()
-    ads.codes(strings)
     text = text_from_tables(tables)
     prior = None
     if "ad_prior" in values:
@@ -373,13 +370,13 @@ def read_corpus(values: dict[str, Any], tables: dict[str, pa.Table], overall: fl
         prior = AdPrior.from_tables(values["ad_prior"], of_prior)
     if text is not None:
         count_words = partial(CorpusWords.from_tables, tables, "words", overall)
-        return Corpus(ads, TextIndex(text), count_words, prior)
+        return Corpus(strings, TextIndex(text), count_words, prior)
     totals = [
         read_numbers(tables, "ads", f"totals.{name}", length=len(strings), low=0)
         for name in ("impressions", "clicks")
     ]
     shown = ShownAds(strings, _every_row(totals[0]), *totals)
-    return Corpus(ads, None, partial(ads_as_words, shown, overall), prior)
+    return Corpus(strings, None, partial(ads_as_words, shown, overall), prior)
 
 
 def ads_as_words(shown: ShownAds, overall: float) -> CorpusWords:

@@ -27,10 +27,17 @@ from reclick.text.word_rates import CorpusWords, TextIndex, TokenLists, WordRate
 class Corpus:
     """What is known of all ads and words, where a pair index holds only a part of the pairs."""
 
-    ads: Interner  # every ad, by its code
+    ad_strings: pa.Array  # every ad
     text: TextIndex | None
     count_words: Callable[[], CorpusWords]
     ad_prior: AdPrior | None  # of every ad, and of no pair
+
+    @cached_property
+    def ads(self) -> Interner:
+        """Every ad by its code, indexed when it is first needed."""
+        index = Interner()
+        index.codes(self.ad_strings)
+        return index
 
     @cached_property
     def words(self) -> CorpusWords:

@@ -44,6 +44,7 @@ logger = logging.getLogger("reclick")
 
 FORMAT_VERSION = 2
 MANIFEST = "manifest.json"
+ROW_GROUP = 1 << 17  # rows whose strings are in memory once more while they are written
 EXPECTED_FOLDER = "Give a folder that save(), `reclick fit --to` or `reclick count --to` wrote."
 LOG_SUFFIXES = frozenset({".parquet", ".pq", ".csv", ".tsv", ".jsonl", ".ndjson", ".json"})
 KIND_NAMES = {
@@ -340,7 +341,13 @@ def check_target(folder: Location, kind: str, tables: Collection[str] | None = N
 def _write_table(folder: AnyPath, name: str, table: pa.Table) -> dict[str, Any]:
     with _staging_file(folder / name) as staged:
         with _create_file(staged) as file:
-            pq.write_table(table, file, compression="zstd", dictionary_pagesize_limit=64 << 20)
+            pq.write_table(
+                table,
+                file,
+                row_group_size=ROW_GROUP,
+                compression="zstd",
+                dictionary_pagesize_limit=64 << 20,
+            )
         digest, size = _digest(staged), staged.stat().st_size
         target = folder / f"{name}-{digest[:16]}.parquet"
         _put(staged, target)

@@ -13,6 +13,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -164,7 +165,10 @@ class ParquetLayout:
 
 def read_layout(path: Location, where: str) -> ParquetLayout:
     """Parse the footer of a file."""
-    with as_path(path).open("rb") as file:
+    place = as_path(path)
+    if isinstance(place, Path) and place.exists() and not place.is_file():
+        raise LogError(f"{where} is a pipe or a device. Parquet is read from a plain file.")
+    with place.open("rb") as file:
         size = file.seek(0, 2)
         file.seek(max(size - FOOTER_END, 0))
         end = file.read(FOOTER_END)

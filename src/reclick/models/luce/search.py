@@ -16,6 +16,7 @@ from reclick.data.grouped_sessions import GroupedSessions
 from reclick.fitting.attractiveness_prior import AdRecord, PairPrior
 from reclick.fitting.folds import (
     MAX_SESSIONS,
+    MIN_GAIN,
     MIN_SESSIONS,
     N_FOLDS,
     SIGNIFICANT,
@@ -29,6 +30,7 @@ from reclick.models.luce.parameters import Hyperparameters, Layout, LuceParamete
 
 SMALL_LOG = 5_000  # sessions up to which one held-out third would say too little
 ERRORS = {"components": SIGNIFICANT, "satisfaction_prior": 0.0}  # standard errors of a gain; else 1
+COMPONENT_GAIN = 1e-3  # per session: several components take two to three times as long
 TRIAL: dict[str, Any] = {"max_iterations": 60, "tolerance": 1e-5, "quiet": True}
 MakePrior = Callable[[AdRecord], PairPrior]
 Candidates = tuple[tuple[str, tuple[Any, ...]], ...]
@@ -78,7 +80,9 @@ def search_hyperparameters(
     for name, values in candidates:
         if name not in ("mixing_strength", "component_strength") or best.hyper.components > 1:
             errors, between = ERRORS.get(name, 1.0), name == "satisfaction_prior"
-            best = search.best_of(best, name, values, errors=errors, between=between)
+            least = COMPONENT_GAIN if name == "components" else MIN_GAIN
+            rule: dict[str, Any] = {"errors": errors, "least": least, "between": between}
+            best = search.best_of(best, name, values, **rule)
     return best.hyper
 
 
