@@ -288,8 +288,8 @@ def build(pages: Sequence[Any]) -> PageDistribution:
         wide, down = np.full((n + 2, n + 1), BEYOND), np.full(n + 2, BEYOND)
         widest = max(pages, key=lambda page: page.size)  # whose tables the others share
         wide[: n + 1, :n], down[: n + 1] = widest.gamma, widest.down
-        rho = np.concatenate([page.rho for page in pages])
-        return ScanPages(theta, rho, wide, down, starts)
+        content = np.concatenate([page.rho for page in pages])
+        return ScanPages(theta, content, wide, down, starts)
     gamma = np.full((len(pages), n + 2, n + 1), BEYOND)
     if isinstance(one, PlainChain):
         end = np.full((len(pages), n + 2), BEYOND)
