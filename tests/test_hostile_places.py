@@ -107,10 +107,11 @@ def test_a_link_that_loops_and_a_name_that_is_too_long_are_errors(tmp_path: Path
             call()
 
 
-def test_a_pipe_is_no_parquet_and_nobody_waits_for_it(tmp_path: Path) -> None:
-    os.mkfifo(tmp_path / "log.parquet")
+@pytest.mark.parametrize("name", ["log.parquet", "log.csv", "log.jsonl", "log"])
+def test_a_pipe_is_no_log_and_nobody_waits_for_it(name: str, tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / name)
     with pytest.raises(rc.LogError, match="pipe"):
-        rc.read_sessions(tmp_path / "log.parquet")
+        rc.read_sessions(tmp_path / name)
 
 
 def test_an_endless_device_is_no_archive(tmp_path: Path) -> None:

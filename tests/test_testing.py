@@ -206,7 +206,7 @@ def test_what_cannot_be_registered(registry: ModelRegistry) -> None:
         (make(name="My Model"), "expected lowercase letters"),
         (make(name="ubm"), "There is a model 'ubm' already"),
     ):
-        with pytest.raises(UsageError, match=message):
+        with pytest.raises((UsageError, rc.SettingError), match=message):
             rc.register(model)  # type: ignore[type-var]
     rc.register(Halving)
     with pytest.raises(UsageError, match="There is a model 'halving' already"):
@@ -323,7 +323,7 @@ def test_values_that_make_no_sense_are_refused() -> None:
             rc.UBM(max_iterations=10**digits)
         with pytest.raises(rc.SettingError, match=r"tolerance: got .*It is too large"):
             rc.UBM(tolerance=-(10**digits))
-    with pytest.raises(rc.SettingError, match=r"progress: got 5, expected a function of"):
+    with pytest.raises(rc.SettingError, match=r"progress: got 5, expected .*a function"):
         rc.UBM().fit(log, progress=5)  # type: ignore[arg-type]
     model = rc.DCTR().fit(log)
     wrong: list[tuple[str, Any]] = [

@@ -71,6 +71,8 @@ def run_in_child(
     reader, writer = os.pipe()
     dump = os.memfd_create("dump")  # where Python writes what it did when it crashed
     started = time.monotonic()
+    # A signal that comes before the child can handle it waits until it can.
+    unblocked = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)  # of a fork with threads
         child = os.fork()
@@ -78,6 +80,7 @@ def run_in_child(
         os.close(reader)
         faulthandler.enable(dump)
         _run_child(work, writer, crash_at, memory, handle_term)
+    signal.pthread_sigmask(signal.SIG_SETMASK, unblocked)
     os.close(writer)
     content, hung = _read(reader, child, started, kill, timeout)
     _, status = os.waitpid(child, 0)
@@ -181,6 +184,7 @@ def _run_child(
     counter = count_steps(crash_at)
     kind, value, message = "done", None, ""
     try:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT, signal.SIGTERM})
         value = work()
     except ReclickError as error:
         kind, message = "refused", f"{type(error).__name__}: {error}"

@@ -62,7 +62,6 @@ class DuckDBEngine(LocalEngine):
     Counts(1 sessions, 1 queries, 2 ads, 2 pairs)
     """
 
-    @check_arguments
     def __init__(self, *, memory_limit: str | None = None, threads: int | None = None) -> None:
         super().__init__(threads=threads)
         size = r"(?=.*[1-9])\d+(\.\d+)? *[KMGT]i?B"  # and not 0

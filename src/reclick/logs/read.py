@@ -6,7 +6,6 @@ import logging
 from collections.abc import Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
@@ -310,10 +309,6 @@ def _recognise(source: Any) -> LogFormat | None:
     if not is_paths(source):
         return None
     from reclick.logs.formats import recognise_format
-
-    files = [as_path(file.path) for file in _list_files(source)]
-    if any(isinstance(path, Path) and path.is_fifo() for path in files):
-        return None  # what is read of a pipe is gone, and one without a writer never ends
 
     return recognise_format(_list_files(source))
 

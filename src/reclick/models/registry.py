@@ -71,7 +71,6 @@ Did you mean 'pbm'?
     def __getitem__(self, name: str) -> type[ClickModel]:
         return self.find(name)
 
-    @check_arguments
     def find(self, name: str, *, argument: str = "model", also: str = "") -> type[ClickModel]:
         """The class of a model; an unknown name raises an error that lists the right ones.
 

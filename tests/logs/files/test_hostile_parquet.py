@@ -201,6 +201,14 @@ def test_a_damaged_footer_does_not_end_the_process(tmp_path: Path) -> None:
     assert done.returncode == 0 or "reclick.errors." in done.stderr.splitlines()[-1]
 
 
+def test_lists_in_lists_of_a_footer_end_somewhere(tmp_path: Path) -> None:
+    path = tmp_path / "a.parquet"
+    footer = b"\x29" + b"\x19" * 5_000  # a field that is a list of a list of a list …
+    path.write_bytes(b"PAR1" + footer + len(footer).to_bytes(4, "little") + b"PAR1")
+    with pytest.raises(rc.LogError):
+        rc.count(path)
+
+
 OTHER, FINE = 3, 0
 
 

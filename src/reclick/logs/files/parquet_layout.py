@@ -300,6 +300,8 @@ class _ThriftReader:
         raise ValueError(f"a field of the unknown type {kind}")
 
     def _read_list(self, depth: int) -> list[Any]:
+        if depth > MAX_DEPTH:
+            raise ValueError("nested too deep")
         header = self._take(1)[0]
         length = header >> 4 if header >> 4 < 15 else self._read_varint()
         if length > len(self.data) - self.at:

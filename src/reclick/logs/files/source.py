@@ -313,6 +313,11 @@ def find_files(source: object, *, any_name: bool = False) -> list[Location]:
     _complete_commits([path, path.parent])
     if path.is_dir():
         return _list_folder(path, any_name)
+    if isinstance(path, Path) and path.is_fifo():
+        raise LogError(
+            f"{path} is a pipe, which can be read only once. Write it to a file first, or on the "
+            "command line give - and pass it to standard input."
+        )
     if path.exists():
         return [_check_not_empty(path)]
     if is_glob(path):
