@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -101,6 +103,28 @@ def test_sums_of_other_metrics_are_refused() -> None:
     stored = summed().to_tables()
     stored["sums"] = stored["sums"].drop_columns([STORED_COLUMNS[0]])
     with pytest.raises(StoreError, match="Score the models again"):
+        ChunkSums.from_tables(stored)
+
+
+def forge_chunk(tables: dict[str, pa.Table], value: int) -> None:
+    chunk = pa.array([value] * len(tables["sums"]), pa.int64())
+    tables["sums"] = tables["sums"].set_column(0, "chunk", chunk)
+
+
+@pytest.mark.parametrize(
+    "forge",
+    [
+        lambda tables: tables.pop("sums"),
+        lambda tables: tables.pop("reasons"),
+        lambda tables: tables.update(volumes=pa.table({"other": ["x"]})),
+        lambda tables: forge_chunk(tables, 10**9),
+        lambda tables: forge_chunk(tables, -1),
+    ],
+)
+def test_forged_tables_are_refused(forge: Any) -> None:
+    stored = summed().to_tables()
+    forge(stored)
+    with pytest.raises(StoreError):
         ChunkSums.from_tables(stored)
 
 

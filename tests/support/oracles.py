@@ -18,6 +18,7 @@ from typing import Any
 import pyarrow as pa
 
 import reclick as rc
+from reclick.fitting.priors import PRIOR_MARGIN
 from reclick.testing.cases import ADS
 from tests.support.enumeration import Brute, Clicks, Rows
 from tests.support.generative import (
@@ -65,9 +66,13 @@ def prior_means(model: Any, ads: Ads) -> list[float]:
         return [model.prior_mean_] * len(ads)
     of_words = from_words(model, "a query that was never seen", ads)
     return [
-        float(prior.prior.ads.mean[known.index(ad)]) if ad in known else new
+        clip_mean(float(prior.prior.ads.mean[known.index(ad)])) if ad in known else new
         for ad, new in zip(ads, of_words, strict=True)
     ]
+
+
+def clip_mean(mean: float) -> float:
+    return min(max(mean, PRIOR_MARGIN), 1 - PRIOR_MARGIN)
 
 
 def from_words(model: Any, query: str, ads: Ads) -> list[float]:

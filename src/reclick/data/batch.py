@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from reclick.data.outcomes import ClickOutcomes
 from reclick.data.ragged import Float64, Int32, Int64
+from reclick.errors import SettingError
 from reclick.runtime.arguments import check_arguments
 
 __all__ = ["Float64", "Int32", "Int64", "SessionBatch"]
@@ -45,6 +46,8 @@ class SessionBatch:
     @check_arguments
     def slice(self, start: int, end: int) -> SessionBatch:
         """Sessions start … end − 1, sharing the dictionaries."""
+        if not 0 <= start <= end:
+            raise SettingError("start", start, "a whole number from 0 to `end`")
         page, clicks = self.page[start : end + 1], self.clicks[start : end + 1]
         return SessionBatch(
             queries=self.queries,

@@ -65,7 +65,8 @@ class DuckDBEngine(LocalEngine):
     def __init__(self, *, memory_limit: str | None = None, threads: int | None = None) -> None:
         super().__init__(threads=threads)
         size = r"(?=.*[1-9])\d+(\.\d+)? *[KMGT]i?B"  # and not 0
-        if memory_limit is not None and not re.fullmatch(size, str(memory_limit), re.IGNORECASE):
+        is_size = isinstance(memory_limit, str) and re.fullmatch(size, memory_limit, re.IGNORECASE)
+        if memory_limit is not None and not is_size:
             raise SettingError("memory_limit", memory_limit, 'a size such as "4GB"', or_none=True)
         self.memory_limit = memory_limit
 

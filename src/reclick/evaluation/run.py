@@ -8,6 +8,7 @@ import json
 import sys
 import time
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
@@ -59,7 +60,7 @@ from reclick.profile import describe
 from reclick.runtime import artifact
 from reclick.runtime.arguments import check_arguments
 from reclick.runtime.filesystem import AnyPath, Location, as_path
-from reclick.runtime.outputs import remove_leftovers, write_files
+from reclick.runtime.outputs import complete_commit, remove_leftovers, write_files
 from reclick.runtime.parallel import limit_threads
 from reclick.runtime.progress import (
     ProgressOption,
@@ -320,6 +321,7 @@ class ResultCache:
         for place in (folder, folder / "models"):  # written to only where something is new
             if isinstance(place, Path):
                 remove_leftovers(place)
+                complete_commit(place)
 
     def model(
         self, name: str, key: Key | None, fit: Callable[[], ClickModel]
@@ -369,7 +371,8 @@ class ResultCache:
         if stored is not None and digest is not None and stored.settings.get("key") == digest:
             seconds = stored.settings.get("seconds")
             if isinstance(seconds, int | float):
-                return ChunkSums.from_tables(stored.tables), float(seconds)
+                with suppress(StoreError):  # of other metrics, or altered: score again
+                    return ChunkSums.from_tables(stored.tables), float(seconds)
         sums, seconds = _time(score)
         settings = {"key": digest, "seconds": seconds}
         artifact.write(folder, kind="scores", settings=settings, tables=sums.to_tables())

@@ -19,6 +19,7 @@ from reclick.data.batch import SessionBatch
 from reclick.data.counts import Counts
 from reclick.data.hashing import GOLDEN_RATIO, splitmix64
 from reclick.data.ragged import Bool, Float64, Int64
+from reclick.data.stored_tables import read_numbers
 from reclick.data.string_index import Interner
 from reclick.engines import Engine
 from reclick.errors import CannotAnswerError, StoreError, UsageError
@@ -43,6 +44,11 @@ STORED_COLUMNS = [
     f"{name}:{column}" for name, metric in SESSION_METRICS.items() for column in range(metric.size)
 ]
 CELL_COLUMNS = ("chunk", "reverse", "volume")
+STORED_TABLES = {
+    "sums": [*CELL_COLUMNS, *STORED_COLUMNS],
+    "volumes": ["volume"],
+    "reasons": ["metric", "reason"],
+}
 
 
 @dataclass(frozen=True, eq=False)
@@ -101,17 +107,21 @@ class ChunkSums:
     @classmethod
     def from_tables(cls, tables: Mapping[str, pa.Table]) -> ChunkSums:
         """The sums from their Arrow tables."""
-        table = tables["sums"]
-        if table.column_names != [*CELL_COLUMNS, *STORED_COLUMNS]:
+        found = {name: table.column_names for name, table in tables.items()}
+        if found != STORED_TABLES:
             raise StoreError(
                 "These scores were made with other metrics than this version of Reclick has."
                 " Score the models again."
             )
-        chunk, reverse, volume = (_to_numpy(table[name]) for name in CELL_COLUMNS)
         volumes = tuple(tables["volumes"]["volume"].to_pylist())
-        sums = np.zeros((int(chunk.max(initial=-1)) + 1, 2, max(1, len(volumes)), N_COLUMNS))
+        limits = MAX_CHUNKS, 2, max(1, len(volumes))
+        chunk, reverse, volume = (
+            read_numbers(tables, "sums", name, low=0, high=limit - 1).astype(np.int64)
+            for name, limit in zip(CELL_COLUMNS, limits, strict=True)
+        )
+        sums = np.zeros((int(chunk.max(initial=-1)) + 1, *limits[1:], N_COLUMNS))
         sums[chunk, reverse, volume] = np.column_stack(
-            [_to_numpy(table[name]) for name in STORED_COLUMNS]
+            [read_numbers(tables, "sums", name, finite=False) for name in STORED_COLUMNS]
         )
         reasons = (tables["reasons"][name].to_pylist() for name in ("metric", "reason"))
         return cls(sums, volumes, {name: why for name, why in zip(*reasons, strict=True) if why})
@@ -123,10 +133,6 @@ def _cells_to_store(sums: Float64) -> Bool:
     if cells.size:
         cells[-1, -1, -1] = True
     return cells
-
-
-def _to_numpy(column: pa.ChunkedArray) -> np.ndarray[Any, Any]:
-    return np.asarray(column.combine_chunks().to_numpy(zero_copy_only=False))
 
 
 def assign_chunks(rows: Int64, seed: int) -> Int64:
