@@ -30,7 +30,7 @@ class Argument(NamedTuple):
 
     def __str__(self) -> str:
         if self.value is None:
-            return self.name
+            return f"{self.name}"  # whatever a caller has taken for a name
         if isinstance(self.value, dict):
             items = (f"{k!r}: {'...' if v is ... else repr(v)}" for k, v in self.value.items())
             return f"{self.name}={{{', '.join(items)}}}"
