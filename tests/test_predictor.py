@@ -623,3 +623,13 @@ def test_a_csv_file_appears_when_it_is_complete(
 def test_another_ending_is_refused(model: MultiClick, tmp_path: Path) -> None:
     with pytest.raises(SettingError, match=r"ends in \.parquet, \.csv or \.csv\.gz"):
         predict(model, pages(5), tmp_path / "out.xlsx")
+
+
+def test_two_columns_of_one_name_are_refused(tmp_path: Path) -> None:
+    ads = pa.array([["a"]])
+    pages = pa.Table.from_arrays([pa.array(["q"]), ads, ads, ads], ["query", "ads", "x", "x"])
+    pq.write_table(pages, tmp_path / "pages.parquet")
+    model = DCTR().fit({"query": ["q"], "ads": [["a"]], "clicks": [[1]]})
+    with pytest.raises(LogError, match="two columns 'x'"):
+        predict(model, tmp_path / "pages.parquet", tmp_path / "out.parquet")
+    assert not (tmp_path / "out.parquet").exists()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from functools import partial
@@ -170,6 +171,12 @@ class Predictor:
             if name not in added
         ]
         names, columns = zip(*kept, *added.items(), strict=True)
+        repeated = [name for name, times in Counter(names).items() if times > 1]
+        if repeated:
+            raise LogError(
+                f"The pages have two columns {repeated[0]!r}, and most readers refuse a file that "
+                "has. Drop or rename one of them."
+            )
         batch = pa.RecordBatch.from_arrays(list(columns), names=names)
         if self.max_noise is None:
             return batch
