@@ -174,6 +174,8 @@ def test_plots_draw_what_the_tables_have(evaluation: rc.Evaluation) -> None:
     assert np.allclose(axis.lines[0].get_xdata(), x)
     with pytest.raises(rc.SettingError, match="models: got 'dbn'"):
         evaluation.reliability.plot(["dbn"])
+    with pytest.raises(rc.SettingError, match="models"):
+        evaluation.reliability.plot([])
 
     transitions = evaluation.transitions
     (axis,) = transitions.plot().axes

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import contextlib
 import gzip
 import io
@@ -212,8 +213,12 @@ def _as_text(value: Any) -> str:
 
 def pyarrow_reads(path: Path) -> Iterable[Row]:
     """The rows by pyarrow."""
-    table = pq.ParquetFile(path).read(columns=list(NEEDED))
+    file = pq.ParquetFile(path)
+    there = [name for name in NEEDED if name in file.schema_arrow.names]
+    table = file.read(columns=there)
     table.validate(full=True)
+    if "clicks" not in there:  # a log without clicks is a log of pages
+        table = table.append_column("clicks", pa.nulls(len(table)))
     columns = [table[name].to_pylist() for name in NEEDED]
     return list(_rows(*columns))
 
@@ -234,6 +239,8 @@ def python_reads_json(path: Path) -> Iterable[Row]:
     if path.name.endswith(".gz"):
         content = gzip.decompress(content)
     rows: list[Row] = []
+    if content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        content = content.decode("utf-16", "replace").encode()
     for line in content.split(b"\n"):
         for encoding in ("utf-8", "latin-1"):  # a bad byte in a field that is not read
             try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
 import multiprocessing
@@ -101,7 +102,9 @@ class Worker:
         """Keep the input of a failure, and what it showed."""
         place = self.folder / "failures" / f"{name} {number}".replace(" ", "-")
         shutil.rmtree(place, ignore_errors=True)
-        shutil.copytree(folder, place, symlinks=True, ignore_dangling_symlinks=True)
+        place.mkdir(parents=True)
+        with contextlib.suppress(OSError):  # a killed child may still remove files
+            shutil.copytree(folder, place, symlinks=True, dirs_exist_ok=True)
         text = f"{failure.kind}\n\n{failure.message}\n"
         (place / "FAILURE.txt").write_text(text, encoding="utf-8", errors="replace")
         sys.stdout.write(f"{name} {number}: {failure.kind}: {failure.message[-300:]}\n")

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-import signal
 import sys
 
-from reclick.runtime.interrupts import INTERRUPTED, interrupt_code, terminate
+from reclick.runtime.interrupts import INTERRUPTED, handle_signals, interrupt_code
 
 
 def main() -> None:
@@ -16,7 +15,7 @@ def main() -> None:
     or 143 (SIGTERM, which ends a command like Ctrl-C).
     """
     with contextlib.suppress(ValueError):  # not the main thread of its process
-        signal.signal(signal.SIGTERM, terminate)
+        handle_signals()
     try:
         from reclick.cli import app
     except KeyboardInterrupt:  # before any command started

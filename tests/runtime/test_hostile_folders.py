@@ -144,6 +144,18 @@ def test_a_forged_model_is_refused_or_answers_with_probabilities(tmp_path: Path,
     assert len(found[REFUSED]) > 10
 
 
+@pytest.mark.parametrize("value", [-1.0, 0.0, 1.0])
+def test_a_prior_mean_that_is_no_probability_is_refused(tmp_path: Path, value: float) -> None:
+    fit("bbm").save(tmp_path / "m")
+    stored = artifact.read(tmp_path / "m")
+    settings = json.loads(json.dumps(stored.settings))
+    assert 0 < settings["values"]["prior_mean_"] < 1
+    settings["values"]["prior_mean_"] = value
+    artifact.write(tmp_path / "m", kind="model", settings=settings, tables=dict(stored.tables))
+    with pytest.raises(rc.StoreError, match="expected a probability"):
+        rc.load(tmp_path / "m")
+
+
 def forge_counts(change: Callable[[dict[str, pa.Table]], None], folder: Path) -> None:
     counts = rc.count(small_log())
     counts.save(folder)

@@ -316,14 +316,27 @@ main()
 """
 
 
+# What DuckDB does when a signal arrives during a statement.
+SWALLOWING = ENDLESS.replace(
+    "    time.sleep(60)",
+    """
+    try:
+        time.sleep(60)
+    except KeyboardInterrupt:
+        raise RuntimeError("Query interrupted") from None
+""",
+)
+
+
+@pytest.mark.parametrize("script", [ENDLESS, SWALLOWING], ids=["python", "another library"])
 @pytest.mark.parametrize(("how", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_a_termination_ends_like_an_interrupt(
-    tmp_path: Path, how: signal.Signals, code: int
+    tmp_path: Path, how: signal.Signals, code: int, script: str
 ) -> None:
     (tmp_path / "log.csv").write_text("query,ads,clicks\nq,a b,1\n")
     words = ["convert", "log.csv", "--to", "out/s.parquet"]
     running = subprocess.Popen(
-        [sys.executable, "-c", ENDLESS, *words],
+        [sys.executable, "-c", script, *words],
         cwd=tmp_path,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

@@ -270,7 +270,7 @@ def crf(model: Any, query: str, ads: Ads) -> Distribution:
     """Every set of clicks, top down, with its log-odds; ads are compared by their words."""
     appeal = learnt(model, "appeal_", query, ads, [0.0] * len(ads))
     known = len(model.position_)
-    odds: Distribution = {}
+    totals: Distribution = {}
     for clicks in all_sets(len(ads)):
         total = 0.0
         for i in clicks:
@@ -279,7 +279,9 @@ def crf(model: Any, query: str, ads: Ads) -> Distribution:
                 if i <= known:
                     total += model.position_pairs_[j - 1, i - 1]
                 total -= model.kappa_ * alike(ads[j - 1], ads[i - 1])
-        odds[clicks] = math.exp(total)
+        totals[clicks] = total
+    highest = max(totals.values())
+    odds = {clicks: math.exp(total - highest) for clicks, total in totals.items()}
     return {clicks: each / sum(odds.values()) for clicks, each in odds.items()}
 
 

@@ -9,7 +9,7 @@ import errno
 import os
 import sys
 from functools import partial
-from typing import Annotated, Any
+from typing import Annotated, Any, NoReturn
 
 import typer
 from typer.core import TyperGroup
@@ -34,7 +34,7 @@ from reclick.cli.model_commands import export, fit, models, predict
 from reclick.cli.service_commands import monitor, serve
 from reclick.cli.show_command import show
 from reclick.errors import Argument, ReclickError, SeenLogError
-from reclick.runtime.interrupts import interrupt_code
+from reclick.runtime.interrupts import interrupt_code, was_interrupted
 
 UNWRITABLE = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF}  # of the output
 
@@ -58,20 +58,26 @@ class ErrorHandlingGroup(TyperGroup):
             show_error(error.render(partial(spell_option, command_options(command))))
             sys.exit(3 if isinstance(error, SeenLogError) else 2)
         except KeyboardInterrupt:
-            show_error(
-                "Interrupted. No file was left half-written: each is either the new version or the "
-                "old one."
-            )
-            sys.exit(interrupt_code())
+            exit_interrupted()
         except BrokenPipeError:
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             sys.exit(0)
-        except OSError as error:
-            if error.filename is not None or error.errno not in UNWRITABLE:
+        except Exception as error:
+            if was_interrupted():
+                exit_interrupted()
+            if not isinstance(error, OSError) or error.filename or error.errno not in UNWRITABLE:
                 raise
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             show_error(f"The output cannot be written ({error.strerror}).")
             sys.exit(2)
+
+
+def exit_interrupted() -> NoReturn:
+    """End a command that a signal has interrupted."""
+    show_error(
+        "Interrupted. No file was left half-written: each is either the new version or the old one."
+    )
+    sys.exit(interrupt_code())
 
 
 def command_options(command: Any) -> dict[str, Any]:

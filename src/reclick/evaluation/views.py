@@ -132,6 +132,8 @@ class ReliabilityCurves:
         """The curves of some models, by default of all, with their intervals."""
         known = self.curves["model"].unique().to_pylist()
         chosen = known if models is None else list(models)
+        if not chosen:
+            raise SettingError("models", models, f"some of {', '.join(map(repr, known))}")
         for model in chosen:
             if not isinstance(model, str) or model not in known:
                 raise SettingError("models", model, f"one of {', '.join(map(repr, known))}")

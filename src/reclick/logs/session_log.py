@@ -371,6 +371,7 @@ class SessionLog:
             ".",
         )
 
+    @check_arguments
     def batches(self, *, with_rows: bool = False) -> Iterator[SessionBatch]:
         """Yield the good sessions in row order; with_rows adds every column of the source.
 

@@ -1039,6 +1039,11 @@ class ClickModel(DeclaredSettings):
                 f"The folder has {name} = {value!r:.100}, expected numbers: it was altered. "
                 "Fit again, and save to a new folder."
             )
+        if name == "prior_mean_" and not 0 < float(numbers) < 1:
+            raise StoreError(
+                f"The folder has {name} = {value!r:.100}, expected a probability: it was altered. "
+                "Fit again, and save to a new folder."
+            )
         return numbers if isinstance(value, list) else value
 
     def _index(self, counts: Counts, text: AdTokens | None) -> TextPairIndex:

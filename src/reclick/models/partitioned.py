@@ -400,6 +400,7 @@ class PartitionedModel(ClickModel):
         model.provenance_ = self.provenance_
         return model
 
+    @check_arguments
     def save(
         self, folder: Location, *, overwrite: bool = False, buckets: int | None = None
     ) -> None:

@@ -1,7 +1,12 @@
-"""SIGTERM, which `docker stop`, systemd and batch systems send, ends a command like Ctrl-C."""
+"""SIGTERM, which `docker stop`, systemd and batch systems send, ends a command like Ctrl-C.
+
+A library that is at work when a signal arrives may report an error of its own in place of the
+interruption, as DuckDB does; `was_interrupted` then says what happened.
+"""
 
 from __future__ import annotations
 
+import signal
 import threading
 from typing import Any
 
@@ -12,13 +17,30 @@ class TerminationRequest(KeyboardInterrupt):
     """Raised where a SIGTERM arrives, so that files are closed and temporary ones removed."""
 
 
+_was_interrupted = threading.Event()
 _was_terminated = threading.Event()
 
 
-def terminate(number: int, frame: Any) -> None:
-    """Handle SIGTERM."""
+def handle_signals() -> None:
+    """From now on SIGINT and SIGTERM interrupt this process, and are remembered."""
+    signal.signal(signal.SIGINT, _interrupt)
+    signal.signal(signal.SIGTERM, _terminate)
+
+
+def _interrupt(number: int, frame: Any) -> None:
+    _was_interrupted.set()
+    raise KeyboardInterrupt
+
+
+def _terminate(number: int, frame: Any) -> None:
+    _was_interrupted.set()
     _was_terminated.set()
     raise TerminationRequest
+
+
+def was_interrupted() -> bool:
+    """Whether a signal has asked this process to end."""
+    return _was_interrupted.is_set()
 
 
 def interrupt_code() -> int:

@@ -464,3 +464,11 @@ def test_a_null_click_in_the_padding_is_nothing(read: Any) -> None:
     rows, report = read([{"query_id": 1, "doc_ids": [3, 4, -1], "clicks": [1, 0, None]}])
     assert pages(rows) == [("1", ["3", "4"], [1])]
     assert not faults(report)
+
+
+def test_a_number_beyond_every_float_is_a_bad_row(tmp_path: Path) -> None:
+    good = {"query_id": 1, "doc_ids": [7, 8], "clicks": [0, 1]}
+    hostile = good | {"clicks": [-(2**63), 1]}
+    rows, report = read_file(write_lines(tmp_path, [hostile, good]))
+    assert len(rows) == 1
+    assert sum(report.bad_rows.dropped.values()) == 1

@@ -61,9 +61,14 @@ def connect(folder: Path) -> Any:
 
 
 def translate_error(error: BaseException | None, folder: Path) -> None:
-    """Raise a StoreError in place of DuckDB's errors of memory or disk; ignore any other."""
+    """Raise a StoreError in place of DuckDB's errors of memory or disk; ignore any other.
+
+    Ctrl-C during a statement, which DuckDB reports as a RuntimeError, is an interruption.
+    """
     import duckdb
 
+    if isinstance(error, RuntimeError) and str(error) == "Query interrupted":
+        raise KeyboardInterrupt from error
     if isinstance(error, duckdb.IOException | duckdb.OutOfMemoryException):
         problem = str(error).splitlines()[0]
         raise StoreError(

@@ -129,7 +129,8 @@ def _flat_numbers(batch: pa.RecordBatch, name: str) -> Float64:
     flat = pc.list_flatten(batch.column(name))
     if kind_of.is_float16(flat.type):  # which Arrow cannot cast
         return np.asarray(flat.to_numpy(zero_copy_only=False), np.float64)
-    return np.asarray(flat.cast(pa.float64()).fill_null(float("nan")))
+    # Whole numbers above 2^53 are rounded: none of them is a click, a position or a length.
+    return np.asarray(flat.cast(pa.float64(), safe=False).fill_null(float("nan")))
 
 
 def _find_padding(batch: pa.RecordBatch, slots: PaddedSlots, fault: FaultCodes) -> Bool:
