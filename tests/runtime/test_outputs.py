@@ -306,7 +306,7 @@ def plant_commit(folder: Path, plan: str) -> Path:
 def test_a_commit_with_a_damaged_plan_moves_nothing(tmp_path: Path, plan: str) -> None:
     plant_commit(tmp_path, plan)
     (tmp_path / "b.txt").write_text("mine")
-    with pytest.raises(StoreError, match="plan.json is damaged"):
+    with pytest.raises(StoreError, match=r"plan\.json is damaged"):
         complete_commit(tmp_path)
     assert not (tmp_path / "a.txt").exists()
     assert (tmp_path / "b.txt").read_text() == "mine"
@@ -327,7 +327,7 @@ def test_nobody_waits_for_a_pipe_in_place_of_the_list_or_the_plan(tmp_path: Path
     commit = plant_commit(tmp_path, "")
     (commit / "plan.json").unlink()
     os.mkfifo(commit / "plan.json")
-    with pytest.raises(StoreError, match="plan.json"):
+    with pytest.raises(StoreError, match=r"plan\.json"):
         complete_commit(tmp_path)
 
 

@@ -100,6 +100,7 @@ class LuceClick(ClickModel):
         "theta_", "rho_", "exposure_", "theta_information_", "rho_information_", *INFORMATION,
     )  # fmt: skip
     global_parameters: ClassVar[tuple[str, ...]] = ("prior_report_",)
+    probabilities: ClassVar[tuple[str, ...]] = ("rho_",)
     table_rows: ClassVar[Mapping[str, str]] = TABLE_ROWS
 
     attractiveness_prior: str | float = setting(
