@@ -26,7 +26,7 @@ from reclick.runtime.jit import kernel, subkernel
 
 Bytes = npt.NDArray[np.uint8]
 Int64 = npt.NDArray[np.int64]
-MOST_ROWS = 1 << 18  # of a batch, where they are small
+MOST_ROWS = 250_000  # of a batch: fresh memory costs more than it takes to fill it
 MAX_PAGE_BYTES = 64 << 20  # unpacked, of the largest pages of all columns that are read together
 MAX_BATCH_BYTES = 192 << 20  # of a batch, whatever its rows hold; what is copied counts thrice
 COPIES = 3  # of what is written in pages: unpacked, decoded and coded
