@@ -319,6 +319,9 @@ def auction(
                 "price_per_click": price,
                 "expected_clicks": clicks,
                 "why": str(reason),
+                "because": reason.because,
+                "at_reserve": reason.reserve,
+                "satisfaction": reason.satisfaction,
                 "displaced": [each._asdict() for each in reason.displaced],
             }
             for ad, price, clicks, reason in slots
