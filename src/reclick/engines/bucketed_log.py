@@ -132,9 +132,7 @@ class BucketedLog:
         block = QueryBlock(0, 0, codes, codes, starts, codes, starts, numbers)
         return GroupedSessions(self._complete(counts), block, self.size)
 
-    def sample_queries(
-        self, tasks: BucketTasks, n_sessions: int, ads: pa.Array
-    ) -> GroupedSessions:
+    def sample_queries(self, tasks: BucketTasks, n_sessions: int, ads: pa.Array) -> GroupedSessions:
         """About so many distinct sessions, as `GroupedSessions.sample_queries` draws them.
 
         The ads have the numbers that they have among all `ads`.

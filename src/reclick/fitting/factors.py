@@ -221,9 +221,7 @@ class FactorTable(ParameterTable):
     def solve_level(self, level: int, choices: Float64, demand: Float64) -> Float64:
         """By what each factor of a level changes, given its choices and its demand."""
         ratio, own = np.empty(len(choices)), slice(self.starts[level], self.starts[level + 1])
-        _solve_level(
-            choices, demand, self.factors[own], self.strength[own], self.mean[own], ratio
-        )
+        _solve_level(choices, demand, self.factors[own], self.strength[own], self.mean[own], ratio)
         return ratio
 
     def remember(self, observed: Float64, expected: Float64) -> Self:

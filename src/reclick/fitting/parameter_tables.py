@@ -20,6 +20,7 @@ from reclick.data.stored_tables import read_lists, read_numbers, table_error
 from reclick.fitting.em import Statistics, squarem_norms, squarem_step
 
 LARGEST_VALUE = 1e12  # of an extrapolation
+LENGTH_DIGITS = 3  # of its length
 Columns = dict[str, dict[str, Any]]  # arrays of equal length by column, by table
 
 
@@ -180,8 +181,8 @@ class ParameterTables:
         """Where two steps from here lead after so many steps."""
 
         def extrapolate(name: str, table: ParameterTable) -> ParameterTable:
-            points = (getattr(each, name).values for each in (self, second, third))
-            return table.with_values(squarem_step(*points, length, LARGEST_VALUE))
+            a, b, c = (getattr(each, name).values for each in (self, second, third))
+            return table.with_values(squarem_step(a, b, c, length, LARGEST_VALUE))
 
         return third._map(extrapolate)
 
@@ -190,9 +191,16 @@ class ParameterTables:
 
 
 def squarem_length(norms: Float64, limit: float) -> float:
-    """How many steps ahead an extrapolation goes: from 1 to the limit."""
+    """How many steps ahead an extrapolation goes: from 1 to the limit.
+
+    Of its digits only the first count. The others depend on the order in which sums over rows are
+    added up; taken on, they make fits with other blocks or buckets differ by 1e-6, else by 1e-11.
+
+    >>> squarem_length(np.array([2.0, 0.3]), 4.0)
+    2.58
+    """
     length = math.sqrt(norms[0] / norms[1]) if norms[1] > 0 else 1.0
-    return min(max(length, 1.0), limit)
+    return min(max(float(f"{length:.{LENGTH_DIGITS}g}"), 1.0), limit)
 
 
 def find_statistics(found: Statistics, name: str, table: ParameterTable) -> list[Float64]:

@@ -299,6 +299,7 @@ class BucketFit:
             self.log.store.discard([name])
 
     def discard(self, name: str) -> None:
+        """Remove the files of this name, one of each bucket."""
         self.log.store.discard(f"{name}-{bucket}" for bucket in self.log.sizes)
 
     # ---- writing

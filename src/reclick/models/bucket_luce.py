@@ -24,7 +24,6 @@ from reclick.engines import LocalEngine
 from reclick.engines.store import Store
 from reclick.fitting.attractiveness_prior import AdPrior, AdRecords, PairPrior
 from reclick.fitting.em import FitResult, PairSums, Squarem, Statistics, iterate_em
-from reclick.fitting.factors import FactorTable
 from reclick.fitting.folds import MAX_SESSIONS
 from reclick.fitting.mixture import MixingWeights
 from reclick.fitting.parameter_tables import ParameterTable, find_statistics, squarem_length
@@ -99,9 +98,7 @@ class FittedLuce(NamedTuple):
     rows: str
     values: Values  # common
     totals: Mapping[str, Float64]  # common statistics under them
-    objective: tuple[float, ...]
-    converged: bool
-    message: str
+    report: tuple[tuple[float, ...], bool, str]  # the last fields of a `FitResult`
     typical_outside: float
 
 
@@ -183,13 +180,13 @@ class LuceBuckets:
         }
         report = result.objective, result.converged, result.message
         where = cast(str, self._problem), point.rows.name
-        return FittedLuce(self._hyper, *where, point.values, totals, *report, typical)
+        return FittedLuce(self._hyper, *where, point.values, totals, report, typical)
 
 
 def _start_mixing(hyper: Hyperparameters, last: LuceParameters | None) -> Float64:
     """The mixing weights to start with [component]: those common to all queries, if there are."""
     if last is not None and len(last.mixing.mean) == hyper.components and len(last.mixing.weights):
-        return last.mixing.weights[0]
+        return np.asarray(last.mixing.weights[0])
     return np.full(hyper.components, 1 / hyper.components)
 
 
@@ -211,9 +208,7 @@ class _BucketedLuce:
     def __init__(self, name: str, fit: BucketFit) -> None:
         self._name, self._tasks, self._sessions = name, fit.tasks, fit.log.head.total
 
-    def maximise(
-        self, common: LuceParameters, **limits: Any
-    ) -> FitResult[LucePoint, Statistics]:
+    def maximise(self, common: LuceParameters, **limits: Any) -> FitResult[LucePoint, Statistics]:
         """EM from the start."""
         return iterate_em(
             LucePoint(common, self._new_rows(), _take_first),
@@ -235,27 +230,29 @@ class _BucketedLuce:
         return found
 
     def _m_step(self, now: LucePoint, found: Statistics) -> LucePoint:
+        tables: dict[str, Any] = dict(now.common)
+        ratios = self._change_classes(now, found)
+        for name, table in now.common:
+            if name in CLASS_LEVELS:
+                tables[name] = tables[name].with_factors(table.values * ratios[name][-1])
+            elif name in COMMON or _is_common(table):
+                tables[name] = table.m_step(*find_statistics(found, name, table))
+        take = partial(_take_m_step, now.rows.name, ratios)
+        return LucePoint(LuceParameters(**tables), self._new_rows(), take, (now.rows,))
+
+    def _change_classes(self, now: LucePoint, found: Statistics) -> Ratios:
+        """By what the classes change in each sweep."""
         ratios: Ratios = {name: [] for name in CLASS_LEVELS}
-        common = dict(now.common)
-        for sweep in range(max(cast(FactorTable, common[name]).sweeps for name in CLASS_LEVELS)):
-            sums = found
+        tables: dict[str, Any] = {name: getattr(now.common, name) for name in CLASS_LEVELS}
+        for sweep in range(max(table.sweeps for table in tables.values())):
             if sweep > 0:
                 function = partial(_sum_classes, self._name, now.rows.name, ratios)
-                sums = self._tasks.add(function)
-            for name, level in CLASS_LEVELS.items():
-                table = cast(FactorTable, common[name])
+                found = self._tasks.add(function)
+            for name, table in tables.items():
                 if sweep < table.sweeps:
-                    own = sums[f"{name}_choices"], sums[f"{name}_demand"]
-                    ratios[name].append(table.solve_level(level, *own))
-        stepped: dict[str, Any] = {
-            name: now.common.__getattribute__(name).with_factors(common[name].values * ratio[-1])
-            for name, ratio in ratios.items()
-        }
-        for name in (*COMMON, *MAYBE_COMMON):
-            if name in COMMON or _is_common(common[name]):
-                stepped[name] = common[name].m_step(*find_statistics(found, name, common[name]))
-        take = partial(_take_m_step, now.rows.name, ratios)
-        return LucePoint(replace(now.common, **stepped), self._new_rows(), take, (now.rows,))
+                    sums = found[f"{name}_choices"], found[f"{name}_demand"]
+                    ratios[name].append(table.solve_level(CLASS_LEVELS[name], *sums))
+        return ratios
 
     def _extrapolate(
         self, first: LucePoint, second: LucePoint, third: LucePoint, limit: float
@@ -271,16 +268,17 @@ class _BucketedLuce:
         )
         norms = self._tasks.add(function)
         third.mark_stored()
-        points = first.common, second.common, third.common
-        ones = {name: np.ones(len(table.values)) for name, table in first.common}
-        in_rows = {name: np.zeros(len(first.values[name])) for name in MAYBE_COMMON}
-        norms = norms + first.common.measure_steps(*points[1:], ones | in_rows)
+        weights = {  # what every row has was measured by the tasks
+            name: np.full(len(values), 0.0 if name in MAYBE_COMMON else 1.0)
+            for name, values in first.values.items()
+        }
+        norms = norms + first.common.measure_steps(second.common, third.common, weights)
         length = squarem_length(norms, limit)
         if length == 1.0:
             return third, length
         rows = first.rows, second.rows, third.rows
         take = partial(_take_ahead, [each.name for each in rows], length)
-        common = first.common.step_ahead(*points[1:], length)
+        common = first.common.step_ahead(second.common, third.common, length)
         return LucePoint(common, self._new_rows(), take, rows), length
 
 
@@ -320,9 +318,7 @@ def _class_rows(name: str, table: Any) -> slice:
     return slice(table.starts[level], table.starts[level + 1])
 
 
-def _load_stored(
-    problem: LuceProblem, rows: str, store: Store, bucket: int
-) -> LuceParameters:
+def _load_stored(problem: LuceProblem, rows: str, store: Store, bucket: int) -> LuceParameters:
     """The rows of a point that was stored; of what is common, only the classes are right."""
     values: Values = store.load(f"{rows}-{bucket}")
     tables = {name: _set_values(getattr(problem.first, name), own) for name, own in values.items()}
@@ -441,9 +437,9 @@ def _measure_steps(
     first, second = (_load_stored(problem, each, store, bucket) for each in before)
     third = _set_common(take(problem, store, bucket), values)
     _store_point(third, None, rows, store, bucket)
-    weights = {each: np.zeros(len(getattr(first, each).values)) for each in COMMON}
-    for each in (*CLASS_LEVELS, *MAYBE_COMMON):
-        weights[each] = np.ones(len(getattr(first, each).values))
+    weights = {
+        each: np.full(len(table.values), 0.0 if each in COMMON else 1.0) for each, table in first
+    }
     for each in CLASS_LEVELS:
         weights[each][_class_rows(each, getattr(first, each))] = 0.0
     return first.measure_steps(second, third, weights)
@@ -487,8 +483,7 @@ def _load_result(fitted: FittedLuce, part: BucketPart) -> tuple[TrainingData, Lu
     problem = _load_problem(fitted.problem, store, bucket)
     now = _set_common(_load_stored(problem, fitted.rows, store, bucket), fitted.values)
     found = Statistics(0.0, fitted.totals, store.load(f"{fitted.rows}-{bucket}", 1))
-    report = fitted.objective, fitted.converged, fitted.message
-    return problem.data, FitResult(now, found, *report)
+    return problem.data, FitResult(now, found, *fitted.report)
 
 
 def _store_start(fitted: FittedLuce, part: BucketPart) -> None:

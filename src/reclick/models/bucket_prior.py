@@ -103,8 +103,8 @@ class BucketedRecord:
         table = pa.concat_tables([found[bucket] for bucket in sorted(found)])
         table = table.sort_by([("query", "ascending"), ("ad", "ascending")])
         values = {name: table[name].to_numpy() for name in table.column_names if name != "query"}
-        own = [values.pop(name) for name in ("clicks", "exposure", "ad")]
-        return AdRecord(*own, self.n_ads, Choices(**values) if values else None)
+        clicks, exposure, ad = (values.pop(name) for name in ("clicks", "exposure", "ad"))
+        return AdRecord(clicks, exposure, ad, self.n_ads, Choices(**values) if values else None)
 
     def sample(self) -> AdRecord:
         """The pairs of some ads, in the order that they have in one process."""
