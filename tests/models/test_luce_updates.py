@@ -111,7 +111,7 @@ def past_clicks(model: LuceClick) -> dict[tuple[str, str, int], float]:
     query, ad = counts.queries.to_pylist(), counts.ads.to_pylist()
     names = [
         (query[counts.pair_query[pair]], ad[counts.pair_ad[pair]], int(position))
-        for pair, position in zip(layout.cell_pair, layout.cell_position, strict=True)
+        for pair, position in zip(layout.cells.pair, layout.cells.position, strict=True)
     ]
     return dict(zip(names, model._state.parameters.appeal.past.observed.tolist(), strict=True))
 
