@@ -246,8 +246,7 @@ def test_blocks_add_up_to_the_whole(monkeypatch: pytest.MonkeyPatch) -> None:
     log = as_table(random_sessions(np.random.default_rng(3), 200, queries="qrstuvw"))
     problem = luce_problem(log, ALL_ADDITIONS)
     at = problem.draw_parameters(4)
-    monkeypatch.setattr("reclick.models.luce.fit.MIN_BLOCK_IMPRESSIONS", 30)
-    monkeypatch.setattr("reclick.engines.LocalEngine.n_blocks", 5)
+    monkeypatch.setattr("reclick.data.grouped_sessions.BLOCK_IMPRESSIONS", 30)
     cut = luce_problem(log, ALL_ADDITIONS)
     assert len(cut.data.blocks) > 3
     one, many = problem.statistics(at), cut.statistics(at)

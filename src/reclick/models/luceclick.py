@@ -149,7 +149,7 @@ class LuceClick(ClickModel):
         self._pairs = self._index(data.counts, text)
         hyper = self._choose(data)
         layout = Layout.of(data, has_positions=hyper.position_effect_strength is not None)
-        training = TrainingData.of(data, layout, self._engine)
+        training = TrainingData.of(data, layout)
         pilot = fit_pilot(training, hyper, self._engine)
         prior = self._set_prior(pilot.ad_record(), hyper)
         limits: dict[str, Any] = {"engine": self._engine, **self._em_limits}
@@ -199,7 +199,7 @@ class LuceClick(ClickModel):
         self._pairs = self._index(counts, text)
         prior = self._set_prior(state.ad_record().move_to(at, counts), state.hyper)
         moved = state.move_to(at, sessions, prior, decay)
-        data = TrainingData.of(sessions, moved.layout, self._engine)
+        data = TrainingData.of(sessions, moved.layout)
         data = data.with_redundancy(last.redundancy_, self._pairs.ad_tokens())
         result = run_luce(moved.parameters, data, engine=self._engine, **self._em_limits)
         self._take(LuceState.of(state.hyper, data, result, moved.information), result)

@@ -9,7 +9,7 @@ import numpy as np
 from reclick.data.grouped_sessions import GroupedSessions
 from reclick.data.pair_index import CellIndex, IndexMap
 from reclick.data.ragged import Float64, read_only
-from reclick.engines import Engine, LocalEngine
+from reclick.engines import Engine
 from reclick.fitting.attractiveness_prior import AdRecord, Choices, PairPrior
 from reclick.fitting.em import FitResult, Squarem, Statistics, run_em
 from reclick.fitting.posterior import information_left, marginal_information
@@ -27,7 +27,6 @@ from reclick.text.word_rates import TokenLists
 PILOT_STRENGTH = 2.0  # of attractiveness, in pseudo-clicks, before its prior is known
 PILOT_QUERY_STRENGTH = 16.0
 PILOT: dict[str, Any] = {"max_iterations": 30, "tolerance": 1e-4, "quiet": True}
-MIN_BLOCK_IMPRESSIONS = 50_000  # a smaller block takes less than a thread to start
 LEAST_INFORMATION = 1e-9
 SHARES = 1e-6, 1 - 1e-6  # of the choices in which a pair competes
 LuceResult = FitResult[LuceParameters, Statistics]
@@ -41,13 +40,9 @@ class TrainingData(NamedTuple):
     blocks: list[LuceBlock]
 
     @classmethod
-    def of(
-        cls, sessions: GroupedSessions, layout: Layout, engine: Engine | None = None
-    ) -> TrainingData:
-        """The sessions in as many blocks as pay."""
-        wanted = (engine or LocalEngine()).n_blocks
-        count = max(1, min(wanted, len(sessions.pair) // MIN_BLOCK_IMPRESSIONS))
-        blocks = [make_block(layout.cells, each) for each in sessions.blocks(count)]
+    def of(cls, sessions: GroupedSessions, layout: Layout) -> TrainingData:
+        """The sessions in blocks."""
+        blocks = [make_block(layout.cells, each) for each in sessions.blocks()]
         return cls(layout, float(sessions.weight.sum()), blocks)
 
     def with_redundancy(self, kappa: float, tokens: TokenLists | None) -> TrainingData:
