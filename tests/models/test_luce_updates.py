@@ -188,7 +188,7 @@ def test_loading_does_not_estimate_the_prior_again(
     log = as_table(random_sessions(np.random.default_rng(3), 200))
     model = LuceClick(tune="off").fit(log, ads=ads_table({"a": "red shoes", "b": "blue shoes"}))
     model.save(tmp_path / "model")
-    monkeypatch.setattr("reclick.models.base.fit_ad_prior", None)
+    monkeypatch.setattr("reclick.models.base.click_model.fit_ad_prior", None)
     loaded = load(tmp_path / "model")
     pages = {"query": ["never", "q"], "ads": [["a", "never"], ["b", "a"]]}
     np.testing.assert_array_equal(loaded.click_prob(pages), model.click_prob(pages))

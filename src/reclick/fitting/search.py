@@ -41,7 +41,7 @@ class Trial(NamedTuple, Generic[H, F]):
         return measure_gain(other.held_out, self.held_out, self.weight)
 
 
-class Candidates(NamedTuple):
+class CandidateValues(NamedTuple):
     """Values of a hyperparameter to try, and what one has to gain to be taken.
 
     That is the `least`, and `errors` times the standard error. `between` the best value of a
@@ -94,7 +94,7 @@ class Search(Generic[H, F]):
             trials.append(self.attempt(value, trials[-1].fits if trials else starts))
         return trials
 
-    def best_of(self, best: Trial[Any, F], candidates: Candidates) -> Trial[Any, F]:
+    def best_of(self, best: Trial[Any, F], candidates: CandidateValues) -> Trial[Any, F]:
         """The best of the trials along one hyperparameter."""
         name, first = candidates.name, best
         gains = {getattr(best.hyper, name): 0.0}

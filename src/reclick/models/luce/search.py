@@ -22,33 +22,33 @@ from reclick.fitting.folds import (
     Fold,
     folds_of_pages,
 )
-from reclick.fitting.search import Candidates, Search
+from reclick.fitting.search import CandidateValues, Search
 from reclick.models.luce.e_step import make_block, score
 from reclick.models.luce.fit import TrainingData, fit_luce, fit_pilot
 from reclick.models.luce.parameters import Hyperparameters, Layout, LuceParameters
 
 SMALL_LOG = 5_000  # sessions up to which one held-out third would say too little
 # Several components take two to three times as long.
-COMPONENTS = Candidates("components", (2, 3, 4, 5), errors=SIGNIFICANT, least=1e-3)
+COMPONENTS = CandidateValues("components", (2, 3, 4, 5), errors=SIGNIFICANT, least=1e-3)
 TRIAL: dict[str, Any] = {"max_iterations": 60, "tolerance": 1e-5, "quiet": True}
 MakePrior = Callable[[AdRecord], PairPrior]
 FAST = (
-    Candidates("evidence_factor", (0.5, 0.2)),
-    Candidates("satisfaction_prior", (0.2, 0.6), errors=0.0, between=True),
-    Candidates("query_strength", (16.0,)),
-    Candidates("position_effect_strength", (10.0, None)),
+    CandidateValues("evidence_factor", (0.5, 0.2)),
+    CandidateValues("satisfaction_prior", (0.2, 0.6), errors=0.0, between=True),
+    CandidateValues("query_strength", (16.0,)),
+    CandidateValues("position_effect_strength", (10.0, None)),
     COMPONENTS._replace(values=(3,)),
 )
 FULL = (
-    Candidates("evidence_factor", (0.5, 0.25, 2.0)),
-    Candidates("satisfaction_prior", (0.1, 0.2, 0.3, 0.5, 0.6, 0.7), errors=0.0, between=True),
-    Candidates("satisfaction_strength", (5.0, 30.0, None)),
-    Candidates("query_strength", (1.0, 2.0, 8.0, 16.0, None)),
-    Candidates("transition_strength", (2.0, 32.0)),
-    Candidates("position_effect_strength", (10.0, 100.0, None)),
+    CandidateValues("evidence_factor", (0.5, 0.25, 2.0)),
+    CandidateValues("satisfaction_prior", (0.1, 0.2, 0.3, 0.5, 0.6, 0.7), errors=0.0, between=True),
+    CandidateValues("satisfaction_strength", (5.0, 30.0, None)),
+    CandidateValues("query_strength", (1.0, 2.0, 8.0, 16.0, None)),
+    CandidateValues("transition_strength", (2.0, 32.0)),
+    CandidateValues("position_effect_strength", (10.0, 100.0, None)),
     COMPONENTS,
-    Candidates("mixing_strength", (3.0, 30.0, None)),
-    Candidates("component_strength", (2.0, 16.0)),
+    CandidateValues("mixing_strength", (3.0, 30.0, None)),
+    CandidateValues("component_strength", (2.0, 16.0)),
 )
 
 
