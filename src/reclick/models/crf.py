@@ -129,7 +129,7 @@ class CRF(ClickModel):
         prepare = partial(
             summarise_pages, similarity=similarity, pair_ad=counts.pair_ad, longest=longest
         )
-        blocks = self._engine.prepare(prepare, sessions.blocks(self._engine.n_blocks))
+        blocks = self._engine.prepare(prepare, sessions.blocks())
         zero = CRFParameters(
             np.zeros(len(counts.impressions)),
             np.full(longest, np.log(self.prior_mean_ / (1 - self.prior_mean_))),

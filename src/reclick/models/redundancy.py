@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger("reclick")
 SEEN = 1 - math.exp(-1)  # what is lost of a word that was seen once
 MOST_REDUNDANCY = 8.0
+ROUNDS, TOLERANCE = 6, 0.02  # of κ and the other parameters in turn
 SEARCH_STEPS = 24  # of the golden section: to 1e-4 of the largest value
 GOLDEN = (math.sqrt(5) - 1) / 2
 
@@ -96,6 +97,27 @@ def _has_overlap(model: ClickModel, sessions: GroupedSessions) -> bool:
     (batch,) = GroupedLog(sessions).batches()
     tokens = model._pairs.words.encode_ads(batch.ads, model._index_text(None))
     return bool(page_overlap(tokens, batch.ad, batch.page).any())
+
+
+def fit_with_redundancy(
+    model: ClickModel,
+    sessions: GroupedSessions,
+    redundancy: str | float,
+    refit: Callable[[float], None],
+) -> None:
+    """Fit a model whose other parameters depend on κ; where it is learnt, they and it in turn.
+
+    `refit` fits the others to a given κ.
+    """
+    learnt = isinstance(redundancy, str)
+    kappa = 0.0 if learnt else float(redundancy)
+    for turn in range(ROUNDS + 1):
+        refit(kappa)
+        last = kappa
+        kappa = learn_redundancy(model, sessions, judge=turn == 0) if learnt else kappa
+        if abs(kappa - last) < TOLERANCE:
+            break
+    model.redundancy_ = kappa
 
 
 def maximise(value: Callable[[float], float]) -> float:
