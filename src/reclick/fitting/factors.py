@@ -238,6 +238,11 @@ class WeightRun(NamedTuple):
     first: int
     values: Float64  # [cell]
 
+    @property
+    def statistics(self) -> tuple[str, ...]:
+        """Those of a table of factors."""
+        return FactorTable.statistics
+
     def weights(self, first: int, last: int) -> Float64:
         """The weights of the cells first … last − 1 of the whole table."""
         return self.values[first - self.first : last - self.first]

@@ -120,19 +120,19 @@ class LuceBuckets:
         fit, model = self._fit, self._model
         self._hyper = self._choose()
         self._run(plan_pilot(self._hyper), PILOT, is_pilot=True)
-        fit.each(partial(_finish_pilot, self._fitted()), "ads recorded")
+        fit.each(partial(_finish_pilot, self._describe_fit()), "ads recorded")
         fit.set_ad_prior(self._set_prior)
         start = self._point.common
         stages = plan_stages(self._hyper, start, model._em_limits)
         for number, (hyper, limits) in enumerate(stages):
             self._run(hyper, limits)
             if number + 1 < len(stages):
-                fit.each(partial(_store_start, self._fitted()), "")
+                fit.each(partial(_store_start, self._describe_fit()), "")
         model.redundancy_ = float(model.redundancy)
 
     def row_setter(self) -> Callable[[BucketPart], None]:
         """What sets the fitted attributes of the model of a bucket."""
-        return partial(_set_rows, self._fitted())
+        return partial(_set_rows, self._describe_fit())
 
     @property
     def _point(self) -> LucePoint:
@@ -168,7 +168,7 @@ class LuceBuckets:
             fit.discard(self._problem)
         self._problem = name
 
-    def _fitted(self) -> FittedLuce:
+    def _describe_fit(self) -> FittedLuce:
         result = cast(FitResult[LucePoint, Statistics], self._result)
         point, found = result.parameters, result.statistics
         classes = np.log(point.common.query_outside.level(QUERY_CLASS))

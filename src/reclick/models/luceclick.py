@@ -14,7 +14,7 @@ from reclick.clicks.mixture import MixturePages
 from reclick.data.batch import SessionBatch
 from reclick.data.counts import Counts
 from reclick.data.grouped_sessions import GroupedSessions
-from reclick.data.pair_index import ImpressionLookup, IndexMap, PairLookup
+from reclick.data.pair_index import CellIndex, ImpressionLookup, IndexMap, PairLookup
 from reclick.data.ragged import (
     Float64,
     Int32,
@@ -24,7 +24,6 @@ from reclick.data.ragged import (
 )
 from reclick.errors import StoreError
 from reclick.fitting.attractiveness_prior import AdRecord, PairPrior
-from reclick.fitting.parameter_tables import to_lists
 from reclick.fitting.posterior import PairPosteriors, logit_posterior
 from reclick.fitting.transitions import extend_transitions
 from reclick.models.base import ClickModel, cannot_fit_in_buckets
@@ -48,14 +47,12 @@ from reclick.models.luce.parameters import (
     Layout,
     initial_parameters,
 )
-from reclick.models.luce.posterior import attractiveness_information
 from reclick.models.luce.search import search_hyperparameters
-from reclick.models.redundancy import find_overlap, learn_redundancy
+from reclick.models.redundancy import find_overlap, fit_with_redundancy
 from reclick.models.settings import setting
 from reclick.text.tokens import AdTokens
 from reclick.text.word_rates import TextIndex, TokenLists
 
-REDUNDANCY_ROUNDS, REDUNDANCY_TOLERANCE = 6, 0.02  # of fits and κ in turn
 LEAST_COMPLEMENT = 1e-9  # 1 − the attractiveness of a posterior draw
 INFORMATION = ("outside_information_", "ads_information_", "ambiguity_")  # of a `LuceState`
 MAX_STRENGTH = 1e12  # pseudo-choices; stronger priors drown the sessions in rounding
@@ -157,21 +154,20 @@ class LuceClick(ClickModel):
         self._pairs = self._index(data.counts, text)
         hyper = self._choose(data, len(data.counts.queries))
         layout = Layout.of(data, has_positions=hyper.position_effect_strength is not None)
-        training = TrainingData.of(data, layout, self._engine)
+        training = TrainingData.of(data, layout)
         pilot = fit_pilot(training, hyper, self._engine)
         prior = self._set_prior(pilot.ad_record(), hyper)
         limits: dict[str, Any] = {"engine": self._engine, **self._em_limits}
-        learnt, start = isinstance(self.redundancy, str), pilot.parameters
-        kappa = 0.0 if learnt else float(self.redundancy)
-        for turn in range(REDUNDANCY_ROUNDS + 1):  # where κ is learnt, the others and it in turn
+        start = pilot.parameters
+
+        def refit(kappa: float) -> None:
+            nonlocal start
             repeated = training.with_redundancy(kappa, self._pairs.ad_tokens())
             result = fit_luce(repeated, hyper, prior, start, **limits)
+            start = result.parameters
             self._take(LuceState.of(hyper, repeated, result), result)
-            last, start = kappa, result.parameters
-            kappa = learn_redundancy(self, data, judge=turn == 0) if learnt else kappa
-            if abs(kappa - last) < REDUNDANCY_TOLERANCE:
-                break
-        self.redundancy_ = kappa
+
+        fit_with_redundancy(self, data, self.redundancy, refit)
 
     def _choose(
         self,
@@ -219,7 +215,7 @@ class LuceClick(ClickModel):
         self._pairs = self._index(counts, text)
         prior = self._set_prior(state.ad_record().move_to(at, counts), state.hyper)
         moved = state.move_to(at, sessions, prior, decay)
-        data = TrainingData.of(sessions, moved.layout, self._engine)
+        data = TrainingData.of(sessions, moved.layout)
         data = data.with_redundancy(last.redundancy_, self._pairs.ad_tokens())
         result = run_luce(moved.parameters, data, engine=self._engine, **self._em_limits)
         self._take(LuceState.of(state.hyper, data, result, moved.information), result)
@@ -233,7 +229,7 @@ class LuceClick(ClickModel):
         self._state = state
         self.hyperparameters_ = state.hyper._asdict()
         self.exposure_ = state.ad_record().exposure
-        self.theta_information_ = attractiveness_information(state)
+        self.theta_information_ = state.attractiveness_information()
         self.rho_information_ = state.parameters.satisfaction.information(state.information[2])
         for name, values in zip(INFORMATION, state.information, strict=True):
             setattr(self, name, values)
@@ -316,14 +312,14 @@ class LuceClick(ClickModel):
         """The effect of the position of each impression; 1 where nothing was seen there."""
         state, out = self._state, np.ones(len(found.row))
         layout, appeal = state.layout, state.parameters.appeal
-        if not layout.has_positions:
+        if not layout.cells.has_positions:
             return out
         position = positions_in_runs(batch.page)
         query = found.query[run_of_elements(batch.page)].astype(np.int64)
         known = (query >= 0) & (position < layout.longest)
         out[known] = appeal.level(QUERY_POSITION)[query[known] * layout.longest + position[known]]
         rows = np.flatnonzero(found.row >= 0)
-        cell = layout.find_cells(found.row[rows], position[rows])
+        cell = layout.cells.find(found.row[rows], position[rows])
         out[rows[cell >= 0]] *= appeal.level(CELL)[cell[cell >= 0]]
         return out
 
@@ -354,8 +350,8 @@ class LuceClick(ClickModel):
             "typical_outside": self._typical_outside,
         }
         starts = layout.row_starts(len(fitted.mixing.mean))
-        cells = pa.table({"position": to_lists(starts[CELLS], layout.cell_position)})
-        return values, tables | fitted.to_tables("luce", starts) | {CELLS: cells}
+        tables |= {CELLS: layout.cells.to_table(len(layout.pair_class))}
+        return values, tables | fitted.to_tables("luce", starts)
 
     def _from_tables(self, values: dict[str, Any], tables: dict[str, pa.Table]) -> Self:
         if not {"mixing_mean", "typical_outside"} <= set(values):
@@ -368,9 +364,9 @@ class LuceClick(ClickModel):
         typical_outside = float(values.pop("typical_outside"))
         super()._from_tables(values, tables)
         hyper, counts = Hyperparameters(**self.hyperparameters_), self._pairs.counts
-        has_positions = hyper.position_effect_strength is not None
-        layout = Layout.build(counts, has_positions, counts.impressions, counts.volumes)
-        layout = layout.add_saved_cells(tables)
+        cells = CellIndex(hyper.position_effect_strength is not None)
+        cells = cells.from_table(tables, CELLS, len(self.theta_), max(counts.max_ads, 1))
+        layout = Layout.build(counts, counts.impressions, counts.volumes, cells)
         nothing = PairPrior(np.ones(len(self.theta_)), np.ones(len(self.theta_)))
         fresh = initial_parameters(layout, hyper, nothing, mixing)  # an update has its own prior
         fitted = fresh.from_tables("luce", tables, layout.row_starts(len(mixing)))
