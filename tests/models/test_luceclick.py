@@ -146,7 +146,7 @@ def test_the_first_click_is_by_attractiveness_position_effect_and_outside_option
     for position, ad in enumerate(ads):
         code = counts.ads.to_pylist().index(ad)
         row = int(np.flatnonzero((counts.pair_query == query) & (counts.pair_ad == code))[0])
-        cell = layout.cell.tolist().index((row << 16) | position)
+        cell = layout.cells.keys.tolist().index((row << 16) | position)
         effect = fitted.appeal.level(2)[query * 4 + position] * fitted.appeal.level(3)[cell]
         weights.append(model.theta_[row] * effect * model.gamma_[0, 0, position])
     expected = np.array(weights) / (model.omega_[0, 0] * f + sum(weights))
@@ -162,7 +162,7 @@ def expected_statistics(problem: LuceProblem, now: LuceParameters) -> dict[str, 
     layout, sessions = problem.data.layout, problem.sessions
     appeal, gamma = now.appeal.weights(), now.transition.weights()
     omega, f = now.outside.weights(), now.query_outside.weights()
-    cells = {key: i for i, key in enumerate(layout.cell.tolist())}
+    cells = {key: i for i, key in enumerate(layout.cells.keys.tolist())}
     out: dict[str, Float64] = {
         "log_likelihood": np.zeros(1),
         "appeal_observed": np.zeros(len(appeal)),
@@ -181,7 +181,7 @@ def expected_statistics(problem: LuceProblem, now: LuceParameters) -> dict[str, 
         pairs = sessions.pair[sessions.page[s] : sessions.page[s + 1]].tolist()
         clicks = sessions.click[sessions.clicks[s] : sessions.clicks[s + 1]].tolist()
         q = int(layout.counts.pair_query[pairs[0]])
-        cell = [cells[(p << 16) | j * layout.has_positions] for j, p in enumerate(pairs)]
+        cell = [cells[(p << 16) | j * layout.cells.has_positions] for j, p in enumerate(pairs)]
         stories: list[tuple[float, int, bool, list[Any]]] = []
         for t, satisfied in itertools.product(range(len(omega)), (False, True)):
             if satisfied and (not clicks or len(clicks) == len(pairs)):
@@ -246,8 +246,7 @@ def test_blocks_add_up_to_the_whole(monkeypatch: pytest.MonkeyPatch) -> None:
     log = as_table(random_sessions(np.random.default_rng(3), 200, queries="qrstuvw"))
     problem = luce_problem(log, ALL_ADDITIONS)
     at = problem.draw_parameters(4)
-    monkeypatch.setattr("reclick.models.luce.fit.MIN_BLOCK_IMPRESSIONS", 30)
-    monkeypatch.setattr("reclick.engines.LocalEngine.n_blocks", 5)
+    monkeypatch.setattr("reclick.data.grouped_sessions.BLOCK_IMPRESSIONS", 30)
     cut = luce_problem(log, ALL_ADDITIONS)
     assert len(cut.data.blocks) > 3
     one, many = problem.statistics(at), cut.statistics(at)

@@ -17,6 +17,20 @@ from reclick.data.ragged import Bool, Float64, Int32, Int64, read_only, slice_ru
 from reclick.errors import check_whole
 from reclick.runtime.arguments import check_arguments
 
+BLOCK_IMPRESSIONS = 1 << 15  # a smaller block takes hardly longer than to hand it to a thread
+USUAL_BLOCKS = 64  # of a large log
+LARGE_BLOCK_IMPRESSIONS = 1 << 20  # where there are more blocks than usual
+
+
+def count_blocks(impressions: int) -> int:
+    """How many blocks so many impressions of distinct sessions are cut into.
+
+    >>> [count_blocks(10**power) for power in (4, 5, 6, 7, 8, 9)]
+    [1, 3, 30, 64, 95, 953]
+    """
+    small, large = impressions // BLOCK_IMPRESSIONS, impressions // LARGE_BLOCK_IMPRESSIONS
+    return max(1, min(small, USUAL_BLOCKS), large)
+
 
 class BlockRows(NamedTuple):
     """Where the queries, the pairs and the cells of a block stand among those of a log."""
@@ -24,6 +38,11 @@ class BlockRows(NamedTuple):
     queries: slice
     pairs: slice
     cells: slice = slice(0, 0)
+
+    def up_to(self, last: BlockRows) -> BlockRows:
+        """The rows of a run of blocks, from this one to the last."""
+        ends = zip(self, last, strict=True)
+        return BlockRows(*(slice(first.start, end.stop) for first, end in ends))
 
 
 class RowRun:
@@ -259,9 +278,13 @@ class GroupedSessions:
         return replace(self, whole=self.whole.reweight(weight))
 
     @check_arguments
-    def blocks(self, n: int) -> list[QueryBlock]:
-        """The sessions in at most `n` blocks of about equal size, cut between queries."""
-        return self.whole.split(n)
+    def blocks(self, n: int | None = None) -> list[QueryBlock]:
+        """The sessions in at most `n` blocks of about equal size, cut between queries.
+
+        By default `n` follows from the sessions alone. So every engine, with any number of
+        threads or tasks, adds up the same sums in the same order, and rounds them alike.
+        """
+        return self.whole.split(count_blocks(len(self.pair)) if n is None else n)
 
     @check_arguments
     def select_queries(self, n_sessions: int) -> GroupedSessions:

@@ -53,10 +53,6 @@ class Engine(Protocol):
     their first argument, so that an engine may run them in another process.
     """
 
-    @property
-    def n_blocks(self) -> int:
-        """How many blocks the grouped sessions of a fit should be cut into."""
-
     def count(self, log: Log) -> Counts:
         """The counts of a log."""
 

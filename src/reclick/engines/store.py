@@ -19,9 +19,9 @@ import struct
 import tempfile
 import weakref
 from collections import OrderedDict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 from uuid import uuid4
 
 from reclick.errors import StoreError
@@ -166,20 +166,44 @@ class Store:
         weakref.finalize(owner, self.remove)
 
 
-class StoredBlocks(Sequence[Any]):
-    """Blocks that are in files of a store. Reading one here loads it; tasks load it themselves."""
+class BlockFile(NamedTuple):
+    """A file with a run of blocks, for one task."""
 
-    def __init__(self, store: Store, names: Sequence[str], rows: Sequence[object]) -> None:
-        self.store, self.names, self.rows = store, list(names), list(rows)
-        weakref.finalize(self, store.discard, self.names)
+    name: str
+    n_blocks: int
+    rows: Any  # of the log that the blocks have between them; None where they do not say
+
+
+class StoredBlocks(Sequence[Any]):
+    """Blocks in files of a store. Reading them here loads them; tasks load them themselves."""
+
+    def __init__(self, store: Store, files: Sequence[BlockFile]) -> None:
+        self.store, self.files = store, list(files)
+        weakref.finalize(self, store.discard, [each.name for each in files])
 
     def __len__(self) -> int:
-        return len(self.names)
+        return sum(each.n_blocks for each in self.files)
+
+    def __iter__(self) -> Iterator[Any]:
+        for each in self.files:
+            yield from self.store.load(each.name)
 
     def __getitem__(self, index: Any) -> Any:
         if isinstance(index, slice):
             return [self[i] for i in range(*index.indices(len(self)))]
-        return self.store.load(self.names[index])
+        at = range(len(self))[index]
+        for each in self.files:
+            if at < each.n_blocks:
+                return self.store.load(each.name)[at]
+            at -= each.n_blocks
+        raise IndexError(index)
+
+
+def write_blocks(store: Store, name: str, blocks: Sequence[Any]) -> BlockFile:
+    """Write a run of blocks to a file."""
+    store.put(name, [list(blocks)])
+    first, last = (getattr(blocks[i], "rows", None) for i in (0, -1))
+    return BlockFile(name, len(blocks), None if first is None else first.up_to(last))
 
 
 _open_objects: OrderedDict[str, Any] = OrderedDict()  # of this process, the latest last

@@ -3,7 +3,9 @@
 A task is a function of its number. What it needs and what it leaves behind are files of a `Store`,
 so a task that is lost can be run again, anywhere, and gives the same. Counting and grouping are as
 in `engines.parts`. The blocks of an iterative fit stay in files, which tasks map into memory; in
-each round a task gets the parameters of its own block only, and returns sums.
+each round a task gets the parameters of its own blocks only, and returns the sums of each. Which
+blocks there are follows from the log alone, and the driver adds up their sums in their order: so
+all engines round alike.
 """
 
 from __future__ import annotations
@@ -15,6 +17,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache, partial, reduce
 from importlib.metadata import version
+from itertools import chain, pairwise
 from operator import add
 from pathlib import Path
 from typing import Any, TypeVar
@@ -41,7 +44,7 @@ from reclick.engines.parts import (
     merge_counts,
     merge_groups,
 )
-from reclick.engines.store import Store, StoredBlocks
+from reclick.engines.store import BlockFile, Store, StoredBlocks, write_blocks
 from reclick.errors import Argument, LogError, ReclickError, SettingError
 from reclick.runtime.arguments import check_arguments
 from reclick.runtime.filesystem import Location
@@ -64,11 +67,6 @@ class TaskEngine(ABC):
     @abstractmethod
     def run(self, task: Task[Result], n: int, what: str) -> list[Result]:
         """task(0) … task(n − 1), each in some other process; `what` is the stage, for progress."""
-
-    @property
-    def n_blocks(self) -> int:
-        """One block for each task."""
-        return self.n_tasks
 
     @property
     def store(self) -> Store:
@@ -209,10 +207,10 @@ class TaskEngine(ABC):
         stored = self._as_stored(blocks)
         if function is as_it_is:
             return stored
-        names = _new_names("block", len(stored))
-        task = partial(_prepare_block, self.store, function, stored.names, names)
-        rows = self.run(task, len(stored), "blocks prepared")
-        return StoredBlocks(self.store, names, rows)
+        old = [each.name for each in stored.files]
+        new = _new_names("blocks", len(old))
+        task = partial(_prepare_blocks, self.store, function, old, new)
+        return StoredBlocks(self.store, self.run(task, len(old), "blocks prepared"))
 
     def reduce(
         self,
@@ -225,23 +223,22 @@ class TaskEngine(ABC):
             raise SettingError("blocks", blocks, "at least one block: an empty sum has no type")
         stored = self._as_stored(blocks)
         (name,) = _new_names("parameters", 1)
-        self.store.put(name, [_parameters_for(parameters, rows) for rows in stored.rows])
+        self.store.put(name, [_parameters_for(parameters, each.rows) for each in stored.files])
         try:
-            task = partial(_run_step, self.store, step, name, stored.names)
-            sums: list[SumT] = self.run(task, len(stored), "")
-            return reduce(add, sums)
+            files = [each.name for each in stored.files]
+            task = partial(_run_steps, self.store, step, name, files)
+            sums: list[list[SumT]] = self.run(task, len(files), "")
+            return reduce(add, chain.from_iterable(sums))
         finally:
             self.store.discard([name])
 
     def _as_stored(self, blocks: Sequence[Any]) -> StoredBlocks:
         if isinstance(blocks, StoredBlocks) and blocks.store.folder == self.store.folder:
             return blocks
-        names = _new_names("block", len(blocks))
-        rows = []
-        for name, block in zip(names, blocks, strict=True):
-            self.store.put(name, [block])
-            rows.append(getattr(block, "rows", None))
-        return StoredBlocks(self.store, names, rows)
+        runs = _cut_runs(list(blocks), self.n_tasks)
+        names = _new_names("blocks", len(runs))
+        files = [write_blocks(self.store, *each) for each in zip(names, runs, strict=True)]
+        return StoredBlocks(self.store, files)
 
     @contextmanager
     def scratch(self) -> Iterator[Store]:
@@ -283,8 +280,15 @@ def _new_names(what: str, n: int) -> list[str]:
     return [f"{what}-{uuid4().hex}" for _ in range(n)]
 
 
+def _cut_runs(blocks: list[Any], n: int) -> list[list[Any]]:
+    """Blocks in at most `n` runs of about as many each."""
+    n = min(n, len(blocks))
+    edges = [i * len(blocks) // max(n, 1) for i in range(n + 1)]
+    return [blocks[first:last] for first, last in pairwise(edges)]
+
+
 def _parameters_for(parameters: Any, rows: object) -> Any:
-    """The parameters of a block's rows, where they can be cut; else all."""
+    """The parameters of some blocks' rows, where they can be cut; else all."""
     cut = getattr(parameters, "for_block", None)
     return parameters if cut is None or rows is None else cut(rows)
 
@@ -321,26 +325,26 @@ def _map_part(store: Store, part: LogPart, i: int) -> Any:
     return part.summary
 
 
-def _prepare_block(
+def _prepare_blocks(
     store: Store,
     function: Callable[[Any], Any],
     old: Sequence[str],
     new: Sequence[str],
     i: int,
-) -> object:
-    block = function(store.load(old[i]))
-    store.put(new[i], [block])
-    return getattr(block, "rows", None)
+) -> BlockFile:
+    return write_blocks(store, new[i], [function(block) for block in store.load(old[i])])
 
 
-def _run_step(
+def _run_steps(
     store: Store,
     step: Callable[[Any, Any], Any],
     parameters: str,
-    blocks: Sequence[str],
+    files: Sequence[str],
     i: int,
-) -> Any:
-    return step(store.load(parameters, i), store.keep(blocks[i]))
+) -> list[Any]:
+    """The sums of every block: only the driver adds them up, in the order of the blocks."""
+    now = store.load(parameters, i)
+    return [step(now, block) for block in store.keep(files[i])]
 
 
 @cache

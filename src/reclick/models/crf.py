@@ -94,6 +94,7 @@ class CRF(ClickModel):
     )
     reference: ClassVar[str] = "after Xiong, Wang, Ding, Shen, Liu 2012, WSDM (relational clicks)"
     uses_history: ClassVar[bool] = False
+    max_page_ads: ClassVar[int | None] = MAX_PAGE_ADS
     pair_parameters: ClassVar[tuple[str, ...]] = ("theta_", "information_")
     global_parameters: ClassVar[tuple[str, ...]] = ("position_", "position_pairs_", "kappa_")
 
@@ -128,7 +129,7 @@ class CRF(ClickModel):
         prepare = partial(
             summarise_pages, similarity=similarity, pair_ad=counts.pair_ad, longest=longest
         )
-        blocks = self._engine.prepare(prepare, sessions.blocks(self._engine.n_blocks))
+        blocks = self._engine.prepare(prepare, sessions.blocks())
         zero = CRFParameters(
             np.zeros(len(counts.impressions)),
             np.full(longest, np.log(self.prior_mean_ / (1 - self.prior_mean_))),

@@ -86,7 +86,7 @@ class ExaminationModel(ClickModel):
     def _build_cells(self, data: GroupedSessions, length: int) -> ExaminationData:
         """The cells of sessions; `length` is the longest page of the whole log."""
         cells = partial(build_cells, length=length, browsing=self.browsing)
-        blocks = self._engine.prepare(cells, data.blocks(self._engine.n_blocks))
+        blocks = self._engine.prepare(cells, data.blocks())
         return ExaminationData(data.n_sessions, length, blocks)
 
     def _make_problem(
@@ -223,7 +223,7 @@ class ExaminationMixture(ExaminationModel):
             np.sum([each.shown for each in cells], axis=0),
         )
         return fit_components(
-            data.sessions.blocks(self._engine.n_blocks),
+            data.sessions.blocks(),
             totals,
             prior,
             first_parameters(one, components),

@@ -119,7 +119,7 @@ class POM(ClickModel):
         start: POMParameters | None = self._pilot_parameters
         fit = run_em(
             start or _clip_to_interior(POMParameters(prior.mean, means), possible),
-            sessions.blocks(self._engine.n_blocks),
+            sessions.blocks(),
             e_step,
             m_step,
             log_prior=log_prior,

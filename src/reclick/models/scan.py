@@ -169,7 +169,7 @@ class DirectionalScan(ClickModel):
     ) -> ScanProblem:
         gamma, down = self._prior_means(data.max_ads)
         return ScanProblem(
-            data.blocks(self._engine.n_blocks),
+            data.blocks(),
             prior,
             (self.satisfaction_, self.satisfaction_strength),
             gamma,

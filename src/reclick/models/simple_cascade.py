@@ -96,7 +96,7 @@ class CountedCascade(ClickModel):
         split: Callable[[QueryBlock], InitiationBlock],
         prior: BetaPrior,
     ) -> None:
-        blocks = sessions.blocks(self._engine.n_blocks)
+        blocks = sessions.blocks()
         n_sessions = sessions_per_query(blocks)
         initiation = InitiationPrior(n_sessions, float(n_sessions.sum()), self.query_strength)
         prepared = self._engine.prepare(split, blocks)

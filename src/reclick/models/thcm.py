@@ -138,7 +138,7 @@ class THCM(ClickModel):
     ) -> THCMProblem:
         stop = 1 - self.forward_prior - self.back_prior
         return THCMProblem(
-            data.blocks(self._engine.n_blocks),
+            data.blocks(),
             prior,
             np.array([self.forward_prior, self.back_prior, stop]),
             self.step_strength,

@@ -39,11 +39,6 @@ class LocalEngine:
     def __repr__(self) -> str:
         return f"{type(self).__name__}(threads={self.threads})"
 
-    @property
-    def n_blocks(self) -> int:
-        """One block for each thread."""
-        return thread_limit(self.threads)
-
     @check_arguments
     def count(self, log: Log) -> Counts:
         """The counts of a log."""

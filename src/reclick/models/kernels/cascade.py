@@ -104,7 +104,7 @@ class CascadeData(NamedTuple):
 
 def cascade_blocks(sessions: GroupedSessions, engine: Engine) -> Sequence[CascadeBlock]:
     """The sessions in blocks for an engine."""
-    return engine.prepare(as_cascade_block, sessions.blocks(engine.n_blocks))
+    return engine.prepare(as_cascade_block, sessions.blocks())
 
 
 def clicks_per_pair(blocks: Sequence[CascadeBlock]) -> Float64:

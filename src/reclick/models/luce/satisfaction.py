@@ -35,6 +35,7 @@ class Satisfaction(ParameterTable):
 
     value: ClassVar[str] = "mean"
     statistics: ClassVar[tuple[str, ...]] = ("satisfied", "clicks")  # open ones [pair]
+    known: ClassVar[tuple[str, ...]] = ("variance",)
 
     mean: Float64  # [pair] of ρ
     variance: Float64  # [pair] of the logit of ρ
