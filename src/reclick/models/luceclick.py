@@ -25,7 +25,7 @@ from reclick.data.ragged import (
 from reclick.fitting.attractiveness_prior import AdRecord, PairPrior
 from reclick.fitting.posterior import PairPosteriors, logit_posterior
 from reclick.fitting.transitions import extend_outside, extend_transitions
-from reclick.models.base import ClickModel
+from reclick.models.base import ClickModel, cannot_fit_in_buckets
 from reclick.models.luce.fit import (
     LuceResult,
     LuceState,
@@ -50,7 +50,7 @@ from reclick.models.luce.search import search_hyperparameters
 from reclick.models.redundancy import find_overlap, fit_with_redundancy
 from reclick.models.settings import setting
 from reclick.text.tokens import AdTokens
-from reclick.text.word_rates import TextIndex
+from reclick.text.word_rates import TextIndex, TokenLists
 
 LEAST_COMPLEMENT = 1e-9  # 1 − the attractiveness of a posterior draw
 INFORMATION = ("outside_information_", "ads_information_", "ambiguity_")  # of a `LuceState`
@@ -91,6 +91,7 @@ class LuceClick(ClickModel):
     ordered: ClassVar[bool] = True
     satisfaction: ClassVar[bool] = True
     updates: ClassVar[bool] = True
+    fits_in_buckets: ClassVar[bool] = True
     uses_history: ClassVar[bool] = False
     pair_parameters: ClassVar[tuple[str, ...]] = (
         "theta_", "rho_", "exposure_", "theta_information_", "rho_information_", *INFORMATION,
@@ -146,9 +147,13 @@ class LuceClick(ClickModel):
 
     # fitting
 
+    def _check_buckets(self) -> None:
+        if isinstance(self.redundancy, str):
+            raise cannot_fit_in_buckets(self, "redundancy", 0)
+
     def _fit(self, data: GroupedSessions, history: Counts | None, text: AdTokens | None) -> None:
         self._pairs = self._index(data.counts, text)
-        hyper = self._choose(data)
+        hyper = self._choose(data, len(data.counts.queries))
         layout = Layout.of(data, has_positions=hyper.position_effect_strength is not None)
         training = TrainingData.of(data, layout)
         pilot = fit_pilot(training, hyper, self._engine)
@@ -165,11 +170,19 @@ class LuceClick(ClickModel):
 
         fit_with_redundancy(self, data, self.redundancy, refit)
 
-    def _choose(self, sessions: GroupedSessions) -> Hyperparameters:
-        """The hyperparameters that are set, and for the others what held-out sessions choose."""
+    def _choose(
+        self,
+        sessions: GroupedSessions,
+        queries: int,
+        words: tuple[TokenLists | None, int] | None = None,
+    ) -> Hyperparameters:
+        """The hyperparameters that are set, and for the others what held-out sessions choose.
+
+        `queries` and `words` are those of the whole log, of which the sessions may be a sample.
+        """
         settings = {name: getattr(self, name) for name in Hyperparameters._fields}
         fixed: dict[str, Any] = {name: value for name, value in settings.items() if value != "auto"}
-        if len(sessions.counts.queries) == 1:  # it cannot differ from others
+        if queries == 1:  # it cannot differ from others
             fixed = {"query_strength": None, "mixing_strength": None} | fixed
         if "attractiveness_strength" in fixed:  # it is not by evidence
             fixed = {"evidence_factor": 1.0} | fixed
@@ -177,7 +190,10 @@ class LuceClick(ClickModel):
         if self.tune == "off":
             return defaults
 
-        full, make_prior = self.tune == "full", lambda record: self._fit_ad_prior(record).pairs
+        def make_prior(record: AdRecord) -> PairPrior:
+            return self._fit_ad_prior(record, words).pairs
+
+        full = self.tune == "full"
         return search_hyperparameters(sessions, defaults, fixed, make_prior, full=full)
 
     def _set_prior(self, record: AdRecord, hyper: Hyperparameters) -> PairPrior:
@@ -207,8 +223,10 @@ class LuceClick(ClickModel):
         self._set_prior(self._state.ad_record(), state.hyper)  # of unseen pairs
         self._set_weights()
 
-    def _take(self, state: LuceState, result: LuceResult) -> None:
-        """Set the fitted attributes."""
+    def _take(
+        self, state: LuceState, result: LuceResult, typical_outside: float | None = None
+    ) -> None:
+        """Set the fitted attributes; for `typical_outside` see `_set_weights`."""
         self._state = state
         self.hyperparameters_ = state.hyper._asdict()
         self.exposure_ = state.ad_record().exposure
@@ -216,7 +234,7 @@ class LuceClick(ClickModel):
         self.rho_information_ = state.parameters.satisfaction.information(state.information[2])
         for name, values in zip(INFORMATION, state.information, strict=True):
             setattr(self, name, values)
-        self._set_weights()
+        self._set_weights(typical_outside)
         self._report_fit(result)
 
     def _set_weights(self, typical_outside: float | None = None) -> None:

@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from reclick.clicks.choice import ChoicePages, Variant
 from reclick.clicks.distribution import PageDistribution
+from reclick.clicks.mixture import MixturePages
 from reclick.data.batch import Float64, SessionBatch
 from reclick.data.counts import Counts
 from reclick.data.grouped_sessions import GroupedSessions
@@ -259,7 +260,8 @@ class MultiClick(ClickModel):
     ) -> Float64:
         """θ (1 − η_k) (1 − ρ) of the ads not clicked yet, after k clicks [session, position].
 
-        ρ is that of the last click: the externality of what was clicked. Elsewhere nan.
+        ρ is that of the last click: the externality of what was clicked. With redundancy, θ is what
+        is left of it after the clicks. Users who click at random do not count. Elsewhere nan.
         """
         log = open_pages(pages, text, clicks)
         return stack_padded(self.map_pages(log, _instantaneous))
@@ -363,6 +365,8 @@ def _prior_from_dict(saved: dict[str, Any]) -> tuple[StopsAndTransitions, float]
 
 
 def _instantaneous(part: SessionBatch, pages: PageDistribution) -> Float64:
+    if isinstance(pages, MixturePages):  # of users, and of noise
+        pages = pages.components[0]
     assert isinstance(pages, ChoicePages)  # noqa: S101
     theta, rho = pad_pages(part.page, pages.theta), pad_pages(part.page, pages.rho)
     many = np.diff(part.clicks)
@@ -370,5 +374,10 @@ def _instantaneous(part: SessionBatch, pages: PageDistribution) -> Float64:
     last = part.click[part.clicks[1:][clicked] - 1]
     unsatisfied = np.ones(len(part))
     unsatisfied[clicked] = 1 - rho[clicked, last - 1]
-    theta[np.repeat(np.arange(len(part)), many), part.click - 1] = np.nan
+    session = np.repeat(np.arange(len(part)), many)
+    if pages.overlap is not None:
+        log_kept = np.zeros(theta.shape)
+        np.add.at(log_kept, session, np.log1p(-pages.overlap[session, part.click - 1]))
+        theta *= np.exp(pages.redundancy * np.expm1(log_kept))
+    theta[session, part.click - 1] = np.nan
     return theta * ((1 - pages.stop[pages.table, many]) * unsatisfied)[:, None]
