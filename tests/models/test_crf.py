@@ -13,7 +13,7 @@ from reclick.data.batch import Float64
 from reclick.engines import as_grouped
 from reclick.errors import CannotAnswerError, LogError
 from reclick.models import CRF, load
-from reclick.models.crf import CRFPages, CRFParameters, e_step, summarise_pages
+from reclick.models.crf import CRFBlock, CRFPages, CRFParameters, e_step, summarise_pages
 from reclick.text.similarity import AdSimilarity
 from tests.support.enumeration import as_table, random_sessions
 
@@ -58,6 +58,27 @@ def test_sets_have_the_probabilities_of_the_worked_example() -> None:
     following, end = pages.next_click_prob(clicks_of(1, 2))
     assert following[2] == pytest.approx(0.120649453, abs=6e-10)
     assert end[0] == pytest.approx(1 - following[2])
+
+
+def test_the_normaliser_and_the_slope_of_kappa_are_those_of_the_worked_example() -> None:
+    """Clicks {1, 2}: log P = log-odds − log Z, and d log P / dκ = E[Σ s] − s_12."""
+    appeal, log_normaliser = the_pages().appeal, 1.150640591
+    block = CRFBlock(
+        first_pair=0,
+        n_pairs=3,
+        pair=np.arange(3, dtype=np.int32),
+        page=np.array([0, 3]),
+        weight=np.ones(1),
+        similarity=LIKE.ravel(),
+        clicks=np.array([1.0, 1.0, 0.0]),
+        by_position=np.array([1.0, 1.0, 0.0]),
+        by_pairs=np.array([[0.0, 1.0, 0.0], [0.0, 0.0, 0.0], [0.0, 0.0, 0.0]]),
+        by_similarity=0.6,
+    )
+    found = e_step(CRFParameters(appeal, np.zeros(3), np.zeros((3, 3)), np.array([1.5])), block)
+    expected = appeal[:2].sum() - 1.5 * 0.6 - log_normaliser
+    assert found.log_likelihood == pytest.approx(expected, abs=6e-10)
+    assert found.totals["similarity"][0] == pytest.approx(-0.546058706, abs=6e-10)
 
 
 def test_without_similarity_clicks_are_independent() -> None:

@@ -62,6 +62,17 @@ def test_promises_are_kept(model: type[Any], initiation: str, tmp_path: Path) ->
     assert_keeps_its_promises(lambda: model(initiation=initiation), tmp_path)
 
 
+@every_model
+def test_a_query_with_few_sessions_is_drawn_to_the_mean_of_all(model: type[Any]) -> None:
+    clicks: list[list[int]] = [[1], [], [], []] * 10 + [[1], [2], [3], [1]] * 10
+    log = {"query": ["few"] * 40 + ["many"] * 40, "ads": [list("abc")] * 80, "clicks": clicks}
+    loose, strong = (model(initiation="query", query_strength=s).fit(log) for s in (1, 1e6))
+    np.testing.assert_allclose(strong.query_initiation_, strong.initiation_, atol=1e-4)
+    few, many = loose.query_initiation_
+    assert few < loose.initiation_ < many
+    assert loose.initiation_ == strong.initiation_
+
+
 TRUTHS: dict[type[ClickModel], dict[str, Any]] = {
     CM: {},
     SDBN: {"rho_": np.full(12, 1e-9)},  # else counting, which takes last clicks as satisfied, errs

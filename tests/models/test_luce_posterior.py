@@ -14,11 +14,10 @@ from reclick.data.grouped_sessions import GroupedSessions
 from reclick.data.ragged import Float64
 from reclick.engines import as_grouped
 from reclick.fitting.beta import credible_interval
-from reclick.fitting.posterior import _pairwise_weights, marginal_information
+from reclick.fitting.posterior import _pairwise_weights, information_left, marginal_information
 from reclick.models.luce.e_step import inform, score
 from reclick.models.luce.fit import TrainingData
 from reclick.models.luce.parameters import Hyperparameters, LuceParameters
-from reclick.models.luce.posterior import share_of_pair
 from tests.support.enumeration import Session, as_table, random_sessions
 from tests.support.luce_world import (
     GAMMA,
@@ -151,7 +150,7 @@ def test_the_share_of_information_on_attractiveness_by_hand() -> None:
     # Two cells of pair 0 with information 3 and 1, and an effect with variance 1/2 each: what is
     # left is 3·2/5 and 1·2/3.
     total = np.array([4.0, 0.0])
-    left = share_of_pair(total, np.array([6.0, 2.0, 5.0]), np.array([0, 0, 1]), 4.0)
+    left = information_left(total, np.array([6.0, 2.0, 5.0]), np.array([0, 0, 1]), 4.0)
     np.testing.assert_allclose(left, [(3 * 2 / 5 + 1 * 2 / 3) / 4, 1.0])
 
 

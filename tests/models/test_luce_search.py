@@ -18,7 +18,7 @@ from reclick.models.luce.search import FAST, FULL, search_hyperparameters
 from tests.support.enumeration import Session, as_table
 from tests.support.luce_world import GAMMA, OMEGA, RHO, THETA, draw, draw_queries
 
-NAMES = frozenset(name for name, _ in FULL)
+NAMES = frozenset(each.name for each in FULL)
 NO_EFFECTS: dict[str, Any] = {"query_strength": None, "position_effect_strength": None}
 
 
@@ -97,7 +97,7 @@ def test_gains_and_their_standard_errors_by_hand() -> None:
 def test_what_gains_more_than_chance_is_taken(
     name: str, gain: float, spread: float, is_taken: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    best, value = Hyperparameters(), dict(FAST)[name][0]
+    best, value = Hyperparameters(), next(each.values[0] for each in FAST if each.name == name)
 
     def attempt(_: object, now: Hyperparameters, starts: object) -> Trial[Hyperparameters, Any]:
         moved = getattr(now, name) == value

@@ -36,7 +36,7 @@ def test_a_saved_model_answers_the_same_to_the_last_bit_and_can_be_updated(
 def test_a_model_saved_by_another_version_is_refused() -> None:
     model = LuceClick(**PLAIN).fit(as_table(random_sessions(np.random.default_rng(7), 20)))
     values, tables = model._to_tables()
-    del values["mixing_mean"]
+    del values["mixing_prior_"]
     with pytest.raises(StoreError, match="Fit it again"):
         LuceClick(**PLAIN)._from_tables(values, tables)
 
@@ -111,7 +111,7 @@ def past_clicks(model: LuceClick) -> dict[tuple[str, str, int], float]:
     query, ad = counts.queries.to_pylist(), counts.ads.to_pylist()
     names = [
         (query[counts.pair_query[pair]], ad[counts.pair_ad[pair]], int(position))
-        for pair, position in zip(layout.cell_pair, layout.cell_position, strict=True)
+        for pair, position in zip(layout.cells.pair, layout.cells.position, strict=True)
     ]
     return dict(zip(names, model._state.parameters.appeal.past.observed.tolist(), strict=True))
 
@@ -188,7 +188,7 @@ def test_loading_does_not_estimate_the_prior_again(
     log = as_table(random_sessions(np.random.default_rng(3), 200))
     model = LuceClick(tune="off").fit(log, ads=ads_table({"a": "red shoes", "b": "blue shoes"}))
     model.save(tmp_path / "model")
-    monkeypatch.setattr("reclick.models.base.fit_ad_prior", None)
+    monkeypatch.setattr("reclick.models.base.click_model.fit_ad_prior", None)
     loaded = load(tmp_path / "model")
     pages = {"query": ["never", "q"], "ads": [["a", "never"], ["b", "a"]]}
     np.testing.assert_array_equal(loaded.click_prob(pages), model.click_prob(pages))

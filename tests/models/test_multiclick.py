@@ -20,6 +20,7 @@ from reclick.engines import count
 from reclick.errors import BadRowsError, CannotAnswerError, LogError, NotFittedError, SettingError
 from reclick.logs import read_sessions
 from reclick.models import ICM, MODELS, ClickModel, MultiClick, batching, load
+from reclick.models.noise import Noise
 from tests.support.enumeration import (
     Brute,
     Clicks,
@@ -232,6 +233,22 @@ def test_instantaneous_attractiveness_equals_the_formula(case: Case) -> None:
         ]
         assert_close(row[: len(s.ads)], expected)
         assert np.isnan(row[len(s.ads) :]).all()
+
+
+def test_instantaneous_attractiveness_with_redundancy_and_noise() -> None:
+    """After a click on *a*, whose two words *b* has: θ · exp(−3 (1 − 1/e)); *c* has none of them.
+
+    Noise changes nothing: it is of other users.
+    """
+    log = {"query": ["q"] * 4, "ads": [["a", "b", "c"]] * 4, "clicks": [[1], [], [2, 1], [3]]}
+    ads = {"a": "red shoes", "b": "red shoes", "c": "blue"}
+    page, clicks = ("q", ["a", "b", "c"]), [[1]]
+    plain, redundant = (MultiClick(redundancy=kappa).fit(log, ads=ads) for kappa in (0.0, 3.0))
+    before = plain.instantaneous_attractiveness(page, clicks)
+    expected = before * [1, math.exp(-3 * (1 - math.exp(-1))), 1]
+    np.testing.assert_allclose(redundant.instantaneous_attractiveness(page, clicks), expected)
+    redundant.noise_ = Noise(0.2, None, np.full((4, 4), 0.25), np.ones(4), 0.5)
+    np.testing.assert_allclose(redundant.instantaneous_attractiveness(page, clicks), expected)
 
 
 def test_relevance_equals_the_formulas_for_seen_and_unseen_pairs(case: Case) -> None:

@@ -11,7 +11,7 @@ import pytest
 import reclick as rc
 from reclick.engines import as_grouped
 from reclick.errors import LogError
-from reclick.models import LuceClick, MultiClick
+from reclick.models import ClickModel, LuceClick, MultiClick
 from reclick.models.luce.e_step import score
 from reclick.models.luce.fit import TrainingData
 from reclick.models.noise import GroupedLog
@@ -47,6 +47,17 @@ def test_a_known_redundancy_is_recovered(kappa: float, tmp_path: Path) -> None:
     model.update(part, again=True)
     assert model.redundancy_ == loaded.redundancy_
     assert model.training_counts.total == 6050
+
+
+@pytest.mark.parametrize("model", [MultiClick(), LuceClick(tune="off")])
+def test_without_text_there_is_nothing_to_learn_and_a_warning(
+    model: ClickModel, caplog: pytest.LogCaptureFixture
+) -> None:
+    log = draw_sessions(MultiClick(), 0.0, 100, 1)
+    assert model.clone().set_params(redundancy="auto").fit(log).redundancy_ == 0
+    assert [each.message for each in caplog.records if "share a word" in each.message]
+    number = model.clone().set_params(redundancy=2.0).fit(log)
+    np.testing.assert_allclose(number.click_prob(log), model.clone().fit(log).click_prob(log))
 
 
 def test_counts_do_not_say_what_repeats() -> None:

@@ -172,6 +172,19 @@ def test_it_is_found_by_name_and_not_listed_among_models_for_any_page() -> None:
     assert "tcm" not in list(MODELS)
 
 
+@pytest.mark.parametrize(("model", "most"), [("tcm", 2), ("crf", 12)])
+def test_an_evaluation_refuses_longer_pages_before_any_fit(
+    model: str, most: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fit(*_: Any, **__: Any) -> None:
+        raise AssertionError("a model was fitted")
+
+    monkeypatch.setattr(rc.UBM, "fit", fit)
+    log = log_of([(1,), ()] * 10, tuple(f"ad{i}" for i in range(most + 1)))
+    with pytest.raises(LogError, match=rf"up to {most} ads.* a page of {most + 1}\. Leave"):
+        rc.evaluate(["ubm", model], log, train=log, in_sample=True)
+
+
 def test_it_is_evaluated_beside_others() -> None:
     rng = np.random.default_rng(2)
     rows = [PATTERNS[i] for i in rng.choice(5, 400, p=[0.5, 0.25, 0.1, 0.1, 0.05])]

@@ -394,13 +394,13 @@ def luceclick(model: Any, query: str, ads: Ads) -> Distribution:
 def luce_effect(model: Any, query: str, own: int | None, ad: str, position: int) -> float:
     """The effect of a position for the query, times that for the pair, where they were seen."""
     layout, appeal = model._state.layout, model._state.parameters.appeal
-    if not layout.has_positions or own is None:
+    if not layout.cells.has_positions or own is None:
         return 1.0
     effect = 1.0
     if position < layout.longest:
         effect = float(appeal.level(2)[own * layout.longest + position])
     row = pair_row(model, query, ad)
-    cells = zip(layout.cell_pair.tolist(), layout.cell_position.tolist(), strict=True)
+    cells = zip(layout.cells.pair.tolist(), layout.cells.position.tolist(), strict=True)
     values = zip(cells, appeal.level(3).tolist(), strict=True)
     own_effects = [each for cell, each in values if cell == (row, position)]
     return effect * (own_effects[0] if own_effects else 1.0)

@@ -1,8 +1,12 @@
-"""(query, ad) → row: where the pairs of a log stand among those that were counted."""
+"""(query, ad) → row: where the pairs of a log stand among those that were counted.
+
+A cell is a pair at a position: `CellIndex` is the same for (pair, position).
+"""
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -12,9 +16,20 @@ import pyarrow as pa
 from reclick.data.batch import SessionBatch
 from reclick.data.counts import Counts
 from reclick.data.grouped_sessions import GroupedSessions
-from reclick.data.ragged import Bool, Float64, Int32, Int64, read_only, run_sizes
+from reclick.data.ragged import (
+    Bool,
+    Float64,
+    Int32,
+    Int64,
+    read_only,
+    run_of_elements,
+    run_sizes,
+)
+from reclick.data.stored_tables import read_lists, table_error, to_lists
 from reclick.data.string_index import Interner
 from reclick.runtime.jit import kernel
+
+POSITION_BITS = 16  # of the key of a (pair, position) cell
 
 
 class ImpressionLookup(NamedTuple):
@@ -149,6 +164,73 @@ def _search_pairs(query: Int32, ad: Int32, starts: Int64, pair_ad: Int32) -> Int
         if low < starts[query[i] + 1] and pair_ad[low] == ad[i]:
             rows[i] = low
     return rows
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class CellIndex:
+    """Pairs at the positions where they were shown, in order; without positions, pairs alone.
+
+    >>> cells = CellIndex().add(np.array([1, 0, 1]), np.array([3, 2, 3]))
+    >>> cells.pair, cells.position, cells.find(np.array([0, 1]), np.array([2, 0]))
+    (array([0, 1]), array([2, 3]), array([ 0, -1]))
+    """
+
+    has_positions: bool = True
+    keys: Int64 = field(default_factory=lambda: np.zeros(0, np.int64))  # [cell] sorted
+
+    def __len__(self) -> int:
+        return len(self.keys)
+
+    @property
+    def pair(self) -> Int64:
+        """The pair of each cell."""
+        return self.keys >> POSITION_BITS
+
+    @property
+    def position(self) -> Int64:
+        """The position of each cell, from 0."""
+        return self.keys & ((1 << POSITION_BITS) - 1)
+
+    def starts(self, n_pairs: int) -> Int64:
+        """Where the cells of each pair start [pair + 1]."""
+        return np.searchsorted(self.keys, np.arange(n_pairs + 1) << POSITION_BITS)
+
+    def add(self, pair: Int32 | Int64, position: Int32 | Int64) -> CellIndex:
+        """The same with more cells."""
+        return replace(self, keys=np.union1d(self.keys, self._keys(pair, position)))
+
+    def find(self, pair: Int32 | Int64, position: Int32 | Int64) -> Int64:
+        """The row of pairs at positions, −1 where there is none."""
+        wanted = self._keys(pair, position)
+        at = np.searchsorted(self.keys, wanted)
+        at[at == len(self)] = -1
+        return np.where(self.keys[at] == wanted, at, -1) if len(self) else at
+
+    def of_pairs(self, pairs: slice) -> tuple[CellIndex, slice]:
+        """The cells of a run of pairs, and their rows here."""
+        ends = np.array([pairs.start, pairs.stop]) << POSITION_BITS
+        rows = slice(*np.searchsorted(self.keys, ends).tolist())
+        return replace(self, keys=self.keys[rows]), rows
+
+    def to_table(self, n_pairs: int) -> pa.Table:
+        """A list of positions for each pair."""
+        return pa.table({"position": to_lists(self.starts(n_pairs), self.position)})
+
+    def from_table(
+        self, tables: Mapping[str, pa.Table], name: str, n_pairs: int, longest: int
+    ) -> CellIndex:
+        """The cells that `to_table` returned, of pages of up to `longest` ads."""
+        starts, position = read_lists(tables, name, "position", low=0, high=longest - 1)
+        pair = run_of_elements(starts)
+        found = self.add(pair, position)
+        in_order = np.array_equal(found.keys, self._keys(pair, position))
+        if len(starts) != n_pairs + 1 or not in_order:
+            raise table_error(name, "its rows are not those of the pairs, or not in order")
+        return found
+
+    def _keys(self, pair: Int32 | Int64, position: Int32 | Int64) -> Int64:
+        where = position if self.has_positions else 0
+        return np.asarray((pair.astype(np.int64) << POSITION_BITS) | where)
 
 
 class IndexMap:

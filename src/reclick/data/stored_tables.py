@@ -114,6 +114,12 @@ def read_lists(
     return starts, numbers.astype(np.int32, copy=False) if whole else numbers
 
 
+def to_lists(starts: Int64 | None, values: Any) -> pa.Array:
+    """Values as a column, of lists from each start to the next if there are starts."""
+    array = pa.array(values)
+    return array if starts is None else pa.LargeListArray.from_arrays(pa.array(starts), array)
+
+
 def require_ascending(table: str, first: Int32, second: Int32) -> None:
     """Refuse pairs of codes that are not sorted by the first, then by the second."""
     keys = (first.astype(np.int64) << 32) | second

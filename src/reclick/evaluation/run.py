@@ -19,6 +19,7 @@ from reclick import __version__
 from reclick.engines import Engine, as_engine
 from reclick.errors import (
     Argument,
+    LogError,
     SettingError,
     StoreError,
     UsageError,
@@ -118,6 +119,7 @@ def evaluate(
         inputs = open_inputs(
             test, train, history, ads, labels, models=list(by_name.values()), engine=engine
         )
+        _check_page_lengths(by_name, inputs)
         leakage = find_leakage(by_name, inputs, in_sample=in_sample)
         scored = {
             name: _fit_and_score(name, model, inputs, cache, seed, engine)
@@ -199,6 +201,19 @@ def name_models(models: Mapping[str, ClickModel] | Iterable[str]) -> dict[str, C
     if not by_name:
         raise UsageError(f"models: got none. Give one or more of {', '.join(MODELS)}.")
     return by_name
+
+
+def _check_page_lengths(models: Mapping[str, ClickModel], inputs: EvaluationInputs) -> None:
+    """Refuse pages that are too long for a model, before any model is fitted."""
+    logs = [inputs.test] if inputs.train is None else [inputs.test, inputs.train]
+    longest = max(log.counts.max_ads for log in logs)
+    for name, model in models.items():
+        most = model.max_page_ads
+        if most is not None and longest > most:
+            raise LogError(
+                f"{name} is a model of pages of up to {most} ads, and there is a page of "
+                f"{longest}. Leave {name} out, or cut the pages with rc.Cleaning(first={most})."
+            )
 
 
 # ---- one model

@@ -8,18 +8,20 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Any, ClassVar, Self, cast
 
 import numpy as np
 import pyarrow as pa
 
+from reclick.data.grouped_sessions import BlockRows, RowRun
 from reclick.data.ragged import Float64, Int64
-from reclick.data.stored_tables import read_lists, read_numbers, table_error
-from reclick.fitting.em import Statistics, squarem_norms, squarem_step
+from reclick.data.stored_tables import read_lists, read_numbers, table_error, to_lists
+from reclick.fitting.em import PairSums, Statistics, squarem_norms, squarem_step
 
 LARGEST_VALUE = 1e12  # of an extrapolation
+LENGTH_DIGITS = 3  # of its length
 Columns = dict[str, dict[str, Any]]  # arrays of equal length by column, by table
 
 
@@ -33,6 +35,7 @@ class ParameterTable(ABC):
     __slots__ = ()
     value: ClassVar[str]  # the field with the values [row, …], which are positive
     statistics: ClassVar[tuple[str, ...]]  # what an E-step finds for it [row, …]
+    known: ClassVar[tuple[str, ...]] = ()  # fields by row that an M-step does not change
 
     @abstractmethod
     def log_prior(self) -> float:
@@ -74,6 +77,11 @@ class ParameterTable(ABC):
             moved[name][slice(None) if rows is None else rows] = factor * getattr(last, name)
         return self._replace(**moved).with_values(moved[self.value])
 
+    def cut(self, rows: slice) -> Any:
+        """The values of a run of rows, found as in the whole table, without the past."""
+        runs = {name: RowRun(getattr(self, name), rows) for name in (self.value, *self.known)}
+        return self._replace(**runs, **dict.fromkeys(self.statistics, np.zeros(0)))
+
     def to_columns(self) -> Columns:
         """The values and the past, as columns of one table or more."""
         names = (self.value, *self.statistics)
@@ -97,7 +105,12 @@ class ParameterTable(ABC):
 
 @dataclass(frozen=True, slots=True)
 class ParameterTables:
-    """All parameters of a model: a subclass has a field for each `ParameterTable`."""
+    """All parameters of a model: a subclass has a field for each `ParameterTable`.
+
+    `rows` says of what a table has rows, by the names of `BlockRows`; others are common to all.
+    """
+
+    rows: ClassVar[Mapping[str, str]] = {}
 
     def __iter__(self) -> Iterator[tuple[str, ParameterTable]]:
         return ((each.name, getattr(self, each.name)) for each in fields(self))
@@ -108,21 +121,43 @@ class ParameterTables:
 
     def m_step(self, found: Statistics) -> Self:
         """The next values of all tables."""
-        return self._map(lambda name, table: table.m_step(*_find(found, name, table)))
+        return self._map(lambda name, table: table.m_step(*find_statistics(found, name, table)))
 
     def remember(self, found: Statistics) -> Self:
         """The same values, with these statistics in the past."""
-        return self._map(lambda name, table: table.remember(*_find(found, name, table)))
+        return self._map(lambda name, table: table.remember(*find_statistics(found, name, table)))
 
     def start_from(self, last: Self) -> Self:
         """These tables with the values of another fit to the same sessions, where they fit."""
         return self._map(lambda name, table: table.start_from(getattr(last, name)))
 
     def continue_from(self, last: Self, rows: Mapping[str, Int64], decay: float) -> Self:
-        """These tables with the values and the past of earlier ones."""
-        return self._map(
-            lambda name, table: table.continue_from(getattr(last, name), rows.get(name), decay)
-        )
+        """These tables with the values and the past of earlier ones, whose rows are `rows` here."""
+
+        def move(name: str, table: ParameterTable) -> ParameterTable:
+            own = rows.get(self.rows.get(name, ""))
+            return table.continue_from(getattr(last, name), own, decay)
+
+        return self._map(move)
+
+    def for_block(self, rows: BlockRows) -> Any:
+        """What the E-step of a block needs."""
+        own = {name: getattr(self, name).cut(getattr(rows, of)) for name, of in self.rows.items()}
+        return replace(self, **own)
+
+    def collect(
+        self, log_likelihood: float, rows: BlockRows, **found: Iterable[Float64]
+    ) -> Statistics:
+        """The statistics of a block, from what was found for each table."""
+        sums, totals = PairSums(), dict[str, Float64]()
+        for name, table in self:
+            keys = [f"{name}_{each}" for each in table.statistics]
+            named = dict(zip(keys, found[name], strict=True))
+            if name in self.rows:
+                sums += PairSums.of(getattr(rows, self.rows[name]).start, **named)
+            else:
+                totals |= named
+        return Statistics(log_likelihood, totals, sums)
 
     def to_tables(self, prefix: str, starts: Mapping[str, Int64]) -> dict[str, pa.Table]:
         """The values and the past as tables, whose names start with the prefix.
@@ -163,32 +198,48 @@ class ParameterTables:
 
     def extrapolate(self, second: Self, third: Self, limit: float) -> tuple[Self, float]:
         """Where two steps from here seem to lead (SQUAREM), and how many steps ahead that is."""
-        points = [[table.values for _, table in each] for each in (self, second, third)]
+        length = squarem_length(self.measure_steps(second, third), limit)
+        return third if length == 1.0 else self.step_ahead(second, third, length), length
+
+    def measure_steps(
+        self, second: Self, third: Self, weights: Mapping[str, Float64] | None = None
+    ) -> Float64:
+        """Squared lengths of a step and of its change [2], weighted by table and value."""
         norms = np.zeros(2)
-        for a, b, c in zip(*points, strict=True):
-            norms += squarem_norms(a, b, c, np.ones(len(a)))
-        length = math.sqrt(norms[0] / norms[1]) if norms[1] > 0 else 1.0
-        length = min(max(length, 1.0), limit)
-        if length == 1.0:
-            return third, length
-        ahead = iter(
-            [squarem_step(a, b, c, length, LARGEST_VALUE) for a, b, c in zip(*points, strict=True)]
-        )
-        return third._map(lambda _, table: table.with_values(next(ahead))), length
+        for (name, first), (_, then), (_, last) in zip(self, second, third, strict=True):
+            weight = np.ones(len(first.values)) if weights is None else weights[name]
+            norms += squarem_norms(first.values, then.values, last.values, weight)
+        return norms
+
+    def step_ahead(self, second: Self, third: Self, length: float) -> Self:
+        """Where two steps from here lead after so many steps."""
+
+        def extrapolate(name: str, table: ParameterTable) -> ParameterTable:
+            a, b, c = (getattr(each, name).values for each in (self, second, third))
+            return table.with_values(squarem_step(a, b, c, length, LARGEST_VALUE))
+
+        return third._map(extrapolate)
 
     def _map(self, change: Callable[[str, Any], ParameterTable]) -> Self:
         return replace(self, **{name: change(name, table) for name, table in self})
 
 
-def _find(found: Statistics, name: str, table: ParameterTable) -> list[Float64]:
+def squarem_length(norms: Float64, limit: float) -> float:
+    """How many steps ahead an extrapolation goes: from 1 to the limit.
+
+    Of its digits only the first count. The others depend on the order in which sums over rows are
+    added up; taken on, they make fits with other blocks or buckets differ by 1e-6, else by 1e-11.
+
+    >>> squarem_length(np.array([2.0, 0.3]), 4.0)
+    2.58
+    """
+    length = math.sqrt(norms[0] / norms[1]) if norms[1] > 0 else 1.0
+    return min(max(float(f"{length:.{LENGTH_DIGITS}g}"), 1.0), limit)
+
+
+def find_statistics(found: Statistics, name: str, table: ParameterTable) -> list[Float64]:
     """The statistics of a table."""
     return [found[f"{name}_{each}"] for each in table.statistics]
-
-
-def to_lists(starts: Int64 | None, values: Any) -> pa.Array:
-    """Values as a column, of lists from each start to the next if there are starts."""
-    array = pa.array(values)
-    return array if starts is None else pa.LargeListArray.from_arrays(pa.array(starts), array)
 
 
 def _join(*names: str) -> str:

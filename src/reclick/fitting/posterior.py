@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from reclick.data.ragged import Float64, Int32
+from reclick.data.ragged import Float64, Int32, Int64
 from reclick.fitting.beta import credible_interval, product_beta
 from reclick.runtime.jit import kernel, subkernel
 
@@ -139,6 +139,20 @@ def _with_interval(name: str, posterior: Posterior, level: float) -> dict[str, A
         f"{name}_low": np.minimum(low, posterior.value),
         f"{name}_high": np.maximum(high, posterior.value),
     }
+
+
+def information_left(total: Float64, exposure: Float64, pair: Int64, strength: float) -> Float64:
+    """The share of the information on log (value · effects) that is on the log value [pair].
+
+    A pair has cells, each with this `exposure`, and two unknown effects of this strength. So of
+    information I on a cell I κ / (I + κ) is left, κ being half the strength. `total` is that of all
+    cells of a pair, and `pair` that of each cell.
+    """
+    shown = np.maximum(np.bincount(pair, exposure, len(total)), 1e-300)
+    of_cell = total[pair] * exposure / shown[pair]
+    half = strength / 2
+    left = np.bincount(pair, of_cell * half / np.maximum(of_cell + half, 1e-300), len(total))
+    return np.where(total > 0, left / np.maximum(total, 1e-300), 1.0)
 
 
 @kernel

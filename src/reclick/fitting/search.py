@@ -41,6 +41,27 @@ class Trial(NamedTuple, Generic[H, F]):
         return measure_gain(other.held_out, self.held_out, self.weight)
 
 
+class CandidateValues(NamedTuple):
+    """Values of a hyperparameter to try, and what one has to gain to be taken.
+
+    That is the `least`, and `errors` times the standard error. `between` the best value of a
+    probability and its neighbours one more is tried.
+    """
+
+    name: str
+    values: tuple[Any, ...]
+    errors: float = 1.0
+    least: float = MIN_GAIN
+    between: bool = False
+
+    def is_better(self, trial: Trial[Any, F], best: Trial[Any, F]) -> bool:
+        """Whether a trial gains enough."""
+        gain, error = trial.gain_over(best)
+        value = getattr(trial.hyper, self.name)
+        logger.debug("%s = %s: %+.5f ± %.5f", self.name, value, gain, error)
+        return gain > max(self.least, self.errors * error)
+
+
 class Search(Generic[H, F]):
     """Trials on the same folds.
 
@@ -73,38 +94,20 @@ class Search(Generic[H, F]):
             trials.append(self.attempt(value, trials[-1].fits if trials else starts))
         return trials
 
-    def best_of(
-        self,
-        best: Trial[Any, F],
-        name: str,
-        values: Sequence[Any],
-        *,
-        errors: float = 0.0,
-        least: float = MIN_GAIN,
-        between: bool = False,
-    ) -> Trial[Any, F]:
-        """The best of the trials along one hyperparameter.
-
-        A gain has to be the `least`, and `errors` times its standard error. `between` the best
-        value of a probability and its neighbours one more is tried.
-        """
-        first, gains = best, {getattr(best.hyper, name): 0.0}
-        for value in values:
+    def best_of(self, best: Trial[Any, F], candidates: CandidateValues) -> Trial[Any, F]:
+        """The best of the trials along one hyperparameter."""
+        name, first = candidates.name, best
+        gains = {getattr(best.hyper, name): 0.0}
+        for value in candidates.values:
             trial = self.attempt(best.hyper._replace(**{name: value}), best.fits)
             gains[value], _ = trial.gain_over(first)
-            best = _better(best, trial, name, max(least, errors * trial.gain_over(best)[1]))
-        if between and len(gains) > 2:
+            best = trial if candidates.is_better(trial, best) else best
+        if candidates.between and len(gains) > 2:
             vertex = parabola_vertex(gains)
             if abs(vertex - getattr(best.hyper, name)) > MIN_DIFFERENCE:
                 trial = self.attempt(best.hyper._replace(**{name: vertex}), best.fits)
-                best = _better(best, trial, name, max(least, errors * trial.gain_over(best)[1]))
+                best = trial if candidates.is_better(trial, best) else best
         return best
-
-
-def _better(best: Trial[Any, F], trial: Trial[Any, F], name: str, least: float) -> Trial[Any, F]:
-    gain, error = trial.gain_over(best)
-    logger.debug("%s = %s: %+.5f ± %.5f", name, getattr(trial.hyper, name), gain, error)
-    return trial if gain > least else best
 
 
 def parabola_vertex(gains: dict[float, float]) -> float:

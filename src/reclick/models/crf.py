@@ -94,6 +94,7 @@ class CRF(ClickModel):
     )
     reference: ClassVar[str] = "after Xiong, Wang, Ding, Shen, Liu 2012, WSDM (relational clicks)"
     uses_history: ClassVar[bool] = False
+    max_page_ads: ClassVar[int | None] = MAX_PAGE_ADS
     pair_parameters: ClassVar[tuple[str, ...]] = ("theta_", "information_")
     global_parameters: ClassVar[tuple[str, ...]] = ("position_", "position_pairs_", "kappa_")
 

@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from reclick.clicks.choice import ChoicePages, Variant
 from reclick.clicks.distribution import PageDistribution
+from reclick.clicks.mixture import MixturePages
 from reclick.data.batch import Float64, SessionBatch
 from reclick.data.counts import Counts
 from reclick.data.grouped_sessions import GroupedSessions
@@ -23,7 +24,8 @@ from reclick.data.stored_tables import read_numbers
 from reclick.engines import as_grouped
 from reclick.errors import check_whole
 from reclick.fitting.outcomes import CountedSatisfaction, count_satisfied, mean_satisfaction
-from reclick.fitting.posterior import PairPosteriors, Posterior, word_posterior
+from reclick.fitting.posterior import PairPosteriors, word_posterior
+from reclick.fitting.rates import RateTable
 from reclick.models.base import ClickModel, cannot_fit_in_buckets, get_counts
 from reclick.models.batching import open_pages, pad_pages, stack_padded
 from reclick.models.kernels.stops_and_transitions import (
@@ -184,7 +186,9 @@ class MultiClick(ClickModel):
         self.strengths_ = strengths or self._choose_strengths()
         self._pairs = self._index(counts, text)
         self._theta = np.ascontiguousarray(self._pairs.words.pair_rates()[:, 0])  # [pair]
-        self._rho = self._satisfaction(self._satisfied, counts.clicks)  # [pair]
+        strength = self.satisfaction_strength
+        self._rates = RateTable.count(self._satisfied, counts.clicks, mean, strength)
+        self._rho = self._rates.mean  # [pair]
         return self
 
     def _choose_strengths(self) -> PriorStrengths:
@@ -215,14 +219,6 @@ class MultiClick(ClickModel):
             return None
         strength = self.satisfaction_strength
         return count_satisfied(counts, outcomes.last, counts.clicks, mean, strength, weight)
-
-    def _satisfaction(self, last: Float64, clicks: Float64) -> Float64:
-        """ρ = (last clicks + s m) / (clicks + s); the prior mean m of an ad without clicks."""
-        total = clicks + self.satisfaction_strength
-        shrunk = (last + self.satisfaction_strength * self.satisfaction_) / np.where(
-            total > 0, total, 1
-        )
-        return np.asarray(np.where(total > 0, shrunk, self.satisfaction_))
 
     # answers
 
@@ -264,23 +260,15 @@ class MultiClick(ClickModel):
     ) -> Float64:
         """θ (1 − η_k) (1 − ρ) of the ads not clicked yet, after k clicks [session, position].
 
-        ρ is that of the last click: the externality of what was clicked. Elsewhere nan.
+        ρ is that of the last click: the externality of what was clicked. With redundancy, θ is what
+        is left of it after the clicks. Users who click at random do not count. Elsewhere nan.
         """
         log = open_pages(pages, text, clicks)
         return stack_padded(self.map_pages(log, _instantaneous))
 
     def _posteriors(self, asked: PairLookup) -> PairPosteriors:
         """θ from its words, ρ from its Beta."""
-        counts = self.counts_
-        clicks, last = (
-            self._pairs.take_or(counts.clicks, asked.row, 0.0),
-            self._pairs.take_or(self._satisfied, asked.row, 0.0),
-        )
-        rho = self._satisfaction(last, clicks)
-        return PairPosteriors(
-            attractiveness=word_posterior(asked.words),
-            satisfaction=Posterior(rho, rho, clicks + self.satisfaction_strength),
-        )
+        return PairPosteriors(word_posterior(asked.words), self._rates.posterior(asked.row))
 
     def _page_distribution(
         self, batch: SessionBatch, text: TextIndex | None
@@ -377,6 +365,8 @@ def _prior_from_dict(saved: dict[str, Any]) -> tuple[StopsAndTransitions, float]
 
 
 def _instantaneous(part: SessionBatch, pages: PageDistribution) -> Float64:
+    if isinstance(pages, MixturePages):  # of users, and of noise
+        pages = pages.components[0]
     assert isinstance(pages, ChoicePages)  # noqa: S101
     theta, rho = pad_pages(part.page, pages.theta), pad_pages(part.page, pages.rho)
     many = np.diff(part.clicks)
@@ -384,5 +374,10 @@ def _instantaneous(part: SessionBatch, pages: PageDistribution) -> Float64:
     last = part.click[part.clicks[1:][clicked] - 1]
     unsatisfied = np.ones(len(part))
     unsatisfied[clicked] = 1 - rho[clicked, last - 1]
-    theta[np.repeat(np.arange(len(part)), many), part.click - 1] = np.nan
+    session = np.repeat(np.arange(len(part)), many)
+    if pages.overlap is not None:
+        log_kept = np.zeros(theta.shape)
+        np.add.at(log_kept, session, np.log1p(-pages.overlap[session, part.click - 1]))
+        theta *= np.exp(pages.redundancy * np.expm1(log_kept))
+    theta[session, part.click - 1] = np.nan
     return theta * ((1 - pages.stop[pages.table, many]) * unsatisfied)[:, None]

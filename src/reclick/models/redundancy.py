@@ -8,6 +8,7 @@ clicked ads 1 − σ_j(S) = Π (1 − s_ij).
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import Callable
 from copy import copy
@@ -29,8 +30,10 @@ from reclick.text.word_rates import TextIndex, TokenLists
 if TYPE_CHECKING:
     from reclick.models.base import ClickModel
 
+logger = logging.getLogger("reclick")
 SEEN = 1 - math.exp(-1)  # what is lost of a word that was seen once
 MOST_REDUNDANCY = 8.0
+ROUNDS, TOLERANCE = 6, 0.02  # of κ and the other parameters in turn
 SEARCH_STEPS = 24  # of the golden section: to 1e-4 of the largest value
 GOLDEN = (math.sqrt(5) - 1) / 2
 
@@ -71,6 +74,12 @@ def learn_redundancy(model: ClickModel, sessions: GroupedSessions, *, judge: boo
     The other parameters stay. κ is that of highest likelihood of two thirds of the sessions, and is
     judged by the other third, unless not to `judge`; then that of all of them is taken.
     """
+    if not _has_overlap(model, sessions):
+        logger.warning(
+            "redundancy='auto' has nothing to learn from: no two ads of a page share a word. "
+            "Is the text of the ads missing? Give it as ads=… or --ads."
+        )
+        return 0.0
     fold = hold_out(sessions)
     if fold is None:
         return 0.0
@@ -81,6 +90,34 @@ def learn_redundancy(model: ClickModel, sessions: GroupedSessions, *, judge: boo
     return maximise(
         lambda value: float(fold.train.weight @ train(value) + fold.test.weight @ test(value))
     )
+
+
+def _has_overlap(model: ClickModel, sessions: GroupedSessions) -> bool:
+    """Whether any ad of a page has a word of another one."""
+    (batch,) = GroupedLog(sessions).batches()
+    tokens = model._pairs.words.encode_ads(batch.ads, model._index_text(None))
+    return bool(page_overlap(tokens, batch.ad, batch.page).any())
+
+
+def fit_with_redundancy(
+    model: ClickModel,
+    sessions: GroupedSessions,
+    redundancy: str | float,
+    refit: Callable[[float], None],
+) -> None:
+    """Fit a model whose other parameters depend on κ; where it is learnt, they and it in turn.
+
+    `refit` fits the others to a given κ.
+    """
+    learnt = isinstance(redundancy, str)
+    kappa = 0.0 if learnt else float(redundancy)
+    for turn in range(ROUNDS + 1):
+        refit(kappa)
+        last = kappa
+        kappa = learn_redundancy(model, sessions, judge=turn == 0) if learnt else kappa
+        if abs(kappa - last) < TOLERANCE:
+            break
+    model.redundancy_ = kappa
 
 
 def maximise(value: Callable[[float], float]) -> float:

@@ -254,7 +254,7 @@ def check_answers(model: ClickModel) -> None:
 
     if not model.training_totals.pairs:
         return
-    query, ads = model.first_page((model.max_page_ads or 4) - 1)
+    query, ads = model.first_page(min(model.max_page_ads or 4, 4) - 1)
     page = _make_page(query, [*ads, "\0an ad never shown"])
     probability = model._distribution(page, model._index_text(None))(0, 1).click_prob()
     if model.attractiveness:

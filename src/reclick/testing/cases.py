@@ -41,7 +41,12 @@ PAGES = (  # in all of them something differs that a model may get wrong
     Page("q", ("b", "a", "b")),  # an ad twice
     Page("never", ("a", "never", "new")),  # a query and ads that are not in the log, one with text
 )
-ORACLE_PAGES = (Page("r", ("c", "a", "b", "d")), PAGES[1], Page("q", ("never", "b", "new")))
+ORACLE_PAGES = (
+    Page("r", ("c", "a", "b", "d")),
+    PAGES[1],
+    Page("q", ("never", "b", "new")),
+    PAGES[2],
+)
 SMALL_LOGS: dict[str, Columns] = {
     "no click at all": {
         "query": ["q"] * 3,

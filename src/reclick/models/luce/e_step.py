@@ -4,7 +4,7 @@ After k clicks, the last at l, a user of component t who is not satisfied choose
 positions, with weights w_j = a_j γ_t(l, j), and the outside option, with weight ω_t(k) f_q; a_j is
 the appeal of the ad at its position. An end is a choice of the outside option or satisfaction:
 which of them, and which component, is what the E-step infers. The logit of ρ has a variance, whose
-terms are explained in reclick.models.luce.satisfaction.
+terms are explained in reclick.fitting.rates.
 """
 
 from __future__ import annotations
@@ -16,15 +16,14 @@ import numpy as np
 
 from reclick.data.grouped_sessions import BlockRows, QueryBlock
 from reclick.data.outcomes import N_OUTCOMES, Int8
+from reclick.data.pair_index import CellIndex
 from reclick.data.ragged import Float64, Int32, Int64, positions_in_runs, read_only
-from reclick.fitting.em import PairSums, Statistics
+from reclick.fitting.em import Statistics
 from reclick.fitting.mixture import to_posterior
-from reclick.models.luce.parameters import Layout, LuceParameters
+from reclick.models.luce.parameters import LuceParameters
 from reclick.runtime.jit import kernel
 
 SMALL_PROBABILITY = 1e-200  # a product below goes to its logarithm before it underflows
-
-
 NO_OVERLAP: Float64 = read_only(np.zeros((0, 0, 0)))
 
 
@@ -33,9 +32,8 @@ class LuceBlock(NamedTuple):
 
     sessions: QueryBlock
     query: Int32  # [session] counts from the block's first query
-    cell: Int32  # [impression] counts from first_cell
-    first_cell: int
-    last_cell: int
+    cell: Int32  # [impression] counts from the first of its cells
+    cells: slice  # of those of the log
     outcome: Int8  # [session] of the last click; empty where none is known
     redundancy: float = 0.0  # κ, which a fit does not change
     overlap: Float64 = NO_OVERLAP  # [session, clicked, other] of the ads, where κ is not 0
@@ -43,17 +41,16 @@ class LuceBlock(NamedTuple):
     @property
     def rows(self) -> BlockRows:
         """Where its queries, pairs and cells stand among those of the log."""
-        return self.sessions.rows._replace(cells=slice(self.first_cell, self.last_cell))
+        return self.sessions.rows._replace(cells=self.cells)
 
 
-def make_block(layout: Layout, block: QueryBlock) -> LuceBlock:
-    """A block of sessions with the cells of a layout."""
+def make_block(cells: CellIndex, block: QueryBlock) -> LuceBlock:
+    """A block of sessions with its cells among those of the log."""
     query = read_only(np.ascontiguousarray(block.query))
     outcome = read_only(np.zeros(0, np.int8) if block.outcome is None else block.outcome)
-    first, last = np.searchsorted(layout.cell_pair, [block.pairs.start, block.pairs.stop]).tolist()
-    own = layout._replace(cell=layout.cell[first:last])
-    cell = own.find_cells(block.pair + block.first_pair, positions_in_runs(block.page))
-    return LuceBlock(block, query, read_only(cell.astype(np.int32)), first, last, outcome)
+    own, rows = cells.of_pairs(block.pairs)
+    cell = own.find(block.pair + block.first_pair, positions_in_runs(block.page))
+    return LuceBlock(block, query, read_only(cell.astype(np.int32)), rows, outcome)
 
 
 def e_step(parameters: LuceParameters, block: LuceBlock) -> Statistics:
@@ -64,9 +61,9 @@ def e_step(parameters: LuceParameters, block: LuceBlock) -> Statistics:
 
 def score(parameters: LuceParameters, block: LuceBlock) -> Float64:
     """The log-likelihood of each session of a block [session]; of new sessions, ρ is its mean."""
-    log_likelihood, rho = np.empty(len(block.sessions)), parameters.satisfaction
-    certain = replace(rho, variance=np.zeros(len(rho.mean)))
-    _run_pass(replace(parameters, satisfaction=certain), block, log_likelihood, np.zeros((3, 0)))
+    log_likelihood = np.empty(len(block.sessions))
+    certain = replace(parameters, satisfaction=parameters.satisfaction.without_variance())
+    _run_pass(certain, block, log_likelihood, np.zeros((3, 0)))
     return log_likelihood
 
 
@@ -85,7 +82,7 @@ def _run_pass(
     parameters: LuceParameters, block: LuceBlock, log_likelihood: Float64, information: Float64
 ) -> Statistics:
     sessions, queries, rho = block.sessions, block.sessions.queries, parameters.satisfaction
-    appeal = parameters.appeal.weights(block.first_cell, block.last_cell)
+    appeal = parameters.appeal.weights(block.cells.start, block.cells.stop)
     gamma, omega = parameters.transition.weights(), parameters.outside.weights()
     f = parameters.query_outside.weights(queries.start, queries.stop)
     mixing = np.ascontiguousarray(parameters.mixing.weights[queries])
@@ -102,18 +99,11 @@ def _run_pass(
         appeals, transitions, ends, of_query, members, satisfied, outcomes, log_likelihood,
         information,
     )  # fmt: skip
-    sums = PairSums.of(block.first_cell, **_name("appeal", appeals))
-    of_pair = {"satisfaction_satisfied": satisfied[0], "satisfaction_clicks": satisfied[1]}
-    sums += PairSums.of(sessions.first_pair, **of_pair)
-    of_queries = {**_name("query_outside", of_query), "mixing_members": members}
-    sums += PairSums.of(sessions.first_query, **of_queries)
-    totals = {**_name("transition", transitions), **_name("outside", ends)}
     total = float(np.sum(sessions.weight * log_likelihood))  # not BLAS, whose threads would wait
-    return Statistics(total, {**totals, "outcomes_clicks": outcomes}, sums)
-
-
-def _name(table: str, choices: Float64) -> dict[str, Float64]:
-    return {f"{table}_observed": choices[0], f"{table}_expected": choices[1]}
+    return parameters.collect(
+        total, block.rows, appeal=appeals, transition=transitions, outside=ends,
+        query_outside=of_query, mixing=[members], satisfaction=satisfied, outcomes=[outcomes],
+    )  # fmt: skip
 
 
 @kernel

@@ -7,11 +7,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from reclick.data.grouped_sessions import GroupedSessions
-from reclick.data.pair_index import IndexMap
+from reclick.data.pair_index import CellIndex, IndexMap
 from reclick.data.ragged import Float64, read_only
 from reclick.engines import Engine
 from reclick.fitting.attractiveness_prior import AdRecord, Choices, PairPrior
 from reclick.fitting.em import FitResult, Squarem, Statistics, run_em
+from reclick.fitting.posterior import information_left, marginal_information
 from reclick.models.luce.e_step import LuceBlock, e_step, inform, make_block
 from reclick.models.luce.parameters import (
     PAIR,
@@ -26,6 +27,7 @@ from reclick.text.word_rates import TokenLists
 PILOT_STRENGTH = 2.0  # of attractiveness, in pseudo-clicks, before its prior is known
 PILOT_QUERY_STRENGTH = 16.0
 PILOT: dict[str, Any] = {"max_iterations": 30, "tolerance": 1e-4, "quiet": True}
+LEAST_INFORMATION = 1e-9
 SHARES = 1e-6, 1 - 1e-6  # of the choices in which a pair competes
 LuceResult = FitResult[LuceParameters, Statistics]
 
@@ -40,7 +42,7 @@ class TrainingData(NamedTuple):
     @classmethod
     def of(cls, sessions: GroupedSessions, layout: Layout) -> TrainingData:
         """The sessions in blocks."""
-        blocks = [make_block(layout, each) for each in sessions.blocks()]
+        blocks = [make_block(layout.cells, each) for each in sessions.blocks()]
         return cls(layout, float(sessions.weight.sum()), blocks)
 
     def with_redundancy(self, kappa: float, tokens: TokenLists | None) -> TrainingData:
@@ -78,7 +80,7 @@ class LuceState(NamedTuple):
 
     def ad_record(self) -> AdRecord:
         """Clicks, exposure and choices of the factor θ of each pair, over all sessions."""
-        appeal, pair, counts = self.parameters.appeal, self.layout.cell_pair, self.layout.counts
+        appeal, pair, counts = self.parameters.appeal, self.layout.cells.pair, self.layout.counts
         theta = appeal.level(PAIR)
         clicks = np.bincount(pair, appeal.past.observed, len(theta)).astype(np.float64)
         expected = np.bincount(pair, appeal.past.exposure * appeal.weights(), len(theta))
@@ -92,17 +94,32 @@ class LuceState(NamedTuple):
         self, at: IndexMap, sessions: GroupedSessions, prior: PairPrior, decay: float
     ) -> LuceState:
         """The state with the pairs and queries of later sessions; its own count by `decay`."""
-        hyper, old, last = self.hyper, self.layout, self.parameters
-        cells = at.pair[old.cell_pair], old.cell_position
-        counts = sessions.counts
-        layout = Layout.build(counts, old.has_positions, counts.impressions, counts.volumes)
-        layout = layout.add_cells(*cells).extend(sessions)
-        rows = {"appeal": layout.find_cells(*cells), "satisfaction": at.pair}
-        rows |= {"query_outside": at.query, "mixing": at.query}
+        old, counts = self.layout.cells, sessions.counts
+        moved = at.pair[old.pair], old.position
+        cells = CellIndex(old.has_positions).add(*moved)
+        layout = Layout.build(counts, counts.impressions, counts.volumes, cells).extend(sessions)
+        rows = {"cells": layout.cells.find(*moved), "pairs": at.pair, "queries": at.query}
         information = np.stack([at.place_pairs(decay * each) for each in self.information])
-        fresh = initial_parameters(layout, hyper, prior, last.mixing.mean)
-        moved = fresh.continue_from(last, rows, decay).spread_satisfaction(information)
-        return LuceState(hyper, layout, moved, information)
+        fresh = initial_parameters(layout, self.hyper, prior, self.parameters.mixing.mean)
+        known = fresh.continue_from(self.parameters, rows, decay).spread_satisfaction(information)
+        return LuceState(self.hyper, layout, known, information)
+
+    def attractiveness_information(self) -> Float64:
+        """The information on log θ of each pair, other weights of its query being unknown too.
+
+        The posterior of θ follows from it by Laplace's approximation.
+        """
+        (outside, ads, _), hyper, appeal = self.information, self.hyper, self.parameters.appeal
+        pairs = len(self.layout.pair_class)
+        prior = appeal.strength[:pairs] * appeal.level(PAIR) / appeal.mean[:pairs]
+        if hyper.position_effect_strength is not None:
+            cells = appeal.past.exposure, self.layout.cells.pair
+            left = information_left(outside + ads, *cells, hyper.position_effect_strength)
+            outside, ads = outside * left, ads * left
+        own, query = hyper.query_strength is not None, self.layout.counts.pair_query
+        f_prior = (hyper.query_strength or 0.0) * self.parameters.query_outside.weights()
+        known = marginal_information(outside, ads, prior, query, f_prior, own)
+        return np.maximum(known, LEAST_INFORMATION)
 
 
 def run_luce(
@@ -129,11 +146,8 @@ def fit_luce(
     start: LuceParameters | None,
     **loop: Any,
 ) -> LuceResult:
-    """A fit from where another ended; with several components, first with common mixing weights."""
-    stages = [(hyper, loop)]
-    if hyper.components > 1 and (start is None or len(start.mixing.mean) != hyper.components):
-        stages.insert(0, (hyper._replace(mixing_strength=None), {**loop, **PILOT}))
-    for now, limits in stages:
+    """A fit from where another ended."""
+    for now, limits in plan_stages(hyper, start, loop):
         mixing = np.full(hyper.components, 1 / hyper.components)
         if start is not None and len(start.mixing.mean) == hyper.components:
             mixing = start.mixing.weights.mean(axis=0)
@@ -141,6 +155,24 @@ def fit_luce(
         result = run_luce(first if start is None else first.start_from(start), data, **limits)
         start = result.parameters
     return result
+
+
+def plan_stages(
+    hyper: Hyperparameters, start: LuceParameters | None, loop: dict[str, Any]
+) -> list[tuple[Hyperparameters, dict[str, Any]]]:
+    """The stages of a fit; with several components, first with common mixing weights."""
+    stages = [(hyper, loop)]
+    if hyper.components > 1 and (start is None or len(start.mixing.mean) != hyper.components):
+        stages.insert(0, (hyper._replace(mixing_strength=None), {**loop, **PILOT}))
+    return stages
+
+
+def plan_pilot(hyper: Hyperparameters) -> Hyperparameters:
+    """The hyperparameters of a pilot."""
+    one = hyper._replace(components=1)
+    if hyper.query_strength is None:
+        return one
+    return one._replace(query_strength=max(hyper.query_strength, PILOT_QUERY_STRENGTH))
 
 
 def fit_pilot(
@@ -154,9 +186,7 @@ def fit_pilot(
     """
     pairs = len(data.layout.pair_class)
     flat = PairPrior(np.ones(pairs), np.full(pairs, PILOT_STRENGTH))
-    one = hyper._replace(components=1)
-    if hyper.query_strength is not None:
-        one = one._replace(query_strength=max(hyper.query_strength, PILOT_QUERY_STRENGTH))
-    state = LuceState.of(hyper, data, fit_luce(data, one, flat, None, engine=engine, **PILOT))
+    result = fit_luce(data, plan_pilot(hyper), flat, None, engine=engine, **PILOT)
+    state = LuceState.of(hyper, data, result)
     known = state.parameters.spread_satisfaction(state.information)
     return state._replace(parameters=known)

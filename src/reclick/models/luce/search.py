@@ -16,41 +16,39 @@ from reclick.data.grouped_sessions import GroupedSessions
 from reclick.fitting.attractiveness_prior import AdRecord, PairPrior
 from reclick.fitting.folds import (
     MAX_SESSIONS,
-    MIN_GAIN,
     MIN_SESSIONS,
     N_FOLDS,
     SIGNIFICANT,
     Fold,
     folds_of_pages,
 )
-from reclick.fitting.search import Search
+from reclick.fitting.search import CandidateValues, Search
 from reclick.models.luce.e_step import make_block, score
 from reclick.models.luce.fit import TrainingData, fit_luce, fit_pilot
 from reclick.models.luce.parameters import Hyperparameters, Layout, LuceParameters
 
 SMALL_LOG = 5_000  # sessions up to which one held-out third would say too little
-ERRORS = {"components": SIGNIFICANT, "satisfaction_prior": 0.0}  # standard errors of a gain; else 1
-COMPONENT_GAIN = 1e-3  # per session: several components take two to three times as long
+# Several components take two to three times as long.
+COMPONENTS = CandidateValues("components", (2, 3, 4, 5), errors=SIGNIFICANT, least=1e-3)
 TRIAL: dict[str, Any] = {"max_iterations": 60, "tolerance": 1e-5, "quiet": True}
 MakePrior = Callable[[AdRecord], PairPrior]
-Candidates = tuple[tuple[str, tuple[Any, ...]], ...]
-FAST: Candidates = (
-    ("evidence_factor", (0.5, 0.2)),
-    ("satisfaction_prior", (0.2, 0.6)),
-    ("query_strength", (16.0,)),
-    ("position_effect_strength", (10.0, None)),
-    ("components", (3,)),
+FAST = (
+    CandidateValues("evidence_factor", (0.5, 0.2)),
+    CandidateValues("satisfaction_prior", (0.2, 0.6), errors=0.0, between=True),
+    CandidateValues("query_strength", (16.0,)),
+    CandidateValues("position_effect_strength", (10.0, None)),
+    COMPONENTS._replace(values=(3,)),
 )
-FULL: Candidates = (
-    ("evidence_factor", (0.5, 0.25, 2.0)),
-    ("satisfaction_prior", (0.1, 0.2, 0.3, 0.5, 0.6, 0.7)),
-    ("satisfaction_strength", (5.0, 30.0, None)),
-    ("query_strength", (1.0, 2.0, 8.0, 16.0, None)),
-    ("transition_strength", (2.0, 32.0)),
-    ("position_effect_strength", (10.0, 100.0, None)),
-    ("components", (2, 3, 4, 5)),
-    ("mixing_strength", (3.0, 30.0, None)),
-    ("component_strength", (2.0, 16.0)),
+FULL = (
+    CandidateValues("evidence_factor", (0.5, 0.25, 2.0)),
+    CandidateValues("satisfaction_prior", (0.1, 0.2, 0.3, 0.5, 0.6, 0.7), errors=0.0, between=True),
+    CandidateValues("satisfaction_strength", (5.0, 30.0, None)),
+    CandidateValues("query_strength", (1.0, 2.0, 8.0, 16.0, None)),
+    CandidateValues("transition_strength", (2.0, 32.0)),
+    CandidateValues("position_effect_strength", (10.0, 100.0, None)),
+    COMPONENTS,
+    CandidateValues("mixing_strength", (3.0, 30.0, None)),
+    CandidateValues("component_strength", (2.0, 16.0)),
 )
 
 
@@ -62,12 +60,16 @@ def search_hyperparameters(
     *,
     full: bool = False,
 ) -> Hyperparameters:
-    """The hyperparameters that held-out sessions choose; those that are fixed stay."""
-    candidates = [each for each in (FULL if full else FAST) if each[0] not in fixed]
-    if sessions.weight.sum() < MIN_SESSIONS or not candidates:
+    """The hyperparameters that held-out sessions choose; those that are fixed stay.
+
+    The sessions are all of a log, or a sample of it if they say how large it is (`sessions.log`).
+    """
+    candidates = [each for each in (FULL if full else FAST) if each.name not in fixed]
+    if sessions.n_sessions < MIN_SESSIONS or not candidates:
         return defaults
-    all_folds = full or sessions.weight.sum() <= SMALL_LOG
-    folds = folds_of_pages(sessions.sample_queries(MAX_SESSIONS))[: N_FOLDS if all_folds else 1]
+    sample = sessions if sessions.log is not None else sessions.sample_queries(MAX_SESSIONS)
+    all_folds = full or sessions.n_sessions <= SMALL_LOG
+    folds = folds_of_pages(sample)[: N_FOLDS if all_folds else 1]
     if not folds:
         return defaults
     own = [_TrainingFold(fold, defaults, make_prior) for fold in folds]
@@ -77,12 +79,9 @@ def search_hyperparameters(
         [fold.test.weight for fold in folds],
     )
     best = search.attempt(defaults, [each.pilot for each in own])
-    for name, values in candidates:
-        if name not in ("mixing_strength", "component_strength") or best.hyper.components > 1:
-            errors, between = ERRORS.get(name, 1.0), name == "satisfaction_prior"
-            least = COMPONENT_GAIN if name == "components" else MIN_GAIN
-            rule: dict[str, Any] = {"errors": errors, "least": least, "between": between}
-            best = search.best_of(best, name, values, **rule)
+    for each in candidates:
+        if best.hyper.components > 1 or each.name not in ("mixing_strength", "component_strength"):
+            best = search.best_of(best, each)
     return best.hyper
 
 
@@ -92,7 +91,7 @@ class _TrainingFold:
     def __init__(self, fold: Fold, hyper: Hyperparameters, make_prior: MakePrior) -> None:
         layout = Layout.of(fold.train, has_positions=True).extend(fold.test)
         self._data = TrainingData.of(fold.train, layout)
-        self.test = make_block(layout, fold.test.whole)
+        self.test = make_block(layout.cells, fold.test.whole)
         state = fit_pilot(self._data, hyper)
         self.pilot = state.parameters
         self._prior = make_prior(state.ad_record())
