@@ -295,12 +295,16 @@ def plant_commit(folder: Path, plan: str) -> Path:
     return commit
 
 
+BAD_FILES: list[Any] = [["a.txt"], {"../x": {}}, {"a": 1}]
+BAD_REMOVALS: list[Any] = [None, "b.txt", ["../b"], [[]]]
+
+
 @pytest.mark.parametrize(
     "plan",
     [
         *("", "\x00\x00", "[]", "{}", "[" * 20_000, json.dumps({"files": {"a.txt": {}}})),
-        *(json.dumps(GOOD_PLAN | {"files": each}) for each in (["a.txt"], {"../x": {}}, {"a": 1})),
-        *(json.dumps(GOOD_PLAN | {"removed": each}) for each in (None, "b.txt", ["../b"], [[]])),
+        *(json.dumps(GOOD_PLAN | {"files": files}) for files in BAD_FILES),
+        *(json.dumps(GOOD_PLAN | {"removed": removed}) for removed in BAD_REMOVALS),
     ],
 )
 def test_a_commit_with_a_damaged_plan_moves_nothing(tmp_path: Path, plan: str) -> None:
