@@ -140,3 +140,23 @@ def test_a_fit_is_at_the_top_of_the_log_posterior(
                 changes.append(objective() - best)
             setattr(fitted, name, value if value.ndim else float(value))
             assert max(changes) < 1e-6, (name, place, changes)
+
+
+@pytest.mark.parametrize(("model", "log_prior", "moved"), CASES, ids=LABELS)
+def test_exposure_is_what_the_attractiveness_is_a_share_of(
+    model: Any, log_prior: LogPrior, moved: tuple[str, ...]
+) -> None:
+    """θ = (clicks + s m) / (exposure + s); intervals are of Betas with this strength."""
+    fitted = model.clone().fit(log_of(model))
+    clicks = np.asarray(fitted.training_counts.clicks)
+    shown = np.asarray(fitted.training_counts.impressions)
+    share = (clicks + 3 * 0.3) / (fitted.exposure_ + 3)
+    if model.name == "ccm":  # a click is tried twice: whether it attracts, and is relevant
+        assert (share <= fitted.theta_).all()
+        assert (fitted.exposure_ >= 2 * clicks).all()
+    elif model.name in ("pbm", "ubm"):  # a mean over components, of which none is this share
+        np.testing.assert_allclose(share, fitted.theta_, atol=0.1)
+        assert (fitted.exposure_ <= shown + 1e-9).all()
+    else:
+        np.testing.assert_allclose(share, fitted.theta_, rtol=1e-4)
+    assert (fitted.exposure_ >= clicks - 1e-9).all()
