@@ -185,6 +185,17 @@ def test_effects_of_pairs_and_of_similarity_are_recovered() -> None:
     assert model.log_set_prob(log).mean() > without.log_set_prob(log).mean()
 
 
+def test_the_information_of_a_pair_is_that_of_its_sessions_and_its_prior() -> None:
+    """Pages of one ad: each session has θ (1 − θ), the prior 0.5."""
+    log = {"query": ["q"] * 40, "ads": [["a"]] * 30 + [["b"]] * 10, "clicks": [[1], []] * 20}
+    model = CRF(tolerance=1e-12).fit(log)
+    theta = model.theta_
+    sessions = np.array([30, 10])[np.argsort(model.training_counts.ads.to_pylist())]
+    np.testing.assert_allclose(model.information_, 0.5 + sessions * theta * (1 - theta))
+    low, high = (model.relevance()[f"attractiveness_{end}"].to_numpy() for end in ("low", "high"))
+    assert (high - low)[0] < (high - low)[1]
+
+
 def test_a_saved_model_answers_the_same(tmp_path: Path) -> None:
     log = small_log(7)
     model = CRF().fit(log)
