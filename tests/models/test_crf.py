@@ -205,6 +205,16 @@ def test_a_saved_model_answers_the_same(tmp_path: Path) -> None:
     )
 
 
+def test_positions_never_shown_are_as_the_last_one() -> None:
+    log = {"query": ["q"] * 6, "ads": [["a", "b"]] * 6, "clicks": [[1], [2], [], [], [1, 2], [1]]}
+    model = CRF().fit(log)
+    model.position_pairs_ = np.zeros((2, 2))
+    chances = model.click_prob(("q", ["a", "b", "a", "a"]))[0]
+    a, b = (model.appeal_[model.training_counts.ads.to_pylist().index(ad)] for ad in "ab")
+    odds = np.array([a, b, a, a]) + model.position_[[0, 1, 1, 1]]
+    np.testing.assert_allclose(chances, 1 / (1 + np.exp(-odds)))
+
+
 def test_longer_pages_are_refused_with_the_reason() -> None:
     page = {"query": ["q"], "ads": [[f"a{i}" for i in range(13)]], "clicks": [[1]]}
     with pytest.raises(LogError, match="a page of 13 ads: CRF sums over all sets"):
