@@ -97,7 +97,10 @@ class BucketedLog:
         data: Counts | GroupedSessions = self.store.load(_data_file(bucket))
         if isinstance(data, Counts):
             return self._complete(data)
-        return replace(data, counts=self._complete(data.counts), log=self.size)
+        whole = data.whole
+        if self.head.outcomes is not None and whole.outcome is None:
+            whole = replace(whole, outcome=np.zeros(len(whole), np.int8))
+        return GroupedSessions(self._complete(data.counts), whole, self.size)
 
     def _complete(self, counts: Counts) -> Counts:
         outcomes = None
@@ -129,11 +132,21 @@ class BucketedLog:
         block = QueryBlock(0, 0, codes, codes, starts, codes, starts, numbers)
         return GroupedSessions(self._complete(counts), block, self.size)
 
-    def sample_queries(self, tasks: BucketTasks, n_sessions: int) -> GroupedSessions:
-        """About so many distinct sessions, as `GroupedSessions.sample_queries` draws them."""
+    def sample_queries(self, tasks: BucketTasks, n_sessions: int, ads: pa.Array) -> GroupedSessions:
+        """About so many distinct sessions, as `GroupedSessions.sample_queries` draws them.
+
+        The ads have the numbers that they have among all `ads`.
+        """
         share = n_sessions / max(self.distinct, 1)
         found = tasks.each(partial(_draw_sessions, self, share), "queries drawn")
-        return join_groups([found[bucket] for bucket in sorted(found)], [])
+        drawn = [found[bucket] for bucket in sorted(found)]
+        sample = join_groups([each.sessions for each in drawn], [])
+        counts, number = sample.counts, np.zeros(len(sample.counts.ads), np.int32)
+        for each in drawn:
+            code = pc.index_in(each.sessions.counts.ads, value_set=counts.ads)
+            number[code.to_numpy(zero_copy_only=False)] = each.ad_numbers
+        numbered = replace(counts, ads=ads, pair_ad=number[counts.pair_ad])
+        return replace(sample, counts=self._complete(numbered))
 
     # ads
 
@@ -232,11 +245,21 @@ def _store_bucket(store: Store, data: Counts | GroupedSessions, bucket: int) -> 
     return BucketSize(len(counts.queries), len(counts.impressions), distinct, longest)
 
 
-def _draw_sessions(log: BucketedLog, share: float, store: Store, bucket: int) -> GroupedSessions:
+class DrawnSessions(NamedTuple):
+    """The sessions of the queries of a bucket that were drawn, and the log's numbers of its ads."""
+
+    sessions: GroupedSessions
+    ad_numbers: Int32  # [ad]
+
+
+def _draw_sessions(log: BucketedLog, share: float, store: Store, bucket: int) -> DrawnSessions:
     """In a task: the sessions of the queries that are drawn; all where the share is 1 or more."""
     sessions: Any = log.load(bucket)
     sample: GroupedSessions = sessions.keep_queries(draw_queries(sessions.counts.queries, share))
-    return sample
+    used, code = np.unique(sample.counts.pair_ad, return_inverse=True)
+    ads = sample.counts.ads.take(pa.array(used))
+    counts = replace(sample.counts, ads=ads, pair_ad=code.astype(np.int32))
+    return DrawnSessions(replace(sample, counts=counts), log.ad_numbers(bucket)[used])
 
 
 # ---- tasks of several buckets each

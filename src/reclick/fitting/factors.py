@@ -190,6 +190,40 @@ class FactorTable(ParameterTable):
         factors = _sweep(self.index, self.starts, self.factors, observed, expected, *priors)
         return self.with_factors(factors)
 
+    def step_rows(
+        self, observed: Float64, expected: Float64, common: int, ratios: Sequence[Float64]
+    ) -> Self | tuple[Float64, Float64]:
+        """The M-step of a part of the cells, where the factors of one level are common to all.
+
+        `ratios` are by what those change in each sweep, as far as it is known. The next factors;
+        or the choices and the demand of the common level that the next ratio follows from, by
+        `solve_level`, when they are added up over all parts.
+        """
+        ratio, moved = np.ones(len(self.factors)), np.ones(self.index.shape[1])
+        given, last = iter(ratios), -1
+        for sweep in range(self.sweeps):
+            for i in range(len(self.index)):
+                own = slice(self.starts[i], self.starts[i + 1])
+                choices, demand = np.zeros((2, own.stop - own.start))
+                where = self.index, self.starts, sweep, i, last
+                _sum_level(*where, ratio, moved, observed, expected, choices, demand)
+                found = next(given, None) if i == common else self.solve_level(i, choices, demand)
+                if found is None:
+                    return choices, demand
+                ratio[own], last = found, i
+        return self.with_factors(ratio * self.factors)
+
+    @property
+    def sweeps(self) -> int:
+        """How often an M-step goes over the levels."""
+        return SWEEPS if len(self.index) > 1 else 1
+
+    def solve_level(self, level: int, choices: Float64, demand: Float64) -> Float64:
+        """By what each factor of a level changes, given its choices and its demand."""
+        ratio, own = np.empty(len(choices)), slice(self.starts[level], self.starts[level + 1])
+        _solve_level(choices, demand, self.factors[own], self.strength[own], self.mean[own], ratio)
+        return ratio
+
     def remember(self, observed: Float64, expected: Float64) -> Self:
         """The same factors, with these choices in the past."""
         observed, exposure = observed.ravel(), (expected / self.weights()).ravel()
@@ -247,26 +281,65 @@ def _sweep(
     last = -1  # the level that was solved last
     for sweep in range(SWEEPS if levels > 1 else 1):
         for i in range(levels):
-            begin, count = starts[i], starts[i + 1] - starts[i]
-            choices[:count] = 0.0
-            demand[:count] = 0.0
-            for c in range(cells):  # one pass: cells are many
-                k = index[i, c]
-                if last >= 0:
-                    moved[c] *= ratio[starts[last] + index[last, c]]
-                if sweep > 0:
-                    moved[c] /= ratio[begin + k]
-                choices[k] += observed[c]
-                demand[k] += expected[c] * moved[c] * moved[c]
-            for k in range(count):
-                f = begin + k
-                total, slope = choices[k] + strength[f], strength[f] * factors[f] / mean[f]
-                some = demand[k] if demand[k] > 1e-300 else 0.0
-                below = slope + math.sqrt(slope * slope + 4.0 * some * total)
-                unbounded = 0.0 if some > 0.0 else 1.0  # without choices, and without a prior
-                root = 2.0 * total / below if below > 0.0 else unbounded
-                ratio[f] = max(root, SMALLEST_FACTOR / factors[f])
+            begin, end = starts[i], starts[i + 1]
+            choices[: end - begin] = 0.0
+            demand[: end - begin] = 0.0
+            _sum_level(
+                index, starts, sweep, i, last, ratio, moved, observed, expected, choices, demand
+            )
+            _solve_level(
+                choices[: end - begin],
+                demand[: end - begin],
+                factors[begin:end],
+                strength[begin:end],
+                mean[begin:end],
+                ratio[begin:end],
+            )
             last = i
     for f in range(len(factors)):
         ratio[f] *= factors[f]
     return ratio
+
+
+@kernel
+def _sum_level(
+    index: Int32,
+    starts: Int64,
+    sweep: int,
+    level: int,
+    last: int,
+    ratio: Float64,
+    moved: Float64,
+    observed: Float64,
+    expected: Float64,
+    choices: Float64,
+    demand: Float64,
+) -> None:
+    """Add the choices and the demand of each factor of a level; move cells by the last level."""
+    for c in range(index.shape[1]):  # one pass: cells are many
+        k = index[level, c]
+        if last >= 0:
+            moved[c] *= ratio[starts[last] + index[last, c]]
+        if sweep > 0:
+            moved[c] /= ratio[starts[level] + k]
+        choices[k] += observed[c]
+        demand[k] += expected[c] * moved[c] * moved[c]
+
+
+@kernel
+def _solve_level(
+    choices: Float64,
+    demand: Float64,
+    factors: Float64,
+    strength: Float64,
+    mean: Float64,
+    ratio: Float64,
+) -> None:
+    """Set by what each factor of a level changes: the root."""
+    for k in range(len(choices)):
+        total, slope = choices[k] + strength[k], strength[k] * factors[k] / mean[k]
+        some = demand[k] if demand[k] > 1e-300 else 0.0
+        below = slope + math.sqrt(slope * slope + 4.0 * some * total)
+        unbounded = 0.0 if some > 0.0 else 1.0  # without choices, and without a prior
+        root = 2.0 * total / below if below > 0.0 else unbounded
+        ratio[k] = max(root, SMALLEST_FACTOR / factors[k])

@@ -7,6 +7,7 @@ the totals of each round. The driver's own model has no queries: it holds what i
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from copy import copy
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
@@ -35,6 +36,7 @@ from reclick.fitting.beta import BetaPrior
 from reclick.fitting.em import EMProblem, FitResult, Statistics
 from reclick.models.base import IN_MEMORY, ClickModel, cannot_fit_in_buckets, get_counts
 from reclick.models.bucket_em import BucketedParameters, BucketedProblem, load_rows
+from reclick.models.bucket_luce import LuceBuckets
 from reclick.models.bucket_prior import BucketedRecord, BucketPrior, store_record
 from reclick.models.buckets import (
     BucketWriter,
@@ -43,6 +45,7 @@ from reclick.models.buckets import (
     ads_as_words,
     describe_model,
 )
+from reclick.models.luceclick import LuceClick
 from reclick.models.partitioned import PartitionedModel
 from reclick.models.provenance import SeenLogs, see_logs
 from reclick.models.query_rows import AD, SEQUENCE, TrainingTotals
@@ -51,9 +54,10 @@ from reclick.models.text_pair_index import Corpus, input_text
 from reclick.runtime import artifact
 from reclick.runtime.filesystem import Location
 from reclick.text.tokens import AdTokens
-from reclick.text.word_rates import CorpusWords, ShownAds, TextIndex
+from reclick.text.word_rates import CorpusWords, ShownAds, TextIndex, TokenLists
 
 PREPARED, PROBLEM, WHOLE_LOG = "prepared", "problem", "whole-log"
+RowSetter = Callable[["BucketPart"], None]
 
 
 def fit_to(
@@ -75,6 +79,7 @@ def fit_to(
     with where.scratch() as store:
         before, earlier = _pool_history(where, history)
         log, records = _collect(where, sessions, store, buckets, model)
+        model._check_length(log.head.max_ads)
         _check_outcomes(model, log)
         seen = (*see_logs(records, "fit"), *earlier)
         _fit_and_write(BucketFit(model.clone(), log, where, before, text), writer, seen)
@@ -101,6 +106,8 @@ def _check_model(model: ClickModel) -> None:
 
 def _check_outcomes(model: ClickModel, log: BucketedLog) -> None:
     """Refuse outcomes of clicks: how many clicks satisfied follows from all pairs together."""
+    if isinstance(model, LuceClick):  # it learns them with everything else
+        return
     if log.head.outcomes is not None and model.get_params().get("outcome_weight", 0.0):
         raise CannotAnswerError(
             "The log has outcomes of clicks, which a fit in buckets cannot use. Set ",
@@ -183,6 +190,7 @@ class BucketFit:
         self._prior: AdPrior | None = None
         self._prior_files: str | None = None
         self._fitted: FittedRows | None = None
+        self._luce: LuceBuckets | None = None
         self._store_whole_log()
 
     def _store_whole_log(self) -> None:
@@ -208,19 +216,23 @@ class BucketFit:
     def estimate(self) -> None:
         """Everything but what a task finds when it writes its bucket."""
         model = self.model
+        if isinstance(model, LuceClick):
+            self._luce = LuceBuckets(self, model)
+            self._luce.estimate()
+            return
         if _has_own_fit(model):
             return
         model._set_prior_mean(self._before)
         recurs = bool(self._ads.totals.queries.max(initial=0.0) > 1)
         own = model._prepare(self.log.empty_sessions()) if model.stages else None
         if model.stages:
-            self._each(_prepare_bucket, "buckets prepared")
+            self.each(_prepare_bucket, "buckets prepared")
         if model._asks_for_ads(self._text, some_ad_recurs=recurs):
             model._is_pilot = True
             self._run_stages(own)
-            self._each(partial(_record_bucket, self._fitted_rows()), "ads recorded")
+            self.each(partial(_record_bucket, self._row_setter()), "ads recorded")
             model._is_pilot = False
-            self._set_ad_prior()
+            self.set_ad_prior(model._select_ad_prior)
         self._run_stages(own)
 
     def _run_stages(self, own: Any) -> None:
@@ -228,46 +240,54 @@ class BucketFit:
         model, prior = self.model, self._no_pairs()
         last = None if self._fitted is None else self._fitted.parameters
         if last is None and model.stages:
-            model._choose_settings(self._sample(), self._before)
+            wanted = model._sample_size()
+            sample = self.sample_queries(wanted) if wanted else None
+            model._choose_settings(sample, self._before)
         for stage in model._fit_stages() if model.stages else ():
             name = f"{PROBLEM}-{uuid4().hex}"
-            self._each(partial(_make_problem, stage, name), "problems made")
+            self.each(partial(_make_problem, stage, name), "problems made")
             mine = model._make_problem(stage, own, prior, self._before)
             problem: BucketedProblem[Any] = BucketedProblem(name, mine, self.tasks)
             fit = problem.maximise(last, **model._em_limits)
             model._set_fit(stage, problem.own, cast(Any, _with_common(fit)))
             model._report_fit(_with_common(fit))
             if self._fitted is not None:
-                self._discard(self._fitted.problem)
+                self.discard(self._fitted.problem)
             self._fitted, last = FittedRows(stage, name, fit.parameters), fit.parameters
 
-    def _sample(self) -> GroupedSessions | None:
-        """The sessions that settings are chosen on."""
-        wanted = self.model._sample_size()
-        return self.log.sample_queries(self.tasks, wanted) if wanted else None
+    def sample_queries(self, n_sessions: int) -> GroupedSessions:
+        """About so many distinct sessions, as in memory."""
+        sample = self.log.sample_queries(self.tasks, n_sessions, self._ads.ads)
+        return sample if _uses_outcomes(self.model) else sample.without_outcomes()
 
     def _no_pairs(self) -> BetaPrior:
         return BetaPrior.constant(self.model.prior_mean_, self.model._overall_strength, 0)
 
-    def _set_ad_prior(self) -> None:
-        """Choose the prior of each pair from the clicks and examinations of the pilot."""
+    def ad_words(self) -> tuple[TokenLists | None, int]:
+        """The tokens of all ads, if there is text, and the size of the vocabulary."""
+        if self._text is None or self._corpus_words is None:
+            return None, 0
+        tokens = self._corpus_words.encode(self._ads.ads, TextIndex(self._text))
+        return tokens, int(self._corpus_words.words.size)
+
+    def set_ad_prior(self, choose: Callable[..., AdPrior | None]) -> None:
+        """Set the prior of each pair, chosen from the clicks and examinations of the pilot."""
         record = BucketedRecord(self.log, self.tasks, len(self._ads.ads))
-        tokens, words = None, 0
-        if self._text is not None and self._corpus_words is not None:
-            tokens = self._corpus_words.encode(self._ads.ads, TextIndex(self._text))
-            words = int(self._corpus_words.words.size)
-        self._prior = self.model._select_ad_prior(record, tokens, words)
+        self._prior = choose(record, *self.ad_words())
         if self._prior is not None:
             self._prior_files = record.store_priors(self._prior)
 
-    def _fitted_rows(self) -> tuple[str, str, str] | None:
-        """The stage, the problem and the rows of the last EM, by their names."""
+    def _row_setter(self) -> RowSetter:
+        """What sets the fitted attributes of the model of a bucket."""
+        if self._luce is not None:
+            return self._luce.row_setter()
         if self._fitted is None:
-            return None
-        return self._fitted.stage, self._fitted.problem, self._fitted.parameters.rows.name
+            return _set_counted
+        stage, problem, parameters = self._fitted
+        return partial(_set_fitted, stage, problem, parameters.rows.name)
 
-    def _each(self, function: Any, what: str) -> dict[int, Any]:
-        """function(part of the bucket, its data) in the task of every bucket."""
+    def each(self, function: Any, what: str) -> dict[int, Any]:
+        """function(part) in the task of every bucket."""
         name = f"template-{uuid4().hex}"
         template = copy(self.model)
         template._pilot_parameters = None
@@ -278,7 +298,8 @@ class BucketFit:
         finally:
             self.log.store.discard([name])
 
-    def _discard(self, name: str) -> None:
+    def discard(self, name: str) -> None:
+        """Remove the files of this name, one of each bucket."""
         self.log.store.discard(f"{name}-{bucket}" for bucket in self.log.sizes)
 
     # ---- writing
@@ -286,8 +307,8 @@ class BucketFit:
     def write(self, writer: BucketWriter, seen: SeenLogs) -> str:
         """Let every task write its bucket, and make them the model of the folder."""
         first = min(self.log.sizes)
-        function = partial(_write_bucket, writer, self._fitted_rows(), first)
-        found = self._each(function, "buckets written")
+        function = partial(_write_bucket, writer, self._row_setter(), first)
+        found = self.each(function, "buckets written")
         described = found[first].described
         for bucket, each in found.items():
             if each.described != described:  # a task that ran with other code or numbers
@@ -329,6 +350,10 @@ class BucketFit:
             float(totals.clicks.sum()),
             self.log.head.max_ads,
         )
+
+
+def _uses_outcomes(model: ClickModel) -> bool:
+    return bool(model.get_params().get("outcome_weight", 1.0))
 
 
 def _has_own_fit(model: ClickModel) -> bool:
@@ -386,7 +411,7 @@ def _with_part(
     model: ClickModel = copy(store.load(template))
     whole: WholeLog = store.keep(WHOLE_LOG)
     data = log.load(bucket)
-    if isinstance(data, GroupedSessions) and not model.get_params().get("outcome_weight", 1.0):
+    if isinstance(data, GroupedSessions) and not _uses_outcomes(model):
         data = data.without_outcomes()
     counts = get_counts(data)
     model._corpus = _make_corpus(counts, whole, *store.load(f"ad-totals-{bucket}"))
@@ -417,25 +442,26 @@ def _make_problem(stage: str, name: str, part: BucketPart) -> None:
     part.store.put(f"{name}-{part.bucket}", [problem])
 
 
-def _set_rows(fitted: tuple[str, str, str] | None, part: BucketPart) -> None:
-    """Set every fitted attribute of the model of a bucket."""
+def _set_counted(part: BucketPart) -> None:
+    """Set every fitted attribute of the model of a bucket, where it is counted."""
     model = part.model
-    if fitted is None:
-        if _has_own_fit(model):
-            model._fit(part.data, part.history, None)
-        else:
-            model._estimate(part.data, model._pair_prior(), part.before)
-        return
-    stage, problem, rows = fitted
+    if _has_own_fit(model):
+        model._fit(part.data, part.history, None)
+    else:
+        model._estimate(part.data, model._pair_prior(), part.before)
+
+
+def _set_fitted(stage: str, problem: str, rows: str, part: BucketPart) -> None:
+    """The same where it is fitted by EM, from where that ended."""
     parameters, pairs = load_rows(part.store, rows, part.bucket)
     found = Statistics(0.0, {}, pairs)
     fit = FitResult(parameters, found, (), converged=True, message="")
-    model._set_fit(stage, part.store.load(f"{problem}-{part.bucket}"), fit)
+    part.model._set_fit(stage, part.store.load(f"{problem}-{part.bucket}"), fit)
 
 
-def _record_bucket(fitted: tuple[str, str, str] | None, part: BucketPart) -> None:
+def _record_bucket(set_rows: RowSetter, part: BucketPart) -> None:
     """Leave the clicks and the exposure of each pair in a file."""
-    _set_rows(fitted, part)
+    set_rows(part)
     model, counts = part.model, get_counts(part.data)
     record = AdRecord(*model._clicks_and_exposure(), counts.pair_ad, len(counts.ads))
     store_record(part.store, part.bucket, record, counts)
@@ -450,9 +476,9 @@ class BucketResult:
 
 
 def _write_bucket(
-    writer: BucketWriter, fitted: tuple[str, str, str] | None, first: int, part: BucketPart
+    writer: BucketWriter, set_rows: RowSetter, first: int, part: BucketPart
 ) -> BucketResult:
-    _set_rows(fitted, part)
+    set_rows(part)
     written, of_log = writer.write_rows(part.model, part.bucket)
     if part.bucket == first:
         part.store.put("of-log", [of_log])

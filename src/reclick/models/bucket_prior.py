@@ -14,10 +14,10 @@ from reclick.data.ragged import Float64, Int32
 from reclick.engines.bucketed_log import BucketedLog, BucketTasks
 from reclick.engines.store import Store
 from reclick.fitting.attractiveness_prior import (
-    MOST_RATE,
     AdPrior,
     AdRecord,
     AttractivenessPrior,
+    Choices,
     PairPrior,
     Strengths,
     draw_ads,
@@ -32,6 +32,7 @@ class RecordTotals(NamedTuple):
     clicks: float
     exposure: float
     n_shown: int
+    most: float  # that words may say
 
 
 class StoredRecord(NamedTuple):
@@ -59,8 +60,6 @@ class TriedPrior(NamedTuple):
 class BucketedRecord:
     """`AdRecords` of pairs in buckets, of which the driver gets sums by ad, and a sample."""
 
-    most = MOST_RATE  # that words may say: of probabilities
-
     def __init__(self, log: BucketedLog, tasks: BucketTasks, n_ads: int) -> None:
         self._log, self._tasks, self.n_ads = log, tasks, n_ads
         found = tasks.each(_total, "")
@@ -70,6 +69,7 @@ class BucketedRecord:
             sum(each.exposure for each in buckets),
         )
         self.n_shown = sum(each.n_shown for each in buckets)
+        self.most = buckets[0].most
         self._tried: list[TriedPrior] = []
 
     @property
@@ -102,8 +102,9 @@ class BucketedRecord:
         found = self._tasks.each(partial(_draw, self._log, self.n_shown), "ads drawn")
         table = pa.concat_tables([found[bucket] for bucket in sorted(found)])
         table = table.sort_by([("query", "ascending"), ("ad", "ascending")])
-        clicks, exposure, ad = (table[name].to_numpy() for name in ("clicks", "exposure", "ad"))
-        return AdRecord(clicks, exposure, ad, self.n_ads)
+        values = {name: table[name].to_numpy() for name in table.column_names if name != "query"}
+        clicks, exposure, ad = (values.pop(name) for name in ("clicks", "exposure", "ad"))
+        return AdRecord(clicks, exposure, ad, self.n_ads, Choices(**values) if values else None)
 
     def sample(self) -> AdRecord:
         """The pairs of some ads, in the order that they have in one process."""
@@ -173,7 +174,8 @@ def _load(store: Store, bucket: int) -> StoredRecord:
 
 def _total(store: Store, bucket: int) -> RecordTotals:
     record = _load(store, bucket).record
-    return RecordTotals(float(record.clicks.sum()), float(record.exposure.sum()), record.n_shown)
+    sums = float(record.clicks.sum()), float(record.exposure.sum())
+    return RecordTotals(*sums, record.n_shown, record.most)
 
 
 def _sum_by_ad(store: Store, bucket: int) -> None:
@@ -188,12 +190,14 @@ def _draw(log: BucketedLog, n_shown: int, store: Store, bucket: int) -> pa.Table
     numbers = log.ad_numbers(bucket)
     drawn = draw_ads(numbers, n_shown)[record.ad]
     rows = np.flatnonzero(drawn & (record.exposure > 0))
+    choices = {} if record.choices is None else record.choices.take(rows)._asdict()
     return pa.table(
         {
             "query": queries.take(pa.array(pair_query[rows])),
             "ad": numbers[record.ad[rows]],
             "clicks": record.clicks[rows],
             "exposure": record.exposure[rows],
+            **choices,
         }
     )
 

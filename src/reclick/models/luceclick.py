@@ -22,11 +22,10 @@ from reclick.data.ragged import (
     run_of_elements,
     run_sizes,
 )
-from reclick.errors import StoreError
 from reclick.fitting.attractiveness_prior import AdRecord, PairPrior
 from reclick.fitting.posterior import PairPosteriors, logit_posterior
-from reclick.fitting.transitions import extend_transitions
-from reclick.models.base import ClickModel
+from reclick.fitting.transitions import extend_outside, extend_transitions
+from reclick.models.base import ClickModel, cannot_fit_in_buckets
 from reclick.models.luce.fit import (
     LuceResult,
     LuceState,
@@ -51,7 +50,7 @@ from reclick.models.luce.search import search_hyperparameters
 from reclick.models.redundancy import find_overlap, fit_with_redundancy
 from reclick.models.settings import setting
 from reclick.text.tokens import AdTokens
-from reclick.text.word_rates import TextIndex
+from reclick.text.word_rates import TextIndex, TokenLists
 
 LEAST_COMPLEMENT = 1e-9  # 1 − the attractiveness of a posterior draw
 INFORMATION = ("outside_information_", "ads_information_", "ambiguity_")  # of a `LuceState`
@@ -92,11 +91,14 @@ class LuceClick(ClickModel):
     ordered: ClassVar[bool] = True
     satisfaction: ClassVar[bool] = True
     updates: ClassVar[bool] = True
+    fits_in_buckets: ClassVar[bool] = True
     uses_history: ClassVar[bool] = False
     pair_parameters: ClassVar[tuple[str, ...]] = (
         "theta_", "rho_", "exposure_", "theta_information_", "rho_information_", *INFORMATION,
     )  # fmt: skip
-    global_parameters: ClassVar[tuple[str, ...]] = ("prior_report_",)
+    global_parameters: ClassVar[tuple[str, ...]] = (
+        "prior_report_", "typical_outside_", "mixing_prior_",
+    )  # fmt: skip
     table_rows: ClassVar[Mapping[str, str]] = TABLE_ROWS
 
     attractiveness_prior: str | float = setting(
@@ -145,9 +147,13 @@ class LuceClick(ClickModel):
 
     # fitting
 
+    def _check_buckets(self) -> None:
+        if isinstance(self.redundancy, str):
+            raise cannot_fit_in_buckets(self, "redundancy", 0)
+
     def _fit(self, data: GroupedSessions, history: Counts | None, text: AdTokens | None) -> None:
         self._pairs = self._index(data.counts, text)
-        hyper = self._choose(data)
+        hyper = self._choose(data, len(data.counts.queries))
         layout = Layout.of(data, has_positions=hyper.position_effect_strength is not None)
         training = TrainingData.of(data, layout)
         pilot = fit_pilot(training, hyper, self._engine)
@@ -164,11 +170,19 @@ class LuceClick(ClickModel):
 
         fit_with_redundancy(self, data, self.redundancy, refit)
 
-    def _choose(self, sessions: GroupedSessions) -> Hyperparameters:
-        """The hyperparameters that are set, and for the others what held-out sessions choose."""
+    def _choose(
+        self,
+        sessions: GroupedSessions,
+        queries: int,
+        words: tuple[TokenLists | None, int] | None = None,
+    ) -> Hyperparameters:
+        """The hyperparameters that are set, and for the others what held-out sessions choose.
+
+        `queries` and `words` are those of the whole log, of which the sessions may be a sample.
+        """
         settings = {name: getattr(self, name) for name in Hyperparameters._fields}
         fixed: dict[str, Any] = {name: value for name, value in settings.items() if value != "auto"}
-        if len(sessions.counts.queries) == 1:  # it cannot differ from others
+        if queries == 1:  # it cannot differ from others
             fixed = {"query_strength": None, "mixing_strength": None} | fixed
         if "attractiveness_strength" in fixed:  # it is not by evidence
             fixed = {"evidence_factor": 1.0} | fixed
@@ -176,7 +190,10 @@ class LuceClick(ClickModel):
         if self.tune == "off":
             return defaults
 
-        full, make_prior = self.tune == "full", lambda record: self._fit_ad_prior(record).pairs
+        def make_prior(record: AdRecord) -> PairPrior:
+            return self._fit_ad_prior(record, words).pairs
+
+        full = self.tune == "full"
         return search_hyperparameters(sessions, defaults, fixed, make_prior, full=full)
 
     def _set_prior(self, record: AdRecord, hyper: Hyperparameters) -> PairPrior:
@@ -206,8 +223,10 @@ class LuceClick(ClickModel):
         self._set_prior(self._state.ad_record(), state.hyper)  # of unseen pairs
         self._set_weights()
 
-    def _take(self, state: LuceState, result: LuceResult) -> None:
-        """Set the fitted attributes."""
+    def _take(
+        self, state: LuceState, result: LuceResult, typical_outside: float | None = None
+    ) -> None:
+        """Set the fitted attributes; for `typical_outside` see `_set_weights`."""
         self._state = state
         self.hyperparameters_ = state.hyper._asdict()
         self.exposure_ = state.ad_record().exposure
@@ -215,7 +234,7 @@ class LuceClick(ClickModel):
         self.rho_information_ = state.parameters.satisfaction.information(state.information[2])
         for name, values in zip(INFORMATION, state.information, strict=True):
             setattr(self, name, values)
-        self._set_weights()
+        self._set_weights(typical_outside)
         self._report_fit(result)
 
     def _set_weights(self, typical_outside: float | None = None) -> None:
@@ -228,10 +247,11 @@ class LuceClick(ClickModel):
         if typical_outside is None:
             classes = np.log(fitted.query_outside.level(QUERY_CLASS))[layout.query_class]
             typical_outside = float(np.exp(np.average(classes, weights=layout.volumes)))
-        self._typical_outside = typical_outside
+        self.typical_outside_ = typical_outside
         gamma = fitted.transition.weights()
-        omega = fitted.outside.weights() * self._typical_outside
+        omega = fitted.outside.weights() * self.typical_outside_
         self.mixing_: Float64 = fitted.mixing.overall
+        self.mixing_prior_: Float64 = fitted.mixing.mean
         scale = float(np.sum(self.mixing_ * gamma[:, 0, 0] / omega[:, 0]))
         level = float(self.mixing_ @ omega[:, 0])
         of_class = fitted.appeal.level(PAIR_CLASS)
@@ -261,11 +281,8 @@ class LuceClick(ClickModel):
         theta /= self._query_outside(found.query).repeat(sizes)
         rho = self._pairs.take_or(self.rho_, found.row, self.satisfaction_)
         longest = int(sizes.max(initial=1))
-        omega = self.omega_
-        if longest >= omega.shape[1]:
-            omega = np.pad(omega, ((0, 0), (0, longest + 1 - omega.shape[1])), mode="edge")
+        omega = extend_outside(self.omega_, longest)
         gamma = extend_transitions(self.gamma_, longest)
-
         overlap = find_overlap(self, batch, text)
 
         def pages(start: int, end: int) -> PageDistribution:
@@ -288,7 +305,7 @@ class LuceClick(ClickModel):
         """The f of each session's query [session]; that of a new query is as of rare ones."""
         table = self._state.parameters.query_outside
         out = np.where(query >= 0, table.weights_at(query), float(table.level(QUERY_CLASS)[0]))
-        return out / self._typical_outside
+        return out / self.typical_outside_
 
     def _position_effects(self, found: ImpressionLookup, batch: SessionBatch) -> Float64:
         """The effect of the position of each impression; 1 where nothing was seen there."""
@@ -327,32 +344,20 @@ class LuceClick(ClickModel):
     def _to_tables(self) -> tuple[dict[str, Any], dict[str, pa.Table]]:
         values, tables = super()._to_tables()
         layout, fitted = self._state.layout, self._state.parameters
-        values |= {
-            "mixing_mean": fitted.mixing.mean.tolist(),
-            "typical_outside": self._typical_outside,
-        }
-        starts = layout.row_starts(len(fitted.mixing.mean))
-        tables |= {CELLS: layout.cells.to_table(len(layout.pair_class))}
-        return values, tables | fitted.to_tables("luce", starts)
+        tables |= fitted.to_tables("luce", layout.row_starts(len(self.mixing_)))
+        return values, tables | {CELLS: layout.cells.to_table(len(layout.pair_class))}
 
     def _from_tables(self, values: dict[str, Any], tables: dict[str, pa.Table]) -> Self:
-        if not {"mixing_mean", "typical_outside"} <= set(values):
-            raise StoreError(
-                "The saved LuceClick is of another version of Reclick, which kept other statistics "
-                "of its sessions. Fit it again."
-            )
-        values = dict(values)
-        mixing = np.array(values.pop("mixing_mean"))
-        typical_outside = float(values.pop("typical_outside"))
         super()._from_tables(values, tables)
         hyper, counts = Hyperparameters(**self.hyperparameters_), self._pairs.counts
         cells = CellIndex(hyper.position_effect_strength is not None)
         cells = cells.from_table(tables, CELLS, len(self.theta_), max(counts.max_ads, 1))
         layout = Layout.build(counts, counts.impressions, counts.volumes, cells)
         nothing = PairPrior(np.ones(len(self.theta_)), np.ones(len(self.theta_)))
+        mixing = np.asarray(self.mixing_prior_)
         fresh = initial_parameters(layout, hyper, nothing, mixing)  # an update has its own prior
         fitted = fresh.from_tables("luce", tables, layout.row_starts(len(mixing)))
         information = np.stack([getattr(self, name) for name in INFORMATION])
         self._state = LuceState(hyper, layout, fitted, information)
-        self._set_weights(typical_outside)
+        self._set_weights(self.typical_outside_)
         return self

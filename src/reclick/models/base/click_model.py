@@ -304,13 +304,17 @@ class ClickModel(AnsweringModel, StoredModel):
             self.prior_report_ = prior.report
         return prior
 
-    def _fit_ad_prior(self, record: AdRecord) -> AdPrior:
-        """The prior of pairs with this record, from what is known of the ads."""
+    def _fit_ad_prior(
+        self, record: AdRecords, words: tuple[TokenLists | None, int] | None = None
+    ) -> AdPrior:
+        """The prior of pairs with this record, from what is known of the ads and their words."""
         levels = self.get_params()["attractiveness_prior"]
+        if levels not in ("auto", "words"):
+            return fit_ad_prior(record, None, 0, use_ads=False)
+        words = self._ad_words() if words is None else words
         if levels == "words":
-            return fit_words(record, *self._ad_words())
-        words = self._ad_words() if levels == "auto" else (None, 0)
-        return fit_ad_prior(record, *words, use_ads=levels == "auto")
+            return fit_words(record, *words)
+        return fit_ad_prior(record, *words)
 
     def _clicks_and_exposure(self) -> tuple[Float64, Float64]:
         """The clicks of each pair among its inferred examinations, and those [pair].

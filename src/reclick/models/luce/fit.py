@@ -146,11 +146,8 @@ def fit_luce(
     start: LuceParameters | None,
     **loop: Any,
 ) -> LuceResult:
-    """A fit from where another ended; with several components, first with common mixing weights."""
-    stages = [(hyper, loop)]
-    if hyper.components > 1 and (start is None or len(start.mixing.mean) != hyper.components):
-        stages.insert(0, (hyper._replace(mixing_strength=None), {**loop, **PILOT}))
-    for now, limits in stages:
+    """A fit from where another ended."""
+    for now, limits in plan_stages(hyper, start, loop):
         mixing = np.full(hyper.components, 1 / hyper.components)
         if start is not None and len(start.mixing.mean) == hyper.components:
             mixing = start.mixing.weights.mean(axis=0)
@@ -158,6 +155,24 @@ def fit_luce(
         result = run_luce(first if start is None else first.start_from(start), data, **limits)
         start = result.parameters
     return result
+
+
+def plan_stages(
+    hyper: Hyperparameters, start: LuceParameters | None, loop: dict[str, Any]
+) -> list[tuple[Hyperparameters, dict[str, Any]]]:
+    """The stages of a fit; with several components, first with common mixing weights."""
+    stages = [(hyper, loop)]
+    if hyper.components > 1 and (start is None or len(start.mixing.mean) != hyper.components):
+        stages.insert(0, (hyper._replace(mixing_strength=None), {**loop, **PILOT}))
+    return stages
+
+
+def plan_pilot(hyper: Hyperparameters) -> Hyperparameters:
+    """The hyperparameters of a pilot."""
+    one = hyper._replace(components=1)
+    if hyper.query_strength is None:
+        return one
+    return one._replace(query_strength=max(hyper.query_strength, PILOT_QUERY_STRENGTH))
 
 
 def fit_pilot(
@@ -171,9 +186,7 @@ def fit_pilot(
     """
     pairs = len(data.layout.pair_class)
     flat = PairPrior(np.ones(pairs), np.full(pairs, PILOT_STRENGTH))
-    one = hyper._replace(components=1)
-    if hyper.query_strength is not None:
-        one = one._replace(query_strength=max(hyper.query_strength, PILOT_QUERY_STRENGTH))
-    state = LuceState.of(hyper, data, fit_luce(data, one, flat, None, engine=engine, **PILOT))
+    result = fit_luce(data, plan_pilot(hyper), flat, None, engine=engine, **PILOT)
+    state = LuceState.of(hyper, data, result)
     known = state.parameters.spread_satisfaction(state.information)
     return state._replace(parameters=known)

@@ -60,13 +60,16 @@ def search_hyperparameters(
     *,
     full: bool = False,
 ) -> Hyperparameters:
-    """The hyperparameters that held-out sessions choose; those that are fixed stay."""
+    """The hyperparameters that held-out sessions choose; those that are fixed stay.
+
+    The sessions are all of a log, or a sample of it if they say how large it is (`sessions.log`).
+    """
     candidates = [each for each in (FULL if full else FAST) if each.name not in fixed]
-    n_sessions = sessions.weight.sum()
-    if n_sessions < MIN_SESSIONS or not candidates:
+    if sessions.n_sessions < MIN_SESSIONS or not candidates:
         return defaults
-    folds = folds_of_pages(sessions.sample_queries(MAX_SESSIONS))
-    folds = folds[: N_FOLDS if full or n_sessions <= SMALL_LOG else 1]
+    sample = sessions if sessions.log is not None else sessions.sample_queries(MAX_SESSIONS)
+    all_folds = full or sessions.n_sessions <= SMALL_LOG
+    folds = folds_of_pages(sample)[: N_FOLDS if all_folds else 1]
     if not folds:
         return defaults
     own = [_TrainingFold(fold, defaults, make_prior) for fold in folds]
