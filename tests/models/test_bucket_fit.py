@@ -23,8 +23,8 @@ FEW: dict[str, Any] = {"max_iterations": 4}
 MODELS: list[rc.ClickModel] = [
     rc.GCTR(), rc.RCTR(), rc.DCTR(), rc.ICM(), rc.MultiClick(), rc.CM(), rc.DCM(), rc.SDBN(),
     rc.PBM(**FEW), rc.BBM(**FEW), rc.UBM(), rc.DBN(**FEW),
-    rc.DBN(continuation="query", initiation="query", **FEW), rc.CCM(initiation="query", **FEW),
-    rc.THCM(**FEW), rc.MODELS["scan"](**FEW),
+    rc.DBN(continuation="query", initiation="query", satisfaction_prior="auto", **FEW),
+    rc.CCM(initiation="query", **FEW), rc.THCM(**FEW), rc.MODELS["scan"](**FEW),
 ]  # fmt: skip
 COUNTED = {"gctr", "rctr", "dctr", "icm", "multiclick", "cm", "dcm", "sdbn"}
 

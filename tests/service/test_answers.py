@@ -136,9 +136,22 @@ def test_best_page_and_prices(client: TestClient, folders: dict[str, Path]) -> N
         assert [slot["ad"] for slot in priced["slots"]] == list(own.slate)
         prices = [slot["price_per_click"] for slot in priced["slots"]]
         assert prices == own.price_per_click.tolist()
-        assert all(slot["why"] for slot in priced["slots"])
+        assert all(slot["why"] and slot["because"] for slot in priced["slots"])
     refused = client.post("/v1/auction", json={"query": "tea", "bids": {"ad0": -1.0}})
     assert refused.status_code == 422
+
+
+def test_a_vcg_price_is_the_sum_of_its_reasons(client: TestClient) -> None:
+    bids = {ad: 1.0 + i / 10 for i, ad in enumerate(ADS)}
+    body = {"query": "tea", "bids": bids, "slots": 3, "reserve": 0.1, "satisfaction_weight": 0.5}
+    slots = client.post("/v1/auction", json=body).json()["slots"]
+    assert {slot["because"] for slot in slots} >= {"displaced clicks"}
+    for slot in slots:
+        if slot["because"] == "displaced clicks":
+            parts = [slot["at_reserve"], slot["satisfaction"]]
+            parts += [each["value"] for each in slot["displaced"]]
+            paid = slot["price_per_click"] * slot["expected_clicks"]
+            assert paid == pytest.approx(sum(parts))
 
 
 def test_comparison_of_two_rankings(client: TestClient) -> None:

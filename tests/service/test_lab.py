@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import os
 import threading
@@ -77,7 +78,7 @@ class Lab:
         return self.page.locator(slots).nth(i).get_by_role("button", name=name)
 
     def expected_clicks(self, page: str = "a") -> float:
-        return float(self.page.locator(f"#page-{page} .tiles dd").first.inner_text())
+        return float(self.page.locator(f"#page-{page} .tiles dd").first.inner_text().split()[0])
 
 
 on_phone_too = pytest.mark.parametrize(
@@ -120,6 +121,7 @@ def test_pick_a_query_with_the_keyboard_alone(lab: Lab) -> None:
     expect(lab.page.locator(PAGE_A)).to_have_count(4)
 
 
+@on_phone_too
 def test_a_new_query_is_answered_too(lab: Lab) -> None:
     query = lab.page.get_by_role("combobox", name="Query")
     query.fill("a query never asked")
@@ -132,6 +134,7 @@ def test_a_new_query_is_answered_too(lab: Lab) -> None:
     expect(lab.page.locator(PAGE_A).first).to_contain_text("%")
 
 
+@on_phone_too
 def test_reorder_by_button_by_key_and_by_dragging(lab: Lab) -> None:
     first = lab.names()
     lab.button(PAGE_A, 0, "down").click()
@@ -145,6 +148,16 @@ def test_reorder_by_button_by_key_and_by_dragging(lab: Lab) -> None:
     assert lab.names() == [first[1], first[2], first[0], first[3]]
 
 
+def test_drag_an_ad_from_the_list_to_a_slot(lab: Lab) -> None:
+    rows = lab.page.locator("#ads tbody tr")
+    expect(rows).to_have_count(6)
+    new = rows.nth(4).locator("th").inner_text().split()[0]
+    rows.nth(4).drag_to(lab.page.locator(PAGE_A).nth(1))
+    expect(lab.page.locator(PAGE_A)).to_have_count(5)
+    assert lab.names()[1] == new
+
+
+@on_phone_too
 def test_choose_a_click_and_see_what_comes_next(lab: Lab) -> None:
     lab.button(PAGE_A, 0, "click").click()
     expect(lab.button(PAGE_A, 0, "click")).to_have_attribute("aria-pressed", "true")
@@ -183,6 +196,7 @@ def test_compare_two_pages(lab: Lab) -> None:
     assert lab.expected_clicks("b") != lab.expected_clicks("a")
 
 
+@on_phone_too
 def test_best_order_has_the_most_clicks(lab: Lab) -> None:
     before = lab.expected_clicks()
     for _ in range(3):
@@ -201,15 +215,17 @@ def test_bids_give_pages_and_prices_with_a_reason(lab: Lab) -> None:
     outcomes = lab.page.locator("#outcomes")
     expect(outcomes).to_contain_text("VCG")
     lab.page.locator("#bids input").first.fill("5")
-    expect(outcomes.locator(".reason").first).to_contain_text("pays")
+    expect(outcomes.locator(".reason").first).to_contain_text("The lowest bid that keeps it")
     before = outcomes.inner_text()
     lab.page.get_by_label("Reserve").fill("0.5")
     expect(lab.page.locator("#reserve-out")).to_have_text("0.50")
     expect(outcomes).not_to_have_text(before)
     lab.page.get_by_label("Weight of satisfaction").fill("2")
     expect(lab.page.locator("#lambda-out")).to_have_text("2.0")
+    expect(outcomes.locator(".parts").first).to_contain_text("per click")
 
 
+@on_phone_too
 def test_switch_models_and_see_where_they_differ(lab: Lab) -> None:
     rows = lab.page.locator("#models-differ tbody tr")
     expect(rows).to_have_count(2)
@@ -238,6 +254,78 @@ def test_a_broken_link_opens_the_usual_page(browser: Browser, address: str, hash
     lab = Lab(browser, address + hash, viewport=DESKTOP)
     assert len(lab.names()) == 4
     lab.context.close()
+
+
+class Keyboard:
+    """A user without a pointer: everything is reached with Tab."""
+
+    def __init__(self, page: Page) -> None:
+        self.page = page
+
+    def reach(self, target: Any) -> None:
+        """Press Tab until the target has the focus."""
+        for _ in range(300):
+            if target.evaluate("(each) => each === document.activeElement"):
+                return
+            self.page.keyboard.press("Tab")
+        pytest.fail(f"{target} cannot be reached with Tab")
+
+    def press(self, target: Any, *keys: str) -> None:
+        self.reach(target)
+        for key in keys:
+            self.page.keyboard.press(key)
+
+    def type(self, target: Any, text: str) -> None:
+        self.reach(target)
+        self.page.keyboard.press("Control+a")
+        self.page.keyboard.type(text)
+
+
+@on_phone_too
+def test_the_eight_tasks_with_the_keyboard_alone(lab: Lab) -> None:
+    page, keyboard = lab.page, Keyboard(lab.page)
+    query = page.get_by_role("combobox", name="Query")
+
+    keyboard.type(query, "garage")  # 1: pick a query
+    expect(page.get_by_role("option", name="garage door repair")).to_be_visible()
+    keyboard.press(query, "ArrowDown", "Enter")
+    expect(query).to_have_value("garage door repair")
+    expect(page.locator(PAGE_A)).to_have_count(4)
+    expect(page.locator(PAGE_A).nth(3)).to_contain_text("%")
+
+    first = lab.names()  # 2: compose the page
+    keyboard.press(lab.button(PAGE_A, 0, "down"), "Enter")
+    expect(page.locator(PAGE_A).nth(1)).to_contain_text(first[0])
+    keyboard.press(lab.button(PAGE_A, 3, "remove"), "Enter")
+    expect(page.locator(PAGE_A)).to_have_count(3)
+    keyboard.press(page.get_by_role("button", name=f"add {first[3]} to page A"), "Enter")
+    expect(page.locator(PAGE_A)).to_have_count(4)
+
+    keyboard.press(lab.button(PAGE_A, 0, "click"), "Space")  # 3: a click and what comes after
+    expect(page.locator("#page-a")).to_contain_text("After 1: the session ends with")
+
+    form = page.locator("#new-ad")  # 4: write an ad, and why it attracts
+    keyboard.type(form.get_by_label("Title"), "Garage doors")
+    keyboard.press(form.get_by_role("button", name="Add to page A"), "Enter")
+    expect(page.locator(PAGE_A)).to_have_count(5)
+    expect(page.locator("#why-note")).to_contain_text("my ad")
+
+    keyboard.press(page.get_by_label("Compare with a second page"), "Space")  # 5: A against B
+    expect(page.locator(PAGE_B)).to_have_count(5)
+    keyboard.press(lab.button(PAGE_B, 0, "remove"), "Enter")
+    expect(page.locator("#comparison tbody tr").first).to_contain_text("[")
+
+    keyboard.press(page.get_by_role("button", name="Reorder page A"), "Enter")  # 6: best order
+    expect(page.locator("#rank-note")).to_contain_text("Left out")
+
+    keyboard.type(page.locator("#bids input").first, "3")  # 7: prices
+    keyboard.press(page.get_by_label("Reserve"), *["ArrowRight"] * 4)
+    expect(page.locator("#reserve-out")).to_have_text("0.20")
+    expect(page.locator("#outcomes tbody tr").first).to_contain_text("3.00")
+
+    keyboard.press(page.locator("#model"), "u", "Enter")  # 8: another model
+    expect(page.locator("#model")).to_have_value("ubm")
+    expect(page.locator("#page-a .tiles div").nth(2)).to_contain_text("not in this model")
 
 
 @contextmanager
@@ -281,6 +369,7 @@ def test_the_lab_works_under_the_prefix_of_a_proxy(browser: Browser, address: st
     assert all(path.startswith("/clicks/") for path in asked)
 
 
+@on_phone_too
 def test_the_page_is_exported(lab: Lab) -> None:
     with lab.page.expect_download() as saved:
         lab.page.get_by_role("button", name="JSON").click()
@@ -289,7 +378,9 @@ def test_the_page_is_exported(lab: Lab) -> None:
     assert len(content["predictions"]["a"]["click_prob"]) == 4
     with lab.page.expect_download() as saved:
         lab.page.get_by_role("button", name="CSV").click()
-    assert len(Path(saved.value.path()).read_text().splitlines()) == 5
+    table = list(csv.DictReader(Path(saved.value.path()).read_text().splitlines()))
+    assert [row["ad"] for row in table] == lab.names()
+    assert all(float(row["click_prob"]) > 0 and float(row["vcg_price"]) >= 0 for row in table)
     with lab.page.expect_download() as saved:
         lab.page.get_by_role("button", name="PNG").click()
     assert Path(saved.value.path()).read_bytes().startswith(b"\x89PNG")

@@ -122,6 +122,23 @@ def predict(
     return {"pages": [page for part in parts for page in _page_predictions(part)]}
 
 
+def predict_together(
+    hosted: HostedModel, requests: list[PredictRequest], limits: ServiceLimits, count: CountPages
+) -> list[dict[str, Any]] | None:
+    """The same for several requests without text and with the same `top`, by one call.
+
+    None where a page is not plainly valid: then each has to be asked alone.
+    """
+    pages = [page for request in requests for page in request.pages]
+    predictor = _predictor(hosted, requests[0].top)
+    sessions = encode_pages(*_columns(pages), min(predictor.max_ads, limits.ads))
+    if sessions is None or max(len(request.pages) for request in requests) > limits.pages:
+        return None
+    parts = _predict_parts(hosted, sessions, None, predictor.predict_pages, count)
+    made = iter([page for part in parts for page in _page_predictions(part)])
+    return [{"pages": [next(made) for _ in request.pages]} for request in requests]
+
+
 def _predictor(hosted: HostedModel, top: int) -> Predictor:
     return hosted.predictor(top=top, next_click=True, satisfaction=hosted.model.satisfaction)
 
@@ -302,6 +319,9 @@ def auction(
                 "price_per_click": price,
                 "expected_clicks": clicks,
                 "why": str(reason),
+                "because": reason.because,
+                "at_reserve": reason.reserve,
+                "satisfaction": reason.satisfaction,
                 "displaced": [each._asdict() for each in reason.displaced],
             }
             for ad, price, clicks, reason in slots

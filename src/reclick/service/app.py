@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from functools import cache, partial
 from importlib.resources import files
 from typing import Annotated, Any, NamedTuple, TypeVar
@@ -26,17 +26,21 @@ from reclick.runtime.filesystem import Location
 from reclick.runtime.time_limit import TimeLimitError, time_limit
 from reclick.service import answers, schemas
 from reclick.service.arrow_bodies import ARROW_STREAM, read_stream, write_stream
+from reclick.service.gathering import PageGatherer, is_small
 from reclick.service.hosting import HostedFolder, HostedModel, ModelHost
 from reclick.service.measures import Measures
 from reclick.service.protection import (
     LOCAL_NAMES,
     BodyTooLargeError,
     Protection,
+    Receive,
+    Scope,
+    Send,
     ServiceLimits,
+    route_path,
 )
 
 JSON = "application/json"
-FEW_IMPRESSIONS = 64  # of a prediction that needs no thread of its own
 LAB_FILES = {
     "/": ("lab.html", "text/html; charset=utf-8"),
     "/lab.js": ("lab.js", "text/javascript; charset=utf-8"),
@@ -56,6 +60,7 @@ PROBLEMS = {
 }
 SCHEMA_PREFIX = "#/components/schemas/"
 Result = TypeVar("Result")
+ErrorHandler = Callable[[Request, Any], Coroutine[Any, Any, Response]]
 events = logging.getLogger("reclick.service")
 
 
@@ -107,7 +112,7 @@ def create_app(
     if allowed_hosts is None:
         allowed_hosts = LOCAL_NAMES if token is None else frozenset()
     return Protection(
-        service.api,
+        service,
         limits=service.limits,
         token=token,
         measures=service.measures,
@@ -123,6 +128,8 @@ class Service:
         self.host = host
         self.limits = limits
         self.measures = Measures()
+        self._routes = {route.path: route for route in JSON_ROUTES}
+        self._gatherer = PageGatherer(limits, self.measures.count_pages)
         self.reload_seconds = reload_seconds
         self.api = FastAPI(
             title="Reclick",
@@ -132,18 +139,25 @@ class Service:
             redoc_url=None,
             redirect_slashes=False,
             lifespan=self._run,
-            exception_handlers={
-                ProblemError: _answer_problem,
-                BodyTooLargeError: _answer_large_body,
-                ClientDisconnect: _answer_half_sent,
-                HTTPException: _answer_http_error,
-                RequestValidationError: _answer_bad_parameters,
-                TimeLimitError: _answer_time_limit,
-                ReclickError: _answer_reclick_error,
-            },
+            exception_handlers=_error_handlers(),
         )
         self.api.openapi = cache(self._describe_api)  # type: ignore[method-assign]
         self._add_routes()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request: a POST directly, in about half the time of FastAPI."""
+        is_post = scope["type"] == "http" and scope["method"] == "POST"
+        route = self._routes.get(route_path(scope)) if is_post else None
+        if route is None:
+            await self.api(scope, receive, send)
+            return
+        scope["route"] = route
+        request = Request(scope, receive)
+        try:
+            response = await self._answer(route, request)
+        except Exception as error:
+            response = await _answer_error(request, error)
+        await response(scope, receive, send)
 
     @contextlib.asynccontextmanager
     async def _run(self, _: FastAPI) -> AsyncIterator[None]:
@@ -159,6 +173,8 @@ class Service:
     def _load(self) -> None:
         for folder in self.host.folders.values():
             _log_change(folder, folder.refresh())
+        for folder in self.host.folders.values():
+            folder.index_queries()
         self.host.watch(self.reload_seconds)
 
     # routes
@@ -206,8 +222,13 @@ class Service:
             raise ProblemError(415, "unsupported_type", f"Send the body as {expected}.")
         parsed = _parse(route.request, body)
         hosted = self._find_model(parsed.model)
-        ask = partial(route.function, hosted, parsed, self.limits, self.measures.count_pages)
-        content = ask() if _is_quick(parsed) else await self._run_in_thread(ask)
+        if isinstance(parsed, schemas.PredictRequest) and is_small(hosted, parsed):
+            content = await self._gatherer.predict(hosted, parsed)
+        else:
+            count = self.measures.count_pages
+            content = await self._run_in_thread(
+                partial(route.function, hosted, parsed, self.limits, count)
+            )
         pages = getattr(parsed, "pages", None)
         _note(request, hosted, 0 if pages is None else len(pages))
         return _json({"model": hosted.name, "version": hosted.version, **content})
@@ -323,14 +344,6 @@ def _parse(model: type[schemas.ModelRequest], body: bytes) -> schemas.ModelReque
         ) from None
 
 
-def _is_quick(request: schemas.ModelRequest) -> bool:
-    """Whether the answer takes less time than handing it to a thread."""
-    if not isinstance(request, schemas.PredictRequest) or request.text or request.top > 3:
-        return False
-    pages = request.pages
-    return len(pages) <= 8 and sum(len(page.ads) for page in pages) <= FEW_IMPRESSIONS
-
-
 def _json(content: Any, status: int = 200) -> Response:
     return Response(orjson.dumps(content), status, media_type=JSON)
 
@@ -360,6 +373,27 @@ def _serve_lab_file(path: str) -> Response:
 
 
 # errors
+
+
+def _error_handlers() -> dict[int | type[Exception], ErrorHandler]:
+    return {
+        ProblemError: _answer_problem,
+        BodyTooLargeError: _answer_large_body,
+        ClientDisconnect: _answer_half_sent,
+        HTTPException: _answer_http_error,
+        RequestValidationError: _answer_bad_parameters,
+        TimeLimitError: _answer_time_limit,
+        ReclickError: _answer_reclick_error,
+    }
+
+
+async def _answer_error(request: Request, error: Exception) -> Response:
+    """The answer to an error, by its nearest class; one that nobody foresaw is raised again."""
+    handlers = _error_handlers()
+    for kind in type(error).__mro__:
+        if kind in handlers:
+            return await handlers[kind](request, error)
+    raise error
 
 
 async def _answer_problem(_: Request, error: Exception) -> Response:

@@ -102,7 +102,7 @@ class QueryIndex:
         start = self._search(lambda text: text >= key)
         end = self._search(lambda text: text > key and not text.startswith(key))
         sessions = self._sessions[start:end]
-        best = np.argsort(-sessions, kind="stable")[:limit]
+        best = _find_largest(sessions, limit)
         return [
             {"query": self._queries[start + int(i)].as_py(), "sessions": float(sessions[i])}
             for i in best
@@ -118,6 +118,19 @@ class QueryIndex:
             else:
                 low = middle + 1
         return low
+
+
+def _find_largest(values: Any, count: int) -> Any:
+    """Where the largest values are, largest first; equal ones in their order.
+
+    >>> _find_largest(np.array([1.0, 3.0, 2.0, 3.0]), 3).tolist()
+    [1, 3, 2]
+    """
+    places = np.arange(len(values))
+    if len(values) > 4 * count:  # of millions, sort only those that may be among them
+        least = np.partition(values, len(values) - count)[len(values) - count]
+        places = np.flatnonzero(values >= least)
+    return places[np.argsort(-values[places], kind="stable")][:count]
 
 
 @dataclass
@@ -164,6 +177,12 @@ class HostedFolder:
         hosted = HostedModel(self.name, model._origin[1][:VERSION_LENGTH], model)
         _try_page(hosted)
         return hosted
+
+    def index_queries(self) -> None:
+        """Sort the queries of the model in place now, so that nobody has to wait for it."""
+        if self.current is not None:
+            with contextlib.suppress(ReclickError, OSError):  # who asks for them will be told
+                _ = self.current.queries
 
     def _fail(self, message: str, content: str = "") -> None:
         """Note a failure; the same `content` is not tried again."""
@@ -240,6 +259,8 @@ class ModelHost:
                 replaced = folder.refresh()
                 if replaced or (folder.error and folder.error != before):
                     self.on_change(folder, replaced)
+                if replaced:
+                    folder.index_queries()
 
     def stop(self) -> None:
         """End the watching thread."""

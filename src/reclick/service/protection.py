@@ -104,7 +104,7 @@ class Protection:
 
     def _refuse(self, exchange: Exchange) -> tuple[int, str, str] | None:
         """Status, code and message where the request is refused before its body is read."""
-        path, headers = _route_path(exchange.scope), exchange.headers
+        path, headers = route_path(exchange.scope), exchange.headers
         if self.allowed_hosts and _host_name(headers.get(b"host", b"")) not in self.allowed_hosts:
             return 421, "unknown_host", "This service is not known under this Host name."
         if exchange.scope["method"] == "OPTIONS" and exchange.cors:
@@ -243,7 +243,7 @@ def is_loopback(host: str) -> bool:
         return False
 
 
-def _route_path(scope: Scope) -> str:
+def route_path(scope: Scope) -> str:
     """The path below the prefix that a proxy or an outer app serves the service under."""
     path, root = str(scope["path"]), str(scope.get("root_path", "")).rstrip("/")
     return path.removeprefix(root) if path.startswith(f"{root}/") else path

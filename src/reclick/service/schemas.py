@@ -242,13 +242,19 @@ class DisplacedClicks(BaseModel):
 
 
 class AuctionSlot(BaseModel):
-    """A slot of the page: who has it, what a click costs, and whose clicks that pays for."""
+    """A slot of the page: who has it, what a click costs, and whose clicks that pays for.
+
+    With vcg, price × expected clicks = `at_reserve` + the values of `displaced` + `satisfaction`.
+    """
 
     ad: str
     price_per_click: float
     expected_clicks: float
     why: str
+    because: Literal["displaced clicks", "threshold", "next rank", "reserve", "bid"]
+    at_reserve: float = Field(description="What it would pay if it bid only the reserve.")
     displaced: list[DisplacedClicks]
+    satisfaction: float = Field(description="Value of the satisfied sessions that it displaces.")
 
 
 class AuctionAnswer(ModelAnswer):

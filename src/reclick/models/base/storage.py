@@ -139,6 +139,12 @@ class StoredModel(DescribedModel):
             setattr(self, name, rates.copy())
         for name, value in values.items():
             setattr(self, name, self._check_value(name, value))
+        for name in self.global_parameters:
+            if not hasattr(self, name):
+                raise StoreError(
+                    f"The saved {type(self).__name__} has no {name}: it is of another version of "
+                    "Reclick, or was altered. Fit it again, and save to a new folder."
+                )
         self._pairs = self._index(counts, text)
         if prior is not None:
             self._pairs.ad_prior = self._read_ad_prior(prior, tables)

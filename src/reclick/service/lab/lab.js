@@ -126,7 +126,8 @@ async function choose(query, keepPages = false) {
 }
 
 function showAds() {
-  $("ads").tBodies[0].replaceChildren(...answers.ads.slice(0, 200).map((row) => element("tr", {},
+  $("ads").tBodies[0].replaceChildren(...answers.ads.slice(0, 200).map((row) => element("tr", {draggable: "true",
+    on: {dragstart: (event) => event.dataTransfer.setData("text/plain", JSON.stringify({ad: row.ad}))}},
     element("th", {scope: "row"}, row.ad, element("span", {class: "words"}, row.words || ""),
       element("span", {class: "use"}, useButton("a", row.ad), state.compare ? useButton("b", row.ad) : null,
         element("button", {type: "button", "aria-label": `why ${row.ad}`, on: {click: () => showWhy(row.ad)}}, "why"))),
@@ -175,7 +176,7 @@ function showPage(name) {
   const article = $(`page-${name}`), answer = answers[name], ads = state.pages[name];
   const title = element("h2", {id: `page-${name}-title`}, `Page ${name.toUpperCase()}`);
   if (!ads.length) {
-    article.replaceChildren(title, element("p", {class: "note"}, "No ads yet: add some from the list, or write one."));
+    article.replaceChildren(title, element("p", {class: "note"}, "No ads yet: drag some here, add them with + in the list, or write one."));
     return;
   }
   const list = element("ol", {class: "slots"});
@@ -198,7 +199,7 @@ function showSlot(name, ad, i, answer) {
     dragstart: (event) => event.dataTransfer.setData("text/plain", JSON.stringify({name, i})),
     dragover: (event) => { event.preventDefault(); slot.classList.add("over"); },
     dragleave: () => slot.classList.remove("over"),
-    drop: (event) => { event.preventDefault(); drop(name, i, event.dataTransfer.getData("text/plain")); },
+    drop: (event) => { event.preventDefault(); event.stopPropagation(); drop(name, i, event.dataTransfer.getData("text/plain")); },
     keydown: (event) => {
       const step = {ArrowUp: -1, ArrowDown: 1}[event.key];
       if (step && event.altKey) { event.preventDefault(); shift(name, i, i + step); }
@@ -232,10 +233,11 @@ function describe(ad) {
 function drop(name, at, data) {
   let from;
   try { from = JSON.parse(data); } catch { return; }
+  if (typeof from?.ad === "string" && answers.ads.some((row) => row.ad === from.ad)) { add(name, from.ad, at); return; }
   if (!(from?.name in state.pages) || !Number.isInteger(from.i)) return;
   const ad = state.pages[from.name][from.i];
   if (ad === undefined) return;
-  if (from.name === name) shift(name, from.i, at);
+  if (from.name === name) shift(name, from.i, Math.min(at, state.pages[name].length - 1));
   else add(name, ad, at);
 }
 
@@ -243,32 +245,45 @@ function showSummary(name, answer) {
   if (!answer) return [];
   const none = answer.sequences.find((each) => each.clicks.length === 0);
   const tiles = element("dl", {class: "tiles"},
-    tile("Expected clicks", short(answer.expected_clicks)),
-    tile("No click", none ? percent(none.probability) : "–"),
-    tile("Satisfied", answer.satisfaction_prob == null ? "–" : percent(answer.satisfaction_prob)));
-  const paths = element("ol", {class: "paths"}, ...answer.sequences.map((each) =>
-    element("li", {}, `${each.clicks.length ? each.clicks.join(" → ") : "no click"}: ${percent(each.probability)}`)));
-  const after = state.clicks[name].length ? `After ${state.clicks[name].join(" → ")}: the session ends with ${percent(answer.end_prob)}.` : "Arrows: the next click. Choose “click” at an ad to see what comes after it.";
-  return [tiles, element("h3", {}, "Likeliest click paths"), paths, element("p", {class: "note"}, after)];
+    tile("Expected clicks", short(answer.expected_clicks), "per session"),
+    tile("No click", none ? percent(none.probability) : "–", "of sessions"),
+    tile("Satisfied", answer.satisfaction_prob == null ? "–" : percent(answer.satisfaction_prob),
+      answer.satisfaction_prob == null ? "not in this model" : "of sessions"));
+  const last = state.clicks[name].at(-1);
+  const after = last ? `After ${state.clicks[name].join(" → ")}: the session ends with ${percent(answer.end_prob)}. Arrows: where the next click goes.`
+    : "Arrows: where the first click goes. Choose “click” at an ad to see what comes after it.";
+  const legend = element("p", {class: "note legend"}, "clicked rarely", ...[0, 1, 2, 3, 4, 5].map((heat) => element("i", {class: `heat${heat}`})), "often");
+  return [element("p", {class: "note"}, after), legend, tiles, element("h3", {}, "Likeliest click paths"), showPaths(answer.sequences)];
 }
 
-function tile(name, value) {
-  return element("div", {}, element("dt", {}, name), element("dd", {}, value));
+function tile(name, value, about) {
+  return element("div", {}, element("dt", {}, name), element("dd", {}, value, element("small", {}, about)));
+}
+
+function showPaths(sequences) {
+  const most = Math.max(...sequences.map((each) => each.probability), 1e-9);
+  return element("ol", {class: "paths"}, ...sequences.map((each) => {
+    const bar = drawing("svg", {viewBox: "0 0 100 10", preserveAspectRatio: "none", "aria-hidden": "true"},
+      drawing("rect", {x: 0, y: 0, height: 10, width: (100 * each.probability / most).toFixed(1)}));
+    const clicks = each.clicks.length ? `position ${each.clicks.join(" → ")}` : "no click";
+    return element("li", {}, element("span", {}, clicks), element("span", {}, percent(each.probability)), bar);
+  }));
 }
 
 function drawArrows(name, list, answer) {
   const slots = [...list.querySelectorAll(".slot")];
   const middle = (i) => slots[i].offsetTop + slots[i].offsetHeight / 2;
-  const last = state.clicks[name].at(-1);
-  const start = last ? middle(last - 1) : 0;
+  const last = state.clicks[name].at(-1), start = last ? middle(last - 1) : 4;
   const svg = drawing("svg", {class: "arrows", "aria-hidden": "true"}), labels = [];
+  svg.append(drawing("circle", {cx: 45, cy: start, r: 4}));
   slots.forEach((slot, i) => {
     const probability = answer.next_click_prob[i];
-    if (probability < 0.002 || last === i + 1) return;
-    const end = middle(i), bend = last ? 12 : 30;
-    svg.append(drawing("path", {d: `M 46 ${start} C ${bend - 12} ${start}, ${bend - 12} ${end}, 44 ${end}`,
-      "stroke-width": Math.max(1, 9 * Math.sqrt(probability)).toFixed(1), opacity: ".75"}));
-    const label = drawing("text", {x: 0, y: end + 16});
+    if (!(probability >= 0.002) || last === i + 1) return; // also none, where the answer is of a shorter page
+    const end = middle(i), bend = Math.max(0, 30 - 6 * i), width = Math.max(1.2, 8 * Math.sqrt(probability)), head = 5 + width / 2;
+    svg.append(
+      drawing("path", {d: `M 45 ${start} C ${bend} ${start}, ${bend} ${end}, ${50 - head} ${end}`, "stroke-width": width.toFixed(1), opacity: ".75"}),
+      drawing("polygon", {points: `${50 - head},${end - head} 51,${end} ${50 - head},${end + head}`}));
+    const label = drawing("text", {x: 0, y: end + head + 12});
     label.textContent = percent(probability);
     labels.push(label);
   });
@@ -296,7 +311,7 @@ function stopEditing() {
   $("new-ad-title").textContent = "Write an ad";
   $("save-ad").textContent = "Add to page A";
   $("cancel-edit").hidden = true;
-  $("text-note").textContent = "";
+  $("text-note").textContent = "The model answers from its words.";
 }
 
 function readForm() {
@@ -375,7 +390,7 @@ function showBids() {
       on: {input: (event) => { const bid = Number(event.target.value); if (bid >= 0) { state.bids[ad] = bid; later(); } }}})]));
 }
 
-const NAMES = {gsp: "GSP (today’s rule)", vcg: "VCG"};
+const NAMES = {gsp: "GSP: each pays what keeps its rank", vcg: "VCG: each pays what it takes from the others"};
 
 async function runAuctions() {
   const ads = state.pages.a;
@@ -391,14 +406,32 @@ async function runAuctions() {
 
 function showOutcome(name, outcome) {
   if (outcome.problem) return element("div", {}, element("h3", {}, name), element("p", {}, outcome.problem));
-  const rows = outcome.slots.flatMap((slot) => [
-    element("tr", {}, element("th", {scope: "row"}, slot.ad),
+  const rows = outcome.slots.flatMap((slot, i) => [
+    element("tr", {}, element("th", {scope: "row"}, `${i + 1}. ${slot.ad}`), element("td", {class: "number"}, bidOf(slot.ad).toFixed(2)),
       element("td", {class: "number"}, short(slot.price_per_click)), element("td", {class: "number"}, short(slot.expected_clicks))),
-    element("tr", {class: "reason"}, element("td", {colspan: 3}, slot.why))]);
-  const table = element("table", {}, element("thead", {}, element("tr", {}, ...["Ad", "Price per click", "Clicks"].map((each) => element("th", {scope: "col"}, each)))), element("tbody", {}, ...rows));
+    element("tr", {class: "reason"}, element("td", {colspan: 4}, ...explainPrice(slot, outcome.slots[i + 1])))]);
+  const table = element("table", {}, element("thead", {}, element("tr", {}, element("th", {scope: "col"}, "Ad"),
+    ...["Bid", "Price per click", "Clicks"].map((each) => element("th", {scope: "col", class: "number"}, each)))), element("tbody", {}, ...rows));
   const satisfied = outcome.satisfaction == null ? "" : `, satisfied ${percent(outcome.satisfaction)}`;
+  const excluded = Object.entries(outcome.excluded).map(([ad, why]) => ` ${ad} takes no part: ${why}.`).join("");
   return element("div", {}, element("h3", {}, name), element("div", {class: "scroll", tabindex: "0", role: "region", "aria-label": name}, table),
-    element("p", {class: "note"}, `Revenue ${short(outcome.revenue)}, welfare ${short(outcome.welfare)}${satisfied} per session.`));
+    element("p", {class: "note"}, `Revenue ${short(outcome.revenue)}, value of the clicks to the advertisers ${short(outcome.welfare)}${satisfied}, per session.${excluded}`));
+}
+
+// Why an ad pays its price: in a sentence, or as the sum that it is.
+function explainPrice(slot, next) {
+  if (slot.because === "reserve") return ["It pays the reserve."];
+  if (slot.because === "next rank") return [next ? `The lowest bid that keeps it above ${next.ad}.` : "The lowest bid that keeps its place."];
+  if (slot.because !== "displaced clicks") return [slot.why];
+  const total = slot.price_per_click * slot.expected_clicks, least = Math.max(0.0005, Math.abs(total) / 200);
+  const parts = slot.displaced.filter((each) => Math.abs(each.value) >= least).sort((a, b) => b.value - a.value).map((each) => (each.value > 0
+    ? `Without its bid, ${each.ad} would have ${short(each.clicks)} clicks more, worth ${short(each.value)}.`
+    : `It brings ${each.ad} ${short(-each.clicks)} clicks, worth ${short(-each.value)}, which it need not pay.`));
+  if (Math.abs(slot.at_reserve) >= least) parts.push(`At the reserve it would pay ${short(slot.at_reserve)}.`);
+  if (Math.abs(slot.satisfaction) >= least) {
+    parts.push(slot.satisfaction > 0 ? `It costs satisfied sessions worth ${short(slot.satisfaction)}.` : `It brings satisfied sessions worth ${short(-slot.satisfaction)}, which it need not pay.`);
+  }
+  return [element("ul", {class: "parts"}, ...[...parts, `Together ${short(total)} per session, for ${short(slot.expected_clicks)} clicks: ${short(slot.price_per_click)} per click.`].map((each) => element("li", {}, each)))];
 }
 
 // ---- everything that follows from the state
@@ -410,6 +443,7 @@ async function refreshPages() {
   const names = state.compare ? ["a", "b"] : ["a"];
   $("page-b").hidden = !state.compare;
   $("page-pair").classList.toggle("two", state.compare);
+  document.body.classList.toggle("comparing", state.compare);
   names.forEach(showPage);
   const wanted = names.filter((name) => state.pages[name].length);
   names.filter((name) => !state.pages[name].length).forEach((name) => { answers[name] = null; showPage(name); });
@@ -438,7 +472,13 @@ async function refreshComparison() {
   box.querySelector("tbody").replaceChildren(...found.comparisons.map((each) => element("tr", {},
     element("th", {scope: "row"}, each.quantity), element("td", {class: "number"}, short(each.old)),
     element("td", {class: "number"}, short(each.new)),
-    element("td", {class: "number"}, `${signed(each.change)} [${signed(each.low)}, ${signed(each.high)}]`))));
+    element("td", {class: "number wide"}, `${signed(each.change)} [${signed(each.low)}, ${signed(each.high)}]`), verdict(each))));
+}
+
+function verdict({low, high}) {
+  if (low > 0) return element("td", {class: "better"}, "B is better");
+  if (high < 0) return element("td", {class: "worse"}, "B is worse");
+  return element("td", {}, "not clear");
 }
 
 const signed = (x) => (x >= 0 ? "+" : "−") + Math.abs(x).toFixed(3);
@@ -525,34 +565,46 @@ function quote(value) {
 }
 
 function exportCsv() {
-  const rows = [["page", "position", "ad", "click_prob", "next_click_prob"]];
+  const price = (mechanism, ad) => answers.outcomes[mechanism]?.slots?.find((slot) => slot.ad === ad)?.price_per_click ?? "";
+  const rows = [["page", "position", "ad", "click_prob", "next_click_prob", "bid", "gsp_price", "vcg_price"]];
   for (const name of state.compare ? ["a", "b"] : ["a"]) {
     state.pages[name].forEach((ad, i) => rows.push([name.toUpperCase(), i + 1, ad,
-      answers[name]?.click_prob[i] ?? "", answers[name]?.next_click_prob[i] ?? ""]));
+      answers[name]?.click_prob[i] ?? "", answers[name]?.next_click_prob[i] ?? "",
+      ...(name === "a" ? [bidOf(ad), price("gsp", ad), price("vcg", ad)] : ["", "", ""])]));
   }
   download("page.csv", rows.map((row) => row.map(quote).join(",")).join("\r\n") + "\r\n", "text/csv");
 }
 
 function exportPng() {
-  const ads = state.pages.a, answer = answers.a, scale = 2, width = 640, height = 110 + 74 * ads.length;
-  const canvas = element("canvas", {width: width * scale, height: height * scale});
+  const names = state.compare ? ["a", "b"] : ["a"], scale = 2, width = 600, longest = Math.max(...names.map((name) => state.pages[name].length));
+  const height = 150 + 74 * longest;
+  const canvas = element("canvas", {width: names.length * width * scale, height: height * scale});
   const pen = canvas.getContext("2d"), colours = getComputedStyle(document.documentElement);
   const colour = (name) => colours.getPropertyValue(`--${name}`).trim();
   pen.scale(scale, scale);
-  pen.fillStyle = colour("paper"); pen.fillRect(0, 0, width, height);
-  pen.fillStyle = colour("ink"); pen.font = "600 20px serif"; pen.fillText(state.query, 20, 36, width - 40);
-  ads.forEach((ad, i) => {
-    const top = 56 + 74 * i, probability = answer?.click_prob[i] ?? 0;
-    pen.fillStyle = colour(`h${heatOf(probability)}`); pen.fillRect(20, top, width - 40, 64);
-    pen.fillStyle = colour("ink"); pen.font = "600 15px sans-serif";
-    pen.fillText(`${i + 1}. ${state.texts[ad]?.title || ad}`, 32, top + 26, width - 160);
-    pen.fillText(percent(probability), width - 92, top + 26);
-    pen.font = "13px sans-serif"; pen.fillText(describe(ad), 32, top + 48, width - 64);
-  });
-  pen.font = "13px sans-serif";
+  pen.fillStyle = colour("paper"); pen.fillRect(0, 0, names.length * width, height);
+  pen.fillStyle = colour("ink"); pen.font = "600 20px serif"; pen.fillText(state.query, 20, 36, names.length * width - 40);
+  names.forEach((name, k) => paintPage(pen, colour, name, k * width, width));
+  pen.fillStyle = colour("muted"); pen.font = "13px sans-serif";
   const model = answers.models.find((each) => each.name === state.model);
-  pen.fillText(`${short(answer?.expected_clicks ?? 0)} clicks expected · ${model?.name} ${model?.version}`, 20, height - 20);
+  pen.fillText(`${model?.name} ${model?.version}`, 20, height - 16);
   canvas.toBlob((blob) => download("page.png", blob), "image/png");
+}
+
+function paintPage(pen, colour, name, left, width) {
+  const ads = state.pages[name], answer = answers[name];
+  pen.fillStyle = colour("ink"); pen.font = "600 15px serif"; pen.fillText(`Page ${name.toUpperCase()}`, left + 20, 62);
+  ads.forEach((ad, i) => {
+    const top = 74 + 74 * i, probability = answer?.click_prob[i] ?? 0;
+    pen.fillStyle = colour(`h${heatOf(probability)}`); pen.fillRect(left + 20, top, width - 40, 64);
+    pen.fillStyle = colour("ink"); pen.font = "600 15px sans-serif";
+    pen.fillText(`${i + 1}. ${state.texts[ad]?.title || ad}`, left + 32, top + 26, width - 160);
+    pen.fillText(percent(probability), left + width - 92, top + 26);
+    pen.font = "13px sans-serif"; pen.fillText(describe(ad), left + 32, top + 48, width - 64);
+  });
+  const satisfied = answer?.satisfaction_prob == null ? "" : `, ${percent(answer.satisfaction_prob)} satisfied`;
+  pen.font = "13px sans-serif";
+  pen.fillText(`${short(answer?.expected_clicks ?? 0)} clicks per session${satisfied}`, left + 20, 96 + 74 * ads.length);
 }
 
 function debounce(run, wait) {
@@ -563,6 +615,16 @@ function debounce(run, wait) {
 // ---- start
 
 function connect() {
+  for (const name of ["a", "b"]) {
+    const page = $(`page-${name}`);
+    page.addEventListener("dragover", (event) => { event.preventDefault(); page.classList.add("over"); });
+    page.addEventListener("dragleave", () => page.classList.remove("over"));
+    page.addEventListener("drop", (event) => {
+      event.preventDefault();
+      page.classList.remove("over");
+      drop(name, state.pages[name].length, event.dataTransfer.getData("text/plain"));
+    });
+  }
   const suggestSoon = debounce(suggest, 80);
   $("query").addEventListener("input", suggestSoon);
   $("query").addEventListener("focus", suggestSoon);
