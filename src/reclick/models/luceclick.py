@@ -15,10 +15,7 @@ from reclick.data.batch import SessionBatch
 from reclick.data.counts import Counts
 from reclick.data.grouped_sessions import GroupedSessions
 from reclick.data.pair_index import CellIndex, IndexMap, PairLookup
-from reclick.data.ragged import (
-    Float64,
-    run_sizes,
-)
+from reclick.data.ragged import Float64, run_sizes
 from reclick.fitting.attractiveness_prior import AdRecord, PairPrior
 from reclick.fitting.posterior import PairPosteriors, logit_posterior
 from reclick.fitting.transitions import extend_outside, extend_transitions
@@ -122,7 +119,7 @@ class LuceClick(ClickModel):
     tune: str = setting(
         default="fast",
         choices=("fast", "full", "off"),
-        help="whether held-out sessions choose what is auto: of few values, of many, or not at all",
+        help="how many values of what is auto are tried on held-out sessions: a few, many, or none",
     )
     max_iterations: int = setting(default=500, low=1, integer=True)
     tolerance: float = setting(default=1e-6)
