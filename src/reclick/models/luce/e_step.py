@@ -190,8 +190,8 @@ def _follow_sessions(  # noqa: PLR0912, PLR0915, one loop: a session stays in th
                         same[pair[first + j]] += choice[t, k, j]  # an ad may be shown twice
                     for j in range(n):
                         at, v = pair[first + j], chose * choice[t, k, j]
-                        information[0, at] += v * (1.0 - hidden * (1.0 - end))
-                        information[1, at] += v * hidden * (1.0 - end - same[at])
+                        information[0, at] += v * max(1.0 - hidden * (1.0 - end), 0.0)
+                        information[1, at] += v * hidden * max(1.0 - end - same[at], 0.0)
                     for j in range(n):
                         same[pair[first + j]] = 0.0
                     if k == count and last > 0:
