@@ -235,6 +235,9 @@ class DBN(ClickModel):
         "outcome_rates_",
     )
     query_parameters: ClassVar[tuple[str, ...]] = ("query_initiation_", "query_continuation_")
+    probabilities: ClassVar[tuple[str, ...]] = (
+        *("theta_", "rho_", "satisfaction_", "continuation_", "initiation_"),
+    )
     outcome_rates_: Float64 | None = None
     initiation_: float = 1.0  # of all queries
     continuation_: float = DEFAULT_CONTINUATION  # of all queries

@@ -66,6 +66,7 @@ class CountedCascade(ClickModel):
     pair_parameters: ClassVar[tuple[str, ...]] = ("theta_", "exposure_")
     query_parameters: ClassVar[tuple[str, ...]] = ("query_initiation_",)
     global_parameters: ClassVar[tuple[str, ...]] = ("prior_mean_", "initiation_")
+    probabilities: ClassVar[tuple[str, ...]] = ("theta_", "initiation_")
     overall_strength: ClassVar[float] = 0.5
     fits_in_buckets: ClassVar[bool] = True
     stages: ClassVar[tuple[str, ...]] = ("one", "query")  # where there is initiation
@@ -193,6 +194,9 @@ class DCM(CountedCascade):
         "continuation_",
         "overall_continuation_",
     )
+    probabilities: ClassVar[tuple[str, ...]] = (
+        *("theta_", "initiation_", "continuation_", "overall_continuation_"),
+    )
 
     continuation_prior: str | float = setting(
         default="overall",
@@ -267,6 +271,7 @@ class SDBN(CountedCascade):
         "initiation_",
         "satisfaction_",
     )
+    probabilities: ClassVar[tuple[str, ...]] = ("theta_", "rho_", "initiation_", "satisfaction_")
 
     satisfaction_prior: str | float = setting(
         default="overall", choices=("overall",), allow_probability=True
