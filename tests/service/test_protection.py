@@ -262,6 +262,26 @@ def test_log_lines_have_no_query_and_no_ad(
     assert "secret" not in caplog.text
 
 
+def test_log_lines_have_the_queries_where_that_was_asked_for(
+    folders: dict[str, Path], caplog: pytest.LogCaptureFixture
+) -> None:
+    page = {"query": "tea", "ads": ["an ad of mine"]}
+    stream = write_stream(pa.record_batch({name: [value] for name, value in page.items()}))
+    with (
+        ready_client(create_app({"ubm": folders["ubm"]}, log_queries=True)) as client,
+        caplog.at_level(logging.INFO, "reclick.service"),
+    ):
+        client.post("/v1/predict", json={"pages": [page, page]})
+        client.post("/v1/predict", content=stream, headers={"content-type": ARROW_STREAM})
+        client.post("/v1/explain", json={"query": "shoes", "ad": "an ad of mine"})
+        client.post("/v1/relevance", json={"pairs": [{"query": "shoes", "ad": "an ad of mine"}]})
+        client.post("/v1/compare", json={"old": [page], "new": [page]})
+    lines = [json.loads(record.getMessage()) for record in caplog.records]
+    found = [line["queries"] for line in lines if line.get("method") == "POST"]
+    assert found == [["tea", "tea"], ["tea"], ["shoes"], ["shoes"], ["tea"]]
+    assert "an ad of mine" not in caplog.text
+
+
 def test_a_header_with_a_line_break_changes_nothing(client: TestClient) -> None:
     headers = {"x-request-id": "1", "origin": "https://a.test\r\nx-evil: 1"}
     answer = client.get("/v1/models", headers=headers)

@@ -63,6 +63,9 @@ def serve(
     max_ads: MaxAds = 100,
     max_requests: Annotated[int, typer.Option(min=1, help="Requests answered at once.")] = 64,
     timeout: Annotated[float, typer.Option(min=0.1, help="Seconds for a request.")] = 30.0,
+    log_queries: Annotated[
+        bool, typer.Option("--log-queries", help="Write the queries to the log lines too.")
+    ] = False,
 ) -> None:
     """Answer over HTTP: predictions, relevance, best pages and prices, and the ad lab at /.
 
@@ -97,6 +100,7 @@ def serve(
         reload_seconds=watch_seconds,
         allowed_hosts=(names | local) if names or token is None else frozenset(),
         cors_origins=frozenset(allow_origin or ()),
+        log_queries=log_queries,
     )
     _configure_logging()
     config = uvicorn.Config(
