@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from reclick.evaluation.monitoring import MonitoredGroup, MonitorReport
 
 TOKEN_VARIABLE = "RECLICK_TOKEN"  # noqa: S105
+MOST_FILES = 65_536  # open at once by the service
 BREACH = 3  # the exit code of `monitor` above a limit
 
 
@@ -103,6 +104,7 @@ def serve(
         log_queries=log_queries,
     )
     _configure_logging()
+    _allow_open_files()
     config = uvicorn.Config(
         application,
         host=host,
@@ -115,6 +117,19 @@ def serve(
         h11_max_incomplete_event_size=64 << 10,
     )
     _run(uvicorn, config)
+
+
+def _allow_open_files() -> None:
+    """As many connections as the system allows: the usual 1,024 files are soon used up."""
+    try:
+        import resource
+    except ImportError:  # Windows has no such limit
+        return
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = MOST_FILES if hard == resource.RLIM_INFINITY else min(hard, MOST_FILES)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        with suppress(ValueError, OSError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
 def _import_server() -> Any:
