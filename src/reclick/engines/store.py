@@ -25,7 +25,7 @@ from uuid import uuid4
 
 from reclick.errors import StoreError
 from reclick.runtime.filesystem import AnyPath, Location, RemotePath, as_path
-from reclick.runtime.outputs import scratch_file
+from reclick.runtime.outputs import scratch_file, temporary_folder
 from reclick.runtime.parallel import parallel_map
 
 MAGIC = b"reclick1"
@@ -57,7 +57,7 @@ class Store:
         """A new folder inside a shared one, or among the temporary files of this machine."""
         name = f"reclick-{uuid4().hex}"
         if shared is None:
-            return cls(Path(tempfile.mkdtemp(prefix="reclick-")))
+            return cls(Path(tempfile.mkdtemp(prefix="reclick-", dir=temporary_folder())))
         folder = as_path(shared) / name
         if isinstance(folder, Path):
             try:

@@ -99,6 +99,7 @@ class LuceClick(ClickModel):
     global_parameters: ClassVar[tuple[str, ...]] = (
         "prior_report_", "typical_outside_", "mixing_prior_",
     )  # fmt: skip
+    probabilities: ClassVar[tuple[str, ...]] = ("rho_",)
     table_rows: ClassVar[Mapping[str, str]] = TABLE_ROWS
 
     attractiveness_prior: str | float = setting(

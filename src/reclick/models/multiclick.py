@@ -121,7 +121,10 @@ class MultiClick(ClickModel):
     def _fit(
         self, data: Counts | GroupedSessions, history: Counts | None, text: AdTokens | None
     ) -> None:
-        prior = None if history is None else self._prior(history)
+        prior = None
+        if history is not None:
+            of_all, mean = self._prior(history)
+            prior = (self._smooth(history, of_all), mean)
         self._set_counts(get_counts(data), prior, text)
         if not isinstance(self.redundancy, str):
             self.redundancy_ = self.redundancy
@@ -156,9 +159,13 @@ class MultiClick(ClickModel):
         given = DEFAULT_STRENGTH if isinstance(self.strength, str) else self.strength
         shrunk: dict[str, Any] = {"prior": prior, "strength": given, "floor": self.floor}
         base = prior if self.pooling == "query" else estimate(log, **shrunk, satisfied=ended)
-        if self.strength == "auto" and history is None:
-            base = smooth_transitions(log, base)
+        if history is None:
+            base = self._smooth(log, base)
         return self._set_queries(counts, history, text, base, mean, found)
+
+    def _smooth(self, counts: Counts, base: StopsAndTransitions) -> StopsAndTransitions:
+        """What all queries have in common, from these counts, as `strength` says."""
+        return smooth_transitions(counts, base) if self.strength == "auto" else base
 
     def _set_queries(
         self,
