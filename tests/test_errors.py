@@ -59,6 +59,8 @@ def test_a_setting_error_that_is_raised_has_a_readable_repr() -> None:
         ("https://h:8080/@me", "https://h:8080/@me"),
         ("https://h/a?keyword=b&monkey_id=c", "https://h/a?keyword=b&monkey_id=c"),
         ("write to me@host", "write to me@host"),
+        ("abfss://box@account.dfs.net/x", "abfss://box@account.dfs.net/x"),  # a container
+        ("abfss://box:SECRET@account.dfs.net/x", "abfss://***@account.dfs.net/x"),
     ],
 )
 def test_secrets_of_uris_are_masked(text: str, masked: str) -> None:

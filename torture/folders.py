@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import hashlib
 import json
 import os
 import random
@@ -22,6 +24,8 @@ from torture.inputs import ads_table, own_log
 from torture.mutations import VALUES, mutate_bytes, mutate_table
 
 NUMBERS = (-1, 0, 2**31 - 1, 2**40, 10**6, float("nan"), float("inf"), -1e9, 1e18, 1e300, 0.5)
+ADS = ["ad0", "ad1"]
+CHANCES = ("attractiveness", "satisfaction", "relevance")
 PAGES = {"query": ["query 1", "new"], "ads": [["ad0", "ad1", "never"], ["ad2", "ad3", "ad4"]]}
 
 
@@ -39,7 +43,7 @@ class ForgedFolders(Campaign):
             fixed = {"tune": "off"} if name == "luceclick" else {}
             settings = {key: fixed[key] for key in fixed if key in rc.MODELS[name].settings}
             rc.MODELS[name](**settings).fit(log, ads=ads_table()).save(folder / name)
-            answer(folder / name)  # compiles
+            assert answer(folder / name) == "answered", name  # and compiles
         rc.count(log).save(folder / "counts")
 
     def attempt(self, rng: random.Random, folder: Path) -> Failure | None:
@@ -48,7 +52,10 @@ class ForgedFolders(Campaign):
         target = folder / name
         shutil.copytree(self.folder / name, target)
         what = rng.choice(
-            [forge_tables] * 4 + [forge_settings] * 3 + [forge_manifest, forge_links]
+            [forge_tables] * 4
+            + [forge_settings] * 2
+            + [forge_numbers] * 2
+            + [forge_bytes, forge_manifest, forge_links]
         )(target, rng)
         outcome = run_in_child(lambda: answer(target))
         failure = explain_outcome(outcome, f"{name}: {what}")
@@ -66,17 +73,32 @@ def answer(folder: Path) -> str:
         rc.describe(counts)
         return "answered" if good else "nonsense"
     model = rc.load(folder)
-    probability = model.click_prob(PAGES)
-    parts = [probability.ravel()]
-    try:
-        model.relevance()
-        parts.append(np.exp(model.log_prob(own_log(1, 30))))
-        model.rank_sequences("query 1", ["ad0", "ad1"], top=3)
+    parts = [model.click_prob(PAGES).ravel()]
+    for ask in (
+        lambda: take_pages(model.click_prob(own_log()), own_log()),
+        lambda: np.exp(model.log_prob(own_log())),
+        lambda: list_chances(model.relevance()),
+        lambda: [each.probability for each in model.rank_sequences("query 1", ADS, top=3)],
+    ):
+        with contextlib.suppress(ReclickError):
+            parts.append(np.asarray(ask(), float))
+    with contextlib.suppress(ReclickError):
         model.sample(PAGES, rng=1)
-    except ReclickError:
-        pass
     values = np.concatenate(parts)
     return "answered" if ((values >= -1e-9) & (values <= 1 + 1e-9)).all() else "nonsense"
+
+
+def take_pages(probability: np.ndarray, log: pa.Table) -> np.ndarray:
+    """The probabilities of positions that pages have."""
+    lengths = [len(page) for page in log["ads"].to_pylist()]
+    return np.concatenate([row[:n] for row, n in zip(probability, lengths, strict=True)])
+
+
+def list_chances(relevance: pa.Table) -> np.ndarray:
+    """The columns of what `relevance()` returns that are probabilities."""
+    names = [name for name in relevance.column_names if name.startswith(CHANCES)]
+    columns = [relevance[name].to_numpy() for name in names]
+    return np.concatenate([each for each in columns if not np.isnan(each).all()])  # has none
 
 
 def _write_again(folder: Path, settings: Any, tables: dict[str, pa.Table]) -> None:
@@ -147,6 +169,51 @@ def forge_settings(folder: Path, rng: random.Random) -> str:
     except (ValueError, OverflowError, UnicodeError):
         return "nothing"
     return f"{part}.{key} = {str(value)[:80]}"
+
+
+def forge_numbers(folder: Path, rng: random.Random) -> str:
+    """Change a number among the values that were learnt, or the length of a list."""
+    stored = artifact.read(folder)
+    settings = json.loads(json.dumps(stored.settings))
+    place: Any = settings.get("values", settings)
+    path = []
+    while isinstance(place, dict | list) and place:
+        parent = place
+        key = rng.choice(list(parent) if isinstance(parent, dict) else range(len(parent)))
+        path.append(key)
+        place = parent[key]
+        if isinstance(place, list) and rng.random() < 0.15:
+            break
+    if not path:
+        return "nothing"
+    if isinstance(place, list):
+        parent[key] = rng.choice([place[:-1], place + place[-1:], place * 2, [place], []])
+    else:
+        parent[key] = rng.choice(NUMBERS)
+    try:
+        _write_again(folder, settings, dict(stored.tables))
+    except (ValueError, OverflowError, UnicodeError):
+        return "nothing"
+    return f"{path} = {str(parent[key])[:80]}"
+
+
+def forge_bytes(folder: Path, rng: random.Random) -> str:
+    """Damage a Parquet file, its footer above all, and make its hash right."""
+    path = rng.choice(sorted(folder.glob("*.parquet")))
+    content = path.read_bytes()
+    footer = len(content) - 8 - int.from_bytes(content[-8:-4], "little")
+    if rng.random() < 0.5 and 0 < footer < len(content) - 8:
+        content = content[:footer] + mutate_bytes(content[footer:-8], rng) + content[-8:]
+    else:
+        content = mutate_bytes(content, rng)
+    path.write_bytes(content)
+    manifest = json.loads((folder / artifact.MANIFEST).read_bytes())
+    manifest.pop("sha256")
+    for entry in manifest["files"].values():
+        if entry["file"] == path.name:
+            entry |= {"bytes": len(content), "sha256": hashlib.sha256(content).hexdigest()}
+    (folder / artifact.MANIFEST).write_bytes(artifact._encode_manifest(manifest))
+    return f"bytes of {path.name}"
 
 
 def forge_manifest(folder: Path, rng: random.Random) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import codecs
 import contextlib
 import gzip
 import io
@@ -239,8 +238,6 @@ def python_reads_json(path: Path) -> Iterable[Row]:
     if path.name.endswith(".gz"):
         content = gzip.decompress(content)
     rows: list[Row] = []
-    if content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
-        content = content.decode("utf-16", "replace").encode()
     for line in content.split(b"\n"):
         for encoding in ("utf-8", "latin-1"):  # a bad byte in a field that is not read
             try:

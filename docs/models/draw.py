@@ -2,7 +2,8 @@
 
 Circles are the random variables of a position: E the ad is examined, A the ad is attractive, C it
 is clicked (filled: observed), S the click satisfies. Squares are parameters common to all pages.
-Arrows are dependences; the label of an arrow is its probability.
+Arrows are dependences; the label of an arrow is its probability. Lines without a head are log-odds
+of two clicks together.
 """
 
 from __future__ import annotations
@@ -44,13 +45,17 @@ class Node(NamedTuple):
 
 
 class Edge(NamedTuple):
-    """An arrow, bent to its left by `bend` pixels, with a label at the fraction `at`."""
+    """An arrow, bent to its left by `bend` pixels, with a label at the fraction `at`.
+
+    A line without a head, where neither end comes first.
+    """
 
     start: str
     end: str
     label: str = ""
     bend: float = 0.0
     at: float = 0.5
+    head: bool = True
 
 
 class Graph(NamedTuple):
@@ -201,7 +206,7 @@ GRAPHS: dict[str, Graph] = {
     ),
     "scan": cascade(
         [
-            *along("CE", "δ{i} γ", -8, at=0.28),
+            *along("CE", "δ{i} γ", -8, at=0.72),
             *(Edge(f"C{i + 1}", f"E{i}", f"(1 − δ{BELOW[i + 1]}) γ", -8, 0.62) for i in (1, 2)),
         ],
         {"S": "ρ(q, d{i}): ends"},
@@ -219,9 +224,9 @@ GRAPHS: dict[str, Graph] = {
         columns("CA", {"A": "a(q, d{i}) + v{i}"}),
         [
             *down("AC"),
-            Edge("C1", "C2", "W₁₂ − κ s₁₂", 14),
-            Edge("C2", "C3", "W₂₃ − κ s₂₃", 14),
-            Edge("C1", "C3", "W₁₃ − κ s₁₃", 42),
+            Edge("C1", "C2", "W₁₂ − κ s₁₂", 8, head=False),
+            Edge("C2", "C3", "W₂₃ − κ s₂₃", 8, head=False),
+            Edge("C1", "C3", "W₁₃ − κ s₁₃", 37, head=False),
         ],
     ),
     "tcm": two_ads(),
@@ -242,10 +247,9 @@ def _arrow(start: Node, end: Node, edge: Edge) -> str:
     points = " ".join(f"{x:.1f},{y:.1f}" for x, y in (tip, *head))
     way = " ".join(f"{x:.1f} {y:.1f}" for x, y in (control, tip))
     curve = f"M{first[0]:.1f} {first[1]:.1f} Q{way}"
-    line = (
-        f"<path d='{curve}' fill='none' stroke='#4b5563' stroke-width='1.4'/>\n"
-        f"<polygon points='{points}' fill='#4b5563'/>"
-    )
+    line = f"<path d='{curve}' fill='none' stroke='#4b5563' stroke-width='1.4'/>"
+    if edge.head:
+        line += f"\n<polygon points='{points}' fill='#4b5563'/>"
     t = edge.at
     there = [
         (1 - t) ** 2 * a + 2 * t * (1 - t) * b + t**2 * c

@@ -39,7 +39,10 @@ class Argument(NamedTuple):
 
 LONGEST_VALUE = 200  # characters of a value in a message
 Part = str | Argument  # a message is text and arguments in turn
-USERINFO = re.compile(r"(?<=://)(?:[^\s/@]+|[^\s/@:]+:(?!\d+/)[^\s@]+)@")
+# In an address of Azure a container stands before the @, and only what follows a colon is secret.
+USERINFO = re.compile(
+    r"(?<=://)(?:(?<!abfs://)(?<!abfss://)[^\s/@]+|[^\s/@:]+:[^\s/@]+|[^\s/@:]+:(?!\d+/)[^\s@]+)@"
+)
 CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")
 LONG_WORD = re.compile(r"(\S{800})\S+")  # a name of others, which must not bury the message
 SIGNATURE = re.compile(

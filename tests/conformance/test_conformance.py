@@ -27,7 +27,7 @@ OTHER_SETTINGS: list[tuple[str, dict[str, Any]]] = [  # where latent variables m
     ("icm", {"min_query_sessions": 15, "word_strength": 3.0}),
     ("dbn", {"continuation": 0.7}),
     ("dbn", {"continuation": "query", "initiation": "query"}),
-    ("dbn", {"continuation": 0.8, "initiation": "one"}),
+    ("dbn", {"continuation": 0.8, "initiation": "one", "satisfaction_prior": "auto"}),
     ("sdbn", {"satisfaction_prior": 0.2}),
     ("multiclick", {"variant": "normalised", "redundancy": 2.5}),
     ("luceclick", {"tune": "off", "redundancy": 1.5}),

@@ -151,12 +151,12 @@ def check_fits(session: Any, engine: rc.SparkEngine, folder: Path) -> None:
     log = rc.read_sessions(path)
     ubm = rc.UBM(**FEW, **OVERALL)  # others: tests_cluster, and in processes test_tasks.py
     assert_same_model(ubm.clone().fit(log, engine=engine), ubm.clone().fit(log))
-    lazy = ubm.fit_to(folder / "buckets", log, buckets=3, engine=engine)
-    assert_same_model(lazy.to_memory(), ubm.clone().fit(log), 1e-9)
     tuned = rc.LuceClick(**FEW)  # its hyperparameters are chosen
     one, two = tuned.clone().fit(log), tuned.clone().fit(log, engine=engine)
     assert_same_model(one, two)
-    assert one.hyperparameters_ == two.hyperparameters_
+    three = tuned.fit_to(folder / "buckets", log, buckets=3, engine=engine).to_memory()
+    assert_same_model(three, one, 1e-9)
+    assert one.hyperparameters_ == two.hyperparameters_ == three.hyperparameters_
     options: dict[str, Any] = {"in_sample": True, "resamples": 20}
     local = rc.evaluate({"LuceClick": one}, log, **options)
     remote = rc.evaluate({"LuceClick": one}, log, engine=engine, **options)
@@ -192,6 +192,11 @@ def check_commands(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     test = ["--test", log, "--in-sample", "--resamples", 20]
     reclick("evaluate", "--models", model, *test, "--to", folder / "results")
     assert (folder / "results" / "report.html").exists()
+    reclick("count", log, "--to", folder / "counts")
+    assert rc.Counts.load(folder / "counts") == count(log)
+    capsys.readouterr()
+    reclick("describe", log)
+    assert capsys.readouterr().out.strip() == str(rc.describe(log)).strip()
     assert list(shared.iterdir()) == []
 
 

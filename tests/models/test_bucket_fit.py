@@ -23,8 +23,8 @@ FEW: dict[str, Any] = {"max_iterations": 4}
 MODELS: list[rc.ClickModel] = [
     rc.GCTR(), rc.RCTR(), rc.DCTR(), rc.ICM(), rc.MultiClick(), rc.CM(), rc.DCM(), rc.SDBN(),
     rc.PBM(**FEW), rc.BBM(**FEW), rc.UBM(), rc.DBN(**FEW),
-    rc.DBN(continuation="query", initiation="query", **FEW), rc.CCM(initiation="query", **FEW),
-    rc.THCM(**FEW), rc.MODELS["scan"](**FEW),
+    rc.DBN(continuation="query", initiation="query", satisfaction_prior="auto", **FEW),
+    rc.CCM(initiation="query", **FEW), rc.THCM(**FEW), rc.MODELS["scan"](**FEW),
 ]  # fmt: skip
 COUNTED = {"gctr", "rctr", "dctr", "icm", "multiclick", "cm", "dcm", "sdbn"}
 
@@ -356,11 +356,24 @@ def test_what_cannot_be_fitted_in_buckets_is_refused(
     assert not (tmp_path / "model").exists()
 
 
-def test_outcomes_of_clicks_are_refused_unless_they_weigh_nothing(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "model",
+    [rc.CCM(**FEW), rc.DBN(satisfaction_prior=0.4, **FEW), rc.DBN(outcome_weight=0, **FEW)],
+    ids=repr,
+)
+def test_outcomes_of_clicks_count_as_in_memory(model: rc.ClickModel, tmp_path: Path) -> None:
+    log = random_log(300, seed=4, queries=12, conversions=True)
+    lazy = model.fit_to(tmp_path / "model", log, buckets=60, engine=InlineEngine())
+    assert_same(model.clone().fit(log), lazy, log)
+
+
+def test_outcomes_of_clicks_are_refused_where_they_are_counted(tmp_path: Path) -> None:
     log = {"query": ["a", "b"] * 4, "ads": [["x", "y"]] * 8, "clicks": [[1], [2]] * 4}
     log["conversions"] = [[True], [False]] * 4
-    with pytest.raises(CannotAnswerError, match="outcome_weight=0"):
-        rc.SDBN().fit_to(tmp_path / "model", log, buckets=2)
+    for model in (rc.SDBN(), rc.SDBN(satisfaction_prior=0.4), rc.MultiClick(), rc.DBN()):
+        with pytest.raises(CannotAnswerError, match="outcome_weight=0") as refusal:
+            model.fit_to(tmp_path / "model", log, buckets=2)
+        assert ("satisfaction_prior" in str(refusal.value)) == (model.name == "dbn")
     model = rc.SDBN(outcome_weight=0)
     lazy = model.fit_to(tmp_path / "model", log, buckets=2)
     assert_same(model.clone().fit(log), lazy, log)

@@ -185,6 +185,17 @@ def test_effects_of_pairs_and_of_similarity_are_recovered() -> None:
     assert model.log_set_prob(log).mean() > without.log_set_prob(log).mean()
 
 
+def test_the_information_of_a_pair_is_that_of_its_sessions_and_its_prior() -> None:
+    """Pages of one ad: each session has θ (1 − θ), the prior 0.5."""
+    log = {"query": ["q"] * 40, "ads": [["a"]] * 30 + [["b"]] * 10, "clicks": [[1], []] * 20}
+    model = CRF(tolerance=1e-12).fit(log)
+    theta = model.theta_
+    sessions = np.array([30, 10])[np.argsort(model.training_counts.ads.to_pylist())]
+    np.testing.assert_allclose(model.information_, 0.5 + sessions * theta * (1 - theta))
+    low, high = (model.relevance()[f"attractiveness_{end}"].to_numpy() for end in ("low", "high"))
+    assert (high - low)[0] < (high - low)[1]
+
+
 def test_a_saved_model_answers_the_same(tmp_path: Path) -> None:
     log = small_log(7)
     model = CRF().fit(log)
@@ -192,6 +203,16 @@ def test_a_saved_model_answers_the_same(tmp_path: Path) -> None:
     np.testing.assert_array_equal(
         load(tmp_path / "model").log_set_prob(log), model.log_set_prob(log)
     )
+
+
+def test_positions_never_shown_are_as_the_last_one() -> None:
+    log = {"query": ["q"] * 6, "ads": [["a", "b"]] * 6, "clicks": [[1], [2], [], [], [1, 2], [1]]}
+    model = CRF().fit(log)
+    model.position_pairs_ = np.zeros((2, 2))
+    chances = model.click_prob(("q", ["a", "b", "a", "a"]))[0]
+    a, b = (model.appeal_[model.training_counts.ads.to_pylist().index(ad)] for ad in "ab")
+    odds = np.array([a, b, a, a]) + model.position_[[0, 1, 1, 1]]
+    np.testing.assert_allclose(chances, 1 / (1 + np.exp(-odds)))
 
 
 def test_longer_pages_are_refused_with_the_reason() -> None:

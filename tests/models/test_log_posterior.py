@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from reclick.models import CCM, DBN, PBM, POM, UBM, DirectionalScan
+from reclick.models import CCM, CRF, DBN, PBM, POM, UBM, DirectionalScan
 from reclick.models.pom import prior_moves
 from tests.support.cascades import small_log
 from tests.support.enumeration import as_table, random_sessions
@@ -85,6 +85,18 @@ def examination(model: PBM | UBM) -> float:
     return beta(upper, 0.8, 1)
 
 
+def crf(model: CRF) -> float:
+    """Normal priors: v around the log-odds of the mean, all others around 0."""
+    mean = model.prior_mean_
+    away = model.position_ - math.log(mean / (1 - mean))
+    return -0.5 * float(
+        0.5 * model.appeal_ @ model.appeal_
+        + 0.01 * away @ away
+        + (model.position_pairs_**2).sum()
+        + model.kappa_**2
+    )
+
+
 CASES: list[tuple[Any, LogPrior, tuple[str, ...]]] = [
     (
         DBN(continuation=0.8, initiation="one", **THETA, **CLOSELY),
@@ -102,6 +114,7 @@ CASES: list[tuple[Any, LogPrior, tuple[str, ...]]] = [
     (DirectionalScan(**THETA, **CLOSELY), scan, ("theta_", "rho_", "gamma_")),
     (POM(**THETA, **CLOSELY), pom, ("theta_",)),
     (PBM(components=2, examination_prior=0.8, **THETA, **CLOSELY), components, ("gamma_",)),
+    (CRF(**CLOSELY), crf, ("position_pairs_",)),
     (UBM(components=3, examination_prior=0.8, **THETA, **CLOSELY), components, ()),
 ]
 LABELS = [f"{each.name} {each.get_params().get('initiation')}" for each, _, _ in CASES]
@@ -140,3 +153,21 @@ def test_a_fit_is_at_the_top_of_the_log_posterior(
                 changes.append(objective() - best)
             setattr(fitted, name, value if value.ndim else float(value))
             assert max(changes) < 1e-6, (name, place, changes)
+
+
+@pytest.mark.parametrize("model", [each for each, _, _ in CASES if each.name != "crf"])
+def test_exposure_is_what_the_attractiveness_is_a_share_of(model: Any) -> None:
+    """θ = (clicks + s m) / (exposure + s); intervals are of Betas with this strength."""
+    fitted = model.clone().fit(log_of(model))
+    clicks = np.asarray(fitted.training_counts.clicks)
+    shown = np.asarray(fitted.training_counts.impressions)
+    share = (clicks + 3 * 0.3) / (fitted.exposure_ + 3)
+    if model.name == "ccm":  # a click is tried twice: whether it attracts, and is relevant
+        assert (share <= fitted.theta_).all()
+        assert (fitted.exposure_ >= 2 * clicks).all()
+    elif model.name in ("pbm", "ubm"):  # a mean over components, of which none is this share
+        np.testing.assert_allclose(share, fitted.theta_, atol=0.1)
+        assert (fitted.exposure_ <= shown + 1e-9).all()
+    else:
+        np.testing.assert_allclose(share, fitted.theta_, rtol=1e-4)
+    assert (fitted.exposure_ >= clicks - 1e-9).all()

@@ -36,7 +36,7 @@ def test_a_saved_model_answers_the_same_to_the_last_bit_and_can_be_updated(
 def test_a_model_saved_by_another_version_is_refused() -> None:
     model = LuceClick(**PLAIN).fit(as_table(random_sessions(np.random.default_rng(7), 20)))
     values, tables = model._to_tables()
-    del values["mixing_mean"]
+    del values["mixing_prior_"]
     with pytest.raises(StoreError, match="Fit it again"):
         LuceClick(**PLAIN)._from_tables(values, tables)
 

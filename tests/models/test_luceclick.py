@@ -14,10 +14,10 @@ import pytest
 from reclick.clicks.choice import ChoicePages
 from reclick.data.ragged import Float64
 from reclick.errors import CannotAnswerError, SettingError
+from reclick.fitting.rates import MAX_VARIANCE
 from reclick.models import LuceClick, MultiClick
 from reclick.models.luce.fit import run_luce
 from reclick.models.luce.parameters import Hyperparameters, LuceParameters
-from reclick.models.luce.satisfaction import MAX_VARIANCE
 from tests.support.click_families import to_clicks
 from tests.support.enumeration import Clicks, Session, all_sequences, as_table, random_sessions
 from tests.support.luce_world import (
@@ -68,7 +68,7 @@ def worked_example(components: int = 1) -> LuceClick:
     fitted = model._state.parameters
     fitted = replace(fitted, mixing=replace(fitted.mixing, weights=model.mixing_[None]))
     model._state = model._state._replace(parameters=fitted)
-    model._typical_outside = float(fitted.query_outside.weights()[0])
+    model.typical_outside_ = float(fitted.query_outside.weights()[0])
     return model
 
 
@@ -141,7 +141,7 @@ def test_the_first_click_is_by_attractiveness_position_effect_and_outside_option
     )
     fitted, layout, counts = model._state.parameters, model._state.layout, model._pairs.counts
     query, ads = counts.queries.to_pylist().index("r"), ["c", "a"]
-    f = fitted.query_outside.weights()[query] / model._typical_outside
+    f = fitted.query_outside.weights()[query] / model.typical_outside_
     weights = []
     for position, ad in enumerate(ads):
         code = counts.ads.to_pylist().index(ad)
@@ -173,8 +173,8 @@ def expected_statistics(problem: LuceProblem, now: LuceParameters) -> dict[str, 
         "outside_expected": np.zeros(omega.shape),
         "query_outside_observed": np.zeros(len(f)),
         "query_outside_expected": np.zeros(len(f)),
-        "satisfaction_satisfied": np.zeros(len(layout.pair_class)),
-        "satisfaction_clicks": np.zeros(len(layout.pair_class)),
+        "satisfaction_successes": np.zeros(len(layout.pair_class)),
+        "satisfaction_trials": np.zeros(len(layout.pair_class)),
         "mixing_members": np.zeros(now.mixing.weights.shape),
     }
     for s, weight in enumerate(sessions.weight):
@@ -210,9 +210,9 @@ def expected_statistics(problem: LuceProblem, now: LuceParameters) -> dict[str, 
             share = weight * p / mass
             out["mixing_members"][q, t] += share
             for clicked in clicks[: len(pairs) - 1]:  # that left another ad to click
-                out["satisfaction_clicks"][pairs[clicked - 1]] += share
+                out["satisfaction_trials"][pairs[clicked - 1]] += share
             if satisfied:
-                out["satisfaction_satisfied"][pairs[clicks[-1] - 1]] += share
+                out["satisfaction_successes"][pairs[clicks[-1] - 1]] += share
             for k, last, chosen, probability, end in choices:
                 for j, x in probability.items():
                     out["appeal_expected"][cell[j]] += share * x

@@ -194,7 +194,7 @@ def test_expectations_of_luceclick_are_those_of_brute_force() -> None:
     (block,) = _luce_blocks(model, log_of(sessions))
     found = luce_e_step(fitted, block)
     np.testing.assert_allclose(found.log_likelihood, total)
-    np.testing.assert_allclose(found["satisfaction_satisfied"], satisfied)
+    np.testing.assert_allclose(found["satisfaction_successes"], satisfied)
     np.testing.assert_allclose(found["outcomes_clicks"], outcomes)
 
 

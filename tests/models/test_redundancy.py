@@ -43,6 +43,13 @@ def test_a_known_redundancy_is_recovered(kappa: float, tmp_path: Path) -> None:
     loaded = rc.load(tmp_path / "model")
     assert loaded.redundancy_ == model.redundancy_
     np.testing.assert_array_equal(loaded.log_prob(log), model.log_prob(log))
+    if kappa:  # that of highest likelihood of all sessions, not of those that chose it
+        values = []
+        for near in (-0.02, 0.0, 0.02):
+            loaded.redundancy_ = model.redundancy_ + near
+            values.append(loaded.log_prob(log).sum())
+        assert np.argmax(values) == 1
+        loaded.redundancy_ = model.redundancy_
     part = {name: column[:50] for name, column in log.items()}
     model.update(part, again=True)
     assert model.redundancy_ == loaded.redundancy_

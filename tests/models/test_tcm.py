@@ -79,6 +79,12 @@ def test_a_posterior_is_worked_out_by_hand() -> None:
     posterior /= posterior.sum()
     np.testing.assert_allclose(model.theta_, [posterior @ x])
     np.testing.assert_allclose(model.click_prob(("q", ["a"])), [[g * posterior @ x]])
+    # One more without a click, or the same with weight 2: P ∝ (γ x) (1 − γ x)², γ = 12/7 · 1/3.
+    g = 4 / 7
+    posterior = g * x * (1 - g * x) ** 2
+    posterior /= posterior.sum()
+    for log in (log_of([(1,), (), ()], ("a",)), log_of([(1,), ()], ("a",)) | {"weight": [1, 2]}):
+        np.testing.assert_allclose(TCM(bins=4).fit(log).theta_, [posterior @ x])
 
 
 def the_model() -> TCM:
@@ -125,6 +131,16 @@ def test_answers_are_means_over_the_posteriors_of_both_ads() -> None:
     query = model.training_counts.queries[0].as_py()
     log = log_of(list(PATTERNS)) | {"query": [query] * 5}
     np.testing.assert_allclose(np.exp(model.log_prob(log)), expected, rtol=1e-10)
+
+
+def test_the_posterior_of_a_relevance_is_a_beta_of_its_mean_and_variance() -> None:
+    """A pair never shown has the uniform, Beta(1, 1), whatever the number of bins."""
+    for bins in (2, 60):
+        model = TCM(bins=bins).fit(log_of([(1,), (), (2,)]))
+        row = model.relevance({"query": ["q"], "ad": ["never shown"]}).to_pylist()[0]
+        assert row["attractiveness"] == pytest.approx(0.5)
+        assert row["attractiveness_low"] == pytest.approx(0.05, abs=1e-6)
+        assert row["attractiveness_high"] == pytest.approx(0.95, abs=1e-6)
 
 
 def test_the_better_ad_is_recovered_from_simulated_users() -> None:

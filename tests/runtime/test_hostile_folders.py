@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import random
@@ -11,11 +12,13 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 import reclick as rc
 from reclick.runtime import artifact
 from tests.support.service import TEXTS, fit, small_log
+from torture.children import run_in_child
 
 BAD_NUMBERS = (-1, 2**31 - 1, 10**6, float("nan"), float("inf"), -1e9, 1e18, 0)
 BAD_VALUES: tuple[Any, ...] = (
@@ -154,6 +157,133 @@ def test_a_prior_mean_that_is_no_probability_is_refused(tmp_path: Path, value: f
     artifact.write(tmp_path / "m", kind="model", settings=settings, tables=dict(stored.tables))
     with pytest.raises(rc.StoreError, match="expected a probability"):
         rc.load(tmp_path / "m")
+
+
+def write_forged(folder: Path, name: str, change: Callable[[dict[str, Any]], None]) -> None:
+    """Save a model, and save it again with other settings."""
+    fit(name).save(folder)
+    stored = artifact.read(folder)
+    settings = json.loads(json.dumps(stored.settings))
+    change(settings)
+    artifact.write(folder, kind="model", settings=settings, tables=dict(stored.tables))
+
+
+@pytest.mark.parametrize("value", [1e18, -0.5, 1.1])
+def test_an_examination_probability_that_is_none_is_refused(tmp_path: Path, value: float) -> None:
+    """Of a position that the page of the check need not have."""
+
+    def change(settings: dict[str, Any]) -> None:
+        settings["values"]["gamma_"][-1] = value
+
+    write_forged(tmp_path / "m", "pbm", change)
+    with pytest.raises(rc.StoreError, match=r"gamma_ = .*, expected a probability"):
+        rc.load(tmp_path / "m")
+
+
+@pytest.mark.parametrize(
+    ("name", "column", "value"),
+    [("scan", "rho_", 1e300), ("dbn", "theta_", -0.1), ("ubm", "exposure_", -1.0)],
+)
+def test_a_parameter_of_any_pair_has_its_range(
+    tmp_path: Path, name: str, column: str, value: float
+) -> None:
+    fit(name).save(tmp_path / "m")
+    stored = artifact.read(tmp_path / "m")
+    tables = dict(stored.tables)
+    values = tables["pairs"][column].to_numpy().copy()
+    values[-1] = value
+    index = tables["pairs"].column_names.index(column)
+    tables["pairs"] = tables["pairs"].set_column(index, column, pa.array(values))
+    artifact.write(tmp_path / "m", kind="model", settings=stored.settings, tables=tables)
+    with pytest.raises(rc.StoreError, match=f"{column} has a value of"):
+        rc.load(tmp_path / "m")
+
+
+def forge_file(folder: Path, table: str, write: Callable[[Path], None], **entry: Any) -> None:
+    """Write a Parquet file of a folder again, and make its hash right."""
+    manifest = json.loads((folder / artifact.MANIFEST).read_bytes())
+    manifest.pop("sha256")
+    path = folder / manifest["files"][table]["file"]
+    write(path)
+    content = path.read_bytes()
+    digest = hashlib.sha256(content).hexdigest()
+    manifest["files"][table] |= {"bytes": len(content), "sha256": digest} | entry
+    (folder / artifact.MANIFEST).write_bytes(artifact._encode_manifest(manifest))
+
+
+def repeat_text(length: int, rows: int) -> Callable[[Path], None]:
+    """One long text in every row, written once."""
+
+    def write(path: Path) -> None:
+        codes = pa.array(np.zeros(rows, np.int32))
+        texts = pa.DictionaryArray.from_arrays(codes, pa.array(["x" * length]))
+        pq.write_table(pa.table({"query": texts}), path, store_schema=False)
+
+    return write
+
+
+def test_a_small_file_of_gigabytes_of_text_is_refused_unread(tmp_path: Path) -> None:
+    """Finding 6: 99 KB unpacked to 3 GB; this takes 10 GB."""
+    rc.count(small_log()).save(tmp_path / "c")
+    forge_file(tmp_path / "c", "queries", repeat_text(500_000, 20_000), rows=20_000)
+    outcome = run_in_child(lambda: rc.Counts.load(tmp_path / "c"))
+    assert outcome.status == "refused"
+    assert "far more than a file of its size holds" in outcome.message
+    assert outcome.peak < 200 << 20
+
+
+def test_a_small_file_of_a_billion_numbers_is_refused_unread(tmp_path: Path) -> None:
+    def write(path: Path) -> None:
+        with pq.ParquetWriter(path, pa.schema([("ad", pa.int32())])) as writer:
+            zeros = pa.table({"ad": np.zeros(1 << 20, np.int32)})
+            for _ in range(128):
+                writer.write_table(zeros)
+
+    rc.count(small_log()).save(tmp_path / "c")
+    forge_file(tmp_path / "c", "pairs", write, rows=128 << 20)
+    outcome = run_in_child(lambda: rc.Counts.load(tmp_path / "c"))
+    assert outcome.status == "refused"
+    assert "far more than a file of its size holds" in outcome.message
+    assert outcome.peak < 200 << 20
+
+
+def test_a_long_text_among_many_is_no_bomb(tmp_path: Path) -> None:
+    """If all of them were as long as the longest it would take gigabytes."""
+    queries = [f"{number:05d} " for number in range(20_000)]
+    queries[7] += "x" * 50_000
+    log = {"query": queries, "ads": [["a"]] * 20_000, "clicks": [[1]] * 20_000}
+    counts = rc.count(log)
+    counts.save(tmp_path / "c")
+    assert rc.Counts.load(tmp_path / "c") == counts
+
+
+def test_other_rows_than_the_manifest_says_are_refused(tmp_path: Path) -> None:
+    rc.count(small_log()).save(tmp_path / "c")
+    forge_file(tmp_path / "c", "queries", lambda path: None, rows=7)
+    with pytest.raises(rc.StoreError, match="rows, and the manifest says 7"):
+        rc.Counts.load(tmp_path / "c")
+
+
+@pytest.mark.parametrize("key", ["[]", '{"a":1}'])
+def test_a_manifest_that_would_take_gigabytes_is_refused(tmp_path: Path, key: str) -> None:
+    rc.count(small_log()).save(tmp_path / "c")
+    path = tmp_path / "c" / artifact.MANIFEST
+    path.write_text('{"format": 2, "x": [' + f"{key}," * 10_000_000 + "0]}")
+    outcome = run_in_child(lambda: rc.Counts.load(tmp_path / "c"))
+    assert outcome.status == "refused"
+    assert "too large" in outcome.message
+    assert outcome.peak < 300 << 20
+
+
+@pytest.mark.parametrize("folders", [5, "x", [[]], [1], None])
+def test_folders_of_a_manifest_are_names(tmp_path: Path, folders: Any) -> None:
+    rc.count(small_log()).save(tmp_path / "c")
+    path = tmp_path / "c" / artifact.MANIFEST
+    manifest = json.loads(path.read_bytes())
+    manifest.pop("sha256")
+    path.write_bytes(artifact._encode_manifest(manifest | {"folders": folders}))
+    with pytest.raises(rc.StoreError, match="wrong types"):
+        rc.count(small_log()).save(tmp_path / "c")
 
 
 def forge_counts(change: Callable[[dict[str, pa.Table]], None], folder: Path) -> None:

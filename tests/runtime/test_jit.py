@@ -355,6 +355,29 @@ def test_where_the_cache_folder_cannot_be_written_the_temporary_one_serves(
         jit.cache_folder.cache_clear()
 
 
+def test_where_there_is_neither_a_home_nor_a_temporary_folder_kernels_work_with_one_warning(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Finding 3: `docker run --user 12345` on a read-only system."""
+
+    def no_home(*_: object, **__: object) -> Path:
+        raise RuntimeError("could not determine the home directory")  # as platformdirs does
+
+    def no_temporary_folder() -> str:
+        raise FileNotFoundError("No usable temporary directory found")
+
+    monkeypatch.delenv("RECLICK_CACHE_DIR", raising=False)
+    monkeypatch.setattr("platformdirs.user_cache_path", no_home)
+    monkeypatch.setattr("tempfile.gettempdir", no_temporary_folder)
+    jit.cache_folder.cache_clear()
+    try:
+        assert load_kernels(SOURCE).outer(3.0) == 10.0
+        assert jit.cache_is_empty()
+    finally:
+        jit.cache_folder.cache_clear()
+    assert caplog.text.count("Compiled kernels are not cached") == 1
+
+
 @pytest.mark.skipif(os.name != "posix", reason="needs modes of files")
 def test_new_folders_are_private_whatever_the_umask_and_old_ones_stay(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -389,7 +412,10 @@ def test_old_entries_that_nobody_uses_go_and_files_of_others_stay(folder: Path) 
     assert all(path.exists() for path in (new, *others))
 
 
-def test_an_installation_that_cannot_be_written_works_and_caches(tmp_path: Path) -> None:
+def test_an_installation_that_cannot_be_written_works_caches_and_can_be_upgraded(
+    tmp_path: Path,
+) -> None:
+    """Findings 2 and 3: after an upgrade the kernels of the old version ran."""
     package = tmp_path / "site" / "reclick"
     shutil.copytree(
         Path(reclick.__file__).parent, package, ignore=shutil.ignore_patterns("__pycache__")
@@ -404,7 +430,8 @@ def test_an_installation_that_cannot_be_written_works_and_caches(tmp_path: Path)
     )
     env = {"RECLICK_CACHE_DIR": str(tmp_path), "PYTHONPATH": str(package.parent)}
     env["PYTHONDONTWRITEBYTECODE"] = "1"  # root may write anywhere
-    for _ in range(2):
+
+    def run() -> tuple[str, str]:
         done = subprocess.run(
             [sys.executable, "-c", code],
             env={**os.environ, **env},
@@ -412,6 +439,16 @@ def test_an_installation_that_cannot_be_written_works_and_caches(tmp_path: Path)
             text=True,
             check=True,
         )
-        assert (done.stdout, done.stderr) == ("3421674722\n", "")
+        return done.stdout, done.stderr
+
+    assert [run(), run()] == [("3421674722\n", "")] * 2
     assert sorted(package.rglob("*")) == before
     assert list((tmp_path / "kernels").glob("*.kernel"))
+    source = package / "data" / "log_record.py"
+    old, new = "state ^ (state >> np.uint64(29))", "np.uint64(7 << 32)"
+    text = source.read_text(encoding="utf-8")
+    assert old in text
+    source.chmod(0o644)
+    source.write_text(text.replace(old, new), encoding="utf-8")
+    os.utime(source, (0, 0))  # a package may bring any time
+    assert run() == ("7\n", "")

@@ -282,17 +282,76 @@ def test_a_link_in_place_of_the_list_or_the_lock_is_not_followed(tmp_path: Path)
     assert not (tmp_path / LIST_FILE).is_symlink()
 
 
+GOOD_PLAN: dict[str, Any] = {"files": {"a.txt": {}}, "removed": [], "before": None}
+
+
+def plant_commit(folder: Path, plan: str) -> Path:
+    """A commit that a killed run left, with this plan."""
+    commit = folder / COMMIT_FOLDER
+    (commit / "content").mkdir(parents=True)
+    (commit / "content" / "a.txt").write_text("planted")
+    (commit / "lock").touch()
+    (commit / "plan.json").write_text(plan)
+    return commit
+
+
+BAD_FILES: list[Any] = [["a.txt"], {"../x": {}}, {"a": 1}]
+BAD_REMOVALS: list[Any] = [None, "b.txt", ["../b"], [[]]]
+
+
+@pytest.mark.parametrize(
+    "plan",
+    [
+        *("", "\x00\x00", "[]", "{}", "[" * 20_000, json.dumps({"files": {"a.txt": {}}})),
+        *(json.dumps(GOOD_PLAN | {"files": files}) for files in BAD_FILES),
+        *(json.dumps(GOOD_PLAN | {"removed": removed}) for removed in BAD_REMOVALS),
+    ],
+)
+def test_a_commit_with_a_damaged_plan_moves_nothing(tmp_path: Path, plan: str) -> None:
+    plant_commit(tmp_path, plan)
+    (tmp_path / "b.txt").write_text("mine")
+    with pytest.raises(StoreError, match=r"plan\.json is damaged"):
+        complete_commit(tmp_path)
+    assert not (tmp_path / "a.txt").exists()
+    assert (tmp_path / "b.txt").read_text() == "mine"
+
+
+def test_a_planted_commit_removes_no_file_of_others(tmp_path: Path) -> None:
+    plant_commit(tmp_path, json.dumps(GOOD_PLAN | {"removed": ["b.txt"]}))
+    (tmp_path / "b.txt").write_text("mine")
+    assert complete_commit(tmp_path)
+    assert (tmp_path / "a.txt").read_text() == "planted"
+    assert (tmp_path / "b.txt").read_text() == "mine"
+
+
+def test_nobody_waits_for_a_pipe_in_place_of_the_list_or_the_plan(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / LIST_FILE)
+    write_set(tmp_path, "new")
+    assert read_set(tmp_path) == expected("new")
+    commit = plant_commit(tmp_path, "")
+    (commit / "plan.json").unlink()
+    os.mkfifo(commit / "plan.json")
+    with pytest.raises(StoreError, match=r"plan\.json"):
+        complete_commit(tmp_path)
+
+
+def test_no_place_for_temporary_files_is_an_error_that_says_so(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def fail() -> str:
+        raise FileNotFoundError("No usable temporary directory found")
+
+    monkeypatch.setattr("tempfile.gettempdir", fail)
+    with pytest.raises(StoreError, match="Set TMPDIR"), scratch_folder():
+        pass
+
+
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
 def test_a_commit_of_another_user_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("reclick.runtime.outputs.LOCK_TIMEOUT", 0.1)
-    commit = tmp_path / COMMIT_FOLDER
-    (commit / "content").mkdir(parents=True)
-    (commit / "content" / "a.txt").write_text("planted")
-    (commit / "lock").touch()
-    plan: dict[str, Any] = {"files": {"a.txt": {}}, "removed": ["b.txt"], "before": None}
-    (commit / "plan.json").write_text(json.dumps(plan))
+    commit = plant_commit(tmp_path, json.dumps(GOOD_PLAN | {"removed": ["b.txt"]}))
     os.chown(commit, 12345, 12345)
     (tmp_path / "b.txt").write_text("mine")
     with pytest.raises(StoreError, match="as their owner"):

@@ -12,13 +12,19 @@ from reclick.cli.console import print_result, print_text, progress_bar, progress
 from reclick.cli.inputs import (
     Ads,
     Columns,
+    EngineName,
+    EngineOptions,
     Force,
     FormatName,
     Logs,
+    Master,
     MaxAds,
     OnError,
     QuickReturn,
     ReadOptions,
+    SharedFolder,
+    Tasks,
+    Workers,
     complete_format,
     count_logs,
     on_error_choice,
@@ -264,6 +270,11 @@ def describe(
     on_error: OnError = "raise",
     max_ads: MaxAds = 100,
     quick_return_seconds: QuickReturn = 10.0,
+    engine: EngineName = "local",
+    workers: Workers = None,
+    master: Master = None,
+    shared_folder: SharedFolder = None,
+    tasks: Tasks = None,
 ) -> None:
     """Print a profile of a log: clicks by query volume, first clicks, distances between clicks.
 
@@ -271,9 +282,9 @@ def describe(
     """
     from reclick.profile import describe
 
-    profile = describe(
-        count_logs(logs, ReadOptions(column, on_error, max_ads, format, quick_return_seconds)).data
-    )
+    where = EngineOptions(engine, workers, master, shared_folder, tasks).open()
+    options = ReadOptions(column, on_error, max_ads, format, quick_return_seconds, where)
+    profile = describe(count_logs(logs, options).data)
     print_result(str(profile), profile.to_dict())
 
 
@@ -293,6 +304,11 @@ def count(
     on_error: OnError = "raise",
     max_ads: MaxAds = 100,
     quick_return_seconds: QuickReturn = 10.0,
+    engine: EngineName = "local",
+    workers: Workers = None,
+    master: Master = None,
+    shared_folder: SharedFolder = None,
+    tasks: Tasks = None,
 ) -> None:
     """Count a log once and save the counts.
 
@@ -305,7 +321,8 @@ def count(
     from reclick.runtime import artifact
 
     artifact.check_target(to, "counts")
-    options = ReadOptions(column, on_error, max_ads, format, quick_return_seconds)
+    where = EngineOptions(engine, workers, master, shared_folder, tasks).open()
+    options = ReadOptions(column, on_error, max_ads, format, quick_return_seconds, where)
     counts = (
         as_counts(count_logs(logs, options).data)
         if visits is None

@@ -129,7 +129,8 @@ class BucketedLog:
             lengths=self.head.lengths,
             outcomes=OutcomeCounts(nothing, nothing, np.zeros(N_OUTCOMES)),
         )
-        block = QueryBlock(0, 0, codes, codes, starts, codes, starts, numbers)
+        outcome = None if self.head.outcomes is None else np.zeros(0, np.int8)
+        block = QueryBlock(0, 0, codes, codes, starts, codes, starts, numbers, outcome)
         return GroupedSessions(self._complete(counts), block, self.size)
 
     def sample_queries(self, tasks: BucketTasks, n_sessions: int, ads: pa.Array) -> GroupedSessions:

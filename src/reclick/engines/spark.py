@@ -11,7 +11,6 @@ import functools
 import gc
 import logging
 import os
-import pickle
 import re
 import socket
 import sys
@@ -19,12 +18,13 @@ import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, TypeVar, cast
+from uuid import uuid4
 
 import pyarrow as pa
 
 from reclick.engines.base import Log
 from reclick.engines.parts import LogPart
-from reclick.engines.store import Store
+from reclick.engines.store import Store, pack, packed_size, unpack
 from reclick.engines.tasks import (
     Task,
     TaskEngine,
@@ -37,6 +37,7 @@ from reclick.errors import Argument, EngineError, SettingError, check_whole
 from reclick.runtime.arguments import check_arguments
 from reclick.runtime.extras import import_extra
 from reclick.runtime.filesystem import Location, is_uri
+from reclick.runtime.parallel import parallel_map
 from reclick.runtime.progress import report_progress
 
 Result = TypeVar("Result")
@@ -145,16 +146,10 @@ class SparkEngine(TaskEngine):
         with _explain_spark_errors(), warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of PySpark, about the versions of others
             table = frame.mapInArrow(function, RESULT_SCHEMA).toArrow()
-        results: dict[int, Any] = {}
-        for number, content in zip(*(column.to_pylist() for column in table.columns), strict=True):
-            results[number] = pickle.loads(content)  # noqa: S301, of our own task
-        for number in sorted(results):
-            if isinstance(results[number], _InFile):
-                name = results[number].name
-                results[number] = store.load(name)
-                store.discard([name])
-            results[number] = raise_error(*results[number])
-        return results
+        numbers, contents = (column.to_pylist() for column in table.columns)
+        found = parallel_map(functools.partial(_open_result, store), contents)
+        results = dict(zip(numbers, found, strict=True))
+        return {number: raise_error(*results[number]) for number in sorted(results)}
 
     def check_executors(self) -> None:
         """Run a small task that compares versions and looks for the folder, once."""
@@ -256,6 +251,17 @@ def _is_this_machine(host: str) -> bool:
     return host in {"localhost", "::1"} or host.startswith("127.")
 
 
+def _open_result(store: Store, content: bytes) -> Any:
+    """What a task gave, from its row or from a file."""
+    result = unpack(memoryview(bytearray(content)))  # arrays may be changed, as those of files
+    if not isinstance(result, _InFile):
+        return result
+    try:
+        return store.load(result.name)
+    finally:
+        store.discard([result.name])
+
+
 class _InFile:
     """A result that is too large for a row."""
 
@@ -292,11 +298,12 @@ def _run_partition(
 
 
 def _as_row(i: int, result: Any, store: Store) -> pa.RecordBatch:
-    content = pickle.dumps(result, protocol=5)
-    if len(content) > LARGE_RESULT:
-        name = f"result-{i}-{os.getpid()}-{id(result)}"
-        store.put(name, [result])
-        content = pickle.dumps(_InFile(name))
+    packed = pack(result)
+    if packed_size(packed) > LARGE_RESULT:
+        name = f"result-{i}-{uuid4().hex}"
+        store.put_packed(name, [packed])
+        packed = pack(_InFile(name))
+    content = b"".join(packed)
     return pa.RecordBatch.from_arrays(
         [pa.array([i], pa.int64()), pa.array([content], pa.binary())], names=["task", "result"]
     )

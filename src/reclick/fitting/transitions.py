@@ -1,4 +1,4 @@
-"""Transition weights γ(last click, next position) as a table of factors."""
+"""Factors of choices on a page: transitions γ(last click, next position), and ends ω(clicks)."""
 
 from __future__ import annotations
 
@@ -35,6 +35,23 @@ def transition_table(
     return table
 
 
+def outside_table(longest: int, components: int, component_strength: float) -> FactorTable:
+    """ω [component, clicks so far], the weight of ending: by none or some, and by their number.
+
+    `component_strength` holds the components to be alike.
+    """
+    shape = (components, longest + 1)
+    clicks = np.indices(shape)[1]
+    levels = [
+        Level((clicks > 0).astype(np.int64), 2, SHARED_STRENGTH),
+        Level(clicks, longest + 1, SHARED_STRENGTH),
+    ]
+    table = FactorTable.build(shape, with_components(levels, components, component_strength))
+    if components > 1:  # the first components leave soon, the last ones late
+        table.level(2)[:] = np.repeat(np.geomspace(2.0, 0.5, components), 2)
+    return table
+
+
 def extend_transitions(gamma: Float64, longest: int) -> Float64:
     """γ [component, last, position] for longer pages: new positions are like the last one."""
     known = gamma.shape[2]
@@ -45,3 +62,9 @@ def extend_transitions(gamma: Float64, longest: int) -> Float64:
     for last in range(known + 1, longest + 1):
         wide[:, last, last - known :] = wide[:, known, : longest - last + known]
     return np.ascontiguousarray(wide)
+
+
+def extend_outside(omega: Float64, longest: int) -> Float64:
+    """ω [component, clicks so far] for longer pages: more clicks are like the most known."""
+    added = max(longest + 1 - omega.shape[1], 0)
+    return np.pad(omega, ((0, 0), (0, added)), mode="edge")

@@ -105,15 +105,24 @@ def _check_model(model: ClickModel) -> None:
 
 
 def _check_outcomes(model: ClickModel, log: BucketedLog) -> None:
-    """Refuse outcomes of clicks: how many clicks satisfied follows from all pairs together."""
-    if isinstance(model, LuceClick):  # it learns them with everything else
+    """Refuse outcomes of clicks where how many clicks satisfied is counted over all pairs."""
+    given = model.get_params()
+    if log.head.outcomes is None or not given.get("outcome_weight", 0.0):
         return
-    if log.head.outcomes is not None and model.get_params().get("outcome_weight", 0.0):
-        raise CannotAnswerError(
-            "The log has outcomes of clicks, which a fit in buckets cannot use. Set ",
-            Argument("outcome_weight", 0),
-            f", or {IN_MEMORY}",
-        )
+    by_em = bool(model.stages) or isinstance(model, LuceClick)
+    if by_em and given.get("satisfaction_prior") != "overall":
+        return
+    number: tuple[str | Argument, ...] = ()
+    if by_em:
+        number = "give ", Argument("satisfaction_prior", ...), " a number, "
+    raise CannotAnswerError(
+        f"The log has outcomes of clicks, which {type(model).__name__} cannot use in buckets with "
+        "these settings. Set ",
+        Argument("outcome_weight", 0),
+        ", ",
+        *number,
+        f"or {IN_MEMORY}",
+    )
 
 
 def _as_task_engine(engine: Engine | None) -> TaskEngine:
@@ -224,8 +233,9 @@ class BucketFit:
             return
         model._set_prior_mean(self._before)
         recurs = bool(self._ads.totals.queries.max(initial=0.0) > 1)
-        own = model._prepare(self.log.empty_sessions()) if model.stages else None
+        own = None
         if model.stages:
+            own = model._prepare(_without_unused(model, self.log.empty_sessions()))
             self.each(_prepare_bucket, "buckets prepared")
         if model._asks_for_ads(self._text, some_ad_recurs=recurs):
             model._is_pilot = True
@@ -258,7 +268,7 @@ class BucketFit:
     def sample_queries(self, n_sessions: int) -> GroupedSessions:
         """About so many distinct sessions, as in memory."""
         sample = self.log.sample_queries(self.tasks, n_sessions, self._ads.ads)
-        return sample if _uses_outcomes(self.model) else sample.without_outcomes()
+        return _without_unused(self.model, sample)
 
     def _no_pairs(self) -> BetaPrior:
         return BetaPrior.constant(self.model.prior_mean_, self.model._overall_strength, 0)
@@ -352,8 +362,10 @@ class BucketFit:
         )
 
 
-def _uses_outcomes(model: ClickModel) -> bool:
-    return bool(model.get_params().get("outcome_weight", 1.0))
+def _without_unused(model: ClickModel, sessions: GroupedSessions) -> GroupedSessions:
+    """Sessions without their outcomes, if these count nothing."""
+    weight = model.get_params().get("outcome_weight", 1.0)
+    return sessions if weight else sessions.without_outcomes()
 
 
 def _has_own_fit(model: ClickModel) -> bool:
@@ -411,8 +423,8 @@ def _with_part(
     model: ClickModel = copy(store.load(template))
     whole: WholeLog = store.keep(WHOLE_LOG)
     data = log.load(bucket)
-    if isinstance(data, GroupedSessions) and not _uses_outcomes(model):
-        data = data.without_outcomes()
+    if isinstance(data, GroupedSessions):
+        data = _without_unused(model, data)
     counts = get_counts(data)
     model._corpus = _make_corpus(counts, whole, *store.load(f"ad-totals-{bucket}"))
     model._pairs = model._index(counts, None)

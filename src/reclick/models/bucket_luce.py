@@ -27,6 +27,7 @@ from reclick.fitting.em import FitResult, PairSums, Squarem, Statistics, iterate
 from reclick.fitting.folds import MAX_SESSIONS
 from reclick.fitting.mixture import MixingWeights
 from reclick.fitting.parameter_tables import ParameterTable, find_statistics, squarem_length
+from reclick.fitting.rates import RateTable
 from reclick.models.bucket_em import RowFiles
 from reclick.models.bucket_prior import store_record
 from reclick.models.luce.e_step import e_step
@@ -48,7 +49,6 @@ from reclick.models.luce.parameters import (
     LuceParameters,
     initial_parameters,
 )
-from reclick.models.luce.satisfaction import Satisfaction
 from reclick.models.luceclick import LuceClick
 from reclick.text.word_rates import TokenLists
 
@@ -197,7 +197,7 @@ def _make_common(layout: Layout, hyper: Hyperparameters, mixing: Float64) -> Luc
     if hyper.mixing_strength is None:
         common = replace(common, mixing=MixingWeights.build(1, mixing, None))
     if hyper.satisfaction_strength is None:
-        one = Satisfaction.build(1, hyper.satisfaction_prior, None)
+        one = RateTable.build(1, hyper.satisfaction_prior, None)
         common = replace(common, satisfaction=one)
     return common
 

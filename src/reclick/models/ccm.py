@@ -155,6 +155,7 @@ class CCM(ClickModel):
         "initiation_",
         "outcome_rates_",
     )
+    probabilities: ClassVar[tuple[str, ...]] = ("theta_", "alpha_", "initiation_")
     outcome_rates_: Float64 | None = None
     initiation_: float = 1.0  # of all queries
     query_initiation_: Float64 | None = None  # [query]

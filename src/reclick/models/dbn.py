@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, ClassVar, NamedTuple
 
@@ -91,6 +91,7 @@ class DBNProblem(EMProblem[DBNParameters]):
     outcome_weight: float
     initiation_by_query: bool
     continuation_by_query: bool
+    one_satisfaction: bool = False  # whether all pairs have the same ρ
 
     @property
     def e_step(self) -> Callable[[DBNParameters, CascadeBlock], Statistics]:
@@ -122,14 +123,22 @@ class DBNProblem(EMProblem[DBNParameters]):
         """θ and ρ of each pair, μ and λ of each query or of all, and the rates of outcomes."""
         examinations, satisfied = (statistics.pairs[name] for name in PAIR_STATISTICS)
         theta = posterior_mean(self.clicks, examinations, *self.prior)
-        clicked, (mean, strength) = self._clicked, self.satisfaction
-        rho = np.full(len(self.clicks), mean)
-        rho[clicked] = posterior_mean(satisfied[clicked], self.clicks[clicked], mean, strength)
+        rho = self._estimate_satisfaction(satisfied)
         now = now._replace(theta=clip_to_interior(theta), rho=clip_to_interior(rho))
         now = self._estimate_browsing(now, statistics)
         if self.outcomes is None:
             return now
         return now._replace(rates=self.outcomes.estimate(statistics.totals["outcomes"]))
+
+    def _estimate_satisfaction(self, satisfied: Float64) -> Float64:
+        """ρ of each pair from its satisfied clicks, or one for all pairs [pair]."""
+        clicked, (mean, strength) = self._clicked, self.satisfaction
+        if self.one_satisfaction:
+            total = posterior_mean(satisfied.sum(), self.clicks.sum(), mean, strength)
+            return np.full(len(self.clicks), float(total))
+        rho = np.full(len(self.clicks), mean)
+        rho[clicked] = posterior_mean(satisfied[clicked], self.clicks[clicked], mean, strength)
+        return rho
 
     def _estimate_browsing(self, now: DBNParameters, statistics: Statistics) -> DBNParameters:
         """The M-step of μ and λ, where they are estimated."""
@@ -152,7 +161,8 @@ class DBNProblem(EMProblem[DBNParameters]):
 
     def log_row_prior(self, now: DBNParameters) -> float:
         """Of θ, ρ, and a μ and a λ per query."""
-        satisfaction = log_beta(now.rho[self._clicked], *self.satisfaction)
+        rho = now.rho[:1] if self.one_satisfaction else now.rho[self._clicked]
+        satisfaction = log_beta(rho, *self.satisfaction)
         value = log_beta(now.theta, *self.prior) + satisfaction
         return value + self._log_browsing_prior(now, by_query=True)
 
@@ -194,6 +204,10 @@ class DBN(ClickModel):
     session and `seed`, so the order of the rows does not matter. With "query", every query has a
     λ of its own, estimated by EM.
 
+    The prior mean of ρ is by default how often a click is the last of its session. That is too
+    high, as users also leave unsatisfied. With `satisfaction_prior="auto"` it is estimated: by EM
+    with one ρ for all pairs.
+
     `initiation` adds that the user may skip the list: its top is examined with μ, which is "one"
     for all queries or one per "query". Then μ = expected initiated sessions / sessions, and
     λ = expected continuations / expected chances to continue. One value for all queries is
@@ -221,6 +235,9 @@ class DBN(ClickModel):
         "outcome_rates_",
     )
     query_parameters: ClassVar[tuple[str, ...]] = ("query_initiation_", "query_continuation_")
+    probabilities: ClassVar[tuple[str, ...]] = (
+        *("theta_", "rho_", "satisfaction_", "continuation_", "initiation_"),
+    )
     outcome_rates_: Float64 | None = None
     initiation_: float = 1.0  # of all queries
     continuation_: float = DEFAULT_CONTINUATION  # of all queries
@@ -254,7 +271,12 @@ class DBN(ClickModel):
     )
     attractiveness_strength: str | float = setting(default="auto", choices=("auto",), low=0)
     satisfaction_prior: str | float = setting(
-        default="overall", choices=("overall",), allow_probability=True
+        default="overall",
+        choices=("overall", "auto"),
+        allow_probability=True,
+        help='prior mean of the satisfaction ρ: "overall" (how often a click is the last of its '
+        'session, which is more than it satisfies), "auto" (the ρ of highest likelihood, if all '
+        "pairs had the same), or a number",
     )
     satisfaction_strength: float = setting(default=1.0, low=0)
     outcome_weight: float = setting(default=1.0, low=0, high=1)
@@ -271,10 +293,11 @@ class DBN(ClickModel):
         return self.stages if per_query else self.stages[:1]
 
     def _sample_size(self) -> int:
-        return CV_SESSIONS if self.continuation == "cv" else 0
+        chosen = self.continuation == "cv" or self.satisfaction_prior == "auto"
+        return CV_SESSIONS if chosen else 0
 
     def _choose_settings(self, sample: GroupedSessions | None, history: Counts) -> None:
-        """Set the mean satisfaction, and the continuation that is given or chosen."""
+        """Set the mean satisfaction and the continuation, which are given or chosen."""
         mean, self.cv_ = self.satisfaction_prior, None
         self.satisfaction_ = (
             mean_satisfaction(history, self.outcome_weight)
@@ -284,10 +307,12 @@ class DBN(ClickModel):
         self.continuation_ = DEFAULT_CONTINUATION
         if not isinstance(self.continuation, str):
             self.continuation_ = float(self.continuation)
-        elif sample is not None:
+        elif self.continuation == "cv" and sample is not None:
             self.cv_ = self._cross_validate(sample, history)
             if self.cv_ is not None:
                 self.continuation_ = float(self.cv_[self.cv_[:, 1].argmax(), 0])
+        if mean == "auto" and sample is not None:
+            self.satisfaction_ = self._fit_satisfaction(sample, history)
 
     def _make_problem(
         self, stage: str, data: CascadeData, prior: BetaPrior, history: Counts
@@ -339,6 +364,21 @@ class DBN(ClickModel):
         self.theta_, self.rho_ = found.theta, found.rho
         self.outcome_rates_ = None if problem.outcomes is None else found.rates
         self.exposure_ = fit.statistics.pairs["examinations"]
+
+    def _fit_satisfaction(self, sessions: GroupedSessions, history: Counts) -> float:
+        """The ρ of highest posterior density, if all pairs had the same."""
+        n_pairs = len(sessions.counts.impressions)
+        prior = BetaPrior.constant(self.prior_mean_, self._overall_strength, n_pairs)
+        data = CascadeData(sessions, cascade_blocks(sessions, self._engine))
+        problem = self._make_problem(self.stages[0], data, prior, history)
+        fit = replace(problem, one_satisfaction=True).maximise(
+            None,
+            self._engine,
+            max_iterations=self.max_iterations,
+            tolerance=self.tolerance,
+            quiet=True,
+        )
+        return float(fit.parameters.rho[0])
 
     def _cross_validate(self, sessions: GroupedSessions, history: Counts) -> Float64 | None:
         """Held-out log-probability per session of each λ [λ, 2], where there are two folds.

@@ -62,6 +62,7 @@ class ExaminationModel(ClickModel):
 
     pair_parameters: ClassVar[tuple[str, ...]] = ("theta_", "exposure_")
     global_parameters: ClassVar[tuple[str, ...]] = ("prior_mean_", "gamma_")
+    probabilities: ClassVar[tuple[str, ...]] = ("theta_", "gamma_", "mixing_")
     table_rows: ClassVar[Mapping[str, str]] = {"cells": "pair"}
     stages: ClassVar[tuple[str, ...]] = ("all",)
     fits_in_buckets: ClassVar[bool] = True

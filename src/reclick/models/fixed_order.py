@@ -43,6 +43,7 @@ class PM(ClickModel):
     reference: ClassVar[str] = "Govindaraj, Wang, Vishwanathan 2014, arXiv 1401.0255 (a baseline)"
     fits_from_counts: ClassVar[bool] = True
     global_parameters: ClassVar[tuple[str, ...]] = ("numbers_", "pooled_")
+    probabilities: ClassVar[tuple[str, ...]] = ("numbers_",)
 
     number_strength: float = setting(default=1.0, low=0)
 
@@ -90,6 +91,7 @@ class AM(ClickModel):
     ordered: ClassVar[bool] = True
     pair_parameters: ClassVar[tuple[str, ...]] = ("theta_",)
     global_parameters: ClassVar[tuple[str, ...]] = ("numbers_", "pooled_")
+    probabilities: ClassVar[tuple[str, ...]] = ("theta_", "numbers_")
 
     number_strength: float = setting(default=1.0, low=0)
     min_query_sessions: float = setting(default=50, low=0)

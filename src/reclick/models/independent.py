@@ -49,6 +49,7 @@ class GCTR(ClickModel):
     fits_from_counts: ClassVar[bool] = True
     fits_in_buckets: ClassVar[bool] = True
     global_parameters: ClassVar[tuple[str, ...]] = ("prior_mean_", "rate_")
+    probabilities: ClassVar[tuple[str, ...]] = ("rate_",)
 
     rate_prior: str | float = setting(
         default="overall", choices=("overall",), allow_probability=True
@@ -99,6 +100,7 @@ class RCTR(ClickModel):
     fits_from_counts: ClassVar[bool] = True
     fits_in_buckets: ClassVar[bool] = True
     global_parameters: ClassVar[tuple[str, ...]] = ("prior_mean_", "rates_")
+    probabilities: ClassVar[tuple[str, ...]] = ("rates_",)
 
     rate_prior: str | float = setting(
         default="overall", choices=("overall",), allow_probability=True
@@ -151,6 +153,7 @@ class DCTR(ClickModel):
     fits_in_buckets: ClassVar[bool] = True
     pair_parameters: ClassVar[tuple[str, ...]] = ("theta_", "exposure_")
     global_parameters: ClassVar[tuple[str, ...]] = ("prior_mean_",)
+    probabilities: ClassVar[tuple[str, ...]] = ("theta_",)
     overall_strength: ClassVar[float] = 1.0
 
     attractiveness_prior: str | float = setting(
@@ -197,6 +200,7 @@ class ICM(ClickModel):
     fits_in_buckets: ClassVar[bool] = True
     uses_history: ClassVar[bool] = False
     pair_parameters: ClassVar[tuple[str, ...]] = ("theta_",)
+    probabilities: ClassVar[tuple[str, ...]] = ("theta_",)
 
     min_query_sessions: float = setting(default=50, low=0)
     word_strength: float = setting(default=0.0, low=0)

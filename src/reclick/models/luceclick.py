@@ -22,10 +22,9 @@ from reclick.data.ragged import (
     run_of_elements,
     run_sizes,
 )
-from reclick.errors import StoreError
 from reclick.fitting.attractiveness_prior import AdRecord, PairPrior
 from reclick.fitting.posterior import PairPosteriors, logit_posterior
-from reclick.fitting.transitions import extend_transitions
+from reclick.fitting.transitions import extend_outside, extend_transitions
 from reclick.models.base import ClickModel, cannot_fit_in_buckets
 from reclick.models.luce.fit import (
     LuceResult,
@@ -97,7 +96,10 @@ class LuceClick(ClickModel):
     pair_parameters: ClassVar[tuple[str, ...]] = (
         "theta_", "rho_", "exposure_", "theta_information_", "rho_information_", *INFORMATION,
     )  # fmt: skip
-    global_parameters: ClassVar[tuple[str, ...]] = ("prior_report_",)
+    global_parameters: ClassVar[tuple[str, ...]] = (
+        "prior_report_", "typical_outside_", "mixing_prior_",
+    )  # fmt: skip
+    probabilities: ClassVar[tuple[str, ...]] = ("rho_",)
     table_rows: ClassVar[Mapping[str, str]] = TABLE_ROWS
 
     attractiveness_prior: str | float = setting(
@@ -246,10 +248,11 @@ class LuceClick(ClickModel):
         if typical_outside is None:
             classes = np.log(fitted.query_outside.level(QUERY_CLASS))[layout.query_class]
             typical_outside = float(np.exp(np.average(classes, weights=layout.volumes)))
-        self._typical_outside = typical_outside
+        self.typical_outside_ = typical_outside
         gamma = fitted.transition.weights()
-        omega = fitted.outside.weights() * self._typical_outside
+        omega = fitted.outside.weights() * self.typical_outside_
         self.mixing_: Float64 = fitted.mixing.overall
+        self.mixing_prior_: Float64 = fitted.mixing.mean
         scale = float(np.sum(self.mixing_ * gamma[:, 0, 0] / omega[:, 0]))
         level = float(self.mixing_ @ omega[:, 0])
         of_class = fitted.appeal.level(PAIR_CLASS)
@@ -279,11 +282,8 @@ class LuceClick(ClickModel):
         theta /= self._query_outside(found.query).repeat(sizes)
         rho = self._pairs.take_or(self.rho_, found.row, self.satisfaction_)
         longest = int(sizes.max(initial=1))
-        omega = self.omega_
-        if longest >= omega.shape[1]:
-            omega = np.pad(omega, ((0, 0), (0, longest + 1 - omega.shape[1])), mode="edge")
+        omega = extend_outside(self.omega_, longest)
         gamma = extend_transitions(self.gamma_, longest)
-
         overlap = find_overlap(self, batch, text)
 
         def pages(start: int, end: int) -> PageDistribution:
@@ -306,7 +306,7 @@ class LuceClick(ClickModel):
         """The f of each session's query [session]; that of a new query is as of rare ones."""
         table = self._state.parameters.query_outside
         out = np.where(query >= 0, table.weights_at(query), float(table.level(QUERY_CLASS)[0]))
-        return out / self._typical_outside
+        return out / self.typical_outside_
 
     def _position_effects(self, found: ImpressionLookup, batch: SessionBatch) -> Float64:
         """The effect of the position of each impression; 1 where nothing was seen there."""
@@ -345,32 +345,20 @@ class LuceClick(ClickModel):
     def _to_tables(self) -> tuple[dict[str, Any], dict[str, pa.Table]]:
         values, tables = super()._to_tables()
         layout, fitted = self._state.layout, self._state.parameters
-        values |= {
-            "mixing_mean": fitted.mixing.mean.tolist(),
-            "typical_outside": self._typical_outside,
-        }
-        starts = layout.row_starts(len(fitted.mixing.mean))
-        tables |= {CELLS: layout.cells.to_table(len(layout.pair_class))}
-        return values, tables | fitted.to_tables("luce", starts)
+        tables |= fitted.to_tables("luce", layout.row_starts(len(self.mixing_)))
+        return values, tables | {CELLS: layout.cells.to_table(len(layout.pair_class))}
 
     def _from_tables(self, values: dict[str, Any], tables: dict[str, pa.Table]) -> Self:
-        if not {"mixing_mean", "typical_outside"} <= set(values):
-            raise StoreError(
-                "The saved LuceClick is of another version of Reclick, which kept other statistics "
-                "of its sessions. Fit it again."
-            )
-        values = dict(values)
-        mixing = np.array(values.pop("mixing_mean"))
-        typical_outside = float(values.pop("typical_outside"))
         super()._from_tables(values, tables)
         hyper, counts = Hyperparameters(**self.hyperparameters_), self._pairs.counts
         cells = CellIndex(hyper.position_effect_strength is not None)
         cells = cells.from_table(tables, CELLS, len(self.theta_), max(counts.max_ads, 1))
         layout = Layout.build(counts, counts.impressions, counts.volumes, cells)
         nothing = PairPrior(np.ones(len(self.theta_)), np.ones(len(self.theta_)))
+        mixing = np.asarray(self.mixing_prior_)
         fresh = initial_parameters(layout, hyper, nothing, mixing)  # an update has its own prior
         fitted = fresh.from_tables("luce", tables, layout.row_starts(len(mixing)))
         information = np.stack([getattr(self, name) for name in INFORMATION])
         self._state = LuceState(hyper, layout, fitted, information)
-        self._set_weights(typical_outside)
+        self._set_weights(self.typical_outside_)
         return self

@@ -24,7 +24,8 @@ from reclick.data.stored_tables import read_numbers
 from reclick.engines import as_grouped
 from reclick.errors import check_whole
 from reclick.fitting.outcomes import CountedSatisfaction, count_satisfied, mean_satisfaction
-from reclick.fitting.posterior import PairPosteriors, Posterior, word_posterior
+from reclick.fitting.posterior import PairPosteriors, word_posterior
+from reclick.fitting.rates import RateTable
 from reclick.models.base import ClickModel, cannot_fit_in_buckets, get_counts
 from reclick.models.batching import open_pages, pad_pages, stack_padded
 from reclick.models.kernels.stops_and_transitions import (
@@ -120,7 +121,10 @@ class MultiClick(ClickModel):
     def _fit(
         self, data: Counts | GroupedSessions, history: Counts | None, text: AdTokens | None
     ) -> None:
-        prior = None if history is None else self._prior(history)
+        prior = None
+        if history is not None:
+            of_all, mean = self._prior(history)
+            prior = (self._smooth(history, of_all), mean)
         self._set_counts(get_counts(data), prior, text)
         if not isinstance(self.redundancy, str):
             self.redundancy_ = self.redundancy
@@ -155,9 +159,13 @@ class MultiClick(ClickModel):
         given = DEFAULT_STRENGTH if isinstance(self.strength, str) else self.strength
         shrunk: dict[str, Any] = {"prior": prior, "strength": given, "floor": self.floor}
         base = prior if self.pooling == "query" else estimate(log, **shrunk, satisfied=ended)
-        if self.strength == "auto" and history is None:
-            base = smooth_transitions(log, base)
+        if history is None:
+            base = self._smooth(log, base)
         return self._set_queries(counts, history, text, base, mean, found)
+
+    def _smooth(self, counts: Counts, base: StopsAndTransitions) -> StopsAndTransitions:
+        """What all queries have in common, from these counts, as `strength` says."""
+        return smooth_transitions(counts, base) if self.strength == "auto" else base
 
     def _set_queries(
         self,
@@ -185,7 +193,9 @@ class MultiClick(ClickModel):
         self.strengths_ = strengths or self._choose_strengths()
         self._pairs = self._index(counts, text)
         self._theta = np.ascontiguousarray(self._pairs.words.pair_rates()[:, 0])  # [pair]
-        self._rho = self._satisfaction(self._satisfied, counts.clicks)  # [pair]
+        strength = self.satisfaction_strength
+        self._rates = RateTable.count(self._satisfied, counts.clicks, mean, strength)
+        self._rho = self._rates.mean  # [pair]
         return self
 
     def _choose_strengths(self) -> PriorStrengths:
@@ -216,14 +226,6 @@ class MultiClick(ClickModel):
             return None
         strength = self.satisfaction_strength
         return count_satisfied(counts, outcomes.last, counts.clicks, mean, strength, weight)
-
-    def _satisfaction(self, last: Float64, clicks: Float64) -> Float64:
-        """ρ = (last clicks + s m) / (clicks + s); the prior mean m of an ad without clicks."""
-        total = clicks + self.satisfaction_strength
-        shrunk = (last + self.satisfaction_strength * self.satisfaction_) / np.where(
-            total > 0, total, 1
-        )
-        return np.asarray(np.where(total > 0, shrunk, self.satisfaction_))
 
     # answers
 
@@ -273,16 +275,7 @@ class MultiClick(ClickModel):
 
     def _posteriors(self, asked: PairLookup) -> PairPosteriors:
         """θ from its words, ρ from its Beta."""
-        counts = self.counts_
-        clicks, last = (
-            self._pairs.take_or(counts.clicks, asked.row, 0.0),
-            self._pairs.take_or(self._satisfied, asked.row, 0.0),
-        )
-        rho = self._satisfaction(last, clicks)
-        return PairPosteriors(
-            attractiveness=word_posterior(asked.words),
-            satisfaction=Posterior(rho, rho, clicks + self.satisfaction_strength),
-        )
+        return PairPosteriors(word_posterior(asked.words), self._rates.posterior(asked.row))
 
     def _page_distribution(
         self, batch: SessionBatch, text: TextIndex | None

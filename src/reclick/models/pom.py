@@ -70,6 +70,7 @@ class POM(ClickModel):
     ordered: ClassVar[bool] = True
     pair_parameters: ClassVar[tuple[str, ...]] = ("theta_", "exposure_")
     global_parameters: ClassVar[tuple[str, ...]] = ("prior_mean_", "moves_")
+    probabilities: ClassVar[tuple[str, ...]] = ("theta_", "moves_")
     overall_strength: ClassVar[float] = 1.0
 
     attractiveness_prior: str | float = setting(

@@ -130,6 +130,13 @@ class DirectionalScan(ClickModel):
     global_parameters: ClassVar[tuple[str, ...]] = (
         *("prior_mean_", "satisfaction_", "gamma_", "down_"),
     )
+    probabilities: ClassVar[tuple[str, ...]] = (
+        "theta_",
+        "rho_",
+        "satisfaction_",
+        "gamma_",
+        "down_",
+    )
     overall_strength: ClassVar[float] = 3.0
     stages: ClassVar[tuple[str, ...]] = ("all",)
     fits_in_buckets: ClassVar[bool] = True

@@ -58,6 +58,7 @@ class CountedCascade(ClickModel):
     pair_parameters: ClassVar[tuple[str, ...]] = ("theta_", "exposure_")
     query_parameters: ClassVar[tuple[str, ...]] = ("query_initiation_",)
     global_parameters: ClassVar[tuple[str, ...]] = ("prior_mean_", "initiation_")
+    probabilities: ClassVar[tuple[str, ...]] = ("theta_", "initiation_")
     overall_strength: ClassVar[float] = 0.5
     fits_in_buckets: ClassVar[bool] = True
     initiation_: float = 1.0  # of all queries
@@ -176,6 +177,9 @@ class DCM(CountedCascade):
         "continuation_",
         "overall_continuation_",
     )
+    probabilities: ClassVar[tuple[str, ...]] = (
+        *("theta_", "initiation_", "continuation_", "overall_continuation_"),
+    )
 
     continuation_prior: str | float = setting(
         default="overall",
@@ -250,6 +254,7 @@ class SDBN(CountedCascade):
         "initiation_",
         "satisfaction_",
     )
+    probabilities: ClassVar[tuple[str, ...]] = ("theta_", "rho_", "initiation_", "satisfaction_")
 
     satisfaction_prior: str | float = setting(
         default="overall", choices=("overall",), allow_probability=True

@@ -107,6 +107,7 @@ class THCM(ClickModel):
     ordered: ClassVar[bool] = True
     pair_parameters: ClassVar[tuple[str, ...]] = ("theta_", "exposure_")
     global_parameters: ClassVar[tuple[str, ...]] = ("prior_mean_", "forward_", "back_")
+    probabilities: ClassVar[tuple[str, ...]] = ("theta_", "forward_", "back_")
     overall_strength: ClassVar[float] = 1.0
     stages: ClassVar[tuple[str, ...]] = ("all",)
     fits_in_buckets: ClassVar[bool] = True

@@ -25,9 +25,11 @@ from secrets import token_hex
 from typing import IO, Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
+from pyarrow import types as kind_of
 
-from reclick.errors import Argument, StoreError, explain_write_errors
+from reclick.errors import Argument, LogError, StoreError, explain_write_errors
 from reclick.runtime.filesystem import (
     AnyPath,
     Location,
@@ -65,6 +67,11 @@ LOCK_FILE = ".lock"
 LOCK_TIMEOUT = 10.0  # seconds that a writer waits for another
 LOCK_RETRY = 0.05  # seconds between two tries
 ABANDONED_SECONDS = 3600.0  # after which an object that no manifest names is removed
+MOST_DECODED_BYTES = 256 << 20  # of a table, and for every byte of its file so many more:
+MOST_EXPANSION = 200
+LEAST_VALUE_BYTES = 4  # of a number in a table
+MOST_MANIFEST_BYTES = 768 << 20  # in memory; that of UBM for pages of 2,000 ads takes half of it
+VALUE_BYTES, ENTRY_BYTES = 64, 150  # in memory, of a value and of a key in JSON, at most
 READ_ATTEMPTS = 20  # of a folder that is being replaced again and again
 UNCHANGED_ATTEMPTS = 3  # … of one whose manifest is still the same
 
@@ -163,9 +170,78 @@ def _read_table(folder: AnyPath, name: str, entry: dict[str, Any]) -> pa.Table:
             f"{path} was altered after it was saved (its contents do not match the manifest). "
             "Fit and save again."
         )
-    source = pa.BufferReader(content) if isinstance(content, bytes) else content
-    with pq.ParquetFile(source, pre_buffer=False) as file:
+    table = _read_remote(content) if isinstance(content, bytes) else _read_local(path, size)
+    if table.num_rows != entry.get("rows"):
+        raise StoreError(
+            f"{path} has {table.num_rows:,} rows, and the manifest says {entry.get('rows')!r}: it "
+            "was altered. Fit and save again."
+        )
+    return table
+
+
+def _read_remote(content: bytes) -> pa.Table:
+    with pq.ParquetFile(pa.BufferReader(content), pre_buffer=False) as file:
         return file.read(use_threads=thread_limit() > 1)
+
+
+def _read_local(path: AnyPath, size: int) -> pa.Table:
+    """Read a table, unless it takes far more memory than a file of this size can honestly hold."""
+    most = MOST_DECODED_BYTES + MOST_EXPANSION * size
+    coded: list[str] = []
+    with pq.ParquetFile(path, pre_buffer=False) as file:
+        flat = all(kind_of.is_primitive(kind) for kind in file.schema_arrow.types)
+        least = file.metadata.num_rows * len(file.schema_arrow.types) * LEAST_VALUE_BYTES
+        if not flat:  # lists may be long, and a text that is written once may be in every row
+            least, largest, texts = _measure(path)
+            coded = texts if largest > most else []
+        if least > most:
+            raise _expansion_error(path, least)
+        if not coded:
+            return file.read(use_threads=thread_limit() > 1)
+    with pq.ParquetFile(path, pre_buffer=False, read_dictionary=coded) as file:
+        return _decode(file.read(use_threads=thread_limit() > 1), path, most)
+
+
+def _measure(path: AnyPath) -> tuple[int, int, list[str]]:
+    from reclick.runtime.parquet_layout import read_layout
+
+    try:
+        return read_layout(path, str(path)).decoded_bytes()
+    except LogError as error:
+        raise StoreError(str(error)) from error
+
+
+def _decode(table: pa.Table, path: AnyPath, most: int) -> pa.Table:
+    """The same table with texts in place of codes."""
+    columns = [
+        pa.chunked_array([_decode_array(each, path, most) for each in column.chunks])
+        for column in table.columns
+    ]
+    return pa.table(columns, names=table.column_names)
+
+
+def _decode_array(array: pa.Array, path: AnyPath, most: int) -> pa.Array:
+    if kind_of.is_dictionary(array.type):
+        size = _text_bytes(array)
+        if size > most:
+            raise _expansion_error(path, size)
+        return array.dictionary_decode()
+    if kind_of.is_list(array.type) or kind_of.is_large_list(array.type):
+        values = _decode_array(array.values, path, most)
+        return type(array).from_arrays(array.offsets, values)
+    return array
+
+
+def _text_bytes(codes: pa.DictionaryArray) -> int:
+    lengths = pc.binary_length(codes.dictionary)
+    return int(pc.sum(lengths.take(codes.indices).cast(pa.int64())).as_py() or 0)
+
+
+def _expansion_error(path: AnyPath, size: int) -> StoreError:
+    return StoreError(
+        f"{path} would take {size >> 20:,} MB of memory, far more than a file of its size holds: "
+        "it was altered. Do not load it."
+    )
 
 
 def _read_manifest(folder: AnyPath) -> dict[str, Any]:
@@ -175,7 +251,7 @@ def _read_manifest(folder: AnyPath) -> dict[str, Any]:
     if not path.is_file():
         raise StoreError(f"{_describe_other(folder)} {EXPECTED_FOLDER}")
     try:
-        manifest = json.loads(path.read_bytes())
+        manifest = _parse_manifest(path)
         version = int(manifest["format"])
     except (OSError, ValueError, KeyError, TypeError, OverflowError, RecursionError) as error:
         raise StoreError(
@@ -209,6 +285,18 @@ def _read_manifest(folder: AnyPath) -> dict[str, Any]:
     return dict(manifest)
 
 
+def _parse_manifest(path: AnyPath) -> Any:
+    """The JSON of a manifest, refused if it might take too much memory."""
+    if isinstance(path, Path) and path.stat().st_size > MOST_MANIFEST_BYTES:
+        raise ValueError("it is too large")
+    content = path.read_bytes()
+    values = sum(map(content.count, (b",", b"[", b"{")))
+    size = len(content) + VALUE_BYTES * values + ENTRY_BYTES * content.count(b":")
+    if size > MOST_MANIFEST_BYTES:
+        raise ValueError("it is too large")
+    return json.loads(content)
+
+
 def _has_right_types(manifest: dict[str, Any]) -> bool:
     """Whether the parts of a manifest, whose hash anybody can make right, are what they must be."""
     files = manifest["files"]
@@ -218,6 +306,8 @@ def _has_right_types(manifest: dict[str, Any]) -> bool:
         and isinstance(files, dict)
         and all(isinstance(entry, dict) for entry in files.values())
         and all(isinstance(entry.get(key), str) for entry in files.values() for key in FILE_TEXTS)
+        and isinstance(manifest.get("folders", []), list)
+        and all(isinstance(name, str) for name in manifest.get("folders", []))
     )
 
 

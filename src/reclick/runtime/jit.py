@@ -242,7 +242,8 @@ def cache_folder() -> Path | None:
         if problem is None:
             return folder
         problems.append(f"{folder} {problem}")
-    logger.warning("Compiled kernels are not cached: %s.", "; ".join(problems))
+    why = "; ".join(problems) or "there is neither a home nor a temporary folder"
+    logger.warning("Compiled kernels are not cached: %s.", why)
     return None
 
 
@@ -253,9 +254,20 @@ def _candidate_folders() -> Iterator[Path]:
     if chosen:
         yield Path(chosen) / "kernels"
         return
-    yield user_cache_path("reclick", appauthor=False) / "kernels"
-    if os.name == "posix":
-        yield Path(tempfile.gettempdir()) / f"reclick-{os.getuid()}" / "kernels"
+    for find in (lambda: user_cache_path("reclick", appauthor=False), _temporary_folder):
+        try:
+            folder = find()
+        except (OSError, RuntimeError):  # an account without a home, a computer without a /tmp
+            continue
+        if folder is not None:
+            yield folder / "kernels"
+
+
+def _temporary_folder() -> Path | None:
+    """A folder among the temporary files that has the user's name."""
+    if os.name != "posix":
+        return None
+    return Path(tempfile.gettempdir()) / f"reclick-{os.getuid()}"
 
 
 def _prepare_folder(folder: Path) -> str | None:

@@ -27,6 +27,8 @@ S3_CONNECT_SECONDS = 10.0
 S3_REQUEST_SECONDS = 60.0  # without an answer
 S3_SWITCHES = frozenset({"allow_bucket_creation", "anonymous", "force_virtual_addressing"})
 S3_OPTIONS = S3_SWITCHES | {"region", "endpoint_override", "scheme"}
+BASE64 = re.compile(r"(?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?")
+AZURE_OPTIONS = frozenset({"blob_storage_authority", "dfs_storage_authority", "enable_tls"})
 ENDPOINT_VARIABLES = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL")
 REGION_VARIABLES = ("AWS_REGION", "AWS_DEFAULT_REGION")
 CREDENTIALS = {
@@ -57,6 +59,7 @@ PROBLEMS = (
             *("SIGNATURE_DOES_NOT_MATCH", "SignatureDoesNotMatch", "INVALID_SIGNATURE"),
             *("UNRECOGNIZED_CLIENT", "EXPIRED_TOKEN", "ExpiredToken", "InvalidToken"),
             *("MISSING_AUTHENTICATION", "AuthenticationFailed", "CredentialUnavailable"),
+            *("AuthorizationFailure", "InvalidAuthenticationInfo"),
             *("HTTP status 401", r"\b401, message", "Unauthorized", "UNAUTHENTICATED"),
         ),
         "the credentials are wrong, missing or expired",
@@ -172,11 +175,25 @@ def _connect_s3(
 @cache
 def _connect_azure(scheme: str, authority: str, query: str, key: str | None) -> tuple[Any, str]:
     container, _, host = authority.rpartition("@")
-    if not key or ":" in container or query or not container:
+    if not key or ":" in container or not container:
         return _connect_any(scheme, authority, query)
     from pyarrow.fs import AzureFileSystem
 
-    return AzureFileSystem(host.partition(".")[0], account_key=key), container
+    options = dict(parse_qsl(query))
+    unknown = sorted(set(options) - AZURE_OPTIONS)
+    if unknown:
+        raise StoreError(
+            f"{scheme}://{container}@{host}?{query}: {', '.join(unknown)} is no option of Azure "
+            f"with AZURE_STORAGE_KEY. There are {', '.join(sorted(AZURE_OPTIONS))}."
+        )
+    if not BASE64.fullmatch(key):
+        raise StoreError(
+            f"{scheme}://{container}@{host}: AZURE_STORAGE_KEY is no key of an account, which is "
+            "text in base 64."
+        )
+    if options.pop("enable_tls", "true").lower() == "false":
+        options |= {"blob_storage_scheme": "http", "dfs_storage_scheme": "http"}
+    return AzureFileSystem(host.partition(".")[0], account_key=key, **options), container
 
 
 @cache

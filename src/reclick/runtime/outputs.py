@@ -35,7 +35,7 @@ LOCK_FILE, PLAN_FILE, CONTENT = "lock", "plan.json", "content"  # in a private f
 MERGED_FILE = "merged.json"  # there: the list, where another run wrote to it in the meantime
 LOCK_TIMEOUT = 10.0  # seconds that one waits for another
 LOCK_RETRY = 0.02  # seconds between two tries
-LARGEST_LIST = 64 << 20  # bytes
+LARGEST_LIST = 16 << 20  # bytes, of 100,000 files
 NO_LOCKS = frozenset({errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP})
 UNCHANGED = "What was there before is unchanged."
 
@@ -128,8 +128,11 @@ def _read_list(folder: Path) -> dict[str, Any]:
 
 
 def _read_private(path: Path) -> bytes:
-    """The content of a file that is no link."""
-    with os.fdopen(os.open(path, os.O_RDONLY | _no_follow()), "rb") as file:
+    """The content of a plain file: links are not followed, and nobody waits for a pipe."""
+    flags = os.O_RDONLY | _no_follow() | getattr(os, "O_NONBLOCK", 0)
+    with os.fdopen(os.open(path, flags), "rb") as file:
+        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+            raise OSError(errno.EINVAL, "not a plain file", str(path))
         return file.read(LARGEST_LIST)
 
 
@@ -171,7 +174,7 @@ def stage_files(
     remote = isinstance(where, RemotePath)
     with contextlib.ExitStack() as stack:
         with explain_write_errors(where):
-            folder = Path(tempfile.gettempdir()) if remote else Path(str(targets[0].parent))
+            folder = temporary_folder() if remote else Path(str(targets[0].parent))
             stack.enter_context(_created_folder(folder))
             private = stack.enter_context(_PrivateFolder(folder))
         staged = [private.content / target.name for target in targets]
@@ -200,9 +203,22 @@ def scratch_folder(parent: Path | None = None) -> Iterator[Path]:
 
     What a killed run left is removed by the next that asks for a folder in the same place.
     """
-    place = Path(tempfile.gettempdir()) if parent is None else parent
-    with _PrivateFolder(place) as private:
+    place = temporary_folder() if parent is None else parent
+    with contextlib.ExitStack() as stack:
+        with explain_write_errors(place, ""):
+            private = stack.enter_context(_PrivateFolder(place))
         yield private.content
+
+
+def temporary_folder() -> Path:
+    """The system's folder for temporary files."""
+    try:
+        return Path(tempfile.gettempdir())
+    except FileNotFoundError as error:
+        raise StoreError(
+            f"There is no folder for temporary files ({error}). Set TMPDIR to one that can be "
+            "written."
+        ) from error
 
 
 @contextlib.contextmanager
@@ -390,12 +406,13 @@ def _try_completion(folder: Path, commit: Path) -> bool:
 def _finish(folder: Path) -> None:
     """Carry out the plan of a commit, and remove it; what is done already does no harm."""
     commit = folder / COMMIT_FOLDER
-    plan = json.loads(_read_private(commit / PLAN_FILE))
-    for name in filter(_is_plain_name, plan["files"]):
+    plan = _read_plan(commit)
+    for name in plan["files"]:
         with contextlib.suppress(FileNotFoundError):
             (commit / CONTENT / name).replace(folder / name)
-    for name in filter(_is_plain_name, plan["removed"]):
-        (folder / name).unlink(missing_ok=True)
+    for name in plan["removed"]:
+        if is_own_file(folder / name):
+            (folder / name).unlink(missing_ok=True)
     if (commit / LIST_FILE).exists():
         if plan["before"] != _list_digest(folder):
             _write_synced(commit / MERGED_FILE, _merge_list(folder, plan))
@@ -405,6 +422,22 @@ def _finish(folder: Path) -> None:
     done = folder / f".reclick-{token_hex(16)}"  # the name is free at once, for the next commit
     commit.rename(done)
     _remove_private(done)
+
+
+def _read_plan(commit: Path) -> dict[str, Any]:
+    """The plan of a commit, checked: nothing is moved or removed by one that is damaged."""
+    try:
+        plan = json.loads(_read_private(commit / PLAN_FILE))
+        files, removed = plan["files"], plan["removed"]
+        entries = all(isinstance(entry, dict) for entry in files.values())
+        if entries and isinstance(removed, list) and all(map(_is_plain_name, [*files, *removed])):
+            return {"files": files, "removed": removed, "before": plan.get("before")}
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        pass
+    raise StoreError(
+        f"{commit / PLAN_FILE} is damaged: the files of a run that was killed cannot be put in "
+        f"place. Move the folder {COMMIT_FOLDER} away, and run the command that wrote it again."
+    )
 
 
 def _make_plan(place: Path, content: Path, names: Sequence[str]) -> dict[str, Any]:

@@ -75,6 +75,21 @@ def test_a_bad_byte_in_what_is_read_is_a_bad_row_whatever_the_neighbours(tmp_pat
         assert log.summary.kept == sum(each not in {line, b"broken"} for each in lines)
 
 
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le", "utf-32", "utf-32-be"])
+def test_other_encodings_than_utf_8_are_no_json_lines(tmp_path: Path, encoding: str) -> None:
+    """The first line was read where it looked like UTF-32, and no other."""
+    path = tmp_path / "a.jsonl"
+    path.write_bytes((GOOD.decode() + "\n").encode(encoding) * 3)
+    with pytest.raises(rc.LogError, match="is not JSON lines"):
+        rc.read_sessions(path, on_error="drop")
+
+
+def test_a_mark_of_utf_8_in_the_middle_is_no_bad_row(tmp_path: Path) -> None:
+    """Files that were put together have it."""
+    path = write(tmp_path / "a.jsonl", GOOD, b"\xef\xbb\xbf" + GOOD, b"\xef\xbb\xbf" + GOOD)
+    assert rc.read_sessions(path).summary.kept == 3
+
+
 @pytest.mark.parametrize("broken", [(), (b"q,a|b,x",), (b'q,"[""a""]",,u',)])
 def test_csv_has_the_same_rule(tmp_path: Path, broken: tuple[bytes, ...]) -> None:
     """Finding 7: a bad byte matters in a column that is read, and in no other."""

@@ -18,8 +18,8 @@ import pyarrow.parquet as pq
 import pytest
 
 import reclick as rc
-from reclick.logs.files import parquet_layout
-from reclick.logs.files.parquet_layout import ParquetLayout, read_layout
+from reclick.runtime import parquet_layout
+from reclick.runtime.parquet_layout import ParquetLayout, read_layout
 
 PEAK = """
 import resource, sys

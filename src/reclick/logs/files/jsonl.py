@@ -26,7 +26,7 @@ from reclick.data.schema import (
     find_columns,
 )
 from reclick.errors import LogError
-from reclick.logs.files.log_file import read_blocks
+from reclick.logs.files.log_file import BOM, read_blocks
 from reclick.logs.files.source import RawBatch, abbreviate
 from reclick.runtime.filesystem import Location
 from reclick.runtime.parallel import thread_limit
@@ -204,14 +204,14 @@ def parse_object(line: bytes) -> dict[str, Any]:
 
 
 def _load(line: bytes) -> Any:
+    # json would take bytes for UTF-16 or UTF-32 where they look so.
+    text = line.removeprefix(BOM).decode(errors="surrogateescape")
     try:
-        return json.loads(line)
-    except UnicodeDecodeError:
-        return json.loads(line.decode(errors="surrogateescape"), parse_int=_parse_whole)
+        return json.loads(text)
     except json.JSONDecodeError:
         raise
     except ValueError:  # Python reads no whole number of more than 4,300 digits
-        return json.loads(line, parse_int=_parse_whole)
+        return json.loads(text, parse_int=_parse_whole)
 
 
 def _parse_whole(digits: str) -> int | float:

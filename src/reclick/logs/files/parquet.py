@@ -11,15 +11,15 @@ import pyarrow.parquet as pq
 
 from reclick.data.schema import Column, check_types, find_columns, is_string
 from reclick.errors import LogError
-from reclick.logs.files.parquet_layout import (
-    ParquetLayout,
-    damaged_parquet_error,
-    read_layout,
-)
 from reclick.logs.files.source import MAX_BATCH_ROWS, TARGET_BATCH_BYTES, RawBatch
 from reclick.runtime.filesystem import Location, RemotePath, arrow_input, as_path
 from reclick.runtime.object_store import guard_reading
 from reclick.runtime.parallel import thread_limit
+from reclick.runtime.parquet_layout import (
+    ParquetLayout,
+    damaged_parquet_error,
+    read_layout,
+)
 
 # Below this size the dictionary of a row group costs more than it saves, and batches are tiny.
 SMALL_GROUP = 50_000

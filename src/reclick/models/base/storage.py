@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 FIT_REPORT = ("iterations_", "converged_", "objective_", "message_")  # of an iterative fit
 MOST_STORED_REDUNDANCY = 1e6
+ROUNDING = 1e-9  # by which a stored probability may be outside its limits
+NEVER_NEGATIVE = ("exposure_", "information_", "clicks_", "pooled_")
 
 
 class StoredModel(DescribedModel):
@@ -33,6 +35,7 @@ class StoredModel(DescribedModel):
     pair_parameters: ClassVar[tuple[str, ...]] = ()  # fitted attributes with one value per pair
     query_parameters: ClassVar[tuple[str, ...]] = ()  # … with a probability per query, or None
     global_parameters: ClassVar[tuple[str, ...]] = ()  # … common to all pairs: numbers, arrays
+    probabilities: ClassVar[tuple[str, ...]] = ()  # those of pairs and globals that are ones
     table_rows: ClassVar[Mapping[str, str]] = {}  # what rows its own saved tables have: query_rows
 
     @check_arguments
@@ -129,7 +132,9 @@ class StoredModel(DescribedModel):
         for name in tables["pairs"].column_names if "pairs" in tables else ():
             if name not in (*self.pair_parameters, "word_exposure_", "word_clicks_"):
                 raise table_error("pairs", f"{type(self).__name__} has no parameter {name}")
-            column = read_numbers(tables, "pairs", name, length=len(counts.impressions))
+            low, high = self._limits(name)
+            size = len(counts.impressions)
+            column = read_numbers(tables, "pairs", name, length=size, low=low, high=high)
             setattr(self, name, column.copy())
         for name in tables["queries"].column_names if "queries" in tables else ():
             if name not in self.query_parameters:
@@ -139,6 +144,12 @@ class StoredModel(DescribedModel):
             setattr(self, name, rates.copy())
         for name, value in values.items():
             setattr(self, name, self._check_value(name, value))
+        for name in self.global_parameters:
+            if not hasattr(self, name):
+                raise StoreError(
+                    f"The saved {type(self).__name__} has no {name}: it is of another version of "
+                    "Reclick, or was altered. Fit it again, and save to a new folder."
+                )
         self._pairs = self._index(counts, text)
         if prior is not None:
             self._pairs.ad_prior = self._read_ad_prior(prior, tables)
@@ -178,9 +189,18 @@ class StoredModel(DescribedModel):
                 f"The folder has {name} = {value!r:.100}, expected numbers: it was altered. "
                 "Fit again, and save to a new folder."
             )
-        if name == "prior_mean_" and not 0 < float(numbers) < 1:
+        low, high = self._limits(name)
+        is_strict = name == "prior_mean_" and not 0 < float(numbers) < 1
+        if is_strict or (numbers.size and (numbers.min() < low or numbers.max() > high)):
+            expected = "no negative number" if high > 2 and not is_strict else "a probability"
             raise StoreError(
-                f"The folder has {name} = {value!r:.100}, expected a probability: it was altered. "
+                f"The folder has {name} = {value!r:.100}, expected {expected}: it was altered. "
                 "Fit again, and save to a new folder."
             )
         return numbers if isinstance(value, list) else value
+
+    def _limits(self, name: str) -> tuple[float, float]:
+        """Between which numbers a fitted attribute lies."""
+        if name in self.probabilities:
+            return -ROUNDING, 1 + ROUNDING
+        return (0.0 if name.endswith(NEVER_NEGATIVE) else -np.inf), np.inf

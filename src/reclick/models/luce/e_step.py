@@ -4,7 +4,7 @@ After k clicks, the last at l, a user of component t who is not satisfied choose
 positions, with weights w_j = a_j γ_t(l, j), and the outside option, with weight ω_t(k) f_q; a_j is
 the appeal of the ad at its position. An end is a choice of the outside option or satisfaction:
 which of them, and which component, is what the E-step infers. The logit of ρ has a variance, whose
-terms are explained in reclick.models.luce.satisfaction.
+terms are explained in reclick.fitting.rates.
 """
 
 from __future__ import annotations
@@ -61,9 +61,9 @@ def e_step(parameters: LuceParameters, block: LuceBlock) -> Statistics:
 
 def score(parameters: LuceParameters, block: LuceBlock) -> Float64:
     """The log-likelihood of each session of a block [session]; of new sessions, ρ is its mean."""
-    log_likelihood, rho = np.empty(len(block.sessions)), parameters.satisfaction
-    certain = replace(rho, variance=np.zeros(len(rho.mean)))
-    _run_pass(replace(parameters, satisfaction=certain), block, log_likelihood, np.zeros((3, 0)))
+    log_likelihood = np.empty(len(block.sessions))
+    certain = replace(parameters, satisfaction=parameters.satisfaction.without_variance())
+    _run_pass(certain, block, log_likelihood, np.zeros((3, 0)))
     return log_likelihood
 
 

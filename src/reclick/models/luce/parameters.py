@@ -13,12 +13,12 @@ from reclick.data.grouped_sessions import GroupedSessions
 from reclick.data.pair_index import CellIndex
 from reclick.data.ragged import Float64, Int64, positions_in_runs
 from reclick.fitting.attractiveness_prior import PairPrior
-from reclick.fitting.factors import FactorTable, Level, with_components
+from reclick.fitting.factors import FactorTable, Level
 from reclick.fitting.mixture import MixingWeights
 from reclick.fitting.outcomes import OutcomeRates, OutcomeTable
 from reclick.fitting.parameter_tables import ParameterTables
-from reclick.fitting.transitions import SHARED_STRENGTH, transition_table
-from reclick.models.luce.satisfaction import Satisfaction
+from reclick.fitting.rates import RateTable
+from reclick.fitting.transitions import outside_table, transition_table
 
 FREQUENCY_CLASSES = (1.5, 4.5, 20.5, 100.5)  # impressions of a pair, or sessions of a query
 N_CLASSES = len(FREQUENCY_CLASSES) + 1
@@ -77,7 +77,7 @@ class LuceParameters(ParameterTables):
     outside: FactorTable  # [component, clicks so far] ω
     query_outside: FactorTable  # [query] f
     mixing: MixingWeights  # [query, component]
-    satisfaction: Satisfaction  # [pair] ρ
+    satisfaction: RateTable  # [pair] ρ, from clicks that left another ad to click
     outcomes: OutcomeTable  # of conversions and quick returns
 
     def spread_satisfaction(self, information: Float64) -> LuceParameters:
@@ -147,7 +147,7 @@ def initial_parameters(
         outside_table(longest, *apart),
         query_table(layout, hyper),
         MixingWeights.build(queries, mixing, hyper.mixing_strength),
-        Satisfaction.build(len(prior.mean), hyper.satisfaction_prior, hyper.satisfaction_strength),
+        RateTable.build(len(prior.mean), hyper.satisfaction_prior, hyper.satisfaction_strength),
         OutcomeTable(OutcomeRates.of(layout.counts, hyper.outcome_weight)),
     )
 
@@ -165,20 +165,6 @@ def appeal_table(layout: Layout, hyper: Hyperparameters, prior: PairPrior) -> Fa
         size, strength = len(layout.query_class) * longest, hyper.position_effect_strength
         levels += [Level(at, size, strength), Level(np.arange(cells), cells, strength)]
     return FactorTable.build((cells,), levels)
-
-
-def outside_table(longest: int, components: int, component_strength: float) -> FactorTable:
-    """ω with no click or some, for each number of clicks, and how each component differs."""
-    shape = (components, longest + 1)
-    clicks = np.indices(shape)[1]
-    levels = [
-        Level((clicks > 0).astype(np.int64), 2, SHARED_STRENGTH),
-        Level(clicks, longest + 1, SHARED_STRENGTH),
-    ]
-    table = FactorTable.build(shape, with_components(levels, components, component_strength))
-    if components > 1:  # the first components leave soon, the last ones late
-        table.level(2)[:] = np.repeat(np.geomspace(2.0, 0.5, components), 2)
-    return table
 
 
 def query_table(layout: Layout, hyper: Hyperparameters) -> FactorTable:

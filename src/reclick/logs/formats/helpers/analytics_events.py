@@ -33,7 +33,6 @@ from reclick.errors import LogError
 from reclick.logs.assembly.page_join import PageJoin, join_key_parts
 from reclick.logs.assembly.spill import ROW_NUMBER_BITS, PartitionedQuery, load_sql
 from reclick.logs.files.log_file import LogFile
-from reclick.logs.files.parquet_layout import read_layout
 from reclick.logs.formats.base import ColumnMapping, ReadReport
 from reclick.logs.formats.helpers.records import (
     TIMESTAMP,
@@ -45,6 +44,7 @@ from reclick.logs.formats.helpers.records import (
 from reclick.logs.session_log import MAX_EXAMPLES
 from reclick.logs.validation.reasons import CLICK_WITHOUT_PAGE, NO_AD, NO_ADS, NO_TIME
 from reclick.runtime.outputs import scratch_folder
+from reclick.runtime.parquet_layout import read_layout
 
 EVENT_KINDS = ("view", "click", "search", "conversion")  # SQL has their index
 SEARCH, CONVERSION = "search", "conversion"

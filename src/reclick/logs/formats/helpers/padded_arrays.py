@@ -17,6 +17,7 @@ from pyarrow import types as kind_of
 from reclick.data.batch import Float64, Int64
 from reclick.logs.files.source import SESSION_SCHEMA, abbreviate
 from reclick.logs.formats.base import NO_CLICK_ORDER_NOTE, ReadReport
+from reclick.logs.formats.helpers.records import ids_to_text
 from reclick.logs.validation import reasons
 
 SORTED_NOTE = "slots not in the order of positions, sorted"
@@ -99,7 +100,7 @@ def _drop_incomplete_rows(batch: pa.RecordBatch, where: str, report: ReadReport)
     unequal = np.any([length != lengths["ads"] for length in lengths.values()], axis=0)
     no_query = np.zeros(batch.num_rows, np.bool_)
     if "query" in batch.schema.names:
-        no_query = np.asarray(pc.equal(_to_text(batch.column("query")), "").fill_null(True))
+        no_query = np.asarray(pc.equal(ids_to_text(batch.column("query")), "").fill_null(True))
     bad = no_query | empty | unequal
     for row in np.flatnonzero(bad).tolist():
         if no_query[row]:
@@ -121,7 +122,7 @@ def _list_lengths(lists: pa.Array) -> Int64:
 def _flatten_slots(batch: pa.RecordBatch) -> PaddedSlots:
     row = np.repeat(np.arange(batch.num_rows), _list_lengths(batch.column("ads")))
     positions = _flat_numbers(batch, "positions") if "positions" in batch.schema.names else None
-    ads = _to_text(pc.list_flatten(batch.column("ads")))
+    ads = ids_to_text(pc.list_flatten(batch.column("ads")))
     return PaddedSlots(row, ads, _flat_numbers(batch, "clicks"), positions)
 
 
@@ -214,7 +215,7 @@ def _build_sessions(
     }
     for name in ("query", "session_id"):
         if name in batch.schema.names:
-            columns[name] = _to_text(batch.column(name))
+            columns[name] = ids_to_text(batch.column(name))
     if "query" not in columns:
         report.add_note(NO_QUERY_NOTE, rows)
         columns["query"] = pa.repeat(ONE_QUERY, rows)
@@ -233,11 +234,3 @@ def _note_positions(slots: PaddedSlots, page: Int64, report: ReadReport) -> None
 
 def _to_starts(lengths: Int64) -> Int64:
     return np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths)])
-
-
-def _to_text(ids: pa.Array) -> pa.Array:
-    """The ids as text; fractions become null."""
-    if kind_of.is_floating(ids.type):  # whole numbers, written so to allow for nulls
-        whole = pc.and_(pc.equal(pc.floor(ids), ids), pc.less(pc.abs(ids), 2.0**53))
-        ids = pc.if_else(whole, ids, None).cast(pa.int64())
-    return ids.cast(pa.string())

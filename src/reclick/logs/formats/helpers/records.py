@@ -18,9 +18,9 @@ from reclick.data.schema import IDS, TEXT, is_ids, is_number, is_string, is_text
 from reclick.data.timestamps import TIME, as_times
 from reclick.errors import LogError
 from reclick.logs.files.log_file import LogFile
-from reclick.logs.files.parquet_layout import damaged_parquet_error, read_layout
 from reclick.logs.formats.base import BATCH_SESSIONS, ReadReport
 from reclick.runtime.filesystem import arrow_input, as_path
+from reclick.runtime.parquet_layout import damaged_parquet_error, read_layout
 
 KeyPath = tuple[str, ...]  # the keys that lead to a value
 
@@ -89,14 +89,22 @@ def to_whole_numbers(values: pa.Array) -> pa.Array:
 
 
 def to_text(values: pa.Array) -> pa.Array:
-    """Return text or whole-number ids as text, and null for empty text."""
+    """Return text or whole-number ids as text, and null for empty text and other numbers."""
     if kind_of.is_dictionary(values.type):
         values = values.dictionary_decode()
-    if kind_of.is_floating(values.type):  # as ids with nulls come from pandas
-        values = values.cast(pa.int64())
-    values = values.cast(pa.string())
+    values = ids_to_text(values)
     empty = pc.equal(values, "")
     return pc.if_else(empty, None, values) if pc.any(empty).as_py() else values
+
+
+def ids_to_text(ids: pa.Array) -> pa.Array:
+    """The ids as text; numbers that are not whole become null."""
+    if kind_of.is_float16(ids.type):  # which Arrow cannot compute with
+        ids = pa.array(ids.to_numpy(zero_copy_only=False).astype(np.float64))
+    if kind_of.is_floating(ids.type):  # whole numbers with nulls, as they come from pandas
+        is_whole = pc.and_(pc.equal(pc.floor(ids), ids), pc.less(pc.abs(ids), 2.0**53))
+        ids = pc.if_else(is_whole, ids, None).cast(pa.int64())
+    return ids.cast(pa.string())
 
 
 # ---- values that cannot be parsed: kept as written, for the reader of a format to report

@@ -20,16 +20,17 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from reclick.data.batch import Int64
 from reclick.errors import LogError
-from reclick.logs.files.source import MAX_BATCH_ROWS
 from reclick.runtime.filesystem import Location, RemotePath, as_path
 from reclick.runtime.jit import kernel, subkernel
 
 Bytes = npt.NDArray[np.uint8]
+Int64 = npt.NDArray[np.int64]
+MOST_ROWS = 250_000  # of a batch: fresh memory costs more than it takes to fill it
 MAX_PAGE_BYTES = 64 << 20  # unpacked, of the largest pages of all columns that are read together
 MAX_BATCH_BYTES = 192 << 20  # of a batch, whatever its rows hold; what is copied counts thrice
 COPIES = 3  # of what is written in pages: unpacked, decoded and coded
+FEWEST_BYTES = 4  # of a value, decoded
 VALUE_BYTES = 12  # of a value besides its text: its place in lists, its offset or its code
 MAX_DEPTH = 32  # of structs in a footer; real ones have about ten
 MAGIC, FOOTER_END = b"PAR1", 8
@@ -101,6 +102,21 @@ class ParquetLayout:
         ]
         return max(sizes, default=0.0)
 
+    def decoded_bytes(self) -> tuple[int, int, list[str]]:
+        """The memory of all values at least, and at most, and the texts that may take so much.
+
+        A text that is written once may stand in any number of rows.
+        """
+        least = most = 0
+        texts: dict[str, None] = {}
+        with _map_file(self.path) as data:
+            for chunk in (chunk for group in self.groups for chunk in group.chunks):
+                low, high = _ChunkSize(chunk, data, self.where, coded=False).decoded_bytes()
+                least, most = least + low, most + high
+                if high > low:
+                    texts[".".join(chunk.leaf.path)] = None
+        return least, most, list(texts)
+
     def num_values(self, starts: str | tuple[str, ...]) -> dict[str, int]:
         """The values of the leaves whose path starts like this, in any case."""
         total: dict[str, int] = {}
@@ -123,16 +139,16 @@ class ParquetLayout:
         numbers = list(range(len(self.groups)) if groups is None else groups)
         # Of a remote file, a request per page would cost more than it saves.
         if isinstance(as_path(self.path), RemotePath):
-            yield numbers, MAX_BATCH_ROWS
+            yield numbers, MOST_ROWS
             return
         together: list[int] = []  # small groups are read together
-        room, most = MAX_BATCH_BYTES, MAX_BATCH_ROWS
+        room, most = MAX_BATCH_BYTES, MOST_ROWS
         with _map_file(self.path) as data:
             for number in numbers:
                 rows, size = self._limit_group(self.groups[number], data, columns, coded)
                 if together and size > room:
                     yield together, most
-                    together, room, most = [], MAX_BATCH_BYTES, MAX_BATCH_ROWS
+                    together, room, most = [], MAX_BATCH_BYTES, MOST_ROWS
                 together, room, most = [*together, number], room - size, min(most, rows)
         if together:
             yield together, most
@@ -152,8 +168,8 @@ class ParquetLayout:
             raise _size_error(self.where, column, f"pages of {_megabytes(pages)}", MAX_PAGE_BYTES)
         total = sum(chunk.total_bytes() for chunk in chunks)
         if total <= MAX_BATCH_BYTES:
-            return MAX_BATCH_ROWS, total
-        rows = MAX_BATCH_ROWS
+            return MOST_ROWS, total
+        rows = MOST_ROWS
         while sum(chunk.batch_bytes(rows) for chunk in chunks) > MAX_BATCH_BYTES:
             if rows == 1:
                 column = max(chunks, key=lambda chunk: chunk.batch_bytes(1))
@@ -359,6 +375,12 @@ class _ChunkSize:
         if self._has_text and values * VALUE_BYTES + self._copies * written <= MAX_BATCH_BYTES:
             text = values * self._expanded_bytes(MAX_BATCH_BYTES // (COPIES * max(values, 1)))
         return values * VALUE_BYTES + self._copies * written + COPIES * text
+
+    def decoded_bytes(self) -> tuple[int, int]:
+        """The memory of all values once they are decoded, at least and at most."""
+        values = sum(page.num_values for page in self._pages)
+        least = values * FEWEST_BYTES
+        return least, least + (values * self._longest_text if self._has_text else 0)
 
     def batch_bytes(self, rows: int) -> int:
         """The memory of this many rows, at most."""
