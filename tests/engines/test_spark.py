@@ -192,6 +192,11 @@ def check_commands(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     test = ["--test", log, "--in-sample", "--resamples", 20]
     reclick("evaluate", "--models", model, *test, "--to", folder / "results")
     assert (folder / "results" / "report.html").exists()
+    reclick("count", log, "--to", folder / "counts")
+    assert rc.Counts.load(folder / "counts") == count(log)
+    capsys.readouterr()
+    reclick("describe", log)
+    assert capsys.readouterr().out.strip() == str(rc.describe(log)).strip()
     assert list(shared.iterdir()) == []
 
 
