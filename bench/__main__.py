@@ -1,6 +1,6 @@
 """Run the benchmarks: `python -m bench` for all, `python -m bench counting` for one.
 
-`--seconds` is the length of each load of `service`, `--requests` the number of `requests`.
+`--minutes` is the length of the load of `service`, `--requests` the number of `requests`.
 `python -m bench.answers` compares the answers of two versions of the code; see there.
 """
 
@@ -61,7 +61,7 @@ def main() -> None:
     """Run those named on the command line, or all."""
     parser = argparse.ArgumentParser(prog="python -m bench")
     parser.add_argument("names", nargs="*", metavar="NAME", help=", ".join(BENCHMARKS))
-    parser.add_argument("--seconds", type=float, default=20.0, help="of each load of service")
+    parser.add_argument("--minutes", type=float, default=10.0, help="of the load of service")
     parser.add_argument("--sessions", type=int, default=engines.SESSIONS, help="of engines")
     parser.add_argument("--requests", type=int, default=100_000, help="of requests")
     parser.add_argument("--seed", type=int, default=1, help="the first one of requests")
@@ -72,7 +72,7 @@ def main() -> None:
         sys.exit(f"no benchmark {', '.join(unknown)}; there are {', '.join(BENCHMARKS)}")
     benchmarks = BENCHMARKS | {
         "compiling": partial(compiling.main, given.beside),
-        "service": partial(service.main, given.seconds),
+        "service": partial(service.main, given.minutes),
         "requests": partial(requests.main, given.requests, given.seed),
         "engines": partial(engines.main, given.sessions),
     }

@@ -1,4 +1,4 @@
-"""The HTTP service: requests per second, latency, memory and model swaps.
+"""The HTTP service: requests per second, latency, memory, equal answers and model swaps.
 
 The load comes from a second process over loopback, bounded in count and time. On a busy machine the
 rates are lower bounds; the CPU seconds of the service per request are printed beside them.
@@ -15,6 +15,7 @@ import tempfile
 import time
 from pathlib import Path
 from typing import Any, NamedTuple
+from urllib.request import Request, urlopen
 
 import numpy as np
 import psutil
@@ -23,9 +24,10 @@ import pyarrow as pa
 import reclick as rc
 from bench.measure import print_row
 from reclick.runtime import artifact
-from reclick.service.arrow_bodies import ARROW_STREAM, write_stream
+from reclick.service.arrow_bodies import ARROW_STREAM, read_stream, write_stream
 
 LEAST_RATES = {1: 1_500, 500: 60_000}  # pages per second, by pages per request; one must hold
+JSON = "application/json"
 WARM_UP, FAST_SECONDS = 2.0, 10.0
 MEGABYTE = 1 << 20
 CONNECTIONS = 16
@@ -41,15 +43,16 @@ class Load(NamedTuple):
     failures: int
 
 
-def main(seconds: float = 20.0) -> bool:
-    """Print each figure beside its limit; `seconds` is the length of the soak, 600 in full."""
+def main(minutes: float = 10.0) -> bool:
+    """Print each figure beside its limit; `minutes` is the length of the load."""
+    print(f"\nService: one worker, pages of 4 ads, {CONNECTIONS} connections over loopback\n")
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         market = rc.simulate(20_000, weeks=1, queries=300, seed=1)
         log = market.weeks[0]
         models = [rc.LuceClick(tune="off").fit(log), rc.UBM().fit(log)]
         pages = _pages(models[0])
-        good = [_judge_load(folder, models[0], pages, seconds)]
+        good = [_judge_load(folder, models[0], pages, 60 * minutes)]
         good.append(_judge_swaps(folder, models, pages))
     return all(good)
 
@@ -96,7 +99,7 @@ def _requests(pages: list[dict[str, Any]], batch: int) -> list[bytes]:
     for i in range(50):
         chosen = [pages[(i * 7 + j) % len(pages)] for j in range(batch)]
         if batch == 1:
-            path, kind, body = "/v1/predict", "application/json", json.dumps({"pages": chosen})
+            path, kind, body = "/v1/predict", JSON, json.dumps({"pages": chosen})
             content = body.encode()
         else:
             path, kind = "/v1/predict?top=0", ARROW_STREAM
@@ -173,7 +176,7 @@ def _judge_load(folder: Path, model: Any, pages: list[dict[str, Any]], seconds: 
             )
             for batch, (rate, cpu) in rates.items()
         ]
-        good = [any(fast)]
+        good = [any(fast), _judge_answers(port, folder / "load", pages)]
         memory = psutil.Process(process.pid).memory_info().rss / MEGABYTE
         for batch, (rate, _) in rates.items():
             half = _run_load(port, requests[batch], rate / 2, seconds / len(rates))
@@ -190,6 +193,36 @@ def _judge_load(folder: Path, model: Any, pages: list[dict[str, Any]], seconds: 
         process.terminate()
         process.wait(60)
     return all(good)
+
+
+def _judge_answers(port: int, folder: Path, pages: list[dict[str, Any]]) -> bool:
+    """Whether JSON, page by page and in batches, and Arrow answer as the loaded model does."""
+    model = rc.load(folder)
+    columns = {name: [page[name] for page in pages] for name in ("query", "ads")}
+    batch = pa.record_batch(columns)
+    own = rc.Predictor(model, next_click=True, satisfaction=model.satisfaction)(batch)
+    names = ["click_prob", "expected_clicks", "next_click_prob", "end_prob", "satisfaction_prob"]
+    expected = own.select(names).to_pylist()
+    alone = [page for each in pages for page in _post(port, JSON, json.dumps({"pages": [each]}))]
+    together = _post(port, JSON, json.dumps({"pages": pages}))
+    arrow = read_stream(_post(port, ARROW_STREAM, write_stream(batch)))
+    wrong = sum(
+        {name: page[name] for name in names} != right
+        for answers in (alone, together)
+        for page, right in zip(answers, expected, strict=True)
+    )
+    wrong += not arrow.equals(own)
+    return print_row(
+        f"{2 * len(pages)} JSON answers and Arrow not as rc.load's", f"{wrong}", "0", not wrong
+    )
+
+
+def _post(port: int, kind: str, body: str | bytes) -> Any:
+    content = body.encode() if isinstance(body, str) else body
+    request = Request(f"http://127.0.0.1:{port}/v1/predict", content, {"content-type": kind})
+    with urlopen(request, timeout=60) as answer:  # noqa: S310
+        got = answer.read()
+    return got if kind == ARROW_STREAM else json.loads(got)["pages"]
 
 
 def _find_rate(pid: int, port: int, requests: list[bytes]) -> tuple[float, float]:

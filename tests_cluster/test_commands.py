@@ -7,26 +7,35 @@ import signal
 import subprocess
 import sys
 import threading
+from contextlib import suppress
 from pathlib import Path
 
 import psutil
+import pyarrow.fs
 import pyarrow.parquet as pq
 import pytest
 
 import reclick as rc
 from tests.engines.test_tasks import assert_same_model
+from tests.support.s3_server import run_s3_server
 from tests_cluster.cluster import HOME, UBM, WAIT, Cluster
 
 
 def run_command(*words: object, **environment: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
+    running = subprocess.Popen(
         [sys.executable, "-m", "reclick", *map(str, words)],
-        capture_output=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
         text=True,
-        check=False,
         env={**os.environ, **environment},
-        timeout=WAIT,
+        start_new_session=True,
     )
+    try:
+        out, err = running.communicate(timeout=WAIT)
+    finally:
+        with suppress(ProcessLookupError):
+            os.killpg(running.pid, signal.SIGKILL)  # its Java, which would hold the cores
+    return subprocess.CompletedProcess(running.args, running.returncode, out, err)
 
 
 @pytest.fixture
@@ -53,6 +62,34 @@ def test_commands_run_on_the_cluster(where: list[object], log: Path, tmp_path: P
     tables = [pq.read_table(tmp_path / f"{name}.parquet") for name in ("one", "two")]
     assert tables[0].equals(tables[1])
     assert list(shared.iterdir()) == []
+
+
+def test_a_log_a_model_and_the_shared_folder_in_a_bucket(cluster: Cluster, log: Path) -> None:
+    with run_s3_server() as server:
+        server.client.create_dir("bucket")
+        with server.client.open_output_stream("bucket/week/log.parquet") as file:
+            file.write(log.read_bytes())
+        # Executors do not have the environment of the driver.
+        settings = [
+            f"--conf spark.executorEnv.{name}={x}" for name, x in server.environment.items()
+        ]
+        environment = {
+            **server.environment,
+            "PYSPARK_SUBMIT_ARGS": " ".join([*settings, "pyspark-shell"]),
+        }
+        where = ["--engine", "spark", "--master", cluster.url, "--tasks", 2]
+        shared = ["--shared-folder", "s3://bucket/tmp"]
+        fit = ["fit", "s3://bucket/week/", "--model", "multiclick", "--to", "s3://bucket/model"]
+        done = run_command(*fit, *where, *shared, **environment)
+        assert done.returncode == 0, done.stderr
+        fitted = rc.MultiClick().fit(log)
+        found = server.client.get_file_info(pyarrow.fs.FileSelector("bucket", recursive=True))
+        files = [each.path for each in found if each.type == pyarrow.fs.FileType.File]
+        assert not [path for path in files if path.startswith("bucket/tmp/")]
+        with pytest.MonkeyPatch.context() as patch:
+            for name, value in server.environment.items():
+                patch.setenv(name, value)
+            assert rc.load("s3://bucket/model").training_counts == fitted.training_counts
 
 
 def test_executors_with_another_python_are_named(

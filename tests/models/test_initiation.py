@@ -62,6 +62,20 @@ def test_promises_are_kept(model: type[Any], initiation: str, tmp_path: Path) ->
     assert_keeps_its_promises(lambda: model(initiation=initiation), tmp_path)
 
 
+@pytest.mark.parametrize("initiation", [None, "one", "query"])
+def test_cm_counts_down_to_the_first_click(initiation: str | None) -> None:
+    log = {"query": ["q"] * 6, "ads": [list("abc")] * 6}
+    several, first = (
+        CM(initiation=initiation).fit({**log, "clicks": clicks})
+        for clicks in (
+            [[1, 3], [3, 2], [], [2], [], [1]],
+            [[1], [2], [], [2], [], [1]],
+        )
+    )
+    np.testing.assert_allclose(several.theta_, first.theta_)
+    assert several.initiation_ == pytest.approx(first.initiation_)
+
+
 @every_model
 def test_a_query_with_few_sessions_is_drawn_to_the_mean_of_all(model: type[Any]) -> None:
     clicks: list[list[int]] = [[1], [], [], []] * 10 + [[1], [2], [3], [1]] * 10

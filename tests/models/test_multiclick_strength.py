@@ -48,7 +48,8 @@ def simulated(
     log: dict[str, list[Any]] = {"query": [], "ads": [], "clicks": []}
     for q in range(queries):
         first = rng.dirichlet(strength * np.array([0.6, 0.3, 0.1]))
-        stop = rng.beta(*[(fatigue or strength) * 0.5] * 2)
+        half = (fatigue or strength) * 0.5
+        stop = rng.beta(half, half)
         for _ in range(per_query):
             clicks: list[int] = []
             if rng.random() > stop:

@@ -12,11 +12,13 @@ import pyarrow.parquet as pq
 import pytest
 
 import reclick as rc
+from reclick.clicks.distribution import Clicks
 from reclick.clicks.mixture import MixturePages
 from reclick.clicks.noise import NoisePages
 from reclick.errors import CannotAnswerError, LogError, UsageError
+from reclick.logs import as_log
 from reclick.models import DBN, UBM, MultiClick
-from reclick.models.noise import Noise
+from reclick.models.noise import HeldOut, Noise, NoiseFit, judge_users, read_users
 from reclick.predictor import Predictor, predict
 from tests.golden.test_worked_example import pages
 from tests.support.click_families import all_sequences, to_clicks
@@ -160,6 +162,22 @@ def test_bots_are_found_and_bias_estimates_less(share: float, apart: float) -> N
     assert (abs(after - clean) < abs(before - clean) / [5, 4]).all(), worlds
 
 
+def test_there_is_no_noise_unless_held_out_sessions_gain(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The log itself gains by 20 % of bots; the parts held out are made to lose."""
+    model = DBN(continuation=0.8, noise="session", attractiveness_prior="overall")
+    _, log = make_world(DBN(continuation=0.8), 1500, 0)
+    dirty = add_bots(log, np.random.default_rng(3).random(1500) < 0.2, 1)
+    assert model.clone().fit(dirty).noise_.share > 0.1  # type: ignore[union-attr]
+
+    def lose(self: NoiseFit, noise: Noise, fold: HeldOut) -> tuple[Any, Any]:
+        gain, weight = measure(self, noise, fold)
+        return -abs(gain), weight
+
+    measure = NoiseFit._measure_gain
+    monkeypatch.setattr(NoiseFit, "_measure_gain", lose)
+    assert model.clone().fit(dirty).noise_.share == 0  # type: ignore[union-attr]
+
+
 @pytest.mark.parametrize("seed", range(2))
 @pytest.mark.parametrize("model", [UBM(), DBN(continuation=0.8)])
 def test_where_there_is_no_noise_the_model_is_as_without(model: Any, seed: int) -> None:
@@ -205,6 +223,67 @@ def test_users_who_click_at_random_are_told_from_the_others(of_users: Any) -> No
     alone = {name: column for name, column in log.items() if name != "user"}
     with pytest.raises(LogError, match="no column user"):
         model.clone().fit(alone)
+
+
+def test_a_session_without_a_user_is_one_of_its_own() -> None:
+    log = {
+        "query": ["q"] * 5,
+        "ads": [["a"]] * 5,
+        "clicks": [[1], [], [], [], [1]],
+        "user": ["u", None, "v", None, "u"],
+    }
+    read = read_users(as_log(pa.table(log)))
+    assert read.user.tolist() == [0, 2, 1, 3, 0]
+    assert read.names.to_pylist() == ["u", "v", None, None]
+
+
+def test_all_sessions_of_a_user_are_held_out_together() -> None:
+    user = np.random.default_rng(1).integers(0, 40, 400)
+    log = {
+        "query": ["q"] * 400,
+        "ads": [["a"]] * 400,
+        "clicks": [[]] * 400,
+        "user": [f"u{each}" for each in user],
+        "weight": [2.0] * 400,
+    }
+    data = read_users(as_log(pa.table(log))).data
+    parts = data.fold_weights()
+    np.testing.assert_allclose(parts.sum(axis=0), 2.0)
+    for one in range(40):
+        assert len(np.unique(parts[:, user == one].argmax(axis=0))) == 1
+    assert (parts.sum(axis=1) > 100).all()
+
+
+def test_a_user_is_judged_by_the_share_of_users_and_all_sessions_together() -> None:
+    """Log-odds of noise: those of a user, log .05 / .95, and the sum over the sessions."""
+    shown = {"query": ["q"] * 3, "ads": [list("abc")] * 3, "user": ["u", "u", "v"]}
+    log = {**shown, "clicks": [[1], [1, 2, 3], []]}
+    model = UBM(noise="user").fit(log)
+    plain = np.exp(model.log_set_prob(log))
+    model.noise_ = Noise(0.2, 0.05, np.zeros((4, 4)), np.ones(4), 0.4)
+    random = np.array([0.4 * 0.6**2, 0.4**3, 0.6**3])
+    odds = 0.05 / 0.95 * random / plain
+    both = 0.05 / 0.95 * (random / plain)[:2].prod()
+    expected = [both / (1 + both)] * 2 + [odds[2] / (1 + odds[2])]
+    found = model.noise_prob(log)
+    np.testing.assert_allclose(found, expected)
+    table = judge_users(model, as_log(log))
+    assert table["sessions"].to_pylist() == [2, 1]
+    np.testing.assert_allclose(table["noise_prob"].to_numpy(), expected[1:])
+
+
+def test_random_clicks_on_a_page_longer_than_any_are_those_of_its_pages() -> None:
+    numbers = np.zeros((3, 3))
+    numbers[1, :2], numbers[2] = [0.4, 0.6], [0.5, 0.3, 0.2]
+    noise = Noise(0.2, None, numbers, np.array([5.0, 3.0, 2.0]), 0.4)
+    ads = [list("ab"), list("abcd"), list("abcd"), list("abcd")]
+    log = {"query": ["q"] * 4, "ads": ads, "clicks": [[2, 1], [], [3], [4, 1]]}
+    model = MultiClick().fit(log)
+    (batch,) = as_log(log).batches()
+    pages = noise._random_pages(model, batch)(0, 4)
+    found = noise.log_prob(np.diff(batch.page), np.diff(batch.clicks), ordered=True)
+    np.testing.assert_allclose(found, pages.log_prob(Clicks(batch.click, batch.clicks)))
+    assert found[1] > found[2] > found[3]  # as pages of all lengths: 5, 3 and 2 of 10 sessions
 
 
 def test_predictions_have_the_noise_and_can_leave_it_out(of_users: Any, tmp_path: Path) -> None:

@@ -32,7 +32,7 @@ def test_overlap_is_the_share_of_words_that_a_clicked_ad_has() -> None:
     np.testing.assert_allclose(found, expected)
 
 
-@pytest.mark.parametrize("kappa", [0.0, 2.0])
+@pytest.mark.parametrize("kappa", [0.0, 1.0, 2.0])
 def test_a_known_redundancy_is_recovered(kappa: float, tmp_path: Path) -> None:
     """Within .3 from 6,000 sessions, about 1,300 of which have several clicks; exactly 0 if 0."""
     model = MultiClick(variant="normalised", redundancy="auto")

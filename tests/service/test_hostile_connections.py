@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import json
+import resource
 import signal
 import socket
 import time
-from contextlib import ExitStack, suppress
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
+
+import pytest
 
 from tests.support.service import run_service
 
 PAGE = {"query": "tea", "ads": ["ad0", "ad1"]}
-IDLE = 600  # connections; many systems allow 1024 open files
+IDLE = 1000  # connections
 HEAD = b"POST /v1/predict HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n"
 
 
@@ -24,10 +28,33 @@ def read_until_closed(connection: socket.socket) -> bytes:
     return received
 
 
+@contextmanager
+def few_open_files() -> Iterator[None]:
+    """The usual limit of 1,024 files, which a process that is started then has too."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(soft, 1024), hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+def allow_open_files(stack: ExitStack) -> None:
+    """More files for the test itself, as long as the stack is open."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    stack.callback(resource.setrlimit, resource.RLIMIT_NOFILE, (soft, hard))
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, 4096), hard))
+
+
 def test_idle_slow_and_half_sent_requests_do_not_hold_up_others(folders: dict[str, Path]) -> None:
     options = ("--quiet", "--timeout", "1.5", "--max-requests", "300")
-    with run_service(str(folders["ubm"]), *options) as client, ExitStack() as stack:
+    with (
+        few_open_files(),
+        run_service(str(folders["ubm"]), *options) as client,
+        ExitStack() as stack,
+    ):
         address = (client.base_url.host, client.base_url.port)
+        allow_open_files(stack)
 
         def connect() -> socket.socket:
             return stack.enter_context(socket.create_connection(address))
@@ -80,6 +107,70 @@ def wait_until_refused(address: tuple[str, int | None]) -> bool:
             return True
         time.sleep(0.05)
     return False
+
+
+@pytest.mark.parametrize("declared", [True, False])
+def test_an_oversized_body_is_refused_before_it_is_read(
+    folders: dict[str, Path], declared: bool
+) -> None:
+    with run_service(str(folders["ubm"]), "--quiet", "--max-body", "4096") as client:
+        address = (client.base_url.host, client.base_url.port)
+        with socket.create_connection(address) as connection:
+            if declared:
+                connection.sendall(HEAD + b"content-length: 99999999999\r\n\r\n{")
+            else:
+                connection.sendall(HEAD + b"transfer-encoding: chunked\r\n\r\n")
+                with suppress(ConnectionError):
+                    for _ in range(5000):
+                        connection.sendall(b"1000\r\n" + b" " * 0x1000 + b"\r\n")
+            connection.settimeout(20)
+            answer = connection.recv(4096)
+        assert answer.startswith(b"HTTP/1.1 413 ")
+        assert client.get("/readyz").status_code == 200
+
+
+HOSTILE_HEADERS = {
+    "content type of another character set": ("content-type", b"application/json; charset=utf-7"),
+    "content type without an end": ("content-type", b"application/json;" + b"a=b;" * 500),
+    "content type of raw bytes": ("content-type", bytes(range(128, 256))),
+    "empty content type": ("content-type", b""),
+    "form": ("content-type", b"application/x-www-form-urlencoded"),
+    "several parts": ("content-type", b"multipart/form-data; boundary=x"),
+    "compressed": ("content-encoding", b"gzip"),
+    "expectation": ("expect", b"100-continue"),
+    "upgrade": ("upgrade", b"h2c"),
+    "range": ("range", b"bytes=0-99999999999"),
+    "host of raw bytes": ("host", b"\xff\xfe"),
+    "empty host": ("host", b""),
+    "host with a path": ("host", b"localhost/../../etc"),
+    "forwarded": ("x-forwarded-for", b"127.0.0.1, ::1, <script>"),
+    "method override": ("x-http-method-override", b"DELETE"),
+    "raw authorization": ("authorization", b"Bearer \xff\xff"),
+    "many cookies": ("cookie", b"a=b; " * 2000),
+    "accepts nothing": ("accept", b"text/nothing;q=0"),
+}
+
+
+@pytest.mark.parametrize("token", [None, "a-token-of-the-header-tests"])
+def test_hostile_headers_are_answered_without_a_server_error(
+    folders: dict[str, Path], token: str | None
+) -> None:
+    body = json.dumps({"pages": [PAGE]}).encode()
+    with run_service(str(folders["ubm"]), "--quiet", token=token) as client:
+        address = (client.base_url.host, client.base_url.port)
+        for what, (name, value) in HOSTILE_HEADERS.items():
+            headers = {"host": b"localhost", "content-type": b"application/json"}
+            if token is not None:
+                headers["authorization"] = b"Bearer " + token.encode()
+            headers |= {name: value, "content-length": b"%d" % len(body), "connection": b"close"}
+            lines = [key.encode() + b": " + each for key, each in headers.items()]
+            head = b"\r\n".join([b"POST /v1/predict HTTP/1.1", *lines, b"", b""])
+            with socket.create_connection(address) as connection:
+                connection.sendall(head + body)
+                answer = read_until_closed(connection)
+            assert answer.startswith((b"HTTP/1.1 2", b"HTTP/1.1 4", b"HTTP/1.1 100")), what
+            assert b"Traceback" not in answer, what
+        assert client.get("/readyz").status_code == 200
 
 
 def test_bytes_that_are_no_request_are_refused(folders: dict[str, Path]) -> None:

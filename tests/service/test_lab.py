@@ -14,9 +14,11 @@ from pathlib import Path
 from typing import Any
 
 import httpx2 as httpx
+import pyarrow as pa
 import pytest
 from playwright.sync_api import Browser, Page, expect, sync_playwright
 
+import reclick as rc
 from tests.support.browser import FLAGS, find_chromium
 from tests.support.service import run_service
 
@@ -405,6 +407,33 @@ def test_no_serious_accessibility_finding(
     assert [each for each in found if each[0] in ("serious", "critical")] == []
     assert lab.page.evaluate("document.documentElement.scrollWidth") <= size["width"]
     lab.context.close()
+    assert lab.problems == []
+
+
+HOSTILE_TEXT = "<img src=x onerror=alert(1)><b>bold</b>"
+
+
+def test_html_in_queries_ads_and_text_is_shown_as_text(browser: Browser, tmp_path: Path) -> None:
+    query, ads = f"{HOSTILE_TEXT} query", [f"{HOSTILE_TEXT} {i}" for i in range(2)]
+    log = {"query": [query] * 6, "ads": [ads] * 6, "clicks": [[1], [], [2], [1], [], []]}
+    text = pa.table({"ad": ads, "title": [HOSTILE_TEXT] * 2, "description": ["<script>"] * 2})
+    rc.UBM().fit(log, ads=text).save(tmp_path / "hostile")
+    with run_service(str(tmp_path / "hostile"), "--quiet") as client:
+        lab = Lab(browser, str(client.base_url), viewport=DESKTOP)
+        assert lab.names() == ads
+        expect(lab.page.locator("#ads tbody tr").first).to_contain_text(ads[0])
+        combobox = lab.page.get_by_role("combobox", name="Query")
+        combobox.fill("<img")
+        expect(lab.page.locator("#queries [role=option]")).to_contain_text(query)
+        combobox.press("Escape")
+        lab.button(PAGE_A, 0, "why").click()
+        expect(lab.page.locator("#why-note")).to_contain_text(ads[0])
+        expect(lab.page.locator("#outcomes")).to_contain_text(ads[1])
+        combobox.fill(f"{HOSTILE_TEXT} a new query")
+        combobox.press("Enter")
+        expect(lab.page.locator("#query-note")).to_contain_text("has not seen this query")
+        assert lab.page.locator("main img, main b, main script").count() == 0
+        lab.context.close()
     assert lab.problems == []
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import re
 import struct
 from collections.abc import Iterator
 from pathlib import Path
@@ -247,6 +248,54 @@ def test_headers_keep_scripts_and_frames_of_others_out(client: TestClient) -> No
         assert headers["x-content-type-options"] == "nosniff"
 
 
+def test_the_page_has_no_script_and_no_style_of_its_own(client: TestClient) -> None:
+    page = client.get("/").text
+    assert re.findall(r"<script(?![^>]*\bsrc=)", page) == []
+    assert re.findall(r"<style|\sstyle=|\son\w+=|javascript:", page) == []
+    assert re.findall(r"(?:src|href)=\"(?!lab\.|#|data:)", page) == []
+
+
+def test_no_folder_is_listed_and_no_other_file_is_given(client: TestClient) -> None:
+    for path in (
+        "/lab/",
+        "/lab/lab.js",
+        "/lab.html",
+        "/app.py",
+        "/..%2flab.html",
+        "/%2e%2e/%2e%2e/etc/passwd",
+        "/lab.js%00.css",
+        "//etc/passwd",
+        "/v1/",
+        "/manifest.json",
+        "/docs",
+        "/redoc",
+    ):
+        answer = client.get(path)
+        assert answer.status_code == 404, path
+        assert set(answer.json()) == {"error", "message"}
+
+
+def test_a_question_in_metrics_and_errors_is_not_repeated_to_the_log(
+    folders: dict[str, Path], caplog: pytest.LogCaptureFixture
+) -> None:
+    """Bodies that are refused are not logged or counted by what they say either."""
+    with (
+        ready_client(create_app({"ubm": folders["ubm"]})) as client,
+        caplog.at_level(logging.DEBUG),
+    ):
+        for body in (
+            {"pages": [{"query": "a secret illness", "ads": ["a"], "clicks": [7]}]},
+            {"pages": [{"query": "q", "ads": ["a"]}], "a secret illness": 1},
+            {"pages": [{"query": "q", "ads": ["a"]}], "model": "a secret illness"},
+        ):
+            assert client.post("/v1/predict", json=body).status_code in (404, 422)
+        client.get("/v1/a secret illness?a=a secret illness")
+        assert "secret" not in client.get("/metrics").text
+    own = [each.getMessage() for each in caplog.records if each.name.startswith("reclick")]
+    assert len(own) > 4
+    assert "secret" not in "".join(own)
+
+
 def test_log_lines_have_no_query_and_no_ad(
     client: TestClient, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -260,6 +309,26 @@ def test_log_lines_have_no_query_and_no_ad(
     assert lines[0]["pages"] == 1
     assert lines[0]["model"] == "luceclick"
     assert "secret" not in caplog.text
+
+
+def test_log_lines_have_the_queries_where_that_was_asked_for(
+    folders: dict[str, Path], caplog: pytest.LogCaptureFixture
+) -> None:
+    page = {"query": "tea", "ads": ["an ad of mine"]}
+    stream = write_stream(pa.record_batch({name: [value] for name, value in page.items()}))
+    with (
+        ready_client(create_app({"ubm": folders["ubm"]}, log_queries=True)) as client,
+        caplog.at_level(logging.INFO, "reclick.service"),
+    ):
+        client.post("/v1/predict", json={"pages": [page, page]})
+        client.post("/v1/predict", content=stream, headers={"content-type": ARROW_STREAM})
+        client.post("/v1/explain", json={"query": "shoes", "ad": "an ad of mine"})
+        client.post("/v1/relevance", json={"pairs": [{"query": "shoes", "ad": "an ad of mine"}]})
+        client.post("/v1/compare", json={"old": [page], "new": [page]})
+    lines = [json.loads(record.getMessage()) for record in caplog.records]
+    found = [line["queries"] for line in lines if line.get("method") == "POST"]
+    assert found == [["tea", "tea"], ["tea"], ["shoes"], ["shoes"], ["tea"]]
+    assert "an ad of mine" not in caplog.text
 
 
 def test_a_header_with_a_line_break_changes_nothing(client: TestClient) -> None:

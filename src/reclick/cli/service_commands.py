@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from reclick.evaluation.monitoring import MonitoredGroup, MonitorReport
 
 TOKEN_VARIABLE = "RECLICK_TOKEN"  # noqa: S105
+MOST_FILES = 65_536  # open at once by the service
 BREACH = 3  # the exit code of `monitor` above a limit
 
 
@@ -63,6 +64,9 @@ def serve(
     max_ads: MaxAds = 100,
     max_requests: Annotated[int, typer.Option(min=1, help="Requests answered at once.")] = 64,
     timeout: Annotated[float, typer.Option(min=0.1, help="Seconds for a request.")] = 30.0,
+    log_queries: Annotated[
+        bool, typer.Option("--log-queries", help="Write the queries to the log lines too.")
+    ] = False,
 ) -> None:
     """Answer over HTTP: predictions, relevance, best pages and prices, and the ad lab at /.
 
@@ -97,8 +101,10 @@ def serve(
         reload_seconds=watch_seconds,
         allowed_hosts=(names | local) if names or token is None else frozenset(),
         cors_origins=frozenset(allow_origin or ()),
+        log_queries=log_queries,
     )
     _configure_logging()
+    _allow_open_files()
     config = uvicorn.Config(
         application,
         host=host,
@@ -111,6 +117,19 @@ def serve(
         h11_max_incomplete_event_size=64 << 10,
     )
     _run(uvicorn, config)
+
+
+def _allow_open_files() -> None:
+    """As many connections as the system allows: the usual 1,024 files are soon used up."""
+    try:
+        import resource
+    except ImportError:  # Windows has no such limit
+        return
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = MOST_FILES if hard == resource.RLIM_INFINITY else min(hard, MOST_FILES)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        with suppress(ValueError, OSError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
 def _import_server() -> Any:

@@ -145,6 +145,17 @@ class QueryBlock:
         return self.pair_query[self.pair[self.page[:-1]]]
 
     @property
+    def impressions(self) -> Float64:
+        """The impressions of each pair in these sessions [pair]."""
+        shown = np.repeat(self.weight, np.diff(self.page))
+        return np.bincount(self.pair, shown, self.n_pairs).astype(np.float64)
+
+    @property
+    def volumes(self) -> Float64:
+        """The sessions of each query [query]."""
+        return np.bincount(self.query, self.weight, self.n_queries).astype(np.float64)
+
+    @property
     def lowest_click_outcome(self) -> Int8 | None:
         """The outcome of the lowest click [session], where it is the last: else it is unknown."""
         if self.outcome is None:

@@ -50,6 +50,7 @@ from reclick.models.partitioned import PartitionedModel
 from reclick.models.provenance import SeenLogs, see_logs
 from reclick.models.query_rows import AD, SEQUENCE, TrainingTotals
 from reclick.models.registry import load
+from reclick.models.simple_cascade import CountedCascade
 from reclick.models.text_pair_index import Corpus, input_text
 from reclick.runtime import artifact
 from reclick.runtime.filesystem import Location
@@ -109,8 +110,9 @@ def _check_outcomes(model: ClickModel, log: BucketedLog) -> None:
     given = model.get_params()
     if log.head.outcomes is None or not given.get("outcome_weight", 0.0):
         return
-    by_em = bool(model.stages) or isinstance(model, LuceClick)
-    if by_em and given.get("satisfaction_prior") != "overall":
+    by_em = not (model.fits_from_counts or isinstance(model, CountedCascade))
+    is_given = not isinstance(given.get("satisfaction_prior"), str)
+    if by_em and (is_given or isinstance(model, LuceClick)):
         return
     number: tuple[str | Argument, ...] = ()
     if by_em:
@@ -234,7 +236,7 @@ class BucketFit:
         model._set_prior_mean(self._before)
         recurs = bool(self._ads.totals.queries.max(initial=0.0) > 1)
         own = None
-        if model.stages:
+        if model._fit_stages():
             own = model._prepare(_without_unused(model, self.log.empty_sessions()))
             self.each(_prepare_bucket, "buckets prepared")
         if model._asks_for_ads(self._text, some_ad_recurs=recurs):
@@ -249,11 +251,11 @@ class BucketFit:
         """Run the EM of every stage; a model that is counted has none."""
         model, prior = self.model, self._no_pairs()
         last = None if self._fitted is None else self._fitted.parameters
-        if last is None and model.stages:
+        if last is None and model._fit_stages():
             wanted = model._sample_size()
             sample = self.sample_queries(wanted) if wanted else None
             model._choose_settings(sample, self._before)
-        for stage in model._fit_stages() if model.stages else ():
+        for stage in model._fit_stages():
             name = f"{PROBLEM}-{uuid4().hex}"
             self.each(partial(_make_problem, stage, name), "problems made")
             mine = model._make_problem(stage, own, prior, self._before)
@@ -460,13 +462,14 @@ def _set_counted(part: BucketPart) -> None:
     if _has_own_fit(model):
         model._fit(part.data, part.history, None)
     else:
-        model._estimate(part.data, model._pair_prior(), part.before)
+        model._estimate(model._prepare(part.data), model._pair_prior(), part.before)
 
 
 def _set_fitted(stage: str, problem: str, rows: str, part: BucketPart) -> None:
     """The same where it is fitted by EM, from where that ended."""
     parameters, pairs = load_rows(part.store, rows, part.bucket)
     found = Statistics(0.0, {}, pairs)
+    part.model._set_counted(part.data, part.before)
     fit = FitResult(parameters, found, (), converged=True, message="")
     part.model._set_fit(stage, part.store.load(f"{problem}-{part.bucket}"), fit)
 

@@ -21,8 +21,15 @@ from reclick.clicks.choice import ChoicePages
 from reclick.clicks.distribution import Clicks, PageDistribution
 from reclick.clicks.mixture import MixturePages
 from reclick.data.batch import Float64, Int32, Int64, SessionBatch
-from reclick.data.grouped_sessions import GroupedSessions
-from reclick.fitting.folds import hold_out, is_significant_gain
+from reclick.data.grouped_sessions import GroupedSessions, QueryBlock
+from reclick.data.ragged import read_only
+from reclick.fitting.folds import (
+    MAX_SESSIONS,
+    MIN_SESSIONS,
+    Fold,
+    folds_of_pages,
+    is_significant_gain,
+)
 from reclick.models.noise import GroupedLog
 from reclick.runtime.jit import kernel
 from reclick.text.word_rates import TextIndex, TokenLists
@@ -50,6 +57,11 @@ def page_overlap(tokens: TokenLists, ad: Int32, starts: Int64) -> Float64:
     return out
 
 
+def block_overlap(tokens: TokenLists, pair_ad: Int32, block: QueryBlock) -> Float64:
+    """The same of the pages of a block of sessions; `pair_ad` is the ad of each pair of the log."""
+    return read_only(page_overlap(tokens, pair_ad[block.first_pair + block.pair], block.page))
+
+
 @kernel
 def _fill_overlap(begin: Int64, words: Int32, ad: Int32, starts: Int64, out: Float64) -> None:
     for s in range(len(starts) - 1):
@@ -71,8 +83,8 @@ def _fill_overlap(begin: Int64, words: Int32, ad: Int32, starts: Int64, out: Flo
 def learn_redundancy(model: ClickModel, sessions: GroupedSessions, *, judge: bool = True) -> float:
     """The redundancy κ of a fitted model; 0 unless held-out sessions ask for it.
 
-    The other parameters stay. κ is that of highest likelihood of two thirds of the sessions, and is
-    judged by the other third, unless not to `judge`; then that of all of them is taken.
+    The other parameters stay. κ is that of highest likelihood. It is judged, unless not to `judge`,
+    by each third of the sessions with the κ of the other two.
     """
     if not _has_overlap(model, sessions):
         logger.warning(
@@ -80,16 +92,31 @@ def learn_redundancy(model: ClickModel, sessions: GroupedSessions, *, judge: boo
             "Is the text of the ads missing? Give it as ads=… or --ads."
         )
         return 0.0
-    fold = hold_out(sessions)
-    if fold is None:
+    if sessions.weight.sum() < MIN_SESSIONS:
         return 0.0
-    train, test = (_log_likelihood(model, part) for part in (fold.train, fold.test))
-    kappa = maximise(lambda value: float(fold.train.weight @ train(value))) if judge else 0.0
-    if judge and not is_significant_gain(test(0.0), test(kappa), fold.test.weight):
+    sample = sessions.select_queries(MAX_SESSIONS)
+    if judge and not _is_asked_for(model, folds_of_pages(sample)):
         return 0.0
-    return maximise(
-        lambda value: float(fold.train.weight @ train(value) + fold.test.weight @ test(value))
-    )
+    return _find_likeliest(model, sample)
+
+
+def _is_asked_for(model: ClickModel, folds: list[Fold]) -> bool:
+    """Whether held-out sessions significantly gain by the κ of the others."""
+    if not folds:
+        return False
+    before, after = [], []
+    for fold in folds:
+        held_out = _log_likelihood(model, fold.test)
+        before.append(held_out(0.0))
+        after.append(held_out(_find_likeliest(model, fold.train)))
+    weight = np.concatenate([fold.test.weight for fold in folds])
+    return is_significant_gain(np.concatenate(before), np.concatenate(after), weight)
+
+
+def _find_likeliest(model: ClickModel, sessions: GroupedSessions) -> float:
+    """The κ of highest likelihood of some sessions."""
+    log_likelihood = _log_likelihood(model, sessions)
+    return maximise(lambda kappa: float(sessions.weight @ log_likelihood(kappa)))
 
 
 def _has_overlap(model: ClickModel, sessions: GroupedSessions) -> bool:

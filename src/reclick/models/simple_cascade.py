@@ -2,25 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, ClassVar
+from collections.abc import Callable, Sequence
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
 from reclick.clicks.distribution import PageDistribution
 from reclick.data.batch import SessionBatch
 from reclick.data.counts import Counts
-from reclick.data.grouped_sessions import GroupedSessions, QueryBlock
+from reclick.data.grouped_sessions import GroupedSessions
 from reclick.data.ragged import Float64, Int32, positions_in_runs
 from reclick.fitting.beta import BetaPrior, posterior_mean
+from reclick.fitting.em import FitResult, Statistics
 from reclick.fitting.outcomes import count_satisfied, mean_satisfaction
 from reclick.fitting.priors import last_click_rate
-from reclick.models.base import (
-    PILOT_ITERATIONS,
-    PILOT_TOLERANCE,
-    ClickModel,
-    cannot_fit_in_buckets,
-)
+from reclick.models.base import PILOT_ITERATIONS, PILOT_TOLERANCE, ClickModel
 from reclick.models.kernels.cascade import (
     ExaminationCounts,
     cascade_pages,
@@ -31,11 +27,12 @@ from reclick.models.kernels.cascade import (
     lowest_click_outcomes,
 )
 from reclick.models.kernels.initiation import (
+    FIRST_INITIATION,
     InitiationBlock,
     InitiationParameters,
     InitiationPrior,
+    InitiationProblem,
     Rate,
-    fit_initiation,
     rate_of_sessions,
     sessions_per_query,
     split_to_first_click,
@@ -44,8 +41,19 @@ from reclick.models.kernels.initiation import (
 from reclick.models.settings import setting
 from reclick.text.word_rates import TextIndex
 
-INITIATION_LIMITS = {"max_iterations": 1000, "tolerance": 1e-6}
-PILOT_LIMITS = {"max_iterations": PILOT_ITERATIONS, "tolerance": PILOT_TOLERANCE, "quiet": True}
+INITIATION_LIMITS: dict[str, Any] = {"max_iterations": 1000, "tolerance": 1e-6}
+PILOT_LIMITS: dict[str, Any] = {
+    "max_iterations": PILOT_ITERATIONS,
+    "tolerance": PILOT_TOLERANCE,
+    "quiet": True,
+}
+
+
+class CountedData(NamedTuple):
+    """Sessions, and what EM has of them where it estimates initiation."""
+
+    sessions: GroupedSessions
+    blocks: Sequence[InitiationBlock]
 
 
 class CountedCascade(ClickModel):
@@ -61,6 +69,8 @@ class CountedCascade(ClickModel):
     probabilities: ClassVar[tuple[str, ...]] = ("theta_", "initiation_")
     overall_strength: ClassVar[float] = 0.5
     fits_in_buckets: ClassVar[bool] = True
+    stages: ClassVar[tuple[str, ...]] = ("one", "query")  # where there is initiation
+    to_first_click: ClassVar[bool] = False  # how far a page is examined; else to the last click
     initiation_: float = 1.0  # of all queries
     query_initiation_: Float64 | None = None  # [query]
 
@@ -71,48 +81,57 @@ class CountedCascade(ClickModel):
     initiation: str | None = setting(default=None, choices=("one", "query"), allow_none=True)
     query_strength: float = setting(default=20.0, low=0)
 
-    def _check_buckets(self) -> None:
-        if self.initiation is not None:
-            raise cannot_fit_in_buckets(self, "initiation", None)
+    def _prepare(self, data: GroupedSessions) -> CountedData:
+        split = split_to_first_click if self.to_first_click else split_to_last_click
+        blocks = [] if self.initiation is None else self._engine.prepare(split, data.blocks())
+        return CountedData(data, blocks)
 
-    def _estimate_theta(
-        self, sessions: GroupedSessions, prior: BetaPrior, *, to_first_click: bool = False
-    ) -> ExaminationCounts:
-        """Set θ, and μ where it is asked for; return the counts of sessions down to their ends."""
-        block = sessions.whole
-        ends = first_click_positions(block) if to_first_click else last_click_positions(block)
-        seen = count_examinations(block, examined_until(ends, block))
+    def _fit_stages(self) -> tuple[str, ...]:
         if self.initiation is None:
-            self.exposure_ = seen.examinations
-            self.theta_ = posterior_mean(seen.clicks, seen.examinations, *prior)
-        else:
-            split = split_to_first_click if to_first_click else split_to_last_click
-            self._fit_initiation(sessions, split, prior)
-        return seen
+            return ()
+        return self.stages if self.initiation == "query" and not self._is_pilot else ("one",)
 
-    def _fit_initiation(
+    @property
+    def _em_limits(self) -> dict[str, Any]:
+        return PILOT_LIMITS if self._is_pilot else INITIATION_LIMITS
+
+    def _estimate(self, data: CountedData, prior: BetaPrior, history: Counts) -> None:
+        seen = self._set_counted(data.sessions, history)
+        self.exposure_ = seen.examinations
+        self.theta_ = posterior_mean(seen.clicks, seen.examinations, *prior)
+        super()._estimate(data, prior, history)
+
+    def _set_counted(self, sessions: GroupedSessions, history: Counts) -> ExaminationCounts:
+        """The counts of sessions down to their ends; a subclass sets what follows from them."""
+        block = sessions.whole
+        ends = first_click_positions(block) if self.to_first_click else last_click_positions(block)
+        return count_examinations(block, examined_until(ends, block))
+
+    def _make_problem(
+        self, stage: str, data: CountedData, prior: BetaPrior, history: Counts
+    ) -> InitiationProblem:
+        sessions, blocks = data
+        by_query = stage == "query"
+        clicks = np.concatenate([block.observed.clicks for block in blocks])
+        overall = self.initiation_ if by_query else FIRST_INITIATION
+        of_query = sessions_per_query(sessions.blocks())
+        initiation = InitiationPrior(of_query, sessions.n_sessions, self.query_strength, overall)
+        return InitiationProblem(blocks, clicks, prior, initiation, by_query)
+
+    def _set_fit(
         self,
-        sessions: GroupedSessions,
-        split: Callable[[QueryBlock], InitiationBlock],
-        prior: BetaPrior,
+        stage: str,
+        problem: InitiationProblem,
+        fit: FitResult[InitiationParameters, Statistics],
     ) -> None:
-        blocks = sessions.blocks()
-        n_sessions = sessions_per_query(blocks)
-        initiation = InitiationPrior(n_sessions, float(n_sessions.sum()), self.query_strength)
-        prepared = self._engine.prepare(split, blocks)
-        limits: dict[str, Any] = PILOT_LIMITS if self._is_pilot else INITIATION_LIMITS
-        start: InitiationParameters | None = self._pilot_parameters
-        fit = fit_initiation(prepared, prior, initiation, self._engine, start, **limits)
-        self.initiation_ = float(fit.parameters.initiation)
+        found = fit.parameters
         self.query_initiation_ = None
-        if self.initiation == "query" and not self._is_pilot:
-            initiation, rates = initiation.per_query(fit.parameters.initiation)
-            start = fit.parameters._replace(initiation=rates)
-            fit = fit_initiation(prepared, prior, initiation, self._engine, start, **limits)
-            self.query_initiation_ = np.asarray(fit.parameters.initiation)
-        self.theta_ = fit.parameters.theta
+        if problem.by_query:
+            self.query_initiation_ = np.asarray(found.initiation)
+        else:
+            self.initiation_ = float(found.initiation)
+        self.theta_ = found.theta
         self.exposure_ = fit.statistics.pairs["examinations"]
-        self._report_fit(fit)
 
     def _initiation_of(self, query: Int32) -> Rate:
         """The μ of each session's query, or one for all [session]."""
@@ -138,9 +157,7 @@ class CM(CountedCascade):
         "the user scans down to the first click and stops; two clicks have probability 0"
     )
     reference: ClassVar[str] = "Craswell, Zoeter, Taylor, Ramsey 2008"
-
-    def _estimate(self, sessions: GroupedSessions, prior: BetaPrior, history: Counts) -> None:
-        self._estimate_theta(sessions, prior, to_first_click=True)
+    to_first_click: ClassVar[bool] = True
 
     def _page_distribution(
         self, batch: SessionBatch, text: TextIndex | None
@@ -192,8 +209,7 @@ class DCM(CountedCascade):
         default=10.0, low=0, help="strength of that prior, in clicks"
     )
 
-    def _estimate(self, sessions: GroupedSessions, prior: BetaPrior, history: Counts) -> None:
-        self._estimate_theta(sessions, prior)
+    def _set_counted(self, sessions: GroupedSessions, history: Counts) -> ExaminationCounts:
         clicks, last = _clicks_by_position(self._whole_log(sessions.counts), sessions.max_ads)
         mean = self.continuation_prior
         self.overall_continuation_ = (
@@ -202,6 +218,7 @@ class DCM(CountedCascade):
         self.continuation_ = posterior_mean(
             clicks - last, clicks, self.overall_continuation_, self.continuation_strength
         )
+        return super()._set_counted(sessions, history)
 
     def _page_distribution(
         self, batch: SessionBatch, text: TextIndex | None
@@ -262,12 +279,12 @@ class SDBN(CountedCascade):
     satisfaction_strength: float = setting(default=5.0, low=0)
     outcome_weight: float = setting(default=1.0, low=0, high=1)
 
-    def _estimate(self, sessions: GroupedSessions, prior: BetaPrior, history: Counts) -> None:
+    def _set_counted(self, sessions: GroupedSessions, history: Counts) -> ExaminationCounts:
         mean, weight = self.satisfaction_prior, self.outcome_weight
         self.satisfaction_ = (
             mean_satisfaction(history, weight) if isinstance(mean, str) else float(mean)
         )
-        seen, block = self._estimate_theta(sessions, prior), sessions.whole
+        seen, block = super()._set_counted(sessions, history), sessions.whole
         satisfied, strength = seen.last_clicks, self.satisfaction_strength
         if block.outcome is not None and weight > 0:
             last = lowest_click_outcomes(block)
@@ -276,6 +293,7 @@ class SDBN(CountedCascade):
             )
             satisfied = found.satisfied
         self.rho_ = posterior_mean(satisfied, seen.clicks, self.satisfaction_, strength)
+        return seen
 
     def _page_distribution(
         self, batch: SessionBatch, text: TextIndex | None

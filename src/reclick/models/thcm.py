@@ -123,7 +123,7 @@ class THCM(ClickModel):
         default=0.2, low=1e-6, high=1 - 1e-6, help="prior mean of γ, the step back"
     )
     step_strength: float = setting(default=1.0, low=0, help="strength of these priors, in steps")
-    max_iterations: int = setting(default=100, low=1, integer=True)
+    max_iterations: int = setting(default=200, low=1, integer=True)
     tolerance: float = setting(default=1e-5)
 
     def _check_settings(self) -> None:

@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 from reclick.auction import best_page, run_auction
 from reclick.clicks.distribution import PageDistribution
 from reclick.data.batch import SessionBatch
+from reclick.data.schema import PAGE_COLUMNS, find_columns
 from reclick.errors import UsageError
 from reclick.evaluation.monitoring import monitor
 from reclick.logs import read_ads, read_sessions
@@ -102,6 +103,12 @@ def predict_batch(
     sessions = predictor.validate(pages)
     parts = list(_predict_parts(hosted, sessions, None, predictor.predict_chunk, count))
     return parts[0] if len(parts) == 1 else pa.concat_batches(parts)
+
+
+def list_queries(pages: pa.RecordBatch, count: int) -> list[str]:
+    """The first queries of a batch, whatever its column of queries is called."""
+    names = find_columns(pages.schema.names, PAGE_COLUMNS, {}, "the batch")
+    return [str(query) for query in pages.column(names["query"]).slice(0, count).to_pylist()]
 
 
 def predict(

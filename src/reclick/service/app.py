@@ -12,6 +12,7 @@ from typing import Annotated, Any, NamedTuple, TypeVar
 
 import anyio
 import orjson
+import pyarrow as pa
 from fastapi import FastAPI, Query, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.openapi.utils import get_openapi
@@ -41,6 +42,7 @@ from reclick.service.protection import (
 )
 
 JSON = "application/json"
+LOGGED_QUERIES = 100  # of one request
 LAB_FILES = {
     "/": ("lab.html", "text/html; charset=utf-8"),
     "/lab.js": ("lab.js", "text/javascript; charset=utf-8"),
@@ -102,13 +104,16 @@ def create_app(
     reload_seconds: float = 2.0,
     allowed_hosts: frozenset[str] | None = None,
     cors_origins: frozenset[str] = frozenset(),
+    log_queries: bool = False,
 ) -> Protection:
     """The service over folders of models, the first of which is the default, as an ASGI app.
 
     Without a `token` it answers only under a loopback name, so that no page of another site can
-    reach it through a browser. `allowed_hosts` are other names; an empty set allows any.
+    reach it through a browser. `allowed_hosts` are other names; an empty set allows any. With
+    `log_queries`, log lines have the queries of the requests.
     """
     service = Service(ModelHost(models), limits or ServiceLimits(), reload_seconds)
+    service.log_queries = log_queries
     if allowed_hosts is None:
         allowed_hosts = LOCAL_NAMES if token is None else frozenset()
     return Protection(
@@ -127,6 +132,7 @@ class Service:
     def __init__(self, host: ModelHost, limits: ServiceLimits, reload_seconds: float) -> None:
         self.host = host
         self.limits = limits
+        self.log_queries = False
         self.measures = Measures()
         self._routes = {route.path: route for route in JSON_ROUTES}
         self._gatherer = PageGatherer(limits, self.measures.count_pages)
@@ -229,8 +235,7 @@ class Service:
             content = await self._run_in_thread(
                 partial(route.function, hosted, parsed, self.limits, count)
             )
-        pages = getattr(parsed, "pages", None)
-        _note(request, hosted, 0 if pages is None else len(pages))
+        self._note(request, hosted, len(getattr(parsed, "pages", ())), parsed.list_queries)
         return _json({"model": hosted.name, "version": hosted.version, **content})
 
     async def _predict_arrow(self, request: Request, body: bytes) -> Response:
@@ -241,17 +246,27 @@ class Service:
         if not (top.isascii() and top.isdigit() and int(top) <= 100):
             raise ProblemError(422, "bad_parameter", "top: give a whole number from 0 to 100.")
 
-        def predict() -> tuple[bytes, int]:
+        def predict() -> tuple[bytes, pa.RecordBatch]:
             pages = read_stream(body)
             answers.check_batch(pages, self.limits)
             count = self.measures.count_pages
             answer = answers.predict_batch(hosted, pages, int(top), count)
-            return write_stream(answer), pages.num_rows
+            return write_stream(answer), answer
 
-        content, pages = await self._run_in_thread(predict)
-        _note(request, hosted, pages)
+        content, answer = await self._run_in_thread(predict)
+        queries = partial(answers.list_queries, answer, LOGGED_QUERIES)
+        self._note(request, hosted, answer.num_rows, queries)
         named = {"x-reclick-model": hosted.name, "x-reclick-version": hosted.version}
         return Response(content, media_type=ARROW_STREAM, headers=named)
+
+    def _note(
+        self, request: Request, hosted: HostedModel, pages: int, queries: Callable[[], list[str]]
+    ) -> None:
+        """What the log line of this request says besides; its queries only where that was asked."""
+        noted: dict[str, Any] = {"model": hosted.name, "version": hosted.version, "pages": pages}
+        if self.log_queries:
+            noted["queries"] = queries()[:LOGGED_QUERIES]
+        request.scope["state"]["log"] = noted
 
     async def _run_in_thread(self, work: Callable[[], Result]) -> Result:
         """Do some work in a thread, which stops by itself when the time of the request is over."""
@@ -346,15 +361,6 @@ def _parse(model: type[schemas.ModelRequest], body: bytes) -> schemas.ModelReque
 
 def _json(content: Any, status: int = 200) -> Response:
     return Response(orjson.dumps(content), status, media_type=JSON)
-
-
-def _note(request: Request, hosted: HostedModel, pages: int) -> None:
-    """What the log line of this request says besides."""
-    request.scope["state"]["log"] = {
-        "model": hosted.name,
-        "version": hosted.version,
-        "pages": pages,
-    }
 
 
 def _log_change(folder: HostedFolder, replaced: bool) -> None:

@@ -41,6 +41,16 @@ class ModelRequest(RequestBody):
     model: str | None = Field(None, description="A name from GET /v1/models; else the default.")
     text: list[AdText] = Field([], description="The text of ads that the model does not know.")
 
+    def list_queries(self) -> list[str]:
+        """The queries that it is about."""
+        parts = [
+            *getattr(self, "pages", ()),
+            *getattr(self, "pairs", ()),
+            *getattr(self, "old", ()),
+        ]
+        own = getattr(self, "query", None)
+        return [part.query for part in parts] if own is None else [own]
+
 
 class PredictRequest(ModelRequest):
     """Pages to predict the clicks of."""
@@ -132,11 +142,26 @@ class CompareRequest(ModelRequest):
     new: list[PageBody] = Field(min_length=1)
     level: float = Field(0.9, gt=0.001, lt=0.999)
 
+    model_config = ConfigDict(
+        json_schema_extra={
+            "example": {
+                "old": [{"query": "running shoes", "ads": ["a1", "a2"]}],
+                "new": [{"query": "running shoes", "ads": ["a2", "a1"]}],
+            }
+        }
+    )
+
 
 class MonitorRequest(ModelRequest):
     """The sessions of a day, with their clicks."""
 
     pages: list[PageBody] = Field(min_length=1)
+
+    model_config = ConfigDict(
+        json_schema_extra={
+            "example": {"pages": [{"query": "running shoes", "ads": ["a1", "a2"], "clicks": [1]}]}
+        }
+    )
 
 
 # answers

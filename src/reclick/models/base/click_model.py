@@ -339,6 +339,9 @@ class ClickModel(AnsweringModel, StoredModel):
 
     # estimation
 
+    def _set_counted(self, sessions: Any, history: Counts) -> Any:
+        """Set what is counted beside EM, where a model has both."""
+
     def _prepare(self, data: Any) -> Any:
         """What `_estimate` gets of the data, made once for the pilot and the final fit."""
         return data

@@ -6,7 +6,8 @@ B is the probability that a user who examines the top clicks nothing.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -14,9 +15,8 @@ import numpy as np
 from reclick.clicks.chain import PROBABILITY_MARGIN
 from reclick.data.grouped_sessions import BlockRows, QueryBlock, RowRun, cut_rows
 from reclick.data.ragged import Float64, Int32, Int64
-from reclick.engines import Engine
 from reclick.fitting.beta import BetaPrior, log_beta, posterior_mean
-from reclick.fitting.em import FitResult, PairSums, Statistics, run_em
+from reclick.fitting.em import EMProblem, PairSums, Statistics
 from reclick.models.kernels.cascade import (
     SMALLEST_PROBABILITY,
     ExaminationCounts,
@@ -72,8 +72,7 @@ def clip_to_interior(probability: Float64) -> Float64:
 
 def sessions_per_query(blocks: Sequence[QueryBlock]) -> Float64:
     """The sessions of each query [query]."""
-    parts = [np.bincount(block.query, block.weight, block.n_queries) for block in blocks]
-    return np.concatenate(parts).astype(np.float64)
+    return np.concatenate([block.volumes for block in blocks])
 
 
 class InitiationPrior(NamedTuple):
@@ -102,11 +101,6 @@ class InitiationPrior(NamedTuple):
     def log_density(self, now: Rate) -> float:
         """Log-density of μ."""
         return log_beta(np.asarray(now), *self._mean_and_strength(now))
-
-    def per_query(self, overall: Rate) -> tuple[InitiationPrior, Float64]:
-        """The prior of a μ of each query around one for all, and where its EM starts."""
-        mean = float(overall)
-        return self._replace(overall=mean), np.full(len(self.n_sessions), mean)
 
 
 # ---- models that are fitted by counting
@@ -154,35 +148,51 @@ def _split(block: QueryBlock, ends: Int64) -> InitiationBlock:
     return InitiationBlock(observed, n_clicked, block.select(np.flatnonzero(ends == 0)))
 
 
-def fit_initiation(
-    blocks: Sequence[InitiationBlock],
-    prior: BetaPrior,
-    initiation: InitiationPrior,
-    engine: Engine,
-    start: InitiationParameters | None = None,
-    **limits: Any,
-) -> FitResult[InitiationParameters, Statistics]:
+@dataclass(frozen=True)
+class InitiationProblem(EMProblem[InitiationParameters]):
     """θ and μ of a cascade that ends at known positions, by EM over who examined the list.
 
     θ = (clicks + s m) / (expected examinations + s); μ = expected initiated sessions / sessions.
     """
-    clicks = np.concatenate([block.observed.clicks for block in blocks])
 
-    def m_step(now: InitiationParameters, statistics: Statistics) -> InitiationParameters:
-        theta = posterior_mean(clicks, statistics.pairs["examinations"], *prior)
-        rate = initiation.estimate(now.initiation, statistics)
+    blocks: Sequence[InitiationBlock]
+    clicks: Float64  # [pair]
+    prior: BetaPrior  # of θ [pair]
+    initiation: InitiationPrior
+    by_query: bool  # whether every query has its own μ
+
+    @property
+    def sessions(self) -> float:  # type: ignore[override]
+        """Of the whole log."""
+        return self.initiation.total
+
+    @property
+    def e_step(self) -> Callable[[InitiationParameters, InitiationBlock], Statistics]:
+        """Of a block of sessions."""
+        return e_step
+
+    def start(self, last: InitiationParameters | None) -> InitiationParameters:
+        """The prior means, or where another EM ended; a μ per query starts at that of all."""
+        now = last or InitiationParameters(clip_to_interior(self.prior.mean), FIRST_INITIATION)
+        if not self.by_query:
+            return now
+        rates = np.full(len(self.initiation.n_sessions), self.initiation.overall)
+        return now._replace(initiation=rates)
+
+    def m_step(self, now: InitiationParameters, statistics: Statistics) -> InitiationParameters:
+        """θ of each pair, and μ of each query or of all."""
+        theta = posterior_mean(self.clicks, statistics.pairs["examinations"], *self.prior)
+        rate = self.initiation.estimate(now.initiation, statistics)
         return InitiationParameters(clip_to_interior(theta), rate)
 
-    return run_em(
-        start or InitiationParameters(clip_to_interior(prior.mean), FIRST_INITIATION),
-        blocks,
-        e_step,
-        m_step,
-        log_prior=lambda now: log_beta(now.theta, *prior) + initiation.log_density(now.initiation),
-        sessions=initiation.total,
-        engine=engine,
-        **limits,
-    )
+    def log_prior(self, now: InitiationParameters) -> float:
+        """Of one μ for all queries."""
+        return 0.0 if self.by_query else self.initiation.log_density(now.initiation)
+
+    def log_row_prior(self, now: InitiationParameters) -> float:
+        """Of θ, and of a μ per query."""
+        value = log_beta(now.theta, *self.prior)
+        return value + self.initiation.log_density(now.initiation) if self.by_query else value
 
 
 def e_step(parameters: InitiationParameters, block: InitiationBlock) -> Statistics:

@@ -683,7 +683,9 @@ async function start() {
   $("reserve").value = state.reserve;
   $("lambda").value = state.lambda;
   if (restored) { await choose(state.query, true); return; }
+  say("Reading the queries of the model…");  // a large one takes a while after it was loaded
   const first = await ask("first", `/v1/queries?limit=1&model=${encodeURIComponent(state.model)}`);
+  say(first?.problem || "");
   if (first?.queries?.length) choose(first.queries[0].query);
 }
 
