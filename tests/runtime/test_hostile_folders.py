@@ -388,7 +388,8 @@ def test_a_state_that_is_back_after_another_is_read_again(
     """Finding 20: a file was missing while another state was there, and it was taken for damage."""
     counts = rc.count(small_log())
     counts.save(tmp_path / "c")
-    read, missed = artifact._read_table, []
+    read = artifact._read_table
+    missed: list[object] = []
 
     def miss_once(*arguments: Any) -> pa.Table:
         if not missed:
