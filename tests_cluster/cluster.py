@@ -17,7 +17,7 @@ import pyspark
 
 HOME = Path(pyspark.__file__).parent
 LOOPBACK = "127.0.0.1"
-WAIT = 240  # seconds, for whatever should take a few
+WAIT = 600  # seconds, for whatever should take some, on a machine with much else to do
 UBM: dict[str, Any] = {"max_iterations": 12, "tolerance": 0, "attractiveness_prior": "overall"}
 
 

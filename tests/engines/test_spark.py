@@ -5,6 +5,7 @@ The cluster, Spark Connect and killed processes are in tests_cluster.
 
 from __future__ import annotations
 
+import logging
 import os
 import shutil
 import socket
@@ -233,6 +234,25 @@ def test_spark_errors_are_cut_to_what_says_something() -> None:
     java = "An error.\n: org.SparkException: Job\nCaused by: java.io.IOException: no python\n"
     assert _shorten(ValueError(java)) == "java.io.IOException: no python."
     assert _shorten(ValueError("Short.")) == "Short."
+
+
+def test_errors_of_py4j_on_an_interruption_are_not_printed(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("pyspark.sql.SparkSession.builder", SparkBuilder())
+        assert open_session(None) == "a session"
+    logging.error("KeyboardInterrupt while sending command.")
+    logging.error("Something else.")
+    assert [record.getMessage() for record in caplog.records] == ["Something else."]
+
+
+class SparkBuilder:
+    def appName(self, name: str) -> SparkBuilder:  # noqa: N802, as Spark spells it
+        return self
+
+    def getOrCreate(self) -> str:  # noqa: N802
+        return "a session"
 
 
 def test_a_cluster_needs_a_folder_that_all_reach() -> None:

@@ -102,7 +102,7 @@ def test_long_pages_text_and_models_on_disk_need_a_thread(
 ) -> None:
     assert is_small(hosted[0], request(0))
     many = request_of([{"query": "q", "ads": ["a"]}] * 9)
-    long = request_of([{"query": "q", "ads": list("abcdefghi")}])
+    long = request_of([{"query": "q", "ads": list("abcdefg")}])
     text = request(0, text=[{"ad": "x", "title": "t"}])
     assert not any(is_small(hosted[0], each) for each in (many, long, text, request(0, top=4)))
     fit("ubm").save(tmp_path / "m", buckets=4)

@@ -210,6 +210,7 @@ def open_session(master: str | None) -> Any:
             for name, value in settings.items():
                 builder = builder.config(name, value)
     logging.getLogger("py4j").setLevel(logging.CRITICAL)  # it prints what is raised anyway
+    logging.getLogger().addFilter(_is_not_of_py4j)  # on Ctrl-C it uses the root logger
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
@@ -221,6 +222,10 @@ def open_session(master: str | None) -> Any:
                 Argument("master", ...),
                 ").",
             ) from error
+
+
+def _is_not_of_py4j(record: logging.LogRecord) -> bool:
+    return not record.getMessage().endswith("while sending command.")
 
 
 def _require_master(master: str) -> list[str]:

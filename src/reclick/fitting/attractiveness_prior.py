@@ -52,6 +52,7 @@ MAX_PAIRS = 25_000  # that strengths are chosen on; of more, whole ads are drawn
 LEAST_RATE, MOST_RATE, MOST_WEIGHT = 1e-6, 0.99, 1e6  # of words: probabilities, or weights
 MIN_EVIDENCE = 1e-4  # per pair: what a level must add to the log-likelihood to be used
 MIN_TOTAL_EVIDENCE = 2.0  # of all pairs: what all levels must add together, else it may be chance
+SHARES = 1e-6, 1 - 1e-6  # of the choices in which a pair competes
 NO_TEXT = "no text of the ads was given"
 NOTHING_KNOWN = f"no ad is on more than one query; {NO_TEXT}"
 
@@ -81,6 +82,15 @@ class Choices(NamedTuple):
 
     number: Float64  # [pair]
     rivals: Float64  # [pair] the weight of everything else that could be chosen
+
+    @classmethod
+    def of(cls, weight: Float64, expected: Float64, information: Float64) -> Choices:
+        """Choices with the slope and the curvature that a fit found at this weight.
+
+        Of a choice of probability p, p is expected, and p (1 − p) is its information on log θ.
+        """
+        share = np.clip(1 - information / np.maximum(expected, 1e-300), *SHARES)
+        return cls(expected / share, weight * (1 - share) / share)
 
     def take(self, pairs: Int64) -> Choices:
         """Those of some pairs."""
