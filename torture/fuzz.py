@@ -7,7 +7,9 @@ Anything but a ReclickError ends the run, and the input is kept in torture/work/
 from __future__ import annotations
 
 import argparse
+import importlib
 import logging
+import pkgutil
 import sys
 import tempfile
 from pathlib import Path
@@ -29,18 +31,20 @@ def main() -> None:
         sys.exit(
             "atheris is not installed, and has no wheels for every system: pip install atheris"
         )
-    with atheris.instrument_imports(include=["reclick"]):  # before anything else imports it
+    watched = ["reclick.logs", "reclick.data"]
+    with atheris.instrument_imports(include=watched, exclude=list_kernel_modules()):
         import reclick as rc
         from reclick.errors import ReclickError
         from torture.inputs import seed_files
 
+        import_readers()  # before anything else imports them
     seeds = [each for each in seed_files() if each.format == options.format]
     if options.format == "sessions":
         seeds = [each for each in seeds if each.name.endswith(f".{options.suffix}")]
     if not seeds:
         names = sorted({each.format for each in seed_files()})
         parser.error(f"no seed of {options.format!r}. There are {', '.join(names)}.")
-    corpus = WORK / options.format
+    corpus = WORK / f"{options.format}-{seeds[0].name.rpartition('.')[2]}"
     corpus.mkdir(parents=True, exist_ok=True)
     for seed in seeds:
         (corpus / f"seed-{seed.name}").write_bytes(seed.content[:20_000])
@@ -61,6 +65,24 @@ def main() -> None:
     arguments = [sys.argv[0], f"-max_total_time={int(options.minutes * 60)}", "-rss_limit_mb=3000"]
     atheris.Setup([*arguments, f"-artifact_prefix={WORK}/broken-", str(corpus)], read)
     atheris.Fuzz()
+
+
+def list_kernel_modules() -> list[str]:
+    """Modules with kernels, whose bytecode must stay as it is: numba reads it."""
+    source = Path(__file__).parent.parent / "src"
+    return [
+        ".".join(path.relative_to(source).with_suffix("").parts)
+        for path in source.rglob("*.py")
+        if "from reclick.runtime.jit import" in path.read_text(encoding="utf-8")
+    ]
+
+
+def import_readers() -> None:
+    """Import all modules that read logs; Reclick imports them when they are needed."""
+    import reclick.logs as logs
+
+    for module in pkgutil.walk_packages(logs.__path__, "reclick.logs."):
+        importlib.import_module(module.name)
 
 
 if __name__ == "__main__":

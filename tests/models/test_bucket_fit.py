@@ -222,7 +222,7 @@ def test_luceclick_in_buckets_chooses_on_the_same_sample(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     log, model = random_log(600, seed=3), rc.LuceClick(max_iterations=20)
-    for module in ("reclick.models.luce.search", "reclick.models.bucket_luce"):
+    for module in ("reclick.fitting.folds", "reclick.models.bucket_luce"):
         monkeypatch.setattr(f"{module}.MAX_SESSIONS", 300)
     monkeypatch.setattr("reclick.fitting.attractiveness_prior.MAX_PAIRS", 150)
     ads = {f"ad {ad}": f"word{ad % 5} thing{ad % 7}" for ad in range(55)}

@@ -155,7 +155,7 @@ def test_the_full_search_tries_what_is_common_to_all_too() -> None:
 
 
 def test_the_order_of_rows_does_not_matter(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("reclick.models.luce.search.MAX_SESSIONS", 600)
+    monkeypatch.setattr("reclick.fitting.folds.MAX_SESSIONS", 600)
     monkeypatch.setattr("reclick.fitting.attractiveness_prior.MAX_PAIRS", 100)
     rng = np.random.default_rng(3)
     theta, rho = rng.gamma(2.0, 0.5, (40, 6)), rng.beta(2.0, 3.0, (40, 6))

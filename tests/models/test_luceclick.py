@@ -16,7 +16,6 @@ from reclick.data.ragged import Float64
 from reclick.errors import CannotAnswerError, SettingError
 from reclick.fitting.rates import MAX_VARIANCE
 from reclick.models import LuceClick, MultiClick
-from reclick.models.luce.fit import run_luce
 from reclick.models.luce.parameters import Hyperparameters, LuceParameters
 from tests.support.click_families import to_clicks
 from tests.support.enumeration import Clicks, Session, all_sequences, as_table, random_sessions
@@ -348,7 +347,7 @@ def test_the_objective_rises_and_convergence_is_reported(
 def test_at_the_end_of_a_fit_the_objective_is_flat(now: Hyperparameters) -> None:
     problem = luce_problem(as_table(random_sessions(np.random.default_rng(5), 120)), now)
     loop: dict[str, Any] = {"max_iterations": 20_000, "tolerance": 1e-13, "quiet": True}
-    top = run_luce(problem.start(), problem.data, **loop).parameters
+    top = problem.data.maximise(problem.start(), **loop).parameters
     for name in ("appeal", "transition", "outside", "query_outside"):
         table = getattr(top, name)
         for i in range(0, len(table.factors), max(1, len(table.factors) // 7)):

@@ -380,3 +380,31 @@ def test_the_text_of_a_model_is_checked_too(tmp_path: Path) -> None:
     artifact.write(tmp_path / "m", kind="model", settings=stored.settings, tables=tables)
     with pytest.raises(rc.StoreError, match="tokens"):
         rc.load(tmp_path / "m")
+
+
+def test_a_state_that_is_back_after_another_is_read_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Finding 20: a file was missing while another state was there, and it was taken for damage."""
+    counts = rc.count(small_log())
+    counts.save(tmp_path / "c")
+    read, missed = artifact._read_table, []
+
+    def miss_once(*arguments: Any) -> pa.Table:
+        if not missed:
+            missed.append(arguments)
+            raise FileNotFoundError("a file of the other state")
+        return read(*arguments)
+
+    monkeypatch.setattr(artifact, "_read_table", miss_once)
+    assert rc.Counts.load(tmp_path / "c") == counts
+    assert missed
+
+
+def test_a_lock_that_is_a_link_is_not_followed(tmp_path: Path) -> None:
+    """Finding 19: an empty file was made where the link leads to."""
+    rc.count(small_log()).save(tmp_path / "c")
+    (tmp_path / "c" / ".lock").symlink_to(tmp_path / "outside")
+    with pytest.raises(rc.StoreError, match="cannot be written"):
+        rc.count(small_log()).save(tmp_path / "c")
+    assert not (tmp_path / "outside").exists()

@@ -305,8 +305,13 @@ def saved_log() -> str:
     return name
 
 
+def block_rows() -> Any:
+    return rc.BlockRows(slice(0, 1), slice(0, 2))
+
+
 OBJECTS: dict[str, Make] = {
     "BadRow": lambda: rc.BadRow("log.csv", 1, "x"),
+    "BlockRows": block_rows,
     "BucketWriter": lambda: rc.BucketWriter.start(new_name(), 2),
     "Clicks": clicks,
     "Counts": counts,
@@ -373,6 +378,7 @@ NOT_MADE = {"ClickModel", "PartitionedModel", "RayEngine", "SessionLog"}  # by u
 ENGINES = {"LocalEngine", "DuckDBEngine", "PoolEngine", "RayEngine", "SparkEngine"}
 AS_IN_PYTHON = {"RemotePath"}  # a part of pathlib.Path, with pathlib's errors
 VALID: dict[str, Make] = {
+    "last": block_rows,
     "a": lambda: LABELS,
     "ad": lambda: "x",
     "ads": lambda: ADS,

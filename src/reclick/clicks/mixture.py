@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Self
 
 import numpy as np
 
+from reclick.clicks.choice import ChoicePages
 from reclick.clicks.distribution import Clicks, PageDistribution, StepwisePages
 from reclick.clicks.step import StepTables, draw_clicks
 from reclick.data.batch import Float64, Int64
 from reclick.data.ragged import read_only, starts_from_sizes
 from reclick.errors import CannotAnswerError
+
+
+def mix_choices(pages: ChoicePages, weights: Float64) -> PageDistribution:
+    """Pages of which component t uses table t: a mixture, or the pages of one component."""
+    tables = [np.full(len(pages.starts) - 1, t) for t in range(len(pages.stop))]
+    components = tuple(replace(pages, table=each) for each in tables)
+    return components[0] if len(components) == 1 else MixturePages(components, weights)
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,6 +16,7 @@ from reclick.data.ragged import Float64, Int32, Int64
 from reclick.errors import SettingError
 from reclick.runtime.arguments import check_arguments
 
+MANY_UNUSED = 8  # values of a dictionary for each code, above which sorting the codes is quicker
 __all__ = ["Float64", "Int32", "Int64", "SessionBatch"]
 
 
@@ -67,12 +68,27 @@ class SessionBatch:
 
     def compact(self) -> SessionBatch:
         """The same sessions, with only those queries and ads in the dictionaries that they use."""
-        queries, query = np.unique(self.query, return_inverse=True)
-        ads, ad = np.unique(self.ad, return_inverse=True)
+        queries, query = _renumber(self.query, len(self.queries))
+        ads, ad = _renumber(self.ad, len(self.ads))
         return replace(
             self,
             queries=self.queries.take(pa.array(queries)),
             ads=self.ads.take(pa.array(ads)),
-            query=query.astype(np.int32),
-            ad=ad.astype(np.int32),
+            query=query,
+            ad=ad,
         )
+
+
+def _renumber(codes: Int32, size: int) -> tuple[Int64, Int32]:
+    """Those of the codes 0, …, size − 1 that are used, ascending, and the place of each code.
+
+    >>> _renumber(np.array([7, 2, 7], np.int32), 9)
+    (array([2, 7]), array([1, 0, 1], dtype=int32))
+    """
+    if size > MANY_UNUSED * (len(codes) + 1):
+        used, places = np.unique(codes, return_inverse=True)
+        return used.astype(np.int64), places.astype(np.int32)
+    is_used = np.zeros(size, np.bool_)
+    is_used[codes] = True
+    new = np.cumsum(is_used, dtype=np.int32) - np.int32(1)
+    return np.flatnonzero(is_used), new[codes]

@@ -14,7 +14,7 @@ from reclick.data.counts import Counts
 from reclick.data.hashing import draw_queries
 from reclick.data.outcomes import UNKNOWN_OUTCOME, Int8
 from reclick.data.ragged import Bool, Float64, Int32, Int64, read_only, slice_runs, take_runs
-from reclick.errors import check_whole
+from reclick.errors import SettingError, check_whole
 from reclick.runtime.arguments import check_arguments
 
 BLOCK_IMPRESSIONS = 1 << 15  # a smaller block takes hardly longer than to hand it to a thread
@@ -41,6 +41,8 @@ class BlockRows(NamedTuple):
 
     def up_to(self, last: BlockRows) -> BlockRows:
         """The rows of a run of blocks, from this one to the last."""
+        if not isinstance(last, BlockRows):
+            raise SettingError("last", last, "the rows of a block")
         ends = zip(self, last, strict=True)
         return BlockRows(*(slice(first.start, end.stop) for first, end in ends))
 
@@ -141,6 +143,17 @@ class QueryBlock:
     def query(self) -> Int32:
         """The query of each session, counted from first_query [session]."""
         return self.pair_query[self.pair[self.page[:-1]]]
+
+    @property
+    def impressions(self) -> Float64:
+        """The impressions of each pair in these sessions [pair]."""
+        shown = np.repeat(self.weight, np.diff(self.page))
+        return np.bincount(self.pair, shown, self.n_pairs).astype(np.float64)
+
+    @property
+    def volumes(self) -> Float64:
+        """The sessions of each query [query]."""
+        return np.bincount(self.query, self.weight, self.n_queries).astype(np.float64)
 
     @property
     def lowest_click_outcome(self) -> Int8 | None:

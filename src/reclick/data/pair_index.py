@@ -197,7 +197,8 @@ class CellIndex:
 
     def add(self, pair: Int32 | Int64, position: Int32 | Int64) -> CellIndex:
         """The same with more cells."""
-        return replace(self, keys=np.union1d(self.keys, self._keys(pair, position)))
+        keys = np.sort(np.concatenate([self.keys, self._keys(pair, position)]))
+        return replace(self, keys=keys[np.diff(keys, prepend=-1) > 0])
 
     def find(self, pair: Int32 | Int64, position: Int32 | Int64) -> Int64:
         """The row of pairs at positions, −1 where there is none."""

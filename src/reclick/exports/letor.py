@@ -131,7 +131,10 @@ class TableFeatures:
                 "features: the table has no column of numbers other than query and ad. Give"
                 " Parquet, or a table in memory, with some."
             )
-        self._values = [get_column(rows, name).cast(pa.float64()) for name in self.names]
+        # Whole numbers above 2^53 are rounded.
+        self._values = [
+            get_column(rows, name).cast(pa.float64(), safe=False) for name in self.names
+        ]
         self._queries, self._ads = Interner(), Interner()
         query = self._queries.codes(get_column(rows, "query"))
         keys = _pair_keys(query, self._ads.codes(get_column(rows, "ad")))

@@ -18,6 +18,7 @@ from reclick.data.ragged import Float64, Int64
 
 N_FOLDS, FREQUENT_PAGE, MIN_PAGES = 3, 30.0, 100  # see `folds_of_pages`
 MIN_SESSIONS, MAX_SESSIONS = 200, 20_000  # in a log that is asked; distinct ones that are drawn
+SMALL_LOG = 5_000  # sessions up to which one held-out third says too little
 MIN_GAIN, SIGNIFICANT = 3e-4, 2.0  # of a richer model: per session, and in standard errors
 
 
@@ -111,6 +112,19 @@ def hold_out(sessions: GroupedSessions) -> Fold | None:
     sample = sessions.select_queries(MAX_SESSIONS)
     folds = folds_of_pages(sample)
     return folds[0] if folds else None
+
+
+def folds_to_judge(sessions: GroupedSessions, *, all_thirds: bool = False) -> list[Fold]:
+    """The thirds of a log that a search is judged by; none of a log with too few sessions.
+
+    It is one third; all of them of a small log, where one says too little. A long log is sampled by
+    whole queries, unless the sessions are a sample already, of a log whose size they know.
+    """
+    if sessions.n_sessions < MIN_SESSIONS:
+        return []
+    sample = sessions if sessions.log is not None else sessions.sample_queries(MAX_SESSIONS)
+    several = all_thirds or sessions.n_sessions <= SMALL_LOG
+    return folds_of_pages(sample)[: N_FOLDS if several else 1]
 
 
 def measure_gain(before: Float64, after: Float64, weight: Float64) -> tuple[float, float]:

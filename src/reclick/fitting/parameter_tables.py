@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any, ClassVar, Self, cast
 
@@ -18,7 +18,15 @@ import pyarrow as pa
 from reclick.data.grouped_sessions import BlockRows, RowRun
 from reclick.data.ragged import Float64, Int64
 from reclick.data.stored_tables import read_lists, read_numbers, table_error, to_lists
-from reclick.fitting.em import PairSums, Statistics, squarem_norms, squarem_step
+from reclick.fitting.em import (
+    FitResult,
+    PairSums,
+    Squarem,
+    Statistics,
+    run_em,
+    squarem_norms,
+    squarem_step,
+)
 
 LARGEST_VALUE = 1e12  # of an extrapolation
 LENGTH_DIGITS = 3  # of its length
@@ -195,6 +203,17 @@ class ParameterTables:
             return found
 
         return self._map(restore)
+
+    def maximise(
+        self,
+        blocks: Sequence[Any],
+        e_step: Callable[[Any, Any], Statistics],
+        **loop: Any,
+    ) -> FitResult[Self, Statistics]:
+        """EM from here, with SQUAREM; `loop` are options of `run_em`."""
+        tables: Any = type(self)
+        loop |= {"log_prior": tables.log_prior, "accelerate": Squarem(tables.extrapolate)}
+        return run_em(self, blocks, e_step, tables.m_step, **loop)
 
     def extrapolate(self, second: Self, third: Self, limit: float) -> tuple[Self, float]:
         """Where two steps from here seem to lead (SQUAREM), and how many steps ahead that is."""

@@ -10,37 +10,21 @@ import pyarrow as pa
 
 from reclick.clicks.choice import ChoicePages
 from reclick.clicks.distribution import PageDistribution
-from reclick.clicks.mixture import MixturePages
+from reclick.clicks.mixture import mix_choices
 from reclick.data.batch import SessionBatch
 from reclick.data.counts import Counts
 from reclick.data.grouped_sessions import GroupedSessions
-from reclick.data.pair_index import CellIndex, ImpressionLookup, IndexMap, PairLookup
-from reclick.data.ragged import (
-    Float64,
-    Int32,
-    positions_in_runs,
-    run_of_elements,
-    run_sizes,
-)
+from reclick.data.pair_index import CellIndex, IndexMap, PairLookup
+from reclick.data.ragged import Float64, run_sizes
 from reclick.fitting.attractiveness_prior import AdRecord, PairPrior
 from reclick.fitting.posterior import PairPosteriors, logit_posterior
 from reclick.fitting.transitions import extend_outside, extend_transitions
 from reclick.models.base import ClickModel, cannot_fit_in_buckets
-from reclick.models.luce.fit import (
-    LuceResult,
-    LuceState,
-    TrainingData,
-    fit_luce,
-    fit_pilot,
-    run_luce,
-)
+from reclick.models.luce.fit import LuceResult, LuceState, TrainingData, fit_luce, fit_pilot
 from reclick.models.luce.parameters import (
-    CELL,
     CELLS,
     PAIR,
     PAIR_CLASS,
-    QUERY_CLASS,
-    QUERY_POSITION,
     TABLE_ROWS,
     Hyperparameters,
     Layout,
@@ -103,12 +87,7 @@ class LuceClick(ClickModel):
     table_rows: ClassVar[Mapping[str, str]] = TABLE_ROWS
 
     attractiveness_prior: str | float = setting(
-        default="auto",
-        choices=("auto", "overall", "words"),
-        allow_probability=True,
-        help='prior mean of θ: "auto" (what the ad does on other queries, then its words, if they '
-        'help, then the mean), "overall" (the mean), "words", or the attractiveness of an ad that '
-        "is not in the log",
+        default="auto", choices=("auto", "overall", "words"), allow_probability=True
     )
     attractiveness_strength: str | float = _auto(
         "strength of that prior, in pseudo-clicks; auto: that of highest evidence"
@@ -140,8 +119,7 @@ class LuceClick(ClickModel):
     tune: str = setting(
         default="fast",
         choices=("fast", "full", "off"),
-        help="how held-out sessions choose what is auto: from a handful of candidates (fast), "
-        "from many (full), or not at all (off)",
+        help="how many values of what is auto are tried on held-out sessions: a few, many, or none",
     )
     max_iterations: int = setting(default=500, low=1, integer=True)
     tolerance: float = setting(default=1e-6)
@@ -190,12 +168,8 @@ class LuceClick(ClickModel):
         defaults = Hyperparameters(**fixed)
         if self.tune == "off":
             return defaults
-
-        def make_prior(record: AdRecord) -> PairPrior:
-            return self._fit_ad_prior(record, words).pairs
-
-        full = self.tune == "full"
-        return search_hyperparameters(sessions, defaults, fixed, make_prior, full=full)
+        full, prior = self.tune == "full", lambda record: self._fit_ad_prior(record, words).pairs
+        return search_hyperparameters(sessions, defaults, fixed, prior, full=full)
 
     def _set_prior(self, record: AdRecord, hyper: Hyperparameters) -> PairPrior:
         """Set the prior of unseen pairs, and return that of the pairs, from their record."""
@@ -219,7 +193,7 @@ class LuceClick(ClickModel):
         moved = state.move_to(at, sessions, prior, decay)
         data = TrainingData.of(sessions, moved.layout)
         data = data.with_redundancy(last.redundancy_, self._pairs.ad_tokens())
-        result = run_luce(moved.parameters, data, engine=self._engine, **self._em_limits)
+        result = data.maximise(moved.parameters, engine=self._engine, **self._em_limits)
         self._take(LuceState.of(state.hyper, data, result, moved.information), result)
         self._set_prior(self._state.ad_record(), state.hyper)  # of unseen pairs
         self._set_weights()
@@ -245,10 +219,7 @@ class LuceClick(ClickModel):
         is its f, by default that of the queries of the state.
         """
         fitted, layout = self._state.parameters, self._state.layout
-        if typical_outside is None:
-            classes = np.log(fitted.query_outside.level(QUERY_CLASS))[layout.query_class]
-            typical_outside = float(np.exp(np.average(classes, weights=layout.volumes)))
-        self.typical_outside_ = typical_outside
+        self.typical_outside_ = typical_outside or self._state.typical_outside()
         gamma = fitted.transition.weights()
         omega = fitted.outside.weights() * self.typical_outside_
         self.mixing_: Float64 = fitted.mixing.overall
@@ -278,50 +249,23 @@ class LuceClick(ClickModel):
             unseen = self._pairs.unseen_means(batch, text) * self._unseen_scale  # [impression]
         theta = self._pairs.take_or(self.theta_, found.row, unseen)
         sizes = run_sizes(batch.page)
-        theta *= self._position_effects(found, batch)
-        theta /= self._query_outside(found.query).repeat(sizes)
+        theta *= self._state.position_effects(found, batch.page)
+        theta /= (self._state.query_outside(found.query) / self.typical_outside_).repeat(sizes)
         rho = self._pairs.take_or(self.rho_, found.row, self.satisfaction_)
         longest = int(sizes.max(initial=1))
-        omega = extend_outside(self.omega_, longest)
-        gamma = extend_transitions(self.gamma_, longest)
-        overlap = find_overlap(self, batch, text)
+        weights = extend_outside(self.omega_, longest), extend_transitions(self.gamma_, longest)
+        overlap, mixing = find_overlap(self, batch, text), self._state.parameters.mixing
 
         def pages(start: int, end: int) -> PageDistribution:
             first, last = batch.page[start], batch.page[end]
-            repeated = self.redundancy_, overlap(start, end)
-            page = theta[first:last], rho[first:last], omega, gamma
-            starts = batch.page[start : end + 1] - first
-            components = tuple(
-                ChoicePages("luce", *page, starts, np.full(end - start, t), *repeated)
-                for t in range(len(omega))
-            )
-            if len(components) == 1:
-                return components[0]
-            mixing = self._state.parameters.mixing.lookup(found.query[start:end])
-            return MixturePages(components, mixing)
+            page = theta[first:last], rho[first:last], *weights, batch.page[start : end + 1] - first
+            table = np.zeros(end - start, np.int64)
+            one = ChoicePages("luce", *page, table, self.redundancy_, overlap(start, end))
+            if len(self.omega_) == 1:
+                return one
+            return mix_choices(one, mixing.lookup(found.query[start:end]))
 
         return pages
-
-    def _query_outside(self, query: Int32) -> Float64:
-        """The f of each session's query [session]; that of a new query is as of rare ones."""
-        table = self._state.parameters.query_outside
-        out = np.where(query >= 0, table.weights_at(query), float(table.level(QUERY_CLASS)[0]))
-        return out / self.typical_outside_
-
-    def _position_effects(self, found: ImpressionLookup, batch: SessionBatch) -> Float64:
-        """The effect of the position of each impression; 1 where nothing was seen there."""
-        state, out = self._state, np.ones(len(found.row))
-        layout, appeal = state.layout, state.parameters.appeal
-        if not layout.cells.has_positions:
-            return out
-        position = positions_in_runs(batch.page)
-        query = found.query[run_of_elements(batch.page)].astype(np.int64)
-        known = (query >= 0) & (position < layout.longest)
-        out[known] = appeal.level(QUERY_POSITION)[query[known] * layout.longest + position[known]]
-        rows = np.flatnonzero(found.row >= 0)
-        cell = layout.cells.find(found.row[rows], position[rows])
-        out[rows[cell >= 0]] *= appeal.level(CELL)[cell[cell >= 0]]
-        return out
 
     def _posteriors(self, asked: PairLookup) -> PairPosteriors:
         """Betas by Laplace's approximation, the components being taken as known."""

@@ -21,7 +21,8 @@ from reclick.clicks.choice import ChoicePages
 from reclick.clicks.distribution import Clicks, PageDistribution
 from reclick.clicks.mixture import MixturePages
 from reclick.data.batch import Float64, Int32, Int64, SessionBatch
-from reclick.data.grouped_sessions import GroupedSessions
+from reclick.data.grouped_sessions import GroupedSessions, QueryBlock
+from reclick.data.ragged import read_only
 from reclick.fitting.folds import (
     MAX_SESSIONS,
     MIN_SESSIONS,
@@ -54,6 +55,11 @@ def page_overlap(tokens: TokenLists, ad: Int32, starts: Int64) -> Float64:
     out = np.zeros((len(sizes), longest, longest))
     _fill_overlap(tokens.starts, tokens.words, ad, np.ascontiguousarray(starts), out)
     return out
+
+
+def block_overlap(tokens: TokenLists, pair_ad: Int32, block: QueryBlock) -> Float64:
+    """The same of the pages of a block of sessions; `pair_ad` is the ad of each pair of the log."""
+    return read_only(page_overlap(tokens, pair_ad[block.first_pair + block.pair], block.page))
 
 
 @kernel

@@ -29,6 +29,7 @@ Int64 = npt.NDArray[np.int64]
 MOST_ROWS = 250_000  # of a batch: fresh memory costs more than it takes to fill it
 MAX_PAGE_BYTES = 64 << 20  # unpacked, of the largest pages of all columns that are read together
 MAX_BATCH_BYTES = 192 << 20  # of a batch, whatever its rows hold; what is copied counts thrice
+MAX_GROUP_BYTES = 640 << 20  # of a row group whose pages are not looked into
 COPIES = 3  # of what is written in pages: unpacked, decoded and coded
 FEWEST_BYTES = 4  # of a value, decoded
 VALUE_BYTES = 12  # of a value besides its text: its place in lists, its offset or its code
@@ -167,8 +168,9 @@ class ParquetLayout:
             column = max(chunks, key=lambda chunk: chunk.largest_page)
             raise _size_error(self.where, column, f"pages of {_megabytes(pages)}", MAX_PAGE_BYTES)
         total = sum(chunk.total_bytes() for chunk in chunks)
-        if total <= MAX_BATCH_BYTES:
-            return MOST_ROWS, total
+        values = VALUE_BYTES * sum(chunk.num_values for chunk in chunks)
+        if values <= MAX_BATCH_BYTES and total <= MAX_GROUP_BYTES:
+            return MOST_ROWS, min(total, MAX_BATCH_BYTES)  # even if all of it were in one batch
         rows = MOST_ROWS
         while sum(chunk.batch_bytes(rows) for chunk in chunks) > MAX_BATCH_BYTES:
             if rows == 1:
@@ -365,12 +367,12 @@ class _ChunkSize:
             page.encoding not in DICTIONARIES for page in self._pages
         )
         self._copies = COPIES if is_copied else 1
+        self.num_values = sum(page.num_values for page in self._pages)
         self.largest_page = max((page.unpacked_bytes for page in pages), default=0)
 
     def total_bytes(self) -> int:
         """The memory of all values, at most."""
-        values = sum(page.num_values for page in self._pages)
-        written = sum(page.unpacked_bytes for page in self._pages)
+        values, written = self.num_values, sum(page.unpacked_bytes for page in self._pages)
         text = 0
         if self._has_text and values * VALUE_BYTES + self._copies * written <= MAX_BATCH_BYTES:
             text = values * self._expanded_bytes(MAX_BATCH_BYTES // (COPIES * max(values, 1)))
@@ -378,7 +380,7 @@ class _ChunkSize:
 
     def decoded_bytes(self) -> tuple[int, int]:
         """The memory of all values once they are decoded, at least and at most."""
-        values = sum(page.num_values for page in self._pages)
+        values = self.num_values
         least = values * FEWEST_BYTES
         return least, least + (values * self._longest_text if self._has_text else 0)
 

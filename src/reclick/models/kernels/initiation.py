@@ -72,8 +72,7 @@ def clip_to_interior(probability: Float64) -> Float64:
 
 def sessions_per_query(blocks: Sequence[QueryBlock]) -> Float64:
     """The sessions of each query [query]."""
-    parts = [np.bincount(block.query, block.weight, block.n_queries) for block in blocks]
-    return np.concatenate(parts).astype(np.float64)
+    return np.concatenate([block.volumes for block in blocks])
 
 
 class InitiationPrior(NamedTuple):

@@ -13,9 +13,9 @@ weights matter, so `theta_` has a scale of its own: P(click) = θ / (1 + θ) for
 page.
 
 1. reclick.fitting.factors: weights as products of factors, and the step that raises the
-objective. 2. parameters: all tables, their rows, and where they start. 3. satisfaction: ρ and how
-well known. 4. e_step: one pass over sessions. 5. fit: a pilot with one prior mean for all pairs,
-whose clicks and exposure give the prior of each θ; then the fit itself, and what it leaves for
-updates. 6. search: which strengths, and how many components, held-out sessions ask for. 7.
-posterior: how well each θ is known. Then reclick.models.luceclick: settings and answers.
+objective. 2. reclick.fitting.rates: ρ, and how well it is known. 3. parameters: all tables, their
+rows, and where they start. 4. e_step: one pass over sessions. 5. fit: a pilot with one prior mean
+for all pairs, whose clicks and exposure give the prior of each θ; then the fit itself, and what it
+leaves for answers and updates. 6. search: which strengths, and how many components, held-out
+sessions ask for. Then reclick.models.luceclick: settings and answers.
 """

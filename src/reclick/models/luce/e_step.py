@@ -1,10 +1,7 @@
 """The E-step of LuceClick: expected choices of every weight, given the sessions.
 
-After k clicks, the last at l, a user of component t who is not satisfied chooses among the free
-positions, with weights w_j = a_j γ_t(l, j), and the outside option, with weight ω_t(k) f_q; a_j is
-the appeal of the ad at its position. An end is a choice of the outside option or satisfaction:
-which of them, and which component, is what the E-step infers. The logit of ρ has a variance, whose
-terms are explained in reclick.fitting.rates.
+An end of a session is a choice of the outside option, or satisfaction: which of them, and of which
+component the user is, is what the E-step infers. For the variance of ρ see reclick.fitting.rates.
 """
 
 from __future__ import annotations
@@ -24,6 +21,7 @@ from reclick.models.luce.parameters import LuceParameters
 from reclick.runtime.jit import kernel
 
 SMALL_PROBABILITY = 1e-200  # a product below goes to its logarithm before it underflows
+NO_INFORMATION = np.zeros((3, 0))
 NO_OVERLAP: Float64 = read_only(np.zeros((0, 0, 0)))
 
 
@@ -55,16 +53,13 @@ def make_block(cells: CellIndex, block: QueryBlock) -> LuceBlock:
 
 def e_step(parameters: LuceParameters, block: LuceBlock) -> Statistics:
     """The expected statistics of a block of sessions."""
-    log_likelihood = np.empty(len(block.sessions))
-    return _run_pass(parameters, block, log_likelihood, np.zeros((3, 0)))
+    return _run_pass(parameters, block, NO_INFORMATION)[0]
 
 
 def score(parameters: LuceParameters, block: LuceBlock) -> Float64:
     """The log-likelihood of each session of a block [session]; of new sessions, ρ is its mean."""
-    log_likelihood = np.empty(len(block.sessions))
     certain = replace(parameters, satisfaction=parameters.satisfaction.without_variance())
-    _run_pass(certain, block, log_likelihood, np.zeros((3, 0)))
-    return log_likelihood
+    return _run_pass(certain, block, NO_INFORMATION)[1]
 
 
 def inform(parameters: LuceParameters, block: LuceBlock) -> Float64:
@@ -74,13 +69,14 @@ def inform(parameters: LuceParameters, block: LuceBlock) -> Float64:
     ads, and the variance of the number of satisfied clicks.
     """
     information = np.zeros((3, block.sessions.n_pairs))
-    _run_pass(parameters, block, np.empty(len(block.sessions)), information)
+    _run_pass(parameters, block, information)
     return information
 
 
 def _run_pass(
-    parameters: LuceParameters, block: LuceBlock, log_likelihood: Float64, information: Float64
-) -> Statistics:
+    parameters: LuceParameters, block: LuceBlock, information: Float64
+) -> tuple[Statistics, Float64]:
+    """The statistics, and the log-likelihood of each session; add information if there is room."""
     sessions, queries, rho = block.sessions, block.sessions.queries, parameters.satisfaction
     appeal = parameters.appeal.weights(block.cells.start, block.cells.stop)
     gamma, omega = parameters.transition.weights(), parameters.outside.weights()
@@ -91,6 +87,7 @@ def _run_pass(
     )
     members, outcomes = np.zeros(mixing.shape), np.zeros((2, N_OUTCOMES))
     satisfied = np.zeros((2, sessions.n_pairs))  # satisfied clicks, all clicks
+    log_likelihood = np.empty(len(sessions))
     _follow_sessions(
         sessions.pair, sessions.page, sessions.click, sessions.clicks, sessions.weight,
         block.query, block.cell, block.outcome, block.redundancy, block.overlap,
@@ -100,10 +97,11 @@ def _run_pass(
         information,
     )  # fmt: skip
     total = float(np.sum(sessions.weight * log_likelihood))  # not BLAS, whose threads would wait
-    return parameters.collect(
+    found = parameters.collect(
         total, block.rows, appeal=appeals, transition=transitions, outside=ends,
         query_outside=of_query, mixing=[members], satisfaction=satisfied, outcomes=[outcomes],
     )  # fmt: skip
+    return found, log_likelihood
 
 
 @kernel
@@ -121,7 +119,8 @@ def _follow_sessions(  # noqa: PLR0912, PLR0915, one loop: a session stays in th
     """
     components, longest = gamma.shape[0], gamma.shape[2]
     choice = np.empty((components, longest + 1, longest + 1))  # P(next); n is the outside option
-    content = np.zeros((components, longest + 1))  # P(satisfied by the last click)
+    reason = np.zeros((components, longest + 1))  # P(satisfied by the last click | an end here)
+    chosen = np.ones(components)  # P(the end was chosen), with the variance of ρ
     posterior, free, kept = np.empty(components), np.empty(longest), np.empty(longest)
     same = np.zeros(information.shape[1])
     for s in range(len(weight)):
@@ -149,7 +148,9 @@ def _follow_sessions(  # noqa: PLR0912, PLR0915, one loop: a session stays in th
                 c, half = 0.0, 0.0  # half the variance of the logit of ρ
                 if last > 0:
                     c, half = rho[pair[first + last - 1]], variance[pair[first + last - 1]] / 2.0
-                content[t, k] = c
+                claim = c if k < count else ratio * c
+                over = claim + (1.0 - c) * choice[t, k, n]
+                r = reason[t, k] = claim / over if over > 0.0 else 0.0
                 if half > 0.0:
                     product *= np.exp(-half * c * (1.0 - c))
                 if k < count:
@@ -160,8 +161,7 @@ def _follow_sessions(  # noqa: PLR0912, PLR0915, one loop: a session stays in th
                             kept[j] *= 1.0 - overlap[s, last - 1, j]
                     product *= (1.0 - c) * choice[t, k, last - 1]
                 else:
-                    over = ratio * c + (1.0 - c) * choice[t, k, n]
-                    r = ratio * c / over if over > 0.0 else 0.0
+                    chosen[t] = 1.0 - r - half * r * (1.0 - r) * (1.0 - 2.0 * r)
                     product *= unsatisfied * over
                     if half > 0.0:
                         product *= np.exp(half * r * (1.0 - r))
@@ -174,14 +174,8 @@ def _follow_sessions(  # noqa: PLR0912, PLR0915, one loop: a session stays in th
             share, last = weight[s] * posterior[t], 0
             members[q, t] += share
             for k in range(steps):
-                c, end = content[t, k], choice[t, k, n]
-                claim = c if k < count else ratio * c
-                over = claim + (1.0 - c) * end
-                chose = share
-                if k == count:
-                    r = claim / over
-                    half = variance[pair[first + last - 1]] / 2.0 if last > 0 else 0.0
-                    chose *= 1.0 - r - half * r * (1.0 - r) * (1.0 - 2.0 * r)
+                r, end = reason[t, k], choice[t, k, n]
+                chose = share if k < count else share * chosen[t]
                 for j in range(n):
                     v = chose * choice[t, k, j]
                     appeals[1, cell[first + j]] += v
@@ -191,18 +185,17 @@ def _follow_sessions(  # noqa: PLR0912, PLR0915, one loop: a session stays in th
                 if len(same) > 0:
                     # Whether an end was chosen or the user satisfied is not seen: comparisons
                     # with the outside option inform less, those of ads with each other more.
-                    hidden = 1.0 + (end * claim / over if over > 0.0 else 0.0)
+                    hidden = 1.0 + end * r
                     for j in range(n):
                         same[pair[first + j]] += choice[t, k, j]  # an ad may be shown twice
                     for j in range(n):
                         at, v = pair[first + j], chose * choice[t, k, j]
-                        information[0, at] += v * (1.0 - hidden * (1.0 - end))
-                        information[1, at] += v * hidden * (1.0 - end - same[at])
+                        information[0, at] += v * max(1.0 - hidden * (1.0 - end), 0.0)
+                        information[1, at] += v * hidden * max(1.0 - end - same[at], 0.0)
                     for j in range(n):
                         same[pair[first + j]] = 0.0
                     if k == count and last > 0:
-                        at = pair[first + last - 1]
-                        information[2, at] += share * claim / over * (1.0 - claim / over)
+                        information[2, pair[first + last - 1]] += share * r * (1.0 - r)
                 if last > 0:
                     satisfied[1, pair[first + last - 1]] += share
                 if k < count:

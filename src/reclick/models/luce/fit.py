@@ -7,28 +7,30 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from reclick.data.grouped_sessions import GroupedSessions
-from reclick.data.pair_index import CellIndex, IndexMap
-from reclick.data.ragged import Float64, read_only
+from reclick.data.pair_index import CellIndex, ImpressionLookup, IndexMap
+from reclick.data.ragged import Float64, Int32, Int64, positions_in_runs, run_of_elements
 from reclick.engines import Engine
 from reclick.fitting.attractiveness_prior import AdRecord, Choices, PairPrior
-from reclick.fitting.em import FitResult, Squarem, Statistics, run_em
+from reclick.fitting.em import FitResult, Statistics
 from reclick.fitting.posterior import information_left, marginal_information
 from reclick.models.luce.e_step import LuceBlock, e_step, inform, make_block
 from reclick.models.luce.parameters import (
+    CELL,
     PAIR,
+    QUERY_CLASS,
+    QUERY_POSITION,
     Hyperparameters,
     Layout,
     LuceParameters,
     initial_parameters,
 )
-from reclick.models.redundancy import page_overlap
+from reclick.models.redundancy import block_overlap
 from reclick.text.word_rates import TokenLists
 
 PILOT_STRENGTH = 2.0  # of attractiveness, in pseudo-clicks, before its prior is known
 PILOT_QUERY_STRENGTH = 16.0
 PILOT: dict[str, Any] = {"max_iterations": 30, "tolerance": 1e-4, "quiet": True}
 LEAST_INFORMATION = 1e-9
-SHARES = 1e-6, 1 - 1e-6  # of the choices in which a pair competes
 LuceResult = FitResult[LuceParameters, Statistics]
 
 
@@ -49,12 +51,14 @@ class TrainingData(NamedTuple):
         """The same sessions, in which ads that repeat the words of clicked ones lose weight."""
         if not kappa or tokens is None:
             return self
-        blocks, pair_ad = [], self.layout.counts.pair_ad
-        for each in self.blocks:
-            ad = pair_ad[each.sessions.first_pair + each.sessions.pair]
-            overlap = read_only(page_overlap(tokens, ad, each.sessions.page))
-            blocks.append(each._replace(redundancy=kappa, overlap=overlap))
-        return self._replace(blocks=blocks)
+        pair_ad = self.layout.counts.pair_ad
+        overlaps = (block_overlap(tokens, pair_ad, each.sessions) for each in self.blocks)
+        pairs = zip(self.blocks, overlaps, strict=True)
+        return self._replace(blocks=[b._replace(redundancy=kappa, overlap=o) for b, o in pairs])
+
+    def maximise(self, start: LuceParameters, **loop: Any) -> LuceResult:
+        """EM from a start."""
+        return start.maximise(self.blocks, e_step, sessions=self.sessions, **loop)
 
 
 class LuceState(NamedTuple):
@@ -76,6 +80,7 @@ class LuceState(NamedTuple):
         """The state after a fit, with the information of earlier sessions."""
         found = np.concatenate([inform(result.parameters, each) for each in data.blocks], axis=1)
         fitted = result.parameters.remember(result.statistics)
+        found = np.maximum(found, 0.0)  # rounding may leave less
         return cls(hyper, data.layout, fitted, found + earlier)
 
     def ad_record(self) -> AdRecord:
@@ -83,11 +88,9 @@ class LuceState(NamedTuple):
         appeal, pair, counts = self.parameters.appeal, self.layout.cells.pair, self.layout.counts
         theta = appeal.level(PAIR)
         clicks = np.bincount(pair, appeal.past.observed, len(theta)).astype(np.float64)
-        expected = np.bincount(pair, appeal.past.exposure * appeal.weights(), len(theta))
-        # A choice of probability p has the information p (1 − p) on log θ.
-        known = (self.information[0] + self.information[1]) / np.maximum(expected, 1e-300)
-        share = np.clip(1 - known, *SHARES)
-        choices = Choices(expected / share, theta * (1 - share) / share)
+        of_cell = appeal.past.exposure * appeal.weights()
+        expected = np.bincount(pair, of_cell, len(theta)).astype(np.float64)
+        choices = Choices.of(theta, expected, self.information[0] + self.information[1])
         return AdRecord(clicks, expected / theta, counts.pair_ad, len(counts.ads), choices)
 
     def move_to(
@@ -103,6 +106,30 @@ class LuceState(NamedTuple):
         fresh = initial_parameters(layout, self.hyper, prior, self.parameters.mixing.mean)
         known = fresh.continue_from(self.parameters, rows, decay).spread_satisfaction(information)
         return LuceState(self.hyper, layout, known, information)
+
+    def typical_outside(self) -> float:
+        """The f of a query as frequent as those of most sessions."""
+        classes = np.log(self.parameters.query_outside.level(QUERY_CLASS))[self.layout.query_class]
+        return float(np.exp(np.average(classes, weights=self.layout.volumes)))
+
+    def query_outside(self, query: Int32) -> Float64:
+        """The f of some queries; that of a new query (−1) is as of rare ones."""
+        table = self.parameters.query_outside
+        return np.where(query >= 0, table.weights_at(query), float(table.level(QUERY_CLASS)[0]))
+
+    def position_effects(self, found: ImpressionLookup, page: Int64) -> Float64:
+        """The effect of the position of each impression; 1 where nothing was seen there."""
+        out, layout, appeal = np.ones(len(found.row)), self.layout, self.parameters.appeal
+        if not layout.cells.has_positions:
+            return out
+        query = found.query[run_of_elements(page)].astype(np.int64)
+        position, longest = positions_in_runs(page), layout.longest
+        known = (query >= 0) & (position < longest)
+        out[known] = appeal.level(QUERY_POSITION)[query[known] * longest + position[known]]
+        rows = np.flatnonzero(found.row >= 0)
+        cell = layout.cells.find(found.row[rows], position[rows])
+        out[rows[cell >= 0]] *= appeal.level(CELL)[cell[cell >= 0]]
+        return out
 
     def attractiveness_information(self) -> Float64:
         """The information on log θ of each pair, other weights of its query being unknown too.
@@ -122,23 +149,6 @@ class LuceState(NamedTuple):
         return np.maximum(known, LEAST_INFORMATION)
 
 
-def run_luce(
-    start: LuceParameters, data: TrainingData, *, engine: Engine | None = None, **loop: Any
-) -> LuceResult:
-    """EM from a start."""
-    return run_em(
-        start,
-        data.blocks,
-        e_step,
-        LuceParameters.m_step,
-        log_prior=LuceParameters.log_prior,
-        sessions=data.sessions,
-        engine=engine,
-        accelerate=Squarem(LuceParameters.extrapolate),
-        **loop,
-    )
-
-
 def fit_luce(
     data: TrainingData,
     hyper: Hyperparameters,
@@ -152,7 +162,7 @@ def fit_luce(
         if start is not None and len(start.mixing.mean) == hyper.components:
             mixing = start.mixing.weights.mean(axis=0)
         first = initial_parameters(data.layout, now, prior, mixing)
-        result = run_luce(first if start is None else first.start_from(start), data, **limits)
+        result = data.maximise(first if start is None else first.start_from(start), **limits)
         start = result.parameters
     return result
 
@@ -169,10 +179,9 @@ def plan_stages(
 
 def plan_pilot(hyper: Hyperparameters) -> Hyperparameters:
     """The hyperparameters of a pilot."""
-    one = hyper._replace(components=1)
-    if hyper.query_strength is None:
-        return one
-    return one._replace(query_strength=max(hyper.query_strength, PILOT_QUERY_STRENGTH))
+    own = hyper.query_strength
+    alike = None if own is None else max(own, PILOT_QUERY_STRENGTH)
+    return hyper._replace(components=1, query_strength=alike)
 
 
 def fit_pilot(

@@ -100,12 +100,8 @@ class Layout(NamedTuple):
     @classmethod
     def of(cls, sessions: GroupedSessions, *, has_positions: bool) -> Layout:
         """The layout of sessions."""
-        counts, block = sessions.counts, sessions.whole
-        shown = np.repeat(block.weight, np.diff(block.page))
-        impressions = np.bincount(block.pair, shown, block.n_pairs).astype(np.float64)
-        volumes = np.bincount(block.query, block.weight, len(counts.queries)).astype(np.float64)
-        layout = cls.build(counts, impressions, volumes, CellIndex(has_positions))
-        return layout.extend(sessions)
+        shown = sessions.whole.impressions, sessions.whole.volumes
+        return cls.build(sessions.counts, *shown, CellIndex(has_positions)).extend(sessions)
 
     @classmethod
     def build(

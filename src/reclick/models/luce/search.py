@@ -14,20 +14,12 @@ from typing import Any
 
 from reclick.data.grouped_sessions import GroupedSessions
 from reclick.fitting.attractiveness_prior import AdRecord, PairPrior
-from reclick.fitting.folds import (
-    MAX_SESSIONS,
-    MIN_SESSIONS,
-    N_FOLDS,
-    SIGNIFICANT,
-    Fold,
-    folds_of_pages,
-)
+from reclick.fitting.folds import SIGNIFICANT, Fold, folds_to_judge
 from reclick.fitting.search import CandidateValues, Search
 from reclick.models.luce.e_step import make_block, score
 from reclick.models.luce.fit import TrainingData, fit_luce, fit_pilot
 from reclick.models.luce.parameters import Hyperparameters, Layout, LuceParameters
 
-SMALL_LOG = 5_000  # sessions up to which one held-out third would say too little
 # Several components take two to three times as long.
 COMPONENTS = CandidateValues("components", (2, 3, 4, 5), errors=SIGNIFICANT, least=1e-3)
 TRIAL: dict[str, Any] = {"max_iterations": 60, "tolerance": 1e-5, "quiet": True}
@@ -60,16 +52,9 @@ def search_hyperparameters(
     *,
     full: bool = False,
 ) -> Hyperparameters:
-    """The hyperparameters that held-out sessions choose; those that are fixed stay.
-
-    The sessions are all of a log, or a sample of it if they say how large it is (`sessions.log`).
-    """
+    """The hyperparameters that held-out sessions choose; those that are fixed stay."""
     candidates = [each for each in (FULL if full else FAST) if each.name not in fixed]
-    if sessions.n_sessions < MIN_SESSIONS or not candidates:
-        return defaults
-    sample = sessions if sessions.log is not None else sessions.sample_queries(MAX_SESSIONS)
-    all_folds = full or sessions.n_sessions <= SMALL_LOG
-    folds = folds_of_pages(sample)[: N_FOLDS if all_folds else 1]
+    folds = folds_to_judge(sessions, all_thirds=full) if candidates else []
     if not folds:
         return defaults
     own = [_TrainingFold(fold, defaults, make_prior) for fold in folds]
