@@ -47,6 +47,7 @@ USUAL_LOG_STRENGTH, LOG_STRENGTH_DEVIATION = (
     1.0,
 )  # their prior: few clicks say little
 GRID_POINTS, STEPS = 7, (0.6, 0.3, 0.15)  # of the search along p and a in turn
+PEAK_DIGITS = 3  # after the point, of a log-strength
 MAX_PAIRS = 25_000  # that strengths are chosen on; of more, whole ads are drawn by their number
 LEAST_RATE, MOST_RATE, MOST_WEIGHT = 1e-6, 0.99, 1e6  # of words: probabilities, or weights
 MIN_EVIDENCE = 1e-4  # per pair: what a level must add to the log-likelihood to be used
@@ -331,13 +332,17 @@ def _fine_peak(function: Callable[[float], float], near: float, step: float) -> 
 
 
 def _parabola_peak(points: Float64, values: Sequence[float]) -> float:
-    """The peak of the parabola through three points at equal distances, at most one beyond them."""
+    """The peak of the parabola through three points at equal distances, at most one beyond them.
+
+    It is rounded: further digits would follow the rounding of sums, and differ between buckets.
+    """
     step = float(points[1] - points[0])
     slope, curve = values[2] - values[0], values[0] - 2 * values[1] + values[2]
     move = 2.0 * math.copysign(1.0, slope)
     if curve < 0:
         move = min(max(-slope / (2 * curve), -2.0), 2.0)
-    return min(max(float(points[1]) + move * step, LOG_STRENGTHS[0]), LOG_STRENGTHS[1])
+    peak = round(float(points[1]) + move * step, PEAK_DIGITS)
+    return min(max(peak, LOG_STRENGTHS[0]), LOG_STRENGTHS[1])
 
 
 @kernel

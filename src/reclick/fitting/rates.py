@@ -109,7 +109,8 @@ class RateTable(ParameterTable):
     def posterior(self, row: Int64) -> Posterior:
         """The Betas of some rows, whose successes were observed; the prior of a new row (−1)."""
         seen = row >= 0
-        mean, strength = np.full(len(row), self.prior_mean), np.full(len(row), self.strength or 0.0)
+        mean = np.full(len(row), self.prior_mean, np.float64)
+        strength = np.full(len(row), self.strength or 0.0, np.float64)
         mean[seen] = self.mean[row[seen]]
         strength[seen] += self.trials[row[seen]]
         return Posterior(mean, mean, strength)

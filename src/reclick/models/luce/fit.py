@@ -80,6 +80,7 @@ class LuceState(NamedTuple):
         """The state after a fit, with the information of earlier sessions."""
         found = np.concatenate([inform(result.parameters, each) for each in data.blocks], axis=1)
         fitted = result.parameters.remember(result.statistics)
+        found = np.maximum(found, 0.0)  # rounding may leave less
         return cls(hyper, data.layout, fitted, found + earlier)
 
     def ad_record(self) -> AdRecord:

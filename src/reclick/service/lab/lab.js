@@ -181,8 +181,17 @@ function showPage(name) {
   }
   const list = element("ol", {class: "slots"});
   ads.forEach((ad, i) => list.append(showSlot(name, ad, i, answer)));
+  const focus = findFocus(article);
   article.replaceChildren(title, list, ...showSummary(name, answer));
+  if (focus) list.children[focus.slot]?.querySelectorAll("button")[focus.button]?.focus();
   if (answer) drawArrows(name, list, answer);
+}
+
+// Which button of which slot has the focus, so that it has it again when the page was drawn anew.
+function findFocus(article) {
+  const slots = [...article.querySelectorAll(".slot")], slot = slots.findIndex((each) => each.contains(document.activeElement));
+  if (slot < 0) return null;
+  return {slot, button: [...slots[slot].querySelectorAll("button")].indexOf(document.activeElement)};
 }
 
 // From 0 to 5: how much of the highest probability of the pages shown a position has.
