@@ -128,7 +128,7 @@ SharedFolder = Annotated[
 Tasks = Annotated[
     int | None,
     typer.Option(
-        help="With --engine spark: how many tasks a log is dealt out to; about two per core."
+        help="With --engine spark: how many tasks a log is divided among; about two per core."
     ),
 ]
 

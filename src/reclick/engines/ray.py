@@ -26,7 +26,7 @@ class RayEngine(TaskEngine):
     """Counts, groups and fits in the tasks of a Ray cluster, with the answers of `LocalEngine`.
 
     Ray is used as `ray.init` has set it up, or started on this machine. `tasks` is how many tasks a
-    log and the blocks of a fit are dealt out to, by default two per core of the cluster; `buckets`
+    log and the blocks of a fit are divided among, by default two per core of the cluster; `buckets`
     is how many parts the queries are merged in, by default as many. `folder` is one that all hosts
     reach under the same path; one host needs none.
     """

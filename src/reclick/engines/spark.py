@@ -65,9 +65,10 @@ class SparkEngine(TaskEngine):
     """Counts, groups and fits in the tasks of a Spark session, with the answers of `LocalEngine`.
 
     `session` is a SparkSession, classic or Connect. `tasks` is how many tasks a log and the blocks
-    of a fit are dealt out to: by default two per core, where the session says how many it has, else
-    32. `buckets` is how many parts the queries are merged in, by default as many as tasks. `folder`
-    is one that the driver and all executors reach under the same path; a local master needs none.
+    of a fit are divided among: by default two per core, where the session says how many it has,
+    else 32. `buckets` is how many parts the queries are merged in, by default as many as tasks.
+    `folder` is one that the driver and all executors reach under the same path; a local master
+    needs none.
     Python and Reclick must be of the same versions on the executors, which the first task checks.
     """
 

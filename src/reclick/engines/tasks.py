@@ -61,7 +61,7 @@ class TaskEngine(ABC):
     """Counts, groups, iterates and maps in tasks; a subclass runs them."""
 
     buckets: int  # that counts and sessions are merged in
-    n_tasks: int  # that a log or the blocks of a fit are dealt out to
+    n_tasks: int  # that a log or the blocks of a fit are divided among
     folder: Location | None  # that all tasks reach; None is a temporary one of this machine
 
     @abstractmethod

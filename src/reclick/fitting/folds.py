@@ -1,6 +1,6 @@
 """Folds for cross-validation, by the content of the sessions: the order of rows does not matter.
 
-A session that came w times is dealt out to n folds: ⌊w / n⌋ to each, and the rest one to a fold,
+A session that came w times is divided among n folds: ⌊w / n⌋ to each, and the rest one to a fold,
 from its first fold on.
 """
 
@@ -44,7 +44,7 @@ def make_folds(
 ) -> list[Fold]:
     """The folds that hold out something and leave something to fit on.
 
-    A session is dealt out from its `first_fold` [session] on, or is held out whole by its
+    A session is divided from its `first_fold` [session] on, or is held out whole by its
     `page_fold` [session] where that is not negative.
     """
     folds = []
@@ -89,7 +89,7 @@ def folds_of_pages(
 ) -> list[Fold]:
     """Folds that hold out whole pages, as tomorrow's rare pages will be new.
 
-    A page with at least `frequent_page` sessions will come again: its sessions are dealt out. So
+    A page with at least `frequent_page` sessions will come again: its sessions are divided. So
     are all sessions of a log with fewer than `min_pages` distinct pages.
     """
     block = sessions.whole
@@ -97,9 +97,9 @@ def folds_of_pages(
     page = content_hash(block.pair, block.page, *no_clicks)
     pages, which = np.unique(page, return_inverse=True)
     frequent = np.bincount(which, sessions.weight)[which] >= frequent_page
-    dealt = frequent | (len(pages) < min_pages)
+    divided = frequent | (len(pages) < min_pages)
     first_fold = content_hash(block.pair, block.page, block.click, block.clicks) % n_folds
-    return make_folds(sessions, first_fold, n_folds, np.where(dealt, -1, page % n_folds))
+    return make_folds(sessions, first_fold, n_folds, np.where(divided, -1, page % n_folds))
 
 
 def hold_out(sessions: GroupedSessions) -> Fold | None:

@@ -226,10 +226,8 @@ class LuceClick(ClickModel):
         self.mixing_prior_: Float64 = fitted.mixing.mean
         scale = float(np.sum(self.mixing_ * gamma[:, 0, 0] / omega[:, 0]))
         level = float(self.mixing_ @ omega[:, 0])
-        of_class = fitted.appeal.level(PAIR_CLASS)
-        prior = self._pairs.ad_prior
-        if prior is not None and not isinstance(self.attractiveness_prior, str):
-            # The attractiveness of an unseen pair is set.
+        of_class, prior = fitted.appeal.level(PAIR_CLASS), self._pairs.ad_prior
+        if prior is not None and not isinstance(self.attractiveness_prior, str):  # of unseen pairs
             odds = self.attractiveness_prior / (1 - self.attractiveness_prior)
             scale = odds / (of_class[0] * prior.overall)
         self.theta_ = fitted.appeal.level(PAIR) * of_class[layout.pair_class] * scale
@@ -259,8 +257,8 @@ class LuceClick(ClickModel):
         def pages(start: int, end: int) -> PageDistribution:
             first, last = batch.page[start], batch.page[end]
             page = theta[first:last], rho[first:last], *weights, batch.page[start : end + 1] - first
-            table = np.zeros(end - start, np.int64)
-            one = ChoicePages("luce", *page, table, self.redundancy_, overlap(start, end))
+            repeated = np.zeros(end - start, np.int64), self.redundancy_, overlap(start, end)
+            one = ChoicePages("luce", *page, *repeated)
             if len(self.omega_) == 1:
                 return one
             return mix_choices(one, mixing.lookup(found.query[start:end]))

@@ -181,7 +181,7 @@ class HostedFolder:
     def index_queries(self) -> None:
         """Sort the queries of the model in place now, so that nobody has to wait for it."""
         if self.current is not None:
-            with contextlib.suppress(ReclickError, OSError):  # who asks for them will be told
+            with contextlib.suppress(ReclickError, OSError):  # whoever asks for them gets the error
                 _ = self.current.queries
 
     def _fail(self, message: str, content: str = "") -> None:

@@ -80,10 +80,10 @@ def check_model(
         except CheckSkipped as reason:
             report.skipped[name] = str(reason)
         except Exception as error:  # a model under test may raise anything
-            told = str(error).strip() or "it raised without a message"
+            message = str(error).strip() or "it raised without a message"
             kind = "" if isinstance(error, AssertionError) else f"{type(error).__name__}: "
             about = (CHECKS[name].__doc__ or "").strip()
-            report.failed[name] = f"{about}\n    {kind}{told}"
+            report.failed[name] = f"{about}\n    {kind}{message}"
         else:
             report.passed.append(name)
     if report.failed:

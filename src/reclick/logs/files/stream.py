@@ -26,7 +26,7 @@ from reclick.runtime.outputs import scratch_folder
 
 logger = logging.getLogger("reclick")
 TABLE_NAME = "table"  # of a table without a name, in messages
-SCAN_ROWS = MAX_BATCH_ROWS // 4  # of a batch, where the scan can be told
+SCAN_ROWS = MAX_BATCH_ROWS // 4  # of a batch, where the scan takes a batch size
 
 OpenReader = Callable[[list[str] | None], Any]
 """Called with the columns to read, None for all; returns a RecordBatchReader of a new pass."""
