@@ -379,7 +379,7 @@ def luceclick(model: Any, query: str, ads: Ads) -> Distribution:
     rho = rho_of(model, query, ads)
     found: Distribution = defaultdict(float)
     for share, gamma, omega in zip(shares, model.gamma_, model.omega_, strict=True):
-        outside = (omega * f / model._typical_outside).tolist()
+        outside = (omega * f / model.typical_outside_).tolist()
         choice = partial(luce_choice, theta, rho, gamma.tolist(), outside)
 
         def following(clicks: Clicks, choice: Any = choice) -> dict[int, float]:
