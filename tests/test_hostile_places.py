@@ -62,10 +62,17 @@ def test_text_of_events_that_is_no_text_is_an_error(tmp_path: Path, name: str) -
         _ = rc.read_sessions(tmp_path / seed.name, format=name, on_error="drop").summary
 
 
-def test_half_a_surrogate_pair_in_metarank_is_a_bad_record(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [(b"socks", b"\\ud800socks"), (b'"15993914', b'"1599\xff914'), (b'"15993914', b'"\\ud800')],
+)
+def test_half_a_surrogate_pair_in_metarank_is_a_bad_record(
+    tmp_path: Path, old: bytes, new: bytes
+) -> None:
     """Finding 21: a UnicodeEncodeError."""
     path = write_sample("metarank", tmp_path)
-    path.write_bytes(path.read_bytes().replace(b"socks", b"\\ud800socks"))
+    assert old in path.read_bytes()
+    path.write_bytes(path.read_bytes().replace(old, new))
     read = rc.read_sessions(path, format="metarank", on_error="drop").summary
     assert sum(read.dropped_records.values()) + sum(read.dropped.values()) > 0
 

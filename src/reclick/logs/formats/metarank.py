@@ -169,7 +169,8 @@ def _get_text(item: JsonObject, name: str) -> str | None:
 
 def _get_time(item: JsonObject) -> str | None:
     try:
-        return as_time(item.get("timestamp"))
+        written = as_time(item.get("timestamp"))
+        return None if written is None else to_valid_text(written)
     except UnreadableError as error:
         raise UnreadableError(f"timestamp: {error}") from error
 
