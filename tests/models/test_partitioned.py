@@ -464,7 +464,7 @@ DAMAGES: dict[str, tuple[Callable[[Path], object], bool, str]] = {
     "another version": (lambda each: rewrite(each, more=1), False, "not the bucket"),
     "other queries": (put_in_other_query, True, "belong to other buckets"),
     "other codes": (put_in_other_code, True, "damaged"),
-    "other values": (put_in_other_values, True, "not between 0 and 1"),
+    "other values": (put_in_other_values, True, "expected at most 1"),
     "no pairs": (
         lambda each: rewrite(each, tables={"pair": pa.table({})}), True, "cannot be loaded"
     ),

@@ -114,7 +114,11 @@ async function choose(query, keepPages = false) {
   open(false);
   $("query").value = query;
   state.query = query;
-  if (!keepPages) { state.pages = {a: [], b: []}; state.clicks = {a: [], b: []}; state.bids = {}; }
+  if (!keepPages) {
+    state.pages = {a: [], b: []}; state.clicks = {a: [], b: []}; state.bids = {};
+    showPage("a");  // the ads of the query before are gone at once
+    showPage("b");
+  }
   const found = await ask("ads", "/v1/relevance", {query, model: state.model});
   if (!found) return;
   answers.ads = found.problem ? [] : found.pairs;
