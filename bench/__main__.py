@@ -31,6 +31,7 @@ from bench import (
     small,
     trace_files,
     ubi,
+    versions,
 )
 
 BENCHMARKS = {
@@ -54,6 +55,7 @@ BENCHMARKS = {
     "small": small.main,
     "trace_files": trace_files.main,
     "ubi": ubi.main,
+    "versions": versions.main,
 }
 
 
@@ -65,13 +67,16 @@ def main() -> None:
     parser.add_argument("--sessions", type=int, default=engines.SESSIONS, help="of engines")
     parser.add_argument("--requests", type=int, default=100_000, help="of requests")
     parser.add_argument("--seed", type=int, default=1, help="the first one of requests")
-    parser.add_argument("--beside", metavar="CHECKOUT", help="other sources, for compiling")
+    parser.add_argument(
+        "--beside", metavar="CHECKOUT", help="other sources, for compiling and versions"
+    )
     given = parser.parse_args()
     unknown = [name for name in given.names if name not in BENCHMARKS]
     if unknown:
         sys.exit(f"no benchmark {', '.join(unknown)}; there are {', '.join(BENCHMARKS)}")
     benchmarks = BENCHMARKS | {
         "compiling": partial(compiling.main, given.beside),
+        "versions": partial(versions.main, given.beside),
         "service": partial(service.main, given.minutes),
         "requests": partial(requests.main, given.requests, given.seed),
         "engines": partial(engines.main, given.sessions),

@@ -56,5 +56,5 @@ def _run(program: str) -> Measurement:
 
 def print_row(name: str, value: str, limit: str, good: bool) -> bool:
     """Print a row: what was measured, the value, its limit, and whether it holds."""
-    print(f"{name:<70} {value:>10}   {limit:<22} {'ok' if good else 'MISSED'}")
+    print(f"{name:<70} {value:>10}   {limit:<22} {'ok' if good else 'MISSED'}", flush=True)
     return good

@@ -30,12 +30,42 @@ def long_pages(length: int) -> rc.SessionLog:
     return rc.read_sessions(log, max_ads=length)
 
 
-def test_a_file_whose_name_is_no_text_is_fitted_to(tmp_path: Path) -> None:
-    """Finding 21: the name is in the manifest, which is text."""
-    path = write_log(Path(os.fsdecode(os.fsencode(tmp_path) + b"/caf\xe9.jsonl")))
+@pytest.mark.parametrize("suffix", ["jsonl", "csv", "parquet"])
+def test_a_file_whose_name_is_no_text_is_fitted_to(tmp_path: Path, suffix: str) -> None:
+    """Finding 21: the name is in the manifest, which is text, and Arrow opens no such path."""
+    path = write_log(tmp_path / "log.jsonl")
+    if suffix == "parquet":
+        rc.convert(path, tmp_path / "log.parquet")
+    elif suffix == "csv":
+        (tmp_path / "log.csv").write_text("query,ads,clicks\n" + "q,a|b,1\n" * 3)
+    path = (tmp_path / f"log.{suffix}").rename(tmp_path / f"caf\udce9.{suffix}")
     rc.DCTR().fit(path).save(tmp_path / "model")
     assert "udce9" in (tmp_path / "model" / "manifest.json").read_text()
     assert rc.load(tmp_path / "model").training_totals.sessions == 3
+
+
+def test_a_folder_whose_name_is_no_text_holds_a_model_and_no_other_output(tmp_path: Path) -> None:
+    """Finding 21: a UnicodeEncodeError."""
+    folder = tmp_path / "caf\udce9"
+    model = rc.DCTR().fit(write_log(tmp_path / "log.jsonl"))
+    model.save(folder)
+    assert rc.load(folder).training_counts == model.training_counts
+    for write in (rc.convert, lambda log, to: rc.predict(model, log, to)):
+        with pytest.raises(rc.StoreError, match=r"caf\\udce9/out\.parquet cannot be written"):
+            write(tmp_path / "log.jsonl", folder / "out.parquet")
+
+
+@pytest.mark.parametrize(
+    "words", [["check"], ["describe"], ["fit", "--model", "dctr", "--to", "m"]]
+)
+def test_a_command_reads_a_file_whose_name_is_no_text(tmp_path: Path, words: list[str]) -> None:
+    """Finding 21: a traceback."""
+    rc.convert(write_log(tmp_path / "log.jsonl"), tmp_path / "log.parquet")
+    (tmp_path / "log.parquet").rename(tmp_path / "caf\udce9.parquet")
+    command = [sys.executable, "-m", "reclick", words[0], "caf\udce9.parquet", *words[1:]]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert b"Traceback" not in done.stderr
 
 
 def test_an_output_that_cannot_be_written_is_one_line(tmp_path: Path) -> None:

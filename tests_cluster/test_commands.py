@@ -101,9 +101,12 @@ def test_executors_with_another_python_are_named(
     done = run_command(*fit, *where, PYSPARK_PYTHON=str(other))
     assert done.returncode == 2
     assert "The executors cannot run Reclick's tasks: ModuleNotFoundError" in done.stderr
-    # All that the driver has but Reclick, which is found through a .pth file of its own.
+    # All that the driver has but Reclick, which is found through a .pth file of its own, or through
+    # PYTHONPATH, which executors have from the workers.
     (library,) = other.parents[1].glob("lib/python*/site-packages")
-    (library / "driver.pth").write_text(str(HOME.parent))
+    source = str(Path(rc.__file__).parents[1])
+    hide = f"import sys; sys.path[:] = [each for each in sys.path if each != {source!r}]"
+    (library / "driver.pth").write_text(f"{HOME.parent}\n{hide}\n")
     done = run_command(*fit, *where, PYSPARK_PYTHON=str(other))
     assert done.returncode == 2
     assert "with Reclick not installed, and the driver has Python" in done.stderr

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+from collections.abc import Callable
 from dataclasses import fields, replace
 from pathlib import Path
 
@@ -378,3 +379,32 @@ def test_counts_that_have_nearly_faded_still_answer_and_slide() -> None:
     assert both.queries.to_pylist() == ["q", "z"]
     assert rc.MultiClick().fit(both).relevance().num_rows == 2
     assert (both - day).total == pytest.approx(0, abs=1e-9)
+
+
+# ---- 17: weights that are too large to add
+
+
+def weigh(*weights: float) -> dict[str, object]:
+    size = len(weights)
+    return {"query": ["q"] * size, "ads": [["a", "b"]] * size, "clicks": [[1]] * size} | {
+        "weight": list(weights)
+    }
+
+
+@pytest.mark.parametrize("reduce", [rc.count, rc.DCTR().fit, rc.DBN(max_iterations=1).fit])
+def test_weights_that_add_up_to_more_than_is_exact_are_an_error(
+    reduce: Callable[[object], object],
+) -> None:
+    """Finding 17: each weight is right, and 2^53 + 1 + 1 was 2^53."""
+    reduce(weigh(2.0**51, 2.0**51))
+    for weights in ((2.0**52, 1.0), (2.0**53,)):  # on pages of two ads
+        with pytest.raises(rc.LogError, match="table: weights add up to"):
+            reduce(weigh(*weights))
+
+
+def test_counts_that_add_up_to_more_than_is_exact_are_an_error() -> None:
+    """Finding 17: each day is right, and the sum of the days is not."""
+    day = rc.count(weigh(2.0**51))
+    assert (day + day).total == 2.0**52
+    with pytest.raises(rc.LogError, match=r"The sum of the counts: weights add up to 1\.351e\+16"):
+        _ = day + day + day

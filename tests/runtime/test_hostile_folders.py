@@ -168,6 +168,18 @@ def write_forged(folder: Path, name: str, change: Callable[[dict[str, Any]], Non
     artifact.write(folder, kind="model", settings=settings, tables=dict(stored.tables))
 
 
+@pytest.mark.parametrize("name", ["click_prob", "_pairs", "__class__", "fit"])
+def test_a_value_that_no_fit_has_is_refused(tmp_path: Path, name: str) -> None:
+    """Finding 6: `values` set any attribute, so that `click_prob` was a number."""
+
+    def change(settings: dict[str, Any]) -> None:
+        settings["values"][name] = 1
+
+    write_forged(tmp_path / "m", "ubm", change)
+    with pytest.raises(rc.StoreError, match=f"has a value '{name}', which UBM has not"):
+        rc.load(tmp_path / "m")
+
+
 @pytest.mark.parametrize("value", [1e18, -0.5, 1.1])
 def test_an_examination_probability_that_is_none_is_refused(tmp_path: Path, value: float) -> None:
     """Of a position that the page of the check need not have."""
@@ -400,6 +412,58 @@ def test_a_state_that_is_back_after_another_is_read_again(
     monkeypatch.setattr(artifact, "_read_table", miss_once)
     assert rc.Counts.load(tmp_path / "c") == counts
     assert missed
+
+
+def test_a_folder_that_cannot_be_read_is_an_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Findings 20 and 21: FileNotFoundError and PermissionError came through."""
+    rc.count(small_log()).save(tmp_path / "c")
+    for error in (FileNotFoundError(2, "no such file"), PermissionError(13, "not allowed")):
+        for function in ("_read_table", "_parse_manifest"):
+
+            def fail(*_: object, error: OSError = error) -> None:
+                raise error
+
+            with monkeypatch.context() as patched:
+                patched.setattr(artifact, function, fail)
+                with pytest.raises(rc.StoreError, match=f"cannot be read.*{error.strerror}"):
+                    rc.Counts.load(tmp_path / "c")
+
+
+@pytest.mark.parametrize("name", ["manifest.json", "pairs"])
+def test_a_link_in_place_of_an_unfinished_file_is_not_followed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """Finding 19: its name was known, and what the link leads to was overwritten."""
+    counts, folder, theirs = rc.count(small_log()), tmp_path / "c", tmp_path / "theirs"
+    counts.save(folder)
+    theirs.write_text("theirs")
+    (folder / f".{name}.{os.getpid()}.writing").symlink_to(theirs)
+    counts.save(folder)
+    assert not (folder / artifact.MANIFEST).is_symlink()
+    monkeypatch.setattr(artifact, "token_hex", lambda _: "ab" * 8)  # as if it were guessed
+    (folder / f".{name}.{'ab' * 8}.writing").symlink_to(theirs)
+    with pytest.raises(rc.StoreError, match="cannot be written"):
+        counts.save(folder)
+    assert theirs.read_text() == "theirs"
+    assert rc.Counts.load(folder) == counts
+
+
+def test_the_files_of_a_model_and_their_folder_are_synced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Finding 18: the folder was not, so that after a power cut a file may have no name."""
+    synced: list[Path] = []
+    monkeypatch.setattr(
+        os, "fsync", lambda file: synced.append(Path(f"/proc/self/fd/{file}").readlink())
+    )
+    rc.DCTR().fit(small_log()).save(tmp_path / "m")
+    manifest = next(path for path in synced if path.name.startswith(".manifest.json"))
+    at = synced.index(manifest)
+    assert synced[at - 1] == synced[at + 1] == tmp_path / "m"  # before the commit and after it
+    tables = json.loads((tmp_path / "m" / artifact.MANIFEST).read_bytes())["files"]
+    assert len(synced[: at - 1]) == len(tables)
 
 
 def test_a_lock_that_is_a_link_is_not_followed(tmp_path: Path) -> None:

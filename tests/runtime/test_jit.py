@@ -165,6 +165,20 @@ def test_the_key_changes_with_a_constant_of_another_module() -> None:
     assert key(SOURCE, offset=1.0) != key(SOURCE)
 
 
+def test_the_key_changes_with_a_kernel_of_another_module() -> None:
+    """Finding 2: numba knows the file of the caller only."""
+    callee = "from reclick.runtime.jit import kernel\n@kernel\ndef add(x):\n    return x + 1.0\n"
+    caller = "from reclick.runtime.jit import kernel\n@kernel\ndef outer(x):\n    return add(x)\n"
+    keys = set()
+    for source in (callee, callee.replace("x + 1.0", "x + 2.0")):
+        other, module = types.ModuleType("other"), types.ModuleType("kernels")
+        exec(compile(source, "other.py", "exec"), vars(other))  # noqa: S102
+        vars(module)["add"] = vars(other)["add"]
+        exec(compile(caller, "kernels.py", "exec"), vars(module))  # noqa: S102
+        keys.add(module.outer._cache.content_key())
+    assert len(keys) == 2
+
+
 def test_the_key_of_a_callee_does_not_depend_on_its_callers() -> None:
     changed = SOURCE.replace("SCALE = 2.0", "SCALE = 3.0")
     assert key(changed, "inner") == key(SOURCE, "inner")

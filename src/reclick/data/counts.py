@@ -32,9 +32,11 @@ from reclick.errors import LogError, SettingError, StoreError, UsageError
 from reclick.runtime import artifact
 from reclick.runtime.arguments import check_arguments
 from reclick.runtime.filesystem import Location
+from reclick.runtime.jit import kernel
 
 DECAY_TRACE = 1e-6  # sessions of a query that decay may leave in one table and not in another
 ROUNDING = 1e-9  # what a difference of decayed counts may be off by
+MAX_TOTAL = 2.0**53  # larger whole numbers do not add exactly
 LOW_BITS = (1 << 32) - 1
 PAIR_TOTALS = ("impressions", "clicks", "last_clicks")
 
@@ -72,7 +74,7 @@ class Counts:
 
     def __add__(self, other: Counts) -> Counts:
         _check_counts(other)
-        return _merge(self, other, 1.0)
+        return require_exact_totals(_merge(self, other, 1.0), "The sum of the counts")
 
     def __sub__(self, other: Counts) -> Counts:
         _check_counts(other)
@@ -91,18 +93,16 @@ class Counts:
         sessions. After decay, rounding may leave a residue of a query's impressions without one of
         its sessions, or the reverse; a residue up to `DECAY_TRACE` is allowed.
         """
-        parts = (
-            self.impressions - self.clicks,
-            self.clicks - self.last_clicks,
-            self.last_clicks,
-            self.sessions,
-            self.lengths,
-            *(() if self.outcomes is None else (self.outcomes.last, self.outcomes.earlier)),
+        outcomes = self.outcomes
+        others = () if outcomes is None else (outcomes.last, outcomes.earlier)
+        if not all(part.min(initial=0) >= -ROUNDING for part in (self.lengths, *others)):
+            return False
+        shown, volumes = np.zeros((2, len(self.queries)))
+        totals = self.impressions, self.clicks, self.last_clicks
+        possible = is_possible(
+            self.pair_query, *totals, self.visit_query, self.sessions, shown, volumes
         )
-        least = min(float(part.min(initial=0)) for part in parts)
-        shown = np.bincount(self.pair_query, self.impressions, minlength=len(self.queries))
-        alone = np.where((shown > 0) & (self.volumes > 0), 0.0, shown + self.volumes)
-        return least >= -1e-9 and float(alone.max(initial=0.0)) <= DECAY_TRACE
+        return bool(possible)
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Counts):
@@ -337,12 +337,51 @@ class Counts:
         return counts
 
 
-def require_positive_weight(counts: Counts, name: str) -> Counts:
-    """The counts, unless every session had weight 0."""
+@kernel
+def is_possible(
+    pair_query: Int32,
+    impressions: Float64,
+    clicks: Float64,
+    last_clicks: Float64,
+    visit_query: Int32,
+    sessions: Float64,
+    shown: Float64,
+    volumes: Float64,
+) -> Any:
+    """Whether some log has these totals; fills in impressions and sessions of queries, from 0."""
+    possible = True
+    for i in range(len(pair_query)):
+        possible &= impressions[i] - clicks[i] >= -ROUNDING
+        possible &= clicks[i] - last_clicks[i] >= -ROUNDING
+        possible &= last_clicks[i] >= -ROUNDING
+        shown[pair_query[i]] += impressions[i]
+    for i in range(len(visit_query)):
+        possible &= sessions[i] >= -ROUNDING
+        volumes[visit_query[i]] += sessions[i]
+    for query in range(len(shown)):
+        both = (shown[query] > 0) & (volumes[query] > 0)
+        possible &= both | (shown[query] + volumes[query] <= DECAY_TRACE)
+    return possible
+
+
+def require_usable_weights(counts: Counts, name: str) -> Counts:
+    """The counts, unless every session had weight 0, or weights are too large to add exactly."""
     if counts.total <= 0:
         raise LogError(
             f"{name}: every session has weight 0, so there is nothing to learn from. "
             "Look at the weight column."
+        )
+    return require_exact_totals(counts, name)
+
+
+def require_exact_totals(counts: Counts, name: str) -> Counts:
+    """The counts, unless a total of them may be larger than whole numbers add exactly."""
+    largest = max(counts.total, float(counts.impressions.sum()))
+    if largest > MAX_TOTAL:
+        raise LogError(
+            f"{name}: weights add up to {largest:.4g} impressions, and counts are exact only up to "
+            f"2^53 ({MAX_TOTAL:.4g}). Look at the weight column: it may be a time. If it is right, "
+            "divide all weights by the same number."
         )
     return counts
 

@@ -15,8 +15,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import types as kind_of
 
-from reclick.data.ragged import Int32, Int64
+from reclick.data.ragged import Int32, Int64, read_only
 from reclick.errors import StoreError
+from reclick.runtime.jit import kernel
 
 MOST_CELLS = 1 << 24  # of a table by page length and number of clicks
 
@@ -46,16 +47,15 @@ most 5. Fit or count again, and save to a new folder.
     if length is not None and len(values) != length:
         raise table_error(table, f"{column} has {len(values):,} rows, expected {length:,}")
     numbers: npt.NDArray[Any] = values.to_numpy(zero_copy_only=False)
-    if finite and numbers.dtype.kind == "f" and not np.isfinite(numbers).all():
+    if not len(numbers):
+        return numbers
+    smallest, largest = numbers.min(), numbers.max()  # nan if there is one
+    if finite and not (np.isfinite(smallest) and np.isfinite(largest)):
         raise table_error(table, f"{column} has a value that is not finite")
-    if low is not None and len(numbers) and numbers.min() < low:
-        raise table_error(
-            table, f"{column} has a value of {numbers.min()}, expected at least {low}"
-        )
-    if high is not None and len(numbers) and numbers.max() > high:
-        raise table_error(
-            table, f"{column} has a value of {numbers.max()}, expected at most {high}"
-        )
+    if low is not None and smallest < low:
+        raise table_error(table, f"{column} has a value of {smallest}, expected at least {low}")
+    if high is not None and largest > high:
+        raise table_error(table, f"{column} has a value of {largest}, expected at most {high}")
     return numbers
 
 
@@ -122,9 +122,18 @@ def to_lists(starts: Int64 | None, values: Any) -> pa.Array:
 
 def require_ascending(table: str, first: Int32, second: Int32) -> None:
     """Refuse pairs of codes that are not sorted by the first, then by the second."""
-    keys = (first.astype(np.int64) << 32) | second
-    if len(keys) > 1 and not (keys[1:] > keys[:-1]).all():
+    if not is_ascending(read_only(first), read_only(second)):
         raise table_error(table, "its rows are not in order, or come twice")
+
+
+@kernel
+def is_ascending(first: Int32, second: Int32) -> Any:
+    """Whether pairs of codes are sorted by the first, then by the second, and none comes twice."""
+    ascending = True
+    for i in range(1, len(first)):
+        same = first[i] == first[i - 1]
+        ascending &= (first[i] > first[i - 1]) | (same & (second[i] > second[i - 1]))
+    return ascending
 
 
 def table_error(table: str, what: str) -> StoreError:

@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, cast
 
 from reclick.data.batch import SessionBatch
-from reclick.data.counts import Counts, require_positive_weight
+from reclick.data.counts import Counts, require_usable_weights
 from reclick.data.grouped_sessions import GroupedSessions
 from reclick.data.log_record import LogRecord, LogRecorder
 from reclick.engines.base import Engine, Log
@@ -66,7 +66,7 @@ def count(
     with track_progress(progress, f"Counting {log.name}"):
         recorded = RecordedLog(log)
         counts = replace(engine.count(recorded), logs=(recorded.record,))
-    return require_positive_weight(counts, log.name)
+    return require_usable_weights(counts, log.name)
 
 
 def as_counts(
@@ -104,7 +104,7 @@ def as_grouped(
         recorded = RecordedLog(log)
         grouped = engine.group(recorded)
         counts = replace(grouped.counts, logs=(recorded.record,))
-    require_positive_weight(counts, log.name)
+    require_usable_weights(counts, log.name)
     return replace(grouped, counts=counts)
 
 

@@ -17,7 +17,7 @@ from uuid import uuid4
 import numpy as np
 import pyarrow as pa
 
-from reclick.data.counts import Counts, require_positive_weight
+from reclick.data.counts import Counts, require_usable_weights
 from reclick.data.grouped_sessions import GroupedSessions
 from reclick.data.log_record import LogRecord
 from reclick.data.ragged import Float64
@@ -150,7 +150,7 @@ def _collect(
         raise SettingError("sessions", sessions, "a log, which a fit in buckets reads in parts")
     recorded = RecordedLog(open_log(sessions))
     log = collect_buckets(engine, recorded, store, buckets, counts_only=model.fits_from_counts)
-    require_positive_weight(log.head, recorded.name)
+    require_usable_weights(log.head, recorded.name)
     return log, (recorded.record,)
 
 

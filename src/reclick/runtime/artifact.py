@@ -34,6 +34,7 @@ from reclick.runtime.filesystem import (
     AnyPath,
     Location,
     RemotePath,
+    arrow_input,
     as_path,
     describe_missing,
     is_location,
@@ -46,7 +47,8 @@ logger = logging.getLogger("reclick")
 
 FORMAT_VERSION = 2
 MANIFEST = "manifest.json"
-ROW_GROUP = 1 << 17  # rows whose strings are in memory once more while they are written
+ROW_GROUP = 1 << 20
+TEXT_ROW_GROUP = 1 << 17  # rows whose strings are in memory once more while they are written
 EXPECTED_FOLDER = "Give a folder that save(), `reclick fit --to` or `reclick count --to` wrote."
 LOG_SUFFIXES = frozenset({".parquet", ".pq", ".csv", ".tsv", ".jsonl", ".ndjson", ".json"})
 KIND_NAMES = {
@@ -188,7 +190,7 @@ def _read_local(path: AnyPath, size: int) -> pa.Table:
     """Read a table, unless it takes far more memory than a file of this size can honestly hold."""
     most = MOST_DECODED_BYTES + MOST_EXPANSION * size
     coded: list[str] = []
-    with pq.ParquetFile(path, pre_buffer=False) as file:
+    with pq.ParquetFile(arrow_input(path), pre_buffer=False) as file:
         flat = all(kind_of.is_primitive(kind) for kind in file.schema_arrow.types)
         least = file.metadata.num_rows * len(file.schema_arrow.types) * LEAST_VALUE_BYTES
         if not flat:  # lists may be long, and a text that is written once may be in every row
@@ -198,7 +200,7 @@ def _read_local(path: AnyPath, size: int) -> pa.Table:
             raise _expansion_error(path, least)
         if not coded:
             return file.read(use_threads=thread_limit() > 1)
-    with pq.ParquetFile(path, pre_buffer=False, read_dictionary=coded) as file:
+    with pq.ParquetFile(arrow_input(path), pre_buffer=False, read_dictionary=coded) as file:
         return _decode(file.read(use_threads=thread_limit() > 1), path, most)
 
 
@@ -434,14 +436,33 @@ def _write_table(folder: AnyPath, name: str, table: pa.Table) -> dict[str, Any]:
             pq.write_table(
                 table,
                 file,
-                row_group_size=ROW_GROUP,
+                row_group_size=TEXT_ROW_GROUP if _has_text(table) else ROW_GROUP,
                 compression="zstd",
+                use_dictionary=_list_repeating(table),
                 dictionary_pagesize_limit=64 << 20,
             )
         digest, size = _digest(staged), staged.stat().st_size
         target = folder / f"{name}-{digest[:16]}.parquet"
         _put(staged, target)
     return {"file": target.name, "rows": table.num_rows, "bytes": size, "sha256": digest}
+
+
+def _has_text(table: pa.Table) -> bool:
+    return not all(kind_of.is_primitive(kind) for kind in table.schema.types)
+
+
+def _list_repeating(table: pa.Table) -> list[str]:
+    """The columns whose values repeat: not codes, nor texts that are all of a table.
+
+    Without a dictionary these take half the space, and are read in half the time.
+    """
+    texts = () if table.num_columns > 1 else (pa.string(), pa.large_string())
+    names = [
+        field.name
+        for field in table.schema
+        if not kind_of.is_integer(field.type) and field.type not in texts
+    ]
+    return [leaf for name in names for leaf in (name, f"{name}.list.element")]
 
 
 def _write_manifest(path: AnyPath, content: bytes) -> None:

@@ -11,6 +11,7 @@ import contextlib
 import fnmatch
 import glob as local_glob
 import io
+import mmap
 import os
 import re
 from collections.abc import Iterator, Sequence
@@ -338,9 +339,30 @@ def is_location(value: object) -> bool:
 
 
 def arrow_input(location: Location) -> Any:
-    """What Arrow's readers open: a local path as it is, a remote file open for reading."""
+    """What Arrow's readers open: a local path as it is, a remote file open for reading.
+
+    Arrow takes paths that are text only, so a file of another name is mapped.
+    """
     path = as_path(location)
-    return str(path) if isinstance(path, Path) else path.open_arrow()
+    if not isinstance(path, Path):
+        return path.open_arrow()
+    if is_text(path):
+        return str(path)
+    from pyarrow import BufferReader, py_buffer
+
+    with path.open("rb") as file:
+        is_empty = os.fstat(file.fileno()).st_size == 0
+        data = b"" if is_empty else mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+    return BufferReader(py_buffer(data))
+
+
+def is_text(path: Path) -> bool:
+    """Whether a path is text: on Linux any bytes are the name of a file."""
+    try:
+        str(path).encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def describe_missing(path: AnyPath) -> str:

@@ -26,7 +26,7 @@ from secrets import token_hex
 from typing import Any
 
 from reclick.errors import Argument, StoreError, UsageError, explain_write_errors
-from reclick.runtime.filesystem import AnyPath, Location, RemotePath, as_path
+from reclick.runtime.filesystem import AnyPath, Location, RemotePath, as_path, is_text
 
 PRIVATE_FOLDER = re.compile(r"\.reclick-[0-9a-f]{32}")
 COMMIT_FOLDER = ".reclick-commit"
@@ -71,6 +71,11 @@ def check_targets(targets: Iterable[Location], *, overwrite: bool = False) -> No
         if isinstance(target, RemotePath):
             target.refuse_writing()
             continue
+        if not is_text(target):
+            raise StoreError(
+                f"{target} cannot be written: its path has bytes that are no UTF-8. "
+                "Give a path that is text."
+            )
         complete_commit(target.parent)
         try:
             status = target.lstat()

@@ -16,6 +16,7 @@ import pytest
 import reclick as rc
 from reclick.logs.files import log_file
 from reclick.logs.files.log_file import LogFile, list_files, split_blocks
+from tests.support.format_samples import write_sample
 
 GOOD = b'{"query": "a", "ads": ["x", "y"], "clicks": [2]}'
 # lines with something odd in a field that is not read
@@ -130,6 +131,23 @@ def test_a_time_out_of_range_is_a_bad_record(tmp_path: Path, time: Any) -> None:
     assert log.summary.dropped == {"not readable": 1}
     with pytest.raises(rc.BadRowsError, match=r"not a time|timestamp"):
         rc.read_sessions(path, format="ubi")
+
+
+@pytest.mark.parametrize("time", ["1e30", "99999999999999999999999999"])
+def test_a_time_out_of_range_is_a_bad_record_of_every_format(tmp_path: Path, time: str) -> None:
+    """Finding 8: of Metarank and long tables too."""
+    long = tmp_path / "long.csv"
+    long.write_text(
+        "session_id,query,ad,position,click_time\n1,q,a,1,1704067200\n1,q,b,2,\n"
+        f"2,q,a,1,{time}\n2,q,b,2,1704067201\n"
+    )
+    metarank = write_sample("metarank", tmp_path)
+    text = metarank.read_text()
+    assert '"1599391469000"' in text
+    metarank.write_text(text.replace('"1599391469000"', f'"{time}"', 1))
+    for path, name in ((long, "long"), (metarank, "metarank")):
+        summary = rc.read_sessions(path, format=name, on_error="drop").summary
+        assert sum(summary.dropped_records.values()) + sum(summary.dropped.values()) > 0
 
 
 # ---- 12: linear readers
@@ -270,11 +288,30 @@ def test_a_gzipped_tar_is_unpacked_once_for_all_members(
     assert rewinds <= 2
 
 
-def test_a_name_that_comes_often_costs_one_count(tmp_path: Path) -> None:
-    """Finding 12: names were counted one by one; 21: one without a name was an IndexError."""
+def test_a_name_that_comes_often_costs_one_count() -> None:
+    """Finding 12: names were counted one by one."""
+    compared = 0
+
+    class Name(str):
+        __slots__ = ()
+
+        def __eq__(self, other: object) -> bool:
+            nonlocal compared
+            compared += 1
+            return str.__eq__(self, other)
+
+        __hash__ = str.__hash__
+
+    with pytest.raises(rc.LogError, match=r"holds same\.jsonl twice"):
+        log_file._visible_members([Name("same.jsonl") for _ in range(500)], "a.zip")
+    assert compared < 2000
+
+
+def test_names_of_members_that_are_unclear_are_refused(tmp_path: Path) -> None:
+    """Findings 21 and 22: one without a name was an IndexError, and escape sequences went out."""
     with zipfile.ZipFile(tmp_path / "a.zip", "w") as archive:
         archive.writestr("same.jsonl", b"{}")
-        archive.filelist += archive.filelist * 3000
+        archive.filelist += archive.filelist
     with pytest.raises(rc.LogError, match=r"holds same\.jsonl twice"):
         rc.read_sessions(tmp_path / "a.zip")
     with zipfile.ZipFile(tmp_path / "b.zip", "w") as archive:
@@ -282,6 +319,11 @@ def test_a_name_that_comes_often_costs_one_count(tmp_path: Path) -> None:
         archive.infolist()[0].filename = ""
     with pytest.raises(rc.LogError, match=r"without a name|not a valid archive"):
         rc.read_sessions(tmp_path / "b.zip")
+    with zipfile.ZipFile(tmp_path / "c.zip", "w") as archive:
+        archive.writestr("a\x1b[31mred.csv", b"")
+        archive.filelist += archive.filelist
+    with pytest.raises(rc.LogError, match=r"holds a\\x1b\[31mred\.csv twice"):
+        rc.read_sessions(tmp_path / "c.zip")
 
 
 # ---- 22: what looks like a number

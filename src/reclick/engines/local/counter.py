@@ -48,7 +48,7 @@ class DictionaryCodeCache:
         """The code of strings[i] for each i of the index; new strings are added."""
         if strings is not self._strings:
             self._strings, self._codes = strings, self._interner.codes(strings)
-        return self._codes[index]
+        return _take_codes(self._codes, index)
 
 
 class Counter:
@@ -89,10 +89,8 @@ class Counter:
             np.arange(1, last + 1, dtype=np.int32).view(np.uint8),
             width=4,
         )
-        sizes = np.diff(clicks)
-        first = np.zeros(len(sizes), np.int32)  # position; 0 where there is no click
-        first[sizes > 0] = click[clicks[:-1][sizes > 0]]
-        codes, longer = short[first], np.flatnonzero(sizes > 1)
+        codes = _short_codes(short, click, clicks)
+        longer = np.flatnonzero(codes < 0)
         positions, starts = take_runs(click, clicks, longer)
         codes[longer] = self._sequences.codes_of_bytes(starts, positions.view(np.uint8), width=4)
         return codes
@@ -204,6 +202,8 @@ def with_outcomes(
     counts: Counts, pairs: OutcomeRows, visits: OutcomeRows, earlier: Float64
 ) -> Counts:
     """The counts with known outcomes of last clicks and of earlier ones, where there are any."""
+    if not len(pairs.weight) and not earlier[1:].any():  # as in most logs
+        return counts
     unknown = counts.clicks.sum() - counts.last_clicks.sum() - earlier[1:].sum()
     outcomes = OutcomeCounts(
         pairs.to_table(counts.pair_query, counts.pair_ad, counts.last_clicks),
@@ -275,6 +275,30 @@ def _new_codes(old: Int64 | Int32, size: int) -> Int32:
     code = np.full(max(size, 1), -1, np.int32)
     code[old] = np.arange(len(old), dtype=np.int32)
     return code
+
+
+@kernel
+def _take_codes(codes: Int32, index: Int32) -> Int32:
+    """codes[index], in one pass: NumPy would first make an index of 64 bits."""
+    out = np.empty(len(index), np.int32)
+    for i in range(len(index)):
+        out[i] = codes[index[i]]
+    return out
+
+
+@kernel
+def _short_codes(short: Int32, click: Int32, clicks: Int64) -> Int32:
+    """The codes of click sequences by their only click, short[0] without any; −1 of longer ones."""
+    out = np.empty(len(clicks) - 1, np.int32)
+    for row in range(len(out)):
+        start, size = clicks[row], clicks[row + 1] - clicks[row]
+        if size == 0:
+            out[row] = short[0]
+        elif size == 1:
+            out[row] = short[click[start]]
+        else:
+            out[row] = -1
+    return out
 
 
 @kernel
