@@ -182,18 +182,25 @@ def _run_child(
         resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     counter = count_steps(crash_at)
-    kind, value, message = "done", None, ""
+    signals = {signal.SIGINT, signal.SIGTERM}
+    kind, value, message = "interrupted", None, ""
     try:
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT, signal.SIGTERM})
-        value = work()
-    except ReclickError as error:
-        kind, message = "refused", f"{type(error).__name__}: {error}"
-    except KeyboardInterrupt as error:
-        kind, message = "interrupted", type(error).__name__
-    except SystemExit as error:
-        kind, value = "exit", error.code
-    except BaseException:
-        kind, message = "traceback", traceback.format_exc(limit=-12)
+        try:
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, signals)
+            value = work()
+            kind = "done"
+        except ReclickError as error:
+            kind, message = "refused", f"{type(error).__name__}: {error}"
+        except KeyboardInterrupt as error:
+            kind, message = "interrupted", type(error).__name__
+        except SystemExit as error:
+            kind, value = "exit", error.code
+        except BaseException:
+            kind, message = "traceback", traceback.format_exc(limit=-12)
+        finally:
+            signal.pthread_sigmask(signal.SIG_BLOCK, signals)
+    except KeyboardInterrupt:  # at the very end: beyond, it would unwind the calls of the parent
+        signal.pthread_sigmask(signal.SIG_BLOCK, signals)
     counter.stop()
     peak = max(_peak_memory() - before, 0)
     try:
