@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import sys
 
-from reclick.runtime.interrupts import INTERRUPTED, handle_signals, interrupt_code
+from reclick.runtime.interrupts import INTERRUPTED, handle_signals, interrupt_code, was_interrupted
 
 
 def main() -> None:
@@ -18,12 +18,16 @@ def main() -> None:
         handle_signals()
     try:
         from reclick.cli import app
+
+        app()
     except KeyboardInterrupt:  # before any command started
         sys.exit(interrupt_code())
-    try:
-        app()
     except SystemExit as end:
         if end.code == INTERRUPTED:  # of typer, which knows Ctrl-C only
+            sys.exit(interrupt_code())
+        raise
+    except Exception:  # Python reports some interrupted imports as errors
+        if was_interrupted():
             sys.exit(interrupt_code())
         raise
 

@@ -273,6 +273,47 @@ def test_a_crash_at_any_step_of_a_scratch_folder_leaves_nothing_for_long(tmp_pat
     raise AssertionError
 
 
+@pytest.mark.parametrize("before", [True, False])
+def test_an_interrupt_at_any_step_leaves_nothing_behind(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, before: bool
+) -> None:
+    """One Ctrl-C, before or after a step, also while a private folder is made or removed."""
+    left = -1  # steps until the interrupt
+
+    def interrupting(function: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*args: Any, **options: Any) -> Any:
+            nonlocal left
+            left -= 1
+            due = left == 0
+            if due and before:
+                raise KeyboardInterrupt
+            try:
+                return function(*args, **options)
+            finally:
+                if due:
+                    raise KeyboardInterrupt
+
+        return call
+
+    for name in ("mkdir", "rename", "replace", "unlink", "rmdir", "fsync"):
+        monkeypatch.setattr(os, name, interrupting(getattr(os, name)))
+    states = []
+    for step in range(1, 100):
+        write_set(tmp_path, "old")
+        left = step
+        try:
+            write_set(tmp_path, "new")
+        except KeyboardInterrupt:
+            states.append(read_set(tmp_path))
+            assert states[-1] in (expected("old"), expected("new"))
+            assert set(hidden(tmp_path)) <= {LIST_FILE}, f"step {step}"
+        else:
+            break
+    assert len(states) > 20
+    assert expected("old") in states
+    assert expected("new") in states
+
+
 def test_a_link_in_place_of_the_list_or_the_lock_is_not_followed(tmp_path: Path) -> None:
     target = tmp_path / "target"
     target.write_text("theirs")
@@ -385,6 +426,29 @@ SWALLOWING = ENDLESS.replace(
         raise RuntimeError("Query interrupted") from None
 """,
 )
+
+
+# What Python makes of a signal while a class is created, here as options are parsed.
+IMPORTING = """
+import os, signal, sys
+import reclick.cli
+def load():
+    try:
+        os.kill(os.getpid(), signal.SIGINT)
+        signal.pause()
+    except KeyboardInterrupt as error:
+        raise RuntimeError("Error calling __set_name__") from error
+reclick.cli.app = load
+from reclick.__main__ import main
+main()
+"""
+
+
+def test_an_import_that_a_signal_interrupts_is_an_interrupt() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", IMPORTING], capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stderr) == (130, "")
 
 
 @pytest.mark.parametrize("script", [ENDLESS, SWALLOWING], ids=["python", "another library"])

@@ -284,6 +284,7 @@ class PartitionedModel(ClickModel):
     def _gather_sessions(self, sessions: SessionBatch) -> ClickModel:
         return self._gather_queries(sessions.queries.take(pa.array(np.unique(sessions.query))))
 
+    @check_arguments
     def relevance(
         self,
         pairs: object = None,

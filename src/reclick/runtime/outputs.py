@@ -181,7 +181,7 @@ def stage_files(
         with explain_write_errors(where):
             folder = temporary_folder() if remote else Path(str(targets[0].parent))
             stack.enter_context(_created_folder(folder))
-            private = stack.enter_context(_PrivateFolder(folder))
+            private = _PrivateFolder.open(folder, stack)
         staged = [private.content / target.name for target in targets]
         with explain_write_errors(where, files=staged):
             yield staged
@@ -211,7 +211,7 @@ def scratch_folder(parent: Path | None = None) -> Iterator[Path]:
     place = temporary_folder() if parent is None else parent
     with contextlib.ExitStack() as stack:
         with explain_write_errors(place, ""):
-            private = stack.enter_context(_PrivateFolder(place))
+            private = _PrivateFolder.open(place, stack)
         yield private.content
 
 
@@ -270,30 +270,46 @@ class _PrivateFolder:
 
     def __init__(self, place: Path) -> None:
         self._place = place
-        self._path = place
+        self._path = place / f".reclick-{token_hex(16)}"
         self._lock: int | None = None
+
+    @classmethod
+    def open(cls, place: Path, stack: contextlib.ExitStack) -> _PrivateFolder:
+        """Create one that the stack removes, even if Ctrl-C comes before it is complete."""
+        private = cls(place)
+        stack.callback(private._close)
+        private._create()
+        return private
 
     @property
     def content(self) -> Path:
         """Where files are staged."""
         return self._path / CONTENT
 
-    def __enter__(self) -> _PrivateFolder:
+    def _create(self) -> None:
         remove_leftovers(self._place)
         while True:
-            self._path = self._place / f".reclick-{token_hex(16)}"
             self._path.mkdir(mode=0o700)
             # Another run may take the new folder for a leftover as long as it is not locked.
             with contextlib.suppress(FileNotFoundError, BlockingIOError):
                 self._lock = _make_lock(self._path / LOCK_FILE)
                 self.content.mkdir()
-                return self
+                return
+            self._path = self._place / f".reclick-{token_hex(16)}"
 
-    def __exit__(self, *_: object) -> None:
+    def _close(self) -> None:
+        try:
+            self._remove()
+        except KeyboardInterrupt:  # what it cut short is done again
+            self._remove()
+            raise
+
+    def _remove(self) -> None:
         with contextlib.suppress(OSError):
             _remove_private(self._path)
         if self._lock is not None:
-            os.close(self._lock)
+            lock, self._lock = self._lock, None
+            os.close(lock)
 
     def commit(self, names: Sequence[str]) -> None:
         """Put the staged files of these names in their places; those not staged are removed."""
@@ -425,8 +441,12 @@ def _finish(folder: Path) -> None:
         (commit / LIST_FILE).replace(folder / LIST_FILE)
     sync_folder(folder)
     done = folder / f".reclick-{token_hex(16)}"  # the name is free at once, for the next commit
-    commit.rename(done)
-    _remove_private(done)
+    try:
+        commit.rename(done)
+        _remove_private(done)
+    except KeyboardInterrupt:  # what it cut short is done again
+        _remove_private(done)
+        raise
 
 
 def _read_plan(commit: Path) -> dict[str, Any]:
