@@ -110,7 +110,7 @@ def auction(
     auctions: Annotated[
         int, typer.Option(help="With --compare: auctions to use, drawn at random.")
     ] = 50,
-    seed: Annotated[int, typer.Option(help="Of draws and samples.")] = 0,
+    seed: Annotated[int, typer.Option(help="Seed of the draws and samples.")] = 0,
     ads: NewText = None,
     force: Force = False,
 ) -> None:

@@ -96,9 +96,7 @@ def evaluate(
     seed: Annotated[int, typer.Option(help="The same seed gives the same intervals.")] = 0,
     in_sample: Annotated[
         bool,
-        typer.Option(
-            "--in-sample", help="Score on the training sessions, which is refused otherwise."
-        ),
+        typer.Option("--in-sample", help="Allow a test log that is the training log."),
     ] = False,
     format: FormatName = None,
     column: Columns = None,

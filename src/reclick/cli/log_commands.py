@@ -296,7 +296,7 @@ def count(
         str | None,
         typer.Option(
             metavar="FILE",
-            help="LOGS is the pairs that `reclick sql` counted, and this file its visits.",
+            help="Read results of `reclick sql`: LOG holds `pairs`, this file `visits`.",
         ),
     ] = None,
     format: FormatName = None,
