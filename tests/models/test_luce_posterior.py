@@ -15,7 +15,7 @@ from reclick.data.ragged import Float64
 from reclick.engines import as_grouped
 from reclick.fitting.beta import credible_interval
 from reclick.fitting.posterior import _pairwise_weights, information_left, marginal_information
-from reclick.models.luce.e_step import inform, score
+from reclick.models.luce.e_step import pair_information, score
 from reclick.models.luce.fit import TrainingData
 from reclick.models.luce.parameters import Hyperparameters, LuceParameters
 from tests.support.enumeration import Session, as_table, random_sessions
@@ -47,7 +47,7 @@ def random_parameters(problem: LuceProblem, rho: float) -> LuceParameters:
 def information(problem: LuceProblem, now: LuceParameters, per_query: bool) -> Float64:
     """The information of the sessions on each log θ [pair]."""
     (block,) = problem.data.blocks
-    (outside, ads, _), layout = inform(now, block), problem.data.layout
+    (outside, ads, _), layout = pair_information(now, block), problem.data.layout
     marginal = marginal_information(
         outside,
         ads,
@@ -113,7 +113,7 @@ def test_the_information_on_more_ads_is_nearly_so_even_if_a_page_shows_one_twice
     now = random_parameters(problem, rho=1e-12)
     exact = information_by_differences(problem, now, per_query)
     found = information(problem, now, per_query)
-    comparisons = inform(now, problem.data.blocks[0])
+    comparisons = pair_information(now, problem.data.blocks[0])
     alone = comparisons[0] + comparisons[1]  # as if all others were known
     np.testing.assert_allclose(found, exact, rtol=0.07)
     assert np.abs(found - exact).sum() < 0.15 * np.abs(alone - exact).sum()

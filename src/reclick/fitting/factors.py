@@ -270,9 +270,10 @@ def _sweep(
     """Sweeps over the levels, each in closed form given how far the others have moved.
 
     A factor x that moves to x y, in cells whose other factors move by z, gains at least
-    n log y − Σ expected (z² y² + …) / 2 (the inequality of means), beside its prior
-    s log y − s x y / mean. With d = Σ expected z², the best y is the root of
-    n + s − d y² − (s x / mean) y = 0.
+    n log y − Σ expected (z² y² + v²) / 2, beside its prior s log y − s x y / mean. The weight of
+    a choice is a product of two tables (a γ, or ω f) that step at the same time: where they change
+    by u = z y and by v, u v ≤ (u² + v²) / 2 separates them, and v² does not depend on y. With
+    d = Σ expected z², the best y is the root of n + s − d y² − (s x / mean) y = 0.
     """
     levels, cells = index.shape
     ratio, moved = np.ones(len(factors)), np.ones(cells)

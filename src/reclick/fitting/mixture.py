@@ -2,7 +2,9 @@
 
 The components of a mixture of users differ by a shift: the log-odds of every attractiveness are
 a(q, d) + b_t in component t, whose mixing weight is π_t. The shifts are centred, Σ π_t b_t = 0:
-only then is a(q, d) what a pair has by itself, and is drawn to its prior.
+only then is a(q, d) what a pair has by itself, and is shrunk towards its prior. LuceClick uses
+`to_posterior` and `MixingWeights` only: its components differ in γ and ω
+(reclick.fitting.transitions).
 """
 
 from __future__ import annotations

@@ -44,13 +44,13 @@ class Trial(NamedTuple, Generic[H, F]):
 class CandidateValues(NamedTuple):
     """Values of a hyperparameter to try, and what one has to gain to be taken.
 
-    That is the `least`, and `errors` times the standard error. `between` the best value of a
-    probability and its neighbours one more is tried.
+    That is the `least`, and so many standard errors. Between the best value of a probability and
+    its neighbours one more is tried, if `between`.
     """
 
     name: str
     values: tuple[Any, ...]
-    errors: float = 1.0
+    standard_errors: float = 1.0
     least: float = MIN_GAIN
     between: bool = False
 
@@ -59,7 +59,7 @@ class CandidateValues(NamedTuple):
         gain, error = trial.gain_over(best)
         value = getattr(trial.hyper, self.name)
         logger.debug("%s = %s: %+.5f ± %.5f", self.name, value, gain, error)
-        return gain > max(self.least, self.errors * error)
+        return gain > max(self.least, self.standard_errors * error)
 
 
 class Search(Generic[H, F]):

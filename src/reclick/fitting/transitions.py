@@ -29,7 +29,7 @@ def transition_table(
         Level(last * longest + position, (longest + 1) * longest, strength),
     ]
     table = FactorTable.build(shape, with_components(levels, components, component_strength))
-    if components > 1:  # every second component goes back up the page rather than down
+    if components > 1:  # the third, fifth, … start with a liking for going back up the page
         ways = table.level(3).reshape(components, distances)
         ways[2::2, longest : 2 * longest] *= 2.0
     return table

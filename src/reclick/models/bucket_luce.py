@@ -32,8 +32,8 @@ from reclick.models.bucket_em import RowFiles
 from reclick.models.bucket_prior import store_record
 from reclick.models.luce.e_step import e_step
 from reclick.models.luce.fit import (
-    PILOT,
     PILOT_STRENGTH,
+    ROUGH,
     LuceResult,
     LuceState,
     TrainingData,
@@ -119,7 +119,7 @@ class LuceBuckets:
         """Choose the hyperparameters, and fit: a pilot, the prior of each pair, and all of it."""
         fit, model = self._fit, self._model
         self._hyper = self._choose()
-        self._run(plan_pilot(self._hyper), PILOT, is_pilot=True)
+        self._run(plan_pilot(self._hyper), ROUGH, is_pilot=True)
         fit.each(partial(_finish_pilot, self._describe_fit()), "ads recorded")
         fit.set_ad_prior(self._set_prior)
         start = self._point.common
@@ -467,7 +467,7 @@ def _make_problem(
     size = len(layout.pair_class)
     prior = PairPrior(np.ones(size), np.full(size, PILOT_STRENGTH))
     if not is_pilot:
-        prior = hyper.scale(cast(AdPrior, pairs.ad_prior).pairs)
+        prior = hyper.apply_strength(cast(AdPrior, pairs.ad_prior).pairs)
         kappa = float(cast(LuceClick, part.model).redundancy)
         data = data.with_redundancy(kappa, pairs.ad_tokens() if kappa else None)
     first = initial_parameters(layout, hyper, prior, mixing)
@@ -495,7 +495,7 @@ def _store_start(fitted: FittedLuce, part: BucketPart) -> None:
 def _finish_pilot(fitted: FittedLuce, part: BucketPart) -> None:
     """Leave the record of each ad, and the parameters of the pilot with how well ρ is known."""
     state = LuceState.of(fitted.hyper, *_load_result(fitted, part))
-    known = state.parameters.spread_satisfaction(state.information)
+    known = state.parameters.with_satisfaction_variance(state.information)
     part.store.put(f"{START}-{part.bucket}", [known])
     store_record(part.store, part.bucket, state.ad_record(), state.layout.counts)
 

@@ -175,7 +175,7 @@ class LuceClick(ClickModel):
         """Set the prior of unseen pairs, and return that of the pairs, from their record."""
         prior = self._pairs.ad_prior = self._fit_ad_prior(record)
         self.prior_report_ = prior.report
-        return hyper.scale(prior.pairs)
+        return hyper.apply_strength(prior.pairs)
 
     def _continue(
         self, last: Self, new: GroupedSessions, old: None, decay: float, text: AdTokens | None
@@ -195,7 +195,7 @@ class LuceClick(ClickModel):
         data = data.with_redundancy(last.redundancy_, self._pairs.ad_tokens())
         result = data.maximise(moved.parameters, engine=self._engine, **self._em_limits)
         self._take(LuceState.of(state.hyper, data, result, moved.information), result)
-        self._set_prior(self._state.ad_record(), state.hyper)  # of unseen pairs
+        self._set_prior(self._state.ad_record(), state.hyper)  # now that new ads have a record
         self._set_weights()
 
     def _take(
@@ -215,8 +215,9 @@ class LuceClick(ClickModel):
     def _set_weights(self, typical_outside: float | None = None) -> None:
         """Set the weights on the scale of an ad alone on a page: P(click) = θ / (1 + θ).
 
-        A query as frequent as those of most sessions has an outside option of ω. `typical_outside`
-        is its f, by default that of the queries of the state.
+        That is of a query whose f is `typical_outside`, by default that of the state; with several
+        components θ is a mean of odds. A number as `attractiveness_prior` only sets the scale, so
+        that an unseen pair has it: click probabilities do not change.
         """
         fitted, layout = self._state.parameters, self._state.layout
         self.typical_outside_ = typical_outside or self._state.typical_outside()
@@ -267,7 +268,10 @@ class LuceClick(ClickModel):
 
     def _posteriors(self, asked: PairLookup) -> PairPosteriors:
         """Betas by Laplace's approximation, the components being taken as known."""
-        seen, prior = asked.row >= 0, self._state.hyper.scale(self._pairs.unseen_prior(asked))
+        seen, prior = (
+            asked.row >= 0,
+            self._state.hyper.apply_strength(self._pairs.unseen_prior(asked)),
+        )
         theta = np.where(seen, self.theta_[asked.row], prior.mean * self._unseen_scale)
         information = np.where(seen, self.theta_information_[asked.row], prior.strength)
         rho = self._pairs.take_or(self.rho_, asked.row, self.satisfaction_)

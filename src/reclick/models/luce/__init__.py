@@ -4,7 +4,7 @@ A user of component t (mixing weight π_qt) on a page of query q has clicked k t
 position l (0: not yet). The last click satisfied with ρ of its pair: the session ends. Otherwise
 the user chooses by Luce's rule among the free positions j, of weight a_j γ_t(l, j), and the
 outside option, of weight ω_t(k) f_q, which ends the session. The appeal a_j of a cell, a pair at
-a position, is θ of the pair, times a factor of pairs shown as often, times effects of the
+a position, is θ of the pair, times a factor of its class by impressions, times effects of the
 position for the query and for the pair. Each weight is a product of factors with Gamma priors,
 which draw the seldom seen to what it shares with others; θ is drawn to what its ad does on other
 queries. Hidden are the component, and whether an end was satisfaction or a choice: EM infers

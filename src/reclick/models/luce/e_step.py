@@ -20,8 +20,9 @@ from reclick.fitting.mixture import to_posterior
 from reclick.models.luce.parameters import LuceParameters
 from reclick.runtime.jit import kernel
 
+OUTSIDE, ADS, AMBIGUITY = range(3)  # the rows of the information on pairs
 SMALL_PROBABILITY = 1e-200  # a product below goes to its logarithm before it underflows
-NO_INFORMATION = np.zeros((3, 0))
+SKIP_INFORMATION = np.zeros((3, 0))
 NO_OVERLAP: Float64 = read_only(np.zeros((0, 0, 0)))
 
 
@@ -53,20 +54,20 @@ def make_block(cells: CellIndex, block: QueryBlock) -> LuceBlock:
 
 def e_step(parameters: LuceParameters, block: LuceBlock) -> Statistics:
     """The expected statistics of a block of sessions."""
-    return _run_pass(parameters, block, NO_INFORMATION)[0]
+    return _run_pass(parameters, block, SKIP_INFORMATION)[0]
 
 
 def score(parameters: LuceParameters, block: LuceBlock) -> Float64:
     """The log-likelihood of each session of a block [session]; of new sessions, ρ is its mean."""
     certain = replace(parameters, satisfaction=parameters.satisfaction.without_variance())
-    return _run_pass(certain, block, NO_INFORMATION)[1]
+    return _run_pass(certain, block, SKIP_INFORMATION)[1]
 
 
-def inform(parameters: LuceParameters, block: LuceBlock) -> Float64:
-    """What a block contributes about its pairs [3, pair].
+def pair_information(parameters: LuceParameters, block: LuceBlock) -> Float64:
+    """What a block contributes about its pairs [OUTSIDE, ADS and AMBIGUITY, pair].
 
     The information on log θ of comparisons with the outside option, that of comparisons with other
-    ads, and the variance of the number of satisfied clicks.
+    ads, and the variance of the number of satisfied clicks, which is information on ρ that is lost.
     """
     information = np.zeros((3, block.sessions.n_pairs))
     _run_pass(parameters, block, information)
@@ -86,7 +87,7 @@ def _run_pass(
         np.zeros((2, *weights.shape)) for weights in (appeal, gamma, omega, f)
     )
     members, outcomes = np.zeros(mixing.shape), np.zeros((2, N_OUTCOMES))
-    satisfied = np.zeros((2, sessions.n_pairs))  # satisfied clicks, all clicks
+    satisfied = np.zeros((2, sessions.n_pairs))  # satisfied clicks; those that left an ad to click
     log_likelihood = np.empty(len(sessions))
     _follow_sessions(
         sessions.pair, sessions.page, sessions.click, sessions.clicks, sessions.weight,
@@ -108,24 +109,26 @@ def _run_pass(
 def _follow_sessions(  # noqa: PLR0912, PLR0915, one loop: a session stays in the cache for all sums
     pair: Int32, page: Int64, click: Int32, clicks: Int64, weight: Float64,
     query: Int32, cell: Int32, outcome: Int8, kappa: float, overlap: Float64, likelihood: Float64,
-    appeal: Float64, rho: Float64, variance: Float64, gamma: Float64, omega: Float64,
+    appeal: Float64, centre: Float64, variance: Float64, gamma: Float64, omega: Float64,
     query_outside: Float64, mixing: Float64,
     appeals: Float64, transitions: Float64, ends: Float64, of_query: Float64, members: Float64,
     satisfied: Float64, outcomes: Float64, log_likelihood: Float64, information: Float64,
 ) -> None:  # fmt: skip
     """Add the observed and expected choices [2, …] of all sessions; set their log-likelihoods.
 
-    information [3, pair] is added where it has room.
+    `satisfied` gets (satisfied, trials), `outcomes` (unsatisfied, satisfied). information [3, pair]
+    is added where it has room.
     """
     components, longest = gamma.shape[0], gamma.shape[2]
     choice = np.empty((components, longest + 1, longest + 1))  # P(next); n is the outside option
     reason = np.zeros((components, longest + 1))  # P(satisfied by the last click | an end here)
-    chosen = np.ones(components)  # P(the end was chosen), with the variance of ρ
-    posterior, free, kept = np.empty(components), np.empty(longest), np.empty(longest)
+    end_chosen = np.ones(components)  # P(the end was chosen), with the variance of ρ
+    posterior, free_appeal, kept = np.empty(components), np.empty(longest), np.empty(longest)
     same = np.zeros(information.shape[1])
     for s in range(len(weight)):
         first, n = page[s], page[s + 1] - page[s]
         begin, count = clicks[s], clicks[s + 1] - clicks[s]
+        # Where all n ads are clicked there is no end to explain: the last click says nothing of ρ.
         steps, q = min(count + 1, n), query[s]
         # How the outcome of the last click speaks for satisfaction, relative to against it.
         unsatisfied, ratio = 1.0, 1.0
@@ -134,12 +137,12 @@ def _follow_sessions(  # noqa: PLR0912, PLR0915, one loop: a session stays in th
             ratio = likelihood[outcome[s], 1] / unsatisfied
         for t in range(components):
             for j in range(n):
-                free[j], kept[j] = appeal[cell[first + j]], 1.0
+                free_appeal[j], kept[j] = appeal[cell[first + j]], 1.0
             product, logs, last = 1.0, np.log(mixing[q, t]), 0
             for k in range(steps):
                 z = choice[t, k, n] = omega[t, k] * query_outside[q]
                 for j in range(n):
-                    choice[t, k, j] = free[j] * gamma[t, last, j]
+                    choice[t, k, j] = free_appeal[j] * gamma[t, last, j]
                     if kappa > 0.0 and kept[j] < 1.0:
                         choice[t, k, j] *= np.exp(-kappa * (1.0 - kept[j]))
                     z += choice[t, k, j]
@@ -147,22 +150,22 @@ def _follow_sessions(  # noqa: PLR0912, PLR0915, one loop: a session stays in th
                     choice[t, k, j] /= z
                 c, half = 0.0, 0.0  # half the variance of the logit of ρ
                 if last > 0:
-                    c, half = rho[pair[first + last - 1]], variance[pair[first + last - 1]] / 2.0
-                claim = c if k < count else ratio * c
-                over = claim + (1.0 - c) * choice[t, k, n]
-                r = reason[t, k] = claim / over if over > 0.0 else 0.0
+                    c, half = centre[pair[first + last - 1]], variance[pair[first + last - 1]] / 2.0
+                satisfied_part = c if k < count else ratio * c
+                end_prob = satisfied_part + (1.0 - c) * choice[t, k, n]
+                r = reason[t, k] = satisfied_part / end_prob if end_prob > 0.0 else 0.0
                 if half > 0.0:
                     product *= np.exp(-half * c * (1.0 - c))
                 if k < count:
                     last = click[begin + k]
-                    free[last - 1] = 0.0
+                    free_appeal[last - 1] = 0.0
                     if kappa > 0.0:
                         for j in range(n):
                             kept[j] *= 1.0 - overlap[s, last - 1, j]
                     product *= (1.0 - c) * choice[t, k, last - 1]
                 else:
-                    chosen[t] = 1.0 - r - half * r * (1.0 - r) * (1.0 - 2.0 * r)
-                    product *= unsatisfied * over
+                    end_chosen[t] = 1.0 - r - half * r * (1.0 - r) * (1.0 - 2.0 * r)
+                    product *= unsatisfied * end_prob
                     if half > 0.0:
                         product *= np.exp(half * r * (1.0 - r))
                 if product < SMALL_PROBABILITY:
@@ -175,27 +178,28 @@ def _follow_sessions(  # noqa: PLR0912, PLR0915, one loop: a session stays in th
             members[q, t] += share
             for k in range(steps):
                 r, end = reason[t, k], choice[t, k, n]
-                chose = share if k < count else share * chosen[t]
+                tries = share if k < count else share * end_chosen[t]
                 for j in range(n):
-                    v = chose * choice[t, k, j]
+                    v = tries * choice[t, k, j]
                     appeals[1, cell[first + j]] += v
                     transitions[1, t, last, j] += v
-                ends[1, t, k] += chose * end
-                of_query[1, q] += chose * end
+                ends[1, t, k] += tries * end
+                of_query[1, q] += tries * end
                 if len(same) > 0:
-                    # Whether an end was chosen or the user satisfied is not seen: comparisons
-                    # with the outside option inform less, those of ads with each other more.
+                    # The information of a choice on log w_i and log w_j of two ads is
+                    # (1 − c) (δ_ij p_i − p_i p_j (1 + p_end r)), as an end may be satisfaction:
+                    # off the diagonal it compares ads, the rest of a row is the outside option's.
                     hidden = 1.0 + end * r
                     for j in range(n):
                         same[pair[first + j]] += choice[t, k, j]  # an ad may be shown twice
                     for j in range(n):
-                        at, v = pair[first + j], chose * choice[t, k, j]
-                        information[0, at] += v * max(1.0 - hidden * (1.0 - end), 0.0)
-                        information[1, at] += v * hidden * max(1.0 - end - same[at], 0.0)
+                        at, v = pair[first + j], tries * choice[t, k, j]
+                        information[OUTSIDE, at] += v * max(1.0 - hidden * (1.0 - end), 0.0)
+                        information[ADS, at] += v * hidden * max(1.0 - end - same[at], 0.0)
                     for j in range(n):
                         same[pair[first + j]] = 0.0
                     if k == count and last > 0:
-                        information[2, pair[first + last - 1]] += share * r * (1.0 - r)
+                        information[AMBIGUITY, pair[first + last - 1]] += share * r * (1.0 - r)
                 if last > 0:
                     satisfied[1, pair[first + last - 1]] += share
                 if k < count:
@@ -204,10 +208,10 @@ def _follow_sessions(  # noqa: PLR0912, PLR0915, one loop: a session stays in th
                     transitions[0, t, last, j] += share
                     last = j + 1
                 else:
-                    ends[0, t, k] += chose
-                    of_query[0, q] += chose
+                    ends[0, t, k] += tries
+                    of_query[0, q] += tries
                     if last > 0:
-                        satisfied[0, pair[first + last - 1]] += share - chose
+                        satisfied[0, pair[first + last - 1]] += share - tries
                         if len(outcome) > 0:
-                            outcomes[0, outcome[s]] += chose
-                            outcomes[1, outcome[s]] += share - chose
+                            outcomes[0, outcome[s]] += tries
+                            outcomes[1, outcome[s]] += share - tries

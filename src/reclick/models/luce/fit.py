@@ -13,7 +13,7 @@ from reclick.engines import Engine
 from reclick.fitting.attractiveness_prior import AdRecord, Choices, PairPrior
 from reclick.fitting.em import FitResult, Statistics
 from reclick.fitting.posterior import information_left, marginal_information
-from reclick.models.luce.e_step import LuceBlock, e_step, inform, make_block
+from reclick.models.luce.e_step import LuceBlock, e_step, make_block, pair_information
 from reclick.models.luce.parameters import (
     CELL,
     PAIR,
@@ -29,7 +29,7 @@ from reclick.text.word_rates import TokenLists
 
 PILOT_STRENGTH = 2.0  # of attractiveness, in pseudo-clicks, before its prior is known
 PILOT_QUERY_STRENGTH = 16.0
-PILOT: dict[str, Any] = {"max_iterations": 30, "tolerance": 1e-4, "quiet": True}
+ROUGH: dict[str, Any] = {"max_iterations": 30, "tolerance": 1e-4, "quiet": True}
 LEAST_INFORMATION = 1e-9
 LuceResult = FitResult[LuceParameters, Statistics]
 
@@ -67,7 +67,7 @@ class LuceState(NamedTuple):
     hyper: Hyperparameters
     layout: Layout
     parameters: LuceParameters  # the past includes the sessions of this fit
-    information: Float64  # [3, pair] as of `inform`, over all sessions
+    information: Float64  # [3, pair] as of `pair_information`, over all sessions
 
     @classmethod
     def of(
@@ -78,7 +78,9 @@ class LuceState(NamedTuple):
         earlier: Float64 | float = 0.0,
     ) -> LuceState:
         """The state after a fit, with the information of earlier sessions."""
-        found = np.concatenate([inform(result.parameters, each) for each in data.blocks], axis=1)
+        found = np.concatenate(
+            [pair_information(result.parameters, each) for each in data.blocks], axis=1
+        )
         fitted = result.parameters.remember(result.statistics)
         found = np.maximum(found, 0.0)  # rounding may leave less
         return cls(hyper, data.layout, fitted, found + earlier)
@@ -104,11 +106,13 @@ class LuceState(NamedTuple):
         rows = {"cells": layout.cells.find(*moved), "pairs": at.pair, "queries": at.query}
         information = np.stack([at.place_pairs(decay * each) for each in self.information])
         fresh = initial_parameters(layout, self.hyper, prior, self.parameters.mixing.mean)
-        known = fresh.continue_from(self.parameters, rows, decay).spread_satisfaction(information)
+        known = fresh.continue_from(self.parameters, rows, decay).with_satisfaction_variance(
+            information
+        )
         return LuceState(self.hyper, layout, known, information)
 
     def typical_outside(self) -> float:
-        """The f of a query as frequent as those of most sessions."""
+        """The geometric mean over sessions of the f of their query's class by frequency."""
         classes = np.log(self.parameters.query_outside.level(QUERY_CLASS))[self.layout.query_class]
         return float(np.exp(np.average(classes, weights=self.layout.volumes)))
 
@@ -156,12 +160,12 @@ def fit_luce(
     start: LuceParameters | None,
     **loop: Any,
 ) -> LuceResult:
-    """A fit from where another ended."""
-    for now, limits in plan_stages(hyper, start, loop):
+    """EM from `start`, or from the prior means; new components first share mixing weights."""
+    for stage, limits in plan_stages(hyper, start, loop):
         mixing = np.full(hyper.components, 1 / hyper.components)
         if start is not None and len(start.mixing.mean) == hyper.components:
             mixing = start.mixing.weights.mean(axis=0)
-        first = initial_parameters(data.layout, now, prior, mixing)
+        first = initial_parameters(data.layout, stage, prior, mixing)
         result = data.maximise(first if start is None else first.start_from(start), **limits)
         start = result.parameters
     return result
@@ -173,7 +177,7 @@ def plan_stages(
     """The stages of a fit; with several components, first with common mixing weights."""
     stages = [(hyper, loop)]
     if hyper.components > 1 and (start is None or len(start.mixing.mean) != hyper.components):
-        stages.insert(0, (hyper._replace(mixing_strength=None), {**loop, **PILOT}))
+        stages.insert(0, (hyper._replace(mixing_strength=None), {**loop, **ROUGH}))
     return stages
 
 
@@ -195,7 +199,7 @@ def fit_pilot(
     """
     pairs = len(data.layout.pair_class)
     flat = PairPrior(np.ones(pairs), np.full(pairs, PILOT_STRENGTH))
-    result = fit_luce(data, plan_pilot(hyper), flat, None, engine=engine, **PILOT)
+    result = fit_luce(data, plan_pilot(hyper), flat, None, engine=engine, **ROUGH)
     state = LuceState.of(hyper, data, result)
-    known = state.parameters.spread_satisfaction(state.information)
+    known = state.parameters.with_satisfaction_variance(state.information)
     return state._replace(parameters=known)

@@ -38,27 +38,28 @@ TABLE_ROWS = {f"luce_{name}": row for row, names in SAVED.items() for name in na
 class Hyperparameters(NamedTuple):
     """The settings that a fit may choose, with their defaults.
 
-    Strengths are those of priors, in pseudo-choices; None means one value common to all.
+    Strengths are those of priors, in pseudo-choices (of ρ in clicks, of mixing weights in
+    sessions); None means one value common to all.
     """
 
-    attractiveness_strength: float | str = "auto"  # auto: that of highest evidence of each pair
+    attractiveness_strength: float | str = "auto"  # auto: that of the evidence, a value per pair
     evidence_factor: float = 1.0  # times that strength
     satisfaction_strength: float | None = 8.0
     satisfaction_prior: float = 0.4
     query_strength: float | None = 4.0  # the outside option of each query
     transition_strength: float = 8.0
     components: int = 1
-    component_strength: float = 4.0  # how the components differ
+    component_strength: float = 4.0  # how strongly components are held to be alike
     mixing_strength: float | None = 10.0  # the mixing weights of each query
     position_effect_strength: float | None = 30.0
     outcome_weight: float = 1.0
 
-    def scale(self, evidence: PairPrior) -> PairPrior:
-        """The prior of attractiveness, with the strength that it has here."""
+    def apply_strength(self, prior: PairPrior) -> PairPrior:
+        """A prior of attractiveness by evidence, with the strength that it has here."""
         if isinstance(self.attractiveness_strength, str):
-            return evidence._replace(strength=evidence.strength * self.evidence_factor)
-        given = np.full(len(evidence.mean), self.attractiveness_strength)
-        return evidence._replace(strength=given)
+            return prior._replace(strength=prior.strength * self.evidence_factor)
+        given = np.full(len(prior.mean), self.attractiveness_strength)
+        return prior._replace(strength=given)
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,9 +81,9 @@ class LuceParameters(ParameterTables):
     satisfaction: RateTable  # [pair] ρ, from clicks that left another ad to click
     outcomes: OutcomeTable  # of conversions and quick returns
 
-    def spread_satisfaction(self, information: Float64) -> LuceParameters:
+    def with_satisfaction_variance(self, information: Float64) -> LuceParameters:
         """The same, with the variance of each ρ that sessions with this information leave."""
-        return replace(self, satisfaction=self.satisfaction.with_variance(information[2]))
+        return replace(self, satisfaction=self.satisfaction.with_variance(information[-1]))
 
 
 class Layout(NamedTuple):

@@ -1,10 +1,10 @@
 """Hyperparameters of LuceClick, by the likelihood of held-out sessions.
 
 The fast search fits a pilot to two thirds of the sessions, and then tries a handful of candidates,
-each from where the best so far ended. A candidate is taken where the other third gains by more than
-a standard error, as a strength other than the default has to show; several components where the
-gain is significant; a prior mean of ρ where there is a gain. A small log has every third held out
-in turn. The full search tries more values, on three thirds too.
+each from where the best so far ended. A value replaces the best so far if the other third gains at
+least MIN_GAIN per session and, for strengths, a standard error; several components must gain .001
+and two standard errors, the prior mean of ρ only MIN_GAIN. A small log has every third held out in
+turn. The full search tries more values, on three thirds too.
 """
 
 from __future__ import annotations
@@ -21,19 +21,21 @@ from reclick.models.luce.fit import TrainingData, fit_luce, fit_pilot
 from reclick.models.luce.parameters import Hyperparameters, Layout, LuceParameters
 
 # Several components take two to three times as long.
-COMPONENTS = CandidateValues("components", (2, 3, 4, 5), errors=SIGNIFICANT, least=1e-3)
+COMPONENTS = CandidateValues("components", (2, 3, 4, 5), standard_errors=SIGNIFICANT, least=1e-3)
 TRIAL: dict[str, Any] = {"max_iterations": 60, "tolerance": 1e-5, "quiet": True}
 MakePrior = Callable[[AdRecord], PairPrior]
 FAST = (
     CandidateValues("evidence_factor", (0.5, 0.2)),
-    CandidateValues("satisfaction_prior", (0.2, 0.6), errors=0.0, between=True),
+    CandidateValues("satisfaction_prior", (0.2, 0.6), standard_errors=0.0, between=True),
     CandidateValues("query_strength", (16.0,)),
     CandidateValues("position_effect_strength", (10.0, None)),
     COMPONENTS._replace(values=(3,)),
 )
 FULL = (
     CandidateValues("evidence_factor", (0.5, 0.25, 2.0)),
-    CandidateValues("satisfaction_prior", (0.1, 0.2, 0.3, 0.5, 0.6, 0.7), errors=0.0, between=True),
+    CandidateValues(
+        "satisfaction_prior", (0.1, 0.2, 0.3, 0.5, 0.6, 0.7), standard_errors=0.0, between=True
+    ),
     CandidateValues("satisfaction_strength", (5.0, 30.0, None)),
     CandidateValues("query_strength", (1.0, 2.0, 8.0, 16.0, None)),
     CandidateValues("transition_strength", (2.0, 32.0)),
@@ -57,7 +59,7 @@ def search_hyperparameters(
     folds = folds_to_judge(sessions, all_thirds=full) if candidates else []
     if not folds:
         return defaults
-    own = [_TrainingFold(fold, defaults, make_prior) for fold in folds]
+    own = [_FoldTrials(fold, defaults, make_prior) for fold in folds]
     search = Search[Hyperparameters, LuceParameters](
         lambda fold, hyper, start: own[fold].fit(hyper, start),
         lambda fold, fitted: score(fitted, own[fold].test),
@@ -70,7 +72,7 @@ def search_hyperparameters(
     return best.hyper
 
 
-class _TrainingFold:
+class _FoldTrials:
     """A fold, the fit that all others of it start from, and the prior that this one gives."""
 
     def __init__(self, fold: Fold, hyper: Hyperparameters, make_prior: MakePrior) -> None:
@@ -83,4 +85,6 @@ class _TrainingFold:
 
     def fit(self, hyper: Hyperparameters, start: LuceParameters) -> LuceParameters:
         """A fit from where another ended."""
-        return fit_luce(self._data, hyper, hyper.scale(self._prior), start, **TRIAL).parameters
+        return fit_luce(
+            self._data, hyper, hyper.apply_strength(self._prior), start, **TRIAL
+        ).parameters
