@@ -495,7 +495,7 @@ def _store_start(fitted: FittedLuce, part: BucketPart) -> None:
 def _finish_pilot(fitted: FittedLuce, part: BucketPart) -> None:
     """Leave the record of each ad, and the parameters of the pilot with how well ρ is known."""
     state = LuceState.of(fitted.hyper, *_load_result(fitted, part))
-    known = state.parameters.with_satisfaction_variance(state.information)
+    known = state.parameters.with_rho_variance(state.information)
     part.store.put(f"{START}-{part.bucket}", [known])
     store_record(part.store, part.bucket, state.ad_record(), state.layout.counts)
 

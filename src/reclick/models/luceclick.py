@@ -268,10 +268,8 @@ class LuceClick(ClickModel):
 
     def _posteriors(self, asked: PairLookup) -> PairPosteriors:
         """Betas by Laplace's approximation, the components being taken as known."""
-        seen, prior = (
-            asked.row >= 0,
-            self._state.hyper.apply_strength(self._pairs.unseen_prior(asked)),
-        )
+        seen, hyper = asked.row >= 0, self._state.hyper
+        prior = hyper.apply_strength(self._pairs.unseen_prior(asked))
         theta = np.where(seen, self.theta_[asked.row], prior.mean * self._unseen_scale)
         information = np.where(seen, self.theta_information_[asked.row], prior.strength)
         rho = self._pairs.take_or(self.rho_, asked.row, self.satisfaction_)

@@ -78,12 +78,10 @@ class LuceState(NamedTuple):
         earlier: Float64 | float = 0.0,
     ) -> LuceState:
         """The state after a fit, with the information of earlier sessions."""
-        found = np.concatenate(
-            [pair_information(result.parameters, each) for each in data.blocks], axis=1
-        )
+        found = [pair_information(result.parameters, each) for each in data.blocks]
         fitted = result.parameters.remember(result.statistics)
-        found = np.maximum(found, 0.0)  # rounding may leave less
-        return cls(hyper, data.layout, fitted, found + earlier)
+        known = np.maximum(np.concatenate(found, axis=1), 0.0)  # rounding may leave less
+        return cls(hyper, data.layout, fitted, known + earlier)
 
     def ad_record(self) -> AdRecord:
         """Clicks, exposure and choices of the factor θ of each pair, over all sessions."""
@@ -106,9 +104,7 @@ class LuceState(NamedTuple):
         rows = {"cells": layout.cells.find(*moved), "pairs": at.pair, "queries": at.query}
         information = np.stack([at.place_pairs(decay * each) for each in self.information])
         fresh = initial_parameters(layout, self.hyper, prior, self.parameters.mixing.mean)
-        known = fresh.continue_from(self.parameters, rows, decay).with_satisfaction_variance(
-            information
-        )
+        known = fresh.continue_from(self.parameters, rows, decay).with_rho_variance(information)
         return LuceState(self.hyper, layout, known, information)
 
     def typical_outside(self) -> float:
@@ -201,5 +197,5 @@ def fit_pilot(
     flat = PairPrior(np.ones(pairs), np.full(pairs, PILOT_STRENGTH))
     result = fit_luce(data, plan_pilot(hyper), flat, None, engine=engine, **ROUGH)
     state = LuceState.of(hyper, data, result)
-    known = state.parameters.with_satisfaction_variance(state.information)
+    known = state.parameters.with_rho_variance(state.information)
     return state._replace(parameters=known)

@@ -81,7 +81,7 @@ class LuceParameters(ParameterTables):
     satisfaction: RateTable  # [pair] ρ, from clicks that left another ad to click
     outcomes: OutcomeTable  # of conversions and quick returns
 
-    def with_satisfaction_variance(self, information: Float64) -> LuceParameters:
+    def with_rho_variance(self, information: Float64) -> LuceParameters:
         """The same, with the variance of each ρ that sessions with this information leave."""
         return replace(self, satisfaction=self.satisfaction.with_variance(information[-1]))
 

@@ -33,9 +33,7 @@ FAST = (
 )
 FULL = (
     CandidateValues("evidence_factor", (0.5, 0.25, 2.0)),
-    CandidateValues(
-        "satisfaction_prior", (0.1, 0.2, 0.3, 0.5, 0.6, 0.7), standard_errors=0.0, between=True
-    ),
+    FAST[1]._replace(values=(0.1, 0.2, 0.3, 0.5, 0.6, 0.7)),
     CandidateValues("satisfaction_strength", (5.0, 30.0, None)),
     CandidateValues("query_strength", (1.0, 2.0, 8.0, 16.0, None)),
     CandidateValues("transition_strength", (2.0, 32.0)),
@@ -85,6 +83,5 @@ class _FoldTrials:
 
     def fit(self, hyper: Hyperparameters, start: LuceParameters) -> LuceParameters:
         """A fit from where another ended."""
-        return fit_luce(
-            self._data, hyper, hyper.apply_strength(self._prior), start, **TRIAL
-        ).parameters
+        prior = hyper.apply_strength(self._prior)
+        return fit_luce(self._data, hyper, prior, start, **TRIAL).parameters
