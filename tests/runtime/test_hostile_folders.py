@@ -192,6 +192,23 @@ def test_an_examination_probability_that_is_none_is_refused(tmp_path: Path, valu
         rc.load(tmp_path / "m")
 
 
+@pytest.mark.parametrize("name", ["eta", "gamma", "satisfaction"])
+@pytest.mark.parametrize("value", [1e18, -0.5, float("nan")])
+def test_a_prior_of_multiclick_that_is_no_probability_is_refused(
+    tmp_path: Path, name: str, value: float
+) -> None:
+    def change(settings: dict[str, Any]) -> None:
+        values = np.array(settings["values"]["common"][name])
+        values.flat[-1] = value
+        settings["values"]["common"][name] = values.tolist()
+
+    write_forged(tmp_path / "m", "multiclick", change)
+    with pytest.raises(
+        rc.StoreError, match=rf"{name} = .*, expected probabilities|not JSON|finite"
+    ):
+        rc.load(tmp_path / "m")
+
+
 @pytest.mark.parametrize(
     ("name", "column", "value"),
     [("scan", "rho_", 1e300), ("dbn", "theta_", -0.1), ("ubm", "exposure_", -1.0)],

@@ -22,11 +22,12 @@ from reclick.data.grouped_sessions import GroupedSessions
 from reclick.data.pair_index import PairLookup
 from reclick.data.stored_tables import read_numbers
 from reclick.engines import as_grouped
-from reclick.errors import check_whole
+from reclick.errors import StoreError, check_whole
 from reclick.fitting.outcomes import CountedSatisfaction, count_satisfied, mean_satisfaction
 from reclick.fitting.posterior import PairPosteriors, word_posterior
 from reclick.fitting.rates import RateTable
 from reclick.models.base import ClickModel, cannot_fit_in_buckets, get_counts
+from reclick.models.base.storage import ROUNDING
 from reclick.models.batching import open_pages, pad_pages, stack_padded
 from reclick.models.kernels.stops_and_transitions import (
     DEFAULT_STRENGTH,
@@ -336,7 +337,8 @@ class MultiClick(ClickModel):
         if values["by_outcome"] is not None:
             size = len(counts.clicks)
             satisfied = read_numbers(tables, "satisfied", "clicks", length=size, low=0).copy()
-            found = CountedSatisfaction(satisfied, np.array(values["by_outcome"]), mean)
+            by_outcome = _read_probabilities(values, "by_outcome")
+            found = CountedSatisfaction(satisfied, by_outcome, mean)
         strengths = PriorStrengths(*(float(each) for each in values["strengths"]))
         return self._set_queries(counts, history, text, base, mean, found, strengths)
 
@@ -367,8 +369,19 @@ def _prior_to_dict(prior: StopsAndTransitions, satisfaction: float) -> dict[str,
 
 
 def _prior_from_dict(saved: dict[str, Any]) -> tuple[StopsAndTransitions, float]:
-    prior = StopsAndTransitions(np.array(saved["eta"]), np.array(saved["gamma"]))
-    return prior, float(saved["satisfaction"])
+    eta, gamma = (_read_probabilities(saved, name) for name in ("eta", "gamma"))
+    return StopsAndTransitions(eta, gamma), float(_read_probabilities(saved, "satisfaction"))
+
+
+def _read_probabilities(saved: dict[str, Any], name: str) -> Float64:
+    """Saved probabilities; others would make those of clicks wrong without a word."""
+    values = np.array(saved[name], np.float64)
+    if not ((values >= -ROUNDING) & (values <= 1 + ROUNDING)).all():
+        raise StoreError(
+            f"The folder has {name} = {saved[name]!r:.100}, expected probabilities: it was "
+            "altered. Fit again, and save to a new folder."
+        )
+    return values
 
 
 def _instantaneous(part: SessionBatch, pages: PageDistribution) -> Float64:
